@@ -1,0 +1,78 @@
+// Package kernel reads what the kernel counts about every container: CPU time,
+// CFS periods and throttling, the quota in force and CPU pressure, from cgroup
+// v2, v1 and hybrid trees. It reports counters in the kernel's words and draws
+// no conclusion from them.
+package kernel
+
+import "time"
+
+// Target names a pod whose counters are wanted.
+type Target struct {
+	// Pod is the UID that the kubelet puts in the pod's cgroup path: the API UID,
+	// or the value of the annotation kubernetes.io/config.hash for a static pod.
+	// Dashes do not matter.
+	Pod string
+	// Containers are the runtime's container IDs, without "containerd://" or the like.
+	Containers []string
+}
+
+// Sample is one reading of a node. Pods stand in the order of the targets.
+type Sample struct {
+	Node NodeSample
+	Pods []PodSample
+}
+
+// NodeSample is what the kernel counts for the whole machine.
+type NodeSample struct {
+	At       time.Time     // when it was read; differences are monotonic
+	Usage    time.Duration // CPU time used by everything on the machine
+	Kubepods time.Duration // the part of Usage spent below the kubepods cgroup
+	Pressure Pressure      // of the whole machine
+}
+
+// PodSample is one pod's reading. Containers stand in the order of the target's.
+type PodSample struct {
+	Pod        string // as the target named it
+	Own        Group  // the pod's own cgroup: its quota throttles apart from the containers'
+	Containers []Group
+}
+
+// Group is one cgroup's reading.
+type Group struct {
+	ID    string    // the container ID; empty for a pod's own cgroup
+	Found bool      // false: no such cgroup, or it vanished while being read; the rest is zero
+	At    time.Time // when it was read
+	Stat  Stat
+	Quota Quota
+
+	Pressure Pressure
+}
+
+// Stat holds counters of cpu.stat. They only grow while the cgroup lives.
+type Stat struct {
+	// Usage is CPU time consumed (usage_usec; cpuacct.usage on v1). Hierarchical.
+	Usage time.Duration
+	// Periods counts CFS periods in which the group was runnable and had a quota.
+	Periods uint64
+	// Throttled counts the periods in which at least one CPU's run queue was
+	// held back. This and Periods are not hierarchical.
+	Throttled uint64
+	// ThrottledTime is summed over CPUs, so it grows with threads. It is for
+	// people to look at; decisions use Throttled / Periods.
+	ThrottledTime time.Duration
+}
+
+// Quota is the CFS bandwidth in force: Limit of CPU time in each Period.
+type Quota struct {
+	Limit  time.Duration // 0: no quota
+	Period time.Duration
+	Burst  time.Duration // cpu.max.burst: the kernel refuses a Limit below it
+}
+
+// Pressure is the time some (or all) tasks waited for a CPU, from cpu.pressure
+// "total". It includes time held back by the quota.
+type Pressure struct {
+	Known bool // false: the kernel offers no pressure here
+	Some  time.Duration
+	Full  time.Duration // 0 where the kernel prints no "full" line
+}
