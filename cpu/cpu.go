@@ -10,7 +10,12 @@ import (
 )
 
 // Milli is an amount of CPU in thousandths of a core, the unit in which
-// Kubernetes counts CPU. 1000 is one core used all the time.
+// Kubernetes counts CPU. 1000 is one core used all the time. In objects it is text
+// such as "1500m", in one spelling only.
+//
+// +kubebuilder:validation:Type=string
+// +kubebuilder:validation:MaxLength=9
+// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,7})m$`
 type Milli int64
 
 const (

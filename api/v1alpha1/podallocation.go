@@ -1,0 +1,221 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// PodAllocation is the CPU limit that the market of a node gives to one pod. Its name is the
+// pod's UID and its owner is the pod. The controller creates it and writes status; the
+// agent of the pod's node writes the decision part of spec.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=pa,categories=mbcas
+// +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podRef.name`
+// +kubebuilder:printcolumn:name="Desired",type=string,JSONPath=`.spec.desiredCPULimit`
+// +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.appliedCPULimit`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Bound-By",type=string,JSONPath=`.spec.decision.boundBy`
+// +kubebuilder:printcolumn:name="Price",type=string,JSONPath=`.spec.decision.price`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`,priority=1
+// +kubebuilder:printcolumn:name="Demand",type=string,JSONPath=`.spec.decision.demand`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.podRef.uid",message="metadata.name must equal spec.podRef.uid"
+type PodAllocation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec PodAllocationSpec `json:"spec"`
+	// +optional
+	Status PodAllocationStatus `json:"status,omitzero"`
+}
+
+// PodAllocationList is a list of PodAllocations.
+//
+// +kubebuilder:object:root=true
+type PodAllocationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodAllocation `json:"items"`
+}
+
+// PodAllocationSpec says which pod is meant and what the market decided for it.
+//
+// +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="nodeName is immutable"
+// +kubebuilder:validation:XValidation:rule="self.podRef == oldSelf.podRef",message="podRef is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.desiredCPULimit) == has(self.decision) && has(self.desiredCPULimit) == has(self.containers)",message="desiredCPULimit, containers and decision are written together"
+// +kubebuilder:validation:XValidation:rule="!has(self.containers) || self.containers.all(c, int(c.cpuLimit.replace('m', ”)) >= 10)",message="containers[].cpuLimit must be at least 10m"
+// +kubebuilder:validation:XValidation:rule="!has(self.containers) || !has(self.desiredCPULimit) || self.containers.map(c, int(c.cpuLimit.replace('m', ”))).sum() == int(self.desiredCPULimit.replace('m', ”))",message="desiredCPULimit must be the sum of containers[].cpuLimit"
+// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.desiredCPULimit) || int(self.desiredCPULimit.replace('m', ”)) >= int(self.decision.floor.replace('m', ”))",message="desiredCPULimit must not be below decision.floor"
+// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.desiredCPULimit) || int(self.desiredCPULimit.replace('m', ”)) <= int(self.decision.ceiling.replace('m', ”))",message="desiredCPULimit must not be above decision.ceiling"
+type PodAllocationSpec struct {
+	// NodeName is the node that the pod runs on.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName"`
+
+	// PodRef is the pod, in the namespace of this object.
+	PodRef PodRef `json:"podRef"`
+
+	// DesiredCPULimit is the pod's total CPU limit: the sum of containers[].cpuLimit.
+	// Absent until the agent has decided for the first time.
+	// +optional
+	DesiredCPULimit *cpu.Milli `json:"desiredCPULimit,omitempty"`
+
+	// Containers holds the limit of each container that has one.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Containers []ContainerLimit `json:"containers,omitempty"`
+
+	// Decision is what led to DesiredCPULimit.
+	// +optional
+	Decision *Decision `json:"decision,omitempty"`
+}
+
+// PodRef names one pod for good: a later pod of the same name has another UID.
+type PodRef struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	UID types.UID `json:"uid"`
+}
+
+// ContainerLimit is the CPU limit of one container.
+type ContainerLimit struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// CPULimit is the CPU limit in thousandths of a core, such as "500m".
+	CPULimit cpu.Milli `json:"cpuLimit"`
+}
+
+// BoundBy says what holds a pod's limit where it is.
+//
+// +kubebuilder:validation:Enum=Nothing;Price;Floor;Ceiling
+type BoundBy string
+
+const (
+	// BoundByNothing: the pod's demand fits below its limit.
+	BoundByNothing BoundBy = "Nothing"
+	// BoundByPrice: the pod wants more than its budget buys at the node's price.
+	BoundByPrice BoundBy = "Price"
+	// BoundByFloor: the pod's budget buys less than its floor, so it holds its floor.
+	BoundByFloor BoundBy = "Floor"
+	// BoundByCeiling: the pod wants more than its ceiling allows.
+	BoundByCeiling BoundBy = "Ceiling"
+)
+
+// Decision is one pod's part of one round of its node's market.
+type Decision struct {
+	// Demand is the CPU that the pod would use, on average, if nothing held it back.
+	Demand cpu.Milli `json:"demand"`
+	// Usage is the CPU that it used in the last second.
+	Usage cpu.Milli `json:"usage"`
+	// Throttled is the share of CFS periods, in percent, in which the pod was throttled.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Throttled int32 `json:"throttled"`
+	// Pressure is the share of time, in percent, in which some task of the pod waited
+	// for a CPU (PSI "some"). Absent where the kernel does not tell.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Pressure *int32 `json:"pressure,omitempty"`
+	// Budget is what the pod bids with: its CPU request in thousandths of a core times the
+	// multiplier of its PriorityClass.
+	// +kubebuilder:validation:Minimum=0
+	Budget int64 `json:"budget"`
+	// Price is the node's price in budget per thousandth of a core, with three decimals.
+	// At "1.000" a budget buys just its own size; "0.000" means that CPU is not scarce.
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:Pattern=`^[0-9]+\.[0-9]{3}$`
+	Price string `json:"price"`
+	// Floor and Ceiling bound the limit.
+	Floor   cpu.Milli `json:"floor"`
+	Ceiling cpu.Milli `json:"ceiling"`
+	// BoundBy says what holds the limit where it is.
+	BoundBy BoundBy `json:"boundBy"`
+	// FloorsExceedSupply is true when even the floors of the node's pods want more than
+	// there is, so that the market has no room.
+	// +optional
+	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
+	// ObservedAt is when the agent read the counters behind this decision.
+	ObservedAt metav1.MicroTime `json:"observedAt"`
+}
+
+// Phase is where a PodAllocation stands.
+//
+// +kubebuilder:validation:Enum=Pending;Applied;Held;Failed;Restored
+type Phase string
+
+const (
+	// Pending: no decision yet, or a resize is on its way.
+	PhasePending Phase = "Pending"
+	// Applied: the kubelet reports the desired limits.
+	PhaseApplied Phase = "Applied"
+	// Held: the desired limits are deliberately not applied; the reason says why.
+	PhaseHeld Phase = "Held"
+	// Failed: the last resize was refused or did not take effect; it will be tried again.
+	PhaseFailed Phase = "Failed"
+	// Restored: the pod is back at its declared limits.
+	PhaseRestored Phase = "Restored"
+)
+
+// PodAllocationStatus says what the controller did with the decision.
+type PodAllocationStatus struct {
+	// Phase is where the allocation stands.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// Reason is one CamelCase word for Phase; the documentation lists all of them.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+	// Message is Reason in a sentence.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// DeclaredLimits are the limits that the pod's owner declared. They are recorded before the
+	// first resize and are what a restore returns to.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	DeclaredLimits []ContainerLimit `json:"declaredLimits,omitempty"`
+	// AppliedLimits are the limits that the controller last applied, per container. A pod that
+	// has others was changed by somebody else.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	AppliedLimits []ContainerLimit `json:"appliedLimits,omitempty"`
+	// AppliedCPULimit is the pod's total CPU limit as last applied.
+	// +optional
+	AppliedCPULimit *cpu.Milli `json:"appliedCPULimit,omitempty"`
+	// LastAppliedTime is when the controller last changed the pod's limits.
+	// +optional
+	LastAppliedTime *metav1.MicroTime `json:"lastAppliedTime,omitempty"`
+	// LastDecreaseTime is when it last lowered one of them.
+	// +optional
+	LastDecreaseTime *metav1.MicroTime `json:"lastDecreaseTime,omitempty"`
+	// ObservedGeneration is the generation of spec that this status answers to.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions: Ready (the desired limits are in force), Actuated (the last resize took effect).
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

@@ -1,0 +1,317 @@
+package market
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// problems draws markets of every temper: idle, scarce, with floors above the supply,
+// with equal breakpoints, with nobody in them.
+func problems(t *rapid.T) Problem {
+	small := rapid.Bool().Draw(t, "small") // small numbers make ties
+	amount, budget := int64(64_000), int64(100_000)
+	if small {
+		amount, budget = 12, 6
+	}
+	bids := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Bid {
+		floor := rapid.Int64Range(0, amount/4).Draw(t, "floor")
+		return Bid{
+			Budget:  Budget(rapid.Int64Range(0, budget).Draw(t, "budget")),
+			Demand:  cpu.Milli(rapid.Int64Range(0, amount).Draw(t, "demand")),
+			Floor:   cpu.Milli(floor),
+			Ceiling: cpu.Milli(rapid.Int64Range(floor, amount).Draw(t, "ceiling")),
+		}
+	}), 0, 30).Draw(t, "bids")
+	return Problem{Supply: cpu.Milli(rapid.Int64Range(0, 4*amount).Draw(t, "supply")), Bids: bids}
+}
+
+func use(p Problem, r Result) (sum cpu.Milli) {
+	for _, b := range p.Bids {
+		sum += b.Use(r.Price)
+	}
+	return sum
+}
+
+func TestFeasible(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		r := Clear(p)
+		if err := Certify(p, r); err != nil {
+			t.Fatal(err)
+		}
+		if got := use(p, r); !r.FloorsExceedSupply && got > p.Supply {
+			t.Fatalf("use %v of a supply of %v at price %g", got, p.Supply, float64(r.Price))
+		}
+	})
+}
+
+func TestBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		r := Clear(p)
+		for i, b := range p.Bids {
+			l := b.Limit(r.Price)
+			if l < b.Floor || l > b.Ceiling {
+				t.Fatalf("bid %d: limit %v outside [%v, %v]", i, l, b.Floor, b.Ceiling)
+			}
+			if r.FloorsExceedSupply && l != b.Floor {
+				t.Fatalf("bid %d: floors exceed supply, limit is %v and not the floor %v", i, l, b.Floor)
+			}
+		}
+	})
+}
+
+func TestWorkConserving(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		r := Clear(p)
+		left := p.Supply - use(p, r)
+		if left <= cpu.Milli(len(p.Bids)) { // each use is rounded down by less than 1m
+			return
+		}
+		for i, b := range p.Bids {
+			if got, want := b.Use(r.Price), min(b.Demand, b.Ceiling); got < want {
+				t.Fatalf("bid %d is held to %v of %v while %v are left over", i, got, want, left)
+			}
+		}
+	})
+}
+
+func TestSharingIncentive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		var budgets Budget
+		for i := range p.Bids {
+			p.Bids[i].Floor = 0 // the share is promised where no floor takes from it
+			budgets += p.Bids[i].Budget.atLeastOne()
+		}
+		r := Clear(p)
+		for i, b := range p.Bids {
+			share := cpu.Milli(int64(p.Supply) * int64(b.Budget.atLeastOne()) / int64(budgets))
+			if got, want := b.Use(r.Price), min(b.Demand, b.Ceiling, share); got < want-1 {
+				t.Fatalf("bid %d uses %v, its share and demand are %v", i, got, want)
+			}
+		}
+	})
+}
+
+func TestNoGainFromLying(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		if len(p.Bids) == 0 {
+			return
+		}
+		i := rapid.IntRange(0, len(p.Bids)-1).Draw(t, "liar")
+		honest := p.Bids[i].Demand
+		before := p.Bids[i].Use(Clear(p).Price)
+		p.Bids[i].Demand += cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "lie"))
+		after := min(honest, p.Bids[i].Limit(Clear(p).Price))
+		if after > before+1 {
+			t.Fatalf("claiming %v for %v raised its use from %v to %v", p.Bids[i].Demand, honest, before, after)
+		}
+	})
+}
+
+func TestOrderFree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		q := Problem{Supply: p.Supply, Bids: rapid.Permutation(p.Bids).Draw(t, "order")}
+		if a, b := Clear(p), Clear(q); a != b {
+			t.Fatalf("the order of bids changed %+v to %+v", a, b)
+		}
+	})
+}
+
+func TestMonotone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		before := Clear(p)
+		p.Supply += cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "more"))
+		after := Clear(p)
+		for i, b := range p.Bids {
+			if b.Limit(after.Price) < b.Limit(before.Price) {
+				t.Fatalf("bid %d: more supply lowered its limit from %v to %v", i, b.Limit(before.Price), b.Limit(after.Price))
+			}
+		}
+	})
+}
+
+// oracle is the slow obvious solver: it evaluates expected use at every price where a bidder's
+// behaviour changes, in exact fractions, and solves the one stretch where use crosses the
+// supply. It needs neither sorting tricks nor running sums.
+func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
+	rat := func(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+	supply := rat(int64(p.Supply))
+	useAt := func(price *big.Rat) *big.Rat {
+		sum := new(big.Rat)
+		for _, b := range p.Bids {
+			x := rat(int64(min(b.Demand, b.Ceiling)))
+			if price.Sign() > 0 {
+				if bought := new(big.Rat).Quo(rat(int64(b.Budget.atLeastOne())), price); bought.Cmp(x) < 0 {
+					x = bought
+				}
+				if low := rat(int64(min(b.Demand, b.Floor))); x.Cmp(low) < 0 {
+					x = low
+				}
+			}
+			sum.Add(sum, x)
+		}
+		return sum
+	}
+	if useAt(new(big.Rat)).Cmp(supply) <= 0 {
+		return new(big.Rat), false
+	}
+	floors := cpu.Milli(0)
+	for _, b := range p.Bids {
+		floors += min(b.Demand, b.Floor)
+	}
+	if floors > p.Supply {
+		return nil, true
+	}
+	var turns []*big.Rat
+	for _, b := range p.Bids {
+		for _, x := range []cpu.Milli{min(b.Demand, b.Floor), min(b.Demand, b.Ceiling)} {
+			if x > 0 {
+				turns = append(turns, new(big.Rat).Quo(rat(int64(b.Budget.atLeastOne())), rat(int64(x))))
+			}
+		}
+	}
+	slices.SortFunc(turns, (*big.Rat).Cmp)
+	last := turns[0]
+	for _, t := range turns {
+		if useAt(t).Cmp(supply) < 0 {
+			break
+		}
+		last = t
+	}
+	if useAt(last).Cmp(supply) == 0 {
+		return last, false
+	}
+	// Just above last, use is F + W/price.
+	fixed, spent := new(big.Rat), new(big.Rat)
+	for _, b := range p.Bids {
+		w, low, top := rat(int64(b.Budget.atLeastOne())), rat(int64(min(b.Demand, b.Floor))), rat(int64(min(b.Demand, b.Ceiling)))
+		bought := new(big.Rat).Quo(w, last)
+		switch {
+		case bought.Cmp(top) > 0 || top.Cmp(low) == 0:
+			fixed.Add(fixed, top)
+		case bought.Cmp(low) <= 0:
+			fixed.Add(fixed, low)
+		default:
+			spent.Add(spent, w)
+		}
+	}
+	return new(big.Rat).Quo(spent, new(big.Rat).Sub(supply, fixed)), false
+}
+
+func agree(p Problem) error {
+	r := Clear(p)
+	if r.Price == MaxPrice && !r.FloorsExceedSupply {
+		return Certify(p, r) // floors use just the supply: no finite price to compare with
+	}
+	want, exceed := oracle(p)
+	if r.FloorsExceedSupply != exceed {
+		return fmt.Errorf("floors exceed supply: %v, oracle %v", r.FloorsExceedSupply, exceed)
+	}
+	if exceed {
+		return nil
+	}
+	exact, _ := want.Float64()
+	// Where use equals the supply over a stretch of prices, every price of it is right.
+	if diff := float64(r.Price) - exact; max(diff, -diff) > 1e-9*max(exact, 1e-3) {
+		if err := Certify(p, Result{Price: r.Price}); err != nil {
+			return fmt.Errorf("price %g, oracle %g: %w", float64(r.Price), exact, err)
+		}
+	}
+	return Certify(p, r)
+}
+
+func TestAgreesWithOracle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		if err := agree(problems(t)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzClear(f *testing.F) {
+	f.Add(int64(1000), []byte{1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add(int64(0), []byte{})
+	f.Fuzz(func(t *testing.T, supply int64, raw []byte) {
+		p := Problem{Supply: cpu.Milli(supply)}
+		for ; len(raw) >= 4 && len(p.Bids) < 40; raw = raw[4:] {
+			p.Bids = append(p.Bids, Bid{Budget(raw[0]), cpu.Milli(raw[1]), cpu.Milli(raw[2]), cpu.Milli(raw[3])})
+		}
+		if p.Validate() != nil {
+			return
+		}
+		if err := agree(p); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestBoundNamesTheCause(t *testing.T) {
+	bid := Bid{Budget: 100, Demand: 500, Floor: 50, Ceiling: 400}
+	for price, want := range map[Price]Bound{0: ByCeiling, 0.1: ByCeiling, 0.5: ByPrice, 10: ByFloor} {
+		if got := bid.Bound(price); got != want {
+			t.Errorf("at price %v: bound by %v, want %v", price, got, want)
+		}
+	}
+	bid.Demand = 10
+	if got := bid.Bound(10); got != ByNothing {
+		t.Errorf("small demand: bound by %v, want Nothing", got)
+	}
+}
+
+func TestValidateReportsEverything(t *testing.T) {
+	err := Problem{Supply: -1, Bids: []Bid{{Budget: -1, Demand: -1, Floor: 2, Ceiling: 1}}}.Validate()
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 4 {
+		t.Errorf("Validate = %v, want four complaints", err)
+	}
+}
+
+func TestCertifyRefusesWrongPrices(t *testing.T) {
+	p := Problem{Supply: 1000, Bids: []Bid{{100, 900, 10, 2000}, {100, 900, 10, 2000}}}
+	right := Clear(p)
+	if err := Certify(p, right); err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []Result{{}, {Price: right.Price * 1.01}, {Price: right.Price / 1.01}, {Price: MaxPrice, FloorsExceedSupply: true}, {Price: -1}} {
+		if Certify(p, wrong) == nil {
+			t.Errorf("%+v was certified", wrong)
+		}
+	}
+}
+
+// crowd is a scarce market in which most bidders differ in everything.
+func crowd(n int) Problem {
+	r := rand.New(rand.NewPCG(1, 2))
+	p := Problem{Supply: cpu.Milli(n) * 100}
+	for range n {
+		floor := cpu.Milli(10 + r.Int64N(90))
+		p.Bids = append(p.Bids, Bid{Budget(10 + r.Int64N(1000)), cpu.Milli(r.Int64N(1000)), floor, floor + cpu.Milli(r.Int64N(16000))})
+	}
+	return p
+}
+
+func BenchmarkClear(b *testing.B) {
+	for _, n := range []int{110, 1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := crowd(n)
+			var s Solver
+			s.Clear(p)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Clear(p)
+			}
+		})
+	}
+}
