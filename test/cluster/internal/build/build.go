@@ -1,0 +1,324 @@
+// Package build makes the programs of the cluster from their sources, once per
+// set of pins, in a cache outside the work tree.
+//
+// Promises:
+//   - The cache key changes with every input of the build and with nothing else:
+//     TestKey.
+//   - A program that is in the cache is whole: it is built under another name and
+//     renamed, under a lock.
+package build
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Versions are read from the pins in programs/go.mod.
+type Versions struct {
+	Go         string
+	Kubernetes string
+	Etcd       string
+}
+
+// Cache is where the built programs of one set of pins are.
+type Cache struct {
+	Root     string // of all sets
+	Key      string
+	Source   string // the folder test/cluster/programs
+	Versions Versions
+}
+
+// programs are the main packages below Source.
+var programs = []string{"etcd", "pause", "kube"}
+
+// Names are the names by which the multi-call program kube is called.
+var Names = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
+
+// Dir holds the programs and the links with the names that envtest looks for.
+func (c Cache) Dir() string { return filepath.Join(c.Root, c.Key) }
+
+// Program is the path of a built program or of one of Names.
+func (c Cache) Program(name string) string { return filepath.Join(c.Dir(), name) }
+
+// Root is the folder of all cached sets of this user.
+func Root() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cache folder: %w; set XDG_CACHE_HOME", err)
+	}
+	return filepath.Join(base, "mbcas", "cluster"), nil
+}
+
+// FindSource looks for test/cluster/programs above the given folders, in order.
+func FindSource(starts ...string) (string, error) {
+	for _, start := range starts {
+		for dir := start; ; dir = filepath.Dir(dir) {
+			source := filepath.Join(dir, "test", "cluster", "programs")
+			if _, err := os.Stat(filepath.Join(source, "go.mod")); err == nil {
+				return source, nil
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	return "", fmt.Errorf("test/cluster/programs is not above any of %s: run this inside the repository or give --source", strings.Join(starts, ", "))
+}
+
+// Open computes the key of the programs in source. It builds nothing.
+func Open(ctx context.Context, source string) (Cache, error) {
+	root, err := Root()
+	if err != nil {
+		return Cache{}, err
+	}
+	goVersion, err := goCommand(ctx, source, "env", "GOVERSION").Output()
+	if err != nil {
+		return Cache{}, fmt.Errorf("go env GOVERSION: %w; Go must be in PATH to build the cluster's programs", err)
+	}
+	files, err := inputs(os.DirFS(source))
+	if err != nil {
+		return Cache{}, fmt.Errorf("%s: %w", source, err)
+	}
+	v := Versions{
+		Go:         strings.TrimSpace(string(goVersion)),
+		Kubernetes: pin(files["go.mod"], "k8s.io/kubernetes"),
+		Etcd:       pin(files["go.mod"], "go.etcd.io/etcd/server/v3"),
+	}
+	if v.Kubernetes == "" || v.Etcd == "" {
+		return Cache{}, fmt.Errorf("%s: no pin of k8s.io/kubernetes or of go.etcd.io/etcd/server/v3", filepath.Join(source, "go.mod"))
+	}
+	key := key(files, v.Go, runtime.GOOS+"/"+runtime.GOARCH, strings.Join(flags(v), " "))
+	return Cache{Root: root, Key: key, Source: source, Versions: v}, nil
+}
+
+// inputs are the pins and the sources.
+func inputs(source fs.FS) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := fs.WalkDir(source, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if !strings.HasSuffix(path, ".go") && path != "go.mod" && path != "go.sum" {
+			return nil
+		}
+		files[path], err = fs.ReadFile(source, path)
+		return err
+	})
+	return files, err
+}
+
+// key is the hash of everything that decides what the programs are.
+func key(files map[string][]byte, extra ...string) string {
+	h := sha256.New()
+	add := func(b []byte) { fmt.Fprintf(h, "%d:%s", len(b), b) } // lengths keep parts apart
+	names := make([]string, 0, len(files))
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		add([]byte(name))
+		add(files[name])
+	}
+	for _, e := range extra {
+		add([]byte(e))
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+// pin is the version that a go.mod requires of a module, or "".
+func pin(gomod []byte, module string) string {
+	for line := range bytes.Lines(gomod) {
+		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(string(line)), "require "))
+		if len(f) >= 2 && f[0] == module && strings.HasPrefix(f[1], "v") {
+			return f[1]
+		}
+	}
+	return ""
+}
+
+// flags stamps the version: without it the programs say v0.0.0 and refuse to
+// work together.
+func flags(v Versions) []string {
+	const pkg = "k8s.io/component-base/version"
+	major, minor := "1", ""
+	if p := strings.Split(strings.TrimPrefix(v.Kubernetes, "v"), "."); len(p) == 3 {
+		major, minor = p[0], p[1]
+	}
+	ld := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
+		pkg, v.Kubernetes, major, minor)
+	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=" + ld}
+}
+
+// Ensure builds what is missing, telling out how far it is.
+func (c Cache) Ensure(ctx context.Context, out io.Writer) error {
+	if c.complete() {
+		return nil
+	}
+	if err := os.MkdirAll(c.Dir(), 0o755); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, filepath.Join(c.Root, "lock"), out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if c.complete() { // another command built it while we waited
+		return nil
+	}
+	fmt.Fprintf(out, "building Kubernetes %s and etcd %s into %s (once; 5 to 10 minutes on 2 cores)\n",
+		c.Versions.Kubernetes, c.Versions.Etcd, c.Dir())
+	for _, name := range programs {
+		if err := c.build(ctx, name, out); err != nil {
+			return err
+		}
+	}
+	for _, name := range Names {
+		if err := os.Symlink("kube", c.Program(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return os.WriteFile(c.Program("complete"), nil, 0o644)
+}
+
+func (c Cache) complete() bool {
+	_, err := os.Stat(c.Program("complete"))
+	return err == nil
+}
+
+// build builds one program. The go command says nothing for minutes, so the
+// packages it compiles are counted instead.
+func (c Cache) build(ctx context.Context, name string, out io.Writer) error {
+	if _, err := os.Stat(c.Program(name)); err == nil {
+		return nil // a former, interrupted Ensure
+	}
+	start := time.Now()
+	list, err := goCommand(ctx, c.Source, "list", "-deps", "./"+name).Output()
+	if err != nil {
+		return fmt.Errorf("go list ./%s: %w", name, exitText(err))
+	}
+	total := bytes.Count(list, []byte("\n"))
+
+	tmp := c.Program(name + ".new")
+	args := append([]string{"build", "-v"}, flags(c.Versions)...)
+	cmd := goCommand(ctx, c.Source, append(args, "-o", tmp, "./"+name)...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var compiled atomic.Int64
+	stop := report(out, 10*time.Second, func() string {
+		return fmt.Sprintf("  %s: %d of %d packages compiled, %s", name, compiled.Load(), total, seconds(start))
+	})
+	said := count(stderr, &compiled)
+	err = cmd.Wait()
+	stop()
+	if err != nil {
+		return fmt.Errorf("go build ./%s in %s: %w\n%s", name, c.Source, err, strings.Join(said, "\n"))
+	}
+	fmt.Fprintf(out, "  %s: built in %s\n", name, seconds(start))
+	return os.Rename(tmp, c.Program(name))
+}
+
+// count reads the go command's standard error: package paths are counted, the
+// rest (downloads, compiler messages) is kept, at most its last 40 lines.
+func count(r io.Reader, compiled *atomic.Int64) []string {
+	var said []string
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if !strings.ContainsAny(line, " #:") {
+			compiled.Add(1)
+			continue
+		}
+		if said = append(said, line); len(said) > 40 {
+			said = said[1:]
+		}
+	}
+	return said
+}
+
+// report writes a line at every interval until the returned func is called.
+func report(out io.Writer, every time.Duration, line func() string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				fmt.Fprintln(out, line())
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	return cmd
+}
+
+// lock waits until no other command builds. The kernel gives the lock up when
+// its holder ends, however it ends.
+func lock(ctx context.Context, path string, out io.Writer) (func(), error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for waited := 0; ; waited++ {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if waited%30 == 0 {
+			fmt.Fprintln(out, "waiting for another command that builds the cluster's programs")
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func seconds(start time.Time) string { return time.Since(start).Round(time.Second).String() }
+
+func exitText(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+// Package clean takes a node off the machine so that nothing of it is left.
+//
+// Promises:
+//   - Mounts below the state folder are undone, last first, before anything is
+//     removed, and a folder that still holds one is never removed:
+//     TestUnmountOrder, TestRemoveRefusesMounts.
+//   - Only folders that were absent before are removed outside the state folder:
+//     TestRemovable.
+//   - Settings of the kernel are as they were: TestClusterLifecycle.
+package clean
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+)
+
+// Node removes everything a node left outside its state folder, and its mounts
+// below it. Kubelet and runtime have been stopped. It goes on after a fault and
+// reports them all; running it again does what is left.
+func Node(ctx context.Context, state, bridge string, b Before, records proc.Records) error {
+	sockets := shimSockets(state)
+	errs := []error{
+		endPods(ctx),
+		Strays(ctx, records),
+		Unmount(state),
+		removeKubepods(ctx),
+		removeLink(bridge),
+		b.restore(),
+	}
+	for _, s := range sockets {
+		if err := os.Remove(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	mounts, err := Mounts()
+	errs = append(errs, err)
+	for _, path := range removable(b.Absent, mounts) {
+		errs = append(errs, os.RemoveAll(path))
+	}
+	return errors.Join(errs...)
+}
+
+// endPods kills what runs in the pod cgroups. They are the cluster's: it does not
+// set up a node where such cgroups are.
+func endPods(ctx context.Context) error {
+	dirs, err := Kubepods()
+	if err != nil {
+		return err
+	}
+	return until(ctx, 10*time.Second, "processes of pods", func() (bool, error) {
+		left := false
+		for _, dir := range dirs {
+			for _, pid := range members(dir) {
+				left = true
+				if err := kill(pid, dir); err != nil {
+					return false, err
+				}
+			}
+		}
+		return !left, nil
+	})
+}
+
+// members lists the processes in a cgroup and those below it.
+func members(dir string) []int {
+	var pids []int
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
+			return nil // cgroups vanish while we look
+		}
+		raw, _ := os.ReadFile(path)
+		for f := range strings.FieldsSeq(string(raw)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+				pids = append(pids, pid)
+			}
+		}
+		return nil
+	})
+	return pids
+}
+
+// kill holds the process by a descriptor and looks again before it kills.
+func kill(pid int, dir string) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil // gone
+	}
+	defer unix.Close(fd)
+	if !slices.Contains(members(dir), pid) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d of a pod: kill: %w", pid, err)
+	}
+	return nil
+}
+
+// Strays ends container shims, and components whose record was lost.
+func Strays(ctx context.Context, records proc.Records) error {
+	strays, err := records.Strays()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range strays {
+		errs = append(errs, s.Stop(ctx, 2*time.Second))
+	}
+	return errors.Join(errs...)
+}
+
+// Unmount undoes every mount below dir.
+func Unmount(dir string) error {
+	for range 10 { // a mount point can carry several mounts
+		mounts, err := Mounts()
+		if err != nil {
+			return err
+		}
+		points := below(mounts, dir)
+		if len(points) == 0 {
+			return nil
+		}
+		for _, p := range points {
+			if err := unix.Unmount(p, unix.UMOUNT_NOFOLLOW); err != nil {
+				// Busy: take it out of the tree now, the kernel frees it with its last user.
+				_ = unix.Unmount(p, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+			}
+		}
+	}
+	return fmt.Errorf("%s: something is still mounted below it; see /proc/self/mountinfo", dir)
+}
+
+// RemoveState removes the state folder unless anything is mounted in it: what is
+// mounted may be somebody's data.
+func RemoveState(dir string) error {
+	mounts, err := Mounts()
+	if err != nil {
+		return err
+	}
+	if points := below(mounts, dir); len(points) > 0 {
+		return fmt.Errorf("%s: not removed, %s is mounted in it", dir, points[0])
+	}
+	return os.RemoveAll(dir)
+}
+
+// removable are the folders that were absent before and hold no mount.
+func removable(absent []string, mounts []Mount) []string {
+	return slices.DeleteFunc(slices.Clone(absent), func(path string) bool {
+		return slices.ContainsFunc(mounts, func(m Mount) bool { return within(path, m.Point) })
+	})
+}
+
+// removeKubepods removes the pod cgroups, deepest first. The kernel lets a cgroup
+// go only some time after its last process.
+func removeKubepods(ctx context.Context) error {
+	dirs, err := Kubepods()
+	if err != nil {
+		return err
+	}
+	return until(ctx, 10*time.Second, "cgroups of pods", func() (bool, error) {
+		gone := true
+		for _, dir := range dirs {
+			var all []string
+			_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					all = append(all, path)
+				}
+				return nil
+			})
+			slices.Reverse(all) // a parent is walked before its children
+			for _, path := range all {
+				if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					gone = false
+				}
+			}
+		}
+		return gone, nil
+	})
+}
+
+func removeLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// shimSockets are where the container shims listen: outside the state folder, but
+// each is written down below it.
+func shimSockets(state string) []string {
+	files, _ := filepath.Glob(filepath.Join(state, "containerd/state/io.containerd.runtime.v2.task/*/*/address"))
+	var sockets []string
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		path, ok := strings.CutPrefix(strings.TrimSpace(string(raw)), "unix://")
+		if err == nil && ok && filepath.Dir(path) == "/run/containerd/s" {
+			sockets = append(sockets, path)
+		}
+	}
+	return sockets
+}
+
+func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
+	deadline := time.Now().Add(limit)
+	for {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: still there after %s", what, limit)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,205 @@
+// Package cluster brings a whole cluster up, looks at it, and takes it down.
+//
+// Promises:
+//   - Up leaves alone what runs, starts what does not, and can be repeated after
+//     any interruption; down removes all of it: TestClusterLifecycle.
+//   - No folder is taken over or removed that is not a cluster's: TestForeignFolder.
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/build"
+	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/node"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+)
+
+// Cluster is one cluster on this machine.
+type Cluster struct {
+	Config config.Config
+	Out    io.Writer // progress, one line per step
+}
+
+func (c Cluster) records() proc.Records {
+	return proc.Records{Dir: c.Config.Path("pids"), State: c.Config.State}
+}
+
+func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }
+
+// step runs one step and says how long it took.
+func (c Cluster) step(name string, do func() error) error {
+	start := time.Now()
+	if err := do(); err != nil {
+		return err
+	}
+	c.say("%-26s %5.1f s", name, time.Since(start).Seconds())
+	return nil
+}
+
+// Recorded reads the settings of the cluster in the folder state; ok is false
+// when there is none.
+func Recorded(state string) (c config.Config, ok bool, err error) {
+	marker := config.Config{State: state}.Marker()
+	raw, err := os.ReadFile(marker)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, false, nil
+	}
+	if err != nil {
+		return c, false, err
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return c, false, fmt.Errorf("%s: %w", marker, err)
+	}
+	if c.State != state {
+		return c, false, fmt.Errorf("%s: it is for the folder %s; a state folder cannot be moved", marker, c.State)
+	}
+	return c, true, nil
+}
+
+// claim makes the state folder this cluster's, and holds it until release.
+func (c Cluster) claim(ctx context.Context) (release func(), err error) {
+	entries, err := os.ReadDir(c.Config.State)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	_, ours, err := Recorded(c.Config.State)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) > 0 && !ours {
+		return nil, fmt.Errorf("%s: has files but is no cluster's state folder; choose another with --state", c.Config.State)
+	}
+	if err := os.MkdirAll(c.Config.State, 0o755); err != nil {
+		return nil, err
+	}
+	release, err = hold(ctx, c.Config.State)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"logs", "pids"} {
+		if err := os.MkdirAll(c.Config.Path(dir), 0o755); err != nil {
+			release()
+			return nil, err
+		}
+	}
+	raw, err := json.MarshalIndent(c.Config, "", "  ")
+	if err == nil {
+		err = os.WriteFile(c.Config.Marker(), raw, 0o644)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// hold locks the folder against other up and down commands. The lock is on the
+// folder itself, so that down can remove it without leaving a lock file.
+func hold(ctx context.Context, dir string) (release func(), err error) {
+	for {
+		f, err := os.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && same(f, dir) {
+			return func() { f.Close() }, nil
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lock %s: another command holds it: %w", dir, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// same says whether path still is the open folder: the former holder of the lock
+// may have removed it.
+func same(f *os.File, path string) bool {
+	a, err1 := f.Stat()
+	b, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(a, b)
+}
+
+// Load imports image archives into the node.
+func (c Cluster) Load(ctx context.Context, archives ...string) error {
+	if !c.Config.Node {
+		return errors.New("this cluster has no node to load images into")
+	}
+	host, missing := node.Inspect(c.Config)
+	if len(missing) > 0 {
+		return errors.New(missing[0])
+	}
+	for _, a := range archives {
+		if err := c.step("load "+filepath.Base(a), func() error { return node.Load(ctx, c.Config, host, a) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Down stops the cluster and removes all of it but the cache of built programs.
+func (c Cluster) Down(ctx context.Context) error {
+	release, err := hold(ctx, c.Config.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.say("nothing to do: %s does not exist", c.Config.State)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, ours, err := Recorded(c.Config.State); err != nil || !ours {
+		return errors.Join(err, fmt.Errorf("%s: is no cluster's state folder; nothing was touched", c.Config.State))
+	}
+	// Users of a service stop before it: the node, then the control plane.
+	for _, name := range []string{"kubelet", "containerd", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
+		rec, ok := c.records().Load(name)
+		if !ok || !rec.Alive() {
+			continue
+		}
+		if err := c.step("stop "+name, func() error { return rec.Stop(ctx, 5*time.Second) }); err != nil {
+			return err
+		}
+	}
+	before, hadNode, err := clean.LoadBefore(c.Config.Before())
+	if err != nil {
+		return err
+	}
+	if hadNode {
+		err = c.step("clean the node", func() error {
+			return clean.Node(ctx, c.Config.State, c.Config.Bridge, before, c.records())
+		})
+	} else {
+		err = clean.Strays(ctx, c.records())
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nrun down again; the state folder %s is kept", err, c.Config.State)
+	}
+	return clean.RemoveState(c.Config.State)
+}
+
+// Assets builds the programs if they are missing and returns their folder.
+func Assets(ctx context.Context, source string, out io.Writer) (build.Cache, error) {
+	cache, err := build.Open(ctx, source)
+	if err != nil {
+		return cache, err
+	}
+	return cache, cache.Ensure(ctx, out)
+}

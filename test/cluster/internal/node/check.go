@@ -1,0 +1,144 @@
+// Package node is the node side of the cluster: containerd, one kubelet, and the
+// bridge that pods are on.
+//
+// Promises:
+//   - Settings for cgroup v1 are given only where v1 carries the cpu controller:
+//     TestKubeletConfigByCgroupMode.
+//   - Nothing the node writes by our choice lies outside the state folder:
+//     TestRenderedPathsStayInState.
+package node
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+)
+
+// Host is what this machine offers to a node.
+type Host struct {
+	Containerd string // paths of programs
+	Ctr        string
+	CNI        string // folder of the CNI plugins
+	Cgroups    CgroupMode
+	Overlay    bool // false where the state folder cannot hold overlay layers
+}
+
+// CgroupMode says which cgroup version carries the cpu controller.
+type CgroupMode string
+
+const (
+	V1     CgroupMode = "v1"
+	Hybrid CgroupMode = "hybrid" // cpu on v1, a v2 tree without it beside
+	V2     CgroupMode = "v2"
+)
+
+// cniFolders are where distributions put the plugins.
+var cniFolders = []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
+
+// Inspect looks at this machine. missing says, in a user's words, each thing that
+// keeps a node from running; with any of it, Host is incomplete.
+func Inspect(c config.Config) (h Host, missing []string) {
+	if os.Geteuid() != 0 {
+		return h, []string{"not root: a kubelet cannot run"}
+	}
+	look := func(program, pkg string) string {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			missing = append(missing, fmt.Sprintf("no %s in PATH (Debian package %s)", program, pkg))
+		}
+		return path
+	}
+	h.Containerd = look("containerd", "containerd")
+	h.Ctr = look("ctr", "containerd")
+	look("runc", "runc")
+	for _, dir := range cniFolders {
+		if h.CNI == "" && hasPlugins(dir) {
+			h.CNI = dir
+		}
+	}
+	if h.CNI == "" {
+		missing = append(missing, "no CNI plugins in "+strings.Join(cniFolders, ", ")+" (Debian package containernetworking-plugins)")
+	}
+	mounts, err := clean.Mounts()
+	if err != nil {
+		return h, append(missing, err.Error())
+	}
+	h.Cgroups = cgroupMode(mounts)
+	if h.Cgroups == "" {
+		missing = append(missing, "no cgroup mount with a cpu controller")
+	}
+	fs := clean.FilesystemOf(mounts, c.State)
+	h.Overlay = fs != "overlay" && fs != "tmpfs"
+	return h, missing
+}
+
+// Cgroups is the mode of this machine, or "" when its mounts cannot be read.
+func Cgroups() CgroupMode {
+	mounts, err := clean.Mounts()
+	if err != nil {
+		return ""
+	}
+	return cgroupMode(mounts)
+}
+
+func hasPlugins(dir string) bool {
+	for _, p := range []string{"bridge", "host-local", "loopback"} {
+		if _, err := os.Stat(filepath.Join(dir, p)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func cgroupMode(mounts []clean.Mount) CgroupMode {
+	v2, cpuOnV1 := false, false
+	for _, m := range mounts {
+		switch m.Type {
+		case "cgroup2":
+			v2 = true
+		case "cgroup":
+			cpuOnV1 = cpuOnV1 || slices.Contains(m.Options, "cpu")
+		}
+	}
+	switch {
+	case cpuOnV1 && v2:
+		return Hybrid
+	case cpuOnV1:
+		return V1
+	case v2:
+		return V2
+	default:
+		return ""
+	}
+}
+
+// Foreign says what on this machine already uses what the cluster would take. It
+// is asked before the cluster makes anything.
+func Foreign(c config.Config) []string {
+	var found []string
+	if _, err := net.InterfaceByName(c.Bridge); err == nil {
+		found = append(found, fmt.Sprintf("the interface %s exists already", c.Bridge))
+	}
+	if dirs, err := clean.Kubepods(); err == nil && len(dirs) > 0 {
+		found = append(found, fmt.Sprintf("%s exists: another kubelet is or was on this machine", dirs[0]))
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return append(found, err.Error())
+	}
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && (p.Overlaps(c.PodRange) || p.Overlaps(c.ServiceRange)) {
+			found = append(found, fmt.Sprintf("this machine's address %v is in the cluster's ranges; choose others with --pod-range and --service-range", p))
+		}
+	}
+	return found
+}

@@ -1,0 +1,172 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+	"github.com/vishvananda/netlink"
+)
+
+// Runtime is the container runtime.
+func Runtime(c config.Config, h Host) proc.Program {
+	return proc.Program{
+		Name: "containerd",
+		Path: h.Containerd,
+		Args: []string{"--config=" + containerdConfigPath(c)},
+		Ready: func(ctx context.Context) error {
+			_, err := ctr(ctx, c, h, "version")
+			return err
+		},
+	}
+}
+
+// Kubelet is the node agent.
+func Kubelet(c config.Config, program func(name string) string) proc.Program {
+	return proc.Program{
+		Name: "kubelet",
+		Path: program("kubelet"),
+		Args: []string{
+			"--config=" + kubeletConfigPath(c),
+			"--kubeconfig=" + c.Kubeconfig("kubelet"),
+			"--root-dir=" + c.KubeletRoot(),
+			"--cert-dir=" + c.PKI("kubelet"),
+			"--hostname-override=" + c.NodeName,
+			"--node-ip=" + c.NodeIP().String(),
+		},
+		Ready: func(ctx context.Context) error { return healthz(ctx, c.KubeletHealthPort()) },
+	}
+}
+
+func healthz(ctx context.Context, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthz", port), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("kubelet healthz: %s", resp.Status)
+	}
+	return nil
+}
+
+// RuntimeVersion is the runtime's name and version, by the word of the node.
+func RuntimeVersion(ctx context.Context, c config.Config) (string, error) {
+	var n struct {
+		Status struct {
+			NodeInfo struct{ ContainerRuntimeVersion string }
+		}
+	}
+	err := plane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName, &n)
+	return n.Status.NodeInfo.ContainerRuntimeVersion, err
+}
+
+// Ready is nil once the node is Ready by the word of a heartbeat that is newer
+// than since: after a crash, the old word stands until it is taken back.
+func Ready(ctx context.Context, c config.Config, since time.Time) error {
+	var n struct {
+		Status struct {
+			Conditions []struct {
+				Type, Status, Reason, Message string
+				LastHeartbeatTime             time.Time
+			}
+		}
+	}
+	if err := plane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName, &n); err != nil {
+		return err
+	}
+	for _, cond := range n.Status.Conditions {
+		switch {
+		case cond.Type != "Ready":
+		case cond.Status != "True":
+			return fmt.Errorf("node %s: %s: %s", c.NodeName, cond.Reason, cond.Message)
+		case cond.LastHeartbeatTime.Before(since.Truncate(time.Second)):
+			return fmt.Errorf("node %s: last heard at %s", c.NodeName, cond.LastHeartbeatTime.Format(time.TimeOnly))
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("node %s: no Ready condition yet", c.NodeName)
+}
+
+// AddBridge makes the cluster's interface with the node's and the API server's
+// addresses, or completes it. Whoever calls it has checked that an interface of
+// that name is the cluster's own.
+func AddBridge(c config.Config) error {
+	link, err := netlink.LinkByName(c.Bridge)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = c.Bridge
+		// A bridge without an address of its own takes over that of its lowest
+		// port, so neighbours would lose it whenever a pod comes or goes.
+		attrs.HardwareAddr = hardwareAddr(c.NodeIP())
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			return fmt.Errorf("bridge %s: add: %w", c.Bridge, err)
+		}
+		link, err = netlink.LinkByName(c.Bridge)
+	}
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", c.Bridge, err)
+	}
+	for _, p := range []netip.Prefix{
+		netip.PrefixFrom(c.NodeIP(), c.PodRange.Bits()),
+		netip.PrefixFrom(c.ServiceIP(), 32),
+	} {
+		addr, err := netlink.ParseAddr(p.String())
+		if err != nil {
+			return fmt.Errorf("bridge %s: address %v: %w", c.Bridge, p, err)
+		}
+		if err := netlink.AddrReplace(link, addr); err != nil {
+			return fmt.Errorf("bridge %s: add address %v: %w", c.Bridge, p, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bridge %s: up: %w", c.Bridge, err)
+	}
+	return nil
+}
+
+// hardwareAddr is a locally administered address made from an IPv4 address.
+func hardwareAddr(ip netip.Addr) net.HardwareAddr {
+	b := ip.As4()
+	return net.HardwareAddr{0x02, 0x42, b[0], b[1], b[2], b[3]}
+}
+
+// Load imports image archives into the runtime, where the kubelet finds them.
+func Load(ctx context.Context, c config.Config, h Host, archives ...string) error {
+	for _, a := range archives {
+		if _, err := os.Stat(a); err != nil {
+			return err
+		}
+		if _, err := ctr(ctx, c, h, "--namespace=k8s.io", "images", "import", a); err != nil {
+			return fmt.Errorf("load %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+func ctr(ctx context.Context, c config.Config, h Host, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, h.Ctr, append([]string{"--address=" + c.ContainerdSocket()}, args...)...)
+	out, err := cmd.CombinedOutput()
+	text := strings.TrimSpace(string(out))
+	if err != nil {
+		return "", fmt.Errorf("ctr %s: %w: %s", args[0], err, text)
+	}
+	return text, nil
+}

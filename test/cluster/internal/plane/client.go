@@ -1,0 +1,90 @@
+package plane
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+)
+
+// Get reads one object of the API as the cluster's administrator.
+func Get(ctx context.Context, c config.Config, path string, into any) error {
+	client, err := httpClient(c, "admin", "ca")
+	if err != nil {
+		return err
+	}
+	body, err := get(ctx, client, c.APIURL()+path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// Probe asks a health URL of a component as the cluster's administrator.
+func Probe(ctx context.Context, c config.Config, url string) error {
+	client, err := httpClient(c, "admin", "ca")
+	if err != nil {
+		return err
+	}
+	_, err = get(ctx, client, url)
+	return err
+}
+
+func probeEtcd(ctx context.Context, c config.Config) error {
+	client, err := httpClient(c, "etcd-client", "etcd-ca")
+	if err != nil {
+		return err
+	}
+	_, err = get(ctx, client, fmt.Sprintf("https://127.0.0.1:%d/health", c.EtcdPort()))
+	return err
+}
+
+func httpClient(c config.Config, identity, authority string) (*http.Client, error) {
+	pair, err := tls.LoadX509KeyPair(c.PKI(identity+".crt"), c.PKI(identity+".key"))
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(c.PKI(authority + ".crt"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			DisableKeepAlives: true, // each call stands alone; nothing to close later
+			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}},
+		},
+	}, nil
+}
+
+func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", url, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return body, nil
+}

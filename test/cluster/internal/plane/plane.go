@@ -1,0 +1,154 @@
+// Package plane is the control plane: etcd, kube-apiserver,
+// kube-controller-manager and kube-scheduler.
+//
+// Promises:
+//   - Every address is one of this machine, none is a wildcard: TestAddresses.
+//   - Aggregated API servers are trusted through the front proxy from the start,
+//     so metrics can be added to a running cluster: TestAggregation.
+package plane
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+)
+
+// Programs are the control plane's processes in the order of their start.
+// program gives the path of a built program.
+func Programs(c config.Config, program func(name string) string) []proc.Program {
+	local := "127.0.0.1:"
+	health := func(path string, port int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return Probe(ctx, c, "https://"+local+strconv.Itoa(port)+path)
+		}
+	}
+	return []proc.Program{
+		{
+			Name: "etcd", Path: program("etcd"), Args: etcdArgs(c),
+			Ready: func(ctx context.Context) error {
+				return probeEtcd(ctx, c)
+			},
+		},
+		{
+			Name: "kube-apiserver", Path: program("kube-apiserver"), Args: apiServerArgs(c),
+			Ready: func(ctx context.Context) error { return Probe(ctx, c, c.APIURL()+"/readyz") },
+		},
+		{
+			Name: "kube-controller-manager", Path: program("kube-controller-manager"), Args: controllerManagerArgs(c),
+			Ready: health("/healthz", c.ControllerManagerPort()),
+		},
+		{
+			Name: "kube-scheduler", Path: program("kube-scheduler"), Args: schedulerArgs(c),
+			Ready: health("/healthz", c.SchedulerPort()),
+		},
+	}
+}
+
+func etcdArgs(c config.Config) []string {
+	client := fmt.Sprintf("https://127.0.0.1:%d", c.EtcdPort())
+	peer := fmt.Sprintf("https://127.0.0.1:%d", c.EtcdPeerPort())
+	return []string{
+		"--name=mbcas",
+		"--data-dir=" + c.Path("etcd"),
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=mbcas=" + peer,
+		"--cert-file=" + c.PKI("etcd.crt"),
+		"--key-file=" + c.PKI("etcd.key"),
+		"--trusted-ca-file=" + c.PKI("etcd-ca.crt"),
+		"--client-cert-auth",
+		"--peer-cert-file=" + c.PKI("etcd.crt"),
+		"--peer-key-file=" + c.PKI("etcd.key"),
+		"--peer-trusted-ca-file=" + c.PKI("etcd-ca.crt"),
+		"--peer-client-cert-auth",
+		"--unsafe-no-fsync", // a cluster for tests may lose its data with the machine
+	}
+}
+
+func apiServerArgs(c config.Config) []string {
+	args := []string{
+		"--bind-address=" + c.APIAddress().String(),
+		"--advertise-address=" + c.APIAddress().String(),
+		"--secure-port=" + strconv.Itoa(c.APIPort),
+		"--tls-cert-file=" + c.PKI("apiserver.crt"),
+		"--tls-private-key-file=" + c.PKI("apiserver.key"),
+
+		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", c.EtcdPort()),
+		"--etcd-cafile=" + c.PKI("etcd-ca.crt"),
+		"--etcd-certfile=" + c.PKI("etcd-client.crt"),
+		"--etcd-keyfile=" + c.PKI("etcd-client.key"),
+
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--client-ca-file=" + c.PKI("ca.crt"),
+		"--allow-privileged=true",
+
+		"--service-cluster-ip-range=" + c.ServiceRange.String(),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.PKI("sa.pub"),
+		"--service-account-signing-key-file=" + c.PKI("sa.key"),
+
+		"--kubelet-certificate-authority=" + c.PKI("ca.crt"),
+		"--kubelet-client-certificate=" + c.PKI("apiserver-kubelet-client.crt"),
+		"--kubelet-client-key=" + c.PKI("apiserver-kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+
+		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + c.PKI("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + c.PKI("front-proxy-client.key"),
+		"--enable-aggregator-routing=true", // to endpoints: nothing here carries cluster IPs
+
+		"--audit-policy-file=" + c.Path("audit-policy.yaml"),
+		"--audit-log-path=" + c.Log("audit"),
+		"--audit-log-maxsize=100", // MB
+		"--audit-log-maxbackup=2",
+	}
+	if !c.Node {
+		// Loopback is no valid endpoint address, and no pod looks for it.
+		args = append(args, "--endpoint-reconciler-type=none")
+	}
+	return args
+}
+
+func controllerManagerArgs(c config.Config) []string {
+	kubeconfig := c.Kubeconfig("controller-manager")
+	return []string{
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(c.ControllerManagerPort()),
+		"--tls-cert-file=" + c.PKI("controller-manager.crt"),
+		"--tls-private-key-file=" + c.PKI("controller-manager.key"),
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--leader-elect=false",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + c.PKI("sa.key"),
+		"--root-ca-file=" + c.PKI("ca.crt"),
+		"--cluster-signing-cert-file=" + c.PKI("ca.crt"),
+		"--cluster-signing-key-file=" + c.PKI("ca.key"),
+		"--service-cluster-ip-range=" + c.ServiceRange.String(),
+	}
+}
+
+func schedulerArgs(c config.Config) []string {
+	kubeconfig := c.Kubeconfig("scheduler")
+	return []string{
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(c.SchedulerPort()),
+		"--tls-cert-file=" + c.PKI("scheduler.crt"),
+		"--tls-private-key-file=" + c.PKI("scheduler.key"),
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--leader-elect=false",
+	}
+}

@@ -1,0 +1,240 @@
+// Package proc starts, recognises and stops long-running processes.
+//
+// Promises:
+//   - A process is known by its id, its start time and the boot it belongs to, so a
+//     recycled id is never taken for it: TestRecycledIDIsAnotherProcess.
+//   - Only a process that matches its record is signalled: TestStopLeavesAStranger.
+package proc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is one long-running process of a cluster, as it should be.
+type Program struct {
+	Name string
+	Path string
+	Args []string
+
+	// Ready is nil once the program does its work. It is asked again until then.
+	Ready func(context.Context) error
+}
+
+// Record identifies one started process across restarts of this program.
+type Record struct {
+	Name string   `json:"name"`
+	PID  int      `json:"pid"`
+	Boot string   `json:"boot"`  // the kernel's boot id
+	Tick uint64   `json:"start"` // start time in clock ticks after boot, from /proc/PID/stat
+	Args []string `json:"args"`
+}
+
+// mark is the environment variable that every process of a cluster carries, and
+// hands on to the container shims, so that one whose record was lost is found.
+const mark = "MBCAS_CLUSTER_MEMBER_OF"
+
+// Records is a folder with one record per process.
+type Records struct {
+	Dir   string
+	State string // the state folder, as the value of the mark
+}
+
+// Start starts p in a session of its own, with its output appended to the file
+// log, and records it. The process outlives the caller.
+func (r Records) Start(p Program, log string) (Record, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return Record{}, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	defer out.Close()
+	cmd := exec.Command(p.Path, p.Args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), mark+"="+r.State)
+	cmd.Dir = r.State
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return Record{}, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	go cmd.Wait() // reaps it if it ends before us; its end is seen through Alive
+	rec, err := observe(cmd.Process.Pid)
+	if err != nil {
+		return Record{}, fmt.Errorf("%s: ended at once; see %s", p.Name, log)
+	}
+	rec.Name, rec.Args = p.Name, append([]string{p.Path}, p.Args...)
+	return rec, r.save(rec)
+}
+
+func (r Records) save(rec Record) error {
+	raw, err := json.MarshalIndent(rec, "", "  ")
+	if err != nil {
+		return fmt.Errorf("record of %s: %w", rec.Name, err)
+	}
+	path := filepath.Join(r.Dir, rec.Name+".json")
+	if err := os.WriteFile(path+".tmp", raw, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// Load returns the record of the named process, and whether there is one. A
+// record that cannot be read counts as none: the mark still finds the process.
+func (r Records) Load(name string) (Record, bool) {
+	raw, err := os.ReadFile(filepath.Join(r.Dir, name+".json"))
+	if err != nil {
+		return Record{}, false
+	}
+	var rec Record
+	if err := json.Unmarshal(raw, &rec); err != nil || rec.PID <= 1 {
+		return Record{}, false
+	}
+	return rec, true
+}
+
+// Alive says whether the recorded process still runs.
+func (rec Record) Alive() bool {
+	seen, err := observe(rec.PID)
+	return err == nil && seen.Tick == rec.Tick && seen.Boot == rec.Boot
+}
+
+// Stop asks the recorded process to end, waits up to grace, then kills it. It
+// does nothing when the process is gone or its id belongs to another one.
+func (rec Record) Stop(ctx context.Context, grace time.Duration) error {
+	if err := rec.signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	if rec.gone(ctx, grace) {
+		return nil
+	}
+	if err := rec.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	if rec.gone(ctx, 10*time.Second) {
+		return nil
+	}
+	return fmt.Errorf("%s (pid %d): still there 10 s after SIGKILL", rec.Name, rec.PID)
+}
+
+// signal holds the process by a descriptor while it compares identities, so the
+// id cannot change hands between the look and the signal.
+func (rec Record) signal(sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(rec.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s (pid %d): pidfd_open: %w", rec.Name, rec.PID, err)
+	}
+	defer unix.Close(fd)
+	if !rec.Alive() {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("%s (pid %d): signal: %w", rec.Name, rec.PID, err)
+	}
+	return nil
+}
+
+func (rec Record) gone(ctx context.Context, within time.Duration) bool {
+	deadline := time.Now().Add(within)
+	for rec.Alive() {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return true
+}
+
+// Strays lists the processes that carry this cluster's mark: its components and
+// its container shims, also those whose record was never written.
+func (r Records) Strays() ([]Record, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	want := []byte(mark + "=" + r.State)
+	var found []Record
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err != nil || !hasVar(env, want) {
+			continue // gone, or another user's
+		}
+		rec, err := observe(pid)
+		if err != nil {
+			continue
+		}
+		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		rec.Args = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
+		rec.Name = filepath.Base(rec.Args[0])
+		found = append(found, rec)
+	}
+	return found, nil
+}
+
+func hasVar(environ, want []byte) bool {
+	for v := range bytes.SplitSeq(environ, []byte{0}) {
+		if bytes.Equal(v, want) {
+			return true
+		}
+	}
+	return false
+}
+
+// Observe is the identity of the process that has the id pid at this moment.
+func Observe(pid int) (Record, error) { return observe(pid) }
+
+func observe(pid int) (Record, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Record{}, err
+	}
+	tick, dead, err := parseStat(raw)
+	if err != nil {
+		return Record{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	if dead {
+		return Record{}, fmt.Errorf("pid %d: %w", pid, fs.ErrNotExist)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return Record{}, err
+	}
+	return Record{PID: pid, Tick: tick, Boot: strings.TrimSpace(string(boot))}, nil
+}
+
+// parseStat reads the start time (field 22) and whether the process is a zombie
+// or dead (field 3). The command in field 2 may hold blanks and parentheses, so
+// fields are counted from the last closing one.
+func parseStat(raw []byte) (tick uint64, dead bool, err error) {
+	i := bytes.LastIndexByte(raw, ')')
+	if i < 0 {
+		return 0, false, errors.New("no command field")
+	}
+	f := strings.Fields(string(raw[i+1:])) // f[0] is field 3
+	if len(f) < 20 {
+		return 0, false, fmt.Errorf("%d fields after the command, want 20 or more", len(f))
+	}
+	tick, err = strconv.ParseUint(f[19], 10, 64)
+	if err != nil {
+		return 0, false, fmt.Errorf("field 22: %w", err)
+	}
+	return tick, f[0] == "Z" || f[0] == "X", nil
+}
