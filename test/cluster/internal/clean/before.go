@@ -52,6 +52,7 @@ var fixedPaths = []string{
 	"/var/lib/cni",
 	"/run/containerd",
 	"/run/containerd/s",
+	"/run/mount",
 	"/run/netns",
 	"/etc/cni",
 	"/opt/cni",

@@ -62,9 +62,6 @@ func (c Cluster) Up(ctx context.Context, cache build.Cache) error {
 	if err := run(plane.Programs(c.Config, cache.Program)...); err != nil {
 		return err
 	}
-	if err := c.defaultServiceAccount(ctx); err != nil {
-		return err
-	}
 	if c.Config.Node {
 		if err := run(node.Runtime(c.Config, host)); err != nil {
 			return err
@@ -84,6 +81,9 @@ func (c Cluster) Up(ctx context.Context, cache build.Cache) error {
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, tail(c.Config.Log("kubelet")))
 		}
+	}
+	if err := c.step("default service account", func() error { return c.defaultServiceAccount(ctx) }); err != nil {
+		return err
 	}
 	if started == 0 {
 		c.say("already running: export KUBECONFIG=%s", c.Config.Kubeconfig("admin"))

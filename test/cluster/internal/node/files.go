@@ -139,6 +139,11 @@ func kubeletConfig(c config.Config, h Host) ([]byte, error) {
 		"failSwapOn":               false,
 		"makeIPTablesUtilChains":   false, // no kube-proxy, so no rules to leave behind
 
+		// Nothing answers there: lookups fail at once. Without it the kubelet warns at
+		// every pod and gives it the host's resolvers, which pods can't reach.
+		"clusterDNS":    []string{c.NodeIP().String()},
+		"clusterDomain": "cluster.local",
+
 		"systemReserved": object{"cpu": c.SystemReservedCPU, "memory": "1Gi"},
 		"evictionHard": object{
 			"memory.available":  "200Mi",
@@ -150,7 +155,6 @@ func kubeletConfig(c config.Config, h Host) ([]byte, error) {
 	}
 	if h.Cgroups != V2 {
 		k["failCgroupV1"] = false
-		k["localStorageCapacityIsolation"] = false // else the kubelet reports image filesystem errors
 	}
 	return json.MarshalIndent(k, "", "  ")
 }

@@ -136,6 +136,9 @@ func controllerManagerArgs(c config.Config) []string {
 		"--cluster-signing-cert-file=" + c.PKI("ca.crt"),
 		"--cluster-signing-key-file=" + c.PKI("ca.key"),
 		"--service-cluster-ip-range=" + c.ServiceRange.String(),
+		"--flex-volume-plugin-dir=" + c.Path("volume-plugins"),
+		"--kube-api-qps=100", // the default of 20 holds the start back by seconds
+		"--kube-api-burst=200",
 	}
 }
 
