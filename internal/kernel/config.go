@@ -1,0 +1,86 @@
+package kernel
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Config says where the kernel's files are. The zero value reads this machine.
+type Config struct {
+	// Root is the cgroup mount: the host's /sys/fs/cgroup, wherever it is mounted
+	// here. Empty: /sys/fs/cgroup.
+	Root string
+	// Proc is where the machine's stat and pressure/cpu are. Empty: /proc.
+	Proc string
+	// OwnPod is the UID of the pod that this process runs in. It makes the choice
+	// of the kubepods cgroup certain where several clusters share a machine.
+	// Empty: the choice is made by name alone.
+	OwnPod string
+	// Now tells the time of each reading and paces retries. Nil: time.Now.
+	Now func() time.Time
+	// Log gets the layout once, and faults at most once a minute for each kind.
+	// Nil: slog.Default.
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Root == "" {
+		c.Root = "/sys/fs/cgroup"
+	}
+	if c.Proc == "" {
+		c.Proc = "/proc"
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}
+
+// Version is the generation of the cgroup interface that controls CPU.
+type Version string
+
+const (
+	V1     Version = "v1"     // cpu and cpuacct hierarchies, no pressure
+	V2     Version = "v2"     // one unified hierarchy
+	Hybrid Version = "hybrid" // CPU on v1; a v2 hierarchy beside it has the pressure
+)
+
+// Driver is who names the cgroups of pods.
+type Driver string
+
+const (
+	Systemd  Driver = "systemd"  // kubepods.slice/kubepods-burstable.slice/...
+	Cgroupfs Driver = "cgroupfs" // kubepods/burstable/...
+)
+
+// Anchor is how the kubepods cgroup was chosen, from certain to likely.
+type Anchor string
+
+const (
+	ByOwnPod    Anchor = "own pod"         // it holds Config.OwnPod
+	ByName      Anchor = "only one"        // no other kubepods cgroup is there
+	ByPods      Anchor = "only one in use" // the others hold no pods
+	ByShallower Anchor = "topmost"         // the others lie deeper, so inside a container
+)
+
+// Layout is what Open found.
+type Layout struct {
+	Version  Version
+	Driver   Driver
+	Kubepods string // path of the kubepods cgroup; on v1 and hybrid in the cpu hierarchy
+	PSI      bool   // the kubepods cgroup reports CPU pressure
+	Anchor   Anchor
+}
+
+// String is one line for people: "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod), with pressure".
+func (l Layout) String() string {
+	psi := "with"
+	if !l.PSI {
+		psi = "without"
+	}
+	return fmt.Sprintf("cgroup %s, %s driver, %s (%s), %s pressure", l.Version, l.Driver, l.Kubepods, l.Anchor, psi)
+}

@@ -1,0 +1,250 @@
+//go:build linux
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The files of a cgroup that are held open.
+const (
+	usageFile    = iota // v1: cpuacct.usage
+	statFile            // cpu.stat
+	quotaFile           // v2: cpu.max, v1: cpu.cfs_quota_us
+	periodFile          // v1: cpu.cfs_period_us
+	burstFile           // v2: cpu.max.burst (5.14), v1: cpu.cfs_burst_us
+	pressureFile        // cpu.pressure
+	files
+)
+
+// filesOf is the names per version; an empty one is not read.
+func filesOf(v Version) [files]string {
+	if v == V2 {
+		return [files]string{"", "cpu.stat", "cpu.max", "", "cpu.max.burst", "cpu.pressure"}
+	}
+	return [files]string{"cpuacct.usage", "cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.pressure"}
+}
+
+// group is a cgroup with its files open. Descriptors belong to one incarnation of
+// the cgroup: when it is removed they answer ENODEV for good, even
+// if one of the same name is made again (fs/kernfs/file.c kernfs_get_active).
+type group struct {
+	path string // below the hierarchy's root
+	fd   [files]int
+}
+
+// open opens the cgroup at path. Only what says how much CPU was used must be
+// there: quota files are absent where the controller is off, burst on older kernels, pressure
+// with psi=0. All files of one hierarchy come from one directory handle, so they
+// are of one incarnation.
+func (t tree) open(path string) (*group, error) {
+	g := &group{path: path}
+	for i := range g.fd {
+		g.fd[i] = -1
+	}
+	names := filesOf(t.version)
+	parts := []struct {
+		dir  string
+		from []int
+		need int
+	}{
+		{t.cpu, []int{statFile, quotaFile, periodFile, burstFile}, statFile},
+		{t.acct, []int{usageFile}, usageFile},
+		{t.psi, []int{pressureFile}, -1},
+	}
+	if t.version == V2 {
+		parts = parts[:1]
+		parts[0].from = append(parts[0].from, pressureFile)
+	}
+	for _, part := range parts {
+		if part.dir == "" {
+			continue
+		}
+		err := openIn(filepath.Join(part.dir, path), names, part.from, part.need, &g.fd)
+		if err != nil && part.need >= 0 {
+			g.close()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// openIn opens the files from[...] of one directory into fd. Only the one that is needed must exist.
+func openIn(dir string, names [files]string, from []int, need int, fd *[files]int) error {
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	defer unix.Close(at)
+	for _, i := range from {
+		if names[i] == "" {
+			continue
+		}
+		f, err := unix.Openat(at, names[i], unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			fd[i] = f
+			continue
+		}
+		if i == need || !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, names[i]), err)
+		}
+	}
+	return nil
+}
+
+func (g *group) close() {
+	for i := range g.fd {
+		g.closeFile(i)
+	}
+}
+
+func (g *group) closeFile(i int) {
+	if g.fd[i] >= 0 {
+		unix.Close(g.fd[i])
+		g.fd[i] = -1
+	}
+}
+
+// open files of g, for counting.
+func (g *group) descriptors() (n int) {
+	for _, fd := range g.fd {
+		if fd >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// reader reads files into one buffer. 8 KiB is several times what the kernel
+// prints; what is longer is cut there and the parsers see that it is.
+type reader struct {
+	buf [8192]byte
+}
+
+// file is the content of an open file. It is valid until the next call.
+func (r *reader) file(fd int) ([]byte, error) {
+	for {
+		n, err := unix.Pread(fd, r.buf[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return r.buf[:n], nil
+	}
+}
+
+// noPressure says why a group's pressure could not be read.
+type noPressure int
+
+const (
+	pressureFine  noPressure = iota
+	pressureNever            // this kernel refuses it everywhere: EOPNOTSUPP
+	pressureGone             // its file is gone: hidden by cgroup.pressure, or the cgroup is gone
+)
+
+// stat reads what says how much CPU was used and when it was held back. The time is that of the usage.
+func (g *group) stat(t tree, r *reader, now func() time.Time) (s Stat, at time.Time, err error) {
+	b, err := r.file(g.fd[statFile])
+	at = now()
+	if err != nil {
+		return Stat{}, at, g.fail(t, statFile, err)
+	}
+	if t.version == V2 {
+		if s, err = parseStat(b); err != nil {
+			err = g.fail(t, statFile, err)
+		}
+		return s, at, err
+	}
+	if s, err = parseStatV1(b); err != nil {
+		return Stat{}, at, g.fail(t, statFile, err)
+	}
+	b, err = r.file(g.fd[usageFile])
+	at = now()
+	if err == nil {
+		s.Usage, err = parseUsageV1(b)
+	}
+	if err != nil {
+		return Stat{}, at, g.fail(t, usageFile, err)
+	}
+	return s, at, nil
+}
+
+// quota is zero where the files are absent.
+func (g *group) quota(t tree, r *reader) (q Quota, err error) {
+	if g.fd[quotaFile] < 0 {
+		return Quota{}, nil
+	}
+	b, err := r.file(g.fd[quotaFile])
+	if err == nil {
+		if t.version == V2 {
+			q, err = parseMax(b)
+		} else {
+			q.Limit, err = parseQuotaV1(b)
+		}
+	}
+	if err != nil {
+		return Quota{}, g.fail(t, quotaFile, err)
+	}
+	if g.fd[periodFile] >= 0 {
+		if b, err = r.file(g.fd[periodFile]); err == nil {
+			q.Period, err = parsePeriodV1(b)
+		}
+		if err != nil {
+			return Quota{}, g.fail(t, periodFile, err)
+		}
+	}
+	if g.fd[burstFile] >= 0 {
+		if b, err = r.file(g.fd[burstFile]); err == nil {
+			q.Burst, err = parseBurst(b)
+		}
+		if err != nil {
+			return Quota{}, g.fail(t, burstFile, err)
+		}
+	}
+	return q, nil
+}
+
+// pressure never fails the group: a kernel may have none. An
+// error comes back only for a file that is there and makes no sense.
+func (g *group) pressure(t tree, r *reader) (p Pressure, why noPressure, err error) {
+	if g.fd[pressureFile] < 0 {
+		return Pressure{}, pressureFine, nil
+	}
+	b, err := r.file(g.fd[pressureFile])
+	switch {
+	case err == nil:
+		if p, err = parsePressure(b); err != nil {
+			return Pressure{}, pressureFine, g.fail(t, pressureFile, err)
+		}
+		return p, pressureFine, nil
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return Pressure{}, pressureNever, nil
+	case gone(err):
+		return Pressure{}, pressureGone, nil
+	}
+	return Pressure{}, pressureFine, g.fail(t, pressureFile, err)
+}
+
+// fail names the file: "/sys/fs/cgroup/kubepods/.../cpu.stat: field usage_usec: missing".
+func (g *group) fail(t tree, file int, err error) error {
+	dir := t.cpu
+	switch file {
+	case usageFile:
+		dir = t.acct
+	case pressureFile:
+		dir = t.psi
+	}
+	return fmt.Errorf("%s: %w", filepath.Join(dir, g.path, filesOf(t.version)[file]), err)
+}
+
+// gone says that a cgroup, or a file of it, was removed.
+func gone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV)
+}

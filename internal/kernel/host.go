@@ -1,0 +1,202 @@
+//go:build linux
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host reads the counters of one machine. It holds the files of every target
+// open from one Read to the next. Its methods may be called from several goroutines;
+// a Read that blocks in the kernel blocks Close and other Reads with it.
+type Host struct {
+	cfg    Config
+	log    *slog.Logger
+	now    func() time.Time
+	layout atomic.Pointer[Layout]
+	hint   atomic.Bool // a watch saw something: list again
+
+	watching sync.WaitGroup // one for each Watch
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	watches  []*os.File
+	tree     tree
+	reader   reader
+	psiNever bool // EOPNOTSUPP was seen: ask no more
+	proc     procFiles
+	root     *group // the kubepods cgroup; nil while it is gone
+	kubepods string // its path
+	pods     map[string]*pod
+	tick     uint64 // counts Reads; what was not asked for in this one is forgotten
+
+	index     map[string]string // podKey -> directory
+	indexed   time.Time
+	listed    bool              // in this Read
+	strays    map[string]string // container ID -> directory outside of its pod's
+	scanned   time.Time
+	searched  time.Time // for the kubepods cgroup
+	complains map[string]time.Time
+}
+
+// Open finds out how this machine's cgroups are laid out. It fails
+// where no CPU controller or no kubepods cgroup is to be found, or where several
+// are and nothing tells which is ours.
+func Open(cfg Config) (*Host, error) {
+	cfg = cfg.withDefaults()
+	t, err := detect(cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{
+		cfg: cfg, log: cfg.Log, now: cfg.Now, tree: t,
+		pods: make(map[string]*pod), strays: make(map[string]string), complains: make(map[string]time.Time),
+	}
+	if err := h.findRoot(); err != nil {
+		return nil, err
+	}
+	h.proc.open(cfg.Proc)
+	l := h.Layout()
+	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.Anchor, "psi", l.PSI)
+	if cfg.OwnPod != "" && l.Anchor != ByOwnPod {
+		h.log.Warn("own pod has no cgroup", "pod", cfg.OwnPod, "kubepods", l.Kubepods)
+	}
+	return h, nil
+}
+
+// Layout is what was found; it changes only if the kubepods cgroup moves.
+func (h *Host) Layout() Layout { return *h.layout.Load() }
+
+// Close closes every file and ends every Watch. A Read after it finds nothing.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.forget(^uint64(0)) // no Read has this number
+	h.closeRoot()
+	h.proc.close()
+	for _, f := range h.watches {
+		f.Close()
+	}
+	h.watches = nil
+	h.mu.Unlock()
+	h.watching.Wait()
+	return nil
+}
+
+// Descriptors is the number of files held open, for a metric beside the limit
+// that RaiseFileLimit returns.
+func (h *Host) Descriptors() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.proc.descriptors()
+	if h.root != nil {
+		n += h.root.descriptors()
+	}
+	for _, p := range h.pods {
+		for _, m := range p.members() {
+			if m.group != nil {
+				n += m.group.descriptors()
+			}
+		}
+	}
+	return n
+}
+
+// findRoot chooses the kubepods cgroup and opens it.
+func (h *Host) findRoot() error {
+	h.searched = h.now()
+	k, anchor, err := findKubepods(h.tree.cpu, h.cfg.OwnPod)
+	if err != nil {
+		return err
+	}
+	g, err := h.tree.open(k.path)
+	if err != nil {
+		return fmt.Errorf("kubepods cgroup: %w", err)
+	}
+	_, why, err := g.pressure(h.tree, &h.reader)
+	psi := g.fd[pressureFile] >= 0 && why == pressureFine && err == nil
+	if why == pressureNever {
+		h.psiNever = true
+	}
+	h.closeRoot()
+	h.root, h.kubepods = g, k.path
+	h.layout.Store(&Layout{
+		Version: h.tree.version, Driver: k.driver, Anchor: anchor, PSI: psi,
+		Kubepods: filepath.Join(h.tree.cpu, k.path),
+	})
+	h.indexed = time.Time{}
+	return nil
+}
+
+func (h *Host) closeRoot() {
+	if h.root != nil {
+		h.root.close()
+		h.root = nil
+	}
+}
+
+// node reads the machine's totals. What can't be read is zero.
+func (h *Host) node() NodeSample {
+	var n NodeSample
+	var err error
+	n.At = h.now()
+	if n.Usage, n.Pressure, err = h.proc.read(&h.reader); err != nil {
+		h.complain("node", err)
+	}
+	if h.root == nil {
+		h.reopenRoot()
+	}
+	if h.root == nil {
+		return n
+	}
+	s, at, err := h.root.stat(h.tree, &h.reader, h.now)
+	if err != nil {
+		h.closeRoot() // found again by the next Read
+		if !gone(err) {
+			h.complain("kubepods", err)
+		}
+		return n
+	}
+	n.At, n.Kubepods = at, s.Usage
+	return n
+}
+
+// reopenRoot is for a kubepods cgroup that was removed: made again at its place,
+// or at another one by a kubelet with another driver, for which to search is dear.
+func (h *Host) reopenRoot() {
+	if g, err := h.tree.open(h.kubepods); err == nil {
+		h.root = g
+		return
+	}
+	if h.now().Sub(h.searched) < listEvery {
+		return
+	}
+	if err := h.findRoot(); err != nil {
+		h.complain("kubepods", err)
+		return
+	}
+	h.log.Info("cgroup layout changed", "layout", h.Layout())
+}
+
+// complain logs a fault, each kind at most once a minute.
+func (h *Host) complain(kind string, err error) {
+	now := h.now()
+	if last, ok := h.complains[kind]; ok && now.Sub(last) < time.Minute {
+		return
+	}
+	h.complains[kind] = now
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		h.log.Error("out of file descriptors; raise LimitNOFILE", "err", err)
+		return
+	}
+	h.log.Warn("cgroup not readable", "kind", kind, "err", err)
+}

@@ -1,0 +1,85 @@
+package kernel
+
+import (
+	"strings"
+)
+
+// The names of cgroups, as the kubelet (pkg/kubelet/cm/cgroup_manager_linux.go)
+// and the runtimes write them.
+
+// podKey is the form in which pod UIDs are compared: the systemd driver writes
+// "_" for "-", and the config hash of a static pod has neither.
+func podKey(uid string) string {
+	if !strings.ContainsAny(uid, "-_") {
+		return uid
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' {
+			return -1
+		}
+		return r
+	}, uid)
+}
+
+// podOf is the key of the pod that a directory's name belongs to:
+// "pod<uid>", "kubepods-pod<uid>.slice", "x-kubepods-burstable-pod<uid>.slice".
+func podOf(name string) (key string, ok bool) {
+	name = strings.TrimSuffix(name, ".slice")
+	i := strings.LastIndex(name, "-pod")
+	switch {
+	case strings.HasPrefix(name, "pod"):
+		name = name[len("pod"):]
+	case i >= 0:
+		name = name[i+len("-pod"):]
+	default:
+		return "", false
+	}
+	return podKey(name), name != ""
+}
+
+// containerOf is the container ID in a directory's name: "<id>", "crio-<id>",
+// "cri-containerd-<id>.scope", and "...slice:cri-containerd:<id>" where the
+// kubelet and the runtime disagree about the driver. What comes back may be no
+// ID at all: it means something only if it equals a known one. The
+// cgroup of a container's monitor process carries the same ID and is refused.
+func containerOf(name string) (id string, ok bool) {
+	if strings.Contains(name, "conmon") {
+		return "", false
+	}
+	name = strings.TrimSuffix(name, ".scope")
+	return name[strings.LastIndexAny(name, "-:")+1:], true
+}
+
+// isQoS says that a directory below kubepods holds the pods of one QoS class.
+func isQoS(name string) bool {
+	return name == "burstable" || name == "besteffort" ||
+		strings.HasSuffix(name, "-burstable.slice") || strings.HasSuffix(name, "-besteffort.slice")
+}
+
+// isKubepods says that a directory may be the one above all pods, with
+// the driver that named it so.
+func isKubepods(name string) (Driver, bool) {
+	switch {
+	case name == "kubepods":
+		return Cgroupfs, true
+	case name == "kubepods.slice", strings.HasSuffix(name, "-kubepods.slice"):
+		return Systemd, true
+	}
+	return "", false
+}
+
+// isInside says that what lies below a directory is some container's or
+// service's own affair: no kubelet puts its pods there, unless it runs in there itself.
+func isInside(name string) bool {
+	for _, suffix := range []string{".scope", ".mount", ".service", ".socket", ".swap"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	id, ok := containerOf(name)
+	return !ok || isHex64(id)
+}
+
+func isHex64(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}

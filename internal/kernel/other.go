@@ -1,0 +1,32 @@
+//go:build !linux
+
+package kernel
+
+import (
+	"context"
+	"errors"
+)
+
+// Host needs Linux. Elsewhere it exists so that the programs build, and can't be opened.
+type Host struct{}
+
+// Open always fails: cgroups are Linux's.
+func Open(Config) (*Host, error) { return nil, errors.New("cgroups: this is not Linux") }
+
+// Layout is zero.
+func (*Host) Layout() Layout { return Layout{} }
+
+// Read finds nothing.
+func (*Host) Read([]Target) Sample { return Sample{} }
+
+// Watch gives no hint.
+func (*Host) Watch(context.Context) <-chan struct{} { return make(chan struct{}, 1) }
+
+// Descriptors is 0.
+func (*Host) Descriptors() int { return 0 }
+
+// Close does nothing.
+func (*Host) Close() error { return nil }
+
+// RaiseFileLimit always fails.
+func RaiseFileLimit() (uint64, error) { return 0, errors.New("limit of open files: this is not Linux") }

@@ -1,0 +1,397 @@
+//go:build linux
+
+package kernel
+
+import (
+	"maps"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// listEvery is the age at which the list of pod directories is made anew even
+	// if nothing speaks for it: watches are hints and may be lost.
+	listEvery = 30 * time.Second
+	// keenTries is how often a missing cgroup is looked for in every Read; after
+	// that once in slowTry. Some never come: those of finished init containers,
+	// of containers inside virtual machines.
+	keenTries = 10
+	slowTry   = 10 * time.Second
+	// strayAfter is how long a container may be missing from its pod's directory
+	// before the whole tree is searched for it, which happens at most once in scanEvery.
+	strayAfter = 5 * time.Second
+	scanEvery  = time.Minute
+)
+
+// member is a cgroup that is wanted: a container's or, with an empty id, a pod's own.
+type member struct {
+	id    string
+	group *group // nil: not found
+	tick  uint64
+	since time.Time // missing since
+}
+
+type pod struct {
+	key        string
+	tick       uint64
+	own        member
+	containers []*member
+	tries      int // lookups in a row that left something missing
+	next       time.Time
+}
+
+// members are the own cgroup and the containers'.
+func (p *pod) members() []*member { return append([]*member{&p.own}, p.containers...) }
+
+// Read takes one reading of the machine and of each target, in order. It never
+// fails as a whole: what is not there, or is removed under its hands, has Found
+// false and is looked for again by the next Read. Files of pods and containers
+// that are no longer among the targets are closed.
+func (h *Host) Read(targets []Target) Sample {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, t := range targets {
+		n += len(t.Containers)
+	}
+	out := Sample{Pods: make([]PodSample, len(targets))}
+	groups := make([]Group, n)
+	if h.closed {
+		out.Node.At = h.now()
+	} else {
+		h.tick++
+		out.Node = h.node()
+	}
+
+	now := h.now()
+	hinted := h.hint.Swap(false)
+	recheck := now.Sub(h.indexed) >= listEvery
+	h.listed = false
+	if !h.closed && (hinted || recheck) {
+		h.list(now)
+	}
+	wanted := false
+	for i, t := range targets {
+		ps := PodSample{Pod: t.Pod, Containers: groups[:len(t.Containers):len(t.Containers)]}
+		groups = groups[len(t.Containers):]
+		if h.closed {
+			for j, id := range t.Containers {
+				ps.Containers[j].ID = id
+			}
+			out.Pods[i] = ps
+			continue
+		}
+		p := h.want(t)
+		if p.missing() && (hinted || p.tries < keenTries || !now.Before(p.next)) {
+			wanted = h.resolve(p, now) || wanted
+		}
+		h.read(p, &p.own, &ps.Own, recheck)
+		for j, id := range t.Containers {
+			ps.Containers[j].ID = id
+			if m := p.container(id); m != nil {
+				h.read(p, m, &ps.Containers[j], recheck)
+			}
+		}
+		out.Pods[i] = ps
+	}
+	if wanted && now.Sub(h.scanned) >= scanEvery {
+		h.scan(now)
+	}
+	h.forget(h.tick)
+	return out
+}
+
+// want is the pod of a target, with a member for each of its containers.
+func (h *Host) want(t Target) *pod {
+	p := h.pods[t.Pod]
+	if p == nil {
+		p = &pod{key: podKey(t.Pod)}
+		h.pods[t.Pod] = p
+	}
+	p.tick = h.tick
+	for _, id := range t.Containers {
+		if id == "" { // not created yet
+			continue
+		}
+		m := p.container(id)
+		if m == nil {
+			m = &member{id: id}
+			p.containers = append(p.containers, m)
+			p.tries = 0
+		}
+		m.tick = h.tick
+	}
+	return p
+}
+
+func (p *pod) container(id string) *member {
+	for _, m := range p.containers {
+		if m.id == id {
+			return m
+		}
+	}
+	return nil
+}
+
+func (p *pod) missing() bool {
+	if p.own.group == nil {
+		return true
+	}
+	for _, m := range p.containers {
+		if m.group == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve looks for the missing cgroups of p: the pod's in the index, the
+// containers' in the pod's directory, then among the strays. It says whether one has been
+// missing for so long that the whole tree should be searched.
+func (h *Host) resolve(p *pod, now time.Time) (search bool) {
+	path, ok := h.index[p.key]
+	if !ok && !h.listed {
+		h.list(now)
+		path, ok = h.index[p.key]
+	}
+	var names []string
+	if ok {
+		var err error
+		if names, err = subdirs(filepath.Join(h.tree.cpu, path)); gone(err) {
+			delete(h.index, p.key)
+			ok = false
+		} else if err != nil {
+			h.complain("list", err)
+		}
+	}
+	if ok && p.own.group == nil {
+		p.own.group = h.open(path)
+	}
+	for _, m := range p.containers {
+		if m.group != nil {
+			continue
+		}
+		for _, name := range names {
+			if id, ok := containerOf(name); ok && id == m.id {
+				m.group = h.openContainer(filepath.Join(path, name))
+			}
+		}
+		if stray, ok := h.strays[m.id]; ok && m.group == nil {
+			if m.group = h.openContainer(stray); m.group == nil {
+				delete(h.strays, m.id)
+			}
+		}
+		switch {
+		case m.group != nil:
+			m.since = time.Time{}
+		case m.since.IsZero():
+			m.since = now
+		case now.Sub(m.since) > strayAfter:
+			search = true
+		}
+	}
+	if p.missing() {
+		p.tries++
+		p.next = now.Add(slowTry)
+	} else {
+		p.tries = 0
+	}
+	return search
+}
+
+// read fills out from m, if that is open. A cgroup that is gone, or whose
+// counters make no sense, is closed.
+func (h *Host) read(p *pod, m *member, out *Group, recheck bool) {
+	if m.group == nil {
+		return
+	}
+	if recheck {
+		h.recheck(m)
+	}
+	err := h.readGroup(m.group, out)
+	if err == nil {
+		return
+	}
+	*out = Group{ID: out.ID}
+	m.group.close()
+	m.group = nil
+	p.tries = 0 // look again at once
+	if !gone(err) {
+		h.complain("container", err)
+	}
+}
+
+func (h *Host) readGroup(g *group, out *Group) (err error) {
+	if out.Stat, out.At, err = g.stat(h.tree, &h.reader, h.now); err != nil {
+		return err
+	}
+	if out.Quota, err = g.quota(h.tree, &h.reader); err != nil {
+		return err
+	}
+	var why noPressure
+	out.Pressure, why, err = g.pressure(h.tree, &h.reader)
+	switch {
+	case err != nil:
+		h.complain("pressure", err)
+	case why == pressureNever:
+		g.closeFile(pressureFile)
+		h.noPSI()
+	case why == pressureGone:
+		// The file alone, by cgroup.pressure, or the cgroup? Its counters know.
+		g.closeFile(pressureFile)
+		if _, _, err := g.stat(h.tree, &h.reader, h.now); err != nil {
+			return err
+		}
+	}
+	out.Found = true
+	return nil
+}
+
+// noPSI is for kernels that have the files but refuse to read them.
+func (h *Host) noPSI() {
+	if h.psiNever {
+		return
+	}
+	h.psiNever = true
+	l := h.Layout()
+	l.PSI = false
+	h.layout.Store(&l)
+	h.log.Info("kernel reports no CPU pressure", "layout", l)
+}
+
+// open is nil where there is no such cgroup; the next Read tries again.
+func (h *Host) open(path string) *group {
+	t := h.tree
+	g, err := t.open(path)
+	if err != nil {
+		if !gone(err) {
+			h.complain("open", err)
+		}
+		return nil
+	}
+	if h.psiNever {
+		g.closeFile(pressureFile)
+	}
+	return g
+}
+
+// openContainer opens a container's cgroup, or the one inside it that older
+// crun puts the processes and the quota into.
+func (h *Host) openContainer(path string) *group {
+	g := h.open(path)
+	if g == nil {
+		return nil
+	}
+	if inner := h.nested(g); inner != nil {
+		g.close()
+		return inner
+	}
+	return g
+}
+
+// nested is the only child of an unlimited cgroup if that is called "container" and has a quota.
+func (h *Host) nested(g *group) *group {
+	if q, err := g.quota(h.tree, &h.reader); err != nil || q.Limit != 0 {
+		return nil
+	}
+	names, err := subdirs(filepath.Join(h.tree.cpu, g.path))
+	if err != nil || len(names) != 1 || names[0] != "container" {
+		return nil
+	}
+	inner := h.open(filepath.Join(g.path, "container"))
+	if inner == nil {
+		return nil
+	}
+	if q, err := inner.quota(h.tree, &h.reader); err != nil || q.Limit == 0 {
+		inner.close()
+		return nil
+	}
+	return inner
+}
+
+// recheck is for what may change in a living cgroup without a sign: pressure
+// that was hidden and is shown again, a quota that an inner cgroup got later.
+func (h *Host) recheck(m *member) {
+	if m.id != "" {
+		if inner := h.nested(m.group); inner != nil {
+			m.group.close()
+			m.group = inner
+		}
+	}
+	if m.group.fd[pressureFile] < 0 && h.tree.psi != "" && !h.psiNever {
+		_ = openIn(filepath.Join(h.tree.psi, m.group.path), filesOf(h.tree.version), []int{pressureFile}, -1, &m.group.fd)
+	}
+}
+
+// list makes the index of pod directories anew, at most once in a Read.
+func (h *Host) list(now time.Time) {
+	if h.listed {
+		return
+	}
+	h.listed = true
+	pods, err := listPods(h.tree.cpu, h.kubepods)
+	if err != nil {
+		if !gone(err) { // if it is, reopenRoot deals with it
+			h.complain("list", err)
+		}
+		return
+	}
+	h.index, h.indexed = pods, now
+}
+
+// scan searches the whole tree for missing containers: a runtime with another
+// driver than the kubelet's puts them outside of their pod's directory, where the pod's quota does not hold them.
+func (h *Host) scan(now time.Time) {
+	h.scanned = now
+	missing := make(map[string]*pod)
+	for _, p := range h.pods {
+		for _, m := range p.containers {
+			if m.group == nil && m.tick == h.tick {
+				missing[m.id] = p
+			}
+		}
+	}
+	found := 0
+	walk(h.tree.cpu, deepDepth, func(path, name string, _ int) bool {
+		id, ok := containerOf(name)
+		p := missing[id]
+		if ok && p != nil {
+			delete(missing, id)
+			p.tries = 0
+			if filepath.Dir(path) != h.index[p.key] { // else it came just now
+				h.strays[id] = path
+				found++
+			}
+		}
+		return ok && len(missing) > 0
+	})
+	if found > 0 {
+		h.log.Warn("containers outside of their pod's cgroup; do the kubelet and the runtime use one cgroup driver?", "containers", found)
+	}
+}
+
+// forget closes what the Read numbered tick did not ask for.
+func (h *Host) forget(tick uint64) {
+	maps.DeleteFunc(h.pods, func(_ string, p *pod) bool {
+		live := p.containers[:0]
+		for _, m := range p.containers {
+			if m.tick == tick {
+				live = append(live, m)
+				continue
+			}
+			if m.group != nil {
+				m.group.close()
+			}
+			delete(h.strays, m.id)
+		}
+		clear(p.containers[len(live):])
+		p.containers = live
+		if p.tick == tick {
+			return false
+		}
+		if p.own.group != nil {
+			p.own.group.close()
+		}
+		return true
+	})
+}
