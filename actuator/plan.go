@@ -1,0 +1,133 @@
+package actuator
+
+import (
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// Plan decides what to do about the pods of one node, in the order in which to do it: moves
+// that lower come first, then moves that raise, then the pods that are held. When the node is
+// full (CPU is scarce), raises wait until no other pod still has to be lowered.
+func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
+	steps := make([]Step, len(pods))
+	giving := false
+	for i, p := range pods {
+		steps[i] = planPod(cfg, now, p)
+		steps[i].Pod = i
+		if m := steps[i].Move; (m != nil && m.Delta() < 0) || (p.InFlight && !p.LastDecrease.Before(p.LastIncrease) && !p.LastDecrease.IsZero()) {
+			giving = true
+		}
+	}
+	if full && giving {
+		for i := range steps {
+			if m := steps[i].Move; m != nil && m.Delta() > 0 && !pods[i].Restore {
+				steps[i] = Step{Pod: i, Reason: GiversFirst, Again: now.Add(giversRetry)}
+			}
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b Step) int { return a.rank() - b.rank() })
+	return steps
+}
+
+// giversRetry is how soon a raise that waits for givers is looked at again.
+const giversRetry = 500 * time.Millisecond
+
+func (s Step) rank() int {
+	switch {
+	case s.Move == nil:
+		return 2
+	case s.Move.Delta() < 0:
+		return 0
+	}
+	return 1
+}
+
+// planPod decides about one pod by itself.
+func planPod(cfg Config, now time.Time, p Pod) Step {
+	if p.InFlight {
+		return Step{Reason: InFlight}
+	}
+	if now.Before(p.RetryAt) {
+		return Step{Reason: BackingOff, Again: p.RetryAt}
+	}
+	if p.Restore {
+		return restore(p)
+	}
+	step := Step{Reason: Settled}
+	move := Move{UID: p.UID}
+	decided := false
+	for _, c := range p.Containers {
+		if c.Want == 0 {
+			continue
+		}
+		decided = true
+		to, why, again := next(cfg, now, p, c)
+		if to != c.Limit {
+			move.Changes = append(move.Changes, Change{c.Name, c.Limit, to})
+			move.Partial = move.Partial || why == Stepping
+		}
+		if why != "" {
+			step.Reason = why
+		}
+		if !again.IsZero() && (step.Again.IsZero() || again.Before(step.Again)) {
+			step.Again = again
+		}
+	}
+	if !decided {
+		return Step{Reason: Undecided}
+	}
+	if len(move.Changes) > 0 {
+		step.Move = &move
+	}
+	return step
+}
+
+// restore goes straight to the declared limits. They were the owner's choice, so neither bounds nor
+// bands apply.
+func restore(p Pod) Step {
+	move := Move{UID: p.UID}
+	for _, c := range p.Containers {
+		if c.Limit != c.Declared {
+			move.Changes = append(move.Changes, Change{c.Name, c.Limit, c.Declared})
+		}
+	}
+	if len(move.Changes) == 0 {
+		return Step{Reason: Settled}
+	}
+	return Step{Move: &move}
+}
+
+// next is the limit that the container may have now, and why it is not (yet) the wanted one.
+func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reason, again time.Time) {
+	want := c.Want.Clamp(c.Floor, c.Ceiling)
+	outside := c.Limit < c.Floor || c.Limit > c.Ceiling
+	switch change := want - c.Limit; {
+	case change == 0:
+		return c.Limit, "", time.Time{}
+	case !outside && float64(max(change, -change)) < cfg.DeadBand*float64(c.Limit):
+		return c.Limit, DeadBand, time.Time{}
+	case change > 0:
+		if at := p.LastIncrease.Add(cfg.RaiseCooldown); cfg.RaiseCooldown > 0 && now.Before(at) {
+			return c.Limit, CoolingDown, at
+		}
+		if most := scale(c.Limit, cfg.RaiseStep).RoundDown(cpu.Quantum); cfg.RaiseStep > 0 && want > most {
+			return max(most, min(want, c.Limit+cpu.Quantum), c.Floor), Stepping, now.Add(cfg.RaiseCooldown)
+		}
+		return want, "", time.Time{}
+	}
+	if p.NoDecrease != "" {
+		return c.Limit, p.NoDecrease, time.Time{}
+	}
+	if at := p.LastDecrease.Add(cfg.LowerCooldown); !p.LastDecrease.IsZero() && now.Before(at) {
+		return c.Limit, CoolingDown, at
+	}
+	if least := scale(c.Limit, 1/cfg.LowerStep).RoundUp(cpu.Quantum); want < least {
+		// A step so small that it rounds to nothing still moves by one quantum.
+		return max(want, min(least, c.Limit-cpu.Quantum)).Clamp(c.Floor, c.Ceiling), Stepping, now.Add(cfg.LowerCooldown)
+	}
+	return want, "", time.Time{}
+}
+
+func scale(m cpu.Milli, factor float64) cpu.Milli { return cpu.FromCores(m.Cores() * factor) }

@@ -1,0 +1,78 @@
+// Package podresize carries one actuator.Move out through the pods/resize subresource (KEP-1287) and says
+// what came of it in one typed outcome. It changes existing CPU limits and nothing else.
+package podresize
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Outcome is what came of one attempt. Every answer of the API server and the kubelet that we
+// know is one of them; callers switch on it in full.
+type Outcome uint8
+
+const (
+	Accepted          Outcome = iota // the API server stored it; the kubelet still has to act
+	NoChange                         // the pod already has these limits
+	Conflict                         // the pod changed since the decision: decide again
+	PodGone                          // the pod does not exist any more
+	Replaced                         // another pod has taken its name
+	NotServed                        // this API server has no pods/resize: act nowhere
+	NotAllowed                       // RBAC forbids it: act nowhere
+	QuotaExceeded                    // a ResourceQuota has no room
+	QuotaNeedsLimits                 // a ResourceQuota wants limits on containers that have none
+	LimitRangeRefused                // a LimitRange forbids it, perhaps because of another container
+	WouldMutate                      // admission would change more than the CPU limits asked for
+	NodeRefused                      // the node cannot take it: capacity, platform or missing feature
+	PolicyRefused                    // an admission policy or webhook refused it
+	Invalid                          // the API server calls it invalid: QoS class, limit below request, static pod
+	NotYet                           // the server is not ready for it: caches starting, quota status unknown
+	Unavailable                      // 429 or 5xx: nothing was done
+	Unknown                          // timeout or lost answer: read the pod before anything else
+)
+
+// Result is one attempt's outcome with what a person needs to understand it.
+type Result struct {
+	Outcome Outcome
+	// Message is the server's own explanation, or ours.
+	Message string
+	// RetryAfter is what the server asked for; 0: it did not say.
+	RetryAfter time.Duration
+	// Pod is the pod as the server returned it; nil unless Accepted or NoChange.
+	Pod *corev1.Pod
+}
+
+// Progress is how far the kubelet is with the limits in a pod's spec.
+type Progress uint8
+
+const (
+	Done       Progress = iota // in force, as far as the kubelet says
+	InProgress                 // accepted, not in force yet
+	Deferred                   // the node cannot take it now
+	Infeasible                 // the node never will
+	Errored                    // the runtime or kernel refused it
+)
+
+var outcomeNames = [...]string{
+	"Accepted", "NoChange", "Conflict", "PodGone", "Replaced", "NotServed", "NotAllowed", "QuotaExceeded",
+	"QuotaNeedsLimits", "LimitRangeRefused", "WouldMutate", "NodeRefused", "PolicyRefused", "Invalid", "NotYet",
+	"Unavailable", "Unknown",
+}
+
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
+var progressNames = [...]string{"Done", "InProgress", "Deferred", "Infeasible", "Errored"}
+
+func (p Progress) String() string {
+	if int(p) < len(progressNames) {
+		return progressNames[p]
+	}
+	return fmt.Sprintf("Progress(%d)", uint8(p))
+}

@@ -1,0 +1,146 @@
+package actuator
+
+import "fmt"
+
+// Reason is one CamelCase word that says why a pod stands as it does. Reasons are API: users
+// script against them, and docs/reasons.md explains each.
+type Reason string
+
+// Reasons of a plan.
+const (
+	Settled     Reason = "Settled"          // the limits are what they should be
+	DeadBand    Reason = "WithinDeadBand"   // the change is too small to be worth a resize
+	CoolingDown Reason = "CoolingDown"      // lowered or raised too lately
+	InFlight    Reason = "ResizeInFlight"   // the last resize is not finished
+	BackingOff  Reason = "BackingOff"       // the last resize was refused; tried again later
+	GiversFirst Reason = "WaitingForGivers" // the node is full: others shrink first
+	Undecided   Reason = "NoDecisionYet"    // the node's agent has not decided
+	Stepping    Reason = "LoweringInSteps"  // moved part of the way
+	NotReady    Reason = "PodNotReady"      // never lowered while not Ready
+	Starting    Reason = "PodStarting"      // never lowered within the start-up grace
+)
+
+// Reasons why a pod is not in the market.
+const (
+	SystemNamespace Reason = "SystemNamespace"      // kube-system and the like, and our own
+	NamespaceOff    Reason = "NamespaceOff"         // mbcas.io/mode=off
+	OptedOut        Reason = "OptedOut"             // mbcas.io/managed=false
+	NotRunning      Reason = "NotRunning"           // not started, finished or being deleted
+	Guaranteed      Reason = "GuaranteedQoS"        // a limit-only change would change the QoS class
+	BestEffort      Reason = "BestEffortQoS"        // has neither request nor limit
+	NoCPULimit      Reason = "NoCPULimit"           // a limit, once added, cannot be removed
+	StaticPod       Reason = "StaticPod"            // the API server refuses to resize it
+	WindowsPod      Reason = "WindowsPod"           // the API server refuses to resize it
+	RestartPolicy   Reason = "ResizeRestarts"       // resizePolicy asks for a restart on a CPU change
+	PodResources    Reason = "PodLevelResources"    // spec.resources is set
+	Sandboxed       Reason = "RuntimeClass"         // the runtime may not honour a changed limit
+	NodeUnsupported Reason = "NodeCannotResize"     // the kubelet does not report resources
+	NodeUnknown     Reason = "NodeUnknown"          // the node object is not known
+	QuotaOff        Reason = "QuotaNotEnforced"     // the node does not enforce CPU limits
+	BurstSet        Reason = "CPUBurstSet"          // cpu.max.burst forbids lower quotas
+	BadOptOut       Reason = "BadAnnotation"        // an mbcas.io annotation cannot be read, so the pod is left alone
+	ForeignResize   Reason = "ChangedBySomebody"    // limits changed by somebody else, adopted as declared
+	DeclaredUnknown Reason = "DeclaredLimitUnknown" // the record is lost and cannot be recovered
+)
+
+// Facts is what eligibility depends on.
+type Facts struct {
+	SystemNamespace, NamespaceOff, OptedOut, BadAnnotation bool
+	Running                                                bool // phase Running and not being deleted
+	QOS                                                    QOS
+	Static, Windows, PodResources, Sandboxed               bool
+	// StatusWithoutResources: a running container's status has no resources, so
+	// the kubelet is too old to resize.
+	StatusWithoutResources bool
+	Containers             []ContainerFacts
+}
+
+// ContainerFacts is what eligibility depends on in one container or sidecar.
+type ContainerFacts struct {
+	Limited  bool // has a CPU limit
+	Restarts bool // its resizePolicy for cpu is RestartContainer
+}
+
+// QOS is a pod's quality-of-service class.
+type QOS string
+
+const (
+	QOSGuaranteed QOS = "Guaranteed"
+	QOSBurstable  QOS = "Burstable"
+	QOSBestEffort QOS = "BestEffort"
+)
+
+// Eligible says whether the market may move the pod's limits, and if not, why: the first reason
+// that applies, from what the user chose to what the platform cannot do.
+func Eligible(f Facts) (Reason, bool) {
+	limited, restarts := false, false
+	for _, c := range f.Containers {
+		limited = limited || c.Limited
+		restarts = restarts || (c.Limited && c.Restarts)
+	}
+	for _, check := range []struct {
+		out    bool
+		reason Reason
+	}{
+		{f.SystemNamespace, SystemNamespace},
+		{f.NamespaceOff, NamespaceOff},
+		{f.OptedOut, OptedOut},
+		{f.BadAnnotation, BadOptOut},
+		{!f.Running, NotRunning},
+		{f.Static, StaticPod},
+		{f.Windows, WindowsPod},
+		{f.QOS == QOSGuaranteed, Guaranteed},
+		{f.QOS == QOSBestEffort, BestEffort},
+		{f.PodResources, PodResources},
+		{f.Sandboxed, Sandboxed},
+		{!limited, NoCPULimit},
+		{restarts, RestartPolicy},
+		{f.StatusWithoutResources, NodeUnsupported},
+	} {
+		if check.out {
+			return check.reason, false
+		}
+	}
+	return "", true
+}
+
+// Sentence explains the reason to the person whose pod it is.
+func (r Reason) Sentence() string {
+	if s, ok := sentences[r]; ok {
+		return s
+	}
+	return fmt.Sprintf("reason %s", string(r))
+}
+
+var sentences = map[Reason]string{
+	Settled:     "the CPU limits are what they should be",
+	DeadBand:    "the wanted change is smaller than the dead band, so it is not worth a resize",
+	CoolingDown: "the limits were changed a moment ago; the next change waits for the cooldown",
+	InFlight:    "the last resize has not been carried out by the kubelet yet",
+	BackingOff:  "the last resize was refused or failed; it will be tried again later",
+	GiversFirst: "the node is full: pods that give CPU are lowered before this one is raised",
+	Undecided:   "the agent of this pod's node has not decided yet; it watches a new pod for some seconds first",
+	Stepping:    "the limit is lowered in steps",
+	NotReady:    "a pod that is not Ready is never lowered",
+	Starting:    "a pod is not lowered within its start-up grace",
+
+	SystemNamespace: "pods of this namespace are always left alone",
+	NamespaceOff:    "the namespace is labelled mbcas.io/mode=off",
+	OptedOut:        "the pod is marked mbcas.io/managed=false",
+	NotRunning:      "the pod is not running",
+	Guaranteed:      "the pod is Guaranteed: changing its limit alone would change its QoS class, which Kubernetes refuses",
+	BestEffort:      "the pod is BestEffort: it has no CPU limit, and a limit once added cannot be removed",
+	NoCPULimit:      "no container has a CPU limit, and a limit once added cannot be removed",
+	StaticPod:       "static pods cannot be resized",
+	WindowsPod:      "Windows pods cannot be resized",
+	RestartPolicy:   "a container's resizePolicy restarts it when its CPU changes",
+	PodResources:    "the pod sets pod-level resources, which are not supported",
+	Sandboxed:       "the pod has a runtimeClassName, and such runtimes may not honour a changed limit",
+	NodeUnsupported: "the kubelet of the pod's node does not report container resources, so it cannot resize",
+	NodeUnknown:     "the node of the pod is not known",
+	QuotaOff:        "the node does not enforce CPU limits (cpuCFSQuota is off)",
+	BurstSet:        "the container has a CFS burst, and the kernel refuses quotas below it",
+	BadOptOut:       "an mbcas.io annotation cannot be read, so the pod is left alone until it is mended",
+	ForeignResize:   "somebody else changed the limits; they are taken as the new declared limits, and the pod is left alone for a while",
+	DeclaredUnknown: "the record of the declared limits is lost and cannot be recovered, so the pod is left alone; recreate the pod to manage it again",
+}

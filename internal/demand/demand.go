@@ -1,0 +1,113 @@
+// Package demand estimates what each container would use if nothing held it back, and writes
+// the bids of pods from that. Kernel truth comes before declared intent.
+//
+// What it promises, each a test of the same name:
+//   - BurstsKeepTheirMean: a container throttled in fewer periods than SaturationFrom wants what it uses.
+//   - SaturationDoublesAtMost: a container throttled in every period wants twice what it uses, never more.
+//   - GapDropsTheWindow: a gap, reset or restart starts the warm-up again and never makes a spike.
+//   - ReadsFastUpSlowDown: estimates rise faster than they fall.
+package demand
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sense"
+)
+
+// Config is how demand is estimated.
+type Config struct {
+	// Rise and Fall are how far, per second, the estimate moves towards what is seen, in (0, 1].
+	// Larger follows sooner and is less steady.
+	Rise, Fall float64
+	// WarmUp is how many good samples a new container needs before it bids. Fewer decide on
+	// start-up noise; more leave a new pod at its declared limit for longer.
+	WarmUp int
+	// SaturationFrom is the throttle ratio from which a container is taken to want more than it
+	// uses, in [0, 1). Lower sees held-back demand sooner, and takes bursts for need.
+	SaturationFrom float64
+	// ThrottleThreshold is the throttle ratio that counts as pressure of 1 half, in (0, 1).
+	// It shapes the published pressure and the sign of need, not the estimate.
+	ThrottleThreshold float64
+}
+
+// DefaultConfig is what we would run ourselves.
+func DefaultConfig() Config {
+	return Config{Rise: 0.3, Fall: 0.1, WarmUp: 10, SaturationFrom: 0.5, ThrottleThreshold: 0.1}
+}
+
+// Validate says everything that is wrong.
+func (c Config) Validate() error {
+	var errs []error
+	for name, v := range map[string]float64{"Rise": c.Rise, "Fall": c.Fall} {
+		if !(v > 0 && v <= 1) {
+			errs = append(errs, fmt.Errorf("demand %s is %v: want more than 0 and at most 1", name, v))
+		}
+	}
+	if c.WarmUp < 1 {
+		errs = append(errs, fmt.Errorf("demand WarmUp is %d samples: want at least 1", c.WarmUp))
+	}
+	if !(c.SaturationFrom >= 0 && c.SaturationFrom < 1) {
+		errs = append(errs, fmt.Errorf("demand SaturationFrom is %v: want at least 0 and less than 1", c.SaturationFrom))
+	}
+	if !(c.ThrottleThreshold > 0 && c.ThrottleThreshold < 1) {
+		errs = append(errs, fmt.Errorf("demand ThrottleThreshold is %v: want more than 0 and less than 1", c.ThrottleThreshold))
+	}
+	return errors.Join(errs...)
+}
+
+// Estimate is what is known of one container's demand.
+type Estimate struct {
+	Samples  int     // good samples since it started or the last gap
+	Mean     float64 // smoothed demand, in cores
+	Latest   float64 // demand in the last tick alone, in cores
+	Throttle float64 // smoothed throttle ratio
+}
+
+// Warm says whether the estimate rests on enough samples to bid.
+func (e Estimate) Warm(c Config) bool { return e.Samples >= c.WarmUp }
+
+// Demand is the smoothed demand.
+func (e Estimate) Demand() cpu.Milli { return cpu.FromCores(e.Mean) }
+
+// Now is the demand of the last tick alone.
+func (e Estimate) Now() cpu.Milli { return cpu.FromCores(e.Latest) }
+
+// Next folds one tick into the estimate.
+func (c Config) Next(e Estimate, r sense.Rate) Estimate {
+	if r.Verdict != sense.Fresh {
+		return Estimate{}
+	}
+	now := r.Usage.Cores() * (1 + c.saturation(r.Throttle))
+	seconds := r.Elapsed.Seconds()
+	if e.Samples == 0 {
+		return Estimate{Samples: 1, Mean: now, Latest: now, Throttle: r.Throttle}
+	}
+	return Estimate{
+		Samples:  e.Samples + 1,
+		Mean:     c.towards(e.Mean, now, seconds),
+		Latest:   now,
+		Throttle: c.towards(e.Throttle, r.Throttle, seconds),
+	}
+}
+
+// saturation is 0 up to SaturationFrom and rises to 1 where every period is throttled.
+func (c Config) saturation(throttle float64) float64 {
+	return min(1, max(0, (throttle-c.SaturationFrom)/(1-c.SaturationFrom)))
+}
+
+func (c Config) towards(from, to, seconds float64) float64 {
+	alpha := c.Fall
+	if to > from {
+		alpha = c.Rise
+	}
+	return from + (to-from)*(1-math.Pow(1-alpha, seconds))
+}
+
+// Pressure is the normalised pressure of a container in [0, 1): 0 when it is never throttled,
+// one half at ThrottleThreshold.
+func (c Config) Pressure(throttle float64) float64 {
+	return throttle / (throttle + c.ThrottleThreshold)
+}

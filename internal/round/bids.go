@@ -1,0 +1,130 @@
+package round
+
+import (
+	"math"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+// entry is one line of the order book: a pod's limited containers, or what stands outside of
+// the market (a shadow pod, or the unlimited containers of a pod).
+type entry struct {
+	pod     int // index into the input
+	managed bool
+	bid     market.Bid // with the smoothed demand
+	now     cpu.Milli  // demand of the last tick alone
+	// throttle is the worst smoothed throttle ratio among the containers; throttledNow that of the last tick.
+	throttle, throttledNow float64
+}
+
+// estimate folds the tick into what is known of every container that is still there.
+func estimate(cfg demand.Config, before map[string]demand.Estimate, pods []Pod, rates []sense.Pod) map[string]demand.Estimate {
+	after := make(map[string]demand.Estimate, len(before))
+	for i, p := range pods {
+		for j, c := range p.Containers {
+			if c.ID != "" {
+				after[c.ID] = cfg.Next(before[c.ID], withPodQuota(rates[i].Containers[j], rates[i].Own, c))
+			}
+		}
+	}
+	return after
+}
+
+// withPodQuota counts throttling by the pod's own quota as throttling of its limited containers: the
+// kernel counts it at the cgroup that has the quota, and nowhere else.
+func withPodQuota(r, own sense.Rate, c demand.Container) sense.Rate {
+	if c.Limited() && own.Verdict == sense.Fresh {
+		r.Throttle = max(r.Throttle, own.Throttle)
+	}
+	return r
+}
+
+// bids writes the order book. A managed pod that is not warm or not fresh takes part as a shadow.
+func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]demand.Estimate) ([]entry, Held) {
+	book := make([]entry, 0, len(pods)+4)
+	var held Held
+	for i, p := range pods {
+		managed := !p.Shadow
+		if managed {
+			switch standing(cfg, p.Pod, rates[i], known) {
+			case warming:
+				held.Warming++
+				managed = false
+			case stale:
+				held.Stale++
+				managed = false
+			}
+		}
+		in := entry{pod: i, managed: true}
+		out := entry{pod: i}
+		var inRequest, outRequest cpu.Milli
+		for j, c := range p.Containers {
+			e, est := &out, known[c.ID]
+			if managed && c.Limited() {
+				e = &in
+				inRequest += c.Request
+				e.bid.Floor += demand.Floor(c.Request, c.Declared)
+				e.bid.Ceiling += max(c.Ceiling, demand.Floor(c.Request, c.Declared))
+			} else {
+				outRequest += c.Request
+			}
+			e.bid.Demand += est.Demand()
+			e.now += est.Now()
+			e.throttle = max(e.throttle, est.Throttle)
+			e.throttledNow = max(e.throttledNow, rates[i].Containers[j].Throttle)
+		}
+		// The budget is divided over the two parts of a pod as its requests are.
+		whole := inRequest + outRequest
+		if managed {
+			in.bid.Budget = part(p.Budget, inRequest, whole)
+			book = append(book, in)
+		}
+		if out.bid.Demand > 0 {
+			out.bid.Budget = part(p.Budget, outRequest, whole)
+			// The kernel's weights give a shadow its request, whatever the price says.
+			out.bid.Floor = outRequest
+			out.bid.Ceiling = max(out.bid.Demand, outRequest)
+			book = append(book, out)
+		}
+	}
+	return book, held
+}
+
+func part(budget market.Budget, request, whole cpu.Milli) market.Budget {
+	if whole == 0 || request == whole {
+		return budget
+	}
+	return max(1, market.Budget(math.Round(float64(budget)*float64(request)/float64(whole))))
+}
+
+type podStanding uint8
+
+const (
+	ready podStanding = iota
+	warming
+	stale
+)
+
+// standing says whether a pod can be decided: every limited container that runs has a fresh rate and
+// enough samples, and at least one does.
+func standing(cfg demand.Config, p demand.Pod, r sense.Pod, known map[string]demand.Estimate) podStanding {
+	s := stale
+	for j, c := range p.Containers {
+		if !c.Limited() || c.ID == "" {
+			continue
+		}
+		switch {
+		case r.Containers[j].Verdict == sense.First:
+			return warming
+		case r.Containers[j].Verdict != sense.Fresh:
+			return stale
+		case !known[c.ID].Warm(cfg):
+			return warming
+		}
+		s = ready
+	}
+	return s
+}

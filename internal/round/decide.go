@@ -1,0 +1,123 @@
+package round
+
+import (
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+// decide gives every managed entry of the book its limit at the price in force.
+func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []Decision {
+	decisions := make([]Decision, 0, len(book))
+	for _, e := range book {
+		if !e.managed {
+			continue
+		}
+		pod := in.Pods[e.pod]
+		d := Decision{
+			UID: pod.UID, Demand: e.bid.Demand, Throttle: e.throttledNow,
+			Budget: e.bid.Budget, Price: s.price.acted,
+			Floor: e.bid.Floor, Ceiling: e.bid.Ceiling, Bound: e.bid.Bound(s.price.acted),
+		}
+		for j := range pod.Containers {
+			r := rates[e.pod].Containers[j]
+			d.Usage += r.Usage
+			d.Pressure = max(d.Pressure, r.Pressure)
+			d.PressureKnown = d.PressureKnown || r.PressureKnown
+		}
+		d.Limit, d.Containers = limits(cfg, s, pod.Pod, e, d)
+		d.Publish = due(cfg, in, pod, d)
+		decisions = append(decisions, d)
+	}
+	return decisions
+}
+
+// limits is the pod's limit and its split. A pod that the price does not bind is never lowered, and while
+// CPU is scarce it is raised only when its need shows.
+func limits(cfg Config, s State, p demand.Pod, e entry, d Decision) (cpu.Milli, []ContainerLimit) {
+	var current cpu.Milli
+	for _, c := range p.Containers {
+		if c.Limited() {
+			current += c.Limit
+		}
+	}
+	target := e.bid.Limit(s.price.acted)
+	if d.Bound == market.ByNothing {
+		needs := e.throttle >= needThrottle || e.now > current/2
+		if target < current || (s.price.acted > 0 && !needs) {
+			target = current.Clamp(d.Floor, d.Ceiling)
+		}
+	}
+	return split(target, p, s.estimates, target == current && e.throttle < cfg.Demand.ThrottleThreshold)
+}
+
+// needThrottle is the smoothed throttle ratio from which a pod below its share is taken to need more.
+const needThrottle = 0.01
+
+// split divides a pod's limit over its limited containers by the same rule as the node's CPU over pods: a
+// container's own demand is its budget, within its floor and ceiling. Parts are whole quanta; what rounding
+// leaves goes to the container that demands most. keep leaves the parts as they are.
+func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep bool) (cpu.Milli, []ContainerLimit) {
+	var problem market.Problem
+	var parts []ContainerLimit
+	var most, sum cpu.Milli
+	busiest := 0
+	for _, c := range p.Containers {
+		if !c.Limited() {
+			continue
+		}
+		floor := demand.Floor(c.Request, c.Declared)
+		want := known[c.ID].Demand()
+		if want > most {
+			most, busiest = want, len(parts)
+		}
+		ceiling := max(c.Ceiling, floor)
+		problem.Bids = append(problem.Bids, market.Bid{Budget: market.Budget(want), Demand: ceiling, Floor: floor, Ceiling: ceiling})
+		parts = append(parts, ContainerLimit{c.Name, c.Limit})
+		sum += c.Limit
+	}
+	if keep {
+		return sum, parts
+	}
+	problem.Supply = total
+	price := market.Clear(problem).Price
+	sum = 0
+	for i, b := range problem.Bids {
+		parts[i].Limit = max(b.Limit(price).RoundDown(cpu.Quantum), b.Floor)
+		sum += parts[i].Limit
+	}
+	if left := (total - sum).RoundDown(cpu.Quantum); left > 0 {
+		b := problem.Bids[busiest]
+		more := min(left, (b.Ceiling - parts[busiest].Limit).RoundDown(cpu.Quantum))
+		parts[busiest].Limit += more
+		sum += more
+	}
+	return sum, parts
+}
+
+// due says whether a decision is worth publishing: a raise at once, any other change of a limit after the
+// publish interval, and a mere change of demand or price after the refresh interval.
+func due(cfg Config, in Input, p Pod, d Decision) bool {
+	was := p.Published
+	if was.At.IsZero() {
+		return true
+	}
+	lowered := false
+	for _, c := range d.Containers {
+		before := was.Limits[c.Name]
+		if !far(c.Limit, before, cfg.PublishBand) {
+			continue
+		}
+		if c.Limit > before {
+			return true
+		}
+		lowered = true
+	}
+	age := in.Now.Sub(was.At)
+	if lowered && age >= cfg.PublishInterval {
+		return true
+	}
+	told := far(d.Demand, was.Demand, cfg.PublishBand) || far(d.Price, was.Price, cfg.PublishBand)
+	return told && age >= cfg.RefreshInterval
+}

@@ -1,0 +1,113 @@
+package round
+
+import (
+	"math"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+// supply is what the market may sell: allocatable CPU, a tenth less for each true pressure condition,
+// minus the reserve, minus what the system uses beyond what the node keeps back for it. It returns
+// the smoothed system use, too.
+func supply(cfg Config, n Node, r sense.Node, system float64) (NodeDecision, float64) {
+	if r.Verdict == sense.Fresh {
+		used := max(0, r.Usage-r.Kubepods).Cores()
+		system += (used - system) * (1 - math.Pow(1-systemFollow, r.Elapsed.Seconds()))
+	}
+	d := NodeDecision{
+		Usage:  r.Kubepods,
+		System: cpu.FromCores(system), Pressure: r.Pressure, PressureKnown: r.PressureKnown,
+	}
+	sold := n.Allocatable.Cores()*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*n.Allocatable.Cores()
+	beyond := max(0, d.System-(n.Capacity-n.Allocatable))
+	d.Supply = max(0, cpu.FromCores(sold)-beyond)
+	return d, system
+}
+
+// systemFollow is how far, per second, the system's smoothed use moves towards what is seen.
+const systemFollow = 0.1
+
+// price is the node's price and what moves it.
+type price struct {
+	acted market.Price // at which limits are set
+	trim  float64      // exponent that corrects the cleared price
+}
+
+// next clears the market and moves the price: feed-forward from the clearing, an integral trim that
+// drives measured use to the supply, and bands so that noise moves nothing.
+func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDecision, elapsed time.Duration) price {
+	problem := market.Problem{Supply: d.Supply, Bids: make([]market.Bid, len(book))}
+	for i, e := range book {
+		problem.Bids[i] = e.bid
+		d.Demand += e.bid.Demand
+		if e.managed {
+			d.Bidders++
+		} else {
+			d.Shadows++
+		}
+	}
+	cleared := solver.Clear(problem)
+	if cleared.Price > 0 && wasteful(cfg, book, *d) {
+		for i, e := range book {
+			if e.throttledNow < cfg.Demand.ThrottleThreshold {
+				problem.Bids[i].Demand = min(e.bid.Demand, e.now)
+			}
+		}
+		if again := solver.Clear(problem); again.Price < cleared.Price {
+			cleared, d.Released = again, true
+		}
+	}
+	d.Cleared, d.FloorsExceedSupply = cleared.Price, cleared.FloorsExceedSupply
+
+	switch {
+	case cleared.Price == 0 && (d.Released || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
+		p = price{}
+	case cleared.Price == 0:
+		// Demand is just below the supply: a price that is in force stays, and none comes up.
+	default:
+		p.trim = trim(cfg, p, book, *d, elapsed)
+		if want := min(market.MaxPrice, cleared.Price*market.Price(math.Exp(p.trim))); far(want, p.acted, cfg.PriceBand) {
+			p.acted = want
+		}
+	}
+	d.Price = p.acted
+	return p
+}
+
+// wasteful says that a pod was throttled while CPU lay idle: the estimates still hold demand
+// that has gone.
+func wasteful(cfg Config, book []entry, d NodeDecision) bool {
+	if float64(d.Usage) > (1-cfg.ReleaseIdle)*float64(d.Supply) {
+		return false
+	}
+	for _, e := range book {
+		if e.managed && e.throttledNow >= cfg.Demand.ThrottleThreshold {
+			return true
+		}
+	}
+	return false
+}
+
+// trim integrates the relative error between use and supply while the price holds somebody; where it
+// holds nobody, a different price would change nothing.
+func trim(cfg Config, p price, book []entry, d NodeDecision, elapsed time.Duration) float64 {
+	if d.Supply <= 0 || p.acted == 0 {
+		return p.trim
+	}
+	for _, e := range book {
+		if e.managed && e.bid.Bound(p.acted) == market.ByPrice {
+			miss := max(-0.5, min(0.5, float64(d.Usage-d.Supply)/float64(d.Supply)))
+			return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*elapsed.Seconds()))
+		}
+	}
+	return p.trim
+}
+
+// far says whether a and b differ by more than the band, as a share of b.
+func far[N ~int64 | ~float64](a, b N, band float64) bool {
+	diff := float64(a - b)
+	return max(diff, -diff) > band*float64(b)
+}

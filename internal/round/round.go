@@ -1,0 +1,211 @@
+// Package round plays one node's whole turn: sense, demand, market, in that order. It is pure; the
+// agent and the simulator run the same code.
+//
+// What it promises, each a test of the same name:
+//   - IdleNodeThrottlesNobody: while CPU is not scarce every managed pod's limit is its ceiling.
+//   - OnlyTheBoundAreLowered: a pod that the price does not bind is never lowered.
+//   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates.
+//   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
+//   - StaleNeverDecides: a pod without a fresh rate gets no decision.
+//   - NewPodsAreLeftAlone: a pod is not decided before its containers are warm.
+//   - ShadowsCount: pods outside the market take part with their use, and get no decision.
+package round
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+// Config is how a node plays its rounds.
+type Config struct {
+	Demand demand.Config
+	// LongestGap is the longest time between two samples that still yields rates.
+	LongestGap time.Duration
+	// Reserve is the share of allocatable CPU that the market does not sell, in [0, 1).
+	// Larger means less waiting for those the price does not bind; smaller means more throughput.
+	Reserve float64
+	// PriceBand is the relative move of the price that changes no limit. Larger is steadier.
+	PriceBand float64
+	// ReleaseIdle is the share of the supply that must lie idle in one tick, while a pod is throttled,
+	// for the price to be cleared from that tick alone. Smaller gives idle CPU back sooner; larger
+	// takes noise for noise.
+	ReleaseIdle float64
+	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the
+	// price returns to zero. Larger is steadier; smaller gives idle CPU back sooner.
+	ReleaseBand float64
+	// TrimGain is how much of the relative error between the pods' measured use and the supply is
+	// added to the price's exponent per second; 0 switches the trim off.
+	TrimGain float64
+	// TrimLimit bounds the trim: the price is at most e^TrimLimit times the cleared one, and
+	// at least e^-TrimLimit times.
+	TrimLimit float64
+	// PublishBand is the relative change of a limit that is worth publishing.
+	PublishBand float64
+	// PublishInterval is the least time between two published decisions of a pod that raise nothing.
+	PublishInterval time.Duration
+	// RefreshInterval is the least time after which a decision is published again because its demand
+	// or price, but not its limit, has changed by more than PublishBand. Longer costs less; shorter
+	// shows people fresher figures.
+	RefreshInterval time.Duration
+}
+
+// DefaultConfig is what we would run ourselves.
+func DefaultConfig() Config {
+	return Config{
+		Demand:          demand.DefaultConfig(),
+		LongestGap:      3 * time.Second,
+		Reserve:         0.10,
+		PriceBand:       0.10,
+		ReleaseIdle:     0.15,
+		ReleaseBand:     0.05,
+		TrimGain:        0.02,
+		TrimLimit:       0.7,
+		PublishBand:     0.10,
+		PublishInterval: 15 * time.Second,
+		RefreshInterval: time.Minute,
+	}
+}
+
+// Validate says everything that is wrong.
+func (c Config) Validate() error {
+	errs := []error{c.Demand.Validate()}
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{
+		{"Reserve", c.Reserve}, {"PriceBand", c.PriceBand}, {"ReleaseBand", c.ReleaseBand}, {"ReleaseIdle", c.ReleaseIdle},
+		{"TrimGain", c.TrimGain}, {"PublishBand", c.PublishBand},
+	} {
+		if !(f.v >= 0 && f.v < 1) {
+			errs = append(errs, fmt.Errorf("round %s is %v: want at least 0 and less than 1", f.name, f.v))
+		}
+	}
+	if !(c.TrimLimit >= 0 && c.TrimLimit <= 5) {
+		errs = append(errs, fmt.Errorf("round TrimLimit is %v: want 0 to 5", c.TrimLimit))
+	}
+	if c.LongestGap <= 0 || c.PublishInterval < 0 || c.RefreshInterval < 0 {
+		errs = append(errs, fmt.Errorf("round LongestGap is %v, PublishInterval %v and RefreshInterval %v: want more than 0, and 0 or more", c.LongestGap, c.PublishInterval, c.RefreshInterval))
+	}
+	return errors.Join(errs...)
+}
+
+// Node is what Kubernetes says about the node.
+type Node struct {
+	Capacity    cpu.Milli
+	Allocatable cpu.Milli
+	// Pressures counts the node conditions MemoryPressure, DiskPressure and PIDPressure that
+	// are true. Each takes a tenth off the supply.
+	Pressures int
+}
+
+// Pod is a pod in the market and what was last published about it.
+type Pod struct {
+	demand.Pod
+	Published Published
+}
+
+// Published is the decision that the pod's PodAllocation holds.
+type Published struct {
+	At     time.Time            // zero: never published
+	Limits map[string]cpu.Milli // by container name
+	Demand cpu.Milli
+	Price  market.Price
+}
+
+// Input is everything a round may know. Pods and Sample.Pods stand in the same order, and so do
+// their containers.
+type Input struct {
+	Now    time.Time // given, never asked for
+	Node   Node
+	Pods   []Pod
+	Sample kernel.Sample
+}
+
+// State is what one round leaves to the next. The zero value begins.
+type State struct {
+	last      kernel.Sample
+	estimates map[string]demand.Estimate // by container ID
+	system    float64                    // smoothed CPU use outside of pods, in cores
+	price     price
+	solver    *market.Solver
+}
+
+// Output is what a round decided.
+type Output struct {
+	Node      NodeDecision
+	Decisions []Decision // one per managed pod with fresh and warm rates, in the order of the input
+	// Held counts managed pods without a decision.
+	Held Held
+}
+
+// Held counts managed pods that got no decision in a round.
+type Held struct {
+	Warming int // their containers have not been watched for long enough
+	Stale   int // their counters could not be read, or were reset, or are too far apart
+}
+
+// NodeDecision is the market of the node in figures.
+type NodeDecision struct {
+	Price              market.Price // at which limits are set
+	Cleared            market.Price // as cleared in this round, before bands and trim
+	Supply             cpu.Milli
+	Demand             cpu.Milli // of all bidders, shadows included
+	Usage              cpu.Milli // by pods
+	System             cpu.Milli // by everything else
+	Pressure           float64   // CPU pressure of the node
+	PressureKnown      bool
+	FloorsExceedSupply bool
+	Released           bool // the price was dropped early because contention ended
+	Bidders, Shadows   int
+}
+
+// Decision is one pod's part of the round.
+type Decision struct {
+	UID           string
+	Limit         cpu.Milli // the pod's total
+	Containers    []ContainerLimit
+	Demand, Usage cpu.Milli
+	Throttle      float64
+	Pressure      float64
+	PressureKnown bool
+	Budget        market.Budget
+	Price         market.Price
+	Floor         cpu.Milli
+	Ceiling       cpu.Milli
+	Bound         market.Bound
+	// Publish: the decision differs enough from what was last published, and it is time.
+	Publish bool
+}
+
+// ContainerLimit is the limit decided for one container.
+type ContainerLimit struct {
+	Name  string
+	Limit cpu.Milli
+}
+
+// Run plays one round. The state is consumed: use the one returned.
+func Run(cfg Config, s State, in Input) (State, Output) {
+	if s.solver == nil {
+		s.solver = new(market.Solver)
+	}
+	reading := sense.Compare(s.last, in.Sample, cfg.LongestGap) // sense
+	s.last = in.Sample
+
+	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, reading.Pods) // demand
+	entries, held := bids(cfg.Demand, in.Pods, reading.Pods, s.estimates)
+
+	var out Output // market
+	out.Held = held
+	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
+	s.price = s.price.next(cfg, s.solver, entries, &out.Node, reading.Node.Elapsed)
+
+	out.Decisions = decide(cfg, in, reading.Pods, entries, s) // decision
+	return s, out
+}
