@@ -206,9 +206,19 @@ type PodAllocationStatus struct {
 	// LastAppliedTime is when the controller last changed the pod's limits.
 	// +optional
 	LastAppliedTime *metav1.MicroTime `json:"lastAppliedTime,omitempty"`
+	// LastIncreaseTime is when it last raised one of them.
+	// +optional
+	LastIncreaseTime *metav1.MicroTime `json:"lastIncreaseTime,omitempty"`
 	// LastDecreaseTime is when it last lowered one of them.
 	// +optional
 	LastDecreaseTime *metav1.MicroTime `json:"lastDecreaseTime,omitempty"`
+	// RetryTime is when a pod whose resize was refused or failed may be tried again.
+	// +optional
+	RetryTime *metav1.MicroTime `json:"retryTime,omitempty"`
+	// Failures counts refused or failed resizes in a row.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures int32 `json:"failures,omitempty"`
 	// ObservedGeneration is the generation of spec that this status answers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -158,8 +158,16 @@ func (in *PodAllocationStatus) DeepCopyInto(out *PodAllocationStatus) {
 		in, out := &in.LastAppliedTime, &out.LastAppliedTime
 		*out = (*in).DeepCopy()
 	}
+	if in.LastIncreaseTime != nil {
+		in, out := &in.LastIncreaseTime, &out.LastIncreaseTime
+		*out = (*in).DeepCopy()
+	}
 	if in.LastDecreaseTime != nil {
 		in, out := &in.LastDecreaseTime, &out.LastDecreaseTime
+		*out = (*in).DeepCopy()
+	}
+	if in.RetryTime != nil {
+		in, out := &in.RetryTime, &out.RetryTime
 		*out = (*in).DeepCopy()
 	}
 	if in.Conditions != nil {
