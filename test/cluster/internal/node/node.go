@@ -77,34 +77,6 @@ func RuntimeVersion(ctx context.Context, c config.Config) (string, error) {
 	return n.Status.NodeInfo.ContainerRuntimeVersion, err
 }
 
-// Ready is nil once the node is Ready by the word of a heartbeat that is newer
-// than since: after a crash, the old word stands until it is taken back.
-func Ready(ctx context.Context, c config.Config, since time.Time) error {
-	var n struct {
-		Status struct {
-			Conditions []struct {
-				Type, Status, Reason, Message string
-				LastHeartbeatTime             time.Time
-			}
-		}
-	}
-	if err := plane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName, &n); err != nil {
-		return err
-	}
-	for _, cond := range n.Status.Conditions {
-		switch {
-		case cond.Type != "Ready":
-		case cond.Status != "True":
-			return fmt.Errorf("node %s: %s: %s", c.NodeName, cond.Reason, cond.Message)
-		case cond.LastHeartbeatTime.Before(since.Truncate(time.Second)):
-			return fmt.Errorf("node %s: last heard at %s", c.NodeName, cond.LastHeartbeatTime.Format(time.TimeOnly))
-		default:
-			return nil
-		}
-	}
-	return fmt.Errorf("node %s: no Ready condition yet", c.NodeName)
-}
-
 // AddBridge makes the cluster's interface with the node's and the API server's
 // addresses, or completes it. Whoever calls it has checked that an interface of
 // that name is the cluster's own.
