@@ -218,18 +218,28 @@ func (g *group) pressure(t tree, r *reader) (p Pressure, why noPressure, err err
 		return Pressure{}, pressureFine, nil
 	}
 	b, err := r.file(g.fd[pressureFile])
-	switch {
-	case err == nil:
-		if p, err = parsePressure(b); err != nil {
-			return Pressure{}, pressureFine, g.fail(t, pressureFile, err)
-		}
-		return p, pressureFine, nil
-	case errors.Is(err, unix.EOPNOTSUPP):
-		return Pressure{}, pressureNever, nil
-	case gone(err):
-		return Pressure{}, pressureGone, nil
+	if why := whyNoPressure(err); why != pressureFine {
+		return Pressure{}, why, nil
 	}
-	return Pressure{}, pressureFine, g.fail(t, pressureFile, err)
+	if err == nil {
+		p, err = parsePressure(b)
+	}
+	if err != nil {
+		return Pressure{}, pressureFine, g.fail(t, pressureFile, err)
+	}
+	return p, pressureFine, nil
+}
+
+// whyNoPressure sorts the answers that are no fault. EOPNOTSUPP comes from kernels that have
+// pressure but were booted without psi=1 (RHEL and its kin).
+func whyNoPressure(err error) noPressure {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return pressureNever
+	case gone(err):
+		return pressureGone
+	}
+	return pressureFine
 }
 
 // fail names the file: "/sys/fs/cgroup/kubepods/.../cpu.stat: field usage_usec: missing".

@@ -149,21 +149,7 @@ func (p *pod) missing() bool {
 // containers' in the pod's directory, then among the strays. It says whether one has been
 // missing for so long that the whole tree should be searched.
 func (h *Host) resolve(p *pod, now time.Time) (search bool) {
-	path, ok := h.index[p.key]
-	if !ok && !h.listed {
-		h.list(now)
-		path, ok = h.index[p.key]
-	}
-	var names []string
-	if ok {
-		var err error
-		if names, err = subdirs(filepath.Join(h.tree.cpu, path)); gone(err) {
-			delete(h.index, p.key)
-			ok = false
-		} else if err != nil {
-			h.complain("list", err)
-		}
-	}
+	path, names, ok := h.directory(p, now)
 	if ok && p.own.group == nil {
 		p.own.group = h.open(path)
 	}
@@ -197,6 +183,30 @@ func (h *Host) resolve(p *pod, now time.Time) (search bool) {
 		p.tries = 0
 	}
 	return search
+}
+
+// directory is a pod's directory and what is in it. Where the index has none, or one that
+// is gone, the index is made anew, once in a Read.
+func (h *Host) directory(p *pod, now time.Time) (path string, names []string, ok bool) {
+	if path, ok = h.index[p.key]; !ok {
+		h.list(now)
+		if path, ok = h.index[p.key]; !ok {
+			return "", nil, false
+		}
+	}
+	names, err := subdirs(filepath.Join(h.tree.cpu, path))
+	switch {
+	case err == nil:
+		return path, names, true
+	case !gone(err):
+		h.complain("list", err)
+		return "", nil, false
+	}
+	delete(h.index, p.key)
+	if h.listed {
+		return "", nil, false
+	}
+	return h.directory(p, now)
 }
 
 // read fills out from m, if that is open. A cgroup that is gone, or whose

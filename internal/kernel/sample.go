@@ -2,6 +2,16 @@
 // CFS periods and throttling, the quota in force and CPU pressure, from cgroup
 // v2, v1 and hybrid trees. It reports counters in the kernel's words and draws
 // no conclusion from them.
+//
+// It needs to read the cgroup mount and /proc, and no privilege. Its promises, each a test:
+//   - Layouts: in every layout seen in the field exactly the right cgroups are
+//     read; where it can't be sure which are ours, Open says why.
+//   - Gone: a removed cgroup is not found; one made again in its place is
+//     read anew, never through an old file.
+//   - Descriptors: files of what is no longer asked for are closed.
+//   - Quiet: faults that last are logged once a minute, missing pressure once.
+//   - OddTexts: no content of a file makes a parser panic or allocate much.
+//   - ReadDoesNotAllocate: a Read makes its Sample and nothing else.
 package kernel
 
 import "time"
@@ -25,8 +35,8 @@ type Sample struct {
 // NodeSample is what the kernel counts for the whole machine.
 type NodeSample struct {
 	At       time.Time     // when it was read; differences are monotonic
-	Usage    time.Duration // CPU time used by everything on the machine
-	Kubepods time.Duration // the part of Usage spent below the kubepods cgroup
+	Usage    time.Duration // CPU time used by everything on the machine, in steps of 10 ms; 0: not readable
+	Kubepods time.Duration // the part of Usage spent below the kubepods cgroup; 0: not readable
 	Pressure Pressure      // of the whole machine
 }
 

@@ -1,0 +1,31 @@
+//go:build linux
+
+package kernel
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestWhyNoPressure: absent pressure is no fault, whatever way the kernel says it.
+func TestWhyNoPressure(t *testing.T) {
+	for err, want := range map[error]noPressure{
+		nil:             pressureFine,
+		unix.EOPNOTSUPP: pressureNever,
+		unix.ENOTSUP:    pressureNever,
+		unix.ENODEV:     pressureGone,
+		unix.ENOENT:     pressureGone,
+		unix.EIO:        pressureFine, // a fault, reported as such
+	} {
+		if got := whyNoPressure(err); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+		if err != nil {
+			if got := whyNoPressure(fmt.Errorf("x: %w", err)); got != want {
+				t.Errorf("wrapped %v: %v, want %v", err, got, want)
+			}
+		}
+	}
+}

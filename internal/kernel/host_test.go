@@ -1,0 +1,388 @@
+//go:build linux
+
+package kernel_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
+)
+
+// A node is a tree of files with a Host on it and a clock that stands still.
+type node struct {
+	*kerneltest.Tree
+	*kernel.Host
+	t   *testing.T
+	cfg kernel.Config
+	now time.Time
+	log bytes.Buffer
+}
+
+func newNode(t *testing.T, shape kerneltest.Shape, prepare func(*node)) *node {
+	t.Helper()
+	n := &node{t: t, now: time.Unix(1000, 0)}
+	tree, err := kerneltest.New(t.TempDir(), shape)
+	n.must(err)
+	n.Tree, n.cfg = tree, tree.Config()
+	n.cfg.Now = func() time.Time { return n.now }
+	n.cfg.Log = slog.New(slog.NewTextHandler(&n.log, nil))
+	if prepare != nil {
+		prepare(n)
+	}
+	n.Host, err = kernel.Open(n.cfg)
+	n.must(err)
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func (n *node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// read is one Read a second after the last.
+func (n *node) read(targets ...kernel.Target) kernel.Sample {
+	n.now = n.now.Add(time.Second)
+	return n.Read(targets)
+}
+
+func (n *node) logged(what string) int { return strings.Count(n.log.String(), what) }
+
+// TestRead: what is in the files comes back in units, on each version.
+func TestRead(t *testing.T) {
+	for _, version := range []kernel.Version{kernel.V1, kernel.V2, kernel.Hybrid} {
+		t.Run(string(version), func(t *testing.T) {
+			n := newNode(t, kerneltest.Shape{Version: version}, nil)
+			n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1), id(2)))
+			want := kernel.Group{
+				ID: id(2), Found: true,
+				Stat:  kernel.Stat{Usage: 1234 * time.Microsecond, Periods: 50, Throttled: 7, ThrottledTime: 99 * time.Microsecond},
+				Quota: kernel.Quota{Limit: 250 * time.Millisecond, Period: 100 * time.Millisecond, Burst: 5 * time.Millisecond},
+			}
+			if version != kernel.V1 {
+				want.Pressure = kernel.Pressure{Known: true, Some: 30 * time.Microsecond, Full: 20 * time.Microsecond}
+			}
+			n.must(n.Update(uid(1), id(2), func(g *kernel.Group) { *g = want }))
+			n.must(n.UpdateNode(func(s *kernel.NodeSample) {
+				s.Usage, s.Kubepods, s.Pressure.Some = 90*time.Second, 60*time.Second, time.Second
+			}))
+
+			got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), "", id(2)}}, kernel.Target{Pod: uid(7), Containers: []string{id(7)}})
+			period := kernel.Quota{Period: 100 * time.Millisecond}
+			known := kernel.Pressure{Known: version != kernel.V1}
+			want.At = n.now
+			wantSample := kernel.Sample{
+				Node: kernel.NodeSample{At: n.now, Usage: 90 * time.Second, Kubepods: 60 * time.Second, Pressure: kernel.Pressure{Known: true, Some: time.Second}},
+				Pods: []kernel.PodSample{
+					{Pod: uid(1), Own: kernel.Group{Found: true, At: n.now, Quota: period, Pressure: known}, Containers: []kernel.Group{
+						{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known}, {}, want,
+					}},
+					{Pod: uid(7), Containers: []kernel.Group{{ID: id(7)}}},
+				},
+			}
+			if diff := cmp.Diff(wantSample, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestGone: a cgroup that is removed is not found; one made again is read from its start.
+func TestGone(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	target := kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1), id(2)))
+	n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stat.Usage = time.Hour }))
+	check := func(reason string, own, first, second bool, usage time.Duration) {
+		t.Helper()
+		p := n.read(target).Pods[0]
+		if p.Own.Found != own || p.Containers[0].Found != first || p.Containers[1].Found != second || p.Containers[0].Stat.Usage != usage {
+			t.Errorf("%s: %+v", reason, p)
+		}
+	}
+	check("all there", true, true, true, time.Hour)
+	n.must(n.Remove(uid(1), id(1)))
+	check("container removed", true, false, true, 0)
+	check("still", true, false, true, 0)
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	check("made again, counters start anew", true, true, true, 0)
+	n.must(n.Remove(uid(1), ""))
+	check("pod removed", false, false, false, 0)
+	n.must(n.AddPod(kerneltest.BestEffort, uid(1), id(1), id(2)))
+	check("pod made again elsewhere", true, true, true, 0)
+}
+
+// TestLateContainers: what appears after many vain looks is found within seconds, and at once after a hint.
+func TestLateContainers(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
+	for range 30 {
+		n.read(target)
+	}
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	reads := 0
+	for found := false; !found; reads++ {
+		if reads > 10 {
+			t.Fatal("not found")
+		}
+		found = n.read(target).Pods[0].Containers[0].Found
+	}
+}
+
+// TestDescriptors: files are held for targets only, and Close leaves none.
+func TestDescriptors(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		n.must(err)
+		return len(entries)
+	}
+	base, baseOpen := n.Descriptors(), open()
+	for round := range 20 {
+		var targets []kernel.Target
+		for i := range 10 {
+			u := uid(round*10 + i)
+			n.must(n.AddPod(kerneltest.Burstable, u, id(1), id(2)))
+			targets = append(targets, kernel.Target{Pod: u, Containers: []string{id(1), id(2)}})
+		}
+		n.read(targets...)
+		if got := n.Descriptors() - base; got != 10*3*4 {
+			t.Fatalf("round %d: %d files for 10 pods with 2 containers", round, got)
+		}
+		for i := range targets[:5] { // half of the pods go, the others are only forgotten
+			n.must(n.Remove(targets[i].Pod, ""))
+		}
+	}
+	n.read(kernel.Target{Pod: uid(199), Containers: []string{id(1)}})
+	if got := n.Descriptors() - base; got != 2*4 {
+		t.Errorf("%d files for a pod and a container", got)
+	}
+	n.read()
+	if n.Descriptors() != base || open() != baseOpen {
+		t.Errorf("%d files, %d in the process; want %d, %d", n.Descriptors(), open(), base, baseOpen)
+	}
+	n.must(n.Close())
+	if n.Descriptors() != 0 {
+		t.Errorf("%d files after Close", n.Descriptors())
+	}
+	if s := n.read(kernel.Target{Pod: uid(199), Containers: []string{id(1)}}); s.Pods[0].Own.Found || s.Pods[0].Containers[0].ID != id(1) {
+		t.Errorf("read after Close: %+v", s)
+	}
+}
+
+// TestQuiet: what stays wrong does not fill the log.
+func TestQuiet(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, func(n *node) {
+		kp := filepath.Join(n.cfg.Root, n.Kubepods())
+		n.must(os.Remove(filepath.Join(kp, "cpu.pressure")))
+		n.must(os.RemoveAll(filepath.Join(n.cfg.Proc, "pressure")))
+	})
+	if n.Layout().PSI {
+		t.Error("pressure reported where there is none")
+	}
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n.must(n.AddPod(kerneltest.Burstable, uid(2), id(2)))
+	for _, pod := range []string{uid(1), uid(2)} {
+		n.must(os.Remove(filepath.Join(n.cfg.Root, n.Pod(kerneltest.Burstable, pod), "cpu.pressure")))
+	}
+	stat := filepath.Join(n.cfg.Root, n.Container(kerneltest.Burstable, uid(1), id(1)), "cpu.stat")
+	n.must(os.WriteFile(stat, []byte("usage_usec nonsense\n"), 0o644))
+	n.must(os.WriteFile(filepath.Join(n.cfg.Proc, "stat"), []byte("cpu nonsense\n"), 0o644))
+	targets := []kernel.Target{{Pod: uid(1), Containers: []string{id(1)}}, {Pod: uid(2), Containers: []string{id(2)}}, {Pod: uid(3), Containers: []string{id(3)}}}
+	for range 600 {
+		s := n.read(targets...)
+		if s.Pods[0].Containers[0].Found || !s.Pods[1].Containers[0].Found || s.Pods[1].Own.Pressure.Known {
+			t.Fatalf("%+v", s.Pods)
+		}
+	}
+	for what, atMost := range map[string]int{"cgroup layout": 1, "usage_usec": 11, "proc/stat": 11, "\n": 1 + 11 + 11} {
+		if got := n.logged(what); got > atMost {
+			t.Errorf("%d lines with %q in 10 minutes, want at most %d:\n%.2000s", got, what, atMost, n.log.String())
+		}
+	}
+	n.must(os.WriteFile(stat, []byte("usage_usec 5\n"), 0o644))
+	if s := n.read(targets...); s.Pods[0].Containers[0].Stat.Usage != 5*time.Microsecond {
+		t.Errorf("not read again: %+v", s.Pods[0])
+	}
+}
+
+// TestWholeTreeIsSearchedOnceAMinute: the search for containers outside of their pods is dear.
+func TestWholeTreeIsSearchedOnceAMinute(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	n.must(n.AddPod(kerneltest.Burstable, uid(1)))
+	target := kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}
+	stray := func(id string) string { return "system.slice/containerd.service/x:cri-containerd:" + id }
+	seconds := func(container int) (s int) {
+		for n.read(target).Pods[0].Containers[container].Found == false {
+			if s++; s > 120 {
+				t.Fatal("not found")
+			}
+		}
+		return s
+	}
+	n.must(n.Write(stray(id(1)), kernel.Group{}))
+	if s := seconds(0); s < 5 || s > 8 {
+		t.Errorf("first found after %d s, want the 5 s that a pod's directory may take to fill", s)
+	}
+	n.must(n.Write(stray(id(2)), kernel.Group{}))
+	if s := seconds(1); s < 50 || s > 61 {
+		t.Errorf("second found after %d s, want a minute after the last search", s)
+	}
+}
+
+// TestKubepodsMoves: a kubelet that comes back with another driver is found again.
+func TestKubepodsMoves(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
+	if !n.read(target).Pods[0].Own.Found {
+		t.Fatal("not found")
+	}
+	n.must(n.Remove(uid(1), ""))
+	n.must(os.Truncate(filepath.Join(n.cfg.Root, n.Kubepods(), "cpu.stat"), 0))
+	n.must(os.RemoveAll(filepath.Join(n.cfg.Root, n.Kubepods())))
+	n.Driver = kernel.Cgroupfs
+	n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Kubepods = time.Minute }))
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	for range 60 {
+		s := n.read(target)
+		if s.Pods[0].Containers[0].Found && s.Node.Kubepods == time.Minute {
+			if l := n.Layout(); l.Driver != kernel.Cgroupfs {
+				t.Errorf("layout %v", l)
+			}
+			return
+		}
+	}
+	t.Errorf("not found within a minute:\n%s", n.log.String())
+}
+
+// TestWatch: a new pod gives a hint, also in a QoS directory that came later.
+func TestWatch(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, func(n *node) { n.must(n.AddPod(kerneltest.Burstable, uid(1))) })
+	hints := n.Watch(t.Context())
+	for i := range 50 {
+		n.must(n.AddPod(kerneltest.Burstable, uid(10+i)))
+	}
+	await(t, hints)
+	// A QoS directory that came later is watched, too. Its own coming is the
+	// first hint; pods are added until one shows.
+	n.must(n.AddPod(kerneltest.BestEffort, uid(2)))
+	await(t, hints)
+	deadline := time.After(10 * time.Second)
+	for i := 100; ; i++ {
+		n.must(n.AddPod(kerneltest.BestEffort, uid(i)))
+		select {
+		case <-hints:
+		case <-deadline:
+			t.Fatal("no hint from a new QoS directory")
+		default:
+			continue
+		}
+		break
+	}
+	n.must(n.Close())
+	select {
+	case <-hints: // one may have been waiting
+	default:
+	}
+	if n.Watch(t.Context()) == nil {
+		t.Error("no channel after Close")
+	}
+}
+
+func await(t *testing.T, hints <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-hints:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no hint")
+	}
+}
+
+// TestClosedWhileReading: Close may come from another goroutine at any time.
+func TestClosedWhileReading(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n.Watch(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 100 {
+				n.Read([]kernel.Target{{Pod: uid(1), Containers: []string{id(1)}}})
+				_ = n.Layout().String()
+				n.Descriptors()
+			}
+		})
+	}
+	n.must(n.Close())
+	n.must(n.Close())
+	wg.Wait()
+}
+
+// TestReadDoesNotAllocate: besides the two slices of the Sample.
+func TestReadDoesNotAllocate(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	targets := pods(t, n.Tree, 20, 2)
+	n.read(targets...)
+	if got := testing.AllocsPerRun(20, func() { n.Read(targets) }); got > 2 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
+// pods adds pods to a tree.
+func pods(t testing.TB, tree *kerneltest.Tree, count, containers int) []kernel.Target {
+	t.Helper()
+	var targets []kernel.Target
+	for i := range count {
+		target := kernel.Target{Pod: uid(i)}
+		for c := range containers {
+			target.Containers = append(target.Containers, fmt.Sprintf("%064x", i*100+c+1))
+		}
+		if err := tree.AddPod(kerneltest.Burstable, target.Pod, target.Containers...); err != nil {
+			t.Fatal(err)
+		}
+		targets = append(targets, target)
+	}
+	return targets
+}
+
+func TestLayoutString(t *testing.T) {
+	l := kernel.Layout{Version: kernel.V2, Driver: kernel.Systemd, Kubepods: "/sys/fs/cgroup/kubepods.slice", PSI: true, Anchor: kernel.ByOwnPod}
+	if got, want := l.String(), "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod), with pressure"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestRaiseFileLimit(t *testing.T) {
+	if n, err := kernel.RaiseFileLimit(); err != nil || n == 0 {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// TestOpenSaysWhatToDo: an error names the path and the way out.
+func TestOpenSaysWhatToDo(t *testing.T) {
+	empty := t.TempDir()
+	for root, want := range map[string]string{
+		empty:                           "neither cgroup v2 (cgroup.controllers) nor v1",
+		filepath.Join(empty, "missing"): "mount the host's /sys/fs/cgroup there",
+	} {
+		_, err := kernel.Open(kernel.Config{Root: root, Log: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), root) {
+			t.Errorf("%s: error %v, want %q", root, err, want)
+		}
+	}
+}
