@@ -1,0 +1,127 @@
+package demand
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+func tick(usage cpu.Milli, throttle float64) sense.Rate {
+	return sense.Rate{Verdict: sense.Fresh, Elapsed: time.Second, Usage: usage, Throttle: throttle}
+}
+
+// after is the estimate after n equal ticks.
+func after(n int, r sense.Rate) (e Estimate) {
+	for range n {
+		e = DefaultConfig().Next(e, r)
+	}
+	return e
+}
+
+func TestBurstsKeepTheirMean(t *testing.T) {
+	for _, throttle := range []float64{0, 0.1, 0.5} {
+		if got := after(20, tick(300, throttle)).Demand(); got != 300 {
+			t.Errorf("throttled in %v of its periods: demand %v, want the 300m it uses", throttle, got)
+		}
+	}
+}
+
+func TestSaturationDoublesAtMost(t *testing.T) {
+	if got := after(20, tick(300, 1)).Demand(); got != 600 {
+		t.Errorf("throttled in every period: demand %v, want 600m", got)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		u := cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "usage"))
+		d := after(1, tick(u, rapid.Float64Range(0, 1).Draw(t, "throttle"))).Demand()
+		if d < u || d > 2*u {
+			t.Fatalf("usage %v gives demand %v: want between it and twice it", u, d)
+		}
+	})
+}
+
+func TestGapDropsTheWindow(t *testing.T) {
+	cfg := DefaultConfig()
+	warm := after(cfg.WarmUp, tick(300, 0))
+	if !warm.Warm(cfg) || after(cfg.WarmUp-1, tick(300, 0)).Warm(cfg) {
+		t.Fatalf("warm after %d samples: want just that many", cfg.WarmUp)
+	}
+	for _, v := range []sense.Verdict{sense.First, sense.Gap, sense.Reset, sense.Missing} {
+		e := cfg.Next(warm, sense.Rate{Verdict: v, Usage: 1 << 40})
+		if e != (Estimate{}) {
+			t.Errorf("after %v: %+v, want nothing known", v, e)
+		}
+		if e = cfg.Next(e, tick(50, 0)); e.Demand() != 50 || e.Samples != 1 {
+			t.Errorf("the first tick after %v: %+v, want 50m from one sample", v, e)
+		}
+	}
+}
+
+func TestReadsFastUpSlowDown(t *testing.T) {
+	cfg := DefaultConfig()
+	up := cfg.Next(after(20, tick(100, 0)), tick(1100, 0)).Demand() - 100
+	down := 1100 - cfg.Next(after(20, tick(1100, 0)), tick(100, 0)).Demand()
+	if up != 300 || down != 100 {
+		t.Errorf("a step of 1000m moves the estimate by %v up and %v down, want 300m and 100m", up, down)
+	}
+	// Two half seconds move it as far as one second.
+	half := tick(1100, 0)
+	half.Elapsed = 500 * time.Millisecond
+	if got := cfg.Next(cfg.Next(after(20, tick(100, 0)), half), half).Demand() - 100; got != up {
+		t.Errorf("two half ticks move the estimate by %v, want %v", got, up)
+	}
+}
+
+func TestPressureIsHalfAtTheThreshold(t *testing.T) {
+	cfg := DefaultConfig()
+	if cfg.Pressure(0) != 0 || cfg.Pressure(cfg.ThrottleThreshold) != 0.5 || cfg.Pressure(1) >= 1 {
+		t.Errorf("pressure at 0, threshold, 1 = %v, %v, %v", cfg.Pressure(0), cfg.Pressure(cfg.ThrottleThreshold), cfg.Pressure(1))
+	}
+}
+
+func TestFloor(t *testing.T) {
+	for _, c := range []struct {
+		request, declared, want cpu.Milli
+		reason                  string
+	}{
+		{100, 500, 110, "one quantum above the request, so that the pod stays Burstable"},
+		{0, 500, 100, "at least 100m"},
+		{0, 40, 40, "or what was declared, if that is less"},
+		{0, 5, 10, "never below what the kernel can enforce"},
+		{105, 500, 120, "in whole quanta"},
+		{500, 500, 510, "above the request even where no more was declared"},
+	} {
+		if got := Floor(c.request, c.declared); got != c.want {
+			t.Errorf("request %v, declared %v: floor %v, want %v: %s", c.request, c.declared, got, c.want, c.reason)
+		}
+	}
+}
+
+func TestBudget(t *testing.T) {
+	for _, c := range []struct {
+		request  cpu.Milli
+		priority int32
+		want     market.Budget
+	}{
+		{1000, 0, 1000}, {1000, 1000, 1000}, {1000, 2000, 1500}, {1000, 4000, 2000}, {1000, -1, 500},
+		{1000, 2_000_000_000, 8000}, {0, 0, 2}, {1, -5, 2},
+	} {
+		if got := Budget(c.request, c.priority); got != c.want {
+			t.Errorf("request %v at priority %d: budget %d, want %d", c.request, c.priority, got, c.want)
+		}
+	}
+}
+
+func TestConfigReportsEverything(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	err := Config{Rise: 2, Fall: 0, WarmUp: 0, SaturationFrom: 1, ThrottleThreshold: 0}.Validate()
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 5 {
+		t.Errorf("Validate = %v, want five complaints", err)
+	}
+}

@@ -1,0 +1,102 @@
+package sense
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/internal/kernel"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// sample is one pod of one container after the given time.
+func sample(at time.Duration, id string, s kernel.Stat) kernel.Sample {
+	g := kernel.Group{ID: id, Found: true, At: start.Add(at), Stat: s,
+		Quota:    kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond},
+		Pressure: kernel.Pressure{Known: true, Some: at / 4}}
+	return kernel.Sample{
+		Node: kernel.NodeSample{At: start.Add(at), Usage: at, Kubepods: at / 2},
+		Pods: []kernel.PodSample{{Pod: "p", Containers: []kernel.Group{g}}},
+	}
+}
+
+func TestRates(t *testing.T) {
+	before := sample(0, "c", kernel.Stat{Usage: time.Second, Periods: 100, Throttled: 10})
+	after := sample(2*time.Second, "c", kernel.Stat{Usage: 2 * time.Second, Periods: 120, Throttled: 15, ThrottledTime: time.Second})
+	r := Compare(before, after, 3*time.Second)
+	got := r.Pods[0].Containers[0]
+	want := Rate{Verdict: Fresh, Elapsed: 2 * time.Second, Usage: 500, Throttle: 0.25,
+		Held: 500 * time.Millisecond, Pressure: 0.25, PressureKnown: true, Quota: 500}
+	if got != want {
+		t.Errorf("rate = %+v, want %+v", got, want)
+	}
+	if r.Node.Usage != 1000 || r.Node.Kubepods != 500 {
+		t.Errorf("node = %+v, want 1000m and 500m", r.Node)
+	}
+}
+
+func TestResetYieldsNoRate(t *testing.T) {
+	before := sample(0, "c", kernel.Stat{Usage: time.Second, Periods: 100, Throttled: 10})
+	for name, s := range map[string]kernel.Stat{
+		"usage went back":     {Usage: 0, Periods: 110, Throttled: 10},
+		"usage leapt":         {Usage: 1 << 62, Periods: 110, Throttled: 10},
+		"usage overflowed":    {Usage: math.MinInt64, Periods: 110, Throttled: 10},
+		"periods went back":   {Usage: 2 * time.Second, Periods: 0, Throttled: 10},
+		"throttled went back": {Usage: 2 * time.Second, Periods: 110, Throttled: 0},
+	} {
+		got := Compare(before, sample(time.Second, "c", s), 3*time.Second).Pods[0].Containers[0]
+		if got != (Rate{Verdict: Reset}) {
+			t.Errorf("%s: %+v, want a bare Reset", name, got)
+		}
+	}
+}
+
+func TestGapYieldsNoRate(t *testing.T) {
+	for _, at := range []time.Duration{0, -time.Second, 4 * time.Second, time.Hour} {
+		r := Compare(sample(0, "c", kernel.Stat{}), sample(at, "c", kernel.Stat{Usage: time.Second}), 3*time.Second)
+		if got := r.Pods[0].Containers[0].Verdict; got != Gap {
+			t.Errorf("%v later: %v, want Gap", at, got)
+		}
+		if r.Node.Verdict != Gap {
+			t.Errorf("%v later: node %v, want Gap", at, r.Node.Verdict)
+		}
+	}
+}
+
+func TestNewContainerStartsFresh(t *testing.T) {
+	r := Compare(sample(0, "old", kernel.Stat{Usage: time.Hour}), sample(time.Second, "new", kernel.Stat{Usage: time.Second}), 3*time.Second)
+	if got := r.Pods[0].Containers[0]; got != (Rate{Verdict: First}) {
+		t.Errorf("a new container: %+v, want a bare First", got)
+	}
+	after := sample(time.Second, "old", kernel.Stat{})
+	after.Pods[0].Containers[0].Found = false
+	if got := Compare(sample(0, "old", kernel.Stat{}), after, 3*time.Second).Pods[0].Containers[0].Verdict; got != Missing {
+		t.Errorf("a vanished container: %v, want Missing", got)
+	}
+	if got := Compare(kernel.Sample{}, after, 3*time.Second).Node.Verdict; got != First {
+		t.Errorf("the first node sample: %v, want First", got)
+	}
+}
+
+func TestThrottleIsBounded(t *testing.T) {
+	stat := rapid.Custom(func(t *rapid.T) kernel.Stat {
+		return kernel.Stat{
+			Usage:         time.Duration(rapid.Int64().Draw(t, "usage")),
+			Periods:       rapid.Uint64().Draw(t, "periods"),
+			Throttled:     rapid.Uint64().Draw(t, "throttled"),
+			ThrottledTime: time.Duration(rapid.Int64().Draw(t, "time")),
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		r := Compare(sample(0, "c", stat.Draw(t, "before")), sample(time.Second, "c", stat.Draw(t, "after")), 3*time.Second).Pods[0].Containers[0]
+		if !(r.Throttle >= 0 && r.Throttle <= 1) || r.Usage < 0 || r.Held < 0 {
+			t.Fatalf("rate %+v is out of bounds", r)
+		}
+		if r.Verdict != Fresh && r != (Rate{Verdict: r.Verdict}) {
+			t.Fatalf("%v comes with figures: %+v", r.Verdict, r)
+		}
+	})
+}
