@@ -149,10 +149,17 @@ func RemoveState(dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := holdsNoMount(dir, mounts); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+func holdsNoMount(dir string, mounts []Mount) error {
 	if points := below(mounts, dir); len(points) > 0 {
 		return fmt.Errorf("%s: not removed, %s is mounted in it", dir, points[0])
 	}
-	return os.RemoveAll(dir)
+	return nil
 }
 
 // removable are the folders that were absent before and hold no mount.

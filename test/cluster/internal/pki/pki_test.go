@@ -1,0 +1,90 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func issued(t *testing.T) (string, []Leaf) {
+	t.Helper()
+	dir := t.TempDir()
+	leaves := Leaves("node-1", netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.244.0.1"))
+	if err := Issue(dir, leaves); err != nil {
+		t.Fatal(err)
+	}
+	return dir, leaves
+}
+
+func TestLeavesVerify(t *testing.T) {
+	dir, leaves := issued(t)
+	for _, l := range leaves {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, l.Name+".crt"), filepath.Join(dir, l.Name+".key"))
+		if err != nil {
+			t.Fatalf("%s: %v", l.Name, err)
+		}
+		for _, ca := range []string{"ca", "front-proxy-ca", "etcd-ca"} {
+			raw, err := os.ReadFile(filepath.Join(dir, ca+".crt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			roots := x509.NewCertPool()
+			roots.AppendCertsFromPEM(raw)
+			_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+			if trusted := err == nil; trusted != (ca == l.CA) {
+				t.Errorf("%s: trusted by %s: %v (%v), signed by %s", l.Name, ca, trusted, err, l.CA)
+			}
+		}
+		for _, host := range l.Hosts {
+			if err := pair.Leaf.VerifyHostname(host); err != nil {
+				t.Errorf("%s: %v", l.Name, err)
+			}
+		}
+	}
+}
+
+func TestKeyModes(t *testing.T) {
+	dir, _ := issued(t)
+	keys, err := filepath.Glob(filepath.Join(dir, "*.key"))
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("keys: %v, %v", keys, err)
+	}
+	for _, key := range keys {
+		info, err := os.Stat(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, want 0600", filepath.Base(key), info.Mode().Perm())
+		}
+	}
+}
+
+func TestIssueOnce(t *testing.T) {
+	dir, leaves := issued(t)
+	before, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Issue(dir, leaves); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(before) != string(after) {
+		t.Error("a second Issue replaced the authority: what runs would trust nobody")
+	}
+}
+
+func TestIssueOfAnUnknownAuthority(t *testing.T) {
+	err := Issue(t.TempDir(), []Leaf{{Name: "x", CA: "nobody"}})
+	if err == nil || !strings.Contains(err.Error(), `"nobody"`) {
+		t.Errorf("err = %v, want one that names the authority", err)
+	}
+}

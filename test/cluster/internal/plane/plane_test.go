@@ -1,0 +1,113 @@
+package plane
+
+import (
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+)
+
+func allArgs(c config.Config) map[string][]string {
+	args := map[string][]string{}
+	for _, p := range Programs(c, func(name string) string { return "/bin/" + name }) {
+		args[p.Name] = p.Args
+	}
+	return args
+}
+
+func value(t *testing.T, args []string, flag string) string {
+	t.Helper()
+	for _, a := range args {
+		if v, ok := strings.CutPrefix(a, flag+"="); ok {
+			return v
+		}
+	}
+	t.Errorf("no flag %s", flag)
+	return ""
+}
+
+func TestAddresses(t *testing.T) {
+	for name, node := range map[string]bool{"with a node": true, "control plane alone": false} {
+		t.Run(name, func(t *testing.T) {
+			c := config.Default("/var/lib/x", node)
+			all := allArgs(c)
+			for program, flags := range map[string][]string{
+				"etcd":                    {"--listen-client-urls", "--listen-peer-urls"},
+				"kube-apiserver":          {"--bind-address"},
+				"kube-controller-manager": {"--bind-address"},
+				"kube-scheduler":          {"--bind-address"},
+			} {
+				for _, flag := range flags {
+					got := value(t, all[program], flag)
+					if u, err := url.Parse(got); err == nil && u.Host != "" {
+						got = u.Hostname()
+					}
+					want := "127.0.0.1"
+					if program == "kube-apiserver" && node {
+						want = c.ServiceIP().String()
+					}
+					if got != want {
+						t.Errorf("%s %s: listens on %s, want %s", program, flag, got, want)
+					}
+				}
+			}
+			if got := slices.Contains(all["kube-apiserver"], "--endpoint-reconciler-type=none"); got == node {
+				t.Errorf("endpoints of the service are left out: %v, want %v; pods find the API server by them", got, !node)
+			}
+		})
+	}
+}
+
+func TestAggregation(t *testing.T) {
+	args := allArgs(config.Default("/var/lib/x", true))["kube-apiserver"]
+	for _, flag := range []string{
+		"--client-ca-file", "--requestheader-client-ca-file", "--proxy-client-cert-file", "--proxy-client-key-file", "--enable-aggregator-routing",
+	} {
+		value(t, args, flag)
+	}
+	if cn := value(t, args, "--requestheader-allowed-names"); cn != "front-proxy-client" {
+		t.Errorf("allowed name %q is not the certificate's", cn)
+	}
+	if value(t, args, "--client-ca-file") == value(t, args, "--requestheader-client-ca-file") {
+		t.Error("one authority for clients and for the front proxy: any client could speak for others")
+	}
+}
+
+// Every file that a flag names is below the state folder.
+func TestRenderedPathsStayInState(t *testing.T) {
+	for program, args := range allArgs(config.Default("/var/lib/x", true)) {
+		for _, a := range args {
+			if _, v, ok := strings.Cut(a, "="); ok && strings.HasPrefix(v, "/") && !strings.HasPrefix(v, "/var/lib/x/") {
+				t.Errorf("%s: %s is outside the state folder", program, a)
+			}
+		}
+	}
+}
+
+func TestWriteFiles(t *testing.T) {
+	c := config.Default(t.TempDir(), true)
+	if err := WriteFiles(c); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(c.Kubeconfig("admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{c.APIURL(), c.PKI("admin.crt"), c.PKI("admin.key"), c.PKI("ca.crt")} {
+		if !strings.Contains(string(raw), want) {
+			t.Errorf("kubeconfig lacks %s:\n%s", want, raw)
+		}
+	}
+	policy, err := os.ReadFile(c.Path("audit-policy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"pods/resize", "allocation.mbcas.io", "level: None"} {
+		if !strings.Contains(string(policy), want) {
+			t.Errorf("audit policy lacks %s", want)
+		}
+	}
+}
