@@ -43,6 +43,37 @@ const (
 	DeclaredUnknown Reason = "DeclaredLimitUnknown" // the record is lost and cannot be recovered
 )
 
+// Reasons of the controller: what holds a whole installation or node, or became of a resize.
+const (
+	Recommending      Reason = "Recommending"         // the mode is recommend
+	Restoring         Reason = "Restoring"            // the mode is restore
+	Leaving           Reason = "LeavingMarket"        // no longer eligible: restored first, then forgotten
+	Paused            Reason = "Paused"               // somebody paused the installation
+	AllocationsGone   Reason = "AllocationsNotServed" // the CRD is missing
+	ResizeNotServed   Reason = "ResizeNotServed"      // the API server has no pods/resize
+	PermissionMissing Reason = "PermissionMissing"    // RBAC forbids resizing
+	NodeNotReady      Reason = "NodeNotReady"         // the kubelet would not carry it out
+	NodePressure      Reason = "NodeUnderPressure"    // disk or PID pressure defers every resize
+	NodeEvicting      Reason = "NodeEvicting"         // a NoExecute taint that the pod does not tolerate
+	AgentSilent       Reason = "AgentSilent"          // no decision on stale data
+	RestartedLately   Reason = "RestartedLately"      // never lowered right after a restart
+	BudgetSpent       Reason = "ResizeBudgetSpent"    // the installation's rate of resizes is used up
+	Contended         Reason = "PodChanging"          // the pod changed under every attempt
+	TookTooLong       Reason = "ResizeTookTooLong"    // the kubelet did not carry it out in time
+	ResizeDeferred    Reason = "ResizeDeferred"       // the kubelet cannot take it now
+	ResizeInfeasible  Reason = "ResizeInfeasible"     // the kubelet never will
+	ResizeErrored     Reason = "ResizeError"          // the runtime or kernel refused it
+	QuotaExceeded     Reason = "QuotaExceeded"        // a ResourceQuota has no room
+	QuotaNeedsLimits  Reason = "QuotaNeedsLimits"     // a ResourceQuota wants limits on every container
+	LimitRangeRefused Reason = "LimitRangeRefused"    // a LimitRange forbids it
+	WouldMutate       Reason = "AdmissionWouldMutate" // admission would change more than asked for
+	NodeRefused       Reason = "NodeRefused"          // capacity, platform or a missing feature
+	PolicyRefused     Reason = "PolicyRefused"        // an admission policy or webhook
+	Invalid           Reason = "InvalidResize"        // the API server calls it invalid
+	ServerUnavailable Reason = "ServerUnavailable"    // the API server could not answer
+	OutcomeUnknown    Reason = "OutcomeUnknown"       // the answer was lost
+)
+
 // Facts is what eligibility depends on.
 type Facts struct {
 	SystemNamespace, NamespaceOff, OptedOut, BadAnnotation bool
@@ -124,23 +155,50 @@ var sentences = map[Reason]string{
 	NotReady:    "a pod that is not Ready is never lowered",
 	Starting:    "a pod is not lowered within its start-up grace",
 
-	SystemNamespace: "pods of this namespace are always left alone",
-	NamespaceOff:    "the namespace is labelled mbcas.io/mode=off",
-	OptedOut:        "the pod is marked mbcas.io/managed=false",
-	NotRunning:      "the pod is not running",
-	Guaranteed:      "the pod is Guaranteed: changing its limit alone would change its QoS class, which Kubernetes refuses",
-	BestEffort:      "the pod is BestEffort: it has no CPU limit, and a limit once added cannot be removed",
-	NoCPULimit:      "no container has a CPU limit, and a limit once added cannot be removed",
-	StaticPod:       "static pods cannot be resized",
-	WindowsPod:      "Windows pods cannot be resized",
-	RestartPolicy:   "a container's resizePolicy restarts it when its CPU changes",
-	PodResources:    "the pod sets pod-level resources, which are not supported",
-	Sandboxed:       "the pod has a runtimeClassName, and such runtimes may not honour a changed limit",
-	NodeUnsupported: "the kubelet of the pod's node does not report container resources, so it cannot resize",
-	NodeUnknown:     "the node of the pod is not known",
-	QuotaOff:        "the node does not enforce CPU limits (cpuCFSQuota is off)",
-	BurstSet:        "the container has a CFS burst, and the kernel refuses quotas below it",
-	BadOptOut:       "an mbcas.io annotation cannot be read, so the pod is left alone until it is mended",
-	ForeignResize:   "somebody else changed the limits; they are taken as the new declared limits, and the pod is left alone for a while",
-	DeclaredUnknown: "the record of the declared limits is lost and cannot be recovered, so the pod is left alone; recreate the pod to manage it again",
+	SystemNamespace:   "pods of this namespace are always left alone",
+	NamespaceOff:      "the namespace is labelled mbcas.io/mode=off",
+	OptedOut:          "the pod is marked mbcas.io/managed=false",
+	NotRunning:        "the pod is not running",
+	Guaranteed:        "the pod is Guaranteed: changing its limit alone would change its QoS class, which Kubernetes refuses",
+	BestEffort:        "the pod is BestEffort: it has no CPU limit, and a limit once added cannot be removed",
+	NoCPULimit:        "no container has a CPU limit, and a limit once added cannot be removed",
+	StaticPod:         "static pods cannot be resized",
+	WindowsPod:        "Windows pods cannot be resized",
+	RestartPolicy:     "a container's resizePolicy restarts it when its CPU changes",
+	PodResources:      "the pod sets pod-level resources, which are not supported",
+	Sandboxed:         "the pod has a runtimeClassName, and such runtimes may not honour a changed limit",
+	NodeUnsupported:   "the kubelet of the pod's node does not report container resources, so it cannot resize",
+	NodeUnknown:       "the node of the pod is not known",
+	QuotaOff:          "the node does not enforce CPU limits (cpuCFSQuota is off)",
+	BurstSet:          "the container has a CFS burst, and the kernel refuses quotas below it",
+	BadOptOut:         "an mbcas.io annotation cannot be read, so the pod is left alone until it is mended",
+	ForeignResize:     "somebody else changed the limits; they are taken as the new declared limits, and the pod is left alone for a while",
+	Recommending:      "the namespace is in recommend mode: decisions are recorded and nothing is resized",
+	Restoring:         "the namespace is in restore mode: pods go back to their declared limits and stay there",
+	Leaving:           "the pod has left the market: it goes back to its declared limits, and this object is then deleted",
+	Paused:            "MBCAS is paused in the whole cluster (ConfigMap mbcas, key paused)",
+	AllocationsGone:   "the PodAllocation API is not served; install the CRD again",
+	ResizeNotServed:   "this API server does not serve pods/resize, so nothing is resized; Kubernetes 1.33 or later is needed",
+	PermissionMissing: "the controller may not patch pods/resize, so nothing is resized; check its ClusterRole and binding",
+	NodeNotReady:      "the node is not Ready, so nothing on it is resized",
+	NodePressure:      "the node is short of disk or PIDs, and its kubelet defers every resize until that ends",
+	NodeEvicting:      "the node has a NoExecute taint that the pod does not tolerate, so it is about to be evicted",
+	AgentSilent:       "the agent of the pod's node has not been heard for a minute, so its decisions are not followed; after five minutes the declared limits are restored",
+	RestartedLately:   "a container restarted less than two minutes ago, so the pod is not lowered",
+	BudgetSpent:       "the installation's rate of resizes is used up; this one follows shortly",
+	Contended:         "the pod changed each time it was about to be resized; tried again shortly",
+	TookTooLong:       "the kubelet accepted the resize and did not report it as done in time",
+	ResizeDeferred:    "the kubelet cannot carry the resize out at present",
+	ResizeInfeasible:  "the kubelet says that the resize can never be carried out on this node",
+	ResizeErrored:     "the container runtime or the kernel refused the resize",
+	QuotaExceeded:     "a ResourceQuota of the namespace has no room for the higher limit",
+	QuotaNeedsLimits:  "a ResourceQuota of the namespace wants limits on every container of the pod",
+	LimitRangeRefused: "a LimitRange of the namespace does not allow the pod as it would be",
+	WouldMutate:       "admission would change more of the pod than its CPU limits, so it is left alone",
+	NodeRefused:       "the node cannot take the resize",
+	PolicyRefused:     "an admission policy or webhook refused the resize",
+	Invalid:           "the API server calls the resize invalid",
+	ServerUnavailable: "the API server could not take the resize just now",
+	OutcomeUnknown:    "the answer of the API server was lost; the pod is read again first",
+	DeclaredUnknown:   "the record of the declared limits is lost and cannot be recovered, so the pod is left alone; recreate the pod to manage it again",
 }
