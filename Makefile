@@ -1,0 +1,132 @@
+# MBCAS: everything that people run starts here. `make` lists the targets.
+
+GO ?= go
+TAG ?= dev
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# BENCHTIME is how long each benchmark runs; FUZZTIME how long each fuzz target does.
+BENCHTIME ?= 1s
+FUZZTIME ?= 3s
+
+export GOTOOLCHAIN ?= local
+
+CLUSTER := bin/mbcas-cluster
+COMMANDS := $(notdir $(wildcard cmd/*))
+IMAGES := $(patsubst cmd/mbcas-%,%,$(wildcard cmd/mbcas-agent cmd/mbcas-controller))
+LDFLAGS := -s -w -X main.version=$(VERSION)
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+GENERATED := api/v1alpha1/zz_generated.deepcopy.go config/crd/allocation.mbcas.io_podallocations.yaml
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Build
+
+.PHONY: build
+build: go-found $(COMMANDS:%=bin/%) $(CLUSTER) ## build every program into bin/
+
+.PHONY: FORCE
+FORCE:
+
+bin/%: FORCE | go-found
+	@$(BUILD) -o $@ ./cmd/$*
+
+$(CLUSTER): FORCE | go-found
+	@cd test/cluster && CGO_ENABLED=0 $(GO) build -o ../../$@ ./cmd/mbcas-cluster
+
+.PHONY: go-found
+go-found:
+	@command -v $(GO) >/dev/null || { echo "no Go in PATH; install Go $$(sed -n 's/^go //p' go.mod) or newer from https://go.dev/dl"; exit 1; }
+
+.PHONY: generate
+generate: go-found ## write the generated files (deepcopy, CRD)
+	@$(GO) tool -modfile=tools/controller-gen.mod controller-gen object crd paths=./api/... output:crd:dir=config/crd
+
+##@ Test
+
+.PHONY: test
+test: $(CLUSTER) race-packages node-packages ## run every test; the last line counts them
+	@$(GO) run ./tools/testall -fuzztime $(FUZZTIME)
+
+.PHONY: ci
+ci: $(CLUSTER) race-packages node-packages
+	@$(GO) run ./tools/testall -check -fuzztime $(FUZZTIME)
+
+.PHONY: test-unit
+test-unit: $(CLUSTER) race-packages ## run what needs no node: unit, property, API server, with -race
+	@$(GO) run ./tools/testall -only unit
+
+.PHONY: fuzz
+fuzz: go-found ## run each fuzz target for FUZZTIME (make fuzz FUZZTIME=5m)
+	@$(GO) run ./tools/testall -only fuzz -fuzztime $(FUZZTIME)
+
+.PHONY: e2e
+e2e: $(CLUSTER) node-packages ## run the end-to-end tests on a real node
+	@$(GO) run ./tools/testall -only e2e
+
+.PHONY: bench
+bench: go-found ## run the benchmarks; also in out/bench.txt
+	@mkdir -p out
+	@bash -c 'set -o pipefail; $(GO) test -run "^$$" -bench . -benchmem -benchtime $(BENCHTIME) \
+		$(sort $(dir $(shell grep -rlE "^func Benchmark" --include=*_test.go cpu market internal actuator 2>/dev/null | sed "s,^,./,"))) | tee out/bench.txt'
+
+.PHONY: check
+check: check-format check-vet check-lint check-generated check-imports ## format, vet, lint, generated files, import rules
+
+.PHONY: check-format
+check-format: go-found
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	test -z "$$bad" || { echo "not formatted; run gofmt -w on:"; echo "$$bad"; exit 1; }
+
+.PHONY: check-vet
+check-vet: go-found
+	@$(GO) vet ./...
+	@cd test/cluster && $(GO) vet ./...
+
+.PHONY: check-lint
+check-lint: go-found
+	@$(GO) tool -modfile=tools/golangci-lint.mod golangci-lint run ./...
+	@cd test/cluster && $(GO) tool -modfile=$(CURDIR)/tools/golangci-lint.mod golangci-lint run --config $(CURDIR)/.golangci.yml ./...
+
+.PHONY: check-generated
+check-generated: go-found
+	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate; \
+	test "$$before" = "$$(sha256sum $(GENERATED))" || { echo "generated files were out of date; they are written now, commit them"; exit 1; }
+
+.PHONY: check-imports
+check-imports: go-found
+	@$(GO) test -count=1 -run 'TestImports' .
+
+.PHONY: race-packages
+race-packages:
+	@tools/packages.sh gcc=gcc /usr/include/stdlib.h=libc6-dev || true
+
+##@ The local cluster
+
+.PHONY: node-packages
+node-packages:
+	@tools/packages.sh containerd=containerd ctr=containerd runc=runc /usr/lib/cni/bridge=containernetworking-plugins || true
+
+.PHONY: cluster-up
+cluster-up: $(CLUSTER) node-packages ## start a real Kubernetes on this machine (root; the first time builds it, 10 minutes)
+	@$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: $(CLUSTER) ## stop it and remove everything of it
+	@$(CLUSTER) down
+
+.PHONY: images
+images: $(CLUSTER) $(IMAGES:%=bin/mbcas-%) ## build the image archives into out/images, without a container engine
+	@for i in $(IMAGES); do \
+		$(CLUSTER) image --name mbcas.io/$$i:$(TAG) -o out/images/$$i.tar bin/mbcas-$$i || exit 1; \
+		echo "out/images/$$i.tar"; \
+	done
+
+.PHONY: load
+load: images ## load the images into the local cluster
+	@test -z "$(IMAGES)" || $(CLUSTER) load $(IMAGES:%=out/images/%.tar)
+
+.PHONY: clean
+clean: ## remove bin/ and out/ (the cluster's cache stays in ~/.cache/mbcas)
+	@rm -rf bin out

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// repo is what all suites share.
+type repo struct {
+	root     string
+	fuzzTime time.Duration
+	out      io.Writer
+	count    *tally
+}
+
+// suite is one part of all tests. It counts its own failures; an error is one more.
+type suite struct {
+	name, title string
+	run         func(context.Context) error
+}
+
+// suites are in the order of how soon they tell something.
+func (r repo) suites(check bool) []suite {
+	all := []suite{
+		{"unit", "unit, property and API server tests, with the race detector", r.unit},
+		{"cluster", "tests of the local cluster", r.cluster},
+		{"fuzz", fmt.Sprintf("fuzz, %s for each target", r.fuzzTime), r.fuzz},
+		{"e2e", "end to end, on a real node", r.e2e},
+	}
+	if check {
+		all = append([]suite{{"check", "make check", r.check}}, all...)
+	}
+	return all
+}
+
+func (r repo) check(ctx context.Context) error {
+	err := command(ctx, r.out, r.root, nil, "make", "--no-print-directory", "check")
+	if err == nil {
+		r.count.run("check", nil)
+	}
+	return err
+}
+
+// unit is every package of the main module that needs no node. A real API server is used
+// where its programs are there; without them those tests skip.
+func (r repo) unit(ctx context.Context) error {
+	packages, err := r.packages(ctx)
+	if err != nil {
+		return err
+	}
+	assets, err := r.assets(ctx)
+	if err != nil {
+		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
+	}
+	args := []string{"-count=1", "-timeout=15m"}
+	if race() {
+		args = append(args, "-race")
+	} else {
+		fmt.Fprintln(r.out, "no gcc or no cgo: without the race detector (Debian packages gcc libc6-dev)")
+	}
+	return goTest(ctx, r.count, r.root, []string{"KUBEBUILDER_ASSETS=" + assets}, append(args, packages...)...)
+}
+
+// packages are those of the main module but for the suites that need a node.
+func (r repo) packages(ctx context.Context) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "./...")
+	cmd.Dir = r.root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	list, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list ./...: %w\n%s", err, stderr.String())
+	}
+	var packages []string
+	for _, p := range strings.Fields(string(list)) {
+		if !strings.Contains(p+"/", "/test/e2e/") {
+			packages = append(packages, p)
+		}
+	}
+	return packages, nil
+}
+
+// race says whether the race detector can be built here.
+func race() bool {
+	_, err := exec.LookPath("gcc")
+	return err == nil && os.Getenv("CGO_ENABLED") != "0" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64")
+}
+
+// cluster is the module that makes the local cluster.
+func (r repo) cluster(ctx context.Context) error {
+	return goTest(ctx, r.count, filepath.Join(r.root, "test", "cluster"), nil, "-count=1", "-timeout=15m", "./...")
+}
+
+// fuzz runs each target for a short time. A crash that it finds is kept in testdata.
+func (r repo) fuzz(ctx context.Context) error {
+	targets, err := fuzzTargets(r.root)
+	if err != nil {
+		return err
+	}
+	for _, f := range targets {
+		fmt.Fprintf(r.out, "      %s %s\n", f.dir, f.name)
+		err := goTest(ctx, r.count, filepath.Join(r.root, f.dir), nil,
+			"-run=^$", "-fuzz=^"+f.name+"$", "-fuzztime="+r.fuzzTime.String(), "-timeout=10m", ".")
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
