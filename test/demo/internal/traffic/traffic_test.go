@@ -1,0 +1,168 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The count in each of many windows of a Poisson process has a variance equal to its mean, and the gaps
+// are exponential: their mean equals their standard deviation, and 1/e of them exceed their mean.
+func TestArrivalsArePoisson(t *testing.T) {
+	const rate, seconds = 50.0, 2000
+	at := Arrivals(7, []Segment{{For: seconds * time.Second, Rate: rate}})
+	if !slices.IsSorted(at) {
+		t.Fatal("arrivals are not in order")
+	}
+	counts := make([]float64, seconds)
+	for _, a := range at {
+		counts[int(a/time.Second)]++
+	}
+	mean, variance := moments(counts)
+	near(t, "mean count", mean, rate, 0.02)
+	near(t, "variance of counts", variance, rate, 0.15)
+
+	gaps := make([]float64, len(at)-1)
+	long := 0.0
+	for i := range gaps {
+		gaps[i] = (at[i+1] - at[i]).Seconds()
+		if gaps[i] > 1/rate {
+			long++
+		}
+	}
+	mean, variance = moments(gaps)
+	near(t, "mean gap", mean, 1/rate, 0.02)
+	near(t, "deviation of gaps", math.Sqrt(variance), 1/rate, 0.03)
+	near(t, "share of gaps beyond the mean", long/float64(len(gaps)), 1/math.E, 0.03)
+}
+
+func TestArrivalsFollowTheSegments(t *testing.T) {
+	segments := []Segment{{100 * time.Second, 10}, {100 * time.Second, 0}, {100 * time.Second, 80}}
+	var n [3]float64
+	for _, a := range Arrivals(1, segments) {
+		n[int(a/(100*time.Second))]++
+	}
+	near(t, "first segment", n[0], 1000, 0.1)
+	if n[1] != 0 {
+		t.Errorf("%v arrivals at rate 0", n[1])
+	}
+	near(t, "last segment", n[2], 8000, 0.05)
+}
+
+func TestSameSeedSameArrivals(t *testing.T) {
+	s := []Segment{{time.Minute, 30}, {time.Minute, 90}}
+	if !slices.Equal(Arrivals(3, s), Arrivals(3, s)) {
+		t.Error("seed 3 gives two sequences")
+	}
+	if slices.Equal(Arrivals(3, s), Arrivals(4, s)) {
+		t.Error("seeds 3 and 4 give the same sequence")
+	}
+}
+
+// One request at a time takes 100 ms and one comes every 10 ms, so the n-th ends after n x 100 ms. A
+// generator that waited, or counted from the sending, would see 100 ms each.
+func TestLatencyCountsFromTheIntendedArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := make(chan struct{}, 1)
+		g := Generator{InFlight: 100, Timeout: time.Minute, Send: func(context.Context) error {
+			server <- struct{}{}
+			time.Sleep(100 * time.Millisecond)
+			<-server
+			return nil
+		}}
+		var at []time.Duration
+		for i := range 5 {
+			at = append(at, time.Duration(i)*10*time.Millisecond)
+		}
+		var got []time.Duration
+		g.Run(t.Context(), time.Now(), at, func(r Result) {
+			if r.Status != Served || r.Late != 0 {
+				t.Errorf("%+v: want served, sent on time", r)
+			}
+			got = append(got, r.Latency)
+		})
+		slices.Sort(got)
+		ms := time.Millisecond
+		if want := []time.Duration{100 * ms, 190 * ms, 280 * ms, 370 * ms, 460 * ms}; !slices.Equal(got, want) {
+			t.Errorf("latencies %v, want %v", got, want)
+		}
+	})
+}
+
+func TestOverloadIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := make(chan struct{}, 10)
+		g := Generator{InFlight: 2, Timeout: time.Second, Send: func(ctx context.Context) error {
+			sent <- struct{}{}
+			<-ctx.Done() // hangs
+			return ctx.Err()
+		}}
+		n := map[Status]int{}
+		g.Run(t.Context(), time.Now(), []time.Duration{0, 1, 2, 3, 4}, func(r Result) {
+			n[r.Status]++
+			if r.Latency != time.Second {
+				t.Errorf("%+v: an unserved request counts as the timeout", r)
+			}
+		})
+		if n[TimedOut] != 2 || n[Overload] != 3 || len(sent) != 2 {
+			t.Errorf("%d timed out, %d beyond the bound, %d sent; want 2, 3, 2", n[TimedOut], n[Overload], len(sent))
+		}
+	})
+}
+
+func TestFastRefusalIsNoFastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := Generator{InFlight: 1, Timeout: time.Second, Send: func(context.Context) error { return errors.New("refused") }}
+		g.Run(t.Context(), time.Now(), []time.Duration{0}, func(r Result) {
+			if r.Status != Failed || r.Latency != time.Second {
+				t.Errorf("%+v: want failed, counted as the timeout", r)
+			}
+		})
+	})
+}
+
+func TestStopsWhenTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		g := Generator{InFlight: 1, Timeout: time.Second, Send: func(context.Context) error { return nil }}
+		n := 0
+		g.Run(ctx, time.Now(), []time.Duration{time.Second, time.Hour}, func(Result) { n++ })
+		if n != 1 {
+			t.Errorf("%d requests, want 1", n)
+		}
+	})
+}
+
+func TestQuantile(t *testing.T) {
+	values := func() []int { return []int{5, 1, 4, 2, 3} }
+	for q, want := range map[float64]int{0: 1, 0.2: 1, 0.21: 2, 0.5: 3, 0.99: 5, 1: 5} {
+		if got, ok := Quantile(values(), q); !ok || got != want {
+			t.Errorf("quantile %v is %d, %v; want %d", q, got, ok, want)
+		}
+	}
+	if _, ok := Quantile([]int(nil), 0.5); ok {
+		t.Error("nothing has a median")
+	}
+}
+
+func near(t *testing.T, what string, got, want, share float64) {
+	t.Helper()
+	if math.Abs(got-want) > share*want {
+		t.Errorf("%s is %.4g, want %.4g within %.0f %%", what, got, want, 100*share)
+	}
+}
+
+func moments(values []float64) (mean, variance float64) {
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	for _, v := range values {
+		variance += (v - mean) * (v - mean) / float64(len(values))
+	}
+	return mean, variance
+}

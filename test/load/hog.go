@@ -1,0 +1,85 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mbcas/mbcas/test/load/work"
+)
+
+const (
+	maxThreads = 64
+	// chunk is some tens of microseconds of work: how late a spinning thread sees the time.
+	chunk = 20_000
+)
+
+// plan is what a hog does: Threads spin from From until Until. The times are given in advance, so that
+// a hog that is throttled or starved still begins and ends when it should. Zero means at
+// once, and until told otherwise.
+type plan struct {
+	Threads int       `json:"threads"`
+	From    time.Time `json:"from,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+}
+
+// hog spins according to one plan at a time.
+type hog struct {
+	mu      sync.Mutex
+	current *atomic.Bool // true: end
+	threads sync.WaitGroup
+}
+
+func newHog() *hog { return &hog{current: new(atomic.Bool)} }
+
+func (h *hog) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("PUT /plan", func(w http.ResponseWriter, r *http.Request) {
+		var p plan
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil || p.Threads < 0 || p.Threads > maxThreads {
+			http.Error(w, fmt.Sprintf("plan: want threads 0 to %d and times: %v", maxThreads, err), http.StatusBadRequest)
+			return
+		}
+		h.spin(p)
+	})
+	return mux
+}
+
+// spin replaces the plan by p.
+func (h *hog) spin(p plan) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.current.Store(true)
+	h.threads.Wait()
+	end := new(atomic.Bool)
+	h.current = end
+	// Threads beyond the cores must be real ones, with one left to answer requests.
+	runtime.GOMAXPROCS(max(p.Threads+1, runtime.NumCPU()))
+	for range p.Threads {
+		h.threads.Go(func() { spin(p, end) })
+	}
+}
+
+func (h *hog) stop() { h.spin(plan{}) }
+
+func spin(p plan, end *atomic.Bool) {
+	runtime.LockOSThread()
+	for !end.Load() {
+		now := time.Now()
+		if !p.Until.IsZero() && !now.Before(p.Until) {
+			return
+		}
+		if wait := p.From.Sub(now); wait > 0 {
+			time.Sleep(min(wait, 20*time.Millisecond))
+			continue
+		}
+		work.Burn(chunk)
+	}
+}

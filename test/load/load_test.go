@@ -1,0 +1,77 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWorkIsBounded(t *testing.T) {
+	srv := httptest.NewServer(newServer(1))
+	defer srv.Close()
+	for query, want := range map[string]int{
+		"n=1000": http.StatusOK, "n=0": http.StatusOK,
+		"": http.StatusBadRequest, "n=-1": http.StatusBadRequest, "n=x": http.StatusBadRequest,
+		"n=10000000001": http.StatusBadRequest,
+	} {
+		resp, err := http.Get(srv.URL + "/work?" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("GET /work?%s: %d, want %d", query, resp.StatusCode, want)
+		}
+	}
+}
+
+// A client that has left the line costs nothing: the request behind it is served although the
+// first one would have taken its slot.
+func TestClientsThatLeftAreNotServed(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	rec := httptest.NewRecorder()
+	routes := newServer(1)
+	routes.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/work?n=10000000000", nil))
+	if rec.Body.Len() != 0 {
+		t.Errorf("answered %q to a client that left", rec.Body)
+	}
+}
+
+func TestHogEndsByItself(t *testing.T) {
+	h := newHog()
+	h.spin(plan{Threads: 2, Until: time.Now().Add(20 * time.Millisecond)})
+	h.threads.Wait() // returns only if the threads end
+}
+
+func TestHogIsReplaced(t *testing.T) {
+	h := newHog()
+	rec := httptest.NewRecorder()
+	put := func(body string) int {
+		rec = httptest.NewRecorder()
+		h.routes().ServeHTTP(rec, httptest.NewRequest(http.MethodPut, "/plan", strings.NewReader(body)))
+		return rec.Code
+	}
+	if code := put(`{"threads":1}`); code != http.StatusOK {
+		t.Fatalf("plan refused: %d %s", code, rec.Body)
+	}
+	if code := put(`{"threads":65}`); code != http.StatusBadRequest {
+		t.Errorf("65 threads: %d", code)
+	}
+	h.stop() // returns only if the endless thread ends
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"dance"}, {"serve", "--slots", "0"}, {"hog", "--threads", "-1"}, {"hog", "more"}} {
+		if err := run(t.Context(), args, &bytes.Buffer{}); !errors.Is(err, errUsage) {
+			t.Errorf("%q: %v, want a usage error", args, err)
+		}
+	}
+}
