@@ -92,7 +92,8 @@ func wasteful(cfg Config, book []entry, d NodeDecision) bool {
 }
 
 // trim integrates the relative error between use and supply while the price holds somebody; where it
-// holds nobody, a different price would change nothing.
+// holds nobody, a different price would change nothing. An error within half the price band counts as none:
+// the price moves by whole bands, so to chase it would only swing around it.
 func trim(cfg Config, p price, book []entry, d NodeDecision, elapsed time.Duration) float64 {
 	if d.Supply <= 0 || p.acted == 0 {
 		return p.trim
@@ -100,6 +101,7 @@ func trim(cfg Config, p price, book []entry, d NodeDecision, elapsed time.Durati
 	for _, e := range book {
 		if e.managed && e.bid.Bound(p.acted) == market.ByPrice {
 			miss := max(-0.5, min(0.5, float64(d.Usage-d.Supply)/float64(d.Supply)))
+			miss -= max(-cfg.PriceBand/2, min(cfg.PriceBand/2, miss))
 			return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*elapsed.Seconds()))
 		}
 	}

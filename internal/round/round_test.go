@@ -1,0 +1,295 @@
+package round
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/market"
+)
+
+// tenants draws up to 8 pods, some of them outside of the market, whose wants sum to at most most.
+func tenants(t *rapid.T, most cpu.Milli) []*tenant {
+	n := rapid.IntRange(1, 8).Draw(t, "pods")
+	pods := make([]*tenant, n)
+	for i := range pods {
+		request := cpu.Milli(rapid.IntRange(0, 60).Draw(t, "request")) * 10
+		pods[i] = &tenant{
+			name: fmt.Sprintf("p%d", i), request: request,
+			declared: request + cpu.Milli(rapid.IntRange(1, 100).Draw(t, "room"))*10,
+			want:     cpu.Milli(rapid.Int64Range(0, int64(most)).Draw(t, "want")),
+			shadow:   rapid.IntRange(0, 4).Draw(t, "shadow") == 0,
+		}
+		most -= min(most, pods[i].want)
+	}
+	return pods
+}
+
+func TestIdleNodeThrottlesNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := DefaultConfig()
+		// What the pods want, even with the demand of a saturated one overrated twice, leaves the reserve idle.
+		w := newWorld(tenants(t, cpu.FromCores(4*(1-cfg.Reserve)*(1-cfg.ReleaseBand)/2))...)
+		w.run(cfg.Demand.WarmUp + 3)
+		for range 60 {
+			out := w.tick()
+			for _, d := range out.Decisions {
+				if d.Limit != d.Ceiling || d.Price != 0 {
+					t.Fatalf("%s has %v of %v at price %v on an idle node", d.UID, d.Limit, d.Ceiling, d.Price)
+				}
+			}
+		}
+	})
+}
+
+func TestOnlyTheBoundAreLowered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(tenants(t, 16_000)...)
+		for range rapid.IntRange(1, 6).Draw(t, "phases") {
+			for _, p := range w.pods {
+				p.want = cpu.Milli(rapid.Int64Range(0, 4000).Draw(t, "want"))
+			}
+			for range 20 {
+				before := map[string]cpu.Milli{}
+				for _, p := range w.pods {
+					before[p.name] = p.limit
+				}
+				for _, d := range w.tick().Decisions {
+					if d.Limit < before[d.UID] && d.Bound != market.ByPrice && d.Bound != market.ByFloor {
+						t.Fatalf("%s lowered from %v to %v, bound by %v at price %v", d.UID, before[d.UID], d.Limit, d.Bound, d.Price)
+					}
+					if d.Limit < d.Floor || d.Limit > d.Ceiling {
+						t.Fatalf("%s has %v, outside %v to %v", d.UID, d.Limit, d.Floor, d.Ceiling)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestReleasesWithContention(t *testing.T) {
+	service := &tenant{name: "service", request: 200, declared: 500, want: 300}
+	hog := &tenant{name: "hog", request: 200, declared: 4000, want: 8000}
+	rival := &tenant{name: "rival", request: 200, declared: 4000, want: 8000}
+	w := newWorld(service, hog, rival)
+	out := w.run(60)
+	if out.Node.Price == 0 {
+		t.Fatalf("two hogs on four cores and no price: %+v", out.Node)
+	}
+	if hog.limit > 2500 || rival.limit > 2500 {
+		t.Fatalf("hogs hold %v and %v: want each lowered by the price", hog.limit, rival.limit)
+	}
+	rival.want = 0
+	out = w.tick()
+	if out.Node.Price != 0 || !out.Node.Released {
+		t.Errorf("in the tick after the rival stopped: price %v, released %v, cleared %v", out.Node.Price, out.Node.Released, out.Node.Cleared)
+	}
+	if hog.limit != w.node.Allocatable {
+		t.Errorf("the hog has %v: want its ceiling as soon as CPU lies idle", hog.limit)
+	}
+}
+
+func TestSteadyLoadPublishesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(tenants(t, 16_000)...)
+		w.run(180)
+		for _, p := range w.pods {
+			p.changes = 0
+		}
+		w.run(300)
+		for _, p := range w.pods {
+			if p.changes > 2 {
+				t.Errorf("the limit of %s changed %d times in five minutes of steady load", p.name, p.changes)
+			}
+		}
+	})
+}
+
+func TestStaleNeverDecides(t *testing.T) {
+	a := &tenant{name: "a", request: 100, declared: 500, want: 400}
+	b := &tenant{name: "b", request: 100, declared: 500, want: 400}
+	w := newWorld(a, b)
+	if out := w.run(20); len(out.Decisions) != 2 {
+		t.Fatalf("%d decisions for two warm pods", len(out.Decisions))
+	}
+
+	a.absent = true
+	out := w.tick()
+	if _, ok := decision(out, "a"); ok || out.Held.Stale != 1 {
+		t.Errorf("a pod without a cgroup got a decision; held %+v", out.Held)
+	}
+	if _, ok := decision(out, "b"); !ok {
+		t.Error("the other pod lost its decision")
+	}
+
+	a.absent = false
+	w.run(20)
+	a.stat = kernel.Stat{} // the container restarted in place
+	if _, ok := decision(w.tick(), "a"); ok {
+		t.Error("a pod whose counters went back got a decision")
+	}
+
+	w.run(20)
+	w.now = w.now.Add(10 * time.Second) // the agent was stopped for a while
+	if out := w.tick(); len(out.Decisions) != 0 || out.Held.Stale != 2 {
+		t.Errorf("after a gap: %d decisions, held %+v", len(out.Decisions), out.Held)
+	}
+}
+
+func TestNewPodsAreLeftAlone(t *testing.T) {
+	a := &tenant{name: "a", request: 100, declared: 500, want: 400}
+	w := newWorld(a)
+	for i := range w.cfg.Demand.WarmUp {
+		if out := w.tick(); len(out.Decisions) != 0 || out.Held.Warming != 1 {
+			t.Fatalf("tick %d: %d decisions, held %+v", i, len(out.Decisions), out.Held)
+		}
+	}
+	if out := w.tick(); len(out.Decisions) != 1 {
+		t.Fatalf("no decision after %d samples", w.cfg.Demand.WarmUp)
+	}
+	a.id = "a-2" // a new container
+	a.stat = kernel.Stat{}
+	if out := w.tick(); len(out.Decisions) != 0 || out.Held.Warming != 1 {
+		t.Errorf("a restarted container is decided at once: %+v", out)
+	}
+}
+
+func TestShadowsCount(t *testing.T) {
+	service := &tenant{name: "service", request: 200, declared: 1000, want: 3000}
+	w := newWorld(service)
+	alone := w.run(40)
+	if alone.Node.Price != 0 {
+		t.Fatalf("alone on the node: price %v", alone.Node.Price)
+	}
+	shadow := &tenant{name: "shadow", request: 2000, want: 2000, shadow: true, id: "shadow-1", budget: 2000}
+	w.pods = append(w.pods, shadow)
+	crowded := w.run(40)
+	if crowded.Node.Shadows != 1 || crowded.Node.Price == 0 {
+		t.Errorf("beside a shadow that uses half: %+v", crowded.Node)
+	}
+	if _, ok := decision(crowded, "shadow"); ok {
+		t.Error("the shadow got a decision")
+	}
+	if service.limit > 2000 {
+		t.Errorf("the service has %v: want no more than the shadow leaves", service.limit)
+	}
+}
+
+// The price falls on those who want more than their budget buys, whatever their limit was before.
+func TestTheImportantKeepTheirLatency(t *testing.T) {
+	service := &tenant{name: "service", request: 100, budget: demand.Budget(100, 1_000_000), declared: 500, want: 450}
+	hog := &tenant{name: "hog", request: 2000, declared: 4000, want: 8000}
+	w := newWorld(service, hog)
+	w.run(60)
+	if service.limit < service.want {
+		t.Errorf("the important service has %v and wants %v", service.limit, service.want)
+	}
+	if hog.limit >= 3600 {
+		t.Errorf("the hog has %v of 4 cores: want it to leave the reserve and the service's part", hog.limit)
+	}
+}
+
+func TestMemoryPressureShrinksTheSupply(t *testing.T) {
+	w := newWorld(&tenant{name: "a", request: 100, declared: 500, want: 100})
+	plain := w.tick().Node.Supply
+	w.node.Pressures = 1
+	if got := w.tick().Node.Supply; plain-got != w.node.Allocatable/10 {
+		t.Errorf("supply %v, under pressure %v: want a tenth of the allocatable CPU less", plain, got)
+	}
+	w.node.Pressures = 0
+	w.system = 500 // nothing is kept back for the system
+	if got := w.run(200).Node.Supply; got < plain-500 || got > plain-495 {
+		t.Errorf("supply %v beside a system that uses 500m: want %v less that", got, plain)
+	}
+}
+
+func TestSplitFollowsDemand(t *testing.T) {
+	p := demand.Pod{UID: "p", Containers: []demand.Container{
+		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 4000},
+		{Name: "free", ID: "2", Request: 100},
+		{Name: "proxy", ID: "3", Request: 50, Declared: 200, Limit: 200, Ceiling: 4000},
+	}}
+	known := map[string]demand.Estimate{"1": {Mean: 0.9}, "3": {Mean: 0.1}}
+	total, parts := split(1000, p, known, false)
+	if total != 1000 || len(parts) != 2 || parts[0] != (ContainerLimit{"app", 900}) || parts[1] != (ContainerLimit{"proxy", 100}) {
+		t.Errorf("split = %v %v, want 900m for app and 100m for proxy", total, parts)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		total := cpu.Milli(rapid.Int64Range(220, 8000).Draw(t, "total"))
+		known := map[string]demand.Estimate{
+			"1": {Mean: rapid.Float64Range(0, 8).Draw(t, "app")}, "3": {Mean: rapid.Float64Range(0, 8).Draw(t, "proxy")},
+		}
+		got, parts := split(total, p, known, false)
+		if sum := parts[0].Limit + parts[1].Limit; sum != got || got > total || total-got >= cpu.Quantum && got < 8000 {
+			t.Fatalf("split of %v = %v %v", total, got, parts)
+		}
+		for i, floor := range []cpu.Milli{110, 100} {
+			if parts[i].Limit < floor || parts[i].Limit > 4000 {
+				t.Fatalf("part %v is outside %v to 4000m", parts[i], floor)
+			}
+		}
+	})
+}
+
+func TestDue(t *testing.T) {
+	cfg := DefaultConfig()
+	was := Published{At: epoch, Limits: map[string]cpu.Milli{"c": 1000}, Demand: 500, Price: 1}
+	for _, c := range []struct {
+		name   string
+		limit  cpu.Milli
+		demand cpu.Milli
+		age    time.Duration
+		want   bool
+	}{
+		{"a raise goes out at once", 1200, 500, time.Second, true},
+		{"a raise within the band does not", 1050, 500, time.Hour, false},
+		{"a lower limit waits", 800, 500, 14 * time.Second, false},
+		{"and goes out after the interval", 800, 500, 15 * time.Second, true},
+		{"changed demand alone waits longer", 1000, 700, 59 * time.Second, false},
+		{"and goes out to be seen", 1000, 700, time.Minute, true},
+		{"nothing new is not worth a write", 1000, 500, time.Hour, false},
+	} {
+		in := Input{Now: epoch.Add(c.age)}
+		d := Decision{Containers: []ContainerLimit{{"c", c.limit}}, Demand: c.demand, Price: 1}
+		if got := due(cfg, in, Pod{Published: was}, d); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	if !due(cfg, Input{Now: epoch}, Pod{}, Decision{}) {
+		t.Error("the first decision is not published")
+	}
+}
+
+func TestSameInputSameOutput(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pods := tenants(t, 16_000)
+		twin := make([]*tenant, len(pods))
+		for i, p := range pods {
+			c := *p
+			twin[i] = &c
+		}
+		a, b := newWorld(pods...), newWorld(twin...)
+		for range 30 {
+			if x, y := fmt.Sprintf("%+v", a.tick()), fmt.Sprintf("%+v", b.tick()); x != y {
+				t.Fatalf("the same input gave\n%s\nand\n%s", x, y)
+			}
+		}
+	})
+}
+
+func TestConfigReportsEverything(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := DefaultConfig()
+	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit = 1, math.NaN(), 0, 9
+	if err := bad.Validate(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 4 {
+		t.Errorf("Validate = %v, want four complaints", err)
+	}
+}

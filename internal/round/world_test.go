@@ -1,0 +1,171 @@
+package round
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/market"
+)
+
+// world is a node in arithmetic: containers use what they want, held by their limits, and by their weights
+// where the cores do not suffice. It obeys published decisions at once.
+type world struct {
+	cfg      Config
+	node     Node
+	now      time.Time
+	state    State
+	pods     []*tenant
+	all      time.Duration // CPU time of the whole machine
+	kubepods time.Duration
+	system   cpu.Milli // use outside of pods
+}
+
+// tenant is a pod of one container and its load.
+type tenant struct {
+	name              string
+	request, declared cpu.Milli
+	budget            market.Budget // 0: the request
+	shadow            bool
+	want              cpu.Milli
+	limit             cpu.Milli
+	absent            bool // its cgroup is not there
+	id                string
+	stat              kernel.Stat
+	published         Published
+	changes           int // of its limit
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newWorld(pods ...*tenant) *world {
+	w := &world{cfg: DefaultConfig(), node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch, pods: pods}
+	for _, p := range pods {
+		p.limit = p.declared
+		p.id = p.name + "-1"
+		if p.budget == 0 {
+			p.budget = max(2, market.Budget(p.request))
+		}
+	}
+	return w
+}
+
+func (w *world) supply() cpu.Milli {
+	return cpu.FromCores(w.node.Allocatable.Cores() * (1 - w.cfg.Reserve))
+}
+
+// run lets seconds pass and returns what the last round said.
+func (w *world) run(seconds int) (out Output) {
+	for range seconds {
+		out = w.tick()
+	}
+	return out
+}
+
+// tick lets a second pass, plays a round, and obeys it.
+func (w *world) tick() Output {
+	w.now = w.now.Add(time.Second)
+	for i, use := range w.uses() {
+		p, spent := w.pods[i], time.Duration(use)*time.Millisecond
+		p.stat.Usage += spent
+		w.all += spent
+		w.kubepods += spent
+		if p.limit > 0 && use > 0 {
+			p.stat.Periods += 10
+			if p.want > p.limit && use == p.limit {
+				p.stat.Throttled += 10
+			}
+		}
+	}
+	w.all += time.Duration(w.system) * time.Millisecond
+	var out Output
+	w.state, out = Run(w.cfg, w.state, w.input())
+	for _, d := range out.Decisions {
+		p := w.tenant(d.UID)
+		if !d.Publish {
+			continue
+		}
+		if d.Limit != p.limit {
+			p.changes++
+		}
+		p.published = Published{At: w.now, Limits: map[string]cpu.Milli{"c": d.Limit}, Demand: d.Demand, Price: d.Price}
+		p.limit = d.Limit
+	}
+	return out
+}
+
+func (w *world) input() Input {
+	in := Input{Now: w.now, Node: w.node, Sample: kernel.Sample{
+		Node: kernel.NodeSample{At: w.now, Usage: w.all, Kubepods: w.kubepods},
+	}}
+	for _, p := range w.pods {
+		in.Pods = append(in.Pods, Pod{
+			Pod: demand.Pod{UID: p.name, Budget: p.budget, Shadow: p.shadow, Containers: []demand.Container{{
+				Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit, Ceiling: w.node.Allocatable,
+			}}},
+			Published: p.published,
+		})
+		g := kernel.Group{ID: p.id}
+		if !p.absent {
+			g.Found, g.At, g.Stat = true, w.now, p.stat
+		}
+		in.Sample.Pods = append(in.Sample.Pods, kernel.PodSample{
+			Pod: p.name, Own: kernel.Group{Found: true, At: w.now}, Containers: []kernel.Group{g},
+		})
+	}
+	return in
+}
+
+func (w *world) tenant(name string) *tenant {
+	for _, p := range w.pods {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// uses shares the cores as the kernel does: by weight (the request), up to what each wants and may use.
+func (w *world) uses() []cpu.Milli {
+	use, most := make([]cpu.Milli, len(w.pods)), make([]cpu.Milli, len(w.pods))
+	left := w.node.Capacity - w.system
+	for i, p := range w.pods {
+		most[i] = p.want
+		if p.limit > 0 {
+			most[i] = min(p.want, p.limit)
+		}
+	}
+	for {
+		var weights cpu.Milli
+		for i, p := range w.pods {
+			if use[i] < most[i] {
+				weights += max(2, p.request)
+			}
+		}
+		if weights == 0 || left <= 0 {
+			return use
+		}
+		share, given := left, cpu.Milli(0)
+		for i, p := range w.pods {
+			if use[i] < most[i] {
+				more := min(most[i]-use[i], share*max(2, p.request)/weights)
+				use[i] += more
+				given += more
+			}
+		}
+		if given == 0 {
+			return use
+		}
+		left -= given
+	}
+}
+
+func decision(out Output, name string) (Decision, bool) {
+	for _, d := range out.Decisions {
+		if d.UID == name {
+			return d, true
+		}
+	}
+	return Decision{}, false
+}
