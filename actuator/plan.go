@@ -125,7 +125,7 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reas
 	}
 	if least := scale(c.Limit, 1/cfg.LowerStep).RoundUp(cpu.Quantum); want < least {
 		// A step so small that it rounds to nothing still moves by one quantum.
-		return max(want, min(least, c.Limit-cpu.Quantum)).Clamp(c.Floor, c.Ceiling), Stepping, now.Add(cfg.LowerCooldown)
+		return max(want, min(least, c.Limit-cpu.Quantum)), Stepping, now.Add(cfg.LowerCooldown)
 	}
 	return want, "", time.Time{}
 }

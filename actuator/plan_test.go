@@ -1,0 +1,336 @@
+package actuator
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// one is a pod of one container that stands at limit and should be at want.
+func one(limit, want cpu.Milli) Pod {
+	return Pod{UID: "p", Containers: []Container{{Name: "c", Limit: limit, Declared: 500, Floor: 100, Ceiling: 4000, Want: want}}}
+}
+
+// plan plans for one pod on a node with room.
+func plan(p Pod) Step { return Plan(DefaultConfig(), now, false, []Pod{p})[0] }
+
+// to is where the step takes the pod's only container; 0: nowhere.
+func to(s Step) cpu.Milli {
+	if s.Move == nil {
+		return 0
+	}
+	return s.Move.Changes[0].To
+}
+
+func configs(t *rapid.T) Config {
+	return rapid.SampledFrom([]Config{DefaultConfig(), ConservativeConfig()}).Draw(t, "config")
+}
+
+// pods draws the pods of a node in every standing, also ones that should not occur.
+func pods(t *rapid.T) []Pod {
+	ago := rapid.Custom(func(t *rapid.T) time.Time {
+		if rapid.Bool().Draw(t, "never") {
+			return time.Time{}
+		}
+		return now.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "ago")) * time.Second)
+	})
+	milli := rapid.Custom(func(t *rapid.T) cpu.Milli {
+		return cpu.Milli(rapid.IntRange(1, 400).Draw(t, "milli")) * cpu.Quantum
+	})
+	pods := make([]Pod, rapid.IntRange(0, 6).Draw(t, "pods"))
+	for i := range pods {
+		pods[i] = Pod{
+			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0,
+			InFlight:     rapid.IntRange(0, 5).Draw(t, "in flight") == 0,
+			NoDecrease:   rapid.SampledFrom([]Reason{"", "", NotReady}).Draw(t, "no decrease"),
+			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
+			RetryAt: rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
+		}
+		for j := range rapid.IntRange(1, 3).Draw(t, "containers") {
+			floor := milli.Draw(t, "floor")
+			pods[i].Containers = append(pods[i].Containers, Container{
+				Name: fmt.Sprint(j), Limit: milli.Draw(t, "limit"), Declared: milli.Draw(t, "declared"),
+				Floor: floor, Ceiling: floor + milli.Draw(t, "room"),
+				Want: rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "want")}).Draw(t, "decided"),
+			})
+		}
+	}
+	return pods
+}
+
+func container(p Pod, name string) Container {
+	return p.Containers[slices.IndexFunc(p.Containers, func(c Container) bool { return c.Name == name })]
+}
+
+func TestStaysInBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := pods(t)
+		for _, s := range Plan(configs(t), now, rapid.Bool().Draw(t, "full"), all) {
+			if s.Move == nil || all[s.Pod].Restore {
+				continue
+			}
+			for _, ch := range s.Move.Changes {
+				c := container(all[s.Pod], ch.Container)
+				// A limit that was outside comes nearer with each step.
+				low, high := min(c.Floor, c.Limit), max(c.Ceiling, c.Limit)
+				if ch.To < low || ch.To > high || ch.To == ch.From || ch.From != c.Limit {
+					t.Fatalf("%v: container %+v", s.Move, c)
+				}
+				if c.Limit >= c.Floor && c.Limit <= c.Ceiling && (ch.To < c.Floor || ch.To > c.Ceiling) {
+					t.Fatalf("%v leaves the bounds of %+v", s.Move, c)
+				}
+			}
+		}
+	})
+}
+
+func TestRaisesAtOnce(t *testing.T) {
+	p := one(500, 4000)
+	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, NotReady
+	if got := to(plan(p)); got != 4000 {
+		t.Errorf("raised to %v, want 4000m in one move, whatever was done a moment ago", got)
+	}
+	if got := to(plan(one(500, 9000))); got != 4000 {
+		t.Errorf("raised to %v, want the ceiling", got)
+	}
+	p.InFlight = true
+	if s := plan(p); s.Move != nil || s.Reason != InFlight {
+		t.Errorf("%+v, want to wait for the resize in flight", s)
+	}
+	p.InFlight, p.RetryAt = false, now.Add(time.Second)
+	if s := plan(p); s.Move != nil || s.Reason != BackingOff || !s.Again.Equal(p.RetryAt) {
+		t.Errorf("%+v, want to wait for the back-off", s)
+	}
+	p = one(500, 4000)
+	if got := to(Plan(ConservativeConfig(), now, false, []Pod{p})[0]); got != 750 {
+		t.Errorf("the conservative configuration raised to %v, want 750m", got)
+	}
+}
+
+func TestLowersSlowly(t *testing.T) {
+	s := plan(one(3000, 500))
+	if to(s) != 2000 || !s.Move.Partial || s.Reason != Stepping || !s.Again.Equal(now.Add(15*time.Second)) {
+		t.Errorf("%+v %v, want a first step to 2000m and the next after the cooldown", s, s.Move)
+	}
+	p := one(2000, 500)
+	p.LastDecrease = now.Add(-14 * time.Second)
+	if s := plan(p); s.Move != nil || s.Reason != CoolingDown || !s.Again.Equal(now.Add(time.Second)) {
+		t.Errorf("%+v, want to wait another second", s)
+	}
+	p.LastDecrease = now.Add(-15 * time.Second)
+	if got := to(plan(p)); got != 1340 {
+		t.Errorf("lowered to %v, want 2000m / 1.5 rounded up to 1340m", got)
+	}
+	p.NoDecrease = NotReady
+	if s := plan(p); s.Move != nil || s.Reason != NotReady {
+		t.Errorf("%+v, want a pod that is not ready left alone", s)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		cfg, all := configs(t), pods(t)
+		for _, s := range Plan(cfg, now, false, all) {
+			if s.Move == nil || all[s.Pod].Restore {
+				continue
+			}
+			for _, ch := range s.Move.Changes {
+				least := min(scale(ch.From, 1/cfg.LowerStep), ch.From-cpu.Quantum)
+				if ch.To < ch.From && (ch.To < least || all[s.Pod].NoDecrease != "" || now.Sub(all[s.Pod].LastDecrease) < cfg.LowerCooldown) {
+					t.Fatalf("%v for %+v", s.Move, all[s.Pod])
+				}
+			}
+		}
+	})
+}
+
+func TestDeadBand(t *testing.T) {
+	for _, c := range []struct {
+		limit, want, to cpu.Milli
+		reason          Reason
+	}{
+		{1000, 1090, 0, DeadBand},
+		{1000, 910, 0, DeadBand},
+		{1000, 1100, 1100, Settled},
+		{1000, 900, 900, Settled},
+		{1000, 1000, 0, Settled},
+		{90, 95, 100, Settled}, // below its floor: no band holds it there
+	} {
+		s := plan(one(c.limit, c.want))
+		if to(s) != c.to || s.Reason != c.reason {
+			t.Errorf("from %v, wanting %v: to %v (%v), want %v (%v)", c.limit, c.want, to(s), s.Reason, c.to, c.reason)
+		}
+	}
+	if s := plan(one(1000, 0)); s.Move != nil || s.Reason != Undecided {
+		t.Errorf("nothing decided: %+v", s)
+	}
+}
+
+func TestOneInFlight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := pods(t)
+		steps := Plan(configs(t), now, rapid.Bool().Draw(t, "full"), all)
+		if len(steps) != len(all) {
+			t.Fatalf("%d steps for %d pods", len(steps), len(all))
+		}
+		seen := map[int]bool{}
+		for _, s := range steps {
+			if p := all[s.Pod]; seen[s.Pod] || s.Move != nil && (p.InFlight || now.Before(p.RetryAt)) {
+				t.Fatalf("%+v for %+v", s, p)
+			}
+			seen[s.Pod] = true
+		}
+	})
+}
+
+func TestGiversFirst(t *testing.T) {
+	giver, taker := one(3000, 1000), one(500, 2000)
+	giver.UID, taker.UID = "giver", "taker"
+	steps := Plan(DefaultConfig(), now, false, []Pod{taker, giver})
+	if steps[0].Move.UID != "giver" || steps[1].Move.UID != "taker" {
+		t.Errorf("with room: %v, want both, the giver first", steps)
+	}
+	steps = Plan(DefaultConfig(), now, true, []Pod{taker, giver})
+	if steps[0].Move.UID != "giver" || steps[1].Move != nil || steps[1].Reason != GiversFirst || steps[1].Again.IsZero() {
+		t.Errorf("on a full node: %+v, want the taker to wait", steps)
+	}
+	// The giver's decrease is on its way.
+	giver = one(1000, 1000)
+	giver.InFlight, giver.LastDecrease = true, now.Add(-time.Second)
+	steps = Plan(DefaultConfig(), now, true, []Pod{taker, giver})
+	if steps[0].Move != nil || steps[1].Move != nil {
+		t.Errorf("with the decrease in flight: %+v, want the taker to wait", steps)
+	}
+	giver.InFlight = false
+	if got := to(Plan(DefaultConfig(), now, true, []Pod{taker, giver})[0]); got != 2000 {
+		t.Errorf("after the decrease the taker goes to %v, want 2000m", got)
+	}
+	// A giver that waits for its cooldown has nothing to give now: nobody waits for it.
+	giver = one(3000, 1000)
+	giver.LastDecrease = now
+	if got := to(Plan(DefaultConfig(), now, true, []Pod{taker, giver})[0]); got != 2000 {
+		t.Errorf("beside a giver that cools down the taker goes to %v, want 2000m", got)
+	}
+}
+
+func TestRestoreIsExact(t *testing.T) {
+	p := one(4000, 100)
+	p.Restore, p.NoDecrease, p.LastDecrease = true, NotReady, now
+	p.Containers[0].Declared = 45 // outside of floor, band, step and quantum
+	s := plan(p)
+	if to(s) != 45 || s.Move.Partial {
+		t.Errorf("%+v, want 45m in one move", s)
+	}
+	p.Containers[0].Limit = 45
+	if s := plan(p); s.Move != nil || s.Reason != Settled {
+		t.Errorf("%+v, want nothing more to do", s)
+	}
+	taker := one(100, 100)
+	taker.Restore = true
+	if got := to(Plan(DefaultConfig(), now, true, []Pod{one(3000, 1000), taker})[1]); got != 500 {
+		t.Errorf("on a full node a restore goes to %v, want 500m without waiting", got)
+	}
+}
+
+func TestQuiesces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg, all, full := configs(t), pods(t), rapid.Bool().Draw(t, "full")
+		at := now
+		for range 40 {
+			at = at.Add(max(cfg.LowerCooldown, time.Minute))
+			moved := false
+			for _, s := range Plan(cfg, at, full, all) {
+				if s.Move == nil {
+					continue
+				}
+				moved = true
+				p := &all[s.Pod]
+				for _, ch := range s.Move.Changes {
+					for j := range p.Containers {
+						if p.Containers[j].Name == ch.Container {
+							p.Containers[j].Limit = ch.To
+						}
+					}
+				}
+				if s.Move.Lowers() {
+					p.LastDecrease = at
+				}
+				if s.Move.Raises() {
+					p.LastIncrease = at
+				}
+			}
+			if !moved {
+				return
+			}
+		}
+		t.Fatalf("still moving after 40 plans: %+v", all)
+	})
+}
+
+func TestPlanOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks := []int{}
+		for _, s := range Plan(configs(t), now, rapid.Bool().Draw(t, "full"), pods(t)) {
+			ranks = append(ranks, s.rank())
+		}
+		if !slices.IsSorted(ranks) {
+			t.Fatalf("order %v: want decreases, increases, held", ranks)
+		}
+	})
+}
+
+func TestEligible(t *testing.T) {
+	good := Facts{Running: true, QOS: QOSBurstable, Containers: []ContainerFacts{{}, {Limited: true}}}
+	if r, ok := Eligible(good); !ok {
+		t.Fatalf("a plain Burstable pod is out: %v", r)
+	}
+	for _, c := range []struct {
+		want   Reason
+		change func(*Facts)
+	}{
+		{SystemNamespace, func(f *Facts) { f.SystemNamespace = true }},
+		{NamespaceOff, func(f *Facts) { f.NamespaceOff = true }},
+		{OptedOut, func(f *Facts) { f.OptedOut = true }},
+		{BadOptOut, func(f *Facts) { f.BadAnnotation = true }},
+		{NotRunning, func(f *Facts) { f.Running = false }},
+		{StaticPod, func(f *Facts) { f.Static = true }},
+		{WindowsPod, func(f *Facts) { f.Windows = true }},
+		{Guaranteed, func(f *Facts) { f.QOS = QOSGuaranteed }},
+		{BestEffort, func(f *Facts) { f.QOS = QOSBestEffort }},
+		{PodResources, func(f *Facts) { f.PodResources = true }},
+		{Sandboxed, func(f *Facts) { f.Sandboxed = true }},
+		{NoCPULimit, func(f *Facts) { f.Containers = []ContainerFacts{{}} }},
+		{RestartPolicy, func(f *Facts) { f.Containers = []ContainerFacts{{Limited: true, Restarts: true}} }},
+		{NodeUnsupported, func(f *Facts) { f.StatusWithoutResources = true }},
+	} {
+		f := good
+		c.change(&f)
+		if r, ok := Eligible(f); ok || r != c.want {
+			t.Errorf("want %v, got %v (eligible %v)", c.want, r, ok)
+		}
+		if c.want.Sentence() == fmt.Sprintf("reason %s", string(c.want)) {
+			t.Errorf("%v has no sentence", c.want)
+		}
+	}
+	f := good
+	f.Containers = []ContainerFacts{{Limited: true}, {Restarts: true}}
+	if r, ok := Eligible(f); !ok {
+		t.Errorf("a restart policy of a container without a limit keeps the pod out: %v", r)
+	}
+}
+
+func TestConfigReportsEverything(t *testing.T) {
+	for _, c := range []Config{DefaultConfig(), ConservativeConfig()} {
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	err := Config{DeadBand: 1, LowerStep: 1, RaiseStep: 0.5, LowerCooldown: -1}.Validate()
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 4 {
+		t.Errorf("Validate = %v, want four complaints", err)
+	}
+}
