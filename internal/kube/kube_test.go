@@ -1,0 +1,290 @@
+package kube
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
+)
+
+func cpuList(q string) corev1.ResourceList {
+	if q == "" {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q), corev1.ResourceMemory: resource.MustParse("64Mi")}
+}
+
+func newContainer(name, request, limit string) corev1.Container {
+	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: cpuList(request), Limits: cpuList(limit)}}
+}
+
+func status(name string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: name, ContainerID: "containerd://" + name + "-id", Resources: &corev1.ResourceRequirements{},
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}
+}
+
+// shopPod has a limited application, an unlimited exporter, a limited sidecar, and an init container that is done.
+func shopPod() *corev1.Pod {
+	always := corev1.ContainerRestartPolicyAlways
+	sidecar := newContainer("proxy", "50m", "200m")
+	sidecar.RestartPolicy = &always
+	priority := int32(4000)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop-1", Namespace: "shop", UID: "u-1", Annotations: map[string]string{}, Labels: map[string]string{}},
+		Spec: corev1.PodSpec{
+			NodeName: "n", Priority: &priority,
+			InitContainers: []corev1.Container{newContainer("migrate", "1", "2"), sidecar},
+			Containers:     []corev1.Container{newContainer("app", "100m", "500m"), newContainer("exporter", "20m", "")},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
+			ContainerStatuses:     []corev1.ContainerStatus{status("exporter"), status("app")},
+			InitContainerStatuses: []corev1.ContainerStatus{status("proxy")},
+		},
+	}
+}
+
+func limits(pairs ...any) (l []v1alpha1.ContainerLimit) {
+	for i := 0; i < len(pairs); i += 2 {
+		l = append(l, v1alpha1.ContainerLimit{Name: pairs[i].(string), CPULimit: cpu.Milli(pairs[i+1].(int))})
+	}
+	return l
+}
+
+func recorded(pod *corev1.Pod) *v1alpha1.PodAllocation {
+	pa := NewAllocation(pod)
+	pa.Status.DeclaredLimits = Limits(pod)
+	return pa
+}
+
+func TestMilli(t *testing.T) {
+	for q, want := range map[string]cpu.Milli{"100m": 100, "1": 1000, "1.5": 1500, "1u": 1, "0": 0, "9E": math.MaxInt32, "2147483": math.MaxInt32} {
+		if got := Milli(resource.MustParse(q)); got != want {
+			t.Errorf("Milli(%s) = %v, want %v", q, got, want)
+		}
+	}
+	if q := Quantity(1500); q.String() != "1500m" || q.Cmp(resource.MustParse("1.5")) != 0 {
+		t.Errorf("Quantity(1500) = %v", q.String())
+	}
+}
+
+func TestLimitsAreOfWhatRuns(t *testing.T) {
+	got := Limits(shopPod())
+	if diff := cmp.Diff(limits("app", 500, "proxy", 200), got); diff != "" {
+		t.Errorf("limits of the application and the sidecar, nothing else:\n%s", diff)
+	}
+	if Total(got) != 700 {
+		t.Errorf("total %v, want 700m", Total(got))
+	}
+	if !SameLimits(got, limits("proxy", 200, "app", 500)) || SameLimits(got, limits("app", 500)) || SameLimits(got, limits("app", 500, "proxy", 210)) {
+		t.Error("limits are the same whatever their order, and only then")
+	}
+}
+
+func TestFacts(t *testing.T) {
+	if r, ok := actuator.Eligible(Facts(shopPod(), ModeEnforce, SystemNamespace)); !ok {
+		t.Fatalf("a plain pod is out: %v", r)
+	}
+	windows, class := &corev1.PodOS{Name: corev1.Windows}, "gvisor"
+	for _, c := range []struct {
+		want   actuator.Reason
+		change func(*corev1.Pod)
+	}{
+		{actuator.OptedOut, func(p *corev1.Pod) { p.Labels[ManagedKey] = "false" }},
+		{actuator.OptedOut, func(p *corev1.Pod) { p.Annotations[ManagedKey] = "false" }},
+		{actuator.BadOptOut, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "two" }},
+		{actuator.BadOptOut, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "-1" }},
+		{actuator.NotRunning, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }},
+		{actuator.NotRunning, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }},
+		{actuator.StaticPod, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
+		{actuator.WindowsPod, func(p *corev1.Pod) { p.Spec.OS = windows }},
+		{actuator.Guaranteed, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }},
+		{actuator.BestEffort, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSBestEffort }},
+		{actuator.PodResources, func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} }},
+		{actuator.Sandboxed, func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class }},
+		{actuator.SystemNamespace, func(p *corev1.Pod) { p.Namespace = "kube-system" }},
+		{actuator.SystemNamespace, func(p *corev1.Pod) { p.Namespace = SystemNamespace }},
+		{actuator.NoCPULimit, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = nil
+			p.Spec.InitContainers[1].Resources.Limits = nil
+		}},
+		{actuator.RestartPolicy, func(p *corev1.Pod) {
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+		}},
+		{actuator.NodeUnsupported, func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Resources = nil }},
+	} {
+		p := shopPod()
+		c.change(p)
+		if r, ok := actuator.Eligible(Facts(p, ModeEnforce, SystemNamespace)); ok || r != c.want {
+			t.Errorf("want %v, got %v (eligible %v)", c.want, r, ok)
+		}
+	}
+	if r, _ := actuator.Eligible(Facts(shopPod(), ModeOff, SystemNamespace)); r != actuator.NamespaceOff {
+		t.Errorf("mode off: %v", r)
+	}
+	memory := shopPod()
+	memory.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	if r, ok := actuator.Eligible(Facts(memory, ModeEnforce, SystemNamespace)); !ok {
+		t.Errorf("a restart policy for memory keeps the pod out: %v", r)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	p := shopPod()
+	declared := Limits(p)
+	want := map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}
+	if diff := cmp.Diff(want, Bounds(p, declared, 2005)); diff != "" {
+		t.Error(diff)
+	}
+	p.Annotations[MaxCPUKey] = "1"
+	want = map[string]Bound{"app": {110, 710}, "proxy": {100, 280}} // 5/7 and 2/7 of a core, in whole quanta
+	if diff := cmp.Diff(want, Bounds(p, declared, 2000)); diff != "" {
+		t.Errorf("mbcas.io/max-cpu is divided as the declared limits are:\n%s", diff)
+	}
+	p.Annotations[MaxCPUKey] = "10m"
+	want = map[string]Bound{"app": {110, 110}, "proxy": {100, 100}}
+	if diff := cmp.Diff(want, Bounds(p, declared, 2000)); diff != "" {
+		t.Errorf("no ceiling is below its floor:\n%s", diff)
+	}
+}
+
+func TestBidder(t *testing.T) {
+	p := shopPod()
+	budget := market.Budget(340) // requests of 170m at the weight 1 + log2(4)/2
+	containers := func(declared ...cpu.Milli) []demand.Container {
+		c := []demand.Container{
+			{Name: "app", ID: "app-id", Request: 100, Limit: 500},
+			{Name: "exporter", ID: "exporter-id", Request: 20},
+			{Name: "proxy", ID: "proxy-id", Request: 50, Limit: 200},
+		}
+		if declared != nil {
+			c[0].Declared, c[0].Ceiling = declared[0], 2000
+			c[2].Declared, c[2].Ceiling = declared[1], 2000
+		}
+		return c
+	}
+	shadow := demand.Pod{UID: "u-1", Budget: budget, Shadow: true, Containers: containers()}
+	if diff := cmp.Diff(shadow, Bidder(p, nil, 2000)); diff != "" {
+		t.Errorf("without an allocation:\n%s", diff)
+	}
+	if diff := cmp.Diff(shadow, Bidder(p, NewAllocation(p), 2000)); diff != "" {
+		t.Errorf("before its declared limits are recorded:\n%s", diff)
+	}
+	stranger := recorded(p)
+	stranger.Spec.PodRef.UID = "u-0"
+	if diff := cmp.Diff(shadow, Bidder(p, stranger, 2000)); diff != "" {
+		t.Errorf("with the allocation of an earlier pod of its name:\n%s", diff)
+	}
+	want := demand.Pod{UID: "u-1", Budget: budget, Containers: containers(500, 200)}
+	if diff := cmp.Diff(want, Bidder(p, recorded(p), 2000)); diff != "" {
+		t.Errorf("managed:\n%s", diff)
+	}
+	p.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+	if id := Bidder(p, recorded(p), 2000).Containers[0].ID; id != "" {
+		t.Errorf("a container that waits has the ID %q", id)
+	}
+}
+
+func TestStateAndSpecAgree(t *testing.T) {
+	p := shopPod()
+	pa := recorded(p)
+	at := time.Date(2026, 1, 1, 0, 0, 0, 123456000, time.UTC)
+	d := round.Decision{
+		UID: "u-1", Limit: 1000, Containers: []round.ContainerLimit{{Name: "app", Limit: 800}, {Name: "proxy", Limit: 200}},
+		Demand: 700, Usage: 650, Throttle: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
+		Bound: market.ByPrice,
+	}
+	spec := Spec(d, round.NodeDecision{}, at)
+	if *spec.DesiredCPULimit != 1000 || spec.Decision.Throttled != 26 || *spec.Decision.Pressure != 100 || spec.Decision.Price != "0.340" || spec.Decision.BoundBy != v1alpha1.BoundByPrice {
+		t.Errorf("spec %+v, decision %+v", spec, spec.Decision)
+	}
+	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
+	want := round.Published{At: at, Limits: map[string]cpu.Milli{"app": 800, "proxy": 200}, Demand: 700, Price: 0.34}
+	if diff := cmp.Diff(want, Published(pa)); diff != "" {
+		t.Errorf("what was written reads otherwise:\n%s", diff)
+	}
+	if !Published(nil).At.IsZero() || !Published(recorded(p)).At.IsZero() {
+		t.Error("an allocation without a decision counts as published")
+	}
+
+	lowered := metav1.NewMicroTime(at)
+	pa.Status.LastDecreaseTime = &lowered
+	state := actuator.Pod{UID: "u-1", LastDecrease: at, Containers: []actuator.Container{
+		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Want: 800},
+		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Want: 200},
+	}}
+	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
+		t.Error(diff)
+	}
+	// A container that was given a limit after the record is nobody's to move.
+	p.Spec.Containers[1].Resources.Limits = cpuList("1")
+	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNode(t *testing.T) {
+	n := &corev1.Node{Status: corev1.NodeStatus{
+		Capacity: cpuList("2"), Allocatable: cpuList("1600m"),
+		Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue},
+			{Type: corev1.NodeDiskPressure, Status: corev1.ConditionUnknown},
+			{Type: corev1.NodePIDPressure, Status: corev1.ConditionTrue},
+		},
+	}}
+	if got, want := Node(n), (round.Node{Capacity: 2000, Allocatable: 1600, Pressures: 2}); got != want {
+		t.Errorf("Node = %+v, want %+v", got, want)
+	}
+}
+
+func TestModeOf(t *testing.T) {
+	for _, c := range []struct {
+		label string
+		want  Mode
+		ok    bool
+	}{
+		{"off", ModeOff, true}, {"recommend", ModeRecommend, true}, {"enforce", ModeEnforce, true}, {"restore", ModeRestore, true},
+		{"Enforce", ModeRecommend, false}, {"", ModeRecommend, false},
+	} {
+		if m, ok := ModeOf(map[string]string{ModeLabel: c.label}, ModeEnforce); m != c.want || ok != c.ok {
+			t.Errorf("label %q: %v %v, want %v %v", c.label, m, ok, c.want, c.ok)
+		}
+	}
+	if m, ok := ModeOf(nil, ModeEnforce); m != ModeEnforce || !ok {
+		t.Errorf("without a label: %v %v, want the default", m, ok)
+	}
+}
+
+func TestCgroupPod(t *testing.T) {
+	p := shopPod()
+	if CgroupPod(p) != "u-1" {
+		t.Errorf("a pod's cgroup is named by its UID, not %q", CgroupPod(p))
+	}
+	p.Annotations["kubernetes.io/config.hash"] = "abc"
+	if CgroupPod(p) != "abc" {
+		t.Errorf("a static pod's cgroup is named by its config hash, not %q", CgroupPod(p))
+	}
+}
+
+func TestBadAnnotationNamesThePod(t *testing.T) {
+	p := shopPod()
+	p.Annotations[MaxCPUKey] = "lots"
+	if _, err := maxCPU(p); err == nil || !strings.Contains(err.Error(), "shop/shop-1") || !strings.Contains(err.Error(), "lots") {
+		t.Errorf("error %v: want the pod, the annotation and its value", err)
+	}
+}
