@@ -50,10 +50,10 @@ type PodAllocationList struct {
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="nodeName is immutable"
 // +kubebuilder:validation:XValidation:rule="self.podRef == oldSelf.podRef",message="podRef is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.desiredCPULimit) == has(self.decision) && has(self.desiredCPULimit) == has(self.containers)",message="desiredCPULimit, containers and decision are written together"
-// +kubebuilder:validation:XValidation:rule="!has(self.containers) || self.containers.all(c, int(c.cpuLimit.replace('m', ”)) >= 10)",message="containers[].cpuLimit must be at least 10m"
-// +kubebuilder:validation:XValidation:rule="!has(self.containers) || !has(self.desiredCPULimit) || self.containers.map(c, int(c.cpuLimit.replace('m', ”))).sum() == int(self.desiredCPULimit.replace('m', ”))",message="desiredCPULimit must be the sum of containers[].cpuLimit"
-// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.desiredCPULimit) || int(self.desiredCPULimit.replace('m', ”)) >= int(self.decision.floor.replace('m', ”))",message="desiredCPULimit must not be below decision.floor"
-// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.desiredCPULimit) || int(self.desiredCPULimit.replace('m', ”)) <= int(self.decision.ceiling.replace('m', ”))",message="desiredCPULimit must not be above decision.ceiling"
+// +kubebuilder:validation:XValidation:rule="!has(self.containers) || self.containers.all(c, int(c.cpuLimit.replace('m', \"\")) >= 10)",message="containers[].cpuLimit must be at least 10m"
+// +kubebuilder:validation:XValidation:rule="!has(self.containers) || !has(self.desiredCPULimit) || self.containers.map(c, int(c.cpuLimit.replace('m', \"\"))).sum() == int(self.desiredCPULimit.replace('m', \"\"))",message="desiredCPULimit must be the sum of containers[].cpuLimit"
+// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.desiredCPULimit) || int(self.desiredCPULimit.replace('m', \"\")) >= int(self.decision.floor.replace('m', \"\"))",message="desiredCPULimit must not be below decision.floor"
+// +kubebuilder:validation:XValidation:rule="!has(self.decision) || !has(self.desiredCPULimit) || int(self.desiredCPULimit.replace('m', \"\")) <= int(self.decision.ceiling.replace('m', \"\"))",message="desiredCPULimit must not be above decision.ceiling"
 type PodAllocationSpec struct {
 	// NodeName is the node that the pod runs on.
 	// +kubebuilder:validation:MinLength=1
