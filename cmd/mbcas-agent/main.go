@@ -1,0 +1,141 @@
+// Command mbcas-agent plays the CPU market of the node it runs on. It is run by a DaemonSet, without
+// privileges, and needs the host's cgroups mounted read-only.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/mbcas/mbcas/internal/agent"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	var bad usageError
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.As(err, &bad):
+		fmt.Fprintln(os.Stderr, "mbcas-agent:", err)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "mbcas-agent:", err)
+		os.Exit(1)
+	}
+}
+
+// usageError is the caller's fault.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// settings are the flags.
+type settings struct {
+	agent      agent.Config
+	listen     string
+	kubeconfig string
+	logLevel   slog.Level
+}
+
+func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
+	s, err := parse(args, env, stderr)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: s.logLevel}))
+	slog.SetDefault(log)
+	klog.SetSlogLogger(log.With("from", "client-go"))
+	boundMemory(env)
+
+	api, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("API server: %w; outside of a cluster name a file with --kubeconfig", err)
+	}
+	rest.AddUserAgent(api, "mbcas-agent")
+	a, err := agent.New(s.agent, api, log)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.listen, err)
+	}
+	log.Info("agent starts", "node", s.agent.Node, "interval", s.agent.Interval, "listen", l.Addr().String())
+	return a.Run(ctx, l)
+}
+
+func parse(args []string, env func(string) string, stderr io.Writer) (settings, error) {
+	s := settings{agent: agent.DefaultConfig()}
+	c := &s.agent
+	f := flag.NewFlagSet("mbcas-agent", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
+	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
+	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that is not sold, 0 to below 1: more means less waiting, less means more throughput")
+	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
+	f.StringVar(&c.Namespace, "namespace", or(env("POD_NAMESPACE"), c.Namespace), "namespace of the node's Lease (environment POD_NAMESPACE)")
+	f.StringVar(&c.Kernel.OwnPod, "pod-uid", env("POD_UID"), "UID of the agent's own pod, which tells the node's cgroups from others' (environment POD_UID)")
+	f.StringVar(&c.Kernel.Root, "cgroup-root", "/sys/fs/cgroup", "where the host's /sys/fs/cgroup is mounted")
+	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz, /metrics and /debug/round")
+	f.StringVar(&s.kubeconfig, "kubeconfig", "", "file with access to the API server; empty: that of the pod's service account")
+	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return settings{}, err
+		}
+		return settings{}, usageError{err}
+	}
+	if f.NArg() > 0 {
+		return settings{}, usageError{fmt.Errorf("argument %q: want flags only", f.Arg(0))}
+	}
+	with, err := c.With(agent.Profile(*profile))
+	if err != nil {
+		return settings{}, usageError{err}
+	}
+	*c = with
+	f.Visit(func(given *flag.Flag) { // what is said wins over the profile
+		switch given.Name {
+		case "interval":
+			c.Interval = *interval
+		case "reserve":
+			c.Round.Reserve = *reserve
+		}
+	})
+	c.Holder = or(env("POD_NAME"), c.Node)
+	if err := c.Validate(); err != nil {
+		return settings{}, usageError{err}
+	}
+	return s, nil
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// boundMemory trades a little CPU for memory, of which every node pays: the heap of a full node is a few MiB,
+// so collecting it twice as often costs next to nothing. The usual variables win.
+func boundMemory(env func(string) string) {
+	if env("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+	if env("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(32 << 20)
+	}
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// What package kube reads of an object must be kept here; a test compares the views made
+// from whole and trimmed objects.
+
+var keptAnnotations = []string{kube.MaxCPUKey, kube.ManagedKey, corev1.MirrorPodAnnotationKey, "kubernetes.io/config.hash"}
+
+func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		Generation: m.Generation, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}
+
+func trimNode(n *corev1.Node) *corev1.Node {
+	out := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta)}
+	out.Status.Capacity = onlyCPU(n.Status.Capacity)
+	out.Status.Allocatable = onlyCPU(n.Status.Allocatable)
+	for _, c := range n.Status.Conditions {
+		out.Status.Conditions = append(out.Status.Conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+	}
+	return out
+}
+
+func trimPod(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta)}
+	for _, key := range keptAnnotations {
+		if v, ok := p.Annotations[key]; ok {
+			if out.Annotations == nil {
+				out.Annotations = make(map[string]string, 1)
+			}
+			out.Annotations[key] = v
+		}
+	}
+	out.Spec.NodeName, out.Spec.Priority = p.Spec.NodeName, p.Spec.Priority
+	out.Spec.Containers = trimContainers(p.Spec.Containers)
+	out.Spec.InitContainers = trimContainers(p.Spec.InitContainers)
+	out.Status.Phase = p.Status.Phase
+	out.Status.ContainerStatuses = trimStatuses(p.Status.ContainerStatuses)
+	out.Status.InitContainerStatuses = trimStatuses(p.Status.InitContainerStatuses)
+	return out
+}
+
+func trimContainers(list []corev1.Container) []corev1.Container {
+	var out []corev1.Container
+	for _, c := range list {
+		out = append(out, corev1.Container{
+			Name: c.Name, RestartPolicy: c.RestartPolicy,
+			Resources: corev1.ResourceRequirements{Limits: onlyCPU(c.Resources.Limits), Requests: onlyCPU(c.Resources.Requests)},
+		})
+	}
+	return out
+}
+
+func trimStatuses(list []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for _, s := range list {
+		kept := corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID}
+		if s.State.Running != nil {
+			kept.State.Running = &corev1.ContainerStateRunning{}
+		}
+		out = append(out, kept)
+	}
+	return out
+}
+
+func onlyCPU(l corev1.ResourceList) corev1.ResourceList {
+	q, ok := l[corev1.ResourceCPU]
+	if !ok {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceCPU: q}
+}
+
+func trimAllocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
+	return &v1alpha1.PodAllocation{
+		ObjectMeta: trimMeta(pa.ObjectMeta), Spec: pa.Spec,
+		Status: v1alpha1.PodAllocationStatus{DeclaredLimits: pa.Status.DeclaredLimits},
+	}
+}
