@@ -21,11 +21,15 @@ func supply(cfg Config, n Node, r sense.Node, system float64) (NodeDecision, flo
 		Usage:  r.Kubepods,
 		System: cpu.FromCores(system), Pressure: r.Pressure, PressureKnown: r.PressureKnown,
 	}
-	sold := n.Allocatable.Cores()*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*n.Allocatable.Cores()
+	sold := cpu.FromCores(n.Allocatable.Cores()*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*n.Allocatable.Cores())
 	beyond := max(0, d.System-(n.Capacity-n.Allocatable))
-	d.Supply = max(0, cpu.FromCores(sold)-beyond)
+	d.Supply = max(0, sold-min(beyond, cpu.FromCores(sold.Cores()*systemMost)))
 	return d, system
 }
+
+// systemMost is the share of what could be sold that the system can take from the market, however busy it is:
+// the kernel's weights leave the pods about half beside it, and floors for all would leave that idle.
+const systemMost = 0.5
 
 // systemFollow is how far, per second, the system's smoothed use moves towards what is seen.
 const systemFollow = 0.1

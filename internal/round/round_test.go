@@ -207,6 +207,10 @@ func TestMemoryPressureShrinksTheSupply(t *testing.T) {
 	if got := w.run(200).Node.Supply; got < plain-500 || got > plain-495 {
 		t.Errorf("supply %v beside a system that uses 500m: want %v less that", got, plain)
 	}
+	w.system = 4000
+	if got := w.run(200).Node.Supply; got != plain/2 {
+		t.Errorf("supply %v beside a system that wants everything: want half of %v", got, plain)
+	}
 }
 
 func TestSplitFollowsDemand(t *testing.T) {
