@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// Where the repository's own things stand, seen from here.
+const (
+	root    = "../.."
+	overlay = root + "/config/overlays/local"
+)
+
+// suite is a cluster with MBCAS on it.
+type suite struct {
+	client.Client
+	node string
+	// audit is the API server's audit log.
+	audit string
+}
+
+// start finds the cluster. Without one the test is skipped, which `make test` counts and CI refuses.
+func start(t *testing.T) *suite {
+	t.Helper()
+	path := os.Getenv("KUBECONFIG")
+	if path == "" {
+		t.Skip("KUBECONFIG is not set: run these tests with `make e2e`")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatalf("KUBECONFIG %s: %v", path, err)
+	}
+	config.QPS, config.Burst = 50, 100
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &suite{Client: c, audit: filepath.Join(filepath.Dir(path), "logs", "audit.log")}
+	var nodes corev1.NodeList
+	if err := c.List(t.Context(), &nodes); err != nil || len(nodes.Items) == 0 {
+		t.Fatalf("nodes: %d, %v", len(nodes.Items), err)
+	}
+	s.node = nodes.Items[0].Name
+	if _, err := os.Stat(s.audit); err != nil {
+		t.Fatalf("the audit log of the local cluster: %v", err)
+	}
+	return s
+}
+
+// install builds the load's image and installs MBCAS as the documentation says.
+func (s *suite) install(t *testing.T) {
+	t.Helper()
+	cluster, err := filepath.Abs(root + "/bin/mbcas-cluster")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program, archive := filepath.Join(dir, "mbcas-load"), filepath.Join(dir, "load.tar")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./test/load")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	for _, cmd := range []*exec.Cmd{
+		build,
+		exec.CommandContext(t.Context(), cluster, "image", "--name", loadImage, "-o", archive, program),
+		exec.CommandContext(t.Context(), cluster, "load", archive),
+	} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	s.applyManifests(t)
+}
+
+// applyManifests installs MBCAS, or brings back what is missing of it.
+func (s *suite) applyManifests(t *testing.T) {
+	t.Helper()
+	kubectl(t, "apply", "-k", overlay)
+	kubectl(t, "-n", system, "rollout", "status", "deployment/mbcas-controller", "--timeout=120s")
+	kubectl(t, "-n", system, "rollout", "status", "daemonset/mbcas-agent", "--timeout=120s")
+}
+
+// kubectl runs the program that people use.
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "kubectl", args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out.String())
+	}
+	return out.String()
+}
+
+// poll is how often a wait looks again.
+const poll = 200 * time.Millisecond
+
+// wait waits until ok says true; its text says how things stand otherwise.
+func wait(t *testing.T, most time.Duration, what string, ok func(context.Context) (bool, string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), most)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	stands := ""
+	for {
+		done, now := ok(ctx)
+		if done {
+			return
+		}
+		if ctx.Err() == nil {
+			stands = now
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s; at last: %s", most, what, stands)
+		case <-tick.C:
+		}
+	}
+}
+
+func orError(err error, format string, args ...any) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf(format, args...)
+}

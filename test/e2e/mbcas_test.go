@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// played is how many rounds the node's agent has played since it started.
+func (s *suite) played(ctx context.Context) (int, error) {
+	var list corev1.PodList
+	if err := s.List(ctx, &list, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "agent"}); err != nil {
+		return 0, err
+	}
+	for _, p := range list.Items {
+		if p.DeletionTimestamp != nil || p.Status.PodIP == "" {
+			continue
+		}
+		text, err := get(ctx, "http://"+p.Status.PodIP+":9090/metrics")
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(text) {
+			var n float64
+			if _, err := fmt.Sscanf(line, `mbcas_agent_rounds_total{result="played"} %g`, &n); err == nil {
+				return int(n), nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no agent has played a round")
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return string(body), err
+}
+
+// uninstall runs the documented command.
+func uninstall(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "uninstall")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make uninstall: %v\n%s", err, out)
+	}
+}
