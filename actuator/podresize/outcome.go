@@ -16,7 +16,7 @@ type Outcome uint8
 const (
 	Accepted          Outcome = iota // the API server stored it; the kubelet still has to act
 	NoChange                         // the pod already has these limits
-	Conflict                         // the pod changed since the decision: decide again
+	Conflict                         // the pod changed or was replaced since the decision: read it and decide again
 	PodGone                          // the pod does not exist any more
 	Replaced                         // another pod has taken its name
 	NotServed                        // this API server has no pods/resize: act nowhere
@@ -31,6 +31,7 @@ const (
 	NotYet                           // the server is not ready for it: caches starting, quota status unknown
 	Unavailable                      // 429 or 5xx: nothing was done
 	Unknown                          // timeout or lost answer: read the pod before anything else
+	NoDryRun                         // a webhook refuses dry runs, so what it would do cannot be known beforehand
 )
 
 // Result is one attempt's outcome with what a person needs to understand it.
@@ -40,7 +41,8 @@ type Result struct {
 	Message string
 	// RetryAfter is what the server asked for; 0: it did not say.
 	RetryAfter time.Duration
-	// Pod is the pod as the server returned it; nil unless Accepted or NoChange.
+	// Pod is the pod as the server returned it: with Accepted and NoChange, and with WouldMutate
+	// where Apply, not DryRun, met it, so that the server has stored more than was asked for. Else nil.
 	Pod *corev1.Pod
 }
 
@@ -58,7 +60,7 @@ const (
 var outcomeNames = [...]string{
 	"Accepted", "NoChange", "Conflict", "PodGone", "Replaced", "NotServed", "NotAllowed", "QuotaExceeded",
 	"QuotaNeedsLimits", "LimitRangeRefused", "WouldMutate", "NodeRefused", "PolicyRefused", "Invalid", "NotYet",
-	"Unavailable", "Unknown",
+	"Unavailable", "Unknown", "NoDryRun",
 }
 
 func (o Outcome) String() string {

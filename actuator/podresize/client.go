@@ -1,0 +1,69 @@
+package podresize
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+)
+
+const (
+	// FieldOwner is the name under which the API server records the changes.
+	FieldOwner = "mbcas-controller"
+	// Timeout is how long one attempt may take. The API server itself gives up on admission
+	// webhooks and quota after 10 s.
+	Timeout = 8 * time.Second
+)
+
+// Client sends moves to the API server. It needs the verb patch on pods/resize and no other.
+type Client struct {
+	// API is where the requests go; a client.Client is one.
+	API client.SubResourceClientConstructor
+	// FieldOwner is the name under which the API server records the changes.
+	FieldOwner string
+	// Timeout bounds one attempt. It includes the waits of client-go, which by itself repeats requests
+	// that were answered with 429 or 5xx and a Retry-After header.
+	Timeout time.Duration
+}
+
+// New is a Client with the default owner and timeout.
+func New(api client.SubResourceClientConstructor) *Client {
+	return &Client{API: api, FieldOwner: FieldOwner, Timeout: Timeout}
+}
+
+// Apply carries the move out. The pod is the copy that the move was decided on: if the stored pod differs
+// from it in any way, the answer is Conflict and nothing is changed.
+func (c *Client) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result {
+	return c.send(ctx, pod, move)
+}
+
+// DryRun asks what Apply would come to, without effect. Its Accepted promises that admission as it
+// stands changes nothing but the CPU limits of the move; ResourceQuota charges nothing for it.
+func (c *Client) DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result {
+	r := c.send(ctx, pod, move, client.DryRunAll)
+	if r.Outcome == WouldMutate {
+		r.Pod = nil
+	}
+	return r
+}
+
+func (c *Client) send(ctx context.Context, pod *corev1.Pod, move actuator.Move, opts ...client.SubResourcePatchOption) Result {
+	patch, refusal, ok := newPatch(pod, move)
+	if !ok {
+		return refusal
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	answer := &corev1.Pod{}
+	answer.Namespace, answer.Name = pod.Namespace, pod.Name
+	opts = append(opts, client.FieldOwner(c.FieldOwner))
+	err := c.API.SubResource("resize").Patch(ctx, answer, client.RawPatch(types.StrategicMergePatchType, patch), opts...)
+	if err != nil {
+		return Classify(err)
+	}
+	return judge(pod, move, answer)
+}

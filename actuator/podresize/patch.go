@@ -1,0 +1,201 @@
+package podresize
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// patch is a strategic merge patch of a pod: lists of containers merge by name, and what is not
+// said stays as it is.
+type patch struct {
+	Metadata patchMeta `json:"metadata"`
+	Spec     patchSpec `json:"spec"`
+}
+
+// patchMeta makes the API server refuse the patch for any pod but the one that was read: the UID
+// guards against another pod of the same name, the version against every other change.
+type patchMeta struct {
+	UID             types.UID `json:"uid"`
+	ResourceVersion string    `json:"resourceVersion"`
+}
+
+type patchSpec struct {
+	Containers     []patchContainer `json:"containers,omitempty"`
+	InitContainers []patchContainer `json:"initContainers,omitempty"`
+}
+
+type patchContainer struct {
+	Name      string         `json:"name"`
+	Resources patchResources `json:"resources"`
+}
+
+type patchResources struct {
+	Limits patchLimits `json:"limits"`
+}
+
+type patchLimits struct {
+	CPU cpu.Milli `json:"cpu"`
+}
+
+// newPatch writes the move as a patch. Where the move does not fit the pod it was given, ok is
+// false and the result says why; nothing must be sent then.
+func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result, ok bool) {
+	refuse := func(o Outcome, format string, args ...any) ([]byte, Result, bool) {
+		message := fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, fmt.Sprintf(format, args...))
+		return nil, Result{Outcome: o, Message: message}, false
+	}
+	switch {
+	case pod.UID == "" || pod.ResourceVersion == "":
+		return refuse(Invalid, "this copy has no uid or resourceVersion; read the pod from the API server first")
+	case move.UID != string(pod.UID):
+		return refuse(Replaced, "the move was decided for the pod with uid %s, this one has %s", move.UID, pod.UID)
+	case len(move.Changes) == 0:
+		return refuse(Invalid, "the move changes nothing")
+	}
+	p := patch{Metadata: patchMeta{UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+	seen := map[string]bool{}
+	for _, ch := range move.Changes {
+		c, init := resizable(pod, ch.Container)
+		switch {
+		case c == nil:
+			return refuse(Invalid, "no container or sidecar is called %q", ch.Container)
+		case seen[ch.Container]:
+			return refuse(Invalid, "the move changes container %q twice", ch.Container)
+		case ch.To <= 0:
+			return refuse(Invalid, "container %q: a CPU limit of %v cannot be set", ch.Container, ch.To)
+		}
+		limit, limited := c.Resources.Limits[corev1.ResourceCPU]
+		switch {
+		case !limited:
+			return refuse(Invalid, "container %q has no CPU limit, and one that is added can never be removed", ch.Container)
+		case limit.Cmp(quantity(ch.From)) != 0:
+			return refuse(Conflict, "container %q: the CPU limit is %s, the move was decided at %v", ch.Container, limit.String(), ch.From)
+		}
+		seen[ch.Container] = true
+		pc := patchContainer{ch.Container, patchResources{patchLimits{ch.To}}}
+		if init {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, pc)
+		} else {
+			p.Spec.Containers = append(p.Spec.Containers, pc)
+		}
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		return refuse(Invalid, "write the patch: %v", err)
+	}
+	return body, Result{}, true
+}
+
+// resizable is the pod's container or sidecar of that name; nil if there is none. Init containers
+// that run to completion are never resized.
+func resizable(pod *corev1.Pod, name string) (c *corev1.Container, init bool) {
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == name {
+			return c, false
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			return c, true
+		}
+	}
+	return nil, false
+}
+
+func quantity(m cpu.Milli) resource.Quantity {
+	return *resource.NewMilliQuantity(int64(m), resource.DecimalSI)
+}
+
+// judge compares the server's answer with the pod as it was and with what was asked for.
+func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
+	if answer.UID != before.UID {
+		return Result{Outcome: Replaced, Message: fmt.Sprintf("pod %s/%s: the API server answered with uid %s instead of %s",
+			before.Namespace, before.Name, answer.UID, before.UID)}
+	}
+	want := before.DeepCopy()
+	changed := false
+	for _, ch := range move.Changes {
+		c, _ := resizable(want, ch.Container)
+		c.Resources.Limits[corev1.ResourceCPU] = quantity(ch.To)
+		changed = changed || ch.From != ch.To
+	}
+	if d := differences(want, answer); len(d) > 0 {
+		return Result{Outcome: WouldMutate, Pod: answer, Message: fmt.Sprintf(
+			"pod %s/%s: admission changes more than the CPU limits asked for: %s", before.Namespace, before.Name, strings.Join(d, "; "))}
+	}
+	if !changed {
+		return Result{Outcome: NoChange, Pod: answer}
+	}
+	return Result{Outcome: Accepted, Pod: answer}
+}
+
+// differences names what of the two pods' resources differs. A resize request can change resources and
+// resize policies only: the API server drops all else, also from webhooks.
+func differences(want, got *corev1.Pod) []string {
+	var d []string
+	d = append(d, containerDifferences(want.Spec.Containers, got.Spec.Containers)...)
+	d = append(d, containerDifferences(want.Spec.InitContainers, got.Spec.InitContainers)...)
+	if !equality.Semantic.DeepEqual(want.Spec.Resources, got.Spec.Resources) {
+		d = append(d, "the pod-level resources differ")
+	}
+	return d
+}
+
+func containerDifferences(want, got []corev1.Container) []string {
+	if len(want) != len(got) {
+		return []string{fmt.Sprintf("%d containers instead of %d", len(got), len(want))}
+	}
+	var d []string
+	for i := range want {
+		w, g := &want[i], &got[i]
+		if w.Name != g.Name {
+			d = append(d, fmt.Sprintf("container %q is called %q", w.Name, g.Name))
+			continue
+		}
+		d = append(d, listDifferences(w.Name+" limits", w.Resources.Limits, g.Resources.Limits)...)
+		d = append(d, listDifferences(w.Name+" requests", w.Resources.Requests, g.Resources.Requests)...)
+		if !equality.Semantic.DeepEqual(w.Resources.Claims, g.Resources.Claims) {
+			d = append(d, w.Name+" resource claims differ")
+		}
+		if !equality.Semantic.DeepEqual(w.ResizePolicy, g.ResizePolicy) {
+			d = append(d, w.Name+" resize policy differs")
+		}
+	}
+	return d
+}
+
+func listDifferences(what string, want, got corev1.ResourceList) []string {
+	var d []string
+	for _, name := range names(want, got) {
+		w, inWant := want[name]
+		g, inGot := got[name]
+		switch {
+		case !inGot:
+			d = append(d, fmt.Sprintf("%s %s is removed", what, name))
+		case !inWant:
+			d = append(d, fmt.Sprintf("%s %s=%s is added", what, name, g.String()))
+		case w.Cmp(g) != 0:
+			d = append(d, fmt.Sprintf("%s %s=%s instead of %s", what, name, g.String(), w.String()))
+		}
+	}
+	return d
+}
+
+// names are the resources named in either list, in order.
+func names(a, b corev1.ResourceList) []corev1.ResourceName {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(all)
+	return slices.Compact(all)
+}

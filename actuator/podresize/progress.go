@@ -1,0 +1,102 @@
+package podresize
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// Check says how far the kubelet is with the limits in want (by container), which the API server
+// accepted as the given generation of the pod, and says it in a sentence. Generation 0 is unknown: servers before 1.33
+// count none. Deferred, Infeasible and Errored are the kubelet's own words about this or a later generation;
+// whatever it said about an earlier one is old and counts as InProgress.
+//
+// Check trusts the status. Some runtimes never report a changed limit (cri-dockerd) or report another one, so
+// that Done never comes; the caller bounds the wait, and the kernel's cpu.max is the last word.
+func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (Progress, string) {
+	if pod.Generation < generation {
+		return InProgress, fmt.Sprintf("this copy of the pod is of generation %d, older than the resize (%d)", pod.Generation, generation)
+	}
+	if c := condition(pod, corev1.PodResizePending); c != nil && current(c.ObservedGeneration, generation) {
+		switch c.Reason {
+		case corev1.PodReasonInfeasible:
+			return Infeasible, c.Message
+		case corev1.PodReasonDeferred:
+			return Deferred, c.Message
+		}
+		return Deferred, fmt.Sprintf("%s: %s", c.Reason, c.Message)
+	}
+	if c := condition(pod, corev1.PodResizeInProgress); c != nil && current(c.ObservedGeneration, generation) {
+		if c.Reason == corev1.PodReasonError {
+			return Errored, c.Message
+		}
+		return InProgress, "the kubelet is at it"
+	}
+	if !current(pod.Status.ObservedGeneration, generation) {
+		return InProgress, fmt.Sprintf("the kubelet has seen generation %d, not yet %d", pod.Status.ObservedGeneration, generation)
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			limit, wanted := want[list[i].Name]
+			if !wanted {
+				continue
+			}
+			if why := unmet(pod, list[i].Name, limit); why != "" {
+				return InProgress, why
+			}
+		}
+	}
+	return Done, "the limits are in force"
+}
+
+// condition is the pod's condition of that type while it is true; kubelets remove it otherwise.
+func condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+// current says whether something observed speaks of our generation. Kubelets before 1.34 observe none
+// (0), and are taken at their word.
+func current(observed, generation int64) bool {
+	return observed == 0 || observed >= generation
+}
+
+// unmet says why the container's status does not show the wanted limit; "" if it does.
+func unmet(pod *corev1.Pod, name string, want cpu.Milli) string {
+	status := containerStatus(pod, name)
+	switch {
+	case status == nil:
+		return fmt.Sprintf("container %s has no status yet", name)
+	case status.State.Running == nil:
+		return "" // nothing to change in a container that does not run: it starts with the accepted limits
+	case status.Resources == nil:
+		return fmt.Sprintf("the kubelet does not report the resources of container %s", name)
+	}
+	q, ok := status.Resources.Limits[corev1.ResourceCPU]
+	if !ok {
+		return fmt.Sprintf("container %s runs without a CPU limit, not yet with %v", name, want)
+	}
+	// systemd rounds a quota up to the next multiple of the quantum, so a status less than one quantum
+	// off is the same limit, and one whole quantum is another.
+	if got := cpu.Milli(q.MilliValue()); got-want >= cpu.Quantum || want-got >= cpu.Quantum {
+		return fmt.Sprintf("container %s runs with %v, not yet with %v", name, got, want)
+	}
+	return ""
+}
+
+func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
