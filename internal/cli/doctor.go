@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func doctorCommand(s Streams, f *flags) *cobra.Command {
+	var o output
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what this cluster and its nodes support, and say why something will not work",
+		Long: "Check the cluster, the installation, every node and every namespace with pods that MBCAS may manage.\n" +
+			"Nothing is written. The exit code is 1 when a check fails; warnings do not count.",
+		Example: "  kubectl mbcas doctor\n  kubectl mbcas doctor --quiet\n  kubectl mbcas doctor -o json | jq '.findings[] | select(.level != \"OK\")'",
+		Args:    noArgs,
+		RunE: f.run(func(ctx context.Context, a *Access, _ []string) error {
+			c := examine(ctx, a)
+			report := newReport(diagnose(c, a.Now()))
+			done, err := encode(s.Out, o, report)
+			if !done {
+				_, err = fmt.Fprint(s.Out, report.text(quiet))
+			}
+			if err == nil && report.Failures > 0 {
+				return ErrFindings
+			}
+			return err
+		}),
+	}
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "leave out what is well")
+	outputFlag(cmd, &o, asJSON, asYAML)
+	return cmd
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// Standing is how one pod stands with MBCAS: a row of list.
+type Standing struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Node      string `json:"node,omitempty"`
+	// Managed: the pod has an allocation, or may have one and waits for it.
+	Managed bool      `json:"managed"`
+	Request cpu.Milli `json:"request"`
+	// Limit is the sum of the CPU limits in the pod's spec.
+	Limit cpu.Milli `json:"limit"`
+	// Unlimited counts running containers without a CPU limit.
+	Unlimited int `json:"unlimitedContainers,omitempty"`
+	// Declared is the sum of the limits that the owner declared; nil: not recorded.
+	Declared *cpu.Milli `json:"declared,omitempty"`
+	// Desired is the limit that the market decided on; nil: nothing decided.
+	Desired *cpu.Milli `json:"desired,omitempty"`
+	// Phase is the allocation's; "" where there is none.
+	Phase v1alpha1.Phase `json:"phase,omitempty"`
+	// Reason is the allocation's, or why the pod is not managed.
+	Reason   string             `json:"reason,omitempty"`
+	Message  string             `json:"message,omitempty"`
+	Decision *v1alpha1.Decision `json:"decision,omitempty"`
+	// Seen is the age of the decision's figures in seconds.
+	Seen *int64 `json:"seenSeconds,omitempty"`
+}
+
+// ReasonNoAllocation: nothing stands against managing the pod, and it has no allocation.
+const ReasonNoAllocation = "NoAllocation"
+
+// stand joins a pod with its allocation, which may be nil.
+func stand(pod *corev1.Pod, pa *v1alpha1.PodAllocation, mode kube.Mode, system string, now time.Time) Standing {
+	s := Standing{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
+	for _, c := range running(pod) {
+		s.Request += c.request
+		s.Limit += c.limit
+		if c.limit == 0 {
+			s.Unlimited++
+		}
+	}
+	why, eligible := actuator.Eligible(kube.Facts(pod, mode, system))
+	if pa == nil || pa.Spec.PodRef.UID != pod.UID {
+		s.Reason, s.Message = string(why), why.Sentence()
+		if eligible {
+			s.Reason, s.Message = ReasonNoAllocation, "the pod could be managed and has no PodAllocation yet; the controller makes one within seconds where it runs"
+		}
+		return s
+	}
+	s.Managed = eligible
+	s.Phase, s.Reason, s.Message = pa.Status.Phase, pa.Status.Reason, pa.Status.Message
+	if !eligible {
+		s.Reason, s.Message = string(why), why.Sentence()
+	}
+	if len(pa.Status.DeclaredLimits) > 0 {
+		total := kube.Total(pa.Status.DeclaredLimits)
+		s.Declared = &total
+	}
+	s.Desired, s.Decision = pa.Spec.DesiredCPULimit, pa.Spec.Decision
+	if s.Decision != nil {
+		seen := max(0, int64(now.Sub(s.Decision.ObservedAt.Time)/time.Second))
+		s.Seen = &seen
+	}
+	return s
+}

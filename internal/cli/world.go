@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// World is what the commands read of a cluster before they say anything.
+type World struct {
+	Pods        []corev1.Pod
+	Allocations map[types.UID]*v1alpha1.PodAllocation
+	// Modes holds the mode of each namespace that could be read.
+	Modes map[string]kube.Mode
+	// Default is the installation's mode for namespaces without a label.
+	Default kube.Mode
+	// Notes say what could not be read and is therefore guessed or missing.
+	Notes []string
+}
+
+// Mode is the mode of a namespace.
+func (w *World) Mode(namespace string) kube.Mode {
+	if m, ok := w.Modes[namespace]; ok {
+		return m
+	}
+	return w.Default
+}
+
+// selection says which pods are looked at.
+type selection struct {
+	namespace, pod, node string
+	labels               labels.Selector
+}
+
+// gather reads pods, allocations and modes. Only pods are indispensable; everything else is noted when it is
+// missing.
+func gather(ctx context.Context, a *Access, sel selection) (*World, error) {
+	w := &World{Modes: map[string]kube.Mode{}}
+	var err error
+	if w.Pods, err = readPods(ctx, a.Client, sel); err != nil {
+		return nil, err
+	}
+	if w.Allocations, err = readAllocations(ctx, a.Client, sel.namespace); err != nil {
+		if !notInstalled(err) {
+			return nil, err
+		}
+		w.Notes = append(w.Notes, "MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
+	}
+	w.Default, err = readDefaultMode(ctx, a.Client, a.System)
+	if err != nil {
+		w.Default = kube.ModeRecommend
+		if len(w.Allocations) > 0 || apierrors.IsForbidden(err) {
+			w.Notes = append(w.Notes, fmt.Sprintf("The installation's default mode is not known (%v); %s is assumed.", err, w.Default))
+		}
+	}
+	if err := readModes(ctx, a.Client, sel.namespace, w); err != nil {
+		w.Notes = append(w.Notes, fmt.Sprintf("Namespace labels could not be read (%v); %s is assumed.", err, w.Default))
+	}
+	return w, nil
+}
+
+func readPods(ctx context.Context, c client.Client, sel selection) ([]corev1.Pod, error) {
+	if sel.pod != "" {
+		var pod corev1.Pod
+		err := c.Get(ctx, client.ObjectKey{Namespace: sel.namespace, Name: sel.pod}, &pod)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("pod %s/%s does not exist: name another namespace with -n", sel.namespace, sel.pod)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read pod %s/%s: %w", sel.namespace, sel.pod, err)
+		}
+		return []corev1.Pod{pod}, nil
+	}
+	options := []client.ListOption{client.InNamespace(sel.namespace)}
+	if sel.labels != nil {
+		options = append(options, client.MatchingLabelsSelector{Selector: sel.labels})
+	}
+	if sel.node != "" {
+		options = append(options, client.MatchingFields{"spec.nodeName": sel.node})
+	}
+	var list corev1.PodList
+	if err := c.List(ctx, &list, options...); err != nil {
+		return nil, fmt.Errorf("list pods in %s: %w", namespaceText(sel.namespace), err)
+	}
+	return list.Items, nil
+}
+
+func readAllocations(ctx context.Context, c client.Client, namespace string) (map[types.UID]*v1alpha1.PodAllocation, error) {
+	var list v1alpha1.PodAllocationList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list podallocations in %s: %w", namespaceText(namespace), err)
+	}
+	byUID := make(map[types.UID]*v1alpha1.PodAllocation, len(list.Items))
+	for i := range list.Items {
+		byUID[list.Items[i].Spec.PodRef.UID] = &list.Items[i]
+	}
+	return byUID, nil
+}
+
+// notInstalled says whether the error means that the cluster does not know PodAllocations.
+func notInstalled(err error) bool {
+	var group *discovery.ErrGroupDiscoveryFailed
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || errors.As(err, &group)
+}
+
+// readDefaultMode reads the controller's --mode flag from its Deployment.
+func readDefaultMode(ctx context.Context, c client.Client, system string) (kube.Mode, error) {
+	var d appsv1.Deployment
+	key := client.ObjectKey{Namespace: system, Name: controllerName}
+	if err := c.Get(ctx, key, &d); err != nil {
+		return "", fmt.Errorf("read deployment %s: %w", key, err)
+	}
+	return modeFlag(&d), nil
+}
+
+// modeFlag is the value of --mode in the controller's arguments, which may name a variable of its
+// environment; recommend, the controller's own default, where there is none.
+func modeFlag(d *appsv1.Deployment) kube.Mode {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		words := slices.Concat(c.Command, c.Args)
+		for i, word := range words {
+			flag, value, ok := strings.Cut(word, "=")
+			if flag != "--mode" && flag != "-mode" {
+				continue
+			}
+			if !ok && i+1 < len(words) {
+				value = words[i+1]
+			}
+			for _, e := range c.Env {
+				value = strings.ReplaceAll(value, "$("+e.Name+")", e.Value)
+			}
+			if m, ok := kube.ParseMode(value); ok {
+				return m
+			}
+		}
+	}
+	return kube.ModeRecommend
+}
+
+func readModes(ctx context.Context, c client.Client, namespace string, w *World) error {
+	var list corev1.NamespaceList
+	if namespace == "" {
+		if err := c.List(ctx, &list); err != nil {
+			return fmt.Errorf("list namespaces: %w", err)
+		}
+	} else {
+		var ns corev1.Namespace
+		if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+			return fmt.Errorf("read namespace %s: %w", namespace, err)
+		}
+		list.Items = append(list.Items, ns)
+	}
+	for _, ns := range list.Items {
+		w.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, w.Default)
+	}
+	return nil
+}
+
+func namespaceText(namespace string) string {
+	if namespace == "" {
+		return "all namespaces"
+	}
+	return "namespace " + namespace
+}
