@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/mbcas/mbcas/internal/kernel"
@@ -49,8 +50,11 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		offer: func(r *played) { queue.replace(offersOf(r), r.At) },
 	}
 	publisher := &publisher{queue: queue, client: a.clients.allocations, wrote: feed.wrote, log: a.log, metrics: m}
-	lease := &lease{client: a.clients.leases, namespace: a.cfg.Namespace, name: LeaseName(a.cfg.Node), holder: a.cfg.Holder}
-	heart := &heart{lease: a.cfg.Namespace + "/" + lease.name, playing: beat.Playing, renew: lease.renew, log: a.log, metrics: m}
+	lease := &lease{
+		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
+		node: a.cfg.Node, nodeUID: func() types.UID { return feed.view.Load().NodeUID },
+	}
+	heart := &heart{lease: a.cfg.Namespace + "/" + LeaseName(a.cfg.Node), playing: beat.Playing, renew: lease.renew, log: a.log, metrics: m}
 	m.registry.MustRegister(board{last: &player.last, files: func() int {
 		if h := host.Load(); h != nil {
 			return h.Descriptors()

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
@@ -66,10 +67,12 @@ func (h *heart) Run(ctx context.Context) {
 
 // lease is the node's Lease in the API server.
 type lease struct {
-	client          rest.Interface
-	namespace, name string
-	holder          string
-	last            *coordinationv1.Lease // as last seen; nil: not known
+	client    rest.Interface
+	namespace string
+	holder    string
+	node      string
+	nodeUID   func() types.UID
+	last      *coordinationv1.Lease // as last seen; nil: not known
 }
 
 // renew writes the time into the Lease, and makes it where there is none.
@@ -79,7 +82,7 @@ func (l *lease) renew(ctx context.Context, now time.Time) error {
 	at := metav1.NewMicroTime(now)
 	if l.last == nil {
 		var seen coordinationv1.Lease
-		err := l.client.Get().Namespace(l.namespace).Resource("leases").Name(l.name).Do(ctx).Into(&seen)
+		err := l.client.Get().Namespace(l.namespace).Resource("leases").Name(LeaseName(l.node)).Do(ctx).Into(&seen)
 		switch {
 		case apierrors.IsNotFound(err):
 			return l.create(ctx, at)
@@ -91,7 +94,7 @@ func (l *lease) renew(ctx context.Context, now time.Time) error {
 	next := l.last.DeepCopy()
 	l.fill(next, at)
 	var answer coordinationv1.Lease
-	err := l.client.Put().Namespace(l.namespace).Resource("leases").Name(l.name).Body(next).Do(ctx).Into(&answer)
+	err := l.client.Put().Namespace(l.namespace).Resource("leases").Name(LeaseName(l.node)).Body(next).Do(ctx).Into(&answer)
 	if err != nil {
 		l.last = nil // whatever it was, look again
 		return fmt.Errorf("update: %w", err)
@@ -101,7 +104,11 @@ func (l *lease) renew(ctx context.Context, now time.Time) error {
 }
 
 func (l *lease) create(ctx context.Context, at metav1.MicroTime) error {
-	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.name}}
+	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: l.namespace, Name: LeaseName(l.node),
+		// The Lease goes with its node.
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.node, UID: l.nodeUID()}},
+	}}
 	fresh.Spec.AcquireTime = &at
 	l.fill(fresh, at)
 	var answer coordinationv1.Lease

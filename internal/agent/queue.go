@@ -131,7 +131,8 @@ func (q *queue) done(o offer, out outcome, now time.Time) {
 	case restPod:
 		q.rests[uid] = q.rests[uid].longer(first, longestRest, now)
 	case restAll:
-		if !now.Before(q.all.until) { // several may have been under way
+		q.rests[uid] = q.rests[uid].longer(first, longestOutage, now) // so that another one is tried first
+		if !now.Before(q.all.until) {                                 // several may have been under way
 			q.all = q.all.longer(first, longestOutage, now)
 		}
 	}

@@ -20,6 +20,7 @@ type view struct {
 	// Lack says why no round can be played; empty where one can.
 	Lack    string
 	Node    round.Node
+	NodeUID types.UID
 	Refs    []ref
 	Pods    []round.Pod
 	Targets []kernel.Target
@@ -38,7 +39,7 @@ func newView(name string, node *corev1.Node, pods []*corev1.Pod, allocations map
 	if node == nil {
 		return &view{Lack: "node " + name + " is not in the API server: check --node-name"}
 	}
-	v := &view{Node: kube.Node(node)}
+	v := &view{Node: kube.Node(node), NodeUID: node.UID}
 	if v.Node.Allocatable <= 0 {
 		return &view{Lack: "node " + name + " reports no allocatable CPU yet"}
 	}
