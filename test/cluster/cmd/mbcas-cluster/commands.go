@@ -15,7 +15,6 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/cluster"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/image"
-	"github.com/mbcas/mbcas/test/cluster/internal/node"
 )
 
 // common are the flags that every command has.
@@ -160,12 +159,20 @@ func nodeWanted(cmd *cobra.Command, u upFlags, want config.Config) (bool, error)
 	if u.noNode {
 		return false, nil
 	}
-	if have, ok, err := cluster.Recorded(want.State); err != nil || (ok && have.Node) {
+	have, exists, err := cluster.Recorded(want.State)
+	if err != nil || (exists && have.Node) {
 		return true, err // what is missing now is an error of that cluster
 	}
-	_, missing := node.Inspect(want)
-	if len(missing) == 0 {
-		missing = node.Foreign(want)
+	if exists && u.requireNode {
+		return false, fmt.Errorf("the cluster in %s was started as a control plane alone; for a node run down, then up", want.State)
+	}
+	if exists {
+		fmt.Fprintln(cmd.OutOrStdout(), "no node: the cluster was started as a control plane alone; for a node run down, then up")
+		return false, nil
+	}
+	missing, err := cluster.Obstacles(want)
+	if err != nil {
+		return false, err
 	}
 	if len(missing) == 0 {
 		return true, nil

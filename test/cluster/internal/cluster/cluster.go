@@ -17,8 +17,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
@@ -66,75 +64,6 @@ func Recorded(state string) (c config.Config, ok bool, err error) {
 		return c, false, fmt.Errorf("%s: it is for the folder %s; a state folder cannot be moved", marker, c.State)
 	}
 	return c, true, nil
-}
-
-// claim makes the state folder this cluster's, and holds it until release.
-func (c Cluster) claim(ctx context.Context) (release func(), err error) {
-	entries, err := os.ReadDir(c.Config.State)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	_, ours, err := Recorded(c.Config.State)
-	if err != nil {
-		return nil, err
-	}
-	if len(entries) > 0 && !ours {
-		return nil, fmt.Errorf("%s: has files but is no cluster's state folder; choose another with --state", c.Config.State)
-	}
-	if err := os.MkdirAll(c.Config.State, 0o755); err != nil {
-		return nil, err
-	}
-	release, err = hold(ctx, c.Config.State)
-	if err != nil {
-		return nil, err
-	}
-	for _, dir := range []string{"logs", "pids"} {
-		if err := os.MkdirAll(c.Config.Path(dir), 0o755); err != nil {
-			release()
-			return nil, err
-		}
-	}
-	raw, err := json.MarshalIndent(c.Config, "", "  ")
-	if err == nil {
-		err = os.WriteFile(c.Config.Marker(), raw, 0o644)
-	}
-	if err != nil {
-		release()
-		return nil, err
-	}
-	return release, nil
-}
-
-// hold locks the folder against other up and down commands. The lock is on the
-// folder itself, so that down can remove it without leaving a lock file.
-func hold(ctx context.Context, dir string) (release func(), err error) {
-	for {
-		f, err := os.Open(dir)
-		if err != nil {
-			return nil, err
-		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && same(f, dir) {
-			return func() { f.Close() }, nil
-		}
-		f.Close()
-		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("lock %s: another command holds it: %w", dir, ctx.Err())
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-// same says whether path still is the open folder: the former holder of the lock
-// may have removed it.
-func same(f *os.File, path string) bool {
-	a, err1 := f.Stat()
-	b, err2 := os.Stat(path)
-	return err1 == nil && err2 == nil && os.SameFile(a, b)
 }
 
 // Load imports image archives into the node.

@@ -30,6 +30,9 @@ func (c Cluster) Up(ctx context.Context, cache build.Cache) error {
 	if err := c.Config.Validate(); err != nil {
 		return err
 	}
+	if err := c.alone(); err != nil {
+		return err
+	}
 	release, err := c.claim(ctx)
 	if err != nil {
 		return err

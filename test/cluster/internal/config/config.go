@@ -3,6 +3,8 @@
 // Promises:
 //   - Everything of a cluster lies below State: TestPathsStayInState.
 //   - Validate reports every fault at once: TestValidate.
+//   - Two clusters that cannot run beside each other are told apart before anything
+//     starts: TestClash.
 package config
 
 import (
@@ -12,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 )
 
 // Config is everything a user can choose about a cluster. It is written to the
@@ -166,6 +169,29 @@ func (c Config) ControllerManagerPort() int { return 10257 + c.PortOffset }
 func (c Config) SchedulerPort() int         { return 10259 + c.PortOffset }
 func (c Config) KubeletPort() int           { return 10250 + c.PortOffset }
 func (c Config) KubeletHealthPort() int     { return 10248 + c.PortOffset }
+
+// Clash says what two clusters on one machine would both take, or "".
+func (c Config) Clash(o Config) string {
+	if c.Node && o.Node {
+		return "the node of this machine"
+	}
+	if c.APIPort == o.APIPort && c.APIAddress() == o.APIAddress() {
+		return fmt.Sprintf("port %d for the API server (--api-port)", c.APIPort)
+	}
+	others := o.ports()
+	for _, p := range c.ports() {
+		if slices.Contains(others, p) {
+			return fmt.Sprintf("port %d (--port-offset)", p)
+		}
+	}
+	return ""
+}
+
+func (c Config) ports() []int {
+	return []int{
+		c.EtcdPort(), c.EtcdPeerPort(), c.ControllerManagerPort(), c.SchedulerPort(), c.KubeletPort(), c.KubeletHealthPort(),
+	}
+}
 
 // Path is a place below the state folder.
 func (c Config) Path(parts ...string) string {

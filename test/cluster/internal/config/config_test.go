@@ -64,3 +64,33 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 		t.Errorf("without a node %s: no interface and no privilege is there", got)
 	}
 }
+
+func TestClash(t *testing.T) {
+	shared := Default("/var/lib/x", true)
+	beside := func(change func(*Config)) Config {
+		c := Default("/tmp/y", false)
+		c.PortOffset = 3000
+		change(&c)
+		return c
+	}
+	tests := map[string]struct {
+		c    Config
+		want string
+	}{
+		"beside it":         {beside(func(*Config) {}), ""},
+		"two nodes":         {beside(func(c *Config) { c.Node = true }), "the node"},
+		"same ports":        {beside(func(c *Config) { c.PortOffset = 0 }), "--port-offset"},
+		"ports one further": {beside(func(c *Config) { c.PortOffset = 1 }), "--port-offset"},
+	}
+	for name, tt := range tests {
+		got := tt.c.Clash(shared)
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: clash %q, want %q", name, got, tt.want)
+		}
+	}
+	alone := beside(func(*Config) {})
+	third := beside(func(c *Config) { c.PortOffset = 6000 })
+	if got := third.Clash(alone); !strings.Contains(got, "--api-port") {
+		t.Errorf("two API servers at one port: clash %q", got)
+	}
+}

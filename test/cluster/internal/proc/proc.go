@@ -3,6 +3,7 @@
 // Promises:
 //   - A process is known by its id, its start time and the boot it belongs to, so a
 //     recycled id is never taken for it: TestRecycledIDIsAnotherProcess.
+//   - A process inherits none of the caller's open files: TestStartClosesInheritedFiles.
 //   - Only a process that matches its record is signalled: TestStopLeavesAStranger.
 package proc
 
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,10 +45,6 @@ type Record struct {
 	Args []string `json:"args"`
 }
 
-// mark is the environment variable that every process of a cluster carries, and
-// hands on to the container shims, so that one whose record was lost is found.
-const mark = "MBCAS_CLUSTER_MEMBER_OF"
-
 // Records is a folder with one record per process.
 type Records struct {
 	Dir   string
@@ -66,6 +64,11 @@ func (r Records) Start(p Program, log string) (Record, error) {
 	cmd.Env = append(os.Environ(), mark+"="+r.State)
 	cmd.Dir = r.State
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// What our caller has open is not for a process that outlives us: it would keep
+	// a lock held, or a pipe from ending.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return Record{}, fmt.Errorf("%s: close_range: %w", p.Name, err)
+	}
 	if err := cmd.Start(); err != nil {
 		return Record{}, fmt.Errorf("%s: %w", p.Name, err)
 	}
@@ -157,45 +160,6 @@ func (rec Record) gone(ctx context.Context, within time.Duration) bool {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return true
-}
-
-// Strays lists the processes that carry this cluster's mark: its components and
-// its container shims, also those whose record was never written.
-func (r Records) Strays() ([]Record, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	want := []byte(mark + "=" + r.State)
-	var found []Record
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err != nil || !hasVar(env, want) {
-			continue // gone, or another user's
-		}
-		rec, err := observe(pid)
-		if err != nil {
-			continue
-		}
-		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		rec.Args = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
-		rec.Name = filepath.Base(rec.Args[0])
-		found = append(found, rec)
-	}
-	return found, nil
-}
-
-func hasVar(environ, want []byte) bool {
-	for v := range bytes.SplitSeq(environ, []byte{0}) {
-		if bytes.Equal(v, want) {
-			return true
-		}
-	}
-	return false
 }
 
 // Observe is the identity of the process that has the id pid at this moment.

@@ -3,13 +3,16 @@ package proc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestParseStat(t *testing.T) {
@@ -102,6 +105,9 @@ func TestStartRecordStop(t *testing.T) {
 	if len(lost) != 1 || lost[0].PID != rec.PID {
 		t.Fatalf("strays = %v, want the process whose record was lost, %d", lost, rec.PID)
 	}
+	if states, err := States(); err != nil || !slices.Contains(states, dir) {
+		t.Errorf("States = %v, %v, want %s among them", states, err, dir)
+	}
 	if others := (Records{Dir: dir, State: dir + "-2"}); len(strays(t, others)) != 0 {
 		t.Error("another cluster's process counts as a stray")
 	}
@@ -164,6 +170,31 @@ func TestLoadOfABrokenRecord(t *testing.T) {
 				t.Errorf("Load = %v, want none: signalling it could hit others", rec)
 			}
 		})
+	}
+}
+
+func TestStartClosesInheritedFiles(t *testing.T) {
+	dir := t.TempDir()
+	lock := filepath.Join(dir, "lock")
+	fd, err := unix.Open(lock, unix.O_CREAT|unix.O_RDWR, 0o600) // as flock(1) leaves it to us: not close-on-exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	records := Records{Dir: dir, State: dir}
+	rec, err := records.Start(Program{Name: "sleeper", Path: "/bin/sleep", Args: []string{"60"}}, filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Stop(context.Background(), time.Second)
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", rec.PID))
+	if err != nil || len(open) == 0 {
+		t.Fatalf("open files of pid %d: %v, %v", rec.PID, open, err)
+	}
+	for _, f := range open {
+		if to, _ := os.Readlink(f); to == lock {
+			t.Errorf("the process has the caller's lock open, and holds it as long as it lives")
+		}
 	}
 }
 

@@ -1,0 +1,227 @@
+// Package integration runs mbcas-cluster as its users do. One machine carries one
+// node, so its tests need a machine on which no other cluster is up.
+//
+//	go test ./integration            as root, with containerd, runc and CNI plugins
+//	CI=true go test ./integration    what cannot run here is a failure
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/cluster"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+)
+
+// cannot skips the test for a reason that the reader can do something about.
+// Under CI there is no such reason.
+func cannot(t *testing.T, why ...string) {
+	t.Helper()
+	if text := strings.Join(why, "; "); os.Getenv("CI") == "true" {
+		t.Fatalf("cannot run here, and CI=true: %s", text)
+	} else {
+		t.Skipf("SKIPPED: %s", text)
+	}
+}
+
+// needNode skips the test where no node can run.
+func needNode(t *testing.T) {
+	t.Helper()
+	missing, err := cluster.Obstacles(config.Default(t.TempDir(), true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(missing) > 0 {
+		cannot(t, missing...)
+	}
+}
+
+// user is somebody at the command line, with a cluster of their own.
+type user struct {
+	t     *testing.T
+	bin   string // the program under test
+	state string
+	env   []string
+	as    *syscall.Credential // nil: whoever runs the test
+}
+
+func newUser(t *testing.T) user {
+	t.Helper()
+	// Not t.TempDir: what a failed down has left mounted must not be removed through.
+	base, err := os.MkdirTemp("", "mbcas-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	u := user{t: t, bin: filepath.Join(base, "mbcas-cluster"), state: filepath.Join(base, "state"), env: os.Environ()}
+	u.goBuild(u.bin, "../cmd/mbcas-cluster")
+	t.Cleanup(func() {
+		if out, err := u.try("down"); err != nil {
+			t.Errorf("down at the end: %v\n%s", err, out)
+			return
+		}
+		os.RemoveAll(base)
+	})
+	return u
+}
+
+func (u user) goBuild(out, pkg string) {
+	u.t.Helper()
+	cmd := exec.CommandContext(u.t.Context(), "go", "build", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		u.t.Fatalf("go build %s: %v\n%s", pkg, err, text)
+	}
+}
+
+func (u user) command(program string, args ...string) *exec.Cmd {
+	source, err := filepath.Abs("../programs")
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	if program == u.bin {
+		args = append(args, "--state="+u.state, "--source="+source)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env = "/", u.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.as}
+	return cmd
+}
+
+// try runs the program under test.
+func (u user) try(args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := u.command(u.bin, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+func (u user) run(args ...string) string {
+	u.t.Helper()
+	out, err := u.try(args...)
+	if err != nil {
+		u.t.Fatalf("mbcas-cluster %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	u.t.Logf("mbcas-cluster %s\n%s", strings.Join(args, " "), out)
+	return out
+}
+
+// one runs the program under test and returns the one line of its standard output.
+func (u user) one(args ...string) string {
+	u.t.Helper()
+	out, err := u.command(u.bin, args...).Output()
+	if err != nil {
+		u.t.Fatalf("mbcas-cluster %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (u user) kubectl(stdin string, args ...string) (string, error) {
+	cmd := u.command(filepath.Join(u.one("assets"), "kubectl"), append(args, "--kubeconfig="+u.one("kubeconfig"))...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// components are the processes that the cluster has recorded.
+func (u user) components() []proc.Record {
+	u.t.Helper()
+	records := proc.Records{Dir: filepath.Join(u.state, "pids"), State: u.state}
+	files, err := filepath.Glob(filepath.Join(records.Dir, "*.json"))
+	if err != nil || len(files) == 0 {
+		u.t.Fatalf("records in %s: %v, %v", records.Dir, files, err)
+	}
+	var all []proc.Record
+	for _, f := range files {
+		rec, ok := records.Load(strings.TrimSuffix(filepath.Base(f), ".json"))
+		if !ok {
+			u.t.Fatalf("%s cannot be read", f)
+		}
+		all = append(all, rec)
+	}
+	return all
+}
+
+// crash kills every component at once, as a power cut does.
+func (u user) crash() {
+	u.t.Helper()
+	all := u.components()
+	for _, rec := range all {
+		if !rec.Alive() {
+			u.t.Fatalf("%s (pid %d) is not alive before the crash", rec.Name, rec.PID)
+		}
+		if err := syscall.Kill(rec.PID, syscall.SIGKILL); err != nil {
+			u.t.Fatalf("%s (pid %d): %v", rec.Name, rec.PID, err)
+		}
+	}
+	u.until("components have ended", func() error {
+		if i := slices.IndexFunc(all, proc.Record.Alive); i >= 0 {
+			return fmt.Errorf("%s (pid %d) is alive", all[i].Name, all[i].PID)
+		}
+		return nil
+	})
+}
+
+// until polls: the other side are real processes.
+func (u user) until(what string, done func() error) {
+	u.t.Helper()
+	ctx, cancel := context.WithTimeout(u.t.Context(), 2*time.Minute)
+	defer cancel()
+	for {
+		err := done()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			u.t.Fatalf("%s: not within 2 minutes: %v", what, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// pod is what the tests want to know of one.
+type pod struct {
+	Metadata struct{ UID string }
+	Status   struct {
+		Phase             string
+		ContainerStatuses []struct {
+			ContainerID  string
+			RestartCount int
+		}
+	}
+}
+
+func (u user) pod(name string) (p pod, err error) {
+	out, err := u.kubectl("", "get", "pod", name, "--output=json")
+	if err != nil {
+		return p, fmt.Errorf("%w: %s", err, out)
+	}
+	return p, json.Unmarshal([]byte(out), &p)
+}
+
+func (u user) untilPhase(name, want string) pod {
+	u.t.Helper()
+	var p pod
+	u.until("pod "+name+" is "+want, func() (err error) {
+		if p, err = u.pod(name); err == nil && p.Status.Phase != want {
+			err = fmt.Errorf("phase %s", p.Status.Phase)
+		}
+		return err
+	})
+	return p
+}

@@ -1,0 +1,136 @@
+package integration
+
+import (
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+)
+
+// machine is what a cluster may leave behind on one.
+type machine struct {
+	Mounts     []string // network namespaces that outlive their processes are mounts too
+	Cgroups    []string // the first two levels of every hierarchy
+	Interfaces []string
+	Addresses  []string
+	Rules      []string // of iptables and nftables
+	Sysctls    map[string]string
+	Folders    map[string]bool // with fixed names, in others' programs
+}
+
+func look(t *testing.T) machine {
+	t.Helper()
+	m := machine{Sysctls: sysctls(t), Folders: map[string]bool{}, Rules: rules(t)}
+	mounts, err := clean.Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mt := range mounts {
+		m.Mounts = append(m.Mounts, mt.Type+" "+mt.Point)
+		if mt.Type == "cgroup" || mt.Type == "cgroup2" {
+			m.Cgroups = append(m.Cgroups, folders(mt.Point)...)
+		}
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		m.Interfaces = append(m.Interfaces, i.Name)
+		addrs, err := i.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			m.Addresses = append(m.Addresses, i.Name+" "+a.String())
+		}
+	}
+	for _, path := range []string{"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni", "/run/containerd",
+		"/run/netns", "/etc/cni", "/opt/cni", "/opt/containerd", "/usr/libexec/kubernetes", "/etc/kubernetes", "/run/flannel"} {
+		_, err := os.Stat(path)
+		m.Folders[path] = err == nil
+	}
+	slices.Sort(m.Mounts)
+	slices.Sort(m.Cgroups)
+	return m
+}
+
+// knownTo leaves out the settings that b lacks: they come with kernel modules,
+// which stay loaded.
+func (m machine) knownTo(b machine) machine {
+	maps.DeleteFunc(m.Sysctls, func(name, _ string) bool { _, known := b.Sysctls[name]; return !known })
+	return m
+}
+
+func folders(root string) []string {
+	var found []string
+	for _, pattern := range []string{"*", "*/*"} {
+		paths, _ := filepath.Glob(filepath.Join(root, pattern))
+		for _, p := range paths {
+			if info, err := os.Stat(p); err == nil && info.IsDir() {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// rules are the packet filter's; counters are left out.
+func rules(t *testing.T) []string {
+	t.Helper()
+	counter := regexp.MustCompile(`\[[0-9]+:[0-9]+\]|packets [0-9]+ bytes [0-9]+`)
+	var all []string
+	for _, c := range []string{"iptables-save", "ip6tables-save", "nft list ruleset"} {
+		f := strings.Fields(c)
+		if _, err := exec.LookPath(f[0]); err != nil {
+			t.Logf("no %s here: its rules are not compared", f[0])
+			continue
+		}
+		out, err := exec.Command(f[0], f[1:]...).Output()
+		if err != nil {
+			t.Logf("%s: %v: its rules are not compared", c, err)
+			continue
+		}
+		for line := range strings.Lines(string(out)) {
+			if !strings.HasPrefix(line, "#") {
+				all = append(all, counter.ReplaceAllString(strings.TrimSpace(line), ""))
+			}
+		}
+	}
+	return all
+}
+
+// moving are settings that change by themselves.
+var moving = regexp.MustCompile(`^kernel/(random/|ns_last_pid$|pty/nr$|sched_)|^net/netfilter/nf_conntrack_count$|^net/ipv[46]/(conf|neigh)/(mbcas|veth)|/stat_refresh$`)
+
+func sysctls(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	root := os.DirFS("/proc/sys")
+	for _, top := range []string{"kernel", "net", "vm"} {
+		err := fs.WalkDir(root, top, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || moving.MatchString(path) {
+				return nil // an interface may vanish while we walk
+			}
+			if info, err := d.Info(); err != nil || info.Mode()&0o400 == 0 {
+				return nil
+			}
+			if raw, err := fs.ReadFile(root, path); err == nil {
+				found[path] = strings.TrimSpace(string(raw))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
