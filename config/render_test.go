@@ -1,0 +1,224 @@
+// Package config_test holds the manifests to what the documentation says about them.
+package config_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// overlays are all that a user may apply.
+var overlays = []string{"base", "overlays/local", "overlays/kind", "overlays/minikube"}
+
+// render is what kubectl makes of an overlay, each object decoded strictly: an unknown or
+// doubled field is an error.
+func render(t *testing.T, overlay string) []client.Object {
+	t.Helper()
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		t.Skip("needs kubectl and an API server: KUBEBUILDER_ASSETS=\"$(bin/mbcas-cluster assets)\"")
+	}
+	cmd := exec.Command(filepath.Join(assets, "kubectl"), "kustomize", overlay)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize %s: %v\n%s", overlay, err, stderr.String())
+	}
+
+	types := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(types); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
+	var objects []client.Object
+	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, _, err := decoder.Decode(doc, nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v in\n%s", overlay, err, doc)
+		}
+		objects = append(objects, o.(client.Object))
+	}
+}
+
+// one is the only object of its type and name.
+func one[T client.Object](t *testing.T, objects []client.Object, name string) T {
+	t.Helper()
+	var found []T
+	for _, o := range objects {
+		if typed, ok := o.(T); ok && o.GetName() == name {
+			found = append(found, typed)
+		}
+	}
+	if len(found) != 1 {
+		var zero T
+		t.Fatalf("%d objects %T %q, want one", len(found), zero, name)
+	}
+	return found[0]
+}
+
+// TestPodsAreRestricted: both pods meet the Pod Security level restricted, but for the
+// agent's one volume.
+func TestPodsAreRestricted(t *testing.T) {
+	for _, overlay := range overlays {
+		t.Run(overlay, func(t *testing.T) {
+			objects := render(t, overlay)
+			agent := one[*appsv1.DaemonSet](t, objects, "mbcas-agent").Spec.Template.Spec
+			controller := one[*appsv1.Deployment](t, objects, "mbcas-controller").Spec.Template.Spec
+			for name, pod := range map[string]corev1.PodSpec{"agent": agent, "controller": controller} {
+				for _, fault := range weaknesses(pod) {
+					t.Errorf("%s: %s", name, fault)
+				}
+			}
+			if len(controller.Volumes) > 0 {
+				t.Errorf("controller: has volumes %v, needs none", controller.Volumes)
+			}
+			if len(agent.Volumes) != 1 || agent.Volumes[0].HostPath == nil || agent.Volumes[0].HostPath.Path != "/sys/fs/cgroup" {
+				t.Errorf("agent: volumes are %v, want the hostPath /sys/fs/cgroup alone", agent.Volumes)
+			}
+			for _, m := range agent.Containers[0].VolumeMounts {
+				if !m.ReadOnly || m.RecursiveReadOnly == nil || m.MountPath != "/host/cgroup" {
+					t.Errorf("agent: mount %v, want /host/cgroup, recursively read-only", m)
+				}
+			}
+		})
+	}
+}
+
+// weaknesses are what makes the pod more than restricted allows.
+func weaknesses(pod corev1.PodSpec) (faults []string) {
+	check := func(ok bool, fault string) {
+		if !ok {
+			faults = append(faults, fault)
+		}
+	}
+	check(!pod.HostNetwork && !pod.HostPID && !pod.HostIPC, "shares a namespace of the host")
+	s := pod.SecurityContext
+	check(s != nil && s.RunAsNonRoot != nil && *s.RunAsNonRoot, "may run as root")
+	check(s != nil && s.RunAsUser != nil && *s.RunAsUser == 65532, "does not run as 65532")
+	check(s != nil && s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "has no seccomp profile")
+	check(len(pod.Containers) == 1 && len(pod.InitContainers) == 0, "has more than one container")
+	for _, c := range pod.Containers {
+		s := c.SecurityContext
+		check(s != nil && s.Privileged == nil, "is privileged")
+		check(s != nil && s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation, "may escalate privileges")
+		check(s != nil && s.ReadOnlyRootFilesystem != nil && *s.ReadOnlyRootFilesystem, "has a writable root filesystem")
+		check(s != nil && s.Capabilities != nil && slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) &&
+			len(s.Capabilities.Add) == 0, "has capabilities")
+		check(!c.Resources.Limits.Memory().IsZero(), "has no memory limit")
+		check(c.Resources.Limits.Cpu().IsZero(), "has a CPU limit: MBCAS must not be throttled")
+		check(c.LivenessProbe != nil && c.ReadinessProbe != nil, "has no probes")
+	}
+	return faults
+}
+
+// TestModes: applying base changes no pod; the overlays for clusters of one's own enforce.
+func TestModes(t *testing.T) {
+	for _, overlay := range overlays {
+		want := "enforce"
+		if overlay == "base" {
+			want = "recommend"
+		}
+		controller := one[*appsv1.Deployment](t, render(t, overlay), "mbcas-controller").Spec.Template.Spec.Containers[0]
+		i := slices.IndexFunc(controller.Env, func(e corev1.EnvVar) bool { return e.Name == "MBCAS_MODE" })
+		if i < 0 || controller.Env[i].Value != want || !slices.Contains(controller.Args, "--mode=$(MBCAS_MODE)") {
+			t.Errorf("%s: mode is not %s: args %v, env %v", overlay, want, controller.Args, controller.Env)
+		}
+	}
+}
+
+// TestNothingIsPulled: the overlays for clusters that get their images by hand never ask a registry.
+func TestNothingIsPulled(t *testing.T) {
+	for _, overlay := range overlays[1:] {
+		objects := render(t, overlay)
+		for _, pod := range []corev1.PodSpec{
+			one[*appsv1.DaemonSet](t, objects, "mbcas-agent").Spec.Template.Spec,
+			one[*appsv1.Deployment](t, objects, "mbcas-controller").Spec.Template.Spec,
+		} {
+			if c := pod.Containers[0]; c.ImagePullPolicy != corev1.PullNever {
+				t.Errorf("%s: %s has pull policy %q, want Never", overlay, c.Image, c.ImagePullPolicy)
+			}
+		}
+	}
+}
+
+// TestDefinitionHasRules: the CRD comes with its validation.
+func TestDefinitionHasRules(t *testing.T) {
+	crd := one[*apiextensionsv1.CustomResourceDefinition](t, render(t, "base"), "podallocations.allocation.mbcas.io")
+	schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	if len(schema.XValidations) == 0 || len(schema.Properties["spec"].XValidations) < 5 {
+		t.Error("the CRD has lost its CEL rules")
+	}
+	if crd.Spec.Versions[0].Subresources == nil || crd.Spec.Versions[0].Subresources.Status == nil {
+		t.Error("the CRD has no status subresource")
+	}
+}
+
+// TestRoles: the only write to pods is pods/resize, by the controller; nobody reads secrets or
+// may become somebody else.
+func TestRoles(t *testing.T) {
+	for _, o := range render(t, "base") {
+		var rules []rbacv1.PolicyRule
+		switch role := o.(type) {
+		case *rbacv1.ClusterRole:
+			rules = role.Rules
+		case *rbacv1.Role:
+			rules = role.Rules
+		}
+		for _, r := range rules {
+			for _, fault := range excesses(o.GetName(), r) {
+				t.Errorf("%s: %s: %v", o.GetName(), fault, r)
+			}
+		}
+	}
+}
+
+func excesses(role string, r rbacv1.PolicyRule) (faults []string) {
+	all := strings.Join(slices.Concat(r.APIGroups, r.Resources, r.Verbs), " ")
+	if strings.Contains(all, "*") {
+		faults = append(faults, "a wildcard")
+	}
+	for _, word := range []string{"secrets", "impersonate", "escalate", "bind", "nodes/proxy", "pods/exec", "deletecollection"} {
+		if strings.Contains(all, word) {
+			faults = append(faults, word)
+		}
+	}
+	writes := slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) })
+	for _, resource := range r.Resources {
+		switch {
+		case !writes:
+		case resource == "pods/resize" && role == "mbcas-controller" && slices.Equal(r.Verbs, []string{"patch"}):
+		case strings.HasPrefix(resource, "pods"), resource == "nodes", resource == "namespaces":
+			faults = append(faults, "writes "+resource)
+		case resource == "podallocations" && role == "mbcas-agent" && !slices.Equal(r.Verbs, []string{"get", "list", "watch", "patch"}):
+			faults = append(faults, "an agent does more to PodAllocations than patch them")
+		}
+	}
+	return faults
+}
