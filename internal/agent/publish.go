@@ -88,9 +88,9 @@ func (p *publisher) write(ctx context.Context, o offer) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var pa v1alpha1.PodAllocation
-	err = p.client.Patch(types.MergePatchType).
-		Namespace(o.Ref.Namespace).Resource("podallocations").Name(string(o.Ref.UID)).
-		Param("fieldManager", "mbcas-agent").Body(body).Do(ctx).Into(&pa)
+	err = p.client.Patch(types.MergePatchType).MaxRetries(0). // the queue knows when to try again, and with what
+									Namespace(o.Ref.Namespace).Resource("podallocations").Name(string(o.Ref.UID)).
+									Param("fieldManager", "mbcas-agent").Body(body).Do(ctx).Into(&pa)
 	if err != nil {
 		return classify(err), fmt.Errorf("patch podallocation %s/%s: %w", o.Ref.Namespace, o.Ref.UID, err)
 	}

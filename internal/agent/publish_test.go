@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+// apiServer answers every write as it is told, and passes on what it got.
+func apiServer(t *testing.T, answer http.HandlerFunc) (*publisher, chan string) {
+	t.Helper()
+	got := make(chan string, 100)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- fmt.Sprintf("%s %s %s\n%s", r.Method, r.URL.Path, r.Header.Get("Content-Type"), body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		answer(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return newPublisher(t, srv.URL), got
+}
+
+func newPublisher(t *testing.T, url string) *publisher {
+	t.Helper()
+	c, err := newClients(&rest.Config{Host: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &publisher{
+		queue: newQueue(3 * time.Second), client: c.allocations, wrote: func(*v1alpha1.PodAllocation) {},
+		log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+	}
+}
+
+// accept is an API server's answer to a good patch.
+func accept(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	parts := strings.Split(r.URL.Path, "/")
+	fmt.Fprintf(w, `{"apiVersion":"allocation.mbcas.io/v1alpha1","kind":"PodAllocation","metadata":{"name":%q,"uid":"pa","generation":7},"spec":{"nodeName":"n1","podRef":{"name":"a","uid":"u"}}}`, parts[len(parts)-1])
+}
+
+// TestPatch: the whole request, with the fields that have to be emptied.
+func TestPatch(t *testing.T) {
+	p, got := apiServer(t, accept)
+	var wrote *v1alpha1.PodAllocation
+	p.wrote = func(pa *v1alpha1.PodAllocation) { wrote = pa }
+	r := decided(t0, 600)
+	d := &r.Out.Decisions[0]
+	d.Demand, d.Usage, d.Throttle, d.Budget, d.Price, d.Floor, d.Ceiling, d.Bound = 900, 480, 0.61, 200, 0.3333, 110, 2000, market.ByPrice
+	if out, err := p.write(t.Context(), offersOf(r)[0]); out != written || err != nil {
+		t.Fatalf("%v: %v", out, err)
+	}
+	head, body, _ := strings.Cut(<-got, "\n")
+	if want := "PATCH /apis/allocation.mbcas.io/v1alpha1/namespaces/shop/podallocations/pod0 application/merge-patch+json"; head != want {
+		t.Errorf("request %s\nwant    %s", head, want)
+	}
+	var sent any
+	if err := json.Unmarshal([]byte(body), &sent); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"metadata": map[string]any{"uid": "pa-pod0"},
+		"spec": map[string]any{
+			"desiredCPULimit": "600m",
+			"containers":      []any{map[string]any{"name": "app", "cpuLimit": "600m"}},
+			"decision": map[string]any{
+				"demand": "900m", "usage": "480m", "throttled": 61.0, "pressure": nil, "budget": 200.0, "price": "0.333",
+				"floor": "110m", "ceiling": "2000m", "boundBy": "Price", "floorsExceedSupply": false, "observedAt": "2026-01-02T03:04:05.000000Z",
+			},
+		},
+	}
+	if d := cmp.Diff(want, sent); d != "" {
+		t.Errorf("patch (-want +got):\n%s", d)
+	}
+	if wrote == nil || wrote.Generation != 7 {
+		t.Errorf("answer passed on: %+v", wrote)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	status := func(code int, reason metav1.StatusReason, message string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+				Code: int32(code), Reason: reason, Message: message,
+			})
+		}
+	}
+	cases := map[string]struct {
+		answer http.HandlerFunc
+		want   outcome
+	}{
+		"taken":         {accept, written},
+		"not found":     {status(404, metav1.StatusReasonNotFound, `podallocations "pod0" not found`), gone},
+		"another uid":   {status(409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: a, UID in object meta: b"), conflict},
+		"invalid":       {status(422, metav1.StatusReasonInvalid, "spec: desiredCPULimit must be the sum"), refused},
+		"bad request":   {status(400, metav1.StatusReasonBadRequest, "no"), refused},
+		"too large":     {status(413, metav1.StatusReasonRequestEntityTooLarge, "no"), refused},
+		"no right":      {status(403, metav1.StatusReasonForbidden, "cannot patch"), forbidden},
+		"token expired": {status(401, metav1.StatusReasonUnauthorized, "Unauthorized"), unavailable},
+		"overloaded": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			status(429, metav1.StatusReasonTooManyRequests, "later")(w, r)
+		}, unavailable},
+		"broken":               {status(500, metav1.StatusReasonInternalError, "etcd"), unavailable},
+		"gateway, no JSON":     {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) }, unavailable},
+		"hung up":              {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, unavailable},
+		"good code, no object": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, unavailable},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, got := apiServer(t, c.answer)
+			out, err := p.write(t.Context(), offersOf(decided(t0, 600))[0])
+			if out != c.want || (err == nil) != (c.want == written) {
+				t.Errorf("%v, %v; want %v", out, err, c.want)
+			}
+			if len(got) != 1 {
+				t.Errorf("%d requests, want 1: a repeated one may be older than the next round's", len(got))
+			}
+			if err != nil && !strings.Contains(err.Error(), "shop/pod0") {
+				t.Errorf("the error does not name the object: %v", err)
+			}
+		})
+	}
+	t.Run("nobody listens", func(t *testing.T) {
+		srv := httptest.NewServer(nil)
+		url := srv.URL
+		srv.Close()
+		if out, err := newPublisher(t, url).write(t.Context(), offersOf(decided(t0, 600))[0]); out != unavailable || err == nil {
+			t.Errorf("%v, %v; want unavailable", out, err)
+		}
+	})
+}
+
+// TestPublisherWritesWhatTheQueueHolds: all of a round's decisions, each once, raises first, and the counters say so.
+func TestPublisherWritesWhatTheQueueHolds(t *testing.T) {
+	p, got := apiServer(t, accept)
+	var limits []cpu.Milli
+	for i := range 40 {
+		limits = append(limits, cpu.Milli(300+10*i)) // what was published is 500m
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	r := decided(time.Now(), limits...)
+	p.queue.oldest = time.Hour
+	p.queue.replace(offersOf(r), r.At)
+	go func() {
+		defer close(ended)
+		p.Run(ctx)
+	}()
+	seen := make(map[string]int)
+	var raises int
+	for i := range limits {
+		head, body, _ := strings.Cut(<-got, "\n")
+		seen[head]++
+		var sent struct {
+			Spec limitOf `json:"spec"`
+		}
+		if err := json.Unmarshal([]byte(body), &sent); err != nil {
+			t.Fatal(err)
+		}
+		if sent.Spec.DesiredCPULimit > 500 && i < 19+writers { // as many as may overtake each other
+			raises++
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); count(t, p.metrics.publishes[written]) < float64(len(limits)) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // the answers are on their way
+	}
+	cancel()
+	<-ended
+	if len(seen) != len(limits) || len(got) > 0 {
+		t.Errorf("%d pods written and %d writes left over, want %d and none", len(seen), len(got), len(limits))
+	}
+	if raises != 19 {
+		t.Errorf("%d of 19 raises were among the first", raises)
+	}
+	if n := count(t, p.metrics.publishes[written]); n != float64(len(limits)) {
+		t.Errorf("counted %v writes, want %d", n, len(limits))
+	}
+}
+
+type limitOf struct {
+	DesiredCPULimit cpu.Milli `json:"desiredCPULimit"`
+}

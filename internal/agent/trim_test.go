@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+func cpus(s string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(s), corev1.ResourceMemory: resource.MustParse("1Gi")}
+}
+
+func newNode() *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1", Labels: map[string]string{"a": "b"}},
+		Status: corev1.NodeStatus{
+			Capacity: cpus("4"), Allocatable: cpus("3500m"),
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "full"}},
+			Images:     []corev1.ContainerImage{{Names: []string{"a:1"}}},
+		},
+	}
+}
+
+// newPod is a running pod with a container, a sidecar and an init container that has ended.
+func newPod(name string) *corev1.Pod {
+	always, priority := corev1.ContainerRestartPolicyAlways, int32(2000)
+	container := func(name string) corev1.Container {
+		return corev1.Container{Name: name, Image: "a:1", Resources: corev1.ResourceRequirements{Requests: cpus("100m"), Limits: cpus("500m")}}
+	}
+	side := container("side")
+	side.RestartPolicy = &always
+	running := func(name, id string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, ContainerID: "containerd://" + id, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}
+	}
+	ended := corev1.ContainerStatus{Name: "first", ContainerID: "containerd://ended", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "shop", UID: types.UID("uid-" + name), Labels: map[string]string{"a": "b"},
+			Annotations: map[string]string{kube.MaxCPUKey: "800m", "kubernetes.io/config.hash": "hash-" + name, "other": "long"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: "n1", Priority: &priority, Volumes: []corev1.Volume{{Name: "v"}},
+			Containers: []corev1.Container{container("app")}, InitContainers: []corev1.Container{container("first"), side},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
+			ContainerStatuses: []corev1.ContainerStatus{running("app", name+"-app")}, InitContainerStatuses: []corev1.ContainerStatus{ended, running("side", name+"-side")},
+		},
+	}
+}
+
+func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
+	pa := kube.NewAllocation(pod)
+	pa.UID, pa.Generation = types.UID("pa-"+pod.Name), 3
+	d := round.Decision{
+		Limit: 700, Containers: []round.ContainerLimit{{Name: "app", Limit: 400}, {Name: "side", Limit: 300}},
+		Demand: 250, Price: 0.5, Floor: 220, Ceiling: 800,
+	}
+	spec := kube.Spec(d, round.NodeDecision{}, t0)
+	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
+	pa.Status.DeclaredLimits = kube.Limits(pod)
+	pa.Status.Message = "long"
+	return pa
+}
+
+// TestTrimChangesNoView: what is left out of trimmed objects makes no difference to a round.
+func TestTrimChangesNoView(t *testing.T) {
+	pod, node := newPod("a"), newNode()
+	pa := newAllocation(pod)
+	whole := newView("n1", node, []*corev1.Pod{pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, t0)
+	trimmed := make([]any, 3)
+	for i, o := range []any{node, pod, pa} {
+		var err error
+		if trimmed[i], err = trim(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := trimmed[2].(*v1alpha1.PodAllocation)
+	got := newView("n1", trimmed[0].(*corev1.Node), []*corev1.Pod{trimmed[1].(*corev1.Pod)}, map[string]*v1alpha1.PodAllocation{small.Name: small}, t0)
+	if d := cmp.Diff(whole, got); d != "" {
+		t.Errorf("view of trimmed objects (-whole +trimmed):\n%s", d)
+	}
+	if len(got.Pods) != 1 || got.Pods[0].Shadow || got.Pods[0].Published.Limits["app"] != 400 || got.Node.Pressures != 1 || got.Pods[0].Containers[0].Ceiling >= 800 {
+		t.Errorf("the objects say too little to show anything: %+v", got)
+	}
+	if p := trimmed[1].(*corev1.Pod); p.Labels != nil || p.Spec.Volumes != nil || len(p.Spec.Containers[0].Resources.Limits) != 1 {
+		t.Errorf("not trimmed: %+v", p)
+	}
+}
+
+func TestView(t *testing.T) {
+	pod := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := newPod("a")
+		change(p)
+		return p
+	}
+	now := t0.Add(time.Second)
+	deleted := metav1.NewTime(t0)
+	cases := map[string]struct {
+		reason string
+		pod    *corev1.Pod
+		pa     func(*v1alpha1.PodAllocation)
+		pods   int
+		shadow bool
+		at     time.Time
+	}{
+		"managed":        {"a running pod with a record is in the market", pod(func(*corev1.Pod) {}), nil, 1, false, t0},
+		"pending":        {"a pod that does not run has no cgroup", pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), nil, 0, false, time.Time{}},
+		"ended":          {"neither has one that has ended", pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), nil, 0, false, time.Time{}},
+		"being deleted":  {"it still uses CPU, but is not resized any more", pod(func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }), nil, 1, true, time.Time{}},
+		"not recorded":   {"before the declared limits are recorded nothing may be decided", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Status.DeclaredLimits = nil }, 1, true, t0},
+		"elsewhere":      {"an object in another namespace says nothing about this pod", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Namespace = "other" }, 1, true, time.Time{}},
+		"clock set back": {"a decision from the future counts as old", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) }, 1, false, time.Unix(0, 0)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			pa := newAllocation(newPod("a"))
+			if c.pa != nil {
+				c.pa(pa)
+			}
+			v := newView("n1", newNode(), []*corev1.Pod{c.pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, now)
+			if v.Lack != "" || len(v.Pods) != c.pods || len(v.Refs) != c.pods || len(v.Targets) != c.pods {
+				t.Fatalf("%s: got %+v", c.reason, v)
+			}
+			if c.pods == 0 {
+				return
+			}
+			if v.Pods[0].Shadow != c.shadow || !v.Pods[0].Published.At.Equal(c.at) {
+				t.Errorf("%s: shadow %v, published %v; want %v, %v", c.reason, v.Pods[0].Shadow, v.Pods[0].Published.At, c.shadow, c.at)
+			}
+			if d := cmp.Diff([]string{"a-app", "a-side"}, v.Targets[0].Containers); d != "" || v.Targets[0].Pod != "hash-a" {
+				t.Errorf("target %+v: the static pod's hash, and its running containers", v.Targets[0])
+			}
+		})
+	}
+}
+
+// TestViewOrder: the same objects make the same view, in whatever order they come.
+func TestViewOrder(t *testing.T) {
+	a, b, c := newPod("a"), newPod("b"), newPod("c")
+	c.Namespace = "alpha"
+	one := newView("n1", newNode(), []*corev1.Pod{a, b, c}, nil, t0)
+	two := newView("n1", newNode(), []*corev1.Pod{b, c, a}, nil, t0)
+	if d := cmp.Diff(one, two); d != "" || one.Refs[0].Name != "c" {
+		t.Errorf("order of input shows (-one +two):\n%s", d)
+	}
+}
+
+func TestViewLacks(t *testing.T) {
+	bare := newNode()
+	bare.Status.Allocatable = nil
+	for reason, node := range map[string]*corev1.Node{"no node": nil, "no allocatable CPU": bare} {
+		if v := newView("n1", node, nil, nil, t0); v.Lack == "" {
+			t.Errorf("%s: a round would be played with %v", reason, v.Node)
+		}
+	}
+}
+
+// TestOwnWritesCountAtOnce: what the API server answered is believed until the watch has caught up.
+func TestOwnWritesCountAtOnce(t *testing.T) {
+	pod := newPod("a")
+	seen := newAllocation(pod)
+	limit := func(f *feed, pa *v1alpha1.PodAllocation) cpu.Milli {
+		all := map[string]*v1alpha1.PodAllocation{pa.Name: pa}
+		f.newest(all)
+		return all[pa.Name].Spec.Containers[0].CPULimit
+	}
+	own := seen.DeepCopy()
+	own.Generation++
+	own.Spec.Containers[0].CPULimit = 450
+	f := newFeed(clients{}, "n1", nil)
+	if got := limit(f, seen); got != 400 {
+		t.Errorf("before the write: %v", got)
+	}
+	f.wrote(own)
+	if got := limit(f, seen); got != 450 {
+		t.Errorf("while the watch is behind: %v, want what was written", got)
+	}
+	later := own.DeepCopy()
+	later.Spec.Containers[0].CPULimit = 500
+	if got := limit(f, later); got != 500 || len(f.written) != 0 {
+		t.Errorf("after the watch caught up: %v with %d writes remembered, want what it says", got, len(f.written))
+	}
+	f.wrote(own)
+	anew := seen.DeepCopy()
+	anew.UID, anew.Generation = "another", 1
+	if got := limit(f, anew); got != 400 || len(f.written) != 0 {
+		t.Errorf("an object made anew: %v, want what it says", got)
+	}
+}
