@@ -1,0 +1,182 @@
+// Package apitest gives tests a real API server with the project's CRD, and a stand-in for the kubelet that it
+// lacks. It is for tests only. A package that uses it has
+//
+//	func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+//
+// so that one control plane serves all its tests and is stopped after them.
+package apitest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// Server is a running API server with the project's CRD. Its default admission plugins, policies and RBAC
+// are at work; there is no controller manager (so nobody fills a ResourceQuota's status), no scheduler, no kubelet
+// and, as envtest wants it, no ServiceAccount admission.
+type Server struct {
+	Config *rest.Config // of an administrator
+	Client client.WithWatch
+	env    *envtest.Environment
+}
+
+// shared is the one server of a test program. Programs, not packages, have it: each package's tests are a
+// program of their own.
+var shared struct {
+	sync.Once
+	server *Server
+	err    error
+}
+
+// Start is the server of this test program, started when first asked for. Where its programs are not at hand the test is
+// skipped, or fails if CI=true.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		const why = `no API server to test against: set KUBEBUILDER_ASSETS="$(bin/mbcas-cluster assets)"`
+		if os.Getenv("CI") == "true" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	shared.Do(func() { shared.server, shared.err = start(assets) })
+	if shared.err != nil {
+		t.Fatalf("start an API server from KUBEBUILDER_ASSETS=%s: %v", assets, shared.err)
+	}
+	return shared.server
+}
+
+// Main runs the tests of a package, stops the server if one was started, and returns the exit code.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if shared.server == nil {
+		return code
+	}
+	if err := shared.server.env.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the API server:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func start(assets string) (*Server, error) {
+	log.SetLogger(logr.Discard()) // else the library complains with a stack trace
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	never := false
+	env := &envtest.Environment{
+		UseExistingCluster:       &never, // whatever the environment says: tests break things
+		BinaryAssetsDirectory:    assets,
+		CRDDirectoryPaths:        []string{filepath.Join(root, "config", "crd")},
+		ErrorIfCRDPathMissing:    true,
+		Scheme:                   scheme,
+		ControlPlaneStartTimeout: 2 * time.Minute, // it takes seconds; a busy machine takes longer
+		ControlPlaneStopTimeout:  30 * time.Second,
+	}
+	server, etcd, remove, err := mortal(assets)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	env.ControlPlane.GetAPIServer().Path = server
+	env.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
+	config, err := env.Start()
+	if err != nil {
+		return nil, errors.Join(err, env.Stop())
+	}
+	config.QPS = -1 // a test's own client is not to be held back
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, errors.Join(err, env.Stop())
+	}
+	return &Server{Config: config, Client: c, env: env}, nil
+}
+
+// mortal makes programs that run the control plane's and die with this process, so that nothing is
+// left when a test is killed or times out, which ends it without a chance to stop anything. Where setpriv cannot do that
+// they are the programs themselves.
+func mortal(assets string) (apiserver, etcd string, remove func(), err error) {
+	apiserver, etcd = filepath.Join(assets, "kube-apiserver"), filepath.Join(assets, "etcd")
+	if exec.Command("setpriv", "--pdeathsig", "KILL", "true").Run() != nil {
+		return apiserver, etcd, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "apitest-")
+	if err != nil {
+		return "", "", nil, err
+	}
+	for _, program := range []*string{&apiserver, &etcd} {
+		script := filepath.Join(dir, filepath.Base(*program))
+		text := fmt.Sprintf("#!/bin/sh\nexec setpriv --pdeathsig KILL '%s' \"$@\"\n", *program)
+		if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+			return "", "", nil, errors.Join(err, os.RemoveAll(dir))
+		}
+		*program = script
+	}
+	return apiserver, etcd, func() { os.RemoveAll(dir) }, nil
+}
+
+// moduleRoot is the folder of go.mod, above the folder that go test runs in.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("no go.mod above the working folder: the CRD cannot be found")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// Namespace is a new namespace of the test's own. It stays: nobody here can empty one.
+func (s *Server) Namespace(t testing.TB) string {
+	t.Helper()
+	ns := &corev1.Namespace{}
+	ns.GenerateName = "test-"
+	if err := s.Client.Create(t.Context(), ns); err != nil {
+		t.Fatalf("create a namespace: %v", err)
+	}
+	return ns.Name
+}
+
+// As is a client of a user who has no permission until some role is bound to that name.
+func (s *Server) As(t testing.TB, user string) client.Client {
+	t.Helper()
+	u, err := s.env.AddUser(envtest.User{Name: user}, s.Config)
+	if err != nil {
+		t.Fatalf("add user %s: %v", user, err)
+	}
+	c, err := client.New(u.Config(), client.Options{Scheme: s.Client.Scheme()})
+	if err != nil {
+		t.Fatalf("client of user %s: %v", user, err)
+	}
+	return c
+}
