@@ -127,6 +127,46 @@ images: $(CLUSTER) $(IMAGES:%=bin/mbcas-%) ## build the image archives into out/
 load: images ## load the images into the local cluster
 	@test -z "$(IMAGES)" || $(CLUSTER) load $(IMAGES:%=out/images/%.tar)
 
+##@ Install
+
+# KUBECTL speaks to the local cluster, whatever KUBECONFIG says: these targets must not
+# change another cluster by accident.
+LOCAL_KUBECTL = $$($(CLUSTER) assets)/kubectl --kubeconfig $$($(CLUSTER) kubeconfig)
+
+.PHONY: install
+install: load ## install MBCAS on the local cluster, from config/overlays/local
+	@$(LOCAL_KUBECTL) apply -k config/overlays/local
+	@$(LOCAL_KUBECTL) -n mbcas-system rollout status deployment/mbcas-controller --timeout=120s
+	@$(LOCAL_KUBECTL) -n mbcas-system rollout status daemonset/mbcas-agent --timeout=120s
+
+.PHONY: uninstall
+uninstall: $(CLUSTER) ## restore every pod on the local cluster, then take MBCAS off it
+	@KUBECTL="$(LOCAL_KUBECTL)" config/uninstall.sh overlays/local
+
+.PHONY: manifests
+manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mbcas.yaml
+	@mkdir -p out
+	@$$($(CLUSTER) assets)/kubectl kustomize config/base > out/mbcas.yaml
+	@echo "out/mbcas.yaml"
+
+##@ Demo
+
+.PHONY: demo
+demo: $(CLUSTER) node-packages images bin/mbcas-demo ## show it on a real node (KEEP=1 leaves the cluster running)
+	@bin/mbcas-demo $(if $(KEEP),--keep)
+
+.PHONY: kind-demo
+kind-demo: ## the same installation on a kind cluster (needs kind, docker and kubectl)
+	@tools/kind.sh up
+
+.PHONY: kind-down
+kind-down: ## delete that kind cluster
+	@tools/kind.sh down
+
+.PHONY: minikube-install
+minikube-install: ## install on a running minikube (needs minikube, docker and kubectl)
+	@tools/minikube.sh
+
 .PHONY: clean
-clean: ## remove bin/ and out/ (the cluster's cache stays in ~/.cache/mbcas)
+clean: ## remove bin/ and out/ (the cluster's programs stay in ~/.cache/mbcas)
 	@rm -rf bin out
