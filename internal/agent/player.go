@@ -124,10 +124,13 @@ func (p *player) tell(lack string) {
 	}
 	p.lacked = lack
 	p.pulse.lack.Store(&lack)
-	if lack != "" {
-		p.log.Warn("no rounds", "why", lack)
-	} else {
+	switch {
+	case lack == "":
 		p.log.Info("rounds begin")
+	case p.host == nil:
+		p.log.Error("no rounds", "why", lack)
+	default: // most of the time this passes within a second
+		p.log.Info("no rounds", "why", lack)
 	}
 }
 

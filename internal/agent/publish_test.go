@@ -153,7 +153,7 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestPublisherWritesWhatTheQueueHolds: all of a round's decisions, each once, raises first, and the counters say so.
+// TestPublisherWritesWhatTheQueueHolds: all of a round's decisions, each once, and the counters say so.
 func TestPublisherWritesWhatTheQueueHolds(t *testing.T) {
 	p, got := apiServer(t, accept)
 	var limits []cpu.Milli
@@ -170,19 +170,9 @@ func TestPublisherWritesWhatTheQueueHolds(t *testing.T) {
 		p.Run(ctx)
 	}()
 	seen := make(map[string]int)
-	var raises int
-	for i := range limits {
-		head, body, _ := strings.Cut(<-got, "\n")
+	for range limits {
+		head, _, _ := strings.Cut(<-got, "\n")
 		seen[head]++
-		var sent struct {
-			Spec limitOf `json:"spec"`
-		}
-		if err := json.Unmarshal([]byte(body), &sent); err != nil {
-			t.Fatal(err)
-		}
-		if sent.Spec.DesiredCPULimit > 500 && i < 19+writers { // as many as may overtake each other
-			raises++
-		}
 	}
 	for deadline := time.Now().Add(10 * time.Second); count(t, p.metrics.publishes[written]) < float64(len(limits)) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // the answers are on their way
@@ -192,14 +182,7 @@ func TestPublisherWritesWhatTheQueueHolds(t *testing.T) {
 	if len(seen) != len(limits) || len(got) > 0 {
 		t.Errorf("%d pods written and %d writes left over, want %d and none", len(seen), len(got), len(limits))
 	}
-	if raises != 19 {
-		t.Errorf("%d of 19 raises were among the first", raises)
-	}
 	if n := count(t, p.metrics.publishes[written]); n != float64(len(limits)) {
 		t.Errorf("counted %v writes, want %d", n, len(limits))
 	}
-}
-
-type limitOf struct {
-	DesiredCPULimit cpu.Milli `json:"desiredCPULimit"`
 }

@@ -1,0 +1,378 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+
+// world is a node whose API objects are real and whose cgroups are files.
+type world struct {
+	t    *testing.T
+	api  *apitest.Server
+	node *apitest.Kubelet
+	ns   string
+	tree *kerneltest.Tree
+
+	mu    sync.Mutex // guards tree and loads
+	loads []load
+}
+
+// load is what a container does: it uses cores, and is throttled in a share of its periods.
+type load struct {
+	uid, id  string
+	cores    float64
+	throttle float64
+}
+
+func newWorld(t *testing.T) *world {
+	api := apitest.Start(t)
+	w := &world{t: t, api: api, ns: api.Namespace(t)}
+	w.node = api.Kubelet(t, "node-"+w.ns)
+	var err error
+	if w.tree, err = kerneltest.New(t.TempDir(), kerneltest.Shape{Version: kernel.V2}); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"../../config/base/namespace.yaml", "../../config/rbac/agent_role.yaml", "../../config/rbac/bindings.yaml"} {
+		apply(t, api.Client, file)
+	}
+	t.Cleanup(w.live())
+	return w
+}
+
+// apply creates the objects of a manifest that are not there yet.
+func apply(t *testing.T, c client.Client, file string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for d := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
+		var o unstructured.Unstructured
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err == nil && len(o.Object) > 0 {
+			if err = c.Create(t.Context(), &o); apierrors.IsAlreadyExists(err) {
+				err = nil
+			}
+		}
+		if err != nil {
+			t.Fatalf("%s: %s %s: %v", file, o.GetKind(), o.GetName(), err)
+		}
+	}
+}
+
+// live has the loads use CPU as time passes, until the returned function is called.
+func (w *world) live() (stop func()) {
+	return start(func(ctx context.Context) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			w.pass(now.Sub(last))
+			last = now
+		}
+	})
+}
+
+func (w *world) pass(elapsed time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all time.Duration
+	for _, l := range w.loads {
+		used := time.Duration(l.cores * float64(elapsed))
+		all += used
+		err := w.tree.Update(l.uid, l.id, func(g *kernel.Group) {
+			g.Stat.Usage += used
+			g.Stat.Periods += 1000
+			g.Stat.Throttled += uint64(1000 * l.throttle)
+		})
+		if err != nil {
+			w.t.Error(err)
+		}
+	}
+	err := w.tree.UpdateNode(func(n *kernel.NodeSample) {
+		n.Usage += all
+		n.Kubepods += all
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+// run starts a pod that uses cores, with a recorded PodAllocation if it has a limit.
+func (w *world) run(name, request, limit string, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
+	w.t.Helper()
+	pod := w.node.Run(w.t, apitest.Pod(w.ns, name, apitest.Container("app", request, limit)))
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	w.mu.Lock()
+	err := w.tree.AddPod(kerneltest.Burstable, string(pod.UID), id)
+	w.loads = append(w.loads, load{string(pod.UID), id, cores, throttle})
+	w.mu.Unlock()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if limit == "" {
+		return pod, nil
+	}
+	pa := kube.NewAllocation(pod)
+	if err := w.api.Client.Create(w.t.Context(), pa); err != nil {
+		w.t.Fatal(err)
+	}
+	pa.Status.DeclaredLimits = kube.Limits(pod)
+	if err := w.api.Client.Status().Update(w.t.Context(), pa); err != nil {
+		w.t.Fatal(err)
+	}
+	return pod, pa
+}
+
+// access is what the agent's pod has: the role of its service account, and a token that names its node.
+func (w *world) access() *rest.Config {
+	c := rest.CopyConfig(w.api.Config)
+	c.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:mbcas-system:mbcas-agent",
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+		Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {w.node.Node}},
+	}
+	return c
+}
+
+// agent starts an agent and returns where it answers, and what stops it.
+func (w *world) agent(access *rest.Config) (url string, stop func()) {
+	w.t.Helper()
+	cfg := DefaultConfig()
+	cfg.Node, cfg.Holder, cfg.Interval, cfg.Kernel = w.node.Node, "agent-pod", 100*time.Millisecond, w.tree.Config()
+	a, err := New(cfg, access, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	stop = start(func(ctx context.Context) {
+		if err := a.Run(ctx, l); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return "http://" + l.Addr().String(), stop
+}
+
+func (w *world) get(url string) (int, string) {
+	w.t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// metric is the value of a line of /metrics; 0 where there is none.
+func (w *world) metric(url, line string) float64 {
+	w.t.Helper()
+	_, text := w.get(url + "/metrics")
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + ` (.*)$`).FindStringSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	v, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+// rounds waits until n more rounds have been played.
+func (w *world) rounds(url string, n int) {
+	w.t.Helper()
+	const played = `mbcas_agent_rounds_total{result="played"}`
+	goal := w.metric(url, played) + float64(n)
+	w.eventually(fmt.Sprint(n, " rounds"), func() bool { return w.metric(url, played) >= goal })
+}
+
+// eventually asks until it is true, for at most a minute.
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// allocation is the PodAllocation as it is in the API server.
+func (w *world) allocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
+	w.t.Helper()
+	var got v1alpha1.PodAllocation
+	if err := w.api.Client.Get(w.t.Context(), client.ObjectKeyFromObject(pa), &got); err != nil {
+		w.t.Fatal(err)
+	}
+	return &got
+}
+
+// TestAgent: a throttled pod on a node with idle CPU gets a decision that frees it, under the agent's own
+// role; everything that the agent shows of itself says so; and nothing else is touched.
+func TestAgent(t *testing.T) {
+	w := newWorld(t)
+	pod, pa := w.run("held", "500m", "1", 1, 0.9)
+	w.run("free", "500m", "", 0.5, 0)
+	url, _ := w.agent(w.access())
+	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
+
+	got := w.allocation(pa)
+	if l := *got.Spec.DesiredCPULimit; l != 4000 {
+		t.Errorf("desired %v, want the whole node: nobody else wants it", l)
+	}
+	d := got.Spec.Decision
+	if d.Throttled < 80 || d.Price != "0.000" || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 || d.Floor != 510 || d.Ceiling != 4000 {
+		t.Errorf("decision %+v", d)
+	}
+	if len(got.Status.DeclaredLimits) != 1 || got.Status.DeclaredLimits[0].CPULimit != 1000 || got.Spec.PodRef.UID != pod.UID {
+		t.Errorf("more than the decision was written: %+v", got)
+	}
+
+	w.eventually("readiness", func() bool { code, _ := w.get(url + "/readyz"); return code == http.StatusOK })
+	if code, body := w.get(url + "/healthz"); code != http.StatusOK {
+		t.Errorf("healthz: %d %s", code, body)
+	}
+	w.eventually("a Lease", func() bool {
+		var l coordinationv1.Lease
+		err := w.api.Client.Get(t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: LeaseName(w.node.Node)}, &l)
+		return err == nil && l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "agent-pod" && len(l.OwnerReferences) == 1
+	})
+	for line, want := range map[string]float64{
+		`mbcas_node_pods{part="bidding"}`: 1, `mbcas_node_pods{part="shadow"}`: 1, `mbcas_node_price`: 0, `mbcas_node_supply_cores`: 3.6,
+		`mbcas_agent_publishes_total{outcome="written"}`: 1, `mbcas_agent_rounds_total{result="panicked"}`: 0,
+	} {
+		if v := w.metric(url, line); v != want {
+			t.Errorf("%s is %v, want %v", line, v, want)
+		}
+	}
+	var r Report
+	if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 ||
+		r.Pods[0].Name != "held" || r.Pods[0].Limit != 1000 || r.Pods[0].Desired != 4000 || r.Pods[0].Throttled < 0.8 {
+		t.Errorf("debug/round: %s", body)
+	}
+}
+
+// TestRestartPublishesNothing: neither steady load nor a new agent writes anything again.
+func TestRestartPublishesNothing(t *testing.T) {
+	w := newWorld(t)
+	_, pa := w.run("held", "500m", "1", 1, 0.9)
+	url, stop := w.agent(w.access())
+	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
+	before := w.allocation(pa)
+	w.rounds(url, 20)
+	if now := w.allocation(pa); now.ResourceVersion != before.ResourceVersion {
+		t.Errorf("written again under steady load:\n%+v\n%+v", before.Spec.Decision, now.Spec.Decision)
+	}
+	stop()
+	url, _ = w.agent(w.access())
+	w.eventually("a decision after the restart", func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 1 })
+	w.rounds(url, 20)
+	if now := w.allocation(pa); now.ResourceVersion != before.ResourceVersion {
+		t.Errorf("written again after a restart:\n%+v\n%+v", before.Spec.Decision, now.Spec.Decision)
+	}
+}
+
+// deaf is an API server whose watch of PodAllocations tells nothing while it is shut.
+type deaf struct {
+	next    http.RoundTripper
+	shut    chan struct{} // closed: shut
+	open    chan struct{} // closed: open again
+	patches chan string
+}
+
+func (d *deaf) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPatch {
+		d.patches <- r.URL.Path
+	}
+	resp, err := d.next.RoundTrip(r)
+	if err == nil && strings.HasSuffix(r.URL.Path, "/podallocations") && r.URL.Query().Get("watch") != "" {
+		resp.Body = &deafBody{resp.Body, d}
+	}
+	return resp, err
+}
+
+type deafBody struct {
+	io.ReadCloser
+	d *deaf
+}
+
+func (b *deafBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	select {
+	case <-b.d.shut:
+		<-b.d.open
+	default:
+	}
+	return n, err
+}
+
+func TestNothingIsPublishedTwice(t *testing.T) {
+	w := newWorld(t)
+	_, pa := w.run("held", "500m", "1", 1, 0.9)
+	d := &deaf{shut: make(chan struct{}), open: make(chan struct{}), patches: make(chan string, 1000)}
+	access := w.access()
+	access.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		d.next = next
+		return d
+	})
+	url, stop := w.agent(access)
+	w.eventually("a first round", func() bool { return w.metric(url, `mbcas_node_pods{part="warming"}`) == 1 })
+	close(d.shut)
+	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
+	w.rounds(url, 20)
+	if n := len(d.patches); n != 1 {
+		t.Errorf("%d writes while the watch told nothing, want 1", n)
+	}
+	close(d.open)
+	w.rounds(url, 10)
+	if n := len(d.patches); n != 1 {
+		t.Errorf("%d writes after the watch had caught up, want 1", n)
+	}
+	stop()
+}
