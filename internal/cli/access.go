@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -27,6 +29,8 @@ type Access struct {
 	// System is the namespace that MBCAS itself runs in.
 	System string
 	Now    func() time.Time
+	// Round is the last round of an agent's node as its pod tells it on /debug/round.
+	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
 }
 
 // Scheme knows the kinds that the commands read and write.
@@ -96,8 +100,11 @@ func (f *flags) connect() (*Access, error) {
 	}
 	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.loading, f.overrides)
 	rest, err := config.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("kubeconfig: none was found; name one with --kubeconfig or KUBECONFIG")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w; name one with --kubeconfig or KUBECONFIG", err)
+		return nil, fmt.Errorf("kubeconfig: %w; name another with --kubeconfig or KUBECONFIG", err)
 	}
 	rest.UserAgent = "kubectl-mbcas"
 	rest.QPS, rest.Burst = 50, 100
@@ -116,7 +123,10 @@ func (f *flags) connect() (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
-	return &Access{Client: c, Kube: k, Namespace: namespace, System: f.system, Now: time.Now}, nil
+	round := func(ctx context.Context, agent *corev1.Pod) ([]byte, error) {
+		return k.CoreV1().Pods(agent.Namespace).ProxyGet("http", agent.Name, agentPort, "/debug/round", nil).DoRaw(ctx)
+	}
+	return &Access{Client: c, Kube: k, Namespace: namespace, System: f.system, Now: time.Now, Round: round}, nil
 }
 
 // run connects and hands over; every command's RunE is this.

@@ -51,7 +51,13 @@ func Command(s Streams, version string) *cobra.Command {
 	flags.bind(root)
 	root.AddCommand(
 		listCommand(s, flags),
+		usageCommand(s, flags),
+		explainCommand(s, flags),
+		resizeCommand(s, flags),
+		restoreCommand(s, flags),
+		modeCommand(s, flags),
 		doctorCommand(s, flags),
+		versionCommand(s, flags, version),
 	)
 	return root
 }

@@ -16,10 +16,10 @@ func diagnose(c *Checkup, now time.Time) []Finding {
 	if c.Version == "" {
 		return list
 	}
-	list = append(list, diagnoseInstall(c, now)...)
+	list = append(list, diagnoseInstall(c)...)
 	list = append(list, diagnoseNodes(c, now)...)
 	list = append(list, diagnoseNamespaces(c)...)
-	return append(list, diagnosePods(c, now)...)
+	return append(list, diagnosePods(c)...)
 }
 
 // Kubernetes versions that matter: pods/resize is beta and on from 1.33.

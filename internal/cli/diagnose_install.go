@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"sort"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// leaseFresh is how old an agent's heartbeat may be: it is renewed every 10 s.
-const leaseFresh = 30 * time.Second
-
-func diagnoseInstall(c *Checkup, now time.Time) []Finding {
+func diagnoseInstall(c *Checkup) []Finding {
 	f := &findings{check: "install"}
 	if !diagnoseCRD(f, c) && c.Controller == nil && c.Agent == nil {
 		return f.list // nothing is installed: the other questions have no object
@@ -110,7 +106,7 @@ func diagnoseBystanders(f *findings, c *Checkup) {
 // whyNotReady is the first reason that a pod of the named workload gives.
 func whyNotReady(pods []corev1.Pod, name string) string {
 	for _, p := range pods {
-		if !strings.HasPrefix(p.Name, name+"-") {
+		if !ofWorkload(&p, name) {
 			continue
 		}
 		for _, s := range p.Status.ContainerStatuses {

@@ -10,6 +10,9 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 )
 
+// leaseFresh is how old an agent's heartbeat may be: it is renewed every 10 s.
+const leaseFresh = 30 * time.Second
+
 func diagnoseNodes(c *Checkup, now time.Time) []Finding {
 	f := &findings{check: "node"}
 	if err := c.Unread["nodes"]; err != nil {
@@ -106,15 +109,6 @@ func agentLogs(system string, pod *corev1.Pod) string {
 		return fmt.Sprintf("kubectl -n %s get pods -o wide", system)
 	}
 	return fmt.Sprintf("kubectl -n %s logs %s", system, pod.Name)
-}
-
-func agentOn(pods []corev1.Pod, node string) *corev1.Pod {
-	for i := range pods {
-		if pods[i].Spec.NodeName == node && strings.HasPrefix(pods[i].Name, agentName+"-") && pods[i].DeletionTimestamp == nil {
-			return &pods[i]
-		}
-	}
-	return nil
 }
 
 func leaseOf(leases []coordinationv1.Lease, node string) *coordinationv1.Lease {

@@ -2,14 +2,13 @@ package cli
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // diagnosePods sums up how the managed pods stand, and names those with trouble.
-func diagnosePods(c *Checkup, now time.Time) []Finding {
+func diagnosePods(c *Checkup) []Finding {
 	f := &findings{check: "pod"}
 	if err := c.Unread["pods"]; err != nil {
 		f.unread("pods", err)
@@ -26,7 +25,7 @@ func diagnosePods(c *Checkup, now time.Time) []Finding {
 	for _, ns := range c.Namespaces {
 		w.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, w.Default)
 	}
-	rows := standings(w, c.System, now)
+	rows := standings(w, c.System)
 	orders["name"](rows)
 	view := newListView(rows, false, nil)
 	waiting := 0

@@ -23,7 +23,8 @@ func listCommand(s Streams, f *flags) *cobra.Command {
 		Short:   "List pods with request, limit, use, throttling and what MBCAS decided",
 		Long: "List the pods that MBCAS manages: what they request, how they are limited, what they use, and where\n" +
 			"their allocation stands. Below the table is counted what is not managed, and why.\n" +
-			"Use, throttling, demand and price are those of the pod's last decision; -o wide shows how old it is.",
+			"Use, throttling, demand and price come from the agent of the pod's node, or, where it cannot be asked,\n" +
+			"from the pod's last published decision; -o wide shows how old they are.",
 		Example: "  kubectl mbcas list -A --sort throttled\n  kubectl mbcas list -n shop -l app=cart -o wide\n  kubectl mbcas list --all -o json",
 		Args:    noArgs,
 		RunE: f.run(func(ctx context.Context, a *Access, _ []string) error {
@@ -53,12 +54,13 @@ func list(ctx context.Context, a *Access, s Streams, l listing) error {
 	if err != nil {
 		return err
 	}
-	rows := standings(w, a.System, a.Now())
+	readLive(ctx, a, w)
+	rows := standings(w, a.System)
 	order(rows)
 	view := newListView(rows, l.unmanaged, w.Notes)
 	if done, err := encode(s.Out, l.output, view); done {
 		return err
 	}
-	_, err = fmt.Fprint(s.Out, view.text(a.Namespace, l.output == wide))
+	_, err = fmt.Fprint(s.Out, view.text(a.Namespace, l.output == wide, a.Now()))
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -30,11 +29,11 @@ type ReasonCount struct {
 }
 
 // standings joins everything gathered, in no particular order.
-func standings(w *World, system string, now time.Time) []Standing {
+func standings(w *World, system string) []Standing {
 	rows := make([]Standing, 0, len(w.Pods))
 	for i := range w.Pods {
 		pod := &w.Pods[i]
-		rows = append(rows, stand(pod, w.Allocations[pod.UID], w.Mode(pod.Namespace), system, now))
+		rows = append(rows, stand(pod, w.Allocations[pod.UID], w.Live[pod.UID], w.Mode(pod.Namespace), system))
 	}
 	return rows
 }
@@ -65,15 +64,15 @@ func newListView(rows []Standing, unmanaged bool, notes []string) ListView {
 }
 
 // text is the view as a table with its footer. namespace "" shows the namespace of each pod.
-func (v ListView) text(namespace string, wide bool) string {
+func (v ListView) text(namespace string, wide bool, now time.Time) string {
 	var b strings.Builder
 	if len(v.Pods) > 0 {
-		b.WriteString(listTable(v.Pods, namespace == "", wide).String())
+		b.WriteString(listTable(v.Pods, namespace == "", wide, now).String())
 		b.WriteByte('\n')
 	}
 	switch {
 	case v.Total == 0:
-		fmt.Fprintf(&b, "No pods in %s.\n", namespaceText(namespace))
+		fmt.Fprintf(&b, "No pods in %s.\n", nowhere(namespace))
 	default:
 		fmt.Fprintf(&b, "%d of %s in %s managed.\n", v.Managed, plural(v.Total, "pod"), namespaceText(namespace))
 	}
@@ -91,7 +90,7 @@ func (v ListView) text(namespace string, wide bool) string {
 	return b.String()
 }
 
-func listTable(rows []Standing, namespaces, wide bool) *table {
+func listTable(rows []Standing, namespaces, wide bool, now time.Time) *table {
 	t := &table{}
 	if namespaces {
 		t.header = append(t.header, "NAMESPACE")
@@ -105,7 +104,7 @@ func listTable(rows []Standing, namespaces, wide bool) *table {
 		if namespaces {
 			cells = append(cells, r.Namespace)
 		}
-		d := decisionText(r)
+		d := figureText(r.Figures, now)
 		cells = append(cells, r.Pod, amount(r.Request), limitText(r), pointer(r.Declared), d.use, d.throttled, d.demand, d.price, string(r.Phase), r.Reason)
 		if wide {
 			cells = append(cells, r.Node, pointer(r.Desired), d.floor, d.ceiling, d.budget, d.pressure, d.bound, d.seen, r.Message)
@@ -115,27 +114,28 @@ func listTable(rows []Standing, namespaces, wide bool) *table {
 	return t
 }
 
-// decisionCells are a decision's figures as text; all "" where nothing is decided.
-type decisionCells struct {
+// figureCells are a pod's figures as text; all "" where there are none.
+type figureCells struct {
 	use, throttled, demand, price, floor, ceiling, budget, pressure, bound, seen string
 }
 
-func decisionText(r Standing) decisionCells {
-	d := r.Decision
-	if d == nil {
-		return decisionCells{}
+func figureText(f *Figures, now time.Time) figureCells {
+	if f == nil {
+		return figureCells{}
 	}
-	c := decisionCells{
-		use: d.Usage.String(), throttled: fmt.Sprintf("%d%%", d.Throttled), demand: d.Demand.String(), price: d.Price,
-		floor: d.Floor.String(), ceiling: d.Ceiling.String(), budget: fmt.Sprint(d.Budget), bound: string(d.BoundBy),
-	}
-	if d.Pressure != nil {
-		c.pressure = fmt.Sprintf("%d%%", *d.Pressure)
-	}
-	if r.Seen != nil {
-		c.seen = age(time.Duration(*r.Seen) * time.Second)
+	c := figureCells{
+		use: f.Usage.String(), throttled: fmt.Sprintf("%d%%", f.Throttled), demand: f.Demand.String(), price: f.Price,
+		floor: f.Floor.String(), ceiling: f.Ceiling.String(), budget: fmt.Sprint(f.Budget), bound: string(f.BoundBy),
+		pressure: percentText(f.Pressure), seen: age(now.Sub(f.At)),
 	}
 	return c
+}
+
+func percentText(p *int32) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d%%", *p)
 }
 
 // limitText marks a total that leaves out containers without a limit.
@@ -162,6 +162,3 @@ func pointer(m *cpu.Milli) string {
 	}
 	return m.String()
 }
-
-// sentence is a reason in words, also for reasons that a later version may have added.
-func sentence(reason string) string { return actuator.Reason(reason).Sentence() }

@@ -14,26 +14,26 @@ var orders = map[string]func([]Standing){
 	"limit": func(rows []Standing) { descending(rows, func(s Standing) cpu.Milli { return s.Limit }) },
 	"use": func(rows []Standing) {
 		descending(rows, func(s Standing) cpu.Milli {
-			if s.Decision == nil {
+			if s.Figures == nil {
 				return -1
 			}
-			return s.Decision.Usage
+			return s.Figures.Usage
 		})
 	},
 	"demand": func(rows []Standing) {
 		descending(rows, func(s Standing) cpu.Milli {
-			if s.Decision == nil {
+			if s.Figures == nil {
 				return -1
 			}
-			return s.Decision.Demand
+			return s.Figures.Demand
 		})
 	},
 	"throttled": func(rows []Standing) {
 		descending(rows, func(s Standing) int32 {
-			if s.Decision == nil {
+			if s.Figures == nil {
 				return -1
 			}
-			return s.Decision.Throttled
+			return s.Figures.Throttled
 		})
 	},
 }

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -16,7 +14,9 @@ type Standing struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Node      string `json:"node,omitempty"`
-	// Managed: the pod has an allocation, or may have one and waits for it.
+	// Mode is that of its namespace.
+	Mode kube.Mode `json:"mode"`
+	// Managed: the pod has an allocation, and nothing speaks against resizing it.
 	Managed bool      `json:"managed"`
 	Request cpu.Milli `json:"request"`
 	// Limit is the sum of the CPU limits in the pod's spec.
@@ -30,19 +30,18 @@ type Standing struct {
 	// Phase is the allocation's; "" where there is none.
 	Phase v1alpha1.Phase `json:"phase,omitempty"`
 	// Reason is the allocation's, or why the pod is not managed.
-	Reason   string             `json:"reason,omitempty"`
-	Message  string             `json:"message,omitempty"`
-	Decision *v1alpha1.Decision `json:"decision,omitempty"`
-	// Seen is the age of the decision's figures in seconds.
-	Seen *int64 `json:"seenSeconds,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Figures are the newest that could be had; nil: none yet.
+	Figures *Figures `json:"figures,omitempty"`
 }
 
 // ReasonNoAllocation: nothing stands against managing the pod, and it has no allocation.
 const ReasonNoAllocation = "NoAllocation"
 
-// stand joins a pod with its allocation, which may be nil.
-func stand(pod *corev1.Pod, pa *v1alpha1.PodAllocation, mode kube.Mode, system string, now time.Time) Standing {
-	s := Standing{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
+// stand joins a pod with its allocation, which may be nil, and with its figures of the last round, if any.
+func stand(pod *corev1.Pod, pa *v1alpha1.PodAllocation, live *Figures, mode kube.Mode, system string) Standing {
+	s := Standing{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Mode: mode}
 	for _, c := range running(pod) {
 		s.Request += c.request
 		s.Limit += c.limit
@@ -67,10 +66,9 @@ func stand(pod *corev1.Pod, pa *v1alpha1.PodAllocation, mode kube.Mode, system s
 		total := kube.Total(pa.Status.DeclaredLimits)
 		s.Declared = &total
 	}
-	s.Desired, s.Decision = pa.Spec.DesiredCPULimit, pa.Spec.Decision
-	if s.Decision != nil {
-		seen := max(0, int64(now.Sub(s.Decision.ObservedAt.Time)/time.Second))
-		s.Seen = &seen
+	s.Desired, s.Figures = pa.Spec.DesiredCPULimit, published(pa)
+	if live != nil {
+		s.Figures = live
 	}
 	return s
 }

@@ -5,12 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// table writes rows under a header, in columns as wide as their widest cell, three spaces apart.
+// table writes rows under a header, if it has one, in columns as wide as their widest cell, three spaces apart.
 type table struct {
 	header []string
 	rows   [][]string
 }
 
+// add appends a row; an empty cell is shown as "-".
 func (t *table) add(cells ...string) {
 	for i := range cells {
 		if cells[i] == "" {
@@ -21,10 +22,16 @@ func (t *table) add(cells ...string) {
 }
 
 func (t *table) String() string {
-	widths := make([]int, len(t.header))
-	all := append([][]string{t.header}, t.rows...)
+	all := t.rows
+	if t.header != nil {
+		all = append([][]string{t.header}, t.rows...)
+	}
+	var widths []int
 	for _, row := range all {
 		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}

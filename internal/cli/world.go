@@ -28,6 +28,9 @@ type World struct {
 	Modes map[string]kube.Mode
 	// Default is the installation's mode for namespaces without a label.
 	Default kube.Mode
+	// Live holds the figures of each node's last round, Markets the nodes themselves, as far as agents answered.
+	Live    map[types.UID]*Figures
+	Markets []Market
 	// Notes say what could not be read and is therefore guessed or missing.
 	Notes []string
 }
@@ -38,6 +41,10 @@ func (w *World) Mode(namespace string) kube.Mode {
 		return m
 	}
 	return w.Default
+}
+
+func (w *World) note(format string, args ...any) {
+	w.Notes = append(w.Notes, fmt.Sprintf(format, args...))
 }
 
 // selection says which pods are looked at.
@@ -58,17 +65,17 @@ func gather(ctx context.Context, a *Access, sel selection) (*World, error) {
 		if !notInstalled(err) {
 			return nil, err
 		}
-		w.Notes = append(w.Notes, "MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
+		w.note("MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
 	}
 	w.Default, err = readDefaultMode(ctx, a.Client, a.System)
 	if err != nil {
 		w.Default = kube.ModeRecommend
 		if len(w.Allocations) > 0 || apierrors.IsForbidden(err) {
-			w.Notes = append(w.Notes, fmt.Sprintf("The installation's default mode is not known (%v); %s is assumed.", err, w.Default))
+			w.note("The installation's default mode is not known (%v); %s is assumed.", err, w.Default)
 		}
 	}
 	if err := readModes(ctx, a.Client, sel.namespace, w); err != nil {
-		w.Notes = append(w.Notes, fmt.Sprintf("Namespace labels could not be read (%v); %s is assumed.", err, w.Default))
+		w.note("Namespace labels could not be read (%v); %s is assumed.", err, w.Default)
 	}
 	return w, nil
 }
@@ -152,27 +159,44 @@ func modeFlag(d *appsv1.Deployment) kube.Mode {
 }
 
 func readModes(ctx context.Context, c client.Client, namespace string, w *World) error {
-	var list corev1.NamespaceList
-	if namespace == "" {
-		if err := c.List(ctx, &list); err != nil {
-			return fmt.Errorf("list namespaces: %w", err)
-		}
-	} else {
-		var ns corev1.Namespace
-		if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
-			return fmt.Errorf("read namespace %s: %w", namespace, err)
-		}
-		list.Items = append(list.Items, ns)
-	}
-	for _, ns := range list.Items {
+	namespaces, err := readNamespaces(ctx, c, namespace)
+	for _, ns := range namespaces {
 		w.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, w.Default)
 	}
-	return nil
+	return err
+}
+
+// readNamespaces reads one namespace, or all for "".
+func readNamespaces(ctx context.Context, c client.Client, name string) ([]corev1.Namespace, error) {
+	if name == "" {
+		var list corev1.NamespaceList
+		if err := c.List(ctx, &list); err != nil {
+			return nil, fmt.Errorf("list namespaces: %w", err)
+		}
+		return list.Items, nil
+	}
+	var ns corev1.Namespace
+	err := c.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("namespace %s does not exist", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	return []corev1.Namespace{ns}, nil
 }
 
 func namespaceText(namespace string) string {
 	if namespace == "" {
 		return "all namespaces"
+	}
+	return "namespace " + namespace
+}
+
+// nowhere is namespaceText after "no pod".
+func nowhere(namespace string) string {
+	if namespace == "" {
+		return "any namespace"
 	}
 	return "namespace " + namespace
 }

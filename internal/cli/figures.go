@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// Figures are what an agent saw of a pod and decided for it.
+type Figures struct {
+	// Live: from the node's last round. Otherwise from the last published decision, which is renewed only
+	// when something changes.
+	Live      bool             `json:"live"`
+	At        time.Time        `json:"at"`
+	Usage     cpu.Milli        `json:"usage"`
+	Demand    cpu.Milli        `json:"demand"`
+	Throttled int32            `json:"throttledPercent"`
+	Pressure  *int32           `json:"pressurePercent,omitempty"`
+	Budget    int64            `json:"budget"`
+	Price     string           `json:"price"`
+	Floor     cpu.Milli        `json:"floor"`
+	Ceiling   cpu.Milli        `json:"ceiling"`
+	BoundBy   v1alpha1.BoundBy `json:"boundBy"`
+	// Desired is the limit that the figures led to; 0: not told.
+	Desired            cpu.Milli `json:"desired,omitempty"`
+	FloorsExceedSupply bool      `json:"floorsExceedSupply,omitempty"`
+}
+
+// published are the figures of an allocation's decision; nil where nothing is decided.
+func published(pa *v1alpha1.PodAllocation) *Figures {
+	if pa == nil || pa.Spec.Decision == nil {
+		return nil
+	}
+	d := pa.Spec.Decision
+	f := &Figures{
+		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.Throttled, Pressure: d.Pressure,
+		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
+		FloorsExceedSupply: d.FloorsExceedSupply,
+	}
+	if pa.Spec.DesiredCPULimit != nil {
+		f.Desired = *pa.Spec.DesiredCPULimit
+	}
+	return f
+}
+
+// Market is a node's market in its last round.
+type Market struct {
+	Node     string    `json:"node"`
+	At       time.Time `json:"at"`
+	Price    string    `json:"price"`
+	Supply   cpu.Milli `json:"supply"`
+	Usage    cpu.Milli `json:"usage"`
+	Demand   cpu.Milli `json:"demand"`
+	System   cpu.Milli `json:"system"`
+	Pressure *int32    `json:"pressurePercent,omitempty"`
+	Bidders  int       `json:"bidders"`
+	Shadows  int       `json:"shadows"`
+	Warming  int       `json:"warming"`
+}
+
+// answer is what /debug/round says, as far as we read it.
+type answer struct {
+	At   time.Time `json:"at"`
+	Node struct {
+		Price                         float64 `json:"price"`
+		Supply, Demand, Usage, System cpu.Milli
+		Pressure                      *float64
+		FloorsExceedSupply            bool
+		Bidders, Shadows, Warming     int
+	} `json:"node"`
+	Pods []struct {
+		UID                                    types.UID
+		Usage, Demand, Floor, Ceiling, Desired cpu.Milli
+		Throttled                              float64
+		Pressure                               *float64
+		Budget                                 int64
+		BoundBy                                v1alpha1.BoundBy
+	} `json:"pods"`
+}
+
+// readRound reads an agent's answer.
+func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error) {
+	var a answer
+	if err := json.Unmarshal(data, &a); err != nil {
+		return Market{}, nil, fmt.Errorf("agent of node %s: /debug/round: %w", node, err)
+	}
+	price := fmt.Sprintf("%.3f", a.Node.Price)
+	m := Market{
+		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand, System: a.Node.System,
+		Pressure: percent(a.Node.Pressure), Bidders: a.Node.Bidders, Shadows: a.Node.Shadows, Warming: a.Node.Warming,
+	}
+	figures := make(map[types.UID]*Figures, len(a.Pods))
+	for _, p := range a.Pods {
+		figures[p.UID] = &Figures{
+			Live: true, At: a.At, Usage: p.Usage, Demand: p.Demand, Throttled: *percent(&p.Throttled), Pressure: percent(p.Pressure),
+			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy, Desired: p.Desired,
+			FloorsExceedSupply: a.Node.FloorsExceedSupply,
+		}
+	}
+	return m, figures, nil
+}
+
+// percent is a share in whole percent.
+func percent(share *float64) *int32 {
+	if share == nil {
+		return nil
+	}
+	p := int32(math.Round(100 * max(0, min(1, *share))))
+	return &p
+}
+
+// agentOn is the agent's pod on a node; nil where there is none.
+func agentOn(pods []corev1.Pod, node string) *corev1.Pod {
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.NodeName == node && ofWorkload(p, agentName) && p.DeletionTimestamp == nil {
+			return p
+		}
+	}
+	return nil
+}

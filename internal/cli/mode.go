@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// effects are the modes in the order of how much they do, and what they do.
+var effects = []struct {
+	mode kube.Mode
+	text string
+}{
+	{kube.ModeOff, "its pods go back to their declared limits and are left alone"},
+	{kube.ModeRecommend, "limits are decided and recorded; no pod is resized from now on, and limits stay where they are"},
+	{kube.ModeEnforce, "limits are decided and applied"},
+	{kube.ModeRestore, "its pods go back to their declared limits and stay there; decisions are still recorded"},
+}
+
+// byLabel removes the label, so that the installation's default applies.
+const byLabel = "default"
+
+func modeNames() []string {
+	var names []string
+	for _, e := range effects {
+		names = append(names, string(e.mode))
+	}
+	return append(names, byLabel)
+}
+
+func modeCommand(s Streams, f *flags) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "mode [NAMESPACE [off|recommend|enforce|restore|default]]",
+		Short: "Show or set what MBCAS does in a namespace",
+		Long: "Show the mode of all namespaces or of one, or set it by the label " + kube.ModeLabel + ".\n\n" +
+			"  off        pods are left alone; those that were resized go back to their declared limits\n" +
+			"  recommend  limits are decided and recorded, and no pod is resized\n" +
+			"  enforce    limits are decided and applied\n" +
+			"  restore    pods go back to their declared limits and stay there\n" +
+			"  default    removes the label, so that the installation's default applies",
+		Example: "  kubectl mbcas mode\n  kubectl mbcas mode shop enforce\n  kubectl mbcas mode shop restore --dry-run",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 2:
+				return UsageError{fmt.Errorf("mode takes a namespace and a mode, got %d words", len(args))}
+			case len(args) == 2 && !slices.Contains(modeNames(), args[1]):
+				return UsageError{fmt.Errorf("mode %q: want one of %s", args[1], strings.Join(modeNames(), ", "))}
+			}
+			return nil
+		},
+		ValidArgsFunction: f.completeNamespaces,
+		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
+			switch len(args) {
+			case 2:
+				return setMode(ctx, a, s, args[0], args[1], dryRun)
+			case 1:
+				return showModes(ctx, a, s, args[0])
+			}
+			return showModes(ctx, a, s, "")
+		}),
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and write nothing")
+	return cmd
+}
+
+func showModes(ctx context.Context, a *Access, s Streams, namespace string) error {
+	w := &World{Modes: map[string]kube.Mode{}}
+	var err error
+	note := ""
+	if w.Default, err = readDefaultMode(ctx, a.Client, a.System); err != nil {
+		w.Default = kube.ModeRecommend
+		note = fmt.Sprintf("Note: the installation's default is not known (%s); %s is assumed.\n", oneLine(err.Error()), w.Default)
+	}
+	namespaces, err := readNamespaces(ctx, a.Client, namespace)
+	if err != nil {
+		return err
+	}
+	t := &table{header: []string{"NAMESPACE", "MODE", "FROM"}}
+	for _, ns := range namespaces {
+		mode, from := modeText(&ns, w.Default, a.System)
+		t.add(ns.Name, mode, from)
+	}
+	_, err = fmt.Fprint(s.Out, t.String(), note)
+	return err
+}
+
+// modeText is a namespace's mode and where it comes from.
+func modeText(ns *corev1.Namespace, byDefault kube.Mode, system string) (mode, from string) {
+	if kube.AlwaysOut(ns.Name, system) {
+		return string(kube.ModeOff), "system namespace"
+	}
+	m, valid := kube.ModeOf(ns.Labels, byDefault)
+	label, labelled := ns.Labels[kube.ModeLabel]
+	switch {
+	case !valid:
+		return string(m), fmt.Sprintf("label %q is not a mode", label)
+	case labelled:
+		return string(m), "label"
+	}
+	return string(m), "default"
+}
+
+func setMode(ctx context.Context, a *Access, s Streams, namespace, to string, dryRun bool) error {
+	if kube.AlwaysOut(namespace, a.System) {
+		return fmt.Errorf("namespace %s: its pods are always left alone, whatever its mode", namespace)
+	}
+	namespaces, err := readNamespaces(ctx, a.Client, namespace)
+	if err != nil {
+		return err
+	}
+	ns := &namespaces[0]
+	byDefault, err := readDefaultMode(ctx, a.Client, a.System)
+	if err != nil {
+		byDefault = kube.ModeRecommend
+	}
+	from, how := modeText(ns, byDefault, a.System)
+	var label *string // nil removes it
+	mode := byDefault
+	if to != byLabel {
+		label, mode = &to, kube.Mode(to)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]*string{kube.ModeLabel: label}}})
+	if err != nil {
+		return err
+	}
+	var options []client.PatchOption
+	suffix := ""
+	if dryRun {
+		options, suffix = append(options, client.DryRunAll), " (dry run)"
+	}
+	if err := a.Client.Patch(ctx, ns, client.RawPatch(types.MergePatchType, patch), options...); err != nil {
+		if apierrors.IsForbidden(err) {
+			return fmt.Errorf("namespace %s: you may not label it: %w", namespace, err)
+		}
+		return fmt.Errorf("label namespace %s: %w", namespace, err)
+	}
+	_, err = fmt.Fprintf(s.Out, "namespace %s: %s (%s) -> %s%s: %s.\n", namespace, from, how, mode, suffix, effect(mode))
+	return err
+}
+
+func effect(m kube.Mode) string {
+	for _, e := range effects {
+		if e.mode == m {
+			return e.text
+		}
+	}
+	return string(m)
+}

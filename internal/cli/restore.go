@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+func restoreCommand(s Streams, f *flags) *cobra.Command {
+	var every bool
+	var c carrying
+	cmd := &cobra.Command{
+		Use:   "restore POD | --all",
+		Short: "Bring pods back to the CPU limits that their owners declared",
+		Long: "Bring one pod, or all of a namespace (-n) or of the cluster (-A), back to the CPU limits that were recorded\n" +
+			"before MBCAS first changed them. Where MBCAS goes on managing them, it moves them again later;\n" +
+			"to stop that, set the namespace's mode to restore or off, or label the pod " + kube.ManagedKey + "=false.",
+		Example:           "  kubectl mbcas restore cart-7d9f -n shop\n  kubectl mbcas restore --all -n shop --dry-run\n  kubectl mbcas restore --all -A",
+		ValidArgsFunction: f.completePods,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case every && len(args) > 0:
+				return UsageError{errors.New("name a pod or say --all, not both")}
+			case !every && f.all:
+				return UsageError{errors.New("restoring pods of all namespaces wants --all as well as -A")}
+			case !every && len(args) == 0:
+				return UsageError{errors.New("name a pod, or say --all for all pods of the namespace")}
+			}
+			return podArgs(0, 1)(cmd, args)
+		},
+		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
+			return restore(ctx, a, s, strings.Join(args, ""), c)
+		}),
+	}
+	f.scope(cmd)
+	cmd.Flags().BoolVar(&every, "all", false, "restore all pods that have declared limits on record")
+	c.bind(cmd)
+	return cmd
+}
+
+// way is what a restore does about one pod.
+type way struct {
+	pod      *corev1.Pod
+	standing Standing
+	move     *actuator.Move // nil: nothing to do, and why says why
+	why      string
+	// problem: why is something that the person should mend.
+	problem bool
+}
+
+func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying) error {
+	w, err := gather(ctx, a, selection{namespace: a.Namespace, pod: pod})
+	if err != nil {
+		return err
+	}
+	var failed []string
+	var moved []Standing
+	there := 0
+	for _, way := range ways(w, a.System) {
+		switch {
+		case way.move != nil:
+			if err := carryOut(ctx, a, s, way.pod, *way.move, how); err != nil {
+				if ctx.Err() != nil {
+					return err
+				}
+				fmt.Fprintf(s.Err, "error: %v\n", err)
+				failed = append(failed, way.pod.Namespace+"/"+way.pod.Name)
+				continue
+			}
+			moved = append(moved, way.standing)
+		case way.problem:
+			fmt.Fprintf(s.Err, "error: %s: %s\n", podText(way.pod), way.why)
+			failed = append(failed, way.pod.Namespace+"/"+way.pod.Name)
+		case pod != "":
+			fmt.Fprintf(s.Out, "%s: %s\n", podText(way.pod), way.why)
+		default:
+			there++
+		}
+	}
+	if pod == "" {
+		done := "restored"
+		if how.dryRun {
+			done = "would be restored"
+		}
+		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %d failed in %s.\n", plural(len(moved), "pod"), done, there, len(failed), namespaceText(a.Namespace))
+	}
+	if !how.dryRun {
+		writeReturn(s.Out, moved)
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%s could not be restored: %s", plural(len(failed), "pod"), few(failed))
+	}
+	return nil
+}
+
+// ways decides about every pod; it is pure.
+func ways(w *World, system string) []way {
+	var list []way
+	for i := range w.Pods {
+		pod := &w.Pods[i]
+		pa := w.Allocations[pod.UID]
+		one := way{pod: pod, standing: stand(pod, pa, nil, w.Mode(pod.Namespace), system)}
+		one.move, one.why, one.problem = back(pod, pa)
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b way) int { return byPodName(a.standing, b.standing) })
+	return list
+}
+
+// back is the move to the declared limits, or why there is none.
+func back(pod *corev1.Pod, pa *v1alpha1.PodAllocation) (*actuator.Move, string, bool) {
+	switch {
+	case pa == nil:
+		return nil, "MBCAS has no record of it, so it never changed it", false
+	case len(pa.Status.DeclaredLimits) == 0:
+		return nil, "no declared limits are on record, so it was never changed, or the record is lost", pa.Status.Reason == string(actuator.DeclaredUnknown)
+	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
+		return nil, "it is not running", false
+	}
+	now := limits(pod)
+	move := actuator.Move{UID: string(pod.UID)}
+	for _, d := range pa.Status.DeclaredLimits {
+		if from, ok := now[d.Name]; ok && from != d.CPULimit {
+			move.Changes = append(move.Changes, actuator.Change{Container: d.Name, From: from, To: d.CPULimit})
+		}
+	}
+	if len(move.Changes) == 0 {
+		return nil, fmt.Sprintf("is at its declared limit of %v already", kube.Total(pa.Status.DeclaredLimits)), false
+	}
+	return &move, "", false
+}
+
+// writeReturn says which of the restored pods MBCAS will move again, and how to stop it.
+func writeReturn(out io.Writer, moved []Standing) {
+	var namespaces []string
+	again := 0
+	for _, m := range moved {
+		if m.Managed && m.Mode == kube.ModeEnforce {
+			again++
+			namespaces = append(namespaces, m.Namespace)
+		}
+	}
+	if again == 0 {
+		return
+	}
+	slices.Sort(namespaces)
+	fmt.Fprintf(out, "MBCAS leaves %s alone for 10 minutes and then moves %s again. To stop that:\n", plural(again, "pod"), map[bool]string{true: "it", false: "them"}[again == 1])
+	for _, n := range slices.Compact(namespaces) {
+		fmt.Fprintf(out, "  kubectl mbcas mode %s restore\n", n)
+	}
+	if again == 1 {
+		for _, m := range moved {
+			if m.Managed && m.Mode == kube.ModeEnforce {
+				fmt.Fprintf(out, "  or, for this pod alone: kubectl label pod %s -n %s %s=false\n", m.Pod, m.Namespace, kube.ManagedKey)
+			}
+		}
+	}
+}
