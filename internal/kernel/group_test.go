@@ -14,7 +14,6 @@ func TestWhyNoPressure(t *testing.T) {
 	for err, want := range map[error]noPressure{
 		nil:             pressureFine,
 		unix.EOPNOTSUPP: pressureNever,
-		unix.ENOTSUP:    pressureNever,
 		unix.ENODEV:     pressureGone,
 		unix.ENOENT:     pressureGone,
 		unix.EIO:        pressureFine, // a fault, reported as such
