@@ -36,6 +36,10 @@ func filesOf(v Version) [files]string {
 type group struct {
 	path string // below the hierarchy's root
 	fd   [files]int
+	// was is the quota as last read in full. Period and burst are read again only when the limit
+	// has changed or the group is rechecked: they hardly ever change, and each read costs.
+	was   Quota
+	stale bool // read in full next time
 }
 
 // open opens the cgroup at path. Only what says how much CPU was used must be
@@ -43,7 +47,7 @@ type group struct {
 // with psi=0. All files of one hierarchy come from one directory handle, so they
 // are of one incarnation.
 func (t tree) open(path string) (*group, error) {
-	g := &group{path: path}
+	g := &group{path: path, stale: true}
 	for i := range g.fd {
 		g.fd[i] = -1
 	}
@@ -192,6 +196,14 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 	if err != nil {
 		return Quota{}, g.fail(t, quotaFile, err)
 	}
+	if !g.stale && q.Limit == g.was.Limit {
+		if t.version != V2 {
+			q.Period = g.was.Period
+		}
+		q.Burst = g.was.Burst
+		return q, nil
+	}
+	g.stale = true // until all of it is read
 	if g.fd[periodFile] >= 0 {
 		if b, err = r.file(g.fd[periodFile]); err == nil {
 			q.Period, err = parsePeriodV1(b)
@@ -208,6 +220,7 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 			return Quota{}, g.fail(t, burstFile, err)
 		}
 	}
+	g.was, g.stale = q, false
 	return q, nil
 }
 

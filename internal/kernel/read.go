@@ -320,7 +320,7 @@ func (h *Host) nested(g *group) *group {
 }
 
 // recheck is for what may change in a living cgroup without a sign: pressure
-// that was hidden and is shown again, a quota that an inner cgroup got later.
+// that was hidden and is shown again, a quota that an inner cgroup got later, a burst.
 func (h *Host) recheck(m *member) {
 	if m.id != "" {
 		if inner := h.nested(m.group); inner != nil {
@@ -328,6 +328,7 @@ func (h *Host) recheck(m *member) {
 			m.group = inner
 		}
 	}
+	m.group.stale = true
 	if m.group.fd[pressureFile] < 0 && h.tree.psi != "" && !h.psiNever {
 		_ = openIn(filepath.Join(h.tree.psi, m.group.path), filesOf(h.tree.version), []int{pressureFile}, -1, &m.group.fd)
 	}
