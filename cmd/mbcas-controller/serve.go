@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/controller"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// settings are the flags of the controller.
+type settings struct {
+	controller      controller.Config
+	kubeconfig      string
+	metrics, health string
+	elect           bool
+	qps             float64
+	logLevel        slog.Level
+}
+
+func serveFlags(args []string, stderr io.Writer) (settings, error) {
+	s := settings{controller: controller.DefaultConfig()}
+	c := &s.controller
+	fs := flag.NewFlagSet("mbcas-controller", flag.ContinueOnError)
+	fs.Func("mode", "what happens in namespaces without the label mbcas.io/mode: off, recommend, enforce or restore (default recommend)", func(v string) error {
+		m, ok := kube.ParseMode(v)
+		if !ok {
+			return fmt.Errorf("want off, recommend, enforce or restore")
+		}
+		c.Mode = m
+		return nil
+	})
+	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace that MBCAS runs in")
+	fs.Float64Var(&c.Rate, "resizes-per-second", c.Rate, "bound on the resizes of the whole cluster")
+	fs.IntVar(&c.Burst, "resizes-burst", c.Burst, "resizes that may be made at once within that bound")
+	fs.DurationVar(&c.FreezeAfter, "freeze-after", c.FreezeAfter, "silence of a node's agent after which its decisions are not followed any more")
+	fs.DurationVar(&c.RestoreAfter, "restore-after", c.RestoreAfter, "silence of a node's agent after which its pods get their declared limits back")
+	fs.DurationVar(&c.StartGrace, "start-grace", c.StartGrace, "time after its start in which a pod is not lowered")
+	fs.DurationVar(&c.RestartGrace, "restart-grace", c.RestartGrace, "time after a restart of a container in which its pod is not lowered")
+	fs.DurationVar(&c.HoldForeign, "hold-foreign", c.HoldForeign, "time for which a pod is left alone after somebody else changed its limits")
+	fs.DurationVar(&c.ActuationTimeout, "actuation-timeout", c.ActuationTimeout, "time that a kubelet has to carry out a resize")
+	fs.Float64Var(&c.Actuator.DeadBand, "dead-band", c.Actuator.DeadBand, "relative change of a limit that is not worth a resize")
+	fs.Float64Var(&c.Actuator.LowerStep, "lower-step", c.Actuator.LowerStep, "factor by which one resize may lower a limit at most")
+	fs.DurationVar(&c.Actuator.LowerCooldown, "lower-cooldown", c.Actuator.LowerCooldown, "least time between two decreases of a pod")
+	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account, else $KUBECONFIG)")
+	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")
+	fs.StringVar(&s.health, "health-address", ":8081", "address of /healthz and /readyz")
+	fs.BoolVar(&s.elect, "leader-elect", true, "act only while holding the Lease "+controller.LeaseName)
+	fs.Float64Var(&s.qps, "qps", 100, "requests per second to the API server at most; twice as many in a burst")
+	fs.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "least level of log lines: debug, info, warn or error")
+	if err := parse(fs, args, stderr); err != nil {
+		return s, err
+	}
+	if err := c.Validate(); err != nil {
+		return s, usageError{err}
+	}
+	return s, nil
+}
+
+// serve runs the controller until it is told to stop.
+func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	s, err := serveFlags(args, stderr)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: s.logLevel}))
+	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
+	klog.SetSlogLogger(log)
+	config, err := restConfig(s.kubeconfig, s.qps)
+	if err != nil {
+		return err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Cache: controller.CacheOptions(s.controller.Namespace),
+		Metrics: metricsserver.Options{BindAddress: s.metrics}, HealthProbeBindAddress: s.health,
+		LeaderElection: s.elect, LeaderElectionID: controller.LeaseName, LeaderElectionNamespace: s.controller.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return fmt.Errorf("set up the connection to the API server: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("set up discovery: %w", err)
+	}
+	m, err := controller.NewMetrics(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	r := (&controller.Reconciler{
+		Config: s.controller, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient()),
+		Gate: controller.NewGate(disco, mgr.GetClient()), Events: mgr.GetEventRecorder(kube.FieldManager),
+		Log: log, Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: m, Now: time.Now,
+	}).Ready()
+	if err := r.Setup(ctx, mgr); err != nil {
+		return err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add the health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("resize", r.Gate.Ready); err != nil {
+		return fmt.Errorf("add the readiness check: %w", err)
+	}
+	log.Info("mbcas-controller starts", "version", version(), "mode", s.controller.Mode, "namespace", s.controller.Namespace)
+	return mgr.Start(ctx)
+}
+
+// restConfig is how the API server is reached.
+func restConfig(kubeconfig string, qps float64) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	config.QPS, config.Burst = float32(qps), int(2*qps)
+	config.UserAgent = kube.FieldManager
+	return config, nil
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register Kubernetes types: %w", err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register PodAllocation: %w", err)
+	}
+	return scheme, nil
+}
+
+// newClient reads from the API server itself.
+func newClient(kubeconfig string) (client.Client, error) {
+	config, err := restConfig(kubeconfig, 50)
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("set up the connection to the API server: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,298 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// act carries tasks out: it records, lowers, raises, and then does the rest. It says whether a pod turned
+// out to have changed since the decision, so that the node should be decided anew at once; last says that
+// it will not be.
+func (r *Reconciler) act(ctx context.Context, s scene, tasks []Task, last bool) (stale bool, err error) {
+	if err := r.record(ctx, s, tasks); err != nil {
+		return false, err
+	}
+	var lower, raise, rest []*Task
+	for i := range tasks {
+		t := &tasks[i]
+		switch {
+		case t.Move == nil:
+			rest = append(rest, t)
+		case t.Move.Delta() < 0:
+			lower = append(lower, t)
+		default:
+			raise = append(raise, t)
+		}
+	}
+	var mu sync.Mutex
+	move := func(t *Task) error {
+		again, err := r.move(ctx, s, t, last)
+		mu.Lock()
+		stale = stale || again
+		mu.Unlock()
+		return err
+	}
+	err = errors.Join(
+		each(r.Config.Pods, lower, move),
+		each(r.Config.Pods, raise, move),
+		each(r.Config.Pods, rest, func(t *Task) error { return r.keep(ctx, s, t) }),
+	)
+	return stale, err
+}
+
+// each runs f on every item, at most n at a time, and waits for all.
+func each[T any](n int, items []T, f func(T) error) error {
+	errs := make([]error, len(items))
+	slots := make(chan struct{}, n)
+	var wg sync.WaitGroup
+	for i, t := range items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = f(t)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// record writes newly found declared limits to the ledger, before anything else happens.
+func (r *Reconciler) record(ctx context.Context, s scene, tasks []Task) error {
+	data, err := ledgerPatch(tasks, s.ledger, s.exists)
+	if err != nil {
+		return err
+	}
+	if err := writeLedger(ctx, r.Client, r.Config.Namespace, s.Node.Name, data); err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		if t.Record != nil {
+			r.memory.change(s.Node.Name, t.Pod.Pod.UID, func(rec *record) {
+				rec.declared, rec.ledgered, rec.ledgeredAt = t.Record, t.Record, s.Now
+			})
+		}
+	}
+	return nil
+}
+
+// keep creates and deletes allocations.
+func (r *Reconciler) keep(ctx context.Context, s scene, t *Task) error {
+	switch {
+	case t.Delete:
+		pa := t.Pod.PA
+		err := r.Client.Delete(ctx, pa, client.Preconditions{UID: &pa.UID})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
+		}
+		r.memory.change(s.Node.Name, pa.Spec.PodRef.UID, func(rec *record) { rec.pa = nil })
+	case t.Create:
+		return r.create(ctx, s, t)
+	}
+	return nil
+}
+
+// create makes the pod's allocation.
+func (r *Reconciler) create(ctx context.Context, s scene, t *Task) error {
+	pa := kube.NewAllocation(t.Pod.Pod)
+	err := r.Client.Create(ctx, pa, client.FieldOwner(kube.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		err = r.Live.Get(ctx, client.ObjectKeyFromObject(pa), pa)
+	}
+	if missing(err) {
+		r.close(actuator.AllocationsGone, actuator.AllocationsGone.Sentence())
+		r.Gate.Recheck()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("create PodAllocation %s/%s for pod %s: %w", pa.Namespace, pa.Name, t.Pod.Pod.Name, err)
+	}
+	t.Status.ObservedGeneration = pa.Generation
+	r.hold(s, t, pa)
+	return nil
+}
+
+// missing says whether the kind itself is not served, because its CRD was deleted.
+func missing(err error) bool {
+	if meta.IsNoMatchError(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	d := status.Status().Details
+	return d == nil || d.Kind != "namespaces"
+}
+
+// hold keeps an allocation as the API server returned it, until the cache shows it too.
+func (r *Reconciler) hold(s scene, t *Task, pa *v1alpha1.PodAllocation) {
+	t.Pod.PA = pa
+	r.memory.change(s.Node.Name, pa.Spec.PodRef.UID, func(rec *record) { rec.pa, rec.paAt = pa, s.Now })
+}
+
+// move carries one move out and writes what came of it into the task's status.
+func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (stale bool, err error) {
+	if t.Record != nil || t.Create {
+		// The declared limits stand in the allocation before the first resize.
+		if err := r.keep(ctx, s, t); err != nil {
+			return false, err
+		}
+		if err := r.write(ctx, s, t); err != nil {
+			return false, err
+		}
+	}
+	r.Gate.flying.Add(1)
+	defer r.Gate.flying.Add(-1)
+	now := r.Now()
+	switch reason, err := r.blocked(ctx); {
+	case err != nil:
+		return false, err
+	case reason != "":
+		t.hold(v1alpha1.PhaseHeld, reason)
+		return false, nil
+	case !r.budget.AllowN(now, 1):
+		t.hold(v1alpha1.PhaseHeld, actuator.BudgetSpent)
+		t.sooner(now.Add(budgetRetry))
+		return false, nil
+	}
+	result, err := r.attempt(ctx, s, t)
+	if err != nil {
+		return false, err
+	}
+	r.audit(s, t, result, r.Now().Sub(now))
+	return r.conclude(ctx, s, t, result, last), nil
+}
+
+// budgetRetry is how soon a resize is tried again for which there was no budget.
+const budgetRetry = 200 * time.Millisecond
+
+// attempt resizes; in a namespace with LimitRanges it first asks what admission would make of it, because
+// defaults that it adds to a pod can never be removed.
+func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) (podresize.Result, error) {
+	pod := t.Pod.Pod
+	ranges, err := r.limitRanges(ctx, pod.Namespace)
+	if err != nil {
+		return podresize.Result{}, err
+	}
+	if ranges != "" && ranges != r.memory.of(s.Node.Name, pod.UID).checked {
+		if result := r.Resize.DryRun(ctx, pod, *t.Move); result.Outcome != podresize.Accepted {
+			return result, nil
+		}
+		r.memory.change(s.Node.Name, pod.UID, func(rec *record) { rec.checked = ranges })
+	}
+	return r.Resize.Apply(ctx, pod, *t.Move), nil
+}
+
+// conclude draws the consequences of an outcome, and says whether the pod should be decided anew at once.
+func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podresize.Result, last bool) (stale bool) {
+	now := r.Now()
+	node, uid := s.Node.Name, t.Pod.Pod.UID
+	refuse := func(reason actuator.Reason) {
+		failed(&t.Status, r.Config, now, reason, result.Message)
+		t.sooner(t.Status.RetryTime.Time)
+		r.memory.change(node, uid, func(rec *record) { rec.restoreRefused = t.Purpose == Restore })
+	}
+	later := func(reason actuator.Reason, wait time.Duration) {
+		at := now.Add(max(wait, time.Second))
+		if t.Status.Phase != v1alpha1.PhaseFailed {
+			t.hold(v1alpha1.PhaseHeld, reason)
+		}
+		t.sooner(at)
+		r.memory.change(node, uid, func(rec *record) { rec.retryAt = at })
+	}
+	again := func(reason actuator.Reason) bool {
+		if err := r.reread(ctx, node, &t.Pod); client.IgnoreNotFound(err) != nil {
+			later(reason, serverRetry)
+			return false
+		}
+		if last {
+			later(reason, time.Second)
+		}
+		return true
+	}
+	switch result.Outcome {
+	case podresize.Accepted, podresize.NoChange:
+		r.took(s, t, result.Pod, now)
+	case podresize.WouldMutate:
+		if result.Pod != nil { // it is done all the same
+			r.took(s, t, result.Pod, now)
+		}
+		refuse(actuator.WouldMutate)
+	case podresize.Conflict:
+		return again(actuator.Contended)
+	case podresize.Unknown:
+		return again(actuator.OutcomeUnknown)
+	case podresize.PodGone, podresize.Replaced:
+		t.Status = statusOf(t.Pod.PA) // the allocation goes with its pod
+	case podresize.NotServed:
+		r.close(actuator.ResizeNotServed, result.Message)
+		t.hold(v1alpha1.PhaseHeld, actuator.ResizeNotServed)
+	case podresize.NotAllowed:
+		r.close(actuator.PermissionMissing, result.Message)
+		t.hold(v1alpha1.PhaseHeld, actuator.PermissionMissing)
+	case podresize.QuotaExceeded:
+		refuse(actuator.QuotaExceeded)
+	case podresize.QuotaNeedsLimits:
+		refuse(actuator.QuotaNeedsLimits)
+	case podresize.LimitRangeRefused:
+		refuse(actuator.LimitRangeRefused)
+	case podresize.NodeRefused:
+		refuse(actuator.NodeRefused)
+	case podresize.PolicyRefused:
+		refuse(actuator.PolicyRefused)
+	case podresize.Invalid:
+		refuse(actuator.Invalid)
+	case podresize.NotYet, podresize.Unavailable:
+		later(actuator.ServerUnavailable, max(result.RetryAfter, serverRetry))
+	default:
+		panic(fmt.Sprintf("outcome %v of a resize is not dealt with", result.Outcome))
+	}
+	return false
+}
+
+// serverRetry is how soon a server is asked again that could not answer and did not say when.
+const serverRetry = 5 * time.Second
+
+// took notes a resize that the API server stored.
+func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
+	before := current(t.Pod)
+	t.Pod.Pod = pod
+	r.remember(s.Node.Name, pod)
+	r.memory.change(s.Node.Name, pod.UID, func(rec *record) {
+		rec.decidedAt, rec.retryAt, rec.restoreRefused = s.Now, time.Time{}, false
+	})
+	phase, reason, message := t.Status.Phase, t.Status.Reason, t.Status.Message
+	t.moved(now, before, current(t.Pod))
+	if t.Purpose == Revert {
+		// The pod stays failed until the resize that was taken back is tried again.
+		t.Status.Phase, t.Status.Reason, t.Status.Message = phase, reason, message
+	}
+	t.sooner(now.Add(r.Config.ActuationTimeout))
+}
+
+// close stops all resizes until the gate is found open again.
+func (r *Reconciler) close(reason actuator.Reason, why string) {
+	if r.Gate.Set(reason, why) {
+		r.Log.Error("nothing is resized any more", "reason", reason, "why", why)
+	}
+}
+
+func statusOf(pa *v1alpha1.PodAllocation) v1alpha1.PodAllocationStatus {
+	if pa == nil {
+		return v1alpha1.PodAllocationStatus{}
+	}
+	return *pa.Status.DeepCopy()
+}

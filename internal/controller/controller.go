@@ -1,0 +1,99 @@
+// Package controller turns PodAllocations into in-place changes of CPU limits, one node at a time, and
+// records what it did and why. A reconcile gathers one node from caches, decides without a
+// client or a clock, acts, and reports.
+//
+// What it promises, each a test of the same name:
+//   - RecordsBeforeResizing: no pod is resized before its declared limits are written down.
+//   - NeverForgetsDeclared: a PodAllocation, the CRD or the controller may vanish at any point, and
+//     a resized limit is never taken for a declared one.
+//   - ComesBackQuietly: killed before or after any write, it resizes nothing on return that the decision does not call for.
+//   - StandsBack: limits that somebody else changed become the declared ones, and the pod is left alone for a while.
+//   - LeavesNothingBehind: a pod that leaves the market goes back to its declared limits first.
+//   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is resized, and status says so.
+//   - Quiet: when nothing changes, nothing is written.
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// Config is how the controller behaves.
+type Config struct {
+	Actuator actuator.Config
+	// Mode is what happens in namespaces without the label mbcas.io/mode.
+	Mode kube.Mode
+	// Namespace is where MBCAS itself runs and keeps its records.
+	Namespace string
+	// FreezeAfter is how long a node's agent may be silent before its decisions are no longer followed.
+	// Shorter freezes on hiccups; longer follows stale decisions.
+	FreezeAfter time.Duration
+	// RestoreAfter is how long it may be silent before its pods get their declared limits back.
+	RestoreAfter time.Duration
+	// StartGrace is how long after its start a pod is not lowered.
+	StartGrace time.Duration
+	// RestartGrace is how long after a restart of a container a pod is not lowered.
+	RestartGrace time.Duration
+	// HoldForeign is how long a pod is left alone after somebody else changed its limits.
+	HoldForeign time.Duration
+	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as failed.
+	ActuationTimeout time.Duration
+	// Backoff is how long a pod waits after its first refused or failed resize; it doubles up to BackoffMax.
+	Backoff, BackoffMax time.Duration
+	// Rate and Burst bound the resizes of the whole cluster, in resizes per second. Lower protects the
+	// API server; higher follows large shifts of load sooner.
+	Rate  float64
+	Burst int
+	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are written at the same time.
+	Nodes, Pods int
+}
+
+// DefaultConfig is what we would run ourselves, except that it starts by recommending.
+func DefaultConfig() Config {
+	return Config{
+		Actuator: actuator.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
+		FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
+		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HoldForeign: 10 * time.Minute,
+		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
+		Rate: 10, Burst: 20, Nodes: 8, Pods: 8,
+	}
+}
+
+// Validate says everything that is wrong.
+func (c Config) Validate() error {
+	errs := []error{c.Actuator.Validate()}
+	if _, ok := kube.ParseMode(string(c.Mode)); !ok {
+		errs = append(errs, fmt.Errorf("controller Mode is %q: want off, recommend, enforce or restore", c.Mode))
+	}
+	if c.Namespace == "" {
+		errs = append(errs, errors.New("controller Namespace is empty: want the namespace that MBCAS runs in"))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"FreezeAfter", c.FreezeAfter}, {"RestoreAfter", c.RestoreAfter}, {"ActuationTimeout", c.ActuationTimeout},
+		{"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax},
+	} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("controller %s is %v: want more than 0", d.name, d.value))
+		}
+	}
+	if c.RestoreAfter < c.FreezeAfter {
+		errs = append(errs, fmt.Errorf("controller RestoreAfter is %v: want at least FreezeAfter, %v", c.RestoreAfter, c.FreezeAfter))
+	}
+	if c.StartGrace < 0 || c.RestartGrace < 0 || c.HoldForeign < 0 {
+		errs = append(errs, fmt.Errorf("controller StartGrace, RestartGrace and HoldForeign are %v, %v and %v: want 0 or more", c.StartGrace, c.RestartGrace, c.HoldForeign))
+	}
+	if !(c.Rate > 0) || c.Burst < 1 {
+		errs = append(errs, fmt.Errorf("controller Rate and Burst are %v and %d: want more than 0 and at least 1", c.Rate, c.Burst))
+	}
+	if c.Nodes < 1 || c.Pods < 1 {
+		errs = append(errs, fmt.Errorf("controller Nodes and Pods are %d and %d: want at least 1", c.Nodes, c.Pods))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// Gate says whether this cluster lets us resize at all. It is closed until it was checked.
+type Gate struct {
+	Discovery podresize.Discovery
+	API       podresize.Creator
+
+	mu     sync.Mutex
+	reason actuator.Reason // "": open
+	why    string
+	// flying counts resize requests on their way to the API server.
+	flying atomic.Int64
+	// recheck asks for a check before its time.
+	recheck chan struct{}
+}
+
+// NewGate is a closed gate.
+func NewGate(d podresize.Discovery, api podresize.Creator) *Gate {
+	return &Gate{Discovery: d, API: api, recheck: make(chan struct{}, 1),
+		reason: actuator.ServerUnavailable, why: "the API server has not been asked yet"}
+}
+
+// Closed says why nothing may be resized, in a word and in a sentence; "" where it may.
+func (g *Gate) Closed() (actuator.Reason, string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reason, g.why
+}
+
+// Set opens (reason "") or closes the gate, and says whether that changed anything.
+func (g *Gate) Set(reason actuator.Reason, why string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	changed := g.reason != reason
+	g.reason, g.why = reason, why
+	return changed
+}
+
+// Recheck asks for a check soon.
+func (g *Gate) Recheck() {
+	select {
+	case g.recheck <- struct{}{}:
+	default:
+	}
+}
+
+// Check asks the API server and sets the gate; without an answer it stays as it is.
+func (g *Gate) Check(ctx context.Context) (changed bool, err error) {
+	switch list, err := g.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion.String()); {
+	case apierrors.IsNotFound(err), err == nil && len(list.APIResources) == 0:
+		return g.Set(actuator.AllocationsGone, actuator.AllocationsGone.Sentence()), nil
+	case err != nil:
+		return false, fmt.Errorf("discover the resources of %s: %w", v1alpha1.GroupVersion, err)
+	}
+	served, err := podresize.Served(ctx, g.Discovery)
+	if err != nil {
+		return false, err
+	}
+	if !served.Yes {
+		return g.Set(actuator.ResizeNotServed, served.Why), nil
+	}
+	allowed, err := podresize.Allowed(ctx, g.API, "")
+	if err != nil {
+		return false, err
+	}
+	if !allowed.Yes {
+		return g.Set(actuator.PermissionMissing, allowed.Why), nil
+	}
+	return g.Set("", ""), nil
+}
+
+// Ready is a readiness check: an installation that cannot resize is not ready.
+func (g *Gate) Ready(*http.Request) error {
+	if reason, why := g.Closed(); reason != "" {
+		return errors.New(string(reason) + ": " + why)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// memory is what this process knows beyond the objects: above all its own last writes, which caches
+// show late. All of it may be lost at any time.
+type memory struct {
+	mu    sync.Mutex
+	nodes map[string]map[types.UID]*record
+}
+
+// record is what is remembered of one pod.
+type record struct {
+	declared []v1alpha1.ContainerLimit
+	// unknownAt is when the declared limits were last searched for in vain.
+	unknownAt time.Time
+	// ledgered is what was written to the ledger at ledgeredAt.
+	ledgered   []v1alpha1.ContainerLimit
+	ledgeredAt time.Time
+	// pod and pa are the objects as our last write or read returned them, until the caches have caught up.
+	pod   *corev1.Pod
+	podAt time.Time
+	pa    *v1alpha1.PodAllocation
+	paAt  time.Time
+	// cached is the allocation that the cache last showed: once it has shown ours, a missing one is a deleted one.
+	cached types.UID
+	// decidedAt is when the resize that is on its way was decided.
+	decidedAt time.Time
+	// restoreRefused says whether the last refused resize was a restore.
+	restoreRefused bool
+	retryAt        time.Time
+	// checked are the LimitRanges under which a dry run was found harmless.
+	checked string
+	events  map[string]time.Time // when an event of that reason was last sent
+}
+
+// lag is how long a cache may take to show an object that we created.
+const lag = 10 * time.Second
+
+func newMemory() *memory { return &memory{nodes: map[string]map[types.UID]*record{}} }
+
+// of is a copy of what is remembered of a pod.
+func (m *memory) of(node string, uid types.UID) record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.nodes[node][uid]; r != nil {
+		return *r
+	}
+	return record{}
+}
+
+// change alters what is remembered of a pod.
+func (m *memory) change(node string, uid types.UID, change func(*record)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pods := m.nodes[node]
+	if pods == nil {
+		pods = map[types.UID]*record{}
+		m.nodes[node] = pods
+	}
+	if pods[uid] == nil {
+		pods[uid] = &record{}
+	}
+	change(pods[uid])
+}
+
+// keep forgets the pods of a node that are not among those that exist.
+func (m *memory) keep(node string, exists map[types.UID]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid := range m.nodes[node] {
+		if !exists[uid] {
+			delete(m.nodes[node], uid)
+		}
+	}
+	if len(m.nodes[node]) == 0 {
+		delete(m.nodes, node)
+	}
+}
+
+// newer is the later of the cached and the remembered version of an object.
+func newer[T client.Object](cached, remembered T) T {
+	if order, err := resourceversion.CompareResourceVersion(cached.GetResourceVersion(), remembered.GetResourceVersion()); err == nil && order < 0 {
+		return remembered
+	}
+	return cached
+}
+
+// freshPod is the newest version of a pod that we know of.
+func (r record) freshPod(cached *corev1.Pod, now time.Time) *corev1.Pod {
+	// A remembered version that stays newer for minutes is from before a restore of the store.
+	if r.pod == nil || r.pod.UID != cached.UID || now.Sub(r.podAt) > 30*lag {
+		return cached
+	}
+	return newer(cached, r.pod)
+}
+
+// freshPA is the newest version of an allocation that we know of; cached may be nil.
+func (r record) freshPA(cached *v1alpha1.PodAllocation, now time.Time) *v1alpha1.PodAllocation {
+	switch {
+	case r.pa == nil || now.Sub(r.paAt) > 30*lag:
+		return cached
+	case cached == nil && r.cached != r.pa.UID && now.Sub(r.paAt) < lag:
+		return r.pa
+	case cached == nil || cached.UID != r.pa.UID:
+		return cached
+	}
+	return newer(cached, r.pa)
+}

@@ -1,0 +1,97 @@
+package controller
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics is how the controller is. Labels never name a pod, so that the number of series stays small.
+type Metrics struct {
+	resizes *prometheus.CounterVec
+	done    prometheus.Histogram
+	age     prometheus.Histogram
+	closed  *prometheus.GaugeVec
+
+	mu    sync.Mutex
+	nodes map[string]map[stand]int // how the pods of each node stand
+}
+
+type stand struct{ phase, reason string }
+
+var allocations = prometheus.NewDesc("mbcas_controller_allocations",
+	"PodAllocations by phase and reason.", []string{"phase", "reason"}, nil)
+
+// NewMetrics registers the metrics.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		resizes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mbcas_controller_resizes_total",
+			Help: "Attempts to resize a pod, by purpose (follow, restore, revert) and outcome.",
+		}, []string{"purpose", "outcome"}),
+		done: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "mbcas_controller_resize_seconds",
+			Help:    "Time from the controller's decision to resize until the kubelet reports the limits in force.",
+			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 90},
+		}),
+		age: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "mbcas_controller_decision_age_seconds",
+			Help:    "Age of the agent's decision when the controller acts on it, by the clocks of both machines.",
+			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300},
+		}),
+		closed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "mbcas_controller_blocked",
+			Help: "1 while nothing may be resized anywhere, by reason.",
+		}, []string{"reason"}),
+		nodes: map[string]map[stand]int{},
+	}
+	for _, c := range []prometheus.Collector{m.resizes, m.done, m.age, m.closed, m} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// node notes how the pods of a node stand.
+func (m *Metrics) node(name string, tasks []Task) {
+	stands := map[stand]int{}
+	for _, t := range tasks {
+		if t.Pod.Pod != nil && t.Pod.PA != nil && !t.Delete {
+			stands[stand{string(t.Status.Phase), t.Status.Reason}]++
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(stands) == 0 {
+		delete(m.nodes, name)
+		return
+	}
+	m.nodes[name] = stands
+}
+
+// blocked notes why nothing may be resized; "" for nothing.
+func (m *Metrics) blocked(reason string) {
+	m.closed.Reset()
+	if reason != "" {
+		m.closed.WithLabelValues(reason).Set(1)
+	}
+}
+
+// Describe makes Metrics a prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { ch <- allocations }
+
+// Collect sums how the pods of all nodes stand.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	sum := map[stand]int{}
+	for _, stands := range m.nodes {
+		for s, n := range stands {
+			sum[s] += n
+		}
+	}
+	m.mu.Unlock()
+	for s, n := range sum {
+		ch <- prometheus.MustNewConstMetric(allocations, prometheus.GaugeValue, float64(n), s.phase, s.reason)
+	}
+}

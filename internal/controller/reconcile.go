@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+)
+
+// Resizer carries moves out; a *podresize.Client is one.
+type Resizer interface {
+	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
+	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
+}
+
+// Reconciler reconciles one node at a time.
+type Reconciler struct {
+	Config Config
+	// Client reads from caches and writes to the API server.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// Resize carries moves out.
+	Resize Resizer
+	Gate   *Gate
+	Events events.EventRecorder
+	Log    *slog.Logger
+	// Audit gets one line per attempt to resize.
+	Audit   *slog.Logger
+	Metrics *Metrics
+	Now     func() time.Time
+
+	budget  *rate.Limiter
+	memory  *memory
+	silence *silence
+}
+
+// Ready prepares a Reconciler whose exported fields are set.
+func (r *Reconciler) Ready() *Reconciler {
+	r.budget = rate.NewLimiter(rate.Limit(r.Config.Rate), r.Config.Burst)
+	r.memory, r.silence = newMemory(), newSilence()
+	return r
+}
+
+// passes is how often a node is decided anew at once when pods change under the decision.
+const passes = 3
+
+// Reconcile brings one node to what its decisions call for: gather, decide, act, report. A request
+// with a namespace is for the switch.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if req.Namespace != "" {
+		return r.acknowledge(ctx)
+	}
+	for pass := 1; ; pass++ {
+		s, err := r.gather(ctx, req.Name)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		tasks := Decide(r.Config, s.View)
+		stale, err := r.act(ctx, s, tasks, pass == passes)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if err := r.report(ctx, s, tasks); err != nil {
+			return ctrl.Result{}, err
+		}
+		if !stale || pass == passes {
+			return ctrl.Result{RequeueAfter: after(r.Now(), tasks)}, nil
+		}
+	}
+}
+
+// after is how long until the first task wants another look; 0: none does.
+func after(now time.Time, tasks []Task) (wait time.Duration) {
+	for _, t := range tasks {
+		if t.Again.IsZero() {
+			continue
+		}
+		if w := max(t.Again.Sub(now), time.Millisecond); wait == 0 || w < wait {
+			wait = w
+		}
+	}
+	return wait
+}

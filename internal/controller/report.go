@@ -1,0 +1,189 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// report writes what changed: statuses, events and metrics.
+func (r *Reconciler) report(ctx context.Context, s scene, tasks []Task) error {
+	written := make([]*Task, 0, len(tasks))
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Pod.Pod == nil || t.Delete {
+			continue
+		}
+		r.tell(s, t)
+		written = append(written, t)
+	}
+	r.Metrics.node(s.Node.Name, tasks)
+	return each(r.Config.Pods, written, func(t *Task) error { return r.write(ctx, s, t) })
+}
+
+// write stores the task's status if it differs from what the allocation says.
+func (r *Reconciler) write(ctx context.Context, s scene, t *Task) error {
+	pa := t.Pod.PA
+	if pa == nil {
+		return nil
+	}
+	conditions(&t.Status, r.Now())
+	if equality.Semantic.DeepEqual(pa.Status, t.Status) {
+		return nil
+	}
+	changed := pa.DeepCopy()
+	changed.Status = *t.Status.DeepCopy()
+	patch, err := statusPatch(pa, changed)
+	if err != nil {
+		return err
+	}
+	answer := &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Name}}
+	err = r.Client.Status().Patch(ctx, answer, patch, client.FieldOwner(kube.FieldManager))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
+	}
+	if err == nil {
+		r.hold(s, t, answer)
+	}
+	return nil
+}
+
+// statusPatch changes the status and nothing else, of this very object: its UID guards against one
+// that was made anew, while the agent may write the spec at the same time.
+func statusPatch(from, to *v1alpha1.PodAllocation) (client.Patch, error) {
+	data, err := client.MergeFrom(from).Data(to)
+	if err != nil {
+		return nil, fmt.Errorf("status of PodAllocation %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	var patch map[string]any
+	if err := json.Unmarshal(data, &patch); err != nil {
+		return nil, fmt.Errorf("status of PodAllocation %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	patch["metadata"] = map[string]any{"uid": from.UID}
+	if data, err = json.Marshal(patch); err != nil {
+		return nil, fmt.Errorf("status of PodAllocation %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	return client.RawPatch(types.MergePatchType, data), nil
+}
+
+// conditions says the same as phase and reason in the form that generic tools read.
+func conditions(s *v1alpha1.PodAllocationStatus, now time.Time) {
+	set := func(kind string, status metav1.ConditionStatus) {
+		reason := s.Reason
+		if reason == "" {
+			reason = string(actuator.Undecided)
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: s.Message,
+			ObservedGeneration: s.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	ready := metav1.ConditionFalse
+	if s.Phase == v1alpha1.PhaseApplied || s.Phase == v1alpha1.PhaseRestored {
+		ready = metav1.ConditionTrue
+	}
+	set("Ready", ready)
+	switch {
+	case s.LastAppliedTime == nil:
+	case ready == metav1.ConditionTrue:
+		set("Actuated", metav1.ConditionTrue)
+	case s.Phase == v1alpha1.PhaseFailed, s.Phase == v1alpha1.PhasePending:
+		set("Actuated", metav1.ConditionFalse)
+	}
+}
+
+// quiet is how long an event of the same reason is not repeated for a pod.
+const quiet = 10 * time.Minute
+
+// tell sends an event where the pod's owner may ask what happened, and observes a resize that was carried out.
+func (r *Reconciler) tell(s scene, t *Task) {
+	before := statusOf(t.Pod.PA)
+	rec := r.memory.of(s.Node.Name, t.Pod.Pod.UID)
+	if t.Done && !rec.decidedAt.IsZero() {
+		r.Metrics.done.Observe(s.Now.Sub(rec.decidedAt).Seconds())
+		r.memory.change(s.Node.Name, t.Pod.Pod.UID, func(rec *record) { rec.decidedAt = time.Time{} })
+	}
+	switch reason := t.Status.Reason; {
+	case t.Done && len(t.Pod.Declared) > 0:
+		r.event(s, t, corev1.EventTypeNormal, "CPUResized", "Resize", "CPU limits are "+text(current(t.Pod)))
+	case t.Status.Phase == v1alpha1.PhaseFailed && (before.Reason != reason || before.Phase != v1alpha1.PhaseFailed):
+		r.event(s, t, corev1.EventTypeWarning, reason, "Resize", t.Status.Message)
+	case reason == string(actuator.ForeignResize) && before.Reason != reason:
+		r.event(s, t, corev1.EventTypeNormal, reason, "StandBack", t.Status.Message)
+	case reason == string(actuator.DeclaredUnknown) && before.Reason != reason:
+		r.event(s, t, corev1.EventTypeWarning, reason, "StandBack", t.Status.Message)
+	}
+}
+
+func (r *Reconciler) event(s scene, t *Task, kind, reason, action, note string) {
+	if last := r.memory.of(s.Node.Name, t.Pod.Pod.UID).events[reason]; !last.IsZero() && s.Now.Sub(last) < quiet {
+		return
+	}
+	r.memory.change(s.Node.Name, t.Pod.Pod.UID, func(rec *record) {
+		sent := map[string]time.Time{reason: s.Now}
+		for k, at := range rec.events {
+			if k != reason {
+				sent[k] = at
+			}
+		}
+		rec.events = sent
+	})
+	if most := 1000; len(note) > most {
+		note = strings.ToValidUTF8(note[:most], "")
+	}
+	var related *v1alpha1.PodAllocation
+	if t.Pod.PA != nil {
+		related = t.Pod.PA.DeepCopy()
+		related.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PodAllocation"))
+	}
+	if related == nil {
+		r.Events.Eventf(t.Pod.Pod, nil, kind, reason, action, "%s", note)
+		return
+	}
+	r.Events.Eventf(t.Pod.Pod, related, kind, reason, action, "%s", note)
+}
+
+// audit writes the line of one attempt.
+func (r *Reconciler) audit(s scene, t *Task, result podresize.Result, took time.Duration) {
+	price, generation := "", int64(0)
+	if pa := t.Pod.PA; pa != nil {
+		generation = pa.Generation
+		if pa.Spec.Decision != nil {
+			price = pa.Spec.Decision.Price
+			r.Metrics.age.Observe(max(0, s.Now.Sub(pa.Spec.Decision.ObservedAt.Time).Seconds()))
+		}
+	}
+	from, to := map[string]cpu.Milli{}, map[string]cpu.Milli{}
+	for _, c := range t.Move.Changes {
+		from[c.Container], to[c.Container] = c.From, c.To
+	}
+	pod := t.Pod.Pod
+	r.Audit.Info("resize", "namespace", pod.Namespace, "pod", pod.Name, "uid", pod.UID, "node", s.Node.Name,
+		"from", from, "to", to, "price", price, "generation", generation, "purpose", t.Purpose,
+		"reason", t.Status.Reason, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
+	r.Metrics.resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
+}
+
+// text is limits as people read them: app=500m, proxy=100m.
+func text(limits []v1alpha1.ContainerLimit) string {
+	parts := make([]string, len(limits))
+	for i, l := range limits {
+		parts[i] = l.Name + "=" + l.CPULimit.String()
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,225 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// LeaseName is the Lease by which controllers elect their leader.
+const LeaseName = "mbcas-controller"
+
+// Restorer returns every pod of the cluster to its declared limits, once, and keeps the controller from
+// moving them again. It is what an uninstall runs first.
+type Restorer struct {
+	// Client reads from the API server itself, not from a cache.
+	Client    client.Client
+	Resize    Resizer
+	Namespace string
+	Out       io.Writer
+	// Pods is how many pods are restored at the same time.
+	Pods int
+	Now  func() time.Time
+	// Look is the time from one look at a pod to the next.
+	Look time.Duration
+}
+
+// answerWithin is how long a running controller may take to acknowledge the pause.
+const answerWithin = 20 * time.Second
+
+// homeward is one pod on its way back.
+type homeward struct {
+	uid    types.UID
+	entry  entry
+	done   bool
+	said   string // what stands in the way
+	result string
+	// again is when to try again after a refusal.
+	again time.Time
+}
+
+// All restores until every pod is back or ctx ends; the error lists the pods that are not.
+func (r *Restorer) All(ctx context.Context) error {
+	if err := r.pause(ctx); err != nil {
+		return err
+	}
+	pods, err := r.find(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		r.look(ctx, pods)
+		left := slices.ContainsFunc(pods, func(h *homeward) bool { return !h.done })
+		if !left {
+			fmt.Fprintf(r.Out, "%d pods looked at, all at their declared limits\n", len(pods))
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return unrestored(pods)
+		case <-time.After(r.Look):
+		}
+	}
+}
+
+func unrestored(pods []*homeward) error {
+	var names []string
+	for _, h := range pods {
+		if !h.done {
+			names = append(names, fmt.Sprintf("  %s/%s: %s", h.entry.Namespace, h.entry.Pod, h.said))
+		}
+	}
+	return fmt.Errorf("%d of %d pods are not back at their declared limits; run this again, or recreate them:\n%s",
+		len(names), len(pods), strings.Join(names, "\n"))
+}
+
+// pause stops the running controller, and waits until it has said so; where none runs, there is nothing to wait for.
+func (r *Restorer) pause(ctx context.Context) error {
+	value := "restore-" + r.Now().UTC().Format("20060102T150405.000")
+	if err := setSwitch(ctx, r.Client, r.Namespace, pausedKey, value); err != nil {
+		return err
+	}
+	fmt.Fprintf(r.Out, "paused MBCAS (ConfigMap %s/%s); delete that ConfigMap to resume\n", r.Namespace, SwitchName)
+	for end := r.Now().Add(answerWithin); r.Now().Before(end); {
+		data, err := readSwitch(ctx, r.Client, r.Namespace)
+		if err != nil {
+			return err
+		}
+		if data[acknowledgedKey] == value {
+			return nil
+		}
+		led, err := r.led(ctx)
+		if err != nil {
+			return err
+		}
+		if !led {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the controller to stop: %w", ctx.Err())
+		case <-time.After(r.Look):
+		}
+	}
+	fmt.Fprintf(r.Out, "the controller did not answer within %v; going on without it\n", answerWithin)
+	return nil
+}
+
+// led says whether a controller holds the leader's Lease.
+func (r *Restorer) led(ctx context.Context) (bool, error) {
+	var lease coordinationv1.Lease
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: LeaseName}, &lease)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("read Lease %s/%s: %w", r.Namespace, LeaseName, err)
+	}
+	return lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "", nil
+}
+
+// find lists the pods whose declared limits are recorded, in allocations or in the ledger.
+func (r *Restorer) find(ctx context.Context) ([]*homeward, error) {
+	var ledgers corev1.ConfigMapList
+	if err := r.Client.List(ctx, &ledgers, client.InNamespace(r.Namespace), client.HasLabels{LedgerLabel}); err != nil {
+		return nil, fmt.Errorf("list the records of declared limits: %w", err)
+	}
+	uids, entries := recorded(ledgers.Items)
+	var allocations v1alpha1.PodAllocationList
+	if err := r.Client.List(ctx, &allocations); err != nil && !missing(err) {
+		return nil, fmt.Errorf("list the PodAllocations: %w", err)
+	}
+	for _, pa := range allocations.Items {
+		uid := pa.Spec.PodRef.UID
+		if len(pa.Status.DeclaredLimits) == 0 {
+			continue
+		}
+		if _, known := entries[uid]; !known {
+			uids = append(uids, uid)
+		}
+		entries[uid] = entry{pa.Namespace, pa.Spec.PodRef.Name, pa.Status.DeclaredLimits}
+	}
+	var pods []*homeward
+	for _, uid := range uids {
+		pods = append(pods, &homeward{uid: uid, entry: entries[uid]})
+	}
+	slices.SortFunc(pods, func(a, b *homeward) int {
+		return strings.Compare(a.entry.Namespace+"/"+a.entry.Pod, b.entry.Namespace+"/"+b.entry.Pod)
+	})
+	return pods, nil
+}
+
+// look takes every pod that is not back one step further, and prints those that have arrived.
+func (r *Restorer) look(ctx context.Context, pods []*homeward) {
+	var waiting []*homeward
+	for _, h := range pods {
+		if !h.done && !r.Now().Before(h.again) {
+			waiting = append(waiting, h)
+		}
+	}
+	_ = each(r.Pods, waiting, func(h *homeward) error { r.step(ctx, h); return nil })
+	for _, h := range waiting {
+		if h.done {
+			fmt.Fprintf(r.Out, "%s/%s: %s\n", h.entry.Namespace, h.entry.Pod, h.result)
+		}
+	}
+}
+
+// step takes one pod one step further.
+func (r *Restorer) step(ctx context.Context, h *homeward) {
+	pod := &corev1.Pod{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: h.entry.Namespace, Name: h.entry.Pod}, pod)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (pod.UID != h.uid || gone(pod)):
+		h.done, h.result = true, "gone"
+		return
+	case err != nil:
+		h.said = err.Error()
+		return
+	}
+	mine := maybeOurs(pod)
+	move := actuator.Move{UID: string(pod.UID)}
+	declared, foreign := byName(h.entry.Limits), false
+	for _, l := range kube.Limits(pod) {
+		switch d, ok := declared[l.Name]; {
+		case !ok || d == l.CPULimit:
+		case mine[l.Name]:
+			move.Changes = append(move.Changes, actuator.Change{Container: l.Name, From: l.CPULimit, To: d})
+		default:
+			foreign = true
+		}
+	}
+	if len(move.Changes) > 0 {
+		result := r.Resize.Apply(ctx, pod, move)
+		switch result.Outcome {
+		case podresize.Accepted, podresize.NoChange:
+			h.said = "accepted, not yet in force"
+		case podresize.Conflict, podresize.Unknown:
+			h.said = "the pod keeps changing"
+		default:
+			h.said = fmt.Sprintf("%v: %s", result.Outcome, result.Message)
+			h.again = r.Now().Add(max(result.RetryAfter, serverRetry))
+		}
+		return
+	}
+	progress, said := podresize.Check(pod, declared, pod.Generation)
+	if progress != podresize.Done && !foreign {
+		h.said = fmt.Sprintf("%v: %s", progress, said)
+		return
+	}
+	h.done, h.result = true, "at its declared limits, "+text(h.entry.Limits)
+	if foreign {
+		h.result = "left as it is: somebody else changed its limits to " + text(kube.Limits(pod))
+	}
+}

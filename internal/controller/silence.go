@@ -1,0 +1,71 @@
+package controller
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// leasePrefix and a node's name make the name of the Lease that the node's agent renews.
+const leasePrefix = "mbcas-agent-"
+
+// silence remembers when each node's agent was last heard. Only changes of a Lease count, seen on our own
+// clock: the clocks of nodes may be wrong.
+type silence struct {
+	mu    sync.Mutex
+	heard map[string]heard
+}
+
+type heard struct {
+	renewed time.Time // what the Lease says
+	at      time.Time // on our clock
+}
+
+func newSilence() *silence { return &silence{heard: map[string]heard{}} }
+
+func leaseNode(name string) (string, bool) { return strings.CutPrefix(name, leasePrefix) }
+
+// note takes in a Lease as seen at now, and says how long the agent had been silent before.
+// grace is what a Lease counts as old that nobody was seen to renew.
+func (s *silence) note(node string, lease *coordinationv1.Lease, now time.Time, grace time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, known := s.heard[node]
+	before := now.Sub(last.at)
+	if !known {
+		// At first sight the Lease has to speak for itself. One that claims to be fresh is believed until
+		// it is late; any other has to be renewed first.
+		last.at = now.Add(-grace)
+		before = grace
+		if lease != nil && lease.Spec.RenewTime != nil {
+			if age := now.Sub(lease.Spec.RenewTime.Time); age > -grace && age < grace {
+				last.at = now.Add(-max(age, 0))
+			}
+		}
+	}
+	if lease != nil && lease.Spec.RenewTime != nil {
+		renewed := lease.Spec.RenewTime.Time
+		if known && !renewed.Equal(last.renewed) {
+			last.at = now
+		}
+		last.renewed = renewed
+	}
+	s.heard[node] = last
+	return before
+}
+
+// since is how long the agent has been silent.
+func (s *silence) since(node string, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Sub(s.heard[node].at)
+}
+
+// forget drops a node that does not exist any more.
+func (s *silence) forget(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.heard, node)
+}

@@ -1,0 +1,222 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// Setup has the manager call Reconcile for a node whenever anything changes that its decisions depend on.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	wake := make(chan event.GenericEvent, 1)
+	if err := mgr.Add(&watchdog{r, wake}); err != nil {
+		return fmt.Errorf("add the check of the API server: %w", err)
+	}
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	ranges := &metav1.PartialObjectMetadata{}
+	ranges.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("LimitRange"))
+	if _, err := mgr.GetCache().GetInformer(ctx, ranges); err != nil { // read before the first resize in a namespace
+		return fmt.Errorf("watch LimitRanges: %w", err)
+	}
+	err := ctrl.NewControllerManagedBy(mgr).Named("nodes").
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
+		Watches(&v1alpha1.PodAllocation{}, handler.EnqueueRequestsFromMapFunc(nodeOfAllocation), builder.WithPredicates(decided())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(named), builder.WithPredicates(standsOtherwise())).
+		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.nodesOfNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(r.nodeOfLease)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfConfigMap)).
+		WatchesRawSource(source.Channel(wake, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: r.Config.Nodes,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller: %w", err)
+	}
+	return nil
+}
+
+// index lets pods and allocations be listed by node.
+func index(ctx context.Context, indexer client.FieldIndexer) error {
+	err := indexer.IndexField(ctx, &corev1.Pod{}, nodeField, func(o client.Object) []string {
+		if name := o.(*corev1.Pod).Spec.NodeName; name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("index pods by node: %w", err)
+	}
+	err = indexer.IndexField(ctx, &v1alpha1.PodAllocation{}, nodeField, func(o client.Object) []string {
+		return []string{o.(*v1alpha1.PodAllocation).Spec.NodeName}
+	})
+	if err != nil {
+		return fmt.Errorf("index PodAllocations by node: %w", err)
+	}
+	return nil
+}
+
+func node(name string) []reconcile.Request {
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+}
+
+func named(_ context.Context, o client.Object) []reconcile.Request { return node(o.GetName()) }
+
+func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
+	return node(o.(*corev1.Pod).Spec.NodeName)
+}
+
+func nodeOfAllocation(_ context.Context, o client.Object) []reconcile.Request {
+	return node(o.(*v1alpha1.PodAllocation).Spec.NodeName)
+}
+
+// nodeOfLease takes note of an agent's sign of life, and wakes its node if it had been silent.
+func (r *Reconciler) nodeOfLease(_ context.Context, o client.Object) []reconcile.Request {
+	name, ok := leaseNode(o.GetName())
+	if !ok {
+		return nil
+	}
+	if before := r.silence.note(name, o.(*coordinationv1.Lease), r.Now(), r.Config.FreezeAfter); before < r.Config.FreezeAfter {
+		return nil
+	}
+	return node(name)
+}
+
+// nodesOfConfigMap is the node of a ledger, and for the switch the switch itself and all nodes.
+func (r *Reconciler) nodesOfConfigMap(ctx context.Context, o client.Object) []reconcile.Request {
+	if o.GetName() == SwitchName {
+		return append(r.allNodes(ctx, o), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+	}
+	if len(o.GetName()) > len(ledgerPrefix) && o.GetLabels()[LedgerLabel] != "" {
+		return node(o.GetName()[len(ledgerPrefix):])
+	}
+	return nil
+}
+
+func (r *Reconciler) nodesOfNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	var pods corev1.PodList
+	if err := r.Client.List(ctx, &pods, client.InNamespace(o.GetName()), client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error("a changed namespace is not looked at", "namespace", o.GetName(), "err", err)
+		return nil
+	}
+	seen := map[string]bool{}
+	var requests []reconcile.Request
+	for i := range pods.Items {
+		if name := pods.Items[i].Spec.NodeName; !seen[name] {
+			seen[name] = true
+			requests = append(requests, node(name)...)
+		}
+	}
+	return requests
+}
+
+func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.Request {
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error("nodes are not looked at", "err", err)
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range nodes.Items {
+		requests = append(requests, node(nodes.Items[i].Name)...)
+	}
+	return requests
+}
+
+// decided lets through what somebody else did to an allocation: our own writes of status are no news.
+func decided() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
+	}}
+}
+
+// standsOtherwise lets through changes of a node that decisions depend on.
+func standsOtherwise() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, ok := e.ObjectOld.(*corev1.Node)
+		changed, ok2 := e.ObjectNew.(*corev1.Node)
+		return !ok || !ok2 || !reflect.DeepEqual(nodeOf(old), nodeOf(changed))
+	}}
+}
+
+// watchdog asks the API server once a minute whether we may resize, and wakes all nodes when that changes.
+type watchdog struct {
+	r    *Reconciler
+	wake chan event.GenericEvent
+}
+
+// The API server is asked at these intervals; a missing CRD is looked for more often, as it costs one cheap request.
+const (
+	checkEvery   = time.Minute
+	checkMissing = 5 * time.Second
+)
+
+// NeedLeaderElection is false: a replica that stands by says whether it could act, too.
+func (w *watchdog) NeedLeaderElection() bool { return false }
+
+// Start checks until it is told to stop.
+func (w *watchdog) Start(ctx context.Context) error {
+	for {
+		w.check(ctx)
+		reason, _ := w.r.Gate.Closed()
+		wait := checkEvery
+		if reason == actuator.AllocationsGone || reason == actuator.ServerUnavailable {
+			wait = checkMissing
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.r.Gate.recheck:
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (w *watchdog) check(ctx context.Context) {
+	changed, err := w.r.Gate.Check(ctx)
+	if err != nil {
+		w.r.Log.Error("cannot tell whether resizing is possible", "err", err)
+		return
+	}
+	reason, why := w.r.Gate.Closed()
+	w.r.Metrics.blocked(string(reason))
+	if !changed {
+		return
+	}
+	if reason != "" {
+		w.r.Log.Error("nothing is resized", "reason", reason, "why", why)
+	} else {
+		w.r.Log.Info("resizing is possible")
+	}
+	select {
+	case w.wake <- event.GenericEvent{Object: &corev1.Node{}}:
+	default: // a wake-up is waiting already
+	}
+}
