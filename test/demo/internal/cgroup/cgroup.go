@@ -141,11 +141,12 @@ func (c Container) Read() (Reading, error) {
 		}
 		r.Usage = time.Duration(usage)
 	}
-	r.Quota, err = c.quota()
+	r.Quota, err = c.Quota()
 	return r, err
 }
 
-func (c Container) quota() (int64, error) {
+// Quota reads the limit alone, in thousandths of a core; 0: none.
+func (c Container) Quota() (int64, error) {
 	if c.v2 {
 		text, err := os.ReadFile(c.QuotaFile())
 		if err != nil {

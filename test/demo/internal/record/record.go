@@ -20,6 +20,29 @@ type Run struct {
 	Samples  []Sample
 	Requests map[string][]traffic.Result // by service, in the order in which they ended
 	Changes  []ledger.Change
+	Node     []NodeSample
+}
+
+// NodeSample is the whole machine in one second, in thousandths of a core.
+type NodeSample struct {
+	At         time.Duration
+	Busy, Idle int64
+}
+
+// Idle is the machine's mean idle CPU in a phase, from Settle after its start.
+func (r Run) Idle(phase string) (mean float64, ok bool) {
+	p, err := r.Script.Phase(phase)
+	if err != nil {
+		return 0, false
+	}
+	n := 0
+	for _, s := range r.Node {
+		if s.At >= p.From+Settle+time.Second && s.At <= p.To {
+			mean += float64(s.Idle)
+			n++
+		}
+	}
+	return mean / float64(max(n, 1)), n > 0
 }
 
 // Sample is one pod in one second.

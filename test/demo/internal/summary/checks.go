@@ -1,0 +1,131 @@
+package summary
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// The targets.
+const (
+	reactionSteps = 20
+	reactionP50   = 1.5 // seconds
+	reactionP99   = 3.0
+	staticAtLeast = 100.0 // throttled ms/s
+	mbcasBelow    = 20.0
+	steadyAtMost  = 2.0   // changes per pod in 5 minutes
+	leastLimit    = 100.0 // every pod of the demo declares more
+	toNoLimit     = 1.15  // p99 in relation to the run without limits, while CPU is idle
+	toStatic      = 1.0 / 5
+	hogToNoLimit  = 1.0 / 10
+	toldToNoLimit = 1.0
+	// reserve is the share of the node that the market does not sell: 10 % of 1600m.
+	reserve = 160.0
+)
+
+func (s *Summary) checks() []Check {
+	below := func(what string, got *float64, form string, target float64, how string) Check {
+		c := Check{What: what, Got: "not measured", Target: how}
+		if got != nil {
+			c.Got, c.Met = fmt.Sprintf(form, *got), new(*got <= target)
+		}
+		return c
+	}
+	above := func(what string, got *float64, form string, target float64, how string) Check {
+		c := below(what, got, form, target, how)
+		if got != nil {
+			c.Met = new(*got > target)
+		}
+		return c
+	}
+	ratio := func(what string, a, b *float64, target float64, how string) Check {
+		if a == nil || b == nil {
+			return below(what, nil, "", 0, how)
+		}
+		c := below(what, new(*a / *b), "%.3f", target, how)
+		c.Got += fmt.Sprintf(" (%.0f / %.0f ms)", *a, *b)
+		return c
+	}
+	var n *float64
+	if len(s.Steps) > 0 {
+		n = new(float64(s.Reaction.N))
+	}
+	least := above("steps of which each had its limit lowered before", n, "%.0f", reactionSteps-1, ">= 20")
+	checks := []Check{
+		least,
+		below("load step to kernel quota, p50", s.Reaction.P50, "%.2f s", reactionP50, "<= 1.5 s"),
+		below("load step to kernel quota, p99", s.Reaction.P99, "%.2f s", reactionP99, "<= 3 s"),
+		above("throttled time in the step, static", s.Throttled.Static, "%.0f ms/s", staticAtLeast, "> 100 ms/s"),
+		below("throttled time 5 s after the step, mbcas", s.Throttled.MBCAS, "%.1f ms/s", mbcasBelow, "< 20 ms/s"),
+		below("limit changes per pod in 5 min of steady load", s.SteadyChanges, "%.0f", steadyAtMost, "<= 2"),
+		above("lowest limit of a managed pod", s.MinLimit, "%.0fm", leastLimit-1, ">= 100m"),
+		above("idle CPU in the step, mbcas", s.IdleInStep, "%.0fm", reserve, "> 160m, the reserve"),
+		ratio("p99 in the step: mbcas / no limits", s.P99.MBCAS, s.P99.NoLimit, toNoLimit, "<= 1.15"),
+		ratio("p99 in the step: mbcas / static", s.P99.MBCAS, s.P99.Static, toStatic, "<= 1/5"),
+		ratio("p99 with the hog: mbcas / no limits", s.Hog.MBCAS, s.Hog.NoLimit, hogToNoLimit, "<= 1/10"),
+		ratio("p99 with the hog, requests tell importance: mbcas / no limits", s.Told.MBCAS, s.Told.NoLimit, toldToNoLimit, "<= 1"),
+	}
+	if checks[4].Met != nil {
+		checks[4].Met = new(*s.Throttled.MBCAS < mbcasBelow)
+	}
+	restored := Check{What: "restore: every pod at its declared limits", Got: "not measured", Target: "exactly"}
+	if s.Restored != nil {
+		restored.Met, restored.Got = s.Restored, "no"
+		if *s.Restored {
+			restored.Got = "exactly"
+		}
+	}
+	untouched := Check{What: "requests, memory, witnesses", Got: "not measured", Target: "never changed"}
+	if len(s.Phases) > 0 {
+		untouched.Met, untouched.Got = new(len(s.Faults) == 0), "never changed"
+		if len(s.Faults) > 0 {
+			untouched.Got = fmt.Sprintf("%d faults, first: %s", len(s.Faults), s.Faults[0])
+		}
+	}
+	return append(checks, restored, untouched)
+}
+
+// Write prints the summary for people.
+func (s Summary) Write(out io.Writer) {
+	fmt.Fprintf(out, "\nKubernetes %s, cgroup %s; %d resizes accepted, %d refused; limits changed: %s\n\n",
+		s.Kubernetes, s.Node.Cgroup, s.Resizes, s.Failed, names(s.ChangesByPod))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "checkout, p99 in ms\tas declared\twithout limits\tMBCAS\t")
+	for _, row := range []struct {
+		what string
+		l    Latencies
+	}{
+		{"load steps up, CPU is idle", s.P99},
+		{"a hog with a larger request", s.Hog},
+		{"a hog, requests tell importance", s.Told},
+	} {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\n", row.what, figure(row.l.Static), figure(row.l.NoLimit), figure(row.l.MBCAS))
+	}
+	fmt.Fprintf(w, "throttled after the step, ms/s\t%s\t0\t%s\t\n", figure(s.Throttled.Static), figure(s.Throttled.MBCAS))
+	w.Flush()
+	fmt.Fprintf(out, "(10000 ms means no answer in 10 s: the true figure is larger)\n\n")
+
+	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TARGET\tWANTED\tMEASURED\tMET")
+	for _, c := range s.Checks {
+		met := "-"
+		if c.Met != nil {
+			met = map[bool]string{true: "yes", false: "NO"}[*c.Met]
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.What, c.Target, c.Got, met)
+	}
+	w.Flush()
+	if s.Quick {
+		fmt.Fprintln(out, "\n--quick: the phases were too short for these figures to count.")
+	}
+	for _, fault := range s.Faults {
+		fmt.Fprintln(out, "FAULT:", fault)
+	}
+}
+
+func figure(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", *v)
+}
