@@ -101,6 +101,36 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestPeriodAndBurst: they are read when the limit has changed, and as often as lists are made.
+func TestPeriodAndBurst(t *testing.T) {
+	for _, version := range []kernel.Version{kernel.V1, kernel.V2} {
+		t.Run(string(version), func(t *testing.T) {
+			n := newNode(t, kerneltest.Shape{Version: version}, nil)
+			n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+			set := func(q kernel.Quota) { n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Quota = q })) }
+			check := func(reason string, want kernel.Quota) {
+				t.Helper()
+				if got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1)}}).Pods[0].Containers[0].Quota; got != want {
+					t.Errorf("%s: %+v, want %+v", reason, got, want)
+				}
+			}
+			const ms = time.Millisecond
+			quota := kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 5 * ms}
+			set(quota)
+			check("at first", quota)
+			before := quota
+			quota.Burst = 9 * ms
+			set(quota)
+			check("with the same limit", before)
+			n.now = n.now.Add(30 * time.Second)
+			check("half a minute later", quota)
+			quota.Limit, quota.Burst = 60*ms, 7*ms
+			set(quota)
+			check("with another limit", quota)
+		})
+	}
+}
+
 // TestGone: a cgroup that is removed is not found; one made again is read from its start.
 func TestGone(t *testing.T) {
 	n := newNode(t, kerneltest.Shape{}, nil)
