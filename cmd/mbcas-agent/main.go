@@ -129,13 +129,12 @@ func or(a, b string) string {
 	return b
 }
 
-// boundMemory trades a little CPU for memory, of which every node pays: the heap of a full node is a few MiB,
-// so collecting it twice as often costs next to nothing. The usual variables win.
+// boundMemory sets how the heap may grow; the usual variables win.
 func boundMemory(env func(string) string) {
 	if env("GOGC") == "" {
-		debug.SetGCPercent(50)
+		debug.SetGCPercent(agent.GCPercent)
 	}
 	if env("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(32 << 20)
+		debug.SetMemoryLimit(agent.MemoryLimit)
 	}
 }

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
 
 // world is a node whose API objects are real and whose cgroups are files.
 type world struct {
-	t    *testing.T
+	t    testing.TB
 	api  *apitest.Server
 	node *apitest.Kubelet
 	ns   string
@@ -54,7 +54,7 @@ type load struct {
 	throttle float64
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	api := apitest.Start(t)
 	w := &world{t: t, api: api, ns: api.Namespace(t)}
 	w.node = api.Kubelet(t, "node-"+w.ns)
@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // apply creates the objects of a manifest that are not there yet.
-func apply(t *testing.T, c client.Client, file string) {
+func apply(t testing.TB, c client.Client, file string) {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {

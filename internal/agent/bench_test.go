@@ -1,0 +1,192 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
+)
+
+// BenchmarkRound110Pods2Containers is what the agent does each second on a full node where CPU is scarce: it reads
+// 330 real cgroups, plays the round and sorts out what is to be published. cpu-ms/op is the CPU time of
+// the process, user and system, collection of garbage included, with the memory settings of the shipped program.
+//
+//	go test -run '^$' -bench Round110 ./internal/agent
+func BenchmarkRound110Pods2Containers(b *testing.B) {
+	const pods, each = 110, 2
+	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
+	v := &view{Node: round.Node{Capacity: 64000, Allocatable: 60000}}
+	for i := range pods {
+		uid := fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
+		p := round.Pod{Pod: demand.Pod{UID: uid, Budget: market.Budget(200 + i)}}
+		t := kernel.Target{Pod: uid}
+		for j := range each {
+			id := fmt.Sprintf("%064x", i*each+j)
+			p.Containers = append(p.Containers, demand.Container{
+				Name: fmt.Sprint("c", j), ID: id, Request: 100, Declared: 500, Limit: 500, Ceiling: 60000,
+			})
+			t.Containers = append(t.Containers, id)
+		}
+		v.Refs = append(v.Refs, ref{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID(uid)})
+		v.Pods, v.Targets = append(v.Pods, p), append(v.Targets, t)
+	}
+	host, err := kernel.Open(kernel.Config{Root: realCgroups(b, v.Targets), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	busy := &busyHost{Host: host}
+	queue := newQueue(time.Hour)
+	p := &player{
+		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.NewTextHandler(b.Output(), nil)),
+		open:  func(context.Context) (sampler, error) { return busy, nil },
+		view:  func() *view { return v },
+		offer: func(r *played) { queue.replace(offersOf(r), r.At) },
+		pulse: newPulse(time.Second, time.Now()), metrics: newMetrics(),
+	}
+	defer p.close()
+	now := time.Now()
+	turn := func() {
+		p.turn(b.Context(), now)
+		now = now.Add(time.Second)
+	}
+	for range 20 { // past the warm-up
+		turn()
+	}
+	if last := p.last.Load(); last == nil || len(last.Out.Decisions) != pods || last.Out.Node.Price == 0 || len(queue.pending) != pods {
+		b.Fatalf("not a full round: %+v", last)
+	}
+	b.ReportAllocs()
+	before := cpuTime(b)
+	for b.Loop() {
+		turn()
+	}
+	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
+}
+
+// busyHost reads the real counters and adds CPU use that no process has to burn: a second for each read.
+type busyHost struct {
+	*kernel.Host
+	reads int
+}
+
+func (h *busyHost) Read(targets []kernel.Target) kernel.Sample {
+	s := h.Host.Read(targets)
+	h.reads++
+	at := s.Node.At.Add(time.Duration(h.reads) * time.Second)
+	s.Node.At = at
+	var all time.Duration
+	for i := range s.Pods {
+		s.Pods[i].Own.At = at
+		for j := range s.Pods[i].Containers {
+			g := &s.Pods[i].Containers[j]
+			used := time.Duration(h.reads) * time.Duration(200+10*(i%20)) * time.Millisecond
+			g.At = at
+			g.Stat.Usage += used
+			g.Stat.Periods += uint64(10 * h.reads)
+			g.Stat.Throttled += uint64(i % 10 * h.reads)
+			all += used
+		}
+	}
+	s.Node.Usage, s.Node.Kubepods = all, all
+	return s
+}
+
+// cpuTime is what this process has used.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// realCgroups makes the cgroups of pods in this machine's hierarchies, below one of its own, each container with a quota,
+// and returns what a kernel.Config takes as root. They are removed at the end.
+func realCgroups(b *testing.B, targets []kernel.Target) (root string) {
+	b.Helper()
+	if os.Geteuid() != 0 {
+		b.Skip("needs root to make cgroups")
+	}
+	must := func(err error) {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	const mount = "/sys/fs/cgroup"
+	name := fmt.Sprintf("mbcas-bench-%d", os.Getpid())
+	var tops []string
+	var fs unix.Statfs_t
+	must(unix.Statfs(mount, &fs))
+	unified := fs.Type == unix.CGROUP2_SUPER_MAGIC
+	if unified {
+		root = filepath.Join(mount, name)
+		tops = []string{root}
+	} else {
+		root = b.TempDir()
+		for _, h := range []string{"cpu", "cpuacct", "unified"} {
+			if unix.Statfs(filepath.Join(mount, h), &fs) == nil && (fs.Type == unix.CGROUP_SUPER_MAGIC || fs.Type == unix.CGROUP2_SUPER_MAGIC) {
+				top := filepath.Join(mount, h, name)
+				tops = append(tops, top)
+				must(os.Symlink(top, filepath.Join(root, h)))
+			}
+		}
+	}
+	var made []string
+	b.Cleanup(func() {
+		for _, dir := range slices.Backward(made) {
+			if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
+				b.Error(err)
+			}
+		}
+	})
+	mkdir := func(path string) {
+		for _, top := range tops {
+			dir := filepath.Join(top, path)
+			if unified {
+				must(os.WriteFile(filepath.Join(filepath.Dir(dir), "cgroup.subtree_control"), []byte("+cpu"), 0o644))
+			}
+			if err := os.Mkdir(dir, 0o755); err == nil {
+				made = append(made, dir)
+			} else if !os.IsExist(err) { // cpu and cpuacct may be one hierarchy
+				must(err)
+			}
+		}
+	}
+	shape := kerneltest.Shape{Driver: kernel.Cgroupfs}
+	mkdir("")
+	mkdir(shape.Kubepods())
+	mkdir(filepath.Dir(shape.Pod(kerneltest.Burstable, "x")))
+	quota := cpu.Milli(500)
+	for _, t := range targets {
+		mkdir(shape.Pod(kerneltest.Burstable, t.Pod))
+		for _, id := range t.Containers {
+			path := shape.Container(kerneltest.Burstable, t.Pod, id)
+			mkdir(path)
+			file, text := "cpu.cfs_quota_us", fmt.Sprint(100*int64(quota))
+			if unified {
+				file, text = "cpu.max", text+" 100000"
+			}
+			must(os.WriteFile(filepath.Join(tops[0], path, file), []byte(text), 0o644))
+		}
+	}
+	return root
+}
