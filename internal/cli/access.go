@@ -11,19 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Access is what a command works with once it knows its cluster.
 type Access struct {
-	Client client.Client
-	Kube   kubernetes.Interface
+	Client    client.Client
+	Discovery Discovery
 	// Namespace is the one that the command line or the kubeconfig names; "" means all.
 	Namespace string
 	// System is the namespace that MBCAS itself runs in.
@@ -31,6 +33,12 @@ type Access struct {
 	Now    func() time.Time
 	// Round is the last round of an agent's node as its pod tells it on /debug/round.
 	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
+}
+
+// Discovery is what the commands ask an API server about itself.
+type Discovery interface {
+	podresize.Discovery
+	ServerVersionWithContext(ctx context.Context) (*version.Info, error)
 }
 
 // Scheme knows the kinds that the commands read and write.
@@ -126,7 +134,7 @@ func (f *flags) connect() (*Access, error) {
 	round := func(ctx context.Context, agent *corev1.Pod) ([]byte, error) {
 		return k.CoreV1().Pods(agent.Namespace).ProxyGet("http", agent.Name, agentPort, "/debug/round", nil).DoRaw(ctx)
 	}
-	return &Access{Client: c, Kube: k, Namespace: namespace, System: f.system, Now: time.Now, Round: round}, nil
+	return &Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round}, nil
 }
 
 // run connects and hands over; every command's RunE is this.

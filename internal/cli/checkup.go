@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
@@ -22,11 +22,13 @@ import (
 type Checkup struct {
 	System  string
 	Version string
-	Served  bool // pods/resize, verb patch
+	Served  podresize.Answer
 
 	Yours   []Permission // of the person who asks
 	Account []Permission // of the controller's service account
 
+	// Paused is the reason of a pause; "" where there is none.
+	Paused      string
 	CRD         *apiextensionsv1.CustomResourceDefinition
 	Controller  *appsv1.Deployment
 	Agent       *appsv1.DaemonSet
@@ -52,22 +54,27 @@ func examine(ctx context.Context, a *Access) *Checkup {
 			c.Unread[what] = err
 		}
 	}
-	version, err := a.Kube.Discovery().ServerVersion()
+	version, err := a.Discovery.ServerVersionWithContext(ctx)
 	note("version", err)
 	if err != nil {
 		return c // nobody answers: every other question would wait for nothing
 	}
 	c.Version = version.GitVersion
-	c.Served, err = served(a)
+	c.Served, err = podresize.Served(ctx, a.Discovery)
 	note("resize", err)
 
-	c.CRD = &apiextensionsv1.CustomResourceDefinition{}
-	c.CRD, err = get(ctx, a.Client, c.CRD, "", crdName)
+	c.CRD, err = get(ctx, a.Client, &apiextensionsv1.CustomResourceDefinition{}, "", crdName)
 	note("crd", err)
 	c.Controller, err = get(ctx, a.Client, &appsv1.Deployment{}, a.System, controllerName)
 	note("controller", err)
 	c.Agent, err = get(ctx, a.Client, &appsv1.DaemonSet{}, a.System, agentName)
 	note("agent", err)
+
+	reason, paused, err := a.paused(ctx)
+	note("switch", err)
+	if paused {
+		c.Paused = reason
+	}
 
 	for _, p := range yourPermissions {
 		note("permissions", p.ask(ctx, a.Client, ""))
@@ -126,27 +133,4 @@ func get[T client.Object](ctx context.Context, c client.Client, into T, namespac
 		return none, fmt.Errorf("read %T %s: %w", into, name, err)
 	}
 	return into, nil
-}
-
-// served asks discovery whether this API server has pods/resize.
-func served(a *Access) (bool, error) {
-	list, err := a.Kube.Discovery().ServerResourcesForGroupVersion("v1")
-	if err != nil {
-		return false, fmt.Errorf("discover v1: %w", err)
-	}
-	for _, r := range list.APIResources {
-		if r.Name == "pods/resize" && hasVerb(r, "patch") {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-func hasVerb(r metav1.APIResource, verb string) bool {
-	for _, v := range r.Verbs {
-		if v == verb {
-			return true
-		}
-	}
-	return false
 }

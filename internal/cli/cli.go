@@ -29,8 +29,9 @@ func (e UsageError) Unwrap() error { return e.Err }
 var ErrFindings = errors.New("doctor found failures")
 
 // Command is the whole plugin.
-func Command(s Streams, version string) *cobra.Command {
-	flags := newFlags()
+func Command(s Streams, version string) *cobra.Command { return command(s, version, newFlags()) }
+
+func command(s Streams, version string, flags *flags) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-mbcas",
 		Short: "Look at and steer the CPU limits that MBCAS sets",
@@ -56,6 +57,8 @@ func Command(s Streams, version string) *cobra.Command {
 		resizeCommand(s, flags),
 		restoreCommand(s, flags),
 		modeCommand(s, flags),
+		pauseCommand(s, flags),
+		resumeCommand(s, flags),
 		doctorCommand(s, flags),
 		versionCommand(s, flags, version),
 	)

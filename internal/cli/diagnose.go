@@ -43,10 +43,10 @@ func diagnoseCluster(c *Checkup) []Finding {
 	switch err := c.Unread["resize"]; {
 	case err != nil:
 		f.unread("pods/resize", err)
-	case c.Served:
-		f.ok("pods/resize", "is served")
+	case c.Served.Yes:
+		f.ok("pods/resize", "%s", c.Served.Why)
 	default:
-		f.fail("pods/resize", "is not served: limits cannot be changed in place", "Upgrade to Kubernetes 1.33 or later, or enable the feature gate InPlacePodVerticalScaling; until then MBCAS only recommends.")
+		f.fail("pods/resize", c.Served.Why, "Upgrade, or enable the feature gate; until then MBCAS decides and records, and resizes nothing.")
 	}
 	return append(f.list, diagnoseRights(c)...)
 }
@@ -75,7 +75,7 @@ func diagnoseCRD(f *findings, c *Checkup) (installed bool) {
 		return true
 	}
 	if c.CRD == nil {
-		f.fail(subject, "is not installed", "Install MBCAS: kubectl apply -k config/default")
+		f.fail(subject, "is not installed", "Install MBCAS: kubectl apply -k config/base")
 		return false
 	}
 	served := false

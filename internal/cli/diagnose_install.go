@@ -14,6 +14,9 @@ func diagnoseInstall(c *Checkup) []Finding {
 		return f.list // nothing is installed: the other questions have no object
 	}
 	diagnoseController(f, c)
+	if c.Paused != "" {
+		f.warn("switch", "all resizes are paused: "+c.Paused, "kubectl mbcas resume")
+	}
 	diagnoseAgents(f, c)
 	diagnoseBystanders(f, c)
 	return f.list
@@ -50,7 +53,7 @@ func diagnoseController(f *findings, c *Checkup) {
 		case p.Allowed:
 			f.ok(subject, "may %s", p)
 		default:
-			f.fail(subject, fmt.Sprintf("its service account may not %s, needed for %s", p, p.For), "Apply the RBAC manifests of MBCAS again: kubectl apply -k config/default")
+			f.fail(subject, fmt.Sprintf("its service account may not %s, needed for %s", p, p.For), "Apply the RBAC manifests of MBCAS again: kubectl apply -k config/base")
 		}
 	}
 	if err := c.Unread["account"]; err != nil {

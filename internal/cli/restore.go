@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -63,10 +64,14 @@ func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying
 	if err != nil {
 		return err
 	}
+	declared, err := records(ctx, a, w)
+	if err != nil && w.Allocations == nil {
+		return fmt.Errorf("no record of declared limits can be read: %w", err)
+	}
 	var failed []string
 	var moved []Standing
 	there := 0
-	for _, way := range ways(w, a.System) {
+	for _, way := range ways(w, declared, a.System) {
 		switch {
 		case way.move != nil:
 			if err := carryOut(ctx, a, s, way.pod, *way.move, how); err != nil {
@@ -104,13 +109,16 @@ func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying
 }
 
 // ways decides about every pod; it is pure.
-func ways(w *World, system string) []way {
+func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system string) []way {
 	var list []way
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		pa := w.Allocations[pod.UID]
 		one := way{pod: pod, standing: stand(pod, pa, nil, w.Mode(pod.Namespace), system)}
-		one.move, one.why, one.problem = back(pod, pa)
+		one.move, one.why = back(pod, declared[pod.UID])
+		if len(declared[pod.UID]) == 0 && one.standing.Reason == string(actuator.DeclaredUnknown) {
+			one.why, one.problem = actuator.DeclaredUnknown.Sentence(), true
+		}
 		list = append(list, one)
 	}
 	slices.SortFunc(list, func(a, b way) int { return byPodName(a.standing, b.standing) })
@@ -118,26 +126,24 @@ func ways(w *World, system string) []way {
 }
 
 // back is the move to the declared limits, or why there is none.
-func back(pod *corev1.Pod, pa *v1alpha1.PodAllocation) (*actuator.Move, string, bool) {
+func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (move *actuator.Move, why string) {
 	switch {
-	case pa == nil:
-		return nil, "MBCAS has no record of it, so it never changed it", false
-	case len(pa.Status.DeclaredLimits) == 0:
-		return nil, "no declared limits are on record, so it was never changed, or the record is lost", pa.Status.Reason == string(actuator.DeclaredUnknown)
+	case len(declared) == 0:
+		return nil, "no declared limits are on record, so it was never changed"
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
-		return nil, "it is not running", false
+		return nil, "is not running"
 	}
 	now := limits(pod)
-	move := actuator.Move{UID: string(pod.UID)}
-	for _, d := range pa.Status.DeclaredLimits {
+	move = &actuator.Move{UID: string(pod.UID)}
+	for _, d := range declared {
 		if from, ok := now[d.Name]; ok && from != d.CPULimit {
 			move.Changes = append(move.Changes, actuator.Change{Container: d.Name, From: from, To: d.CPULimit})
 		}
 	}
 	if len(move.Changes) == 0 {
-		return nil, fmt.Sprintf("is at its declared limit of %v already", kube.Total(pa.Status.DeclaredLimits)), false
+		return nil, fmt.Sprintf("is at its declared limit of %v already", kube.Total(declared))
 	}
-	return &move, "", false
+	return move, ""
 }
 
 // writeReturn says which of the restored pods MBCAS will move again, and how to stop it.

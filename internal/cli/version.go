@@ -52,7 +52,7 @@ func installed(ctx context.Context, a *Access, t *table) {
 	default:
 		t.add("agent", image(ds.Spec.Template.Spec))
 	}
-	v, err := a.Kube.Discovery().ServerVersion()
+	v, err := a.Discovery.ServerVersionWithContext(ctx)
 	if err != nil {
 		t.add("Kubernetes", oneLine(err.Error()))
 		return
