@@ -68,6 +68,8 @@ func outcome(s metav1.Status) Outcome {
 		return unprocessable(s)
 	case http.StatusTooManyRequests:
 		return Unavailable
+	case http.StatusRequestTimeout:
+		return Unknown
 	}
 	switch {
 	case s.Code >= 500:
@@ -100,11 +102,11 @@ var forbiddenTexts = []struct {
 	outcome Outcome
 }{
 	{regexp.MustCompile(`User ".*" cannot patch resource "pods/resize"`), NotAllowed},
-	{regexp.MustCompile(`not yet ready to handle request|error enforcing limit ranges|status unknown for quota`), NotYet},
+	{regexp.MustCompile(`not yet ready to handle request|error enforcing limit ranges|status unknown for quota|failed to get node `), NotYet},
 	{regexp.MustCompile(`exceeded quota: |insufficient quota to consume: `), QuotaExceeded},
 	{regexp.MustCompile(`failed quota: .* must specify `), QuotaNeedsLimits},
-	{regexp.MustCompile(`(maximum|minimum) \S+ usage per (Container|Pod) is |max limit to request ratio per (Container|Pod) is `), LimitRangeRefused},
-	{regexp.MustCompile(`pod update requires features |node didn't have enough allocatable resources`), NodeRefused},
+	{regexp.MustCompile(`(maximum|minimum) \S+ usage per \S+ is |max limit to request ratio per \S+ is `), LimitRangeRefused},
+	{regexp.MustCompile(`pod update requires features |node didn't have enough allocatable resources|node ".*" not found`), NodeRefused},
 }
 
 // notFound tells a pod that is gone from a server that does not know the path: client-go makes both a

@@ -1,0 +1,173 @@
+package podresize_test
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/apitest"
+)
+
+// TestOnlyCPULimits: a carried out move changes the CPU limits that it names, of containers and sidecars, up and
+// down, and nothing else of the spec.
+func TestOnlyCPULimits(t *testing.T) {
+	app := apitest.Container("app", "100m", "200m")
+	app.Resources.Limits[corev1.ResourceMemory] = memory
+	pod := apitest.Pod("", "web", app, apitest.Container("free", "100m", ""))
+	pod.Spec.InitContainers = []corev1.Container{apitest.Container("setup", "", "100m"), apitest.Sidecar("proxy", "50m", "1")}
+	s := newSceneOf(t, pod)
+	want := s.pod.Spec.DeepCopy()
+	m := actuator.Move{UID: string(s.pod.UID), Changes: []actuator.Change{
+		{Container: "proxy", From: 1000, To: 700}, {Container: "app", From: 200, To: 1500},
+	}}
+
+	s.expect("DryRun", s.resize.DryRun(t.Context(), s.pod, m), podresize.Accepted, "")
+	if got := s.stored(); !equality.Semantic.DeepEqual(got.Spec, *want) {
+		t.Errorf("the dry run changed the pod")
+	}
+	r := s.resize.Apply(t.Context(), s.pod, m)
+	s.expect("Apply", r, podresize.Accepted, "")
+
+	want.Containers[0].Resources.Limits[corev1.ResourceCPU] = *milliQuantity(1500)
+	want.InitContainers[1].Resources.Limits[corev1.ResourceCPU] = *milliQuantity(700)
+	stored := s.stored()
+	if !equality.Semantic.DeepEqual(stored.Spec, *want) {
+		t.Errorf("spec:\n%+v\nwant\n%+v", stored.Spec, *want)
+	}
+	if r.Pod == nil || r.Pod.UID != s.pod.UID || r.Pod.Generation != s.pod.Generation+1 {
+		t.Errorf("the returned pod is not the pod after the change: %+v", r.Pod)
+	}
+	owned := false
+	for _, f := range stored.ManagedFields {
+		owned = owned || (f.Manager == podresize.FieldOwner && f.Subresource == "resize")
+	}
+	if !owned {
+		t.Errorf("no managed field of %s: %+v", podresize.FieldOwner, stored.ManagedFields)
+	}
+
+	s.pod = apitest.WaitFor(t, s.Client, s.pod, "done", func(p *corev1.Pod) bool {
+		progress, _ := podresize.Check(p, map[string]cpu.Milli{"app": 1500, "proxy": 700}, r.Pod.Generation)
+		return progress == podresize.Done
+	})
+}
+
+// TestNoChange: the limits that the pod already has are no change, and no write.
+func TestNoChange(t *testing.T) {
+	s := newScene(t)
+	r := s.resize.Apply(t.Context(), s.pod, s.move("app", 200))
+	s.expect("Apply", r, podresize.NoChange, "")
+	if r.Pod == nil || r.Pod.ResourceVersion != s.pod.ResourceVersion {
+		t.Errorf("the pod was written: %+v", r.Pod)
+	}
+}
+
+// TestNothingIsSent: what does not fit the pod is refused without asking the server.
+func TestNothingIsSent(t *testing.T) {
+	pod := apitest.Pod("ns", "web", apitest.Container("app", "100m", "200m"), apitest.Container("free", "100m", ""))
+	pod.Spec.InitContainers = []corev1.Container{apitest.Container("setup", "", "100m")}
+	pod.UID, pod.ResourceVersion = "u1", "7"
+	change := func(name string, from, to cpu.Milli) []actuator.Change {
+		return []actuator.Change{{Container: name, From: from, To: to}}
+	}
+	for reason, tt := range map[string]struct {
+		uid     string // default: the pod's
+		edit    func(*corev1.Pod)
+		changes []actuator.Change
+		want    podresize.Outcome
+	}{
+		"the move is for another pod":               {uid: "u0", changes: change("app", 200, 300), want: podresize.Replaced},
+		"the owner changed the limit":               {changes: change("app", 250, 300), want: podresize.Conflict},
+		"a limit would be added":                    {changes: change("free", 0, 300), want: podresize.Invalid},
+		"a limit would become nothing":              {changes: change("app", 200, 0), want: podresize.Invalid},
+		"a limit would become negative":             {changes: change("app", 200, -10), want: podresize.Invalid},
+		"no such container":                         {changes: change("other", 200, 300), want: podresize.Invalid},
+		"an init container that runs to completion": {changes: change("setup", 100, 300), want: podresize.Invalid},
+		"no change at all":                          {want: podresize.Invalid},
+		"twice the same container":                  {changes: append(change("app", 200, 300), change("app", 200, 400)...), want: podresize.Invalid},
+		"a pod that was never read":                 {edit: func(p *corev1.Pod) { p.ResourceVersion = "" }, changes: change("app", 200, 300), want: podresize.Invalid},
+		"a pod without uid":                         {edit: func(p *corev1.Pod) { p.UID = "" }, changes: change("app", 200, 300), want: podresize.Invalid},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			p := pod.DeepCopy()
+			if tt.edit != nil {
+				tt.edit(p)
+			}
+			if tt.uid == "" {
+				tt.uid = "u1"
+			}
+			got := podresize.New(noServer{t}).Apply(t.Context(), p, actuator.Move{UID: tt.uid, Changes: tt.changes})
+			if got.Outcome != tt.want || got.Message == "" || got.Pod != nil {
+				t.Errorf("got %+v, want %v with a message", got, tt.want)
+			}
+		})
+	}
+}
+
+// noServer fails the test when a request is sent.
+type noServer struct{ t *testing.T }
+
+func (n noServer) SubResource(name string) client.SubResourceClient {
+	n.t.Fatalf("a request for the subresource %s is sent", name)
+	return nil
+}
+
+// TestConcurrentWriters: several clients raise the same limit by one quantum at a time, each deciding afresh
+// after a conflict, while others write to the pod. No step is lost and none is made twice.
+func TestConcurrentWriters(t *testing.T) {
+	const writers, steps = 4, 5
+	s := newScene(t)
+	s.kubelet.Answer(s.pod, apitest.Ignore)
+	noise := make(chan struct{})
+	var noisy, wg sync.WaitGroup
+	noisy.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-noise:
+				return
+			default:
+			}
+			labels, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"n": string(rune('a' + i%26))}}})
+			if err := s.Client.Patch(t.Context(), s.pod.DeepCopy(), client.RawPatch("application/merge-patch+json", labels)); err != nil {
+				t.Errorf("label the pod: %v", err)
+				return
+			}
+		}
+	})
+	conflicts := make([]int, writers)
+	for w := range writers {
+		wg.Go(func() {
+			for done := 0; done < steps; {
+				pod := &corev1.Pod{}
+				if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(s.pod), pod); err != nil {
+					t.Error(err)
+					return
+				}
+				from := cpu.Milli(pod.Spec.Containers[0].Resources.Limits.Cpu().MilliValue())
+				r := s.resize.Apply(t.Context(), pod, actuator.Move{UID: string(pod.UID), Changes: []actuator.Change{{Container: "app", From: from, To: from + cpu.Quantum}}})
+				switch r.Outcome {
+				case podresize.Accepted:
+					done++
+				case podresize.Conflict:
+					conflicts[w]++
+				default:
+					t.Errorf("outcome %v: %s", r.Outcome, r.Message)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(noise)
+	noisy.Wait()
+	if got, want := s.stored().Spec.Containers[0].Resources.Limits.Cpu().MilliValue(), int64(200+writers*steps*10); got != want {
+		t.Errorf("limit %dm after %d steps of 10m from 200m, want %dm", got, writers*steps, want)
+	}
+	t.Logf("conflicts per writer: %v", conflicts)
+}

@@ -1,0 +1,197 @@
+package podresize_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/mbcas/mbcas/actuator/podresize"
+)
+
+var pods = schema.GroupResource{Resource: "pods"}
+
+// TestClassify is the error table row by row, with the answers as servers and client-go word them. What a real
+// server can be brought to say is also met there, in TestRefusals and its neighbours.
+func TestClassify(t *testing.T) {
+	forbidden := func(text string) error { return apierrors.NewForbidden(pods, "web", errors.New(text)) }
+	status := func(code int32, reason metav1.StatusReason, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
+	}
+	cause := func(err error, c metav1.StatusCause) error {
+		s := err.(*apierrors.StatusError)
+		s.ErrStatus.Details.Causes = append(s.ErrStatus.Details.Causes, c)
+		return s
+	}
+	plain := func(code int, body string) error { // not a Status object: from a proxy, or a server that does not know the path
+		return apierrors.NewGenericServerResponse(code, "PATCH", pods, "web", body, 0, true)
+	}
+	for reason, tt := range map[string]struct {
+		err  error
+		want podresize.Outcome
+	}{
+		"no error": {nil, podresize.Accepted},
+
+		"pod gone":                      {apierrors.NewNotFound(pods, "web"), podresize.PodGone},
+		"namespace gone":                {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), podresize.PodGone},
+		"path unknown":                  {plain(404, "404 page not found"), podresize.NotServed},
+		"path unknown, as a Status":     {status(404, metav1.StatusReasonNotFound, "the server could not find the requested resource"), podresize.NotServed},
+		"method unknown":                {plain(405, ""), podresize.NotServed},
+		"not found by a webhook":        {status(404, metav1.StatusReasonNotFound, `admission webhook "a.b" denied the request: NotFound`), podresize.PolicyRefused},
+		"a pod called like a complaint": {apierrors.NewNotFound(pods, "exceeded-quota"), podresize.PodGone},
+
+		"changed":          {apierrors.NewConflict(pods, "web", errors.New("the object has been modified; please apply your changes to the latest version and try again")), podresize.Conflict},
+		"plain conflict":   {plain(409, ""), podresize.Conflict},
+		"replaced by uid":  {cause(apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web", nil), metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.uid", Message: `Invalid value: "u2": field is immutable`}), podresize.Replaced},
+		"replaced at last": {apierrors.NewConflict(pods, "web", errors.New("Precondition failed: UID in precondition: u1, UID in object meta: u2")), podresize.Replaced},
+		"deleted at last":  {apierrors.NewConflict(pods, "web", errors.New("StorageError: invalid object, Code: 4, Key: /registry/pods/shop/web, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: u1, UID in object meta: ")), podresize.PodGone},
+
+		"no permission":             {forbidden(`User "x" cannot patch resource "pods/resize" in API group "" in the namespace "shop"`), podresize.NotAllowed},
+		"no credentials":            {apierrors.NewUnauthorized("Unauthorized"), podresize.NotAllowed},
+		"quota":                     {forbidden("exceeded quota: rq, requested: limits.cpu=2, used: limits.cpu=3, limited: limits.cpu=3"), podresize.QuotaExceeded},
+		"no covering quota":         {forbidden("insufficient quota to consume: limits.cpu"), podresize.QuotaExceeded},
+		"quota wants limits":        {forbidden("failed quota: rq: must specify limits.cpu for: side"), podresize.QuotaNeedsLimits},
+		"quota status unknown":      {forbidden("status unknown for quota: rq, resources: limits.cpu"), podresize.NotYet},
+		"LimitRange, several":       {forbidden("[maximum cpu usage per Container is 2, but limit is 2500m, maximum cpu usage per Pod is 3, but limit is 5500m]"), podresize.LimitRangeRefused},
+		"LimitRange minimum":        {forbidden("minimum cpu usage per Container is 100m.  No request is specified"), podresize.LimitRangeRefused},
+		"LimitRange ratio":          {forbidden("cpu max limit to request ratio per Container is 4, but provided ratio is 5.000000"), podresize.LimitRangeRefused},
+		"LimitRange of memory":      {forbidden("maximum memory usage per Container is 1Gi, but limit is 2Gi"), podresize.LimitRangeRefused},
+		"node too small":            {cause(forbidden("node didn't have enough allocatable resources: cpu, requested: 5000, allocatable: 4000"), metav1.StatusCause{Type: "NodeCapacity"}), podresize.NodeRefused},
+		"node not Linux":            {cause(forbidden(`pod resize is only supported on linux nodes, node "n" is "windows"`), metav1.StatusCause{Type: "UnsupportedPlatform"}), podresize.NodeRefused},
+		"node lacks a feature":      {forbidden(`pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node "n1"`), podresize.NodeRefused},
+		"node not known":            {forbidden(`node "n1" not found`), podresize.NodeRefused},
+		"node not read":             {forbidden(`failed to get node "n1": lister is gone`), podresize.NotYet},
+		"caches starting":           {forbidden("not yet ready to handle request"), podresize.NotYet},
+		"LimitRanges not read":      {forbidden("unable to UPDATE /v1, Resource=pods at this time because there was an error enforcing limit ranges"), podresize.NotYet},
+		"policy":                    {forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: exceeded quota: none"), podresize.PolicyRefused},
+		"policy, said to be ours":   {status(422, metav1.StatusReasonInvalid, `pods "web" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no`), podresize.PolicyRefused},
+		"policy that cannot be run": {forbidden("policy 'p' with binding 'b' denied request: failed to configure policy"), podresize.PolicyRefused},
+		"webhook":                   {status(403, "", `admission webhook "a.b" denied the request: maximum cpu usage per Container is 1`), podresize.PolicyRefused},
+		"unknown admission plugin":  {forbidden("the moon is wrong"), podresize.PolicyRefused},
+
+		"invalid":                    {status(422, metav1.StatusReasonInvalid, `Pod "web" is invalid: spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing`), podresize.Invalid},
+		"old kubelet":                {status(422, metav1.StatusReasonInvalid, `Pod "web" is invalid: spec: Forbidden: Pod running on node without support for resize`), podresize.NodeRefused},
+		"bad request":                {apierrors.NewBadRequest("error decoding patch"), podresize.Invalid},
+		"patch type unknown":         {plain(415, "the body of the request was in an unknown format"), podresize.Invalid},
+		"webhook refuses to dry-run": {apierrors.NewBadRequest(`admission webhook "a.b" does not support dry run`), podresize.NoDryRun},
+
+		"too many requests":          {apierrors.NewTooManyRequests("slow down", 3), podresize.Unavailable},
+		"internal error":             {apierrors.NewInternalError(errors.New("boom")), podresize.Unavailable},
+		"service unavailable":        {apierrors.NewServiceUnavailable("apiserver is shutting down"), podresize.Unavailable},
+		"plain 503":                  {plain(503, "no healthy upstream"), podresize.Unavailable},
+		"webhook is down":            {apierrors.NewInternalError(errors.New(`failed calling webhook "a.b": failed to call webhook: Post "https://x": context deadline exceeded`)), podresize.Unavailable},
+		"quota evaluation is slow":   {apierrors.NewInternalError(errors.New("resource quota evaluation timed out")), podresize.Unavailable},
+		"gateway lost its server":    {plain(502, "bad gateway"), podresize.Unknown},
+		"gateway timeout":            {plain(504, "gateway timeout"), podresize.Unknown},
+		"server timeout":             {apierrors.NewServerTimeout(pods, "update", 2), podresize.Unknown},
+		"request timeout":            {apierrors.NewTimeoutError("request did not complete within requested timeout", 0), podresize.Unknown},
+		"storage timeout":            {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), podresize.Unknown},
+		"storage changes its leader": {apierrors.NewInternalError(errors.New("etcdserver: leader changed")), podresize.Unknown},
+		"408":                        {plain(408, ""), podresize.Unknown},
+		"a code that makes no sense": {status(0, "", ""), podresize.Unknown},
+
+		"our deadline":            {fmt.Errorf("patch: %w", context.DeadlineExceeded), podresize.Unknown},
+		"our shutdown":            {context.Canceled, podresize.Unknown},
+		"answer lost":             {&url.Error{Op: "Patch", URL: "https://x", Err: io.ErrUnexpectedEOF}, podresize.Unknown},
+		"connection lost":         {&url.Error{Op: "Patch", URL: "https://x", Err: &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}}, podresize.Unknown},
+		"nobody listens":          {&url.Error{Op: "Patch", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, podresize.Unavailable},
+		"name cannot be resolved": {&url.Error{Op: "Patch", URL: "https://x", Err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host"}}}, podresize.Unavailable},
+		"anything else":           {errors.New("boom"), podresize.Unknown},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			for _, err := range []error{tt.err, wrap(tt.err)} {
+				got := podresize.Classify(err)
+				if got.Outcome != tt.want {
+					t.Errorf("%v is %v, want %v", err, got.Outcome, tt.want)
+				}
+				if err != nil && got.Message == "" && tt.want != podresize.Unknown {
+					t.Errorf("%v has no message", err)
+				}
+			}
+		})
+	}
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("resize: %w", err)
+}
+
+// TestRetryAfter: what the server asks for is passed on, whatever the outcome.
+func TestRetryAfter(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want time.Duration
+	}{
+		{apierrors.NewTooManyRequests("slow down", 3), 3 * time.Second},
+		{apierrors.NewServerTimeout(pods, "update", 2), 2 * time.Second},
+		{apierrors.NewGenericServerResponse(503, "PATCH", pods, "web", "", 5, true), 5 * time.Second},
+		{apierrors.NewInternalError(errors.New("boom")), 0},
+		{apierrors.NewTooManyRequests("slow down", -3), 0},
+		{errors.New("boom"), 0},
+	} {
+		if got := podresize.Classify(tt.err).RetryAfter; got != tt.want {
+			t.Errorf("%v: retry after %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// FuzzClassify: no error is ever taken for a success, whatever it looks like, and a wrapped error is the same error.
+func FuzzClassify(f *testing.F) {
+	f.Add(int32(404), "NotFound", `pods "web" not found`, "pods", "web", "", "", int32(0))
+	f.Add(int32(404), "NotFound", "the server could not find the requested resource", "pods", "web", "UnexpectedServerResponse", "", int32(0))
+	f.Add(int32(200), "", "", "", "", "", "", int32(1))
+	f.Add(int32(422), "Invalid", "", "Pod", "web", "FieldValueInvalid", "metadata.uid", int32(0))
+	f.Add(int32(409), "Conflict", "UID in precondition: a, UID in object meta: ", "pods", "web", "", "", int32(-5))
+	f.Add(int32(-1), "Timeout", `admission webhook "x" denied the request`, "", "", "", "", int32(2147483647))
+	f.Fuzz(func(t *testing.T, code int32, reason, message, kind, name, cause, field string, retry int32) {
+		err := &apierrors.StatusError{ErrStatus: metav1.Status{
+			Code: code, Reason: metav1.StatusReason(reason), Message: message,
+			Details: &metav1.StatusDetails{
+				Kind: kind, Name: name, RetryAfterSeconds: retry,
+				Causes: []metav1.StatusCause{{Type: metav1.CauseType(cause), Field: field}},
+			},
+		}}
+		got := podresize.Classify(err)
+		if got.Outcome == podresize.Accepted || got.Outcome == podresize.NoChange || got.Outcome == podresize.WouldMutate {
+			t.Errorf("%+v is %v", err.ErrStatus, got.Outcome)
+		}
+		if got.Outcome > podresize.NoDryRun || got.RetryAfter < 0 || got.Pod != (*corev1.Pod)(nil) {
+			t.Errorf("%+v gives %+v", err.ErrStatus, got)
+		}
+		if again := podresize.Classify(fmt.Errorf("wrapped: %w", err)); again.Outcome != got.Outcome {
+			t.Errorf("%+v is %v, wrapped it is %v", err.ErrStatus, got.Outcome, again.Outcome)
+		}
+		if got := podresize.Classify(errors.New(message)).Outcome; got != podresize.Unknown {
+			t.Errorf("an error that only says %q is %v", message, got)
+		}
+	})
+}
+
+// TestNames: every outcome and progress has a name of its own.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
+		seen[o.String()] = true
+	}
+	for p := podresize.Done; p <= podresize.Errored; p++ {
+		seen[p.String()] = true
+	}
+	if want := int(podresize.NoDryRun) + int(podresize.Errored) + 2; len(seen) != want {
+		t.Errorf("%d names for %d values: %v", len(seen), want, seen)
+	}
+	if got := (podresize.NoDryRun + 1).String(); got != "Outcome(18)" {
+		t.Errorf("beyond the last outcome: %q", got)
+	}
+}
