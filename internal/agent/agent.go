@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -42,10 +41,9 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 	m, beat := newMetrics(), newPulse(a.cfg.Interval, time.Now())
 	feed := newFeed(a.clients, a.cfg.Node, a.log)
 	queue := newQueue(a.cfg.samples(3))
-	var host atomic.Pointer[kernel.Host]
 	player := &player{
 		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, pulse: beat, metrics: m,
-		open:  func(ctx context.Context) (sampler, error) { return a.openHost(ctx, &host) },
+		open:  a.openHost,
 		view:  feed.view.Load,
 		offer: func(r *played) { queue.replace(offersOf(r), r.At) },
 	}
@@ -55,12 +53,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		node: a.cfg.Node, nodeUID: func() types.UID { return feed.view.Load().NodeUID },
 	}
 	heart := &heart{lease: a.cfg.Namespace + "/" + LeaseName(a.cfg.Node), playing: beat.Playing, renew: lease.renew, log: a.log, metrics: m}
-	m.registry.MustRegister(board{last: &player.last, files: func() int {
-		if h := host.Load(); h != nil {
-			return h.Descriptors()
-		}
-		return 0
-	}})
+	m.registry.MustRegister(board{&player.last})
 
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){feed.Run, player.Run, publisher.Run, heart.Run} {
@@ -73,7 +66,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 }
 
 // openHost finds the node's cgroups.
-func (a *Agent) openHost(ctx context.Context, to *atomic.Pointer[kernel.Host]) (sampler, error) {
+func (a *Agent) openHost(ctx context.Context) (sampler, error) {
 	cfg := a.cfg.Kernel
 	cfg.Log = a.log
 	h, err := kernel.Open(cfg)
@@ -81,6 +74,5 @@ func (a *Agent) openHost(ctx context.Context, to *atomic.Pointer[kernel.Host]) (
 		return nil, fmt.Errorf("cgroups of the node: %w", err)
 	}
 	h.Watch(ctx) // only has the host list again sooner
-	to.Store(h)
 	return h, nil
 }

@@ -52,10 +52,7 @@ func newMetrics() *metrics {
 }
 
 // board shows the last round.
-type board struct {
-	last  *atomic.Pointer[played]
-	files func() int
-}
+type board struct{ last *atomic.Pointer[played] }
 
 var (
 	priceDesc    = describe("mbcas_node_price", "Price of CPU at which limits are set, in budget per thousandth of a core; 0 means that CPU is not scarce.")
@@ -89,11 +86,11 @@ func (b board) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	gauge(filesDesc, float64(b.files()))
 	r := b.last.Load()
 	if r == nil {
 		return
 	}
+	gauge(filesDesc, float64(r.Files))
 	n := r.Out.Node
 	gauge(priceDesc, float64(n.Price))
 	gauge(clearedDesc, float64(n.Cleared))

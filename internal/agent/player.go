@@ -14,15 +14,17 @@ import (
 // sampler reads the counters of the machine: a kernel.Host.
 type sampler interface {
 	Read([]kernel.Target) kernel.Sample
+	Descriptors() int // files held open
 	Close() error
 }
 
 // played is one round with all that went into it. It is never changed.
 type played struct {
-	At   time.Time
-	Took time.Duration
-	View *view
-	Out  round.Output
+	At    time.Time
+	Took  time.Duration
+	Files int // of cgroups that are held open
+	View  *view
+	Out   round.Output
 }
 
 // player plays the rounds. All of it is one goroutine that never touches the network.
@@ -137,7 +139,7 @@ func (p *player) tell(lack string) {
 func (p *player) play(v *view, now time.Time) {
 	sample := p.host.Read(v.Targets)
 	in := round.Input{Now: now, Node: v.Node, Pods: v.Pods, Sample: sample}
-	r := &played{At: now, View: v}
+	r := &played{At: now, View: v, Files: p.host.Descriptors()}
 	p.state, r.Out = round.Run(p.cfg, p.state, in)
 	end := time.Now()
 	r.Took = end.Sub(now)

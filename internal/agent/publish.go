@@ -71,7 +71,7 @@ func (p *publisher) drain(ctx context.Context) {
 		case out == written:
 			p.metrics.delay.Observe(now.Sub(o.At).Seconds())
 			p.log.Debug("published", "namespace", o.Ref.Namespace, "pod", o.Ref.Name, "grant", o.Decision.Limit, "price", o.Decision.Price)
-		case out == gone || ctx.Err() != nil:
+		case out == gone, out == conflict, ctx.Err() != nil: // expected
 			p.log.Debug("not published", "namespace", o.Ref.Namespace, "pod", o.Ref.Name, "err", err)
 		default:
 			p.log.Warn("not published", "namespace", o.Ref.Namespace, "pod", o.Ref.Name, "outcome", out.String(), "err", err)
@@ -154,8 +154,10 @@ const (
 // rest is the first pause after an outcome, and for whom.
 func (o outcome) rest() (time.Duration, scope) {
 	switch o {
-	case written, dropped, conflict:
+	case written, dropped:
 		return 0, restNobody
+	case conflict:
+		return time.Second, restPod
 	case gone:
 		return 10 * time.Second, restPod
 	case refused, forbidden:

@@ -82,7 +82,7 @@ func TestOneWriteForAPodAtATime(t *testing.T) {
 	}{
 		{"the same again, and the write succeeded", 600, written, nil},
 		{"something else was decided meanwhile", 800, written, []string{"pod0=800m"}},
-		{"the write came to nothing, so the newest decision is written", 600, conflict, []string{"pod0=600m"}},
+		{"the write came to nothing, so after a pause the newest decision is written", 600, conflict, []string{"pod0=600m"}},
 	} {
 		q.replace(offersOf(decided(t0, 600)), t0)
 		o, _, ok := q.next(t0)
@@ -92,7 +92,7 @@ func TestOneWriteForAPodAtATime(t *testing.T) {
 		q.replace(offersOf(decided(t0.Add(time.Second), c.next)), t0.Add(time.Second))
 		want(t, "while the first write is under way", take(t, q, t0.Add(time.Second)))
 		q.done(o, c.out, t0.Add(time.Second))
-		want(t, c.reason, take(t, q, t0.Add(time.Second)), c.want...)
+		want(t, c.reason, take(t, q, t0.Add(2*time.Second)), c.want...)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRests(t *testing.T) {
 		reason        string
 		least, most   [2]int
 	}{
-		{conflict, written, "the next round may write", [2]int{1000, 1000}, [2]int{1000, 1000}},
+		{conflict, written, "1 s, doubling up to 5 minutes", [2]int{10, 1000}, [2]int{14, 1000}},
 		{gone, written, "10 s, doubling up to 5 minutes, less up to a quarter", [2]int{8, 1000}, [2]int{11, 1000}},
 		{refused, written, "30 s, doubling", [2]int{6, 1000}, [2]int{8, 1000}},
 		{forbidden, written, "30 s, doubling", [2]int{6, 1000}, [2]int{8, 1000}},

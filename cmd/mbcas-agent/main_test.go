@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	pod := map[string]string{"NODE_NAME": "n1", "POD_UID": "u1", "POD_NAME": "agent-x", "POD_NAMESPACE": "elsewhere"}
+	cases := map[string]struct {
+		args  []string
+		env   map[string]string
+		check func(settings) bool
+		bad   string // part of the error; empty: none
+	}{
+		"in a pod": {env: pod, check: func(s settings) bool {
+			c := s.agent
+			return c.Node == "n1" && c.Kernel.OwnPod == "u1" && c.Holder == "agent-x" && c.Namespace == "elsewhere" &&
+				c.Interval == time.Second && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.logLevel == slog.LevelInfo
+		}},
+		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
+			c := s.agent
+			return c.Node == "n2" && c.Kernel.Root == "/host/cgroup" && c.Interval == 500*time.Millisecond && c.Round.Reserve == 0.2 && s.listen == ":1" && s.logLevel == slog.LevelDebug
+		}},
+		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
+			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""
+		}},
+		"profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
+			return s.agent.Interval == 10*time.Second && s.agent.Round.PublishInterval == 30*time.Second
+		}},
+		"profile and interval": {args: []string{"--interval=2s", "--profile=conservative"}, env: pod, check: func(s settings) bool {
+			return s.agent.Interval == 2*time.Second && s.agent.Round.PublishInterval == 30*time.Second
+		}},
+		"no node":        {bad: "no node"},
+		"bad profile":    {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
+		"bad interval":   {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
+		"bad reserve":    {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
+		"bad level":      {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},
+		"unknown flag":   {args: []string{"--nope"}, env: pod, bad: "nope"},
+		"loose argument": {args: []string{"start"}, env: pod, bad: "start"},
+		"no duration":    {args: []string{"--interval=1"}, env: pod, bad: "interval"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, err := parse(c.args, func(k string) string { return c.env[k] }, new(bytes.Buffer))
+			if c.bad == "" {
+				if err != nil || !c.check(s) {
+					t.Errorf("%+v, %v", s, err)
+				}
+				return
+			}
+			var usage usageError
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.bad) {
+				t.Errorf("error %v, want a usage error with %q", err, c.bad)
+			}
+		})
+	}
+}
+
+// TestRunNeedsAnAPIServer: outside of a cluster the error says which flag helps.
+func TestRunNeedsAnAPIServer(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"--node-name=n1", "--listen=127.0.0.1:0"}, func(string) string { return "off" }, &out, &out)
+	if err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+		t.Errorf("error %v, want one that names --kubeconfig", err)
+	}
+}
