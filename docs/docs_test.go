@@ -1,0 +1,247 @@
+// Package docs_test holds the documentation to what the code does.
+package docs_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/market"
+)
+
+const root = ".."
+
+var update = flag.Bool("update", false, "rewrite the figures in concepts.md")
+
+// TestReasons: reasons.md explains every reason, in the words that users see.
+func TestReasons(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "actuator", "reason.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, "reasons.md")
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
+			return true
+		}
+		if typ, ok := spec.Type.(*ast.Ident); !ok || typ.Name != "Reason" {
+			return true
+		}
+		word, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found++
+		row := fmt.Sprintf("| `%s` | %s |", word, actuator.Reason(word).Sentence())
+		if strings.Count(page, row) != 1 {
+			t.Errorf("reasons.md: want one row that begins with\n%s", row)
+		}
+		return true
+	})
+	if rows := strings.Count(page, "\n| `"); found == 0 || rows != found {
+		t.Errorf("reasons.md has %d rows, the code %d reasons", rows, found)
+	}
+}
+
+// bidder is a pod of the example in concepts.md.
+type bidder struct {
+	name              string
+	request, declared cpu.Milli
+	priority          int32
+	demand            cpu.Milli
+}
+
+// TestExample: the figures in concepts.md are what the market says.
+func TestExample(t *testing.T) {
+	quiet := []bidder{
+		{"shop", 500, 1000, 10000, 1200},
+		{"report", 500, 1000, 0, 500},
+		{"batch", 1000, 2000, 0, 1500},
+	}
+	busy := slices.Clone(quiet)
+	busy[2].demand = 6000
+	crowded := slices.Clone(busy)
+	crowded[0].demand = 5000
+
+	page := read(t, "concepts.md")
+	for name, pods := range map[string][]bidder{"quiet": quiet, "busy": busy, "crowded": crowded} {
+		begin, end := "<!-- example "+name+" -->\n", "<!-- end -->"
+		before, rest, ok := strings.Cut(page, begin)
+		have, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("concepts.md has no example %q", name)
+		}
+		want := example(t, pods)
+		if *update {
+			page = before + begin + want + end + after
+			continue
+		}
+		if d := cmp.Diff(want, have); d != "" {
+			t.Errorf("concepts.md, example %s (go test ./docs -update rewrites it):\n%s", name, d)
+		}
+	}
+	if *update {
+		if err := os.WriteFile("concepts.md", []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// example plays one clearing on a node with 4 cores, of which a tenth is kept back.
+func example(t *testing.T, pods []bidder) string {
+	t.Helper()
+	const allocatable, supply = 4000, 3600
+	p := market.Problem{Supply: supply}
+	for _, b := range pods {
+		p.Bids = append(p.Bids, market.Bid{
+			Budget: demand.Budget(b.request, b.priority), Demand: b.demand,
+			Floor: demand.Floor(b.request, b.declared), Ceiling: allocatable,
+		})
+	}
+	result := market.Clear(p)
+	if err := market.Certify(p, result); err != nil {
+		t.Fatal(err)
+	}
+	out := fmt.Sprintf("\nPrice: **%v**\n\n| pod | request | budget | wants | limit | held by |\n| --- | --- | --- | --- | --- | --- |\n", result.Price)
+	for i, b := range pods {
+		out += fmt.Sprintf("| %s | %v | %d | %v | **%v** | %v |\n", b.name, b.request, p.Bids[i].Budget, b.demand, p.Bids[i].Limit(result.Price), strings.ToLower(p.Bids[i].Bound(result.Price).String()))
+	}
+	return out + "\n"
+}
+
+var (
+	link   = regexp.MustCompile(`\]\(([^)#\s]+)?(#[^)\s]+)?\)`)
+	target = regexp.MustCompile("(?m)(?:^    |`)(?:KEEP=1 |CI=true )?make (-?[a-z0-9-]+)")
+	clause = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
+)
+
+// TestLinks: every link to a file of the repository leads there, and to a heading that exists.
+func TestLinks(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			path, anchor := m[1], strings.TrimPrefix(m[2], "#")
+			if strings.Contains(path, "://") || strings.HasPrefix(path, "mailto:") {
+				continue
+			}
+			to := page
+			if path != "" {
+				to = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", page, m[0])
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(read(t, to)), anchor) {
+				t.Errorf("%s: %s has no heading %q", page, to, anchor)
+			}
+		}
+	}
+}
+
+// TestTargets: every make target that a page names exists.
+func TestTargets(t *testing.T) {
+	have := map[string]bool{}
+	for _, m := range clause.FindAllStringSubmatch(read(t, filepath.Join(root, "Makefile")), -1) {
+		have[m[1]] = true
+	}
+	for _, page := range pages(t) {
+		for _, m := range target.FindAllStringSubmatch(read(t, page), -1) {
+			if !have[m[1]] {
+				t.Errorf("%s names make %s, which the Makefile does not have", page, m[1])
+			}
+		}
+	}
+}
+
+var metric = regexp.MustCompile(`\bmbcas_[a-z_]+\b`)
+
+// TestMetrics: operations.md lists the metrics that the programs serve, and no others.
+func TestMetrics(t *testing.T) {
+	listed, served := map[string]bool{}, map[string]bool{}
+	for _, name := range metric.FindAllString(read(t, "operations.md"), -1) {
+		listed[name] = true
+	}
+	for _, dir := range []string{"internal/agent", "internal/controller"} {
+		for _, file := range files(t, filepath.Join(root, dir), ".go") {
+			if !strings.HasSuffix(file, "_test.go") {
+				for _, name := range metric.FindAllString(read(t, file), -1) {
+					served[name] = true
+				}
+			}
+		}
+	}
+	for name := range served {
+		if !listed[name] {
+			t.Errorf("operations.md does not list %s", name)
+		}
+	}
+	for name := range listed {
+		if !served[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("operations.md lists %s, which nothing serves", name)
+		}
+	}
+}
+
+// anchors are how GitHub names the headings of a page.
+func anchors(page string) []string {
+	var names []string
+	for line := range strings.SplitSeq(page, "\n") {
+		if !strings.HasPrefix(line, "#") {
+			continue
+		}
+		heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
+		names = append(names, strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(heading, ""), " ", "-"))
+	}
+	return names
+}
+
+// pages are all Markdown files that people read.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(found, files(t, ".", ".md")...)
+}
+
+func files(t *testing.T, dir, ext string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && filepath.Ext(path) == ext {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
