@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 		"folder of everything the cluster writes (default /var/lib/mbcas-cluster as root, else ~/.local/state/mbcas-cluster)")
 	root.PersistentFlags().StringVar(&f.source, "source", "",
 		"folder test/cluster/programs of the repository (default: found above this program or the working folder)")
-	root.AddCommand(newUp(&f), newDown(&f), newStatus(&f), newKubeconfig(&f), newLoad(&f), newImage(), newAssets(&f))
+	root.AddCommand(newUp(&f), newDown(&f), newStatus(&f), newKubeconfig(&f), newLoad(&f), newImage(), newAssets(&f), newNode(&f))
 	return root
 }
 

@@ -227,7 +227,7 @@ func (c Cache) build(ctx context.Context, name string, out io.Writer) error {
 		return err
 	}
 	var compiled atomic.Int64
-	stop := report(out, 10*time.Second, func() string {
+	stop := Report(out, 10*time.Second, func() string {
 		return fmt.Sprintf("  %s: %d of %d packages compiled, %s", name, compiled.Load(), total, seconds(start))
 	})
 	said := count(stderr, &compiled)
@@ -238,6 +238,16 @@ func (c Cache) build(ctx context.Context, name string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "  %s: built in %s\n", name, seconds(start))
 	return os.Rename(tmp, c.Program(name))
+}
+
+// NodeInit builds the first process of a virtual node. It is part of this program
+// rather than of the cached set, so it is as new as this program's sources.
+func (c Cache) NodeInit(ctx context.Context, to string) error {
+	out, err := goCommand(ctx, filepath.Dir(c.Source), "build", "-trimpath", "-o", to, "./cmd/mbcas-node-init").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go build mbcas-node-init: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // count reads the go command's standard error: package paths are counted, the
@@ -259,8 +269,8 @@ func count(r io.Reader, compiled *atomic.Int64) []string {
 	return said
 }
 
-// report writes a line at every interval until the returned func is called.
-func report(out io.Writer, every time.Duration, line func() string) (stop func()) {
+// Report writes a line at every interval until the returned func is called.
+func Report(out io.Writer, every time.Duration, line func() string) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -30,16 +30,18 @@ import (
 // Node removes everything a node left outside its state folder, and its mounts
 // below it. Kubelet and runtime have been stopped. It goes on after a fault and
 // reports them all; running it again does what is left.
-func Node(ctx context.Context, state, bridge string, b Before, records proc.Records) error {
+func Node(ctx context.Context, state string, links []string, b Before, records proc.Records) error {
 	sockets := shimSockets(state)
 	errs := []error{
 		endPods(ctx),
 		Strays(ctx, records),
 		Unmount(state),
 		removeKubepods(ctx),
-		removeLink(bridge),
-		b.restore(),
 	}
+	for _, name := range links {
+		errs = append(errs, RemoveLink(name))
+	}
+	errs = append(errs, b.restore())
 	for _, s := range sockets {
 		if err := os.Remove(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
@@ -197,7 +199,8 @@ func removeKubepods(ctx context.Context) error {
 	})
 }
 
-func removeLink(name string) error {
+// RemoveLink removes a network interface if it is there.
+func RemoveLink(name string) error {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil

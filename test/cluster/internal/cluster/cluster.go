@@ -66,7 +66,7 @@ func Recorded(state string) (c config.Config, ok bool, err error) {
 	return c, true, nil
 }
 
-// Load imports image archives into the node.
+// Load imports image archives into every node.
 func (c Cluster) Load(ctx context.Context, archives ...string) error {
 	if !c.Config.Node {
 		return errors.New("this cluster has no node to load images into")
@@ -75,9 +75,19 @@ func (c Cluster) Load(ctx context.Context, archives ...string) error {
 	if len(missing) > 0 {
 		return errors.New(missing[0])
 	}
+	machines, err := c.Machines()
+	if err != nil {
+		return err
+	}
 	for _, a := range archives {
 		if err := c.step("load "+filepath.Base(a), func() error { return node.Load(ctx, c.Config, host, a) }); err != nil {
 			return err
+		}
+		for _, m := range machines {
+			err := c.step("load "+filepath.Base(a)+" into "+m.Name, func() error { return m.Load(ctx, c.Config, a) })
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -97,13 +107,18 @@ func (c Cluster) Down(ctx context.Context) error {
 	if _, ours, err := Recorded(c.Config.State); err != nil || !ours {
 		return errors.Join(err, fmt.Errorf("%s: is no cluster's state folder; nothing was touched", c.Config.State))
 	}
-	// Users of a service stop before it: the node, then the control plane.
-	for _, name := range []string{"kubelet", "containerd", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
-		rec, ok := c.records().Load(name)
-		if !ok || !rec.Alive() {
-			continue
-		}
-		if err := c.step("stop "+name, func() error { return rec.Stop(ctx, 5*time.Second) }); err != nil {
+	machines, err := c.Machines()
+	if err != nil {
+		return err
+	}
+	// Users of a service stop before it: the nodes, then the control plane.
+	var names []string
+	for _, m := range machines {
+		names = append(names, m.Process())
+	}
+	names = append(names, "kubelet", "containerd", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+	for _, name := range names {
+		if err := c.stop(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -113,7 +128,7 @@ func (c Cluster) Down(ctx context.Context) error {
 	}
 	if hadNode {
 		err = c.step("clean the node", func() error {
-			return clean.Node(ctx, c.Config.State, c.Config.Bridge, before, c.records())
+			return clean.Node(ctx, c.Config.State, c.Config.Links(), before, c.records())
 		})
 	} else {
 		err = clean.Strays(ctx, c.records())
@@ -122,6 +137,15 @@ func (c Cluster) Down(ctx context.Context) error {
 		return fmt.Errorf("%w\nrun down again; the state folder %s is kept", err, c.Config.State)
 	}
 	return clean.RemoveState(c.Config.State)
+}
+
+// stop ends the named process if it runs.
+func (c Cluster) stop(ctx context.Context, name string) error {
+	rec, ok := c.records().Load(name)
+	if !ok || !rec.Alive() {
+		return nil
+	}
+	return c.step("stop "+name, func() error { return rec.Stop(ctx, 5*time.Second) })
 }
 
 // Assets builds the programs if they are missing and returns their folder.

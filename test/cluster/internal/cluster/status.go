@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
 	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+	"github.com/mbcas/mbcas/test/cluster/internal/vm"
 )
 
 // programs are all processes of the cluster in the order of their start.
@@ -39,21 +40,39 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name, pid, health)
 	}
+	machines, err := c.Machines()
+	if err != nil {
+		return err
+	}
+	for _, m := range machines {
+		pid, health := c.health(ctx, m.Program(c.Config, vm.Image{}))
+		if health != "ok" {
+			sick = append(sick, m.Process())
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", m.Process(), pid, health)
+	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	nodeState := "none (control plane alone)"
+	nodes := [][2]string{{"node", "none (control plane alone)"}}
 	if c.Config.Node {
-		nodeState = c.Config.NodeName + " Ready"
-		if err := node.Ready(ctx, c.Config, time.Time{}); err != nil {
-			nodeState = oneLine(err)
-			sick = append(sick, "node")
+		nodes = nil
+		names := []string{c.Config.NodeName}
+		for _, m := range machines {
+			names = append(names, m.Name)
+		}
+		for _, name := range names {
+			state := name + " Ready"
+			if err := node.Ready(ctx, c.Config, name, time.Time{}); err != nil {
+				state = oneLine(err)
+				sick = append(sick, "node "+name)
+			}
+			nodes = append(nodes, [2]string{"node", state})
 		}
 	}
 	c.say("")
 	w = tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
-	for _, row := range [][2]string{
-		{"node", nodeState},
+	for _, row := range append(nodes, [][2]string{
 		{"kubernetes", cache.Versions.Kubernetes},
 		{"etcd", cache.Versions.Etcd},
 		{"containerd", runtimeVersion(ctx, c)},
@@ -63,7 +82,7 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 		{"kubeconfig", c.Config.Kubeconfig("admin")},
 		{"logs", c.Config.Path("logs")},
 		{"programs", cache.Dir()},
-	} {
+	}...) {
 		fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
 	}
 	if err := w.Flush(); err != nil {

@@ -79,11 +79,18 @@ func (c Cluster) Up(ctx context.Context, cache build.Cache) error {
 			began = time.Time{} // nothing was down: any heartbeat is good
 		}
 		err := c.step("node Ready", func() error {
-			return wait(ctx, nodeLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, began) }, nil)
+			return wait(ctx, nodeLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, c.Config.NodeName, began) }, nil)
 		})
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, tail(c.Config.Log("kubelet")))
 		}
+	}
+	machines, err := c.Machines()
+	if err != nil {
+		return err
+	}
+	if err := c.startMachines(ctx, cache, machines); err != nil {
+		return err
 	}
 	if err := c.step("default service account", func() error { return c.defaultServiceAccount(ctx) }); err != nil {
 		return err

@@ -98,8 +98,11 @@ var (
 	plainPath = regexp.MustCompile(`^/[A-Za-z0-9._/+@-]+$`)
 	dnsLabel  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	quantity  = regexp.MustCompile(`^[0-9]+m?$`)
-	ifaceName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,14}$`)
+	ifaceName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,11}$`)
 )
+
+// ValidName says whether a node can have the name.
+func ValidName(name string) bool { return dnsLabel.MatchString(name) }
 
 // Validate reports everything that is wrong with c.
 func (c Config) Validate() error {
@@ -112,11 +115,11 @@ func (c Config) Validate() error {
 	if longest := c.PodResourcesSocket(); len(longest) > socketPathMax {
 		bad("--state %q: too long by %d characters for Unix sockets below it", c.State, len(longest)-socketPathMax)
 	}
-	if !dnsLabel.MatchString(c.NodeName) {
+	if !ValidName(c.NodeName) {
 		bad("--node-name %q: want a DNS label", c.NodeName)
 	}
 	if !ifaceName.MatchString(c.Bridge) {
-		bad("--bridge %q: want an interface name of at most 15 characters", c.Bridge)
+		bad("--bridge %q: want an interface name of at most 12 characters", c.Bridge)
 	}
 	for _, r := range []struct {
 		flag string
@@ -144,8 +147,8 @@ func (c Config) Validate() error {
 // ServiceIP is the cluster IP of the service "kubernetes".
 func (c Config) ServiceIP() netip.Addr { return c.ServiceRange.Addr().Next() }
 
-// NodeIP is the address of the bridge and of the node.
-func (c Config) NodeIP() netip.Addr { return c.PodRange.Addr().Next() }
+// NodeIP is the address of the bridge and of this machine's node.
+func (c Config) NodeIP() netip.Addr { return c.HostSlot().IP }
 
 // APIAddress is where the API server listens: one address that both pods and
 // the host reach, or loopback where there are no pods.
@@ -169,6 +172,9 @@ func (c Config) ControllerManagerPort() int { return 10257 + c.PortOffset }
 func (c Config) SchedulerPort() int         { return 10259 + c.PortOffset }
 func (c Config) KubeletPort() int           { return 10250 + c.PortOffset }
 func (c Config) KubeletHealthPort() int     { return 10248 + c.PortOffset }
+
+// DoorPort is where a virtual node takes images, on its own address.
+func (c Config) DoorPort() int { return 10270 + c.PortOffset }
 
 // Clash says what two clusters on one machine would both take, or "".
 func (c Config) Clash(o Config) string {

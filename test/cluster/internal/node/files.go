@@ -12,21 +12,33 @@ import (
 // PauseImage is the sandbox of every pod; tests use it as an idle container too.
 const PauseImage = "mbcas.io/pause:dev"
 
-// WriteFiles writes what containerd, the CNI plugins and the kubelet read.
-func WriteFiles(c config.Config, h Host) error {
-	kubelet, err := kubeletConfig(c, h)
+// Virtual is the label and the taint of emulated nodes.
+const Virtual = "mbcas.io/virtual"
+
+// Files are what containerd, the CNI plugins and the kubelet of a node read, by path.
+func Files(c config.Config, s config.Slot, h Host) (map[string][]byte, error) {
+	kubelet, err := kubeletConfig(c, s, h)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cni, err := cniConfig(c)
+	cni, err := cniConfig(c, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for path, text := range map[string][]byte{
+	return map[string][]byte{
 		containerdConfigPath(c):                 []byte(containerdConfig(c, h)),
 		c.Path("cni", "conf", "mbcas.conflist"): cni,
 		kubeletConfigPath(c):                    kubelet,
-	} {
+	}, nil
+}
+
+// WriteFiles writes the Files of this machine's node.
+func WriteFiles(c config.Config, h Host) error {
+	files, err := Files(c, c.HostSlot(), h)
+	if err != nil {
+		return err
+	}
+	for path, text := range files {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
@@ -92,7 +104,7 @@ type object map[string]any
 // before the first pod, so the plugin need not turn on IP forwarding for the
 // whole machine (isGateway would): pods reach each other, the API server and the
 // kubelet, and nothing beyond this machine.
-func cniConfig(c config.Config) ([]byte, error) {
+func cniConfig(c config.Config, s config.Slot) ([]byte, error) {
 	return json.MarshalIndent(object{
 		"cniVersion": "0.4.0",
 		"name":       "mbcas",
@@ -102,8 +114,13 @@ func cniConfig(c config.Config) ([]byte, error) {
 			"isGateway": false,
 			"ipMasq":    false,
 			"ipam": object{
-				"type":    "host-local",
-				"ranges":  [][]object{{{"subnet": c.PodRange.String(), "gateway": c.NodeIP().String()}}},
+				"type": "host-local",
+				"ranges": [][]object{{{
+					"subnet":     c.PodRange.String(),
+					"rangeStart": s.First.String(),
+					"rangeEnd":   s.Last.String(),
+					"gateway":    c.NodeIP().String(), // of every node: it leads to the API server
+				}}},
 				"routes":  []object{{"dst": "0.0.0.0/0"}},
 				"dataDir": c.Path("cni", "networks"),
 			},
@@ -112,12 +129,12 @@ func cniConfig(c config.Config) ([]byte, error) {
 }
 
 // kubeletConfig is a KubeletConfiguration; JSON is YAML too.
-func kubeletConfig(c config.Config, h Host) ([]byte, error) {
+func kubeletConfig(c config.Config, s config.Slot, h Host) ([]byte, error) {
 	k := object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 
-		"address":            c.NodeIP().String(),
+		"address":            s.IP.String(),
 		"port":               c.KubeletPort(),
 		"healthzBindAddress": "127.0.0.1",
 		"healthzPort":        c.KubeletHealthPort(),
@@ -135,7 +152,7 @@ func kubeletConfig(c config.Config, h Host) ([]byte, error) {
 		"podLogsDir":               c.Path("pod-logs"),
 		"volumePluginDir":          c.Path("volume-plugins"),
 		"cgroupDriver":             "cgroupfs",
-		"maxPods":                  110,
+		"maxPods":                  s.MaxPods(),
 		"failSwapOn":               false,
 		"makeIPTablesUtilChains":   false, // no kube-proxy, so no rules to leave behind
 
@@ -152,6 +169,10 @@ func kubeletConfig(c config.Config, h Host) ([]byte, error) {
 		},
 		// Images come from archives and can't be pulled again: never collect them.
 		"imageGCHighThresholdPercent": 100,
+	}
+	if s.Index > 0 {
+		// An emulated node is slow: only pods that ask for it run there.
+		k["registerWithTaints"] = []object{{"key": Virtual, "value": "true", "effect": "NoSchedule"}}
 	}
 	if h.Cgroups != V2 {
 		k["failCgroupV1"] = false

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -23,7 +22,7 @@ func Runtime(c config.Config, h Host) proc.Program {
 	return proc.Program{
 		Name: "containerd",
 		Path: h.Containerd,
-		Args: []string{"--config=" + containerdConfigPath(c)},
+		Args: RuntimeArgs(c),
 		Ready: func(ctx context.Context) error {
 			_, err := ctr(ctx, c, h, "version")
 			return err
@@ -34,18 +33,32 @@ func Runtime(c config.Config, h Host) proc.Program {
 // Kubelet is the node agent.
 func Kubelet(c config.Config, program func(name string) string) proc.Program {
 	return proc.Program{
-		Name: "kubelet",
-		Path: program("kubelet"),
-		Args: []string{
-			"--config=" + kubeletConfigPath(c),
-			"--kubeconfig=" + c.Kubeconfig("kubelet"),
-			"--root-dir=" + c.KubeletRoot(),
-			"--cert-dir=" + c.PKI("kubelet"),
-			"--hostname-override=" + c.NodeName,
-			"--node-ip=" + c.NodeIP().String(),
-		},
+		Name:  "kubelet",
+		Path:  program("kubelet"),
+		Args:  KubeletArgs(c, c.HostSlot()),
 		Ready: func(ctx context.Context) error { return healthz(ctx, c.KubeletHealthPort()) },
 	}
+}
+
+// RuntimeArgs are the container runtime's, on any node.
+func RuntimeArgs(c config.Config) []string {
+	return []string{"--config=" + containerdConfigPath(c)}
+}
+
+// KubeletArgs are the kubelet's, on the node in the slot.
+func KubeletArgs(c config.Config, s config.Slot) []string {
+	args := []string{
+		"--config=" + kubeletConfigPath(c),
+		"--kubeconfig=" + c.Kubeconfig("kubelet"),
+		"--root-dir=" + c.KubeletRoot(),
+		"--cert-dir=" + c.PKI("kubelet"),
+		"--hostname-override=" + s.Node,
+		"--node-ip=" + s.IP.String(),
+	}
+	if s.Index > 0 {
+		args = append(args, "--node-labels="+Virtual+"=true")
+	}
+	return args
 }
 
 func healthz(ctx context.Context, port int) error {
@@ -87,7 +100,7 @@ func AddBridge(c config.Config) error {
 		attrs.Name = c.Bridge
 		// A bridge without an address of its own takes over that of its lowest
 		// port, so neighbours would lose it whenever a pod comes or goes.
-		attrs.HardwareAddr = hardwareAddr(c.NodeIP())
+		attrs.HardwareAddr = c.HostSlot().HardwareAddr()
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 			return fmt.Errorf("bridge %s: add: %w", c.Bridge, err)
 		}
@@ -112,12 +125,6 @@ func AddBridge(c config.Config) error {
 		return fmt.Errorf("bridge %s: up: %w", c.Bridge, err)
 	}
 	return nil
-}
-
-// hardwareAddr is a locally administered address made from an IPv4 address.
-func hardwareAddr(ip netip.Addr) net.HardwareAddr {
-	b := ip.As4()
-	return net.HardwareAddr{0x02, 0x42, b[0], b[1], b[2], b[3]}
 }
 
 // Load imports image archives into the runtime, where the kubelet finds them.

@@ -33,8 +33,9 @@ func TestCgroupMode(t *testing.T) {
 }
 
 func TestKubeletConfigByCgroupMode(t *testing.T) {
+	c := config.Default("/var/lib/x", true)
 	for mode, want := range map[CgroupMode]bool{V1: true, Hybrid: true, V2: false} {
-		raw, err := kubeletConfig(config.Default("/var/lib/x", true), Host{Cgroups: mode})
+		raw, err := kubeletConfig(c, c.HostSlot(), Host{Cgroups: mode})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +52,7 @@ func TestKubeletConfigByCgroupMode(t *testing.T) {
 func TestKubeletConfig(t *testing.T) {
 	c := config.Default("/var/lib/x", true)
 	c.SystemReservedCPU = "250m"
-	raw, err := kubeletConfig(c, Host{Cgroups: V2})
+	raw, err := kubeletConfig(c, c.HostSlot(), Host{Cgroups: V2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,11 +78,11 @@ func TestKubeletConfig(t *testing.T) {
 func TestRenderedPathsStayInState(t *testing.T) {
 	c := config.Default("/var/lib/x", true)
 	h := Host{Cgroups: Hybrid, CNI: "/usr/lib/cni", Overlay: true}
-	cni, err := cniConfig(c)
+	cni, err := cniConfig(c, c.HostSlot())
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubelet, err := kubeletConfig(c, h)
+	kubelet, err := kubeletConfig(c, c.HostSlot(), h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +103,5 @@ func TestContainerdConfigBySnapshotter(t *testing.T) {
 		if got := containerdConfig(c, Host{Overlay: overlay}); !strings.Contains(got, want) {
 			t.Errorf("overlay %v: no %s", overlay, want)
 		}
-	}
-}
-
-func TestHardwareAddr(t *testing.T) {
-	got := hardwareAddr(config.Default("/x", true).NodeIP())
-	if got[0]&1 != 0 || got[0]&2 == 0 {
-		t.Errorf("%v is not a locally administered address of one station", got)
 	}
 }

@@ -13,34 +13,34 @@ import (
 // the kubelet knows every pod that is bound to it. The condition alone outlives a
 // crash by a minute; and a kubelet that is asked to resize a pod in its first
 // second, before it knows its pods, looks at the request again only 30 s later.
-func Ready(ctx context.Context, c config.Config, since time.Time) error {
-	if err := heard(ctx, c, since); err != nil {
+func Ready(ctx context.Context, c config.Config, name string, since time.Time) error {
+	if err := heard(ctx, c, name, since); err != nil {
 		return err
 	}
-	if err := condition(ctx, c); err != nil {
+	if err := condition(ctx, c, name); err != nil {
 		return err
 	}
-	return knowsItsPods(ctx, c)
+	return knowsItsPods(ctx, c, name)
 }
 
-func heard(ctx context.Context, c config.Config, since time.Time) error {
+func heard(ctx context.Context, c config.Config, name string, since time.Time) error {
 	var lease struct{ Spec struct{ RenewTime time.Time } }
-	if err := plane.Get(ctx, c, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+c.NodeName, &lease); err != nil {
+	if err := plane.Get(ctx, c, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name, &lease); err != nil {
 		return err
 	}
 	if t := lease.Spec.RenewTime; t.Before(since) {
-		return fmt.Errorf("node %s: last heard of at %s", c.NodeName, t.Local().Format(time.TimeOnly))
+		return fmt.Errorf("node %s: last heard of at %s", name, t.Local().Format(time.TimeOnly))
 	}
 	return nil
 }
 
-func condition(ctx context.Context, c config.Config) error {
+func condition(ctx context.Context, c config.Config, name string) error {
 	var n struct {
 		Status struct {
 			Conditions []struct{ Type, Status, Reason, Message string }
 		}
 	}
-	if err := plane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName, &n); err != nil {
+	if err := plane.Get(ctx, c, "/api/v1/nodes/"+name, &n); err != nil {
 		return err
 	}
 	for _, cond := range n.Status.Conditions {
@@ -48,11 +48,11 @@ func condition(ctx context.Context, c config.Config) error {
 			continue
 		}
 		if cond.Status != "True" {
-			return fmt.Errorf("node %s: %s: %s", c.NodeName, cond.Reason, cond.Message)
+			return fmt.Errorf("node %s: %s: %s", name, cond.Reason, cond.Message)
 		}
 		return nil
 	}
-	return fmt.Errorf("node %s: no Ready condition yet", c.NodeName)
+	return fmt.Errorf("node %s: no Ready condition yet", name)
 }
 
 type podList struct {
@@ -62,12 +62,12 @@ type podList struct {
 	}
 }
 
-func knowsItsPods(ctx context.Context, c config.Config) error {
+func knowsItsPods(ctx context.Context, c config.Config, name string) error {
 	var bound, known podList
-	if err := plane.Get(ctx, c, "/api/v1/pods?fieldSelector=spec.nodeName%3D"+c.NodeName, &bound); err != nil {
+	if err := plane.Get(ctx, c, "/api/v1/pods?fieldSelector=spec.nodeName%3D"+name, &bound); err != nil {
 		return err
 	}
-	if err := plane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName+"/proxy/pods", &known); err != nil {
+	if err := plane.Get(ctx, c, "/api/v1/nodes/"+name+"/proxy/pods", &known); err != nil {
 		return err
 	}
 	knows := map[string]bool{}
@@ -77,7 +77,7 @@ func knowsItsPods(ctx context.Context, c config.Config) error {
 	for _, p := range bound.Items {
 		ended := p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed"
 		if !ended && !knows[p.Metadata.UID] {
-			return fmt.Errorf("node %s: its kubelet does not know pod %s/%s yet", c.NodeName, p.Metadata.Namespace, p.Metadata.Name)
+			return fmt.Errorf("node %s: its kubelet does not know pod %s/%s yet", name, p.Metadata.Namespace, p.Metadata.Name)
 		}
 	}
 	return nil

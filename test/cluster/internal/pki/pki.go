@@ -12,6 +12,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -44,7 +45,7 @@ func Leaves(nodeName string, serviceIP, nodeIP netip.Addr) []Leaf {
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 		serviceIP.String(), nodeIP.String(),
 	}, local...)
-	return []Leaf{
+	return append([]Leaf{
 		{Name: "etcd", CA: "etcd-ca", CN: "etcd", Hosts: local},
 		{Name: "etcd-client", CA: "etcd-ca", CN: "kube-apiserver"},
 		{Name: "apiserver", CA: "ca", CN: "kube-apiserver", Hosts: api},
@@ -53,8 +54,16 @@ func Leaves(nodeName string, serviceIP, nodeIP netip.Addr) []Leaf {
 		{Name: "admin", CA: "ca", CN: "admin", Groups: []string{"system:masters"}},
 		{Name: "controller-manager", CA: "ca", CN: "system:kube-controller-manager", Hosts: local},
 		{Name: "scheduler", CA: "ca", CN: "system:kube-scheduler", Hosts: local},
-		{Name: "kubelet", CA: "ca", CN: "system:node:" + nodeName, Groups: []string{"system:nodes"}},
-		{Name: "kubelet-server", CA: "ca", CN: "system:node:" + nodeName, Hosts: []string{nodeName, nodeIP.String()}},
+	}, NodeLeaves(nodeName, nodeIP)...)
+}
+
+// NodeLeaves are the identities of one more node: its kubelet as a client, and as
+// a server.
+func NodeLeaves(nodeName string, nodeIP netip.Addr) []Leaf {
+	user := "system:node:" + nodeName
+	return []Leaf{
+		{Name: "kubelet", CA: "ca", CN: user, Groups: []string{"system:nodes"}},
+		{Name: "kubelet-server", CA: "ca", CN: user, Hosts: []string{nodeName, nodeIP.String()}},
 	}
 }
 
@@ -80,6 +89,32 @@ func Issue(dir string, leaves []Leaf) error {
 		}
 		authorities[name] = a
 	}
+	if err := issue(dir, leaves, authorities); err != nil {
+		return err
+	}
+	if err := writeServiceAccountKey(dir); err != nil {
+		return err
+	}
+	return os.WriteFile(complete, nil, 0o644)
+}
+
+// IssueMore writes NAME.crt and NAME.key into dir for every leaf, signed by the
+// authority "ca" of the folder authorities, and a copy of its certificate.
+func IssueMore(dir string, leaves []Leaf, authorities string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	a, err := readAuthority(authorities, "ca")
+	if err != nil {
+		return err
+	}
+	if err := writePEM(filepath.Join(dir, "ca.crt"), "CERTIFICATE", a.cert.Raw, 0o644); err != nil {
+		return err
+	}
+	return issue(dir, leaves, map[string]*authority{"ca": a})
+}
+
+func issue(dir string, leaves []Leaf, authorities map[string]*authority) error {
 	for _, l := range leaves {
 		a, ok := authorities[l.CA]
 		if !ok {
@@ -93,10 +128,7 @@ func Issue(dir string, leaves []Leaf) error {
 			return err
 		}
 	}
-	if err := writeServiceAccountKey(dir); err != nil {
-		return err
-	}
-	return os.WriteFile(complete, nil, 0o644)
+	return nil
 }
 
 type authority struct {
@@ -121,6 +153,18 @@ func newAuthority(name string) (*authority, error) {
 	}
 	cert, err := x509.ParseCertificate(der)
 	return &authority{cert: cert, key: key}, err
+}
+
+func readAuthority(dir, name string) (*authority, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
+	if err != nil {
+		return nil, fmt.Errorf("authority %s: %w", name, err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("authority %s: its key is no ECDSA key", name)
+	}
+	return &authority{cert: pair.Leaf, key: key}, nil
 }
 
 func (a *authority) sign(l Leaf) ([]byte, crypto.Signer, error) {

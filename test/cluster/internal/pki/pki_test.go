@@ -88,3 +88,35 @@ func TestIssueOfAnUnknownAuthority(t *testing.T) {
 		t.Errorf("err = %v, want one that names the authority", err)
 	}
 }
+
+func TestIssueMore(t *testing.T) {
+	authorities, _ := issued(t)
+	dir := filepath.Join(t.TempDir(), "vm")
+	leaves := NodeLeaves("node-2", netip.MustParseAddr("10.244.0.128"))
+	for range 2 { // a later up issues them again
+		if err := IssueMore(dir, leaves, authorities); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(authorities, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(raw)
+	for _, l := range leaves {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, l.Name+".crt"), filepath.Join(dir, l.Name+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots}); err != nil && len(l.Hosts) > 0 {
+			t.Errorf("%s: %v", l.Name, err)
+		}
+		if got := pair.Leaf.Subject.CommonName; got != "system:node:node-2" {
+			t.Errorf("%s: user %q, want the node's: it may touch no other's objects", l.Name, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err == nil {
+		t.Error("the authority's key went with the node's certificates")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
@@ -61,7 +62,6 @@ func httpClient(c config.Config, identity, authority string) (*http.Client, erro
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	return &http.Client{
-		Timeout: 5 * time.Second,
 		Transport: &http.Transport{
 			DisableKeepAlives: true, // each call stands alone; nothing to close later
 			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}},
@@ -69,8 +69,45 @@ func httpClient(c config.Config, identity, authority string) (*http.Client, erro
 	}, nil
 }
 
+// Delete removes one object of the API as the cluster's administrator. It is no
+// error if there is none.
+func Delete(ctx context.Context, c config.Config, path string) error {
+	client, err := httpClient(c, "admin", "ca")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	_, err = do(ctx, client, http.MethodDelete, c.APIURL()+path, nil, http.StatusNotFound)
+	return err
+}
+
+// PostFile sends a file as the cluster's administrator.
+func PostFile(ctx context.Context, c config.Config, url, path string) error {
+	client, err := httpClient(c, "admin", "ca")
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = do(ctx, client, http.MethodPost, url, f)
+	return err
+}
+
+// answerLimit is how long a component may take to answer. It is not for uploads.
+const answerLimit = 5 * time.Second
+
 func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	return do(ctx, client, http.MethodGet, url, nil)
+}
+
+func do(ctx context.Context, client *http.Client, method, url string, send io.Reader, fine ...int) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, send)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +120,8 @@ func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", url, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, resp.Status)
+	if resp.StatusCode != http.StatusOK && !slices.Contains(fine, resp.StatusCode) {
+		return nil, fmt.Errorf("%s: %s: %.200s", url, resp.Status, body)
 	}
 	return body, nil
 }

@@ -37,16 +37,16 @@ func WriteFiles(c config.Config) error {
 		return err
 	}
 	for _, id := range identities {
-		if err := os.WriteFile(c.Kubeconfig(id), []byte(kubeconfig(c, id)), 0o600); err != nil {
+		if err := os.WriteFile(c.Kubeconfig(id), Kubeconfig(c, id), 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// kubeconfig refers to the certificates by path, so it holds no secret itself.
-func kubeconfig(c config.Config, id string) string {
-	return fmt.Sprintf(`apiVersion: v1
+// Kubeconfig refers to the certificates by path, so it holds no secret itself.
+func Kubeconfig(c config.Config, id string) []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters:
 - name: mbcas

@@ -107,6 +107,15 @@ func (r Records) Load(name string) (Record, bool) {
 	return rec, true
 }
 
+// Forget removes the record of a process that has ended.
+func (r Records) Forget(name string) error {
+	err := os.Remove(filepath.Join(r.Dir, name+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // Alive says whether the recorded process still runs.
 func (rec Record) Alive() bool {
 	seen, err := observe(rec.PID)

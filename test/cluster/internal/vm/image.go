@@ -1,0 +1,180 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/build"
+	"github.com/mbcas/mbcas/test/cluster/internal/guest"
+)
+
+// Image is what every virtual node starts from. It is in the cache, because it is
+// the same for all.
+type Image struct {
+	Dir      string
+	Emulator string
+}
+
+func (i Image) Kernel() string { return filepath.Join(i.Dir, "vmlinuz") }
+
+func (i Image) disk() string { return filepath.Join(i.Dir, "disk.raw") }
+
+const (
+	suite    = "bookworm"
+	packages = "linux-image-cloud-amd64,containerd,runc,containernetworking-plugins,kmod,mount,base-files"
+	diskSize = "6G" // sparse: it takes what is written
+)
+
+// wanted are the modules without which the machine has no disk and no network.
+var wanted = []string{"virtio_pci", "virtio_blk", "virtio_net"}
+
+// Open finds the image, and the programs that it takes to build and to run it.
+func Open(cache build.Cache) (Image, error) {
+	img := Image{Dir: filepath.Join(cache.Dir(), "vm")}
+	var missing []string
+	for _, p := range [][2]string{{"qemu-system-x86_64", "qemu-system-x86"}, {"mmdebstrap", "mmdebstrap"}, {"mke2fs", "e2fsprogs"}} {
+		path, err := exec.LookPath(p[0])
+		if err != nil {
+			missing = append(missing, p[1])
+		}
+		if p[0] == "qemu-system-x86_64" {
+			img.Emulator = path
+		}
+	}
+	if len(missing) > 0 {
+		return img, fmt.Errorf("no virtual node: install the Debian packages %s", strings.Join(missing, ", "))
+	}
+	return img, nil
+}
+
+// Ensure builds the image if it is missing.
+func (i Image) Ensure(ctx context.Context, cache build.Cache, out io.Writer) error {
+	if _, err := os.Stat(i.disk()); err == nil {
+		return nil
+	}
+	fmt.Fprintf(out, "building the disk of a virtual node from Debian packages into %s (once; about a minute)\n", i.Dir)
+	tmp, err := os.MkdirTemp(cache.Dir(), "vm.new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := (Image{Dir: tmp}).build(ctx, cache.Program("kube"), out); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, i.Dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err // it exists when another command has built it meanwhile
+	}
+	return nil
+}
+
+func (i Image) build(ctx context.Context, kube string, out io.Writer) error {
+	tree := filepath.Join(i.Dir, "tree")
+	fmt.Fprintln(out, "  packages")
+	if err := run(ctx, "mmdebstrap", "--quiet", "--variant=extract", "--include="+packages, suite, tree); err != nil {
+		return err
+	}
+	kernels, err := filepath.Glob(filepath.Join(tree, "lib/modules/*"))
+	if err != nil || len(kernels) != 1 {
+		return fmt.Errorf("kernels in %s: %v, want one", tree, kernels)
+	}
+	version := filepath.Base(kernels[0])
+	// The packages' scripts were not run, which would need the machine itself; this
+	// is what of their work a node needs.
+	if err := run(ctx, "chroot", tree, "/sbin/depmod", version); err != nil {
+		return err
+	}
+	for path, text := range map[string]string{
+		"etc/passwd":      "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"etc/group":       "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
+		"etc/hosts":       "127.0.0.1 localhost\n",
+		"etc/resolv.conf": "",
+	} {
+		if err := os.WriteFile(filepath.Join(tree, path), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, c := range [][2]string{
+		{kube, filepath.Join(tree, guest.Kubelet)},
+		{filepath.Join(tree, "boot", "vmlinuz-"+version), i.Kernel()},
+	} {
+		if err := run(ctx, "cp", c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	if err := i.copyModules(ctx, kernels[0]); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "  file system")
+	if err := run(ctx, "mke2fs", "-q", "-t", "ext4", "-d", tree, filepath.Join(i.Dir, "disk.raw"), diskSize); err != nil {
+		return err
+	}
+	return os.RemoveAll(tree)
+}
+
+// copyModules takes the wanted modules out, numbered in the order of loading.
+func (i Image) copyModules(ctx context.Context, kernel string) error {
+	dep, err := os.ReadFile(filepath.Join(kernel, "modules.dep"))
+	if err != nil {
+		return err
+	}
+	paths, err := moduleOrder(string(dep), wanted)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(i.modules(), 0o755); err != nil {
+		return err
+	}
+	for n, p := range paths {
+		to := filepath.Join(i.modules(), fmt.Sprintf("%02d-%s", n, filepath.Base(p)))
+		if err := run(ctx, "cp", filepath.Join(kernel, p), to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i Image) modules() string { return filepath.Join(i.Dir, "modules") }
+
+// moduleOrder lists the files of the wanted modules and of all they depend on, in
+// an order in which they can be loaded. dep is the text of modules.dep: on each
+// line a file and all files it depends on, the deepest last.
+func moduleOrder(dep string, wanted []string) ([]string, error) {
+	needs := map[string][]string{}
+	for line := range strings.Lines(dep) {
+		file, on, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if ok {
+			name := strings.TrimSuffix(filepath.Base(file), ".ko")
+			needs[name] = append([]string{file}, strings.Fields(on)...)
+		}
+	}
+	var order []string
+	seen := map[string]bool{}
+	for _, name := range wanted {
+		files, ok := needs[name]
+		if !ok {
+			return nil, fmt.Errorf("modules.dep: no module %s", name)
+		}
+		for n := len(files) - 1; n >= 0; n-- {
+			if !seen[files[n]] {
+				seen[files[n]] = true
+				order = append(order, files[n])
+			}
+		}
+	}
+	return order, nil
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+// Package vm is a second node in an emulated machine: another kernel, with cgroup
+// v2 and nothing else. It is slow and for correctness only.
+//
+// Promises:
+//   - A module is loaded after all it depends on: TestModuleOrder.
+//   - The initial file system is one that the kernel reads: TestArchive.
+//   - The node has its own certificates and no key of an authority: TestPayload.
+package vm
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+)
+
+// Machine is one virtual node, as it is recorded in the state folder.
+type Machine struct {
+	Name      string `json:"name"` // of the node
+	Index     int    `json:"index"`
+	CPUs      int    `json:"cpus"`
+	MemoryMiB int    `json:"memoryMiB"`
+}
+
+// Slot is the machine's share of the addresses.
+func (m Machine) Slot(c config.Config) config.Slot { return c.Slot(m.Index, m.Name) }
+
+// Process is the name of the machine's process in records and logs.
+func (m Machine) Process() string { return "vm-" + m.Name }
+
+// Dir is the folder of everything of the machine.
+func (m Machine) Dir(c config.Config) string { return c.Path("vms", m.Name) }
+
+func (m Machine) disk(c config.Config) string { return filepath.Join(m.Dir(c), "disk.raw") }
+
+func (m Machine) initial(c config.Config) string { return filepath.Join(m.Dir(c), "initial.cpio") }
+
+// Program is the emulator.
+func (m Machine) Program(c config.Config, img Image) proc.Program {
+	return proc.Program{
+		Name:  m.Process(),
+		Path:  img.Emulator,
+		Args:  m.args(c, img),
+		Ready: func(ctx context.Context) error { return plane.Probe(ctx, c, m.door(c)+"/healthz") },
+	}
+}
+
+func (m Machine) args(c config.Config, img Image) []string {
+	return []string{
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+		"-name", m.Name,
+		"-machine", "q35",
+		"-accel", "tcg,thread=multi",
+		"-cpu", "max",
+		"-smp", strconv.Itoa(m.CPUs),
+		"-m", strconv.Itoa(m.MemoryMiB),
+		"-rtc", "base=utc",
+		"-kernel", img.Kernel(),
+		"-initrd", m.initial(c),
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off cgroup_no_v1=all psi=1",
+		"-serial", "stdio",
+		"-drive", "if=none,id=disk,format=raw,cache=unsafe,file=" + m.disk(c),
+		"-device", "virtio-blk-pci,drive=disk",
+		"-netdev", "tap,id=net,script=no,downscript=no,ifname=" + c.Tap(m.Index),
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=net,romfile=,mac=%s", m.Slot(c).HardwareAddr()),
+	}
+}
+
+// door is where the machine takes images.
+func (m Machine) door(c config.Config) string {
+	return fmt.Sprintf("https://%s:%d", m.Slot(c).IP, c.DoorPort())
+}
+
+// Load imports an image archive into the machine's runtime.
+func (m Machine) Load(ctx context.Context, c config.Config, archive string) error {
+	if err := plane.PostFile(ctx, c, m.door(c)+"/images", archive); err != nil {
+		return fmt.Errorf("load %s into %s: %w", archive, m.Name, err)
+	}
+	return nil
+}
