@@ -32,6 +32,12 @@ FORCE:
 bin/%: FORCE | go-found
 	@$(BUILD) -o $@ ./cmd/$*
 
+bin/mbcas-demo: FORCE | go-found
+	@$(BUILD) -o $@ ./test/demo
+
+bin/mbcas-load: FORCE | go-found
+	@$(BUILD) -o $@ ./test/load
+
 $(CLUSTER): FORCE | go-found
 	@cd test/cluster && CGO_ENABLED=0 $(GO) build -o ../../$@ ./cmd/mbcas-cluster
 
@@ -141,7 +147,7 @@ install: load ## install MBCAS on the local cluster, from config/overlays/local
 
 .PHONY: uninstall
 uninstall: $(CLUSTER) ## restore every pod on the local cluster, then take MBCAS off it
-	@KUBECTL="$(LOCAL_KUBECTL)" config/uninstall.sh overlays/local
+	@KUBECTL="$(LOCAL_KUBECTL)" config/uninstall.sh
 
 .PHONY: manifests
 manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mbcas.yaml
@@ -152,7 +158,7 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 ##@ Demo
 
 .PHONY: demo
-demo: $(CLUSTER) node-packages images bin/mbcas-demo ## show it on a real node (KEEP=1 leaves the cluster running)
+demo: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-demo ## show it on a real node (KEEP=1 leaves the cluster running)
 	@bin/mbcas-demo $(if $(KEEP),--keep)
 
 .PHONY: kind-demo

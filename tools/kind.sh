@@ -41,6 +41,6 @@ MBCAS runs on $context. Look at what it does:
   kubectl --context $context get podallocations -n mbcas-shop -w
   make build && bin/kubectl-mbcas --context $context list -n mbcas-shop
 Get out again:
-  KUBECTL="kubectl --context $context" config/uninstall.sh overlays/kind   (restores first)
+  KUBECTL="kubectl --context $context" config/uninstall.sh   (restores first)
   make kind-down                                                            (deletes the cluster)
 END

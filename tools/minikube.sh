@@ -22,4 +22,4 @@ done
 kubectl --context "$profile" apply -k config/overlays/minikube
 kubectl --context "$profile" -n mbcas-system rollout status deployment/mbcas-controller --timeout=180s
 kubectl --context "$profile" -n mbcas-system rollout status daemonset/mbcas-agent --timeout=180s
-echo "installed; KUBECTL=\"kubectl --context $profile\" config/uninstall.sh overlays/minikube takes it off again, restoring first"
+echo "installed; KUBECTL=\"kubectl --context $profile\" config/uninstall.sh takes it off again, restoring first"
