@@ -46,13 +46,14 @@ func (e explanation) text(now time.Time) string {
 // containers shows each container's CPU as declared, decided and in force.
 func (e explanation) containers() *table {
 	t := &table{header: []string{"CONTAINER", "REQUEST", "DECLARED", "LIMIT", "IN-FORCE", "DECIDED"}}
-	declared, desired := map[string]cpu.Milli{}, map[string]cpu.Milli{}
+	var decided map[string]cpu.Milli
+	if e.Figures != nil {
+		decided = e.Figures.Containers
+	}
+	declared := map[string]cpu.Milli{}
 	if e.pa != nil {
 		for _, l := range e.pa.Status.DeclaredLimits {
 			declared[l.Name] = l.CPULimit
-		}
-		for _, l := range e.pa.Spec.Containers {
-			desired[l.Name] = l.CPULimit
 		}
 	}
 	for _, c := range running(e.pod) {
@@ -60,7 +61,7 @@ func (e explanation) containers() *table {
 		if c.limit > 0 {
 			limit = c.limit.String()
 		}
-		t.add(c.name, amount(c.request), amount(declared[c.name]), limit, amount(inForce(e.pod, c.name)), amount(desired[c.name]))
+		t.add(c.name, amount(c.request), amount(declared[c.name]), limit, amount(inForce(e.pod, c.name)), amount(decided[c.name]))
 	}
 	return t
 }

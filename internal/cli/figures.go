@@ -29,8 +29,9 @@ type Figures struct {
 	Ceiling   cpu.Milli        `json:"ceiling"`
 	BoundBy   v1alpha1.BoundBy `json:"boundBy"`
 	// Desired is the limit that the figures led to; 0: not told.
-	Desired            cpu.Milli `json:"desired,omitempty"`
-	FloorsExceedSupply bool      `json:"floorsExceedSupply,omitempty"`
+	Desired            cpu.Milli            `json:"desired,omitempty"`
+	Containers         map[string]cpu.Milli `json:"containers,omitempty"` // Desired, by container
+	FloorsExceedSupply bool                 `json:"floorsExceedSupply,omitempty"`
 }
 
 // published are the figures of an allocation's decision; nil where nothing is decided.
@@ -42,10 +43,13 @@ func published(pa *v1alpha1.PodAllocation) *Figures {
 	f := &Figures{
 		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.Throttled, Pressure: d.Pressure,
 		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
-		FloorsExceedSupply: d.FloorsExceedSupply,
+		FloorsExceedSupply: d.FloorsExceedSupply, Containers: map[string]cpu.Milli{},
 	}
 	if pa.Spec.DesiredCPULimit != nil {
 		f.Desired = *pa.Spec.DesiredCPULimit
+	}
+	for _, c := range pa.Spec.Containers {
+		f.Containers[c.Name] = c.CPULimit
 	}
 	return f
 }
@@ -82,6 +86,7 @@ type answer struct {
 		Pressure                               *float64
 		Budget                                 int64
 		BoundBy                                v1alpha1.BoundBy
+		Containers                             map[string]cpu.Milli
 	} `json:"pods"`
 }
 
@@ -100,7 +105,7 @@ func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error)
 	for _, p := range a.Pods {
 		figures[p.UID] = &Figures{
 			Live: true, At: a.At, Usage: p.Usage, Demand: p.Demand, Throttled: *percent(&p.Throttled), Pressure: percent(p.Pressure),
-			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy, Desired: p.Desired,
+			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy, Desired: p.Desired, Containers: p.Containers,
 			FloorsExceedSupply: a.Node.FloorsExceedSupply,
 		}
 	}

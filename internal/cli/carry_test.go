@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// access is an Access to a real API server, in the namespace.
+func access(t *testing.T, s *apitest.Server, namespace string) *Access {
+	t.Helper()
+	c, err := client.New(s.Config, client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}
+}
+
+// record stores an allocation for the pod with the given declared limits.
+func record(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1.ContainerLimit) {
+	t.Helper()
+	pa := kube.NewAllocation(pod)
+	if err := c.Create(t.Context(), pa); err != nil {
+		t.Fatal(err)
+	}
+	pa.Status.Phase, pa.Status.Reason, pa.Status.DeclaredLimits = v1alpha1.PhaseApplied, "Settled", declared
+	if err := c.Status().Update(t.Context(), pa); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func reload(t *testing.T, c client.Client, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	var p corev1.Pod
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), &p); err != nil {
+		t.Fatal(err)
+	}
+	return &p
+}
+
+// withLimits is the pod's spec with other CPU limits: what a resize may make of it, and nothing else.
+func withLimits(pod *corev1.Pod, limits map[string]string) corev1.PodSpec {
+	spec := *pod.Spec.DeepCopy()
+	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range list {
+			if l, ok := limits[list[i].Name]; ok {
+				list[i].Resources.Limits[corev1.ResourceCPU] = resource.MustParse(l)
+			}
+		}
+	}
+	return spec
+}
+
+var sameQuantity = cmp.Comparer(func(a, b corev1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, q := range a {
+		other, ok := b[name]
+		if !ok || q.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return true
+})
+
+func wantSpec(t *testing.T, want corev1.PodSpec, pod *corev1.Pod) {
+	t.Helper()
+	if diff := cmp.Diff(want, pod.Spec, sameQuantity); diff != "" {
+		t.Errorf("spec of pod %s (-want +got):\n%s", pod.Name, diff)
+	}
+}
+
+// TestTouchesLimitsOnly: a resize changes the limit that was asked for, of one container, and waits until
+// it is in force.
+func TestTouchesLimitsOnly(t *testing.T) {
+	s := apitest.Start(t)
+	k := s.Kubelet(t, "cli-touches")
+	a := access(t, s, s.Namespace(t))
+	pod := apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", "100m"), apitest.Container("free", "10m", ""))
+	pod.Spec.InitContainers = []corev1.Container{apitest.Sidecar("mesh", "20m", "80m")}
+	pod.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
+	before := k.Run(t, pod)
+
+	stdout, stderr, err := runWith(t, a, "resize", "web", "-c", "app", "--cpu-limit", "0.45")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	after := reload(t, a.Client, before)
+	wantSpec(t, withLimits(before, map[string]string{"app": "450m"}), after)
+	if got := inForce(after, "app"); got != 450 {
+		t.Errorf("in force when the command returned: %v", got)
+	}
+	if !strings.Contains(stdout, "container app 300m -> 450m") || !strings.Contains(stdout, "in force after") {
+		t.Errorf("printed %q", stdout)
+	}
+	if _, _, err := runWith(t, a, "resize", "web", "-c", "mesh", "--cpu-limit", "120m"); err != nil {
+		t.Fatal(err)
+	}
+	wantSpec(t, withLimits(before, map[string]string{"app": "450m", "mesh": "120m"}), reload(t, a.Client, before))
+	for _, m := range reload(t, a.Client, before).ManagedFields {
+		if m.Manager == kube.FieldManager {
+			t.Errorf("the change is recorded as the controller's: it would not be seen as made by hand")
+		}
+	}
+}
+
+// TestRefusesUnsafe: what the guard does not see, the API server or the kubelet refuses, and the command says why.
+func TestRefusesUnsafe(t *testing.T) {
+	s := apitest.Start(t)
+	k := s.Kubelet(t, "cli-refuses")
+	for name, c := range map[string]struct {
+		pod    func(namespace string) *corev1.Pod
+		more   func(namespace string) client.Object // in the namespace beforehand
+		answer apitest.Answer
+		args   string
+		want   string // part of the error
+		stays  bool   // nothing is changed
+	}{
+		"turns Guaranteed": {
+			pod: func(ns string) *corev1.Pod {
+				p := apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+				p.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("64Mi")
+				return p
+			},
+			args: "--cpu-limit 100m", want: "Pod QOS Class may not change", stays: true,
+		},
+		"LimitRange forbids": {
+			pod: func(ns string) *corev1.Pod {
+				return apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+			},
+			more: func(ns string) client.Object {
+				l := &corev1.LimitRange{}
+				l.Namespace, l.Name = ns, "bounds"
+				l.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: apitest.Container("", "", "1").Resources.Limits}}
+				return l
+			},
+			args: "--cpu-limit 1500m", want: "a LimitRange of the namespace forbids it", stays: true,
+		},
+		"node never can": {
+			pod: func(ns string) *corev1.Pod {
+				return apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+			},
+			answer: apitest.Refuse, args: "--cpu-limit 400m", want: "the node never has that much",
+		},
+		"never done": {
+			pod: func(ns string) *corev1.Pod {
+				return apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+			},
+			answer: apitest.Stall, args: "--cpu-limit 400m --timeout 700ms", want: "not in force after 700ms",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := access(t, s, s.Namespace(t))
+			if c.more != nil {
+				if err := a.Client.Create(t.Context(), c.more(a.Namespace)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := k.Run(t, c.pod(a.Namespace))
+			k.Answer(before, c.answer)
+			_, _, err := runWith(t, a, append([]string{"resize", "web"}, strings.Split(c.args, " ")...)...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v, want one with %q", err, c.want)
+			}
+			if c.stays {
+				wantSpec(t, before.Spec, reload(t, a.Client, before))
+			} else if !strings.Contains(err.Error(), "--cpu-limit 200m --force") {
+				t.Errorf("error %q does not say how to take it back", err)
+			}
+		})
+	}
+}
+
+// TestRestoreIsExact: every recorded limit comes back to the thousandth, and nothing else moves.
+func TestRestoreIsExact(t *testing.T) {
+	s := apitest.Start(t)
+	k := s.Kubelet(t, "cli-restores")
+	a := access(t, s, s.Namespace(t))
+	limit := func(name string, m cpu.Milli) v1alpha1.ContainerLimit {
+		return v1alpha1.ContainerLimit{Name: name, CPULimit: m}
+	}
+	moved := k.Run(t, apitest.Pod(a.Namespace, "moved", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", "200m")))
+	record(t, a.Client, moved, limit("app", 1234), limit("proxy", 77))
+	there := k.Run(t, apitest.Pod(a.Namespace, "there", apitest.Container("app", "100m", "300m")))
+	record(t, a.Client, there, limit("app", 300))
+	unknown := k.Run(t, apitest.Pod(a.Namespace, "unknown", apitest.Container("app", "100m", "300m")))
+	lost := k.Run(t, apitest.Pod(a.Namespace, "lost", apitest.Container("app", "100m", "300m")))
+	ledger(t, a.Client, lost, `{"namespace":"x","pod":"lost","limits":[{"name":"app","cpuLimit":"410m"}]}`)
+
+	stdout, stderr, err := runWith(t, a, "restore", "--all")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	for _, p := range []struct {
+		pod    *corev1.Pod
+		limits map[string]string
+	}{
+		{moved, map[string]string{"app": "1234m", "proxy": "77m"}},
+		{there, nil}, {unknown, nil},
+		{lost, map[string]string{"app": "410m"}},
+	} {
+		wantSpec(t, withLimits(p.pod, p.limits), reload(t, a.Client, p.pod))
+	}
+	if !strings.Contains(stdout, "2 pods restored, 2 at their declared limits or never changed, 0 failed") {
+		t.Errorf("printed %q", stdout)
+	}
+	again, _, err := runWith(t, a, "restore", "moved")
+	if err != nil || !strings.Contains(again, "is at its declared limit of 1311m already") {
+		t.Errorf("a second restore: %q, %v", again, err)
+	}
+}
+
+// ledger stores the controller's second record of a pod.
+func ledger(t *testing.T, c client.Client, pod *corev1.Pod, line string) {
+	t.Helper()
+	ns := &corev1.Namespace{}
+	ns.Name = kube.SystemNamespace
+	if err := c.Create(t.Context(), ns); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	cm := &corev1.ConfigMap{Data: map[string]string{string(pod.UID): line}}
+	cm.Namespace, cm.GenerateName, cm.Labels = kube.SystemNamespace, "mbcas-declared-", map[string]string{ledgerLabel: "true"}
+	if err := c.Create(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDryRunChangesNothing: with --dry-run the API server is asked, and no object changes.
+func TestDryRunChangesNothing(t *testing.T) {
+	s := apitest.Start(t)
+	k := s.Kubelet(t, "cli-dry")
+	a := access(t, s, s.Namespace(t))
+	pod := k.Run(t, apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m")))
+	record(t, a.Client, pod, v1alpha1.ContainerLimit{Name: "app", CPULimit: 700})
+	for args, want := range map[string]string{
+		"resize web --cpu-limit 450m --dry-run":         "300m -> 450m (dry run",
+		"restore web --dry-run":                         "300m -> 700m (dry run",
+		"restore --all --dry-run":                       "1 pod would be restored",
+		"mode " + a.Namespace + " restore --dry-run":    "-> restore (dry run)",
+		"resize web --cpu-limit 400m --force --dry-run": "300m -> 400m (dry run",
+	} {
+		stdout, _, err := runWith(t, a, strings.Split(args, " ")...)
+		if err != nil || !strings.Contains(stdout, want) {
+			t.Errorf("%s: %q, %v; want %q", args, stdout, err, want)
+		}
+	}
+	if after := reload(t, a.Client, pod); after.ResourceVersion != pod.ResourceVersion {
+		t.Errorf("the pod changed: %s -> %s", pod.ResourceVersion, after.ResourceVersion)
+	}
+	var ns corev1.Namespace
+	if err := a.Client.Get(t.Context(), client.ObjectKey{Name: a.Namespace}, &ns); err != nil || ns.Labels[kube.ModeLabel] != "" {
+		t.Errorf("namespace labels %v, %v", ns.Labels, err)
+	}
+}
+
+// TestMode: the label is set, replaced and removed.
+func TestMode(t *testing.T) {
+	s := apitest.Start(t)
+	a := access(t, s, s.Namespace(t))
+	for _, step := range []struct{ to, label string }{{"recommend", "recommend"}, {"enforce", "enforce"}, {"default", ""}} {
+		if _, _, err := runWith(t, a, "mode", a.Namespace, step.to); err != nil {
+			t.Fatal(err)
+		}
+		var ns corev1.Namespace
+		if err := a.Client.Get(t.Context(), client.ObjectKey{Name: a.Namespace}, &ns); err != nil || ns.Labels[kube.ModeLabel] != step.label {
+			t.Errorf("after mode %s: label %q, %v", step.to, ns.Labels[kube.ModeLabel], err)
+		}
+	}
+}

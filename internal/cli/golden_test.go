@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// TestOutput shows what each reading command prints of the shop, in testdata/*.txt.
+func TestOutput(t *testing.T) {
+	for name, args := range map[string]string{
+		"list":             "list",
+		"list-all":         "list --all",
+		"list-wide":        "list -A -o wide",
+		"list-throttled":   "list --sort throttled",
+		"list-selected":    "list -l app=none",
+		"list-node":        "list -A --node node-9",
+		"list-yaml":        "list -o yaml",
+		"list-off":         "list -n lab",
+		"usage":            "usage -A",
+		"usage-pod":        "usage batch-x2",
+		"usage-none":       "usage -n lab",
+		"explain-nothing":  "explain cart-7d9f",
+		"explain-price":    "explain pod/batch-x2",
+		"explain-fresh":    "explain fresh-1",
+		"explain-failed":   "explain stuck-1",
+		"explain-opted":    "explain pinned-1",
+		"explain-rich":     "explain rich-1",
+		"explain-json":     "explain cart-7d9f -o json",
+		"mode":             "mode",
+		"mode-one":         "mode lab",
+		"mode-dry-run":     "mode shop restore --dry-run",
+		"version":          "version",
+		"doctor":           "doctor",
+		"restore-none":     "restore quiet-0",
+		"resize-same":      "resize stuck-1 --cpu-limit 300m",
+		"help":             "--help",
+		"resize-help":      "resize --help",
+		"completion-pods":  "__complete explain ca",
+		"completion-modes": "__complete mode shop ",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, shop()...)
+			stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, "$ kubectl mbcas "+args+"\n"+stdout+stderr)
+			if len(c.writes) > 0 {
+				t.Errorf("%s wrote: %v", args, c.writes)
+			}
+		})
+	}
+}
+
+// TestErrors shows every error that a person meets, with its exit code, in testdata/errors.txt.
+func TestErrors(t *testing.T) {
+	var b strings.Builder
+	for _, args := range []string{
+		"lst", "list web", "list --sort colour", "list -o csv", "list -l ==", "explain", "explain a b", "explain deployment/web",
+		"explain nobody", "explain nobody -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off", "mode nowhere off",
+		"resize cart-7d9f", "resize cart-7d9f --cpu-limit lots", "resize cart-7d9f --cpu-limit -1", "resize --cpu-limit 1",
+		"resize cart-7d9f --cpu-limit 100m", "resize cart-7d9f --cpu-limit 300m", "resize cart-7d9f --cpu-limit 500", "resize cart-7d9f --cpu-limit 1 -c web",
+		"resize rich-1 --cpu-limit 1", "resize poor-1 --cpu-limit 1", "resize quiet-0 --cpu-limit 1 -c proxy",
+		"restore", "restore -A", "restore cart-7d9f --all", "restore nobody", "--colour",
+	} {
+		c := newCluster(t, shop()...)
+		stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
+		var usage UsageError
+		code := 1
+		switch {
+		case err == nil:
+			t.Errorf("%s: no error, printed %q", args, stdout)
+			continue
+		case errors.As(err, &usage):
+			code = 2
+		}
+		b.WriteString("$ kubectl mbcas " + args + "\n" + stdout + stderr + "error: " + err.Error() + "\n")
+		b.WriteString(map[int]string{1: "(exit 1)\n\n", 2: "(exit 2)\n\n"}[code])
+		if len(c.writes) > 0 {
+			t.Errorf("%s wrote: %v", args, c.writes)
+		}
+	}
+	golden(t, "errors", b.String())
+}
+
+// TestReadsOnly: list, usage, explain and doctor write nothing, on a healthy cluster and an empty one.
+func TestReadsOnly(t *testing.T) {
+	for name, c := range map[string]*cluster{"shop": newCluster(t, shop()...), "empty": newCluster(t)} {
+		for _, args := range []string{"list -A", "list --all -o json", "usage -A", "explain cart-7d9f", "doctor", "mode", "version"} {
+			_, _, _ = c.run(t, strings.Split(args, " ")...) // errors are another test's
+			if len(c.writes) > 0 {
+				t.Fatalf("%s: %s wrote %v", name, args, c.writes)
+			}
+		}
+	}
+}
+
+const round = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
+ "node":{"price":1.204,"cleared":1.2,"supply":"3400m","demand":"5100m","usage":"3390m","system":"210m","pressure":0.31,"floorsExceedSupply":false,"bidders":4,"shadows":3,"warming":1,"stale":0},
+ "pods":[{"namespace":"shop","name":"cart-7d9f","uid":"uid-cart-7d9f","limit":"900m","desired":"720m","containers":{"app":"720m"},
+   "usage":"705m","demand":"760m","throttled":0.12,"pressure":0.2,"budget":865,"floor":"210m","ceiling":"4000m","boundBy":"Price"}]}`
+
+// TestLive: an agent's answer is shown instead of the older decision, and its absence is said.
+func TestLive(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/proxy"}, "mbcas-agent-abcde", errors.New("no"))
+	for name, answer := range map[string]func(context.Context, *corev1.Pod) ([]byte, error){
+		"live":           func(context.Context, *corev1.Pod) ([]byte, error) { return []byte(round), nil },
+		"live-forbidden": func(context.Context, *corev1.Pod) ([]byte, error) { return nil, forbidden },
+		"live-nonsense":  func(context.Context, *corev1.Pod) ([]byte, error) { return []byte("<html>"), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, shop()...)
+			c.Round = answer
+			text := ""
+			for _, args := range []string{"usage", "explain cart-7d9f", "list"} {
+				stdout, _, err := c.run(t, strings.Split(args, " ")...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text += "$ kubectl mbcas " + args + "\n" + stdout + "\n"
+			}
+			golden(t, name, text)
+		})
+	}
+}

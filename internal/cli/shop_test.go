@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// The shop is a small cluster with an installation of MBCAS, at a fixed time: one node, a namespace with pods
+// of every kind, and one that is switched off.
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *metav1.MicroTime { t := metav1.NewMicroTime(noon.Add(-d)); return &t }
+
+// burstable is a running pod of the node, as its kubelet reports it.
+func burstable(namespace, name string, containers ...corev1.Container) *corev1.Pod {
+	p := apitest.Pod(namespace, name, containers...)
+	p.UID, p.ResourceVersion, p.Generation = types.UID("uid-"+name), "7", 3
+	p.Spec.NodeName = "node-1"
+	p.Status.Phase, p.Status.QOSClass, p.Status.ObservedGeneration = corev1.PodRunning, corev1.PodQOSBurstable, 3
+	for _, c := range containers {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Ready: true, Resources: c.Resources.DeepCopy(),
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		})
+	}
+	return p
+}
+
+func withPriority(p *corev1.Pod, v int32) *corev1.Pod { p.Spec.Priority = &v; return p }
+
+// allocation is the pod's, with the declared limits as the pod has them; change makes it as the case needs it.
+func allocation(p *corev1.Pod, change func(*v1alpha1.PodAllocation)) *v1alpha1.PodAllocation {
+	pa := kube.NewAllocation(p)
+	pa.Status.DeclaredLimits = kube.Limits(p)
+	pa.Status.AppliedLimits = kube.Limits(p)
+	change(pa)
+	return pa
+}
+
+func milli(m cpu.Milli) *cpu.Milli { return &m }
+
+func percentOf(p int32) *int32 { return &p }
+
+func decided(limit cpu.Milli, container string, d v1alpha1.Decision) func(*v1alpha1.PodAllocation) {
+	return func(pa *v1alpha1.PodAllocation) {
+		pa.Spec.DesiredCPULimit = &limit
+		pa.Spec.Containers = []v1alpha1.ContainerLimit{{Name: container, CPULimit: limit}}
+		pa.Spec.Decision = &d
+	}
+}
+
+func both(changes ...func(*v1alpha1.PodAllocation)) func(*v1alpha1.PodAllocation) {
+	return func(pa *v1alpha1.PodAllocation) {
+		for _, c := range changes {
+			c(pa)
+		}
+	}
+}
+
+func status(phase v1alpha1.Phase, reason, message string) func(*v1alpha1.PodAllocation) {
+	return func(pa *v1alpha1.PodAllocation) {
+		pa.Status.Phase, pa.Status.Reason, pa.Status.Message = phase, reason, message
+	}
+}
+
+// declared is what the owner of the pod's one container said, and changed when MBCAS last acted.
+func declared(container string, limit cpu.Milli, changed time.Duration) func(*v1alpha1.PodAllocation) {
+	return func(pa *v1alpha1.PodAllocation) {
+		pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{{Name: container, CPULimit: limit}}
+		pa.Status.LastAppliedTime = ago(changed)
+		total := kube.Total(pa.Status.AppliedLimits)
+		pa.Status.AppliedCPULimit = &total
+	}
+}
+
+// shop is every object of the cluster.
+func shop() []client.Object {
+	cart := withPriority(burstable("shop", "cart-7d9f", apitest.Container("app", "200m", "900m")), 100000)
+	batch := burstable("shop", "batch-x2", apitest.Container("work", "500m", "530m"))
+	quiet := burstable("shop", "quiet-0", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", ""))
+	fresh := burstable("shop", "fresh-1", apitest.Container("app", "100m", "300m"))
+	stuck := burstable("shop", "stuck-1", apitest.Container("app", "100m", "300m"))
+	out := burstable("shop", "pinned-1", apitest.Container("app", "100m", "300m"))
+	out.Labels = map[string]string{kube.ManagedKey: "false"}
+	rich := burstable("shop", "rich-1", apitest.Container("app", "500m", "500m"))
+	rich.Status.QOSClass = corev1.PodQOSGuaranteed
+	poor := burstable("shop", "poor-1", apitest.Container("app", "", ""))
+	poor.Status.QOSClass = corev1.PodQOSBestEffort
+	dns := burstable("kube-system", "dns-1", apitest.Container("dns", "100m", "200m"))
+	asleep := burstable("lab", "asleep-1", apitest.Container("app", "100m", "200m"))
+	objects := []client.Object{
+		cart, batch, quiet, fresh, stuck, out, rich, poor, dns, asleep,
+		allocation(cart, both(decided(900, "app", v1alpha1.Decision{
+			Demand: 640, Usage: 610, Throttled: 2, Pressure: percentOf(9), Budget: 865, Price: "0.961", Floor: 210, Ceiling: 4000,
+			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(4 * time.Second),
+		}), status(v1alpha1.PhaseApplied, "Settled", "the CPU limits are what they should be"), declared("app", 500, 90*time.Second))),
+		allocation(batch, both(decided(520, "work", v1alpha1.Decision{
+			Demand: 2100, Usage: 528, Throttled: 97, Pressure: percentOf(61), Budget: 500, Price: "0.961", Floor: 510, Ceiling: 4000,
+			BoundBy: v1alpha1.BoundByPrice, ObservedAt: *ago(4 * time.Second),
+		}), status(v1alpha1.PhaseHeld, "CoolingDown", "the limits were changed a moment ago; the next change waits for the cooldown"), declared("work", 2000, 6*time.Second))),
+		allocation(quiet, both(decided(300, "app", v1alpha1.Decision{
+			Demand: 5, Usage: 3, Throttled: 0, Budget: 150, Price: "0.961", Floor: 110, Ceiling: 4000,
+			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(3 * time.Hour),
+		}), status(v1alpha1.PhaseApplied, "WithinDeadBand", "the wanted change is smaller than the dead band"))),
+		allocation(fresh, both(status(v1alpha1.PhasePending, "NoDecisionYet", "the agent of this pod's node has not decided yet"))),
+		allocation(stuck, both(decided(800, "app", v1alpha1.Decision{
+			Demand: 700, Usage: 299, Throttled: 88, Pressure: percentOf(70), Budget: 100, Price: "0.000", Floor: 110, Ceiling: 4000,
+			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(20 * time.Second),
+		}), status(v1alpha1.PhaseFailed, "QuotaExceeded", "exceeded quota: shop, requested: limits.cpu=500m, used: limits.cpu=4, limited: limits.cpu=4"), func(pa *v1alpha1.PodAllocation) {
+			retry := metav1.NewMicroTime(noon.Add(100 * time.Second))
+			pa.Status.RetryTime, pa.Status.Failures = &retry, 2
+		})),
+	}
+	for name, mode := range map[string]string{"shop": "enforce", "lab": "off", "default": "", "kube-system": ""} {
+		ns := &corev1.Namespace{}
+		ns.Name = name
+		if mode != "" {
+			ns.Labels = map[string]string{kube.ModeLabel: mode}
+		}
+		objects = append(objects, ns)
+	}
+	return append(objects, installation()...)
+}
+
+// installation is MBCAS itself, in good health.
+func installation() []client.Object {
+	ns := &corev1.Namespace{}
+	ns.Name = kube.SystemNamespace
+	one := int32(1)
+	d := &appsv1.Deployment{}
+	d.Namespace, d.Name = kube.SystemNamespace, controllerName
+	d.Spec.Replicas, d.Status.ReadyReplicas = &one, 1
+	d.Spec.Template.Spec.ServiceAccountName = "mbcas-controller"
+	d.Spec.Template.Spec.Containers = []corev1.Container{{
+		Name: "controller", Image: "mbcas.io/controller:dev", Args: []string{"--mode=$(MBCAS_MODE)"},
+		Env: []corev1.EnvVar{{Name: "MBCAS_MODE", Value: "recommend"}},
+	}}
+	ds := &appsv1.DaemonSet{}
+	ds.Namespace, ds.Name = kube.SystemNamespace, agentName
+	ds.Status.DesiredNumberScheduled, ds.Status.NumberReady = 1, 1
+	ds.Spec.Template.Spec.Containers = []corev1.Container{{Name: "agent", Image: "mbcas.io/agent:dev"}}
+	agent := burstable(kube.SystemNamespace, agentName+"-abcde", apitest.Container("agent", "20m", ""))
+	node := &corev1.Node{}
+	node.Name = "node-1"
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{
+		OperatingSystem: "linux", KubeletVersion: "v1.36.3", KernelVersion: "6.12.0", ContainerRuntimeVersion: "containerd://2.1.0",
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = kube.SystemNamespace, leasePrefix+"node-1"
+	lease.Spec.RenewTime = ago(4 * time.Second)
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	crd.Name = crdName
+	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true}}
+	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
+	return []client.Object{ns, d, ds, agent, node, lease, crd}
+}
+
+// discovered is an API server's word about itself.
+type discovered struct {
+	version string
+	verbs   []string // of pods/resize; nil: not served
+	err     error
+}
+
+func (d discovered) ServerVersionWithContext(context.Context) (*version.Info, error) {
+	return &version.Info{GitVersion: d.version}, d.err
+}
+
+func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context, gv string) (*metav1.APIResourceList, error) {
+	list := &metav1.APIResourceList{GroupVersion: gv, APIResources: []metav1.APIResource{{Name: "pods", Verbs: metav1.Verbs{"list"}}}}
+	if d.verbs != nil {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: "pods/resize", Verbs: d.verbs})
+	}
+	return list, d.err
+}
+
+// cluster is an Access to objects, which counts writes and answers every question about rights by may.
+type cluster struct {
+	Access
+	writes []string
+	may    func(user, verb, resource string) bool
+}
+
+func newCluster(t *testing.T, objects ...client.Object) *cluster {
+	t.Helper()
+	c := &cluster{may: func(string, string, string) bool { return true }}
+	wrote := func(verb string, o client.Object) {
+		c.writes = append(c.writes, fmt.Sprintf("%s %T %s", verb, o, o.GetName()))
+	}
+	ask := func(user string, a *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+		r := a.Resource
+		if a.Subresource != "" {
+			r += "/" + a.Subresource
+		}
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: c.may(user, a.Verb, r)}
+	}
+	c.Client = fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				switch r := o.(type) {
+				case *authorizationv1.SelfSubjectAccessReview:
+					r.Status = ask("", r.Spec.ResourceAttributes)
+					return nil
+				case *authorizationv1.SubjectAccessReview:
+					r.Status = ask(r.Spec.User, r.Spec.ResourceAttributes)
+					return nil
+				}
+				wrote("create", o)
+				return w.Create(ctx, o, opts...)
+			},
+			Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if !slices.Contains(opts, client.PatchOption(client.DryRunAll)) {
+					wrote("patch", o)
+				}
+				return w.Patch(ctx, o, p, opts...)
+			},
+			SubResourcePatch: func(_ context.Context, _ client.Client, sub string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+				wrote("patch "+sub, o)
+				return errors.New("the fake client knows no resize")
+			},
+		}).Build()
+	c.Discovery = discovered{version: "v1.36.3", verbs: []string{"get", "patch", "update"}}
+	c.System, c.Namespace = kube.SystemNamespace, "shop"
+	c.Now = func() time.Time { return noon }
+	return c
+}
+
+// run runs the plugin on the cluster.
+func (c *cluster) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return runWith(t, &c.Access, args...)
+}
+
+func runWith(t *testing.T, a *Access, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	f := newFlags()
+	f.connected = a
+	cmd := command(Streams{Out: &out, Err: &errs}, "test", f)
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
