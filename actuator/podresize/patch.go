@@ -120,7 +120,10 @@ func quantity(m cpu.Milli) resource.Quantity {
 
 // judge compares the server's answer with the pod as it was and with what was asked for.
 func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
-	if answer.UID != before.UID {
+	switch {
+	case answer.UID == "":
+		return Result{Outcome: Unknown, Message: fmt.Sprintf("pod %s/%s: the answer is not a pod", before.Namespace, before.Name)}
+	case answer.UID != before.UID:
 		return Result{Outcome: Replaced, Message: fmt.Sprintf("pod %s/%s: the API server answered with uid %s instead of %s",
 			before.Namespace, before.Name, answer.UID, before.UID)}
 	}
