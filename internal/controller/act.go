@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,39 +19,33 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// act carries tasks out: it records, lowers, raises, and then does the rest. It says whether a pod turned
-// out to have changed since the decision, so that the node should be decided anew at once; last says that
-// it will not be.
+// act carries tasks out: it records, moves in the order of the plan, and then does the rest. It says whether a
+// pod turned out to have changed since the decision, so that the node should be decided anew at once; last says
+// that it will not be. The plan has held back the raises that must wait for others to be lowered.
 func (r *Reconciler) act(ctx context.Context, s scene, tasks []Task, last bool) (stale bool, err error) {
 	if err := r.record(ctx, s, tasks); err != nil {
 		return false, err
 	}
-	var lower, raise, rest []*Task
+	var moves, rest []*Task
 	for i := range tasks {
-		t := &tasks[i]
-		switch {
-		case t.Move == nil:
+		if t := &tasks[i]; t.Move != nil {
+			moves = append(moves, t)
+		} else {
 			rest = append(rest, t)
-		case t.Move.Delta() < 0:
-			lower = append(lower, t)
-		default:
-			raise = append(raise, t)
 		}
 	}
-	var mu sync.Mutex
-	move := func(t *Task) error {
-		again, err := r.move(ctx, s, t, last)
-		mu.Lock()
-		stale = stale || again
-		mu.Unlock()
-		return err
-	}
+	var again atomic.Bool
 	err = errors.Join(
-		each(r.Config.Pods, lower, move),
-		each(r.Config.Pods, raise, move),
+		each(r.Config.Pods, moves, func(t *Task) error {
+			changed, err := r.move(ctx, s, t, last)
+			if changed {
+				again.Store(true)
+			}
+			return err
+		}),
 		each(r.Config.Pods, rest, func(t *Task) error { return r.keep(ctx, s, t) }),
 	)
-	return stale, err
+	return again.Load(), err
 }
 
 // each runs f on every item, at most n at a time, and waits for all.
@@ -287,6 +282,8 @@ func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
 func (r *Reconciler) close(reason actuator.Reason, why string) {
 	if r.Gate.Set(reason, why) {
 		r.Log.Error("nothing is resized any more", "reason", reason, "why", why)
+		r.Metrics.blocked(string(reason))
+		r.wakeAll()
 	}
 }
 

@@ -42,7 +42,7 @@ func Decide(cfg Config, v View) []Task {
 		i := planned[step.Pod]
 		held[i] = false
 		t := tasks[i]
-		follow(&t, step, plans[step.Pod])
+		follow(&t, step, v.Now)
 		ordered = append(ordered, t)
 	}
 	for i, t := range tasks {
@@ -59,90 +59,100 @@ func Decide(cfg Config, v View) []Task {
 // consider decides about one pod as far as that needs no other pod. plan is what is left for the plan
 // of the whole node; nil where the decision is complete. ok is false where nothing is to be done at all.
 func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
-	t = Task{Pod: p}
+	t = Task{Pod: p, Purpose: Follow}
 	if p.PA != nil {
 		t.Status = *p.PA.Status.DeepCopy()
 		t.Status.ObservedGeneration = p.PA.Generation
 	}
 	if gone(p.Pod) {
-		t.Delete = p.Pod.DeletionTimestamp == nil // a deleted pod takes its allocation along
-		return t, nil, p.PA != nil && t.Delete
+		t.Delete = p.PA != nil && p.Pod.DeletionTimestamp == nil // a deleted pod takes its allocation along
+		return t, nil, t.Delete
 	}
 	why, eligible := actuator.Eligible(kube.Facts(p.Pod, p.Mode, cfg.Namespace))
 	leaving := !eligible && leaves(why)
-	switch {
-	case p.PA == nil && !eligible && !(leaving && len(ours(p.Pod)) > 0):
-		return t, nil, false
-	case p.PA == nil && eligible:
-		if v.Blocked == actuator.AllocationsGone {
+	if p.PA == nil {
+		if t.Create = eligible && v.Blocked != actuator.AllocationsGone; t.Create {
+			t.hold(v1alpha1.PhasePending, actuator.Undecided)
+		} else if !leaving || len(ours(p.Pod)) == 0 {
 			return t, nil, false
 		}
-		t.Create = true
-		t.hold(v1alpha1.PhasePending, actuator.Undecided)
 	}
 	if p.Declared == nil {
-		if leaving {
-			t.Delete = p.PA != nil // nothing that could be given back
-			return t, nil, t.Delete
-		}
+		t.Delete = p.PA != nil && leaving // nothing that could be given back
 		t.hold(v1alpha1.PhaseHeld, actuator.DeclaredUnknown)
 		return t, nil, true
 	}
+	t.writeDown()
 	if t.standBack(cfg, v) {
 		return t, nil, true
 	}
-	if !kube.SameLimits(t.Status.DeclaredLimits, p.Declared) || !p.Ledgered {
-		t.Record = p.Declared
-		t.Status.DeclaredLimits = p.Declared
-	}
 	if t.waits(cfg, v) {
-		return t, nil, true
+		if t.Move != nil || t.Status.Phase != v1alpha1.PhasePending {
+			return t, nil, true
+		}
+		state := kube.State(p.Pod, &v1alpha1.PodAllocation{Spec: specOf(p), Status: t.Status}, v.Node.Allocatable)
+		state.InFlight = true // others may have to wait for it
+		return t, &state, true
 	}
-	back := leaving || wantsRestore(cfg, v, p)
-	if back && kube.SameLimits(current(p), p.Declared) {
-		t.restored(leaving, p)
-		return t, nil, true
-	}
-	if r := held(cfg, v, p, why, eligible, back); r != "" {
-		t.hold(v1alpha1.PhaseHeld, r)
-		t.sooner(silenceEnds(cfg, v))
-		return t, nil, true
-	}
-	t.Purpose = Follow
-	if back {
+	back := false
+	if t.Why, back = wayBack(cfg, v, p, leaving); back {
 		t.Purpose = Restore
 	}
-	t.sooner(silenceEnds(cfg, v))
+	if t.rests(cfg, v, why, eligible, back, leaving) {
+		return t, nil, true
+	}
 	state := kube.State(p.Pod, &v1alpha1.PodAllocation{Spec: specOf(p), Status: t.Status}, v.Node.Allocatable)
-	state.Restore = back
+	state.Restore, state.RetryAt = back, p.RetryAt
 	state.NoDecrease, t.Again = noDecrease(cfg, v, p, t.Again)
-	state.RetryAt = p.RetryAt
 	if r := t.Status.RetryTime; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
 		state.RetryAt = r.Time
 	}
 	return t, &state, true
 }
 
-// follow completes a task by its part of the node's plan.
-func follow(t *Task, s actuator.Step, state actuator.Pod) {
-	t.sooner(s.Again)
-	if s.Move != nil {
-		t.Move = s.Move
-		return
+// writeDown asks for a record of the declared limits where the ledger or the allocation lacks it.
+func (t *Task) writeDown() {
+	p := t.Pod
+	if !p.Ledgered || (p.PA != nil || t.Create) && !kube.SameLimits(t.Status.DeclaredLimits, p.Declared) {
+		t.Record = p.Declared
+		t.Status.DeclaredLimits = p.Declared
 	}
-	switch s.Reason {
-	case actuator.Settled, actuator.DeadBand:
-		if t.Status.Phase == v1alpha1.PhaseFailed && !state.RetryAt.IsZero() && t.Pod.Progress != podresize.Done {
+}
+
+// rests says whether the pod is left as it is, because it has arrived where it was to go, or because it may
+// not be resized now.
+func (t *Task) rests(cfg Config, v View, why actuator.Reason, eligible, back, leaving bool) bool {
+	p := t.Pod
+	if back && kube.SameLimits(current(p), p.Declared) {
+		t.settle()
+		t.hold(v1alpha1.PhaseRestored, t.Why)
+		t.Delete = leaving && p.PA != nil
+		return true
+	}
+	t.sooner(silenceEnds(cfg, v))
+	if r := held(cfg, v, p, why, eligible, back); r != "" {
+		t.hold(v1alpha1.PhaseHeld, r)
+		return true
+	}
+	return false
+}
+
+// follow completes a task by its part of the node's plan.
+func follow(t *Task, s actuator.Step, now time.Time) {
+	t.sooner(s.Again)
+	t.Move = s.Move
+	switch failed := t.Status.Phase == v1alpha1.PhaseFailed; {
+	case t.Move != nil || s.Reason == actuator.InFlight:
+	case s.Reason == actuator.Settled, s.Reason == actuator.DeadBand:
+		if failed && t.Pod.Progress != podresize.Done {
 			return // asked for, accepted, and still not in force
 		}
 		t.settle()
 		t.hold(v1alpha1.PhaseApplied, s.Reason)
-	case actuator.Undecided:
+	case s.Reason == actuator.Undecided:
 		t.hold(v1alpha1.PhasePending, s.Reason)
-	case actuator.BackingOff:
-		if t.Status.Phase != v1alpha1.PhaseFailed {
-			t.hold(v1alpha1.PhaseHeld, s.Reason)
-		} // else the refusal says more than the wait for the next attempt
+	case s.Reason == actuator.BackingOff && (failed || now.Before(t.Pod.RetryAt)):
+		// The refusal says more than the wait for the next attempt.
 	default:
 		t.hold(v1alpha1.PhaseHeld, s.Reason)
 	}
@@ -150,20 +160,6 @@ func follow(t *Task, s actuator.Step, state actuator.Pod) {
 
 // settle forgets past failures.
 func (t *Task) settle() { t.Status.Failures, t.Status.RetryTime = 0, nil }
-
-// restored is the end of a way back.
-func (t *Task) restored(leaving bool, p Pod) {
-	if leaving {
-		t.Delete = p.PA != nil
-		return
-	}
-	t.settle()
-	r := actuator.Restoring
-	if p.Mode != kube.ModeRestore {
-		r = actuator.AgentSilent
-	}
-	t.hold(v1alpha1.PhaseRestored, r)
-}
 
 // standBack handles limits that we did not write: they become the declared ones, and the pod is left
 // alone for a while.
@@ -176,6 +172,9 @@ func (t *Task) standBack(cfg Config, v View) bool {
 		t.applied(current(p))
 		t.hold(v1alpha1.PhaseHeld, actuator.ForeignResize)
 		t.sooner(retry.Time)
+		if p.Mode == kube.ModeRestore { // then they are the limits to be restored, and may be in force
+			t.sooner(v.Now.Add(time.Second))
+		}
 		return true
 	}
 	if r := t.Status.RetryTime; t.Status.Reason == string(actuator.ForeignResize) && r != nil {
@@ -282,10 +281,17 @@ func (t *Task) revert(may bool) {
 	}
 }
 
-// wantsRestore says whether the pod is to go back to its declared limits and stay there.
-func wantsRestore(cfg Config, v View, p Pod) bool {
-	return p.Mode == kube.ModeRestore ||
-		p.Mode == kube.ModeEnforce && v.Node.Silence >= cfg.RestoreAfter
+// wayBack says whether the pod is to go back to its declared limits, and why.
+func wayBack(cfg Config, v View, p Pod, leaving bool) (actuator.Reason, bool) {
+	switch {
+	case leaving:
+		return actuator.Leaving, true
+	case p.Mode == kube.ModeRestore:
+		return actuator.Restoring, true
+	case p.Mode == kube.ModeEnforce && v.Node.Silence >= cfg.RestoreAfter:
+		return actuator.AgentSilent, true
+	}
+	return "", false
 }
 
 // held says why the pod is not resized now, whatever is wanted; "" if it may be.

@@ -70,6 +70,9 @@ func (r *Reconciler) gather(ctx context.Context, name string) (scene, error) {
 	}
 	slices.SortFunc(s.Strays, func(a, b *v1alpha1.PodAllocation) int { return strings.Compare(a.Name, b.Name) })
 	r.memory.keep(name, s.exists)
+	if s.Node.Allocatable == 0 && len(s.exists) == 0 && len(allocations) == 0 {
+		r.silence.forget(name) // no such node any more
+	}
 	return s, nil
 }
 

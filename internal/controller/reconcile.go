@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -42,13 +43,23 @@ type Reconciler struct {
 	budget  *rate.Limiter
 	memory  *memory
 	silence *silence
+	wake    chan event.GenericEvent
 }
 
 // Ready prepares a Reconciler whose exported fields are set.
 func (r *Reconciler) Ready() *Reconciler {
 	r.budget = rate.NewLimiter(rate.Limit(r.Config.Rate), r.Config.Burst)
 	r.memory, r.silence = newMemory(), newSilence()
+	r.wake = make(chan event.GenericEvent, 1)
 	return r
+}
+
+// wakeAll has every node looked at.
+func (r *Reconciler) wakeAll() {
+	select {
+	case r.wake <- event.GenericEvent{Object: &corev1.Node{}}:
+	default: // a wake-up is waiting already
+	}
 }
 
 // passes is how often a node is decided anew at once when pods change under the decision.

@@ -160,13 +160,19 @@ func (r *Reconciler) event(s scene, t *Task, kind, reason, action, note string) 
 
 // audit writes the line of one attempt.
 func (r *Reconciler) audit(s scene, t *Task, result podresize.Result, took time.Duration) {
-	price, generation := "", int64(0)
+	price, generation, why := "", int64(0), string(t.Why)
 	if pa := t.Pod.PA; pa != nil {
 		generation = pa.Generation
 		if pa.Spec.Decision != nil {
 			price = pa.Spec.Decision.Price
+			if t.Purpose == Follow {
+				why = "BoundBy" + string(pa.Spec.Decision.BoundBy)
+			}
 			r.Metrics.age.Observe(max(0, s.Now.Sub(pa.Spec.Decision.ObservedAt.Time).Seconds()))
 		}
+	}
+	if t.Purpose == Revert {
+		why = t.Status.Reason
 	}
 	from, to := map[string]cpu.Milli{}, map[string]cpu.Milli{}
 	for _, c := range t.Move.Changes {
@@ -175,7 +181,7 @@ func (r *Reconciler) audit(s scene, t *Task, result podresize.Result, took time.
 	pod := t.Pod.Pod
 	r.Audit.Info("resize", "namespace", pod.Namespace, "pod", pod.Name, "uid", pod.UID, "node", s.Node.Name,
 		"from", from, "to", to, "price", price, "generation", generation, "purpose", t.Purpose,
-		"reason", t.Status.Reason, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
+		"reason", why, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
 	r.Metrics.resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
 }
 

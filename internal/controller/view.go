@@ -69,8 +69,9 @@ type Task struct {
 	Record []v1alpha1.ContainerLimit
 	Create bool
 	Move   *actuator.Move
-	// Purpose is what Move is for.
+	// Purpose is what Move is for, and Why what calls for it if not the market.
 	Purpose Purpose
+	Why     actuator.Reason
 	// Status is what the allocation says when nothing is resized.
 	Status v1alpha1.PodAllocationStatus
 	// Done says that the resize on its way has just been found carried out.

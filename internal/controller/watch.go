@@ -30,8 +30,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	wake := make(chan event.GenericEvent, 1)
-	if err := mgr.Add(&watchdog{r, wake}); err != nil {
+	if err := mgr.Add(&watchdog{r}); err != nil {
 		return fmt.Errorf("add the check of the API server: %w", err)
 	}
 	namespace := &metav1.PartialObjectMetadata{}
@@ -48,7 +47,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.nodesOfNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(r.nodeOfLease)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfConfigMap)).
-		WatchesRawSource(source.Channel(wake, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
+		WatchesRawSource(source.Channel(r.wake, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Config.Nodes,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second),
@@ -167,10 +166,7 @@ func standsOtherwise() predicate.Predicate {
 }
 
 // watchdog asks the API server once a minute whether we may resize, and wakes all nodes when that changes.
-type watchdog struct {
-	r    *Reconciler
-	wake chan event.GenericEvent
-}
+type watchdog struct{ r *Reconciler }
 
 // The API server is asked at these intervals; a missing CRD is looked for more often, as it costs one cheap request.
 const (
@@ -215,8 +211,5 @@ func (w *watchdog) check(ctx context.Context) {
 	} else {
 		w.r.Log.Info("resizing is possible")
 	}
-	select {
-	case w.wake <- event.GenericEvent{Object: &corev1.Node{}}:
-	default: // a wake-up is waiting already
-	}
+	w.r.wakeAll()
 }
