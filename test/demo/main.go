@@ -44,6 +44,7 @@ type settings struct {
 	install bool
 	config  string
 	steps   int
+	draw    bool
 }
 
 // parts of the show, in the order in which they are played.
@@ -56,6 +57,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.draw {
+		return redraw(s)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the demo runs a node, which needs root: sudo make demo")
@@ -75,6 +79,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	fs.BoolVar(&s.install, "install", true, "install MBCAS from bin/ and --config; with false it must be installed already")
 	fs.StringVar(&s.config, "config", "config/overlays/local", "kustomization to install")
 	fs.IntVar(&s.steps, "steps", 0, "reaction steps to measure (default 22, with --quick 3)")
+	fs.BoolVar(&s.draw, "draw", false, "only draw the pictures again, from samples.csv in --out")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return s, err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mbcas/mbcas/test/demo/internal/audit"
+	"github.com/mbcas/mbcas/test/demo/internal/picture"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
 	"github.com/mbcas/mbcas/test/demo/internal/shop"
@@ -200,8 +201,45 @@ func (d *demo) report() error {
 	if err := record.WriteCSV(f, d.runs); err != nil {
 		return err
 	}
+	if err := f.Close(); err != nil {
+		return err
+	}
 	d.board.Say("\nwritten: %s", d.settings.out)
-	return f.Close()
+	return draw(d.settings.out, d.runs)
+}
+
+// draw makes the pictures of the runs that played the same script.
+func draw(folder string, runs []record.Run) error {
+	var lanes []picture.Lane
+	for _, r := range runs {
+		switch r.Name {
+		case summary.Static:
+			lanes = append(lanes, picture.Lane{Title: "CPU limits as declared", Color: picture.Grey, Run: r})
+		case summary.NoLimit:
+			lanes = append(lanes, picture.Lane{Title: "No CPU limits", Color: picture.Orange, Run: r})
+		case summary.MBCAS:
+			lanes = append(lanes, picture.Lane{Title: "MBCAS", Color: picture.Green, Run: r})
+		}
+	}
+	if len(lanes) == 0 {
+		return nil
+	}
+	return picture.Write(filepath.Join(folder, "demo"), lanes)
+}
+
+// redraw draws the samples of an earlier show.
+func redraw(s settings) error {
+	f, err := os.Open(filepath.Join(s.out, "samples.csv"))
+	if err != nil {
+		return fmt.Errorf("%w; play the demo first", err)
+	}
+	defer f.Close()
+	play := script.New(s.quick)
+	runs, err := record.ReadCSV(f, map[string]script.Script{summary.Static: play, summary.NoLimit: play, summary.MBCAS: play})
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return draw(s.out, runs)
 }
 
 // prefer gives this program a better place in the kernel's line than the pods have: the generator needs

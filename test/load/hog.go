@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mbcas/mbcas/test/load/work"
@@ -32,11 +31,11 @@ type plan struct {
 // hog spins according to one plan at a time.
 type hog struct {
 	mu      sync.Mutex
-	current *atomic.Bool // true: end
+	end     chan struct{} // closed: the plan was replaced
 	threads sync.WaitGroup
 }
 
-func newHog() *hog { return &hog{current: new(atomic.Bool)} }
+func newHog() *hog { return &hog{end: make(chan struct{})} }
 
 func (h *hog) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -56,12 +55,12 @@ func (h *hog) routes() http.Handler {
 func (h *hog) spin(p plan) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.current.Store(true)
+	close(h.end)
 	h.threads.Wait()
-	end := new(atomic.Bool)
-	h.current = end
+	h.end = make(chan struct{})
 	// Threads beyond the cores must be real ones, with one left to answer requests.
 	runtime.GOMAXPROCS(max(p.Threads+1, runtime.NumCPU()))
+	end := h.end
 	for range p.Threads {
 		h.threads.Go(func() { spin(p, end) })
 	}
@@ -69,17 +68,19 @@ func (h *hog) spin(p plan) {
 
 func (h *hog) stop() { h.spin(plan{}) }
 
-func spin(p plan, end *atomic.Bool) {
+func spin(p plan, end <-chan struct{}) {
+	select {
+	case <-end:
+		return
+	case <-time.After(time.Until(p.From)):
+	}
 	runtime.LockOSThread()
-	for !end.Load() {
-		now := time.Now()
-		if !p.Until.IsZero() && !now.Before(p.Until) {
+	for p.Until.IsZero() || time.Now().Before(p.Until) {
+		select {
+		case <-end:
 			return
+		default:
+			work.Burn(chunk)
 		}
-		if wait := p.From.Sub(now); wait > 0 {
-			time.Sleep(min(wait, 20*time.Millisecond))
-			continue
-		}
-		work.Burn(chunk)
 	}
 }

@@ -1,8 +1,11 @@
 package record
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/test/demo/internal/script"
 	"github.com/mbcas/mbcas/test/demo/internal/traffic"
@@ -48,5 +51,23 @@ func TestThrottledAfterTheStep(t *testing.T) {
 	}
 	if _, ok := r.Throttled("y", "b"); ok {
 		t.Error("what was not sampled has a figure")
+	}
+}
+
+func TestCSVRoundTrip(t *testing.T) {
+	want := []Run{{Name: "static", Script: play, Samples: []Sample{
+		{At: 1500 * time.Millisecond, Phase: "a", App: "x", Request: 1, Limit: 2, Quota: 3, Use: 4, Throttled: 5.5, Ratio: 0.25, Demand: 6, Price: "1.500", P50: 7.5, P99: 8.5},
+		{At: 2 * time.Second, Phase: "b", App: "y"},
+	}}, {Name: "mbcas", Script: play, Samples: []Sample{{Phase: "a", App: "x"}}}}
+	var text strings.Builder
+	if err := WriteCSV(&text, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadCSV(strings.NewReader(text.String()), map[string]script.Script{"static": play, "mbcas": play})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
