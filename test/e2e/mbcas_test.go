@@ -20,7 +20,7 @@ func (s *suite) played(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for _, p := range list.Items {
-		if p.DeletionTimestamp != nil || p.Status.PodIP == "" {
+		if p.DeletionTimestamp != nil || p.Status.PodIP == "" || p.Spec.NodeName != s.node {
 			continue
 		}
 		text, err := get(ctx, "http://"+p.Status.PodIP+":9090/metrics")

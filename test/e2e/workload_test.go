@@ -70,12 +70,13 @@ func (r resources) kubernetes() corev1.ResourceRequirements {
 }
 
 // template is a pod of one container that spins when told to.
-func template(name string, r resources) corev1.PodTemplateSpec {
+func (s *suite) template(name string, r resources) corev1.PodTemplateSpec {
 	grace := int64(1)
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: &grace,
+			NodeSelector:                  map[string]string{corev1.LabelHostname: s.node},
 			Containers: []corev1.Container{{
 				Name: "load", Image: loadImage, Args: []string{"hog"}, ImagePullPolicy: corev1.PullNever, Resources: r.kubernetes(),
 				ReadinessProbe: &corev1.Probe{
@@ -94,7 +95,7 @@ func (s *suite) deploy(t *testing.T, namespace, name string, r resources) {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template(name, r),
+			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: s.template(name, r),
 		},
 	}
 	if err := s.Create(t.Context(), d); err != nil {
@@ -105,7 +106,7 @@ func (s *suite) deploy(t *testing.T, namespace, name string, r resources) {
 // bare starts a pod that nobody owns.
 func (s *suite) bare(t *testing.T, namespace, name string, r resources, labels map[string]string) {
 	t.Helper()
-	from := template(name, r)
+	from := s.template(name, r)
 	for k, v := range labels {
 		from.Labels[k] = v
 	}
