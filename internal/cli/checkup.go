@@ -38,6 +38,8 @@ type Checkup struct {
 	Namespaces  []corev1.Namespace
 	Pods        []corev1.Pod
 	Allocations map[types.UID]*v1alpha1.PodAllocation
+	Markets     map[string]Market // by node, of the agents that answered
+	Silent      map[string]error  // by node, of those that did not
 	LimitRanges []corev1.LimitRange
 	Quotas      []corev1.ResourceQuota
 	HPAs        []autoscalingv2.HorizontalPodAutoscaler
@@ -105,6 +107,7 @@ func examine(ctx context.Context, a *Access) *Checkup {
 	var nodes corev1.NodeList
 	note("nodes", a.Client.List(ctx, &nodes))
 	c.Nodes = nodes.Items
+	note("rounds", askAgents(ctx, a, c))
 	var namespaces corev1.NamespaceList
 	note("namespaces", a.Client.List(ctx, &namespaces))
 	c.Namespaces = namespaces.Items
@@ -133,4 +136,31 @@ func get[T client.Object](ctx context.Context, c client.Client, into T, namespac
 		return none, fmt.Errorf("read %T %s: %w", into, name, err)
 	}
 	return into, nil
+}
+
+// askAgents asks every agent for its last round, as far as they are few enough. An error means that none
+// can be asked.
+func askAgents(ctx context.Context, a *Access, c *Checkup) error {
+	c.Markets, c.Silent = map[string]Market{}, map[string]error{}
+	if a.Round == nil || len(c.Nodes) > liveNodes {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	for _, n := range c.Nodes {
+		agent := agentOn(c.SystemPods, n.Name)
+		if agent == nil {
+			continue
+		}
+		market, _, err := askAgent(ctx, a, agent, n.Name)
+		switch {
+		case apierrors.IsForbidden(err):
+			return err
+		case err != nil:
+			c.Silent[n.Name] = err
+		default:
+			c.Markets[n.Name] = market
+		}
+	}
+	return nil
 }

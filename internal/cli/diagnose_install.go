@@ -41,7 +41,7 @@ func diagnoseController(f *findings, c *Checkup) {
 	case want == 0:
 		f.fail(subject, "is scaled to 0: nothing is resized or recorded", fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=1", c.System, controllerName))
 	case d.Status.ReadyReplicas == 0:
-		f.fail(subject, fmt.Sprintf("none of %s is ready%s", plural(int(want), "replica"), whyNotReady(c.SystemPods, controllerName)), fmt.Sprintf("kubectl -n %s logs deployment/%s", c.System, controllerName))
+		f.fail(subject, fmt.Sprintf("none of %s is ready%s", plural(int(want), "replica"), whyNotReady(c.SystemPods, controllerName)), fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/component=controller", c.System))
 	case d.Status.ReadyReplicas < want:
 		f.warn(subject, fmt.Sprintf("%d of %s ready%s", d.Status.ReadyReplicas, plural(int(want), "replica"), whyNotReady(c.SystemPods, controllerName)), "One is enough to work; the others are spares.")
 	default:

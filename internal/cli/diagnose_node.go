@@ -21,6 +21,9 @@ func diagnoseNodes(c *Checkup, now time.Time) []Finding {
 	if err := c.Unread["leases"]; err != nil {
 		f.unread("heartbeats", err)
 	}
+	if err := c.Unread["rounds"]; err != nil {
+		f.unread("agents", err)
+	}
 	server, _ := utilversion.ParseGeneric(c.Version)
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
@@ -29,6 +32,7 @@ func diagnoseNodes(c *Checkup, now time.Time) []Finding {
 		if c.Agent != nil {
 			diagnoseHeartbeat(f, c, n, now)
 		}
+		diagnoseMarket(f, c, n.Name)
 		diagnoseReports(f, c, n.Name)
 	}
 	return f.list
@@ -118,6 +122,25 @@ func leaseOf(leases []coordinationv1.Lease, node string) *coordinationv1.Lease {
 		}
 	}
 	return nil
+}
+
+// diagnoseMarket judges what the node's agent tells of its last round.
+func diagnoseMarket(f *findings, c *Checkup, node string) {
+	if err, ok := c.Silent[node]; ok {
+		f.warn(node, "does not tell its last round: "+oneLine(err.Error()), agentLogs(c.System, agentOn(c.SystemPods, node)))
+		return
+	}
+	m, ok := c.Markets[node]
+	if !ok {
+		return
+	}
+	f.ok(node, "%v of %v for the market in use, price %s, %s bid", m.Usage, m.Supply, m.Price, plural(m.Bidders, "pod"))
+	if m.Pressure == nil {
+		f.warn(node, "its kernel tells no CPU pressure (PSI): starvation by neighbours is not seen", "Boot the node with psi=1, or do without: throttling is seen all the same.")
+	}
+	if m.FloorsExceedSupply {
+		f.warn(node, "the requests of its pods add up to more than it has for them: the market has no room there", "Lower requests, or move pods to other nodes.")
+	}
 }
 
 // diagnoseReports finds kubelets that do not report container resources, which the API server takes

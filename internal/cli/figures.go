@@ -67,6 +67,8 @@ type Market struct {
 	Bidders  int       `json:"bidders"`
 	Shadows  int       `json:"shadows"`
 	Warming  int       `json:"warming"`
+	// FloorsExceedSupply: even the least that the node's pods may be given is more than it has.
+	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
 }
 
 // answer is what /debug/round says, as far as we read it.
@@ -100,6 +102,7 @@ func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error)
 	m := Market{
 		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand, System: a.Node.System,
 		Pressure: percent(a.Node.Pressure), Bidders: a.Node.Bidders, Shadows: a.Node.Shadows, Warming: a.Node.Warming,
+		FloorsExceedSupply: a.Node.FloorsExceedSupply,
 	}
 	figures := make(map[types.UID]*Figures, len(a.Pods))
 	for _, p := range a.Pods {

@@ -110,9 +110,9 @@ const round = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
 func TestLive(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/proxy"}, "mbcas-agent-abcde", errors.New("no"))
 	for name, answer := range map[string]func(context.Context, *corev1.Pod) ([]byte, error){
-		"live":           func(context.Context, *corev1.Pod) ([]byte, error) { return []byte(round), nil },
+		"live":           tells(round),
 		"live-forbidden": func(context.Context, *corev1.Pod) ([]byte, error) { return nil, forbidden },
-		"live-nonsense":  func(context.Context, *corev1.Pod) ([]byte, error) { return []byte("<html>"), nil },
+		"live-nonsense":  tells("<html>"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, shop()...)

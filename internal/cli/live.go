@@ -48,14 +48,7 @@ func readLive(ctx context.Context, a *Access, w *World) {
 }
 
 func readNode(ctx context.Context, a *Access, w *World, agent *corev1.Pod, node string) error {
-	if agent == nil {
-		return fmt.Errorf("node %s has no agent", node)
-	}
-	data, err := a.Round(ctx, agent)
-	if err != nil {
-		return fmt.Errorf("the agent of node %s cannot be asked: %w", node, err)
-	}
-	market, figures, err := readRound(node, data)
+	market, figures, err := askAgent(ctx, a, agent, node)
 	if err != nil {
 		return err
 	}
@@ -64,6 +57,18 @@ func readNode(ctx context.Context, a *Access, w *World, agent *corev1.Pod, node 
 		w.Live[uid] = f
 	}
 	return nil
+}
+
+// askAgent reads the last round of a node from its agent.
+func askAgent(ctx context.Context, a *Access, agent *corev1.Pod, node string) (Market, map[types.UID]*Figures, error) {
+	if agent == nil {
+		return Market{}, nil, fmt.Errorf("node %s has no agent", node)
+	}
+	data, err := a.Round(ctx, agent)
+	if err != nil {
+		return Market{}, nil, fmt.Errorf("the agent of node %s cannot be asked: %w", node, err)
+	}
+	return readRound(node, data)
 }
 
 // managedNodes are the nodes of pods that have an allocation, in order.

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// edit changes the object of that kind and name in a list of objects.
+func edit[T client.Object](t *testing.T, objects []client.Object, name string, with func(T)) {
+	t.Helper()
+	for _, o := range objects {
+		if typed, ok := o.(T); ok && o.GetName() == name {
+			with(typed)
+			return
+		}
+	}
+	t.Fatalf("no object %s to edit", name)
+}
+
+// without leaves out the objects of a name.
+func without(objects []client.Object, name string) []client.Object {
+	var rest []client.Object
+	for _, o := range objects {
+		if o.GetName() != name {
+			rest = append(rest, o)
+		}
+	}
+	return rest
+}
+
+// sick is the shop with everything wrong that still lets doctor look around.
+func sick(t *testing.T) []client.Object {
+	objects := shop()
+	edit(t, objects, controllerName, func(d *appsv1.Deployment) {
+		d.Status.ReadyReplicas = 0
+		d.Spec.Template.Spec.Containers[0].Image = "mbcas.io/controller:v2"
+	})
+	pod := burstable(kube.SystemNamespace, controllerName+"-5d4f-x", apitest.Container("controller", "20m", ""))
+	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
+	edit(t, objects, agentName, func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 4 })
+	edit(t, objects, leasePrefix+"node-1", func(l *coordinationv1.Lease) { l.Spec.RenewTime = ago(4 * time.Minute) })
+	edit(t, objects, "node-1", func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
+		n.Status.NodeInfo.ContainerRuntimeVersion = "docker://28.0.0"
+	})
+	edit(t, objects, crdName, func(c *apiextensionsv1.CustomResourceDefinition) { c.Status.Conditions = nil })
+	edit(t, objects, "lab", func(n *corev1.Namespace) { n.Labels[kube.ModeLabel] = "on" })
+	for name, version := range map[string]string{"node-2": "v1.30.1", "node-3": "v1.38.0", "node-4": "v1.36.3"} {
+		n := &corev1.Node{}
+		n.Name = name
+		n.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", KubeletVersion: version, ContainerRuntimeVersion: "containerd://2.1.0"}
+		if name == "node-4" {
+			n.Status.NodeInfo.OperatingSystem = "windows"
+		}
+		objects = append(objects, n)
+	}
+	old := burstable("shop", "old-1", apitest.Container("app", "100m", "200m"))
+	old.Spec.NodeName, old.Status.ContainerStatuses[0].Resources = "node-2", nil
+	ranged := &corev1.LimitRange{}
+	ranged.Namespace, ranged.Name = "shop", "defaults"
+	ranged.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}}}
+	quota := &corev1.ResourceQuota{}
+	quota.Namespace, quota.Name = "shop", "all"
+	quota.Status.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("4")}
+	quota.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("3900m")}
+	full := &corev1.ResourceQuota{}
+	full.Namespace, full.Name = "lab", "small"
+	full.Status = quota.Status
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{}
+	hpa.Namespace, hpa.Name = "shop", "web"
+	hpa.Spec.Metrics = []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{
+		Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{AverageUtilization: percentOf(150)},
+	}}}
+	pause := &corev1.ConfigMap{Data: map[string]string{pausedKey: "incident 4711"}}
+	pause.Namespace, pause.Name = kube.SystemNamespace, switchName
+	vpa := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"targetRef": map[string]any{"kind": "Deployment", "name": "web"}}}}
+	vpa.SetGroupVersionKind(schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"})
+	vpa.SetNamespace("shop")
+	vpa.SetName("web")
+	return append(objects, pod, old, ranged, quota, full, hpa, pause, vpa)
+}
+
+// TestDoctor shows the findings of clusters that are not well, in testdata/doctor-*.txt.
+func TestDoctor(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New(`User "dev" cannot list resource "things"`))
+	for name, c := range map[string]struct {
+		objects []client.Object
+		with    func(*cluster)
+		fails   bool
+	}{
+		"bare": {objects: without(without(without(installation(), crdName), controllerName), agentName), fails: true},
+		"sick": {objects: sick(t), with: func(c *cluster) { c.may = func(u, _, r string) bool { return u == "" || r != "pods/resize" } }, fails: true},
+		"old":  {objects: shop(), with: func(c *cluster) { c.Discovery = discovered{version: "v1.31.4"} }, fails: true},
+		"away": {with: func(c *cluster) {
+			c.Discovery = discovered{err: errors.New("dial tcp 10.0.0.1:443: connection refused")}
+		}, fails: true},
+		"rounds": {objects: shop(), with: func(c *cluster) {
+			c.Round = tells(strings.Replace(round, `"pressure":0.31,"floorsExceedSupply":false`, `"floorsExceedSupply":true`, 1))
+		}},
+		"mute": {objects: shop(), with: func(c *cluster) {
+			c.Round = func(context.Context, *corev1.Pod) ([]byte, error) {
+				return nil, errors.New("no round has been played yet")
+			}
+		}},
+		"blind": {objects: shop(), with: func(c *cluster) { blind(c, forbidden) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := newCluster(t, c.objects...)
+			if c.with != nil {
+				c.with(cl)
+			}
+			stdout, _, err := cl.run(t, "doctor")
+			if errors.Is(err, ErrFindings) != c.fails || (err != nil && !c.fails) {
+				t.Errorf("error %v, want a failure: %v", err, c.fails)
+			}
+			golden(t, "doctor-"+name, stdout)
+			quiet, _, _ := cl.run(t, "doctor", "-q")
+			if strings.Contains(quiet, "  OK ") {
+				t.Errorf("--quiet says what is well:\n%s", quiet)
+			}
+			var report Report
+			asJSON, _, _ := cl.run(t, "doctor", "-o", "json")
+			if err := json.Unmarshal([]byte(asJSON), &report); err != nil || len(report.Findings) != report.OK+report.Warnings+report.Failures {
+				t.Errorf("-o json: %v, %+v", err, report)
+			}
+			for _, f := range report.Findings {
+				if f.Text == "" || (f.Level != OK) != (f.Remedy != "") {
+					t.Errorf("finding %+v: want a text, and a remedy unless it is OK", f)
+				}
+			}
+		})
+	}
+}
+
+// tells is an agent that always gives this answer.
+func tells(answer string) func(context.Context, *corev1.Pod) ([]byte, error) {
+	return func(context.Context, *corev1.Pod) ([]byte, error) { return []byte(answer), nil }
+}
+
+// blind lets the client read nothing.
+func blind(c *cluster, err error) {
+	c.may = func(string, string, string) bool { return false }
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return err
+		},
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err },
+	})
+}
