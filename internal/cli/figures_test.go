@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/agent"
+)
+
+// TestReadRound: what the agent writes on /debug/round is what we read.
+func TestReadRound(t *testing.T) {
+	pressure := 0.304
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	data, err := json.Marshal(agent.Report{
+		At: at,
+		Node: agent.NodeReport{
+			Price: 1.25, Supply: 3400, Demand: 5100, Usage: 3300, System: 200, Pressure: &pressure, FloorsExceedSupply: true,
+			Bidders: 5, Shadows: 4, Warming: 3,
+		},
+		Pods: []agent.PodReport{{
+			UID: "u1", Desired: 700, Containers: map[string]cpu.Milli{"app": 700}, Usage: 650, Demand: 720, Throttled: 0.126, Pressure: &pressure,
+			Budget: 900, Floor: 210, Ceiling: 4000, BoundBy: "Price",
+		}, {UID: "u2"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	market, figures, err := readRound("n1", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	thirty := int32(30)
+	wantMarket := Market{
+		Node: "n1", At: at, Price: "1.250", Supply: 3400, Usage: 3300, Demand: 5100, System: 200, Pressure: &thirty,
+		Bidders: 5, Shadows: 4, Warming: 3, FloorsExceedSupply: true,
+	}
+	if diff := cmp.Diff(wantMarket, market); diff != "" {
+		t.Errorf("market (-want +got):\n%s", diff)
+	}
+	want := &Figures{
+		Live: true, At: at, Usage: 650, Demand: 720, Throttled: 13, Pressure: &thirty, Budget: 900, Price: "1.250", Floor: 210, Ceiling: 4000,
+		BoundBy: v1alpha1.BoundByPrice, Desired: 700, Containers: map[string]cpu.Milli{"app": 700}, FloorsExceedSupply: true,
+	}
+	if diff := cmp.Diff(want, figures[types.UID("u1")]); diff != "" {
+		t.Errorf("figures (-want +got):\n%s", diff)
+	}
+}
