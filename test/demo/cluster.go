@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,20 @@ func (c *cluster) tool(ctx context.Context, args ...string) error {
 	}
 	_, err := output(ctx, c.kubectl, append([]string{"--kubeconfig", c.kubeconfig}, args...)...)
 	return err
+}
+
+// node is the name of the node on this machine.
+func (c *cluster) node() (string, error) {
+	path := filepath.Join(filepath.Dir(c.kubeconfig), "cluster.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	var settings struct{ NodeName string }
+	if err := json.Unmarshal(text, &settings); err != nil || settings.NodeName == "" {
+		return "", fmt.Errorf("%s: it names no node: %w", path, err)
+	}
+	return settings.NodeName, nil
 }
 
 // log is a log of the cluster's.

@@ -150,7 +150,11 @@ func (d *demo) connect() error {
 	if err != nil {
 		return err
 	}
-	d.stage = stage.Stage{Client: c, Ledger: ledger.New()}
+	node, err := d.cluster.node()
+	if err != nil {
+		return err
+	}
+	d.stage = stage.Stage{Client: c, Ledger: ledger.New(), Node: node}
 	return nil
 }
 

@@ -22,7 +22,7 @@ func pod(t *testing.T, app string) *corev1.Pod {
 	if !ok {
 		t.Fatalf("no workload %s", app)
 	}
-	template := w.Deployment(true).Spec.Template
+	template := w.Deployment("n", true).Spec.Template
 	p := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	p.Namespace, p.Name, p.UID, p.Generation = w.Namespace, app+"-x", types.UID(app), 1
 	p.Spec.NodeName = "n"

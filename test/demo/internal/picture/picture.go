@@ -10,7 +10,6 @@ import (
 	"image/color"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -53,9 +52,11 @@ const (
 	tall      = 8 * vg.Centimeter // the latency
 	low       = 4.6 * vg.Centimeter
 	margin    = 0.3 * vg.Centimeter
+	aside     = 4.4 * vg.Centimeter // for the legends
+	gap       = 0.3 * vg.Centimeter
 	dpi       = 110
 	cores     = 2.05 // height of the panels of CPU
-	latencyTo = 12_000
+	latencyTo = 20_000
 )
 
 // Write draws the lanes to path.svg and path.png.
@@ -100,11 +101,10 @@ func save(path string, write func(*os.File) error) error {
 }
 
 // compose puts the panels below one another, with their axes of time in line.
-func compose(c draw.Canvas, panels []*plot.Plot) {
+func compose(c draw.Canvas, panels []panel) {
 	c.SetColor(pageColor)
 	c.Fill(c.Rectangle.Path())
 	inner := draw.Crop(c, margin, -margin, margin, -margin)
-	rows := make([][]*plot.Plot, len(panels))
 	tiles := make([]draw.Canvas, len(panels))
 	top := inner.Max.Y
 	for i, p := range panels {
@@ -112,11 +112,14 @@ func compose(c draw.Canvas, panels []*plot.Plot) {
 		if i == 0 {
 			h = tall
 		}
-		rows[i] = []*plot.Plot{p}
 		tiles[i] = draw.Canvas{Canvas: inner.Canvas, Rectangle: vg.Rectangle{
-			Min: vg.Point{X: inner.Min.X, Y: top - h}, Max: vg.Point{X: inner.Max.X, Y: top},
+			Min: vg.Point{X: inner.Min.X, Y: top - h}, Max: vg.Point{X: inner.Max.X - aside, Y: top},
 		}}
 		top -= h
+		beside := tiles[i]
+		beside.Min.X, beside.Max.X = tiles[i].Max.X+gap, inner.Max.X
+		beside.Max.Y -= vg.Points(20) // below the title
+		p.legend.Draw(beside)
 	}
 	left := vg.Length(0)
 	for i, p := range panels {
@@ -128,12 +131,18 @@ func compose(c draw.Canvas, panels []*plot.Plot) {
 	}
 }
 
-func panels(lanes []Lane) ([]*plot.Plot, error) {
+// panel is a plot with its legend, which stands beside it.
+type panel struct {
+	*plot.Plot
+	legend plot.Legend
+}
+
+func panels(lanes []Lane) ([]panel, error) {
 	p, err := latencies(lanes)
 	if err != nil {
 		return nil, err
 	}
-	all := []*plot.Plot{p}
+	all := []panel{p}
 	for i, l := range lanes {
 		p, err := capacity(l, i == len(lanes)-1)
 		if err != nil {
@@ -179,24 +188,25 @@ func ofService(phase string) string { s, _ := loaded(phase); return s }
 func ofHog(phase string) string     { _, h := loaded(phase); return h }
 
 // latencies is the first panel.
-func latencies(lanes []Lane) (*plot.Plot, error) {
-	p := blank(lanes)
-	p.Title.Text = "p99 latency of the service that matters, in ms (of the last 5 s; 10,000 means no answer)"
+func latencies(lanes []Lane) (panel, error) {
+	names := phases{named: true}
+	if len(lanes) > 0 {
+		names.script = lanes[0].Run.Script
+	}
+	p := blank(lanes, names)
+	p.Title.Text = "p99 latency of the service that matters, in ms, over 5 s (10,000: no answer)"
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.ConstantTicks(decades())
 	p.Y.Min, p.Y.Max = 5, latencyTo
-	if len(lanes) > 0 {
-		p.Add(phases{script: lanes[0].Run.Script, named: true})
-	}
 	for _, l := range lanes {
 		for i, line := range series(l.Run, ofService, func(s record.Sample) (float64, bool) { return max(s.P99, 5), s.P99 > 0 }) {
 			drawn, err := plotter.NewLine(line)
 			if err != nil {
-				return nil, err
+				return p, err
 			}
 			drawn.Color, drawn.Width = l.Color, vg.Points(2)
 			p.Add(drawn)
 			if i == 0 {
-				p.Legend.Add(strings.ToLower(l.Title[:1])+l.Title[1:], drawn)
+				p.legend.Add(l.Title, drawn)
 			}
 		}
 	}
@@ -204,12 +214,11 @@ func latencies(lanes []Lane) (*plot.Plot, error) {
 }
 
 // capacity is the panel of one run.
-func capacity(l Lane, last bool) (*plot.Plot, error) {
-	p := blank([]Lane{l})
+func capacity(l Lane, last bool) (panel, error) {
+	p := blank([]Lane{l}, phases{script: l.Run.Script})
 	p.Title.Text = l.Title + ": CPU in cores"
 	p.Y.Min, p.Y.Max = 0, cores
 	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 0.5, Label: "0.5"}, {Value: 1, Label: "1"}, {Value: 1.5, Label: "1.5"}, {Value: 2, Label: "2"}}
-	p.Add(phases{script: l.Run.Script})
 	if last {
 		p.X.Label.Text = "seconds"
 	}
@@ -225,24 +234,24 @@ func capacity(l Lane, last bool) (*plot.Plot, error) {
 		for i, line := range use {
 			area, err := plotter.NewPolygon(under(line))
 			if err != nil {
-				return nil, err
+				return p, err
 			}
 			area.Color, area.LineStyle.Width = x.fill, 0
 			p.Add(area)
 			if i == 0 {
-				p.Legend.Add(x.name+" uses", area)
+				p.legend.Add(x.name+" uses", area)
 			}
 		}
 		limits := series(l.Run, x.of, func(s record.Sample) (float64, bool) { return float64(s.Quota) / 1000, s.Quota > 0 })
 		for i, line := range limits {
 			drawn, err := plotter.NewLine(line)
 			if err != nil {
-				return nil, err
+				return p, err
 			}
 			drawn.Color, drawn.Width, drawn.StepStyle = x.line, vg.Points(1.6), plotter.PreStep
 			p.Add(drawn)
 			if i == 0 {
-				p.Legend.Add(x.name+"'s limit", drawn)
+				p.legend.Add(x.name+"'s limit", drawn)
 			}
 		}
 	}
@@ -256,12 +265,12 @@ func under(line plotter.XYs) plotter.XYs {
 }
 
 // blank is a panel without data.
-func blank(lanes []Lane) *plot.Plot {
-	p := plot.New()
+func blank(lanes []Lane, behind phases) panel {
+	p := panel{plot.New(), plot.NewLegend()}
 	p.BackgroundColor = color.Transparent
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
 	for _, style := range []*text.Style{
-		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
+		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.legend.TextStyle,
 	} {
 		style.Font.Typeface, style.Font.Variant = sans.Typeface, sans.Variant
 		style.Font.Size, style.Color = vg.Points(9), dark
@@ -269,9 +278,9 @@ func blank(lanes []Lane) *plot.Plot {
 	p.Title.TextStyle.Font.Size, p.Title.TextStyle.Font.Weight = vg.Points(10.5), 2
 	p.Title.TextStyle.XAlign = draw.XCenter
 	p.Title.Padding = vg.Points(4)
-	p.Legend.Top, p.Legend.Left = true, false
-	p.Legend.ThumbnailWidth = vg.Points(16)
-	p.Legend.Padding = vg.Points(2)
+	p.legend.Top, p.legend.Left = true, true
+	p.legend.ThumbnailWidth = vg.Points(16)
+	p.legend.Padding = vg.Points(3)
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.LineStyle.Color, axis.Tick.LineStyle.Color = faint, faint
 	}
@@ -285,6 +294,7 @@ func blank(lanes []Lane) *plot.Plot {
 		}
 		return ticks
 	})
+	p.Add(behind)
 	grid := plotter.NewGrid()
 	grid.Vertical.Width = 0
 	grid.Horizontal.Color = faint

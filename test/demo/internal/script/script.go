@@ -32,9 +32,9 @@ const (
 	Base     = "base"
 	StepUp   = "step up"
 	StepDown = "step down"
-	WithHog  = "hog"
+	WithHog  = "big hog" // requests more than the service
 	Pause    = "pause"
-	WithTold = "hog, told"
+	WithTold = "small hog" // requests less than the service: the requests tell importance
 	Recover  = "recover"
 )
 

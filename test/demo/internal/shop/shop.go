@@ -112,8 +112,8 @@ func Classes() []*schedulingv1.PriorityClass {
 }
 
 // Deployment is the workload's object. Without limits, a workload that MBCAS may manage has no CPU
-// limit; witnesses are always as declared.
-func (w Workload) Deployment(limits bool) *appsv1.Deployment {
+// limit; witnesses are always as declared. Its pod runs on the node named, whose kernel the demo reads.
+func (w Workload) Deployment(node string, limits bool) *appsv1.Deployment {
 	labels := map[string]string{App: w.Name, PartOf: PartOfValue}
 	for k, v := range w.Labels {
 		labels[k] = v
@@ -130,6 +130,7 @@ func (w Workload) Deployment(limits bool) *appsv1.Deployment {
 					AutomountServiceAccountToken:  ptr.To(false),
 					EnableServiceLinks:            ptr.To(false),
 					PriorityClassName:             w.Class,
+					NodeSelector:                  map[string]string{corev1.LabelHostname: node},
 					TerminationGracePeriodSeconds: ptr.To[int64](1),
 					Containers:                    []corev1.Container{w.container(limits)},
 				},

@@ -9,7 +9,7 @@ import (
 
 func TestOnlyLimitsDiffer(t *testing.T) {
 	for _, w := range Workloads() {
-		with, without := w.Deployment(true), w.Deployment(false)
+		with, without := w.Deployment("n", true), w.Deployment("n", false)
 		limit, has := with.Spec.Template.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU]
 		if has != (w.Limit > 0) || limit.MilliValue() != w.Limit {
 			t.Errorf("%s: limit %v, want %dm", w.Name, &limit, w.Limit)
@@ -31,7 +31,7 @@ func TestWitnesses(t *testing.T) {
 	sum := int64(0)
 	for _, w := range Workloads() {
 		sum += w.Request
-		qos := qos(w.Deployment(true).Spec.Template.Spec.Containers[0].Resources)
+		qos := qos(w.Deployment("n", true).Spec.Template.Spec.Containers[0].Resources)
 		if w.Managed() {
 			if qos != corev1.PodQOSBurstable || w.Limit <= w.Request {
 				t.Errorf("%s is %s with limit %dm: the market cannot manage it", w.Name, qos, w.Limit)
@@ -50,7 +50,7 @@ func TestWitnesses(t *testing.T) {
 		t.Errorf("requests add up to %dm: beside MBCAS they do not fit 1600m", sum)
 	}
 	w, _ := Find("opted-out")
-	if w.Deployment(true).Spec.Template.Labels["mbcas.io/managed"] != "false" {
+	if w.Deployment("n", true).Spec.Template.Labels["mbcas.io/managed"] != "false" {
 		t.Error("opted-out is not opted out")
 	}
 }

@@ -22,6 +22,8 @@ import (
 type Stage struct {
 	Client client.WithWatch
 	Ledger *ledger.Ledger
+	// Node is where the workload runs: this machine.
+	Node string
 }
 
 // patience is how long anything on the stage may take.
@@ -65,7 +67,7 @@ func (s Stage) Enter(ctx context.Context, limits bool) error {
 		return err
 	}
 	for _, w := range shop.Workloads() {
-		if err := s.create(ctx, w.Deployment(limits)); err != nil {
+		if err := s.create(ctx, w.Deployment(s.Node, limits)); err != nil {
 			return fmt.Errorf("deployment %s/%s: %w", w.Namespace, w.Name, err)
 		}
 	}
