@@ -2,9 +2,9 @@ package podresize_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -110,17 +110,12 @@ func (s *scene) refuses(m actuator.Move, want podresize.Outcome, says string) {
 
 func (s *scene) untilDryRun(m actuator.Move, want podresize.Outcome) podresize.Result {
 	s.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		got := s.resize.DryRun(s.t.Context(), s.pod, m)
-		if got.Outcome == want || time.Now().After(deadline) {
-			s.expect("DryRun", got, want, "")
-			return got
-		}
-		<-tick.C
-	}
+	var got podresize.Result
+	apitest.Eventually(s.t, fmt.Sprintf("the dry run is %v", want), func() (bool, any) {
+		got = s.resize.DryRun(s.t.Context(), s.pod, m)
+		return got.Outcome == want, fmt.Sprintf("%v: %s", got.Outcome, got.Message)
+	})
+	return got
 }
 
 func (s *scene) expect(what string, got podresize.Result, want podresize.Outcome, says string) {

@@ -90,18 +90,40 @@ func (k *Kubelet) Run(t testing.TB, pod *corev1.Pod) *corev1.Pod {
 // WaitFor reads the pod until it is as wanted, and fails the test after a minute.
 func WaitFor(t testing.TB, c client.Reader, pod *corev1.Pod, what string, is func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
-	key := client.ObjectKeyFromObject(pod)
+	var got *corev1.Pod
+	Eventually(t, fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, what), func() (bool, any) {
+		got = &corev1.Pod{}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), got); err != nil {
+			return false, err
+		}
+		return is(got), got.Status
+	})
+	return got
+}
+
+// WaitGone reads the pod until there is none of that name and uid.
+func WaitGone(t testing.TB, c client.Reader, pod *corev1.Pod) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("pod %s/%s is gone", pod.Namespace, pod.Name), func() (bool, any) {
+		got := &corev1.Pod{}
+		err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), got)
+		return apierrors.IsNotFound(err) || (err == nil && got.UID != pod.UID), err
+	})
+}
+
+// Eventually asks until the answer is yes, and fails the test after a minute, with what was seen last.
+func Eventually(t testing.TB, what string, ask func() (yes bool, seen any)) {
+	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.Now().Add(time.Minute)
 	for {
-		got := &corev1.Pod{}
-		err := c.Get(t.Context(), key, got)
-		if err == nil && is(got) {
-			return got
+		yes, seen := ask()
+		if yes {
+			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("pod %s is not %s after a minute (error %v); status: %+v", key, what, err, got.Status)
+			t.Fatalf("after a minute it is not true that %s; seen last: %+v", what, seen)
 		}
 		<-tick.C
 	}

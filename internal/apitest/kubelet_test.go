@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,13 +38,7 @@ func TestKubelet(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	for {
-		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); apierrors.IsNotFound(err) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	apitest.WaitGone(t, s.Client, pod)
 }
 
 func resize(t *testing.T, s *apitest.Server, pod *corev1.Pod, limit string) {

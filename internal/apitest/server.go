@@ -70,7 +70,12 @@ func Main(m *testing.M) int {
 	if shared.server == nil {
 		return code
 	}
-	if err := shared.server.env.Stop(); err != nil {
+	return shared.server.stop(code)
+}
+
+// stop ends the control plane and waits for it. It returns the exit code, which is a failure if that fails.
+func (s *Server) stop(code int) int {
+	if err := s.env.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the API server:", err)
 		return max(code, 1)
 	}
