@@ -199,6 +199,51 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+var (
+	flagRow  = regexp.MustCompile("(?m)^\\| `--([a-z-]+)`")
+	flagCode = regexp.MustCompile(`\.\w+\((?:&[\w.]+, )?"([a-z-]+)"`)
+	plugin   = regexp.MustCompile(`kubectl mbcas ([a-z]+)`)
+	use      = regexp.MustCompile(`Use:\s+"([a-z]+)`)
+)
+
+// TestFlags: every flag in operations.md is one of a program.
+func TestFlags(t *testing.T) {
+	have := map[string]bool{}
+	for _, program := range []string{"mbcas-agent", "mbcas-controller"} {
+		for _, file := range files(t, filepath.Join(root, "cmd", program), ".go") {
+			for _, m := range flagCode.FindAllStringSubmatch(read(t, file), -1) {
+				have[m[1]] = true
+			}
+		}
+	}
+	rows := flagRow.FindAllStringSubmatch(read(t, "operations.md"), -1)
+	for _, m := range rows {
+		if !have[m[1]] {
+			t.Errorf("operations.md lists the flag --%s, which no program has", m[1])
+		}
+	}
+	if len(rows) == 0 {
+		t.Error("operations.md lists no flags")
+	}
+}
+
+// TestCommands: every command of the plugin that a page names exists.
+func TestCommands(t *testing.T) {
+	have := map[string]bool{}
+	for _, file := range files(t, filepath.Join(root, "internal", "cli"), ".go") {
+		for _, m := range use.FindAllStringSubmatch(read(t, file), -1) {
+			have[m[1]] = true
+		}
+	}
+	for _, page := range pages(t) {
+		for _, m := range plugin.FindAllStringSubmatch(read(t, page), -1) {
+			if !have[m[1]] {
+				t.Errorf("%s names kubectl mbcas %s, which the plugin does not have", page, m[1])
+			}
+		}
+	}
+}
+
 // anchors are how GitHub names the headings of a page.
 func anchors(page string) []string {
 	var names []string
