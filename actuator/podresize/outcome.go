@@ -1,5 +1,15 @@
 // Package podresize carries one actuator.Move out through the pods/resize subresource (KEP-1287) and says
-// what came of it in one typed outcome. It changes existing CPU limits and nothing else.
+// what came of it in one typed outcome. It can be used without the rest of the project.
+//
+// What it promises, each a test of the same name:
+//   - OnlyCPULimits: a move changes the CPU limits that it names and nothing else.
+//   - NothingIsSent: what does not fit the pod it was given is refused without asking the server.
+//   - Refusals: each refusal of a real API server is an outcome of its own, and changes nothing.
+//   - WouldMutate: a dry run finds out when admission changes more than was asked for.
+//   - LostAnswer: where nobody knows whether the change was made, the outcome is Unknown and no refusal.
+//   - ConcurrentWriters: no change of somebody else's is overwritten.
+//   - Classify: no error is ever taken for a success (a fuzz test, too).
+//   - Check: progress is told from the kubelet's words about this resize, never about an earlier one.
 package podresize
 
 import (

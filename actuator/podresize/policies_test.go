@@ -12,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -129,7 +130,7 @@ func TestMutatedAllTheSame(t *testing.T) {
 	got := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
 	s.expect("Apply", got, podresize.WouldMutate, "asked for: app limits cpu=250m instead of 300m")
 	stored := s.stored()
-	if got.Pod == nil || got.Pod.ResourceVersion != stored.ResourceVersion {
+	if got.Pod == nil || got.Pod.Generation != stored.Generation || !equality.Semantic.DeepEqual(got.Pod.Spec, stored.Spec) {
 		t.Errorf("the returned pod is not the stored one: %+v", got.Pod)
 	}
 	if stored.Annotations["touched"] != "" || stored.Spec.Containers[0].Image != s.pod.Spec.Containers[0].Image {
