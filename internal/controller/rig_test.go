@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/events"
@@ -80,7 +81,12 @@ func (r *rig) hear() {
 	lease.Namespace, lease.Name = r.config.Namespace, leasePrefix+r.kubelet.Node
 	now := metav1.NowMicro()
 	lease.Spec.RenewTime = &now
-	r.must(r.Client.Create(r.Context(), lease))
+	err := r.Client.Create(r.Context(), lease)
+	if apierrors.IsAlreadyExists(err) {
+		lease.ResourceVersion = ""
+		err = r.Client.Patch(r.Context(), lease, client.Merge)
+	}
+	r.must(err)
 }
 
 func (r *rig) must(err error) {
