@@ -79,7 +79,7 @@ func (f *feed) Run(ctx context.Context) {
 		running.Go(func() { in.run.RunWithContext(ctx) })
 	}
 	for _, in := range []informer{f.nodes, f.pods, f.allocations} {
-		f.view.Store(&view{Lack: "waiting for the API server to list " + in.what + " (CRD installed? RBAC granted?)"})
+		f.view.Store(&view{Lack: "waiting for the API server to list " + in.what + ": is it reachable, is the CRD installed, may this account list them?"})
 		if !cache.WaitFor(ctx, "", in.run.HasSyncedChecker()) {
 			return
 		}
