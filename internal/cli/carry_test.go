@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -282,5 +283,64 @@ func TestMode(t *testing.T) {
 		if err := a.Client.Get(t.Context(), client.ObjectKey{Name: a.Namespace}, &ns); err != nil || ns.Labels[kube.ModeLabel] != step.label {
 			t.Errorf("after mode %s: label %q, %v", step.to, ns.Labels[kube.ModeLabel], err)
 		}
+	}
+}
+
+// TestTenant: somebody who may only look at one namespace gets answers there, and is told what is missing.
+func TestTenant(t *testing.T) {
+	s := apitest.Start(t)
+	k := s.Kubelet(t, "cli-tenant")
+	admin := access(t, s, s.Namespace(t))
+	pod := k.Run(t, apitest.Pod(admin.Namespace, "web", apitest.Container("app", "100m", "300m")))
+	record(t, admin.Client, pod, v1alpha1.ContainerLimit{Name: "app", CPULimit: 700})
+	a := *admin
+	a.Client = s.As(t, "tenant")
+	role := &rbacv1.Role{Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods", "namespaces"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"podallocations"}, Verbs: []string{"get", "list"}},
+	}}
+	binding := &rbacv1.RoleBinding{
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "look"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "tenant"}},
+	}
+	for _, o := range []client.Object{role, binding} {
+		o.SetNamespace(a.Namespace)
+		o.SetName("look")
+		if err := admin.Client.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the role to count", func() bool {
+		return a.Client.List(t.Context(), &corev1.PodList{}, client.InNamespace(a.Namespace)) == nil
+	})
+	for args, want := range map[string]string{
+		"list": "1 of 1 pod", "explain web": "mode unknown", "usage": "has figures",
+	} {
+		stdout, _, err := runWith(t, &a, strings.Split(args, " ")...)
+		if err != nil || !strings.Contains(stdout, want) || !strings.Contains(stdout, "The installation's default mode is not known") {
+			t.Errorf("%s: %q, %v; want %q", args, stdout, err, want)
+		}
+	}
+	_, _, err := runWith(t, &a, "resize", "web", "--cpu-limit", "400m")
+	if err == nil || !strings.Contains(err.Error(), "you may not resize pods here: ask for the verb patch on pods/resize") {
+		t.Errorf("resize: %v", err)
+	}
+	_, _, err = runWith(t, &a, "list", "-A")
+	if err == nil || !strings.Contains(err.Error(), "list pods in all namespaces") {
+		t.Errorf("list -A: %v", err)
+	}
+}
+
+// eventually waits until a thing is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.Now().Add(time.Minute)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited a minute for %s", what)
+		}
+		<-tick.C
 	}
 }

@@ -31,7 +31,7 @@ func (e explanation) text(now time.Time) string {
 	if e.Node != "" {
 		node = ", node " + e.Node
 	}
-	fmt.Fprintf(&b, "Pod %s/%s%s, mode %s\n\n", e.Namespace, e.Pod, node, e.Mode)
+	fmt.Fprintf(&b, "Pod %s/%s%s, mode %s\n\n", e.Namespace, e.Pod, node, modeWord(e.Mode))
 	b.WriteString(e.containers().String())
 	b.WriteByte('\n')
 	for _, s := range e.Sentences {

@@ -96,7 +96,7 @@ type answer struct {
 func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error) {
 	var a answer
 	if err := json.Unmarshal(data, &a); err != nil {
-		return Market{}, nil, fmt.Errorf("agent of node %s: /debug/round: %w", node, err)
+		return Market{}, nil, fmt.Errorf("its agent answers nonsense on /debug/round: %w", err)
 	}
 	price := fmt.Sprintf("%.3f", a.Node.Price)
 	m := Market{

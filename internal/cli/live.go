@@ -26,12 +26,12 @@ func readLive(ctx context.Context, a *Access, w *World) {
 		return
 	}
 	if len(nodes) > liveNodes {
-		w.note("%d nodes are too many to ask each agent: the figures are those of the last decisions. Name one with --node.", len(nodes))
+		w.note("Figures are those of the last decisions: %d nodes are too many to ask each agent. Name one with --node.", len(nodes))
 		return
 	}
 	var agents corev1.PodList
 	if err := a.Client.List(ctx, &agents, client.InNamespace(a.System)); err != nil {
-		w.note("The agents could not be found (%s): the figures are those of the last decisions.", oneLine(err.Error()))
+		w.note("Figures are those of the last decisions: the agents cannot be found: %s.", oneLine(err.Error()))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
@@ -39,7 +39,7 @@ func readLive(ctx context.Context, a *Access, w *World) {
 	w.Live = map[types.UID]*Figures{}
 	for _, node := range nodes {
 		if err := readNode(ctx, a, w, agentOn(agents.Items, node), node); err != nil {
-			w.note("%s; its figures are those of the last decisions.", oneLine(err.Error()))
+			w.note("Figures of node %s are those of the last decisions: %s.", node, oneLine(err.Error()))
 			if apierrors.IsForbidden(err) {
 				return // the other nodes would answer the same
 			}
@@ -62,11 +62,11 @@ func readNode(ctx context.Context, a *Access, w *World, agent *corev1.Pod, node 
 // askAgent reads the last round of a node from its agent.
 func askAgent(ctx context.Context, a *Access, agent *corev1.Pod, node string) (Market, map[types.UID]*Figures, error) {
 	if agent == nil {
-		return Market{}, nil, fmt.Errorf("node %s has no agent", node)
+		return Market{}, nil, fmt.Errorf("it has no agent")
 	}
 	data, err := a.Round(ctx, agent)
 	if err != nil {
-		return Market{}, nil, fmt.Errorf("the agent of node %s cannot be asked: %w", node, err)
+		return Market{}, nil, fmt.Errorf("its agent cannot be asked: %w", err)
 	}
 	return readRound(node, data)
 }

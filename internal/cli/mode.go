@@ -75,12 +75,10 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 }
 
 func showModes(ctx context.Context, a *Access, s Streams, namespace string) error {
-	w := &World{Modes: map[string]kube.Mode{}}
-	var err error
 	note := ""
-	if w.Default, err = readDefaultMode(ctx, a.Client, a.System); err != nil {
-		w.Default = kube.ModeRecommend
-		note = fmt.Sprintf("Note: the installation's default is not known (%s); %s is assumed.\n", oneLine(err.Error()), w.Default)
+	byDefault, err := readDefaultMode(ctx, a.Client, a.System)
+	if err != nil {
+		note = fmt.Sprintf("Note: The installation's default mode is not known: %s.\n", oneLine(err.Error()))
 	}
 	namespaces, err := readNamespaces(ctx, a.Client, namespace)
 	if err != nil {
@@ -88,7 +86,7 @@ func showModes(ctx context.Context, a *Access, s Streams, namespace string) erro
 	}
 	t := &table{header: []string{"NAMESPACE", "MODE", "FROM"}}
 	for _, ns := range namespaces {
-		mode, from := modeText(&ns, w.Default, a.System)
+		mode, from := modeText(&ns, byDefault, a.System)
 		t.add(ns.Name, mode, from)
 	}
 	_, err = fmt.Fprint(s.Out, t.String(), note)
@@ -108,7 +106,7 @@ func modeText(ns *corev1.Namespace, byDefault kube.Mode, system string) (mode, f
 	case labelled:
 		return string(m), "label"
 	}
-	return string(m), "default"
+	return modeWord(m), "default"
 }
 
 func setMode(ctx context.Context, a *Access, s Streams, namespace, to string, dryRun bool) error {
@@ -120,10 +118,7 @@ func setMode(ctx context.Context, a *Access, s Streams, namespace, to string, dr
 		return err
 	}
 	ns := &namespaces[0]
-	byDefault, err := readDefaultMode(ctx, a.Client, a.System)
-	if err != nil {
-		byDefault = kube.ModeRecommend
-	}
+	byDefault, _ := readDefaultMode(ctx, a.Client, a.System) // "" where it cannot be read
 	from, how := modeText(ns, byDefault, a.System)
 	var label *string // nil removes it
 	mode := byDefault
@@ -145,7 +140,7 @@ func setMode(ctx context.Context, a *Access, s Streams, namespace, to string, dr
 		}
 		return fmt.Errorf("label namespace %s: %w", namespace, err)
 	}
-	_, err = fmt.Fprintf(s.Out, "namespace %s: %s (%s) -> %s%s: %s.\n", namespace, from, how, mode, suffix, effect(mode))
+	_, err = fmt.Fprintf(s.Out, "namespace %s: %s (%s) -> %s%s: %s.\n", namespace, from, how, modeWord(mode), suffix, effect(mode))
 	return err
 }
 
@@ -154,6 +149,14 @@ func effect(m kube.Mode) string {
 		if e.mode == m {
 			return e.text
 		}
+	}
+	return "the installation's default applies"
+}
+
+// modeWord is a mode for people.
+func modeWord(m kube.Mode) string {
+	if m == "" {
+		return "unknown"
 	}
 	return string(m)
 }

@@ -119,7 +119,7 @@ func refuse(pod *corev1.Pod, against []Objection, force bool) error {
 // afterwards says what MBCAS will do about a change made by hand; "" where it does nothing.
 func afterwards(s Standing) string {
 	switch {
-	case !s.Managed || s.Mode == kube.ModeOff || s.Mode == kube.ModeRecommend:
+	case !s.Managed || s.Mode == kube.ModeOff || s.Mode == kube.ModeRecommend || s.Reason == string(actuator.Recommending):
 		return ""
 	case s.Mode == kube.ModeRestore:
 		return adoption + "; the namespace is in mode restore, so the limit stays at what is declared."

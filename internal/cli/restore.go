@@ -151,7 +151,7 @@ func writeReturn(out io.Writer, moved []Standing) {
 	var namespaces []string
 	again := 0
 	for _, m := range moved {
-		if m.Managed && m.Mode == kube.ModeEnforce {
+		if movesAgain(m) {
 			again++
 			namespaces = append(namespaces, m.Namespace)
 		}
@@ -166,9 +166,14 @@ func writeReturn(out io.Writer, moved []Standing) {
 	}
 	if again == 1 {
 		for _, m := range moved {
-			if m.Managed && m.Mode == kube.ModeEnforce {
+			if movesAgain(m) {
 				fmt.Fprintf(out, "  or, for this pod alone: kubectl label pod %s -n %s %s=false\n", m.Pod, m.Namespace, kube.ManagedKey)
 			}
 		}
 	}
+}
+
+// movesAgain says whether MBCAS goes on resizing the pod.
+func movesAgain(s Standing) bool {
+	return s.Managed && (s.Mode == kube.ModeEnforce || s.Mode == "") && s.Reason != string(actuator.Recommending)
 }

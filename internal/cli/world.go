@@ -26,7 +26,7 @@ type World struct {
 	Allocations map[types.UID]*v1alpha1.PodAllocation
 	// Modes holds the mode of each namespace that could be read.
 	Modes map[string]kube.Mode
-	// Default is the installation's mode for namespaces without a label.
+	// Default is the installation's mode for namespaces without a label; "" where it is not known.
 	Default kube.Mode
 	// Live holds the figures of each node's last round, Markets the nodes themselves, as far as agents answered.
 	Live    map[types.UID]*Figures
@@ -35,7 +35,7 @@ type World struct {
 	Notes []string
 }
 
-// Mode is the mode of a namespace.
+// Mode is the mode of a namespace; "" where it is not known.
 func (w *World) Mode(namespace string) kube.Mode {
 	if m, ok := w.Modes[namespace]; ok {
 		return m
@@ -67,17 +67,30 @@ func gather(ctx context.Context, a *Access, sel selection) (*World, error) {
 		}
 		w.note("MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
 	}
-	w.Default, err = readDefaultMode(ctx, a.Client, a.System)
+	w.readModes(ctx, a, sel.namespace)
+	return w, nil
+}
+
+// readModes reads the mode of each namespace, and the installation's where a namespace has none of its own.
+func (w *World) readModes(ctx context.Context, a *Access, namespace string) {
+	namespaces, err := readNamespaces(ctx, a.Client, namespace)
 	if err != nil {
-		w.Default = kube.ModeRecommend
-		if len(w.Allocations) > 0 || apierrors.IsForbidden(err) {
-			w.note("The installation's default mode is not known (%v); %s is assumed.", err, w.Default)
+		w.note("Whether namespaces have a mode of their own is not known: %s.", oneLine(err.Error()))
+	}
+	var unlabelled []string
+	for _, ns := range namespaces {
+		if _, labelled := ns.Labels[kube.ModeLabel]; labelled {
+			w.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, "")
+		} else if !kube.AlwaysOut(ns.Name, a.System) {
+			unlabelled = append(unlabelled, ns.Name)
 		}
 	}
-	if err := readModes(ctx, a.Client, sel.namespace, w); err != nil {
-		w.note("Namespace labels could not be read (%v); %s is assumed.", err, w.Default)
+	if len(unlabelled) == 0 {
+		return
 	}
-	return w, nil
+	if w.Default, err = readDefaultMode(ctx, a.Client, a.System); err != nil && w.Allocations != nil {
+		w.note("The installation's default mode is not known: %s.", oneLine(err.Error()))
+	}
 }
 
 func readPods(ctx context.Context, c client.Client, sel selection) ([]corev1.Pod, error) {
@@ -156,14 +169,6 @@ func modeFlag(d *appsv1.Deployment) kube.Mode {
 		}
 	}
 	return kube.ModeRecommend
-}
-
-func readModes(ctx context.Context, c client.Client, namespace string, w *World) error {
-	namespaces, err := readNamespaces(ctx, c, namespace)
-	for _, ns := range namespaces {
-		w.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, w.Default)
-	}
-	return err
 }
 
 // readNamespaces reads one namespace, or all for "".
