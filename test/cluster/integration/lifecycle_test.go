@@ -67,6 +67,13 @@ func TestClusterLifecycle(t *testing.T) {
 
 	u.crash()
 	u.run("down")
+	u.nothingLeft(before)
+}
+
+// nothingLeft compares the machine with what it was like before the cluster.
+func (u user) nothingLeft(before machine) {
+	t := u.t
+	t.Helper()
 	if d := cmp.Diff(before, look(t).knownTo(before)); d != "" {
 		t.Errorf("down left something, or took something that was there before (-before +after):\n%s", d)
 	}

@@ -1,6 +1,9 @@
-// Command inside is a pod's view of the cluster: it finds the API server the way
-// every client in a pod does, and asks it something that only a service account
-// may know.
+// Command inside is a pod's view of the cluster.
+//
+//	inside         finds the API server the way every client in a pod does, and asks
+//	               it something that only a service account may know
+//	inside watch   wants a whole core, and prints its cgroup's cpu.max whenever it
+//	               changes, with what the kernel has counted up to then
 package main
 
 import (
@@ -17,13 +20,17 @@ import (
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 func main() {
+	run := ask
+	if len(os.Args) == 2 && os.Args[1] == "watch" {
+		run = watch
+	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "inside:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+func ask() error {
 	token, err := os.ReadFile(serviceAccount + "token")
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/plane"
@@ -75,8 +76,14 @@ func (m Machine) door(c config.Config) string {
 	return fmt.Sprintf("https://%s:%d", m.Slot(c).IP, c.DoorPort())
 }
 
+// loadLimit is for one archive. The machine unpacks some 100 KB a second when it
+// gets little of a busy host.
+const loadLimit = 10 * time.Minute
+
 // Load imports an image archive into the machine's runtime.
 func (m Machine) Load(ctx context.Context, c config.Config, archive string) error {
+	ctx, cancel := context.WithTimeout(ctx, loadLimit)
+	defer cancel()
 	if err := plane.PostFile(ctx, c, m.door(c)+"/images", archive); err != nil {
 		return fmt.Errorf("load %s into %s: %w", archive, m.Name, err)
 	}

@@ -1,0 +1,83 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// busy runs on the virtual node, is Burstable, and wants more than its limit.
+const busy = `
+apiVersion: v1
+kind: Pod
+metadata: {name: busy}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {mbcas.io/virtual: "true"}
+  tolerations: [{key: mbcas.io/virtual, operator: Exists}]
+  containers:
+  - name: busy
+    image: mbcas.io/inside:dev
+    imagePullPolicy: Never
+    args: [watch]
+    resources: {requests: {cpu: 100m}, limits: {cpu: 200m}}
+`
+
+// A real cgroup v2 kernel follows a resize; and the cluster takes the machine with
+// it when it goes, even after a crash.
+func TestVirtualNode(t *testing.T) {
+	needNode(t)
+	for _, program := range []string{"qemu-system-x86_64", "mmdebstrap", "mke2fs"} {
+		if _, err := exec.LookPath(program); err != nil {
+			cannot(t, "no virtual node: "+err.Error())
+		}
+	}
+	u := newUser(t)
+	before := look(t)
+	u.run("up", "--require-node")
+	u.run("node", "add", "--vm")
+	u.loadInside()
+	if out, err := u.kubectl(pods+"---"+busy, "apply", "--filename=-"); err != nil {
+		t.Fatalf("apply: %v\n%s", err, out)
+	}
+	u.untilPhase("inside", "Succeeded")
+	u.untilPhase("busy", "Running")
+	u.untilLimit("20000 100000")
+
+	start := time.Now()
+	if out, err := u.kubectl("", "patch", "pod", "busy", "--subresource=resize", "--patch",
+		`{"spec":{"containers":[{"name":"busy","resources":{"limits":{"cpu":"500m"}}}]}}`); err != nil {
+		t.Fatalf("resize: %v\n%s", err, out)
+	}
+	u.untilLimit("50000 100000")
+	out, _ := u.kubectl("", "logs", "busy")
+	t.Logf("from the request to the sight of it %s\n%s", time.Since(start).Round(time.Millisecond), out)
+
+	u.crash()
+	u.run("up")
+	u.run("status")
+	u.untilPhase("busy", "Running")
+
+	u.run("node", "remove", "mbcas-vm-1")
+	if out, err := u.kubectl("", "get", "node", "mbcas-vm-1"); err == nil {
+		t.Errorf("the node is still there:\n%s", out)
+	}
+	u.run("node", "add", "--vm")
+	u.crash()
+	u.run("down")
+	u.nothingLeft(before)
+}
+
+// untilLimit waits until the pod has seen its cgroup's cpu.max change.
+func (u user) untilLimit(want string) {
+	u.t.Helper()
+	u.until("cpu.max "+want, func() error {
+		out, err := u.kubectl("", "logs", "busy")
+		if err == nil && !strings.Contains(out, "cpu.max "+want+";") {
+			err = fmt.Errorf("it has seen:\n%s", out)
+		}
+		return err
+	})
+}
