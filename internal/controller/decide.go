@@ -90,7 +90,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 		if t.Move != nil || t.Status.Phase != v1alpha1.PhasePending {
 			return t, nil, true
 		}
-		state := kube.State(p.Pod, &v1alpha1.PodAllocation{Spec: specOf(p), Status: t.Status}, v.Node.Allocatable)
+		state := t.state(v)
 		state.InFlight = true // others may have to wait for it
 		return t, &state, true
 	}
@@ -101,13 +101,23 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	if t.rests(cfg, v, why, eligible, back, leaving) {
 		return t, nil, true
 	}
-	state := kube.State(p.Pod, &v1alpha1.PodAllocation{Spec: specOf(p), Status: t.Status}, v.Node.Allocatable)
+	state := t.state(v)
 	state.Restore, state.RetryAt = back, p.RetryAt
 	state.NoDecrease, t.Again = noDecrease(cfg, v, p, t.Again)
 	if r := t.Status.RetryTime; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
 		state.RetryAt = r.Time
 	}
 	return t, &state, true
+}
+
+// state is the pod as the plan sees it.
+func (t *Task) state(v View) actuator.Pod {
+	pa := v1alpha1.PodAllocation{Status: t.Status}
+	pa.Status.DeclaredLimits = t.Pod.Declared
+	if t.Pod.PA != nil {
+		pa.Spec = t.Pod.PA.Spec
+	}
+	return kube.State(t.Pod.Pod, &pa, v.Node.Allocatable)
 }
 
 // writeDown asks for a record of the declared limits where the ledger or the allocation lacks it.

@@ -56,6 +56,13 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
+// in is the same rig for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	sub := *r
+	sub.T = t
+	return &sub
+}
+
 // clean removes what would keep the next test's controller busy.
 func (r *rig) clean() {
 	ctx := context.Background()

@@ -77,13 +77,6 @@ func byName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
 	return m
 }
 
-func specOf(p Pod) v1alpha1.PodAllocationSpec {
-	if p.PA == nil {
-		return v1alpha1.PodAllocationSpec{}
-	}
-	return p.PA.Spec
-}
-
 // lastApplied are the limits that we last applied: the declared ones if none.
 func (t *Task) lastApplied() []v1alpha1.ContainerLimit {
 	if len(t.Status.AppliedLimits) == 0 {
