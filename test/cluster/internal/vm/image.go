@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,9 @@ const (
 	suite    = "bookworm"
 	packages = "linux-image-cloud-amd64,containerd,runc,containernetworking-plugins,kmod,mount,base-files"
 	diskSize = "6G" // sparse: it takes what is written
+
+	// recipe counts changes of how the image is built: each makes a new one.
+	recipe = "1"
 )
 
 // wanted are the modules without which the machine has no disk and no network.
@@ -37,7 +41,8 @@ var wanted = []string{"virtio_pci", "virtio_blk", "virtio_net"}
 
 // Open finds the image, and the programs that it takes to build and to run it.
 func Open(cache build.Cache) (Image, error) {
-	img := Image{Dir: filepath.Join(cache.Dir(), "vm")}
+	sum := sha256.Sum256([]byte(strings.Join([]string{suite, packages, diskSize, recipe, strings.Join(wanted, ",")}, " ")))
+	img := Image{Dir: filepath.Join(cache.Dir(), fmt.Sprintf("vm-%x", sum[:6]))}
 	var missing []string
 	for _, p := range [][2]string{{"qemu-system-x86_64", "qemu-system-x86"}, {"mmdebstrap", "mmdebstrap"}, {"mke2fs", "e2fsprogs"}} {
 		path, err := exec.LookPath(p[0])
