@@ -108,7 +108,7 @@ const system = "mbcas-system"
 // install puts MBCAS there and waits until it is Ready.
 func (c *cluster) install(ctx context.Context, config string) error {
 	c.installed = c.tool(ctx, "get", "namespace", system) != nil
-	if err := c.tool(ctx, "apply", "--server-side", "--force-conflicts", "-k", config); err != nil {
+	if err := c.tool(ctx, "apply", "-k", config); err != nil {
 		return fmt.Errorf("install %s: %w", config, err)
 	}
 	if !c.installed { // the image has changed, its name has not
@@ -129,12 +129,15 @@ func (c *cluster) ready(ctx context.Context) error {
 	return nil
 }
 
-// uninstall takes away what install put there.
-func (c *cluster) uninstall(ctx context.Context, config string) error {
-	if !c.installed {
-		return nil
+// uninstall takes MBCAS away as a user would: it restores every pod first.
+func (c *cluster) uninstall(ctx context.Context) error {
+	cmd := command(ctx, "config/uninstall.sh")
+	cmd.Env = append(os.Environ(), "KUBECTL="+c.kubectl+" --kubeconfig "+c.kubeconfig, "TIMEOUT=60s")
+	cmd.Stdout, cmd.Stderr = c.out, c.out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("config/uninstall.sh: %w; look at the lines above", err)
 	}
-	return c.tool(ctx, "delete", "--ignore-not-found", "--timeout=90s", "-k", config)
+	return nil
 }
 
 func (c *cluster) down(ctx context.Context) error {

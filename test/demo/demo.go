@@ -178,9 +178,9 @@ func (d *demo) cleanUp(ctx context.Context, failed error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var err error
-	if d.cluster.installed && d.cluster.found { // else it goes with the cluster
+	if d.cluster.installed {
 		d.board.Say("cleaning up: MBCAS")
-		err = d.cluster.uninstall(ctx, d.config)
+		err = d.cluster.uninstall(ctx)
 	}
 	if d.cluster.found {
 		d.board.Say("the cluster ran before and is left running; stop it with: %s down", program)

@@ -78,7 +78,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	fs.BoolVar(&s.keep, "keep", false, "leave cluster, MBCAS and workload running at the end, and say how to use them")
 	fs.BoolVar(&s.install, "install", true, "install MBCAS from bin/ and --config; with false it must be installed already")
 	fs.StringVar(&s.config, "config", "config/overlays/local", "kustomization to install")
-	fs.IntVar(&s.steps, "steps", 0, "reaction steps to measure (default 22, with --quick 3)")
+	fs.IntVar(&s.steps, "steps", 0, "reaction steps to measure (default 21, with --quick 3)")
 	fs.BoolVar(&s.draw, "draw", false, "only draw the pictures again, from samples.csv in --out")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -100,7 +100,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		s.parts[p] = true
 	}
 	if s.steps == 0 {
-		s.steps = 22
+		s.steps = 21
 		if s.quick {
 			s.steps = 3
 		}

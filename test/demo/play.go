@@ -31,6 +31,10 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.stage.Open(ctx); err != nil {
 		return err
 	}
+	d.facts.Busy = show.Busy(ctx, 3*time.Second)
+	if d.facts.Busy > summary.TooBusy {
+		d.board.Say("   note: %dm of CPU are in use by something else; latencies will show that, too", d.facts.Busy)
+	}
 	for _, r := range []struct {
 		name, mode string
 		limits     bool
@@ -182,7 +186,7 @@ func (d *demo) report() error {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	d.facts.Changes = d.stage.Ledger.Changes(d.facts.Started, time.Now())
-	d.facts.Faults = d.stage.Ledger.Faults()
+	d.facts.Faults, d.facts.Failures = d.stage.Ledger.Faults(), d.stage.Ledger.Failures()
 	d.facts.Took = time.Since(d.facts.Started)
 	s := summary.Judge(d.facts)
 	s.Write(d.out)

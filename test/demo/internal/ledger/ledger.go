@@ -53,6 +53,7 @@ type Ledger struct {
 	decisions map[string]Decision
 	changes   []Change
 	faults    []string
+	failures  int
 }
 
 type entry struct {
@@ -125,7 +126,18 @@ func (l *Ledger) Decide(pa *v1alpha1.PodAllocation) {
 	if pa.Spec.Decision != nil {
 		d.Demand, d.Price = int64(pa.Spec.Decision.Demand), pa.Spec.Decision.Price
 	}
-	l.decisions[string(pa.Spec.PodRef.UID)] = d
+	uid := string(pa.Spec.PodRef.UID)
+	if failed := string(v1alpha1.PhaseFailed); d.Phase == failed && l.decisions[uid].Phase != failed {
+		l.failures++
+	}
+	l.decisions[uid] = d
+}
+
+// Failures is how often MBCAS itself said that a resize failed, such as one that the kubelet did not carry out.
+func (l *Ledger) Failures() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failures
 }
 
 // Pods are those there are, in the order of shop.Workloads.

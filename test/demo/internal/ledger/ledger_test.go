@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/test/demo/internal/shop"
 )
 
@@ -108,5 +109,18 @@ func TestUnboundPodsMayChange(t *testing.T) {
 	l.See(now, p)
 	if faults := l.Faults(); len(faults) != 0 {
 		t.Errorf("faults %q", faults)
+	}
+}
+
+func TestFailuresAreCountedOnce(t *testing.T) {
+	l := New()
+	pa := &v1alpha1.PodAllocation{}
+	pa.Spec.PodRef.UID = "u"
+	for _, phase := range []v1alpha1.Phase{v1alpha1.PhaseApplied, v1alpha1.PhaseFailed, v1alpha1.PhaseFailed, v1alpha1.PhaseApplied, v1alpha1.PhaseFailed} {
+		pa.Status.Phase = phase
+		l.Decide(pa)
+	}
+	if l.Failures() != 2 {
+		t.Errorf("%d failures, want 2", l.Failures())
 	}
 }

@@ -78,11 +78,11 @@ func New(quick bool) Script {
 	calm := map[string]float64{Checkout: quiet, Search: searching}
 	return Script{
 		{Base, length(15, 6), calm, nil},
-		{StepUp, length(45, 15), map[string]float64{Checkout: busy, Search: searching}, nil},
+		{StepUp, length(40, 15), map[string]float64{Checkout: busy, Search: searching}, nil},
 		{StepDown, length(15, 6), calm, nil},
-		{WithHog, length(50, 20), map[string]float64{Checkout: busy, Search: searching}, []string{Hog}},
+		{WithHog, length(45, 20), map[string]float64{Checkout: busy, Search: searching}, []string{Hog}},
 		{Pause, length(15, 6), calm, nil},
-		{WithTold, length(45, 15), map[string]float64{CheckoutTold: busy, Search: searching}, []string{HogTold}},
+		{WithTold, length(40, 15), map[string]float64{CheckoutTold: busy, Search: searching}, []string{HogTold}},
 		{Recover, length(10, 6), calm, nil},
 	}
 }

@@ -35,6 +35,15 @@ func (m *machine) next() (busy, idle int64, ok bool) {
 	return busy, idle, ok
 }
 
+// Busy is the CPU in use on this machine over some time, in thousandths of a core.
+func Busy(ctx context.Context, over time.Duration) int64 {
+	var m machine
+	m.next()
+	wait(ctx, over)
+	busy, _, _ := m.next()
+	return busy
+}
+
 // cpuTicks reads the line "cpu": user nice system idle iowait irq softirq steal. Guest time is in user
 // already.
 func cpuTicks(stat string) (busy, idle int64) {

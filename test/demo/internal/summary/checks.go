@@ -21,6 +21,9 @@ const (
 	toldToNoLimit = 1.0
 	// reserve is the share of the node that the market does not sell: 10 % of 1600m.
 	reserve = 160.0
+	// TooBusy is how much CPU, in thousandths of a core, may be in use before the first run, so that the figures
+	// can be trusted. An idle cluster uses about 300.
+	TooBusy = 600
 )
 
 func (s *Summary) checks() []Check {
@@ -115,6 +118,10 @@ func (s Summary) Write(out io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.What, c.Target, c.Got, met)
 	}
 	w.Flush()
+	if s.Busy > TooBusy {
+		fmt.Fprintf(out, "\nBefore the first run %d.%d cores were in use by something else: these figures are not those of a quiet machine.\n",
+			s.Busy/1000, s.Busy%1000/100)
+	}
 	if s.Quick {
 		fmt.Fprintln(out, "\n--quick: the phases were too short for these figures to count.")
 	}

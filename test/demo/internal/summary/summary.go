@@ -42,6 +42,10 @@ type Facts struct {
 	Runs       map[string]record.Run
 	Steps      []show.Step
 	Audit      audit.Count
+	// Busy is the CPU in use before the first run, in thousandths of a core: what else the machine does.
+	Busy int64
+	// Failures is how often MBCAS itself called a resize failed.
+	Failures int
 	// Changes are all changes of limits; Steady those within the steady window.
 	Changes      []ledger.Change
 	Steady       []ledger.Change
@@ -87,6 +91,7 @@ type Summary struct {
 	Load           Load               `json:"load"`
 	SteadyByPod    map[string]int     `json:"steady_changes_by_pod,omitempty"`
 	DryRuns, Stale int                `json:"-"`
+	Busy           int64              `json:"busy_before_m"`
 	Quick          bool               `json:"quick"`
 	Started        time.Time          `json:"started"`
 	Seconds        float64            `json:"took_s"`
@@ -136,10 +141,10 @@ type Check struct {
 
 // Judge draws the figures and compares them with the targets.
 func Judge(f Facts) Summary {
-	s := Summary{Kubernetes: f.Kubernetes, Quick: f.Quick, Started: f.Started, Seconds: f.Took.Seconds(), Faults: f.Faults, Restored: f.Restored}
+	s := Summary{Kubernetes: f.Kubernetes, Quick: f.Quick, Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(), Faults: f.Faults, Restored: f.Restored}
 	s.Node.Cgroup, s.Node.PSI = f.Cgroup, f.PSI
 	s.Load = Load{f.Seed, record.Milliseconds(script.RequestWork), f.Iterations}
-	s.Resizes, s.Failed, s.FailedReasons = f.Audit.Resizes, f.Audit.Failed, f.Audit.Reasons
+	s.Resizes, s.Failed, s.FailedReasons = f.Audit.Resizes, max(f.Audit.Failed, f.Failures), f.Audit.Reasons
 	s.DryRuns, s.Stale = f.Audit.DryRuns, f.Audit.Stale
 
 	s.P99 = latencies(f.Runs, script.Checkout, script.StepUp)
