@@ -183,12 +183,30 @@ func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) (podresize.R
 		return podresize.Result{}, err
 	}
 	if ranges != "" && ranges != r.memory.of(s.Node.Name, pod.UID).checked {
-		if result := r.Resize.DryRun(ctx, pod, *t.Move); result.Outcome != podresize.Accepted {
+		result := r.Resize.DryRun(ctx, pod, *t.Move)
+		// Where a webhook refuses dry runs, a pod that lacks nothing can be given nothing.
+		if result.Outcome != podresize.Accepted && !(result.Outcome == podresize.NoDryRun && lacksNothing(pod)) {
 			return result, nil
 		}
 		r.memory.change(s.Node.Name, pod.UID, func(rec *record) { rec.checked = ranges })
 	}
 	return r.Resize.Apply(ctx, pod, *t.Move), nil
+}
+
+// lacksNothing says whether every container has a value for whatever a LimitRange can give a default for.
+func lacksNothing(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for _, c := range list {
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+				_, request := c.Resources.Requests[name]
+				_, limit := c.Resources.Limits[name]
+				if !request || !limit {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // conclude draws the consequences of an outcome, and says whether the pod should be decided anew at once.
@@ -246,7 +264,7 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		refuse(actuator.LimitRangeRefused)
 	case podresize.NodeRefused:
 		refuse(actuator.NodeRefused)
-	case podresize.PolicyRefused:
+	case podresize.PolicyRefused, podresize.NoDryRun:
 		refuse(actuator.PolicyRefused)
 	case podresize.Invalid:
 		refuse(actuator.Invalid)

@@ -248,4 +248,6 @@ func (r *rig) limit(pod *corev1.Pod) cpu.Milli {
 	return kube.Total(kube.Limits(got))
 }
 
+func milli(m int) cpu.Milli { return cpu.Milli(m) }
+
 var errLost = errors.New("the test lets this write fail")
