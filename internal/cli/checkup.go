@@ -65,11 +65,11 @@ func examine(ctx context.Context, a *Access) *Checkup {
 	c.Served, err = podresize.Served(ctx, a.Discovery)
 	note("resize", err)
 
-	c.CRD, err = get(ctx, a.Client, &apiextensionsv1.CustomResourceDefinition{}, "", crdName)
+	c.CRD, err = get(ctx, a.Client, "CRD", &apiextensionsv1.CustomResourceDefinition{}, "", crdName)
 	note("crd", err)
-	c.Controller, err = get(ctx, a.Client, &appsv1.Deployment{}, a.System, controllerName)
+	c.Controller, err = get(ctx, a.Client, "deployment", &appsv1.Deployment{}, a.System, controllerName)
 	note("controller", err)
-	c.Agent, err = get(ctx, a.Client, &appsv1.DaemonSet{}, a.System, agentName)
+	c.Agent, err = get(ctx, a.Client, "daemonset", &appsv1.DaemonSet{}, a.System, agentName)
 	note("agent", err)
 
 	reason, paused, err := a.paused(ctx)
@@ -125,15 +125,15 @@ func examine(ctx context.Context, a *Access) *Checkup {
 	return c
 }
 
-// get reads one object; nil without an error means that there is none.
-func get[T client.Object](ctx context.Context, c client.Client, into T, namespace, name string) (T, error) {
+// get reads one object, what in words; nil without an error means that there is none.
+func get[T client.Object](ctx context.Context, c client.Client, what string, into T, namespace, name string) (T, error) {
 	var none T
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
 	if apierrors.IsNotFound(err) {
 		return none, nil
 	}
 	if err != nil {
-		return none, fmt.Errorf("read %T %s: %w", into, name, err)
+		return none, fmt.Errorf("read %s %s: %w", what, name, err)
 	}
 	return into, nil
 }

@@ -53,12 +53,11 @@ func diagnoseCluster(c *Checkup) []Finding {
 
 func diagnoseRights(c *Checkup) []Finding {
 	f := &findings{check: "cluster"}
+	if may := allowed(c.Yours); may != "" {
+		f.ok("you", "may %s in all namespaces", may)
+	}
 	for _, p := range c.Yours {
-		switch {
-		case !p.Asked:
-		case p.Allowed:
-			f.ok("you", "may %s in all namespaces", p)
-		default:
+		if p.Asked && !p.Allowed {
 			f.warn("you", fmt.Sprintf("may not %s in all namespaces, needed for: %s", p, p.For), "Ask for it where you need it; other commands work without.")
 		}
 	}

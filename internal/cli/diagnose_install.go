@@ -47,12 +47,11 @@ func diagnoseController(f *findings, c *Checkup) {
 	default:
 		f.ok(subject, "%d of %d ready, %s, default mode %s", d.Status.ReadyReplicas, want, image(d.Spec.Template.Spec), modeFlag(d))
 	}
+	if may := allowed(c.Account); may != "" {
+		f.ok(subject, "may %s", may)
+	}
 	for _, p := range c.Account {
-		switch {
-		case !p.Asked:
-		case p.Allowed:
-			f.ok(subject, "may %s", p)
-		default:
+		if p.Asked && !p.Allowed {
 			f.fail(subject, fmt.Sprintf("its service account may not %s, needed for %s", p, p.For), "Apply the RBAC manifests of MBCAS again: kubectl apply -k config/base")
 		}
 	}

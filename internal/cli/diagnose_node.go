@@ -8,6 +8,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // leaseFresh is how old an agent's heartbeat may be: it is renewed every 10 s.
@@ -32,7 +34,7 @@ func diagnoseNodes(c *Checkup, now time.Time) []Finding {
 		if c.Agent != nil {
 			diagnoseHeartbeat(f, c, n, now)
 		}
-		diagnoseMarket(f, c, n.Name)
+		diagnoseMarket(f, c, n)
 		diagnoseReports(f, c, n.Name)
 	}
 	return f.list
@@ -125,7 +127,8 @@ func leaseOf(leases []coordinationv1.Lease, node string) *coordinationv1.Lease {
 }
 
 // diagnoseMarket judges what the node's agent tells of its last round.
-func diagnoseMarket(f *findings, c *Checkup, node string) {
+func diagnoseMarket(f *findings, c *Checkup, n *corev1.Node) {
+	node := n.Name
 	if err, ok := c.Silent[node]; ok {
 		f.warn(node, "does not tell its last round: "+oneLine(err.Error()), agentLogs(c.System, agentOn(c.SystemPods, node)))
 		return
@@ -137,6 +140,10 @@ func diagnoseMarket(f *findings, c *Checkup, node string) {
 	f.ok(node, "%v of %v for the market in use, price %s, %s bid", m.Usage, m.Supply, m.Price, plural(m.Bidders, "pod"))
 	if m.Pressure == nil {
 		f.warn(node, "its kernel tells no CPU pressure (PSI): starvation by neighbours is not seen", "Boot the node with psi=1, or do without: throttling is seen all the same.")
+	}
+	capacity, allocatable := kube.Milli(n.Status.Capacity[corev1.ResourceCPU]), kube.Milli(n.Status.Allocatable[corev1.ResourceCPU])
+	if reserved := capacity - allocatable; m.System > reserved+capacity/10 {
+		f.warn(node, fmt.Sprintf("what runs there beside pods uses %v, and the kubelet reserves %v for it: the market has that much less for pods", m.System, reserved), "Look for what runs on the node beside pods, or raise the kubelet's systemReserved.")
 	}
 	if m.FloorsExceedSupply {
 		f.warn(node, "the requests of its pods add up to more than it has for them: the market has no room there", "Lower requests, or move pods to other nodes.")

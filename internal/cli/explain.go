@@ -25,6 +25,9 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 			}
 			readLive(ctx, a, w)
 			e := explanation{Standing: standings(w, a.System)[0], pod: &w.Pods[0], pa: w.Allocations[w.Pods[0].UID], Notes: w.Notes}
+			if len(w.Markets) > 0 {
+				e.market = &w.Markets[0]
+			}
 			e.Sentences = e.sentences(a.Now())
 			if done, err := encode(s.Out, o, e); done {
 				return err

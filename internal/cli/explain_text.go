@@ -21,8 +21,9 @@ type explanation struct {
 	Sentences []string `json:"sentences"`
 	Notes     []string `json:"notes,omitempty"`
 
-	pod *corev1.Pod
-	pa  *v1alpha1.PodAllocation // nil: none
+	pod    *corev1.Pod
+	pa     *v1alpha1.PodAllocation // nil: none
+	market *Market                 // of its node; nil: not known
 }
 
 func (e explanation) text(now time.Time) string {
@@ -88,7 +89,7 @@ func (e explanation) sentences(now time.Time) []string {
 		s = append(s, fmt.Sprintf("MBCAS does not resize this pod now: %s (%s).", e.Message, e.Reason))
 	}
 	if f := e.Figures; f != nil {
-		s = append(s, wish(e.Standing, now), bought(e.Standing), verdict(e.Standing))
+		s = append(s, wish(e.Standing, now), e.bought(), verdict(e.Standing))
 		if f.FloorsExceedSupply {
 			s = append(s, fmt.Sprintf("Even the least that the pods of node %s may be given is more than it has, so the market has no room there. Lower requests or move pods.", e.Node))
 		}
@@ -131,14 +132,21 @@ func wishReading(s Standing) string {
 	return "its limit is no hindrance"
 }
 
-// bought says what the budget buys.
-func bought(s Standing) string {
-	f := s.Figures
+// bought says what the price is, why, and what the budget buys at it.
+func (e explanation) bought() string {
+	f := e.Figures
 	if free(f.Price) {
-		return fmt.Sprintf("Price: 0, because node %s has CPU to spare. At that price every pod may have its ceiling, here %v.", s.Node, f.Ceiling)
+		why := fmt.Sprintf("because what the pods of node %s want fits into what its market has", e.Node)
+		if m := e.market; m != nil {
+			why = fmt.Sprintf("because the pods of node %s want %v, and its market has %v", e.Node, m.Demand, m.Supply)
+		}
+		return fmt.Sprintf("Price: 0, %s. At that price every pod may have its ceiling, here %v.", why, f.Ceiling)
 	}
-	text := fmt.Sprintf("Price: %s, because the pods of node %s want more CPU than it has. The pod's budget is %d%s, which buys %v.", f.Price, s.Node, f.Budget, multiplier(s), share(f))
-	return text
+	why := fmt.Sprintf("because the pods of node %s want more than its market has", e.Node)
+	if m := e.market; m != nil {
+		why = fmt.Sprintf("because the pods of node %s want %v, and its market has only %v", e.Node, m.Demand, m.Supply)
+	}
+	return fmt.Sprintf("Price: %s, %s. The pod's budget is %d%s, which buys %v.", f.Price, why, f.Budget, multiplier(e.Standing), share(f))
 }
 
 // multiplier says how the budget comes about.

@@ -78,24 +78,24 @@ func newReport(list []Finding) Report {
 // text is the report for people. quiet leaves out what is well.
 func (r Report) text(quiet bool) string {
 	var b strings.Builder
-	check := ""
+	var shown []Finding
 	subjects := 0
 	for _, f := range r.Findings {
-		subjects = max(subjects, len(f.Subject))
-	}
-	for _, f := range r.Findings {
-		if quiet && f.Level == OK {
-			continue
+		if !quiet || f.Level != OK {
+			shown = append(shown, f)
+			subjects = max(subjects, len(f.Subject))
 		}
-		if f.Check != check {
-			if check != "" {
-				b.WriteByte('\n')
-			}
+	}
+	for i, f := range shown {
+		switch {
+		case i == 0:
 			fmt.Fprintf(&b, "%s\n", f.Check)
-			check = f.Check
+		case f.Check != shown[i-1].Check:
+			fmt.Fprintf(&b, "\n%s\n", f.Check)
 		}
 		fmt.Fprintf(&b, "  %-4s   %-*s   %s\n", f.Level, subjects, f.Subject, f.Text)
-		if f.Remedy != "" {
+		last := i == len(shown)-1 || shown[i+1].Remedy != f.Remedy || shown[i+1].Check != f.Check
+		if f.Remedy != "" && last { // one remedy for all that it helps against
 			fmt.Fprintf(&b, "         %-*s   -> %s\n", subjects, "", f.Remedy)
 		}
 	}

@@ -15,8 +15,12 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// look is how often a resize on its way is looked at.
-const look = 300 * time.Millisecond
+const (
+	// look is how often a resize on its way is looked at.
+	look = 100 * time.Millisecond
+	// patience is after how many looks a person wants to know what is waited for.
+	patience = 10
+)
 
 // follow waits until the kubelet has carried the move out, and says on the way what it waits for.
 func follow(ctx context.Context, a *Access, s Streams, accepted *corev1.Pod, move actuator.Move, timeout time.Duration) error {
@@ -26,10 +30,10 @@ func follow(ctx context.Context, a *Access, s Streams, accepted *corev1.Pod, mov
 	for _, c := range move.Changes {
 		want[c.Container] = c.To
 	}
-	start, text, shown := a.Now(), podText(accepted), ""
+	start, text, shown, last := a.Now(), podText(accepted), "", "no word from the kubelet"
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	for {
+	for looks := 0; ; looks++ {
 		var pod corev1.Pod
 		err := a.Client.Get(ctx, client.ObjectKeyFromObject(accepted), &pod)
 		switch {
@@ -44,9 +48,9 @@ func follow(ctx context.Context, a *Access, s Streams, accepted *corev1.Pod, mov
 			case podresize.Infeasible:
 				return fmt.Errorf("%s: its node cannot do this resize: %s; the new limit is in the pod's spec and not in force, %s", text, oneLine(said), takeBack(&pod, move))
 			}
-			if said != shown {
-				fmt.Fprintf(s.Err, "%s: %s\n", progress, oneLine(said))
-				shown = said
+			if last = waiting(progress, said); looks >= patience && last != shown {
+				fmt.Fprintf(s.Err, "%s: %s\n", text, last)
+				shown = last
 			}
 		case ctx.Err() == nil:
 			return fmt.Errorf("%s: read it to follow the resize: %w", text, err)
@@ -57,13 +61,21 @@ func follow(ctx context.Context, a *Access, s Streams, accepted *corev1.Pod, mov
 			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				return fmt.Errorf("%s: interrupted; the resize was asked for and may still come into force", text)
 			}
-			last := shown
-			if last == "" {
-				last = "no word from the kubelet"
-			}
-			return fmt.Errorf("%s: not in force after %v: %s; it may still come into force, %s", text, timeout, oneLine(last), takeBack(accepted, move))
+			return fmt.Errorf("%s: not in force after %v: %s; it may still come into force, %s", text, timeout, last, takeBack(accepted, move))
 		}
 	}
+}
+
+// waiting says what a resize waits for.
+func waiting(p podresize.Progress, said string) string {
+	said = oneLine(said)
+	switch p {
+	case podresize.Deferred:
+		return "the node cannot take it now and will try again: " + said
+	case podresize.Errored:
+		return "the node met an error and will try again: " + said
+	}
+	return "waiting: " + said
 }
 
 // takeBack is how to undo a move that did not come into force.

@@ -63,7 +63,7 @@ func TestErrors(t *testing.T) {
 	var b strings.Builder
 	for _, args := range []string{
 		"lst", "list web", "list --sort colour", "list -o csv", "list -l ==", "explain", "explain a b", "explain deployment/web",
-		"explain nobody", "explain nobody -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off", "mode nowhere off",
+		"explain nobody", "explain cart", "list -n nowhere", "usage -n nowhere", "explain nobody -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off", "mode nowhere off",
 		"resize cart-7d9f", "resize cart-7d9f --cpu-limit lots", "resize cart-7d9f --cpu-limit -1", "resize --cpu-limit 1",
 		"resize cart-7d9f --cpu-limit 100m", "resize cart-7d9f --cpu-limit 300m", "resize cart-7d9f --cpu-limit 500", "resize cart-7d9f --cpu-limit 1 -c web",
 		"resize rich-1 --cpu-limit 1", "resize poor-1 --cpu-limit 1", "resize quiet-0 --cpu-limit 1 -c proxy",

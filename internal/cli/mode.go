@@ -121,9 +121,9 @@ func setMode(ctx context.Context, a *Access, s Streams, namespace, to string, dr
 	byDefault, _ := readDefaultMode(ctx, a.Client, a.System) // "" where it cannot be read
 	from, how := modeText(ns, byDefault, a.System)
 	var label *string // nil removes it
-	mode := byDefault
+	mode, now := byDefault, modeWord(byDefault)+" (default)"
 	if to != byLabel {
-		label, mode = &to, kube.Mode(to)
+		label, mode, now = &to, kube.Mode(to), to
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]*string{kube.ModeLabel: label}}})
 	if err != nil {
@@ -140,7 +140,7 @@ func setMode(ctx context.Context, a *Access, s Streams, namespace, to string, dr
 		}
 		return fmt.Errorf("label namespace %s: %w", namespace, err)
 	}
-	_, err = fmt.Fprintf(s.Out, "namespace %s: %s (%s) -> %s%s: %s.\n", namespace, from, how, modeWord(mode), suffix, effect(mode))
+	_, err = fmt.Fprintf(s.Out, "namespace %s: %s (%s) -> %s%s: %s.\n", namespace, from, how, now, suffix, effect(mode))
 	return err
 }
 

@@ -76,7 +76,7 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 
 // paused says whether the installation is paused, and what for.
 func (a *Access) paused(ctx context.Context) (reason string, yes bool, err error) {
-	cm, err := get(ctx, a.Client, &corev1.ConfigMap{}, a.System, switchName)
+	cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, switchName)
 	if cm == nil || err != nil {
 		return "", false, err
 	}
@@ -109,7 +109,7 @@ func (a *Access) acknowledged(ctx context.Context, value string) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
-		cm, err := get(ctx, a.Client, &corev1.ConfigMap{}, a.System, switchName)
+		cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, switchName)
 		if err == nil && cm != nil && cm.Data[acknowledgedKey] == value {
 			return nil
 		}

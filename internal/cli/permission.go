@@ -46,6 +46,17 @@ func (p Permission) String() string {
 	return p.Verb + " " + resource
 }
 
+// allowed lists the rights that were granted.
+func allowed(list []Permission) string {
+	var granted []string
+	for _, p := range list {
+		if p.Allowed {
+			granted = append(granted, p.String())
+		}
+	}
+	return strings.Join(granted, ", ")
+}
+
 // accountName is the user name of the controller's service account.
 func accountName(d *appsv1.Deployment) string {
 	account := d.Spec.Template.Spec.ServiceAccountName

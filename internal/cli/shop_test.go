@@ -167,6 +167,7 @@ func installation() []client.Object {
 	node := &corev1.Node{}
 	node.Name = "node-1"
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	node.Status.Capacity = node.Status.Allocatable
 	node.Status.NodeInfo = corev1.NodeSystemInfo{
 		OperatingSystem: "linux", KubeletVersion: "v1.36.3", KernelVersion: "6.12.0", ContainerRuntimeVersion: "containerd://2.1.0",
 	}

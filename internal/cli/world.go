@@ -67,14 +67,20 @@ func gather(ctx context.Context, a *Access, sel selection) (*World, error) {
 		}
 		w.note("MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
 	}
-	w.readModes(ctx, a, sel.namespace)
+	if err := w.readModes(ctx, a, sel.namespace); err != nil && len(w.Pods) == 0 {
+		return nil, err
+	}
 	return w, nil
 }
 
 // readModes reads the mode of each namespace, and the installation's where a namespace has none of its own.
-func (w *World) readModes(ctx context.Context, a *Access, namespace string) {
+// The error is that the namespace does not exist; whatever else cannot be read is noted.
+func (w *World) readModes(ctx context.Context, a *Access, namespace string) error {
 	namespaces, err := readNamespaces(ctx, a.Client, namespace)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoNamespace):
+		return err
+	case err != nil:
 		w.note("Whether namespaces have a mode of their own is not known: %s.", oneLine(err.Error()))
 	}
 	var unlabelled []string
@@ -86,11 +92,12 @@ func (w *World) readModes(ctx context.Context, a *Access, namespace string) {
 		}
 	}
 	if len(unlabelled) == 0 {
-		return
+		return nil
 	}
 	if w.Default, err = readDefaultMode(ctx, a.Client, a.System); err != nil && w.Allocations != nil {
 		w.note("The installation's default mode is not known: %s.", oneLine(err.Error()))
 	}
+	return nil
 }
 
 func readPods(ctx context.Context, c client.Client, sel selection) ([]corev1.Pod, error) {
@@ -98,7 +105,7 @@ func readPods(ctx context.Context, c client.Client, sel selection) ([]corev1.Pod
 		var pod corev1.Pod
 		err := c.Get(ctx, client.ObjectKey{Namespace: sel.namespace, Name: sel.pod}, &pod)
 		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("pod %s/%s does not exist: name another namespace with -n", sel.namespace, sel.pod)
+			return nil, missing(ctx, c, sel)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read pod %s/%s: %w", sel.namespace, sel.pod, err)
@@ -117,6 +124,23 @@ func readPods(ctx context.Context, c client.Client, sel selection) ([]corev1.Pod
 		return nil, fmt.Errorf("list pods in %s: %w", namespaceText(sel.namespace), err)
 	}
 	return list.Items, nil
+}
+
+// missing says that a pod does not exist, and which one may be meant.
+func missing(ctx context.Context, c client.Client, sel selection) error {
+	var list corev1.PodList
+	var near []string
+	if c.List(ctx, &list, client.InNamespace(sel.namespace)) == nil {
+		for _, p := range list.Items {
+			if strings.HasPrefix(p.Name, sel.pod+"-") {
+				near = append(near, p.Name)
+			}
+		}
+	}
+	if len(near) > 0 {
+		return fmt.Errorf("pod %s/%s does not exist: did you mean %s?", sel.namespace, sel.pod, few(near))
+	}
+	return fmt.Errorf("pod %s/%s does not exist: name another namespace with -n", sel.namespace, sel.pod)
 }
 
 func readAllocations(ctx context.Context, c client.Client, namespace string) (map[types.UID]*v1alpha1.PodAllocation, error) {
@@ -171,6 +195,8 @@ func modeFlag(d *appsv1.Deployment) kube.Mode {
 	return kube.ModeRecommend
 }
 
+var errNoNamespace = errors.New("does not exist")
+
 // readNamespaces reads one namespace, or all for "".
 func readNamespaces(ctx context.Context, c client.Client, name string) ([]corev1.Namespace, error) {
 	if name == "" {
@@ -183,7 +209,7 @@ func readNamespaces(ctx context.Context, c client.Client, name string) ([]corev1
 	var ns corev1.Namespace
 	err := c.Get(ctx, client.ObjectKey{Name: name}, &ns)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("namespace %s does not exist", name)
+		return nil, fmt.Errorf("namespace %s %w", name, errNoNamespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read namespace %s: %w", name, err)
