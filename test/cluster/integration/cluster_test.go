@@ -176,10 +176,14 @@ func (u user) crash() {
 	})
 }
 
+// patience is long because it costs nothing where all is well: a virtual node gets
+// little of a busy machine.
+const patience = 5 * time.Minute
+
 // until polls: the other side are real processes.
 func (u user) until(what string, done func() error) {
 	u.t.Helper()
-	ctx, cancel := context.WithTimeout(u.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(u.t.Context(), patience)
 	defer cancel()
 	for {
 		err := done()
@@ -188,7 +192,7 @@ func (u user) until(what string, done func() error) {
 		}
 		select {
 		case <-ctx.Done():
-			u.t.Fatalf("%s: not within 2 minutes: %v", what, err)
+			u.t.Fatalf("%s: not within %s: %v", what, patience, err)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

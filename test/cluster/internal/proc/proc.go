@@ -72,7 +72,7 @@ func (r Records) Start(p Program, log string) (Record, error) {
 	if err := cmd.Start(); err != nil {
 		return Record{}, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	go cmd.Wait() // reaps it if it ends before us; its end is seen through Alive
+	go func() { _ = cmd.Wait() }() // reaps it if it ends before us; its end is seen through Alive
 	rec, err := observe(cmd.Process.Pid)
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: ended at once; see %s", p.Name, log)

@@ -69,7 +69,7 @@ func TestStopLeavesAStranger(t *testing.T) {
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stranger.Process.Kill(); stranger.Wait() })
+	t.Cleanup(func() { _, _ = stranger.Process.Kill(), stranger.Wait() })
 	seen, err := Observe(stranger.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,11 @@ func TestStartClosesInheritedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rec.Stop(context.Background(), time.Second)
+	t.Cleanup(func() {
+		if err := rec.Stop(context.Background(), time.Second); err != nil {
+			t.Error(err)
+		}
+	})
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", rec.PID))
 	if err != nil || len(open) == 0 {
 		t.Fatalf("open files of pid %d: %v, %v", rec.PID, open, err)
