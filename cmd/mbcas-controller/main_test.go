@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+
+func TestUsage(t *testing.T) {
+	for name, args := range map[string][]string{
+		"unknown flag":        {"--nonsense"},
+		"an argument":         {"serve"},
+		"bad mode":            {"--mode=sometimes"},
+		"bad settings":        {"--resizes-per-second=0"},
+		"restore without all": {"restore"},
+	} {
+		var bad usageError
+		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, &bad) {
+			t.Errorf("%s: error %v, want a usage error", name, err)
+		}
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"version"}, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), "mbcas-controller ") {
+		t.Errorf("version: %q, %v", out.String(), err)
+	}
+}
+
+// TestServe runs the command as its Deployment does, under its own role, through one life: become the leader, get ready,
+// raise a pod, say so in every way, restore everything, and stop when told to.
+func TestServe(t *testing.T) {
+	s := apitest.Start(t)
+	c, ctx := s.Client, t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ns := &corev1.Namespace{}
+	ns.Name = kube.SystemNamespace
+	must(c.Create(ctx, ns))
+	install(t, c, "../../config/rbac/controller_role.yaml", "../../config/rbac/bindings.yaml")
+	kubeconfig := impersonating(t, s, "system:serviceaccount:mbcas-system:mbcas-controller")
+
+	node := s.Kubelet(t, "serve")
+	beat(t, c, node.Node)
+	pod := node.Run(t, apitest.Pod(s.Namespace(t), "web", apitest.Container("app", "100m", "500m")))
+
+	health, metrics := freePort(t), freePort(t)
+	out := &safeBuffer{}
+	serving, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		done <- run(serving, []string{
+			"--mode=enforce", "--kubeconfig=" + kubeconfig, "--health-address=" + health, "--metrics-address=" + metrics, "--start-grace=0s",
+		}, out, out)
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	wait(t, "ready", func() bool { return get("http://"+health+"/readyz") == 200 && get("http://"+health+"/healthz") == 200 })
+
+	pa := &v1alpha1.PodAllocation{}
+	wait(t, "declared limits recorded", func() bool {
+		return c.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa) == nil && len(pa.Status.DeclaredLimits) == 1
+	})
+	before := pa.DeepCopy()
+	total := cpu.Milli(1500)
+	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &total, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: total}}
+	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: "0.000", Floor: 110, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
+	must(c.Patch(ctx, pa, client.MergeFrom(before)))
+	wait(t, "raised", func() bool {
+		return c.Get(ctx, client.ObjectKeyFromObject(pa), pa) == nil && pa.Status.Phase == v1alpha1.PhaseApplied
+	})
+	wait(t, "an event on the pod", func() bool {
+		var events eventsv1.EventList
+		must(c.List(ctx, &events, client.InNamespace(pod.Namespace)))
+		for _, e := range events.Items {
+			if e.Reason == "CPUResized" && e.Regarding.Name == pod.Name && strings.Contains(e.Note, "app=1500m") {
+				return true
+			}
+		}
+		return false
+	})
+	audited(t, out.String(), pod)
+	if body := read("http://" + metrics + "/metrics"); !strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="follow"} 1`) ||
+		!strings.Contains(body, `mbcas_controller_allocations{phase="Applied",reason="Settled"} 1`) {
+		t.Errorf("metrics lack the resize or the allocation:\n%s", body)
+	}
+
+	var restored bytes.Buffer
+	if err := run(ctx, []string{"restore", "--all", "--timeout=1m", "--kubeconfig=" + kubeconfig}, &restored, io.Discard); err != nil {
+		t.Fatalf("restore: %v\n%s", err, restored.String())
+	}
+	got := &corev1.Pod{}
+	must(c.Get(ctx, client.ObjectKeyFromObject(pod), got))
+	if limits := kube.Limits(got); kube.Total(limits) != 500 {
+		t.Errorf("limits %v after restore, want app=500m", limits)
+	}
+	if strings.Contains(out.String(), "is forbidden") {
+		t.Errorf("its role lacks something:\n%s", out.String())
+	}
+}
+
+// audited looks for the one line about the one resize.
+func audited(t *testing.T, log string, pod *corev1.Pod) {
+	t.Helper()
+	n := 0
+	for line := range strings.Lines(log) {
+		var a struct {
+			Audit                    bool
+			Pod, UID, Node, Outcome  string
+			Price, Reason, Namespace string
+			From, To                 map[string]cpu.Milli
+			Latency                  float64
+		}
+		if json.Unmarshal([]byte(line), &a) != nil || !a.Audit {
+			continue
+		}
+		n++
+		if a.Pod != pod.Name || a.Namespace != pod.Namespace || a.UID != string(pod.UID) || a.Node != "serve" || a.Outcome != "Accepted" ||
+			a.Price != "0.000" || a.Reason != "BoundByNothing" || a.From["app"] != 500 || a.To["app"] != 1500 || a.Latency <= 0 {
+			t.Errorf("audit line %s", line)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d audit lines, want 1:\n%s", n, log)
+	}
+}
+
+// install creates the objects of manifests.
+func install(t *testing.T, c client.Client, files ...string) {
+	t.Helper()
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		d := yaml.NewYAMLOrJSONDecoder(f, 4096)
+		for {
+			o := &unstructured.Unstructured{}
+			if err := d.Decode(&o.Object); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if err := c.Create(t.Context(), o); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+		}
+	}
+}
+
+// impersonating is a kubeconfig with which the administrator acts as a service account, under its rights only.
+func impersonating(t *testing.T, s *apitest.Server, user string) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: "https://" + strings.TrimPrefix(s.Config.Host, "https://"), CertificateAuthorityData: s.Config.CAData}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: s.Config.CertData, ClientKeyData: s.Config.KeyData, Token: s.Config.BearerToken,
+		Impersonate: user, ImpersonateGroups: []string{"system:authenticated", "system:serviceaccounts"},
+	}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// beat is the sign of life of the node's agent.
+func beat(t *testing.T, c client.Client, node string) {
+	t.Helper()
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name, lease.Spec.RenewTime = kube.SystemNamespace, "mbcas-agent-"+node, &now
+	if err := c.Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func wait(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not %s after a minute", what)
+		}
+	}
+}
+
+func get(url string) int {
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func read(url string) string {
+	resp, err := http.Get(url)
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	return string(b)
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
