@@ -8,7 +8,7 @@
 //   - WouldMutate: a dry run finds out when admission changes more than was asked for.
 //   - LostAnswer: where nobody knows whether the change was made, the outcome is Unknown and no refusal.
 //   - ConcurrentWriters: no change of somebody else's is overwritten.
-//   - Classify: no error is ever taken for a success (a fuzz test, too).
+//   - ClassifyAnything: no error is ever taken for a success.
 //   - Check: progress is told from the kubelet's words about this resize, never about an earlier one.
 package podresize
 
