@@ -96,6 +96,8 @@ func listenAndServe(ctx context.Context, address string, routes http.Handler, st
 	case <-ctx.Done():
 	}
 	srv.Close() // requests under way are part of the load, not worth waiting for
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }

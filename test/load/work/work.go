@@ -38,7 +38,7 @@ func Calibrate(target time.Duration) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		sink = Burn(trial)
+		runtime.KeepAlive(Burn(trial))
 		after, err := threadTime()
 		if err != nil {
 			return 0, err
@@ -52,9 +52,6 @@ func Calibrate(target time.Duration) (int, error) {
 	}
 	return max(1, int(float64(trial)*float64(target)/float64(best))), nil
 }
-
-// sink keeps the result of Burn alive.
-var sink uint64
 
 func threadTime() (time.Duration, error) {
 	var t unix.Timespec

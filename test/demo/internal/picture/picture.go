@@ -165,7 +165,7 @@ func loaded(phase string) (service, hog string) {
 func series(r record.Run, of func(phase string) string, value func(record.Sample) (float64, bool)) (lines []plotter.XYs) {
 	var line plotter.XYs
 	for _, s := range r.Samples {
-		if s.App != of(s.Phase) {
+		if s.App != of(s.Phase) || s.At > r.Script.Length() { // later ones only saw the last requests end
 			continue
 		}
 		v, ok := value(s)
