@@ -129,7 +129,7 @@ func compare(before, after *kernel.Group, longest time.Duration) Rate {
 		r.Throttle = min(1, float64(a.Throttled-b.Throttled)/float64(periods))
 	}
 	if held := a.ThrottledTime - b.ThrottledTime; held > 0 {
-		r.Held = time.Duration(float64(held) / elapsed.Seconds())
+		r.Held = time.Duration(float64(min(held, elapsed*mostCores)) / elapsed.Seconds())
 	}
 	r.Pressure, r.PressureKnown = share(before.Pressure, after.Pressure, elapsed)
 	if after.Quota.Limit > 0 {
