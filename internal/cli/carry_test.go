@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/apitest"
@@ -241,6 +243,24 @@ func ledger(t *testing.T, c client.Client, pod *corev1.Pod, line string) {
 	if err := c.Create(t.Context(), cm); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestResizeInsists: a pod that changes while the command runs is resized from where it is then.
+func TestResizeInsists(t *testing.T) {
+	s := apitest.Start(t)
+	k := s.Kubelet(t, "cli-insists")
+	a := access(t, s, s.Namespace(t))
+	read := k.Run(t, apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m")))
+	if _, _, err := runWith(t, a, "resize", "web", "--cpu-limit", "450m"); err != nil {
+		t.Fatal(err)
+	}
+	move := actuator.Move{UID: string(read.UID), Changes: []actuator.Change{{Container: "app", From: 300, To: 600}}}
+	var out, errs bytes.Buffer
+	err := carryOut(t.Context(), a, Streams{Out: &out, Err: &errs}, read.DeepCopy(), move, carrying{wait: true, timeout: time.Minute})
+	if err != nil || !strings.Contains(out.String(), "450m -> 600m") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	wantSpec(t, withLimits(read, map[string]string{"app": "600m"}), reload(t, a.Client, read))
 }
 
 // TestDryRunChangesNothing: with --dry-run the API server is asked, and no object changes.

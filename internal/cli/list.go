@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
@@ -44,7 +45,7 @@ func listCommand(s Streams, f *flags) *cobra.Command {
 func list(ctx context.Context, a *Access, s Streams, l listing) error {
 	order, ok := orders[l.sort]
 	if !ok {
-		return UsageError{fmt.Errorf("--sort %q: want one of %v", l.sort, sortKeys())}
+		return UsageError{fmt.Errorf("--sort %q: want one of %s", l.sort, strings.Join(sortKeys(), ", "))}
 	}
 	selector, err := labels.Parse(l.selector)
 	if err != nil {
@@ -58,9 +59,10 @@ func list(ctx context.Context, a *Access, s Streams, l listing) error {
 	rows := standings(w, a.System)
 	order(rows)
 	view := newListView(rows, l.unmanaged, w.Notes)
+	view.scope = scope{a.Namespace, l.node, l.selector}
 	if done, err := encode(s.Out, l.output, view); done {
 		return err
 	}
-	_, err = fmt.Fprint(s.Out, view.text(a.Namespace, l.output == wide, a.Now()))
+	_, err = fmt.Fprint(s.Out, view.text(l.output == wide, a.Now()))
 	return err
 }

@@ -19,6 +19,7 @@ type ListView struct {
 	// NotManaged counts the others by reason, the most frequent first.
 	NotManaged []ReasonCount `json:"notManaged"`
 	Notes      []string      `json:"notes,omitempty"`
+	scope      scope
 }
 
 // ReasonCount is how many pods have the same reason for not being managed.
@@ -63,18 +64,18 @@ func newListView(rows []Standing, unmanaged bool, notes []string) ListView {
 	return v
 }
 
-// text is the view as a table with its footer. namespace "" shows the namespace of each pod.
-func (v ListView) text(namespace string, wide bool, now time.Time) string {
+// text is the view as a table with its footer.
+func (v ListView) text(wide bool, now time.Time) string {
 	var b strings.Builder
 	if len(v.Pods) > 0 {
-		b.WriteString(listTable(v.Pods, namespace == "", wide, now).String())
+		b.WriteString(listTable(v.Pods, v.scope.namespace == "", wide, now).String())
 		b.WriteByte('\n')
 	}
 	switch {
 	case v.Total == 0:
-		fmt.Fprintf(&b, "No pods in %s.\n", nowhere(namespace))
+		fmt.Fprintf(&b, "No pods in %s.\n", v.scope.none())
 	default:
-		fmt.Fprintf(&b, "%d of %s in %s managed.\n", v.Managed, plural(v.Total, "pod"), namespaceText(namespace))
+		fmt.Fprintf(&b, "%d of %s in %s managed.\n", v.Managed, plural(v.Total, "pod"), v.scope)
 	}
 	if len(v.NotManaged) > 0 {
 		b.WriteString("Not managed:\n")

@@ -23,12 +23,17 @@ const (
 
 // outputFlag adds -o with the given forms.
 func outputFlag(cmd *cobra.Command, o *output, forms ...output) {
+	cmd.Flags().VarP(&outputValue{o, forms}, "output", "o", "output form: "+join(forms))
+	names := strings.Split(join(forms), ", ")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func join(forms []output) string {
 	names := make([]string, len(forms))
 	for i, f := range forms {
 		names[i] = string(f)
 	}
-	cmd.Flags().VarP(&outputValue{o, forms}, "output", "o", "output form: "+strings.Join(names, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	return strings.Join(names, ", ")
 }
 
 type outputValue struct {
@@ -40,7 +45,7 @@ func (v *outputValue) String() string { return string(*v.o) }
 func (v *outputValue) Type() string   { return "form" }
 func (v *outputValue) Set(s string) error {
 	if !slices.Contains(v.forms, output(s)) {
-		return fmt.Errorf("want one of %v", v.forms)
+		return fmt.Errorf("want one of %s", join(v.forms))
 	}
 	*v.o = output(s)
 	return nil

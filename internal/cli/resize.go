@@ -131,34 +131,24 @@ func afterwards(s Standing) string {
 func carryOut(ctx context.Context, a *Access, s Streams, pod *corev1.Pod, move actuator.Move, how carrying) error {
 	resizer := podresize.New(a.Client)
 	resizer.FieldOwner = fieldOwner
-	dry := resizer.DryRun(ctx, pod, move)
-	for range 3 {
-		if dry.Outcome != podresize.Conflict {
-			break
-		}
-		if err := reread(ctx, a, pod); err != nil {
-			return err
-		}
-		dry = resizer.DryRun(ctx, pod, move)
+	dry, err := insist(ctx, a, pod, &move, resizer.DryRun)
+	if err != nil {
+		return err
 	}
-	if dry.Outcome != podresize.NoDryRun || how.dryRun {
-		if why := refusal(dry); why != "" {
-			return fmt.Errorf("%s is not resized: %s", podText(pod), why)
-		}
+	why := refusal(dry)
+	if dry.Outcome == podresize.NoDryRun && !how.dryRun {
+		why = "" // then it has to be tried
+	}
+	if why != "" {
+		return fmt.Errorf("%s is not resized: %s", podText(pod), why)
 	}
 	if how.dryRun {
 		_, err := fmt.Fprintf(s.Out, "%s: %s (dry run: the API server would take it)\n", podText(pod), moveText(move))
 		return err
 	}
-	result := resizer.Apply(ctx, pod, move)
-	for range 3 {
-		if result.Outcome != podresize.Conflict {
-			break
-		}
-		if err := reread(ctx, a, pod); err != nil {
-			return err
-		}
-		result = resizer.Apply(ctx, pod, move)
+	result, err := insist(ctx, a, pod, &move, resizer.Apply)
+	if err != nil {
+		return err
 	}
 	if why := refusal(result); why != "" {
 		return fmt.Errorf("%s is not resized: %s", podText(pod), why)
@@ -168,6 +158,24 @@ func carryOut(ctx context.Context, a *Access, s Streams, pod *corev1.Pod, move a
 		return nil
 	}
 	return follow(ctx, a, s, result.Pod, move, how.timeout)
+}
+
+// insist tries again with the pod as it is now when it has changed since it was read: what is asked for
+// stays the same, wherever it starts from.
+func insist(ctx context.Context, a *Access, pod *corev1.Pod, move *actuator.Move, do func(context.Context, *corev1.Pod, actuator.Move) podresize.Result) (r podresize.Result, err error) {
+	for range 5 {
+		if r = do(ctx, pod, *move); r.Outcome != podresize.Conflict {
+			return r, nil
+		}
+		if err := reread(ctx, a, pod); err != nil {
+			return r, err
+		}
+		now := limits(pod)
+		for i, c := range move.Changes {
+			move.Changes[i].From = now[c.Container]
+		}
+	}
+	return r, nil
 }
 
 // reread replaces the pod by what is stored now, and refuses another pod of its name.

@@ -41,6 +41,7 @@ type UsageView struct {
 	// Nodes are the markets of the nodes whose agents answered.
 	Nodes []Market `json:"nodes"`
 	Notes []string `json:"notes,omitempty"`
+	scope scope
 }
 
 func usage(ctx context.Context, a *Access, s Streams, pod, selector, node string, o output) error {
@@ -62,21 +63,21 @@ func usage(ctx context.Context, a *Access, s Streams, pod, selector, node string
 		return fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, pod, rows[0].Message)
 	}
 	rows = slices.DeleteFunc(rows, func(r Standing) bool { return r.Figures == nil })
-	view := UsageView{Pods: rows, Nodes: w.Markets, Notes: w.Notes}
+	view := UsageView{Pods: rows, Nodes: w.Markets, Notes: w.Notes, scope: scope{a.Namespace, node, selector}}
 	if done, err := encode(s.Out, o, view); done {
 		return err
 	}
-	_, err = fmt.Fprint(s.Out, view.text(a.Namespace, a.Now()))
+	_, err = fmt.Fprint(s.Out, view.text(a.Now()))
 	return err
 }
 
-// text is the view as tables. namespace "" shows the namespace of each pod.
-func (v UsageView) text(namespace string, now time.Time) string {
+// text is the view as tables.
+func (v UsageView) text(now time.Time) string {
 	var b strings.Builder
 	if len(v.Pods) == 0 {
-		fmt.Fprintf(&b, "No pod in %s has figures: MBCAS manages none there, or has not decided yet. See \"kubectl mbcas list\".\n", nowhere(namespace))
+		fmt.Fprintf(&b, "No pod in %s has figures: MBCAS manages none there, or has not decided yet; see \"kubectl mbcas list\".\n", v.scope.none())
 	} else {
-		b.WriteString(usageTable(v.Pods, namespace == "", now).String())
+		b.WriteString(usageTable(v.Pods, v.scope.namespace == "", now).String())
 	}
 	if len(v.Nodes) > 0 {
 		t := &table{header: []string{"NODE", "SUPPLY", "USE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE", "BIDDERS", "OTHERS"}}

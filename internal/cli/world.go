@@ -216,18 +216,3 @@ func readNamespaces(ctx context.Context, c client.Client, name string) ([]corev1
 	}
 	return []corev1.Namespace{ns}, nil
 }
-
-func namespaceText(namespace string) string {
-	if namespace == "" {
-		return "all namespaces"
-	}
-	return "namespace " + namespace
-}
-
-// nowhere is namespaceText after "no pod".
-func nowhere(namespace string) string {
-	if namespace == "" {
-		return "any namespace"
-	}
-	return "namespace " + namespace
-}
