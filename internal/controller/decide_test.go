@@ -1,0 +1,303 @@
+package controller
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// running is a pod of one Ready container that requests 100m.
+func running(uid string, limit cpu.Milli, mine bool) *corev1.Pod {
+	start := metav1.NewTime(noon.Add(-time.Hour))
+	resources := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(100)},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(limit)},
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: uid, Namespace: "shop", UID: types.UID(uid), Generation: 2, Labels: map[string]string{}},
+		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "app", Resources: resources}}},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "app", Resources: &resources, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: start}},
+			}},
+		},
+	}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate}}
+	if mine {
+		pod.ManagedFields = append(pod.ManagedFields, note)
+	}
+	return pod
+}
+
+// note is how the API server notes that we wrote the limit of container app.
+var note = metav1.ManagedFieldsEntry{
+	Manager: kube.FieldManager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate,
+	FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}`),
+}
+
+// drawn is a pod with any history.
+func drawn(t *rapid.T, i int) Pod {
+	limit := func(what string) cpu.Milli { return cpu.Milli(10 * rapid.IntRange(11, 300).Draw(t, what)) }
+	declared, now := limit("declared"), limit("limit")
+	if rapid.Bool().Draw(t, "at declared") {
+		now = declared
+	}
+	p := Pod{
+		Pod:  running(fmt.Sprintf("pod-%d", i), now, rapid.Bool().Draw(t, "mine")),
+		Mode: rapid.SampledFrom([]kube.Mode{kube.ModeOff, kube.ModeRecommend, kube.ModeEnforce, kube.ModeRestore}).Draw(t, "mode"),
+		Progress: rapid.SampledFrom([]podresize.Progress{podresize.Done, podresize.InProgress, podresize.Deferred,
+			podresize.Infeasible, podresize.Errored}).Draw(t, "progress"),
+		Ledgered:       rapid.Bool().Draw(t, "ledgered"),
+		RestoreRefused: rapid.Bool().Draw(t, "restore refused"),
+	}
+	if rapid.Bool().Draw(t, "known") {
+		p.Declared = []v1alpha1.ContainerLimit{app(declared)}
+	}
+	if rapid.IntRange(0, 9).Draw(t, "opted out") == 0 {
+		p.Pod.Labels[kube.ManagedKey] = "false"
+	}
+	if rapid.IntRange(0, 9).Draw(t, "unready") == 0 {
+		p.Pod.Status.Conditions = nil
+	}
+	if rapid.IntRange(0, 4).Draw(t, "no allocation") == 0 {
+		return p
+	}
+	p.PA = kube.NewAllocation(p.Pod)
+	if rapid.Bool().Draw(t, "decided") {
+		want := limit("want")
+		p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers = &want, []v1alpha1.ContainerLimit{app(want)}
+		p.PA.Spec.Decision = &v1alpha1.Decision{Price: rapid.SampledFrom([]string{"0.000", "1.500"}).Draw(t, "price")}
+	}
+	s := &p.PA.Status
+	if rapid.Bool().Draw(t, "recorded") {
+		s.DeclaredLimits = p.Declared
+	}
+	if rapid.Bool().Draw(t, "applied") {
+		at := metav1.NewMicroTime(noon.Add(-time.Duration(rapid.IntRange(1, 300).Draw(t, "ago")) * time.Second))
+		s.AppliedLimits, s.LastAppliedTime, s.LastDecreaseTime = []v1alpha1.ContainerLimit{app(limit("last"))}, &at, &at
+		if rapid.Bool().Draw(t, "as recorded") {
+			s.AppliedLimits = []v1alpha1.ContainerLimit{app(now)}
+		}
+	}
+	s.Phase = rapid.SampledFrom([]v1alpha1.Phase{"", v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseHeld, v1alpha1.PhaseFailed, v1alpha1.PhaseRestored}).Draw(t, "phase")
+	s.Reason = string(rapid.SampledFrom([]actuator.Reason{"", actuator.InFlight, actuator.ForeignResize, actuator.TookTooLong, actuator.ResizeDeferred, actuator.QuotaExceeded}).Draw(t, "reason"))
+	if rapid.Bool().Draw(t, "backing off") {
+		retry := metav1.NewMicroTime(noon.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "retry")) * time.Second))
+		s.RetryTime, s.Failures = &retry, 1
+	}
+	return p
+}
+
+// TestDecideKeepsTheRules draws nodes with any history, and holds every decision to the rules that matter most.
+func TestDecideKeepsTheRules(t *testing.T) {
+	cfg := DefaultConfig()
+	rapid.Check(t, func(t *rapid.T) {
+		v := View{Now: noon, Node: Node{
+			Name: "n1", Allocatable: 4000,
+			Ready:    rapid.IntRange(0, 4).Draw(t, "not ready") > 0,
+			Pressure: rapid.IntRange(0, 4).Draw(t, "pressure") == 0,
+			Silence:  rapid.SampledFrom([]time.Duration{0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "silence"),
+		}}
+		v.Blocked = rapid.SampledFrom([]actuator.Reason{"", "", actuator.Paused, actuator.PermissionMissing, actuator.AllocationsGone}).Draw(t, "blocked")
+		for i := range rapid.IntRange(1, 5).Draw(t, "pods") {
+			v.Pods = append(v.Pods, drawn(t, i))
+		}
+		tasks := Decide(cfg, v)
+		if again := Decide(cfg, v); !reflect.DeepEqual(tasks, again) {
+			t.Fatal("the same view is decided in two ways")
+		}
+		seen := map[types.UID]bool{}
+		for _, task := range tasks {
+			if uid := task.Pod.Pod.UID; seen[uid] {
+				t.Fatalf("pod %s has two tasks", uid)
+			} else {
+				seen[uid] = true
+			}
+			if broken := breaks(cfg, v, task); broken != "" {
+				t.Fatalf("%s: %s %v, status %+v", broken, task.Purpose, task.Move, task.Status)
+			}
+		}
+	})
+}
+
+// breaks names the rule that a task breaks; "" if it breaks none.
+func breaks(cfg Config, v View, t Task) string {
+	p, s := t.Pod, t.Status
+	if p.Declared != nil && len(s.DeclaredLimits) == 0 && (p.PA != nil || t.Create) && !t.Delete {
+		return "known declared limits are left out"
+	}
+	if t.Delete && p.Declared != nil && !kube.SameLimits(current(p), p.Declared) {
+		return "forgotten before it was restored"
+	}
+	if _, foreign := adopt(p); foreign && p.Declared != nil && p.PA != nil && t.Move != nil {
+		return "moved against somebody else"
+	}
+	if s.RetryTime != nil && s.Phase == v1alpha1.PhaseFailed && s.Reason == "" {
+		return "failed without a reason"
+	}
+	if t.Move == nil {
+		return ""
+	}
+	leaving := p.Mode == kube.ModeOff || p.Pod.Labels[kube.ManagedKey] == "false"
+	for _, c := range t.Move.Changes {
+		if c.From != kube.Total(kube.Limits(p.Pod)) || c.From == c.To {
+			return "starts from another limit, or changes nothing"
+		}
+		switch t.Purpose {
+		case Follow:
+			if c.To < 110 || c.To > 4000 {
+				return "outside floor and ceiling"
+			}
+			if c.To < c.From && !ready(p.Pod) {
+				return "lowers a pod that is not Ready"
+			}
+		case Restore:
+			if c.To != p.Declared[0].CPULimit {
+				return "restores to something else"
+			}
+		}
+	}
+	switch {
+	case v.Blocked != "":
+		return "moved while blocked"
+	case p.Declared == nil:
+		return "moved without known declared limits"
+	case p.Mode == kube.ModeRecommend && !leaving:
+		return "moved in mode recommend"
+	case t.Purpose == Revert:
+		return ""
+	case !v.Node.Ready || v.Node.Pressure:
+		return "moved on a node that cannot"
+	case t.Purpose == Follow && v.Node.Silence >= cfg.FreezeAfter:
+		return "follows a silent agent"
+	case t.Purpose == Follow && (leaving || p.Mode != kube.ModeEnforce):
+		return "follows the market outside of it"
+	case t.Purpose == Follow && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed:
+		return "a second resize in flight"
+	}
+	return ""
+}
+
+func TestOurs(t *testing.T) {
+	pod := running("p", 500, true)
+	if got := ours(pod); !got["app"] || len(got) != 1 {
+		t.Errorf("ours = %v, want app", got)
+	}
+	if untouched(pod) {
+		t.Error("a pod that we resized counts as untouched")
+	}
+	pod.Generation = 1
+	if !untouched(pod) || len(maybeOurs(pod)) != 0 {
+		t.Error("a pod whose spec was never changed does not count as untouched")
+	}
+	pod = running("p", 500, false)
+	if !untouched(pod) || len(maybeOurs(pod)) != 0 {
+		t.Error("a pod that only its creator wrote does not count as untouched")
+	}
+	pod.ManagedFields = nil
+	if untouched(pod) || !maybeOurs(pod)["app"] {
+		t.Error("a wiped note proves something")
+	}
+	pod = running("p", 500, false)
+	pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{Manager: ancient})
+	if untouched(pod) || !maybeOurs(pod)["app"] {
+		t.Error("a folded note proves something")
+	}
+	pod = running("p", 500, true)
+	pod.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(`not json`)
+	if len(ours(pod)) != 0 {
+		t.Error("a note that cannot be read names us")
+	}
+}
+
+func TestTrimKeepsTheProof(t *testing.T) {
+	pod := running("p", 500, true)
+	pod.Annotations = map[string]string{"big": "x", kube.ManagedKey: "false", kube.MaxCPUKey: "2"}
+	pod.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{}}}}}`)
+	pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: "kubelet", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`),
+	})
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
+	full := pod.DeepCopy()
+	got, err := trimPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trimmed := got.(*corev1.Pod)
+	if len(trimmed.ManagedFields) != 2 || trimmed.ManagedFields[0].FieldsV1 != nil || len(trimmed.Annotations) != 2 || trimmed.Spec.Containers[0].Env != nil {
+		t.Errorf("trimmed to %+v", trimmed)
+	}
+	if !reflect.DeepEqual(ours(trimmed), ours(full)) || complete(trimmed) != complete(full) || untouched(trimmed) != untouched(full) {
+		t.Error("the proof is another after trimming")
+	}
+	for _, mode := range []kube.Mode{kube.ModeOff, kube.ModeEnforce} {
+		if !reflect.DeepEqual(kube.Facts(trimmed, mode, "mbcas-system"), kube.Facts(full, mode, "mbcas-system")) {
+			t.Error("the facts are others after trimming")
+		}
+	}
+	if full.ManagedFields = full.ManagedFields[2:]; complete(full) {
+		t.Error("without its creator the note counts as complete")
+	}
+}
+
+func TestSilence(t *testing.T) {
+	const grace = time.Minute
+	lease := func(at time.Time) *coordinationv1.Lease {
+		renewed := metav1.NewMicroTime(at)
+		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
+	}
+	for name, c := range map[string]struct {
+		first *coordinationv1.Lease
+		want  time.Duration
+	}{
+		"no lease":                    {nil, grace},
+		"renewed 10 s ago":            {lease(noon.Add(-10 * time.Second)), 10 * time.Second},
+		"renewed an hour ago":         {lease(noon.Add(-time.Hour)), grace},
+		"a clock that is ahead":       {lease(noon.Add(30 * time.Second)), 0},
+		"a clock that is far ahead":   {lease(noon.Add(time.Hour)), grace},
+		"renewed just a minute ago":   {lease(noon.Add(-grace)), grace},
+		"renewed almost a minute ago": {lease(noon.Add(-59 * time.Second)), 59 * time.Second},
+	} {
+		s := newSilence()
+		s.note("n1", c.first, noon, grace)
+		if got := s.since("n1", noon); got != c.want {
+			t.Errorf("%s: silent for %v at first sight, want %v", name, got, c.want)
+		}
+		// A renewal counts, whatever time it claims; seeing the same again does not.
+		s.note("n1", lease(noon.Add(-48*time.Hour)), noon.Add(time.Second), grace)
+		if got := s.since("n1", noon.Add(2*time.Second)); got != time.Second {
+			t.Errorf("%s: silent for %v after a renewal a second ago", name, got)
+		}
+		s.note("n1", lease(noon.Add(-48*time.Hour)), noon.Add(time.Minute), grace)
+		if got := s.since("n1", noon.Add(61*time.Second)); got != time.Minute {
+			t.Errorf("%s: silent for %v, want the minute since the last renewal", name, got)
+		}
+	}
+}
+
+func TestConfigReportsEverything(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	err := Config{Actuator: actuator.DefaultConfig(), StartGrace: -1}.Validate()
+	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 10 {
+		t.Errorf("%d complaints, want 10: %v", got, err)
+	}
+}

@@ -1,0 +1,84 @@
+package controller
+
+import (
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// waits follows a resize that is on its way, and says whether the pod has to wait for it.
+func (t *Task) waits(cfg Config, v View) bool {
+	p := t.Pod
+	if now := current(p); !kube.SameLimits(t.lastApplied(), now) {
+		// We were interrupted between the resize and its record.
+		t.moved(v.Now, t.lastApplied(), now)
+	}
+	status := &t.Status
+	onItsWay := status.Phase == v1alpha1.PhasePending && status.Reason == string(actuator.InFlight)
+	refused := status.Phase == v1alpha1.PhaseFailed
+	switch {
+	case p.Progress == podresize.Done:
+		if onItsWay || refused && status.Reason == string(actuator.TookTooLong) {
+			t.Done = true
+			t.settle()
+		}
+		return false
+	case status.LastAppliedTime == nil || !onItsWay && !refused:
+		t.hold(v1alpha1.PhaseHeld, actuator.InFlight) // somebody else's, such as a change of memory
+		return true
+	case refused:
+		if status.RetryTime != nil && v.Now.Before(status.RetryTime.Time) {
+			t.sooner(status.RetryTime.Time)
+			return true
+		}
+		return false
+	}
+	late := status.LastAppliedTime.Add(cfg.ActuationTimeout)
+	may := v.Blocked == "" && (p.Mode == kube.ModeEnforce || p.Mode == kube.ModeRestore)
+	switch p.Progress {
+	case podresize.Deferred:
+		t.fail(cfg, v, actuator.ResizeDeferred)
+		t.revert(may)
+	case podresize.Infeasible:
+		t.fail(cfg, v, actuator.ResizeInfeasible)
+		t.revert(may)
+	default:
+		switch {
+		case v.Now.Before(late):
+			t.hold(v1alpha1.PhasePending, actuator.InFlight)
+			t.sooner(late)
+		case p.Progress == podresize.Errored:
+			t.fail(cfg, v, actuator.ResizeErrored)
+			t.revert(may)
+		default:
+			t.fail(cfg, v, actuator.TookTooLong) // it may yet be carried out, so nothing is taken back
+		}
+	}
+	return true
+}
+
+// fail sets the back-off after a resize that the kubelet did not carry out.
+func (t *Task) fail(cfg Config, v View, r actuator.Reason) {
+	failed(&t.Status, cfg, v.Now, r, t.Pod.Said)
+	t.sooner(t.Status.RetryTime.Time)
+}
+
+// revert asks for the limits that are in force again, so that spec and kernel agree.
+func (t *Task) revert(may bool) {
+	actual, declared := byName(inForce(t.Pod.Pod)), byName(t.Pod.Declared)
+	move := actuator.Move{UID: string(t.Pod.Pod.UID)}
+	for _, l := range current(t.Pod) {
+		to, ok := actual[l.Name]
+		if d := declared[l.Name]; to-d < cpu.Quantum && d-to < cpu.Quantum {
+			to = d // the runtime rounds what it reports
+		}
+		if ok && to != l.CPULimit {
+			move.Changes = append(move.Changes, actuator.Change{Container: l.Name, From: l.CPULimit, To: to})
+		}
+	}
+	if may && len(move.Changes) > 0 {
+		t.Move, t.Purpose = &move, Revert
+	}
+}

@@ -1,0 +1,110 @@
+package controller
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// rests says whether the pod is left as it is, because it has arrived where it was to go, or because it may
+// not be resized now.
+func (t *Task) rests(cfg Config, v View, why actuator.Reason, eligible, back, leaving bool) bool {
+	p := t.Pod
+	if back && kube.SameLimits(current(p), p.Declared) {
+		t.settle()
+		t.hold(v1alpha1.PhaseRestored, t.Why)
+		t.Delete = leaving && p.PA != nil
+		return true
+	}
+	t.sooner(silenceEnds(cfg, v))
+	if r := held(cfg, v, p, why, eligible, back); r != "" {
+		t.hold(v1alpha1.PhaseHeld, r)
+		return true
+	}
+	return false
+}
+
+// wayBack says whether the pod is to go back to its declared limits, and why.
+func wayBack(cfg Config, v View, p Pod, leaving bool) (actuator.Reason, bool) {
+	switch {
+	case leaving:
+		return actuator.Leaving, true
+	case p.Mode == kube.ModeRestore:
+		return actuator.Restoring, true
+	case p.Mode == kube.ModeEnforce && v.Node.Silence >= cfg.RestoreAfter:
+		return actuator.AgentSilent, true
+	}
+	return "", false
+}
+
+// held says why the pod is not resized now, whatever is wanted; "" if it may be.
+func held(cfg Config, v View, p Pod, why actuator.Reason, eligible, back bool) actuator.Reason {
+	switch {
+	case v.Blocked != "":
+		return v.Blocked
+	case !eligible && !back:
+		return why
+	case p.Mode == kube.ModeRecommend && !back:
+		return actuator.Recommending
+	case !v.Node.Ready:
+		return actuator.NodeNotReady
+	case v.Node.Pressure:
+		return actuator.NodePressure
+	case evicted(p.Pod, v.Node.Evicting):
+		return actuator.NodeEvicting
+	case v.Node.Silence >= cfg.FreezeAfter && !back:
+		return actuator.AgentSilent
+	}
+	return ""
+}
+
+// silenceEnds is when the agent's silence will have a consequence that it does not have yet.
+func silenceEnds(cfg Config, v View) time.Time {
+	switch s := v.Node.Silence; {
+	case s < cfg.FreezeAfter:
+		return v.Now.Add(cfg.FreezeAfter - s)
+	case s < cfg.RestoreAfter:
+		return v.Now.Add(cfg.RestoreAfter - s)
+	}
+	return time.Time{}
+}
+
+// noDecrease says why the pod must not be lowered, and when that may change by itself.
+func noDecrease(cfg Config, v View, p Pod, again time.Time) (actuator.Reason, time.Time) {
+	if !ready(p.Pod) {
+		return actuator.NotReady, again
+	}
+	var why actuator.Reason
+	for _, list := range [][]corev1.ContainerStatus{p.Pod.Status.ContainerStatuses, p.Pod.Status.InitContainerStatuses} {
+		for _, c := range list {
+			if c.State.Running == nil {
+				continue
+			}
+			r, grace := actuator.Starting, cfg.StartGrace
+			if c.RestartCount > 0 {
+				r, grace = actuator.RestartedLately, cfg.RestartGrace
+			}
+			if end := c.State.Running.StartedAt.Add(grace); v.Now.Before(end) {
+				why = r
+				if again.IsZero() || end.Before(again) {
+					again = end
+				}
+			}
+		}
+	}
+	return why, again
+}
+
+// leaves says whether a pod that is ineligible for this reason has left the market for good, so that
+// it goes back to its declared limits. Other reasons may pass, and the pod is only held.
+func leaves(why actuator.Reason) bool {
+	switch why {
+	case actuator.SystemNamespace, actuator.NamespaceOff, actuator.OptedOut:
+		return true
+	}
+	return false
+}
