@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -64,10 +66,34 @@ func TestVirtualNode(t *testing.T) {
 	if out, err := u.kubectl("", "get", "node", "mbcas-vm-1"); err == nil {
 		t.Errorf("the node is still there:\n%s", out)
 	}
-	u.run("node", "add", "--vm")
+
+	u.interruptedAdd()
 	u.crash()
 	u.run("down")
 	u.nothingLeft(before)
+}
+
+// interruptedAdd presses Ctrl-C as soon as the machine runs.
+func (u user) interruptedAdd() {
+	u.t.Helper()
+	cmd := u.command(u.bin, "node", "add", "--vm")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		u.t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "start mbcas-vm-1") {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				u.t.Error(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil {
+		u.t.Error("node add says that all is well although it was interrupted")
+	}
 }
 
 // untilLimit waits until the pod has seen its cgroup's cpu.max change.
