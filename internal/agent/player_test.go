@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,15 +235,17 @@ func TestHeartTriesAgain(t *testing.T) {
 func TestNoRoundWithoutAllInputs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, host := newPlayer(nil)
-		opens, missing, current := 0, true, (*view)(nil)
+		var opens atomic.Int64
+		var found atomic.Bool
+		var current atomic.Pointer[view]
 		open := p.open
 		p.open = func(ctx context.Context) (sampler, error) {
-			if opens++; missing {
+			if opens.Add(1); !found.Load() {
 				return nil, errors.New("mount the host's /sys/fs/cgroup")
 			}
 			return open(ctx)
 		}
-		p.view = func() *view { return current }
+		p.view = current.Load
 		stop := start(p.Run)
 		defer stop()
 		not := func(want string) {
@@ -260,19 +263,19 @@ func TestNoRoundWithoutAllInputs(t *testing.T) {
 		}
 		time.Sleep(12500 * time.Millisecond)
 		not("mount the host's /sys/fs/cgroup")
-		if opens != 3 {
-			t.Errorf("looked for the cgroups %d times in 12 seconds, want 3", opens)
+		if opens.Load() != 3 {
+			t.Errorf("looked for the cgroups %d times in 12 seconds, want 3", opens.Load())
 		}
-		missing = false
+		found.Store(true)
 		time.Sleep(5 * time.Second)
 		not("waiting for the API server")
-		current = &view{Lack: "node n is not in the API server"}
+		current.Store(&view{Lack: "node n is not in the API server"})
 		time.Sleep(time.Second)
 		not("node n is not in the API server")
 		if len(host.reads()) > 0 {
 			t.Errorf("%d rounds, want none", len(host.reads()))
 		}
-		current = &view{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
+		current.Store(&view{Node: round.Node{Capacity: 2000, Allocatable: 2000}})
 		time.Sleep(time.Second)
 		if err := p.pulse.Ready(time.Now()); err != nil {
 			t.Error(err)
