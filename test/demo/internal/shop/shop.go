@@ -161,7 +161,10 @@ func (w Workload) resources(limits bool) corev1.ResourceRequirements {
 	if w.Request == 0 {
 		return corev1.ResourceRequirements{} // BestEffort
 	}
-	memory := resource.MustParse("64Mi")
+	memory := resource.MustParse("32Mi")
+	if w.Args[0] == "serve" {
+		memory = resource.MustParse("192Mi") // for the requests that wait while it is starved
+	}
 	r := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: milli(w.Request), corev1.ResourceMemory: memory},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},

@@ -42,10 +42,10 @@ type Moment struct {
 }
 
 const (
-	// inFlight bounds the requests on their way to one service: about ten seconds of them.
-	inFlight = 512
-	// timeout is after how long a client gives up.
-	timeout = 10 * time.Second
+	// Timeout is after how long a client gives up: no latency is measured beyond it.
+	Timeout = 30 * time.Second
+	// inFlight bounds the requests on their way to one service: more than Timeout of them.
+	inFlight = 2048
 	// lead is the time to get ready before a script begins.
 	lead = 500 * time.Millisecond
 )
@@ -166,7 +166,7 @@ func (s Show) Spin(ctx context.Context, hog string, threads int, from, until tim
 // generator sends requests of the counted work to a service.
 func (s Show) generator(service string) (traffic.Generator, error) {
 	url, err := s.url(service, "/work?n="+strconv.Itoa(s.Iterations))
-	return traffic.Generator{Send: traffic.Get(traffic.NewClient(inFlight), url), InFlight: inFlight, Timeout: timeout}, err
+	return traffic.Generator{Send: traffic.Get(traffic.NewClient(inFlight), url), InFlight: inFlight, Timeout: Timeout}, err
 }
 
 // url is a path on a pod's own address: no proxy, no Service, nothing but our bridge between.

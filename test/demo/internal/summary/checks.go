@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/mbcas/mbcas/test/demo/internal/show"
 )
 
 // The targets.
@@ -106,7 +108,7 @@ func (s Summary) Write(out io.Writer) {
 	}
 	fmt.Fprintf(w, "throttled after the step, ms/s\t%s\t0\t%s\t\n", figure(s.Throttled.Static), figure(s.Throttled.MBCAS))
 	w.Flush()
-	fmt.Fprintf(out, "(10000 ms means no answer in 10 s: the true figure is larger)\n\n")
+	fmt.Fprintf(out, "(%d ms means no answer in that time: the true figure is larger)\n\n", show.Timeout.Milliseconds())
 
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TARGET\tWANTED\tMEASURED\tMET")
