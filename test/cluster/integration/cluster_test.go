@@ -141,17 +141,9 @@ func (u user) kubectl(stdin string, args ...string) (string, error) {
 func (u user) components() []proc.Record {
 	u.t.Helper()
 	records := proc.Records{Dir: filepath.Join(u.state, "pids"), State: u.state}
-	files, err := filepath.Glob(filepath.Join(records.Dir, "*.json"))
-	if err != nil || len(files) == 0 {
-		u.t.Fatalf("records in %s: %v, %v", records.Dir, files, err)
-	}
-	var all []proc.Record
-	for _, f := range files {
-		rec, ok := records.Load(strings.TrimSuffix(filepath.Base(f), ".json"))
-		if !ok {
-			u.t.Fatalf("%s cannot be read", f)
-		}
-		all = append(all, rec)
+	all := records.All()
+	if len(all) == 0 {
+		u.t.Fatalf("no records in %s", records.Dir)
 	}
 	return all
 }

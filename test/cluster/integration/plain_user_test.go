@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/cluster"
 )
 
 const nobody = 65534
@@ -17,6 +19,13 @@ func TestClusterOfAPlainUser(t *testing.T) {
 	u := newUser(t)
 	if os.Geteuid() == 0 {
 		u.dropRoot()
+	}
+	if others, err := cluster.Beside(u.state); err != nil {
+		t.Fatal(err)
+	} else if len(others) > 0 && others[0].PortOffset == 0 {
+		if out, err := u.try("up"); err == nil || !strings.Contains(out, others[0].State) {
+			t.Errorf("up beside a cluster with the same ports: %v, want an error that names the other\n%s", err, out)
+		}
 	}
 	out := u.run("up", "--port-offset=3000", "--api-port=16443")
 	if first, _, _ := strings.Cut(out, "\n"); !strings.HasPrefix(first, "no node: not root") {

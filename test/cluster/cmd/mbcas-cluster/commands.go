@@ -147,11 +147,7 @@ func up(cmd *cobra.Command, f *common, u upFlags, want config.Config) error {
 	if err != nil {
 		return err
 	}
-	cache, err := cluster.Assets(cmd.Context(), source, cmd.OutOrStdout())
-	if err != nil {
-		return err
-	}
-	return cluster.Cluster{Config: want, Out: cmd.OutOrStdout()}.Up(cmd.Context(), cache)
+	return cluster.Cluster{Config: want, Out: cmd.OutOrStdout()}.Up(cmd.Context(), source)
 }
 
 // nodeWanted says whether a node is to run, and tells the user why not.

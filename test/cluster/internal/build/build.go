@@ -210,7 +210,7 @@ func (c Cache) build(ctx context.Context, name string, out io.Writer) error {
 		return nil // a former, interrupted Ensure
 	}
 	start := time.Now()
-	list, err := goCommand(ctx, c.Source, "list", "-deps", "./"+name).Output()
+	list, err := goCommand(ctx, c.Source, "list", "-buildvcs=false", "-deps", "./"+name).Output()
 	if err != nil {
 		return fmt.Errorf("go list ./%s: %w", name, exitText(err))
 	}
@@ -243,7 +243,7 @@ func (c Cache) build(ctx context.Context, name string, out io.Writer) error {
 // NodeInit builds the first process of a virtual node. It is part of this program
 // rather than of the cached set, so it is as new as this program's sources.
 func (c Cache) NodeInit(ctx context.Context, to string) error {
-	out, err := goCommand(ctx, filepath.Dir(c.Source), "build", "-trimpath", "-o", to, "./cmd/mbcas-node-init").CombinedOutput()
+	out, err := goCommand(ctx, filepath.Dir(c.Source), "build", "-trimpath", "-buildvcs=false", "-o", to, "./cmd/mbcas-node-init").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build mbcas-node-init: %w\n%s", err, out)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,9 @@ func Beside(state string) ([]config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !slices.Contains(states, config.RootState) && running(config.RootState) {
+		states = append(states, config.RootState) // whose processes a plain user may not look at
+	}
 	var others []config.Config
 	for _, s := range states {
 		if s == state {
@@ -70,6 +74,12 @@ func Beside(state string) ([]config.Config, error) {
 		}
 	}
 	return others, nil
+}
+
+// running says whether any recorded process of the cluster is alive.
+func running(state string) bool {
+	c := Cluster{Config: config.Config{State: state}}
+	return slices.ContainsFunc(c.records().All(), proc.Record.Alive)
 }
 
 // Obstacles say why no node can run here beside the control plane that want

@@ -24,15 +24,20 @@ const (
 	nodeLimit  = 120 * time.Second // of the node, to be Ready
 )
 
-// Up starts what does not run and waits until the cluster can be used.
-func (c Cluster) Up(ctx context.Context, cache build.Cache) error {
-	start := time.Now()
+// Up starts what does not run and waits until the cluster can be used. It builds
+// the programs in the folder source first if need be.
+func (c Cluster) Up(ctx context.Context, source string) error {
 	if err := c.Config.Validate(); err != nil {
 		return err
 	}
 	if err := c.alone(); err != nil {
 		return err
 	}
+	cache, err := Assets(ctx, source, c.Out)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
 	release, err := c.claim(ctx)
 	if err != nil {
 		return err

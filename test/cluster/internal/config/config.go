@@ -74,10 +74,13 @@ func Default(state string, node bool) Config {
 	return c
 }
 
+// RootState is the state folder of root's cluster.
+const RootState = "/var/lib/mbcas-cluster"
+
 // DefaultState is the state folder of a user who names none.
 func DefaultState() (string, error) {
 	if os.Geteuid() == 0 {
-		return "/var/lib/mbcas-cluster", nil
+		return RootState, nil
 	}
 	if base := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "mbcas-cluster"), nil

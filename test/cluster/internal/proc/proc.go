@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,8 +65,8 @@ func (r Records) Start(p Program, log string) (Record, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// What our caller has open is not for a process that outlives us: it would keep
 	// a lock held, or a pipe from ending.
-	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return Record{}, fmt.Errorf("%s: close_range: %w", p.Name, err)
+	if err := closeOnExec(); err != nil {
+		return Record{}, fmt.Errorf("%s: %w", p.Name, err)
 	}
 	if err := cmd.Start(); err != nil {
 		return Record{}, fmt.Errorf("%s: %w", p.Name, err)
@@ -79,6 +78,21 @@ func (r Records) Start(p Program, log string) (Record, error) {
 	}
 	rec.Name, rec.Args = p.Name, append([]string{p.Path}, p.Args...)
 	return rec, r.save(rec)
+}
+
+// closeOnExec marks every open file but the standard three. close_range(2) could,
+// but not in the kernels of all distributions.
+func closeOnExec() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range open {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 func (r Records) save(rec Record) error {
@@ -105,6 +119,18 @@ func (r Records) Load(name string) (Record, bool) {
 		return Record{}, false
 	}
 	return rec, true
+}
+
+// All are the records that can be read.
+func (r Records) All() []Record {
+	files, _ := filepath.Glob(filepath.Join(r.Dir, "*.json"))
+	var all []Record
+	for _, f := range files {
+		if rec, ok := r.Load(strings.TrimSuffix(filepath.Base(f), ".json")); ok {
+			all = append(all, rec)
+		}
+	}
+	return all
 }
 
 // Forget removes the record of a process that has ended.
