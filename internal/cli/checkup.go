@@ -48,81 +48,91 @@ type Checkup struct {
 	Unread map[string]error
 }
 
-// examine asks the API server everything, one question after the other; no answer stops it.
+// examine asks the API server everything, one question after the other; no answer stops it, but if nobody
+// answers at all.
 func examine(ctx context.Context, a *Access) *Checkup {
 	c := &Checkup{System: a.System, Unread: map[string]error{}}
-	note := func(what string, err error) {
-		if err != nil {
-			c.Unread[what] = err
-		}
-	}
 	version, err := a.Discovery.ServerVersionWithContext(ctx)
-	note("version", err)
 	if err != nil {
-		return c // nobody answers: every other question would wait for nothing
+		c.note("version", err)
+		return c
 	}
 	c.Version = version.GitVersion
 	c.Served, err = podresize.Served(ctx, a.Discovery)
-	note("resize", err)
+	c.note("resize", err)
+	c.readInstall(ctx, a)
+	c.readRights(ctx, a.Client)
+	c.readObjects(ctx, a)
+	c.note("rounds", askAgents(ctx, a, c))
+	return c
+}
 
+func (c *Checkup) note(what string, err error) {
+	if err != nil {
+		c.Unread[what] = err
+	}
+}
+
+func (c *Checkup) readInstall(ctx context.Context, a *Access) {
+	var err error
 	c.CRD, err = get(ctx, a.Client, "CRD", &apiextensionsv1.CustomResourceDefinition{}, "", crdName)
-	note("crd", err)
+	c.note("crd", err)
 	c.Controller, err = get(ctx, a.Client, "deployment", &appsv1.Deployment{}, a.System, controllerName)
-	note("controller", err)
+	c.note("controller", err)
 	c.Agent, err = get(ctx, a.Client, "daemonset", &appsv1.DaemonSet{}, a.System, agentName)
-	note("agent", err)
-
+	c.note("agent", err)
 	reason, paused, err := a.paused(ctx)
-	note("switch", err)
+	c.note("switch", err)
 	if paused {
 		c.Paused = reason
 	}
+}
 
+func (c *Checkup) readRights(ctx context.Context, api client.Client) {
 	for _, p := range yourPermissions {
-		note("permissions", p.ask(ctx, a.Client, ""))
+		c.note("permissions", p.ask(ctx, api, ""))
 		c.Yours = append(c.Yours, p)
 	}
-	if c.Controller != nil {
-		for _, p := range accountPermissions {
-			note("account", p.ask(ctx, a.Client, accountName(c.Controller)))
-			c.Account = append(c.Account, p)
-		}
+	if c.Controller == nil {
+		return
 	}
+	for _, p := range accountPermissions {
+		c.note("account", p.ask(ctx, api, accountName(c.Controller)))
+		c.Account = append(c.Account, p)
+	}
+}
 
+func (c *Checkup) readObjects(ctx context.Context, a *Access) {
+	list := func(what string, into client.ObjectList, options ...client.ListOption) {
+		c.note(what, a.Client.List(ctx, into, options...))
+	}
 	var pods corev1.PodList
-	note("pods", a.Client.List(ctx, &pods))
-	c.Pods = pods.Items
-	for _, p := range pods.Items {
+	var leases coordinationv1.LeaseList
+	var nodes corev1.NodeList
+	var namespaces corev1.NamespaceList
+	var ranges corev1.LimitRangeList
+	var quotas corev1.ResourceQuotaList
+	var hpas autoscalingv2.HorizontalPodAutoscalerList
+	list("pods", &pods)
+	list("leases", &leases, client.InNamespace(a.System))
+	list("nodes", &nodes)
+	list("namespaces", &namespaces)
+	list("limitranges", &ranges)
+	list("resourcequotas", &quotas)
+	list("horizontalpodautoscalers", &hpas)
+	c.Pods, c.Leases, c.Nodes, c.Namespaces = pods.Items, leases.Items, nodes.Items, namespaces.Items
+	c.LimitRanges, c.Quotas, c.HPAs = ranges.Items, quotas.Items, hpas.Items
+	for _, p := range c.Pods {
 		if p.Namespace == a.System {
 			c.SystemPods = append(c.SystemPods, p)
 		}
 	}
-	c.Allocations, err = readAllocations(ctx, a.Client, "")
-	if err != nil && !notInstalled(err) {
-		note("allocations", err)
+	var err error
+	if c.Allocations, err = readAllocations(ctx, a.Client, ""); err != nil && !notInstalled(err) {
+		c.note("allocations", err)
 	}
-	var leases coordinationv1.LeaseList
-	note("leases", a.Client.List(ctx, &leases, client.InNamespace(a.System)))
-	c.Leases = leases.Items
-	var nodes corev1.NodeList
-	note("nodes", a.Client.List(ctx, &nodes))
-	c.Nodes = nodes.Items
-	note("rounds", askAgents(ctx, a, c))
-	var namespaces corev1.NamespaceList
-	note("namespaces", a.Client.List(ctx, &namespaces))
-	c.Namespaces = namespaces.Items
-	var ranges corev1.LimitRangeList
-	note("limitranges", a.Client.List(ctx, &ranges))
-	c.LimitRanges = ranges.Items
-	var quotas corev1.ResourceQuotaList
-	note("resourcequotas", a.Client.List(ctx, &quotas))
-	c.Quotas = quotas.Items
-	var hpas autoscalingv2.HorizontalPodAutoscalerList
-	note("horizontalpodautoscalers", a.Client.List(ctx, &hpas))
-	c.HPAs = hpas.Items
 	c.VPAs, err = readVPAs(ctx, a.Client)
-	note("verticalpodautoscalers", err)
-	return c
+	c.note("verticalpodautoscalers", err)
 }
 
 // get reads one object, what in words; nil without an error means that there is none.

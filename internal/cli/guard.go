@@ -36,52 +36,65 @@ type Objection struct {
 
 // guard turns what is asked into a move, or says everything that speaks against it. It is pure.
 func guard(t target, o ask) (actuator.Move, []Objection) {
-	var against []Objection
-	final := func(format string, args ...any) {
-		against = append(against, Objection{fmt.Sprintf(format, args...), true})
-	}
-	caution := func(format string, args ...any) {
-		against = append(against, Objection{fmt.Sprintf(format, args...), false})
-	}
-	facts := kube.Facts(t.pod, kube.ModeEnforce, "")
-	switch {
-	case t.pod.DeletionTimestamp != nil:
-		final("the pod is being deleted")
-	case t.pod.Status.Phase != corev1.PodRunning:
-		final("the pod is %s, not Running", t.pod.Status.Phase)
-	case facts.Static:
-		final("%s", actuator.StaticPod.Sentence())
-	case facts.Windows:
-		final("%s", actuator.WindowsPod.Sentence())
-	case facts.QOS == actuator.QOSGuaranteed:
-		final("%s", actuator.Guaranteed.Sentence())
-	case facts.QOS == actuator.QOSBestEffort:
-		final("%s", actuator.BestEffort.Sentence())
-	case facts.StatusWithoutResources:
-		final("%s", actuator.NodeUnsupported.Sentence())
-	case facts.Sandboxed:
-		caution("%s", actuator.Sandboxed.Sentence())
-	}
-	if len(against) > 0 && against[0].Final {
-		return actuator.Move{}, against // nothing below matters any more
+	if why := unfit(t.pod); why != "" {
+		return actuator.Move{}, []Objection{{why, true}}
 	}
 	c, problem := choose(t.pod, o.container)
 	if problem != "" {
-		final("%s", problem)
-		return actuator.Move{}, against
+		return actuator.Move{}, []Objection{{problem, true}}
 	}
 	to := o.limit.RoundUp(cpu.Quantum)
+	move := actuator.Move{UID: string(t.pod.UID), Changes: []actuator.Change{{Container: c.name, From: c.limit, To: to}}}
+	return move, append(impossible(c, to), harmful(t, c, o.limit, to)...)
+}
+
+// unfit says why nothing of the pod can be resized; "" if something can.
+func unfit(pod *corev1.Pod) string {
+	facts := kube.Facts(pod, kube.ModeEnforce, "")
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return "the pod is being deleted"
+	case pod.Status.Phase != corev1.PodRunning:
+		return fmt.Sprintf("the pod is %s, not Running", pod.Status.Phase)
+	case facts.Static:
+		return actuator.StaticPod.Sentence()
+	case facts.Windows:
+		return actuator.WindowsPod.Sentence()
+	case facts.QOS == actuator.QOSGuaranteed:
+		return actuator.Guaranteed.Sentence()
+	case facts.QOS == actuator.QOSBestEffort:
+		return actuator.BestEffort.Sentence()
+	case facts.StatusWithoutResources:
+		return actuator.NodeUnsupported.Sentence()
+	}
+	return ""
+}
+
+// impossible is what Kubernetes or the kernel would refuse.
+func impossible(c container, to cpu.Milli) []Objection {
 	switch {
 	case to < cpu.Quantum:
-		final("the kernel takes no CPU limit below %v", cpu.Quantum)
+		return []Objection{{fmt.Sprintf("the kernel takes no CPU limit below %v", cpu.Quantum), true}}
 	case to < c.request:
-		final("%v is below the CPU request of container %s, %v: Kubernetes wants a limit to be at least the request", to, c.name, c.request)
-	case t.allocatable > 0 && to > t.allocatable:
+		return []Objection{{fmt.Sprintf("%v is below the CPU request of container %s, %v: Kubernetes wants a limit to be at least the request", to, c.name, c.request), true}}
+	}
+	return nil
+}
+
+// harmful is what would be done, and had better not be.
+func harmful(t target, c container, asked, to cpu.Milli) (against []Objection) {
+	caution := func(format string, args ...any) {
+		against = append(against, Objection{Why: fmt.Sprintf(format, args...)})
+	}
+	if t.allocatable > 0 && to > t.allocatable {
 		hint := ""
-		if o.limit%1000 == 0 && o.limit/1000 < t.allocatable {
-			hint = fmt.Sprintf(". Did you mean %dm?", o.limit/1000)
+		if asked%cpu.Core == 0 && asked/cpu.Core < t.allocatable {
+			hint = fmt.Sprintf(" (did you mean %dm?)", asked/cpu.Core)
 		}
 		caution("%v is more than node %s has to give, %v%s", to, t.pod.Spec.NodeName, t.allocatable, hint)
+	}
+	if t.pod.Spec.RuntimeClassName != nil {
+		caution("%s", actuator.Sandboxed.Sentence())
 	}
 	if c.restarts {
 		caution("the resizePolicy of container %s restarts it when its CPU changes", c.name)
@@ -89,13 +102,12 @@ func guard(t target, o ask) (actuator.Move, []Objection) {
 	if progress, said := unfinished(t.pod); progress != podresize.Done {
 		caution("an earlier resize is not finished: %s (%s)", oneLine(said), progress)
 	}
-	if f := t.standing.Figures; f != nil && to < c.limit {
-		total := t.standing.Limit - c.limit + to
-		if t.standing.Unlimited == 0 && total < f.Usage {
+	if f := t.standing.Figures; f != nil && to < c.limit && t.standing.Unlimited == 0 {
+		if total := t.standing.Limit - c.limit + to; total < f.Usage {
 			caution("the pod used %v of CPU when last seen, and would be throttled hard at %v", f.Usage, total)
 		}
 	}
-	return actuator.Move{UID: string(t.pod.UID), Changes: []actuator.Change{{Container: c.name, From: c.limit, To: to}}}, against
+	return against
 }
 
 // choose finds the container that is meant.

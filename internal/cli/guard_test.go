@@ -36,7 +36,7 @@ func TestGuard(t *testing.T) {
 		"below use":          {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 300}, used: 400, reason: "used 400m", to: 300},
 		"raise below use":    {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 600}, used: 900, to: 600},
 		"above node":         {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 5000}, reason: "more than node", to: 5000},
-		"cores for milli":    {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 800000}, reason: "Did you mean 800m?", to: 800000},
+		"cores for milli":    {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 800000}, reason: "did you mean 800m?", to: 800000},
 		"no such container":  {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 800, container: "db"}, reason: `no container or sidecar "db"`, final: true},
 		"two containers": {
 			pod: burstable("shop", "web", app, apitest.Container("proxy", "10m", "50m")), ask: ask{limit: 800},
