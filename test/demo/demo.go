@@ -161,7 +161,8 @@ func (d *demo) connect() error {
 // leave takes the workload away, or leaves it for the user.
 func (d *demo) leave(ctx context.Context) error {
 	if d.keep && ctx.Err() == nil {
-		return nil
+		// Something to look at: a hog that wants more than the node sells.
+		return errors.Join(d.stage.SetMode(ctx, "enforce"), d.show.Spin(ctx, script.Hog, script.HogThreads, time.Now(), time.Time{}))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
 	defer cancel()
@@ -171,7 +172,7 @@ func (d *demo) leave(ctx context.Context) error {
 
 // cleanUp takes away everything that the demo brought, unless it is to be kept.
 func (d *demo) cleanUp(ctx context.Context, failed error) error {
-	if d.keep && failed == nil {
+	if d.keep && d.cluster.kubeconfig != "" && !errors.Is(failed, context.Canceled) {
 		d.board.Say(kept, d.cluster.kubeconfig, shop.Namespaces[0])
 		return nil
 	}
@@ -190,7 +191,7 @@ func (d *demo) cleanUp(ctx context.Context, failed error) error {
 }
 
 const kept = `
-The cluster, MBCAS and the workload are left running:
+The cluster, MBCAS and the workload are left running, with a hog that spins:
 
   export KUBECONFIG=%s
   bin/kubectl-mbcas list -A           what MBCAS does to each pod

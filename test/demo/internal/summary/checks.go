@@ -127,6 +127,16 @@ func (s Summary) Write(out io.Writer) {
 	if s.Quick {
 		fmt.Fprintln(out, "\n--quick: the phases were too short for these figures to count.")
 	}
+	met, judged := 0, 0
+	for _, c := range s.Checks {
+		if c.Met != nil {
+			judged++
+			if *c.Met {
+				met++
+			}
+		}
+	}
+	fmt.Fprintf(out, "\n%d of %d targets met\n", met, judged)
 	for _, fault := range s.Faults {
 		fmt.Fprintln(out, "FAULT:", fault)
 	}
