@@ -61,8 +61,6 @@ func allocation(p *corev1.Pod, change func(*v1alpha1.PodAllocation)) *v1alpha1.P
 	return pa
 }
 
-func milli(m cpu.Milli) *cpu.Milli { return &m }
-
 func percentOf(p int32) *int32 { return &p }
 
 func decided(limit cpu.Milli, container string, d v1alpha1.Decision) func(*v1alpha1.PodAllocation) {
