@@ -57,11 +57,11 @@ generate: go-found ## write the generated files (deepcopy, CRD)
 ##@ Test
 
 .PHONY: test
-test: $(CLUSTER) race-packages node-packages ## run every test; the last line counts them
+test: $(CLUSTER) race-packages node-packages vm-packages ## run every test; the last line counts them
 	@$(GO) run ./tools/testall -fuzztime $(FUZZTIME)
 
 .PHONY: ci
-ci: $(CLUSTER) race-packages node-packages
+ci: $(CLUSTER) race-packages node-packages vm-packages
 	@$(GO) run ./tools/testall -check -fuzztime $(FUZZTIME)
 
 .PHONY: test-unit
@@ -118,6 +118,10 @@ race-packages:
 .PHONY: node-packages
 node-packages:
 	@tools/packages.sh containerd=containerd ctr=containerd runc=runc /usr/lib/cni/bridge=containernetworking-plugins || true
+
+.PHONY: vm-packages
+vm-packages:
+	@tools/packages.sh qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap mke2fs=e2fsprogs || true
 
 .PHONY: cluster-up
 cluster-up: $(CLUSTER) node-packages ## start a real Kubernetes on this machine (root; the first time builds it, 10 minutes)

@@ -94,9 +94,11 @@ func race() bool {
 	return err == nil && os.Getenv("CGO_ENABLED") != "0" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64")
 }
 
-// cluster is the module that makes the local cluster.
+// cluster is the module that makes the local cluster. Its longest tests build a machine, so each is shown.
 func (r repo) cluster(ctx context.Context) error {
-	return goTest(ctx, r.count, filepath.Join(r.root, "test", "cluster"), nil, "-count=1", "-timeout=15m", "./...")
+	r.count.perTest = true
+	defer func() { r.count.perTest = false }()
+	return goTest(ctx, r.count, filepath.Join(r.root, "test", "cluster"), nil, "-count=1", "-timeout=40m", "./...")
 }
 
 // fuzz runs each target for a short time. A crash that it finds is kept in testdata.
