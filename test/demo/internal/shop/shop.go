@@ -25,6 +25,8 @@ const (
 	Image = "mbcas.io/load:dev"
 	// Port is where services and hogs listen.
 	Port = 8080
+	// SearchCeiling is the most that search may get, in thousandths of a core.
+	SearchCeiling = 800
 	// PartOf labels every object of the demo.
 	PartOf      = "app.kubernetes.io/part-of"
 	PartOfValue = "mbcas-demo"
@@ -62,7 +64,7 @@ func Workloads() []Workload {
 		{Namespace: "shop", Name: script.Checkout, Args: serve, Request: 100, Limit: 500, Class: important},
 		{Namespace: "shop", Name: script.Search, Args: serve, Request: 100, Limit: 300, Class: normal,
 			// So that one lowering by the market is a large one: limits fall by a third at a time.
-			Annotations: map[string]string{"mbcas.io/max-cpu": "800m"}},
+			Annotations: map[string]string{"mbcas.io/max-cpu": fmt.Sprintf("%dm", SearchCeiling)}},
 		{Namespace: "batch", Name: script.Hog, Args: idle, Request: 600, Limit: 1200},
 		{Namespace: "shop", Name: script.CheckoutTold, Args: serve, Request: 400, Limit: 500, Class: important},
 		{Namespace: "batch", Name: script.HogTold, Args: idle, Request: 100, Limit: 1200},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/test/demo/internal/cgroup"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
+	"github.com/mbcas/mbcas/test/demo/internal/shop"
 	"github.com/mbcas/mbcas/test/demo/internal/traffic"
 )
 
@@ -35,6 +36,8 @@ const (
 	stepRate = 50
 	// stepFor is how long the step lasts.
 	stepFor = 5 * time.Second
+	// contention is the least time of it before a step.
+	contention = 3 * time.Second
 	// loweringPatience is how long contention may take to lower the limit.
 	loweringPatience = 60 * time.Second
 	// reactionPatience is how long a reaction may take before it is called none.
@@ -88,20 +91,17 @@ func (s Show) Reactions(ctx context.Context, n int, told func(i int, step Step))
 }
 
 func (s Show) react(ctx context.Context, files cgroup.Container, g traffic.Generator, seed uint64, jitter time.Duration) (Step, error) {
-	high, err := files.Read()
-	if err != nil {
-		return Step{}, err
-	}
 	if err := s.Spin(ctx, script.Hog, script.HogThreads, time.Now(), time.Time{}); err != nil {
 		return Step{}, err
 	}
-	lowered := func(quota int64) bool { return quota*10 < high.Quota*9 }
+	wait(ctx, contention) // also where the limit is still low from the step before
+	lowered := func(quota int64) bool { return quota > 0 && quota*10 < shop.SearchCeiling*9 }
 	low, _, err := until(ctx, files, 50*time.Millisecond, time.Now().Add(loweringPatience), lowered)
 	if err != nil {
 		return Step{}, err
 	}
 	if !lowered(low) {
-		return Step{From: low, NoStep: true, Missed: fmt.Sprintf("contention did not lower the limit of %dm in %v", low, loweringPatience)}, nil
+		return Step{From: low, NoStep: true, Missed: fmt.Sprintf("contention did not lower the limit below %dm in %v", low, loweringPatience)}, nil
 	}
 	at := time.Now().Add(jitter)
 	if err := s.Spin(ctx, script.Hog, script.HogThreads, time.Now(), at); err != nil {
