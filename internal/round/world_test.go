@@ -51,10 +51,6 @@ func newWorld(pods ...*tenant) *world {
 	return w
 }
 
-func (w *world) supply() cpu.Milli {
-	return cpu.FromCores(w.node.Allocatable.Cores() * (1 - w.cfg.Reserve))
-}
-
 // run lets seconds pass and returns what the last round said.
 func (w *world) run(seconds int) (out Output) {
 	for range seconds {
