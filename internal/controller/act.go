@@ -114,6 +114,9 @@ func (r *Reconciler) create(ctx context.Context, s scene, t *Task) error {
 	if err != nil {
 		return fmt.Errorf("create PodAllocation %s/%s for pod %s: %w", pa.Namespace, pa.Name, t.Pod.Pod.Name, err)
 	}
+	if pa.Spec.NodeName != s.Node.Name { // a forgery: it goes when its alleged node is looked at
+		return fmt.Errorf("create PodAllocation %s/%s for pod %s: one for node %s is in the way", pa.Namespace, pa.Name, t.Pod.Pod.Name, pa.Spec.NodeName)
+	}
 	t.Status.ObservedGeneration = pa.Generation
 	r.hold(s, t, pa)
 	return nil

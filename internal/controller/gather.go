@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -55,22 +56,21 @@ func (r *Reconciler) gather(ctx context.Context, name string) (scene, error) {
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		s.exists[pod.UID] = true
-		p, ok, err := r.pod(ctx, &s, pod, allocations[pod.UID])
+		key := allocationOf(pod)
+		p, ok, err := r.pod(ctx, &s, pod, allocations[key])
 		if err != nil {
 			return s, err
 		}
 		if ok {
 			s.Pods = append(s.Pods, p)
 		}
+		delete(allocations, key)
 	}
-	for uid, pa := range allocations {
-		if !s.exists[uid] {
-			s.Strays = append(s.Strays, pa)
-		}
-	}
-	slices.SortFunc(s.Strays, func(a, b *v1alpha1.PodAllocation) int { return strings.Compare(a.Name, b.Name) })
+	s.Strays = slices.SortedFunc(maps.Values(allocations), func(a, b *v1alpha1.PodAllocation) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
 	r.memory.keep(name, s.exists)
-	if s.Node.Allocatable == 0 && len(s.exists) == 0 && len(allocations) == 0 {
+	if s.Node.Allocatable == 0 && len(s.exists) == 0 && len(s.Strays) == 0 {
 		r.silence.forget(name) // no such node any more
 	}
 	return s, nil
@@ -131,21 +131,25 @@ func nodeOf(n *corev1.Node) Node {
 	return node
 }
 
-// allocations are the node's PodAllocations by pod.
-func (r *Reconciler) allocations(ctx context.Context, name string) (map[types.UID]*v1alpha1.PodAllocation, error) {
-	byPod := map[types.UID]*v1alpha1.PodAllocation{}
+// allocationOf is where a pod's allocation is.
+func allocationOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
+}
+
+// allocations are the node's PodAllocations.
+func (r *Reconciler) allocations(ctx context.Context, name string) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {
+	all := map[types.NamespacedName]*v1alpha1.PodAllocation{}
 	if reason, _ := r.Gate.Closed(); reason == actuator.AllocationsGone {
-		return byPod, nil
+		return all, nil
 	}
 	var list v1alpha1.PodAllocationList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{nodeField: name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the PodAllocations of node %s: %w", name, err)
 	}
 	for i := range list.Items {
-		pa := &list.Items[i]
-		byPod[pa.Spec.PodRef.UID] = pa
+		all[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
 	}
-	return byPod, nil
+	return all, nil
 }
 
 func (r *Reconciler) ledger(ctx context.Context, node string) (*corev1.ConfigMap, error) {
@@ -163,9 +167,6 @@ func (r *Reconciler) pod(ctx context.Context, s *scene, cached *corev1.Pod, pa *
 		r.memory.change(s.Node.Name, cached.UID, func(rec *record) { rec.cached = pa.UID })
 	}
 	p := Pod{Pod: rec.freshPod(cached, s.Now), PA: rec.freshPA(pa, s.Now), RestoreRefused: rec.restoreRefused, RetryAt: rec.retryAt}
-	if p.PA != nil && p.PA.Namespace != cached.Namespace {
-		p.PA = nil // not ours: the name of the pod in another namespace
-	}
 	var ns metav1.PartialObjectMetadata
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	switch err := r.Client.Get(ctx, types.NamespacedName{Name: cached.Namespace}, &ns); {

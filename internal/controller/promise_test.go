@@ -347,3 +347,49 @@ func TestActsNowhereBlind(t *testing.T) {
 		l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
 	})
 }
+
+func TestTheBudgetHolds(t *testing.T) {
+	r := newRig(t)
+	r.config.Burst, r.config.Rate = 1, 0.1
+	l := r.live(0, false)
+	pods := []*corev1.Pod{r.pod("a", "100m", "500m"), r.pod("b", "100m", "500m")}
+	for _, pod := range pods {
+		l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+		r.publish(pod, "0.000", app(2000))
+	}
+	if _, err := l.once(); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.counter.resizes(); got != 1 {
+		t.Fatalf("%d resizes at once, want the 1 that the budget allows", got)
+	}
+	if pa := r.stored(pods[1]); pa.Status.Reason != string(actuator.BudgetSpent) {
+		t.Errorf("the other pod: %+v", pa.Status)
+	}
+	l.ahead = 11 * time.Second
+	l.settles(pods[1], v1alpha1.PhaseApplied, actuator.Settled)
+}
+
+func TestForgeriesAreRemoved(t *testing.T) {
+	r := newRig(t)
+	l := r.live(0, false)
+	pod := l.raised("web")
+	other := r.Namespace(t)
+	for name, forge := range map[string]func(*v1alpha1.PodAllocation){
+		"of a pod that does not exist":  func(pa *v1alpha1.PodAllocation) { pa.Name, pa.Spec.PodRef.UID = "no-such-pod", "no-such-pod" },
+		"of a pod of another namespace": func(pa *v1alpha1.PodAllocation) { pa.Namespace = other },
+	} {
+		forged := kube.NewAllocation(pod)
+		forged.OwnerReferences = nil
+		forge(forged)
+		r.must(r.Client.Create(r.Context(), forged))
+		before := l.counter.resizes()
+		l.look(pod)
+		if err := r.Client.Get(r.Context(), client.ObjectKeyFromObject(forged), forged); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("an allocation %s is still there (%v)", name, err)
+		}
+		if pa := r.stored(pod); pa == nil || pa.Status.Phase != v1alpha1.PhaseApplied || l.counter.resizes() != before || r.limit(pod) != 2000 {
+			t.Errorf("an allocation %s changed the true one: %+v", name, pa)
+		}
+	}
+}

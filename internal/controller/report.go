@@ -179,7 +179,7 @@ func (r *Reconciler) audit(s scene, t *Task, result podresize.Result, took time.
 		from[c.Container], to[c.Container] = c.From, c.To
 	}
 	pod := t.Pod.Pod
-	r.Audit.Info("resize", "namespace", pod.Namespace, "pod", pod.Name, "uid", pod.UID, "node", s.Node.Name,
+	r.Audit.Info("resize", "actor", kube.FieldManager, "namespace", pod.Namespace, "pod", pod.Name, "uid", pod.UID, "node", s.Node.Name,
 		"from", from, "to", to, "price", price, "generation", generation, "purpose", t.Purpose,
 		"reason", why, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
 	r.Metrics.resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
