@@ -55,6 +55,9 @@ func TestCheck(t *testing.T) {
 		"one quantum off is another limit": {
 			change: func(p *corev1.Pod) { reports(p, "290m") }, want: podresize.InProgress,
 		},
+		"a limit that is being lowered by one quantum": {
+			change: func(p *corev1.Pod) { reports(p, "310m") }, want: podresize.InProgress,
+		},
 		"rounded up by systemd": {change: func(p *corev1.Pod) { reports(p, "309m") }, want: podresize.Done},
 		"the sidecar lags": {
 			change: func(p *corev1.Pod) { p.Status.InitContainerStatuses[0].Resources.Limits = cpuList("50m") },
