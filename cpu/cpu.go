@@ -74,6 +74,9 @@ func (m Milli) String() string { return strconv.FormatInt(int64(m), 10) + "m" }
 // MarshalText writes the form of String, so that objects and records read like Kubernetes quantities.
 func (m Milli) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
+// MarshalJSON writes the form of String, too: conversions of objects that go by type alone ask for it.
+func (m Milli) MarshalJSON() ([]byte, error) { return []byte(`"` + m.String() + `"`), nil }
+
 // UnmarshalText reads the form of String; it takes no other, so that every value has one spelling.
 func (m *Milli) UnmarshalText(text []byte) error {
 	digits, ok := strings.CutSuffix(string(text), "m")
@@ -86,4 +89,16 @@ func (m *Milli) UnmarshalText(text []byte) error {
 	}
 	*m = Milli(v)
 	return nil
+}
+
+// UnmarshalJSON reads the form of MarshalJSON and no other.
+func (m *Milli) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	text, err := strconv.Unquote(string(data))
+	if err != nil {
+		return fmt.Errorf("CPU amount %s: want text such as \"1500m\"", data)
+	}
+	return m.UnmarshalText([]byte(text))
 }

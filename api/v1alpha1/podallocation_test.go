@@ -1,0 +1,33 @@
+package v1alpha1_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// Clients without our types see amounts as the API server does: text.
+func TestAmountsAreTextForGenericClients(t *testing.T) {
+	total := cpu.Milli(1500)
+	pa := &v1alpha1.PodAllocation{Spec: v1alpha1.PodAllocationSpec{
+		DesiredCPULimit: &total, Containers: []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1500}},
+	}}
+	generic, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pa)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := generic["spec"].(map[string]any)["desiredCPULimit"]; got != "1500m" {
+		t.Errorf("desiredCPULimit is %#v, want the text 1500m", got)
+	}
+	var back v1alpha1.PodAllocation
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(generic, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(pa.Spec, back.Spec); diff != "" {
+		t.Errorf("there and back:\n%s", diff)
+	}
+}
