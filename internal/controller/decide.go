@@ -80,7 +80,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 		state.InFlight = true // others may have to wait for it
 		return t, &state, true
 	}
-	back := false
+	var back bool
 	if t.Why, back = wayBack(cfg, v, p, leaving); back {
 		t.Purpose = Restore
 	}
