@@ -19,13 +19,10 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// act carries tasks out: it records, moves in the order of the plan, and then does the rest. It says whether a
+// act carries tasks out: it moves in the order of the plan, and then does the rest. It says whether a
 // pod turned out to have changed since the decision, so that the node should be decided anew at once; last says
 // that it will not be. The plan has held back the raises that must wait for others to be lowered.
 func (r *Reconciler) act(ctx context.Context, s scene, tasks []Task, last bool) (stale bool, err error) {
-	if err := r.record(ctx, s, tasks); err != nil {
-		return false, err
-	}
 	var moves, rest []*Task
 	for i := range tasks {
 		if t := &tasks[i]; t.Move != nil {
@@ -155,15 +152,18 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 	r.Gate.flying.Add(1)
 	defer r.Gate.flying.Add(-1)
 	now := r.Now()
-	switch reason, err := r.blocked(ctx); {
-	case err != nil:
+	reason, err := r.blocked(ctx)
+	if err != nil {
 		return false, err
-	case reason != "":
-		t.hold(v1alpha1.PhaseHeld, reason)
-		return false, nil
-	case !r.budget.AllowN(now, 1):
-		t.hold(v1alpha1.PhaseHeld, actuator.BudgetSpent)
+	}
+	if reason == "" && !r.budget.AllowN(now, 1) {
+		reason = actuator.BudgetSpent
 		t.sooner(now.Add(budgetRetry))
+	}
+	if reason != "" {
+		if t.Purpose != Revert { // whose failure says more
+			t.hold(v1alpha1.PhaseHeld, reason)
+		}
 		return false, nil
 	}
 	result, err := r.attempt(ctx, s, t)

@@ -18,6 +18,7 @@ func (t *Task) waits(cfg Config, v View) bool {
 	status := &t.Status
 	onItsWay := status.Phase == v1alpha1.PhasePending && status.Reason == string(actuator.InFlight)
 	refused := status.Phase == v1alpha1.PhaseFailed
+	may := v.Blocked == "" && (p.Mode == kube.ModeEnforce || p.Mode == kube.ModeRestore)
 	switch {
 	case p.Progress == podresize.Done:
 		if onItsWay || refused && status.Reason == string(actuator.TookTooLong) {
@@ -31,12 +32,15 @@ func (t *Task) waits(cfg Config, v View) bool {
 	case refused:
 		if status.RetryTime != nil && v.Now.Before(status.RetryTime.Time) {
 			t.sooner(status.RetryTime.Time)
+			switch p.Progress {
+			case podresize.Deferred, podresize.Infeasible, podresize.Errored: // until it is taken back
+				t.revert(may && status.Reason != string(actuator.TookTooLong))
+			}
 			return true
 		}
 		return false
 	}
 	late := status.LastAppliedTime.Add(cfg.ActuationTimeout)
-	may := v.Blocked == "" && (p.Mode == kube.ModeEnforce || p.Mode == kube.ModeRestore)
 	switch p.Progress {
 	case podresize.Deferred:
 		t.fail(cfg, v, actuator.ResizeDeferred)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,7 @@ type scene struct {
 	View
 	ledger *corev1.ConfigMap // nil: none
 	exists map[types.UID]bool
+	err    error // why some pods are left out
 }
 
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API server.
@@ -58,10 +60,9 @@ func (r *Reconciler) gather(ctx context.Context, name string) (scene, error) {
 		s.exists[pod.UID] = true
 		key := allocationOf(pod)
 		p, ok, err := r.pod(ctx, &s, pod, allocations[key])
-		if err != nil {
-			return s, err
-		}
-		if ok {
+		if err != nil { // the others do not wait for this one
+			s.err = errors.Join(s.err, err)
+		} else if ok {
 			s.Pods = append(s.Pods, p)
 		}
 		delete(allocations, key)

@@ -219,6 +219,27 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
+func TestATakingBackIsRepeated(t *testing.T) {
+	r := newRig(t)
+	l := r.live(0, false)
+	pod := r.pod("web", "100m", "500m")
+	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	r.kubelet.Answer(pod, apitest.Defer)
+	r.publish(pod, "0.000", app(2000))
+	l.look(pod)
+	attempts := 0
+	l.Resize = witness{l.counter, func(p *corev1.Pod) {
+		if attempts++; attempts <= passes { // it changes under every attempt of the first reconcile
+			r.label(p, strings.Repeat("x", attempts))
+		}
+	}}
+	l.settles(pod, v1alpha1.PhaseFailed, actuator.ResizeDeferred)
+	r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 500, r.limit(pod) })
+	if pa := r.stored(pod); attempts <= passes || pa.Status.Failures != 1 || pa.Status.Reason != string(actuator.ResizeDeferred) {
+		t.Errorf("%d attempts, status %+v", attempts, pa.Status)
+	}
+}
+
 // TestNode puts the node into each state in which nothing on it is resized.
 func TestNode(t *testing.T) {
 	r := newRig(t)

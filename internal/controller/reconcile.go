@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -77,11 +78,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, err
 		}
 		tasks := Decide(r.Config, s.View)
-		stale, err := r.act(ctx, s, tasks, pass == passes)
-		if err != nil {
+		if err := r.record(ctx, s, tasks); err != nil {
 			return ctrl.Result{}, err
 		}
-		if err := r.report(ctx, s, tasks); err != nil {
+		stale, err := r.act(ctx, s, tasks, pass == passes)
+		if err := errors.Join(s.err, err, r.report(ctx, s, tasks)); err != nil {
 			return ctrl.Result{}, err
 		}
 		if !stale || pass == passes {
