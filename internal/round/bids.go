@@ -16,6 +16,7 @@ type entry struct {
 	managed bool
 	bid     market.Bid // with the smoothed demand
 	now     cpu.Milli  // demand of the last tick alone
+	limit   cpu.Milli  // in force, or on its way
 	// throttle is the worst smoothed throttle ratio among the containers; throttledNow that of the last tick.
 	throttle, throttledNow float64
 }
@@ -66,6 +67,7 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 			if managed && c.Limited() {
 				e = &in
 				inRequest += c.Request
+				in.limit += c.Limit
 				e.bid.Floor += demand.Floor(c.Request, c.Declared)
 				e.bid.Ceiling += max(c.Ceiling, demand.Floor(c.Request, c.Declared))
 			} else {

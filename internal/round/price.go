@@ -96,20 +96,29 @@ func wasteful(cfg Config, book []entry, d NodeDecision) bool {
 }
 
 // trim integrates the relative error between use and supply while the price holds somebody; where it
-// holds nobody, a different price would change nothing. An error within half the price band counts as none:
+// holds nobody, a different price would change nothing. It waits while limits are still on their way down to what the
+// price says: the error of that time mends itself. An error within half the price band counts as none:
 // the price moves by whole bands, so to chase it would only swing around it.
 func trim(cfg Config, p price, book []entry, d NodeDecision, elapsed time.Duration) float64 {
 	if d.Supply <= 0 || p.acted == 0 {
 		return p.trim
 	}
+	holds := false
 	for _, e := range book {
-		if e.managed && e.bid.Bound(p.acted) == market.ByPrice {
-			miss := max(-0.5, min(0.5, float64(d.Usage-d.Supply)/float64(d.Supply)))
-			miss -= max(-cfg.PriceBand/2, min(cfg.PriceBand/2, miss))
-			return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*elapsed.Seconds()))
+		if !e.managed || e.bid.Bound(p.acted) != market.ByPrice {
+			continue
+		}
+		holds = true
+		if e.limit > e.bid.Limit(p.acted) && far(e.limit, e.bid.Limit(p.acted), 1.5*cfg.PublishBand) {
+			return p.trim
 		}
 	}
-	return p.trim
+	if !holds {
+		return p.trim
+	}
+	miss := max(-0.5, min(0.5, float64(d.Usage-d.Supply)/float64(d.Supply)))
+	miss -= max(-cfg.PriceBand/2, min(cfg.PriceBand/2, miss))
+	return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*elapsed.Seconds()))
 }
 
 // far says whether a and b differ by more than the band, as a share of b.

@@ -65,7 +65,7 @@ func DefaultConfig() Config {
 		PriceBand:       0.10,
 		ReleaseIdle:     0.15,
 		ReleaseBand:     0.05,
-		TrimGain:        0.02,
+		TrimGain:        0.05,
 		TrimLimit:       0.7,
 		PublishBand:     0.10,
 		PublishInterval: 15 * time.Second,

@@ -98,7 +98,7 @@ func TestReleasesWithContention(t *testing.T) {
 func TestSteadyLoadPublishesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(tenants(t, 16_000)...)
-		w.run(180)
+		w.run(240)
 		for _, p := range w.pods {
 			p.changes = 0
 		}
