@@ -194,7 +194,7 @@ func (s *story) recommendChangesNothing(t *testing.T) {
 }
 
 func (s *story) contentionLowersLimits(t *testing.T) {
-	spin(t, s.pods["web"], 2)
+	spin(t, s.pods["web"], 1) // alone it fits into the node
 	spin(t, s.pods["batch"], 2)
 	for _, app := range []string{"web", "batch"} {
 		s.reaches(t, 2*time.Minute, app, "comes down to about its half of the node", func(q cpu.Milli) bool { return q <= s.ceiling*6/10 })
