@@ -210,6 +210,9 @@ func deed(pa *v1alpha1.PodAllocation, now time.Time) string {
 // next says where the allocation stands and what comes next.
 func next(e explanation, now time.Time) string {
 	st := e.pa.Status
+	if a := st.AppliedLimits; len(a) > 0 && !kube.SameLimits(a, kube.Limits(e.pod)) {
+		return "State: the pod's limits have just changed, and its record does not show it yet. Ask again in some seconds."
+	}
 	if st.Phase == "" {
 		return "Next: the controller has not looked at this decision yet."
 	}

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/mbcas/mbcas/internal/apitest"
 )
 
 // TestOutput shows what each reading command prints of the shop, in testdata/*.txt.
@@ -127,5 +129,17 @@ func TestLive(t *testing.T) {
 			}
 			golden(t, name, text)
 		})
+	}
+}
+
+// TestExplainBetween: while a change is not on record yet, explain does not tell the state before it.
+func TestExplainBetween(t *testing.T) {
+	objects := shop()
+	edit(t, objects, "cart-7d9f", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Limits = apitest.Container("", "", "650m").Resources.Limits
+	})
+	stdout, _, err := newCluster(t, objects...).run(t, "explain", "cart-7d9f")
+	if err != nil || !strings.Contains(stdout, "have just changed") || strings.Contains(stdout, "Settled") {
+		t.Errorf("%v\n%s", err, stdout)
 	}
 }
