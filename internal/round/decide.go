@@ -96,8 +96,10 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 	return sum, parts
 }
 
-// due says whether a decision is worth publishing: a raise at once, any other change of a limit after the
-// publish interval, and a mere change of demand or price after the refresh interval.
+// due says whether a decision is worth publishing: a raise at once, and so the first lowering after a time of
+// plenty; any other change of a limit after the publish interval, and a mere change of demand or price
+// after the refresh interval. Without the exception, what is published of a pod whose demand jumps would hold
+// back for a whole interval the lowering that the jump makes necessary.
 func due(cfg Config, in Input, p Pod, d Decision) bool {
 	was := p.Published
 	if was.At.IsZero() {
@@ -115,7 +117,7 @@ func due(cfg Config, in Input, p Pod, d Decision) bool {
 		lowered = true
 	}
 	age := in.Now.Sub(was.At)
-	if lowered && age >= cfg.PublishInterval {
+	if lowered && (was.Price == 0 || age >= cfg.PublishInterval) {
 		return true
 	}
 	told := far(d.Demand, was.Demand, cfg.PublishBand) || far(d.Price, was.Price, cfg.PublishBand)

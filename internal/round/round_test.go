@@ -265,6 +265,10 @@ func TestDue(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
+	plenty := Pod{Published: Published{At: epoch, Limits: was.Limits, Demand: 500}}
+	if !due(cfg, Input{Now: epoch.Add(time.Second)}, plenty, Decision{Containers: []ContainerLimit{{"c", 800}}, Demand: 500, Price: 1}) {
+		t.Error("the first lowering after a time of plenty waits")
+	}
 	if !due(cfg, Input{Now: epoch}, Pod{}, Decision{}) {
 		t.Error("the first decision is not published")
 	}
