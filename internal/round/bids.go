@@ -16,6 +16,7 @@ type entry struct {
 	managed bool
 	bid     market.Bid // with the smoothed demand
 	now     cpu.Milli  // demand of the last tick alone
+	use     cpu.Milli  // in the last tick
 	limit   cpu.Milli  // in force, or on its way
 	// throttle is the worst smoothed throttle ratio among the containers; throttledNow that of the last tick.
 	throttle, throttledNow float64
@@ -75,6 +76,7 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 			}
 			e.bid.Demand += est.Demand()
 			e.now += est.Now()
+			e.use += rates[i].Containers[j].Usage
 			e.throttle = max(e.throttle, est.Throttle)
 			e.throttledNow = max(e.throttledNow, rates[i].Containers[j].Throttle)
 		}

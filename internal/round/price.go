@@ -38,13 +38,27 @@ const systemFollow = 0.1
 type price struct {
 	acted market.Price // at which limits are set
 	trim  float64      // exponent that corrects the cleared price
+	over  int          // rounds in a row in which the pods used more than the supply
+	early int          // rounds for which the demand of the last tick counts, too
 }
 
 // next clears the market and moves the price: feed-forward from the clearing, an integral trim that
 // drives measured use to the supply, and bands so that noise moves nothing.
 func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDecision, elapsed time.Duration) price {
+	if d.Usage > d.Supply {
+		p.over++
+	} else {
+		p.over = 0
+	}
+	if p.early = max(0, p.early-1); p.acted == 0 && p.over >= onset {
+		p.early = catchUp
+	}
 	problem := market.Problem{Supply: d.Supply, Bids: make([]market.Bid, len(book))}
-	for i, e := range book {
+	for i := range book {
+		e := &book[i]
+		if p.early > 0 {
+			e.bid.Demand = max(e.bid.Demand, e.now)
+		}
 		problem.Bids[i] = e.bid
 		d.Demand += e.bid.Demand
 		if e.managed {
@@ -56,9 +70,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	cleared := solver.Clear(problem)
 	if cleared.Price > 0 && wasteful(cfg, book, *d) {
 		for i, e := range book {
-			if e.throttledNow < cfg.Demand.ThrottleThreshold {
-				problem.Bids[i].Demand = min(e.bid.Demand, e.now)
-			}
+			problem.Bids[i].Demand = min(e.bid.Demand, lately(cfg, e))
 		}
 		if again := solver.Clear(problem); again.Price < cleared.Price {
 			cleared, d.Released = again, true
@@ -68,7 +80,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 
 	switch {
 	case cleared.Price == 0 && (d.Released || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
-		p = price{}
+		p.acted, p.trim = 0, 0
 	case cleared.Price == 0:
 		// Demand is just below the supply: a price that is in force stays, and none comes up.
 	default:
@@ -80,6 +92,14 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	d.Price = p.acted
 	return p
 }
+
+// Scarcity that is plain to see is not left to the estimates to confirm, as those that wait are starved meanwhile: when
+// the pods have used more than the supply for onset rounds in a row (one may be a burst that is over already), the
+// demand of the last tick counts too, for catchUp rounds, in which the estimates follow.
+const (
+	onset   = 2
+	catchUp = 10
+)
 
 // wasteful says that a pod was throttled while CPU lay idle: the estimates still hold demand
 // that has gone.
@@ -94,6 +114,21 @@ func wasteful(cfg Config, book []entry, d NodeDecision) bool {
 	}
 	return false
 }
+
+// lately is a demand for which the last tick alone speaks. A pod that was throttled but used clearly less than its limit
+// stopped within the tick: it wants no more than it used.
+func lately(cfg Config, e entry) cpu.Milli {
+	switch {
+	case e.throttledNow < cfg.Demand.ThrottleThreshold:
+		return e.now
+	case e.managed && float64(e.use) < stopped*float64(e.limit):
+		return e.use
+	}
+	return e.bid.Demand
+}
+
+// stopped is the share of its limit below which a throttled pod cannot have wanted more all the time.
+const stopped = 0.85
 
 // trim integrates the relative error between use and supply while the price holds somebody; where it
 // holds nobody, a different price would change nothing. It waits while limits are still on their way down to what the

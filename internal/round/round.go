@@ -4,6 +4,7 @@
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNobody: while CPU is not scarce every managed pod's limit is its ceiling.
 //   - OnlyTheBoundAreLowered: a pod that the price does not bind is never lowered.
+//   - ScarcityIsSeenAtOnce: two rounds in which pods use more than the supply raise the price, however slow the estimates.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - StaleNeverDecides: a pod without a fresh rate gets no decision.
@@ -68,7 +69,7 @@ func DefaultConfig() Config {
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
 		PublishBand:     0.10,
-		PublishInterval: 15 * time.Second,
+		PublishInterval: 5 * time.Second,
 		RefreshInterval: time.Minute,
 	}
 }

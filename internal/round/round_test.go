@@ -74,24 +74,56 @@ func TestOnlyTheBoundAreLowered(t *testing.T) {
 }
 
 func TestReleasesWithContention(t *testing.T) {
-	service := &tenant{name: "service", request: 200, declared: 500, want: 300}
-	hog := &tenant{name: "hog", request: 200, declared: 4000, want: 8000}
-	rival := &tenant{name: "rival", request: 200, declared: 4000, want: 8000}
-	w := newWorld(service, hog, rival)
-	out := w.run(60)
-	if out.Node.Price == 0 {
-		t.Fatalf("two hogs on four cores and no price: %+v", out.Node)
+	contended := func() (*world, *tenant, *tenant) {
+		service := &tenant{name: "service", request: 200, declared: 500, want: 300}
+		hog := &tenant{name: "hog", request: 200, declared: 4000, want: 8000}
+		rival := &tenant{name: "rival", request: 200, declared: 4000, want: 8000}
+		w := newWorld(service, hog, rival)
+		if out := w.run(60); out.Node.Price == 0 || hog.limit > 2500 || rival.limit > 2500 {
+			t.Fatalf("two hogs on four cores hold %v and %v at price %v: want both lowered", hog.limit, rival.limit, out.Node.Price)
+		}
+		return w, hog, rival
 	}
-	if hog.limit > 2500 || rival.limit > 2500 {
-		t.Fatalf("hogs hold %v and %v: want each lowered by the price", hog.limit, rival.limit)
+	t.Run("at a tick", func(t *testing.T) {
+		w, hog, rival := contended()
+		rival.want = 0
+		out := w.tick()
+		if out.Node.Price != 0 || !out.Node.Released {
+			t.Errorf("price %v, released %v, cleared %v", out.Node.Price, out.Node.Released, out.Node.Cleared)
+		}
+		if hog.limit != w.node.Allocatable {
+			t.Errorf("the hog has %v: want its ceiling as soon as CPU lies idle", hog.limit)
+		}
+	})
+	t.Run("between ticks", func(t *testing.T) {
+		w, hog, rival := contended()
+		before := hog.limit
+		rival.stops = 0.5
+		w.tick()
+		if hog.limit < before*13/10 {
+			t.Errorf("the hog went from %v to %v: want it raised by the tick in which its rival stopped", before, hog.limit)
+		}
+		w.tick()
+		if hog.limit < w.node.Allocatable*9/10-300 {
+			t.Errorf("the hog has %v after the next tick, want at least all that the service leaves", hog.limit)
+		}
+	})
+}
+
+func TestScarcityIsSeenAtOnce(t *testing.T) {
+	service := &tenant{name: "service", request: 100, budget: demand.Budget(100, 1_000_000), declared: 500, want: 400}
+	hog := &tenant{name: "hog", request: 600, declared: 1200}
+	w := newWorld(service, hog)
+	w.node = Node{Capacity: 2000, Allocatable: 1600}
+	w.run(60)
+	hog.want = 4000
+	if out := w.tick(); out.Node.Price != 0 {
+		t.Errorf("one second of a burst has the price %v", out.Node.Price)
 	}
-	rival.want = 0
-	out = w.tick()
-	if out.Node.Price != 0 || !out.Node.Released {
-		t.Errorf("in the tick after the rival stopped: price %v, released %v, cleared %v", out.Node.Price, out.Node.Released, out.Node.Cleared)
-	}
-	if hog.limit != w.node.Allocatable {
-		t.Errorf("the hog has %v: want its ceiling as soon as CPU lies idle", hog.limit)
+	out := w.tick()
+	d, _ := decision(out, "hog")
+	if out.Node.Price == 0 || d.Bound != market.ByPrice || !d.Publish || d.Limit > 1250 {
+		t.Errorf("two seconds into scarcity: price %v, hog %+v: want it held, and at once", out.Node.Price, d)
 	}
 }
 
@@ -253,8 +285,8 @@ func TestDue(t *testing.T) {
 	}{
 		{"a raise goes out at once", 1200, 500, time.Second, true},
 		{"a raise within the band does not", 1050, 500, time.Hour, false},
-		{"a lower limit waits", 800, 500, 14 * time.Second, false},
-		{"and goes out after the interval", 800, 500, 15 * time.Second, true},
+		{"a lower limit waits", 800, 500, 4 * time.Second, false},
+		{"and goes out after the interval", 800, 500, 5 * time.Second, true},
 		{"changed demand alone waits longer", 1000, 700, 59 * time.Second, false},
 		{"and goes out to be seen", 1000, 700, time.Minute, true},
 		{"nothing new is not worth a write", 1000, 500, time.Hour, false},

@@ -29,6 +29,7 @@ type tenant struct {
 	budget            market.Budget // 0: the request
 	shadow            bool
 	want              cpu.Milli
+	stops             float64 // share of the next second after which it rests; 0: it goes on
 	limit             cpu.Milli
 	absent            bool // its cgroup is not there
 	id                string
@@ -63,15 +64,25 @@ func (w *world) run(seconds int) (out Output) {
 func (w *world) tick() Output {
 	w.now = w.now.Add(time.Second)
 	for i, use := range w.uses() {
-		p, spent := w.pods[i], time.Duration(use)*time.Millisecond
+		p, periods := w.pods[i], uint64(10)
+		throttled := p.limit > 0 && p.want > p.limit && use == p.limit
+		if p.stops > 0 {
+			use, periods = cpu.FromCores(use.Cores()*p.stops), uint64(10*p.stops)
+		}
+		spent := time.Duration(use) * time.Millisecond
 		p.stat.Usage += spent
 		w.all += spent
 		w.kubepods += spent
 		if p.limit > 0 && use > 0 {
-			p.stat.Periods += 10
-			if p.want > p.limit && use == p.limit {
-				p.stat.Throttled += 10
+			p.stat.Periods += periods
+			if throttled {
+				p.stat.Throttled += periods
 			}
+		}
+	}
+	for _, p := range w.pods {
+		if p.stops > 0 {
+			p.want, p.stops = 0, 0
 		}
 	}
 	w.all += time.Duration(w.system) * time.Millisecond
