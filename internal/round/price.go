@@ -39,6 +39,7 @@ type price struct {
 	acted market.Price // at which limits are set
 	trim  float64      // exponent that corrects the cleared price
 	over  int          // rounds in a row in which the pods used more than the supply
+	idle  int          // rounds in a row in which CPU lay idle beside a throttled pod
 	early int          // rounds for which the demand of the last tick counts, too
 }
 
@@ -68,7 +69,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 		}
 	}
 	cleared := solver.Clear(problem)
-	if cleared.Price > 0 && wasteful(cfg, book, *d) {
+	if p.idle = p.waste(cfg, book, *d); cleared.Price > 0 && p.idle >= release {
 		for i, e := range book {
 			problem.Bids[i].Demand = min(e.bid.Demand, lately(cfg, e))
 		}
@@ -101,19 +102,26 @@ const (
 	catchUp = 10
 )
 
-// wasteful says that a pod was throttled while CPU lay idle: the estimates still hold demand
-// that has gone.
-func wasteful(cfg Config, book []entry, d NodeDecision) bool {
-	if float64(d.Usage) > (1-cfg.ReleaseIdle)*float64(d.Supply) {
-		return false
+// waste counts the rounds in which a pod was throttled while CPU lay idle: the estimates still hold demand that has
+// gone. A round in which twice as much lay idle counts for two.
+func (p price) waste(cfg Config, book []entry, d NodeDecision) int {
+	idle := 1 - float64(d.Usage)/float64(max(d.Supply, 1))
+	if idle < cfg.ReleaseIdle {
+		return 0
 	}
 	for _, e := range book {
 		if e.managed && e.throttledNow >= cfg.Demand.ThrottleThreshold {
-			return true
+			if idle >= 2*cfg.ReleaseIdle {
+				return p.idle + release
+			}
+			return p.idle + 1
 		}
 	}
-	return false
+	return 0
 }
+
+// release is how many rounds of waste drop the estimates: one may be a lull of those who are served.
+const release = 2
 
 // lately is a demand for which the last tick alone speaks. A pod that was throttled but used clearly less than its limit
 // stopped within the tick: it wants no more than it used.

@@ -34,9 +34,9 @@ type Config struct {
 	Reserve float64
 	// PriceBand is the relative move of the price that changes no limit. Larger is steadier.
 	PriceBand float64
-	// ReleaseIdle is the share of the supply that must lie idle in one tick, while a pod is throttled,
-	// for the price to be cleared from that tick alone. Smaller gives idle CPU back sooner; larger
-	// takes noise for noise.
+	// ReleaseIdle is the share of the supply that must lie idle, while a pod is throttled, for the price to be
+	// cleared from the last tick alone: for two ticks in a row, or twice as much in one. Smaller
+	// gives idle CPU back sooner; larger takes noise for noise.
 	ReleaseIdle float64
 	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the
 	// price returns to zero. Larger is steadier; smaller gives idle CPU back sooner.

@@ -98,14 +98,14 @@ func TestReleasesWithContention(t *testing.T) {
 	t.Run("between ticks", func(t *testing.T) {
 		w, hog, rival := contended()
 		before := hog.limit
-		rival.stops = 0.5
+		rival.stops = 0.2
 		w.tick()
 		if hog.limit < before*13/10 {
 			t.Errorf("the hog went from %v to %v: want it raised by the tick in which its rival stopped", before, hog.limit)
 		}
-		w.tick()
+		w.run(3)
 		if hog.limit < w.node.Allocatable*9/10-300 {
-			t.Errorf("the hog has %v after the next tick, want at least all that the service leaves", hog.limit)
+			t.Errorf("the hog has %v three ticks later, want at least all that the service leaves", hog.limit)
 		}
 	})
 }
