@@ -74,8 +74,13 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 			} else {
 				outRequest += c.Request
 			}
-			e.bid.Demand += est.Demand()
-			e.now += est.Now()
+			demand, now := est.Demand(), est.Now()
+			if e == &out && c.Limit > 0 {
+				// Whatever it wants, it cannot use more than a limit that nobody moves.
+				demand, now = min(demand, c.Limit), min(now, c.Limit)
+			}
+			e.bid.Demand += demand
+			e.now += now
 			e.use += rates[i].Containers[j].Usage
 			e.throttle = max(e.throttle, est.Throttle)
 			e.throttledNow = max(e.throttledNow, rates[i].Containers[j].Throttle)

@@ -57,7 +57,7 @@ const needThrottle = 0.01
 
 // split divides a pod's limit over its limited containers by the same rule as the node's CPU over pods: a
 // container's own demand is its budget, within its floor and ceiling. Parts are whole quanta; what rounding
-// leaves goes to the container that demands most. keep leaves the parts as they are.
+// leaves goes to the container that demands most, or else to the first that has room. keep leaves the parts as they are.
 func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep bool) (cpu.Milli, []ContainerLimit) {
 	var problem market.Problem
 	var parts []ContainerLimit
@@ -87,11 +87,15 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 		parts[i].Limit = max(b.Limit(price).RoundDown(cpu.Quantum), b.Floor)
 		sum += parts[i].Limit
 	}
-	if left := (total - sum).RoundDown(cpu.Quantum); left > 0 {
-		b := problem.Bids[busiest]
-		more := min(left, (b.Ceiling - parts[busiest].Limit).RoundDown(cpu.Quantum))
-		parts[busiest].Limit += more
+	give := func(i int) {
+		room := (problem.Bids[i].Ceiling - parts[i].Limit).RoundDown(cpu.Quantum)
+		more := max(0, min((total-sum).RoundDown(cpu.Quantum), room))
+		parts[i].Limit += more
 		sum += more
+	}
+	give(busiest)
+	for i := range parts {
+		give(i)
 	}
 	return sum, parts
 }
