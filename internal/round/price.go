@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
@@ -137,6 +138,23 @@ func lately(cfg Config, e entry) cpu.Milli {
 
 // stopped is the share of its limit below which a throttled pod cannot have wanted more all the time.
 const stopped = 0.85
+
+// forget lowers the estimates to what the release saw, so that demand which has gone does not come back with the next tick.
+func forget(cfg Config, known map[string]demand.Estimate, pods []Pod, book []entry) {
+	for _, e := range book {
+		now := lately(cfg, e)
+		if now >= e.bid.Demand {
+			continue
+		}
+		share := now.Cores() / e.bid.Demand.Cores()
+		for _, c := range pods[e.pod].Containers {
+			if est, ok := known[c.ID]; ok && c.Limited() == e.managed {
+				est.Mean *= share
+				known[c.ID] = est
+			}
+		}
+	}
+}
 
 // trim integrates the relative error between use and supply while the price holds somebody; where it
 // holds nobody, a different price would change nothing. It waits while limits are still on their way down to what the

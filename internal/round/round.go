@@ -206,6 +206,9 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Held = held
 	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
 	s.price = s.price.next(cfg, s.solver, entries, &out.Node, reading.Node.Elapsed)
+	if out.Node.Released {
+		forget(cfg, s.estimates, in.Pods, entries)
+	}
 
 	out.Decisions = decide(cfg, in, reading.Pods, entries, s) // decision
 	return s, out
