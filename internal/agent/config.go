@@ -86,9 +86,10 @@ func (c Config) Validate() error {
 func (c Config) samples(n int) time.Duration { return time.Duration(n) * c.Interval }
 
 // round is how rounds are played at this interval: two samples that are more than three
-// intervals apart are too old to compare, but a second is always near enough.
+// intervals apart are too old to compare, but a second is always near enough. Half an interval more keeps
+// jitter from deciding which containers are.
 func (c Config) round() round.Config {
 	r := c.Round
-	r.LongestGap = max(c.samples(3), time.Second)
+	r.LongestGap = max(c.samples(3), time.Second) + c.Interval/2
 	return r
 }

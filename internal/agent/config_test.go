@@ -55,7 +55,7 @@ func TestProfiles(t *testing.T) {
 // TestLongestGap: at any interval two missed rounds do not drop what was learnt.
 func TestLongestGap(t *testing.T) {
 	for interval, want := range map[time.Duration]time.Duration{
-		100 * time.Millisecond: time.Second, time.Second: 3 * time.Second, 10 * time.Second: 30 * time.Second,
+		100 * time.Millisecond: 1050 * time.Millisecond, time.Second: 3500 * time.Millisecond, 10 * time.Second: 35 * time.Second,
 	} {
 		c := DefaultConfig()
 		c.Interval = interval

@@ -46,7 +46,7 @@ func newPod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "shop", UID: types.UID("uid-" + name), Labels: map[string]string{"a": "b"},
-			Annotations: map[string]string{kube.MaxCPUKey: "800m", "kubernetes.io/config.hash": "hash-" + name, "other": "long"},
+			Annotations: map[string]string{kube.MaxCPUKey: "800m", "kubernetes.io/config.hash": "hash-" + name, corev1.MirrorPodAnnotationKey: "m", "other": "long"},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "n1", Priority: &priority, Volumes: []corev1.Volume{{Name: "v"}},

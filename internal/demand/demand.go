@@ -78,7 +78,8 @@ func (e Estimate) Now() cpu.Milli { return cpu.FromCores(e.Latest) }
 // Next folds one tick into the estimate.
 func (c Config) Next(e Estimate, r sense.Rate) Estimate {
 	if r.Verdict != sense.Fresh {
-		return Estimate{}
+		// It decides nothing before it is warm again, but its use has not gone because it could not be read.
+		return Estimate{Mean: e.Mean * (1 - c.Fall)}
 	}
 	now := r.Usage.Cores() * (1 + c.saturation(r.Throttle))
 	seconds := r.Elapsed.Seconds()

@@ -52,8 +52,11 @@ func TestGapDropsTheWindow(t *testing.T) {
 	}
 	for _, v := range []sense.Verdict{sense.First, sense.Gap, sense.Reset, sense.Missing} {
 		e := cfg.Next(warm, sense.Rate{Verdict: v, Usage: 1 << 40})
-		if e != (Estimate{}) {
-			t.Errorf("after %v: %+v, want nothing known", v, e)
+		if e.Samples != 0 || e.Latest != 0 || e.Throttle != 0 || e.Warm(cfg) {
+			t.Errorf("after %v: %+v, want no window", v, e)
+		}
+		if e.Demand() <= 200 || e.Demand() > 300 {
+			t.Errorf("after %v: demand %v: want most of the 300m that it had, never more", v, e.Demand())
 		}
 		if e = cfg.Next(e, tick(50, 0)); e.Demand() != 50 || e.Samples != 1 {
 			t.Errorf("the first tick after %v: %+v, want 50m from one sample", v, e)

@@ -276,6 +276,10 @@ func TestCgroupPod(t *testing.T) {
 		t.Errorf("a pod's cgroup is named by its UID, not %q", CgroupPod(p))
 	}
 	p.Annotations["kubernetes.io/config.hash"] = "abc"
+	if CgroupPod(p) != "u-1" {
+		t.Errorf("an ordinary pod points at another's cgroup, %q", CgroupPod(p))
+	}
+	p.Annotations[corev1.MirrorPodAnnotationKey] = "abc"
 	if CgroupPod(p) != "abc" {
 		t.Errorf("a static pod's cgroup is named by its config hash, not %q", CgroupPod(p))
 	}

@@ -195,7 +195,8 @@ type Bound struct{ Floor, Ceiling cpu.Milli }
 
 // CgroupPod is the UID that the kubelet puts in the pod's cgroup path: its config hash for a static pod.
 func CgroupPod(pod *corev1.Pod) string {
-	if h := pod.Annotations["kubernetes.io/config.hash"]; h != "" {
+	// Anybody can write the hash on an ordinary pod; only the kubelet makes mirror pods.
+	if h := pod.Annotations["kubernetes.io/config.hash"]; h != "" && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return h
 	}
 	return string(pod.UID)

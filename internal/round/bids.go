@@ -83,7 +83,7 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 			e.now += now
 			e.use += rates[i].Containers[j].Usage
 			e.throttle = max(e.throttle, est.Throttle)
-			e.throttledNow = max(e.throttledNow, rates[i].Containers[j].Throttle)
+			e.throttledNow = max(e.throttledNow, withPodQuota(rates[i].Containers[j], rates[i].Own, c).Throttle)
 		}
 		// The budget is divided over the two parts of a pod as its requests are.
 		whole := inRequest + outRequest

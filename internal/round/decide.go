@@ -26,7 +26,7 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 			d.Pressure = max(d.Pressure, r.Pressure)
 			d.PressureKnown = d.PressureKnown || r.PressureKnown
 		}
-		d.Limit, d.Containers = limits(cfg, s, pod.Pod, e, d)
+		d.Limit, d.Containers = limits(cfg, s, pod, e, d)
 		d.Publish = due(cfg, in, pod, d)
 		decisions = append(decisions, d)
 	}
@@ -34,22 +34,22 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 }
 
 // limits is the pod's limit and its split. A pod that the price does not bind is never lowered, and while
-// CPU is scarce it is raised only when its need shows.
-func limits(cfg Config, s State, p demand.Pod, e entry, d Decision) (cpu.Milli, []ContainerLimit) {
-	var current cpu.Milli
+// CPU is scarce it is raised only when its need shows; what it was offered stands, whether or not it has been taken up.
+func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []ContainerLimit) {
+	current, offered := e.limit, cpu.Milli(0)
 	for _, c := range p.Containers {
 		if c.Limited() {
-			current += c.Limit
+			offered += p.Published.Limits[c.Name]
 		}
 	}
 	target := e.bid.Limit(s.price.acted)
 	if d.Bound == market.ByNothing {
 		needs := e.throttle >= needThrottle || e.now > current/2
 		if target < current || (s.price.acted > 0 && !needs) {
-			target = current.Clamp(d.Floor, d.Ceiling)
+			target = max(current, min(target, offered)).Clamp(d.Floor, d.Ceiling)
 		}
 	}
-	return split(target, p, s.estimates, target == current && e.throttle < cfg.Demand.ThrottleThreshold)
+	return split(target, p.Pod, s.estimates, target == current && e.throttle < cfg.Demand.ThrottleThreshold)
 }
 
 // needThrottle is the smoothed throttle ratio from which a pod below its share is taken to need more.
@@ -124,6 +124,8 @@ func due(cfg Config, in Input, p Pod, d Decision) bool {
 	if lowered && (was.Price == 0 || age >= cfg.PublishInterval) {
 		return true
 	}
-	told := far(d.Demand, was.Demand, cfg.PublishBand) || far(d.Price, was.Price, cfg.PublishBand)
+	// A published price has three decimals, so a difference in the third is none.
+	told := far(d.Demand, was.Demand, cfg.PublishBand) ||
+		far(d.Price, was.Price, cfg.PublishBand) && far(d.Price+1, was.Price+1, 0.001)
 	return told && age >= cfg.RefreshInterval
 }

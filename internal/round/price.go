@@ -69,6 +69,10 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 			d.Shadows++
 		}
 	}
+	if elapsed == 0 { // what the pods used is not known: the price stays
+		p.over, p.idle, d.Price = 0, 0, p.acted
+		return p
+	}
 	cleared := solver.Clear(problem)
 	if p.idle = p.waste(cfg, book, *d); cleared.Price > 0 && p.idle >= release {
 		for i, e := range book {
@@ -81,7 +85,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	d.Cleared, d.FloorsExceedSupply = cleared.Price, cleared.FloorsExceedSupply
 
 	switch {
-	case cleared.Price == 0 && (d.Released || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
+	case cleared.Price == 0 && (p.idle >= release || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
 		p.acted, p.trim = 0, 0
 	case cleared.Price == 0:
 		// Demand is just below the supply: a price that is in force stays, and none comes up.

@@ -49,7 +49,9 @@ type Config struct {
 	TrimLimit float64
 	// PublishBand is the relative change of a limit that is worth publishing.
 	PublishBand float64
-	// PublishInterval is the least time between two published decisions of a pod that raise nothing.
+	// PublishInterval is the least time between two published decisions of a pod that raise nothing, but for the
+	// first lowering after a time without a price. Longer costs less; shorter lets the controller's next step
+	// go to a fresher target.
 	PublishInterval time.Duration
 	// RefreshInterval is the least time after which a decision is published again because its demand
 	// or price, but not its limit, has changed by more than PublishBand. Longer costs less; shorter
