@@ -18,7 +18,7 @@ fi
 echo "restoring the declared limits"
 if ! $kubectl -n "$system" exec deployment/mbcas-controller -- /mbcas-controller restore --all --timeout "${TIMEOUT:-5m}"; then
 	if test "${FORCE:-}" != 1; then
-		echo "nothing was deleted; run this again once the above is mended, or restore with your own rights (kubectl mbcas restore --all) and run this with FORCE=1" >&2
+		echo "nothing was deleted; run this again once the above is mended, or restore with your own rights (kubectl mbcas restore --all -A) and run this with FORCE=1" >&2
 		exit 1
 	fi
 	echo "not everything is restored; going on because of FORCE=1"

@@ -87,7 +87,7 @@ func (a *Access) paused(ctx context.Context) (reason string, yes bool, err error
 func (a *Access) setSwitch(ctx context.Context, value string) error {
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = a.System, switchName
-	raw, err := json.Marshal(map[string]any{"data": map[string]string{pausedKey: value}})
+	raw, err := json.Marshal(map[string]any{"data": map[string]any{pausedKey: value, acknowledgedKey: nil}})
 	if err != nil {
 		return err
 	}

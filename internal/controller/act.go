@@ -288,7 +288,10 @@ func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
 	t.Pod.Pod = pod
 	r.remember(s.Node.Name, pod)
 	r.memory.change(s.Node.Name, pod.UID, func(rec *record) {
-		rec.decidedAt, rec.retryAt, rec.restoreRefused = s.Now, time.Time{}, false
+		rec.decidedAt, rec.retryAt = s.Now, time.Time{}
+		if t.Purpose != Revert { // a revert belongs to the resize that it takes back
+			rec.restoreRefused = t.Purpose == Restore
+		}
 	})
 	phase, reason, message := t.Status.Phase, t.Status.Reason, t.Status.Message
 	t.moved(now, before, current(t.Pod))

@@ -36,7 +36,7 @@ type record struct {
 	cached types.UID
 	// decidedAt is when the resize that is on its way was decided.
 	decidedAt time.Time
-	// restoreRefused says whether the last refused resize was a restore.
+	// restoreRefused says whether the last resize, which a back-off is about, was a restore.
 	restoreRefused bool
 	retryAt        time.Time
 	// checked are the LimitRanges under which a dry run was found harmless.

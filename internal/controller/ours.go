@@ -105,7 +105,7 @@ func writers(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 		switch {
 		case oursToo(m), m.Manager == ancient:
 			kept = append(kept, m)
-		case m.Subresource == "" && m.FieldsV1 != nil && ownsContainers(m):
+		case m.Subresource == "" && (m.FieldsV1 == nil || ownsContainers(m)): // nil: trimmed before, as client-go may do it twice
 			m.FieldsV1 = nil
 			kept = append(kept, m)
 		}

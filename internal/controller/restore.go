@@ -201,7 +201,11 @@ func (r *Restorer) step(ctx context.Context, h *homeward) {
 		}
 	}
 	if len(move.Changes) > 0 {
-		result := r.Resize.Apply(ctx, pod, move)
+		// Defaults that admission would add can never be removed, so it is asked first.
+		result := r.Resize.DryRun(ctx, pod, move)
+		if result.Outcome == podresize.Accepted || result.Outcome == podresize.NoDryRun && lacksNothing(pod) {
+			result = r.Resize.Apply(ctx, pod, move)
+		}
 		switch result.Outcome {
 		case podresize.Accepted, podresize.NoChange:
 			h.said = "accepted, not yet in force"
