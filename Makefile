@@ -87,7 +87,7 @@ check: check-format check-vet check-lint check-generated check-imports ## format
 
 .PHONY: check-format
 check-format: go-found
-	@bad=$$(gofmt -l .); \
+	@bad=$$(gofmt -l .) || exit 1; \
 	test -z "$$bad" || { echo "not formatted; run gofmt -w on:"; echo "$$bad"; exit 1; }
 
 .PHONY: check-vet
@@ -102,7 +102,7 @@ check-lint: go-found
 
 .PHONY: check-generated
 check-generated: go-found
-	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate; \
+	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate || exit 1; \
 	test "$$before" = "$$(sha256sum $(GENERATED))" || { echo "generated files were out of date; they are written now, commit them"; exit 1; }
 
 .PHONY: check-imports
