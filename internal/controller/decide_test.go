@@ -240,6 +240,9 @@ func TestTrimKeepsTheProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got, err = trimPod(got); err != nil { // client-go may trim what it has trimmed before
+		t.Fatal(err)
+	}
 	trimmed := got.(*corev1.Pod)
 	if len(trimmed.ManagedFields) != 2 || trimmed.ManagedFields[0].FieldsV1 != nil || len(trimmed.Annotations) != 2 || trimmed.Spec.Containers[0].Env != nil {
 		t.Errorf("trimmed to %+v", trimmed)

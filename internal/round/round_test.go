@@ -3,6 +3,7 @@ package round
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,6 +96,16 @@ func TestReleasesWithContention(t *testing.T) {
 			t.Errorf("the hog has %v: want its ceiling as soon as CPU lies idle", hog.limit)
 		}
 	})
+	t.Run("a pod deleted", func(t *testing.T) {
+		// What is left wants just the supply, so the price would stay within its band for good.
+		w, hog, rival := contended()
+		w.pods = slices.DeleteFunc(w.pods, func(p *tenant) bool { return p == rival })
+		hog.want = 2000
+		w.run(3)
+		if hog.limit < hog.want {
+			t.Errorf("the hog has %v of the %v that it wants, beside idle CPU", hog.limit, hog.want)
+		}
+	})
 	t.Run("between ticks", func(t *testing.T) {
 		w, hog, rival := contended()
 		before := hog.limit
@@ -171,6 +182,39 @@ func TestStaleNeverDecides(t *testing.T) {
 	w.now = w.now.Add(10 * time.Second) // the agent was stopped for a while
 	if out := w.tick(); len(out.Decisions) != 0 || out.Held.Stale != 2 {
 		t.Errorf("after a gap: %d decisions, held %+v", len(out.Decisions), out.Held)
+	}
+}
+
+// A pod that cannot be read for a moment has not stopped using CPU.
+func TestOneMissedReadingRaisesNobody(t *testing.T) {
+	a := &tenant{name: "a", request: 200, declared: 500, want: 8000}
+	b := &tenant{name: "b", request: 200, declared: 500, want: 8000}
+	w := newWorld(a, b)
+	w.run(60)
+	before := b.limit
+	a.absent = true
+	if out := w.tick(); out.Node.Price == 0 || b.limit > before*12/10 {
+		t.Errorf("b went from %v to %v at price %v because a could not be read", before, b.limit, out.Node.Price)
+	}
+}
+
+// An offer that nobody takes up, as in mode recommend, is made once.
+func TestOffersStand(t *testing.T) {
+	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
+	service := &tenant{name: "service", request: 500, declared: 1000}
+	w := newWorld(hog, service)
+	w.run(30)
+	published := 0
+	for i := range 120 {
+		service.want = 300 + 400*cpu.Milli(i/10%2)
+		out := w.tick()
+		service.limit = service.declared
+		if d, ok := decision(out, "service"); ok && d.Publish && i > 30 {
+			published++
+		}
+	}
+	if published > 4 {
+		t.Errorf("%d decisions published in 90 s for a pod whose limit nobody moves", published)
 	}
 }
 

@@ -271,7 +271,7 @@ func (s *story) allocationDeleted(t *testing.T) {
 	s.quiet(t, 15, before)
 }
 
-// The worst moment: with the definition every record of declared limits goes, and nobody who remembers is left.
+// With the definition every allocation goes while no controller runs: only the ledger still knows what was declared.
 func (s *story) definitionDeleted(t *testing.T) {
 	before := s.count(t, shop)
 	kubectl(t, "-n", system, "scale", "deployment/mbcas-controller", "--replicas=0")
