@@ -187,8 +187,8 @@ func TestStaleNeverDecides(t *testing.T) {
 
 // A pod that cannot be read for a moment has not stopped using CPU.
 func TestOneMissedReadingRaisesNobody(t *testing.T) {
-	a := &tenant{name: "a", request: 200, declared: 500, want: 8000}
-	b := &tenant{name: "b", request: 200, declared: 500, want: 8000}
+	a := &tenant{name: "a", request: 600, declared: 900, want: 8000}
+	b := &tenant{name: "b", request: 200, declared: 500, want: 1500}
 	w := newWorld(a, b)
 	w.run(60)
 	before := b.limit
