@@ -28,17 +28,42 @@ type suite struct {
 }
 
 // suites are in the order of how soon they tell something.
-func (r repo) suites(check bool) []suite {
-	all := []suite{
+func (r repo) suites() []suite {
+	return []suite{
+		{"check", "make check", r.check},
 		{"unit", "unit, property and API server tests, with the race detector", r.unit},
 		{"cluster", "tests of the local cluster", r.cluster},
 		{"fuzz", fmt.Sprintf("fuzz, %s for each target", r.fuzzTime), r.fuzz},
 		{"e2e", "end to end, on a real node", r.e2e},
 	}
-	if check {
-		all = append([]suite{{"check", "make check", r.check}}, all...)
+}
+
+// choose is the suites to run: the one that only names, or all; those of them without check
+// unless it was asked for.
+func choose(all []suite, only string, check bool) ([]suite, error) {
+	var chosen []suite
+	var names []string
+	for _, s := range all {
+		names = append(names, s.name)
+		if s.name == only || only == "" && (s.name != "check" || check) {
+			chosen = append(chosen, s)
+		}
 	}
-	return all
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no suite %q; there are %s", only, strings.Join(names, ", "))
+	}
+	return chosen, nil
+}
+
+// play runs a suite and counts it. One in which nothing was counted has failed: it tested nothing.
+func (r repo) play(ctx context.Context, s suite) {
+	start, before := time.Now(), r.count.total()
+	if err := s.run(ctx); err != nil {
+		r.count.run(s.name, err)
+	} else if r.count.total() == before {
+		r.count.run(s.name, fmt.Errorf("suite %s found nothing to run below %s; give the repository with -root", s.name, r.root))
+	}
+	fmt.Fprintf(r.out, "   %s took %s\n", s.name, time.Since(start).Round(time.Second))
 }
 
 func (r repo) check(ctx context.Context) error {
@@ -60,12 +85,7 @@ func (r repo) unit(ctx context.Context) error {
 	if err != nil {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
-	args := []string{"-count=1", "-timeout=15m"}
-	if race() {
-		args = append(args, "-race")
-	} else {
-		fmt.Fprintln(r.out, "no gcc or no cgo: without the race detector (Debian packages gcc libc6-dev)")
-	}
+	args := append([]string{"-count=1", "-timeout=15m"}, r.race()...)
 	return goTest(ctx, r.count, r.root, []string{"KUBEBUILDER_ASSETS=" + assets}, append(args, packages...)...)
 }
 
@@ -88,10 +108,23 @@ func (r repo) packages(ctx context.Context) ([]string, error) {
 	return packages, nil
 }
 
-// race says whether the race detector can be built here.
-func race() bool {
-	_, err := exec.LookPath("gcc")
-	return err == nil && os.Getenv("CGO_ENABLED") != "0" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64")
+// race is the flag that turns the race detector on. Where it cannot be built, that is a skip:
+// the tests run all the same, and see less.
+func (r repo) race() []string {
+	why := ""
+	switch _, err := exec.LookPath("gcc"); {
+	case runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64":
+		why = "no race detector for " + runtime.GOARCH
+	case os.Getenv("CGO_ENABLED") == "0":
+		why = "CGO_ENABLED=0 in the environment, and the race detector needs cgo"
+	case err != nil:
+		why = "no gcc, which the race detector needs (Debian packages gcc libc6-dev)"
+	default:
+		return []string{"-race"}
+	}
+	fmt.Fprintf(r.out, "   without the race detector: %s\n", why)
+	r.count.skip("unit", "unit, race detector", why)
+	return nil
 }
 
 // cluster is the module that makes the local cluster. Its longest tests build a machine, so each is shown.

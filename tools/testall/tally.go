@@ -132,6 +132,9 @@ func (t *tally) skip(pkg, name, reason string) {
 	t.skips = append(t.skips, name+": "+reason)
 }
 
+// total is everything that was counted so far.
+func (t *tally) total() int { return t.passed + t.failed + t.skipped }
+
 // summary prints what failed and what was skipped, and the count as its last line.
 func (t *tally) summary() {
 	list := func(title string, names []string) {
