@@ -59,7 +59,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	if p.PA == nil {
 		if t.Create = eligible && v.Blocked != actuator.AllocationsGone; t.Create {
 			t.hold(v1alpha1.PhasePending, actuator.Undecided)
-		} else if !leaving || len(ours(p.Pod)) == 0 {
+		} else if !leaving || len(kube.Ours(p.Pod)) == 0 {
 			return t, nil, false
 		}
 	}

@@ -195,38 +195,6 @@ func breaks(cfg Config, v View, t Task) string {
 	return ""
 }
 
-func TestOurs(t *testing.T) {
-	pod := running("p", 500, true)
-	if got := ours(pod); !got["app"] || len(got) != 1 {
-		t.Errorf("ours = %v, want app", got)
-	}
-	if untouched(pod) {
-		t.Error("a pod that we resized counts as untouched")
-	}
-	pod.Generation = 1
-	if !untouched(pod) || len(maybeOurs(pod)) != 0 {
-		t.Error("a pod whose spec was never changed does not count as untouched")
-	}
-	pod = running("p", 500, false)
-	if !untouched(pod) || len(maybeOurs(pod)) != 0 {
-		t.Error("a pod that only its creator wrote does not count as untouched")
-	}
-	pod.ManagedFields = nil
-	if untouched(pod) || !maybeOurs(pod)["app"] {
-		t.Error("a wiped note proves something")
-	}
-	pod = running("p", 500, false)
-	pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{Manager: ancient})
-	if untouched(pod) || !maybeOurs(pod)["app"] {
-		t.Error("a folded note proves something")
-	}
-	pod = running("p", 500, true)
-	pod.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(`not json`)
-	if len(ours(pod)) != 0 {
-		t.Error("a note that cannot be read names us")
-	}
-}
-
 func TestTrimKeepsTheProof(t *testing.T) {
 	pod := running("p", 500, true)
 	pod.Annotations = map[string]string{"big": "x", kube.ManagedKey: "false", kube.MaxCPUKey: "2"}
@@ -247,16 +215,13 @@ func TestTrimKeepsTheProof(t *testing.T) {
 	if len(trimmed.ManagedFields) != 2 || trimmed.ManagedFields[0].FieldsV1 != nil || len(trimmed.Annotations) != 2 || trimmed.Spec.Containers[0].Env != nil {
 		t.Errorf("trimmed to %+v", trimmed)
 	}
-	if !reflect.DeepEqual(ours(trimmed), ours(full)) || complete(trimmed) != complete(full) || untouched(trimmed) != untouched(full) {
+	if !reflect.DeepEqual(kube.Ours(trimmed), kube.Ours(full)) || !reflect.DeepEqual(kube.MaybeOurs(trimmed), kube.MaybeOurs(full)) {
 		t.Error("the proof is another after trimming")
 	}
 	for _, mode := range []kube.Mode{kube.ModeOff, kube.ModeEnforce} {
 		if !reflect.DeepEqual(kube.Facts(trimmed, mode, "mbcas-system"), kube.Facts(full, mode, "mbcas-system")) {
 			t.Error("the facts are others after trimming")
 		}
-	}
-	if full.ManagedFields = full.ManagedFields[2:]; complete(full) {
-		t.Error("without its creator the note counts as complete")
 	}
 }
 

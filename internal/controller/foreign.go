@@ -39,7 +39,7 @@ func (t *Task) standBack(cfg Config, v View) bool {
 // adopt is what is declared after somebody else's change; foreign is false where there was none. A
 // container's limit was changed by somebody else when it is neither what we last applied nor written by us.
 func adopt(p Pod) (declared []v1alpha1.ContainerLimit, foreign bool) {
-	limits, applied, mine := byName(current(p)), byName(p.Declared), maybeOurs(p.Pod)
+	limits, applied, mine := byName(current(p)), byName(p.Declared), kube.MaybeOurs(p.Pod)
 	if p.PA != nil {
 		for _, l := range p.PA.Status.AppliedLimits {
 			applied[l.Name] = l.CPULimit

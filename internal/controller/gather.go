@@ -177,7 +177,7 @@ func (r *Reconciler) pod(ctx context.Context, s *scene, cached *corev1.Pod, pa *
 		return p, false, fmt.Errorf("read namespace %s: %w", cached.Namespace, err)
 	}
 	p.Mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
-	if _, eligible := actuator.Eligible(kube.Facts(p.Pod, p.Mode, r.Config.Namespace)); !eligible && p.PA == nil && len(ours(p.Pod)) == 0 {
+	if _, eligible := actuator.Eligible(kube.Facts(p.Pod, p.Mode, r.Config.Namespace)); !eligible && p.PA == nil && len(kube.Ours(p.Pod)) == 0 {
 		return p, true, nil
 	}
 	if err := r.know(ctx, s, &p, rec); err != nil {

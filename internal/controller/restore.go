@@ -188,7 +188,7 @@ func (r *Restorer) step(ctx context.Context, h *homeward) {
 		h.said = err.Error()
 		return
 	}
-	mine := maybeOurs(pod)
+	mine := kube.MaybeOurs(pod)
 	move := actuator.Move{UID: string(pod.UID)}
 	declared, foreign := byName(h.entry.Limits), false
 	for _, l := range kube.Limits(pod) {

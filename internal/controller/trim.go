@@ -40,7 +40,7 @@ func trimPod(object any) (any, error) {
 	if !ok {
 		return object, nil // a tombstone: the pod in it was trimmed when it came
 	}
-	pod.ManagedFields = writers(pod.ManagedFields)
+	pod.ManagedFields = kube.Writers(pod.ManagedFields)
 	annotations := map[string]string{}
 	for _, key := range []string{kube.ManagedKey, kube.MaxCPUKey, corev1.MirrorPodAnnotationKey} {
 		if v, ok := pod.Annotations[key]; ok {

@@ -1,0 +1,85 @@
+package kube
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// by is how the API server notes that somebody wrote the CPU limits of the containers.
+func by(manager, subresource, list string, containers ...string) metav1.ManagedFieldsEntry {
+	fields := ""
+	for i, c := range containers {
+		if i > 0 {
+			fields += ","
+		}
+		fields += `"k:{\"name\":\"` + c + `\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}`
+	}
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate,
+		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"` + list + `":{` + fields + `}}}`),
+	}
+}
+
+func TestOurs(t *testing.T) {
+	creator := by("kube-controller-manager", "", "f:containers", "app", "proxy")
+	all := map[string]bool{"app": true, "proxy": true}
+	for name, c := range map[string]struct {
+		generation  int64
+		entries     []metav1.ManagedFieldsEntry
+		ours, maybe map[string]bool
+	}{
+		"resized by us":          {2, []metav1.ManagedFieldsEntry{creator, by(FieldManager, "resize", "f:containers", "app")}, map[string]bool{"app": true}, map[string]bool{"app": true}},
+		"its sidecar resized":    {2, []metav1.ManagedFieldsEntry{creator, by(FieldManager, "resize", "f:initContainers", "proxy")}, map[string]bool{"proxy": true}, map[string]bool{"proxy": true}},
+		"resized by hand":        {2, []metav1.ManagedFieldsEntry{creator, by("kubectl-mbcas", "resize", "f:containers", "app")}, nil, nil},
+		"not through the resize": {2, []metav1.ManagedFieldsEntry{creator, by(FieldManager, "", "f:containers", "app")}, nil, nil},
+		"never changed":          {1, []metav1.ManagedFieldsEntry{creator}, nil, nil},
+		"never changed, wiped":   {1, nil, nil, nil},
+		"only its creator":       {2, []metav1.ManagedFieldsEntry{creator}, nil, nil},
+		"ours of other fields":   {2, []metav1.ManagedFieldsEntry{creator, by(FieldManager, "resize", "f:containers")}, nil, nil},
+		// What does not tell everything excludes nothing.
+		"wiped":             {2, nil, nil, all},
+		"folded":            {2, []metav1.ManagedFieldsEntry{creator, {Manager: ancient}}, nil, all},
+		"without a creator": {2, []metav1.ManagedFieldsEntry{by(FieldManager, "resize", "f:containers", "app")}, map[string]bool{"app": true}, all},
+		"cannot be read":    {2, []metav1.ManagedFieldsEntry{creator, {Manager: FieldManager, Subresource: "resize", FieldsV1: metav1.NewFieldsV1(`not json`)}}, nil, all},
+	} {
+		pod := shopPod()
+		pod.Generation, pod.ManagedFields = c.generation, c.entries
+		check := func(what string) {
+			t.Helper()
+			if diff := cmp.Diff(some(c.ours), some(Ours(pod))); diff != "" {
+				t.Errorf("%s, %s: ours (-want +got):\n%s", name, what, diff)
+			}
+			if diff := cmp.Diff(some(c.maybe), some(MaybeOurs(pod))); diff != "" {
+				t.Errorf("%s, %s: maybe ours (-want +got):\n%s", name, what, diff)
+			}
+		}
+		check("whole")
+		pod.ManagedFields = Writers(append(slices.Clone(pod.ManagedFields), metav1.ManagedFieldsEntry{
+			Manager: "kubelet", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`),
+		}))
+		if slices.ContainsFunc(pod.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == "kubelet" }) {
+			t.Errorf("%s: the bulk is kept", name)
+		}
+		check("trimmed")
+		pod.ManagedFields = Writers(pod.ManagedFields)
+		check("trimmed twice")
+	}
+}
+
+// some is a set without the difference between none and empty.
+func some(set map[string]bool) map[string]bool {
+	if len(set) == 0 {
+		return nil
+	}
+	return set
+}
+
+func TestOursOfAPodWithoutLimits(t *testing.T) {
+	if got := MaybeOurs(&corev1.Pod{}); len(got) != 0 {
+		t.Errorf("a pod without limits has limits of ours: %v", got)
+	}
+}
