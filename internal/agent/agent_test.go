@@ -129,8 +129,8 @@ func (w *world) pass(elapsed time.Duration) {
 		}
 	}
 	err := w.tree.UpdateNode(func(n *kernel.NodeSample) {
-		n.Usage += all
-		n.Kubepods += all
+		n.Usage = kernel.Counted(n.Usage.Time + all)
+		n.Kubepods = kernel.Counted(n.Kubepods.Time + all)
 	})
 	if err != nil {
 		w.t.Error(err)

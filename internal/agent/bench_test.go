@@ -104,7 +104,7 @@ func (h *busyHost) Read(targets []kernel.Target) kernel.Sample {
 			all += used
 		}
 	}
-	s.Node.Usage, s.Node.Kubepods = all, all
+	s.Node.Usage, s.Node.Kubepods = kernel.Counted(all), kernel.Counted(all)
 	return s
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -94,8 +93,13 @@ func (b board) Collect(ch chan<- prometheus.Metric) {
 	n := r.Out.Node
 	gauge(priceDesc, float64(n.Price))
 	gauge(clearedDesc, float64(n.Cleared))
-	for d, v := range map[*prometheus.Desc]cpu.Milli{supplyDesc: n.Supply, demandDesc: n.Demand, usageDesc: n.Usage, systemDesc: n.System} {
-		gauge(d, v.Cores())
+	gauge(supplyDesc, n.Supply.Cores())
+	gauge(demandDesc, n.Demand.Cores())
+	if n.UsageKnown {
+		gauge(usageDesc, n.Usage.Cores())
+	}
+	if n.SystemKnown {
+		gauge(systemDesc, n.System.Cores())
 	}
 	if n.PressureKnown {
 		gauge(pressureDesc, n.Pressure)

@@ -43,6 +43,7 @@ type player struct {
 	tried  time.Time
 	state  round.State
 	lacked string // as last logged
+	blind  bool   // the system's use could not be read in the last good round
 }
 
 // openEvery is how often the cgroups are looked for while they can't be found.
@@ -141,6 +142,7 @@ func (p *player) play(v *view, now time.Time) {
 	in := round.Input{Now: now, Node: v.Node, Pods: v.Pods, Sample: sample}
 	r := &played{At: now, View: v, Files: p.host.Descriptors()}
 	p.state, r.Out = round.Run(p.cfg, p.state, in)
+	p.note(r.Out.Node)
 	end := time.Now()
 	r.Took = end.Sub(now)
 	p.offer(r)
@@ -149,6 +151,18 @@ func (p *player) play(v *view, now time.Time) {
 	p.pulse.round.Store(&end)
 	p.metrics.rounds.played.Inc()
 	p.metrics.duration.Observe(r.Took.Seconds())
+}
+
+// note logs when the system's use can no longer be read, and when it can again. A round without any rates says nothing of it.
+func (p *player) note(n round.NodeDecision) {
+	if blind := !n.SystemKnown; blind != p.blind && (n.UsageKnown || !blind) {
+		p.blind = blind
+		if blind {
+			p.log.Warn("use of CPU outside of pods is not readable, so the last known is taken off the supply; check that /proc/stat can be read", "system", n.System)
+		} else {
+			p.log.Info("use of CPU outside of pods is readable again")
+		}
+	}
 }
 
 func (p *player) close() {

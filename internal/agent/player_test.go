@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -281,4 +283,19 @@ func TestNoRoundWithoutAllInputs(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestUnreadableSystemIsToldOnce: the log says when the system's use is lost and found, not in each round.
+func TestUnreadableSystemIsToldOnce(t *testing.T) {
+	var log bytes.Buffer
+	p, _ := newPlayer(nil)
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	good := round.NodeDecision{UsageKnown: true, SystemKnown: true}
+	blind := round.NodeDecision{UsageKnown: true}
+	for _, n := range []round.NodeDecision{{}, good, {}, good, blind, blind, {}, blind, good, good} {
+		p.note(n)
+	}
+	if lost, lines := strings.Count(log.String(), "is not readable"), strings.Count(log.String(), "\n"); lost != 1 || lines != 2 {
+		t.Errorf("want one line when it is lost and one when it is found:\n%s", log.String())
+	}
 }

@@ -22,7 +22,9 @@ type NodeReport struct {
 	Supply  cpu.Milli `json:"supply"`
 	Demand  cpu.Milli `json:"demand"`
 	Usage   cpu.Milli `json:"usage"`
-	System  cpu.Milli `json:"system"`
+	System  cpu.Milli `json:"system"` // the last known
+	// SystemKnown is false while what the system uses cannot be read.
+	SystemKnown bool `json:"systemKnown"`
 	// Pressure is the share of time in which some task waited for a CPU; absent where the kernel does not tell.
 	Pressure           *float64 `json:"pressure,omitempty"`
 	FloorsExceedSupply bool     `json:"floorsExceedSupply"`
@@ -57,7 +59,7 @@ func report(r *played) Report {
 	out := Report{
 		At: r.At.Round(0), Took: r.Took.String(),
 		Node: NodeReport{
-			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Usage: n.Usage, System: n.System,
+			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Usage: n.Usage, System: n.System, SystemKnown: n.SystemKnown,
 			Pressure: known(n.Pressure, n.PressureKnown), FloorsExceedSupply: n.FloorsExceedSupply,
 			Bidders: n.Bidders, Shadows: n.Shadows, Warming: r.Out.Held.Warming, Stale: r.Out.Held.Stale,
 		},

@@ -144,7 +144,7 @@ func (h *Host) closeRoot() {
 	}
 }
 
-// node reads the machine's totals. What can't be read is zero.
+// node reads the machine's totals. What can't be read is unknown.
 func (h *Host) node() NodeSample {
 	var n NodeSample
 	var err error
@@ -166,7 +166,7 @@ func (h *Host) node() NodeSample {
 		}
 		return n
 	}
-	n.At, n.Kubepods = at, s.Usage
+	n.At, n.Kubepods = at, Counted(s.Usage)
 	return n
 }
 

@@ -78,7 +78,7 @@ func TestRead(t *testing.T) {
 			}
 			n.must(n.Update(uid(1), id(2), func(g *kernel.Group) { *g = want }))
 			n.must(n.UpdateNode(func(s *kernel.NodeSample) {
-				s.Usage, s.Kubepods, s.Pressure.Some = 90*time.Second, 60*time.Second, time.Second
+				s.Usage, s.Kubepods, s.Pressure.Some = kernel.Counted(90*time.Second), kernel.Counted(60*time.Second), time.Second
 			}))
 
 			got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), "", id(2)}}, kernel.Target{Pod: uid(7), Containers: []string{id(7)}})
@@ -86,7 +86,7 @@ func TestRead(t *testing.T) {
 			known := kernel.Pressure{Known: version != kernel.V1}
 			want.At = n.now
 			wantSample := kernel.Sample{
-				Node: kernel.NodeSample{At: n.now, Usage: 90 * time.Second, Kubepods: 60 * time.Second, Pressure: kernel.Pressure{Known: true, Some: time.Second}},
+				Node: kernel.NodeSample{At: n.now, Usage: kernel.Counted(90 * time.Second), Kubepods: kernel.Counted(60 * time.Second), Pressure: kernel.Pressure{Known: true, Some: time.Second}},
 				Pods: []kernel.PodSample{
 					{Pod: uid(1), Own: kernel.Group{Found: true, At: n.now, Quota: period, Pressure: known}, Containers: []kernel.Group{
 						{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known}, {}, want,
@@ -238,6 +238,9 @@ func TestQuiet(t *testing.T) {
 		if s.Pods[0].Containers[0].Found || !s.Pods[1].Containers[0].Found || s.Pods[1].Own.Pressure.Known {
 			t.Fatalf("%+v", s.Pods)
 		}
+		if s.Node.Usage.Known || !s.Node.Kubepods.Known {
+			t.Fatalf("%+v: want the machine's use unknown, and that of its pods known", s.Node)
+		}
 	}
 	for what, atMost := range map[string]int{"cgroup layout": 1, "usage_usec": 11, "proc/stat": 11, "\n": 1 + 11 + 11} {
 		if got := n.logged(what); got > atMost {
@@ -286,11 +289,11 @@ func TestKubepodsMoves(t *testing.T) {
 	n.must(os.Truncate(filepath.Join(n.cfg.Root, n.Kubepods(), "cpu.stat"), 0))
 	n.must(os.RemoveAll(filepath.Join(n.cfg.Root, n.Kubepods())))
 	n.Driver = kernel.Cgroupfs
-	n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Kubepods = time.Minute }))
+	n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Kubepods = kernel.Counted(time.Minute) }))
 	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
 	for range 60 {
 		s := n.read(target)
-		if s.Pods[0].Containers[0].Found && s.Node.Kubepods == time.Minute {
+		if s.Pods[0].Containers[0].Found && s.Node.Kubepods == kernel.Counted(time.Minute) {
 			if l := n.Layout(); l.Driver != kernel.Cgroupfs {
 				t.Errorf("layout %v", l)
 			}

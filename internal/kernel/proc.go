@@ -30,14 +30,17 @@ func openOr(path string) int {
 	return fd
 }
 
-// read leaves zero what is absent. Without pressure (psi=0) there is no error.
-func (p *procFiles) read(r *reader) (usage time.Duration, pressure Pressure, err error) {
+// read leaves unknown what is absent. Without pressure (psi=0) there is no error.
+func (p *procFiles) read(r *reader) (usage Total, pressure Pressure, err error) {
 	if p.stat < 0 {
 		err = fmt.Errorf("%s: absent", filepath.Join(p.dir, "stat"))
 	} else {
 		var b []byte
 		if b, err = r.file(p.stat); err == nil {
-			usage, err = parseProcStat(b)
+			var t time.Duration
+			if t, err = parseProcStat(b); err == nil {
+				usage = Counted(t)
+			}
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", filepath.Join(p.dir, "stat"), err)

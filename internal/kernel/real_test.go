@@ -234,7 +234,7 @@ func TestRealThrottling(t *testing.T) {
 		t.Errorf("throttling is not hierarchical, but the pod has %d periods", p.Own.Stat.Throttled)
 	}
 	s = h.Read([]kernel.Target{target}) // usage of the pod is read before the container's
-	if s.Node.Kubepods <= 0 || s.Node.Usage <= first.Node.Usage || s.Pods[0].Own.Stat.Usage < busy.Stat.Usage {
+	if s.Node.Kubepods.Time <= 0 || s.Node.Usage.Time <= first.Node.Usage.Time || s.Pods[0].Own.Stat.Usage < busy.Stat.Usage {
 		t.Errorf("totals %+v, pod %+v", s.Node, s.Pods[0].Own.Stat)
 	}
 	if h.Layout().PSI {

@@ -34,11 +34,20 @@ type Sample struct {
 
 // NodeSample is what the kernel counts for the whole machine.
 type NodeSample struct {
-	At       time.Time     // when it was read; differences are monotonic
-	Usage    time.Duration // CPU time used by everything on the machine, in steps of 10 ms; 0: not readable
-	Kubepods time.Duration // the part of Usage spent below the kubepods cgroup; 0: not readable
-	Pressure Pressure      // of the whole machine
+	At       time.Time // when it was read; differences are monotonic
+	Usage    Total     // by everything on the machine, in steps of 10 ms
+	Kubepods Total     // the part of Usage spent below the kubepods cgroup
+	Pressure Pressure  // of the whole machine
 }
+
+// Total is a counter of CPU time that may not be readable. The zero value is an unknown one.
+type Total struct {
+	Known bool
+	Time  time.Duration
+}
+
+// Counted is a total that could be read.
+func Counted(t time.Duration) Total { return Total{Known: true, Time: t} }
 
 // PodSample is one pod's reading. Containers stand in the order of the target's.
 type PodSample struct {

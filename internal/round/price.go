@@ -12,15 +12,18 @@ import (
 
 // supply is what the market may sell: allocatable CPU, a tenth less for each true pressure condition,
 // minus the reserve, minus what the system uses beyond what the node keeps back for it. It returns
-// the smoothed system use, too.
+// the smoothed system use, too. While that cannot be read the last one known stands: to take it for none would
+// sell CPU that is not there. Where it could never be read the term is left out.
 func supply(cfg Config, n Node, r sense.Node, system float64) (NodeDecision, float64) {
-	if r.Verdict == sense.Fresh {
+	known := r.UsageKnown && r.KubepodsKnown
+	if known {
 		used := max(0, r.Usage-r.Kubepods).Cores()
 		system += (used - system) * (1 - math.Pow(1-systemFollow, r.Elapsed.Seconds()))
 	}
 	d := NodeDecision{
-		Usage:  r.Kubepods,
-		System: cpu.FromCores(system), Pressure: r.Pressure, PressureKnown: r.PressureKnown,
+		Usage: r.Kubepods, UsageKnown: r.KubepodsKnown,
+		System: cpu.FromCores(system), SystemKnown: known,
+		Pressure: r.Pressure, PressureKnown: r.PressureKnown,
 	}
 	sold := cpu.FromCores(n.Allocatable.Cores()*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*n.Allocatable.Cores())
 	beyond := max(0, d.System-(n.Capacity-n.Allocatable))
@@ -69,7 +72,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 			d.Shadows++
 		}
 	}
-	if elapsed == 0 { // what the pods used is not known: the price stays
+	if !d.UsageKnown { // the price stays
 		p.over, p.idle, d.Price = 0, 0, p.acted
 		return p
 	}

@@ -5,6 +5,7 @@
 //   - IdleNodeThrottlesNobody: while CPU is not scarce every managed pod's limit is its ceiling.
 //   - OnlyTheBoundAreLowered: a pod that the price does not bind is never lowered.
 //   - ScarcityIsSeenAtOnce: two rounds in which pods use more than the supply raise the price, however slow the estimates.
+//   - UnreadableIsNotZero: what the system or the pods use does not count as nothing because it cannot be read.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - StaleNeverDecides: a pod without a fresh rate gets no decision.
@@ -161,7 +162,9 @@ type NodeDecision struct {
 	Supply             cpu.Milli
 	Demand             cpu.Milli // of all bidders, shadows included
 	Usage              cpu.Milli // by pods
-	System             cpu.Milli // by everything else
+	UsageKnown         bool      // false: not told by this round's sample; the price stays
+	System             cpu.Milli // by everything else, smoothed
+	SystemKnown        bool      // false: not told by this round's sample; System is the last known, 0 if there is none
 	Pressure           float64   // CPU pressure of the node
 	PressureKnown      bool
 	FloorsExceedSupply bool

@@ -138,6 +138,42 @@ func TestScarcityIsSeenAtOnce(t *testing.T) {
 	}
 }
 
+func TestUnreadableIsNotZero(t *testing.T) {
+	t.Run("system", func(t *testing.T) {
+		w := newWorld(&tenant{name: "a", request: 100, declared: 500, want: 100})
+		w.system = 1000 // nothing is kept back for it
+		before := w.run(200).Node
+		w.noStat = true
+		out := w.run(200).Node
+		if out.SystemKnown || out.System != before.System || out.Supply != before.Supply {
+			t.Errorf("supply %v beside %v of the system, %v beside %v when that cannot be read: want no change, and it told",
+				before.Supply, before.System, out.Supply, out.System)
+		}
+		w.noStat, w.system = false, 0
+		if out := w.run(200).Node; !out.SystemKnown || out.System > 10 {
+			t.Errorf("readable again: %+v, want the system at rest", out)
+		}
+	})
+	t.Run("system never readable", func(t *testing.T) {
+		w := newWorld(&tenant{name: "a", request: 100, declared: 500, want: 100})
+		w.system, w.noStat = 1000, true
+		if out := w.run(60).Node; out.SystemKnown || out.Supply != w.node.Allocatable*9/10 {
+			t.Errorf("%+v: want the whole supply, and it told that the system is left out", out)
+		}
+	})
+	t.Run("pods", func(t *testing.T) {
+		hog := &tenant{name: "hog", request: 200, declared: 4000, want: 8000}
+		rival := &tenant{name: "rival", request: 200, declared: 4000, want: 8000}
+		w := newWorld(hog, rival)
+		before := w.run(60).Node
+		limit := hog.limit
+		w.noPods = true
+		if out := w.run(30).Node; before.Price == 0 || out.UsageKnown || out.Price != before.Price || hog.limit != limit {
+			t.Errorf("price %v, then %v; limit %v, then %v: want no change while the pods' use cannot be read", before.Price, out.Price, limit, hog.limit)
+		}
+	})
+}
+
 func TestSteadyLoadPublishesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(tenants(t, 16_000)...)

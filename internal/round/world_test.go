@@ -20,6 +20,15 @@ type world struct {
 	all      time.Duration // CPU time of the whole machine
 	kubepods time.Duration
 	system   cpu.Milli // use outside of pods
+	noStat   bool      // the machine's use can't be read
+	noPods   bool      // the pods' total can't be read
+}
+
+func (w *world) total(t time.Duration, unread bool) kernel.Total {
+	if unread {
+		return kernel.Total{}
+	}
+	return kernel.Counted(t)
 }
 
 // tenant is a pod of one container and its load.
@@ -104,7 +113,7 @@ func (w *world) tick() Output {
 
 func (w *world) input() Input {
 	in := Input{Now: w.now, Node: w.node, Sample: kernel.Sample{
-		Node: kernel.NodeSample{At: w.now, Usage: w.all, Kubepods: w.kubepods},
+		Node: kernel.NodeSample{At: w.now, Usage: w.total(w.all, w.noStat), Kubepods: w.total(w.kubepods, w.noPods)},
 	}}
 	for _, p := range w.pods {
 		in.Pods = append(in.Pods, Pod{

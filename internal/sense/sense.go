@@ -5,6 +5,7 @@
 //   - ResetYieldsNoRate: a counter that went backwards or leapt beyond what the machine can do has no rate.
 //   - GapYieldsNoRate: two samples further apart than the longest gap have no rate.
 //   - NewContainerStartsFresh: a container that was not in the earlier sample has no rate.
+//   - UnknownIsNotZero: a total of the machine that could not be read is not known, never no use.
 //   - ThrottleIsBounded: Throttle lies in [0, 1] whatever the counters say.
 package sense
 
@@ -70,7 +71,9 @@ type Node struct {
 	Verdict       Verdict
 	Elapsed       time.Duration
 	Usage         cpu.Milli // by everything
+	UsageKnown    bool      // false: the kernel did not tell in one of the two samples
 	Kubepods      cpu.Milli // by pods
+	KubepodsKnown bool
 	Pressure      float64
 	PressureKnown bool
 }
@@ -146,13 +149,24 @@ func compareNodes(before, after kernel.NodeSample, longest time.Duration) Node {
 	if elapsed <= 0 || elapsed > longest {
 		return Node{Verdict: Gap}
 	}
-	all, pods := after.Usage-before.Usage, after.Kubepods-before.Kubepods
+	n := Node{Verdict: Fresh, Elapsed: elapsed}
+	all, allOK := spent(before.Usage, after.Usage)
+	pods, podsOK := spent(before.Kubepods, after.Kubepods)
 	if all < 0 || pods < 0 || all > elapsed*mostCores || pods > elapsed*mostCores {
 		return Node{Verdict: Reset}
 	}
-	n := Node{Verdict: Fresh, Elapsed: elapsed, Usage: cpu.FromUsage(all, elapsed), Kubepods: cpu.FromUsage(pods, elapsed)}
+	n.Usage, n.UsageKnown = cpu.FromUsage(all, elapsed), allOK
+	n.Kubepods, n.KubepodsKnown = cpu.FromUsage(pods, elapsed), podsOK
 	n.Pressure, n.PressureKnown = share(before.Pressure, after.Pressure, elapsed)
 	return n
+}
+
+// spent is the CPU time between two readings of a counter; not ok where one of them is missing.
+func spent(before, after kernel.Total) (time.Duration, bool) {
+	if !before.Known || !after.Known {
+		return 0, false
+	}
+	return after.Time - before.Time, true
 }
 
 // share is the part of elapsed in which some task waited. The kernel may count a little more than elapsed.

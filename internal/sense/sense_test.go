@@ -18,7 +18,7 @@ func sample(at time.Duration, id string, s kernel.Stat) kernel.Sample {
 		Quota:    kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond},
 		Pressure: kernel.Pressure{Known: true, Some: at / 4}}
 	return kernel.Sample{
-		Node: kernel.NodeSample{At: start.Add(at), Usage: at, Kubepods: at / 2},
+		Node: kernel.NodeSample{At: start.Add(at), Usage: kernel.Counted(at), Kubepods: kernel.Counted(at / 2)},
 		Pods: []kernel.PodSample{{Pod: "p", Containers: []kernel.Group{g}}},
 	}
 }
@@ -33,8 +33,32 @@ func TestRates(t *testing.T) {
 	if got != want {
 		t.Errorf("rate = %+v, want %+v", got, want)
 	}
-	if r.Node.Usage != 1000 || r.Node.Kubepods != 500 {
+	if n := r.Node; n.Usage != 1000 || !n.UsageKnown || n.Kubepods != 500 || !n.KubepodsKnown {
 		t.Errorf("node = %+v, want 1000m and 500m", r.Node)
+	}
+}
+
+func TestUnknownIsNotZero(t *testing.T) {
+	unread := func(n *kernel.NodeSample) { n.Usage = kernel.Total{} }
+	noPods := func(n *kernel.NodeSample) { n.Kubepods = kernel.Total{} }
+	none := func(*kernel.NodeSample) {}
+	for name, c := range map[string]struct {
+		before, after func(*kernel.NodeSample)
+		want          Node
+	}{
+		"unread at first": {unread, none, Node{Verdict: Fresh, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
+		"unread at last":  {none, unread, Node{Verdict: Fresh, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
+		"never read":      {unread, unread, Node{Verdict: Fresh, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
+		"pods unread":     {none, noPods, Node{Verdict: Fresh, Elapsed: time.Second, Usage: 1000, UsageKnown: true}},
+		"both read":       {none, none, Node{Verdict: Fresh, Elapsed: time.Second, Usage: 1000, UsageKnown: true, Kubepods: 500, KubepodsKnown: true}},
+	} {
+		before, after := sample(time.Second, "c", kernel.Stat{}).Node, sample(2*time.Second, "c", kernel.Stat{}).Node
+		before.Pressure, after.Pressure = kernel.Pressure{}, kernel.Pressure{}
+		c.before(&before)
+		c.after(&after)
+		if got := compareNodes(before, after, 3*time.Second); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (t *Tree) UpdateNode(f func(*kernel.NodeSample)) error {
 	f(&t.node)
 	const tick = 10 * time.Millisecond
 	proc := filepath.Join(t.dir, "proc")
-	if err := write(filepath.Join(proc, "stat"), fmt.Sprintf("cpu  %d 0 0 1000 0 0 0 0 0 0\nbtime 1700000000\n", t.node.Usage/tick)); err != nil {
+	if err := write(filepath.Join(proc, "stat"), fmt.Sprintf("cpu  %d 0 0 1000 0 0 0 0 0 0\nbtime 1700000000\n", t.node.Usage.Time/tick)); err != nil {
 		return err
 	}
 	if t.node.Pressure.Known {
@@ -133,7 +133,7 @@ func (t *Tree) UpdateNode(f func(*kernel.NodeSample)) error {
 		}
 	}
 	g := t.last[t.Kubepods()]
-	g.Stat.Usage = t.node.Kubepods
+	g.Stat.Usage = t.node.Kubepods.Time
 	return t.Write(t.Kubepods(), g)
 }
 
