@@ -40,28 +40,38 @@ const systemFollow = 0.1
 
 // price is the node's price and what moves it.
 type price struct {
-	acted market.Price // at which limits are set
-	trim  float64      // exponent that corrects the cleared price
-	over  int          // rounds in a row in which the pods used more than the supply
-	idle  int          // rounds in a row in which CPU lay idle beside a throttled pod
-	early int          // rounds for which the demand of the last tick counts, too
+	acted market.Price  // at which limits are set
+	trim  float64       // exponent that corrects the cleared price
+	over  time.Duration // for which the pods have used more than the supply
+	idle  time.Duration // for which CPU has lain idle beside a throttled pod
+	early time.Time     // until when the demand of the last tick counts, too
+}
+
+// lasted says whether what has gone on for so long has done so for want, to the nearest round: ticks jitter.
+func lasted(long, elapsed, want time.Duration) bool {
+	return long > 0 && long+elapsed/2 >= want
 }
 
 // next clears the market and moves the price: feed-forward from the clearing, an integral trim that
 // drives measured use to the supply, and bands so that noise moves nothing.
-func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDecision, elapsed time.Duration) price {
+//
+// Scarcity that is plain to see is not left to the estimates to confirm, as those that wait are starved meanwhile: when
+// the pods have used more than the supply for cfg.Onset (once may be a burst that is over already), the demand of the last
+// tick counts too, for cfg.CatchUp, in which the estimates follow.
+func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDecision, now time.Time, elapsed time.Duration) price {
 	if d.Usage > d.Supply {
-		p.over++
+		p.over += elapsed
 	} else {
 		p.over = 0
 	}
-	if p.early = max(0, p.early-1); p.acted == 0 && p.over >= onset {
-		p.early = catchUp
+	if p.acted == 0 && lasted(p.over, elapsed, cfg.Onset) {
+		p.early = now.Add(cfg.CatchUp)
 	}
+	early := now.Add(elapsed / 2).Before(p.early)
 	problem := market.Problem{Supply: d.Supply, Bids: make([]market.Bid, len(book))}
 	for i := range book {
 		e := &book[i]
-		if p.early > 0 {
+		if early {
 			e.bid.Demand = max(e.bid.Demand, e.now)
 		}
 		problem.Bids[i] = e.bid
@@ -77,7 +87,9 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 		return p
 	}
 	cleared := solver.Clear(problem)
-	if p.idle = p.waste(cfg, book, *d); cleared.Price > 0 && p.idle >= release {
+	p.idle = p.waste(cfg, book, *d, elapsed)
+	wasted := lasted(p.idle, elapsed, cfg.Release)
+	if cleared.Price > 0 && wasted {
 		for i, e := range book {
 			problem.Bids[i].Demand = min(e.bid.Demand, lately(cfg, e))
 		}
@@ -88,7 +100,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	d.Cleared, d.FloorsExceedSupply = cleared.Price, cleared.FloorsExceedSupply
 
 	switch {
-	case cleared.Price == 0 && (p.idle >= release || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
+	case cleared.Price == 0 && (wasted || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
 		p.acted, p.trim = 0, 0
 	case cleared.Price == 0:
 		// Demand is just below the supply: a price that is in force stays, and none comes up.
@@ -102,17 +114,9 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	return p
 }
 
-// Scarcity that is plain to see is not left to the estimates to confirm, as those that wait are starved meanwhile: when
-// the pods have used more than the supply for onset rounds in a row (one may be a burst that is over already), the
-// demand of the last tick counts too, for catchUp rounds, in which the estimates follow.
-const (
-	onset   = 2
-	catchUp = 10
-)
-
-// waste counts the rounds in which a pod was throttled while CPU lay idle: the estimates still hold demand that has
-// gone. A round in which twice as much lay idle counts for two.
-func (p price) waste(cfg Config, book []entry, d NodeDecision) int {
+// waste is how long a pod has been throttled while CPU lay idle: the estimates still hold demand that has
+// gone. Time in which twice as much lay idle counts twice.
+func (p price) waste(cfg Config, book []entry, d NodeDecision, elapsed time.Duration) time.Duration {
 	idle := 1 - float64(d.Usage)/float64(max(d.Supply, 1))
 	if idle < cfg.ReleaseIdle {
 		return 0
@@ -120,16 +124,13 @@ func (p price) waste(cfg Config, book []entry, d NodeDecision) int {
 	for _, e := range book {
 		if e.managed && e.throttledNow >= cfg.Demand.ThrottleThreshold {
 			if idle >= 2*cfg.ReleaseIdle {
-				return p.idle + release
+				return p.idle + 2*elapsed
 			}
-			return p.idle + 1
+			return p.idle + elapsed
 		}
 	}
 	return 0
 }
-
-// release is how many rounds of waste drop the estimates: one may be a lull of those who are served.
-const release = 2
 
 // lately is a demand for which the last tick alone speaks. A pod that was throttled but used clearly less than its limit
 // stopped within the tick: it wants no more than it used.

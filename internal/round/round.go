@@ -4,7 +4,8 @@
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNobody: while CPU is not scarce every managed pod's limit is its ceiling.
 //   - OnlyTheBoundAreLowered: a pod that the price does not bind is never lowered.
-//   - ScarcityIsSeenAtOnce: two rounds in which pods use more than the supply raise the price, however slow the estimates.
+//   - ScarcityIsSeenAtOnce: pods that use more than the supply for Onset raise the price, however slow the estimates.
+//   - IntervalChangesNothing: how long it takes to see contention come and go does not depend on how often rounds are played.
 //   - UnreadableIsNotZero: what the system or the pods use does not count as nothing because it cannot be read.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
@@ -35,8 +36,18 @@ type Config struct {
 	Reserve float64
 	// PriceBand is the relative move of the price that changes no limit. Larger is steadier.
 	PriceBand float64
-	// ReleaseIdle is the share of the supply that must lie idle, while a pod is throttled, for the price to be
-	// cleared from the last tick alone: for two ticks in a row, or twice as much in one. Smaller
+	// Onset is how long the pods must have used more than the supply, while CPU has no price, for the demand of
+	// the last tick to count beside the estimates. Shorter holds a hog sooner; longer leaves bursts alone. This, CatchUp
+	// and Release are taken to the nearest round, and are one round where rounds are longer.
+	Onset time.Duration
+	// CatchUp is for how long that demand then counts: the time that the estimates need to follow. Shorter may
+	// drop the price before they have; longer holds to a peak that has passed.
+	CatchUp time.Duration
+	// Release is how long ReleaseIdle of the supply must lie idle while a pod is throttled, or half as long where twice
+	// as much does, for the price to be cleared from the last tick alone. Shorter gives idle CPU
+	// back sooner; longer lets lulls of those who are served pass.
+	Release time.Duration
+	// ReleaseIdle is the share of the supply that counts as idle for Release. Smaller
 	// gives idle CPU back sooner; larger takes noise for noise.
 	ReleaseIdle float64
 	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the
@@ -67,6 +78,9 @@ func DefaultConfig() Config {
 		LongestGap:      3 * time.Second,
 		Reserve:         0.10,
 		PriceBand:       0.10,
+		Onset:           2 * time.Second,
+		CatchUp:         10 * time.Second,
+		Release:         2 * time.Second,
 		ReleaseIdle:     0.15,
 		ReleaseBand:     0.05,
 		TrimGain:        0.05,
@@ -93,6 +107,9 @@ func (c Config) Validate() error {
 	}
 	if !(c.TrimLimit >= 0 && c.TrimLimit <= 5) {
 		errs = append(errs, fmt.Errorf("round TrimLimit is %v: want 0 to 5", c.TrimLimit))
+	}
+	if c.Onset <= 0 || c.CatchUp <= 0 || c.Release <= 0 {
+		errs = append(errs, fmt.Errorf("round Onset is %v, CatchUp %v and Release %v: want more than 0", c.Onset, c.CatchUp, c.Release))
 	}
 	if c.LongestGap <= 0 || c.PublishInterval < 0 || c.RefreshInterval < 0 {
 		errs = append(errs, fmt.Errorf("round LongestGap is %v, PublishInterval %v and RefreshInterval %v: want more than 0, and 0 or more", c.LongestGap, c.PublishInterval, c.RefreshInterval))
@@ -210,7 +227,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	var out Output // market
 	out.Held = held
 	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
-	s.price = s.price.next(cfg, s.solver, entries, &out.Node, reading.Node.Elapsed)
+	s.price = s.price.next(cfg, s.solver, entries, &out.Node, in.Now, reading.Node.Elapsed)
 	if out.Node.Released {
 		forget(cfg, s.estimates, in.Pods, entries)
 	}

@@ -138,6 +138,52 @@ func TestScarcityIsSeenAtOnce(t *testing.T) {
 	}
 }
 
+func TestIntervalChangesNothing(t *testing.T) {
+	for _, every := range []time.Duration{100 * time.Millisecond, 250 * time.Millisecond, time.Second, 5 * time.Second, 10 * time.Second} {
+		// contended is a node with two hogs whose estimates move as fast as said, and what measures how long it takes until something is so.
+		contended := func(t *testing.T, rise, fall float64, before time.Duration) (*tenant, func(string, time.Duration, func(Output) bool)) {
+			hog := &tenant{name: "hog", request: 200, declared: 4000}
+			rival := &tenant{name: "rival", request: 200, declared: 4000}
+			w := newWorld(hog, rival)
+			w.every, w.cfg.LongestGap = every, 4*every
+			w.cfg.Demand.Rise, w.cfg.Demand.Fall = rise, fall
+			for range w.cfg.Demand.WarmUp + 5 {
+				w.tick()
+			}
+			hog.want, rival.want = 8000, 8000
+			for begin := w.now; w.now.Sub(begin) < before; {
+				w.tick()
+			}
+			return rival, func(what string, want time.Duration, end func(Output) bool) {
+				t.Helper()
+				want = max(want, every)
+				begin := w.now
+				for !end(w.tick()) {
+					if w.now.Sub(begin) > time.Minute {
+						t.Fatalf("%s: not within a minute, want %v", what, want)
+					}
+				}
+				if got := w.now.Sub(begin); got != want {
+					t.Errorf("%s after %v, want %v", what, got, want)
+				}
+			}
+		}
+		released := func(out Output) bool { return out.Node.Released }
+		t.Run(every.String(), func(t *testing.T) {
+			_, lasts := contended(t, 1e-6, 1e-6, 0)
+			lasts("contention is seen", 2*time.Second, func(out Output) bool { return out.Node.Price > 0 })
+			lasts("the last tick counts no more", 10*time.Second, func(out Output) bool { return out.Node.Price == 0 })
+
+			rival, lasts := contended(t, 0.3, 1e-6, time.Minute)
+			rival.want = 1100 // a fifth of the supply lies idle
+			lasts("idle CPU is given back", 2*time.Second, released)
+			rival, lasts = contended(t, 0.3, 1e-6, time.Minute)
+			rival.want = 0
+			lasts("much idle CPU is given back", time.Second, released)
+		})
+	}
+}
+
 func TestUnreadableIsNotZero(t *testing.T) {
 	t.Run("system", func(t *testing.T) {
 		w := newWorld(&tenant{name: "a", request: 100, declared: 500, want: 100})
@@ -408,8 +454,8 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	bad := DefaultConfig()
-	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit = 1, math.NaN(), 0, 9
-	if err := bad.Validate(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 4 {
-		t.Errorf("Validate = %v, want four complaints", err)
+	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset = 1, math.NaN(), 0, 9, 0
+	if err := bad.Validate(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 5 {
+		t.Errorf("Validate = %v, want five complaints", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 // where the cores do not suffice. It obeys published decisions at once.
 type world struct {
 	cfg      Config
+	every    time.Duration // from one tick to the next
 	node     Node
 	now      time.Time
 	state    State
@@ -50,7 +51,7 @@ type tenant struct {
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(pods ...*tenant) *world {
-	w := &world{cfg: DefaultConfig(), node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch, pods: pods}
+	w := &world{cfg: DefaultConfig(), every: time.Second, node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch, pods: pods}
 	for _, p := range pods {
 		p.limit = p.declared
 		p.id = p.name + "-1"
@@ -69,16 +70,16 @@ func (w *world) run(seconds int) (out Output) {
 	return out
 }
 
-// tick lets a second pass, plays a round, and obeys it.
+// tick lets a second (or what every says) pass, plays a round, and obeys it.
 func (w *world) tick() Output {
-	w.now = w.now.Add(time.Second)
+	w.now = w.now.Add(w.every)
 	for i, use := range w.uses() {
-		p, periods := w.pods[i], uint64(10)
+		p, periods := w.pods[i], uint64(w.every/(100*time.Millisecond))
 		throttled := p.limit > 0 && p.want > p.limit && use == p.limit
 		if p.stops > 0 {
-			use, periods = cpu.FromCores(use.Cores()*p.stops), uint64(10*p.stops)
+			use, periods = cpu.FromCores(use.Cores()*p.stops), uint64(float64(periods)*p.stops)
 		}
-		spent := time.Duration(use) * time.Millisecond
+		spent := time.Duration(use) * w.every / time.Duration(cpu.Core)
 		p.stat.Usage += spent
 		w.all += spent
 		w.kubepods += spent
@@ -94,7 +95,7 @@ func (w *world) tick() Output {
 			p.want, p.stops = 0, 0
 		}
 	}
-	w.all += time.Duration(w.system) * time.Millisecond
+	w.all += time.Duration(w.system) * w.every / time.Duration(cpu.Core)
 	var out Output
 	w.state, out = Run(w.cfg, w.state, w.input())
 	for _, d := range out.Decisions {
