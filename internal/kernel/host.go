@@ -41,6 +41,7 @@ type Host struct {
 
 	index     map[string]string // podKey -> directory
 	indexed   time.Time
+	rechecked time.Time         // for itself: a node where pods come and go lists all the time
 	listed    bool              // in this Read
 	strays    map[string]string // container ID -> directory outside of its pod's
 	scanned   time.Time

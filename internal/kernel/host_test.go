@@ -101,7 +101,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestPeriodAndBurst: they are read when the limit has changed, and as often as lists are made.
+// TestPeriodAndBurst: they are read when the limit has changed, and at each recheck.
 func TestPeriodAndBurst(t *testing.T) {
 	for _, version := range []kernel.Version{kernel.V1, kernel.V2} {
 		t.Run(string(version), func(t *testing.T) {
@@ -129,6 +129,29 @@ func TestPeriodAndBurst(t *testing.T) {
 			check("with another limit", quota)
 		})
 	}
+}
+
+// TestRecheckOnABusyNode: pods that come in each second, each a reason to list, do not keep living cgroups from being rechecked.
+func TestRecheckOnABusyNode(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, nil)
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	targets := []kernel.Target{{Pod: uid(1), Containers: []string{id(1)}}}
+	set := func(burst time.Duration) {
+		n.must(n.Update(uid(1), id(1), func(g *kernel.Group) {
+			g.Quota = kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond, Burst: burst}
+		}))
+	}
+	set(5 * time.Millisecond)
+	n.read(targets...)
+	set(9 * time.Millisecond)
+	for i := range 31 {
+		n.must(n.AddPod(kerneltest.Burstable, uid(100+i)))
+		targets = append(targets, kernel.Target{Pod: uid(100 + i)})
+		if s := n.read(targets...); s.Pods[0].Containers[0].Quota.Burst == 9*time.Millisecond {
+			return
+		}
+	}
+	t.Error("half a minute of new pods, and the burst has not been read again")
 }
 
 // TestGone: a cgroup that is removed is not found; one made again is read from its start.

@@ -12,6 +12,8 @@ const (
 	// listEvery is the age at which the list of pod directories is made anew even
 	// if nothing speaks for it: watches are hints and may be lost.
 	listEvery = 30 * time.Second
+	// recheckEvery is how often what changes in a living cgroup without a sign is looked at.
+	recheckEvery = 30 * time.Second
 	// keenTries is how often a missing cgroup is looked for in every Read; after
 	// that once in slowTry. Some never come: those of finished init containers,
 	// of containers inside virtual machines.
@@ -65,9 +67,12 @@ func (h *Host) Read(targets []Target) Sample {
 
 	now := h.now()
 	hinted := h.hint.Swap(false)
-	recheck := now.Sub(h.indexed) >= listEvery
+	recheck := now.Sub(h.rechecked) >= recheckEvery
+	if recheck {
+		h.rechecked = now
+	}
 	h.listed = false
-	if !h.closed && (hinted || recheck) {
+	if !h.closed && (hinted || now.Sub(h.indexed) >= listEvery) {
 		h.list(now)
 	}
 	wanted := false
