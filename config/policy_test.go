@@ -2,12 +2,16 @@ package config_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/cli"
 )
 
 // who somebody is to the API server.
@@ -32,6 +37,7 @@ var (
 	agentUnbound = account("mbcas-agent", "")
 	controller   = account("mbcas-controller", "node-1")
 	tenant       = rest.ImpersonationConfig{UserName: "tenant", Groups: []string{"system:authenticated"}}
+	pluginUser   = rest.ImpersonationConfig{UserName: "plugin-user", Groups: []string{"system:authenticated"}}
 )
 
 // account is one of our service accounts, with the claim that a kubelet's token carries.
@@ -88,6 +94,15 @@ func TestPolicies(t *testing.T) {
 		"tenant writes status": {tenant, s.patchStatus("a1", "Held"), "written by MBCAS alone"},
 		"tenant labels":        {tenant, s.patch(s.allocation("a2"), `{"metadata":{"labels":{"x":"y"}}}`), ""},
 		"tenant deletes":       {tenant, remove(s.allocation("a3")), ""},
+
+		"plugin user asks an agent":            {pluginUser, may("get", "pods", "proxy", "mbcas-system"), ""},
+		"plugin user asks other pods":          {pluginUser, may("get", "pods", "proxy", "shop"), "may not"},
+		"plugin user sends to an agent":        {pluginUser, may("create", "pods", "proxy", "mbcas-system"), "may not"},
+		"plugin user resizes where it may":     {pluginUser, s.resize("shop", `"limits":{"cpu":"310m"}`), ""},
+		"plugin user resizes where it may not": {pluginUser, s.resize("kube-system", `"limits":{"cpu":"310m"}`), "cannot patch resource"},
+		"plugin user decides":                  {pluginUser, s.patch(s.allocation("a1"), decision), "cannot patch resource"},
+		"plugin user pauses":                   {pluginUser, may("create", "configmaps", "", "mbcas-system"), "may not"},
+		"plugin user reads secrets":            {pluginUser, may("get", "secrets", "", "mbcas-system"), "may not"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,15 +119,65 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// TestPluginUser: with the component for users of the plugin, bound as docs/cli.md says, doctor has
+// nothing that it may not read.
+func TestPluginUser(t *testing.T) {
+	log.SetLogger(testr.New(t))
+	s := start(t)
+	user, err := s.env.AddUser(envtest.User{Name: pluginUser.UserName}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := user.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	cmd := cli.Command(cli.Streams{Out: &out, Err: &out}, "test")
+	cmd.SetArgs([]string{"--kubeconfig", path, "doctor"})
+	if err := cmd.ExecuteContext(t.Context()); err != nil && !errors.Is(err, cli.ErrFindings) { // nothing runs here
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if strings.Contains(line, "could not be looked at") {
+			t.Error(line)
+		}
+	}
+	if !strings.Contains(out.String(), "may watch pods, patch pods/resize") {
+		t.Errorf("doctor does not know what the controller may do:\n%s", out.String())
+	}
+}
+
+// may asks whether somebody may do a thing; the error is that he may not.
+func may(verb, resource, subresource, namespace string) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: resource, Subresource: subresource, Namespace: namespace},
+		}}
+		if err := c.Create(ctx, review); err != nil {
+			return err
+		}
+		if !review.Status.Allowed {
+			return fmt.Errorf("may not %s %s/%s in %s", verb, resource, subresource, namespace)
+		}
+		return nil
+	}
+}
+
 // server is a real API server with MBCAS installed from its manifests.
 type server struct {
+	env    *envtest.Environment
 	config *rest.Config
 	scheme *runtime.Scheme
 }
 
 func start(t *testing.T) server {
 	t.Helper()
-	objects := render(t, "base")
+	objects := render(t, withPluginUsers(t))
 	env := &envtest.Environment{}
 	cfg, err := env.Start()
 	t.Cleanup(func() {
@@ -123,7 +188,7 @@ func start(t *testing.T) server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server{config: cfg, scheme: runtime.NewScheme()}
+	s := server{env: env, config: cfg, scheme: runtime.NewScheme()}
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s.scheme); err != nil {
 			t.Fatal(err)
@@ -141,7 +206,22 @@ func start(t *testing.T) server {
 		&rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "tenant", Namespace: "shop"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "tenant"}},
+			Subjects:   subject(tenant),
+		},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "mbcas-plugin"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "mbcas-plugin"},
+			Subjects:   subject(pluginUser),
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "mbcas-plugin", Namespace: "mbcas-system"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "mbcas-plugin"},
+			Subjects:   subject(pluginUser),
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "mbcas-plugin-resize", Namespace: "shop"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "mbcas-plugin-resize"},
+			Subjects:   subject(pluginUser),
 		},
 	} {
 		if err := admin.Create(t.Context(), o); err != nil {
@@ -180,6 +260,10 @@ func (s server) as(t *testing.T, who rest.ImpersonationConfig) client.Client {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func subject(who rest.ImpersonationConfig) []rbacv1.Subject {
+	return []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: who.UserName}}
 }
 
 func (s server) allocation(name string) client.Object {

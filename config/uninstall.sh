@@ -26,4 +26,5 @@ fi
 
 echo "deleting MBCAS"
 $kubectl delete -k "$here/base" --ignore-not-found --wait=true --timeout=120s
+$kubectl delete clusterrole mbcas-plugin mbcas-plugin-resize --ignore-not-found # of components/plugin-users
 echo "MBCAS is gone; labels mbcas.io/mode of namespaces stay and do nothing"
