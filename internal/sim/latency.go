@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Latencies counts durations in buckets whose width is 1/64 of their size or less.
+type Latencies struct {
+	Count  uint64
+	Sum    time.Duration
+	Most   time.Duration
+	bucket []uint32
+}
+
+const fine = 6 // bits kept of a duration in microseconds
+
+func bucketOf(d time.Duration) int {
+	us := uint64(max(d, 0) / time.Microsecond)
+	if us < 1<<fine {
+		return int(us)
+	}
+	octave := bits.Len64(us) - fine - 1
+	return octave<<fine + int(us>>octave)
+}
+
+// middle is the middle of a bucket.
+func middle(i int) time.Duration {
+	if i < 1<<(fine+1) {
+		return time.Duration(i)*time.Microsecond + time.Microsecond/2
+	}
+	octave := i>>fine - 1
+	return time.Duration(uint64(i-octave<<fine)<<octave+1<<octave/2) * time.Microsecond
+}
+
+// Add counts one.
+func (l *Latencies) Add(d time.Duration) {
+	i := bucketOf(d)
+	for len(l.bucket) <= i {
+		l.bucket = append(l.bucket, make([]uint32, i+1-len(l.bucket))...)
+	}
+	l.bucket[i]++
+	l.Count++
+	l.Sum += d
+	l.Most = max(l.Most, d)
+}
+
+// Merge counts what other has counted.
+func (l *Latencies) Merge(other *Latencies) {
+	if len(l.bucket) < len(other.bucket) {
+		l.bucket = append(l.bucket, make([]uint32, len(other.bucket)-len(l.bucket))...)
+	}
+	for i, n := range other.bucket {
+		l.bucket[i] += n
+	}
+	l.Count += other.Count
+	l.Sum += other.Sum
+	l.Most = max(l.Most, other.Most)
+}
+
+// Quantile is the duration that a share q of those counted does not exceed; 0 when none was.
+func (l *Latencies) Quantile(q float64) time.Duration {
+	if l.Count == 0 {
+		return 0
+	}
+	want := uint64(q * float64(l.Count))
+	var seen uint64
+	for i, n := range l.bucket {
+		if seen += uint64(n); seen > want {
+			return min(middle(i), l.Most)
+		}
+	}
+	return l.Most
+}
+
+// Mean is their mean; 0 when none was counted.
+func (l *Latencies) Mean() time.Duration {
+	if l.Count == 0 {
+		return 0
+	}
+	return l.Sum / time.Duration(l.Count)
+}
+
+// Point is one point of a distribution function.
+type Point struct {
+	At    time.Duration
+	Share float64 // of those counted that do not exceed At
+}
+
+// Distribution is the distribution function, one point per bucket that counted any.
+func (l *Latencies) Distribution() []Point {
+	var points []Point
+	var seen uint64
+	for i, n := range l.bucket {
+		if n == 0 {
+			continue
+		}
+		seen += uint64(n)
+		points = append(points, Point{middle(i), float64(seen) / float64(l.Count)})
+	}
+	return points
+}

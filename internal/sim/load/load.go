@@ -1,0 +1,192 @@
+// Package load is what pods of a simulation are asked to do: rates over time, and the work of a request.
+//
+// What it promises, each a test of the same name:
+//   - ProfilesArePieces: a profile is constant until the time that it names, so an integral over it is exact.
+//   - ArrivalsFollowTheRate: Poisson arrivals have the mean and the variance of the rate asked for.
+package load
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Forever is later than any time of a simulation.
+const Forever = time.Duration(math.MaxInt64)
+
+// Profile is a figure over time, in pieces: requests per second, threads, or a share of them.
+type Profile interface {
+	// At is the value from t on, and until when it stays so. Until lies after t.
+	At(t time.Duration) (value float64, until time.Duration)
+}
+
+// Constant never changes.
+type Constant float64
+
+// At implements Profile.
+func (c Constant) At(time.Duration) (float64, time.Duration) { return float64(c), Forever }
+
+// Step is Before until At, and After from then on.
+type Step struct {
+	Before, After float64
+	Time          time.Duration
+}
+
+// At implements Profile.
+func (s Step) At(t time.Duration) (float64, time.Duration) {
+	if t < s.Time {
+		return s.Before, s.Time
+	}
+	return s.After, Forever
+}
+
+// Burst is High from Start for Length, again after each Every (0: once), and Low otherwise.
+type Burst struct {
+	Low, High            float64
+	Start, Length, Every time.Duration
+}
+
+// At implements Profile.
+func (b Burst) At(t time.Duration) (float64, time.Duration) {
+	if t < b.Start {
+		return b.Low, b.Start
+	}
+	in, first := t-b.Start, b.Start
+	if b.Every > 0 {
+		first += in / b.Every * b.Every
+		in %= b.Every
+	}
+	switch {
+	case in < b.Length:
+		return b.High, first + b.Length
+	case b.Every > 0:
+		return b.Low, first + b.Every
+	}
+	return b.Low, Forever
+}
+
+// smooth is the piece in which curves are followed.
+const smooth = 100 * time.Millisecond
+
+func next(t, end time.Duration) time.Duration { return min(t-t%smooth+smooth, end) }
+
+// Ramp goes from From at Start to To at End in a straight line, followed in pieces of 100 ms.
+type Ramp struct {
+	From, To   float64
+	Start, End time.Duration
+}
+
+// At implements Profile.
+func (r Ramp) At(t time.Duration) (float64, time.Duration) {
+	switch {
+	case t < r.Start:
+		return r.From, r.Start
+	case t >= r.End:
+		return r.To, Forever
+	}
+	share := float64(t-r.Start) / float64(r.End-r.Start)
+	return r.From + (r.To-r.From)*share, next(t, r.End)
+}
+
+// Sine swings around Mean by Swing, once in each Every, followed in pieces of 100 ms. It is never below 0.
+type Sine struct {
+	Mean, Swing float64
+	Every       time.Duration
+	Phase       float64 // share of a turn at which it begins
+}
+
+// At implements Profile.
+func (s Sine) At(t time.Duration) (float64, time.Duration) {
+	turn := float64(t-t%smooth)/float64(s.Every) + s.Phase
+	return max(0, s.Mean+s.Swing*math.Sin(2*math.Pi*turn)), next(t, Forever)
+}
+
+// Series is a recorded figure: Values[i] from i times Step on, times Scale; after the end it begins again.
+type Series struct {
+	Values []float64
+	Step   time.Duration
+	Scale  float64
+}
+
+// At implements Profile.
+func (s Series) At(t time.Duration) (float64, time.Duration) {
+	i := int64(t / s.Step)
+	return s.Values[i%int64(len(s.Values))] * s.Scale, time.Duration(i+1) * s.Step
+}
+
+// Between is a profile that is 0 outside of From to To.
+type Between struct {
+	Profile
+	From, To time.Duration
+}
+
+// At implements Profile.
+func (b Between) At(t time.Duration) (float64, time.Duration) {
+	switch {
+	case t < b.From:
+		return 0, b.From
+	case t >= b.To:
+		return 0, Forever
+	}
+	v, until := b.Profile.At(t)
+	return v, min(until, b.To)
+}
+
+// Requests is an open-loop stream: clients do not wait for answers before they send the next request.
+type Requests struct {
+	Rate    Profile       // per second
+	Service time.Duration // mean CPU time of a request
+	// Spread is the distribution of the CPU time of a request.
+	Spread Spread
+	// Even requests come at equal distances; otherwise they are a Poisson process.
+	Even bool
+}
+
+// Spread is a distribution of service times.
+type Spread uint8
+
+const (
+	Fixed       Spread = iota // every request costs the mean
+	Exponential               // many are cheap, few are dear: coefficient of variation 1
+)
+
+// Arrivals draws the requests of one stream.
+type Arrivals struct {
+	r   Requests
+	rng *rand.Rand
+	at  time.Duration
+}
+
+// Arrivals starts the stream at from.
+func (r Requests) Arrivals(rng *rand.Rand, from time.Duration) *Arrivals {
+	return &Arrivals{r: r, rng: rng, at: from}
+}
+
+// Next is when the next request comes and what it costs; Forever when none comes any more.
+func (a *Arrivals) Next() (at, work time.Duration) {
+	// The number of arrivals expected since the last one has the distribution of the gap at rate 1.
+	left := 1.0
+	if !a.r.Even {
+		left = a.rng.ExpFloat64()
+	}
+	for a.at < Forever {
+		rate, until := a.r.Rate.At(a.at)
+		if rate > 0 {
+			gap := left / rate * float64(time.Second)
+			if gap < float64(until-a.at) {
+				a.at += max(1, time.Duration(gap))
+				return a.at, a.work()
+			}
+			left -= rate * (until - a.at).Seconds()
+		}
+		a.at = until
+	}
+	return Forever, 0
+}
+
+func (a *Arrivals) work() time.Duration {
+	if a.r.Spread == Exponential {
+		return max(time.Microsecond, time.Duration(a.rng.ExpFloat64()*float64(a.r.Service)))
+	}
+	return a.r.Service
+}

@@ -1,0 +1,161 @@
+// Package sim plays pods and their load on simulated nodes, under a policy that sets their limits. A node is a
+// discrete model of what the Linux kernel does with CPU time: run queues with weights (EEVDF), CFS
+// bandwidth control with periods, quota and per-CPU slices, and pressure (PSI). Requests come open loop and
+// wait in line, so latency shows what the kernel did to them.
+//
+// What it promises, each a test of the same name:
+//   - Deterministic: the same set-up and seed give the same result, whatever runs beside it.
+//   - SameLoadForAll: what arrives, and what it costs, does not depend on the policy.
+//   - CPUTimeIsConserved: no core gives more than it has, and no pod gets what it did not ask for.
+//   - WorkConserving: no core idles while a thread that is not throttled waits.
+//   - QuotaHolds: a pod uses at most its quota in a period, give or take one slice per core.
+//   - WeightsShare: busy pods share a busy node by their requests.
+package sim
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// Machine is the hardware and the kernel's constants.
+type Machine struct {
+	Cores int
+	// Allocatable is what Kubernetes may give to pods; 0: all cores.
+	Allocatable cpu.Milli
+	// Period is the CFS period (cpu.cfs_period_us); 0: 100 ms.
+	Period time.Duration
+	// Tick is the time between two looks of the scheduler at a running thread (1/CONFIG_HZ); 0: 4 ms.
+	Tick time.Duration
+	// Slice is the scheduler's base slice; 0: the kernel's, 0.7 ms times one more than the binary logarithm of
+	// the cores, at most 2.8 ms (kernel/sched/fair.c).
+	Slice time.Duration
+}
+
+// bandwidthSlice is what a core takes from a pod's quota at a time, and keptSlice what it keeps when the
+// pod has nothing to run there (sched_cfs_bandwidth_slice_us, min_cfs_rq_runtime; kernel/sched/fair.c).
+const (
+	bandwidthSlice = 5 * time.Millisecond
+	keptSlice      = time.Millisecond
+)
+
+func (m Machine) withDefaults() Machine {
+	if m.Allocatable == 0 {
+		m.Allocatable = cpu.Milli(m.Cores) * cpu.Core
+	}
+	if m.Period == 0 {
+		m.Period = 100 * time.Millisecond
+	}
+	if m.Tick == 0 {
+		m.Tick = 4 * time.Millisecond
+	}
+	if m.Slice == 0 {
+		m.Slice = time.Duration(bits.Len(uint(min(m.Cores, 8)))) * 700 * time.Microsecond
+	}
+	return m
+}
+
+// Node is one machine and its pods. It is not for use by two goroutines at once.
+type Node struct {
+	machine Machine
+	seed    uint64
+	now     time.Duration
+	events  events
+	cores   []core
+	pods    []*pod // by ID, ended ones too
+	// byArrival and byPeriod find the pod of a slot of events; slots below the number of cores are cores.
+	slots []slot
+
+	idle     int           // cores with nothing to run
+	idleTime time.Duration // core time in which they had nothing, up to idleAt
+	idleAt   time.Duration
+	pressure pressure
+}
+
+type slot struct {
+	pod  *pod
+	kind slotKind
+}
+
+type slotKind uint8
+
+const (
+	coreSlot slotKind = iota
+	arrivalSlot
+	periodSlot
+	spinSlot
+)
+
+// NewNode is an empty machine. What arrives on it depends on the seed alone.
+func NewNode(m Machine, seed uint64) *Node {
+	n := &Node{machine: m.withDefaults(), seed: seed, idle: m.Cores}
+	n.cores = make([]core, m.Cores)
+	for i := range n.cores {
+		n.events.add()
+		n.slots = append(n.slots, slot{})
+		n.cores[i].id = int32(i)
+	}
+	return n
+}
+
+// Advance lets time pass.
+func (n *Node) Advance(until time.Duration) {
+	for {
+		s, at := n.events.next()
+		if at > until {
+			break
+		}
+		n.now = at
+		if int(s) < len(n.cores) {
+			n.turn(&n.cores[s])
+			continue
+		}
+		p := n.slots[s].pod
+		switch n.slots[s].kind {
+		case arrivalSlot:
+			n.arrive(p)
+		case periodSlot:
+			n.refill(p)
+		case spinSlot:
+			n.spin(p)
+		}
+	}
+	n.now = until
+}
+
+// settle brings all counters up to now.
+func (n *Node) settle() {
+	for i := range n.cores {
+		n.charge(&n.cores[i])
+	}
+	for _, p := range n.pods {
+		p.pressure.pass(n.now)
+	}
+	n.pressure.pass(n.now)
+	n.passIdle()
+}
+
+func (n *Node) passIdle() {
+	n.idleTime += time.Duration(n.idle) * (n.now - n.idleAt)
+	n.idleAt = n.now
+}
+
+// pressure is the time in which some thread waited for a CPU, throttled ones included (PSI "some").
+type pressure struct {
+	waiting int
+	total   time.Duration
+	at      time.Duration
+}
+
+func (p *pressure) pass(now time.Duration) {
+	if p.waiting > 0 {
+		p.total += now - p.at
+	}
+	p.at = now
+}
+
+func (p *pressure) wait(now time.Duration, more int) {
+	p.pass(now)
+	p.waiting += more
+}

@@ -1,0 +1,386 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// thread is one thread of a pod.
+type thread struct {
+	request         // in hand; work is what is left of it
+	ent     *entity // where it is runnable; nil: it sleeps
+	last    int32   // core on which it ran last
+	spins   bool
+}
+
+// entity is a pod on one core's run queue: the kernel's scheduling entity of a group.
+type entity struct {
+	pod     *pod
+	core    *core
+	threads []*thread // runnable here; the first one runs when the entity does
+	v       float64   // virtual run time, in ns at weight 1024
+	due     float64   // virtual deadline
+	local   time.Duration
+	// throttledAt is since when the entity waits for quota; only where throttled.
+	throttled   bool
+	throttledAt time.Duration
+}
+
+// core is one CPU and its run queue.
+type core struct {
+	id    int32
+	ents  []*entity // with something to run, and not throttled
+	cur   *entity   // runs; nil: idle
+	since time.Duration
+	v     float64 // last known average virtual time
+}
+
+// weight is the entity's part of its pod's weight: as large as its part of the pod's runnable threads
+// (calc_group_shares in kernel/sched/fair.c, without its averaging over time).
+func (e *entity) weight() float64 {
+	if len(e.threads) == e.pod.runnable || e.pod.runnable == 0 {
+		return e.pod.weight
+	}
+	return max(2, e.pod.weight*float64(len(e.threads))/float64(e.pod.runnable))
+}
+
+// slice is the base slice in the entity's virtual time.
+func (n *Node) slice(e *entity) float64 { return float64(n.machine.Slice) * 1024 / e.weight() }
+
+// charge counts what has run on the core since it was last looked at.
+func (n *Node) charge(c *core) {
+	ran := n.now - c.since
+	c.since = n.now
+	if c.cur == nil || ran == 0 {
+		return
+	}
+	e := c.cur
+	p := e.pod
+	e.v += float64(ran) * 1024 / e.weight()
+	p.Usage += ran
+	if p.quota > 0 {
+		e.local -= ran
+	}
+	if t := e.threads[0]; !t.spins {
+		t.work -= ran
+		p.Useful += ran
+	}
+}
+
+// average is the weighted average virtual time of a run queue: who is at or below it is owed CPU time.
+func (c *core) average() float64 {
+	var sum, weights float64
+	for _, e := range c.ents {
+		w := e.weight()
+		sum += e.v * w
+		weights += w
+	}
+	if weights > 0 {
+		c.v = sum / weights
+	}
+	return c.v
+}
+
+// pick is the entity that runs next: of those that are owed time, the one with the earliest deadline (EEVDF; Stoica
+// and Abdel-Wahab 1995).
+func (c *core) pick() *entity {
+	switch len(c.ents) {
+	case 0:
+		return nil
+	case 1:
+		return c.ents[0]
+	}
+	v := c.average()
+	var best *entity
+	least := c.ents[0]
+	for _, e := range c.ents {
+		if e.v < least.v {
+			least = e
+		}
+		if e.v <= v && (best == nil || e.due < best.due) {
+			best = e
+		}
+	}
+	if best == nil { // rounding
+		return least
+	}
+	return best
+}
+
+// turn is the end of what was planned on a core: a request is done, a slice is over, or the quota is used up.
+func (n *Node) turn(c *core) {
+	n.charge(c)
+	if e := c.cur; e != nil {
+		t := e.threads[0]
+		switch {
+		case !t.spins && t.work <= 0:
+			n.finish(t)
+		case len(e.threads) > 1 && e.v >= e.due:
+			copy(e.threads, e.threads[1:])
+			e.threads[len(e.threads)-1] = t
+		}
+		n.renew(e)
+	}
+	n.schedule(c)
+}
+
+// renew gives an entity whose slice is over its next deadline.
+func (n *Node) renew(e *entity) {
+	if e.v >= e.due {
+		e.due = e.v + n.slice(e)
+	}
+}
+
+// finish ends the request in hand; the thread takes the next one, or sleeps.
+func (n *Node) finish(t *thread) {
+	p := t.ent.pod
+	p.Served++
+	p.Latency.Add(n.now - t.arrived)
+	if p.queue.len() > 0 {
+		t.request = p.queue.pop()
+		return
+	}
+	n.sleep(t)
+	p.free = append(p.free, t)
+}
+
+// schedule chooses what the core runs, and plans until when.
+func (n *Node) schedule(c *core) {
+	for {
+		e := c.pick()
+		if e == nil {
+			if n.steal(c) {
+				continue
+			}
+		} else if !n.grab(e) {
+			n.throttle(e)
+			continue
+		}
+		n.run(c, e)
+		n.plan(c)
+		return
+	}
+}
+
+// run puts an entity, or nothing, on a core.
+func (n *Node) run(c *core, e *entity) {
+	if e == c.cur {
+		return
+	}
+	if (e == nil) != (c.cur == nil) {
+		n.passIdle()
+		if e == nil {
+			n.idle++
+		} else {
+			n.idle--
+		}
+	}
+	if c.cur != nil {
+		c.cur.pod.running--
+		n.waits(c.cur.pod)
+	}
+	c.cur, c.since = e, n.now
+	if e != nil {
+		e.pod.running++
+		n.waits(e.pod)
+	}
+}
+
+// waits tells the pressure counters how many threads of a pod wait.
+func (n *Node) waits(p *pod) {
+	more := p.runnable - p.running - p.pressure.waiting
+	if more == 0 {
+		return
+	}
+	p.pressure.wait(n.now, more)
+	n.pressure.wait(n.now, more)
+}
+
+// plan says when the core has to be looked at again.
+func (n *Node) plan(c *core) {
+	e := c.cur
+	if e == nil {
+		n.events.plan(c.id, never)
+		return
+	}
+	until := never
+	if t := e.threads[0]; !t.spins {
+		until = n.now + max(t.work, 1)
+	}
+	if e.pod.quota > 0 {
+		until = min(until, n.now+max(e.local, 1))
+	}
+	if len(c.ents) > 1 || len(e.threads) > 1 {
+		over := n.now + time.Duration(math.Ceil(max(0, e.due-e.v)*e.weight()/1024))
+		// The scheduler notices at its next tick.
+		tick := n.machine.Tick
+		over = max(over, n.now+1)
+		until = min(until, (over+tick-1)/tick*tick)
+	}
+	n.events.plan(c.id, until)
+}
+
+// wake makes a thread runnable, on an idle core if there is one.
+func (n *Node) wake(p *pod, t *thread) {
+	c := n.place(p, t)
+	e := &p.ent[c.id]
+	t.ent, t.last = e, c.id
+	n.charge(c)
+	e.threads = append(e.threads, t)
+	p.runnable++
+	n.waits(p)
+	if e.throttled {
+		return
+	}
+	if len(e.threads) == 1 {
+		n.enter(e)
+	}
+	switch {
+	case c.cur == nil:
+		n.schedule(c)
+	case c.cur.v >= c.cur.due: // its slice was over, though no tick had come
+		n.renew(c.cur)
+		n.schedule(c)
+	default:
+		n.plan(c)
+	}
+}
+
+// enter puts an entity on its core's run queue, owed nothing and owing nothing.
+func (n *Node) enter(e *entity) {
+	c := e.core
+	if len(c.ents) > 0 {
+		e.v = c.average()
+	} else {
+		e.v = max(e.v, c.v)
+		c.v = e.v
+	}
+	e.due = e.v + n.slice(e)
+	c.ents = append(c.ents, e)
+}
+
+// leave takes an entity off its core's run queue.
+func (n *Node) leave(e *entity) {
+	c := e.core
+	c.average()
+	if i := slices.Index(c.ents, e); i >= 0 {
+		c.ents = append(c.ents[:i], c.ents[i+1:]...)
+	}
+	if c.cur == e {
+		n.run(c, nil)
+	}
+}
+
+// place is the core for a thread that wakes: the one it ran on if that is idle, or an idle one, or else
+// the one where the fewest threads run and wait.
+func (n *Node) place(p *pod, t *thread) *core {
+	if c := &n.cores[t.last]; c.cur == nil && !p.ent[c.id].throttled {
+		return c
+	}
+	best, least := &n.cores[t.last], math.MaxInt
+	for i := range n.cores {
+		// Begin behind its last core, so that no core is preferred by its number.
+		c := &n.cores[(int(t.last)+i)%len(n.cores)]
+		if p.ent[c.id].throttled {
+			continue
+		}
+		if c.cur == nil {
+			return c
+		}
+		if n.idle > 0 {
+			continue
+		}
+		load := 0
+		for _, e := range c.ents {
+			load += len(e.threads)
+		}
+		if load < least {
+			best, least = c, load
+		}
+	}
+	return best
+}
+
+// steal brings a waiting thread to a core that has none, from where most wait.
+func (n *Node) steal(c *core) bool {
+	var from *core
+	most := 1
+	for i := range n.cores {
+		other := &n.cores[i]
+		if len(other.ents) == 0 {
+			continue
+		}
+		load := 0
+		for _, e := range other.ents {
+			load += len(e.threads)
+		}
+		if load > most {
+			from, most = other, load
+		}
+	}
+	if from == nil {
+		return false
+	}
+	for _, e := range from.ents {
+		if e.pod.ent[c.id].throttled || e.pod.quota > 0 && e.pod.pool <= 0 && e.pod.ent[c.id].local <= 0 {
+			continue // it could not run here
+		}
+		if e == from.cur && len(e.threads) == 1 {
+			continue
+		}
+		t := e.threads[len(e.threads)-1]
+		n.charge(from)
+		n.remove(t)
+		to := &e.pod.ent[c.id]
+		t.ent, t.last = to, c.id
+		to.threads = append(to.threads, t)
+		e.pod.runnable++
+		if len(to.threads) == 1 {
+			n.enter(to)
+		}
+		n.waits(e.pod)
+		n.plan(from)
+		return true
+	}
+	return false
+}
+
+// remove takes a thread off its run queue.
+func (n *Node) remove(t *thread) {
+	e := t.ent
+	i := slices.Index(e.threads, t)
+	e.threads = append(e.threads[:i], e.threads[i+1:]...)
+	e.pod.runnable--
+	t.ent = nil
+	if len(e.threads) == 0 {
+		if e.throttled {
+			n.wakeQuota(e)
+		} else {
+			n.leave(e)
+		}
+		n.giveBack(e)
+	}
+}
+
+// sleep takes a thread that has nothing to do off its core.
+func (n *Node) sleep(t *thread) {
+	e := t.ent
+	n.remove(t)
+	n.waits(e.pod)
+	if c := e.core; c.cur == nil && len(e.threads) == 0 {
+		// The caller schedules the core when it is the one that has its turn; any other is scheduled here.
+		n.events.plan(c.id, n.now)
+	}
+}
+
+// clear takes all threads of an entity away.
+func (n *Node) clear(e *entity) {
+	n.charge(e.core)
+	for len(e.threads) > 0 {
+		n.remove(e.threads[len(e.threads)-1])
+	}
+	if e.core.cur == nil {
+		n.schedule(e.core)
+	}
+}
