@@ -1,6 +1,8 @@
 package round
 
 import (
+	"time"
+
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/sense"
@@ -18,16 +20,16 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 		d := Decision{
 			UID: pod.UID, Demand: e.bid.Demand, Throttle: e.throttledNow,
 			Budget: e.bid.Budget, Price: s.price.acted,
-			Floor: e.bid.Floor, Ceiling: e.bid.Ceiling, Bound: e.bid.Bound(s.price.acted),
+			Floor: e.bid.Floor, Ceiling: e.bid.Ceiling, Bound: e.bid.Bound(s.price.acted), Usage: e.use,
 		}
-		for j := range pod.Containers {
-			r := rates[e.pod].Containers[j]
-			d.Usage += r.Usage
-			d.Pressure = max(d.Pressure, r.Pressure)
-			d.PressureKnown = d.PressureKnown || r.PressureKnown
+		for j, c := range pod.Containers {
+			if r := rates[e.pod].Containers[j]; c.Limited() {
+				d.Pressure = max(d.Pressure, r.Pressure)
+				d.PressureKnown = d.PressureKnown || r.PressureKnown
+			}
 		}
 		d.Limit, d.Containers = limits(cfg, s, pod, e, d)
-		d.Publish = due(cfg, in, pod, d)
+		d.Publish = due(cfg, in.Now, s.price.eager, pod.Published, d) || relieves(cfg, pod, rates[e.pod], d)
 		decisions = append(decisions, d)
 	}
 	return decisions
@@ -100,32 +102,56 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 	return sum, parts
 }
 
-// due says whether a decision is worth publishing: a raise at once, and so the first lowering after a time of
-// plenty; any other change of a limit after the publish interval, and a mere change of demand or price
+// due says whether a decision is worth publishing: a raise at once, and so, where eager, the first lowering after a
+// time of plenty; any other change of a limit after the publish interval, and a mere change of demand or price
 // after the refresh interval. Without the exception, what is published of a pod whose demand jumps would hold
 // back for a whole interval the lowering that the jump makes necessary.
-func due(cfg Config, in Input, p Pod, d Decision) bool {
-	was := p.Published
+//
+// A container is raised by what the pod as a whole gains. What it gets from its neighbours in the pod follows their
+// demand, which moves all the time, and waits as a lowering does.
+func due(cfg Config, now time.Time, eager bool, was Published, d Decision) bool {
 	if was.At.IsZero() {
 		return true
 	}
-	lowered := false
+	gain := d.Limit
+	for _, c := range d.Containers {
+		gain -= was.Limits[c.Name]
+	}
+	changed := false
 	for _, c := range d.Containers {
 		before := was.Limits[c.Name]
 		if !far(c.Limit, before, cfg.PublishBand) {
 			continue
 		}
-		if c.Limit > before {
+		if c.Limit > before && far(before+max(0, min(gain, c.Limit-before)), before, cfg.PublishBand) {
 			return true
 		}
-		lowered = true
+		changed = true
 	}
-	age := in.Now.Sub(was.At)
-	if lowered && (was.Price == 0 || age >= cfg.PublishInterval) {
+	age := now.Sub(was.At)
+	if changed && (age >= cfg.PublishInterval || eager && gain < 0 && was.Price == 0 && d.Price > 0) {
 		return true
 	}
-	// A published price has three decimals, so a difference in the third is none.
-	told := far(d.Demand, was.Demand, cfg.PublishBand) ||
-		far(d.Price, was.Price, cfg.PublishBand) && far(d.Price+1, was.Price+1, 0.001)
+	told := far(d.Demand, was.Demand, cfg.PublishBand) || far(d.Price, was.Price, max(cfg.PublishBand, priceDigits))
 	return told && age >= cfg.RefreshInterval
+}
+
+// priceDigits is the least relative difference between two prices that shows when they are published.
+const priceDigits = 0.01
+
+// relieves says whether a container that is throttled gets more than was published, wherever that comes from.
+func relieves(cfg Config, p Pod, r sense.Pod, d Decision) bool {
+	part := 0 // d.Containers are the limited ones of the pod, in its order
+	for j, c := range p.Containers {
+		if !c.Limited() {
+			continue
+		}
+		now, before := d.Containers[part].Limit, p.Published.Limits[c.Name]
+		part++
+		// The container's own periods: what the quota of the pod holds back, another split does not free.
+		if r.Containers[j].Throttle >= cfg.Demand.ThrottleThreshold && now > before && far(now, before, cfg.PublishBand) {
+			return true
+		}
+	}
+	return false
 }

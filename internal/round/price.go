@@ -45,6 +45,8 @@ type price struct {
 	over  time.Duration // for which the pods have used more than the supply
 	idle  time.Duration // for which CPU has lain idle beside a throttled pod
 	early time.Time     // until when the demand of the last tick counts, too
+	rose  time.Time     // from zero, when that was last acted on at once
+	eager bool          // the first lowerings at this price are not held back
 }
 
 // lasted says whether what has gone on for so long has done so for want, to the nearest round: ticks jitter.
@@ -67,6 +69,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	if p.acted == 0 && lasted(p.over, elapsed, cfg.Onset) {
 		p.early = now.Add(cfg.CatchUp)
 	}
+	before := p.acted
 	early := now.Add(elapsed / 2).Before(p.early)
 	problem := market.Problem{Supply: d.Supply, Bids: make([]market.Bid, len(book))}
 	for i := range book {
@@ -108,6 +111,12 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 		p.trim = trim(cfg, p, book, *d, elapsed)
 		if want := min(market.MaxPrice, cleared.Price*market.Price(math.Exp(p.trim))); far(want, p.acted, cfg.PriceBand) {
 			p.acted = want
+		}
+	}
+	if before == 0 && p.acted > 0 {
+		// A price that flaps has limits lowered and raised with each turn, so not each turn is worth a hurry.
+		if p.eager = p.rose.IsZero() || now.Sub(p.rose) >= cfg.PublishInterval; p.eager {
+			p.rose = now
 		}
 	}
 	d.Price = p.acted

@@ -61,9 +61,9 @@ type Config struct {
 	TrimLimit float64
 	// PublishBand is the relative change of a limit that is worth publishing.
 	PublishBand float64
-	// PublishInterval is the least time between two published decisions of a pod that raise nothing, but for the
-	// first lowering after a time without a price. Longer costs less; shorter lets the controller's next step
-	// go to a fresher target.
+	// PublishInterval is the least time between two published decisions of a pod that neither raise its limit nor give
+	// more to a container that is throttled. The first lowering after a time without a price need not wait, at most once
+	// in this time on a node. Longer costs less; shorter lets the controller's next step go to a fresher target.
 	PublishInterval time.Duration
 	// RefreshInterval is the least time after which a decision is published again because its demand
 	// or price, but not its limit, has changed by more than PublishBand. Longer costs less; shorter
@@ -191,9 +191,11 @@ type NodeDecision struct {
 
 // Decision is one pod's part of the round.
 type Decision struct {
-	UID           string
-	Limit         cpu.Milli // the pod's total
-	Containers    []ContainerLimit
+	UID        string
+	Limit      cpu.Milli // the pod's total
+	Containers []ContainerLimit
+	// Demand, Usage, Throttle and Pressure are those of the pod's limited containers, which the limit is for.
+	// The others take part as a shadow.
 	Demand, Usage cpu.Milli
 	Throttle      float64
 	Pressure      float64

@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -417,18 +418,99 @@ func TestDue(t *testing.T) {
 		{"and goes out to be seen", 1000, 700, time.Minute, true},
 		{"nothing new is not worth a write", 1000, 500, time.Hour, false},
 	} {
-		in := Input{Now: epoch.Add(c.age)}
-		d := Decision{Containers: []ContainerLimit{{"c", c.limit}}, Demand: c.demand, Price: 1}
-		if got := due(cfg, in, Pod{Published: was}, d); got != c.want {
+		d := Decision{Limit: c.limit, Containers: []ContainerLimit{{"c", c.limit}}, Demand: c.demand, Price: 1}
+		if got := due(cfg, epoch.Add(c.age), true, was, d); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	plenty := Pod{Published: Published{At: epoch, Limits: was.Limits, Demand: 500}}
-	if !due(cfg, Input{Now: epoch.Add(time.Second)}, plenty, Decision{Containers: []ContainerLimit{{"c", 800}}, Demand: 500, Price: 1}) {
+	plenty := Published{At: epoch, Limits: was.Limits, Demand: 500}
+	first := Decision{Limit: 800, Containers: []ContainerLimit{{"c", 800}}, Demand: 500, Price: 1}
+	if !due(cfg, epoch.Add(time.Second), true, plenty, first) {
 		t.Error("the first lowering after a time of plenty waits")
 	}
-	if !due(cfg, Input{Now: epoch}, Pod{}, Decision{}) {
+	if due(cfg, epoch.Add(time.Second), false, plenty, first) {
+		t.Error("the first lowering at a price that flaps does not wait")
+	}
+	if !due(cfg, epoch, false, Published{}, Decision{}) {
 		t.Error("the first decision is not published")
+	}
+}
+
+// What one container gets from another of its pod waits as a lowering does, unless it is throttled.
+func TestResplitWaits(t *testing.T) {
+	cfg := DefaultConfig()
+	was := Published{At: epoch, Limits: map[string]cpu.Milli{"app": 700, "proxy": 300}, Demand: 500, Price: 1}
+	pod := Pod{Published: was, Pod: demand.Pod{Containers: []demand.Container{
+		{Name: "init", ID: "0"}, {Name: "app", ID: "1", Declared: 500, Limit: 700}, {Name: "proxy", ID: "2", Declared: 500, Limit: 300},
+	}}}
+	for _, c := range []struct {
+		name       string
+		app, proxy cpu.Milli
+		throttled  [2]float64
+		age        time.Duration
+		want       bool
+	}{
+		{"from one to the other waits", 500, 500, [2]float64{}, time.Second, false},
+		{"and goes out after the interval", 500, 500, [2]float64{}, cfg.PublishInterval, true},
+		{"to a throttled one at once", 500, 500, [2]float64{0, 0.5}, time.Second, true},
+		{"from a throttled one not", 500, 500, [2]float64{0.5, 0}, time.Second, false},
+		{"what the pod gains goes out at once", 700, 500, [2]float64{}, time.Second, true},
+		{"also with a little from the other", 690, 350, [2]float64{}, time.Second, true},
+		{"a quantum more for the pod makes no raise of it", 510, 500, [2]float64{}, time.Second, false},
+		{"less for the pod neither", 400, 500, [2]float64{}, time.Second, false},
+		{"within the band never", 670, 320, [2]float64{0.5, 0.5}, time.Hour, false},
+	} {
+		d := Decision{Limit: c.app + c.proxy, Containers: []ContainerLimit{{"app", c.app}, {"proxy", c.proxy}}, Demand: 500, Price: 1}
+		rates := sense.Pod{Containers: []sense.Rate{{}, {Throttle: c.throttled[0]}, {Throttle: c.throttled[1]}}}
+		if got := due(cfg, epoch.Add(c.age), true, was, d) || relieves(cfg, pod, rates, d); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A price that comes and goes is not worth a write for each turn.
+func TestFlappingPriceIsHeldBack(t *testing.T) {
+	hog := &tenant{name: "hog", request: 200, declared: 4000}
+	rival := &tenant{name: "rival", request: 200, declared: 4000}
+	w := newWorld(hog, rival)
+	w.cfg.Demand.Rise, w.cfg.Demand.Fall = 1, 1 // so that it turns with each tick
+	w.run(60)
+	writes, turns, was := 0, 0, market.Price(0)
+	for i := range 120 {
+		want := 8000 * cpu.Milli(i%2)
+		hog.want, rival.want = want, want
+		out := w.tick()
+		if (out.Node.Price == 0) != (was == 0) {
+			turns++
+		}
+		was = out.Node.Price
+		if d, ok := decision(out, "hog"); ok && d.Publish {
+			writes++
+		}
+	}
+	if seconds := w.cfg.PublishInterval.Seconds(); turns < 100 || writes > 2*int(120/seconds)+2 {
+		t.Errorf("%d decisions published in 120 s in which the price turned %d times: want at most two in each %v", writes, turns, w.cfg.PublishInterval)
+	}
+}
+
+// What an unlimited neighbour in the pod uses is not counted against the limit of the others.
+func TestFiguresAreOfTheLimited(t *testing.T) {
+	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 100, Containers: []demand.Container{
+		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 4000}, {Name: "free", ID: "2"},
+	}}}
+	rates := sense.Pod{Containers: []sense.Rate{
+		{Verdict: sense.Fresh, Elapsed: time.Second, Usage: 200, Pressure: 0.1, PressureKnown: true},
+		{Verdict: sense.Fresh, Elapsed: time.Second, Usage: 2000, Pressure: 0.9, PressureKnown: true},
+	}}
+	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 0.2, Latest: 0.2}, "2": {Samples: 99, Mean: 2, Latest: 2}}
+	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known)
+	in := Input{Now: epoch, Pods: []Pod{pod}}
+	ds := decide(DefaultConfig(), in, []sense.Pod{rates}, book, State{estimates: known})
+	if len(ds) != 1 || ds[0].Demand != 200 || ds[0].Usage != 200 || ds[0].Pressure != 0.1 {
+		t.Errorf("%+v: want demand, use and pressure of the limited container", ds)
+	}
+	if len(book) != 2 || book[1].bid.Demand != 2000 {
+		t.Errorf("%+v: want the other as a shadow", book)
 	}
 }
 
