@@ -46,10 +46,10 @@ func TestOnlyCPULimits(t *testing.T) {
 	}
 	owned := false
 	for _, f := range stored.ManagedFields {
-		owned = owned || (f.Manager == podresize.FieldOwner && f.Subresource == "resize")
+		owned = owned || (f.Manager == owner && f.Subresource == "resize")
 	}
 	if !owned {
-		t.Errorf("no managed field of %s: %+v", podresize.FieldOwner, stored.ManagedFields)
+		t.Errorf("no managed field of %s: %+v", owner, stored.ManagedFields)
 	}
 
 	s.pod = apitest.WaitFor(t, s.Client, s.pod, "done", func(p *corev1.Pod) bool {
@@ -102,7 +102,7 @@ func TestNothingIsSent(t *testing.T) {
 			if tt.uid == "" {
 				tt.uid = "u1"
 			}
-			got := podresize.New(noServer{t}).Apply(t.Context(), p, actuator.Move{UID: tt.uid, Changes: tt.changes})
+			got := podresize.New(noServer{t}, owner).Apply(t.Context(), p, actuator.Move{UID: tt.uid, Changes: tt.changes})
 			if got.Outcome != tt.want || got.Message == "" || got.Pod != nil {
 				t.Errorf("got %+v, want %v with a message", got, tt.want)
 			}

@@ -11,13 +11,9 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 )
 
-const (
-	// FieldOwner is the name under which the API server records the changes.
-	FieldOwner = "mbcas-controller"
-	// Timeout is how long one attempt may take. The API server itself gives up on admission
-	// webhooks and quota after 10 s.
-	Timeout = 8 * time.Second
-)
+// Timeout is how long one attempt may take. The API server itself gives up on admission
+// webhooks and quota after 10 s.
+const Timeout = 8 * time.Second
 
 // Client sends moves to the API server. It needs the verb patch on pods/resize and no other.
 type Client struct {
@@ -30,9 +26,9 @@ type Client struct {
 	Timeout time.Duration
 }
 
-// New is a Client with the default owner and timeout.
-func New(api client.SubResourceClientConstructor) *Client {
-	return &Client{API: api, FieldOwner: FieldOwner, Timeout: Timeout}
+// New is a Client of that owner with the default timeout.
+func New(api client.SubResourceClientConstructor, owner string) *Client {
+	return &Client{API: api, FieldOwner: owner, Timeout: Timeout}
 }
 
 // Apply carries the move out. The pod is the copy that the move was decided on: if the stored pod differs

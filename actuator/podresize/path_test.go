@@ -47,7 +47,7 @@ func (s *scene) through(address string) {
 	s.t.Helper()
 	c, err := client.New(&rest.Config{Host: address}, client.Options{Scheme: s.Client.Scheme(), Mapper: s.Client.RESTMapper()})
 	s.must(err)
-	s.resize = podresize.New(c)
+	s.resize = podresize.New(c, owner)
 }
 
 // TestNotServed: the API server's own words about a subresource that it does not know. The pod is there all the while.
@@ -154,7 +154,7 @@ func TestLostAnswer(t *testing.T) {
 	if got := s.stored().Spec.Containers[0].Resources.Limits.Cpu().String(); got != "300m" {
 		t.Errorf("the limit is %s: the request did not reach the server, so nothing is tested", got)
 	}
-	s.resize = podresize.New(s.Client)
+	s.resize = podresize.New(s.Client, owner)
 	s.expect("Apply again", s.resize.Apply(t.Context(), s.pod, s.move("app", 400)), podresize.Conflict, "")
 }
 

@@ -72,13 +72,13 @@ func TestRefusals(t *testing.T) {
 			want: podresize.LimitRangeRefused, says: "maximum cpu usage per Container is 500m, but limit is 1",
 		},
 		"the user has no permission": {
-			after: func(s *scene) { s.resize = podresize.New(s.As(s.t, "stranger")) },
+			after: func(s *scene) { s.resize = podresize.New(s.As(s.t, "stranger"), owner) },
 			want:  podresize.NotAllowed, says: `User "stranger" cannot patch resource "pods/resize"`,
 		},
 		"permission on pods is not permission on pods/resize": {
 			after: func(s *scene) {
 				s.allow("pod-writer", "pods")
-				s.resize = podresize.New(s.As(s.t, "pod-writer"))
+				s.resize = podresize.New(s.As(s.t, "pod-writer"), owner)
 			},
 			want: podresize.NotAllowed, says: `cannot patch resource "pods/resize"`,
 		},

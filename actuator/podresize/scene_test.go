@@ -18,6 +18,9 @@ import (
 	"github.com/mbcas/mbcas/internal/apitest"
 )
 
+// owner is the name under which the tests resize: the one that the policies of config/policy let through.
+const owner = "mbcas-controller"
+
 // scene is one running pod in a namespace of its own on a real API server.
 type scene struct {
 	*apitest.Server
@@ -40,7 +43,7 @@ func newScene(t *testing.T, containers ...corev1.Container) *scene {
 func newSceneOf(t *testing.T, pod *corev1.Pod) *scene {
 	t.Helper()
 	s := apitest.Start(t)
-	sc := &scene{Server: s, t: t, namespace: s.Namespace(t), resize: podresize.New(s.Client)}
+	sc := &scene{Server: s, t: t, namespace: s.Namespace(t), resize: podresize.New(s.Client, owner)}
 	sc.kubelet = s.Kubelet(t, "node-"+sc.namespace)
 	pod.Namespace = sc.namespace
 	sc.pod = sc.kubelet.Run(t, pod)

@@ -32,7 +32,7 @@ func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
 	r := &controller.Restorer{
-		Client: c, Resize: podresize.New(c), Namespace: *namespace, Out: stdout,
+		Client: c, Resize: podresize.New(c, kube.FieldManager), Namespace: *namespace, Out: stdout,
 		Pods: 8, Now: time.Now, Look: 500 * time.Millisecond,
 	}
 	return r.All(ctx)

@@ -64,7 +64,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account, else $KUBECONFIG)")
 	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")
 	fs.StringVar(&s.health, "health-address", ":8081", "address of /healthz and /readyz")
-	fs.BoolVar(&s.elect, "leader-elect", true, "act only while holding the Lease "+controller.LeaseName)
+	fs.BoolVar(&s.elect, "leader-elect", true, "act only while holding the Lease "+kube.LeaderLease)
 	fs.Float64Var(&s.qps, "qps", 100, "requests per second to the API server at most; twice as many in a burst")
 	fs.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "least level of log lines: debug, info, warn or error")
 	if err := parse(fs, args, stderr); err != nil {
@@ -96,7 +96,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Cache: controller.CacheOptions(s.controller.Namespace),
 		Metrics: metricsserver.Options{BindAddress: s.metrics}, HealthProbeBindAddress: s.health,
-		LeaderElection: s.elect, LeaderElectionID: controller.LeaseName, LeaderElectionNamespace: s.controller.Namespace,
+		LeaderElection: s.elect, LeaderElectionID: kube.LeaderLease, LeaderElectionNamespace: s.controller.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	r := (&controller.Reconciler{
-		Config: s.controller, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient()),
+		Config: s.controller, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient(), kube.FieldManager),
 		Gate: controller.NewGate(disco, mgr.GetClient()), Events: mgr.GetEventRecorder(kube.FieldManager),
 		Log: log, Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: m, Now: time.Now,
 	}).Ready()

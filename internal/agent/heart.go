@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 const (
@@ -30,7 +32,7 @@ type heart struct {
 }
 
 // LeaseName is the name of a node's Lease.
-func LeaseName(node string) string { return "mbcas-agent-" + node }
+func LeaseName(node string) string { return kube.AgentLease(node) }
 
 // Run beats until ctx ends.
 func (h *heart) Run(ctx context.Context) {

@@ -239,7 +239,7 @@ func ledger(t *testing.T, c client.Client, pod *corev1.Pod, line string) {
 		t.Fatal(err)
 	}
 	cm := &corev1.ConfigMap{Data: map[string]string{string(pod.UID): line}}
-	cm.Namespace, cm.GenerateName, cm.Labels = kube.SystemNamespace, "mbcas-declared-", map[string]string{ledgerLabel: "true"}
+	cm.Namespace, cm.GenerateName, cm.Labels = kube.SystemNamespace, kube.LedgerPrefix, map[string]string{kube.LedgerLabel: "true"}
 	if err := c.Create(t.Context(), cm); err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func agentLogs(system string, pod *corev1.Pod) string {
 
 func leaseOf(leases []coordinationv1.Lease, node string) *coordinationv1.Lease {
 	for i := range leases {
-		if leases[i].Name == leasePrefix+node {
+		if leases[i].Name == kube.AgentLease(node) {
 			return &leases[i]
 		}
 	}

@@ -57,7 +57,7 @@ func sick(t *testing.T) []client.Object {
 	pod := burstable(kube.SystemNamespace, controllerName+"-5d4f-x", apitest.Container("controller", "20m", ""))
 	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
 	edit(t, objects, agentName, func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 4 })
-	edit(t, objects, leasePrefix+"node-1", func(l *coordinationv1.Lease) { l.Spec.RenewTime = ago(4 * time.Minute) })
+	edit(t, objects, kube.AgentLease("node-1"), func(l *coordinationv1.Lease) { l.Spec.RenewTime = ago(4 * time.Minute) })
 	edit(t, objects, "node-1", func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
 		n.Status.NodeInfo.ContainerRuntimeVersion = "docker://28.0.0"
@@ -90,8 +90,8 @@ func sick(t *testing.T) []client.Object {
 	hpa.Spec.Metrics = []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{
 		Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{AverageUtilization: percentOf(150)},
 	}}}
-	pause := &corev1.ConfigMap{Data: map[string]string{pausedKey: "incident 4711"}}
-	pause.Namespace, pause.Name = kube.SystemNamespace, switchName
+	pause := &corev1.ConfigMap{Data: map[string]string{kube.PausedKey: "incident 4711"}}
+	pause.Namespace, pause.Name = kube.SystemNamespace, kube.SwitchName
 	vpa := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"targetRef": map[string]any{"kind": "Deployment", "name": "web"}}}}
 	vpa.SetGroupVersionKind(schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"})
 	vpa.SetNamespace("shop")

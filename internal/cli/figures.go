@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
 )
 
 // Figures are what an agent saw of a pod and decided for it.
@@ -98,7 +99,7 @@ func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error)
 	if err := json.Unmarshal(data, &a); err != nil {
 		return Market{}, nil, fmt.Errorf("its agent answers nonsense on /debug/round: %w", err)
 	}
-	price := fmt.Sprintf("%.3f", a.Node.Price)
+	price := market.Price(a.Node.Price).String()
 	m := Market{
 		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand, System: a.Node.System,
 		Pressure: percent(a.Node.Pressure), Bidders: a.Node.Bidders, Shadows: a.Node.Shadows, Warming: a.Node.Warming,

@@ -10,17 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
 )
-
-// ledgerLabel marks the ConfigMaps in which the controller keeps a second record of the declared limits.
-const ledgerLabel = "mbcas.io/ledger"
 
 // records are the declared limits of pods: those of their allocations, and, for pods without one, those
 // of the controller's second record, which survives the loss of the allocation.
 func records(ctx context.Context, a *Access, w *World) (map[types.UID][]v1alpha1.ContainerLimit, error) {
 	found := map[types.UID][]v1alpha1.ContainerLimit{}
 	var ledgers corev1.ConfigMapList
-	err := a.Client.List(ctx, &ledgers, client.InNamespace(a.System), client.MatchingLabels{ledgerLabel: "true"})
+	err := a.Client.List(ctx, &ledgers, client.InNamespace(a.System), client.MatchingLabels{kube.LedgerLabel: "true"})
 	for _, cm := range ledgers.Items {
 		for uid, line := range cm.Data {
 			var entry struct{ Limits []v1alpha1.ContainerLimit }

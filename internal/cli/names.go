@@ -10,7 +10,6 @@ import (
 const (
 	controllerName = "mbcas-controller" // Deployment and its service account
 	agentName      = "mbcas-agent"      // DaemonSet
-	leasePrefix    = "mbcas-agent-"     // + node: an agent's heartbeat
 	agentPort      = "9090"
 	crdName        = "podallocations.allocation.mbcas.io"
 )

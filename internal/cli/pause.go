@@ -12,14 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// The switch that stops all resizes at once is a key of a ConfigMap; the controller repeats its value under a
-// second key once no resize is on its way any more.
-const (
-	switchName      = "mbcas"
-	pausedKey       = "paused"
-	acknowledgedKey = "acknowledged"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // pauseWait is how long pause waits for the controller's answer.
@@ -76,28 +70,27 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 
 // paused says whether the installation is paused, and what for.
 func (a *Access) paused(ctx context.Context) (reason string, yes bool, err error) {
-	cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, switchName)
+	cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SwitchName)
 	if cm == nil || err != nil {
 		return "", false, err
 	}
-	v := cm.Data[pausedKey]
-	return v, v != "" && v != "false", nil
+	return cm.Data[kube.PausedKey], kube.Paused(cm.Data), nil
 }
 
 func (a *Access) setSwitch(ctx context.Context, value string) error {
 	cm := &corev1.ConfigMap{}
-	cm.Namespace, cm.Name = a.System, switchName
-	raw, err := json.Marshal(map[string]any{"data": map[string]any{pausedKey: value, acknowledgedKey: nil}})
+	cm.Namespace, cm.Name = a.System, kube.SwitchName
+	raw, err := json.Marshal(map[string]any{"data": map[string]any{kube.PausedKey: value, kube.AcknowledgedKey: nil}})
 	if err != nil {
 		return err
 	}
-	err = a.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(fieldOwner))
+	err = a.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.HandFieldManager))
 	if apierrors.IsNotFound(err) {
-		cm.Data = map[string]string{pausedKey: value}
-		err = a.Client.Create(ctx, cm, client.FieldOwner(fieldOwner))
+		cm.Data = map[string]string{kube.PausedKey: value}
+		err = a.Client.Create(ctx, cm, client.FieldOwner(kube.HandFieldManager))
 	}
 	if err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", a.System, switchName, err)
+		return fmt.Errorf("write ConfigMap %s/%s: %w", a.System, kube.SwitchName, err)
 	}
 	return nil
 }
@@ -109,8 +102,8 @@ func (a *Access) acknowledged(ctx context.Context, value string) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
-		cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, switchName)
-		if err == nil && cm != nil && cm.Data[acknowledgedKey] == value {
+		cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SwitchName)
+		if err == nil && cm != nil && cm.Data[kube.AcknowledgedKey] == value {
 			return nil
 		}
 		select {

@@ -19,11 +19,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// fieldOwner marks changes made by hand; the controller takes what it did not write for somebody else's.
-const fieldOwner = "kubectl-mbcas"
-
 // adoption is what MBCAS does after somebody else changed a limit.
-const adoption = "MBCAS takes the new limit as declared and leaves the pod alone for 10 minutes"
+var adoption = "MBCAS takes the new limit as declared and leaves the pod alone for " + alone
 
 // carrying says how a resize is carried out.
 type carrying struct {
@@ -129,8 +126,7 @@ func afterwards(s Standing) string {
 
 // carryOut asks first, then applies the move and follows it to its end.
 func carryOut(ctx context.Context, a *Access, s Streams, pod *corev1.Pod, move actuator.Move, how carrying) error {
-	resizer := podresize.New(a.Client)
-	resizer.FieldOwner = fieldOwner
+	resizer := podresize.New(a.Client, kube.HandFieldManager)
 	dry, err := insist(ctx, a, pod, &move, resizer.DryRun)
 	if err != nil {
 		return err

@@ -160,7 +160,7 @@ func writeReturn(out io.Writer, moved []Standing) {
 		return
 	}
 	slices.Sort(namespaces)
-	fmt.Fprintf(out, "MBCAS leaves %s alone for 10 minutes and then moves %s again. To stop that:\n", plural(again, "pod"), map[bool]string{true: "it", false: "them"}[again == 1])
+	fmt.Fprintf(out, "MBCAS leaves %s alone for %s and then moves %s again. To stop that:\n", plural(again, "pod"), alone, map[bool]string{true: "it", false: "them"}[again == 1])
 	for _, n := range slices.Compact(namespaces) {
 		fmt.Fprintf(out, "  kubectl mbcas mode %s restore\n", n)
 	}

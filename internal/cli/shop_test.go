@@ -171,7 +171,7 @@ func installation() []client.Object {
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = kube.SystemNamespace, leasePrefix+"node-1"
+	lease.Namespace, lease.Name = kube.SystemNamespace, kube.AgentLease("node-1")
 	lease.Spec.RenewTime = ago(4 * time.Second)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	crd.Name = crdName

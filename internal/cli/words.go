@@ -5,7 +5,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/mbcas/mbcas/internal/kube"
 )
+
+// alone is how long MBCAS leaves a pod alone after somebody else changed its limits.
+var alone = fmt.Sprintf("%d minutes", int(kube.HoldForeign.Minutes()))
 
 // age writes a duration as kubectl does: 12s, 4m30s, 3h.
 func age(d time.Duration) string { return duration.HumanDuration(max(0, d)) }

@@ -57,7 +57,7 @@ func DefaultConfig() Config {
 	return Config{
 		Actuator: actuator.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
-		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HoldForeign: 10 * time.Minute,
+		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HoldForeign: kube.HoldForeign,
 		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
 		Rate: 10, Burst: 20, Nodes: 8, Pods: 8,
 	}

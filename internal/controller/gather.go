@@ -86,7 +86,7 @@ func (r *Reconciler) blocked(ctx context.Context) (actuator.Reason, error) {
 	if err != nil {
 		return "", err
 	}
-	if paused(data) {
+	if kube.Paused(data) {
 		return actuator.Paused, nil
 	}
 	return "", nil
@@ -101,7 +101,7 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (Node
 	node := nodeOf(&n)
 	node.Name = name
 	var lease coordinationv1.Lease
-	switch err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Config.Namespace, Name: leasePrefix + name}, &lease); {
+	switch err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Config.Namespace, Name: kube.AgentLease(name)}, &lease); {
 	case apierrors.IsNotFound(err):
 		r.silence.note(name, nil, now, r.Config.FreezeAfter)
 	case err != nil:

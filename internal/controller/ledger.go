@@ -19,13 +19,8 @@ import (
 // The ledger is a second record of the declared limits, one ConfigMap per node in our own namespace, so that
 // neither a deleted PodAllocation nor a deleted CRD loses any.
 
-const (
-	ledgerPrefix = "mbcas-declared-"
-	// LedgerLabel marks the ConfigMaps of the ledger.
-	LedgerLabel = "mbcas.io/ledger"
-	// pruneFrom is how many entries of pods that are gone may gather before they are removed.
-	pruneFrom = 20
-)
+// pruneFrom is how many entries of pods that are gone may gather before they are removed.
+const pruneFrom = 20
 
 // entry is one pod's line in the ledger; its key is the pod's UID.
 type entry struct {
@@ -34,7 +29,7 @@ type entry struct {
 	Limits    []v1alpha1.ContainerLimit `json:"limits"`
 }
 
-func ledgerName(node string) string { return ledgerPrefix + node }
+func ledgerName(node string) string { return kube.LedgerPrefix + node }
 
 // readLedger is the entry of a pod; false where there is none that can be read.
 func readLedger(cm *corev1.ConfigMap, uid types.UID) (entry, bool) {
@@ -88,7 +83,7 @@ func writeLedger(ctx context.Context, c client.Client, namespace, node string, d
 	}
 	err = c.Patch(ctx, cm, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.FieldManager))
 	if apierrors.IsNotFound(err) {
-		cm.Labels = map[string]string{LedgerLabel: "true", "app.kubernetes.io/part-of": "mbcas"}
+		cm.Labels = map[string]string{kube.LedgerLabel: "true", "app.kubernetes.io/part-of": "mbcas"}
 		cm.Data = map[string]string{}
 		for uid, line := range data {
 			if line != nil {

@@ -124,7 +124,7 @@ func TestRestoreAll(t *testing.T) {
 
 	var out bytes.Buffer
 	restorer := &Restorer{
-		Client: r.Client, Resize: podresize.New(r.Client), Namespace: r.config.Namespace, Out: &out,
+		Client: r.Client, Resize: podresize.New(r.Client, kube.FieldManager), Namespace: r.config.Namespace, Out: &out,
 		Pods: 4, Now: time.Now, Look: 20 * time.Millisecond,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -152,7 +152,7 @@ func TestRestoreAll(t *testing.T) {
 	stop()
 
 	// Without a controller, without allocations and with a kubelet that does not follow, it says what it could not do.
-	r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, pausedKey, "false"))
+	r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "false"))
 	r.unlead()
 	l := r.live(0, false)
 	r.publish(raised, "0.000", app(2500))
@@ -176,14 +176,14 @@ func (r *rig) lead() {
 	r.Helper()
 	holder := "controller-1"
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name, lease.Spec.HolderIdentity = r.config.Namespace, LeaseName, &holder
+	lease.Namespace, lease.Name, lease.Spec.HolderIdentity = r.config.Namespace, kube.LeaderLease, &holder
 	r.must(r.Client.Create(r.Context(), lease))
 }
 
 func (r *rig) unlead() {
 	r.Helper()
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = r.config.Namespace, LeaseName
+	lease.Namespace, lease.Name = r.config.Namespace, kube.LeaderLease
 	r.must(r.Client.Delete(r.Context(), lease))
 }
 

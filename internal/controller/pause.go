@@ -15,25 +15,12 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Somebody who wants MBCAS to stop at once, in the whole cluster, sets the key "paused" of the ConfigMap "mbcas"
-// in our namespace to anything but "false". Once no resize is on its way any more, the controller
-// repeats the value under "acknowledged".
-const (
-	SwitchName      = "mbcas"
-	pausedKey       = "paused"
-	acknowledgedKey = "acknowledged"
-)
-
-func paused(data map[string]string) bool {
-	return data[pausedKey] != "" && data[pausedKey] != "false"
-}
-
 // readSwitch is what the switch says; nothing where it does not exist.
 func readSwitch(ctx context.Context, c client.Reader, namespace string) (map[string]string, error) {
 	cm := &corev1.ConfigMap{}
-	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: SwitchName}, cm)
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: kube.SwitchName}, cm)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, SwitchName, err)
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, kube.SwitchName, err)
 	}
 	return cm.Data, nil
 }
@@ -41,19 +28,19 @@ func readSwitch(ctx context.Context, c client.Reader, namespace string) (map[str
 // acknowledge answers a pause.
 func (r *Reconciler) acknowledge(ctx context.Context) (ctrl.Result, error) {
 	data, err := readSwitch(ctx, r.Client, r.Config.Namespace)
-	if err != nil || data[acknowledgedKey] == data[pausedKey] {
+	if err != nil || data[kube.AcknowledgedKey] == data[kube.PausedKey] {
 		return ctrl.Result{}, err
 	}
 	// Whatever takes off from here on sees the switch that we have seen.
 	if r.Gate.flying.Load() > 0 {
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
 	}
-	return ctrl.Result{}, setSwitch(ctx, r.Client, r.Config.Namespace, acknowledgedKey, data[pausedKey])
+	return ctrl.Result{}, setSwitch(ctx, r.Client, r.Config.Namespace, kube.AcknowledgedKey, data[kube.PausedKey])
 }
 
 func setSwitch(ctx context.Context, c client.Client, namespace, key, value string) error {
 	cm := &corev1.ConfigMap{}
-	cm.Namespace, cm.Name = namespace, SwitchName
+	cm.Namespace, cm.Name = namespace, kube.SwitchName
 	raw, err := json.Marshal(map[string]any{"data": map[string]string{key: value}})
 	if err != nil {
 		return fmt.Errorf("switch %s: %w", key, err)
@@ -64,7 +51,7 @@ func setSwitch(ctx context.Context, c client.Client, namespace, key, value strin
 		err = c.Create(ctx, cm, client.FieldOwner(kube.FieldManager))
 	}
 	if err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", namespace, SwitchName, err)
+		return fmt.Errorf("write ConfigMap %s/%s: %w", namespace, kube.SwitchName, err)
 	}
 	return nil
 }

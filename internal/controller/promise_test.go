@@ -270,7 +270,7 @@ func TestQuiet(t *testing.T) {
 func (r *rig) hearAt(at time.Time) {
 	r.Helper()
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = r.config.Namespace, leasePrefix+r.kubelet.Node
+	lease.Namespace, lease.Name = r.config.Namespace, kube.AgentLease(r.kubelet.Node)
 	now := metav1.NewMicroTime(at)
 	lease.Spec.RenewTime = &now
 	r.must(r.Client.Patch(r.Context(), lease, client.Merge))
@@ -337,13 +337,13 @@ func TestActsNowhereBlind(t *testing.T) {
 		r := r.in(t)
 		l := r.live(0, false)
 		pod := l.raised("paused")
-		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, pausedKey, "true"))
+		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "true"))
 		r.publish(pod, "0.000", app(3000))
 		l.settles(pod, v1alpha1.PhaseHeld, actuator.Paused)
 		if got := r.limit(pod); got != 2000 {
 			t.Errorf("limit %v: moved although paused", got)
 		}
-		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, pausedKey, "false"))
+		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "false"))
 		l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
 	})
 }

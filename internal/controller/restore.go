@@ -20,9 +20,6 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// LeaseName is the Lease by which controllers elect their leader.
-const LeaseName = "mbcas-controller"
-
 // Restorer returns every pod of the cluster to its declared limits, once, and keeps the controller from
 // moving them again. It is what an uninstall runs first.
 type Restorer struct {
@@ -90,16 +87,16 @@ func unrestored(pods []*homeward) error {
 // pause stops the running controller, and waits until it has said so; where none runs, there is nothing to wait for.
 func (r *Restorer) pause(ctx context.Context) error {
 	value := "restore-" + r.Now().UTC().Format("20060102T150405.000")
-	if err := setSwitch(ctx, r.Client, r.Namespace, pausedKey, value); err != nil {
+	if err := setSwitch(ctx, r.Client, r.Namespace, kube.PausedKey, value); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.Out, "paused MBCAS (ConfigMap %s/%s); delete that ConfigMap to resume\n", r.Namespace, SwitchName)
+	fmt.Fprintf(r.Out, "paused MBCAS (ConfigMap %s/%s); delete that ConfigMap to resume\n", r.Namespace, kube.SwitchName)
 	for end := r.Now().Add(answerWithin); r.Now().Before(end); {
 		data, err := readSwitch(ctx, r.Client, r.Namespace)
 		if err != nil {
 			return err
 		}
-		if data[acknowledgedKey] == value {
+		if data[kube.AcknowledgedKey] == value {
 			return nil
 		}
 		led, err := r.led(ctx)
@@ -122,9 +119,9 @@ func (r *Restorer) pause(ctx context.Context) error {
 // led says whether a controller holds the leader's Lease.
 func (r *Restorer) led(ctx context.Context) (bool, error) {
 	var lease coordinationv1.Lease
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: LeaseName}, &lease)
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: kube.LeaderLease}, &lease)
 	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("read Lease %s/%s: %w", r.Namespace, LeaseName, err)
+		return false, fmt.Errorf("read Lease %s/%s: %w", r.Namespace, kube.LeaderLease, err)
 	}
 	return lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "", nil
 }
@@ -132,7 +129,7 @@ func (r *Restorer) led(ctx context.Context) (bool, error) {
 // find lists the pods whose declared limits are recorded, in allocations or in the ledger.
 func (r *Restorer) find(ctx context.Context) ([]*homeward, error) {
 	var ledgers corev1.ConfigMapList
-	if err := r.Client.List(ctx, &ledgers, client.InNamespace(r.Namespace), client.HasLabels{LedgerLabel}); err != nil {
+	if err := r.Client.List(ctx, &ledgers, client.InNamespace(r.Namespace), client.HasLabels{kube.LedgerLabel}); err != nil {
 		return nil, fmt.Errorf("list the records of declared limits: %w", err)
 	}
 	uids, entries := recorded(ledgers.Items)

@@ -85,7 +85,7 @@ func (r *rig) mode(namespace string, m kube.Mode) {
 func (r *rig) hear() {
 	r.Helper()
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = r.config.Namespace, leasePrefix+r.kubelet.Node
+	lease.Namespace, lease.Name = r.config.Namespace, kube.AgentLease(r.kubelet.Node)
 	now := metav1.NowMicro()
 	lease.Spec.RenewTime = &now
 	err := r.Client.Create(r.Context(), lease)
@@ -117,7 +117,7 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 	m, err := NewMetrics(prometheus.NewRegistry())
 	r.must(err)
 	r.log = &bytes.Buffer{}
-	r.counter = &counter{Resizer: podresize.New(c)}
+	r.counter = &counter{Resizer: podresize.New(c, kube.FieldManager)}
 	return (&Reconciler{
 		Config: r.config, Client: c, Live: live, Resize: r.counter, Gate: NewGate(disco, c),
 		Events: events.NewFakeRecorder(1000), Log: slog.New(slog.DiscardHandler),

@@ -1,15 +1,11 @@
 package controller
 
 import (
-	"strings"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
-
-// leasePrefix and a node's name make the name of the Lease that the node's agent renews.
-const leasePrefix = "mbcas-agent-"
 
 // silence remembers when each node's agent was last heard. Only changes of a Lease count, seen on our own
 // clock: the clocks of nodes may be wrong.
@@ -24,8 +20,6 @@ type heard struct {
 }
 
 func newSilence() *silence { return &silence{heard: map[string]heard{}} }
-
-func leaseNode(name string) (string, bool) { return strings.CutPrefix(name, leasePrefix) }
 
 // note takes in a Lease as seen at now, and says how long the agent had been silent before.
 // grace is what a Lease counts as old that nobody was seen to renew.

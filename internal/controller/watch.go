@@ -23,6 +23,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Setup has the manager call Reconcile for a node whenever anything changes that its decisions depend on.
@@ -98,7 +99,7 @@ func nodeOfAllocation(_ context.Context, o client.Object) []reconcile.Request {
 
 // nodeOfLease takes note of an agent's sign of life, and wakes its node if it had been silent.
 func (r *Reconciler) nodeOfLease(_ context.Context, o client.Object) []reconcile.Request {
-	name, ok := leaseNode(o.GetName())
+	name, ok := kube.AgentLeaseNode(o.GetName())
 	if !ok {
 		return nil
 	}
@@ -110,11 +111,11 @@ func (r *Reconciler) nodeOfLease(_ context.Context, o client.Object) []reconcile
 
 // nodesOfConfigMap is the node of a ledger, and for the switch the switch itself and all nodes.
 func (r *Reconciler) nodesOfConfigMap(ctx context.Context, o client.Object) []reconcile.Request {
-	if o.GetName() == SwitchName {
+	if o.GetName() == kube.SwitchName {
 		return append(r.allNodes(ctx, o), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
-	if len(o.GetName()) > len(ledgerPrefix) && o.GetLabels()[LedgerLabel] != "" {
-		return node(o.GetName()[len(ledgerPrefix):])
+	if len(o.GetName()) > len(kube.LedgerPrefix) && o.GetLabels()[kube.LedgerLabel] != "" {
+		return node(o.GetName()[len(kube.LedgerPrefix):])
 	}
 	return nil
 }

@@ -2,6 +2,11 @@
 // It holds no client: everything here is a pure function of objects.
 package kube
 
+import (
+	"strings"
+	"time"
+)
+
 // Labels and annotations that users write.
 const (
 	// ModeLabel on a Namespace says what MBCAS does there: off, recommend, enforce or restore.
@@ -12,11 +17,50 @@ const (
 	MaxCPUKey = "mbcas.io/max-cpu"
 )
 
-// FieldManager is the name under which the API server records our writes to pods.
-const FieldManager = "mbcas-controller"
+// Names under which the API server records writes.
+const (
+	// FieldManager is the controller's, for pods above all: Ours looks for it.
+	FieldManager = "mbcas-controller"
+	// HandFieldManager is the plugin's. What a person does with it is not ours, but somebody else's.
+	HandFieldManager = "kubectl-mbcas"
+)
 
 // SystemNamespace is where MBCAS itself runs by default.
 const SystemNamespace = "mbcas-system"
+
+// Objects in the namespace that MBCAS runs in, by which its parts and people agree.
+const (
+	// SwitchName is the ConfigMap with which everything is stopped at once: PausedKey set to anything but
+	// "false" pauses. Once no resize is on its way any more, the controller repeats the value under AcknowledgedKey.
+	SwitchName      = "mbcas"
+	PausedKey       = "paused"
+	AcknowledgedKey = "acknowledged"
+
+	// LedgerLabel marks the ConfigMaps of the second record of declared limits, one per node; LedgerPrefix
+	// and the node's name make theirs.
+	LedgerLabel  = "mbcas.io/ledger"
+	LedgerPrefix = "mbcas-declared-"
+
+	// LeaderLease is the Lease by which controllers elect their leader.
+	LeaderLease = "mbcas-controller"
+
+	agentLease = "mbcas-agent-"
+)
+
+// AgentLease is the name of the Lease that the agent of a node renews.
+func AgentLease(node string) string { return agentLease + node }
+
+// AgentLeaseNode is the node of an agent's Lease; false for any other Lease.
+func AgentLeaseNode(lease string) (node string, ok bool) { return strings.CutPrefix(lease, agentLease) }
+
+// Paused says whether the switch, given its ConfigMap's data, stops all resizes.
+func Paused(data map[string]string) bool {
+	return data[PausedKey] != "" && data[PausedKey] != "false"
+}
+
+// HoldForeign is how long a pod is left alone after somebody else changed its limits, unless the
+// controller is told otherwise.
+const HoldForeign = 10 * time.Minute
 
 // Mode is what MBCAS does in a namespace.
 type Mode string
