@@ -53,7 +53,7 @@ var rules = []struct {
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
 	}},
 	{"internal/cli", rule{
-		ours:       []string{"cpu", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube"},
+		ours:       []string{"cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube"},
 		kubernetes: true, others: []string{"github.com/spf13"},
 	}},
 }

@@ -31,8 +31,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 
 	"github.com/mbcas/mbcas/cpu"
 )
@@ -47,8 +49,18 @@ type Price float64
 // MaxPrice is a price at which no budget buys anything.
 const MaxPrice Price = 1e10
 
-// String writes three decimals.
-func (p Price) String() string { return fmt.Sprintf("%.3f", float64(p)) }
+// String writes three decimals, and of a price below a tenth three significant digits: a price that holds somebody
+// never reads as "0.000", which is no price.
+func (p Price) String() string {
+	decimals := 3
+	if p > 0 && p < 0.1 {
+		decimals = min(mostDecimals, 2-int(math.Floor(math.Log10(float64(p)))))
+	}
+	return strconv.FormatFloat(float64(p), 'f', decimals, 64)
+}
+
+// mostDecimals keeps a price short. The least one in a valid problem is 10^-9.
+const mostDecimals = 20
 
 // Bid is what one bidder brings to the market.
 type Bid struct {

@@ -119,15 +119,15 @@ const (
 
 // Decision is one pod's part of one round of its node's market.
 type Decision struct {
-	// Demand is the CPU that the pod would use, on average, if nothing held it back.
+	// Demand is the CPU that the pod's containers with a limit would use, on average, if nothing held them back.
 	Demand cpu.Milli `json:"demand"`
-	// Usage is the CPU that it used in the last second.
+	// Usage is the CPU that its containers with a limit used in the last interval.
 	Usage cpu.Milli `json:"usage"`
 	// Throttled is the share of CFS periods, in percent, in which the pod was throttled.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Throttled int32 `json:"throttled"`
-	// Pressure is the share of time, in percent, in which some task of the pod waited
+	// Pressure is the share of time, in percent, in which some task of them waited
 	// for a CPU (PSI "some"). Absent where the kernel does not tell.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -137,10 +137,10 @@ type Decision struct {
 	// multiplier of its PriorityClass.
 	// +kubebuilder:validation:Minimum=0
 	Budget int64 `json:"budget"`
-	// Price is the node's price in budget per thousandth of a core, with three decimals.
-	// At "1.000" a budget buys just its own size; "0.000" means that CPU is not scarce.
+	// Price is the node's price in budget per thousandth of a core, with three decimals or, below
+	// a tenth, three significant digits. At "1.000" a budget buys just its own size; "0.000" means that CPU is not scarce.
 	// +kubebuilder:validation:MaxLength=24
-	// +kubebuilder:validation:Pattern=`^[0-9]+\.[0-9]{3}$`
+	// +kubebuilder:validation:Pattern=`^[0-9]+\.[0-9]{3,}$`
 	Price string `json:"price"`
 	// Floor and Ceiling bound the limit.
 	Floor   cpu.Milli `json:"floor"`

@@ -217,6 +217,10 @@ func TestStateAndSpecAgree(t *testing.T) {
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("what was written reads otherwise:\n%s", diff)
 	}
+	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
+	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, round.NodeDecision{}, at)}).Price; got == 0 {
+		t.Error("a small price that holds a pod reads as none")
+	}
 	if !Published(nil).At.IsZero() || !Published(recorded(p)).At.IsZero() {
 		t.Error("an allocation without a decision counts as published")
 	}
