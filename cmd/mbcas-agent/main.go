@@ -22,6 +22,9 @@ import (
 	"github.com/mbcas/mbcas/internal/agent"
 )
 
+// version is set by the linker.
+var version = "dev"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -52,6 +55,13 @@ type settings struct {
 }
 
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "version", "--version", "-version":
+			_, err := fmt.Fprintln(stdout, "mbcas-agent", version)
+			return err
+		}
+	}
 	s, err := parse(args, env, stderr)
 	if err != nil {
 		return err
@@ -74,7 +84,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", s.listen, err)
 	}
-	log.Info("agent starts", "node", s.agent.Node, "interval", s.agent.Interval, "listen", l.Addr().String())
+	log.Info("agent starts", "version", version, "node", s.agent.Node, "interval", s.agent.Interval, "listen", l.Addr().String())
 	return a.Run(ctx, l)
 }
 

@@ -70,3 +70,15 @@ func TestRunNeedsAnAPIServer(t *testing.T) {
 		t.Errorf("error %v, want one that names --kubeconfig", err)
 	}
 }
+
+func TestVersion(t *testing.T) {
+	linked := version
+	t.Cleanup(func() { version = linked })
+	version = "v1.2.3" // what -ldflags "-X main.version=…" does; the linker sets nothing but a string variable of this name
+	for _, arg := range []string{"version", "--version", "-version"} {
+		var out bytes.Buffer
+		if err := run(t.Context(), []string{arg}, func(string) string { return "" }, &out, &out); err != nil || out.String() != "mbcas-agent v1.2.3\n" {
+			t.Errorf("%s: %q, %v", arg, out.String(), err)
+		}
+	}
+}

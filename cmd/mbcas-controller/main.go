@@ -22,6 +22,9 @@ Usage:
   mbcas-controller version
 `
 
+// version is set by the linker.
+var version string
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -46,8 +49,8 @@ func (e usageError) Unwrap() error { return e.error }
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
-		case "version":
-			fmt.Fprintln(stdout, version())
+		case "version", "--version", "-version":
+			fmt.Fprintln(stdout, "mbcas-controller", build())
 			return nil
 		case "restore":
 			return restore(ctx, args[1:], stdout, stderr)
@@ -75,13 +78,16 @@ func parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	return nil
 }
 
-// version is the version of the module that this command was built from, and its commit.
-func version() string {
+// build is the version that the linker set, else that of the module that this command was built from, and its commit.
+func build() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "mbcas-controller (unknown)"
+		return "(unknown)"
 	}
-	v := "mbcas-controller " + info.Main.Version
+	v := info.Main.Version
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			v += " " + s.Value

@@ -47,9 +47,19 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: error %v, want a usage error", name, err)
 		}
 	}
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"version"}, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), "mbcas-controller ") {
-		t.Errorf("version: %q, %v", out.String(), err)
+}
+
+func TestVersion(t *testing.T) {
+	linked := version
+	t.Cleanup(func() { version = linked })
+	for set, want := range map[string]string{"v1.2.3": "mbcas-controller v1.2.3\n", "": "mbcas-controller "} {
+		version = set // what -ldflags "-X main.version=…" does; the linker sets nothing but a string variable of this name
+		for _, arg := range []string{"version", "--version", "-version"} {
+			var out bytes.Buffer
+			if err := run(t.Context(), []string{arg}, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), want) {
+				t.Errorf("%s, linked as %q: %q, %v; want %q", arg, set, out.String(), err, want)
+			}
+		}
 	}
 }
 
@@ -209,7 +219,7 @@ func beat(t *testing.T, c client.Client, node string) {
 	t.Helper()
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name, lease.Spec.RenewTime = kube.SystemNamespace, "mbcas-agent-"+node, &now
+	lease.Namespace, lease.Name, lease.Spec.RenewTime = kube.SystemNamespace, kube.AgentLease(node), &now
 	if err := c.Create(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}

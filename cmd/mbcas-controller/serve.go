@@ -124,7 +124,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := mgr.AddReadyzCheck("resize", r.Gate.Ready); err != nil {
 		return fmt.Errorf("add the readiness check: %w", err)
 	}
-	log.Info("mbcas-controller starts", "version", version(), "mode", s.controller.Mode, "namespace", s.controller.Namespace)
+	log.Info("mbcas-controller starts", "version", build(), "mode", s.controller.Mode, "namespace", s.controller.Namespace)
 	return mgr.Start(ctx)
 }
 
