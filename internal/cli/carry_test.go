@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/apitest"
@@ -201,11 +202,13 @@ func TestRestoreIsExact(t *testing.T) {
 	}
 	moved := k.Run(t, apitest.Pod(a.Namespace, "moved", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", "200m")))
 	record(t, a.Client, moved, limit("app", 1234), limit("proxy", 77))
+	resizeAs(t, a, moved, kube.FieldManager, map[string]cpu.Milli{"app": 310, "proxy": 210})
 	there := k.Run(t, apitest.Pod(a.Namespace, "there", apitest.Container("app", "100m", "300m")))
 	record(t, a.Client, there, limit("app", 300))
 	unknown := k.Run(t, apitest.Pod(a.Namespace, "unknown", apitest.Container("app", "100m", "300m")))
 	lost := k.Run(t, apitest.Pod(a.Namespace, "lost", apitest.Container("app", "100m", "300m")))
 	ledger(t, a.Client, lost, `{"namespace":"x","pod":"lost","limits":[{"name":"app","cpuLimit":"410m"}]}`)
+	resizeAs(t, a, lost, kube.FieldManager, map[string]cpu.Milli{"app": 310})
 
 	stdout, stderr, err := runWith(t, a, "restore", "--all")
 	if err != nil {
@@ -228,6 +231,59 @@ func TestRestoreIsExact(t *testing.T) {
 	if err != nil || !strings.Contains(again, "is at its declared limit of 1311m already") {
 		t.Errorf("a second restore: %q, %v", again, err)
 	}
+}
+
+// resizeAs changes limits under a name.
+func resizeAs(t *testing.T, a *Access, pod *corev1.Pod, manager string, to map[string]cpu.Milli) {
+	t.Helper()
+	now := reload(t, a.Client, pod)
+	move := actuator.Move{UID: string(pod.UID)}
+	for _, l := range kube.Limits(now) {
+		if m, ok := to[l.Name]; ok {
+			move.Changes = append(move.Changes, actuator.Change{Container: l.Name, From: l.CPULimit, To: m})
+		}
+	}
+	eventually(t, "the resize to be accepted", func() bool { // the kubelet writes the status meanwhile
+		return podresize.New(a.Client, manager).Apply(t.Context(), reload(t, a.Client, pod), move).Outcome == podresize.Accepted
+	})
+}
+
+// TestRestoreKeepsTheOwnersWord: a limit that an owner set after MBCAS had changed it stays, also on a pod that
+// is opted out, whatever is on record, and however late it is set.
+func TestRestoreKeepsTheOwnersWord(t *testing.T) {
+	s := apitest.Start(t)
+	k := s.Kubelet(t, "cli-owners")
+	a := access(t, s, s.Namespace(t))
+	pod := apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", "200m"))
+	pod.Labels = map[string]string{kube.ManagedKey: "false"}
+	web := k.Run(t, pod)
+	ledger(t, a.Client, web, `{"namespace":"x","pod":"web","limits":[{"name":"app","cpuLimit":"300m"},{"name":"proxy","cpuLimit":"200m"}]}`)
+	resizeAs(t, a, web, kube.FieldManager, map[string]cpu.Milli{"app": 900, "proxy": 400})
+	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"app": 700})
+
+	stdout, stderr, err := runWith(t, a, "restore", "--all")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	wantSpec(t, withLimits(web, map[string]string{"app": "700m", "proxy": "200m"}), reload(t, a.Client, web))
+	for _, want := range []string{"left as it is: somebody else changed container app to 700m", "1 with limits that somebody else set, 0 failed"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("printed %q, want %q", stdout, want)
+		}
+	}
+
+	// The owner is faster than the command, which had read the pod before.
+	resizeAs(t, a, web, kube.FieldManager, map[string]cpu.Milli{"proxy": 400})
+	before := reload(t, a.Client, web)
+	declared := []v1alpha1.ContainerLimit{{Name: "proxy", CPULimit: 200}}
+	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"proxy": 250})
+	var out, errs bytes.Buffer
+	again := func(p *corev1.Pod) *actuator.Move { return back(p, declared).move }
+	err = carryOut(t.Context(), a, Streams{Out: &out, Err: &errs}, before, *again(before), carrying{again: again})
+	if err == nil || !strings.Contains(err.Error(), "left as it is") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	wantSpec(t, withLimits(web, map[string]string{"app": "700m", "proxy": "250m"}), reload(t, a.Client, web))
 }
 
 // ledger stores the controller's second record of a pod.
@@ -268,8 +324,14 @@ func TestDryRunChangesNothing(t *testing.T) {
 	s := apitest.Start(t)
 	k := s.Kubelet(t, "cli-dry")
 	a := access(t, s, s.Namespace(t))
-	pod := k.Run(t, apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m")))
+	pod := k.Run(t, apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "700m")))
 	record(t, a.Client, pod, v1alpha1.ContainerLimit{Name: "app", CPULimit: 700})
+	resizeAs(t, a, pod, kube.FieldManager, map[string]cpu.Milli{"app": 300})
+	eventually(t, "the resize to be in force", func() bool {
+		pod = reload(t, a.Client, pod)
+		progress, _ := unfinished(pod)
+		return progress == podresize.Done
+	})
 	for args, want := range map[string]string{
 		"resize web --cpu-limit 450m --dry-run":         "300m -> 450m (dry run",
 		"restore web --dry-run":                         "300m -> 700m (dry run",

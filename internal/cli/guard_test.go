@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,8 +10,10 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 func TestGuard(t *testing.T) {
@@ -128,15 +131,49 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestBack: the way back changes exactly the containers that are not as declared.
+// TestBack: the way back changes exactly the containers that are not as declared, and that nobody else has set.
 func TestBack(t *testing.T) {
-	pod := burstable("shop", "web", apitest.Container("app", "200m", "500m"), apitest.Container("proxy", "10m", "50m"))
-	pa := allocation(pod, declared("app", 1500, 0))
-	move, why := back(pod, pa.Status.DeclaredLimits)
-	if move == nil || len(move.Changes) != 1 || move.Changes[0] != (actuator.Change{Container: "app", From: 500, To: 1500}) {
-		t.Errorf("move %v (%s), want app 500m->1500m alone", move, why)
+	creator := metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:containers":{}}}`)}
+	wrote := func(manager, container string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: "resize", FieldsV1: metav1.NewFieldsV1(
+			`{"f:spec":{"f:containers":{"k:{\"name\":\"` + container + `\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}`)}
 	}
-	if move, why := back(pod, nil); move != nil || why == "" {
-		t.Errorf("no record: %v %q", move, why)
+	both := []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1500}, {Name: "proxy", CPULimit: 80}}
+	app, proxy := actuator.Change{Container: "app", From: 500, To: 1500}, actuator.Change{Container: "proxy", From: 50, To: 80}
+	for name, c := range map[string]struct {
+		declared []v1alpha1.ContainerLimit
+		writers  []metav1.ManagedFieldsEntry
+		changes  []actuator.Change
+		why      string // part of
+		problem  bool
+		kept     string
+	}{
+		"one is not as declared": {declared: both[:1], changes: []actuator.Change{app}},
+		"who wrote is not known": {declared: both, changes: []actuator.Change{app, proxy}},
+		"both are ours": {
+			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app"), wrote(kube.FieldManager, "proxy")},
+			changes: []actuator.Change{app, proxy},
+		},
+		"the owner changed one": {
+			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote("kubectl", "app"), wrote(kube.FieldManager, "proxy")},
+			changes: []actuator.Change{proxy}, kept: "left as it is: somebody else changed container app to 500m",
+		},
+		"the owner changed both": {
+			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.HandFieldManager, "app"), wrote("kubectl", "proxy")},
+			why: "already", kept: "left as it is: somebody else changed container app to 500m, container proxy to 50m",
+		},
+		"no record":                 {why: "never changed"},
+		"no record of what is ours": {writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app")}, why: "lost", problem: true},
+	} {
+		pod := burstable("shop", "web", apitest.Container("app", "200m", "500m"), apitest.Container("proxy", "10m", "50m"))
+		pod.ManagedFields = c.writers
+		home := back(pod, c.declared)
+		var changes []actuator.Change
+		if home.move != nil {
+			changes = home.move.Changes
+		}
+		if !slices.Equal(changes, c.changes) || !strings.Contains(home.why, c.why) || home.problem != c.problem || home.kept != c.kept {
+			t.Errorf("%s: %+v, changes %v; want %+v", name, home, changes, c)
+		}
 	}
 }

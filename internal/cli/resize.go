@@ -26,6 +26,9 @@ var adoption = "MBCAS takes the new limit as declared and leaves the pod alone f
 type carrying struct {
 	dryRun, wait bool
 	timeout      time.Duration
+	// again decides anew about a pod that changed while it was being resized; nil from it: nothing is to be done
+	// any more. Without again, what was asked for stays the same.
+	again func(*corev1.Pod) *actuator.Move
 }
 
 func (c *carrying) bind(cmd *cobra.Command) {
@@ -127,7 +130,7 @@ func afterwards(s Standing) string {
 // carryOut asks first, then applies the move and follows it to its end.
 func carryOut(ctx context.Context, a *Access, s Streams, pod *corev1.Pod, move actuator.Move, how carrying) error {
 	resizer := podresize.New(a.Client, kube.HandFieldManager)
-	dry, err := insist(ctx, a, pod, &move, resizer.DryRun)
+	dry, err := insist(ctx, a, pod, &move, how.again, resizer.DryRun)
 	if err != nil {
 		return err
 	}
@@ -142,7 +145,7 @@ func carryOut(ctx context.Context, a *Access, s Streams, pod *corev1.Pod, move a
 		_, err := fmt.Fprintf(s.Out, "%s: %s (dry run: the API server would take it)\n", podText(pod), moveText(move))
 		return err
 	}
-	result, err := insist(ctx, a, pod, &move, resizer.Apply)
+	result, err := insist(ctx, a, pod, &move, how.again, resizer.Apply)
 	if err != nil {
 		return err
 	}
@@ -156,15 +159,23 @@ func carryOut(ctx context.Context, a *Access, s Streams, pod *corev1.Pod, move a
 	return follow(ctx, a, s, result.Pod, move, how.timeout)
 }
 
-// insist tries again with the pod as it is now when it has changed since it was read: what is asked for
-// stays the same, wherever it starts from.
-func insist(ctx context.Context, a *Access, pod *corev1.Pod, move *actuator.Move, do func(context.Context, *corev1.Pod, actuator.Move) podresize.Result) (r podresize.Result, err error) {
+// insist tries again with the pod as it is now when it has changed since it was read. Without again, what is
+// asked for stays the same, wherever it starts from.
+func insist(ctx context.Context, a *Access, pod *corev1.Pod, move *actuator.Move, again func(*corev1.Pod) *actuator.Move, do func(context.Context, *corev1.Pod, actuator.Move) podresize.Result) (r podresize.Result, err error) {
 	for range 5 {
 		if r = do(ctx, pod, *move); r.Outcome != podresize.Conflict {
 			return r, nil
 		}
 		if err := reread(ctx, a, pod); err != nil {
 			return r, err
+		}
+		if again != nil {
+			next := again(pod)
+			if next == nil {
+				return r, fmt.Errorf("%s: somebody else changed it in this moment, and it is left as it is", podText(pod))
+			}
+			*move = *next
+			continue
 		}
 		now := limits(pod)
 		for i, c := range move.Changes {

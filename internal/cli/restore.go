@@ -24,7 +24,7 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 		Use:   "restore POD | --all",
 		Short: "Bring pods back to the CPU limits that their owners declared",
 		Long: "Bring one pod, or all of a namespace (-n) or of the cluster (-A), back to the CPU limits that were recorded\n" +
-			"before MBCAS first changed them. Where MBCAS goes on managing them, it moves them again later;\n" +
+			"before MBCAS first changed them. A limit that somebody else has changed since stays. Where MBCAS goes on managing them, it moves them again later;\n" +
 			"to stop that, set the namespace's mode to restore or off, or label the pod " + kube.ManagedKey + "=false.",
 		Example:           "  kubectl mbcas restore cart-7d9f -n shop\n  kubectl mbcas restore --all -n shop --dry-run\n  kubectl mbcas restore --all -A",
 		ValidArgsFunction: f.completePods,
@@ -53,10 +53,18 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 type way struct {
 	pod      *corev1.Pod
 	standing Standing
-	move     *actuator.Move // nil: nothing to do, and why says why
-	why      string
+	declared []v1alpha1.ContainerLimit
+	homeward
+}
+
+// homeward is how a pod gets back to its declared limits.
+type homeward struct {
+	move *actuator.Move // nil: nothing to do, and why says why
+	why  string
 	// problem: why is something that the person should mend.
 	problem bool
+	// kept are the containers that are left as somebody else set them, in words; "" if there are none.
+	kept string
 }
 
 func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying) error {
@@ -70,10 +78,15 @@ func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying
 	}
 	var failed []string
 	var moved []Standing
-	there := 0
+	there, kept := 0, 0
 	for _, way := range ways(w, declared, a.System) {
+		if way.kept != "" {
+			kept++
+			fmt.Fprintf(s.Out, "%s: %s\n", podText(way.pod), way.kept)
+		}
 		switch {
 		case way.move != nil:
+			how.again = func(pod *corev1.Pod) *actuator.Move { return back(pod, way.declared).move }
 			if err := carryOut(ctx, a, s, way.pod, *way.move, how); err != nil {
 				if ctx.Err() != nil {
 					return err
@@ -86,6 +99,7 @@ func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying
 		case way.problem:
 			fmt.Fprintf(s.Err, "error: %s: %s\n", podText(way.pod), way.why)
 			failed = append(failed, way.pod.Namespace+"/"+way.pod.Name)
+		case way.kept != "":
 		case pod != "":
 			fmt.Fprintf(s.Out, "%s: %s\n", podText(way.pod), way.why)
 		default:
@@ -97,7 +111,11 @@ func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying
 		if how.dryRun {
 			done = "would be restored"
 		}
-		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %d failed in %s.\n", plural(len(moved), "pod"), done, there, len(failed), namespaceText(a.Namespace))
+		others := ""
+		if kept > 0 {
+			others = fmt.Sprintf("%d with limits that somebody else set, ", kept)
+		}
+		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %s%d failed in %s.\n", plural(len(moved), "pod"), done, there, others, len(failed), namespaceText(a.Namespace))
 	}
 	if !how.dryRun {
 		writeReturn(s.Out, moved)
@@ -114,8 +132,10 @@ func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system str
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		pa := w.Allocations[pod.UID]
-		one := way{pod: pod, standing: stand(pod, pa, nil, w.Mode(pod.Namespace), system)}
-		one.move, one.why = back(pod, declared[pod.UID])
+		one := way{
+			pod: pod, standing: stand(pod, pa, nil, w.Mode(pod.Namespace), system),
+			declared: declared[pod.UID], homeward: back(pod, declared[pod.UID]),
+		}
 		if len(declared[pod.UID]) == 0 && one.standing.Reason == string(actuator.DeclaredUnknown) {
 			one.why, one.problem = actuator.DeclaredUnknown.Sentence(), true
 		}
@@ -125,25 +145,39 @@ func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system str
 	return list
 }
 
-// back is the move to the declared limits, or why there is none.
-func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (move *actuator.Move, why string) {
+// back is the way to the declared limits. A limit that somebody else wrote is their word, newer than any
+// record, and is left alone.
+func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
 	switch {
+	case len(declared) == 0 && len(kube.Ours(pod)) > 0:
+		return homeward{why: actuator.DeclaredUnknown.Sentence(), problem: true}
 	case len(declared) == 0:
-		return nil, "no declared limits are on record, so it was never changed"
+		return homeward{why: "no declared limits are on record, so it was never changed"}
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
-		return nil, "is not running"
+		return homeward{why: "is not running"}
 	}
-	now := limits(pod)
-	move = &actuator.Move{UID: string(pod.UID)}
+	now, mine := limits(pod), kube.MaybeOurs(pod)
+	move := &actuator.Move{UID: string(pod.UID)}
+	var kept []string
 	for _, d := range declared {
-		if from, ok := now[d.Name]; ok && from != d.CPULimit {
+		switch from, ok := now[d.Name]; {
+		case !ok || from == d.CPULimit:
+		case mine[d.Name]:
 			move.Changes = append(move.Changes, actuator.Change{Container: d.Name, From: from, To: d.CPULimit})
+		default:
+			kept = append(kept, fmt.Sprintf("container %s to %v", d.Name, from))
 		}
 	}
-	if len(move.Changes) == 0 {
-		return nil, fmt.Sprintf("is at its declared limit of %v already", kube.Total(declared))
+	var home homeward
+	if len(kept) > 0 {
+		home.kept = "left as it is: somebody else changed " + strings.Join(kept, ", ")
 	}
-	return move, ""
+	if len(move.Changes) > 0 {
+		home.move = move
+	} else {
+		home.why = fmt.Sprintf("is at its declared limit of %v already", kube.Total(declared))
+	}
+	return home
 }
 
 // writeReturn says which of the restored pods MBCAS will move again, and how to stop it.
