@@ -8,6 +8,7 @@
 //   - LowersSlowly: a container is lowered by at most the step, and not again within the cooldown.
 //   - DeadBand: a change smaller than the dead band is not worth a resize.
 //   - OneInFlight: a pod with an unfinished resize is left alone.
+//   - StaleMovesNothing: on a decision that is too old nothing is moved, up or down; only a restore is.
 //   - GiversFirst: on a full node decreases come before increases, and increases wait for them.
 //   - RestoreIsExact: a restore goes to the declared limit, whatever bounds and bands say.
 //   - Quiesces: planning again after a carried out plan yields no move.
@@ -89,6 +90,8 @@ type Pod struct {
 	NoDecrease   Reason
 	LastDecrease time.Time // zero: never
 	LastIncrease time.Time
+	// Stale: what is wanted was decided too long ago to act on.
+	Stale bool
 	// RetryAt is when a refused pod may be tried again; zero: at once.
 	RetryAt time.Time
 }
@@ -103,8 +106,6 @@ type Change struct {
 type Move struct {
 	UID     string
 	Changes []Change // never empty
-	// Partial: this move ends short of what is wanted; another follows.
-	Partial bool
 }
 
 // Delta is by how much the move changes the pod's total limit.

@@ -66,7 +66,6 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 		to, why, again := next(cfg, now, p, c)
 		if to != c.Limit {
 			move.Changes = append(move.Changes, Change{c.Name, c.Limit, to})
-			move.Partial = move.Partial || why == Stepping
 		}
 		if why != "" {
 			step.Reason = why
@@ -78,9 +77,13 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 	if !decided {
 		return Step{Reason: Undecided}
 	}
-	if len(move.Changes) > 0 {
-		step.Move = &move
+	switch {
+	case len(move.Changes) == 0:
+		return step
+	case p.Stale: // said only where something would be moved: a pod that stands as decided needs no newer decision
+		return Step{Reason: DecisionOld}
 	}
+	step.Move = &move
 	return step
 }
 

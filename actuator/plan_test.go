@@ -48,6 +48,7 @@ func pods(t *rapid.T) []Pod {
 	for i := range pods {
 		pods[i] = Pod{
 			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0,
+			Stale:        rapid.IntRange(0, 5).Draw(t, "stale") == 0,
 			InFlight:     rapid.IntRange(0, 5).Draw(t, "in flight") == 0,
 			NoDecrease:   rapid.SampledFrom([]Reason{"", "", NotReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
@@ -116,7 +117,7 @@ func TestRaisesAtOnce(t *testing.T) {
 
 func TestLowersSlowly(t *testing.T) {
 	s := plan(one(3000, 500))
-	if to(s) != 2000 || !s.Move.Partial || s.Reason != Stepping || !s.Again.Equal(now.Add(15*time.Second)) {
+	if to(s) != 2000 || s.Reason != Stepping || !s.Again.Equal(now.Add(15*time.Second)) {
 		t.Errorf("%+v %v, want a first step to 2000m and the next after the cooldown", s, s.Move)
 	}
 	p := one(2000, 500)
@@ -187,6 +188,35 @@ func TestOneInFlight(t *testing.T) {
 	})
 }
 
+func TestStaleMovesNothing(t *testing.T) {
+	for name, p := range map[string]Pod{"a raise": one(500, 2000), "a decrease": one(2000, 500), "back into its bounds": one(9000, 500)} {
+		if plan(p).Move == nil {
+			t.Fatalf("%s: nothing to move even when the decision is fresh", name)
+		}
+		p.Stale = true
+		if s := plan(p); s.Move != nil || s.Reason != DecisionOld {
+			t.Errorf("%s: %+v, want it to wait for a newer decision", name, s)
+		}
+		p.Restore = true
+		if s := plan(p); to(s) != 500 && s.Reason != Settled {
+			t.Errorf("%s: %+v, want a restore to go ahead", name, s)
+		}
+	}
+	p := one(1000, 1000)
+	p.Stale = true
+	if s := plan(p); s.Reason != Settled {
+		t.Errorf("%+v, want no newer decision asked for where nothing is to be moved", s)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		all := pods(t)
+		for _, s := range Plan(configs(t), now, rapid.Bool().Draw(t, "full"), all) {
+			if p := all[s.Pod]; s.Move != nil && p.Stale && !p.Restore {
+				t.Fatalf("%v on a stale decision", s.Move)
+			}
+		}
+	})
+}
+
 func TestGiversFirst(t *testing.T) {
 	giver, taker := one(3000, 1000), one(500, 2000)
 	giver.UID, taker.UID = "giver", "taker"
@@ -222,7 +252,7 @@ func TestRestoreIsExact(t *testing.T) {
 	p.Restore, p.NoDecrease, p.LastDecrease = true, NotReady, now
 	p.Containers[0].Declared = 45 // outside of floor, band, step and quantum
 	s := plan(p)
-	if to(s) != 45 || s.Move.Partial {
+	if to(s) != 45 || !s.Again.IsZero() {
 		t.Errorf("%+v, want 45m in one move", s)
 	}
 	p.Containers[0].Limit = 45

@@ -15,6 +15,7 @@ const (
 	BackingOff  Reason = "BackingOff"       // the last resize was refused; tried again later
 	GiversFirst Reason = "WaitingForGivers" // the node is full: others shrink first
 	Undecided   Reason = "NoDecisionYet"    // the node's agent has not decided
+	DecisionOld Reason = "DecisionTooOld"   // the node's agent has to say it again before anything is moved
 	Stepping    Reason = "LoweringInSteps"  // moved part of the way
 	NotReady    Reason = "PodNotReady"      // never lowered while not Ready
 	Starting    Reason = "PodStarting"      // never lowered within the start-up grace
@@ -35,9 +36,6 @@ const (
 	PodResources    Reason = "PodLevelResources"    // spec.resources is set
 	Sandboxed       Reason = "RuntimeClass"         // the runtime may not honour a changed limit
 	NodeUnsupported Reason = "NodeCannotResize"     // the kubelet does not report resources
-	NodeUnknown     Reason = "NodeUnknown"          // the node object is not known
-	QuotaOff        Reason = "QuotaNotEnforced"     // the node does not enforce CPU limits
-	BurstSet        Reason = "CPUBurstSet"          // cpu.max.burst forbids lower quotas
 	BadOptOut       Reason = "BadAnnotation"        // an mbcas.io annotation cannot be read, so the pod is left alone
 	ForeignResize   Reason = "ChangedBySomebody"    // limits changed by somebody else, adopted as declared
 	DeclaredUnknown Reason = "DeclaredLimitUnknown" // the record is lost and cannot be recovered
@@ -52,6 +50,7 @@ const (
 	AllocationsGone   Reason = "AllocationsNotServed" // the CRD is missing
 	ResizeNotServed   Reason = "ResizeNotServed"      // the API server has no pods/resize
 	PermissionMissing Reason = "PermissionMissing"    // RBAC forbids resizing
+	NodeUnknown       Reason = "NodeUnknown"          // the API server has no such node
 	NodeNotReady      Reason = "NodeNotReady"         // the kubelet would not carry it out
 	NodePressure      Reason = "NodeUnderPressure"    // disk or PID pressure defers every resize
 	NodeEvicting      Reason = "NodeEvicting"         // a NoExecute taint that the pod does not tolerate
@@ -151,6 +150,7 @@ var sentences = map[Reason]string{
 	BackingOff:  "the last resize was refused or failed; it will be tried again later",
 	GiversFirst: "the node is full: pods that give CPU are lowered before this one is raised",
 	Undecided:   "the agent of this pod's node has not decided yet; it watches a new pod for some seconds first",
+	DecisionOld: "the decision is too old to act on: the agent of the pod's node is asked whether it still holds, and until it says so nothing is moved",
 	Stepping:    "the limit is lowered in steps",
 	NotReady:    "a pod that is not Ready is never lowered",
 	Starting:    "a pod is not lowered within its start-up grace",
@@ -168,9 +168,6 @@ var sentences = map[Reason]string{
 	PodResources:      "the pod sets pod-level resources, which are not supported",
 	Sandboxed:         "the pod has a runtimeClassName, and such runtimes may not honour a changed limit",
 	NodeUnsupported:   "the kubelet of the pod's node does not report container resources, so it cannot resize",
-	NodeUnknown:       "the node of the pod is not known",
-	QuotaOff:          "the node does not enforce CPU limits (cpuCFSQuota is off)",
-	BurstSet:          "the container has a CFS burst, and the kernel refuses quotas below it",
 	BadOptOut:         "an mbcas.io annotation cannot be read, so the pod is left alone until it is mended",
 	ForeignResize:     "somebody else changed the limits; they are taken as the new declared limits, and the pod is left alone for a while",
 	Recommending:      "the namespace is in recommend mode: decisions are recorded and nothing is resized",
@@ -180,6 +177,7 @@ var sentences = map[Reason]string{
 	AllocationsGone:   "the PodAllocation API is not served; install the CRD again",
 	ResizeNotServed:   "this API server does not serve pods/resize, so nothing is resized; Kubernetes 1.33 or later is needed",
 	PermissionMissing: "the controller may not patch pods/resize, so nothing is resized; check its ClusterRole and binding",
+	NodeUnknown:       "the API server has no Node object of the pod's node, so nothing on it is resized",
 	NodeNotReady:      "the node is not Ready, so nothing on it is resized",
 	NodePressure:      "the node is short of disk or PIDs, and its kubelet defers every resize until that ends",
 	NodeEvicting:      "the node has a NoExecute taint that the pod does not tolerate, so it is about to be evicted",
