@@ -102,6 +102,18 @@ func (l *line) pop() request {
 	return r
 }
 
+// Arrivals is the pod's stream of requests from a time on. It depends on the pod's name and on the seed, not
+// on its neighbours, nor on what becomes of it.
+func (s Spec) Arrivals(seed uint64, from time.Duration) *load.Arrivals {
+	return s.Requests.Arrivals(s.rng(seed, "requests"), from)
+}
+
+func (s Spec) rng(seed uint64, purpose string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(s.Namespace + "/" + s.Name + "/" + purpose))
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
 // Add starts a pod and returns its ID. Its load begins at once.
 func (n *Node) Add(s Spec) int {
 	p := &pod{id: len(n.pods), spec: s, began: n.now, request: s.Request, limit: s.Limit}
@@ -115,10 +127,7 @@ func (n *Node) Add(s Spec) int {
 	for i := range p.ent {
 		p.ent[i] = entity{pod: p, core: &n.cores[i]}
 	}
-	// What a pod meets depends on its name and on the seed, not on its neighbours.
-	h := fnv.New64a()
-	h.Write([]byte(s.Namespace + "/" + s.Name))
-	rng := rand.New(rand.NewPCG(n.seed, h.Sum64()))
+	rng := s.rng(n.seed, "machine")
 	p.phase = time.Duration(rng.Int64N(int64(n.machine.Period)))
 	p.quota = n.quota(s.Limit)
 	p.pool = p.quota
@@ -128,7 +137,7 @@ func (n *Node) Add(s Spec) int {
 	p.arrival, p.per, p.spun = n.slot(p, arrivalSlot), n.slot(p, periodSlot), n.slot(p, spinSlot)
 	n.pods = append(n.pods, p)
 	if s.Requests.Rate != nil {
-		p.arrivals = s.Requests.Arrivals(rng, n.now)
+		p.arrivals = s.Arrivals(n.seed, n.now)
 		n.await(p)
 	}
 	if s.Spin != nil {
