@@ -28,8 +28,9 @@ type Config struct {
 	// SaturationFrom is the throttle ratio from which a container is taken to want more than it
 	// uses, in [0, 1). Lower sees held-back demand sooner, and takes bursts for need.
 	SaturationFrom float64
-	// ThrottleThreshold is the throttle ratio that counts as pressure of 1 half, in (0, 1).
-	// It shapes the published pressure and the sign of need, not the estimate.
+	// ThrottleThreshold is the throttle ratio from which a container counts as throttled, in (0, 1): it
+	// tells need, and idle CPU that is kept from somebody, but does not shape the estimate. Lower reacts to less;
+	// higher leaves short bursts alone.
 	ThrottleThreshold float64
 }
 
@@ -41,9 +42,12 @@ func DefaultConfig() Config {
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
 	var errs []error
-	for name, v := range map[string]float64{"Rise": c.Rise, "Fall": c.Fall} {
-		if !(v > 0 && v <= 1) {
-			errs = append(errs, fmt.Errorf("demand %s is %v: want more than 0 and at most 1", name, v))
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{{"Rise", c.Rise}, {"Fall", c.Fall}} {
+		if !(f.v > 0 && f.v <= 1) {
+			errs = append(errs, fmt.Errorf("demand %s is %v: want more than 0 and at most 1", f.name, f.v))
 		}
 	}
 	if c.WarmUp < 1 {
@@ -105,10 +109,4 @@ func (c Config) towards(from, to, seconds float64) float64 {
 		alpha = c.Rise
 	}
 	return from + (to-from)*(1-math.Pow(1-alpha, seconds))
-}
-
-// Pressure is the normalised pressure of a container in [0, 1): 0 when it is never throttled,
-// one half at ThrottleThreshold.
-func (c Config) Pressure(throttle float64) float64 {
-	return throttle / (throttle + c.ThrottleThreshold)
 }

@@ -423,12 +423,6 @@ func TestLayoutString(t *testing.T) {
 	}
 }
 
-func TestRaiseFileLimit(t *testing.T) {
-	if n, err := kernel.RaiseFileLimit(); err != nil || n == 0 {
-		t.Errorf("%d, %v", n, err)
-	}
-}
-
 // TestOpenSaysWhatToDo: an error names the path and the way out.
 func TestOpenSaysWhatToDo(t *testing.T) {
 	empty := t.TempDir()

@@ -27,6 +27,3 @@ func (*Host) Descriptors() int { return 0 }
 
 // Close does nothing.
 func (*Host) Close() error { return nil }
-
-// RaiseFileLimit always fails.
-func RaiseFileLimit() (uint64, error) { return 0, errors.New("limit of open files: this is not Linux") }

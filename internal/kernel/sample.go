@@ -81,7 +81,8 @@ type Stat struct {
 	ThrottledTime time.Duration
 }
 
-// Quota is the CFS bandwidth in force: Limit of CPU time in each Period.
+// Quota is the CFS bandwidth in force: Limit of CPU time in each Period. It is zero where the kernel has no such files;
+// where it has them but no quota is set, only the Limit is.
 type Quota struct {
 	Limit  time.Duration // 0: no quota
 	Period time.Duration

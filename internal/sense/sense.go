@@ -52,12 +52,11 @@ type Rate struct {
 	// Throttle is the share of CFS periods in which the group was throttled, in [0, 1];
 	// 0 when no period passed because the group was idle or had no quota.
 	Throttle float64
-	// Held is throttled time per second of wall time, summed over CPUs: for people, not for decisions.
-	Held time.Duration
 	// Pressure is the share of time in which some task waited for a CPU, in [0, 1].
 	Pressure      float64
 	PressureKnown bool
 	Quota         cpu.Milli // the limit in force; 0: none
+	QuotaKnown    bool      // false: the kernel does not say what is in force
 }
 
 // Pod is one pod's rates. Containers stand in the order of the sample's.
@@ -131,12 +130,9 @@ func compare(before, after *kernel.Group, longest time.Duration) Rate {
 	if periods := a.Periods - b.Periods; periods > 0 {
 		r.Throttle = min(1, float64(a.Throttled-b.Throttled)/float64(periods))
 	}
-	if held := a.ThrottledTime - b.ThrottledTime; held > 0 {
-		r.Held = time.Duration(float64(min(held, elapsed*mostCores)) / elapsed.Seconds())
-	}
 	r.Pressure, r.PressureKnown = share(before.Pressure, after.Pressure, elapsed)
-	if after.Quota.Limit > 0 {
-		r.Quota = cpu.FromUsage(after.Quota.Limit, after.Quota.Period)
+	if q := after.Quota; q.Period > 0 { // a group without a quota has a period, too
+		r.Quota, r.QuotaKnown = cpu.FromUsage(q.Limit, q.Period), true
 	}
 	return r
 }

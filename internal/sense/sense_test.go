@@ -29,9 +29,15 @@ func TestRates(t *testing.T) {
 	r := Compare(before, after, 3*time.Second)
 	got := r.Pods[0].Containers[0]
 	want := Rate{Verdict: Fresh, Elapsed: 2 * time.Second, Usage: 500, Throttle: 0.25,
-		Held: 500 * time.Millisecond, Pressure: 0.25, PressureKnown: true, Quota: 500}
+		Pressure: 0.25, PressureKnown: true, Quota: 500, QuotaKnown: true}
 	if got != want {
 		t.Errorf("rate = %+v, want %+v", got, want)
+	}
+	for quota, known := range map[kernel.Quota]bool{{}: false, {Period: 100 * time.Millisecond}: true} {
+		after.Pods[0].Containers[0].Quota = quota
+		if got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]; got.Quota != 0 || got.QuotaKnown != known {
+			t.Errorf("quota %+v: %+v, want none, and known %v", quota, got, known)
+		}
 	}
 	if n := r.Node; n.Usage != 1000 || !n.UsageKnown || n.Kubepods != 500 || !n.KubepodsKnown {
 		t.Errorf("node = %+v, want 1000m and 500m", r.Node)
@@ -116,7 +122,7 @@ func TestThrottleIsBounded(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		r := Compare(sample(0, "c", stat.Draw(t, "before")), sample(time.Second, "c", stat.Draw(t, "after")), 3*time.Second).Pods[0].Containers[0]
-		if !(r.Throttle >= 0 && r.Throttle <= 1) || r.Usage < 0 || r.Held < 0 {
+		if !(r.Throttle >= 0 && r.Throttle <= 1) || r.Usage < 0 {
 			t.Fatalf("rate %+v is out of bounds", r)
 		}
 		if r.Verdict != Fresh && r != (Rate{Verdict: r.Verdict}) {
