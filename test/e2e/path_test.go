@@ -54,6 +54,7 @@ func TestPath(t *testing.T) {
 		{"KilledOnAnIdleNode", (*story).killedOnAnIdleNode},
 		{"AllocationDeleted", (*story).allocationDeleted},
 		{"DefinitionDeleted", (*story).definitionDeleted},
+		{"EveryRecordLost", (*story).everyRecordLost},
 		{"SomebodyElseResizes", (*story).somebodyElseResizes},
 		{"MaxCPULowersTheCeiling", (*story).maxCPULowersTheCeiling},
 		{"OptOutRestores", (*story).optOutRestores},
@@ -271,11 +272,17 @@ func (s *story) allocationDeleted(t *testing.T) {
 	s.quiet(t, 15, before)
 }
 
+// stopController takes away every controller, and with it all that it remembers; applyManifests starts one anew.
+func stopController(t *testing.T) {
+	t.Helper()
+	kubectl(t, "-n", system, "scale", "deployment/mbcas-controller", "--replicas=0")
+	kubectl(t, "-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=controller", "--timeout=60s")
+}
+
 // With the definition every allocation goes while no controller runs: only the ledger still knows what was declared.
 func (s *story) definitionDeleted(t *testing.T) {
 	before := s.count(t, shop)
-	kubectl(t, "-n", system, "scale", "deployment/mbcas-controller", "--replicas=0")
-	kubectl(t, "-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=controller", "--timeout=60s")
+	stopController(t)
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "podallocations.allocation.mbcas.io"}}
 	if err := s.Delete(t.Context(), crd); err != nil {
 		t.Fatal(err)
@@ -288,6 +295,45 @@ func (s *story) definitionDeleted(t *testing.T) {
 	s.returns(t, "web")
 	s.returns(t, "batch")
 	s.quiet(t, 15, before)
+}
+
+// Without allocations, ledger and memory only the owner's template still says what was declared. The pods' own limits
+// must not be taken for it: they are what the market gave.
+func (s *story) everyRecordLost(t *testing.T) {
+	before := s.count(t, shop)
+	stopController(t)
+	for _, app := range []string{"web", "batch"} {
+		if now := limit(s.pod(t, s.pods[app])); now != s.ceiling {
+			t.Fatalf("%s has a limit of %v: this step proves something only at the ceiling, %v", app, now, s.ceiling)
+		}
+		pa := &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: string(s.pods[app].UID)}}
+		if err := s.Delete(t.Context(), pa); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(system), client.HasLabels{ledgerLabel}); err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range []string{"web", "batch"} {
+		if written := s.ledger(t, s.pods[app]); written != nil {
+			t.Fatalf("%s still stands in the ledger: %v", app, written)
+		}
+	}
+
+	s.applyManifests(t)
+	for _, app := range []string{"web", "batch"} {
+		s.returns(t, app)
+		if l := s.ledger(t, s.pods[app]); len(l) != 1 || l[0].CPULimit != declared {
+			t.Errorf("%s: the ledger says %v after the loss, want %v", app, l, declared)
+		}
+	}
+	s.quiet(t, 15, before)
+
+	s.restores(t, map[string]cpu.Milli{"web": declared, "batch": declared})
+	s.setMode(t, shop, "enforce")
+	for _, app := range []string{"web", "batch"} {
+		s.reaches(t, time.Minute, app, "has the ceiling again", func(q cpu.Milli) bool { return q == s.ceiling })
+	}
 }
 
 func (s *story) somebodyElseResizes(t *testing.T) {
@@ -326,9 +372,11 @@ func (s *story) optOutRestores(t *testing.T) {
 	s.reaches(t, time.Minute, "web", "has the ceiling again", func(q cpu.Milli) bool { return q == s.ceiling })
 }
 
-func (s *story) restoreIsExact(t *testing.T) {
+// restores puts the shop into mode restore and waits until each pod has exactly what is wanted, in the kernel and in its spec.
+func (s *story) restores(t *testing.T, declared map[string]cpu.Milli) {
+	t.Helper()
 	s.setMode(t, shop, "restore")
-	for app, want := range map[string]cpu.Milli{"web": declared, "batch": 450} {
+	for app, want := range declared {
 		s.reaches(t, time.Minute, app, fmt.Sprintf("is back at %v", want), func(q cpu.Milli) bool { return q == want })
 		wait(t, 30*time.Second, app+" is Restored", func(ctx context.Context) (bool, string) {
 			pa, err := s.allocation(ctx, s.pods[app])
@@ -338,6 +386,10 @@ func (s *story) restoreIsExact(t *testing.T) {
 			t.Errorf("%s: limit %v in the spec, want %v", app, got, want)
 		}
 	}
+}
+
+func (s *story) restoreIsExact(t *testing.T) {
+	s.restores(t, map[string]cpu.Milli{"web": declared, "batch": 450})
 	s.quiet(t, 10, s.count(t, shop))
 }
 
