@@ -9,6 +9,11 @@ FUZZTIME ?= 3s
 
 export GOTOOLCHAIN ?= local
 
+# sudo takes Go out of PATH where it was unpacked as https://go.dev/doc/install says.
+ifeq ($(shell command -v $(GO) 2>/dev/null),)
+export PATH := $(PATH):/usr/local/go/bin
+endif
+
 # Go asks git for the commit, and refuses to build where git refuses to answer.
 ifeq ($(shell git status --porcelain >/dev/null 2>&1 && echo yes),)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -24,7 +29,7 @@ GENERATED := api/v1alpha1/zz_generated.deepcopy.go config/crd/allocation.mbcas.i
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@ / { print substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ Build
 
@@ -48,7 +53,10 @@ $(CLUSTER): FORCE | go-found
 
 .PHONY: go-found
 go-found:
-	@command -v $(GO) >/dev/null || { echo "no Go in PATH; install Go $$(sed -n 's/^go //p' go.mod) or newer from https://go.dev/dl"; exit 1; }
+	@need=$$(sed -n 's/^go //p' go.mod); \
+	command -v $(GO) >/dev/null || { echo "no Go in PATH; install Go $$need or newer from https://go.dev/dl"; exit 1; }; \
+	have=$$($(GO) version | sed -n 's/.*go\([0-9][0-9.]*\).*/\1/p'); \
+	printf '%s\n' "$$need" "$$have" | sort -VC || { echo "Go $$have is too old; install Go $$need or newer from https://go.dev/dl"; exit 1; }
 
 .PHONY: generate
 generate: go-found ## write the generated files (deepcopy, CRD)
@@ -65,15 +73,15 @@ ci: $(CLUSTER) race-packages node-packages vm-packages
 	@$(GO) run ./tools/testall -check -fuzztime $(FUZZTIME)
 
 .PHONY: test-unit
-test-unit: $(CLUSTER) race-packages ## run what needs no node: unit, property, API server, with -race
+test-unit: $(CLUSTER) race-packages ## run what needs no node: unit, property and API server tests, with -race
 	@$(GO) run ./tools/testall -only unit
 
 .PHONY: fuzz
-fuzz: go-found ## run each fuzz target for FUZZTIME (make fuzz FUZZTIME=5m)
+fuzz: go-found ## run each fuzz target for FUZZTIME (3s; make fuzz FUZZTIME=5m)
 	@$(GO) run ./tools/testall -only fuzz -fuzztime $(FUZZTIME)
 
 .PHONY: e2e
-e2e: $(CLUSTER) node-packages ## run the end-to-end tests on a real node
+e2e: $(CLUSTER) node-packages ## run the end-to-end tests on a real node (root)
 	@$(GO) run ./tools/testall -only e2e
 
 .PHONY: bench
@@ -83,12 +91,21 @@ bench: go-found ## run the benchmarks; also in out/bench.txt
 		$(sort $(dir $(shell grep -rlE "^func Benchmark" --include=*_test.go cpu market internal actuator 2>/dev/null | sed "s,^,./,"))) | tee out/bench.txt'
 
 .PHONY: check
-check: check-format check-vet check-lint check-generated check-imports ## format, vet, lint, generated files, import rules
+check: check-format check-tidy check-vet check-lint check-generated check-imports ## format, go.mod, vet, lint, generated files, import rules
 
 .PHONY: check-format
 check-format: go-found
 	@bad=$$(gofmt -l .) || exit 1; \
 	test -z "$$bad" || { echo "not formatted; run gofmt -w on:"; echo "$$bad"; exit 1; }
+
+# What go.mod says is what is imported. Needs no network once the modules are in the cache.
+.PHONY: check-tidy
+check-tidy: go-found
+	@for dir in . test/cluster; do \
+		diff=$$(cd $$dir && $(GO) mod tidy -diff) && continue; \
+		test -z "$$diff" || { echo "$$diff"; echo "go.mod or go.sum is not tidy; run: (cd $$dir && go mod tidy)"; }; \
+		exit 1; \
+	done
 
 .PHONY: check-vet
 check-vet: go-found
@@ -167,11 +184,11 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 ##@ Demo
 
 .PHONY: demo
-demo: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-demo ## show it on a real node (KEEP=1 leaves the cluster running)
+demo: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-demo ## the same load with limits as declared, with none, and with MBCAS (root; KEEP=1 leaves the cluster running)
 	@bin/mbcas-demo $(if $(KEEP),--keep)
 
 .PHONY: kind-demo
-kind-demo: ## the same installation on a kind cluster (needs kind, docker and kubectl)
+kind-demo: ## install on a new kind cluster, with a small shop (needs kind, docker and kubectl)
 	@tools/kind.sh up
 
 .PHONY: kind-down
@@ -179,8 +196,10 @@ kind-down: ## delete that kind cluster
 	@tools/kind.sh down
 
 .PHONY: minikube-install
-minikube-install: ## install on a running minikube (needs minikube, docker and kubectl)
+minikube-install: ## install on a minikube that runs (needs minikube, docker and kubectl)
 	@tools/minikube.sh
+
+##@ Clean up
 
 .PHONY: clean
 clean: ## remove bin/ and out/ (the cluster's programs stay in ~/.cache/mbcas)
