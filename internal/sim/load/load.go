@@ -44,6 +44,10 @@ func (s Step) At(t time.Duration) (float64, time.Duration) {
 type Burst struct {
 	Low, High            float64
 	Start, Length, Every time.Duration
+	// Jitter is how far, as a share of Every - Length, each repetition may come later than it would: at 1 it lies
+	// anywhere in its Every. Where it lies depends on Seed alone.
+	Jitter float64
+	Seed   uint64
 }
 
 // At implements Profile.
@@ -55,14 +59,28 @@ func (b Burst) At(t time.Duration) (float64, time.Duration) {
 	if b.Every > 0 {
 		first += in / b.Every * b.Every
 		in %= b.Every
+		late := b.late(first)
+		if in < late {
+			return b.Low, first + late
+		}
+		first, in = first+late, in-late
 	}
 	switch {
 	case in < b.Length:
 		return b.High, first + b.Length
 	case b.Every > 0:
-		return b.Low, first + b.Every
+		return b.Low, (t-b.Start)/b.Every*b.Every + b.Start + b.Every
 	}
 	return b.Low, Forever
+}
+
+// late is by how much the repetition that would begin at first comes later.
+func (b Burst) late(first time.Duration) time.Duration {
+	if b.Jitter == 0 {
+		return 0
+	}
+	share := rand.New(rand.NewPCG(b.Seed, uint64(first))).Float64()
+	return time.Duration(b.Jitter * share * float64(b.Every-b.Length))
 }
 
 // smooth is the piece in which curves are followed.
@@ -70,7 +88,7 @@ const smooth = 100 * time.Millisecond
 
 func next(t, end time.Duration) time.Duration { return min(t-t%smooth+smooth, end) }
 
-// Ramp goes from From at Start to To at End in a straight line, followed in pieces of 100 ms.
+// Ramp goes from From at Start to To at End in a straight line, followed in pieces of 100 ms with their means.
 type Ramp struct {
 	From, To   float64
 	Start, End time.Duration
@@ -84,8 +102,10 @@ func (r Ramp) At(t time.Duration) (float64, time.Duration) {
 	case t >= r.End:
 		return r.To, Forever
 	}
-	share := float64(t-r.Start) / float64(r.End-r.Start)
-	return r.From + (r.To-r.From)*share, next(t, r.End)
+	until := next(t, r.End)
+	middle := (max(r.Start, t-t%smooth) + until) / 2
+	share := float64(middle-r.Start) / float64(r.End-r.Start)
+	return r.From + (r.To-r.From)*share, until
 }
 
 // Sine swings around Mean by Swing, once in each Every, followed in pieces of 100 ms. It is never below 0.
@@ -101,17 +121,62 @@ func (s Sine) At(t time.Duration) (float64, time.Duration) {
 	return max(0, s.Mean+s.Swing*math.Sin(2*math.Pi*turn)), next(t, Forever)
 }
 
-// Series is a recorded figure: Values[i] from i times Step on, times Scale; after the end it begins again.
+// Series is a recorded figure: Values[i] from i times Step on, times Scale; after the end it begins again, or is 0 where
+// it is to be played Once.
 type Series struct {
 	Values []float64
 	Step   time.Duration
 	Scale  float64
+	Once   bool
 }
 
 // At implements Profile.
 func (s Series) At(t time.Duration) (float64, time.Duration) {
 	i := int64(t / s.Step)
+	if s.Once && i >= int64(len(s.Values)) {
+		return 0, Forever
+	}
 	return s.Values[i%int64(len(s.Values))] * s.Scale, time.Duration(i+1) * s.Step
+}
+
+// Walk is a random walk that is drawn back to mean: from step to step it forgets a tenth of its distance, and in the long run
+// its standard deviation is swing. It is never below 0. The same rng gives the same walk of the given length.
+func Walk(rng *rand.Rand, mean, swing float64, step, length time.Duration) Series {
+	const keep = 0.9
+	s := Series{Step: step, Scale: 1}
+	away := swing * rng.NormFloat64()
+	for t := time.Duration(0); t < max(length, step); t += step {
+		s.Values = append(s.Values, max(0, mean+away))
+		away = keep*away + swing*math.Sqrt(1-keep*keep)*rng.NormFloat64()
+	}
+	return s
+}
+
+// Later is a profile that begins at By; before, it has the value with which it begins.
+type Later struct {
+	Profile
+	By time.Duration
+}
+
+// At implements Profile.
+func (l Later) At(t time.Duration) (float64, time.Duration) {
+	v, until := l.Profile.At(max(0, t-l.By))
+	if until > Forever-l.By {
+		return v, Forever
+	}
+	return v, until + l.By
+}
+
+// Times is a profile multiplied by Factor.
+type Times struct {
+	Profile
+	Factor float64
+}
+
+// At implements Profile.
+func (x Times) At(t time.Duration) (float64, time.Duration) {
+	v, until := x.Profile.At(t)
+	return v * x.Factor, until
 }
 
 // Between is a profile that is 0 outside of From to To.
