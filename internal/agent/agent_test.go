@@ -144,6 +144,9 @@ func (w *world) run(name, request, limit string, cores, throttle float64) (*core
 	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
 	w.mu.Lock()
 	err := w.tree.AddPod(kerneltest.Burstable, string(pod.UID), id)
+	if err == nil && limit != "" {
+		err = w.tree.Update(string(pod.UID), id, enforced)
+	}
 	w.loads = append(w.loads, load{string(pod.UID), id, cores, throttle})
 	w.mu.Unlock()
 	if err != nil {
@@ -161,6 +164,11 @@ func (w *world) run(name, request, limit string, cores, throttle float64) (*core
 		w.t.Fatal(err)
 	}
 	return pod, pa
+}
+
+// enforced gives a cgroup a quota, as the kubelet does for a limit.
+func enforced(g *kernel.Group) {
+	g.Quota = kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond}
 }
 
 // access is what the agent's pod has: the role of its service account, and a token that names its node.

@@ -68,6 +68,11 @@ func (w *world) big(name string) {
 	}
 	w.mu.Lock()
 	err := w.tree.AddPod(kerneltest.Burstable, string(pod.UID), ids...)
+	for _, id := range ids {
+		if err == nil {
+			err = w.tree.Update(string(pod.UID), id, enforced)
+		}
+	}
 	w.mu.Unlock()
 	if err != nil {
 		w.t.Fatal(err)

@@ -62,7 +62,7 @@ var (
 	systemDesc   = describe("mbcas_node_system_cores", "CPU that everything but pods uses, smoothed.")
 	pressureDesc = describe("mbcas_node_pressure_ratio", "Share of time in which some task of the node waited for a CPU.")
 	floorsDesc   = describe("mbcas_node_floors_exceed_supply", "1 while even the floors of the pods want more than there is.")
-	podsDesc     = describe("mbcas_node_pods", "Pods of the node by their part in the last round: bidding, shadow (outside the market), warming, stale.", "part")
+	podsDesc     = describe("mbcas_node_pods", "Pods of the node by their part in the last round: bidding, shadow (outside the market), warming, stale, unenforced (the kernel has no quota for the limit).", "part")
 	boundDesc    = describe("mbcas_node_bound_pods", "Bidding pods by what holds their limit.", "by")
 	filesDesc    = describe("mbcas_agent_open_files", "Files of cgroups that are held open.")
 )
@@ -114,7 +114,8 @@ func (b board) Collect(ch chan<- prometheus.Metric) {
 	gauge(podsDesc, float64(bidding), "bidding")
 	gauge(podsDesc, float64(held.Warming), "warming")
 	gauge(podsDesc, float64(held.Stale), "stale")
-	gauge(podsDesc, float64(len(r.View.Pods)-bidding-held.Warming-held.Stale), "shadow")
+	gauge(podsDesc, float64(held.Unenforced), "unenforced")
+	gauge(podsDesc, float64(len(r.View.Pods)-bidding-held.Warming-held.Stale-held.Unenforced), "shadow")
 	var by [market.ByCeiling + 1]int
 	for _, d := range r.Out.Decisions {
 		by[d.Bound]++

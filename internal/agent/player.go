@@ -44,6 +44,7 @@ type player struct {
 	state  round.State
 	lacked string // as last logged
 	blind  bool   // the system's use could not be read in the last good round
+	loose  bool   // some pod's limit was not enforced in the last round with rates
 }
 
 // openEvery is how often the cgroups are looked for while they can't be found.
@@ -142,7 +143,7 @@ func (p *player) play(v *view, now time.Time) {
 	in := round.Input{Now: now, Node: v.Node, Pods: v.Pods, Sample: sample}
 	r := &played{At: now, View: v, Files: p.host.Descriptors()}
 	p.state, r.Out = round.Run(p.cfg, p.state, in)
-	p.note(r.Out.Node)
+	p.note(r.Out)
 	end := time.Now()
 	r.Took = end.Sub(now)
 	p.offer(r)
@@ -153,8 +154,18 @@ func (p *player) play(v *view, now time.Time) {
 	p.metrics.duration.Observe(r.Took.Seconds())
 }
 
-// note logs when the system's use can no longer be read, and when it can again. A round without any rates says nothing of it.
-func (p *player) note(n round.NodeDecision) {
+// note logs when the system's use can no longer be read or limits are not enforced, and when that ends. A round without any rates
+// says nothing of it.
+func (p *player) note(out round.Output) {
+	n := out.Node
+	if loose := out.Held.Unenforced > 0; loose != p.loose && n.UsageKnown {
+		p.loose = loose
+		if loose {
+			p.log.Warn("pods have a CPU limit that the kernel does not enforce, so nothing is published for them; set cpuCFSQuota: true in the kubelet's configuration", "pods", out.Held.Unenforced)
+		} else {
+			p.log.Info("the kernel enforces all CPU limits again")
+		}
+	}
 	if blind := !n.SystemKnown; blind != p.blind && (n.UsageKnown || !blind) {
 		p.blind = blind
 		if blind {

@@ -293,9 +293,16 @@ func TestUnreadableSystemIsToldOnce(t *testing.T) {
 	good := round.NodeDecision{UsageKnown: true, SystemKnown: true}
 	blind := round.NodeDecision{UsageKnown: true}
 	for _, n := range []round.NodeDecision{{}, good, {}, good, blind, blind, {}, blind, good, good} {
-		p.note(n)
+		p.note(round.Output{Node: n})
 	}
 	if lost, lines := strings.Count(log.String(), "is not readable"), strings.Count(log.String(), "\n"); lost != 1 || lines != 2 {
 		t.Errorf("want one line when it is lost and one when it is found:\n%s", log.String())
+	}
+	log.Reset()
+	for range 3 {
+		p.note(round.Output{Node: good, Held: round.Held{Unenforced: 2}})
+	}
+	if n := strings.Count(log.String(), "cpuCFSQuota: true"); n != 1 {
+		t.Errorf("%d lines, want one that says what to do about limits that are not enforced:\n%s", n, log.String())
 	}
 }

@@ -34,6 +34,8 @@ type NodeReport struct {
 	Shadows int `json:"shadows"`
 	Warming int `json:"warming"`
 	Stale   int `json:"stale"`
+	// Unenforced have a limit and no quota: nothing is published for them.
+	Unenforced int `json:"unenforced"`
 }
 
 // PodReport is one pod's part of the round.
@@ -61,7 +63,7 @@ func report(r *played) Report {
 		Node: NodeReport{
 			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Usage: n.Usage, System: n.System, SystemKnown: n.SystemKnown,
 			Pressure: known(n.Pressure, n.PressureKnown), FloorsExceedSupply: n.FloorsExceedSupply,
-			Bidders: n.Bidders, Shadows: n.Shadows, Warming: r.Out.Held.Warming, Stale: r.Out.Held.Stale,
+			Bidders: n.Bidders, Shadows: n.Shadows, Warming: r.Out.Held.Warming, Stale: r.Out.Held.Stale, Unenforced: r.Out.Held.Unenforced,
 		},
 		Pods: make([]PodReport, 0, len(r.Out.Decisions)),
 	}

@@ -49,7 +49,7 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 	book := make([]entry, 0, len(pods)+4)
 	var held Held
 	for i, p := range pods {
-		managed := !p.Shadow
+		managed, unheld := !p.Shadow, false
 		if managed {
 			switch standing(cfg, p.Pod, rates[i], known) {
 			case warming:
@@ -58,6 +58,9 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 			case stale:
 				held.Stale++
 				managed = false
+			case loose:
+				held.Unenforced++
+				managed, unheld = false, true
 			}
 		}
 		in := entry{pod: i, managed: true}
@@ -75,7 +78,7 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 				outRequest += c.Request
 			}
 			demand, now := est.Demand(), est.Now()
-			if e == &out && c.Limit > 0 {
+			if e == &out && c.Limit > 0 && !unheld {
 				// Whatever it wants, it cannot use more than a limit that nobody moves.
 				demand, now = min(demand, c.Limit), min(now, c.Limit)
 			}
@@ -109,16 +112,20 @@ func part(budget market.Budget, request, whole cpu.Milli) market.Budget {
 	return max(1, market.Budget(math.Round(float64(budget)*float64(request)/float64(whole))))
 }
 
+// noQuota says that the kernel knows quotas, and sets none.
+func noQuota(r sense.Rate) bool { return r.QuotaKnown && r.Quota == 0 }
+
 type podStanding uint8
 
 const (
 	ready podStanding = iota
 	warming
 	stale
+	loose // the kernel holds it to no limit
 )
 
-// standing says whether a pod can be decided: every limited container that runs has a fresh rate and
-// enough samples, and at least one does.
+// standing says whether a pod can be decided: every limited container that runs has a fresh rate,
+// enough samples and a quota, and at least one does. The quota may be that of the whole pod.
 func standing(cfg demand.Config, p demand.Pod, r sense.Pod, known map[string]demand.Estimate) podStanding {
 	s := stale
 	for j, c := range p.Containers {
@@ -132,6 +139,8 @@ func standing(cfg demand.Config, p demand.Pod, r sense.Pod, known map[string]dem
 			return stale
 		case !known[c.ID].Warm(cfg):
 			return warming
+		case noQuota(r.Containers[j]) && !(r.Own.QuotaKnown && r.Own.Quota > 0):
+			return loose
 		}
 		s = ready
 	}

@@ -11,6 +11,7 @@
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - StaleNeverDecides: a pod without a fresh rate gets no decision.
 //   - NewPodsAreLeftAlone: a pod is not decided before its containers are warm.
+//   - UnenforcedIsLeftAlone: a pod whose limit the kernel does not enforce gets no decision, and takes part as a shadow.
 //   - ShadowsCount: pods outside the market take part with their use, and get no decision.
 package round
 
@@ -170,6 +171,9 @@ type Output struct {
 type Held struct {
 	Warming int // their containers have not been watched for long enough
 	Stale   int // their counters could not be read, or were reset, or are too far apart
+	// Unenforced have a limit that the kernel does not hold them to: the kubelet sets no quotas, so to move the limit would do
+	// nothing. They take part as shadows.
+	Unenforced int
 }
 
 // NodeDecision is the market of the node in figures.

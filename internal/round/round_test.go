@@ -319,6 +319,41 @@ func TestNewPodsAreLeftAlone(t *testing.T) {
 	}
 }
 
+func TestUnenforcedIsLeftAlone(t *testing.T) {
+	period := 100 * time.Millisecond
+	a := &tenant{name: "a", request: 100, declared: 500, want: 400, quota: kernel.Quota{Period: period}}
+	b := &tenant{name: "b", request: 100, declared: 500, want: 400, quota: kernel.Quota{Limit: period / 2, Period: period}}
+	w := newWorld(a, b)
+	out := w.run(20)
+	if _, ok := decision(out, "a"); ok || out.Held != (Held{Unenforced: 1}) || out.Node.Shadows != 1 {
+		t.Errorf("a pod without a quota got a decision, or is not told: held %+v, %d shadows", out.Held, out.Node.Shadows)
+	}
+	if _, ok := decision(out, "b"); !ok {
+		t.Error("the pod with a quota lost its decision")
+	}
+
+	pod := demand.Pod{Containers: []demand.Container{{ID: "1", Declared: 500, Limit: 500}}}
+	bare := sense.Rate{Verdict: sense.Fresh, QuotaKnown: true}
+	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 3, Latest: 3}}
+	for name, c := range map[string]struct {
+		container, own sense.Rate
+		want           podStanding
+	}{
+		"quotas are off":            {bare, bare, loose},
+		"the whole pod has a quota": {bare, sense.Rate{Verdict: sense.Fresh, QuotaKnown: true, Quota: 500}, ready},
+		"quotas are not told":       {sense.Rate{Verdict: sense.Fresh}, bare, ready},
+	} {
+		r := sense.Pod{Own: c.own, Containers: []sense.Rate{c.container}}
+		if got := standing(DefaultConfig().Demand, pod, r, known); got != c.want {
+			t.Errorf("%s: standing %d, want %d", name, got, c.want)
+		}
+	}
+	book, _ := bids(DefaultConfig().Demand, []Pod{{Pod: pod}}, []sense.Pod{{Own: bare, Containers: []sense.Rate{bare}}}, known)
+	if len(book) != 1 || book[0].bid.Demand != 3000 {
+		t.Errorf("%+v: want all 3000m that it can use, whatever its limit says", book)
+	}
+}
+
 func TestShadowsCount(t *testing.T) {
 	service := &tenant{name: "service", request: 200, declared: 1000, want: 3000}
 	w := newWorld(service)

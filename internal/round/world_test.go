@@ -42,6 +42,7 @@ type tenant struct {
 	stops             float64 // share of the next second after which it rests; 0: it goes on
 	limit             cpu.Milli
 	absent            bool // its cgroup is not there
+	quota             kernel.Quota
 	id                string
 	stat              kernel.Stat
 	published         Published
@@ -125,7 +126,7 @@ func (w *world) input() Input {
 		})
 		g := kernel.Group{ID: p.id}
 		if !p.absent {
-			g.Found, g.At, g.Stat = true, w.now, p.stat
+			g.Found, g.At, g.Stat, g.Quota = true, w.now, p.stat, p.quota
 		}
 		in.Sample.Pods = append(in.Sample.Pods, kernel.PodSample{
 			Pod: p.name, Own: kernel.Group{Found: true, At: w.now}, Containers: []kernel.Group{g},
