@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// pauseWait is how long pause waits for the controller's answer.
-const pauseWait = 15 * time.Second
+// pauseWait is how long pause waits for the controller's answer: longer than a Lease lasts that nobody renews.
+const pauseWait = 20 * time.Second
 
 func pauseCommand(s Streams, f *flags) *cobra.Command {
 	return &cobra.Command{
@@ -35,11 +36,11 @@ func pauseCommand(s Streams, f *flags) *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(s.Out, "paused: no resize starts from now on")
-			if err := a.acknowledged(ctx, value); err != nil {
-				fmt.Fprintf(s.Err, "warning: %v\n", err)
-				return nil
+			answer, err := a.acknowledged(ctx, value)
+			if err != nil {
+				return err
 			}
-			_, err := fmt.Fprintln(s.Out, "the controller has acknowledged it: no resize is on its way any more")
+			_, err = fmt.Fprintln(s.Out, answer)
 			return err
 		}),
 	}
@@ -95,21 +96,33 @@ func (a *Access) setSwitch(ctx context.Context, value string) error {
 	return nil
 }
 
-// acknowledged waits until the controller has answered the switch.
-func (a *Access) acknowledged(ctx context.Context, value string) error {
-	ctx, cancel := context.WithTimeout(ctx, pauseWait)
-	defer cancel()
+// acknowledged waits until the controller has answered the switch, and says what came of it. A controller that has died
+// needs not answer; one that lives and does not may still be resizing.
+func (a *Access) acknowledged(ctx context.Context, value string) (string, error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	for {
+	var leader kube.Leader
+	for end := a.Now().Add(pauseWait); a.Now().Before(end); {
 		cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SwitchName)
 		if err == nil && cm != nil && cm.Data[kube.AcknowledgedKey] == value {
-			return nil
+			return "the controller has acknowledged it: no resize is on its way any more", nil
+		}
+		lease, err := get(ctx, a.Client, "Lease", &coordinationv1.Lease{}, a.System, kube.LeaderLease)
+		if err == nil { // who may not read it takes the controller for alive
+			switch leader.See(lease, a.Now()) {
+			case kube.NoLeader:
+				return fmt.Sprintf("no controller leads (Lease %s/%s); one that starts finds the pause", a.System, kube.LeaderLease), nil
+			case kube.LapsedLeader:
+				return fmt.Sprintf("the controller %s does not renew its Lease any more; one that starts finds the pause", leader.Holder()), nil
+			case kube.LivingLeader:
+			}
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the controller has not acknowledged it in %v: look at it with \"kubectl mbcas doctor\"", pauseWait)
+			return "", fmt.Errorf("interrupted: the switch is set, and the controller has not acknowledged it yet: %w", ctx.Err())
 		}
 	}
+	return "", fmt.Errorf("the switch is set, but the controller has not acknowledged it in %v and may still be resizing: look at its log (kubectl -n %s logs deployment/%s), "+
+		"or stop it (kubectl -n %s scale deployment/%s --replicas=0)", pauseWait, a.System, controllerName, a.System, controllerName)
 }

@@ -35,21 +35,24 @@ type Restorer struct {
 	Look time.Duration
 }
 
-// answerWithin is how long a running controller may take to acknowledge the pause.
+// answerWithin is how long a running controller may take to acknowledge the pause: longer than a Lease lasts
+// that nobody renews.
 const answerWithin = 20 * time.Second
 
 // homeward is one pod on its way back.
 type homeward struct {
-	uid    types.UID
-	entry  entry
-	done   bool
+	uid   types.UID
+	entry entry
+	done  bool
+	// lost: MBCAS set its limits, and no record says what was declared. It can only go away.
+	lost   bool
 	said   string // what stands in the way
 	result string
 	// again is when to try again after a refusal.
 	again time.Time
 }
 
-// All restores until every pod is back or ctx ends; the error lists the pods that are not.
+// All restores until every pod is back that can be, or ctx ends; the error lists the pods that are not.
 func (r *Restorer) All(ctx context.Context) error {
 	if err := r.pause(ctx); err != nil {
 		return err
@@ -61,7 +64,11 @@ func (r *Restorer) All(ctx context.Context) error {
 	for {
 		r.look(ctx, pods)
 		left := slices.ContainsFunc(pods, func(h *homeward) bool { return !h.done })
-		if !left {
+		hope := slices.ContainsFunc(pods, func(h *homeward) bool { return !h.done && !h.lost })
+		switch {
+		case left && !hope:
+			return unrestored(pods)
+		case !left:
 			fmt.Fprintf(r.Out, "%d pods looked at, all at their declared limits\n", len(pods))
 			return nil
 		}
@@ -84,13 +91,15 @@ func unrestored(pods []*homeward) error {
 		len(names), len(pods), strings.Join(names, "\n"))
 }
 
-// pause stops the running controller, and waits until it has said so; where none runs, there is nothing to wait for.
+// pause stops the running controller, and waits until it has said so. Where none leads, or the one that led has died,
+// there is nothing to wait for; one that lives and does not answer might undo whatever is restored.
 func (r *Restorer) pause(ctx context.Context) error {
 	value := "restore-" + r.Now().UTC().Format("20060102T150405.000")
 	if err := setSwitch(ctx, r.Client, r.Namespace, kube.PausedKey, value); err != nil {
 		return err
 	}
 	fmt.Fprintf(r.Out, "paused MBCAS (ConfigMap %s/%s); delete that ConfigMap to resume\n", r.Namespace, kube.SwitchName)
+	var leader kube.Leader
 	for end := r.Now().Add(answerWithin); r.Now().Before(end); {
 		data, err := readSwitch(ctx, r.Client, r.Namespace)
 		if err != nil {
@@ -99,12 +108,17 @@ func (r *Restorer) pause(ctx context.Context) error {
 		if data[kube.AcknowledgedKey] == value {
 			return nil
 		}
-		led, err := r.led(ctx)
+		lease, err := r.lease(ctx)
 		if err != nil {
 			return err
 		}
-		if !led {
+		switch leader.See(lease, r.Now()) {
+		case kube.NoLeader:
 			return nil
+		case kube.LapsedLeader:
+			fmt.Fprintf(r.Out, "the controller %s does not renew its Lease %s/%s any more; going on without it\n", leader.Holder(), r.Namespace, kube.LeaderLease)
+			return nil
+		case kube.LivingLeader:
 		}
 		select {
 		case <-ctx.Done():
@@ -112,21 +126,26 @@ func (r *Restorer) pause(ctx context.Context) error {
 		case <-time.After(r.Look):
 		}
 	}
-	fmt.Fprintf(r.Out, "the controller did not answer within %v; going on without it\n", answerWithin)
-	return nil
+	return fmt.Errorf("the controller %s holds Lease %s/%s and has not acknowledged the pause in %v; it might move pods again, so nothing was restored: "+
+		"restart it (kubectl -n %s rollout restart deployment/mbcas-controller) and run this again",
+		leader.Holder(), r.Namespace, kube.LeaderLease, answerWithin, r.Namespace)
 }
 
-// led says whether a controller holds the leader's Lease.
-func (r *Restorer) led(ctx context.Context) (bool, error) {
-	var lease coordinationv1.Lease
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: kube.LeaderLease}, &lease)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("read Lease %s/%s: %w", r.Namespace, kube.LeaderLease, err)
+// lease is the leader's Lease; nil where there is none.
+func (r *Restorer) lease(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease := &coordinationv1.Lease{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: kube.LeaderLease}, lease)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	return lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "", nil
+	if err != nil {
+		return nil, fmt.Errorf("read Lease %s/%s: %w", r.Namespace, kube.LeaderLease, err)
+	}
+	return lease, nil
 }
 
-// find lists the pods whose declared limits are recorded, in allocations or in the ledger.
+// find lists the pods whose declared limits are recorded, in allocations or in the ledger, and those without a
+// record whose limits are ours all the same.
 func (r *Restorer) find(ctx context.Context) ([]*homeward, error) {
 	var ledgers corev1.ConfigMapList
 	if err := r.Client.List(ctx, &ledgers, client.InNamespace(r.Namespace), client.HasLabels{kube.LedgerLabel}); err != nil {
@@ -147,7 +166,10 @@ func (r *Restorer) find(ctx context.Context) ([]*homeward, error) {
 		}
 		entries[uid] = entry{pa.Namespace, pa.Spec.PodRef.Name, pa.Status.DeclaredLimits}
 	}
-	var pods []*homeward
+	pods, err := r.lost(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
 	for _, uid := range uids {
 		pods = append(pods, &homeward{uid: uid, entry: entries[uid]})
 	}
@@ -156,6 +178,29 @@ func (r *Restorer) find(ctx context.Context) ([]*homeward, error) {
 	})
 	return pods, nil
 }
+
+// lost lists the pods with limits that MBCAS set and of which there is no record.
+func (r *Restorer) lost(ctx context.Context, entries map[types.UID]entry) (lost []*homeward, err error) {
+	for more := ""; ; {
+		var page corev1.PodList
+		if err := r.Client.List(ctx, &page, client.Limit(pageOfPods), client.Continue(more)); err != nil {
+			return nil, fmt.Errorf("list the pods of the cluster: %w", err)
+		}
+		for i := range page.Items {
+			pod := &page.Items[i]
+			if _, known := entries[pod.UID]; known || gone(pod) || len(kube.Ours(pod)) == 0 {
+				continue
+			}
+			lost = append(lost, &homeward{uid: pod.UID, entry: entry{Namespace: pod.Namespace, Pod: pod.Name}, lost: true})
+		}
+		if more = page.Continue; more == "" {
+			return lost, nil
+		}
+	}
+}
+
+// pageOfPods is how many pods are read at once.
+const pageOfPods = 500
 
 // look takes every pod that is not back one step further, and prints those that have arrived.
 func (r *Restorer) look(ctx context.Context, pods []*homeward) {
@@ -181,8 +226,13 @@ func (r *Restorer) step(ctx context.Context, h *homeward) {
 	case apierrors.IsNotFound(err), err == nil && (pod.UID != h.uid || gone(pod)):
 		h.done, h.result = true, "gone"
 		return
+	case ctx.Err() != nil && h.said != "": // the last answer says more than that there is no time left
+		return
 	case err != nil:
 		h.said = err.Error()
+		return
+	case h.lost:
+		h.said = fmt.Sprintf("no record of its declared limits; recreate it (%s)", actuator.DeclaredUnknown)
 		return
 	}
 	mine := kube.MaybeOurs(pod)
@@ -202,6 +252,9 @@ func (r *Restorer) step(ctx context.Context, h *homeward) {
 		result := r.Resize.DryRun(ctx, pod, move)
 		if result.Outcome == podresize.Accepted || result.Outcome == podresize.NoDryRun && lacksNothing(pod) {
 			result = r.Resize.Apply(ctx, pod, move)
+		}
+		if ctx.Err() != nil && h.said != "" {
+			return
 		}
 		switch result.Outcome {
 		case podresize.Accepted, podresize.NoChange:
