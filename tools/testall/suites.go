@@ -111,7 +111,7 @@ func (r repo) packages(ctx context.Context) ([]string, error) {
 // race is the flag that turns the race detector on. Where it cannot be built, that is a skip:
 // the tests run all the same, and see less.
 func (r repo) race() []string {
-	why := ""
+	var why string
 	switch _, err := exec.LookPath("gcc"); {
 	case runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64":
 		why = "no race detector for " + runtime.GOARCH

@@ -16,7 +16,7 @@ func TestBadUsage(t *testing.T) {
 	}{
 		"unknown suite":    {[]string{"-only", "typo"}, `no suite "typo"; there are check, unit, cluster, fuzz, e2e`},
 		"suite as a word":  {[]string{"fuzz"}, `unexpected argument "fuzz"; a suite is chosen with -only`},
-		"unknown flag":     {[]string{"-onyl", "fuzz"}, "flag provided but not defined: -onyl"},
+		"unknown flag":     {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
 		"a time of no use": {[]string{"-fuzztime", "soon"}, "invalid value"},
 	}
 	for name, tc := range tests {
