@@ -128,7 +128,7 @@ func (f *feed) newest(allocations map[string]*v1alpha1.PodAllocation) {
 			continue
 		}
 		both := *seen
-		both.Spec = own.Spec
+		both.Spec, both.Generation = own.Spec, own.Generation
 		allocations[own.Name] = &both
 	}
 }

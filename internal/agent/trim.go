@@ -83,6 +83,8 @@ func onlyCPU(l corev1.ResourceList) corev1.ResourceList {
 func trimAllocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
 	return &v1alpha1.PodAllocation{
 		ObjectMeta: trimMeta(pa.ObjectMeta), Spec: pa.Spec,
-		Status: v1alpha1.PodAllocationStatus{DeclaredLimits: pa.Status.DeclaredLimits},
+		Status: v1alpha1.PodAllocationStatus{
+			DeclaredLimits: pa.Status.DeclaredLimits, Reason: pa.Status.Reason, ObservedGeneration: pa.Status.ObservedGeneration,
+		},
 	}
 }

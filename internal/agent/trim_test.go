@@ -122,6 +122,17 @@ func TestView(t *testing.T) {
 		"elsewhere":      {"an object in another namespace says nothing about this pod", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Namespace = "other" }, 1, true, time.Time{}},
 		"clock set back": {"a decision from the future counts as old", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) }, 1, false, time.Unix(0, 0)},
 	}
+	tooOld := cases["managed"]
+	tooOld.reason, tooOld.at = "what the controller finds too old is published anew", time.Time{}
+	tooOld.pa = func(pa *v1alpha1.PodAllocation) {
+		pa.Generation, pa.Status.ObservedGeneration, pa.Status.Reason = 3, 3, "DecisionTooOld"
+		o, err := trim(pa) // nothing of this is trimmed away
+		if err != nil {
+			t.Fatal(err)
+		}
+		*pa = *o.(*v1alpha1.PodAllocation)
+	}
+	cases["too old"] = tooOld
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			pa := newAllocation(newPod("a"))

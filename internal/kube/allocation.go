@@ -65,16 +65,22 @@ func Spec(d round.Decision, n round.NodeDecision, observed time.Time) v1alpha1.P
 
 func percent(share float64) int32 { return int32(math.Round(100 * max(0, min(1, share)))) }
 
-// Published is what a PodAllocation holds, in the round's words.
+// Published is what a PodAllocation holds, in the round's words. A decision that the controller finds too
+// old to act on counts as never published, until it is written again: so it is said anew if it still holds,
+// and only then.
 func Published(pa *v1alpha1.PodAllocation) round.Published {
 	if pa == nil || pa.Spec.Decision == nil {
 		return round.Published{}
 	}
 	price, _ := strconv.ParseFloat(pa.Spec.Decision.Price, 64) // the API server checked the form
-	return round.Published{
+	p := round.Published{
 		At: pa.Spec.Decision.ObservedAt.Time, Limits: byName(pa.Spec.Containers),
 		Demand: pa.Spec.Decision.Demand, Price: market.Price(price),
 	}
+	if pa.Status.Reason == string(actuator.DecisionOld) && pa.Status.ObservedGeneration == pa.Generation {
+		p.At = time.Time{}
+	}
+	return p
 }
 
 // State is the pod as the actuator sees it: spec limits, bounds, what is wanted, and when it was last

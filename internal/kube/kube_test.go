@@ -217,6 +217,15 @@ func TestStateAndSpecAgree(t *testing.T) {
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("what was written reads otherwise:\n%s", diff)
 	}
+	pa.Generation, pa.Status.ObservedGeneration, pa.Status.Reason = 7, 7, string(actuator.DecisionOld)
+	want.At = time.Time{}
+	if diff := cmp.Diff(want, Published(pa)); diff != "" {
+		t.Errorf("a decision that the controller finds too old is not to be published anew:\n%s", diff)
+	}
+	pa.Generation++
+	if got := Published(pa).At; !got.Equal(at) {
+		t.Errorf("published at %v, want %v: it was published anew, and the controller has yet to look", got, at)
+	}
 	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
 	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, round.NodeDecision{}, at)}).Price; got == 0 {
 		t.Error("a small price that holds a pod reads as none")
