@@ -21,8 +21,9 @@ import (
 
 // act carries tasks out: it moves in the order of the plan, and then does the rest. It says whether a
 // pod turned out to have changed since the decision, so that the node should be decided anew at once; last says
-// that it will not be. The plan has held back the raises that must wait for others to be lowered.
-func (r *Reconciler) act(ctx context.Context, s scene, tasks []Task, last bool) (stale bool, err error) {
+// that it will not be. The plan has held back the raises that must wait for others to be lowered. failed says that the
+// API server did not let a pod be dealt with.
+func (r *Reconciler) act(ctx context.Context, s scene, tasks []Task, last bool) (stale, failed bool) {
 	var moves, rest []*Task
 	for i := range tasks {
 		if t := &tasks[i]; t.Move != nil {
@@ -32,17 +33,27 @@ func (r *Reconciler) act(ctx context.Context, s scene, tasks []Task, last bool) 
 		}
 	}
 	var again atomic.Bool
-	err = errors.Join(
-		each(r.Config.Pods, moves, func(t *Task) error {
-			changed, err := r.move(ctx, s, t, last)
-			if changed {
-				again.Store(true)
-			}
-			return err
-		}),
-		each(r.Config.Pods, rest, func(t *Task) error { return r.keep(ctx, s, t) }),
-	)
-	return again.Load(), err
+	failed = r.forEach(ctx, moves, func(t *Task) error {
+		changed, err := r.move(ctx, s, t, last)
+		if changed {
+			again.Store(true)
+		}
+		return err
+	})
+	failed = r.forEach(ctx, rest, func(t *Task) error { return r.keep(ctx, s, t) }) || failed
+	return again.Load(), failed
+}
+
+// forEach runs f on every task, and says whether it failed on any: the others do not wait for that one.
+func (r *Reconciler) forEach(ctx context.Context, tasks []*Task, f func(*Task) error) bool {
+	var failed atomic.Bool
+	_ = each(r.Config.Pods, tasks, func(t *Task) error {
+		if r.failed(ctx, t.pod(), f(t)) {
+			failed.Store(true)
+		}
+		return nil
+	})
+	return failed.Load()
 }
 
 // each runs f on every item, at most n at a time, and waits for all.

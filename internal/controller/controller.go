@@ -10,6 +10,8 @@
 //   - StandsBack: limits that somebody else changed become the declared ones, and the pod is left alone for a while.
 //   - LeavesNothingBehind: a pod that leaves the market goes back to its declared limits first.
 //   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is resized, and status says so.
+//   - StaleMovesNothing: a pod whose agent does not stand by the decision any more is not moved, whoever else it is heard about.
+//   - OneForAll: an API error about one pod costs the others of its node nothing.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
 
@@ -29,8 +31,8 @@ type Config struct {
 	Mode kube.Mode
 	// Namespace is where MBCAS itself runs and keeps its records.
 	Namespace string
-	// FreezeAfter is how long a node's agent may be silent before its decisions are no longer followed.
-	// Shorter freezes on hiccups; longer follows stale decisions.
+	// FreezeAfter is how long a node's agent may be silent before its decisions are no longer followed, and how
+	// old a decision may be before the agent has to confirm it. Shorter freezes on hiccups; longer follows stale decisions.
 	FreezeAfter time.Duration
 	// RestoreAfter is how long it may be silent before its pods get their declared limits back.
 	RestoreAfter time.Duration
@@ -48,6 +50,9 @@ type Config struct {
 	// API server; higher follows large shifts of load sooner.
 	Rate  float64
 	Burst int
+	// Timeout is how long one look at a node may take, with all its writes. Shorter gives up on a slow API server;
+	// longer acts on what was read long ago, and lets a request that hangs hold its node up.
+	Timeout time.Duration
 	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are written at the same time.
 	Nodes, Pods int
 }
@@ -59,7 +64,7 @@ func DefaultConfig() Config {
 		FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
 		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HoldForeign: kube.HoldForeign,
 		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
-		Rate: 10, Burst: 20, Nodes: 8, Pods: 8,
+		Rate: 10, Burst: 20, Timeout: time.Minute, Nodes: 8, Pods: 8,
 	}
 }
 
@@ -77,7 +82,7 @@ func (c Config) Validate() error {
 		value time.Duration
 	}{
 		{"FreezeAfter", c.FreezeAfter}, {"RestoreAfter", c.RestoreAfter}, {"ActuationTimeout", c.ActuationTimeout},
-		{"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax},
+		{"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax}, {"Timeout", c.Timeout},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("controller %s is %v: want more than 0", d.name, d.value))

@@ -89,12 +89,24 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	}
 	state := t.state(v)
 	state.Restore, state.RetryAt = back, p.RetryAt
+	state.Stale = stale(cfg, p)
 	state.NoDecrease, t.Again = noDecrease(cfg, v, p, t.Again)
 	if r := t.Status.RetryTime; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
 		state.RetryAt = r.Time
 	}
 	return t, &state, true
 }
+
+// stale says whether the decision is too old to move the pod by.
+//
+// Age alone cannot tell: an agent publishes on change only, so that in a steady state every decision is old and
+// stands. Nor can the agent's Lease: it says that the node is looked at, but not that this pod is: its counters
+// may have become unreadable, or its decisions may be refused, while lowering goes on step by step to
+// what was right minutes ago. So age counts only where something is to be moved, and there it is a question to
+// the agent: status gets the reason DecisionTooOld, and an agent that still decides on the pod publishes anew what it decides now
+// (kube.Published). That costs two writes for each move that was decided long ago, and nothing in a steady state. An
+// agent that does not decide on the pod any more cannot answer, and the pod stays where it is.
+func stale(cfg Config, p Pod) bool { return p.DecisionAge >= cfg.FreezeAfter }
 
 // state is the pod as the plan sees it.
 func (t *Task) state(v View) actuator.Pod {
@@ -119,7 +131,7 @@ func (t *Task) writeDown() {
 func follow(t *Task, s actuator.Step, now time.Time) {
 	t.sooner(s.Again)
 	t.Move = s.Move
-	switch failed := t.Status.Phase == v1alpha1.PhaseFailed; {
+	switch failed := t.Status.Phase == v1alpha1.PhaseFailed || t.Status.Failures > 0 && t.Status.Reason == string(actuator.DecisionOld); {
 	case t.Move != nil || s.Reason == actuator.InFlight:
 	case s.Reason == actuator.Settled, s.Reason == actuator.DeadBand:
 		if failed && t.Pod.Progress != podresize.Done {

@@ -65,6 +65,7 @@ func drawn(t *rapid.T, i int) Pod {
 		Progress: rapid.SampledFrom([]podresize.Progress{podresize.Done, podresize.Done, podresize.Done, podresize.Done, podresize.InProgress, podresize.Deferred,
 			podresize.Infeasible, podresize.Errored}).Draw(t, "progress"),
 		Ledgered:       rapid.Bool().Draw(t, "ledgered"),
+		DecisionAge:    rapid.SampledFrom([]time.Duration{0, 0, 0, 59 * time.Second, time.Minute, time.Hour}).Draw(t, "age"),
 		RestoreRefused: rapid.Bool().Draw(t, "restore refused"),
 	}
 	if rapid.IntRange(0, 3).Draw(t, "unknown") > 0 {
@@ -97,7 +98,7 @@ func drawn(t *rapid.T, i int) Pod {
 		}
 	}
 	s.Phase = rapid.SampledFrom([]v1alpha1.Phase{"", v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseHeld, v1alpha1.PhaseFailed, v1alpha1.PhaseRestored}).Draw(t, "phase")
-	s.Reason = string(rapid.SampledFrom([]actuator.Reason{"", actuator.InFlight, actuator.ForeignResize, actuator.TookTooLong, actuator.ResizeDeferred, actuator.QuotaExceeded}).Draw(t, "reason"))
+	s.Reason = string(rapid.SampledFrom([]actuator.Reason{"", actuator.InFlight, actuator.DecisionOld, actuator.ForeignResize, actuator.TookTooLong, actuator.ResizeDeferred, actuator.QuotaExceeded}).Draw(t, "reason"))
 	if rapid.Bool().Draw(t, "backing off") {
 		retry := metav1.NewMicroTime(noon.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "retry")) * time.Second))
 		s.RetryTime, s.Failures = &retry, 1
@@ -187,6 +188,8 @@ func breaks(cfg Config, v View, t Task) string {
 		return "moved on a node that cannot"
 	case t.Purpose == Follow && v.Node.Silence >= cfg.FreezeAfter:
 		return "follows a silent agent"
+	case t.Purpose == Follow && p.DecisionAge >= cfg.FreezeAfter:
+		return "moved on an old decision"
 	case t.Purpose == Follow && (leaving || p.Mode != kube.ModeEnforce):
 		return "follows the market outside of it"
 	case t.Purpose == Follow && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed:
@@ -265,7 +268,7 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	err := Config{Actuator: actuator.DefaultConfig(), StartGrace: -1}.Validate()
-	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 10 {
-		t.Errorf("%d complaints, want 10: %v", got, err)
+	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 11 {
+		t.Errorf("%d complaints, want 11: %v", got, err)
 	}
 }

@@ -17,7 +17,8 @@ func (t *Task) waits(cfg Config, v View) bool {
 	}
 	status := &t.Status
 	onItsWay := status.Phase == v1alpha1.PhasePending && status.Reason == string(actuator.InFlight)
-	refused := status.Phase == v1alpha1.PhaseFailed
+	// A refused resize is still refused while the agent is asked whether it is still wanted.
+	refused := status.Phase == v1alpha1.PhaseFailed || status.Failures > 0 && status.Reason == string(actuator.DecisionOld)
 	may := v.Blocked == "" && (p.Mode == kube.ModeEnforce || p.Mode == kube.ModeRestore)
 	switch {
 	case p.Progress == podresize.Done:

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,7 +29,7 @@ type scene struct {
 	View
 	ledger *corev1.ConfigMap // nil: none
 	exists map[types.UID]bool
-	err    error // why some pods are left out
+	failed bool // some pods are left out, because of API errors
 }
 
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API server.
@@ -60,8 +59,8 @@ func (r *Reconciler) gather(ctx context.Context, name string) (scene, error) {
 		s.exists[pod.UID] = true
 		key := allocationOf(pod)
 		p, ok, err := r.pod(ctx, &s, pod, allocations[key])
-		if err != nil { // the others do not wait for this one
-			s.err = errors.Join(s.err, err)
+		if r.failed(ctx, pod, err) { // the others do not wait for this one
+			s.failed = true
 		} else if ok {
 			s.Pods = append(s.Pods, p)
 		}
@@ -92,14 +91,15 @@ func (r *Reconciler) blocked(ctx context.Context) (actuator.Reason, error) {
 	return "", nil
 }
 
-// node is how the node stands. One that does not exist counts as not Ready.
+// node is how the node stands.
 func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (Node, error) {
 	var n corev1.Node
-	if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, &n); client.IgnoreNotFound(err) != nil {
+	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
+	if client.IgnoreNotFound(err) != nil {
 		return Node{}, fmt.Errorf("read node %s: %w", name, err)
 	}
 	node := nodeOf(&n)
-	node.Name = name
+	node.Name, node.Unknown = name, err != nil
 	var lease coordinationv1.Lease
 	switch err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Config.Namespace, Name: kube.AgentLease(name)}, &lease); {
 	case apierrors.IsNotFound(err):
@@ -168,6 +168,9 @@ func (r *Reconciler) pod(ctx context.Context, s *scene, cached *corev1.Pod, pa *
 		r.memory.change(s.Node.Name, cached.UID, func(rec *record) { rec.cached = pa.UID })
 	}
 	p := Pod{Pod: rec.freshPod(cached, s.Now), PA: rec.freshPA(pa, s.Now), RestoreRefused: rec.restoreRefused, RetryAt: rec.retryAt}
+	if p.PA != nil && p.PA.Spec.Decision != nil {
+		p.DecisionAge = s.Now.Sub(r.heard(s.Node.Name, cached.UID, rec, p.PA.Spec.Decision.ObservedAt.Time, s.Now))
+	}
 	var ns metav1.PartialObjectMetadata
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	switch err := r.Client.Get(ctx, types.NamespacedName{Name: cached.Namespace}, &ns); {
@@ -193,6 +196,20 @@ func (r *Reconciler) pod(ctx context.Context, s *scene, cached *corev1.Pod, pa *
 	want := byName(kube.Limits(p.Pod))
 	p.Progress, p.Said = podresize.Check(p.Pod, want, p.Pod.Generation)
 	return p, true, nil
+}
+
+// heard is when we came to know a decision, by the rule for Leases: a new one counts from when it is first seen, on our
+// own clock, and one that we find at our start has to look fresh.
+func (r *Reconciler) heard(node string, uid types.UID, rec record, observed, now time.Time) time.Time {
+	if rec.observed.Equal(observed) {
+		return rec.heard
+	}
+	at := now
+	if rec.observed.IsZero() {
+		at = believed(observed, now, r.Config.FreezeAfter)
+	}
+	r.memory.change(node, uid, func(rec *record) { rec.observed, rec.heard = observed, at })
+	return at
 }
 
 // know finds the declared limits, and keeps what was found.

@@ -50,6 +50,8 @@ func held(cfg Config, v View, p Pod, why actuator.Reason, eligible, back bool) a
 		return why
 	case p.Mode == kube.ModeRecommend && !back:
 		return actuator.Recommending
+	case v.Node.Unknown:
+		return actuator.NodeUnknown
 	case !v.Node.Ready:
 		return actuator.NodeNotReady
 	case v.Node.Pressure:

@@ -34,6 +34,8 @@ type record struct {
 	paAt  time.Time
 	// cached is the allocation that the cache last showed: once it has shown ours, a missing one is a deleted one.
 	cached types.UID
+	// observed is the date that the last seen decision bears, on the agent's clock, and heard when we came to know it, on ours.
+	observed, heard time.Time
 	// decidedAt is when the resize that is on its way was decided.
 	decidedAt time.Time
 	// restoreRefused says whether the last resize, which a back-off is about, was a restore.

@@ -12,6 +12,7 @@ type Metrics struct {
 	done    prometheus.Histogram
 	age     prometheus.Histogram
 	closed  *prometheus.GaugeVec
+	errors  prometheus.Counter
 
 	mu    sync.Mutex
 	nodes map[string]map[stand]int // how the pods of each node stand
@@ -43,9 +44,13 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "mbcas_controller_blocked",
 			Help: "1 while nothing may be resized anywhere, by reason.",
 		}, []string{"reason"}),
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "mbcas_controller_pod_errors_total",
+			Help: "Errors of the API server that kept one pod from being dealt with; the log names the pod.",
+		}),
 		nodes: map[string]map[stand]int{},
 	}
-	for _, c := range []prometheus.Collector{m.resizes, m.done, m.age, m.closed, m} {
+	for _, c := range []prometheus.Collector{m.resizes, m.done, m.age, m.closed, m.errors, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -240,6 +242,18 @@ func TestATakingBackIsRepeated(t *testing.T) {
 	}
 }
 
+// without is a client that has no such node.
+func without(c client.WithWatch, node string) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*corev1.Node); ok && key.Name == node {
+				return apierrors.NewNotFound(corev1.Resource("nodes"), node)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+}
+
 // TestNode puts the node into each state in which nothing on it is resized.
 func TestNode(t *testing.T) {
 	r := newRig(t)
@@ -263,12 +277,14 @@ func TestNode(t *testing.T) {
 		n.Spec.Taints = taints
 		r.must(r.Client.Update(r.Context(), n))
 	}
+	with := l.Reconciler.Client
 	limit := 2000
 	for _, c := range []struct {
 		reason      actuator.Reason
 		enter, exit func()
 	}{
 		{actuator.NodeNotReady, func() { condition(corev1.NodeReady, corev1.ConditionUnknown) }, func() { condition(corev1.NodeReady, corev1.ConditionTrue) }},
+		{actuator.NodeUnknown, func() { l.Reconciler.Client = without(r.Client, r.kubelet.Node) }, func() { l.Reconciler.Client = with }},
 		{actuator.NodePressure, func() { condition(corev1.NodeDiskPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodeDiskPressure, corev1.ConditionFalse) }},
 		{actuator.NodePressure, func() { condition(corev1.NodePIDPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodePIDPressure, corev1.ConditionFalse) }},
 		{actuator.NodeEvicting, func() { taint(corev1.Taint{Key: "drain", Effect: corev1.TaintEffectNoExecute}) }, func() { taint() }},

@@ -294,6 +294,10 @@ func TestActsNowhereBlind(t *testing.T) {
 			t.Errorf("limit %v after five minutes of silence, want the declared 500m", got)
 		}
 		r.hearAt(time.Now().Add(l.ahead))
+		l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+		if got := r.limit(pod); got != 500 {
+			t.Errorf("limit %v: moved by what the agent decided before it was silent", got)
+		}
 		l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
 		if got := r.limit(pod); got != 3000 {
 			t.Errorf("limit %v once the agent is back, want 3000m", got)

@@ -2,7 +2,7 @@ package controller
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -81,18 +81,35 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err := r.record(ctx, s, tasks); err != nil {
 			return ctrl.Result{}, err
 		}
-		stale, err := r.act(ctx, s, tasks, pass == passes)
-		if err := errors.Join(s.err, err, r.report(ctx, s, tasks)); err != nil {
-			return ctrl.Result{}, err
+		again, failed := r.act(ctx, s, tasks, pass == passes)
+		failed = r.report(ctx, s, tasks) || failed || s.failed
+		if ctx.Err() != nil {
+			return ctrl.Result{}, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
 		}
-		if !stale || pass == passes {
-			return ctrl.Result{RequeueAfter: after(r.Now(), tasks)}, nil
+		if !again || pass == passes {
+			return ctrl.Result{RequeueAfter: after(r.Now(), tasks, failed)}, nil
 		}
 	}
 }
 
+// failedRetry is how soon a node is looked at again after an API error about one of its pods.
+const failedRetry = 5 * time.Second
+
+// failed says whether err is an error, and logs and counts it: it concerns this pod only, so
+// that it is not returned, which would have the whole node wait for it longer and longer.
+func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) bool {
+	if err != nil && ctx.Err() == nil { // where time is up, that is said once for the node
+		r.Log.Error("pod not dealt with", "namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", failedRetry, "err", err)
+		r.Metrics.errors.Inc()
+	}
+	return err != nil
+}
+
 // after is how long until the first task wants another look; 0: none does.
-func after(now time.Time, tasks []Task) (wait time.Duration) {
+func after(now time.Time, tasks []Task, failed bool) (wait time.Duration) {
+	if failed {
+		wait = failedRetry
+	}
 	for _, t := range tasks {
 		if t.Again.IsZero() {
 			continue

@@ -21,8 +21,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// report writes what changed: statuses, events and metrics.
-func (r *Reconciler) report(ctx context.Context, s scene, tasks []Task) error {
+// report writes what changed: statuses, events and metrics. It says whether a status could not be written.
+func (r *Reconciler) report(ctx context.Context, s scene, tasks []Task) (failed bool) {
 	written := make([]*Task, 0, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
@@ -33,7 +33,7 @@ func (r *Reconciler) report(ctx context.Context, s scene, tasks []Task) error {
 		written = append(written, t)
 	}
 	r.Metrics.node(s.Node.Name, tasks)
-	return each(r.Config.Pods, written, func(t *Task) error { return r.write(ctx, s, t) })
+	return r.forEach(ctx, written, func(t *Task) error { return r.write(ctx, s, t) })
 }
 
 // write stores the task's status if it differs from what the allocation says.

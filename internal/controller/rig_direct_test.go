@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // life is one life of a controller that works without caches, under a clock of the test.
@@ -141,7 +143,7 @@ func (r *rig) stored(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	return pa
 }
 
-// settles reconciles until the allocation is as wanted.
+// settles reconciles until the allocation is as wanted. The agent confirms a decision when it is asked to.
 func (l *life) settles(pod *corev1.Pod, phase v1alpha1.Phase, reason actuator.Reason) *v1alpha1.PodAllocation {
 	l.Helper()
 	var pa *v1alpha1.PodAllocation
@@ -149,9 +151,24 @@ func (l *life) settles(pod *corev1.Pod, phase v1alpha1.Phase, reason actuator.Re
 		if pa = l.look(pod); pa == nil {
 			return false, "no allocation"
 		}
+		if reason != actuator.DecisionOld {
+			l.confirm(pod)
+		}
 		return stands(phase, reason)(pa), pa.Status
 	})
 	return pa
+}
+
+// confirm publishes a decision anew, as the agent does, if the controller finds it too old.
+func (r *rig) confirm(pod *corev1.Pod) {
+	r.Helper()
+	pa := r.stored(pod)
+	if pa == nil || pa.Spec.Decision == nil || !kube.Published(pa).At.IsZero() {
+		return
+	}
+	before := pa.DeepCopy()
+	pa.Spec.Decision.ObservedAt = metav1.NowMicro()
+	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 }
 
 // answer has every resize answered with an outcome instead.

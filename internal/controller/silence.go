@@ -34,9 +34,7 @@ func (s *silence) note(node string, lease *coordinationv1.Lease, now time.Time, 
 		last.at = now.Add(-grace)
 		before = grace
 		if lease != nil && lease.Spec.RenewTime != nil {
-			if age := now.Sub(lease.Spec.RenewTime.Time); age > -grace && age < grace {
-				last.at = now.Add(-max(age, 0))
-			}
+			last.at = believed(lease.Spec.RenewTime.Time, now, grace)
 		}
 	}
 	if lease != nil && lease.Spec.RenewTime != nil {
@@ -48,6 +46,15 @@ func (s *silence) note(node string, lease *coordinationv1.Lease, now time.Time, 
 	}
 	s.heard[node] = last
 	return before
+}
+
+// believed is when something happened, on our own clock, that another clock dates at claimed and that nobody
+// saw happen. A date that is not fresh, or far ahead, is as old as it takes to be taken for stale.
+func believed(claimed, now time.Time, grace time.Duration) time.Time {
+	if age := now.Sub(claimed); age > -grace && age < grace {
+		return now.Add(-max(age, 0))
+	}
+	return now.Add(-grace)
 }
 
 // since is how long the agent has been silent.

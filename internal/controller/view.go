@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -26,6 +27,7 @@ type View struct {
 // Node is how the node stands.
 type Node struct {
 	Name        string
+	Unknown     bool // the API server has no such node
 	Ready       bool
 	Pressure    bool           // short of disk or PIDs: its kubelet defers every resize
 	Evicting    []corev1.Taint // NoExecute
@@ -46,6 +48,8 @@ type Pod struct {
 	// Progress is how far the kubelet is with the limits in the pod's spec, and what it says.
 	Progress podresize.Progress
 	Said     string
+	// DecisionAge is how long ago the agent is known to have stood by the decision, on our own clock.
+	DecisionAge time.Duration
 	// RestoreRefused says whether the last refused resize was a restore.
 	RestoreRefused bool
 	// RetryAt is when to ask a server again that could not answer; zero: at once.
@@ -80,6 +84,18 @@ type Task struct {
 	Delete bool
 	// Again is when to look again even if nothing changes; zero: no need.
 	Again time.Time
+}
+
+// pod is the task's pod; of a stray allocation the one that it claims to be of.
+func (t *Task) pod() *corev1.Pod {
+	if t.Pod.Pod != nil {
+		return t.Pod.Pod
+	}
+	pa := t.Pod.PA
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Spec.PodRef.Name},
+		Spec:       corev1.PodSpec{NodeName: pa.Spec.NodeName},
+	}
 }
 
 // hold sets the phase with its reason, and the reason's sentence as message.

@@ -51,6 +51,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		WatchesRawSource(source.Channel(r.wake, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Config.Nodes,
+			ReconciliationTimeout:   r.Config.Timeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second),
 		}).
 		Complete(r)

@@ -1,0 +1,173 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// TestStaleMovesNothing lowers a pod in steps. Its agent lives all the time, and stops deciding on the pod half-way.
+func TestStaleMovesNothing(t *testing.T) {
+	r := newRig(t)
+	r.config.Actuator.LowerCooldown = 15 * time.Second
+	l := r.live(0, false)
+	pod := l.raised("web") // to 2000m
+	tick := func(d time.Duration) {
+		l.ahead += d
+		r.hearAt(time.Now().Add(l.ahead)) // the node is heard of
+	}
+	r.publish(pod, "2.000", app(150))
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.CoolingDown)
+	if got := r.limit(pod); got != 1340 {
+		t.Fatalf("limit %v, want a first step to 1340m", got)
+	}
+	tick(16 * time.Second)
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.CoolingDown)
+	if got := r.limit(pod); got != 900 {
+		t.Fatalf("limit %v, want a second step to 900m: the decision is 16 s old", got)
+	}
+	tick(50 * time.Second) // a step is due, and the decision is a minute old
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+	writes := l.writes.count()
+	for range 3 {
+		tick(time.Minute)
+		if _, err := l.once(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.limit(pod); got != 900 {
+		t.Errorf("limit %v: lowered on a decision that nobody stands by", got)
+	}
+	if got := l.writes.count() - writes; got != 0 {
+		t.Errorf("%d writes while the agent does not answer: %v", got, l.writes.seen[writes:])
+	}
+	// A new leader knows no more than that.
+	ahead := l.ahead
+	l = r.live(0, false)
+	l.ahead = ahead
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+	if got := r.limit(pod); got != 900 {
+		t.Errorf("limit %v: a new controller believed the old decision", got)
+	}
+	r.confirm(pod)
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.CoolingDown)
+	if got := r.limit(pod); got != 600 {
+		t.Errorf("limit %v once the agent has confirmed the decision, want the next step to 600m", got)
+	}
+	if !kube.Published(r.stored(pod)).At.After(time.Time{}) {
+		t.Error("the agent is still asked")
+	}
+	// A raise that waits is no better.
+	r.publish(pod, "0.000", app(3000))
+	l.Gate.Set(actuator.ServerUnavailable, "")
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.ServerUnavailable)
+	tick(2 * time.Minute)
+	l.Gate.Set("", "")
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+	if got := r.limit(pod); got != 600 {
+		t.Errorf("limit %v: raised on a decision that nobody stands by", got)
+	}
+	r.hear()
+}
+
+// TestARefusalOutlivesTheQuestion: a resize that the kubelet left undone is tried again once the agent has
+// confirmed the decision, which became old during the back-off.
+func TestARefusalOutlivesTheQuestion(t *testing.T) {
+	at := metav1.NewMicroTime(noon.Add(-2 * time.Minute))
+	retry := metav1.NewMicroTime(noon.Add(-time.Second))
+	want := milli(3000)
+	p := Pod{
+		Pod: running("p", 2000, true), Mode: kube.ModeEnforce, Declared: []v1alpha1.ContainerLimit{app(500)}, Ledgered: true,
+		Progress: podresize.InProgress, DecisionAge: time.Hour, PA: kube.NewAllocation(running("p", 2000, true)),
+	}
+	p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers, p.PA.Spec.Decision = &want, []v1alpha1.ContainerLimit{app(want)}, &v1alpha1.Decision{Price: "0.000"}
+	p.PA.Status = v1alpha1.PodAllocationStatus{
+		Phase: v1alpha1.PhaseFailed, Reason: string(actuator.TookTooLong), Failures: 1, RetryTime: &retry, LastAppliedTime: &at,
+		DeclaredLimits: p.Declared, AppliedLimits: []v1alpha1.ContainerLimit{app(2000)},
+	}
+	view := func() View {
+		return View{Now: noon, Node: Node{Name: "n1", Ready: true, Allocatable: 4000}, Pods: []Pod{p}}
+	}
+	tasks := Decide(DefaultConfig(), view())
+	if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(actuator.DecisionOld) || tasks[0].Status.Failures != 1 {
+		t.Fatalf("%+v, want the agent asked", tasks)
+	}
+	p.PA.Status, p.DecisionAge = tasks[0].Status, 0
+	if tasks = Decide(DefaultConfig(), view()); len(tasks) != 1 || tasks[0].Move == nil {
+		t.Errorf("%+v, want the resize tried again", tasks)
+	}
+}
+
+// TestOneForAll has the API server refuse everything about one pod.
+func TestOneForAll(t *testing.T) {
+	r := newRig(t)
+	l := r.live(0, false)
+	bad, good := l.raised("bad"), l.raised("good")
+	broken := errors.New("no such luck")
+	whole := l.Reconciler.Client
+	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if o.GetName() == string(bad.UID) {
+				return broken
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	var log bytes.Buffer
+	l.Log = slog.New(slog.NewJSONHandler(&log, nil))
+	r.publish(bad, "0.000", app(3000))
+	r.publish(good, "0.000", app(3000))
+	result, err := l.once()
+	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > failedRetry {
+		t.Errorf("looked at again after %v (error %v), want no error and at most %v", result.RequeueAfter, err, failedRetry)
+	}
+	if got := r.limit(good); got != 3000 {
+		t.Errorf("the other pod is at %v, want 3000m", got)
+	}
+	if line := log.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, `"pod":"bad"`) || !strings.Contains(line, broken.Error()) {
+		t.Errorf("log:\n%swant one line that names the pod and the error", line)
+	}
+	var m dto.Metric
+	if err := l.Metrics.errors.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
+		t.Errorf("counted %v errors (%v), want 1", m.GetCounter().GetValue(), err)
+	}
+	l.Reconciler.Client = whole
+	l.settles(bad, v1alpha1.PhaseApplied, actuator.Settled)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	log.Reset()
+	if _, err := l.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: r.kubelet.Node}}); err == nil || log.Len() > 0 {
+		t.Errorf("a reconcile whose time is up: error %v, log %q; want an error and no line", err, log.String())
+	}
+}
+
+func TestTheSoonestLookWins(t *testing.T) {
+	tasks := []Task{{Again: noon.Add(time.Second)}, {Again: noon.Add(time.Hour)}, {}}
+	for _, c := range []struct {
+		tasks  []Task
+		failed bool
+		want   time.Duration
+	}{
+		{nil, false, 0}, {nil, true, failedRetry}, {tasks, false, time.Second}, {tasks, true, time.Second}, {tasks[1:], true, failedRetry}, {tasks[1:], false, time.Hour},
+	} {
+		if got := after(noon, c.tasks, c.failed); got != c.want {
+			t.Errorf("%d tasks, failed %v: looked at again after %v, want %v", len(c.tasks), c.failed, got, c.want)
+		}
+	}
+}
