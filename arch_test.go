@@ -35,10 +35,13 @@ var rules = []struct {
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/sim/load", rule{}},
 	{"internal/sim", rule{ours: []string{"cpu", "market", "internal/sim/load"}}},
+	{"internal/sim/scenario", rule{
+		ours: []string{"cpu", "internal/sim/load", "internal/sim"}, others: []string{"go.yaml.in/yaml"},
+	}},
 	{"internal/sim/production", rule{ours: []string{
 		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "actuator", "internal/sim",
 	}}},
-	{"internal/sim/rival", rule{ours: []string{"cpu", "market", "internal/demand", "actuator", "internal/sim"}}},
+	{"internal/sim/rival", rule{ours: []string{"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/sim"}}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
 	{"internal/kube", rule{
 		ours:       []string{"cpu", "market", "internal/sense", "internal/demand", "internal/round", "api/v1alpha1", "actuator"},

@@ -1,0 +1,224 @@
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// decode fills s from YAML, reports what does not fit, and notes which line each field is in. It is false where
+// there are no fields at all.
+func (r *report) decode(data []byte, s *Scenario) bool {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	switch err := d.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		r.add("", "the file is empty; write a scenario into it")
+		return false
+	case err != nil:
+		r.syntax(err)
+		return false
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		r.add("", "the file has more than one document; a file is one scenario")
+	}
+	r.value(doc.Content[0], "", reflect.ValueOf(s).Elem())
+	return doc.Content[0].Kind == yaml.MappingNode
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// syntax reports what the YAML parser says.
+func (r *report) syntax(err error) {
+	text := err.Error()
+	line := 0
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		text = text[len(m[0]):]
+	}
+	r.note("", line, "this is not YAML: %s", text)
+}
+
+// value fills one value. The types of fields are those of Scenario and what is in it.
+func (r *report) value(n *yaml.Node, field string, into reflect.Value) {
+	r.lines[field] = n.Line
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		r.add(field, "anchors and aliases are not read; write the value where it is needed")
+		return
+	}
+	if n.Tag == "!!null" {
+		r.add(field, "it has no value; write one, or leave the field out")
+		return
+	}
+	switch v := into.Addr().Interface().(type) {
+	case *cpu.Milli:
+		r.quantity(n, field, v)
+		return
+	case *time.Duration:
+		r.duration(n, field, v)
+		return
+	case *Profile:
+		if n.Kind == yaml.ScalarNode {
+			v.Constant = new(float64)
+			r.value(n, field, reflect.ValueOf(v.Constant).Elem())
+			return
+		}
+	}
+	switch into.Kind() {
+	case reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		r.value(n, field, into.Elem())
+	case reflect.Struct:
+		r.fields(n, field, into)
+	case reflect.Slice:
+		r.list(n, field, into)
+	default:
+		r.scalar(n, field, into)
+	}
+}
+
+// fields fills a struct.
+func (r *report) fields(n *yaml.Node, field string, into reflect.Value) {
+	known := fieldsOf(into.Type())
+	if n.Kind != yaml.MappingNode {
+		r.add(field, "want fields (%s), not %s", strings.Join(known, ", "), shown(n))
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		at := join(field, key.Value)
+		index := indexOf(into.Type(), key.Value)
+		switch {
+		case key.Kind != yaml.ScalarNode || index < 0:
+			r.note(at, key.Line, "there is no such field here; there are %s", strings.Join(known, ", "))
+		case seen[key.Value] > 0:
+			r.note(at, key.Line, "it stands in line %d, too; keep one of them", seen[key.Value])
+		default:
+			seen[key.Value] = key.Line
+			r.value(value, at, into.Field(index))
+			r.lines[at] = key.Line
+		}
+	}
+}
+
+func join(field, name string) string {
+	if field == "" {
+		return name
+	}
+	return field + "." + name
+}
+
+// fieldsOf are the names of a struct's fields in files.
+func fieldsOf(t reflect.Type) []string {
+	var names []string
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("yaml"); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func indexOf(t reflect.Type, name string) int {
+	for i := range t.NumField() {
+		if tag := t.Field(i).Tag.Get("yaml"); tag != "" && tag == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *report) list(n *yaml.Node, field string, into reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		r.add(field, "want a list, not %s", shown(n))
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		r.value(item, fmt.Sprintf("%s[%d]", field, i), into.Index(i))
+	}
+}
+
+// scalar fills text, a number or a yes or no.
+func (r *report) scalar(n *yaml.Node, field string, into reflect.Value) {
+	switch into.Kind() {
+	case reflect.String:
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
+			r.add(field, "want text, not %s", shown(n))
+			return
+		}
+		into.SetString(n.Value)
+	case reflect.Bool:
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
+			r.add(field, "want true or false, not %s", shown(n))
+			return
+		}
+		into.SetBool(n.Value == "true" || n.Value == "True" || n.Value == "TRUE")
+	case reflect.Int, reflect.Int32:
+		v, err := strconv.ParseInt(n.Value, 10, into.Type().Bits())
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
+			r.add(field, "want a whole number, not %s", shown(n))
+			return
+		}
+		into.SetInt(v)
+	case reflect.Float64:
+		v, err := strconv.ParseFloat(n.Value, 64)
+		if n.Kind != yaml.ScalarNode || n.Tag == "!!str" || err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+			r.add(field, "want a number, not %s", shown(n))
+			return
+		}
+		into.SetFloat(v)
+	default:
+		panic("scenario: no way to read a " + into.Type().String())
+	}
+}
+
+// quantity reads CPU as Kubernetes writes it.
+func (r *report) quantity(n *yaml.Node, field string, into *cpu.Milli) {
+	digits, milli := strings.CutSuffix(n.Value, "m")
+	v, err := strconv.ParseFloat(digits, 64)
+	if !milli {
+		v *= 1000
+	}
+	whole := math.Round(v)
+	switch {
+	case n.Kind != yaml.ScalarNode || err != nil || math.IsNaN(v) || v > 1e9 || v < 0 || strings.ContainsAny(digits, "xXpP_+eE"):
+		r.add(field, `want CPU such as "500m" or "2", not %s`, shown(n))
+	case math.Abs(whole-v) > 1e-6:
+		r.add(field, "%s is finer than a thousandth of a core; round it", n.Value)
+	default:
+		*into = cpu.Milli(whole)
+	}
+}
+
+func (r *report) duration(n *yaml.Node, field string, into *time.Duration) {
+	v, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || v < 0 {
+		r.add(field, `want a time such as "90s" or "10ms", not %s`, shown(n))
+		return
+	}
+	*into = v
+}
+
+// shown is a value as people see it in an error.
+func shown(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "fields"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return strconv.Quote(n.Value)
+}

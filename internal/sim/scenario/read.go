@@ -1,0 +1,97 @@
+package scenario
+
+import (
+	"embed"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Schema is the JSON schema of scenario files, for editors.
+//
+//go:embed schema.json
+var Schema []byte
+
+//go:embed catalogue
+var shipped embed.FS
+
+// Read reads a scenario from a file. Its traces are found from the folder of the file.
+func Read(file string) (*Scenario, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(file, data, filepath.Dir(file))
+}
+
+// Parse reads a scenario; file is its name in errors, and traces with relative paths are found from dir.
+func Parse(file string, data []byte, dir string) (*Scenario, error) {
+	s := &Scenario{}
+	r := &report{file: file, lines: map[string]int{}}
+	if r.decode(data, s) {
+		r.check(s, func(file string) (io.ReadCloser, error) {
+			if !filepath.IsAbs(file) {
+				file = filepath.Join(dir, file)
+			}
+			return os.Open(file)
+		})
+	}
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Catalogue are the scenarios that ship and need no file, by name.
+func Catalogue() []*Scenario { return embedded("catalogue", "") }
+
+// Traced are the scenarios that play the recorded load in a folder; those whose file it lacks are left out.
+func Traced(dir string) []*Scenario { return embedded("catalogue/traces", dir) }
+
+// embedded reads shipped files. Only a missing trace may keep one from being read.
+func embedded(folder, dir string) []*Scenario {
+	entries, err := shipped.ReadDir(folder)
+	if err != nil {
+		panic(err)
+	}
+	var all []*Scenario
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		data, err := shipped.ReadFile(path.Join(folder, e.Name()))
+		if err != nil {
+			panic(err)
+		}
+		s, err := Parse(e.Name(), data, dir)
+		switch {
+		case err == nil:
+			all = append(all, s)
+		case dir == "":
+			panic(err)
+		}
+	}
+	return all
+}
+
+// Find is a scenario of the catalogue, or the one in a file: what ends in .yaml or .yml or holds a slash is a path.
+// Where traces names a folder, the scenarios that play what is in it are found, too.
+func Find(what, traces string) (*Scenario, error) {
+	if strings.ContainsRune(what, '/') || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") {
+		return Read(what)
+	}
+	for _, e := range []struct{ folder, dir string }{{"catalogue", ""}, {"catalogue/traces", traces}} {
+		data, err := shipped.ReadFile(path.Join(e.folder, what+".yaml"))
+		if err != nil {
+			continue
+		}
+		if e.folder != "catalogue" && e.dir == "" {
+			return nil, fmt.Errorf("scenario %q plays recorded load: name the folder of the traces with --traces", what)
+		}
+		return Parse(what+".yaml", data, e.dir)
+	}
+	return nil, fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file that ends in .yaml", what)
+}
