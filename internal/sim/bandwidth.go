@@ -41,10 +41,10 @@ func (n *Node) wakeQuota(e *entity) {
 
 // unthrottle lets all entities of a pod run again.
 func (n *Node) unthrottle(p *pod) {
+	if p.throttledOn == 0 {
+		return
+	}
 	for i := range p.ent {
-		if p.throttledOn == 0 {
-			return
-		}
 		e := &p.ent[i]
 		if !e.throttled {
 			continue
@@ -61,6 +61,7 @@ func (n *Node) unthrottle(p *pod) {
 			n.plan(e.core)
 		}
 	}
+	n.balance()
 }
 
 // giveBack returns what an entity without threads keeps of the quota, but for a little.
@@ -92,6 +93,7 @@ func (n *Node) refill(p *pod) {
 	n.events.plan(p.per, n.now+n.machine.Period)
 	if !throttled {
 		p.unused = true
+		n.balance()
 		return
 	}
 	p.Throttled++

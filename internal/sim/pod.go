@@ -41,6 +41,7 @@ type pod struct {
 	spec    Spec
 	began   time.Duration
 	over    bool
+	leaving bool // gets no more requests
 	weight  float64
 	quota   time.Duration // per period; 0: none
 	limit   cpu.Milli
@@ -186,6 +187,7 @@ func (n *Node) SetLimit(id int, limit cpu.Milli) {
 			n.plan(c)
 		}
 	}
+	n.balance()
 }
 
 // SetRequest changes the request, and with it the weight.

@@ -123,6 +123,9 @@ func (n *Node) turn(c *core) {
 		n.renew(e)
 	}
 	n.schedule(c)
+	if len(c.ents) > 1 { // who waits now may be able to run on a core on which its predecessor was throttled
+		n.balance()
+	}
 }
 
 // renew gives an entity whose slice is over its next deadline.
@@ -201,15 +204,19 @@ func (n *Node) waits(p *pod) {
 func (n *Node) plan(c *core) {
 	e := c.cur
 	if e == nil {
-		n.events.plan(c.id, never)
+		until := never
+		if len(c.ents) > 0 { // its turn is still to come
+			until = n.now
+		}
+		n.events.plan(c.id, until)
 		return
 	}
 	until := never
 	if t := e.threads[0]; !t.spins {
-		until = n.now + max(t.work, 1)
+		until = n.now + max(t.work, 0)
 	}
 	if e.pod.quota > 0 {
-		until = min(until, n.now+max(e.local, 1))
+		until = min(until, n.now+max(e.local, 0))
 	}
 	if len(c.ents) > 1 || len(e.threads) > 1 {
 		over := n.now + time.Duration(math.Ceil(max(0, e.due-e.v)*e.weight()/1024))
@@ -245,6 +252,7 @@ func (n *Node) wake(p *pod, t *thread) {
 	default:
 		n.plan(c)
 	}
+	n.balance() // where the pod is throttled on the idle cores, somebody else has to make room
 }
 
 // enter puts an entity on its core's run queue, owed nothing and owing nothing.
@@ -304,46 +312,60 @@ func (n *Node) place(p *pod, t *thread) *core {
 
 // steal brings a waiting thread to a core that has none, from where most wait.
 func (n *Node) steal(c *core) bool {
-	var from *core
+	var from *entity
 	most := 1
 	for i := range n.cores {
 		other := &n.cores[i]
-		if len(other.ents) == 0 {
-			continue
-		}
 		load := 0
 		for _, e := range other.ents {
 			load += len(e.threads)
 		}
-		if load > most {
-			from, most = other, load
+		if load <= most {
+			continue
+		}
+		for _, e := range other.ents {
+			if (e != other.cur || len(e.threads) > 1) && n.couldRun(&e.pod.ent[c.id]) {
+				from, most = e, load
+				break
+			}
 		}
 	}
 	if from == nil {
 		return false
 	}
-	for _, e := range from.ents {
-		if e.pod.ent[c.id].throttled || e.pod.quota > 0 && e.pod.pool <= 0 && e.pod.ent[c.id].local <= 0 {
-			continue // it could not run here
-		}
-		if e == from.cur && len(e.threads) == 1 {
-			continue
-		}
-		t := e.threads[len(e.threads)-1]
-		n.charge(from)
-		n.remove(t)
-		to := &e.pod.ent[c.id]
-		t.ent, t.last = to, c.id
-		to.threads = append(to.threads, t)
-		e.pod.runnable++
-		if len(to.threads) == 1 {
-			n.enter(to)
-		}
-		n.waits(e.pod)
-		n.plan(from)
-		return true
+	t := from.threads[len(from.threads)-1]
+	n.charge(from.core)
+	n.remove(t)
+	to := &from.pod.ent[c.id]
+	t.ent, t.last = to, c.id
+	to.threads = append(to.threads, t)
+	from.pod.runnable++
+	if len(to.threads) == 1 {
+		n.enter(to)
 	}
-	return false
+	n.waits(from.pod)
+	n.plan(from.core)
+	if c.cur != nil { // quota that was given back has brought it something else meanwhile
+		n.balance()
+	}
+	return true
+}
+
+// couldRun says whether a thread would run as part of an entity, and not wait for quota.
+func (n *Node) couldRun(e *entity) bool {
+	return !e.throttled && (e.pod.quota == 0 || e.pod.pool > 0 || e.local > 0)
+}
+
+// balance lets idle cores look for threads that wait elsewhere.
+func (n *Node) balance() {
+	for i := range n.cores {
+		if n.idle == 0 {
+			return
+		}
+		if n.cores[i].cur == nil {
+			n.schedule(&n.cores[i])
+		}
+	}
 }
 
 // remove takes a thread off its run queue.

@@ -1,0 +1,209 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sim/load"
+)
+
+// restless changes limits at random, but for those without one.
+type restless struct{ next uint64 }
+
+func (p *restless) Turn(r *Reading) ([]Action, time.Duration) {
+	var actions []Action
+	for _, pod := range r.Pods {
+		p.next = p.next*6364136223846793005 + 1442695040888963407
+		if pod.Limit > 0 && p.next>>62 == 0 {
+			actions = append(actions, Action{Pod: pod.ID, Limit: cpu.Milli(p.next>>40%300)*10 + 10, After: DirectDelay})
+		}
+	}
+	return actions, r.Now + 70*time.Millisecond
+}
+
+func draw(t *rapid.T) Setup {
+	s := Setup{
+		Machine: Machine{Cores: rapid.IntRange(1, 6).Draw(t, "cores")},
+		Length:  3 * time.Second, Seed: rapid.Uint64().Draw(t, "seed"), Every: 100 * time.Millisecond,
+	}
+	for i := range rapid.IntRange(1, 8).Draw(t, "pods") {
+		p := Spec{
+			Name:    fmt.Sprintf("p%d", i),
+			Request: cpu.Milli(rapid.IntRange(0, 200).Draw(t, "request")) * 10,
+			Limit:   cpu.Milli(rapid.IntRange(0, 300).Draw(t, "limit")) * 10,
+			Threads: rapid.IntRange(1, 8).Draw(t, "threads"),
+		}
+		if rapid.Bool().Draw(t, "spins") {
+			p.Spin = load.Burst{High: float64(rapid.IntRange(1, 6).Draw(t, "spinners")), Length: 300 * time.Millisecond, Every: 700 * time.Millisecond}
+		} else {
+			p.Requests = load.Requests{
+				Rate: load.Constant(rapid.Float64Range(0, 200).Draw(t, "rate")), Service: 8 * time.Millisecond,
+				Spread: Spread(rapid.IntRange(0, 1).Draw(t, "spread")),
+			}
+		}
+		if rapid.IntRange(0, 3).Draw(t, "short") == 0 {
+			p.Start = 500 * time.Millisecond
+			p.End = 2 * time.Second
+		}
+		s.Pods = append(s.Pods, p)
+	}
+	return s
+}
+
+// Spread is the load package's.
+type Spread = load.Spread
+
+func TestDeterministic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		if a, b := Run(s, &restless{}), Run(s, &restless{}); !reflect.DeepEqual(a, b) {
+			t.Fatal("two runs of the same set-up differ")
+		}
+	})
+}
+
+func TestSameLoadForAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		a, b := Run(s, still{}), Run(s, &restless{})
+		for i := range a.Pods {
+			if a.Pods[i].Arrived != b.Pods[i].Arrived || a.Pods[i].Offered != b.Pods[i].Offered {
+				t.Fatalf("%s was asked for %d requests under one policy and %d under another", a.Pods[i].Spec.Name, a.Pods[i].Arrived, b.Pods[i].Arrived)
+			}
+		}
+	})
+}
+
+func TestCPUTimeIsConserved(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		r := Run(s, &restless{})
+		var used time.Duration
+		for _, p := range r.Pods {
+			used += p.Usage
+			if p.Useful > p.Offered {
+				t.Fatalf("%s served %v of the %v asked for", p.Spec.Name, p.Useful, p.Offered)
+			}
+			if p.Spec.Spin == nil && p.Usage != p.Useful {
+				t.Fatalf("%s used %v, and %v of it for requests, though it does nothing else", p.Spec.Name, p.Usage, p.Useful)
+			}
+			if uint64(p.Latency.Count) < p.Served {
+				t.Fatalf("%s served %d requests and counted %d latencies", p.Spec.Name, p.Served, p.Latency.Count)
+			}
+		}
+		if total := time.Duration(s.Machine.Cores) * s.Length; used+r.Idling != total {
+			t.Fatalf("%v used and %v idle: want %v together", used, r.Idling, total)
+		}
+	})
+}
+
+func TestWorkConserving(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		n := NewNode(s.Machine, s.Seed)
+		for _, p := range s.Pods {
+			if p.Start == 0 {
+				n.Add(p)
+			}
+		}
+		for at := time.Millisecond; at < time.Second; at += 1700 * time.Microsecond {
+			n.Advance(at)
+			idle := 0
+			for i := range n.cores {
+				if n.cores[i].cur == nil {
+					idle++
+				}
+			}
+			if idle != n.idle {
+				t.Fatalf("%d cores are idle, %d counted", idle, n.idle)
+			}
+			for i := range n.cores {
+				c := &n.cores[i]
+				if len(c.ents) > 0 && c.cur == nil {
+					t.Fatalf("core %d idles beside a thread of its own", i)
+				}
+				for _, e := range c.ents {
+					// A waiting thread may only stay beside an idle core on which its pod has no quota.
+					if waits := len(e.threads) > 1 || e != c.cur; waits && idle > 0 && e.pod.quota == 0 {
+						t.Fatalf("a thread of %s waits on core %d while %d cores idle", e.pod.spec.Name, i, idle)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestQuotaHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		n := NewNode(s.Machine, s.Seed)
+		for _, p := range s.Pods {
+			p.Start, p.End = 0, 0
+			n.Add(p)
+		}
+		before := make([]time.Duration, len(n.pods))
+		for k := 1; k <= 20; k++ {
+			n.Advance(time.Duration(k) * 100 * time.Millisecond)
+			n.settle()
+			for i, p := range n.pods {
+				used := p.Usage - before[i]
+				before[i] = p.Usage
+				// A window of one period touches two of the pod's.
+				if most := 2*p.quota + 2*time.Duration(s.Machine.Cores)*bandwidthSlice; p.quota > 0 && used > most {
+					t.Fatalf("%s used %v in 100 ms: its quota is %v", p.spec.Name, used, p.quota)
+				}
+			}
+		}
+		for i, p := range n.pods {
+			if most := 21*p.quota + time.Duration(s.Machine.Cores)*bandwidthSlice; p.quota > 0 && before[i] > most {
+				t.Fatalf("%s used %v in 2 s: its quota is %v a period", p.spec.Name, before[i], p.quota)
+			}
+		}
+	})
+}
+
+func TestWeightsShare(t *testing.T) {
+	spin := load.Constant(4)
+	r := Run(Setup{Machine: Machine{Cores: 4}, Length: 20 * time.Second, Pods: []Spec{
+		{Name: "a", Request: 500, Spin: spin}, {Name: "b", Request: 1000, Spin: spin}, {Name: "c", Request: 2500, Spin: spin},
+	}}, still{})
+	for name, want := range map[string]float64{"a": 0.5, "b": 1, "c": 2.5} {
+		if got := r.Pod(name).Usage.Seconds() / 20; math.Abs(got-want) > 0.05*want {
+			t.Errorf("%s used %.3f cores beside busy neighbours, want %.1f as it requests", name, got, want)
+		}
+	}
+}
+
+// A hog with a quota of one core and four threads on two cores runs for the first half of each period, and is
+// throttled on both cores for the second.
+func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {
+	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 10 * time.Second, Warm: time.Second, Pods: []Spec{
+		{Name: "hog", Request: 500, Limit: 1000, Spin: load.Constant(4)},
+	}}, still{})
+	hog := r.Pod("hog")
+	if hog.Periods != 90 || hog.Throttled != 90 || hog.ThrottledIdle != 90 {
+		t.Errorf("%d periods, %d throttled, %d of them on an idle node: want 90 of each in 9 s", hog.Periods, hog.Throttled, hog.ThrottledIdle)
+	}
+	if got, want := hog.ThrottledTime, 9*time.Second; got < want-100*time.Millisecond || got > want+100*time.Millisecond {
+		t.Errorf("throttled for %v: want 50 ms on each of two cores in each of 90 periods, %v", got, want)
+	}
+	if got := hog.Pressure; got < 8900*time.Millisecond || got > 9*time.Second {
+		t.Errorf("pressure %v: want all of 9 s, as four threads on two cores never all run", got)
+	}
+}
+
+// An idle group's timer rests, so that periods in which nothing runs do not count; the one in which it notices does.
+func TestIdlePeriodsAreNotCounted(t *testing.T) {
+	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 100 * time.Second, Pods: []Spec{
+		{Name: "rare", Request: 100, Limit: 1000, Requests: load.Requests{Rate: load.Constant(1), Service: 10 * time.Millisecond, Even: true}},
+	}}, still{})
+	if got := r.Pod("rare").Periods; got < 190 || got > 210 {
+		t.Errorf("%d periods for one short request a second over 100 s: want two for each", got)
+	}
+}
