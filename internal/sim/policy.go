@@ -30,6 +30,7 @@ type PodReading struct {
 	ID            int
 	Spec          *Spec
 	Age           time.Duration
+	Terminating   bool      // it has been scaled in, and finishes what it has
 	Request       cpu.Milli // in force
 	Limit         cpu.Milli // in force; 0: none
 	Usage         time.Duration
@@ -84,7 +85,7 @@ func (n *Node) Read(r *Reading) {
 			continue
 		}
 		r.Pods = append(r.Pods, PodReading{
-			ID: p.id, Spec: &p.spec, Age: n.now - p.began, Request: p.request, Limit: p.limit,
+			ID: p.id, Spec: &p.spec, Age: n.now - p.began, Terminating: p.leaving, Request: p.request, Limit: p.limit,
 			Usage: p.Usage, Periods: p.Periods, Throttled: p.Counters.Throttled, ThrottledTime: p.ThrottledTime,
 			Pressure: p.pressure.total,
 		})

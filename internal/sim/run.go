@@ -2,13 +2,11 @@ package sim
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/sim/load"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -84,7 +82,7 @@ type runner struct {
 	pointAt time.Duration
 	warm    bool
 
-	replicas map[string]*replicas // by workload
+	replicas map[string]*replicas // by namespace and workload
 	before   []Counters           // at the last point
 	start    []Counters           // at the end of the warm-up
 	idle     time.Duration        // at the last point
@@ -98,7 +96,8 @@ type event struct {
 	at     time.Duration
 	action *Action
 	pod    *Spec // comes
-	end    int   // ID of the pod that goes, where nothing else is set
+	end    int   // ID of the pod whose time is over, where nothing else is set
+	drop   bool  // the pod has been scaled in, and goes
 }
 
 func newRunner(s Setup, policy Policy) *runner {
@@ -108,14 +107,13 @@ func newRunner(s Setup, policy Policy) *runner {
 	r := &runner{setup: s, policy: policy, node: NewNode(s.Machine, s.Seed), pointAt: s.Every, replicas: map[string]*replicas{}}
 	for i := range s.Pods {
 		spec := s.Pods[i]
-		if w := spec.Workload; w != "" {
+		if spec.Workload != "" {
+			w := workload(&spec)
 			if r.replicas[w] == nil {
 				r.replicas[w] = &replicas{}
 			}
 			of := r.replicas[w]
-			of.declared++
 			of.named++
-			of.coming++
 			if spec.Requests.Rate != nil {
 				spec.Requests.Rate = shared{spec.Requests.Rate, of}
 			}
@@ -171,10 +169,8 @@ func (r *runner) step() {
 func (r *runner) happen(e event) {
 	switch {
 	case e.pod != nil:
-		if w := r.replicas[e.pod.Workload]; w != nil {
-			w.ids = append(w.ids, len(r.node.pods))
-			w.coming--
-			w.spread()
+		if w := r.replicas[workload(e.pod)]; w != nil {
+			w.come(len(r.node.pods), e.pod)
 		}
 		id := r.node.Add(*e.pod)
 		r.out.Pods = append(r.out.Pods, PodResult{Spec: *e.pod})
@@ -189,8 +185,10 @@ func (r *runner) happen(e event) {
 		}
 	case e.action != nil:
 		r.act(*e.action)
-	default:
+	case e.drop:
 		r.node.Remove(e.end)
+	default:
+		r.end(e.end)
 	}
 }
 
@@ -212,51 +210,6 @@ func (r *runner) act(a Action) {
 		r.node.SetLimit(a.Pod, a.Limit)
 	}
 }
-
-// replicas are the pods of a workload and the share of its stream that each one gets.
-type replicas struct {
-	declared int   // as in the setup
-	ids      []int // that get requests, the oldest first
-	coming   int
-	named    int
-	share    float64
-}
-
-// shared is a stream of which each replica gets its part.
-type shared struct {
-	load.Profile
-	of *replicas
-}
-
-func (s shared) At(t time.Duration) (float64, time.Duration) {
-	v, until := s.Profile.At(t)
-	return v * s.of.share, min(until, t+time.Second) // the share may change
-}
-
-// drain is how long a replica that is to go finishes what it has.
-const drain = 30 * time.Second
-
-// scale brings a workload to so many replicas; together they get the load that the declared ones would get.
-func (r *runner) scale(like Spec, want int) {
-	w := r.replicas[like.Workload]
-	for len(w.ids)+w.coming < want {
-		w.named++
-		w.coming++
-		spec := like
-		spec.Name = fmt.Sprintf("%s-%d", like.Workload, w.named)
-		spec.Start, spec.End = r.node.now+StartDelay, 0
-		r.schedule(event{at: spec.Start, pod: &spec})
-	}
-	for len(w.ids) > max(1, want) {
-		id := w.ids[len(w.ids)-1]
-		w.ids = w.ids[:len(w.ids)-1]
-		r.node.events.plan(r.node.pods[id].arrival, never)
-		r.schedule(event{at: r.node.now + drain, end: id})
-	}
-	w.spread()
-}
-
-func (w *replicas) spread() { w.share = float64(w.declared) / float64(max(1, len(w.ids))) }
 
 // begin is the end of the warm-up.
 func (r *runner) begin() {
