@@ -35,6 +35,7 @@ var rules = []struct {
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/sim/load", rule{}},
 	{"internal/sim", rule{ours: []string{"cpu", "market", "internal/sim/load"}}},
+	{"internal/testbed", rule{ours: []string{"cpu", "internal/sim/load", "internal/sim"}, others: []string{"golang.org/x/sys"}}},
 	{"internal/sim/scenario", rule{
 		ours: []string{"cpu", "internal/sim/load", "internal/sim"}, others: []string{"go.yaml.in/yaml"},
 	}},

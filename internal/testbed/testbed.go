@@ -1,0 +1,303 @@
+//go:build linux
+
+// Package testbed plays a simulator's set-up for real: processes with real threads in real cgroups of this
+// machine, the same requests at the same times, under the same policy. What comes out has the form of a simulation's
+// result, so that the two can be held against each other.
+//
+// It needs root, and a cgroup hierarchy with CPU bandwidth control, v1 or v2. It promises, each a test:
+//   - LeavesNothing: no process and no cgroup is left behind, whether the run ends, fails or is cancelled.
+//   - SameRequests: the processes are asked for what the simulation is asked for.
+//   - Fidelity: throttling, use and latency agree with the simulation.
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sim"
+	"github.com/mbcas/mbcas/internal/sim/load"
+)
+
+// Bed is where runs are played.
+type Bed struct {
+	// Self is the command line of a program that runs Serve: this one, with whatever makes it do so.
+	Self []string
+	// Busy is the most CPU, as a share of the machine, that others may use in a run before it is called disturbed.
+	Busy float64
+}
+
+// ErrUnable marks a machine on which nothing can be played.
+var ErrUnable = errors.New("this machine cannot run real cgroups")
+
+// Able says why this machine cannot play; nil where it can.
+func Able() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: it takes root", ErrUnable)
+	}
+	_, err := findTree()
+	return err
+}
+
+// Outcome is a run for real.
+type Outcome struct {
+	sim.Result
+	// Others is the CPU that everything else on the machine used, and Stolen what its hypervisor kept from it, as shares
+	// of the machine. They say how far the run can be believed.
+	Others, Stolen float64
+}
+
+// lead is how long before the first request all processes stand ready.
+const lead = 500 * time.Millisecond
+
+// Run plays a set-up of one node from the beginning to the end. The set-up's machine must not have
+// more cores than this one; what it has less is not hidden from the processes.
+func (b Bed) Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err error) {
+	if err := Able(); err != nil {
+		return out, err
+	}
+	if s.Machine.Cores != runtime.NumCPU() {
+		return out, fmt.Errorf("the set-up is for %d cores, and this machine has %d", s.Machine.Cores, runtime.NumCPU())
+	}
+	tree, err := makeTree()
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, tree.remove()) }()
+
+	pods := make([]*pod, 0, len(s.Pods))
+	defer func() {
+		for _, p := range pods {
+			p.stop()
+		}
+	}()
+	for _, spec := range s.Pods {
+		if spec.Start != 0 || spec.End != 0 || spec.Workload != "" || spec.System {
+			return out, fmt.Errorf("pod %s: pods that come and go, replicas and system pods are for the simulator only", spec.Name)
+		}
+		p, err := b.start(tree, s, spec)
+		if err != nil {
+			return out, fmt.Errorf("pod %s: %w", spec.Name, err)
+		}
+		pods = append(pods, p)
+	}
+	r := &runner{setup: s, policy: policy, pods: pods, start: time.Now().Add(lead)}
+	for _, p := range pods {
+		if err := p.send(r.start); err != nil {
+			return out, fmt.Errorf("pod %s: %w", p.spec.Name, err)
+		}
+	}
+	if err := r.play(ctx); err != nil {
+		return out, err
+	}
+	return r.finish()
+}
+
+// plan is what a process is told to do. Times count from Start.
+type plan struct {
+	Start    time.Time
+	End      time.Duration
+	Warm     time.Duration // requests before it are served but not counted
+	Threads  int
+	Arrivals []request
+	Spin     []piece
+}
+
+type request struct{ At, Work time.Duration }
+
+// piece is how many threads spin from a time on.
+type piece struct {
+	At      time.Duration
+	Threads int
+}
+
+func planOf(s sim.Setup, spec sim.Spec) plan {
+	p := plan{End: s.Length, Warm: s.Warm, Threads: spec.Threads}
+	if p.Threads == 0 {
+		p.Threads = s.Machine.Cores
+	}
+	if spec.Requests.Rate != nil {
+		for a := spec.Arrivals(s.Seed, 0); ; {
+			at, work := a.Next()
+			if at >= s.Length {
+				break
+			}
+			p.Arrivals = append(p.Arrivals, request{at, work})
+		}
+	}
+	if spec.Spin != nil {
+		for at := time.Duration(0); at < s.Length; {
+			v, until := spec.Spin.At(at)
+			p.Spin = append(p.Spin, piece{at, int(v + 0.5)})
+			if until == load.Forever {
+				break
+			}
+			at = until
+		}
+	}
+	return p
+}
+
+// runner plays one run.
+type runner struct {
+	setup  sim.Setup
+	policy sim.Policy
+	pods   []*pod
+	start  time.Time
+
+	machine, machineBefore machine
+	reading                sim.Reading
+	pending                []action
+	out                    Outcome
+}
+
+type action struct {
+	at time.Duration
+	sim.Action
+}
+
+func (r *runner) now() time.Duration { return time.Since(r.start) }
+
+// play follows the clock: turns of the policy, changes that take effect, points of the series.
+func (r *runner) play(ctx context.Context) error {
+	every := r.setup.Every
+	if every == 0 {
+		every = time.Second
+	}
+	turn, point, warm := time.Duration(0), every, r.setup.Warm
+	for {
+		next := min(turn, point, r.setup.Length)
+		if warm >= 0 {
+			next = min(next, warm)
+		}
+		for _, a := range r.pending {
+			next = min(next, a.at)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Until(r.start.Add(next))):
+		}
+		r.pending = slices.DeleteFunc(r.pending, func(a action) bool {
+			if a.at > next {
+				return false
+			}
+			r.apply(a.Action)
+			return true
+		})
+		if err := r.read(); err != nil {
+			return err
+		}
+		if warm >= 0 && next >= warm {
+			warm = -1
+			r.machineBefore = r.machine
+			for _, p := range r.pods {
+				p.warm = p.now
+			}
+		}
+		if next >= point {
+			r.point(every)
+			point += every
+		}
+		if next >= r.setup.Length {
+			return nil
+		}
+		if next >= turn {
+			actions, again := r.policy.Turn(&r.reading)
+			for _, a := range actions {
+				r.pending = append(r.pending, action{next + a.After, a})
+			}
+			turn = max(again, next+time.Millisecond)
+			r.out.Turns++
+		}
+	}
+}
+
+func (r *runner) apply(a sim.Action) {
+	p := r.pods[a.Pod]
+	if a.Limit == p.limit || a.Scale != 0 {
+		return
+	}
+	p.changes = append(p.changes, sim.Change{At: r.now(), From: p.limit, To: a.Limit})
+	p.limit = a.Limit
+	if err := p.group.setLimit(a.Limit); err != nil {
+		p.failed = errors.Join(p.failed, err)
+	}
+}
+
+// read brings all counters up to date.
+func (r *runner) read() error {
+	m, err := readMachine()
+	if err != nil {
+		return err
+	}
+	r.machine = m
+	r.reading = sim.Reading{
+		Now: r.now(), Cores: r.setup.Machine.Cores, Allocatable: r.setup.Machine.Allocatable,
+		Period: period, Usage: m.busy, Pods: r.reading.Pods[:0],
+	}
+	if r.reading.Allocatable == 0 {
+		r.reading.Allocatable = cpu.Milli(r.setup.Machine.Cores) * cpu.Core
+	}
+	for i, p := range r.pods {
+		if p.failed != nil {
+			return fmt.Errorf("pod %s: %w", p.spec.Name, p.failed)
+		}
+		c, err := p.group.read()
+		if err != nil {
+			return fmt.Errorf("pod %s: %w", p.spec.Name, err)
+		}
+		p.now = c
+		r.reading.Kubepods += c.usage
+		r.reading.Pods = append(r.reading.Pods, sim.PodReading{
+			ID: i, Spec: &p.spec, Age: r.reading.Now, Request: p.spec.Request, Limit: p.limit,
+			Usage: c.usage, Periods: c.periods, Throttled: c.throttled, ThrottledTime: c.throttledTime, Pressure: c.pressure,
+		})
+	}
+	return nil
+}
+
+func (r *runner) point(every time.Duration) {
+	for _, p := range r.pods {
+		pt := sim.PodPoint{Use: cpu.FromUsage(p.now.usage-p.before.usage, every), Limit: p.limit}
+		if n := p.now.periods - p.before.periods; n > 0 {
+			pt.Throttle = float64(p.now.throttled-p.before.throttled) / float64(n)
+		}
+		p.before = p.now
+		p.points = append(p.points, pt)
+	}
+	if priced, ok := r.policy.(sim.Priced); ok {
+		r.out.Price = append(r.out.Price, priced.Price())
+	}
+}
+
+// finish collects what the processes say.
+func (r *runner) finish() (Outcome, error) {
+	length := (r.setup.Length - r.setup.Warm).Seconds() * float64(r.setup.Machine.Cores)
+	spent := r.machine.busy - r.machineBefore.busy
+	for _, p := range r.pods {
+		report, err := p.collect()
+		if err != nil {
+			return r.out, fmt.Errorf("pod %s: %w", p.spec.Name, err)
+		}
+		spent -= p.now.usage - p.warm.usage
+		res := sim.PodResult{Spec: p.spec, Changes: p.changes, Points: p.points, Pressure: p.now.pressure - p.warm.pressure}
+		res.Usage = p.now.usage - p.warm.usage
+		res.Periods, res.Throttled = p.now.periods-p.warm.periods, p.now.throttled-p.warm.throttled
+		res.ThrottledTime = p.now.throttledTime - p.warm.throttledTime
+		res.Arrived, res.Served, res.Useful, res.Backlog = report.Arrived, report.Served, report.Useful, report.Backlog
+		res.Latency = new(sim.Latencies)
+		for _, l := range report.Latencies {
+			res.Latency.Add(l)
+		}
+		r.out.Pods = append(r.out.Pods, res)
+	}
+	r.out.Others = max(0, spent.Seconds()/length)
+	r.out.Stolen = (r.machine.stolen - r.machineBefore.stolen).Seconds() / length
+	return r.out, nil
+}
