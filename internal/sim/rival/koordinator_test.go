@@ -1,0 +1,113 @@
+package rival
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sim"
+)
+
+// A limit of 1000m on an idle node, throttled each second: 1000 x 1.2 = 1200, 1440, 1728, 2073.6 -> 2073, 2487.6 -> 2487, 2984.4 -> 2984,
+// and then the ceiling of 3000m, after seven steps. The first turn knows no node, so nothing happens. It stays there while the node is
+// idle. At 4.6 of 10 cores (a mean over 5 s) the node cools: nothing rises. At 5.5 it is overloaded: x 0.8 = 2400, 1920, 1536, 1228.8 -> 1228,
+// 982 -> the limit.
+func TestKoordinatorBurstsAndReturns(t *testing.T) {
+	w := handmade(10, sim.Spec{Request: 500, Limit: 1000}, sim.Spec{})
+	k := NewKoordinator(DefaultKoordinatorConfig())
+	second := func(other float64, throttled bool) cpu.Milli {
+		actions, next := k.Turn(&w.Reading)
+		if next != w.Now+time.Second {
+			t.Fatalf("next turn at %v, want in 1 s", next)
+		}
+		w.do(actions)
+		w.pass(time.Second, 1, other)
+		if throttled {
+			w.Pods[0].Throttled++
+		}
+		return w.Pods[0].Limit
+	}
+	if got := second(1, true); got != 1000 {
+		t.Fatalf("first turn: %v, want 1000m", got)
+	}
+	for i, want := range []cpu.Milli{1200, 1440, 1728, 2073, 2487, 2984, 3000, 3000} {
+		if got := second(1, true); got != want {
+			t.Fatalf("step %d up: %v, want %v", i+1, got, want)
+		}
+	}
+	for range 5 {
+		if got := second(1, false); got != 3000 {
+			t.Fatalf("idle and not throttled: %v, want 3000m", got)
+		}
+	}
+	for range 6 {
+		second(3.6, true)
+	}
+	w.Pods[0].Limit = 2000
+	if got := second(4.5, true); got != 2000 {
+		t.Fatalf("cooling: %v, want 2000m", got)
+	}
+	w.Pods[0].Limit = 3000
+	for range 5 { // until the mean over 5 s is above a half, and once more
+		w.Pods[0].Limit = 3000
+		second(4.5, true)
+	}
+	w.Pods[0].Limit = 3000
+	for i, want := range []cpu.Milli{2400, 1920, 1536, 1228, 1000, 1000} {
+		if got := second(4.5, true); got != want {
+			t.Fatalf("step %d down: %v, want %v", i+1, got, want)
+		}
+	}
+}
+
+// With a burst period of 10 s the bucket holds 10 x (300 - 100) = 2000. A pod at 300 % of its limit for 1 s spends 200, one at 20 % saves
+// 80, one at 80 % does neither, and 0.99 s count as none.
+func TestKoordinatorTokens(t *testing.T) {
+	cfg := DefaultKoordinatorConfig()
+	cfg.Burst = 10 * time.Second
+	k := NewKoordinator(cfg)
+	spec := &sim.Spec{Name: "a", Request: 500, Limit: 1000}
+	if got := k.initial(spec); got < 0 || got >= 1000 {
+		t.Errorf("begins with %d tokens, want 0 to 1000", got)
+	}
+	for _, c := range []struct {
+		before int64
+		used   time.Duration
+		past   time.Duration
+		want   int64
+	}{
+		{500, 3 * time.Second, time.Second, 300},
+		{500, 200 * time.Millisecond, time.Second, 580},
+		{500, 800 * time.Millisecond, time.Second, 500},
+		{500, 3 * time.Second, 990 * time.Millisecond, 500},
+		{1990, 0, time.Second, 2000},
+		{-1990, 3 * time.Second, time.Second, -2000},
+	} {
+		if got := k.spend(&burstPod{tokens: c.before}, sim.PodReading{Spec: spec, Usage: c.used}, c.past); got != c.want {
+			t.Errorf("%d tokens after %v of CPU in %v: %d, want %d", c.before, c.used, c.past, got, c.want)
+		}
+	}
+	if got := k.quota(nodeIdle, false, true, 2000, 1000); got != 1600 {
+		t.Errorf("without tokens the quota is %v, want 1600m", got)
+	}
+}
+
+func TestKoordinatorInTheCrowd(t *testing.T) {
+	for name, burst := range map[string]time.Duration{"no limiter": -1, "limiter": 5 * time.Second} {
+		cfg := DefaultKoordinatorConfig()
+		cfg.Burst = burst
+		r := playTwice(t, 2*time.Minute, func() sim.Policy { return NewKoordinator(cfg) })
+		changes := 0
+		for _, p := range r.Pods {
+			changes += len(p.Changes)
+			for _, c := range p.Changes {
+				if c.To < p.Spec.Limit || c.To > 3*p.Spec.Limit || float64(c.To) > 1.2*float64(c.From) || float64(c.To) < 0.8*float64(c.From)-1 {
+					t.Errorf("%s: %s went from %v to %v, declared %v", name, p.Spec.Name, c.From, c.To, p.Spec.Limit)
+				}
+			}
+		}
+		if changes == 0 {
+			t.Errorf("%s: nothing was changed", name)
+		}
+	}
+}
