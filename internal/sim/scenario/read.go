@@ -77,6 +77,20 @@ func embedded(folder, dir string) []*Scenario {
 	return all
 }
 
+// Text is the file of a scenario that ships.
+func Text(name string) ([]byte, error) {
+	for _, folder := range []string{"catalogue", "catalogue/traces"} {
+		if data, err := shipped.ReadFile(path.Join(folder, name+".yaml")); err == nil {
+			return data, nil
+		}
+	}
+	return nil, unknown(name)
+}
+
+func unknown(name string) error {
+	return fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file that ends in .yaml", name)
+}
+
 // Find is a scenario of the catalogue, or the one in a file: what ends in .yaml or .yml or holds a slash is a path.
 // Where traces names a folder, the scenarios that play what is in it are found, too.
 func Find(what, traces string) (*Scenario, error) {
@@ -93,5 +107,5 @@ func Find(what, traces string) (*Scenario, error) {
 		}
 		return Parse(what+".yaml", data, e.dir)
 	}
-	return nil, fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file that ends in .yaml", what)
+	return nil, unknown(what)
 }
