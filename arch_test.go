@@ -43,6 +43,10 @@ var rules = []struct {
 		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "actuator", "internal/sim",
 	}}},
 	{"internal/sim/rival", rule{ours: []string{"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/sim"}}},
+	{"internal/lab", rule{
+		ours:   []string{"cpu", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival"},
+		others: []string{"github.com/spf13"},
+	}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
 	{"internal/kube", rule{
 		ours:       []string{"cpu", "market", "internal/sense", "internal/demand", "internal/round", "api/v1alpha1", "actuator"},

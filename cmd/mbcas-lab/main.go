@@ -1,0 +1,43 @@
+// Command mbcas-lab plays pods and their load without a cluster: mbcas-lab scenarios, policies, sim.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/mbcas/mbcas/internal/lab"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends a run that cannot be stopped
+	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	cmd := lab.Command(lab.Streams{Out: stdout, Err: stderr}, version)
+	cmd.SetArgs(args)
+	return cmd.ExecuteContext(ctx)
+}
+
+// exitCode is 1 for a failure and 2 for bad usage.
+func exitCode(err error, stderr io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "error:", err)
+	var usage lab.UsageError
+	if errors.As(err, &usage) {
+		return 2
+	}
+	return 1
+}

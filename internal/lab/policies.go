@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/sim"
+	"github.com/mbcas/mbcas/internal/sim/production"
+	"github.com/mbcas/mbcas/internal/sim/rival"
+)
+
+// shipped is the policy that is played where none is named.
+const shipped = "mbcas"
+
+// policies are all that can be played.
+func policies() []rival.Named {
+	own := rival.Named{Name: shipped, About: "what ships: one price per node, a limit is what a pod's budget buys", New: func() sim.Policy {
+		return production.New(production.DefaultConfig())
+	}}
+	return append([]rival.Named{own}, rival.All()...)
+}
+
+// policy finds one by its name.
+func policy(name string) (rival.Named, error) {
+	var names []string
+	for _, p := range policies() {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	return rival.Named{}, usage("--policy %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+func policiesCommand(s Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "policies",
+		Short: "List the policies that set limits",
+		Args:  words(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			t := &table{header: []string{"POLICY", "WHAT IT DOES"}, left: 2}
+			for _, p := range policies() {
+				t.add(p.Name, p.About)
+			}
+			_, err := fmt.Fprint(s.Out, t)
+			return err
+		},
+	}
+}
