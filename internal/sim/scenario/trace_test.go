@@ -85,7 +85,7 @@ func TestTraceIsBounded(t *testing.T) {
 func TestRecordedLoad(t *testing.T) {
 	dir := os.Getenv("MBCAS_TRACES")
 	if dir == "" {
-		t.Skip("MBCAS_TRACES names no folder of traces")
+		t.Skip("optional: MBCAS_TRACES names no folder of traces")
 	}
 	entries, err := shipped.ReadDir("catalogue/traces")
 	if err != nil {
