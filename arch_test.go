@@ -43,8 +43,15 @@ var rules = []struct {
 		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "actuator", "internal/sim",
 	}}},
 	{"internal/sim/rival", rule{ours: []string{"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/sim"}}},
+	{"internal/eval", rule{ours: []string{
+		"cpu", "market", "internal/demand", "actuator", "internal/sim/load", "internal/sim", "internal/sim/scenario",
+		"internal/sim/production", "internal/sim/rival",
+	}}},
+	{"internal/report", rule{ours: []string{"internal/sim", "internal/eval"}, others: []string{"gonum.org/v1/plot"}}},
 	{"internal/lab", rule{
-		ours:   []string{"cpu", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival"},
+		ours: []string{
+			"cpu", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival", "internal/eval", "internal/report",
+		},
 		others: []string{"github.com/spf13"},
 	}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},

@@ -1,0 +1,44 @@
+package eval
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/internal/sim"
+	"github.com/mbcas/mbcas/internal/sim/production"
+	"github.com/mbcas/mbcas/internal/sim/rival"
+)
+
+// Names that pictures and verdicts look for.
+const (
+	Default  = "mbcas"
+	Static   = "static"
+	NoLimits = "no-limits"
+)
+
+// Policies are all policies that are compared: the rivals, what ships, and what ships with a part taken out or set
+// otherwise. The last ones say what each part is worth; "max-min", among the rivals, is the one without a market.
+func Policies() []rival.Named {
+	return append(rival.All(),
+		variant("", "what ships: one price per node, a limit is what a pod's budget buys", func(*production.Config) {}),
+		variant("-no-trim", "what ships without the price's correction by measured use", func(c *production.Config) { c.Round.TrimGain = 0 }),
+		variant("-no-smoothing", "what ships with demand taken from the last tick alone", func(c *production.Config) {
+			c.Round.Demand.Rise, c.Round.Demand.Fall = 1, 1
+		}),
+		variant("-conservative", "what ships with a round every 15 s, and raises as slow as lowerings: the conservative profile", func(c *production.Config) {
+			c.Interval, c.Actuator = conservativeInterval, actuator.ConservativeConfig()
+			c.Round.LongestGap = 3 * conservativeInterval
+		}),
+	)
+}
+
+const conservativeInterval = 15 * time.Second
+
+// variant is what ships, changed.
+func variant(suffix, about string, change func(*production.Config)) rival.Named {
+	return rival.Named{Name: Default + suffix, About: about, New: func() sim.Policy {
+		cfg := production.DefaultConfig()
+		change(&cfg)
+		return production.New(cfg)
+	}}
+}
