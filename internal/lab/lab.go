@@ -33,7 +33,8 @@ func Command(s Streams, version string) *cobra.Command {
 			"No cluster is needed. The same command gives the same figures.",
 		Example: "  mbcas-lab scenarios                                          # what is there to play?\n" +
 			"  mbcas-lab sim contended-services-hogs --policy static        # how is it with limits as declared?\n" +
-			"  mbcas-lab sim shop.yaml --out out/shop                       # a scenario of your own; series as CSV",
+			"  mbcas-lab sim shop.yaml --out out/shop                       # a scenario of your own; series as CSV\n" +
+			"  mbcas-lab compare --quick                                    # which policy is best at what?",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -45,7 +46,8 @@ func Command(s Streams, version string) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
-	root.AddCommand(scenariosCommand(s), policiesCommand(s), simCommand(s))
+	root.AddCommand(scenariosCommand(s), policiesCommand(s), simCommand(s), compareCommand(s))
+	root.AddCommand(realCommands(s)...)
 	return root
 }
 

@@ -45,7 +45,7 @@ func TestOneErrorPerLine(t *testing.T) {
 		}
 	}
 	_, err := lab(t, "sim", "duel", "--policy", "king")
-	if err == nil || !strings.HasPrefix(err.Error(), `--policy "king": want one of mbcas, static, `) {
+	if err == nil || !strings.HasPrefix(err.Error(), `--policy "king": want one of static, no-limits, `) {
 		t.Errorf("an unknown policy: %v", err)
 	}
 }

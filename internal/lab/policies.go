@@ -6,21 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mbcas/mbcas/internal/sim"
-	"github.com/mbcas/mbcas/internal/sim/production"
+	"github.com/mbcas/mbcas/internal/eval"
 	"github.com/mbcas/mbcas/internal/sim/rival"
 )
 
 // shipped is the policy that is played where none is named.
-const shipped = "mbcas"
+const shipped = eval.Default
 
 // policies are all that can be played.
-func policies() []rival.Named {
-	own := rival.Named{Name: shipped, About: "what ships: one price per node, a limit is what a pod's budget buys", New: func() sim.Policy {
-		return production.New(production.DefaultConfig())
-	}}
-	return append([]rival.Named{own}, rival.All()...)
-}
+func policies() []rival.Named { return eval.Policies() }
 
 // policy finds one by its name.
 func policy(name string) (rival.Named, error) {

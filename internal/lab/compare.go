@@ -1,0 +1,212 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/eval"
+	"github.com/mbcas/mbcas/internal/report"
+	"github.com/mbcas/mbcas/internal/sim/rival"
+	"github.com/mbcas/mbcas/internal/sim/scenario"
+)
+
+// comparison is what is asked for.
+type comparison struct {
+	scenarios, policies []string
+	traces              string
+	seeds               int
+	quick               bool
+	out                 string
+}
+
+// quickLength is how much of each scenario --quick plays: its warm-up and as much again, or this if it is more.
+const quickLength = 90 * time.Second
+
+func compareCommand(s Streams) *cobra.Command {
+	var c comparison
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Play scenarios under all policies and write what came out",
+		Long: "Play every scenario under every policy, with several seeds, on all CPUs, and write\n" +
+			"  results.txt   one line per run in the Go benchmark format, for benchstat\n" +
+			"  results.csv   the same as a table\n" +
+			"  report.html   tables and pictures on one page that needs nothing else\n" +
+			"The figures depend on the scenarios, policies and seeds alone. Ctrl-C ends early and keeps what is done.",
+		Example: "  mbcas-lab compare\n" +
+			"  mbcas-lab compare --quick\n" +
+			"  mbcas-lab compare --scenario duel --policy mbcas --policy static --seeds 10\n" +
+			"  benchstat -ignore /seed -row /scenario -col /policy out/compare/results.txt",
+		Args: words(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), s) },
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&c.scenarios, "scenario", nil, "a scenario of the catalogue or a file; may be given again (default: the catalogue)")
+	f.StringArrayVar(&c.policies, "policy", nil, "a policy; may be given again (default: all)")
+	f.StringVar(&c.traces, "traces", "", "a folder of recorded load: its scenarios are played, too")
+	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario is played, each time with other load")
+	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed, and %v of each scenario", quickLength))
+	f.StringVar(&c.out, "out", filepath.Join("out", "compare"), "the folder to write to")
+	complete := func(of func() []eval.Named) cobra.CompletionFunc {
+		return func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			for _, n := range of() {
+				names = append(names, n.Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	// The flags are there, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("policy", complete(func() []eval.Named { return policyNames(policies()) }))
+	_ = cmd.RegisterFlagCompletionFunc("scenario", complete(func() []eval.Named { return scenarioNames(scenario.Catalogue()) }))
+	return cmd
+}
+
+// run plays, measures and writes.
+func (c comparison) run(ctx context.Context, s Streams) error {
+	if c.seeds < 1 {
+		return usage("--seeds is %d: want at least 1", c.seeds)
+	}
+	chosen, err := choosePolicies(c.policies)
+	if err != nil {
+		return err
+	}
+	scenarios, err := chooseScenarios(c.scenarios, c.traces)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.out, 0o755); err != nil { // before anything is played in vain
+		return err
+	}
+	plan := plan{scenarios: scenarios, policies: chosen, seeds: c.seeds}
+	if c.quick {
+		plan.seeds, plan.length = 1, quickLength
+	}
+	began := time.Now()
+	r := plan.play(ctx, newProgress(s.Err))
+	if len(r.Outcomes) == 0 {
+		return errors.New("stopped before any run was done; nothing was written")
+	}
+	if err := writeAll(c.out, r); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "%d runs of %d scenarios under %d policies in %v\n", len(r.Outcomes), len(scenarios), len(chosen), time.Since(began).Round(time.Second))
+	for _, f := range files {
+		fmt.Fprintf(s.Out, "  %s\n", filepath.Join(c.out, f.name))
+	}
+	if r.Missing > 0 {
+		return fmt.Errorf("stopped: %d of %d runs were not done, and the files hold the others", r.Missing, r.Missing+len(r.Outcomes))
+	}
+	return nil
+}
+
+// files are what is written.
+var files = []struct {
+	name  string
+	write func(io.Writer, eval.Results) error
+}{{"results.txt", eval.WriteLines}, {"results.csv", eval.WriteCSV}, {"report.html", report.Write}}
+
+func writeAll(dir string, r eval.Results) error {
+	for _, f := range files {
+		path := filepath.Join(dir, f.name)
+		out, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.write(out, r), out.Close()); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// choosePolicies are those named, or all, each once and in the order of reports.
+func choosePolicies(names []string) ([]rival.Named, error) {
+	all := policies()
+	if err := known("policy", "policies", names, policyNames(all)); err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(p rival.Named) bool { return !slices.Contains(names, p.Name) }), nil
+}
+
+// chooseScenarios are those named, or all of the catalogue, and the twins that they are compared with. What looks like a path is a file.
+func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error) {
+	all := scenario.Catalogue()
+	if traces != "" {
+		all = append(all, scenario.Traced(traces)...)
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []*scenario.Scenario
+	add := func(s *scenario.Scenario) {
+		if !slices.ContainsFunc(chosen, func(c *scenario.Scenario) bool { return c.Name == s.Name }) {
+			chosen = append(chosen, s)
+		}
+	}
+	for _, name := range names {
+		if isFile(name) {
+			s, err := scenario.Read(name)
+			if err != nil {
+				return nil, err
+			}
+			add(s)
+			continue
+		}
+		if err := known("scenario", "scenarios", []string{name}, scenarioNames(all)); err != nil {
+			return nil, err
+		}
+		add(all[slices.IndexFunc(all, func(s *scenario.Scenario) bool { return s.Name == name })])
+	}
+	for _, s := range chosen {
+		if i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Twin }); i >= 0 {
+			add(all[i])
+		}
+	}
+	return chosen, nil
+}
+
+func isFile(name string) bool {
+	return strings.ContainsRune(name, '/') || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
+}
+
+// known refuses a name that is not there, with those that are.
+func known(one, many string, names []string, all []eval.Named) error {
+	for _, name := range names {
+		if slices.ContainsFunc(all, func(n eval.Named) bool { return n.Name == name }) {
+			continue
+		}
+		var there []string
+		for _, n := range all {
+			there = append(there, n.Name)
+		}
+		return usage("there is no %s %q; the %s are %s", one, name, many, strings.Join(there, ", "))
+	}
+	return nil
+}
+
+func policyNames(policies []rival.Named) []eval.Named {
+	var names []eval.Named
+	for _, p := range policies {
+		names = append(names, eval.Named{Name: p.Name, About: p.About})
+	}
+	return names
+}
+
+func scenarioNames(scenarios []*scenario.Scenario) []eval.Named {
+	var names []eval.Named
+	for _, s := range scenarios {
+		names = append(names, eval.Named{Name: s.Name, About: s.Description})
+	}
+	return names
+}

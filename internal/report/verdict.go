@@ -1,0 +1,67 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/mbcas/mbcas/internal/eval"
+)
+
+// verdict is how the default policy stands in one scenario.
+type verdict struct {
+	Scenario      string
+	Latency, Work standing
+	OK            bool
+}
+
+// standing is how it stands in one measure among those that respect entitlements.
+type standing struct{ Own, Best, By, Text string }
+
+// respects is the worst share from which a policy counts as respecting entitlements.
+const respects = 0.9
+
+// judge compares the default policy with the best of those that respect entitlements.
+func judge(r eval.Results, scenario string) (verdict, bool) {
+	own := r.Of(scenario, eval.Default)
+	if len(own) == 0 {
+		return verdict{}, false
+	}
+	v := verdict{Scenario: scenario, OK: true}
+	for _, m := range eval.Measures() {
+		var to *standing
+		switch m.Unit {
+		case eval.P99:
+			to = &v.Latency
+		case eval.BatchCores:
+			to = &v.Work
+		default:
+			continue
+		}
+		mine := eval.Over(own, m.Unit)
+		if mine.Count == 0 {
+			to.Own, to.Text = "–", "nothing to compare"
+			continue
+		}
+		best, by := mine.Mean, eval.Default
+		for _, p := range r.Policies {
+			outcomes := r.Of(scenario, p.Name)
+			share, s := eval.Over(outcomes, eval.WorstShare), eval.Over(outcomes, m.Unit)
+			if s.Count > 0 && (share.Count == 0 || share.Mean >= respects) && better(m, s.Mean, best) {
+				best, by = s.Mean, p.Name
+			}
+		}
+		*to = standing{Own: short(mine.Mean), Best: short(best), By: by}
+		switch mark(m, mine.Mean, best) {
+		case "best":
+			to.Text = "first"
+		case "near":
+			to.Text = "within 5 %"
+		default:
+			to.Text = "behind " + by
+			if best > 0 {
+				to.Text = fmt.Sprintf("%+.0f %% against %s", 100*(mine.Mean/best-1), by)
+			}
+			v.OK = false
+		}
+	}
+	return v, true
+}
