@@ -1,6 +1,10 @@
 package rival
 
-import "github.com/mbcas/mbcas/internal/sim"
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/internal/sim"
+)
 
 // Named is a policy that can be asked for by name.
 type Named struct {
@@ -32,6 +36,13 @@ func All() []Named {
 		{"k8s-cpu-fast-0.7", "limit = use / 0.7, highest of 20 s, every second", k8sCPU(FastK8sCPU(0.7))},
 		{"kondense", "Kondense: a resize each second towards use / 0.8", func() sim.Policy { return NewKondense(DefaultKondense()) }},
 		{"gitpod", "Gitpod: a burst limit for the throttled while there is room, every 15 s", func() sim.Policy { return NewGitpod(DefaultGitpod()) }},
+		{"vpa", "VPA in place, without a history", vpa(0)},
+		{"vpa-1h", "VPA in place, after an hour of steady use", vpa(time.Hour)},
+		{"vpa-8d", "VPA in place, after eight days of steady use", vpa(8 * 24 * time.Hour)},
+		{"hpa", "HPA: replicas, 80 % of the requests used", func() sim.Policy { return NewHPA(DefaultHPAConfig()) }},
+		{"koordinator", "Koordinator: x1.2 for the throttled while the node is idle, every second", koordinator(-1)},
+		{"koordinator-60s", "Koordinator, a burst lasts 60 s at most", koordinator(time.Minute)},
+		{"rubik", "Rubik's quotaTurbo: quota lent to the throttled, every 100 ms", func() sim.Policy { return NewQuotaTurbo(DefaultQuotaTurboConfig()) }},
 	}
 }
 
@@ -41,4 +52,17 @@ func captain(target float64) func() sim.Policy {
 
 func k8sCPU(cfg K8sCPUConfig) func() sim.Policy {
 	return func() sim.Policy { return NewK8sCPU(cfg) }
+}
+
+// vpa is VPA for pods without replicas, too: as it ships it never changes these.
+func vpa(history time.Duration) func() sim.Policy {
+	cfg := DefaultVPAConfig()
+	cfg.IgnoreBudget, cfg.History = true, history
+	return func() sim.Policy { return NewVPA(cfg) }
+}
+
+func koordinator(burst time.Duration) func() sim.Policy {
+	cfg := DefaultKoordinatorConfig()
+	cfg.Burst = burst
+	return func() sim.Policy { return NewKoordinator(cfg) }
 }
