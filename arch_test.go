@@ -51,6 +51,7 @@ var rules = []struct {
 	{"internal/lab", rule{
 		ours: []string{
 			"cpu", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival", "internal/eval", "internal/report",
+			"internal/testbed",
 		},
 		others: []string{"github.com/spf13"},
 	}},

@@ -21,15 +21,12 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/sim"
-	"github.com/mbcas/mbcas/internal/sim/load"
 )
 
 // Bed is where runs are played.
 type Bed struct {
 	// Self is the command line of a program that runs Serve: this one, with whatever makes it do so.
 	Self []string
-	// Busy is the most CPU, as a share of the machine, that others may use in a run before it is called disturbed.
-	Busy float64
 }
 
 // ErrUnable marks a machine on which nothing can be played.
@@ -81,14 +78,14 @@ func (b Bed) Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outco
 			return out, fmt.Errorf("pod %s: pods that come and go, replicas and system pods are for the simulator only", spec.Name)
 		}
 		p, err := b.start(tree, s, spec)
+		pods = append(pods, p)
 		if err != nil {
 			return out, fmt.Errorf("pod %s: %w", spec.Name, err)
 		}
-		pods = append(pods, p)
 	}
 	r := &runner{setup: s, policy: policy, pods: pods, start: time.Now().Add(lead)}
 	for _, p := range pods {
-		if err := p.send(r.start); err != nil {
+		if err := p.send(s, r.start); err != nil {
 			return out, fmt.Errorf("pod %s: %w", p.spec.Name, err)
 		}
 	}
@@ -96,51 +93,6 @@ func (b Bed) Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outco
 		return out, err
 	}
 	return r.finish()
-}
-
-// plan is what a process is told to do. Times count from Start.
-type plan struct {
-	Start    time.Time
-	End      time.Duration
-	Warm     time.Duration // requests before it are served but not counted
-	Threads  int
-	Arrivals []request
-	Spin     []piece
-}
-
-type request struct{ At, Work time.Duration }
-
-// piece is how many threads spin from a time on.
-type piece struct {
-	At      time.Duration
-	Threads int
-}
-
-func planOf(s sim.Setup, spec sim.Spec) plan {
-	p := plan{End: s.Length, Warm: s.Warm, Threads: spec.Threads}
-	if p.Threads == 0 {
-		p.Threads = s.Machine.Cores
-	}
-	if spec.Requests.Rate != nil {
-		for a := spec.Arrivals(s.Seed, 0); ; {
-			at, work := a.Next()
-			if at >= s.Length {
-				break
-			}
-			p.Arrivals = append(p.Arrivals, request{at, work})
-		}
-	}
-	if spec.Spin != nil {
-		for at := time.Duration(0); at < s.Length; {
-			v, until := spec.Spin.At(at)
-			p.Spin = append(p.Spin, piece{at, int(v + 0.5)})
-			if until == load.Forever {
-				break
-			}
-			at = until
-		}
-	}
-	return p
 }
 
 // runner plays one run.
@@ -281,7 +233,7 @@ func (r *runner) finish() (Outcome, error) {
 	length := (r.setup.Length - r.setup.Warm).Seconds() * float64(r.setup.Machine.Cores)
 	spent := r.machine.busy - r.machineBefore.busy
 	for _, p := range r.pods {
-		report, err := p.collect()
+		report, err := p.collect(r.setup)
 		if err != nil {
 			return r.out, fmt.Errorf("pod %s: %w", p.spec.Name, err)
 		}
@@ -290,7 +242,13 @@ func (r *runner) finish() (Outcome, error) {
 		res.Usage = p.now.usage - p.warm.usage
 		res.Periods, res.Throttled = p.now.periods-p.warm.periods, p.now.throttled-p.warm.throttled
 		res.ThrottledTime = p.now.throttledTime - p.warm.throttledTime
-		res.Arrived, res.Served, res.Useful, res.Backlog = report.Arrived, report.Served, report.Useful, report.Backlog
+		res.Served, res.Useful, res.Backlog = report.Served, report.Useful, report.Backlog
+		for _, q := range p.arrivals {
+			if q.At >= r.setup.Warm {
+				res.Arrived++
+				res.Offered += q.Work
+			}
+		}
 		res.Latency = new(sim.Latencies)
 		for _, l := range report.Latencies {
 			res.Latency.Add(l)

@@ -1,0 +1,140 @@
+//go:build linux
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/sim"
+	"github.com/mbcas/mbcas/internal/sim/scenario"
+	"github.com/mbcas/mbcas/internal/testbed"
+)
+
+// process is the hidden command that a process of the test bed runs.
+const process = "testbed-process"
+
+// real is what the command was asked for.
+type real struct {
+	policy string
+	seed   uint64
+	length time.Duration
+}
+
+func realCommands(s Streams) []*cobra.Command {
+	var r real
+	cmd := &cobra.Command{
+		Use:   "real [SCENARIO|FILE.yaml]",
+		Short: "Play a scenario for real, and hold it against the simulator",
+		Long: "Play a scenario with real processes in real cgroups of this machine, and the same in the simulator, and show both.\n" +
+			"It takes root, and a scenario for as many cores as this machine has. Without a scenario it plays a service beside\n" +
+			"a hog that is held to less and less: the table that the simulator has to reproduce.\n" +
+			"Other work on the machine disturbs it; how much there was is shown.",
+		Example: "  mbcas-lab real\n  mbcas-lab real duel --policy mbcas",
+		Args:    words(0, 1, ""),
+		RunE:    func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), s, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.policy, "policy", "static", "who sets limits: see \"mbcas-lab policies\"")
+	f.Uint64Var(&r.seed, "seed", 1, "another seed draws other arrivals")
+	f.DurationVar(&r.length, "length", 0, "play so much of each run (default: 30s of a row of the table, all of a scenario)")
+	hidden := &cobra.Command{
+		Use: process, Hidden: true, Args: words(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error { return testbed.Serve(os.Stdin, s.Out) },
+	}
+	return []*cobra.Command{cmd, hidden}
+}
+
+func (r real) run(ctx context.Context, s Streams, args []string) error {
+	if r.length < 0 {
+		return usage("--length %v: want more than 0", r.length)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, to start the processes: %w", err)
+	}
+	bed := testbed.Bed{Self: []string{self, process}}
+	cases, err := r.cases(args)
+	if err != nil {
+		return err
+	}
+	t := &table{header: []string{
+		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS",
+	}, left: 2}
+	for i, c := range cases {
+		fmt.Fprintf(s.Err, "%d of %d: %s, for %v\n", i+1, len(cases), c.Name, c.Setup.Length)
+		who, err := policy(r.policy)
+		if err != nil {
+			return err
+		}
+		played, err := bed.Run(ctx, c.Setup, who.New())
+		if err != nil {
+			if errors.Is(err, context.Canceled) {
+				break
+			}
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+		model := testbed.Simulate(c.Setup, who.New(), played.Others)
+		for j := range played.Pods {
+			t.add(append([]string{c.Name}, realCells(c.Setup, &played.Pods[j], &model.Pods[j], played.Others)...)...)
+		}
+	}
+	_, err = io.WriteString(s.Out, t.String())
+	return err
+}
+
+// cases is what to play: the table, or one scenario.
+func (r real) cases(args []string) ([]testbed.Case, error) {
+	if len(args) == 0 {
+		length := r.length
+		if length == 0 {
+			length = 30 * time.Second
+		}
+		return testbed.Table(length, r.seed), nil
+	}
+	sc, err := scenario.Find(args[0], "")
+	if err != nil {
+		if found := (scenario.Problems)(nil); errors.As(err, &found) {
+			return nil, err
+		}
+		return nil, UsageError{err}
+	}
+	setup := sc.Setup(0, r.seed)
+	if r.length > 0 {
+		setup.Length = min(setup.Length, r.length)
+	}
+	setup.Warm = min(setup.Warm, setup.Length/2)
+	return []testbed.Case{{Name: sc.Name, Setup: setup}}, nil
+}
+
+func realCells(setup sim.Setup, r, m *sim.PodResult, others float64) []string {
+	use := func(p *sim.PodResult) string {
+		return fmt.Sprintf("%.2f", p.Usage.Seconds()/(setup.Length-setup.Warm).Seconds())
+	}
+	throttled := func(p *sim.PodResult) string {
+		if p.Periods == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f%%", 100*float64(p.Throttled)/float64(p.Periods))
+	}
+	latency := func(p *sim.PodResult, q float64) string {
+		if p.Latency.Count == 0 {
+			return "-"
+		}
+		return short(p.Latency.Quantile(q))
+	}
+	ratio := "-"
+	if r.Latency.Count > 0 && m.Latency.Count > 0 {
+		ratio = fmt.Sprintf("%.2f", r.Latency.Quantile(0.99).Seconds()/m.Latency.Quantile(0.99).Seconds())
+	}
+	return []string{
+		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
+		ratio, fmt.Sprintf("%.1f%%", 100*others),
+	}
+}
