@@ -116,8 +116,8 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 		"jain": math.Pow(0.4/300+1.0/100, 2) / (2 * (math.Pow(0.4/300, 2) + math.Pow(1.0/100, 2))),
 		// The web gets 2 x 0.2 + 2 x 0.4 + 0.7 + 3 x 0.5 = 3.4, due 3.4; the hog 8, due 4.
 		"worst-share": 1,
-		// Loads 0.425 and 2 on 2 cores: the best is 0.425 and 1.575; 0.425 and 1 were had.
-		"nash": math.Exp((300*math.Log(0.425/0.425) + 100*math.Log(1/1.575)) / 400),
+		// Loads 0.425 and 2 on 2 cores: the best is 0.425 and 1.575; 0.425 (all of its best) and 1 were had.
+		"nash": math.Exp(100 * math.Log(1/1.575) / 400),
 	}
 	got := Of(small())
 	for unit, v := range want {

@@ -268,6 +268,7 @@ func seed(f *testing.F) {
 	for _, text := range oddTexts {
 		f.Add([]byte(text[:min(len(text), 1<<12)]))
 	}
+	f.Add([]byte("usage_usec 0\n\rnr_periods 10\n")) // a carriage return belongs to the end of a line only
 	for _, number := range []string{"-1", "max", "9223372036854775808", "18446744073709551616", "1e9", "0x10", "+5", "00"} {
 		f.Add([]byte("usage_usec " + number + "\nnr_periods " + number + "\n"))
 		f.Add([]byte(number + " " + number + "\n"))
@@ -293,7 +294,7 @@ func FuzzStat(f *testing.F) {
 		} {
 			want := new(big.Int)
 			for _, line := range strings.Split(string(b), "\n") {
-				line = strings.Trim(line, " \t\r")
+				line = strings.TrimLeft(strings.TrimRight(line, " \t\r"), " \t")
 				if rest, ok := strings.CutPrefix(line, field); ok && rest != "" && strings.ContainsAny(rest[:1], " \t") {
 					want.SetString(strings.Trim(rest, " \t"), 10)
 				}
