@@ -56,6 +56,7 @@ type pod struct {
 	ent                []entity // by core
 
 	runnable, running int
+	load              decaying      // threads that are runnable, averaged
 	pool              time.Duration // quota left in this period
 	ticking           bool          // its period timer runs
 	phase             time.Duration // of its periods
@@ -126,7 +127,7 @@ func (n *Node) Add(s Spec) int {
 	p.weight = weight(s)
 	p.ent = make([]entity, len(n.cores))
 	for i := range p.ent {
-		p.ent[i] = entity{pod: p, core: &n.cores[i]}
+		p.ent[i] = entity{pod: p, core: &n.cores[i], weight: p.weight}
 	}
 	rng := s.rng(n.seed, "machine")
 	p.phase = time.Duration(rng.Int64N(int64(n.machine.Period)))

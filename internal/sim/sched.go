@@ -18,9 +18,13 @@ type thread struct {
 type entity struct {
 	pod     *pod
 	core    *core
-	threads []*thread // runnable here; the first one runs when the entity does
-	v       float64   // virtual run time, in ns at weight 1024
-	due     float64   // virtual deadline
+	threads []*thread     // runnable here; the first one runs when the entity does
+	v       float64       // virtual run time, in ns at weight 1024
+	due     float64       // virtual deadline
+	weight  float64       // its part of the pod's weight
+	load    decaying      // threads that are runnable here, averaged
+	lag     float64       // virtual time owed to it when it left the run queue
+	left    time.Duration // when it did
 	local   time.Duration
 	// throttledAt is since when the entity waits for quota; only where throttled.
 	throttled   bool
@@ -36,17 +40,53 @@ type core struct {
 	v     float64 // last known average virtual time
 }
 
-// weight is the entity's part of its pod's weight: as large as its part of the pod's runnable threads
-// (calc_group_shares in kernel/sched/fair.c, without its averaging over time).
-func (e *entity) weight() float64 {
-	if len(e.threads) == e.pod.runnable || e.pod.runnable == 0 {
-		return e.pod.weight
+// decaying is an average over time that forgets half in 32 ms (kernel/sched/pelt.c).
+type decaying struct {
+	value float64
+	at    time.Duration
+}
+
+const halfLife = 32 * time.Millisecond
+
+// pass lets time go by in which the level was the same.
+func (d *decaying) pass(now time.Duration, level int) {
+	if now > d.at {
+		d.value = float64(level) + (d.value-float64(level))*math.Exp2(-float64(now-d.at)/float64(halfLife))
+		d.at = now
 	}
-	return max(2, e.pod.weight*float64(len(e.threads))/float64(e.pod.runnable))
+}
+
+// count changes how many threads of a pod are runnable on a core.
+func (n *Node) count(e *entity, threads []*thread) {
+	e.load.pass(n.now, len(e.threads))
+	e.pod.load.pass(n.now, e.pod.runnable)
+	e.pod.runnable += len(threads) - len(e.threads)
+	e.threads = threads
+}
+
+// reweigh works out the entity's part of its pod's weight: as large as its load is beside the averaged one on all
+// other cores (calc_group_shares in kernel/sched/fair.c). What it is owed stays the same amount of CPU time
+// (reweight_entity).
+func (n *Node) reweigh(e *entity) {
+	e.load.pass(n.now, len(e.threads))
+	e.pod.load.pass(n.now, e.pod.runnable)
+	here := max(1, float64(len(e.threads)), e.load.value)
+	there := max(0, e.pod.load.value-e.load.value)
+	w := max(2, e.pod.weight*here/(here+there))
+	if w == e.weight {
+		return
+	}
+	if slices.Contains(e.core.ents, e) {
+		left := (e.due - e.v) * e.weight / w
+		v := e.core.average()
+		e.v = v - (v-e.v)*e.weight/w
+		e.due = e.v + left
+	}
+	e.weight = w
 }
 
 // slice is the base slice in the entity's virtual time.
-func (n *Node) slice(e *entity) float64 { return float64(n.machine.Slice) * 1024 / e.weight() }
+func (n *Node) slice(e *entity) float64 { return float64(n.machine.Slice) * 1024 / e.weight }
 
 // charge counts what has run on the core since it was last looked at.
 func (n *Node) charge(c *core) {
@@ -57,7 +97,7 @@ func (n *Node) charge(c *core) {
 	}
 	e := c.cur
 	p := e.pod
-	e.v += float64(ran) * 1024 / e.weight()
+	e.v += float64(ran) * 1024 / e.weight
 	p.Usage += ran
 	if p.quota > 0 {
 		e.local -= ran
@@ -72,7 +112,7 @@ func (n *Node) charge(c *core) {
 func (c *core) average() float64 {
 	var sum, weights float64
 	for _, e := range c.ents {
-		w := e.weight()
+		w := e.weight
 		sum += e.v * w
 		weights += w
 	}
@@ -119,6 +159,9 @@ func (n *Node) turn(c *core) {
 		case len(e.threads) > 1 && e.v >= e.due:
 			copy(e.threads, e.threads[1:])
 			e.threads[len(e.threads)-1] = t
+		}
+		if len(e.threads) > 0 {
+			n.reweigh(e)
 		}
 		n.renew(e)
 	}
@@ -219,7 +262,7 @@ func (n *Node) plan(c *core) {
 		until = min(until, n.now+max(e.local, 0))
 	}
 	if len(c.ents) > 1 || len(e.threads) > 1 {
-		over := n.now + time.Duration(math.Ceil(max(0, e.due-e.v)*e.weight()/1024))
+		over := n.now + time.Duration(math.Ceil(max(0, e.due-e.v)*e.weight/1024))
 		// The scheduler notices at its next tick.
 		tick := n.machine.Tick
 		over = max(over, n.now+1)
@@ -234,12 +277,12 @@ func (n *Node) wake(p *pod, t *thread) {
 	e := &p.ent[c.id]
 	t.ent, t.last = e, c.id
 	n.charge(c)
-	e.threads = append(e.threads, t)
-	p.runnable++
+	n.count(e, append(e.threads, t))
 	n.waits(p)
 	if e.throttled {
 		return
 	}
+	n.reweigh(e)
 	if len(e.threads) == 1 {
 		n.enter(e)
 	}
@@ -255,11 +298,25 @@ func (n *Node) wake(p *pod, t *thread) {
 	n.balance() // where the pod is throttled on the idle cores, somebody else has to make room
 }
 
-// enter puts an entity on its core's run queue, owed nothing and owing nothing.
+// lagLimit bounds what a sleeper is owed (update_entity_lag in kernel/sched/fair.c).
+func (n *Node) lagLimit(e *entity) float64 {
+	return float64(max(2*n.machine.Slice, n.machine.Tick)) * 1024 / e.weight
+}
+
+// enter puts an entity on its core's run queue. What it was owed when it left it still is, stretched as its own
+// coming moves the average (place_entity in kernel/sched/fair.c); what it owed it pays by sleeping (DELAY_DEQUEUE).
 func (n *Node) enter(e *entity) {
 	c := e.core
 	if len(c.ents) > 0 {
-		e.v = c.average()
+		weights := 0.0
+		for _, o := range c.ents {
+			weights += o.weight
+		}
+		lag := e.lag
+		if lag < 0 {
+			lag = min(0, lag+float64(n.now-e.left)*1024/e.weight)
+		}
+		e.v = c.average() - lag*(weights+e.weight)/weights
 	} else {
 		e.v = max(e.v, c.v)
 		c.v = e.v
@@ -271,7 +328,8 @@ func (n *Node) enter(e *entity) {
 // leave takes an entity off its core's run queue.
 func (n *Node) leave(e *entity) {
 	c := e.core
-	c.average()
+	most := n.lagLimit(e)
+	e.lag, e.left = max(-most, min(most, c.average()-e.v)), n.now
 	if i := slices.Index(c.ents, e); i >= 0 {
 		c.ents = append(c.ents[:i], c.ents[i+1:]...)
 	}
@@ -281,30 +339,24 @@ func (n *Node) leave(e *entity) {
 }
 
 // place is the core for a thread that wakes: the one it ran on if that is idle, or an idle one, or else
-// the one where the fewest threads run and wait.
+// the one it ran on, unless its pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
 func (n *Node) place(p *pod, t *thread) *core {
 	if c := &n.cores[t.last]; c.cur == nil && !p.ent[c.id].throttled {
 		return c
 	}
-	best, least := &n.cores[t.last], math.MaxInt
+	best := &n.cores[t.last]
 	for i := range n.cores {
 		// Begin behind its last core, so that no core is preferred by its number.
 		c := &n.cores[(int(t.last)+i)%len(n.cores)]
-		if p.ent[c.id].throttled {
-			continue
-		}
-		if c.cur == nil {
+		switch {
+		case p.ent[c.id].throttled:
+		case c.cur == nil:
 			return c
+		case p.ent[best.id].throttled:
+			best = c
 		}
-		if n.idle > 0 {
-			continue
-		}
-		load := 0
-		for _, e := range c.ents {
-			load += len(e.threads)
-		}
-		if load < least {
-			best, least = c, load
+		if n.idle == 0 && !p.ent[best.id].throttled {
+			break
 		}
 	}
 	return best
@@ -333,22 +385,28 @@ func (n *Node) steal(c *core) bool {
 	if from == nil {
 		return false
 	}
+	n.pull(c, from)
+	if c.cur != nil { // quota that was given back has brought it something else meanwhile
+		n.balance()
+	}
+	return true
+}
+
+// pull moves a waiting thread of an entity to a core.
+func (n *Node) pull(c *core, from *entity) {
 	t := from.threads[len(from.threads)-1]
 	n.charge(from.core)
+	n.charge(c)
 	n.remove(t)
 	to := &from.pod.ent[c.id]
 	t.ent, t.last = to, c.id
-	to.threads = append(to.threads, t)
-	from.pod.runnable++
+	n.count(to, append(to.threads, t))
+	n.reweigh(to)
 	if len(to.threads) == 1 {
 		n.enter(to)
 	}
 	n.waits(from.pod)
 	n.plan(from.core)
-	if c.cur != nil { // quota that was given back has brought it something else meanwhile
-		n.balance()
-	}
-	return true
 }
 
 // couldRun says whether a thread would run as part of an entity, and not wait for quota.
@@ -372,10 +430,11 @@ func (n *Node) balance() {
 func (n *Node) remove(t *thread) {
 	e := t.ent
 	i := slices.Index(e.threads, t)
-	e.threads = append(e.threads[:i], e.threads[i+1:]...)
-	e.pod.runnable--
+	n.count(e, append(e.threads[:i], e.threads[i+1:]...))
 	t.ent = nil
-	if len(e.threads) == 0 {
+	if len(e.threads) > 0 {
+		n.reweigh(e)
+	} else {
 		if e.throttled {
 			n.wakeQuota(e)
 		} else {
