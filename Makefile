@@ -65,15 +65,15 @@ generate: go-found ## write the generated files (deepcopy, CRD)
 ##@ Test
 
 .PHONY: test
-test: $(CLUSTER) race-packages node-packages vm-packages ## run every test; the last line counts them
+test: $(CLUSTER) test-packages node-packages vm-packages ## run every test; the last line counts them
 	@$(GO) run ./tools/testall -fuzztime $(FUZZTIME)
 
 .PHONY: ci
-ci: $(CLUSTER) race-packages node-packages vm-packages
+ci: $(CLUSTER) test-packages node-packages vm-packages
 	@$(GO) run ./tools/testall -check -fuzztime $(FUZZTIME)
 
 .PHONY: test-unit
-test-unit: $(CLUSTER) race-packages ## run what needs no node: unit, property and API server tests, with -race
+test-unit: $(CLUSTER) test-packages ## run what needs no node: unit, property and API server tests, with -race
 	@$(GO) run ./tools/testall -only unit
 
 .PHONY: fuzz
@@ -126,9 +126,9 @@ check-generated: go-found
 check-imports: go-found
 	@$(GO) test -count=1 -run 'TestImports' .
 
-.PHONY: race-packages
-race-packages:
-	@tools/packages.sh gcc=gcc /usr/include/stdlib.h=libc6-dev || true
+.PHONY: test-packages
+test-packages:
+	@tools/packages.sh gcc=gcc /usr/include/stdlib.h=libc6-dev corelist=perl || true
 
 ##@ The local cluster
 

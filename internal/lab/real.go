@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,9 +15,6 @@ import (
 	"github.com/mbcas/mbcas/internal/sim/scenario"
 	"github.com/mbcas/mbcas/internal/testbed"
 )
-
-// process is the hidden command that a process of the test bed runs.
-const process = "testbed-process"
 
 // real is what the command was asked for.
 type real struct {
@@ -33,7 +29,7 @@ func realCommands(s Streams) []*cobra.Command {
 		Use:   "real [SCENARIO|FILE.yaml]",
 		Short: "Play a scenario for real, and hold it against the simulator",
 		Long: "Play a scenario with real processes in real cgroups of this machine, and the same in the simulator, and show both.\n" +
-			"It takes root, and a scenario for as many cores as this machine has. Without a scenario it plays a service beside\n" +
+			"It takes root, Perl, and a scenario for as many cores as this machine has. Without a scenario it plays a service beside\n" +
 			"a hog that is held to less and less: the table that the simulator has to reproduce.\n" +
 			"Other work on the machine disturbs it; how much there was is shown.",
 		Example: "  mbcas-lab real\n  mbcas-lab real duel --policy mbcas",
@@ -44,22 +40,13 @@ func realCommands(s Streams) []*cobra.Command {
 	f.StringVar(&r.policy, "policy", "static", "who sets limits: see \"mbcas-lab policies\"")
 	f.Uint64Var(&r.seed, "seed", 1, "another seed draws other arrivals")
 	f.DurationVar(&r.length, "length", 0, "play so much of each run (default: 30s of a row of the table, all of a scenario)")
-	hidden := &cobra.Command{
-		Use: process, Hidden: true, Args: words(0, 0, ""),
-		RunE: func(*cobra.Command, []string) error { return testbed.Serve(os.Stdin, s.Out) },
-	}
-	return []*cobra.Command{cmd, hidden}
+	return []*cobra.Command{cmd}
 }
 
 func (r real) run(ctx context.Context, s Streams, args []string) error {
 	if r.length < 0 {
 		return usage("--length %v: want more than 0", r.length)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program, to start the processes: %w", err)
-	}
-	bed := testbed.Bed{Self: []string{self, process}}
 	cases, err := r.cases(args)
 	if err != nil {
 		return err
@@ -73,7 +60,7 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 		if err != nil {
 			return err
 		}
-		played, err := bed.Run(ctx, c.Setup, who.New())
+		played, err := testbed.Run(ctx, c.Setup, who.New())
 		if err != nil {
 			if errors.Is(err, context.Canceled) {
 				break

@@ -3,19 +3,24 @@
 package testbed
 
 import (
+	"bufio"
+	_ "embed"
 	"encoding/binary"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/sim"
-	"github.com/mbcas/mbcas/internal/sim/load"
 )
 
 // pod is a cgroup with one process per thread.
@@ -38,14 +43,32 @@ type pod struct {
 // process is one thread of a pod.
 type process struct {
 	cmd   *exec.Cmd
-	spin  []piece
-	in    io.WriteCloser
-	out   io.ReadCloser
+	out   *bufio.Reader
 	ended bool
 }
 
-// start makes the cgroup and, in it, the processes. What it has made is in the pod also when it fails.
-func (b Bed) start(tree *tree, s sim.Setup, spec sim.Spec) (*pod, error) {
+// request is one request, and when it is to arrive.
+type request struct{ At, Work time.Duration }
+
+// report is what the processes of a pod say at the end. What was done before the warm-up was over does not count.
+type report struct {
+	Served          uint64
+	Useful, Backlog time.Duration
+	// Latencies of the requests that were done, and the ages of those that were not.
+	Latencies []time.Duration
+}
+
+// worker is the program that every process runs.
+//
+//go:embed worker.pl
+var worker string
+
+// interpreter runs it.
+const interpreter = "perl"
+
+// newPod makes the cgroup and, in it, the processes, which begin at the given time. What it has made is in the pod also
+// when it fails.
+func newPod(tree *tree, s sim.Setup, spec sim.Spec, start instant) (*pod, error) {
 	p := &pod{spec: spec, limit: spec.Limit, arrivals: arrivals(s, spec)}
 	var err error
 	if p.group, err = tree.add(spec.Name); err != nil {
@@ -57,8 +80,8 @@ func (b Bed) start(tree *tree, s sim.Setup, spec sim.Spec) (*pod, error) {
 	if err := p.group.setLimit(spec.Limit); err != nil {
 		return p, err
 	}
-	for _, pieces := range spins(s, spec) {
-		if err := b.add(p, pieces, nil); err != nil {
+	for _, times := range spins(s, spec) {
+		if err := p.add(nil, append([]string{"spin", start.String()}, times...)...); err != nil {
 			return p, err
 		}
 	}
@@ -76,12 +99,27 @@ func (b Bed) start(tree *tree, s sim.Setup, spec sim.Spec) (*pod, error) {
 		threads = s.Machine.Cores
 	}
 	for range threads {
-		if err := b.add(p, nil, end); err != nil {
+		if err := p.add(end, "serve", start.String(), seconds(s.Length), seconds(s.Warm)); err != nil {
 			return p, err
 		}
 	}
 	return p, nil
 }
+
+// instant is a time on the machine's monotonic clock, since it was started.
+type instant time.Duration
+
+func soon(after time.Duration) (instant, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, fmt.Errorf("read the monotonic clock: %w", err)
+	}
+	return instant(time.Duration(ts.Nano()) + after), nil
+}
+
+func (i instant) String() string { return seconds(time.Duration(i)) }
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 9, 64) }
 
 // arrivals are the requests that a pod gets.
 func arrivals(s sim.Setup, spec sim.Spec) (all []request) {
@@ -97,22 +135,19 @@ func arrivals(s sim.Setup, spec sim.Spec) (all []request) {
 	}
 }
 
-// spins are the threads that spin, and when each does.
-func spins(s sim.Setup, spec sim.Spec) (all [][]piece) {
+// spins are the threads that spin: from when until when each does, as the worker is told.
+func spins(s sim.Setup, spec sim.Spec) (all [][]string) {
 	if spec.Spin == nil {
 		return nil
 	}
 	for at := time.Duration(0); at < s.Length; {
 		v, until := spec.Spin.At(at)
-		n := int(v + 0.5)
-		for len(all) < n {
-			all = append(all, []piece{{At: 0}})
-		}
-		for i := range all {
-			all[i] = append(all[i], piece{at, i < n})
-		}
-		if until == load.Forever {
-			break
+		until = min(until, s.Length)
+		for i := range max(0, int(math.Round(v))) {
+			if i == len(all) {
+				all = append(all, nil)
+			}
+			all[i] = append(all[i], seconds(at), seconds(until))
 		}
 		at = until
 	}
@@ -120,20 +155,17 @@ func spins(s sim.Setup, spec sim.Spec) (all [][]piece) {
 }
 
 // add starts one process.
-func (b Bed) add(p *pod, spin []piece, line *os.File) error {
-	c := &process{cmd: exec.Command(b.Self[0], b.Self[1:]...), spin: spin}
-	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
+func (p *pod) add(requests *os.File, task ...string) error {
+	c := &process{cmd: exec.Command(interpreter, append([]string{"-e", worker, "--"}, task...)...)}
 	c.cmd.Stderr = os.Stderr
-	if line != nil {
-		c.cmd.ExtraFiles = []*os.File{line}
+	if requests != nil {
+		c.cmd.Stdin = requests
 	}
-	var err error
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
 		return err
 	}
-	if c.out, err = c.cmd.StdoutPipe(); err != nil {
-		return err
-	}
+	c.out = bufio.NewReader(out)
 	if err := c.cmd.Start(); err != nil {
 		return err
 	}
@@ -141,34 +173,42 @@ func (b Bed) add(p *pod, spin []piece, line *os.File) error {
 	return p.group.enter(c.cmd.Process.Pid)
 }
 
-// send tells the processes what to do, and begins to write requests.
-func (p *pod) send(s sim.Setup, start time.Time) error {
-	for _, c := range p.procs {
-		err := gob.NewEncoder(c.in).Encode(order{Start: start, End: s.Length, Warm: s.Warm, Spin: c.spin})
-		if err := errors.Join(err, c.in.Close()); err != nil {
-			return fmt.Errorf("send the order: %w", err)
-		}
-	}
+// begin lets the requests come.
+func (p *pod) begin(s sim.Setup, start time.Time) {
 	if p.line != nil {
 		p.writer.Go(func() { p.write(start, start.Add(s.Length)) })
 	}
-	return nil
 }
+
+// size of a request in the line, which is a pipe: so short a piece is written and read as a whole.
+const size = 16
 
 // write writes the requests, each at its time. Where the line is full it waits; what is not taken at the end is unsent.
 func (p *pod) write(start, end time.Time) {
+	// Requests come from elsewhere: the thread that stands for their senders must not wait for a CPU. It is not given back.
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20) // without it they come a little later
 	var buf [size]byte
 	_ = p.line.SetWriteDeadline(end) // a pipe has one; without, it would wait for the processes
 	for i, q := range p.arrivals {
-		time.Sleep(time.Until(start.Add(q.At)))
-		binary.NativeEndian.PutUint64(buf[:], uint64(q.At))
-		binary.NativeEndian.PutUint64(buf[8:], uint64(q.Work))
+		sleepUntil(start.Add(q.At))
+		binary.NativeEndian.PutUint64(buf[:], math.Float64bits(q.At.Seconds()))
+		binary.NativeEndian.PutUint64(buf[8:], math.Float64bits(q.Work.Seconds()))
 		if _, err := p.line.Write(buf[:]); err != nil {
 			p.unsent = p.arrivals[i:]
 			break
 		}
 	}
 	_ = p.line.Close() // its end is the end of the work
+}
+
+// sleepUntil is as exact as the kernel is; time.Sleep alone is up to a millisecond late.
+func sleepUntil(t time.Time) {
+	time.Sleep(time.Until(t) - 3*time.Millisecond)
+	if left := time.Until(t); left > 0 {
+		ts := unix.NsecToTimespec(left.Nanoseconds())
+		_ = unix.Nanosleep(&ts, nil) // interrupted, it is early by less than the 3 ms
+	}
 }
 
 // collect waits for the reports. The limit is lifted first: the run is over.
@@ -178,18 +218,15 @@ func (p *pod) collect(s sim.Setup) (all report, err error) {
 	}
 	p.writer.Wait()
 	for _, c := range p.procs {
-		var r report
-		if err := gob.NewDecoder(c.out).Decode(&r); err != nil {
-			return all, fmt.Errorf("read the report: %w", err)
+		if p.line != nil {
+			if err := all.read(c.out); err != nil {
+				return all, fmt.Errorf("read what a process reports: %w", err)
+			}
 		}
 		c.ended = true
 		if err := c.cmd.Wait(); err != nil {
 			return all, err
 		}
-		all.Served += r.Served
-		all.Useful += r.Useful
-		all.Backlog += r.Backlog
-		all.Latencies = append(all.Latencies, r.Latencies...)
 	}
 	for _, q := range p.unsent {
 		all.Backlog += q.Work
@@ -197,6 +234,29 @@ func (p *pod) collect(s sim.Setup) (all report, err error) {
 	}
 	return all, nil
 }
+
+// read adds what one process says.
+func (r *report) read(in io.Reader) error {
+	var served uint64
+	var useful, backlog float64
+	if _, err := fmt.Fscan(in, &served, &useful, &backlog); err != nil {
+		return err
+	}
+	r.Served += served
+	r.Useful += duration(useful)
+	r.Backlog += duration(backlog)
+	for {
+		var latency float64
+		if _, err := fmt.Fscan(in, &latency); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		r.Latencies = append(r.Latencies, duration(latency))
+	}
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
 
 // stop ends what has not ended by itself.
 func (p *pod) stop() {

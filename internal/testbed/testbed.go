@@ -4,17 +4,20 @@
 // machine, the same requests at the same times, under the same policy. What comes out has the form of a simulation's
 // result, so that the two can be held against each other.
 //
-// It needs root, and a cgroup hierarchy with CPU bandwidth control, v1 or v2. It promises, each a test:
+// It needs root, a cgroup hierarchy with CPU bandwidth control, v1 or v2, and Perl: every thread is a process of
+// its own, and a program of this language would bring threads of its runtime along. It promises, each a test:
 //   - LeavesNothing: no process and no cgroup is left behind, whether the run ends, fails or is cancelled.
 //   - SameRequests: the processes are asked for what the simulation is asked for.
-//   - Fidelity: throttling, use and latency agree with the simulation.
+//   - Fidelity: throttling, use and latency agree with the simulation (test/fidelity).
 package testbed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"time"
@@ -23,12 +26,6 @@ import (
 	"github.com/mbcas/mbcas/internal/sim"
 )
 
-// Bed is where runs are played.
-type Bed struct {
-	// Self is the command line of a program that runs Serve: this one, with whatever makes it do so.
-	Self []string
-}
-
 // ErrUnable marks a machine on which nothing can be played.
 var ErrUnable = errors.New("this machine cannot run real cgroups")
 
@@ -36,6 +33,9 @@ var ErrUnable = errors.New("this machine cannot run real cgroups")
 func Able() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it takes root", ErrUnable)
+	}
+	if out, err := exec.Command(interpreter, "-MTime::HiRes", "-e", "").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: it takes Perl with Time::HiRes (Debian: package perl): %w: %s", ErrUnable, err, bytes.TrimSpace(out))
 	}
 	_, err := findTree()
 	return err
@@ -50,11 +50,11 @@ type Outcome struct {
 }
 
 // lead is how long before the first request all processes stand ready.
-const lead = 500 * time.Millisecond
+const lead = 2 * time.Second
 
 // Run plays a set-up of one node from the beginning to the end. The set-up's machine must not have
 // more cores than this one; what it has less is not hidden from the processes.
-func (b Bed) Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err error) {
+func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err error) {
 	if err := Able(); err != nil {
 		return out, err
 	}
@@ -67,6 +67,11 @@ func (b Bed) Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outco
 	}
 	defer func() { err = errors.Join(err, tree.remove()) }()
 
+	begin, err := soon(lead)
+	if err != nil {
+		return out, err
+	}
+	start := time.Now().Add(lead)
 	pods := make([]*pod, 0, len(s.Pods))
 	defer func() {
 		for _, p := range pods {
@@ -77,18 +82,19 @@ func (b Bed) Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outco
 		if spec.Start != 0 || spec.End != 0 || spec.Workload != "" || spec.System {
 			return out, fmt.Errorf("pod %s: pods that come and go, replicas and system pods are for the simulator only", spec.Name)
 		}
-		p, err := b.start(tree, s, spec)
+		p, err := newPod(tree, s, spec, begin)
 		pods = append(pods, p)
 		if err != nil {
 			return out, fmt.Errorf("pod %s: %w", spec.Name, err)
 		}
 	}
-	r := &runner{setup: s, policy: policy, pods: pods, start: time.Now().Add(lead)}
-	for _, p := range pods {
-		if err := p.send(s, r.start); err != nil {
-			return out, fmt.Errorf("pod %s: %w", p.spec.Name, err)
-		}
+	if late := time.Since(start); late > 0 {
+		return out, fmt.Errorf("the processes took %v to start, want less than %v: this machine is too busy", (lead + late).Round(time.Millisecond), lead)
 	}
+	for _, p := range pods {
+		p.begin(s, start)
+	}
+	r := &runner{setup: s, policy: policy, pods: pods, start: start}
 	if err := r.play(ctx); err != nil {
 		return out, err
 	}

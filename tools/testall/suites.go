@@ -34,6 +34,7 @@ func (r repo) suites() []suite {
 		{"unit", "unit, property and API server tests, with the race detector", r.unit},
 		{"cluster", "tests of the local cluster", r.cluster},
 		{"fuzz", fmt.Sprintf("fuzz, %s for each target", r.fuzzTime), r.fuzz},
+		{"fidelity", "the simulator beside this machine's kernel", r.fidelity},
 		{"e2e", "end to end, on a real node", r.e2e},
 	}
 }
@@ -89,7 +90,7 @@ func (r repo) unit(ctx context.Context) error {
 	return goTest(ctx, r.count, r.root, []string{"KUBEBUILDER_ASSETS=" + assets}, append(args, packages...)...)
 }
 
-// packages are those of the main module but for the suites that need a node.
+// packages are those of the main module but for the suites that need a node, or a quiet machine.
 func (r repo) packages(ctx context.Context) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "./...")
 	cmd.Dir = r.root
@@ -101,7 +102,7 @@ func (r repo) packages(ctx context.Context) ([]string, error) {
 	}
 	var packages []string
 	for _, p := range strings.Fields(string(list)) {
-		if !strings.Contains(p+"/", "/test/e2e/") {
+		if !strings.Contains(p+"/", "/test/e2e/") && !strings.Contains(p+"/", "/test/fidelity/") {
 			packages = append(packages, p)
 		}
 	}
@@ -132,6 +133,13 @@ func (r repo) cluster(ctx context.Context) error {
 	r.count.perTest = true
 	defer func() { r.count.perTest = false }()
 	return goTest(ctx, r.count, filepath.Join(r.root, "test", "cluster"), nil, "-count=1", "-timeout=40m", "./...")
+}
+
+// fidelity measures on this machine, so nothing else runs meanwhile.
+func (r repo) fidelity(ctx context.Context) error {
+	r.count.perTest = true
+	defer func() { r.count.perTest = false }()
+	return goTest(ctx, r.count, r.root, nil, "-count=1", "-timeout=30m", "./test/fidelity")
 }
 
 // fuzz runs each target for a short time. A crash that it finds is kept in testdata.

@@ -14,7 +14,7 @@ func TestBadUsage(t *testing.T) {
 		args []string
 		say  string
 	}{
-		"unknown suite":    {[]string{"-only", "typo"}, `no suite "typo"; there are check, unit, cluster, fuzz, e2e`},
+		"unknown suite":    {[]string{"-only", "typo"}, `no suite "typo"; there are check, unit, cluster, fuzz, fidelity, e2e`},
 		"suite as a word":  {[]string{"fuzz"}, `unexpected argument "fuzz"; a suite is chosen with -only`},
 		"unknown flag":     {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
 		"a time of no use": {[]string{"-fuzztime", "soon"}, "invalid value"},
@@ -42,8 +42,8 @@ func TestChoose(t *testing.T) {
 		check bool
 		want  string
 	}{
-		"all tests":                {"", false, "unit cluster fuzz e2e"},
-		"all tests and the checks": {"", true, "check unit cluster fuzz e2e"},
+		"all tests":                {"", false, "unit cluster fuzz fidelity e2e"},
+		"all tests and the checks": {"", true, "check unit cluster fuzz fidelity e2e"},
 		"one":                      {"fuzz", false, "fuzz"},
 		"one beside the checks":    {"fuzz", true, "fuzz"},
 		"the checks alone":         {"check", false, "check"},

@@ -1,0 +1,97 @@
+//go:build linux
+
+// Package fidelity holds the simulator against the kernel of this machine. It wants the machine for itself, so
+// it is a suite of its own (tools/testall).
+package fidelity
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/sim"
+	"github.com/mbcas/mbcas/internal/testbed"
+)
+
+// Use and throttling agree where they differ by at most a tenth of what was measured, or 3 points of a share.
+//
+// A percentile of the simulated latency agrees where it is between 1/1.25 and 1.25 times the measured one, give or take
+// what the measured one owes to chance: of n requests, the true quantile q lies with 95 % certainty between the
+// quantiles q - d and q + d of what was measured, d = 2 sqrt(q (1-q) / n).
+const (
+	near    = 0.10
+	points  = 0.03
+	latency = 1.25
+)
+
+// disturbed is how much of the machine others may use, and its hypervisor keep, before a run says nothing.
+const disturbed = 0.03
+
+// still changes nothing.
+type still struct{}
+
+func (still) Turn(r *sim.Reading) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
+
+func TestFidelity(t *testing.T) {
+	if err := testbed.Able(); err != nil {
+		t.Skip(err)
+	}
+	for _, c := range testbed.Table(22*time.Second, 1) {
+		if strings.Contains(c.Name, "held to 600m") || strings.Contains(c.Name, "held to 200m") {
+			continue // beyond its neighbours; mbcas-lab real plays them all
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			for range 3 { // a disturbed run is played again
+				real, err := testbed.Run(t.Context(), c.Setup, still{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				wrong := differences(c.Setup, real.Result, testbed.Simulate(c.Setup, still{}, real.Others))
+				if len(wrong) == 0 {
+					return
+				}
+				said := fmt.Sprintf("%s (others used %.1f%% of the machine, %.1f%% was stolen)", strings.Join(wrong, "; "), 100*real.Others, 100*real.Stolen)
+				if real.Others+real.Stolen < disturbed {
+					t.Fatal(said)
+				}
+				t.Log(said)
+			}
+			t.Error("no run was undisturbed; leave the machine alone meanwhile")
+		})
+	}
+}
+
+func differences(s sim.Setup, real, model sim.Result) (wrong []string) {
+	length := (s.Length - s.Warm).Seconds()
+	for i := range real.Pods {
+		r, m := &real.Pods[i], &model.Pods[i]
+		share := func(what string, r, m float64) {
+			if math.Abs(r-m) > max(near*r, points) {
+				wrong = append(wrong, fmt.Sprintf("%s %.3g for real and %.3g in the simulator", what, r, m))
+			}
+		}
+		share(r.Spec.Name+" use", r.Usage.Seconds()/length, m.Usage.Seconds()/length)
+		share(r.Spec.Name+" throttled", ratio(r.Throttled, r.Periods), ratio(m.Throttled, m.Periods))
+		if r.Latency.Count == 0 {
+			continue
+		}
+		for _, q := range []float64{0.5, 0.99} {
+			chance := 2 * math.Sqrt(q*(1-q)/float64(r.Latency.Count))
+			low, high := r.Latency.Quantile(q-chance), r.Latency.Quantile(min(1, q+chance))
+			if got := m.Latency.Quantile(q); got.Seconds() < low.Seconds()/latency || got.Seconds() > high.Seconds()*latency {
+				wrong = append(wrong, fmt.Sprintf("%s p%g %v for real (between %v and %v) and %v in the simulator",
+					r.Spec.Name, 100*q, r.Latency.Quantile(q), low, high, got))
+			}
+		}
+	}
+	return wrong
+}
+
+func ratio(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
