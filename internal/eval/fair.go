@@ -13,7 +13,7 @@ const (
 	contendedThrottle = 0.1
 	contendedWait     = 0.5
 	contendedSpin     = 0.95
-	// contendedTime is the share of the run below which a pod is not looked at.
+	// contendedTime is the share of the run in which several must be contended for fairness among them to say anything.
 	contendedTime = 0.1
 )
 
@@ -30,29 +30,30 @@ func (p *pod) contended(k int, load float64) bool {
 func jain(r *Run) float64 {
 	return overNodes(r, func(n *Node) float64 {
 		from, to := n.measured()
-		var sum, squares, count float64
+		loads := make([]float64, len(n.pods))
 		for i := range n.pods {
-			p := &n.pods[i]
-			load := p.mean(from, to, p.need)
-			got, seconds := 0.0, 0
-			for k := from; k < to; k++ {
-				if p.runs(k) && p.contended(k, load) {
-					got += p.useful(k)
-					seconds++
+			loads[i] = n.pods[i].mean(from, to, n.pods[i].need)
+		}
+		indices, seconds := 0.0, 0
+		for k := from; k < to; k++ {
+			var sum, squares, count float64
+			for i := range n.pods {
+				if p := &n.pods[i]; p.runs(k) && p.contended(k, loads[i]) {
+					x := p.useful(k) / p.budget
+					sum += x
+					squares += x * x
+					count++
 				}
 			}
-			if seconds == 0 || float64(seconds) < contendedTime*float64(to-from) {
-				continue
+			if count > 1 && squares > 0 {
+				indices += sum * sum / (count * squares)
+				seconds++
 			}
-			x := got / float64(seconds) / p.budget
-			sum += x
-			squares += x * x
-			count++
 		}
-		if count < 2 {
+		if float64(seconds) < contendedTime*float64(to-from) {
 			return math.NaN()
 		}
-		return ratio(sum*sum, count*squares)
+		return indices / float64(seconds)
 	})
 }
 

@@ -21,18 +21,22 @@ const (
 func Policies() []rival.Named {
 	return append(rival.All(),
 		variant("", "what ships: one price per node, a limit is what a pod's budget buys", func(*production.Config) {}),
+		variant("-no-pressure", "what ships without CPU pressure as a sign of starvation", func(c *production.Config) { c.Round.Demand.StarvedFrom = 1 }),
 		variant("-no-trim", "what ships without the price's correction by measured use", func(c *production.Config) { c.Round.TrimGain = 0 }),
 		variant("-no-smoothing", "what ships with demand taken from the last tick alone", func(c *production.Config) {
 			c.Round.Demand.Rise, c.Round.Demand.Fall = 1, 1
 		}),
-		variant("-conservative", "what ships with a round every 15 s, and raises as slow as lowerings: the conservative profile", func(c *production.Config) {
+		variant("-no-delay", "what ships without the delay before the price falls", func(c *production.Config) { c.Round.FallDelay = 0 }),
+		variant("-slow-lowering", "what ships with 15 s between two lowerings of a pod", func(c *production.Config) { c.Actuator.LowerCooldown = 15 * time.Second }),
+		variant("-conservative", "what ships with the conservative profile: a look every 10 s, changes every 30 s, small steps up as down", func(c *production.Config) {
 			c.Interval, c.Actuator = conservativeInterval, actuator.ConservativeConfig()
-			c.Round.LongestGap = 3 * conservativeInterval
+			c.Round.LongestGap, c.Round.PublishInterval = 3*conservativeInterval, 30*time.Second
 		}),
 	)
 }
 
-const conservativeInterval = 15 * time.Second
+// conservativeInterval is the agent's in that profile.
+const conservativeInterval = 10 * time.Second
 
 // variant is what ships, changed.
 func variant(suffix, about string, change func(*production.Config)) rival.Named {
