@@ -40,7 +40,7 @@ type Config struct {
 
 // DefaultConfig is what we would run ourselves: raise at once, lower slowly.
 func DefaultConfig() Config {
-	return Config{DeadBand: 0.10, LowerStep: 1.5, LowerCooldown: 15 * time.Second}
+	return Config{DeadBand: 0.10, LowerStep: 1.5, LowerCooldown: 5 * time.Second}
 }
 
 // ConservativeConfig moves rarely and a little in both directions.

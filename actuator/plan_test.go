@@ -117,15 +117,15 @@ func TestRaisesAtOnce(t *testing.T) {
 
 func TestLowersSlowly(t *testing.T) {
 	s := plan(one(3000, 500))
-	if to(s) != 2000 || s.Reason != Stepping || !s.Again.Equal(now.Add(15*time.Second)) {
+	if to(s) != 2000 || s.Reason != Stepping || !s.Again.Equal(now.Add(5*time.Second)) {
 		t.Errorf("%+v %v, want a first step to 2000m and the next after the cooldown", s, s.Move)
 	}
 	p := one(2000, 500)
-	p.LastDecrease = now.Add(-14 * time.Second)
+	p.LastDecrease = now.Add(-4 * time.Second)
 	if s := plan(p); s.Move != nil || s.Reason != CoolingDown || !s.Again.Equal(now.Add(time.Second)) {
 		t.Errorf("%+v, want to wait another second", s)
 	}
-	p.LastDecrease = now.Add(-15 * time.Second)
+	p.LastDecrease = now.Add(-5 * time.Second)
 	if got := to(plan(p)); got != 1340 {
 		t.Errorf("lowered to %v, want 2000m / 1.5 rounded up to 1340m", got)
 	}

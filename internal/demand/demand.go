@@ -4,6 +4,8 @@
 // What it promises, each a test of the same name:
 //   - BurstsKeepTheirMean: a container throttled in fewer periods than SaturationFrom wants what it uses.
 //   - SaturationDoublesAtMost: a container throttled in every period wants twice what it uses, never more.
+//   - HeldBackShowsNoLess: what is throttled in every period never lowers its estimate.
+//   - StarvedIsSeen: who waits for others on a full node wants up to twice what it uses, and up to its share.
 //   - GapDropsTheWindow: a gap, reset or restart starts the warm-up again and never makes a spike.
 //   - ReadsFastUpSlowDown: estimates rise faster than they fall.
 package demand
@@ -28,6 +30,10 @@ type Config struct {
 	// SaturationFrom is the throttle ratio from which a container is taken to want more than it
 	// uses, in [0, 1). Lower sees held-back demand sooner, and takes bursts for need.
 	SaturationFrom float64
+	// StarvedFrom is the share of time spent waiting for a CPU (CPU pressure) from which a container on a full node is taken to
+	// want more than it uses, in [0, 1]; 1 switches this off. Lower sees starvation sooner, and takes a queue of a
+	// container's own threads for it.
+	StarvedFrom float64
 	// ThrottleThreshold is the throttle ratio from which a container counts as throttled, in (0, 1): it
 	// tells need, and idle CPU that is kept from somebody, but does not shape the estimate. Lower reacts to less;
 	// higher leaves short bursts alone.
@@ -36,7 +42,7 @@ type Config struct {
 
 // DefaultConfig is what we would run ourselves.
 func DefaultConfig() Config {
-	return Config{Rise: 0.3, Fall: 0.1, WarmUp: 10, SaturationFrom: 0.5, ThrottleThreshold: 0.1}
+	return Config{Rise: 0.3, Fall: 0.1, WarmUp: 10, SaturationFrom: 0.5, StarvedFrom: 0.2, ThrottleThreshold: 0.1}
 }
 
 // Validate says everything that is wrong.
@@ -55,6 +61,9 @@ func (c Config) Validate() error {
 	}
 	if !(c.SaturationFrom >= 0 && c.SaturationFrom < 1) {
 		errs = append(errs, fmt.Errorf("demand SaturationFrom is %v: want at least 0 and less than 1", c.SaturationFrom))
+	}
+	if !(c.StarvedFrom >= 0 && c.StarvedFrom <= 1) {
+		errs = append(errs, fmt.Errorf("demand StarvedFrom is %v: want at least 0 and at most 1", c.StarvedFrom))
 	}
 	if !(c.ThrottleThreshold > 0 && c.ThrottleThreshold < 1) {
 		errs = append(errs, fmt.Errorf("demand ThrottleThreshold is %v: want more than 0 and less than 1", c.ThrottleThreshold))
@@ -79,28 +88,46 @@ func (e Estimate) Demand() cpu.Milli { return cpu.FromCores(e.Mean) }
 // Now is the demand of the last tick alone.
 func (e Estimate) Now() cpu.Milli { return cpu.FromCores(e.Latest) }
 
-// Next folds one tick into the estimate.
-func (c Config) Next(e Estimate, r sense.Rate) Estimate {
+// Next folds one tick into the estimate. Where no CPU of the node lay idle, entitled is the container's share of the node by
+// budget, and 0 elsewhere: who waits on a full node and uses less than that is starved by others.
+func (c Config) Next(e Estimate, r sense.Rate, entitled cpu.Milli) Estimate {
 	if r.Verdict != sense.Fresh {
 		// It decides nothing before it is warm again, but its use has not gone because it could not be read.
 		return Estimate{Mean: e.Mean * (1 - c.Fall)}
 	}
-	now := r.Usage.Cores() * (1 + c.saturation(r.Throttle))
+	use, more := r.Usage.Cores(), excess(r.Throttle, c.SaturationFrom)
+	if r.PressureKnown && use > 0 {
+		starved := min(use*(1+excess(r.Pressure, c.StarvedFrom)), entitled.Cores())
+		more = max(more, starved/use-1)
+	}
+	now := use * (1 + more)
 	seconds := r.Elapsed.Seconds()
 	if e.Samples == 0 {
 		return Estimate{Samples: 1, Mean: now, Latest: now, Throttle: r.Throttle}
 	}
 	return Estimate{
 		Samples:  e.Samples + 1,
-		Mean:     c.towards(e.Mean, now, seconds),
+		Mean:     c.follow(e.Mean, now, seconds, more),
 		Latest:   now,
 		Throttle: c.towards(e.Throttle, r.Throttle, seconds),
 	}
 }
 
-// saturation is 0 up to SaturationFrom and rises to 1 where every period is throttled.
-func (c Config) saturation(throttle float64) float64 {
-	return min(1, max(0, (throttle-c.SaturationFrom)/(1-c.SaturationFrom)))
+// excess is 0 up to from and rises to 1 where the share is 1.
+func excess(share, from float64) float64 {
+	if from >= 1 {
+		return 0
+	}
+	return min(1, max(0, (share-from)/(1-from)))
+}
+
+// follow moves the estimate. What is held back shows what it uses and not what it wants, so the more it is
+// held back, the less it lowers the estimate.
+func (c Config) follow(from, to, seconds, more float64) float64 {
+	if to < from {
+		seconds *= 1 - more
+	}
+	return c.towards(from, to, seconds)
 }
 
 func (c Config) towards(from, to, seconds float64) float64 {

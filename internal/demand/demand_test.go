@@ -18,7 +18,7 @@ func tick(usage cpu.Milli, throttle float64) sense.Rate {
 // after is the estimate after n equal ticks.
 func after(n int, r sense.Rate) (e Estimate) {
 	for range n {
-		e = DefaultConfig().Next(e, r)
+		e = DefaultConfig().Next(e, r, 0)
 	}
 	return e
 }
@@ -44,6 +44,43 @@ func TestSaturationDoublesAtMost(t *testing.T) {
 	})
 }
 
+func TestHeldBackShowsNoLess(t *testing.T) {
+	cfg := DefaultConfig()
+	e := after(20, tick(1000, 0))
+	if got := cfg.Next(e, tick(100, 1), 0).Demand(); got != 1000 {
+		t.Errorf("lowered to 100m and throttled in every period, it is taken to want %v, want still 1000m", got)
+	}
+	partly, free := cfg.Next(e, tick(100, 0.75), 0).Demand(), cfg.Next(e, tick(100, 0), 0).Demand()
+	if !(free < partly && partly < 1000) {
+		t.Errorf("demand falls to %v where it is throttled now and then, and to %v where it is not: want the latter to be less", partly, free)
+	}
+}
+
+func TestStarvedIsSeen(t *testing.T) {
+	waits := tick(200, 0)
+	waits.Pressure, waits.PressureKnown = 0.6, true // halfway from 0.2 to 1
+	unknown, off := waits, DefaultConfig()
+	unknown.PressureKnown = false
+	off.StarvedFrom = 1
+	for name, c := range map[string]struct {
+		cfg      Config
+		rate     sense.Rate
+		entitled cpu.Milli
+		want     cpu.Milli
+	}{
+		"its share is far":            {DefaultConfig(), waits, 1000, 300},
+		"its share is near":           {DefaultConfig(), waits, 250, 250},
+		"it has its share":            {DefaultConfig(), waits, 150, 200},
+		"the node is not full":        {DefaultConfig(), waits, 0, 200},
+		"the kernel does not tell":    {DefaultConfig(), unknown, 1000, 200},
+		"starvation is not looked at": {off, waits, 1000, 200},
+	} {
+		if got := c.cfg.Next(Estimate{}, c.rate, c.entitled).Demand(); got != c.want {
+			t.Errorf("%s: demand %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestGapDropsTheWindow(t *testing.T) {
 	cfg := DefaultConfig()
 	warm := after(cfg.WarmUp, tick(300, 0))
@@ -51,14 +88,14 @@ func TestGapDropsTheWindow(t *testing.T) {
 		t.Fatalf("warm after %d samples: want just that many", cfg.WarmUp)
 	}
 	for _, v := range []sense.Verdict{sense.First, sense.Gap, sense.Reset, sense.Missing} {
-		e := cfg.Next(warm, sense.Rate{Verdict: v, Usage: 1 << 40})
+		e := cfg.Next(warm, sense.Rate{Verdict: v, Usage: 1 << 40}, 0)
 		if e.Samples != 0 || e.Latest != 0 || e.Throttle != 0 || e.Warm(cfg) {
 			t.Errorf("after %v: %+v, want no window", v, e)
 		}
 		if e.Demand() <= 200 || e.Demand() > 300 {
 			t.Errorf("after %v: demand %v: want most of the 300m that it had, never more", v, e.Demand())
 		}
-		if e = cfg.Next(e, tick(50, 0)); e.Demand() != 50 || e.Samples != 1 {
+		if e = cfg.Next(e, tick(50, 0), 0); e.Demand() != 50 || e.Samples != 1 {
 			t.Errorf("the first tick after %v: %+v, want 50m from one sample", v, e)
 		}
 	}
@@ -66,15 +103,15 @@ func TestGapDropsTheWindow(t *testing.T) {
 
 func TestReadsFastUpSlowDown(t *testing.T) {
 	cfg := DefaultConfig()
-	up := cfg.Next(after(20, tick(100, 0)), tick(1100, 0)).Demand() - 100
-	down := 1100 - cfg.Next(after(20, tick(1100, 0)), tick(100, 0)).Demand()
+	up := cfg.Next(after(20, tick(100, 0)), tick(1100, 0), 0).Demand() - 100
+	down := 1100 - cfg.Next(after(20, tick(1100, 0)), tick(100, 0), 0).Demand()
 	if up != 300 || down != 100 {
 		t.Errorf("a step of 1000m moves the estimate by %v up and %v down, want 300m and 100m", up, down)
 	}
 	// Two half seconds move it as far as one second.
 	half := tick(1100, 0)
 	half.Elapsed = 500 * time.Millisecond
-	if got := cfg.Next(cfg.Next(after(20, tick(100, 0)), half), half).Demand() - 100; got != up {
+	if got := cfg.Next(cfg.Next(after(20, tick(100, 0)), half, 0), half, 0).Demand() - 100; got != up {
 		t.Errorf("two half ticks move the estimate by %v, want %v", got, up)
 	}
 }

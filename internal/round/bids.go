@@ -20,15 +20,25 @@ type entry struct {
 	limit   cpu.Milli  // in force, or on its way
 	// throttle is the worst smoothed throttle ratio among the containers; throttledNow that of the last tick.
 	throttle, throttledNow float64
+	// pressure is the largest share of the last tick in which a container waited for a CPU.
+	pressure      float64
+	pressureKnown bool
+	// young: not watched for long enough to be lowered
+	young bool
 }
 
 // estimate folds the tick into what is known of every container that is still there.
-func estimate(cfg demand.Config, before map[string]demand.Estimate, pods []Pod, rates []sense.Pod) map[string]demand.Estimate {
+func estimate(cfg demand.Config, before map[string]demand.Estimate, pods []Pod, rates []sense.Pod, perBudget float64) map[string]demand.Estimate {
 	after := make(map[string]demand.Estimate, len(before))
 	for i, p := range pods {
+		var request cpu.Milli
+		for _, c := range p.Containers {
+			request += c.Request
+		}
 		for j, c := range p.Containers {
 			if c.ID != "" {
-				after[c.ID] = cfg.Next(before[c.ID], withPodQuota(rates[i].Containers[j], rates[i].Own, c))
+				entitled := cpu.FromCores(perBudget * float64(part(p.Budget, c.Request, request)))
+				after[c.ID] = cfg.Next(before[c.ID], withPodQuota(rates[i].Containers[j], rates[i].Own, c), entitled)
 			}
 		}
 	}
@@ -45,29 +55,34 @@ func withPodQuota(r, own sense.Rate, c demand.Container) sense.Rate {
 }
 
 // bids writes the order book. A managed pod that is not warm or not fresh takes part as a shadow.
-func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]demand.Estimate) ([]entry, Held) {
+//
+// known says that the node has been watched for as long as a container takes to get warm. Before, nothing is decided;
+// after, a new pod may be raised, as what is scarce and what is not is known without it.
+func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, estimates map[string]demand.Estimate, known bool) ([]entry, Held) {
 	book := make([]entry, 0, len(pods)+4)
 	var held Held
 	for i, p := range pods {
-		managed, unheld := !p.Shadow, false
+		managed, unheld, isYoung := !p.Shadow, false, false
 		if managed {
-			switch standing(cfg, p.Pod, rates[i], known) {
-			case warming:
+			switch s := standing(cfg, p.Pod, rates[i], estimates); {
+			case s == young && known:
+				isYoung = true
+			case s == young, s == warming:
 				held.Warming++
 				managed = false
-			case stale:
+			case s == stale:
 				held.Stale++
 				managed = false
-			case loose:
+			case s == loose:
 				held.Unenforced++
 				managed, unheld = false, true
 			}
 		}
-		in := entry{pod: i, managed: true}
+		in := entry{pod: i, managed: true, young: isYoung}
 		out := entry{pod: i}
 		var inRequest, outRequest cpu.Milli
 		for j, c := range p.Containers {
-			e, est := &out, known[c.ID]
+			e, est := &out, estimates[c.ID]
 			if managed && c.Limited() {
 				e = &in
 				inRequest += c.Request
@@ -85,6 +100,8 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, known map[string]dem
 			e.bid.Demand += demand
 			e.now += now
 			e.use += rates[i].Containers[j].Usage
+			e.pressure = max(e.pressure, rates[i].Containers[j].Pressure)
+			e.pressureKnown = e.pressureKnown || rates[i].Containers[j].PressureKnown
 			e.throttle = max(e.throttle, est.Throttle)
 			e.throttledNow = max(e.throttledNow, withPodQuota(rates[i].Containers[j], rates[i].Own, c).Throttle)
 		}
@@ -118,15 +135,16 @@ func noQuota(r sense.Rate) bool { return r.QuotaKnown && r.Quota == 0 }
 type podStanding uint8
 
 const (
-	ready podStanding = iota
-	warming
+	ready   podStanding = iota
+	young               // not watched for long enough to be lowered
+	warming             // no rates yet
 	stale
 	loose // the kernel holds it to no limit
 )
 
-// standing says whether a pod can be decided: every limited container that runs has a fresh rate,
-// enough samples and a quota, and at least one does. The quota may be that of the whole pod.
-func standing(cfg demand.Config, p demand.Pod, r sense.Pod, known map[string]demand.Estimate) podStanding {
+// standing says whether a pod can be decided: every limited container that runs has a fresh rate
+// and a quota, and at least one does. One with too few samples makes it young. The quota may be that of the whole pod.
+func standing(cfg demand.Config, p demand.Pod, r sense.Pod, estimates map[string]demand.Estimate) podStanding {
 	s := stale
 	for j, c := range p.Containers {
 		if !c.Limited() || c.ID == "" {
@@ -137,12 +155,13 @@ func standing(cfg demand.Config, p demand.Pod, r sense.Pod, known map[string]dem
 			return warming
 		case r.Containers[j].Verdict != sense.Fresh:
 			return stale
-		case !known[c.ID].Warm(cfg):
-			return warming
 		case noQuota(r.Containers[j]) && !(r.Own.QuotaKnown && r.Own.Quota > 0):
 			return loose
+		case !estimates[c.ID].Warm(cfg):
+			s = young
+		case s != young:
+			s = ready
 		}
-		s = ready
 	}
 	return s
 }

@@ -35,8 +35,10 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 	return decisions
 }
 
-// limits is the pod's limit and its split. A pod that the price does not bind is never lowered, and while
-// CPU is scarce it is raised only when its need shows; what it was offered stands, whether or not it has been taken up.
+// limits is the pod's limit and its split. A pod that the price does not bind is not held: the price counts on its demand, which
+// is a mean, and what it uses beyond that in bursts comes at other times than its neighbours' bursts; a burst that lasts
+// becomes demand. It is never lowered, and while CPU is scarce it is raised only when its need shows, which saves
+// writes; what it was offered stands, whether or not it has been taken up.
 func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []ContainerLimit) {
 	current, offered := e.limit, cpu.Milli(0)
 	for _, c := range p.Containers {
@@ -46,10 +48,14 @@ func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []Conta
 	}
 	target := e.bid.Limit(s.price.acted)
 	if d.Bound == market.ByNothing {
+		target = d.Ceiling
 		needs := e.throttle >= needThrottle || e.now > current/2
 		if target < current || (s.price.acted > 0 && !needs) {
 			target = max(current, min(target, offered)).Clamp(d.Floor, d.Ceiling)
 		}
+	}
+	if e.young {
+		target = max(target, current)
 	}
 	return split(target, p.Pod, s.estimates, target == current && e.throttle < cfg.Demand.ThrottleThreshold)
 }

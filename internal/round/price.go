@@ -31,6 +31,25 @@ func supply(cfg Config, n Node, r sense.Node, system float64) (NodeDecision, flo
 	return d, system
 }
 
+// entitlement is how many cores of a full node a unit of budget stands for, by the sharing incentive; 0 where CPU lay idle in
+// the last tick.
+func entitlement(cfg Config, in Input, r sense.Node, acted market.Price) float64 {
+	if !r.UsageKnown || float64(r.Usage) < fullFrom*float64(in.Node.Capacity) {
+		return 0
+	}
+	if acted > 0 {
+		return 0.001 / float64(acted)
+	}
+	var budgets float64
+	for _, p := range in.Pods {
+		budgets += float64(p.Budget)
+	}
+	return in.Node.Allocatable.Cores() * (1 - cfg.Reserve) / max(1, budgets)
+}
+
+// fullFrom is the share of its capacity from which a node counts as full: some idle time lies between any two threads.
+const fullFrom = 0.97
+
 // systemMost is the share of what could be sold that the system can take from the market, however busy it is:
 // the kernel's weights leave the pods about half beside it, and floors for all would leave that idle.
 const systemMost = 0.5
@@ -41,6 +60,8 @@ const systemFollow = 0.1
 // price is the node's price and what moves it.
 type price struct {
 	acted market.Price  // at which limits are set
+	lower time.Duration // for which a lower price would have done
+	peak  market.Price  // the highest of these lower ones
 	trim  float64       // exponent that corrects the cleared price
 	over  time.Duration // for which the pods have used more than the supply
 	idle  time.Duration // for which CPU has lain idle beside a throttled pod
@@ -100,6 +121,9 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 			cleared, d.Released = again, true
 		}
 	}
+	if cleared.FloorsExceedSupply {
+		cleared.Price = floorPrice(book)
+	}
 	d.Cleared, d.FloorsExceedSupply = cleared.Price, cleared.FloorsExceedSupply
 
 	switch {
@@ -109,9 +133,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 		// Demand is just below the supply: a price that is in force stays, and none comes up.
 	default:
 		p.trim = trim(cfg, p, book, *d, elapsed)
-		if want := min(market.MaxPrice, cleared.Price*market.Price(math.Exp(p.trim))); far(want, p.acted, cfg.PriceBand) {
-			p.acted = want
-		}
+		p = p.move(cfg, min(market.MaxPrice, cleared.Price*market.Price(math.Exp(p.trim))), wasted, elapsed)
 	}
 	if before == 0 && p.acted > 0 {
 		// A price that flaps has limits lowered and raised with each turn, so not each turn is worth a hurry.
@@ -120,6 +142,41 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 		}
 	}
 	d.Price = p.acted
+	return p
+}
+
+// floorPrice is the price where even the use within the floors is more than the supply: the lowest at which all who want more
+// than their floor have just that. A higher one would take the room to burst from those who want less, and free nothing.
+func floorPrice(book []entry) market.Price {
+	p := market.Price(0)
+	for _, e := range book {
+		if e.managed && e.bid.Demand > e.bid.Floor {
+			p = max(p, market.Price(float64(max(e.bid.Budget, 1))/float64(max(e.bid.Floor, 1))))
+		}
+	}
+	if p == 0 { // those outside of the market fill the node by themselves
+		return market.MaxPrice
+	}
+	return min(p, market.MaxPrice)
+}
+
+// move goes to the wanted price where it is far from the one in force. It falls only when a lower one would have done
+// for cfg.FallDelay: bursts come again, and limits that follow every one of them down and up help nobody. Where CPU
+// lies idle beside a throttled pod it falls at once.
+func (p price) move(cfg Config, want market.Price, wasted bool, elapsed time.Duration) price {
+	if !far(want, p.acted, cfg.PriceBand) {
+		p.lower, p.peak = 0, 0
+		return p
+	}
+	if want < p.acted && !wasted {
+		p.lower += elapsed
+		p.peak = max(p.peak, want)
+		if !lasted(p.lower, elapsed, cfg.FallDelay) {
+			return p
+		}
+		want = p.peak
+	}
+	p.acted, p.lower, p.peak = want, 0, 0
 	return p
 }
 

@@ -4,13 +4,16 @@
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNobody: while CPU is not scarce every managed pod's limit is its ceiling.
 //   - OnlyTheBoundAreLowered: a pod that the price does not bind is never lowered.
+//   - UnheldAreLifted: a pod that the price does not bind, and that needs more, gets its ceiling.
+//   - FloorsLeaveRoom: where floors exceed the supply, who wants more than its floor has just that, and nobody else is held.
+//   - PriceFallsLate: the price rises at once, and falls when a lower one has done for FallDelay, or CPU lies idle.
 //   - ScarcityIsSeenAtOnce: pods that use more than the supply for Onset raise the price, however slow the estimates.
 //   - IntervalChangesNothing: how long it takes to see contention come and go does not depend on how often rounds are played.
 //   - UnreadableIsNotZero: what the system or the pods use does not count as nothing because it cannot be read.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - StaleNeverDecides: a pod without a fresh rate gets no decision.
-//   - NewPodsAreLeftAlone: a pod is not decided before its containers are warm.
+//   - NewPodsAreOnlyRaised: a pod whose containers are not warm is not lowered, and before the node has been watched for as long, nothing is decided.
 //   - UnenforcedIsLeftAlone: a pod whose limit the kernel does not enforce gets no decision, and takes part as a shadow.
 //   - ShadowsCount: pods outside the market take part with their use, and get no decision.
 package round
@@ -37,6 +40,9 @@ type Config struct {
 	Reserve float64
 	// PriceBand is the relative move of the price that changes no limit. Larger is steadier.
 	PriceBand float64
+	// FallDelay is how long a lower price must have done before the price falls. Longer is steadier and protects from bursts that
+	// come again; shorter leaves less CPU unused.
+	FallDelay time.Duration
 	// Onset is how long the pods must have used more than the supply, while CPU has no price, for the demand of
 	// the last tick to count beside the estimates. Shorter holds a hog sooner; longer leaves bursts alone. This, CatchUp
 	// and Release are taken to the nearest round, and are one round where rounds are longer.
@@ -78,7 +84,8 @@ func DefaultConfig() Config {
 		Demand:          demand.DefaultConfig(),
 		LongestGap:      3 * time.Second,
 		Reserve:         0.10,
-		PriceBand:       0.10,
+		PriceBand:       0.15,
+		FallDelay:       20 * time.Second,
 		Onset:           2 * time.Second,
 		CatchUp:         10 * time.Second,
 		Release:         2 * time.Second,
@@ -111,6 +118,9 @@ func (c Config) Validate() error {
 	}
 	if c.Onset <= 0 || c.CatchUp <= 0 || c.Release <= 0 {
 		errs = append(errs, fmt.Errorf("round Onset is %v, CatchUp %v and Release %v: want more than 0", c.Onset, c.CatchUp, c.Release))
+	}
+	if c.FallDelay < 0 {
+		errs = append(errs, fmt.Errorf("round FallDelay is %v: want 0 or more", c.FallDelay))
 	}
 	if c.LongestGap <= 0 || c.PublishInterval < 0 || c.RefreshInterval < 0 {
 		errs = append(errs, fmt.Errorf("round LongestGap is %v, PublishInterval %v and RefreshInterval %v: want more than 0, and 0 or more", c.LongestGap, c.PublishInterval, c.RefreshInterval))
@@ -153,6 +163,7 @@ type Input struct {
 // State is what one round leaves to the next. The zero value begins.
 type State struct {
 	last      kernel.Sample
+	watched   int                        // samples of the node without a gap
 	estimates map[string]demand.Estimate // by container ID
 	system    float64                    // smoothed CPU use outside of pods, in cores
 	price     price
@@ -169,7 +180,7 @@ type Output struct {
 
 // Held counts managed pods that got no decision in a round.
 type Held struct {
-	Warming int // their containers have not been watched for long enough
+	Warming int // they, or the node, have not been watched for long enough
 	Stale   int // their counters could not be read, or were reset, or are too far apart
 	// Unenforced have a limit that the kernel does not hold them to: the kubelet sets no quotas, so to move the limit would do
 	// nothing. They take part as shadows.
@@ -226,9 +237,13 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	}
 	reading := sense.Compare(s.last, in.Sample, cfg.LongestGap) // sense
 	s.last = in.Sample
+	s.watched++
+	if reading.Node.Verdict != sense.Fresh {
+		s.watched = 0
+	}
 
-	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, reading.Pods) // demand
-	entries, held := bids(cfg.Demand, in.Pods, reading.Pods, s.estimates)
+	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, reading.Pods, entitlement(cfg, in, reading.Node, s.price.acted)) // demand
+	entries, held := bids(cfg.Demand, in.Pods, reading.Pods, s.estimates, s.watched >= cfg.Demand.WarmUp)
 
 	var out Output // market
 	out.Held = held

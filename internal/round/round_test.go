@@ -301,9 +301,9 @@ func TestOffersStand(t *testing.T) {
 	}
 }
 
-func TestNewPodsAreLeftAlone(t *testing.T) {
-	a := &tenant{name: "a", request: 100, declared: 500, want: 400}
-	w := newWorld(a)
+func TestNewPodsAreOnlyRaised(t *testing.T) {
+	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
+	w := newWorld(hog)
 	for i := range w.cfg.Demand.WarmUp {
 		if out := w.tick(); len(out.Decisions) != 0 || out.Held.Warming != 1 {
 			t.Fatalf("tick %d: %d decisions, held %+v", i, len(out.Decisions), out.Held)
@@ -312,10 +312,31 @@ func TestNewPodsAreLeftAlone(t *testing.T) {
 	if out := w.tick(); len(out.Decisions) != 1 {
 		t.Fatalf("no decision after %d samples", w.cfg.Demand.WarmUp)
 	}
-	a.id = "a-2" // a new container
-	a.stat = kernel.Stat{}
-	if out := w.tick(); len(out.Decisions) != 0 || out.Held.Warming != 1 {
-		t.Errorf("a restarted container is decided at once: %+v", out)
+	w.run(30)
+
+	small := &tenant{name: "small", request: 500, declared: 600, want: 2000} // its share is more
+	large := &tenant{name: "large", request: 100, declared: 3900, want: 4000}
+	w.join(small, large)
+	if out := w.tick(); out.Held.Warming != 2 {
+		t.Errorf("pods without rates: held %+v", out.Held)
+	}
+	for range w.cfg.Demand.WarmUp - 1 {
+		out := w.tick()
+		if d, ok := decision(out, "large"); !ok || d.Limit < large.declared {
+			t.Fatalf("a new pod gets %v (decided: %v) instead of the %v it has", d.Limit, ok, large.declared)
+		}
+	}
+	if small.limit <= small.declared {
+		t.Errorf("a new pod that is throttled still has %v", small.limit)
+	}
+	out := w.tick()
+	if d, ok := decision(out, "large"); !ok || d.Limit >= large.declared {
+		t.Errorf("a pod that has been watched keeps %v although its share is less", d.Limit)
+	}
+
+	small.id, small.stat = "small-2", kernel.Stat{} // a new container
+	if out := w.tick(); out.Held.Warming != 1 {
+		t.Errorf("a restarted container is decided without rates: %+v", out.Held)
 	}
 }
 
@@ -348,7 +369,7 @@ func TestUnenforcedIsLeftAlone(t *testing.T) {
 			t.Errorf("%s: standing %d, want %d", name, got, c.want)
 		}
 	}
-	book, _ := bids(DefaultConfig().Demand, []Pod{{Pod: pod}}, []sense.Pod{{Own: bare, Containers: []sense.Rate{bare}}}, known)
+	book, _ := bids(DefaultConfig().Demand, []Pod{{Pod: pod}}, []sense.Pod{{Own: bare, Containers: []sense.Rate{bare}}}, known, true)
 	if len(book) != 1 || book[0].bid.Demand != 3000 {
 		t.Errorf("%+v: want all 3000m that it can use, whatever its limit says", book)
 	}
@@ -538,7 +559,7 @@ func TestFiguresAreOfTheLimited(t *testing.T) {
 		{Verdict: sense.Fresh, Elapsed: time.Second, Usage: 2000, Pressure: 0.9, PressureKnown: true},
 	}}
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 0.2, Latest: 0.2}, "2": {Samples: 99, Mean: 2, Latest: 2}}
-	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known)
+	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known, true)
 	in := Input{Now: epoch, Pods: []Pod{pod}}
 	ds := decide(DefaultConfig(), in, []sense.Pod{rates}, book, State{estimates: known})
 	if len(ds) != 1 || ds[0].Demand != 200 || ds[0].Usage != 200 || ds[0].Pressure != 0.1 {
@@ -574,5 +595,88 @@ func TestConfigReportsEverything(t *testing.T) {
 	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset = 1, math.NaN(), 0, 9, 0
 	if err := bad.Validate(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 5 {
 		t.Errorf("Validate = %v, want five complaints", err)
+	}
+}
+
+func TestUnheldAreLifted(t *testing.T) {
+	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
+	service := &tenant{name: "service", request: 500, declared: 1000, want: 300}
+	w := newWorld(hog, service)
+	w.run(30)
+	service.want = 800
+	out := w.run(3)
+	if d, ok := decision(out, "service"); !ok || d.Limit != d.Ceiling || out.Node.Price == 0 {
+		t.Errorf("price %v: a service that uses 800m and may have half of the node gets %v, want its ceiling %v", out.Node.Price, d.Limit, d.Ceiling)
+	}
+	if d, _ := decision(out, "hog"); d.Bound != market.ByPrice || d.Limit >= 4000 {
+		t.Errorf("the hog gets %v, bound by %v", d.Limit, d.Bound)
+	}
+}
+
+func TestFloorsLeaveRoom(t *testing.T) {
+	a := &tenant{name: "a", request: 1900, declared: 3000, want: 4000}
+	b := &tenant{name: "b", request: 1500, declared: 3000, want: 4000}
+	small := &tenant{name: "small", request: 500, declared: 2000, want: 300}
+	w := newWorld(a, b, small)
+	out := w.run(120)
+	if !out.Node.FloorsExceedSupply {
+		t.Fatalf("floors of 3420m and 300m of use do not exceed %v", out.Node.Supply)
+	}
+	for _, name := range []string{"a", "b"} {
+		if d, _ := decision(out, name); d.Limit != d.Floor {
+			t.Errorf("%s gets %v, want its floor %v", name, d.Limit, d.Floor)
+		}
+	}
+	if small.limit != small.declared {
+		t.Errorf("small uses less than its floor, and is held to %v of %v", small.limit, small.declared)
+	}
+}
+
+func TestPriceFallsLate(t *testing.T) {
+	cfg := DefaultConfig()
+	p := price{acted: 1}
+	if p = p.move(cfg, 2, false, time.Second); p.acted != 2 {
+		t.Fatalf("acted on %v, want the higher price at once", p.acted)
+	}
+	fall := func(wants ...market.Price) (seconds int) {
+		q := p
+		for ; q.acted == 2 && seconds < 100; seconds++ {
+			q = q.move(cfg, wants[seconds%len(wants)], false, time.Second)
+		}
+		p.peak = q.acted
+		return seconds
+	}
+	delay := int(cfg.FallDelay / time.Second)
+	if got := fall(1, 1.5, 1.2); got != delay || p.peak != 1.5 {
+		t.Errorf("fell after %d s to %v, want %d s and 1.5, the highest that was wanted meanwhile", got, p.peak, delay)
+	}
+	if got := fall(1, 1, 1, 1, 2); got != 100 {
+		t.Errorf("fell after %d s although the old price was wanted every 5 s", got)
+	}
+	if q := p.move(cfg, 1, true, time.Second); q.acted != 1 {
+		t.Errorf("acted on %v while CPU lay idle beside a throttled pod, want 1 at once", q.acted)
+	}
+	if q := p.move(cfg, market.Price(2*(1-cfg.PriceBand/2)), true, time.Second); q.acted != 2 {
+		t.Errorf("acted on %v, want nothing within the band", q.acted)
+	}
+}
+
+func TestEntitlement(t *testing.T) {
+	cfg := DefaultConfig()
+	in := Input{Node: Node{Capacity: 4000, Allocatable: 4000}, Pods: []Pod{{Pod: demand.Pod{Budget: 300}}, {Pod: demand.Pod{Budget: 100}}}}
+	full := sense.Node{Usage: 3990, UsageKnown: true}
+	for name, c := range map[string]struct {
+		node  sense.Node
+		acted market.Price
+		want  cpu.Milli // of a budget of 100
+	}{
+		"full, no price yet": {full, 0, 900},
+		"full, at a price":   {full, 0.05, 2000},
+		"not full":           {sense.Node{Usage: 3500, UsageKnown: true}, 0.05, 0},
+		"not known":          {sense.Node{Usage: 4000}, 0.05, 0},
+	} {
+		if got := cpu.FromCores(100 * entitlement(cfg, in, c.node, c.acted)); got != c.want {
+			t.Errorf("%s: a budget of 100 is entitled to %v, want %v", name, got, c.want)
+		}
 	}
 }

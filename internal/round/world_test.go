@@ -52,7 +52,13 @@ type tenant struct {
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(pods ...*tenant) *world {
-	w := &world{cfg: DefaultConfig(), every: time.Second, node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch, pods: pods}
+	w := &world{cfg: DefaultConfig(), every: time.Second, node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch}
+	w.join(pods...)
+	return w
+}
+
+// join starts pods.
+func (w *world) join(pods ...*tenant) {
 	for _, p := range pods {
 		p.limit = p.declared
 		p.id = p.name + "-1"
@@ -60,7 +66,7 @@ func newWorld(pods ...*tenant) *world {
 			p.budget = max(2, market.Budget(p.request))
 		}
 	}
-	return w
+	w.pods = append(w.pods, pods...)
 }
 
 // run lets seconds pass and returns what the last round said.

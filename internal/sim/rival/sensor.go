@@ -48,7 +48,7 @@ func (s *sensor) look(r *sim.Reading) []demand.Estimate {
 			if periods := p.Periods - known.periods; periods > 0 {
 				rate.Throttle = min(1, float64(p.Throttled-known.throttled)/float64(periods))
 			}
-			known.estimate = s.cfg.Next(known.estimate, rate)
+			known.estimate = s.cfg.Next(known.estimate, rate, 0)
 		}
 		known.at, known.usage, known.periods, known.throttled = r.Now, p.Usage, p.Periods, p.Throttled
 		out[i] = known.estimate

@@ -1,0 +1,95 @@
+package round
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+// The theorems of docs/theory.md about the price over time.
+
+// TestTrimDescends: with demands and the cleared price standing still and limits that take effect at once, the shipped
+// trim brings the error between use and supply into its dead band, and never past it.
+func TestTrimDescends(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := DefaultConfig()
+		const supply = 8000
+		cleared := market.Price(rapid.Float64Range(0.05, 5).Draw(t, "cleared price"))
+		wants := rapid.SliceOfN(rapid.Int64Range(10, 8000), 1, 12).Draw(t, "true demands")
+		book := make([]entry, len(wants))
+		for i := range book {
+			// The estimate is that all want more than they can get; the truth is in wants.
+			book[i] = entry{managed: true, bid: market.Bid{
+				Budget: market.Budget(rapid.Int64Range(10, 4000).Draw(t, "budget")), Demand: 1_000_000, Ceiling: 500_000,
+			}}
+		}
+		p := price{acted: cleared}
+		var before float64
+		for k := range 3000 {
+			var used cpu.Milli
+			for i := range book {
+				book[i].limit = book[i].bid.Limit(p.acted)
+				used += min(cpu.Milli(wants[i]), book[i].limit)
+			}
+			e := float64(used-supply) / supply
+			band := cfg.PriceBand/2 + 0.01 // limits are whole thousandths
+			if k > 0 && math.Abs(e) > math.Abs(before)+1e-3 {
+				t.Fatalf("tick %d: the error grew from %.4f to %.4f", k, before, e)
+			}
+			if k > 0 && e*before < 0 && math.Abs(e) > band {
+				t.Fatalf("tick %d: the error went from %.4f past nothing to %.4f", k, before, e)
+			}
+			before = e
+			p.trim = trim(cfg, p, book, NodeDecision{Usage: used, Supply: supply}, time.Second)
+			p.acted = cleared * market.Price(math.Exp(p.trim))
+		}
+		if math.Abs(p.trim) < cfg.TrimLimit-1e-9 && math.Abs(before) > cfg.PriceBand/2+0.01 {
+			t.Fatalf("an error of %.4f is left with the trim at %.3f", before, p.trim)
+		}
+	})
+}
+
+// delayed is the largest error of the last tenth of a long run of theta' = theta - k * theta, seen tau ticks late.
+func delayed(k float64, tau int) (worst float64) {
+	const ticks = 40_000
+	theta := make([]float64, ticks)
+	for t := range tau + 1 {
+		theta[t] = 1
+	}
+	for t := tau; t+1 < ticks; t++ {
+		theta[t+1] = theta[t] - k*theta[t-tau]
+		if math.Abs(theta[t+1]) > 1e12 {
+			return math.Inf(1)
+		}
+	}
+	for _, x := range theta[ticks*9/10:] {
+		worst = max(worst, math.Abs(x))
+	}
+	return worst
+}
+
+// TestDelayBound: the bound on the gain is where the recursion turns from dying out to growing, and the default keeps
+// a factor of two from it at the delay of the cooldown.
+func TestDelayBound(t *testing.T) {
+	bound := func(tau int) float64 { return 2 * math.Sin(math.Pi/(2*float64(2*tau+1))) }
+	for tau := range 31 {
+		t.Run(fmt.Sprint(tau), func(t *testing.T) {
+			if got := delayed(0.97*bound(tau), tau); got > 0.01 {
+				t.Errorf("3 %% below the bound an error of %g is left", got)
+			}
+			if got := delayed(1.03*bound(tau), tau); got < 100 {
+				t.Errorf("3 %% above the bound the error is %g: want it to grow", got)
+			}
+		})
+	}
+	const cooldown = 15 // ticks of a second
+	if gain := DefaultConfig().TrimGain; gain > bound(cooldown)/2 {
+		t.Errorf("the default gain is %v, and the bound at %d ticks %.3f: want a factor of two", gain, cooldown, bound(cooldown))
+	}
+}
