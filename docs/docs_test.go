@@ -121,7 +121,7 @@ func example(t *testing.T, pods []bidder) string {
 	}
 	out := fmt.Sprintf("\nPrice: **%v**\n\n| pod | request | budget | wants | limit | held by |\n| --- | --- | --- | --- | --- | --- |\n", result.Price)
 	for i, b := range pods {
-		out += fmt.Sprintf("| %s | %v | %d | %v | **%v** | %v |\n", b.name, b.request, p.Bids[i].Budget, b.demand, p.Bids[i].Limit(result.Price), strings.ToLower(p.Bids[i].Bound(result.Price).String()))
+		out += fmt.Sprintf("| %s | %v | %d | %v | **%v** | %v |\n", b.name, b.request, p.Bids[i].Budget, b.demand, limit(p.Bids[i], result.Price), strings.ToLower(p.Bids[i].Bound(result.Price).String()))
 	}
 	return out + "\n"
 }
@@ -289,4 +289,12 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// limit is the round's rule: whom the price does not bind is not held.
+func limit(b market.Bid, p market.Price) cpu.Milli {
+	if b.Bound(p) == market.ByNothing {
+		return b.Ceiling
+	}
+	return b.Limit(p)
 }

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"strings"
 	"time"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -37,6 +38,12 @@ func Policies() []rival.Named {
 
 // conservativeInterval is the agent's in that profile.
 const conservativeInterval = 10 * time.Second
+
+// Peer says whether the default is held against the policy of that name: it is neither a variant of it, nor does it change what
+// pods are entitled to.
+func Peer(name string) bool {
+	return !strings.HasPrefix(name, Default) && !rival.Entitles(name)
+}
 
 // variant is what ships, changed.
 func variant(suffix, about string, change func(*production.Config)) rival.Named {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,6 +148,30 @@ func TestMarksTheBest(t *testing.T) {
 	}
 	if v, _ = judge(r, "shop"); v.OK || v.Latency.Text != "+100 % against fast" || v.Work.Text != "first" {
 		t.Errorf("behind a policy that is fair, the verdict is %+v", v)
+	}
+	if len(v.BeatenBy) != 0 {
+		t.Errorf("beaten by %v: fast is faster, and does less work", v.BeatenBy)
+	}
+	for i := range r.Outcomes {
+		if o := &r.Outcomes[i]; o.Policy == "fast" {
+			o.Values[eval.BatchCores] = 100
+		}
+	}
+	if v, _ = judge(r, "shop"); !slices.Equal(v.BeatenBy, []string{"fast"}) {
+		t.Errorf("beaten by %v, want fast, which is better in both", v.BeatenBy)
+	}
+	for i := range r.Outcomes {
+		if o := &r.Outcomes[i]; o.Policy == "fast" {
+			o.Policy = "vpa"
+		}
+	}
+	for i := range r.Policies {
+		if r.Policies[i].Name == "fast" {
+			r.Policies[i].Name = "vpa"
+		}
+	}
+	if v, _ = judge(r, "shop"); len(v.BeatenBy) != 0 || v.Latency.By == "vpa" {
+		t.Errorf("held against a policy that changes requests: %+v", v)
 	}
 }
 

@@ -11,6 +11,8 @@ type verdict struct {
 	Scenario      string
 	Latency, Work standing
 	OK            bool
+	// BeatenBy are those that are not worse in either measure, and better by more than 5 % in one.
+	BeatenBy []string
 }
 
 // standing is how it stands in one measure among those that respect entitlements.
@@ -19,13 +21,14 @@ type standing struct{ Own, Best, By, Text string }
 // respects is the worst share from which a policy counts as respecting entitlements.
 const respects = 0.9
 
-// judge compares the default policy with the best of those that respect entitlements.
+// judge compares the default policy with the best of its peers that respect entitlements.
 func judge(r eval.Results, scenario string) (verdict, bool) {
 	own := r.Of(scenario, eval.Default)
 	if len(own) == 0 {
 		return verdict{}, false
 	}
 	v := verdict{Scenario: scenario, OK: true}
+	worse, ahead := map[string]bool{}, map[string]bool{}
 	for _, m := range eval.Measures() {
 		var to *standing
 		switch m.Unit {
@@ -43,9 +46,18 @@ func judge(r eval.Results, scenario string) (verdict, bool) {
 		}
 		best, by := mine.Mean, eval.Default
 		for _, p := range r.Policies {
+			if !eval.Peer(p.Name) {
+				continue
+			}
 			outcomes := r.Of(scenario, p.Name)
 			share, s := eval.Over(outcomes, eval.WorstShare), eval.Over(outcomes, m.Unit)
-			if s.Count > 0 && (share.Count == 0 || share.Mean >= respects) && better(m, s.Mean, best) {
+			if s.Count == 0 || share.Count > 0 && share.Mean < respects {
+				worse[p.Name] = true
+				continue
+			}
+			worse[p.Name] = worse[p.Name] || better(m, mine.Mean, s.Mean)
+			ahead[p.Name] = ahead[p.Name] || better(m, s.Mean, mine.Mean) && mark(m, mine.Mean, s.Mean) == ""
+			if better(m, s.Mean, best) {
 				best, by = s.Mean, p.Name
 			}
 		}
@@ -61,6 +73,11 @@ func judge(r eval.Results, scenario string) (verdict, bool) {
 				to.Text = fmt.Sprintf("%+.0f %% against %s", 100*(mine.Mean/best-1), by)
 			}
 			v.OK = false
+		}
+	}
+	for _, p := range r.Policies {
+		if ahead[p.Name] && !worse[p.Name] {
+			v.BeatenBy = append(v.BeatenBy, p.Name)
 		}
 	}
 	return v, true

@@ -66,3 +66,9 @@ func koordinator(burst time.Duration) func() sim.Policy {
 	cfg.Burst = burst
 	return func() sim.Policy { return NewKoordinator(cfg) }
 }
+
+// Entitles says whether the policy of that name changes requests or replicas: more of either is more of the node, for as long as
+// nobody else asks for it.
+func Entitles(name string) bool {
+	return name == "hpa" || name == "vpa" || name == "vpa-1h" || name == "vpa-8d"
+}
