@@ -31,15 +31,16 @@ func supply(cfg Config, n Node, r sense.Node, system float64) (NodeDecision, flo
 	return d, system
 }
 
-// entitlement is how many cores of a full node a unit of budget stands for, by the sharing incentive; 0 where CPU lay idle in
-// the last tick.
-func entitlement(cfg Config, in Input, r sense.Node, acted market.Price) float64 {
-	if !r.UsageKnown || float64(r.Usage) < fullFrom*float64(in.Node.Capacity) {
+// fullness is for how long no CPU has lain idle.
+func fullness(n Node, r sense.Node, before time.Duration) time.Duration {
+	if !r.UsageKnown || float64(r.Usage) < fullFrom*float64(n.Capacity) {
 		return 0
 	}
-	if acted > 0 {
-		return 0.001 / float64(acted)
-	}
+	return before + r.Elapsed
+}
+
+// entitlement is how many cores of a full node a unit of budget stands for, by the sharing incentive.
+func entitlement(cfg Config, in Input) float64 {
 	var budgets float64
 	for _, p := range in.Pods {
 		budgets += float64(p.Budget)

@@ -43,9 +43,10 @@ type Config struct {
 	// FallDelay is how long a lower price must have done before the price falls. Longer is steadier and protects from bursts that
 	// come again; shorter leaves less CPU unused.
 	FallDelay time.Duration
-	// Onset is how long the pods must have used more than the supply, while CPU has no price, for the demand of
-	// the last tick to count beside the estimates. Shorter holds a hog sooner; longer leaves bursts alone. This, CatchUp
-	// and Release are taken to the nearest round, and are one round where rounds are longer.
+	// Onset is how long scarcity must have lasted. When the pods have used more than the supply for so long, while CPU has no
+	// price, the demand of the last tick counts beside the estimates; when no CPU has lain idle for so long, who waits below
+	// its share counts as starved. Shorter holds a hog sooner; longer leaves bursts alone. This, CatchUp and Release are
+	// taken to the nearest round, and are one round where rounds are longer.
 	Onset time.Duration
 	// CatchUp is for how long that demand then counts: the time that the estimates need to follow. Shorter may
 	// drop the price before they have; longer holds to a peak that has passed.
@@ -165,6 +166,7 @@ type State struct {
 	last      kernel.Sample
 	watched   int                        // samples of the node without a gap
 	estimates map[string]demand.Estimate // by container ID
+	full      time.Duration              // for which no CPU has lain idle
 	system    float64                    // smoothed CPU use outside of pods, in cores
 	price     price
 	solver    *market.Solver
@@ -242,7 +244,12 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		s.watched = 0
 	}
 
-	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, reading.Pods, entitlement(cfg, in, reading.Node, s.price.acted)) // demand
+	s.full = fullness(in.Node, reading.Node, s.full) // demand
+	perBudget := 0.0
+	if lasted(s.full, reading.Node.Elapsed, cfg.Onset) {
+		perBudget = entitlement(cfg, in)
+	}
+	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, reading.Pods, perBudget)
 	entries, held := bids(cfg.Demand, in.Pods, reading.Pods, s.estimates, s.watched >= cfg.Demand.WarmUp)
 
 	var out Output // market

@@ -662,21 +662,23 @@ func TestPriceFallsLate(t *testing.T) {
 }
 
 func TestEntitlement(t *testing.T) {
-	cfg := DefaultConfig()
 	in := Input{Node: Node{Capacity: 4000, Allocatable: 4000}, Pods: []Pod{{Pod: demand.Pod{Budget: 300}}, {Pod: demand.Pod{Budget: 100}}}}
-	full := sense.Node{Usage: 3990, UsageKnown: true}
-	for name, c := range map[string]struct {
-		node  sense.Node
-		acted market.Price
-		want  cpu.Milli // of a budget of 100
+	if got := cpu.FromCores(100 * entitlement(DefaultConfig(), in)); got != 900 {
+		t.Errorf("a budget of 100 in 400 is entitled to %v of a supply of 3600m, want 900m", got)
+	}
+	full := time.Duration(0)
+	for i, c := range []struct {
+		node sense.Node
+		want time.Duration
 	}{
-		"full, no price yet": {full, 0, 900},
-		"full, at a price":   {full, 0.05, 2000},
-		"not full":           {sense.Node{Usage: 3500, UsageKnown: true}, 0.05, 0},
-		"not known":          {sense.Node{Usage: 4000}, 0.05, 0},
+		{sense.Node{Elapsed: time.Second, Usage: 3990, UsageKnown: true}, time.Second},
+		{sense.Node{Elapsed: time.Second, Usage: 3900, UsageKnown: true}, 2 * time.Second},
+		{sense.Node{Elapsed: time.Second, Usage: 3800, UsageKnown: true}, 0}, // CPU lay idle
+		{sense.Node{Elapsed: time.Second, Usage: 4000, UsageKnown: true}, time.Second},
+		{sense.Node{Elapsed: time.Second, Usage: 4000}, 0}, // not known
 	} {
-		if got := cpu.FromCores(100 * entitlement(cfg, in, c.node, c.acted)); got != c.want {
-			t.Errorf("%s: a budget of 100 is entitled to %v, want %v", name, got, c.want)
+		if full = fullness(in.Node, c.node, full); full != c.want {
+			t.Errorf("tick %d: full for %v, want %v", i, full, c.want)
 		}
 	}
 }
