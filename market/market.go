@@ -5,11 +5,11 @@
 // floor f and ceiling c for its limit; the supply is S. The use x that the market expects
 // maximises the sum of w log x (Nash social welfare of a Fisher market with satiable
 // buyers; Eisenberg and Gale 1959) subject to x <= d and the sum of x being at most S. The optimum has
-// one price p with x = min(d, w/p). The limit that a bidder gets is not x but its budget line,
+// one price p with x = min(d, w/p). What the budget of a bidder buys at that price is not x but its budget line,
 //
 //	limit = clamp(w/p, f, c)        (p = 0: limit = c)
 //
-// so that a bidder who wants less than its share keeps room to burst to its whole share.
+// so a bidder who wants less than its share is not held to what it wants (Bid.Bound says who is held at all).
 // With floors and ceilings p is the price at which expected use meets supply:
 //
 //	sum of min(d, clamp(w/p, f, c)) = S

@@ -94,7 +94,7 @@ func (e explanation) sentences(now time.Time) []string {
 			s = append(s, fmt.Sprintf("Even the least that the pods of node %s may be given is more than it has, so the market has no room there. Lower requests or move pods.", e.Node))
 		}
 	} else {
-		s = append(s, "Nothing is decided yet: the agent watches a new pod for about 10 seconds first.")
+		s = append(s, "Nothing is decided yet: the agent has to see a new pod twice, and watches the node for about 10 seconds when it starts itself.")
 	}
 	s = append(s, deed(e.pa, now))
 	if e.Managed {

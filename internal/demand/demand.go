@@ -24,7 +24,7 @@ type Config struct {
 	// Rise and Fall are how far, per second, the estimate moves towards what is seen, in (0, 1].
 	// Larger follows sooner and is less steady.
 	Rise, Fall float64
-	// WarmUp is how many good samples a new container needs before it bids. Fewer decide on
+	// WarmUp is how many good samples a new container needs before its limit may be lowered. Fewer decide on
 	// start-up noise; more leave a new pod at its declared limit for longer.
 	WarmUp int
 	// SaturationFrom is the throttle ratio from which a container is taken to want more than it
@@ -79,7 +79,7 @@ type Estimate struct {
 	Throttle float64 // smoothed throttle ratio
 }
 
-// Warm says whether the estimate rests on enough samples to bid.
+// Warm says whether the estimate rests on enough samples to lower a limit.
 func (e Estimate) Warm(c Config) bool { return e.Samples >= c.WarmUp }
 
 // Demand is the smoothed demand.
@@ -92,10 +92,11 @@ func (e Estimate) Now() cpu.Milli { return cpu.FromCores(e.Latest) }
 // budget, and 0 elsewhere: who waits on a full node and uses less than that is starved by others.
 func (c Config) Next(e Estimate, r sense.Rate, entitled cpu.Milli) Estimate {
 	if r.Verdict != sense.Fresh {
-		// It decides nothing before it is warm again, but its use has not gone because it could not be read.
+		// Nothing is lowered before it is warm again, but its use has not gone because it could not be read.
 		return Estimate{Mean: e.Mean * (1 - c.Fall)}
 	}
-	use, more := r.Usage.Cores(), excess(r.Throttle, c.SaturationFrom)
+	use, held := r.Usage.Cores(), excess(r.Throttle, c.SaturationFrom)
+	more := held
 	if r.PressureKnown && use > 0 {
 		starved := min(use*(1+excess(r.Pressure, c.StarvedFrom)), entitled.Cores())
 		more = max(more, starved/use-1)
@@ -107,7 +108,7 @@ func (c Config) Next(e Estimate, r sense.Rate, entitled cpu.Milli) Estimate {
 	}
 	return Estimate{
 		Samples:  e.Samples + 1,
-		Mean:     c.follow(e.Mean, now, seconds, more),
+		Mean:     c.follow(e.Mean, now, seconds, r, held),
 		Latest:   now,
 		Throttle: c.towards(e.Throttle, r.Throttle, seconds),
 	}
@@ -121,14 +122,17 @@ func excess(share, from float64) float64 {
 	return min(1, max(0, (share-from)/(1-from)))
 }
 
-// follow moves the estimate. What is held back shows what it uses and not what it wants, so the more it is
-// held back, the less it lowers the estimate.
-func (c Config) follow(from, to, seconds, more float64) float64 {
-	if to < from {
-		seconds *= 1 - more
+// follow moves the estimate. What is held at its quota shows what it uses and not what it wants, so the more it is
+// held back, the less it lowers the estimate. What uses clearly less than its quota was throttled in bursts only.
+func (c Config) follow(from, to, seconds float64, r sense.Rate, held float64) float64 {
+	if to < from && r.QuotaKnown && float64(r.Usage) >= atQuota*float64(r.Quota) {
+		seconds *= 1 - held
 	}
 	return c.towards(from, to, seconds)
 }
+
+// atQuota is the share of its quota from which a throttled container counts as held there.
+const atQuota = 0.85
 
 func (c Config) towards(from, to, seconds float64) float64 {
 	alpha := c.Fall

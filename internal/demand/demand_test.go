@@ -47,12 +47,20 @@ func TestSaturationDoublesAtMost(t *testing.T) {
 func TestHeldBackShowsNoLess(t *testing.T) {
 	cfg := DefaultConfig()
 	e := after(20, tick(1000, 0))
-	if got := cfg.Next(e, tick(100, 1), 0).Demand(); got != 1000 {
+	next := func(throttle float64, quota cpu.Milli) cpu.Milli {
+		r := tick(100, throttle)
+		r.Quota, r.QuotaKnown = quota, true
+		return cfg.Next(e, r, 0).Demand()
+	}
+	if got := next(1, 100); got != 1000 {
 		t.Errorf("lowered to 100m and throttled in every period, it is taken to want %v, want still 1000m", got)
 	}
-	partly, free := cfg.Next(e, tick(100, 0.75), 0).Demand(), cfg.Next(e, tick(100, 0), 0).Demand()
+	partly, free := next(0.75, 100), next(0, 100)
 	if !(free < partly && partly < 1000) {
 		t.Errorf("demand falls to %v where it is throttled now and then, and to %v where it is not: want the latter to be less", partly, free)
+	}
+	if got := next(1, 1000); got >= 1000 {
+		t.Errorf("throttled in all periods in which it ran, but far below its quota over all: still taken to want %v", got)
 	}
 }
 
@@ -78,6 +86,18 @@ func TestStarvedIsSeen(t *testing.T) {
 		if got := c.cfg.Next(Estimate{}, c.rate, c.entitled).Demand(); got != c.want {
 			t.Errorf("%s: demand %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+func TestStarvationEndsAtTheShare(t *testing.T) {
+	r := tick(200, 0)
+	r.Pressure, r.PressureKnown = 1, true
+	e := after(20, tick(4000, 0))
+	for range 100 {
+		e = DefaultConfig().Next(e, r, 300)
+	}
+	if got := e.Demand(); got < 300 || got > 301 {
+		t.Errorf("a pod that once used 4 cores and now waits beside its share of 300m is taken to want %v", got)
 	}
 }
 

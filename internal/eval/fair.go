@@ -45,9 +45,14 @@ func jain(r *Run) float64 {
 					count++
 				}
 			}
-			if count > 1 && squares > 0 {
+			if count < 2 {
+				continue
+			}
+			seconds++
+			if squares > 0 {
 				indices += sum * sum / (count * squares)
-				seconds++
+			} else { // all got the same: nothing
+				indices++
 			}
 		}
 		if float64(seconds) < contendedTime*float64(to-from) {

@@ -54,18 +54,17 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 	t := &table{header: []string{
 		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS",
 	}, left: 2}
+	who, err := policy(r.policy)
+	if err != nil {
+		return err
+	}
+	var failed error // what was played before is shown all the same
 	for i, c := range cases {
 		fmt.Fprintf(s.Err, "%d of %d: %s, for %v\n", i+1, len(cases), c.Name, c.Setup.Length)
-		who, err := policy(r.policy)
-		if err != nil {
-			return err
-		}
 		played, err := testbed.Run(ctx, c.Setup, who.New())
 		if err != nil {
-			if errors.Is(err, context.Canceled) {
-				break
-			}
-			return fmt.Errorf("%s: %w", c.Name, err)
+			failed = fmt.Errorf("%s: %w", c.Name, err)
+			break
 		}
 		model := testbed.Simulate(c.Setup, who.New(), played.Others)
 		for j := range played.Pods {
@@ -73,7 +72,7 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 		}
 	}
 	_, err = io.WriteString(s.Out, t.String())
-	return err
+	return errors.Join(failed, err)
 }
 
 // cases is what to play: the table, or one scenario.
@@ -91,6 +90,9 @@ func (r real) cases(args []string) ([]testbed.Case, error) {
 			return nil, err
 		}
 		return nil, UsageError{err}
+	}
+	if sc.Nodes > 1 {
+		return nil, usage("scenario %s has %d nodes, and this machine is one", sc.Name, sc.Nodes)
 	}
 	setup := sc.Setup(0, r.seed)
 	if r.length > 0 {

@@ -11,7 +11,7 @@ type verdict struct {
 	Scenario      string
 	Latency, Work standing
 	OK            bool
-	// BeatenBy are those that are not worse in either measure, and better by more than 5 % in one.
+	// BeatenBy are those that are better by more than 5 % in one measure, and not worse by more than that in the other.
 	BeatenBy []string
 }
 
@@ -27,7 +27,8 @@ func judge(r eval.Results, scenario string) (verdict, bool) {
 	if len(own) == 0 {
 		return verdict{}, false
 	}
-	v := verdict{Scenario: scenario, OK: true}
+	fair := eval.Over(own, eval.WorstShare)
+	v := verdict{Scenario: scenario, OK: fair.Count == 0 || fair.Mean >= respects}
 	worse, ahead := map[string]bool{}, map[string]bool{}
 	for _, m := range eval.Measures() {
 		var to *standing
@@ -55,7 +56,7 @@ func judge(r eval.Results, scenario string) (verdict, bool) {
 				worse[p.Name] = true
 				continue
 			}
-			worse[p.Name] = worse[p.Name] || better(m, mine.Mean, s.Mean)
+			worse[p.Name] = worse[p.Name] || better(m, mine.Mean, s.Mean) && mark(m, mine.Mean, s.Mean) == ""
 			ahead[p.Name] = ahead[p.Name] || better(m, s.Mean, mine.Mean) && mark(m, mine.Mean, s.Mean) == ""
 			if better(m, s.Mean, best) {
 				best, by = s.Mean, p.Name

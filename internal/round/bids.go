@@ -20,9 +20,6 @@ type entry struct {
 	limit   cpu.Milli  // in force, or on its way
 	// throttle is the worst smoothed throttle ratio among the containers; throttledNow that of the last tick.
 	throttle, throttledNow float64
-	// pressure is the largest share of the last tick in which a container waited for a CPU.
-	pressure      float64
-	pressureKnown bool
 	// young: not watched for long enough to be lowered
 	young bool
 }
@@ -100,8 +97,6 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, estimates map[string
 			e.bid.Demand += demand
 			e.now += now
 			e.use += rates[i].Containers[j].Usage
-			e.pressure = max(e.pressure, rates[i].Containers[j].Pressure)
-			e.pressureKnown = e.pressureKnown || rates[i].Containers[j].PressureKnown
 			e.throttle = max(e.throttle, est.Throttle)
 			e.throttledNow = max(e.throttledNow, withPodQuota(rates[i].Containers[j], rates[i].Own, c).Throttle)
 		}

@@ -54,8 +54,8 @@ func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []Conta
 			target = max(current, min(target, offered)).Clamp(d.Floor, d.Ceiling)
 		}
 	}
-	if e.young {
-		target = max(target, current)
+	if e.young && target <= current {
+		return split(current, p.Pod, s.estimates, true)
 	}
 	return split(target, p.Pod, s.estimates, target == current && e.throttle < cfg.Demand.ThrottleThreshold)
 }

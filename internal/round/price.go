@@ -33,19 +33,19 @@ func supply(cfg Config, n Node, r sense.Node, system float64) (NodeDecision, flo
 
 // fullness is for how long no CPU has lain idle.
 func fullness(n Node, r sense.Node, before time.Duration) time.Duration {
-	if !r.UsageKnown || float64(r.Usage) < fullFrom*float64(n.Capacity) {
+	if !r.UsageKnown || n.Capacity <= 0 || float64(r.Usage) < fullFrom*float64(n.Capacity) {
 		return 0
 	}
 	return before + r.Elapsed
 }
 
-// entitlement is how many cores of a full node a unit of budget stands for, by the sharing incentive.
-func entitlement(cfg Config, in Input) float64 {
+// entitlement is how many cores of the supply a unit of budget stands for, by the sharing incentive.
+func entitlement(supply cpu.Milli, pods []Pod) float64 {
 	var budgets float64
-	for _, p := range in.Pods {
+	for _, p := range pods {
 		budgets += float64(p.Budget)
 	}
-	return in.Node.Allocatable.Cores() * (1 - cfg.Reserve) / max(1, budgets)
+	return supply.Cores() / max(1, budgets)
 }
 
 // fullFrom is the share of its capacity from which a node counts as full: some idle time lies between any two threads.
@@ -108,7 +108,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 		}
 	}
 	if !d.UsageKnown { // the price stays
-		p.over, p.idle, d.Price = 0, 0, p.acted
+		p.over, p.idle, p.lower, p.peak, d.Price = 0, 0, 0, 0, p.acted
 		return p
 	}
 	cleared := solver.Clear(problem)
@@ -122,19 +122,22 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 			cleared, d.Released = again, true
 		}
 	}
-	if cleared.FloorsExceedSupply {
+	if cleared.Price == market.MaxPrice {
 		cleared.Price = floorPrice(book)
 	}
 	d.Cleared, d.FloorsExceedSupply = cleared.Price, cleared.FloorsExceedSupply
 
 	switch {
 	case cleared.Price == 0 && (wasted || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
-		p.acted, p.trim = 0, 0
+		if p = p.move(cfg, 0, wasted, elapsed); p.acted == 0 {
+			p.trim = 0
+		}
 	case cleared.Price == 0:
 		// Demand is just below the supply: a price that is in force stays, and none comes up.
 	default:
 		p.trim = trim(cfg, p, book, *d, elapsed)
-		p = p.move(cfg, min(market.MaxPrice, cleared.Price*market.Price(math.Exp(p.trim))), wasted, elapsed)
+		most := max(cleared.Price, sharePrice(solver, problem))
+		p = p.move(cfg, min(most, cleared.Price*market.Price(math.Exp(p.trim))), wasted, elapsed)
 	}
 	if before == 0 && p.acted > 0 {
 		// A price that flaps has limits lowered and raised with each turn, so not each turn is worth a hurry.
@@ -146,8 +149,17 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	return p
 }
 
-// floorPrice is the price where even the use within the floors is more than the supply: the lowest at which all who want more
-// than their floor have just that. A higher one would take the room to burst from those who want less, and free nothing.
+// sharePrice is the price at which everybody would have just its share if all wanted more than that. Above it the trim would take
+// from those whom the price holds what is theirs, for bursts of those whom it does not hold.
+func sharePrice(solver *market.Solver, p market.Problem) market.Price {
+	for i := range p.Bids {
+		p.Bids[i].Demand = p.Bids[i].Ceiling
+	}
+	return solver.Clear(p).Price
+}
+
+// floorPrice is the price where the use within the floors takes all of the supply: the lowest at which all who want more than their floor
+// have just that. Every higher one gives the same limits; this one says something, and leads back without a leap.
 func floorPrice(book []entry) market.Price {
 	p := market.Price(0)
 	for _, e := range book {
@@ -236,7 +248,7 @@ func forget(cfg Config, known map[string]demand.Estimate, pods []Pod, book []ent
 // price says: the error of that time mends itself. An error within half the price band counts as none:
 // the price moves by whole bands, so to chase it would only swing around it.
 func trim(cfg Config, p price, book []entry, d NodeDecision, elapsed time.Duration) float64 {
-	if d.Supply <= 0 || p.acted == 0 {
+	if d.Supply <= 0 || p.acted == 0 || p.lower > 0 { // a fall that waits will mend the error
 		return p.trim
 	}
 	holds := false

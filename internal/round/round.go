@@ -86,7 +86,7 @@ func DefaultConfig() Config {
 		LongestGap:      3 * time.Second,
 		Reserve:         0.10,
 		PriceBand:       0.15,
-		FallDelay:       20 * time.Second,
+		FallDelay:       10 * time.Second,
 		Onset:           2 * time.Second,
 		CatchUp:         10 * time.Second,
 		Release:         2 * time.Second,
@@ -244,18 +244,23 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		s.watched = 0
 	}
 
+	var out Output
+	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
+
 	s.full = fullness(in.Node, reading.Node, s.full) // demand
 	perBudget := 0.0
 	if lasted(s.full, reading.Node.Elapsed, cfg.Onset) {
-		perBudget = entitlement(cfg, in)
+		perBudget = entitlement(out.Node.Supply, in.Pods)
 	}
 	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, reading.Pods, perBudget)
-	entries, held := bids(cfg.Demand, in.Pods, reading.Pods, s.estimates, s.watched >= cfg.Demand.WarmUp)
-
-	var out Output // market
+	known := s.watched >= cfg.Demand.WarmUp
+	entries, held := bids(cfg.Demand, in.Pods, reading.Pods, s.estimates, known)
 	out.Held = held
-	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
+
 	s.price = s.price.next(cfg, s.solver, entries, &out.Node, in.Now, reading.Node.Elapsed)
+	if !known { // what the pods want of it is not known either
+		s.price, out.Node.Price = price{}, 0
+	}
 	if out.Node.Released {
 		forget(cfg, s.estimates, in.Pods, entries)
 	}

@@ -147,7 +147,7 @@ func TestIntervalChangesNothing(t *testing.T) {
 			rival := &tenant{name: "rival", request: 200, declared: 4000}
 			w := newWorld(hog, rival)
 			w.every, w.cfg.LongestGap = every, 4*every
-			w.cfg.Demand.Rise, w.cfg.Demand.Fall = rise, fall
+			w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = rise, fall, 0
 			for range w.cfg.Demand.WarmUp + 5 {
 				w.tick()
 			}
@@ -529,7 +529,7 @@ func TestFlappingPriceIsHeldBack(t *testing.T) {
 	hog := &tenant{name: "hog", request: 200, declared: 4000}
 	rival := &tenant{name: "rival", request: 200, declared: 4000}
 	w := newWorld(hog, rival)
-	w.cfg.Demand.Rise, w.cfg.Demand.Fall = 1, 1 // so that it turns with each tick
+	w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = 1, 1, 0 // so that it turns with each tick
 	w.run(60)
 	writes, turns, was := 0, 0, market.Price(0)
 	for i := range 120 {
@@ -634,7 +634,7 @@ func TestFloorsLeaveRoom(t *testing.T) {
 
 func TestPriceFallsLate(t *testing.T) {
 	cfg := DefaultConfig()
-	p := price{acted: 1}
+	p, seconds := price{acted: 1}, 0
 	if p = p.move(cfg, 2, false, time.Second); p.acted != 2 {
 		t.Fatalf("acted on %v, want the higher price at once", p.acted)
 	}
@@ -653,6 +653,19 @@ func TestPriceFallsLate(t *testing.T) {
 	if got := fall(1, 1, 1, 1, 2); got != 100 {
 		t.Errorf("fell after %d s although the old price was wanted every 5 s", got)
 	}
+	hog := &tenant{name: "hog", request: 200, declared: 4000, want: 8000}
+	w := newWorld(hog)
+	w.cfg.Demand.Fall = 1
+	if w.run(30).Node.Price == 0 {
+		t.Fatal("no price beside a hog")
+	}
+	hog.want, seconds = 100, 0
+	for w.tick().Node.Price > 0 && seconds < 100 {
+		seconds++
+	}
+	if seconds < delay-1 || seconds > delay+1 {
+		t.Errorf("nobody is held any more, and the price is 0 after %d s, want %d", seconds, delay)
+	}
 	if q := p.move(cfg, 1, true, time.Second); q.acted != 1 {
 		t.Errorf("acted on %v while CPU lay idle beside a throttled pod, want 1 at once", q.acted)
 	}
@@ -663,7 +676,7 @@ func TestPriceFallsLate(t *testing.T) {
 
 func TestEntitlement(t *testing.T) {
 	in := Input{Node: Node{Capacity: 4000, Allocatable: 4000}, Pods: []Pod{{Pod: demand.Pod{Budget: 300}}, {Pod: demand.Pod{Budget: 100}}}}
-	if got := cpu.FromCores(100 * entitlement(DefaultConfig(), in)); got != 900 {
+	if got := cpu.FromCores(100 * entitlement(3600, in.Pods)); got != 900 {
 		t.Errorf("a budget of 100 in 400 is entitled to %v of a supply of 3600m, want 900m", got)
 	}
 	full := time.Duration(0)

@@ -88,8 +88,9 @@ func TestDelayBound(t *testing.T) {
 			}
 		})
 	}
-	const cooldown = 15 // ticks of a second
-	if gain := DefaultConfig().TrimGain; gain > bound(cooldown)/2 {
-		t.Errorf("the default gain is %v, and the bound at %d ticks %.3f: want a factor of two", gain, cooldown, bound(cooldown))
+	const cooldown = 5 // seconds; the actuator's default between two decreases
+	delay := 1 + cooldown + int(DefaultConfig().PublishInterval.Seconds())
+	if gain := DefaultConfig().TrimGain; gain > bound(delay)/2 {
+		t.Errorf("the default gain is %v, and the bound at %d ticks %.3f: want a factor of two", gain, delay, bound(delay))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ type pod struct {
 	arrivals []request
 	line     *os.File       // into which requests are written; nil: none come
 	writer   sync.WaitGroup // who writes them
+	quit     chan struct{}  // closed to make them stop
 	unsent   []request      // at the end
 
 	limit             cpu.Milli
@@ -69,7 +71,7 @@ const interpreter = "perl"
 // newPod makes the cgroup and, in it, the processes, which begin at the given time. What it has made is in the pod also
 // when it fails.
 func newPod(tree *tree, s sim.Setup, spec sim.Spec, start instant) (*pod, error) {
-	p := &pod{spec: spec, limit: spec.Limit, arrivals: arrivals(s, spec)}
+	p := &pod{spec: spec, limit: spec.Limit, arrivals: arrivals(s, spec), quit: make(chan struct{})}
 	var err error
 	if p.group, err = tree.add(spec.Name); err != nil {
 		return p, err
@@ -158,6 +160,7 @@ func spins(s sim.Setup, spec sim.Spec) (all [][]string) {
 func (p *pod) add(requests *os.File, task ...string) error {
 	c := &process{cmd: exec.Command(interpreter, append([]string{"-e", worker, "--"}, task...)...)}
 	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a run that is killed leaves none behind
 	if requests != nil {
 		c.cmd.Stdin = requests
 	}
@@ -191,7 +194,9 @@ func (p *pod) write(start, end time.Time) {
 	var buf [size]byte
 	_ = p.line.SetWriteDeadline(end) // a pipe has one; without, it would wait for the processes
 	for i, q := range p.arrivals {
-		sleepUntil(start.Add(q.At))
+		if !p.sleepUntil(start.Add(q.At)) {
+			break
+		}
 		binary.NativeEndian.PutUint64(buf[:], math.Float64bits(q.At.Seconds()))
 		binary.NativeEndian.PutUint64(buf[8:], math.Float64bits(q.Work.Seconds()))
 		if _, err := p.line.Write(buf[:]); err != nil {
@@ -202,13 +207,20 @@ func (p *pod) write(start, end time.Time) {
 	_ = p.line.Close() // its end is the end of the work
 }
 
-// sleepUntil is as exact as the kernel is; time.Sleep alone is up to a millisecond late.
-func sleepUntil(t time.Time) {
-	time.Sleep(time.Until(t) - 3*time.Millisecond)
+// sleepUntil is as exact as the kernel is; a timer alone is up to a millisecond late. It is false where the pod was stopped meanwhile.
+func (p *pod) sleepUntil(t time.Time) bool {
+	if early := time.Until(t) - 3*time.Millisecond; early > 0 {
+		select {
+		case <-p.quit:
+			return false
+		case <-time.After(early):
+		}
+	}
 	if left := time.Until(t); left > 0 {
 		ts := unix.NsecToTimespec(left.Nanoseconds())
 		_ = unix.Nanosleep(&ts, nil) // interrupted, it is early by less than the 3 ms
 	}
+	return true
 }
 
 // collect waits for the reports. The limit is lifted first: the run is over.
@@ -260,6 +272,7 @@ func duration(seconds float64) time.Duration { return time.Duration(math.Round(s
 
 // stop ends what has not ended by itself.
 func (p *pod) stop() {
+	close(p.quit)
 	for _, c := range p.procs {
 		if c.ended {
 			continue

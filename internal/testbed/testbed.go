@@ -49,11 +49,10 @@ type Outcome struct {
 	Others, Stolen float64
 }
 
-// lead is how long before the first request all processes stand ready.
+// lead is how long the processes have to start before the first request comes.
 const lead = 2 * time.Second
 
-// Run plays a set-up of one node from the beginning to the end. The set-up's machine must not have
-// more cores than this one; what it has less is not hidden from the processes.
+// Run plays a set-up of one node, of as many cores as this machine has, from the beginning to the end.
 func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err error) {
 	if err := Able(); err != nil {
 		return out, err
@@ -61,6 +60,9 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err 
 	if s.Machine.Cores != runtime.NumCPU() {
 		return out, fmt.Errorf("the set-up is for %d cores, and this machine has %d", s.Machine.Cores, runtime.NumCPU())
 	}
+	// The processes die with the thread that started them (Pdeathsig), so it must not be any that comes and goes.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	tree, err := makeTree()
 	if err != nil {
 		return out, err
@@ -178,7 +180,11 @@ func (r *runner) play(ctx context.Context) error {
 
 func (r *runner) apply(a sim.Action) {
 	p := r.pods[a.Pod]
-	if a.Limit == p.limit || a.Scale != 0 {
+	if a.Request != 0 || a.Scale != 0 {
+		p.failed = errors.Join(p.failed, errors.New("policies that change requests or replicas are for the simulator only"))
+		return
+	}
+	if a.Limit == p.limit {
 		return
 	}
 	p.changes = append(p.changes, sim.Change{At: r.now(), From: p.limit, To: a.Limit})

@@ -5,11 +5,14 @@ package testbed
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/sim"
+	"github.com/mbcas/mbcas/internal/sim/load"
 )
 
 type still struct{}
@@ -27,7 +30,7 @@ func left(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	for _, dir := range []string{"", "cpu", "cpuacct", "cpu,cpuacct", "unified"} {
-		paths, err := filepath.Glob(filepath.Join(root, dir, prefix+"*"))
+		paths, err := filepath.Glob(filepath.Join(root, dir, prefix+strconv.Itoa(os.Getpid())))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +45,14 @@ func TestLeavesNothing(t *testing.T) {
 	setup.Warm = 0
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Run(ctx, setup, still{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled run ends with %v", err)
+	late := setup
+	late.Length = time.Hour
+	late.Pods = append([]sim.Spec(nil), setup.Pods...)
+	late.Pods[0].Requests.Rate = load.Step{After: 1, Time: 59 * time.Minute}
+	for _, s := range []sim.Setup{setup, late} {
+		if _, err := Run(ctx, s, still{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled run ends with %v", err)
+		}
 	}
 	good := worker
 	worker = "exit 1"
