@@ -634,7 +634,7 @@ func TestFloorsLeaveRoom(t *testing.T) {
 
 func TestPriceFallsLate(t *testing.T) {
 	cfg := DefaultConfig()
-	p, seconds := price{acted: 1}, 0
+	p := price{acted: 1}
 	if p = p.move(cfg, 2, false, time.Second); p.acted != 2 {
 		t.Fatalf("acted on %v, want the higher price at once", p.acted)
 	}
@@ -659,7 +659,8 @@ func TestPriceFallsLate(t *testing.T) {
 	if w.run(30).Node.Price == 0 {
 		t.Fatal("no price beside a hog")
 	}
-	hog.want, seconds = 100, 0
+	hog.want = 100
+	seconds := 0
 	for w.tick().Node.Price > 0 && seconds < 100 {
 		seconds++
 	}

@@ -18,8 +18,9 @@ import (
 // Use and throttling agree where they differ by at most a tenth of what was measured, or 3 points of a share.
 //
 // A percentile of the simulated latency agrees where it is between 1/1.25 and 1.25 times the measured one, give or take
-// what the measured one owes to chance: of n requests, the true quantile q lies with 95 % certainty between the
-// quantiles q - d and q + d of what was measured, d = 2 sqrt(q (1-q) / n).
+// what both owe to chance: of n requests, the true quantile q lies with 95 % certainty between the quantiles q - d and
+// q + d of what was seen, d = 2 sqrt(q (1-q) / n). (The same requests meet another phase of a hog each time: a
+// simulated p99 of 20 s moves by a third with a thousandth of other load.)
 const (
 	near    = 0.10
 	points  = 0.03
@@ -27,7 +28,7 @@ const (
 )
 
 // disturbed is how much of the machine others may use, and its hypervisor keep, before a run says nothing.
-const disturbed = 0.03
+const disturbed = 0.015
 
 // still changes nothing.
 type still struct{}
@@ -78,15 +79,21 @@ func differences(s sim.Setup, real, model sim.Result) (wrong []string) {
 			continue
 		}
 		for _, q := range []float64{0.5, 0.99} {
-			chance := 2 * math.Sqrt(q*(1-q)/float64(r.Latency.Count))
-			low, high := r.Latency.Quantile(q-chance), r.Latency.Quantile(min(1, q+chance))
-			if got := m.Latency.Quantile(q); got.Seconds() < low.Seconds()/latency || got.Seconds() > high.Seconds()*latency {
-				wrong = append(wrong, fmt.Sprintf("%s p%g %v for real (between %v and %v) and %v in the simulator",
-					r.Spec.Name, 100*q, r.Latency.Quantile(q), low, high, got))
+			low, high := between(r.Latency, q)
+			modelLow, modelHigh := between(m.Latency, q)
+			if modelHigh.Seconds() < low.Seconds()/latency || modelLow.Seconds() > high.Seconds()*latency {
+				wrong = append(wrong, fmt.Sprintf("%s p%g between %v and %v for real, between %v and %v in the simulator",
+					r.Spec.Name, 100*q, low, high, modelLow, modelHigh))
 			}
 		}
 	}
 	return wrong
+}
+
+// between is where the true quantile lies.
+func between(l *sim.Latencies, q float64) (low, high time.Duration) {
+	chance := 2 * math.Sqrt(q*(1-q)/float64(l.Count))
+	return l.Quantile(q - chance), l.Quantile(min(1, q+chance))
 }
 
 func ratio(part, whole uint64) float64 {
