@@ -21,7 +21,7 @@ const (
 // otherwise. The last ones say what each part is worth; "max-min", among the rivals, is the one without a market.
 func Policies() []rival.Named {
 	return append(rival.All(),
-		variant("", "what ships: one price per node, a limit is what a pod's budget buys", func(*production.Config) {}),
+		variant("", "what ships: one price per node, and whoever wants more than its budget buys is held to that", func(*production.Config) {}),
 		variant("-no-pressure", "what ships without CPU pressure as a sign of starvation", func(c *production.Config) { c.Round.Demand.StarvedFrom = 1 }),
 		variant("-no-trim", "what ships without the price's correction by measured use", func(c *production.Config) { c.Round.TrimGain = 0 }),
 		variant("-no-smoothing", "what ships with demand taken from the last tick alone", func(c *production.Config) {

@@ -638,19 +638,18 @@ func TestPriceFallsLate(t *testing.T) {
 	if p = p.move(cfg, 2, false, time.Second); p.acted != 2 {
 		t.Fatalf("acted on %v, want the higher price at once", p.acted)
 	}
-	fall := func(wants ...market.Price) (seconds int) {
+	fall := func(wants ...market.Price) (seconds int, to market.Price) {
 		q := p
 		for ; q.acted == 2 && seconds < 100; seconds++ {
 			q = q.move(cfg, wants[seconds%len(wants)], false, time.Second)
 		}
-		p.peak = q.acted
-		return seconds
+		return seconds, q.acted
 	}
 	delay := int(cfg.FallDelay / time.Second)
-	if got := fall(1, 1.5, 1.2); got != delay || p.peak != 1.5 {
-		t.Errorf("fell after %d s to %v, want %d s and 1.5, the highest that was wanted meanwhile", got, p.peak, delay)
+	if got, to := fall(1, 1.5, 1.2); got != delay || to != 1.5 {
+		t.Errorf("fell after %d s to %v, want %d s and 1.5, the highest that was wanted meanwhile", got, to, delay)
 	}
-	if got := fall(1, 1, 1, 1, 2); got != 100 {
+	if got, _ := fall(1, 1, 1, 1, 2); got != 100 {
 		t.Errorf("fell after %d s although the old price was wanted every 5 s", got)
 	}
 	hog := &tenant{name: "hog", request: 200, declared: 4000, want: 8000}

@@ -45,7 +45,7 @@ func TestFidelity(t *testing.T) {
 			continue // beyond its neighbours; mbcas-lab real plays them all
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			var undisturbed []string
+			differing := 0 // undisturbed runs
 			for seed := uint64(1); seed <= 4; seed++ {
 				setup := table(seed)[i].Setup
 				real, err := testbed.Run(t.Context(), setup, still{})
@@ -56,16 +56,15 @@ func TestFidelity(t *testing.T) {
 				if len(wrong) == 0 {
 					return
 				}
-				said := fmt.Sprintf("%s (others used %.1f%% of the machine, %.1f%% was stolen)", strings.Join(wrong, "; "), 100*real.Others, 100*real.Stolen)
-				t.Log(said)
+				t.Logf("%s (others used %.1f%% of the machine, %.1f%% was stolen)", strings.Join(wrong, "; "), 100*real.Others, 100*real.Stolen)
 				if real.Others+real.Stolen < disturbed {
-					undisturbed = append(undisturbed, said)
+					differing++
 				}
-				if len(undisturbed) == 2 {
+				if differing == 2 {
 					t.Fatal("two undisturbed runs with other requests differ from the simulator")
 				}
 			}
-			t.Skip("optional: this machine does too much else to be measured")
+			t.Error("four runs differ, and no two were undisturbed; leave the machine alone meanwhile")
 		})
 	}
 }
