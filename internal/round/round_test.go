@@ -305,8 +305,8 @@ func TestNewPodsAreOnlyRaised(t *testing.T) {
 	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
 	w := newWorld(hog)
 	for i := range w.cfg.Demand.WarmUp {
-		if out := w.tick(); len(out.Decisions) != 0 || out.Held.Warming != 1 {
-			t.Fatalf("tick %d: %d decisions, held %+v", i, len(out.Decisions), out.Held)
+		if out := w.tick(); len(out.Decisions) != 0 || out.Held.Warming != 1 || out.Node.Price != 0 || w.state.price != (price{}) {
+			t.Fatalf("tick %d: %d decisions, held %+v, price %+v: want nothing, and nothing kept", i, len(out.Decisions), out.Held, w.state.price)
 		}
 	}
 	if out := w.tick(); len(out.Decisions) != 1 {
@@ -610,88 +610,5 @@ func TestUnheldAreLifted(t *testing.T) {
 	}
 	if d, _ := decision(out, "hog"); d.Bound != market.ByPrice || d.Limit >= 4000 {
 		t.Errorf("the hog gets %v, bound by %v", d.Limit, d.Bound)
-	}
-}
-
-func TestFloorsLeaveRoom(t *testing.T) {
-	a := &tenant{name: "a", request: 1900, declared: 3000, want: 4000}
-	b := &tenant{name: "b", request: 1500, declared: 3000, want: 4000}
-	small := &tenant{name: "small", request: 500, declared: 2000, want: 300}
-	w := newWorld(a, b, small)
-	out := w.run(120)
-	if !out.Node.FloorsExceedSupply {
-		t.Fatalf("floors of 3420m and 300m of use do not exceed %v", out.Node.Supply)
-	}
-	for _, name := range []string{"a", "b"} {
-		if d, _ := decision(out, name); d.Limit != d.Floor {
-			t.Errorf("%s gets %v, want its floor %v", name, d.Limit, d.Floor)
-		}
-	}
-	if small.limit != small.declared {
-		t.Errorf("small uses less than its floor, and is held to %v of %v", small.limit, small.declared)
-	}
-}
-
-func TestPriceFallsLate(t *testing.T) {
-	cfg := DefaultConfig()
-	p := price{acted: 1}
-	if p = p.move(cfg, 2, false, time.Second); p.acted != 2 {
-		t.Fatalf("acted on %v, want the higher price at once", p.acted)
-	}
-	fall := func(wants ...market.Price) (seconds int, to market.Price) {
-		q := p
-		for ; q.acted == 2 && seconds < 100; seconds++ {
-			q = q.move(cfg, wants[seconds%len(wants)], false, time.Second)
-		}
-		return seconds, q.acted
-	}
-	delay := int(cfg.FallDelay / time.Second)
-	if got, to := fall(1, 1.5, 1.2); got != delay || to != 1.5 {
-		t.Errorf("fell after %d s to %v, want %d s and 1.5, the highest that was wanted meanwhile", got, to, delay)
-	}
-	if got, _ := fall(1, 1, 1, 1, 2); got != 100 {
-		t.Errorf("fell after %d s although the old price was wanted every 5 s", got)
-	}
-	hog := &tenant{name: "hog", request: 200, declared: 4000, want: 8000}
-	w := newWorld(hog)
-	w.cfg.Demand.Fall = 1
-	if w.run(30).Node.Price == 0 {
-		t.Fatal("no price beside a hog")
-	}
-	hog.want = 100
-	seconds := 0
-	for w.tick().Node.Price > 0 && seconds < 100 {
-		seconds++
-	}
-	if seconds < delay-1 || seconds > delay+1 {
-		t.Errorf("nobody is held any more, and the price is 0 after %d s, want %d", seconds, delay)
-	}
-	if q := p.move(cfg, 1, true, time.Second); q.acted != 1 {
-		t.Errorf("acted on %v while CPU lay idle beside a throttled pod, want 1 at once", q.acted)
-	}
-	if q := p.move(cfg, market.Price(2*(1-cfg.PriceBand/2)), true, time.Second); q.acted != 2 {
-		t.Errorf("acted on %v, want nothing within the band", q.acted)
-	}
-}
-
-func TestEntitlement(t *testing.T) {
-	in := Input{Node: Node{Capacity: 4000, Allocatable: 4000}, Pods: []Pod{{Pod: demand.Pod{Budget: 300}}, {Pod: demand.Pod{Budget: 100}}}}
-	if got := cpu.FromCores(100 * entitlement(3600, in.Pods)); got != 900 {
-		t.Errorf("a budget of 100 in 400 is entitled to %v of a supply of 3600m, want 900m", got)
-	}
-	full := time.Duration(0)
-	for i, c := range []struct {
-		node sense.Node
-		want time.Duration
-	}{
-		{sense.Node{Elapsed: time.Second, Usage: 3990, UsageKnown: true}, time.Second},
-		{sense.Node{Elapsed: time.Second, Usage: 3900, UsageKnown: true}, 2 * time.Second},
-		{sense.Node{Elapsed: time.Second, Usage: 3800, UsageKnown: true}, 0}, // CPU lay idle
-		{sense.Node{Elapsed: time.Second, Usage: 4000, UsageKnown: true}, time.Second},
-		{sense.Node{Elapsed: time.Second, Usage: 4000}, 0}, // not known
-	} {
-		if full = fullness(in.Node, c.node, full); full != c.want {
-			t.Errorf("tick %d: full for %v, want %v", i, full, c.want)
-		}
 	}
 }

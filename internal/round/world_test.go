@@ -40,11 +40,13 @@ type tenant struct {
 	shadow            bool
 	want              cpu.Milli
 	stops             float64 // share of the next second after which it rests; 0: it goes on
+	waits             float64 // share of the time in which a thread of it waits for a CPU
 	limit             cpu.Milli
 	absent            bool // its cgroup is not there
 	quota             kernel.Quota
 	id                string
 	stat              kernel.Stat
+	pressure          time.Duration
 	published         Published
 	changes           int // of its limit
 }
@@ -88,6 +90,7 @@ func (w *world) tick() Output {
 		}
 		spent := time.Duration(use) * w.every / time.Duration(cpu.Core)
 		p.stat.Usage += spent
+		p.pressure += time.Duration(p.waits * float64(w.every))
 		w.all += spent
 		w.kubepods += spent
 		if p.limit > 0 && use > 0 {
@@ -133,6 +136,7 @@ func (w *world) input() Input {
 		g := kernel.Group{ID: p.id}
 		if !p.absent {
 			g.Found, g.At, g.Stat, g.Quota = true, w.now, p.stat, p.quota
+			g.Pressure = kernel.Pressure{Known: true, Some: p.pressure}
 		}
 		in.Sample.Pods = append(in.Sample.Pods, kernel.PodSample{
 			Pod: p.name, Own: kernel.Group{Found: true, At: w.now}, Containers: []kernel.Group{g},
