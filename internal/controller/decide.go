@@ -131,7 +131,7 @@ func (t *Task) writeDown() {
 func follow(t *Task, s actuator.Step, now time.Time) {
 	t.sooner(s.Again)
 	t.Move = s.Move
-	switch failed := t.Status.Phase == v1alpha1.PhaseFailed || t.Status.Failures > 0 && t.Status.Reason == string(actuator.DecisionOld); {
+	switch failed := refused(t.Status); {
 	case t.Move != nil || s.Reason == actuator.InFlight:
 	case s.Reason == actuator.Settled, s.Reason == actuator.DeadBand:
 		if failed && t.Pod.Progress != podresize.Done {

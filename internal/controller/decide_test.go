@@ -192,8 +192,8 @@ func breaks(cfg Config, v View, t Task) string {
 		return "moved on an old decision"
 	case t.Purpose == Follow && (leaving || p.Mode != kube.ModeEnforce):
 		return "follows the market outside of it"
-	case t.Purpose == Follow && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed:
-		return "a second resize in flight"
+	case t.Purpose == Follow && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed && (s.Failures == 0 || s.Reason != string(actuator.DecisionOld)):
+		return "a second resize in flight" // other than after the back-off of one that was given up, and asked for anew
 	}
 	return ""
 }

@@ -17,8 +17,7 @@ func (t *Task) waits(cfg Config, v View) bool {
 	}
 	status := &t.Status
 	onItsWay := status.Phase == v1alpha1.PhasePending && status.Reason == string(actuator.InFlight)
-	// A refused resize is still refused while the agent is asked whether it is still wanted.
-	refused := status.Phase == v1alpha1.PhaseFailed || status.Failures > 0 && status.Reason == string(actuator.DecisionOld)
+	refused := refused(*status)
 	may := v.Blocked == "" && (p.Mode == kube.ModeEnforce || p.Mode == kube.ModeRestore)
 	switch {
 	case p.Progress == podresize.Done:
@@ -62,6 +61,11 @@ func (t *Task) waits(cfg Config, v View) bool {
 		}
 	}
 	return true
+}
+
+// refused says whether the last resize was not carried out. It still is while the agent is asked whether it is still wanted.
+func refused(s v1alpha1.PodAllocationStatus) bool {
+	return s.Phase == v1alpha1.PhaseFailed || s.Failures > 0 && s.Reason == string(actuator.DecisionOld)
 }
 
 // fail sets the back-off after a resize that the kubelet did not carry out.

@@ -142,7 +142,7 @@ func (r repo) fidelity(ctx context.Context) error {
 	return goTest(ctx, r.count, r.root, nil, "-count=1", "-timeout=30m", "./test/fidelity")
 }
 
-// fuzz runs each target for a short time. A crash that it finds is kept in testdata.
+// fuzz runs each target for a short time, of which little goes into making inputs smaller. A crash that it finds is kept in testdata.
 func (r repo) fuzz(ctx context.Context) error {
 	targets, err := fuzzTargets(r.root)
 	if err != nil {
@@ -151,7 +151,7 @@ func (r repo) fuzz(ctx context.Context) error {
 	for _, f := range targets {
 		fmt.Fprintf(r.out, "      %s %s\n", f.dir, f.name)
 		err := goTest(ctx, r.count, filepath.Join(r.root, f.dir), nil,
-			"-run=^$", "-fuzz=^"+f.name+"$", "-fuzztime="+r.fuzzTime.String(), "-timeout=10m", ".")
+			"-run=^$", "-fuzz=^"+f.name+"$", "-fuzztime="+r.fuzzTime.String(), "-fuzzminimizetime=1s", "-timeout=10m", ".")
 		if err != nil {
 			return err
 		}

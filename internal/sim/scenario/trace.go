@@ -16,6 +16,9 @@ type recorded struct {
 	step   time.Duration
 }
 
+// longestStep is how far apart most lines may lie.
+const longestStep = 24 * time.Hour
+
 // mostSteps is how long a recording may be: two years of minutes, 11 days of seconds.
 const mostSteps = 1 << 20
 
@@ -92,6 +95,9 @@ func even(format Format, at []int64, values []float64) (recorded, error) {
 		if most := times[step]; times[d] > most || times[d] == most && d < step {
 			step = d
 		}
+	}
+	if step > int64(longestStep/unit) {
+		return recorded{}, fmt.Errorf("most of its lines lie %.0f h apart, more than %.0f h; its times are read as multiples of %v", float64(step)*unit.Hours(), longestStep.Hours(), unit)
 	}
 	index := func(i int) int64 { return (at[i] - at[0] + step/2) / step }
 	last := index(len(at) - 1)

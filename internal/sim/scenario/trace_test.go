@@ -76,6 +76,10 @@ func TestTraceIsBounded(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	_, err = readTrace(FormatUsage, strings.NewReader("0,1\n1000000000000000,1\n"))
+	if want = "most of its lines lie 277777777778 h apart, more than 24 h; its times are read as multiples of 1s"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 	if _, err := readTrace(FormatRequests, strings.NewReader(strings.Repeat("1\n", mostSteps+1))); err == nil || err.Error() != fmt.Sprintf("it has more than %d lines; cut it", mostSteps) {
 		t.Errorf("a long file: %v", err)
 	}
