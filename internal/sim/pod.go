@@ -51,7 +51,7 @@ type pod struct {
 	work               time.Duration // of the request that comes next
 	arrival, per, spun int32         // slots of events
 	queue              line
-	free               []*thread // that sleep, the last one to sleep at the end
+	free               []*thread // that sleep, the first one to sleep at the beginning
 	spinning           []*thread
 	ent                []entity // by core
 
@@ -232,8 +232,8 @@ func (n *Node) arrive(p *pod) {
 		p.queue.push(r)
 		return
 	}
-	t := p.free[len(p.free)-1]
-	p.free = p.free[:len(p.free)-1]
+	t := p.free[0] // who has waited longest, as readers of a pipe or a queue
+	p.free = append(p.free[:0], p.free[1:]...)
 	t.request = r
 	n.wake(p, t)
 }
