@@ -22,9 +22,9 @@ func TestParse(t *testing.T) {
 			return c.Node == "n1" && c.Kernel.OwnPod == "u1" && c.Holder == "agent-x" && c.Namespace == "elsewhere" &&
 				c.Interval == time.Second && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.logLevel == slog.LevelInfo
 		}},
-		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
+		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--credits=1.5", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
 			c := s.agent
-			return c.Node == "n2" && c.Kernel.Root == "/host/cgroup" && c.Interval == 500*time.Millisecond && c.Round.Reserve == 0.2 && s.listen == ":1" && s.logLevel == slog.LevelDebug
+			return c.Node == "n2" && c.Kernel.Root == "/host/cgroup" && c.Interval == 500*time.Millisecond && c.Round.Reserve == 0.2 && c.Round.Credits.Boost == 1.5 && s.listen == ":1" && s.logLevel == slog.LevelDebug
 		}},
 		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
 			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""
@@ -39,6 +39,7 @@ func TestParse(t *testing.T) {
 		"bad profile":    {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
 		"bad interval":   {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
 		"bad reserve":    {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
+		"bad credits":    {args: []string{"--credits=0"}, env: pod, bad: "Credits.Boost"},
 		"bad level":      {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},
 		"unknown flag":   {args: []string{"--nope"}, env: pod, bad: "nope"},
 		"loose argument": {args: []string{"start"}, env: pod, bad: "start"},

@@ -28,6 +28,7 @@ func Policies() []rival.Named {
 			c.Round.Demand.Rise, c.Round.Demand.Fall = 1, 1
 		}),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *production.Config) { c.Round.FallDelay = 0 }),
+		variant("-credits", "what ships with credits: who stayed below its share may bid with up to twice its budget for a while", func(c *production.Config) { c.Round.Credits.Boost = 2 }),
 		variant("-slow-lowering", "what ships with 15 s between two lowerings of a pod", func(c *production.Config) { c.Actuator.LowerCooldown = 15 * time.Second }),
 		variant("-conservative", "what ships with the conservative profile: a look every 10 s, changes every 30 s, small steps up as down", func(c *production.Config) {
 			c.Interval, c.Actuator = conservativeInterval, actuator.ConservativeConfig()

@@ -90,7 +90,7 @@ func (c comparison) run(ctx context.Context, s Streams) error {
 		plan.seeds, plan.length = 1, quickLength
 	}
 	began := time.Now()
-	r := plan.play(ctx, newProgress(s.Err))
+	r := plan.play(ctx, newProgress(s.Err, "runs"))
 	if len(r.Outcomes) == 0 {
 		return errors.New("stopped before any run was done; nothing was written")
 	}

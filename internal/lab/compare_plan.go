@@ -2,9 +2,6 @@ package lab
 
 import (
 	"context"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/eval"
@@ -54,24 +51,17 @@ func (p plan) jobs() []job {
 func (p plan) play(ctx context.Context, progress *progress) eval.Results {
 	jobs := p.jobs()
 	outcomes := make([]*eval.Outcome, len(jobs))
-	progress.begin(jobs)
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(jobs) {
-					return
-				}
-				j := jobs[i]
-				o := eval.Play(j.scenario, j.policy, j.seed, p.length, j.seed == 1)
-				outcomes[i] = &o
-				progress.done(j)
-			}
-		})
+	cost := 0.0
+	for _, j := range jobs {
+		cost += j.cost
 	}
-	workers.Wait()
+	progress.begin(len(jobs), cost)
+	parallel(ctx, len(jobs), func(i int) {
+		j := jobs[i]
+		o := eval.Play(j.scenario, j.policy, j.seed, p.length, j.seed == 1)
+		outcomes[i] = &o
+		progress.done(j.cost, j.scenario.Name+" under "+j.policy.Name)
+	})
 	progress.end()
 
 	r := eval.Results{Scenarios: scenarioNames(p.scenarios), Policies: policyNames(p.policies)}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -70,6 +71,45 @@ pods:
     start: 14500ms
     load: {spin: 1}
 `
+
+// TestThousandNodes: a run of many nodes under what ships is shown together, and has the same figures however many CPUs there are.
+func TestThousandNodes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "many.yaml")
+	text := strings.NewReplacer("nodes: 2", "nodes: 1000", "length: 20s", "length: 14s", "start: 14500ms", "start: 1s").Replace(small)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := lab(t, "sim", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][]string{}
+	for line := range strings.SplitSeq(out, "\n") {
+		if cells := strings.Fields(line); len(cells) == 11 {
+			rows[cells[0]] = cells[1:]
+		}
+	}
+	// 20 requests of 10 ms are 0.2 cores. The thread that spins has 0.3 cores until it is lifted to the node's two, about 25 ms
+	// into the four seconds that count.
+	web, hog := rows["web"], rows["hog"]
+	if len(web) == 0 || len(hog) == 0 {
+		t.Fatalf("no rows in\n%s", out)
+	}
+	if d := cmp.Diff([]string{"service", "500m", "500m", "200m", "0.0%"}, web[:5]); d != "" || web[9] != "0" {
+		t.Errorf("web: %v, %s", web, d)
+	}
+	if d := cmp.Diff([]string{"batch", "100m", "2000m"}, hog[:3]); d != "" || !strings.HasPrefix(hog[3], "98") || hog[9] != "1000" {
+		t.Errorf("hog: %v, %s", hog, d)
+	}
+	if want := "1000 nodes of 2 cores: 59."; !strings.Contains(out, want) {
+		t.Errorf("%q is missing in\n%s", want, out)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	_, figures, _ := strings.Cut(out, "small under") // behind what it says on the way
+	if again, err := lab(t, "sim", file); err != nil || figures == "" || !strings.HasSuffix(again, figures) {
+		t.Errorf("on one CPU it says (%v)\n%s", err, again)
+	}
+}
 
 // TestSim: the table and the files of a run whose figures are known beforehand.
 func TestSim(t *testing.T) {

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// progress says how far a comparison is: one line that is written over on a terminal, and a plain line now and then elsewhere.
+// progress says how far long work is: one line that is written over on a terminal, and a plain line now and then elsewhere.
 type progress struct {
 	out      io.Writer
+	unit     string // of what is counted, in the plural
 	terminal bool
 	now      func() time.Time
 
@@ -26,8 +27,8 @@ const (
 	redrawEvery = 200 * time.Millisecond
 )
 
-func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, now: time.Now}
+func newProgress(out io.Writer, unit string) *progress {
+	p := &progress{out: out, unit: unit, now: time.Now}
 	if f, ok := out.(*os.File); ok {
 		info, err := f.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -35,21 +36,19 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-func (p *progress) begin(jobs []job) {
+// begin starts the work: so many units, which cost so much together, in any measure.
+func (p *progress) begin(all int, cost float64) {
 	p.began = p.now()
 	p.said = p.began
-	p.all = len(jobs)
-	for _, j := range jobs {
-		p.cost += j.cost
-	}
+	p.all, p.cost = all, cost
 }
 
-// done counts one run.
-func (p *progress) done(j job) {
+// done counts a unit of that cost and name.
+func (p *progress) done(cost float64, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.finished++
-	p.costBehind += j.cost
+	p.costBehind += cost
 	now := p.now()
 	every := sayEvery
 	if p.terminal {
@@ -60,7 +59,7 @@ func (p *progress) done(j job) {
 	}
 	p.said = now
 	left := time.Duration(float64(now.Sub(p.began)) * (p.cost - p.costBehind) / p.costBehind).Round(time.Second)
-	line := fmt.Sprintf("%d/%d runs, about %v left (%s under %s)", p.finished, p.all, left, j.scenario.Name, j.policy.Name)
+	line := fmt.Sprintf("%d/%d %s, about %v left (%s)", p.finished, p.all, p.unit, left, name)
 	if p.terminal {
 		fmt.Fprintf(p.out, "\r\033[K%s", line)
 		return
@@ -72,5 +71,5 @@ func (p *progress) end() {
 	if p.terminal {
 		fmt.Fprint(p.out, "\r\033[K")
 	}
-	fmt.Fprintf(p.out, "%d/%d runs\n", p.finished, p.all)
+	fmt.Fprintf(p.out, "%d/%d %s\n", p.finished, p.all, p.unit)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -50,6 +51,21 @@ type played struct {
 	result sim.Result
 }
 
+// used is the share of the cores that was used after the warm-up.
+func (n played) used() float64 {
+	measured := n.setup.Length - n.setup.Warm
+	return 1 - n.result.Idling.Seconds()/measured.Seconds()/float64(n.setup.Machine.Cores)
+}
+
+// changes is how often limits changed.
+func (n played) changes() int {
+	all := 0
+	for i := range n.result.Pods {
+		all += len(n.result.Pods[i].Changes)
+	}
+	return all
+}
+
 func (p *play) run(ctx context.Context, s Streams, what string) error {
 	who, err := policy(p.policy)
 	if err != nil {
@@ -65,19 +81,30 @@ func (p *play) run(ctx context.Context, s Streams, what string) error {
 	if p.length != 0 && (p.length <= sc.WarmUp || p.length > sc.Length) {
 		return usage("--length %v: want more than the warm-up, %v, and at most the scenario's length, %v", p.length, sc.WarmUp, sc.Length)
 	}
-	var nodes []played
-	for i := range sc.Nodes {
-		if ctx.Err() != nil {
-			return fmt.Errorf("stopped before node %d of %d", i+1, sc.Nodes)
-		}
+	nodes := make([]played, sc.Nodes)
+	progress := newProgress(s.Err, "nodes")
+	if len(nodes) == 1 {
+		progress = newProgress(io.Discard, "")
+	}
+	progress.begin(len(nodes), float64(len(nodes)))
+	parallel(ctx, len(nodes), func(i int) {
 		setup := sc.Setup(i, p.seed)
 		if p.length != 0 {
 			setup.Length = p.length
 		}
-		nodes = append(nodes, played{setup, sim.Run(setup, who.New())})
+		nodes[i] = played{setup, sim.Run(setup, who.New())}
+		progress.done(1, fmt.Sprintf("node %d", i+1))
+	})
+	progress.end()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stopped after %d of %d nodes: %w", progress.finished, len(nodes), err)
 	}
 	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, who.Name, p.seed, who.About)
-	if _, err := fmt.Fprint(s.Out, podTable(sc, nodes), "\n", nodeLines(nodes)); err != nil {
+	text := fmt.Sprint(podTable(sc, nodes), "\n", nodeLines(nodes))
+	if len(nodes) > mostNodesShown {
+		text = fmt.Sprint(togetherTable(sc, nodes), "\n", togetherLine(nodes))
+	}
+	if _, err := fmt.Fprint(s.Out, text); err != nil {
 		return err
 	}
 	if p.out == "" {
@@ -86,32 +113,34 @@ func (p *play) run(ctx context.Context, s Streams, what string) error {
 	return writeSeries(p.out, sc, nodes)
 }
 
+var podHeader = []string{"POD", "ROLE", "REQUEST", "LIMIT", "USE", "THROTTLED", "P50", "P99", "P99.9", "BACKLOG", "CHANGES"}
+
 func podTable(sc *scenario.Scenario, nodes []played) *table {
-	t := &table{header: []string{"POD", "ROLE", "REQUEST", "LIMIT", "USE", "THROTTLED", "P50", "P99", "P99.9", "BACKLOG", "CHANGES"}, left: 2}
+	t := &table{header: podHeader, left: 2}
 	if len(nodes) > 1 {
 		t.header, t.left = append([]string{"NODE"}, t.header...), 3
 	}
 	for i, n := range nodes {
 		for j := range n.result.Pods {
 			p := &n.result.Pods[j]
-			cells := podCells(sc, n.setup, p)
+			row := cells(sc, p, amount(lastLimit(p)), ran(n.setup, p.Spec), len(p.Changes))
 			if len(nodes) > 1 {
-				cells = append([]string{fmt.Sprint(i + 1)}, cells...)
+				row = append([]string{fmt.Sprint(i + 1)}, row...)
 			}
-			t.add(cells...)
+			t.add(row...)
 		}
 	}
 	return t
 }
 
-func podCells(sc *scenario.Scenario, setup sim.Setup, p *sim.PodResult) []string {
+// mostNodesShown is how many nodes are shown one by one; more are taken together.
+const mostNodesShown = 4
+
+// cells are the row of a pod, or of several whose counters are added up, and who ran for so long together.
+func cells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Duration, changes int) []string {
 	role := string(sc.Role(p.Spec.Name))
 	if p.Spec.System {
 		role = "system"
-	}
-	limit := p.Spec.Limit
-	if len(p.Changes) > 0 {
-		limit = p.Changes[len(p.Changes)-1].To
 	}
 	throttled := "-"
 	if p.Periods > 0 {
@@ -128,9 +157,16 @@ func podCells(sc *scenario.Scenario, setup sim.Setup, p *sim.PodResult) []string
 		backlog = short(p.Backlog)
 	}
 	return []string{
-		p.Spec.Name, role, amount(p.Spec.Request), amount(limit), cpu.FromUsage(p.Usage, ran(setup, p.Spec)).String(), throttled,
-		latency(0.5), latency(0.99), latency(0.999), backlog, fmt.Sprint(len(p.Changes)),
+		p.Spec.Name, role, amount(p.Spec.Request), limit, cpu.FromUsage(p.Usage, ran).String(), throttled,
+		latency(0.5), latency(0.99), latency(0.999), backlog, fmt.Sprint(changes),
 	}
+}
+
+func lastLimit(p *sim.PodResult) cpu.Milli {
+	if len(p.Changes) > 0 {
+		return p.Changes[len(p.Changes)-1].To
+	}
+	return p.Spec.Limit
 }
 
 // ran is how long a pod ran after the warm-up.
@@ -166,14 +202,8 @@ func short(d time.Duration) string {
 func nodeLines(nodes []played) string {
 	var b strings.Builder
 	for i, n := range nodes {
-		measured := n.setup.Length - n.setup.Warm
-		used := 1 - n.result.Idling.Seconds()/measured.Seconds()/float64(n.setup.Machine.Cores)
-		changes := 0
-		for j := range n.result.Pods {
-			changes += len(n.result.Pods[j].Changes)
-		}
 		fmt.Fprintf(&b, "Node %d: %d cores, %.1f%% used over %v after %v of warm-up; %d changes of limits",
-			i+1, n.setup.Machine.Cores, 100*used, measured, n.setup.Warm, changes)
+			i+1, n.setup.Machine.Cores, 100*n.used(), n.setup.Length-n.setup.Warm, n.setup.Warm, n.changes())
 		if last := len(n.result.Price); last > 0 {
 			fmt.Fprintf(&b, "; price %v at the end", n.result.Price[last-1])
 		}

@@ -67,6 +67,8 @@ type Config struct {
 	// TrimLimit bounds the trim: the price is at most e^TrimLimit times the cleared one, and
 	// at least e^-TrimLimit times.
 	TrimLimit float64
+	// Credits are what a pod gets later for what it leaves to others now. They are off unless switched on.
+	Credits Credits
 	// PublishBand is the relative change of a limit that is worth publishing.
 	PublishBand float64
 	// PublishInterval is the least time between two published decisions of a pod that neither raise its limit nor give
@@ -94,6 +96,7 @@ func DefaultConfig() Config {
 		ReleaseBand:     0.05,
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
+		Credits:         Credits{Boost: 1, Most: time.Minute, HalfLife: 5 * time.Minute},
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
 		RefreshInterval: time.Minute,
@@ -102,7 +105,7 @@ func DefaultConfig() Config {
 
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
-	errs := []error{c.Demand.Validate()}
+	errs := []error{c.Demand.Validate(), c.Credits.validate()}
 	for _, f := range []struct {
 		name string
 		v    float64
@@ -168,6 +171,7 @@ type State struct {
 	estimates map[string]demand.Estimate // by container ID
 	full      time.Duration              // for which no CPU has lain idle
 	system    float64                    // smoothed CPU use outside of pods, in cores
+	saved     map[string]time.Duration   // what each pod has saved of its share, by UID
 	price     price
 	solver    *market.Solver
 }
@@ -246,6 +250,9 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 
 	var out Output
 	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
+
+	s.saved = cfg.Credits.next(s.saved, in.Pods, reading.Pods, entitlement(out.Node.Supply, in.Pods), reading.Node.Elapsed)
+	in.Pods = cfg.Credits.raise(in.Pods, s.saved)
 
 	s.full = fullness(in.Node, reading.Node, s.full) // demand
 	perBudget := 0.0
