@@ -26,6 +26,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/apitest"
@@ -39,12 +40,28 @@ func TestUsage(t *testing.T) {
 		"unknown flag":        {"--nonsense"},
 		"an argument":         {"serve"},
 		"bad mode":            {"--mode=sometimes"},
+		"bad profile":         {"--profile=bold"},
 		"bad settings":        {"--resizes-per-second=0"},
 		"restore without all": {"restore"},
 	} {
 		var bad usageError
 		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, &bad) {
 			t.Errorf("%s: error %v, want a usage error", name, err)
+		}
+	}
+}
+
+func TestProfile(t *testing.T) {
+	said := actuator.ConservativeConfig()
+	said.LowerStep = 3
+	for args, want := range map[string]actuator.Config{
+		"":                                      actuator.DefaultConfig(),
+		"--profile=default --lower-step=3":      {DeadBand: 0.1, LowerStep: 3, LowerCooldown: 5 * time.Second},
+		"--profile=conservative":                actuator.ConservativeConfig(),
+		"--lower-step=3 --profile=conservative": said,
+	} {
+		if s, err := serveFlags(strings.Fields(args), io.Discard); err != nil || s.controller.Actuator != want {
+			t.Errorf("%q: %+v, %v; want %+v", args, s.controller.Actuator, err, want)
 		}
 	}
 }

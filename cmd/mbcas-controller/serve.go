@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/controller"
@@ -49,6 +50,13 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 		c.Mode = m
 		return nil
 	})
+	profile := "default"
+	fs.Func("profile", "settings of resizes to start from: default, or conservative, which moves rarely and a little in both directions (default default)", func(v string) error {
+		if profile = v; v != "default" && v != "conservative" {
+			return fmt.Errorf("want default or conservative")
+		}
+		return nil
+	})
 	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace that MBCAS runs in")
 	fs.Float64Var(&c.Rate, "resizes-per-second", c.Rate, "bound on the resizes of the whole cluster")
 	fs.IntVar(&c.Burst, "resizes-burst", c.Burst, "resizes that may be made at once within that bound")
@@ -69,6 +77,20 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "least level of log lines: debug, info, warn or error")
 	if err := parse(fs, args, stderr); err != nil {
 		return s, err
+	}
+	if profile == "conservative" {
+		said := c.Actuator
+		c.Actuator = actuator.ConservativeConfig()
+		fs.Visit(func(given *flag.Flag) { // what is said wins over the profile
+			switch given.Name {
+			case "dead-band":
+				c.Actuator.DeadBand = said.DeadBand
+			case "lower-step":
+				c.Actuator.LowerStep = said.LowerStep
+			case "lower-cooldown":
+				c.Actuator.LowerCooldown = said.LowerCooldown
+			}
+		})
 	}
 	if err := c.Validate(); err != nil {
 		return s, usageError{err}

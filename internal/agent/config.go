@@ -37,24 +37,17 @@ const (
 	Conservative Profile = "conservative"
 )
 
-// Settings of the conservative profile.
-const (
-	conservativeInterval = 10 * time.Second
-	conservativePublish  = 30 * time.Second
-)
-
 // DefaultConfig is what we would run ourselves. Node and Holder are still to be said.
 func DefaultConfig() Config {
 	return Config{Namespace: kube.SystemNamespace, Interval: time.Second, Round: round.DefaultConfig()}
 }
 
-// With is the config with the settings of a profile.
+// With is the config with the settings of a profile in place of those for rounds.
 func (c Config) With(p Profile) (Config, error) {
 	switch p {
 	case Default:
 	case Conservative:
-		c.Interval = conservativeInterval
-		c.Round.PublishInterval = conservativePublish
+		c.Interval, c.Round = round.ConservativeInterval, round.ConservativeConfig()
 	default:
 		return c, fmt.Errorf("profile %q: want %s or %s", p, Default, Conservative)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sim"
 	"github.com/mbcas/mbcas/internal/sim/production"
 	"github.com/mbcas/mbcas/internal/sim/rival"
@@ -31,14 +32,10 @@ func Policies() []rival.Named {
 		variant("-credits", "what ships with credits: who stayed below its share may bid with up to twice its budget for a while", func(c *production.Config) { c.Round.Credits.Boost = 2 }),
 		variant("-slow-lowering", "what ships with 15 s between two lowerings of a pod", func(c *production.Config) { c.Actuator.LowerCooldown = 15 * time.Second }),
 		variant("-conservative", "what ships with the conservative profile: a look every 10 s, changes every 30 s, small steps up as down", func(c *production.Config) {
-			c.Interval, c.Actuator = conservativeInterval, actuator.ConservativeConfig()
-			c.Round.LongestGap, c.Round.PublishInterval = 3*conservativeInterval, 30*time.Second
+			c.Interval, c.Round, c.Actuator = round.ConservativeInterval, round.ConservativeConfig(), actuator.ConservativeConfig()
 		}),
 	)
 }
-
-// conservativeInterval is the agent's in that profile.
-const conservativeInterval = 10 * time.Second
 
 // Peer says whether the default is held against the policy of that name: it is neither a variant of it, nor does it change what
 // pods are entitled to.

@@ -103,6 +103,16 @@ func DefaultConfig() Config {
 	}
 }
 
+// ConservativeInterval is the time from one round to the next in the conservative profile.
+const ConservativeInterval = 10 * time.Second
+
+// ConservativeConfig looks and publishes seldom. It goes with ConservativeInterval and actuator.ConservativeConfig.
+func ConservativeConfig() Config {
+	c := DefaultConfig()
+	c.LongestGap, c.PublishInterval = 3*ConservativeInterval, 30*time.Second
+	return c
+}
+
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
 	errs := []error{c.Demand.Validate(), c.Credits.validate()}
