@@ -207,3 +207,25 @@ func TestIdlePeriodsAreNotCounted(t *testing.T) {
 		t.Errorf("%d periods for one short request a second over 100 s: want two for each", got)
 	}
 }
+
+// TestLostRequestsAgeNoMore: what a pod that ends leaves undone has waited until then, and not for the rest of the run.
+func TestLostRequestsAgeNoMore(t *testing.T) {
+	busy := load.Requests{Rate: load.Constant(100), Service: 50 * time.Millisecond} // five times what it can do
+	spec := func(name string, end time.Duration) Spec {
+		return Spec{Name: name, Request: 1000, Limit: 1000, Requests: busy, End: end}
+	}
+	r := Run(Setup{
+		Machine: Machine{Cores: 3}, Length: 60 * time.Second, Warm: 20 * time.Second, Seed: 1,
+		Pods: []Spec{spec("before", 10*time.Second), spec("during", 30*time.Second)},
+	}, still{})
+	before, during := r.Pod("before"), r.Pod("during")
+	if before.Latency.Count != 0 || before.Backlog != 0 {
+		t.Errorf("a pod that ended before the warm-up did has %d requests and a backlog of %v", before.Latency.Count, before.Backlog)
+	}
+	if most := during.Latency.Most; most < 20*time.Second || most > 30*time.Second || during.Backlog != 0 {
+		t.Errorf("the pod lost requests after %v at most and has a backlog of %v: want 20 s to the 30 s that it ran, and none", most, during.Backlog)
+	}
+	if done := during.Latency.Count; done < during.Served+500 {
+		t.Errorf("%d requests were done, and %d counted: want those in its queue, too", during.Served, done)
+	}
+}

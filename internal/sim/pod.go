@@ -153,13 +153,15 @@ func (n *Node) slot(p *pod, kind slotKind) int32 {
 	return n.events.add()
 }
 
-// Remove ends a pod. What it had in hand is lost.
+// Remove ends a pod. What waits and what it has in hand is lost, and counts with the time that it has waited.
 func (n *Node) Remove(id int) {
 	p := n.pods[id]
 	if p.over {
 		return
 	}
 	p.over = true
+	p.waiting(n.now, func(age time.Duration) { p.Latency.Add(age) })
+	p.queue = line{}
 	for _, s := range []int32{p.arrival, p.per, p.spun} {
 		n.events.plan(s, never)
 	}
@@ -256,8 +258,13 @@ func (n *Node) spin(p *pod) {
 	}
 }
 
-// backlog is the CPU time of all requests that have arrived and are not done.
-func (p *pod) backlog() time.Duration { return p.Offered - p.Useful }
+// backlog is the CPU time of all requests that have arrived and are not done; of a pod that has ended, none is left to do.
+func (p *pod) backlog() time.Duration {
+	if p.over {
+		return 0
+	}
+	return p.Offered - p.Useful
+}
 
 // waiting are the ages of the requests that are not done.
 func (p *pod) waiting(now time.Duration, each func(age time.Duration)) {

@@ -60,6 +60,11 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err 
 	if s.Machine.Cores != runtime.NumCPU() {
 		return out, fmt.Errorf("the set-up is for %d cores, and this machine has %d", s.Machine.Cores, runtime.NumCPU())
 	}
+	for _, spec := range s.Pods {
+		if spec.Start != 0 || spec.End != 0 || spec.System {
+			return out, fmt.Errorf("pod %s: pods that come and go, and system use, are for the simulator only", spec.Name)
+		}
+	}
 	// The processes die with the thread that started them (Pdeathsig), so it must not be any that comes and goes.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -81,9 +86,6 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err 
 		}
 	}()
 	for _, spec := range s.Pods {
-		if spec.Start != 0 || spec.End != 0 || spec.Workload != "" || spec.System {
-			return out, fmt.Errorf("pod %s: pods that come and go, replicas and system pods are for the simulator only", spec.Name)
-		}
 		p, err := newPod(tree, s, spec, begin)
 		pods = append(pods, p)
 		if err != nil {

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/sim"
 	"github.com/mbcas/mbcas/internal/sim/load"
+	"github.com/mbcas/mbcas/internal/sim/scenario"
 )
 
 type still struct{}
@@ -79,5 +82,29 @@ func TestSameRequests(t *testing.T) {
 	model := sim.Run(s, still{})
 	if r, m := real.Pod("service"), model.Pod("service"); r.Arrived != m.Arrived || (r.Useful+r.Backlog-m.Offered).Abs() > time.Millisecond {
 		t.Errorf("%d requests of %v for real, %d of %v in the simulator", r.Arrived, r.Useful+r.Backlog, m.Arrived, m.Offered)
+	}
+}
+
+// TestScenario: a scenario of the catalogue can be played.
+func TestScenario(t *testing.T) {
+	able(t)
+	duel, err := scenario.Find("duel", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := duel.Setup(0, 1)
+	s.Machine.Cores, s.Length, s.Warm = runtime.NumCPU(), 2*time.Second, time.Second
+	out, err := Run(t.Context(), s, still{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range out.Pods {
+		if p.Usage == 0 {
+			t.Errorf("pod %s has used no CPU", p.Spec.Name)
+		}
+	}
+	s.Pods = append(s.Pods, sim.Spec{Name: "late", Start: time.Second})
+	if _, err := Run(t.Context(), s, still{}); err == nil || !strings.Contains(err.Error(), "pod late") {
+		t.Errorf("a pod that comes later: %v", err)
 	}
 }
