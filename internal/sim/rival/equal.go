@@ -36,7 +36,7 @@ func NewEqual(cfg EqualConfig) *Equal {
 
 // Turn implements sim.Policy.
 func (e *Equal) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
-	estimates := e.sensor.look(r)
+	estimates, _ := e.sensor.look(r)
 	left, sharers := r.Allocatable.Cores(), len(r.Pods)
 	if e.cfg.Rest {
 		sharers = 0

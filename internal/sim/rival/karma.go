@@ -60,16 +60,16 @@ func (k *Karma) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 	users := make([]user, len(bidders))
 	slice := k.cfg.Slice.Cores()
 	for i, b := range bidders {
-		users[i] = user{demand: int64(math.Ceil(b.estimate.Mean * k.cfg.Room / slice))}
+		users[i] = user{demand: int64(math.Ceil(b.demand * k.cfg.Room / slice))}
 	}
 	k.enter(bidders, users)
 	allot(users, int64(supply/slice), k.cfg.Alpha)
-	wishes := make([]wish, len(bidders))
+	shares := make([]float64, len(bidders))
 	for i, b := range bidders {
 		k.credits[b.pod.ID] = users[i].credits
-		wishes[i] = wish{b.pod, float64(users[i].slices) * slice}
+		shares[i] = float64(users[i].slices) * slice
 	}
-	return k.resizer.resize(r, wishes), r.Now + k.cfg.Quantum
+	return k.resizer.resize(r, wishes(bidders, shares)), r.Now + k.cfg.Quantum
 }
 
 // enter fills in the credits. Who is new gets the mean of those that are here.

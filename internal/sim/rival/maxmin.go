@@ -51,11 +51,7 @@ func (m *MaxMin) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 		bidders[i].demand *= m.cfg.Room
 	}
 	shares := maxMin(supply, claims(bidders))
-	wishes := make([]wish, len(bidders))
-	for i, b := range bidders {
-		wishes[i] = wish{b.pod, shares[i]}
-	}
-	return m.resizer.resize(r, wishes), r.Now + m.cfg.Interval
+	return m.resizer.resize(r, wishes(bidders, shares)), r.Now + m.cfg.Interval
 }
 
 // claim is what one pod asks of a split, in cores.

@@ -2,6 +2,7 @@ package rival
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -54,14 +55,12 @@ func (s *SeedRule) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 	for i := range bidders {
 		bidders[i].claim = bid(bidders[i].claim)
 	}
-	var wishes []wish
-	for i, share := range maxMin(supply, claims(bidders)) {
-		p := bidders[i].pod
-		if last := s.resizer.of(p).last; last.IsZero() || epoch.Add(r.Now).Sub(last) >= s.cfg.Cooldown {
-			wishes = append(wishes, wish{p, share})
-		}
-	}
-	return s.resizer.resize(r, wishes), r.Now + s.cfg.Sample
+	all := wishes(bidders, maxMin(supply, claims(bidders)))
+	rested := slices.DeleteFunc(all, func(w wish) bool {
+		last := s.resizer.of(w.pod).last
+		return !last.IsZero() && epoch.Add(r.Now).Sub(last) < s.cfg.Cooldown
+	})
+	return s.resizer.resize(r, rested), r.Now + s.cfg.Sample
 }
 
 // bid is a claim whose weight has been multiplied with its demand, and that takes whatever this buys.

@@ -46,11 +46,8 @@ func (s *Strict) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 		s.needs[b.pod.ID] = needs[max(0, len(needs)-most):]
 		bidders[i].demand = slices.Max(needs[max(0, len(needs)-most):])
 	}
-	wishes := make([]wish, len(bidders))
-	for i, share := range partition(supply, claims(bidders)) {
-		wishes[i] = wish{bidders[i].pod, share}
-	}
-	return s.resizer.resize(r, wishes), r.Now + s.cfg.Interval
+	shares := partition(supply, claims(bidders))
+	return s.resizer.resize(r, wishes(bidders, shares)), r.Now + s.cfg.Interval
 }
 
 // partition is a split that leaves nothing over: every floor is met in full, and what nobody claims goes to all by weight.
