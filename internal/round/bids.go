@@ -18,10 +18,21 @@ type entry struct {
 	now     cpu.Milli  // demand of the last tick alone
 	use     cpu.Milli  // in the last tick
 	limit   cpu.Milli  // in force, or on its way
+	offered cpu.Milli  // published last; 0: nothing
 	// throttle is the worst smoothed throttle ratio among the containers; throttledNow that of the last tick.
 	throttle, throttledNow float64
 	// young: not watched for long enough to be lowered
 	young bool
+}
+
+// bound is what holds the pod at a price. Who is not held yet and demands hardly more than its budget buys is not held: noise
+// would have it lowered and lifted in turn.
+func (e *entry) bound(cfg Config, p market.Price) market.Bound {
+	line := (1 + cfg.HoldBand) * e.bid.Limit(p).Cores()
+	if e.bid.Demand.Cores() <= line && e.offered.Cores() > line {
+		return market.ByNothing
+	}
+	return e.bid.Bound(p)
 }
 
 // estimate folds the tick into what is known of every container that is still there.
@@ -84,6 +95,7 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, estimates map[string
 				e = &in
 				inRequest += c.Request
 				in.limit += c.Limit
+				in.offered += p.Published.Limits[c.Name]
 				e.bid.Floor += demand.Floor(c.Request, c.Declared)
 				e.bid.Ceiling += max(c.Ceiling, demand.Floor(c.Request, c.Declared))
 			} else {

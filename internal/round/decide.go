@@ -20,7 +20,7 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 		d := Decision{
 			UID: pod.UID, Demand: e.bid.Demand, Throttle: e.throttledNow,
 			Budget: e.bid.Budget, Price: s.price.acted,
-			Floor: e.bid.Floor, Ceiling: e.bid.Ceiling, Bound: e.bid.Bound(s.price.acted), Usage: e.use,
+			Floor: e.bid.Floor, Ceiling: e.bid.Ceiling, Bound: e.bound(cfg, s.price.acted), Usage: e.use,
 		}
 		for j, c := range pod.Containers {
 			if r := rates[e.pod].Containers[j]; c.Limited() {
@@ -40,18 +40,12 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 // becomes demand. It is never lowered, and while CPU is scarce it is raised only when its need shows, which saves
 // writes; what it was offered stands, whether or not it has been taken up.
 func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []ContainerLimit) {
-	current, offered := e.limit, cpu.Milli(0)
-	for _, c := range p.Containers {
-		if c.Limited() {
-			offered += p.Published.Limits[c.Name]
-		}
-	}
-	target := e.bid.Limit(s.price.acted)
+	current, target := e.limit, e.bid.Limit(s.price.acted)
 	if d.Bound == market.ByNothing {
 		target = d.Ceiling
 		needs := e.throttle >= needThrottle || e.now > current/2
 		if target < current || (s.price.acted > 0 && !needs) {
-			target = max(current, min(target, offered)).Clamp(d.Floor, d.Ceiling)
+			target = max(current, min(target, e.offered)).Clamp(d.Floor, d.Ceiling)
 		}
 	}
 	if e.young && target <= current {

@@ -253,7 +253,7 @@ func trim(cfg Config, p price, book []entry, d NodeDecision, elapsed time.Durati
 	}
 	holds := false
 	for _, e := range book {
-		if !e.managed || e.bid.Bound(p.acted) != market.ByPrice {
+		if !e.managed || e.bound(cfg, p.acted) != market.ByPrice {
 			continue
 		}
 		holds = true

@@ -4,6 +4,7 @@
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNobody: while CPU is not scarce every managed pod's limit is its ceiling.
 //   - OnlyTheBoundAreLowered: a pod that the price does not bind is never lowered.
+//   - JustAboveItsShareIsNotHeld: a pod that is not held is held only when it demands clearly more than its budget buys, and let go below that.
 //   - UnheldAreLifted: a pod that the price does not bind, and that needs more, gets its ceiling.
 //   - FloorsLeaveRoom: where floors exceed the supply, who wants more than its floor has just that, and nobody else is held.
 //   - PriceFallsLate: the price rises at once, and falls when a lower one has done for FallDelay, or CPU lies idle.
@@ -61,6 +62,9 @@ type Config struct {
 	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the
 	// price returns to zero. Larger is steadier; smaller gives idle CPU back sooner.
 	ReleaseBand float64
+	// HoldBand is how far, as a share, a pod's demand must lie above what its budget buys for a pod to be held that is not held
+	// yet. Larger is steadier; smaller leaves less of others' shares to those just above their own.
+	HoldBand float64
 	// TrimGain is how much of the relative error between the pods' measured use and the supply is
 	// added to the price's exponent per second; 0 switches the trim off.
 	TrimGain float64
@@ -94,6 +98,7 @@ func DefaultConfig() Config {
 		Release:         2 * time.Second,
 		ReleaseIdle:     0.15,
 		ReleaseBand:     0.05,
+		HoldBand:        0.10,
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
 		Credits:         Credits{Boost: 1, Most: time.Minute, HalfLife: 5 * time.Minute},
@@ -121,7 +126,7 @@ func (c Config) Validate() error {
 		v    float64
 	}{
 		{"Reserve", c.Reserve}, {"PriceBand", c.PriceBand}, {"ReleaseBand", c.ReleaseBand}, {"ReleaseIdle", c.ReleaseIdle},
-		{"TrimGain", c.TrimGain}, {"PublishBand", c.PublishBand},
+		{"HoldBand", c.HoldBand}, {"TrimGain", c.TrimGain}, {"PublishBand", c.PublishBand},
 	} {
 		if !(f.v >= 0 && f.v < 1) {
 			errs = append(errs, fmt.Errorf("round %s is %v: want at least 0 and less than 1", f.name, f.v))

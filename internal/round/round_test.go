@@ -593,10 +593,34 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	bad := DefaultConfig()
-	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset = 1, math.NaN(), 0, 9, 0
+	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset, bad.HoldBand = 1, math.NaN(), 0, 9, 0, 1
 	bad.Credits = Credits{Boost: 0.5}
-	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "\n") != 6 {
-		t.Errorf("Validate = %v, want seven complaints", err)
+	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "\n") != 7 {
+		t.Errorf("Validate = %v, want eight complaints", err)
+	}
+}
+
+// TestJustAboveItsShareIsNotHeld: beside a hog of the same budget a service's share is half of the 3600m that can be sold.
+func TestJustAboveItsShareIsNotHeld(t *testing.T) {
+	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
+	service := &tenant{name: "service", request: 500, declared: 4000, want: 1700}
+	w := newWorld(hog, service)
+	w.cfg.TrimGain, w.cfg.PriceBand = 0, 0.01 // the price is what the demands say
+	for _, step := range []struct {
+		want  cpu.Milli
+		holds bool
+	}{
+		{1700, false},
+		{1900, false}, // less than a tenth above its share
+		{2200, true},
+		{1900, true}, // it would not have been held, but it is
+		{1700, false},
+	} {
+		service.want = step.want
+		w.run(60)
+		if service.limit < 2000 != step.holds {
+			t.Errorf("wanting %v it has a limit of %v", step.want, service.limit)
+		}
 	}
 }
 
