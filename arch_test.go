@@ -44,14 +44,14 @@ var rules = []struct {
 	}}},
 	{"internal/sim/rival", rule{ours: []string{"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/sim"}}},
 	{"internal/eval", rule{ours: []string{
-		"cpu", "market", "internal/demand", "actuator", "internal/sim/load", "internal/sim", "internal/sim/scenario",
+		"cpu", "market", "internal/demand", "internal/round", "actuator", "internal/sim/load", "internal/sim", "internal/sim/scenario",
 		"internal/sim/production", "internal/sim/rival",
 	}}},
 	{"internal/report", rule{ours: []string{"internal/sim", "internal/eval"}, others: []string{"gonum.org/v1/plot"}}},
 	{"internal/lab", rule{
 		ours: []string{
-			"cpu", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival", "internal/eval", "internal/report",
-			"internal/testbed",
+			"cpu", "market", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival", "internal/eval",
+			"internal/report", "internal/testbed",
 		},
 		others: []string{"github.com/spf13"},
 	}},

@@ -1,4 +1,4 @@
-// Command mbcas-lab plays pods and their load without a cluster: mbcas-lab scenarios, policies, sim.
+// Command mbcas-lab plays pods and their load without a cluster: mbcas-lab scenarios, policies, sim, compare, real.
 package main
 
 import (

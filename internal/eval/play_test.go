@@ -1,8 +1,10 @@
 package eval
 
 import (
+	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +55,34 @@ func TestPlay(t *testing.T) {
 	}
 	if free.Series != nil || static.Series == nil || len(static.Series.Pods) != 2 || len(static.Series.Idle) != 30 {
 		t.Errorf("series are %+v and %+v, want 30 points of two pods for the one that asked", static.Series, free.Series)
+	}
+}
+
+// TestEventsCount: where the file says that load rises, reactions are measured, and nowhere else.
+func TestEventsCount(t *testing.T) {
+	for rate, want := range map[string]float64{
+		"{ramp: {from: 20, to: 200, start: 10s, end: 10100ms}}":              math.NaN(),
+		"{ramp: {from: 20, to: 200, start: 10s, end: 10100ms}}, events: 10s": 10, // the limit stays, so it is the time to the end
+		"{step: {before: 20, after: 200, at: 10s}}":                          10,
+		"{step: {before: 20, after: 200, at: 10s}}, events: 15s":             math.NaN(),
+	} {
+		rate, events, _ := strings.Cut(rate, ", events: ")
+		s, err := scenario.Parse("f.yaml", []byte(`name: t
+description: a test
+node: {cores: 4}
+length: 20s
+warmUp: 5s
+events: [`+events+`]
+pods:
+  - {name: web, role: service, request: 200m, limit: 500m, load: {requests: {service: 10ms, rate: `+rate+`}}}
+`), ".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, measured := Play(s, named(t, Static), 1, 0, false).Values["react-worst-s"]
+		if measured == math.IsNaN(want) || measured && got != want {
+			t.Errorf("%s, events %q: reaction %v s (measured: %t), want %v", rate, events, got, measured, want)
+		}
 	}
 }
 

@@ -46,14 +46,19 @@ func compareCommand(s Streams) *cobra.Command {
 			"  mbcas-lab compare --scenario duel --policy mbcas --policy static --seeds 10\n" +
 			"  benchstat -ignore /seed -row /scenario -col /policy out/compare/results.txt",
 		Args: words(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), s) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.quick && !cmd.Flags().Changed("seeds") {
+				c.seeds = 1
+			}
+			return c.run(cmd.Context(), s)
+		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&c.scenarios, "scenario", nil, "a scenario of the catalogue or a file; may be given again (default: the catalogue)")
 	f.StringArrayVar(&c.policies, "policy", nil, "a policy; may be given again (default: all)")
 	f.StringVar(&c.traces, "traces", "", "a folder of recorded load: its scenarios are played, too")
 	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario is played, each time with other load")
-	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed, and %v of each scenario", quickLength))
+	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed unless --seeds is given, and %v of each scenario, or twice its warm-up where that is longer", quickLength))
 	f.StringVar(&c.out, "out", filepath.Join("out", "compare"), "the folder to write to")
 	complete := func(of func() []eval.Named) cobra.CompletionFunc {
 		return func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
@@ -74,6 +79,9 @@ func (c comparison) run(ctx context.Context, s Streams) error {
 	if c.seeds < 1 {
 		return usage("--seeds is %d: want at least 1", c.seeds)
 	}
+	if c.out == "" {
+		return usage("--out is empty: name the folder to write to, or leave the flag out")
+	}
 	chosen, err := choosePolicies(c.policies)
 	if err != nil {
 		return err
@@ -83,11 +91,11 @@ func (c comparison) run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil { // before anything is played in vain
-		return err
+		return fmt.Errorf("--out: %w", err)
 	}
 	plan := plan{scenarios: scenarios, policies: chosen, seeds: c.seeds}
 	if c.quick {
-		plan.seeds, plan.length = 1, quickLength
+		plan.length = quickLength
 	}
 	began := time.Now()
 	r := plan.play(ctx, newProgress(s.Err, "runs"))
@@ -97,14 +105,16 @@ func (c comparison) run(ctx context.Context, s Streams) error {
 	if err := writeAll(c.out, r); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Out, "%d runs of %d scenarios under %d policies in %v\n", len(r.Outcomes), len(scenarios), len(chosen), time.Since(began).Round(time.Second))
+	var said strings.Builder
+	fmt.Fprintf(&said, "%d runs of %d scenarios under %d policies in %v\n", len(r.Outcomes), len(scenarios), len(chosen), time.Since(began).Round(time.Second))
 	for _, f := range files {
-		fmt.Fprintf(s.Out, "  %s\n", filepath.Join(c.out, f.name))
+		fmt.Fprintf(&said, "  %s\n", filepath.Join(c.out, f.name))
 	}
+	_, err = io.WriteString(s.Out, said.String())
 	if r.Missing > 0 {
-		return fmt.Errorf("stopped: %d of %d runs were not done, and the files hold the others", r.Missing, r.Missing+len(r.Outcomes))
+		err = errors.Join(fmt.Errorf("stopped: %d of %d runs were not done, and the files hold the others", r.Missing, r.Missing+len(r.Outcomes)), err)
 	}
-	return nil
+	return err
 }
 
 // files are what is written.
@@ -149,31 +159,41 @@ func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error
 		return all, nil
 	}
 	var chosen []*scenario.Scenario
-	add := func(s *scenario.Scenario) {
-		if !slices.ContainsFunc(chosen, func(c *scenario.Scenario) bool { return c.Name == s.Name }) {
-			chosen = append(chosen, s)
-		}
-	}
+	from := map[string]string{} // the argument that brought a name
 	for _, name := range names {
-		if isFile(name) {
-			s, err := scenario.Read(name)
-			if err != nil {
-				return nil, err
-			}
-			add(s)
-			continue
-		}
-		if err := known("scenario", "scenarios", []string{name}, scenarioNames(all)); err != nil {
+		s, err := chooseScenario(name, all)
+		if err != nil {
 			return nil, err
 		}
-		add(all[slices.IndexFunc(all, func(s *scenario.Scenario) bool { return s.Name == name })])
-	}
-	for _, s := range chosen {
-		if i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Twin }); i >= 0 {
-			add(all[i])
+		switch before, taken := from[s.Name]; {
+		case !taken:
+			chosen, from[s.Name] = append(chosen, s), name
+		case before != name:
+			return nil, usage("--scenario %s and --scenario %s are both of the name %q: give one of them another name", before, name, s.Name)
 		}
 	}
+	for _, s := range chosen {
+		if _, there := from[s.Twin]; there || s.Twin == "" {
+			continue
+		}
+		i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Twin })
+		if i < 0 {
+			return nil, usage("scenario %s: its twin %q is not in the catalogue; give the twin's file with --scenario, too", s.Name, s.Twin)
+		}
+		chosen, from[s.Twin] = append(chosen, all[i]), s.Twin
+	}
 	return chosen, nil
+}
+
+// chooseScenario is the one in a file, or the one of that name.
+func chooseScenario(name string, all []*scenario.Scenario) (*scenario.Scenario, error) {
+	if isFile(name) {
+		return scenario.Read(name)
+	}
+	if err := known("scenario", "scenarios", []string{name}, scenarioNames(all)); err != nil {
+		return nil, err
+	}
+	return all[slices.IndexFunc(all, func(s *scenario.Scenario) bool { return s.Name == name })], nil
 }
 
 func isFile(name string) bool {

@@ -123,6 +123,7 @@ func TestCompareRefuses(t *testing.T) {
 		"--policy king":    `there is no policy "king"; the policies are static, no-limits, `,
 		"--scenario duell": `there is no scenario "duell"; the scenarios are contended-services-hogs, duel, `,
 		"--seeds 0":        "--seeds is 0: want at least 1",
+		"--out=":           "--out is empty: name the folder to write to, or leave the flag out",
 		"duel":             `"mbcas-lab compare" takes no argument "duel"`,
 	} {
 		_, _, err := compared(t, t.Context(), strings.Fields(args)...)
@@ -133,9 +134,69 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
+// TestCompareRefusesNames: two sources of one name, and a twin that is nowhere.
+func TestCompareRefusesNames(t *testing.T) {
+	lie, told := shop(t)
+	text := content(t, told)
+	mine := filepath.Join(t.TempDir(), "mine.yaml")
+	for _, c := range []struct {
+		name string // of the scenario in mine
+		args []string
+		want string // empty: it is played
+	}{
+		{"duel", []string{"duel", mine}, "--scenario duel and --scenario " + mine + ` are both of the name "duel": give one of them another name`},
+		{"told", []string{mine, told}, "--scenario " + mine + " and --scenario " + told + ` are both of the name "told": give one of them another name`},
+		{"told", []string{mine, "duel", mine, "duel"}, ""},
+		{"truth", []string{"liar", mine}, ""}, // a twin of one's own
+		{"other", []string{lie, mine}, `scenario lie: its twin "told" is not in the catalogue; give the twin's file with --scenario, too`},
+	} {
+		if err := os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		chosen, err := chooseScenarios(c.args, "")
+		var usage UsageError
+		if c.want == "" && (err != nil || len(chosen) != 2) || c.want != "" && (err == nil || err.Error() != c.want || !errors.As(err, &usage)) {
+			t.Errorf("%v, mine is %s: %d scenarios, %v, want %q", c.args, c.name, len(chosen), err, c.want)
+		}
+	}
+}
+
+// TestQuickTakesSeeds: --quick plays one seed, or as many as --seeds names.
+func TestQuickTakesSeeds(t *testing.T) {
+	_, told := shop(t)
+	for args, want := range map[string]string{"--quick": "1 runs of ", "--quick --seeds 2": "2 runs of ", "--seeds 2 --quick": "2 runs of "} {
+		_, text, err := compared(t, t.Context(), append(strings.Fields(args), "--scenario", told, "--policy", "static")...)
+		if err != nil || !strings.Contains(text, "\n"+want) {
+			t.Errorf("%s: %v, want %q in\n%s", args, err, want, text)
+		}
+	}
+}
+
+var errFull = errors.New("no space left")
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// TestCompareSaysWhatFails: an answer that cannot be written, and a folder that cannot be made.
+func TestCompareSaysWhatFails(t *testing.T) {
+	_, told := shop(t)
+	compare := func(dir string) error {
+		cmd := Command(Streams{full{}, io.Discard}, "test")
+		cmd.SetArgs([]string{"compare", "--scenario", told, "--policy", "static", "--seeds", "1", "--out", dir})
+		return cmd.ExecuteContext(t.Context())
+	}
+	if err := compare(t.TempDir()); !errors.Is(err, errFull) {
+		t.Errorf("an answer that cannot be written: %v", err)
+	}
+	if err := compare(told); err == nil || !strings.HasPrefix(err.Error(), "--out: mkdir "+told) {
+		t.Errorf("--out is a file: %v", err)
+	}
+}
+
 // TestStopKeepsWhatIsDone: runs under way end, none begins, and what is there is written.
 func TestStopKeepsWhatIsDone(t *testing.T) {
-	lie, _ := shop(t)
+	lie, told := shop(t)
 	s, err := scenario.Read(lie)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +218,7 @@ func TestStopKeepsWhatIsDone(t *testing.T) {
 		t.Errorf("%d runs done and %d missing of %d, after a stop at the first one", len(r.Outcomes), r.Missing, 50*len(all))
 	}
 
-	dir, _, err := compared(t, ctx, "--scenario", lie)
+	dir, _, err := compared(t, ctx, "--scenario", lie, "--scenario", told)
 	if err == nil || !strings.Contains(err.Error(), "nothing was written") {
 		t.Errorf("stopped before it began: %v", err)
 	}

@@ -2,12 +2,14 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -165,6 +167,55 @@ func TestSim(t *testing.T) {
 	}
 	if changes := readCSV(t, filepath.Join(dir, "out", "changes.csv")); len(changes) != 0 {
 		t.Errorf("limits as declared changed: %v", changes)
+	}
+}
+
+// stopper is a context that ends when it has been asked for the n-th time whether it has; it says no to that one.
+type stopper struct {
+	context.Context
+	stop func()
+	n    atomic.Int64
+}
+
+func (s *stopper) Err() error {
+	err := s.Context.Err()
+	if s.n.Add(-1) == 0 {
+		s.stop()
+	}
+	return err
+}
+
+// TestStopEndsSim: a run under way is not waited for, and one that is done is shown.
+func TestStopEndsSim(t *testing.T) {
+	stopped := func(n int64, length string) (string, error) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s := &stopper{Context: ctx, stop: stop}
+		s.n.Store(n)
+		var out bytes.Buffer
+		cmd := Command(Streams{&out, &out}, "test")
+		cmd.SetArgs([]string{"sim", "noisy", "--length", length})
+		err := cmd.ExecuteContext(s)
+		return out.String(), err
+	}
+	// It is asked before each node, and at the end.
+	if text, err := stopped(1, "20m"); text != "" || err == nil || err.Error() != "stopped after 0 of 1 nodes: context canceled" {
+		t.Errorf("stopped in a run: %v\n%s", err, text)
+	}
+	if text, err := stopped(2, "61s"); err != nil || !strings.HasPrefix(text, "noisy under mbcas") {
+		t.Errorf("stopped when all is done: %v\n%s", err, text)
+	}
+}
+
+// TestOutIsMadeFirst: a folder that cannot be made is found before anything is played.
+func TestOutIsMadeFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := lab(t, "sim", "duel", "--length", "21s", "--out", file)
+	if err == nil || text != "" || !strings.HasPrefix(err.Error(), "--out: mkdir "+file) {
+		t.Errorf("it says %v and\n%s", err, text)
 	}
 }
 

@@ -67,9 +67,14 @@ func (p *progress) done(cost float64, name string) {
 	fmt.Fprintln(p.out, line)
 }
 
-func (p *progress) end() {
+// end says how many units are done, and is the last to say anything.
+func (p *progress) end() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.terminal {
 		fmt.Fprint(p.out, "\r\033[K")
 	}
 	fmt.Fprintf(p.out, "%d/%d %s\n", p.finished, p.all, p.unit)
+	p.out = io.Discard
+	return p.finished
 }

@@ -71,6 +71,9 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 			t.add(append([]string{c.Name}, realCells(c.Setup, &played.Pods[j], &model.Pods[j], played.Others)...)...)
 		}
 	}
+	if len(t.rows) == 0 {
+		return failed
+	}
 	_, err = io.WriteString(s.Out, t.String())
 	return errors.Join(failed, err)
 }
@@ -82,7 +85,13 @@ func (r real) cases(args []string) ([]testbed.Case, error) {
 		if length == 0 {
 			length = 30 * time.Second
 		}
-		return testbed.Table(length, r.seed), nil
+		cases := testbed.Table(length, r.seed)
+		for _, c := range cases {
+			if length <= c.Setup.Warm {
+				return nil, usage("--length %v: want more than the warm-up of the table, %v", length, c.Setup.Warm)
+			}
+		}
+		return cases, nil
 	}
 	sc, err := scenario.Find(args[0], "")
 	if err != nil {

@@ -11,11 +11,8 @@ import (
 	"github.com/mbcas/mbcas/internal/sim/scenario"
 )
 
-// writeSeries writes what was recorded each second, and each change. CPU is in cores, times are in seconds.
+// writeSeries writes what was recorded each second, and each change, into a folder that is there. CPU is in cores, times are in seconds.
 func writeSeries(dir string, sc *scenario.Scenario, nodes []played) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
 	pods := [][]string{{"node", "time", "pod", "role", "use", "useful", "offered", "limit", "demand", "throttled", "backlog"}}
 	changes := [][]string{{"node", "time", "pod", "from", "to"}}
 	machines := [][]string{{"node", "time", "idle", "price"}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -81,23 +82,35 @@ func (p *play) run(ctx context.Context, s Streams, what string) error {
 	if p.length != 0 && (p.length <= sc.WarmUp || p.length > sc.Length) {
 		return usage("--length %v: want more than the warm-up, %v, and at most the scenario's length, %v", p.length, sc.WarmUp, sc.Length)
 	}
+	if p.out != "" {
+		if err := os.MkdirAll(p.out, 0o755); err != nil { // before anything is played in vain
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
 	nodes := make([]played, sc.Nodes)
 	progress := newProgress(s.Err, "nodes")
 	if len(nodes) == 1 {
 		progress = newProgress(io.Discard, "")
 	}
 	progress.begin(len(nodes), float64(len(nodes)))
-	parallel(ctx, len(nodes), func(i int) {
-		setup := sc.Setup(i, p.seed)
-		if p.length != 0 {
-			setup.Length = p.length
-		}
-		nodes[i] = played{setup, sim.Run(setup, who.New())}
-		progress.done(1, fmt.Sprintf("node %d", i+1))
-	})
-	progress.end()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("stopped after %d of %d nodes: %w", progress.finished, len(nodes), err)
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		parallel(ctx, len(nodes), func(i int) {
+			setup := sc.Setup(i, p.seed)
+			if p.length != 0 {
+				setup.Length = p.length
+			}
+			nodes[i] = played{setup, sim.Run(setup, who.New())}
+			progress.done(1, fmt.Sprintf("node %d", i+1))
+		})
+	}()
+	select {
+	case <-all:
+	case <-ctx.Done(): // a run cannot be stopped; those under way end with the process
+	}
+	if finished := progress.end(); finished < len(nodes) {
+		return fmt.Errorf("stopped after %d of %d nodes: %w", finished, len(nodes), ctx.Err())
 	}
 	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, who.Name, p.seed, who.About)
 	text := fmt.Sprint(podTable(sc, nodes), "\n", nodeLines(nodes))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sim/load"
 )
 
 // What a file may ask for at most; more is taken for a slip.
@@ -33,7 +34,7 @@ func (r *report) check(s *Scenario, open opener) {
 	}
 	r.checkNode(&s.Node)
 	r.atLeast("nodes", &s.Nodes, 1, mostNodes)
-	if s.Length == 0 || s.Length > mostLength {
+	if s.Length == 0 {
 		r.add("length", "want a time above 0 and up to %v, such as 300s", mostLength)
 	}
 	if s.Length > 0 && s.WarmUp >= s.Length {
@@ -114,8 +115,10 @@ func (r *report) checkPod(field string, s *Scenario, p *Pod, open opener) {
 	if p.End > 0 && p.End <= p.Start {
 		r.add(field+".end", "%v is not after the start, %v", p.End, p.Start)
 	}
-	if last := p.Start + time.Duration(p.Replicas-1)*p.StartEvery; s.Length > 0 && last >= s.Length {
+	if last := p.last(p.StartEvery); s.Length > 0 && last >= s.Length {
 		r.add(field+".start", "the last replica would come at %v, which is not before the end of the scenario, %v", last, s.Length)
+	} else if last := p.last(p.StartEvery + p.Stagger); last > mostLength {
+		r.add(field+".stagger", "the load of the last replica would begin at %v; want a time up to %v", last, mostLength)
 	}
 	if q := p.Load.Requests; q != nil {
 		r.checkRequests(field+".load.requests", q, open)
@@ -127,6 +130,14 @@ func (r *report) checkPod(field string, s *Scenario, p *Pod, open opener) {
 		}
 	}
 	r.checkNoise(field+".load", s.Length, &p.Load)
+}
+
+// last is the time of the last replica where each is so much later than the one before it; at most the longest time there is.
+func (p *Pod) last(every time.Duration) time.Duration {
+	if n := time.Duration(p.Replicas - 1); n > 0 && every > (load.Forever-p.Start)/n {
+		return load.Forever
+	}
+	return p.Start + time.Duration(p.Replicas-1)*every
 }
 
 // checkNoise reports random walks of more steps than a recording may have.

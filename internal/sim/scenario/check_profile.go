@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// leastPiece is how short the parts of squares, bursts and random walks may be: a run takes a step at each change.
+const leastPiece = 10 * time.Millisecond
+
 // checkProfile reports what is wrong with a figure over time that is to lie between 0 and most.
 func (r *report) checkProfile(field string, p *Profile, most float64, open opener) {
 	kinds := fieldsOf(reflect.TypeFor[Profile]())
@@ -29,9 +32,9 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 			r.add(at(name), "want 0 to %g, not %g", most, v)
 		}
 	}
-	above := func(name string, d time.Duration) {
-		if d == 0 {
-			r.add(at(name), "want a time above 0, such as 10s")
+	piece := func(name string, d time.Duration) {
+		if d < leastPiece {
+			r.add(at(name), "want %v or more, not %v", leastPiece, d)
 		}
 	}
 	share := func(name string, v float64) {
@@ -56,18 +59,20 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 	case p.Square != nil:
 		within("low", p.Square.Low)
 		within("high", p.Square.High)
-		above("on", p.Square.On)
-		above("off", p.Square.Off)
+		piece("on", p.Square.On)
+		piece("off", p.Square.Off)
 	case p.Sine != nil:
 		within("mean", p.Sine.Mean)
 		within("swing", p.Sine.Swing)
-		above("every", p.Sine.Every)
+		if p.Sine.Every == 0 {
+			r.add(at("every"), "want a time above 0, such as 10s")
+		}
 		share("phase", p.Sine.Phase)
 	case p.Burst != nil:
 		b := p.Burst
 		within("low", b.Low)
 		within("high", b.High)
-		above("length", b.Length)
+		piece("length", b.Length)
 		share("jitter", b.Jitter)
 		if b.Every > 0 && b.Every < b.Length {
 			r.add(at("every"), "%v is shorter than the length, %v", b.Every, b.Length)
@@ -81,9 +86,7 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		if p.Noise.Every == 0 {
 			p.Noise.Every = time.Second
 		}
-		if p.Noise.Every < 10*time.Millisecond {
-			r.add(at("every"), "want 10ms or more, not %v", p.Noise.Every)
-		}
+		piece("every", p.Noise.Every)
 	case p.Trace != nil:
 		r.checkTrace(field+".trace", p.Trace, open)
 	}

@@ -209,6 +209,11 @@ func (r *report) duration(n *yaml.Node, field string, into *time.Duration) {
 		r.add(field, `want a time such as "90s" or "10ms", not %s`, shown(n))
 		return
 	}
+	// A recording may be longer than a run.
+	if v > mostLength && !strings.HasSuffix(field, ".trace.from") {
+		r.add(field, "want a time up to %v, not %s", mostLength, shown(n))
+		return
+	}
 	*into = v
 }
 

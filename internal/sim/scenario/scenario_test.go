@@ -71,6 +71,8 @@ func TestStrictFiles(t *testing.T) {
 		"negative CPU":     {swap("500m", "-1"), `f.yaml:8: pods[0].request: want CPU such as "500m" or "2", not "-1"`},
 		"too fine CPU":     {swap("500m", "0.0005"), `f.yaml:8: pods[0].request: 0.0005 is finer than a thousandth of a core; round it`},
 		"no time":          {swap("60s", "60"), `f.yaml:4: length: want a time such as "90s" or "10ms", not "60"`},
+		"long time":        {swap("60s", "721h"), `f.yaml:4: length: want a time up to 720h0m0s, not "721h"`},
+		"late replicas":    {swap("role: service", "role: service\n    replicas: 3\n    start: 1s\n    startEvery: 9223372036s"), `f.yaml:10: pods[0].startEvery: want a time up to 720h0m0s, not "9223372036s"`},
 		"name missing":     {swap("name: t\n", ""), `f.yaml:1: name: it is missing`},
 		"no name":          {swap("name: web", "name: Web_1"), `f.yaml:6: pods[0].name: "Web_1" is no name: want lower-case letters, digits and dashes, at most 63`},
 		"no description":   {swap("description: a test\n", ""), `f.yaml:1: description: it is missing; say what the scenario shows`},
@@ -89,6 +91,9 @@ func TestStrictFiles(t *testing.T) {
 		"parallelism":      {swap("role: service", "role: service\n    parallelism: -1"), `f.yaml:8: pods[0].parallelism: want 0 to 4096, not -1`},
 		"end":              {swap("role: service", "role: service\n    start: 5s\n    end: 5s"), `f.yaml:9: pods[0].end: 5s is not after the start, 5s`},
 		"late start":       {swap("role: service", "role: service\n    replicas: 2\n    start: 30s\n    startEvery: 30s"), `f.yaml:9: pods[0].start: the last replica would come at 1m0s, which is not before the end of the scenario, 1m0s`},
+		// 9999 times this is 2^64 and 8102 ns.
+		"starts overflow":  {swap("role: service", "role: service\n    replicas: 10000\n    startEvery: 1844858893260282ns"), `f.yaml:6: pods[0].start: the last replica would come at 2562047h47m16.854775807s, which is not before the end of the scenario, 1m0s`},
+		"stagger overflow": {swap("role: service", "role: service\n    replicas: 10000\n    stagger: 1844858893260282ns"), `f.yaml:9: pods[0].stagger: the load of the last replica would begin at 2562047h47m16.854775807s; want a time up to 720h0m0s`},
 		"same name":        {good + "  - {name: web, role: other}\n", `f.yaml:14: pods[1].name: the pod web is in pods[0], too; give one of them another name`},
 		"do not fit":       {good + "  - {name: b, role: other, request: 1600m, start: 5s}\n", `f.yaml:5: pods: at 5s the requests sum to 2.1, more than the node's allocatable 2: the scheduler would not place them all`},
 		"service":          {swap("        service: 10ms\n", ""), `f.yaml:11: pods[0].load.requests.service: want the CPU time of a request, 1us to 1m, such as 10ms`},
@@ -98,9 +103,13 @@ func TestStrictFiles(t *testing.T) {
 		"two profiles":     {rate("{constant: 1, step: {after: 2}}"), `f.yaml:12: pods[0].load.requests.rate: want a number, or exactly one of constant, step, ramp, square, sine, burst, noise, trace; it has constant and step`},
 		"step":             {rate("{step: {before: -2}}"), `f.yaml:12: pods[0].load.requests.rate.step.before: want 0 to 1e+06, not -2`},
 		"ramp":             {rate("{ramp: {from: 1, to: 2}}"), `f.yaml:12: pods[0].load.requests.rate.ramp.end: 0s is not after the start, 0s`},
-		"square":           {rate("{square: {high: 2, on: 5s}}"), `f.yaml:12: pods[0].load.requests.rate.square.off: want a time above 0, such as 10s`},
+		"square":           {rate("{square: {high: 2, on: 5s}}"), `f.yaml:12: pods[0].load.requests.rate.square.off: want 10ms or more, not 0s`},
+		"short square":     {rate("{square: {high: 2, on: 1ns, off: 5s}}"), `f.yaml:12: pods[0].load.requests.rate.square.on: want 10ms or more, not 1ns`},
+		"no turn":          {rate("{sine: {mean: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.every: want a time above 0, such as 10s`},
 		"sine":             {rate("{sine: {mean: 2, every: 5s, phase: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.phase: want 0 to 1, not 2`},
 		"burst":            {rate("{burst: {high: 2, length: 5s, every: 4s}}"), `f.yaml:12: pods[0].load.requests.rate.burst.every: 4s is shorter than the length, 5s`},
+		"short burst":      {rate("{burst: {high: 2, length: 1ns, every: 1ns}}"), `f.yaml:12: pods[0].load.requests.rate.burst.length: want 10ms or more, not 1ns`},
+		"short turn":       {rate("{burst: {high: 2, length: 10ms, every: 9ms}}"), `f.yaml:12: pods[0].load.requests.rate.burst.every: 9ms is shorter than the length, 10ms`},
 		"burst jitter":     {rate("{burst: {high: 2, length: 5s, jitter: 1}}"), `f.yaml:12: pods[0].load.requests.rate.burst.jitter: a burst that comes once has none; give it an every, or leave jitter out`},
 		"noise":            {rate("{noise: {mean: 2, every: 1ms}}"), `f.yaml:12: pods[0].load.requests.rate.noise.every: want 10ms or more, not 1ms`},
 		"long noise":       {strings.Replace(rate("{noise: {mean: 2, every: 10ms}}"), "60s", "10h", 1), `f.yaml:12: pods[0].load.requests.rate.noise.every: 10ms makes more than 1048576 steps until the end; make it longer`},
@@ -114,6 +123,7 @@ func TestStrictFiles(t *testing.T) {
 		"trace scale":      {rate("{trace: {file: three.txt, format: requests, scale: 0}}"), `f.yaml:12: pods[0].load.requests.rate.trace.scale: want a factor above 0 and up to 1e9, not 0`},
 		"trace speed":      {rate("{trace: {file: three.txt, format: requests, speed: -1}}"), `f.yaml:12: pods[0].load.requests.rate.trace.speed: want a factor above 0 and up to 1e5, not -1`},
 		"trace too fast":   {rate("{trace: {file: three.txt, format: requests, speed: 2000}}"), `f.yaml:12: pods[0].load.requests.rate.trace.speed: at 2000 a step of the trace takes 500µs, less than 1ms; make it slower`},
+		"late trace from":  {rate("{trace: {file: three.txt, format: requests, from: 721h}}"), `f.yaml:12: pods[0].load.requests.rate.trace.from: 721h0m0s is not before the end of the trace, 3s`},
 		"trace from":       {rate("{trace: {file: three.txt, format: requests, from: 3s}}"), `f.yaml:12: pods[0].load.requests.rate.trace.from: 3s is not before the end of the trace, 3s`},
 		"requests spin":    {good + "      spin: {trace: {file: three.txt, format: requests}}\n", `f.yaml:14: pods[0].load.spin.trace.format: requests counts requests, not threads; use it as the rate of load.requests`},
 		"all at once": {
@@ -405,6 +415,7 @@ func TestSteps(t *testing.T) {
 		"{burst: {high: 2, start: 5s, length: 5s}}\n    end: 50s":      nil,
 		"{burst: {high: 2, length: 5s, every: 20s}}\n    end: 40s":     {20 * sec},
 		"{burst: {high: 2, length: 5s, every: 20s}}\nevents: [9s, 7s]": {7 * sec, 9 * sec},
+		"{ramp: {from: 1, to: 2, end: 30s}}\nevents: [15s]":            {15 * sec},
 	} {
 		text := "name: t\ndescription: t\nnode: {cores: 1}\nlength: 60s\nwarmUp: 10s\npods:\n  - name: a\n    role: batch\n    load:\n      spin: " + profile + "\n"
 		s, err := Parse("f.yaml", []byte(text), ".")
@@ -413,6 +424,12 @@ func TestSteps(t *testing.T) {
 		}
 		if d := cmp.Diff(want, s.Steps()); d != "" {
 			t.Errorf("%s: %s", profile, d)
+		}
+		if got := s.StepsOf("a"); !slices.Equal(got, want) {
+			t.Errorf("%s: the pod has steps at %v, want %v", profile, got, want)
+		}
+		if got := s.StepsOf("a-2"); got != nil {
+			t.Errorf("%s: a pod that is not in the file has steps at %v", profile, got)
 		}
 	}
 }

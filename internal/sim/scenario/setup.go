@@ -120,11 +120,14 @@ func (s *Scenario) Steps() []time.Duration {
 	return slices.Compact(at)
 }
 
-// StepsOf are the times after the warm-up at which the load of one pod rises at once.
+// StepsOf are the steps of one pod of the file: the file's events, or its own jumps after the warm-up.
 func (s *Scenario) StepsOf(pod string) []time.Duration {
 	for i := range s.Pods {
 		for k := range s.Pods[i].Replicas {
 			if s.Pods[i].replica(k) == pod {
+				if len(s.Events) > 0 {
+					return s.Steps()
+				}
 				at := s.rises(&s.Pods[i], k)
 				slices.Sort(at)
 				return slices.Compact(at)
