@@ -87,17 +87,29 @@ func TestWorkConserving(t *testing.T) {
 	})
 }
 
+// TestSharingIncentive: what those take whom their floors hold is taken off first; all others have their share of the rest.
 func TestSharingIncentive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)
-		var budgets Budget
-		for i := range p.Bids {
-			p.Bids[i].Floor = 0 // the share is promised where no floor takes from it
-			budgets += p.Bids[i].Budget.atLeastOne()
-		}
 		r := Clear(p)
+		if r.FloorsExceedSupply {
+			return
+		}
+		rest, budgets := p.Supply, Budget(0)
+		atFloor := make([]bool, len(p.Bids))
 		for i, b := range p.Bids {
-			share := cpu.Milli(int64(p.Supply) * int64(b.Budget.atLeastOne()) / int64(budgets))
+			least := min(b.Demand, b.Floor)
+			if atFloor[i] = float64(least)*float64(r.Price) > float64(b.Budget.atLeastOne()); atFloor[i] {
+				rest -= least
+			} else {
+				budgets += b.Budget.atLeastOne()
+			}
+		}
+		for i, b := range p.Bids {
+			if atFloor[i] {
+				continue
+			}
+			share := cpu.Milli(float64(rest) * float64(b.Budget.atLeastOne()) / float64(budgets))
 			if got, want := b.Use(r.Price), min(b.Demand, b.Ceiling, share); got < want-1 {
 				t.Fatalf("bid %d uses %v, its share and demand are %v", i, got, want)
 			}
@@ -303,6 +315,16 @@ func crowd(n int) Problem {
 		p.Bids = append(p.Bids, Bid{Budget(10 + r.Int64N(1000)), cpu.Milli(r.Int64N(1000)), floor, floor + cpu.Milli(r.Int64N(16000))})
 	}
 	return p
+}
+
+// TestClearAllocatesNothing: once a solver has seen a market of that size.
+func TestClearAllocatesNothing(t *testing.T) {
+	p := crowd(1000)
+	var s Solver
+	s.Clear(p)
+	if n := testing.AllocsPerRun(10, func() { s.Clear(p) }); n != 0 {
+		t.Errorf("a clearing allocates %v times", n)
+	}
 }
 
 func BenchmarkClear(b *testing.B) {

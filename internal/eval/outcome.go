@@ -3,7 +3,6 @@ package eval
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/mbcas/mbcas/internal/sim"
 )
@@ -21,8 +20,6 @@ type Outcome struct {
 	Latency *sim.Latencies // of the services
 	Useful  []Useful       // of the pods that the setup names
 	Series  *Series        // of one node; nil where it was not asked for
-	// Took is how long the run took to simulate.
-	Took time.Duration
 }
 
 // Useful is the use of a pod that did its owner good.

@@ -8,7 +8,6 @@ import (
 // Latencies counts durations in buckets whose width is 1/64 of their size or less.
 type Latencies struct {
 	Count  uint64
-	Sum    time.Duration
 	Most   time.Duration
 	bucket []uint32
 }
@@ -41,7 +40,6 @@ func (l *Latencies) Add(d time.Duration) {
 	}
 	l.bucket[i]++
 	l.Count++
-	l.Sum += d
 	l.Most = max(l.Most, d)
 }
 
@@ -54,7 +52,6 @@ func (l *Latencies) Merge(other *Latencies) {
 		l.bucket[i] += n
 	}
 	l.Count += other.Count
-	l.Sum += other.Sum
 	l.Most = max(l.Most, other.Most)
 }
 
@@ -71,14 +68,6 @@ func (l *Latencies) Quantile(q float64) time.Duration {
 		}
 	}
 	return l.Most
-}
-
-// Mean is their mean; 0 when none was counted.
-func (l *Latencies) Mean() time.Duration {
-	if l.Count == 0 {
-		return 0
-	}
-	return l.Sum / time.Duration(l.Count)
 }
 
 // Point is one point of a distribution function.

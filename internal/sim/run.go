@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -30,7 +29,6 @@ type Result struct {
 	// Idle is the share of the cores that lay idle in each interval.
 	Idle   []float64
 	Idling time.Duration // core time that lay idle after the warm-up
-	Turns  int           // of the policy
 }
 
 // PodResult is what became of one pod.
@@ -162,7 +160,6 @@ func (r *runner) step() {
 			r.schedule(event{at: at + max(a.After, 0), action: &a})
 		}
 		r.turnAt = max(next, at+time.Millisecond)
-		r.out.Turns++
 	}
 }
 
@@ -299,15 +296,4 @@ func (r *Result) Pod(name string) *PodResult {
 		}
 	}
 	return nil
-}
-
-// Group are the pods whose name is one of prefixes, or begins with it and a dash.
-func (r *Result) Group(prefix string) []*PodResult {
-	var pods []*PodResult
-	for i := range r.Pods {
-		if n := r.Pods[i].Spec.Name; n == prefix || strings.HasPrefix(n, prefix+"-") {
-			pods = append(pods, &r.Pods[i])
-		}
-	}
-	return pods
 }

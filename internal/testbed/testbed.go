@@ -175,7 +175,6 @@ func (r *runner) play(ctx context.Context) error {
 				r.pending = append(r.pending, action{next + a.After, a})
 			}
 			turn = max(again, next+time.Millisecond)
-			r.out.Turns++
 		}
 	}
 }

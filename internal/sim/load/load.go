@@ -179,24 +179,6 @@ func (x Times) At(t time.Duration) (float64, time.Duration) {
 	return v * x.Factor, until
 }
 
-// Between is a profile that is 0 outside of From to To.
-type Between struct {
-	Profile
-	From, To time.Duration
-}
-
-// At implements Profile.
-func (b Between) At(t time.Duration) (float64, time.Duration) {
-	switch {
-	case t < b.From:
-		return 0, b.From
-	case t >= b.To:
-		return 0, Forever
-	}
-	v, until := b.Profile.At(t)
-	return v, min(until, b.To)
-}
-
 // Requests is an open-loop stream: clients do not wait for answers before they send the next request.
 type Requests struct {
 	Rate    Profile       // per second

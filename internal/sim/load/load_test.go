@@ -35,7 +35,6 @@ func TestProfilesArePieces(t *testing.T) {
 		"later":             {Later{Burst{Low: 1, High: 5, Length: 2 * sec}, 4 * sec}, 5*6 + 14},
 		"later, for ever":   {Later{Constant(2), 4 * sec}, 40},
 		"times":             {Times{Step{Before: 1, After: 2, Time: 10 * sec}, 3}, 90},
-		"between":           {Between{Constant(3), 2 * sec, 12 * sec}, 30},
 	} {
 		rng := rand.New(rand.NewPCG(3, 4))
 		var sum float64

@@ -90,6 +90,16 @@ func TestStepsComeToRest(t *testing.T) {
 	}
 }
 
+// TestGainMargin: the trim's gain stays a factor of two below the bound of docs/theory.md at the delay of what ships: a tick, a
+// publication, and the time between two lowerings.
+func TestGainMargin(t *testing.T) {
+	c := DefaultConfig()
+	delay := (c.Interval + c.Round.PublishInterval + c.Actuator.LowerCooldown).Seconds()
+	if bound := 2 * math.Sin(math.Pi/(2*(2*delay+1))); c.Round.TrimGain > bound/2 {
+		t.Errorf("the gain is %v, and the bound at %v ticks %.3f: want a factor of two", c.Round.TrimGain, delay, bound)
+	}
+}
+
 func TestIdleNodeThrottlesNobody(t *testing.T) {
 	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 2 * time.Minute, Warm: 20 * time.Second, Seed: 1, Pods: []sim.Spec{
 		{Name: "a", Request: 500, Limit: 1000, Requests: bursts(15, 120)},
