@@ -33,16 +33,19 @@ func TestK8sCPUByHand(t *testing.T) {
 	}
 }
 
-// Threshold 0.7: 0.7 cores make 1 after a second; 0.07 make 0.1 only when 20 s have passed.
+// Threshold 0.7: 0.7 cores make 1 after a second, whatever was used in the minute before the first look; 0.07 make 0.1 only when
+// 20 s have passed.
 func TestK8sCPUFastByHand(t *testing.T) {
 	p := NewK8sCPU(FastK8sCPU(0.7))
 	r := on(4, pod(0, 50, 600))
+	r.next = time.Minute
+	r.play(p, time.Minute, []float64{0.3}, []float64{0})
 	for _, c := range []struct {
 		until time.Duration
 		use   float64
 		want  cpu.Milli
 	}{{time.Second, 0.7, 1000}, {20 * time.Second, 0.07, 1000}, {21 * time.Second, 0.07, 100}} {
-		if got := r.play(p, c.until, []float64{c.use}, []float64{0}); !slices.Equal(got, []cpu.Milli{c.want}) {
+		if got := r.play(p, time.Minute+c.until, []float64{c.use}, []float64{0}); !slices.Equal(got, []cpu.Milli{c.want}) {
 			t.Errorf("at %v: limit %v, want %v", c.until, got, c.want)
 		}
 	}

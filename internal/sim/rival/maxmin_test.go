@@ -20,6 +20,45 @@ func TestMaxMinByHand(t *testing.T) {
 	}
 }
 
+// Who demands least per weight is served first, wherever it stands in line. Of 0.9 one of two equals wants 0.2, the other the rest. Of 3.3 the
+// second weighs 2 and wants 2, less than its share of 2.2; the first gets the rest.
+func TestMaxMinServesTheSmallestFirst(t *testing.T) {
+	for _, c := range []struct {
+		supply        float64
+		claims        []claim
+		first, second float64
+	}{
+		{0.9, []claim{{1, 5, 0}, {1, 0.2, 0}}, 0.7, 0.2},
+		{3.3, []claim{{1, 2, 0}, {2, 2, 0}}, 1.3, 2},
+	} {
+		if got := maxMin(c.supply, c.claims); !near(got[0], c.first) || !near(got[1], c.second) {
+			t.Errorf("supply %v: %v, want %v and %v", c.supply, got, c.first, c.second)
+		}
+	}
+}
+
+// A floor above the supply leaves nothing.
+func TestMaxMinKeepsFloorsAboveTheSupply(t *testing.T) {
+	if got := maxMin(1, []claim{{1, 5, 2}, {1, 5, 0}}); !near(got[0], 2) || !near(got[1], 0) {
+		t.Errorf("shares %v, want 2 and 0", got)
+	}
+}
+
+// Uses of 1 and 0.4 with half as much room are 1.5 and 0.6. The way there begins after 10 s, with 2/1.5 at most.
+func TestMaxMinLeavesRoom(t *testing.T) {
+	r := on(4, pod(0, 100, 2000), pod(1, 100, 2000))
+	p := NewMaxMin(DefaultMaxMin().withRoom(1.5))
+	if _, next := p.Turn(&r.Reading); next != time.Second {
+		t.Errorf("next turn at %v, want in 1 s", next)
+	}
+	for until, want := range []cpu.Milli{10: 1340, 60: 600} {
+		got := r.play(p, time.Duration(until)*time.Second, []float64{1, 0.4}, []float64{0, 0})
+		if want > 0 && !slices.Equal(got, []cpu.Milli{1500, want}) {
+			t.Errorf("after %d s: limits %v, want 1500m and %v", until, got, want)
+		}
+	}
+}
+
 // Supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5 for the second. A floor
 // above the demand binds nobody: with a demand of 0.2 the first gets 0.2, and the second 2.8.
 func TestMaxMinKeepsFloors(t *testing.T) {

@@ -35,11 +35,42 @@ func TestSeedRuleStepsAndWaits(t *testing.T) {
 		want  []cpu.Milli
 	}{
 		{14 * time.Second, []cpu.Milli{1100, 4000}},
+		{15 * time.Second, []cpu.Milli{1650, 2670}},
 		{44 * time.Second, []cpu.Milli{1650, 2670}},
+		{45 * time.Second, []cpu.Milli{1650, 1800}},
 		{90 * time.Second, []cpu.Milli{1650, 1800}},
 	} {
 		if got := r.play(p, c.until, []float64{1, 2}, []float64{0, 0}); !slices.Equal(got, c.want) {
 			t.Errorf("at %v: limits %v, want %v", c.until, got, c.want)
+		}
+	}
+}
+
+// 1.63 -> 1.8 is 10.4 %, which is worth a resize.
+func TestSeedRuleMovesByATenth(t *testing.T) {
+	r := on(4, pod(0, 1000, 1630), pod(1, 500, 1800))
+	got := r.play(NewSeedRule(DefaultSeedRule()), 15*time.Second, []float64{1, 2}, []float64{0, 0})
+	if want := []cpu.Milli{1800, 1800}; !slices.Equal(got, want) {
+		t.Errorf("limits %v, want %v", got, want)
+	}
+}
+
+// After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the first is lowered, and at 75 s,
+// 30 s after its last change, the second is raised.
+func TestSeedRuleWaitsToTurnBack(t *testing.T) {
+	r := on(4, pod(0, 1000, 1100), pod(1, 500, 4000))
+	p := NewSeedRule(DefaultSeedRule())
+	r.play(p, 45*time.Second, []float64{1, 2}, []float64{0, 0})
+	for _, c := range []struct {
+		until time.Duration
+		want  []cpu.Milli
+	}{
+		{59 * time.Second, []cpu.Milli{1650, 1800}},
+		{74 * time.Second, []cpu.Milli{1200, 1800}},
+		{75 * time.Second, []cpu.Milli{1200, 2400}},
+	} {
+		if got := r.play(p, c.until, []float64{1, 4}, []float64{0, 0}); !slices.Equal(got, c.want) || r.next != c.until+time.Second {
+			t.Errorf("at %v: limits %v, want %v; next turn at %v", c.until, got, c.want, r.next)
 		}
 	}
 }
