@@ -56,19 +56,9 @@ func TestFidelity(t *testing.T) {
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			var real, model []pod
-			for runs, lost := 0, 0; ; {
+			for runs := 0; ; {
 				setup := table(uint64(runs + 1))[i].Setup
-				r, err := testbed.Run(t.Context(), setup, still{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r.Others+r.Stolen > disturbed {
-					t.Logf("run %d was disturbed: others used %.1f%% of the machine, %.1f%% was stolen", runs+1, 100*r.Others, 100*r.Stolen)
-					if lost++; lost > again {
-						t.Fatal("leave the machine alone meanwhile")
-					}
-					continue
-				}
+				r := undisturbed(t, setup, func() sim.Policy { return still{} })
 				real, model = add(real, r.Pods), add(model, testbed.Simulate(setup, still{}, r.Others).Pods[:len(setup.Pods)]) // without the others
 				if runs++; runs < first {
 					continue
@@ -84,6 +74,23 @@ func TestFidelity(t *testing.T) {
 			}
 		})
 	}
+}
+
+// undisturbed plays a set-up for real until nothing disturbs it.
+func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy) testbed.Outcome {
+	t.Helper()
+	for range again {
+		r, err := testbed.Run(t.Context(), s, policy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Others+r.Stolen <= disturbed {
+			return r
+		}
+		t.Logf("disturbed: others used %.1f%% of the machine, %.1f%% was stolen", 100*r.Others, 100*r.Stolen)
+	}
+	t.Fatal("leave the machine alone meanwhile")
+	return testbed.Outcome{}
 }
 
 func table(seed uint64) []testbed.Case { return testbed.Table(22*time.Second, seed) }
