@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -87,6 +88,27 @@ func TestStepsComeToRest(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAtItsShare: an hour of constant load, in which the first service wants 1.2 cores and its share is 1.4, lets all limits rest.
+func TestAtItsShare(t *testing.T) {
+	serve := func(name string, request cpu.Milli, perSecond float64) sim.Spec {
+		return sim.Spec{Name: name, Request: request, Limit: 7900, Requests: load.Requests{Rate: load.Constant(perSecond), Service: 10 * time.Millisecond, Spread: load.Exponential}}
+	}
+	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 8}, Length: time.Hour, Seed: 1, Pods: []sim.Spec{
+		serve("a", 1100, 120), serve("b", 1200, 200), serve("c", 1300, 200), serve("d", 1000, 160),
+		{Name: "hog", Request: 1100, Limit: 7900, Spin: load.Constant(8)},
+	}}, New(DefaultConfig()))
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		late := slices.DeleteFunc(slices.Clone(p.Changes), func(c sim.Change) bool { return c.At < time.Minute })
+		if len(late) > 6 {
+			t.Errorf("%s: %d changes after the first minute, want one in ten minutes at most: %v", p.Spec.Name, len(late), late)
+		}
+	}
+	if len(r.Pod("hog").Changes) == 0 {
+		t.Error("the hog was not held, so there was no price")
 	}
 }
 
