@@ -26,7 +26,8 @@ type entry struct {
 }
 
 // bound is what holds the pod at a price. Who is not held yet and demands hardly more than its budget buys is not held: noise
-// would have it lowered and lifted in turn.
+// would have it lowered and lifted in turn. Who is held is told from what was published last, so a price that rises a little may
+// let one go that is not throttled at its limit, as if it had never been held. A pod of which nothing was published counts as held.
 func (e *entry) bound(cfg Config, p market.Price) market.Bound {
 	line := (1 + cfg.HoldBand) * e.bid.Limit(p).Cores()
 	if e.bid.Demand.Cores() <= line && e.offered.Cores() > line {

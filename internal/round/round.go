@@ -4,7 +4,7 @@
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNobody: while CPU is not scarce every managed pod's limit is its ceiling.
 //   - OnlyTheBoundAreLowered: a pod that the price does not bind is never lowered.
-//   - JustAboveItsShareIsNotHeld: a pod that is not held is held only when it demands clearly more than its budget buys, and let go below that.
+//   - JustAboveItsShareIsNotHeld: a pod that is not held is held only when it demands clearly more than its budget buys.
 //   - UnheldAreLifted: a pod that the price does not bind, and that needs more, gets its ceiling.
 //   - FloorsLeaveRoom: where floors exceed the supply, who wants more than its floor has just that, and nobody else is held.
 //   - PriceFallsLate: the price rises at once, and falls when a lower one has done for FallDelay, or CPU lies idle.

@@ -41,7 +41,9 @@ func TestTrajectories(t *testing.T) {
 			real[name+" use"] = append(real[name+" use"], means(s, p.Points, use)...)
 			model[name+" use"] = append(model[name+" use"], means(s, m.Pods[i].Points, use)...)
 			for _, c := range p.Changes {
-				raised, lowered = raised || c.From < c.To, lowered || c.To < c.From
+				if c.At > s.Warm {
+					raised, lowered = raised || c.From < c.To, lowered || c.To < c.From
+				}
 			}
 		}
 	}
@@ -49,9 +51,12 @@ func TestTrajectories(t *testing.T) {
 		t.Errorf("limits were raised: %v, and lowered: %v; without both this tests little", raised, lowered)
 	}
 	for what := range real {
+		if n := len(real[what]); n != first*12 || len(model[what]) != n {
+			t.Fatalf("%s: %d windows for real and %d in the simulator, want %d", what, n, len(model[what]), first*12)
+		}
 		d := apart(real[what], model[what])
 		t.Logf("%s: %.1f%% apart", what, 100*d)
-		if d > near {
+		if !(d <= near) {
 			t.Errorf("%s is %.1f%% apart: for real %.2f, in the simulator %.2f", what, 100*d, real[what], model[what])
 		}
 	}

@@ -60,7 +60,11 @@ func (k *Karma) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 	users := make([]user, len(bidders))
 	slice := k.cfg.Slice.Cores()
 	for i, b := range bidders {
-		users[i] = user{demand: int64(math.Ceil(b.demand * k.cfg.Room / slice))}
+		room := k.cfg.Room
+		if b.shadow {
+			room = 1
+		}
+		users[i] = user{demand: int64(math.Ceil(b.demand * room / slice))}
 	}
 	k.enter(bidders, users)
 	allot(users, int64(supply/slice), k.cfg.Alpha)

@@ -48,7 +48,9 @@ func NewMaxMin(cfg MaxMinConfig) *MaxMin {
 func (m *MaxMin) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 	bidders, supply := m.sensor.market(r)
 	for i := range bidders {
-		bidders[i].demand *= m.cfg.Room
+		if !bidders[i].shadow {
+			bidders[i].demand *= m.cfg.Room
+		}
 	}
 	shares := maxMin(supply, claims(bidders))
 	return m.resizer.resize(r, wishes(bidders, shares)), r.Now + m.cfg.Interval

@@ -53,7 +53,11 @@ func (s *SeedRule) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 	}
 	s.next = r.Now + s.cfg.Interval
 	for i := range bidders {
-		bidders[i].claim = bid(bidders[i].claim)
+		if b := &bidders[i]; b.shadow {
+			b.weight *= b.demand // it takes no more than it wants
+		} else {
+			b.claim = bid(b.claim)
+		}
 	}
 	all := wishes(bidders, maxMin(supply, claims(bidders)))
 	rested := slices.DeleteFunc(all, func(w wish) bool {
