@@ -53,12 +53,12 @@ func TestUsage(t *testing.T) {
 
 func TestProfile(t *testing.T) {
 	said := actuator.ConservativeConfig()
-	said.LowerStep = 3
+	said.DeadBand, said.LowerStep, said.LowerCooldown = 0.2, 3, time.Minute
 	for args, want := range map[string]actuator.Config{
-		"":                                      actuator.DefaultConfig(),
-		"--profile=default --lower-step=3":      {DeadBand: 0.1, LowerStep: 3, LowerCooldown: 5 * time.Second},
-		"--profile=conservative":                actuator.ConservativeConfig(),
-		"--lower-step=3 --profile=conservative": said,
+		"":                                 actuator.DefaultConfig(),
+		"--profile=default --lower-step=3": {DeadBand: 0.1, LowerStep: 3, LowerCooldown: 5 * time.Second},
+		"--profile=conservative":           actuator.ConservativeConfig(),
+		"--dead-band=0.2 --lower-step=3 --lower-cooldown=1m --profile=conservative": said,
 	} {
 		if s, err := serveFlags(strings.Fields(args), io.Discard); err != nil || s.controller.Actuator != want {
 			t.Errorf("%q: %+v, %v; want %+v", args, s.controller.Actuator, err, want)

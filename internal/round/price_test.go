@@ -46,6 +46,22 @@ func TestTrimRestsWhileAFallWaits(t *testing.T) {
 	}
 }
 
+// TestTrimDoesNotWaitForTheUnheld: a pod just above its share keeps its limit, so the trim would wait for it for ever.
+func TestTrimDoesNotWaitForTheUnheld(t *testing.T) {
+	cfg := DefaultConfig()
+	book, d := duel()
+	d.Usage = 3000
+	book[1].bid.Demand, book[1].offered = 2700, 4000 // its budget buys 2600m
+	p := price{acted: 500.0 / 2600, trim: 0.3}
+	if got := trim(cfg, p, book, d, time.Second); got >= 0.3 {
+		t.Errorf("a sixth of the supply lies idle, and the trim goes from 0.3 to %v", got)
+	}
+	book[1].offered = 2600 // held, and on its way down
+	if got := trim(cfg, p, book, d, time.Second); got != 0.3 {
+		t.Errorf("a limit is on its way down, and the trim goes on to %v", got)
+	}
+}
+
 func TestStarvationHasToLast(t *testing.T) {
 	starved := &tenant{name: "starved", request: 1000, declared: 4000, want: 200, waits: 1}
 	hog := &tenant{name: "hog", request: 200, declared: 4000, want: 100}

@@ -600,30 +600,6 @@ func TestConfigReportsEverything(t *testing.T) {
 	}
 }
 
-// TestJustAboveItsShareIsNotHeld: beside a hog of the same budget a service's share is half of the 3600m that can be sold.
-func TestJustAboveItsShareIsNotHeld(t *testing.T) {
-	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
-	service := &tenant{name: "service", request: 500, declared: 4000, want: 1700}
-	w := newWorld(hog, service)
-	w.cfg.TrimGain, w.cfg.PriceBand = 0, 0.01 // the price is what the demands say
-	for _, step := range []struct {
-		want  cpu.Milli
-		holds bool
-	}{
-		{1700, false},
-		{1900, false}, // less than a tenth above its share
-		{2200, true},
-		{1900, true}, // it would not have been held, but it is
-		{1700, false},
-	} {
-		service.want = step.want
-		w.run(60)
-		if service.limit < 2000 != step.holds {
-			t.Errorf("wanting %v it has a limit of %v", step.want, service.limit)
-		}
-	}
-}
-
 func TestUnheldAreLifted(t *testing.T) {
 	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
 	service := &tenant{name: "service", request: 500, declared: 1000, want: 300}
