@@ -57,7 +57,10 @@ func (m *MaxMin) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 }
 
 // claim is what one pod asks of a split, in cores.
-type claim struct{ weight, demand, floor float64 }
+type claim struct {
+	weight, demand, floor float64
+	capped                bool // it cannot use more than it demands
+}
 
 // maxMin splits the supply: nobody gets more than it demands, nobody less than the smaller of demand and floor, and what
 // is short is shared by weight.

@@ -28,8 +28,8 @@ func TestMaxMinServesTheSmallestFirst(t *testing.T) {
 		claims        []claim
 		first, second float64
 	}{
-		{0.9, []claim{{1, 5, 0}, {1, 0.2, 0}}, 0.7, 0.2},
-		{3.3, []claim{{1, 2, 0}, {2, 2, 0}}, 1.3, 2},
+		{0.9, []claim{{1, 5, 0, false}, {1, 0.2, 0, false}}, 0.7, 0.2},
+		{3.3, []claim{{1, 2, 0, false}, {2, 2, 0, false}}, 1.3, 2},
 	} {
 		if got := maxMin(c.supply, c.claims); !near(got[0], c.first) || !near(got[1], c.second) {
 			t.Errorf("supply %v: %v, want %v and %v", c.supply, got, c.first, c.second)
@@ -39,7 +39,7 @@ func TestMaxMinServesTheSmallestFirst(t *testing.T) {
 
 // A floor above the supply leaves nothing.
 func TestMaxMinKeepsFloorsAboveTheSupply(t *testing.T) {
-	if got := maxMin(1, []claim{{1, 5, 2}, {1, 5, 0}}); !near(got[0], 2) || !near(got[1], 0) {
+	if got := maxMin(1, []claim{{1, 5, 2, false}, {1, 5, 0, false}}); !near(got[0], 2) || !near(got[1], 0) {
 		t.Errorf("shares %v, want 2 and 0", got)
 	}
 }
@@ -63,7 +63,7 @@ func TestMaxMinLeavesRoom(t *testing.T) {
 // above the demand binds nobody: with a demand of 0.2 the first gets 0.2, and the second 2.8.
 func TestMaxMinKeepsFloors(t *testing.T) {
 	for _, c := range []struct{ demand, floor, first, second float64 }{{5, 0, 1, 2}, {5, 1.5, 1.5, 1.5}, {0.2, 1.5, 0.2, 2.8}} {
-		got := maxMin(3, []claim{{1, c.demand, c.floor}, {2, 5, 0}})
+		got := maxMin(3, []claim{{1, c.demand, c.floor, false}, {2, 5, 0, false}})
 		if !near(got[0], c.first) || !near(got[1], c.second) {
 			t.Errorf("demand %v and floor %v: %v, want %v and %v", c.demand, c.floor, got, c.first, c.second)
 		}
@@ -71,7 +71,7 @@ func TestMaxMinKeepsFloors(t *testing.T) {
 }
 
 func TestMaxMinWithoutWeights(t *testing.T) {
-	got := maxMin(3, []claim{{0, math.Inf(1), 0.1}, {0, math.Inf(1), 0.2}})
+	got := maxMin(3, []claim{{0, math.Inf(1), 0.1, false}, {0, math.Inf(1), 0.2, false}})
 	if !near(got[0], 0.1) || !near(got[1], 0.2) {
 		t.Errorf("who weighs nothing gets %v, want the floors", got)
 	}

@@ -110,7 +110,7 @@ func (s *sensor) market(r *sim.Reading) (bidders []bidder, supply float64) {
 		p, e := &r.Pods[i], estimates[i]
 		b := bidder{pod: p, estimate: e, claim: claim{weight: budget(p), demand: e.Mean, floor: demand.Floor(p.Request, p.Spec.Limit).Cores()}}
 		if !p.Spec.Managed() || !e.Warm(s.cfg) {
-			b.shadow, b.floor = true, p.Request.Cores()
+			b.shadow, b.capped, b.floor = true, true, p.Request.Cores()
 			if p.Limit > 0 {
 				b.demand = min(b.demand, p.Limit.Cores())
 				b.estimate.Latest = min(b.estimate.Latest, p.Limit.Cores())

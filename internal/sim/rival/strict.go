@@ -50,11 +50,13 @@ func (s *Strict) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 	return s.resizer.resize(r, wishes(bidders, shares)), r.Now + s.cfg.Interval
 }
 
-// partition is a split that leaves nothing over: every floor is met in full, and what nobody claims goes to all by weight.
+// partition is a split that leaves nothing over: every floor is met in full, and what nobody claims goes by weight to all who can use it.
 func partition(supply float64, claims []claim) []float64 {
 	var weight float64
 	for i, c := range claims {
-		weight += c.weight
+		if !c.capped {
+			weight += c.weight
+		}
 		claims[i].demand = max(c.demand, c.floor)
 	}
 	out := maxMin(supply, claims)
@@ -66,7 +68,9 @@ func partition(supply float64, claims []claim) []float64 {
 		return out
 	}
 	for i, c := range claims {
-		out[i] += left * c.weight / weight
+		if !c.capped {
+			out[i] += left * c.weight / weight
+		}
 	}
 	return out
 }

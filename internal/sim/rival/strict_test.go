@@ -13,12 +13,15 @@ import (
 // though nothing is left for the other. Where nobody weighs anything, there are the floors alone.
 func TestStrictByHand(t *testing.T) {
 	for _, c := range []struct{ a, b, floor, first, second float64 }{{1, 2, 0, 1.25, 2.75}, {3, 6, 0, 1, 3}, {3, 6, 1.5, 1.5, 2.5}, {3, 6, 5, 5, 0}} {
-		got := partition(4, []claim{{1, c.a, c.floor}, {3, c.b, 0}})
+		got := partition(4, []claim{{1, c.a, c.floor, false}, {3, c.b, 0, false}})
 		if !near(got[0], c.first) || !near(got[1], c.second) {
 			t.Errorf("peaks %v and %v: limits %v, want %v and %v", c.a, c.b, got, c.first, c.second)
 		}
 	}
-	if got := partition(4, []claim{{0, 1, 0.1}, {0, 1, 0.2}}); !near(got[0], 0.1) || !near(got[1], 0.2) {
+	if got := partition(4, []claim{{1, 1, 0, false}, {3, 1, 0, true}}); !near(got[0], 3) || !near(got[1], 1) {
+		t.Errorf("beside one that uses no more than 1: %v, want 3 and 1", got)
+	}
+	if got := partition(4, []claim{{0, 1, 0.1, false}, {0, 1, 0.2, false}}); !near(got[0], 0.1) || !near(got[1], 0.2) {
 		t.Errorf("who weighs nothing gets %v, want the floors", got)
 	}
 }
