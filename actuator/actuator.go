@@ -87,9 +87,11 @@ type Pod struct {
 	// InFlight: the last resize has not been finished by the kubelet.
 	InFlight bool
 	// NoDecrease says why the pod must not be lowered; "" means that it may be.
-	NoDecrease   Reason
-	LastDecrease time.Time // zero: never
-	LastIncrease time.Time
+	NoDecrease Reason
+	// LowerCooldown is the least time between two decreases of this pod, where longer than the config's.
+	LowerCooldown time.Duration
+	LastDecrease  time.Time // zero: never
+	LastIncrease  time.Time
 	// Stale: what is wanted was decided too long ago to act on.
 	Stale bool
 	// RetryAt is when a refused pod may be tried again; zero: at once.

@@ -123,12 +123,13 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reas
 	if p.NoDecrease != "" {
 		return c.Limit, p.NoDecrease, time.Time{}
 	}
-	if at := p.LastDecrease.Add(cfg.LowerCooldown); !p.LastDecrease.IsZero() && now.Before(at) {
+	cooldown := max(cfg.LowerCooldown, p.LowerCooldown)
+	if at := p.LastDecrease.Add(cooldown); !p.LastDecrease.IsZero() && now.Before(at) {
 		return c.Limit, CoolingDown, at
 	}
 	if least := scale(c.Limit, 1/cfg.LowerStep).RoundUp(cpu.Quantum); want < least {
 		// A step so small that it rounds to nothing still moves by one quantum.
-		return max(want, min(least, c.Limit-cpu.Quantum)), Stepping, now.Add(cfg.LowerCooldown)
+		return max(want, min(least, c.Limit-cpu.Quantum)), Stepping, now.Add(cooldown)
 	}
 	return want, "", time.Time{}
 }

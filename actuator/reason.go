@@ -19,6 +19,11 @@ const (
 	Stepping    Reason = "LoweringInSteps"  // moved part of the way
 	NotReady    Reason = "PodNotReady"      // never lowered while not Ready
 	Starting    Reason = "PodStarting"      // never lowered within the start-up grace
+
+	ScaledByHPA  Reason = "ScaledByHPA"         // an HPA looks at its CPU use
+	NoDisruption Reason = "NoDisruptionAllowed" // its PodDisruptionBudget allows none
+	Hurt         Reason = "HurtByDecrease"      // not Ready, or restarted, right after a decrease
+	QuotaShort   Reason = "WaitingForQuota"     // the ResourceQuota has no room to spare
 )
 
 // Reasons why a pod is not in the market.
@@ -36,8 +41,10 @@ const (
 	PodResources    Reason = "PodLevelResources"    // spec.resources is set
 	Sandboxed       Reason = "RuntimeClass"         // the runtime may not honour a changed limit
 	NodeUnsupported Reason = "NodeCannotResize"     // the kubelet does not report resources
+	ManagedByVPA    Reason = "ManagedByVPA"         // a VerticalPodAutoscaler writes its CPU
 	BadOptOut       Reason = "BadAnnotation"        // an mbcas.io annotation cannot be read, so the pod is left alone
 	ForeignResize   Reason = "ChangedBySomebody"    // limits changed by somebody else, adopted as declared
+	Contested       Reason = "LimitsContested"      // somebody else changes them again and again
 	DeclaredUnknown Reason = "DeclaredLimitUnknown" // the record is lost and cannot be recovered
 )
 
@@ -52,9 +59,12 @@ const (
 	PermissionMissing Reason = "PermissionMissing"    // RBAC forbids resizing
 	NodeUnknown       Reason = "NodeUnknown"          // the API server has no such node
 	NodeNotReady      Reason = "NodeNotReady"         // the kubelet would not carry it out
+	NodeShuttingDown  Reason = "NodeShuttingDown"     // the kubelet would not carry it out
+	NodeDraining      Reason = "NodeDraining"         // its pods are about to go
 	NodePressure      Reason = "NodeUnderPressure"    // disk or PID pressure defers every resize
 	NodeEvicting      Reason = "NodeEvicting"         // a NoExecute taint that the pod does not tolerate
 	AgentSilent       Reason = "AgentSilent"          // no decision on stale data
+	ScalersUnknown    Reason = "AutoscalersUnknown"   // it may be one that is left to a VPA, or not lowered for an HPA
 	RestartedLately   Reason = "RestartedLately"      // never lowered right after a restart
 	BudgetSpent       Reason = "ResizeBudgetSpent"    // the installation's rate of resizes is used up
 	Contended         Reason = "PodChanging"          // the pod changed under every attempt
@@ -76,9 +86,11 @@ const (
 // Facts is what eligibility depends on.
 type Facts struct {
 	SystemNamespace, NamespaceOff, OptedOut, BadAnnotation bool
-	Running                                                bool // phase Running and not being deleted
-	QOS                                                    QOS
-	Static, Windows, PodResources, Sandboxed               bool
+	// VPA: a VerticalPodAutoscaler writes the pod's CPU.
+	VPA                                      bool
+	Running                                  bool // phase Running and not being deleted
+	QOS                                      QOS
+	Static, Windows, PodResources, Sandboxed bool
 	// StatusWithoutResources: a running container's status has no resources, so
 	// the kubelet is too old to resize.
 	StatusWithoutResources bool
@@ -100,38 +112,55 @@ const (
 	QOSBestEffort QOS = "BestEffort"
 )
 
-// Eligible says whether the market may move the pod's limits, and if not, why: the first reason
-// that applies, from what the user chose to what the platform cannot do.
-func Eligible(f Facts) (Reason, bool) {
+// exclusion is one reason to be left alone, and whether it applies.
+type exclusion struct {
+	reason Reason
+	out    bool
+}
+
+// exclusions are in the order in which they count: from what the user chose to what the platform cannot do.
+func exclusions(f Facts) []exclusion {
 	limited, restarts := false, false
 	for _, c := range f.Containers {
 		limited = limited || c.Limited
 		restarts = restarts || (c.Limited && c.Restarts)
 	}
-	for _, check := range []struct {
-		out    bool
-		reason Reason
-	}{
-		{f.SystemNamespace, SystemNamespace},
-		{f.NamespaceOff, NamespaceOff},
-		{f.OptedOut, OptedOut},
-		{f.BadAnnotation, BadOptOut},
-		{!f.Running, NotRunning},
-		{f.Static, StaticPod},
-		{f.Windows, WindowsPod},
-		{f.QOS == QOSGuaranteed, Guaranteed},
-		{f.QOS == QOSBestEffort, BestEffort},
-		{f.PodResources, PodResources},
-		{f.Sandboxed, Sandboxed},
-		{!limited, NoCPULimit},
-		{restarts, RestartPolicy},
-		{f.StatusWithoutResources, NodeUnsupported},
-	} {
-		if check.out {
-			return check.reason, false
+	return []exclusion{
+		{SystemNamespace, f.SystemNamespace},
+		{NamespaceOff, f.NamespaceOff},
+		{OptedOut, f.OptedOut},
+		{BadOptOut, f.BadAnnotation},
+		{ManagedByVPA, f.VPA},
+		{NotRunning, !f.Running},
+		{StaticPod, f.Static},
+		{WindowsPod, f.Windows},
+		{Guaranteed, f.QOS == QOSGuaranteed},
+		{BestEffort, f.QOS == QOSBestEffort},
+		{PodResources, f.PodResources},
+		{Sandboxed, f.Sandboxed},
+		{NoCPULimit, !limited},
+		{RestartPolicy, restarts},
+		{NodeUnsupported, f.StatusWithoutResources},
+	}
+}
+
+// Eligible says whether the market may move the pod's limits, and if not, why: the first reason that applies.
+func Eligible(f Facts) (Reason, bool) {
+	for _, e := range exclusions(f) {
+		if e.out {
+			return e.reason, false
 		}
 	}
 	return "", true
+}
+
+// Exclusions are all reasons for which a pod may be left alone, in the order in which they count.
+func Exclusions() []Reason {
+	var reasons []Reason
+	for _, e := range exclusions(Facts{}) {
+		reasons = append(reasons, e.reason)
+	}
+	return reasons
 }
 
 // Sentence explains the reason to the person whose pod it is.
@@ -155,6 +184,11 @@ var sentences = map[Reason]string{
 	NotReady:    "a pod that is not Ready is never lowered",
 	Starting:    "a pod is not lowered within its start-up grace",
 
+	ScaledByHPA:  "a HorizontalPodAutoscaler looks at the pod's CPU use, so the pod is not lowered",
+	NoDisruption: "a PodDisruptionBudget allows no disruption, so the pod is not lowered",
+	Hurt:         "the pod was not Ready, or restarted, right after it was lowered; it is not lowered for a day, and gets back what it had before as far as its bounds and quotas allow",
+	QuotaShort:   "a ResourceQuota of the namespace has no room to spare at present; the raise waits until there is",
+
 	SystemNamespace:   "pods of this namespace are always left alone",
 	NamespaceOff:      "the namespace is labelled mbcas.io/mode=off",
 	OptedOut:          "the pod is marked mbcas.io/managed=false",
@@ -170,6 +204,8 @@ var sentences = map[Reason]string{
 	NodeUnsupported:   "the kubelet of the pod's node does not report container resources, so it cannot resize",
 	BadOptOut:         "an mbcas.io annotation cannot be read, so the pod is left alone until it is mended",
 	ForeignResize:     "somebody else changed the limits; they are taken as the new declared limits, and the pod is left alone for a while",
+	ManagedByVPA:      "a VerticalPodAutoscaler writes the pod's CPU requests and limits, so the pod is left to it",
+	Contested:         "somebody else changed the limits twice within an hour; they are left as they are for a day",
 	Recommending:      "the namespace is in recommend mode: decisions are recorded and nothing is resized",
 	Restoring:         "the namespace is in restore mode: pods go back to their declared limits and stay there",
 	Leaving:           "the pod has left the market: it goes back to its declared limits, and this object is then deleted",
@@ -179,11 +215,14 @@ var sentences = map[Reason]string{
 	PermissionMissing: "the controller may not patch pods/resize, so nothing is resized; check its ClusterRole and binding",
 	NodeUnknown:       "the API server has no Node object of the pod's node, so nothing on it is resized",
 	NodeNotReady:      "the node is not Ready, so nothing on it is resized",
+	NodeShuttingDown:  "the node is shutting down, so nothing on it is resized",
+	NodeDraining:      "the node is being drained, so nothing on it is resized",
 	NodePressure:      "the node is short of disk or PIDs, and its kubelet defers every resize until that ends",
 	NodeEvicting:      "the node has a NoExecute taint that the pod does not tolerate, so it is about to be evicted",
 	AgentSilent:       "the agent of the pod's node has not been heard for a minute, so its decisions are not followed; after five minutes the declared limits are restored",
+	ScalersUnknown:    "the controller cannot tell which pods are under an autoscaler, so the pod is not resized",
 	RestartedLately:   "a container restarted less than two minutes ago, so the pod is not lowered",
-	BudgetSpent:       "the installation's rate of resizes is used up; this one follows shortly",
+	BudgetSpent:       "the installation's rate of resizes is used up, and this one waits for its turn",
 	Contended:         "the pod changed each time it was about to be resized; tried again shortly",
 	TookTooLong:       "the kubelet accepted the resize and did not report it as done in time",
 	ResizeDeferred:    "the kubelet cannot carry the resize out at present",

@@ -20,7 +20,7 @@
 //   - Feasible: expected use never sums to more than the supply, unless the floors alone do.
 //   - Bounded: no limit lies outside its bid's floor and ceiling.
 //   - WorkConserving: while supply is left over, no bid is held below min(demand, ceiling).
-//   - SharingIncentive: no bid is held below min(demand, its budget's share of the supply).
+//   - SharingIncentive: no bid is held below min(demand, its budget's share of what those leave whom their floors hold).
 //   - NoGainFromLying: to claim more demand never raises min(limit, true demand).
 //   - OrderFree: permuted bids get permuted limits.
 //   - Monotone: more supply lowers no limit.

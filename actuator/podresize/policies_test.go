@@ -1,12 +1,7 @@
 package podresize_test
 
 import (
-	"encoding/json"
-	"encoding/pem"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -19,17 +14,6 @@ import (
 	"github.com/mbcas/mbcas/internal/apitest"
 )
 
-// resizes are the requests that policies and webhooks of these tests are asked about.
-var resizes = admission.RuleWithOperations{
-	Operations: []admission.OperationType{admission.Update},
-	Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/resize"}},
-}
-
-// only keeps a policy within the scene's namespace.
-func (s *scene) only() *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}}
-}
-
 // TestValidatingPolicy: a ValidatingAdmissionPolicy chooses its own code, by default that of an invalid object.
 func TestValidatingPolicy(t *testing.T) {
 	forbidden, invalid, tooLarge := metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge
@@ -38,38 +22,20 @@ func TestValidatingPolicy(t *testing.T) {
 			s := newScene(t)
 			policy := &admission.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
 			policy.Spec = admission.ValidatingAdmissionPolicySpec{
-				MatchConstraints: &admission.MatchResources{ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: resizes}}},
+				MatchConstraints: &admission.MatchResources{ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: apitest.Resizes}}},
 				Validations:      []admission.Validation{{Expression: "false", Message: "no resize on Fridays", Reason: reason}},
 			}
-			s.createUntilEnd(policy)
-			s.createUntilEnd(&admission.ValidatingAdmissionPolicyBinding{
+			s.CreateUntilEnd(s.t, policy)
+			s.CreateUntilEnd(s.t, &admission.ValidatingAdmissionPolicyBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
 				Spec: admission.ValidatingAdmissionPolicyBindingSpec{
 					PolicyName: policy.Name, ValidationActions: []admission.ValidationAction{admission.Deny},
-					MatchResources: &admission.MatchResources{NamespaceSelector: s.only()},
+					MatchResources: &admission.MatchResources{NamespaceSelector: apitest.Within(s.namespace)},
 				},
 			})
 			s.refuses(s.move("app", 300), podresize.PolicyRefused, "no resize on Fridays")
 		})
 	}
-}
-
-// mutate makes a MutatingAdmissionPolicy that applies the JSON patch, a CEL expression, to each resize.
-func (s *scene) mutate(patch string) {
-	s.t.Helper()
-	policy := &admission.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
-	policy.Spec = admission.MutatingAdmissionPolicySpec{
-		MatchConstraints:   &admission.MatchResources{ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: resizes}}},
-		ReinvocationPolicy: admission.NeverReinvocationPolicy,
-		Mutations:          []admission.Mutation{{PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{Expression: patch}}},
-	}
-	s.createUntilEnd(policy)
-	s.createUntilEnd(&admission.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
-		Spec: admission.MutatingAdmissionPolicyBindingSpec{
-			PolicyName: policy.Name, MatchResources: &admission.MatchResources{NamespaceSelector: s.only()},
-		},
-	})
 }
 
 // TestWouldMutate: DryRun finds out, before it is too late, that admission changes more than was asked for.
@@ -95,12 +61,12 @@ func TestWouldMutate(t *testing.T) {
 		},
 		"a policy sets another limit": {
 			func(s *scene) {
-				s.mutate(`[JSONPatch{op: "replace", path: "/spec/containers/0/resources/limits/cpu", value: "250m"}]`)
+				s.MutateResizes(s.t, s.namespace, apitest.Change{Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "250m"})
 			}, "app limits cpu=250m instead of 300m",
 		},
 		"a policy lowers a request": {
 			func(s *scene) {
-				s.mutate(`[JSONPatch{op: "replace", path: "/spec/containers/0/resources/requests/cpu", value: "50m"}]`)
+				s.MutateResizes(s.t, s.namespace, apitest.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
 			}, "app requests cpu=50m instead of 100m",
 		},
 	} {
@@ -123,9 +89,11 @@ func TestWouldMutate(t *testing.T) {
 // Of what the policy does beside resources nothing gets through a resize, so it is not spoken of.
 func TestMutatedAllTheSame(t *testing.T) {
 	s := newScene(t)
-	s.mutate(`[JSONPatch{op: "replace", path: "/spec/containers/0/resources/limits/cpu", value: "250m"},
-		JSONPatch{op: "add", path: "/metadata/annotations", value: {"touched": "yes"}},
-		JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "other"}]`)
+	s.MutateResizes(t, s.namespace,
+		apitest.Change{Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "250m"},
+		apitest.Change{Op: "add", Path: "/metadata/annotations", Value: map[string]string{"touched": "yes"}},
+		apitest.Change{Op: "replace", Path: "/spec/containers/0/image", Value: "other"},
+	)
 	s.untilDryRun(s.move("app", 300), podresize.WouldMutate)
 	got := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
 	s.expect("Apply", got, podresize.WouldMutate, "asked for: app limits cpu=250m instead of 300m")
@@ -141,35 +109,15 @@ func TestMutatedAllTheSame(t *testing.T) {
 // webhook makes a validating webhook for the resizes of the scene's namespace.
 func (s *scene) webhook(effects admission.SideEffectClass, answer http.HandlerFunc) {
 	s.t.Helper()
-	server := httptest.NewUnstartedServer(answer)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	s.t.Cleanup(server.Close)
 	fail := admission.Fail
-	s.createUntilEnd(&admission.ValidatingWebhookConfiguration{
+	s.CreateUntilEnd(s.t, &admission.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
 		Webhooks: []admission.ValidatingWebhook{{
-			Name: "guard.example.com", Rules: []admission.RuleWithOperations{resizes}, NamespaceSelector: s.only(),
+			Name: "guard.example.com", Rules: []admission.RuleWithOperations{apitest.Resizes}, NamespaceSelector: apitest.Within(s.namespace),
 			FailurePolicy: &fail, SideEffects: &effects, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admission.WebhookClientConfig{
-				URL:      &server.URL,
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			},
+			ClientConfig: apitest.Webhook(s.t, answer),
 		}},
 	})
-}
-
-// reviewer answers every review with allowed, or with the status.
-func reviewer(denial *metav1.Status) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: denial == nil, Result: denial}
-		json.NewEncoder(w).Encode(review)
-	}
 }
 
 // TestWebhookRefuses: a webhook may answer with any code; none makes us take the pod for gone, the server for
@@ -186,7 +134,7 @@ func TestWebhookRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.webhook(admission.SideEffectClassNone, reviewer(denial))
+			s.webhook(admission.SideEffectClassNone, apitest.Review(admissionv1.AdmissionResponse{Result: denial}))
 			s.refuses(s.move("app", 300), podresize.PolicyRefused, "not today")
 		})
 	}

@@ -82,24 +82,6 @@ func TestRefusals(t *testing.T) {
 			},
 			want: podresize.NotAllowed, says: `cannot patch resource "pods/resize"`,
 		},
-		"the node is smaller than the requests": {
-			after: func(s *scene) {
-				s.changeNode(func(n *corev1.Node) { n.Status.Allocatable = cpuList("50m") })
-			},
-			want: podresize.NodeRefused, says: "node didn't have enough allocatable resources",
-		},
-		"the node is not Linux": {
-			after: func(s *scene) {
-				n := s.node()
-				n.Labels[corev1.LabelOSStable] = "windows"
-				s.must(s.Client.Update(s.t.Context(), n))
-			},
-			want: podresize.NodeRefused, says: "only supported on linux nodes",
-		},
-		"the node is gone": {
-			after: func(s *scene) { s.must(s.Client.Delete(s.t.Context(), s.node())) },
-			want:  podresize.NodeRefused, says: "not found",
-		},
 		"the kubelet does not report resources": {
 			after: func(s *scene) {
 				s.kubelet.Answer(s.pod, apitest.Ignore)

@@ -1,7 +1,6 @@
 package podresize_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,17 +60,6 @@ func (s *scene) must(err error) {
 func (s *scene) create(o client.Object) {
 	s.t.Helper()
 	s.must(s.Client.Create(s.t.Context(), o))
-}
-
-// createUntilEnd is create for what has no namespace and would disturb other tests.
-func (s *scene) createUntilEnd(o client.Object) {
-	s.t.Helper()
-	s.create(o)
-	s.t.Cleanup(func() {
-		if err := s.Client.Delete(context.Background(), o); client.IgnoreNotFound(err) != nil {
-			s.t.Error(err)
-		}
-	})
 }
 
 // stored is the pod as the API server has it now.

@@ -97,7 +97,8 @@ type ContainerLimit struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// CPULimit is the CPU limit in thousandths of a core, such as "500m".
+	// CPULimit is the CPU limit in thousandths of a core, such as "500m". A limit of 0 is none.
+	// +kubebuilder:validation:XValidation:rule="self != '0m'",message="a CPU limit of 0m is none"
 	CPULimit cpu.Milli `json:"cpuLimit"`
 }
 
@@ -133,10 +134,33 @@ type Decision struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Pressure *int32 `json:"pressure,omitempty"`
-	// Budget is what the pod bids with: its CPU request in thousandths of a core times the
-	// multiplier of its PriorityClass.
+	// MemoryPressure is the share of time, in percent, in which nothing of a container went on because its tasks waited for
+	// memory (PSI "full"); that of the worst container. Absent where the agent does not read it (its flag
+	// --stall-signals) or the kernel does not tell.
+	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	MemoryPressure *int32 `json:"memoryPressure,omitempty"`
+	// IOPressure is the same for IO.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	IOPressure *int32 `json:"ioPressure,omitempty"`
+	// Budget is what the pod bids with: the CPU request, in thousandths of a core, of its containers with a
+	// limit, times PriorityPercent and FairnessPercent.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000000
 	Budget int64 `json:"budget"`
+	// PriorityPercent is the multiplier of the pod's priority, in percent: 100 up to a priority of 1000, 50 below 0, at most 800.
+	// +optional
+	// +kubebuilder:validation:Minimum=50
+	// +kubebuilder:validation:Maximum=800
+	PriorityPercent int32 `json:"priorityPercent,omitempty"`
+	// FairnessPercent is status.terms.fairnessPercent as this decision used it; absent where that is.
+	// +optional
+	// +kubebuilder:validation:Minimum=50
+	// +kubebuilder:validation:Maximum=200
+	FairnessPercent *int32 `json:"fairnessPercent,omitempty"`
 	// Price is the node's price in budget per thousandth of a core, with three decimals or, below
 	// a tenth, three significant digits. At "1.000" a budget buys just its own size; "0.000" means that CPU is not scarce.
 	// +kubebuilder:validation:MaxLength=24
@@ -173,6 +197,64 @@ const (
 	PhaseRestored Phase = "Restored"
 )
 
+// Terms are what other parts of the platform (autoscalers, quotas, LimitRanges, disruption budgets, other nodes) ask of
+// the decisions about one pod. They only ever bound or weigh a decision: a pod without terms is
+// decided by its node alone, and so is one whose terms are not kept up to date because the controller is away.
+type Terms struct {
+	// Containers bound the limits of single containers.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Containers []ContainerTerms `json:"containers,omitempty"`
+	// Ceiling bounds the pod's total limit.
+	// +optional
+	Ceiling *cpu.Milli `json:"ceiling,omitempty"`
+	// FloorBy and CeilingBy name what sets the floors and the ceilings, as Kind/name; several are separated by ", ".
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	FloorBy string `json:"floorBy,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	CeilingBy string `json:"ceilingBy,omitempty"`
+	// RaiseOnNeed is true where the limit counts against a quota that the namespace's pods share and that is short: the
+	// pod is raised only when its need shows.
+	// +optional
+	RaiseOnNeed bool `json:"raiseOnNeed,omitempty"`
+	// NoDecrease is why the pod is not lowered at all, as a reason; absent where it may be.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	NoDecrease string `json:"noDecrease,omitempty"`
+	// FairnessPercent is what the pod's budget is multiplied by, in percent, so that equal budgets buy equal CPU on all nodes.
+	// +optional
+	// +kubebuilder:validation:Minimum=50
+	// +kubebuilder:validation:Maximum=200
+	FairnessPercent *int32 `json:"fairnessPercent,omitempty"`
+	// DemandPercent is what the pod's demand is taken for when the price is made, in percent, as a DemandSignal asks: so
+	// much is kept free for it, up to its share. It does not change what the price holds the pod itself to. Where a quota is
+	// short, the pod is taken to need so much of it.
+	// +optional
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=1000
+	DemandPercent *int32 `json:"demandPercent,omitempty"`
+	// DemandBy names who asks for DemandPercent, as FloorBy does.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	DemandBy string `json:"demandBy,omitempty"`
+}
+
+// ContainerTerms bound the limit of one container.
+type ContainerTerms struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// Floor and Ceiling bound the limit; where they contradict each other the floor wins.
+	// +optional
+	Floor *cpu.Milli `json:"floor,omitempty"`
+	// +optional
+	Ceiling *cpu.Milli `json:"ceiling,omitempty"`
+}
+
 // PodAllocationStatus says what the controller did with the decision.
 type PodAllocationStatus struct {
 	// Phase is where the allocation stands.
@@ -193,6 +275,10 @@ type PodAllocationStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	DeclaredLimits []ContainerLimit `json:"declaredLimits,omitempty"`
+	// Terms are what the platform asks of the decisions about this pod. The agent keeps its decisions within
+	// them, and the controller applies none that breaks them. Absent where nothing is asked.
+	// +optional
+	Terms *Terms `json:"terms,omitempty"`
 	// AppliedLimits are the limits that the controller last applied, per container. A pod that
 	// has others was changed by somebody else.
 	// +optional
@@ -212,6 +298,22 @@ type PodAllocationStatus struct {
 	// LastDecreaseTime is when it last lowered one of them.
 	// +optional
 	LastDecreaseTime *metav1.MicroTime `json:"lastDecreaseTime,omitempty"`
+	// DecreasedFrom are the limits before the last decrease, or before a run of them: should the pod get into trouble
+	// right after it, they are given back. Absent once they have been.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	DecreasedFrom []ContainerLimit `json:"decreasedFrom,omitempty"`
+	// DecreasedSince is when DecreasedFrom were left: in a run of decreases, the time of the first.
+	// +optional
+	DecreasedSince *metav1.MicroTime `json:"decreasedSince,omitempty"`
+	// HurtTime is when the pod was found not Ready, or restarted, right after a decrease. It is not lowered for a day.
+	// +optional
+	HurtTime *metav1.MicroTime `json:"hurtTime,omitempty"`
+	// ForeignTime is when somebody else's change of the limits was last found.
+	// +optional
+	ForeignTime *metav1.MicroTime `json:"foreignTime,omitempty"`
 	// RetryTime is when a pod whose resize was refused or failed may be tried again.
 	// +optional
 	RetryTime *metav1.MicroTime `json:"retryTime,omitempty"`

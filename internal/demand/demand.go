@@ -6,6 +6,8 @@
 //   - SaturationDoublesAtMost: a container throttled in every period wants twice what it uses, never more.
 //   - HeldBackShowsNoLess: what is throttled in every period never lowers its estimate.
 //   - StarvedIsSeen: who waits for others on a full node wants up to twice what it uses, and up to its share.
+//   - StalledGainsLittle: who is stalled on memory or IO wants no more than it could use without any limit, from
+//     StalledFrom on just what it uses, and never less than that.
 //   - GapDropsTheWindow: a gap, reset or restart starts the warm-up again and never makes a spike.
 //   - ReadsFastUpSlowDown: estimates rise faster than they fall.
 package demand
@@ -34,6 +36,10 @@ type Config struct {
 	// want more than it uses, in [0, 1]; 1 switches this off. Lower sees starvation sooner, and takes a queue of a
 	// container's own threads for it.
 	StarvedFrom float64
+	// StalledFrom is the share of time stalled on memory or IO, in (0, 1], from which a container is taken to want what it uses and
+	// nothing more, however much it is throttled or waits for a CPU. Lower leaves more to others, and less to those that would be
+	// somewhat faster with more. It counts only where stalls are read.
+	StalledFrom float64
 	// ThrottleThreshold is the throttle ratio from which a container counts as throttled, in (0, 1): it
 	// tells need, and idle CPU that is kept from somebody, but does not shape the estimate. Lower reacts to less;
 	// higher leaves short bursts alone.
@@ -42,7 +48,7 @@ type Config struct {
 
 // DefaultConfig is what we would run ourselves.
 func DefaultConfig() Config {
-	return Config{Rise: 0.3, Fall: 0.1, WarmUp: 10, SaturationFrom: 0.5, StarvedFrom: 0.2, ThrottleThreshold: 0.1}
+	return Config{Rise: 0.3, Fall: 0.1, WarmUp: 10, SaturationFrom: 0.5, StarvedFrom: 0.2, StalledFrom: 0.8, ThrottleThreshold: 0.1}
 }
 
 // Validate says everything that is wrong.
@@ -65,6 +71,9 @@ func (c Config) Validate() error {
 	if !(c.StarvedFrom >= 0 && c.StarvedFrom <= 1) {
 		errs = append(errs, fmt.Errorf("demand StarvedFrom is %v: want at least 0 and at most 1", c.StarvedFrom))
 	}
+	if !(c.StalledFrom > 0 && c.StalledFrom <= 1) {
+		errs = append(errs, fmt.Errorf("demand StalledFrom is %v: want more than 0 and at most 1", c.StalledFrom))
+	}
 	if !(c.ThrottleThreshold > 0 && c.ThrottleThreshold < 1) {
 		errs = append(errs, fmt.Errorf("demand ThrottleThreshold is %v: want more than 0 and less than 1", c.ThrottleThreshold))
 	}
@@ -76,7 +85,7 @@ type Estimate struct {
 	Samples  int     // good samples since it started or the last gap
 	Mean     float64 // smoothed demand, in cores
 	Latest   float64 // demand in the last tick alone, in cores
-	Throttle float64 // smoothed throttle ratio
+	Throttle float64 // smoothed throttle ratio, as far as more CPU would help
 }
 
 // Warm says whether the estimate rests on enough samples to lower a limit.
@@ -95,23 +104,41 @@ func (c Config) Next(e Estimate, r sense.Rate, entitled cpu.Milli) Estimate {
 		// Nothing is lowered before it is warm again, but its use has not gone because it could not be read.
 		return Estimate{Mean: e.Mean * (1 - c.Fall)}
 	}
-	use, held := r.Usage.Cores(), excess(r.Throttle, c.SaturationFrom)
+	use, gain := r.Usage.Cores(), c.gain(r)
+	held := min(gain, excess(r.Throttle, c.SaturationFrom))
 	more := held
 	if r.PressureKnown && use > 0 {
 		starved := min(use*(1+excess(r.Pressure, c.StarvedFrom)), entitled.Cores())
-		more = max(more, starved/use-1)
+		more = max(more, min(gain, starved/use-1))
 	}
 	now := use * (1 + more)
-	seconds := r.Elapsed.Seconds()
+	seconds, throttle := r.Elapsed.Seconds(), min(gain, r.Throttle)
 	if e.Samples == 0 {
-		return Estimate{Samples: 1, Mean: now, Latest: now, Throttle: r.Throttle}
+		return Estimate{Samples: 1, Mean: now, Latest: now, Throttle: throttle}
 	}
 	return Estimate{
 		Samples:  e.Samples + 1,
 		Mean:     c.follow(e.Mean, now, seconds, r, held),
 		Latest:   now,
-		Throttle: c.towards(e.Throttle, r.Throttle, seconds),
+		Throttle: c.towards(e.Throttle, throttle, seconds),
 	}
+}
+
+// gain is by how much more than it uses, as a share of that, a container may be taken to want; nobody is taken to want more than
+// twice. Who is stalled for a part s of the time could use at most 1/s times what it uses if nothing held it back: its
+// stalls take as long, however much CPU there is, and the rest cannot take less than no time.
+func (c Config) gain(r sense.Rate) float64 {
+	if r.Stalls == nil {
+		return 1
+	}
+	// A page that is read back from disk counts as both, so the parts do not add up.
+	switch s := max(r.Stalls.Memory.Part, r.Stalls.IO.Part); {
+	case s >= c.StalledFrom:
+		return 0
+	case s > 0.5:
+		return 1/s - 1
+	}
+	return 1
 }
 
 // excess is 0 up to from and rises to 1 where the share is 1.

@@ -101,6 +101,74 @@ func TestStarvationEndsAtTheShare(t *testing.T) {
 	}
 }
 
+func TestStalledGainsLittle(t *testing.T) {
+	known := func(part float64) sense.Share { return sense.Share{Known: true, Part: part} }
+	for name, c := range map[string]struct {
+		cfg                cpu.Milli // StalledFrom in thousandths; 0: as ships
+		memory, io         sense.Share
+		throttle, pressure float64
+		want               cpu.Milli
+	}{
+		"throttled alone":                         {throttle: 1, want: 400},
+		"throttled, not stalled":                  {throttle: 1, memory: known(0), io: known(0), want: 400},
+		"throttled, stalled for half of the time": {throttle: 1, io: known(0.5), want: 400},
+		"throttled, stalled for more than that":   {throttle: 1, io: known(0.64), want: 313}, // 200 / 0.64
+		"a little throttled, which is less":       {throttle: 0.6, io: known(0.64), want: 240},
+		"throttled, stalled most of the time":     {throttle: 1, memory: known(0.8), want: 200},
+		"the worse of the two counts":             {throttle: 1, memory: known(0.1), io: known(0.9), want: 200},
+		"they do not add up":                      {throttle: 1, memory: known(0.5), io: known(0.5), want: 400},
+		"starved":                                 {pressure: 1, want: 400},
+		"starved, stalled for more than half":     {pressure: 1, memory: known(0.625), want: 320},
+		"starved, stalled most of the time":       {pressure: 1, memory: known(1), want: 200},
+		"stalled and nothing else":                {io: known(1), want: 200},
+		"only the bound, nearly always stalled":   {cfg: 1000, throttle: 1, memory: known(0.95), want: 211},
+		"only the bound, always stalled":          {cfg: 1000, throttle: 1, memory: known(1), want: 200},
+	} {
+		cfg := DefaultConfig()
+		if c.cfg > 0 {
+			cfg.StalledFrom = c.cfg.Cores()
+		}
+		r := tick(200, c.throttle)
+		r.Pressure, r.PressureKnown = c.pressure, true
+		if c.memory.Known || c.io.Known {
+			r.Stalls = &sense.Stalls{Memory: c.memory, IO: c.io}
+		}
+		if got := cfg.Next(Estimate{}, r, 10_000); got.Demand() != c.want || got.Now() != c.want {
+			t.Errorf("%s: demand %v, of the tick alone %v, want %v", name, got.Demand(), got.Now(), c.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := DefaultConfig()
+		cfg.StalledFrom = rapid.Float64Range(0.01, 1).Draw(t, "from")
+		r := tick(cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "usage")), rapid.Float64Range(0, 1).Draw(t, "throttle"))
+		r.Pressure, r.PressureKnown = rapid.Float64Range(0, 1).Draw(t, "pressure"), true
+		calm, s := r, rapid.Float64Range(0, 1).Draw(t, "stalled")
+		r.Stalls = &sense.Stalls{IO: known(s)}
+		entitled := cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "entitled"))
+		use := r.Usage
+		got, without := cfg.Next(Estimate{}, r, entitled), cfg.Next(Estimate{}, calm, entitled)
+		if d := got.Demand(); d < use || d > without.Demand() || s > 0 && d.Cores() > use.Cores()/s+0.001 || s >= cfg.StalledFrom && d != use {
+			t.Fatalf("uses %v, stalled for %v of the time: taken to want %v, and %v were it not stalled", use, s, d, without.Demand())
+		}
+		if got.Throttle > r.Throttle || s >= cfg.StalledFrom && got.Throttle != 0 {
+			t.Fatalf("throttle ratio %v, of which %v is believed", r.Throttle, got.Throttle)
+		}
+	})
+}
+
+// What is held at its quota shows no less, but who is stalled is not held.
+func TestStalledForgetsWhatItWanted(t *testing.T) {
+	e := after(20, tick(1000, 0))
+	r := tick(100, 1)
+	r.Quota, r.QuotaKnown, r.Stalls = 100, true, &sense.Stalls{Memory: sense.Share{Known: true, Part: 0.9}}
+	for range 60 {
+		e = DefaultConfig().Next(e, r, 0)
+	}
+	if got := e.Demand(); got < 100 || got > 102 {
+		t.Errorf("a minute after it fell into a stall it is taken to want %v, want the 100m that it uses", got)
+	}
+}
+
 func TestGapDropsTheWindow(t *testing.T) {
 	cfg := DefaultConfig()
 	warm := after(cfg.WarmUp, tick(300, 0))
@@ -154,6 +222,68 @@ func TestFloor(t *testing.T) {
 	}
 }
 
+// TestFloorOfOddLimits: whatever is declared, a floor is a limit that the kernel takes, above the request, and in whole quanta.
+func TestFloorOfOddLimits(t *testing.T) {
+	for _, c := range []struct{ request, declared, want cpu.Milli }{
+		{0, 1, 10}, {1, 1, 20}, {0, 5, 10}, {1, 5, 20}, {0, 10, 10}, {10, 11, 20}, {0, 11, 20}, {0, 99, 100}, {0, 101, 100}, {95, 101, 110},
+		{0, 1_000_000, 100}, {999_999, 1_000_000, 1_000_010},
+	} {
+		if got := Floor(c.request, c.declared); got != c.want {
+			t.Errorf("request %v, declared %v: floor %v, want %v", c.request, c.declared, got, c.want)
+		}
+	}
+}
+
+// TestBoundsOfAContainer: a floor gives way to a ceiling, what stands as declared is left there, and so is what nothing fits.
+func TestBoundsOfAContainer(t *testing.T) {
+	for reason, c := range map[string]struct {
+		c              Container
+		floor, ceiling cpu.Milli
+	}{
+		"raised before": {Container{Request: 500, Declared: 500, Limit: 1000, Ceiling: 4000}, 510, 4000},
+		"at its declared limit, which it requests": {Container{Request: 500, Declared: 500, Limit: 500, Ceiling: 4000}, 500, 4000},
+		"at its declared limit, hardly more":       {Container{Request: 50, Declared: 55, Limit: 55, Ceiling: 4000}, 55, 4000},
+		"asked for more than it stands at":         {Container{Request: 500, Declared: 500, Limit: 500, Ceiling: 4000, Least: 600}, 600, 4000},
+		"below what the kernel takes":              {Container{Request: 1, Declared: 4, Limit: 4, Ceiling: 4000}, 20, 4000},
+		"nothing fits above its request":           {Container{Request: 500, Declared: 500, Limit: 500, Ceiling: 500, Least: 600}, 500, 500},
+		"nothing fits, and it is above":            {Container{Request: 500, Declared: 800, Limit: 900, Ceiling: 500}, 900, 900},
+		"asked for more than the ceiling":          {Container{Request: 100, Declared: 500, Limit: 500, Ceiling: 400, Least: 600}, 400, 400},
+		"100m are above the ceiling":               {Container{Request: 10, Declared: 500, Limit: 500, Ceiling: 50}, 50, 50},
+		"worked out already":                       {Container{Request: 100, Declared: 500, Limit: 500, Ceiling: 400, Floor: 90}, 90, 400},
+		"worked out, and the kernel takes no less": {Container{Request: 100, Declared: 500, Limit: 500, Ceiling: 400, Floor: 90, Least: 200}, 200, 400},
+	} {
+		if floor, ceiling := c.c.Bounds(); floor != c.floor || ceiling != c.ceiling {
+			t.Errorf("%s: from %v to %v, want %v to %v", reason, floor, ceiling, c.floor, c.ceiling)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		c := Container{
+			Declared: cpu.Milli(rapid.Int64Range(1, 2000).Draw(t, "declared")),
+			Ceiling:  10 * cpu.Milli(rapid.Int64Range(0, 300).Draw(t, "ceiling")),
+			Least:    10 * cpu.Milli(rapid.Int64Range(0, 300).Draw(t, "least")),
+		}
+		c.Request = cpu.Milli(rapid.Int64Range(0, int64(c.Declared)).Draw(t, "request"))
+		c.Limit = max(c.Request+cpu.Quantum, cpu.Milli(rapid.Int64Range(10, 3000).Draw(t, "limit")))
+		if rapid.Bool().Draw(t, "as declared") {
+			c.Limit = c.Declared
+		}
+		floor, ceiling := c.Bounds()
+		switch stays := floor == c.Limit; {
+		case floor > ceiling || ceiling > c.Ceiling && !(stays && ceiling == floor):
+			t.Fatalf("%+v: from %v to %v", c, floor, ceiling)
+		case !stays && floor < c.Request+cpu.Quantum:
+			t.Fatalf("%+v: a floor of %v, which might be its request", c, floor)
+		case stays && floor < c.Request+cpu.Quantum && c.Limit != c.Declared && c.Limit != ceiling:
+			t.Fatalf("%+v: it stands at %v, too near to its request", c, floor)
+		}
+		again := c
+		again.Floor, again.Ceiling, again.Least = floor, ceiling, 0
+		if f, m := again.Bounds(); f != floor || m != ceiling {
+			t.Fatalf("%+v: from %v to %v, and worked out already from %v to %v", c, floor, ceiling, f, m)
+		}
+	})
+}
+
 func TestBudget(t *testing.T) {
 	for _, c := range []struct {
 		request  cpu.Milli
@@ -173,14 +303,14 @@ func TestConfigReportsEverything(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := Config{Rise: 2, Fall: 0, WarmUp: 0, SaturationFrom: 1, ThrottleThreshold: 0}
+	bad := Config{Rise: 2, Fall: 0, WarmUp: 0, SaturationFrom: 1, StalledFrom: 0, ThrottleThreshold: 0}
 	err := bad.Validate()
 	for range 20 {
 		if again := bad.Validate(); again.Error() != err.Error() {
 			t.Fatalf("the same config is wrong in another way:\n%v\n%v", err, again)
 		}
 	}
-	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 5 {
-		t.Errorf("Validate = %v, want five complaints", err)
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 6 {
+		t.Errorf("Validate = %v, want six complaints", err)
 	}
 }

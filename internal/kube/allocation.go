@@ -11,7 +11,9 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -44,23 +46,39 @@ func Node(n *corev1.Node) round.Node {
 }
 
 // Spec writes a decision into the part of a PodAllocation's spec that the agent owns.
-func Spec(d round.Decision, n round.NodeDecision, observed time.Time) v1alpha1.PodAllocationSpec {
+func Spec(d round.Decision, w demand.Weights, n round.NodeDecision, observed time.Time) v1alpha1.PodAllocationSpec {
 	limits := make([]v1alpha1.ContainerLimit, len(d.Containers))
 	for i, c := range d.Containers {
 		limits[i] = v1alpha1.ContainerLimit{Name: c.Name, CPULimit: c.Limit}
 	}
 	decision := &v1alpha1.Decision{
 		Demand: d.Demand, Usage: d.Usage, Throttled: percent(d.Throttle),
-		Budget: int64(d.Budget), Price: d.Price.String(), Floor: d.Floor, Ceiling: d.Ceiling,
+		Budget: int64(d.Budget), PriorityPercent: w.PriorityPercent,
+		Price: d.Price.String(), Floor: d.Floor, Ceiling: d.Ceiling,
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
 		ObservedAt: metav1.NewMicroTime(observed),
+	}
+	if w.FairnessPercent > 0 {
+		decision.FairnessPercent = &w.FairnessPercent
 	}
 	if d.PressureKnown {
 		p := percent(d.Pressure)
 		decision.Pressure = &p
 	}
+	if s := d.Stalls; s != nil {
+		decision.MemoryPressure, decision.IOPressure = percentOf(s.Memory), percentOf(s.IO)
+	}
 	total := d.Limit
 	return v1alpha1.PodAllocationSpec{DesiredCPULimit: &total, Containers: limits, Decision: decision}
+}
+
+// percentOf is nil for a share that is not known.
+func percentOf(s sense.Share) *int32 {
+	if !s.Known {
+		return nil
+	}
+	p := percent(s.Part)
+	return &p
 }
 
 func percent(share float64) int32 { return int32(math.Round(100 * max(0, min(1, share)))) }
@@ -72,10 +90,9 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 	if pa == nil || pa.Spec.Decision == nil {
 		return round.Published{}
 	}
-	price, _ := strconv.ParseFloat(pa.Spec.Decision.Price, 64) // the API server checked the form
 	p := round.Published{
 		At: pa.Spec.Decision.ObservedAt.Time, Limits: byName(pa.Spec.Containers),
-		Demand: pa.Spec.Decision.Demand, Price: market.Price(price),
+		Demand: pa.Spec.Decision.Demand, Price: Price(pa.Spec.Decision),
 	}
 	if pa.Status.Reason == string(actuator.DecisionOld) && pa.Status.ObservedGeneration == pa.Generation {
 		p.At = time.Time{}
@@ -83,21 +100,52 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 	return p
 }
 
+// Price is the price of a decision.
+func Price(d *v1alpha1.Decision) market.Price {
+	price, _ := strconv.ParseFloat(d.Price, 64) // the API server checked the form
+	return market.Price(price)
+}
+
 // State is the pod as the actuator sees it: spec limits, bounds, what is wanted, and when it was last
 // moved. The caller adds what it knows beyond the two objects (Restore, InFlight, NoDecrease, RetryAt).
 func State(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) actuator.Pod {
 	p := actuator.Pod{UID: string(pod.UID)}
-	wanted, bounds := byName(pa.Spec.Containers), Bounds(pod, pa.Status.DeclaredLimits, allocatable)
+	wanted, bounds := byName(pa.Spec.Containers), BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
 	declared := byName(pa.Status.DeclaredLimits)
-	for _, l := range Limits(pod) {
-		b, ok := bounds[l.Name]
+	var sum cpu.Milli
+	var wants, floors []part
+	var least []cpu.Milli // that a container may be raised to
+	for _, c := range containers(pod) {
+		name, limit := c.spec.Name, c.limit()
+		b, ok := bounds.Containers[name]
 		if !ok {
-			continue // limited after the record was made: not ours to move
+			continue // without a limit, or limited after the record was made: not ours to move
 		}
 		p.Containers = append(p.Containers, actuator.Container{
-			Name: l.Name, Limit: l.CPULimit, Declared: declared[l.Name],
-			Floor: b.Floor, Ceiling: b.Ceiling, Want: wanted[l.Name],
+			Name: name, Limit: limit, Declared: declared[name],
+			Floor: b.Floor, Ceiling: b.Ceiling, Want: wanted[name],
 		})
+		raise, want := demand.Floor(c.request(), 0), wanted[name]
+		switch {
+		case want == 0:
+			want = limit
+		case want > limit:
+			want = max(want, raise)
+		}
+		sum += limit
+		wants, floors, least = append(wants, part{name, want.Clamp(b.Floor, b.Ceiling)}), append(floors, part{name, b.Floor}), append(least, raise)
+	}
+	for i, w := range fit(wants, floors, bounds.Ceiling) {
+		c := &p.Containers[i]
+		if c.Want > 0 {
+			c.Want = w.limit
+			if w.limit > c.Limit && w.limit < least[i] {
+				c.Want = c.Limit // that much does not fit
+			}
+		}
+		if bounds.Ceiling > 0 && sum > bounds.Ceiling { // a pod above its ceiling comes down however little it is
+			c.Ceiling = min(c.Ceiling, w.limit)
+		}
 	}
 	if t := pa.Status.LastDecreaseTime; t != nil {
 		p.LastDecrease = t.Time

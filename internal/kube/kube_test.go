@@ -2,6 +2,7 @@ package kube
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,19 +147,71 @@ func TestFacts(t *testing.T) {
 func TestBounds(t *testing.T) {
 	p := shopPod()
 	declared := Limits(p)
-	want := map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}
-	if diff := cmp.Diff(want, Bounds(p, declared, 2005)); diff != "" {
-		t.Error(diff)
-	}
-	p.Annotations[MaxCPUKey] = "1"
-	want = map[string]Bound{"app": {110, 710}, "proxy": {100, 280}} // 5/7 and 2/7 of a core, in whole quanta
-	if diff := cmp.Diff(want, Bounds(p, declared, 2000)); diff != "" {
-		t.Errorf("mbcas.io/max-cpu is divided as the declared limits are:\n%s", diff)
-	}
-	p.Annotations[MaxCPUKey] = "10m"
-	want = map[string]Bound{"app": {110, 110}, "proxy": {100, 100}}
-	if diff := cmp.Diff(want, Bounds(p, declared, 2000)); diff != "" {
-		t.Errorf("no ceiling is below its floor:\n%s", diff)
+	m := func(m cpu.Milli) *cpu.Milli { return &m }
+	for name, c := range map[string]struct {
+		own         string // mbcas.io/max-cpu
+		app         string // its limit
+		allocatable cpu.Milli
+		terms       *v1alpha1.Terms
+		want        Bounds
+	}{
+		"the node's": {"", "500m", 2005, nil, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}}},
+		"max-cpu":    {"1.005", "500m", 2000, nil, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 1000}},
+		"no ceiling is below the floors": {
+			"10m", "500m", 2000, nil,
+			Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 210},
+		},
+		"terms": {
+			"1", "500m", 2000,
+			&v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(333), Ceiling: m(777)}, {Name: "proxy", Ceiling: m(105)}}, Ceiling: m(904)},
+			Bounds{Containers: map[string]Bound{"app": {340, 770}, "proxy": {100, 100}}, Ceiling: 900},
+		},
+		"a ceiling caps what is asked for": {
+			"", "500m", 2000,
+			&v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(3000), Ceiling: m(777)}, {Name: "proxy", Floor: m(3000)}}},
+			Bounds{Containers: map[string]Bound{"app": {770, 770}, "proxy": {2000, 2000}}},
+		},
+		"so does that of the pod": {
+			"", "500m", 2000,
+			&v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(500)}, {Name: "proxy", Floor: m(300)}}, Ceiling: m(490)},
+			// 390 and 240 above what they request and 10m share the 320 that 490 leaves above these.
+			Bounds{Containers: map[string]Bound{"app": {300, 2000}, "proxy": {180, 2000}}, Ceiling: 490},
+		},
+		"but not the pod's own": {
+			"300m", "500m", 2000, &v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(600)}}},
+			Bounds{Containers: map[string]Bound{"app": {600, 2000}, "proxy": {100, 2000}}, Ceiling: 700},
+		},
+		"nothing fits a container's ceiling": {
+			"", "500m", 2000, &v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(600), Ceiling: m(105)}}},
+			Bounds{Containers: map[string]Bound{"app": {500, 500}, "proxy": {100, 2000}}},
+		},
+		"nothing fits the pod's ceiling": {
+			"", "500m", 2000, &v1alpha1.Terms{Ceiling: m(160)}, // 110 and 60 at least
+			Bounds{Containers: map[string]Bound{"app": {500, 500}, "proxy": {200, 200}}, Ceiling: 700},
+		},
+		"a pod's own ceiling below that of its terms": {"800m", "500m", 2000, &v1alpha1.Terms{Ceiling: m(900)}, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 800}},
+		"not to be lowered": {
+			"", "1503m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA"},
+			Bounds{Containers: map[string]Bound{"app": {1503, 2000}, "proxy": {200, 2000}}}, // nor raised to a whole quantum
+		},
+		"not to be lowered, save to its ceiling": {
+			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Ceiling: m(1000)},
+			// 1390 and 100 above the floors share the 790 that 1000 leaves above them.
+			Bounds{Containers: map[string]Bound{"app": {840, 2000}, "proxy": {150, 2000}}, Ceiling: 1000},
+		},
+		"not to be lowered, save to a container's ceiling": {
+			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Containers: []v1alpha1.ContainerTerms{{Name: "app", Ceiling: m(700)}}},
+			Bounds{Containers: map[string]Bound{"app": {700, 700}, "proxy": {200, 2000}}},
+		},
+	} {
+		delete(p.Annotations, MaxCPUKey)
+		if c.own != "" {
+			p.Annotations[MaxCPUKey] = c.own
+		}
+		p.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse(c.app)
+		if diff := cmp.Diff(c.want, BoundsOf(p, declared, c.allocatable, c.terms)); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
 	}
 }
 
@@ -172,12 +225,13 @@ func TestBidder(t *testing.T) {
 			{Name: "proxy", ID: "proxy-id", Request: 50, Limit: 200},
 		}
 		if declared != nil {
-			c[0].Declared, c[0].Ceiling = declared[0], 2000
-			c[2].Declared, c[2].Ceiling = declared[1], 2000
+			c[0].Declared, c[0].Floor, c[0].Ceiling = declared[0], 110, 2000
+			c[2].Declared, c[2].Floor, c[2].Ceiling = declared[1], 100, 2000
 		}
 		return c
 	}
-	shadow := demand.Pod{UID: "u-1", Budget: budget, Shadow: true, Containers: containers()}
+	weights := demand.Weights{PriorityPercent: 200}
+	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Shadow: true, Containers: containers()}
 	if diff := cmp.Diff(shadow, Bidder(p, nil, 2000)); diff != "" {
 		t.Errorf("without an allocation:\n%s", diff)
 	}
@@ -189,9 +243,17 @@ func TestBidder(t *testing.T) {
 	if diff := cmp.Diff(shadow, Bidder(p, stranger, 2000)); diff != "" {
 		t.Errorf("with the allocation of an earlier pod of its name:\n%s", diff)
 	}
-	want := demand.Pod{UID: "u-1", Budget: budget, Containers: containers(500, 200)}
+	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(500, 200)}
 	if diff := cmp.Diff(want, Bidder(p, recorded(p), 2000)); diff != "" {
 		t.Errorf("managed:\n%s", diff)
+	}
+	bent, fair, slo, most := recorded(p), int32(150), int32(120), cpu.Milli(1500)
+	bent.Status.Terms = &v1alpha1.Terms{FairnessPercent: &fair, DemandPercent: &slo, Ceiling: &most, RaiseOnNeed: true, NoDecrease: "ScaledByHPA"}
+	want.FairnessPercent, want.Budget, want.DemandPercent = 150, 510, 120
+	want.Ceiling, want.RaiseOnNeed = 1500, true
+	want.Containers[0].Floor, want.Containers[2].Floor = 500, 200
+	if diff := cmp.Diff(want, Bidder(p, bent, 2000)); diff != "" {
+		t.Errorf("under terms:\n%s", diff)
 	}
 	p.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
 	if id := Bidder(p, recorded(p), 2000).Containers[0].ID; id != "" {
@@ -208,7 +270,10 @@ func TestStateAndSpecAgree(t *testing.T) {
 		Demand: 700, Usage: 650, Throttle: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
 		Bound: market.ByPrice,
 	}
-	spec := Spec(d, round.NodeDecision{}, at)
+	spec := Spec(d, demand.Weights{PriorityPercent: 200, FairnessPercent: 120}, round.NodeDecision{}, at)
+	if spec.Decision.PriorityPercent != 200 || *spec.Decision.FairnessPercent != 120 || Spec(d, demand.Weights{}, round.NodeDecision{}, at).Decision.FairnessPercent != nil {
+		t.Errorf("weights of the budget: %+v", spec.Decision)
+	}
 	if *spec.DesiredCPULimit != 1000 || spec.Decision.Throttled != 26 || *spec.Decision.Pressure != 100 || spec.Decision.Price != "0.340" || spec.Decision.BoundBy != v1alpha1.BoundByPrice {
 		t.Errorf("spec %+v, decision %+v", spec, spec.Decision)
 	}
@@ -227,7 +292,7 @@ func TestStateAndSpecAgree(t *testing.T) {
 		t.Errorf("published at %v, want %v: it was published anew, and the controller has yet to look", got, at)
 	}
 	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
-	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, round.NodeDecision{}, at)}).Price; got == 0 {
+	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {
 		t.Error("a small price that holds a pod reads as none")
 	}
 	if !Published(nil).At.IsZero() || !Published(recorded(p)).At.IsZero() {
@@ -243,6 +308,21 @@ func TestStateAndSpecAgree(t *testing.T) {
 	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
 		t.Error(diff)
 	}
+	most := cpu.Milli(800)
+	pa.Status.Terms = &v1alpha1.Terms{Ceiling: &most}
+	capped := state
+	capped.Containers = slices.Clone(state.Containers)
+	capped.Containers[0].Want, capped.Containers[1].Want = 620, 170 // 690 and 100 above the floors, of which 590 are left
+	if diff := cmp.Diff(capped, State(p, pa, 2000)); diff != "" {
+		t.Errorf("wanted is more than the pod's ceiling:\n%s", diff)
+	}
+	p.Spec.Containers[0].Resources.Limits = cpuList("700m")
+	capped.Containers[0].Limit, capped.Containers[0].Ceiling, capped.Containers[1].Ceiling = 700, 620, 170
+	if diff := cmp.Diff(capped, State(p, pa, 2000)); diff != "" {
+		t.Errorf("the pod is above its ceiling:\n%s", diff)
+	}
+	p.Spec.Containers[0].Resources.Limits = cpuList("500m")
+	pa.Status.Terms = nil
 	// A container that was given a limit after the record is nobody's to move.
 	p.Spec.Containers[1].Resources.Limits = cpuList("1")
 	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {

@@ -62,6 +62,13 @@ func Paused(data map[string]string) bool {
 // controller is told otherwise.
 const HoldForeign = 10 * time.Minute
 
+// HandsOff is how long a pod is not lowered after a decrease did harm, or left alone after a fight over its limits, unless the
+// controller's --hands-off says otherwise.
+const HandsOff = 24 * time.Hour
+
+// QuotaFree is the share of a ResourceQuota that raises leave free, unless the controller's --quota-free says otherwise.
+const QuotaFree = 0.10
+
 // Mode is what MBCAS does in a namespace.
 type Mode string
 

@@ -60,8 +60,10 @@ func Writers(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return slices.Clip(kept)
 }
 
+// oursToo says whether an entry tells of our own resizes. A server-side apply lays claim to fields without changing them, and we never
+// apply, so such an entry is somebody else's.
 func oursToo(m metav1.ManagedFieldsEntry) bool {
-	return m.Manager == FieldManager && m.Subresource == "resize"
+	return m.Manager == FieldManager && m.Subresource == "resize" && m.Operation == metav1.ManagedFieldsOperationUpdate
 }
 
 // written adds the containers whose CPU limit an entry claims; false where it cannot be read.

@@ -24,6 +24,12 @@ func by(manager, subresource, list string, containers ...string) metav1.ManagedF
 	}
 }
 
+// applied is an entry of a server-side apply.
+func applied(m metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+	m.Operation = metav1.ManagedFieldsOperationApply
+	return m
+}
+
 func TestOurs(t *testing.T) {
 	creator := by("kube-controller-manager", "", "f:containers", "app", "proxy")
 	all := map[string]bool{"app": true, "proxy": true}
@@ -39,12 +45,13 @@ func TestOurs(t *testing.T) {
 		"never changed":          {1, []metav1.ManagedFieldsEntry{creator}, nil, nil},
 		"never changed, wiped":   {1, nil, nil, nil},
 		"only its creator":       {2, []metav1.ManagedFieldsEntry{creator}, nil, nil},
+		"claimed in our name":    {2, []metav1.ManagedFieldsEntry{creator, applied(by(FieldManager, "resize", "f:containers", "app"))}, nil, nil},
 		"ours of other fields":   {2, []metav1.ManagedFieldsEntry{creator, by(FieldManager, "resize", "f:containers")}, nil, nil},
 		// What does not tell everything excludes nothing.
 		"wiped":             {2, nil, nil, all},
 		"folded":            {2, []metav1.ManagedFieldsEntry{creator, {Manager: ancient}}, nil, all},
 		"without a creator": {2, []metav1.ManagedFieldsEntry{by(FieldManager, "resize", "f:containers", "app")}, map[string]bool{"app": true}, all},
-		"cannot be read":    {2, []metav1.ManagedFieldsEntry{creator, {Manager: FieldManager, Subresource: "resize", FieldsV1: metav1.NewFieldsV1(`not json`)}}, nil, all},
+		"cannot be read":    {2, []metav1.ManagedFieldsEntry{creator, {Manager: FieldManager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`not json`)}}, nil, all},
 	} {
 		pod := shopPod()
 		pod.Generation, pod.ManagedFields = c.generation, c.entries

@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/market"
 )
 
 // Milli is a quantity in thousandths of a core, rounded up as Kubernetes does.
@@ -168,31 +169,6 @@ func maxCPU(pod *corev1.Pod) (cpu.Milli, error) {
 	return Milli(q), nil
 }
 
-// Bounds are the floor and ceiling of each limited container, by name. The ceiling is the node's
-// allocatable CPU; a pod's own mbcas.io/max-cpu lowers it, divided as the declared limits are.
-func Bounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli) map[string]Bound {
-	bounds := make(map[string]Bound, len(declared))
-	own, _ := maxCPU(pod) // a pod whose annotation cannot be read is not eligible
-	limits, total := byName(declared), Total(declared)
-	for _, c := range containers(pod) {
-		d, ok := limits[c.spec.Name]
-		if !ok || c.limit() == 0 {
-			continue
-		}
-		b := Bound{Floor: demand.Floor(c.request(), d), Ceiling: allocatable.RoundDown(cpu.Quantum)}
-		if own > 0 {
-			part := cpu.FromCores(own.Cores() * float64(d) / float64(total))
-			b.Ceiling = min(b.Ceiling, part.RoundDown(cpu.Quantum))
-		}
-		b.Ceiling = max(b.Ceiling, b.Floor)
-		bounds[c.spec.Name] = b
-	}
-	return bounds
-}
-
-// Bound is the floor and ceiling of one container's limit.
-type Bound struct{ Floor, Ceiling cpu.Milli }
-
 // CgroupPod is the UID that the kubelet puts in the pod's cgroup path: its config hash for a static pod.
 func CgroupPod(pod *corev1.Pod) string {
 	// Anybody can write the hash on an ordinary pod; only the kubelet makes mirror pods.
@@ -206,23 +182,50 @@ func CgroupPod(pod *corev1.Pod) string {
 // are not recorded, it is a shadow: it takes part with its use and is never resized.
 func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
 	p := demand.Pod{UID: string(pod.UID), Shadow: true}
+	p.PriorityPercent = int32(math.Round(100 * demand.Multiplier(priority(pod))))
 	var declared map[string]cpu.Milli
-	var bounds map[string]Bound
+	var bounds Bounds
 	if pa != nil && pa.Spec.PodRef.UID == pod.UID && len(pa.Status.DeclaredLimits) > 0 {
 		p.Shadow = false
 		declared = byName(pa.Status.DeclaredLimits)
-		bounds = Bounds(pod, pa.Status.DeclaredLimits, allocatable)
+		bounds = BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
+		p.Ceiling = bounds.Ceiling
+		if t := pa.Status.Terms; t != nil {
+			p.RaiseOnNeed = t.RaiseOnNeed
+			p.FairnessPercent, p.DemandPercent = value(t.FairnessPercent), value(t.DemandPercent)
+		}
 	}
 	var requests cpu.Milli
 	for _, c := range containers(pod) {
 		p.Containers = append(p.Containers, demand.Container{
 			Name: c.spec.Name, ID: c.id(), Request: c.request(),
-			Declared: declared[c.spec.Name], Limit: c.limit(), Ceiling: bounds[c.spec.Name].Ceiling,
+			Declared: declared[c.spec.Name], Limit: c.limit(),
+			Ceiling: bounds.Containers[c.spec.Name].Ceiling, Floor: bounds.Containers[c.spec.Name].Floor,
 		})
 		requests += c.request()
 	}
-	p.Budget = demand.Budget(requests, priority(pod))
+	p.Budget = p.Weights.Budget(requests)
 	return p
+}
+
+// BudgetOf is what the pod bids with where no coordinator adds anything: for the requests of its containers with a limit, as its
+// priority counts.
+func BudgetOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budget {
+	limited, requests := byName(declared), cpu.Milli(0)
+	for _, c := range containers(pod) {
+		if limited[c.spec.Name] > 0 {
+			requests += c.request()
+		}
+	}
+	return demand.Budget(requests, priority(pod))
+}
+
+// value is what p points to; 0 where it points to nothing.
+func value(p *int32) int32 {
+	if p == nil {
+		return 0
+	}
+	return *p
 }
 
 func priority(pod *corev1.Pod) int32 {
@@ -235,4 +238,15 @@ func priority(pod *corev1.Pod) int32 {
 // PodRef names the pod for good.
 func PodRef(pod *corev1.Pod) v1alpha1.PodRef {
 	return v1alpha1.PodRef{Name: pod.Name, UID: pod.UID}
+}
+
+// WithLimits is a copy of the pod with other CPU limits in its spec, by container.
+func WithLimits(pod *corev1.Pod, limits map[string]cpu.Milli) *corev1.Pod {
+	p := pod.DeepCopy()
+	for _, c := range containers(p) {
+		if l, ok := limits[c.spec.Name]; ok {
+			c.spec.Resources.Limits[corev1.ResourceCPU] = Quantity(l)
+		}
+	}
+	return p
 }

@@ -1,0 +1,186 @@
+package coordinator
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+// How even it gets, and that it gets there: see docs/theory.md.
+
+func TestPowerOfTheRatio(t *testing.T) {
+	for _, rho := range []float64{-0.5, -1, -3, -9} {
+		c := alone()
+		c.Workload, c.Band = rho, 0
+		replicas := held(0.2, 0.5)
+		settled(t, c, replicas)
+		buys := func(r Replica) float64 { return float64(r.Factor) / float64(r.Price) }
+		got, want := buys(replicas[0])/buys(replicas[1]), math.Pow(0.5/0.2, 1/(1-rho))
+		if math.Abs(got/want-1) > 0.03 {
+			t.Errorf("rho %v: one buys %.2f times as much as the other, want %.2f", rho, got, want)
+		}
+	}
+}
+
+func TestPricesThatFollow(t *testing.T) {
+	for _, rho := range []float64{-1, -3, -9} {
+		for _, a := range []float64{0, 0.5, 0.8} {
+			c := Config{Workload: rho, Gain: 1, Headroom: 1, Reach: 0.01, Least: 1, Most: mostFactor}
+			alone := []float64{0.2, 0.5}
+			replicas := held(0.2, 0.5)
+			buys := func(i int) float64 { return float64(replicas[i].Factor) / 100 / float64(replicas[i].Price) }
+			for range 100 {
+				for i := range replicas {
+					replicas[i].Floor = 0
+					replicas[i].Price = market.Price(alone[i] * math.Pow(float64(replicas[i].Factor)/100, a))
+				}
+				for i, f := range c.Next(replicas) {
+					replicas[i].Factor = f
+				}
+			}
+			got, want := math.Log(buys(0)/buys(1))/math.Log(0.5/0.2), 1/(1-rho*(1-a))
+			if math.Abs(got-want) > 0.03 {
+				t.Errorf("rho %v, a %v: a power of %.3f of the ratio is left, want %.3f", rho, a, got, want)
+			}
+		}
+	}
+}
+
+func TestReplicasComeCloser(t *testing.T) {
+	spread := func(w *world) (spread, worst float64) {
+		low, high := map[string]float64{}, map[string]float64{}
+		for _, r := range w.replicas {
+			s, key := got(r).Cores()/r.Demand.Cores(), ofWorkload(r)
+			if _, ok := low[key]; !ok {
+				low[key], high[key] = s, s
+			}
+			low[key], high[key] = min(low[key], s), max(high[key], s)
+		}
+		for _, r := range w.replicas { // in order
+			if key := ofWorkload(r); high[key] > low[key] {
+				spread, worst = spread+high[key]-low[key], worst+low[key]
+				delete(high, key)
+			}
+		}
+		return spread, worst
+	}
+	var before, after, worstBefore, worstAfter float64
+	for seed := range uint64(worlds) {
+		w := cluster(rand.New(rand.NewPCG(seed, 11)))
+		w.clear()
+		s, l := spread(w)
+		before, worstBefore = before+s, worstBefore+l
+		w.play(alone(), 60)
+		s, l = spread(w)
+		after, worstAfter = after+s, worstAfter+l
+	}
+	t.Logf("spread %.1f, then %.1f; worst %.1f, then %.1f", before, after, worstBefore, worstAfter)
+	if after > 0.85*before || worstAfter < 1.03*worstBefore {
+		t.Errorf("the sum of spreads goes from %.1f to %.1f, and that of the worst replicas from %.1f to %.1f", before, after, worstBefore, worstAfter)
+	}
+}
+
+func TestComesToRest(t *testing.T) {
+	late := 0
+	for seed := range uint64(worlds) {
+		rng := rand.New(rand.NewPCG(seed, 6))
+		for _, w := range []*world{cluster(rng), cluster(rng).shuffled(rng)} {
+			turns := w.play(DefaultConfig(), 60)
+			if turns == 60 {
+				t.Errorf("seed %d: still moving after %d turns", seed, turns)
+			}
+			if turns > 10 {
+				late++
+			}
+		}
+	}
+	if late > worlds/5 {
+		t.Errorf("%d of %d took more than 10 turns", late, 2*worlds)
+	}
+}
+
+func TestLateFigures(t *testing.T) {
+	restless := 0
+	for seed := range uint64(worlds) {
+		w := cluster(rand.New(rand.NewPCG(seed, 10)))
+		w.clear()
+		before := slices.Clone(w.replicas)
+		quiet := 0
+		for turn := 0; turn < 60 && quiet < 2; turn++ {
+			seen := slices.Clone(w.replicas)
+			for i := range seen {
+				seen[i].Price = before[i].Price
+			}
+			before = slices.Clone(w.replicas)
+			quiet++
+			for i, f := range DefaultConfig().Next(seen) {
+				if f != w.replicas[i].Factor {
+					w.replicas[i].Factor, quiet = f, 0
+				}
+			}
+			w.clear()
+		}
+		if quiet < 2 {
+			restless++
+		}
+	}
+	if restless > worlds/20 {
+		t.Errorf("%d of %d clusters do not come to rest", restless, worlds)
+	}
+}
+
+func TestGainBound(t *testing.T) {
+	turns := func(gain float64) int {
+		c := alone()
+		c.Gain, c.Band, c.Reach = gain, 0.005, 0.25
+		w := &world{supply: map[string]cpu.Milli{"dear": 4150}}
+		for k := range 10 {
+			for i, node := range []string{"dear", fmt.Sprint("cheap", k)} {
+				r := Replica{
+					Namespace: "shop", Workload: fmt.Sprint("w", k), Node: node, Own: 300, Demand: 4000, Floor: 310, Ceiling: 8000,
+					Factor: One, Fresh: true,
+				}
+				if w.supply[node] = 4150; i == 1 {
+					w.supply[node] = 3500
+				}
+				w.replicas = append(w.replicas, r)
+			}
+		}
+		return w.play(c, 300)
+	}
+	bound := 2 / (1 + 1/0.25)
+	if n := turns(0.9 * bound); n == 300 {
+		t.Errorf("with a gain of 0.9 of the bound it does not come to rest")
+	}
+	if n := turns(2 * bound); n < 300 {
+		t.Errorf("with twice the bound it rests after %d turns, so the bound says little", n)
+	}
+	c := DefaultConfig()
+	if bound := 2 / (1 + (float64(c.Most)/100-1)/c.Reach); c.Gain > 0.8*bound {
+		t.Errorf("the default gain, %v, is near the bound, %v", c.Gain, bound)
+	}
+}
+
+func BenchmarkNext(b *testing.B) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	var replicas []Replica
+	for n := range 1000 {
+		price := market.Price(rng.Float64())
+		for range 110 {
+			k := rng.IntN(11_000)
+			replicas = append(replicas, Replica{
+				Namespace: fmt.Sprint("ns", k%200), Workload: fmt.Sprint("w", k), Node: fmt.Sprint("node", n), Price: price,
+				Own: market.Budget(50 + rng.IntN(500)), Demand: cpu.Milli(rng.IntN(2000)), Floor: 100, Ceiling: 8000, Factor: One, Fresh: true,
+			})
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		DefaultConfig().Next(replicas)
+	}
+}

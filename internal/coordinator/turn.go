@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Next is the factor of each replica for the time until the next turn, in the order of the input. It is a pure function:
+// factors in force are part of the input, and nothing else is remembered.
+func (c Config) Next(replicas []Replica) []Factor {
+	next := make([]Factor, len(replicas))
+	order := make([]int, len(replicas))
+	for i := range replicas {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		r, s := &replicas[a], &replicas[b]
+		if d := strings.Compare(r.Namespace, s.Namespace); d != 0 {
+			return d
+		}
+		if d := strings.Compare(r.Workload, s.Workload); d != 0 {
+			return d
+		}
+		return a - b
+	})
+	var workloads []*workload // of one namespace
+	for begin := 0; begin < len(order); {
+		first, end := &replicas[order[begin]], begin+1
+		for end < len(order) && first.sibling(&replicas[order[end]]) {
+			end++
+		}
+		workloads = append(workloads, c.workload(replicas, order[begin:end]))
+		if end == len(order) || replicas[order[end]].Namespace != first.Namespace {
+			c.namespace(workloads, next)
+			workloads = workloads[:0]
+		}
+		begin = end
+	}
+	return next
+}
+
+// sibling says whether two are replicas of the same workload.
+func (r *Replica) sibling(s *Replica) bool {
+	return r.Workload != "" && r.Workload == s.Workload && r.Namespace == s.Namespace
+}
+
+// namespace is the turn of the workloads of one.
+func (c Config) namespace(workloads []*workload, next []Factor) {
+	kappa, own, apart := power(c.Namespace), 0.0, false
+	for _, w := range workloads {
+		own += w.own
+		apart = apart || w.apart || w.node != workloads[0].node
+	}
+	if kappa == 0 || !apart {
+		for _, w := range workloads {
+			c.settle(w, w.own, w.own, next)
+		}
+		return
+	}
+	items := make([]item, len(workloads))
+	for k, w := range workloads {
+		items[k] = w.item(kappa)
+	}
+	targets := fill(items, own)
+	for k, w := range workloads {
+		items[k].rate, items[k].most = c.step(w.now/w.own, targets[k]), math.Inf(1)
+	}
+	allowed := fill(items, own)
+	for k, w := range workloads {
+		c.settle(w, w.own*targets[k], w.own*allowed[k], next)
+	}
+}
+
+// settle gives the replicas of a workload their factors: want is the budget that all of them should have in the end, allowed the
+// one that they have on the way.
+func (c Config) settle(w *workload, want, allowed float64, next []Factor) {
+	items := make([]item, len(w.members))
+	for k := range w.members {
+		items[k] = w.members[k].item
+		if !w.moves() {
+			items[k].most = math.Inf(1) // all alike, whoever needs it
+		}
+	}
+	targets := fill(items, want-w.stale)
+	for k := range items {
+		items[k].rate, items[k].most, items[k].open = c.step(w.members[k].factor(), targets[k]), math.Inf(1), 1
+	}
+	moved := fill(items, allowed-w.stale)
+	for k := range w.members {
+		m := &w.members[k]
+		next[m.index] = m.percent
+		if math.Abs(targets[k]-m.factor()) > c.Band*m.factor() {
+			next[m.index] = Factor(math.Round(moved[k] * float64(One)))
+		}
+	}
+	for _, m := range w.left {
+		next[m.index] = m.percent
+	}
+}
+
+// step moves a factor towards where it should be: the geometric mean of the two, weighted by Gain.
+func (c Config) step(from, to float64) float64 {
+	return math.Pow(from, 1-c.Gain) * math.Pow(to, c.Gain)
+}

@@ -1,0 +1,124 @@
+package coordinator
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+// world is a cluster in which nothing changes but factors and prices: each node clears its market at once, with the true needs.
+type world struct {
+	supply   map[string]cpu.Milli
+	replicas []Replica
+}
+
+// clear sets the prices of all nodes.
+func (w *world) clear() {
+	books := map[string][]market.Bid{}
+	for _, r := range w.replicas {
+		books[r.Node] = append(books[r.Node], bid(r))
+	}
+	prices := map[string]market.Price{}
+	for node, bids := range books {
+		p := market.Clear(market.Problem{Supply: w.supply[node], Bids: bids}).Price
+		if p == market.MaxPrice { // as the round does it: the lowest price at which all are at their floors
+			p = 0
+			for _, b := range bids {
+				if b.Demand > b.Floor {
+					p = max(p, market.Price(float64(b.Budget)/float64(max(1, b.Floor))))
+				}
+			}
+		}
+		prices[node] = p
+	}
+	for i := range w.replicas {
+		w.replicas[i].Price = prices[w.replicas[i].Node]
+	}
+}
+
+func bid(r Replica) market.Bid {
+	return market.Bid{Budget: r.Own * market.Budget(r.Factor) / market.Budget(One), Demand: r.Demand, Floor: r.Floor, Ceiling: r.Ceiling}
+}
+
+// got is what the market expects a replica to use.
+func got(r Replica) cpu.Milli { return bid(r).Use(r.Price) }
+
+// turn is one of the coordinator's; it says how many factors changed.
+func (w *world) turn(c Config) int {
+	changed := 0
+	for i, f := range c.Next(w.replicas) {
+		if f != w.replicas[i].Factor {
+			w.replicas[i].Factor = f
+			changed++
+		}
+	}
+	return changed
+}
+
+// play takes turns until no factor changes, most at the most, and says how many changed any.
+func (w *world) play(c Config, most int) int {
+	for turn := range most {
+		w.clear()
+		if w.turn(c) == 0 {
+			return turn
+		}
+	}
+	return most
+}
+
+// cluster draws nodes of different dearness, tenants that are on one node each, and workloads over several. Some nodes are idle,
+// some are so full that floors take all.
+func cluster(rng *rand.Rand) *world {
+	nodes := 2 + rng.IntN(20)
+	w := &world{supply: map[string]cpu.Milli{}}
+	add := func(r Replica) {
+		r.Floor, r.Ceiling, r.Factor, r.Fresh = cpu.Milli(r.Own)+10, 8_000, One, true
+		w.replicas = append(w.replicas, r)
+	}
+	most := 100 + rng.IntN(500) // budget of a pod
+	for n := range nodes {
+		node := fmt.Sprint("node", n)
+		cores := 2 + rng.IntN(7)
+		w.supply[node] = cpu.Milli(900 * cores)
+		for t := range rng.IntN(2 * cores) {
+			add(Replica{
+				Namespace: fmt.Sprint("tenant", n, "-", t), Workload: "tenant", Node: node,
+				Own: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(100 + rng.IntN(3000)),
+			})
+		}
+	}
+	for k := range nodes {
+		r := Replica{
+			Namespace: fmt.Sprint("ns", rng.IntN(1+nodes/3)), Workload: fmt.Sprint("w", k),
+			Own: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(200 + rng.IntN(2000)), Spread: rng.IntN(4) == 0,
+		}
+		for range 1 + rng.IntN(7) {
+			r.Node, r.Pinned = fmt.Sprint("node", rng.IntN(nodes)), rng.IntN(10) == 0
+			add(r)
+		}
+	}
+	return w
+}
+
+// shuffled draws factors in force.
+func (w *world) shuffled(rng *rand.Rand) *world {
+	for i := range w.replicas {
+		w.replicas[i].Factor = Factor(50 + rng.IntN(151))
+	}
+	return w
+}
+
+// budgets are the sums, by a key, of budgets with and without factors.
+func budgets(replicas []Replica, key func(Replica) string) (with, own map[string]float64) {
+	with, own = map[string]float64{}, map[string]float64{}
+	for _, r := range replicas {
+		with[key(r)] += float64(r.Own) * float64(r.Factor) / float64(One)
+		own[key(r)] += float64(r.Own)
+	}
+	return with, own
+}
+
+func ofNamespace(r Replica) string { return r.Namespace }
+func ofWorkload(r Replica) string  { return r.Namespace + "/" + r.Workload }

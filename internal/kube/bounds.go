@@ -1,0 +1,138 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+)
+
+// Bounds are within what a pod's limits stay.
+type Bounds struct {
+	Containers map[string]Bound // of those with a declared limit
+	// Ceiling is that of the pod's total limit; 0: none beyond those of its containers.
+	Ceiling cpu.Milli
+}
+
+// Bound is the floor and ceiling of one container's limit.
+type Bound struct{ Floor, Ceiling cpu.Milli }
+
+// BoundsOf are the bounds of a pod: its containers' requests and the node's allocatable CPU, its own mbcas.io/max-cpu, which can
+// only lower the ceiling, and the terms; nil: none. Where they contradict each other:
+//   - The node and the terms' ceilings come before the floors that others ask for, as the API server refuses what is above them.
+//   - Where they leave no room for a limit above the request either, the containers are left as they are.
+//   - A pod which must not be lowered is lowered to a ceiling all the same.
+//   - The pod's own ceiling gives way to every floor.
+func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Terms) Bounds {
+	if terms == nil {
+		terms = &v1alpha1.Terms{}
+	}
+	b := Bounds{Containers: make(map[string]Bound, len(declared))}
+	if own, _ := maxCPU(pod); own > 0 { // a pod whose annotation cannot be read is not eligible
+		b.Ceiling = own.RoundDown(cpu.Quantum)
+	}
+	most := cpu.Milli(0)
+	if t := terms.Ceiling; t != nil {
+		most = t.RoundDown(cpu.Quantum)
+		b.Ceiling = lower(b.Ceiling, most)
+	}
+	list := bounded(pod, declared, allocatable, terms)
+	floors, stuck := floorsOf(list, most)
+	now := make([]part, len(list))
+	for i, c := range list {
+		bound := Bound{Floor: floors[i].limit}
+		if _, bound.Ceiling = c.Bounds(); stuck {
+			bound.Ceiling = c.Limit
+		}
+		b.Containers[c.Name] = bound
+		now[i] = part{c.Name, c.Limit.Clamp(bound.Floor, bound.Ceiling)}
+	}
+	if b.Ceiling > 0 {
+		b.Ceiling = max(b.Ceiling, total(floors))
+	}
+	if terms.NoDecrease != "" {
+		for _, p := range fit(now, floors, b.Ceiling) {
+			bound := b.Containers[p.name]
+			bound.Floor = p.limit
+			b.Containers[p.name] = bound
+		}
+	}
+	return b
+}
+
+// bounded are the containers with a declared limit, with what bounds each of them by itself.
+func bounded(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Terms) []demand.Container {
+	asked := make(map[string]v1alpha1.ContainerTerms, len(terms.Containers))
+	for _, t := range terms.Containers {
+		asked[t.Name] = t
+	}
+	limits := byName(declared)
+	var list []demand.Container
+	for _, c := range containers(pod) {
+		d, ok := limits[c.spec.Name]
+		if !ok || c.limit() == 0 {
+			continue
+		}
+		b := demand.Container{Name: c.spec.Name, Request: c.request(), Declared: d, Limit: c.limit(), Ceiling: allocatable.RoundDown(cpu.Quantum)}
+		if f := asked[b.Name].Floor; f != nil {
+			b.Least = f.RoundUp(cpu.Quantum)
+		}
+		if t := asked[b.Name].Ceiling; t != nil {
+			b.Ceiling = min(b.Ceiling, t.RoundDown(cpu.Quantum))
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// floorsOf are the floors of the containers, together within most; 0: there is no bound. stuck says that the lowest limits that can
+// be set are not, so that the containers are left as they are.
+func floorsOf(list []demand.Container, most cpu.Milli) (floors []part, stuck bool) {
+	floors, lowest, limits := make([]part, len(list)), make([]part, len(list)), make([]part, len(list))
+	for i, c := range list {
+		floor, _ := c.Bounds()
+		floors[i], lowest[i], limits[i] = part{c.Name, floor}, part{c.Name, c.Lowest()}, part{c.Name, c.Limit}
+	}
+	switch {
+	case most == 0 || total(floors) <= most:
+		return floors, false
+	case total(lowest) > most:
+		return limits, true
+	}
+	floors = fit(floors, lowest, most)
+	for i, c := range list {
+		if f := floors[i].limit; f > c.Limit && f < demand.Floor(c.Request, 0) {
+			floors[i].limit = c.Limit // that much does not fit
+		}
+	}
+	return floors, false
+}
+
+// part is the limit of one container of a pod.
+type part struct {
+	name  string
+	limit cpu.Milli
+}
+
+func total(parts []part) (sum cpu.Milli) {
+	for _, p := range parts {
+		sum += p.limit
+	}
+	return sum
+}
+
+// fit takes from each part the same share of what it has above its floor, so that together they are within the
+// ceiling; 0: there is none. The floors stand in the order of the parts and are not above them.
+func fit(parts, floors []part, ceiling cpu.Milli) []part {
+	sum, least := total(parts), total(floors)
+	if ceiling == 0 || sum <= ceiling {
+		return parts
+	}
+	fitted := make([]part, len(parts))
+	for i, p := range parts {
+		above := (p.limit - floors[i].limit).Cores() * (ceiling - least).Cores() / (sum - least).Cores()
+		fitted[i] = part{p.name, floors[i].limit + max(0, cpu.FromCores(above)).RoundDown(cpu.Quantum)}
+	}
+	return fitted
+}

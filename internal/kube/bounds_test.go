@@ -1,0 +1,134 @@
+package kube
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// planned is what would be done about the pod now, where its containers are wanted at these limits, and how the plan sees it.
+func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, terms v1alpha1.Terms) (actuator.Step, actuator.Pod) {
+	pa := NewAllocation(pod)
+	pa.Spec.Containers, pa.Status.DeclaredLimits, pa.Status.Terms = wanted, declared, &terms
+	state := State(pod, pa, 4000)
+	return actuator.Plan(actuator.DefaultConfig(), time.Now(), false, []actuator.Pod{state})[0], state
+}
+
+// TestWhatStandsIsLeft: a pod at its declared limit of what it requests, or hardly more, is not raised for the sake of its floor. Under a LimitRange
+// that allows no more the API server would refuse that for ever.
+func TestWhatStandsIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		request, limit string
+		item           corev1.LimitRangeItem
+	}{
+		{"1", "1", corev1.LimitRangeItem{}},
+		{"50m", "50m", corev1.LimitRangeItem{}},
+		{"1", "1", corev1.LimitRangeItem{Max: amounts("cpu", "1")}},
+		{"995m", "1", corev1.LimitRangeItem{Max: amounts("cpu", "1")}},
+		{"1", "1", corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1")}},
+		{"1", "1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: amounts("cpu", "1")}},
+		{"1", "1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, MaxLimitRequestRatio: amounts("cpu", "1")}},
+		{"85m", "90m", corev1.LimitRangeItem{Max: amounts("cpu", "90m")}},
+	} {
+		pod := shopPod()
+		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{newContainer("app", c.request, c.limit)}
+		declared := Limits(pod)
+		n := Neighbourhood{LimitRanges: limitRange(c.item)}
+		if r, said := n.Bars(pod); r != "" {
+			t.Errorf("%+v: %s, %s", c, r, said)
+		}
+		terms, _ := n.Terms(pod, declared)
+		bid := Bidder(pod, &v1alpha1.PodAllocation{
+			Spec: v1alpha1.PodAllocationSpec{PodRef: PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Terms: &terms},
+		}, 4000)
+		floor, ceiling := bid.Containers[0].Bounds()
+		ceiling = min(ceiling, lower(bid.Ceiling, ceiling))
+		if limit := declared[0].CPULimit; floor > limit || c.item.Max != nil && ceiling > limit {
+			t.Errorf("%+v: the agent decides from %v to %v, want it to leave %v", c, floor, ceiling, limit)
+		}
+		for _, want := range []cpu.Milli{floor, declared[0].CPULimit} {
+			if s, _ := planned(pod, declared, limits("app", int(want)), terms); s.Move != nil || s.Reason != actuator.Settled {
+				t.Errorf("%+v: wanted at %v it moves %v (%s)", c, want, s.Move, s.Reason)
+			}
+		}
+	}
+}
+
+// TestNoMoveIsRefused draws pods and terms: what is moved lies within the ceilings that the API server enforces, above the request or as declared, and what the
+// agent may decide is what the controller carries out.
+func TestNoMoveIsRefused(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		milli := func(what string, low, high int) cpu.Milli { return cpu.Milli(rapid.IntRange(low, high).Draw(t, what)) }
+		maybe := func(what string, low, high int) *cpu.Milli {
+			if rapid.Bool().Draw(t, "no "+what) {
+				return nil
+			}
+			m := milli(what, low, high)
+			return &m
+		}
+		pod := shopPod()
+		pod.Spec.InitContainers, pod.Spec.Containers = nil, nil
+		var declared, wanted []v1alpha1.ContainerLimit
+		terms := v1alpha1.Terms{Ceiling: maybe("total", 10, 4000)}
+		for _, name := range []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "containers")] {
+			request := milli("request", 1, 1000)
+			d := request + milli("more", 0, 500)
+			limit := d
+			if rapid.Bool().Draw(t, "moved") {
+				limit = request + cpu.Quantum + milli("above", 0, 2000)
+			}
+			quantities := func(m cpu.Milli) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: Quantity(m)} }
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+				Name: name, Resources: corev1.ResourceRequirements{Requests: quantities(request), Limits: quantities(limit)},
+			})
+			declared = append(declared, v1alpha1.ContainerLimit{Name: name, CPULimit: d})
+			wanted = append(wanted, v1alpha1.ContainerLimit{Name: name, CPULimit: milli("want", 10, 4000)})
+			terms.Containers = append(terms.Containers, v1alpha1.ContainerTerms{Name: name, Floor: maybe("floor", 1, 3000), Ceiling: maybe("ceiling", 1, 3000)})
+		}
+		if rapid.Bool().Draw(t, "firm") {
+			terms.NoDecrease = string(actuator.ScaledByHPA)
+		}
+		pa := NewAllocation(pod)
+		pa.Status.DeclaredLimits, pa.Status.Terms = declared, &terms
+		bounds := BoundsOf(pod, declared, 4000, &terms)
+		for i, c := range Bidder(pod, pa, 4000).Containers {
+			if floor, ceiling := c.Bounds(); floor != bounds.Containers[c.Name].Floor || ceiling != bounds.Containers[c.Name].Ceiling {
+				t.Fatalf("container %d: the agent decides from %v to %v, the controller from %v", i, floor, ceiling, bounds.Containers[c.Name])
+			}
+		}
+		s, state := planned(pod, declared, wanted, terms)
+		if s.Move == nil {
+			return
+		}
+		after := byName(Limits(pod))
+		for _, ch := range s.Move.Changes {
+			after[ch.Container] = ch.To
+		}
+		raised := s.Move.Delta() > 0
+		for i, c := range containers(pod) {
+			to, from, most := after[c.spec.Name], c.limit(), terms.Containers[i].Ceiling
+			switch {
+			case to == from:
+			case to < c.request()+cpu.Quantum && to != declared[i].CPULimit:
+				t.Fatalf("%v: %s is left with hardly more than its request of %v", s.Move, c.spec.Name, c.request())
+			case to > from && (to > 4000 || most != nil && to > *most):
+				t.Fatalf("%v: %s is raised above its ceiling, %+v", s.Move, c.spec.Name, terms)
+			}
+		}
+		var sum cpu.Milli
+		arrived := true // none is yet to be lowered, or by too little to be worth it
+		for _, c := range state.Containers {
+			sum += after[c.Name]
+			arrived = arrived && after[c.Name] <= c.Want
+		}
+		if raised && arrived && terms.Ceiling != nil && sum > *terms.Ceiling {
+			t.Fatalf("%v: raised to %v together, above %v", s.Move, sum, *terms.Ceiling)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// rangeTerms are the bounds that a LimitRange sets for the CPU limits of a pod: by container, and for all together.
+type rangeTerms struct {
+	floors, ceilings map[string]cpu.Milli
+	ceiling          cpu.Milli // 0: none
+	floor            cpu.Milli
+}
+
+// rangeTermsOf are the bounds of one LimitRange. Those of containers that no resize changes are no bounds but an Obstacle.
+func rangeTermsOf(pod *corev1.Pod, r *corev1.LimitRange) rangeTerms {
+	t := rangeTerms{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
+	requests := together(pod, requested)[corev1.ResourceCPU]
+	for _, item := range r.Spec.Limits {
+		least, most, ratio := item.Min[corev1.ResourceCPU], item.Max[corev1.ResourceCPU], item.MaxLimitRequestRatio[corev1.ResourceCPU]
+		switch item.Type {
+		case corev1.LimitTypePod:
+			t.ceiling = lower(t.ceiling, lower(floorOf(most), cpu.Milli(times(requests, ratio))))
+			t.floor = max(t.floor, Milli(least))
+		case corev1.LimitTypeContainer:
+			for _, c := range containers(pod) {
+				if c.limit() == 0 {
+					continue
+				}
+				name := c.spec.Name
+				if m := Milli(least); m > 0 {
+					t.floors[name] = max(t.floors[name], m)
+				}
+				if m := lower(floorOf(most), cpu.Milli(times(c.spec.Resources.Requests[corev1.ResourceCPU], ratio))); m > 0 {
+					t.ceilings[name] = lower(t.ceilings[name], m)
+				}
+			}
+		}
+	}
+	return t
+}
+
+// floorOf is a quantity in whole thousandths, rounded down: what must not be exceeded.
+func floorOf(q resource.Quantity) cpu.Milli {
+	m := Milli(q)
+	if back := Quantity(m); m > 0 && back.Cmp(q) > 0 {
+		m--
+	}
+	return m
+}
+
+// times is a request times a ratio, in thousandths; 0 where there is none of either.
+func times(request, ratio resource.Quantity) float64 {
+	return float64(request.MilliValue())*ratio.AsApproximateFloat64() + 1e-6
+}
+
+// lower is the lower of two bounds of which 0 means none.
+func lower(a, b cpu.Milli) cpu.Milli {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,56 @@
+package kube
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/sense"
+)
+
+// TestOddQuantities: whatever way CPU is written, and however little it is, it comes out in thousandths, rounded up as the API
+// server does, with a floor that a kernel takes.
+func TestOddQuantities(t *testing.T) {
+	for _, c := range []struct {
+		request, limit string
+		want, floor    cpu.Milli
+	}{
+		{"", "1e3", 1_000_000, 100},
+		{"900", "1e3", 1_000_000, 1_000_000}, // more than the node has, so it is left there
+		{"", "1k", 1_000_000, 100},
+		{"", "0.1", 100, 100},
+		{"50m", "0.1", 100, 100},
+		{"95m", "0.1", 100, 100},
+		{"", "1.0005", 1001, 100},
+		{"", "100e-3", 100, 100},
+		{"", "1m", 1, 10},
+		{"1m", "5m", 5, 20},
+		{"", "5m", 5, 10},
+		{"", "10.5m", 11, 11},
+		{"10m", "10500u", 11, 11},
+		{"", "1n", 1, 10},
+	} {
+		p := shopPod()
+		p.Spec.Containers[0] = newContainer("app", c.request, c.limit)
+		got := Bidder(p, recorded(p), 2000).Containers[0]
+		floor, ceiling := got.Bounds()
+		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(2000, floor) {
+			t.Errorf("request %q, limit %q: limit %v, declared %v, from %v to %v; want %v and a floor of %v",
+				c.request, c.limit, got.Limit, got.Declared, floor, ceiling, c.want, c.floor)
+		}
+	}
+}
+
+// TestSpecTellsStalls: absent is what is not known, and none is not absent.
+func TestSpecTellsStalls(t *testing.T) {
+	d := Spec(round.Decision{}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
+	if d.MemoryPressure != nil || d.IOPressure != nil {
+		t.Errorf("not read, and told as %v and %v", d.MemoryPressure, d.IOPressure)
+	}
+	d = Spec(round.Decision{Stalls: &sense.Stalls{Memory: sense.Share{Known: true}, IO: sense.Share{Known: true, Part: 0.876}}}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
+	if d.MemoryPressure == nil || *d.MemoryPressure != 0 || d.IOPressure == nil || *d.IOPressure != 88 {
+		t.Errorf("none and 0.876 of the time are told as %v and %v", d.MemoryPressure, d.IOPressure)
+	}
+}

@@ -1,0 +1,172 @@
+package kube
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// QuotaRoom is how much CPU a ResourceQuota lets the limits of its pods add up to, and how much they do.
+type QuotaRoom struct {
+	Name       string
+	Hard, Used cpu.Milli
+	// Known is false until the quota controller has counted for the first time; the API server then refuses every raise.
+	Known bool
+}
+
+// QuotaRoomOf is the room for CPU limits; false for a quota that does not bound them.
+func QuotaRoomOf(q *corev1.ResourceQuota) (QuotaRoom, bool) {
+	spec, ok := q.Spec.Hard[corev1.ResourceLimitsCPU]
+	if !ok {
+		return QuotaRoom{}, false
+	}
+	room := QuotaRoom{Name: q.Name, Hard: floorOf(spec)}
+	hard, enforced := q.Status.Hard[corev1.ResourceLimitsCPU]
+	used, counted := q.Status.Used[corev1.ResourceLimitsCPU]
+	room.Used, room.Known = Milli(used), enforced && counted
+	if room.Known { // admission goes by the status, which follows the spec
+		room.Hard = min(room.Hard, floorOf(hard))
+	}
+	return room, true
+}
+
+// QuotaCounts says whether the quota counts the pod, by its scopes. It follows the evaluator of the API server
+// (pkg/quota/v1/evaluator/core/pods.go and pkg/apis/core/v1/helper of Kubernetes). A scope that is not known counts every pod, so
+// that nothing is raised that the API server might refuse.
+func QuotaCounts(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
+	for _, scope := range q.Spec.Scopes {
+		if !inScope(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, pod) {
+			return false
+		}
+	}
+	if q.Spec.ScopeSelector != nil {
+		for _, r := range q.Spec.ScopeSelector.MatchExpressions {
+			if !inScope(r, pod) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// QuotaHolds says whether quotas count the pod at all: not once it has ended, nor where it is still there after it was to be gone. It
+// follows QuotaV1Pod of the same evaluator.
+func QuotaHolds(pod *corev1.Pod, now time.Time) bool {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
+		return true
+	}
+	return !now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second))
+}
+
+func inScope(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
+	switch r.ScopeName {
+	case corev1.ResourceQuotaScopeTerminating:
+		return pod.Spec.ActiveDeadlineSeconds != nil
+	case corev1.ResourceQuotaScopeNotTerminating:
+		return pod.Spec.ActiveDeadlineSeconds == nil
+	case corev1.ResourceQuotaScopeBestEffort:
+		return pod.Status.QOSClass == corev1.PodQOSBestEffort
+	case corev1.ResourceQuotaScopeNotBestEffort:
+		return pod.Status.QOSClass != corev1.PodQOSBestEffort
+	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		return crossesNamespaces(pod)
+	case corev1.ResourceQuotaScopePriorityClass:
+		class := pod.Spec.PriorityClassName
+		switch r.Operator {
+		case corev1.ScopeSelectorOpExists:
+			return class != ""
+		case corev1.ScopeSelectorOpDoesNotExist:
+			return class == ""
+		case corev1.ScopeSelectorOpIn:
+			return slices.Contains(r.Values, class)
+		case corev1.ScopeSelectorOpNotIn:
+			return !slices.Contains(r.Values, class)
+		}
+	}
+	return true
+}
+
+// crossesNamespaces says whether an affinity of the pod looks at pods of other namespaces.
+func crossesNamespaces(pod *corev1.Pod) bool {
+	a := pod.Spec.Affinity
+	if a == nil {
+		return false
+	}
+	var terms []corev1.PodAffinityTerm
+	add := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		terms = append(terms, required...)
+		for _, p := range preferred {
+			terms = append(terms, p.PodAffinityTerm)
+		}
+	}
+	if p := a.PodAffinity; p != nil {
+		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
+}
+
+// TrimAffinity keeps of an affinity what tells whether it pins the pod, and whether it looks at other namespaces.
+func TrimAffinity(a *corev1.Affinity) *corev1.Affinity {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
+	kept := &corev1.Affinity{}
+	if Pinned(pod) {
+		kept.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}
+	}
+	if crossesNamespaces(pod) {
+		term := corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}
+		kept.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term}}
+	}
+	if kept.NodeAffinity == nil && kept.PodAffinity == nil {
+		return nil
+	}
+	return kept
+}
+
+// Unspecified is a container without a value that the quota wants from every container, and the name of the value. The API server
+// then refuses every resize of the pod; "" where there is none.
+func Unspecified(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value string) {
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			r := list[i].Resources
+			for _, w := range []struct {
+				name corev1.ResourceName
+				has  corev1.ResourceList
+				of   corev1.ResourceName
+			}{
+				{corev1.ResourceLimitsCPU, r.Limits, corev1.ResourceCPU}, {corev1.ResourceLimitsMemory, r.Limits, corev1.ResourceMemory},
+				{corev1.ResourceRequestsCPU, r.Requests, corev1.ResourceCPU}, {corev1.ResourceRequestsMemory, r.Requests, corev1.ResourceMemory},
+				{corev1.ResourceCPU, r.Requests, corev1.ResourceCPU}, {corev1.ResourceMemory, r.Requests, corev1.ResourceMemory},
+			} {
+				_, wanted := q.Spec.Hard[w.name]
+				if _, ok := w.has[w.of]; wanted && !ok {
+					return list[i].Name, string(w.name)
+				}
+			}
+		}
+	}
+	return "", ""
+}
+
+// Charged is what a pod's running containers count against a quota on CPU limits: each the higher of what its spec says and what the
+// kubelet reports, and the pod's overhead. What init containers count in the API server's own sum is more, never less.
+func Charged(pod *corev1.Pod) cpu.Milli {
+	sum := Milli(pod.Spec.Overhead[corev1.ResourceCPU])
+	for _, c := range containers(pod) {
+		limit := c.limit()
+		if c.status != nil && c.status.Resources != nil {
+			limit = max(limit, Milli(c.status.Resources.Limits[corev1.ResourceCPU]))
+		}
+		sum += limit
+	}
+	return sum
+}

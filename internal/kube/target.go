@@ -1,0 +1,158 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Target is the workload that an autoscaler points at, in its own namespace.
+type Target struct{ APIVersion, Kind, Name string }
+
+// GroupKind is the kind of the target; an API version that cannot be read has no group.
+func (t Target) GroupKind() schema.GroupKind {
+	gv, _ := schema.ParseGroupVersion(t.APIVersion)
+	return schema.GroupKind{Group: gv.Group, Kind: t.Kind}
+}
+
+func (t Target) String() string { return t.Kind + "/" + t.Name }
+
+// Owned says whether the pods of such a target are known by their owners. Those of any other are known by
+// the label selector that its scale subresource tells, as the HPA controller finds them.
+func (t Target) Owned() bool {
+	switch t.GroupKind() {
+	case schema.GroupKind{Group: "apps", Kind: "Deployment"}, schema.GroupKind{Group: "apps", Kind: "ReplicaSet"},
+		schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, schema.GroupKind{Group: "apps", Kind: "DaemonSet"},
+		schema.GroupKind{Group: "batch", Kind: "Job"}, schema.GroupKind{Group: "batch", Kind: "CronJob"},
+		schema.GroupKind{Kind: "ReplicationController"}:
+		return true
+	}
+	return false
+}
+
+// Scales says whether a target that is Owned has a scale subresource, which tells the labels of its pods.
+func (t Target) Scales() bool {
+	switch t.Kind {
+	case "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController":
+		return t.Owned()
+	}
+	return false
+}
+
+// Owns says whether the pod, of the target's namespace, belongs to it. The selector is needed for a target that is
+// not Owned, and may be nil: then nothing belongs to it.
+func (t Target) Owns(pod *corev1.Pod, selector labels.Selector) bool {
+	if !t.Owned() {
+		return selector != nil && selector.Matches(labels.Set(pod.Labels))
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return false
+	}
+	switch t.Kind {
+	case "Deployment":
+		return owner.Kind == "ReplicaSet" && deploymentOf(pod, owner.Name) == t.Name
+	case "CronJob":
+		return owner.Kind == "Job" && cronJobOf(owner.Name) == t.Name
+	}
+	gv, _ := schema.ParseGroupVersion(owner.APIVersion)
+	return owner.Kind == t.Kind && owner.Name == t.Name && gv.Group == t.GroupKind().Group
+}
+
+// deploymentOf is the Deployment of a ReplicaSet's pod: the ReplicaSet is called by its name and the hash of the pod
+// template, which is also a label of the pod (pkg/controller/deployment/sync.go of Kubernetes). "" where it has none.
+func deploymentOf(pod *corev1.Pod, replicaSet string) string {
+	hash := pod.Labels["pod-template-hash"]
+	name, ok := strings.CutSuffix(replicaSet, "-"+hash)
+	if hash == "" || !ok {
+		return ""
+	}
+	return name
+}
+
+// cronJobOf is the CronJob of a Job: the Job is called by its name and the minute of its schedule
+// (pkg/controller/cronjob/cronjob_controllerv2.go of Kubernetes). "" where it has none.
+func cronJobOf(job string) string {
+	i := strings.LastIndexByte(job, '-')
+	if i < 1 || strings.Trim(job[i+1:], "0123456789") != "" {
+		return ""
+	}
+	return job[:i]
+}
+
+// Workload is what a pod is a replica of, as Kind/name: its Deployment where it has one, else whatever controls it. A pod that
+// nothing controls is a workload of its own.
+func Workload(pod *corev1.Pod) string {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return "Pod/" + pod.Name
+	}
+	if d := deploymentOf(pod, owner.Name); owner.Kind == "ReplicaSet" && d != "" {
+		return "Deployment/" + d
+	}
+	return owner.Kind + "/" + owner.Name
+}
+
+// Pinned says whether the pod can run on no other node, by what it says itself: it names the node in its node selector, or in the
+// one term of its required node affinity, as pods of a DaemonSet do.
+func Pinned(pod *corev1.Pod) bool {
+	if _, named := pod.Spec.NodeSelector[corev1.LabelHostname]; named {
+		return true
+	}
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	terms := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	one := func(key string) func(corev1.NodeSelectorRequirement) bool {
+		return func(r corev1.NodeSelectorRequirement) bool {
+			return r.Key == key && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1
+		}
+	}
+	return len(terms) == 1 &&
+		(slices.ContainsFunc(terms[0].MatchFields, one(metav1.ObjectNameField)) || slices.ContainsFunc(terms[0].MatchExpressions, one(corev1.LabelHostname)))
+}
+
+// Spread says whether the pod's replicas are to be spread over the cluster, so that they are meant to serve evenly.
+func Spread(pod *corev1.Pod) bool { return len(pod.Spec.TopologySpreadConstraints) > 0 }
+
+// ErrUnreadable marks a target, or what it tells, as something that nobody can make sense of, whoever asks again.
+var ErrUnreadable = errors.New("it cannot be read")
+
+// ScaleOf is what to ask for a target's scale: the object, and an empty answer.
+func ScaleOf(namespace string, t Target) (object, scale *unstructured.Unstructured, err error) {
+	gv, err := schema.ParseGroupVersion(t.APIVersion)
+	if err != nil || gv.Version == "" {
+		return nil, nil, fmt.Errorf("apiVersion %q: %w", t.APIVersion, ErrUnreadable)
+	}
+	object, scale = &unstructured.Unstructured{}, &unstructured.Unstructured{}
+	object.SetGroupVersionKind(gv.WithKind(t.Kind))
+	object.SetNamespace(namespace)
+	object.SetName(t.Name)
+	scale.SetGroupVersionKind(autoscalingv1.SchemeGroupVersion.WithKind("Scale"))
+	return object, scale, nil
+}
+
+// SelectorOf is the selector of pods that a scale tells; none where it tells none, as an empty one would be everybody's.
+func SelectorOf(scale *unstructured.Unstructured) (labels.Selector, error) {
+	text, _, err := unstructured.NestedString(scale.Object, "status", "selector")
+	if err != nil {
+		return nil, fmt.Errorf("selector: %w: %w", ErrUnreadable, err)
+	}
+	if text == "" {
+		return labels.Nothing(), nil
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("selector: %w: %w", ErrUnreadable, err)
+	}
+	return selector, nil
+}

@@ -1,0 +1,220 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// Neighbourhood is what the objects of a namespace say about its pods.
+type Neighbourhood struct {
+	HPAs        []autoscalingv2.HorizontalPodAutoscaler
+	VPAs        []VPA
+	Budgets     []policyv1.PodDisruptionBudget
+	LimitRanges []corev1.LimitRange
+	Quotas      []corev1.ResourceQuota
+	Asks        []Ask // of DemandSignals
+	// Selectors are those of the targets whose pods are not known by their owners.
+	Selectors map[Target]labels.Selector
+	// Untold are those that could not be asked for their pods, and why.
+	Untold map[Target]string
+}
+
+// Scaled are the targets whose pods are not known by their owners, each once.
+func (n *Neighbourhood) Scaled() []Target {
+	var targets []Target
+	add := func(t Target) {
+		if !t.Owned() && !slices.Contains(targets, t) {
+			targets = append(targets, t)
+		}
+	}
+	for _, a := range n.Asks {
+		add(a.Target)
+	}
+	for i := range n.HPAs {
+		add(HPATarget(&n.HPAs[i]))
+	}
+	for _, v := range n.VPAs {
+		add(v.Target)
+	}
+	return targets
+}
+
+// Unsure says of which autoscaler the pod may be, whose target could not be asked for its pods; "" where there is none that would make a
+// difference to it.
+func (n *Neighbourhood) Unsure(pod *corev1.Pod) string {
+	for _, v := range n.VPAs {
+		if why := n.Untold[v.Target]; why != "" && v.WritesCPU(pod) {
+			return fmt.Sprintf("the pods of VerticalPodAutoscaler %s, by its target %s: %s", v.Name, v.Target, why)
+		}
+	}
+	for i := range n.HPAs {
+		h := &n.HPAs[i]
+		if why := n.Untold[HPATarget(h)]; why != "" && len(hpaFloors(h, pod)) > 0 {
+			return fmt.Sprintf("the pods of HorizontalPodAutoscaler %s, by its target %s: %s", h.Name, HPATarget(h), why)
+		}
+	}
+	return ""
+}
+
+// VPA names the VerticalPodAutoscaler that writes the pod's CPU; false where none does.
+func (n *Neighbourhood) VPA(pod *corev1.Pod) (string, bool) {
+	for _, v := range n.VPAs {
+		if v.WritesCPU(pod) && v.Target.Owns(pod, n.Selectors[v.Target]) {
+			return v.Name, true
+		}
+	}
+	return "", false
+}
+
+// Bars says why the API server refuses every resize of the pod, in a word and with what stands in the way; "" where it does not.
+func (n *Neighbourhood) Bars(pod *corev1.Pod) (actuator.Reason, string) {
+	if r, said := Obstacle(pod, n.LimitRanges); r != "" {
+		return r, said
+	}
+	for i := range n.Quotas {
+		q := &n.Quotas[i]
+		if !QuotaCounts(q, pod) {
+			continue
+		}
+		if c, value := Unspecified(q, pod); c != "" {
+			return actuator.QuotaNeedsLimits, "ResourceQuota " + q.Name + " wants " + value + " of container " + c
+		}
+	}
+	return "", ""
+}
+
+// Terms are what the namespace asks of decisions about the pod, whose declared limits are given. Quotas are not among them: what they
+// leave is for all pods of the namespace together. cautious says that an HPA watches the pod, so that it is lowered seldom if at all.
+func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (terms v1alpha1.Terms, cautious bool) {
+	b := termsBuilder{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
+	for i := range n.HPAs {
+		h := &n.HPAs[i]
+		if target := HPATarget(h); !target.Owns(pod, n.Selectors[target]) {
+			continue
+		}
+		floors := hpaFloors(h, pod)
+		if len(floors) == 0 {
+			continue
+		}
+		cautious = true
+		b.raise(floors, "HorizontalPodAutoscaler/"+h.Name)
+		if h.Annotations[AllowDecreaseKey] != "true" {
+			b.noDecrease = actuator.ScaledByHPA
+		}
+	}
+	for i := range n.Budgets {
+		p := &n.Budgets[i]
+		if b.noDecrease == "" && covers(p, pod) && exhausted(p) && p.Annotations[AllowDecreaseKey] != "true" {
+			b.noDecrease = actuator.NoDisruption
+		}
+	}
+	for i := range n.LimitRanges {
+		r := &n.LimitRanges[i]
+		b.within(rangeTermsOf(pod, r), declared, "LimitRange/"+r.Name)
+	}
+	for _, a := range n.Asks {
+		if a.Target.Owns(pod, n.Selectors[a.Target]) {
+			b.ask(a)
+		}
+	}
+	return b.terms(declared), cautious
+}
+
+// termsBuilder collects bounds, and who sets them.
+type termsBuilder struct {
+	floors, ceilings map[string]cpu.Milli
+	ceiling          cpu.Milli
+	floorBy          []string
+	ceilingBy        []string
+	noDecrease       actuator.Reason
+	demand           int32 // in percent
+	demandBy         []string
+}
+
+// ask takes over what a DemandSignal asks for: of several the most counts.
+func (b *termsBuilder) ask(a Ask) {
+	if a.Percent <= 100 || a.Percent < b.demand {
+		return
+	}
+	if a.Percent > b.demand {
+		b.demand, b.demandBy = a.Percent, nil
+	}
+	b.demandBy = append(b.demandBy, "DemandSignal/"+a.Name)
+}
+
+func (b *termsBuilder) raise(floors map[string]cpu.Milli, by string) {
+	if len(floors) == 0 {
+		return
+	}
+	for name, f := range floors {
+		b.floors[name] = max(b.floors[name], f)
+	}
+	b.floorBy = append(b.floorBy, by)
+}
+
+// within takes over the bounds of a LimitRange. A least total is divided as the declared limits are.
+func (b *termsBuilder) within(r rangeTerms, declared []v1alpha1.ContainerLimit, by string) {
+	if sum := Total(declared); r.floor > 0 && sum > 0 {
+		for _, d := range declared {
+			part := cpu.FromCores(r.floor.Cores() * d.CPULimit.Cores() / sum.Cores()).RoundUp(cpu.Quantum)
+			r.floors[d.Name] = max(r.floors[d.Name], part)
+		}
+	}
+	b.raise(r.floors, by)
+	for name, c := range r.ceilings {
+		b.ceilings[name] = lower(b.ceilings[name], c)
+	}
+	b.ceiling = lower(b.ceiling, r.ceiling)
+	if len(r.ceilings) > 0 || r.ceiling > 0 {
+		b.ceilingBy = append(b.ceilingBy, by)
+	}
+}
+
+// terms are the bounds of the containers with a declared limit, in the order of those.
+func (b *termsBuilder) terms(declared []v1alpha1.ContainerLimit) v1alpha1.Terms {
+	t := v1alpha1.Terms{NoDecrease: string(b.noDecrease), FloorBy: names(b.floorBy), CeilingBy: names(b.ceilingBy)}
+	if b.ceiling > 0 {
+		t.Ceiling = &b.ceiling
+	}
+	if b.demand > 0 {
+		t.DemandPercent, t.DemandBy = &b.demand, names(b.demandBy)
+	}
+	for _, d := range declared {
+		c := v1alpha1.ContainerTerms{Name: d.Name}
+		if f := b.floors[d.Name]; f > 0 {
+			c.Floor = &f
+		}
+		if m := b.ceilings[d.Name]; m > 0 {
+			c.Ceiling = &m
+		}
+		if c.Floor != nil || c.Ceiling != nil {
+			t.Containers = append(t.Containers, c)
+		}
+	}
+	return t
+}
+
+// names are the names of objects in a sentence, within the bounds of the API.
+func names(list []string) string {
+	set := map[string]bool{}
+	for _, s := range list {
+		set[s] = true
+	}
+	s := strings.Join(slices.Sorted(maps.Keys(set)), ", ")
+	const most = 512
+	if len(s) > most {
+		s = s[:most]
+	}
+	return s
+}

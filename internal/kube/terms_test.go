@@ -1,0 +1,416 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+func utilization(percent int32) autoscalingv2.MetricTarget {
+	return autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}
+}
+
+func average(q string) autoscalingv2.MetricTarget {
+	v := resource.MustParse(q)
+	return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &v}
+}
+
+func ofPod(name corev1.ResourceName, target autoscalingv2.MetricTarget) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: name, Target: target}}
+}
+
+func ofContainer(container string, target autoscalingv2.MetricTarget) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+		Name: corev1.ResourceCPU, Container: container, Target: target,
+	}}
+}
+
+// TestUnsure: a target that did not tell its pods leaves open what becomes of those that its autoscaler would make a difference to.
+func TestUnsure(t *testing.T) {
+	custom := Target{"example.org/v1", "Rollout", "shop"}
+	hpa := func(m autoscalingv2.MetricSpec) autoscalingv2.HorizontalPodAutoscaler {
+		h := autoscalingv2.HorizontalPodAutoscaler{}
+		h.Name, h.Spec.Metrics = "h", []autoscalingv2.MetricSpec{m}
+		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: custom.APIVersion, Kind: custom.Kind, Name: custom.Name}
+		return h
+	}
+	onCPU, onMemory := hpa(ofPod(corev1.ResourceCPU, utilization(80))), hpa(ofPod(corev1.ResourceMemory, utilization(80)))
+	writes := VPA{Name: "v", Target: custom, Mode: "Recreate", CPU: map[string]bool{"*": true}}
+	off := writes
+	off.Mode = "Off"
+	untold := map[Target]string{custom: "no answer"}
+	for reason, c := range map[string]struct {
+		n    Neighbourhood
+		want string
+	}{
+		"an HPA on CPU":         {Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, Untold: untold}, "the pods of HorizontalPodAutoscaler h, by its target Rollout/shop: no answer"},
+		"a VPA":                 {Neighbourhood{VPAs: []VPA{writes}, Untold: untold}, "the pods of VerticalPodAutoscaler v, by its target Rollout/shop: no answer"},
+		"an HPA on memory":      {Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onMemory}, Untold: untold}, ""},
+		"a VPA that is off":     {Neighbourhood{VPAs: []VPA{off}, Untold: untold}, ""},
+		"both have told":        {Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, VPAs: []VPA{writes}}, ""},
+		"only a DemandSignal's": {Neighbourhood{Asks: []Ask{{Target: custom}}, Untold: untold}, ""},
+		"another has not told":  {Neighbourhood{VPAs: []VPA{writes}, Untold: map[Target]string{{"example.org/v1", "Rollout", "x"}: "no answer"}}, ""},
+	} {
+		if got := c.n.Unsure(shopPod()); got != c.want {
+			t.Errorf("%s: %q, want %q", reason, got, c.want)
+		}
+	}
+}
+
+// TestHPAFloors: containers app (100m), exporter (20m, no limit) and proxy (50m).
+func TestHPAFloors(t *testing.T) {
+	type floors = map[string]cpu.Milli
+	for name, c := range map[string]struct {
+		metrics []autoscalingv2.MetricSpec
+		want    floors
+	}{
+		"utilization":       {[]autoscalingv2.MetricSpec{ofPod(corev1.ResourceCPU, utilization(80))}, floors{"app": 100, "exporter": 20, "proxy": 50}},  // 96, 19.2, 48
+		"average value":     {[]autoscalingv2.MetricSpec{ofPod(corev1.ResourceCPU, average("500m"))}, floors{"app": 360, "exporter": 80, "proxy": 180}}, // 600m as 100:20:50
+		"one container":     {[]autoscalingv2.MetricSpec{ofContainer("proxy", utilization(200))}, floors{"proxy": 120}},
+		"its average value": {[]autoscalingv2.MetricSpec{ofContainer("proxy", average("500m"))}, floors{"proxy": 600}},
+		"the higher of two": {[]autoscalingv2.MetricSpec{ofContainer("proxy", utilization(200)), ofPod(corev1.ResourceCPU, utilization(80))}, floors{"app": 100, "exporter": 20, "proxy": 120}},
+		"memory":            {[]autoscalingv2.MetricSpec{ofPod(corev1.ResourceMemory, utilization(80))}, floors{}},
+		"external":          {[]autoscalingv2.MetricSpec{{Type: autoscalingv2.ExternalMetricSourceType}}, floors{}},
+		"no such container": {[]autoscalingv2.MetricSpec{ofContainer("none", utilization(80))}, floors{}},
+		"none":              {nil, floors{}},
+	} {
+		h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{Metrics: c.metrics}}
+		if diff := cmp.Diff(c.want, hpaFloors(h, shopPod())); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	bare := shopPod()
+	for i := range bare.Spec.Containers {
+		bare.Spec.Containers[i].Resources.Requests = nil
+	}
+	bare.Spec.InitContainers = nil
+	h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{Metrics: []autoscalingv2.MetricSpec{ofPod(corev1.ResourceCPU, average("1"))}}}
+	if got := hpaFloors(h, bare); len(got) != 0 {
+		t.Errorf("floors without requests: %v", got)
+	}
+}
+
+func TestVPAWritesCPU(t *testing.T) {
+	policies := func(list ...any) map[string]any {
+		return map[string]any{"resourcePolicy": map[string]any{"containerPolicies": list}}
+	}
+	policy := func(name string, more ...any) map[string]any {
+		p := map[string]any{"containerName": name}
+		for i := 0; i < len(more); i += 2 {
+			p[more[i].(string)] = more[i+1]
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		spec map[string]any
+		want bool
+	}{
+		"by default":              {map[string]any{}, true},
+		"off":                     {map[string]any{"updatePolicy": map[string]any{"updateMode": "Off"}}, false},
+		"at creation":             {map[string]any{"updatePolicy": map[string]any{"updateMode": "Initial"}}, true},
+		"in place":                {map[string]any{"updatePolicy": map[string]any{"updateMode": "InPlaceOrRecreate"}}, true},
+		"a mode of the future":    {map[string]any{"updatePolicy": map[string]any{"updateMode": "Quantum"}}, true},
+		"memory alone":            {policies(policy("*", "controlledResources", []any{"memory"})), false},
+		"memory alone of one":     {policies(policy("app", "controlledResources", []any{"memory"})), true},
+		"one container, by name":  {policies(policy("*", "mode", "Off"), policy("proxy", "mode", "Auto")), true},
+		"all containers off":      {policies(policy("*", "mode", "Off")), false},
+		"all of them off by name": {policies(policy("app", "mode", "Off"), policy("exporter", "mode", "Off"), policy("proxy", "mode", "Off")), false},
+		"requests only":           {policies(policy("*", "controlledValues", "RequestsOnly")), true},
+		"off, with a boost":       {map[string]any{"updatePolicy": map[string]any{"updateMode": "Off"}, "startupBoost": map[string]any{"cpu": map[string]any{"type": "Factor"}}}, true},
+		"a boost of one":          {policies(policy("*", "mode", "Off"), policy("app", "mode", "Off", "startupBoost", map[string]any{"cpu": map[string]any{"type": "Factor"}})), true},
+		"cannot be read":          {map[string]any{"resourcePolicy": "what"}, true},
+	} {
+		c.spec["targetRef"] = map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+		v := VPAOf(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "v", "namespace": "shop"}, "spec": c.spec}})
+		if got := v.WritesCPU(shopPod()); got != c.want {
+			t.Errorf("%s: writes %v, want %v (%+v)", name, got, c.want, v)
+		}
+		if v.Name != "v" || v.Target != (Target{"apps/v1", "Deployment", "web"}) {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+func TestVPAGoesByTheKind(t *testing.T) {
+	for version, want := range map[string]string{"": "apps/v1", "extensions/v1beta1": "apps/v1", "apps/v1": "apps/v1"} {
+		ref := map[string]any{"kind": "Deployment", "name": "web", "apiVersion": version}
+		v := VPAOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"targetRef": ref}}})
+		if v.Target.APIVersion != want {
+			t.Errorf("a Deployment of %q counts as %q", version, v.Target.APIVersion)
+		}
+	}
+	for kind, want := range map[string]string{"CronJob": "batch/v1", "ReplicationController": "v1", "Rollout": "argoproj.io/v1alpha1"} {
+		ref := map[string]any{"kind": kind, "name": "web", "apiVersion": "argoproj.io/v1alpha1"}
+		if v := VPAOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"targetRef": ref}}}); v.Target.APIVersion != want {
+			t.Errorf("a %s counts as of %q, want %q", kind, v.Target.APIVersion, want)
+		}
+	}
+}
+
+func amounts(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+// limitRange is a LimitRange of one item for containers, as the API server stores it.
+func limitRange(item corev1.LimitRangeItem) []corev1.LimitRange {
+	if item.Type == "" {
+		item.Type = corev1.LimitTypeContainer
+	}
+	return []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}
+}
+
+// TestObstacle: what of app (100m to 500m), exporter (20m, without limits), the sidecar proxy (50m to 200m), or the init container migrate (1 to
+// 2), each of 64Mi, or of all together bars every resize.
+func TestObstacle(t *testing.T) {
+	pods := func(item corev1.LimitRangeItem) corev1.LimitRangeItem {
+		item.Type = corev1.LimitTypePod
+		return item
+	}
+	for name, c := range map[string]struct {
+		item corev1.LimitRangeItem
+		want actuator.Reason
+		said string
+	}{
+		"nothing":                               {corev1.LimitRangeItem{}, "", ""},
+		"a limit that exporter lacks":           {corev1.LimitRangeItem{Default: amounts("cpu", "1")}, actuator.WouldMutate, "give container exporter a cpu limit"},
+		"a request that nobody has":             {corev1.LimitRangeItem{DefaultRequest: amounts("ephemeral-storage", "1Gi")}, actuator.WouldMutate, "container app a ephemeral-storage request"},
+		"what everybody has":                    {corev1.LimitRangeItem{DefaultRequest: amounts("cpu", "1", "memory", "1Gi")}, "", ""},
+		"least memory":                          {corev1.LimitRangeItem{Min: amounts("memory", "65Mi")}, actuator.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
+		"least request":                         {corev1.LimitRangeItem{Min: amounts("cpu", "30m")}, actuator.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
+		"least limit is a floor":                {corev1.LimitRangeItem{Min: amounts("cpu", "20m")}, "", ""},
+		"a request above the most":              {corev1.LimitRangeItem{Max: amounts("cpu", "90m")}, actuator.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
+		"a limit that the most asks for":        {corev1.LimitRangeItem{Max: amounts("cpu", "8")}, actuator.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"most memory":                           {corev1.LimitRangeItem{Max: amounts("memory", "63Mi")}, actuator.LimitRangeRefused, "container app: its memory request is above"},
+		"a ratio of a container without":        {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "20")}, actuator.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"a ratio of memory":                     {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "2")}, actuator.LimitRangeRefused, "container exporter: it has no memory limit"},
+		"most of a limit that cannot come down": {corev1.LimitRangeItem{Max: amounts("cpu", "104m")}, actuator.LimitRangeRefused, "container app: its cpu limit is above the maximum 104m"},
+		"of pods, which bounds and not bars":    {pods(corev1.LimitRangeItem{Max: amounts("cpu", "2"), Min: amounts("cpu", "1"), MaxLimitRequestRatio: amounts("cpu", "2")}), "", ""},
+		"a pod's memory request below":          {pods(corev1.LimitRangeItem{Min: amounts("memory", "193Mi")}), actuator.LimitRangeRefused, "the whole pod: its memory request is below the minimum 193Mi"},
+		"a pod's memory request above":          {pods(corev1.LimitRangeItem{Max: amounts("memory", "191Mi")}), actuator.LimitRangeRefused, "the whole pod: its memory request is above the maximum 191Mi"},
+		"a pod's memory limit above":            {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "500m")}), actuator.LimitRangeRefused, "the whole pod: its memory limit is above the maximum ratio"},
+		"a pod's storage":                       {pods(corev1.LimitRangeItem{Max: amounts("ephemeral-storage", "1Gi")}), actuator.LimitRangeRefused, "the whole pod: it has no ephemeral-storage limit"},
+		"a pod's init container":                {pods(corev1.LimitRangeItem{Max: amounts("cpu", "1900m")}), actuator.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
+		"the ratio of a pod's init container":   {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1900m")}), actuator.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
+	} {
+		got, said := Obstacle(shopPod(), limitRange(c.item))
+		if got != c.want || !strings.Contains(said, c.said) {
+			t.Errorf("%s: %v %q, want %v %q", name, got, said, c.want, c.said)
+		}
+	}
+	// With limits on every container, so that the others are looked at, too.
+	pod := shopPod()
+	pod.Spec.Containers[1] = newContainer("exporter", "20m", "30m")
+	for name, c := range map[string]struct {
+		item corev1.LimitRangeItem
+		said string
+	}{
+		"an init container's limit is never changed": {corev1.LimitRangeItem{Max: amounts("cpu", "1500m")}, "container migrate: its cpu limit is above the maximum 1500m of LimitRange limits"},
+		"nor is its ratio":                           {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1900m")}, "container migrate: its cpu limit is above the maximum ratio 1900m of LimitRange limits"},
+		"what can come down is no obstacle":          {corev1.LimitRangeItem{Max: amounts("cpu", "2"), MaxLimitRequestRatio: amounts("cpu", "2")}, ""},
+		"no ratio lets it be above its request":      {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1")}, "container app: its cpu limit is above the maximum ratio 1 of LimitRange limits"},
+	} {
+		if _, said := Obstacle(pod, limitRange(c.item)); said != c.said {
+			t.Errorf("%s: %q, want %q", name, said, c.said)
+		}
+	}
+}
+
+func TestQuotaCounts(t *testing.T) {
+	scopes := func(s ...corev1.ResourceQuotaScope) corev1.ResourceQuotaSpec {
+		return corev1.ResourceQuotaSpec{Scopes: s}
+	}
+	class := func(op corev1.ScopeSelectorOperator, values ...string) corev1.ResourceQuotaSpec {
+		return corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{
+			ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values,
+		}}}}
+	}
+	plain, gold := shopPod(), shopPod()
+	gold.Spec.PriorityClassName = "gold"
+	ending, far := shopPod(), shopPod()
+	deadline := int64(60)
+	ending.Spec.ActiveDeadlineSeconds = &deadline
+	far.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+		{PodAffinityTerm: corev1.PodAffinityTerm{Namespaces: []string{"other"}}},
+	}}}
+	for name, c := range map[string]struct {
+		spec corev1.ResourceQuotaSpec
+		pod  *corev1.Pod
+		want bool
+	}{
+		"no scope":               {corev1.ResourceQuotaSpec{}, plain, true},
+		"terminating":            {scopes(corev1.ResourceQuotaScopeTerminating), ending, true},
+		"terminating, another":   {scopes(corev1.ResourceQuotaScopeTerminating), plain, false},
+		"not terminating":        {scopes(corev1.ResourceQuotaScopeNotTerminating), ending, false},
+		"best effort":            {scopes(corev1.ResourceQuotaScopeBestEffort), plain, false},
+		"not best effort":        {scopes(corev1.ResourceQuotaScopeNotBestEffort), plain, true},
+		"both scopes":            {scopes(corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating), plain, false},
+		"cross namespace":        {scopes(corev1.ResourceQuotaScopeCrossNamespacePodAffinity), far, true},
+		"cross namespace, other": {scopes(corev1.ResourceQuotaScopeCrossNamespacePodAffinity), plain, false},
+		"any class":              {scopes(corev1.ResourceQuotaScopePriorityClass), gold, true},
+		"any class, none":        {scopes(corev1.ResourceQuotaScopePriorityClass), plain, false},
+		"in":                     {class(corev1.ScopeSelectorOpIn, "gold", "silver"), gold, true},
+		"in, another":            {class(corev1.ScopeSelectorOpIn, "silver"), gold, false},
+		"not in":                 {class(corev1.ScopeSelectorOpNotIn, "silver"), gold, true},
+		"not in, no class":       {class(corev1.ScopeSelectorOpNotIn, "silver"), plain, true},
+		"not in, it is":          {class(corev1.ScopeSelectorOpNotIn, "gold"), gold, false},
+		"does not exist":         {class(corev1.ScopeSelectorOpDoesNotExist), plain, true},
+		"does not exist, it is":  {class(corev1.ScopeSelectorOpDoesNotExist), gold, false},
+		"a scope of the future":  {scopes("Quantum"), plain, true},
+	} {
+		for what, pod := range map[string]*corev1.Pod{"whole": c.pod, "trimmed": trimmedAffinity(c.pod)} {
+			if got := QuotaCounts(&corev1.ResourceQuota{Spec: c.spec}, pod); got != c.want {
+				t.Errorf("%s, %s: %v, want %v", name, what, got, c.want)
+			}
+		}
+	}
+}
+
+func trimmedAffinity(pod *corev1.Pod) *corev1.Pod {
+	p := pod.DeepCopy()
+	p.Spec.Affinity = TrimAffinity(p.Spec.Affinity)
+	return p
+}
+
+func TestQuotaRoomOf(t *testing.T) {
+	q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: amounts("requests.cpu", "4")}}
+	if _, bounds := QuotaRoomOf(q); bounds {
+		t.Error("a quota on requests bounds limits")
+	}
+	q.Spec.Hard = amounts("limits.cpu", "4")
+	if room, bounds := QuotaRoomOf(q); !bounds || room.Known {
+		t.Errorf("not counted yet: %+v", room)
+	}
+	q.Status.Hard, q.Status.Used = amounts("limits.cpu", "3500m"), amounts("limits.cpu", "1")
+	if room, _ := QuotaRoomOf(q); !room.Known || room.Hard != 3500 || room.Used != 1000 {
+		t.Errorf("room %+v, want what is enforced", room)
+	}
+	q.Spec.Hard = amounts("limits.cpu", "2")
+	if room, _ := QuotaRoomOf(q); room.Hard != 2000 {
+		t.Errorf("room %+v, want what will be enforced", room)
+	}
+}
+
+func TestUnspecified(t *testing.T) {
+	for hard, want := range map[string]string{"limits.cpu": "exporter", "limits.memory": "exporter", "requests.cpu": "", "memory": "", "pods": ""} {
+		if got, _ := Unspecified(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: amounts(hard, "9")}}, shopPod()); got != want {
+			t.Errorf("a quota on %s wants it of %q, want %q", hard, got, want)
+		}
+	}
+}
+
+// TestCharged: the higher of spec and status counts, so that nothing is given back before the kubelet has followed.
+func TestCharged(t *testing.T) {
+	pod := shopPod()
+	pod.Spec.Overhead = cpuList("50m")
+	pod.Status.ContainerStatuses[1].Resources.Limits = cpuList("900m") // app, which is on its way to 500m
+	pod.Status.InitContainerStatuses[0].Resources.Limits = cpuList("100m")
+	if got := Charged(pod); got != 50+900+200 {
+		t.Errorf("charged %v", got)
+	}
+}
+
+// TestTerms puts together what several objects ask.
+func TestTerms(t *testing.T) {
+	pod := owned("apps/v1", "StatefulSet", "db", map[string]string{"app": "db"})
+	target := autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}
+	hpa := func(name string, metrics ...autoscalingv2.MetricSpec) autoscalingv2.HorizontalPodAutoscaler {
+		return autoscalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: target, Metrics: metrics},
+		}
+	}
+	pdb := policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}},
+	}
+	allowing, nobodys := pdb, pdb
+	allowing.Status.DisruptionsAllowed, nobodys.Spec.Selector = 1, nil
+	lenient, lenientHPA := pdb, hpa("b", ofPod(corev1.ResourceCPU, utilization(100)))
+	lenient.Annotations = map[string]string{AllowDecreaseKey: "true"}
+	lenientHPA.Annotations = lenient.Annotations
+	m := func(m cpu.Milli) *cpu.Milli { return &m }
+	floors := []v1alpha1.ContainerTerms{{Name: "app", Floor: m(120)}, {Name: "proxy", Floor: m(60)}}
+	for name, c := range map[string]struct {
+		n        Neighbourhood
+		want     v1alpha1.Terms
+		cautious bool
+	}{
+		"nothing": {},
+		"hpa on memory": {
+			n: Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{hpa("a", ofPod(corev1.ResourceMemory, utilization(80)))}},
+		},
+		"hpa": {
+			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{hpa("a", ofPod(corev1.ResourceCPU, utilization(100)))}, Budgets: []policyv1.PodDisruptionBudget{pdb}},
+			v1alpha1.Terms{Containers: floors, FloorBy: "HorizontalPodAutoscaler/a", NoDecrease: "ScaledByHPA"}, true,
+		},
+		"hpa that allows decreases": {
+			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}},
+			v1alpha1.Terms{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b"}, true,
+		},
+		"hpa and a budget": {
+			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}, Budgets: []policyv1.PodDisruptionBudget{pdb}},
+			v1alpha1.Terms{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b", NoDecrease: "NoDisruptionAllowed"}, true,
+		},
+		"budgets that do not matter": {n: Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{allowing, nobodys, lenient}}},
+		"limit ranges": {
+			Neighbourhood{LimitRanges: append(
+				limitRange(corev1.LimitRangeItem{Min: amounts("cpu", "45m"), Max: amounts("cpu", "1.5"), MaxLimitRequestRatio: amounts("cpu", "12.5")}),
+				corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+					{Type: corev1.LimitTypePod, Min: amounts("cpu", "300m"), Max: amounts("cpu", "4"), MaxLimitRequestRatio: amounts("cpu", "10")},
+					{Type: corev1.LimitTypePersistentVolumeClaim, Max: amounts("storage", "1Gi")},
+				}}},
+			)},
+			v1alpha1.Terms{
+				// Of the 300m that the pod has at least, 5/7 and 2/7, in whole quanta.
+				Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(220), Ceiling: m(1250)}, {Name: "proxy", Floor: m(90), Ceiling: m(625)}},
+				// Ten times what the init container requests is more than the most.
+				Ceiling: m(4000), FloorBy: "LimitRange/limits, LimitRange/pods", CeilingBy: "LimitRange/limits, LimitRange/pods",
+			}, false,
+		},
+	} {
+		got, cautious := c.n.Terms(pod, Limits(pod))
+		if diff := cmp.Diff(c.want, got); diff != "" || cautious != c.cautious {
+			t.Errorf("%s: cautious %v\n%s", name, cautious, diff)
+		}
+	}
+}
+
+func TestBars(t *testing.T) {
+	n := Neighbourhood{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: amounts("limits.cpu", "9")}}}}
+	if r, said := n.Bars(shopPod()); r != actuator.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
+		t.Errorf("%v %q", r, said)
+	}
+	n.Quotas[0].Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
+	if r, said := n.Bars(shopPod()); r != "" {
+		t.Errorf("a quota that does not count the pod bars it: %v %q", r, said)
+	}
+	n.LimitRanges = limitRange(corev1.LimitRangeItem{Default: amounts("cpu", "1")})
+	if r, _ := n.Bars(shopPod()); r != actuator.WouldMutate {
+		t.Errorf("%v", r)
+	}
+}
+
+func TestNeighbourhoodVPA(t *testing.T) {
+	vpa := VPA{Name: "db", Mode: "Recreate", CPU: map[string]bool{"*": true}, Target: Target{"apps/v1", "StatefulSet", "db"}}
+	n := Neighbourhood{VPAs: []VPA{vpa}}
+	if name, ok := n.VPA(owned("apps/v1", "StatefulSet", "db", nil)); !ok || name != "db" {
+		t.Errorf("%q %v", name, ok)
+	}
+	if name, ok := n.VPA(shopPod()); ok {
+		t.Errorf("a pod of nobody is written by VPA %s", name)
+	}
+}
