@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 		"in a pod": {env: pod, check: func(s settings) bool {
 			c := s.agent
 			return c.Node == "n1" && c.Kernel.OwnPod == "u1" && c.Holder == "agent-x" && c.Namespace == "elsewhere" &&
-				c.Interval == time.Second && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.logLevel == slog.LevelInfo
+				c.Interval == time.Second && !c.Kernel.Stalls && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.logLevel == slog.LevelInfo
 		}},
 		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--credits=1.5", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
 			c := s.agent
@@ -29,6 +29,7 @@ func TestParse(t *testing.T) {
 		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
 			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""
 		}},
+		"stall signals": {args: []string{"--stall-signals", "--profile=conservative"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.Stalls }},
 		"profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
 			return s.agent.Interval == 10*time.Second && s.agent.Round.PublishInterval == 30*time.Second
 		}},

@@ -43,6 +43,9 @@ type world struct {
 	ns   string
 	tree *kerneltest.Tree
 
+	stalls  bool    // the agent is started with --stall-signals
+	stalled float64 // share of the time in which every load waits for memory
+
 	mu    sync.Mutex // guards tree and loads
 	loads []load
 }
@@ -123,6 +126,7 @@ func (w *world) pass(elapsed time.Duration) {
 			g.Stat.Usage += used
 			g.Stat.Periods += 1000
 			g.Stat.Throttled += uint64(1000 * l.throttle)
+			g.Stalls.Memory.Full += time.Duration(w.stalled * float64(elapsed))
 		})
 		if err != nil {
 			w.t.Error(err)
@@ -187,6 +191,7 @@ func (w *world) agent(access *rest.Config) (url string, stop func()) {
 	w.t.Helper()
 	cfg := DefaultConfig()
 	cfg.Node, cfg.Holder, cfg.Interval, cfg.Kernel = w.node.Node, "agent-pod", 100*time.Millisecond, w.tree.Config()
+	cfg.Kernel.Stalls = w.stalls
 	a, err := New(cfg, access, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		w.t.Fatal(err)

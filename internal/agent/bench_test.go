@@ -30,8 +30,41 @@ import (
 //
 //	go test -run '^$' -bench Round110 ./internal/agent
 func BenchmarkRound110Pods2Containers(b *testing.B) {
-	const pods, each = 110, 2
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
+	v := fullNode()
+	turn := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets)})
+	b.ReportAllocs()
+	before := cpuTime(b)
+	for b.Loop() {
+		turn()
+	}
+	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
+}
+
+// BenchmarkStallSignals is what --stall-signals costs: the same round with it and without, in turns, so that what else the
+// machine does falls on both. x is the CPU time with it as a multiple of that without.
+func BenchmarkStallSignals(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
+	v := fullNode()
+	root := realCgroups(b, v.Targets)
+	without, with := turns(b, v, kernel.Config{Root: root}), turns(b, v, kernel.Config{Root: root, Stalls: true})
+	var off, on time.Duration
+	for b.Loop() {
+		start := cpuTime(b)
+		without()
+		between := cpuTime(b)
+		with()
+		off, on = off+between-start, on+cpuTime(b)-between
+	}
+	per := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) / float64(b.N) }
+	b.ReportMetric(per(off), "off-cpu-ms/op")
+	b.ReportMetric(per(on), "on-cpu-ms/op")
+	b.ReportMetric(float64(on)/float64(off), "x")
+}
+
+// fullNode is a node with as many pods as a kubelet takes, where CPU is scarce.
+func fullNode() *view {
+	const pods, each = 110, 2
 	v := &view{Node: round.Node{Capacity: 64000, Allocatable: 60000}}
 	for i := range pods {
 		uid := fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
@@ -47,7 +80,14 @@ func BenchmarkRound110Pods2Containers(b *testing.B) {
 		v.Refs = append(v.Refs, ref{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID(uid)})
 		v.Pods, v.Targets = append(v.Pods, p), append(v.Targets, t)
 	}
-	host, err := kernel.Open(kernel.Config{Root: realCgroups(b, v.Targets), Log: slog.New(slog.DiscardHandler)})
+	return v
+}
+
+// turns is a player past its warm-up on real cgroups.
+func turns(b *testing.B, v *view, cfg kernel.Config) (turn func()) {
+	b.Helper()
+	cfg.Log = slog.New(slog.DiscardHandler)
+	host, err := kernel.Open(cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,24 +100,23 @@ func BenchmarkRound110Pods2Containers(b *testing.B) {
 		offer: func(r *played) { queue.replace(offersOf(r), r.At) },
 		pulse: newPulse(time.Second, time.Now()), metrics: newMetrics(),
 	}
-	defer p.close()
+	b.Cleanup(p.close)
 	now := time.Now()
-	turn := func() {
+	turn = func() {
 		p.turn(b.Context(), now)
 		now = now.Add(time.Second)
 	}
 	for range 20 { // past the warm-up
 		turn()
 	}
-	if last := p.last.Load(); last == nil || len(last.Out.Decisions) != pods || last.Out.Node.Price == 0 || len(queue.pending) != pods {
+	last := p.last.Load()
+	if last == nil || len(last.Out.Decisions) != len(v.Pods) || last.Out.Node.Price == 0 || len(queue.pending) != len(v.Pods) {
 		b.Fatalf("not a full round: %+v", last)
 	}
-	b.ReportAllocs()
-	before := cpuTime(b)
-	for b.Loop() {
-		turn()
+	if read := last.Out.Decisions[0].Stalls != nil; read != cfg.Stalls {
+		b.Fatalf("stalls are read: %v, want %v", read, cfg.Stalls)
 	}
-	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
+	return turn
 }
 
 // busyHost reads the real counters and adds CPU use that no process has to burn: a second for each read.

@@ -108,19 +108,26 @@ type specPatch struct {
 
 type decisionPatch struct {
 	v1alpha1.Decision
+	FairnessPercent    *int32 `json:"fairnessPercent"`
 	Pressure           *int32 `json:"pressure"`
+	MemoryPressure     *int32 `json:"memoryPressure"`
+	IOPressure         *int32 `json:"ioPressure"`
 	FloorsExceedSupply bool   `json:"floorsExceedSupply"`
 }
 
 // patch is the merge patch for a decision. It holds only for the object that the decision was
 // made for: a PodAllocation that was made anew answers with a conflict.
 func patch(o offer) ([]byte, error) {
-	spec := kube.Spec(o.Decision, o.Node, o.At)
+	spec := kube.Spec(o.Decision, o.Weights, o.Node, o.At)
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": o.Ref.Allocation},
 		"spec": specPatch{
 			DesiredCPULimit: spec.DesiredCPULimit, Containers: spec.Containers,
-			Decision: decisionPatch{Decision: *spec.Decision, Pressure: spec.Decision.Pressure, FloorsExceedSupply: spec.Decision.FloorsExceedSupply},
+			Decision: decisionPatch{
+				Decision: *spec.Decision, FairnessPercent: spec.Decision.FairnessPercent, Pressure: spec.Decision.Pressure,
+				FloorsExceedSupply: spec.Decision.FloorsExceedSupply,
+				MemoryPressure:     spec.Decision.MemoryPressure, IOPressure: spec.Decision.IOPressure,
+			},
 		},
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -83,13 +84,23 @@ func TestPatch(t *testing.T) {
 			"desiredCPULimit": "600m",
 			"containers":      []any{map[string]any{"name": "app", "cpuLimit": "600m"}},
 			"decision": map[string]any{
-				"demand": "900m", "usage": "480m", "throttled": 61.0, "pressure": nil, "budget": 200.0, "price": "0.333",
+				"demand": "900m", "usage": "480m", "throttled": 61.0, "fairnessPercent": nil, "pressure": nil, "memoryPressure": nil, "ioPressure": nil, "budget": 200.0, "price": "0.333",
 				"floor": "110m", "ceiling": "2000m", "boundBy": "Price", "floorsExceedSupply": false, "observedAt": "2026-01-02T03:04:05.000000Z",
 			},
 		},
 	}
 	if d := cmp.Diff(want, sent); d != "" {
 		t.Errorf("patch (-want +got):\n%s", d)
+	}
+	d.PressureKnown, d.Pressure, d.Stalls = true, 0.2, &sense.Stalls{Memory: sense.Share{Known: true}, IO: sense.Share{Known: true, Part: 0.876}}
+	if _, err := p.write(t.Context(), offersOf(r)[0]); err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ = strings.Cut(<-got, "\n")
+	for _, field := range []string{`"pressure":20`, `"memoryPressure":0`, `"ioPressure":88`} {
+		if !strings.Contains(body, field+",") {
+			t.Errorf("no %s in %s", field, body)
+		}
 	}
 	if wrote == nil || wrote.Generation != 7 {
 		t.Errorf("answer passed on: %+v", wrote)

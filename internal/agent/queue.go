@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/round"
 )
 
@@ -18,7 +19,8 @@ type offer struct {
 	At       time.Time // of the round
 	Node     round.NodeDecision
 	Decision round.Decision
-	Raise    bool // some container gets more than was published before
+	Weights  demand.Weights // of the pod's budget
+	Raise    bool           // some container gets more than was published before
 }
 
 // offersOf are the decisions of a round to publish, raises first.
@@ -32,7 +34,7 @@ func offersOf(r *played) []offer {
 		if !d.Publish {
 			continue
 		}
-		list = append(list, offer{Ref: r.View.Refs[i], At: r.At, Node: r.Out.Node, Decision: d, Raise: raises(d, r.View.Pods[i].Published)})
+		list = append(list, offer{Ref: r.View.Refs[i], At: r.At, Node: r.Out.Node, Decision: d, Weights: r.View.Pods[i].Weights, Raise: raises(d, r.View.Pods[i].Published)})
 	}
 	slices.SortStableFunc(list, func(a, b offer) int {
 		if a.Raise == b.Raise {

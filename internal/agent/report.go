@@ -21,6 +21,7 @@ type NodeReport struct {
 	Cleared float64   `json:"cleared"` // before bands and trim
 	Supply  cpu.Milli `json:"supply"`
 	Demand  cpu.Milli `json:"demand"`
+	Asked   cpu.Milli `json:"asked"` // beyond the demand, by DemandSignals, to be kept free
 	Usage   cpu.Milli `json:"usage"`
 	System  cpu.Milli `json:"system"` // the last known
 	// SystemKnown is false while what the system uses cannot be read.
@@ -50,10 +51,14 @@ type PodReport struct {
 	Demand     cpu.Milli            `json:"demand"`
 	Throttled  float64              `json:"throttled"` // share of CFS periods
 	Pressure   *float64             `json:"pressure,omitempty"`
-	Budget     int64                `json:"budget"`
-	Floor      cpu.Milli            `json:"floor"`
-	Ceiling    cpu.Milli            `json:"ceiling"`
-	BoundBy    string               `json:"boundBy"`
+	// MemoryPressure and IOPressure are the shares of time in which nothing of it could go on for want of memory or IO; absent
+	// where they are not read.
+	MemoryPressure *float64  `json:"memoryPressure,omitempty"`
+	IOPressure     *float64  `json:"ioPressure,omitempty"`
+	Budget         int64     `json:"budget"`
+	Floor          cpu.Milli `json:"floor"`
+	Ceiling        cpu.Milli `json:"ceiling"`
+	BoundBy        string    `json:"boundBy"`
 }
 
 func report(r *played) Report {
@@ -61,7 +66,7 @@ func report(r *played) Report {
 	out := Report{
 		At: r.At.Round(0), Took: r.Took.String(),
 		Node: NodeReport{
-			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Usage: n.Usage, System: n.System, SystemKnown: n.SystemKnown,
+			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Asked: n.Asked, Usage: n.Usage, System: n.System, SystemKnown: n.SystemKnown,
 			Pressure: known(n.Pressure, n.PressureKnown), FloorsExceedSupply: n.FloorsExceedSupply,
 			Bidders: n.Bidders, Shadows: n.Shadows, Warming: r.Out.Held.Warming, Stale: r.Out.Held.Stale, Unenforced: r.Out.Held.Unenforced,
 		},
@@ -77,6 +82,9 @@ func report(r *played) Report {
 			Desired: d.Limit, Containers: make(map[string]cpu.Milli, len(d.Containers)),
 			Usage: d.Usage, Demand: d.Demand, Throttled: d.Throttle, Pressure: known(d.Pressure, d.PressureKnown),
 			Budget: int64(d.Budget), Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.Bound.String(),
+		}
+		if s := d.Stalls; s != nil {
+			p.MemoryPressure, p.IOPressure = known(s.Memory.Part, s.Memory.Known), known(s.IO.Part, s.IO.Known)
 		}
 		for _, c := range d.Containers {
 			p.Containers[c.Name] = c.Limit

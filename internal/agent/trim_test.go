@@ -12,6 +12,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
 )
@@ -66,9 +67,11 @@ func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
 		Limit: 700, Containers: []round.ContainerLimit{{Name: "app", Limit: 400}, {Name: "side", Limit: 300}},
 		Demand: 250, Price: 0.5, Floor: 220, Ceiling: 800,
 	}
-	spec := kube.Spec(d, round.NodeDecision{}, t0)
+	spec := kube.Spec(d, demand.Weights{}, round.NodeDecision{}, t0)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
 	pa.Status.DeclaredLimits = kube.Limits(pod)
+	floor, fair := cpu.Milli(250), int32(150)
+	pa.Status.Terms = &v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: &floor}}, FairnessPercent: &fair}
 	pa.Status.Message = "long"
 	return pa
 }
@@ -90,7 +93,7 @@ func TestTrimChangesNoView(t *testing.T) {
 	if d := cmp.Diff(whole, got); d != "" {
 		t.Errorf("view of trimmed objects (-whole +trimmed):\n%s", d)
 	}
-	if len(got.Pods) != 1 || got.Pods[0].Shadow || got.Pods[0].Published.Limits["app"] != 400 || got.Node.Pressures != 1 || got.Pods[0].Containers[0].Ceiling >= 800 {
+	if len(got.Pods) != 1 || got.Pods[0].Shadow || got.Pods[0].Published.Limits["app"] != 400 || got.Node.Pressures != 1 || got.Pods[0].Ceiling != 800 || got.Pods[0].Containers[0].Floor != 250 {
 		t.Errorf("the objects say too little to show anything: %+v", got)
 	}
 	if p := trimmed[1].(*corev1.Pod); p.Labels != nil || p.Spec.Volumes != nil || len(p.Spec.Containers[0].Resources.Limits) != 1 {

@@ -16,7 +16,8 @@ import (
 )
 
 // BenchmarkRead110Pods2Containers is the agent's tick on a full node: 330 cgroups.
-// "files" are ordinary ones, so our own share; "cgroups" are the kernel's, with what it takes to count.
+// "files" are ordinary ones, so our own share; "cgroups" are the kernel's, with what it takes to count, and "cgroups-stalls"
+// with the memory and IO pressure of the 220 containers.
 func BenchmarkRead110Pods2Containers(b *testing.B) {
 	for _, version := range []kernel.Version{kernel.V2, kernel.V1, kernel.Hybrid} {
 		b.Run("files-"+string(version), func(b *testing.B) {
@@ -31,6 +32,10 @@ func BenchmarkRead110Pods2Containers(b *testing.B) {
 	b.Run("cgroups", func(b *testing.B) {
 		c, targets := realPods(b)
 		benchRead(b, kernel.Config{Root: c.root}, targets)
+	})
+	b.Run("cgroups-stalls", func(b *testing.B) {
+		c, targets := realPods(b)
+		benchRead(b, kernel.Config{Root: c.root, Stalls: true}, targets)
 	})
 }
 

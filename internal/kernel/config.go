@@ -17,6 +17,9 @@ type Config struct {
 	// of the kubepods cgroup certain where several clusters share a machine.
 	// Empty: the choice is made by name alone.
 	OwnPod string
+	// Stalls has the memory and IO pressure of every container read, too, where the kernel has it: two files more for
+	// each, to hold open and to read. Without it nothing of this is opened.
+	Stalls bool
 	// Now tells the time of each reading and paces retries. Nil: time.Now.
 	Now func() time.Time
 	// Log gets the layout once, and faults at most once a minute for each kind.

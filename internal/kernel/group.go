@@ -19,15 +19,23 @@ const (
 	periodFile          // v1: cpu.cfs_period_us
 	burstFile           // v2: cpu.max.burst (5.14), v1: cpu.cfs_burst_us
 	pressureFile        // cpu.pressure
+	memoryFile          // memory.pressure
+	ioFile              // io.pressure
 	files
+)
+
+// The pressure files of a container whose stalls are asked for, and of every other cgroup.
+var (
+	allPressure = []int{pressureFile, memoryFile, ioFile}
+	cpuPressure = allPressure[:1]
 )
 
 // filesOf is the names per version; an empty one is not read.
 func filesOf(v Version) [files]string {
 	if v == V2 {
-		return [files]string{"", "cpu.stat", "cpu.max", "", "cpu.max.burst", "cpu.pressure"}
+		return [files]string{"", "cpu.stat", "cpu.max", "", "cpu.max.burst", "cpu.pressure", "memory.pressure", "io.pressure"}
 	}
-	return [files]string{"cpuacct.usage", "cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.pressure"}
+	return [files]string{"cpuacct.usage", "cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.pressure", "memory.pressure", "io.pressure"}
 }
 
 // group is a cgroup with its files open. Descriptors belong to one incarnation of
@@ -45,8 +53,8 @@ type group struct {
 // open opens the cgroup at path. Only what says how much CPU was used must be
 // there: quota files are absent where the controller is off, burst on older kernels, pressure
 // with psi=0. All files of one hierarchy come from one directory handle, so they
-// are of one incarnation.
-func (t tree) open(path string) (*group, error) {
+// are of one incarnation. Of the pressure files those named are opened.
+func (t tree) open(path string, pressures []int) (*group, error) {
 	g := &group{path: path, stale: true}
 	for i := range g.fd {
 		g.fd[i] = -1
@@ -59,11 +67,11 @@ func (t tree) open(path string) (*group, error) {
 	}{
 		{t.cpu, []int{statFile, quotaFile, periodFile, burstFile}, statFile},
 		{t.acct, []int{usageFile}, usageFile},
-		{t.psi, []int{pressureFile}, -1},
+		{t.psi, pressures, -1},
 	}
 	if t.version == V2 {
 		parts = parts[:1]
-		parts[0].from = append(parts[0].from, pressureFile)
+		parts[0].from = append(parts[0].from, pressures...)
 	}
 	for _, part := range parts {
 		if part.dir == "" {
@@ -94,7 +102,8 @@ func openIn(dir string, names [files]string, from []int, need int, fd *[files]in
 			fd[i] = f
 			continue
 		}
-		if i == need || !errors.Is(err, unix.ENOENT) {
+		optional := i == memoryFile || i == ioFile // nothing else waits for what only adds to the picture
+		if i == need || !optional && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("%s: %w", filepath.Join(dir, names[i]), err)
 		}
 	}
@@ -224,13 +233,13 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 	return q, nil
 }
 
-// pressure never fails the group: a kernel may have none. An
+// pressure reads one of the pressure files. It never fails the group: a kernel may have none. An
 // error comes back only for a file that is there and makes no sense.
-func (g *group) pressure(t tree, r *reader) (p Pressure, why noPressure, err error) {
-	if g.fd[pressureFile] < 0 {
+func (g *group) pressure(t tree, r *reader, file int) (p Pressure, why noPressure, err error) {
+	if g.fd[file] < 0 {
 		return Pressure{}, pressureFine, nil
 	}
-	b, err := r.file(g.fd[pressureFile])
+	b, err := r.file(g.fd[file])
 	if why := whyNoPressure(err); why != pressureFine {
 		return Pressure{}, why, nil
 	}
@@ -238,7 +247,7 @@ func (g *group) pressure(t tree, r *reader) (p Pressure, why noPressure, err err
 		p, err = parsePressure(b)
 	}
 	if err != nil {
-		return Pressure{}, pressureFine, g.fail(t, pressureFile, err)
+		return Pressure{}, pressureFine, g.fail(t, file, err)
 	}
 	return p, pressureFine, nil
 }
@@ -261,7 +270,7 @@ func (g *group) fail(t tree, file int, err error) error {
 	switch file {
 	case usageFile:
 		dir = t.acct
-	case pressureFile:
+	case pressureFile, memoryFile, ioFile:
 		dir = t.psi
 	}
 	return fmt.Errorf("%s: %w", filepath.Join(dir, g.path, filesOf(t.version)[file]), err)

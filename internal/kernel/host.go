@@ -68,6 +68,9 @@ func Open(cfg Config) (*Host, error) {
 	h.proc.open(cfg.Proc)
 	l := h.Layout()
 	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.Anchor, "psi", l.PSI)
+	if cfg.Stalls && !l.PSI {
+		h.log.Warn("no pressure in this kernel's cgroups, so that for memory and IO is not known; boot the node with psi=1 and cgroup v2, or do without")
+	}
 	if cfg.OwnPod != "" && l.Anchor != ByOwnPod {
 		h.log.Warn("own pod has no cgroup", "pod", cfg.OwnPod, "kubepods", l.Kubepods)
 	}
@@ -93,7 +96,8 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Descriptors is the number of files held open: up to 6 for each container and pod that is found (v2: 4). A full
+// Descriptors is the number of files held open: up to 6 for each container and pod that is found (v2: 4), and with
+// Config.Stalls 2 more for each container. A full
 // node needs more than the usual soft limit of 1024; the Go runtime raises that to the hard one at start.
 func (h *Host) Descriptors() int {
 	h.mu.Lock()
@@ -119,11 +123,11 @@ func (h *Host) findRoot() error {
 	if err != nil {
 		return err
 	}
-	g, err := h.tree.open(k.path)
+	g, err := h.tree.open(k.path, cpuPressure)
 	if err != nil {
 		return fmt.Errorf("kubepods cgroup: %w", err)
 	}
-	_, why, err := g.pressure(h.tree, &h.reader)
+	_, why, err := g.pressure(h.tree, &h.reader, pressureFile)
 	psi := g.fd[pressureFile] >= 0 && why == pressureFine && err == nil
 	if why == pressureNever {
 		h.psiNever = true
@@ -174,7 +178,7 @@ func (h *Host) node() NodeSample {
 // reopenRoot is for a kubepods cgroup that was removed: made again at its place,
 // or at another one by a kubelet with another driver, for which to search is dear.
 func (h *Host) reopenRoot() {
-	if g, err := h.tree.open(h.kubepods); err == nil {
+	if g, err := h.tree.open(h.kubepods, cpuPressure); err == nil {
 		h.root = g
 		return
 	}

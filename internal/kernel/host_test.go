@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,9 +65,13 @@ func (n *node) logged(what string) int { return strings.Count(n.log.String(), wh
 
 // TestRead: what is in the files comes back in units, on each version.
 func TestRead(t *testing.T) {
-	for _, version := range []kernel.Version{kernel.V1, kernel.V2, kernel.Hybrid} {
-		t.Run(string(version), func(t *testing.T) {
-			n := newNode(t, kerneltest.Shape{Version: version}, nil)
+	for _, c := range []struct {
+		version kernel.Version
+		stalls  bool
+	}{{kernel.V1, false}, {kernel.V2, false}, {kernel.Hybrid, false}, {kernel.V1, true}, {kernel.V2, true}, {kernel.Hybrid, true}} {
+		version := c.version
+		t.Run(fmt.Sprintf("%s, stalls %v", version, c.stalls), func(t *testing.T) {
+			n := newNode(t, kerneltest.Shape{Version: version}, func(n *node) { n.cfg.Stalls = c.stalls })
 			n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1), id(2)))
 			want := kernel.Group{
 				ID: id(2), Found: true,
@@ -75,6 +80,15 @@ func TestRead(t *testing.T) {
 			}
 			if version != kernel.V1 {
 				want.Pressure = kernel.Pressure{Known: true, Some: 30 * time.Microsecond, Full: 20 * time.Microsecond}
+			}
+			var calm *kernel.Stalls // of a container that waits for nothing
+			if c.stalls && version != kernel.V1 {
+				none := kernel.Pressure{Known: true}
+				calm = &kernel.Stalls{Memory: none, IO: none}
+				want.Stalls = &kernel.Stalls{
+					Memory: kernel.Pressure{Known: true, Some: 50 * time.Microsecond, Full: 40 * time.Microsecond},
+					IO:     kernel.Pressure{Known: true, Some: 70 * time.Microsecond, Full: 60 * time.Microsecond},
+				}
 			}
 			n.must(n.Update(uid(1), id(2), func(g *kernel.Group) { *g = want }))
 			n.must(n.UpdateNode(func(s *kernel.NodeSample) {
@@ -89,7 +103,7 @@ func TestRead(t *testing.T) {
 				Node: kernel.NodeSample{At: n.now, Usage: kernel.Counted(90 * time.Second), Kubepods: kernel.Counted(60 * time.Second), Pressure: kernel.Pressure{Known: true, Some: time.Second}},
 				Pods: []kernel.PodSample{
 					{Pod: uid(1), Own: kernel.Group{Found: true, At: n.now, Quota: period, Pressure: known}, Containers: []kernel.Group{
-						{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known}, {}, want,
+						{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known, Stalls: calm}, {}, want,
 					}},
 					{Pod: uid(7), Containers: []kernel.Group{{ID: id(7)}}},
 				},
@@ -98,6 +112,111 @@ func TestRead(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestStallsOnlyWhenAsked: two files more for each container, none for pods, and none at all when nobody asks.
+func TestStallsOnlyWhenAsked(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
+			t.Run(fmt.Sprintf("%s %v", version, asked), func(t *testing.T) {
+				n := newNode(t, kerneltest.Shape{Version: version}, func(n *node) { n.cfg.Stalls = asked })
+				n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1), id(2)))
+				n.must(n.AddPod(kerneltest.Burstable, uid(2), id(3)))
+				n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stalls.IO.Full = time.Second }))
+				n.must(n.Update(uid(2), id(3), func(g *kernel.Group) { g.Stalls.IO.Full = time.Minute }))
+				n.now = n.now.Add(time.Hour) // also a recheck
+				s := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}, kernel.Target{Pod: uid(2), Containers: []string{id(3)}})
+				open, want := n.openFiles("memory.pressure", "io.pressure"), 0
+				if asked {
+					want = 3 * 2
+					if a, b := s.Pods[0].Containers[0].Stalls.IO.Full, s.Pods[1].Containers[0].Stalls.IO.Full; a != time.Second || b != time.Minute {
+						t.Errorf("stalls of %v and %v, want each container's own", a, b)
+					}
+				}
+				if len(open) != want {
+					t.Errorf("%d files open, want %d: %v", len(open), want, open)
+				}
+				if g := s.Pods[0].Containers[1]; (g.Stalls != nil) != asked || s.Pods[0].Own.Stalls != nil {
+					t.Errorf("stalls %+v of a container, %+v of its pod", g.Stalls, s.Pods[0].Own.Stalls)
+				}
+				n.must(n.Remove(uid(1), id(2)))
+				if g := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(2)}}).Pods[0].Containers[0]; g.Found || g.Stalls != nil {
+					t.Errorf("removed: %+v", g)
+				}
+				if open := n.openFiles("memory.pressure", "io.pressure"); len(open) != 0 {
+					t.Errorf("still open: %v", open)
+				}
+			})
+		}
+	}
+}
+
+// openFiles are the files of this node's cgroups with one of these names that this process holds open.
+func (n *node) openFiles(names ...string) (paths []string) {
+	n.t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	n.must(err)
+	for _, e := range entries {
+		path, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		if err == nil && strings.HasPrefix(path, n.cfg.Root) && slices.Contains(names, filepath.Base(strings.TrimSuffix(path, " (deleted)"))) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// TestStallsMayBeMissing: what the kernel does not tell is unknown, and nothing else suffers.
+func TestStallsMayBeMissing(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{}, func(n *node) { n.cfg.Stalls = true })
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
+	file := func(name string) string {
+		return filepath.Join(n.cfg.Root, n.Container(kerneltest.Burstable, uid(1), id(1)), name)
+	}
+	check := func(reason string, memory, io bool) {
+		t.Helper()
+		g := n.read(target).Pods[0].Containers[0]
+		if !g.Found || !g.Pressure.Known || g.Stalls == nil || g.Stalls.Memory.Known != memory || g.Stalls.IO.Known != io {
+			t.Fatalf("%s: %+v, stalls %+v; want memory known %v, IO %v, and the rest as ever", reason, g, g.Stalls, memory, io)
+		}
+	}
+	n.must(os.Remove(file("memory.pressure")))
+	check("no memory.pressure", false, true)
+	n.must(os.WriteFile(file("memory.pressure"), []byte("some total=1\nfull total=1\n"), 0o644))
+	check("it came a moment ago", false, true)
+	n.now = n.now.Add(30 * time.Second)
+	check("half a minute later", true, true)
+	n.must(n.Remove(uid(1), id(1)))
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n.must(os.Remove(file("memory.pressure")))
+	n.must(os.Symlink("memory.pressure", file("memory.pressure")))
+	n.read(target) // the old files are gone
+	check("no way to open it", false, true)
+	n.must(os.Remove(file("memory.pressure")))
+	n.must(os.WriteFile(file("memory.pressure"), []byte("some total=1\nfull total=1\n"), 0o644))
+	n.now = n.now.Add(30 * time.Second)
+	check("half a minute later again", true, true)
+	n.must(os.WriteFile(file("io.pressure"), []byte("nonsense\n"), 0o644))
+	for range 600 {
+		check("nonsense in io.pressure", true, false)
+	}
+	if lines := n.logged("io.pressure"); lines < 1 || lines > 11 {
+		t.Errorf("%d lines about it in 10 minutes, want one a minute", lines)
+	}
+}
+
+// TestStallsWithoutPressure: asked for where there is none, it is said once.
+func TestStallsWithoutPressure(t *testing.T) {
+	n := newNode(t, kerneltest.Shape{Version: kernel.V1}, func(n *node) { n.cfg.Stalls = true })
+	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	for range 100 {
+		if g := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1)}}).Pods[0].Containers[0]; !g.Found || g.Stalls != nil {
+			t.Fatalf("%+v", g)
+		}
+	}
+	if n.logged("psi=1") != 1 || n.logged("\n") > 2 {
+		t.Errorf("want one line that says what to do:\n%s", n.log.String())
 	}
 }
 
@@ -389,13 +508,19 @@ func TestClosedWhileReading(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReadDoesNotAllocate: besides the two slices of the Sample.
+// TestReadDoesNotAllocate: besides the slices of the Sample.
 func TestReadDoesNotAllocate(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
-	targets := pods(t, n.Tree, 20, 2)
-	n.read(targets...)
-	if got := testing.AllocsPerRun(20, func() { n.Read(targets) }); got > 2 {
-		t.Errorf("%v allocations", got)
+	for _, stalls := range []bool{false, true} {
+		n := newNode(t, kerneltest.Shape{}, func(n *node) { n.cfg.Stalls = stalls })
+		targets := pods(t, n.Tree, 20, 2)
+		n.read(targets...)
+		slices := 2.0
+		if stalls {
+			slices = 3
+		}
+		if got := testing.AllocsPerRun(20, func() { n.Read(targets) }); got > slices {
+			t.Errorf("stalls %v: %v allocations, want %v", stalls, got, slices)
+		}
 	}
 }
 

@@ -58,6 +58,7 @@ func (h *Host) Read(targets []Target) Sample {
 	}
 	out := Sample{Pods: make([]PodSample, len(targets))}
 	groups := make([]Group, n)
+	stalls := h.newStalls(n)
 	if h.closed {
 		out.Node.At = h.now()
 	} else {
@@ -96,6 +97,10 @@ func (h *Host) Read(targets []Target) Sample {
 			if m := p.container(id); m != nil {
 				h.read(p, m, &ps.Containers[j], recheck)
 			}
+		}
+		if stalls != nil {
+			h.readStalls(p, ps.Containers, stalls)
+			stalls = stalls[len(t.Containers):]
 		}
 		out.Pods[i] = ps
 	}
@@ -156,7 +161,7 @@ func (p *pod) missing() bool {
 func (h *Host) resolve(p *pod, now time.Time) (search bool) {
 	path, names, ok := h.directory(p, now)
 	if ok && p.own.group == nil {
-		p.own.group = h.open(path)
+		p.own.group = h.open(path, "")
 	}
 	for _, m := range p.containers {
 		if m.group != nil {
@@ -164,11 +169,11 @@ func (h *Host) resolve(p *pod, now time.Time) (search bool) {
 		}
 		for _, name := range names {
 			if id, ok := containerOf(name); ok && id == m.id {
-				m.group = h.openContainer(filepath.Join(path, name))
+				m.group = h.openContainer(filepath.Join(path, name), id)
 			}
 		}
 		if stray, ok := h.strays[m.id]; ok && m.group == nil {
-			if m.group = h.openContainer(stray); m.group == nil {
+			if m.group = h.openContainer(stray, m.id); m.group == nil {
 				delete(h.strays, m.id)
 			}
 		}
@@ -244,7 +249,7 @@ func (h *Host) readGroup(g *group, out *Group) (err error) {
 		return err
 	}
 	var why noPressure
-	out.Pressure, why, err = g.pressure(h.tree, &h.reader)
+	out.Pressure, why, err = g.pressure(h.tree, &h.reader, pressureFile)
 	switch {
 	case err != nil:
 		h.complain("pressure", err)
@@ -262,42 +267,26 @@ func (h *Host) readGroup(g *group, out *Group) (err error) {
 	return nil
 }
 
-// noPSI is for kernels that have the files but refuse to read them.
-func (h *Host) noPSI() {
-	if h.psiNever {
-		return
-	}
-	h.psiNever = true
-	l := h.Layout()
-	l.PSI = false
-	h.layout.Store(&l)
-	h.log.Info("kernel reports no CPU pressure", "layout", l)
-}
-
-// open is nil where there is no such cgroup; the next Read tries again.
-func (h *Host) open(path string) *group {
-	t := h.tree
-	g, err := t.open(path)
+// open is nil where there is no such cgroup; the next Read tries again. id is that of its container, or empty.
+func (h *Host) open(path, id string) *group {
+	g, err := h.tree.open(path, h.pressures(id))
 	if err != nil {
 		if !gone(err) {
 			h.complain("open", err)
 		}
 		return nil
 	}
-	if h.psiNever {
-		g.closeFile(pressureFile)
-	}
 	return g
 }
 
 // openContainer opens a container's cgroup, or the one inside it that older
 // crun puts the processes and the quota into.
-func (h *Host) openContainer(path string) *group {
-	g := h.open(path)
+func (h *Host) openContainer(path, id string) *group {
+	g := h.open(path, id)
 	if g == nil {
 		return nil
 	}
-	if inner := h.nested(g); inner != nil {
+	if inner := h.nested(g, id); inner != nil {
 		g.close()
 		return inner
 	}
@@ -305,7 +294,7 @@ func (h *Host) openContainer(path string) *group {
 }
 
 // nested is the only child of an unlimited cgroup if that is called "container" and has a quota.
-func (h *Host) nested(g *group) *group {
+func (h *Host) nested(g *group, id string) *group {
 	if q, err := g.quota(h.tree, &h.reader); err != nil || q.Limit != 0 {
 		return nil
 	}
@@ -313,7 +302,7 @@ func (h *Host) nested(g *group) *group {
 	if err != nil || len(names) != 1 || names[0] != "container" {
 		return nil
 	}
-	inner := h.open(filepath.Join(g.path, "container"))
+	inner := h.open(filepath.Join(g.path, "container"), id)
 	if inner == nil {
 		return nil
 	}
@@ -328,14 +317,16 @@ func (h *Host) nested(g *group) *group {
 // that was hidden and is shown again, a quota that an inner cgroup got later, a burst.
 func (h *Host) recheck(m *member) {
 	if m.id != "" {
-		if inner := h.nested(m.group); inner != nil {
+		if inner := h.nested(m.group, m.id); inner != nil {
 			m.group.close()
 			m.group = inner
 		}
 	}
 	m.group.stale = true
-	if m.group.fd[pressureFile] < 0 && h.tree.psi != "" && !h.psiNever {
-		_ = openIn(filepath.Join(h.tree.psi, m.group.path), filesOf(h.tree.version), []int{pressureFile}, -1, &m.group.fd)
+	for _, file := range h.pressures(m.id) {
+		if m.group.fd[file] < 0 && h.tree.psi != "" {
+			_ = openIn(filepath.Join(h.tree.psi, m.group.path), filesOf(h.tree.version), []int{file}, -1, &m.group.fd)
+		}
 	}
 }
 

@@ -154,6 +154,26 @@ func (c *cgroups) setQuota(path string, limit time.Duration) {
 	c.must(os.WriteFile(filepath.Join(c.tops[0], path, file), []byte(text), 0o644))
 }
 
+// bandwidth sets quota and period of a cgroup, in an order in which the kernel takes them.
+func (c *cgroups) bandwidth(path string, q kernel.Quota) error {
+	c.t.Helper()
+	dir := filepath.Join(c.tops[0], path)
+	limit, period := fmt.Sprint(q.Limit.Microseconds()), fmt.Sprint(q.Period.Microseconds())
+	if c.Version == kernel.V2 {
+		return os.WriteFile(filepath.Join(dir, "cpu.max"), []byte(limit+" "+period), 0o644)
+	}
+	c.must(os.WriteFile(filepath.Join(dir, "cpu.cfs_period_us"), []byte(period), 0o644))
+	return os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte(limit), 0o644)
+}
+
+func (c *cgroups) burst(path string, d time.Duration) error {
+	file := "cpu.cfs_burst_us"
+	if c.Version == kernel.V2 {
+		file = "cpu.max.burst"
+	}
+	return os.WriteFile(filepath.Join(c.tops[0], path, file), []byte(fmt.Sprint(d.Microseconds())), 0o644)
+}
+
 // spin starts a process with one busy thread in the cgroup at path.
 func (c *cgroups) spin(path string) (stop func()) {
 	c.t.Helper()
@@ -181,7 +201,7 @@ func (c *cgroups) spin(path string) (stop func()) {
 
 func (c *cgroups) open(now func() time.Time) *kernel.Host {
 	c.t.Helper()
-	h, err := kernel.Open(kernel.Config{Root: c.root, Now: now, Log: slog.New(slog.DiscardHandler)})
+	h, err := kernel.Open(kernel.Config{Root: c.root, Now: now, Stalls: true, Log: slog.New(slog.DiscardHandler)})
 	c.must(err)
 	c.t.Cleanup(func() { h.Close() })
 	return h
@@ -251,6 +271,43 @@ func TestRealThrottling(t *testing.T) {
 	}
 }
 
+// TestRealBounds: what Least says the kernel takes, at periods long and short, with a burst and without; a microsecond less
+// it refuses. The burst is found when the container is new, and when the limit changes.
+func TestRealBounds(t *testing.T) {
+	c := realCgroups(t)
+	target := c.pod(uid(1), id(1))
+	path := c.Container(kerneltest.Burstable, uid(1), id(1))
+	for _, q := range []kernel.Quota{
+		{Period: 100 * time.Millisecond},
+		{Period: 10 * time.Millisecond},
+		{Period: 5 * time.Millisecond},
+		{Period: 100 * time.Millisecond, Burst: 20 * time.Millisecond},
+		{Period: 10 * time.Millisecond, Burst: 500 * time.Microsecond},
+		{Period: time.Second, Burst: 300 * time.Millisecond},
+	} {
+		c.must(c.bandwidth(path, kernel.Quota{Period: q.Period, Limit: q.Period})) // with room for the burst
+		if err := c.burst(path, q.Burst); err != nil {
+			t.Skipf("no cpu.max.burst on this machine: %v", err)
+		}
+		h := c.open(nil)
+		got := h.Read([]kernel.Target{target}).Pods[0].Containers[0].Quota
+		if want := (kernel.Quota{Limit: q.Period, Period: q.Period, Burst: q.Burst}); got != want {
+			t.Fatalf("quota %+v, want %+v", got, want)
+		}
+		least := got.Least()
+		if err := c.bandwidth(path, kernel.Quota{Period: q.Period, Limit: least - time.Microsecond}); err == nil {
+			t.Errorf("%+v: the kernel takes less than %v", q, least)
+		}
+		if err := c.bandwidth(path, kernel.Quota{Period: q.Period, Limit: least}); err != nil {
+			t.Errorf("%+v: the kernel refuses %v: %v", q, least, err)
+		}
+		if got := h.Read([]kernel.Target{target}).Pods[0].Containers[0].Quota; got.Limit != least || got.Least() != least {
+			t.Errorf("lowered to %v it reads %+v", least, got)
+		}
+		c.must(c.burst(path, 0))
+	}
+}
+
 // TestRealRemoved: the kernel answers ENODEV through files of a removed cgroup, also
 // when one of the same name is made before the next Read; the new one starts from zero.
 func TestRealRemoved(t *testing.T) {
@@ -302,8 +359,9 @@ func TestRealPressureHidden(t *testing.T) {
 	}
 	check := func(reason string, known bool) {
 		t.Helper()
-		if g := h.Read([]kernel.Target{target}).Pods[0].Containers[0]; !g.Found || g.Pressure.Known != known {
-			t.Errorf("%s: found %v, pressure known %v", reason, g.Found, g.Pressure.Known)
+		g := h.Read([]kernel.Target{target}).Pods[0].Containers[0]
+		if !g.Found || g.Pressure.Known != known || g.Stalls == nil || g.Stalls.Memory.Known != known || g.Stalls.IO.Known != known {
+			t.Errorf("%s: found %v, pressure known %v, stalls %+v", reason, g.Found, g.Pressure.Known, g.Stalls)
 		}
 	}
 	check("at first", true)

@@ -1,6 +1,6 @@
 // Package kernel reads what the kernel counts about every container: CPU time,
-// CFS periods and throttling, the quota in force and CPU pressure, from cgroup
-// v2, v1 and hybrid trees. It reports counters in the kernel's words and draws
+// CFS periods and throttling, the quota in force and CPU pressure (if asked, memory and
+// IO pressure, too), from cgroup v2, v1 and hybrid trees. It reports counters in the kernel's words and draws
 // no conclusion from them.
 //
 // It needs to read the cgroup mount and /proc, and no privilege. Its promises, each a test:
@@ -12,6 +12,8 @@
 //   - Quiet: faults that last are logged once a minute, missing pressure once.
 //   - OddTexts: no content of a file makes a parser panic or allocate much.
 //   - ReadDoesNotAllocate: a Read makes its Sample and nothing else.
+//   - StallsOnlyWhenAsked: memory and IO pressure are neither opened nor read unless Config.Stalls says so.
+//   - RealBounds: the kernel takes Quota.Least for a limit, and nothing below it.
 package kernel
 
 import "time"
@@ -64,7 +66,14 @@ type Group struct {
 	Stat  Stat
 	Quota Quota
 
-	Pressure Pressure
+	Pressure Pressure // for a CPU
+	Stalls   *Stalls  // nil: Config.Stalls does not ask, or this is a pod's own cgroup
+}
+
+// Stalls is the pressure of a container for what no limit of CPU gives.
+type Stalls struct {
+	Memory Pressure // memory.pressure: reclaim, refaults and swapping in
+	IO     Pressure // io.pressure
 }
 
 // Stat holds counters of cpu.stat. They only grow while the cgroup lives.
@@ -89,8 +98,20 @@ type Quota struct {
 	Burst  time.Duration // cpu.max.burst: the kernel refuses a Limit below it
 }
 
-// Pressure is the time some (or all) tasks waited for a CPU, from cpu.pressure
-// "total". It includes time held back by the quota.
+// leastQuota is the least quota of a period that the kernel takes, however long the period is
+// (kernel/sched/core.c min_cfs_quota_period).
+const leastQuota = time.Millisecond
+
+// Least is the lowest Limit that the kernel takes at this Period and Burst; 0 where it has no such files.
+func (q Quota) Least() time.Duration {
+	if q.Period <= 0 {
+		return 0
+	}
+	return max(leastQuota, q.Burst)
+}
+
+// Pressure is the time in which tasks waited for something, from the "total" of a pressure file: in Some at least
+// one did, in Full nothing else was going on. That for a CPU includes time held back by the quota.
 type Pressure struct {
 	Known bool // false: the kernel offers no pressure here
 	Some  time.Duration

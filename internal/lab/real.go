@@ -52,7 +52,7 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 		return err
 	}
 	t := &table{header: []string{
-		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS",
+		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL",
 	}, left: 2}
 	who, err := policy(r.policy)
 	if err != nil {
@@ -68,7 +68,7 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 		}
 		model := testbed.Simulate(c.Setup, who.New(), played.Others)
 		for j := range played.Pods {
-			t.add(append([]string{c.Name}, realCells(c.Setup, &played.Pods[j], &model.Pods[j], played.Others)...)...)
+			t.add(append([]string{c.Name}, realCells(c.Setup, &played.Pods[j], &model.Pods[j], played)...)...)
 		}
 	}
 	if len(t.rows) == 0 {
@@ -111,7 +111,7 @@ func (r real) cases(args []string) ([]testbed.Case, error) {
 	return []testbed.Case{{Name: sc.Name, Setup: setup}}, nil
 }
 
-func realCells(setup sim.Setup, r, m *sim.PodResult, others float64) []string {
+func realCells(setup sim.Setup, r, m *sim.PodResult, played testbed.Outcome) []string {
 	use := func(p *sim.PodResult) string {
 		return fmt.Sprintf("%.2f", p.Usage.Seconds()/(setup.Length-setup.Warm).Seconds())
 	}
@@ -133,6 +133,6 @@ func realCells(setup sim.Setup, r, m *sim.PodResult, others float64) []string {
 	}
 	return []string{
 		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
-		ratio, fmt.Sprintf("%.1f%%", 100*others),
+		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall),
 	}
 }

@@ -2,6 +2,7 @@ package round
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
@@ -15,6 +16,7 @@ type entry struct {
 	pod     int // index into the input
 	managed bool
 	bid     market.Bid // with the smoothed demand
+	least   cpu.Milli  // the lowest limit; above the bid's floor where others than the market ask for it
 	now     cpu.Milli  // demand of the last tick alone
 	use     cpu.Milli  // in the last tick
 	limit   cpu.Milli  // in force, or on its way
@@ -23,17 +25,23 @@ type entry struct {
 	throttle, throttledNow float64
 	// young: not watched for long enough to be lowered
 	young bool
+	// percent is what the market is to take the demand for, as somebody asks who knows more than the kernel; at least 100
+	percent int32
 }
 
 // bound is what holds the pod at a price. Who is not held yet and demands hardly more than its budget buys is not held: noise
 // would have it lowered and lifted in turn. Who is held is told from what was published last, so a price that rises a little may
 // let one go that is not throttled at its limit, as if it had never been held. A pod of which nothing was published counts as held.
 func (e *entry) bound(cfg Config, p market.Price) market.Bound {
-	line := (1 + cfg.HoldBand) * e.bid.Limit(p).Cores()
+	line := (1 + cfg.HoldBand) * max(e.bid.Limit(p), e.least).Cores()
 	if e.bid.Demand.Cores() <= line && e.offered.Cores() > line {
 		return market.ByNothing
 	}
-	return e.bid.Bound(p)
+	b := e.bid.Bound(p)
+	if b == market.ByPrice && e.bid.Limit(p) <= e.least {
+		return market.ByFloor
+	}
+	return b
 }
 
 // estimate folds the tick into what is known of every container that is still there.
@@ -87,7 +95,7 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, estimates map[string
 				managed, unheld = false, true
 			}
 		}
-		in := entry{pod: i, managed: true, young: isYoung}
+		in := entry{pod: i, managed: true, young: isYoung, percent: p.DemandPercent}
 		out := entry{pod: i}
 		var inRequest, outRequest cpu.Milli
 		for j, c := range p.Containers {
@@ -97,8 +105,10 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, estimates map[string
 				inRequest += c.Request
 				in.limit += c.Limit
 				in.offered += p.Published.Limits[c.Name]
-				e.bid.Floor += demand.Floor(c.Request, c.Declared)
-				e.bid.Ceiling += max(c.Ceiling, demand.Floor(c.Request, c.Declared))
+				floor, ceiling := c.Bounds()
+				e.bid.Floor += c.Entitled()
+				e.least += floor
+				e.bid.Ceiling += ceiling
 			} else {
 				outRequest += c.Request
 			}
@@ -116,6 +126,10 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, estimates map[string
 		// The budget is divided over the two parts of a pod as its requests are.
 		whole := inRequest + outRequest
 		if managed {
+			if p.Ceiling > 0 {
+				in.bid.Ceiling = max(min(in.bid.Ceiling, p.Ceiling), in.least)
+			}
+			in.least = max(in.least, min(rates[i].Own.LeastLimit, in.bid.Ceiling))
 			in.bid.Budget = part(p.Budget, inRequest, whole)
 			book = append(book, in)
 		}
@@ -128,6 +142,48 @@ func bids(cfg demand.Config, pods []Pod, rates []sense.Pod, estimates map[string
 		}
 	}
 	return book, held
+}
+
+// asked is a demand of the entry as the market is to take it. It makes the price, and nothing else: what holds
+// the pod itself is what it demands indeed. Else to ask for more than one's share would be to be held to it, and bursts, whose mean
+// lies below it, would be throttled for the asking. For less than it is no demand is taken: a hog that asked for
+// little would hide from the price.
+func (e *entry) asked(demand cpu.Milli) cpu.Milli {
+	return demand * cpu.Milli(max(100, e.percent)) / 100
+}
+
+// kept is what a price keeps free because demands are to be taken for more than they are. It counts as used: the market left it
+// free on purpose.
+func kept(book []entry, p market.Price) (sum cpu.Milli) {
+	for i := range book {
+		e := &book[i]
+		line := e.bid.Limit(p)
+		sum += max(0, min(e.asked(e.bid.Demand), line)-max(e.bid.Demand, e.use)) // a burst takes the room it was kept for
+	}
+	return sum
+}
+
+// enforceable is the pods with the lowest limits that the kernel takes for their containers. Almost always these lie
+// below the floors that the containers have anyway, and then it is the pods themselves.
+func enforceable(pods []Pod, rates []sense.Pod) []Pod {
+	shared := true
+	for i, p := range pods {
+		own := false // the containers are the caller's, so they are copied
+		for j, c := range p.Containers {
+			least := rates[i].Containers[j].LeastLimit
+			if floor, _ := c.Bounds(); !c.Limited() || least <= floor {
+				continue
+			}
+			if shared {
+				pods, shared = slices.Clone(pods), false
+			}
+			if !own {
+				pods[i].Containers, own = slices.Clone(p.Containers), true
+			}
+			pods[i].Containers[j].Least = least
+		}
+	}
+	return pods
 }
 
 func part(budget market.Budget, request, whole cpu.Milli) market.Budget {

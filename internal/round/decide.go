@@ -20,16 +20,17 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 		d := Decision{
 			UID: pod.UID, Demand: e.bid.Demand, Throttle: e.throttledNow,
 			Budget: e.bid.Budget, Price: s.price.acted,
-			Floor: e.bid.Floor, Ceiling: e.bid.Ceiling, Bound: e.bound(cfg, s.price.acted), Usage: e.use,
+			Floor: e.least, Ceiling: e.bid.Ceiling, Bound: e.bound(cfg, s.price.acted), Usage: e.use,
 		}
 		for j, c := range pod.Containers {
 			if r := rates[e.pod].Containers[j]; c.Limited() {
 				d.Pressure = max(d.Pressure, r.Pressure)
 				d.PressureKnown = d.PressureKnown || r.PressureKnown
+				d.Stalls = worse(d.Stalls, r.Stalls)
 			}
 		}
 		d.Limit, d.Containers = limits(cfg, s, pod, e, d)
-		d.Publish = due(cfg, in.Now, s.price.eager, pod.Published, d) || relieves(cfg, pod, rates[e.pod], d)
+		d.Publish = due(cfg.telling(pod.Pod), in.Now, s.price.eager, pod.Published, d) || relieves(cfg, pod, rates[e.pod], d)
 		decisions = append(decisions, d)
 	}
 	return decisions
@@ -38,20 +39,40 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 // limits is the pod's limit and its split. A pod that the price does not bind is not held: the price counts on its demand, which
 // is a mean, and what it uses beyond that in bursts comes at other times than its neighbours' bursts; a burst that lasts
 // becomes demand. It is never lowered, and while CPU is scarce it is raised only when its need shows, which saves
-// writes; what it was offered stands, whether or not it has been taken up.
+// writes; so it is at all times where a raise takes something from others. What it was offered stands, whether or not it has
+// been taken up.
 func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []ContainerLimit) {
-	current, target := e.limit, e.bid.Limit(s.price.acted)
+	current, target := e.limit, max(e.bid.Limit(s.price.acted), d.Floor)
 	if d.Bound == market.ByNothing {
 		target = d.Ceiling
 		needs := e.throttle >= needThrottle || e.now > current/2
-		if target < current || (s.price.acted > 0 && !needs) {
+		if target < current || ((s.price.acted > 0 || p.RaiseOnNeed) && !needs) {
 			target = max(current, min(target, e.offered)).Clamp(d.Floor, d.Ceiling)
 		}
 	}
-	if e.young && target <= current {
-		return split(current, p.Pod, s.estimates, true)
+	keep := target == current && e.throttle < cfg.Demand.ThrottleThreshold
+	if e.young && target.RoundDown(cpu.Quantum) <= current {
+		target, keep = current, true
 	}
-	return split(target, p.Pod, s.estimates, target == current && e.throttle < cfg.Demand.ThrottleThreshold)
+	limit, parts := split(target, p.Pod, s.estimates, keep)
+	if limit < d.Floor || limit > d.Ceiling { // where the pod's own bounds are narrower than its containers' together
+		limit, parts = split(limit.Clamp(d.Floor, d.Ceiling), p.Pod, s.estimates, false)
+	}
+	return limit, parts
+}
+
+// worse is the larger of each share, as far as they are known.
+func worse(a, b *sense.Stalls) *sense.Stalls {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	larger := func(a, b sense.Share) sense.Share {
+		return sense.Share{Known: a.Known || b.Known, Part: max(a.Part, b.Part)}
+	}
+	return &sense.Stalls{Memory: larger(a.Memory, b.Memory), IO: larger(a.IO, b.IO)}
 }
 
 // needThrottle is the smoothed throttle ratio from which a pod below its share is taken to need more.
@@ -59,7 +80,8 @@ const needThrottle = 0.01
 
 // split divides a pod's limit over its limited containers by the same rule as the node's CPU over pods: a
 // container's own demand is its budget, within its floor and ceiling. Parts are whole quanta; what rounding
-// leaves goes to the container that demands most, or else to the first that has room. keep leaves the parts as they are.
+// leaves goes to the container that demands most, or else to the first that has room. keep leaves the parts as they are
+// as far as they lie within their bounds: an owner may have declared less than the least, or more than the node has.
 func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep bool) (cpu.Milli, []ContainerLimit) {
 	var problem market.Problem
 	var parts []ContainerLimit
@@ -69,17 +91,21 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 		if !c.Limited() {
 			continue
 		}
-		floor := demand.Floor(c.Request, c.Declared)
+		floor, ceiling := c.Bounds()
 		want := known[c.ID].Demand()
 		if want > most {
 			most, busiest = want, len(parts)
 		}
-		ceiling := max(c.Ceiling, floor)
 		problem.Bids = append(problem.Bids, market.Bid{Budget: market.Budget(want), Demand: ceiling, Floor: floor, Ceiling: ceiling})
 		parts = append(parts, ContainerLimit{c.Name, c.Limit})
 		sum += c.Limit
 	}
 	if keep {
+		sum = 0
+		for i, b := range problem.Bids {
+			parts[i].Limit = parts[i].Limit.Clamp(b.Floor, b.Ceiling)
+			sum += parts[i].Limit
+		}
 		return sum, parts
 	}
 	problem.Supply = total
@@ -98,6 +124,16 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 	give(busiest)
 	for i := range parts {
 		give(i)
+	}
+	i := 0
+	for _, c := range p.Containers {
+		if !c.Limited() {
+			continue
+		}
+		if l := parts[i].Limit; l < c.Settable() && l != c.Limit { // so little more cannot be set
+			parts[i].Limit, sum = c.Limit, sum+c.Limit-l
+		}
+		i++
 	}
 	return sum, parts
 }
@@ -134,6 +170,15 @@ func due(cfg Config, now time.Time, eager bool, was Published, d Decision) bool 
 	}
 	told := far(d.Demand, was.Demand, cfg.PublishBand) || far(d.Price, was.Price, max(cfg.PublishBand, priceDigits))
 	return told && age >= cfg.RefreshInterval
+}
+
+// telling is the config with which changes of this pod's decisions are told. Others wait for what a pod needs that shares
+// with them, and for what it does not need any more.
+func (c Config) telling(p demand.Pod) Config {
+	if p.RaiseOnNeed {
+		c.RefreshInterval = c.PublishInterval
+	}
+	return c
 }
 
 // priceDigits is the least relative difference between two prices that shows when they are published.

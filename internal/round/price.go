@@ -100,7 +100,9 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 			e.bid.Demand = max(e.bid.Demand, e.now)
 		}
 		problem.Bids[i] = e.bid
+		problem.Bids[i].Demand = e.asked(e.bid.Demand)
 		d.Demand += e.bid.Demand
+		d.Asked += problem.Bids[i].Demand - e.bid.Demand
 		if e.managed {
 			d.Bidders++
 		} else {
@@ -112,11 +114,17 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 		return p
 	}
 	cleared := solver.Clear(problem)
+	if cleared.FloorsExceedSupply && d.Asked > 0 { // with not even room for the floors, none is kept free
+		for i, e := range book {
+			problem.Bids[i].Demand = e.bid.Demand
+		}
+		cleared = solver.Clear(problem)
+	}
 	p.idle = p.waste(cfg, book, *d, elapsed)
 	wasted := lasted(p.idle, elapsed, cfg.Release)
 	if cleared.Price > 0 && wasted {
 		for i, e := range book {
-			problem.Bids[i].Demand = min(e.bid.Demand, lately(cfg, e))
+			problem.Bids[i].Demand = e.asked(min(e.bid.Demand, lately(cfg, e)))
 		}
 		if again := solver.Clear(problem); again.Price < cleared.Price {
 			cleared, d.Released = again, true
@@ -128,7 +136,7 @@ func (p price) next(cfg Config, solver *market.Solver, book []entry, d *NodeDeci
 	d.Cleared, d.FloorsExceedSupply = cleared.Price, cleared.FloorsExceedSupply
 
 	switch {
-	case cleared.Price == 0 && (wasted || float64(d.Demand) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
+	case cleared.Price == 0 && (wasted || float64(d.Demand+d.Asked) <= (1-cfg.ReleaseBand)*float64(d.Supply)):
 		if p = p.move(cfg, 0, wasted, elapsed); p.acted == 0 {
 			p.trim = 0
 		}
@@ -196,7 +204,7 @@ func (p price) move(cfg Config, want market.Price, wasted bool, elapsed time.Dur
 // waste is how long a pod has been throttled while CPU lay idle: the estimates still hold demand that has
 // gone. Time in which twice as much lay idle counts twice.
 func (p price) waste(cfg Config, book []entry, d NodeDecision, elapsed time.Duration) time.Duration {
-	idle := 1 - float64(d.Usage)/float64(max(d.Supply, 1))
+	idle := 1 - float64(d.Usage+kept(book, p.acted))/float64(max(d.Supply, 1))
 	if idle < cfg.ReleaseIdle {
 		return 0
 	}
@@ -264,7 +272,7 @@ func trim(cfg Config, p price, book []entry, d NodeDecision, elapsed time.Durati
 	if !holds {
 		return p.trim
 	}
-	miss := max(-0.5, min(0.5, float64(d.Usage-d.Supply)/float64(d.Supply)))
+	miss := max(-0.5, min(0.5, float64(d.Usage+kept(book, p.acted)-d.Supply)/float64(d.Supply)))
 	miss -= max(-cfg.PriceBand/2, min(cfg.PriceBand/2, miss))
 	return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*elapsed.Seconds()))
 }

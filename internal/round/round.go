@@ -16,6 +16,15 @@
 //   - StaleNeverDecides: a pod without a fresh rate gets no decision.
 //   - NewPodsAreOnlyRaised: a pod whose containers are not warm is not lowered, and before the node has been watched for as long, nothing is decided.
 //   - UnenforcedIsLeftAlone: a pod whose limit the kernel does not enforce gets no decision, and takes part as a shadow.
+//   - TermsBind: no decision breaks the floors and ceilings that the platform asks for, and who must not be lowered is not.
+//   - KeptUpTakesNothing: whoever is kept above what the price leaves it takes from nobody what that one's budget buys.
+//   - RaisedOnNeed: who shares a quota with others is raised only when its need shows, and tells at once when it changes.
+//   - StalledIsNotRaised: a pod that is stalled on memory or IO is taken to want what it uses, and is not raised for being throttled while CPU is scarce.
+//   - LeastIsKept: no container gets less than the kernel takes for a quota, and the decision's floor says so.
+//   - BoundsHoldForOddLimits: limits are within their bounds, and in whole quanta unless they stay as they are, whatever was declared.
+//   - AskedForIsKeptFree: what a pod's demand is to be taken for beyond what it is stays free, up to its share, and others pay for it.
+//   - AskingHoldsNobody: a pod's own limit does not depend on what its demand is to be taken for.
+//   - NobodyHidesFromThePrice: no demand is taken for less than it is.
 //   - ShadowsCount: pods outside the market take part with their use, and get no decision.
 package round
 
@@ -214,6 +223,7 @@ type NodeDecision struct {
 	Cleared            market.Price // as cleared in this round, before bands and trim
 	Supply             cpu.Milli
 	Demand             cpu.Milli // of all bidders, shadows included
+	Asked              cpu.Milli // beyond that, asked to be kept free
 	Usage              cpu.Milli // by pods
 	UsageKnown         bool      // false: not told by this round's sample; the price stays
 	System             cpu.Milli // by everything else, smoothed
@@ -236,6 +246,7 @@ type Decision struct {
 	Throttle      float64
 	Pressure      float64
 	PressureKnown bool
+	Stalls        *sense.Stalls // the worst of these containers'; nil where they are not read
 	Budget        market.Budget
 	Price         market.Price
 	Floor         cpu.Milli
@@ -267,7 +278,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
 
 	s.saved = cfg.Credits.next(s.saved, in.Pods, reading.Pods, entitlement(out.Node.Supply, in.Pods), reading.Node.Elapsed)
-	in.Pods = cfg.Credits.raise(in.Pods, s.saved)
+	in.Pods = enforceable(cfg.Credits.raise(in.Pods, s.saved), reading.Pods)
 
 	s.full = fullness(in.Node, reading.Node, s.full) // demand
 	perBudget := 0.0

@@ -23,6 +23,7 @@ type world struct {
 	system   cpu.Milli // use outside of pods
 	noStat   bool      // the machine's use can't be read
 	noPods   bool      // the pods' total can't be read
+	stalls   bool      // memory and IO pressure are read
 }
 
 func (w *world) total(t time.Duration, unread bool) kernel.Total {
@@ -37,16 +38,22 @@ type tenant struct {
 	name              string
 	request, declared cpu.Milli
 	budget            market.Budget // 0: the request
+	least, most       cpu.Milli     // terms for its limit; 0: none
+	firm              bool          // it is not to be lowered
+	onNeed            bool
 	shadow            bool
+	percent           int32 // what its demand is to be taken for
 	want              cpu.Milli
 	stops             float64 // share of the next second after which it rests; 0: it goes on
 	waits             float64 // share of the time in which a thread of it waits for a CPU
+	bursts            float64 // share of its periods in which a burst of it is throttled, whatever it uses on average
+	stalled           float64 // share of the time in which all of it waits for memory
 	limit             cpu.Milli
 	absent            bool // its cgroup is not there
 	quota             kernel.Quota
 	id                string
 	stat              kernel.Stat
-	pressure          time.Duration
+	pressure, stall   time.Duration
 	published         Published
 	changes           int // of its limit
 }
@@ -91,12 +98,15 @@ func (w *world) tick() Output {
 		spent := time.Duration(use) * w.every / time.Duration(cpu.Core)
 		p.stat.Usage += spent
 		p.pressure += time.Duration(p.waits * float64(w.every))
+		p.stall += time.Duration(p.stalled * float64(w.every))
 		w.all += spent
 		w.kubepods += spent
 		if p.limit > 0 && use > 0 {
 			p.stat.Periods += periods
 			if throttled {
 				p.stat.Throttled += periods
+			} else {
+				p.stat.Throttled += uint64(p.bursts * float64(periods))
 			}
 		}
 	}
@@ -127,16 +137,26 @@ func (w *world) input() Input {
 		Node: kernel.NodeSample{At: w.now, Usage: w.total(w.all, w.noStat), Kubepods: w.total(w.kubepods, w.noPods)},
 	}}
 	for _, p := range w.pods {
+		least := p.least
+		if p.firm {
+			least = p.limit
+		}
 		in.Pods = append(in.Pods, Pod{
-			Pod: demand.Pod{UID: p.name, Budget: p.budget, Shadow: p.shadow, Containers: []demand.Container{{
-				Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit, Ceiling: w.node.Allocatable,
-			}}},
+			Pod: demand.Pod{
+				UID: p.name, Budget: p.budget, Shadow: p.shadow, Ceiling: p.most, RaiseOnNeed: p.onNeed, DemandPercent: p.percent,
+				Containers: []demand.Container{{
+					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit, Ceiling: w.node.Allocatable, Least: least,
+				}},
+			},
 			Published: p.published,
 		})
 		g := kernel.Group{ID: p.id}
 		if !p.absent {
 			g.Found, g.At, g.Stat, g.Quota = true, w.now, p.stat, p.quota
 			g.Pressure = kernel.Pressure{Known: true, Some: p.pressure}
+			if w.stalls {
+				g.Stalls = &kernel.Stalls{Memory: kernel.Pressure{Known: true, Some: p.stall, Full: p.stall}}
+			}
 		}
 		in.Sample.Pods = append(in.Sample.Pods, kernel.PodSample{
 			Pod: p.name, Own: kernel.Group{Found: true, At: w.now}, Containers: []kernel.Group{g},

@@ -6,11 +6,13 @@
 //   - GapYieldsNoRate: two samples further apart than the longest gap have no rate.
 //   - NewContainerStartsFresh: a container that was not in the earlier sample has no rate.
 //   - UnknownIsNotZero: a total of the machine that could not be read is not known, never no use.
-//   - ThrottleIsBounded: Throttle lies in [0, 1] whatever the counters say.
+//   - ThrottleIsBounded: Throttle, and every other share of time, lies in [0, 1] whatever the counters say.
+//   - LeastIsEnforced: no limit from LeastLimit on is one that the kernel refuses or rounds up.
 package sense
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -55,8 +57,21 @@ type Rate struct {
 	// Pressure is the share of time in which some task waited for a CPU, in [0, 1].
 	Pressure      float64
 	PressureKnown bool
-	Quota         cpu.Milli // the limit in force; 0: none
 	QuotaKnown    bool      // false: the kernel does not say what is in force
+	Quota         cpu.Milli // the limit in force; 0: none
+	// LeastLimit is the lowest limit, in whole quanta, that the kernel takes for the group; 0: it does not say.
+	LeastLimit cpu.Milli
+	Stalls     *Stalls // nil: they are not read, or were not before
+}
+
+// Stalls are the shares of time in which, of the tasks that had anything to do, all waited for memory, or all for IO (PSI
+// "full"). That some did says little: one of many threads may wait while the others work.
+type Stalls struct{ Memory, IO Share }
+
+// Share is a part of the time, in [0, 1], that the kernel may not tell. The zero value is an unknown one.
+type Share struct {
+	Known bool
+	Part  float64
 }
 
 // Pod is one pod's rates. Containers stand in the order of the sample's.
@@ -131,10 +146,20 @@ func compare(before, after *kernel.Group, longest time.Duration) Rate {
 		r.Throttle = min(1, float64(a.Throttled-b.Throttled)/float64(periods))
 	}
 	r.Pressure, r.PressureKnown = share(before.Pressure, after.Pressure, elapsed)
+	if x, y := before.Stalls, after.Stalls; x != nil && y != nil {
+		r.Stalls = &Stalls{Memory: stall(x.Memory, y.Memory, elapsed), IO: stall(x.IO, y.IO, elapsed)}
+	}
 	if q := after.Quota; q.Period > 0 { // a group without a quota has a period, too
 		r.Quota, r.QuotaKnown = cpu.FromUsage(q.Limit, q.Period), true
+		r.LeastLimit = least(q)
 	}
 	return r
+}
+
+// least rounds up: the kubelet rounds a limit's quota down to a microsecond.
+func least(q kernel.Quota) cpu.Milli {
+	millis := math.Ceil(float64(q.Least()) * float64(cpu.Core) / float64(q.Period))
+	return cpu.FromCores(millis / float64(cpu.Core)).RoundUp(cpu.Quantum)
 }
 
 func compareNodes(before, after kernel.NodeSample, longest time.Duration) Node {
@@ -171,4 +196,12 @@ func share(before, after kernel.Pressure, elapsed time.Duration) (float64, bool)
 		return 0, false
 	}
 	return min(1, float64(after.Some-before.Some)/float64(elapsed)), true
+}
+
+// stall is the part of elapsed in which all tasks waited that had anything to do.
+func stall(before, after kernel.Pressure, elapsed time.Duration) Share {
+	if !before.Known || !after.Known || after.Full < before.Full {
+		return Share{}
+	}
+	return Share{Known: true, Part: min(1, float64(after.Full-before.Full)/float64(elapsed))}
 }

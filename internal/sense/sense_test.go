@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kernel"
 )
 
@@ -29,19 +30,87 @@ func TestRates(t *testing.T) {
 	r := Compare(before, after, 3*time.Second)
 	got := r.Pods[0].Containers[0]
 	want := Rate{Verdict: Fresh, Elapsed: 2 * time.Second, Usage: 500, Throttle: 0.25,
-		Pressure: 0.25, PressureKnown: true, Quota: 500, QuotaKnown: true}
+		Pressure: 0.25, PressureKnown: true, Quota: 500, QuotaKnown: true, LeastLimit: 10}
 	if got != want {
 		t.Errorf("rate = %+v, want %+v", got, want)
 	}
 	for quota, known := range map[kernel.Quota]bool{{}: false, {Period: 100 * time.Millisecond}: true} {
 		after.Pods[0].Containers[0].Quota = quota
-		if got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]; got.Quota != 0 || got.QuotaKnown != known {
+		if got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]; got.Quota != 0 || got.QuotaKnown != known || got.LeastLimit > 0 != known {
 			t.Errorf("quota %+v: %+v, want none, and known %v", quota, got, known)
 		}
 	}
 	if n := r.Node; n.Usage != 1000 || !n.UsageKnown || n.Kubepods != 500 || !n.KubepodsKnown {
 		t.Errorf("node = %+v, want 1000m and 500m", r.Node)
 	}
+}
+
+func TestStalls(t *testing.T) {
+	known := func(some, full time.Duration) kernel.Pressure {
+		return kernel.Pressure{Known: true, Some: some, Full: full}
+	}
+	for name, c := range map[string]struct {
+		before, after *kernel.Stalls
+		memory, io    Share
+	}{
+		"half of the time":   {&kernel.Stalls{Memory: known(9, 0), IO: known(9, 9)}, &kernel.Stalls{Memory: known(9+ms(2000), ms(1000)), IO: known(9, 9)}, Share{true, 0.5}, Share{true, 0}},
+		"some are no stall":  {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(ms(2000), 0)}, Share{}, Share{true, 0}},
+		"a little more":      {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(0, ms(2050))}, Share{}, Share{true, 1}},
+		"it went back":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{Memory: known(0, ms(4))}, Share{}, Share{}},
+		"hidden before":      {&kernel.Stalls{}, &kernel.Stalls{Memory: known(0, ms(5))}, Share{}, Share{}},
+		"hidden since":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{}, Share{}, Share{}},
+		"not read before":    {nil, &kernel.Stalls{Memory: known(0, ms(5))}, Share{}, Share{}},
+		"not read any more":  {&kernel.Stalls{Memory: known(0, ms(5))}, nil, Share{}, Share{}},
+		"not read, as usual": {nil, nil, Share{}, Share{}},
+	} {
+		before, after := sample(0, "c", kernel.Stat{}), sample(2*time.Second, "c", kernel.Stat{})
+		before.Pods[0].Containers[0].Stalls, after.Pods[0].Containers[0].Stalls = c.before, c.after
+		got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]
+		var stalls Stalls
+		if got.Stalls != nil {
+			stalls = *got.Stalls
+		}
+		read := c.before != nil && c.after != nil
+		if got.Verdict != Fresh || (got.Stalls != nil) != read || stalls != (Stalls{c.memory, c.io}) {
+			t.Errorf("%s: %+v, stalls %+v, want memory %v and IO %v", name, got, stalls, c.memory, c.io)
+		}
+	}
+}
+
+func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func TestLeastIsEnforced(t *testing.T) {
+	for q, want := range map[kernel.Quota]cpu.Milli{
+		{Period: ms(100)}:                  10,
+		{Period: ms(20)}:                   50,
+		{Period: ms(10)}:                   100,
+		{Period: ms(5)}:                    200,
+		{Period: ms(1)}:                    1000,
+		{Period: ms(1000)}:                 10, // 1m, in whole quanta
+		{Period: 33333 * time.Microsecond}: 40, // 30.0003m
+		{Period: ms(100), Burst: ms(20)}:   200,
+		{Period: ms(100), Burst: 20001 * time.Microsecond}: 210,
+		{Period: ms(10), Burst: 500 * time.Microsecond}:    100, // the kernel asks for a millisecond anyway
+		{Limit: ms(50), Period: ms(100), Burst: ms(50)}:    500,
+		{Period: time.Microsecond, Burst: math.MaxInt64}:   0, // no kernel says so
+	} {
+		if got := least(q); got != want {
+			t.Errorf("%+v: %v, want %v", q, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		q := kernel.Quota{
+			Period: time.Duration(rapid.Int64Range(1_000, 1_000_000).Draw(t, "period")) * time.Microsecond,
+			Burst:  time.Duration(rapid.Int64Range(0, 5_000_000).Draw(t, "burst")) * time.Microsecond,
+		}
+		quota := func(limit cpu.Milli) time.Duration { // as the kubelet sets it
+			return time.Duration(int64(limit)*q.Period.Microseconds()/1000) * time.Microsecond
+		}
+		l := least(q)
+		if l%cpu.Quantum != 0 || quota(l) < q.Least() || quota(l-cpu.Quantum) >= q.Least() {
+			t.Fatalf("%+v: least %v, so a quota of %v; want the first multiple of %v from %v on", q, l, quota(l), cpu.Quantum, q.Least())
+		}
+	})
 }
 
 func TestUnknownIsNotZero(t *testing.T) {
@@ -120,12 +189,31 @@ func TestThrottleIsBounded(t *testing.T) {
 			ThrottledTime: time.Duration(rapid.Int64().Draw(t, "time")),
 		}
 	})
+	pressure := rapid.Custom(func(t *rapid.T) kernel.Pressure {
+		return kernel.Pressure{Known: rapid.Bool().Draw(t, "known"), Full: time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "full"))}
+	})
+	stalls := rapid.Custom(func(t *rapid.T) *kernel.Stalls {
+		if rapid.Bool().Draw(t, "none") {
+			return nil
+		}
+		return &kernel.Stalls{Memory: pressure.Draw(t, "memory"), IO: pressure.Draw(t, "io")}
+	})
 	rapid.Check(t, func(t *rapid.T) {
-		r := Compare(sample(0, "c", stat.Draw(t, "before")), sample(time.Second, "c", stat.Draw(t, "after")), 3*time.Second).Pods[0].Containers[0]
+		before, after := sample(0, "c", stat.Draw(t, "before")), sample(time.Second, "c", stat.Draw(t, "after"))
+		before.Pods[0].Containers[0].Stalls, after.Pods[0].Containers[0].Stalls = stalls.Draw(t, "before"), stalls.Draw(t, "after")
+		r := Compare(before, after, 3*time.Second).Pods[0].Containers[0]
+		if r.Stalls == nil {
+			r.Stalls = new(Stalls)
+		}
+		for _, s := range []Share{r.Stalls.Memory, r.Stalls.IO} {
+			if !(s.Part >= 0 && s.Part <= 1) || !s.Known && s.Part != 0 {
+				t.Fatalf("share %+v is out of bounds", s)
+			}
+		}
 		if !(r.Throttle >= 0 && r.Throttle <= 1) || r.Usage < 0 {
 			t.Fatalf("rate %+v is out of bounds", r)
 		}
-		if r.Verdict != Fresh && r != (Rate{Verdict: r.Verdict}) {
+		if r.Verdict != Fresh && (*r.Stalls != Stalls{} || r != Rate{Verdict: r.Verdict, Stalls: r.Stalls}) {
 			t.Fatalf("%v comes with figures: %+v", r.Verdict, r)
 		}
 	})

@@ -68,6 +68,26 @@ func TestDeterministic(t *testing.T) {
 	})
 }
 
+// TestRestsChangeNothing: a run that rests on the way ends as one that does not.
+func TestRestsChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		c := Begin(s, &restless{})
+		latest := time.Duration(0)
+		for range rapid.IntRange(1, 20).Draw(t, "rests") {
+			at := time.Duration(rapid.Int64Range(0, int64(s.Length)).Draw(t, "rest"))
+			c.Until(at)
+			if latest = max(latest, at); c.run.node.now != latest {
+				t.Fatalf("it rests at %v, want %v", c.run.node.now, latest)
+			}
+		}
+		c.Until(2 * s.Length)
+		if !reflect.DeepEqual(c.Result(), Run(s, &restless{})) {
+			t.Fatal("a run that rested ends otherwise")
+		}
+	})
+}
+
 func TestSameLoadForAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := draw(t)

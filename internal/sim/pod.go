@@ -19,6 +19,8 @@ type Spec struct {
 	Limit    cpu.Milli // as declared; 0: none
 	Priority int32     // value of its PriorityClass
 	OptOut   bool      // its owner wants its limit left alone
+	Spread   bool      // topology spread constraints hold for it
+	Pinned   bool      // it can run on no other node
 	// System stands for what runs outside of pods.
 	System bool
 	// Threads is how many requests it works on at a time; 0: one per core.

@@ -61,12 +61,26 @@ type PodPoint struct {
 
 // Run plays one node from the beginning to the end.
 func Run(s Setup, policy Policy) Result {
-	r := newRunner(s, policy)
-	for r.node.now < s.Length {
-		r.step()
-	}
-	return r.result()
+	c := Begin(s, policy)
+	c.Until(s.Length)
+	return c.Result()
 }
+
+// Course is one node's run under way, for those who play several nodes side by side. Where it rests on the way changes nothing.
+type Course struct{ run *runner }
+
+// Begin is a run of which nothing has been played.
+func Begin(s Setup, policy Policy) Course { return Course{newRunner(s, policy)} }
+
+// Until plays on to a time, or to the end.
+func (c Course) Until(at time.Duration) {
+	for c.run.node.now < min(at, c.run.setup.Length) {
+		c.run.step(at)
+	}
+}
+
+// Result is what has become of the run; it ends it.
+func (c Course) Result() Result { return c.run.result() }
 
 // runner is a run under way.
 type runner struct {
@@ -131,9 +145,9 @@ func (r *runner) schedule(e event) {
 	r.events = slices.Insert(r.events, i, e)
 }
 
-// step goes on to whatever comes next, and deals with it.
-func (r *runner) step() {
-	at := min(r.turnAt, r.pointAt, r.setup.Length)
+// step goes on to whatever comes next, and deals with it, or to a time before that.
+func (r *runner) step(until time.Duration) {
+	at := min(r.turnAt, r.pointAt, r.setup.Length, until)
 	if len(r.events) > 0 {
 		at = min(at, r.events[0].at)
 	}

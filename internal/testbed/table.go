@@ -55,11 +55,12 @@ func duel(requests [2]cpu.Milli, service, hog cpu.Milli, threads int, length tim
 	}
 }
 
-// Simulate plays in the simulator what was played for real. What else ran on the machine runs there, too: it is load
-// that the processes had to share the cores with.
-func Simulate(s sim.Setup, policy sim.Policy, others float64) sim.Result {
+// Simulate plays in the simulator what was played for real. What was lost of the machine is lost there, too: it is load
+// that the processes had to share the cores with, and that a policy sees as use of the system. (What the hypervisor keeps no kernel
+// counts as use; only where no policy looks may it be among what is lost.)
+func Simulate(s sim.Setup, policy sim.Policy, lost float64) sim.Result {
 	const piece = 2 * time.Millisecond // of work, as daemons do it
-	if rate := others * float64(s.Machine.Cores) / piece.Seconds(); rate > 0 {
+	if rate := lost * float64(s.Machine.Cores) / piece.Seconds(); rate > 0 {
 		s.Pods = append(s.Pods[:len(s.Pods):len(s.Pods)], sim.Spec{
 			Name: "others", System: true, Requests: load.Requests{Rate: load.Constant(rate), Service: piece},
 		})

@@ -8,6 +8,7 @@
 // its own, and a program of this language would bring threads of its runtime along. It promises, each a test:
 //   - LeavesNothing: no process and no cgroup is left behind, whether the run ends, fails or is cancelled.
 //   - SameRequests: the processes are asked for what the simulation is asked for.
+//   - StallsShow: what others take within a quarter of a second shows, however little of the run it is.
 //   - Fidelity: throttling, use and latency agree with the simulation (test/fidelity).
 package testbed
 
@@ -47,7 +48,13 @@ type Outcome struct {
 	// Others is the CPU that everything else on the machine used, and Stolen what its hypervisor kept from it, as shares
 	// of the machine. They say how far the run can be believed.
 	Others, Stolen float64
+	// Stall is the most that was lost within a quarter of a second, as a share of the machine. A mean hides what stands still
+	// for as long as that, and a 99th percentile shows little else.
+	Stall float64
 }
+
+// Lost is the CPU that the pods could not have had, as a share of the machine.
+func (o Outcome) Lost() float64 { return o.Others + o.Stolen }
 
 // lead is how long the processes have to start before the first request comes.
 const lead = 2 * time.Second
@@ -98,7 +105,7 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err 
 	for _, p := range pods {
 		p.begin(s, start)
 	}
-	r := &runner{setup: s, policy: policy, pods: pods, start: start}
+	r := &runner{setup: s, policy: policy, pods: pods, start: start, stall: stall{cores: s.Machine.Cores}}
 	if err := r.play(ctx); err != nil {
 		return out, err
 	}
@@ -113,9 +120,40 @@ type runner struct {
 	start  time.Time
 
 	machine, machineBefore machine
+	stall                  stall
 	reading                sim.Reading
 	pending                []action
 	out                    Outcome
+}
+
+// stretch is what Outcome.Stall is measured over, wherever it begins, to within the time between two samples. The kernel counts
+// busy time of a CPU by ticks, so that a shorter one is uncertain.
+const (
+	stretch = 250 * time.Millisecond
+	sampled = 50 * time.Millisecond
+)
+
+// sample is how much was lost until a time, counted from any time before.
+type sample struct{ at, lost time.Duration }
+
+// stall is the most that was lost within a stretch so far.
+type stall struct {
+	cores   int
+	samples []sample // of the last stretch
+	most    float64
+}
+
+// add takes the next sample, and keeps of those before only what the next stretch may begin with.
+func (s *stall) add(now sample) {
+	s.samples = append(s.samples, now)
+	begin := 0
+	for begin+1 < len(s.samples) && now.at-s.samples[begin+1].at >= stretch {
+		begin++
+	}
+	s.samples = slices.Delete(s.samples, 0, begin)
+	if first := s.samples[0]; now.at-first.at >= stretch {
+		s.most = max(s.most, (now.lost-first.lost).Seconds()/((now.at-first.at).Seconds()*float64(s.cores)))
+	}
 }
 
 type action struct {
@@ -131,9 +169,9 @@ func (r *runner) play(ctx context.Context) error {
 	if every == 0 {
 		every = time.Second
 	}
-	turn, point, warm := time.Duration(0), every, r.setup.Warm
+	turn, point, warm, watch := time.Duration(0), every, r.setup.Warm, r.setup.Warm
 	for {
-		next := min(turn, point, r.setup.Length)
+		next := min(turn, point, watch, r.setup.Length)
 		if warm >= 0 {
 			next = min(next, warm)
 		}
@@ -161,6 +199,10 @@ func (r *runner) play(ctx context.Context) error {
 			for _, p := range r.pods {
 				p.warm = p.now
 			}
+		}
+		if next >= watch {
+			r.stall.add(r.lost())
+			watch += sampled
 		}
 		if next >= point {
 			r.point(every)
@@ -227,6 +269,15 @@ func (r *runner) read() error {
 	return nil
 }
 
+// lost is what others used, and the hypervisor kept, until now.
+func (r *runner) lost() sample {
+	lost := r.machine.busy + r.machine.stolen
+	for _, p := range r.pods {
+		lost -= p.now.usage
+	}
+	return sample{r.reading.Now, lost}
+}
+
 func (r *runner) point(every time.Duration) {
 	for _, p := range r.pods {
 		pt := sim.PodPoint{Use: cpu.FromUsage(p.now.usage-p.before.usage, every), Limit: p.limit}
@@ -269,6 +320,7 @@ func (r *runner) finish() (Outcome, error) {
 		r.out.Pods = append(r.out.Pods, res)
 	}
 	r.out.Others = max(0, spent.Seconds()/length)
+	r.out.Stall = r.stall.most
 	r.out.Stolen = (r.machine.stolen - r.machineBefore.stolen).Seconds() / length
 	return r.out, nil
 }

@@ -5,6 +5,7 @@ package testbed
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -68,6 +69,37 @@ func TestLeavesNothing(t *testing.T) {
 	}
 	if l := left(t); len(l) > 0 {
 		t.Errorf("left behind: %v", l)
+	}
+}
+
+// TestStallsShow: of two cores one stands still for 0.2 s, with 1 % lost at all other times, looked at every 50 ms, and once late.
+func TestStallsShow(t *testing.T) {
+	s := stall{cores: 2}
+	for _, step := range []struct {
+		at, until, lost time.Duration // of every 50 ms
+		want            float64
+	}{
+		{0, 200 * time.Millisecond, time.Millisecond, 0}, // not a stretch yet
+		{200 * time.Millisecond, 3 * time.Second, time.Millisecond, 0.01},
+		{3 * time.Second, 3200 * time.Millisecond, 50 * time.Millisecond, (0.2 + 0.001) / 0.5},
+		{3200 * time.Millisecond, 20 * time.Second, time.Millisecond, (0.2 + 0.001) / 0.5},
+	} {
+		for at := step.at + sampled; at <= step.until; at += sampled {
+			last := sample{at: step.at}
+			if n := len(s.samples); n > 0 {
+				last = s.samples[n-1]
+			}
+			if at == 10*time.Second { // late: the next one counts for both
+				continue
+			}
+			s.add(sample{at, last.lost + step.lost*((at-last.at)/sampled)})
+		}
+		if math.Abs(s.most-step.want) > 1e-9 {
+			t.Errorf("at %v a stall of %v, want %v", step.until, s.most, step.want)
+		}
+	}
+	if n := len(s.samples); n > int(stretch/sampled)+1 {
+		t.Errorf("%d samples are kept", n)
 	}
 }
 

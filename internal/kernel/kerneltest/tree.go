@@ -55,15 +55,18 @@ func (t *Tree) Config() kernel.Config {
 }
 
 // AddPod makes a pod's cgroup and those of its containers. Counters are zero,
-// pressure is known and there is no quota. Counters of a pod that was there before start anew.
+// pressures are known and there is no quota. Counters of a pod that was there before start anew.
 func (t *Tree) AddPod(qos QoS, uid string, containers ...string) error {
 	t.pods[uid] = qos
-	fresh := kernel.Group{Pressure: kernel.Pressure{Known: true}}
-	if err := t.Write(t.Pod(qos, uid), fresh); err != nil {
+	fresh := func() kernel.Group {
+		known := kernel.Pressure{Known: true}
+		return kernel.Group{Pressure: known, Stalls: &kernel.Stalls{Memory: known, IO: known}}
+	}
+	if err := t.Write(t.Pod(qos, uid), fresh()); err != nil {
 		return err
 	}
 	for _, id := range containers {
-		if err := t.Write(t.Container(qos, uid, id), fresh); err != nil {
+		if err := t.Write(t.Container(qos, uid, id), fresh()); err != nil {
 			return err
 		}
 	}
@@ -195,8 +198,17 @@ func (t *Tree) files(path string, g kernel.Group) []file {
 		add(dir, "cpu.cfs_period_us", "%d\n", us(period))
 		add(dir, "cpu.cfs_burst_us", "%d\n", us(g.Quota.Burst))
 	}
-	if g.Pressure.Known && t.Version != kernel.V1 {
-		add(filepath.Join(tops[len(tops)-1], path), "cpu.pressure", "%s", pressure(g.Pressure))
+	stalls := kernel.Stalls{}
+	if g.Stalls != nil {
+		stalls = *g.Stalls
+	}
+	for _, f := range []struct {
+		name string
+		p    kernel.Pressure
+	}{{"cpu.pressure", g.Pressure}, {"memory.pressure", stalls.Memory}, {"io.pressure", stalls.IO}} {
+		if f.p.Known && t.Version != kernel.V1 {
+			add(filepath.Join(tops[len(tops)-1], path), f.name, "%s", pressure(f.p))
+		}
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
@@ -24,6 +25,8 @@ type Config struct {
 	PublishDelay time.Duration
 	// ResizeDelay is the time from a plan's move to the quota in the kernel; the move is known to be done after as long again.
 	ResizeDelay time.Duration
+	// DemandPercent is what DemandSignals have the demand of pods taken for, by their names.
+	DemandPercent map[string]int32
 }
 
 // DefaultConfig is what ships.
@@ -47,7 +50,9 @@ type MBCAS struct {
 // pod is what is known of one pod beside its counters.
 type pod struct {
 	name      string
+	spec      sim.Spec
 	limit     cpu.Milli // in its spec
+	factor    coordinator.Factor
 	published round.Published
 	want      cpu.Milli
 	floor     cpu.Milli
@@ -56,6 +61,11 @@ type pod struct {
 	increase  time.Time
 	decrease  time.Time
 	demand    cpu.Milli
+}
+
+// budget is what it bids with.
+func (p *pod) budget(request cpu.Milli) market.Budget {
+	return demand.Budget(request, p.spec.Priority) * market.Budget(p.factor) / market.Budget(coordinator.One)
 }
 
 // New is a node's MBCAS before its first round.
@@ -86,7 +96,7 @@ func (m *MBCAS) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
 func (m *MBCAS) follow(r *sim.Reading) {
 	for _, p := range r.Pods {
 		if m.pods[p.ID] == nil {
-			m.pods[p.ID] = &pod{name: p.Spec.Namespace + "/" + p.Spec.Name, limit: p.Spec.Limit}
+			m.pods[p.ID] = &pod{name: p.Spec.Namespace + "/" + p.Spec.Name, spec: *p.Spec, limit: p.Spec.Limit, factor: coordinator.One}
 		}
 	}
 	if len(m.pods) == len(r.Pods) {
@@ -121,7 +131,7 @@ func (m *MBCAS) round(r *sim.Reading) {
 		byName[known.name] = known
 		in.Pods[i] = round.Pod{
 			Pod: demand.Pod{
-				UID: known.name, Budget: demand.Budget(p.Request, p.Spec.Priority), Shadow: !p.Spec.Managed(),
+				UID: known.name, Budget: known.budget(p.Request), Shadow: !p.Spec.Managed(), DemandPercent: m.cfg.DemandPercent[p.Spec.Name],
 				Containers: []demand.Container{{
 					Name: container, ID: known.name, Request: p.Request, Declared: p.Spec.Limit, Limit: known.limit,
 					Ceiling: r.Allocatable,

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kernel"
+)
+
+// TestStallSignals: what a container waits for beside CPU is in its decision, where the agent is told to look, and its
+// throttling is not taken for need.
+func TestStallSignals(t *testing.T) {
+	for name, asked := range map[string]bool{"default": false, "stall-signals": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.mu.Lock()
+			w.stalls, w.stalled = asked, 0.95
+			w.mu.Unlock()
+			_, pa := w.run("thrashing", "500m", "1", 0.4, 0.9)
+			url, _ := w.agent(w.access())
+			w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
+			d := w.allocation(pa).Spec.Decision
+			if (d.MemoryPressure != nil) != asked || (d.IOPressure != nil) != asked || d.Throttled < 80 {
+				t.Errorf("%+v: want it throttled, and a word of stalls only if asked", d)
+			}
+			// Ticks of 100 ms are not exact, so the figures are waited for: it uses 400m, and throttling alone makes 720m of that.
+			w.eventually("the figures", func() bool {
+				var r Report
+				if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 {
+					return false
+				}
+				p := r.Pods[0]
+				if !asked {
+					return p.MemoryPressure == nil && p.IOPressure == nil && p.Demand > 650
+				}
+				return p.MemoryPressure != nil && *p.MemoryPressure > 0.85 && p.IOPressure != nil && *p.IOPressure == 0 && p.Demand < 470
+			})
+		})
+	}
+}
+
+// TestOddLimits: the API server takes what is decided for pods whose limits are odd, and for one whose burst keeps its limit up.
+func TestOddLimits(t *testing.T) {
+	w := newWorld(t)
+	pod, burst := w.run("burst", "50m", "500m", 0.01, 0)
+	w.mu.Lock()
+	err := w.tree.Update(string(pod.UID), w.loads[0].id, func(g *kernel.Group) { g.Quota.Burst = 35 * time.Millisecond })
+	w.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, _ := w.agent(w.access())
+	w.eventually("a first decision", func() bool { return w.allocation(burst).Spec.Decision != nil })
+	// The agent knows the node from here on, so it decides for new pods before they are warm.
+	odd := map[string]*v1alpha1.PodAllocation{"burst": burst}
+	for name, limit := range map[string]string{"tiny": "5m", "least": "1m", "odd": "10.5m", "tenth": "0.1", "huge": "1e3"} {
+		request := "1m"
+		if name == "huge" {
+			request = "100m"
+		}
+		_, odd[name] = w.run(name, request, limit, 0.01, 0)
+	}
+	floors := map[string]cpu.Milli{"tiny": 20, "least": 20, "odd": 11, "tenth": 100, "huge": 110, "burst": 350}
+	for name, pa := range odd {
+		w.eventually("a decision for "+name, func() bool { return w.allocation(pa).Spec.Decision != nil })
+		s := w.allocation(pa).Spec
+		if d := s.Decision; d.Floor != floors[name] || d.Ceiling != 4000 || *s.DesiredCPULimit < d.Floor || *s.DesiredCPULimit > d.Ceiling {
+			t.Errorf("%s: desired %v, decision %+v; want a floor of %v", name, *s.DesiredCPULimit, d, floors[name])
+		}
+	}
+	if n := w.metric(url, `mbcas_agent_publishes_total{outcome="refused"}`); n != 0 {
+		t.Errorf("the API server refused %v decisions", n)
+	}
+}

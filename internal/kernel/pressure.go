@@ -1,0 +1,60 @@
+//go:build linux
+
+package kernel
+
+// newStalls has room for the stalls of n containers; nil where they are not asked for or the kernel has none.
+func (h *Host) newStalls(n int) []Stalls {
+	if !h.cfg.Stalls || h.tree.psi == "" || h.psiNever || h.closed {
+		return nil
+	}
+	return make([]Stalls, n)
+}
+
+// readStalls is for the containers of p that were found. What the kernel does not tell stays unknown; whether the
+// cgroup itself is gone the next Read sees.
+func (h *Host) readStalls(p *pod, found []Group, out []Stalls) {
+	for i := range found {
+		if found[i].Found {
+			found[i].Stalls = &out[i]
+			g := p.container(found[i].ID).group
+			out[i] = Stalls{Memory: h.stall(g, memoryFile), IO: h.stall(g, ioFile)}
+		}
+	}
+}
+
+func (h *Host) stall(g *group, file int) Pressure {
+	p, why, err := g.pressure(h.tree, &h.reader, file)
+	if why != pressureFine {
+		g.closeFile(file)
+	}
+	if why == pressureNever {
+		h.noPSI()
+	}
+	if err != nil {
+		h.complain("stalls", err)
+	}
+	return p
+}
+
+// pressures are the pressure files wanted of a container or, with an empty id, of a pod's own cgroup.
+func (h *Host) pressures(id string) []int {
+	switch {
+	case h.psiNever:
+		return nil
+	case id != "" && h.cfg.Stalls:
+		return allPressure
+	}
+	return cpuPressure
+}
+
+// noPSI is for kernels that have the files but refuse to read them.
+func (h *Host) noPSI() {
+	if h.psiNever {
+		return
+	}
+	h.psiNever = true
+	l := h.Layout()
+	l.PSI = false
+	h.layout.Store(&l)
+	h.log.Info("kernel reports no pressure", "layout", l)
+}

@@ -1,0 +1,262 @@
+package round
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+func TestStalledIsNotRaised(t *testing.T) {
+	// Bursts of the service are throttled in all its periods, though it uses a third of its limit and less of its share; the
+	// hog makes CPU scarce.
+	play := func(stalls bool, stalled float64) (*tenant, Decision) {
+		hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
+		service := &tenant{name: "service", request: 500, declared: 600, want: 200, bursts: 1, stalled: stalled}
+		w := newWorld(hog, service)
+		w.stalls = stalls
+		out := w.run(60)
+		d, ok := decision(out, "service")
+		if !ok || out.Node.Price == 0 {
+			t.Fatalf("price %v, decided %v: want CPU to be scarce", out.Node.Price, ok)
+		}
+		return service, d
+	}
+	t.Run("throttled", func(t *testing.T) {
+		service, d := play(true, 0.1)
+		if service.limit != d.Ceiling || d.Demand != 2*d.Usage || d.Stalls.Memory.Part < 0.09 || d.Stalls.IO.Known {
+			t.Errorf("limit %v, %+v: want its ceiling, and what it is stalled told (%+v)", service.limit, d, d.Stalls)
+		}
+	})
+	t.Run("stalled", func(t *testing.T) {
+		service, d := play(true, 0.9)
+		if service.limit != 600 || d.Demand != d.Usage || d.Throttle != 1 || d.Stalls.Memory.Part < 0.89 {
+			t.Errorf("limit %v, %+v: want the 600m it has, a demand of what it uses, and the throttling told as it is", service.limit, d)
+		}
+	})
+	t.Run("stalled, and nobody asks", func(t *testing.T) {
+		service, d := play(false, 0.9)
+		if service.limit != d.Ceiling || d.Stalls != nil {
+			t.Errorf("limit %v, %+v: want its ceiling", service.limit, d)
+		}
+	})
+	t.Run("what it uses counts", func(t *testing.T) {
+		hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
+		service := &tenant{name: "service", request: 500, declared: 900, want: 800, stalled: 1}
+		w := newWorld(hog, service)
+		w.stalls = true
+		w.run(60)
+		if service.limit < service.want {
+			t.Errorf("a stalled service that uses %v has a limit of %v", service.want, service.limit)
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(tenants(t, 16_000)...)
+		w.stalls = true
+		most := map[string]cpu.Milli{} // used in any second
+		for _, p := range w.pods {
+			p.waits = rapid.Float64Range(0, 1).Draw(t, "waits")
+			if rapid.Bool().Draw(t, "is stalled") {
+				p.stalled = rapid.Float64Range(w.cfg.Demand.StalledFrom, 1).Draw(t, "stalled") + 1e-6
+			}
+		}
+		for range 90 {
+			out := w.tick()
+			for _, p := range w.pods {
+				most[p.name] = max(most[p.name], cpu.FromCores(w.state.estimates[p.id].Latest))
+			}
+			for _, d := range out.Decisions {
+				e := w.state.estimates[w.tenant(d.UID).id]
+				if w.tenant(d.UID).stalled > 0 && (d.Demand > most[d.UID] || e.Now() != d.Usage || e.Throttle != 0) {
+					t.Fatalf("%s is stalled, uses %v, at most %v, and is taken to want %v: %+v", d.UID, d.Usage, most[d.UID], d.Demand, e)
+				}
+			}
+		}
+	})
+}
+
+func TestLeastIsKept(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		quota             kernel.Quota
+		request, declared cpu.Milli
+		want              cpu.Milli // the floor
+	}{
+		"as usual":                    {kernel.Quota{Limit: 50 * ms, Period: 100 * ms}, 50, 500, 100},
+		"the kernel does not say":     {kernel.Quota{}, 50, 500, 100},
+		"a period of 10 ms":           {kernel.Quota{Limit: 5 * ms, Period: 10 * ms}, 20, 60, 100},
+		"a period of 5 ms":            {kernel.Quota{Limit: 5 * ms, Period: 5 * ms}, 50, 500, 200},
+		"a burst of 30 ms":            {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30 * ms}, 50, 500, 300},
+		"a burst that is not a round": {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30100 * time.Microsecond}, 50, 500, 310},
+		"its request asks for more":   {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30 * ms}, 400, 500, 410},
+	} {
+		pod := &tenant{name: "pod", request: c.request, declared: c.declared, want: 8000, quota: c.quota}
+		vip := &tenant{name: "vip", request: 3000, budget: 1_000_000, declared: 4000, want: 8000} // leaves next to nothing
+		w := newWorld(pod, vip)
+		out := w.run(60)
+		d, ok := decision(out, "pod")
+		if !ok || d.Floor != c.want || d.Limit != c.want || d.Bound != market.ByFloor || d.Containers[0].Limit != c.want {
+			t.Errorf("%s: %+v (decided: %v), want a floor of %v and no more", name, d, ok, c.want)
+		}
+		in := w.input()
+		in.Sample.Pods[0].Containers[0].At, in.Sample.Node.At = w.now.Add(time.Second), w.now.Add(time.Second)
+		if _, out = Run(w.cfg, w.state, in); len(out.Decisions) == 0 || out.Decisions[0].Floor != c.want || in.Pods[0].Containers[0].Least != 0 {
+			t.Errorf("%s: the caller's pod was changed, or nothing was decided: %+v, %+v", name, in.Pods[0].Containers[0], out.Decisions)
+		}
+	}
+}
+
+// What others ask for stays where it is more, and where nothing changes nothing is copied.
+func TestEnforceableOnlyRaises(t *testing.T) {
+	pods := []Pod{{Pod: demand.Pod{Containers: []demand.Container{{Declared: 500, Limit: 500, Ceiling: 1000, Least: 400}, {}}}}}
+	rates := []sense.Pod{{Containers: []sense.Rate{{LeastLimit: 300}, {LeastLimit: 300}}}}
+	if got := enforceable(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Least != 400 || got[0].Containers[1].Least != 0 {
+		t.Errorf("%+v: want what it was", got)
+	}
+	rates[0].Containers[0].LeastLimit = 410
+	if got := enforceable(pods, rates); got[0].Containers[0].Least != 410 || pods[0].Containers[0].Least != 400 {
+		t.Errorf("%+v from %+v: want 410m, and the pod as it was", got, pods)
+	}
+}
+
+// The pod is as stalled as its worst container with a limit.
+func TestStallsAreOfTheWorst(t *testing.T) {
+	known := func(memory, io float64) *sense.Stalls {
+		return &sense.Stalls{Memory: sense.Share{Known: true, Part: memory}, IO: sense.Share{Known: true, Part: io}}
+	}
+	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 100}}
+	rates, estimates := sense.Pod{}, map[string]demand.Estimate{}
+	for i, stalls := range []*sense.Stalls{nil, known(0.1, 0.4), nil, known(0.3, 0.2), {IO: sense.Share{Known: true, Part: 0.2}}, known(1, 1)} {
+		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: 500, Limit: 500, Ceiling: 4000}
+		if i == 5 {
+			c.Declared, c.Limit = 0, 0
+		}
+		pod.Containers = append(pod.Containers, c)
+		rates.Containers = append(rates.Containers, sense.Rate{Verdict: sense.Fresh, Elapsed: time.Second, Stalls: stalls})
+		estimates[c.ID] = demand.Estimate{Samples: 99}
+	}
+	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, estimates, true)
+	ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []Pod{pod}}, []sense.Pod{rates}, book, State{estimates: estimates})
+	if len(ds) != 1 || ds[0].Stalls == nil || *ds[0].Stalls != *known(0.3, 0.4) {
+		t.Errorf("%+v, stalled %+v, want memory 0.3 and IO 0.4", ds, ds[0].Stalls)
+	}
+}
+
+// A quota of the whole pod has bounds of its own.
+func TestLeastOfThePodIsKept(t *testing.T) {
+	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 1, Containers: []demand.Container{
+		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 1000},
+		{Name: "proxy", ID: "2", Request: 50, Declared: 200, Limit: 200, Ceiling: 1000},
+	}}}
+	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 3, Latest: 3}, "2": {Samples: 99, Mean: 1, Latest: 1}}
+	for least, want := range map[cpu.Milli]cpu.Milli{0: 210, 200: 210, 600: 600, 5000: 2000} {
+		rates := sense.Pod{
+			Own:        sense.Rate{Verdict: sense.Fresh, LeastLimit: least},
+			Containers: []sense.Rate{{Verdict: sense.Fresh}, {Verdict: sense.Fresh}},
+		}
+		book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known, true)
+		ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []Pod{pod}}, []sense.Pod{rates}, book, State{estimates: known, price: price{acted: 100}})
+		if len(ds) != 1 || ds[0].Floor != want || ds[0].Limit != want {
+			t.Errorf("the pod's quota may not go below %v: %+v, want a floor of %v and no more", least, ds, want)
+		}
+	}
+}
+
+// A pod may be bound more narrowly than its containers are together; then also what would have stayed as it is moves.
+func TestBoundsOfThePodHold(t *testing.T) {
+	p := Pod{Pod: demand.Pod{Containers: []demand.Container{
+		{Name: "app", ID: "1", Declared: 500, Limit: 500, Ceiling: 4000}, {Name: "proxy", ID: "2", Declared: 200, Limit: 200, Ceiling: 4000},
+	}}}
+	e := entry{managed: true, young: true, limit: 700, bid: market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600}}
+	if limit, parts := limits(DefaultConfig(), State{}, p, e, Decision{Floor: 200, Ceiling: 600}); limit != 600 || parts[0].Limit+parts[1].Limit != 600 {
+		t.Errorf("a new pod with 700m where 600m are allowed gets %v, %v", limit, parts)
+	}
+}
+
+func TestBoundsHoldForOddLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		declared, ceiling []cpu.Milli
+		young             bool
+		price             market.Price
+		want              []cpu.Milli
+	}{
+		"below what the kernel enforces":        {[]cpu.Milli{5, 100}, []cpu.Milli{4000, 4000}, true, 100, []cpu.Milli{10, 100}},
+		"the same, watched for long":            {[]cpu.Milli{5, 100}, []cpu.Milli{4000, 4000}, false, 100, []cpu.Milli{10, 100}},
+		"more than the node has":                {[]cpu.Milli{1_000_000}, []cpu.Milli{4000}, true, 100, []cpu.Milli{4000}},
+		"odd, and it stays":                     {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 100, []cpu.Milli{105}},
+		"odd, and the budget buys a milli more": {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 107.5, []cpu.Milli{105}},
+		"odd, and the budget buys a step more":  {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 119.5, []cpu.Milli{110}},
+	} {
+		ds := once(c.declared, c.ceiling, nil, c.young, c.price)
+		var got []cpu.Milli
+		for _, part := range ds[0].Containers {
+			got = append(got, part.Limit)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %v", name, ds[0], c.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 3).Draw(t, "containers")
+		milli := func(what string, low, high int64) (list []cpu.Milli) {
+			for range n {
+				list = append(list, cpu.Milli(rapid.Int64Range(low, high).Draw(t, what)))
+			}
+			return list
+		}
+		declared, ceilings, requests := milli("declared", 1, 1200), milli("ceiling", 0, 200), milli("request", 0, 1200)
+		for i := range n {
+			ceilings[i] *= cpu.Quantum // as package kube gives them
+			requests[i] = min(requests[i], declared[i])
+		}
+		young := rapid.Bool().Draw(t, "young")
+		d := once(declared, ceilings, requests, young, market.Price(rapid.Float64Range(0, 1).Draw(t, "price")))[0]
+		var sum, before cpu.Milli
+		for i, part := range d.Containers {
+			floor, ceiling := demand.Container{Request: requests[i], Declared: declared[i], Limit: declared[i], Ceiling: ceilings[i]}.Bounds()
+			switch l := part.Limit; {
+			case l < requests[i]+cpu.Quantum && l != declared[i] || l < floor || l > ceiling:
+				t.Fatalf("container %d gets %v, outside %v to %v: %+v", i, l, floor, ceiling, d)
+			case l%cpu.Quantum != 0 && l != declared[i]:
+				t.Fatalf("container %d gets %v, which is no whole quantum and not the %v that it has: %+v", i, l, declared[i], d)
+			}
+			sum += part.Limit
+			before += min(declared[i], ceiling)
+		}
+		if sum != d.Limit || d.Limit < d.Floor || d.Limit > d.Ceiling {
+			t.Fatalf("%+v: want the sum of its parts, from floor to ceiling", d)
+		}
+		if young && d.Limit < before {
+			t.Fatalf("a new pod with %v within its ceilings gets %v", before, d.Limit)
+		}
+	})
+}
+
+// once decides for one pod with a budget of 10 and a container for each declared limit, which is in force.
+func once(declared, ceilings, requests []cpu.Milli, young bool, p market.Price) []Decision {
+	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 10}}
+	rates, known := sense.Pod{}, map[string]demand.Estimate{}
+	for i, d := range declared {
+		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: d, Limit: d, Ceiling: ceilings[i]}
+		if requests != nil {
+			c.Request = requests[i]
+		}
+		samples := DefaultConfig().Demand.WarmUp
+		if young {
+			samples = 1
+		}
+		pod.Containers = append(pod.Containers, c)
+		rates.Containers = append(rates.Containers, sense.Rate{Verdict: sense.Fresh, Elapsed: time.Second, Usage: d})
+		known[c.ID] = demand.Estimate{Samples: samples, Mean: 8 / float64(i+1), Latest: 8}
+	}
+	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known, true)
+	return decide(DefaultConfig(), Input{Now: epoch, Pods: []Pod{pod}}, []sense.Pod{rates}, book, State{estimates: known, price: price{acted: p}})
+}
