@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -28,7 +29,9 @@ var version string
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	level := new(slog.LevelVar)
+	logLibraries(os.Stderr, level)
+	err := run(ctx, os.Args[1:], level, os.Stdout, os.Stderr)
 	var bad usageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
@@ -46,7 +49,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, level *slog.LevelVar, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
 		case "version", "--version", "-version":
@@ -59,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return nil
 		}
 	}
-	return serve(ctx, args, stdout, stderr)
+	return serve(ctx, args, level, stdout, stderr)
 }
 
 // parse reads the flags, and takes nothing else.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -19,12 +20,19 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -33,7 +41,13 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+// libraries is what the libraries have logged so far.
+var libraries safeBuffer
+
+func TestMain(m *testing.M) {
+	logLibraries(&libraries, slog.LevelInfo)
+	os.Exit(apitest.Main(m))
+}
 
 func TestUsage(t *testing.T) {
 	for name, args := range map[string][]string{
@@ -45,7 +59,7 @@ func TestUsage(t *testing.T) {
 		"restore without all": {"restore"},
 	} {
 		var bad usageError
-		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, &bad) {
+		if err := run(t.Context(), args, new(slog.LevelVar), io.Discard, io.Discard); !errors.As(err, &bad) {
 			t.Errorf("%s: error %v, want a usage error", name, err)
 		}
 	}
@@ -73,15 +87,15 @@ func TestVersion(t *testing.T) {
 		version = set // what -ldflags "-X main.version=…" does; the linker sets nothing but a string variable of this name
 		for _, arg := range []string{"version", "--version", "-version"} {
 			var out bytes.Buffer
-			if err := run(t.Context(), []string{arg}, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), want) {
+			if err := run(t.Context(), []string{arg}, new(slog.LevelVar), &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), want) {
 				t.Errorf("%s, linked as %q: %q, %v; want %q", arg, set, out.String(), err, want)
 			}
 		}
 	}
 }
 
-// TestServe runs the command as its Deployment does, under its own role, through one life: become the leader, get ready,
-// raise a pod, say so in every way, restore everything, and stop when told to.
+// TestServe runs the command as its Deployment does, under its own role and fenced by its policies, through one life: become
+// the leader, get ready, raise a pod, say so in every way, restore everything, and stop when told to.
 func TestServe(t *testing.T) {
 	s := apitest.Start(t)
 	c, ctx := s.Client, t.Context()
@@ -94,12 +108,20 @@ func TestServe(t *testing.T) {
 	ns := &corev1.Namespace{}
 	ns.Name = kube.SystemNamespace
 	must(c.Create(ctx, ns))
-	install(t, c, "../../config/rbac/controller_role.yaml", "../../config/rbac/bindings.yaml")
+	install(t, c, "../../config/rbac/controller_role.yaml", "../../config/rbac/bindings.yaml",
+		"../../config/policy/controller.yaml", "../../config/policy/controller_records.yaml", "../../config/policy/leases.yaml")
 	kubeconfig := impersonating(t, s, "system:serviceaccount:mbcas-system:mbcas-controller")
 
 	node := s.Kubelet(t, "serve")
 	beat(t, c, node.Node)
 	pod := node.Run(t, apitest.Pod(s.Namespace(t), "web", apitest.Container("app", "100m", "500m")))
+	mode := func(value string) {
+		shop := &corev1.Namespace{}
+		shop.Name = pod.Namespace
+		must(c.Patch(ctx, shop, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"mbcas.io/mode":"`+value+`"}}}`))))
+	}
+	mode("enforce")
+	signal := demandSignal(t, s, node, pod.Namespace)
 
 	health, metrics := freePort(t), freePort(t)
 	out := &safeBuffer{}
@@ -108,7 +130,7 @@ func TestServe(t *testing.T) {
 	go func() {
 		done <- run(serving, []string{
 			"--mode=enforce", "--kubeconfig=" + kubeconfig, "--health-address=" + health, "--metrics-address=" + metrics, "--start-grace=0s",
-		}, out, out)
+		}, new(slog.LevelVar), out, out)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -143,14 +165,30 @@ func TestServe(t *testing.T) {
 		}
 		return false
 	})
+	wait(t, "the metric read", func() bool {
+		must(c.Get(ctx, client.ObjectKeyFromObject(signal), signal))
+		return meta.IsStatusConditionTrue(signal.Status.Conditions, v1alpha1.SignalAvailable)
+	})
+	wait(t, "an event on the signal", func() bool {
+		var events eventsv1.EventList
+		must(c.List(ctx, &events, client.InNamespace(signal.Namespace)))
+		for _, e := range events.Items {
+			if e.Reason == v1alpha1.ReasonMetricRead && e.Regarding.Kind == "DemandSignal" && e.Regarding.UID == signal.UID {
+				return true
+			}
+		}
+		return false
+	})
+	mayReadMetrics(t, kubeconfig, pod.Namespace)
 	audited(t, out.String(), pod)
 	if body := read("http://" + metrics + "/metrics"); !strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="follow"} 1`) ||
 		!strings.Contains(body, `mbcas_controller_allocations{phase="Applied",reason="Settled"} 1`) {
 		t.Errorf("metrics lack the resize or the allocation:\n%s", body)
 	}
 
+	mode("recommend") // where it may still take back what it did
 	var restored bytes.Buffer
-	if err := run(ctx, []string{"restore", "--all", "--timeout=1m", "--kubeconfig=" + kubeconfig}, &restored, io.Discard); err != nil {
+	if err := run(ctx, []string{"restore", "--all", "--timeout=1m", "--kubeconfig=" + kubeconfig}, new(slog.LevelVar), &restored, io.Discard); err != nil {
 		t.Fatalf("restore: %v\n%s", err, restored.String())
 	}
 	got := &corev1.Pod{}
@@ -158,8 +196,75 @@ func TestServe(t *testing.T) {
 	if limits := kube.Limits(got); kube.Total(limits) != 500 {
 		t.Errorf("limits %v after restore, want app=500m", limits)
 	}
-	if strings.Contains(out.String(), "is forbidden") {
-		t.Errorf("its role lacks something:\n%s", out.String())
+	if logs := out.String() + libraries.String(); strings.Contains(logs, "is forbidden") {
+		t.Errorf("its role lacks something:\n%s", logs)
+	}
+}
+
+// demandSignal makes a DemandSignal, its target's pod, and its metric, which the API server itself serves: the plural of a custom
+// resource is the name of the metric, and its objects are the series.
+func demandSignal(t *testing.T, s *apitest.Server, node *apitest.Kubelet, namespace string) *v1alpha1.DemandSignal {
+	t.Helper()
+	yes, ctx := true, t.Context()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	crd.Name, crd.Annotations = "latencies.external.metrics.k8s.io", map[string]string{"api-approved.kubernetes.io": "unapproved, for a test"}
+	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: "external.metrics.k8s.io", Scope: apiextensionsv1.NamespaceScoped,
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "latencies", Kind: "ExternalMetricValue", Singular: "latency"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Name: "v1beta1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}},
+		}},
+	}
+	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}, MaxTime: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	value := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "external.metrics.k8s.io/v1beta1", "kind": "ExternalMetricValue", "metadata": map[string]any{"namespace": namespace, "name": "shop"},
+		"metricName": "latencies", "value": "150m", "timestamp": time.Now().UTC().Format(time.RFC3339),
+	}}
+	if err := s.Client.Create(ctx, value); err != nil {
+		t.Fatal(err)
+	}
+	pod := apitest.Pod(namespace, "shop", apitest.Container("app", "100m", "500m"))
+	pod.Labels = map[string]string{"pod-template-hash": "abc"}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "shop-abc", UID: "rs-shop", Controller: &yes}}
+	node.Run(t, pod)
+	aim := resource.MustParse("200m")
+	d := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "shop"}}
+	d.Spec.TargetRef = v1alpha1.ObjectRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop"}
+	d.Spec.Metric = v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.ExternalSignal{
+		Metric: v1alpha1.MetricID{Name: "latencies"}, Target: v1alpha1.SignalObjective{Type: "Value", Value: &aim},
+	}}
+	if err := s.Client.Create(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// mayReadMetrics holds the role to what the clients of the metrics APIs ask for: a metric that is not there is not found, and
+// not forbidden, and a write of one is.
+func mayReadMetrics(t *testing.T, kubeconfig, namespace string) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := disco.RESTClient()
+	for _, path := range []string{
+		"custom.metrics.k8s.io/v1beta2/namespaces/" + namespace + "/pods/*/queue", "custom.metrics.k8s.io/v1beta1/namespaces/" + namespace + "/ingresses.networking.k8s.io/web/p99",
+		"external.metrics.k8s.io/v1beta1/namespaces/" + namespace + "/queue",
+	} {
+		if err := c.Get().AbsPath("/apis/" + path).Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
+			t.Errorf("read of %s: %v, want not found", path, err)
+		}
+		if err := c.Post().AbsPath("/apis/" + path).Body([]byte("{}")).Do(t.Context()).Error(); !apierrors.IsForbidden(err) {
+			t.Errorf("write of %s: %v, want forbidden", path, err)
+		}
 	}
 }
 

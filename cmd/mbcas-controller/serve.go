@@ -65,7 +65,13 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.StartGrace, "start-grace", c.StartGrace, "time after its start in which a pod is not lowered")
 	fs.DurationVar(&c.RestartGrace, "restart-grace", c.RestartGrace, "time after a restart of a container in which its pod is not lowered")
 	fs.DurationVar(&c.HoldForeign, "hold-foreign", c.HoldForeign, "time for which a pod is left alone after somebody else changed its limits")
+	fs.DurationVar(&c.HandsOff, "hands-off", c.HandsOff, "time for which a pod is not lowered after a decrease hurt it, or left alone after a fight over its limits")
+	fs.DurationVar(&c.HurtWithin, "hurt-within", c.HurtWithin, "time after a decrease in which a pod that restarts or is not Ready any more counts as hurt by it")
+	fs.DurationVar(&c.HPACooldown, "hpa-cooldown", c.HPACooldown, "least time between two decreases of a pod that an HPA scales, where it allows any")
+	fs.DurationVar(&c.CoordinateEvery, "coordinate-every", c.CoordinateEvery, "time from one turn of the coordinator of budgets across nodes to the next; 0 switches it off")
+	fs.Float64Var(&c.Quota.Free, "quota-free", c.Quota.Free, "share of a ResourceQuota that raises leave free for new pods")
 	fs.DurationVar(&c.ActuationTimeout, "actuation-timeout", c.ActuationTimeout, "time that a kubelet has to carry out a resize")
+	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time from one look at the metrics of DemandSignals to the next, 1s to 1m; 0 for never")
 	fs.Float64Var(&c.Actuator.DeadBand, "dead-band", c.Actuator.DeadBand, "relative change of a limit that is not worth a resize")
 	fs.Float64Var(&c.Actuator.LowerStep, "lower-step", c.Actuator.LowerStep, "factor by which one resize may lower a limit at most")
 	fs.DurationVar(&c.Actuator.LowerCooldown, "lower-cooldown", c.Actuator.LowerCooldown, "least time between two decreases of a pod")
@@ -98,15 +104,25 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	return s, nil
 }
 
-// serve runs the controller until it is told to stop.
-func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func newLog(w io.Writer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// logLibraries has the libraries log as we do. They keep their logger where all can see it, and no lock on it: nothing of them may run yet.
+func logLibraries(w io.Writer, level slog.Leveler) {
+	log := newLog(w, level)
+	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
+	klog.SetSlogLogger(log)
+}
+
+// serve runs the controller until it is told to stop. level is that of all logs, those of the libraries, too.
+func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, stderr io.Writer) error {
 	s, err := serveFlags(args, stderr)
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: s.logLevel}))
-	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
-	klog.SetSlogLogger(log)
+	level.Set(s.logLevel)
+	log := newLog(stdout, level)
 	config, err := restConfig(s.kubeconfig, s.qps)
 	if err != nil {
 		return err
@@ -132,9 +148,14 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
+	metricsAPI, err := controller.NewMetricsAPI(config, mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
 	r := (&controller.Reconciler{
 		Config: s.controller, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient(), kube.FieldManager),
-		Gate: controller.NewGate(disco, mgr.GetClient()), Events: mgr.GetEventRecorder(kube.FieldManager),
+		ReadMetric: metricsAPI.Read,
+		Gate:       controller.NewGate(disco, mgr.GetClient()), Events: mgr.GetEventRecorder(kube.FieldManager),
 		Log: log, Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: m, Now: time.Now,
 	}).Ready()
 	if err := r.Setup(ctx, mgr); err != nil {
@@ -169,7 +190,7 @@ func newScheme() (*runtime.Scheme, error) {
 		return nil, fmt.Errorf("register Kubernetes types: %w", err)
 	}
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register PodAllocation: %w", err)
+		return nil, fmt.Errorf("register the types of allocation.mbcas.io: %w", err)
 	}
 	return scheme, nil
 }

@@ -20,7 +20,7 @@ import (
 
 // decided is a valid PodAllocation with a decision.
 func decided(namespace, uid string) *v1alpha1.PodAllocation {
-	limit, pressure := cpu.Milli(1500), int32(20)
+	limit, pressure, io := cpu.Milli(1500), int32(20), int32(0)
 	return &v1alpha1.PodAllocation{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodAllocation"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: uid},
@@ -30,7 +30,7 @@ func decided(namespace, uid string) *v1alpha1.PodAllocation {
 			DesiredCPULimit: &limit,
 			Containers:      []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1000}, {Name: "proxy", CPULimit: 500}},
 			Decision: &v1alpha1.Decision{
-				Demand: 1200, Usage: 900, Throttled: 30, Pressure: &pressure, Budget: 200, Price: "0.133",
+				Demand: 1200, Usage: 900, Throttled: 30, Pressure: &pressure, IOPressure: &io, Budget: 200, Price: "0.133",
 				Floor: 220, Ceiling: 4000, BoundBy: v1alpha1.BoundByPrice,
 				ObservedAt: metav1.NewMicroTime(time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)),
 			},
@@ -134,6 +134,10 @@ func TestInvalidAllocation(t *testing.T) {
 		"throttled below nothing":       {"spec.decision.throttled", int64(-1), "spec.decision.throttled"},
 		"pressure beyond all":           {"spec.decision.pressure", int64(101), "spec.decision.pressure"},
 		"pressure below nothing":        {"spec.decision.pressure", int64(-1), "spec.decision.pressure"},
+		"memory pressure beyond all":    {"spec.decision.memoryPressure", int64(101), "spec.decision.memoryPressure"},
+		"memory pressure below nothing": {"spec.decision.memoryPressure", int64(-1), "spec.decision.memoryPressure"},
+		"IO pressure beyond all":        {"spec.decision.ioPressure", int64(101), "spec.decision.ioPressure"},
+		"IO pressure below nothing":     {"spec.decision.ioPressure", int64(-1), "spec.decision.ioPressure"},
 		"negative budget":               {"spec.decision.budget", int64(-1), "spec.decision.budget"},
 		"price without decimals":        {"spec.decision.price", "1", "spec.decision.price"},
 		"negative price":                {"spec.decision.price", "-1.000", "spec.decision.price"},
@@ -260,7 +264,12 @@ func TestColumns(t *testing.T) {
 // edited is the object with one field set, or removed.
 func edited(t *testing.T, pa *v1alpha1.PodAllocation, path string, value any) *unstructured.Unstructured {
 	t.Helper()
-	text, err := json.Marshal(pa) // not the converter of apimachinery, which knows no MarshalText
+	return editedAs(t, "PodAllocation", pa, path, value)
+}
+
+func editedAs(t *testing.T, kind string, o client.Object, path string, value any) *unstructured.Unstructured {
+	t.Helper()
+	text, err := json.Marshal(o) // not the converter of apimachinery, which knows no MarshalText
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +277,7 @@ func edited(t *testing.T, pa *v1alpha1.PodAllocation, path string, value any) *u
 	if err := json.Unmarshal(text, &obj.Object); err != nil {
 		t.Fatal(err)
 	}
-	obj.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PodAllocation"))
+	obj.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	fields := strings.Split(path, ".")
 	if value == nil {
 		unstructured.RemoveNestedField(obj.Object, fields...)

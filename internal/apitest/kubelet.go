@@ -38,14 +38,27 @@ type Kubelet struct {
 	poke   chan struct{}
 	mu     sync.Mutex
 	answer map[types.UID]Answer
+	old    bool // cannot resize
 }
 
-// Kubelet makes a node of 4 CPUs, Ready, with a Kubelet that works until the test ends.
+// Kubelet makes a node of 4 CPUs, Ready for an hour, with a Kubelet of the API server's version that works until the test ends.
 func (s *Server) Kubelet(t testing.TB, node string) *Kubelet {
 	t.Helper()
-	k := &Kubelet{Node: node, api: s.Client, poke: make(chan struct{}, 1), answer: map[types.UID]Answer{}}
+	return s.kubelet(t, node, s.Version(t), false)
+}
+
+// OldKubelet is Kubelet with one of a version that knows no resize: it reports no container's resources, observes no
+// generation and never looks at a resize, as kubelets before 1.33 do by default.
+func (s *Server) OldKubelet(t testing.TB, node, version string) *Kubelet {
+	t.Helper()
+	return s.kubelet(t, node, version, true)
+}
+
+func (s *Server) kubelet(t testing.TB, node, version string, old bool) *Kubelet {
+	t.Helper()
+	k := &Kubelet{Node: node, api: s.Client, poke: make(chan struct{}, 1), answer: map[types.UID]Answer{}, old: old}
 	ctx, stop := context.WithCancel(context.Background())
-	if err := k.register(ctx); err != nil {
+	if err := k.register(ctx, version); err != nil {
 		stop()
 		t.Fatalf("make node %s: %v", node, err)
 	}
@@ -71,6 +84,41 @@ func (k *Kubelet) Answer(pod *corev1.Pod, a Answer) {
 	k.mu.Lock()
 	k.answer[pod.UID] = a
 	k.mu.Unlock()
+	k.look()
+}
+
+// Upgrade replaces an old kubelet by one that can resize. The pods go on, as they do where only the kubelet is
+// restarted.
+func (k *Kubelet) Upgrade(t testing.TB, version string) {
+	t.Helper()
+	k.replace(t, version, false)
+}
+
+// RollBack replaces it by an old one; see OldKubelet.
+func (k *Kubelet) RollBack(t testing.TB, version string) {
+	t.Helper()
+	k.replace(t, version, true)
+}
+
+func (k *Kubelet) replace(t testing.TB, version string, old bool) {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := k.api.Get(t.Context(), client.ObjectKey{Name: k.Node}, node); err != nil {
+		t.Fatalf("replace the kubelet of %s: %v", k.Node, err)
+	}
+	before := node.DeepCopy()
+	node.Status.NodeInfo.KubeletVersion = version
+	if err := k.api.Status().Patch(t.Context(), node, client.MergeFrom(before)); err != nil {
+		t.Fatalf("replace the kubelet of %s: %v", k.Node, err)
+	}
+	k.mu.Lock()
+	k.old = old
+	k.mu.Unlock()
+	k.look()
+}
+
+// look has it look at all its pods.
+func (k *Kubelet) look() {
 	select {
 	case k.poke <- struct{}{}:
 	default: // it will look anyhow
@@ -129,7 +177,7 @@ func Eventually(t testing.TB, what string, ask func() (yes bool, seen any)) {
 	}
 }
 
-func (k *Kubelet) register(ctx context.Context) error {
+func (k *Kubelet) register(ctx context.Context, version string) error {
 	node := &corev1.Node{}
 	node.Name = k.Node
 	node.Labels = map[string]string{corev1.LabelHostname: k.Node, corev1.LabelOSStable: "linux"}
@@ -147,10 +195,10 @@ func (k *Kubelet) register(ctx context.Context) error {
 		Capacity: resources, Allocatable: resources,
 		Conditions: []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
-			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour)),
 		}},
 		NodeInfo: corev1.NodeSystemInfo{
-			OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v1.36.3", ContainerRuntimeVersion: "containerd://2.1.0",
+			OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: version, ContainerRuntimeVersion: "containerd://2.1.0",
 		},
 	}
 	return k.api.Status().Update(ctx, node)
@@ -174,7 +222,7 @@ func (k *Kubelet) work(ctx context.Context, t testing.TB) {
 					break
 				}
 				if pod, ok := e.Object.(*corev1.Pod); ok {
-					k.look(ctx, t, pod)
+					k.lookAt(ctx, t, pod)
 				}
 			case <-k.poke:
 				var pods corev1.PodList
@@ -182,7 +230,7 @@ func (k *Kubelet) work(ctx context.Context, t testing.TB) {
 					t.Errorf("stand-in kubelet of %s: list its pods: %v", k.Node, err)
 				}
 				for i := range pods.Items {
-					k.look(ctx, t, &pods.Items[i])
+					k.lookAt(ctx, t, &pods.Items[i])
 				}
 			}
 		}
@@ -190,14 +238,18 @@ func (k *Kubelet) work(ctx context.Context, t testing.TB) {
 	}
 }
 
-func (k *Kubelet) look(ctx context.Context, t testing.TB, pod *corev1.Pod) {
+func (k *Kubelet) lookAt(ctx context.Context, t testing.TB, pod *corev1.Pod) {
 	k.mu.Lock()
-	answer := k.answer[pod.UID]
+	answer, old := k.answer[pod.UID], k.old
 	k.mu.Unlock()
+	next := report
+	if old {
+		next = reportOld
+	}
 	var err error
 	if pod.DeletionTimestamp != nil {
 		err = k.api.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
-	} else if next := report(pod, answer, metav1.Now()); !equality.Semantic.DeepEqual(next, pod.Status) {
+	} else if next := next(pod, answer, metav1.Now()); !equality.Semantic.DeepEqual(next, pod.Status) {
 		before := pod.DeepCopy()
 		pod.Status = next
 		err = k.api.Status().Patch(ctx, pod, client.MergeFrom(before))
@@ -238,6 +290,25 @@ func report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 		return s
 	}
 	s.ObservedGeneration = pod.Generation
+	return s
+}
+
+// reportOld is the same of a kubelet that cannot resize.
+func reportOld(pod *corev1.Pod, _ Answer, now metav1.Time) corev1.PodStatus {
+	s := *pod.Status.DeepCopy()
+	if s.Phase != corev1.PodRunning && s.Phase != corev1.PodSucceeded && s.Phase != corev1.PodFailed {
+		s = started(pod, now)
+	}
+	setResize(&s, "", "", "", 0, now)
+	s.ObservedGeneration = 0
+	for i := range s.Conditions {
+		s.Conditions[i].ObservedGeneration = 0
+	}
+	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
+		for i := range list {
+			list[i].Resources, list[i].AllocatedResources = nil, nil
+		}
+	}
 	return s
 }
 

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +21,8 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,6 +40,10 @@ type Server struct {
 	Client client.WithWatch
 	env    *envtest.Environment
 }
+
+// VersionKey in the environment makes the API server behave as an older one, such as 1.33: with the features, APIs and CEL
+// functions of that version, though with the code of its own.
+const VersionKey = "MBCAS_APITEST_VERSION"
 
 // shared is the one server of a test program. Programs, not packages, have it: each package's tests are a
 // program of their own.
@@ -108,6 +116,11 @@ func start(assets string) (*Server, error) {
 	}
 	defer remove()
 	env.ControlPlane.GetAPIServer().Path = server
+	// A kubelet may do what it may on a real cluster, and no more.
+	env.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "Node", "RBAC").Append("enable-admission-plugins", "NodeRestriction")
+	if v := os.Getenv(VersionKey); v != "" {
+		env.ControlPlane.GetAPIServer().Configure().Set("emulated-version", v)
+	}
 	env.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
 	config, err := env.Start()
 	if err != nil {
@@ -161,6 +174,36 @@ func moduleRoot() (string, error) {
 	}
 }
 
+// Version is the version of the API server, such as "v1.36.3".
+func (s *Server) Version(t testing.TB) string {
+	t.Helper()
+	return s.version(t).GitVersion
+}
+
+// Minor is the minor version of the API server, 36 of 1.36.3, for tests that say what each version does.
+func (s *Server) Minor(t testing.TB) int {
+	t.Helper()
+	v := s.version(t)
+	minor, err := strconv.Atoi(strings.TrimSuffix(v.Minor, "+"))
+	if err != nil || v.Major != "1" {
+		t.Fatalf("version of the API server: %+v", v)
+	}
+	return minor
+}
+
+func (s *Server) version(t testing.TB) *version.Info {
+	t.Helper()
+	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := d.ServerVersionWithContext(t.Context())
+	if err != nil {
+		t.Fatalf("version of the API server: %v", err)
+	}
+	return v
+}
+
 // Namespace is a new namespace of the test's own. It stays: nobody here can empty one.
 func (s *Server) Namespace(t testing.TB) string {
 	t.Helper()
@@ -170,18 +213,4 @@ func (s *Server) Namespace(t testing.TB) string {
 		t.Fatalf("create a namespace: %v", err)
 	}
 	return ns.Name
-}
-
-// As is a client of a user who has no permission until some role is bound to that name.
-func (s *Server) As(t testing.TB, user string) client.Client {
-	t.Helper()
-	u, err := s.env.AddUser(envtest.User{Name: user}, s.Config)
-	if err != nil {
-		t.Fatalf("add user %s: %v", user, err)
-	}
-	c, err := client.New(u.Config(), client.Options{Scheme: s.Client.Scheme()})
-	if err != nil {
-		t.Fatalf("client of user %s: %v", user, err)
-	}
-	return c
 }

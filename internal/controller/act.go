@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,6 +41,7 @@ func (r *Reconciler) act(ctx context.Context, s scene, tasks []Task, last bool) 
 		}
 		return err
 	})
+	giversWait(moves, rest)
 	failed = r.forEach(ctx, rest, func(t *Task) error { return r.keep(ctx, s, t) }) || failed
 	return again.Load(), failed
 }
@@ -145,6 +147,7 @@ func missing(err error) bool {
 
 // hold keeps an allocation as the API server returned it, until the cache shows it too.
 func (r *Reconciler) hold(s scene, t *Task, pa *v1alpha1.PodAllocation) {
+	pa.ManagedFields = nil // as in the cache
 	t.Pod.PA = pa
 	r.memory.change(s.Node.Name, pa.Spec.PodRef.UID, func(rec *record) { rec.pa, rec.paAt = pa, s.Now })
 }
@@ -167,9 +170,14 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 	if err != nil {
 		return false, err
 	}
-	if reason == "" && !r.budget.AllowN(now, 1) {
-		reason = actuator.BudgetSpent
-		t.sooner(now.Add(budgetRetry))
+	if reason == "" {
+		if p, waits := r.line.wait(t.Pod.Pod.UID, now); waits {
+			t.queue(p)
+			return false, nil
+		}
+		if reason, err = r.afford(ctx, t); err != nil {
+			return false, err
+		}
 	}
 	if reason != "" {
 		if t.Purpose != Revert { // whose failure says more
@@ -177,34 +185,66 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 		}
 		return false, nil
 	}
-	result, err := r.attempt(ctx, s, t)
-	if err != nil {
-		return false, err
+	if p, ok := r.line.take(t.Pod.Pod.UID, now); !ok {
+		r.purse.back(t.Pod.Pod.UID)
+		t.queue(p)
+		return false, nil
 	}
+	result := r.attempt(ctx, s, t)
 	r.audit(s, t, result, r.Now().Sub(now))
 	return r.conclude(ctx, s, t, result, last), nil
 }
 
-// budgetRetry is how soon a resize is tried again for which there was no budget.
-const budgetRetry = 200 * time.Millisecond
+// queue has the task wait for its turn. That is told where it takes long; else the allocation stays as it is, which spares a write
+// for every pod that waits, and says by its observed generation that the decision is yet to be dealt with.
+func (t *Task) queue(p place) {
+	t.turn = p.turn
+	t.sooner(p.turn)
+	if t.Purpose == Revert { // whose failure says more
+		return
+	}
+	stored := statusOf(t.Pod.PA)
+	told := t.Status
+	told.ObservedGeneration = stored.ObservedGeneration
+	if p.turn.Sub(p.since) <= untoldWait && equality.Semantic.DeepEqual(told, stored) {
+		t.Status = stored
+		return
+	}
+	t.hold(v1alpha1.PhaseHeld, actuator.BudgetSpent)
+}
 
-// attempt resizes; in a namespace with LimitRanges it first asks what admission would make of it, because
-// defaults that it adds to a pod can never be removed.
-func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) (podresize.Result, error) {
-	pod := t.Pod.Pod
-	ranges, err := r.limitRanges(ctx, pod.Namespace)
-	if err != nil {
-		return podresize.Result{}, err
-	}
-	if ranges != "" && ranges != r.memory.of(s.Node.Name, pod.UID).checked {
-		result := r.Resize.DryRun(ctx, pod, *t.Move)
-		// Where a webhook refuses dry runs, a pod that lacks nothing can be given nothing.
-		if result.Outcome != podresize.Accepted && !(result.Outcome == podresize.NoDryRun && lacksNothing(pod)) {
-			return result, nil
+// giversWait puts the next look at pods that wait for givers off where these wait for their turn: nothing comes of it before.
+func giversWait(moves, rest []*Task) {
+	var turn time.Time
+	for _, t := range moves {
+		if t.Move.Delta() < 0 {
+			turn = earlier(turn, t.turn)
 		}
-		r.memory.change(s.Node.Name, pod.UID, func(rec *record) { rec.checked = ranges })
 	}
-	return r.Resize.Apply(ctx, pod, *t.Move), nil
+	for _, t := range rest {
+		if t.Status.Reason == string(actuator.GiversFirst) && t.Again.Before(turn) {
+			t.Again = turn
+		}
+	}
+}
+
+// untoldWait is for how long a pod may wait for the budget of resizes without a word. Whoever looks at a pod asks after some seconds why it does
+// not move; at the usual rate of ten a second fifty pods are resized in that time, so that common bursts pass without a write.
+const untoldWait = 5 * time.Second
+
+// attempt resizes. Before the first resize of a pod, and the first one under other LimitRanges, it asks what admission would make of
+// it, because what that adds to a pod can never be removed.
+func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) podresize.Result {
+	pod, ranges := t.Pod.Pod, t.Pod.Laws.ranges
+	if checked := r.memory.of(s.Node.Name, pod.UID).checked; checked == nil || *checked != ranges {
+		result := r.Resize.DryRun(ctx, pod, *t.Move)
+		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks nothing.
+		if result.Outcome != podresize.Accepted && !(result.Outcome == podresize.NoDryRun && (ranges == "" || lacksNothing(pod))) {
+			return result
+		}
+		r.memory.change(s.Node.Name, pod.UID, func(rec *record) { rec.checked = &ranges })
+	}
+	return r.Resize.Apply(ctx, pod, *t.Move)
 }
 
 // lacksNothing says whether every container has a value for whatever a LimitRange can give a default for.
@@ -226,11 +266,28 @@ func lacksNothing(pod *corev1.Pod) bool {
 // conclude draws the consequences of an outcome, and says whether the pod should be decided anew at once.
 func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podresize.Result, last bool) (stale bool) {
 	now := r.Now()
-	node, uid := s.Node.Name, t.Pod.Pod.UID
+	node, uid, laws := s.Node.Name, t.Pod.Pod.UID, t.Pod.Laws
+	switch result.Outcome {
+	case podresize.Accepted:
+		if t.Move.Raises() {
+			r.purse.taken(t.Pod.Pod.Namespace, now)
+		}
+	case podresize.Unknown: // it may have been charged
+	default:
+		r.purse.back(uid)
+	}
 	refuse := func(reason actuator.Reason) {
 		failed(&t.Status, r.Config, now, reason, result.Message)
 		t.sooner(t.Status.RetryTime.Time)
-		r.memory.change(node, uid, func(rec *record) { rec.restoreRefused = t.Purpose == Restore })
+		r.memory.change(node, uid, func(rec *record) {
+			rec.restoreRefused, rec.refused = t.Purpose == Restore, nil
+			if lawful(reason) {
+				rec.refused = &laws
+			}
+			if reason == actuator.WouldMutate {
+				rec.checked = nil
+			}
+		})
 	}
 	later := func(reason actuator.Reason, wait time.Duration) {
 		at := now.Add(max(wait, time.Second))
@@ -271,6 +328,7 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		r.close(actuator.PermissionMissing, result.Message)
 		t.hold(v1alpha1.PhaseHeld, actuator.PermissionMissing)
 	case podresize.QuotaExceeded:
+		r.purse.refused(t.Pod.Pod.Namespace, r.Config, now, laws.rooms)
 		refuse(actuator.QuotaExceeded)
 	case podresize.QuotaNeedsLimits:
 		refuse(actuator.QuotaNeedsLimits)
@@ -299,17 +357,12 @@ func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
 	t.Pod.Pod = pod
 	r.remember(s.Node.Name, pod)
 	r.memory.change(s.Node.Name, pod.UID, func(rec *record) {
-		rec.decidedAt, rec.retryAt = s.Now, time.Time{}
+		rec.decidedAt, rec.retryAt, rec.refused = s.Now, time.Time{}, nil
 		if t.Purpose != Revert { // a revert belongs to the resize that it takes back
 			rec.restoreRefused = t.Purpose == Restore
 		}
 	})
-	phase, reason, message := t.Status.Phase, t.Status.Reason, t.Status.Message
-	t.moved(now, before, current(t.Pod))
-	if t.Purpose == Revert {
-		// The pod stays failed until the resize that was taken back is tried again.
-		t.Status.Phase, t.Status.Reason, t.Status.Message = phase, reason, message
-	}
+	t.moved(r.Config, now, t.Purpose, before, current(t.Pod))
 	t.sooner(now.Add(r.Config.ActuationTimeout))
 }
 

@@ -12,6 +12,7 @@
 //   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is resized, and status says so.
 //   - StaleMovesNothing: a pod whose agent does not stand by the decision any more is not moved, whoever else it is heard about.
 //   - OneForAll: an API error about one pod costs the others of its node nothing.
+//   - FallsBackToTheKernel: where the metric of a DemandSignal cannot be read it says why, and its pods are decided without it.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
 
@@ -21,7 +22,10 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/signal"
 )
 
 // Config is how the controller behaves.
@@ -40,6 +44,27 @@ type Config struct {
 	StartGrace time.Duration
 	// RestartGrace is how long after a restart of a container a pod is not lowered.
 	RestartGrace time.Duration
+	// Coordinator is how budgets are moved between nodes.
+	Coordinator coordinator.Config
+	// CoordinateEvery is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
+	// less. Agents tell a changed price within a minute, so much shorter than that does not help.
+	CoordinateEvery time.Duration
+	// Quota is how what ResourceQuotas leave is divided.
+	Quota quota.Config
+	// Signal is how the metrics of DemandSignals are followed.
+	Signal signal.Config
+	// SignalInterval is how often they are read, at least every Signal.HoldFor; 0: never, as if there were no DemandSignals. Shorter sees
+	// a change sooner, and costs a request per signal each time.
+	SignalInterval time.Duration
+	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it may be lowered at all. Shorter
+	// disturbs the HPA; the default is the time over which it looks back itself before it scales in.
+	HPACooldown time.Duration
+	// HurtWithin is how soon after a decrease a pod that is not Ready any more, or restarts, counts as hurt by it.
+	HurtWithin time.Duration
+	// FightWithin is the time within which a second change by somebody else, after we moved the pod again, is a fight.
+	FightWithin time.Duration
+	// HandsOff is how long a pod is not lowered after a decrease hurt it, and how long it is left alone after a fight.
+	HandsOff time.Duration
 	// HoldForeign is how long a pod is left alone after somebody else changed its limits.
 	HoldForeign time.Duration
 	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as failed.
@@ -62,6 +87,9 @@ func DefaultConfig() Config {
 	return Config{
 		Actuator: actuator.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
+		Coordinator: coordinator.DefaultConfig(), CoordinateEvery: 30 * time.Second,
+		Quota: quota.DefaultConfig(), Signal: signal.DefaultConfig(), SignalInterval: 15 * time.Second,
+		HPACooldown: 5 * time.Minute, HurtWithin: 2 * time.Minute, FightWithin: time.Hour, HandsOff: kube.HandsOff,
 		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HoldForeign: kube.HoldForeign,
 		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
 		Rate: 10, Burst: 20, Timeout: time.Minute, Nodes: 8, Pods: 8,
@@ -70,7 +98,7 @@ func DefaultConfig() Config {
 
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
-	errs := []error{c.Actuator.Validate()}
+	errs := []error{c.Actuator.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate()}
 	if _, ok := kube.ParseMode(string(c.Mode)); !ok {
 		errs = append(errs, fmt.Errorf("controller Mode is %q: want off, recommend, enforce or restore", c.Mode))
 	}
@@ -82,17 +110,31 @@ func (c Config) Validate() error {
 		value time.Duration
 	}{
 		{"FreezeAfter", c.FreezeAfter}, {"RestoreAfter", c.RestoreAfter}, {"ActuationTimeout", c.ActuationTimeout},
-		{"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax}, {"Timeout", c.Timeout},
+		{"HandsOff", c.HandsOff}, {"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax}, {"Timeout", c.Timeout},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("controller %s is %v: want more than 0", d.name, d.value))
 		}
 	}
+	if c.SignalInterval != 0 && c.SignalInterval < time.Second {
+		errs = append(errs, fmt.Errorf("controller SignalInterval is %v: want 0 or at least 1s", c.SignalInterval))
+	}
+	if c.SignalInterval > c.Signal.HoldFor {
+		errs = append(errs, fmt.Errorf("controller SignalInterval is %v, and Signal.HoldFor %v: a percentage that is looked at more seldom than it is held for is given up between two looks; want a SignalInterval of at most that", c.SignalInterval, c.Signal.HoldFor))
+	}
 	if c.RestoreAfter < c.FreezeAfter {
 		errs = append(errs, fmt.Errorf("controller RestoreAfter is %v: want at least FreezeAfter, %v", c.RestoreAfter, c.FreezeAfter))
 	}
-	if c.StartGrace < 0 || c.RestartGrace < 0 || c.HoldForeign < 0 {
-		errs = append(errs, fmt.Errorf("controller StartGrace, RestartGrace and HoldForeign are %v, %v and %v: want 0 or more", c.StartGrace, c.RestartGrace, c.HoldForeign))
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"StartGrace", c.StartGrace}, {"RestartGrace", c.RestartGrace}, {"HoldForeign", c.HoldForeign},
+		{"CoordinateEvery", c.CoordinateEvery}, {"HPACooldown", c.HPACooldown}, {"HurtWithin", c.HurtWithin}, {"FightWithin", c.FightWithin},
+	} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("controller %s is %v: want 0 or more", d.name, d.value))
+		}
 	}
 	if !(c.Rate > 0) || c.Burst < 1 {
 		errs = append(errs, fmt.Errorf("controller Rate and Burst are %v and %d: want more than 0 and at least 1", c.Rate, c.Burst))

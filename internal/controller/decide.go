@@ -1,7 +1,10 @@
 package controller
 
 import (
+	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -50,11 +53,14 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 		t.Status = *p.PA.Status.DeepCopy()
 		t.Status.ObservedGeneration = p.PA.Generation
 	}
+	if p.Mended {
+		t.Status.RetryTime = nil
+	}
 	if gone(p.Pod) {
 		t.Delete = p.PA != nil && p.Pod.DeletionTimestamp == nil // a deleted pod takes its allocation along
 		return t, nil, t.Delete
 	}
-	why, eligible := actuator.Eligible(kube.Facts(p.Pod, p.Mode, cfg.Namespace))
+	why, eligible := p.eligible(cfg)
 	leaving := !eligible && leaves(why)
 	if p.PA == nil {
 		if t.Create = eligible && v.Blocked != actuator.AllocationsGone; t.Create {
@@ -69,7 +75,12 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 		return t, nil, true
 	}
 	t.writeDown()
+	t.bend(cfg, v)
 	if t.standBack(cfg, v) {
+		return t, nil, true
+	}
+	if why == actuator.NodeUnsupported { // a kubelet that was rolled back: its status does not tell what is in force
+		t.hold(v1alpha1.PhaseHeld, why)
 		return t, nil, true
 	}
 	if t.waits(cfg, v) {
@@ -87,8 +98,14 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	if t.rests(cfg, v, why, eligible, back, leaving) {
 		return t, nil, true
 	}
+	if !back && t.heals(cfg, v) {
+		return t, nil, true
+	}
 	state := t.state(v)
 	state.Restore, state.RetryAt = back, p.RetryAt
+	if p.Cautious {
+		state.LowerCooldown = cfg.HPACooldown
+	}
 	state.Stale = stale(cfg, p)
 	state.NoDecrease, t.Again = noDecrease(cfg, v, p, t.Again)
 	if r := t.Status.RetryTime; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
@@ -107,6 +124,18 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 // (kube.Published). That costs two writes for each move that was decided long ago, and nothing in a steady state. An
 // agent that does not decide on the pod any more cannot answer, and the pod stays where it is.
 func stale(cfg Config, p Pod) bool { return p.DecisionAge >= cfg.FreezeAfter }
+
+// bend writes the terms under which the pod is decided.
+func (t *Task) bend(cfg Config, v View) {
+	terms := t.Pod.Terms
+	if t.suffering(v.Now, cfg) {
+		terms.NoDecrease = string(actuator.Hurt)
+	}
+	t.Status.Terms = nil
+	if !equality.Semantic.DeepEqual(terms, v1alpha1.Terms{}) {
+		t.Status.Terms = &terms
+	}
+}
 
 // state is the pod as the plan sees it.
 func (t *Task) state(v View) actuator.Pod {
@@ -139,6 +168,9 @@ func follow(t *Task, s actuator.Step, now time.Time) {
 		}
 		t.settle()
 		t.hold(v1alpha1.PhaseApplied, s.Reason)
+		if terms := t.Status.Terms; terms != nil && terms.NoDecrease != "" && spared(t.Pod) {
+			t.hold(v1alpha1.PhaseApplied, actuator.Reason(terms.NoDecrease))
+		}
 	case s.Reason == actuator.Undecided:
 		t.hold(v1alpha1.PhasePending, s.Reason)
 	case s.Reason == actuator.BackingOff && (failed || now.Before(t.Pod.RetryAt)):
@@ -146,6 +178,17 @@ func follow(t *Task, s actuator.Step, now time.Time) {
 	default:
 		t.hold(v1alpha1.PhaseHeld, s.Reason)
 	}
+}
+
+// spared says whether the market would lower the pod if it were let: it wants more than its budget buys. What binds it does not
+// tell by itself, as the floor of a pod that is not lowered is its limit, which may be more than it wants.
+func spared(p Pod) bool {
+	if p.PA == nil || p.PA.Spec.Decision == nil {
+		return false
+	}
+	d := p.PA.Spec.Decision
+	price, err := strconv.ParseFloat(d.Price, 64)
+	return d.BoundBy == v1alpha1.BoundByFloor || err == nil && float64(d.Demand)*price > float64(d.Budget)
 }
 
 // settle forgets past failures.

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,9 +75,15 @@ func drawn(t *rapid.T, i int) Pod {
 	if rapid.IntRange(0, 9).Draw(t, "opted out") == 0 {
 		p.Pod.Labels[kube.ManagedKey] = "false"
 	}
-	if rapid.IntRange(0, 9).Draw(t, "unready") == 0 {
+	switch rapid.IntRange(0, 9).Draw(t, "unready") {
+	case 0:
 		p.Pod.Status.Conditions = nil
+	case 1:
+		unready(p.Pod, noon.Add(-time.Duration(rapid.IntRange(0, 300).Draw(t, "unready for"))*time.Second), rapid.SampledFrom([]string{"", "ContainersNotReady"}).Draw(t, "why unready"))
+	case 2:
+		ends(p.Pod, noon.Add(-time.Duration(rapid.IntRange(0, 300).Draw(t, "restarted before"))*time.Second))
 	}
+	drawPlatform(t, &p)
 	if rapid.IntRange(0, 4).Draw(t, "no allocation") == 0 {
 		return p
 	}
@@ -97,6 +104,14 @@ func drawn(t *rapid.T, i int) Pod {
 			s.AppliedLimits = []v1alpha1.ContainerLimit{app(now)}
 		}
 	}
+	if rapid.IntRange(0, 4).Draw(t, "hurt") == 0 {
+		hurt := metav1.NewMicroTime(noon.Add(-time.Duration(rapid.IntRange(0, 30).Draw(t, "hours")) * time.Hour))
+		s.HurtTime = &hurt
+	}
+	if rapid.Bool().Draw(t, "lowered") {
+		since := metav1.NewMicroTime(noon.Add(-time.Duration(rapid.IntRange(0, 600).Draw(t, "since")) * time.Second))
+		s.DecreasedFrom, s.DecreasedSince = []v1alpha1.ContainerLimit{app(limit("from"))}, &since
+	}
 	s.Phase = rapid.SampledFrom([]v1alpha1.Phase{"", v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseHeld, v1alpha1.PhaseFailed, v1alpha1.PhaseRestored}).Draw(t, "phase")
 	s.Reason = string(rapid.SampledFrom([]actuator.Reason{"", actuator.InFlight, actuator.DecisionOld, actuator.ForeignResize, actuator.TookTooLong, actuator.ResizeDeferred, actuator.QuotaExceeded}).Draw(t, "reason"))
 	if rapid.Bool().Draw(t, "backing off") {
@@ -104,6 +119,35 @@ func drawn(t *rapid.T, i int) Pod {
 		s.RetryTime, s.Failures = &retry, 1
 	}
 	return p
+}
+
+// drawPlatform draws what the platform says about the pod.
+func drawPlatform(t *rapid.T, p *Pod) {
+	one := func(what string) bool { return rapid.IntRange(0, 9).Draw(t, what) == 0 }
+	bound := func(what string) *cpu.Milli {
+		if rapid.IntRange(0, 3).Draw(t, "no "+what) > 0 {
+			return nil
+		}
+		m := cpu.Milli(10 * rapid.IntRange(5, 350).Draw(t, what))
+		return &m
+	}
+	if one("vpa") {
+		p.VPA = "web"
+	}
+	if one("barred") {
+		p.Barred, p.Bar = actuator.LimitRangeRefused, "container side"
+	}
+	if one("unsure") {
+		p.Unsure = "VerticalPodAutoscalers"
+	}
+	p.Cautious = one("cautious")
+	if c := (v1alpha1.ContainerTerms{Name: "app", Floor: bound("floor"), Ceiling: bound("ceiling")}); c.Floor != nil || c.Ceiling != nil {
+		p.Terms.Containers = []v1alpha1.ContainerTerms{c}
+	}
+	p.Terms.Ceiling = bound("total ceiling")
+	if rapid.IntRange(0, 3).Draw(t, "no decrease") == 0 {
+		p.Terms.NoDecrease = string(actuator.ScaledByHPA)
+	}
 }
 
 // TestDecideKeepsTheRules draws nodes with any history, and holds every decision to the rules that matter most.
@@ -114,7 +158,8 @@ func TestDecideKeepsTheRules(t *testing.T) {
 			Name: "n1", Allocatable: 4000,
 			Ready:    rapid.IntRange(0, 4).Draw(t, "not ready") > 0,
 			Pressure: rapid.IntRange(0, 4).Draw(t, "pressure") == 0,
-			Silence:  rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "silence"),
+			Draining: rapid.IntRange(0, 9).Draw(t, "draining") == 0, ShuttingDown: rapid.IntRange(0, 9).Draw(t, "shutting down") == 0,
+			Silence: rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "silence"),
 		}}
 		v.Blocked = rapid.SampledFrom([]actuator.Reason{"", "", "", "", "", actuator.Paused, actuator.PermissionMissing, actuator.AllocationsGone}).Draw(t, "blocked")
 		for i := range rapid.IntRange(1, 20).Draw(t, "pods") {
@@ -156,18 +201,30 @@ func breaks(cfg Config, v View, t Task) string {
 	if t.Move == nil {
 		return ""
 	}
-	leaving := p.Mode == kube.ModeOff || p.Pod.Labels[kube.ManagedKey] == "false"
+	leaving := p.Mode == kube.ModeOff || p.Pod.Labels[kube.ManagedKey] == "false" || p.VPA != ""
 	for _, c := range t.Move.Changes {
 		if c.From != kube.Total(kube.Limits(p.Pod)) || c.From == c.To {
 			return "starts from another limit, or changes nothing"
 		}
+		least, most := termsOf(p)
 		switch t.Purpose {
 		case Follow:
-			if c.To < 110 || c.To > 4000 {
+			if c.To < least || c.To > max(least, most) && c.To >= c.From {
 				return "outside floor and ceiling"
 			}
 			if c.To < c.From && !ready(p.Pod) {
 				return "lowers a pod that is not Ready"
+			}
+			hurt := s.HurtTime != nil && v.Now.Sub(s.HurtTime.Time) < cfg.HandsOff
+			if c.To < c.From && (p.Terms.NoDecrease != "" || hurt) && c.From <= max(least, most) {
+				return "lowers a pod that is not to be lowered, and is not above its ceiling"
+			}
+			if c.To < c.From && p.Cautious && s.LastDecreaseTime != nil && v.Now.Sub(s.LastDecreaseTime.Time) < cfg.HPACooldown {
+				return "lowers a pod of an HPA again within the cooldown"
+			}
+		case Undo:
+			if c.To < c.From || c.To > max(least, most) || s.HurtTime == nil {
+				return "takes back what did no harm, or too much"
 			}
 		case Restore:
 			if c.To != p.Declared[0].CPULimit {
@@ -184,7 +241,11 @@ func breaks(cfg Config, v View, t Task) string {
 		return "moved in mode recommend"
 	case t.Purpose == Revert:
 		return ""
-	case !v.Node.Ready || v.Node.Pressure:
+	case t.Purpose == Follow && p.Barred != "":
+		return "tries what the API server refuses"
+	case (t.Purpose == Follow || t.Purpose == Undo) && p.Unsure != "":
+		return "moves a pod that may be one of an autoscaler's"
+	case !v.Node.Ready || v.Node.Pressure || v.Node.Draining || v.Node.ShuttingDown:
 		return "moved on a node that cannot"
 	case t.Purpose == Follow && v.Node.Silence >= cfg.FreezeAfter:
 		return "follows a silent agent"
@@ -228,6 +289,32 @@ func TestTrimKeepsTheProof(t *testing.T) {
 	}
 }
 
+// TestSaysWhatSparesAPod: a pod that is not lowered says why as soon as the market would lower it, though it has room below its limit.
+func TestSaysWhatSparesAPod(t *testing.T) {
+	for name, c := range map[string]struct {
+		bound  v1alpha1.BoundBy
+		demand cpu.Milli
+		price  string
+		want   actuator.Reason
+	}{
+		"CPU is not scarce":             {v1alpha1.BoundByNothing, 900, "0.000", actuator.Settled},
+		"its budget buys what it wants": {v1alpha1.BoundByNothing, 190, "0.500", actuator.Settled},
+		"it wants more":                 {v1alpha1.BoundByNothing, 300, "0.500", actuator.NoDisruption},
+		"it wants more than it has":     {v1alpha1.BoundByFloor, 1200, "0.500", actuator.NoDisruption},
+	} {
+		limits := []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1000}}
+		pa := &v1alpha1.PodAllocation{Status: v1alpha1.PodAllocationStatus{DeclaredLimits: limits, AppliedLimits: limits}}
+		pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limits[0].CPULimit, limits
+		pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Demand: c.demand, Price: c.price, Floor: 1000, Ceiling: 1600, BoundBy: c.bound}
+		p := Pod{Pod: running("a", 1000, true), Mode: kube.ModeEnforce, PA: pa, Declared: limits, Ledgered: true, Progress: podresize.Done}
+		p.Terms.NoDecrease = string(actuator.NoDisruption)
+		tasks := Decide(DefaultConfig(), View{Now: noon, Node: Node{Name: "n1", Ready: true, Allocatable: 1600}, Pods: []Pod{p}})
+		if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(c.want) {
+			t.Errorf("%s: %+v, want it left where it is with reason %s", name, tasks, c.want)
+		}
+	}
+}
+
 func TestSilence(t *testing.T) {
 	const grace = time.Minute
 	lease := func(at time.Time) *coordinationv1.Lease {
@@ -267,8 +354,42 @@ func TestConfigReportsEverything(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	err := Config{Actuator: actuator.DefaultConfig(), StartGrace: -1}.Validate()
-	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 11 {
-		t.Errorf("%d complaints, want 11: %v", got, err)
+	if free := DefaultConfig().Quota.Free; free != kube.QuotaFree {
+		t.Errorf("%v of a quota stays free, and the plugin says %v", free, kube.QuotaFree)
 	}
+	err := Config{Actuator: actuator.DefaultConfig(), StartGrace: -1}.Validate()
+	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 14 {
+		t.Errorf("%d complaints, want 14: %v", got, err)
+	}
+}
+
+// TestSignalIntervalIsWithinHoldFor: a metric that is read more seldom than its percentage is held for would lose it between two reads.
+func TestSignalIntervalIsWithinHoldFor(t *testing.T) {
+	c := DefaultConfig()
+	for interval, fine := range map[time.Duration]bool{0: true, time.Second: true, time.Minute: true, time.Minute + 1: false, time.Second - 1: false} {
+		c.SignalInterval = interval
+		if err := c.Validate(); (err == nil) != fine || interval > time.Minute && (!strings.Contains(err.Error(), "SignalInterval is 1m0.000000001s") || !strings.Contains(err.Error(), "HoldFor 1m0s")) {
+			t.Errorf("an interval of %v: %v", interval, err)
+		}
+	}
+}
+
+// termsOf are the least and the most that the pod of drawn may get, worked out the plain way.
+func termsOf(p Pod) (least, most cpu.Milli) {
+	least, most = 110, 4000
+	for _, c := range p.Terms.Containers {
+		if c.Floor != nil {
+			least = max(least, *c.Floor)
+		}
+		if c.Ceiling != nil {
+			most = min(most, *c.Ceiling)
+		}
+	}
+	if c := p.Terms.Ceiling; c != nil {
+		most = min(most, *c)
+	}
+	if most >= 110 { // below that nothing is moved
+		least = min(least, most)
+	}
+	return least, most
 }

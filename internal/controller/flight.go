@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"time"
+
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -13,7 +15,11 @@ func (t *Task) waits(cfg Config, v View) bool {
 	p := t.Pod
 	if now := current(p); !kube.SameLimits(t.lastApplied(), now) {
 		// We were interrupted between the resize and its record.
-		t.moved(v.Now, t.lastApplied(), now)
+		purpose := Follow
+		if t.reverts(v.Now) {
+			purpose = Revert
+		}
+		t.moved(cfg, v.Now, purpose, t.lastApplied(), now)
 	}
 	status := &t.Status
 	onItsWay := status.Phase == v1alpha1.PhasePending && status.Reason == string(actuator.InFlight)
@@ -66,6 +72,15 @@ func (t *Task) waits(cfg Config, v View) bool {
 // refused says whether the last resize was not carried out. It still is while the agent is asked whether it is still wanted.
 func refused(s v1alpha1.PodAllocationStatus) bool {
 	return s.Phase == v1alpha1.PhaseFailed || s.Failures > 0 && s.Reason == string(actuator.DecisionOld)
+}
+
+// reverts says whether the only resize that is made now is one that takes back what the kubelet could not carry out.
+func (t *Task) reverts(now time.Time) bool {
+	switch s := t.Status; actuator.Reason(s.Reason) {
+	case actuator.ResizeDeferred, actuator.ResizeInfeasible, actuator.ResizeErrored:
+		return refused(s) && s.RetryTime != nil && now.Before(s.RetryTime.Time)
+	}
+	return false
 }
 
 // fail sets the back-off after a resize that the kubelet did not carry out.

@@ -15,18 +15,23 @@ import (
 func (t *Task) standBack(cfg Config, v View) bool {
 	p := t.Pod
 	if adopted, foreign := adopt(p); foreign {
-		retry := metav1.NewMicroTime(v.Now.Add(cfg.HoldForeign))
+		reason, hold := actuator.ForeignResize, cfg.HoldForeign
+		if t.contested(cfg, v.Now) {
+			reason, hold = actuator.Contested, cfg.HandsOff
+		}
+		now, retry := metav1.NewMicroTime(v.Now), metav1.NewMicroTime(v.Now.Add(hold))
+		t.Status.ForeignTime, t.Status.DecreasedFrom, t.Status.DecreasedSince = &now, nil, nil
 		t.Record = adopted
 		t.Status.DeclaredLimits, t.Status.RetryTime, t.Status.Failures = adopted, &retry, 0
 		t.applied(current(p))
-		t.hold(v1alpha1.PhaseHeld, actuator.ForeignResize)
+		t.hold(v1alpha1.PhaseHeld, reason)
 		t.sooner(retry.Time)
 		if p.Mode == kube.ModeRestore { // then they are the limits to be restored, and may be in force
 			t.sooner(v.Now.Add(time.Second))
 		}
 		return true
 	}
-	if r := t.Status.RetryTime; t.Status.Reason == string(actuator.ForeignResize) && r != nil {
+	if r := t.Status.RetryTime; standsBack(t.Status.Reason) && r != nil {
 		if v.Now.Before(r.Time) {
 			t.sooner(r.Time)
 			return p.Mode != kube.ModeRestore // the declared limits are already in force
@@ -34,6 +39,18 @@ func (t *Task) standBack(cfg Config, v View) bool {
 		t.settle()
 	}
 	return false
+}
+
+// standsBack says whether the reason is that somebody else changed the limits.
+func standsBack(reason string) bool {
+	return reason == string(actuator.ForeignResize) || reason == string(actuator.Contested)
+}
+
+// contested says whether somebody else changed the limits again, after we had moved them again, within an hour.
+// Two changes in a row by the same hand are no fight.
+func (t *Task) contested(cfg Config, now time.Time) bool {
+	last, moved := t.Status.ForeignTime, t.Status.LastAppliedTime
+	return last != nil && now.Sub(last.Time) < cfg.FightWithin && moved != nil && moved.After(last.Time)
 }
 
 // adopt is what is declared after somebody else's change; foreign is false where there was none. A

@@ -11,7 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,12 +29,14 @@ type scene struct {
 	ledger *corev1.ConfigMap // nil: none
 	exists map[types.UID]bool
 	failed bool // some pods are left out, because of API errors
+	around map[string]*neighbourhood
+	again  time.Time // when to look again whatever the tasks want; zero: no need
 }
 
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API server.
 func (r *Reconciler) gather(ctx context.Context, name string) (scene, error) {
 	now := r.Now()
-	s := scene{View: View{Now: now}, exists: map[types.UID]bool{}}
+	s := scene{View: View{Now: now}, exists: map[types.UID]bool{}, around: map[string]*neighbourhood{}}
 	var err error
 	if s.Blocked, err = r.blocked(ctx); err != nil {
 		return s, err
@@ -47,6 +48,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (scene, error) {
 	if err := r.Client.List(ctx, &pods, client.MatchingFields{nodeField: name}, client.UnsafeDisableDeepCopy); err != nil {
 		return s, fmt.Errorf("list the pods of node %s: %w", name, err)
 	}
+	s.Node.Draining = s.Node.Draining || s.Node.Cordoned && leaving(pods.Items)
 	allocations, err := r.allocations(ctx, name)
 	if err != nil {
 		return s, err
@@ -119,17 +121,38 @@ func nodeOf(n *corev1.Node) Node {
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:
-			node.Ready = c.Status == corev1.ConditionTrue
+			node.Ready, node.Since = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+			// What the kubelet says then: pkg/kubelet/nodeshutdown of Kubernetes.
+			node.ShuttingDown = !node.Ready && strings.Contains(c.Message, "node is shutting down")
 		case corev1.NodeDiskPressure, corev1.NodePIDPressure:
 			node.Pressure = node.Pressure || c.Status == corev1.ConditionTrue
 		}
 	}
+	node.Cordoned = n.Spec.Unschedulable
 	for _, t := range n.Spec.Taints {
+		node.Draining = node.Draining || slices.Contains(drainTaints, t.Key)
 		if t.Effect == corev1.TaintEffectNoExecute {
 			node.Evicting = append(node.Evicting, t)
 		}
 	}
 	return node
+}
+
+// drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by Karpenter, and by whoever
+// removes a node that was shut down.
+var drainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}
+
+// leaving says whether pods are on their way out. One that has ended is no sign of that: what a kubelet evicted stays
+// behind with its condition until somebody deletes it.
+func leaving(pods []corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			return false
+		}
+		return p.DeletionTimestamp != nil || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+		})
+	})
 }
 
 // allocationOf is where a pod's allocation is.
@@ -167,21 +190,23 @@ func (r *Reconciler) pod(ctx context.Context, s *scene, cached *corev1.Pod, pa *
 	if pa != nil && pa.UID != rec.cached {
 		r.memory.change(s.Node.Name, cached.UID, func(rec *record) { rec.cached = pa.UID })
 	}
+	r.memory.caughtUp(s.Node.Name, rec, cached, pa, s.Now)
 	p := Pod{Pod: rec.freshPod(cached, s.Now), PA: rec.freshPA(pa, s.Now), RestoreRefused: rec.restoreRefused, RetryAt: rec.retryAt}
 	if p.PA != nil && p.PA.Spec.Decision != nil {
 		p.DecisionAge = s.Now.Sub(r.heard(s.Node.Name, cached.UID, rec, p.PA.Spec.Decision.ObservedAt.Time, s.Now))
 	}
-	var ns metav1.PartialObjectMetadata
-	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	switch err := r.Client.Get(ctx, types.NamespacedName{Name: cached.Namespace}, &ns); {
-	case apierrors.IsNotFound(err):
-		return p, false, nil
-	case err != nil:
-		return p, false, fmt.Errorf("read namespace %s: %w", cached.Namespace, err)
+	n, err := r.neighbours(ctx, s, cached.Namespace)
+	if err != nil || !n.exists {
+		return p, false, err
 	}
-	p.Mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
-	if _, eligible := actuator.Eligible(kube.Facts(p.Pod, p.Mode, r.Config.Namespace)); !eligible && p.PA == nil && len(kube.Ours(p.Pod)) == 0 {
+	p.Mode = n.mode
+	p.VPA, _ = n.VPA(p.Pod)
+	if _, eligible := p.eligible(r.Config); !eligible && p.PA == nil && len(kube.Ours(p.Pod)) == 0 {
 		return p, true, nil
+	}
+	if p.Unsure = n.unsure; p.Unsure == "" {
+		p.Unsure = n.Unsure(p.Pod)
+		s.failed = s.failed || p.Unsure != "" // looked at again when the target is asked again
 	}
 	if err := r.know(ctx, s, &p, rec); err != nil {
 		return p, false, err
@@ -193,6 +218,15 @@ func (r *Reconciler) pod(ctx context.Context, s *scene, cached *corev1.Pod, pa *
 			return p, false, err
 		}
 	}
+	p.Terms, p.Cautious = n.Terms(p.Pod, p.Declared)
+	n.shares[p.Pod.UID].bend(&p.Terms)
+	p.Terms.FairnessPercent = r.conductor.factor(p.Pod, p.PA)
+	if n.unheard && p.PA != nil && p.PA.Status.Terms != nil { // after a start, what was asked for stands
+		p.Terms.DemandPercent, p.Terms.DemandBy = p.PA.Status.Terms.DemandPercent, p.PA.Status.Terms.DemandBy
+	}
+	p.Barred, p.Bar = n.Bars(p.Pod)
+	p.Laws = n.laws(p.Pod)
+	p.Mended = r.mended(s.Node.Name, p, rec)
 	want := byName(kube.Limits(p.Pod))
 	p.Progress, p.Said = podresize.Check(p.Pod, want, p.Pod.Generation)
 	return p, true, nil
@@ -260,22 +294,8 @@ func (r *Reconciler) reread(ctx context.Context, node string, p *Pod) error {
 	return nil
 }
 
-// remember keeps a pod as the API server returned it, until the cache shows it too.
+// remember keeps what decisions need of a pod as the API server returned it, until the cache shows it too.
 func (r *Reconciler) remember(node string, pod *corev1.Pod) {
-	r.memory.change(node, pod.UID, func(rec *record) { rec.pod, rec.podAt = pod, r.Now() })
-}
-
-// limitRanges names the versions of the LimitRanges of a namespace; "" where there is none.
-func (r *Reconciler) limitRanges(ctx context.Context, namespace string) (string, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("LimitRangeList"))
-	if err := r.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return "", fmt.Errorf("list the LimitRanges of namespace %s: %w", namespace, err)
-	}
-	var versions []string
-	for _, l := range list.Items {
-		versions = append(versions, l.Name+"="+l.ResourceVersion)
-	}
-	slices.Sort(versions)
-	return strings.Join(versions, " "), nil
+	kept := trimmed(pod)
+	r.memory.change(node, pod.UID, func(rec *record) { rec.pod, rec.podAt = kept, r.Now() })
 }

@@ -22,7 +22,16 @@ func (t *Task) rests(cfg Config, v View, why actuator.Reason, eligible, back, le
 	}
 	t.sooner(silenceEnds(cfg, v))
 	if r := held(cfg, v, p, why, eligible, back); r != "" {
-		t.hold(v1alpha1.PhaseHeld, r)
+		said := ""
+		switch r {
+		case p.Barred:
+			said = p.Bar
+		case actuator.ManagedByVPA:
+			said = p.VPA
+		case actuator.ScalersUnknown:
+			said = p.Unsure
+		}
+		t.say(v1alpha1.PhaseHeld, r, said)
 		return true
 	}
 	return false
@@ -52,14 +61,22 @@ func held(cfg Config, v View, p Pod, why actuator.Reason, eligible, back bool) a
 		return actuator.Recommending
 	case v.Node.Unknown:
 		return actuator.NodeUnknown
+	case v.Node.ShuttingDown:
+		return actuator.NodeShuttingDown
 	case !v.Node.Ready:
 		return actuator.NodeNotReady
+	case v.Node.Draining:
+		return actuator.NodeDraining
 	case v.Node.Pressure:
 		return actuator.NodePressure
 	case evicted(p.Pod, v.Node.Evicting):
 		return actuator.NodeEvicting
 	case v.Node.Silence >= cfg.FreezeAfter && !back:
 		return actuator.AgentSilent
+	case p.Unsure != "" && !back:
+		return actuator.ScalersUnknown
+	case !back: // a restore is tried all the same
+		return p.Barred
 	}
 	return ""
 }
@@ -105,7 +122,7 @@ func noDecrease(cfg Config, v View, p Pod, again time.Time) (actuator.Reason, ti
 // it goes back to its declared limits. Other reasons may pass, and the pod is only held.
 func leaves(why actuator.Reason) bool {
 	switch why {
-	case actuator.SystemNamespace, actuator.NamespaceOff, actuator.OptedOut:
+	case actuator.SystemNamespace, actuator.NamespaceOff, actuator.OptedOut, actuator.ManagedByVPA:
 		return true
 	}
 	return false

@@ -27,7 +27,7 @@ type record struct {
 	// ledgered is what was written to the ledger at ledgeredAt.
 	ledgered   []v1alpha1.ContainerLimit
 	ledgeredAt time.Time
-	// pod and pa are the objects as our last write or read returned them, until the caches have caught up.
+	// pod and pa are the objects as our last write or read returned them, trimmed as in the caches; nil once those have caught up.
 	pod   *corev1.Pod
 	podAt time.Time
 	pa    *v1alpha1.PodAllocation
@@ -41,8 +41,10 @@ type record struct {
 	// restoreRefused says whether the last resize, which a back-off is about, was a restore.
 	restoreRefused bool
 	retryAt        time.Time
-	// checked are the LimitRanges under which a dry run was found harmless.
-	checked string
+	// checked are the LimitRanges under which a dry run was found harmless; nil: none was made.
+	checked *string
+	// refused are the laws under which a resize was refused for their sake; nil: none was.
+	refused *laws
 	events  map[string]time.Time // when an event of that reason was last sent
 }
 
@@ -88,6 +90,24 @@ func (m *memory) keep(node string, exists map[types.UID]bool) {
 	if len(m.nodes[node]) == 0 {
 		delete(m.nodes, node)
 	}
+}
+
+// caughtUp forgets the versions of a pod and its allocation that the caches show by now; pa is nil where they show none. An allocation
+// of another UID is one from before: ours is still to come.
+func (m *memory) caughtUp(node string, rec record, pod *corev1.Pod, pa *v1alpha1.PodAllocation, now time.Time) {
+	seenPod := rec.pod != nil && rec.freshPod(pod, now) == pod
+	seenPA := rec.pa != nil && (now.Sub(rec.paAt) > 30*lag || pa != nil && pa.UID == rec.pa.UID && rec.freshPA(pa, now) == pa)
+	if !seenPod && !seenPA {
+		return
+	}
+	m.change(node, pod.UID, func(r *record) {
+		if seenPod && r.pod == rec.pod {
+			r.pod = nil
+		}
+		if seenPA && r.pa == rec.pa {
+			r.pa = nil
+		}
+	})
 }
 
 // newer is the later of the cached and the remembered version of an object.

@@ -13,6 +13,7 @@ type Metrics struct {
 	age     prometheus.Histogram
 	closed  *prometheus.GaugeVec
 	errors  prometheus.Counter
+	asking  *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	nodes map[string]map[stand]int // how the pods of each node stand
@@ -28,7 +29,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		resizes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "mbcas_controller_resizes_total",
-			Help: "Attempts to resize a pod, by purpose (follow, restore, revert) and outcome.",
+			Help: "Attempts to resize a pod, by purpose (follow, restore, revert, undo) and outcome.",
 		}, []string{"purpose", "outcome"}),
 		done: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "mbcas_controller_resize_seconds",
@@ -48,9 +49,13 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "mbcas_controller_pod_errors_total",
 			Help: "Errors of the API server that kept one pod from being dealt with; the log names the pod.",
 		}),
+		asking: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "mbcas_controller_demand_signals",
+			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",
+		}, []string{"reason"}),
 		nodes: map[string]map[stand]int{},
 	}
-	for _, c := range []prometheus.Collector{m.resizes, m.done, m.age, m.closed, m.errors, m} {
+	for _, c := range []prometheus.Collector{m.resizes, m.done, m.age, m.closed, m.errors, m.asking, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -80,6 +85,14 @@ func (m *Metrics) blocked(reason string) {
 	m.closed.Reset()
 	if reason != "" {
 		m.closed.WithLabelValues(reason).Set(1)
+	}
+}
+
+// signals notes how many DemandSignals there are, by the reason of their condition.
+func (m *Metrics) signals(reasons map[string]int) {
+	m.asking.Reset()
+	for reason, n := range reasons {
+		m.asking.WithLabelValues(reason).Set(float64(n))
 	}
 }
 

@@ -321,7 +321,7 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 	}}
 	r.must(r.Client.Create(r.Context(), lr))
 	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseFailed, actuator.WouldMutate)
+	l.settles(pod, v1alpha1.PhaseHeld, actuator.WouldMutate)
 	got := &corev1.Pod{}
 	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
 	if got.Generation != pod.Generation || len(got.Spec.Containers[1].Resources.Limits) != 0 {

@@ -6,7 +6,8 @@ import (
 	"log/slog"
 	"time"
 
-	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Resizer carries moves out; a *podresize.Client is one.
@@ -33,27 +35,43 @@ type Reconciler struct {
 	Live client.Reader
 	// Resize carries moves out.
 	Resize Resizer
-	Gate   *Gate
-	Events events.EventRecorder
-	Log    *slog.Logger
+	// ReadMetric reads a metric of a DemandSignal, as MetricsAPI.Read does; nil: there are no DemandSignals.
+	ReadMetric func(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]MetricValue, error)
+	Gate       *Gate
+	Events     events.EventRecorder
+	Log        *slog.Logger
 	// Audit gets one line per attempt to resize.
 	Audit   *slog.Logger
 	Metrics *Metrics
 	Now     func() time.Time
 
-	budget  *rate.Limiter
-	memory  *memory
-	silence *silence
-	wake    chan event.GenericEvent
+	line          *line
+	memory        *memory
+	silence       *silence
+	wake          chan event.GenericEvent
+	wakeNode      chan event.GenericEvent
+	wakeNamespace chan event.GenericEvent
+
+	selectors *selectors
+	vpas      *vpas
+	purse     *purse
+	excess    *excess
+	conductor *conductor
+	signals   *signals
 }
 
 // Ready prepares a Reconciler whose exported fields are set.
 func (r *Reconciler) Ready() *Reconciler {
-	r.budget = rate.NewLimiter(rate.Limit(r.Config.Rate), r.Config.Burst)
+	r.line = newLine(r.Config.Rate, r.Config.Burst)
 	r.memory, r.silence = newMemory(), newSilence()
-	r.wake = make(chan event.GenericEvent, 1)
+	r.wake, r.wakeNode, r.wakeNamespace = make(chan event.GenericEvent, 1), make(chan event.GenericEvent), make(chan event.GenericEvent, 100)
+	r.selectors, r.vpas, r.purse, r.excess = newSelectors(r.Client, r.Log), &vpas{}, newPurse(), newExcess()
+	r.conductor = &conductor{r: r}
+	r.signals = &signals{known: !r.followsSignals(), by: map[types.UID]*followed{}}
 	return r
 }
+
+func (r *Reconciler) followsSignals() bool { return r.ReadMetric != nil && r.Config.SignalInterval > 0 }
 
 // wakeAll has every node looked at.
 func (r *Reconciler) wakeAll() {
@@ -87,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
 		}
 		if !again || pass == passes {
-			return ctrl.Result{RequeueAfter: after(r.Now(), tasks, failed)}, nil
+			return ctrl.Result{RequeueAfter: after(r.Now(), s.again, tasks, failed)}, nil
 		}
 	}
 }
@@ -105,18 +123,16 @@ func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) boo
 	return err != nil
 }
 
-// after is how long until the first task wants another look; 0: none does.
-func after(now time.Time, tasks []Task, failed bool) (wait time.Duration) {
+// after is how long until another look is wanted, for the node as a whole or for one of the tasks; 0: none is.
+func after(now, again time.Time, tasks []Task, failed bool) time.Duration {
 	if failed {
-		wait = failedRetry
+		again = earlier(again, now.Add(failedRetry))
 	}
 	for _, t := range tasks {
-		if t.Again.IsZero() {
-			continue
-		}
-		if w := max(t.Again.Sub(now), time.Millisecond); wait == 0 || w < wait {
-			wait = w
-		}
+		again = earlier(again, t.Again)
 	}
-	return wait
+	if again.IsZero() {
+		return 0
+	}
+	return max(again.Sub(now), time.Millisecond)
 }

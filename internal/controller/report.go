@@ -48,7 +48,7 @@ func (r *Reconciler) write(ctx context.Context, s scene, t *Task) error {
 	}
 	changed := pa.DeepCopy()
 	changed.Status = *t.Status.DeepCopy()
-	patch, err := statusPatch(pa, changed)
+	patch, err := statusPatch("PodAllocation", pa, changed)
 	if err != nil {
 		return err
 	}
@@ -65,18 +65,18 @@ func (r *Reconciler) write(ctx context.Context, s scene, t *Task) error {
 
 // statusPatch changes the status and nothing else, of this very object: its UID guards against one
 // that was made anew, while the agent may write the spec at the same time.
-func statusPatch(from, to *v1alpha1.PodAllocation) (client.Patch, error) {
+func statusPatch(kind string, from, to client.Object) (client.Patch, error) {
 	data, err := client.MergeFrom(from).Data(to)
 	if err != nil {
-		return nil, fmt.Errorf("status of PodAllocation %s/%s: %w", from.Namespace, from.Name, err)
+		return nil, fmt.Errorf("status of %s %s/%s: %w", kind, from.GetNamespace(), from.GetName(), err)
 	}
 	var patch map[string]any
 	if err := json.Unmarshal(data, &patch); err != nil {
-		return nil, fmt.Errorf("status of PodAllocation %s/%s: %w", from.Namespace, from.Name, err)
+		return nil, fmt.Errorf("status of %s %s/%s: %w", kind, from.GetNamespace(), from.GetName(), err)
 	}
-	patch["metadata"] = map[string]any{"uid": from.UID}
+	patch["metadata"] = map[string]any{"uid": from.GetUID()}
 	if data, err = json.Marshal(patch); err != nil {
-		return nil, fmt.Errorf("status of PodAllocation %s/%s: %w", from.Namespace, from.Name, err)
+		return nil, fmt.Errorf("status of %s %s/%s: %w", kind, from.GetNamespace(), from.GetName(), err)
 	}
 	return client.RawPatch(types.MergePatchType, data), nil
 }
@@ -118,16 +118,42 @@ func (r *Reconciler) tell(s scene, t *Task) {
 		r.Metrics.done.Observe(s.Now.Sub(rec.decidedAt).Seconds())
 		r.memory.change(s.Node.Name, t.Pod.Pod.UID, func(rec *record) { rec.decidedAt = time.Time{} })
 	}
+	if hurt := t.Status.HurtTime; hurt != nil && !hurt.Equal(before.HurtTime) {
+		r.event(s, t, corev1.EventTypeWarning, string(actuator.Hurt), "Undo", sentence(actuator.Hurt, ""))
+	}
 	switch reason := t.Status.Reason; {
 	case t.Done && len(t.Pod.Declared) > 0:
 		r.event(s, t, corev1.EventTypeNormal, "CPUResized", "Resize", "CPU limits are "+text(current(t.Pod)))
 	case t.Status.Phase == v1alpha1.PhaseFailed && (before.Reason != reason || before.Phase != v1alpha1.PhaseFailed):
 		r.event(s, t, corev1.EventTypeWarning, reason, "Resize", t.Status.Message)
-	case reason == string(actuator.ForeignResize) && before.Reason != reason:
-		r.event(s, t, corev1.EventTypeNormal, reason, "StandBack", t.Status.Message)
-	case reason == string(actuator.DeclaredUnknown) && before.Reason != reason:
-		r.event(s, t, corev1.EventTypeWarning, reason, "StandBack", t.Status.Message)
+	case before.Reason != reason && telling[actuator.Reason(reason)] != "":
+		r.event(s, t, telling[actuator.Reason(reason)], reason, "StandBack", t.Status.Message)
 	}
+	if t.Pod.VPA != "" && t.Pod.PA != nil {
+		r.event(s, t, corev1.EventTypeNormal, string(actuator.ManagedByVPA), "StandBack", sentence(actuator.ManagedByVPA, t.Pod.VPA))
+	}
+	if why := noDecreaseOf(t.Status); why != "" && why != noDecreaseOf(before) {
+		kind := corev1.EventTypeNormal
+		if why == actuator.Hurt {
+			kind = corev1.EventTypeWarning
+		}
+		r.event(s, t, kind, string(why), "StandBack", why.Sentence())
+	}
+}
+
+// telling are the reasons to leave a pod alone that its owner is told of, and how.
+var telling = map[actuator.Reason]string{
+	actuator.ForeignResize: corev1.EventTypeNormal, actuator.QuotaShort: corev1.EventTypeNormal,
+	actuator.Contested: corev1.EventTypeWarning, actuator.DeclaredUnknown: corev1.EventTypeWarning,
+	actuator.LimitRangeRefused: corev1.EventTypeWarning, actuator.WouldMutate: corev1.EventTypeWarning, actuator.QuotaNeedsLimits: corev1.EventTypeWarning,
+}
+
+// noDecreaseOf is why the terms do not let the pod be lowered; "" where they do.
+func noDecreaseOf(s v1alpha1.PodAllocationStatus) actuator.Reason {
+	if s.Terms == nil {
+		return ""
+	}
+	return actuator.Reason(s.Terms.NoDecrease)
 }
 
 func (r *Reconciler) event(s scene, t *Task, kind, reason, action, note string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -248,17 +250,18 @@ func (r *Restorer) step(ctx context.Context, h *homeward) {
 		}
 	}
 	if len(move.Changes) > 0 {
-		// Defaults that admission would add can never be removed, so it is asked first.
-		result := r.Resize.DryRun(ctx, pod, move)
-		if result.Outcome == podresize.Accepted || result.Outcome == podresize.NoDryRun && lacksNothing(pod) {
-			result = r.Resize.Apply(ctx, pod, move)
+		result, way := r.resize(ctx, pod, move), "accepted, not yet in force"
+		if result.Outcome == podresize.QuotaExceeded {
+			if part, ok := r.affordable(ctx, pod, move); ok {
+				result, way = r.resize(ctx, pod, part), "a ResourceQuota has no room for all of it; a part was accepted"
+			}
 		}
 		if ctx.Err() != nil && h.said != "" {
 			return
 		}
 		switch result.Outcome {
 		case podresize.Accepted, podresize.NoChange:
-			h.said = "accepted, not yet in force"
+			h.said = way
 		case podresize.Conflict, podresize.Unknown:
 			h.said = "the pod keeps changing"
 		default:
@@ -276,4 +279,31 @@ func (r *Restorer) step(ctx context.Context, h *homeward) {
 	if foreign {
 		h.result = "left as it is: somebody else changed its limits to " + text(kube.Limits(pod))
 	}
+}
+
+// resize carries a move out. Defaults that admission would add can never be removed, so it is asked first.
+func (r *Restorer) resize(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
+	result := r.Resize.DryRun(ctx, pod, move)
+	if result.Outcome == podresize.Accepted || result.Outcome == podresize.NoDryRun && lacksNothing(pod) {
+		return r.Resize.Apply(ctx, pod, move)
+	}
+	return result
+}
+
+// affordable is the part of a move that the quotas of the namespace have room for, however little; false where there is none, or
+// where they cannot be read.
+func (r *Restorer) affordable(ctx context.Context, pod *corev1.Pod, move actuator.Move) (actuator.Move, bool) {
+	var quotas corev1.ResourceQuotaList
+	if err := r.Client.List(ctx, &quotas, client.InNamespace(pod.Namespace)); err != nil {
+		return move, false
+	}
+	free := cpu.Milli(math.MaxInt32)
+	for i := range quotas.Items {
+		q := &quotas.Items[i]
+		if room, ok := kube.QuotaRoomOf(q); ok && kube.QuotaCounts(q, pod) {
+			free = min(free, max(0, room.Hard-room.Used))
+		}
+	}
+	part, worth := shorten(move, free, 0)
+	return part, worth && len(part.Changes) > 0
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -117,10 +119,16 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 	m, err := NewMetrics(prometheus.NewRegistry())
 	r.must(err)
 	r.log = &bytes.Buffer{}
+	said := &syncWriter{w: &bytes.Buffer{}}
+	r.Cleanup(func() {
+		if r.Failed() {
+			r.Logf("what the controller said:\n%s", said)
+		}
+	})
 	r.counter = &counter{Resizer: podresize.New(c, kube.FieldManager)}
 	return (&Reconciler{
 		Config: r.config, Client: c, Live: live, Resize: r.counter, Gate: NewGate(disco, c),
-		Events: events.NewFakeRecorder(1000), Log: slog.New(slog.DiscardHandler),
+		Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(said, nil)),
 		Audit: slog.New(slog.NewJSONHandler(&syncWriter{w: r.log}, nil)), Metrics: m, Now: time.Now,
 	}).Ready()
 }
@@ -148,8 +156,37 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 			r.Errorf("controller: %v", err)
 		}
 	})
-	r.Cleanup(stop)
+	r.Cleanup(func() {
+		if r.Failed() {
+			r.describe(rec, mgr.GetCache())
+		}
+		stop()
+	})
 	return stop
+}
+
+// describe says how a controller stands whose test has failed.
+func (r *rig) describe(rec *Reconciler, all cache.Cache) {
+	synced, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	gate, why := rec.Gate.Closed()
+	r.Logf("gate %q (%s); caches are full: %v; VPAs: %v, looked for: %v", gate, why, all.WaitForCacheSync(synced), rec.vpas.now(), looked(rec.vpas))
+	var stacks bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+	for stack := range strings.SplitSeq(stacks.String(), "\n\n") {
+		if strings.Contains(stack, "mbcas/internal/controller.(*") || strings.Contains(stack, "WaitForCacheSync") {
+			r.Log(stack)
+		}
+	}
+}
+
+func looked(v *vpas) bool {
+	select {
+	case <-v.looked:
+		return true
+	default:
+		return false
+	}
 }
 
 // counter counts resizes that took place.
@@ -178,6 +215,12 @@ func (c *counter) resizes() int {
 type syncWriter struct {
 	mu sync.Mutex
 	w  *bytes.Buffer
+}
+
+func (s *syncWriter) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.String()
 }
 
 func (s *syncWriter) Write(p []byte) (int, error) {

@@ -158,15 +158,19 @@ func TestOneForAll(t *testing.T) {
 }
 
 func TestTheSoonestLookWins(t *testing.T) {
+	never, soon := time.Time{}, noon.Add(time.Minute)
 	tasks := []Task{{Again: noon.Add(time.Second)}, {Again: noon.Add(time.Hour)}, {}}
 	for _, c := range []struct {
 		tasks  []Task
 		failed bool
+		node   time.Time
 		want   time.Duration
 	}{
-		{nil, false, 0}, {nil, true, failedRetry}, {tasks, false, time.Second}, {tasks, true, time.Second}, {tasks[1:], true, failedRetry}, {tasks[1:], false, time.Hour},
+		{nil, false, never, 0}, {nil, true, never, failedRetry}, {nil, false, soon, time.Minute}, {nil, false, noon, time.Millisecond},
+		{tasks, false, never, time.Second}, {tasks, true, soon, time.Second}, {tasks[1:], true, soon, failedRetry},
+		{tasks[1:], false, never, time.Hour}, {tasks[1:], false, soon, time.Minute},
 	} {
-		if got := after(noon, c.tasks, c.failed); got != c.want {
+		if got := after(noon, c.node, c.tasks, c.failed); got != c.want {
 			t.Errorf("%d tasks, failed %v: looked at again after %v, want %v", len(c.tasks), c.failed, got, c.want)
 		}
 	}

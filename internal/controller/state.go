@@ -91,11 +91,16 @@ func (t *Task) applied(limits []v1alpha1.ContainerLimit) {
 	t.Status.AppliedLimits, t.Status.AppliedCPULimit = limits, &total
 }
 
-// moved notes that we changed the limits at that time; the kubelet has yet to follow.
-func (t *Task) moved(at time.Time, from, to []v1alpha1.ContainerLimit) {
-	t.applied(to)
+// moved notes that we changed the limits at that time; the kubelet has yet to follow. A revert changes none that are in
+// force: the pod was neither lowered nor raised, and stays failed until what was taken back is tried again.
+func (t *Task) moved(cfg Config, at time.Time, purpose Purpose, from, to []v1alpha1.ContainerLimit) {
 	now := metav1.NewMicroTime(at)
+	t.applied(to)
 	t.Status.LastAppliedTime = &now
+	if purpose == Revert {
+		return
+	}
+	t.lowered(cfg, at, from, to)
 	before := byName(from)
 	for _, l := range to {
 		switch b := before[l.Name]; {
@@ -110,14 +115,19 @@ func (t *Task) moved(at time.Time, from, to []v1alpha1.ContainerLimit) {
 
 // failed notes a refusal and sets the back-off: it doubles with each failure in a row.
 func failed(s *v1alpha1.PodAllocationStatus, cfg Config, now time.Time, r actuator.Reason, said string) {
-	wait := cfg.Backoff
-	for range min(s.Failures, 16) {
-		wait = min(2*wait, cfg.BackoffMax)
-	}
+	retry := metav1.NewMicroTime(now.Add(backoff(cfg, s.Failures)))
 	s.Failures++
-	retry := metav1.NewMicroTime(now.Add(wait))
 	s.RetryTime = &retry
 	s.Phase, s.Reason, s.Message = v1alpha1.PhaseFailed, string(r), sentence(r, said)
+}
+
+// backoff is how long to wait after a failure that follows so many others.
+func backoff(cfg Config, failures int32) time.Duration {
+	wait := cfg.Backoff
+	for range min(failures, 16) {
+		wait = min(2*wait, cfg.BackoffMax)
+	}
+	return wait
 }
 
 // sentence is the reason in a sentence with what the server or the kubelet said, within the bounds of the API.

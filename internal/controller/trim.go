@@ -40,6 +40,18 @@ func trimPod(object any) (any, error) {
 	if !ok {
 		return object, nil // a tombstone: the pod in it was trimmed when it came
 	}
+	trim(pod)
+	return pod, nil
+}
+
+// trimmed is a copy of the pod as the cache would keep it.
+func trimmed(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	trim(pod)
+	return pod
+}
+
+func trim(pod *corev1.Pod) {
 	pod.ManagedFields = kube.Writers(pod.ManagedFields)
 	annotations := map[string]string{}
 	for _, key := range []string{kube.ManagedKey, kube.MaxCPUKey, corev1.MirrorPodAnnotationKey} {
@@ -56,9 +68,10 @@ func trimPod(object any) (any, error) {
 	}
 	pod.Spec = corev1.PodSpec{
 		Containers: s.Containers, InitContainers: s.InitContainers, NodeName: s.NodeName, Tolerations: s.Tolerations,
-		OS: s.OS, Resources: s.Resources, RuntimeClassName: s.RuntimeClassName, Priority: s.Priority,
+		OS: s.OS, Resources: s.Resources, RuntimeClassName: s.RuntimeClassName, Overhead: s.Overhead,
+		Priority: s.Priority, PriorityClassName: s.PriorityClassName, ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
+		NodeSelector: s.NodeSelector, Affinity: kube.TrimAffinity(s.Affinity), TopologySpreadConstraints: s.TopologySpreadConstraints,
 	}
-	return pod, nil
 }
 
 // trimNode drops what is long: the list of images.

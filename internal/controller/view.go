@@ -26,12 +26,15 @@ type View struct {
 
 // Node is how the node stands.
 type Node struct {
-	Name        string
-	Unknown     bool // the API server has no such node
-	Ready       bool
-	Pressure    bool           // short of disk or PIDs: its kubelet defers every resize
-	Evicting    []corev1.Taint // NoExecute
-	Allocatable cpu.Milli
+	Name     string
+	Unknown  bool // the API server has no such node
+	Ready    bool
+	Since    time.Time      // when it last became Ready, or ceased to be; zero: not known
+	Pressure bool           // short of disk or PIDs: its kubelet defers every resize
+	Evicting []corev1.Taint // NoExecute
+	// ShuttingDown and Draining: its kubelet is about to stop, or its pods are about to go. Cordoned: no new ones come.
+	ShuttingDown, Draining, Cordoned bool
+	Allocatable                      cpu.Milli
 	// Silence is how long its agent has not been heard, on our own clock.
 	Silence time.Duration
 }
@@ -43,6 +46,21 @@ type Pod struct {
 	PA   *v1alpha1.PodAllocation // nil: none
 	// Declared are the limits that its owner declared; nil: not known.
 	Declared []v1alpha1.ContainerLimit
+	// VPA names the VerticalPodAutoscaler that writes the pod's CPU; "" for none.
+	VPA string
+	// Unsure says what is not known of autoscalers: the pod may be one that is to be left to them. "" where all is known.
+	Unsure string
+	// Barred says why the API server refuses every resize of the pod, and Bar what stands in the way; "" where it does not.
+	Barred actuator.Reason
+	Bar    string
+	// Terms are what the platform asks of decisions about the pod.
+	Terms v1alpha1.Terms
+	// Cautious: an HPA watches the pod, so that it is lowered seldom.
+	Cautious bool
+	// Laws are those of its namespace.
+	Laws laws
+	// Mended: what the last resize was refused for has changed since.
+	Mended bool
 	// Ledgered says whether the ledger holds Declared already.
 	Ledgered bool
 	// Progress is how far the kubelet is with the limits in the pod's spec, and what it says.
@@ -64,6 +82,7 @@ const (
 	Follow  Purpose = "follow"  // the market's decision
 	Restore Purpose = "restore" // back to the declared limits
 	Revert  Purpose = "revert"  // back to the limits in force, after the kubelet could not follow
+	Undo    Purpose = "undo"    // back to the limits before a decrease that did harm
 )
 
 // Task is what is to be done about one pod, in this order: record, create, resize, report, delete.
@@ -76,6 +95,8 @@ type Task struct {
 	// Purpose is what Move is for, and Why what calls for it if not the market.
 	Purpose Purpose
 	Why     actuator.Reason
+	// turn is when the budget of resizes may have come to Move; zero: it is not waited for.
+	turn time.Time
 	// Status is what the allocation says when nothing is resized.
 	Status v1alpha1.PodAllocationStatus
 	// Done says that the resize on its way has just been found carried out.
@@ -99,13 +120,20 @@ func (t *Task) pod() *corev1.Pod {
 }
 
 // hold sets the phase with its reason, and the reason's sentence as message.
-func (t *Task) hold(phase v1alpha1.Phase, r actuator.Reason) {
-	t.Status.Phase, t.Status.Reason, t.Status.Message = phase, string(r), r.Sentence()
+func (t *Task) hold(phase v1alpha1.Phase, r actuator.Reason) { t.say(phase, r, "") }
+
+// say is hold with what the sentence does not know.
+func (t *Task) say(phase v1alpha1.Phase, r actuator.Reason, said string) {
+	t.Status.Phase, t.Status.Reason, t.Status.Message = phase, string(r), sentence(r, said)
 }
 
 // sooner moves Again forward to at.
-func (t *Task) sooner(at time.Time) {
-	if !at.IsZero() && (t.Again.IsZero() || at.Before(t.Again)) {
-		t.Again = at
+func (t *Task) sooner(at time.Time) { t.Again = earlier(t.Again, at) }
+
+// earlier is the earlier of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
+	return a
 }

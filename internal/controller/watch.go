@@ -6,8 +6,10 @@ import (
 	"reflect"
 	"time"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -34,20 +36,37 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.Add(&watchdog{r}); err != nil {
 		return fmt.Errorf("add the check of the API server: %w", err)
 	}
+	r.vpas.looked = make(chan struct{})
+	follower, err := newVPAFollower(r, mgr)
+	if err == nil {
+		err = mgr.Add(follower)
+	}
+	if err != nil {
+		return fmt.Errorf("add the look for VerticalPodAutoscalers: %w", err)
+	}
+	if err := mgr.Add(r.conductor); err != nil {
+		return fmt.Errorf("add the coordinator: %w", err)
+	}
+	if r.ReadMetric != nil {
+		if err := mgr.Add(&poller{r}); err != nil {
+			return fmt.Errorf("add the look at demand signals: %w", err)
+		}
+	}
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	ranges := &metav1.PartialObjectMetadata{}
-	ranges.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("LimitRange"))
-	if _, err := mgr.GetCache().GetInformer(ctx, ranges); err != nil { // read before the first resize in a namespace
-		return fmt.Errorf("watch LimitRanges: %w", err)
-	}
-	err := ctrl.NewControllerManagedBy(mgr).Named("nodes").
+	err = ctrl.NewControllerManagedBy(mgr).Named("nodes").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
 		Watches(&v1alpha1.PodAllocation{}, handler.EnqueueRequestsFromMapFunc(nodeOfAllocation), builder.WithPredicates(decided())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(named), builder.WithPredicates(standsOtherwise())).
 		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.nodesOfNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&corev1.LimitRange{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround)).
+		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(room))).
+		Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(aim))).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(allowance))).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(r.nodeOfLease)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfConfigMap)).
+		WatchesRawSource(source.Channel(r.wakeNode, handler.EnqueueRequestsFromMapFunc(named))).
+		WatchesRawSource(source.Channel(r.wakeNamespace, handler.EnqueueRequestsFromMapFunc(r.nodesAround))).
 		WatchesRawSource(source.Channel(r.wake, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Config.Nodes,
@@ -122,9 +141,18 @@ func (r *Reconciler) nodesOfConfigMap(ctx context.Context, o client.Object) []re
 }
 
 func (r *Reconciler) nodesOfNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.nodesWith(ctx, o.GetName())
+}
+
+// nodesAround are the nodes with pods in the object's namespace.
+func (r *Reconciler) nodesAround(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.nodesWith(ctx, o.GetNamespace())
+}
+
+func (r *Reconciler) nodesWith(ctx context.Context, namespace string) []reconcile.Request {
 	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, client.InNamespace(o.GetName()), client.UnsafeDisableDeepCopy); err != nil {
-		r.Log.Error("a changed namespace is not looked at", "namespace", o.GetName(), "err", err)
+	if err := r.Client.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error("a changed namespace is not looked at", "namespace", namespace, "err", err)
 		return nil
 	}
 	seen := map[string]bool{}
@@ -165,6 +193,34 @@ func standsOtherwise() predicate.Predicate {
 		changed, ok2 := e.ObjectNew.(*corev1.Node)
 		return !ok || !ok2 || !reflect.DeepEqual(nodeOf(old), nodeOf(changed))
 	}}
+}
+
+// changed lets through changes of what decisions depend on in an object.
+func changed[T client.Object](part func(T) any) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, ok := e.ObjectOld.(T)
+		now, ok2 := e.ObjectNew.(T)
+		return !ok || !ok2 || !reflect.DeepEqual(part(old), part(now))
+	}}
+}
+
+// room is what decisions depend on in a ResourceQuota.
+func room(q *corev1.ResourceQuota) any {
+	left, bounds := kube.QuotaRoomOf(q)
+	if !bounds {
+		left = kube.QuotaRoom{}
+	}
+	return []any{q.Spec, left}
+}
+
+// aim is what decisions depend on in an HPA: what it does at the moment is its own business.
+func aim(h *autoscalingv2.HorizontalPodAutoscaler) any {
+	return []any{h.Spec.ScaleTargetRef, h.Spec.Metrics, h.Annotations[kube.AllowDecreaseKey]}
+}
+
+// allowance is what decisions depend on in a PodDisruptionBudget.
+func allowance(b *policyv1.PodDisruptionBudget) any {
+	return []any{b.Spec, b.Annotations[kube.AllowDecreaseKey], b.Status.DisruptionsAllowed > 0}
 }
 
 // watchdog asks the API server once a minute whether we may resize, and wakes all nodes when that changes.

@@ -1,0 +1,178 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/internal/apitest"
+)
+
+// clauses are parts of expressions; with the second text in place of the first, something gets through. Whole validations
+// need no row here.
+var clauses = []struct{ policy, old, new string }{
+	{agents, "object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({})", "true"},
+	{agents, "object.metadata.?annotations.orValue({}) == oldObject.metadata.?annotations.orValue({})", "true"},
+	{agents, "object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])", "true"},
+	{agents, "object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])", "true"},
+
+	{resizes, "'recommend'", "'enforce'"}, // as the component enforce has it
+	{resizes, "['kube-system', 'kube-node-lease', 'kube-public', 'mbcas-system']", "['mbcas-system']"},
+	{resizes, "['kube-system', 'kube-node-lease', 'kube-public', 'mbcas-system']", "['kube-system']"},
+	{resizes, "oldObject.metadata.?labels[?'mbcas.io/managed'].orValue('') == 'false'", "false"},
+	{resizes, "oldObject.metadata.?annotations[?'mbcas.io/managed'].orValue('') == 'false'", "false"},
+	{resizes, "variables.mode == 'enforce'", "variables.mode in ['enforce', 'restore']"},
+	{resizes, "variables.mode == 'enforce'", "variables.mode in ['enforce', 'off']"},
+	{resizes, "variables.mode == 'enforce'", "variables.mode in ['enforce', 'recommend']"},
+	{resizes, "variables.mode == 'enforce'", "!(variables.mode in ['off', 'recommend', 'restore'])"},
+	{resizes, "oldObject.metadata.?managedFields.orValue([]) .filter(m, m.manager == 'mbcas-controller' &&", "oldObject.metadata.?managedFields.orValue([]).filter(m,"},
+	{resizes, "variables.ours.exists(m, ['f:containers', 'f:initContainers']", "variables.oursAfter.exists(m, ['f:containers', 'f:initContainers']"},
+	{resizes, "oldObject.metadata.?generation.orValue(0) != 1", "true"},
+	{resizes, "(k == 'cpu' || c.resources.limits[k] == b.resources.limits[k])", "true"},
+	{resizes, "k in b.?resources.?limits.orValue({})", "true"},
+	{resizes, "quantity(c.resources.limits['cpu']).isGreaterThan(quantity('0'))", "true"},
+	{resizes, "!quantity(c.resources.limits['cpu']).isGreaterThan(quantity('99999999m'))", "true"},
+
+	{records, "object.metadata.?ownerReferences.orValue([]).size() == 1", "true"},
+	{records, "o.apiVersion == 'v1'", "true"},
+	{records, "o.kind == 'Pod'", "true"},
+	{records, "o.name == object.spec.podRef.name", "true"},
+	{records, "o.uid == object.spec.podRef.uid", "true"},
+	{maps, "request.namespace == 'mbcas-system'", "true"},
+	{maps, "(object.metadata.name == 'mbcas' || object.metadata.name.startsWith('mbcas-declared-'))", "true"},
+	{leases, "request.namespace == 'mbcas-system'", "true"},
+	{leases, "object.metadata.name == variables.own", "true"},
+	{leases, "'mbcas-agent-' + variables.node", "object.metadata.name"},
+	{leases, ": 'mbcas-controller'", ": object.metadata.name"},
+}
+
+// mutant is a policy without a part of it.
+type mutant struct {
+	of, lacks, name string
+	policy          *admissionv1.ValidatingAdmissionPolicy
+}
+
+// mutants are the policies, each without one validation or with one clause changed.
+func mutants(t *testing.T, policies []admissionv1.ValidatingAdmissionPolicy) (all []mutant) {
+	t.Helper()
+	add := func(p admissionv1.ValidatingAdmissionPolicy, lacks string, change func(*admissionv1.ValidatingAdmissionPolicySpec)) {
+		m := mutant{of: p.Name, lacks: lacks, name: fmt.Sprintf("m%d", len(all))}
+		m.policy = &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: m.name}, Spec: *p.Spec.DeepCopy()}
+		change(&m.policy.Spec)
+		for i := range m.policy.Spec.Validations {
+			m.policy.Spec.Validations[i].Message, m.policy.Spec.Validations[i].MessageExpression = "no", ""
+		}
+		all = append(all, m)
+	}
+	for _, p := range policies {
+		for i, v := range p.Spec.Validations {
+			if len(p.Spec.Validations) == 1 {
+				continue // as good as no policy
+			}
+			add(p, "the validation "+v.Expression, func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.Validations[i].Expression = "true" })
+		}
+		for _, c := range clauses {
+			if c.policy != p.Name {
+				continue
+			}
+			add(p, c.old, func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+				if n := replace(s, c.old, c.new); n != 1 {
+					t.Fatalf("policy %s has %d times the clause %s, want once", p.Name, n, c.old)
+				}
+			})
+		}
+	}
+	return all
+}
+
+// replace changes a text in the expressions of a policy, and says how often it was there.
+func replace(s *admissionv1.ValidatingAdmissionPolicySpec, old, text string) (n int) {
+	change := func(expression *string) {
+		n += strings.Count(*expression, old)
+		*expression = strings.ReplaceAll(*expression, old, text)
+	}
+	for i := range s.Variables {
+		change(&s.Variables[i].Expression)
+	}
+	for i := range s.Validations {
+		change(&s.Validations[i].Expression)
+	}
+	return n
+}
+
+// TestEveryExpressionIsNeeded: without our policies every attempt that they refuse succeeds, and without any one
+// validation or clause at least one of them does. All mutants are tried at once: each only warns, so that the warnings with the
+// answer to an attempt name the mutants that would refuse it.
+func TestEveryExpressionIsNeeded(t *testing.T) {
+	s := open(t)
+	s.strengthen(t)
+	policies := s.policies(t)
+	all := mutants(t, policies)
+	s.unbind(t, policies)
+	for _, m := range all {
+		s.createUntilEnd(t, m.policy)
+		s.createUntilEnd(t, binding(m.name, admissionv1.Warn))
+	}
+	var warned map[string]int
+	pass := func() {
+		warned = map[string]int{}
+		for _, a := range attempts() {
+			if !strings.HasPrefix(a.by, "mbcas-") {
+				continue
+			}
+			ctx, texts := apitest.Warned(t.Context())
+			if err := a.tryIn(ctx, t, s, true); err != nil {
+				warned["refused: "+a.who+" "+a.what+": "+err.Error()]++
+			}
+			if n := len(strings.Join(*texts, "")); n > 3500 { // the API server drops what goes beyond 4096
+				t.Fatalf("%s: %d characters of warnings, so some may be lost", a.what, n)
+			}
+			for _, m := range all {
+				if m.of == a.by && slices.ContainsFunc(*texts, func(text string) bool { return strings.Contains(text, "'"+m.name+"'") }) {
+					warned[m.name]++
+				}
+			}
+		}
+	}
+	apitest.Eventually(t, "our policies are out of force, and all mutants are in force", func() (bool, any) {
+		pass()
+		return len(warned) == len(all), warned
+	})
+	pass()
+	possible := map[string]int{}
+	for _, a := range attempts() {
+		possible[a.by]++
+	}
+	for _, m := range all {
+		if warned[m.name] == possible[m.of] {
+			t.Errorf("policy %s refuses all %d attempts without %s", m.of, possible[m.of], m.lacks)
+		}
+	}
+	t.Logf("%d mutants of %d policies, each let something through", len(all), len(policies))
+}
+
+func binding(policy string, actions ...admissionv1.ValidationAction) *admissionv1.ValidatingAdmissionPolicyBinding {
+	return &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy, ValidationActions: actions},
+	}
+}
+
+// unbind takes our policies out of force until the test ends.
+func (s *stage) unbind(t *testing.T, policies []admissionv1.ValidatingAdmissionPolicy) {
+	t.Helper()
+	for _, p := range policies {
+		s.must(t, s.Client.Delete(t.Context(), binding(p.Name)))
+	}
+	t.Cleanup(func() {
+		for _, p := range policies {
+			s.must(t, s.Client.Create(context.Background(), binding(p.Name, admissionv1.Deny, admissionv1.Audit)))
+		}
+		s.await(t)
+	})
+}

@@ -1,0 +1,245 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+const (
+	benchNodes = 10
+	benchPods  = 100 // of each node
+	benchPhase = time.Minute
+)
+
+// BenchmarkController1000Pods runs the controller as it ships, on the real API server, with 1,000 pods on ten nodes, for a minute in which
+// nothing changes and a minute in which the decision about every second pod changes once by 40 %: more often than any load in docs/policy.md
+// has it, and within the rate of resizes that ships. It reports the controller's resident memory, its requests to the API
+// server for each pod and minute, by its own count, and how many it makes for one resize.
+func BenchmarkController1000Pods(b *testing.B) {
+	for b.Loop() {
+		c := startController(b)
+		c.fill(b)
+		b.ReportMetric(c.resident(b), "MiB")
+		before := c.requests(b)
+		c.spend(b, nil)
+		b.ReportMetric((c.requests(b)-before)/(benchNodes*benchPods), "steady-requests/pod/min")
+		before = c.requests(b)
+		resizes := c.sum(b, "mbcas_controller_resizes_total")
+		c.spend(b, c.pods[:len(c.pods)/2])
+		asked, resized := c.requests(b)-before, c.sum(b, "mbcas_controller_resizes_total")-resizes
+		b.ReportMetric(asked/(benchNodes*benchPods), "busy-requests/pod/min")
+		b.ReportMetric(resized/(benchNodes*benchPods), "busy-resizes/pod/min")
+		b.ReportMetric(asked/resized, "requests/resize")
+		b.ReportMetric(c.resident(b), "busy-MiB")
+	}
+}
+
+// process is a controller that runs as a program of its own.
+type process struct {
+	server    *apitest.Server
+	namespace string // the controller's
+	pid       int
+	metrics   string
+	nodes     []string
+	pods      []*corev1.Pod
+}
+
+func startController(b *testing.B) *process {
+	b.Helper()
+	s := apitest.Start(b)
+	program := filepath.Join(b.TempDir(), "mbcas-controller")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "../../cmd/mbcas-controller")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("build the controller: %v\n%s", err, out)
+	}
+	c := &process{server: s, namespace: s.Namespace(b), metrics: "http://" + freeAddress(b) + "/metrics"}
+	address := strings.TrimSuffix(strings.TrimPrefix(c.metrics, "http://"), "/metrics")
+	cmd := exec.Command(program, "--kubeconfig", s.Kubeconfig(b, "controller", "system:masters"), "--mode=enforce", "--namespace", c.namespace,
+		"--leader-elect=false", "--metrics-address", address, "--health-address=127.0.0.1:0", "--start-grace=0s", "--lower-cooldown=0s", "--log-level=error")
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	c.pid = cmd.Process.Pid
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended, which its log tells
+		_ = cmd.Wait()
+		if log.Len() > 0 {
+			b.Logf("the controller said:\n%s", log.String())
+		}
+	})
+	return c
+}
+
+// freeAddress is an address of this machine that nobody listens on.
+func freeAddress(b *testing.B) string {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// fill runs the pods, and waits until each has an allocation.
+func (c *process) fill(b *testing.B) {
+	b.Helper()
+	ns := c.server.Namespace(b)
+	for i := range benchNodes {
+		k := c.server.Kubelet(b, fmt.Sprintf("bench-%d", i))
+		c.nodes = append(c.nodes, k.Node)
+		for j := range benchPods {
+			pod := apitest.Pod(ns, fmt.Sprintf("pod-%d-%d", i, j), apitest.Container("app", "20m", "200m"))
+			pod.Spec.NodeName = k.Node
+			if err := c.server.Client.Create(b.Context(), pod); err != nil {
+				b.Fatal(err)
+			}
+			c.pods = append(c.pods, pod)
+		}
+	}
+	c.hear(b)
+	apitest.Eventually(b, "every pod has its allocation", func() (bool, any) {
+		var list v1alpha1.PodAllocationList
+		err := c.server.Client.List(b.Context(), &list, client.InNamespace(ns))
+		recorded := 0
+		for _, pa := range list.Items {
+			if len(pa.Status.DeclaredLimits) > 0 {
+				recorded++
+			}
+		}
+		return recorded == len(c.pods), fmt.Sprintf("%d of %d (%v)", recorded, len(c.pods), err)
+	})
+}
+
+// hear renews the Leases of all agents.
+func (c *process) hear(b *testing.B) {
+	b.Helper()
+	for _, node := range c.nodes {
+		now := metav1.NowMicro()
+		lease := &coordinationv1.Lease{}
+		lease.Namespace, lease.Name = c.namespace, kube.AgentLease(node)
+		err := c.server.Client.Get(b.Context(), client.ObjectKeyFromObject(lease), lease)
+		lease.Spec.RenewTime = &now
+		if client.IgnoreNotFound(err) == nil && err != nil {
+			err = c.server.Client.Create(b.Context(), lease)
+		} else if err == nil {
+			err = c.server.Client.Update(b.Context(), lease)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// spend lets a phase pass, in which agents are heard every ten seconds, and decide once about each of the pods.
+func (c *process) spend(b *testing.B, pods []*corev1.Pod) {
+	b.Helper()
+	start, heard, decided := time.Now(), time.Time{}, 0
+	for {
+		passed := time.Since(start)
+		if passed >= benchPhase {
+			break
+		}
+		if time.Since(heard) > 10*time.Second {
+			c.hear(b)
+			heard = time.Now()
+		}
+		if due := int(float64(len(pods)) * passed.Seconds() / benchPhase.Seconds()); decided < due {
+			c.decide(b, pods[decided])
+			decided++
+			continue
+		}
+		time.Sleep(5 * time.Millisecond) // until the next is due
+	}
+}
+
+// decide raises a pod by 40 %, as its agent would.
+func (c *process) decide(b *testing.B, pod *corev1.Pod) {
+	b.Helper()
+	pa := &v1alpha1.PodAllocation{}
+	if err := c.server.Client.Get(b.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa); err != nil {
+		b.Fatal(err)
+	}
+	before := pa.DeepCopy()
+	limit := cpu.Milli(280)
+	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limit, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: limit}}
+	pa.Spec.Decision = &v1alpha1.Decision{
+		Budget: 20, Price: "0.000", Floor: 100, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
+	}
+	if err := c.server.Client.Patch(b.Context(), pa, client.MergeFrom(before)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// requests is how often the controller has asked the API server for anything; a watch is one request.
+func (c *process) requests(b *testing.B) float64 { return c.sum(b, "rest_client_requests_total") }
+
+// sum adds up the series of one of the controller's counters.
+func (c *process) sum(b *testing.B, name string) (sum float64) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, m := range families[name].GetMetric() {
+		sum += m.GetCounter().GetValue()
+	}
+	return sum
+}
+
+// resident is the controller's memory in MiB.
+func (c *process) resident(b *testing.B) float64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return kib / 1024
+		}
+	}
+	b.Fatal("the kernel does not say how much memory the controller has")
+	return 0
+}

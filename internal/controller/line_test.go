@@ -1,0 +1,172 @@
+package controller
+
+import (
+	"container/heap"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// ask is when a pod asks for budget; asks has the soonest first.
+type ask struct {
+	pod types.UID
+	at  time.Time
+}
+type asks []ask
+
+func (a asks) Len() int           { return len(a) }
+func (a asks) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
+func (a asks) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *asks) Push(x any)        { *a = append(*a, x.(ask)) }
+func (a *asks) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// TestLine: however many pods wait they are looked at about as often as there are resizes, all get their turn, in the time that the
+// rate takes, and the rate holds.
+func TestLine(t *testing.T) {
+	const rate, burst, pods = 10, 20, 5000
+	l := newLine(rate, burst)
+	var waiting asks
+	for i := range pods {
+		heap.Push(&waiting, ask{types.UID(fmt.Sprint(i)), noon})
+	}
+	looks, resized, end := 0, 0, noon
+	for len(waiting) > 0 {
+		next := heap.Pop(&waiting).(ask)
+		if next.at.After(noon) {
+			looks++
+		}
+		if _, waits := l.wait(next.pod, next.at); waits {
+			t.Fatalf("pod %s waits beyond its turn", next.pod)
+		}
+		p, ok := l.take(next.pod, next.at)
+		if !ok {
+			if _, waits := l.wait(next.pod, p.turn.Add(-time.Nanosecond)); !waits {
+				t.Fatalf("pod %s may ask before its turn", next.pod)
+			}
+			heap.Push(&waiting, ask{next.pod, p.turn})
+			continue
+		}
+		resized, end = resized+1, next.at
+		if most := burst + rate*next.at.Sub(noon).Seconds(); float64(resized) > most+1e-6 {
+			t.Fatalf("%d resizes in %v", resized, next.at.Sub(noon))
+		}
+	}
+	if looks > pods*11/10 || resized != pods || end.Sub(noon) > pods/rate*time.Second*11/10 {
+		t.Errorf("%d resizes of %d pods in %v, with %d looks", resized, pods, end.Sub(noon), looks)
+	}
+	if len(l.places) > 0 {
+		t.Errorf("%d places are kept", len(l.places))
+	}
+}
+
+// TestLineForgets: who does not come loses its place.
+func TestLineForgets(t *testing.T) {
+	l := newLine(1, 1)
+	l.take("a", noon)
+	l.take("gone", noon)
+	l.take("b", noon.Add(lineKept))
+	if len(l.places) != 1 {
+		t.Errorf("%d places, want 1", len(l.places))
+	}
+	l.take("c", noon.Add(3*lineKept))
+	if len(l.places) != 0 {
+		t.Errorf("still kept: %v", l.places)
+	}
+}
+
+// TestAShortWaitIsNotWritten: a pod that waits some seconds for the budget is not written to, and told that it waits where it takes longer.
+func TestAShortWaitIsNotWritten(t *testing.T) {
+	r := newRig(t)
+	r.config.Burst, r.config.Rate = 1, 1
+	l := r.live(0, false)
+	var pods []*corev1.Pod
+	for _, name := range []string{"a", "b", "c"} {
+		pods = append(pods, r.pod(name, "100m", "500m"))
+	}
+	for _, pod := range pods {
+		l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	}
+	for _, pod := range pods {
+		r.publish(pod, "0.000", app(2000))
+	}
+	before := l.writes.count()
+	result, err := l.once()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wait := result.RequeueAfter; wait < 500*time.Millisecond || wait > 2*time.Second {
+		t.Errorf("another look after %v, want one at the next turn", wait)
+	}
+	// The dry run, the resize and what became of it.
+	if n := l.writes.count() - before; n != 3 || l.counter.resizes() != 1 {
+		t.Errorf("%d writes and %d resizes, want 3 and 1", n, l.counter.resizes())
+	}
+	if _, err := l.once(); err != nil {
+		t.Fatal(err)
+	}
+	if l.counter.resizes() > 1 {
+		t.Error("resized before its turn")
+	}
+	for _, pod := range pods[1:] {
+		if pa := r.stored(pod); pa.Status.Reason != string(actuator.Undecided) {
+			t.Errorf("%s: %+v", pod.Name, pa.Status)
+		}
+	}
+	l.ahead = 1500 * time.Millisecond
+	l.until("both have had their turn", func() (bool, any) {
+		l.ahead += 500 * time.Millisecond
+		_, err := l.once()
+		return err == nil && l.counter.resizes() == 3, l.counter.resizes()
+	})
+}
+
+// TestALongWaitIsTold: once, however often the node is looked at.
+func TestALongWaitIsTold(t *testing.T) {
+	pa := &v1alpha1.PodAllocation{}
+	pa.Status.ObservedGeneration = 1
+	for wait, want := range map[time.Duration]actuator.Reason{untoldWait: "", untoldWait + time.Second: actuator.BudgetSpent} {
+		task := Task{Pod: Pod{PA: pa}}
+		task.Status.ObservedGeneration = 2
+		task.queue(place{noon, noon.Add(wait)})
+		if task.Status.Reason != string(want) || (task.Status.ObservedGeneration == 1) != (want == "") || !task.Again.Equal(noon.Add(wait)) {
+			t.Errorf("a wait of %v: %+v, another look at %v", wait, task.Status, task.Again)
+		}
+	}
+	task := Task{Pod: Pod{PA: pa}, Purpose: Revert}
+	task.hold(v1alpha1.PhaseFailed, actuator.ResizeDeferred)
+	if task.queue(place{noon, noon.Add(time.Hour)}); task.Status.Reason != string(actuator.ResizeDeferred) {
+		t.Errorf("the failure is not told any more: %+v", task.Status)
+	}
+}
+
+// TestGiversThatWait: who waits for givers is not looked at before one of them has its turn.
+func TestGiversThatWait(t *testing.T) {
+	lower := &actuator.Move{Changes: []actuator.Change{{Container: "app", From: 500, To: 400}}}
+	raise := &actuator.Move{Changes: []actuator.Change{{Container: "app", From: 400, To: 500}}}
+	for name, c := range map[string]struct {
+		giver Task
+		want  time.Duration
+	}{
+		"in line":    {Task{Move: lower, turn: noon.Add(time.Minute)}, time.Minute},
+		"just moved": {Task{Move: lower}, time.Second},
+		"no giver":   {Task{Move: raise, turn: noon.Add(time.Minute)}, time.Second},
+	} {
+		taker := Task{Again: noon.Add(time.Second)}
+		taker.Status.Reason = string(actuator.GiversFirst)
+		other := Task{Again: noon.Add(time.Second)}
+		giversWait([]*Task{&c.giver}, []*Task{&taker, &other})
+		if got := taker.Again.Sub(noon); got != c.want || other.Again.Sub(noon) != time.Second {
+			t.Errorf("a giver %s: looked at in %v, want %v; another pod in %v", name, got, c.want, other.Again.Sub(noon))
+		}
+	}
+}

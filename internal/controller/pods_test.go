@@ -1,0 +1,285 @@
+package controller
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// shape is one kind of pod, as the eligibility table of docs/kubernetes.md names it.
+type shape struct {
+	name       string
+	containers []corev1.Container
+	change     func(*corev1.Pod)
+	starting   bool                    // its containers do not run yet
+	after      func(*rig, *corev1.Pod) // once it runs
+	// out is why the market leaves it alone; "" where it takes part.
+	out actuator.Reason
+	// refused says that the API server itself refuses to change its limit, which is why.
+	refused bool
+	// want is what may become of its limits when each of its declared ones is doubled.
+	want []v1alpha1.ContainerLimit
+}
+
+func two(name string, limit cpu.Milli) v1alpha1.ContainerLimit {
+	return v1alpha1.ContainerLimit{Name: name, CPULimit: limit}
+}
+
+var shapes = []shape{
+	{name: "several containers", containers: []corev1.Container{apitest.Container("app", "100m", "500m"), apitest.Container("log", "50m", "200m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("log", 400)}},
+	{name: "a container without a limit beside limited ones", containers: []corev1.Container{apitest.Container("app", "100m", "500m"), apitest.Container("side", "", "")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{
+		name: "a native sidecar", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("proxy", 400)},
+		change: func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{apitest.Sidecar("proxy", "50m", "200m")}
+		},
+	},
+	{
+		name: "an init container that has finished", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		change: func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{apitest.Container("migrate", "1", "2")}
+		},
+	},
+	{
+		name: "an init container that still runs", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.NotRunning, starting: true,
+		change: func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{apitest.Container("migrate", "1", "2")}
+		},
+	},
+	{
+		name: "an ephemeral container", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		after: func(r *rig, p *corev1.Pod) {
+			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name: "debug", Image: "registry.invalid/debug", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways,
+			}}}
+			r.must(r.Client.SubResource("ephemeralcontainers").Update(r.Context(), p))
+		},
+	},
+	{
+		name: "resizePolicy RestartContainer for cpu", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.RestartPolicy,
+		change: func(p *corev1.Pod) {
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+		},
+	},
+	{
+		name: "resizePolicy RestartContainer for memory", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		change: func(p *corev1.Pod) {
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		},
+	},
+	{
+		name: "pod-level resources", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.PodResources, refused: true,
+		change: func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{
+				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("600m")}, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")},
+			}
+		},
+	},
+	{
+		name: "a static pod", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.StaticPod, refused: true,
+		change: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash", "kubernetes.io/config.source": "file"}
+		},
+	},
+	{
+		name: "Windows", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.WindowsPod, refused: true,
+		change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
+	},
+	{
+		name: "runtimeClassName, with overhead", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.Sandboxed,
+		change: func(p *corev1.Pod) { class := "sandbox"; p.Spec.RuntimeClassName = &class },
+	},
+	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: actuator.Guaranteed, refused: true},
+	{name: "BestEffort", containers: []corev1.Container{apitest.Container("app", "", "")}, out: actuator.BestEffort},
+	{name: "no CPU limit", containers: []corev1.Container{apitest.Container("app", "100m", "")}, out: actuator.NoCPULimit},
+	{name: "request and limit equal, and yet Burstable", containers: []corev1.Container{apitest.Container("app", "500m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{
+		name: "no CPU request", containers: []corev1.Container{memoryOnly()}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		// The API server gives it a request as high as its limit.
+	},
+	{name: "a limit written as 0.5", containers: []corev1.Container{apitest.Container("app", "0.1", "0.5")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "a limit written as 0.5e0", containers: []corev1.Container{apitest.Container("app", "100m", "0.5e0")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "a limit above the node, written as 1e3", containers: []corev1.Container{apitest.Container("app", "100m", "1e3")}, want: []v1alpha1.ContainerLimit{two("app", 4000)}},
+	{name: "a limit of no whole 10m", containers: []corev1.Container{apitest.Container("app", "33m", "123m")}, want: []v1alpha1.ContainerLimit{two("app", 246)}},
+	{name: "a limit below 10m", containers: []corev1.Container{apitest.Container("app", "1m", "4m")}, want: []v1alpha1.ContainerLimit{two("app", 20)}},
+	{
+		name: "mbcas.io/managed=false", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.OptedOut,
+		change: func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} },
+	},
+	{
+		name: "an mbcas.io annotation that cannot be read", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.BadOptOut,
+		change: func(p *corev1.Pod) { p.Annotations = map[string]string{kube.MaxCPUKey: "lots"} },
+	},
+	{
+		name: "a kubelet that cannot resize", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.NodeUnsupported, refused: true,
+		after: func(r *rig, p *corev1.Pod) {
+			r.kubelet.Answer(p, apitest.Ignore)
+			p.Status.ContainerStatuses[0].Resources = nil
+			r.must(r.Client.Status().Update(r.Context(), p))
+		},
+	},
+}
+
+func guaranteed(amount string) corev1.Container {
+	c := apitest.Container("app", amount, amount)
+	c.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
+	c.Resources.Requests[corev1.ResourceMemory] = resource.MustParse("64Mi")
+	return c
+}
+
+func memoryOnly() corev1.Container {
+	c := apitest.Container("app", "", "500m")
+	c.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
+	return c
+}
+
+// TestPodsAsTheyAre runs pods of every shape: who takes part follows, with nothing changed but the limits, and who does not is left
+// alone with its reason; where it is the API server that refuses, it is asked.
+func TestPodsAsTheyAre(t *testing.T) {
+	r := newRig(t)
+	sandbox := &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}, Handler: "sandbox",
+		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+	}
+	r.must(r.Client.Create(t.Context(), sandbox))
+	t.Cleanup(func() {
+		if err := r.Client.Delete(context.Background(), sandbox); err != nil {
+			t.Error(err)
+		}
+	})
+	r.start()
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	r.must(err)
+	seen := map[actuator.Reason]bool{}
+	for i, s := range shapes {
+		seen[s.out] = true
+		t.Run(s.name, func(t *testing.T) {
+			row := "\n| " + s.name + " |"
+			if s.out != "" {
+				row += " `" + string(s.out) + "` |\n"
+			}
+			if strings.Count(string(page), row) != 1 {
+				t.Errorf("docs/kubernetes.md: want one row that begins with %q", strings.TrimSpace(row))
+			}
+			r := r.in(t)
+			pod := apitest.Pod(r.namespace, "pod-"+string(rune('a'+i)), s.containers...)
+			if s.change != nil {
+				s.change(pod)
+			}
+			early := s.after != nil && s.out != "" // not to be looked at before it is what it is to be
+			if early {
+				pod.Labels = map[string]string{kube.ManagedKey: "false"}
+			}
+			if s.starting {
+				pod.Spec.NodeName = "without-kubelet"
+				r.must(r.Client.Create(t.Context(), pod))
+			} else {
+				pod = r.kubelet.Run(t, pod)
+			}
+			if s.after != nil {
+				s.after(r, pod)
+			}
+			if early {
+				r.label(pod, "true")
+				pod.Labels = nil
+			}
+			if s.out == "" {
+				s.follows(r, pod)
+			} else {
+				s.staysOut(r, pod)
+			}
+		})
+	}
+	for _, reason := range actuator.Exclusions() {
+		switch reason {
+		case actuator.SystemNamespace, actuator.NamespaceOff, actuator.ManagedByVPA: // of no shape: TestOutside, TestVPAPodsAreLeftAlone
+		default:
+			if !seen[reason] {
+				t.Errorf("no shape of a pod is out for %s", reason)
+			}
+		}
+	}
+}
+
+func (s shape) follows(r *rig, pod *corev1.Pod) {
+	r.Helper()
+	before := &corev1.Pod{}
+	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), before))
+	pa := r.allocation(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
+	want := kube.Limits(pod)
+	var total cpu.Milli
+	for i := range want {
+		want[i].CPULimit = max(10, 2*want[i].CPULimit)
+		total += want[i].CPULimit
+	}
+	r.decideUpTo(pod, total, want...)
+	r.until("limits follow", func() (bool, any) {
+		got := &corev1.Pod{}
+		r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
+		return kube.SameLimits(kube.Limits(got), s.want), kube.Limits(got)
+	})
+	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	after := &corev1.Pod{}
+	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), after))
+	if diff := cmp.Diff(withoutLimits(before), withoutLimits(after)); diff != "" {
+		r.Errorf("more has changed than CPU limits:\n%s", diff)
+	}
+	if !kube.SameLimits(pa.Status.DeclaredLimits, kube.Limits(before)) {
+		r.Errorf("declared %v, want %v", pa.Status.DeclaredLimits, kube.Limits(before))
+	}
+}
+
+// decideUpTo publishes a decision with a ceiling as high as its limit.
+func (r *rig) decideUpTo(pod *corev1.Pod, ceiling cpu.Milli, limits ...v1alpha1.ContainerLimit) {
+	r.Helper()
+	pa := r.stored(pod)
+	before := pa.DeepCopy()
+	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &ceiling, limits
+	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: "0.000", Floor: 10, Ceiling: ceiling, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
+	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
+}
+
+// withoutLimits is the pod's spec and QoS class without the CPU limits.
+func withoutLimits(pod *corev1.Pod) any {
+	p := pod.DeepCopy()
+	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			delete(list[i].Resources.Limits, corev1.ResourceCPU)
+		}
+	}
+	return []any{p.Spec, p.Status.QOSClass}
+}
+
+func (s shape) staysOut(r *rig, pod *corev1.Pod) {
+	r.Helper()
+	if why, ok := actuator.Eligible(kube.Facts(pod, kube.ModeEnforce, r.config.Namespace)); ok || why != s.out {
+		r.Errorf("out for %q (in: %v), want %q", why, ok, s.out)
+	}
+	if s.refused {
+		move := actuator.Move{UID: string(pod.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 1000}}}
+		if got := podresize.New(r.Client, "somebody").Apply(r.Context(), pod, move); got.Outcome == podresize.Accepted {
+			r.Error("the API server resizes it")
+		}
+	}
+	// A pod made after it gets its allocation, so this one would have one by then.
+	marker := r.pod("after-"+pod.Name, "100m", "500m")
+	r.allocation(marker, "made", func(*v1alpha1.PodAllocation) bool { return true })
+	if pa := r.stored(pod); pa != nil {
+		r.Errorf("it has an allocation: %+v", pa.Status)
+	}
+}

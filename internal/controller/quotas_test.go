@@ -1,0 +1,201 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// office is a namespace with a quota of ten cores and four managed pods that want the same, as two caches show them, which a test
+// may have at different moments.
+type office struct {
+	*testing.T
+	r   *Reconciler
+	now time.Time
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	o := &office{T: t, now: noon}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(8000)}
+	objects := []client.Object{node}
+	for i := range 4 {
+		pod := running(fmt.Sprintf("web-%d", i), 2000, true)
+		pod.ManagedFields = nil // the fake client wants them whole
+		pa := kube.NewAllocation(pod)
+		pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
+		pa.Spec.Decision = &v1alpha1.Decision{Demand: 1000}
+		objects = append(objects, pod, pa)
+	}
+	o.r = (&Reconciler{
+		Config: DefaultConfig(), Now: func() time.Time { return o.now },
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
+	}).Ready()
+	return o
+}
+
+// cores is the quota of the office.
+func cores(hard, used cpu.Milli) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cores", UID: "q1"}}
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(hard)}
+	q.Status.Hard = q.Spec.Hard
+	q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(used)}
+	return q
+}
+
+// divided is what each of the four pods may have by the quota as it shows that much, and how soon that may change by itself.
+func (o *office) divided(hard, used cpu.Milli) (shares []cpu.Milli, again time.Duration) {
+	o.Helper()
+	n := &neighbourhood{Neighbourhood: kube.Neighbourhood{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
+	if err := o.r.divide(o.Context(), n, "shop"); err != nil {
+		o.Fatal(err)
+	}
+	for i := range 4 {
+		shares = append(shares, n.shares[types.UID(fmt.Sprintf("web-%d", i))].most)
+	}
+	if !n.again.IsZero() {
+		again = n.again.Sub(o.now)
+	}
+	return shares, again
+}
+
+// is fails the test where the shares are not all as wanted.
+func (o *office) is(what string, hard, used, want cpu.Milli, wantAgain time.Duration) {
+	o.Helper()
+	shares, again := o.divided(hard, used)
+	if slices.Min(shares) != want || slices.Max(shares) != want || again != wantAgain {
+		o.Errorf("%s: shares %v and another look in %v, want %v and %v", what, shares, again, want, wantAgain)
+	}
+}
+
+// shows has the cache show a pod with that limit, in its spec and in force.
+func (o *office) shows(name string, spec, inForce cpu.Milli) {
+	o.Helper()
+	pod := &corev1.Pod{}
+	if err := o.r.Client.Get(o.Context(), client.ObjectKey{Namespace: "shop", Name: name}, pod); err != nil {
+		o.Fatal(err)
+	}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(spec)}
+	if err := o.r.Client.Update(o.Context(), pod); err != nil {
+		o.Fatal(err)
+	}
+	pod.Status.ContainerStatuses[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(inForce)}
+	if err := o.r.Client.Status().Update(o.Context(), pod); err != nil {
+		o.Fatal(err)
+	}
+}
+
+// TestAResizeIsNobodyElse: while the quota shows a resize and the pod not yet, or the other way round, all shares stay, as nobody else
+// uses anything.
+func TestAResizeIsNobodyElse(t *testing.T) {
+	o := newOffice(t)
+	o.is("steady", 10000, 8000, 2250, 0)
+	o.now = o.now.Add(50 * time.Second) // nobody has looked for long
+	o.is("raised, in the quota", 10000, 9000, 2250, quotaLag)
+	o.now = o.now.Add(20 * time.Millisecond)
+	o.shows("web-0", 3000, 2000)
+	o.is("raised, in both", 10000, 9000, 2250, 0)
+	o.shows("web-0", 2000, 3000)
+	o.is("lowered, not in force", 10000, 9000, 2250, 0)
+	o.now = o.now.Add(20 * time.Second)
+	o.shows("web-0", 2000, 2000)
+	o.is("lowered, in the pod", 10000, 9000, 2250, quotaLag)
+	o.now = o.now.Add(quotaLag / 2)
+	o.is("and one more", 10000, 9100, 2250, quotaLag/2)
+	o.now = o.now.Add(quotaLag / 4)
+	o.is("lowered, in both", 10000, 8000, 2250, 0)
+}
+
+// TestOthersCount: what others take lowers every share: at once where the cache shows their pods, and else once it has lasted.
+func TestOthersCount(t *testing.T) {
+	o := newOffice(t)
+	o.is("steady", 10000, 8000, 2250, 0)
+	o.is("a smaller quota", 8000, 8000, 1800, 0)
+	o.is("as before", 10000, 8000, 2250, 0)
+	for i := range 3 {
+		o.is("in the quota only", 10000, 8800, 2250, quotaLag-time.Duration(i)*time.Second)
+		o.now = o.now.Add(time.Second)
+	}
+	o.is("in the quota for long", 10000, 8800, 2050, 0)
+	o.is("not any more", 10000, 8000, 2250, 0)
+
+	other := running("other", 600, false)
+	other.ManagedFields = nil
+	if err := o.r.Client.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	o.is("a new pod", 10000, 8600, 2100, 0)
+	grace := int64(30)
+	for _, c := range []struct {
+		what  string
+		since time.Duration // it should have been gone
+		ended corev1.PodPhase
+		holds bool
+	}{
+		{"on its way out", -time.Minute, corev1.PodRunning, true},
+		{"late", 29 * time.Second, corev1.PodRunning, true},
+		{"stuck", 31 * time.Second, corev1.PodRunning, false},
+		{"ended", -time.Minute, corev1.PodSucceeded, false},
+	} {
+		pod := other.DeepCopy()
+		at := metav1.NewTime(o.now.Add(-c.since))
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds, pod.Status.Phase = &at, &grace, c.ended
+		if got := kube.QuotaHolds(pod, o.now); got != c.holds {
+			t.Errorf("a pod that is %s: a quota counts it: %v, want %v", c.what, got, c.holds)
+		}
+	}
+}
+
+// TestExcess: looks at many nodes at the same time share what was seen, quotas are kept apart, and those that are gone are forgotten.
+func TestExcess(t *testing.T) {
+	e, now := newExcess(), noon
+	a, b := quotaID{"shop", "cores", "1"}, quotaID{"bank", "cores", "2"}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for k := range 100 {
+				e.lasting(a, cpu.Milli(100*i+k), now.Add(time.Duration(k)*time.Millisecond))
+			}
+		})
+	}
+	wg.Wait()
+	e.lasting(b, 900, now)
+	now = now.Add(time.Second)
+	if got, again := e.lasting(a, 5000, now); got > 99 || !again.Before(now.Add(quotaLag)) {
+		t.Errorf("%v and another look at %v", got, again)
+	}
+	for i := range 5 { // falling, but for long above what it was
+		now = now.Add(time.Second)
+		e.lasting(a, cpu.Milli(5000-100*i), now)
+	}
+	if got, again := e.lasting(a, 4000, now); got != 4000 || !again.IsZero() {
+		t.Errorf("%v, and another look at %v; want 4000m", got, again)
+	}
+	if got, _ := e.lasting(b, -70, now); got != 0 {
+		t.Errorf("%v beside what is seen too much of, want none", got)
+	}
+	now = now.Add(excessKept)
+	e.lasting(a, 0, now)
+	if _, ok := e.quotas[b]; ok || len(e.quotas) != 1 {
+		t.Errorf("%d quotas are remembered, want the one that is looked at", len(e.quotas))
+	}
+}
