@@ -3,11 +3,14 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Checkup is everything that doctor has seen. What could not be read is nil or empty, and its error is in
@@ -30,6 +34,8 @@ type Checkup struct {
 	// Paused is the reason of a pause; "" where there is none.
 	Paused      string
 	CRD         *apiextensionsv1.CustomResourceDefinition
+	SignalCRD   *apiextensionsv1.CustomResourceDefinition
+	Signals     []v1alpha1.DemandSignal
 	Controller  *appsv1.Deployment
 	Agent       *appsv1.DaemonSet
 	SystemPods  []corev1.Pod
@@ -40,10 +46,7 @@ type Checkup struct {
 	Allocations map[types.UID]*v1alpha1.PodAllocation
 	Markets     map[string]Market // by node, of the agents that answered
 	Silent      map[string]error  // by node, of those that did not
-	LimitRanges []corev1.LimitRange
-	Quotas      []corev1.ResourceQuota
-	HPAs        []autoscalingv2.HorizontalPodAutoscaler
-	VPAs        []Scaler
+	Around      surroundings      // what bends the decisions about pods, by namespace
 
 	Unread map[string]error
 }
@@ -51,7 +54,7 @@ type Checkup struct {
 // examine asks the API server everything, one question after the other; no answer stops it, but if nobody
 // answers at all.
 func examine(ctx context.Context, a *Access) *Checkup {
-	c := &Checkup{System: a.System, Unread: map[string]error{}}
+	c := &Checkup{System: a.System, Around: surroundings{}, Unread: map[string]error{}}
 	version, err := a.Discovery.ServerVersionWithContext(ctx)
 	if err != nil {
 		c.note("version", err)
@@ -61,8 +64,10 @@ func examine(ctx context.Context, a *Access) *Checkup {
 	c.Served, err = podresize.Served(ctx, a.Discovery)
 	c.note("resize", err)
 	c.readInstall(ctx, a)
-	c.readRights(ctx, a.Client)
 	c.readObjects(ctx, a)
+	c.readSurroundings(ctx, a.Client)
+	c.readSignals(ctx, a)
+	c.readRights(ctx, a.Client)
 	c.note("rounds", askAgents(ctx, a, c))
 	return c
 }
@@ -96,7 +101,12 @@ func (c *Checkup) readRights(ctx context.Context, api client.Client) {
 	if c.Controller == nil {
 		return
 	}
-	for _, p := range accountPermissions {
+	needed := slices.Clone(accountPermissions)
+	if slices.ContainsFunc(slices.Collect(maps.Values(c.Around)), func(n *around) bool { return len(n.VPAs) > 0 }) {
+		needed = append(needed, vpaPermissions...)
+	}
+	needed = append(needed, signalPermissions(c.Signals)...)
+	for _, p := range needed {
 		c.note("account", p.ask(ctx, api, accountName(c.Controller)))
 		c.Account = append(c.Account, p)
 	}
@@ -110,18 +120,11 @@ func (c *Checkup) readObjects(ctx context.Context, a *Access) {
 	var leases coordinationv1.LeaseList
 	var nodes corev1.NodeList
 	var namespaces corev1.NamespaceList
-	var ranges corev1.LimitRangeList
-	var quotas corev1.ResourceQuotaList
-	var hpas autoscalingv2.HorizontalPodAutoscalerList
 	list("pods", &pods)
 	list("leases", &leases, client.InNamespace(a.System))
 	list("nodes", &nodes)
 	list("namespaces", &namespaces)
-	list("limitranges", &ranges)
-	list("resourcequotas", &quotas)
-	list("horizontalpodautoscalers", &hpas)
 	c.Pods, c.Leases, c.Nodes, c.Namespaces = pods.Items, leases.Items, nodes.Items, namespaces.Items
-	c.LimitRanges, c.Quotas, c.HPAs = ranges.Items, quotas.Items, hpas.Items
 	for _, p := range c.Pods {
 		if p.Namespace == a.System {
 			c.SystemPods = append(c.SystemPods, p)
@@ -131,8 +134,48 @@ func (c *Checkup) readObjects(ctx context.Context, a *Access) {
 	if c.Allocations, err = readAllocations(ctx, a.Client, ""); err != nil && !notInstalled(err) {
 		c.note("allocations", err)
 	}
-	c.VPAs, err = readVPAs(ctx, a.Client)
-	c.note("verticalpodautoscalers", err)
+}
+
+// readSurroundings reads what bends the decisions about pods, in all namespaces.
+func (c *Checkup) readSurroundings(ctx context.Context, api client.Client) {
+	var ranges corev1.LimitRangeList
+	var quotas corev1.ResourceQuotaList
+	var hpas autoscalingv2.HorizontalPodAutoscalerList
+	var budgets policyv1.PodDisruptionBudgetList
+	c.note("limitranges", api.List(ctx, &ranges))
+	c.note("resourcequotas", api.List(ctx, &quotas))
+	c.note("horizontalpodautoscalers", api.List(ctx, &hpas))
+	c.note("poddisruptionbudgets", api.List(ctx, &budgets))
+	c.note("verticalpodautoscalers", c.Around.addVPAs(ctx, api, ""))
+	for _, l := range ranges.Items {
+		n := c.Around.of(l.Namespace)
+		n.LimitRanges = append(n.LimitRanges, l)
+	}
+	for _, q := range quotas.Items {
+		n := c.Around.of(q.Namespace)
+		n.Quotas = append(n.Quotas, q)
+	}
+	for _, b := range budgets.Items {
+		n := c.Around.of(b.Namespace)
+		n.Budgets = append(n.Budgets, b)
+	}
+	for _, h := range hpas.Items {
+		n := c.Around.of(h.Namespace)
+		n.HPAs = append(n.HPAs, h)
+		if looksAtCPU(&h) {
+			n.find(ctx, api, h.Namespace, kube.HPATarget(&h))
+		}
+	}
+}
+
+// looksAtCPU says whether the autoscaler goes by the CPU use of pods.
+func looksAtCPU(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+	for _, m := range h.Spec.Metrics {
+		if m.Resource != nil && m.Resource.Name == corev1.ResourceCPU || m.ContainerResource != nil && m.ContainerResource.Name == corev1.ResourceCPU {
+			return true
+		}
+	}
+	return false
 }
 
 // get reads one object, what in words; nil without an error means that there is none.

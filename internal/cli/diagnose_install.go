@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"sort"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,8 @@ func diagnoseInstall(c *Checkup) []Finding {
 		f.warn("switch", "all resizes are paused: "+c.Paused, "kubectl mbcas resume")
 	}
 	diagnoseAgents(f, c)
-	diagnoseBystanders(f, c)
+	diagnoseAutoscalers(f, c)
+	diagnoseSignals(f, c)
 	return f.list
 }
 
@@ -84,24 +84,20 @@ func diagnoseAgents(f *findings, c *Checkup) {
 	}
 }
 
-// diagnoseBystanders names autoscalers that write CPU limits themselves.
-func diagnoseBystanders(f *findings, c *Checkup) {
-	var active []string
-	for _, v := range c.VPAs {
-		if v.Mode != "Off" {
-			active = append(active, v.Namespace+"/"+v.Name)
-		}
+// diagnoseAutoscalers counts the autoscalers that may write CPU themselves.
+func diagnoseAutoscalers(f *findings, c *Checkup) {
+	const subject = "VPA"
+	all := 0
+	for _, n := range c.Around {
+		all += len(n.VPAs)
 	}
-	sort.Strings(active)
-	switch {
-	case len(active) > 0:
-		f.warn("VPA", fmt.Sprintf("%s may write CPU limits: %s", plural(len(active), "VerticalPodAutoscaler"), few(active)), "Set updateMode Off, or label the pods mbcas.io/managed=false: two writers of one limit disturb each other.")
-	case c.Unread["verticalpodautoscalers"] != nil:
-		f.unread("VPA", c.Unread["verticalpodautoscalers"])
-	case len(c.VPAs) > 0:
-		f.ok("VPA", "%s, all in mode Off", plural(len(c.VPAs), "VerticalPodAutoscaler"))
+	switch err := c.Unread["verticalpodautoscalers"]; {
+	case err != nil:
+		f.unread(subject, err)
+	case all == 0:
+		f.ok(subject, "none")
 	default:
-		f.ok("VPA", "none")
+		f.ok(subject, "%s; pods whose CPU a VPA writes are left to it", plural(all, "VerticalPodAutoscaler"))
 	}
 }
 

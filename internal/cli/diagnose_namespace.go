@@ -2,40 +2,35 @@ package cli
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // diagnoseNamespaces looks at every namespace that has pods to manage, or a label about it.
 func diagnoseNamespaces(c *Checkup) []Finding {
 	f := &findings{check: "namespace"}
-	for _, what := range []string{"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers"} {
+	for _, what := range []string{"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers", "poddisruptionbudgets"} {
 		if err := c.Unread[what]; err != nil {
 			f.unread(what, err)
 		}
-	}
-	byDefault := kube.ModeRecommend
-	if c.Controller != nil {
-		byDefault = modeFlag(c.Controller)
 	}
 	for i := range c.Namespaces {
 		ns := &c.Namespaces[i]
 		if kube.AlwaysOut(ns.Name, c.System) {
 			continue
 		}
-		mode, valid := kube.ModeOf(ns.Labels, byDefault)
-		pods := eligible(c, ns.Name, mode)
+		mode, valid := kube.ModeOf(ns.Labels, c.defaultMode())
+		pods, left := c.candidates(ns.Name, mode, ""), c.candidates(ns.Name, mode, actuator.ManagedByVPA)
 		label, labelled := ns.Labels[kube.ModeLabel]
 		if !valid {
 			f.warn(ns.Name, fmt.Sprintf("label %s=%q is not a mode, so it counts as recommend", kube.ModeLabel, label), fmt.Sprintf("kubectl mbcas mode %s enforce (or recommend, restore, off)", ns.Name))
 		}
-		if len(pods) == 0 && !labelled {
+		if len(pods)+len(left) == 0 && !labelled {
 			continue
 		}
 		if valid {
@@ -44,146 +39,148 @@ func diagnoseNamespaces(c *Checkup) []Finding {
 		if mode == kube.ModeOff {
 			continue
 		}
-		diagnoseLimitRanges(f, c, ns.Name, pods)
-		diagnoseQuotas(f, c, ns.Name, pods)
-		diagnoseHPAs(f, c, ns.Name)
+		n := c.Around.of(ns.Name)
+		diagnoseVPAs(f, c, ns.Name, n, left, pods)
+		if len(pods) == 0 {
+			continue
+		}
+		free := diagnoseBars(f, ns.Name, n, pods)
+		diagnoseLimitRanges(f, ns.Name, n, pods)
+		diagnoseQuotas(f, c, ns.Name, n, free)
+		diagnoseHPAs(f, ns.Name, n, pods)
+		diagnoseBudgets(f, ns.Name, n, pods)
 	}
 	return f.list
 }
 
-// eligible are the pods of a namespace that MBCAS may resize.
-func eligible(c *Checkup, namespace string, mode kube.Mode) []*corev1.Pod {
+// defaultMode is the mode of namespaces without a label.
+func (c *Checkup) defaultMode() kube.Mode {
+	if c.Controller == nil {
+		return kube.ModeRecommend
+	}
+	return modeFlag(c.Controller)
+}
+
+// candidates are the pods of a namespace that MBCAS may resize, or those that it may not for this reason.
+func (c *Checkup) candidates(namespace string, mode kube.Mode, why actuator.Reason) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range c.Pods {
-		if p := &c.Pods[i]; p.Namespace == namespace {
-			if _, ok := actuator.Eligible(kube.Facts(p, mode, c.System)); ok {
-				pods = append(pods, p)
-			}
+		p := &c.Pods[i]
+		if p.Namespace != namespace {
+			continue
+		}
+		facts := kube.Facts(p, mode, c.System)
+		facts.VPA = c.Around.vpa(p) != ""
+		if r, _ := actuator.Eligible(facts); r == why {
+			pods = append(pods, p)
 		}
 	}
 	return pods
 }
 
-// diagnoseLimitRanges finds pods that a LimitRange would change in passing: on a resize it gives defaults
-// to every container that lacks a value, and those can never be removed again.
-func diagnoseLimitRanges(f *findings, c *Checkup, namespace string, pods []*corev1.Pod) {
-	for i := range c.LimitRanges {
-		l := &c.LimitRanges[i]
-		if l.Namespace != namespace {
+// remedies are what to do about pods that cannot be resized.
+var remedies = map[actuator.Reason]string{
+	actuator.WouldMutate:       "Recreate these pods, so that they get the values at the start.",
+	actuator.LimitRangeRefused: "Bring these pods within the LimitRange, or change it.",
+	actuator.QuotaNeedsLimits:  "Give every container of these pods the value.",
+}
+
+// diagnoseBars finds pods of which every resize would be refused, or would change more than a limit, and returns the others.
+func diagnoseBars(f *findings, namespace string, n *around, pods []*corev1.Pod) (free []*corev1.Pod) {
+	type bar struct {
+		why  actuator.Reason
+		said string
+	}
+	var bars []bar
+	barred := map[bar][]*corev1.Pod{}
+	for _, p := range pods {
+		why, said := n.Bars(p)
+		if why == "" {
+			free = append(free, p)
 			continue
 		}
-		var touched []string
+		b := bar{why, said}
+		if barred[b] == nil {
+			bars = append(bars, b)
+		}
+		barred[b] = append(barred[b], p)
+	}
+	for _, b := range bars {
+		f.warn(namespace, fmt.Sprintf("%s cannot be resized (%s): %s", plural(len(barred[b]), "pod"), few(podNames(barred[b])), b.said), remedies[b.why])
+	}
+	return free
+}
+
+func podNames(pods []*corev1.Pod) []string {
+	names := make([]string, len(pods))
+	for i, p := range pods {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// diagnoseLimitRanges names those that stand in no pod's way.
+func diagnoseLimitRanges(f *findings, namespace string, n *around, pods []*corev1.Pod) {
+	for i := range n.LimitRanges {
+		l := &n.LimitRanges[i]
+		bars := false
 		for _, p := range pods {
-			if wouldDefault(l, p) {
-				touched = append(touched, p.Name)
-			}
+			why, _ := kube.Obstacle(p, n.LimitRanges[i:i+1])
+			bars = bars || why != ""
 		}
-		if len(touched) > 0 {
-			f.warn(namespace, fmt.Sprintf("LimitRange %s would add requests or limits to containers of %s (%s) on a resize, so they are held", l.Name, plural(len(touched), "pod"), few(touched)),
-				"Recreate these pods, so that they get the values at the start.")
-			continue
+		if !bars {
+			f.ok(namespace, "LimitRange %s: limits stay within it%s", l.Name, most(l))
 		}
-		f.ok(namespace, "LimitRange %s leaves the pods as they are%s", l.Name, bounds(l))
 	}
 }
 
-// wouldDefault says whether the LimitRange has a default for a resource that a container of the pod lacks.
-func wouldDefault(l *corev1.LimitRange, pod *corev1.Pod) bool {
-	for _, item := range l.Spec.Limits {
-		if item.Type != corev1.LimitTypeContainer {
-			continue
-		}
-		for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-			// A max without a default is the default, and a default limit is the default request.
-			for _, d := range []struct{ defaults, has corev1.ResourceList }{
-				{item.Max, c.Resources.Limits}, {item.Default, c.Resources.Limits},
-				{item.Max, c.Resources.Requests}, {item.Default, c.Resources.Requests},
-				{item.DefaultRequest, c.Resources.Requests}, {item.Min, c.Resources.Requests},
-			} {
-				for name := range d.defaults {
-					if _, ok := d.has[name]; !ok {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
-}
-
-// bounds names the CPU bounds of a LimitRange.
-func bounds(l *corev1.LimitRange) string {
+// most names the CPU maxima of a LimitRange.
+func most(l *corev1.LimitRange) string {
+	var parts []string
 	for _, item := range l.Spec.Limits {
 		if q, ok := item.Max[corev1.ResourceCPU]; ok {
-			return fmt.Sprintf("; at most %s CPU per %s", q.String(), item.Type)
+			parts = append(parts, fmt.Sprintf("%s CPU per %s", q.String(), strings.ToLower(string(item.Type))))
 		}
 	}
-	return ""
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", at most " + and(parts)
 }
 
-// diagnoseQuotas finds quotas that leave no room to raise a limit.
-func diagnoseQuotas(f *findings, c *Checkup, namespace string, pods []*corev1.Pod) {
-	for i := range c.Quotas {
-		q := &c.Quotas[i]
-		hard, limited := q.Status.Hard[corev1.ResourceLimitsCPU]
-		if q.Namespace != namespace || !limited || len(pods) == 0 {
-			continue
-		}
-		used := q.Status.Used[corev1.ResourceLimitsCPU]
-		free := hard.DeepCopy()
-		free.Sub(used)
-		var unlimited []string
+// tenth is the part of a quota that raises leave free.
+func tenth(hard cpu.Milli) cpu.Milli { return cpu.FromCores(kube.QuotaFree * hard.Cores()) }
+
+// diagnoseQuotas says what quotas leave for raises.
+func diagnoseQuotas(f *findings, c *Checkup, namespace string, n *around, pods []*corev1.Pod) {
+	for i := range n.Quotas {
+		q := &n.Quotas[i]
+		room, bounded := kube.QuotaRoomOf(q)
+		var counted, above []*corev1.Pod
 		for _, p := range pods {
-			if slices.ContainsFunc(running(p), func(c container) bool { return c.limit == 0 }) {
-				unlimited = append(unlimited, p.Name)
+			if !kube.QuotaCounts(q, p) {
+				continue
+			}
+			counted = append(counted, p)
+			if pa := c.Allocations[p.UID]; pa != nil && kube.Total(kube.Limits(p)) > kube.Total(pa.Status.DeclaredLimits) {
+				above = append(above, p)
 			}
 		}
-		switch {
-		case len(unlimited) > 0:
-			f.warn(namespace, fmt.Sprintf("ResourceQuota %s refuses every resize of %s with a container that has no CPU limit (%s)", q.Name, plural(len(unlimited), "pod"), few(unlimited)), "Give every container of these pods a CPU limit.")
-		case free.Cmp(tenth(hard)) < 0:
-			f.warn(namespace, fmt.Sprintf("ResourceQuota %s leaves %s of %s limits.cpu: raises will be refused", q.Name, free.String(), hard.String()), "Raise limits.cpu of the quota, or expect pods to stay near their declared limits.")
-		default:
-			f.ok(namespace, "ResourceQuota %s has %s of %s limits.cpu free", q.Name, free.String(), hard.String())
-		}
-	}
-}
-
-func tenth(q resource.Quantity) resource.Quantity {
-	return *resource.NewMilliQuantity(q.MilliValue()/10, resource.DecimalSI)
-}
-
-// diagnoseHPAs finds autoscalers that a low limit would blind: they compare use with the request, and use
-// stops at the limit.
-func diagnoseHPAs(f *findings, c *Checkup, namespace string) {
-	for i := range c.HPAs {
-		h := &c.HPAs[i]
-		if h.Namespace != namespace {
+		if !bounded || len(counted) == 0 {
 			continue
 		}
-		for _, m := range h.Spec.Metrics {
-			target := cpuTarget(m)
-			switch {
-			case target == nil:
-			case target.AverageUtilization != nil && *target.AverageUtilization > 80:
-				f.warn(namespace, fmt.Sprintf("HPA %s scales at %d%% of the CPU request; a limit near the request would hide the load from it", h.Name, *target.AverageUtilization),
-					"Lower the target to 80% or less, or raise the declared request.")
-			case target.AverageUtilization != nil:
-				f.ok(namespace, "HPA %s scales at %d%% of the CPU request, which every limit leaves room for", h.Name, *target.AverageUtilization)
-			case target.AverageValue != nil:
-				f.warn(namespace, fmt.Sprintf("HPA %s scales at %s CPU per pod; a limit below that would hide the load from it", h.Name, target.AverageValue.String()),
-					"Make sure that the request of its pods is above that value: no limit goes below the request.")
-			}
+		left := max(0, room.Hard-room.Used)
+		share := fmt.Sprintf("ResourceQuota %s has %v of %v limits.cpu free", q.Name, left, room.Hard)
+		switch {
+		case !room.Known:
+			f.warn(namespace, fmt.Sprintf("ResourceQuota %s is not counted yet, so raises wait", q.Name), "Wait some seconds; if it stays so, look at kube-controller-manager, which counts quotas.")
+		case left >= tenth(room.Hard):
+			f.ok(namespace, "%s; raises stop at a tenth, which is left to new pods", share)
+		case len(above) > 0:
+			f.warn(namespace, fmt.Sprintf("%s, and %s above the declared limits (%s): they give back until a tenth is free, and raises wait", share, are(len(above), "pod"), few(podNames(above))),
+				"Wait some minutes; if it stays so, raise limits.cpu of the quota.")
+		default:
+			f.warn(namespace, share+", less than the tenth that is left to new pods: raises wait", "Raise limits.cpu of the quota, or expect pods to stay near their declared limits.")
 		}
 	}
-}
-
-func cpuTarget(m autoscalingv2.MetricSpec) *autoscalingv2.MetricTarget {
-	switch {
-	case m.Resource != nil && m.Resource.Name == corev1.ResourceCPU:
-		return &m.Resource.Target
-	case m.ContainerResource != nil && m.ContainerResource.Name == corev1.ResourceCPU:
-		return &m.ContainerResource.Target
-	}
-	return nil
 }

@@ -18,10 +18,7 @@ func diagnosePods(c *Checkup) []Finding {
 		f.unread("allocations", err)
 		return f.list
 	}
-	w := &World{Pods: c.Pods, Allocations: c.Allocations, Modes: map[string]kube.Mode{}, Default: kube.ModeRecommend}
-	if c.Controller != nil {
-		w.Default = modeFlag(c.Controller)
-	}
+	w := &World{Pods: c.Pods, Allocations: c.Allocations, Modes: map[string]kube.Mode{}, Around: c.Around, Default: c.defaultMode()}
 	for _, ns := range c.Namespaces {
 		w.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, w.Default)
 	}

@@ -9,13 +9,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -80,23 +78,15 @@ func sick(t *testing.T) []client.Object {
 	ranged.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}}}
 	quota := &corev1.ResourceQuota{}
 	quota.Namespace, quota.Name = "shop", "all"
-	quota.Status.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("4")}
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("4")}
+	quota.Status.Hard = quota.Spec.Hard
 	quota.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("3900m")}
 	full := &corev1.ResourceQuota{}
 	full.Namespace, full.Name = "lab", "small"
-	full.Status = quota.Status
-	hpa := &autoscalingv2.HorizontalPodAutoscaler{}
-	hpa.Namespace, hpa.Name = "shop", "web"
-	hpa.Spec.Metrics = []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{
-		Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{AverageUtilization: percentOf(150)},
-	}}}
+	full.Spec, full.Status = quota.Spec, quota.Status
 	pause := &corev1.ConfigMap{Data: map[string]string{kube.PausedKey: "incident 4711"}}
 	pause.Namespace, pause.Name = kube.SystemNamespace, kube.SwitchName
-	vpa := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"targetRef": map[string]any{"kind": "Deployment", "name": "web"}}}}
-	vpa.SetGroupVersionKind(schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"})
-	vpa.SetNamespace("shop")
-	vpa.SetName("web")
-	return append(objects, pod, old, ranged, quota, full, hpa, pause, vpa)
+	return append(objects, pod, old, ranged, quota, full, pause)
 }
 
 // TestDoctor shows the findings of clusters that are not well, in testdata/doctor-*.txt.

@@ -28,6 +28,9 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 			if len(w.Markets) > 0 {
 				e.market = &w.Markets[0]
 			}
+			if e.Figures != nil {
+				e.asking = asking(ctx, a, w, e.Node)
+			}
 			e.Sentences = e.sentences(a.Now())
 			if done, err := encode(s.Out, o, e); done {
 				return err

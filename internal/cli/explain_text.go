@@ -24,6 +24,7 @@ type explanation struct {
 	pod    *corev1.Pod
 	pa     *v1alpha1.PodAllocation // nil: none
 	market *Market                 // of its node; nil: not known
+	asking string                  // who has demand on its node taken for more, in a sentence; "": nobody
 }
 
 func (e explanation) text(now time.Time) string {
@@ -82,19 +83,30 @@ func inForce(pod *corev1.Pod, name string) cpu.Milli {
 // sentences are the explanation in the order in which the limit comes about: wish, price, bounds, deed, next.
 func (e explanation) sentences(now time.Time) []string {
 	if e.pa == nil {
-		return []string{fmt.Sprintf("MBCAS does not manage this pod: %s (%s).", e.Message, e.Reason)}
+		return []string{fmt.Sprintf("MBCAS does not manage this pod: %s (%s).", e.Message, e.unfit())}
 	}
 	var s []string
 	if !e.Managed {
-		s = append(s, fmt.Sprintf("MBCAS does not resize this pod now: %s (%s).", e.Message, e.Reason))
+		s = append(s, fmt.Sprintf("MBCAS does not resize this pod now: %s (%s).", e.Message, e.unfit()))
 	}
-	if f := e.Figures; f != nil {
-		s = append(s, wish(e.Standing, now), e.bought(), verdict(e.Standing))
+	f := e.Figures
+	if f != nil {
+		s = append(s, wish(e.Standing, now))
+		if f.MemoryPressure != nil || f.IOPressure != nil {
+			s = append(s, stalls(f))
+		}
+		s = append(s, e.bought())
+	} else {
+		s = append(s, "Nothing is decided yet: the agent has to see a new pod twice, and watches the node for about 10 seconds when it starts itself.")
+	}
+	if p := e.platform(now); p != "" {
+		s = append(s, p)
+	}
+	if f != nil {
+		s = append(s, e.verdict())
 		if f.FloorsExceedSupply {
 			s = append(s, fmt.Sprintf("Even the least that the pods of node %s may be given is more than it has, so the market has no room there. Lower requests or move pods.", e.Node))
 		}
-	} else {
-		s = append(s, "Nothing is decided yet: the agent has to see a new pod twice, and watches the node for about 10 seconds when it starts itself.")
 	}
 	s = append(s, deed(e.pa, now))
 	if e.Managed {
@@ -103,6 +115,14 @@ func (e explanation) sentences(now time.Time) []string {
 		}
 	}
 	return s
+}
+
+// unfit is the reason not to resize the pod, with the VerticalPodAutoscaler to which it is left.
+func (e explanation) unfit() string {
+	if e.VPA == "" {
+		return e.Reason
+	}
+	return fmt.Sprintf("%s: VerticalPodAutoscaler %s", e.Reason, e.VPA)
 }
 
 // wish says what the pod uses and would use.
@@ -122,6 +142,8 @@ func wish(s Standing, now time.Time) string {
 func wishReading(s Standing) string {
 	f := s.Figures
 	switch {
+	case stalled(f) >= muchStalled:
+		return "it waits for memory or IO, and a higher limit would not help"
 	case f.Throttled >= muchThrottled:
 		return "it is held back by its limit"
 	case f.Throttled >= someThrottled:
@@ -132,33 +154,58 @@ func wishReading(s Standing) string {
 	return "its limit is no hindrance"
 }
 
+// stalls says for how much of the time nothing of the pod went on for want of other things than a CPU.
+func stalls(f *Figures) string {
+	var waited []string
+	if f.MemoryPressure != nil {
+		waited = append(waited, fmt.Sprintf("for memory %d%%", *f.MemoryPressure))
+	}
+	if f.IOPressure != nil {
+		waited = append(waited, fmt.Sprintf("for IO %d%%", *f.IOPressure))
+	}
+	waited[0] += " of the time"
+	text := "Stalls: all of it that was awake waited " + strings.Join(waited, ", and ") + "."
+	switch s := stalled(f); {
+	case s >= muchStalled:
+		return text + " That it is throttled, or waits for a CPU, is not taken for need."
+	case s > halfStalled:
+		return text + fmt.Sprintf(" So with more CPU it could use %d%% more at most.", 100*100/s-100)
+	}
+	return text
+}
+
 // bought says what the price is, why, and what the budget buys at it.
 func (e explanation) bought() string {
 	f := e.Figures
 	if free(f.Price) {
 		why := fmt.Sprintf("because what the pods of node %s want fits into what its market has", e.Node)
 		if m := e.market; m != nil {
-			why = fmt.Sprintf("because the pods of node %s want %v, and its market has %v", e.Node, m.Demand, m.Supply)
+			why = fmt.Sprintf("because %s, and its market has %v", m.wanted(), m.Supply)
 		}
-		return fmt.Sprintf("Price: 0, %s. At that price every pod may have its ceiling, here %v.", why, f.Ceiling)
+		return fmt.Sprintf("Price: 0, %s.%s At that price every pod may have its ceiling, here %v.", why, e.counted(), f.Ceiling)
 	}
 	why := fmt.Sprintf("because the pods of node %s want more than its market has", e.Node)
 	if m := e.market; m != nil {
-		why = fmt.Sprintf("because the pods of node %s want %v, and its market has only %v", e.Node, m.Demand, m.Supply)
+		why = fmt.Sprintf("because %s, and its market has only %v", m.wanted(), m.Supply)
 	}
-	return fmt.Sprintf("Price: %s, %s. The pod's budget is %d%s, which buys %v.", f.Price, why, f.Budget, multiplier(e.Standing), share(f))
+	return fmt.Sprintf("Price: %s, %s.%s The pod's budget is %d%s, which buys %v.", f.Price, why, e.counted(), f.Budget, e.weights(), share(f))
 }
 
-// multiplier says how the budget comes about.
-func multiplier(s Standing) string {
-	switch {
-	case s.Request <= 0:
-		return ""
-	case int64(s.Request) == s.Figures.Budget:
-		return " (its CPU request)"
+// wanted is what the pods of the node want, and what is to be kept free for them.
+func (m *Market) wanted() string {
+	text := fmt.Sprintf("the pods of node %s want %v", m.Node, m.Demand)
+	if m.Asked > 0 {
+		text += fmt.Sprintf(", %v more are to be kept free for those that ask for it", m.Asked)
 	}
-	m := strconv.FormatFloat(float64(s.Figures.Budget)/float64(s.Request), 'f', 2, 64)
-	return fmt.Sprintf(" (its CPU request of %v times %s for its priority)", s.Request, strings.TrimRight(strings.TrimRight(m, "0"), "."))
+	return text
+}
+
+// counted is what the wants of the node's pods count beyond what they would use, as a sentence that follows another.
+func (e explanation) counted() string {
+	if e.asking == "" {
+		return ""
+	}
+	return " " + e.asking
 }
 
 func free(price string) bool { return strings.Trim(price, "0.") == "" }
@@ -173,19 +220,25 @@ func share(f *Figures) cpu.Milli {
 }
 
 // verdict says what holds the limit.
-func verdict(s Standing) string {
-	f := s.Figures
+func (e explanation) verdict() string {
+	f := e.Figures
 	decided := f.Desired
-	if decided == 0 && s.Desired != nil {
-		decided = *s.Desired
+	if decided == 0 && e.Desired != nil {
+		decided = *e.Desired
 	}
 	head := fmt.Sprintf("Decision: a limit of %v", decided)
 	switch f.BoundBy {
 	case v1alpha1.BoundByPrice:
 		return fmt.Sprintf("%s. The price binds: the pod would use more than its budget buys. A larger request or a higher PriorityClass would buy more.", head)
 	case v1alpha1.BoundByFloor:
-		return fmt.Sprintf("%s, its floor. Its budget buys less, but no limit goes below the request, or below 100m where more is declared.", head)
+		if by := e.raisedBy(); by != "" {
+			return fmt.Sprintf("%s, its floor, %s. Its budget buys less.", head, by)
+		}
+		return fmt.Sprintf("%s, its floor. Its budget buys less, but no limit goes below the request, below 100m where more is declared, or below the least quota that its kernel takes.", head)
 	case v1alpha1.BoundByCeiling:
+		if by := e.cappedBy(); by != "" {
+			return fmt.Sprintf("%s, its ceiling, %s.", head, by)
+		}
 		return fmt.Sprintf("%s, its ceiling: no limit goes above what the node has to give or the pod's own %s.", head, kube.MaxCPUKey)
 	}
 	return fmt.Sprintf("%s. Nothing binds: what the pod wants fits below it.", head)

@@ -18,17 +18,23 @@ import (
 type Figures struct {
 	// Live: from the node's last round. Otherwise from the last published decision, which is renewed only
 	// when something changes.
-	Live      bool             `json:"live"`
-	At        time.Time        `json:"at"`
-	Usage     cpu.Milli        `json:"usage"`
-	Demand    cpu.Milli        `json:"demand"`
-	Throttled int32            `json:"throttledPercent"`
-	Pressure  *int32           `json:"pressurePercent,omitempty"`
-	Budget    int64            `json:"budget"`
-	Price     string           `json:"price"`
-	Floor     cpu.Milli        `json:"floor"`
-	Ceiling   cpu.Milli        `json:"ceiling"`
-	BoundBy   v1alpha1.BoundBy `json:"boundBy"`
+	Live      bool      `json:"live"`
+	At        time.Time `json:"at"`
+	Usage     cpu.Milli `json:"usage"`
+	Demand    cpu.Milli `json:"demand"`
+	Throttled int32     `json:"throttledPercent"`
+	Pressure  *int32    `json:"pressurePercent,omitempty"`
+	// MemoryPressure and IOPressure are not told by every agent.
+	MemoryPressure *int32 `json:"memoryPressurePercent,omitempty"`
+	IOPressure     *int32 `json:"ioPressurePercent,omitempty"`
+	Budget         int64  `json:"budget"`
+	// PriorityPercent and FairnessPercent are what the budget is the pod's request times of; 0: not told.
+	PriorityPercent int32            `json:"priorityPercent,omitempty"`
+	FairnessPercent int32            `json:"fairnessPercent,omitempty"`
+	Price           string           `json:"price"`
+	Floor           cpu.Milli        `json:"floor"`
+	Ceiling         cpu.Milli        `json:"ceiling"`
+	BoundBy         v1alpha1.BoundBy `json:"boundBy"`
 	// Desired is the limit that the figures led to; 0: not told.
 	Desired            cpu.Milli            `json:"desired,omitempty"`
 	Containers         map[string]cpu.Milli `json:"containers,omitempty"` // Desired, by container
@@ -43,8 +49,13 @@ func published(pa *v1alpha1.PodAllocation) *Figures {
 	d := pa.Spec.Decision
 	f := &Figures{
 		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.Throttled, Pressure: d.Pressure,
+		MemoryPressure: d.MemoryPressure, IOPressure: d.IOPressure,
 		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
 		FloorsExceedSupply: d.FloorsExceedSupply, Containers: map[string]cpu.Milli{},
+	}
+	f.PriorityPercent = d.PriorityPercent
+	if d.FairnessPercent != nil {
+		f.FairnessPercent = *d.FairnessPercent
 	}
 	if pa.Spec.DesiredCPULimit != nil {
 		f.Desired = *pa.Spec.DesiredCPULimit
@@ -55,6 +66,16 @@ func published(pa *v1alpha1.PodAllocation) *Figures {
 	return f
 }
 
+// weighed are figures of a round with the weights of the last published decision: agents tell the budget alone.
+func (f *Figures) weighed(published *Figures) *Figures {
+	if published == nil {
+		return f
+	}
+	w := *f
+	w.PriorityPercent, w.FairnessPercent = published.PriorityPercent, published.FairnessPercent
+	return &w
+}
+
 // Market is a node's market in its last round.
 type Market struct {
 	Node     string    `json:"node"`
@@ -63,6 +84,7 @@ type Market struct {
 	Supply   cpu.Milli `json:"supply"`
 	Usage    cpu.Milli `json:"usage"`
 	Demand   cpu.Milli `json:"demand"`
+	Asked    cpu.Milli `json:"asked,omitempty"` // beyond that, by DemandSignals
 	System   cpu.Milli `json:"system"`
 	Pressure *int32    `json:"pressurePercent,omitempty"`
 	Bidders  int       `json:"bidders"`
@@ -76,17 +98,18 @@ type Market struct {
 type answer struct {
 	At   time.Time `json:"at"`
 	Node struct {
-		Price                         float64 `json:"price"`
-		Supply, Demand, Usage, System cpu.Milli
-		Pressure                      *float64
-		FloorsExceedSupply            bool
-		Bidders, Shadows, Warming     int
+		Price                     float64 `json:"price"`
+		Supply, Demand, Asked     cpu.Milli
+		Usage, System             cpu.Milli
+		Pressure                  *float64
+		FloorsExceedSupply        bool
+		Bidders, Shadows, Warming int
 	} `json:"node"`
 	Pods []struct {
 		UID                                    types.UID
 		Usage, Demand, Floor, Ceiling, Desired cpu.Milli
 		Throttled                              float64
-		Pressure                               *float64
+		Pressure, MemoryPressure, IOPressure   *float64
 		Budget                                 int64
 		BoundBy                                v1alpha1.BoundBy
 		Containers                             map[string]cpu.Milli
@@ -101,7 +124,7 @@ func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error)
 	}
 	price := market.Price(a.Node.Price).String()
 	m := Market{
-		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand, System: a.Node.System,
+		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand, Asked: a.Node.Asked, System: a.Node.System,
 		Pressure: percent(a.Node.Pressure), Bidders: a.Node.Bidders, Shadows: a.Node.Shadows, Warming: a.Node.Warming,
 		FloorsExceedSupply: a.Node.FloorsExceedSupply,
 	}
@@ -109,6 +132,7 @@ func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error)
 	for _, p := range a.Pods {
 		figures[p.UID] = &Figures{
 			Live: true, At: a.At, Usage: p.Usage, Demand: p.Demand, Throttled: *percent(&p.Throttled), Pressure: percent(p.Pressure),
+			MemoryPressure: percent(p.MemoryPressure), IOPressure: percent(p.IOPressure),
 			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy, Desired: p.Desired, Containers: p.Containers,
 			FloorsExceedSupply: a.Node.FloorsExceedSupply,
 		}

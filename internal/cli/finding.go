@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Level is how bad a finding is.
@@ -48,6 +50,15 @@ func (f *findings) fail(subject, text, remedy string) {
 // unread records that something could not be looked at, which is no fault of the cluster.
 func (f *findings) unread(subject string, err error) {
 	f.warn(subject, "could not be looked at: "+oneLine(err.Error()), "Ask for permission to read it, or ask somebody who has it to run doctor.")
+}
+
+// hidden records that the pods of an autoscaler's target are not known; what does it do to them?
+func (f *findings) hidden(subject, what string, err error) {
+	remedy := "Mend its target; until then MBCAS treats its pods as any others."
+	if apierrors.IsForbidden(err) {
+		remedy = "Ask for permission to get the scale subresource of its target, or ask somebody who has it to run doctor."
+	}
+	f.warn(subject, fmt.Sprintf("which pods %s is not known: %s", what, oneLine(err.Error())), remedy)
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

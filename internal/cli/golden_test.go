@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/apitest"
 )
 
@@ -106,7 +107,7 @@ func TestReadsOnly(t *testing.T) {
 const round = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
  "node":{"price":1.204,"cleared":1.2,"supply":"3400m","demand":"5100m","usage":"3390m","system":"210m","pressure":0.31,"floorsExceedSupply":false,"bidders":4,"shadows":3,"warming":1,"stale":0},
  "pods":[{"namespace":"shop","name":"cart-7d9f","uid":"uid-cart-7d9f","limit":"900m","desired":"720m","containers":{"app":"720m"},
-   "usage":"705m","demand":"760m","throttled":0.12,"pressure":0.2,"budget":865,"floor":"210m","ceiling":"4000m","boundBy":"Price"}]}`
+   "usage":"705m","demand":"760m","throttled":0.12,"pressure":0.2,"budget":864,"floor":"210m","ceiling":"4000m","boundBy":"Price"}]}`
 
 // TestLive: an agent's answer is shown instead of the older decision, and its absence is said.
 func TestLive(t *testing.T) {
@@ -130,6 +131,27 @@ func TestLive(t *testing.T) {
 			golden(t, name, text)
 		})
 	}
+}
+
+// TestStalls: what a pod waits for beside CPU is one sentence, where the agent tells.
+func TestStalls(t *testing.T) {
+	text := ""
+	for _, c := range []struct{ memory, io *int32 }{{percentOf(0), percentOf(12)}, {percentOf(64), percentOf(12)}, {percentOf(3), percentOf(91)}, {nil, percentOf(80)}} {
+		objects := shop()
+		for _, o := range objects {
+			if pa, ok := o.(*v1alpha1.PodAllocation); ok && pa.Name == "uid-batch-x2" {
+				pa.Spec.Decision.MemoryPressure, pa.Spec.Decision.IOPressure = c.memory, c.io
+			}
+		}
+		for _, args := range []string{"explain batch-x2", "usage batch-x2"} {
+			stdout, _, err := newCluster(t, objects...).run(t, strings.Split(args, " ")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += "$ kubectl mbcas " + args + "\n" + stdout + "\n"
+		}
+	}
+	golden(t, "stalls", text)
 }
 
 // TestExplainBetween: while a change is not on record yet, explain does not tell the state before it.

@@ -73,7 +73,7 @@ func TestGuard(t *testing.T) {
 		"in flight": {pod: change(func(p *corev1.Pod) { p.Generation = 4 }), ask: ask{limit: 800}, reason: "earlier resize is not finished", to: 800},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := stand(c.pod, nil, nil, "enforce", "mbcas-system")
+			s := (&World{Default: "enforce"}).stand(c.pod, "mbcas-system")
 			if c.used > 0 {
 				s.Figures = &Figures{Usage: c.used}
 			}
@@ -135,7 +135,7 @@ func TestRefusal(t *testing.T) {
 func TestBack(t *testing.T) {
 	creator := metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:containers":{}}}`)}
 	wrote := func(manager, container string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: "resize", FieldsV1: metav1.NewFieldsV1(
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(
 			`{"f:spec":{"f:containers":{"k:{\"name\":\"` + container + `\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}`)}
 	}
 	both := []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1500}, {Name: "proxy", CPULimit: 80}}

@@ -33,8 +33,7 @@ type ReasonCount struct {
 func standings(w *World, system string) []Standing {
 	rows := make([]Standing, 0, len(w.Pods))
 	for i := range w.Pods {
-		pod := &w.Pods[i]
-		rows = append(rows, stand(pod, w.Allocations[pod.UID], w.Live[pod.UID], w.Mode(pod.Namespace), system))
+		rows = append(rows, w.stand(&w.Pods[i], system))
 	}
 	return rows
 }
@@ -98,7 +97,7 @@ func listTable(rows []Standing, namespaces, wide bool, now time.Time) *table {
 	}
 	t.header = append(t.header, "POD", "REQUEST", "LIMIT", "DECLARED", "USE", "THROTTLED", "DEMAND", "PRICE", "PHASE", "REASON")
 	if wide {
-		t.header = append(t.header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY", "SEEN", "MESSAGE")
+		t.header = append(t.header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY", "TERMS", "SEEN", "MESSAGE")
 	}
 	for _, r := range rows {
 		var cells []string
@@ -108,7 +107,7 @@ func listTable(rows []Standing, namespaces, wide bool, now time.Time) *table {
 		d := figureText(r.Figures, now)
 		cells = append(cells, r.Pod, amount(r.Request), limitText(r), pointer(r.Declared), d.use, d.throttled, d.demand, d.price, string(r.Phase), r.Reason)
 		if wide {
-			cells = append(cells, r.Node, pointer(r.Desired), d.floor, d.ceiling, d.budget, d.pressure, d.bound, d.seen, r.Message)
+			cells = append(cells, r.Node, pointer(r.Desired), d.floor, d.ceiling, d.budget, d.pressure, d.bound, termWords(r.Terms), d.seen, r.Message)
 		}
 		t.add(cells...)
 	}

@@ -12,6 +12,7 @@ const (
 	agentName      = "mbcas-agent"      // DaemonSet
 	agentPort      = "9090"
 	crdName        = "podallocations.allocation.mbcas.io"
+	signalCRDName  = "demandsignals.allocation.mbcas.io"
 )
 
 // ofWorkload says whether a pod belongs to the Deployment or DaemonSet of that name.

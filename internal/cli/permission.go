@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Permission is one right, what it is for, and whether it was granted.
@@ -38,8 +39,17 @@ var accountPermissions = []Permission{
 	{Verb: "patch", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", Subresource: "status", For: "recording declared limits"},
 }
 
+// vpaPermissions are what it needs besides where there are VerticalPodAutoscalers.
+var vpaPermissions = []Permission{
+	{Verb: "list", Group: kube.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
+	{Verb: "watch", Group: kube.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
+}
+
 func (p Permission) String() string {
 	resource := p.Resource
+	if resource == "*" {
+		resource = "everything of " + p.Group
+	}
 	if p.Subresource != "" {
 		resource += "/" + p.Subresource
 	}

@@ -131,9 +131,8 @@ func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system str
 	var list []way
 	for i := range w.Pods {
 		pod := &w.Pods[i]
-		pa := w.Allocations[pod.UID]
 		one := way{
-			pod: pod, standing: stand(pod, pa, nil, w.Mode(pod.Namespace), system),
+			pod: pod, standing: w.stand(pod, system),
 			declared: declared[pod.UID], homeward: back(pod, declared[pod.UID]),
 		}
 		if len(declared[pod.UID]) == 0 && one.standing.Reason == string(actuator.DeclaredUnknown) {

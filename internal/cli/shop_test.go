@@ -14,8 +14,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -113,20 +116,20 @@ func shop() []client.Object {
 	objects := []client.Object{
 		cart, batch, quiet, fresh, stuck, out, rich, poor, dns, asleep,
 		allocation(cart, both(decided(900, "app", v1alpha1.Decision{
-			Demand: 640, Usage: 610, Throttled: 2, Pressure: percentOf(9), Budget: 865, Price: "0.961", Floor: 210, Ceiling: 4000,
+			Demand: 640, Usage: 610, Throttled: 2, Pressure: percentOf(9), Budget: 864, PriorityPercent: 432, Price: "0.961", Floor: 210, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(4 * time.Second),
 		}), status(v1alpha1.PhaseApplied, "Settled", "the CPU limits are what they should be"), declared("app", 500, 90*time.Second))),
 		allocation(batch, both(decided(520, "work", v1alpha1.Decision{
-			Demand: 2100, Usage: 528, Throttled: 97, Pressure: percentOf(61), Budget: 500, Price: "0.961", Floor: 510, Ceiling: 4000,
+			Demand: 2100, Usage: 528, Throttled: 97, Pressure: percentOf(61), Budget: 500, PriorityPercent: 100, Price: "0.961", Floor: 510, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByPrice, ObservedAt: *ago(4 * time.Second),
 		}), status(v1alpha1.PhaseHeld, "CoolingDown", "the limits were changed a moment ago; the next change waits for the cooldown"), declared("work", 2000, 6*time.Second))),
 		allocation(quiet, both(decided(300, "app", v1alpha1.Decision{
-			Demand: 5, Usage: 3, Throttled: 0, Budget: 150, Price: "0.961", Floor: 110, Ceiling: 4000,
+			Demand: 5, Usage: 3, Throttled: 0, Budget: 100, PriorityPercent: 100, Price: "0.961", Floor: 110, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(3 * time.Hour),
 		}), status(v1alpha1.PhaseApplied, "WithinDeadBand", "the wanted change is smaller than the dead band"))),
 		allocation(fresh, both(status(v1alpha1.PhasePending, "NoDecisionYet", "the agent of this pod's node has not decided yet"))),
 		allocation(stuck, both(decided(800, "app", v1alpha1.Decision{
-			Demand: 700, Usage: 299, Throttled: 88, Pressure: percentOf(70), Budget: 100, Price: "0.000", Floor: 110, Ceiling: 4000,
+			Demand: 700, Usage: 299, Throttled: 88, Pressure: percentOf(70), Budget: 100, PriorityPercent: 100, Price: "0.000", Floor: 110, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(20 * time.Second),
 		}), status(v1alpha1.PhaseFailed, "QuotaExceeded", "exceeded quota: shop, requested: limits.cpu=500m, used: limits.cpu=4, limited: limits.cpu=4"), func(pa *v1alpha1.PodAllocation) {
 			retry := metav1.NewMicroTime(noon.Add(100 * time.Second))
@@ -177,7 +180,9 @@ func installation() []client.Object {
 	crd.Name = crdName
 	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true}}
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
-	return []client.Object{ns, d, ds, agent, node, lease, crd}
+	signals := crd.DeepCopy()
+	signals.Name = signalCRDName
+	return []client.Object{ns, d, ds, agent, node, lease, crd, signals}
 }
 
 // discovered is an API server's word about itself.
@@ -199,11 +204,13 @@ func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
 	return list, d.err
 }
 
-// cluster is an Access to objects, which counts writes and answers every question about rights by may.
+// cluster is an Access to objects, which counts writes, and answers every question about rights by may and about the selector
+// of a scale target by scale; no such target exists where that is nil.
 type cluster struct {
 	Access
 	writes []string
 	may    func(user, verb, resource string) bool
+	scale  func(target client.Object) (selector string, err error)
 }
 
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
@@ -220,6 +227,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: c.may(user, a.Verb, r)}
 	}
 	c.Client = fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).
+		WithIndex(&v1alpha1.PodAllocation{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1alpha1.PodAllocation).Spec.NodeName} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -239,6 +247,14 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 					wrote("patch", o)
 				}
 				return w.Patch(ctx, o, p, opts...)
+			},
+			SubResourceGet: func(_ context.Context, _ client.Client, _ string, o, scale client.Object, _ ...client.SubResourceGetOption) error {
+				if c.scale == nil {
+					return apierrors.NewNotFound(schema.GroupResource{Resource: "scales"}, o.GetName())
+				}
+				selector, err := c.scale(o)
+				scale.(*unstructured.Unstructured).Object["status"] = map[string]any{"selector": selector}
+				return err
 			},
 			SubResourcePatch: func(_ context.Context, _ client.Client, sub string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
 				wrote("patch "+sub, o)

@@ -32,6 +32,10 @@ type Standing struct {
 	// Reason is the allocation's, or why the pod is not managed.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// VPA names the VerticalPodAutoscaler to which the pod is left; "" for none.
+	VPA string `json:"vpa,omitempty"`
+	// Terms are what the platform asks of the decisions about the pod; nil: nothing.
+	Terms *v1alpha1.Terms `json:"terms,omitempty"`
 	// Figures are the newest that could be had; nil: none yet.
 	Figures *Figures `json:"figures,omitempty"`
 }
@@ -39,8 +43,10 @@ type Standing struct {
 // ReasonNoAllocation: nothing stands against managing the pod, and it has no allocation.
 const ReasonNoAllocation = "NoAllocation"
 
-// stand joins a pod with its allocation, which may be nil, and with its figures of the last round, if any.
-func stand(pod *corev1.Pod, pa *v1alpha1.PodAllocation, live *Figures, mode kube.Mode, system string) Standing {
+// stand joins a pod with its allocation, with its figures of the last round, and with the VerticalPodAutoscaler that writes its
+// CPU, as far as it has them.
+func (w *World) stand(pod *corev1.Pod, system string) Standing {
+	pa, vpa, mode := w.Allocations[pod.UID], w.Around.vpa(pod), w.Mode(pod.Namespace)
 	s := Standing{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Mode: mode}
 	for _, c := range running(pod) {
 		s.Request += c.request
@@ -49,7 +55,12 @@ func stand(pod *corev1.Pod, pa *v1alpha1.PodAllocation, live *Figures, mode kube
 			s.Unlimited++
 		}
 	}
-	why, eligible := actuator.Eligible(kube.Facts(pod, mode, system))
+	facts := kube.Facts(pod, mode, system)
+	facts.VPA = vpa != ""
+	why, eligible := actuator.Eligible(facts)
+	if why == actuator.ManagedByVPA {
+		s.VPA = vpa
+	}
 	if pa == nil || pa.Spec.PodRef.UID != pod.UID {
 		s.Reason, s.Message = string(why), why.Sentence()
 		if eligible {
@@ -66,9 +77,10 @@ func stand(pod *corev1.Pod, pa *v1alpha1.PodAllocation, live *Figures, mode kube
 		total := kube.Total(pa.Status.DeclaredLimits)
 		s.Declared = &total
 	}
+	s.Terms = pa.Status.Terms
 	s.Desired, s.Figures = pa.Spec.DesiredCPULimit, published(pa)
-	if live != nil {
-		s.Figures = live
+	if live := w.Live[pod.UID]; live != nil {
+		s.Figures = live.weighed(s.Figures)
 	}
 	return s
 }

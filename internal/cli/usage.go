@@ -57,6 +57,11 @@ func usage(ctx context.Context, a *Access, s Streams, pod, selector, node string
 		return err
 	}
 	readLive(ctx, a, w)
+	for _, m := range w.Markets {
+		if said := asking(ctx, a, w, m.Node); said != "" {
+			w.note("%s. %s", strings.ToUpper(m.wanted()[:1])+m.wanted()[1:], said)
+		}
+	}
 	rows := standings(w, a.System)
 	orders["name"](rows)
 	if pod != "" && rows[0].Figures == nil {
@@ -119,7 +124,20 @@ const (
 	muchThrottled = 50
 	someThrottled = 10
 	someWaiting   = 25
+	// From muchStalled on the market takes nothing else for need; from halfStalled on less.
+	muchStalled = 80
+	halfStalled = 50
 )
+
+// stalled is the larger of a pod's memory and IO pressure; 0 where neither is told.
+func stalled(f *Figures) (most int32) {
+	for _, p := range []*int32{f.MemoryPressure, f.IOPressure} {
+		if p != nil {
+			most = max(most, *p)
+		}
+	}
+	return most
+}
 
 // reading says in a few words what the counters mean.
 func reading(r Standing) string {
@@ -127,6 +145,8 @@ func reading(r Standing) string {
 	switch {
 	case f == nil:
 		return ""
+	case stalled(f) >= muchStalled:
+		return "waits for memory or IO"
 	case f.Throttled >= muchThrottled:
 		return "held back by its limit"
 	case f.Throttled >= someThrottled:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,6 +29,8 @@ type World struct {
 	Modes map[string]kube.Mode
 	// Default is the installation's mode for namespaces without a label; "" where it is not known.
 	Default kube.Mode
+	// Around knows which pods are left to a VerticalPodAutoscaler.
+	Around surroundings
 	// Live holds the figures of each node's last round, Markets the nodes themselves, as far as agents answered.
 	Live    map[types.UID]*Figures
 	Markets []Market
@@ -56,7 +59,7 @@ type selection struct {
 // gather reads pods, allocations and modes. Only pods are indispensable; everything else is noted when it is
 // missing.
 func gather(ctx context.Context, a *Access, sel selection) (*World, error) {
-	w := &World{Modes: map[string]kube.Mode{}}
+	w := &World{Modes: map[string]kube.Mode{}, Around: surroundings{}}
 	var err error
 	if w.Pods, err = readPods(ctx, a.Client, sel); err != nil {
 		return nil, err
@@ -70,7 +73,27 @@ func gather(ctx context.Context, a *Access, sel selection) (*World, error) {
 	if err := w.readModes(ctx, a, sel.namespace); err != nil && len(w.Pods) == 0 {
 		return nil, err
 	}
+	w.readVPAs(ctx, a, sel.namespace)
 	return w, nil
+}
+
+// readVPAs finds the VerticalPodAutoscalers of a namespace, or of all for "", and notes which of them may have pods that
+// are not known.
+func (w *World) readVPAs(ctx context.Context, a *Access, namespace string) {
+	if len(w.Pods) == 0 {
+		return
+	}
+	if err := w.Around.addVPAs(ctx, a.Client, namespace); err != nil {
+		w.note("Whether pods are left to a VerticalPodAutoscaler is not known: %s.", oneLine(err.Error()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Around)) {
+		n := w.Around[name]
+		for _, v := range n.VPAs {
+			if err := n.hidden[v.Target]; err != nil {
+				w.note("Which pods are left to VerticalPodAutoscaler %s/%s is not known: %s.", name, v.Name, oneLine(err.Error()))
+			}
+		}
+	}
 }
 
 // readModes reads the mode of each namespace, and the installation's where a namespace has none of its own.

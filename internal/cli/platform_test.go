@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// The plaza is a namespace full of objects that ask something of its pods.
+
+// owned is a pod of a workload, with the labels app=NAME and pod-template-hash=abc.
+func owned(kind, workload, name string, containers ...corev1.Container) *corev1.Pod {
+	p, yes := burstable("plaza", name, containers...), true
+	p.Labels = map[string]string{"app": workload, "pod-template-hash": "abc"}
+	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: workload, UID: types.UID("uid-of-" + workload), Controller: &yes}
+	if kind == "Deployment" {
+		owner.Kind, owner.Name = "ReplicaSet", workload+"-abc"
+	}
+	p.OwnerReferences = []metav1.OwnerReference{owner}
+	return p
+}
+
+func milli(m cpu.Milli) *cpu.Milli { return &m }
+
+func asked(t v1alpha1.Terms) func(*v1alpha1.PodAllocation) {
+	return func(pa *v1alpha1.PodAllocation) { pa.Status.Terms = &t }
+}
+
+func applied(reason actuator.Reason) func(*v1alpha1.PodAllocation) {
+	return status(v1alpha1.PhaseApplied, string(reason), reason.Sentence())
+}
+
+// throughCPU is an HPA of a Deployment that looks at CPU use.
+func throughCPU(name string, percent int32, annotations map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
+	h := &autoscalingv2.HorizontalPodAutoscaler{}
+	h.Namespace, h.Name, h.Annotations = "plaza", name, annotations
+	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
+	h.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+		Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent},
+	}}}
+	return h
+}
+
+// vpaOf is a VerticalPodAutoscaler of a target in some mode, for CPU and memory or for the resources that are named.
+func vpaOf(name string, target kube.Target, mode string, resources ...any) *unstructured.Unstructured {
+	spec := map[string]any{
+		"targetRef":    map[string]any{"apiVersion": target.APIVersion, "kind": target.Kind, "name": target.Name},
+		"updatePolicy": map[string]any{"updateMode": mode},
+	}
+	if len(resources) > 0 {
+		spec["resourcePolicy"] = map[string]any{"containerPolicies": []any{map[string]any{"containerName": "*", "controlledResources": resources}}}
+	}
+	v := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	v.SetGroupVersionKind(kube.VPAKind)
+	v.SetNamespace("plaza")
+	v.SetName(name)
+	return v
+}
+
+func quotaOf(name, of, hard, used string) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{}
+	q.Namespace, q.Name = "plaza", name
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceName(of): resource.MustParse(hard)}
+	q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceName(of): resource.MustParse(used)}
+	return q
+}
+
+// plaza is the shop with the plaza beside it.
+func plaza() []client.Object {
+	app := func(request, limit string) corev1.Container { return apitest.Container("app", request, limit) }
+	web, api := owned("Deployment", "web", "web-abc-1", app("200m", "900m")), owned("Deployment", "api", "api-abc-1", app("200m", "240m"))
+	sum, frail := owned("Job", "sum", "sum-1", app("100m", "600m")), owned("StatefulSet", "frail", "frail-0", app("100m", "800m"))
+	db := owned("StatefulSet", "db", "db-0", app("200m", "1000m"), apitest.Container("proxy", "50m", "250m"), apitest.Container("log", "60m", ""))
+	tuned, cache := owned("StatefulSet", "tuned", "tuned-0", app("100m", "300m")), owned("StatefulSet", "cache", "cache-0", app("100m", "300m"))
+	roll := owned("Rollout", "roll", "roll-abc-1", app("100m", "300m"))
+	roll.OwnerReferences[0].APIVersion = "example.org/v1"
+
+	decision := func(d v1alpha1.Decision) v1alpha1.Decision {
+		d.Throttled, d.Pressure, d.PriorityPercent, d.Ceiling, d.ObservedAt = 90, percentOf(20), max(100, d.PriorityPercent), max(d.Ceiling, 600), *ago(3 * time.Second)
+		return d
+	}
+	ns := &corev1.Namespace{}
+	ns.Name, ns.Labels = "plaza", map[string]string{kube.ModeLabel: "enforce"}
+	within := &corev1.LimitRange{}
+	within.Namespace, within.Name = "plaza", "within"
+	within.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}}}
+	budget := &policyv1.PodDisruptionBudget{}
+	budget.Namespace, budget.Name = "plaza", "db"
+	budget.Spec.Selector = metav1.SetAsLabelSelector(map[string]string{"app": "db"})
+	return append(shop(), ns, web, api, sum, frail, db, tuned, cache, roll,
+		throughCPU("web", 150, nil), throughCPU("api", 100, map[string]string{kube.AllowDecreaseKey: "true"}), throughCPU("nobody", 50, nil),
+		vpaOf("tuned", kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "tuned"}, "Recreate"),
+		vpaOf("web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, "Off"),
+		quotaOf("all", "limits.cpu", "8", "5"), within, budget,
+		allocation(web, both(decided(900, "app", decision(v1alpha1.Decision{
+			Demand: 850, Usage: 700, Budget: 200, Price: "0.961", Floor: 900, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
+		})), applied(actuator.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
+			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(actuator.ScaledByHPA),
+		}))),
+		allocation(api, both(decided(240, "app", decision(v1alpha1.Decision{
+			Demand: 850, Usage: 239, Budget: 200, Price: "0.961", Floor: 240, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
+		})), applied(actuator.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
+			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(240)}}, FloorBy: "HorizontalPodAutoscaler/api",
+		}))),
+		allocation(sum, both(decided(600, "app", decision(v1alpha1.Decision{
+			Demand: 1100, Usage: 598, Budget: 100, Price: "0.000", Floor: 110, Ceiling: 600, BoundBy: v1alpha1.BoundByCeiling,
+		})), applied(actuator.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Terms{
+			Ceiling: milli(600), CeilingBy: "LimitRange/within, ResourceQuota/all", RaiseOnNeed: true,
+		}))),
+		allocation(frail, both(decided(800, "app", decision(v1alpha1.Decision{
+			Demand: 790, Usage: 640, Budget: 100, Price: "0.961", Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
+		})), applied(actuator.Hurt), declared("app", 500, 10*time.Minute), asked(v1alpha1.Terms{NoDecrease: string(actuator.Hurt)}), func(pa *v1alpha1.PodAllocation) {
+			pa.Status.HurtTime = ago(10 * time.Minute)
+		})),
+		allocation(db, both(decided(1000, "app", decision(v1alpha1.Decision{
+			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, FairnessPercent: percentOf(150), Price: "0.600", Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
+		})), func(pa *v1alpha1.PodAllocation) {
+			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(1250), append(pa.Spec.Containers, v1alpha1.ContainerLimit{Name: "proxy", CPULimit: 250})
+		}, applied(actuator.NoDisruption), asked(v1alpha1.Terms{
+			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(200), Ceiling: milli(2000)}, {Name: "proxy", Floor: milli(100)}},
+			Ceiling:    milli(3000), FloorBy: "LimitRange/small, LimitRange/within", CeilingBy: "LimitRange/small, LimitRange/within",
+			NoDecrease: string(actuator.NoDisruption), FairnessPercent: percentOf(150), DemandPercent: percentOf(120), DemandBy: "DemandSignal/db-latency",
+		}))),
+		allocation(cache, applied(actuator.Settled)), allocation(roll, status(v1alpha1.PhasePending, "NoDecisionYet", "not yet")),
+	)
+}
+
+// TestPlatform shows what is said of pods of which the platform asks something, in testdata/platform-*.txt.
+func TestPlatform(t *testing.T) {
+	for name, args := range map[string]string{
+		"platform-hpa": "explain web-abc-1", "platform-hpa-lowered": "explain api-abc-1", "platform-quota": "explain sum-1",
+		"platform-hurt": "explain frail-0", "platform-many": "explain db-0", "platform-vpa": "explain tuned-0",
+		"platform-json": "explain sum-1 -o json", "platform-list": "list -o wide", "platform-doctor": "doctor",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, plaza()...)
+			c.Namespace = "plaza"
+			stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, "$ kubectl mbcas "+args+" -n plaza\n"+stdout+stderr)
+			if len(c.writes) > 0 {
+				t.Errorf("%s wrote: %v", args, c.writes)
+			}
+		})
+	}
+}
+
+// TestStrained: doctor on a plaza where what surrounds the pods leaves little room, and not all of it may be looked at.
+func TestStrained(t *testing.T) {
+	objects := plaza()
+	edit(t, objects, "db", func(b *policyv1.PodDisruptionBudget) {
+		b.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"sum", "frail"}}}}
+	})
+	edit(t, objects, "all", func(q *corev1.ResourceQuota) {
+		q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("7900m")}
+	})
+	fresh := quotaOf("fresh", "limits.cpu", "8", "0")
+	fresh.Status = corev1.ResourceQuotaStatus{}
+	few := quotaOf("few", "limits.cpu", "2", "1900m")
+	few.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
+	job := owned("Job", "once", "once-1", apitest.Container("app", "100m", "300m"))
+	job.Spec.ActiveDeadlineSeconds = new(int64(60))
+	tuned := owned("StatefulSet", "tuned", "tuned-1", apitest.Container("app", "100m", "300m"))
+	rollout := kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}
+	scaled := throughCPU("roll", 70, nil)
+	scaled.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: rollout.Name}
+	byMemory := throughCPU("memory", 70, nil)
+	byMemory.Spec.ScaleTargetRef = scaled.Spec.ScaleTargetRef
+	byMemory.Spec.ScaleTargetRef.Name, byMemory.Spec.Metrics[0].Resource.Name = "memory", corev1.ResourceMemory
+	away := vpaOf("away", rollout, "Recreate")
+	away.SetNamespace("lab")
+	also := &policyv1.PodDisruptionBudget{}
+	also.Namespace, also.Name, also.Spec.Selector = "plaza", "web", metav1.SetAsLabelSelector(map[string]string{"app": "web"})
+	objects = append(objects, also, fresh, few, job, tuned, scaled, allocation(tuned, applied(actuator.Settled)),
+		vpaOf("cache", kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "cache"}, "InPlaceOrRecreate", "memory"),
+		// Nobody asks which pods these mean.
+		vpaOf("asleep", kube.Target{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: "asleep"}, "Off"), away, byMemory,
+		vpaOf("roll", rollout, "Initial"), vpaOf("vague", kube.Target{Kind: "Rollout", Name: "web"}, "Recreate"))
+
+	c := newCluster(t, objects...)
+	c.Namespace = "plaza"
+	c.may = func(_, _, r string) bool { return r != "verticalpodautoscalers" }
+	c.scale = func(o client.Object) (string, error) {
+		return "", apierrors.NewForbidden(schema.GroupResource{Group: "example.org", Resource: "rollouts"}, o.GetName(), errors.New(`User "dev" cannot get resource "rollouts/scale"`))
+	}
+	doctor, _, _ := c.run(t, "doctor")
+	list, _, err := c.run(t, "list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "platform-strained", "$ kubectl mbcas doctor\n"+doctor+"\n$ kubectl mbcas list -n plaza\n"+list)
+}
+
+// TestCustomTargets: the pods of a custom target are those that its scale subresource selects.
+func TestCustomTargets(t *testing.T) {
+	target := vpaOf("roll", kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}, "Recreate")
+	for selector, want := range map[string]bool{"app=roll": true, "app=web": false, "": false} {
+		c := newCluster(t, append(plaza(), target)...)
+		c.Namespace = "plaza"
+		c.scale = func(client.Object) (string, error) { return selector, nil }
+		stdout, _, err := c.run(t, "explain", "roll-abc-1")
+		if left := strings.Contains(stdout, "VerticalPodAutoscaler roll)"); err != nil || left != want || strings.Contains(stdout, "not known") {
+			t.Errorf("selector %q: left to the VPA %v, want %v; %v\n%s", selector, left, want, err, stdout)
+		}
+	}
+	c := newCluster(t, append(plaza(), target)...) // without such a Rollout
+	c.Namespace = "plaza"
+	if stdout, _, err := c.run(t, "list"); err != nil || strings.Contains(stdout, "not known") {
+		t.Errorf("no such target: %v\n%s", err, stdout)
+	}
+}
+
+// TestVPAsForbidden: where VerticalPodAutoscalers may not be looked at, that is said, and all else is told.
+func TestVPAsForbidden(t *testing.T) {
+	c := newCluster(t, plaza()...)
+	c.Namespace = "plaza"
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*unstructured.UnstructuredList); ok {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "verticalpodautoscalers"}, "", errors.New("no"))
+			}
+			return inner.List(ctx, list, opts...)
+		},
+	})
+	stdout, _, err := c.run(t, "list")
+	if err != nil || !strings.Contains(stdout, "7 of 8 pods") || !strings.Contains(stdout, "Note: Whether pods are left to a VerticalPodAutoscaler is not known: list verticalpodautoscalers:") {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+}
+
+// TestOptedOutOfVPA: the owner's own word comes first.
+func TestOptedOutOfVPA(t *testing.T) {
+	objects := plaza()
+	edit(t, objects, "tuned-0", func(p *corev1.Pod) { p.Labels[kube.ManagedKey] = "false" })
+	c := newCluster(t, objects...)
+	c.Namespace = "plaza"
+	stdout, _, err := c.run(t, "explain", "tuned-0")
+	if err != nil || !strings.Contains(stdout, "(OptedOut).") {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+}
+
+// TestWeights: a budget is explained by the weights of the decision, if they make it.
+func TestWeights(t *testing.T) {
+	e := explanation{pod: burstable("plaza", "web", apitest.Container("app", "200m", "900m"), apitest.Container("log", "50m", ""))}
+	e.pa = allocation(e.pod, func(*v1alpha1.PodAllocation) {})
+	for want, f := range map[string]Figures{
+		"": {Budget: 400},
+		" (the CPU request of its containers with a limit)":                                                                    {Budget: 200, PriorityPercent: 100},
+		" (the CPU request of its containers with a limit, 200m, times 0.5 for its priority)":                                  {Budget: 100, PriorityPercent: 50},
+		" (the CPU request of its containers with a limit, 200m, times 1.37 for fairness between nodes)":                       {Budget: 274, PriorityPercent: 100, FairnessPercent: 137},
+		" (the CPU request of its containers with a limit, 200m, times 2 for its priority and 0.5 for fairness between nodes)": {Budget: 200, PriorityPercent: 200, FairnessPercent: 50},
+	} {
+		e.Figures = &f
+		if got := e.weights(); got != want {
+			t.Errorf("%+v: %q, want %q", f, got, want)
+		}
+	}
+	e.Figures = &Figures{Budget: 300, PriorityPercent: 100, FairnessPercent: 200} // the round is newer than the decision
+	if got := e.weights(); got != "" {
+		t.Errorf("a budget that its weights do not make is explained by them: %q", got)
+	}
+}
+
+// TestNotLowered: every reason not to lower a pod is told, also one without a time and one that this plugin does not know.
+func TestNotLowered(t *testing.T) {
+	for reason, want := range map[string]string{
+		string(actuator.Hurt): "It is not lowered: the pod was not Ready, or restarted, right after it was lowered; it is not lowered for a day, and gets back what it had before as far as its bounds and quotas allow (HurtByDecrease).",
+		"MoonPhase":           "It is not lowered: reason MoonPhase (MoonPhase).",
+	} {
+		e := explanation{Standing: Standing{Terms: &v1alpha1.Terms{NoDecrease: reason}}, pa: &v1alpha1.PodAllocation{}}
+		if got := e.notLowered(noon); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
+	}
+}
+
+// TestBoundsNameTheirSource: a floor or ceiling is laid to the platform's account only where it is its own.
+func TestBoundsNameTheirSource(t *testing.T) {
+	e := explanation{pod: burstable("plaza", "web", apitest.Container("app", "200m", "900m"))}
+	e.pa = allocation(e.pod, func(*v1alpha1.PodAllocation) {})
+	e.pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
+	hpa := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}
+	still := hpa
+	still.NoDecrease = string(actuator.ScaledByHPA)
+	low := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(50), Ceiling: milli(1500)}}, FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
+	high := v1alpha1.Terms{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
+	const web = "set by HorizontalPodAutoscaler web"
+	for name, c := range map[string]struct {
+		terms                *v1alpha1.Terms
+		floor, ceiling       cpu.Milli
+		floorFrom, ceilingBy string
+	}{
+		"no terms":                             {nil, 210, 2000, "", ""},
+		"an HPA's floor":                       {&hpa, 360, 2000, web, ""},
+		"a decision from before the HPA":       {&hpa, 210, 2000, "", ""},
+		"a pod that is not lowered":            {&still, 900, 2000, "because it is not lowered", ""},
+		"one that has come down to the floor":  {&still, 360, 2000, web, ""},
+		"a floor below the pod's own":          {&low, 210, 1500, "", "set by LimitRange a"},
+		"a node that is smaller than the term": {&low, 210, 1000, "", ""},
+		"a ceiling above the pod's own":        {&high, 210, 2000, "", ""},
+	} {
+		e.Terms, e.Figures = c.terms, &Figures{Floor: c.floor, Ceiling: c.ceiling}
+		if floor, ceiling := e.raisedBy(), e.cappedBy(); floor != c.floorFrom || ceiling != c.ceilingBy {
+			t.Errorf("%s: floor %q, ceiling %q; want %q and %q", name, floor, ceiling, c.floorFrom, c.ceilingBy)
+		}
+	}
+}

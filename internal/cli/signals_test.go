@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// dsig is a DemandSignal of the shop whose condition has a reason; "" for none yet.
+func dsig(name string, of v1alpha1.SignalMetricType, reason string) *v1alpha1.DemandSignal {
+	d := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	d.Spec.Metric.Type = of
+	if reason != "" {
+		c := metav1.Condition{Type: v1alpha1.SignalAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: "it says why"}
+		if reason == v1alpha1.ReasonMetricRead {
+			c.Status = metav1.ConditionTrue
+		}
+		d.Status.Conditions = []metav1.Condition{c}
+	}
+	return d
+}
+
+// TestDoctorSeesSignals: that nobody can write them, which of them are not read, why, and what to do, and what the controller may not.
+func TestDoctorSeesSignals(t *testing.T) {
+	signals := []client.Object{
+		dsig("fine", v1alpha1.ExternalMetric, v1alpha1.ReasonMetricRead), dsig("new", v1alpha1.ExternalMetric, ""), dsig("odd", v1alpha1.ExternalMetric, "Odd"),
+	}
+	reasons := []string{
+		v1alpha1.ReasonMetricMissing, v1alpha1.ReasonMetricStale, v1alpha1.ReasonInvalidMetric, v1alpha1.ReasonMetricForbidden, v1alpha1.ReasonMetricsAPIMissing,
+		v1alpha1.ReasonMetricsAPIUnavailable, v1alpha1.ReasonTargetUnknown, v1alpha1.ReasonTargetNotManaged, v1alpha1.ReasonSignalsOff,
+	}
+	for _, reason := range reasons {
+		signals = append(signals, dsig(strings.ToLower(reason), v1alpha1.PodsMetric, reason))
+	}
+	all := func(string, string, string) bool { return true }
+	for name, tt := range map[string]struct {
+		objects []client.Object
+		may     func(user, verb, resource string) bool
+		want    []string
+	}{
+		"none":   {shop(), all, []string{"DemandSignals       none"}},
+		"no CRD": {without(shop(), signalCRDName), all, []string{"their CRD is not installed", "kubectl apply -k config/base"}},
+		"read and unread": {append(shop(), signals...), all, []string{
+			"1 of 12 metrics read", "DemandSignal shop/new", "nobody has looked at its metric yet", "its metric counts for nothing (Odd): it says why", "kubectl describe dsig -n shop odd",
+			"may watch pods, patch pods/resize, create podallocations, patch podallocations/status, list demandsignals, patch demandsignals/status, get everything of custom.metrics.k8s.io, list everything of external.metrics.k8s.io",
+		}},
+		"rights": {append(shop(), signals...), func(_, verb, resource string) bool { return resource != "*" || verb == "get" }, []string{
+			"its service account may not list everything of external.metrics.k8s.io, needed for reading the metrics of DemandSignals",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, tt.objects...)
+			c.may = tt.may
+			stdout, _, _ := c.run(t, "doctor")
+			for _, w := range tt.want {
+				if !strings.Contains(stdout, w) {
+					t.Errorf("doctor does not say %q:\n%s", w, stdout)
+				}
+			}
+			for _, reason := range reasons {
+				if said := strings.Contains(stdout, "("+reason+"): it says why"); said != (len(tt.objects) > len(shop())) {
+					t.Errorf("%s is told: %v\n%s", reason, said, stdout)
+				}
+			}
+		})
+	}
+	for _, reason := range reasons {
+		if r := signalRemedy(reason, dsig("x", v1alpha1.PodsMetric, reason)); strings.Contains(r, "describe") {
+			t.Errorf("%s has no remedy of its own: %s", reason, r)
+		}
+	}
+}
+
+// TestExplainNamesTheSignal: a neighbour of pods for which a DemandSignal asks learns that, and from whom.
+func TestExplainNamesTheSignal(t *testing.T) {
+	terms := func(percent int32, by string) func(*v1alpha1.PodAllocation) {
+		return func(pa *v1alpha1.PodAllocation) {
+			pa.Spec.NodeName, pa.Status.Terms = "node-1", &v1alpha1.Terms{DemandPercent: &percent, DemandBy: by}
+		}
+	}
+	front, cart := burstable("lab", "front"), burstable("lab", "front-2")
+	idle := burstable("lab", "idle")
+	objects := append(shop(), allocation(front, terms(300, "DemandSignal/p99")), allocation(cart, terms(300, "DemandSignal/p99")), allocation(idle, terms(100, "DemandSignal/idle")))
+	const want = "CPU is to be kept free for 2 pods, as DemandSignal lab/p99 (300%) asks."
+	flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	c := newCluster(t, objects...)
+	c.Namespace = "shop"
+	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || !strings.Contains(flat(stdout), want) {
+		t.Errorf("%v: %s", err, stdout)
+	}
+	c.Round = tells(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","asked":"1700m"`, 1))
+	if stdout, _, err := c.run(t, "usage"); err != nil || !strings.Contains(flat(stdout), "Note: The pods of node node-1 want 5100m, 1700m more are to be kept free for those that ask for it. "+want) {
+		t.Errorf("%v: %s", err, stdout)
+	}
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*v1alpha1.PodAllocationList); ok && len(opts) > 0 && opts[0] != client.InNamespace("shop") {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "podallocations"}, "", errors.New("no"))
+			}
+			return inner.List(ctx, list, opts...)
+		},
+	})
+	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || strings.Contains(stdout, "DemandSignal") {
+		t.Errorf("%v: %s", err, stdout)
+	}
+}
+
+// TestAsker: whoever asks for a demand is named.
+func TestAsker(t *testing.T) {
+	for by, want := range map[string]string{
+		"": "a DemandSignal asks", "DemandSignal/p99": "DemandSignal p99 asks", "DemandSignal/a, DemandSignal/b": "DemandSignal a and DemandSignal b ask",
+	} {
+		if got := asker(by); got != want {
+			t.Errorf("%q: %q, want %q", by, got, want)
+		}
+	}
+}
