@@ -1,5 +1,5 @@
-// Package integration runs mbcas-cluster as its users do. One machine carries one
-// node, so its tests need a machine on which no other cluster is up.
+// Package integration runs mbcas-cluster as its users do. One machine carries the nodes
+// of one cluster, so its tests need a machine on which no other cluster is up.
 //
 //	go test ./integration            as root, with containerd, runc and CNI plugins
 //	CI=true go test ./integration    what cannot run here is a failure

@@ -67,16 +67,16 @@ func TestVirtualNode(t *testing.T) {
 		t.Errorf("the node is still there:\n%s", out)
 	}
 
-	u.interruptedAdd()
+	u.interruptedAdd("start mbcas-vm-1", "--vm")
 	u.crash()
 	u.run("down")
 	u.nothingLeft(before)
 }
 
-// interruptedAdd presses Ctrl-C as soon as the machine runs.
-func (u user) interruptedAdd() {
+// interruptedAdd adds a node and presses Ctrl-C as soon as a step is done.
+func (u user) interruptedAdd(step string, flags ...string) {
 	u.t.Helper()
-	cmd := u.command(u.bin, "node", "add", "--vm")
+	cmd := u.command(u.bin, append([]string{"node", "add"}, flags...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		u.t.Fatal(err)
@@ -85,7 +85,7 @@ func (u user) interruptedAdd() {
 		u.t.Fatal(err)
 	}
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "start mbcas-vm-1") {
+		if strings.HasPrefix(lines.Text(), step) {
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				u.t.Error(err)
 			}

@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 		"folder of everything the cluster writes (default /var/lib/mbcas-cluster as root, else ~/.local/state/mbcas-cluster)")
 	root.PersistentFlags().StringVar(&f.source, "source", "",
 		"folder test/cluster/programs of the repository (default: found above this program or the working folder)")
-	root.AddCommand(newUp(&f), newDown(&f), newStatus(&f), newKubeconfig(&f), newLoad(&f), newImage(), newAssets(&f), newNode(&f))
+	root.AddCommand(newUp(&f), newDown(&f), newStatus(&f), newKubeconfig(&f), newLoad(&f), newImage(), newAssets(&f), newNode(&f), newAddon(&f))
 	return root
 }
 
@@ -111,6 +111,8 @@ func newUp(f *common) *cobra.Command {
 	fl.IntVar(&want.PortOffset, "port-offset", 0, "added to every port but the API server's")
 	fl.IntVar(&want.APIPort, "api-port", 0, "port of the API server (default 443 with a node, where pods look for it; else 6443)")
 	fl.StringVar(&want.SystemReservedCPU, "system-reserved-cpu", want.SystemReservedCPU, "CPU that the kubelet keeps back for everything but pods")
+	fl.DurationVar(&want.HPASync, "hpa-sync", want.HPASync,
+		"how often the HPA controller looks; its stabilisation and CPU initialisation are 20 times, its readiness delay twice that long")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return up(cmd, f, u, want) }
 	return cmd
 }
@@ -127,7 +129,7 @@ func up(cmd *cobra.Command, f *common, u upFlags, want config.Config) error {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	settings := false
-	for _, name := range []string{"node-name", "service-range", "pod-range", "bridge", "port-offset", "api-port", "system-reserved-cpu", "no-node"} {
+	for _, name := range []string{"node-name", "service-range", "pod-range", "bridge", "port-offset", "api-port", "system-reserved-cpu", "hpa-sync", "no-node"} {
 		settings = settings || cmd.Flags().Changed(name)
 	}
 	want.Node, err = nodeWanted(cmd, u, want)
@@ -228,7 +230,7 @@ func newStatus(f *common) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cache, err := build.Open(cmd.Context(), source)
+			cache, err := build.Open(cmd.Context(), source, build.Kubernetes)
 			if err != nil {
 				return err
 			}
@@ -260,7 +262,7 @@ func newKubeconfig(f *common) *cobra.Command {
 func newLoad(f *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "load ARCHIVE...",
-		Short: "Import image archives into the node",
+		Short: "Import image archives into every node",
 		Args:  args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, archives []string) error {
 			c, err := f.existing(cmd)
@@ -306,22 +308,26 @@ func newImage() *cobra.Command {
 }
 
 func newAssets(f *common) *cobra.Command {
-	return &cobra.Command{
+	var version string
+	cmd := &cobra.Command{
 		Use:   "assets",
 		Short: "Build what is missing and print the folder with etcd, kube-apiserver and kubectl (for KUBEBUILDER_ASSETS)",
 		Args:  args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			source, err := f.sources()
-			if err != nil {
-				return err
-			}
-			// Progress goes to standard error: the folder is read by a script.
-			cache, err := cluster.Assets(cmd.Context(), source, cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), cache.Dir())
-			return nil
-		},
 	}
+	cmd.Flags().StringVar(&version, "version", "",
+		"another version of Kubernetes, such as 1.35: etcd, kube-apiserver and kube-controller-manager alone (default the cluster's own, with all)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		source, err := f.sources()
+		if err != nil {
+			return err
+		}
+		// Progress goes to standard error: the folder is read by a script.
+		cache, err := cluster.Assets(cmd.Context(), source, version, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), cache.Dir())
+		return nil
+	}
+	return cmd
 }

@@ -4,6 +4,7 @@
 //	               it something that only a service account may know
 //	inside watch   wants a whole core, and prints its cgroup's cpu.max whenever it
 //	               changes, with what the kernel has counted up to then
+//	inside burn    wants a whole core
 package main
 
 import (
@@ -21,8 +22,13 @@ const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 func main() {
 	run := ask
-	if len(os.Args) == 2 && os.Args[1] == "watch" {
-		run = watch
+	if len(os.Args) == 2 {
+		switch os.Args[1] {
+		case "watch":
+			run = watch
+		case "burn":
+			run = burn
+		}
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "inside:", err)

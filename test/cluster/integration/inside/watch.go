@@ -9,11 +9,13 @@ import (
 
 const cgroup = "/sys/fs/cgroup/"
 
+func burn() error {
+	for {
+	}
+}
+
 func watch() error {
-	go func() {
-		for {
-		}
-	}()
+	go func() { _ = burn() }()
 	last := ""
 	for {
 		limit, err := read("cpu.max")

@@ -4,8 +4,8 @@
 // Promises:
 //   - The cache key changes with every input of the build and with nothing else:
 //     TestKey.
-//   - A program that is in the cache is whole: it is built under another name and
-//     renamed, under a lock.
+//   - A program or file that is in the cache is whole: it is written under another
+//     name and renamed, under a lock.
 package build
 
 import (
@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -30,31 +31,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Versions are read from the pins in programs/go.mod.
-type Versions struct {
-	Go         string
-	Kubernetes string
-	Etcd       string
-}
-
 // Cache is where the built programs of one set of pins are.
 type Cache struct {
 	Root     string // of all sets
 	Key      string
-	Source   string // the folder test/cluster/programs
-	Versions Versions
+	Source   string            // the folder of the go.mod with the pins
+	Versions map[string]string // of the modules that the recipe names
+
+	recipe Recipe
+	flags  []string
 }
 
-// programs are the main packages below Source.
-var programs = []string{"etcd", "pause", "kube"}
-
-// Names are the names by which the multi-call program kube is called.
-var Names = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
-
 // Dir holds the programs and the links with the names that envtest looks for.
-func (c Cache) Dir() string { return filepath.Join(c.Root, c.Key) }
+func (c Cache) Dir() string { return filepath.Join(c.Root, c.recipe.Prefix+c.Key) }
 
-// Program is the path of a built program or of one of Names.
+// Program is the path of a built program, of one of its other names, or of a file
+// that was copied beside it.
 func (c Cache) Program(name string) string { return filepath.Join(c.Dir(), name) }
 
 // Root is the folder of all cached sets of this user.
@@ -82,8 +74,9 @@ func FindSource(starts ...string) (string, error) {
 	return "", fmt.Errorf("test/cluster/programs is not above any of %s: run this inside the repository or give --source", strings.Join(starts, ", "))
 }
 
-// Open computes the key of the programs in source. It builds nothing.
-func Open(ctx context.Context, source string) (Cache, error) {
+// Open computes the key of what the recipe makes from the pins in source. It
+// builds nothing.
+func Open(ctx context.Context, source string, r Recipe) (Cache, error) {
 	root, err := Root()
 	if err != nil {
 		return Cache{}, err
@@ -96,16 +89,16 @@ func Open(ctx context.Context, source string) (Cache, error) {
 	if err != nil {
 		return Cache{}, fmt.Errorf("%s: %w", source, err)
 	}
-	v := Versions{
-		Go:         strings.TrimSpace(string(goVersion)),
-		Kubernetes: pin(files["go.mod"], "k8s.io/kubernetes"),
-		Etcd:       pin(files["go.mod"], "go.etcd.io/etcd/server/v3"),
+	versions := map[string]string{}
+	for _, module := range r.Modules {
+		if versions[module] = pin(files["go.mod"], module); versions[module] == "" {
+			return Cache{}, fmt.Errorf("%s: no pin of %s", filepath.Join(source, "go.mod"), module)
+		}
 	}
-	if v.Kubernetes == "" || v.Etcd == "" {
-		return Cache{}, fmt.Errorf("%s: no pin of k8s.io/kubernetes or of go.etcd.io/etcd/server/v3", filepath.Join(source, "go.mod"))
-	}
-	key := key(files, v.Go, runtime.GOOS+"/"+runtime.GOARCH, strings.Join(flags(v), " "))
-	return Cache{Root: root, Key: key, Source: source, Versions: v}, nil
+	flags := r.flags(versions[r.Modules[0]])
+	extra := []string{strings.TrimSpace(string(goVersion)), runtime.GOOS + "/" + runtime.GOARCH, strings.Join(flags, " ")}
+	key := key(files, append(extra, r.Files...)...)
+	return Cache{Root: root, Key: key, Source: source, Versions: versions, recipe: r, flags: flags}, nil
 }
 
 // inputs are the pins and the sources.
@@ -154,19 +147,6 @@ func pin(gomod []byte, module string) string {
 	return ""
 }
 
-// flags stamps the version: without it the programs say v0.0.0 and refuse to
-// work together.
-func flags(v Versions) []string {
-	const pkg = "k8s.io/component-base/version"
-	major, minor := "1", ""
-	if p := strings.Split(strings.TrimPrefix(v.Kubernetes, "v"), "."); len(p) == 3 {
-		major, minor = p[0], p[1]
-	}
-	ld := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean",
-		pkg, v.Kubernetes, major, minor)
-	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=" + ld}
-}
-
 // Ensure builds what is missing, telling out how far it is.
 func (c Cache) Ensure(ctx context.Context, out io.Writer) error {
 	if c.complete() {
@@ -183,15 +163,19 @@ func (c Cache) Ensure(ctx context.Context, out io.Writer) error {
 	if c.complete() { // another command built it while we waited
 		return nil
 	}
-	fmt.Fprintf(out, "building Kubernetes %s and etcd %s into %s (once; 5 to 10 minutes on 2 cores)\n",
-		c.Versions.Kubernetes, c.Versions.Etcd, c.Dir())
-	for _, name := range programs {
-		if err := c.build(ctx, name, out); err != nil {
+	fmt.Fprintf(out, "building %s into %s (once; %s on 2 cores)\n", c.recipe.what(c.Versions), c.Dir(), c.recipe.Lasts)
+	for _, p := range c.recipe.Programs {
+		if err := c.build(ctx, p, out); err != nil {
 			return err
 		}
 	}
-	for _, name := range Names {
-		if err := os.Symlink("kube", c.Program(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+	for _, name := range c.recipe.Names {
+		if err := os.Symlink(c.recipe.Called, c.Program(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	for _, name := range c.recipe.Files {
+		if err := c.copyFile(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -205,20 +189,20 @@ func (c Cache) complete() bool {
 
 // build builds one program. The go command says nothing for minutes, so the
 // packages it compiles are counted instead.
-func (c Cache) build(ctx context.Context, name string, out io.Writer) error {
-	if _, err := os.Stat(c.Program(name)); err == nil {
+func (c Cache) build(ctx context.Context, p Program, out io.Writer) error {
+	if _, err := os.Stat(c.Program(p.Name)); err == nil {
 		return nil // a former, interrupted Ensure
 	}
 	start := time.Now()
-	list, err := goCommand(ctx, c.Source, "list", "-buildvcs=false", "-deps", "./"+name).Output()
+	list, err := goCommand(ctx, c.Source, "list", "-buildvcs=false", "-deps", p.Package).Output()
 	if err != nil {
-		return fmt.Errorf("go list ./%s: %w", name, exitText(err))
+		return fmt.Errorf("go list %s in %s: %w", p.Package, c.Source, exitText(err))
 	}
 	total := bytes.Count(list, []byte("\n"))
 
-	tmp := c.Program(name + ".new")
-	args := append([]string{"build", "-v"}, flags(c.Versions)...)
-	cmd := goCommand(ctx, c.Source, append(args, "-o", tmp, "./"+name)...)
+	tmp := c.Program(p.Name + ".new")
+	args := append([]string{"build", "-v"}, c.flags...)
+	cmd := goCommand(ctx, c.Source, append(args, "-o", tmp, p.Package)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -228,16 +212,35 @@ func (c Cache) build(ctx context.Context, name string, out io.Writer) error {
 	}
 	var compiled atomic.Int64
 	stop := Report(out, 10*time.Second, func() string {
-		return fmt.Sprintf("  %s: %d of %d packages compiled, %s", name, compiled.Load(), total, seconds(start))
+		return fmt.Sprintf("  %s: %d of %d packages compiled, %s", p.Name, compiled.Load(), total, seconds(start))
 	})
 	said := count(stderr, &compiled)
 	err = cmd.Wait()
 	stop()
 	if err != nil {
-		return fmt.Errorf("go build ./%s in %s: %w\n%s", name, c.Source, err, strings.Join(said, "\n"))
+		return fmt.Errorf("go build %s in %s: %w\n%s", p.Package, c.Source, err, strings.Join(said, "\n"))
 	}
-	fmt.Fprintf(out, "  %s: built in %s\n", name, seconds(start))
-	return os.Rename(tmp, c.Program(name))
+	fmt.Fprintf(out, "  %s: built in %s\n", p.Name, seconds(start))
+	return os.Rename(tmp, c.Program(p.Name))
+}
+
+// copyFile takes a file out of the recipe's first module, whose sources the build has
+// put on this machine. Embedding cannot: the module is another one.
+func (c Cache) copyFile(ctx context.Context, name string) error {
+	module := c.recipe.Modules[0]
+	dir, err := goCommand(ctx, c.Source, "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return fmt.Errorf("go list -m %s: %w", module, exitText(err))
+	}
+	raw, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(name)))
+	if err != nil {
+		return fmt.Errorf("%s of %s %s: %w", name, module, c.Versions[module], err)
+	}
+	to := c.Program(path.Base(name))
+	if err := os.WriteFile(to+".new", raw, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(to+".new", to)
 }
 
 // NodeInit builds the first process of a virtual node. It is part of this program

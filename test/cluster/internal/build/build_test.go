@@ -86,7 +86,7 @@ func TestPinsOfTheRepository(t *testing.T) {
 }
 
 func TestFlagsStampTheVersion(t *testing.T) {
-	all := strings.Join(flags(Versions{Kubernetes: "v1.36.3"}), " ")
+	all := strings.Join(Kubernetes.flags("v1.36.3"), " ")
 	for _, want := range []string{"gitVersion=v1.36.3", "gitMajor=1", "gitMinor=36 "} {
 		if !strings.Contains(all, want) {
 			t.Errorf("flags %q lack %q", all, want)

@@ -31,22 +31,23 @@ import (
 // below it. Kubelet and runtime have been stopped. It goes on after a fault and
 // reports them all; running it again does what is left.
 func Node(ctx context.Context, state string, links []string, b Before, records proc.Records) error {
-	sockets := shimSockets(state)
+	var left []string
+	for _, runtime := range []string{filepath.Join(state, "containerd"), filepath.Join(state, "nodes/*/containerd")} {
+		left = slices.Concat(left, shimSockets(runtime), cniResults(runtime))
+	}
+	pods, err := Kubepods()
 	errs := []error{
-		endPods(ctx),
+		err,
+		endPods(ctx, pods),
 		Strays(ctx, records),
 		Unmount(state),
-		removeKubepods(ctx),
 	}
+	pods, err = Kubepods() // a stray kubelet may have made some meanwhile
+	errs = append(errs, err, removeCgroups(ctx, pods))
 	for _, name := range links {
 		errs = append(errs, RemoveLink(name))
 	}
-	errs = append(errs, b.restore())
-	for _, s := range sockets {
-		if err := os.Remove(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
+	errs = append(errs, b.restore(), removeFiles(left))
 	mounts, err := Mounts()
 	errs = append(errs, err)
 	for _, path := range removable(b.Absent, mounts) {
@@ -55,13 +56,52 @@ func Node(ctx context.Context, state string, links []string, b Before, records p
 	return errors.Join(errs...)
 }
 
+// Sibling removes everything a node that was added on this machine left outside its folder dir, and its mounts below it. Its
+// kubelet and runtime have been stopped.
+func Sibling(ctx context.Context, dir, name string, records proc.Records) error {
+	left := append(shimSockets(filepath.Join(dir, "containerd")), cniResults(filepath.Join(dir, "containerd"))...)
+	cgroups, err := existing(filepath.Join(Siblings, name))
+	return errors.Join(
+		err,
+		endPods(ctx, cgroups),
+		strays(ctx, records, func(r proc.Record) bool { return names(r.Args, dir) }),
+		Unmount(dir),
+		removeCgroups(ctx, cgroups),
+		removeSiblings(),
+		removeFiles(left),
+	)
+}
+
+// names says whether an argument, or the value of a flag, lies in dir.
+func names(args []string, dir string) bool {
+	return slices.ContainsFunc(args, func(a string) bool {
+		_, value, _ := strings.Cut(a, "=")
+		return within(dir, a) || within(dir, value)
+	})
+}
+
+// removeSiblings removes the cgroup above those of the nodes that were added, if these are gone.
+func removeSiblings() error {
+	dirs, err := existing(Siblings)
+	for _, dir := range dirs {
+		_ = os.Remove(dir) // another node's may be in it
+	}
+	return err
+}
+
+func removeFiles(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // endPods kills what runs in the pod cgroups. They are the cluster's: it does not
 // set up a node where such cgroups are.
-func endPods(ctx context.Context) error {
-	dirs, err := Kubepods()
-	if err != nil {
-		return err
-	}
+func endPods(ctx context.Context, dirs []string) error {
 	return until(ctx, 10*time.Second, "processes of pods", func() (bool, error) {
 		left := false
 		for _, dir := range dirs {
@@ -112,13 +152,19 @@ func kill(pid int, dir string) error {
 
 // Strays ends container shims, and components whose record was lost.
 func Strays(ctx context.Context, records proc.Records) error {
-	strays, err := records.Strays()
+	return strays(ctx, records, func(proc.Record) bool { return true })
+}
+
+func strays(ctx context.Context, records proc.Records, those func(proc.Record) bool) error {
+	all, err := records.Strays()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, s := range strays {
-		errs = append(errs, s.Stop(ctx, 2*time.Second))
+	for _, s := range all {
+		if those(s) {
+			errs = append(errs, s.Stop(ctx, 2*time.Second))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -171,13 +217,9 @@ func removable(absent []string, mounts []Mount) []string {
 	})
 }
 
-// removeKubepods removes the pod cgroups, deepest first. The kernel lets a cgroup
+// removeCgroups removes cgroups with all below them, deepest first. The kernel lets a cgroup
 // go only some time after its last process.
-func removeKubepods(ctx context.Context) error {
-	dirs, err := Kubepods()
-	if err != nil {
-		return err
-	}
+func removeCgroups(ctx context.Context, dirs []string) error {
 	return until(ctx, 10*time.Second, "cgroups of pods", func() (bool, error) {
 		gone := true
 		for _, dir := range dirs {
@@ -214,10 +256,10 @@ func RemoveLink(name string) error {
 	return nil
 }
 
-// shimSockets are where the container shims listen: outside the state folder, but
+// shimSockets are where the container shims listen: outside the runtime's folder, but
 // each is written down below it.
-func shimSockets(state string) []string {
-	files, _ := filepath.Glob(filepath.Join(state, "containerd/state/io.containerd.runtime.v2.task/*/*/address"))
+func shimSockets(runtime string) []string {
+	files, _ := filepath.Glob(filepath.Join(runtime, "state/io.containerd.runtime.v2.task/*/*/address"))
 	var sockets []string
 	for _, f := range files {
 		raw, err := os.ReadFile(f)
@@ -227,6 +269,17 @@ func shimSockets(state string) []string {
 		}
 	}
 	return sockets
+}
+
+// cniResults are what the network plugins keep of each pod's address: outside the runtime's folder too, by the ids of its sandboxes.
+func cniResults(runtime string) []string {
+	var results []string
+	tasks, _ := filepath.Glob(filepath.Join(runtime, "state/io.containerd.runtime.v2.task/*/*"))
+	for _, task := range tasks {
+		found, _ := filepath.Glob("/var/lib/cni/results/*-" + filepath.Base(task) + "-*")
+		results = append(results, found...)
+	}
+	return results
 }
 
 func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {

@@ -62,9 +62,9 @@ func TestFilesystemOf(t *testing.T) {
 	}
 }
 
-func TestKubepodsIn(t *testing.T) {
+func TestCgroupsIn(t *testing.T) {
 	want := []string{"/sys/fs/cgroup/cpu/kubepods", "/sys/fs/cgroup/unified/kubepods"}
-	if d := cmp.Diff(want, kubepodsIn(parsed(t))); d != "" {
+	if d := cmp.Diff(want, cgroupsIn(parsed(t), "kubepods")); d != "" {
 		t.Errorf("pod cgroups (-want +got):\n%s", d)
 	}
 }
@@ -132,6 +132,20 @@ func TestLoadBefore(t *testing.T) {
 	}
 }
 
+func TestNames(t *testing.T) {
+	for arg, want := range map[string]bool{
+		"/var/lib/x/nodes/a/containerd/containerd.sock":             true,
+		"--config=/var/lib/x/nodes/a/kubelet.json":                  true,
+		"--config=/var/lib/x/nodes/ab/kubelet.json":                 false,
+		"--config=/var/lib/x/kubelet.json":                          false,
+		"--container-runtime-endpoint=/elsewhere/var/lib/x/nodes/a": false,
+	} {
+		if got := names([]string{"program", arg}, "/var/lib/x/nodes/a"); got != want {
+			t.Errorf("%s is of the node: %v, want %v", arg, got, want)
+		}
+	}
+}
+
 func TestShimSockets(t *testing.T) {
 	state := t.TempDir()
 	for id, address := range map[string]string{
@@ -147,7 +161,7 @@ func TestShimSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d := cmp.Diff([]string{"/run/containerd/s/0123abc"}, shimSockets(state)); d != "" {
+	if d := cmp.Diff([]string{"/run/containerd/s/0123abc"}, shimSockets(filepath.Join(state, "containerd"))); d != "" {
 		t.Errorf("sockets to remove (-want +got):\n%s", d)
 	}
 }

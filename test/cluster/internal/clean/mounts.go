@@ -69,24 +69,34 @@ func FilesystemOf(mounts []Mount, path string) string {
 	return best.Type
 }
 
-// kubepodsIn lists the places of the kubelet's pods in every cgroup hierarchy.
-func kubepodsIn(mounts []Mount) []string {
+// cgroupsIn lists the places of a cgroup in every hierarchy.
+func cgroupsIn(mounts []Mount, name string) []string {
 	var dirs []string
 	for _, m := range mounts {
 		if m.Type == "cgroup" || m.Type == "cgroup2" {
-			dirs = append(dirs, filepath.Join(m.Point, "kubepods"))
+			dirs = append(dirs, filepath.Join(m.Point, name))
 		}
 	}
 	return dirs
 }
 
-// Kubepods lists the pod cgroups that exist, one per hierarchy.
-func Kubepods() ([]string, error) {
+// Siblings is the cgroup above those of all nodes that were added to the first of the machine.
+const Siblings = "mbcas-nodes"
+
+// Kubepods lists the pod cgroups that exist, of all nodes and in each hierarchy.
+func Kubepods() ([]string, error) { return existing("kubepods", Siblings) }
+
+// existing lists which of the cgroups are there, in each hierarchy.
+func existing(names ...string) ([]string, error) {
 	mounts, err := Mounts()
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(kubepodsIn(mounts), func(dir string) bool {
+	var dirs []string
+	for _, name := range names {
+		dirs = append(dirs, cgroupsIn(mounts, name)...)
+	}
+	return slices.DeleteFunc(dirs, func(dir string) bool {
 		_, err := os.Stat(dir)
 		return err != nil
 	}), nil

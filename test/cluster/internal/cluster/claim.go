@@ -94,7 +94,7 @@ func Obstacles(want config.Config) ([]string, error) {
 	}
 	for _, o := range others {
 		if o.Node {
-			return []string{fmt.Sprintf("the cluster in %s has the one node of this machine (stop it with: mbcas-cluster down --state=%[1]s)", o.State)}, nil
+			return []string{fmt.Sprintf("the cluster in %s has the nodes of this machine (stop it with: mbcas-cluster down --state=%[1]s)", o.State)}, nil
 		}
 	}
 	return node.Foreign(want), nil

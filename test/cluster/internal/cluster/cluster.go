@@ -3,6 +3,7 @@
 // Promises:
 //   - Up leaves alone what runs, starts what does not, and can be repeated after
 //     any interruption; down removes all of it: TestClusterLifecycle.
+//   - An add-on is part of the cluster until it is taken down: TestAddons.
 //   - No folder is taken over or removed that is not a cluster's: TestForeignFolder.
 package cluster
 
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mbcas/mbcas/test/cluster/internal/addon"
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
@@ -42,7 +44,7 @@ func (c Cluster) step(name string, do func() error) error {
 	if err := do(); err != nil {
 		return err
 	}
-	c.say("%-26s %5.1f s", name, time.Since(start).Seconds())
+	c.say("%-29s %5.1f s", name, time.Since(start).Seconds())
 	return nil
 }
 
@@ -57,6 +59,7 @@ func Recorded(state string) (c config.Config, ok bool, err error) {
 	if err != nil {
 		return c, false, err
 	}
+	c.HPASync = config.KubernetesHPASync // which clusters of former versions do not name
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return c, false, fmt.Errorf("%s: %w", marker, err)
 	}
@@ -75,7 +78,7 @@ func (c Cluster) Load(ctx context.Context, archives ...string) error {
 	if len(missing) > 0 {
 		return errors.New(missing[0])
 	}
-	machines, err := c.Machines()
+	have, err := c.added()
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,13 @@ func (c Cluster) Load(ctx context.Context, archives ...string) error {
 		if err := c.step("load "+filepath.Base(a), func() error { return node.Load(ctx, c.Config, host, a) }); err != nil {
 			return err
 		}
-		for _, m := range machines {
+		for _, s := range have.siblings {
+			err := c.step("load "+filepath.Base(a)+" into "+s.Name, func() error { return node.Load(ctx, s.Inside(c.Config), host, a) })
+			if err != nil {
+				return err
+			}
+		}
+		for _, m := range have.machines {
 			err := c.step("load "+filepath.Base(a)+" into "+m.Name, func() error { return m.Load(ctx, c.Config, a) })
 			if err != nil {
 				return err
@@ -107,15 +116,16 @@ func (c Cluster) Down(ctx context.Context) error {
 	if _, ours, err := Recorded(c.Config.State); err != nil || !ours {
 		return errors.Join(err, fmt.Errorf("%s: is no cluster's state folder; nothing was touched", c.Config.State))
 	}
-	machines, err := c.Machines()
-	if err != nil {
-		return err
+	have, err := c.added()
+	if err != nil { // what they left is found all the same
+		c.say("the nodes that were added cannot all be read: %v", err)
 	}
-	// Users of a service stop before it: the nodes, then the control plane.
+	// Users of a service stop before it: add-ons, the nodes, then the control plane.
 	var names []string
-	for _, m := range machines {
-		names = append(names, m.Process())
+	for _, a := range addon.All() {
+		names = append(names, a.Names(c.Config)...)
 	}
+	names = append(names, have.processes()...)
 	names = append(names, "kubelet", "containerd", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 	for _, name := range names {
 		if err := c.stop(ctx, name); err != nil {
@@ -139,6 +149,12 @@ func (c Cluster) Down(ctx context.Context) error {
 	return clean.RemoveState(c.Config.State)
 }
 
+// alive says whether the named process runs.
+func (c Cluster) alive(name string) bool {
+	rec, ok := c.records().Load(name)
+	return ok && rec.Alive()
+}
+
 // stop ends the named process if it runs.
 func (c Cluster) stop(ctx context.Context, name string) error {
 	rec, ok := c.records().Load(name)
@@ -148,9 +164,14 @@ func (c Cluster) stop(ctx context.Context, name string) error {
 	return c.step("stop "+name, func() error { return rec.Stop(ctx, 5*time.Second) })
 }
 
-// Assets builds the programs if they are missing and returns their folder.
-func Assets(ctx context.Context, source string, out io.Writer) (build.Cache, error) {
-	cache, err := build.Open(ctx, source)
+// Assets builds the programs of a version of Kubernetes, "" for the cluster's own, if
+// they are missing, and returns where they are.
+func Assets(ctx context.Context, source, version string, out io.Writer) (build.Cache, error) {
+	open := func() (build.Cache, error) { return build.Open(ctx, source, build.Kubernetes) }
+	if version != "" {
+		open = func() (build.Cache, error) { return build.OpenVersion(ctx, source, version) }
+	}
+	cache, err := open()
 	if err != nil {
 		return cache, err
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -77,5 +78,16 @@ func TestRecordedOfAMovedFolder(t *testing.T) {
 	}
 	if _, _, err := Recorded(moved); err == nil {
 		t.Error("certificates and settings hold the old path; a moved folder cannot work")
+	}
+}
+
+func TestRecordedByAFormerVersion(t *testing.T) {
+	c := config.Default(t.TempDir(), false)
+	if err := os.WriteFile(c.Marker(), fmt.Appendf(nil, `{"state": %q, "apiPort": 6443}`, c.State), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, ok, err := Recorded(c.State)
+	if err != nil || !ok || got.HPASync != config.KubernetesHPASync {
+		t.Errorf("hpaSync %v, %v, %v; want Kubernetes' own, or no command works with that cluster", got.HPASync, ok, err)
 	}
 }

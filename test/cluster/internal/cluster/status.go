@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/mbcas/mbcas/test/cluster/internal/addon"
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
 	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
@@ -30,59 +33,54 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 	if c.Config.Node {
 		host, _ = node.Inspect(c.Config)
 	}
+	components := c.programs(cache, host)
+	have, err := c.added()
+	if err != nil {
+		return err
+	}
+	for _, s := range have.siblings {
+		components = append(components, s.Runtime(c.Config, host), s.Kubelet(c.Config, cache.Program))
+	}
+	for _, m := range have.machines {
+		components = append(components, m.Program(c.Config, vm.Image{}))
+	}
+	addons, versions, err := c.statusAddons(ctx, cache.Source)
+	if err != nil {
+		return err
+	}
+	components = append(components, addons...)
+
 	var sick []string
 	w := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "COMPONENT\tPID\tHEALTH")
-	for _, p := range c.programs(cache, host) {
+	for _, p := range components {
 		pid, health := c.health(ctx, p)
 		if health != "ok" {
 			sick = append(sick, p.Name)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name, pid, health)
 	}
-	machines, err := c.Machines()
-	if err != nil {
-		return err
-	}
-	for _, m := range machines {
-		pid, health := c.health(ctx, m.Program(c.Config, vm.Image{}))
-		if health != "ok" {
-			sick = append(sick, m.Process())
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", m.Process(), pid, health)
-	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	nodes := [][2]string{{"node", "none (control plane alone)"}}
-	if c.Config.Node {
-		nodes = nil
-		names := []string{c.Config.NodeName}
-		for _, m := range machines {
-			names = append(names, m.Name)
-		}
-		for _, name := range names {
-			state := name + " Ready"
-			if err := node.Ready(ctx, c.Config, name, time.Time{}); err != nil {
-				state = oneLine(err)
-				sick = append(sick, "node "+name)
-			}
-			nodes = append(nodes, [2]string{"node", state})
-		}
-	}
-	c.say("")
-	w = tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
-	for _, row := range append(nodes, [][2]string{
-		{"kubernetes", cache.Versions.Kubernetes},
-		{"etcd", cache.Versions.Etcd},
+	nodes, sickNodes := c.statusNodes(ctx, have.slots(c.Config))
+	sick = append(sick, sickNodes...)
+	rows := slices.Concat(nodes, [][2]string{
+		{"kubernetes", cache.Versions[build.KubernetesModule]},
+		{"etcd", cache.Versions[build.EtcdModule]},
 		{"containerd", runtimeVersion(ctx, c)},
+	}, versions, [][2]string{
+		{"hpa", fmt.Sprintf("looks every %v", c.Config.HPASync)},
 		{"cgroups", string(node.Cgroups())},
 		{"psi", psi()},
 		{"api", c.Config.APIURL()},
 		{"kubeconfig", c.Config.Kubeconfig("admin")},
 		{"logs", c.Config.Path("logs")},
 		{"programs", cache.Dir()},
-	}...) {
+	})
+	c.say("")
+	w = tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
 		fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
 	}
 	if err := w.Flush(); err != nil {
@@ -92,6 +90,47 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 		return fmt.Errorf("not well: %s; run up to start what is missing", strings.Join(sick, ", "))
 	}
 	return nil
+}
+
+// statusNodes are the rows of the nodes, and those that are not well.
+func (c Cluster) statusNodes(ctx context.Context, added []config.Slot) (rows [][2]string, sick []string) {
+	if !c.Config.Node {
+		return [][2]string{{"node", "none (control plane alone)"}}, nil
+	}
+	names := []string{c.Config.NodeName}
+	for _, s := range added {
+		names = append(names, s.Node)
+	}
+	for _, name := range names {
+		state := name + " Ready"
+		if err := node.Ready(ctx, c.Config, name, time.Time{}); err != nil {
+			state = oneLine(err)
+			sick = append(sick, "node "+name)
+		}
+		rows = append(rows, [2]string{"node", state})
+	}
+	return rows, sick
+}
+
+// statusAddons are the processes of the add-ons that the cluster has, and a row for
+// each.
+func (c Cluster) statusAddons(ctx context.Context, programs string) (all []proc.Program, rows [][2]string, err error) {
+	for _, a := range addon.All() {
+		rec, ok, err := c.addonOf(a)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !ok {
+			continue
+		}
+		cache, err := a.Open(ctx, programs)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, a.Programs(c.Config, rec.Interval, cache.Program)...)
+		rows = append(rows, [2]string{"add-on", fmt.Sprintf("%s %s, looks every %v", a.Name, a.Version(cache), rec.Interval)})
+	}
+	return all, rows, nil
 }
 
 func (c Cluster) health(ctx context.Context, p proc.Program) (pid, health string) {

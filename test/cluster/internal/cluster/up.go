@@ -33,7 +33,7 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 	if err := c.alone(); err != nil {
 		return err
 	}
-	cache, err := Assets(ctx, source, c.Out)
+	cache, err := Assets(ctx, source, "", c.Out)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 	started := 0
 	run := func(programs ...proc.Program) error {
 		for _, p := range programs {
-			n, err := c.ensure(ctx, p)
+			n, err := c.ensure(ctx, p, startLimit)
 			if err != nil {
 				return err
 			}
@@ -90,15 +90,25 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 			return fmt.Errorf("%w\n%s", err, tail(c.Config.Log("kubelet")))
 		}
 	}
-	machines, err := c.Machines()
+	have, err := c.added()
 	if err != nil {
 		return err
 	}
-	if err := c.startMachines(ctx, cache, machines); err != nil {
+	n, broken := c.startSiblings(ctx, cache, have.siblings) // which keeps nothing else from starting
+	started += n
+	if err := c.startMachines(ctx, cache, have.machines); err != nil {
 		return err
 	}
 	if err := c.step("default service account", func() error { return c.defaultServiceAccount(ctx) }); err != nil {
 		return err
+	}
+	addons, err := c.startAddons(ctx, source)
+	if err != nil {
+		return err
+	}
+	started += addons
+	if broken != nil {
+		return broken
 	}
 	if started == 0 {
 		c.say("already running: export KUBECONFIG=%s", c.Config.Kubeconfig("admin"))
@@ -133,11 +143,11 @@ func (c Cluster) prepareNode() (node.Host, error) {
 	return host, node.WriteFiles(c.Config, host)
 }
 
-// ensure starts p unless it runs, waits until it serves, and returns how many
-// processes it started.
-func (c Cluster) ensure(ctx context.Context, p proc.Program) (int, error) {
+// ensure starts p unless it runs, waits up to the limit until it serves, and returns
+// how many processes it started.
+func (c Cluster) ensure(ctx context.Context, p proc.Program, limit time.Duration) (int, error) {
 	if rec, ok := c.records().Load(p.Name); ok && rec.Alive() {
-		if err := wait(ctx, startLimit, p.Ready, rec.Alive); err != nil {
+		if err := wait(ctx, limit, p.Ready, rec.Alive); err != nil {
 			return 0, fmt.Errorf("%s runs (pid %d) but does not serve: %w; run down, then up", p.Name, rec.PID, err)
 		}
 		return 0, nil
@@ -148,7 +158,7 @@ func (c Cluster) ensure(ctx context.Context, p proc.Program) (int, error) {
 		if err != nil {
 			return err
 		}
-		if err := wait(ctx, startLimit, p.Ready, rec.Alive); err != nil {
+		if err := wait(ctx, limit, p.Ready, rec.Alive); err != nil {
 			return fmt.Errorf("%s: %w\n%s", p.Name, err, tail(log))
 		}
 		return nil
@@ -164,9 +174,11 @@ func (c Cluster) defaultServiceAccount(ctx context.Context) error {
 	}, nil)
 }
 
+func (c Cluster) pauseArchive() string { return c.Config.Path("pause.tar") }
+
 // pauseImage builds and imports the image without which no pod starts.
 func (c Cluster) pauseImage(ctx context.Context, cache build.Cache, host node.Host) error {
-	archive := c.Config.Path("pause.tar")
+	archive := c.pauseArchive()
 	if _, err := os.Stat(archive); err == nil {
 		return nil // imported by a former up
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // Config is everything a user can choose about a cluster. It is written to the
@@ -54,7 +55,15 @@ type Config struct {
 	// a pod, as a Kubernetes quantity. More makes allocatable, and so the market's
 	// supply, smaller; less lets pods starve the control plane beside them.
 	SystemReservedCPU string `json:"systemReservedCPU"`
+
+	// HPASync is how often the HPA controller looks. Its other waits follow in
+	// proportion, see plane.HPAWaits. Shorter lets tests end sooner, but the
+	// replicas then move as they would on no cluster of a user.
+	HPASync time.Duration `json:"hpaSync"`
 }
+
+// KubernetesHPASync is the HPASync of Kubernetes itself.
+const KubernetesHPASync = 15 * time.Second
 
 // Default is the cluster we would run ourselves in the given state folder.
 func Default(state string, node bool) Config {
@@ -67,6 +76,7 @@ func Default(state string, node bool) Config {
 		Bridge:            "mbcas0",
 		APIPort:           443,
 		SystemReservedCPU: "400m",
+		HPASync:           KubernetesHPASync,
 	}
 	if !node {
 		c.APIPort = 6443
@@ -107,6 +117,9 @@ var (
 // ValidName says whether a node can have the name.
 func ValidName(name string) bool { return dnsLabel.MatchString(name) }
 
+// ValidCPU says whether a quantity of CPU is one that we take.
+func ValidCPU(q string) bool { return quantity.MatchString(q) }
+
 // Validate reports everything that is wrong with c.
 func (c Config) Validate() error {
 	var errs []error
@@ -141,8 +154,11 @@ func (c Config) Validate() error {
 	if c.PortOffset < 0 || c.PortOffset > 40000 {
 		bad("--port-offset %d: want 0 to 40000", c.PortOffset)
 	}
-	if !quantity.MatchString(c.SystemReservedCPU) {
+	if !ValidCPU(c.SystemReservedCPU) {
 		bad("--system-reserved-cpu %q: want millicores such as 400m, or cores", c.SystemReservedCPU)
+	}
+	if c.HPASync < time.Second || c.HPASync > 5*time.Minute {
+		bad("--hpa-sync %v: want 1s to 5m", c.HPASync)
 	}
 	return errors.Join(errs...)
 }
@@ -167,14 +183,22 @@ func (c Config) APIURL() string {
 	return "https://" + netip.AddrPortFrom(c.APIAddress(), uint16(c.APIPort)).String()
 }
 
-// Ports, all on loopback but the kubelet's, which is on NodeIP.
+// Ports, all on loopback but the kubelet's, which is on its node's address, metrics-server's, which is on
+// NodeIP, and the VPA webhook's, which knows no address to be on.
 
 func (c Config) EtcdPort() int              { return 12379 + c.PortOffset }
 func (c Config) EtcdPeerPort() int          { return 12380 + c.PortOffset }
 func (c Config) ControllerManagerPort() int { return 10257 + c.PortOffset }
 func (c Config) SchedulerPort() int         { return 10259 + c.PortOffset }
 func (c Config) KubeletPort() int           { return 10250 + c.PortOffset }
-func (c Config) KubeletHealthPort() int     { return 10248 + c.PortOffset }
+func (c Config) MetricsServerPort() int     { return 10251 + c.PortOffset }
+func (c Config) VPAWebhookPort() int        { return 10252 + c.PortOffset }
+func (c Config) VPAAdmissionPort() int      { return 10253 + c.PortOffset }
+func (c Config) VPARecommenderPort() int    { return 10254 + c.PortOffset }
+func (c Config) VPAUpdaterPort() int        { return 10255 + c.PortOffset }
+
+// KubeletHealthPort is that of the node in the slot.
+func (c Config) KubeletHealthPort(s Slot) int { return 10248 - s.Index + c.PortOffset }
 
 // DoorPort is where a virtual node takes images, on its own address.
 func (c Config) DoorPort() int { return 10270 + c.PortOffset }
@@ -197,9 +221,14 @@ func (c Config) Clash(o Config) string {
 }
 
 func (c Config) ports() []int {
-	return []int{
-		c.EtcdPort(), c.EtcdPeerPort(), c.ControllerManagerPort(), c.SchedulerPort(), c.KubeletPort(), c.KubeletHealthPort(),
+	all := []int{
+		c.EtcdPort(), c.EtcdPeerPort(), c.ControllerManagerPort(), c.SchedulerPort(), c.KubeletPort(),
+		c.MetricsServerPort(), c.VPAWebhookPort(), c.VPAAdmissionPort(), c.VPARecommenderPort(), c.VPAUpdaterPort(),
 	}
+	for i := range Slots {
+		all = append(all, c.KubeletHealthPort(Slot{Index: i}))
+	}
+	return all
 }
 
 // Path is a place below the state folder.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestPathsStayInState(t *testing.T) {
@@ -34,6 +35,8 @@ func TestValidate(t *testing.T) {
 		"overlap":           {func(c *Config) { c.PodRange = netip.MustParsePrefix("10.96.4.0/24") }, []string{"overlap"}},
 		"long interface":    {func(c *Config) { c.Bridge = "a-very-long-interface" }, []string{"--bridge"}},
 		"reserve of a word": {func(c *Config) { c.SystemReservedCPU = "much" }, []string{"--system-reserved-cpu"}},
+		"no HPA period":     {func(c *Config) { c.HPASync = 0 }, []string{"--hpa-sync"}},
+		"long HPA period":   {func(c *Config) { c.HPASync = time.Hour }, []string{"--hpa-sync"}},
 		"several": {
 			func(c *Config) { c.NodeName, c.APIPort, c.PortOffset = "No", 0, -1 },
 			[]string{"--node-name", "--api-port", "--port-offset"},

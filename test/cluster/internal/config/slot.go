@@ -14,10 +14,16 @@ type Slot struct {
 	Node        string
 	IP          netip.Addr // the node's own
 	First, Last netip.Addr // its pods'
+
+	// Emulated says that the node is slow, so only pods that ask for it are to run there.
+	Emulated bool
+
+	// CgroupRoot is the cgroup above the node's pods, as the kubelet's cgroupRoot. Empty: the root of all.
+	CgroupRoot string
 }
 
-// Slots is the number of nodes that a cluster can have: slot 0 is this machine's,
-// with half of the range; the others are virtual and have a quarter each.
+// Slots is the number of nodes that a cluster can have: slot 0 is the first, with
+// half of the range; those added to it have a quarter each.
 const Slots = 3
 
 // HostSlot is this machine's.

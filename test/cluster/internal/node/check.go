@@ -1,5 +1,5 @@
-// Package node is the node side of the cluster: containerd, one kubelet, and the
-// bridge that pods are on.
+// Package node is the node side of the cluster: containerd, kubelet, and the
+// bridge that pods are on; of the first node of the machine, and of those beside it.
 //
 // Promises:
 //   - Settings for cgroup v1 are given only where v1 carries the cpu controller:

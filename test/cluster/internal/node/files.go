@@ -38,6 +38,10 @@ func WriteFiles(c config.Config, h Host) error {
 	if err != nil {
 		return err
 	}
+	return write(files)
+}
+
+func write(files map[string][]byte) error {
 	for path, text := range files {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -137,7 +141,7 @@ func kubeletConfig(c config.Config, s config.Slot, h Host) ([]byte, error) {
 		"address":            s.IP.String(),
 		"port":               c.KubeletPort(),
 		"healthzBindAddress": "127.0.0.1",
-		"healthzPort":        c.KubeletHealthPort(),
+		"healthzPort":        c.KubeletHealthPort(s),
 		"readOnlyPort":       0,
 		"tlsCertFile":        c.PKI("kubelet-server.crt"),
 		"tlsPrivateKeyFile":  c.PKI("kubelet-server.key"),
@@ -170,8 +174,10 @@ func kubeletConfig(c config.Config, s config.Slot, h Host) ([]byte, error) {
 		// Images come from archives and can't be pulled again: never collect them.
 		"imageGCHighThresholdPercent": 100,
 	}
-	if s.Index > 0 {
-		// An emulated node is slow: only pods that ask for it run there.
+	if s.CgroupRoot != "" {
+		k["cgroupRoot"] = s.CgroupRoot
+	}
+	if s.Emulated {
 		k["registerWithTaints"] = []object{{"key": Virtual, "value": "true", "effect": "NoSchedule"}}
 	}
 	if h.Cgroups != V2 {

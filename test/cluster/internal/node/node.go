@@ -17,10 +17,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Runtime is the container runtime.
-func Runtime(c config.Config, h Host) proc.Program {
+// Runtime is the container runtime of this machine's first node.
+func Runtime(c config.Config, h Host) proc.Program { return runtime(c, h, "containerd") }
+
+func runtime(c config.Config, h Host, name string) proc.Program {
 	return proc.Program{
-		Name: "containerd",
+		Name: name,
 		Path: h.Containerd,
 		Args: RuntimeArgs(c),
 		Ready: func(ctx context.Context) error {
@@ -30,13 +32,17 @@ func Runtime(c config.Config, h Host) proc.Program {
 	}
 }
 
-// Kubelet is the node agent.
+// Kubelet is the node agent of this machine's first node.
 func Kubelet(c config.Config, program func(name string) string) proc.Program {
+	return kubelet(c, c.HostSlot(), program, "kubelet")
+}
+
+func kubelet(c config.Config, s config.Slot, program func(name string) string, name string) proc.Program {
 	return proc.Program{
-		Name:  "kubelet",
+		Name:  name,
 		Path:  program("kubelet"),
-		Args:  KubeletArgs(c, c.HostSlot()),
-		Ready: func(ctx context.Context) error { return healthz(ctx, c.KubeletHealthPort()) },
+		Args:  KubeletArgs(c, s),
+		Ready: func(ctx context.Context) error { return healthz(ctx, c.KubeletHealthPort(s)) },
 	}
 }
 
@@ -55,7 +61,7 @@ func KubeletArgs(c config.Config, s config.Slot) []string {
 		"--hostname-override=" + s.Node,
 		"--node-ip=" + s.IP.String(),
 	}
-	if s.Index > 0 {
+	if s.Emulated {
 		args = append(args, "--node-labels="+Virtual+"=true")
 	}
 	return args
@@ -113,16 +119,23 @@ func AddBridge(c config.Config) error {
 		netip.PrefixFrom(c.NodeIP(), c.PodRange.Bits()),
 		netip.PrefixFrom(c.ServiceIP(), 32),
 	} {
-		addr, err := netlink.ParseAddr(p.String())
-		if err != nil {
-			return fmt.Errorf("bridge %s: address %v: %w", c.Bridge, p, err)
-		}
-		if err := netlink.AddrReplace(link, addr); err != nil {
-			return fmt.Errorf("bridge %s: add address %v: %w", c.Bridge, p, err)
+		if err := addAddress(link, p); err != nil {
+			return err
 		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bridge %s: up: %w", c.Bridge, err)
+	}
+	return nil
+}
+
+func addAddress(bridge netlink.Link, p netip.Prefix) error {
+	addr, err := netlink.ParseAddr(p.String())
+	if err == nil {
+		err = netlink.AddrReplace(bridge, addr)
+	}
+	if err != nil {
+		return fmt.Errorf("bridge %s: add address %v: %w", bridge.Attrs().Name, p, err)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
@@ -75,23 +77,86 @@ func TestKubeletConfig(t *testing.T) {
 	}
 }
 
+// What tells the kinds of nodes apart.
+func TestKindsOfNodes(t *testing.T) {
+	c := config.Default("/var/lib/x", true)
+	beside := Sibling{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1300m"}
+	emulated := c.Slot(2, "mbcas-vm-2")
+	emulated.Emulated = true
+	type kind struct {
+		Address, CgroupRoot string
+		HealthzPort         int
+		SystemReserved      map[string]string
+		RegisterWithTaints  []map[string]string
+		Labels, RootDir     string `json:"-"`
+	}
+	reserved := func(cpu string) map[string]string { return map[string]string{"cpu": cpu, "memory": "1Gi"} }
+	for _, tt := range []struct {
+		c    config.Config
+		s    config.Slot
+		want kind
+	}{
+		{c, c.HostSlot(), kind{Address: "10.244.0.1", HealthzPort: 10248, SystemReserved: reserved("400m"), RootDir: "--root-dir=/var/lib/x/kubelet"}},
+		{beside.Inside(c), beside.Slot(c), kind{
+			Address: "10.244.0.128", CgroupRoot: "/mbcas-nodes/mbcas-node-2", HealthzPort: 10247, SystemReserved: reserved("1300m"),
+			RootDir: "--root-dir=/var/lib/x/nodes/mbcas-node-2/kubelet",
+		}},
+		{c, emulated, kind{
+			Address: "10.244.0.192", HealthzPort: 10246, SystemReserved: reserved("400m"), RootDir: "--root-dir=/var/lib/x/kubelet",
+			RegisterWithTaints: []map[string]string{{"key": Virtual, "value": "true", "effect": "NoSchedule"}}, Labels: "--node-labels=" + Virtual + "=true",
+		}},
+	} {
+		raw, err := kubeletConfig(tt.c, tt.s, Host{Cgroups: Hybrid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got kind
+		if err := json.Unmarshal(raw, &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, arg := range KubeletArgs(tt.c, tt.s) {
+			switch name, _, _ := strings.Cut(arg, "="); name {
+			case "--node-labels":
+				got.Labels = arg
+			case "--root-dir":
+				got.RootDir = arg
+			}
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.s.Node, d)
+		}
+	}
+}
+
 func TestRenderedPathsStayInState(t *testing.T) {
 	c := config.Default("/var/lib/x", true)
 	h := Host{Cgroups: Hybrid, CNI: "/usr/lib/cni", Overlay: true}
-	cni, err := cniConfig(c, c.HostSlot())
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubelet, err := kubeletConfig(c, c.HostSlot(), h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := strings.Join(Kubelet(c, func(string) string { return "kubelet" }).Args, "\n")
-	path := regexp.MustCompile(`(?:["=]|unix://)(/[^"\n]*)`)
-	for name, text := range map[string]string{"containerd": containerdConfig(c, h), "cni": string(cni), "kubelet": string(kubelet), "kubelet flags": args} {
-		for _, m := range path.FindAllStringSubmatch(text, -1) {
-			if p := m[1]; !strings.HasPrefix(p, "/var/lib/x/") && p != h.CNI {
-				t.Errorf("%s: %s is outside the state folder", name, p)
+	beside := Sibling{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1"}
+	program := func(string) string { return "kubelet" }
+	for _, tt := range []struct {
+		c    config.Config
+		s    config.Slot
+		args []string
+	}{
+		{c, c.HostSlot(), Kubelet(c, program).Args},
+		{beside.Inside(c), beside.Slot(c), beside.Kubelet(c, program).Args},
+	} {
+		cni, err := cniConfig(tt.c, tt.s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kubelet, err := kubeletConfig(tt.c, tt.s, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := regexp.MustCompile(`(?:["=]|unix://)(/[^"\n]*)`)
+		for name, text := range map[string]string{
+			"containerd": containerdConfig(tt.c, h), "cni": string(cni), "kubelet": string(kubelet), "kubelet flags": strings.Join(tt.args, "\n"),
+		} {
+			for _, m := range path.FindAllStringSubmatch(text, -1) {
+				if p := m[1]; !strings.HasPrefix(p, tt.c.State+"/") && p != h.CNI && p != tt.s.CgroupRoot {
+					t.Errorf("%s of %s: %s is outside the state folder", name, tt.s.Node, p)
+				}
 			}
 		}
 	}

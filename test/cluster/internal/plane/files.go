@@ -7,8 +7,8 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
-// auditPolicy keeps what MBCAS is judged by: who asked for which resize, with
-// both bodies, and every write to its own objects. Nothing else is written.
+// auditPolicy keeps what MBCAS is judged by: who asked for which resize, with both bodies, who else wrote
+// or evicted pods, and every write to its own objects. Nothing else is written.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -18,6 +18,11 @@ rules:
   resources:
   - group: ""
     resources: [pods/resize]
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+  resources:
+  - group: ""
+    resources: [pods, pods/eviction]
 - level: RequestResponse
   verbs: [create, update, patch, delete, deletecollection]
   resources:

@@ -5,12 +5,15 @@
 //   - Every address is one of this machine, none is a wildcard: TestAddresses.
 //   - Aggregated API servers are trusted through the front proxy from the start,
 //     so metrics can be added to a running cluster: TestAggregation.
+//   - The HPA controller waits as Kubernetes' own does unless told otherwise:
+//     TestHPAWaits.
 package plane
 
 import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
@@ -121,7 +124,7 @@ func apiServerArgs(c config.Config) []string {
 
 func controllerManagerArgs(c config.Config) []string {
 	kubeconfig := c.Kubeconfig("controller-manager")
-	return []string{
+	args := []string{
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(c.ControllerManagerPort()),
 		"--tls-cert-file=" + c.PKI("controller-manager.crt"),
@@ -139,6 +142,19 @@ func controllerManagerArgs(c config.Config) []string {
 		"--flex-volume-plugin-dir=" + c.Path("volume-plugins"),
 		"--kube-api-qps=100", // the default of 20 holds the start back by seconds
 		"--kube-api-burst=200",
+	}
+	return append(args, HPAWaits(c.HPASync)...)
+}
+
+// HPAWaits are the controller manager's flags for an HPA controller that looks
+// every sync. Kubernetes' own waits are 15 s and, in that unit, 20, 20 and 2; they
+// keep their proportion, so a faster HPA behaves as the real one does, sooner.
+func HPAWaits(sync time.Duration) []string {
+	return []string{
+		"--horizontal-pod-autoscaler-sync-period=" + sync.String(),
+		"--horizontal-pod-autoscaler-downscale-stabilization=" + (20 * sync).String(),
+		"--horizontal-pod-autoscaler-cpu-initialization-period=" + (20 * sync).String(),
+		"--horizontal-pod-autoscaler-initial-readiness-delay=" + (2 * sync).String(),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
@@ -73,6 +74,21 @@ func TestAggregation(t *testing.T) {
 	}
 	if value(t, args, "--client-ca-file") == value(t, args, "--requestheader-client-ca-file") {
 		t.Error("one authority for clients and for the front proxy: any client could speak for others")
+	}
+}
+
+func TestHPAWaits(t *testing.T) {
+	args := allArgs(config.Default("/var/lib/x", true))["kube-controller-manager"]
+	// The defaults that kube-controller-manager --help tells in 1.36.
+	for flag, want := range map[string]string{
+		"sync-period": "15s", "downscale-stabilization": "5m0s", "cpu-initialization-period": "5m0s", "initial-readiness-delay": "30s",
+	} {
+		if got := value(t, args, "--horizontal-pod-autoscaler-"+flag); got != want {
+			t.Errorf("%s is %s, and Kubernetes' own is %s", flag, got, want)
+		}
+	}
+	if got := value(t, HPAWaits(3*time.Second), "--horizontal-pod-autoscaler-downscale-stabilization"); got != "1m0s" {
+		t.Errorf("an HPA that looks every 3 s holds its replicas for %s, want 20 looks", got)
 	}
 }
 

@@ -30,6 +30,8 @@ type Program struct {
 	Name string
 	Path string
 	Args []string
+	// Nice is its priority, as of setpriority(2): -20 comes first. Where we may not set it, it stays as it is.
+	Nice int
 
 	// Ready is nil once the program does its work. It is asked again until then.
 	Ready func(context.Context) error
@@ -70,6 +72,9 @@ func (r Records) Start(p Program, log string) (Record, error) {
 	}
 	if err := cmd.Start(); err != nil {
 		return Record{}, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	if p.Nice != 0 { // its threads are yet to come, and inherit it
+		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, p.Nice)
 	}
 	go func() { _ = cmd.Wait() }() // reaps it if it ends before us; its end is seen through Alive
 	rec, err := observe(cmd.Process.Pid)

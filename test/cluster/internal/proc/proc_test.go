@@ -84,6 +84,24 @@ func TestStopLeavesAStranger(t *testing.T) {
 	}
 }
 
+// TestPriority: a program starts with the priority that it is to have. Lower than ours anybody may set.
+func TestPriority(t *testing.T) {
+	dir := t.TempDir()
+	rec, err := Records{Dir: dir, State: dir}.Start(Program{Name: "sleeper", Path: "/bin/sleep", Args: []string{"60"}, Nice: 15}, filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := rec.Stop(context.Background(), 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	const zero = 20 // the system call returns 20 less the priority
+	if got, err := unix.Getpriority(unix.PRIO_PROCESS, rec.PID); err != nil || zero-got != 15 {
+		t.Errorf("priority %d, %v, want 15", zero-got, err)
+	}
+}
+
 func TestStartRecordStop(t *testing.T) {
 	dir := t.TempDir()
 	records := Records{Dir: dir, State: dir}

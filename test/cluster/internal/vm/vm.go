@@ -1,4 +1,4 @@
-// Package vm is a second node in an emulated machine: another kernel, with cgroup
+// Package vm is a node in an emulated machine: another kernel, with cgroup
 // v2 and nothing else. It is slow and for correctness only.
 //
 // Promises:
@@ -27,8 +27,15 @@ type Machine struct {
 	MemoryMiB int    `json:"memoryMiB"`
 }
 
+// Name is what the machine in a slot is called unless it is named.
+func Name(index int) string { return fmt.Sprintf("mbcas-vm-%d", index) }
+
 // Slot is the machine's share of the addresses.
-func (m Machine) Slot(c config.Config) config.Slot { return c.Slot(m.Index, m.Name) }
+func (m Machine) Slot(c config.Config) config.Slot {
+	s := c.Slot(m.Index, m.Name)
+	s.Emulated = true
+	return s
+}
 
 // Process is the name of the machine's process in records and logs.
 func (m Machine) Process() string { return "vm-" + m.Name }
@@ -40,12 +47,17 @@ func (m Machine) disk(c config.Config) string { return filepath.Join(m.Dir(c), "
 
 func (m Machine) initial(c config.Config) string { return filepath.Join(m.Dir(c), "initial.cpio") }
 
+// first has the emulator run before pods and everything else here: a machine that waits for a CPU while its clock goes on stands still for
+// seconds, as no real one does.
+const first = -15
+
 // Program is the emulator.
 func (m Machine) Program(c config.Config, img Image) proc.Program {
 	return proc.Program{
 		Name:  m.Process(),
 		Path:  img.Emulator,
 		Args:  m.args(c, img),
+		Nice:  first,
 		Ready: func(ctx context.Context) error { return plane.Probe(ctx, c, m.door(c)+"/healthz") },
 	}
 }

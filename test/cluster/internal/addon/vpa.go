@@ -1,0 +1,137 @@
+package addon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/build"
+	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+)
+
+const (
+	vpaModule  = "k8s.io/autoscaler/vertical-pod-autoscaler"
+	vpaLease   = "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/vpa-admission-controller"
+	vpaWebhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vpa-webhook-config"
+)
+
+// vpa is the Vertical Pod Autoscaler. The updater does nothing while no admission
+// controller shows by its Lease that it is alive, so there are always all three.
+var vpa = Addon{
+	Name: "vpa",
+	Recipe: build.Recipe{
+		Prefix:  "vpa-",
+		Modules: []string{vpaModule},
+		Programs: []build.Program{
+			{Name: "recommender", Package: vpaModule + "/pkg/recommender"},
+			{Name: "updater", Package: vpaModule + "/pkg/updater"},
+			{Name: "admission-controller", Package: vpaModule + "/pkg/admission-controller"},
+		},
+		Files: []string{"deploy/vpa-v1-crd-gen.yaml", "deploy/vpa-rbac.yaml"},
+		Lasts: "3 minutes",
+	},
+	Needs:    "metrics-server",
+	Interval: time.Minute,
+	Least:    time.Second,
+	Serves:   "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers",
+	Makes:    []string{vpaWebhook, vpaLease},
+	accounts: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"},
+	server:   []string{"localhost"},
+	programs: vpaPrograms,
+}
+
+func vpaPrograms(r run) []proc.Program {
+	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+	// Which namespace the Lease is in is also read from the environment variable
+	// NAMESPACE, and whoever runs this may have one.
+	return []proc.Program{
+		{
+			Name: "vpa-recommender", Path: r.program("recommender"),
+			Args: []string{
+				"--kubeconfig=" + r.kubeconfig("vpa-recommender"),
+				"--address=" + local(r.VPARecommenderPort()),
+				"--recommender-interval=" + r.interval.String(),
+			},
+			Ready: healthCheck(local(r.VPARecommenderPort())),
+		},
+		{
+			Name: "vpa-admission-controller", Path: r.program("admission-controller"),
+			Args: []string{
+				"--kubeconfig=" + r.kubeconfig("vpa-admission-controller"),
+				"--address=" + local(r.VPAAdmissionPort()),
+				"--port=" + strconv.Itoa(r.VPAWebhookPort()),
+				"--client-ca-file=" + r.Config.PKI("ca.crt"),
+				"--tls-cert-file=" + r.certificate(serverName+".crt"),
+				"--tls-private-key=" + r.certificate(serverName+".key"),
+				"--register-by-url",
+				"--webhook-address=https://127.0.0.1",
+				"--webhook-port=" + strconv.Itoa(r.VPAWebhookPort()),
+				"--status-lease-namespace=" + namespace,
+			},
+			Ready: func(ctx context.Context) error { return leaseHeld(ctx, r) },
+		},
+		{
+			Name: "vpa-updater", Path: r.program("updater"),
+			Args: []string{
+				"--kubeconfig=" + r.kubeconfig("vpa-updater"),
+				"--address=" + local(r.VPAUpdaterPort()),
+				"--updater-interval=" + r.interval.String(),
+				"--admission-controller-status-lease-namespace=" + namespace,
+			},
+			Ready: healthCheck(local(r.VPAUpdaterPort())),
+		},
+	}
+}
+
+// leaseTimeout is after how long the updater takes the admission controller for
+// dead, unless told otherwise.
+const leaseTimeout = time.Minute
+
+// leaseHeld is nil while the updater takes the admission controller for alive. The
+// Lease appears 20 s after the start: the webhook is registered after 10 s, and the
+// first renewal is due 10 s later.
+func leaseHeld(ctx context.Context, r run) error {
+	var lease struct {
+		Metadata struct{ CreationTimestamp time.Time }
+		Spec     struct{ RenewTime time.Time }
+	}
+	if err := plane.Get(ctx, r.Config, vpaLease, &lease); err != nil {
+		return err
+	}
+	return fresh(lease.Metadata.CreationTimestamp, lease.Spec.RenewTime, time.Now())
+}
+
+// fresh is nil if a Lease was made or renewed lately: it is made without a renewal.
+func fresh(made, renewed, now time.Time) error {
+	last := made
+	if renewed.After(made) {
+		last = renewed
+	}
+	if age := now.Sub(last); age > leaseTimeout {
+		return fmt.Errorf("lease vpa-admission-controller: not renewed for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
+func healthCheck(address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/health-check", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", req.URL, resp.Status)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/build"
+	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+	"github.com/mbcas/mbcas/test/cluster/internal/node"
+	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+)
+
+// Siblings are the further nodes of this machine, in the order of their slots.
+func (c Cluster) Siblings() ([]node.Sibling, error) {
+	return recorded(c, siblings, func(s node.Sibling) int { return s.Index })
+}
+
+// AddSibling records a further node of this machine and starts it.
+func (c Cluster) AddSibling(ctx context.Context, cache build.Cache, s node.Sibling) error {
+	release, err := hold(ctx, c.Config.State)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if s.Index, s.Name, err = c.place(s.Name, node.SiblingName); err != nil {
+		return err
+	}
+	if err := s.Inside(c.Config).Validate(); err != nil {
+		return fmt.Errorf("node %s: %w", s.Name, err)
+	}
+	if err := c.record(siblings, s.Name, s); err != nil {
+		return err
+	}
+	_, err = c.startSiblings(ctx, cache, []node.Sibling{s})
+	return err
+}
+
+// startSiblings starts what does not run of the nodes, waits until they are Ready, and returns how many processes it started.
+func (c Cluster) startSiblings(ctx context.Context, cache build.Cache, all []node.Sibling) (started int, err error) {
+	if len(all) == 0 {
+		return 0, nil
+	}
+	host, missing := node.Inspect(c.Config)
+	if len(missing) > 0 {
+		return 0, errors.New(strings.Join(missing, "; "))
+	}
+	var errs []error
+	for _, s := range all {
+		n, err := c.startSibling(ctx, cache, host, s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("node %s: %w\nremove it with: mbcas-cluster node remove %[1]s", s.Name, err))
+		}
+		started += n
+	}
+	return started, errors.Join(errs...)
+}
+
+func (c Cluster) startSibling(ctx context.Context, cache build.Cache, host node.Host, s node.Sibling) (started int, err error) {
+	var began time.Time // nothing is down: any heartbeat is good
+	programs := []proc.Program{s.Runtime(c.Config, host), s.Kubelet(c.Config, cache.Program)}
+	if slices.ContainsFunc(programs, func(p proc.Program) bool { return !c.alive(p.Name) }) {
+		began = time.Now()
+	}
+	if kubelet := programs[1]; !c.alive(kubelet.Name) { // which has new certificates looked at
+		if err := s.Prepare(c.Config, host); err != nil {
+			return 0, err
+		}
+	}
+	for i, p := range programs {
+		n, err := c.ensure(ctx, p, startLimit)
+		if err != nil {
+			return started, err
+		}
+		started += n
+		if i == 0 { // again and again: an interruption may have come before it
+			if err := node.Load(ctx, s.Inside(c.Config), host, c.pauseArchive()); err != nil {
+				return started, err
+			}
+		}
+	}
+	err = c.step(s.Name+" Ready", func() error {
+		return wait(ctx, nodeLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, s.Name, began) }, nil)
+	})
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, tail(c.Config.Log(programs[1].Name)))
+	}
+	return started, err
+}
+
+// removeSibling stops a further node of this machine and removes all of it.
+func (c Cluster) removeSibling(ctx context.Context, s node.Sibling) error {
+	names := s.Processes()
+	for _, name := range names {
+		if err := c.stop(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := clean.Sibling(ctx, s.Dir(c.Config), s.Name, c.records()); err != nil {
+		return err
+	}
+	if err := s.RemoveAddress(c.Config); err != nil {
+		return err
+	}
+	// What is left of its pods is removed by the cluster's own garbage collection.
+	if err := plane.Delete(ctx, c.Config, "/api/v1/nodes/"+s.Name); err != nil {
+		return err
+	}
+	if err := clean.RemoveState(s.Dir(c.Config)); err != nil {
+		return err
+	}
+	return c.forget(siblings, s.Name, names...)
+}
