@@ -31,8 +31,11 @@ var rules = []struct {
 	{"internal/sense", rule{ours: []string{"cpu", "internal/kernel"}}},
 	{"internal/demand", rule{ours: []string{"cpu", "market", "internal/sense"}}},
 	{"internal/round", rule{ours: []string{"cpu", "market", "internal/kernel", "internal/sense", "internal/demand"}}},
+	{"internal/coordinator", rule{ours: []string{"cpu", "market"}}},
 	{"api/v1alpha1", rule{ours: []string{"cpu"}, kubernetes: true}},
 	{"actuator", rule{ours: []string{"cpu"}}},
+	{"internal/quota", rule{ours: []string{"cpu", "market"}}},
+	{"internal/signal", rule{}},
 	{"internal/sim/load", rule{}},
 	{"internal/sim", rule{ours: []string{"cpu", "market", "internal/sim/load"}}},
 	{"internal/testbed", rule{ours: []string{"cpu", "internal/sim/load", "internal/sim"}, others: []string{"golang.org/x/sys"}}},
@@ -40,18 +43,18 @@ var rules = []struct {
 		ours: []string{"cpu", "internal/sim/load", "internal/sim"}, others: []string{"go.yaml.in/yaml"},
 	}},
 	{"internal/sim/production", rule{ours: []string{
-		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "actuator", "internal/sim",
+		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/sim",
 	}}},
 	{"internal/sim/rival", rule{ours: []string{"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/sim"}}},
 	{"internal/eval", rule{ours: []string{
-		"cpu", "market", "internal/demand", "internal/round", "actuator", "internal/sim/load", "internal/sim", "internal/sim/scenario",
-		"internal/sim/production", "internal/sim/rival",
+		"cpu", "market", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/sim/load", "internal/sim",
+		"internal/sim/scenario", "internal/sim/production", "internal/sim/rival",
 	}}},
 	{"internal/report", rule{ours: []string{"internal/sim", "internal/eval"}, others: []string{"gonum.org/v1/plot"}}},
 	{"internal/lab", rule{
 		ours: []string{
-			"cpu", "market", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival", "internal/eval",
-			"internal/report", "internal/testbed",
+			"cpu", "market", "internal/coordinator", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival",
+			"internal/eval", "internal/report", "internal/testbed",
 		},
 		others: []string{"github.com/spf13"},
 	}},
@@ -61,11 +64,11 @@ var rules = []struct {
 		kubernetes: true,
 	}},
 	{"internal/agent", rule{
-		ours:       []string{"cpu", "market", "internal/kernel", "internal/round", "api/v1alpha1", "internal/kube"},
+		ours:       []string{"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "api/v1alpha1", "internal/kube"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
 	}},
 	{"internal/controller", rule{
-		ours:       []string{"cpu", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube"},
+		ours:       []string{"cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
 	}},
 	{"internal/cli", rule{

@@ -21,9 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/test/demo/internal/audit"
 	"github.com/mbcas/mbcas/test/demo/internal/board"
-	"github.com/mbcas/mbcas/test/demo/internal/cgroup"
 	"github.com/mbcas/mbcas/test/demo/internal/ledger"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
@@ -31,6 +29,10 @@ import (
 	"github.com/mbcas/mbcas/test/demo/internal/show"
 	"github.com/mbcas/mbcas/test/demo/internal/stage"
 	"github.com/mbcas/mbcas/test/demo/internal/summary"
+	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/cgroup"
+	"github.com/mbcas/mbcas/test/internal/cluster"
+	"github.com/mbcas/mbcas/test/internal/machine"
 	"github.com/mbcas/mbcas/test/load/work"
 )
 
@@ -39,7 +41,7 @@ type demo struct {
 	settings
 	out     io.Writer
 	board   *board.Board
-	cluster cluster
+	cluster cluster.Cluster
 	stage   stage.Stage
 	show    show.Show
 	facts   summary.Facts
@@ -53,7 +55,7 @@ func newDemo(s settings, out io.Writer) *demo {
 		b.Terminal = term.IsTerminal(int(f.Fd()))
 	}
 	return &demo{
-		settings: s, out: out, board: b, cluster: cluster{out: out},
+		settings: s, out: out, board: b, cluster: cluster.Cluster{Out: out},
 		facts: summary.Facts{Seed: s.seed, Quick: s.quick, Started: time.Now(), Runs: map[string]record.Run{}},
 	}
 }
@@ -86,23 +88,23 @@ func (d *demo) run(ctx context.Context) (err error) {
 // setUp brings up the cluster, MBCAS and the clients.
 func (d *demo) setUp(ctx context.Context) error {
 	d.board.Say("1. cluster")
-	if err := d.cluster.up(ctx); err != nil {
+	if err := d.cluster.Up(ctx); err != nil {
 		return err
 	}
 	d.board.Say("2. images and MBCAS")
 	names := []string{"load"}
 	if d.needsMBCAS() && d.install {
-		names = images
+		names = []string{"agent", "controller", "load"}
 	}
-	if err := d.cluster.load(ctx, names...); err != nil {
+	if err := d.cluster.Load(ctx, names...); err != nil {
 		return err
 	}
 	if d.needsMBCAS() && d.install {
-		if err := d.cluster.install(ctx, d.config); err != nil {
+		if err := d.cluster.Install(ctx, d.config); err != nil {
 			return err
 		}
 	} else if d.needsMBCAS() {
-		if err := d.cluster.ready(ctx); err != nil {
+		if err := d.cluster.Ready(ctx); err != nil {
 			return err
 		}
 	}
@@ -120,14 +122,14 @@ func (d *demo) setUp(ctx context.Context) error {
 	d.show.Iterations, d.show.Seed, d.show.Ledger = d.facts.Iterations, d.seed, d.stage.Ledger
 	d.show.Watch = func(m show.Moment) { d.board.Show(m.Run, m.Phase.Name, m.At, m.End, m.Samples) }
 	d.board.Say("   %v of CPU per request are %d iterations, in every run", script.RequestWork, d.facts.Iterations)
-	if d.audited, err = audit.Size(d.cluster.log("audit")); err != nil {
+	if d.audited, err = audit.Size(d.cluster.Log("audit")); err != nil {
 		return err
 	}
-	return prefer()
+	return machine.Prefer()
 }
 
 func (d *demo) connect() error {
-	cfg, err := clientcmd.BuildConfigFromFlags("", d.cluster.kubeconfig)
+	cfg, err := clientcmd.BuildConfigFromFlags("", d.cluster.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -137,7 +139,7 @@ func (d *demo) connect() error {
 	}
 	v, err := versions.ServerVersion()
 	if err != nil {
-		return fmt.Errorf("API server: %w; look at: %s status", err, program)
+		return fmt.Errorf("API server: %w; look at: %s status", err, cluster.Program)
 	}
 	d.facts.Kubernetes = v.GitVersion
 	scheme := runtime.NewScheme()
@@ -150,7 +152,7 @@ func (d *demo) connect() error {
 	if err != nil {
 		return err
 	}
-	node, err := d.cluster.node()
+	node, err := d.cluster.Node()
 	if err != nil {
 		return err
 	}
@@ -172,22 +174,22 @@ func (d *demo) leave(ctx context.Context) error {
 
 // cleanUp takes away everything that the demo brought, unless it is to be kept.
 func (d *demo) cleanUp(ctx context.Context, failed error) error {
-	if d.keep && d.cluster.kubeconfig != "" && !errors.Is(failed, context.Canceled) {
-		d.board.Say(kept, d.cluster.kubeconfig, shop.Namespaces[0])
+	if d.keep && d.cluster.Kubeconfig != "" && !errors.Is(failed, context.Canceled) {
+		d.board.Say(kept, d.cluster.Kubeconfig, shop.Namespaces[0])
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var err error
-	if d.cluster.installed {
+	if d.cluster.Installed {
 		d.board.Say("cleaning up: MBCAS")
-		err = d.cluster.uninstall(ctx)
+		err = d.cluster.Uninstall(ctx)
 	}
-	if d.cluster.found {
-		d.board.Say("the cluster ran before and is left running; stop it with: %s down", program)
+	if d.cluster.Found {
+		d.board.Say("the cluster ran before and is left running; stop it with: %s down", cluster.Program)
 		return err
 	}
-	return errors.Join(err, d.cluster.down(ctx))
+	return errors.Join(err, d.cluster.Down(ctx))
 }
 
 const kept = `

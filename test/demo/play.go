@@ -8,18 +8,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/mbcas/mbcas/test/demo/internal/audit"
 	"github.com/mbcas/mbcas/test/demo/internal/picture"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
 	"github.com/mbcas/mbcas/test/demo/internal/shop"
 	"github.com/mbcas/mbcas/test/demo/internal/show"
 	"github.com/mbcas/mbcas/test/demo/internal/summary"
+	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/chart"
+	"github.com/mbcas/mbcas/test/internal/machine"
 )
 
 // enter is about how long a change of scene takes.
@@ -31,7 +30,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.stage.Open(ctx); err != nil {
 		return err
 	}
-	d.facts.Busy = show.Busy(ctx, 3*time.Second)
+	d.facts.Busy = machine.Busy(ctx, 3*time.Second)
 	if d.facts.Busy > summary.TooBusy {
 		d.board.Say("   note: %dm of CPU are in use by something else; latencies will show that, too", d.facts.Busy)
 	}
@@ -182,7 +181,7 @@ func (d *demo) restore(ctx context.Context) error {
 // report judges and writes everything.
 func (d *demo) report() error {
 	var err error
-	if d.facts.Audit, err = audit.Since(d.cluster.log("audit"), d.audited, shop.Namespaces); err != nil {
+	if d.facts.Audit, err = audit.Since(d.cluster.Log("audit"), d.audited, shop.Namespaces); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	d.facts.Changes = d.stage.Ledger.Changes(d.facts.Started, time.Now())
@@ -218,11 +217,11 @@ func draw(folder string, runs []record.Run) error {
 	for _, r := range runs {
 		switch r.Name {
 		case summary.Static:
-			lanes = append(lanes, picture.Lane{Title: "CPU limits as declared", Color: picture.Grey, Run: r})
+			lanes = append(lanes, picture.Lane{Title: "CPU limits as declared", Color: chart.Grey, Run: r})
 		case summary.NoLimit:
-			lanes = append(lanes, picture.Lane{Title: "No CPU limits", Color: picture.Orange, Run: r})
+			lanes = append(lanes, picture.Lane{Title: "No CPU limits", Color: chart.Orange, Run: r})
 		case summary.MBCAS:
-			lanes = append(lanes, picture.Lane{Title: "MBCAS", Color: picture.Green, Run: r})
+			lanes = append(lanes, picture.Lane{Title: "MBCAS", Color: chart.Green, Run: r})
 		}
 	}
 	if len(lanes) == 0 {
@@ -244,24 +243,4 @@ func redraw(s settings) error {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return draw(s.out, runs)
-}
-
-// prefer gives this program a better place in the kernel's line than the pods have: the generator needs
-// little CPU, but its delay would be measured as the service's. The cost is the same in every run.
-func prefer() error {
-	const nice = -10
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
-	}
-	for _, t := range threads { // a thread's children inherit it
-		id, err := strconv.Atoi(t.Name())
-		if err != nil {
-			return err
-		}
-		if err := unix.Setpriority(unix.PRIO_PROCESS, id, nice); err != nil {
-			return fmt.Errorf("nice %d: %w", nice, err)
-		}
-	}
-	return nil
 }

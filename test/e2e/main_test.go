@@ -12,14 +12,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/audit"
 )
 
 // Where the repository's own things stand, seen from here.
@@ -32,13 +36,17 @@ const (
 type suite struct {
 	client.Client
 	node string
-	// audit is the API server's audit log.
-	audit string
+	// ceiling is the most that a pod on it can get.
+	ceiling cpu.Milli
+	// audit is the API server's audit log, and audited where it ended when the test began.
+	audit   string
+	audited int64
 }
 
 // start finds the cluster. Without one the test is skipped, which `make test` counts and CI refuses.
 func start(t *testing.T) *suite {
 	t.Helper()
+	log.SetLogger(logr.Discard()) // else the library complains with a stack trace
 	path := os.Getenv("KUBECONFIG")
 	if path == "" {
 		t.Skip("KUBECONFIG is not set: run these tests with `make e2e`")
@@ -58,35 +66,44 @@ func start(t *testing.T) *suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{Client: c, audit: filepath.Join(filepath.Dir(path), "logs", "audit.log")}
+	s := &suite{Client: c, audit: auditLog(path)}
 	var nodes corev1.NodeList
 	if err := c.List(t.Context(), &nodes); err != nil || len(nodes.Items) == 0 {
 		t.Fatalf("nodes: %d, %v", len(nodes.Items), err)
 	}
-	// The first node is the one on this machine, whose files we can read; others are virtual.
+	// The first node is the cluster's own; others were added.
 	first := slices.MinFunc(nodes.Items, func(a, b corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-	s.node = first.Name
-	if _, err := os.Stat(s.audit); err != nil {
-		t.Fatalf("the audit log of the local cluster: %v", err)
+	s.node, s.ceiling = first.Name, cpu.Milli(first.Status.Allocatable.Cpu().MilliValue()).RoundDown(cpu.Quantum)
+	if _, err := os.Stat(filepath.Dir(s.audit)); err != nil {
+		t.Fatalf("the logs of the local cluster: %v", err)
+	}
+	if s.audited, err = audit.Size(s.audit); err != nil {
+		t.Fatal(err)
 	}
 	return s
+}
+
+// cluster is a command of the program that runs the local cluster.
+func cluster(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := filepath.Abs(root + "/bin/mbcas-cluster")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.CommandContext(t.Context(), program, args...)
 }
 
 // install builds the load's image and installs MBCAS as the documentation says.
 func (s *suite) install(t *testing.T) {
 	t.Helper()
-	cluster, err := filepath.Abs(root + "/bin/mbcas-cluster")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	program, archive := filepath.Join(dir, "mbcas-load"), filepath.Join(dir, "load.tar")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./test/load")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	for _, cmd := range []*exec.Cmd{
 		build,
-		exec.CommandContext(t.Context(), cluster, "image", "--name", loadImage, "-o", archive, program),
-		exec.CommandContext(t.Context(), cluster, "load", archive),
+		cluster(t, "image", "--name", loadImage, "-o", archive, program),
+		cluster(t, "load", archive),
 	} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -115,15 +132,15 @@ func kubectl(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// poll is how often a wait looks again.
-const poll = 200 * time.Millisecond
+// pollEvery is how often a wait looks again.
+const pollEvery = 200 * time.Millisecond
 
 // wait waits until ok says true; its text says how things stand otherwise.
 func wait(t *testing.T, most time.Duration, what string, ok func(context.Context) (bool, string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
-	tick := time.NewTicker(poll)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	stands := ""
 	for {

@@ -8,10 +8,41 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/cpu"
 )
+
+// reaches waits until the kernel enforces a limit of the pod's first container that suits.
+func (s *suite) reaches(t *testing.T, most time.Duration, pod *corev1.Pod, what string, suits func(cpu.Milli) bool) {
+	t.Helper()
+	wait(t, most, pod.Labels["app"]+" "+what, func(ctx context.Context) (bool, string) {
+		now := quota(t, pod)
+		pa, err := s.allocation(ctx, pod)
+		return suits(now), orError(err, "quota %v; %s", now, summary(pa))
+	})
+}
+
+// rounds waits until the agents that run now have decided n more rounds: the one measure of time in which
+// they could have done something.
+func (s *suite) rounds(t *testing.T, n int) {
+	t.Helper()
+	first := -1
+	wait(t, time.Duration(n)*3*time.Second+90*time.Second, fmt.Sprintf("%d more rounds", n), func(ctx context.Context) (bool, string) {
+		played, err := s.played(ctx)
+		if err != nil {
+			first = -1 // an agent that starts anew counts from 0
+			return false, err.Error()
+		}
+		if first < 0 || played < first {
+			first = played
+		}
+		return played >= first+n, fmt.Sprintf("%d of %d", played-first, n)
+	})
+}
 
 // played is how many rounds the node's agent has played since it started.
 func (s *suite) played(ctx context.Context) (int, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/guard"
 )
 
 var intstrPort = intstr.FromInt32(8080)
@@ -32,7 +33,6 @@ type story struct {
 	*suite
 	pods      map[string]*corev1.Pod // of the shop, as they started
 	untouched map[string]string
-	ceiling   cpu.Milli
 }
 
 // TestPath follows one node from an installation to its removal. Each step starts from where
@@ -70,11 +70,6 @@ func TestPath(t *testing.T) {
 
 // open starts the shop: two managed pods, and witnesses that must never be touched.
 func (s *story) open(t *testing.T) {
-	var node corev1.Node
-	if err := s.Get(t.Context(), client.ObjectKey{Name: s.node}, &node); err != nil {
-		t.Fatal(err)
-	}
-	s.ceiling = cpu.Milli(node.Status.Allocatable.Cpu().MilliValue()).RoundDown(cpu.Quantum)
 	s.namespace(t, shop, "enforce")
 	s.namespace(t, advice, "recommend")
 	managed := resources{"100m", "300m", "32Mi"}
@@ -108,32 +103,10 @@ func (s *story) scene(t *testing.T) string {
 	return out
 }
 
-// reaches waits until the kernel enforces a limit of the pod that suits.
+// reaches waits until the kernel enforces a limit of the app that suits.
 func (s *story) reaches(t *testing.T, most time.Duration, app, what string, suits func(cpu.Milli) bool) {
 	t.Helper()
-	wait(t, most, app+" "+what, func(ctx context.Context) (bool, string) {
-		now := quota(t, s.pods[app])
-		pa, err := s.allocation(ctx, s.pods[app])
-		return suits(now), orError(err, "quota %v; %s", now, summary(pa))
-	})
-}
-
-// rounds waits until the agents that run now have decided n more rounds: the one measure of time in which
-// they could have done something.
-func (s *story) rounds(t *testing.T, n int) {
-	t.Helper()
-	first := -1
-	wait(t, time.Duration(n)*3*time.Second+90*time.Second, fmt.Sprintf("%d more rounds", n), func(ctx context.Context) (bool, string) {
-		played, err := s.played(ctx)
-		if err != nil {
-			first = -1 // an agent that starts anew counts from 0
-			return false, err.Error()
-		}
-		if first < 0 || played < first {
-			first = played
-		}
-		return played >= first+n, fmt.Sprintf("%d of %d", played-first, n)
-	})
+	s.suite.reaches(t, most, s.pods[app], what, suits)
 }
 
 // quiet asserts that n rounds pass without any resize in the shop.
@@ -214,6 +187,8 @@ func kill(t *testing.T, component string) {
 // Killed while CPU is scarce: limits stay about where they are. (That nothing at all is resized can be asked only of an
 // idle node, see killedOnAnIdleNode: here the supply moves with what else the machine does.)
 func (s *story) killedInContention(t *testing.T) {
+	spin(t, s.pods["web"], 2) // with one thread it may use no more than its share, and then nothing holds it
+	defer spin(t, s.pods["web"], 1)
 	s.rounds(t, 30) // what contention still moves has moved
 	before := map[string]cpu.Milli{}
 	for _, app := range []string{"web", "batch"} {
@@ -412,7 +387,7 @@ func (s *story) witnessesAreUntouched(t *testing.T) {
 	}
 	for name, writes := range resized {
 		for _, w := range writes {
-			if user := w.User.Username; user != "system:serviceaccount:"+system+":mbcas-controller" && name != s.pods["batch"].Name {
+			if user := w.User.Username; user != guard.Controller && name != s.pods["batch"].Name {
 				t.Errorf("%s was resized by %s", name, user)
 			}
 		}
@@ -432,6 +407,7 @@ func (s *story) uninstallRestoresFirst(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "mbcas-controller"}},
 		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "podallocations.allocation.mbcas.io"}},
+		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "demandsignals.allocation.mbcas.io"}},
 	} {
 		wait(t, time.Minute, o.GetName()+" is gone", func(ctx context.Context) (bool, string) {
 			err := s.Get(ctx, client.ObjectKeyFromObject(o), o)

@@ -90,8 +90,8 @@ func (s *suite) template(name string, r resources) corev1.PodTemplateSpec {
 	}
 }
 
-// deploy starts one replica under a Deployment.
-func (s *suite) deploy(t *testing.T, namespace, name string, r resources) {
+// deploy starts one replica under a Deployment, changed as is wanted.
+func (s *suite) deploy(t *testing.T, namespace, name string, r resources, change ...func(*corev1.PodTemplateSpec)) {
 	t.Helper()
 	one := int32(1)
 	d := &appsv1.Deployment{
@@ -99,6 +99,9 @@ func (s *suite) deploy(t *testing.T, namespace, name string, r resources) {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: s.template(name, r),
 		},
+	}
+	for _, f := range change {
+		f(&d.Spec.Template)
 	}
 	if err := s.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
@@ -156,7 +159,13 @@ func (s *suite) pod(t *testing.T, p *corev1.Pod) *corev1.Pod {
 // spin lets a pod spin with that many threads; 0 lets it rest.
 func spin(t *testing.T, pod *corev1.Pod, threads int) {
 	t.Helper()
-	body, _ := json.Marshal(map[string]int{"threads": threads})
+	plan(t, pod, map[string]any{"threads": threads})
+}
+
+// plan tells a pod what to do from now on.
+func plan(t *testing.T, pod *corev1.Pod, what map[string]any) {
+	t.Helper()
+	body, _ := json.Marshal(what)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a starved pod answers late
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+pod.Status.PodIP+":8080/plan", bytes.NewReader(body))
@@ -165,11 +174,11 @@ func spin(t *testing.T, pod *corev1.Pod, threads int) {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatalf("tell %s to spin: %v", pod.Name, err)
+		t.Fatalf("tell %s %s: %v", pod.Name, body, err)
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("tell %s to spin: %s", pod.Name, resp.Status)
+		t.Fatalf("tell %s %s: %s", pod.Name, body, resp.Status)
 	}
 }
 
@@ -203,12 +212,19 @@ func (s *suite) ledger(t *testing.T, pod *corev1.Pod) []v1alpha1.ContainerLimit 
 	return nil
 }
 
-// untouched is everything of a pod's containers that a resize of CPU limits must not change.
+// untouched is everything of a pod's containers that a resize of CPU limits must not change. Ephemeral containers
+// may come.
 func untouched(pod *corev1.Pod) string {
 	p := pod.DeepCopy()
 	for i := range p.Spec.Containers {
 		delete(p.Spec.Containers[i].Resources.Limits, corev1.ResourceCPU)
 	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil { // a sidecar
+			delete(c.Resources.Limits, corev1.ResourceCPU)
+		}
+	}
+	p.Spec.EphemeralContainers = nil
 	text, _ := json.Marshal(p.Spec)
 	return string(text)
 }

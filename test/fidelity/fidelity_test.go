@@ -35,11 +35,17 @@ const (
 )
 
 // disturbed is how much of the machine others may use, and its hypervisor keep, before a run says nothing (less than
-// that is simulated along); it is then played again, so often in all.
+// that is simulated along), and stalled how much in any quarter of a second; it is then played again. A quiet machine
+// of two cores showed up to 7 % in a quarter of a second; one of its cores taken away for 0.3 s, which is less than 1 % of a run, moved a
+// p99 of 80 ms to between 80 and 220 ms.
 const (
 	disturbed = 0.03
-	again     = 4
+	stalled   = 0.15
+	anyStall  = math.MaxFloat64
 )
+
+// again is how many runs of the whole suite may be played again.
+var again = 16
 
 // still changes nothing.
 type still struct{}
@@ -58,8 +64,8 @@ func TestFidelity(t *testing.T) {
 			var real, model []pod
 			for runs := 0; ; {
 				setup := table(uint64(runs + 1))[i].Setup
-				r := undisturbed(t, setup, func() sim.Policy { return still{} })
-				real, model = add(real, r.Pods), add(model, testbed.Simulate(setup, still{}, r.Others).Pods[:len(setup.Pods)]) // without the others
+				r := undisturbed(t, setup, func() sim.Policy { return still{} }, stalled)
+				real, model = add(real, r.Pods), add(model, testbed.Simulate(setup, still{}, r.Lost()).Pods[:len(setup.Pods)]) // without what stands for the rest
 				if runs++; runs != first && runs != all {
 					continue
 				}
@@ -76,20 +82,21 @@ func TestFidelity(t *testing.T) {
 	}
 }
 
-// undisturbed plays a set-up for real until nothing disturbs it.
-func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy) testbed.Outcome {
+// undisturbed plays a set-up for real until nothing disturbs it, and no stall takes more of the machine.
+func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall float64) testbed.Outcome {
 	t.Helper()
-	for range again {
+	for ; again >= 0; again-- {
 		r, err := testbed.Run(t.Context(), s, policy())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Others+r.Stolen <= disturbed {
+		if r.Lost() <= disturbed && r.Stall <= stall {
 			return r
 		}
-		t.Logf("disturbed: others used %.1f%% of the machine, %.1f%% was stolen", 100*r.Others, 100*r.Stolen)
+		t.Logf("disturbed: others used %.1f%% of the machine, %.1f%% was stolen, together up to %.0f%% in a quarter of a second",
+			100*r.Others, 100*r.Stolen, 100*r.Stall)
 	}
-	t.Fatal("leave the machine alone meanwhile")
+	t.Fatal("disturbed too often: leave the machine alone meanwhile")
 	return testbed.Outcome{}
 }
 

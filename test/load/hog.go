@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mbcas/mbcas/test/load/work"
@@ -21,11 +22,12 @@ const (
 
 // plan is what a hog does: Threads spin from From until Until. The times are given in advance, so that
 // a hog that is throttled or starved still begins and ends when it should. Zero means at
-// once, and until told otherwise.
+// once, and until told otherwise. A sick hog answers its probes with an error.
 type plan struct {
 	Threads int       `json:"threads"`
 	From    time.Time `json:"from,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
+	Sick    bool      `json:"sick,omitzero"`
 }
 
 // hog spins according to one plan at a time.
@@ -33,13 +35,20 @@ type hog struct {
 	mu      sync.Mutex
 	end     chan struct{} // closed: the plan was replaced
 	threads sync.WaitGroup
+	sick    atomic.Bool
 }
 
 func newHog() *hog { return &hog{end: make(chan struct{})} }
 
 func (h *hog) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if h.sick.Load() {
+			http.Error(w, "sick, as told", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("PUT /plan", func(w http.ResponseWriter, r *http.Request) {
 		var p plan
 		if err := json.NewDecoder(r.Body).Decode(&p); err != nil || p.Threads < 0 || p.Threads > maxThreads {
@@ -55,6 +64,7 @@ func (h *hog) routes() http.Handler {
 func (h *hog) spin(p plan) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.sick.Store(p.Sick)
 	close(h.end)
 	h.threads.Wait()
 	h.end = make(chan struct{})

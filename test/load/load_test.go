@@ -68,8 +68,31 @@ func TestHogIsReplaced(t *testing.T) {
 	h.stop() // returns only if the endless thread ends
 }
 
+func TestHogIsSickWhenTold(t *testing.T) {
+	h := newHog()
+	defer h.stop()
+	for _, step := range []struct {
+		plan string
+		want int
+	}{{`{"sick":true}`, http.StatusServiceUnavailable}, {`{}`, http.StatusOK}} {
+		h.routes().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/plan", strings.NewReader(step.plan)))
+		rec := httptest.NewRecorder()
+		h.routes().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		if rec.Code != step.want {
+			t.Errorf("plan %s: health is %d, want %d", step.plan, rec.Code, step.want)
+		}
+	}
+}
+
+func TestOnceEnds(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"once", "--n=1000"}, &out); err != nil || out.Len() == 0 {
+		t.Errorf("%v, said %q", err, out.String())
+	}
+}
+
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"dance"}, {"serve", "--slots", "0"}, {"hog", "--threads", "-1"}, {"hog", "more"}} {
+	for _, args := range [][]string{nil, {"dance"}, {"serve", "--slots", "0"}, {"hog", "--threads", "-1"}, {"hog", "more"}, {"once", "more"}} {
 		if err := run(t.Context(), args, &bytes.Buffer{}); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v, want a usage error", args, err)
 		}

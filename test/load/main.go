@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command mbcas-load is the load of the demo and of tests. "serve" does a counted amount of CPU
-// work per HTTP request; "hog" spins threads when told to.
+// work per HTTP request; "hog" spins threads when told to; "once" does some work and ends, as init containers do.
 package main
 
 import (
@@ -16,10 +16,12 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/mbcas/mbcas/test/load/work"
 )
 
 // errUsage marks a command line that cannot be understood.
-var errUsage = errors.New("usage: mbcas-load serve|hog [flags]")
+var errUsage = errors.New("usage: mbcas-load serve|hog|once [flags]")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -66,6 +68,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			h.spin(plan{Threads: *threads})
 		}
 		return listenAndServe(ctx, *listen, h.routes(), stdout)
+	case "once":
+		n := fs.Int("n", 10_000_000, "iterations of work")
+		if err := parse(fs, args[1:]); err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, work.Burn(max(0, *n)))
+		return nil
 	}
 	return errUsage
 }

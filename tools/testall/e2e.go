@@ -32,7 +32,11 @@ func (r repo) e2e(ctx context.Context) (err error) {
 			err = errors.Join(err, r.program(ctx, "down"))
 		}()
 	}
-	if err := r.program(ctx, "up", "--require-node"); err != nil {
+	up := []string{"up", "--require-node"}
+	if !running {
+		up = append(up, "--hpa-sync=5s") // looks more often than Kubernetes' own, so that the suite takes two minutes less
+	}
+	if err := r.program(ctx, up...); err != nil {
 		if strings.Contains(err.Error(), "no node can run here") {
 			r.count.skip("test/e2e", "test/e2e", err.Error())
 			return nil
@@ -56,7 +60,7 @@ func (r repo) e2e(ctx context.Context) (err error) {
 	}
 	r.count.perTest = true
 	defer func() { r.count.perTest = false }()
-	return goTest(ctx, r.count, r.root, env, "-count=1", "-timeout=25m", "./test/e2e/...")
+	return goTest(ctx, r.count, r.root, env, "-count=1", "-timeout=60m", "./test/e2e/...")
 }
 
 func (r repo) clusterProgram() string { return filepath.Join(r.root, "bin", "mbcas-cluster") }

@@ -34,8 +34,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	root := flags.String("root", ".", "root of the repository")
 	check := flags.Bool("check", false, "run `make check` too, counted as one test")
-	fuzzTime := flags.Duration("fuzztime", 3*time.Second, "how long each fuzz target runs; less finds less")
-	only := flags.String("only", "", "run one suite alone: check, unit, cluster, fuzz or e2e")
+	skew := flags.Bool("skew", false, "run the API server tests on other versions of Kubernetes too")
+	fuzzRuns := flags.Uint("fuzzruns", 30000, "how often each fuzz target runs; less finds less")
+	only := flags.String("only", "", "run one suite alone: check, unit, cluster, fuzz, fidelity, e2e or skew")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -43,6 +44,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	case flags.NArg() > 0:
 		fmt.Fprintf(stderr, "testall: unexpected argument %q; a suite is chosen with -only\n", flags.Arg(0))
+		return 2
+	case *fuzzRuns == 0:
+		fmt.Fprintln(stderr, "testall: -fuzzruns 0: want at least 1")
 		return 2
 	}
 	path, err := filepath.Abs(*root)
@@ -53,10 +57,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	out := &alive{out: stdout, last: time.Now()}
 	r := repo{
-		root: path, fuzzTime: *fuzzTime, out: out,
+		root: path, fuzzRuns: *fuzzRuns, out: out,
 		count: newTally(out, os.Getenv("CI") == "true"),
 	}
-	chosen, err := choose(r.suites(), *only, *check)
+	var extra []string
+	for name, wanted := range map[string]bool{"check": *check, "skew": *skew} {
+		if wanted {
+			extra = append(extra, name)
+		}
+	}
+	chosen, err := choose(r.suites(), *only, extra...)
 	if err != nil {
 		fmt.Fprintln(stderr, "testall:", err)
 		return 2

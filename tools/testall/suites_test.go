@@ -14,10 +14,11 @@ func TestBadUsage(t *testing.T) {
 		args []string
 		say  string
 	}{
-		"unknown suite":    {[]string{"-only", "typo"}, `no suite "typo"; there are check, unit, cluster, fuzz, fidelity, e2e`},
-		"suite as a word":  {[]string{"fuzz"}, `unexpected argument "fuzz"; a suite is chosen with -only`},
-		"unknown flag":     {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
-		"a time of no use": {[]string{"-fuzztime", "soon"}, "invalid value"},
+		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check, unit, cluster, fuzz, fidelity, e2e, skew`},
+		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; a suite is chosen with -only`},
+		"unknown flag":    {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
+		"runs of no use":  {[]string{"-fuzzruns", "some"}, "invalid value"},
+		"no runs at all":  {[]string{"-fuzzruns", "0"}, "-fuzzruns 0: want at least 1"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -39,18 +40,19 @@ func TestChoose(t *testing.T) {
 	all := repo{}.suites()
 	tests := map[string]struct {
 		only  string
-		check bool
+		extra []string
 		want  string
 	}{
-		"all tests":                {"", false, "unit cluster fuzz fidelity e2e"},
-		"all tests and the checks": {"", true, "check unit cluster fuzz fidelity e2e"},
-		"one":                      {"fuzz", false, "fuzz"},
-		"one beside the checks":    {"fuzz", true, "fuzz"},
-		"the checks alone":         {"check", false, "check"},
+		"all tests":                {"", nil, "unit cluster fuzz fidelity e2e"},
+		"all tests and the checks": {"", []string{"check"}, "check unit cluster fuzz fidelity e2e"},
+		"everything":               {"", []string{"skew", "check"}, "check unit cluster fuzz fidelity e2e skew"},
+		"one":                      {"fuzz", nil, "fuzz"},
+		"one beside the checks":    {"fuzz", []string{"check"}, "fuzz"},
+		"an extra one alone":       {"check", nil, "check"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			chosen, err := choose(all, tc.only, tc.check)
+			chosen, err := choose(all, tc.only, tc.extra...)
 			if err != nil {
 				t.Fatal(err)
 			}

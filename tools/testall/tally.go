@@ -25,8 +25,9 @@ const optional = "optional: "
 // count as one each.
 type tally struct {
 	out     io.Writer
-	strict  bool // a skip is a failure
-	perTest bool // a line for each test as it ends, not only for each package
+	strict  bool   // a skip is a failure
+	perTest bool   // a line for each test as it ends, not only for each package
+	where   string // added to the names of packages that are tested in several surroundings, or ""
 
 	passed, failed, skipped int
 	failures                []string
@@ -53,6 +54,7 @@ func (t *tally) add(e event) {
 	if e.Package == "" {
 		return
 	}
+	e.Package += t.where
 	key := [2]string{e.Package, e.Test}
 	switch e.Action {
 	case "run":

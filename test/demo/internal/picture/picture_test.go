@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
+	"github.com/mbcas/mbcas/test/internal/chart"
 )
 
 // canned is a run as it could have been, with a limit that moves or none.
@@ -33,11 +34,11 @@ func canned(name string, quota func(second int) int64) record.Run {
 func TestDraws(t *testing.T) {
 	for name, lanes := range map[string][]Lane{
 		"nothing": nil,
-		"empty":   {{"Empty", Grey, record.Run{Script: script.New(true)}}},
+		"empty":   {{"Empty", chart.Grey, record.Run{Script: script.New(true)}}},
 		"three": {
-			{"As declared", Grey, canned("static", func(int) int64 { return 500 })},
-			{"Without limits", Orange, canned("no_limit", func(int) int64 { return 0 })},
-			{"MBCAS", Green, canned("mbcas", func(s int) int64 { return 500 + 30*int64(s%37) })},
+			{"As declared", chart.Grey, canned("static", func(int) int64 { return 500 })},
+			{"Without limits", chart.Orange, canned("no_limit", func(int) int64 { return 0 })},
+			{"MBCAS", chart.Green, canned("mbcas", func(s int) int64 { return 500 + 30*int64(s%37) })},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mbcas/mbcas/test/demo/internal/ledger"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
-	"github.com/mbcas/mbcas/test/demo/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 // Run is one play of a script.

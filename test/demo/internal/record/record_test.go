@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/test/demo/internal/script"
-	"github.com/mbcas/mbcas/test/demo/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 var play = script.Script{{Name: "a", For: 10 * time.Second}, {Name: "b", For: 20 * time.Second}}

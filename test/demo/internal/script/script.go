@@ -11,7 +11,7 @@ import (
 	"hash/fnv"
 	"time"
 
-	"github.com/mbcas/mbcas/test/demo/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 // The loaded services and the hogs, by the names of their Deployments. "told" ones have requests that

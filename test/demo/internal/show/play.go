@@ -15,12 +15,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mbcas/mbcas/test/demo/internal/cgroup"
 	"github.com/mbcas/mbcas/test/demo/internal/ledger"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
 	"github.com/mbcas/mbcas/test/demo/internal/shop"
-	"github.com/mbcas/mbcas/test/demo/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/cgroup"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 // Show plays.

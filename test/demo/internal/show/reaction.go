@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mbcas/mbcas/test/demo/internal/cgroup"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
 	"github.com/mbcas/mbcas/test/demo/internal/shop"
-	"github.com/mbcas/mbcas/test/demo/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/cgroup"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 // Step is one measured reaction: a hog held the pod's limit down, and ended at the instant at which the

@@ -6,16 +6,17 @@ import (
 	"context"
 	"time"
 
-	"github.com/mbcas/mbcas/test/demo/internal/cgroup"
 	"github.com/mbcas/mbcas/test/demo/internal/ledger"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
+	"github.com/mbcas/mbcas/test/internal/cgroup"
+	"github.com/mbcas/mbcas/test/internal/machine"
 )
 
 // sample reads every pod once a second until ctx ends.
 func (s Show) sample(ctx context.Context, name string, play script.Script, start time.Time, latency func(service string, at time.Duration) (p50, p99 float64)) (all []record.Sample, node []record.NodeSample) {
 	probes := map[string]*probe{} // by pod UID
-	var machine machine
+	var meter machine.Meter
 	wait(ctx, time.Until(start))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -36,7 +37,7 @@ func (s Show) sample(ctx context.Context, name string, play script.Script, start
 			now = append(now, x)
 		}
 		all = append(all, now...)
-		if busy, idle, ok := machine.next(); ok {
+		if busy, idle, ok := meter.Next(); ok {
 			node = append(node, record.NodeSample{At: at, Busy: busy, Idle: idle})
 		}
 		s.Watch(Moment{Run: name, Phase: phase, At: at, End: play.Length(), Samples: now})

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/mbcas/mbcas/test/demo/internal/cgroup"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
+	"github.com/mbcas/mbcas/test/internal/cgroup"
 )
 
 func TestRates(t *testing.T) {
@@ -35,12 +35,5 @@ func TestWindowForgets(t *testing.T) {
 	}
 	if p50, p99 := window(recent, "x", time.Minute); p50 != 0 || p99 != 0 {
 		t.Errorf("p50 %v, p99 %v of nothing", p50, p99)
-	}
-}
-
-func TestCPUTicks(t *testing.T) {
-	busy, idle := cpuTicks("cpu  10 1 20 1000 5 2 3 4 99 99\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
-	if busy != 40 || idle != 1005 {
-		t.Errorf("busy %d, idle %d; want 40, 1005", busy, idle)
 	}
 }

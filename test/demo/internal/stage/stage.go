@@ -16,6 +16,7 @@ import (
 
 	"github.com/mbcas/mbcas/test/demo/internal/ledger"
 	"github.com/mbcas/mbcas/test/demo/internal/shop"
+	"github.com/mbcas/mbcas/test/internal/poll"
 )
 
 // Stage is a cluster as far as the demo uses it.
@@ -71,7 +72,7 @@ func (s Stage) Enter(ctx context.Context, limits bool) error {
 			return fmt.Errorf("deployment %s/%s: %w", w.Namespace, w.Name, err)
 		}
 	}
-	return s.wait(ctx, func() string {
+	return poll.Until(ctx, patience, func() string {
 		var missing []string
 		for _, w := range shop.Workloads() {
 			if p, err := s.Ledger.Pod(w.Name); err != nil || !p.Ready || p.IP == "" || p.ContainerID == "" {
@@ -94,7 +95,7 @@ func (s Stage) Leave(ctx context.Context) error {
 			return fmt.Errorf("deployment %s/%s: %w", w.Namespace, w.Name, err)
 		}
 	}
-	return s.wait(ctx, func() string {
+	return poll.Until(ctx, patience, func() string {
 		var left []string
 		for _, ns := range shop.Namespaces {
 			var pods corev1.PodList
@@ -123,7 +124,7 @@ func (s Stage) Close(ctx context.Context) error {
 		ns.Name = name
 		err = errors.Join(err, client.IgnoreNotFound(s.Client.Delete(ctx, ns)))
 	}
-	return errors.Join(err, s.wait(ctx, func() string {
+	return errors.Join(err, poll.Until(ctx, patience, func() string {
 		for _, name := range shop.Namespaces {
 			if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
 				return fmt.Sprintf("namespace %s is still there", name)
@@ -135,7 +136,7 @@ func (s Stage) Close(ctx context.Context) error {
 
 // Restored waits until every pod has the limit that its Deployment declares.
 func (s Stage) Restored(ctx context.Context) error {
-	return s.wait(ctx, func() string { return strings.Join(s.Astray(), ", ") })
+	return poll.Until(ctx, patience, func() string { return strings.Join(s.Astray(), ", ") })
 }
 
 // Astray are the pods whose limit is not the declared one.
@@ -146,26 +147,4 @@ func (s Stage) Astray() (astray []string) {
 		}
 	}
 	return astray
-}
-
-// wait looks until missing says nothing.
-func (s Stage) wait(ctx context.Context, missing func() string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		what := missing()
-		if what == "" {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return ctx.Err()
-			}
-			return fmt.Errorf("after %v: %s", patience, what)
-		case <-tick.C:
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/mbcas/mbcas/test/demo/internal/show"
+	"github.com/mbcas/mbcas/test/internal/verdict"
 )
 
 // The targets.
@@ -28,66 +29,32 @@ const (
 	TooBusy = 600
 )
 
-func (s *Summary) checks() []Check {
-	below := func(what string, got *float64, form string, target float64, how string) Check {
-		c := Check{What: what, Got: "not measured", Target: how}
-		if got != nil {
-			c.Got, c.Met = fmt.Sprintf(form, *got), new(*got <= target)
-		}
-		return c
-	}
-	above := func(what string, got *float64, form string, target float64, how string) Check {
-		c := below(what, got, form, target, how)
-		if got != nil {
-			c.Met = new(*got > target)
-		}
-		return c
-	}
-	ratio := func(what string, a, b *float64, target float64, how string) Check {
-		if a == nil || b == nil {
-			return below(what, nil, "", 0, how)
-		}
-		c := below(what, new(*a / *b), "%.3f", target, how)
-		c.Got += fmt.Sprintf(" (%.0f / %.0f ms)", *a, *b)
-		return c
-	}
+func (s *Summary) checks() []verdict.Check {
 	var n *float64
 	if len(s.Steps) > 0 {
 		n = new(float64(s.Reaction.N))
 	}
-	least := above("steps of which each had its limit lowered before", n, "%.0f", reactionSteps-1, ">= 20")
-	checks := []Check{
-		least,
-		below("load step to kernel quota, p50", s.Reaction.P50, "%.2f s", reactionP50, "<= 1.5 s"),
-		below("load step to kernel quota, p99", s.Reaction.P99, "%.2f s", reactionP99, "<= 3 s"),
-		above("throttled time in the step, static", s.Throttled.Static, "%.0f ms/s", staticAtLeast, "> 100 ms/s"),
-		below("throttled time 5 s after the step, mbcas", s.Throttled.MBCAS, "%.1f ms/s", mbcasBelow, "< 20 ms/s"),
-		below("limit changes per pod in 5 min of steady load", s.SteadyChanges, "%.0f", steadyAtMost, "<= 2"),
-		above("lowest limit of a managed pod", s.MinLimit, "%.0fm", leastLimit-1, ">= 100m"),
-		above("idle CPU in the step, mbcas", s.IdleInStep, "%.0fm", reserve, "> 160m, the reserve"),
-		ratio("p99 in the step: mbcas / no limits", s.P99.MBCAS, s.P99.NoLimit, toNoLimit, "<= 1.15"),
-		ratio("p99 in the step: mbcas / static", s.P99.MBCAS, s.P99.Static, toStatic, "<= 1/5"),
-		ratio("p99 with the hog: mbcas / no limits", s.Hog.MBCAS, s.Hog.NoLimit, hogToNoLimit, "<= 1/10"),
-		ratio("p99 with the hog, requests tell importance: mbcas / no limits", s.Told.MBCAS, s.Told.NoLimit, toldToNoLimit, "<= 1"),
+	checks := []verdict.Check{
+		verdict.Above("steps of which each had its limit lowered before", n, "%.0f", reactionSteps-1, ">= 20"),
+		verdict.AtMost("load step to kernel quota, p50", s.Reaction.P50, "%.2f s", reactionP50, "<= 1.5 s"),
+		verdict.AtMost("load step to kernel quota, p99", s.Reaction.P99, "%.2f s", reactionP99, "<= 3 s"),
+		verdict.Above("throttled time in the step, static", s.Throttled.Static, "%.0f ms/s", staticAtLeast, "> 100 ms/s"),
+		verdict.Below("throttled time 5 s after the step, mbcas", s.Throttled.MBCAS, "%.1f ms/s", mbcasBelow, "< 20 ms/s"),
+		verdict.AtMost("limit changes per pod in 5 min of steady load", s.SteadyChanges, "%.0f", steadyAtMost, "<= 2"),
+		verdict.Above("lowest limit of a managed pod", s.MinLimit, "%.0fm", leastLimit-1, ">= 100m"),
+		verdict.Above("idle CPU in the step, mbcas", s.IdleInStep, "%.0fm", reserve, "> 160m, the reserve"),
+		verdict.Ratio("p99 in the step: mbcas / no limits", s.P99.MBCAS, s.P99.NoLimit, toNoLimit, "<= 1.15"),
+		verdict.Ratio("p99 in the step: mbcas / static", s.P99.MBCAS, s.P99.Static, toStatic, "<= 1/5"),
+		verdict.Ratio("p99 with the hog: mbcas / no limits", s.Hog.MBCAS, s.Hog.NoLimit, hogToNoLimit, "<= 1/10"),
+		verdict.Ratio("p99 with the hog, requests tell importance: mbcas / no limits", s.Told.MBCAS, s.Told.NoLimit, toldToNoLimit, "<= 1"),
 	}
-	if checks[4].Met != nil {
-		checks[4].Met = new(*s.Throttled.MBCAS < mbcasBelow)
+	var astray []string
+	if s.Restored != nil && !*s.Restored {
+		astray = []string{"at least one is not"}
 	}
-	restored := Check{What: "restore: every pod at its declared limits", Got: "not measured", Target: "exactly"}
-	if s.Restored != nil {
-		restored.Met, restored.Got = s.Restored, "no"
-		if *s.Restored {
-			restored.Got = "exactly"
-		}
-	}
-	untouched := Check{What: "requests, memory, witnesses", Got: "not measured", Target: "never changed"}
-	if len(s.Phases) > 0 {
-		untouched.Met, untouched.Got = new(len(s.Faults) == 0), "never changed"
-		if len(s.Faults) > 0 {
-			untouched.Got = fmt.Sprintf("%d faults, first: %s", len(s.Faults), s.Faults[0])
-		}
-	}
-	return append(checks, restored, untouched)
+	return append(checks,
+		verdict.Never("restore: every pod at its declared limits", s.Restored != nil, astray, "exactly"),
+		verdict.Never("requests, memory, witnesses", len(s.Phases) > 0, s.Faults, "never changed"))
 }
 
 // Write prints the summary for people.
@@ -110,16 +77,7 @@ func (s Summary) Write(out io.Writer) {
 	w.Flush()
 	fmt.Fprintf(out, "(%d ms means no answer in that time: the true figure is larger)\n\n", show.Timeout.Milliseconds())
 
-	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TARGET\tWANTED\tMEASURED\tMET")
-	for _, c := range s.Checks {
-		met := "-"
-		if c.Met != nil {
-			met = map[bool]string{true: "yes", false: "NO"}[*c.Met]
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.What, c.Target, c.Got, met)
-	}
-	w.Flush()
+	verdict.Write(out, s.Checks)
 	if s.Busy > TooBusy {
 		fmt.Fprintf(out, "\nBefore the first run %d.%d cores were in use by something else: these figures are not those of a quiet machine.\n",
 			s.Busy/1000, s.Busy%1000/100)
@@ -127,15 +85,7 @@ func (s Summary) Write(out io.Writer) {
 	if s.Quick {
 		fmt.Fprintln(out, "\n--quick: the phases were too short for these figures to count.")
 	}
-	met, judged := 0, 0
-	for _, c := range s.Checks {
-		if c.Met != nil {
-			judged++
-			if *c.Met {
-				met++
-			}
-		}
-	}
+	met, judged := verdict.Count(s.Checks)
 	fmt.Fprintf(out, "\n%d of %d targets met\n", met, judged)
 	for _, fault := range s.Faults {
 		fmt.Fprintln(out, "FAULT:", fault)

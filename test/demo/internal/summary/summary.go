@@ -12,13 +12,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mbcas/mbcas/test/demo/internal/audit"
 	"github.com/mbcas/mbcas/test/demo/internal/ledger"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
 	"github.com/mbcas/mbcas/test/demo/internal/shop"
 	"github.com/mbcas/mbcas/test/demo/internal/show"
-	"github.com/mbcas/mbcas/test/demo/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/verdict"
 )
 
 // Names of the runs.
@@ -82,7 +83,7 @@ type Summary struct {
 	Told           Latencies          `json:"told_p99_ms"`
 	IdleInStep     *float64           `json:"idle_in_step_m"`
 	Phases         map[string][]Phase `json:"phases"`
-	Checks         []Check            `json:"checks"`
+	Checks         []verdict.Check    `json:"checks"`
 	Steps          []Reaction         `json:"reactions"`
 	Faults         []string           `json:"faults"`
 	ChangesByPod   map[string]int     `json:"changes_by_pod"`
@@ -128,15 +129,6 @@ type Reaction struct {
 	From    int64    `json:"from_m"`
 	To      int64    `json:"to_m"`
 	Missed  string   `json:"missed,omitempty"`
-}
-
-// Check is one target.
-type Check struct {
-	What   string `json:"what"`
-	Got    string `json:"got"`
-	Target string `json:"target"`
-	// Met is null where the figure was not measured.
-	Met *bool `json:"met"`
 }
 
 // Judge draws the figures and compares them with the targets.

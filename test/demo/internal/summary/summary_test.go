@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mbcas/mbcas/test/demo/internal/audit"
 	"github.com/mbcas/mbcas/test/demo/internal/ledger"
 	"github.com/mbcas/mbcas/test/demo/internal/record"
 	"github.com/mbcas/mbcas/test/demo/internal/script"
 	"github.com/mbcas/mbcas/test/demo/internal/show"
-	"github.com/mbcas/mbcas/test/demo/internal/traffic"
+	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 const keys = `{"kubernetes","node":{"cgroup","psi"},"reaction_s":{"n","p50","p99"},"throttled_ms_per_s":{"static","mbcas"},` +

@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// part is a container that rests until it is told otherwise, on its own port.
+func part(name string, port int, r resources) corev1.Container {
+	return corev1.Container{
+		Name: name, Image: loadImage, ImagePullPolicy: corev1.PullNever, Args: []string{"hog", fmt.Sprintf("--listen=:%d", port)}, Resources: r.kubernetes(),
+	}
+}
+
+// openShapes starts a pod that has every kind of container there is, and one with limits below what the kernel can do.
+func (p *platform) openShapes(t *testing.T) {
+	p.deploy(t, shapes, "zoo", resources{"20m", "33m", "32Mi"}, func(t *corev1.PodTemplateSpec) {
+		always := corev1.ContainerRestartPolicyAlways
+		migrate, proxy := part("migrate", 0, resources{"20m", "200m", "32Mi"}), part("proxy", 8081, resources{"10m", "50m", "32Mi"})
+		migrate.Args, proxy.RestartPolicy = []string{"once"}, &always
+		t.Spec.InitContainers = []corev1.Container{migrate, proxy}
+		t.Spec.Containers = append(t.Spec.Containers, part("unlimited", 8082, resources{"5m", "", "32Mi"}))
+	})
+	p.deploy(t, shapes, "tiny", resources{"1m", "5m", "32Mi"})
+}
+
+// declaredShapes are the CPU limits in force as they were declared. The kernel takes no quota below 1 ms, which is 10m.
+var declaredShapes = map[string]map[string]cpu.Milli{
+	"zoo":  {"load": 33, "proxy": 50},
+	"tiny": {"load": 10},
+}
+
+// podsAsTheyAre: on the real kubelet, every limited container that runs is raised, sidecars too, and in the kernel; nothing else of the pod
+// changes, and nothing restarts.
+func (p *platform) podsAsTheyAre(t *testing.T) {
+	p.shapes = p.pods(t, shapes)
+	started := map[string]string{}
+	for name, pod := range p.shapes {
+		started[name] = untouched(pod)
+	}
+	p.shapesReach(t, func(string, string) cpu.Milli { return p.ceiling })
+
+	zoo := p.pod(t, p.shapes["zoo"])
+	if q := quotaOf(t, zoo, "unlimited"); q != 0 {
+		t.Errorf("the container without a limit has a quota of %v", q)
+	}
+	if s := zoo.Status.InitContainerStatuses[0]; s.State.Terminated == nil {
+		t.Errorf("the init container has not finished: %+v", s.State)
+	}
+	pa := p.isThere(t, 30*time.Second, zoo, "Applied", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseApplied })
+	if !slices.Equal(pa.Status.DeclaredLimits, []v1alpha1.ContainerLimit{{Name: "load", CPULimit: 33}, {Name: "proxy", CPULimit: 50}}) {
+		t.Errorf("declared limits %v", pa.Status.DeclaredLimits)
+	}
+
+	before := p.count(t, shapes)
+	p.debug(t, zoo)
+	p.rounds(t, 12) // more than a new container is watched for
+	if now := p.count(t, shapes); now != before {
+		t.Errorf("%d resizes after an ephemeral container came", now-before)
+	}
+	for name, pod := range p.shapes {
+		if now := untouched(p.pod(t, pod)); now != started[name] {
+			t.Errorf("%s: more than CPU limits changed:\n%s\nwas\n%s", name, now, started[name])
+		}
+	}
+}
+
+// shapesReach waits until the kernel enforces what is wanted of every container with a declared limit.
+func (p *platform) shapesReach(t *testing.T, want func(pod, container string) cpu.Milli) {
+	t.Helper()
+	for name, containers := range declaredShapes {
+		wait(t, 90*time.Second, name+" has its limits in the kernel", func(ctx context.Context) (bool, string) {
+			pa, err := p.allocation(ctx, p.shapes[name])
+			for c := range containers {
+				if q := quotaOf(t, p.shapes[name], c); q != want(name, c) {
+					return false, orError(err, "%s has %v, want %v; %s", c, q, want(name, c), summary(pa))
+				}
+			}
+			return true, ""
+		})
+	}
+}
+
+// debug adds an ephemeral container, as kubectl debug does, and waits until it runs.
+func (p *platform) debug(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	pod = p.pod(t, pod)
+	c := part("debug", 8083, resources{})
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: c.Name, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: c.Args,
+	}}}
+	if err := p.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, time.Minute, "the ephemeral container runs", func(ctx context.Context) (bool, string) {
+		var now corev1.Pod
+		err := p.Get(ctx, client.ObjectKeyFromObject(pod), &now)
+		s := now.Status.EphemeralContainerStatuses
+		return err == nil && len(s) == 1 && s[0].State.Running != nil, orError(err, "%+v", s)
+	})
+}
+
+// restoreShapes: every container gets back exactly what was declared.
+func (p *platform) restoreShapes(t *testing.T) {
+	p.setMode(t, shapes, "restore")
+	p.shapesReach(t, func(pod, container string) cpu.Milli { return declaredShapes[pod][container] })
+	for name, want := range map[string]cpu.Milli{"zoo": 33, "tiny": 5} {
+		p.isThere(t, 30*time.Second, p.shapes[name], "Restored", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseRestored })
+		if got := limit(p.pod(t, p.shapes[name])); got != want {
+			t.Errorf("%s has a limit of %v, declared %v", name, got, want)
+		}
+	}
+}

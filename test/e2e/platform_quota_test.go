@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+const (
+	// hard is the quota of the namespace, of which a tenth is to stay free; its pods declare less than half.
+	hard     = cpu.Milli(800)
+	sellable = hard * 9 / 10
+	quotaPod = cpu.Milli(80)
+)
+
+func (p *platform) openQuota(t *testing.T) {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: quotas, Name: "compute"}}
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: *resource.NewMilliQuantity(int64(hard), resource.DecimalSI)}
+	if err := p.Create(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, 30*time.Second, "the quota is counted", func(ctx context.Context) (bool, string) {
+		_, err := p.used(ctx)
+		return err == nil, orError(err, "")
+	})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		p.deploy(t, quotas, name, resources{"20m", quotaPod.String(), "32Mi"})
+	}
+}
+
+// used is what the quota controller counts.
+func (p *platform) used(ctx context.Context) (cpu.Milli, error) {
+	var q corev1.ResourceQuota
+	if err := p.Get(ctx, client.ObjectKey{Namespace: quotas, Name: "compute"}, &q); err != nil {
+		return 0, err
+	}
+	used, ok := q.Status.Used[corev1.ResourceLimitsCPU]
+	if !ok {
+		return 0, fmt.Errorf("quota %s is not counted yet: %+v", q.Name, q.Status)
+	}
+	return cpu.Milli(used.MilliValue()), nil
+}
+
+// quotaIsShared: pods that need it are raised into what a quota leaves less a tenth, and into nothing that others still
+// have; a new pod finds that tenth, and then it is made free again. That nobody was refused is seen by the watch over the whole suite.
+func (p *platform) quotaIsShared(t *testing.T) {
+	pods := p.pods(t, quotas)
+	within := func(ctx context.Context) (cpu.Milli, string) {
+		u, err := p.used(ctx)
+		if u > sellable {
+			t.Fatalf("%v of %v are used: want a tenth free", u, hard)
+		}
+		return u, orError(err, "%v of %v are used; %s", u, hard, p.sharesText(ctx))
+	}
+	for _, pod := range pods {
+		p.isThere(t, time.Minute, pod, "told of the quota", func(pa *v1alpha1.PodAllocation) bool {
+			return pa.Status.Terms != nil && pa.Status.Terms.RaiseOnNeed && pa.Status.Terms.CeilingBy == "ResourceQuota/compute"
+		})
+	}
+	// Twice, as who has it has to give it back before others can get it.
+	for _, busy := range [][2]string{{"a", "b"}, {"c", "d"}} {
+		for name, pod := range pods {
+			threads := 0
+			if slices.Contains(busy[:], name) {
+				threads = 1
+			}
+			spin(t, pod, threads)
+		}
+		wait(t, 3*time.Minute, fmt.Sprintf("%v have what the quota leaves, one about as much as the other", busy), func(ctx context.Context) (bool, string) {
+			u, stands := within(ctx)
+			x, y := limit(p.pod(t, pods[busy[0]])), limit(p.pod(t, pods[busy[1]]))
+			return u > sellable-5*cpu.Quantum && min(x, y) > 2*quotaPod && 2*max(x, y) < 3*min(x, y), stands
+		})
+	}
+
+	p.bare(t, quotas, "new", resources{"20m", (hard - sellable).String(), "32Mi"}, nil)
+	p.pods(t, quotas)
+	wait(t, 2*time.Minute, "a tenth is free again", func(ctx context.Context) (bool, string) {
+		u, err := p.used(ctx)
+		return err == nil && u <= sellable, orError(err, "%v of %v are used; %s", u, hard, p.sharesText(ctx))
+	})
+	for _, pod := range pods {
+		spin(t, pod, 0)
+		if got := limit(p.pod(t, pod)); got < quotaPod {
+			t.Errorf("%s has %v, less than what was declared", pod.Name, got)
+		}
+	}
+}
+
+// sharesText says how every allocation of the namespace stands.
+func (p *platform) sharesText(ctx context.Context) (text string) {
+	var list v1alpha1.PodAllocationList
+	if err := p.List(ctx, &list, client.InNamespace(quotas)); err != nil {
+		return err.Error()
+	}
+	for _, pa := range list.Items {
+		text += fmt.Sprintf("\n  %s: %s; terms %s", pa.Spec.PodRef.Name, summary(&pa), termsText(pa.Status.Terms))
+	}
+	return text
+}

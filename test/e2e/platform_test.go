@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/guard"
+)
+
+// Namespaces of TestPlatform.
+const (
+	shapes  = "e2e-shapes"
+	quotas  = "e2e-quotas"
+	scarce  = "e2e-scarce"
+	scaling = "e2e-scaling"
+	vpas    = "e2e-vpas"
+)
+
+// platform is what the steps of TestPlatform share.
+type platform struct {
+	*suite
+	addons sync.WaitGroup
+	failed string // why the add-ons did not start
+	shapes map[string]*corev1.Pod
+	scarce map[string]*corev1.Pod
+}
+
+// TestPlatform puts pods beside what else Kubernetes says about them, with the controllers that ship with it, and the
+// real metrics-server and VPA. Every workload is there from the start, so that none is new when its turn comes.
+func TestPlatform(t *testing.T) {
+	p := &platform{suite: start(t)}
+	p.startAddons(t)
+	p.install(t)
+	defer p.leave(t)
+	for _, ns := range []string{shapes, quotas, scarce, scaling, vpas} {
+		p.namespace(t, ns, "enforce")
+	}
+	p.openShapes(t)
+	p.openQuota(t)
+	p.openScarce(t)
+	p.openScaling(t)
+	p.openVPAs(t)
+	for _, step := range []struct {
+		name string
+		run  func(*platform, *testing.T)
+	}{
+		{"PodsAsTheyAre", (*platform).podsAsTheyAre},
+		{"VPAComesLate", (*platform).vpaComesLate},
+		{"QuotaIsShared", (*platform).quotaIsShared},
+		{"NoDisruptionNoDecrease", (*platform).noDisruptionNoDecrease},
+		{"DecreaseThatHurtsIsTakenBack", (*platform).decreaseThatHurts},
+		{"HPAScalesAndRests", (*platform).hpaScalesAndRests},
+		{"WhoIsSparedSaysWhy", (*platform).whoIsSparedSaysWhy},
+		{"VPAIsLeftAlone", (*platform).vpaIsLeftAlone},
+		{"RestoreIsExact", (*platform).restoreShapes},
+	} {
+		t.Run(step.name, func(t *testing.T) { step.run(p, t) })
+	}
+}
+
+// startAddons starts metrics-server and the VPA meanwhile. The first time that builds them.
+func (p *platform) startAddons(t *testing.T) {
+	var commands []func() ([]byte, error)
+	for _, name := range []string{"metrics-server", "vpa"} {
+		commands = append(commands, cluster(t, "addon", "up", name, "--interval=10s").CombinedOutput)
+	}
+	p.addons.Go(func() {
+		for _, run := range commands {
+			if out, err := run(); err != nil {
+				p.failed = fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out))
+				return
+			}
+		}
+	})
+}
+
+func (p *platform) needAddons(t *testing.T) {
+	t.Helper()
+	p.addons.Wait()
+	if p.failed != "" {
+		t.Fatalf("metrics-server or the VPA does not run: %s", p.failed)
+	}
+}
+
+// leave takes MBCAS off the cluster.
+func (p *platform) leave(t *testing.T) {
+	p.addons.Wait()
+	uninstall(t)
+}
+
+// isThere waits until the pod's allocation is as it should be, and returns it.
+func (s *suite) isThere(t *testing.T, most time.Duration, pod *corev1.Pod, what string, is func(*v1alpha1.PodAllocation) bool) *v1alpha1.PodAllocation {
+	t.Helper()
+	var found *v1alpha1.PodAllocation
+	wait(t, most, "the allocation of "+pod.Name+": "+what, func(ctx context.Context) (bool, string) {
+		pa, err := s.allocation(ctx, pod)
+		found = pa
+		return err == nil && is(pa), orError(err, "%s, terms %s", summary(pa), termsText(pa.Status.Terms))
+	})
+	return found
+}
+
+// isGone waits until the pod has no allocation.
+func (s *suite) isGone(t *testing.T, most time.Duration, pod *corev1.Pod) {
+	t.Helper()
+	wait(t, most, pod.Name+" has no allocation", func(ctx context.Context) (bool, string) {
+		pa, err := s.allocation(ctx, pod)
+		return apierrors.IsNotFound(err), orError(err, "%s", summary(pa))
+	})
+}
+
+func termsText(t *v1alpha1.Terms) string {
+	if t == nil {
+		return "none"
+	}
+	text := fmt.Sprintf("%v by %q and %q, no decrease %q, raise on need %v", t.Containers, t.FloorBy, t.CeilingBy, t.NoDecrease, t.RaiseOnNeed)
+	if t.Ceiling != nil {
+		text += fmt.Sprintf(", ceiling %v", *t.Ceiling)
+	}
+	return text
+}
+
+// keptFor says whether the terms keep the pod from being lowered for this reason.
+func keptFor(pa *v1alpha1.PodAllocation, r actuator.Reason) bool {
+	return pa.Status.Terms != nil && pa.Status.Terms.NoDecrease == string(r)
+}
+
+// event waits until an event with the reason is about the pod.
+func (s *suite) event(t *testing.T, pod *corev1.Pod, reason string) {
+	t.Helper()
+	wait(t, 30*time.Second, fmt.Sprintf("an event %s of %s", reason, pod.Name), func(ctx context.Context) (bool, string) {
+		var list corev1.EventList
+		if err := s.List(ctx, &list, client.InNamespace(pod.Namespace)); err != nil {
+			return false, err.Error()
+		}
+		var others []string
+		for _, e := range list.Items {
+			if e.InvolvedObject.UID != pod.UID {
+				continue
+			}
+			if e.Reason == reason {
+				return e.Message != "", "it says nothing"
+			}
+			others = append(others, e.Reason)
+		}
+		return false, "events " + strings.Join(others, ", ")
+	})
+}
+
+// lowered are the resizes of the namespace by which we took CPU from a pod, as the API server's audit log has them.
+func (s *suite) lowered(t *testing.T, namespace string, before cpu.Milli) (lowered []string) {
+	t.Helper()
+	for name, events := range s.resizes(t, namespace) {
+		last := before
+		for _, e := range events {
+			to := asked(e)
+			if e.User.Username == guard.Controller && to < last {
+				lowered = append(lowered, fmt.Sprintf("%s from %v to %v", name, last, to))
+			}
+			last = to
+		}
+	}
+	return lowered
+}

@@ -1,0 +1,129 @@
+// Package audit reads the API server's audit log: what was really asked of it, and by whom.
+//
+// Promises:
+//   - Dry runs are no resizes, and refused ones are failures: TestCount.
+//   - What is still being written is left for later, and a log that was rotated away is said to be: TestEach.
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Event is one request and its answer, as far as the local cluster's audit policy has it written down: resizes with
+// their bodies, and who else wrote pods.
+type Event struct {
+	Stage, Verb, RequestURI string
+	User                    struct{ Username string }
+	ObjectRef               struct{ Namespace, Name, Subresource, Resource string }
+	ResponseStatus          struct {
+		Code    int
+		Message string
+	}
+	RequestObject json.RawMessage
+	Received      time.Time `json:"requestReceivedTimestamp"`
+}
+
+// Of says whether the request was about pods, or one of their subresources.
+func (e Event) Of(subresource string) bool {
+	return e.ObjectRef.Resource == "pods" && e.ObjectRef.Subresource == subresource
+}
+
+// DryRun says whether nothing was to be changed.
+func (e Event) DryRun() bool { return strings.Contains(e.RequestURI, "dryRun=") }
+
+// OverQuota says whether a ResourceQuota refused it, in the words of the API server
+// (staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota of Kubernetes).
+func (e Event) OverQuota() bool {
+	return e.ResponseStatus.Code == 403 && strings.Contains(e.ResponseStatus.Message, "exceeded quota")
+}
+
+// Size is where the log ends; 0 where there is none.
+func Size(path string) (int64, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Each shows every answer that the log has from an offset on.
+func Each(path string, offset int64, visit func(Event)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return err
+	} else if info.Size() < offset {
+		return fmt.Errorf("%s was rotated: what it said before is in another file", path)
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // what has no end is still being written
+		}
+		if err != nil {
+			return err
+		}
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if e.Stage == "ResponseComplete" {
+			visit(e)
+		}
+	}
+}
+
+// Count is what was asked for in some namespaces.
+type Count struct {
+	Resizes  int // accepted
+	Failed   int // refused
+	Stale    int // refused because the pod had changed in between; tried again from its new state
+	DryRuns  int
+	Reasons  map[string]int // messages of the failed ones
+	Accounts map[string]int // of the accepted ones
+}
+
+// Since counts the resizes that the log has from an offset on.
+func Since(path string, offset int64, namespaces []string) (Count, error) {
+	c := Count{Reasons: map[string]int{}, Accounts: map[string]int{}}
+	err := Each(path, offset, func(e Event) {
+		if e.Of("resize") && slices.Contains(namespaces, e.ObjectRef.Namespace) {
+			c.add(e)
+		}
+	})
+	return c, err
+}
+
+func (c *Count) add(e Event) {
+	switch code := e.ResponseStatus.Code; {
+	case e.DryRun():
+		c.DryRuns++
+	case code < 300:
+		c.Resizes++
+		c.Accounts[e.User.Username]++
+	case code == 409:
+		c.Stale++
+	default:
+		c.Failed++
+		c.Reasons[e.ResponseStatus.Message]++
+	}
+}

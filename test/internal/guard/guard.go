@@ -1,0 +1,235 @@
+// Package guard watches every pod of a cluster for what must never happen, whatever is done to them: an eviction, a restart, a change of
+// requests or memory, a write to a pod by MBCAS other than a resize, a resize that the API server refuses, and a quota that is exceeded.
+//
+// Promises:
+//   - Whatever of this happens to a pod is a fault, and a changed CPU limit is none: TestSee.
+//   - So is what the API server was asked for and should not have been: TestAsked.
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/test/internal/audit"
+)
+
+// Excused labels pods that are handed to somebody else who evicts them and changes their requests.
+const Excused = "test.mbcas.io/excused"
+
+const (
+	// System is the namespace of MBCAS, whose own pods may restart: one that loses its lease ends.
+	System = "mbcas-system"
+	// Controller is the account that resizes.
+	Controller = accounts + "mbcas-controller"
+	accounts   = "system:serviceaccount:" + System + ":"
+)
+
+// Guard is safe for use by several goroutines.
+type Guard struct {
+	client client.WithWatch
+	audit  string
+	offset int64
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu     sync.Mutex
+	pods   map[types.UID]guarded
+	report Report
+}
+
+// Report is what was seen.
+type Report struct {
+	// Pods and Resizes are how many there were, so that a watch that saw nothing is known for it.
+	Pods, Resizes int
+	// Faults must never happen.
+	Faults []string
+	// Notes are restarts of MBCAS itself.
+	Notes []string
+}
+
+// guarded is what must stay of a pod.
+type guarded struct {
+	resources string
+	restarts  map[string]int32
+	evicted   bool
+}
+
+// New watches from now on. The audit log is that of the API server.
+func New(kubeconfig, log string) (*Guard, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(config, client.Options{})
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{client: c, audit: log, pods: map[types.UID]guarded{}}
+	if g.offset, err = audit.Size(log); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	g.stop = stop
+	version, err := g.list(ctx)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	g.done.Go(func() {
+		for ctx.Err() == nil {
+			g.follow(ctx, version)
+			if again, err := g.list(ctx); err == nil {
+				version = again
+				continue
+			}
+			select { // what changes meanwhile shows in the next list
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	})
+	return g, nil
+}
+
+func (g *Guard) list(ctx context.Context) (version string, err error) {
+	var list corev1.PodList
+	if err := g.client.List(ctx, &list); err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		g.see(&list.Items[i])
+	}
+	return list.ResourceVersion, nil
+}
+
+// follow watches until the watch ends.
+func (g *Guard) follow(ctx context.Context, version string) {
+	w, err := g.client.Watch(ctx, &corev1.PodList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+	if err != nil {
+		return
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if pod, ok := e.Object.(*corev1.Pod); ok {
+			g.see(pod)
+		}
+	}
+}
+
+// see compares a pod with what it was when it was seen first.
+func (g *Guard) see(pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" {
+		return // its spec is not final
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := guarded{resources: fixed(pod), restarts: restarts(pod), evicted: evicted(pod)}
+	was, known := g.pods[pod.UID]
+	g.pods[pod.UID] = now
+	if !known {
+		return
+	}
+	name, excused := pod.Namespace+"/"+pod.Name, pod.Labels[Excused] != ""
+	if now.resources != was.resources && !excused {
+		g.faultLocked("%s: requests or memory changed from %s to %s", name, was.resources, now.resources)
+	}
+	if now.evicted && !was.evicted && !excused {
+		g.faultLocked("%s was evicted: %s %s", name, pod.Status.Reason, pod.Status.Message)
+	}
+	for _, c := range slices.Sorted(maps.Keys(now.restarts)) {
+		switch {
+		case now.restarts[c] <= was.restarts[c]:
+		case pod.Namespace == System:
+			g.report.Notes = append(g.report.Notes, fmt.Sprintf("%s: container %s was restarted", name, c))
+		default:
+			g.faultLocked("%s: container %s was restarted", name, c)
+		}
+	}
+}
+
+// fixed are the pod's resources without its CPU limits.
+func fixed(pod *corev1.Pod) string {
+	type resources struct {
+		Name             string
+		Requests, Limits corev1.ResourceList
+	}
+	var all []resources
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		limits := c.Resources.Limits.DeepCopy()
+		delete(limits, corev1.ResourceCPU)
+		all = append(all, resources{c.Name, c.Resources.Requests, limits})
+	}
+	text, _ := json.Marshal(all)
+	return string(text)
+}
+
+func restarts(pod *corev1.Pod) map[string]int32 {
+	n := map[string]int32{}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		n[c.Name] = c.RestartCount
+	}
+	return n
+}
+
+func evicted(pod *corev1.Pod) bool {
+	return pod.Status.Reason == "Evicted" || slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (g *Guard) fault(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faultLocked(format, args...)
+}
+
+func (g *Guard) faultLocked(format string, args ...any) {
+	g.report.Faults = append(g.report.Faults, fmt.Sprintf(format, args...))
+}
+
+// End looks at every pod once more, and at what the API server was asked for.
+func (g *Guard) End() Report {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err := g.list(ctx)
+	g.stop()
+	g.done.Wait()
+	if err := errors.Join(err, audit.Each(g.audit, g.offset, g.asked)); err != nil {
+		g.fault("what happened cannot be read to the end: %v", err)
+	}
+	g.report.Pods = len(g.pods)
+	return g.report
+}
+
+// asked judges one request.
+func (g *Guard) asked(e audit.Event) {
+	name, code := e.ObjectRef.Namespace+"/"+e.ObjectRef.Name, e.ResponseStatus.Code
+	ours := strings.HasPrefix(e.User.Username, accounts)
+	switch {
+	case e.OverQuota():
+		g.fault("%s: %s %s of %s exceeded a quota", e.User.Username, e.Verb, e.RequestURI, name)
+	case e.Of("resize") && e.User.Username == Controller && !e.DryRun():
+		g.report.Resizes++
+		// A pod may change, or go, under a resize.
+		if code >= 300 && code != 409 && code != 404 {
+			g.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)
+		}
+	case e.Of("eviction") && code < 300 && !strings.HasSuffix(e.User.Username, ":vpa-updater"):
+		g.fault("%s evicted %s", e.User.Username, name)
+	case ours && (e.Of("") || e.Of("eviction") || e.Of("resize")) && !e.DryRun():
+		g.fault("%s: %s %s", e.User.Username, e.Verb, e.RequestURI)
+	}
+}

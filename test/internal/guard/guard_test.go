@@ -1,0 +1,94 @@
+package guard
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/test/internal/audit"
+)
+
+func pod() *corev1.Pod {
+	list := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.UID, p.Spec.NodeName = "shop", "web", "web", "n1"
+	p.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: list("100m", "32Mi"), Limits: list("200m", "32Mi")}}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app"}}
+	return p
+}
+
+func TestSee(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*corev1.Pod)
+		want   string // of the fault; "" for none
+	}{
+		"a CPU limit": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("1")
+		}, ""},
+		"a request": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("110m")
+		}, "requests or memory"},
+		"memory": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("33Mi")
+		}, "requests or memory"},
+		"a restart": {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ }, "was restarted"},
+		"an eviction by the API": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+		}, "was evicted"},
+		"an eviction by the kubelet": {func(p *corev1.Pod) { p.Status.Reason = "Evicted" }, "was evicted"},
+	} {
+		for _, excused := range []bool{false, true} {
+			g := &Guard{pods: map[types.UID]guarded{}}
+			p := pod()
+			if excused {
+				p.Labels = map[string]string{Excused: "vpa"}
+			}
+			g.see(p)
+			p = p.DeepCopy()
+			c.change(p)
+			g.see(p)
+			g.see(p) // told once
+			want := c.want
+			if excused && want != "was restarted" {
+				want = ""
+			}
+			if got := strings.Join(g.report.Faults, "; "); (got == "") != (want == "") || !strings.Contains(got, want) || len(g.report.Faults) > 1 {
+				t.Errorf("%s (excused %v): faults %q, want %q", name, excused, got, want)
+			}
+		}
+	}
+}
+
+func TestAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		user, verb, subresource, uri, message string
+		code                                  int
+		fault                                 bool
+	}{
+		"a resize":                {user: Controller, verb: "patch", subresource: "resize", code: 200},
+		"one of a changed pod":    {user: Controller, verb: "patch", subresource: "resize", code: 409},
+		"a refused one":           {user: Controller, verb: "patch", subresource: "resize", code: 422, fault: true},
+		"a refused dry run":       {user: Controller, verb: "patch", subresource: "resize", uri: "?dryRun=All", code: 403},
+		"one by the agent":        {user: accounts + "mbcas-agent", verb: "patch", subresource: "resize", code: 200, fault: true},
+		"a pod deleted by us":     {user: Controller, verb: "delete", code: 200, fault: true},
+		"a pod deleted":           {user: "admin", verb: "delete", code: 200},
+		"an eviction":             {user: "admin", verb: "create", subresource: "eviction", code: 201, fault: true},
+		"an eviction by the VPA":  {user: "system:serviceaccount:kube-system:vpa-updater", verb: "create", subresource: "eviction", code: 201},
+		"a new pod over a quota":  {user: "admin", verb: "create", code: 403, message: "exceeded quota: compute", fault: true},
+		"a new pod not permitted": {user: "admin", verb: "create", code: 403, message: "no"},
+	} {
+		g := &Guard{}
+		e := audit.Event{Stage: "ResponseComplete", Verb: c.verb, RequestURI: "/x" + c.uri}
+		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", c.subresource
+		e.ResponseStatus.Code, e.ResponseStatus.Message = c.code, c.message
+		g.asked(e)
+		if (len(g.report.Faults) > 0) != c.fault {
+			t.Errorf("%s: faults %q, want one: %v", name, g.report.Faults, c.fault)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+// Package poll waits for what nobody announces.
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// every is the time from one look to the next.
+const every = 200 * time.Millisecond
+
+// Until looks until missing says nothing, for at most so long; the error then says what it said last. Where ctx is canceled that is the error.
+func Until(ctx context.Context, most time.Duration, missing func() string) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		what := missing()
+		if what == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ctx.Err()
+			}
+			return fmt.Errorf("after %v: %s", most, what)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestUntil: it ends with what is there, with what is missing in the end, or with the context.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		after := func(n int) func() string {
+			looks = 0
+			return func() string {
+				if looks++; looks > n {
+					return ""
+				}
+				return "two pods"
+			}
+		}
+		if err := Until(t.Context(), time.Minute, after(3)); err != nil || looks != 4 {
+			t.Errorf("%v after %d looks, want none after 4", err, looks)
+		}
+		if err := Until(t.Context(), time.Minute, after(1000)); err == nil || !strings.Contains(err.Error(), "after 1m0s: two pods") {
+			t.Errorf("%v, want what was missing after a minute", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := Until(ctx, time.Minute, after(3)); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want that it was canceled", err)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSkew: the tests run once on each version, with its programs; how each came out is a line, a failure names the version, and
+// a version that can't be built is a skip.
+func TestSkew(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":                         "module example.com/m\n\ngo 1.26\n",
+		"test/cluster/skew/v1.35/go.mod": "",
+		"test/cluster/skew/v1.36/go.mod": "",
+		"test/cluster/skew/v1.37/go.mod": "",
+		"bin/mbcas-cluster": "#!/bin/sh\ntest \"$1\" = assets && case $2 in --version=1.36) echo no network >&2; exit 1;; esac\n" +
+			"echo " + root + "/${2#--version=}\n",
+		"1.35/kube-apiserver": "#!/bin/sh\necho Kubernetes v1.35.4\n",
+		"1.37/kube-apiserver": "#!/bin/sh\necho Kubernetes v1.37.0\n",
+		"actuator/podresize/p_test.go": "package p\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"testing\"\n)\n\n" +
+			"func TestOld(t *testing.T) {\n\tif !strings.HasSuffix(os.Getenv(\"KUBEBUILDER_ASSETS\"), \"/1.35\") {\n\t\tt.Error(\"too new\")\n\t}\n}\n",
+		"internal/controller/c_test.go": "package c\n\nimport \"testing\"\n\nfunc TestAny(t *testing.T) {}\n\nfunc TestTheSchedulerDoesNotMind(t *testing.T) { t.Error(\"no scheduler\") }\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	r := repo{root: root, out: &out, count: newTally(&out, false)}
+	if err := r.skew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.count.summary()
+	for _, want := range []string{
+		"Kubernetes v1.35.4: 2 passed, 0 failed, 0 skipped in ",
+		"Kubernetes v1.37.0: 1 passed, 1 failed, 0 skipped in ",
+		"--- FAIL: example.com/m/actuator/podresize on Kubernetes v1.37.0 TestOld",
+		"Kubernetes 1.36: mbcas-cluster assets --version=1.36: exit status 1",
+		"\n3 passed, 1 failed, 1 skipped\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}
