@@ -170,6 +170,61 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+var (
+	quotedTest = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*(?:/[A-Z][A-Za-z0-9]*)?)`")
+	// testOrStep finds a test, or a step in its table.
+	testOrStep   = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(|^\t+\{"([A-Z][A-Za-z0-9]*)", \(`)
+	quotedReason = regexp.MustCompile("`([A-Z][A-Za-z]+)`")
+)
+
+// TestFeatures: kubernetes.md names tests that exist and reasons that exist, and the reasons to be left alone are all there, in the order in
+// which they count.
+func TestFeatures(t *testing.T) {
+	tests := map[string]bool{}
+	for _, path := range files(t, root, ".go") {
+		if !strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		test := ""
+		for _, m := range testOrStep.FindAllStringSubmatch(read(t, path), -1) {
+			if m[1] != "" {
+				test = m[1]
+			}
+			tests[test], tests[test+"/"+m[2]] = true, true
+		}
+	}
+	page := read(t, "kubernetes.md")
+	named := quotedTest.FindAllStringSubmatch(page, -1)
+	if len(named) < 10 {
+		t.Errorf("kubernetes.md names %d tests", len(named))
+	}
+	for _, m := range named {
+		if !tests[m[1]] {
+			t.Errorf("kubernetes.md names %s, which does not exist", m[1])
+		}
+	}
+	reasons := read(t, "reasons.md")
+	var told []actuator.Reason
+	for row := range strings.Lines(page) {
+		cells := strings.Split(row, "|")
+		switch len(cells) {
+		case 7: // a feature: the third cell has its reasons
+			for _, m := range quotedReason.FindAllStringSubmatch(cells[3], -1) {
+				if !strings.Contains(reasons, "| `"+m[1]+"` |") {
+					t.Errorf("kubernetes.md names the reason %s, which does not exist", m[1])
+				}
+			}
+		case 4:
+			if m := quotedReason.FindStringSubmatch(cells[2]); m != nil {
+				told = append(told, actuator.Reason(m[1]))
+			}
+		}
+	}
+	if diff := cmp.Diff(actuator.Exclusions(), told); diff != "" {
+		t.Errorf("reasons to be left alone (-code +kubernetes.md):\n%s", diff)
+	}
+}
+
 var metric = regexp.MustCompile(`\bmbcas_[a-z_]+\b`)
 
 // TestMetrics: operations.md lists the metrics that the programs serve, and no others.
