@@ -31,7 +31,8 @@ func realCommands(s Streams) []*cobra.Command {
 		Long: "Play a scenario with real processes in real cgroups of this machine, and the same in the simulator, and show both.\n" +
 			"It takes root, Perl, and a scenario for as many cores as this machine has. Without a scenario it plays a service beside\n" +
 			"a hog that is held to less and less: the table that the simulator has to reproduce.\n" +
-			"Other work on the machine disturbs it; how much there was is shown.",
+			"Other work on the machine disturbs it; how much there was is shown. What a hypervisor keeps from the machine it keeps from the\n" +
+			"simulated one, too.",
 		Example: "  mbcas-lab real\n  mbcas-lab real duel --policy mbcas",
 		Args:    words(0, 1, ""),
 		RunE:    func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), s, args) },
@@ -52,7 +53,7 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 		return err
 	}
 	t := &table{header: []string{
-		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL",
+		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL", "STOLEN",
 	}, left: 2}
 	who, err := policy(r.policy)
 	if err != nil {
@@ -66,7 +67,7 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 			failed = fmt.Errorf("%s: %w", c.Name, err)
 			break
 		}
-		model := testbed.Simulate(c.Setup, who.New(), played.Others)
+		model := testbed.Simulate(c.Setup, who.New(), played)
 		for j := range played.Pods {
 			t.add(append([]string{c.Name}, realCells(c.Setup, &played.Pods[j], &model.Pods[j], played)...)...)
 		}
@@ -133,6 +134,6 @@ func realCells(setup sim.Setup, r, m *sim.PodResult, played testbed.Outcome) []s
 	}
 	return []string{
 		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
-		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall),
+		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall), fmt.Sprintf("%.1f%%", 100*played.Stolen),
 	}
 }

@@ -10,6 +10,7 @@
 //   - WorkConserving: no core idles while a thread that is not throttled waits.
 //   - QuotaHolds: a pod uses at most its quota in a period, give or take one slice per core.
 //   - WeightsShare: busy pods share a busy node by their requests.
+//   - GapsAreLost: a core that the hypervisor does not run gives nothing meanwhile.
 package sim
 
 import (
@@ -31,6 +32,15 @@ type Machine struct {
 	// Slice is the scheduler's base slice; 0: the kernel's, 0.7 ms times one more than the binary logarithm of
 	// the cores, at most 2.8 ms (kernel/sched/fair.c).
 	Slice time.Duration
+	// Gaps are when the hypervisor does not run a core, by their begin; one that begins within another follows it.
+	Gaps []Gap
+}
+
+// Gap is a time in which the hypervisor keeps a core from the machine ("steal" in /proc/stat). Nobody runs there, and whoever
+// did goes on behind it; no clock of the scheduler counts it. Nothing is kept from a core that idles: its gap comes when it wakes.
+type Gap struct {
+	Core    int
+	At, For time.Duration
 }
 
 // bandwidthSlice is what a core takes from a pod's quota at a time, and keptSlice what it keeps when the
@@ -67,6 +77,7 @@ type Node struct {
 	// byArrival and byPeriod find the pod of a slot of events; slots below the number of cores are cores.
 	slots []slot
 
+	gaps     []Gap         // still to come
 	idle     int           // cores with nothing to run
 	idleTime time.Duration // core time in which they had nothing, up to idleAt
 	idleAt   time.Duration
@@ -85,6 +96,7 @@ const (
 	arrivalSlot
 	periodSlot
 	spinSlot
+	gapSlot
 )
 
 // NewNode is an empty machine. What arrives on it depends on the seed alone.
@@ -95,6 +107,9 @@ func NewNode(m Machine, seed uint64) *Node {
 		n.events.add()
 		n.slots = append(n.slots, slot{})
 		n.cores[i].id = int32(i)
+	}
+	if n.gaps = m.Gaps; len(n.gaps) > 0 {
+		n.events.plan(n.slot(nil, gapSlot), n.gaps[0].At)
 	}
 	return n
 }
@@ -119,9 +134,33 @@ func (n *Node) Advance(until time.Duration) {
 			n.refill(p)
 		case spinSlot:
 			n.spin(p)
+		case gapSlot:
+			n.miss(s)
 		}
 	}
 	n.now = until
+}
+
+// miss begins a gap.
+func (n *Node) miss(slot int32) {
+	g := n.gaps[0]
+	c := &n.cores[g.Core]
+	n.charge(c)
+	c.owed += g.For
+	n.pay(c)
+	n.plan(c)
+	next := never
+	if n.gaps = n.gaps[1:]; len(n.gaps) > 0 {
+		next = n.gaps[0].At
+	}
+	n.events.plan(slot, next)
+}
+
+// pay begins the gap that a core owes, unless it idles.
+func (n *Node) pay(c *core) {
+	if c.cur != nil {
+		c.gone, c.owed = max(c.gone, n.now)+c.owed, 0
+	}
 }
 
 // settle brings all counters up to now.

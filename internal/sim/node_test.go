@@ -200,6 +200,52 @@ func TestWeightsShare(t *testing.T) {
 	}
 }
 
+// TestGapsAreLost: where everybody is always busy, the cores give all but the gaps; where not, some gaps wait for ever for somebody to run.
+func TestGapsAreLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		busy := rapid.Bool().Draw(t, "busy")
+		if busy {
+			s.Pods = append(s.Pods, Spec{Name: "busy", Request: 100, Spin: load.Constant(2 * s.Machine.Cores)})
+		}
+		var gone time.Duration
+		ends := make([]time.Duration, s.Machine.Cores)
+		for at := time.Duration(0); ; {
+			at += time.Duration(rapid.IntRange(0, 400).Draw(t, "between")) * time.Millisecond / 2
+			g := Gap{rapid.IntRange(0, s.Machine.Cores-1).Draw(t, "core"), at, time.Duration(rapid.IntRange(1, 300).Draw(t, "gap")) * time.Millisecond}
+			g.At = max(at, ends[g.Core])
+			if at = g.At; at+g.For > s.Length {
+				break
+			}
+			ends[g.Core] = at + g.For
+			gone += g.For
+			s.Machine.Gaps = append(s.Machine.Gaps, g)
+		}
+		r := Run(s, &restless{})
+		var used time.Duration
+		for _, p := range r.Pods {
+			used += p.Usage
+		}
+		total := time.Duration(s.Machine.Cores) * s.Length
+		if given := used + r.Idling; given < total-gone || given > total || busy && used != total-gone {
+			t.Fatalf("%v used and %v idle of %v, of which %v were gone", used, r.Idling, total, gone)
+		}
+	})
+}
+
+// TestGapsAreWaitedFor: who runs as a gap begins goes on behind it, and a gap of an idle core comes when it wakes.
+func TestGapsAreWaitedFor(t *testing.T) {
+	for _, at := range []time.Duration{1004 * time.Millisecond, 700 * time.Millisecond} {
+		r := Run(Setup{
+			Machine: Machine{Cores: 1, Gaps: []Gap{{0, at, 50 * time.Millisecond}}}, Length: 1900 * time.Millisecond,
+			Pods: []Spec{{Name: "rare", Request: 100, Requests: load.Requests{Rate: load.Constant(1), Service: 10 * time.Millisecond, Even: true}}},
+		}, still{})
+		if p := r.Pod("rare"); p.Served != 1 || p.Latency.Most != 60*time.Millisecond || p.Usage != 10*time.Millisecond {
+			t.Errorf("a gap of 50 ms at %v: %d requests served in up to %v with %v of CPU, want one that waits 50 ms and uses 10 ms", at, p.Served, p.Latency.Most, p.Usage)
+		}
+	}
+}
+
 // A hog with a quota of one core and four threads on two cores runs for the first half of each period, and is
 // throttled on both cores for the second.
 func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {

@@ -37,7 +37,9 @@ type core struct {
 	ents  []*entity // with something to run, and not throttled
 	cur   *entity   // runs; nil: idle
 	since time.Duration
-	v     float64 // last known average virtual time
+	gone  time.Duration // end of its last gap
+	owed  time.Duration // gaps that came while it idled
+	v     float64       // last known average virtual time
 }
 
 // decaying is an average over time that forgets half in 32 ms (kernel/sched/pelt.c).
@@ -91,8 +93,9 @@ func (n *Node) slice(e *entity) float64 { return float64(n.machine.Slice) * 1024
 // charge counts what has run on the core since it was last looked at.
 func (n *Node) charge(c *core) {
 	ran := n.now - c.since
+	lost := c.since < c.gone // the core's turn comes as a gap ends, so all of it was
 	c.since = n.now
-	if c.cur == nil || ran == 0 {
+	if c.cur == nil || ran == 0 || lost {
 		return
 	}
 	e := c.cur
@@ -193,6 +196,10 @@ func (n *Node) finish(t *thread) {
 
 // schedule chooses what the core runs, and plans until when.
 func (n *Node) schedule(c *core) {
+	if c.gone > n.now {
+		n.plan(c)
+		return
+	}
 	for {
 		e := c.pick()
 		if e == nil {
@@ -230,6 +237,7 @@ func (n *Node) run(c *core, e *entity) {
 	if e != nil {
 		e.pod.running++
 		n.waits(e.pod)
+		n.pay(c)
 	}
 }
 
@@ -245,6 +253,10 @@ func (n *Node) waits(p *pod) {
 
 // plan says when the core has to be looked at again.
 func (n *Node) plan(c *core) {
+	if c.gone > n.now {
+		n.events.plan(c.id, c.gone)
+		return
+	}
 	e := c.cur
 	if e == nil {
 		until := never

@@ -284,30 +284,45 @@ func pressure(file string) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// machine is what the kernel counts about all CPUs.
-type machine struct{ busy, stolen time.Duration }
+// machine is what the kernel counts about all CPUs: how long they were busy, and how much of each the hypervisor kept.
+type machine struct {
+	busy   time.Duration
+	stolen []time.Duration
+}
 
 // jiffy is the unit of /proc/stat.
 const jiffy = 10 * time.Millisecond
 
-func readMachine() (machine, error) {
+// readMachine reads /proc/stat: a line for all CPUs, and then one for each.
+func readMachine() (m machine, err error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return machine{}, err
+		return m, err
 	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	f := strings.Fields(line)
-	if len(f) < 9 || f[0] != "cpu" {
-		return machine{}, fmt.Errorf("/proc/stat: unexpected first line %q", line)
-	}
-	n := make([]time.Duration, len(f)-1)
-	for i, s := range f[1:] {
-		v, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			return machine{}, fmt.Errorf("/proc/stat: %w", err)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 0 || !strings.HasPrefix(f[0], "cpu") {
+			break
 		}
-		n[i] = time.Duration(v) * jiffy
+		if len(f) < 9 {
+			return m, fmt.Errorf("/proc/stat: unexpected line %q", line)
+		}
+		var n [8]time.Duration // user, nice, system, idle, iowait, irq, softirq, steal
+		for i := range n {
+			v, err := strconv.ParseInt(f[i+1], 10, 64)
+			if err != nil {
+				return m, fmt.Errorf("/proc/stat: %w", err)
+			}
+			n[i] = time.Duration(v) * jiffy
+		}
+		if f[0] == "cpu" {
+			m.busy = n[0] + n[1] + n[2] + n[5] + n[6]
+		} else {
+			m.stolen = append(m.stolen, n[7])
+		}
 	}
-	// user, nice, system, idle, iowait, irq, softirq, steal
-	return machine{busy: n[0] + n[1] + n[2] + n[5] + n[6], stolen: n[7]}, nil
+	if len(m.stolen) == 0 {
+		return m, errors.New("/proc/stat has no lines of CPUs")
+	}
+	return m, nil
 }

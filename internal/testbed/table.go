@@ -55,15 +55,20 @@ func duel(requests [2]cpu.Milli, service, hog cpu.Milli, threads int, length tim
 	}
 }
 
-// Simulate plays in the simulator what was played for real. What was lost of the machine is lost there, too: it is load
-// that the processes had to share the cores with, and that a policy sees as use of the system. (What the hypervisor keeps no kernel
-// counts as use; only where no policy looks may it be among what is lost.)
-func Simulate(s sim.Setup, policy sim.Policy, lost float64) sim.Result {
-	const piece = 2 * time.Millisecond // of work, as daemons do it
-	if rate := lost * float64(s.Machine.Cores) / piece.Seconds(); rate > 0 {
-		s.Pods = append(s.Pods[:len(s.Pods):len(s.Pods)], sim.Spec{
-			Name: "others", System: true, Requests: load.Requests{Rate: load.Constant(rate), Service: piece},
+// daemon is a piece of work, as daemons do it.
+const daemon = 2 * time.Millisecond
+
+// Simulate plays in the simulator what was played for real. What others used is load there, too, spread evenly, which a policy sees as
+// use of the system; what the hypervisor kept of a core is gone there at the same time, and no policy sees it.
+func Simulate(s sim.Setup, policy sim.Policy, played Outcome) sim.Result {
+	pods := len(s.Pods)
+	if rate := played.Others * float64(s.Machine.Cores) / daemon.Seconds(); rate > 0 {
+		s.Pods = append(s.Pods[:pods:pods], sim.Spec{
+			Name: "others", System: true, Requests: load.Requests{Rate: load.Constant(rate), Service: daemon},
 		})
 	}
-	return sim.Run(s, policy)
+	s.Machine.Gaps = played.Gaps
+	r := sim.Run(s, policy)
+	r.Pods = r.Pods[:pods]
+	return r
 }

@@ -9,11 +9,13 @@
 //   - LeavesNothing: no process and no cgroup is left behind, whether the run ends, fails or is cancelled.
 //   - SameRequests: the processes are asked for what the simulation is asked for.
 //   - StallsShow: what others take within a quarter of a second shows, however little of the run it is.
+//   - GapsAreKept: what the hypervisor keeps of a core is known by core and time, so that the simulator can lose it, too.
 //   - Fidelity: throttling, use and latency agree with the simulation (test/fidelity).
 package testbed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,13 +50,13 @@ type Outcome struct {
 	// Others is the CPU that everything else on the machine used, and Stolen what its hypervisor kept from it, as shares
 	// of the machine. They say how far the run can be believed.
 	Others, Stolen float64
-	// Stall is the most that was lost within a quarter of a second, as a share of the machine. A mean hides what stands still
+	// Stall is the most that others used within a quarter of a second, as a share of the machine. A mean hides what stands still
 	// for as long as that, and a 99th percentile shows little else.
 	Stall float64
+	// Gaps are when the hypervisor kept a core, warm-up included, as far as looks now and then at what the kernel tells in units
+	// of 10 ms can say.
+	Gaps []sim.Gap
 }
-
-// Lost is the CPU that the pods could not have had, as a share of the machine.
-func (o Outcome) Lost() float64 { return o.Others + o.Stolen }
 
 // lead is how long the processes have to start before the first request comes.
 const lead = 2 * time.Second
@@ -121,9 +123,52 @@ type runner struct {
 
 	machine, machineBefore machine
 	stall                  stall
+	gaps                   gaps
 	reading                sim.Reading
 	pending                []action
 	out                    Outcome
+}
+
+// gaps is what the hypervisor has kept of each core so far.
+type gaps struct {
+	stolen []time.Duration // by core, at the last look
+	moved  []time.Duration // when that was last more than before
+	all    []sim.Gap
+}
+
+// One jiffy more may have been kept a little at a time: it counts as pieces, spread over the time since there was one before, at
+// most so long ago.
+const (
+	piece  = 2 * time.Millisecond
+	spread = 500 * time.Millisecond
+)
+
+// look takes what was kept of each core until now. The kernel hears of it only when the core is back, so what was kept at once
+// ends now.
+func (g *gaps) look(now time.Duration, stolen []time.Duration) {
+	if g.stolen == nil {
+		g.stolen, g.moved = slices.Clone(stolen), make([]time.Duration, len(stolen))
+	}
+	for core := range stolen {
+		kept := stolen[core] - g.stolen[core]
+		if kept <= 0 {
+			continue
+		}
+		since, size := now-kept, kept
+		if kept == jiffy {
+			since, size = max(g.moved[core], now-spread), piece
+		}
+		for n := kept / size; n > 0; n-- {
+			g.all = append(g.all, sim.Gap{Core: core, At: now - n*(now-since)*size/kept, For: size})
+		}
+		g.stolen[core], g.moved[core] = stolen[core], now
+	}
+}
+
+// inOrder are all gaps by their begin.
+func (g *gaps) inOrder() []sim.Gap {
+	slices.SortFunc(g.all, func(a, b sim.Gap) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Core, b.Core)) })
+	return g.all
 }
 
 // stretch is what Outcome.Stall is measured over, wherever it begins, to within the time between two samples. The kernel counts
@@ -133,10 +178,10 @@ const (
 	sampled = 50 * time.Millisecond
 )
 
-// sample is how much was lost until a time, counted from any time before.
-type sample struct{ at, lost time.Duration }
+// sample is how much others had used until a time, counted from any time before.
+type sample struct{ at, used time.Duration }
 
-// stall is the most that was lost within a stretch so far.
+// stall is the most that others used within a stretch so far.
 type stall struct {
 	cores   int
 	samples []sample // of the last stretch
@@ -152,7 +197,7 @@ func (s *stall) add(now sample) {
 	}
 	s.samples = slices.Delete(s.samples, 0, begin)
 	if first := s.samples[0]; now.at-first.at >= stretch {
-		s.most = max(s.most, (now.lost-first.lost).Seconds()/((now.at-first.at).Seconds()*float64(s.cores)))
+		s.most = max(s.most, (now.used-first.used).Seconds()/((now.at-first.at).Seconds()*float64(s.cores)))
 	}
 }
 
@@ -169,7 +214,7 @@ func (r *runner) play(ctx context.Context) error {
 	if every == 0 {
 		every = time.Second
 	}
-	turn, point, warm, watch := time.Duration(0), every, r.setup.Warm, r.setup.Warm
+	turn, point, warm, watch := time.Duration(0), every, r.setup.Warm, time.Duration(0)
 	for {
 		next := min(turn, point, watch, r.setup.Length)
 		if warm >= 0 {
@@ -201,7 +246,10 @@ func (r *runner) play(ctx context.Context) error {
 			}
 		}
 		if next >= watch {
-			r.stall.add(r.lost())
+			r.gaps.look(r.reading.Now, r.machine.stolen)
+			if warm < 0 {
+				r.stall.add(r.others())
+			}
 			watch += sampled
 		}
 		if next >= point {
@@ -269,13 +317,13 @@ func (r *runner) read() error {
 	return nil
 }
 
-// lost is what others used, and the hypervisor kept, until now.
-func (r *runner) lost() sample {
-	lost := r.machine.busy + r.machine.stolen
+// others is what everything but the pods has used until now.
+func (r *runner) others() sample {
+	used := r.machine.busy
 	for _, p := range r.pods {
-		lost -= p.now.usage
+		used -= p.now.usage
 	}
-	return sample{r.reading.Now, lost}
+	return sample{r.reading.Now, used}
 }
 
 func (r *runner) point(every time.Duration) {
@@ -321,6 +369,9 @@ func (r *runner) finish() (Outcome, error) {
 	}
 	r.out.Others = max(0, spent.Seconds()/length)
 	r.out.Stall = r.stall.most
-	r.out.Stolen = (r.machine.stolen - r.machineBefore.stolen).Seconds() / length
+	for core, stolen := range r.machine.stolen {
+		r.out.Stolen += (stolen - r.machineBefore.stolen[core]).Seconds() / length
+	}
+	r.out.Gaps = r.gaps.inOrder()
 	return r.out, nil
 }

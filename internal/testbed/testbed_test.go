@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,11 +73,42 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestStallsShow: of two cores one stands still for 0.2 s, with 1 % lost at all other times, looked at every 50 ms, and once late.
+// TestGapsAreKept: what was kept at once ends when it shows, what may have been kept bit by bit is spread, and what was kept before
+// the first look does not count.
+func TestGapsAreKept(t *testing.T) {
+	const ms = time.Millisecond
+	var g gaps
+	for _, look := range []struct {
+		at     time.Duration
+		stolen []time.Duration
+	}{
+		{0, []time.Duration{70 * ms, 0}},
+		{50 * ms, []time.Duration{70 * ms, 20 * ms}},
+		{100 * ms, []time.Duration{70 * ms, 30 * ms}},
+		{2000 * ms, []time.Duration{80 * ms, 30 * ms}},
+		{2050 * ms, []time.Duration{80 * ms, 150 * ms}},
+	} {
+		g.look(look.at, look.stolen)
+	}
+	want := []sim.Gap{{Core: 1, At: 30 * ms, For: 20 * ms}}
+	for at := 50 * ms; at < 100*ms; at += 10 * ms {
+		want = append(want, sim.Gap{Core: 1, At: at, For: 2 * ms})
+	}
+	for at := 1500 * ms; at < 2000*ms; at += 100 * ms {
+		if want = append(want, sim.Gap{Core: 0, At: at, For: 2 * ms}); at == 1900*ms {
+			want = append(want, sim.Gap{Core: 1, At: 1930 * ms, For: 120 * ms})
+		}
+	}
+	if all := g.inOrder(); !slices.Equal(all, want) {
+		t.Errorf("gaps %v, want %v", all, want)
+	}
+}
+
+// TestStallsShow: others use one of two cores for 0.2 s, and 1 % at all other times, looked at every 50 ms, and once late.
 func TestStallsShow(t *testing.T) {
 	s := stall{cores: 2}
 	for _, step := range []struct {
-		at, until, lost time.Duration // of every 50 ms
+		at, until, used time.Duration // of every 50 ms
 		want            float64
 	}{
 		{0, 200 * time.Millisecond, time.Millisecond, 0}, // not a stretch yet
@@ -92,7 +124,7 @@ func TestStallsShow(t *testing.T) {
 			if at == 10*time.Second { // late: the next one counts for both
 				continue
 			}
-			s.add(sample{at, last.lost + step.lost*((at-last.at)/sampled)})
+			s.add(sample{at, last.used + step.used*((at-last.at)/sampled)})
 		}
 		if math.Abs(s.most-step.want) > 1e-9 {
 			t.Errorf("at %v a stall of %v, want %v", step.until, s.most, step.want)

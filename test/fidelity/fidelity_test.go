@@ -34,13 +34,16 @@ const (
 	all   = 4
 )
 
-// disturbed is how much of the machine others may use, and its hypervisor keep, before a run says nothing (less than
-// that is simulated along), and stalled how much in any quarter of a second; it is then played again. A quiet machine
-// of two cores showed up to 7 % in a quarter of a second; one of its cores taken away for 0.3 s, which is less than 1 % of a run, moved a
-// p99 of 80 ms to between 80 and 220 ms.
+// disturbed is how much of the machine others may use before a run says nothing (less than that is simulated along), and stalled
+// how much of it in any quarter of a second; it is then played again. A quiet machine of two cores showed up to 9 % in a quarter of a
+// second; one of its cores taken away for 0.3 s, which is less than 1 % of a run, moved a p99 of 80 ms to between 80 and 220 ms.
+//
+// What the hypervisor keeps is simulated when it was kept: with 60 ms of one core taken every second, p99 beside the hog was 122 ms for
+// real and in the simulator, 91 ms undisturbed. With more than kept of the machine it was not tried.
 const (
 	disturbed = 0.03
 	stalled   = 0.15
+	kept      = 0.10
 	anyStall  = math.MaxFloat64
 )
 
@@ -65,11 +68,11 @@ func TestFidelity(t *testing.T) {
 			for runs := 0; ; {
 				setup := table(uint64(runs + 1))[i].Setup
 				r := undisturbed(t, setup, func() sim.Policy { return still{} }, stalled)
-				real, model = add(real, r.Pods), add(model, testbed.Simulate(setup, still{}, r.Lost()).Pods[:len(setup.Pods)]) // without what stands for the rest
+				real, model = add(real, r.Pods), add(model, testbed.Simulate(setup, still{}, r).Pods)
 				if runs++; runs != first && runs != all {
 					continue
 				}
-				wrong := differences(float64(runs)*(setup.Length-setup.Warm).Seconds(), real, model)
+				wrong := differences(t, float64(runs)*(setup.Length-setup.Warm).Seconds(), real, model)
 				if len(wrong) == 0 {
 					return
 				}
@@ -82,7 +85,7 @@ func TestFidelity(t *testing.T) {
 	}
 }
 
-// undisturbed plays a set-up for real until nothing disturbs it, and no stall takes more of the machine.
+// undisturbed plays a set-up for real until little disturbs it, and others never use more of the machine for a quarter of a second.
 func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall float64) testbed.Outcome {
 	t.Helper()
 	for ; again >= 0; again-- {
@@ -90,11 +93,11 @@ func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall floa
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Lost() <= disturbed && r.Stall <= stall {
+		t.Logf("others used %.1f%% of the machine, up to %.0f%% in a quarter of a second; %.1f%% was stolen", 100*r.Others, 100*r.Stall, 100*r.Stolen)
+		if r.Others <= disturbed && r.Stall <= stall && r.Stolen <= kept {
 			return r
 		}
-		t.Logf("disturbed: others used %.1f%% of the machine, %.1f%% was stolen, together up to %.0f%% in a quarter of a second",
-			100*r.Others, 100*r.Stolen, 100*r.Stall)
+		t.Log("too much; it is played again")
 	}
 	t.Fatal("disturbed too often: leave the machine alone meanwhile")
 	return testbed.Outcome{}
@@ -126,7 +129,8 @@ func add(pods []pod, run []sim.PodResult) []pod {
 }
 
 // differences are those of pods that were measured for so many seconds in all.
-func differences(length float64, real, model []pod) (wrong []string) {
+func differences(t *testing.T, length float64, real, model []pod) (wrong []string) {
+	t.Helper()
 	for i := range real {
 		r, m := &real[i], &model[i]
 		share := func(what string, r, m float64) {
@@ -140,6 +144,7 @@ func differences(length float64, real, model []pod) (wrong []string) {
 			continue
 		}
 		for _, q := range []float64{0.5, 0.99} {
+			t.Logf("%s p%g: %v for real, %v in the simulator", r.name, 100*q, r.latency.Quantile(q), m.latency.Quantile(q))
 			low, high := between(&r.latency, q)
 			modelLow, modelHigh := between(&m.latency, q)
 			if modelHigh.Seconds() < low.Seconds()/latency || modelLow.Seconds() > high.Seconds()*latency {

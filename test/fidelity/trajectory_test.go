@@ -33,7 +33,7 @@ func TestTrajectories(t *testing.T) {
 	for seed := uint64(1); seed <= first; seed++ {
 		s := swing(seed)
 		r := undisturbed(t, s, ships, anyStall) // it is little of a window
-		m := testbed.Simulate(s, ships(), r.Others)
+		m := testbed.Simulate(s, ships(), r)
 		for i, p := range r.Pods {
 			name := p.Spec.Name
 			real[name+" limit"] = append(real[name+" limit"], means(s, p.Points, limit)...)
