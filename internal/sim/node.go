@@ -14,7 +14,9 @@
 package sim
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -32,14 +34,15 @@ type Machine struct {
 	// Slice is the scheduler's base slice; 0: the kernel's, 0.7 ms times one more than the binary logarithm of
 	// the cores, at most 2.8 ms (kernel/sched/fair.c).
 	Slice time.Duration
-	// Gaps are when the hypervisor does not run a core, by their begin; one that begins within another follows it.
+	// Gaps are when the hypervisor does not run a core, in any order; one that begins within another follows it.
 	Gaps []Gap
 }
 
 // Gap is a time in which the hypervisor keeps a core from the machine ("steal" in /proc/stat). Nobody runs there, and whoever
-// did goes on behind it; no clock of the scheduler counts it. Nothing is kept from a core that idles: its gap comes when it wakes.
+// did goes on behind it. It counts as nobody's run time, and towards no slice or quota; load averages, periods and throttled
+// time go on. Nothing is kept from a core that idles: its gap comes when it wakes, the longest one where there were several.
 type Gap struct {
-	Core    int
+	Core    int // from 0
 	At, For time.Duration
 }
 
@@ -108,8 +111,10 @@ func NewNode(m Machine, seed uint64) *Node {
 		n.slots = append(n.slots, slot{})
 		n.cores[i].id = int32(i)
 	}
-	if n.gaps = m.Gaps; len(n.gaps) > 0 {
-		n.events.plan(n.slot(nil, gapSlot), n.gaps[0].At)
+	if len(m.Gaps) > 0 {
+		n.gaps = slices.Clone(m.Gaps)
+		slices.SortFunc(n.gaps, func(a, b Gap) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Core, b.Core)) })
+		n.events.plan(n.slot(nil, gapSlot), max(0, n.gaps[0].At))
 	}
 	return n
 }
@@ -146,12 +151,12 @@ func (n *Node) miss(slot int32) {
 	g := n.gaps[0]
 	c := &n.cores[g.Core]
 	n.charge(c)
-	c.owed += g.For
+	c.owed = max(c.owed, g.For)
 	n.pay(c)
 	n.plan(c)
 	next := never
 	if n.gaps = n.gaps[1:]; len(n.gaps) > 0 {
-		next = n.gaps[0].At
+		next = max(0, n.gaps[0].At)
 	}
 	n.events.plan(slot, next)
 }
@@ -159,7 +164,7 @@ func (n *Node) miss(slot int32) {
 // pay begins the gap that a core owes, unless it idles.
 func (n *Node) pay(c *core) {
 	if c.cur != nil {
-		c.gone, c.owed = max(c.gone, n.now)+c.owed, 0
+		c.back, c.owed = max(c.back, n.now)+c.owed, 0
 	}
 }
 

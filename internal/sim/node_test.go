@@ -126,6 +126,7 @@ func TestCPUTimeIsConserved(t *testing.T) {
 func TestWorkConserving(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := draw(t)
+		s.Machine.Gaps, _ = gaps(t, s.Machine.Cores, time.Second)
 		n := NewNode(s.Machine, s.Seed)
 		for _, p := range s.Pods {
 			if p.Start == 0 {
@@ -134,18 +135,21 @@ func TestWorkConserving(t *testing.T) {
 		}
 		for at := time.Millisecond; at < time.Second; at += 1700 * time.Microsecond {
 			n.Advance(at)
-			idle := 0
+			empty, idle := 0, 0
 			for i := range n.cores {
-				if n.cores[i].cur == nil {
-					idle++
+				if c := &n.cores[i]; c.cur == nil {
+					empty++
+					if !n.gone(c) {
+						idle++
+					}
 				}
 			}
-			if idle != n.idle {
-				t.Fatalf("%d cores are idle, %d counted", idle, n.idle)
+			if empty != n.idle {
+				t.Fatalf("%d cores run nothing, %d counted", empty, n.idle)
 			}
 			for i := range n.cores {
 				c := &n.cores[i]
-				if len(c.ents) > 0 && c.cur == nil {
+				if len(c.ents) > 0 && c.cur == nil && !n.gone(c) {
 					t.Fatalf("core %d idles beside a thread of its own", i)
 				}
 				for _, e := range c.ents {
@@ -200,6 +204,22 @@ func TestWeightsShare(t *testing.T) {
 	}
 }
 
+// gaps draws gaps of which none begins within another of the same core, or ends behind the length, and says how long they are in all.
+func gaps(t *rapid.T, cores int, length time.Duration) (all []Gap, sum time.Duration) {
+	ends := make([]time.Duration, cores)
+	for at := time.Duration(0); ; {
+		at += time.Duration(rapid.IntRange(0, 400).Draw(t, "between")) * time.Millisecond / 2
+		g := Gap{rapid.IntRange(0, cores-1).Draw(t, "core"), at, time.Duration(rapid.IntRange(1, 300).Draw(t, "gap")) * time.Millisecond}
+		g.At = max(at, ends[g.Core])
+		if at = g.At; at+g.For > length {
+			return rapid.Permutation(all).Draw(t, "order"), sum
+		}
+		ends[g.Core] = at + g.For
+		sum += g.For
+		all = append(all, g)
+	}
+}
+
 // TestGapsAreLost: where everybody is always busy, the cores give all but the gaps; where not, some gaps wait for ever for somebody to run.
 func TestGapsAreLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -209,18 +229,7 @@ func TestGapsAreLost(t *testing.T) {
 			s.Pods = append(s.Pods, Spec{Name: "busy", Request: 100, Spin: load.Constant(2 * s.Machine.Cores)})
 		}
 		var gone time.Duration
-		ends := make([]time.Duration, s.Machine.Cores)
-		for at := time.Duration(0); ; {
-			at += time.Duration(rapid.IntRange(0, 400).Draw(t, "between")) * time.Millisecond / 2
-			g := Gap{rapid.IntRange(0, s.Machine.Cores-1).Draw(t, "core"), at, time.Duration(rapid.IntRange(1, 300).Draw(t, "gap")) * time.Millisecond}
-			g.At = max(at, ends[g.Core])
-			if at = g.At; at+g.For > s.Length {
-				break
-			}
-			ends[g.Core] = at + g.For
-			gone += g.For
-			s.Machine.Gaps = append(s.Machine.Gaps, g)
-		}
+		s.Machine.Gaps, gone = gaps(t, s.Machine.Cores, s.Length)
 		r := Run(s, &restless{})
 		var used time.Duration
 		for _, p := range r.Pods {
@@ -233,15 +242,20 @@ func TestGapsAreLost(t *testing.T) {
 	})
 }
 
-// TestGapsAreWaitedFor: who runs as a gap begins goes on behind it, and a gap of an idle core comes when it wakes.
+// TestGapsAreWaitedFor: who runs as a gap begins goes on behind it, and a gap of an idle core comes when it wakes, the longest of several.
 func TestGapsAreWaitedFor(t *testing.T) {
-	for _, at := range []time.Duration{1004 * time.Millisecond, 700 * time.Millisecond} {
+	const ms = time.Millisecond
+	for _, gaps := range [][]Gap{
+		{{0, 1004 * ms, 50 * ms}},
+		{{0, 700 * ms, 50 * ms}},
+		{{0, 900 * ms, 20 * ms}, {0, 700 * ms, 50 * ms}, {0, -20 * ms, 10 * ms}},
+	} {
 		r := Run(Setup{
-			Machine: Machine{Cores: 1, Gaps: []Gap{{0, at, 50 * time.Millisecond}}}, Length: 1900 * time.Millisecond,
+			Machine: Machine{Cores: 1, Gaps: gaps}, Length: 1900 * time.Millisecond,
 			Pods: []Spec{{Name: "rare", Request: 100, Requests: load.Requests{Rate: load.Constant(1), Service: 10 * time.Millisecond, Even: true}}},
 		}, still{})
 		if p := r.Pod("rare"); p.Served != 1 || p.Latency.Most != 60*time.Millisecond || p.Usage != 10*time.Millisecond {
-			t.Errorf("a gap of 50 ms at %v: %d requests served in up to %v with %v of CPU, want one that waits 50 ms and uses 10 ms", at, p.Served, p.Latency.Most, p.Usage)
+			t.Errorf("gaps %v: %d requests served in up to %v with %v of CPU, want one that waits 50 ms and uses 10 ms", gaps, p.Served, p.Latency.Most, p.Usage)
 		}
 	}
 }

@@ -37,8 +37,8 @@ type core struct {
 	ents  []*entity // with something to run, and not throttled
 	cur   *entity   // runs; nil: idle
 	since time.Duration
-	gone  time.Duration // end of its last gap
-	owed  time.Duration // gaps that came while it idled
+	back  time.Duration // end of its last gap
+	owed  time.Duration // the longest gap that came while it idled
 	v     float64       // last known average virtual time
 }
 
@@ -93,7 +93,7 @@ func (n *Node) slice(e *entity) float64 { return float64(n.machine.Slice) * 1024
 // charge counts what has run on the core since it was last looked at.
 func (n *Node) charge(c *core) {
 	ran := n.now - c.since
-	lost := c.since < c.gone // the core's turn comes as a gap ends, so all of it was
+	lost := c.since < c.back // the core's turn comes as a gap ends, so all of it was
 	c.since = n.now
 	if c.cur == nil || ran == 0 || lost {
 		return
@@ -196,7 +196,7 @@ func (n *Node) finish(t *thread) {
 
 // schedule chooses what the core runs, and plans until when.
 func (n *Node) schedule(c *core) {
-	if c.gone > n.now {
+	if n.gone(c) {
 		n.plan(c)
 		return
 	}
@@ -253,8 +253,8 @@ func (n *Node) waits(p *pod) {
 
 // plan says when the core has to be looked at again.
 func (n *Node) plan(c *core) {
-	if c.gone > n.now {
-		n.events.plan(c.id, c.gone)
+	if n.gone(c) {
+		n.events.plan(c.id, c.back)
 		return
 	}
 	e := c.cur
@@ -350,10 +350,14 @@ func (n *Node) leave(e *entity) {
 	}
 }
 
+// gone says whether the hypervisor keeps a core just now.
+func (n *Node) gone(c *core) bool { return c.back > n.now }
+
 // place is the core for a thread that wakes: the one it ran on if that is idle, or an idle one, or else
 // the one it ran on, unless its pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
 func (n *Node) place(p *pod, t *thread) *core {
-	if c := &n.cores[t.last]; c.cur == nil && !p.ent[c.id].throttled {
+	idle := func(c *core) bool { return c.cur == nil && !n.gone(c) }
+	if c := &n.cores[t.last]; idle(c) && !p.ent[c.id].throttled {
 		return c
 	}
 	best := &n.cores[t.last]
@@ -362,7 +366,7 @@ func (n *Node) place(p *pod, t *thread) *core {
 		c := &n.cores[(int(t.last)+i)%len(n.cores)]
 		switch {
 		case p.ent[c.id].throttled:
-		case c.cur == nil:
+		case idle(c):
 			return c
 		case p.ent[best.id].throttled:
 			best = c
@@ -377,19 +381,22 @@ func (n *Node) place(p *pod, t *thread) *core {
 // steal brings a waiting thread to a core that has none, from where most wait.
 func (n *Node) steal(c *core) bool {
 	var from *entity
-	most := 1
+	most := 0
 	for i := range n.cores {
 		other := &n.cores[i]
-		load := 0
+		waiting := 0
 		for _, e := range other.ents {
-			load += len(e.threads)
+			waiting += len(e.threads)
 		}
-		if load <= most {
+		if other.cur != nil || !n.gone(other) { // one of them runs, or is about to
+			waiting--
+		}
+		if waiting <= most {
 			continue
 		}
 		for _, e := range other.ents {
 			if (e != other.cur || len(e.threads) > 1) && n.couldRun(&e.pod.ent[c.id]) {
-				from, most = e, load
+				from, most = e, waiting
 				break
 			}
 		}

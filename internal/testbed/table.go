@@ -55,16 +55,13 @@ func duel(requests [2]cpu.Milli, service, hog cpu.Milli, threads int, length tim
 	}
 }
 
-// daemon is a piece of work, as daemons do it.
-const daemon = 2 * time.Millisecond
-
 // Simulate plays in the simulator what was played for real. What others used is load there, too, spread evenly, which a policy sees as
 // use of the system; what the hypervisor kept of a core is gone there at the same time, and no policy sees it.
 func Simulate(s sim.Setup, policy sim.Policy, played Outcome) sim.Result {
 	pods := len(s.Pods)
-	if rate := played.Others * float64(s.Machine.Cores) / daemon.Seconds(); rate > 0 {
+	if rate := played.Others * float64(s.Machine.Cores) / piece.Seconds(); rate > 0 {
 		s.Pods = append(s.Pods[:pods:pods], sim.Spec{
-			Name: "others", System: true, Requests: load.Requests{Rate: load.Constant(rate), Service: daemon},
+			Name: "others", System: true, Requests: load.Requests{Rate: load.Constant(rate), Service: piece},
 		})
 	}
 	s.Machine.Gaps = played.Gaps

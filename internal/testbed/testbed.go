@@ -15,7 +15,6 @@ package testbed
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +55,8 @@ type Outcome struct {
 	// Gaps are when the hypervisor kept a core, warm-up included, as far as looks now and then at what the kernel tells in units
 	// of 10 ms can say.
 	Gaps []sim.Gap
+	// Late is how late requests were sent: 99 of 100 were sent sooner. It counts as latency.
+	Late time.Duration
 }
 
 // lead is how long the processes have to start before the first request comes.
@@ -68,6 +69,12 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err 
 	}
 	if s.Machine.Cores != runtime.NumCPU() {
 		return out, fmt.Errorf("the set-up is for %d cores, and this machine has %d", s.Machine.Cores, runtime.NumCPU())
+	}
+	switch m, err := readMachine(); {
+	case err != nil:
+		return out, err
+	case len(m.stolen) != s.Machine.Cores:
+		return out, fmt.Errorf("this process may use %d of the machine's %d CPUs, and what others do cannot be told apart by CPU: run it without taskset or cpuset", s.Machine.Cores, len(m.stolen))
 	}
 	for _, spec := range s.Pods {
 		if spec.Start != 0 || spec.End != 0 || spec.System {
@@ -136,15 +143,14 @@ type gaps struct {
 	all    []sim.Gap
 }
 
-// One jiffy more may have been kept a little at a time: it counts as pieces, spread over the time since there was one before, at
-// most so long ago.
-const (
-	piece  = 2 * time.Millisecond
-	spread = 500 * time.Millisecond
-)
+// piece is how long the CPU is taken for where it is taken a little at a time, as by daemons.
+const piece = 2 * time.Millisecond
+
+// spread is how long ago the first of the pieces of one jiffy may have been kept.
+const spread = 500 * time.Millisecond
 
 // look takes what was kept of each core until now. The kernel hears of it only when the core is back, so what was kept at once
-// ends now.
+// ends now. One jiffy more may have been kept a little at a time: it counts as pieces, spread over the time since there was one before.
 func (g *gaps) look(now time.Duration, stolen []time.Duration) {
 	if g.stolen == nil {
 		g.stolen, g.moved = slices.Clone(stolen), make([]time.Duration, len(stolen))
@@ -154,21 +160,16 @@ func (g *gaps) look(now time.Duration, stolen []time.Duration) {
 		if kept <= 0 {
 			continue
 		}
-		since, size := now-kept, kept
+		since, size := max(0, now-kept), kept
 		if kept == jiffy {
 			since, size = max(g.moved[core], now-spread), piece
 		}
 		for n := kept / size; n > 0; n-- {
-			g.all = append(g.all, sim.Gap{Core: core, At: now - n*(now-since)*size/kept, For: size})
+			at := now - n*(now-since)*size/kept
+			g.all = append(g.all, sim.Gap{Core: core, At: at, For: min(size, now-at)})
 		}
 		g.stolen[core], g.moved[core] = stolen[core], now
 	}
-}
-
-// inOrder are all gaps by their begin.
-func (g *gaps) inOrder() []sim.Gap {
-	slices.SortFunc(g.all, func(a, b sim.Gap) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Core, b.Core)) })
-	return g.all
 }
 
 // stretch is what Outcome.Stall is measured over, wherever it begins, to within the time between two samples. The kernel counts
@@ -349,6 +350,7 @@ func (r *runner) finish() (Outcome, error) {
 		if err != nil {
 			return r.out, fmt.Errorf("pod %s: %w", p.spec.Name, err)
 		}
+		r.out.Late = max(r.out.Late, p.late())
 		spent -= p.now.usage - p.warm.usage
 		res := sim.PodResult{Spec: p.spec, Changes: p.changes, Points: p.points, Pressure: p.now.pressure - p.warm.pressure}
 		res.Usage = p.now.usage - p.warm.usage
@@ -372,6 +374,6 @@ func (r *runner) finish() (Outcome, error) {
 	for core, stolen := range r.machine.stolen {
 		r.out.Stolen += (stolen - r.machineBefore.stolen[core]).Seconds() / length
 	}
-	r.out.Gaps = r.gaps.inOrder()
+	r.out.Gaps = r.gaps.all
 	return r.out, nil
 }

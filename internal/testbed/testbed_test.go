@@ -95,12 +95,17 @@ func TestGapsAreKept(t *testing.T) {
 		want = append(want, sim.Gap{Core: 1, At: at, For: 2 * ms})
 	}
 	for at := 1500 * ms; at < 2000*ms; at += 100 * ms {
-		if want = append(want, sim.Gap{Core: 0, At: at, For: 2 * ms}); at == 1900*ms {
-			want = append(want, sim.Gap{Core: 1, At: 1930 * ms, For: 120 * ms})
-		}
+		want = append(want, sim.Gap{Core: 0, At: at, For: 2 * ms})
 	}
-	if all := g.inOrder(); !slices.Equal(all, want) {
-		t.Errorf("gaps %v, want %v", all, want)
+	want = append(want, sim.Gap{Core: 1, At: 1930 * ms, For: 120 * ms})
+	if !slices.Equal(g.all, want) {
+		t.Errorf("gaps %v, want %v", g.all, want)
+	}
+	g = gaps{}
+	g.look(0, []time.Duration{0})
+	g.look(20*ms, []time.Duration{50 * ms}) // some of it was kept before the run
+	if want := []sim.Gap{{Core: 0, At: 0, For: 20 * ms}}; !slices.Equal(g.all, want) {
+		t.Errorf("gaps %v, want %v", g.all, want)
 	}
 }
 
