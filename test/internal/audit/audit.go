@@ -46,6 +46,12 @@ func (e Event) OverQuota() bool {
 	return e.ResponseStatus.Code == 403 && strings.Contains(e.ResponseStatus.Message, "exceeded quota")
 }
 
+// Left says whether who asked left before the answer, in the words of the API server
+// (staging/src/k8s.io/apiserver/pkg/endpoints/handlers/finisher of Kubernetes). It may have been carried out, and was not refused.
+func (e Event) Left() bool {
+	return e.ResponseStatus.Code == 504 && strings.HasSuffix(e.ResponseStatus.Message, "context canceled")
+}
+
 // Size is where the log ends; 0 where there is none.
 func Size(path string) (int64, error) {
 	info, err := os.Stat(path)

@@ -56,7 +56,7 @@ type Report struct {
 	Pods, Resizes int
 	// Faults must never happen.
 	Faults []string
-	// Notes are restarts of MBCAS itself.
+	// Notes are restarts of MBCAS itself, and resizes whose answer it did not wait for.
 	Notes []string
 }
 
@@ -196,6 +196,12 @@ func (g *Guard) fault(format string, args ...any) {
 	g.faultLocked(format, args...)
 }
 
+func (g *Guard) note(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.report.Notes = append(g.report.Notes, fmt.Sprintf(format, args...))
+}
+
 func (g *Guard) faultLocked(format string, args ...any) {
 	g.report.Faults = append(g.report.Faults, fmt.Sprintf(format, args...))
 }
@@ -223,8 +229,10 @@ func (g *Guard) asked(e audit.Event) {
 		g.fault("%s: %s %s of %s exceeded a quota", e.User.Username, e.Verb, e.RequestURI, name)
 	case e.Of("resize") && e.User.Username == Controller && !e.DryRun():
 		g.report.Resizes++
-		// A pod may change, or go, under a resize.
-		if code >= 300 && code != 409 && code != 404 {
+		switch {
+		case e.Left(): // a controller that is killed, or has waited for long enough, does not wait for the answer
+			g.note("a resize of %s was cut off by its sender", name)
+		case code >= 300 && code != 409 && code != 404: // a pod may change, or go, under a resize
 			g.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)
 		}
 	case e.Of("eviction") && code < 300 && !strings.HasSuffix(e.User.Username, ":vpa-updater"):

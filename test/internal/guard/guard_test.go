@@ -65,6 +65,8 @@ func TestSee(t *testing.T) {
 }
 
 func TestAsked(t *testing.T) {
+	const late = "Timeout: request did not complete within requested timeout - context deadline exceeded"
+	const left = "Timeout: request did not complete within requested timeout - context canceled"
 	for name, c := range map[string]struct {
 		user, verb, subresource, uri, message string
 		code                                  int
@@ -73,6 +75,8 @@ func TestAsked(t *testing.T) {
 		"a resize":                {user: Controller, verb: "patch", subresource: "resize", code: 200},
 		"one of a changed pod":    {user: Controller, verb: "patch", subresource: "resize", code: 409},
 		"a refused one":           {user: Controller, verb: "patch", subresource: "resize", code: 422, fault: true},
+		"one nobody waited for":   {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left},
+		"one that took too long":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: late, fault: true},
 		"a refused dry run":       {user: Controller, verb: "patch", subresource: "resize", uri: "?dryRun=All", code: 403},
 		"one by the agent":        {user: accounts + "mbcas-agent", verb: "patch", subresource: "resize", code: 200, fault: true},
 		"a pod deleted by us":     {user: Controller, verb: "delete", code: 200, fault: true},
