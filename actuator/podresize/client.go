@@ -2,6 +2,7 @@ package podresize
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,8 +34,14 @@ func New(api client.SubResourceClientConstructor, owner string) *Client {
 
 // Apply carries the move out. The pod is the copy that the move was decided on: if the stored pod differs
 // from it in any way, the answer is Conflict and nothing is changed.
+//
+// Where ctx has ended, nothing is done. Where it ends later, Apply goes on for Timeout at most, because the API server may carry
+// out also what nobody waits for.
 func (c *Client) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result {
-	return c.send(ctx, pod, move)
+	if err := ctx.Err(); err != nil {
+		return Result{Outcome: Unavailable, Message: fmt.Sprintf("resize of pod %s/%s: not sent: %v", pod.Namespace, pod.Name, err)}
+	}
+	return c.send(context.WithoutCancel(ctx), pod, move)
 }
 
 // DryRun asks what Apply would come to, without effect. Its Accepted promises that admission as it

@@ -7,6 +7,7 @@
 //   - Refusals: each refusal of a real API server is an outcome of its own, and changes nothing.
 //   - WouldMutate: a dry run finds out when admission changes more than was asked for.
 //   - LostAnswer: where nobody knows whether the change was made, the outcome is Unknown and no refusal.
+//   - BroughtToItsEnd: what is sent is not cut off by the end of its context, and nothing is sent after that.
 //   - ConcurrentWriters: no change of somebody else's is overwritten.
 //   - ClassifyAnything: no error is ever taken for a success.
 //   - Check: progress is told from the kubelet's words about this resize, never about an earlier one.
@@ -39,7 +40,7 @@ const (
 	PolicyRefused                    // an admission policy or webhook refused it
 	Invalid                          // the API server calls it invalid: QoS class, limit below request, static pod
 	NotYet                           // the server is not ready for it: caches starting, quota status unknown
-	Unavailable                      // 429 or 5xx: nothing was done
+	Unavailable                      // 429 or 5xx, or not sent: nothing was done
 	Unknown                          // timeout or lost answer: read the pod before anything else
 	NoDryRun                         // a webhook refuses dry runs, so what it would do cannot be known beforehand
 )

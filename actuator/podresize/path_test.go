@@ -167,8 +167,25 @@ func TestNobodyListens(t *testing.T) {
 	s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.Unavailable, "connection refused")
 }
 
-// TestCancelled: a shutdown in the middle is not a refusal.
-func TestCancelled(t *testing.T) {
+// TestBroughtToItsEnd: a shutdown in the middle takes nothing back, so the answer is waited for; behind it nothing begins.
+func TestBroughtToItsEnd(t *testing.T) {
+	s := newScene(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var requests atomic.Int32
+	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		requests.Add(1)
+		cancel()
+		pass.ServeHTTP(w, r)
+	})
+	s.expect("Apply", s.resize.Apply(ctx, s.pod, s.move("app", 300)), podresize.Accepted, "")
+	s.expect("Apply behind the end", s.resize.Apply(ctx, s.stored(), s.move("app", 400)), podresize.Unavailable, "not sent: context canceled")
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests were sent, want the first only", n)
+	}
+}
+
+// TestDryRunCancelled: a dry run changes nothing, so nobody waits for it.
+func TestDryRunCancelled(t *testing.T) {
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
@@ -176,7 +193,7 @@ func TestCancelled(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	})
-	s.expect("Apply", s.resize.Apply(ctx, s.pod, s.move("app", 300)), podresize.Unknown, "")
+	s.expect("DryRun", s.resize.DryRun(ctx, s.pod, s.move("app", 300)), podresize.Unknown, "")
 }
 
 // TestServed asks a real server, the same server without the subresource, and one that is silent.

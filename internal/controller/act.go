@@ -163,6 +163,9 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 			return false, err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	r.Gate.flying.Add(1)
 	defer r.Gate.flying.Add(-1)
 	now := r.Now()
@@ -244,11 +247,7 @@ func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) podresize.Re
 		}
 		r.memory.change(s.Node.Name, pod.UID, func(rec *record) { rec.checked = &ranges })
 	}
-	if ctx.Err() != nil {
-		return podresize.Classify(ctx.Err())
-	}
-	// What is sent is brought to its end, also where the controller is told to stop: cut off, nobody would know what came of it.
-	return r.Resize.Apply(context.WithoutCancel(ctx), pod, *t.Move)
+	return r.Resize.Apply(ctx, pod, *t.Move)
 }
 
 // lacksNothing says whether every container has a value for whatever a LimitRange can give a default for.

@@ -328,36 +328,3 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 		t.Errorf("the pod was changed: %+v", got.Spec.Containers)
 	}
 }
-
-// stopping is a Resizer under which the controller is told to stop while the API server works on a resize.
-type stopping struct {
-	stop    context.CancelFunc
-	applied int
-}
-
-func (l *stopping) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
-	return podresize.Result{Outcome: podresize.Accepted}
-}
-
-func (l *stopping) Apply(ctx context.Context, _ *corev1.Pod, _ actuator.Move) podresize.Result {
-	l.applied++
-	l.stop()
-	if ctx.Err() != nil {
-		return podresize.Classify(ctx.Err())
-	}
-	return podresize.Result{Outcome: podresize.Accepted}
-}
-
-// TestStopWaitsForTheAnswer: a resize that was sent is brought to its end, and none is sent after the stop.
-func TestStopWaitsForTheAnswer(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	api := &stopping{stop: stop}
-	r := &Reconciler{memory: newMemory(), Resize: api}
-	task := &Task{Pod: Pod{Pod: &corev1.Pod{}}, Move: &actuator.Move{}}
-	if got := r.attempt(ctx, scene{}, task).Outcome; got != podresize.Accepted {
-		t.Errorf("a resize during which the controller is told to stop ends with %v, want its answer", got)
-	}
-	if got := r.attempt(ctx, scene{}, task).Outcome; got != podresize.Unknown || api.applied != 1 {
-		t.Errorf("one behind the stop ends with %v, and %d were sent; want only the first", got, api.applied)
-	}
-}
