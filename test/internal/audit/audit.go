@@ -30,6 +30,7 @@ type Event struct {
 	}
 	RequestObject json.RawMessage
 	Received      time.Time `json:"requestReceivedTimestamp"`
+	Ended         time.Time `json:"stageTimestamp"`
 }
 
 // Of says whether the request was about pods, or one of their subresources.
@@ -101,7 +102,7 @@ func Each(path string, offset int64, visit func(Event)) error {
 // Count is what was asked for in some namespaces.
 type Count struct {
 	Resizes  int // accepted
-	Failed   int // refused
+	Failed   int // refused, or not waited for
 	Stale    int // refused because the pod had changed in between; tried again from its new state
 	DryRuns  int
 	Reasons  map[string]int // messages of the failed ones

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/test/internal/audit"
 )
 
@@ -36,6 +37,9 @@ const (
 	Controller = accounts + "mbcas-controller"
 	accounts   = "system:serviceaccount:" + System + ":"
 )
+
+// slow is how long a resize may take before its sender's patience (podresize.Timeout) may have been why it was cut off.
+const slow = podresize.Timeout / 2
 
 // Guard is safe for use by several goroutines.
 type Guard struct {
@@ -230,7 +234,7 @@ func (g *Guard) asked(e audit.Event) {
 	case e.Of("resize") && e.User.Username == Controller && !e.DryRun():
 		g.report.Resizes++
 		switch {
-		case e.Left(): // a controller that is killed, or has waited for long enough, does not wait for the answer
+		case e.Left() && e.Ended.Sub(e.Received) < slow: // of a controller that was killed, or lost its lease
 			g.note("a resize of %s was cut off by its sender", name)
 		case code >= 300 && code != 409 && code != 404: // a pod may change, or go, under a resize
 			g.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)

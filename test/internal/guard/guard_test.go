@@ -3,6 +3,7 @@ package guard
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -70,12 +71,14 @@ func TestAsked(t *testing.T) {
 	for name, c := range map[string]struct {
 		user, verb, subresource, uri, message string
 		code                                  int
+		took                                  time.Duration
 		fault                                 bool
 	}{
 		"a resize":                {user: Controller, verb: "patch", subresource: "resize", code: 200},
 		"one of a changed pod":    {user: Controller, verb: "patch", subresource: "resize", code: 409},
 		"a refused one":           {user: Controller, verb: "patch", subresource: "resize", code: 422, fault: true},
-		"one nobody waited for":   {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left},
+		"one nobody waited for":   {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: time.Second},
+		"one waited for in vain":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: 7 * time.Second, fault: true},
 		"one that took too long":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: late, fault: true},
 		"a refused dry run":       {user: Controller, verb: "patch", subresource: "resize", uri: "?dryRun=All", code: 403},
 		"one by the agent":        {user: accounts + "mbcas-agent", verb: "patch", subresource: "resize", code: 200, fault: true},
@@ -89,6 +92,7 @@ func TestAsked(t *testing.T) {
 		g := &Guard{}
 		e := audit.Event{Stage: "ResponseComplete", Verb: c.verb, RequestURI: "/x" + c.uri}
 		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", c.subresource
+		e.Ended = e.Received.Add(c.took)
 		e.ResponseStatus.Code, e.ResponseStatus.Message = c.code, c.message
 		g.asked(e)
 		if (len(g.report.Faults) > 0) != c.fault {
