@@ -53,7 +53,7 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 		return err
 	}
 	t := &table{header: []string{
-		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL", "STOLEN",
+		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL", "STOLEN", "LATE",
 	}, left: 2}
 	who, err := policy(r.policy)
 	if err != nil {
@@ -134,6 +134,6 @@ func realCells(setup sim.Setup, r, m *sim.PodResult, played testbed.Outcome) []s
 	}
 	return []string{
 		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
-		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall), fmt.Sprintf("%.1f%%", 100*played.Stolen),
+		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall), fmt.Sprintf("%.1f%%", 100*played.Stolen), short(played.Late),
 	}
 }

@@ -40,7 +40,8 @@ type Machine struct {
 
 // Gap is a time in which the hypervisor keeps a core from the machine ("steal" in /proc/stat). Nobody runs there, and whoever
 // did goes on behind it. It counts as nobody's run time, and towards no slice or quota; load averages, periods and throttled
-// time go on. Nothing is kept from a core that idles: its gap comes when it wakes, the longest one where there were several.
+// time go on. Nothing is kept from a core that idles: its gap comes when it wakes, the longest one where there were several. One that
+// is to begin before 0 begins at 0.
 type Gap struct {
 	Core    int // from 0
 	At, For time.Duration
@@ -81,7 +82,7 @@ type Node struct {
 	slots []slot
 
 	gaps     []Gap         // still to come
-	idle     int           // cores with nothing to run
+	idle     int           // cores that run nothing
 	idleTime time.Duration // core time in which they had nothing, up to idleAt
 	idleAt   time.Duration
 	pressure pressure

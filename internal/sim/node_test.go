@@ -245,17 +245,17 @@ func TestGapsAreLost(t *testing.T) {
 // TestGapsAreWaitedFor: who runs as a gap begins goes on behind it, and a gap of an idle core comes when it wakes, the longest of several.
 func TestGapsAreWaitedFor(t *testing.T) {
 	const ms = time.Millisecond
-	for _, gaps := range [][]Gap{
+	for _, all := range [][]Gap{
 		{{0, 1004 * ms, 50 * ms}},
 		{{0, 700 * ms, 50 * ms}},
 		{{0, 900 * ms, 20 * ms}, {0, 700 * ms, 50 * ms}, {0, -20 * ms, 10 * ms}},
 	} {
 		r := Run(Setup{
-			Machine: Machine{Cores: 1, Gaps: gaps}, Length: 1900 * time.Millisecond,
+			Machine: Machine{Cores: 1, Gaps: all}, Length: 1900 * time.Millisecond,
 			Pods: []Spec{{Name: "rare", Request: 100, Requests: load.Requests{Rate: load.Constant(1), Service: 10 * time.Millisecond, Even: true}}},
 		}, still{})
 		if p := r.Pod("rare"); p.Served != 1 || p.Latency.Most != 60*time.Millisecond || p.Usage != 10*time.Millisecond {
-			t.Errorf("gaps %v: %d requests served in up to %v with %v of CPU, want one that waits 50 ms and uses 10 ms", gaps, p.Served, p.Latency.Most, p.Usage)
+			t.Errorf("gaps %v: %d requests served in up to %v with %v of CPU, want one that waits 50 ms and uses 10 ms", all, p.Served, p.Latency.Most, p.Usage)
 		}
 	}
 }
@@ -307,5 +307,22 @@ func TestLostRequestsAgeNoMore(t *testing.T) {
 	}
 	if done := during.Latency.Count; done < during.Served+500 {
 		t.Errorf("%d requests were done, and %d counted: want those in its queue, too", during.Served, done)
+	}
+}
+
+// TestGapsCutNoSlice: who ran as a gap began runs on as it ends, though somebody else waits.
+func TestGapsCutNoSlice(t *testing.T) {
+	for at := 100300 * time.Microsecond; at < 140*time.Millisecond; at += time.Millisecond {
+		g := Gap{0, at, 50 * time.Millisecond}
+		n := NewNode(Machine{Cores: 1, Slice: 20 * time.Millisecond, Gaps: []Gap{g}}, 1)
+		for _, name := range []string{"a", "b"} {
+			n.Add(Spec{Name: name, Request: 100, Spin: load.Constant(1)})
+		}
+		n.Advance(at)
+		ran, over := n.cores[0].cur, n.cores[0].cur.v >= n.cores[0].cur.due
+		n.Advance(at + g.For)
+		if n.Advance(at + g.For + time.Microsecond); n.cores[0].cur != ran && !over {
+			t.Errorf("%s ran as the gap at %v began, and %s as it ended", ran.pod.spec.Name, at, n.cores[0].cur.pod.spec.Name)
+		}
 	}
 }

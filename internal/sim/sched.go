@@ -154,6 +154,10 @@ func (c *core) pick() *entity {
 // turn is the end of what was planned on a core: a request is done, a slice is over, or the quota is used up.
 func (n *Node) turn(c *core) {
 	n.charge(c)
+	if n.resumes(c) {
+		n.plan(c)
+		return
+	}
 	if e := c.cur; e != nil {
 		t := e.threads[0]
 		switch {
@@ -172,6 +176,16 @@ func (n *Node) turn(c *core) {
 	if len(c.ents) > 1 { // who waits now may be able to run on a core on which its predecessor was throttled
 		n.balance()
 	}
+}
+
+// resumes says whether a gap of the core has just ended within what it was about to run.
+func (n *Node) resumes(c *core) bool {
+	e := c.cur
+	if e == nil || c.back != n.now || e.v >= e.due || e.pod.quota > 0 && e.local <= 0 {
+		return false
+	}
+	t := e.threads[0]
+	return t.spins || t.work > 0
 }
 
 // renew gives an entity whose slice is over its next deadline.

@@ -194,36 +194,35 @@ func (p *pod) write(start, end time.Time) {
 	// value would not do: where the kernel does not group processes by session (autogroup in sched(7)), a thread with a nice value of
 	// -20 weighs as much as pods of 87 cores, and the load balancer clears its core for it. Of real-time threads it knows nothing.
 	runtime.LockOSThread()
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0) // without it they come a little later
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}, 0) // without it they come later (Outcome.Late)
 	var buf [size]byte
 	_ = p.line.SetWriteDeadline(end) // a pipe has one; without, it would wait for the processes
 	for i, q := range p.arrivals {
 		if !p.sleepUntil(start.Add(q.At)) {
 			break
 		}
-		p.lateness = append(p.lateness, time.Since(start)-q.At)
+		late := time.Since(start) - q.At
 		binary.NativeEndian.PutUint64(buf[:], math.Float64bits(q.At.Seconds()))
 		binary.NativeEndian.PutUint64(buf[8:], math.Float64bits(q.Work.Seconds()))
 		if _, err := p.line.Write(buf[:]); err != nil {
 			p.unsent = p.arrivals[i:]
 			break
 		}
+		p.lateness = append(p.lateness, late)
 	}
 	_ = p.line.Close() // its end is the end of the work
 }
 
-// sleepUntil is as exact as the kernel is; a timer alone is up to a millisecond late. It is false where the pod was stopped meanwhile.
+// sleepUntil is as exact as the kernel is, which a timer of this language is not. It is false where the pod was stopped meanwhile.
 func (p *pod) sleepUntil(t time.Time) bool {
-	if early := time.Until(t) - 3*time.Millisecond; early > 0 {
+	for left := time.Until(t); left > 0; left = time.Until(t) {
 		select {
 		case <-p.quit:
 			return false
-		case <-time.After(early):
+		default:
 		}
-	}
-	if left := time.Until(t); left > 0 {
-		ts := unix.NsecToTimespec(left.Nanoseconds())
-		_ = unix.Nanosleep(&ts, nil) // interrupted, it is early by less than the 3 ms
+		ts := unix.NsecToTimespec(min(left, 50*time.Millisecond).Nanoseconds())
+		_ = unix.Nanosleep(&ts, nil) // interrupted, it sleeps again
 	}
 	return true
 }

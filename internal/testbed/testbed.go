@@ -55,7 +55,7 @@ type Outcome struct {
 	// Gaps are when the hypervisor kept a core, warm-up included, as far as looks now and then at what the kernel tells in units
 	// of 10 ms can say.
 	Gaps []sim.Gap
-	// Late is how late requests were sent: 99 of 100 were sent sooner. It counts as latency.
+	// Late is how late requests were sent, warm-up included: 99 of 100 of each pod were sent sooner. It counts as latency.
 	Late time.Duration
 }
 
@@ -156,17 +156,17 @@ func (g *gaps) look(now time.Duration, stolen []time.Duration) {
 		g.stolen, g.moved = slices.Clone(stolen), make([]time.Duration, len(stolen))
 	}
 	for core := range stolen {
-		kept := stolen[core] - g.stolen[core]
+		kept := min(stolen[core]-g.stolen[core], now) // no more than since the run began
 		if kept <= 0 {
 			continue
 		}
-		since, size := max(0, now-kept), kept
+		since, size := now-kept, kept
 		if kept == jiffy {
 			since, size = max(g.moved[core], now-spread), piece
 		}
-		for n := kept / size; n > 0; n-- {
-			at := now - n*(now-since)*size/kept
-			g.all = append(g.all, sim.Gap{Core: core, At: at, For: min(size, now-at)})
+		count := kept / size
+		for n := count; n > 0; n-- {
+			g.all = append(g.all, sim.Gap{Core: core, At: now - n*(now-since)/count, For: size})
 		}
 		g.stolen[core], g.moved[core] = stolen[core], now
 	}

@@ -93,7 +93,7 @@ func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall floa
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("others used %.1f%% of the machine, up to %.0f%% in a quarter of a second; %.1f%% was stolen; requests came up to %v late",
+		t.Logf("others used %.1f%% of the machine, up to %.0f%% in a quarter of a second; %.1f%% was stolen; 99 of 100 requests came up to %v late",
 			100*r.Others, 100*r.Stall, 100*r.Stolen, r.Late.Round(10*time.Microsecond))
 		if r.Others <= disturbed && r.Stall <= stall && r.Stolen <= kept {
 			return r
