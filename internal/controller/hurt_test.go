@@ -181,6 +181,7 @@ func TestAnUndoIsFinished(t *testing.T) {
 		r.hearAt(time.Now().Add(l.ahead))
 		done(l, pod)
 		r.hear()
+		r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0))) // else it counts below
 	})
 	t.Run("short of quota", func(t *testing.T) {
 		r := r.in(t)
