@@ -35,8 +35,8 @@ func New(api client.SubResourceClientConstructor, owner string) *Client {
 // Apply carries the move out. The pod is the copy that the move was decided on: if the stored pod differs
 // from it in any way, the answer is Conflict and nothing is changed.
 //
-// Where ctx has ended, nothing is done. Where it ends later, Apply goes on for Timeout at most, because the API server may carry
-// out also what nobody waits for.
+// Where ctx has ended, nothing is done. Where it ends later, Apply goes on for Timeout at most, because the API server may
+// carry it out though nobody waits for it.
 func (c *Client) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result {
 	if err := ctx.Err(); err != nil {
 		return Result{Outcome: Unavailable, Message: fmt.Sprintf("resize of pod %s/%s: not sent: %v", pod.Namespace, pod.Name, err)}

@@ -76,8 +76,8 @@ type Config struct {
 	Rate  float64
 	Burst int
 	// Timeout is how long one look at a node may take, with all its writes; a resize that was sent may take podresize.Timeout
-	// longer. Shorter gives up on a slow API server;
-	// longer acts on what was read long ago, and lets a request that hangs hold its node up.
+	// longer. Shorter gives up on a slow API server; longer acts on what was read long ago, and lets a request that hangs hold
+	// its node up.
 	Timeout time.Duration
 	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are written at the same time.
 	Nodes, Pods int

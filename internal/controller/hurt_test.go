@@ -191,10 +191,11 @@ func TestAnUndoIsFinished(t *testing.T) {
 		full := apitest.Pod(r.namespace, "full", apitest.Container("app", "100m", "1"))
 		full.Labels = map[string]string{kube.ManagedKey: "false"}
 		full = r.kubelet.Run(t, full)
+		// The quota comes behind both pods: it may not count one that comes at the same time. It leaves a fifth of what was taken.
 		q := &corev1.ResourceQuota{}
 		q.Namespace, q.Name = r.namespace, "compute"
-		q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2200m")} // a fifth of what was taken is left
-		r.must(r.Client.Create(r.Context(), q))                                                  // behind both pods: it may not count one that comes at the same time
+		q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2200m")}
+		r.must(r.Client.Create(r.Context(), q))
 		l.counts(q.Name, "2")
 		r.hurt(pod, fails)
 		l.settles(pod, v1alpha1.PhaseHeld, actuator.QuotaShort)

@@ -79,6 +79,7 @@ func TestAsked(t *testing.T) {
 		"a refused one":           {user: Controller, verb: "patch", subresource: "resize", code: 422, fault: true},
 		"one nobody waited for":   {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: time.Second},
 		"one waited for in vain":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: 7 * time.Second, fault: true},
+		"one of unknown length":   {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, fault: true},
 		"one that took too long":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: late, fault: true},
 		"a refused dry run":       {user: Controller, verb: "patch", subresource: "resize", uri: "?dryRun=All", code: 403},
 		"one by the agent":        {user: accounts + "mbcas-agent", verb: "patch", subresource: "resize", code: 200, fault: true},
