@@ -12,6 +12,7 @@ import (
 // decide gives every managed entry of the book its limit at the price in force.
 func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []Decision {
 	decisions := make([]Decision, 0, len(book))
+	newest, published := -1, Published{} // the decision that was published last
 	for _, e := range book {
 		if !e.managed {
 			continue
@@ -30,8 +31,17 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 			}
 		}
 		d.Limit, d.Containers = limits(cfg, s, pod, e, d)
-		d.Publish = due(cfg.telling(pod.Pod), in.Now, s.price.eager, pod.Published, d) || relieves(cfg, pod, rates[e.pod], d)
+		d.Publish = due(cfg, in.Now, s.price.eager, pod.Published, d) || relieves(cfg, pod, rates[e.pod], d) ||
+			refresh(cfg, in, pod, d)
+		if newest < 0 || pod.Published.At.After(published.At) {
+			newest, published = len(decisions), pod.Published
+		}
 		decisions = append(decisions, d)
+	}
+	// The coordinator compares the prices of nodes, so one pod publishes the price of this node. It is the pod that was published
+	// last: to write its PodAllocation has succeeded before.
+	if newest >= 0 && in.Now.Sub(published.At) >= cfg.PriceInterval && priceDiffers(cfg, s.price.acted, published.Price) {
+		decisions[newest].Publish = true
 	}
 	return decisions
 }
@@ -138,10 +148,9 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 	return sum, parts
 }
 
-// due says whether a decision is worth publishing: a raise at once, and so, where eager, the first lowering after a
-// time of plenty; any other change of a limit after the publish interval, and a mere change of demand or price
-// after the refresh interval. Without the exception, what is published of a pod whose demand jumps would hold
-// back for a whole interval the lowering that the jump makes necessary.
+// due says whether a decision is published because a limit changes: an increase at once, and so, where eager, the first
+// decrease after a time without a price; any other change after the publish interval. Without the exception, what is published
+// of a pod whose demand jumps would delay the decrease that the jump makes necessary by a whole interval.
 //
 // A container is raised by what the pod as a whole gains. What it gets from its neighbours in the pod follows their
 // demand, which moves all the time, and waits as a lowering does.
@@ -165,24 +174,37 @@ func due(cfg Config, now time.Time, eager bool, was Published, d Decision) bool 
 		changed = true
 	}
 	age := now.Sub(was.At)
-	if changed && (age >= cfg.PublishInterval || eager && gain < 0 && was.Price == 0 && d.Price > 0) {
-		return true
-	}
-	told := far(d.Demand, was.Demand, cfg.PublishBand) || far(d.Price, was.Price, max(cfg.PublishBand, priceDigits))
-	return told && age >= cfg.RefreshInterval
+	return changed && (age >= cfg.PublishInterval || eager && gain < 0 && was.Price == 0 && d.Price > 0)
 }
 
-// telling is the config with which changes of this pod's decisions are told. Others wait for what a pod needs that shares
-// with them, and for what it does not need any more.
-func (c Config) telling(p demand.Pod) Config {
-	if p.RaiseOnNeed {
-		c.RefreshInterval = c.PublishInterval
+// refresh says whether a decision is published although its limits stay, because its demand or its price has changed. The API
+// server and the controller pay for each publication, so noise must cause none: a change of demand counts only beyond
+// PublishBand, RefreshBand and one percent of the node. A pod that shares a quota need not wait for RefreshInterval, as
+// the division of the quota depends on its demand, but its demand must have changed by quotaBand.
+func refresh(cfg Config, in Input, p Pod, d Decision) bool {
+	was, age := p.Published, in.Now.Sub(p.Published.At)
+	least := max(cfg.RefreshBand, in.Node.Allocatable/100)
+	if change := max(d.Demand-was.Demand, was.Demand-d.Demand); change > least {
+		if far(d.Demand, was.Demand, cfg.PublishBand) && age >= cfg.RefreshInterval {
+			return true
+		}
+		if p.RaiseOnNeed && far(d.Demand, was.Demand, quotaBand) && age >= cfg.PublishInterval {
+			return true
+		}
 	}
-	return c
+	return age >= cfg.RefreshInterval && priceDiffers(cfg, d.Price, was.Price)
 }
+
+// quotaBand is the relative change of demand that is published at once for a pod that shares a quota.
+const quotaBand = 0.25
 
 // priceDigits is the least relative difference between two prices that shows when they are published.
 const priceDigits = 0.01
+
+// priceDiffers says whether two prices differ by more than the bands; 0, which is no scarcity, differs from every other price.
+func priceDiffers(cfg Config, a, b market.Price) bool {
+	return far(a, b, max(cfg.PublishBand, priceDigits))
+}
 
 // relieves says whether a container that is throttled gets more than was published, wherever that comes from.
 func relieves(cfg Config, p Pod, r sense.Pod, d Decision) bool {

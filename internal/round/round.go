@@ -13,6 +13,8 @@
 //   - UnreadableIsNotZero: what the system or the pods use does not count as nothing because it cannot be read.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
+//   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are not published.
+//   - OnePodPublishesThePrice: when the price changes and no limit does, one decision of the node is published.
 //   - StaleNeverDecides: a pod without a fresh rate gets no decision.
 //   - NewPodsAreOnlyRaised: a pod whose containers are not warm is not lowered, and before the node has been watched for as long, nothing is decided.
 //   - UnenforcedIsLeftAlone: a pod whose limit the kernel does not enforce gets no decision, and takes part as a shadow.
@@ -88,10 +90,15 @@ type Config struct {
 	// more to a container that is throttled. The first lowering after a time without a price need not wait, at most once
 	// in this time on a node. Longer costs less; shorter lets the controller's next step go to a fresher target.
 	PublishInterval time.Duration
-	// RefreshInterval is the least time after which a decision is published again because its demand
-	// or price, but not its limit, has changed by more than PublishBand. Longer costs less; shorter
-	// shows people fresher figures.
+	// PriceInterval is the least time after which one decision of a node is published because the node's price, but no limit, has
+	// changed by more than PublishBand. Longer costs less; shorter gives the coordinator fresher prices.
+	PriceInterval time.Duration
+	// RefreshInterval is the least time after which a decision is published again because its demand or price, but not its limit,
+	// has changed by more than PublishBand. Longer costs less; shorter shows fresher figures in the API server.
 	RefreshInterval time.Duration
+	// RefreshBand is the change of demand, besides PublishBand and one percent of the node's allocatable CPU, that does not count
+	// for this. Larger writes less for small pods that vary; smaller shows fresher figures.
+	RefreshBand cpu.Milli
 }
 
 // DefaultConfig is what we would run ourselves.
@@ -113,7 +120,9 @@ func DefaultConfig() Config {
 		Credits:         Credits{Boost: 1, Most: time.Minute, HalfLife: 5 * time.Minute},
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
-		RefreshInterval: time.Minute,
+		PriceInterval:   time.Minute,
+		RefreshInterval: 10 * time.Minute,
+		RefreshBand:     20,
 	}
 }
 
@@ -150,8 +159,12 @@ func (c Config) Validate() error {
 	if c.FallDelay < 0 {
 		errs = append(errs, fmt.Errorf("round FallDelay is %v: want 0 or more", c.FallDelay))
 	}
-	if c.LongestGap <= 0 || c.PublishInterval < 0 || c.RefreshInterval < 0 {
-		errs = append(errs, fmt.Errorf("round LongestGap is %v, PublishInterval %v and RefreshInterval %v: want more than 0, and 0 or more", c.LongestGap, c.PublishInterval, c.RefreshInterval))
+	if c.LongestGap <= 0 {
+		errs = append(errs, fmt.Errorf("round LongestGap is %v: want more than 0", c.LongestGap))
+	}
+	if c.PublishInterval < 0 || c.PriceInterval < 0 || c.RefreshInterval < 0 || c.RefreshBand < 0 {
+		errs = append(errs, fmt.Errorf("round PublishInterval is %v, PriceInterval %v, RefreshInterval %v and RefreshBand %v: want 0 or more",
+			c.PublishInterval, c.PriceInterval, c.RefreshInterval, c.RefreshBand))
 	}
 	return errors.Join(errs...)
 }

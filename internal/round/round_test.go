@@ -471,12 +471,14 @@ func TestDue(t *testing.T) {
 		{"a raise within the band does not", 1050, 500, time.Hour, false},
 		{"a lower limit waits", 800, 500, 4 * time.Second, false},
 		{"and goes out after the interval", 800, 500, 5 * time.Second, true},
-		{"changed demand alone waits longer", 1000, 700, 59 * time.Second, false},
-		{"and goes out to be seen", 1000, 700, time.Minute, true},
+		{"changed demand alone waits longer", 1000, 700, cfg.RefreshInterval - 1, false},
+		{"and goes out to be seen", 1000, 700, cfg.RefreshInterval, true},
+		{"a change of less than a percent of the node does not", 1000, 590, time.Hour, false},
 		{"nothing new is not worth a write", 1000, 500, time.Hour, false},
 	} {
 		d := Decision{Limit: c.limit, Containers: []ContainerLimit{{"c", c.limit}}, Demand: c.demand, Price: 1}
-		if got := due(cfg, epoch.Add(c.age), true, was, d); got != c.want {
+		in := Input{Now: epoch.Add(c.age), Node: Node{Allocatable: 10_000}}
+		if got := due(cfg, in.Now, true, was, d) || refresh(cfg, in, Pod{Published: was}, d); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
