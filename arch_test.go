@@ -36,28 +36,6 @@ var rules = []struct {
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/quota", rule{ours: []string{"cpu", "market"}}},
 	{"internal/signal", rule{}},
-	{"internal/sim/load", rule{}},
-	{"internal/sim", rule{ours: []string{"cpu", "market", "internal/sim/load"}}},
-	{"internal/testbed", rule{ours: []string{"cpu", "internal/sim/load", "internal/sim"}, others: []string{"golang.org/x/sys"}}},
-	{"internal/sim/scenario", rule{
-		ours: []string{"cpu", "internal/sim/load", "internal/sim"}, others: []string{"go.yaml.in/yaml"},
-	}},
-	{"internal/sim/production", rule{ours: []string{
-		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/sim",
-	}}},
-	{"internal/sim/rival", rule{ours: []string{"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/sim"}}},
-	{"internal/eval", rule{ours: []string{
-		"cpu", "market", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/sim/load", "internal/sim",
-		"internal/sim/scenario", "internal/sim/production", "internal/sim/rival",
-	}}},
-	{"internal/report", rule{ours: []string{"internal/sim", "internal/eval"}, others: []string{"gonum.org/v1/plot"}}},
-	{"internal/lab", rule{
-		ours: []string{
-			"cpu", "market", "internal/coordinator", "internal/sim", "internal/sim/scenario", "internal/sim/production", "internal/sim/rival",
-			"internal/eval", "internal/report", "internal/testbed",
-		},
-		others: []string{"github.com/spf13"},
-	}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
 	{"internal/kube", rule{
 		ours:       []string{"cpu", "market", "internal/sense", "internal/demand", "internal/round", "api/v1alpha1", "actuator"},
@@ -75,13 +53,38 @@ var rules = []struct {
 		ours:       []string{"cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube"},
 		kubernetes: true, others: []string{"github.com/spf13"},
 	}},
+	// The lab: it runs the code that ships, and does not ship itself.
+	{"internal/lab/load", rule{}},
+	{"internal/lab/sim", rule{ours: []string{"cpu", "market", "internal/lab/load"}}},
+	{"internal/lab/scenario", rule{
+		ours: []string{"cpu", "internal/lab/load", "internal/lab/sim"}, others: []string{"go.yaml.in/yaml"},
+	}},
+	{"internal/lab/mbcas", rule{ours: []string{
+		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/lab/sim",
+	}}},
+	{"internal/lab/baseline", rule{ours: []string{
+		"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/lab/sim",
+	}}},
+	{"internal/lab/experiment", rule{ours: []string{
+		"cpu", "market", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/lab/load", "internal/lab/sim",
+		"internal/lab/scenario", "internal/lab/mbcas", "internal/lab/baseline",
+	}}},
+	{"internal/lab/report", rule{ours: []string{"internal/lab/sim", "internal/lab/experiment"}, others: []string{"gonum.org/v1/plot"}}},
+	{"internal/lab/kernelrun", rule{ours: []string{"cpu", "internal/lab/load", "internal/lab/sim"}, others: []string{"golang.org/x/sys"}}},
+	{"internal/lab/cli", rule{
+		ours: []string{
+			"cpu", "market", "internal/coordinator", "internal/lab/sim", "internal/lab/scenario", "internal/lab/mbcas",
+			"internal/lab/baseline", "internal/lab/experiment", "internal/lab/report", "internal/lab/kernelrun",
+		},
+		others: []string{"github.com/spf13"},
+	}},
 }
 
 // Packages outside the flow: programs wire what they like, and what serves tests is
 // imported by tests only.
 var (
 	programs  = []string{"cmd/", "tools/", "test/"}
-	testsOnly = []string{"internal/kernel/kerneltest", "internal/apitest"}
+	testsOnly = []string{"internal/testing/cgroups", "internal/testing/apiserver"}
 	modules   = []string{"test/cluster"} // modules of their own
 )
 

@@ -16,8 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/cli"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 var update = flag.Bool("update", false, "rewrite the table of attempts in docs/security.md")
@@ -140,12 +140,12 @@ const oldest = "1.33"
 
 // TestAttemptsOnOldest: the policies are understood by the oldest version of Kubernetes that MBCAS supports, and hold there.
 func TestAttemptsOnOldest(t *testing.T) {
-	apitest.Start(t) // or skip
-	if os.Getenv(apitest.VersionKey) != "" {
+	apiserver.Start(t) // or skip
+	if os.Getenv(apiserver.VersionKey) != "" {
 		t.Skip("optional: this is an older version")
 	}
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAttempts$", "-test.v")
-	c.Env = append(os.Environ(), apitest.VersionKey+"="+oldest)
+	c.Env = append(os.Environ(), apiserver.VersionKey+"="+oldest)
 	out, err := c.CombinedOutput()
 	passed := 0
 	for line := range strings.Lines(string(out)) {

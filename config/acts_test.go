@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 const us = "mbcas-controller" // the name under which the controller writes
@@ -344,7 +344,7 @@ func token(account client.ObjectKey, pod string) act {
 // run creates a pod under an account.
 func run(namespace, account string) act {
 	return func(ctx context.Context, _ *stage, c client.Client) error {
-		p := apitest.Pod(namespace, "intruder", apitest.Container("sh", "10m", ""))
+		p := apiserver.Pod(namespace, "intruder", apiserver.Container("sh", "10m", ""))
 		p.Spec.ServiceAccountName = account
 		return c.Create(ctx, p)
 	}

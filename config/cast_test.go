@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 var (
@@ -41,8 +41,8 @@ func (s *stage) employ(t *testing.T) {
 	}
 	brain := s.serves(t, "controller", "node-2", controllerAccount)
 
-	apitest.Eventually(t, "the kubelet gets a token for the agent on its node", func() (bool, any) {
-		token, err := apitest.Token(t, s.cast[kubelet], agentAccount, agents["agent-1"])
+	apiserver.Eventually(t, "the kubelet gets a token for the agent on its node", func() (bool, any) {
+		token, err := apiserver.Token(t, s.cast[kubelet], agentAccount, agents["agent-1"])
 		s.cast[agent1] = s.Bearer(t, token)
 		return err == nil, err
 	})
@@ -57,7 +57,7 @@ func (s *stage) employ(t *testing.T) {
 // serves makes a pod of ours, with the volume for its token that ServiceAccount admission would give it.
 func (s *stage) serves(t *testing.T, name, node string, account client.ObjectKey) *corev1.Pod {
 	t.Helper()
-	p := apitest.Pod(account.Namespace, name, apitest.Container("main", "20m", ""))
+	p := apiserver.Pod(account.Namespace, name, apiserver.Container("main", "20m", ""))
 	p.Spec.ServiceAccountName, p.Spec.NodeName = account.Name, node
 	access := corev1.Volume{Name: "kube-api-access"}
 	access.Projected = &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
@@ -160,7 +160,7 @@ func (s *stage) strengthen(t *testing.T) {
 func (s *stage) awaitStrength(t *testing.T, strong bool) {
 	t.Helper()
 	for _, who := range []string{agent1, controller} {
-		apitest.Eventually(t, "the rights of the "+who+" have changed", func() (bool, any) {
+		apiserver.Eventually(t, "the rights of the "+who+" have changed", func() (bool, any) {
 			err := may("get", "secrets", "", system)(context.Background(), s, s.cast[who])
 			return (err == nil) == strong, err
 		})

@@ -10,7 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // clauses are parts of expressions; with the second text in place of the first, something gets through. Whole validations
@@ -125,7 +125,7 @@ func TestEveryExpressionIsNeeded(t *testing.T) {
 			if !strings.HasPrefix(a.by, "mbcas-") {
 				continue
 			}
-			ctx, texts := apitest.Warned(t.Context())
+			ctx, texts := apiserver.Warned(t.Context())
 			if err := a.tryIn(ctx, t, s, true); err != nil {
 				warned["refused: "+a.who+" "+a.what+": "+err.Error()]++
 			}
@@ -139,7 +139,7 @@ func TestEveryExpressionIsNeeded(t *testing.T) {
 			}
 		}
 	}
-	apitest.Eventually(t, "our policies are out of force, and all mutants are in force", func() (bool, any) {
+	apiserver.Eventually(t, "our policies are out of force, and all mutants are in force", func() (bool, any) {
 		pass()
 		return len(warned) == len(all), warned
 	})

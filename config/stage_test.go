@@ -20,10 +20,10 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 
 const system = "mbcas-system"
 
@@ -54,7 +54,7 @@ const (
 
 // stage is a real API server with MBCAS installed from its manifests, some pods, and all who may try something.
 type stage struct {
-	*apitest.Server
+	*apiserver.Server
 	cast map[string]client.Client
 	pods map[string]*corev1.Pod // by namespace/name
 	// minor is the API server's version after 1.
@@ -69,7 +69,7 @@ var theStage struct {
 // open is the stage, set when first asked for.
 func open(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{Server: apitest.Start(t), cast: map[string]client.Client{}, pods: map[string]*corev1.Pod{}}
+	s := &stage{Server: apiserver.Start(t), cast: map[string]client.Client{}, pods: map[string]*corev1.Pod{}}
 	theStage.Do(func() {
 		s.minor = s.version(t)
 		s.install(t)
@@ -129,12 +129,12 @@ func (s *stage) furnish(t *testing.T) {
 	}
 	s.pod(t, "shop", "other", "node-2")
 	s.pod(t, "shop", "whole", "node-1", func(p *corev1.Pod) {
-		p.Spec.Resources = &corev1.ResourceRequirements{Limits: apitest.Container("", "", "4").Resources.Limits}
+		p.Spec.Resources = &corev1.ResourceRequirements{Limits: apiserver.Container("", "", "4").Resources.Limits}
 	})
 	s.pod(t, "shop", "wide", "node-1", func(p *corev1.Pod) {
 		p.Spec.InitContainers, p.Spec.Containers = nil, nil
 		for i := range 64 { // as many as a PodAllocation can hold
-			p.Spec.Containers = append(p.Spec.Containers, apitest.Container(fmt.Sprintf("c%d", i), "10m", "20m"))
+			p.Spec.Containers = append(p.Spec.Containers, apiserver.Container(fmt.Sprintf("c%d", i), "10m", "20m"))
 		}
 	})
 	out := map[string]string{"mbcas.io/managed": "false"}
@@ -194,14 +194,14 @@ func (s *stage) createUntilEnd(t *testing.T, o client.Object) {
 // pod makes a pod with a container of each sort.
 func (s *stage) pod(t *testing.T, namespace, name, node string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	t.Helper()
-	tied := apitest.Container("tied", "50m", "100m")
+	tied := apiserver.Container("tied", "50m", "100m")
 	tied.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
-	app := apitest.Container("app", "100m", "200m")
+	app := apiserver.Container("app", "100m", "200m")
 	app.Resources.Limits[corev1.ResourceMemory] = *milliBytes(100)
 	app.Resources.Requests[corev1.ResourceMemory] = *milliBytes(50)
-	p := apitest.Pod(namespace, name, app, apitest.Container("side", "50m", ""), tied,
-		apitest.Container("free", "0", "100m"), apitest.Container("open", "0", "0"))
-	p.Spec.InitContainers = []corev1.Container{apitest.Container("setup", "50m", "100m"), apitest.Sidecar("proxy", "50m", "100m")}
+	p := apiserver.Pod(namespace, name, app, apiserver.Container("side", "50m", ""), tied,
+		apiserver.Container("free", "0", "100m"), apiserver.Container("open", "0", "0"))
+	p.Spec.InitContainers = []corev1.Container{apiserver.Container("setup", "50m", "100m"), apiserver.Sidecar("proxy", "50m", "100m")}
 	p.Spec.NodeName = node
 	for _, edit := range edits {
 		edit(p)
@@ -256,7 +256,7 @@ func (s *stage) await(t *testing.T) {
 	for _, policy := range s.policies(t) {
 		for _, a := range attempts() {
 			if a.by == policy.Name && !isStrong(a.who) {
-				apitest.Eventually(t, "the policy "+policy.Name+" is in force", func() (bool, any) {
+				apiserver.Eventually(t, "the policy "+policy.Name+" is in force", func() (bool, any) {
 					err := a.try(t, s, true)
 					return a.refused(err) == "", err
 				})

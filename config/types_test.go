@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestTypes: the type checker of Kubernetes has nothing to say about the policies. It skips rules for all versions of an
@@ -24,7 +24,7 @@ func TestTypes(t *testing.T) {
 	for _, policy := range s.policies(t) {
 		p := typed(policy)
 		s.createUntilEnd(t, p)
-		apitest.Eventually(t, p.Name+" has been checked", func() (bool, any) {
+		apiserver.Eventually(t, p.Name+" has been checked", func() (bool, any) {
 			s.must(t, s.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 			return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil, p.Status
 		})

@@ -12,16 +12,16 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestOnlyCPULimits: a carried out move changes the CPU limits that it names, of containers and sidecars, up and
 // down, and nothing else of the spec.
 func TestOnlyCPULimits(t *testing.T) {
-	app := apitest.Container("app", "100m", "200m")
+	app := apiserver.Container("app", "100m", "200m")
 	app.Resources.Limits[corev1.ResourceMemory] = memory
-	pod := apitest.Pod("", "web", app, apitest.Container("free", "100m", ""))
-	pod.Spec.InitContainers = []corev1.Container{apitest.Container("setup", "", "100m"), apitest.Sidecar("proxy", "50m", "1")}
+	pod := apiserver.Pod("", "web", app, apiserver.Container("free", "100m", ""))
+	pod.Spec.InitContainers = []corev1.Container{apiserver.Container("setup", "", "100m"), apiserver.Sidecar("proxy", "50m", "1")}
 	s := newSceneOf(t, pod)
 	want := s.pod.Spec.DeepCopy()
 	m := actuator.Move{UID: string(s.pod.UID), Changes: []actuator.Change{
@@ -52,7 +52,7 @@ func TestOnlyCPULimits(t *testing.T) {
 		t.Errorf("no managed field of %s: %+v", owner, stored.ManagedFields)
 	}
 
-	s.pod = apitest.WaitFor(t, s.Client, s.pod, "done", func(p *corev1.Pod) bool {
+	s.pod = apiserver.WaitFor(t, s.Client, s.pod, "done", func(p *corev1.Pod) bool {
 		progress, _ := podresize.Check(p, map[string]cpu.Milli{"app": 1500, "proxy": 700}, r.Pod.Generation)
 		return progress == podresize.Done
 	})
@@ -70,8 +70,8 @@ func TestNoChange(t *testing.T) {
 
 // TestNothingIsSent: what does not fit the pod is refused without asking the server.
 func TestNothingIsSent(t *testing.T) {
-	pod := apitest.Pod("ns", "web", apitest.Container("app", "100m", "200m"), apitest.Container("free", "100m", ""))
-	pod.Spec.InitContainers = []corev1.Container{apitest.Container("setup", "", "100m")}
+	pod := apiserver.Pod("ns", "web", apiserver.Container("app", "100m", "200m"), apiserver.Container("free", "100m", ""))
+	pod.Spec.InitContainers = []corev1.Container{apiserver.Container("setup", "", "100m")}
 	pod.UID, pod.ResourceVersion = "u1", "7"
 	change := func(name string, from, to cpu.Milli) []actuator.Change {
 		return []actuator.Change{{Container: name, From: from, To: to}}
@@ -123,7 +123,7 @@ func (n noServer) SubResource(name string) client.SubResourceClient {
 func TestConcurrentWriters(t *testing.T) {
 	const writers, steps = 4, 5
 	s := newScene(t)
-	s.kubelet.Answer(s.pod, apitest.Ignore)
+	s.kubelet.Answer(s.pod, apiserver.Ignore)
 	noise := make(chan struct{})
 	var noisy, wg sync.WaitGroup
 	noisy.Go(func() {

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }

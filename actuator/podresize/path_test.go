@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // between puts the middle between the scene's client and the API server, and returns the address of it.
@@ -241,7 +241,7 @@ func (r resources) ServerResourcesForGroupVersionWithContext(context.Context, st
 
 // TestAllowed: as an administrator, as nobody in particular, and as somebody with a role in one namespace.
 func TestAllowed(t *testing.T) {
-	s := newScene(t, apitest.Container("app", "100m", "200m"))
+	s := newScene(t, apiserver.Container("app", "100m", "200m"))
 	s.allow("resizer", "pods/resize")
 	for reason, tt := range map[string]struct {
 		as        client.Client

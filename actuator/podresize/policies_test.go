@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestValidatingPolicy: a ValidatingAdmissionPolicy chooses its own code, by default that of an invalid object.
@@ -22,7 +22,7 @@ func TestValidatingPolicy(t *testing.T) {
 			s := newScene(t)
 			policy := &admission.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
 			policy.Spec = admission.ValidatingAdmissionPolicySpec{
-				MatchConstraints: &admission.MatchResources{ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: apitest.Resizes}}},
+				MatchConstraints: &admission.MatchResources{ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: apiserver.Resizes}}},
 				Validations:      []admission.Validation{{Expression: "false", Message: "no resize on Fridays", Reason: reason}},
 			}
 			s.CreateUntilEnd(s.t, policy)
@@ -30,7 +30,7 @@ func TestValidatingPolicy(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
 				Spec: admission.ValidatingAdmissionPolicyBindingSpec{
 					PolicyName: policy.Name, ValidationActions: []admission.ValidationAction{admission.Deny},
-					MatchResources: &admission.MatchResources{NamespaceSelector: apitest.Within(s.namespace)},
+					MatchResources: &admission.MatchResources{NamespaceSelector: apiserver.Within(s.namespace)},
 				},
 			})
 			s.refuses(s.move("app", 300), podresize.PolicyRefused, "no resize on Fridays")
@@ -40,7 +40,7 @@ func TestValidatingPolicy(t *testing.T) {
 
 // TestWouldMutate: DryRun finds out, before it is too late, that admission changes more than was asked for.
 func TestWouldMutate(t *testing.T) {
-	app := apitest.Container("app", "100m", "200m")
+	app := apiserver.Container("app", "100m", "200m")
 	for reason, tt := range map[string]struct {
 		before func(*scene)
 		says   string
@@ -61,17 +61,17 @@ func TestWouldMutate(t *testing.T) {
 		},
 		"a policy sets another limit": {
 			func(s *scene) {
-				s.MutateResizes(s.t, s.namespace, apitest.Change{Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "250m"})
+				s.MutateResizes(s.t, s.namespace, apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "250m"})
 			}, "app limits cpu=250m instead of 300m",
 		},
 		"a policy lowers a request": {
 			func(s *scene) {
-				s.MutateResizes(s.t, s.namespace, apitest.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
+				s.MutateResizes(s.t, s.namespace, apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
 			}, "app requests cpu=50m instead of 100m",
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			s := newScene(t, app, apitest.Container("side", "50m", ""))
+			s := newScene(t, app, apiserver.Container("side", "50m", ""))
 			tt.before(s)
 			got := s.untilDryRun(s.move("app", 300), podresize.WouldMutate)
 			s.expect("DryRun", got, podresize.WouldMutate, tt.says)
@@ -90,9 +90,9 @@ func TestWouldMutate(t *testing.T) {
 func TestMutatedAllTheSame(t *testing.T) {
 	s := newScene(t)
 	s.MutateResizes(t, s.namespace,
-		apitest.Change{Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "250m"},
-		apitest.Change{Op: "add", Path: "/metadata/annotations", Value: map[string]string{"touched": "yes"}},
-		apitest.Change{Op: "replace", Path: "/spec/containers/0/image", Value: "other"},
+		apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "250m"},
+		apiserver.Change{Op: "add", Path: "/metadata/annotations", Value: map[string]string{"touched": "yes"}},
+		apiserver.Change{Op: "replace", Path: "/spec/containers/0/image", Value: "other"},
 	)
 	s.untilDryRun(s.move("app", 300), podresize.WouldMutate)
 	got := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
@@ -113,9 +113,9 @@ func (s *scene) webhook(effects admission.SideEffectClass, answer http.HandlerFu
 	s.CreateUntilEnd(s.t, &admission.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
 		Webhooks: []admission.ValidatingWebhook{{
-			Name: "guard.example.com", Rules: []admission.RuleWithOperations{apitest.Resizes}, NamespaceSelector: apitest.Within(s.namespace),
+			Name: "guard.example.com", Rules: []admission.RuleWithOperations{apiserver.Resizes}, NamespaceSelector: apiserver.Within(s.namespace),
 			FailurePolicy: &fail, SideEffects: &effects, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: apitest.Webhook(s.t, answer),
+			ClientConfig: apiserver.Webhook(s.t, answer),
 		}},
 	})
 }
@@ -134,7 +134,7 @@ func TestWebhookRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.webhook(admission.SideEffectClassNone, apitest.Review(admissionv1.AdmissionResponse{Result: denial}))
+			s.webhook(admission.SideEffectClassNone, apiserver.Review(admissionv1.AdmissionResponse{Result: denial}))
 			s.refuses(s.move("app", 300), podresize.PolicyRefused, "not today")
 		})
 	}

@@ -8,13 +8,13 @@ import (
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // resized is a running pod of generation 5 whose spec and status agree on app=300m and proxy=100m.
 func resized() *corev1.Pod {
-	p := apitest.Pod("shop", "web", apitest.Container("app", "100m", "300m"), apitest.Container("free", "", ""))
-	p.Spec.InitContainers = []corev1.Container{apitest.Sidecar("proxy", "50m", "100m")}
+	p := apiserver.Pod("shop", "web", apiserver.Container("app", "100m", "300m"), apiserver.Container("free", "", ""))
+	p.Spec.InitContainers = []corev1.Container{apiserver.Sidecar("proxy", "50m", "100m")}
 	p.Generation, p.Status.ObservedGeneration = 5, 5
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	for _, c := range p.Spec.Containers {
@@ -171,9 +171,9 @@ func sameStatus(a, b *corev1.Pod) bool { return a.String() == b.String() }
 
 // TestCheckOnServer: what is found on a pod that a kubelet answered for, through the API server.
 func TestCheckOnServer(t *testing.T) {
-	for answer, want := range map[apitest.Answer]podresize.Progress{
-		apitest.Obey: podresize.Done, apitest.Stall: podresize.InProgress, apitest.Defer: podresize.Deferred,
-		apitest.Refuse: podresize.Infeasible, apitest.Fail: podresize.Errored,
+	for answer, want := range map[apiserver.Answer]podresize.Progress{
+		apiserver.Obey: podresize.Done, apiserver.Stall: podresize.InProgress, apiserver.Defer: podresize.Deferred,
+		apiserver.Refuse: podresize.Infeasible, apiserver.Fail: podresize.Errored,
 	} {
 		t.Run(want.String(), func(t *testing.T) {
 			s := newScene(t)
@@ -183,7 +183,7 @@ func TestCheckOnServer(t *testing.T) {
 			if got, _ := podresize.Check(r.Pod, map[string]cpu.Milli{"app": 300}, r.Pod.Generation); got != podresize.InProgress {
 				t.Errorf("right after the patch it is %v", got)
 			}
-			seen := apitest.WaitFor(t, s.Client, s.pod, "looked at", func(p *corev1.Pod) bool { return p.Status.ObservedGeneration == r.Pod.Generation })
+			seen := apiserver.WaitFor(t, s.Client, s.pod, "looked at", func(p *corev1.Pod) bool { return p.Status.ObservedGeneration == r.Pod.Generation })
 			if got, says := podresize.Check(seen, map[string]cpu.Milli{"app": 300}, r.Pod.Generation); got != want {
 				t.Errorf("%v (%s), want %v", got, says, want)
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestRefusals meets each refusal on a real API server: what an object of the cluster, or the pod itself,
@@ -24,14 +24,14 @@ func TestRefusals(t *testing.T) {
 		want   podresize.Outcome
 		says   string
 	}
-	app := apitest.Container("app", "100m", "200m")
+	app := apiserver.Container("app", "100m", "200m")
 	for reason, tt := range map[string]test{
 		"quota without room": {
 			after: func(s *scene) { s.quota("250m", "200m") },
 			want:  podresize.QuotaExceeded, says: "exceeded quota: budget",
 		},
 		"quota wants limits of another container": {
-			pod:   []corev1.Container{app, apitest.Container("side", "50m", "")},
+			pod:   []corev1.Container{app, apiserver.Container("side", "50m", "")},
 			after: func(s *scene) { s.quota("10", "200m") },
 			want:  podresize.QuotaNeedsLimits, says: "must specify limits.cpu for: side",
 		},
@@ -58,14 +58,14 @@ func TestRefusals(t *testing.T) {
 			want: podresize.LimitRangeRefused, says: "cpu max limit to request ratio per Container is 2, but provided ratio is 3.0",
 		},
 		"above a LimitRange's maximum of the pod": {
-			pod: []corev1.Container{app, apitest.Container("side", "100m", "200m")},
+			pod: []corev1.Container{app, apiserver.Container("side", "100m", "200m")},
 			after: func(s *scene) {
 				s.create(limitRange(s.namespace, corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpuList("450m")}))
 			},
 			want: podresize.LimitRangeRefused, says: "maximum cpu usage per Pod is 450m, but limit is 500m",
 		},
 		"another container breaks a LimitRange": {
-			pod: []corev1.Container{app, apitest.Container("side", "100m", "1")},
+			pod: []corev1.Container{app, apiserver.Container("side", "100m", "1")},
 			after: func(s *scene) {
 				s.create(limitRange(s.namespace, corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpuList("500m")}))
 			},
@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"the kubelet does not report resources": {
 			after: func(s *scene) {
-				s.kubelet.Answer(s.pod, apitest.Ignore)
+				s.kubelet.Answer(s.pod, apiserver.Ignore)
 				s.pod.Status.ContainerStatuses[0].Resources = nil
 				s.must(s.Client.Status().Update(s.t.Context(), s.pod))
 			},
@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 		"another pod of the name": {
 			after: func(s *scene) {
 				s.remove()
-				s.kubelet.Run(s.t, apitest.Pod(s.namespace, s.pod.Name, app))
+				s.kubelet.Run(s.t, apiserver.Pod(s.namespace, s.pod.Name, app))
 			},
 			want: podresize.Conflict, says: "the object has been modified",
 		},
@@ -131,7 +131,7 @@ func TestRefusals(t *testing.T) {
 			if len(tt.pod) == 0 {
 				tt.pod = []corev1.Container{app}
 			}
-			pod := apitest.Pod("", "web", tt.pod...)
+			pod := apiserver.Pod("", "web", tt.pod...)
 			if tt.change != nil {
 				tt.change(pod)
 			}
@@ -160,7 +160,7 @@ func TestReplaced(t *testing.T) {
 	s := newScene(t)
 	old := s.pod
 	s.remove()
-	s.pod = s.kubelet.Run(t, apitest.Pod(s.namespace, old.Name, apitest.Container("app", "100m", "200m")))
+	s.pod = s.kubelet.Run(t, apiserver.Pod(s.namespace, old.Name, apiserver.Container("app", "100m", "200m")))
 	lookalike := s.pod.DeepCopy()
 	lookalike.UID = old.UID
 	got := s.resize.Apply(t.Context(), lookalike, actuator.Move{UID: string(old.UID), Changes: []actuator.Change{{Container: "app", From: 200, To: 300}}})
@@ -170,7 +170,7 @@ func TestReplaced(t *testing.T) {
 }
 
 func guaranteed() corev1.Container {
-	c := apitest.Container("app", "100m", "100m")
+	c := apiserver.Container("app", "100m", "100m")
 	c.Resources.Requests[corev1.ResourceMemory] = memory
 	c.Resources.Limits[corev1.ResourceMemory] = memory
 	return c

@@ -14,7 +14,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // owner is the name under which the tests resize: the one that the policies of config/policy let through.
@@ -22,9 +22,9 @@ const owner = "mbcas-controller"
 
 // scene is one running pod in a namespace of its own on a real API server.
 type scene struct {
-	*apitest.Server
+	*apiserver.Server
 	t         *testing.T
-	kubelet   *apitest.Kubelet
+	kubelet   *apiserver.Kubelet
 	namespace string
 	pod       *corev1.Pod // as read before anything is done to its surroundings
 	resize    *podresize.Client
@@ -34,14 +34,14 @@ type scene struct {
 func newScene(t *testing.T, containers ...corev1.Container) *scene {
 	t.Helper()
 	if len(containers) == 0 {
-		containers = []corev1.Container{apitest.Container("app", "100m", "200m")}
+		containers = []corev1.Container{apiserver.Container("app", "100m", "200m")}
 	}
-	return newSceneOf(t, apitest.Pod("", "web", containers...))
+	return newSceneOf(t, apiserver.Pod("", "web", containers...))
 }
 
 func newSceneOf(t *testing.T, pod *corev1.Pod) *scene {
 	t.Helper()
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	sc := &scene{Server: s, t: t, namespace: s.Namespace(t), resize: podresize.New(s.Client, owner)}
 	sc.kubelet = s.Kubelet(t, "node-"+sc.namespace)
 	pod.Namespace = sc.namespace
@@ -102,7 +102,7 @@ func (s *scene) refuses(m actuator.Move, want podresize.Outcome, says string) {
 func (s *scene) untilDryRun(m actuator.Move, want podresize.Outcome) podresize.Result {
 	s.t.Helper()
 	var got podresize.Result
-	apitest.Eventually(s.t, fmt.Sprintf("the dry run is %v", want), func() (bool, any) {
+	apiserver.Eventually(s.t, fmt.Sprintf("the dry run is %v", want), func() (bool, any) {
 		got = s.resize.DryRun(s.t.Context(), s.pod, m)
 		return got.Outcome == want, fmt.Sprintf("%v: %s", got.Outcome, got.Message)
 	})

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // word is what API servers say to a resize from a minor version on, until the next word.
@@ -21,7 +21,7 @@ type word struct {
 // TestVersions: where API servers of different versions say different things to the same move, what each of them says.
 // docs/versions.md has the same table.
 func TestVersions(t *testing.T) {
-	app := apitest.Container("app", "100m", "200m")
+	app := apiserver.Container("app", "100m", "200m")
 	setup := corev1.Container{Name: "setup", Image: app.Image} // no resources; it has finished
 	defaults := func(s *scene) {
 		s.create(limitRange(s.namespace, corev1.LimitRangeItem{
@@ -121,7 +121,7 @@ func TestVersions(t *testing.T) {
 			if !strings.Contains(string(page), "\n| "+reason+" | ") {
 				t.Errorf("docs/versions.md has no row for it")
 			}
-			pod := apitest.Pod("", "web", *app.DeepCopy())
+			pod := apiserver.Pod("", "web", *app.DeepCopy())
 			if tt.change != nil {
 				tt.change(pod)
 			}

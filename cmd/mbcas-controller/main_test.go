@@ -37,8 +37,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // libraries is what the libraries have logged so far.
@@ -46,7 +46,7 @@ var libraries safeBuffer
 
 func TestMain(m *testing.M) {
 	logLibraries(&libraries, slog.LevelInfo)
-	os.Exit(apitest.Main(m))
+	os.Exit(apiserver.Main(m))
 }
 
 func TestUsage(t *testing.T) {
@@ -97,7 +97,7 @@ func TestVersion(t *testing.T) {
 // TestServe runs the command as its Deployment does, under its own role and fenced by its policies, through one life: become
 // the leader, get ready, raise a pod, say so in every way, restore everything, and stop when told to.
 func TestServe(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	c, ctx := s.Client, t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -114,7 +114,7 @@ func TestServe(t *testing.T) {
 
 	node := s.Kubelet(t, "serve")
 	beat(t, c, node.Node)
-	pod := node.Run(t, apitest.Pod(s.Namespace(t), "web", apitest.Container("app", "100m", "500m")))
+	pod := node.Run(t, apiserver.Pod(s.Namespace(t), "web", apiserver.Container("app", "100m", "500m")))
 	mode := func(value string) {
 		shop := &corev1.Namespace{}
 		shop.Name = pod.Namespace
@@ -203,7 +203,7 @@ func TestServe(t *testing.T) {
 
 // demandSignal makes a DemandSignal, its target's pod, and its metric, which the API server itself serves: the plural of a custom
 // resource is the name of the metric, and its objects are the series.
-func demandSignal(t *testing.T, s *apitest.Server, node *apitest.Kubelet, namespace string) *v1alpha1.DemandSignal {
+func demandSignal(t *testing.T, s *apiserver.Server, node *apiserver.Kubelet, namespace string) *v1alpha1.DemandSignal {
 	t.Helper()
 	yes, ctx := true, t.Context()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -226,7 +226,7 @@ func demandSignal(t *testing.T, s *apitest.Server, node *apitest.Kubelet, namesp
 	if err := s.Client.Create(ctx, value); err != nil {
 		t.Fatal(err)
 	}
-	pod := apitest.Pod(namespace, "shop", apitest.Container("app", "100m", "500m"))
+	pod := apiserver.Pod(namespace, "shop", apiserver.Container("app", "100m", "500m"))
 	pod.Labels = map[string]string{"pod-template-hash": "abc"}
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "shop-abc", UID: "rs-shop", Controller: &yes}}
 	node.Run(t, pod)
@@ -319,7 +319,7 @@ func install(t *testing.T, c client.Client, files ...string) {
 }
 
 // impersonating is a kubeconfig with which the administrator acts as a service account, under its rights only.
-func impersonating(t *testing.T, s *apitest.Server, user string) string {
+func impersonating(t *testing.T, s *apiserver.Server, user string) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: "https://" + strings.TrimPrefix(s.Config.Host, "https://"), CertificateAuthorityData: s.Config.CAData}

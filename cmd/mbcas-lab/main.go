@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/mbcas/mbcas/internal/lab"
+	"github.com/mbcas/mbcas/internal/lab/cli"
 )
 
 // version is set by the linker.
@@ -24,7 +24,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	cmd := lab.Command(lab.Streams{Out: stdout, Err: stderr}, version)
+	cmd := cli.Command(cli.Streams{Out: stdout, Err: stderr}, version)
 	cmd.SetArgs(args)
 	return cmd.ExecuteContext(ctx)
 }
@@ -35,7 +35,7 @@ func exitCode(err error, stderr io.Writer) int {
 		return 0
 	}
 	fmt.Fprintln(stderr, "error:", err)
-	var usage lab.UsageError
+	var usage cli.UsageError
 	if errors.As(err, &usage) {
 		return 2
 	}

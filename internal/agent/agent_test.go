@@ -27,21 +27,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 
 // world is a node whose API objects are real and whose cgroups are files.
 type world struct {
 	t    testing.TB
-	api  *apitest.Server
-	node *apitest.Kubelet
+	api  *apiserver.Server
+	node *apiserver.Kubelet
 	ns   string
-	tree *kerneltest.Tree
+	tree *cgroups.Tree
 
 	stalls  bool    // the agent is started with --stall-signals
 	stalled float64 // share of the time in which every load waits for memory
@@ -58,11 +58,11 @@ type load struct {
 }
 
 func newWorld(t testing.TB) *world {
-	api := apitest.Start(t)
+	api := apiserver.Start(t)
 	w := &world{t: t, api: api, ns: api.Namespace(t)}
 	w.node = api.Kubelet(t, "node-"+w.ns)
 	var err error
-	if w.tree, err = kerneltest.New(t.TempDir(), kerneltest.Shape{Version: kernel.V2}); err != nil {
+	if w.tree, err = cgroups.New(t.TempDir(), cgroups.Shape{Version: kernel.V2}); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"../../config/base/namespace.yaml", "../../config/rbac/agent_role.yaml", "../../config/rbac/bindings.yaml"} {
@@ -144,10 +144,10 @@ func (w *world) pass(elapsed time.Duration) {
 // run starts a pod that uses cores, with a recorded PodAllocation if it has a limit.
 func (w *world) run(name, request, limit string, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
 	w.t.Helper()
-	pod := w.node.Run(w.t, apitest.Pod(w.ns, name, apitest.Container("app", request, limit)))
+	pod := w.node.Run(w.t, apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)))
 	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
 	w.mu.Lock()
-	err := w.tree.AddPod(kerneltest.Burstable, string(pod.UID), id)
+	err := w.tree.AddPod(cgroups.Burstable, string(pod.UID), id)
 	if err == nil && limit != "" {
 		err = w.tree.Update(string(pod.UID), id, enforced)
 	}

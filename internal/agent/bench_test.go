@@ -19,8 +19,8 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -210,15 +210,15 @@ func realCgroups(b *testing.B, targets []kernel.Target) (root string) {
 			}
 		}
 	}
-	shape := kerneltest.Shape{Driver: kernel.Cgroupfs}
+	shape := cgroups.Shape{Driver: kernel.Cgroupfs}
 	mkdir("")
 	mkdir(shape.Kubepods())
-	mkdir(filepath.Dir(shape.Pod(kerneltest.Burstable, "x")))
+	mkdir(filepath.Dir(shape.Pod(cgroups.Burstable, "x")))
 	quota := cpu.Milli(500)
 	for _, t := range targets {
-		mkdir(shape.Pod(kerneltest.Burstable, t.Pod))
+		mkdir(shape.Pod(cgroups.Burstable, t.Pod))
 		for _, id := range t.Containers {
-			path := shape.Container(kerneltest.Burstable, t.Pod, id)
+			path := shape.Container(cgroups.Burstable, t.Pod, id)
 			mkdir(path)
 			file, text := "cpu.cfs_quota_us", fmt.Sprint(100*int64(quota))
 			if unified {

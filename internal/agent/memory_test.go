@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
-	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
 // BenchmarkMemory110Pods2Containers starts the shipped program on a full node where CPU is scarce, against a real API server, and
@@ -58,7 +58,7 @@ func BenchmarkMemory110Pods2Containers(b *testing.B) {
 // big is a pod of two limited containers that want more than there is, with as much else in it as real pods have.
 func (w *world) big(name string) {
 	w.t.Helper()
-	pod := apitest.Pod(w.ns, name, apitest.Container("app", "20m", "100m"), apitest.Container("side", "10m", "100m"))
+	pod := apiserver.Pod(w.ns, name, apiserver.Container("app", "20m", "100m"), apiserver.Container("side", "10m", "100m"))
 	pod.Annotations = map[string]string{"example.com/config": strings.Repeat("as long as real ones ", 400)}
 	pod = w.node.Run(w.t, pod)
 	var ids []string
@@ -67,7 +67,7 @@ func (w *world) big(name string) {
 		ids = append(ids, id)
 	}
 	w.mu.Lock()
-	err := w.tree.AddPod(kerneltest.Burstable, string(pod.UID), ids...)
+	err := w.tree.AddPod(cgroups.Burstable, string(pod.UID), ids...)
 	for _, id := range ids {
 		if err == nil {
 			err = w.tree.Update(string(pod.UID), id, enforced)

@@ -17,12 +17,12 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // access is an Access to a real API server, in the namespace.
-func access(t *testing.T, s *apitest.Server, namespace string) *Access {
+func access(t *testing.T, s *apiserver.Server, namespace string) *Access {
 	t.Helper()
 	c, err := client.New(s.Config, client.Options{Scheme: Scheme()})
 	if err != nil {
@@ -93,11 +93,11 @@ func wantSpec(t *testing.T, want corev1.PodSpec, pod *corev1.Pod) {
 // TestTouchesLimitsOnly: a resize changes the limit that was asked for, of one container, and waits until
 // it is in force.
 func TestTouchesLimitsOnly(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-touches")
 	a := access(t, s, s.Namespace(t))
-	pod := apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", "100m"), apitest.Container("free", "10m", ""))
-	pod.Spec.InitContainers = []corev1.Container{apitest.Sidecar("mesh", "20m", "80m")}
+	pod := apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", "100m"), apiserver.Container("free", "10m", ""))
+	pod.Spec.InitContainers = []corev1.Container{apiserver.Sidecar("mesh", "20m", "80m")}
 	pod.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
 	before := k.Run(t, pod)
 
@@ -126,19 +126,19 @@ func TestTouchesLimitsOnly(t *testing.T) {
 
 // TestRefusesUnsafe: what the guard does not see, the API server or the kubelet refuses, and the command says why.
 func TestRefusesUnsafe(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-refuses")
 	for name, c := range map[string]struct {
 		pod    func(namespace string) *corev1.Pod
 		more   func(namespace string) client.Object // in the namespace beforehand
-		answer apitest.Answer
+		answer apiserver.Answer
 		args   string
 		want   string // part of the error
 		stays  bool   // nothing is changed
 	}{
 		"turns Guaranteed": {
 			pod: func(ns string) *corev1.Pod {
-				p := apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+				p := apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
 				p.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("64Mi")
 				return p
@@ -147,27 +147,27 @@ func TestRefusesUnsafe(t *testing.T) {
 		},
 		"LimitRange forbids": {
 			pod: func(ns string) *corev1.Pod {
-				return apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+				return apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
 			},
 			more: func(ns string) client.Object {
 				l := &corev1.LimitRange{}
 				l.Namespace, l.Name = ns, "bounds"
-				l.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: apitest.Container("", "", "1").Resources.Limits}}
+				l.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: apiserver.Container("", "", "1").Resources.Limits}}
 				return l
 			},
 			args: "--cpu-limit 1500m", want: "a LimitRange of the namespace forbids it", stays: true,
 		},
 		"node never can": {
 			pod: func(ns string) *corev1.Pod {
-				return apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+				return apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
 			},
-			answer: apitest.Refuse, args: "--cpu-limit 400m", want: "the node never has that much",
+			answer: apiserver.Refuse, args: "--cpu-limit 400m", want: "the node never has that much",
 		},
 		"never done": {
 			pod: func(ns string) *corev1.Pod {
-				return apitest.Pod(ns, "web", apitest.Container("app", "100m", "200m"))
+				return apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
 			},
-			answer: apitest.Stall, args: "--cpu-limit 400m --timeout 700ms", want: "not in force after 700ms",
+			answer: apiserver.Stall, args: "--cpu-limit 400m --timeout 700ms", want: "not in force after 700ms",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,19 +194,19 @@ func TestRefusesUnsafe(t *testing.T) {
 
 // TestRestoreIsExact: every recorded limit comes back to the thousandth, and nothing else moves.
 func TestRestoreIsExact(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-restores")
 	a := access(t, s, s.Namespace(t))
 	limit := func(name string, m cpu.Milli) v1alpha1.ContainerLimit {
 		return v1alpha1.ContainerLimit{Name: name, CPULimit: m}
 	}
-	moved := k.Run(t, apitest.Pod(a.Namespace, "moved", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", "200m")))
+	moved := k.Run(t, apiserver.Pod(a.Namespace, "moved", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", "200m")))
 	record(t, a.Client, moved, limit("app", 1234), limit("proxy", 77))
 	resizeAs(t, a, moved, kube.FieldManager, map[string]cpu.Milli{"app": 310, "proxy": 210})
-	there := k.Run(t, apitest.Pod(a.Namespace, "there", apitest.Container("app", "100m", "300m")))
+	there := k.Run(t, apiserver.Pod(a.Namespace, "there", apiserver.Container("app", "100m", "300m")))
 	record(t, a.Client, there, limit("app", 300))
-	unknown := k.Run(t, apitest.Pod(a.Namespace, "unknown", apitest.Container("app", "100m", "300m")))
-	lost := k.Run(t, apitest.Pod(a.Namespace, "lost", apitest.Container("app", "100m", "300m")))
+	unknown := k.Run(t, apiserver.Pod(a.Namespace, "unknown", apiserver.Container("app", "100m", "300m")))
+	lost := k.Run(t, apiserver.Pod(a.Namespace, "lost", apiserver.Container("app", "100m", "300m")))
 	ledger(t, a.Client, lost, `{"namespace":"x","pod":"lost","limits":[{"name":"app","cpuLimit":"410m"}]}`)
 	resizeAs(t, a, lost, kube.FieldManager, map[string]cpu.Milli{"app": 310})
 
@@ -251,10 +251,10 @@ func resizeAs(t *testing.T, a *Access, pod *corev1.Pod, manager string, to map[s
 // TestRestoreKeepsTheOwnersWord: a limit that an owner set after MBCAS had changed it stays, also on a pod that
 // is opted out, whatever is on record, and however late it is set.
 func TestRestoreKeepsTheOwnersWord(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-owners")
 	a := access(t, s, s.Namespace(t))
-	pod := apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", "200m"))
+	pod := apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", "200m"))
 	pod.Labels = map[string]string{kube.ManagedKey: "false"}
 	web := k.Run(t, pod)
 	ledger(t, a.Client, web, `{"namespace":"x","pod":"web","limits":[{"name":"app","cpuLimit":"300m"},{"name":"proxy","cpuLimit":"200m"}]}`)
@@ -303,10 +303,10 @@ func ledger(t *testing.T, c client.Client, pod *corev1.Pod, line string) {
 
 // TestResizeInsists: a pod that changes while the command runs is resized from where it is then.
 func TestResizeInsists(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-insists")
 	a := access(t, s, s.Namespace(t))
-	read := k.Run(t, apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "300m")))
+	read := k.Run(t, apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m")))
 	if _, _, err := runWith(t, a, "resize", "web", "--cpu-limit", "450m"); err != nil {
 		t.Fatal(err)
 	}
@@ -321,10 +321,10 @@ func TestResizeInsists(t *testing.T) {
 
 // TestDryRunChangesNothing: with --dry-run the API server is asked, and no object changes.
 func TestDryRunChangesNothing(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-dry")
 	a := access(t, s, s.Namespace(t))
-	pod := k.Run(t, apitest.Pod(a.Namespace, "web", apitest.Container("app", "100m", "700m")))
+	pod := k.Run(t, apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "700m")))
 	record(t, a.Client, pod, v1alpha1.ContainerLimit{Name: "app", CPULimit: 700})
 	resizeAs(t, a, pod, kube.FieldManager, map[string]cpu.Milli{"app": 300})
 	eventually(t, "the resize to be in force", func() bool {
@@ -355,7 +355,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 
 // TestMode: the label is set, replaced and removed.
 func TestMode(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	a := access(t, s, s.Namespace(t))
 	for _, step := range []struct{ to, label string }{{"recommend", "recommend"}, {"enforce", "enforce"}, {"default", ""}} {
 		if _, _, err := runWith(t, a, "mode", a.Namespace, step.to); err != nil {
@@ -370,10 +370,10 @@ func TestMode(t *testing.T) {
 
 // TestTenant: somebody who may only look at one namespace gets answers there, and is told what is missing.
 func TestTenant(t *testing.T) {
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-tenant")
 	admin := access(t, s, s.Namespace(t))
-	pod := k.Run(t, apitest.Pod(admin.Namespace, "web", apitest.Container("app", "100m", "300m")))
+	pod := k.Run(t, apiserver.Pod(admin.Namespace, "web", apiserver.Container("app", "100m", "300m")))
 	record(t, admin.Client, pod, v1alpha1.ContainerLimit{Name: "app", CPULimit: 700})
 	a := *admin
 	a.Client = s.As(t, "tenant")

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // edit changes the object of that kind and name in a list of objects.
@@ -52,7 +52,7 @@ func sick(t *testing.T) []client.Object {
 		d.Status.ReadyReplicas = 0
 		d.Spec.Template.Spec.Containers[0].Image = "mbcas.io/controller:v2"
 	})
-	pod := burstable(kube.SystemNamespace, controllerName+"-5d4f-x", apitest.Container("controller", "20m", ""))
+	pod := burstable(kube.SystemNamespace, controllerName+"-5d4f-x", apiserver.Container("controller", "20m", ""))
 	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
 	edit(t, objects, agentName, func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 4 })
 	edit(t, objects, kube.AgentLease("node-1"), func(l *coordinationv1.Lease) { l.Spec.RenewTime = ago(4 * time.Minute) })
@@ -71,7 +71,7 @@ func sick(t *testing.T) []client.Object {
 		}
 		objects = append(objects, n)
 	}
-	old := burstable("shop", "old-1", apitest.Container("app", "100m", "200m"))
+	old := burstable("shop", "old-1", apiserver.Container("app", "100m", "200m"))
 	old.Spec.NodeName, old.Status.ContainerStatuses[0].Resources = "node-2", nil
 	ranged := &corev1.LimitRange{}
 	ranged.Namespace, ranged.Name = "shop", "defaults"

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestOutput shows what each reading command prints of the shop, in testdata/*.txt.
@@ -158,7 +158,7 @@ func TestStalls(t *testing.T) {
 func TestExplainBetween(t *testing.T) {
 	objects := shop()
 	edit(t, objects, "cart-7d9f", func(p *corev1.Pod) {
-		p.Spec.Containers[0].Resources.Limits = apitest.Container("", "", "650m").Resources.Limits
+		p.Spec.Containers[0].Resources.Limits = apiserver.Container("", "", "650m").Resources.Limits
 	})
 	stdout, _, err := newCluster(t, objects...).run(t, "explain", "cart-7d9f")
 	if err != nil || !strings.Contains(stdout, "have just changed") || strings.Contains(stdout, "Settled") {

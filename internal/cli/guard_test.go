@@ -12,12 +12,12 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 func TestGuard(t *testing.T) {
-	app := apitest.Container("app", "200m", "500m")
+	app := apiserver.Container("app", "200m", "500m")
 	change := func(with func(*corev1.Pod)) *corev1.Pod {
 		p := burstable("shop", "web", app)
 		with(p)
@@ -42,16 +42,16 @@ func TestGuard(t *testing.T) {
 		"cores for milli":    {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 800000}, reason: "did you mean 800m?", to: 800000},
 		"no such container":  {pod: change(func(*corev1.Pod) {}), ask: ask{limit: 800, container: "db"}, reason: `no container or sidecar "db"`, final: true},
 		"two containers": {
-			pod: burstable("shop", "web", app, apitest.Container("proxy", "10m", "50m")), ask: ask{limit: 800},
+			pod: burstable("shop", "web", app, apiserver.Container("proxy", "10m", "50m")), ask: ask{limit: 800},
 			reason: "choose one with -c app or proxy", final: true,
 		},
-		"two, one limited": {pod: burstable("shop", "web", app, apitest.Container("proxy", "10m", "")), ask: ask{limit: 800}, to: 800},
+		"two, one limited": {pod: burstable("shop", "web", app, apiserver.Container("proxy", "10m", "")), ask: ask{limit: 800}, to: 800},
 		"unlimited container": {
-			pod: burstable("shop", "web", app, apitest.Container("proxy", "10m", "")), ask: ask{limit: 800, container: "proxy"},
+			pod: burstable("shop", "web", app, apiserver.Container("proxy", "10m", "")), ask: ask{limit: 800, container: "proxy"},
 			reason: "cannot be removed", final: true,
 		},
 		"below the kernel's least": {
-			pod: burstable("shop", "web", apitest.Container("app", "", "50m")), ask: ask{limit: 0}, reason: "no CPU limit below 10m", final: true,
+			pod: burstable("shop", "web", apiserver.Container("app", "", "50m")), ask: ask{limit: 0}, reason: "no CPU limit below 10m", final: true,
 		},
 		"guaranteed": {pod: change(func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }), ask: ask{limit: 800}, reason: "Guaranteed", final: true},
 		"deleted":    {pod: change(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} }), ask: ask{limit: 800}, reason: "being deleted", final: true},
@@ -165,7 +165,7 @@ func TestBack(t *testing.T) {
 		"no record":                 {why: "never changed"},
 		"no record of what is ours": {writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app")}, why: "lost", problem: true},
 	} {
-		pod := burstable("shop", "web", apitest.Container("app", "200m", "500m"), apitest.Container("proxy", "10m", "50m"))
+		pod := burstable("shop", "web", apiserver.Container("app", "200m", "500m"), apiserver.Container("proxy", "10m", "50m"))
 		pod.ManagedFields = c.writers
 		home := back(pod, c.declared)
 		var changes []actuator.Change

@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.txt anew")
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 
 // golden compares text with a file of testdata, or writes it with -update.
 func golden(t *testing.T, name, got string) {

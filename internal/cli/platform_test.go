@@ -22,8 +22,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // The plaza is a namespace full of objects that ask something of its pods.
@@ -87,10 +87,10 @@ func quotaOf(name, of, hard, used string) *corev1.ResourceQuota {
 
 // plaza is the shop with the plaza beside it.
 func plaza() []client.Object {
-	app := func(request, limit string) corev1.Container { return apitest.Container("app", request, limit) }
+	app := func(request, limit string) corev1.Container { return apiserver.Container("app", request, limit) }
 	web, api := owned("Deployment", "web", "web-abc-1", app("200m", "900m")), owned("Deployment", "api", "api-abc-1", app("200m", "240m"))
 	sum, frail := owned("Job", "sum", "sum-1", app("100m", "600m")), owned("StatefulSet", "frail", "frail-0", app("100m", "800m"))
-	db := owned("StatefulSet", "db", "db-0", app("200m", "1000m"), apitest.Container("proxy", "50m", "250m"), apitest.Container("log", "60m", ""))
+	db := owned("StatefulSet", "db", "db-0", app("200m", "1000m"), apiserver.Container("proxy", "50m", "250m"), apiserver.Container("log", "60m", ""))
 	tuned, cache := owned("StatefulSet", "tuned", "tuned-0", app("100m", "300m")), owned("StatefulSet", "cache", "cache-0", app("100m", "300m"))
 	roll := owned("Rollout", "roll", "roll-abc-1", app("100m", "300m"))
 	roll.OwnerReferences[0].APIVersion = "example.org/v1"
@@ -180,9 +180,9 @@ func TestStrained(t *testing.T) {
 	fresh.Status = corev1.ResourceQuotaStatus{}
 	few := quotaOf("few", "limits.cpu", "2", "1900m")
 	few.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
-	job := owned("Job", "once", "once-1", apitest.Container("app", "100m", "300m"))
+	job := owned("Job", "once", "once-1", apiserver.Container("app", "100m", "300m"))
 	job.Spec.ActiveDeadlineSeconds = new(int64(60))
-	tuned := owned("StatefulSet", "tuned", "tuned-1", apitest.Container("app", "100m", "300m"))
+	tuned := owned("StatefulSet", "tuned", "tuned-1", apiserver.Container("app", "100m", "300m"))
 	rollout := kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}
 	scaled := throughCPU("roll", 70, nil)
 	scaled.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: rollout.Name}
@@ -264,7 +264,7 @@ func TestOptedOutOfVPA(t *testing.T) {
 
 // TestWeights: a budget is explained by the weights of the decision, if they make it.
 func TestWeights(t *testing.T) {
-	e := explanation{pod: burstable("plaza", "web", apitest.Container("app", "200m", "900m"), apitest.Container("log", "50m", ""))}
+	e := explanation{pod: burstable("plaza", "web", apiserver.Container("app", "200m", "900m"), apiserver.Container("log", "50m", ""))}
 	e.pa = allocation(e.pod, func(*v1alpha1.PodAllocation) {})
 	for want, f := range map[string]Figures{
 		"": {Budget: 400},
@@ -299,7 +299,7 @@ func TestNotLowered(t *testing.T) {
 
 // TestBoundsNameTheirSource: a floor or ceiling is laid to the platform's account only where it is its own.
 func TestBoundsNameTheirSource(t *testing.T) {
-	e := explanation{pod: burstable("plaza", "web", apitest.Container("app", "200m", "900m"))}
+	e := explanation{pod: burstable("plaza", "web", apiserver.Container("app", "200m", "900m"))}
 	e.pa = allocation(e.pod, func(*v1alpha1.PodAllocation) {})
 	e.pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
 	hpa := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}

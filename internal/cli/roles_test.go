@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // create makes objects, and removes them when the test ends, save namespaces.
@@ -51,7 +51,7 @@ func create(t *testing.T, c client.Client, objects ...client.Object) {
 }
 
 // serve has the API server serve custom resources of any form until the test ends; with a scale subresource where scale says so.
-func serve(t *testing.T, s *apitest.Server, kind schema.GroupVersionKind, plural string, scale bool) {
+func serve(t *testing.T, s *apiserver.Server, kind schema.GroupVersionKind, plural string, scale bool) {
 	t.Helper()
 	yes, crd := true, &apiextensionsv1.CustomResourceDefinition{}
 	crd.Name, crd.Annotations = plural+"."+kind.Group, map[string]string{"api-approved.kubernetes.io": "unapproved, for a test"}
@@ -130,7 +130,7 @@ func (q questions) watching(c client.WithWatch) client.Client {
 // user with the plugin's roles does, whose questions are noted.
 func guests(t *testing.T, all *rbacv1.ClusterRole, system *rbacv1.Role, resize *rbacv1.ClusterRole) (admin, guest *Access, asked questions) {
 	t.Helper()
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	admin = access(t, s, s.Namespace(t))
 	rollout := schema.GroupVersionKind{Group: "example.mbcas.io", Version: "v1", Kind: "Rollout"}
 	serve(t, s, kube.VPAKind, "verticalpodautoscalers", false)
@@ -156,7 +156,7 @@ func guests(t *testing.T, all *rbacv1.ClusterRole, system *rbacv1.Role, resize *
 	vpa.SetNamespace(admin.Namespace)
 	target.SetNamespace(admin.Namespace)
 	create(t, admin.Client, home, all, system, resize, controller, everywhere, inSystem, here, vpa, target)
-	pod := apitest.Pod(admin.Namespace, "roll-1", apitest.Container("app", "100m", "300m"))
+	pod := apiserver.Pod(admin.Namespace, "roll-1", apiserver.Container("app", "100m", "300m"))
 	pod.Labels = map[string]string{"app": "roll"}
 	s.Kubelet(t, "cli-roles").Run(t, pod)
 

@@ -27,8 +27,8 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // The shop is a small cluster with an installation of MBCAS, at a fixed time: one node, a namespace with pods
@@ -40,7 +40,7 @@ func ago(d time.Duration) *metav1.MicroTime { t := metav1.NewMicroTime(noon.Add(
 
 // burstable is a running pod of the node, as its kubelet reports it.
 func burstable(namespace, name string, containers ...corev1.Container) *corev1.Pod {
-	p := apitest.Pod(namespace, name, containers...)
+	p := apiserver.Pod(namespace, name, containers...)
 	p.UID, p.ResourceVersion, p.Generation = types.UID("uid-"+name), "7", 3
 	p.Spec.NodeName = "node-1"
 	p.Status.Phase, p.Status.QOSClass, p.Status.ObservedGeneration = corev1.PodRunning, corev1.PodQOSBurstable, 3
@@ -100,19 +100,19 @@ func declared(container string, limit cpu.Milli, changed time.Duration) func(*v1
 
 // shop is every object of the cluster.
 func shop() []client.Object {
-	cart := withPriority(burstable("shop", "cart-7d9f", apitest.Container("app", "200m", "900m")), 100000)
-	batch := burstable("shop", "batch-x2", apitest.Container("work", "500m", "530m"))
-	quiet := burstable("shop", "quiet-0", apitest.Container("app", "100m", "300m"), apitest.Container("proxy", "50m", ""))
-	fresh := burstable("shop", "fresh-1", apitest.Container("app", "100m", "300m"))
-	stuck := burstable("shop", "stuck-1", apitest.Container("app", "100m", "300m"))
-	out := burstable("shop", "pinned-1", apitest.Container("app", "100m", "300m"))
+	cart := withPriority(burstable("shop", "cart-7d9f", apiserver.Container("app", "200m", "900m")), 100000)
+	batch := burstable("shop", "batch-x2", apiserver.Container("work", "500m", "530m"))
+	quiet := burstable("shop", "quiet-0", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", ""))
+	fresh := burstable("shop", "fresh-1", apiserver.Container("app", "100m", "300m"))
+	stuck := burstable("shop", "stuck-1", apiserver.Container("app", "100m", "300m"))
+	out := burstable("shop", "pinned-1", apiserver.Container("app", "100m", "300m"))
 	out.Labels = map[string]string{kube.ManagedKey: "false"}
-	rich := burstable("shop", "rich-1", apitest.Container("app", "500m", "500m"))
+	rich := burstable("shop", "rich-1", apiserver.Container("app", "500m", "500m"))
 	rich.Status.QOSClass = corev1.PodQOSGuaranteed
-	poor := burstable("shop", "poor-1", apitest.Container("app", "", ""))
+	poor := burstable("shop", "poor-1", apiserver.Container("app", "", ""))
 	poor.Status.QOSClass = corev1.PodQOSBestEffort
-	dns := burstable("kube-system", "dns-1", apitest.Container("dns", "100m", "200m"))
-	asleep := burstable("lab", "asleep-1", apitest.Container("app", "100m", "200m"))
+	dns := burstable("kube-system", "dns-1", apiserver.Container("dns", "100m", "200m"))
+	asleep := burstable("lab", "asleep-1", apiserver.Container("app", "100m", "200m"))
 	objects := []client.Object{
 		cart, batch, quiet, fresh, stuck, out, rich, poor, dns, asleep,
 		allocation(cart, both(decided(900, "app", v1alpha1.Decision{
@@ -164,7 +164,7 @@ func installation() []client.Object {
 	ds.Namespace, ds.Name = kube.SystemNamespace, agentName
 	ds.Status.DesiredNumberScheduled, ds.Status.NumberReady = 1, 1
 	ds.Spec.Template.Spec.Containers = []corev1.Container{{Name: "agent", Image: "mbcas.io/agent:dev"}}
-	agent := burstable(kube.SystemNamespace, agentName+"-abcde", apitest.Container("agent", "20m", ""))
+	agent := burstable(kube.SystemNamespace, agentName+"-abcde", apiserver.Container("agent", "20m", ""))
 	node := &corev1.Node{}
 	node.Name = "node-1"
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}

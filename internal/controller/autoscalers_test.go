@@ -11,15 +11,15 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // richPod runs a pod with all that schedulers and autoscalers may look at, and a sidecar. Its requests are 170m.
 func (r *rig) richPod(name string) *corev1.Pod {
 	r.Helper()
-	pod := apitest.Pod(r.namespace, name, apitest.Container("app", "100m", "500m"), apitest.Container("side", "20m", ""))
-	pod.Spec.InitContainers = []corev1.Container{apitest.Container("setup", "10m", "10m"), apitest.Sidecar("proxy", "50m", "200m")}
+	pod := apiserver.Pod(r.namespace, name, apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "20m", ""))
+	pod.Spec.InitContainers = []corev1.Container{apiserver.Container("setup", "10m", "10m"), apiserver.Sidecar("proxy", "50m", "200m")}
 	pod.Labels = map[string]string{"app": "web"}
 	pod.Annotations = map[string]string{
 		"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true",
@@ -45,16 +45,16 @@ func TestNobodyElseSeesIt(t *testing.T) {
 	var pods []*corev1.Pod
 	kubelets := []struct {
 		name   string
-		answer apitest.Answer
+		answer apiserver.Answer
 		phase  v1alpha1.Phase
 		reason actuator.Reason
 		limit  int64 // of app, in the end
 	}{
-		{"obeys", apitest.Obey, v1alpha1.PhaseApplied, actuator.Settled, 2000},
-		{"defers", apitest.Defer, v1alpha1.PhaseFailed, actuator.ResizeDeferred, 500},
-		{"refuses", apitest.Refuse, v1alpha1.PhaseFailed, actuator.ResizeInfeasible, 500},
-		{"fails", apitest.Fail, v1alpha1.PhaseFailed, actuator.ResizeErrored, 500},
-		{"stalls", apitest.Stall, v1alpha1.PhaseFailed, actuator.TookTooLong, 2000},
+		{"obeys", apiserver.Obey, v1alpha1.PhaseApplied, actuator.Settled, 2000},
+		{"defers", apiserver.Defer, v1alpha1.PhaseFailed, actuator.ResizeDeferred, 500},
+		{"refuses", apiserver.Refuse, v1alpha1.PhaseFailed, actuator.ResizeInfeasible, 500},
+		{"fails", apiserver.Fail, v1alpha1.PhaseFailed, actuator.ResizeErrored, 500},
+		{"stalls", apiserver.Stall, v1alpha1.PhaseFailed, actuator.TookTooLong, 2000},
 	}
 	for _, k := range kubelets {
 		pod := r.richPod(k.name)
@@ -84,7 +84,7 @@ func TestNobodyElseSeesIt(t *testing.T) {
 	r.publish(pods[0], "2.000", app(600), proxy(100))
 	r.allocation(pods[0], "lowered in steps", stands(v1alpha1.PhaseApplied, actuator.Settled))
 	for _, pod := range pods {
-		r.kubelet.Answer(pod, apitest.Obey)
+		r.kubelet.Answer(pod, apiserver.Obey)
 	}
 	r.mode(r.namespace, kube.ModeRestore)
 	for _, pod := range pods {
@@ -108,7 +108,7 @@ func (o *onlookers) seesChanges(pod *corev1.Pod) {
 	o.Helper()
 	o.mode(o.namespace, kube.ModeOff) // the controller leaves it alone
 	o.annotate(pod.DeepCopy(), "example.com/note", "changed")
-	o.kubelet.Answer(pod, apitest.Defer)
+	o.kubelet.Answer(pod, apiserver.Defer)
 	patch := `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"300m"}}}]}}`
 	o.must(o.Client.SubResource("resize").Patch(o.Context(), pod.DeepCopy(), client.RawPatch("application/strategic-merge-patch+json", []byte(patch))))
 	saw := o.seen(pod)
@@ -172,7 +172,7 @@ func TestTheSchedulerDoesNotMind(t *testing.T) {
 // unbound makes a pod for the scheduler to place on the rig's node.
 func (r *rig) unbound(name, request string) *corev1.Pod {
 	r.Helper()
-	pod := apitest.Pod(r.namespace, name, apitest.Container("app", request, ""))
+	pod := apiserver.Pod(r.namespace, name, apiserver.Container("app", request, ""))
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: r.kubelet.Node}
 	r.must(r.Client.Create(r.Context(), pod))
 	return pod
@@ -180,13 +180,13 @@ func (r *rig) unbound(name, request string) *corev1.Pod {
 
 func (r *rig) placed(name, request string) {
 	r.Helper()
-	apitest.WaitFor(r, r.Client, r.unbound(name, request), "placed", func(p *corev1.Pod) bool { return p.Spec.NodeName == r.kubelet.Node })
+	apiserver.WaitFor(r, r.Client, r.unbound(name, request), "placed", func(p *corev1.Pod) bool { return p.Spec.NodeName == r.kubelet.Node })
 }
 
 // unplaced checks that the scheduler finds too little CPU, and takes the pod away again.
 func (r *rig) unplaced(name, request string) {
 	r.Helper()
-	pod := apitest.WaitFor(r, r.Client, r.unbound(name, request), "refused a place", func(p *corev1.Pod) bool {
+	pod := apiserver.WaitFor(r, r.Client, r.unbound(name, request), "refused a place", func(p *corev1.Pod) bool {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 				return true

@@ -23,8 +23,8 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 const (
@@ -58,7 +58,7 @@ func BenchmarkController1000Pods(b *testing.B) {
 
 // process is a controller that runs as a program of its own.
 type process struct {
-	server    *apitest.Server
+	server    *apiserver.Server
 	namespace string // the controller's
 	pid       int
 	metrics   string
@@ -68,7 +68,7 @@ type process struct {
 
 func startController(b *testing.B) *process {
 	b.Helper()
-	s := apitest.Start(b)
+	s := apiserver.Start(b)
 	program := filepath.Join(b.TempDir(), "mbcas-controller")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "../../cmd/mbcas-controller")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -114,7 +114,7 @@ func (c *process) fill(b *testing.B) {
 		k := c.server.Kubelet(b, fmt.Sprintf("bench-%d", i))
 		c.nodes = append(c.nodes, k.Node)
 		for j := range benchPods {
-			pod := apitest.Pod(ns, fmt.Sprintf("pod-%d-%d", i, j), apitest.Container("app", "20m", "200m"))
+			pod := apiserver.Pod(ns, fmt.Sprintf("pod-%d-%d", i, j), apiserver.Container("app", "20m", "200m"))
 			pod.Spec.NodeName = k.Node
 			if err := c.server.Client.Create(b.Context(), pod); err != nil {
 				b.Fatal(err)
@@ -123,7 +123,7 @@ func (c *process) fill(b *testing.B) {
 		}
 	}
 	c.hear(b)
-	apitest.Eventually(b, "every pod has its allocation", func() (bool, any) {
+	apiserver.Eventually(b, "every pod has its allocation", func() (bool, any) {
 		var list v1alpha1.PodAllocationList
 		err := c.server.Client.List(b.Context(), &list, client.InNamespace(ns))
 		recorded := 0

@@ -12,8 +12,8 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestBudgetMovesToWhereCPUIsDear: of two replicas, the one on the dear node gets a larger budget and the one on the cheap node a smaller
@@ -101,7 +101,7 @@ func TestASilentNodeKeepsItsFactors(t *testing.T) {
 
 // TestReplicaOf: the budget that counts is the one without a factor.
 func TestReplicaOf(t *testing.T) {
-	pod := apitest.Pod("shop", "web-1", apitest.Container("app", "200m", "500m"))
+	pod := apiserver.Pod("shop", "web-1", apiserver.Container("app", "200m", "500m"))
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "n1", map[string]string{corev1.LabelHostname: "n1"}
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
 	percent := int32(160)

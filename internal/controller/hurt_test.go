@@ -15,8 +15,8 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // unready sets the pod to not Ready: for a reason of the kubelet, or for none, as the node controller does.
@@ -172,11 +172,11 @@ func TestAnUndoIsFinished(t *testing.T) {
 		r := r.in(t)
 		l := r.live(0, false)
 		pod := l.down("deferred")
-		r.kubelet.Answer(pod, apitest.Defer)
+		r.kubelet.Answer(pod, apiserver.Defer)
 		r.hurt(pod, fails)
 		l.settles(pod, v1alpha1.PhaseFailed, actuator.ResizeDeferred)
 		l.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 1000, r.limit(pod) })
-		r.kubelet.Answer(pod, apitest.Obey)
+		r.kubelet.Answer(pod, apiserver.Obey)
 		l.ahead = r.config.Backoff + time.Second
 		r.hearAt(time.Now().Add(l.ahead))
 		done(l, pod)
@@ -188,7 +188,7 @@ func TestAnUndoIsFinished(t *testing.T) {
 		r.Controllers(t, "resourcequota-controller")
 		l := r.live(0, false)
 		pod := l.down("short")
-		full := apitest.Pod(r.namespace, "full", apitest.Container("app", "100m", "1"))
+		full := apiserver.Pod(r.namespace, "full", apiserver.Container("app", "100m", "1"))
 		full.Labels = map[string]string{kube.ManagedKey: "false"}
 		full = r.kubelet.Run(t, full)
 		// The quota comes behind both pods: it may not count one that comes at the same time. It leaves a fifth of what was taken.
@@ -226,7 +226,7 @@ func TestARevertIsNoDecrease(t *testing.T) {
 			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
 			left := 0
 			l.Resize = lostAnswer{l.counter, true, &left}
-			r.kubelet.Answer(pod, apitest.Defer)
+			r.kubelet.Answer(pod, apiserver.Defer)
 			r.publish(pod, "0.000", app(2000))
 			l.look(pod)
 			left = lost

@@ -16,9 +16,9 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 func (r *rig) limitRange(items ...corev1.LimitRangeItem) *corev1.LimitRange {
@@ -39,7 +39,7 @@ func TestWhatALimitRangeBarsIsNotTried(t *testing.T) {
 	)
 	l := r.live(0, false)
 	r.until("the API server knows the LimitRange", func() (bool, any) {
-		pod := apitest.Pod(r.namespace, "probe", apitest.Container("app", "1", "2"))
+		pod := apiserver.Pod(r.namespace, "probe", apiserver.Container("app", "1", "2"))
 		pod.Spec.NodeName = r.kubelet.Node
 		err := r.Client.Create(t.Context(), pod, client.DryRunAll)
 		return err != nil, err
@@ -52,8 +52,8 @@ func TestWhatALimitRangeBarsIsNotTried(t *testing.T) {
 	}
 
 	r.must(r.Client.Delete(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "limits"}}))
-	init := apitest.Pod(r.namespace, "init", apitest.Container("app", "100m", "500m"))
-	init.Spec.InitContainers = []corev1.Container{apitest.Container("migrate", "1", "2")}
+	init := apiserver.Pod(r.namespace, "init", apiserver.Container("app", "100m", "500m"))
+	init.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
 	var pod *corev1.Pod
 	r.until("the API server knows that the LimitRange is gone", func() (bool, any) {
 		err := r.Client.Create(t.Context(), init.DeepCopy(), client.DryRunAll)
@@ -106,7 +106,7 @@ func TestFirstResizeIsTriedDry(t *testing.T) {
 	if runs != 2 {
 		t.Errorf("%d dry runs after a LimitRange came, want two", runs)
 	}
-	r.MutateResizes(t, r.namespace, apitest.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
+	r.MutateResizes(t, r.namespace, apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
 	fresh := r.pod("fresh", "100m", "500m")
 	r.until("the API server knows the policy or webhook", func() (bool, any) {
 		move := actuator.Move{UID: string(fresh.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 1000}}}
@@ -217,7 +217,7 @@ func TestLimitRangeBinds(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	pod := r.pod("web", "200m", "300m")
-	mixed := r.kubelet.Run(t, apitest.Pod(r.namespace, "mixed", apitest.Container("app", "200m", "300m"), apitest.Container("big", "2600m", "2700m")))
+	mixed := r.kubelet.Run(t, apiserver.Pod(r.namespace, "mixed", apiserver.Container("app", "200m", "300m"), apiserver.Container("big", "2600m", "2700m")))
 	ranges := &corev1.LimitRange{}
 	ranges.Namespace, ranges.Name = r.namespace, "limits"
 	ranges.Spec.Limits = []corev1.LimitRangeItem{

@@ -19,8 +19,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // The tests here run the controller as it ships: with caches, watches and a queue.
@@ -158,7 +158,7 @@ func TestRestoreAll(t *testing.T) {
 	r.publish(raised, "0.000", app(2500))
 	l.settles(raised, v1alpha1.PhaseApplied, actuator.Settled)
 	r.vanish(raised, theAllocation)
-	r.kubelet.Answer(raised, apitest.Ignore)
+	r.kubelet.Answer(raised, apiserver.Ignore)
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	out.Reset()

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestRemembersNoMoreThanTheCache: the API server's answer to a resize is kept as the cache would keep the pod, and only until the
@@ -16,7 +16,7 @@ import (
 func TestRemembersNoMoreThanTheCache(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
-	pod := apitest.Pod(r.namespace, "web", apitest.Container("app", "100m", "500m"))
+	pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "LONG", Value: "text"}}
 	pod = r.kubelet.Run(r, pod)
 	l.look(pod)

@@ -10,8 +10,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // oldNode is the same rig on a second node, whose kubelet cannot resize.
@@ -73,7 +73,7 @@ func TestKubeletIsRolledBack(t *testing.T) {
 	l := r.live(0, false)
 	pod := l.raised("web") // to 2000m
 	r.kubelet.RollBack(t, "v1.31.14")
-	apitest.WaitFor(t, r.Client, pod, "without resources in its status", func(p *corev1.Pod) bool {
+	apiserver.WaitFor(t, r.Client, pod, "without resources in its status", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].Resources == nil
 	})
 	r.publish(pod, "0.500", app(1000))

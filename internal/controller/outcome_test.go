@@ -15,7 +15,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestOutcomes gives every outcome of a resize, and looks at what becomes of the allocation and the pod.
@@ -169,16 +169,16 @@ func TestKubelet(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct {
 		name   string
-		answer apitest.Answer
+		answer apiserver.Answer
 		late   bool // only after the time that the kubelet has
 		reason actuator.Reason
 		limit  string // in the spec, while it waits to be tried again
 	}{
-		{"defers", apitest.Defer, false, actuator.ResizeDeferred, "500m"},
-		{"refuses", apitest.Refuse, false, actuator.ResizeInfeasible, "500m"},
-		{"stalls", apitest.Stall, true, actuator.TookTooLong, "2"},
-		{"fails", apitest.Fail, true, actuator.ResizeErrored, "500m"},
-		{"does-not-look", apitest.Ignore, true, actuator.TookTooLong, "2"},
+		{"defers", apiserver.Defer, false, actuator.ResizeDeferred, "500m"},
+		{"refuses", apiserver.Refuse, false, actuator.ResizeInfeasible, "500m"},
+		{"stalls", apiserver.Stall, true, actuator.TookTooLong, "2"},
+		{"fails", apiserver.Fail, true, actuator.ResizeErrored, "500m"},
+		{"does-not-look", apiserver.Ignore, true, actuator.TookTooLong, "2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := r.in(t)
@@ -189,8 +189,8 @@ func TestKubelet(t *testing.T) {
 			r.publish(pod, "0.000", app(2000))
 			if c.late {
 				l.settles(pod, v1alpha1.PhasePending, actuator.InFlight)
-				if c.answer == apitest.Fail {
-					apitest.WaitFor(t, r.Client, pod, "in error", func(p *corev1.Pod) bool {
+				if c.answer == apiserver.Fail {
+					apiserver.WaitFor(t, r.Client, pod, "in error", func(p *corev1.Pod) bool {
 						progress, _ := podresize.Check(p, nil, p.Generation)
 						return progress == podresize.Errored
 					})
@@ -205,7 +205,7 @@ func TestKubelet(t *testing.T) {
 				t.Errorf("limit %v, want %s; status %+v", r.limit(pod), c.limit, pa.Status)
 			}
 			// Nothing changes until the back-off ends; then it is tried again, and works.
-			r.kubelet.Answer(pod, apitest.Obey)
+			r.kubelet.Answer(pod, apiserver.Obey)
 			if c.reason != actuator.TookTooLong {
 				l.settles(pod, v1alpha1.PhaseFailed, c.reason)
 				l.ahead += r.config.Backoff + time.Second
@@ -226,7 +226,7 @@ func TestATakingBackIsRepeated(t *testing.T) {
 	l := r.live(0, false)
 	pod := r.pod("web", "100m", "500m")
 	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
-	r.kubelet.Answer(pod, apitest.Defer)
+	r.kubelet.Answer(pod, apiserver.Defer)
 	r.publish(pod, "0.000", app(2000))
 	l.look(pod)
 	attempts := 0
@@ -312,7 +312,7 @@ func TestNode(t *testing.T) {
 func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
-	pod := r.kubelet.Run(t, apitest.Pod(r.namespace, "web", apitest.Container("app", "100m", "500m"), apitest.Container("side", "", "")))
+	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")))
 	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
 	lr := &corev1.LimitRange{}
 	lr.Namespace, lr.Name = r.namespace, "late"

@@ -17,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // shape is one kind of pod, as the eligibility table of docs/kubernetes.md names it.
@@ -41,28 +41,28 @@ func two(name string, limit cpu.Milli) v1alpha1.ContainerLimit {
 }
 
 var shapes = []shape{
-	{name: "several containers", containers: []corev1.Container{apitest.Container("app", "100m", "500m"), apitest.Container("log", "50m", "200m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("log", 400)}},
-	{name: "a container without a limit beside limited ones", containers: []corev1.Container{apitest.Container("app", "100m", "500m"), apitest.Container("side", "", "")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "several containers", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("log", "50m", "200m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("log", 400)}},
+	{name: "a container without a limit beside limited ones", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
 	{
-		name: "a native sidecar", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("proxy", 400)},
+		name: "a native sidecar", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("proxy", 400)},
 		change: func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{apitest.Sidecar("proxy", "50m", "200m")}
+			p.Spec.InitContainers = []corev1.Container{apiserver.Sidecar("proxy", "50m", "200m")}
 		},
 	},
 	{
-		name: "an init container that has finished", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		name: "an init container that has finished", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
 		change: func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{apitest.Container("migrate", "1", "2")}
+			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
 		},
 	},
 	{
-		name: "an init container that still runs", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.NotRunning, starting: true,
+		name: "an init container that still runs", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.NotRunning, starting: true,
 		change: func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{apitest.Container("migrate", "1", "2")}
+			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
 		},
 	},
 	{
-		name: "an ephemeral container", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		name: "an ephemeral container", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
 		after: func(r *rig, p *corev1.Pod) {
 			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 				Name: "debug", Image: "registry.invalid/debug", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways,
@@ -71,19 +71,19 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "resizePolicy RestartContainer for cpu", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.RestartPolicy,
+		name: "resizePolicy RestartContainer for cpu", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.RestartPolicy,
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 		},
 	},
 	{
-		name: "resizePolicy RestartContainer for memory", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		name: "resizePolicy RestartContainer for memory", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 		},
 	},
 	{
-		name: "pod-level resources", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.PodResources, refused: true,
+		name: "pod-level resources", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.PodResources, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{
 				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("600m")}, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")},
@@ -91,44 +91,44 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "a static pod", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.StaticPod, refused: true,
+		name: "a static pod", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.StaticPod, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash", "kubernetes.io/config.source": "file"}
 		},
 	},
 	{
-		name: "Windows", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.WindowsPod, refused: true,
+		name: "Windows", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.WindowsPod, refused: true,
 		change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
 	},
 	{
-		name: "runtimeClassName, with overhead", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.Sandboxed,
+		name: "runtimeClassName, with overhead", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.Sandboxed,
 		change: func(p *corev1.Pod) { class := "sandbox"; p.Spec.RuntimeClassName = &class },
 	},
 	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: actuator.Guaranteed, refused: true},
-	{name: "BestEffort", containers: []corev1.Container{apitest.Container("app", "", "")}, out: actuator.BestEffort},
-	{name: "no CPU limit", containers: []corev1.Container{apitest.Container("app", "100m", "")}, out: actuator.NoCPULimit},
-	{name: "request and limit equal, and yet Burstable", containers: []corev1.Container{apitest.Container("app", "500m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "BestEffort", containers: []corev1.Container{apiserver.Container("app", "", "")}, out: actuator.BestEffort},
+	{name: "no CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: actuator.NoCPULimit},
+	{name: "request and limit equal, and yet Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
 	{
 		name: "no CPU request", containers: []corev1.Container{memoryOnly()}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
 		// The API server gives it a request as high as its limit.
 	},
-	{name: "a limit written as 0.5", containers: []corev1.Container{apitest.Container("app", "0.1", "0.5")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
-	{name: "a limit written as 0.5e0", containers: []corev1.Container{apitest.Container("app", "100m", "0.5e0")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
-	{name: "a limit above the node, written as 1e3", containers: []corev1.Container{apitest.Container("app", "100m", "1e3")}, want: []v1alpha1.ContainerLimit{two("app", 4000)}},
-	{name: "a limit of no whole 10m", containers: []corev1.Container{apitest.Container("app", "33m", "123m")}, want: []v1alpha1.ContainerLimit{two("app", 246)}},
-	{name: "a limit below 10m", containers: []corev1.Container{apitest.Container("app", "1m", "4m")}, want: []v1alpha1.ContainerLimit{two("app", 20)}},
+	{name: "a limit written as 0.5", containers: []corev1.Container{apiserver.Container("app", "0.1", "0.5")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "a limit written as 0.5e0", containers: []corev1.Container{apiserver.Container("app", "100m", "0.5e0")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "a limit above the node, written as 1e3", containers: []corev1.Container{apiserver.Container("app", "100m", "1e3")}, want: []v1alpha1.ContainerLimit{two("app", 4000)}},
+	{name: "a limit of no whole 10m", containers: []corev1.Container{apiserver.Container("app", "33m", "123m")}, want: []v1alpha1.ContainerLimit{two("app", 246)}},
+	{name: "a limit below 10m", containers: []corev1.Container{apiserver.Container("app", "1m", "4m")}, want: []v1alpha1.ContainerLimit{two("app", 20)}},
 	{
-		name: "mbcas.io/managed=false", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.OptedOut,
+		name: "mbcas.io/managed=false", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.OptedOut,
 		change: func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} },
 	},
 	{
-		name: "an mbcas.io annotation that cannot be read", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.BadOptOut,
+		name: "an mbcas.io annotation that cannot be read", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.BadOptOut,
 		change: func(p *corev1.Pod) { p.Annotations = map[string]string{kube.MaxCPUKey: "lots"} },
 	},
 	{
-		name: "a kubelet that cannot resize", containers: []corev1.Container{apitest.Container("app", "100m", "500m")}, out: actuator.NodeUnsupported, refused: true,
+		name: "a kubelet that cannot resize", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.NodeUnsupported, refused: true,
 		after: func(r *rig, p *corev1.Pod) {
-			r.kubelet.Answer(p, apitest.Ignore)
+			r.kubelet.Answer(p, apiserver.Ignore)
 			p.Status.ContainerStatuses[0].Resources = nil
 			r.must(r.Client.Status().Update(r.Context(), p))
 		},
@@ -136,14 +136,14 @@ var shapes = []shape{
 }
 
 func guaranteed(amount string) corev1.Container {
-	c := apitest.Container("app", amount, amount)
+	c := apiserver.Container("app", amount, amount)
 	c.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
 	c.Resources.Requests[corev1.ResourceMemory] = resource.MustParse("64Mi")
 	return c
 }
 
 func memoryOnly() corev1.Container {
-	c := apitest.Container("app", "", "500m")
+	c := apiserver.Container("app", "", "500m")
 	c.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 	return c
 }
@@ -177,7 +177,7 @@ func TestPodsAsTheyAre(t *testing.T) {
 				t.Errorf("docs/kubernetes.md: want one row that begins with %q", strings.TrimSpace(row))
 			}
 			r := r.in(t)
-			pod := apitest.Pod(r.namespace, "pod-"+string(rune('a'+i)), s.containers...)
+			pod := apiserver.Pod(r.namespace, "pod-"+string(rune('a'+i)), s.containers...)
 			if s.change != nil {
 				s.change(pod)
 			}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -26,7 +26,7 @@ func (r *rig) priorityClass(name string, value int32, byDefault bool) *schedulin
 		}
 	})
 	r.until("class "+name+" is known", func() (bool, any) {
-		pod := apitest.Pod(r.namespace, "probe", apitest.Container("app", "200m", "500m"))
+		pod := apiserver.Pod(r.namespace, "probe", apiserver.Container("app", "200m", "500m"))
 		if pod.Spec.PriorityClassName = name; byDefault {
 			pod.Spec.PriorityClassName = ""
 		}
@@ -44,7 +44,7 @@ func TestPriorityIsThatOfThePod(t *testing.T) {
 	r.priorityClass("low", -10, false)
 	r.priorityClass("usual", 2000, true)
 	for class, want := range map[string]int32{"gold": 200, "low": 50, "": 150, "system-cluster-critical": 800} {
-		pod := apitest.Pod(r.namespace, "of-"+class+"-class", apitest.Container("app", "200m", "500m"))
+		pod := apiserver.Pod(r.namespace, "of-"+class+"-class", apiserver.Container("app", "200m", "500m"))
 		pod.Spec.PriorityClassName = class
 		bidder := kube.Bidder(r.kubelet.Run(t, pod), nil, 4000)
 		if bidder.PriorityPercent != want || bidder.Budget != market.Budget(2*want) {

@@ -16,8 +16,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // raised is a pod that was raised from 500m to 2000m.
@@ -124,14 +124,14 @@ func TestNeverForgetsDeclared(t *testing.T) {
 // owned runs a pod, of a ReplicaSet with that limit in its template unless it is "".
 func (l *life) owned(name, template string) *corev1.Pod {
 	l.Helper()
-	p := apitest.Pod(l.namespace, name, apitest.Container("app", "100m", "500m"))
+	p := apiserver.Pod(l.namespace, name, apiserver.Container("app", "100m", "500m"))
 	if template != "" {
 		labels := map[string]string{"app": name}
 		rs := &appsv1.ReplicaSet{}
 		rs.Namespace, rs.Name = l.namespace, name
 		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 		rs.Spec.Template.Labels = labels
-		rs.Spec.Template.Spec.Containers = []corev1.Container{apitest.Container("app", "100m", template)}
+		rs.Spec.Template.Spec.Containers = []corev1.Container{apiserver.Container("app", "100m", template)}
 		l.must(l.rig.Client.Create(l.Context(), rs))
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // crowd makes a quota of two cores whose room others have taken, all but 600m, and a pod that was declared 1000m and lowered to 200m.
@@ -24,7 +24,7 @@ func (l *life) crowd(name string) (pod, others *corev1.Pod) {
 	l.Helper()
 	pod = l.rig.pod(name, "100m", "1")
 	l.settlesAt(pod, 200)
-	others = apitest.Pod(l.namespace, "others-"+name, apitest.Container("app", "100m", "1200m"))
+	others = apiserver.Pod(l.namespace, "others-"+name, apiserver.Container("app", "100m", "1200m"))
 	others.Labels = map[string]string{kube.ManagedKey: "false"}
 	others = l.kubelet.Run(l.T, others)
 	q := &corev1.ResourceQuota{}

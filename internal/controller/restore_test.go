@@ -17,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // restorer restores through the client, under a clock that goes a second ahead whenever it is asked.
@@ -53,7 +53,7 @@ func TestRestoreNamesWhatIsLost(t *testing.T) {
 		}
 	}
 	r.must(r.Client.Delete(t.Context(), lost, client.GracePeriodSeconds(0)))
-	apitest.WaitGone(t, r.Client, lost)
+	apiserver.WaitGone(t, r.Client, lost)
 	if err := r.restorer(r.Client, &out).All(ctx); err != nil {
 		t.Errorf("after the lost pod was deleted: %v", err)
 	}
@@ -105,7 +105,7 @@ func TestRestoreWaitsForTheLeader(t *testing.T) {
 func TestRestoreAsksFirst(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
-	pod := r.kubelet.Run(t, apitest.Pod(r.namespace, "web", apitest.Container("app", "100m", "500m"), apitest.Container("side", "", "")))
+	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")))
 	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
 	r.publish(pod, "0.000", app(2000))
 	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
@@ -145,7 +145,7 @@ func TestARefusedRestoreBacksOff(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
 	pod := l.raised("web")
-	r.kubelet.Answer(pod, apitest.Refuse)
+	r.kubelet.Answer(pod, apiserver.Refuse)
 	r.mode(r.namespace, kube.ModeRestore)
 	pa := l.settles(pod, v1alpha1.PhaseFailed, actuator.ResizeInfeasible)
 	r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 2000, r.limit(pod) })
@@ -153,7 +153,7 @@ func TestARefusedRestoreBacksOff(t *testing.T) {
 		t.Errorf("status %+v, want one failure and a time to try again", pa.Status)
 	}
 	declaredIs(t, pa, app(500))
-	r.kubelet.Answer(pod, apitest.Obey)
+	r.kubelet.Answer(pod, apiserver.Obey)
 	before := l.counter.resizes()
 	for range 3 {
 		l.ahead += r.config.Backoff / 4

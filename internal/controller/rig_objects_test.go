@@ -17,13 +17,13 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/apitest"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // ownedPod runs a pod of one container as Deployments make them.
 func (r *rig) ownedPod(deployment, name, request, limit string) *corev1.Pod {
 	r.Helper()
-	pod := apitest.Pod(r.namespace, name, apitest.Container("app", request, limit))
+	pod := apiserver.Pod(r.namespace, name, apiserver.Container("app", request, limit))
 	pod.Labels = map[string]string{"app": deployment, "pod-template-hash": "abc"}
 	yes := true
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-abc", UID: types.UID("rs-" + deployment), Controller: &yes}}

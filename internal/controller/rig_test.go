@@ -28,15 +28,15 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/apitest"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // rig is a cluster of one node with a namespace in enforce mode, and controllers that run beside it.
 type rig struct {
 	*testing.T
-	*apitest.Server
-	kubelet   *apitest.Kubelet
+	*apiserver.Server
+	kubelet   *apiserver.Kubelet
 	namespace string
 	config    Config
 	counter   *counter
@@ -46,7 +46,7 @@ type rig struct {
 // newRig makes the node and the namespaces; the agent of the node has just been heard.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s := apitest.Start(t)
+	s := apiserver.Start(t)
 	c := DefaultConfig()
 	c.Namespace = s.Namespace(t)
 	c.StartGrace, c.RestartGrace, c.Actuator.LowerCooldown = 0, 0, 0
@@ -108,7 +108,7 @@ func (r *rig) must(err error) {
 // pod runs a Burstable pod of one container.
 func (r *rig) pod(name, request, limit string) *corev1.Pod {
 	r.Helper()
-	return r.kubelet.Run(r, apitest.Pod(r.namespace, name, apitest.Container("app", request, limit)))
+	return r.kubelet.Run(r, apiserver.Pod(r.namespace, name, apiserver.Container("app", request, limit)))
 }
 
 // reconciler works directly on the API server, without caches.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
 // BenchmarkRead110Pods2Containers is the agent's tick on a full node: 330 cgroups.
@@ -21,7 +21,7 @@ import (
 func BenchmarkRead110Pods2Containers(b *testing.B) {
 	for _, version := range []kernel.Version{kernel.V2, kernel.V1, kernel.Hybrid} {
 		b.Run("files-"+string(version), func(b *testing.B) {
-			tree, err := kerneltest.New(benchDir(b), kerneltest.Shape{Version: version})
+			tree, err := cgroups.New(benchDir(b), cgroups.Shape{Version: version})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func BenchmarkFirstRead110Pods2Containers(b *testing.B) {
 	}
 }
 
-func realPods(b *testing.B) (*cgroups, []kernel.Target) {
+func realPods(b *testing.B) (*testCgroups, []kernel.Target) {
 	c := realCgroups(b)
 	var targets []kernel.Target
 	for i := range 110 {

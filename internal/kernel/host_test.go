@@ -18,12 +18,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
 // A node is a tree of files with a Host on it and a clock that stands still.
 type node struct {
-	*kerneltest.Tree
+	*cgroups.Tree
 	*kernel.Host
 	t   *testing.T
 	cfg kernel.Config
@@ -31,10 +31,10 @@ type node struct {
 	log bytes.Buffer
 }
 
-func newNode(t *testing.T, shape kerneltest.Shape, prepare func(*node)) *node {
+func newNode(t *testing.T, shape cgroups.Shape, prepare func(*node)) *node {
 	t.Helper()
 	n := &node{t: t, now: time.Unix(1000, 0)}
-	tree, err := kerneltest.New(t.TempDir(), shape)
+	tree, err := cgroups.New(t.TempDir(), shape)
 	n.must(err)
 	n.Tree, n.cfg = tree, tree.Config()
 	n.cfg.Now = func() time.Time { return n.now }
@@ -71,8 +71,8 @@ func TestRead(t *testing.T) {
 	}{{kernel.V1, false}, {kernel.V2, false}, {kernel.Hybrid, false}, {kernel.V1, true}, {kernel.V2, true}, {kernel.Hybrid, true}} {
 		version := c.version
 		t.Run(fmt.Sprintf("%s, stalls %v", version, c.stalls), func(t *testing.T) {
-			n := newNode(t, kerneltest.Shape{Version: version}, func(n *node) { n.cfg.Stalls = c.stalls })
-			n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1), id(2)))
+			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.Stalls = c.stalls })
+			n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
 			want := kernel.Group{
 				ID: id(2), Found: true,
 				Stat:  kernel.Stat{Usage: 1234 * time.Microsecond, Periods: 50, Throttled: 7, ThrottledTime: 99 * time.Microsecond},
@@ -120,9 +120,9 @@ func TestStallsOnlyWhenAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
 			t.Run(fmt.Sprintf("%s %v", version, asked), func(t *testing.T) {
-				n := newNode(t, kerneltest.Shape{Version: version}, func(n *node) { n.cfg.Stalls = asked })
-				n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1), id(2)))
-				n.must(n.AddPod(kerneltest.Burstable, uid(2), id(3)))
+				n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.Stalls = asked })
+				n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
+				n.must(n.AddPod(cgroups.Burstable, uid(2), id(3)))
 				n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stalls.IO.Full = time.Second }))
 				n.must(n.Update(uid(2), id(3), func(g *kernel.Group) { g.Stalls.IO.Full = time.Minute }))
 				n.now = n.now.Add(time.Hour) // also a recheck
@@ -168,11 +168,11 @@ func (n *node) openFiles(names ...string) (paths []string) {
 
 // TestStallsMayBeMissing: what the kernel does not tell is unknown, and nothing else suffers.
 func TestStallsMayBeMissing(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, func(n *node) { n.cfg.Stalls = true })
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.Stalls = true })
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
 	file := func(name string) string {
-		return filepath.Join(n.cfg.Root, n.Container(kerneltest.Burstable, uid(1), id(1)), name)
+		return filepath.Join(n.cfg.Root, n.Container(cgroups.Burstable, uid(1), id(1)), name)
 	}
 	check := func(reason string, memory, io bool) {
 		t.Helper()
@@ -188,7 +188,7 @@ func TestStallsMayBeMissing(t *testing.T) {
 	n.now = n.now.Add(30 * time.Second)
 	check("half a minute later", true, true)
 	n.must(n.Remove(uid(1), id(1)))
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	n.must(os.Remove(file("memory.pressure")))
 	n.must(os.Symlink("memory.pressure", file("memory.pressure")))
 	n.read(target) // the old files are gone
@@ -208,8 +208,8 @@ func TestStallsMayBeMissing(t *testing.T) {
 
 // TestStallsWithoutPressure: asked for where there is none, it is said once.
 func TestStallsWithoutPressure(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{Version: kernel.V1}, func(n *node) { n.cfg.Stalls = true })
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n := newNode(t, cgroups.Shape{Version: kernel.V1}, func(n *node) { n.cfg.Stalls = true })
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	for range 100 {
 		if g := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1)}}).Pods[0].Containers[0]; !g.Found || g.Stalls != nil {
 			t.Fatalf("%+v", g)
@@ -224,8 +224,8 @@ func TestStallsWithoutPressure(t *testing.T) {
 func TestPeriodAndBurst(t *testing.T) {
 	for _, version := range []kernel.Version{kernel.V1, kernel.V2} {
 		t.Run(string(version), func(t *testing.T) {
-			n := newNode(t, kerneltest.Shape{Version: version}, nil)
-			n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+			n := newNode(t, cgroups.Shape{Version: version}, nil)
+			n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 			set := func(q kernel.Quota) { n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Quota = q })) }
 			check := func(reason string, want kernel.Quota) {
 				t.Helper()
@@ -252,8 +252,8 @@ func TestPeriodAndBurst(t *testing.T) {
 
 // TestRecheckOnABusyNode: pods that come in each second, each a reason to list, do not keep living cgroups from being rechecked.
 func TestRecheckOnABusyNode(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n := newNode(t, cgroups.Shape{}, nil)
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	targets := []kernel.Target{{Pod: uid(1), Containers: []string{id(1)}}}
 	set := func(burst time.Duration) {
 		n.must(n.Update(uid(1), id(1), func(g *kernel.Group) {
@@ -264,7 +264,7 @@ func TestRecheckOnABusyNode(t *testing.T) {
 	n.read(targets...)
 	set(9 * time.Millisecond)
 	for i := range 31 {
-		n.must(n.AddPod(kerneltest.Burstable, uid(100+i)))
+		n.must(n.AddPod(cgroups.Burstable, uid(100+i)))
 		targets = append(targets, kernel.Target{Pod: uid(100 + i)})
 		if s := n.read(targets...); s.Pods[0].Containers[0].Quota.Burst == 9*time.Millisecond {
 			return
@@ -275,9 +275,9 @@ func TestRecheckOnABusyNode(t *testing.T) {
 
 // TestGone: a cgroup that is removed is not found; one made again is read from its start.
 func TestGone(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
+	n := newNode(t, cgroups.Shape{}, nil)
 	target := kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1), id(2)))
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
 	n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stat.Usage = time.Hour }))
 	check := func(reason string, own, first, second bool, usage time.Duration) {
 		t.Helper()
@@ -290,22 +290,22 @@ func TestGone(t *testing.T) {
 	n.must(n.Remove(uid(1), id(1)))
 	check("container removed", true, false, true, 0)
 	check("still", true, false, true, 0)
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	check("made again, counters start anew", true, true, true, 0)
 	n.must(n.Remove(uid(1), ""))
 	check("pod removed", false, false, false, 0)
-	n.must(n.AddPod(kerneltest.BestEffort, uid(1), id(1), id(2)))
+	n.must(n.AddPod(cgroups.BestEffort, uid(1), id(1), id(2)))
 	check("pod made again elsewhere", true, true, true, 0)
 }
 
 // TestLateContainers: what appears after many vain looks is found within seconds, and at once after a hint.
 func TestLateContainers(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
+	n := newNode(t, cgroups.Shape{}, nil)
 	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
 	for range 30 {
 		n.read(target)
 	}
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	reads := 0
 	for found := false; !found; reads++ {
 		if reads > 10 {
@@ -317,7 +317,7 @@ func TestLateContainers(t *testing.T) {
 
 // TestDescriptors: files are held for targets only, and Close leaves none.
 func TestDescriptors(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
+	n := newNode(t, cgroups.Shape{}, nil)
 	open := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		n.must(err)
@@ -328,7 +328,7 @@ func TestDescriptors(t *testing.T) {
 		var targets []kernel.Target
 		for i := range 10 {
 			u := uid(round*10 + i)
-			n.must(n.AddPod(kerneltest.Burstable, u, id(1), id(2)))
+			n.must(n.AddPod(cgroups.Burstable, u, id(1), id(2)))
 			targets = append(targets, kernel.Target{Pod: u, Containers: []string{id(1), id(2)}})
 		}
 		n.read(targets...)
@@ -358,7 +358,7 @@ func TestDescriptors(t *testing.T) {
 
 // TestQuiet: what stays wrong does not fill the log.
 func TestQuiet(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, func(n *node) {
+	n := newNode(t, cgroups.Shape{}, func(n *node) {
 		kp := filepath.Join(n.cfg.Root, n.Kubepods())
 		n.must(os.Remove(filepath.Join(kp, "cpu.pressure")))
 		n.must(os.RemoveAll(filepath.Join(n.cfg.Proc, "pressure")))
@@ -366,12 +366,12 @@ func TestQuiet(t *testing.T) {
 	if n.Layout().PSI {
 		t.Error("pressure reported where there is none")
 	}
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
-	n.must(n.AddPod(kerneltest.Burstable, uid(2), id(2)))
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
+	n.must(n.AddPod(cgroups.Burstable, uid(2), id(2)))
 	for _, pod := range []string{uid(1), uid(2)} {
-		n.must(os.Remove(filepath.Join(n.cfg.Root, n.Pod(kerneltest.Burstable, pod), "cpu.pressure")))
+		n.must(os.Remove(filepath.Join(n.cfg.Root, n.Pod(cgroups.Burstable, pod), "cpu.pressure")))
 	}
-	stat := filepath.Join(n.cfg.Root, n.Container(kerneltest.Burstable, uid(1), id(1)), "cpu.stat")
+	stat := filepath.Join(n.cfg.Root, n.Container(cgroups.Burstable, uid(1), id(1)), "cpu.stat")
 	n.must(os.WriteFile(stat, []byte("usage_usec nonsense\n"), 0o644))
 	n.must(os.WriteFile(filepath.Join(n.cfg.Proc, "stat"), []byte("cpu nonsense\n"), 0o644))
 	targets := []kernel.Target{{Pod: uid(1), Containers: []string{id(1)}}, {Pod: uid(2), Containers: []string{id(2)}}, {Pod: uid(3), Containers: []string{id(3)}}}
@@ -397,8 +397,8 @@ func TestQuiet(t *testing.T) {
 
 // TestWholeTreeIsSearchedOnceAMinute: the search for containers outside of their pods is dear.
 func TestWholeTreeIsSearchedOnceAMinute(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
-	n.must(n.AddPod(kerneltest.Burstable, uid(1)))
+	n := newNode(t, cgroups.Shape{}, nil)
+	n.must(n.AddPod(cgroups.Burstable, uid(1)))
 	target := kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}
 	stray := func(id string) string { return "system.slice/containerd.service/x:cri-containerd:" + id }
 	seconds := func(container int) (s int) {
@@ -421,8 +421,8 @@ func TestWholeTreeIsSearchedOnceAMinute(t *testing.T) {
 
 // TestKubepodsMoves: a kubelet that comes back with another driver is found again.
 func TestKubepodsMoves(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n := newNode(t, cgroups.Shape{}, nil)
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
 	if !n.read(target).Pods[0].Own.Found {
 		t.Fatal("not found")
@@ -432,7 +432,7 @@ func TestKubepodsMoves(t *testing.T) {
 	n.must(os.RemoveAll(filepath.Join(n.cfg.Root, n.Kubepods())))
 	n.Driver = kernel.Cgroupfs
 	n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Kubepods = kernel.Counted(time.Minute) }))
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	for range 60 {
 		s := n.read(target)
 		if s.Pods[0].Containers[0].Found && s.Node.Kubepods == kernel.Counted(time.Minute) {
@@ -447,19 +447,19 @@ func TestKubepodsMoves(t *testing.T) {
 
 // TestWatch: a new pod gives a hint, also in a QoS directory that came later.
 func TestWatch(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, func(n *node) { n.must(n.AddPod(kerneltest.Burstable, uid(1))) })
+	n := newNode(t, cgroups.Shape{}, func(n *node) { n.must(n.AddPod(cgroups.Burstable, uid(1))) })
 	hints := n.Watch(t.Context())
 	for i := range 50 {
-		n.must(n.AddPod(kerneltest.Burstable, uid(10+i)))
+		n.must(n.AddPod(cgroups.Burstable, uid(10+i)))
 	}
 	await(t, hints)
 	// A QoS directory that came later is watched, too. Its own coming is the
 	// first hint; pods are added until one shows.
-	n.must(n.AddPod(kerneltest.BestEffort, uid(2)))
+	n.must(n.AddPod(cgroups.BestEffort, uid(2)))
 	await(t, hints)
 	deadline := time.After(10 * time.Second)
 	for i := 100; ; i++ {
-		n.must(n.AddPod(kerneltest.BestEffort, uid(i)))
+		n.must(n.AddPod(cgroups.BestEffort, uid(i)))
 		select {
 		case <-hints:
 		case <-deadline:
@@ -490,8 +490,8 @@ func await(t *testing.T, hints <-chan struct{}) {
 
 // TestClosedWhileReading: Close may come from another goroutine at any time.
 func TestClosedWhileReading(t *testing.T) {
-	n := newNode(t, kerneltest.Shape{}, nil)
-	n.must(n.AddPod(kerneltest.Burstable, uid(1), id(1)))
+	n := newNode(t, cgroups.Shape{}, nil)
+	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	n.Watch(t.Context())
 	var wg sync.WaitGroup
 	for range 2 {
@@ -511,7 +511,7 @@ func TestClosedWhileReading(t *testing.T) {
 // TestReadDoesNotAllocate: besides the slices of the Sample.
 func TestReadDoesNotAllocate(t *testing.T) {
 	for _, stalls := range []bool{false, true} {
-		n := newNode(t, kerneltest.Shape{}, func(n *node) { n.cfg.Stalls = stalls })
+		n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.Stalls = stalls })
 		targets := pods(t, n.Tree, 20, 2)
 		n.read(targets...)
 		slices := 2.0
@@ -525,7 +525,7 @@ func TestReadDoesNotAllocate(t *testing.T) {
 }
 
 // pods adds pods to a tree.
-func pods(t testing.TB, tree *kerneltest.Tree, count, containers int) []kernel.Target {
+func pods(t testing.TB, tree *cgroups.Tree, count, containers int) []kernel.Target {
 	t.Helper()
 	var targets []kernel.Target
 	for i := range count {
@@ -533,7 +533,7 @@ func pods(t testing.TB, tree *kerneltest.Tree, count, containers int) []kernel.T
 		for c := range containers {
 			target.Containers = append(target.Containers, fmt.Sprintf("%064x", i*100+c+1))
 		}
-		if err := tree.AddPod(kerneltest.Burstable, target.Pod, target.Containers...); err != nil {
+		if err := tree.AddPod(cgroups.Burstable, target.Pod, target.Containers...); err != nil {
 			t.Fatal(err)
 		}
 		targets = append(targets, target)

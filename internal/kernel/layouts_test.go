@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
 var update = flag.Bool("update", false, "write testdata/layouts anew from the list in this file")
@@ -110,7 +110,7 @@ func checkLayout(t *testing.T, text string) {
 	}
 
 	dir := t.TempDir()
-	tree, err := kerneltest.New(dir, kerneltest.Shape{Version: version, Above: "not-here"})
+	tree, err := cgroups.New(dir, cgroups.Shape{Version: version, Above: "not-here"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,19 +187,19 @@ type layout struct{ name, text string }
 
 // layouts is one of each kind seen in the field.
 func layouts() []layout {
-	const qos, guaranteed = kerneltest.Burstable, kerneltest.Guaranteed
+	const qos, guaranteed = cgroups.Burstable, cgroups.Guaranteed
 	var (
 		us  = []string{uid(1), uid(2), uid(3)}
 		ids = []string{id(1), id(2), id(3), id(4)}
 	)
 	// node lists two pods with their containers and what lies around them.
-	node := func(b *bytes.Buffer, s kerneltest.Shape) {
+	node := func(b *bytes.Buffer, s cgroups.Shape) {
 		fmt.Fprintf(b, "pod %s %s\n", us[0], s.Pod(qos, us[0]))
 		fmt.Fprintf(b, "container %s %s\n", ids[0], s.Container(qos, us[0], ids[0]))
 		fmt.Fprintf(b, "container %s %s\n", ids[1], s.Container(qos, us[0], ids[1]))
 		fmt.Fprintf(b, "# its sandbox\nother %s\n", s.Container(qos, us[0], id(90)))
-		fmt.Fprintf(b, "pod %s %s\n", us[1], s.Pod(kerneltest.BestEffort, us[1]))
-		fmt.Fprintf(b, "container %s %s\n", ids[2], s.Container(kerneltest.BestEffort, us[1], ids[2]))
+		fmt.Fprintf(b, "pod %s %s\n", us[1], s.Pod(cgroups.BestEffort, us[1]))
+		fmt.Fprintf(b, "container %s %s\n", ids[2], s.Container(cgroups.BestEffort, us[1], ids[2]))
 		fmt.Fprintf(b, "# a pod that nobody asked for\nother %s\n", s.Container(qos, us[2], ids[3]))
 	}
 	services := func(b *bytes.Buffer) {
@@ -208,7 +208,7 @@ func layouts() []layout {
 		}
 	}
 	var all []layout
-	add := func(name, comment string, s kerneltest.Shape, anchor kernel.Anchor, own string, more func(b *bytes.Buffer)) {
+	add := func(name, comment string, s cgroups.Shape, anchor kernel.Anchor, own string, more func(b *bytes.Buffer)) {
 		if s.Version == "" {
 			s.Version = kernel.V2
 		}
@@ -228,14 +228,14 @@ func layouts() []layout {
 	refuse := func(name, comment, why, lines string) {
 		all = append(all, layout{name, fmt.Sprintf("# %s\nversion v2\nerror %s\n%s", comment, why, lines)})
 	}
-	plain := func(s kerneltest.Shape) func(*bytes.Buffer) {
+	plain := func(s cgroups.Shape) func(*bytes.Buffer) {
 		return func(b *bytes.Buffer) { node(b, s) }
 	}
-	shape := func(s kerneltest.Shape) (kerneltest.Shape, kernel.Anchor, string, func(*bytes.Buffer)) {
+	shape := func(s cgroups.Shape) (cgroups.Shape, kernel.Anchor, string, func(*bytes.Buffer)) {
 		return s, kernel.ByName, "", plain(s)
 	}
-	cgroupfs := kerneltest.Shape{Driver: kernel.Cgroupfs}
-	systemd := kerneltest.Shape{}
+	cgroupfs := cgroups.Shape{Driver: kernel.Cgroupfs}
+	systemd := cgroups.Shape{}
 
 	{
 		s, a, o, m := shape(systemd)
@@ -249,7 +249,7 @@ func layouts() []layout {
 		s, a, o, m := shape(cgroupfs)
 		add("cgroupfs", "the kubelet's own default; Talos", s, a, o, m)
 	}
-	crio := kerneltest.Shape{Runtime: "crio"}
+	crio := cgroups.Shape{Runtime: "crio"}
 	add("crio-systemd", "CRI-O: each container has a monitor process with the same ID", crio, kernel.ByName, "", func(b *bytes.Buffer) {
 		for _, i := range ids[:3] {
 			fmt.Fprintf(b, "other %s/crio-conmon-%s.scope\n", crio.Pod(qos, us[0]), i)
@@ -257,37 +257,37 @@ func layouts() []layout {
 		node(b, crio)
 	})
 	{
-		s, a, o, m := shape(kerneltest.Shape{Driver: kernel.Cgroupfs, Runtime: "crio"})
+		s, a, o, m := shape(cgroups.Shape{Driver: kernel.Cgroupfs, Runtime: "crio"})
 		add("crio-cgroupfs", "CRI-O with the cgroupfs driver: no suffix", s, a, o, m)
 	}
 	{
-		s, a, o, m := shape(kerneltest.Shape{Runtime: "docker"})
+		s, a, o, m := shape(cgroups.Shape{Runtime: "docker"})
 		add("docker", "cri-dockerd", s, a, o, m)
 	}
-	kind := kerneltest.Shape{Root: "kubelet"}
+	kind := cgroups.Shape{Root: "kubelet"}
 	{
 		s, a, o, m := shape(kind)
 		add("kind-systemd", "kind: the kubelet has a cgroup root of its own", s, a, o, m)
 	}
 	{
-		s, a, o, m := shape(kerneltest.Shape{Root: "kubelet", Driver: kernel.Cgroupfs})
+		s, a, o, m := shape(cgroups.Shape{Root: "kubelet", Driver: kernel.Cgroupfs})
 		add("kind-cgroupfs", "kind with the cgroupfs driver", s, a, o, m)
 	}
-	outside := kerneltest.Shape{Root: "kubelet", Above: "system.slice/docker-" + id(70) + ".scope"}
+	outside := cgroups.Shape{Root: "kubelet", Above: "system.slice/docker-" + id(70) + ".scope"}
 	{
 		s, a, o, m := shape(outside)
 		add("kind-seen-from-host", "kind's node container seen from the machine below it", s, a, o, m)
 	}
 	{
-		s, a, o, m := shape(kerneltest.Shape{Root: "podruntime", Driver: kernel.Cgroupfs})
+		s, a, o, m := shape(cgroups.Shape{Root: "podruntime", Driver: kernel.Cgroupfs})
 		add("cgroup-root-custom", "--cgroup-root=/podruntime", s, a, o, m)
 	}
 	{
-		s, a, o, m := shape(kerneltest.Shape{Version: kernel.V1})
+		s, a, o, m := shape(cgroups.Shape{Version: kernel.V1})
 		add("v1", "cgroup v1: no pressure", s, a, o, m)
 	}
 	{
-		s, a, o, m := shape(kerneltest.Shape{Version: kernel.Hybrid, Driver: kernel.Cgroupfs})
+		s, a, o, m := shape(cgroups.Shape{Version: kernel.Hybrid, Driver: kernel.Cgroupfs})
 		add("hybrid", "CPU on v1, pressure on v2", s, a, o, m)
 	}
 	add("driver-mismatch", "kubelet: systemd, containerd: cgroupfs. Containers lie outside of their pod, whose quota does not hold them",
@@ -315,7 +315,7 @@ func layouts() []layout {
 		node(b, outside)
 	})
 	add("nested-in-host", "the machine is a node itself and runs a kind node: the topmost is ours", systemd, kernel.ByShallower, "", func(b *bytes.Buffer) {
-		inner := kerneltest.Shape{Root: "kubelet"}
+		inner := cgroups.Shape{Root: "kubelet"}
 		fmt.Fprintf(b, "other %s\n", inner.Container(qos, uid(50), ids[0]))
 		node(b, systemd)
 	})

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kernel/kerneltest"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
 // TestMain is also the program that the tests put into cgroups to use CPU: it
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 
 // cgroups is a kubepods tree in real cgroups of this machine, below a cgroup
 // of its own. All of it is removed at the end of the test.
-type cgroups struct {
-	kerneltest.Shape
+type testCgroups struct {
+	cgroups.Shape
 	t     testing.TB
 	tops  []string // that cgroup in each hierarchy
 	root  string   // for kernel.Config
@@ -51,13 +51,13 @@ type cgroups struct {
 
 var cgroupsMade atomic.Int64
 
-func realCgroups(t testing.TB) *cgroups {
+func realCgroups(t testing.TB) *testCgroups {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make cgroups")
 	}
 	const mount = "/sys/fs/cgroup"
-	c := &cgroups{t: t, Shape: kerneltest.Shape{Driver: kernel.Cgroupfs}}
+	c := &testCgroups{t: t, Shape: cgroups.Shape{Driver: kernel.Cgroupfs}}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(mount, &fs); err != nil {
 		t.Skipf("no cgroups: %v", err)
@@ -90,7 +90,7 @@ func realCgroups(t testing.TB) *cgroups {
 	return c
 }
 
-func (c *cgroups) must(err error) {
+func (c *testCgroups) must(err error) {
 	c.t.Helper()
 	if err != nil {
 		c.t.Fatal(err)
@@ -98,7 +98,7 @@ func (c *cgroups) must(err error) {
 }
 
 // mkdir makes the cgroup at path and those above it.
-func (c *cgroups) mkdir(path string) {
+func (c *testCgroups) mkdir(path string) {
 	c.t.Helper()
 	if path != "" {
 		if up := filepath.Dir(path); up != "." && !slices.Contains(c.paths, up) {
@@ -118,7 +118,7 @@ func (c *cgroups) mkdir(path string) {
 }
 
 // rmdir removes one cgroup; the kernel may need a moment after its last process ended.
-func (c *cgroups) rmdir(path string) {
+func (c *testCgroups) rmdir(path string) {
 	c.t.Helper()
 	c.paths = slices.DeleteFunc(c.paths, func(p string) bool { return p == path })
 	for _, top := range c.tops {
@@ -130,22 +130,22 @@ func (c *cgroups) rmdir(path string) {
 	}
 }
 
-func (c *cgroups) clean() {
+func (c *testCgroups) clean() {
 	for _, path := range slices.Backward(slices.Clone(c.paths)) {
 		c.rmdir(path)
 	}
 }
 
-func (c *cgroups) pod(uid string, ids ...string) kernel.Target {
+func (c *testCgroups) pod(uid string, ids ...string) kernel.Target {
 	c.t.Helper()
-	c.mkdir(c.Pod(kerneltest.Burstable, uid))
+	c.mkdir(c.Pod(cgroups.Burstable, uid))
 	for _, id := range ids {
-		c.mkdir(c.Container(kerneltest.Burstable, uid, id))
+		c.mkdir(c.Container(cgroups.Burstable, uid, id))
 	}
 	return kernel.Target{Pod: uid, Containers: ids}
 }
 
-func (c *cgroups) setQuota(path string, limit time.Duration) {
+func (c *testCgroups) setQuota(path string, limit time.Duration) {
 	c.t.Helper()
 	file, text := "cpu.cfs_quota_us", strconv.FormatInt(limit.Microseconds(), 10)
 	if c.Version == kernel.V2 {
@@ -155,7 +155,7 @@ func (c *cgroups) setQuota(path string, limit time.Duration) {
 }
 
 // bandwidth sets quota and period of a cgroup, in an order in which the kernel takes them.
-func (c *cgroups) bandwidth(path string, q kernel.Quota) error {
+func (c *testCgroups) bandwidth(path string, q kernel.Quota) error {
 	c.t.Helper()
 	dir := filepath.Join(c.tops[0], path)
 	limit, period := fmt.Sprint(q.Limit.Microseconds()), fmt.Sprint(q.Period.Microseconds())
@@ -166,7 +166,7 @@ func (c *cgroups) bandwidth(path string, q kernel.Quota) error {
 	return os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte(limit), 0o644)
 }
 
-func (c *cgroups) burst(path string, d time.Duration) error {
+func (c *testCgroups) burst(path string, d time.Duration) error {
 	file := "cpu.cfs_burst_us"
 	if c.Version == kernel.V2 {
 		file = "cpu.max.burst"
@@ -175,7 +175,7 @@ func (c *cgroups) burst(path string, d time.Duration) error {
 }
 
 // spin starts a process with one busy thread in the cgroup at path.
-func (c *cgroups) spin(path string) (stop func()) {
+func (c *testCgroups) spin(path string) (stop func()) {
 	c.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "KERNEL_TEST_SPIN=1", "GOMAXPROCS=2")
@@ -199,7 +199,7 @@ func (c *cgroups) spin(path string) (stop func()) {
 	return stop
 }
 
-func (c *cgroups) open(now func() time.Time) *kernel.Host {
+func (c *testCgroups) open(now func() time.Time) *kernel.Host {
 	c.t.Helper()
 	h, err := kernel.Open(kernel.Config{Root: c.root, Now: now, Stalls: true, Log: slog.New(slog.DiscardHandler)})
 	c.must(err)
@@ -224,7 +224,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 func TestRealThrottling(t *testing.T) {
 	c := realCgroups(t)
 	target := c.pod(uid(1), id(1), id(2))
-	path := c.Container(kerneltest.Burstable, uid(1), id(1))
+	path := c.Container(cgroups.Burstable, uid(1), id(1))
 	c.setQuota(path, 20*time.Millisecond)
 	h := c.open(nil)
 	if l := h.Layout(); l.Version != c.Version || l.Driver != kernel.Cgroupfs || !strings.HasSuffix(l.Kubepods, "/kubepods") {
@@ -276,7 +276,7 @@ func TestRealThrottling(t *testing.T) {
 func TestRealBounds(t *testing.T) {
 	c := realCgroups(t)
 	target := c.pod(uid(1), id(1))
-	path := c.Container(kerneltest.Burstable, uid(1), id(1))
+	path := c.Container(cgroups.Burstable, uid(1), id(1))
 	for _, q := range []kernel.Quota{
 		{Period: 100 * time.Millisecond},
 		{Period: 10 * time.Millisecond},
@@ -313,7 +313,7 @@ func TestRealBounds(t *testing.T) {
 func TestRealRemoved(t *testing.T) {
 	c := realCgroups(t)
 	target := c.pod(uid(1), id(1))
-	path := c.Container(kerneltest.Burstable, uid(1), id(1))
+	path := c.Container(cgroups.Burstable, uid(1), id(1))
 	c.setQuota(path, 10*time.Millisecond)
 	h := c.open(nil)
 	container := func() kernel.Group { return h.Read([]kernel.Target{target}).Pods[0].Containers[0] }
@@ -353,7 +353,7 @@ func TestRealPressureHidden(t *testing.T) {
 	target := c.pod(uid(1), id(1))
 	now := time.Unix(0, 0)
 	h := c.open(func() time.Time { return now })
-	path := filepath.Join(c.tops[len(c.tops)-1], c.Container(kerneltest.Burstable, uid(1), id(1)), "cgroup.pressure")
+	path := filepath.Join(c.tops[len(c.tops)-1], c.Container(cgroups.Burstable, uid(1), id(1)), "cgroup.pressure")
 	if _, err := os.Stat(path); err != nil || !h.Layout().PSI {
 		t.Skip("no cgroup.pressure on this machine")
 	}

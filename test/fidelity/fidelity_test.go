@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mbcas/mbcas/internal/sim"
-	"github.com/mbcas/mbcas/internal/testbed"
+	"github.com/mbcas/mbcas/internal/lab/kernelrun"
+	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
 // Use and throttling agree where they differ by at most a tenth of what was measured, or 3 points of a share.
@@ -56,7 +56,7 @@ type still struct{}
 func (still) Turn(r *sim.Reading) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
 
 func TestFidelity(t *testing.T) {
-	if err := testbed.Able(); err != nil {
+	if err := kernelrun.Able(); err != nil {
 		t.Skip(err)
 	}
 	for i, c := range table(1) {
@@ -68,7 +68,7 @@ func TestFidelity(t *testing.T) {
 			for runs := 0; ; {
 				setup := table(uint64(runs + 1))[i].Setup
 				r := undisturbed(t, setup, func() sim.Policy { return still{} }, stalled)
-				real, model = add(real, r.Pods), add(model, testbed.Simulate(setup, still{}, r).Pods)
+				real, model = add(real, r.Pods), add(model, kernelrun.Simulate(setup, still{}, r).Pods)
 				if runs++; runs != first && runs != all {
 					continue
 				}
@@ -86,10 +86,10 @@ func TestFidelity(t *testing.T) {
 }
 
 // undisturbed plays a set-up for real until little disturbs it, and others never use more of the machine for a quarter of a second.
-func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall float64) testbed.Outcome {
+func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall float64) kernelrun.Outcome {
 	t.Helper()
 	for ; again >= 0; again-- {
-		r, err := testbed.Run(t.Context(), s, policy())
+		r, err := kernelrun.Run(t.Context(), s, policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,10 +101,10 @@ func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall floa
 		t.Log("too much; it is played again")
 	}
 	t.Fatal("disturbed too often: leave the machine alone meanwhile")
-	return testbed.Outcome{}
+	return kernelrun.Outcome{}
 }
 
-func table(seed uint64) []testbed.Case { return testbed.Table(22*time.Second, seed) }
+func table(seed uint64) []kernelrun.Case { return kernelrun.Table(22*time.Second, seed) }
 
 // pod is what became of a pod in all runs.
 type pod struct {

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/sim"
-	"github.com/mbcas/mbcas/internal/sim/load"
-	"github.com/mbcas/mbcas/internal/sim/production"
-	"github.com/mbcas/mbcas/internal/testbed"
+	"github.com/mbcas/mbcas/internal/lab/kernelrun"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/mbcas"
+	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
 // Trajectories agree where limit and use, as means over every window, differ by at most a tenth of their mean over the run, on
@@ -24,16 +24,16 @@ const window = 5 * time.Second
 // back, beside a hog that wants four cores; both twice for each further two cores. (At nine tenths its demand would lie at its share,
 // and whether it is held or not hang on a thread.)
 func TestTrajectories(t *testing.T) {
-	if err := testbed.Able(); err != nil {
+	if err := kernelrun.Able(); err != nil {
 		t.Skip(err)
 	}
-	ships := func() sim.Policy { return production.New(production.DefaultConfig()) }
+	ships := func() sim.Policy { return mbcas.New(mbcas.DefaultConfig()) }
 	real, model := map[string][]float64{}, map[string][]float64{}
 	raised, lowered := false, false
 	for seed := uint64(1); seed <= first; seed++ {
 		s := swing(seed)
 		r := undisturbed(t, s, ships, anyStall) // it is little of a window
-		m := testbed.Simulate(s, ships(), r)
+		m := kernelrun.Simulate(s, ships(), r)
 		for i, p := range r.Pods {
 			name := p.Spec.Name
 			real[name+" limit"] = append(real[name+" limit"], means(s, p.Points, limit)...)

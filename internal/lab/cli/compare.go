@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/lab/baseline"
+	"github.com/mbcas/mbcas/internal/lab/experiment"
+	"github.com/mbcas/mbcas/internal/lab/report"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+)
+
+// comparison is what is asked for.
+type comparison struct {
+	scenarios, policies []string
+	traces              string
+	seeds               int
+	quick               bool
+	out                 string
+}
+
+// quickLength is how much of each scenario --quick plays: its warm-up and as much again, or this if it is more.
+const quickLength = 90 * time.Second
+
+func compareCommand(s Streams) *cobra.Command {
+	var c comparison
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Play scenarios under all policies and write what came out",
+		Long: "Play every scenario under every policy, with several seeds, on all CPUs, and write\n" +
+			"  results.txt   one line per run in the Go benchmark format, for benchstat\n" +
+			"  results.csv   the same as a table\n" +
+			"  report.html   tables and pictures on one page that needs nothing else\n" +
+			"The figures depend on the scenarios, policies and seeds alone. Ctrl-C ends early and keeps what is done.",
+		Example: "  mbcas-lab compare\n" +
+			"  mbcas-lab compare --quick\n" +
+			"  mbcas-lab compare --scenario duel --policy mbcas --policy static --seeds 10\n" +
+			"  benchstat -ignore /seed -row /scenario -col /policy out/compare/results.txt",
+		Args: words(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.quick && !cmd.Flags().Changed("seeds") {
+				c.seeds = 1
+			}
+			return c.run(cmd.Context(), s)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&c.scenarios, "scenario", nil, "a scenario of the catalogue or a file; may be given again (default: the catalogue)")
+	f.StringArrayVar(&c.policies, "policy", nil, "a policy; may be given again (default: all)")
+	f.StringVar(&c.traces, "traces", "", "a folder of recorded load: its scenarios are played, too")
+	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario is played, each time with other load")
+	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed unless --seeds is given, and %v of each scenario, or twice its warm-up where that is longer", quickLength))
+	f.StringVar(&c.out, "out", filepath.Join("out", "compare"), "the folder to write to")
+	complete := func(of func() []experiment.Named) cobra.CompletionFunc {
+		return func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			for _, n := range of() {
+				names = append(names, n.Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	// The flags are there, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("policy", complete(func() []experiment.Named { return policyNames(policies()) }))
+	_ = cmd.RegisterFlagCompletionFunc("scenario", complete(func() []experiment.Named { return scenarioNames(scenario.Catalogue()) }))
+	return cmd
+}
+
+// run plays, measures and writes.
+func (c comparison) run(ctx context.Context, s Streams) error {
+	if c.seeds < 1 {
+		return usage("--seeds is %d: want at least 1", c.seeds)
+	}
+	if c.out == "" {
+		return usage("--out is empty: name the folder to write to, or leave the flag out")
+	}
+	chosen, err := choosePolicies(c.policies)
+	if err != nil {
+		return err
+	}
+	scenarios, err := chooseScenarios(c.scenarios, c.traces)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.out, 0o755); err != nil { // before anything is played in vain
+		return fmt.Errorf("--out: %w", err)
+	}
+	plan := plan{scenarios: scenarios, policies: chosen, seeds: c.seeds}
+	if c.quick {
+		plan.length = quickLength
+	}
+	began := time.Now()
+	r := plan.play(ctx, newProgress(s.Err, "runs"))
+	if len(r.Outcomes) == 0 {
+		return errors.New("stopped before any run was done; nothing was written")
+	}
+	if err := writeAll(c.out, r); err != nil {
+		return err
+	}
+	var said strings.Builder
+	fmt.Fprintf(&said, "%d runs of %d scenarios under %d policies in %v\n", len(r.Outcomes), len(scenarios), len(chosen), time.Since(began).Round(time.Second))
+	for _, f := range files {
+		fmt.Fprintf(&said, "  %s\n", filepath.Join(c.out, f.name))
+	}
+	_, err = io.WriteString(s.Out, said.String())
+	if r.Missing > 0 {
+		err = errors.Join(fmt.Errorf("stopped: %d of %d runs were not done, and the files hold the others", r.Missing, r.Missing+len(r.Outcomes)), err)
+	}
+	return err
+}
+
+// files are what is written.
+var files = []struct {
+	name  string
+	write func(io.Writer, experiment.Results) error
+}{{"results.txt", experiment.WriteLines}, {"results.csv", experiment.WriteCSV}, {"report.html", report.Write}}
+
+func writeAll(dir string, r experiment.Results) error {
+	for _, f := range files {
+		path := filepath.Join(dir, f.name)
+		out, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.write(out, r), out.Close()); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// choosePolicies are those named, or all, each once and in the order of reports.
+func choosePolicies(names []string) ([]baseline.Named, error) {
+	all := policies()
+	if err := known("policy", "policies", names, policyNames(all)); err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(p baseline.Named) bool { return !slices.Contains(names, p.Name) }), nil
+}
+
+// chooseScenarios are those named, or all of the catalogue, and the twins that they are compared with. What looks like a path is a file.
+func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error) {
+	all := scenario.Catalogue()
+	if traces != "" {
+		all = append(all, scenario.Traced(traces)...)
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []*scenario.Scenario
+	from := map[string]string{} // the argument that brought a name
+	for _, name := range names {
+		s, err := chooseScenario(name, all)
+		if err != nil {
+			return nil, err
+		}
+		switch before, taken := from[s.Name]; {
+		case !taken:
+			chosen, from[s.Name] = append(chosen, s), name
+		case before != name:
+			return nil, usage("--scenario %s and --scenario %s are both of the name %q: give one of them another name", before, name, s.Name)
+		}
+	}
+	for _, s := range chosen {
+		if _, there := from[s.Twin]; there || s.Twin == "" {
+			continue
+		}
+		i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Twin })
+		if i < 0 {
+			return nil, usage("scenario %s: its twin %q is not in the catalogue; give the twin's file with --scenario, too", s.Name, s.Twin)
+		}
+		chosen, from[s.Twin] = append(chosen, all[i]), s.Twin
+	}
+	return chosen, nil
+}
+
+// chooseScenario is the one in a file, or the one of that name.
+func chooseScenario(name string, all []*scenario.Scenario) (*scenario.Scenario, error) {
+	if isFile(name) {
+		return scenario.Read(name)
+	}
+	if err := known("scenario", "scenarios", []string{name}, scenarioNames(all)); err != nil {
+		return nil, err
+	}
+	return all[slices.IndexFunc(all, func(s *scenario.Scenario) bool { return s.Name == name })], nil
+}
+
+func isFile(name string) bool {
+	return strings.ContainsRune(name, '/') || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
+}
+
+// known refuses a name that is not there, with those that are.
+func known(one, many string, names []string, all []experiment.Named) error {
+	for _, name := range names {
+		if slices.ContainsFunc(all, func(n experiment.Named) bool { return n.Name == name }) {
+			continue
+		}
+		var there []string
+		for _, n := range all {
+			there = append(there, n.Name)
+		}
+		return usage("there is no %s %q; the %s are %s", one, name, many, strings.Join(there, ", "))
+	}
+	return nil
+}
+
+func policyNames(policies []baseline.Named) []experiment.Named {
+	var names []experiment.Named
+	for _, p := range policies {
+		names = append(names, experiment.Named{Name: p.Name, About: p.About})
+	}
+	return names
+}
+
+func scenarioNames(scenarios []*scenario.Scenario) []experiment.Named {
+	var names []experiment.Named
+	for _, s := range scenarios {
+		names = append(names, experiment.Named{Name: s.Name, About: s.Description})
+	}
+	return names
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/baseline"
+	"github.com/mbcas/mbcas/internal/lab/experiment"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+)
+
+// plan is the runs of a comparison.
+type plan struct {
+	scenarios []*scenario.Scenario
+	policies  []baseline.Named
+	seeds     int
+	length    time.Duration // 0: as long as the scenario is
+}
+
+// job is one run and about how much work it is.
+type job struct {
+	scenario *scenario.Scenario
+	policy   baseline.Named
+	seed     uint64
+	cost     float64
+}
+
+// jobs are all runs, seed by seed: whoever stops early has all policies with fewer seeds.
+func (p plan) jobs() []job {
+	var jobs []job
+	for seed := range p.seeds {
+		for _, s := range p.scenarios {
+			pods := 0
+			for _, pod := range s.Pods {
+				pods += max(1, pod.Replicas)
+			}
+			length := s.Length
+			if p.length > 0 {
+				length = min(length, max(p.length, 2*s.WarmUp))
+			}
+			for _, policy := range p.policies {
+				jobs = append(jobs, job{s, policy, uint64(seed + 1), length.Seconds() * float64(max(1, s.Nodes)*(s.Node.Cores+pods))})
+			}
+		}
+	}
+	return jobs
+}
+
+// play runs all jobs on as many CPUs as there are, until the context ends. What came out is in the same order and has the
+// same figures however many CPUs there are.
+func (p plan) play(ctx context.Context, progress *progress) experiment.Results {
+	jobs := p.jobs()
+	outcomes := make([]*experiment.Outcome, len(jobs))
+	cost := 0.0
+	for _, j := range jobs {
+		cost += j.cost
+	}
+	progress.begin(len(jobs), cost)
+	parallel(ctx, len(jobs), func(i int) {
+		j := jobs[i]
+		o := experiment.Play(j.scenario, j.policy, j.seed, p.length, j.seed == 1)
+		outcomes[i] = &o
+		progress.done(j.cost, j.scenario.Name+" under "+j.policy.Name)
+	})
+	progress.end()
+
+	r := experiment.Results{Scenarios: scenarioNames(p.scenarios), Policies: policyNames(p.policies)}
+	for _, o := range outcomes {
+		if o == nil {
+			r.Missing++
+			continue
+		}
+		r.Outcomes = append(r.Outcomes, *o)
+	}
+	p.compareTwins(r.Outcomes)
+	r.Sort()
+	return r
+}
+
+// compareTwins adds what lies were worth, where both runs are there.
+func (p plan) compareTwins(outcomes []experiment.Outcome) {
+	at := make(map[experiment.Key]int, len(outcomes))
+	for i, o := range outcomes {
+		at[o.Key] = i
+	}
+	for _, s := range p.scenarios {
+		if s.Twin == "" {
+			continue
+		}
+		for i := range outcomes {
+			if o := &outcomes[i]; o.Scenario == s.Name {
+				if truth, ok := at[experiment.Key{Scenario: s.Twin, Policy: o.Policy, Seed: o.Seed}]; ok {
+					o.Lie(outcomes[truth])
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+)
+
+// shop writes a short scenario with a liar, and one in which it tells the truth, and returns their files.
+func shop(t *testing.T) (lie, truth string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, role, twin, spin string) string {
+		text := fmt.Sprintf(`name: %s
+description: a test
+node: {cores: 2}
+length: 12s
+warmUp: 4s
+%s
+pods:
+  - name: web
+    role: service
+    request: 500m
+    limit: "1"
+    load:
+      requests: {rate: 40, service: 10ms}
+  - name: honest
+    role: honest
+    request: 500m
+    limit: "1"
+    load:
+      requests: {rate: 40, service: 10ms}
+  - name: claimer
+    role: %s
+    request: 500m
+    limit: "1"
+    load:
+      requests: {rate: 40, service: 10ms}
+      %s
+`, name, twin, role, spin)
+		file := filepath.Join(dir, name+".yaml")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	return write("lie", "liar", "twin: told", "spin: 4"), write("told", "honest", "", "")
+}
+
+func compared(t *testing.T, ctx context.Context, args ...string) (dir, text string, err error) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "out")
+	var out bytes.Buffer
+	cmd := Command(Streams{&out, &out}, "test")
+	cmd.SetArgs(append([]string{"compare", "--out", dir}, args...))
+	err = cmd.ExecuteContext(ctx)
+	return dir, out.String(), err
+}
+
+func content(t *testing.T, parts ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestCompare: three files, the same ones whatever runs beside what.
+func TestCompare(t *testing.T) {
+	lie, told := shop(t)
+	args := []string{"--scenario", lie, "--scenario", told, "--policy", "mbcas", "--policy", "static", "--seeds", "2"}
+	before := map[string]string{}
+	for _, cpus := range []int{1, 4} {
+		was := runtime.GOMAXPROCS(cpus)
+		dir, text, err := compared(t, t.Context(), args...)
+		runtime.GOMAXPROCS(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text, "8/8 runs\n") || !strings.Contains(text, "8 runs of 2 scenarios under 2 policies") {
+			t.Errorf("it says\n%s", text)
+		}
+		for _, name := range []string{"results.txt", "results.csv", "report.html"} {
+			now := content(t, dir, name)
+			if before[name] != "" && before[name] != now {
+				t.Errorf("%s depends on the number of CPUs", name)
+			}
+			before[name] = now
+		}
+	}
+	lines := strings.Split(before["results.txt"], "\n")
+	var runs []string
+	for _, l := range lines {
+		if name, _, ok := strings.Cut(l, " 1 "); ok {
+			runs = append(runs, strings.TrimPrefix(name, "BenchmarkCompare/"))
+			if liar := strings.Contains(l, "liar-gain-%") && strings.Contains(l, "honest-loss-%"); liar != strings.Contains(name, "scenario=lie/") {
+				t.Errorf("what a lie is worth stands in the wrong line: %s", l)
+			}
+		}
+	}
+	want := "scenario=lie/policy=static/seed=1 scenario=lie/policy=static/seed=2 scenario=lie/policy=mbcas/seed=1 scenario=lie/policy=mbcas/seed=2 "
+	if got := strings.Join(runs, " "); got != want+strings.ReplaceAll(strings.TrimSuffix(want, " "), "=lie", "=told") {
+		t.Errorf("lines are of %s", got)
+	}
+	if !strings.Contains(before["report.html"], ">told</h2>") {
+		t.Error("the report does not show every scenario")
+	}
+}
+
+func TestCompareRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"--policy king":    `there is no policy "king"; the policies are static, no-limits, `,
+		"--scenario duell": `there is no scenario "duell"; the scenarios are contended-services-hogs, duel, `,
+		"--seeds 0":        "--seeds is 0: want at least 1",
+		"--out=":           "--out is empty: name the folder to write to, or leave the flag out",
+		"duel":             `"mbcas-lab compare" takes no argument "duel"`,
+	} {
+		_, _, err := compared(t, t.Context(), strings.Fields(args)...)
+		var usage UsageError
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.As(err, &usage) {
+			t.Errorf("compare %s: %v, want the usage error %s", args, err, want)
+		}
+	}
+}
+
+// TestCompareRefusesNames: two sources of one name, and a twin that is nowhere.
+func TestCompareRefusesNames(t *testing.T) {
+	lie, told := shop(t)
+	text := content(t, told)
+	mine := filepath.Join(t.TempDir(), "mine.yaml")
+	for _, c := range []struct {
+		name string // of the scenario in mine
+		args []string
+		want string // empty: it is played
+	}{
+		{"duel", []string{"duel", mine}, "--scenario duel and --scenario " + mine + ` are both of the name "duel": give one of them another name`},
+		{"told", []string{mine, told}, "--scenario " + mine + " and --scenario " + told + ` are both of the name "told": give one of them another name`},
+		{"told", []string{mine, "duel", mine, "duel"}, ""},
+		{"truth", []string{"liar", mine}, ""}, // a twin of one's own
+		{"other", []string{lie, mine}, `scenario lie: its twin "told" is not in the catalogue; give the twin's file with --scenario, too`},
+	} {
+		if err := os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		chosen, err := chooseScenarios(c.args, "")
+		var usage UsageError
+		if c.want == "" && (err != nil || len(chosen) != 2) || c.want != "" && (err == nil || err.Error() != c.want || !errors.As(err, &usage)) {
+			t.Errorf("%v, mine is %s: %d scenarios, %v, want %q", c.args, c.name, len(chosen), err, c.want)
+		}
+	}
+}
+
+// TestQuickTakesSeeds: --quick plays one seed, or as many as --seeds names.
+func TestQuickTakesSeeds(t *testing.T) {
+	_, told := shop(t)
+	for args, want := range map[string]string{"--quick": "1 runs of ", "--quick --seeds 2": "2 runs of ", "--seeds 2 --quick": "2 runs of "} {
+		_, text, err := compared(t, t.Context(), append(strings.Fields(args), "--scenario", told, "--policy", "static")...)
+		if err != nil || !strings.Contains(text, "\n"+want) {
+			t.Errorf("%s: %v, want %q in\n%s", args, err, want, text)
+		}
+	}
+}
+
+var errFull = errors.New("no space left")
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// TestCompareSaysWhatFails: an answer that cannot be written, and a folder that cannot be made.
+func TestCompareSaysWhatFails(t *testing.T) {
+	_, told := shop(t)
+	compare := func(dir string) error {
+		cmd := Command(Streams{full{}, io.Discard}, "test")
+		cmd.SetArgs([]string{"compare", "--scenario", told, "--policy", "static", "--seeds", "1", "--out", dir})
+		return cmd.ExecuteContext(t.Context())
+	}
+	if err := compare(t.TempDir()); !errors.Is(err, errFull) {
+		t.Errorf("an answer that cannot be written: %v", err)
+	}
+	if err := compare(told); err == nil || !strings.HasPrefix(err.Error(), "--out: mkdir "+told) {
+		t.Errorf("--out is a file: %v", err)
+	}
+}
+
+// TestStopKeepsWhatIsDone: runs under way end, none begins, and what is there is written.
+func TestStopKeepsWhatIsDone(t *testing.T) {
+	lie, told := shop(t)
+	s, err := scenario.Read(lie)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	all, _ := choosePolicies(nil)
+	p := plan{scenarios: []*scenario.Scenario{s}, policies: all, seeds: 50}
+	quiet := newProgress(io.Discard, "runs")
+	asked := 0
+	quiet.now = func() time.Time { // when it begins, and when a run is done
+		if asked++; asked > 1 {
+			stop()
+		}
+		return time.Time{}
+	}
+	r := p.play(ctx, quiet)
+	if len(r.Outcomes)+r.Missing != 50*len(all) || len(r.Outcomes) == 0 || len(r.Outcomes) > 4*runtime.GOMAXPROCS(0) {
+		t.Errorf("%d runs done and %d missing of %d, after a stop at the first one", len(r.Outcomes), r.Missing, 50*len(all))
+	}
+
+	dir, _, err := compared(t, ctx, "--scenario", lie, "--scenario", told)
+	if err == nil || !strings.Contains(err.Error(), "nothing was written") {
+		t.Errorf("stopped before it began: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "results.txt")); err == nil {
+		t.Error("files were written without a run")
+	}
+}
+
+func TestTwinsComeAlong(t *testing.T) {
+	chosen, err := chooseScenarios([]string{"liar", "duel", "liar"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range chosen {
+		names = append(names, s.Name)
+	}
+	if got := strings.Join(names, " "); got != "liar duel truth" {
+		t.Errorf("chosen are %s, want liar duel truth", got)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+	p := newProgress(&out, "runs")
+	at := time.Unix(0, 0)
+	p.now = func() time.Time { return at }
+	p.begin(3, 8)
+	at = at.Add(10 * time.Second)
+	p.done(1, "early") // too early for a line
+	at = at.Add(10 * time.Second)
+	p.done(1, "shop") // a quarter of the work in 20 s
+	p.end()
+	if got, want := out.String(), "2/3 runs, about 1m0s left (shop)\n2/3 runs\n"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}

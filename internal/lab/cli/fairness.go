@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/coordinator"
+	"github.com/mbcas/mbcas/internal/lab/experiment"
+	"github.com/mbcas/mbcas/internal/lab/report"
+)
+
+func fairnessCommand(s Streams) *cobra.Command {
+	f := experiment.DefaultFairness()
+	cfg := coordinator.DefaultConfig()
+	var out string
+	cmd := &cobra.Command{
+		Use:   "fairness",
+		Short: "Play a cluster whose nodes are not equally dear, without the coordinator and with it",
+		Long: "Play a cluster on whose nodes CPU is not equally dear: each has four cores, a number of tenants that are on no other node, and\n" +
+			"two replicas of workloads, all with the same request and two threads that never rest. It is played without the coordinator and\n" +
+			"with it, and shows how evenly the replicas of a workload are served: what the best one has of what it wants, less what the\n" +
+			"worst one has.",
+		Example: "  mbcas-lab fairness\n  mbcas-lab fairness --nodes 60 --turn 15s\n  mbcas-lab fairness --fewest 0 --most 6 --out out/fairness",
+		Args:    words(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.Validate(); err != nil {
+				return UsageError{err}
+			}
+			return runFairness(cmd.Context(), s, f, cfg, out)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.Nodes, "nodes", f.Nodes, "how many nodes there are")
+	flags.Uint64Var(&f.Seed, "seed", f.Seed, "another seed draws another cluster")
+	flags.IntVar(&f.Fewest, "fewest", f.Fewest, "how many tenants a node has at least")
+	flags.IntVar(&f.Most, "most", f.Most, "how many tenants a node has at most")
+	flags.Float64Var(&f.Swing, "swing", f.Swing, "standard deviation of the threads that a tenant has over time, two on average")
+	flags.DurationVar(&f.Length, "length", f.Length, "simulated time, a multiple of --turn")
+	flags.DurationVar(&f.Turn, "turn", f.Turn, "time from one turn of the coordinator to the next")
+	flags.Float64Var(&cfg.Workload, "rho", cfg.Workload, "exponent of the CES utility among replicas, below 0: further from 0 is more even")
+	flags.Float64Var(&cfg.Namespace, "rho-namespace", cfg.Namespace, "the same among the workloads of a namespace; 0 leaves them alone")
+	flags.Float64Var(&cfg.Gain, "gain", cfg.Gain, "how far a factor moves in a turn towards what it should be")
+	flags.StringVar(&out, "out", "", "folder into which fairness.csv and the picture fairness.svg are written")
+	return cmd
+}
+
+func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coordinator.Config, out string) error {
+	switch {
+	case f.Nodes < 2 || f.Nodes > 10_000:
+		return usage("--nodes is %d: want 2 to 10000", f.Nodes)
+	case f.Fewest < 0 || f.Most < f.Fewest || f.Most > 30:
+		return usage("--fewest is %d and --most %d: want 0 <= fewest <= most <= 30", f.Fewest, f.Most)
+	case !(f.Swing >= 0 && f.Swing <= 2):
+		return usage("--swing is %v: want 0 to 2", f.Swing)
+	case f.Turn < time.Second || f.Turn%time.Second != 0 || f.Length < 3*f.Turn || f.Length%f.Turn != 0:
+		return usage("--turn is %v and --length %v: want turns of whole seconds, and three of them or more", f.Turn, f.Length)
+	}
+	if out != "" {
+		if err := os.MkdirAll(out, 0o755); err != nil { // before anything is played in vain
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	progress := newProgress(s.Err, "turns of nodes")
+	all := 2 * f.Nodes * int(f.Length/f.Turn)
+	progress.begin(all, float64(all))
+	var runs [2]experiment.Evenness
+	for i, next := range []func([]coordinator.Replica) []coordinator.Factor{nil, cfg.Next} {
+		name := []string{"without the coordinator", "with it"}[i]
+		var done bool
+		runs[i], done = f.Play(next, func(n int, do func(int)) bool {
+			parallel(ctx, n, func(i int) {
+				do(i)
+				progress.done(1, name)
+			})
+			return ctx.Err() == nil
+		})
+		if !done {
+			return fmt.Errorf("stopped after %d of %d turns of nodes: %w", progress.end(), all, ctx.Err())
+		}
+	}
+	progress.end()
+	if _, err := fmt.Fprint(s.Out, fairnessText(f, runs[0], runs[1])); err != nil || out == "" {
+		return err
+	}
+	return writeFairness(out, runs[0], runs[1])
+}
+
+// fairnessText is what came out.
+func fairnessText(f experiment.Fairness, off, on experiment.Evenness) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d nodes, seed %d: %d workloads with %d replicas beside %d to %d tenants on each node; a turn every %v.\n",
+		f.Nodes, f.Seed, off.Workloads, off.Replicas, f.Fewest, f.Most, f.Turn)
+	b.WriteString("Of what it wants, the best replica of a workload has more than the worst one by SPREAD, and the worst one has WORST.\n\n")
+	times := &table{header: []string{"TIME", "SPREAD", "with it", "WORST", "with it", "FACTORS CHANGED", "LIMITS CHANGED", "with it"}}
+	for k, i := range on.Intervals {
+		o := off.Intervals[k]
+		times.add(i.At.String(), share(o.Spread), share(i.Spread), share(o.Worst), share(i.Worst), fmt.Sprint(i.Factors), fmt.Sprint(o.Limits), fmt.Sprint(i.Limits))
+	}
+	b.WriteString(times.String() + "\n")
+	groups := &table{header: []string{"TENANTS", "NODES", "PRICE", "with it", "FACTOR", "REPLICA USES", "with it", "TENANT USES", "with it", "BUDGETS", "IDLE", "with it"}}
+	for k, g := range on.Groups {
+		o := off.Groups[k]
+		if g.Nodes == 0 {
+			continue
+		}
+		groups.add(fmt.Sprint(g.Tenants), fmt.Sprint(g.Nodes), share(o.Price), share(g.Price), fmt.Sprintf("%.2f", g.Factor),
+			share(o.ReplicaUse), share(g.ReplicaUse), share(o.TenantUse), share(g.TenantUse), fmt.Sprintf("%+.1f%%", 100*g.Budgets),
+			fmt.Sprintf("%.1f%%", 100*o.Idle), fmt.Sprintf("%.1f%%", 100*g.Idle))
+	}
+	b.WriteString(groups.String() + "\n" + fairnessLine(off, on))
+	return b.String()
+}
+
+// fairnessLine sums it up.
+func fairnessLine(off, on experiment.Evenness) string {
+	last := len(on.Intervals) - 1
+	a, b := off.Intervals[last], on.Intervals[last]
+	quiet := 0 // the last turn in which a factor changed; there is none at the end
+	half := 0  // the last interval with more than half of the spread
+	for k, i := range on.Intervals {
+		if i.Factors > 0 {
+			quiet = k + 1
+		}
+		if i.Spread > off.Intervals[k].Spread/2 {
+			half = k + 1
+		}
+	}
+	line := fmt.Sprintf("In the end the spread is %.0f%% less than without it (%s instead of %s; in one workload of ten more than %s instead of %s), "+
+		"and the worst replica has %.0f%% more. All replicas together have %+.1f%%. ",
+		100*(1-b.Spread/a.Spread), share(b.Spread), share(a.Spread), share(b.Wide), share(a.Wide), 100*(b.Worst/a.Worst-1), 100*(b.Mean/a.Mean-1))
+	if half <= last {
+		line += fmt.Sprintf("It is less than half after turn %d. ", half)
+	}
+	if quiet >= last {
+		return line + "Factors still change.\n"
+	}
+	return line + fmt.Sprintf("No factor changes after turn %d of %d.\n", quiet, last)
+}
+
+func share(v float64) string { return fmt.Sprintf("%.3f", v) }
+
+// writeFairness writes the intervals as a table and as a picture.
+func writeFairness(dir string, off, on experiment.Evenness) error {
+	rows := [][]string{{"time", "coordinator", "spread", "wide", "worst", "mean", "factors", "limits"}}
+	for k, e := range []experiment.Evenness{off, on} {
+		for _, i := range e.Intervals {
+			rows = append(rows, []string{
+				figure(i.At.Seconds()), []string{"off", "on"}[k], figure(i.Spread), figure(i.Wide), figure(i.Worst), figure(i.Mean), strconv.Itoa(i.Factors), strconv.Itoa(i.Limits),
+			})
+		}
+	}
+	if err := writeCSV(filepath.Join(dir, "fairness.csv"), rows); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	f, err := os.Create(filepath.Join(dir, "fairness.svg"))
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return errors.Join(report.WriteFairness(f, off, on), f.Close())
+}

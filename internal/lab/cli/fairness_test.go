@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/experiment"
+)
+
+// TestFairness: text and files, the same on one CPU.
+func TestFairness(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"fairness", "--nodes", "6", "--length", "60s", "--turn", "20s"}
+	out, err := lab(t, append(args, "--out", dir)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(out, "36/36 turns of nodes\n")
+	if !strings.HasPrefix(text, "6 nodes, seed 1: ") || !strings.Contains(text, "with 12 replicas beside 2 to 10 tenants") {
+		t.Errorf("it says\n%s", out)
+	}
+	rows := readCSV(t, filepath.Join(dir, "fairness.csv"))
+	if len(rows) != 6 || rows[0]["coordinator"] != "off" || rows[3]["coordinator"] != "on" || rows[3]["factors"] == "0" || rows[0]["factors"] != "0" {
+		t.Errorf("fairness.csv: %v", rows)
+	}
+	if svg, err := os.ReadFile(filepath.Join(dir, "fairness.svg")); err != nil || !bytes.HasPrefix(svg, []byte("<svg ")) {
+		t.Errorf("the picture: %v, %.40s", err, svg)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	if again, err := lab(t, args...); err != nil || !strings.HasSuffix(again, text) {
+		t.Errorf("on one CPU it says (%v)\n%s\nand not\n%s", err, again, text)
+	}
+}
+
+func TestFairnessRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"--nodes 1":               `--nodes is 1: want 2 to 10000`,
+		"--fewest 5 --most 4":     `--fewest is 5 and --most 4: want 0 <= fewest <= most <= 30`,
+		"--swing NaN":             `--swing is NaN: want 0 to 2`,
+		"--length 45s --turn 20s": `--turn is 20s and --length 45s: want turns of whole seconds, and three of them or more`,
+		"--rho 1":                 `coordinator Workload is 1: want -99 to 0`,
+		"more":                    `"mbcas-lab fairness" takes no argument "more"`,
+	} {
+		_, err := lab(t, append([]string{"fairness"}, strings.Fields(args)...)...)
+		if usage := (UsageError{}); err == nil || err.Error() != want || !errors.As(err, &usage) {
+			t.Errorf("%s: got %v, want the usage error %s", args, err, want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lab(t, "fairness", "--out", file); err == nil || !strings.HasPrefix(err.Error(), "--out: ") {
+		t.Errorf("a folder that cannot be made: %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var out bytes.Buffer
+	cmd := Command(Streams{&out, &out}, "test")
+	cmd.SetArgs([]string{"fairness", "--nodes", "2", "--length", "30s", "--turn", "10s"})
+	if err := cmd.ExecuteContext(ctx); err == nil || err.Error() != "stopped after 0 of 12 turns of nodes: context canceled" {
+		t.Errorf("stopped: %v", err)
+	}
+}
+
+// TestFairnessLine: the sentence at the end, from figures that can be checked by hand.
+func TestFairnessLine(t *testing.T) {
+	run := func(spreads []float64, factors []int) (e experiment.Evenness) {
+		for k := range spreads {
+			e.Intervals = append(e.Intervals, experiment.Interval{
+				At: time.Duration(k+1) * time.Minute, Spread: spreads[k], Wide: 2 * spreads[k], Worst: 0.5 - spreads[k], Mean: 0.5, Factors: factors[k],
+			})
+		}
+		return e
+	}
+	off := run([]float64{0.4, 0.4, 0.4, 0.4}, []int{0, 0, 0, 0})
+	for want, on := range map[string]experiment.Evenness{
+		"In the end the spread is 75% less than without it (0.100 instead of 0.400; in one workload of ten more than 0.200 instead of 0.800), and the worst replica " +
+			"has 300% more. All replicas together have +0.0%. It is less than half after turn 2. No factor changes after turn 2 of 3.\n": run([]float64{0.4, 0.3, 0.1, 0.1}, []int{5, 2, 0, 0}),
+		"In the end the spread is 25% less than without it (0.300 instead of 0.400; in one workload of ten more than 0.600 instead of 0.800), and the worst replica " +
+			"has 100% more. All replicas together have +0.0%. Factors still change.\n": run([]float64{0.4, 0.3, 0.3, 0.3}, []int{5, 2, 1, 0}),
+	} {
+		if got := fairnessLine(off, on); got != want {
+			t.Errorf("it says\n%s\nwant\n%s", got, want)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+// Package cli is the commands of mbcas-lab: what a person asks of the simulator. Each command is in a file of its name.
+//
+// What it promises, each a test of the same name:
+//   - OneErrorPerLine: a command line that cannot be understood says what is wrong, and what there is instead.
+//   - SameAnswer: the same command line prints the same text and writes the same files.
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Streams are where a command writes: answers to Out, progress and warnings to Err.
+type Streams struct{ Out, Err io.Writer }
+
+// UsageError is a command line that cannot be understood; main exits with 2 for it.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// Command is the whole program.
+func Command(s Streams, version string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "mbcas-lab",
+		Short: "Play pods and their load on simulated nodes, without a cluster",
+		Long: "Play pods and their load on simulated nodes, under MBCAS or another policy, and see what becomes of them.\n" +
+			"No cluster is needed. The same command gives the same figures.",
+		Example: "  mbcas-lab scenarios                                          # what is there to play?\n" +
+			"  mbcas-lab sim contended-services-hogs --policy static        # how is it with limits as declared?\n" +
+			"  mbcas-lab sim shop.yaml --out out/shop                       # a scenario of your own; series as CSV\n" +
+			"  mbcas-lab compare --quick                                    # which policy is best at what?",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+
+		SuggestionsMinimumDistance: 2,
+		Args:                       words(0, 0, ""),
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
+	root.AddCommand(scenariosCommand(s), policiesCommand(s), simCommand(s), compareCommand(s), fairnessCommand(s))
+	root.AddCommand(realCommands(s)...)
+	return root
+}
+
+// words wants at least low and at most high arguments, each of them a what.
+func words(low, high int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0 && cmd.HasSubCommands():
+			text := fmt.Sprintf("unknown command %q: see \"%s --help\"", args[0], cmd.CommandPath())
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				text = fmt.Sprintf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
+			}
+			return usage("%s", text)
+		case len(args) < low:
+			return usage("%q needs %s", cmd.CommandPath(), what)
+		case len(args) > high:
+			return usage("%q takes no argument %q", cmd.CommandPath(), args[high])
+		}
+		return nil
+	}
+}

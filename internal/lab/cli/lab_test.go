@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+)
+
+func lab(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := Command(Streams{&out, &out}, "test")
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestOneErrorPerLine: the whole text.
+func TestOneErrorPerLine(t *testing.T) {
+	for args, want := range map[string]string{
+		"simm":                  `unknown command "simm": did you mean sim?`,
+		"fly":                   `unknown command "fly": see "mbcas-lab --help"`,
+		"sim":                   `"mbcas-lab sim" needs a scenario: see "mbcas-lab scenarios"`,
+		"sim duel liar":         `"mbcas-lab sim" takes no argument "liar"`,
+		"sim nothing":           `there is no scenario "nothing": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
+		"scenarios nothing":     `there is no scenario "nothing": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
+		"sim nothing.yaml":      `open nothing.yaml: no such file or directory`,
+		"sim diurnal":           `scenario "diurnal" plays recorded load: name the folder of the traces with --traces`,
+		"sim duel --length 20s": `--length 20s: want more than the warm-up, 20s, and at most the scenario's length, 2m0s`,
+		"policies all":          `"mbcas-lab policies" takes no argument "all"`,
+		"scenarios --colour":    `unknown flag: --colour`,
+	} {
+		_, err := lab(t, strings.Fields(args)...)
+		var usage UsageError
+		if err == nil || err.Error() != want || !errors.As(err, &usage) {
+			t.Errorf("%q: got %v, want the usage error %s", args, err, want)
+		}
+	}
+	_, err := lab(t, "sim", "duel", "--policy", "king")
+	if err == nil || !strings.HasPrefix(err.Error(), `--policy "king": want one of static, no-limits, `) {
+		t.Errorf("an unknown policy: %v", err)
+	}
+}
+
+const small = `name: small
+description: a test
+nodes: 2
+node: {cores: 2, systemUse: 10m}
+length: 20s
+warmUp: 10s
+pods:
+  - name: web
+    role: service
+    request: 500m
+    limit: 500m
+    load:
+      requests: {rate: 20, service: 10ms, spread: fixed, even: true}
+  - name: hog
+    role: batch
+    request: 100m
+    limit: 300m
+    start: 14500ms
+    load: {spin: 1}
+`
+
+// TestThousandNodes: a run of many nodes under what ships is shown together, and has the same figures however many CPUs there are.
+func TestThousandNodes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "many.yaml")
+	text := strings.NewReplacer("nodes: 2", "nodes: 1000", "length: 20s", "length: 14s", "start: 14500ms", "start: 1s").Replace(small)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := lab(t, "sim", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][]string{}
+	for line := range strings.SplitSeq(out, "\n") {
+		if cells := strings.Fields(line); len(cells) == 11 {
+			rows[cells[0]] = cells[1:]
+		}
+	}
+	// 20 requests of 10 ms are 0.2 cores. The thread that spins has 0.3 cores until it is lifted to the node's two, about 25 ms
+	// into the four seconds that count.
+	web, hog := rows["web"], rows["hog"]
+	if len(web) == 0 || len(hog) == 0 {
+		t.Fatalf("no rows in\n%s", out)
+	}
+	if d := cmp.Diff([]string{"service", "500m", "500m", "200m", "0.0%"}, web[:5]); d != "" || web[9] != "0" {
+		t.Errorf("web: %v, %s", web, d)
+	}
+	if d := cmp.Diff([]string{"batch", "100m", "2000m"}, hog[:3]); d != "" || !strings.HasPrefix(hog[3], "98") || hog[9] != "1000" {
+		t.Errorf("hog: %v, %s", hog, d)
+	}
+	if want := "1000 nodes of 2 cores: 59."; !strings.Contains(out, want) {
+		t.Errorf("%q is missing in\n%s", want, out)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	_, figures, _ := strings.Cut(out, "small under") // behind what it says on the way
+	if again, err := lab(t, "sim", file); err != nil || figures == "" || !strings.HasSuffix(again, figures) {
+		t.Errorf("on one CPU it says (%v)\n%s", err, again)
+	}
+}
+
+// TestSim: the table and the files of a run whose figures are known beforehand.
+func TestSim(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "small.yaml")
+	if err := os.WriteFile(file, []byte(small), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := lab(t, "sim", file, "--policy", "static", "--out", filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][]string{}
+	for line := range strings.SplitSeq(text, "\n") {
+		if cells := strings.Fields(line); len(cells) == 12 {
+			rows[cells[0]+"/"+cells[1]] = cells[2:]
+		}
+	}
+	// 20 requests of 10 ms each second are 0.2 cores; a hog held to 0.3 cores is throttled in every period.
+	for _, node := range []string{"1", "2"} {
+		web, hog := rows[node+"/web"], rows[node+"/hog"]
+		if len(web) == 0 || len(hog) == 0 {
+			t.Fatalf("no rows of node %s in\n%s", node, text)
+		}
+		if d := cmp.Diff([]string{"service", "500m", "500m", "200m", "0.0%"}, web[:5]); d != "" {
+			t.Errorf("web: %s", d)
+		}
+		if web[5] != "10.0ms" && web[5] != "10.1ms" {
+			t.Errorf("web: half of the requests took %s", web[5])
+		}
+		if d := cmp.Diff([]string{"batch", "100m", "300m"}, hog[:3]); d != "" || !strings.HasPrefix(hog[3], "3") || len(hog[3]) != 4 {
+			t.Errorf("hog uses %s: %s", hog[3], d)
+		}
+		if d := cmp.Diff([]string{"-", "-", "-", "-", "0"}, hog[5:]); d != "" {
+			t.Errorf("hog: %s", d)
+		}
+	}
+	pods := readCSV(t, filepath.Join(dir, "out", "pods.csv"))
+	hogs := 0
+	for _, row := range pods {
+		if row["pod"] == "hog" {
+			hogs++
+			if row["role"] != "batch" || row["limit"] != "0.3" {
+				t.Errorf("hog in pods.csv: %v", row)
+			}
+		}
+	}
+	if hogs != 2*6 {
+		t.Errorf("pods.csv has %d seconds of the hogs, want 6 on each of 2 nodes", hogs)
+	}
+	if nodes := readCSV(t, filepath.Join(dir, "out", "nodes.csv")); len(nodes) != 40 || nodes[20]["node"] != "2" || nodes[20]["time"] != "1" {
+		t.Errorf("nodes.csv has %d rows, the 21st is %v", len(nodes), nodes[min(20, len(nodes)-1)])
+	}
+	if changes := readCSV(t, filepath.Join(dir, "out", "changes.csv")); len(changes) != 0 {
+		t.Errorf("limits as declared changed: %v", changes)
+	}
+}
+
+// stopper is a context that ends when it has been asked for the n-th time whether it has; it says no to that one.
+type stopper struct {
+	context.Context
+	stop func()
+	n    atomic.Int64
+}
+
+func (s *stopper) Err() error {
+	err := s.Context.Err()
+	if s.n.Add(-1) == 0 {
+		s.stop()
+	}
+	return err
+}
+
+// TestStopEndsSim: a run under way is not waited for, and one that is done is shown.
+func TestStopEndsSim(t *testing.T) {
+	stopped := func(n int64, length string) (string, error) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s := &stopper{Context: ctx, stop: stop}
+		s.n.Store(n)
+		var out bytes.Buffer
+		cmd := Command(Streams{&out, &out}, "test")
+		cmd.SetArgs([]string{"sim", "noisy", "--length", length})
+		err := cmd.ExecuteContext(s)
+		return out.String(), err
+	}
+	// It is asked before each node, and at the end.
+	if text, err := stopped(1, "20m"); text != "" || err == nil || err.Error() != "stopped after 0 of 1 nodes: context canceled" {
+		t.Errorf("stopped in a run: %v\n%s", err, text)
+	}
+	if text, err := stopped(2, "61s"); err != nil || !strings.HasPrefix(text, "noisy under mbcas") {
+		t.Errorf("stopped when all is done: %v\n%s", err, text)
+	}
+}
+
+// TestOutIsMadeFirst: a folder that cannot be made is found before anything is played.
+func TestOutIsMadeFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := lab(t, "sim", "duel", "--length", "21s", "--out", file)
+	if err == nil || text != "" || !strings.HasPrefix(err.Error(), "--out: mkdir "+file) {
+		t.Errorf("it says %v and\n%s", err, text)
+	}
+}
+
+func readCSV(t *testing.T, path string) []map[string]string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(rows) == 0 {
+		t.Fatalf("%s: %d rows, %v", path, len(rows), err)
+	}
+	var found []map[string]string
+	for _, row := range rows[1:] {
+		m := map[string]string{}
+		for i, name := range rows[0] {
+			m[name] = row[i]
+		}
+		found = append(found, m)
+	}
+	return found
+}
+
+// TestSameAnswer: text and files of two runs, and other ones with another seed.
+func TestSameAnswer(t *testing.T) {
+	run := func(seed string) (string, map[string]string) {
+		dir := t.TempDir()
+		text, err := lab(t, "sim", "duel", "--length", "40s", "--seed", seed, "--out", dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{}
+		for _, name := range []string{"pods.csv", "nodes.csv", "changes.csv"} {
+			data, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = string(data)
+		}
+		return text, files
+	}
+	text, files := run("1")
+	text1, files1 := run("1")
+	_, files2 := run("2")
+	if text != text1 || cmp.Diff(files, files1) != "" {
+		t.Error("two runs of one command differ")
+	}
+	if files["pods.csv"] == files2["pods.csv"] {
+		t.Error("another seed gives the same series")
+	}
+	if !strings.Contains(text, "price ") || strings.Count(files["changes.csv"], "\n") < 2 {
+		t.Errorf("MBCAS has no price, or changed nothing:\n%s\n%s", text, files["changes.csv"])
+	}
+}
+
+// TestScenarios: all are listed, and the file of each can be printed and read again.
+func TestScenarios(t *testing.T) {
+	list, err := lab(t, "scenarios")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range scenario.Catalogue() {
+		if !strings.Contains(list, "\n"+s.Name+" ") {
+			t.Errorf("%s is not listed", s.Name)
+		}
+		text, err := lab(t, "scenarios", s.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := scenario.Parse("printed", []byte(text), "."); err != nil || again.Name != s.Name {
+			t.Errorf("the printed file of %s: %v", s.Name, err)
+		}
+	}
+	if text, err := lab(t, "scenarios", "--schema"); err != nil || text != string(scenario.Schema) {
+		t.Errorf("the schema: %v", err)
+	}
+}
+
+// TestPolicies: each has a name of its own and a word about it.
+func TestPolicies(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range policies() {
+		if seen[p.Name] || p.Name == "" || p.About == "" || p.New == nil {
+			t.Errorf("policy %q (%q)", p.Name, p.About)
+		}
+		seen[p.Name] = true
+	}
+	if text, err := lab(t, "policies"); err != nil || !strings.Contains(text, "\nmbcas ") || !strings.Contains(text, "\nstatic ") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/lab/baseline"
+	"github.com/mbcas/mbcas/internal/lab/experiment"
+)
+
+// shipped is the policy that is played where none is named.
+const shipped = experiment.Default
+
+// policies are all that can be played.
+func policies() []baseline.Named { return experiment.Policies() }
+
+// policy finds one by its name.
+func policy(name string) (baseline.Named, error) {
+	var names []string
+	for _, p := range policies() {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	return baseline.Named{}, usage("--policy %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+func policiesCommand(s Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "policies",
+		Short: "List the policies that set limits",
+		Args:  words(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			t := &table{header: []string{"POLICY", "WHAT IT DOES"}, left: 2}
+			for _, p := range policies() {
+				t.add(p.Name, p.About)
+			}
+			_, err := fmt.Fprint(s.Out, t)
+			return err
+		},
+	}
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/lab/kernelrun"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// real is what the command was asked for.
+type real struct {
+	policy string
+	seed   uint64
+	length time.Duration
+}
+
+func realCommands(s Streams) []*cobra.Command {
+	var r real
+	cmd := &cobra.Command{
+		Use:   "real [SCENARIO|FILE.yaml]",
+		Short: "Play a scenario for real, and hold it against the simulator",
+		Long: "Play a scenario with real processes in real cgroups of this machine, and the same in the simulator, and show both.\n" +
+			"It takes root, Perl, and a scenario for as many cores as this machine has. Without a scenario it plays a service beside\n" +
+			"a hog that is held to less and less: the table that the simulator has to reproduce.\n" +
+			"Other work on the machine disturbs it; how much there was is shown. What a hypervisor keeps from the machine it keeps from the\n" +
+			"simulated one, too.",
+		Example: "  mbcas-lab real\n  mbcas-lab real duel --policy mbcas",
+		Args:    words(0, 1, ""),
+		RunE:    func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), s, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.policy, "policy", "static", "who sets limits: see \"mbcas-lab policies\"")
+	f.Uint64Var(&r.seed, "seed", 1, "another seed draws other arrivals")
+	f.DurationVar(&r.length, "length", 0, "play so much of each run (default: 30s of a row of the table, all of a scenario)")
+	return []*cobra.Command{cmd}
+}
+
+func (r real) run(ctx context.Context, s Streams, args []string) error {
+	if r.length < 0 {
+		return usage("--length %v: want more than 0", r.length)
+	}
+	cases, err := r.cases(args)
+	if err != nil {
+		return err
+	}
+	t := &table{header: []string{
+		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL", "STOLEN", "LATE",
+	}, left: 2}
+	who, err := policy(r.policy)
+	if err != nil {
+		return err
+	}
+	var failed error // what was played before is shown all the same
+	for i, c := range cases {
+		fmt.Fprintf(s.Err, "%d of %d: %s, for %v\n", i+1, len(cases), c.Name, c.Setup.Length)
+		played, err := kernelrun.Run(ctx, c.Setup, who.New())
+		if err != nil {
+			failed = fmt.Errorf("%s: %w", c.Name, err)
+			break
+		}
+		model := kernelrun.Simulate(c.Setup, who.New(), played)
+		for j := range played.Pods {
+			t.add(append([]string{c.Name}, realCells(c.Setup, &played.Pods[j], &model.Pods[j], played)...)...)
+		}
+	}
+	if len(t.rows) == 0 {
+		return failed
+	}
+	_, err = io.WriteString(s.Out, t.String())
+	return errors.Join(failed, err)
+}
+
+// cases is what to play: the table, or one scenario.
+func (r real) cases(args []string) ([]kernelrun.Case, error) {
+	if len(args) == 0 {
+		length := r.length
+		if length == 0 {
+			length = 30 * time.Second
+		}
+		cases := kernelrun.Table(length, r.seed)
+		for _, c := range cases {
+			if length <= c.Setup.Warm {
+				return nil, usage("--length %v: want more than the warm-up of the table, %v", length, c.Setup.Warm)
+			}
+		}
+		return cases, nil
+	}
+	sc, err := scenario.Find(args[0], "")
+	if err != nil {
+		if found := (scenario.Problems)(nil); errors.As(err, &found) {
+			return nil, err
+		}
+		return nil, UsageError{err}
+	}
+	if sc.Nodes > 1 {
+		return nil, usage("scenario %s has %d nodes, and this machine is one", sc.Name, sc.Nodes)
+	}
+	setup := sc.Setup(0, r.seed)
+	if r.length > 0 {
+		setup.Length = min(setup.Length, r.length)
+	}
+	setup.Warm = min(setup.Warm, setup.Length/2)
+	return []kernelrun.Case{{Name: sc.Name, Setup: setup}}, nil
+}
+
+func realCells(setup sim.Setup, r, m *sim.PodResult, played kernelrun.Outcome) []string {
+	use := func(p *sim.PodResult) string {
+		return fmt.Sprintf("%.2f", p.Usage.Seconds()/(setup.Length-setup.Warm).Seconds())
+	}
+	throttled := func(p *sim.PodResult) string {
+		if p.Periods == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f%%", 100*float64(p.Throttled)/float64(p.Periods))
+	}
+	latency := func(p *sim.PodResult, q float64) string {
+		if p.Latency.Count == 0 {
+			return "-"
+		}
+		return short(p.Latency.Quantile(q))
+	}
+	ratio := "-"
+	if r.Latency.Count > 0 && m.Latency.Count > 0 {
+		ratio = fmt.Sprintf("%.2f", r.Latency.Quantile(0.99).Seconds()/m.Latency.Quantile(0.99).Seconds())
+	}
+	return []string{
+		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
+		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall), fmt.Sprintf("%.1f%%", 100*played.Stolen), short(played.Late),
+	}
+}

@@ -1,0 +1,39 @@
+//go:build linux
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func TestRealRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"real --length 2s":  "--length 2s: want more than the warm-up of the table, 2s",
+		"real --length 1ns": "--length 1ns: want more than the warm-up of the table, 2s",
+		"real --length -1s": "--length -1s: want more than 0",
+	} {
+		_, err := lab(t, strings.Fields(args)...)
+		var usage UsageError
+		if err == nil || err.Error() != want || !errors.As(err, &usage) {
+			t.Errorf("%q: got %v, want the usage error %s", args, err, want)
+		}
+	}
+}
+
+// TestRealShowsNoEmptyTable: the first run fails on any machine, as it is for one core more.
+func TestRealShowsNoEmptyTable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "small.yaml")
+	text := strings.NewReplacer("nodes: 2\n", "", "cores: 2", fmt.Sprint("cores: ", runtime.NumCPU()+1)).Replace(small)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := lab(t, "real", file); err == nil || strings.Contains(out, "OTHERS") {
+		t.Errorf("it says %v and\n%s", err, out)
+	}
+}

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// play is what the sim command was asked for.
+type play struct {
+	policy, out, traces string
+	seed                uint64
+	length              time.Duration
+}
+
+func simCommand(s Streams) *cobra.Command {
+	var p play
+	cmd := &cobra.Command{
+		Use:   "sim SCENARIO|FILE.yaml",
+		Short: "Play one scenario under one policy, and show what became of each pod",
+		Long: "Play one scenario under one policy, and show what became of each pod after the warm-up: its limit at the end, its\n" +
+			"mean use, the share of its periods in which it was throttled, how long its requests took, the CPU time of those that\n" +
+			"were not done at the end, and how often its limit changed.",
+		Example: "  mbcas-lab sim duel\n  mbcas-lab sim contended-services-hogs --policy static --seed 2\n  mbcas-lab sim shop.yaml --out out/shop",
+		Args:    words(1, 1, "a scenario: see \"mbcas-lab scenarios\""),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.run(cmd.Context(), s, args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&p.policy, "policy", shipped, "who sets limits: see \"mbcas-lab policies\"")
+	f.Uint64Var(&p.seed, "seed", 1, "another seed draws other arrivals")
+	f.StringVar(&p.out, "out", "", "folder into which series are written as CSV: pods.csv, nodes.csv, changes.csv")
+	f.StringVar(&p.traces, "traces", "", "folder of recorded load, for the scenarios that play it")
+	f.DurationVar(&p.length, "length", 0, "play only the begin of the scenario, of this length")
+	return cmd
+}
+
+// played is one node after its run.
+type played struct {
+	setup  sim.Setup
+	result sim.Result
+}
+
+// used is the share of the cores that was used after the warm-up.
+func (n played) used() float64 {
+	measured := n.setup.Length - n.setup.Warm
+	return 1 - n.result.Idling.Seconds()/measured.Seconds()/float64(n.setup.Machine.Cores)
+}
+
+// changes is how often limits changed.
+func (n played) changes() int {
+	all := 0
+	for i := range n.result.Pods {
+		all += len(n.result.Pods[i].Changes)
+	}
+	return all
+}
+
+func (p *play) run(ctx context.Context, s Streams, what string) error {
+	who, err := policy(p.policy)
+	if err != nil {
+		return err
+	}
+	sc, err := scenario.Find(what, p.traces)
+	if err != nil {
+		if found := (scenario.Problems)(nil); errors.As(err, &found) {
+			return err
+		}
+		return UsageError{err}
+	}
+	if p.length != 0 && (p.length <= sc.WarmUp || p.length > sc.Length) {
+		return usage("--length %v: want more than the warm-up, %v, and at most the scenario's length, %v", p.length, sc.WarmUp, sc.Length)
+	}
+	if p.out != "" {
+		if err := os.MkdirAll(p.out, 0o755); err != nil { // before anything is played in vain
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	nodes := make([]played, sc.Nodes)
+	progress := newProgress(s.Err, "nodes")
+	if len(nodes) == 1 {
+		progress = newProgress(io.Discard, "")
+	}
+	progress.begin(len(nodes), float64(len(nodes)))
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		parallel(ctx, len(nodes), func(i int) {
+			setup := sc.Setup(i, p.seed)
+			if p.length != 0 {
+				setup.Length = p.length
+			}
+			nodes[i] = played{setup, sim.Run(setup, who.New())}
+			progress.done(1, fmt.Sprintf("node %d", i+1))
+		})
+	}()
+	select {
+	case <-all:
+	case <-ctx.Done(): // a run cannot be stopped; those under way end with the process
+	}
+	if finished := progress.end(); finished < len(nodes) {
+		return fmt.Errorf("stopped after %d of %d nodes: %w", finished, len(nodes), ctx.Err())
+	}
+	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, who.Name, p.seed, who.About)
+	text := fmt.Sprint(podTable(sc, nodes), "\n", nodeLines(nodes))
+	if len(nodes) > mostNodesShown {
+		text = fmt.Sprint(togetherTable(sc, nodes), "\n", togetherLine(nodes))
+	}
+	if _, err := fmt.Fprint(s.Out, text); err != nil {
+		return err
+	}
+	if p.out == "" {
+		return nil
+	}
+	return writeSeries(p.out, sc, nodes)
+}
+
+var podHeader = []string{"POD", "ROLE", "REQUEST", "LIMIT", "USE", "THROTTLED", "P50", "P99", "P99.9", "BACKLOG", "CHANGES"}
+
+func podTable(sc *scenario.Scenario, nodes []played) *table {
+	t := &table{header: podHeader, left: 2}
+	if len(nodes) > 1 {
+		t.header, t.left = append([]string{"NODE"}, t.header...), 3
+	}
+	for i, n := range nodes {
+		for j := range n.result.Pods {
+			p := &n.result.Pods[j]
+			row := cells(sc, p, amount(lastLimit(p)), ran(n.setup, p.Spec), len(p.Changes))
+			if len(nodes) > 1 {
+				row = append([]string{fmt.Sprint(i + 1)}, row...)
+			}
+			t.add(row...)
+		}
+	}
+	return t
+}
+
+// mostNodesShown is how many nodes are shown one by one; more are taken together.
+const mostNodesShown = 4
+
+// cells are the row of a pod, or of several whose counters are added up, and who ran for so long together.
+func cells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Duration, changes int) []string {
+	role := string(sc.Role(p.Spec.Name))
+	if p.Spec.System {
+		role = "system"
+	}
+	throttled := "-"
+	if p.Periods > 0 {
+		throttled = fmt.Sprintf("%.1f%%", 100*float64(p.Throttled)/float64(p.Periods))
+	}
+	latency := func(q float64) string {
+		if p.Latency.Count == 0 {
+			return "-"
+		}
+		return short(p.Latency.Quantile(q))
+	}
+	backlog := "-"
+	if p.Spec.Requests.Rate != nil {
+		backlog = short(p.Backlog)
+	}
+	return []string{
+		p.Spec.Name, role, amount(p.Spec.Request), limit, cpu.FromUsage(p.Usage, ran).String(), throttled,
+		latency(0.5), latency(0.99), latency(0.999), backlog, fmt.Sprint(changes),
+	}
+}
+
+func lastLimit(p *sim.PodResult) cpu.Milli {
+	if len(p.Changes) > 0 {
+		return p.Changes[len(p.Changes)-1].To
+	}
+	return p.Spec.Limit
+}
+
+// ran is how long a pod ran after the warm-up.
+func ran(setup sim.Setup, s sim.Spec) time.Duration {
+	end := setup.Length
+	if s.End > 0 {
+		end = min(end, s.End)
+	}
+	return max(0, end-max(s.Start, setup.Warm))
+}
+
+func amount(m cpu.Milli) string {
+	if m == 0 {
+		return "none"
+	}
+	return m.String()
+}
+
+// short writes three digits.
+func short(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d >= time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	case d >= 100*time.Millisecond:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1fms", d.Seconds()*1000)
+}
+
+// nodeLines says how full each node was, and the last price.
+func nodeLines(nodes []played) string {
+	var b strings.Builder
+	for i, n := range nodes {
+		fmt.Fprintf(&b, "Node %d: %d cores, %.1f%% used over %v after %v of warm-up; %d changes of limits",
+			i+1, n.setup.Machine.Cores, 100*n.used(), n.setup.Length-n.setup.Warm, n.setup.Warm, n.changes())
+		if last := len(n.result.Price); last > 0 {
+			fmt.Fprintf(&b, "; price %v at the end", n.result.Price[last-1])
+		}
+		b.WriteString(".\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/market"
+)
+
+// crowd is the pods of one name on all nodes.
+type crowd struct {
+	sum     sim.PodResult // their counters added up
+	ran     time.Duration
+	changes int
+	limits  span[cpu.Milli] // at the end
+}
+
+// span is the least and the most of something.
+type span[N cpu.Milli | float64 | market.Price] struct {
+	low, high N
+	known     bool
+}
+
+func (s *span[N]) add(v N) {
+	if !s.known {
+		*s = span[N]{v, v, true}
+	}
+	s.low, s.high = min(s.low, v), max(s.high, v)
+}
+
+// togetherTable shows one row for all pods of a name: their mean use, all their requests, all changes of their limits, and
+// the lowest and highest limit at the end.
+func togetherTable(sc *scenario.Scenario, nodes []played) *table {
+	var names []string
+	crowds := map[string]*crowd{}
+	for _, n := range nodes {
+		for i := range n.result.Pods {
+			p := &n.result.Pods[i]
+			c := crowds[p.Spec.Name]
+			if c == nil {
+				names = append(names, p.Spec.Name)
+				c = &crowd{sum: sim.PodResult{Spec: p.Spec}}
+				c.sum.Latency = new(sim.Latencies)
+				crowds[p.Spec.Name] = c
+			}
+			c.add(p, ran(n.setup, p.Spec))
+		}
+	}
+	t := &table{header: podHeader, left: 2}
+	for _, name := range names {
+		t.add(crowds[name].cells(sc)...)
+	}
+	return t
+}
+
+func (c *crowd) add(p *sim.PodResult, ran time.Duration) {
+	c.sum.Usage += p.Usage
+	c.sum.Periods += p.Periods
+	c.sum.Throttled += p.Throttled
+	c.sum.Backlog += p.Backlog
+	c.sum.Latency.Merge(p.Latency)
+	c.ran += ran
+	c.changes += len(p.Changes)
+	c.limits.add(lastLimit(p))
+}
+
+func (c *crowd) cells(sc *scenario.Scenario) []string {
+	limit := amount(c.limits.low)
+	if c.limits.high != c.limits.low {
+		limit += "-" + amount(c.limits.high)
+	}
+	return cells(sc, &c.sum, limit, c.ran, c.changes)
+}
+
+// togetherLine says how full the nodes were, and their last prices.
+func togetherLine(nodes []played) string {
+	var used span[float64]
+	var prices span[market.Price]
+	sum, changes := 0.0, 0
+	for _, n := range nodes {
+		u := n.used()
+		used.add(u)
+		sum += u
+		changes += n.changes()
+		if last := len(n.result.Price); last > 0 {
+			prices.add(n.result.Price[last-1])
+		}
+	}
+	first := nodes[0].setup
+	line := fmt.Sprintf("%d nodes of %d cores: %.1f%% used (%.1f%% to %.1f%%) over %v after %v of warm-up; %d changes of limits",
+		len(nodes), first.Machine.Cores, 100*sum/float64(len(nodes)), 100*used.low, 100*used.high, first.Length-first.Warm, first.Warm, changes)
+	if prices.known {
+		line += fmt.Sprintf("; prices %v to %v at the end", prices.low, prices.high)
+	}
+	return line + ".\n"
+}

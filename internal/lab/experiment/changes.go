@@ -1,0 +1,136 @@
+package experiment
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+func changes(r *Run) float64 {
+	sum := 0.0
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		for j := range n.pods {
+			sum += float64(len(n.pods[j].between(n.Setup.Warm, n.Setup.Length)))
+		}
+	}
+	return sum
+}
+
+// changesPer is per so many seconds of a managed pod's life.
+func changesPer(seconds float64) func(*Run) float64 {
+	return func(r *Run) float64 {
+		var sum, life float64
+		for i := range r.Nodes {
+			n := &r.Nodes[i]
+			from, to := n.measured()
+			for j := range n.pods {
+				p := &n.pods[j]
+				if !p.Spec.Managed() {
+					continue
+				}
+				sum += float64(len(p.between(n.Setup.Warm, n.Setup.Length)))
+				for k := from; k < to; k++ {
+					if p.runs(k) {
+						life += n.every().Seconds()
+					}
+				}
+			}
+		}
+		return ratio(sum*seconds, life)
+	}
+}
+
+// between are the changes of the limit after from, up to to.
+func (p *pod) between(from, to time.Duration) []sim.Change {
+	var in []sim.Change
+	for _, c := range p.Changes {
+		if c.At > from && c.At <= to {
+			in = append(in, c)
+		}
+	}
+	return in
+}
+
+// limitAt is the limit in force at a time.
+func (n *Node) limitAt(p *pod, at time.Duration) float64 {
+	limit := p.Spec.Limit
+	for _, c := range p.Changes {
+		if c.At > at {
+			break
+		}
+		limit = c.To
+	}
+	return n.limit(limit)
+}
+
+// steady says whether all load of the node is constant for a time.
+func (n *Node) steady(from, to time.Duration) bool {
+	return !slices.ContainsFunc(n.Setup.Pods, func(s sim.Spec) bool {
+		if s.Start > from && s.Start < to || s.End > from && s.End < to {
+			return true
+		}
+		for _, p := range []load.Profile{s.Requests.Rate, s.Spin} {
+			if p == nil {
+				continue
+			}
+			if _, until := p.At(from); until < to {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// late folds what of makes of the changes of each managed pod in the last half of steady nodes.
+func late(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (sum, pods float64) {
+	return func(r *Run) (sum, pods float64) {
+		for i := range r.Nodes {
+			n := &r.Nodes[i]
+			half := n.Setup.Length / 2
+			if !n.steady(half, n.Setup.Length) {
+				continue
+			}
+			for j := range n.pods {
+				if p := &n.pods[j]; p.Spec.Managed() {
+					sum += of(n, p, p.between(half, n.Setup.Length))
+					pods++
+				}
+			}
+		}
+		return sum, pods
+	}
+}
+
+func lateChanges(r *Run) float64 {
+	return ratio(late(func(_ *Node, _ *pod, c []sim.Change) float64 { return float64(len(c)) })(r))
+}
+
+// turns is how often a limit must turn round in half a run to count as a cycle.
+const turns = 4
+
+func cycling(r *Run) float64 {
+	sum, pods := late(func(n *Node, _ *pod, changes []sim.Change) float64 {
+		turned, up := 0, 0
+		for _, c := range changes {
+			was := up
+			if up = 1; n.limit(c.To) < n.limit(c.From) {
+				up = -1
+			}
+			if was == -up {
+				turned++
+			}
+		}
+		if turned >= turns {
+			return 1
+		}
+		return 0
+	})(r)
+	if pods == 0 {
+		return math.NaN()
+	}
+	return sum
+}

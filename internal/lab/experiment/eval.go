@@ -1,0 +1,186 @@
+// Package experiment says how well a policy did: measures of one played scenario, the policies that are compared, and
+// the lines and files in which results are kept. Everything in it is a pure function of what the simulator returned.
+//
+// What it promises, each a test of the same name:
+//   - EveryMeasureIsWorkedByHand: each measure of a small made-up run is the figure that pen and paper give.
+//   - AbsentIsNotZero: a measure that says nothing about a run is left out, never written as 0.
+//   - LinesAreBenchmarkFormat: results.txt is what benchstat reads, with each unit declared once.
+//   - OneOrder: outcomes are written in one order, whatever order they came in.
+package experiment
+
+import (
+	"math"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// Run is a scenario that has been played: all that a measure sees.
+type Run struct {
+	Nodes []Node
+	// Role is the part of a pod in the scenario.
+	Role func(pod string) Role
+	// Steps are the times at which the load of some pod rises at once.
+	Steps []time.Duration
+	// StepsOf are those of one pod; nil: Steps are those of every pod.
+	StepsOf func(pod string) []time.Duration
+}
+
+// Node is one node of a run.
+type Node struct {
+	Setup  sim.Setup
+	Result sim.Result
+	pods   []pod
+}
+
+// pod is what the measures know of one pod.
+type pod struct {
+	*sim.PodResult
+	role   Role
+	budget float64
+	// wants is how many threads would spin in each interval, in cores.
+	wants []float64
+}
+
+// prepare works out what several measures need.
+func (r *Run) prepare() {
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		n.pods = nil
+		for j := range n.Result.Pods {
+			p := &n.Result.Pods[j]
+			if p.Spec.System {
+				continue
+			}
+			known := pod{PodResult: p, role: r.Role(p.Spec.Name), budget: float64(demand.Budget(p.Spec.Request, p.Spec.Priority))}
+			if p.Spec.Spin != nil {
+				for k := range p.Points {
+					known.wants = append(known.wants, min(n.cores(), meanOf(p.Spec.Spin, n.at(k-1), n.at(k))))
+				}
+			}
+			n.pods = append(n.pods, known)
+		}
+	}
+}
+
+func (n *Node) every() time.Duration {
+	if n.Setup.Every == 0 {
+		return time.Second
+	}
+	return n.Setup.Every
+}
+
+// at is the end of an interval.
+func (n *Node) at(interval int) time.Duration { return time.Duration(interval+1) * n.every() }
+
+// first is the first interval that lies after a time as a whole.
+func (n *Node) first(after time.Duration) int {
+	return int((after + n.every() - 1) / n.every())
+}
+
+// measured are the intervals after the warm-up.
+func (n *Node) measured() (from, to int) { return n.first(n.Setup.Warm), len(n.Result.Idle) }
+
+func (n *Node) length() time.Duration { return n.Setup.Length - n.Setup.Warm }
+
+func (n *Node) cores() float64 { return float64(n.Setup.Machine.Cores) }
+
+func (n *Node) allocatable() cpu.Milli {
+	if n.Setup.Machine.Allocatable == 0 {
+		return cpu.Milli(n.Setup.Machine.Cores) * cpu.Core
+	}
+	return n.Setup.Machine.Allocatable
+}
+
+// limit is a limit in cores; none is the whole node.
+func (n *Node) limit(l cpu.Milli) float64 {
+	if l == 0 {
+		return n.cores()
+	}
+	return min(n.cores(), l.Cores())
+}
+
+// serves says whether the pod has requests. What such a pod spins is of no use to it.
+func (p *pod) serves() bool { return p.Spec.Requests.Rate != nil }
+
+// runs says whether the pod is there in an interval.
+func (p *pod) runs(k int) bool { return k < len(p.Points) && !p.Points[k].Gone }
+
+// useful is the use in an interval that did its owner good, in cores: that of requests, or of spinning where it has none.
+func (p *pod) useful(k int) float64 {
+	if p.serves() {
+		return p.Points[k].Useful.Cores()
+	}
+	return p.Points[k].Use.Cores()
+}
+
+// need is the use that would have done its owner good, in cores, were the node its own.
+func (p *pod) need(k int) float64 {
+	switch {
+	case p.serves():
+		return p.Points[k].Offered.Cores()
+	case p.wants != nil:
+		return p.wants[k]
+	}
+	return 0
+}
+
+// waiting is the work that waited at the end of an interval, in core seconds.
+func (p *pod) waiting(k int) float64 {
+	if k < 0 {
+		return 0
+	}
+	return p.Points[k].Backlog.Seconds()
+}
+
+// mean of a figure over the intervals in which the pod runs; not a number where it never does.
+func (p *pod) mean(from, to int, of func(k int) float64) float64 {
+	sum, n := 0.0, 0
+	for k := max(0, from); k < to; k++ {
+		if p.runs(k) {
+			sum += of(k)
+			n++
+		}
+	}
+	return sum / float64(n)
+}
+
+// shares is what each pod's budget entitles it to in an interval: allocatable CPU in proportion to the budgets of those that run.
+func (n *Node) shares(k int) []float64 {
+	total := 0.0
+	for i := range n.pods {
+		if n.pods[i].runs(k) {
+			total += n.pods[i].budget
+		}
+	}
+	shares := make([]float64, len(n.pods))
+	for i := range n.pods {
+		if n.pods[i].runs(k) {
+			shares[i] = n.pods[i].budget / total * n.allocatable().Cores()
+		}
+	}
+	return shares
+}
+
+// meanOf is the mean of a profile.
+func meanOf(p load.Profile, from, to time.Duration) float64 {
+	sum := 0.0
+	for at := from; at < to; {
+		v, until := p.At(at)
+		until = min(until, to)
+		sum += v * float64(until-at)
+		at = until
+	}
+	return sum / float64(to-from)
+}
+
+// ratio is a/b, and not a number where there is nothing to divide by.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return math.NaN()
+	}
+	return a / b
+}

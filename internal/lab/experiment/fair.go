@@ -1,0 +1,152 @@
+package experiment
+
+import (
+	"math"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+// A pod is contended in an interval when it is throttled in more than contendedThrottle of its periods, when as much work
+// waits as contendedWait seconds bring, or when it spins on less than contendedSpin of what it wants.
+const (
+	contendedThrottle = 0.1
+	contendedWait     = 0.5
+	contendedSpin     = 0.95
+	// contendedTime is the share of the run in which several must be contended for fairness among them to say anything.
+	contendedTime = 0.1
+)
+
+func (p *pod) contended(k int, load float64) bool {
+	switch {
+	case p.Points[k].Throttle > contendedThrottle:
+		return true
+	case p.serves():
+		return load > 0 && p.waiting(k) >= contendedWait*load
+	}
+	return p.useful(k) < contendedSpin*p.need(k)
+}
+
+func jain(r *Run) float64 {
+	return overNodes(r, func(n *Node) float64 {
+		from, to := n.measured()
+		loads := make([]float64, len(n.pods))
+		for i := range n.pods {
+			loads[i] = n.pods[i].mean(from, to, n.pods[i].need)
+		}
+		indices, seconds := 0.0, 0
+		for k := from; k < to; k++ {
+			var sum, squares, count float64
+			for i := range n.pods {
+				if p := &n.pods[i]; p.runs(k) && p.contended(k, loads[i]) {
+					x := p.useful(k) / p.budget
+					sum += x
+					squares += x * x
+					count++
+				}
+			}
+			if count < 2 {
+				continue
+			}
+			seconds++
+			if squares > 0 {
+				indices += sum * sum / (count * squares)
+			} else { // all got the same: nothing
+				indices++
+			}
+		}
+		if float64(seconds) < contendedTime*float64(to-from) {
+			return math.NaN()
+		}
+		return indices / float64(seconds)
+	})
+}
+
+// leastEntitlement is what a pod must be entitled to, in cores, for its share to say anything.
+const leastEntitlement = 0.005
+
+func worstShare(r *Run) float64 {
+	worst := math.NaN()
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		from, to := n.measured()
+		got, due := make([]float64, len(n.pods)), make([]float64, len(n.pods))
+		for k := from; k < to; k++ {
+			for j, share := range n.shares(k) {
+				if p := &n.pods[j]; p.runs(k) {
+					got[j] += p.useful(k)
+					due[j] += min(p.need(k), share)
+				}
+			}
+		}
+		for j := range got {
+			if due[j] < leastEntitlement*float64(to-from) {
+				continue
+			}
+			if x := got[j] / due[j]; math.IsNaN(worst) || x < worst {
+				worst = x
+			}
+		}
+	}
+	return worst
+}
+
+// best is the use of each pod, in cores, at the market's optimum for the mean loads in some intervals.
+func (n *Node) best(from, to int) []float64 {
+	p := market.Problem{Supply: n.allocatable()}
+	for i := range n.pods {
+		pod := &n.pods[i]
+		load := 0.0
+		for k := max(0, from); k < to; k++ {
+			if pod.runs(k) {
+				load += pod.need(k) / float64(to-max(0, from))
+			}
+		}
+		p.Bids = append(p.Bids, market.Bid{
+			Budget: market.Budget(pod.budget), Demand: cpu.FromCores(load), Ceiling: n.allocatable(),
+		})
+	}
+	price := market.Clear(p).Price
+	best := make([]float64, len(p.Bids))
+	for i, b := range p.Bids {
+		best[i] = b.Use(price).Cores()
+	}
+	return best
+}
+
+// leastUse stands for no use at all in a logarithm, in cores.
+const leastUse = 0.001
+
+func nash(r *Run) float64 {
+	return overNodes(r, func(n *Node) float64 {
+		from, to := n.measured()
+		sum, weight := 0.0, 0.0
+		for i, best := range n.best(from, to) {
+			if best < leastEntitlement {
+				continue
+			}
+			p := &n.pods[i]
+			got := 0.0
+			for k := from; k < to; k++ {
+				if p.runs(k) {
+					got += p.useful(k) / float64(to-from)
+				}
+			}
+			sum += p.budget * math.Log(max(got, leastUse)/best)
+			weight += p.budget
+		}
+		return math.Exp(ratio(sum, weight))
+	})
+}
+
+// overNodes is the mean over the nodes that it says something about.
+func overNodes(r *Run, of func(*Node) float64) float64 {
+	sum, count := 0.0, 0.0
+	for i := range r.Nodes {
+		if x := of(&r.Nodes[i]); !math.IsNaN(x) {
+			sum += x
+			count++
+		}
+	}
+	return ratio(sum, count)
+}

@@ -1,0 +1,217 @@
+package experiment
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/coordinator"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/mbcas"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// Fairness is a cluster on whose nodes CPU is not equally dear, and workloads whose replicas are spread over them. Every node has four
+// cores, some tenants that are on no other node, and two replicas of workloads; all bid with the same budget, and want more than they
+// get. A workload has two to eight replicas at random places, which want as much as each other, and a namespace one to four
+// workloads. One workload in five has topology spread constraints, and one replica in twenty is pinned. What tenants want
+// changes over time.
+type Fairness struct {
+	Nodes int
+	Seed  uint64
+	// Fewest and Most are how many tenants a node has. The fewer there are beside replicas, the more does a node's price follow what
+	// its replicas bid, and the less can be moved.
+	Fewest, Most int
+	// Swing is the standard deviation of a tenant's threads over time.
+	Swing float64
+	// Length is the simulated time, a multiple of Turn.
+	Length time.Duration
+	// Turn is the time from one turn of the coordinator to the next.
+	Turn time.Duration
+}
+
+// DefaultFairness is what documentation speaks of.
+func DefaultFairness() Fairness {
+	return Fairness{Nodes: 1000, Seed: 1, Fewest: 2, Most: 10, Swing: 0.3, Length: 6 * time.Minute, Turn: 30 * time.Second}
+}
+
+const (
+	fairCores   = 4
+	fairRequest = 120              // of every pod, in thousandths of a core
+	fairLimit   = cpu.Core         // as declared
+	fairSpin    = 2                // threads of a replica, and of a tenant on average
+	fairEvery   = 20 * time.Second // how often a tenant's threads change
+)
+
+// Setups are the nodes.
+func (f Fairness) Setups() []sim.Setup {
+	rng := rand.New(rand.NewPCG(f.Seed, uint64(f.Nodes)))
+	setups := make([]sim.Setup, f.Nodes)
+	var places []int
+	for i := range setups {
+		s := sim.Setup{Machine: sim.Machine{Cores: fairCores}, Length: f.Length, Warm: f.Turn, Seed: rng.Uint64(), Every: f.Turn}
+		for t := range f.Fewest + rng.IntN(f.Most-f.Fewest+1) {
+			s.Pods = append(s.Pods, sim.Spec{
+				Name: "pod", Namespace: fmt.Sprintf("tenant-%d-%d", i, t), Request: fairRequest, Limit: fairLimit,
+				Spin: load.Walk(rng, fairSpin, f.Swing, fairEvery, f.Length),
+			})
+		}
+		setups[i] = s
+		places = append(places, i, i)
+	}
+	rng.Shuffle(len(places), func(a, b int) { places[a], places[b] = places[b], places[a] })
+	namespace, full := 0, 0
+	for w := 0; len(places) > 0; w++ {
+		size := min(2+rng.IntN(7), len(places))
+		spread := rng.IntN(5) == 0
+		for r, i := range places[:size] {
+			setups[i].Pods = append(setups[i].Pods, sim.Spec{
+				Name: fmt.Sprintf("%s-%d", workloadName(w), r), Namespace: fmt.Sprint("shop-", namespace), Workload: workloadName(w),
+				Request: fairRequest, Limit: fairLimit, Spread: spread, Pinned: rng.IntN(20) == 0,
+				Spin: load.Constant(fairSpin),
+			})
+		}
+		places = places[size:]
+		if full++; full > rng.IntN(4) {
+			namespace, full = namespace+1, 0
+		}
+	}
+	return setups
+}
+
+// Evenness is how a run of Fairness went.
+type Evenness struct {
+	Workloads, Replicas int // of which there are several
+	Intervals           []Interval
+	// Groups are the nodes by how many tenants they have: the more, the dearer. Their figures are means over the last third of the run.
+	Groups []Group
+}
+
+// Interval is the time from one turn to the next. A replica's satisfaction is what it used of what it wanted.
+type Interval struct {
+	At time.Duration // its end
+	// Spread is the satisfaction of a workload's best replica less that of its worst: the mean over workloads. In one of ten it is
+	// more than Wide.
+	Spread, Wide float64
+	// Worst is that of a workload's worst replica, the mean over workloads, and Mean that of all replicas.
+	Worst, Mean float64
+	// Factors and Limits count changes.
+	Factors, Limits int
+}
+
+// Group is the nodes of one number of tenants.
+type Group struct {
+	Tenants, Nodes        int
+	Price, Idle           float64
+	TenantUse, ReplicaUse float64 // cores of a pod
+	// Factor is the mean of its replicas', at the end, and Budgets by how much they raise the sum of all budgets of a node: what
+	// tenants lose in the long run.
+	Factor, Budgets float64
+}
+
+// Play plays it with a coordinator, or without where next is nil. It is false where each gave up; see mbcas.Cluster.
+func (f Fairness) Play(next func([]coordinator.Replica) []coordinator.Factor, each func(n int, do func(i int)) bool) (Evenness, bool) {
+	cluster := mbcas.Cluster{Next: next, Every: f.Turn, Each: each}
+	played, ok := cluster.Play(mbcas.DefaultConfig(), f.Setups())
+	if !ok {
+		return Evenness{}, false
+	}
+	e := Evenness{Replicas: 2 * f.Nodes}
+	intervals := int(f.Length / f.Turn)
+	for k := range intervals {
+		in := Interval{At: time.Duration(k+1) * f.Turn}
+		for _, t := range played.Turns {
+			if t.At == in.At {
+				in.Factors = t.Changed
+			}
+		}
+		e.Workloads = f.measure(&in, k, played.Nodes)
+		e.Intervals = append(e.Intervals, in)
+	}
+	e.Groups = f.groups(played, intervals-(intervals+2)/3, intervals)
+	return e, true
+}
+
+// measure takes in an interval of all nodes, and says how many workloads there are.
+func (f Fairness) measure(in *Interval, k int, nodes []sim.Result) int {
+	workloads := map[string]*served{}
+	use := 0.0
+	for i := range nodes {
+		for j := range nodes[i].Pods {
+			p := &nodes[i].Pods[j]
+			for _, c := range p.Changes {
+				if c.At > in.At-f.Turn && c.At <= in.At {
+					in.Limits++
+				}
+			}
+			if p.Spec.Workload == "" {
+				continue
+			}
+			s := min(1, p.Points[k].Use.Cores()/fairSpin)
+			use += s
+			w := workloads[p.Spec.Workload]
+			if w == nil {
+				w = &served{s, s}
+				workloads[p.Spec.Workload] = w
+			}
+			w.worst, w.best = min(w.worst, s), max(w.best, s)
+		}
+	}
+	var spreads []float64
+	for w := range len(workloads) {
+		s := workloads[workloadName(w)]
+		spreads = append(spreads, s.best-s.worst)
+		in.Spread += (s.best - s.worst) / float64(len(workloads))
+		in.Worst += s.worst / float64(len(workloads))
+	}
+	slices.Sort(spreads)
+	in.Wide = spreads[len(spreads)*9/10]
+	in.Mean = use / float64(2*f.Nodes)
+	return len(workloads)
+}
+
+// served is how much the worst and the best replica of a workload use of what they want.
+type served struct{ worst, best float64 }
+
+func workloadName(w int) string { return fmt.Sprint("w", w) }
+
+// groups are means over some intervals.
+func (f Fairness) groups(played mbcas.Played, from, to int) []Group {
+	groups := make([]Group, f.Most-f.Fewest+1)
+	for t := range groups {
+		groups[t].Tenants = f.Fewest + t
+	}
+	for i := range played.Nodes {
+		r := &played.Nodes[i]
+		tenants := len(r.Pods) - 2
+		g := &groups[tenants-f.Fewest]
+		g.Nodes++
+		for k := from; k < to; k++ {
+			part := 1 / float64(to-from)
+			g.Price += float64(r.Price[k]) * part
+			g.Idle += r.Idle[k] * part
+			for j := range r.Pods {
+				if p := &r.Pods[j]; p.Spec.Workload == "" {
+					g.TenantUse += p.Points[k].Use.Cores() * part / float64(tenants)
+				} else {
+					g.ReplicaUse += p.Points[k].Use.Cores() * part / 2
+				}
+			}
+		}
+		factors := 0.0
+		for _, x := range played.Factors[i] {
+			factors += float64(x) / float64(coordinator.One)
+		}
+		g.Factor += (factors - float64(tenants)) / 2
+		g.Budgets += factors/float64(len(r.Pods)) - 1
+	}
+	for t := range groups {
+		g := &groups[t]
+		for _, v := range []*float64{&g.Price, &g.Idle, &g.TenantUse, &g.ReplicaUse, &g.Factor, &g.Budgets} {
+			*v /= float64(max(1, g.Nodes))
+		}
+	}
+	return groups
+}

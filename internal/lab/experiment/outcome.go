@@ -1,0 +1,162 @@
+package experiment
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// Key says which run an outcome is of.
+type Key struct {
+	Scenario, Policy string
+	Seed             uint64
+}
+
+// Outcome is what is kept of one run.
+type Outcome struct {
+	Key
+	Values  Values
+	Latency *sim.Latencies // of the services
+	Useful  []Useful       // of the pods that the setup names
+	Series  *Series        // of one node; nil where it was not asked for
+}
+
+// Useful is the use of a pod that did its owner good.
+type Useful struct {
+	Node int
+	Pod  string
+	Role Role
+	Mean float64 // cores, after the warm-up
+}
+
+// Outcome measures a run. With series, the course of some pods of the first node is kept, too.
+func (r *Run) Outcome(key Key, series bool) Outcome {
+	o := Outcome{Key: key, Values: Of(r), Latency: r.Latency()}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		from, to := n.measured()
+		for j := range n.pods {
+			if p := &n.pods[j]; p.role == Liar || p.role == Honest {
+				sum := 0.0
+				for k := from; k < to; k++ {
+					if p.runs(k) {
+						sum += p.useful(k) / float64(to-from)
+					}
+				}
+				o.Useful = append(o.Useful, Useful{i, p.Spec.Namespace + "/" + p.Spec.Name, p.role, sum})
+			}
+		}
+	}
+	if series && len(r.Nodes) > 0 {
+		o.Series = r.Nodes[0].series()
+	}
+	return o
+}
+
+// Lie adds what liars gain and honest pods lose against the same run with the truth. Pods are paired by node and name.
+func (o *Outcome) Lie(truth Outcome) {
+	type id struct {
+		node int
+		pod  string
+	}
+	before := map[id]float64{}
+	for _, u := range truth.Useful {
+		before[id{u.Node, u.Pod}] = u.Mean
+	}
+	var lied, told, loss float64
+	liars, honest := false, false
+	for _, u := range o.Useful {
+		was, ok := before[id{u.Node, u.Pod}]
+		if !ok || was == 0 {
+			continue
+		}
+		if u.Role == Liar {
+			liars = true
+			lied += u.Mean
+			told += was
+			continue
+		}
+		lost := 1 - u.Mean/was
+		if !honest || lost > loss {
+			loss = lost
+		}
+		honest = true
+	}
+	if liars {
+		o.Values[LiarGain] = 100 * (lied/told - 1)
+	}
+	if honest {
+		o.Values[HonestLoss] = 100 * loss
+	}
+}
+
+// Results are the outcomes of a comparison.
+type Results struct {
+	// Scenarios and Policies are in the order in which they are shown.
+	Scenarios, Policies []Named
+	Outcomes            []Outcome
+	// Missing is how many runs were asked for and not done.
+	Missing int
+}
+
+// Named is a name and what it stands for, in a sentence.
+type Named struct{ Name, About string }
+
+// Sort puts the outcomes into the order of scenarios, policies and seeds.
+func (r *Results) Sort() {
+	scenario, policy := places(r.Scenarios), places(r.Policies)
+	slices.SortFunc(r.Outcomes, func(a, b Outcome) int {
+		return cmp.Or(
+			cmp.Compare(scenario[a.Scenario], scenario[b.Scenario]),
+			cmp.Compare(policy[a.Policy], policy[b.Policy]),
+			cmp.Compare(a.Seed, b.Seed),
+		)
+	})
+}
+
+func places(names []Named) map[string]int {
+	at := make(map[string]int, len(names))
+	for i, n := range names {
+		at[n.Name] = i
+	}
+	return at
+}
+
+// Of are the outcomes of one policy in one scenario, one per seed.
+func (r *Results) Of(scenario, policy string) []Outcome {
+	var found []Outcome
+	for _, o := range r.Outcomes {
+		if o.Scenario == scenario && o.Policy == policy {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// Spread is the mean of a measure over seeds, and how far they lie apart.
+type Spread struct {
+	Mean, Low, High float64
+	Count           int
+}
+
+// Over is the spread of a measure; Count 0: none of them has it.
+func Over(outcomes []Outcome, unit string) Spread {
+	var s Spread
+	for _, o := range outcomes {
+		v, ok := o.Values[unit]
+		if !ok {
+			continue
+		}
+		if s.Count == 0 {
+			s.Low, s.High = v, v
+		}
+		s.Low, s.High = min(s.Low, v), max(s.High, v)
+		s.Mean += v
+		s.Count++
+	}
+	if s.Count > 0 {
+		s.Mean /= float64(s.Count)
+	}
+	return s
+}

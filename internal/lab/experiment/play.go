@@ -1,0 +1,22 @@
+package experiment
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/baseline"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// Play runs a scenario under a policy, one node after the other, and measures it. A length other than 0 ends it earlier.
+func Play(s *scenario.Scenario, p baseline.Named, seed uint64, length time.Duration, series bool) Outcome {
+	r := Run{Role: s.Role, Steps: s.Steps(), StepsOf: s.StepsOf}
+	for node := range max(1, s.Nodes) {
+		setup := s.Setup(node, seed)
+		if length > 0 {
+			setup.Length = min(setup.Length, max(length, 2*setup.Warm))
+		}
+		r.Nodes = append(r.Nodes, Node{Setup: setup, Result: sim.Run(setup, p.New())})
+	}
+	return r.Outcome(Key{s.Name, p.Name, seed}, series)
+}

@@ -1,0 +1,179 @@
+//go:build linux
+
+package kernelrun
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+type still struct{}
+
+func (still) Turn(r *sim.Reading) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
+
+func able(t *testing.T) {
+	t.Helper()
+	if err := Able(); err != nil {
+		t.Skip(err)
+	}
+}
+
+func left(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, dir := range []string{"", "cpu", "cpuacct", "cpu,cpuacct", "unified"} {
+		paths, err := filepath.Glob(filepath.Join(root, dir, prefix+strconv.Itoa(os.Getpid())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, paths...)
+	}
+	return found
+}
+
+func TestLeavesNothing(t *testing.T) {
+	able(t)
+	setup := Table(time.Second, 1)[3].Setup
+	setup.Warm = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	late := setup
+	late.Length = time.Hour
+	late.Pods = append([]sim.Spec(nil), setup.Pods...)
+	late.Pods[0].Requests.Rate = load.Step{After: 1, Time: 59 * time.Minute}
+	for _, s := range []sim.Setup{setup, late} {
+		if _, err := Run(ctx, s, still{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled run ends with %v", err)
+		}
+	}
+	good := worker
+	worker = "exit 1"
+	if _, err := Run(t.Context(), setup, still{}); err == nil {
+		t.Error("processes that fail at once go unnoticed")
+	}
+	worker = good
+	if _, err := Run(t.Context(), setup, still{}); err != nil {
+		t.Error(err)
+	}
+	if l := left(t); len(l) > 0 {
+		t.Errorf("left behind: %v", l)
+	}
+}
+
+// TestGapsAreKept: what was kept at once ends when it shows, what may have been kept bit by bit is spread, and what was kept before
+// the first look does not count.
+func TestGapsAreKept(t *testing.T) {
+	const ms = time.Millisecond
+	var g gaps
+	for _, look := range []struct {
+		at     time.Duration
+		stolen []time.Duration
+	}{
+		{0, []time.Duration{70 * ms, 0}},
+		{50 * ms, []time.Duration{70 * ms, 20 * ms}},
+		{100 * ms, []time.Duration{70 * ms, 30 * ms}},
+		{2000 * ms, []time.Duration{80 * ms, 30 * ms}},
+		{2050 * ms, []time.Duration{80 * ms, 150 * ms}},
+	} {
+		g.look(look.at, look.stolen)
+	}
+	want := []sim.Gap{{Core: 1, At: 30 * ms, For: 20 * ms}}
+	for at := 50 * ms; at < 100*ms; at += 10 * ms {
+		want = append(want, sim.Gap{Core: 1, At: at, For: 2 * ms})
+	}
+	for at := 1500 * ms; at < 2000*ms; at += 100 * ms {
+		want = append(want, sim.Gap{Core: 0, At: at, For: 2 * ms})
+	}
+	want = append(want, sim.Gap{Core: 1, At: 1930 * ms, For: 120 * ms})
+	if !slices.Equal(g.all, want) {
+		t.Errorf("gaps %v, want %v", g.all, want)
+	}
+	g = gaps{}
+	g.look(0, []time.Duration{0})
+	g.look(20*ms, []time.Duration{50 * ms}) // some of it was kept before the run
+	if want := []sim.Gap{{Core: 0, At: 0, For: 20 * ms}}; !slices.Equal(g.all, want) {
+		t.Errorf("gaps %v, want %v", g.all, want)
+	}
+}
+
+// TestStallsShow: others use one of two cores for 0.2 s, and 1 % at all other times, looked at every 50 ms, and once late.
+func TestStallsShow(t *testing.T) {
+	s := stall{cores: 2}
+	for _, step := range []struct {
+		at, until, used time.Duration // of every 50 ms
+		want            float64
+	}{
+		{0, 200 * time.Millisecond, time.Millisecond, 0}, // not a stretch yet
+		{200 * time.Millisecond, 3 * time.Second, time.Millisecond, 0.01},
+		{3 * time.Second, 3200 * time.Millisecond, 50 * time.Millisecond, (0.2 + 0.001) / 0.5},
+		{3200 * time.Millisecond, 20 * time.Second, time.Millisecond, (0.2 + 0.001) / 0.5},
+	} {
+		for at := step.at + sampled; at <= step.until; at += sampled {
+			last := sample{at: step.at}
+			if n := len(s.samples); n > 0 {
+				last = s.samples[n-1]
+			}
+			if at == 10*time.Second { // late: the next one counts for both
+				continue
+			}
+			s.add(sample{at, last.used + step.used*((at-last.at)/sampled)})
+		}
+		if math.Abs(s.most-step.want) > 1e-9 {
+			t.Errorf("at %v a stall of %v, want %v", step.until, s.most, step.want)
+		}
+	}
+	if n := len(s.samples); n > int(stretch/sampled)+1 {
+		t.Errorf("%d samples are kept", n)
+	}
+}
+
+func TestSameRequests(t *testing.T) {
+	able(t)
+	s := Table(3*time.Second, 7)[0].Setup
+	s.Warm = 0
+	real, err := Run(t.Context(), s, still{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := sim.Run(s, still{})
+	if r, m := real.Pod("service"), model.Pod("service"); r.Arrived != m.Arrived || (r.Useful+r.Backlog-m.Offered).Abs() > time.Millisecond {
+		t.Errorf("%d requests of %v for real, %d of %v in the simulator", r.Arrived, r.Useful+r.Backlog, m.Arrived, m.Offered)
+	}
+}
+
+// TestScenario: a scenario of the catalogue can be played.
+func TestScenario(t *testing.T) {
+	able(t)
+	duel, err := scenario.Find("duel", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := duel.Setup(0, 1)
+	s.Machine.Cores, s.Length, s.Warm = runtime.NumCPU(), 2*time.Second, time.Second
+	out, err := Run(t.Context(), s, still{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range out.Pods {
+		if p.Usage == 0 {
+			t.Errorf("pod %s has used no CPU", p.Spec.Name)
+		}
+	}
+	s.Pods = append(s.Pods, sim.Spec{Name: "late", Start: time.Second})
+	if _, err := Run(t.Context(), s, still{}); err == nil || !strings.Contains(err.Error(), "pod late") {
+		t.Errorf("a pod that comes later: %v", err)
+	}
+}

@@ -1,0 +1,108 @@
+package mbcas
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/coordinator"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// Cluster is nodes under MBCAS that know nothing of each other, and a coordinator that now and then looks at what all of them have
+// published. Replicas of a workload have its name and namespace, on whatever node they are.
+type Cluster struct {
+	// Next is the coordinator; nil where there is none.
+	Next func([]coordinator.Replica) []coordinator.Factor
+	// Every is the time from one of its turns to the next.
+	Every time.Duration
+	// Each does what is to be done n times, in any order, side by side if it likes. False says that it gave up.
+	Each func(n int, do func(i int)) bool
+}
+
+// Played is a cluster's run.
+type Played struct {
+	Nodes []sim.Result // in the order of the set-ups
+	Turns []Turn
+	// Factors are those in force at the end, for each node by namespace and name.
+	Factors []map[string]coordinator.Factor
+}
+
+// Turn is one of the coordinator's.
+type Turn struct {
+	At      time.Duration
+	Pods    int // that take part
+	Changed int // factors that are new
+}
+
+// node is one that is being played.
+type node struct {
+	mbcas  *MBCAS
+	course sim.Course
+}
+
+// Play plays all nodes to the end. Nodes play between two turns as they like, so the result does not depend on how many do so at a
+// time. It is false where Each gave up.
+func (c Cluster) Play(cfg Config, setups []sim.Setup) (Played, bool) {
+	nodes := make([]node, len(setups))
+	end := time.Duration(0)
+	for i, s := range setups {
+		mbcas := New(cfg)
+		nodes[i] = node{mbcas, sim.Begin(s, mbcas)}
+		end = max(end, s.Length)
+	}
+	var played Played
+	for at := time.Duration(0); at < end; {
+		at = min(at+c.Every, end)
+		if !c.Each(len(nodes), func(i int) { nodes[i].course.Until(at) }) {
+			return Played{}, false
+		}
+		if c.Next != nil && at < end {
+			played.Turns = append(played.Turns, c.turn(at, nodes))
+		}
+	}
+	for _, n := range nodes {
+		played.Nodes = append(played.Nodes, n.course.Result())
+		factors := make(map[string]coordinator.Factor, len(n.mbcas.pods))
+		for _, p := range n.mbcas.pods {
+			factors[p.name] = p.factor
+		}
+		played.Factors = append(played.Factors, factors)
+	}
+	return played, true
+}
+
+// turn is what the coordinator does at a time. It sees what has been published, and what it says is known to a node's next round.
+func (c Cluster) turn(at time.Duration, nodes []node) Turn {
+	var pods []*pod
+	var replicas []coordinator.Replica
+	for i := range nodes {
+		known := nodes[i].mbcas.pods
+		for _, id := range slices.Sorted(maps.Keys(known)) {
+			if p := known[id]; p.spec.Managed() {
+				pods = append(pods, p)
+				replicas = append(replicas, p.replica(strconv.Itoa(i)))
+			}
+		}
+	}
+	turn := Turn{At: at, Pods: len(pods)}
+	for i, f := range c.Next(replicas) {
+		if f != pods[i].factor {
+			pods[i].factor = f
+			turn.Changed++
+		}
+	}
+	return turn
+}
+
+// replica is the pod as its PodAllocation shows it.
+func (p *pod) replica(node string) coordinator.Replica {
+	return coordinator.Replica{
+		Namespace: p.spec.Namespace, Workload: p.spec.Workload, Node: node,
+		Own:   demand.Budget(p.spec.Request, p.spec.Priority),
+		Price: p.published.Price, Demand: p.published.Demand, Floor: p.floor, Ceiling: p.ceiling,
+		Factor: p.factor, Spread: p.spec.Spread, Pinned: p.spec.Pinned, Fresh: !p.published.At.IsZero(),
+	}
+}

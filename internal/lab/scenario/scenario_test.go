@@ -1,0 +1,481 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/baseline"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/mbcas"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// good is a file without a fault; a test puts a fault into it.
+const good = `name: t
+description: a test
+node: {cores: 2}
+length: 60s
+pods:
+  - name: web
+    role: service
+    request: 500m
+    limit: "1"
+    load:
+      requests:
+        rate: 5
+        service: 10ms
+`
+
+// TestStrictFiles: the whole message of every class of fault.
+func TestStrictFiles(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{"bad.csv": "ts,value\n0,1\n60,x\n", "back.csv": "ts,value\n60,1\n0,1\n", "empty.txt": "\n", "three.txt": "1\n2\n3\n", "no-comma.csv": "1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap := func(old, new string) string {
+		if !strings.Contains(good, old) {
+			t.Fatalf("the good file has no %q", old)
+		}
+		return strings.Replace(good, old, new, 1)
+	}
+	rate := func(profile string) string { return swap("rate: 5", "rate: "+profile) }
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":            {"", `f.yaml: the file is empty; write a scenario into it`},
+		"no YAML":          {"name: t\n\tx: 1\n", `f.yaml:2: this is not YAML: found a tab character that violates indentation`},
+		"a list":           {"- 1\n", `f.yaml:1: want fields (name, description, node, nodes, length, warmUp, pods, events, twin), not a list`},
+		"two documents":    {good + "---\nname: u\n", `f.yaml: the file has more than one document; a file is one scenario`},
+		"alias":            {swap("name: t\n", "name: &a t\n"), `f.yaml:1: name: anchors and aliases are not read; write the value where it is needed`},
+		"null":             {swap("length: 60s", "length:"), `f.yaml:4: length: it has no value; write one, or leave the field out`},
+		"unknown field":    {swap("    limit: ", "    limits: "), `f.yaml:9: pods[0].limits: there is no such field here; there are name, namespace, workload, role, request, limit, priority, replicas, parallelism, optOut, start, end, startEvery, stagger, load`},
+		"twice":            {swap("length: 60s", "length: 60s\nlength: 50s"), `f.yaml:5: length: it stands in line 4, too; keep one of them`},
+		"not fields":       {swap("node: {cores: 2}", "node: 2"), `f.yaml:3: node: want fields (cores, allocatable, systemUse), not "2"`},
+		"not a list":       {swap("node:", "events: 5s\nnode:"), `f.yaml:3: events: want a list, not "5s"`},
+		"not text":         {swap("name: t", "name: 5"), `f.yaml:1: name: want text, not "5"`},
+		"no yes or no":     {swap("role: service", "role: service\n    optOut: maybe"), `f.yaml:8: pods[0].optOut: want true or false, not "maybe"`},
+		"not whole":        {swap("cores: 2", "cores: 2.5"), `f.yaml:3: node.cores: want a whole number, not "2.5"`},
+		"no number":        {rate("many"), `f.yaml:12: pods[0].load.requests.rate: want a number, not "many"`},
+		"no finite number": {rate(".inf"), `f.yaml:12: pods[0].load.requests.rate: want a number, not ".inf"`},
+		"no CPU":           {swap("500m", "5k"), `f.yaml:8: pods[0].request: want CPU such as "500m" or "2", not "5k"`},
+		"negative CPU":     {swap("500m", "-1"), `f.yaml:8: pods[0].request: want CPU such as "500m" or "2", not "-1"`},
+		"too fine CPU":     {swap("500m", "0.0005"), `f.yaml:8: pods[0].request: 0.0005 is finer than a thousandth of a core; round it`},
+		"no time":          {swap("60s", "60"), `f.yaml:4: length: want a time such as "90s" or "10ms", not "60"`},
+		"long time":        {swap("60s", "721h"), `f.yaml:4: length: want a time up to 720h0m0s, not "721h"`},
+		"late replicas":    {swap("role: service", "role: service\n    replicas: 3\n    start: 1s\n    startEvery: 9223372036s"), `f.yaml:10: pods[0].startEvery: want a time up to 720h0m0s, not "9223372036s"`},
+		"name missing":     {swap("name: t\n", ""), `f.yaml:1: name: it is missing`},
+		"no name":          {swap("name: web", "name: Web_1"), `f.yaml:6: pods[0].name: "Web_1" is no name: want lower-case letters, digits and dashes, at most 63`},
+		"no description":   {swap("description: a test\n", ""), `f.yaml:1: description: it is missing; say what the scenario shows`},
+		"no cores":         {swap("{cores: 2}", "{}"), `f.yaml:3: node.cores: want 1 to 1024`},
+		"allocatable":      {swap("{cores: 2}", "{cores: 2, allocatable: 2500m}"), `f.yaml:3: node.allocatable: 2.5 is more than the node has, 2`},
+		"system use":       {swap("{cores: 2}", "{cores: 2, systemUse: 2}"), `f.yaml:3: node.systemUse: 2 leaves nothing of the node, 2`},
+		"nodes":            {swap("node:", "nodes: 0\nnode:"), `f.yaml:3: nodes: want 1 to 10000, not 0`},
+		"length missing":   {swap("length: 60s\n", ""), `f.yaml:1: length: want a time above 0 and up to 720h0m0s, such as 300s`},
+		"warm-up":          {swap("length: 60s", "length: 60s\nwarmUp: 60s"), `f.yaml:5: warmUp: 1m0s leaves nothing of the length, 1m0s; make it shorter`},
+		"late event":       {swap("node:", "events: [5s, 70s]\nnode:"), `f.yaml:3: events[1]: 1m10s is not before the end, 1m0s`},
+		"no pods":          {good[:strings.Index(good, "pods:")], `f.yaml:1: pods: there are none; write one at least`},
+		"no role":          {swap("    role: service\n", ""), `f.yaml:6: pods[0].role: it is missing; want one of service, batch, honest, liar, other`},
+		"other role":       {swap("role: service", "role: king"), `f.yaml:7: pods[0].role: want one of service, batch, honest, liar, other, not "king"`},
+		"limit":            {swap(`limit: "1"`, `limit: 400m`), `f.yaml:9: pods[0].limit: 0.4 is less than the request, 0.5, which Kubernetes refuses`},
+		"replicas":         {swap("role: service", "role: service\n    replicas: -1"), `f.yaml:8: pods[0].replicas: want 1 to 10000, not -1`},
+		"parallelism":      {swap("role: service", "role: service\n    parallelism: -1"), `f.yaml:8: pods[0].parallelism: want 0 to 4096, not -1`},
+		"end":              {swap("role: service", "role: service\n    start: 5s\n    end: 5s"), `f.yaml:9: pods[0].end: 5s is not after the start, 5s`},
+		"late start":       {swap("role: service", "role: service\n    replicas: 2\n    start: 30s\n    startEvery: 30s"), `f.yaml:9: pods[0].start: the last replica would come at 1m0s, which is not before the end of the scenario, 1m0s`},
+		// 9999 times this is 2^64 and 8102 ns.
+		"starts overflow":  {swap("role: service", "role: service\n    replicas: 10000\n    startEvery: 1844858893260282ns"), `f.yaml:6: pods[0].start: the last replica would come at 2562047h47m16.854775807s, which is not before the end of the scenario, 1m0s`},
+		"stagger overflow": {swap("role: service", "role: service\n    replicas: 10000\n    stagger: 1844858893260282ns"), `f.yaml:9: pods[0].stagger: the load of the last replica would begin at 2562047h47m16.854775807s; want a time up to 720h0m0s`},
+		"same name":        {good + "  - {name: web, role: other}\n", `f.yaml:14: pods[1].name: the pod web is in pods[0], too; give one of them another name`},
+		"do not fit":       {good + "  - {name: b, role: other, request: 1600m, start: 5s}\n", `f.yaml:5: pods: at 5s the requests sum to 2.1, more than the node's allocatable 2: the scheduler would not place them all`},
+		"service":          {swap("        service: 10ms\n", ""), `f.yaml:11: pods[0].load.requests.service: want the CPU time of a request, 1us to 1m, such as 10ms`},
+		"spread":           {swap("service: 10ms", "service: 10ms\n        spread: wide"), `f.yaml:14: pods[0].load.requests.spread: want one of fixed, exponential, not "wide"`},
+		"negative rate":    {rate("-1"), `f.yaml:12: pods[0].load.requests.rate: want 0 to 1e+06, not -1`},
+		"no profile":       {rate("{}"), `f.yaml:12: pods[0].load.requests.rate: want a number, or exactly one of constant, step, ramp, square, sine, burst, noise, trace; it has none`},
+		"two profiles":     {rate("{constant: 1, step: {after: 2}}"), `f.yaml:12: pods[0].load.requests.rate: want a number, or exactly one of constant, step, ramp, square, sine, burst, noise, trace; it has constant and step`},
+		"step":             {rate("{step: {before: -2}}"), `f.yaml:12: pods[0].load.requests.rate.step.before: want 0 to 1e+06, not -2`},
+		"ramp":             {rate("{ramp: {from: 1, to: 2}}"), `f.yaml:12: pods[0].load.requests.rate.ramp.end: 0s is not after the start, 0s`},
+		"square":           {rate("{square: {high: 2, on: 5s}}"), `f.yaml:12: pods[0].load.requests.rate.square.off: want 10ms or more, not 0s`},
+		"short square":     {rate("{square: {high: 2, on: 1ns, off: 5s}}"), `f.yaml:12: pods[0].load.requests.rate.square.on: want 10ms or more, not 1ns`},
+		"no turn":          {rate("{sine: {mean: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.every: want a time above 0, such as 10s`},
+		"sine":             {rate("{sine: {mean: 2, every: 5s, phase: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.phase: want 0 to 1, not 2`},
+		"burst":            {rate("{burst: {high: 2, length: 5s, every: 4s}}"), `f.yaml:12: pods[0].load.requests.rate.burst.every: 4s is shorter than the length, 5s`},
+		"short burst":      {rate("{burst: {high: 2, length: 1ns, every: 1ns}}"), `f.yaml:12: pods[0].load.requests.rate.burst.length: want 10ms or more, not 1ns`},
+		"short turn":       {rate("{burst: {high: 2, length: 10ms, every: 9ms}}"), `f.yaml:12: pods[0].load.requests.rate.burst.every: 9ms is shorter than the length, 10ms`},
+		"burst jitter":     {rate("{burst: {high: 2, length: 5s, jitter: 1}}"), `f.yaml:12: pods[0].load.requests.rate.burst.jitter: a burst that comes once has none; give it an every, or leave jitter out`},
+		"noise":            {rate("{noise: {mean: 2, every: 1ms}}"), `f.yaml:12: pods[0].load.requests.rate.noise.every: want 10ms or more, not 1ms`},
+		"long noise":       {strings.Replace(rate("{noise: {mean: 2, every: 10ms}}"), "60s", "10h", 1), `f.yaml:12: pods[0].load.requests.rate.noise.every: 10ms makes more than 1048576 steps until the end; make it longer`},
+		"trace format":     {rate("{trace: {file: three.txt, format: csv}}"), `f.yaml:12: pods[0].load.requests.rate.trace.format: want one of requests, timestamped, usage, not "csv"`},
+		"trace file":       {rate("{trace: {format: usage}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: it is missing; want the path of a trace file`},
+		"no trace":         {rate("{trace: {file: none.txt, format: usage}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: open ` + filepath.Join(dir, "none.txt") + `: no such file or directory`},
+		"trace figure":     {rate("{trace: {file: bad.csv, format: usage}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: bad.csv, read as usage: line 3: want a figure of 0 or more, not "x"`},
+		"trace backwards":  {rate("{trace: {file: back.csv, format: usage}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: back.csv, read as usage: line 3: its time 0 does not lie after that of the line before, 60`},
+		"trace, no comma":  {rate("{trace: {file: no-comma.csv, format: usage}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: no-comma.csv, read as usage: line 1: want a time, a comma and a figure, not "1"`},
+		"empty trace":      {rate("{trace: {file: empty.txt, format: requests}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: empty.txt, read as requests: it has no figures`},
+		"trace scale":      {rate("{trace: {file: three.txt, format: requests, scale: 0}}"), `f.yaml:12: pods[0].load.requests.rate.trace.scale: want a factor above 0 and up to 1e9, not 0`},
+		"trace speed":      {rate("{trace: {file: three.txt, format: requests, speed: -1}}"), `f.yaml:12: pods[0].load.requests.rate.trace.speed: want a factor above 0 and up to 1e5, not -1`},
+		"trace too fast":   {rate("{trace: {file: three.txt, format: requests, speed: 2000}}"), `f.yaml:12: pods[0].load.requests.rate.trace.speed: at 2000 a step of the trace takes 500µs, less than 1ms; make it slower`},
+		"late trace from":  {rate("{trace: {file: three.txt, format: requests, from: 721h}}"), `f.yaml:12: pods[0].load.requests.rate.trace.from: 721h0m0s is not before the end of the trace, 3s`},
+		"trace from":       {rate("{trace: {file: three.txt, format: requests, from: 3s}}"), `f.yaml:12: pods[0].load.requests.rate.trace.from: 3s is not before the end of the trace, 3s`},
+		"requests spin":    {good + "      spin: {trace: {file: three.txt, format: requests}}\n", `f.yaml:14: pods[0].load.spin.trace.format: requests counts requests, not threads; use it as the rate of load.requests`},
+		"all at once": {
+			"name: t\nlength: x\npods:\n  - name: web\n    limit: y\n    role: king\n",
+			"f.yaml:1: description: it is missing; say what the scenario shows\n" +
+				"f.yaml:1: node.cores: want 1 to 1024\n" +
+				"f.yaml:2: length: want a time such as \"90s\" or \"10ms\", not \"x\"\n" +
+				"f.yaml:5: pods[0].limit: want CPU such as \"500m\" or \"2\", not \"y\"\n" +
+				"f.yaml:6: pods[0].role: want one of service, batch, honest, liar, other, not \"king\"",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("f.yaml", []byte(c.text), dir)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if d := cmp.Diff(c.want, err.Error()); d != "" {
+				t.Error(d)
+			}
+			if found := (Problems)(nil); !errors.As(err, &found) || len(found) != strings.Count(c.want, "\n")+1 {
+				t.Errorf("the error does not hold its problems: %#v", err)
+			}
+		})
+	}
+	if _, err := Parse("f.yaml", []byte(good), dir); err != nil {
+		t.Errorf("the good file: %v", err)
+	}
+}
+
+// schema is the part of a JSON schema that names fields.
+type schema struct {
+	Ref                  string             `json:"$ref"`
+	Description          string             `json:"description"`
+	Type                 any                `json:"type"`
+	Enum                 []string           `json:"enum"`
+	Items                *schema            `json:"items"`
+	Properties           map[string]*schema `json:"properties"`
+	AdditionalProperties *bool              `json:"additionalProperties"`
+	Required             []string           `json:"required"`
+	Defs                 map[string]*schema `json:"$defs"`
+}
+
+// TestSchemaIsTheStructs walks through the structs and the schema side by side.
+func TestSchemaIsTheStructs(t *testing.T) {
+	var root schema
+	if err := json.Unmarshal(Schema, &root); err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	var walk func(field string, typ reflect.Type, s *schema)
+	walk = func(field string, typ reflect.Type, s *schema) {
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		def := strings.TrimPrefix(s.Ref, "#/$defs/")
+		if s.Ref != "" {
+			used[def] = true
+			if root.Defs[def] == nil {
+				t.Fatalf("%s: the schema has no %s", field, s.Ref)
+			}
+			s = root.Defs[def]
+		}
+		want := map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int32: "integer", reflect.Float64: "number", reflect.Slice: "array", reflect.Struct: "object"}[typ.Kind()]
+		switch typ {
+		case reflect.TypeFor[time.Duration]():
+			if def != "duration" {
+				t.Errorf("%s is a time, the schema says %q", field, def)
+			}
+			return
+		case reflect.TypeFor[cpu.Milli]():
+			if def != "cpu" {
+				t.Errorf("%s is CPU, the schema says %q", field, def)
+			}
+			return
+		case reflect.TypeFor[Profile]():
+			want = "[number object]"
+		}
+		if got := strings.TrimSpace(strings.Trim(jsonText(s.Type), `"`)); got != want {
+			t.Errorf("%s is %q, the schema says %q", field, want, got)
+		}
+		switch typ.Kind() {
+		case reflect.Slice:
+			walk(field+"[]", typ.Elem(), s.Items)
+		case reflect.Struct:
+			names := fieldsOf(typ)
+			if s.AdditionalProperties == nil || *s.AdditionalProperties {
+				t.Errorf("%s: the schema lets other fields in", field)
+			}
+			for name, p := range s.Properties {
+				if !slices.Contains(names, name) {
+					t.Errorf("%s.%s is in the schema, and no field", field, name)
+				}
+				if p.Description == "" {
+					t.Errorf("%s.%s has no description in the schema", field, name)
+				}
+			}
+			for _, name := range names {
+				if s.Properties[name] == nil {
+					t.Errorf("%s.%s is not in the schema", field, name)
+					continue
+				}
+				walk(field+"."+name, typ.Field(indexOf(typ, name)).Type, s.Properties[name])
+			}
+			for _, name := range s.Required {
+				if !slices.Contains(names, name) {
+					t.Errorf("%s.%s is required, and no field", field, name)
+				}
+			}
+		}
+	}
+	walk("scenario", reflect.TypeFor[Scenario](), &root)
+	for def := range root.Defs {
+		if !used[def] {
+			t.Errorf("nothing uses %s of the schema", def)
+		}
+	}
+	for where, words := range map[string][]string{"Pod.role": texts(Roles), "Requests.spread": texts([]Spread{Fixed, Exponential}), "Trace.format": texts(Formats)} {
+		def, field, _ := strings.Cut(where, ".")
+		if d := cmp.Diff(words, root.Defs[def].Properties[field].Enum); d != "" {
+			t.Errorf("%s in the schema:\n%s", where, d)
+		}
+	}
+}
+
+func jsonText(v any) string {
+	if list, ok := v.([]any); ok {
+		words := make([]string, len(list))
+		for i := range list {
+			words[i], _ = list[i].(string)
+		}
+		return "[" + strings.Join(words, " ") + "]"
+	}
+	text, _ := v.(string)
+	return text
+}
+
+func texts[T ~string](all []T) []string {
+	var words []string
+	for _, v := range all {
+		words = append(words, string(v))
+	}
+	return words
+}
+
+// TestCatalogueRuns plays the begin of every scenario, under a policy that does nothing and under the one that ships.
+func TestCatalogueRuns(t *testing.T) {
+	all := Catalogue()
+	if len(all) < 18 {
+		t.Errorf("the catalogue has %d scenarios", len(all))
+	}
+	for _, s := range all {
+		t.Run(s.Name, func(t *testing.T) {
+			same, err := Find(s.Name, "")
+			if err != nil || same.Name != s.Name {
+				t.Fatalf("it is not found by its name: %v", err)
+			}
+			if s.Twin != "" {
+				if _, err := Find(s.Twin, ""); err != nil {
+					t.Errorf("its twin: %v", err)
+				}
+			}
+			counted := 0
+			for _, p := range s.Pods {
+				if p.Role != Other {
+					counted++
+				}
+			}
+			if counted == 0 {
+				t.Error("nothing in it counts")
+			}
+			for name, policy := range map[string]sim.Policy{"static": baseline.Static{}, "mbcas": mbcas.New(mbcas.DefaultConfig())} {
+				setup := s.Setup(0, 1)
+				setup.Length, setup.Warm = 5*time.Second, 0
+				r := sim.Run(setup, policy)
+				var use time.Duration
+				for _, p := range r.Pods {
+					use += p.Usage
+				}
+				if use == 0 {
+					t.Errorf("%s: nothing ran", name)
+				}
+			}
+		})
+	}
+}
+
+// TestSetupBySeed: what is drawn depends on node and seed; names, limits and times do not.
+func TestSetupBySeed(t *testing.T) {
+	s, err := Find("uncontended-bursts", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, same, seed, node := s.Setup(0, 1), s.Setup(0, 1), s.Setup(0, 2), s.Setup(1, 1)
+	if !reflect.DeepEqual(a, same) {
+		t.Error("the same node and seed give two set-ups")
+	}
+	if a.Seed == seed.Seed || a.Seed == node.Seed {
+		t.Error("another node, or another seed, has the same seed")
+	}
+	of := func(s sim.Setup, pod int) uint64 { return s.Pods[pod].Requests.Rate.(load.Burst).Seed }
+	if of(a, 1) == of(a, 2) || of(a, 1) == of(seed, 1) || of(a, 1) == of(node, 1) {
+		t.Error("bursts of two pods, seeds or nodes come at the same times")
+	}
+	for i := range a.Pods {
+		if a.Pods[i].Name != node.Pods[i].Name || a.Pods[i].Limit != node.Pods[i].Limit {
+			t.Errorf("pod %d differs from node to node: %v and %v", i, a.Pods[i].Name, node.Pods[i].Name)
+		}
+	}
+}
+
+// TestSetup: what the file says arrives in the simulator.
+func TestSetup(t *testing.T) {
+	s, err := Parse("f.yaml", []byte(`name: t
+description: a test
+node: {cores: 4, allocatable: 3500m, systemUse: 100m}
+length: 60s
+warmUp: 10s
+pods:
+  - name: web
+    namespace: shop
+    workload: front
+    role: service
+    request: 0.25
+    limit: 1
+    priority: -5
+    replicas: 2
+    parallelism: 3
+    optOut: true
+    start: 2s
+    end: 50s
+    startEvery: 3s
+    stagger: 1s
+    load:
+      requests: {rate: {burst: {low: 1, high: 9, start: 20s, length: 5s}}, service: 10ms, spread: fixed, even: true}
+      spin: 2
+  - {name: api, role: honest, load: {requests: {rate: 3, service: 5ms}}}
+`), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := s.Setup(0, 1)
+	if got.Machine.Cores != 4 || got.Machine.Allocatable != 3500 || got.Length != time.Minute || got.Warm != 10*time.Second {
+		t.Errorf("the machine is %+v for %v after %v", got.Machine, got.Length, got.Warm)
+	}
+	system, second, api := got.Pods[0], got.Pods[2], got.Pods[3]
+	if rate, _ := system.Requests.Rate.At(0); !system.System || rate*system.Requests.Service.Seconds() != 0.1 {
+		t.Errorf("the system is %+v", system)
+	}
+	// Its load begins at 2 s + 3 s + 1 s, so that the burst comes at 26 s.
+	if rate, until := second.Requests.Rate.At(7 * time.Second); rate != 1 || until != 26*time.Second {
+		t.Errorf("the second replica's rate is %v until %v", rate, until)
+	}
+	second.Requests.Rate = nil
+	want := sim.Spec{
+		Name: "web-2", Namespace: "shop", Workload: "front", Request: 250, Limit: 1000, Priority: -5, OptOut: true, Threads: 3,
+		Requests: load.Requests{Service: 10 * time.Millisecond, Even: true}, Spin: load.Constant(2), Start: 5 * time.Second, End: 53 * time.Second,
+	}
+	if !reflect.DeepEqual(second, want) {
+		t.Errorf("the second replica is %+v, want %+v", second, want)
+	}
+	if api.Workload != "api" || api.Namespace != "default" || api.Requests.Spread != load.Exponential {
+		t.Errorf("the defaults are %+v", api)
+	}
+	for pod, want := range map[string]Role{"web-1": Service, "web-2": Service, "front-3": Service, "api": Honest, "api-2": Honest, "else": Other, "": Other} {
+		if got := s.Role(pod); got != want {
+			t.Errorf("the role of %q is %q, want %q", pod, got, want)
+		}
+	}
+	if d := cmp.Diff([]time.Duration{22 * time.Second, 26 * time.Second}, s.Steps()); d != "" {
+		t.Errorf("steps: %s", d)
+	}
+	if d := cmp.Diff([]time.Duration{26 * time.Second}, s.StepsOf("web-2")); d != "" {
+		t.Errorf("steps of the second replica: %s", d)
+	}
+}
+
+// TestSteps: rises count, falls and what comes at random do not, nor what comes before the end of the warm-up.
+func TestSteps(t *testing.T) {
+	const sec = time.Second
+	for profile, want := range map[string][]time.Duration{
+		"5":                                      nil,
+		"{step: {before: 1, after: 2, at: 30s}}": {30 * sec},
+		"{step: {before: 2, after: 1, at: 30s}}": nil,
+		"{square: {low: 1, high: 2, start: 5s, on: 10s, off: 10s}}":    {25 * sec, 45 * sec},
+		"{burst: {low: 1, high: 2, start: 15s, length: 5s}}":           {15 * sec},
+		"{burst: {high: 2, length: 5s, every: 25s}}":                   {25 * sec, 50 * sec},
+		"{burst: {high: 2, length: 5s, every: 25s, jitter: 0.5}}":      nil,
+		"{ramp: {from: 1, to: 2, end: 30s}}":                           nil,
+		"{burst: {high: 2, start: 5s, length: 5s}}\n    end: 50s":      nil,
+		"{burst: {high: 2, length: 5s, every: 20s}}\n    end: 40s":     {20 * sec},
+		"{burst: {high: 2, length: 5s, every: 20s}}\nevents: [9s, 7s]": {7 * sec, 9 * sec},
+		"{ramp: {from: 1, to: 2, end: 30s}}\nevents: [15s]":            {15 * sec},
+	} {
+		text := "name: t\ndescription: t\nnode: {cores: 1}\nlength: 60s\nwarmUp: 10s\npods:\n  - name: a\n    role: batch\n    load:\n      spin: " + profile + "\n"
+		s, err := Parse("f.yaml", []byte(text), ".")
+		if err != nil {
+			t.Fatalf("%s: %v", profile, err)
+		}
+		if d := cmp.Diff(want, s.Steps()); d != "" {
+			t.Errorf("%s: %s", profile, d)
+		}
+		if got := s.StepsOf("a"); !slices.Equal(got, want) {
+			t.Errorf("%s: the pod has steps at %v, want %v", profile, got, want)
+		}
+		if got := s.StepsOf("a-2"); got != nil {
+			t.Errorf("%s: a pod that is not in the file has steps at %v", profile, got)
+		}
+	}
+}
+
+// TestExampleInDocs: the file in docs/lab.md is one.
+func TestExampleInDocs(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("docs/lab.md has no YAML")
+	}
+	s, err := Parse("docs/lab.md", []byte(text), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup := s.Setup(0, 1)
+	setup.Length = s.WarmUp + time.Second
+	if r := sim.Run(setup, baseline.Static{}); r.Pods[0].Usage == 0 {
+		t.Error("nothing runs in it")
+	}
+	for _, s := range Catalogue() {
+		if !strings.Contains(string(page), "`"+s.Name+"`") {
+			t.Errorf("docs/lab.md does not name the scenario %s", s.Name)
+		}
+	}
+	for name := range reflectFields(reflect.TypeFor[Scenario](), map[string]bool{}) {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/lab.md does not explain the field %s", name)
+		}
+	}
+}
+
+// reflectFields are the names of all fields in a file.
+func reflectFields(t reflect.Type, all map[string]bool) map[string]bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return reflectFields(t.Elem(), all)
+	case reflect.Struct:
+		for _, name := range fieldsOf(t) {
+			all[name] = true
+			reflectFields(t.Field(indexOf(t, name)).Type, all)
+		}
+	}
+	return all
+}

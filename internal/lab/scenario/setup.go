@@ -1,0 +1,153 @@
+package scenario
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// Setup is one node of the scenario, counted from 0. Its load depends on the node, on seed and on the names of the pods alone.
+func (s *Scenario) Setup(node int, seed uint64) sim.Setup {
+	seed = rand.New(rand.NewPCG(seed, uint64(node))).Uint64()
+	out := sim.Setup{
+		Machine: sim.Machine{Cores: s.Node.Cores, Allocatable: s.Node.Allocatable},
+		Length:  s.Length, Warm: s.WarmUp, Seed: seed,
+	}
+	if s.Node.SystemUse > 0 {
+		const service = 2 * time.Millisecond
+		out.Pods = append(out.Pods, sim.Spec{Name: "system", System: true, Requests: load.Requests{
+			Rate: load.Constant(s.Node.SystemUse.Cores() / service.Seconds()), Service: service, Spread: load.Exponential,
+		}})
+	}
+	for _, p := range s.Pods {
+		for i := range p.Replicas {
+			out.Pods = append(out.Pods, p.spec(i, seed, s.Length))
+		}
+	}
+	return out
+}
+
+// replica is the name of one pod.
+func (p *Pod) replica(i int) string {
+	if p.Replicas == 1 {
+		return p.Name
+	}
+	return fmt.Sprintf("%s-%d", p.Name, i+1)
+}
+
+// spec is one pod as the simulator knows it.
+func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.Spec {
+	later := time.Duration(i) * p.StartEvery
+	out := sim.Spec{
+		Name: p.replica(i), Namespace: p.Namespace, Workload: p.Workload,
+		Request: p.Request, Limit: p.Limit, Priority: p.Priority, OptOut: p.OptOut, Threads: p.Parallelism,
+		Start: p.Start + later,
+	}
+	if p.End > 0 {
+		out.End = p.End + later
+	}
+	h := fnv.New64a()
+	h.Write([]byte("load of " + out.Namespace + "/" + out.Name))
+	rng := rand.New(rand.NewPCG(seed, h.Sum64()))
+	begin := p.begin(i)
+	if q := p.Load.Requests; q != nil {
+		out.Requests = load.Requests{Rate: q.Rate.build(rng, begin, length), Service: q.Service, Even: q.Even}
+		if t := q.Rate.Trace; t != nil && t.Format == FormatUsage {
+			out.Requests.Rate = load.Times{Profile: out.Requests.Rate, Factor: 1 / q.Service.Seconds()}
+		}
+		if q.Spread == Exponential {
+			out.Requests.Spread = load.Exponential
+		}
+		if out.Workload == "" {
+			out.Workload = out.Name
+		}
+	}
+	if p.Load.Spin != nil {
+		out.Spin = p.Load.Spin.build(rng, begin, length)
+	}
+	return out
+}
+
+// begin is when the times of a replica's load begin.
+func (p *Pod) begin(i int) time.Duration {
+	return p.Start + time.Duration(i)*(p.StartEvery+p.Stagger)
+}
+
+// Role is what a pod stands for; pods that a policy added stand for what their workload does.
+func (s *Scenario) Role(pod string) Role {
+	for named := pod; named != ""; {
+		for i := range s.Pods {
+			p := &s.Pods[i]
+			if p.has(named) || p.Workload != "" && p.Workload == named {
+				return p.Role
+			}
+		}
+		i := strings.LastIndexByte(named, '-')
+		named = named[:max(i, 0)]
+	}
+	return Other
+}
+
+func (p *Pod) has(pod string) bool {
+	if p.Replicas == 1 {
+		return pod == p.Name
+	}
+	number, ok := strings.CutPrefix(pod, p.Name+"-")
+	i, err := strconv.Atoi(number)
+	return ok && err == nil && i >= 1 && i <= p.Replicas
+}
+
+// Steps are the times after the warm-up at which the load of some pod rises at once, in order: where reactions can be
+// measured. They are the file's events, or the jumps up of its steps, squares and bursts without jitter.
+func (s *Scenario) Steps() []time.Duration {
+	if len(s.Events) > 0 {
+		return slices.Sorted(slices.Values(s.Events))
+	}
+	var at []time.Duration
+	for i := range s.Pods {
+		for k := range s.Pods[i].Replicas {
+			at = append(at, s.rises(&s.Pods[i], k)...)
+		}
+	}
+	slices.Sort(at)
+	return slices.Compact(at)
+}
+
+// StepsOf are the steps of one pod of the file: the file's events, or its own jumps after the warm-up.
+func (s *Scenario) StepsOf(pod string) []time.Duration {
+	for i := range s.Pods {
+		for k := range s.Pods[i].Replicas {
+			if s.Pods[i].replica(k) == pod {
+				if len(s.Events) > 0 {
+					return s.Steps()
+				}
+				at := s.rises(&s.Pods[i], k)
+				slices.Sort(at)
+				return slices.Compact(at)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Scenario) rises(p *Pod, replica int) []time.Duration {
+	end := s.Length
+	if p.End > 0 {
+		end = min(end, p.End+time.Duration(replica)*p.StartEvery)
+	}
+	var at []time.Duration
+	if q := p.Load.Requests; q != nil {
+		at = append(at, q.Rate.rises(p.begin(replica), end)...)
+	}
+	if p.Load.Spin != nil {
+		at = append(at, p.Load.Spin.rises(p.begin(replica), end)...)
+	}
+	return slices.DeleteFunc(at, func(t time.Duration) bool { return t < s.WarmUp })
+}

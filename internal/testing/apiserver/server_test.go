@@ -1,0 +1,107 @@
+package apiserver
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// holdKey in the environment makes this test program start a server and wait to be killed.
+const holdKey = "MBCAS_APITEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(holdKey) != "" {
+		hold()
+	}
+	os.Exit(Main(m))
+}
+
+func hold() {
+	s, err := start(os.Getenv("KUBEBUILDER_ASSETS"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(s.Config.Host, s.env.ControlPlane.Etcd.URL.Host)
+	io.Copy(io.Discard, os.Stdin)
+	os.Exit(s.stop(0))
+}
+
+// TestNothingIsLeft: a killed test program takes its control plane with it.
+func TestNothingIsLeft(t *testing.T) {
+	Start(t) // or skip
+	if exec.Command("setpriv", "--pdeathsig", "KILL", "true").Run() != nil {
+		t.Skip("no setpriv that can set a death signal")
+	}
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), holdKey+"=1", "TMPDIR="+t.TempDir())
+	c.Stderr = os.Stderr
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("it did not start: %v", err)
+	}
+	addresses := strings.Fields(line)
+	for _, a := range addresses {
+		if !listens(t, a) {
+			t.Errorf("nobody listens on %s, so nothing is tested", a)
+		}
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	deadline := time.Now().Add(time.Minute)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for _, a := range addresses {
+		for listens(t, a) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s still listens a minute after its test was killed", a)
+			}
+			<-tick.C
+		}
+	}
+}
+
+func listens(t *testing.T, address string) bool {
+	t.Helper()
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		address = u.Host
+	}
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// TestWithoutServer: a test that needs the server is skipped with a reason where there is none, and fails in CI.
+func TestWithoutServer(t *testing.T) {
+	for ci, want := range map[string]string{"": "--- SKIP: TestKubelet", "true": "--- FAIL: TestKubelet"} {
+		c := exec.Command(os.Args[0], "-test.run=^TestKubelet$", "-test.v")
+		c.Env = append(os.Environ(), "KUBEBUILDER_ASSETS=", "CI="+ci)
+		out, err := c.CombinedOutput()
+		if (err != nil) != (ci == "true") || !strings.Contains(string(out), want) || !strings.Contains(string(out), "set KUBEBUILDER_ASSETS") {
+			t.Errorf("with CI=%q: error %v, output:\n%s\nwant %q with a hint", ci, err, out, want)
+		}
+	}
+}
