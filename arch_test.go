@@ -32,13 +32,15 @@ var rules = []struct {
 	{"internal/demand", rule{ours: []string{"cpu", "market", "internal/sense"}}},
 	{"internal/round", rule{ours: []string{"cpu", "market", "internal/kernel", "internal/sense", "internal/demand"}}},
 	{"internal/coordinator", rule{ours: []string{"cpu", "market"}}},
+	{"api/v1alpha1/reasons", rule{}},
+	{"internal/eligibility", rule{ours: []string{"api/v1alpha1/reasons"}}},
 	{"api/v1alpha1", rule{ours: []string{"cpu"}, kubernetes: true}},
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/quota", rule{ours: []string{"cpu", "market"}}},
 	{"internal/signal", rule{}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
 	{"internal/kube", rule{
-		ours:       []string{"cpu", "market", "internal/sense", "internal/demand", "internal/round", "api/v1alpha1", "actuator"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "internal/sense", "internal/demand", "internal/round", "api/v1alpha1", "actuator"},
 		kubernetes: true,
 	}},
 	{"internal/agent", rule{
@@ -46,11 +48,11 @@ var rules = []struct {
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
 	}},
 	{"internal/controller", rule{
-		ours:       []string{"cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
 	}},
 	{"internal/cli", rule{
-		ours:       []string{"cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube"},
 		kubernetes: true, others: []string{"github.com/spf13"},
 	}},
 	// The lab: it runs the code that ships, and does not ship itself.

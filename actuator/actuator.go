@@ -29,25 +29,25 @@ type Config struct {
 	DeadBand float64
 	// LowerStep is the factor by which one resize may lower a limit at most, above 1.
 	// Larger frees CPU sooner; smaller leaves an application more time to react.
-	LowerStep float64
+	MaxDecreaseFactor float64
 	// LowerCooldown is the least time between two decreases of a pod.
-	LowerCooldown time.Duration
+	DecreaseCooldown time.Duration
 	// RaiseStep is the factor by which one resize may raise a limit at most; 0 means no bound.
-	RaiseStep float64
+	MaxIncreaseFactor float64
 	// RaiseCooldown is the least time between two increases of a pod.
-	RaiseCooldown time.Duration
+	IncreaseCooldown time.Duration
 }
 
 // DefaultConfig is what we would run ourselves: raise at once, lower slowly.
 func DefaultConfig() Config {
-	return Config{DeadBand: 0.10, LowerStep: 1.5, LowerCooldown: 5 * time.Second}
+	return Config{DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 5 * time.Second}
 }
 
 // ConservativeConfig moves rarely and a little in both directions.
 func ConservativeConfig() Config {
 	return Config{
-		DeadBand: 0.10, LowerStep: 1.5, LowerCooldown: 30 * time.Second,
-		RaiseStep: 1.5, RaiseCooldown: 30 * time.Second,
+		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 30 * time.Second,
+		MaxIncreaseFactor: 1.5, IncreaseCooldown: 30 * time.Second,
 	}
 }
 
@@ -57,14 +57,14 @@ func (c Config) Validate() error {
 	if !(c.DeadBand >= 0 && c.DeadBand < 1) {
 		errs = append(errs, fmt.Errorf("actuator DeadBand is %v: want at least 0 and less than 1", c.DeadBand))
 	}
-	if !(c.LowerStep > 1) {
-		errs = append(errs, fmt.Errorf("actuator LowerStep is %v: want more than 1", c.LowerStep))
+	if !(c.MaxDecreaseFactor > 1) {
+		errs = append(errs, fmt.Errorf("actuator LowerStep is %v: want more than 1", c.MaxDecreaseFactor))
 	}
-	if c.RaiseStep != 0 && !(c.RaiseStep > 1) {
-		errs = append(errs, fmt.Errorf("actuator RaiseStep is %v: want 0 (no bound) or more than 1", c.RaiseStep))
+	if c.MaxIncreaseFactor != 0 && !(c.MaxIncreaseFactor > 1) {
+		errs = append(errs, fmt.Errorf("actuator RaiseStep is %v: want 0 (no bound) or more than 1", c.MaxIncreaseFactor))
 	}
-	if c.LowerCooldown < 0 || c.RaiseCooldown < 0 {
-		errs = append(errs, fmt.Errorf("actuator cooldowns are %v and %v: want 0 or more", c.LowerCooldown, c.RaiseCooldown))
+	if c.DecreaseCooldown < 0 || c.IncreaseCooldown < 0 {
+		errs = append(errs, fmt.Errorf("actuator cooldowns are %v and %v: want 0 or more", c.DecreaseCooldown, c.IncreaseCooldown))
 	}
 	return errors.Join(errs...)
 }
@@ -75,7 +75,7 @@ type Container struct {
 	Limit          cpu.Milli // in the pod's spec
 	Declared       cpu.Milli // what its owner declared: a restore goes there
 	Floor, Ceiling cpu.Milli
-	Want           cpu.Milli // the limit decided for it; 0: none decided
+	Desired        cpu.Milli // the limit decided for it; 0: none decided
 }
 
 // Pod is how one pod stands.
@@ -89,9 +89,9 @@ type Pod struct {
 	// NoDecrease says why the pod must not be lowered; "" means that it may be.
 	NoDecrease Reason
 	// LowerCooldown is the least time between two decreases of this pod, where longer than the config's.
-	LowerCooldown time.Duration
-	LastDecrease  time.Time // zero: never
-	LastIncrease  time.Time
+	DecreaseCooldown time.Duration
+	LastDecrease     time.Time // zero: never
+	LastIncrease     time.Time
 	// Stale: what is wanted was decided too long ago to act on.
 	Stale bool
 	// RetryAt is when a refused pod may be tried again; zero: at once.
@@ -153,5 +153,5 @@ type Step struct {
 	// Reason says why nothing, or not everything, is moved.
 	Reason Reason
 	// Again is when to look again even if nothing changes; zero: no need.
-	Again time.Time
+	RecheckAt time.Time
 }

@@ -23,7 +23,7 @@ func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
 	if full && giving {
 		for i := range steps {
 			if m := steps[i].Move; m != nil && m.Delta() > 0 && !pods[i].Restore {
-				steps[i] = Step{Pod: i, Reason: GiversFirst, Again: now.Add(giversRetry)}
+				steps[i] = Step{Pod: i, Reason: WaitingForDecreases, RecheckAt: now.Add(giversRetry)}
 			}
 		}
 	}
@@ -47,10 +47,10 @@ func (s Step) rank() int {
 // planPod decides about one pod by itself.
 func planPod(cfg Config, now time.Time, p Pod) Step {
 	if p.InFlight {
-		return Step{Reason: InFlight}
+		return Step{Reason: ResizeInFlight}
 	}
 	if now.Before(p.RetryAt) {
-		return Step{Reason: BackingOff, Again: p.RetryAt}
+		return Step{Reason: BackingOff, RecheckAt: p.RetryAt}
 	}
 	if p.Restore {
 		return restore(p)
@@ -59,7 +59,7 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 	move := Move{UID: p.UID}
 	decided := false
 	for _, c := range p.Containers {
-		if c.Want == 0 {
+		if c.Desired == 0 {
 			continue
 		}
 		decided = true
@@ -70,18 +70,18 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 		if why != "" {
 			step.Reason = why
 		}
-		if !again.IsZero() && (step.Again.IsZero() || again.Before(step.Again)) {
-			step.Again = again
+		if !again.IsZero() && (step.RecheckAt.IsZero() || again.Before(step.RecheckAt)) {
+			step.RecheckAt = again
 		}
 	}
 	if !decided {
-		return Step{Reason: Undecided}
+		return Step{Reason: NoDecisionYet}
 	}
 	switch {
 	case len(move.Changes) == 0:
 		return step
 	case p.Stale: // said only where something would be moved: a pod that stands as decided needs no newer decision
-		return Step{Reason: DecisionOld}
+		return Step{Reason: DecisionTooOld}
 	}
 	step.Move = &move
 	return step
@@ -104,32 +104,32 @@ func restore(p Pod) Step {
 
 // next is the limit that the container may have now, and why it is not (yet) the wanted one.
 func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reason, again time.Time) {
-	want := c.Want.Clamp(c.Floor, c.Ceiling)
+	want := c.Desired.Clamp(c.Floor, c.Ceiling)
 	outside := c.Limit < c.Floor || c.Limit > c.Ceiling
 	switch change := want - c.Limit; {
 	case change == 0:
 		return c.Limit, "", time.Time{}
 	case !outside && float64(max(change, -change)) < cfg.DeadBand*float64(c.Limit):
-		return c.Limit, DeadBand, time.Time{}
+		return c.Limit, WithinDeadBand, time.Time{}
 	case change > 0:
-		if at := p.LastIncrease.Add(cfg.RaiseCooldown); cfg.RaiseCooldown > 0 && now.Before(at) {
+		if at := p.LastIncrease.Add(cfg.IncreaseCooldown); cfg.IncreaseCooldown > 0 && now.Before(at) {
 			return c.Limit, CoolingDown, at
 		}
-		if most := scale(c.Limit, cfg.RaiseStep).RoundDown(cpu.Quantum); cfg.RaiseStep > 0 && want > most {
-			return max(most, min(want, c.Limit+cpu.Quantum), c.Floor), Stepping, now.Add(cfg.RaiseCooldown)
+		if most := scale(c.Limit, cfg.MaxIncreaseFactor).RoundDown(cpu.Quantum); cfg.MaxIncreaseFactor > 0 && want > most {
+			return max(most, min(want, c.Limit+cpu.Quantum), c.Floor), StepLimited, now.Add(cfg.IncreaseCooldown)
 		}
 		return want, "", time.Time{}
 	}
 	if p.NoDecrease != "" {
 		return c.Limit, p.NoDecrease, time.Time{}
 	}
-	cooldown := max(cfg.LowerCooldown, p.LowerCooldown)
+	cooldown := max(cfg.DecreaseCooldown, p.DecreaseCooldown)
 	if at := p.LastDecrease.Add(cooldown); !p.LastDecrease.IsZero() && now.Before(at) {
 		return c.Limit, CoolingDown, at
 	}
-	if least := scale(c.Limit, 1/cfg.LowerStep).RoundUp(cpu.Quantum); want < least {
+	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
 		// A step so small that it rounds to nothing still moves by one quantum.
-		return max(want, min(least, c.Limit-cpu.Quantum)), Stepping, now.Add(cooldown)
+		return max(want, min(least, c.Limit-cpu.Quantum)), StepLimited, now.Add(cooldown)
 	}
 	return want, "", time.Time{}
 }

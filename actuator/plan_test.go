@@ -15,7 +15,7 @@ var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // one is a pod of one container that stands at limit and should be at want.
 func one(limit, want cpu.Milli) Pod {
-	return Pod{UID: "p", Containers: []Container{{Name: "c", Limit: limit, Declared: 500, Floor: 100, Ceiling: 4000, Want: want}}}
+	return Pod{UID: "p", Containers: []Container{{Name: "c", Limit: limit, Declared: 500, Floor: 100, Ceiling: 4000, Desired: want}}}
 }
 
 // plan plans for one pod on a node with room.
@@ -50,7 +50,7 @@ func pods(t *rapid.T) []Pod {
 			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0,
 			Stale:        rapid.IntRange(0, 5).Draw(t, "stale") == 0,
 			InFlight:     rapid.IntRange(0, 5).Draw(t, "in flight") == 0,
-			NoDecrease:   rapid.SampledFrom([]Reason{"", "", NotReady}).Draw(t, "no decrease"),
+			NoDecrease:   rapid.SampledFrom([]Reason{"", "", notReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
 			RetryAt: rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
 		}
@@ -59,7 +59,7 @@ func pods(t *rapid.T) []Pod {
 			pods[i].Containers = append(pods[i].Containers, Container{
 				Name: fmt.Sprint(j), Limit: milli.Draw(t, "limit"), Declared: milli.Draw(t, "declared"),
 				Floor: floor, Ceiling: floor + milli.Draw(t, "room"),
-				Want: rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "want")}).Draw(t, "decided"),
+				Desired: rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "want")}).Draw(t, "decided"),
 			})
 		}
 	}
@@ -94,7 +94,7 @@ func TestStaysInBounds(t *testing.T) {
 
 func TestRaisesAtOnce(t *testing.T) {
 	p := one(500, 4000)
-	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, NotReady
+	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, notReady
 	if got := to(plan(p)); got != 4000 {
 		t.Errorf("raised to %v, want 4000m in one move, whatever was done a moment ago", got)
 	}
@@ -102,11 +102,11 @@ func TestRaisesAtOnce(t *testing.T) {
 		t.Errorf("raised to %v, want the ceiling", got)
 	}
 	p.InFlight = true
-	if s := plan(p); s.Move != nil || s.Reason != InFlight {
+	if s := plan(p); s.Move != nil || s.Reason != ResizeInFlight {
 		t.Errorf("%+v, want to wait for the resize in flight", s)
 	}
 	p.InFlight, p.RetryAt = false, now.Add(time.Second)
-	if s := plan(p); s.Move != nil || s.Reason != BackingOff || !s.Again.Equal(p.RetryAt) {
+	if s := plan(p); s.Move != nil || s.Reason != BackingOff || !s.RecheckAt.Equal(p.RetryAt) {
 		t.Errorf("%+v, want to wait for the back-off", s)
 	}
 	p = one(500, 4000)
@@ -117,20 +117,20 @@ func TestRaisesAtOnce(t *testing.T) {
 
 func TestLowersSlowly(t *testing.T) {
 	s := plan(one(3000, 500))
-	if to(s) != 2000 || s.Reason != Stepping || !s.Again.Equal(now.Add(5*time.Second)) {
+	if to(s) != 2000 || s.Reason != StepLimited || !s.RecheckAt.Equal(now.Add(5*time.Second)) {
 		t.Errorf("%+v %v, want a first step to 2000m and the next after the cooldown", s, s.Move)
 	}
 	p := one(2000, 500)
 	p.LastDecrease = now.Add(-4 * time.Second)
-	if s := plan(p); s.Move != nil || s.Reason != CoolingDown || !s.Again.Equal(now.Add(time.Second)) {
+	if s := plan(p); s.Move != nil || s.Reason != CoolingDown || !s.RecheckAt.Equal(now.Add(time.Second)) {
 		t.Errorf("%+v, want to wait another second", s)
 	}
 	p.LastDecrease = now.Add(-5 * time.Second)
 	if got := to(plan(p)); got != 1340 {
 		t.Errorf("lowered to %v, want 2000m / 1.5 rounded up to 1340m", got)
 	}
-	p.NoDecrease = NotReady
-	if s := plan(p); s.Move != nil || s.Reason != NotReady {
+	p.NoDecrease = notReady
+	if s := plan(p); s.Move != nil || s.Reason != notReady {
 		t.Errorf("%+v, want a pod that is not ready left alone", s)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -140,8 +140,8 @@ func TestLowersSlowly(t *testing.T) {
 				continue
 			}
 			for _, ch := range s.Move.Changes {
-				least := min(scale(ch.From, 1/cfg.LowerStep), ch.From-cpu.Quantum)
-				if ch.To < ch.From && (ch.To < least || all[s.Pod].NoDecrease != "" || now.Sub(all[s.Pod].LastDecrease) < cfg.LowerCooldown) {
+				least := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum)
+				if ch.To < ch.From && (ch.To < least || all[s.Pod].NoDecrease != "" || now.Sub(all[s.Pod].LastDecrease) < cfg.DecreaseCooldown) {
 					t.Fatalf("%v for %+v", s.Move, all[s.Pod])
 				}
 			}
@@ -154,8 +154,8 @@ func TestDeadBand(t *testing.T) {
 		limit, want, to cpu.Milli
 		reason          Reason
 	}{
-		{1000, 1090, 0, DeadBand},
-		{1000, 910, 0, DeadBand},
+		{1000, 1090, 0, WithinDeadBand},
+		{1000, 910, 0, WithinDeadBand},
 		{1000, 1100, 1100, Settled},
 		{1000, 900, 900, Settled},
 		{1000, 1000, 0, Settled},
@@ -166,7 +166,7 @@ func TestDeadBand(t *testing.T) {
 			t.Errorf("from %v, wanting %v: to %v (%v), want %v (%v)", c.limit, c.want, to(s), s.Reason, c.to, c.reason)
 		}
 	}
-	if s := plan(one(1000, 0)); s.Move != nil || s.Reason != Undecided {
+	if s := plan(one(1000, 0)); s.Move != nil || s.Reason != NoDecisionYet {
 		t.Errorf("nothing decided: %+v", s)
 	}
 }
@@ -194,7 +194,7 @@ func TestStaleMovesNothing(t *testing.T) {
 			t.Fatalf("%s: nothing to move even when the decision is fresh", name)
 		}
 		p.Stale = true
-		if s := plan(p); s.Move != nil || s.Reason != DecisionOld {
+		if s := plan(p); s.Move != nil || s.Reason != DecisionTooOld {
 			t.Errorf("%s: %+v, want it to wait for a newer decision", name, s)
 		}
 		p.Restore = true
@@ -225,7 +225,7 @@ func TestGiversFirst(t *testing.T) {
 		t.Errorf("with room: %v, want both, the giver first", steps)
 	}
 	steps = Plan(DefaultConfig(), now, true, []Pod{taker, giver})
-	if steps[0].Move.UID != "giver" || steps[1].Move != nil || steps[1].Reason != GiversFirst || steps[1].Again.IsZero() {
+	if steps[0].Move.UID != "giver" || steps[1].Move != nil || steps[1].Reason != WaitingForDecreases || steps[1].RecheckAt.IsZero() {
 		t.Errorf("on a full node: %+v, want the taker to wait", steps)
 	}
 	// The giver's decrease is on its way.
@@ -249,10 +249,10 @@ func TestGiversFirst(t *testing.T) {
 
 func TestRestoreIsExact(t *testing.T) {
 	p := one(4000, 100)
-	p.Restore, p.NoDecrease, p.LastDecrease = true, NotReady, now
+	p.Restore, p.NoDecrease, p.LastDecrease = true, notReady, now
 	p.Containers[0].Declared = 45 // outside of floor, band, step and quantum
 	s := plan(p)
-	if to(s) != 45 || !s.Again.IsZero() {
+	if to(s) != 45 || !s.RecheckAt.IsZero() {
 		t.Errorf("%+v, want 45m in one move", s)
 	}
 	p.Containers[0].Limit = 45
@@ -271,7 +271,7 @@ func TestQuiesces(t *testing.T) {
 		cfg, all, full := configs(t), pods(t), rapid.Bool().Draw(t, "full")
 		at := now
 		for range 40 {
-			at = at.Add(max(cfg.LowerCooldown, time.Minute))
+			at = at.Add(max(cfg.DecreaseCooldown, time.Minute))
 			moved := false
 			for _, s := range Plan(cfg, at, full, all) {
 				if s.Move == nil {
@@ -313,45 +313,8 @@ func TestPlanOrder(t *testing.T) {
 	})
 }
 
-func TestEligible(t *testing.T) {
-	good := Facts{Running: true, QOS: QOSBurstable, Containers: []ContainerFacts{{}, {Limited: true}}}
-	if r, ok := Eligible(good); !ok {
-		t.Fatalf("a plain Burstable pod is out: %v", r)
-	}
-	for _, c := range []struct {
-		want   Reason
-		change func(*Facts)
-	}{
-		{SystemNamespace, func(f *Facts) { f.SystemNamespace = true }},
-		{NamespaceOff, func(f *Facts) { f.NamespaceOff = true }},
-		{OptedOut, func(f *Facts) { f.OptedOut = true }},
-		{BadOptOut, func(f *Facts) { f.BadAnnotation = true }},
-		{NotRunning, func(f *Facts) { f.Running = false }},
-		{StaticPod, func(f *Facts) { f.Static = true }},
-		{WindowsPod, func(f *Facts) { f.Windows = true }},
-		{Guaranteed, func(f *Facts) { f.QOS = QOSGuaranteed }},
-		{BestEffort, func(f *Facts) { f.QOS = QOSBestEffort }},
-		{PodResources, func(f *Facts) { f.PodResources = true }},
-		{Sandboxed, func(f *Facts) { f.Sandboxed = true }},
-		{NoCPULimit, func(f *Facts) { f.Containers = []ContainerFacts{{}} }},
-		{RestartPolicy, func(f *Facts) { f.Containers = []ContainerFacts{{Limited: true, Restarts: true}} }},
-		{NodeUnsupported, func(f *Facts) { f.StatusWithoutResources = true }},
-	} {
-		f := good
-		c.change(&f)
-		if r, ok := Eligible(f); ok || r != c.want {
-			t.Errorf("want %v, got %v (eligible %v)", c.want, r, ok)
-		}
-		if c.want.Sentence() == fmt.Sprintf("reason %s", string(c.want)) {
-			t.Errorf("%v has no sentence", c.want)
-		}
-	}
-	f := good
-	f.Containers = []ContainerFacts{{Limited: true}, {Restarts: true}}
-	if r, ok := Eligible(f); !ok {
-		t.Errorf("a restart policy of a container without a limit keeps the pod out: %v", r)
-	}
-}
+// notReady is a reason of the caller.
+const notReady Reason = "PodNotReady"
 
 func TestConfigReportsEverything(t *testing.T) {
 	for _, c := range []Config{DefaultConfig(), ConservativeConfig()} {
@@ -359,7 +322,7 @@ func TestConfigReportsEverything(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	err := Config{DeadBand: 1, LowerStep: 1, RaiseStep: 0.5, LowerCooldown: -1}.Validate()
+	err := Config{DeadBand: 1, MaxDecreaseFactor: 1, MaxIncreaseFactor: 0.5, DecreaseCooldown: -1}.Validate()
 	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 4 {
 		t.Errorf("Validate = %v, want four complaints", err)
 	}

@@ -4,23 +4,20 @@ package docs_test
 import (
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -30,33 +27,14 @@ var update = flag.Bool("update", false, "rewrite the figures in concepts.md")
 
 // TestReasons: reasons.md explains every reason, in the words that users see.
 func TestReasons(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "actuator", "reason.go"), nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	page := read(t, "reasons.md")
-	found := 0
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || len(spec.Values) != 1 {
-			return true
-		}
-		if typ, ok := spec.Type.(*ast.Ident); !ok || typ.Name != "Reason" {
-			return true
-		}
-		word, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found++
-		row := fmt.Sprintf("| `%s` | %s |", word, actuator.Reason(word).Sentence())
-		if strings.Count(page, row) != 1 {
+	for _, r := range reasons.All() {
+		if row := fmt.Sprintf("| `%s` | %s |", r, r.Sentence()); strings.Count(page, row) != 1 {
 			t.Errorf("reasons.md: want one row that begins with\n%s", row)
 		}
-		return true
-	})
-	if rows := strings.Count(page, "\n| `"); found == 0 || rows != found {
-		t.Errorf("reasons.md has %d rows, the code %d reasons", rows, found)
+	}
+	if rows := strings.Count(page, "\n| `"); rows != len(reasons.All()) {
+		t.Errorf("reasons.md has %d rows, the code %d reasons", rows, len(reasons.All()))
 	}
 }
 
@@ -203,24 +181,24 @@ func TestFeatures(t *testing.T) {
 			t.Errorf("kubernetes.md names %s, which does not exist", m[1])
 		}
 	}
-	reasons := read(t, "reasons.md")
-	var told []actuator.Reason
+	listed := read(t, "reasons.md")
+	var told []reasons.Reason
 	for row := range strings.Lines(page) {
 		cells := strings.Split(row, "|")
 		switch len(cells) {
 		case 7: // a feature: the third cell has its reasons
 			for _, m := range quotedReason.FindAllStringSubmatch(cells[3], -1) {
-				if !strings.Contains(reasons, "| `"+m[1]+"` |") {
+				if !strings.Contains(listed, "| `"+m[1]+"` |") {
 					t.Errorf("kubernetes.md names the reason %s, which does not exist", m[1])
 				}
 			}
 		case 4:
 			if m := quotedReason.FindStringSubmatch(cells[2]); m != nil {
-				told = append(told, actuator.Reason(m[1]))
+				told = append(told, reasons.Reason(m[1]))
 			}
 		}
 	}
-	if diff := cmp.Diff(actuator.Exclusions(), told); diff != "" {
+	if diff := cmp.Diff(eligibility.Exclusions(), told); diff != "" {
 		t.Errorf("reasons to be left alone (-code +kubernetes.md):\n%s", diff)
 	}
 }

@@ -67,10 +67,10 @@ func TestUsage(t *testing.T) {
 
 func TestProfile(t *testing.T) {
 	said := actuator.ConservativeConfig()
-	said.DeadBand, said.LowerStep, said.LowerCooldown = 0.2, 3, time.Minute
+	said.DeadBand, said.MaxDecreaseFactor, said.DecreaseCooldown = 0.2, 3, time.Minute
 	for args, want := range map[string]actuator.Config{
 		"":                                 actuator.DefaultConfig(),
-		"--profile=default --lower-step=3": {DeadBand: 0.1, LowerStep: 3, LowerCooldown: 5 * time.Second},
+		"--profile=default --lower-step=3": {DeadBand: 0.1, MaxDecreaseFactor: 3, DecreaseCooldown: 5 * time.Second},
 		"--profile=conservative":           actuator.ConservativeConfig(),
 		"--dead-band=0.2 --lower-step=3 --lower-cooldown=1m --profile=conservative": said,
 	} {

@@ -73,8 +73,8 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.ActuationTimeout, "actuation-timeout", c.ActuationTimeout, "time that a kubelet has to carry out a resize")
 	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time from one look at the metrics of DemandSignals to the next, 1s to 1m; 0 for never")
 	fs.Float64Var(&c.Actuator.DeadBand, "dead-band", c.Actuator.DeadBand, "relative change of a limit that is not worth a resize")
-	fs.Float64Var(&c.Actuator.LowerStep, "lower-step", c.Actuator.LowerStep, "factor by which one resize may lower a limit at most")
-	fs.DurationVar(&c.Actuator.LowerCooldown, "lower-cooldown", c.Actuator.LowerCooldown, "least time between two decreases of a pod")
+	fs.Float64Var(&c.Actuator.MaxDecreaseFactor, "lower-step", c.Actuator.MaxDecreaseFactor, "factor by which one resize may lower a limit at most")
+	fs.DurationVar(&c.Actuator.DecreaseCooldown, "lower-cooldown", c.Actuator.DecreaseCooldown, "least time between two decreases of a pod")
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account, else $KUBECONFIG)")
 	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")
 	fs.StringVar(&s.health, "health-address", ":8081", "address of /healthz and /readyz")
@@ -92,9 +92,9 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 			case "dead-band":
 				c.Actuator.DeadBand = said.DeadBand
 			case "lower-step":
-				c.Actuator.LowerStep = said.LowerStep
+				c.Actuator.MaxDecreaseFactor = said.MaxDecreaseFactor
 			case "lower-cooldown":
-				c.Actuator.LowerCooldown = said.LowerCooldown
+				c.Actuator.DecreaseCooldown = said.DecreaseCooldown
 			}
 		})
 	}

@@ -6,8 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -25,7 +26,7 @@ func diagnoseNamespaces(c *Checkup) []Finding {
 			continue
 		}
 		mode, valid := kube.ModeOf(ns.Labels, c.defaultMode())
-		pods, left := c.candidates(ns.Name, mode, ""), c.candidates(ns.Name, mode, actuator.ManagedByVPA)
+		pods, left := c.candidates(ns.Name, mode, ""), c.candidates(ns.Name, mode, reasons.ManagedByVPA)
 		label, labelled := ns.Labels[kube.ModeLabel]
 		if !valid {
 			f.warn(ns.Name, fmt.Sprintf("label %s=%q is not a mode, so it counts as recommend", kube.ModeLabel, label), fmt.Sprintf("kubectl mbcas mode %s enforce (or recommend, restore, off)", ns.Name))
@@ -62,7 +63,7 @@ func (c *Checkup) defaultMode() kube.Mode {
 }
 
 // candidates are the pods of a namespace that MBCAS may resize, or those that it may not for this reason.
-func (c *Checkup) candidates(namespace string, mode kube.Mode, why actuator.Reason) []*corev1.Pod {
+func (c *Checkup) candidates(namespace string, mode kube.Mode, why reasons.Reason) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range c.Pods {
 		p := &c.Pods[i]
@@ -71,7 +72,7 @@ func (c *Checkup) candidates(namespace string, mode kube.Mode, why actuator.Reas
 		}
 		facts := kube.Facts(p, mode, c.System)
 		facts.VPA = c.Around.vpa(p) != ""
-		if r, _ := actuator.Eligible(facts); r == why {
+		if r, _ := eligibility.Eligible(facts); r == why {
 			pods = append(pods, p)
 		}
 	}
@@ -79,16 +80,16 @@ func (c *Checkup) candidates(namespace string, mode kube.Mode, why actuator.Reas
 }
 
 // remedies are what to do about pods that cannot be resized.
-var remedies = map[actuator.Reason]string{
-	actuator.WouldMutate:       "Recreate these pods, so that they get the values at the start.",
-	actuator.LimitRangeRefused: "Bring these pods within the LimitRange, or change it.",
-	actuator.QuotaNeedsLimits:  "Give every container of these pods the value.",
+var remedies = map[reasons.Reason]string{
+	reasons.AdmissionWouldMutate: "Recreate these pods, so that they get the values at the start.",
+	reasons.LimitRangeRefused:    "Bring these pods within the LimitRange, or change it.",
+	reasons.QuotaNeedsLimits:     "Give every container of these pods the value.",
 }
 
 // diagnoseBars finds pods of which every resize would be refused, or would change more than a limit, and returns the others.
 func diagnoseBars(f *findings, namespace string, n *around, pods []*corev1.Pod) (free []*corev1.Pod) {
 	type bar struct {
-		why  actuator.Reason
+		why  reasons.Reason
 		said string
 	}
 	var bars []bar

@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -271,7 +271,7 @@ func next(e explanation, now time.Time) string {
 	}
 	why := st.Message
 	if why == "" {
-		why = actuator.Reason(st.Reason).Sentence()
+		why = reasons.Reason(st.Reason).Sentence()
 	}
 	text := fmt.Sprintf("State: %s (%s): %s.", st.Phase, st.Reason, strings.TrimSuffix(oneLine(why), "."))
 	if t := st.RetryTime; t != nil && t.After(now) {

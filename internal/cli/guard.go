@@ -9,7 +9,9 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -57,15 +59,15 @@ func unfit(pod *corev1.Pod) string {
 	case pod.Status.Phase != corev1.PodRunning:
 		return fmt.Sprintf("the pod is %s, not Running", pod.Status.Phase)
 	case facts.Static:
-		return actuator.StaticPod.Sentence()
+		return reasons.StaticPod.Sentence()
 	case facts.Windows:
-		return actuator.WindowsPod.Sentence()
-	case facts.QOS == actuator.QOSGuaranteed:
-		return actuator.Guaranteed.Sentence()
-	case facts.QOS == actuator.QOSBestEffort:
-		return actuator.BestEffort.Sentence()
+		return reasons.WindowsPod.Sentence()
+	case facts.QOS == eligibility.QOSGuaranteed:
+		return reasons.GuaranteedQoS.Sentence()
+	case facts.QOS == eligibility.QOSBestEffort:
+		return reasons.BestEffortQoS.Sentence()
 	case facts.StatusWithoutResources:
-		return actuator.NodeUnsupported.Sentence()
+		return reasons.NodeCannotResize.Sentence()
 	}
 	return ""
 }
@@ -94,7 +96,7 @@ func harmful(t target, c container, asked, to cpu.Milli) (against []Objection) {
 		caution("%v is more than node %s has to give, %v%s", to, t.pod.Spec.NodeName, t.allocatable, hint)
 	}
 	if t.pod.Spec.RuntimeClassName != nil {
-		caution("%s", actuator.Sandboxed.Sentence())
+		caution("%s", reasons.RuntimeClass.Sentence())
 	}
 	if c.restarts {
 		caution("the resizePolicy of container %s restarts it when its CPU changes", c.name)

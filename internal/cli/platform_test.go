@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -46,7 +46,7 @@ func asked(t v1alpha1.Terms) func(*v1alpha1.PodAllocation) {
 	return func(pa *v1alpha1.PodAllocation) { pa.Status.Terms = &t }
 }
 
-func applied(reason actuator.Reason) func(*v1alpha1.PodAllocation) {
+func applied(reason reasons.Reason) func(*v1alpha1.PodAllocation) {
 	return status(v1alpha1.PhaseApplied, string(reason), reason.Sentence())
 }
 
@@ -114,34 +114,34 @@ func plaza() []client.Object {
 		quotaOf("all", "limits.cpu", "8", "5"), within, budget,
 		allocation(web, both(decided(900, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 700, Budget: 200, Price: "0.961", Floor: 900, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(actuator.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
-			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(actuator.ScaledByHPA),
+		})), applied(reasons.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
+			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(reasons.ScaledByHPA),
 		}))),
 		allocation(api, both(decided(240, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 239, Budget: 200, Price: "0.961", Floor: 240, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(actuator.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
+		})), applied(reasons.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
 			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(240)}}, FloorBy: "HorizontalPodAutoscaler/api",
 		}))),
 		allocation(sum, both(decided(600, "app", decision(v1alpha1.Decision{
 			Demand: 1100, Usage: 598, Budget: 100, Price: "0.000", Floor: 110, Ceiling: 600, BoundBy: v1alpha1.BoundByCeiling,
-		})), applied(actuator.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Terms{
+		})), applied(reasons.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Terms{
 			Ceiling: milli(600), CeilingBy: "LimitRange/within, ResourceQuota/all", RaiseOnNeed: true,
 		}))),
 		allocation(frail, both(decided(800, "app", decision(v1alpha1.Decision{
 			Demand: 790, Usage: 640, Budget: 100, Price: "0.961", Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(actuator.Hurt), declared("app", 500, 10*time.Minute), asked(v1alpha1.Terms{NoDecrease: string(actuator.Hurt)}), func(pa *v1alpha1.PodAllocation) {
+		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), asked(v1alpha1.Terms{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
 			pa.Status.HurtTime = ago(10 * time.Minute)
 		})),
 		allocation(db, both(decided(1000, "app", decision(v1alpha1.Decision{
 			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, FairnessPercent: percentOf(150), Price: "0.600", Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
 		})), func(pa *v1alpha1.PodAllocation) {
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(1250), append(pa.Spec.Containers, v1alpha1.ContainerLimit{Name: "proxy", CPULimit: 250})
-		}, applied(actuator.NoDisruption), asked(v1alpha1.Terms{
+		}, applied(reasons.NoDisruptionAllowed), asked(v1alpha1.Terms{
 			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(200), Ceiling: milli(2000)}, {Name: "proxy", Floor: milli(100)}},
 			Ceiling:    milli(3000), FloorBy: "LimitRange/small, LimitRange/within", CeilingBy: "LimitRange/small, LimitRange/within",
-			NoDecrease: string(actuator.NoDisruption), FairnessPercent: percentOf(150), DemandPercent: percentOf(120), DemandBy: "DemandSignal/db-latency",
+			NoDecrease: string(reasons.NoDisruptionAllowed), FairnessPercent: percentOf(150), DemandPercent: percentOf(120), DemandBy: "DemandSignal/db-latency",
 		}))),
-		allocation(cache, applied(actuator.Settled)), allocation(roll, status(v1alpha1.PhasePending, "NoDecisionYet", "not yet")),
+		allocation(cache, applied(reasons.Settled)), allocation(roll, status(v1alpha1.PhasePending, "NoDecisionYet", "not yet")),
 	)
 }
 
@@ -193,7 +193,7 @@ func TestStrained(t *testing.T) {
 	away.SetNamespace("lab")
 	also := &policyv1.PodDisruptionBudget{}
 	also.Namespace, also.Name, also.Spec.Selector = "plaza", "web", metav1.SetAsLabelSelector(map[string]string{"app": "web"})
-	objects = append(objects, also, fresh, few, job, tuned, scaled, allocation(tuned, applied(actuator.Settled)),
+	objects = append(objects, also, fresh, few, job, tuned, scaled, allocation(tuned, applied(reasons.Settled)),
 		vpaOf("cache", kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "cache"}, "InPlaceOrRecreate", "memory"),
 		// Nobody asks which pods these mean.
 		vpaOf("asleep", kube.Target{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: "asleep"}, "Off"), away, byMemory,
@@ -287,8 +287,8 @@ func TestWeights(t *testing.T) {
 // TestNotLowered: every reason not to lower a pod is told, also one without a time and one that this plugin does not know.
 func TestNotLowered(t *testing.T) {
 	for reason, want := range map[string]string{
-		string(actuator.Hurt): "It is not lowered: the pod was not Ready, or restarted, right after it was lowered; it is not lowered for a day, and gets back what it had before as far as its bounds and quotas allow (HurtByDecrease).",
-		"MoonPhase":           "It is not lowered: reason MoonPhase (MoonPhase).",
+		string(reasons.UnhealthyAfterDecrease): "It is not lowered: the pod was not Ready, or restarted, right after it was lowered; it is not lowered for a day, and gets back what it had before as far as its bounds and quotas allow (UnhealthyAfterDecrease).",
+		"MoonPhase":                            "It is not lowered: reason MoonPhase (MoonPhase).",
 	} {
 		e := explanation{Standing: Standing{Terms: &v1alpha1.Terms{NoDecrease: reason}}, pa: &v1alpha1.PodAllocation{}}
 		if got := e.notLowered(noon); got != want {
@@ -304,7 +304,7 @@ func TestBoundsNameTheirSource(t *testing.T) {
 	e.pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
 	hpa := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}
 	still := hpa
-	still.NoDecrease = string(actuator.ScaledByHPA)
+	still.NoDecrease = string(reasons.ScaledByHPA)
 	low := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(50), Ceiling: milli(1500)}}, FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
 	high := v1alpha1.Terms{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
 	const web = "set by HorizontalPodAutoscaler web"

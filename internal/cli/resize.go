@@ -15,6 +15,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -119,7 +120,7 @@ func refuse(pod *corev1.Pod, against []Objection, force bool) error {
 // afterwards says what MBCAS will do about a change made by hand; "" where it does nothing.
 func afterwards(s Standing) string {
 	switch {
-	case !s.Managed || s.Mode == kube.ModeOff || s.Mode == kube.ModeRecommend || s.Reason == string(actuator.Recommending):
+	case !s.Managed || s.Mode == kube.ModeOff || s.Mode == kube.ModeRecommend || s.Reason == string(reasons.Recommending):
 		return ""
 	case s.Mode == kube.ModeRestore:
 		return adoption + "; the namespace is in mode restore, so the limit stays at what is declared."

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -135,8 +136,8 @@ func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system str
 			pod: pod, standing: w.stand(pod, system),
 			declared: declared[pod.UID], homeward: back(pod, declared[pod.UID]),
 		}
-		if len(declared[pod.UID]) == 0 && one.standing.Reason == string(actuator.DeclaredUnknown) {
-			one.why, one.problem = actuator.DeclaredUnknown.Sentence(), true
+		if len(declared[pod.UID]) == 0 && one.standing.Reason == string(reasons.DeclaredLimitUnknown) {
+			one.why, one.problem = reasons.DeclaredLimitUnknown.Sentence(), true
 		}
 		list = append(list, one)
 	}
@@ -149,7 +150,7 @@ func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system str
 func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
 	switch {
 	case len(declared) == 0 && len(kube.Ours(pod)) > 0:
-		return homeward{why: actuator.DeclaredUnknown.Sentence(), problem: true}
+		return homeward{why: reasons.DeclaredLimitUnknown.Sentence(), problem: true}
 	case len(declared) == 0:
 		return homeward{why: "no declared limits are on record, so it was never changed"}
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
@@ -208,5 +209,5 @@ func writeReturn(out io.Writer, moved []Standing) {
 
 // movesAgain says whether MBCAS goes on resizing the pod.
 func movesAgain(s Standing) bool {
-	return s.Managed && (s.Mode == kube.ModeEnforce || s.Mode == "") && s.Reason != string(actuator.Recommending)
+	return s.Managed && (s.Mode == kube.ModeEnforce || s.Mode == "") && s.Reason != string(reasons.Recommending)
 }

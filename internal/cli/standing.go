@@ -3,9 +3,10 @@ package cli
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -57,8 +58,8 @@ func (w *World) stand(pod *corev1.Pod, system string) Standing {
 	}
 	facts := kube.Facts(pod, mode, system)
 	facts.VPA = vpa != ""
-	why, eligible := actuator.Eligible(facts)
-	if why == actuator.ManagedByVPA {
+	why, eligible := eligibility.Eligible(facts)
+	if why == reasons.ManagedByVPA {
 		s.VPA = vpa
 	}
 	if pa == nil || pa.Spec.PodRef.UID != pod.UID {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -24,11 +24,11 @@ func termWords(t *v1alpha1.Terms) string {
 		word string
 		is   bool
 	}{
-		{"hpa", strings.Contains(by, "HorizontalPodAutoscaler/") || t.NoDecrease == string(actuator.ScaledByHPA)},
+		{"hpa", strings.Contains(by, "HorizontalPodAutoscaler/") || t.NoDecrease == string(reasons.ScaledByHPA)},
 		{"limitrange", strings.Contains(by, "LimitRange/")},
 		{"quota", strings.Contains(by, "ResourceQuota/") || t.RaiseOnNeed},
-		{"pdb", t.NoDecrease == string(actuator.NoDisruption)},
-		{"hurt", t.NoDecrease == string(actuator.Hurt)},
+		{"pdb", t.NoDecrease == string(reasons.NoDisruptionAllowed)},
+		{"hurt", t.NoDecrease == string(reasons.UnhealthyAfterDecrease)},
 		{"fairness", t.FairnessPercent != nil && *t.FairnessPercent != 100},
 		{"signal", t.DemandPercent != nil && *t.DemandPercent != 100},
 	} {
@@ -81,13 +81,13 @@ func asker(by string) string {
 
 // notLowered says why the pod is not lowered, and until when, or unless what.
 func (e explanation) notLowered(now time.Time) string {
-	why := actuator.Reason(e.Terms.NoDecrease)
+	why := reasons.Reason(e.Terms.NoDecrease)
 	switch hurt := e.pa.Status.HurtTime; {
-	case why == actuator.ScaledByHPA:
+	case why == reasons.ScaledByHPA:
 		return fmt.Sprintf("It is not lowered, because its HorizontalPodAutoscaler looks at its CPU use (%s), unless that is annotated %s=true.", why, kube.AllowDecreaseKey)
-	case why == actuator.NoDisruption:
+	case why == reasons.NoDisruptionAllowed:
 		return fmt.Sprintf("It is not lowered, because its PodDisruptionBudget allows no disruption now (%s), unless that is annotated %s=true.", why, kube.AllowDecreaseKey)
-	case why == actuator.Hurt && hurt != nil:
+	case why == reasons.UnhealthyAfterDecrease && hurt != nil:
 		return fmt.Sprintf("It is not lowered until %s, because %s ago it was not Ready, or restarted, right after it was lowered (%s).",
 			hurt.Add(kube.HandsOff).UTC().Format("2006-01-02 15:04 UTC"), age(now.Sub(hurt.Time)), why)
 	}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -117,7 +117,7 @@ func (r *Reconciler) create(ctx context.Context, s scene, t *Task) error {
 		err = r.Live.Get(ctx, client.ObjectKeyFromObject(pa), pa)
 	}
 	if missing(err) {
-		r.close(actuator.AllocationsGone, actuator.AllocationsGone.Sentence())
+		r.close(reasons.CRDNotInstalled, reasons.CRDNotInstalled.Sentence())
 		r.Gate.Recheck()
 		return nil
 	}
@@ -213,7 +213,7 @@ func (t *Task) queue(p place) {
 		t.Status = stored
 		return
 	}
-	t.hold(v1alpha1.PhaseHeld, actuator.BudgetSpent)
+	t.hold(v1alpha1.PhaseHeld, reasons.RateLimited)
 }
 
 // giversWait puts the next look at pods that wait for givers off where these wait for their turn: nothing comes of it before.
@@ -225,7 +225,7 @@ func giversWait(moves, rest []*Task) {
 		}
 	}
 	for _, t := range rest {
-		if t.Status.Reason == string(actuator.GiversFirst) && t.Again.Before(turn) {
+		if t.Status.Reason == string(reasons.WaitingForDecreases) && t.Again.Before(turn) {
 			t.Again = turn
 		}
 	}
@@ -279,7 +279,7 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 	default:
 		r.purse.back(uid)
 	}
-	refuse := func(reason actuator.Reason) {
+	refuse := func(reason reasons.Reason) {
 		failed(&t.Status, r.Config, now, reason, result.Message)
 		t.sooner(t.Status.RetryTime.Time)
 		r.memory.change(node, uid, func(rec *record) {
@@ -287,12 +287,12 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 			if lawful(reason) {
 				rec.refused = &laws
 			}
-			if reason == actuator.WouldMutate {
+			if reason == reasons.AdmissionWouldMutate {
 				rec.checked = nil
 			}
 		})
 	}
-	later := func(reason actuator.Reason, wait time.Duration) {
+	later := func(reason reasons.Reason, wait time.Duration) {
 		at := now.Add(max(wait, time.Second))
 		if t.Status.Phase != v1alpha1.PhaseFailed {
 			t.hold(v1alpha1.PhaseHeld, reason)
@@ -300,7 +300,7 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		t.sooner(at)
 		r.memory.change(node, uid, func(rec *record) { rec.retryAt = at })
 	}
-	again := func(reason actuator.Reason) bool {
+	again := func(reason reasons.Reason) bool {
 		if err := r.reread(ctx, node, &t.Pod); client.IgnoreNotFound(err) != nil {
 			later(reason, serverRetry)
 			return false
@@ -317,34 +317,34 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		if result.Pod != nil { // it is done all the same
 			r.took(s, t, result.Pod, now)
 		}
-		refuse(actuator.WouldMutate)
+		refuse(reasons.AdmissionWouldMutate)
 	case podresize.Conflict:
-		return again(actuator.Contended)
+		return again(reasons.WriteConflict)
 	case podresize.Unknown:
-		return again(actuator.OutcomeUnknown)
+		return again(reasons.OutcomeUnknown)
 	case podresize.PodGone, podresize.Replaced:
 		t.Status = statusOf(t.Pod.PA) // the allocation goes with its pod
 	case podresize.NotServed:
-		r.close(actuator.ResizeNotServed, result.Message)
-		t.hold(v1alpha1.PhaseHeld, actuator.ResizeNotServed)
+		r.close(reasons.ResizeNotServed, result.Message)
+		t.hold(v1alpha1.PhaseHeld, reasons.ResizeNotServed)
 	case podresize.NotAllowed:
-		r.close(actuator.PermissionMissing, result.Message)
-		t.hold(v1alpha1.PhaseHeld, actuator.PermissionMissing)
+		r.close(reasons.PermissionMissing, result.Message)
+		t.hold(v1alpha1.PhaseHeld, reasons.PermissionMissing)
 	case podresize.QuotaExceeded:
 		r.purse.refused(t.Pod.Pod.Namespace, r.Config, now, laws.rooms)
-		refuse(actuator.QuotaExceeded)
+		refuse(reasons.QuotaExceeded)
 	case podresize.QuotaNeedsLimits:
-		refuse(actuator.QuotaNeedsLimits)
+		refuse(reasons.QuotaNeedsLimits)
 	case podresize.LimitRangeRefused:
-		refuse(actuator.LimitRangeRefused)
+		refuse(reasons.LimitRangeRefused)
 	case podresize.NodeRefused:
-		refuse(actuator.NodeRefused)
+		refuse(reasons.NodeRefused)
 	case podresize.PolicyRefused, podresize.NoDryRun:
-		refuse(actuator.PolicyRefused)
+		refuse(reasons.PolicyRefused)
 	case podresize.Invalid:
-		refuse(actuator.Invalid)
+		refuse(reasons.InvalidResize)
 	case podresize.NotYet, podresize.Unavailable:
-		later(actuator.ServerUnavailable, max(result.RetryAfter, serverRetry))
+		later(reasons.ServerUnavailable, max(result.RetryAfter, serverRetry))
 	default:
 		panic(fmt.Sprintf("outcome %v of a resize is not dealt with", result.Outcome))
 	}
@@ -370,7 +370,7 @@ func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
 }
 
 // close stops all resizes until the gate is found open again.
-func (r *Reconciler) close(reason actuator.Reason, why string) {
+func (r *Reconciler) close(reason reasons.Reason, why string) {
 	if r.Gate.Set(reason, why) {
 		r.Log.Error("nothing is resized any more", "reason", reason, "why", why)
 		r.Metrics.blocked(string(reason))

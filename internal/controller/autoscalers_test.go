@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -47,14 +47,14 @@ func TestNobodyElseSeesIt(t *testing.T) {
 		name   string
 		answer apiserver.Answer
 		phase  v1alpha1.Phase
-		reason actuator.Reason
+		reason reasons.Reason
 		limit  int64 // of app, in the end
 	}{
-		{"obeys", apiserver.Obey, v1alpha1.PhaseApplied, actuator.Settled, 2000},
-		{"defers", apiserver.Defer, v1alpha1.PhaseFailed, actuator.ResizeDeferred, 500},
-		{"refuses", apiserver.Refuse, v1alpha1.PhaseFailed, actuator.ResizeInfeasible, 500},
-		{"fails", apiserver.Fail, v1alpha1.PhaseFailed, actuator.ResizeErrored, 500},
-		{"stalls", apiserver.Stall, v1alpha1.PhaseFailed, actuator.TookTooLong, 2000},
+		{"obeys", apiserver.Obey, v1alpha1.PhaseApplied, reasons.Settled, 2000},
+		{"defers", apiserver.Defer, v1alpha1.PhaseFailed, reasons.ResizeDeferred, 500},
+		{"refuses", apiserver.Refuse, v1alpha1.PhaseFailed, reasons.ResizeInfeasible, 500},
+		{"fails", apiserver.Fail, v1alpha1.PhaseFailed, reasons.ResizeError, 500},
+		{"stalls", apiserver.Stall, v1alpha1.PhaseFailed, reasons.ResizeTimedOut, 2000},
 	}
 	for _, k := range kubelets {
 		pod := r.richPod(k.name)
@@ -82,7 +82,7 @@ func TestNobodyElseSeesIt(t *testing.T) {
 		})
 	}
 	r.publish(pods[0], "2.000", app(600), proxy(100))
-	r.allocation(pods[0], "lowered in steps", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(pods[0], "lowered in steps", stands(v1alpha1.PhaseApplied, reasons.Settled))
 	for _, pod := range pods {
 		r.kubelet.Answer(pod, apiserver.Obey)
 	}
@@ -149,7 +149,7 @@ func TestTheSchedulerDoesNotMind(t *testing.T) {
 		for _, pod := range pods {
 			r.until("limits are in force", func() (bool, any) {
 				r.confirm(pod)
-				return r.limit(pod) == milli(limit) && stands(v1alpha1.PhaseApplied, actuator.Settled)(r.stored(pod)), r.stored(pod).Status
+				return r.limit(pod) == milli(limit) && stands(v1alpha1.PhaseApplied, reasons.Settled)(r.stored(pod)), r.stored(pod).Status
 			})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -63,15 +64,15 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	why, eligible := p.eligible(cfg)
 	leaving := !eligible && leaves(why)
 	if p.PA == nil {
-		if t.Create = eligible && v.Blocked != actuator.AllocationsGone; t.Create {
-			t.hold(v1alpha1.PhasePending, actuator.Undecided)
+		if t.Create = eligible && v.Blocked != reasons.CRDNotInstalled; t.Create {
+			t.hold(v1alpha1.PhasePending, reasons.NoDecisionYet)
 		} else if !leaving || len(kube.Ours(p.Pod)) == 0 {
 			return t, nil, false
 		}
 	}
 	if p.Declared == nil {
 		t.Delete = p.PA != nil && leaving // nothing that could be given back
-		t.hold(v1alpha1.PhaseHeld, actuator.DeclaredUnknown)
+		t.hold(v1alpha1.PhaseHeld, reasons.DeclaredLimitUnknown)
 		return t, nil, true
 	}
 	t.writeDown()
@@ -79,7 +80,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	if t.standBack(cfg, v) {
 		return t, nil, true
 	}
-	if why == actuator.NodeUnsupported { // a kubelet that was rolled back: its status does not tell what is in force
+	if why == reasons.NodeCannotResize { // a kubelet that was rolled back: its status does not tell what is in force
 		t.hold(v1alpha1.PhaseHeld, why)
 		return t, nil, true
 	}
@@ -104,10 +105,11 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	state := t.state(v)
 	state.Restore, state.RetryAt = back, p.RetryAt
 	if p.Cautious {
-		state.LowerCooldown = cfg.HPACooldown
+		state.DecreaseCooldown = cfg.HPACooldown
 	}
 	state.Stale = stale(cfg, p)
-	state.NoDecrease, t.Again = noDecrease(cfg, v, p, t.Again)
+	why, t.Again = noDecrease(cfg, v, p, t.Again)
+	state.NoDecrease = actuator.Reason(why)
 	if r := t.Status.RetryTime; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
 		state.RetryAt = r.Time
 	}
@@ -129,7 +131,7 @@ func stale(cfg Config, p Pod) bool { return p.DecisionAge >= cfg.FreezeAfter }
 func (t *Task) bend(cfg Config, v View) {
 	terms := t.Pod.Terms
 	if t.suffering(v.Now, cfg) {
-		terms.NoDecrease = string(actuator.Hurt)
+		terms.NoDecrease = string(reasons.UnhealthyAfterDecrease)
 	}
 	t.Status.Terms = nil
 	if !equality.Semantic.DeepEqual(terms, v1alpha1.Terms{}) {
@@ -158,25 +160,26 @@ func (t *Task) writeDown() {
 
 // follow completes a task by its part of the node's plan.
 func follow(t *Task, s actuator.Step, now time.Time) {
-	t.sooner(s.Again)
+	t.sooner(s.RecheckAt)
 	t.Move = s.Move
+	why := reasons.Reason(s.Reason)
 	switch failed := refused(t.Status); {
-	case t.Move != nil || s.Reason == actuator.InFlight:
-	case s.Reason == actuator.Settled, s.Reason == actuator.DeadBand:
+	case t.Move != nil || why == reasons.ResizeInFlight:
+	case why == reasons.Settled, why == reasons.WithinDeadBand:
 		if failed && t.Pod.Progress != podresize.Done {
 			return // asked for, accepted, and still not in force
 		}
 		t.settle()
-		t.hold(v1alpha1.PhaseApplied, s.Reason)
+		t.hold(v1alpha1.PhaseApplied, why)
 		if terms := t.Status.Terms; terms != nil && terms.NoDecrease != "" && spared(t.Pod) {
-			t.hold(v1alpha1.PhaseApplied, actuator.Reason(terms.NoDecrease))
+			t.hold(v1alpha1.PhaseApplied, reasons.Reason(terms.NoDecrease))
 		}
-	case s.Reason == actuator.Undecided:
-		t.hold(v1alpha1.PhasePending, s.Reason)
-	case s.Reason == actuator.BackingOff && (failed || now.Before(t.Pod.RetryAt)):
+	case why == reasons.NoDecisionYet:
+		t.hold(v1alpha1.PhasePending, why)
+	case why == reasons.BackingOff && (failed || now.Before(t.Pod.RetryAt)):
 		// The refusal says more than the wait for the next attempt.
 	default:
-		t.hold(v1alpha1.PhaseHeld, s.Reason)
+		t.hold(v1alpha1.PhaseHeld, why)
 	}
 }
 

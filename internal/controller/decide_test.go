@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -113,7 +114,7 @@ func drawn(t *rapid.T, i int) Pod {
 		s.DecreasedFrom, s.DecreasedSince = []v1alpha1.ContainerLimit{app(limit("from"))}, &since
 	}
 	s.Phase = rapid.SampledFrom([]v1alpha1.Phase{"", v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseHeld, v1alpha1.PhaseFailed, v1alpha1.PhaseRestored}).Draw(t, "phase")
-	s.Reason = string(rapid.SampledFrom([]actuator.Reason{"", actuator.InFlight, actuator.DecisionOld, actuator.ForeignResize, actuator.TookTooLong, actuator.ResizeDeferred, actuator.QuotaExceeded}).Draw(t, "reason"))
+	s.Reason = string(rapid.SampledFrom([]reasons.Reason{"", reasons.ResizeInFlight, reasons.DecisionTooOld, reasons.ExternalChange, reasons.ResizeTimedOut, reasons.ResizeDeferred, reasons.QuotaExceeded}).Draw(t, "reason"))
 	if rapid.Bool().Draw(t, "backing off") {
 		retry := metav1.NewMicroTime(noon.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "retry")) * time.Second))
 		s.RetryTime, s.Failures = &retry, 1
@@ -135,7 +136,7 @@ func drawPlatform(t *rapid.T, p *Pod) {
 		p.VPA = "web"
 	}
 	if one("barred") {
-		p.Barred, p.Bar = actuator.LimitRangeRefused, "container side"
+		p.Barred, p.Bar = reasons.LimitRangeRefused, "container side"
 	}
 	if one("unsure") {
 		p.Unsure = "VerticalPodAutoscalers"
@@ -146,7 +147,7 @@ func drawPlatform(t *rapid.T, p *Pod) {
 	}
 	p.Terms.Ceiling = bound("total ceiling")
 	if rapid.IntRange(0, 3).Draw(t, "no decrease") == 0 {
-		p.Terms.NoDecrease = string(actuator.ScaledByHPA)
+		p.Terms.NoDecrease = string(reasons.ScaledByHPA)
 	}
 }
 
@@ -161,7 +162,7 @@ func TestDecideKeepsTheRules(t *testing.T) {
 			Draining: rapid.IntRange(0, 9).Draw(t, "draining") == 0, ShuttingDown: rapid.IntRange(0, 9).Draw(t, "shutting down") == 0,
 			Silence: rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "silence"),
 		}}
-		v.Blocked = rapid.SampledFrom([]actuator.Reason{"", "", "", "", "", actuator.Paused, actuator.PermissionMissing, actuator.AllocationsGone}).Draw(t, "blocked")
+		v.Blocked = rapid.SampledFrom([]reasons.Reason{"", "", "", "", "", reasons.Paused, reasons.PermissionMissing, reasons.CRDNotInstalled}).Draw(t, "blocked")
 		for i := range rapid.IntRange(1, 20).Draw(t, "pods") {
 			v.Pods = append(v.Pods, drawn(t, i))
 		}
@@ -253,7 +254,7 @@ func breaks(cfg Config, v View, t Task) string {
 		return "moved on an old decision"
 	case t.Purpose == Follow && (leaving || p.Mode != kube.ModeEnforce):
 		return "follows the market outside of it"
-	case t.Purpose == Follow && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed && (s.Failures == 0 || s.Reason != string(actuator.DecisionOld)):
+	case t.Purpose == Follow && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed && (s.Failures == 0 || s.Reason != string(reasons.DecisionTooOld)):
 		return "a second resize in flight" // other than after the back-off of one that was given up, and asked for anew
 	}
 	return ""
@@ -295,19 +296,19 @@ func TestSaysWhatSparesAPod(t *testing.T) {
 		bound  v1alpha1.BoundBy
 		demand cpu.Milli
 		price  string
-		want   actuator.Reason
+		want   reasons.Reason
 	}{
-		"CPU is not scarce":             {v1alpha1.BoundByNothing, 900, "0.000", actuator.Settled},
-		"its budget buys what it wants": {v1alpha1.BoundByNothing, 190, "0.500", actuator.Settled},
-		"it wants more":                 {v1alpha1.BoundByNothing, 300, "0.500", actuator.NoDisruption},
-		"it wants more than it has":     {v1alpha1.BoundByFloor, 1200, "0.500", actuator.NoDisruption},
+		"CPU is not scarce":             {v1alpha1.BoundByNothing, 900, "0.000", reasons.Settled},
+		"its budget buys what it wants": {v1alpha1.BoundByNothing, 190, "0.500", reasons.Settled},
+		"it wants more":                 {v1alpha1.BoundByNothing, 300, "0.500", reasons.NoDisruptionAllowed},
+		"it wants more than it has":     {v1alpha1.BoundByFloor, 1200, "0.500", reasons.NoDisruptionAllowed},
 	} {
 		limits := []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1000}}
 		pa := &v1alpha1.PodAllocation{Status: v1alpha1.PodAllocationStatus{DeclaredLimits: limits, AppliedLimits: limits}}
 		pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limits[0].CPULimit, limits
 		pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Demand: c.demand, Price: c.price, Floor: 1000, Ceiling: 1600, BoundBy: c.bound}
 		p := Pod{Pod: running("a", 1000, true), Mode: kube.ModeEnforce, PA: pa, Declared: limits, Ledgered: true, Progress: podresize.Done}
-		p.Terms.NoDecrease = string(actuator.NoDisruption)
+		p.Terms.NoDecrease = string(reasons.NoDisruptionAllowed)
 		tasks := Decide(DefaultConfig(), View{Now: noon, Node: Node{Name: "n1", Ready: true, Allocatable: 1600}, Pods: []Pod{p}})
 		if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(c.want) {
 			t.Errorf("%s: %+v, want it left where it is with reason %s", name, tasks, c.want)

@@ -6,6 +6,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -22,25 +23,25 @@ func (t *Task) waits(cfg Config, v View) bool {
 		t.moved(cfg, v.Now, purpose, t.lastApplied(), now)
 	}
 	status := &t.Status
-	onItsWay := status.Phase == v1alpha1.PhasePending && status.Reason == string(actuator.InFlight)
+	onItsWay := status.Phase == v1alpha1.PhasePending && status.Reason == string(reasons.ResizeInFlight)
 	refused := refused(*status)
 	may := v.Blocked == "" && (p.Mode == kube.ModeEnforce || p.Mode == kube.ModeRestore)
 	switch {
 	case p.Progress == podresize.Done:
-		if onItsWay || refused && status.Reason == string(actuator.TookTooLong) {
+		if onItsWay || refused && status.Reason == string(reasons.ResizeTimedOut) {
 			t.Done = true
 			t.settle()
 		}
 		return false
 	case status.LastAppliedTime == nil || !onItsWay && !refused:
-		t.hold(v1alpha1.PhaseHeld, actuator.InFlight) // somebody else's, such as a change of memory
+		t.hold(v1alpha1.PhaseHeld, reasons.ResizeInFlight) // somebody else's, such as a change of memory
 		return true
 	case refused:
 		if status.RetryTime != nil && v.Now.Before(status.RetryTime.Time) {
 			t.sooner(status.RetryTime.Time)
 			switch p.Progress {
 			case podresize.Deferred, podresize.Infeasible, podresize.Errored: // until it is taken back
-				t.revert(may && status.Reason != string(actuator.TookTooLong))
+				t.revert(may && status.Reason != string(reasons.ResizeTimedOut))
 			}
 			return true
 		}
@@ -49,21 +50,21 @@ func (t *Task) waits(cfg Config, v View) bool {
 	late := status.LastAppliedTime.Add(cfg.ActuationTimeout)
 	switch p.Progress {
 	case podresize.Deferred:
-		t.fail(cfg, v, actuator.ResizeDeferred)
+		t.fail(cfg, v, reasons.ResizeDeferred)
 		t.revert(may)
 	case podresize.Infeasible:
-		t.fail(cfg, v, actuator.ResizeInfeasible)
+		t.fail(cfg, v, reasons.ResizeInfeasible)
 		t.revert(may)
 	default:
 		switch {
 		case v.Now.Before(late):
-			t.hold(v1alpha1.PhasePending, actuator.InFlight)
+			t.hold(v1alpha1.PhasePending, reasons.ResizeInFlight)
 			t.sooner(late)
 		case p.Progress == podresize.Errored:
-			t.fail(cfg, v, actuator.ResizeErrored)
+			t.fail(cfg, v, reasons.ResizeError)
 			t.revert(may)
 		default:
-			t.fail(cfg, v, actuator.TookTooLong) // it may yet be carried out, so nothing is taken back
+			t.fail(cfg, v, reasons.ResizeTimedOut) // it may yet be carried out, so nothing is taken back
 		}
 	}
 	return true
@@ -71,20 +72,20 @@ func (t *Task) waits(cfg Config, v View) bool {
 
 // refused says whether the last resize was not carried out. It still is while the agent is asked whether it is still wanted.
 func refused(s v1alpha1.PodAllocationStatus) bool {
-	return s.Phase == v1alpha1.PhaseFailed || s.Failures > 0 && s.Reason == string(actuator.DecisionOld)
+	return s.Phase == v1alpha1.PhaseFailed || s.Failures > 0 && s.Reason == string(reasons.DecisionTooOld)
 }
 
 // reverts says whether the only resize that is made now is one that takes back what the kubelet could not carry out.
 func (t *Task) reverts(now time.Time) bool {
-	switch s := t.Status; actuator.Reason(s.Reason) {
-	case actuator.ResizeDeferred, actuator.ResizeInfeasible, actuator.ResizeErrored:
+	switch s := t.Status; reasons.Reason(s.Reason) {
+	case reasons.ResizeDeferred, reasons.ResizeInfeasible, reasons.ResizeError:
 		return refused(s) && s.RetryTime != nil && now.Before(s.RetryTime.Time)
 	}
 	return false
 }
 
 // fail sets the back-off after a resize that the kubelet did not carry out.
-func (t *Task) fail(cfg Config, v View, r actuator.Reason) {
+func (t *Task) fail(cfg Config, v View, r reasons.Reason) {
 	failed(&t.Status, cfg, v.Now, r, t.Pod.Said)
 	t.sooner(t.Status.RetryTime.Time)
 }

@@ -5,8 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -15,9 +15,9 @@ import (
 func (t *Task) standBack(cfg Config, v View) bool {
 	p := t.Pod
 	if adopted, foreign := adopt(p); foreign {
-		reason, hold := actuator.ForeignResize, cfg.HoldForeign
+		reason, hold := reasons.ExternalChange, cfg.HoldForeign
 		if t.contested(cfg, v.Now) {
-			reason, hold = actuator.Contested, cfg.HandsOff
+			reason, hold = reasons.ConflictingWriter, cfg.HandsOff
 		}
 		now, retry := metav1.NewMicroTime(v.Now), metav1.NewMicroTime(v.Now.Add(hold))
 		t.Status.ForeignTime, t.Status.DecreasedFrom, t.Status.DecreasedSince = &now, nil, nil
@@ -43,7 +43,7 @@ func (t *Task) standBack(cfg Config, v View) bool {
 
 // standsBack says whether the reason is that somebody else changed the limits.
 func standsBack(reason string) bool {
-	return reason == string(actuator.ForeignResize) || reason == string(actuator.Contested)
+	return reason == string(reasons.ExternalChange) || reason == string(reasons.ConflictingWriter)
 }
 
 // contested says whether somebody else changed the limits again, after we had moved them again, within an hour.

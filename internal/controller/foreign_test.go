@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
 // TestASecondFightEndsIt: somebody who changes limits again after we moved them again within an hour is left alone with the pod for a day.
@@ -15,16 +15,16 @@ func TestASecondFightEndsIt(t *testing.T) {
 	pod := r.pod("web", "100m", "500m")
 	l.settlesAt(pod, 2000)
 	r.resizeAs("somebody", pod, "700m")
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.ForeignResize)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
 	r.resizeAs("somebody", pod, "800m") // the same hand again: no fight, as we have not moved since
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.ForeignResize)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
 
 	l.ahead = r.config.HoldForeign + time.Minute
 	r.hearAt(time.Now().Add(l.ahead))
 	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	r.resizeAs("somebody", pod, "700m")
-	pa := l.settles(pod, v1alpha1.PhaseHeld, actuator.Contested)
+	pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.ConflictingWriter)
 	if wait := pa.Status.RetryTime.Sub(time.Now().Add(l.ahead)); wait < 23*time.Hour {
 		t.Errorf("left alone for %v, want a day", wait)
 	}

@@ -10,9 +10,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
 // Gate says whether this cluster lets us resize at all. It is closed until it was checked.
@@ -21,7 +21,7 @@ type Gate struct {
 	API       podresize.Creator
 
 	mu     sync.Mutex
-	reason actuator.Reason // "": open
+	reason reasons.Reason // "": open
 	why    string
 	// flying counts resize requests on their way to the API server.
 	flying atomic.Int64
@@ -32,18 +32,18 @@ type Gate struct {
 // NewGate is a closed gate.
 func NewGate(d podresize.Discovery, api podresize.Creator) *Gate {
 	return &Gate{Discovery: d, API: api, recheck: make(chan struct{}, 1),
-		reason: actuator.ServerUnavailable, why: "the API server has not been asked yet"}
+		reason: reasons.ServerUnavailable, why: "the API server has not been asked yet"}
 }
 
 // Closed says why nothing may be resized, in a word and in a sentence; "" where it may.
-func (g *Gate) Closed() (actuator.Reason, string) {
+func (g *Gate) Closed() (reasons.Reason, string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.reason, g.why
 }
 
 // Set opens (reason "") or closes the gate, and says whether that changed anything.
-func (g *Gate) Set(reason actuator.Reason, why string) bool {
+func (g *Gate) Set(reason reasons.Reason, why string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	changed := g.reason != reason
@@ -63,7 +63,7 @@ func (g *Gate) Recheck() {
 func (g *Gate) Check(ctx context.Context) (changed bool, err error) {
 	switch list, err := g.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion.String()); {
 	case apierrors.IsNotFound(err), err == nil && len(list.APIResources) == 0:
-		return g.Set(actuator.AllocationsGone, actuator.AllocationsGone.Sentence()), nil
+		return g.Set(reasons.CRDNotInstalled, reasons.CRDNotInstalled.Sentence()), nil
 	case err != nil:
 		return false, fmt.Errorf("discover the resources of %s: %w", v1alpha1.GroupVersion, err)
 	}
@@ -72,14 +72,14 @@ func (g *Gate) Check(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	if !served.Yes {
-		return g.Set(actuator.ResizeNotServed, served.Why), nil
+		return g.Set(reasons.ResizeNotServed, served.Why), nil
 	}
 	allowed, err := podresize.Allowed(ctx, g.API, "")
 	if err != nil {
 		return false, err
 	}
 	if !allowed.Yes {
-		return g.Set(actuator.PermissionMissing, allowed.Why), nil
+		return g.Set(reasons.PermissionMissing, allowed.Why), nil
 	}
 	return g.Set("", ""), nil
 }

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -79,7 +79,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (scene, error) {
 }
 
 // blocked says why nothing may be resized anywhere.
-func (r *Reconciler) blocked(ctx context.Context) (actuator.Reason, error) {
+func (r *Reconciler) blocked(ctx context.Context) (reasons.Reason, error) {
 	if reason, _ := r.Gate.Closed(); reason != "" {
 		return reason, nil
 	}
@@ -88,7 +88,7 @@ func (r *Reconciler) blocked(ctx context.Context) (actuator.Reason, error) {
 		return "", err
 	}
 	if kube.Paused(data) {
-		return actuator.Paused, nil
+		return reasons.Paused, nil
 	}
 	return "", nil
 }
@@ -163,7 +163,7 @@ func allocationOf(pod *corev1.Pod) types.NamespacedName {
 // allocations are the node's PodAllocations.
 func (r *Reconciler) allocations(ctx context.Context, name string) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {
 	all := map[types.NamespacedName]*v1alpha1.PodAllocation{}
-	if reason, _ := r.Gate.Closed(); reason == actuator.AllocationsGone {
+	if reason, _ := r.Gate.Closed(); reason == reasons.CRDNotInstalled {
 		return all, nil
 	}
 	var list v1alpha1.PodAllocationList

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
 // TestNoDecreaseAtTheStart: with the graces that ship, a pod that is not Ready, has just started or has just restarted is not lowered, and
@@ -24,13 +24,13 @@ func TestNoDecreaseAtTheStart(t *testing.T) {
 	running := func(p *corev1.Pod) *corev1.ContainerStatus { return &p.Status.ContainerStatuses[0] }
 	for name, k := range map[string]struct {
 		pod  func(*corev1.Pod)
-		want actuator.Reason
+		want reasons.Reason
 	}{
-		"started": {func(p *corev1.Pod) { running(p).State.Running.StartedAt = metav1.Now() }, actuator.Starting},
+		"started": {func(p *corev1.Pod) { running(p).State.Running.StartedAt = metav1.Now() }, reasons.PodStarting},
 		"restarted": {func(p *corev1.Pod) {
 			running(p).RestartCount = 1
 			running(p).State.Running.StartedAt = metav1.NewTime(time.Now().Add(-c.StartGrace - time.Second)) // a start that long ago is over
-		}, actuator.RestartedLately},
+		}, reasons.RecentlyRestarted},
 		"unready": {func(p *corev1.Pod) {
 			running(p).State.Running.StartedAt = metav1.NewTime(time.Now().Add(-time.Hour))
 			for i := range p.Status.Conditions {
@@ -38,11 +38,11 @@ func TestNoDecreaseAtTheStart(t *testing.T) {
 					c.Status = corev1.ConditionFalse
 				}
 			}
-		}, actuator.NotReady},
+		}, reasons.PodNotReady},
 		"settled": {func(p *corev1.Pod) {
 			running(p).RestartCount = 3
 			running(p).State.Running.StartedAt = metav1.NewTime(time.Now().Add(-time.Hour))
-		}, actuator.Settled},
+		}, reasons.Settled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
@@ -57,7 +57,7 @@ func TestNoDecreaseAtTheStart(t *testing.T) {
 				return pa.Status.Reason == string(k.want) && pa.Status.ObservedGeneration == pa.Generation
 			})
 			want := int64(900)
-			if k.want == actuator.Settled {
+			if k.want == reasons.Settled {
 				want = 700
 			}
 			if got := r.limit(pod); int64(got) != want {
@@ -79,11 +79,11 @@ func TestNoDisruptionNoDecrease(t *testing.T) {
 	budget.Spec.MinAvailable, budget.Spec.Selector = &least, &web
 	r.must(r.Client.Create(r.Context(), budget))
 	pa := r.allocation(one, "told", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
-	if pa.Status.Terms.NoDecrease != string(actuator.NoDisruption) {
+	if pa.Status.Terms.NoDecrease != string(reasons.NoDisruptionAllowed) {
 		t.Errorf("terms %+v", pa.Status.Terms)
 	}
 	r.decide(one, v1alpha1.BoundByFloor, app(700))
-	r.allocation(one, "left", stands(v1alpha1.PhaseApplied, actuator.NoDisruption))
+	r.allocation(one, "left", stands(v1alpha1.PhaseApplied, reasons.NoDisruptionAllowed))
 	if got := r.limit(one); got != 900 {
 		t.Errorf("limit %v, want 900m", got)
 	}

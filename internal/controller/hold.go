@@ -5,14 +5,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // rests says whether the pod is left as it is, because it has arrived where it was to go, or because it may
 // not be resized now.
-func (t *Task) rests(cfg Config, v View, why actuator.Reason, eligible, back, leaving bool) bool {
+func (t *Task) rests(cfg Config, v View, why reasons.Reason, eligible, back, leaving bool) bool {
 	p := t.Pod
 	if back && kube.SameLimits(current(p), p.Declared) {
 		t.settle()
@@ -26,9 +26,9 @@ func (t *Task) rests(cfg Config, v View, why actuator.Reason, eligible, back, le
 		switch r {
 		case p.Barred:
 			said = p.Bar
-		case actuator.ManagedByVPA:
+		case reasons.ManagedByVPA:
 			said = p.VPA
-		case actuator.ScalersUnknown:
+		case reasons.AutoscalerLookupFailed:
 			said = p.Unsure
 		}
 		t.say(v1alpha1.PhaseHeld, r, said)
@@ -38,43 +38,43 @@ func (t *Task) rests(cfg Config, v View, why actuator.Reason, eligible, back, le
 }
 
 // wayBack says whether the pod is to go back to its declared limits, and why.
-func wayBack(cfg Config, v View, p Pod, leaving bool) (actuator.Reason, bool) {
+func wayBack(cfg Config, v View, p Pod, leaving bool) (reasons.Reason, bool) {
 	switch {
 	case leaving:
-		return actuator.Leaving, true
+		return reasons.Unmanaging, true
 	case p.Mode == kube.ModeRestore:
-		return actuator.Restoring, true
+		return reasons.Restoring, true
 	case p.Mode == kube.ModeEnforce && v.Node.Silence >= cfg.RestoreAfter:
-		return actuator.AgentSilent, true
+		return reasons.AgentUnresponsive, true
 	}
 	return "", false
 }
 
 // held says why the pod is not resized now, whatever is wanted; "" if it may be.
-func held(cfg Config, v View, p Pod, why actuator.Reason, eligible, back bool) actuator.Reason {
+func held(cfg Config, v View, p Pod, why reasons.Reason, eligible, back bool) reasons.Reason {
 	switch {
 	case v.Blocked != "":
 		return v.Blocked
 	case !eligible && !back:
 		return why
 	case p.Mode == kube.ModeRecommend && !back:
-		return actuator.Recommending
+		return reasons.Recommending
 	case v.Node.Unknown:
-		return actuator.NodeUnknown
+		return reasons.NodeUnknown
 	case v.Node.ShuttingDown:
-		return actuator.NodeShuttingDown
+		return reasons.NodeShuttingDown
 	case !v.Node.Ready:
-		return actuator.NodeNotReady
+		return reasons.NodeNotReady
 	case v.Node.Draining:
-		return actuator.NodeDraining
+		return reasons.NodeDraining
 	case v.Node.Pressure:
-		return actuator.NodePressure
+		return reasons.NodeUnderPressure
 	case evicted(p.Pod, v.Node.Evicting):
-		return actuator.NodeEvicting
+		return reasons.NodeEvicting
 	case v.Node.Silence >= cfg.FreezeAfter && !back:
-		return actuator.AgentSilent
+		return reasons.AgentUnresponsive
 	case p.Unsure != "" && !back:
-		return actuator.ScalersUnknown
+		return reasons.AutoscalerLookupFailed
 	case !back: // a restore is tried all the same
 		return p.Barred
 	}
@@ -93,19 +93,19 @@ func silenceEnds(cfg Config, v View) time.Time {
 }
 
 // noDecrease says why the pod must not be lowered, and when that may change by itself.
-func noDecrease(cfg Config, v View, p Pod, again time.Time) (actuator.Reason, time.Time) {
+func noDecrease(cfg Config, v View, p Pod, again time.Time) (reasons.Reason, time.Time) {
 	if !ready(p.Pod) {
-		return actuator.NotReady, again
+		return reasons.PodNotReady, again
 	}
-	var why actuator.Reason
+	var why reasons.Reason
 	for _, list := range [][]corev1.ContainerStatus{p.Pod.Status.ContainerStatuses, p.Pod.Status.InitContainerStatuses} {
 		for _, c := range list {
 			if c.State.Running == nil {
 				continue
 			}
-			r, grace := actuator.Starting, cfg.StartGrace
+			r, grace := reasons.PodStarting, cfg.StartGrace
 			if c.RestartCount > 0 {
-				r, grace = actuator.RestartedLately, cfg.RestartGrace
+				r, grace = reasons.RecentlyRestarted, cfg.RestartGrace
 			}
 			if end := c.State.Running.StartedAt.Add(grace); v.Now.Before(end) {
 				why = r
@@ -120,9 +120,9 @@ func noDecrease(cfg Config, v View, p Pod, again time.Time) (actuator.Reason, ti
 
 // leaves says whether a pod that is ineligible for this reason has left the market for good, so that
 // it goes back to its declared limits. Other reasons may pass, and the pod is only held.
-func leaves(why actuator.Reason) bool {
+func leaves(why reasons.Reason) bool {
 	switch why {
-	case actuator.SystemNamespace, actuator.NamespaceOff, actuator.OptedOut, actuator.ManagedByVPA:
+	case reasons.SystemNamespace, reasons.NamespaceOff, reasons.OptedOut, reasons.ManagedByVPA:
 		return true
 	}
 	return false

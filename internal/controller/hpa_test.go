@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -38,25 +38,25 @@ func TestHPAPodsAreNotLowered(t *testing.T) {
 
 	pa := r.allocation(low, "told its floor", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
 	terms := pa.Status.Terms // 200m x 150 % x 1.2
-	if len(terms.Containers) != 1 || *terms.Containers[0].Floor != 360 || terms.FloorBy != "HorizontalPodAutoscaler/web" || terms.NoDecrease != string(actuator.ScaledByHPA) {
+	if len(terms.Containers) != 1 || *terms.Containers[0].Floor != 360 || terms.FloorBy != "HorizontalPodAutoscaler/web" || terms.NoDecrease != string(reasons.ScaledByHPA) {
 		t.Errorf("terms %+v", terms)
 	}
 	r.allocation(high, "made", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
-	r.allocation(other, "made", stands(v1alpha1.PhasePending, actuator.Undecided))
+	r.allocation(other, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 
 	// The agent may not have seen the terms yet, so it decides as if there were none.
 	for _, pod := range []*corev1.Pod{low, high, other} {
 		r.decide(pod, v1alpha1.BoundByFloor, app(220))
 	}
-	r.allocation(low, "raised", stands(v1alpha1.PhaseApplied, actuator.ScaledByHPA))
-	r.allocation(high, "left", stands(v1alpha1.PhaseApplied, actuator.ScaledByHPA))
+	r.allocation(low, "raised", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
+	r.allocation(high, "left", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
 	r.until("the other is lowered", func() (bool, any) { return r.limit(other) < 900, r.limit(other) })
 	if l, h := r.limit(low), r.limit(high); l != 360 || h != 900 {
 		t.Errorf("limits %v and %v, want 360m and 900m", l, h)
 	}
 
 	r.annotate(web, kube.AllowDecreaseKey, "true")
-	r.allocation(high, "lowered once", stands(v1alpha1.PhaseHeld, actuator.CoolingDown))
+	r.allocation(high, "lowered once", stands(v1alpha1.PhaseHeld, reasons.CoolingDown))
 	if h := r.limit(high); h != 600 {
 		t.Errorf("limit %v after a decrease, want one step down", h)
 	}

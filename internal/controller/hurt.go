@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -38,8 +39,8 @@ func (t *Task) heals(cfg Config, v View) bool {
 		if r := t.Status.RetryTime; r != nil && v.Now.Before(r.Time) || v.Now.Before(p.RetryAt) {
 			return false
 		}
-		t.Move, t.Purpose, t.Why = m, Undo, actuator.Hurt
-		t.hold(v1alpha1.PhaseHeld, actuator.Hurt)
+		t.Move, t.Purpose, t.Why = m, Undo, reasons.UnhealthyAfterDecrease
+		t.hold(v1alpha1.PhaseHeld, reasons.UnhealthyAfterDecrease)
 		return true
 	}
 	return false
@@ -121,8 +122,8 @@ func (t *Task) undo(v View) *actuator.Move {
 	pa.Spec.Containers = t.Status.DecreasedFrom
 	m := actuator.Move{UID: string(t.Pod.Pod.UID)}
 	for _, c := range kube.State(t.Pod.Pod, &pa, v.Node.Allocatable).Containers {
-		if c.Want > c.Limit {
-			m.Changes = append(m.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: c.Want})
+		if c.Desired > c.Limit {
+			m.Changes = append(m.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: c.Desired})
 		}
 	}
 	if len(m.Changes) == 0 {

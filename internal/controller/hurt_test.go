@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -124,7 +124,7 @@ func TestWhatCountsAsHurt(t *testing.T) {
 			if got.Status.HurtTime == nil || got.Purpose != Undo || got.Move == nil || got.Move.Changes[0].To != 2000 {
 				t.Errorf("purpose %s, move %v, hurt at %v: want 2000m given back, because %s", got.Purpose, got.Move, got.Status.HurtTime, c.reason)
 			}
-			if n := got.Status.Terms; n == nil || n.NoDecrease != string(actuator.Hurt) {
+			if n := got.Status.Terms; n == nil || n.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
 				t.Errorf("terms %+v: want it not to be lowered from now on", n)
 			}
 		})
@@ -148,12 +148,12 @@ func TestHarmIsFoundOnce(t *testing.T) {
 // down is a pod that declared 2000m and stands at 1000m, by the market's will.
 func (l *life) down(name string) *corev1.Pod {
 	l.Helper()
-	l.Reconciler.Config.Actuator.LowerCooldown = 0
+	l.Reconciler.Config.Actuator.DecreaseCooldown = 0
 	pod := l.rig.pod(name, "100m", "2")
 	l.settlesAt(pod, 2000)
 	l.publish(pod, "0.500", app(1000))
 	l.until("lowered", func() (bool, any) { l.look(pod); return l.limit(pod) == 1000, l.limit(pod) })
-	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	return pod
 }
 
@@ -174,7 +174,7 @@ func TestAnUndoIsFinished(t *testing.T) {
 		pod := l.down("deferred")
 		r.kubelet.Answer(pod, apiserver.Defer)
 		r.hurt(pod, fails)
-		l.settles(pod, v1alpha1.PhaseFailed, actuator.ResizeDeferred)
+		l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
 		l.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 1000, r.limit(pod) })
 		r.kubelet.Answer(pod, apiserver.Obey)
 		l.ahead = r.config.Backoff + time.Second
@@ -198,14 +198,14 @@ func TestAnUndoIsFinished(t *testing.T) {
 		r.must(r.Client.Create(r.Context(), q))
 		l.counts(q.Name, "2")
 		r.hurt(pod, fails)
-		l.settles(pod, v1alpha1.PhaseHeld, actuator.QuotaShort)
+		l.settles(pod, v1alpha1.PhaseHeld, reasons.WaitingForQuota)
 		if got := r.limit(pod); got != 1200 {
 			t.Errorf("limit %v, want a part of what was taken", got)
 		}
 		said := false
 		for sent := l.Events.(*events.FakeRecorder).Events; len(sent) > 0; {
 			e := <-sent
-			said = said || strings.Contains(e, " "+string(actuator.Hurt)+" ") && strings.Contains(e, "as far as its bounds and quotas allow")
+			said = said || strings.Contains(e, " "+string(reasons.UnhealthyAfterDecrease)+" ") && strings.Contains(e, "as far as its bounds and quotas allow")
 		}
 		if !said {
 			t.Error("no event that leaves open how much is given back")
@@ -223,14 +223,14 @@ func TestARevertIsNoDecrease(t *testing.T) {
 			r := r.in(t)
 			l := r.live(0, false)
 			pod := r.pod(name, "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			left := 0
 			l.Resize = lostAnswer{l.counter, true, &left}
 			r.kubelet.Answer(pod, apiserver.Defer)
 			r.publish(pod, "0.000", app(2000))
 			l.look(pod)
 			left = lost
-			l.settles(pod, v1alpha1.PhaseFailed, actuator.ResizeDeferred)
+			l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
 			r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 500, r.limit(pod) })
 			r.hurt(pod, func(p *corev1.Pod) { unready(p, time.Now(), "ContainersNotReady") })
 			l.look(pod)
@@ -238,7 +238,7 @@ func TestARevertIsNoDecrease(t *testing.T) {
 			if s.LastDecreaseTime != nil || s.DecreasedFrom != nil || s.HurtTime != nil {
 				t.Errorf("a decrease is noted that never happened: %+v", s)
 			}
-			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(actuator.ResizeDeferred) || s.Failures != 1 || left != 0 {
+			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Failures != 1 || left != 0 {
 				t.Errorf("%d answers left to lose, status %+v", left, s)
 			}
 		})
@@ -259,28 +259,28 @@ func TestADecreaseThatHurtsIsTakenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
 			l := r.live(0, false)
-			l.Reconciler.Config.Actuator.LowerCooldown = 0
+			l.Reconciler.Config.Actuator.DecreaseCooldown = 0
 			pod := r.pod(strings.ReplaceAll(name, " ", "-"), "100m", "500m")
 			l.settlesAt(pod, 2000)
 			r.publish(pod, "0.500", app(1000)) // in two steps
 			l.until("lowered", func() (bool, any) { l.look(pod); return r.limit(pod) == 1000, r.limit(pod) })
-			l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 
 			r.hurt(pod, hurt)
 			l.until("back at where it was before", func() (bool, any) { l.look(pod); return r.limit(pod) == 2000, r.limit(pod) })
 			pa := l.becomes(pod, func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseApplied })
-			if s := pa.Status; s.HurtTime == nil || s.Terms == nil || s.Terms.NoDecrease != string(actuator.Hurt) || s.DecreasedFrom != nil || s.DecreasedSince != nil {
+			if s := pa.Status; s.HurtTime == nil || s.Terms == nil || s.Terms.NoDecrease != string(reasons.UnhealthyAfterDecrease) || s.DecreasedFrom != nil || s.DecreasedSince != nil {
 				t.Errorf("status %+v", pa.Status)
 			}
 			r.decide(pod, v1alpha1.BoundByFloor, app(1000))
-			l.settles(pod, v1alpha1.PhaseApplied, actuator.Hurt)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.UnhealthyAfterDecrease)
 			if got := r.limit(pod); got != 2000 {
 				t.Errorf("limit %v, want 2000m for a day", got)
 			}
 			if !strings.Contains(r.log.String(), `"purpose":"undo"`) {
 				t.Error("no audit line of the decrease that was taken back")
 			}
-			if n := l.told(actuator.Hurt); n != 1 {
+			if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 {
 				t.Errorf("%d events that say so, want one", n)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -50,9 +50,9 @@ func eased(before, now []kube.QuotaRoom) bool {
 }
 
 // lawful says whether it is for the laws of the namespace that a resize is refused for this reason.
-func lawful(r actuator.Reason) bool {
+func lawful(r reasons.Reason) bool {
 	switch r {
-	case actuator.LimitRangeRefused, actuator.WouldMutate, actuator.QuotaExceeded, actuator.QuotaNeedsLimits:
+	case reasons.LimitRangeRefused, reasons.AdmissionWouldMutate, reasons.QuotaExceeded, reasons.QuotaNeedsLimits:
 		return true
 	}
 	return false
@@ -64,7 +64,7 @@ func (r *Reconciler) mended(node string, p Pod, rec record) bool {
 	if rec.refused != nil {
 		return rec.refused.ranges != p.Laws.ranges || eased(rec.refused.rooms, p.Laws.rooms)
 	}
-	if p.PA != nil && p.PA.Status.RetryTime != nil && lawful(actuator.Reason(p.PA.Status.Reason)) {
+	if p.PA != nil && p.PA.Status.RetryTime != nil && lawful(reasons.Reason(p.PA.Status.Reason)) {
 		laws := p.Laws
 		r.memory.change(node, p.Pod.UID, func(rec *record) { rec.refused = &laws })
 	}

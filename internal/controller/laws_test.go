@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
@@ -46,7 +47,7 @@ func TestWhatALimitRangeBarsIsNotTried(t *testing.T) {
 	})
 	full := r.pod("full", "1", "1")
 	l.settlesAt(full, 1010) // as an agent decides that does not know better
-	l.settles(full, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(full, v1alpha1.PhaseApplied, reasons.Settled)
 	if got, tries := r.limit(full), strings.Count(r.log.String(), `"pod":"full"`); got != 1000 || tries != 0 {
 		t.Errorf("limit %v after %d tries, want 1 and none", got, tries)
 	}
@@ -60,14 +61,14 @@ func TestWhatALimitRangeBarsIsNotTried(t *testing.T) {
 		return err == nil, err
 	})
 	pod = r.kubelet.Run(t, init)
-	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	for kind, says := range map[corev1.LimitType]string{
 		corev1.LimitTypeContainer: "container migrate: its cpu limit is above the maximum 1500m of LimitRange limits",
 		corev1.LimitTypePod:       "the whole pod: its cpu limit is above the maximum 1500m of LimitRange limits",
 	} {
 		lr := r.limitRange(corev1.LimitRangeItem{Type: kind, Max: cpus("1500m")})
 		r.publish(pod, "0.000", app(1000))
-		pa := l.settles(pod, v1alpha1.PhaseHeld, actuator.LimitRangeRefused)
+		pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.LimitRangeRefused)
 		if !strings.Contains(pa.Status.Message, says) {
 			t.Errorf("message %q, want %q", pa.Status.Message, says)
 		}
@@ -113,9 +114,9 @@ func TestFirstResizeIsTriedDry(t *testing.T) {
 		got := l.counter.Resizer.DryRun(t.Context(), fresh, move)
 		return got.Outcome == podresize.WouldMutate, got
 	})
-	l.settles(fresh, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(fresh, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	r.publish(fresh, "0.000", app(2000))
-	l.settles(fresh, v1alpha1.PhaseFailed, actuator.WouldMutate)
+	l.settles(fresh, v1alpha1.PhaseFailed, reasons.AdmissionWouldMutate)
 	got := &corev1.Pod{}
 	r.must(r.Client.Get(t.Context(), client.ObjectKeyFromObject(fresh), got))
 	if got.Generation != fresh.Generation {
@@ -130,21 +131,21 @@ func TestMendedLawsAreTriedAtOnce(t *testing.T) {
 	q.Namespace, q.Name = r.namespace, "compute"
 	for name, c := range map[string]struct {
 		outcome podresize.Outcome
-		reason  actuator.Reason
+		reason  reasons.Reason
 		mend    func()
 	}{
-		"limit-range": {podresize.LimitRangeRefused, actuator.LimitRangeRefused, func() {
+		"limit-range": {podresize.LimitRangeRefused, reasons.LimitRangeRefused, func() {
 			r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("3")})
 		}},
-		"larger-quota": {podresize.QuotaExceeded, actuator.QuotaExceeded, func() { r.room(q, "40", "7") }},
-		"freed-quota":  {podresize.QuotaExceeded, actuator.QuotaExceeded, func() { r.room(q, "30", "3") }},
+		"larger-quota": {podresize.QuotaExceeded, reasons.QuotaExceeded, func() { r.room(q, "40", "7") }},
+		"freed-quota":  {podresize.QuotaExceeded, reasons.QuotaExceeded, func() { r.room(q, "30", "3") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
 			r.room(q, "30", "5") // and what the pod has
 			l := r.live(0, false)
 			pod := r.pod(name, "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			l.Resize = answer{podresize.Result{Outcome: c.outcome, Message: "because"}}
 			r.publish(pod, "0.000", app(2000))
 			l.settles(pod, v1alpha1.PhaseFailed, c.reason)
@@ -159,7 +160,7 @@ func TestMendedLawsAreTriedAtOnce(t *testing.T) {
 			l = r.live(0, false)
 			l.look(pod)
 			c.mend()
-			l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			if got := r.limit(pod); got != 2000 {
 				t.Errorf("limit %v, want 2000m", got)
 			}
@@ -234,12 +235,12 @@ func TestLimitRangeBinds(t *testing.T) {
 		t.Errorf("terms %+v", terms)
 	}
 	r.publish(pod, "0.000", app(4000))
-	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 	if got := r.limit(pod); got != 1400 {
 		t.Errorf("limit %v, want 1400m as the LimitRange allows for a pod", got)
 	}
 	r.publish(mixed, "0.000", app(1000), v1alpha1.ContainerLimit{Name: "big", CPULimit: 3000})
-	pa = r.allocation(mixed, "held", stands(v1alpha1.PhaseHeld, actuator.LimitRangeRefused))
+	pa = r.allocation(mixed, "held", stands(v1alpha1.PhaseHeld, reasons.LimitRangeRefused))
 	if !strings.Contains(pa.Status.Message, "container big") || !strings.Contains(pa.Status.Message, "LimitRange limits") {
 		t.Errorf("message %q: want the container and the LimitRange", pa.Status.Message)
 	}
@@ -247,7 +248,7 @@ func TestLimitRangeBinds(t *testing.T) {
 		t.Errorf("%d tries of a resize that cannot pass", n)
 	}
 	r.must(r.Client.Delete(r.Context(), ranges))
-	r.allocation(mixed, "applied without the LimitRange", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(mixed, "applied without the LimitRange", stands(v1alpha1.PhaseApplied, reasons.Settled))
 }
 
 func cpus(q string) corev1.ResourceList {

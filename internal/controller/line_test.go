@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
 // ask is when a pod asks for budget; asks has the soonest first.
@@ -94,7 +95,7 @@ func TestAShortWaitIsNotWritten(t *testing.T) {
 		pods = append(pods, r.pod(name, "100m", "500m"))
 	}
 	for _, pod := range pods {
-		l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	}
 	for _, pod := range pods {
 		r.publish(pod, "0.000", app(2000))
@@ -118,7 +119,7 @@ func TestAShortWaitIsNotWritten(t *testing.T) {
 		t.Error("resized before its turn")
 	}
 	for _, pod := range pods[1:] {
-		if pa := r.stored(pod); pa.Status.Reason != string(actuator.Undecided) {
+		if pa := r.stored(pod); pa.Status.Reason != string(reasons.NoDecisionYet) {
 			t.Errorf("%s: %+v", pod.Name, pa.Status)
 		}
 	}
@@ -134,7 +135,7 @@ func TestAShortWaitIsNotWritten(t *testing.T) {
 func TestALongWaitIsTold(t *testing.T) {
 	pa := &v1alpha1.PodAllocation{}
 	pa.Status.ObservedGeneration = 1
-	for wait, want := range map[time.Duration]actuator.Reason{untoldWait: "", untoldWait + time.Second: actuator.BudgetSpent} {
+	for wait, want := range map[time.Duration]reasons.Reason{untoldWait: "", untoldWait + time.Second: reasons.RateLimited} {
 		task := Task{Pod: Pod{PA: pa}}
 		task.Status.ObservedGeneration = 2
 		task.queue(place{noon, noon.Add(wait)})
@@ -143,8 +144,8 @@ func TestALongWaitIsTold(t *testing.T) {
 		}
 	}
 	task := Task{Pod: Pod{PA: pa}, Purpose: Revert}
-	task.hold(v1alpha1.PhaseFailed, actuator.ResizeDeferred)
-	if task.queue(place{noon, noon.Add(time.Hour)}); task.Status.Reason != string(actuator.ResizeDeferred) {
+	task.hold(v1alpha1.PhaseFailed, reasons.ResizeDeferred)
+	if task.queue(place{noon, noon.Add(time.Hour)}); task.Status.Reason != string(reasons.ResizeDeferred) {
 		t.Errorf("the failure is not told any more: %+v", task.Status)
 	}
 }
@@ -162,7 +163,7 @@ func TestGiversThatWait(t *testing.T) {
 		"no giver":   {Task{Move: raise, turn: noon.Add(time.Minute)}, time.Second},
 	} {
 		taker := Task{Again: noon.Add(time.Second)}
-		taker.Status.Reason = string(actuator.GiversFirst)
+		taker.Status.Reason = string(reasons.WaitingForDecreases)
 		other := Task{Again: noon.Add(time.Second)}
 		giversWait([]*Task{&c.giver}, []*Task{&taker, &other})
 		if got := taker.Again.Sub(noon); got != c.want || other.Again.Sub(noon) != time.Second {

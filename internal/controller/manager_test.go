@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -29,9 +29,9 @@ func TestFollowsEvents(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	pod := r.pod("web", "100m", "500m")
-	r.allocation(pod, "made", stands(v1alpha1.PhasePending, actuator.Undecided))
+	r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 	r.publish(pod, "0.000", app(2000))
-	made := r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	made := r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 
 	r.must(r.Client.Delete(r.Context(), made))
 	r.allocation(pod, "made again", func(pa *v1alpha1.PodAllocation) bool {
@@ -44,20 +44,20 @@ func TestFollowsEvents(t *testing.T) {
 	r.label(pod, "false")
 	r.until("back at 500m and without allocation", func() (bool, any) { return r.stored(pod) == nil && r.limit(pod) == 500, r.limit(pod) })
 	r.label(pod, "true")
-	r.allocation(pod, "made once more", stands(v1alpha1.PhasePending, actuator.Undecided))
+	r.allocation(pod, "made once more", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 	r.publish(pod, "0.000", app(2000))
-	r.allocation(pod, "applied again", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(pod, "applied again", stands(v1alpha1.PhaseApplied, reasons.Settled))
 
 	r.mode(r.namespace, kube.ModeRestore)
-	r.allocation(pod, "restored", stands(v1alpha1.PhaseRestored, actuator.Restoring))
+	r.allocation(pod, "restored", stands(v1alpha1.PhaseRestored, reasons.Restoring))
 	if got := r.limit(pod); got != 500 {
 		t.Errorf("limit %v in mode restore, want 500m", got)
 	}
 	r.mode(r.namespace, kube.ModeEnforce)
-	r.allocation(pod, "applied in mode enforce", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(pod, "applied in mode enforce", stands(v1alpha1.PhaseApplied, reasons.Settled))
 
 	r.resizeAs("somebody", pod, "700m")
-	r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, actuator.ForeignResize))
+	r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.ExternalChange))
 	r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
 	r.must(r.Client.DeleteAllOf(r.Context(), &v1alpha1.PodAllocation{}, client.InNamespace(r.namespace)))
 }
@@ -66,9 +66,9 @@ func TestTheCRDMayVanish(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	pod := r.pod("web", "100m", "500m")
-	r.allocation(pod, "made", stands(v1alpha1.PhasePending, actuator.Undecided))
+	r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 	r.publish(pod, "0.000", app(2000))
-	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 
 	scheme := runtime.NewScheme()
 	r.must(apiextensionsv1.AddToScheme(scheme))
@@ -90,7 +90,7 @@ func TestTheCRDMayVanish(t *testing.T) {
 	})
 	r.resizable(pod)
 	reinstall()
-	pa := r.allocation(pod, "made again", stands(v1alpha1.PhasePending, actuator.Undecided))
+	pa := r.allocation(pod, "made again", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 	declaredIs(t, pa, app(500))
 	if got := r.limit(pod); got != 2000 || r.counter.resizes() != 1 {
 		t.Errorf("limit %v after %d resizes, want the 2000m of the one before", got, r.counter.resizes())
@@ -112,15 +112,15 @@ func TestRestoreAll(t *testing.T) {
 	foreign := r.pod("foreign", "100m", "500m")
 	unmoved := r.pod("unmoved", "100m", "500m")
 	for _, pod := range []*corev1.Pod{raised, foreign, unmoved} {
-		r.allocation(pod, "made", stands(v1alpha1.PhasePending, actuator.Undecided))
+		r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 	}
 	for _, pod := range []*corev1.Pod{raised, foreign} {
 		r.publish(pod, "0.000", app(2000))
-		r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+		r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 	}
 	r.lead()
 	r.resizeAs("somebody", foreign, "700m")
-	r.allocation(foreign, "held", stands(v1alpha1.PhaseHeld, actuator.ForeignResize))
+	r.allocation(foreign, "held", stands(v1alpha1.PhaseHeld, reasons.ExternalChange))
 
 	var out bytes.Buffer
 	restorer := &Restorer{
@@ -145,7 +145,7 @@ func TestRestoreAll(t *testing.T) {
 	}
 	// The controller that still runs leaves them there.
 	r.publish(raised, "0.000", app(3000))
-	r.allocation(raised, "paused", stands(v1alpha1.PhaseHeld, actuator.Paused))
+	r.allocation(raised, "paused", stands(v1alpha1.PhaseHeld, reasons.Paused))
 	if got := r.limit(raised); got != 500 {
 		t.Errorf("limit %v: moved again after restore", got)
 	}
@@ -156,7 +156,7 @@ func TestRestoreAll(t *testing.T) {
 	r.unlead()
 	l := r.live(0, false)
 	r.publish(raised, "0.000", app(2500))
-	l.settles(raised, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(raised, v1alpha1.PhaseApplied, reasons.Settled)
 	r.vanish(raised, theAllocation)
 	r.kubelet.Answer(raised, apiserver.Ignore)
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)

@@ -10,6 +10,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -44,9 +46,9 @@ func TestMixedNodes(t *testing.T) {
 	if n := o.writes.count(); n != 0 {
 		t.Errorf("%d writes for a node on which nothing can be resized: %v", n, o.writes.seen)
 	}
-	why, in := actuator.Eligible(kube.Facts(there, kube.ModeEnforce, r.config.Namespace))
-	if in || why != actuator.NodeUnsupported || !strings.Contains(why.Sentence(), "kubelet") {
-		t.Errorf("out for %q (in: %v): %s; want %q", why, in, why.Sentence(), actuator.NodeUnsupported)
+	why, in := eligibility.Eligible(kube.Facts(there, kube.ModeEnforce, r.config.Namespace))
+	if in || why != reasons.NodeCannotResize || !strings.Contains(why.Sentence(), "kubelet") {
+		t.Errorf("out for %q (in: %v): %s; want %q", why, in, why.Sentence(), reasons.NodeCannotResize)
 	}
 	move := actuator.Move{UID: string(there.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 2000}}}
 	if got := podresize.New(r.Client, "somebody").Apply(r.Context(), there, move); got.Outcome != podresize.NodeRefused {
@@ -59,7 +61,7 @@ func TestMixedNodes(t *testing.T) {
 	old.kubelet.Upgrade(t, r.Version(t))
 	r.allocation(there, "made once the kubelet can resize", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
 	r.publish(there, "0.000", app(2000))
-	r.allocation(there, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(there, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 	if got := r.limit(there); got != 2000 {
 		t.Errorf("limit %v after the upgrade, want 2000m", got)
 	}
@@ -77,7 +79,7 @@ func TestKubeletIsRolledBack(t *testing.T) {
 		return p.Status.ContainerStatuses[0].Resources == nil
 	})
 	r.publish(pod, "0.500", app(1000))
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.NodeUnsupported)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.NodeCannotResize)
 	writes := l.writes.count()
 	for range 3 {
 		l.ahead += r.config.ActuationTimeout
@@ -88,7 +90,7 @@ func TestKubeletIsRolledBack(t *testing.T) {
 		t.Errorf("limit %v and %d writes (%v) where nothing can be done, want 2000m and none", r.limit(pod), n, l.writes.seen[writes:])
 	}
 	r.kubelet.Upgrade(t, r.Version(t))
-	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	if got := r.limit(pod); got != 1000 {
 		t.Errorf("limit %v once the kubelet can resize again, want 1000m", got)
 	}

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -114,8 +115,8 @@ func (r *Reconciler) choose(ctx context.Context, n *neighbourhood, namespace str
 }
 
 // eligible says whether the market may move the pod's limits, and if not, why.
-func (p Pod) eligible(cfg Config) (actuator.Reason, bool) {
+func (p Pod) eligible(cfg Config) (reasons.Reason, bool) {
 	f := kube.Facts(p.Pod, p.Mode, cfg.Namespace)
 	f.VPA = p.VPA != ""
-	return actuator.Eligible(f)
+	return eligibility.Eligible(f)
 }

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
 // TestNothingMovesAtTheNodesEnd: on a node that shuts down or is being drained nothing is resized.
@@ -34,15 +34,15 @@ func TestNothingMovesAtTheNodesEnd(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name        string
-		reason      actuator.Reason
+		reason      reasons.Reason
 		enter, exit func()
 	}{
 		{
-			"shutting down", actuator.NodeShuttingDown,
+			"shutting down", reasons.NodeShuttingDown,
 			func() { node(ready(corev1.ConditionFalse, "node is shutting down")) }, func() { node(ready(corev1.ConditionTrue, "")) },
 		},
 		{
-			"about to be removed", actuator.NodeDraining,
+			"about to be removed", reasons.NodeDraining,
 			func() {
 				node(func(n *corev1.Node) {
 					n.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}
@@ -50,7 +50,7 @@ func TestNothingMovesAtTheNodesEnd(t *testing.T) {
 			}, func() { node(func(n *corev1.Node) { n.Spec.Taints = nil }) },
 		},
 		{
-			"drained", actuator.NodeDraining,
+			"drained", reasons.NodeDraining,
 			func() {
 				node(func(n *corev1.Node) { n.Spec.Unschedulable = true })
 				going.Status.Conditions = append(going.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
@@ -66,13 +66,13 @@ func TestNothingMovesAtTheNodesEnd(t *testing.T) {
 			t.Errorf("%s: limit %v", c.name, got)
 		}
 		c.exit()
-		l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	}
 	node(func(n *corev1.Node) { n.Spec.Unschedulable = true }) // a cordon alone ends nothing
 	going.Status.Phase = corev1.PodFailed                      // nor do the remains of what was evicted
 	r.must(r.Client.Status().Update(r.Context(), going))
 	r.publish(pod, "0.000", app(3000))
-	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 }
 
 // TestAllocatableIsFollowed: when the node gets smaller, limits above what it has left come down.

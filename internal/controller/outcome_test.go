@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -23,21 +24,21 @@ func TestOutcomes(t *testing.T) {
 	r := newRig(t)
 	type end struct {
 		phase    v1alpha1.Phase
-		reason   actuator.Reason
+		reason   reasons.Reason
 		failures int32
 	}
-	failed := func(r actuator.Reason) end { return end{v1alpha1.PhaseFailed, r, 1} }
-	held := func(r actuator.Reason) end { return end{v1alpha1.PhaseHeld, r, 0} }
+	failed := func(r reasons.Reason) end { return end{v1alpha1.PhaseFailed, r, 1} }
+	held := func(r reasons.Reason) end { return end{v1alpha1.PhaseHeld, r, 0} }
 	ends := map[podresize.Outcome]end{
-		podresize.Accepted: {v1alpha1.PhaseApplied, actuator.Settled, 0}, podresize.NoChange: {v1alpha1.PhaseApplied, actuator.Settled, 0},
-		podresize.Conflict: held(actuator.Contended), podresize.Unknown: held(actuator.OutcomeUnknown),
-		podresize.PodGone: {v1alpha1.PhasePending, actuator.Undecided, 0}, podresize.Replaced: {v1alpha1.PhasePending, actuator.Undecided, 0},
-		podresize.NotServed: held(actuator.ResizeNotServed), podresize.NotAllowed: held(actuator.PermissionMissing),
-		podresize.QuotaExceeded: failed(actuator.QuotaExceeded), podresize.QuotaNeedsLimits: failed(actuator.QuotaNeedsLimits),
-		podresize.LimitRangeRefused: failed(actuator.LimitRangeRefused), podresize.WouldMutate: failed(actuator.WouldMutate),
-		podresize.NodeRefused: failed(actuator.NodeRefused), podresize.PolicyRefused: failed(actuator.PolicyRefused),
-		podresize.Invalid: failed(actuator.Invalid), podresize.NotYet: held(actuator.ServerUnavailable),
-		podresize.Unavailable: held(actuator.ServerUnavailable), podresize.NoDryRun: failed(actuator.PolicyRefused),
+		podresize.Accepted: {v1alpha1.PhaseApplied, reasons.Settled, 0}, podresize.NoChange: {v1alpha1.PhaseApplied, reasons.Settled, 0},
+		podresize.Conflict: held(reasons.WriteConflict), podresize.Unknown: held(reasons.OutcomeUnknown),
+		podresize.PodGone: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0}, podresize.Replaced: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0},
+		podresize.NotServed: held(reasons.ResizeNotServed), podresize.NotAllowed: held(reasons.PermissionMissing),
+		podresize.QuotaExceeded: failed(reasons.QuotaExceeded), podresize.QuotaNeedsLimits: failed(reasons.QuotaNeedsLimits),
+		podresize.LimitRangeRefused: failed(reasons.LimitRangeRefused), podresize.WouldMutate: failed(reasons.AdmissionWouldMutate),
+		podresize.NodeRefused: failed(reasons.NodeRefused), podresize.PolicyRefused: failed(reasons.PolicyRefused),
+		podresize.Invalid: failed(reasons.InvalidResize), podresize.NotYet: held(reasons.ServerUnavailable),
+		podresize.Unavailable: held(reasons.ServerUnavailable), podresize.NoDryRun: failed(reasons.PolicyRefused),
 	}
 	for o := podresize.Outcome(0); !strings.HasPrefix(o.String(), "Outcome("); o++ {
 		want, ok := ends[o]
@@ -49,7 +50,7 @@ func TestOutcomes(t *testing.T) {
 			r := r.in(t)
 			l := r.live(0, false)
 			pod := r.pod(strings.ToLower(o.String()), "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			if o != podresize.Accepted && o != podresize.NoChange {
 				l.Resize = answer{podresize.Result{Outcome: o, Message: "because"}}
 			}
@@ -61,7 +62,7 @@ func TestOutcomes(t *testing.T) {
 				l.settles(pod, want.phase, want.reason)
 			}
 			pa := r.stored(pod)
-			if got := (end{pa.Status.Phase, actuator.Reason(pa.Status.Reason), pa.Status.Failures}); got != want {
+			if got := (end{pa.Status.Phase, reasons.Reason(pa.Status.Reason), pa.Status.Failures}); got != want {
 				t.Errorf("ends as %+v, want %+v", got, want)
 			}
 			if want.failures > 0 && (pa.Status.RetryTime == nil || !strings.Contains(pa.Status.Message, "because")) {
@@ -83,7 +84,7 @@ func TestOutcomes(t *testing.T) {
 			} else if want.phase == v1alpha1.PhaseHeld {
 				l.ahead = 10 * time.Second
 			}
-			pa = l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			if pa.Status.Failures != 0 || pa.Status.RetryTime != nil || r.limit(pod) != 2000 || l.counter.resizes() != 1 {
 				t.Errorf("limit %v after %d resizes, status %+v", r.limit(pod), l.counter.resizes(), pa.Status)
 			}
@@ -97,7 +98,7 @@ func TestBackoffDoubles(t *testing.T) {
 	now := time.Now()
 	cfg := DefaultConfig()
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 30 * time.Minute, 30 * time.Minute} {
-		failed(&s, cfg, now, actuator.QuotaExceeded, "")
+		failed(&s, cfg, now, reasons.QuotaExceeded, "")
 		if got := s.RetryTime.Sub(now).Round(time.Second); got != want {
 			t.Errorf("after failure %d: wait %v, want %v", i+1, got, want)
 		}
@@ -129,11 +130,11 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 			r := r.in(t)
 			l := r.live(0, false)
 			pod := r.pod(name, "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			left := 1
 			l.Resize = lostAnswer{l.counter, carryOut, &left}
 			r.publish(pod, "0.000", app(2000))
-			l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			got := &corev1.Pod{}
 			r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
 			if got.Generation != pod.Generation+1 || r.limit(pod) != 2000 {
@@ -147,7 +148,7 @@ func TestAChangedPodIsDecidedAnewAtOnce(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
 	pod := r.pod("web", "100m", "500m")
-	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	r.publish(pod, "0.000", app(2000))
 	touched := false
 	l.Resize = witness{l.counter, func(p *corev1.Pod) {
@@ -171,24 +172,24 @@ func TestKubelet(t *testing.T) {
 		name   string
 		answer apiserver.Answer
 		late   bool // only after the time that the kubelet has
-		reason actuator.Reason
+		reason reasons.Reason
 		limit  string // in the spec, while it waits to be tried again
 	}{
-		{"defers", apiserver.Defer, false, actuator.ResizeDeferred, "500m"},
-		{"refuses", apiserver.Refuse, false, actuator.ResizeInfeasible, "500m"},
-		{"stalls", apiserver.Stall, true, actuator.TookTooLong, "2"},
-		{"fails", apiserver.Fail, true, actuator.ResizeErrored, "500m"},
-		{"does-not-look", apiserver.Ignore, true, actuator.TookTooLong, "2"},
+		{"defers", apiserver.Defer, false, reasons.ResizeDeferred, "500m"},
+		{"refuses", apiserver.Refuse, false, reasons.ResizeInfeasible, "500m"},
+		{"stalls", apiserver.Stall, true, reasons.ResizeTimedOut, "2"},
+		{"fails", apiserver.Fail, true, reasons.ResizeError, "500m"},
+		{"does-not-look", apiserver.Ignore, true, reasons.ResizeTimedOut, "2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := r.in(t)
 			l := r.live(0, false)
 			pod := r.pod(c.name, "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			r.kubelet.Answer(pod, c.answer)
 			r.publish(pod, "0.000", app(2000))
 			if c.late {
-				l.settles(pod, v1alpha1.PhasePending, actuator.InFlight)
+				l.settles(pod, v1alpha1.PhasePending, reasons.ResizeInFlight)
 				if c.answer == apiserver.Fail {
 					apiserver.WaitFor(t, r.Client, pod, "in error", func(p *corev1.Pod) bool {
 						progress, _ := podresize.Check(p, nil, p.Generation)
@@ -206,12 +207,12 @@ func TestKubelet(t *testing.T) {
 			}
 			// Nothing changes until the back-off ends; then it is tried again, and works.
 			r.kubelet.Answer(pod, apiserver.Obey)
-			if c.reason != actuator.TookTooLong {
+			if c.reason != reasons.ResizeTimedOut {
 				l.settles(pod, v1alpha1.PhaseFailed, c.reason)
 				l.ahead += r.config.Backoff + time.Second
 				r.hearAt(time.Now().Add(l.ahead))
 			}
-			pa = l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			if r.limit(pod) != 2000 || pa.Status.Failures != 0 {
 				t.Errorf("limit %v, status %+v", r.limit(pod), pa.Status)
 			}
@@ -225,7 +226,7 @@ func TestATakingBackIsRepeated(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
 	pod := r.pod("web", "100m", "500m")
-	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	r.kubelet.Answer(pod, apiserver.Defer)
 	r.publish(pod, "0.000", app(2000))
 	l.look(pod)
@@ -235,9 +236,9 @@ func TestATakingBackIsRepeated(t *testing.T) {
 			r.label(p, strings.Repeat("x", attempts))
 		}
 	}}
-	l.settles(pod, v1alpha1.PhaseFailed, actuator.ResizeDeferred)
+	l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
 	r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 500, r.limit(pod) })
-	if pa := r.stored(pod); attempts <= passes || pa.Status.Failures != 1 || pa.Status.Reason != string(actuator.ResizeDeferred) {
+	if pa := r.stored(pod); attempts <= passes || pa.Status.Failures != 1 || pa.Status.Reason != string(reasons.ResizeDeferred) {
 		t.Errorf("%d attempts, status %+v", attempts, pa.Status)
 	}
 }
@@ -280,14 +281,14 @@ func TestNode(t *testing.T) {
 	with := l.Reconciler.Client
 	limit := 2000
 	for _, c := range []struct {
-		reason      actuator.Reason
+		reason      reasons.Reason
 		enter, exit func()
 	}{
-		{actuator.NodeNotReady, func() { condition(corev1.NodeReady, corev1.ConditionUnknown) }, func() { condition(corev1.NodeReady, corev1.ConditionTrue) }},
-		{actuator.NodeUnknown, func() { l.Reconciler.Client = without(r.Client, r.kubelet.Node) }, func() { l.Reconciler.Client = with }},
-		{actuator.NodePressure, func() { condition(corev1.NodeDiskPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodeDiskPressure, corev1.ConditionFalse) }},
-		{actuator.NodePressure, func() { condition(corev1.NodePIDPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodePIDPressure, corev1.ConditionFalse) }},
-		{actuator.NodeEvicting, func() { taint(corev1.Taint{Key: "drain", Effect: corev1.TaintEffectNoExecute}) }, func() { taint() }},
+		{reasons.NodeNotReady, func() { condition(corev1.NodeReady, corev1.ConditionUnknown) }, func() { condition(corev1.NodeReady, corev1.ConditionTrue) }},
+		{reasons.NodeUnknown, func() { l.Reconciler.Client = without(r.Client, r.kubelet.Node) }, func() { l.Reconciler.Client = with }},
+		{reasons.NodeUnderPressure, func() { condition(corev1.NodeDiskPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodeDiskPressure, corev1.ConditionFalse) }},
+		{reasons.NodeUnderPressure, func() { condition(corev1.NodePIDPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodePIDPressure, corev1.ConditionFalse) }},
+		{reasons.NodeEvicting, func() { taint(corev1.Taint{Key: "drain", Effect: corev1.TaintEffectNoExecute}) }, func() { taint() }},
 	} {
 		before := l.counter.resizes()
 		c.enter()
@@ -301,7 +302,7 @@ func TestNode(t *testing.T) {
 			t.Errorf("%s: resized", c.reason)
 		}
 		c.exit()
-		l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 		if got := r.limit(pod); got != milli(limit) {
 			t.Errorf("after %s: limit %v, want %dm", c.reason, got, limit)
 		}
@@ -313,7 +314,7 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
 	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")))
-	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	lr := &corev1.LimitRange{}
 	lr.Namespace, lr.Name = r.namespace, "late"
 	lr.Spec.Limits = []corev1.LimitRangeItem{{
@@ -321,7 +322,7 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 	}}
 	r.must(r.Client.Create(r.Context(), lr))
 	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.WouldMutate)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.AdmissionWouldMutate)
 	got := &corev1.Pod{}
 	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
 	if got.Generation != pod.Generation || len(got.Spec.Containers[1].Resources.Limits) != 0 {

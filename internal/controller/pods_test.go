@@ -16,7 +16,9 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -29,7 +31,7 @@ type shape struct {
 	starting   bool                    // its containers do not run yet
 	after      func(*rig, *corev1.Pod) // once it runs
 	// out is why the market leaves it alone; "" where it takes part.
-	out actuator.Reason
+	out reasons.Reason
 	// refused says that the API server itself refuses to change its limit, which is why.
 	refused bool
 	// want is what may become of its limits when each of its declared ones is doubled.
@@ -56,7 +58,7 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "an init container that still runs", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.NotRunning, starting: true,
+		name: "an init container that still runs", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.NotRunning, starting: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
 		},
@@ -71,7 +73,7 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "resizePolicy RestartContainer for cpu", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.RestartPolicy,
+		name: "resizePolicy RestartContainer for cpu", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.ResizeRestarts,
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 		},
@@ -83,7 +85,7 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "pod-level resources", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.PodResources, refused: true,
+		name: "pod-level resources", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.PodLevelResources, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{
 				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("600m")}, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")},
@@ -91,22 +93,22 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "a static pod", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.StaticPod, refused: true,
+		name: "a static pod", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.StaticPod, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash", "kubernetes.io/config.source": "file"}
 		},
 	},
 	{
-		name: "Windows", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.WindowsPod, refused: true,
+		name: "Windows", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.WindowsPod, refused: true,
 		change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
 	},
 	{
-		name: "runtimeClassName, with overhead", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.Sandboxed,
+		name: "runtimeClassName, with overhead", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.RuntimeClass,
 		change: func(p *corev1.Pod) { class := "sandbox"; p.Spec.RuntimeClassName = &class },
 	},
-	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: actuator.Guaranteed, refused: true},
-	{name: "BestEffort", containers: []corev1.Container{apiserver.Container("app", "", "")}, out: actuator.BestEffort},
-	{name: "no CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: actuator.NoCPULimit},
+	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: reasons.GuaranteedQoS, refused: true},
+	{name: "BestEffort", containers: []corev1.Container{apiserver.Container("app", "", "")}, out: reasons.BestEffortQoS},
+	{name: "no CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: reasons.NoCPULimit},
 	{name: "request and limit equal, and yet Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
 	{
 		name: "no CPU request", containers: []corev1.Container{memoryOnly()}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
@@ -118,15 +120,15 @@ var shapes = []shape{
 	{name: "a limit of no whole 10m", containers: []corev1.Container{apiserver.Container("app", "33m", "123m")}, want: []v1alpha1.ContainerLimit{two("app", 246)}},
 	{name: "a limit below 10m", containers: []corev1.Container{apiserver.Container("app", "1m", "4m")}, want: []v1alpha1.ContainerLimit{two("app", 20)}},
 	{
-		name: "mbcas.io/managed=false", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.OptedOut,
+		name: "mbcas.io/managed=false", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.OptedOut,
 		change: func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} },
 	},
 	{
-		name: "an mbcas.io annotation that cannot be read", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.BadOptOut,
+		name: "an mbcas.io annotation that cannot be read", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.InvalidAnnotation,
 		change: func(p *corev1.Pod) { p.Annotations = map[string]string{kube.MaxCPUKey: "lots"} },
 	},
 	{
-		name: "a kubelet that cannot resize", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: actuator.NodeUnsupported, refused: true,
+		name: "a kubelet that cannot resize", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.NodeCannotResize, refused: true,
 		after: func(r *rig, p *corev1.Pod) {
 			r.kubelet.Answer(p, apiserver.Ignore)
 			p.Status.ContainerStatuses[0].Resources = nil
@@ -165,7 +167,7 @@ func TestPodsAsTheyAre(t *testing.T) {
 	r.start()
 	page, err := os.ReadFile("../../docs/kubernetes.md")
 	r.must(err)
-	seen := map[actuator.Reason]bool{}
+	seen := map[reasons.Reason]bool{}
 	for i, s := range shapes {
 		seen[s.out] = true
 		t.Run(s.name, func(t *testing.T) {
@@ -205,9 +207,9 @@ func TestPodsAsTheyAre(t *testing.T) {
 			}
 		})
 	}
-	for _, reason := range actuator.Exclusions() {
+	for _, reason := range eligibility.Exclusions() {
 		switch reason {
-		case actuator.SystemNamespace, actuator.NamespaceOff, actuator.ManagedByVPA: // of no shape: TestOutside, TestVPAPodsAreLeftAlone
+		case reasons.SystemNamespace, reasons.NamespaceOff, reasons.ManagedByVPA: // of no shape: TestOutside, TestVPAPodsAreLeftAlone
 		default:
 			if !seen[reason] {
 				t.Errorf("no shape of a pod is out for %s", reason)
@@ -233,7 +235,7 @@ func (s shape) follows(r *rig, pod *corev1.Pod) {
 		r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
 		return kube.SameLimits(kube.Limits(got), s.want), kube.Limits(got)
 	})
-	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 	after := &corev1.Pod{}
 	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), after))
 	if diff := cmp.Diff(withoutLimits(before), withoutLimits(after)); diff != "" {
@@ -267,7 +269,7 @@ func withoutLimits(pod *corev1.Pod) any {
 
 func (s shape) staysOut(r *rig, pod *corev1.Pod) {
 	r.Helper()
-	if why, ok := actuator.Eligible(kube.Facts(pod, kube.ModeEnforce, r.config.Namespace)); ok || why != s.out {
+	if why, ok := eligibility.Eligible(kube.Facts(pod, kube.ModeEnforce, r.config.Namespace)); ok || why != s.out {
 		r.Errorf("out for %q (in: %v), want %q", why, ok, s.out)
 	}
 	if s.refused {

@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -24,9 +25,9 @@ import (
 func (l *life) raised(name string) *corev1.Pod {
 	l.Helper()
 	pod := l.rig.pod(name, "100m", "500m")
-	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	l.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	return pod
 }
 
@@ -72,24 +73,24 @@ func TestNeverForgetsDeclared(t *testing.T) {
 	for name, lost := range map[string]struct {
 		allocation, ledger, memory, writers bool
 		template                            string
-		want                                actuator.Reason
+		want                                reasons.Reason
 		declared                            []v1alpha1.ContainerLimit
 	}{
-		"allocation":                       {allocation: true, want: actuator.Undecided, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"allocation-and-ledger":            {allocation: true, ledger: true, want: actuator.Undecided, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"allocation-and-memory":            {allocation: true, memory: true, want: actuator.Undecided, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"ledger-and-memory":                {ledger: true, memory: true, want: actuator.Settled, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"all-with-template":                {allocation: true, ledger: true, memory: true, template: "600m", want: actuator.Undecided, declared: []v1alpha1.ContainerLimit{app(600)}},
-		"all":                              {allocation: true, ledger: true, memory: true, want: actuator.DeclaredUnknown},
-		"all-and-the-note-of-who-wrote-it": {allocation: true, ledger: true, memory: true, writers: true, want: actuator.DeclaredUnknown},
+		"allocation":                       {allocation: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"allocation-and-ledger":            {allocation: true, ledger: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"allocation-and-memory":            {allocation: true, memory: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"ledger-and-memory":                {ledger: true, memory: true, want: reasons.Settled, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"all-with-template":                {allocation: true, ledger: true, memory: true, template: "600m", want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(600)}},
+		"all":                              {allocation: true, ledger: true, memory: true, want: reasons.DeclaredLimitUnknown},
+		"all-and-the-note-of-who-wrote-it": {allocation: true, ledger: true, memory: true, writers: true, want: reasons.DeclaredLimitUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
 			l := r.live(0, false)
 			pod := l.owned(name, lost.template)
-			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			l.publish(pod, "0.000", app(2000))
-			l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			if lost.allocation {
 				r.vanish(pod, theAllocation)
 			}
@@ -102,17 +103,17 @@ func TestNeverForgetsDeclared(t *testing.T) {
 			if lost.memory {
 				l = r.live(0, false)
 			}
-			phase := map[actuator.Reason]v1alpha1.Phase{
-				actuator.Undecided: v1alpha1.PhasePending, actuator.Settled: v1alpha1.PhaseApplied, actuator.DeclaredUnknown: v1alpha1.PhaseHeld,
+			phase := map[reasons.Reason]v1alpha1.Phase{
+				reasons.NoDecisionYet: v1alpha1.PhasePending, reasons.Settled: v1alpha1.PhaseApplied, reasons.DeclaredLimitUnknown: v1alpha1.PhaseHeld,
 			}[lost.want]
 			pa := l.settles(pod, phase, lost.want)
 			declaredIs(t, pa, lost.declared...)
 			if got := r.limit(pod); got != 2000 {
 				t.Errorf("limit %v, want the 2000m that it had", got)
 			}
-			if lost.want == actuator.DeclaredUnknown {
+			if lost.want == reasons.DeclaredLimitUnknown {
 				r.publish(pod, "0.000", app(3000))
-				l.settles(pod, v1alpha1.PhaseHeld, actuator.DeclaredUnknown)
+				l.settles(pod, v1alpha1.PhaseHeld, reasons.DeclaredLimitUnknown)
 				if got := r.limit(pod); got != 2000 {
 					t.Errorf("limit %v: a pod without known declared limits was resized", got)
 				}
@@ -147,18 +148,18 @@ func TestStandsBack(t *testing.T) {
 			pod := l.raised(c.name)
 			before := l.counter.resizes()
 			r.resizeAs("somebody", pod, c.to)
-			pa := l.settles(pod, v1alpha1.PhaseHeld, actuator.ForeignResize)
+			pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
 			want := kube.Milli(resource.MustParse(c.to))
 			declaredIs(t, pa, app(want))
 			// Not even a restart shortens the hold, and what is held is not moved.
 			l = r.live(0, false)
-			l.settles(pod, v1alpha1.PhaseHeld, actuator.ForeignResize)
+			l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
 			if got := r.limit(pod); got != want || before == 0 {
 				t.Errorf("limit %v after somebody set %v", got, want)
 			}
 			l.ahead = l.Config.HoldForeign + time.Second
 			r.hearAt(time.Now().Add(l.ahead))
-			l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			if got := r.limit(pod); got != 2000 {
 				t.Errorf("limit %v after the hold, want the decided 2000m", got)
 			}
@@ -187,7 +188,7 @@ func TestLeavesNothingBehind(t *testing.T) {
 			t.Errorf("limit %v, want the declared 500m", got)
 		}
 		r.label(pod, "true")
-		declaredIs(t, l.settles(pod, v1alpha1.PhasePending, actuator.Undecided), app(500))
+		declaredIs(t, l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
 	})
 	t.Run("opted out after its allocation was deleted", func(t *testing.T) {
 		r := r.in(t)
@@ -213,12 +214,12 @@ func TestLeavesNothingBehind(t *testing.T) {
 		l := r.live(0, false)
 		pod := l.raised("restore")
 		r.mode(r.namespace, kube.ModeRestore)
-		l.settles(pod, v1alpha1.PhaseRestored, actuator.Restoring)
+		l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
 		if got := r.limit(pod); got != 500 {
 			t.Errorf("limit %v, want the declared 500m", got)
 		}
 		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseRestored, actuator.Restoring)
+		l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
 		if got := r.limit(pod); got != 500 {
 			t.Errorf("limit %v: a restored pod was moved again", got)
 		}
@@ -237,9 +238,9 @@ func TestRecommendNeverResizes(t *testing.T) {
 	l := r.live(0, false)
 	r.mode(r.namespace, kube.ModeRecommend)
 	pod := r.pod("web", "100m", "500m")
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.Recommending)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.Recommending)
 	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.Recommending)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.Recommending)
 	if got := r.limit(pod); got != 500 || l.counter.resizes() != 0 {
 		t.Errorf("limit %v after %d resizes, want 500m and none", got, l.counter.resizes())
 	}
@@ -284,35 +285,35 @@ func TestActsNowhereBlind(t *testing.T) {
 		pod := l.raised("silent")
 		l.ahead = 61 * time.Second
 		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseHeld, actuator.AgentSilent)
+		l.settles(pod, v1alpha1.PhaseHeld, reasons.AgentUnresponsive)
 		if got := r.limit(pod); got != 2000 {
 			t.Errorf("limit %v: moved although the agent is silent", got)
 		}
 		l.ahead = 5*time.Minute + 2*time.Second
-		l.settles(pod, v1alpha1.PhaseRestored, actuator.AgentSilent)
+		l.settles(pod, v1alpha1.PhaseRestored, reasons.AgentUnresponsive)
 		if got := r.limit(pod); got != 500 {
 			t.Errorf("limit %v after five minutes of silence, want the declared 500m", got)
 		}
 		r.hearAt(time.Now().Add(l.ahead))
-		l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+		l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
 		if got := r.limit(pod); got != 500 {
 			t.Errorf("limit %v: moved by what the agent decided before it was silent", got)
 		}
-		l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 		if got := r.limit(pod); got != 3000 {
 			t.Errorf("limit %v once the agent is back, want 3000m", got)
 		}
 		r.hear()
 	})
-	for outcome, reason := range map[podresize.Outcome]actuator.Reason{
-		podresize.NotServed: actuator.ResizeNotServed, podresize.NotAllowed: actuator.PermissionMissing,
+	for outcome, reason := range map[podresize.Outcome]reasons.Reason{
+		podresize.NotServed: reasons.ResizeNotServed, podresize.NotAllowed: reasons.PermissionMissing,
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			r := r.in(t)
 			l := r.live(0, false)
 			l.Resize = answer{podresize.Result{Outcome: outcome, Message: "no"}}
 			pod := r.pod(strings.ToLower(outcome.String()), "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			r.publish(pod, "0.000", app(2000))
 			l.settles(pod, v1alpha1.PhaseHeld, reason)
 			if l.Gate.Ready(nil) == nil {
@@ -323,7 +324,7 @@ func TestActsNowhereBlind(t *testing.T) {
 			if _, err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
 				t.Fatalf("check: %v, ready: %v", err, l.Gate.Ready(nil))
 			}
-			l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 		})
 	}
 	t.Run("a user without the right", func(t *testing.T) {
@@ -333,7 +334,7 @@ func TestActsNowhereBlind(t *testing.T) {
 		if _, err := gate.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if reason, why := gate.Closed(); reason != actuator.PermissionMissing || !strings.Contains(why, "pods/resize") {
+		if reason, why := gate.Closed(); reason != reasons.PermissionMissing || !strings.Contains(why, "pods/resize") {
 			t.Errorf("gate closed for %q: %s", reason, why)
 		}
 	})
@@ -343,12 +344,12 @@ func TestActsNowhereBlind(t *testing.T) {
 		pod := l.raised("paused")
 		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "true"))
 		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseHeld, actuator.Paused)
+		l.settles(pod, v1alpha1.PhaseHeld, reasons.Paused)
 		if got := r.limit(pod); got != 2000 {
 			t.Errorf("limit %v: moved although paused", got)
 		}
 		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "false"))
-		l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	})
 }
 
@@ -358,7 +359,7 @@ func TestTheBudgetHolds(t *testing.T) {
 	l := r.live(0, false)
 	pods := []*corev1.Pod{r.pod("a", "100m", "500m"), r.pod("b", "100m", "500m")}
 	for _, pod := range pods {
-		l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 		r.publish(pod, "0.000", app(2000))
 	}
 	if _, err := l.once(); err != nil {
@@ -367,11 +368,11 @@ func TestTheBudgetHolds(t *testing.T) {
 	if got := l.counter.resizes(); got != 1 {
 		t.Fatalf("%d resizes at once, want the 1 that the budget allows", got)
 	}
-	if pa := r.stored(pods[1]); pa.Status.Reason != string(actuator.BudgetSpent) {
+	if pa := r.stored(pods[1]); pa.Status.Reason != string(reasons.RateLimited) {
 		t.Errorf("the other pod: %+v", pa.Status)
 	}
 	l.ahead = 11 * time.Second
-	l.settles(pods[1], v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pods[1], v1alpha1.PhaseApplied, reasons.Settled)
 }
 
 func TestForgeriesAreRemoved(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
@@ -285,7 +286,7 @@ func (p *purse) forget(now time.Time) {
 // afford cuts a raise down to what the quotas of the namespace have room for now. It returns QuotaShort where that is too little
 // to be worth a resize. What was cut off is asked for again when the kubelet has carried out the rest; a change of a quota has the pod looked at
 // again.
-func (r *Reconciler) afford(ctx context.Context, t *Task) (actuator.Reason, error) {
+func (r *Reconciler) afford(ctx context.Context, t *Task) (reasons.Reason, error) {
 	pod := t.Pod.Pod
 	after := kube.Charged(patched(pod, *t.Move))
 	before := kube.Charged(pod)
@@ -312,7 +313,7 @@ func (r *Reconciler) afford(ctx context.Context, t *Task) (actuator.Reason, erro
 	}
 	if !worth {
 		t.sooner(again)
-		return actuator.QuotaShort, nil
+		return reasons.WaitingForQuota, nil
 	}
 	t.Move = &cut
 	return "", nil

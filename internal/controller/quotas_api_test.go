@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -55,7 +56,7 @@ func TestARestoreTakesWhatThereIs(t *testing.T) {
 	l := r.live(0, false)
 	pod, others := l.crowd("web")
 	r.mode(r.namespace, kube.ModeRestore)
-	pa := l.settles(pod, v1alpha1.PhaseHeld, actuator.QuotaShort)
+	pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.WaitingForQuota)
 	l.counts("cores-web", "2")
 	if got := r.limit(pod); got != 800 {
 		t.Errorf("limit %v, want the 800m that there is room for", got)
@@ -65,7 +66,7 @@ func TestARestoreTakesWhatThereIs(t *testing.T) {
 		t.Errorf("status %+v", r.stored(pod).Status)
 	}
 	r.must(r.Client.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
-	l.settles(pod, v1alpha1.PhaseRestored, actuator.Restoring)
+	l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
 	if got := r.limit(pod); got != 1000 {
 		t.Errorf("limit %v, want 1000m", got)
 	}
@@ -100,7 +101,7 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
 	pod := r.pod("web", "100m", "500m")
-	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	q := &corev1.ResourceQuota{}
 	q.Namespace, q.Name = r.namespace, "cores"
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -86,7 +86,7 @@ func conditions(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	set := func(kind string, status metav1.ConditionStatus) {
 		reason := s.Reason
 		if reason == "" {
-			reason = string(actuator.Undecided)
+			reason = string(reasons.NoDecisionYet)
 		}
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: reason, Message: s.Message,
@@ -119,22 +119,22 @@ func (r *Reconciler) tell(s scene, t *Task) {
 		r.memory.change(s.Node.Name, t.Pod.Pod.UID, func(rec *record) { rec.decidedAt = time.Time{} })
 	}
 	if hurt := t.Status.HurtTime; hurt != nil && !hurt.Equal(before.HurtTime) {
-		r.event(s, t, corev1.EventTypeWarning, string(actuator.Hurt), "Undo", sentence(actuator.Hurt, ""))
+		r.event(s, t, corev1.EventTypeWarning, string(reasons.UnhealthyAfterDecrease), "Undo", sentence(reasons.UnhealthyAfterDecrease, ""))
 	}
 	switch reason := t.Status.Reason; {
 	case t.Done && len(t.Pod.Declared) > 0:
 		r.event(s, t, corev1.EventTypeNormal, "CPUResized", "Resize", "CPU limits are "+text(current(t.Pod)))
 	case t.Status.Phase == v1alpha1.PhaseFailed && (before.Reason != reason || before.Phase != v1alpha1.PhaseFailed):
 		r.event(s, t, corev1.EventTypeWarning, reason, "Resize", t.Status.Message)
-	case before.Reason != reason && telling[actuator.Reason(reason)] != "":
-		r.event(s, t, telling[actuator.Reason(reason)], reason, "StandBack", t.Status.Message)
+	case before.Reason != reason && telling[reasons.Reason(reason)] != "":
+		r.event(s, t, telling[reasons.Reason(reason)], reason, "StandBack", t.Status.Message)
 	}
 	if t.Pod.VPA != "" && t.Pod.PA != nil {
-		r.event(s, t, corev1.EventTypeNormal, string(actuator.ManagedByVPA), "StandBack", sentence(actuator.ManagedByVPA, t.Pod.VPA))
+		r.event(s, t, corev1.EventTypeNormal, string(reasons.ManagedByVPA), "StandBack", sentence(reasons.ManagedByVPA, t.Pod.VPA))
 	}
 	if why := noDecreaseOf(t.Status); why != "" && why != noDecreaseOf(before) {
 		kind := corev1.EventTypeNormal
-		if why == actuator.Hurt {
+		if why == reasons.UnhealthyAfterDecrease {
 			kind = corev1.EventTypeWarning
 		}
 		r.event(s, t, kind, string(why), "StandBack", why.Sentence())
@@ -142,18 +142,18 @@ func (r *Reconciler) tell(s scene, t *Task) {
 }
 
 // telling are the reasons to leave a pod alone that its owner is told of, and how.
-var telling = map[actuator.Reason]string{
-	actuator.ForeignResize: corev1.EventTypeNormal, actuator.QuotaShort: corev1.EventTypeNormal,
-	actuator.Contested: corev1.EventTypeWarning, actuator.DeclaredUnknown: corev1.EventTypeWarning,
-	actuator.LimitRangeRefused: corev1.EventTypeWarning, actuator.WouldMutate: corev1.EventTypeWarning, actuator.QuotaNeedsLimits: corev1.EventTypeWarning,
+var telling = map[reasons.Reason]string{
+	reasons.ExternalChange: corev1.EventTypeNormal, reasons.WaitingForQuota: corev1.EventTypeNormal,
+	reasons.ConflictingWriter: corev1.EventTypeWarning, reasons.DeclaredLimitUnknown: corev1.EventTypeWarning,
+	reasons.LimitRangeRefused: corev1.EventTypeWarning, reasons.AdmissionWouldMutate: corev1.EventTypeWarning, reasons.QuotaNeedsLimits: corev1.EventTypeWarning,
 }
 
 // noDecreaseOf is why the terms do not let the pod be lowered; "" where they do.
-func noDecreaseOf(s v1alpha1.PodAllocationStatus) actuator.Reason {
+func noDecreaseOf(s v1alpha1.PodAllocationStatus) reasons.Reason {
 	if s.Terms == nil {
 		return ""
 	}
-	return actuator.Reason(s.Terms.NoDecrease)
+	return reasons.Reason(s.Terms.NoDecrease)
 }
 
 func (r *Reconciler) event(s scene, t *Task, kind, reason, action, note string) {

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -234,7 +235,7 @@ func (r *Restorer) step(ctx context.Context, h *homeward) {
 		h.said = err.Error()
 		return
 	case h.lost:
-		h.said = fmt.Sprintf("no record of its declared limits; recreate it (%s)", actuator.DeclaredUnknown)
+		h.said = fmt.Sprintf("no record of its declared limits; recreate it (%s)", reasons.DeclaredLimitUnknown)
 		return
 	}
 	mine := kube.MaybeOurs(pod)

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -106,9 +106,9 @@ func TestRestoreAsksFirst(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
 	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")))
-	l.settles(pod, v1alpha1.PhasePending, actuator.Undecided)
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	lr := &corev1.LimitRange{}
 	lr.Namespace, lr.Name = r.namespace, "late"
 	lr.Spec.Limits = []corev1.LimitRangeItem{{
@@ -147,7 +147,7 @@ func TestARefusedRestoreBacksOff(t *testing.T) {
 	pod := l.raised("web")
 	r.kubelet.Answer(pod, apiserver.Refuse)
 	r.mode(r.namespace, kube.ModeRestore)
-	pa := l.settles(pod, v1alpha1.PhaseFailed, actuator.ResizeInfeasible)
+	pa := l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeInfeasible)
 	r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 2000, r.limit(pod) })
 	if pa.Status.Failures != 1 || pa.Status.RetryTime == nil {
 		t.Errorf("status %+v, want one failure and a time to try again", pa.Status)
@@ -165,7 +165,7 @@ func TestARefusedRestoreBacksOff(t *testing.T) {
 	}
 	l.ahead += r.config.Backoff
 	r.hearAt(time.Now().Add(l.ahead))
-	pa = l.settles(pod, v1alpha1.PhaseRestored, actuator.Restoring)
+	pa = l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
 	if r.limit(pod) != 500 || pa.Status.Failures != 0 {
 		t.Errorf("limit %v after the back-off, status %+v", r.limit(pod), pa.Status)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -145,14 +146,14 @@ func (r *rig) stored(pod *corev1.Pod) *v1alpha1.PodAllocation {
 }
 
 // settles reconciles until the allocation is as wanted. The agent confirms a decision when it is asked to.
-func (l *life) settles(pod *corev1.Pod, phase v1alpha1.Phase, reason actuator.Reason) *v1alpha1.PodAllocation {
+func (l *life) settles(pod *corev1.Pod, phase v1alpha1.Phase, reason reasons.Reason) *v1alpha1.PodAllocation {
 	l.Helper()
 	var pa *v1alpha1.PodAllocation
 	l.until(string(phase)+" "+string(reason), func() (bool, any) {
 		if pa = l.look(pod); pa == nil {
 			return false, "no allocation"
 		}
-		if reason != actuator.DecisionOld {
+		if reason != reasons.DecisionTooOld {
 			l.confirm(pod)
 		}
 		return stands(phase, reason)(pa), pa.Status

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -45,7 +45,7 @@ func (r *rig) at(pod *corev1.Pod, limit int) {
 	r.Helper()
 	r.allocation(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
 	r.publish(pod, "0.000", app(milli(limit)))
-	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, actuator.Settled))
+	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 }
 
 func (r *rig) annotate(o client.Object, key, value string) {
@@ -112,11 +112,11 @@ func (l *life) settlesAt(pod *corev1.Pod, limit int) {
 	l.Helper()
 	l.until("allocation", func() (bool, any) { return l.look(pod) != nil, nil })
 	l.publish(pod, "0.000", app(milli(limit)))
-	l.settles(pod, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 }
 
 // told counts the events with a reason that were sent so far.
-func (l *life) told(reason actuator.Reason) (n int) {
+func (l *life) told(reason reasons.Reason) (n int) {
 	sent := l.Events.(*events.FakeRecorder).Events
 	for range len(sent) {
 		if strings.Contains(<-sent, " "+string(reason)+" ") {

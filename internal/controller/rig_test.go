@@ -27,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -49,7 +50,7 @@ func newRig(t *testing.T) *rig {
 	s := apiserver.Start(t)
 	c := DefaultConfig()
 	c.Namespace = s.Namespace(t)
-	c.StartGrace, c.RestartGrace, c.Actuator.LowerCooldown = 0, 0, 0
+	c.StartGrace, c.RestartGrace, c.Actuator.DecreaseCooldown = 0, 0, 0
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	r := &rig{T: t, Server: s, kubelet: s.Kubelet(t, name), namespace: s.Namespace(t), config: c}
 	r.mode(r.namespace, kube.ModeEnforce)
@@ -259,7 +260,7 @@ func (r *rig) until(what string, is func() (bool, any)) {
 	}
 }
 
-func stands(phase v1alpha1.Phase, reason actuator.Reason) func(*v1alpha1.PodAllocation) bool {
+func stands(phase v1alpha1.Phase, reason reasons.Reason) func(*v1alpha1.PodAllocation) bool {
 	return func(pa *v1alpha1.PodAllocation) bool {
 		return pa.Status.Phase == phase && pa.Status.Reason == string(reason) && pa.Status.ObservedGeneration == pa.Generation
 	}

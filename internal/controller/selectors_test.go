@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -227,8 +227,8 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	w.fail(scale)
 	there.start()
 	pod := r.ownedPod("shop", "shop", "200m", "900m")
-	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, actuator.ScalersUnknown))
-	if want := actuator.ScalersUnknown.Sentence() + ": the pods of HorizontalPodAutoscaler shop, by its target Rollout/shop: no answer of the API server"; pa.Status.Message != want {
+	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+	if want := reasons.AutoscalerLookupFailed.Sentence() + ": the pods of HorizontalPodAutoscaler shop, by its target Rollout/shop: no answer of the API server"; pa.Status.Message != want {
 		t.Errorf("message %q, want %q", pa.Status.Message, want)
 	}
 	r.publish(pod, "0.500", app(220))
@@ -240,7 +240,7 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	w.fail("")
 	r.until("left to its HPA", func() (bool, any) {
 		pa := r.stored(pod)
-		return pa.Status.Terms != nil && pa.Status.Terms.NoDecrease == string(actuator.ScaledByHPA), pa.Status
+		return pa.Status.Terms != nil && pa.Status.Terms.NoDecrease == string(reasons.ScaledByHPA), pa.Status
 	})
 	if got := r.limit(pod); got != 900 {
 		t.Errorf("limit %v, want 900m", got)

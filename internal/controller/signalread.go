@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/signal"
 )
@@ -86,10 +86,10 @@ func (r *Reconciler) podsOf(ctx context.Context, namespace string, t kube.Target
 
 // unmanaged names one of a workload's pods, and why the market does not move it; "" where there is one that it moves, or will, or where
 // that cannot be told now.
-func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name string, why actuator.Reason) {
+func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name string, why reasons.Reason) {
 	namespace := pods[0].Namespace
 	var list v1alpha1.PodAllocationList
-	if closed, _ := r.Gate.Closed(); closed == actuator.AllocationsGone || r.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) != nil {
+	if closed, _ := r.Gate.Closed(); closed == reasons.CRDNotInstalled || r.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) != nil {
 		return "", ""
 	}
 	allocated := map[types.UID]bool{}

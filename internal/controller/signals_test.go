@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/signal"
@@ -138,7 +138,7 @@ func TestSignalDrivesDemand(t *testing.T) {
 	})
 	web, other := r.ownedPod("web", "web", "100m", "500m"), r.ownedPod("other", "other", "100m", "500m")
 	for _, pod := range []*corev1.Pod{web, other} {
-		r.allocation(pod, "made", stands(v1alpha1.PhasePending, actuator.Undecided))
+		r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 	}
 	d := r.latency("web-latency", "web", "latencies")
 	r.says(d, v1alpha1.ReasonMetricsAPIMissing, "external.metrics.k8s.io", "install a metrics adapter")

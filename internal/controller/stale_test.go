@@ -15,16 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // TestStaleMovesNothing lowers a pod in steps. Its agent lives all the time, and stops deciding on the pod half-way.
 func TestStaleMovesNothing(t *testing.T) {
 	r := newRig(t)
-	r.config.Actuator.LowerCooldown = 15 * time.Second
+	r.config.Actuator.DecreaseCooldown = 15 * time.Second
 	l := r.live(0, false)
 	pod := l.raised("web") // to 2000m
 	tick := func(d time.Duration) {
@@ -32,17 +32,17 @@ func TestStaleMovesNothing(t *testing.T) {
 		r.hearAt(time.Now().Add(l.ahead)) // the node is heard of
 	}
 	r.publish(pod, "2.000", app(150))
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.CoolingDown)
 	if got := r.limit(pod); got != 1340 {
 		t.Fatalf("limit %v, want a first step to 1340m", got)
 	}
 	tick(16 * time.Second)
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.CoolingDown)
 	if got := r.limit(pod); got != 900 {
 		t.Fatalf("limit %v, want a second step to 900m: the decision is 16 s old", got)
 	}
 	tick(50 * time.Second) // a step is due, and the decision is a minute old
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
 	writes := l.writes.count()
 	for range 3 {
 		tick(time.Minute)
@@ -60,12 +60,12 @@ func TestStaleMovesNothing(t *testing.T) {
 	ahead := l.ahead
 	l = r.live(0, false)
 	l.ahead = ahead
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
 	if got := r.limit(pod); got != 900 {
 		t.Errorf("limit %v: a new controller believed the old decision", got)
 	}
 	r.confirm(pod)
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.CoolingDown)
 	if got := r.limit(pod); got != 600 {
 		t.Errorf("limit %v once the agent has confirmed the decision, want the next step to 600m", got)
 	}
@@ -74,11 +74,11 @@ func TestStaleMovesNothing(t *testing.T) {
 	}
 	// A raise that waits is no better.
 	r.publish(pod, "0.000", app(3000))
-	l.Gate.Set(actuator.ServerUnavailable, "")
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.ServerUnavailable)
+	l.Gate.Set(reasons.ServerUnavailable, "")
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.ServerUnavailable)
 	tick(2 * time.Minute)
 	l.Gate.Set("", "")
-	l.settles(pod, v1alpha1.PhaseHeld, actuator.DecisionOld)
+	l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
 	if got := r.limit(pod); got != 600 {
 		t.Errorf("limit %v: raised on a decision that nobody stands by", got)
 	}
@@ -97,14 +97,14 @@ func TestARefusalOutlivesTheQuestion(t *testing.T) {
 	}
 	p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers, p.PA.Spec.Decision = &want, []v1alpha1.ContainerLimit{app(want)}, &v1alpha1.Decision{Price: "0.000"}
 	p.PA.Status = v1alpha1.PodAllocationStatus{
-		Phase: v1alpha1.PhaseFailed, Reason: string(actuator.TookTooLong), Failures: 1, RetryTime: &retry, LastAppliedTime: &at,
+		Phase: v1alpha1.PhaseFailed, Reason: string(reasons.ResizeTimedOut), Failures: 1, RetryTime: &retry, LastAppliedTime: &at,
 		DeclaredLimits: p.Declared, AppliedLimits: []v1alpha1.ContainerLimit{app(2000)},
 	}
 	view := func() View {
 		return View{Now: noon, Node: Node{Name: "n1", Ready: true, Allocatable: 4000}, Pods: []Pod{p}}
 	}
 	tasks := Decide(DefaultConfig(), view())
-	if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(actuator.DecisionOld) || tasks[0].Status.Failures != 1 {
+	if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(reasons.DecisionTooOld) || tasks[0].Status.Failures != 1 {
 		t.Fatalf("%+v, want the agent asked", tasks)
 	}
 	p.PA.Status, p.DecisionAge = tasks[0].Status, 0
@@ -147,7 +147,7 @@ func TestOneForAll(t *testing.T) {
 		t.Errorf("counted %v errors (%v), want 1", m.GetCounter().GetValue(), err)
 	}
 	l.Reconciler.Client = whole
-	l.settles(bad, v1alpha1.PhaseApplied, actuator.Settled)
+	l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -110,11 +110,11 @@ func (t *Task) moved(cfg Config, at time.Time, purpose Purpose, from, to []v1alp
 			t.Status.LastDecreaseTime = &now
 		}
 	}
-	t.hold(v1alpha1.PhasePending, actuator.InFlight)
+	t.hold(v1alpha1.PhasePending, reasons.ResizeInFlight)
 }
 
 // failed notes a refusal and sets the back-off: it doubles with each failure in a row.
-func failed(s *v1alpha1.PodAllocationStatus, cfg Config, now time.Time, r actuator.Reason, said string) {
+func failed(s *v1alpha1.PodAllocationStatus, cfg Config, now time.Time, r reasons.Reason, said string) {
 	retry := metav1.NewMicroTime(now.Add(backoff(cfg, s.Failures)))
 	s.Failures++
 	s.RetryTime = &retry
@@ -131,7 +131,7 @@ func backoff(cfg Config, failures int32) time.Duration {
 }
 
 // sentence is the reason in a sentence with what the server or the kubelet said, within the bounds of the API.
-func sentence(r actuator.Reason, said string) string {
+func sentence(r reasons.Reason, said string) string {
 	s := r.Sentence()
 	if said != "" {
 		s += ": " + said

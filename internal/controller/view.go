@@ -9,6 +9,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -18,7 +19,7 @@ type View struct {
 	Now  time.Time
 	Node Node
 	// Blocked says why nothing may be resized anywhere; "" where it may.
-	Blocked actuator.Reason
+	Blocked reasons.Reason
 	Pods    []Pod
 	// Strays are allocations of this node whose pod is not on it.
 	Strays []*v1alpha1.PodAllocation
@@ -51,7 +52,7 @@ type Pod struct {
 	// Unsure says what is not known of autoscalers: the pod may be one that is to be left to them. "" where all is known.
 	Unsure string
 	// Barred says why the API server refuses every resize of the pod, and Bar what stands in the way; "" where it does not.
-	Barred actuator.Reason
+	Barred reasons.Reason
 	Bar    string
 	// Terms are what the platform asks of decisions about the pod.
 	Terms v1alpha1.Terms
@@ -94,7 +95,7 @@ type Task struct {
 	Move   *actuator.Move
 	// Purpose is what Move is for, and Why what calls for it if not the market.
 	Purpose Purpose
-	Why     actuator.Reason
+	Why     reasons.Reason
 	// turn is when the budget of resizes may have come to Move; zero: it is not waited for.
 	turn time.Time
 	// Status is what the allocation says when nothing is resized.
@@ -120,10 +121,10 @@ func (t *Task) pod() *corev1.Pod {
 }
 
 // hold sets the phase with its reason, and the reason's sentence as message.
-func (t *Task) hold(phase v1alpha1.Phase, r actuator.Reason) { t.say(phase, r, "") }
+func (t *Task) hold(phase v1alpha1.Phase, r reasons.Reason) { t.say(phase, r, "") }
 
 // say is hold with what the sentence does not know.
-func (t *Task) say(phase v1alpha1.Phase, r actuator.Reason, said string) {
+func (t *Task) say(phase v1alpha1.Phase, r reasons.Reason, said string) {
 	t.Status.Phase, t.Status.Reason, t.Status.Message = phase, string(r), sentence(r, said)
 }
 

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -241,7 +241,7 @@ func (w *watchdog) Start(ctx context.Context) error {
 		w.check(ctx)
 		reason, _ := w.r.Gate.Closed()
 		wait := checkEvery
-		if reason == actuator.AllocationsGone || reason == actuator.ServerUnavailable {
+		if reason == reasons.CRDNotInstalled || reason == reasons.ServerUnavailable {
 			wait = checkMissing
 		}
 		select {

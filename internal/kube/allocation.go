@@ -10,6 +10,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/round"
@@ -94,7 +95,7 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 		At: pa.Spec.Decision.ObservedAt.Time, Limits: byName(pa.Spec.Containers),
 		Demand: pa.Spec.Decision.Demand, Price: Price(pa.Spec.Decision),
 	}
-	if pa.Status.Reason == string(actuator.DecisionOld) && pa.Status.ObservedGeneration == pa.Generation {
+	if pa.Status.Reason == string(reasons.DecisionTooOld) && pa.Status.ObservedGeneration == pa.Generation {
 		p.At = time.Time{}
 	}
 	return p
@@ -123,7 +124,7 @@ func State(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) a
 		}
 		p.Containers = append(p.Containers, actuator.Container{
 			Name: name, Limit: limit, Declared: declared[name],
-			Floor: b.Floor, Ceiling: b.Ceiling, Want: wanted[name],
+			Floor: b.Floor, Ceiling: b.Ceiling, Desired: wanted[name],
 		})
 		raise, want := demand.Floor(c.request(), 0), wanted[name]
 		switch {
@@ -137,10 +138,10 @@ func State(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) a
 	}
 	for i, w := range fit(wants, floors, bounds.Ceiling) {
 		c := &p.Containers[i]
-		if c.Want > 0 {
-			c.Want = w.limit
+		if c.Desired > 0 {
+			c.Desired = w.limit
 			if w.limit > c.Limit && w.limit < least[i] {
-				c.Want = c.Limit // that much does not fit
+				c.Desired = c.Limit // that much does not fit
 			}
 		}
 		if bounds.Ceiling > 0 && sum > bounds.Ceiling { // a pod above its ceiling comes down however little it is

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -92,7 +93,7 @@ func TestNoMoveIsRefused(t *testing.T) {
 			terms.Containers = append(terms.Containers, v1alpha1.ContainerTerms{Name: name, Floor: maybe("floor", 1, 3000), Ceiling: maybe("ceiling", 1, 3000)})
 		}
 		if rapid.Bool().Draw(t, "firm") {
-			terms.NoDecrease = string(actuator.ScaledByHPA)
+			terms.NoDecrease = string(reasons.ScaledByHPA)
 		}
 		pa := NewAllocation(pod)
 		pa.Status.DeclaredLimits, pa.Status.Terms = declared, &terms
@@ -125,7 +126,7 @@ func TestNoMoveIsRefused(t *testing.T) {
 		arrived := true // none is yet to be lowered, or by too little to be worth it
 		for _, c := range state.Containers {
 			sum += after[c.Name]
-			arrived = arrived && after[c.Name] <= c.Want
+			arrived = arrived && after[c.Name] <= c.Desired
 		}
 		if raised && arrived && terms.Ceiling != nil && sum > *terms.Ceiling {
 			t.Fatalf("%v: raised to %v together, above %v", s.Move, sum, *terms.Ceiling)

@@ -14,8 +14,10 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
@@ -97,49 +99,49 @@ func TestLimitsAreOfWhatRuns(t *testing.T) {
 }
 
 func TestFacts(t *testing.T) {
-	if r, ok := actuator.Eligible(Facts(shopPod(), ModeEnforce, SystemNamespace)); !ok {
+	if r, ok := eligibility.Eligible(Facts(shopPod(), ModeEnforce, SystemNamespace)); !ok {
 		t.Fatalf("a plain pod is out: %v", r)
 	}
 	windows, class := &corev1.PodOS{Name: corev1.Windows}, "gvisor"
 	for _, c := range []struct {
-		want   actuator.Reason
+		want   reasons.Reason
 		change func(*corev1.Pod)
 	}{
-		{actuator.OptedOut, func(p *corev1.Pod) { p.Labels[ManagedKey] = "false" }},
-		{actuator.OptedOut, func(p *corev1.Pod) { p.Annotations[ManagedKey] = "false" }},
-		{actuator.BadOptOut, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "two" }},
-		{actuator.BadOptOut, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "-1" }},
-		{actuator.NotRunning, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }},
-		{actuator.NotRunning, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }},
-		{actuator.StaticPod, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
-		{actuator.WindowsPod, func(p *corev1.Pod) { p.Spec.OS = windows }},
-		{actuator.Guaranteed, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }},
-		{actuator.BestEffort, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSBestEffort }},
-		{actuator.PodResources, func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} }},
-		{actuator.Sandboxed, func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class }},
-		{actuator.SystemNamespace, func(p *corev1.Pod) { p.Namespace = "kube-system" }},
-		{actuator.SystemNamespace, func(p *corev1.Pod) { p.Namespace = SystemNamespace }},
-		{actuator.NoCPULimit, func(p *corev1.Pod) {
+		{reasons.OptedOut, func(p *corev1.Pod) { p.Labels[ManagedKey] = "false" }},
+		{reasons.OptedOut, func(p *corev1.Pod) { p.Annotations[ManagedKey] = "false" }},
+		{reasons.InvalidAnnotation, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "two" }},
+		{reasons.InvalidAnnotation, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "-1" }},
+		{reasons.NotRunning, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }},
+		{reasons.NotRunning, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }},
+		{reasons.StaticPod, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
+		{reasons.WindowsPod, func(p *corev1.Pod) { p.Spec.OS = windows }},
+		{reasons.GuaranteedQoS, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }},
+		{reasons.BestEffortQoS, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSBestEffort }},
+		{reasons.PodLevelResources, func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} }},
+		{reasons.RuntimeClass, func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class }},
+		{reasons.SystemNamespace, func(p *corev1.Pod) { p.Namespace = "kube-system" }},
+		{reasons.SystemNamespace, func(p *corev1.Pod) { p.Namespace = SystemNamespace }},
+		{reasons.NoCPULimit, func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = nil
 			p.Spec.InitContainers[1].Resources.Limits = nil
 		}},
-		{actuator.RestartPolicy, func(p *corev1.Pod) {
+		{reasons.ResizeRestarts, func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 		}},
-		{actuator.NodeUnsupported, func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Resources = nil }},
+		{reasons.NodeCannotResize, func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Resources = nil }},
 	} {
 		p := shopPod()
 		c.change(p)
-		if r, ok := actuator.Eligible(Facts(p, ModeEnforce, SystemNamespace)); ok || r != c.want {
+		if r, ok := eligibility.Eligible(Facts(p, ModeEnforce, SystemNamespace)); ok || r != c.want {
 			t.Errorf("want %v, got %v (eligible %v)", c.want, r, ok)
 		}
 	}
-	if r, _ := actuator.Eligible(Facts(shopPod(), ModeOff, SystemNamespace)); r != actuator.NamespaceOff {
+	if r, _ := eligibility.Eligible(Facts(shopPod(), ModeOff, SystemNamespace)); r != reasons.NamespaceOff {
 		t.Errorf("mode off: %v", r)
 	}
 	memory := shopPod()
 	memory.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
-	if r, ok := actuator.Eligible(Facts(memory, ModeEnforce, SystemNamespace)); !ok {
+	if r, ok := eligibility.Eligible(Facts(memory, ModeEnforce, SystemNamespace)); !ok {
 		t.Errorf("a restart policy for memory keeps the pod out: %v", r)
 	}
 }
@@ -282,7 +284,7 @@ func TestStateAndSpecAgree(t *testing.T) {
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("what was written reads otherwise:\n%s", diff)
 	}
-	pa.Generation, pa.Status.ObservedGeneration, pa.Status.Reason = 7, 7, string(actuator.DecisionOld)
+	pa.Generation, pa.Status.ObservedGeneration, pa.Status.Reason = 7, 7, string(reasons.DecisionTooOld)
 	want.At = time.Time{}
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("a decision that the controller finds too old is not to be published anew:\n%s", diff)
@@ -302,8 +304,8 @@ func TestStateAndSpecAgree(t *testing.T) {
 	lowered := metav1.NewMicroTime(at)
 	pa.Status.LastDecreaseTime = &lowered
 	state := actuator.Pod{UID: "u-1", LastDecrease: at, Containers: []actuator.Container{
-		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Want: 800},
-		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Want: 200},
+		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800},
+		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Desired: 200},
 	}}
 	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
 		t.Error(diff)
@@ -312,7 +314,7 @@ func TestStateAndSpecAgree(t *testing.T) {
 	pa.Status.Terms = &v1alpha1.Terms{Ceiling: &most}
 	capped := state
 	capped.Containers = slices.Clone(state.Containers)
-	capped.Containers[0].Want, capped.Containers[1].Want = 620, 170 // 690 and 100 above the floors, of which 590 are left
+	capped.Containers[0].Desired, capped.Containers[1].Desired = 620, 170 // 690 and 100 above the floors, of which 590 are left
 	if diff := cmp.Diff(capped, State(p, pa, 2000)); diff != "" {
 		t.Errorf("wanted is more than the pod's ceiling:\n%s", diff)
 	}

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -15,7 +15,7 @@ import (
 
 // Obstacle says why no resize of the pod can pass the LimitRanges of its namespace, whatever limit is asked for, in a word and
 // with what stands in the way; "" where nothing does.
-func Obstacle(pod *corev1.Pod, ranges []corev1.LimitRange) (actuator.Reason, string) {
+func Obstacle(pod *corev1.Pod, ranges []corev1.LimitRange) (reasons.Reason, string) {
 	each, whole := judgedParts(pod)
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
@@ -28,10 +28,10 @@ func Obstacle(pod *corev1.Pod, ranges []corev1.LimitRange) (actuator.Reason, str
 			}
 			for _, j := range parts {
 				if what := j.given(item); what != "" {
-					return actuator.WouldMutate, fmt.Sprintf("LimitRange %s would give %s a %s", r.Name, j.name, what)
+					return reasons.AdmissionWouldMutate, fmt.Sprintf("LimitRange %s would give %s a %s", r.Name, j.name, what)
 				}
 				if what := j.outside(item); what != "" {
-					return actuator.LimitRangeRefused, fmt.Sprintf("%s: %s of LimitRange %s", j.name, what, r.Name)
+					return reasons.LimitRangeRefused, fmt.Sprintf("%s: %s of LimitRange %s", j.name, what, r.Name)
 				}
 			}
 		}

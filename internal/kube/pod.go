@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -121,23 +121,23 @@ func byName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
 }
 
 // Facts are what a pod's eligibility depends on. mode is its namespace's, system our own namespace.
-func Facts(pod *corev1.Pod, mode Mode, system string) actuator.Facts {
-	f := actuator.Facts{
+func Facts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
+	f := eligibility.Facts{
 		SystemNamespace: AlwaysOut(pod.Namespace, system),
 		NamespaceOff:    mode == ModeOff,
 		OptedOut:        pod.Labels[ManagedKey] == "false" || pod.Annotations[ManagedKey] == "false",
 		Running:         pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil,
-		QOS:             actuator.QOS(pod.Status.QOSClass),
+		QOS:             eligibility.QOS(pod.Status.QOSClass),
 		Static:          pod.Annotations[corev1.MirrorPodAnnotationKey] != "",
 		Windows:         pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows,
 		PodResources:    pod.Spec.Resources != nil,
-		Sandboxed:       pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "",
+		RuntimeClass:    pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "",
 	}
 	_, err := maxCPU(pod)
-	f.BadAnnotation = err != nil
+	f.InvalidAnnotation = err != nil
 	running := false
 	for _, c := range containers(pod) {
-		f.Containers = append(f.Containers, actuator.ContainerFacts{Limited: c.limit() > 0, Restarts: restarts(c.spec)})
+		f.Containers = append(f.Containers, eligibility.ContainerFacts{Limited: c.limit() > 0, Restarts: restarts(c.spec)})
 		// The API server looks at the first running container only, and so do we.
 		if !running && c.status != nil && c.status.State.Running != nil {
 			running = true

@@ -11,8 +11,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -78,7 +78,7 @@ func (n *Neighbourhood) VPA(pod *corev1.Pod) (string, bool) {
 }
 
 // Bars says why the API server refuses every resize of the pod, in a word and with what stands in the way; "" where it does not.
-func (n *Neighbourhood) Bars(pod *corev1.Pod) (actuator.Reason, string) {
+func (n *Neighbourhood) Bars(pod *corev1.Pod) (reasons.Reason, string) {
 	if r, said := Obstacle(pod, n.LimitRanges); r != "" {
 		return r, said
 	}
@@ -88,7 +88,7 @@ func (n *Neighbourhood) Bars(pod *corev1.Pod) (actuator.Reason, string) {
 			continue
 		}
 		if c, value := Unspecified(q, pod); c != "" {
-			return actuator.QuotaNeedsLimits, "ResourceQuota " + q.Name + " wants " + value + " of container " + c
+			return reasons.QuotaNeedsLimits, "ResourceQuota " + q.Name + " wants " + value + " of container " + c
 		}
 	}
 	return "", ""
@@ -110,13 +110,13 @@ func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimi
 		cautious = true
 		b.raise(floors, "HorizontalPodAutoscaler/"+h.Name)
 		if h.Annotations[AllowDecreaseKey] != "true" {
-			b.noDecrease = actuator.ScaledByHPA
+			b.noDecrease = reasons.ScaledByHPA
 		}
 	}
 	for i := range n.Budgets {
 		p := &n.Budgets[i]
 		if b.noDecrease == "" && covers(p, pod) && exhausted(p) && p.Annotations[AllowDecreaseKey] != "true" {
-			b.noDecrease = actuator.NoDisruption
+			b.noDecrease = reasons.NoDisruptionAllowed
 		}
 	}
 	for i := range n.LimitRanges {
@@ -137,7 +137,7 @@ type termsBuilder struct {
 	ceiling          cpu.Milli
 	floorBy          []string
 	ceilingBy        []string
-	noDecrease       actuator.Reason
+	noDecrease       reasons.Reason
 	demand           int32 // in percent
 	demandBy         []string
 }

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -183,29 +183,29 @@ func TestObstacle(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		item corev1.LimitRangeItem
-		want actuator.Reason
+		want reasons.Reason
 		said string
 	}{
 		"nothing":                               {corev1.LimitRangeItem{}, "", ""},
-		"a limit that exporter lacks":           {corev1.LimitRangeItem{Default: amounts("cpu", "1")}, actuator.WouldMutate, "give container exporter a cpu limit"},
-		"a request that nobody has":             {corev1.LimitRangeItem{DefaultRequest: amounts("ephemeral-storage", "1Gi")}, actuator.WouldMutate, "container app a ephemeral-storage request"},
+		"a limit that exporter lacks":           {corev1.LimitRangeItem{Default: amounts("cpu", "1")}, reasons.AdmissionWouldMutate, "give container exporter a cpu limit"},
+		"a request that nobody has":             {corev1.LimitRangeItem{DefaultRequest: amounts("ephemeral-storage", "1Gi")}, reasons.AdmissionWouldMutate, "container app a ephemeral-storage request"},
 		"what everybody has":                    {corev1.LimitRangeItem{DefaultRequest: amounts("cpu", "1", "memory", "1Gi")}, "", ""},
-		"least memory":                          {corev1.LimitRangeItem{Min: amounts("memory", "65Mi")}, actuator.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
-		"least request":                         {corev1.LimitRangeItem{Min: amounts("cpu", "30m")}, actuator.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
+		"least memory":                          {corev1.LimitRangeItem{Min: amounts("memory", "65Mi")}, reasons.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
+		"least request":                         {corev1.LimitRangeItem{Min: amounts("cpu", "30m")}, reasons.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
 		"least limit is a floor":                {corev1.LimitRangeItem{Min: amounts("cpu", "20m")}, "", ""},
-		"a request above the most":              {corev1.LimitRangeItem{Max: amounts("cpu", "90m")}, actuator.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
-		"a limit that the most asks for":        {corev1.LimitRangeItem{Max: amounts("cpu", "8")}, actuator.LimitRangeRefused, "container exporter: it has no cpu limit"},
-		"most memory":                           {corev1.LimitRangeItem{Max: amounts("memory", "63Mi")}, actuator.LimitRangeRefused, "container app: its memory request is above"},
-		"a ratio of a container without":        {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "20")}, actuator.LimitRangeRefused, "container exporter: it has no cpu limit"},
-		"a ratio of memory":                     {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "2")}, actuator.LimitRangeRefused, "container exporter: it has no memory limit"},
-		"most of a limit that cannot come down": {corev1.LimitRangeItem{Max: amounts("cpu", "104m")}, actuator.LimitRangeRefused, "container app: its cpu limit is above the maximum 104m"},
+		"a request above the most":              {corev1.LimitRangeItem{Max: amounts("cpu", "90m")}, reasons.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
+		"a limit that the most asks for":        {corev1.LimitRangeItem{Max: amounts("cpu", "8")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"most memory":                           {corev1.LimitRangeItem{Max: amounts("memory", "63Mi")}, reasons.LimitRangeRefused, "container app: its memory request is above"},
+		"a ratio of a container without":        {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "20")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"a ratio of memory":                     {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "2")}, reasons.LimitRangeRefused, "container exporter: it has no memory limit"},
+		"most of a limit that cannot come down": {corev1.LimitRangeItem{Max: amounts("cpu", "104m")}, reasons.LimitRangeRefused, "container app: its cpu limit is above the maximum 104m"},
 		"of pods, which bounds and not bars":    {pods(corev1.LimitRangeItem{Max: amounts("cpu", "2"), Min: amounts("cpu", "1"), MaxLimitRequestRatio: amounts("cpu", "2")}), "", ""},
-		"a pod's memory request below":          {pods(corev1.LimitRangeItem{Min: amounts("memory", "193Mi")}), actuator.LimitRangeRefused, "the whole pod: its memory request is below the minimum 193Mi"},
-		"a pod's memory request above":          {pods(corev1.LimitRangeItem{Max: amounts("memory", "191Mi")}), actuator.LimitRangeRefused, "the whole pod: its memory request is above the maximum 191Mi"},
-		"a pod's memory limit above":            {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "500m")}), actuator.LimitRangeRefused, "the whole pod: its memory limit is above the maximum ratio"},
-		"a pod's storage":                       {pods(corev1.LimitRangeItem{Max: amounts("ephemeral-storage", "1Gi")}), actuator.LimitRangeRefused, "the whole pod: it has no ephemeral-storage limit"},
-		"a pod's init container":                {pods(corev1.LimitRangeItem{Max: amounts("cpu", "1900m")}), actuator.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
-		"the ratio of a pod's init container":   {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1900m")}), actuator.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
+		"a pod's memory request below":          {pods(corev1.LimitRangeItem{Min: amounts("memory", "193Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is below the minimum 193Mi"},
+		"a pod's memory request above":          {pods(corev1.LimitRangeItem{Max: amounts("memory", "191Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is above the maximum 191Mi"},
+		"a pod's memory limit above":            {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "500m")}), reasons.LimitRangeRefused, "the whole pod: its memory limit is above the maximum ratio"},
+		"a pod's storage":                       {pods(corev1.LimitRangeItem{Max: amounts("ephemeral-storage", "1Gi")}), reasons.LimitRangeRefused, "the whole pod: it has no ephemeral-storage limit"},
+		"a pod's init container":                {pods(corev1.LimitRangeItem{Max: amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
+		"the ratio of a pod's init container":   {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
 	} {
 		got, said := Obstacle(shopPod(), limitRange(c.item))
 		if got != c.want || !strings.Contains(said, c.said) {
@@ -391,7 +391,7 @@ func TestTerms(t *testing.T) {
 
 func TestBars(t *testing.T) {
 	n := Neighbourhood{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: amounts("limits.cpu", "9")}}}}
-	if r, said := n.Bars(shopPod()); r != actuator.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
+	if r, said := n.Bars(shopPod()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
 		t.Errorf("%v %q", r, said)
 	}
 	n.Quotas[0].Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
@@ -399,7 +399,7 @@ func TestBars(t *testing.T) {
 		t.Errorf("a quota that does not count the pod bars it: %v %q", r, said)
 	}
 	n.LimitRanges = limitRange(corev1.LimitRangeItem{Default: amounts("cpu", "1")})
-	if r, _ := n.Bars(shopPod()); r != actuator.WouldMutate {
+	if r, _ := n.Bars(shopPod()); r != reasons.AdmissionWouldMutate {
 		t.Errorf("%v", r)
 	}
 }

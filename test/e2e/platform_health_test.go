@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -53,7 +53,7 @@ func (p *platform) contend(t *testing.T) {
 func (p *platform) noDisruptionNoDecrease(t *testing.T) {
 	p.contend(t)
 	p.reaches(t, 3*time.Minute, p.scarce["other"], "is lowered", p.isLow)
-	p.isThere(t, 30*time.Second, p.scarce["guarded"], "told of its budget", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, actuator.NoDisruption) })
+	p.isThere(t, 30*time.Second, p.scarce["guarded"], "told of its budget", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, reasons.NoDisruptionAllowed) })
 	if q := quota(t, p.scarce["guarded"]); q != p.ceiling {
 		t.Errorf("the guarded pod has %v, want the ceiling %v as before", q, p.ceiling)
 	}
@@ -67,12 +67,12 @@ func (p *platform) decreaseThatHurts(t *testing.T) {
 	plan(t, frail, map[string]any{"threads": 1, "sick": true})
 	p.isThere(t, time.Minute, frail, "hurt", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.HurtTime != nil })
 	p.reaches(t, 30*time.Second, frail, "has its limit from before the decrease", func(q cpu.Milli) bool { return q == p.ceiling })
-	p.event(t, frail, string(actuator.Hurt))
+	p.event(t, frail, string(reasons.UnhealthyAfterDecrease))
 
 	spin(t, frail, 1) // well again
 	p.pods(t, scarce)
 	p.rounds(t, 15)
-	p.isThere(t, 30*time.Second, frail, "kept from another decrease", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, actuator.Hurt) })
+	p.isThere(t, 30*time.Second, frail, "kept from another decrease", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, reasons.UnhealthyAfterDecrease) })
 	if q, other := quota(t, frail), quota(t, p.scarce["other"]); q != p.ceiling || !p.isLow(other) {
 		t.Errorf("it has %v, want the ceiling %v for a day; beside it %v, want less", q, p.ceiling, other)
 	}
@@ -83,7 +83,7 @@ func (p *platform) decreaseThatHurts(t *testing.T) {
 func (p *platform) whoIsSparedSaysWhy(t *testing.T) {
 	p.contend(t)
 	p.isThere(t, 2*time.Minute, p.scarce["guarded"], "says why it is not lowered", func(pa *v1alpha1.PodAllocation) bool {
-		return pa.Status.Phase == v1alpha1.PhaseApplied && pa.Status.Reason == string(actuator.NoDisruption)
+		return pa.Status.Phase == v1alpha1.PhaseApplied && pa.Status.Reason == string(reasons.NoDisruptionAllowed)
 	})
 	kubectl(t, "-n", scarce, "annotate", "poddisruptionbudget", "guarded", kube.AllowDecreaseKey+"=true")
 	p.reaches(t, time.Minute, p.scarce["guarded"], "is lowered", p.isLow)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/test/internal/audit"
@@ -61,7 +61,7 @@ func (p *platform) hpaScalesAndRests(t *testing.T) {
 	p.needAddons(t)
 	web := p.pods(t, scaling)["web"]
 	p.reaches(t, time.Minute, web, "has the ceiling", func(q cpu.Milli) bool { return q == p.ceiling })
-	pa := p.isThere(t, time.Minute, web, "told of the HPA", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, actuator.ScaledByHPA) })
+	pa := p.isThere(t, time.Minute, web, "told of the HPA", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, reasons.ScaledByHPA) })
 	if terms := pa.Status.Terms; terms.FloorBy != "HorizontalPodAutoscaler/web" || len(terms.Containers) != 1 || *terms.Containers[0].Floor != webFloor {
 		t.Errorf("terms %s, want a floor of %v", termsText(terms), webFloor)
 	}

@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/guard"
 )
@@ -133,7 +133,7 @@ func termsText(t *v1alpha1.Terms) string {
 }
 
 // keptFor says whether the terms keep the pod from being lowered for this reason.
-func keptFor(pa *v1alpha1.PodAllocation, r actuator.Reason) bool {
+func keptFor(pa *v1alpha1.PodAllocation, r reasons.Reason) bool {
 	return pa.Status.Terms != nil && pa.Status.Terms.NoDecrease == string(r)
 }
 

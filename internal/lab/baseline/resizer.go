@@ -30,7 +30,7 @@ func newResizer(cfg actuator.Config) *resizer {
 
 // atOnce goes to the wish in one step, unless it is less than 10 % away.
 func atOnce() actuator.Config {
-	return actuator.Config{DeadBand: 0.10, LowerStep: math.Inf(1)}
+	return actuator.Config{DeadBand: 0.10, MaxDecreaseFactor: math.Inf(1)}
 }
 
 // wish is the limit that a policy wants for a pod.
@@ -65,7 +65,7 @@ func (z *resizer) resize(r *sim.Reading, wishes []wish) []sim.Action {
 			Containers: []actuator.Container{{
 				Name: container, Limit: known.limit, Declared: w.pod.Spec.Limit,
 				Floor: demand.Floor(w.pod.Request, w.pod.Spec.Limit), Ceiling: r.Allocatable,
-				Want: max(cpu.Quantum, cpu.FromCores(w.cores).RoundDown(cpu.Quantum)),
+				Desired: max(cpu.Quantum, cpu.FromCores(w.cores).RoundDown(cpu.Quantum)),
 			}},
 		}
 	}

@@ -40,8 +40,8 @@ type SeedRule struct {
 // NewSeedRule has seen nothing.
 func NewSeedRule(cfg SeedRuleConfig) *SeedRule {
 	return &SeedRule{cfg: cfg, sensor: newSensor(), next: cfg.Interval, resizer: newResizer(actuator.Config{
-		DeadBand: cfg.Hysteresis, LowerStep: cfg.Step, RaiseStep: cfg.Step,
-		LowerCooldown: cfg.Cooldown, RaiseCooldown: cfg.Cooldown,
+		DeadBand: cfg.Hysteresis, MaxDecreaseFactor: cfg.Step, MaxIncreaseFactor: cfg.Step,
+		DecreaseCooldown: cfg.Cooldown, IncreaseCooldown: cfg.Cooldown,
 	})}
 }
 

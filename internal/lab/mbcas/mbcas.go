@@ -189,14 +189,14 @@ func (m *MBCAS) plan(r *sim.Reading) []sim.Action {
 		pods = append(pods, actuator.Pod{
 			UID: known.name, InFlight: r.Now < known.doneAt, LastDecrease: known.decrease, LastIncrease: known.increase,
 			Containers: []actuator.Container{{
-				Name: container, Limit: known.limit, Declared: p.Spec.Limit, Floor: known.floor, Ceiling: known.ceiling, Want: known.want,
+				Name: container, Limit: known.limit, Declared: p.Spec.Limit, Floor: known.floor, Ceiling: known.ceiling, Desired: known.want,
 			}},
 		})
 	}
 	var actions []sim.Action
 	for _, step := range actuator.Plan(m.cfg.Actuator, now, full, pods) {
-		if !step.Again.IsZero() {
-			m.planAt = min(m.planAt, step.Again.Sub(epoch))
+		if !step.RecheckAt.IsZero() {
+			m.planAt = min(m.planAt, step.RecheckAt.Sub(epoch))
 		}
 		if step.Move == nil {
 			continue

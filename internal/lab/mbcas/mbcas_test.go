@@ -63,8 +63,8 @@ func TestLimitsFollowThePrice(t *testing.T) {
 			if from == 0 {
 				continue // it was there when the price came to rest
 			}
-			steps := math.Ceil(math.Log(from.Cores()/end.To.Cores())/math.Log(cfg.Actuator.LowerStep) - 1e-9)
-			bound := cfg.Round.PublishInterval + time.Duration(steps)*cfg.Actuator.LowerCooldown
+			steps := math.Ceil(math.Log(from.Cores()/end.To.Cores())/math.Log(cfg.Actuator.MaxDecreaseFactor) - 1e-9)
+			bound := cfg.Round.PublishInterval + time.Duration(steps)*cfg.Actuator.DecreaseCooldown
 			if took := end.At - since; took > bound {
 				t.Errorf("seed %d, %s: from %v to %v in %v, want within %v; the price came to rest at %v: %v", seed, p.Spec.Name, from, end.To, took, bound, rest, p.Changes)
 			}
@@ -116,7 +116,7 @@ func TestAtItsShare(t *testing.T) {
 // publication, and the time between two lowerings.
 func TestGainMargin(t *testing.T) {
 	c := DefaultConfig()
-	delay := (c.Interval + c.Round.PublishInterval + c.Actuator.LowerCooldown).Seconds()
+	delay := (c.Interval + c.Round.PublishInterval + c.Actuator.DecreaseCooldown).Seconds()
 	if bound := 2 * math.Sin(math.Pi/(2*(2*delay+1))); c.Round.TrimGain > bound/2 {
 		t.Errorf("the gain is %v, and the bound at %v ticks %.3f: want a factor of two", c.Round.TrimGain, delay, bound)
 	}
