@@ -1,4 +1,4 @@
-// Package cpu is the unit that the market trades in: thousandths of a CPU core.
+// Package cpu has the units of the market: thousandths of a CPU core, and percent.
 package cpu
 
 import (
@@ -102,3 +102,18 @@ func (m *Milli) UnmarshalJSON(data []byte) error {
 	}
 	return m.UnmarshalText([]byte(text))
 }
+
+// Percent is a factor or a share; 100 is one whole.
+type Percent int32
+
+// Whole leaves an amount as it is.
+const Whole Percent = 100
+
+// PercentOf rounds a share; shares below 0 and above 1 count as these.
+func PercentOf(share float64) Percent { return Percent(math.Round(100 * max(0, min(1, share)))) }
+
+// Of is the part p of m, rounded towards 0.
+func (p Percent) Of(m Milli) Milli { return m * Milli(p) / Milli(Whole) }
+
+// Factor is p as a number: 1 for Whole.
+func (p Percent) Factor() float64 { return float64(p) / float64(Whole) }

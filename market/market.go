@@ -31,36 +31,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
-	"strconv"
 
 	"github.com/mbcas/mbcas/cpu"
 )
 
 // Budget is what a bidder bids with. A CPU request of one core at multiplier 1 is a budget of 1000.
 type Budget int64
-
-// Price is budget per thousandth of a core. At 1 a budget buys just its own size, so a pod
-// gets what it requested; at 0.5 it gets twice that. 0 means that CPU is not scarce.
-type Price float64
-
-// MaxPrice is a price at which no budget buys anything.
-const MaxPrice Price = 1e10
-
-// String writes three decimals, and of a price below a tenth three significant digits: a price that holds somebody
-// never reads as "0.000", which is no price.
-func (p Price) String() string {
-	decimals := 3
-	if p > 0 && p < 0.1 {
-		decimals = min(mostDecimals, 2-int(math.Floor(math.Log10(float64(p)))))
-	}
-	return strconv.FormatFloat(float64(p), 'f', decimals, 64)
-}
-
-// mostDecimals keeps a price short. The least one in a valid problem is 10^-9.
-const mostDecimals = 20
 
 // Bid is what one bidder brings to the market.
 type Bid struct {

@@ -2,12 +2,9 @@ package market
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 	"math/rand/v2"
-	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -339,25 +336,4 @@ func BenchmarkClear(b *testing.B) {
 			}
 		})
 	}
-}
-
-// TestPriceString: a price that holds somebody is never written as none, and what is written is near to it.
-func TestPriceString(t *testing.T) {
-	for p, want := range map[Price]string{
-		0: "0.000", 1: "1.000", 0.3333: "0.333", 12345.6789: "12345.679", MaxPrice: "10000000000.000",
-		0.1: "0.100", 0.0556: "0.0556", 0.09996: "0.1000", 0.0004: "0.000400", 2.0 / 57_600: "0.0000347", 1e-9: "0.00000000100",
-	} {
-		if got := p.String(); got != want {
-			t.Errorf("%g is written %q, want %q", float64(p), got, want)
-		}
-	}
-	form := regexp.MustCompile(`^[0-9]+\.[0-9]{3,}$`) // what a PodAllocation takes
-	rapid.Check(t, func(t *rapid.T) {
-		p := Price(math.Pow(10, rapid.Float64Range(-12, 10).Draw(t, "exponent")))
-		text := p.String()
-		back, err := strconv.ParseFloat(text, 64)
-		if err != nil || !form.MatchString(text) || len(text) > 24 || math.Abs(back-float64(p)) > 0.0051*float64(p) {
-			t.Fatalf("%g is written %q, read back as %g (%v)", float64(p), text, back, err)
-		}
-	})
 }
