@@ -110,6 +110,10 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	state.Stale = stale(cfg, p)
 	why, t.Again = noDecrease(cfg, v, p, t.Again)
 	state.NoDecrease = actuator.Reason(why)
+	if end := t.recovers(cfg); v.Now.Before(end) {
+		state.NoDecrease = actuator.Reason(reasons.UnhealthyAfterDecrease)
+		t.sooner(end)
+	}
 	if r := t.Status.RetryTime; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
 		state.RetryAt = r.Time
 	}

@@ -106,7 +106,7 @@ func drawn(t *rapid.T, i int) Pod {
 		}
 	}
 	if rapid.IntRange(0, 4).Draw(t, "hurt") == 0 {
-		hurt := metav1.NewMicroTime(noon.Add(-time.Duration(rapid.IntRange(0, 30).Draw(t, "hours")) * time.Hour))
+		hurt := metav1.NewMicroTime(noon.Add(-time.Duration(rapid.SampledFrom([]int{1, 3, 60, 1200, 1440, 1800}).Draw(t, "minutes")) * time.Minute))
 		s.HurtTime = &hurt
 	}
 	if rapid.Bool().Draw(t, "lowered") {
@@ -217,8 +217,11 @@ func breaks(cfg Config, v View, t Task) string {
 				return "lowers a pod that is not Ready"
 			}
 			hurt := s.HurtTime != nil && v.Now.Sub(s.HurtTime.Time) < cfg.HandsOff
-			if c.To < c.From && (p.Terms.NoDecrease != "" || hurt) && c.From <= max(least, most) {
-				return "lowers a pod that is not to be lowered, and is not above its ceiling"
+			if c.To < c.From && (p.Terms.NoDecrease != "" || hurt) && c.To < p.Declared[0].CPULimit && c.From <= max(least, most) {
+				return "lowers a pod that must not be decreased below its declared limit, and is not above its ceiling"
+			}
+			if c.To < c.From && hurt && v.Now.Sub(s.HurtTime.Time) < cfg.HurtWithin {
+				return "lowers a pod that was hurt just now"
 			}
 			if c.To < c.From && p.Cautious && s.LastDecreaseTime != nil && v.Now.Sub(s.LastDecreaseTime.Time) < cfg.HPACooldown {
 				return "lowers a pod of an HPA again within the cooldown"

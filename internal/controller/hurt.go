@@ -52,6 +52,15 @@ func (t *Task) suffering(now time.Time, cfg Config) bool {
 	return hurt != nil && now.Before(hurt.Add(cfg.HandsOff))
 }
 
+// recovers is until when a pod that a decrease hurt is not lowered at all. After that it may be lowered as far as any pod that must not
+// be decreased: to its declared limit.
+func (t *Task) recovers(cfg Config) time.Time {
+	if t.Status.HurtTime == nil {
+		return time.Time{}
+	}
+	return t.Status.HurtTime.Add(cfg.HurtWithin)
+}
+
 // trouble says whether the pod ceased to be Ready, or a container restarted, in the run of decreases or soon after the
 // last of them. What was found once is not found again. The kubelet dates in whole seconds.
 func (t *Task) trouble(cfg Config, v View) bool {

@@ -22,7 +22,9 @@ type Bound struct{ Floor, Ceiling cpu.Milli }
 // only lower the ceiling, and the terms; nil: none. Where they contradict each other:
 //   - The node and the terms' ceilings come before the floors that others ask for, as the API server refuses what is above them.
 //   - Where they leave no room for a limit above the request either, the containers are left as they are.
-//   - A pod which must not be lowered is lowered to a ceiling all the same.
+//   - A pod that must not be decreased keeps its present limit up to the declared one, or up to the floor that is asked for
+//     where that is higher: what the market gave beyond these it may take back.
+//   - Such a pod is lowered to a ceiling all the same.
 //   - The pod's own ceiling gives way to every floor.
 func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Terms) Bounds {
 	if terms == nil {
@@ -39,20 +41,20 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 	}
 	list := bounded(pod, declared, allocatable, terms)
 	floors, stuck := floorsOf(list, most)
-	now := make([]part, len(list))
+	kept := make([]part, len(list))
 	for i, c := range list {
 		bound := Bound{Floor: floors[i].limit}
 		if _, bound.Ceiling = c.Bounds(); stuck {
 			bound.Ceiling = c.Limit
 		}
 		b.Containers[c.Name] = bound
-		now[i] = part{c.Name, c.Limit.Clamp(bound.Floor, bound.Ceiling)}
+		kept[i] = part{c.Name, min(c.Limit, max(c.Declared, bound.Floor)).Clamp(bound.Floor, bound.Ceiling)}
 	}
 	if b.Ceiling > 0 {
 		b.Ceiling = max(b.Ceiling, total(floors))
 	}
 	if terms.NoDecrease != "" {
-		for _, p := range fit(now, floors, b.Ceiling) {
+		for _, p := range fit(kept, floors, b.Ceiling) {
 			bound := b.Containers[p.name]
 			bound.Floor = p.limit
 			b.Containers[p.name] = bound

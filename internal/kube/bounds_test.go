@@ -61,6 +61,35 @@ func TestWhatStandsIsLeft(t *testing.T) {
 	}
 }
 
+// TestNoDecreaseKeepsWhatIsDeclared: a pod that must not be decreased comes down to what was declared or to the floor of its HPA, the
+// higher of them, and no further; below that it stays where it is.
+func TestNoDecreaseKeepsWhatIsDeclared(t *testing.T) {
+	floor := cpu.Milli(700)
+	for name, c := range map[string]struct {
+		limit, declared string
+		floor           *cpu.Milli
+		want            cpu.Milli
+	}{
+		"raised to the node's size":          {"4", "500m", nil, 500},
+		"raised, and the floor is higher":    {"4", "500m", &floor, 700},
+		"raised, and the declared is higher": {"4", "900m", &floor, 900},
+		"at its declared limit":              {"500m", "500m", nil, 500},
+		"lowered before":                     {"300m", "500m", nil, 300},
+	} {
+		pod := shopPod()
+		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{newContainer("app", "100m", c.declared)}
+		declared := Limits(pod)
+		pod.Spec.Containers[0].Resources.Limits = amounts("cpu", c.limit)
+		terms := v1alpha1.Terms{NoDecrease: string(reasons.ScaledByHPA)}
+		if c.floor != nil {
+			terms.Containers = []v1alpha1.ContainerTerms{{Name: "app", Floor: c.floor}}
+		}
+		if got := BoundsOf(pod, declared, 4000, &terms).Containers["app"].Floor; got != c.want {
+			t.Errorf("%s: floor %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestNoMoveIsRefused draws pods and terms: what is moved lies within the ceilings that the API server enforces, above the request or as declared, and what the
 // agent may decide is what the controller carries out.
 func TestNoMoveIsRefused(t *testing.T) {

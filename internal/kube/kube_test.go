@@ -193,17 +193,17 @@ func TestBounds(t *testing.T) {
 		},
 		"a pod's own ceiling below that of its terms": {"800m", "500m", 2000, &v1alpha1.Terms{Ceiling: m(900)}, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 800}},
 		"not to be lowered": {
-			"", "1503m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA"},
-			Bounds{Containers: map[string]Bound{"app": {1503, 2000}, "proxy": {200, 2000}}}, // nor raised to a whole quantum
+			"", "453m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA"},
+			Bounds{Containers: map[string]Bound{"app": {453, 2000}, "proxy": {200, 2000}}}, // nor raised to a whole quantum
 		},
 		"not to be lowered, save to its ceiling": {
-			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Ceiling: m(1000)},
-			// 1390 and 100 above the floors share the 790 that 1000 leaves above them.
-			Bounds{Containers: map[string]Bound{"app": {840, 2000}, "proxy": {150, 2000}}, Ceiling: 1000},
+			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Ceiling: m(600)},
+			// 390 and 100 above the floors share the 390 that 600 leaves above them.
+			Bounds{Containers: map[string]Bound{"app": {420, 2000}, "proxy": {180, 2000}}, Ceiling: 600},
 		},
 		"not to be lowered, save to a container's ceiling": {
-			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Containers: []v1alpha1.ContainerTerms{{Name: "app", Ceiling: m(700)}}},
-			Bounds{Containers: map[string]Bound{"app": {700, 700}, "proxy": {200, 2000}}},
+			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Containers: []v1alpha1.ContainerTerms{{Name: "app", Ceiling: m(400)}}},
+			Bounds{Containers: map[string]Bound{"app": {400, 400}, "proxy": {200, 2000}}},
 		},
 	} {
 		delete(p.Annotations, MaxCPUKey)
