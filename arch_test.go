@@ -1,14 +1,12 @@
 package mbcas_test
 
 import (
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"path/filepath"
+	"fmt"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 const module = "github.com/mbcas/mbcas"
@@ -92,44 +90,62 @@ var (
 
 var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 
+// pure are the packages that decide. Each takes values and returns values: see impurities.
+var pure = []string{
+	"cpu", "market", "internal/sense", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/quota",
+}
+
+// Limits of the packages that ship, in lines and files without tests, and of the type that wires the controller.
+const (
+	maxLines, maxFiles  = 2300, 15
+	maxReconcilerFields = 25 // to be 12
+)
+
+// Packages that ship are below these folders, but for what experiments and tests use.
+var (
+	ships    = []string{"cmd/", "cpu", "market", "actuator", "api/", "internal/"}
+	unships  = []string{"internal/lab", "internal/testing", "internal/sim", "internal/eval", "internal/report", "internal/testbed", "internal/apitest"}
+	tooLarge = []string{"internal/controller", "internal/cli", "internal/agent"} // being split; to be empty
+)
+
 // TestImports holds the tree to its flow: every import between our packages is named above.
 func TestImports(t *testing.T) {
-	for pkg, files := range sources(t) {
-		if slices.Contains(testsOnly, pkg) || under(pkg, programs) || pkg == "." {
-			continue
+	for _, fault := range importFaults(parse(t, os.DirFS("."))) {
+		t.Error(fault)
+	}
+}
+
+// TestPurity: the packages that decide know no Kubernetes, no clock and no I/O.
+func TestPurity(t *testing.T) {
+	packages := parse(t, os.DirFS("."))
+	for _, pkg := range pure {
+		if packages[pkg] == nil {
+			t.Errorf("%s: pure, but there is no such package; name where it went in arch_test.go", pkg)
 		}
-		r, ok := ruleOf(pkg)
-		if !ok {
-			t.Errorf("%s: no rule for this package; name it in arch_test.go at its place in the flow", pkg)
-			continue
-		}
-		for _, file := range files {
-			for _, path := range imports(t, file) {
-				if !allowed(r, path) {
-					t.Errorf("%s imports %s, which arch_test.go does not allow for %s", file, path, pkg)
-				}
-			}
+		for _, reason := range impurities(packages[pkg], pure) {
+			t.Error(reason)
 		}
 	}
 }
 
-// TestImportsOfTests keeps what serves tests, and the programs, out of the product.
-func TestImportsOfTests(t *testing.T) {
-	for pkg, files := range sources(t) {
-		for _, file := range files {
-			for _, path := range imports(t, file) {
-				ours, ok := strings.CutPrefix(path, module+"/")
-				if !ok || under(pkg, []string{"test/", "tools/"}) {
-					continue
-				}
-				if slices.Contains(testsOnly, ours) && !slices.Contains(testsOnly, pkg) {
-					t.Errorf("%s imports %s, which is for tests", file, path)
-				}
-				if under(ours, programs) {
-					t.Errorf("%s imports the program %s", file, path)
-				}
-			}
+// TestSizes: a package that ships has one subject, and so a limited size.
+func TestSizes(t *testing.T) {
+	packages := parse(t, os.DirFS("."))
+	for pkg, files := range packages {
+		if !under(pkg, ships) || under(pkg, unships) || slices.Contains(tooLarge, pkg) {
+			continue
 		}
+		lines := 0
+		for _, s := range files {
+			lines += s.lines
+		}
+		if lines > maxLines || len(files) > maxFiles {
+			t.Errorf("%s has %d lines in %d files, want at most %d in %d: it has more than one subject", pkg, lines, len(files), maxLines, maxFiles)
+		}
+	}
+	n := fields(packages["internal/controller"], "Reconciler")
+	if n == 0 || n > maxReconcilerFields {
+		t.Errorf("internal/controller.Reconciler has %d fields, want 1 to %d", n, maxReconcilerFields)
 	}
 }
 
@@ -144,6 +160,70 @@ func TestRulesPointUp(t *testing.T) {
 		}
 		above[r.pkg] = true
 	}
+}
+
+// TestFaultsAreFound: the assertions above fail on a tree that breaks them, and pass on one that does not.
+func TestFaultsAreFound(t *testing.T) {
+	const ours = module + "/"
+	tests := map[string]struct {
+		file, text string
+		want       string // "": no fault
+	}{
+		"pure":                          {"cpu/a.go", `import "time"; var d time.Duration`, ""},
+		"pure with Kubernetes":          {"cpu/a.go", `import _ "k8s.io/api/core/v1"`, "cpu/a.go imports Kubernetes: k8s.io/api/core/v1"},
+		"pure with Kubernetes' library": {"cpu/a.go", `import _ "sigs.k8s.io/yaml"`, "imports Kubernetes"},
+		"pure with files":               {"market/a.go", `import _ "os"`, "market/a.go imports os"},
+		"pure with a network":           {"market/a.go", `import _ "net/http"`, "market/a.go imports net/http"},
+		"pure with a clock":             {"cpu/a.go", `import "time"; var start = time.Now()`, "cpu/a.go reads the clock: time.Now"},
+		"pure with a renamed clock":     {"cpu/a.go", `import clock "time"; var start = clock.Now`, "reads the clock"},
+		"pure with a goroutine":         {"cpu/a.go", `func f() { go f() }`, "cpu/a.go starts a goroutine"},
+		"a type of an impure package":   {"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s kernel.Sample`, ""},
+		"a call of an impure package":   {"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s = kernel.Read()`, "calls kernel.Read, and internal/kernel is not pure"},
+		"against the flow":              {"cpu/a.go", `import _ "` + ours + `market"`, "cpu/a.go imports github.com/mbcas/mbcas/market, which arch_test.go does not allow"},
+		"a module of others":            {"cpu/a.go", `import _ "github.com/spf13/cobra"`, "which arch_test.go does not allow"},
+		"no rule":                       {"internal/new/a.go", ``, "internal/new: no rule for this package"},
+		"a program":                     {"cmd/a/a.go", `import _ "` + ours + `tools/testall"`, "cmd/a/a.go imports the program tools/testall"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			packages := parse(t, fstest.MapFS{tc.file: {Data: []byte("package a; " + tc.text)}})
+			faults := importFaults(packages)
+			for _, pkg := range pure {
+				faults = append(faults, impurities(packages[pkg], pure)...)
+			}
+			got := strings.Join(faults, "\n")
+			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
+				t.Errorf("found %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// importFaults are the imports that no rule allows, and the packages without a rule.
+func importFaults(packages tree) (faults []string) {
+	for pkg, files := range packages {
+		r, ruled := ruleOf(pkg)
+		outside := slices.Contains(testsOnly, pkg) || under(pkg, programs) || pkg == "."
+		if !ruled && !outside {
+			faults = append(faults, pkg+": no rule for this package; name it in arch_test.go at its place in the flow")
+		}
+		for file, s := range files {
+			for _, imported := range s.imports {
+				ours, _ := strings.CutPrefix(imported, module+"/")
+				switch {
+				case ruled && !allowed(r, imported):
+					faults = append(faults, fmt.Sprintf("%s imports %s, which arch_test.go does not allow for %s", file, imported, pkg))
+				case ours == imported || under(pkg, []string{"test/", "tools/"}):
+				case slices.Contains(testsOnly, ours) && !slices.Contains(testsOnly, pkg):
+					faults = append(faults, fmt.Sprintf("%s imports %s, which is for tests", file, ours))
+				case under(ours, programs):
+					faults = append(faults, fmt.Sprintf("%s imports the program %s", file, ours))
+				}
+			}
+		}
+	}
+	slices.Sort(faults)
+	return faults
 }
 
 func ruleOf(pkg string) (rule, bool) {
@@ -171,47 +251,4 @@ func allowed(r rule, path string) bool {
 
 func under(path string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) })
-}
-
-// sources are the files of each package of the module, without tests.
-func sources(t *testing.T) map[string][]string {
-	t.Helper()
-	found := map[string][]string{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if slices.Contains(modules, path) || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != "." {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-			pkg := filepath.ToSlash(filepath.Dir(path))
-			found[pkg] = append(found[pkg], path)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-func imports(t *testing.T, file string) []string {
-	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var paths []string
-	for _, spec := range f.Imports {
-		path, err := strconv.Unquote(spec.Path.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		paths = append(paths, path)
-	}
-	return paths
 }
