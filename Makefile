@@ -3,9 +3,10 @@
 GO ?= go
 TAG ?= dev
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# BENCHTIME is how long each benchmark runs; FUZZRUNS how often each fuzz target does.
+# BENCHTIME is the time of each benchmark; FUZZRUNS the runs of each fuzz target, LONGFUZZRUNS those in make test-all.
 BENCHTIME ?= 1s
 FUZZRUNS ?= 30000
+LONGFUZZRUNS ?= 300000
 
 export GOTOOLCHAIN ?= local
 
@@ -67,29 +68,36 @@ generate: go-found ## write the generated files (deepcopy, CRD)
 
 ##@ Test
 
+# TESTALL runs suites; tools/testall lists them.
+TESTALL := $(GO) run ./tools/testall
+
 .PHONY: test
-test: $(CLUSTER) test-packages node-packages vm-packages ## run every test; the last line counts them
-	@$(GO) run ./tools/testall -fuzzruns $(FUZZRUNS)
+test: $(CLUSTER) test-packages node-packages ## run every package, the API server tests and one end-to-end path; the last line counts the tests
+	@$(TESTALL)
+
+.PHONY: test-all
+test-all: $(CLUSTER) test-packages node-packages vm-packages cluster-addons ## run every suite: also virtual nodes, two nodes, other versions, fuzzing at length (90 minutes)
+	@$(TESTALL) -tier all -fuzzruns $(LONGFUZZRUNS)
 
 .PHONY: ci
-ci: $(CLUSTER) test-packages node-packages vm-packages cluster-addons
-	@$(GO) run ./tools/testall -check -skew -fuzzruns $(FUZZRUNS)
+ci: $(CLUSTER) test-packages node-packages vm-packages
+	@$(TESTALL) -tier ci -fuzzruns $(FUZZRUNS)
 
 .PHONY: test-unit
-test-unit: $(CLUSTER) test-packages ## run what needs no node: unit, property and API server tests, with -race
-	@$(GO) run ./tools/testall -only unit
+test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
+	@$(TESTALL) -only unit
 
 .PHONY: fuzz
 fuzz: go-found ## run each fuzz target FUZZRUNS times (30000; make fuzz FUZZRUNS=5000000)
-	@$(GO) run ./tools/testall -only fuzz -fuzzruns $(FUZZRUNS)
+	@$(TESTALL) -only fuzz -fuzzruns $(FUZZRUNS)
 
 .PHONY: e2e
-e2e: $(CLUSTER) node-packages ## run the end-to-end tests on a real node (root)
-	@$(GO) run ./tools/testall -only e2e
+e2e: $(CLUSTER) node-packages ## run the end-to-end path on a real node (root)
+	@$(TESTALL) -only path
 
 .PHONY: skew
 skew: $(CLUSTER) ## run the API server tests on other versions of Kubernetes (the first time 10 to 14 minutes of building)
-	@$(GO) run ./tools/testall -only skew
+	@$(TESTALL) -only skew
 
 .PHONY: bench
 bench: $(CLUSTER) ## run the benchmarks, 6 minutes; also in out/bench.txt (the first time builds an API server)

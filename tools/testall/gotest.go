@@ -13,13 +13,9 @@ import (
 	"time"
 )
 
-// silence is how long a suite may print nothing before it says that it still works:
-// compiling takes minutes on a small machine.
-const silence = 30 * time.Second
-
-// goTest runs `go test -json` with the given arguments in dir and counts what it says.
-func goTest(ctx context.Context, t *tally, dir string, env []string, args ...string) error {
-	before := t.failed
+// goTest runs `go test -json` with the given arguments in dir and counts its events.
+func goTest(ctx context.Context, r *results, dir string, env []string, args ...string) error {
+	before := r.failed
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -33,9 +29,9 @@ func goTest(ctx context.Context, t *tally, dir string, env []string, args ...str
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	readErr := read(stdout, t)
+	readErr := read(stdout, r)
 	err = errors.Join(readErr, cmd.Wait())
-	if err != nil && t.failed > before {
+	if err != nil && r.failed > before {
 		return nil // it is counted
 	}
 	if err != nil {
@@ -45,19 +41,19 @@ func goTest(ctx context.Context, t *tally, dir string, env []string, args ...str
 }
 
 // read counts the events of one `go test -json`. Lines that are no events are printed.
-func read(r io.Reader, t *tally) error {
-	in := bufio.NewScanner(r)
+func read(events io.Reader, r *results) error {
+	in := bufio.NewScanner(events)
 	in.Buffer(nil, 16<<20)
 	for in.Scan() {
 		var e event
 		if line := strings.TrimSpace(in.Text()); !strings.HasPrefix(line, "{") {
 			if line != "" {
-				fmt.Fprintln(t.out, line)
+				fmt.Fprintln(r.out, line)
 			}
 		} else if err := json.Unmarshal([]byte(line), &e); err != nil {
-			fmt.Fprintln(t.out, line)
+			fmt.Fprintln(r.out, line)
 		} else {
-			t.add(e)
+			r.add(e)
 		}
 	}
 	return in.Err()

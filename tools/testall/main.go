@@ -1,12 +1,13 @@
-// Command testall runs every test of the repository, in all its modules, and counts them
-// once: its last line is "N passed, N failed, N skipped".
+// Command testall runs the tests of the repository, in all its modules, and counts them once: its last line is
+// "N passed, N failed, N skipped".
 //
-// Promises, each a case of TestTally or a test of its own:
+// Promises, each a case of TestResults or a test of its own:
 //   - A package that does not build, panics or hangs counts as failed.
 //   - A skip is printed with its reason; with CI=true it is a failure.
-//   - What makes a run see less, such as no race detector, is a skip too.
+//   - Anything that makes a run check less, such as no race detector, is a skip too.
 //   - A run that would test nothing is an error or a failure, never a success.
 //   - The count means the same everywhere: each test and each subtest is one.
+//   - Every tier includes the tier "test": TestTiers.
 package main
 
 import (
@@ -28,65 +29,82 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the exit code: 0, 1 for a failure, 2 for a command line that cannot be understood.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// options is the command line.
+type options struct {
+	root     string
+	tier     string
+	only     string
+	fuzzRuns uint
+	budget   time.Duration
+}
+
+func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("testall", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	root := flags.String("root", ".", "root of the repository")
-	check := flags.Bool("check", false, "run `make check` too, counted as one test")
-	skew := flags.Bool("skew", false, "run the API server tests on other versions of Kubernetes too")
-	fuzzRuns := flags.Uint("fuzzruns", 30000, "how often each fuzz target runs; less finds less")
-	only := flags.String("only", "", "run one suite alone: check, unit, cluster, fuzz, fidelity, e2e or skew")
-	switch err := flags.Parse(args); {
+	flags.StringVar(&o.root, "root", ".", "root of the repository")
+	flags.StringVar(&o.tier, "tier", tierTest, "suites to run: test, all or ci")
+	flags.StringVar(&o.only, "only", "", "run this suite alone")
+	flags.UintVar(&o.fuzzRuns, "fuzzruns", 30000, "runs of each fuzz target")
+	flags.DurationVar(&o.budget, "budget", 40*time.Minute, "time for the tier ci: a suite that it need not run and that would end later is left out")
+	if err := flags.Parse(args); err != nil {
+		return o, err // flags has printed it
+	}
+	switch {
+	case flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q; use -only for one suite", flags.Arg(0))
+	case o.fuzzRuns == 0:
+		err = errors.New("-fuzzruns 0: want at least 1")
+	default:
+		o.root, err = filepath.Abs(o.root)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "testall:", err)
+	}
+	return o, err
+}
+
+// run returns the exit code: 0, 1 for a failure, 2 for an invalid command line.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
-	case err != nil: // flags has said what is wrong, and how it is used
-		return 2
-	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "testall: unexpected argument %q; a suite is chosen with -only\n", flags.Arg(0))
-		return 2
-	case *fuzzRuns == 0:
-		fmt.Fprintln(stderr, "testall: -fuzzruns 0: want at least 1")
+	case err != nil:
 		return 2
 	}
-	path, err := filepath.Abs(*root)
+	out := &progress{out: stdout, last: time.Now()}
+	r := &repo{root: o.root, fuzzRuns: o.fuzzRuns, tier: o.tier, out: out, results: newResults(out, os.Getenv("CI") == "true")}
+	chosen, err := r.choose(ctx, o)
 	if err != nil {
 		fmt.Fprintln(stderr, "testall:", err)
 		return 2
 	}
 
-	out := &alive{out: stdout, last: time.Now()}
-	r := repo{
-		root: path, fuzzRuns: *fuzzRuns, out: out,
-		count: newTally(out, os.Getenv("CI") == "true"),
-	}
-	var extra []string
-	for name, wanted := range map[string]bool{"check": *check, "skew": *skew} {
-		if wanted {
-			extra = append(extra, name)
-		}
-	}
-	chosen, err := choose(r.suites(), *only, extra...)
-	if err != nil {
-		fmt.Fprintln(stderr, "testall:", err)
-		return 2
-	}
-
-	done, watched := make(chan struct{}), make(chan struct{})
-	go func() { defer close(watched); out.watch(done) }()
-	for _, s := range chosen {
-		out.begin(s.title)
-		r.play(ctx, s)
-		if ctx.Err() != nil {
-			r.count.run("testall", fmt.Errorf("interrupted in %s", s.name))
-			break
-		}
-	}
+	done, reported := make(chan struct{}), make(chan struct{})
+	go func() { defer close(reported); out.report(done) }()
+	r.runAll(ctx, out, chosen, time.Now().Add(o.budget))
 	close(done)
-	<-watched
-	r.count.summary()
-	if r.count.failed > 0 {
+	<-reported
+	r.results.summary()
+	if r.results.failed > 0 {
 		return 1
 	}
 	return 0
+}
+
+// runAll runs the suites in their order. A suite that is optional in this tier is left out if it would end after the deadline.
+func (r *repo) runAll(ctx context.Context, out *progress, chosen []suite, deadline time.Time) {
+	defer r.stopCluster(ctx)
+	for _, s := range chosen {
+		if left := time.Until(deadline).Round(time.Second); s.optional && left < s.takes {
+			fmt.Fprintf(out, "\n== not run: %s: it takes about %s and %s are left; make test-all runs it\n", s.title, s.takes, max(0, left))
+			continue
+		}
+		out.begin(s.title)
+		r.runSuite(ctx, s)
+		if ctx.Err() != nil {
+			r.results.run("testall", fmt.Errorf("interrupted in %s", s.name))
+			return
+		}
+	}
 }

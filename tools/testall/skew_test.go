@@ -33,11 +33,11 @@ func TestSkew(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	r := repo{root: root, out: &out, count: newTally(&out, false)}
+	r := repo{root: root, out: &out, results: newResults(&out, false)}
 	if err := r.skew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.count.summary()
+	r.results.summary()
 	for _, want := range []string{
 		"Kubernetes v1.35.4: 2 passed, 0 failed, 0 skipped in ",
 		"Kubernetes v1.37.0: 1 passed, 1 failed, 0 skipped in ",

@@ -9,78 +9,78 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 )
 
-// repo is what all suites share.
+// repo is the repository and the state of one run.
 type repo struct {
 	root     string
+	tier     string
 	fuzzRuns uint // of each target
 	out      io.Writer
-	count    *tally
+	results  *results
+	cluster  localCluster
 }
 
-// suite is one part of all tests. It counts its own failures; an error is one more.
+// suite is a part of the tests. It counts its own failures; an error is one more.
 type suite struct {
 	name, title string
 	run         func(context.Context) error
-	// extra says that it runs only when it is asked for.
-	extra bool
+	// covers are the paths whose change can affect the suite, by prefix, and takes how long it runs on 2 cores with everything built.
+	// Both are for the choice of the tier ci.
+	covers []string
+	takes  time.Duration
+	// optional suites are left out when there is no time for them.
+	optional bool
 }
 
-// suites are in the order of how soon they tell something.
-func (r repo) suites() []suite {
+// pathTest is the end-to-end path of the tier test.
+const pathTest = "^TestPath$"
+
+// suites are in the order of their run: the fast ones first, and those that share the local cluster together.
+func (r *repo) suites() []suite {
+	shipped := []string{"cmd/", "cpu/", "market/", "actuator/", "api/", "internal/", "go.mod"}
+	perPod := []string{"actuator/", "api/", "config/", "internal/controller/", "internal/lifecycle/", "internal/kube/", "internal/constraints/",
+		"internal/quota/", "internal/autoscalers/", "internal/demandsignal/", "internal/restore/", "internal/allocation/", "go.mod"}
+	node := []string{"internal/kernel/", "internal/sense/", "internal/agent/", "cmd/mbcas-agent/", "config/", "test/e2e/path", "test/e2e/virtual", "test/cluster/"}
 	return []suite{
-		{name: "check", title: "make check", run: r.check, extra: true},
+		{name: "check", title: "make check", run: r.check},
 		{name: "unit", title: "unit, property and API server tests, with the race detector", run: r.unit},
-		{name: "cluster", title: "tests of the local cluster", run: r.cluster},
-		{name: "fuzz", title: fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns), run: r.fuzz},
-		{name: "fidelity", title: "the simulator beside this machine's kernel", run: r.fidelity},
-		{name: "e2e", title: "end to end, on a real node", run: r.e2e},
-		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew, extra: true},
+		{name: "fuzz", title: fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns), run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
+		{name: "long", title: "properties at length", run: r.long, covers: shipped, takes: 4 * time.Minute},
+		{name: "path", title: "end to end: the path on a real node", run: r.e2e("-run=" + pathTest)},
+		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node", run: r.e2e("-run=^TestVirtualNode$"), covers: node, takes: 6 * time.Minute},
+		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("-run=^TestPlatform$"),
+			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
+		{name: "nodes", title: "end to end: two nodes", run: r.e2e("-run=^TestTwoNodes$"),
+			covers: []string{"internal/coordinator/", "internal/round/", "market/", "internal/controller/coordinat", "test/e2e/two_nodes", "test/cluster/"}, takes: 8 * time.Minute},
+		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests, covers: []string{"test/cluster/"}, takes: 8 * time.Minute},
+		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew, covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
 	}
 }
 
-// choose is the suites to run: the one that only names, or all; of the extra ones those that are asked for.
-func choose(all []suite, only string, extra ...string) ([]suite, error) {
-	var chosen []suite
-	var names []string
-	for _, s := range all {
-		names = append(names, s.name)
-		if s.name == only || only == "" && (!s.extra || slices.Contains(extra, s.name)) {
-			chosen = append(chosen, s)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no suite %q; there are %s", only, strings.Join(names, ", "))
-	}
-	return chosen, nil
-}
-
-// play runs a suite and counts it. One in which nothing was counted has failed: it tested nothing.
-func (r repo) play(ctx context.Context, s suite) {
-	start, before := time.Now(), r.count.total()
+// runSuite runs a suite and counts it. One in which nothing was counted has failed: it tested nothing.
+func (r *repo) runSuite(ctx context.Context, s suite) {
+	start, before := time.Now(), r.results.total()
 	if err := s.run(ctx); err != nil {
-		r.count.run(s.name, err)
-	} else if r.count.total() == before {
-		r.count.run(s.name, fmt.Errorf("suite %s found nothing to run below %s; give the repository with -root", s.name, r.root))
+		r.results.run(s.name, err)
+	} else if r.results.total() == before {
+		r.results.run(s.name, fmt.Errorf("suite %s found nothing to run below %s; give the repository with -root", s.name, r.root))
 	}
 	fmt.Fprintf(r.out, "   %s took %s\n", s.name, time.Since(start).Round(time.Second))
 }
 
-func (r repo) check(ctx context.Context) error {
+func (r *repo) check(ctx context.Context) error {
 	err := command(ctx, r.out, r.root, nil, "make", "--no-print-directory", "check")
 	if err == nil {
-		r.count.run("check", nil)
+		r.results.run("check", nil)
 	}
 	return err
 }
 
-// unit is every package of the main module that needs no node. A real API server is used
-// where its programs are there; without them those tests skip.
-func (r repo) unit(ctx context.Context) error {
+// unit runs every package that needs no node, in both modules. Without the programs of the API server its tests are skipped.
+func (r *repo) unit(ctx context.Context) error {
 	packages, err := r.packages(ctx)
 	if err != nil {
 		return err
@@ -89,12 +89,18 @@ func (r repo) unit(ctx context.Context) error {
 	if err != nil {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
-	args := append([]string{"-count=1", "-timeout=15m"}, r.race()...)
-	return goTest(ctx, r.count, r.root, []string{"KUBEBUILDER_ASSETS=" + assets}, append(args, packages...)...)
+	race := r.race()
+	args := append([]string{"-count=1", "-timeout=15m"}, race...)
+	if err := goTest(ctx, r.results, r.root, []string{"KUBEBUILDER_ASSETS=" + assets}, append(args, packages...)...); err != nil {
+		return err
+	}
+	return goTest(ctx, r.results, r.clusterModule(), nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/...")
 }
 
-// packages are those of the main module but for the suites that need a node, or a quiet machine.
-func (r repo) packages(ctx context.Context) ([]string, error) {
+func (r *repo) clusterModule() string { return filepath.Join(r.root, "test", "cluster") }
+
+// packages are those of the main module without the end-to-end tests and without measurements of this machine.
+func (r *repo) packages(ctx context.Context) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "./...")
 	cmd.Dir = r.root
 	var stderr bytes.Buffer
@@ -112,9 +118,8 @@ func (r repo) packages(ctx context.Context) ([]string, error) {
 	return packages, nil
 }
 
-// race is the flag that turns the race detector on. Where it cannot be built, that is a skip:
-// the tests run all the same, and see less.
-func (r repo) race() []string {
+// race is the flag for the race detector. Where it cannot be built, that is a skip: the tests run and detect less.
+func (r *repo) race() []string {
 	var why string
 	switch _, err := exec.LookPath("gcc"); {
 	case runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64":
@@ -127,34 +132,40 @@ func (r repo) race() []string {
 		return []string{"-race"}
 	}
 	fmt.Fprintf(r.out, "   without the race detector: %s\n", why)
-	r.count.skip("unit", "unit, race detector", why)
+	r.results.skip("unit", "unit, race detector", why)
 	return nil
 }
 
-// cluster is the module that makes the local cluster. Its longest tests build a machine, so each is shown.
-func (r repo) cluster(ctx context.Context) error {
-	r.count.perTest = true
-	defer func() { r.count.perTest = false }()
-	return goTest(ctx, r.count, filepath.Join(r.root, "test", "cluster"), nil, "-count=1", "-timeout=40m", "./...")
+// long runs the packages whose properties take more cases with MBCAS_LONG=1.
+func (r *repo) long(ctx context.Context) error {
+	dirs, err := dirsWith(r.root, longProperty)
+	if err != nil || len(dirs) == 0 {
+		return err // no package at all is a failure, as in every suite
+	}
+	for i, dir := range dirs {
+		dirs[i] = "./" + dir
+	}
+	return goTest(ctx, r.results, r.root, []string{"MBCAS_LONG=1"}, append([]string{"-count=1", "-timeout=30m"}, dirs...)...)
 }
 
-// fidelity measures on this machine, so nothing else runs meanwhile.
-func (r repo) fidelity(ctx context.Context) error {
-	r.count.perTest = true
-	defer func() { r.count.perTest = false }()
-	return goTest(ctx, r.count, r.root, nil, "-count=1", "-timeout=45m", "./test/fidelity")
+// clusterTests run the program of the local cluster as its users do, each with a cluster of its own. Each test is printed as it ends.
+func (r *repo) clusterTests(ctx context.Context) error {
+	r.stopCluster(ctx)
+	r.results.perTest = true
+	defer func() { r.results.perTest = false }()
+	return goTest(ctx, r.results, r.clusterModule(), nil, "-count=1", "-timeout=40m", "./integration/...")
 }
 
-// fuzz runs each target so often, and little more to make inputs smaller. A crash that it finds is kept in testdata. It is not
-// for a time, as that ends with "context deadline exceeded" now and then before Go 1.27 (go.dev/issue/75804).
-func (r repo) fuzz(ctx context.Context) error {
+// fuzz runs each target that many times. A crash that it finds is kept in testdata. A number of runs, as a duration ends with
+// "context deadline exceeded" now and then before Go 1.27 (go.dev/issue/75804).
+func (r *repo) fuzz(ctx context.Context) error {
 	targets, err := fuzzTargets(r.root)
 	if err != nil {
 		return err
 	}
 	for _, f := range targets {
 		fmt.Fprintf(r.out, "      %s %s\n", f.dir, f.name)
-		err := goTest(ctx, r.count, filepath.Join(r.root, f.dir), nil,
+		err := goTest(ctx, r.results, filepath.Join(r.root, f.dir), nil,
 			"-run=^$", "-fuzz=^"+f.name+"$", fmt.Sprintf("-fuzztime=%dx", r.fuzzRuns), "-fuzzminimizetime=1000x", "-timeout=10m", ".")
 		if err != nil {
 			return err

@@ -4,21 +4,27 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
-// TestBadUsage: a command line that names nothing to run is an error that says what there is.
-func TestBadUsage(t *testing.T) {
+// TestInvalidUsage: a command line that names nothing to run is an error that lists the choices.
+func TestInvalidUsage(t *testing.T) {
 	tests := map[string]struct {
-		args []string
-		say  string
+		args  []string
+		print string
 	}{
-		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check, unit, cluster, fuzz, fidelity, e2e, skew`},
-		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; a suite is chosen with -only`},
+		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long path virtual platform nodes cluster skew`},
+		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, all and ci`},
+		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; use -only for one suite`},
 		"unknown flag":    {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
-		"runs of no use":  {[]string{"-fuzzruns", "some"}, "invalid value"},
-		"no runs at all":  {[]string{"-fuzzruns", "0"}, "-fuzzruns 0: want at least 1"},
+		"invalid number":  {[]string{"-fuzzruns", "some"}, "invalid value"},
+		"no runs":         {[]string{"-fuzzruns", "0"}, "-fuzzruns 0: want at least 1"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -26,8 +32,8 @@ func TestBadUsage(t *testing.T) {
 			if code := run(t.Context(), tc.args, &stdout, &stderr); code != 2 {
 				t.Errorf("exit code %d, want 2", code)
 			}
-			if !strings.Contains(stderr.String(), tc.say) {
-				t.Errorf("said %q, want %q in it", stderr.String(), tc.say)
+			if !strings.Contains(stderr.String(), tc.print) {
+				t.Errorf("printed %q, want %q in it", stderr.String(), tc.print)
 			}
 			if stdout.String() != "" {
 				t.Errorf("printed %q although nothing was run", stdout.String())
@@ -36,54 +42,105 @@ func TestBadUsage(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
-	all := repo{}.suites()
+// TestTiers: each tier, with and without a repository in which something changed.
+func TestTiers(t *testing.T) {
+	main := []string{"init -q -b main", "add .", "commit -q -m first"}
+	branch := append(slices.Clone(main), "update-ref refs/remotes/origin/main HEAD")
 	tests := map[string]struct {
-		only  string
-		extra []string
-		want  string
+		tier, only string
+		git        []string // commands
+		change     string   // file
+		want       string   // a suite with a question mark is optional
 	}{
-		"all tests":                {"", nil, "unit cluster fuzz fidelity e2e"},
-		"all tests and the checks": {"", []string{"check"}, "check unit cluster fuzz fidelity e2e"},
-		"everything":               {"", []string{"skew", "check"}, "check unit cluster fuzz fidelity e2e skew"},
-		"one":                      {"fuzz", nil, "fuzz"},
-		"one beside the checks":    {"fuzz", []string{"check"}, "fuzz"},
-		"an extra one alone":       {"check", nil, "check"},
+		"test":                  {tier: "test", want: "unit path"},
+		"all":                   {tier: "all", want: "unit fuzz long path virtual platform nodes cluster skew"},
+		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
+		"ci without git":        {tier: "ci", want: "check unit fuzz? path virtual? platform?"},
+		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: "check unit fuzz? path virtual? platform?"},
+		"ci on the main branch": {tier: "ci", git: branch, want: "check unit fuzz? path virtual? platform?"},
+		"ci, market":            {tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? path nodes?"},
+		"ci, agent":             {tier: "ci", git: branch, change: "internal/agent/a.go", want: "check unit fuzz? long? path virtual?"},
+		"ci, documentation":     {tier: "ci", git: branch, change: "docs/a.md", want: "check unit path"},
+		"ci since a tag":        {tier: "ci", git: append(slices.Clone(main), "tag v0.1.0"), change: "test/cluster/skew/a", want: "check unit path virtual? nodes? cluster? skew?"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			chosen, err := choose(all, tc.only, tc.extra...)
+			root := t.TempDir()
+			write := func(file string) {
+				path := filepath.Join(root, file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			git := func(args ...string) {
+				cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+				cmd.Dir = root
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("git %v: %v\n%s", args, err, out)
+				}
+			}
+			write("README.md")
+			for _, args := range tc.git {
+				git(strings.Fields(args)...)
+			}
+			if tc.change != "" {
+				write(tc.change)
+				git("add", ".")
+				git("commit", "-q", "-m", "second")
+			}
+			r := &repo{root: root, out: io.Discard}
+			chosen, err := r.choose(t.Context(), options{tier: tc.tier, only: tc.only})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var names []string
+			var got []string
 			for _, s := range chosen {
-				names = append(names, s.name)
+				got = append(got, s.name+map[bool]string{true: "?"}[s.optional])
 			}
-			if got := strings.Join(names, " "); got != tc.want {
-				t.Errorf("chose %q, want %q", got, tc.want)
+			if text := strings.Join(got, " "); text != tc.want {
+				t.Errorf("chose %q, want %q", text, tc.want)
 			}
 		})
 	}
 }
 
-// TestPlay: what a suite did is counted, and doing nothing is a failure.
-func TestPlay(t *testing.T) {
+// TestDeadline: a suite that is optional is left out if it would end too late, and that is printed; any other one runs.
+func TestDeadline(t *testing.T) {
+	var out strings.Builder
+	r := &repo{out: &out, results: newResults(&out, true)}
+	pass := func(name string) func(context.Context) error {
+		return func(context.Context) error { r.results.run(name, nil); return nil }
+	}
+	r.runAll(t.Context(), &progress{out: &out}, []suite{
+		{name: "must", title: "must", run: pass("must"), takes: time.Hour},
+		{name: "long", title: "long", run: pass("long"), takes: time.Hour, optional: true},
+		{name: "short", title: "short", run: pass("short"), takes: time.Second, optional: true},
+	}, time.Now().Add(30*time.Minute))
+	r.results.summary()
+	for _, want := range []string{"ok    must", "not run: long: it takes about 1h0m0s", "ok    short", "\n2 passed, 0 failed, 0 skipped\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}
+
+// TestRunSuite: what a suite did is counted, and doing nothing is a failure.
+func TestRunSuite(t *testing.T) {
 	tests := map[string]struct {
-		run                     func(*tally) error
+		run                     func(*results) error
 		passed, failed, skipped int
 	}{
-		"passes":           {func(c *tally) error { c.run("a", nil); return nil }, 1, 0, 0},
-		"only skips":       {func(c *tally) error { c.skip("a", "a", "needs root"); return nil }, 0, 0, 1},
-		"counts a failure": {func(c *tally) error { c.run("a", errors.New("no")); return nil }, 0, 1, 0},
-		"cannot run":       {func(*tally) error { return errors.New("no go") }, 0, 1, 0},
-		"does nothing":     {func(*tally) error { return nil }, 0, 1, 0},
+		"passes":           {func(c *results) error { c.run("a", nil); return nil }, 1, 0, 0},
+		"only skips":       {func(c *results) error { c.skip("a", "a", "needs root"); return nil }, 0, 0, 1},
+		"counts a failure": {func(c *results) error { c.run("a", errors.New("no")); return nil }, 0, 1, 0},
+		"cannot run":       {func(*results) error { return errors.New("no go") }, 0, 1, 0},
+		"does nothing":     {func(*results) error { return nil }, 0, 1, 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := repo{out: io.Discard, count: newTally(io.Discard, false)}
-			r.play(t.Context(), suite{name: "s", run: func(context.Context) error { return tc.run(r.count) }})
-			if c := r.count; c.passed != tc.passed || c.failed != tc.failed || c.skipped != tc.skipped {
+			r := &repo{out: io.Discard, results: newResults(io.Discard, false)}
+			r.runSuite(t.Context(), suite{name: "s", run: func(context.Context) error { return tc.run(r.results) }})
+			if c := r.results; c.passed != tc.passed || c.failed != tc.failed || c.skipped != tc.skipped {
 				t.Errorf("%d passed, %d failed, %d skipped, want %d, %d, %d", c.passed, c.failed, c.skipped, tc.passed, tc.failed, tc.skipped)
 			}
 		})
@@ -109,13 +166,13 @@ func TestRaceDetectorMissing(t *testing.T) {
 			}
 			t.Setenv("CGO_ENABLED", tc.cgo)
 			var out strings.Builder
-			r := repo{out: &out, count: newTally(&out, tc.strict)}
+			r := &repo{out: &out, results: newResults(&out, tc.strict)}
 			if flags := r.race(); len(flags) > 0 {
 				t.Errorf("flags %v, want none", flags)
 			}
-			r.count.summary()
-			if r.count.failed != tc.failed || r.count.skipped != tc.skipped {
-				t.Errorf("%d failed, %d skipped, want %d and %d", r.count.failed, r.count.skipped, tc.failed, tc.skipped)
+			r.results.summary()
+			if r.results.failed != tc.failed || r.results.skipped != tc.skipped {
+				t.Errorf("%d failed, %d skipped, want %d and %d", r.results.failed, r.results.skipped, tc.failed, tc.skipped)
 			}
 			if !strings.Contains(out.String(), tc.say) {
 				t.Errorf("printed %q, want %q in it", out.String(), tc.say)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTally(t *testing.T) {
+func TestResults(t *testing.T) {
 	tests := map[string]struct {
 		events string
 		strict bool
@@ -97,7 +97,7 @@ func TestTally(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			count := newTally(&out, tc.strict)
+			count := newResults(&out, tc.strict)
 			if err := read(strings.NewReader(tc.events), count); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+)
+
+// event is one line of `go test -json`.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // instead of Package, on lines of a build
+	Test       string
+	Output     string
+	Elapsed    float64
+}
+
+// optional is how a skip says that nothing is wrong with this machine: such a skip is
+// counted and never fails, also when skips are not allowed.
+const optional = "optional: "
+
+// results are the counts of any number of `go test` runs. A test and each of its subtests
+// count as one each.
+type results struct {
+	out     io.Writer
+	strict  bool   // a skip is a failure
+	perTest bool   // a line for each test as it ends, not only for each package
+	where   string // added to the names of packages that are tested on several versions of Kubernetes, or ""
+
+	passed, failed, skipped int
+	failures                []string
+	skips                   []string
+
+	output  map[[2]string][]string // of tests that have not ended, by package and test
+	started map[string][]string    // tests of each package that have not ended
+	counted map[string]bool        // packages with a failure that is counted
+}
+
+func newResults(out io.Writer, strict bool) *results {
+	return &results{
+		out: out, strict: strict,
+		output: map[[2]string][]string{}, started: map[string][]string{}, counted: map[string]bool{},
+	}
+}
+
+// add counts one event and prints failures and the results of packages.
+func (r *results) add(e event) {
+	if e.Action == "build-output" {
+		fmt.Fprint(r.out, e.Output)
+		return
+	}
+	if e.Package == "" {
+		return
+	}
+	e.Package += r.where
+	key := [2]string{e.Package, e.Test}
+	switch e.Action {
+	case "run":
+		r.started[e.Package] = append(r.started[e.Package], e.Test)
+	case "output":
+		r.output[key] = append(r.output[key], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.endPackage(e)
+		} else {
+			r.endTest(e)
+		}
+		delete(r.output, key)
+	}
+}
+
+func (r *results) endTest(e event) {
+	r.started[e.Package] = without(r.started[e.Package], e.Test)
+	name, output := e.Package+" "+e.Test, r.output[[2]string{e.Package, e.Test}]
+	switch e.Action {
+	case "pass":
+		r.passed++
+	case "fail":
+		r.fail(e.Package, name, output)
+	case "skip":
+		r.skip(e.Package, name, skipReason(output))
+	}
+	if r.perTest && e.Action != "fail" {
+		fmt.Fprintf(r.out, "      %s %s (%.1fs)\n", e.Action, e.Test, e.Elapsed)
+	}
+}
+
+// endPackage counts failures outside of a single test: a build that broke, a panic, a
+// TestMain that failed, tests that never ended.
+func (r *results) endPackage(e event) {
+	output := r.output[[2]string{e.Package, ""}]
+	if e.Action == "fail" {
+		for _, test := range r.started[e.Package] {
+			r.fail(e.Package, e.Package+" "+test+" (never ended)", r.output[[2]string{e.Package, test}])
+		}
+		if !r.counted[e.Package] {
+			r.fail(e.Package, e.Package, output)
+		}
+	}
+	delete(r.started, e.Package)
+	delete(r.counted, e.Package)
+	if e.Action == "skip" || noTests(output) {
+		return
+	}
+	word := map[string]string{"pass": "ok  ", "fail": "FAIL"}[e.Action]
+	fmt.Fprintf(r.out, "%s  %s (%.1fs)\n", word, e.Package, e.Elapsed)
+}
+
+// run counts something that is not a Go test, such as a check or the start of a cluster.
+func (r *results) run(name string, err error) {
+	if err != nil {
+		r.fail(name, name, []string{err.Error() + "\n"})
+		return
+	}
+	r.passed++
+	fmt.Fprintf(r.out, "ok    %s\n", name)
+}
+
+func (r *results) fail(pkg, name string, output []string) {
+	r.failed++
+	r.counted[pkg] = true
+	r.failures = append(r.failures, name)
+	fmt.Fprintf(r.out, "--- FAIL: %s\n%s", name, strings.Join(output, ""))
+}
+
+func (r *results) skip(pkg, name, reason string) {
+	if r.strict && !strings.HasPrefix(reason, optional) {
+		r.fail(pkg, name, []string{"    skipped, which is a failure with CI=true: " + reason + "\n"})
+		return
+	}
+	r.skipped++
+	r.skips = append(r.skips, name+": "+reason)
+}
+
+// total is everything that was counted so far.
+func (r *results) total() int { return r.passed + r.failed + r.skipped }
+
+// summary prints what failed and what was skipped, and the count as its last line.
+func (r *results) summary() {
+	list := func(title string, names []string) {
+		if len(names) == 0 {
+			return
+		}
+		sort.Strings(names)
+		fmt.Fprintf(r.out, "\n%s:\n  %s\n", title, strings.Join(names, "\n  "))
+	}
+	list("skipped", r.skips)
+	list("failed", r.failures)
+	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+}
+
+// skipReason is what the test gave to r.Skip: the last line that is not the frame's own.
+func skipReason(output []string) string {
+	reason := "no reason given"
+	for _, line := range strings.Split(strings.Join(output, ""), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "===") || strings.HasPrefix(line, "---") {
+			continue
+		}
+		if file, text, ok := strings.Cut(line, ": "); ok && strings.Contains(file, ".go:") {
+			line = text
+		}
+		reason = line
+	}
+	return reason
+}
+
+func noTests(output []string) bool {
+	for _, line := range output {
+		if strings.Contains(line, "[no test files]") || strings.Contains(line, "[no tests to run]") {
+			return true
+		}
+	}
+	return false
+}
+
+func without(list []string, s string) []string {
+	kept := list[:0]
+	for _, x := range list {
+		if x != s {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
