@@ -17,7 +17,7 @@ func Certify(p Problem, r Result) error {
 		l, t := float64(min(b.Demand, b.Floor)), float64(min(b.Demand, b.Ceiling))
 		x := t
 		if r.Price > 0 {
-			x = max(l, min(t, float64(b.Budget.atLeastOne())/float64(r.Price)))
+			x = max(l, min(t, float64(b.Budget.positive())/float64(r.Price)))
 		}
 		use, low, top = use+x, low+l, top+t
 	}

@@ -116,44 +116,44 @@ const (
 
 // Solver clears markets. It keeps its scratch space, so that clearing again allocates
 // nothing. The zero value is ready; it is not for use by two goroutines at once.
-type Solver struct{ turns []turn }
+type Solver struct{ breakpoints []breakpoint }
 
 // turn is a price, budget/use, at which a bidder begins to be held by the price, or
 // ceases to be because it has come down to its low.
-type turn struct {
-	budget Budget
-	use    cpu.Milli
-	low    bool
+type breakpoint struct {
+	budget  Budget
+	usage   cpu.Milli
+	atFloor bool
 }
 
 // below compares the prices of two turns exactly.
-func (a turn) below(b turn) bool {
-	return int64(a.budget)*int64(b.use) < int64(b.budget)*int64(a.use)
+func (a breakpoint) lowerPriced(b breakpoint) bool {
+	return int64(a.budget)*int64(b.usage) < int64(b.budget)*int64(a.usage)
 }
 
 // stretch is expected use between two neighbouring turns: fixed + spent/price. Both are whole numbers,
 // so the order of the bids cannot change the answer.
-type stretch struct {
-	fixed cpu.Milli
-	spent Budget
+type segment struct {
+	constant cpu.Milli
+	budgets  Budget
 }
 
 // after is the stretch on the dear side of t.
-func (s stretch) after(t turn) stretch {
-	if t.low {
-		return stretch{s.fixed + t.use, s.spent - t.budget}
+func (s segment) past(t breakpoint) segment {
+	if t.atFloor {
+		return segment{s.constant + t.usage, s.budgets - t.budget}
 	}
-	return stretch{s.fixed - t.use, s.spent + t.budget}
+	return segment{s.constant - t.usage, s.budgets + t.budget}
 }
 
 // exceeds says whether use at the price of t is more than the supply:
 // spent * t.use / t.budget > supply - fixed, in exact 128-bit products.
-func (s stretch) exceeds(supply cpu.Milli, t turn) bool {
-	left := supply - s.fixed
+func (s segment) exceeds(supply cpu.Milli, t breakpoint) bool {
+	left := supply - s.constant
 	if left < 0 {
 		return true
 	}
-	h1, l1 := bits.Mul64(uint64(s.spent), uint64(t.use))
+	h1, l1 := bits.Mul64(uint64(s.budgets), uint64(t.usage))
 	h2, l2 := bits.Mul64(uint64(left), uint64(t.budget))
 	return h1 > h2 || h1 == h2 && l1 > l2
 }
@@ -166,53 +166,53 @@ func (s stretch) exceeds(supply cpu.Milli, t turn) bool {
 // the supply by halving the turns around a pivot (breakpoint search; Kiwiel 2008, Math. Program. 112, section 3).
 // Cost grows as n; as n log n when the pivots are unlucky.
 func (s *Solver) Clear(p Problem) Result {
-	s.turns = s.turns[:0]
-	var cheap stretch // where nobody is held by the price
+	s.breakpoints = s.breakpoints[:0]
+	var cheap segment // where nobody is held by the price
 	var floors cpu.Milli
 	for _, b := range p.Bids {
-		w, low, top := b.Budget.atLeastOne(), min(b.Demand, b.Floor), min(b.Demand, b.Ceiling)
-		cheap.fixed += top
+		w, low, top := b.Budget.positive(), min(b.Demand, b.Floor), min(b.Demand, b.Ceiling)
+		cheap.constant += top
 		floors += low
 		if low == top {
 			continue
 		}
-		s.turns = append(s.turns, turn{w, top, false})
+		s.breakpoints = append(s.breakpoints, breakpoint{w, top, false})
 		if low > 0 {
-			s.turns = append(s.turns, turn{w, low, true})
+			s.breakpoints = append(s.breakpoints, breakpoint{w, low, true})
 		}
 	}
-	if cheap.fixed <= p.Supply {
+	if cheap.constant <= p.Supply {
 		return Result{}
 	}
 	if floors >= p.Supply {
 		return Result{Price: MaxPrice, FloorsExceedSupply: floors > p.Supply}
 	}
-	at := crossing(cheap, s.turns, p.Supply)
-	return Result{Price: Price(float64(at.spent) / float64(p.Supply-at.fixed))}
+	at := crossingSegment(cheap, s.breakpoints, p.Supply)
+	return Result{Price: Price(float64(at.budgets) / float64(p.Supply-at.constant))}
 }
 
 // crossing is the stretch on which use meets the supply. All turns lie on the dear side of s.
-func crossing(s stretch, turns []turn, supply cpu.Milli) stretch {
+func crossingSegment(s segment, turns []breakpoint, supply cpu.Milli) segment {
 	for tries := 2 * bits.Len(uint(len(turns))); len(turns) > 0; tries-- {
 		if tries == 0 { // the pivots are unlucky: from here each halves what is left
-			slices.SortFunc(turns, func(a, b turn) int {
-				return cmp.Compare(int64(a.budget)*int64(b.use), int64(b.budget)*int64(a.use))
+			slices.SortFunc(turns, func(a, b breakpoint) int {
+				return cmp.Compare(int64(a.budget)*int64(b.usage), int64(b.budget)*int64(a.usage))
 			})
 		}
 		pivot := turns[len(turns)/2]
 		if tries > 0 {
-			pivot = middle(turns[0], pivot, turns[len(turns)-1])
+			pivot = median(turns[0], pivot, turns[len(turns)-1])
 		}
 		// Turns up to the pivot go to the front. Those at the pivot's own price stand between.
 		beyond, under := s, 0
 		same := 0
 		for i, t := range turns {
-			if pivot.below(t) {
+			if pivot.lowerPriced(t) {
 				continue
 			}
-			beyond = beyond.after(t)
+			beyond = beyond.past(t)
 			turns[i], turns[same] = turns[same], t
-			if t.below(pivot) {
+			if t.lowerPriced(pivot) {
 				turns[same], turns[under] = turns[under], t
 				under++
 			}
@@ -228,13 +228,13 @@ func crossing(s stretch, turns []turn, supply cpu.Milli) stretch {
 }
 
 // middle is the median of three by price.
-func middle(a, b, c turn) turn {
-	if b.below(a) {
+func median(a, b, c breakpoint) breakpoint {
+	if b.lowerPriced(a) {
 		a, b = b, a
 	}
-	if c.below(b) {
+	if c.lowerPriced(b) {
 		b = c
-		if b.below(a) {
+		if b.lowerPriced(a) {
 			b = a
 		}
 	}
@@ -250,7 +250,7 @@ func (b Bid) Limit(p Price) cpu.Milli {
 	if p <= 0 {
 		return b.Ceiling
 	}
-	bought := float64(b.Budget.atLeastOne()) / float64(p)
+	bought := float64(b.Budget.positive()) / float64(p)
 	if bought >= float64(b.Ceiling) {
 		return b.Ceiling
 	}
@@ -258,7 +258,7 @@ func (b Bid) Limit(p Price) cpu.Milli {
 }
 
 // Use is what the market expects the bidder to use at a price.
-func (b Bid) Use(p Price) cpu.Milli { return min(b.Demand, b.Limit(p)) }
+func (b Bid) Usage(p Price) cpu.Milli { return min(b.Demand, b.Limit(p)) }
 
 // Bound says what holds the bid's limit at a price.
 func (b Bid) Bound(p Price) Bound {
@@ -266,7 +266,7 @@ func (b Bid) Bound(p Price) Bound {
 	switch {
 	case b.Demand <= limit:
 		return ByNothing
-	case limit == b.Ceiling && (p <= 0 || float64(b.Budget.atLeastOne()) >= float64(p)*float64(b.Ceiling)):
+	case limit == b.Ceiling && (p <= 0 || float64(b.Budget.positive()) >= float64(p)*float64(b.Ceiling)):
 		return ByCeiling
 	case limit == b.Floor:
 		return ByFloor
@@ -274,4 +274,4 @@ func (b Bid) Bound(p Price) Bound {
 	return ByPrice
 }
 
-func (w Budget) atLeastOne() Budget { return max(w, 1) }
+func (w Budget) positive() Budget { return max(w, 1) }

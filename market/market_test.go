@@ -34,7 +34,7 @@ func problems(t *rapid.T) Problem {
 
 func use(p Problem, r Result) (sum cpu.Milli) {
 	for _, b := range p.Bids {
-		sum += b.Use(r.Price)
+		sum += b.Usage(r.Price)
 	}
 	return sum
 }
@@ -77,7 +77,7 @@ func TestWorkConserving(t *testing.T) {
 			return
 		}
 		for i, b := range p.Bids {
-			if got, want := b.Use(r.Price), min(b.Demand, b.Ceiling); got < want {
+			if got, want := b.Usage(r.Price), min(b.Demand, b.Ceiling); got < want {
 				t.Fatalf("bid %d is held to %v of %v while %v are left over", i, got, want, left)
 			}
 		}
@@ -96,18 +96,18 @@ func TestSharingIncentive(t *testing.T) {
 		atFloor := make([]bool, len(p.Bids))
 		for i, b := range p.Bids {
 			least := min(b.Demand, b.Floor)
-			if atFloor[i] = float64(least)*float64(r.Price) > float64(b.Budget.atLeastOne()); atFloor[i] {
+			if atFloor[i] = float64(least)*float64(r.Price) > float64(b.Budget.positive()); atFloor[i] {
 				rest -= least
 			} else {
-				budgets += b.Budget.atLeastOne()
+				budgets += b.Budget.positive()
 			}
 		}
 		for i, b := range p.Bids {
 			if atFloor[i] {
 				continue
 			}
-			share := cpu.Milli(float64(rest) * float64(b.Budget.atLeastOne()) / float64(budgets))
-			if got, want := b.Use(r.Price), min(b.Demand, b.Ceiling, share); got < want-1 {
+			share := cpu.Milli(float64(rest) * float64(b.Budget.positive()) / float64(budgets))
+			if got, want := b.Usage(r.Price), min(b.Demand, b.Ceiling, share); got < want-1 {
 				t.Fatalf("bid %d uses %v, its share and demand are %v", i, got, want)
 			}
 		}
@@ -122,7 +122,7 @@ func TestNoGainFromLying(t *testing.T) {
 		}
 		i := rapid.IntRange(0, len(p.Bids)-1).Draw(t, "liar")
 		honest := p.Bids[i].Demand
-		before := p.Bids[i].Use(Clear(p).Price)
+		before := p.Bids[i].Usage(Clear(p).Price)
 		p.Bids[i].Demand += cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "lie"))
 		after := min(honest, p.Bids[i].Limit(Clear(p).Price))
 		if after > before+1 {
@@ -166,7 +166,7 @@ func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 		for _, b := range p.Bids {
 			x := rat(int64(min(b.Demand, b.Ceiling)))
 			if price.Sign() > 0 {
-				if bought := new(big.Rat).Quo(rat(int64(b.Budget.atLeastOne())), price); bought.Cmp(x) < 0 {
+				if bought := new(big.Rat).Quo(rat(int64(b.Budget.positive())), price); bought.Cmp(x) < 0 {
 					x = bought
 				}
 				if low := rat(int64(min(b.Demand, b.Floor))); x.Cmp(low) < 0 {
@@ -191,7 +191,7 @@ func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 	for _, b := range p.Bids {
 		for _, x := range []cpu.Milli{min(b.Demand, b.Floor), min(b.Demand, b.Ceiling)} {
 			if x > 0 {
-				turns = append(turns, new(big.Rat).Quo(rat(int64(b.Budget.atLeastOne())), rat(int64(x))))
+				turns = append(turns, new(big.Rat).Quo(rat(int64(b.Budget.positive())), rat(int64(x))))
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 	// Just above last, use is F + W/price.
 	fixed, spent := new(big.Rat), new(big.Rat)
 	for _, b := range p.Bids {
-		w, low, top := rat(int64(b.Budget.atLeastOne())), rat(int64(min(b.Demand, b.Floor))), rat(int64(min(b.Demand, b.Ceiling)))
+		w, low, top := rat(int64(b.Budget.positive())), rat(int64(min(b.Demand, b.Floor))), rat(int64(min(b.Demand, b.Ceiling)))
 		bought := new(big.Rat).Quo(w, last)
 		switch {
 		case bought.Cmp(top) > 0 || top.Cmp(low) == 0:

@@ -28,7 +28,7 @@ func TestUseIsUnique(t *testing.T) {
 		}
 		other := Price(rapid.Float64Range(0.51, 1.99).Draw(t, "other price"))
 		for _, b := range p.Bids {
-			p.Supply += b.Use(other)
+			p.Supply += b.Usage(other)
 		}
 		r := Clear(p)
 		for _, price := range []Price{r.Price, other} {
@@ -37,7 +37,7 @@ func TestUseIsUnique(t *testing.T) {
 			}
 		}
 		for i, b := range p.Bids {
-			if a, o := b.Use(r.Price), b.Use(other); a != o {
+			if a, o := b.Usage(r.Price), b.Usage(other); a != o {
 				t.Fatalf("bid %d uses %v at price %g and %v at price %g, and both clear", i, a, float64(r.Price), o, float64(other))
 			}
 		}
@@ -46,7 +46,7 @@ func TestUseIsUnique(t *testing.T) {
 
 // lessPerBudget says whether a of budget v is less than b of budget w, by more than rounding.
 func lessPerBudget(a cpu.Milli, v Budget, b cpu.Milli, w Budget) bool {
-	return int64(a+1)*int64(w.atLeastOne()) < int64(b)*int64(v.atLeastOne())
+	return int64(a+1)*int64(w.positive()) < int64(b)*int64(v.positive())
 }
 
 // Whoever gets less per budget than another gets all that it wants, or is at its ceiling, or the other one is at its floor.
@@ -55,12 +55,12 @@ func TestWeightedMaxMinFair(t *testing.T) {
 		p := problems(t)
 		r := Clear(p)
 		for i, a := range p.Bids {
-			got := a.Use(r.Price)
+			got := a.Usage(r.Price)
 			if got >= min(a.Demand, a.Ceiling) {
 				continue
 			}
 			for j, b := range p.Bids {
-				if have := b.Use(r.Price); have > b.Floor && lessPerBudget(got, a.Budget, have, b.Budget) {
+				if have := b.Usage(r.Price); have > b.Floor && lessPerBudget(got, a.Budget, have, b.Budget) {
 					t.Fatalf("bid %d is held to %v of budget %d while bid %d has %v of budget %d", i, got, a.Budget, j, have, b.Budget)
 				}
 			}
@@ -75,7 +75,7 @@ func TestParetoEfficient(t *testing.T) {
 		r := Clear(p)
 		left := p.Supply - use(p, r) - cpu.Milli(len(p.Bids))
 		for i, b := range p.Bids {
-			if want := min(b.Demand, b.Ceiling) - b.Use(r.Price); want > 0 && left > 0 {
+			if want := min(b.Demand, b.Ceiling) - b.Usage(r.Price); want > 0 && left > 0 {
 				t.Fatalf("bid %d could use %v more of the %v that are left", i, want, left)
 			}
 		}
@@ -91,10 +91,10 @@ func TestEnvyFree(t *testing.T) {
 		}
 		r := Clear(p)
 		for i, a := range p.Bids {
-			got := a.Use(r.Price)
+			got := a.Usage(r.Price)
 			for j, b := range p.Bids {
-				if got < a.Demand && lessPerBudget(got, a.Budget, b.Use(r.Price), b.Budget) {
-					t.Fatalf("bid %d has %v and envies bid %d its %v", i, got, j, b.Use(r.Price))
+				if got < a.Demand && lessPerBudget(got, a.Budget, b.Usage(r.Price), b.Budget) {
+					t.Fatalf("bid %d has %v and envies bid %d its %v", i, got, j, b.Usage(r.Price))
 				}
 			}
 		}
@@ -104,16 +104,16 @@ func TestEnvyFree(t *testing.T) {
 // To claim less than one wants can pay, for as long as one is believed: the example of docs/theory.md.
 func TestUnderClaimingPaysUntilItIsSeen(t *testing.T) {
 	p := Problem{Supply: 2000, Bids: []Bid{{Budget: 1000, Demand: 2000, Ceiling: 4000}, {Budget: 1000, Demand: 2000, Ceiling: 4000}}}
-	honest := p.Bids[0].Use(Clear(p).Price)
+	honest := p.Bids[0].Usage(Clear(p).Price)
 	p.Bids[0].Demand = 500
 	lied := p.Bids[0]
 	lied.Demand = 2000
-	if got := lied.Use(Clear(p).Price); honest != 1000 || got != 1500 {
+	if got := lied.Usage(Clear(p).Price); honest != 1000 || got != 1500 {
 		t.Errorf("honest %v, and %v after claiming a quarter: want 1000m and 1500m", honest, got)
 	}
 	// Its use is seen, and becomes its demand: it is back where it was.
 	p.Bids[0].Demand = 1500
-	if got := lied.Use(Clear(p).Price); got != 1000 {
+	if got := lied.Usage(Clear(p).Price); got != 1000 {
 		t.Errorf("%v once its use is seen, want the 1000m that truth gives", got)
 	}
 }
@@ -135,8 +135,8 @@ func TestSplittingGainsNothing(t *testing.T) {
 		for range parts {
 			many.Bids = append(many.Bids, part)
 		}
-		together := part.Use(Clear(many).Price) * cpu.Milli(parts)
-		alone := one.Use(Clear(whole).Price)
+		together := part.Usage(Clear(many).Price) * cpu.Milli(parts)
+		alone := one.Usage(Clear(whole).Price)
 		if most := cpu.Milli(parts); together > alone+most || alone > together+most {
 			t.Fatalf("one pod of budget %d uses %v, and %d pods of the same budget together use %v", budget, alone, parts, together)
 		}

@@ -96,12 +96,12 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
 	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
 	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that is not sold, 0 to below 1: more means less waiting, less means more throughput")
-	credits := f.Float64("credits", c.Round.Credits.Boost, "how many times its budget a pod may bid with for a while after it has used less than its share, 1 to 10; at 1 there are no credits")
+	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "how many times its budget a pod may bid with for a while after it has used less than its share, 1 to 10; at 1 there are no credits")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
 	f.StringVar(&c.Namespace, "namespace", or(env("POD_NAMESPACE"), c.Namespace), "namespace of the node's Lease (environment POD_NAMESPACE)")
 	f.StringVar(&c.Kernel.OwnPod, "pod-uid", env("POD_UID"), "UID of the agent's own pod, which tells the node's cgroups from others' (environment POD_UID)")
 	f.StringVar(&c.Kernel.Root, "cgroup-root", "/sys/fs/cgroup", "where the host's /sys/fs/cgroup is mounted")
-	f.BoolVar(&c.Kernel.Stalls, "stall-signals", false, "read the memory and IO pressure of every container, too: one that is stalled on these is not taken to want more CPU")
+	f.BoolVar(&c.Kernel.MemoryIOPressure, "stall-signals", false, "read the memory and IO pressure of every container, too: one that is stalled on these is not taken to want more CPU")
 	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz, /metrics and /debug/round")
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "file with access to the API server; empty: that of the pod's service account")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -126,7 +126,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		case "reserve":
 			c.Round.Reserve = *reserve
 		case "credits":
-			c.Round.Credits.Boost = *credits
+			c.Round.Credits.MaxFactor = *credits
 		}
 	})
 	c.Holder = or(env("POD_NAME"), c.Node)

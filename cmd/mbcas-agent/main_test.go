@@ -20,16 +20,16 @@ func TestParse(t *testing.T) {
 		"in a pod": {env: pod, check: func(s settings) bool {
 			c := s.agent
 			return c.Node == "n1" && c.Kernel.OwnPod == "u1" && c.Holder == "agent-x" && c.Namespace == "elsewhere" &&
-				c.Interval == time.Second && !c.Kernel.Stalls && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.logLevel == slog.LevelInfo
+				c.Interval == time.Second && !c.Kernel.MemoryIOPressure && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.logLevel == slog.LevelInfo
 		}},
 		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--credits=1.5", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
 			c := s.agent
-			return c.Node == "n2" && c.Kernel.Root == "/host/cgroup" && c.Interval == 500*time.Millisecond && c.Round.Reserve == 0.2 && c.Round.Credits.Boost == 1.5 && s.listen == ":1" && s.logLevel == slog.LevelDebug
+			return c.Node == "n2" && c.Kernel.Root == "/host/cgroup" && c.Interval == 500*time.Millisecond && c.Round.Reserve == 0.2 && c.Round.Credits.MaxFactor == 1.5 && s.listen == ":1" && s.logLevel == slog.LevelDebug
 		}},
 		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
 			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""
 		}},
-		"stall signals": {args: []string{"--stall-signals", "--profile=conservative"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.Stalls }},
+		"stall signals": {args: []string{"--stall-signals", "--profile=conservative"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
 		"profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
 			return s.agent.Interval == 10*time.Second && s.agent.Round.PublishInterval == 30*time.Second
 		}},

@@ -133,8 +133,8 @@ func (w *world) pass(elapsed time.Duration) {
 		}
 	}
 	err := w.tree.UpdateNode(func(n *kernel.NodeSample) {
-		n.Usage = kernel.Counted(n.Usage.Time + all)
-		n.Kubepods = kernel.Counted(n.Kubepods.Time + all)
+		n.Usage = kernel.KnownTotal(n.Usage.Time + all)
+		n.Kubepods = kernel.KnownTotal(n.Kubepods.Time + all)
 	})
 	if err != nil {
 		w.t.Error(err)
@@ -191,7 +191,7 @@ func (w *world) agent(access *rest.Config) (url string, stop func()) {
 	w.t.Helper()
 	cfg := DefaultConfig()
 	cfg.Node, cfg.Holder, cfg.Interval, cfg.Kernel = w.node.Node, "agent-pod", 100*time.Millisecond, w.tree.Config()
-	cfg.Kernel.Stalls = w.stalls
+	cfg.Kernel.MemoryIOPressure = w.stalls
 	a, err := New(cfg, access, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		w.t.Fatal(err)

@@ -47,7 +47,7 @@ func BenchmarkStallSignals(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
 	root := realCgroups(b, v.Targets)
-	without, with := turns(b, v, kernel.Config{Root: root}), turns(b, v, kernel.Config{Root: root, Stalls: true})
+	without, with := turns(b, v, kernel.Config{Root: root}), turns(b, v, kernel.Config{Root: root, MemoryIOPressure: true})
 	var off, on time.Duration
 	for b.Loop() {
 		start := cpuTime(b)
@@ -68,7 +68,7 @@ func fullNode() *view {
 	v := &view{Node: round.Node{Capacity: 64000, Allocatable: 60000}}
 	for i := range pods {
 		uid := fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
-		p := round.Pod{Pod: demand.Pod{UID: uid, Budget: market.Budget(200 + i)}}
+		p := round.PodInput{Pod: demand.Pod{UID: uid, Budget: market.Budget(200 + i)}}
 		t := kernel.Target{Pod: uid}
 		for j := range each {
 			id := fmt.Sprintf("%064x", i*each+j)
@@ -113,8 +113,8 @@ func turns(b *testing.B, v *view, cfg kernel.Config) (turn func()) {
 	if last == nil || len(last.Out.Decisions) != len(v.Pods) || last.Out.Node.Price == 0 || len(queue.pending) != len(v.Pods) {
 		b.Fatalf("not a full round: %+v", last)
 	}
-	if read := last.Out.Decisions[0].Stalls != nil; read != cfg.Stalls {
-		b.Fatalf("stalls are read: %v, want %v", read, cfg.Stalls)
+	if read := last.Out.Decisions[0].Stalls != nil; read != cfg.MemoryIOPressure {
+		b.Fatalf("stalls are read: %v, want %v", read, cfg.MemoryIOPressure)
 	}
 	return turn
 }
@@ -143,7 +143,7 @@ func (h *busyHost) Read(targets []kernel.Target) kernel.Sample {
 			all += used
 		}
 	}
-	s.Node.Usage, s.Node.Kubepods = kernel.Counted(all), kernel.Counted(all)
+	s.Node.Usage, s.Node.Kubepods = kernel.KnownTotal(all), kernel.KnownTotal(all)
 	return s
 }
 

@@ -109,13 +109,13 @@ func (b board) Collect(ch chan<- prometheus.Metric) {
 		floors = 1
 	}
 	gauge(floorsDesc, floors)
-	held := r.Out.Held
+	held := r.Out.Skipped
 	bidding := len(r.Out.Decisions)
 	gauge(podsDesc, float64(bidding), "bidding")
-	gauge(podsDesc, float64(held.Warming), "warming")
+	gauge(podsDesc, float64(held.WarmingUp), "warming")
 	gauge(podsDesc, float64(held.Stale), "stale")
 	gauge(podsDesc, float64(held.Unenforced), "unenforced")
-	gauge(podsDesc, float64(len(r.View.Pods)-bidding-held.Warming-held.Stale-held.Unenforced), "shadow")
+	gauge(podsDesc, float64(len(r.View.Pods)-bidding-held.WarmingUp-held.Stale-held.Unenforced), "shadow")
 	var by [market.ByCeiling + 1]int
 	for _, d := range r.Out.Decisions {
 		by[d.Bound]++

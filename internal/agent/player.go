@@ -158,10 +158,10 @@ func (p *player) play(v *view, now time.Time) {
 // says nothing of it.
 func (p *player) note(out round.Output) {
 	n := out.Node
-	if loose := out.Held.Unenforced > 0; loose != p.loose && n.UsageKnown {
+	if loose := out.Skipped.Unenforced > 0; loose != p.loose && n.UsageKnown {
 		p.loose = loose
 		if loose {
-			p.log.Warn("pods have a CPU limit that the kernel does not enforce, so nothing is published for them; set cpuCFSQuota: true in the kubelet's configuration", "pods", out.Held.Unenforced)
+			p.log.Warn("pods have a CPU limit that the kernel does not enforce, so nothing is published for them; set cpuCFSQuota: true in the kubelet's configuration", "pods", out.Skipped.Unenforced)
 		} else {
 			p.log.Info("the kernel enforces all CPU limits again")
 		}

@@ -300,7 +300,7 @@ func TestUnreadableSystemIsToldOnce(t *testing.T) {
 	}
 	log.Reset()
 	for range 3 {
-		p.note(round.Output{Node: good, Held: round.Held{Unenforced: 2}})
+		p.note(round.Output{Node: good, Skipped: round.Skipped{Unenforced: 2}})
 	}
 	if n := strings.Count(log.String(), "cpuCFSQuota: true"); n != 1 {
 		t.Errorf("%d lines, want one that says what to do about limits that are not enforced:\n%s", n, log.String())

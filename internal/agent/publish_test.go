@@ -66,7 +66,7 @@ func TestPatch(t *testing.T) {
 	p.wrote = func(pa *v1alpha1.PodAllocation) { wrote = pa }
 	r := decided(t0, 600)
 	d := &r.Out.Decisions[0]
-	d.Demand, d.Usage, d.Throttle, d.Budget, d.Price, d.Floor, d.Ceiling, d.Bound = 900, 480, 0.61, 200, 0.3333, 110, 2000, market.ByPrice
+	d.Demand, d.Usage, d.ThrottleRatio, d.Budget, d.Price, d.Floor, d.Ceiling, d.Bound = 900, 480, 0.61, 200, 0.3333, 110, 2000, market.ByPrice
 	if out, err := p.write(t.Context(), offersOf(r)[0]); out != written || err != nil {
 		t.Fatalf("%v: %v", out, err)
 	}
@@ -92,7 +92,7 @@ func TestPatch(t *testing.T) {
 	if d := cmp.Diff(want, sent); d != "" {
 		t.Errorf("patch (-want +got):\n%s", d)
 	}
-	d.PressureKnown, d.Pressure, d.Stalls = true, 0.2, &sense.Stalls{Memory: sense.Share{Known: true}, IO: sense.Share{Known: true, Part: 0.876}}
+	d.PressureKnown, d.Pressure, d.Stalls = true, 0.2, &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}
 	if _, err := p.write(t.Context(), offersOf(r)[0]); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func decided(at time.Time, limits ...cpu.Milli) *played {
 	for i, l := range limits {
 		uid := fmt.Sprint("pod", i)
 		r.View.Refs = append(r.View.Refs, ref{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID("pa-" + uid)})
-		r.View.Pods = append(r.View.Pods, round.Pod{
+		r.View.Pods = append(r.View.Pods, round.PodInput{
 			Pod:       demand.Pod{UID: uid},
 			Published: round.Published{At: t0.Add(-time.Minute), Limits: map[string]cpu.Milli{"app": 500}},
 		})

@@ -66,9 +66,9 @@ func report(r *played) Report {
 	out := Report{
 		At: r.At.Round(0), Took: r.Took.String(),
 		Node: NodeReport{
-			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Asked: n.Asked, Usage: n.Usage, System: n.System, SystemKnown: n.SystemKnown,
+			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Asked: n.SignalDemand, Usage: n.Usage, System: n.System, SystemKnown: n.SystemKnown,
 			Pressure: known(n.Pressure, n.PressureKnown), FloorsExceedSupply: n.FloorsExceedSupply,
-			Bidders: n.Bidders, Shadows: n.Shadows, Warming: r.Out.Held.Warming, Stale: r.Out.Held.Stale, Unenforced: r.Out.Held.Unenforced,
+			Bidders: n.Bidders, Shadows: n.Unmanaged, Warming: r.Out.Skipped.WarmingUp, Stale: r.Out.Skipped.Stale, Unenforced: r.Out.Skipped.Unenforced,
 		},
 		Pods: make([]PodReport, 0, len(r.Out.Decisions)),
 	}
@@ -80,11 +80,11 @@ func report(r *played) Report {
 		p := PodReport{
 			Namespace: r.View.Refs[i].Namespace, Name: r.View.Refs[i].Name, UID: d.UID,
 			Desired: d.Limit, Containers: make(map[string]cpu.Milli, len(d.Containers)),
-			Usage: d.Usage, Demand: d.Demand, Throttled: d.Throttle, Pressure: known(d.Pressure, d.PressureKnown),
+			Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottleRatio, Pressure: known(d.Pressure, d.PressureKnown),
 			Budget: int64(d.Budget), Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.Bound.String(),
 		}
 		if s := d.Stalls; s != nil {
-			p.MemoryPressure, p.IOPressure = known(s.Memory.Part, s.Memory.Known), known(s.IO.Part, s.IO.Known)
+			p.MemoryPressure, p.IOPressure = known(s.Memory.Value, s.Memory.Known), known(s.IO.Value, s.IO.Known)
 		}
 		for _, c := range d.Containers {
 			p.Containers[c.Name] = c.Limit

@@ -22,7 +22,7 @@ func TestReportTellsStalls(t *testing.T) {
 	if s := text(); strings.Contains(s, "memoryPressure") || strings.Contains(s, "ioPressure") {
 		t.Errorf("not read, and told: %s", s)
 	}
-	r.Out.Decisions[0].Stalls = &sense.Stalls{Memory: sense.Share{Known: true}, IO: sense.Share{Known: true, Part: 0.875}}
+	r.Out.Decisions[0].Stalls = &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.875}}
 	if s := text(); !strings.Contains(s, `"memoryPressure":0,"ioPressure":0.875`) {
 		t.Errorf("read, and not told: %s", s)
 	}

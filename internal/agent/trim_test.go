@@ -93,7 +93,7 @@ func TestTrimChangesNoView(t *testing.T) {
 	if d := cmp.Diff(whole, got); d != "" {
 		t.Errorf("view of trimmed objects (-whole +trimmed):\n%s", d)
 	}
-	if len(got.Pods) != 1 || got.Pods[0].Shadow || got.Pods[0].Published.Limits["app"] != 400 || got.Node.Pressures != 1 || got.Pods[0].Ceiling != 800 || got.Pods[0].Containers[0].Floor != 250 {
+	if len(got.Pods) != 1 || got.Pods[0].Unmanaged || got.Pods[0].Published.Limits["app"] != 400 || got.Node.Pressures != 1 || got.Pods[0].Ceiling != 800 || got.Pods[0].Containers[0].Floor != 250 {
 		t.Errorf("the objects say too little to show anything: %+v", got)
 	}
 	if p := trimmed[1].(*corev1.Pod); p.Labels != nil || p.Spec.Volumes != nil || len(p.Spec.Containers[0].Resources.Limits) != 1 {
@@ -149,8 +149,8 @@ func TestView(t *testing.T) {
 			if c.pods == 0 {
 				return
 			}
-			if v.Pods[0].Shadow != c.shadow || !v.Pods[0].Published.At.Equal(c.at) {
-				t.Errorf("%s: shadow %v, published %v; want %v, %v", c.reason, v.Pods[0].Shadow, v.Pods[0].Published.At, c.shadow, c.at)
+			if v.Pods[0].Unmanaged != c.shadow || !v.Pods[0].Published.At.Equal(c.at) {
+				t.Errorf("%s: shadow %v, published %v; want %v, %v", c.reason, v.Pods[0].Unmanaged, v.Pods[0].Published.At, c.shadow, c.at)
 			}
 			if d := cmp.Diff([]string{"a-app", "a-side"}, v.Targets[0].Containers); d != "" || v.Targets[0].Pod != "hash-a" {
 				t.Errorf("target %+v: the static pod's hash, and its running containers", v.Targets[0])

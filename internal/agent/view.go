@@ -22,7 +22,7 @@ type view struct {
 	Node    round.Node
 	NodeUID types.UID
 	Refs    []ref
-	Pods    []round.Pod
+	Pods    []round.PodInput
 	Targets []kernel.Target
 }
 
@@ -56,7 +56,7 @@ func newView(name string, node *corev1.Node, pods []*corev1.Pod, allocations map
 		if pa != nil {
 			r.Allocation = pa.UID
 		}
-		p := round.Pod{Pod: kube.Bidder(pod, pa, v.Node.Allocatable), Published: published(pa, now)}
+		p := round.PodInput{Pod: kube.Bidder(pod, pa, v.Node.Allocatable), Published: published(pa, now)}
 		t := kernel.Target{Pod: kube.CgroupPod(pod)}
 		for _, c := range p.Containers {
 			t.Containers = append(t.Containers, c.ID)

@@ -87,7 +87,7 @@ func (c *conductor) turn(ctx context.Context) ([]string, error) {
 	factors := make(map[types.UID]coordinator.Factor, len(uids))
 	var changed []string
 	seen := map[string]bool{}
-	for i, f := range c.r.Config.Coordinator.Next(replicas) {
+	for i, f := range c.r.Config.Coordinator.Rebalance(replicas) {
 		factors[uids[i]] = f
 		if node := replicas[i].Node; f != replicas[i].Factor && !seen[node] {
 			seen[node] = true
@@ -121,8 +121,8 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, heard bool) coordina
 	}
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
-		Own: own, Price: kube.Price(d), Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
-		Factor: factorOf(pa), Spread: kube.Spread(pod), Pinned: kube.Pinned(pod), Fresh: heard,
+		BaseBudget: own, Price: kube.Price(d), Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
+		Factor: factorOf(pa), TopologySpread: kube.Spread(pod), FixedToNode: kube.Pinned(pod), UpToDate: heard,
 	}
 }
 

@@ -94,7 +94,7 @@ func TestASilentNodeKeepsItsFactors(t *testing.T) {
 	if got := percentOf(r.stored(pod)); got != 150 {
 		t.Errorf("%d %%, want 150 as before", got)
 	}
-	if r := replicaOf(pod, r.stored(pod), true); r.Workload != "Deployment/web" || !r.Fresh || r.Factor != 150 {
+	if r := replicaOf(pod, r.stored(pod), true); r.Workload != "Deployment/web" || !r.UpToDate || r.Factor != 150 {
 		t.Errorf("replica %+v", r)
 	}
 }
@@ -108,7 +108,7 @@ func TestReplicaOf(t *testing.T) {
 	pa := kube.NewAllocation(pod)
 	pa.Spec.Decision = &v1alpha1.Decision{Budget: 320, FairnessPercent: &percent, Price: "0.250", Demand: 700, Floor: 210, Ceiling: 4000}
 	r := replicaOf(pod, pa, false)
-	if r.Own != 200 || r.Price != 0.25 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" || !r.Spread || !r.Pinned || r.Fresh || r.Factor != 100 {
+	if r.BaseBudget != 200 || r.Price != 0.25 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" || !r.TopologySpread || !r.FixedToNode || r.UpToDate || r.Factor != 100 {
 		t.Errorf("replica %+v", r)
 	}
 }

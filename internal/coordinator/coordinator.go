@@ -41,12 +41,12 @@ type Config struct {
 	// Workload is rho, the exponent of the CES utility, among the replicas of a workload: less than 0, or 0, which moves nothing.
 	// At fixed prices what a budget buys on one node and on another comes closer to each other as the power 1/(1-rho) of
 	// their ratio. Further from 0 is more even; nearer to 0 takes less from other tenants of dear nodes.
-	Workload float64
+	WorkloadRho float64
 	// Spread is the same where topology spread constraints hold, so that replicas must serve evenly.
-	Spread float64
+	SpreadRho float64
 	// Namespace is the same among the workloads of a namespace, which need not. Further from 0 makes them more
 	// alike, and leaves less room within the bounds for the replicas of each.
-	Namespace float64
+	NamespaceRho float64
 	// Gain is how far, as a power, a factor moves in a turn towards what it should be, in (0, 1]. Larger is there sooner; smaller
 	// lets noise of prices and demands pass. From 2 / (1 + (Most-1)/Reach) on, factors may swing.
 	Gain float64
@@ -55,20 +55,20 @@ type Config struct {
 	Headroom float64
 	// Reach is how far above its floor, as a share, a replica's own budget must buy for its factor to be raised in full. Larger spends
 	// less where neighbours are near their floors, too, so that there is little to be had; smaller helps on fuller nodes.
-	Reach float64
+	FloorMargin float64
 	// Band is the relative distance from what it should be at which a factor stays as it is. Larger writes less; smaller is
 	// more even.
 	Band float64
 	// Least and Most bound a factor. Wider is more even; narrower protects neighbours, and a pod whose node gets dear
 	// before the next turn.
-	Least, Most Factor
+	MinFactor, MaxFactor Factor
 }
 
 // DefaultConfig is what we would run ourselves.
 func DefaultConfig() Config {
 	return Config{
-		Workload: -9, Spread: -19, Namespace: -0.5,
-		Gain: 0.5, Headroom: 0.25, Reach: 0.5, Band: 0.05, Least: 50, Most: 200,
+		WorkloadRho: -9, SpreadRho: -19, NamespaceRho: -0.5,
+		Gain: 0.5, Headroom: 0.25, FloorMargin: 0.5, Band: 0.05, MinFactor: 50, MaxFactor: 200,
 	}
 }
 
@@ -80,20 +80,20 @@ func (c Config) Validate() error {
 		v         float64
 		low, high float64
 	}{
-		{"Workload", c.Workload, leastRho, 0},
-		{"Spread", c.Spread, leastRho, 0},
-		{"Namespace", c.Namespace, leastRho, 0},
+		{"WorkloadRho", c.WorkloadRho, minRho, 0},
+		{"SpreadRho", c.SpreadRho, minRho, 0},
+		{"NamespaceRho", c.NamespaceRho, minRho, 0},
 		{"Gain", c.Gain, 0.01, 1},
 		{"Headroom", c.Headroom, 0.01, 10},
-		{"Reach", c.Reach, 0.01, 10},
+		{"FloorMargin", c.FloorMargin, 0.01, 10},
 		{"Band", c.Band, 0, 0.5},
 	} {
 		if !(f.v >= f.low && f.v <= f.high) {
 			errs = append(errs, fmt.Errorf("coordinator %s is %v: want %v to %v", f.name, f.v, f.low, f.high))
 		}
 	}
-	if !(c.Least >= 1 && c.Least <= One && c.Most >= One && c.Most <= mostFactor) {
-		errs = append(errs, fmt.Errorf("coordinator Least is %d%% and Most %d%%: want 1 to %d, and %d to %d", c.Least, c.Most, One, One, mostFactor))
+	if !(c.MinFactor >= 1 && c.MinFactor <= One && c.MaxFactor >= One && c.MaxFactor <= maxFactor) {
+		errs = append(errs, fmt.Errorf("coordinator MinFactor is %d%% and MaxFactor %d%%: want 1 to %d, and %d to %d", c.MinFactor, c.MaxFactor, One, One, maxFactor))
 	}
 	return errors.Join(errs...)
 }
@@ -101,8 +101,8 @@ func (c Config) Validate() error {
 const (
 	// leastRho is nearly Leontief, where only the worst served replica counts, and where factors drift to the bounds
 	// if prices follow them.
-	leastRho   = -99
-	mostFactor = 100 * One
+	minRho    = -99
+	maxFactor = 100 * One
 )
 
 // Replica is one managed pod, as its node sees it.
@@ -112,7 +112,7 @@ type Replica struct {
 	Workload string
 	Node     string
 	// Own is its budget without a factor: that of the containers that its limit is for.
-	Own market.Budget
+	BaseBudget market.Budget
 	// Price is its node's, and Demand, Floor and Ceiling are those of its limit, as of its last decision. Where a neighbour's is later,
 	// that one's price is the better one.
 	Price          market.Price
@@ -120,9 +120,9 @@ type Replica struct {
 	Floor, Ceiling cpu.Milli
 	Factor         Factor // in force; 0: One
 	// Spread: topology spread constraints hold for it. One such replica is enough for its whole workload.
-	Spread bool
+	TopologySpread bool
 	// Pinned: it can run on no other node, so no scheduler can ever help it.
-	Pinned bool
+	FixedToNode bool
 	// Fresh: this is what its node says now.
-	Fresh bool
+	UpToDate bool
 }

@@ -17,7 +17,7 @@ const worlds = 200
 // alone is the default without the level of namespaces.
 func alone() Config {
 	c := DefaultConfig()
-	c.Namespace = 0
+	c.NamespaceRho = 0
 	return c
 }
 
@@ -28,13 +28,13 @@ func TestBounded(t *testing.T) {
 		w := cluster(rng)
 		for i := range w.replicas {
 			w.replicas[i].Factor = Factor(rng.IntN(1000) - 100)
-			w.replicas[i].Fresh = rng.IntN(5) > 0
+			w.replicas[i].UpToDate = rng.IntN(5) > 0
 		}
 		for range 5 {
 			w.clear()
 			w.turn(c)
 			for i, r := range w.replicas {
-				if r.Fresh && (r.Factor < c.Least || r.Factor > c.Most) {
+				if r.UpToDate && (r.Factor < c.MinFactor || r.Factor > c.MaxFactor) {
 					t.Fatalf("seed %d, replica %d: factor %d", seed, i, r.Factor)
 				}
 			}
@@ -107,10 +107,10 @@ func TestOneNodeIsLeftAlone(t *testing.T) {
 		t.Errorf("replicas on one node have the factors %v", got)
 	}
 	// A pod of no workload is one of its own, and so is every single replica.
-	bare := Replica{Namespace: "a", Own: 100, Demand: 5000, Ceiling: 8000, Fresh: true, Node: "cheap", Price: 0.1}
+	bare := Replica{Namespace: "a", BaseBudget: 100, Demand: 5000, Ceiling: 8000, UpToDate: true, Node: "cheap", Price: 0.1}
 	dear := bare
 	dear.Node, dear.Price = "dear", 0.6
-	for i, f := range alone().Next([]Replica{bare, dear}) {
+	for i, f := range alone().Rebalance([]Replica{bare, dear}) {
 		if f != One {
 			t.Errorf("pod %d of no workload has the factor %d", i, f)
 		}
@@ -122,8 +122,8 @@ func held(prices ...market.Price) []Replica {
 	var all []Replica
 	for i, p := range prices {
 		all = append(all, Replica{
-			Namespace: "shop", Workload: "web", Node: fmt.Sprint("node", i), Own: 300, Price: p,
-			Demand: 100_000, Floor: 100, Ceiling: 100_000, Factor: One, Fresh: true,
+			Namespace: "shop", Workload: "web", Node: fmt.Sprint("node", i), BaseBudget: 300, Price: p,
+			Demand: 100_000, Floor: 100, Ceiling: 100_000, Factor: One, UpToDate: true,
 		})
 	}
 	return all
@@ -134,7 +134,7 @@ func settled(t *testing.T, c Config, replicas []Replica) []Factor {
 	t.Helper()
 	for range 50 {
 		changed := false
-		for i, f := range c.Next(replicas) {
+		for i, f := range c.Rebalance(replicas) {
 			changed = changed || f != replicas[i].Factor
 			replicas[i].Factor = f
 		}
@@ -158,7 +158,7 @@ func TestDearGetsMore(t *testing.T) {
 			prices = append(prices, market.Price(0.01+0.99*rng.Float64()))
 		}
 		replicas := held(prices...)
-		next := alone().Next(replicas)
+		next := alone().Rebalance(replicas)
 		for i := range replicas {
 			for k := range replicas {
 				if prices[i] > prices[k] && next[i] < next[k] {
@@ -177,11 +177,11 @@ func TestNamespace(t *testing.T) {
 	replicas := held(0.2, 0.5)
 	replicas[1].Workload = "api"
 	got := settled(t, c, replicas)
-	if ratio, want := float64(got[1])/float64(got[0]), math.Pow(0.5/0.2, c.Namespace/(c.Namespace-1)); math.Abs(ratio/want-1) > 0.03 {
+	if ratio, want := float64(got[1])/float64(got[0]), math.Pow(0.5/0.2, c.NamespaceRho/(c.NamespaceRho-1)); math.Abs(ratio/want-1) > 0.03 {
 		t.Errorf("two workloads of a namespace have the factors %v, a ratio of %.2f, want %.2f", got, ratio, want)
 	}
 	replicas[0].Demand = 10 // it needs nothing
-	if got := settled(t, c, replicas); got[0] != c.Least || got[1] != 150 {
+	if got := settled(t, c, replicas); got[0] != c.MinFactor || got[1] != 150 {
 		t.Errorf("where one workload needs nothing, factors are %v", got)
 	}
 }
@@ -189,15 +189,15 @@ func TestNamespace(t *testing.T) {
 // TestSpreadIsMoreEven: topology spread constraints of one replica count for all.
 func TestSpreadIsMoreEven(t *testing.T) {
 	usual, even := held(0.2, 0.5), held(0.2, 0.5)
-	even[0].Spread = true
+	even[0].TopologySpread = true
 	c := alone()
-	c.Workload, c.Band = -1, 0
+	c.WorkloadRho, c.Band = -1, 0
 	a, b := settled(t, c, usual), settled(t, c, even)
 	if b[1] <= a[1] || b[0] >= a[0] {
 		t.Errorf("factors are %v, and with spread constraints %v", a, b)
 	}
-	if d := DefaultConfig(); d.Spread >= d.Workload || d.Workload >= d.Namespace {
-		t.Errorf("rho is %v with spread constraints, %v without, and %v among workloads: want each weaker than the one before", d.Spread, d.Workload, d.Namespace)
+	if d := DefaultConfig(); d.SpreadRho >= d.WorkloadRho || d.WorkloadRho >= d.NamespaceRho {
+		t.Errorf("rho is %v with spread constraints, %v without, and %v among workloads: want each weaker than the one before", d.SpreadRho, d.WorkloadRho, d.NamespaceRho)
 	}
 }
 
@@ -247,13 +247,13 @@ func TestHelplessGetNothing(t *testing.T) {
 
 func TestPinnedNeverPays(t *testing.T) {
 	replicas := held(0.1, 0.1, 0.5)
-	replicas[0].Pinned, replicas[2].Pinned = true, true
+	replicas[0].FixedToNode, replicas[2].FixedToNode = true, true
 	got := settled(t, alone(), replicas)
 	if got[0] != One || got[1] >= One || got[2] <= One {
 		t.Errorf("factors %v: want the pinned one as it was, its sibling lowered, and the dear one raised", got)
 	}
 	all := held(0.1, 0.5)
-	all[0].Pinned, all[1].Pinned = true, true
+	all[0].FixedToNode, all[1].FixedToNode = true, true
 	if got := settled(t, alone(), all); got[0] != One || got[1] != One {
 		t.Errorf("where all are pinned, factors are %v", got)
 	}
@@ -262,7 +262,7 @@ func TestPinnedNeverPays(t *testing.T) {
 		w := cluster(rng)
 		w.play(DefaultConfig(), 20)
 		for _, r := range w.replicas {
-			if r.Pinned && r.Factor < One {
+			if r.FixedToNode && r.Factor < One {
 				t.Fatalf("seed %d: a pinned pod has the factor %d", seed, r.Factor)
 			}
 		}
@@ -272,21 +272,21 @@ func TestPinnedNeverPays(t *testing.T) {
 func TestStaleStays(t *testing.T) {
 	replicas := held(0.1, 0.2, 0.4)
 	before := settled(t, alone(), replicas)
-	replicas[0].Fresh, replicas[0].Price = false, 0.9
+	replicas[0].UpToDate, replicas[0].Price = false, 0.9
 	if got := settled(t, alone(), replicas); got[0] != before[0] || got[1] != before[1] || got[2] != before[2] {
 		t.Errorf("factors %v become %v when a node is silent", before, got)
 	}
 	// Odd figures are no figures.
-	replicas[0].Fresh = true
+	replicas[0].UpToDate = true
 	for _, p := range []market.Price{-1, market.Price(math.NaN()), market.Price(math.Inf(1)), 2 * market.MaxPrice} {
 		replicas[0].Price = p
-		if got := alone().Next(replicas); got[0] != before[0] {
+		if got := alone().Rebalance(replicas); got[0] != before[0] {
 			t.Errorf("at price %v the factor goes from %d to %d", p, before[0], got[0])
 		}
 	}
 	// Budgets still add up, with what a silent node has.
 	replicas = held(0.1, 0.2, 0.4)
-	replicas[2].Fresh, replicas[2].Factor = false, 160
+	replicas[2].UpToDate, replicas[2].Factor = false, 160
 	got := settled(t, alone(), replicas)
 	if sum := got[0] + got[1] + got[2]; got[2] != 160 || sum < 285 || sum > 315 {
 		t.Errorf("beside a silent node with 160%%: factors %v", got)
@@ -302,7 +302,7 @@ func TestConfigReportsEverything(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := Config{Workload: 1, Spread: math.NaN(), Namespace: -1000, Gain: 0, Headroom: -1, Reach: 0, Band: 1, Least: 101, Most: 99}
+	bad := Config{WorkloadRho: 1, SpreadRho: math.NaN(), NamespaceRho: -1000, Gain: 0, Headroom: -1, FloorMargin: 0, Band: 1, MinFactor: 101, MaxFactor: 99}
 	err := bad.Validate()
 	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 8 {
 		t.Errorf("Validate = %v, want eight complaints", err)
@@ -320,23 +320,23 @@ func FuzzNext(f *testing.F) {
 		for range 1 + rng.IntN(12) {
 			r := Replica{
 				Namespace: fmt.Sprint(rng.IntN(2)), Workload: []string{"", "a", "b"}[rng.IntN(3)], Node: fmt.Sprint(rng.IntN(4)),
-				Own: market.Budget(own), Price: market.Price(price), Demand: cpu.Milli(demand), Floor: cpu.Milli(floor), Ceiling: cpu.Milli(ceiling),
-				Factor: Factor(factor), Spread: flags&1 > 0, Pinned: rng.IntN(2) == 0 && flags&2 > 0, Fresh: rng.IntN(4) > 0 || flags&4 > 0,
+				BaseBudget: market.Budget(own), Price: market.Price(price), Demand: cpu.Milli(demand), Floor: cpu.Milli(floor), Ceiling: cpu.Milli(ceiling),
+				Factor: Factor(factor), TopologySpread: flags&1 > 0, FixedToNode: rng.IntN(2) == 0 && flags&2 > 0, UpToDate: rng.IntN(4) > 0 || flags&4 > 0,
 			}
 			if rng.IntN(2) == 0 {
-				r.Price, r.Factor, r.Own, r.Demand = market.Price(other), Factor(second), market.Budget(rng.IntN(1000)), cpu.Milli(rng.IntN(5000))
+				r.Price, r.Factor, r.BaseBudget, r.Demand = market.Price(other), Factor(second), market.Budget(rng.IntN(1000)), cpu.Milli(rng.IntN(5000))
 			}
 			replicas = append(replicas, r)
 		}
 		c := DefaultConfig()
-		next, again := c.Next(replicas), c.Next(replicas)
+		next, again := c.Rebalance(replicas), c.Rebalance(replicas)
 		for i, r := range replicas {
 			switch {
 			case next[i] != again[i]:
 				t.Fatalf("replica %d has the factor %d, and then %d", i, next[i], again[i])
-			case !r.Fresh && next[i] != r.Factor && !(r.Factor <= 0 && next[i] == One):
+			case !r.UpToDate && next[i] != r.Factor && !(r.Factor <= 0 && next[i] == One):
 				t.Fatalf("replica %d of which nothing is known goes from %d to %d", i, r.Factor, next[i])
-			case r.Fresh && r.Price >= 0 && r.Price <= market.MaxPrice && (next[i] < c.Least || next[i] > c.Most):
+			case r.UpToDate && r.Price >= 0 && r.Price <= market.MaxPrice && (next[i] < c.MinFactor || next[i] > c.MaxFactor):
 				t.Fatalf("replica %d has the factor %d: %+v", i, next[i], r)
 			}
 		}

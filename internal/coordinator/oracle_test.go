@@ -53,7 +53,7 @@ func TestAgreesWithOracle(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		rho := []float64{-0.5, -1, -3, -9}[seed%4]
-		c := Config{Workload: rho, Spread: rho, Gain: 1, Headroom: 1, Reach: 0.01, Least: 1, Most: mostFactor}
+		c := Config{WorkloadRho: rho, SpreadRho: rho, Gain: 1, Headroom: 1, FloorMargin: 0.01, MinFactor: 1, MaxFactor: maxFactor}
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -76,8 +76,8 @@ func TestAgreesWithOracle(t *testing.T) {
 				own := 100_000 + rng.IntN(400_000)
 				buyers[k].shares = append(buyers[k].shares, float64(own))
 				w.replicas = append(w.replicas, Replica{
-					Namespace: fmt.Sprint(k), Workload: "w", Node: fmt.Sprint(j), Own: market.Budget(own),
-					Demand: 1_000_000, Ceiling: 1_000_000, Factor: One, Fresh: true,
+					Namespace: fmt.Sprint(k), Workload: "w", Node: fmt.Sprint(j), BaseBudget: market.Budget(own),
+					Demand: 1_000_000, Ceiling: 1_000_000, Factor: One, UpToDate: true,
 				})
 			}
 		}

@@ -16,7 +16,7 @@ import (
 func TestPowerOfTheRatio(t *testing.T) {
 	for _, rho := range []float64{-0.5, -1, -3, -9} {
 		c := alone()
-		c.Workload, c.Band = rho, 0
+		c.WorkloadRho, c.Band = rho, 0
 		replicas := held(0.2, 0.5)
 		settled(t, c, replicas)
 		buys := func(r Replica) float64 { return float64(r.Factor) / float64(r.Price) }
@@ -30,7 +30,7 @@ func TestPowerOfTheRatio(t *testing.T) {
 func TestPricesThatFollow(t *testing.T) {
 	for _, rho := range []float64{-1, -3, -9} {
 		for _, a := range []float64{0, 0.5, 0.8} {
-			c := Config{Workload: rho, Gain: 1, Headroom: 1, Reach: 0.01, Least: 1, Most: mostFactor}
+			c := Config{WorkloadRho: rho, Gain: 1, Headroom: 1, FloorMargin: 0.01, MinFactor: 1, MaxFactor: maxFactor}
 			alone := []float64{0.2, 0.5}
 			replicas := held(0.2, 0.5)
 			buys := func(i int) float64 { return float64(replicas[i].Factor) / 100 / float64(replicas[i].Price) }
@@ -39,7 +39,7 @@ func TestPricesThatFollow(t *testing.T) {
 					replicas[i].Floor = 0
 					replicas[i].Price = market.Price(alone[i] * math.Pow(float64(replicas[i].Factor)/100, a))
 				}
-				for i, f := range c.Next(replicas) {
+				for i, f := range c.Rebalance(replicas) {
 					replicas[i].Factor = f
 				}
 			}
@@ -118,7 +118,7 @@ func TestLateFigures(t *testing.T) {
 			}
 			before = slices.Clone(w.replicas)
 			quiet++
-			for i, f := range DefaultConfig().Next(seen) {
+			for i, f := range DefaultConfig().Rebalance(seen) {
 				if f != w.replicas[i].Factor {
 					w.replicas[i].Factor, quiet = f, 0
 				}
@@ -137,13 +137,13 @@ func TestLateFigures(t *testing.T) {
 func TestGainBound(t *testing.T) {
 	turns := func(gain float64) int {
 		c := alone()
-		c.Gain, c.Band, c.Reach = gain, 0.005, 0.25
+		c.Gain, c.Band, c.FloorMargin = gain, 0.005, 0.25
 		w := &world{supply: map[string]cpu.Milli{"dear": 4150}}
 		for k := range 10 {
 			for i, node := range []string{"dear", fmt.Sprint("cheap", k)} {
 				r := Replica{
-					Namespace: "shop", Workload: fmt.Sprint("w", k), Node: node, Own: 300, Demand: 4000, Floor: 310, Ceiling: 8000,
-					Factor: One, Fresh: true,
+					Namespace: "shop", Workload: fmt.Sprint("w", k), Node: node, BaseBudget: 300, Demand: 4000, Floor: 310, Ceiling: 8000,
+					Factor: One, UpToDate: true,
 				}
 				if w.supply[node] = 4150; i == 1 {
 					w.supply[node] = 3500
@@ -161,7 +161,7 @@ func TestGainBound(t *testing.T) {
 		t.Errorf("with twice the bound it rests after %d turns, so the bound says little", n)
 	}
 	c := DefaultConfig()
-	if bound := 2 / (1 + (float64(c.Most)/100-1)/c.Reach); c.Gain > 0.8*bound {
+	if bound := 2 / (1 + (float64(c.MaxFactor)/100-1)/c.FloorMargin); c.Gain > 0.8*bound {
 		t.Errorf("the default gain, %v, is near the bound, %v", c.Gain, bound)
 	}
 }
@@ -175,12 +175,12 @@ func BenchmarkNext(b *testing.B) {
 			k := rng.IntN(11_000)
 			replicas = append(replicas, Replica{
 				Namespace: fmt.Sprint("ns", k%200), Workload: fmt.Sprint("w", k), Node: fmt.Sprint("node", n), Price: price,
-				Own: market.Budget(50 + rng.IntN(500)), Demand: cpu.Milli(rng.IntN(2000)), Floor: 100, Ceiling: 8000, Factor: One, Fresh: true,
+				BaseBudget: market.Budget(50 + rng.IntN(500)), Demand: cpu.Milli(rng.IntN(2000)), Floor: 100, Ceiling: 8000, Factor: One, UpToDate: true,
 			})
 		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		DefaultConfig().Next(replicas)
+		DefaultConfig().Rebalance(replicas)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // Next is the factor of each replica for the time until the next turn, in the order of the input. It is a pure function:
 // factors in force are part of the input, and nothing else is remembered.
-func (c Config) Next(replicas []Replica) []Factor {
+func (c Config) Rebalance(replicas []Replica) []Factor {
 	next := make([]Factor, len(replicas))
 	order := make([]int, len(replicas))
 	for i := range replicas {
@@ -32,7 +32,7 @@ func (c Config) Next(replicas []Replica) []Factor {
 		}
 		workloads = append(workloads, c.workload(replicas, order[begin:end]))
 		if end == len(order) || replicas[order[end]].Namespace != first.Namespace {
-			c.namespace(workloads, next)
+			c.workloadBudgets(workloads, next)
 			workloads = workloads[:0]
 		}
 		begin = end
@@ -46,47 +46,47 @@ func (r *Replica) sibling(s *Replica) bool {
 }
 
 // namespace is the turn of the workloads of one.
-func (c Config) namespace(workloads []*workload, next []Factor) {
-	kappa, own, apart := power(c.Namespace), 0.0, false
+func (c Config) workloadBudgets(workloads []*workload, next []Factor) {
+	kappa, own, apart := priceExponent(c.NamespaceRho), 0.0, false
 	for _, w := range workloads {
-		own += w.own
-		apart = apart || w.apart || w.node != workloads[0].node
+		own += w.base
+		apart = apart || w.spansNodes || w.node != workloads[0].node
 	}
 	if kappa == 0 || !apart {
 		for _, w := range workloads {
-			c.settle(w, w.own, w.own, next)
+			c.replicaFactors(w, w.base, w.base, next)
 		}
 		return
 	}
-	items := make([]item, len(workloads))
+	items := make([]claim, len(workloads))
 	for k, w := range workloads {
 		items[k] = w.item(kappa)
 	}
-	targets := fill(items, own)
+	targets := divide(items, own)
 	for k, w := range workloads {
-		items[k].rate, items[k].most = c.step(w.now/w.own, targets[k]), math.Inf(1)
+		items[k].rate, items[k].useful = c.damped(w.inForce/w.base, targets[k]), math.Inf(1)
 	}
-	allowed := fill(items, own)
+	allowed := divide(items, own)
 	for k, w := range workloads {
-		c.settle(w, w.own*targets[k], w.own*allowed[k], next)
+		c.replicaFactors(w, w.base*targets[k], w.base*allowed[k], next)
 	}
 }
 
 // settle gives the replicas of a workload their factors: want is the budget that all of them should have in the end, allowed the
 // one that they have on the way.
-func (c Config) settle(w *workload, want, allowed float64, next []Factor) {
-	items := make([]item, len(w.members))
+func (c Config) replicaFactors(w *workload, want, allowed float64, next []Factor) {
+	items := make([]claim, len(w.members))
 	for k := range w.members {
-		items[k] = w.members[k].item
-		if !w.moves() {
-			items[k].most = math.Inf(1) // all alike, whoever needs it
+		items[k] = w.members[k].claim
+		if !w.movable() {
+			items[k].useful = math.Inf(1) // all alike, whoever needs it
 		}
 	}
-	targets := fill(items, want-w.stale)
+	targets := divide(items, want-w.fixed)
 	for k := range items {
-		items[k].rate, items[k].most, items[k].open = c.step(w.members[k].factor(), targets[k]), math.Inf(1), 1
+		items[k].rate, items[k].useful, items[k].gain = c.damped(w.members[k].factor(), targets[k]), math.Inf(1), 1
 	}
-	moved := fill(items, allowed-w.stale)
+	moved := divide(items, allowed-w.fixed)
 	for k := range w.members {
 		m := &w.members[k]
 		next[m.index] = m.percent
@@ -94,12 +94,12 @@ func (c Config) settle(w *workload, want, allowed float64, next []Factor) {
 			next[m.index] = Factor(math.Round(moved[k] * float64(One)))
 		}
 	}
-	for _, m := range w.left {
+	for _, m := range w.unknown {
 		next[m.index] = m.percent
 	}
 }
 
 // step moves a factor towards where it should be: the geometric mean of the two, weighted by Gain.
-func (c Config) step(from, to float64) float64 {
+func (c Config) damped(from, to float64) float64 {
 	return math.Pow(from, 1-c.Gain) * math.Pow(to, c.Gain)
 }

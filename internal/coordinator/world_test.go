@@ -39,16 +39,16 @@ func (w *world) clear() {
 }
 
 func bid(r Replica) market.Bid {
-	return market.Bid{Budget: r.Own * market.Budget(r.Factor) / market.Budget(One), Demand: r.Demand, Floor: r.Floor, Ceiling: r.Ceiling}
+	return market.Bid{Budget: r.BaseBudget * market.Budget(r.Factor) / market.Budget(One), Demand: r.Demand, Floor: r.Floor, Ceiling: r.Ceiling}
 }
 
 // got is what the market expects a replica to use.
-func got(r Replica) cpu.Milli { return bid(r).Use(r.Price) }
+func got(r Replica) cpu.Milli { return bid(r).Usage(r.Price) }
 
 // turn is one of the coordinator's; it says how many factors changed.
 func (w *world) turn(c Config) int {
 	changed := 0
-	for i, f := range c.Next(w.replicas) {
+	for i, f := range c.Rebalance(w.replicas) {
 		if f != w.replicas[i].Factor {
 			w.replicas[i].Factor = f
 			changed++
@@ -74,7 +74,7 @@ func cluster(rng *rand.Rand) *world {
 	nodes := 2 + rng.IntN(20)
 	w := &world{supply: map[string]cpu.Milli{}}
 	add := func(r Replica) {
-		r.Floor, r.Ceiling, r.Factor, r.Fresh = cpu.Milli(r.Own)+10, 8_000, One, true
+		r.Floor, r.Ceiling, r.Factor, r.UpToDate = cpu.Milli(r.BaseBudget)+10, 8_000, One, true
 		w.replicas = append(w.replicas, r)
 	}
 	most := 100 + rng.IntN(500) // budget of a pod
@@ -85,17 +85,17 @@ func cluster(rng *rand.Rand) *world {
 		for t := range rng.IntN(2 * cores) {
 			add(Replica{
 				Namespace: fmt.Sprint("tenant", n, "-", t), Workload: "tenant", Node: node,
-				Own: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(100 + rng.IntN(3000)),
+				BaseBudget: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(100 + rng.IntN(3000)),
 			})
 		}
 	}
 	for k := range nodes {
 		r := Replica{
 			Namespace: fmt.Sprint("ns", rng.IntN(1+nodes/3)), Workload: fmt.Sprint("w", k),
-			Own: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(200 + rng.IntN(2000)), Spread: rng.IntN(4) == 0,
+			BaseBudget: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(200 + rng.IntN(2000)), TopologySpread: rng.IntN(4) == 0,
 		}
 		for range 1 + rng.IntN(7) {
-			r.Node, r.Pinned = fmt.Sprint("node", rng.IntN(nodes)), rng.IntN(10) == 0
+			r.Node, r.FixedToNode = fmt.Sprint("node", rng.IntN(nodes)), rng.IntN(10) == 0
 			add(r)
 		}
 	}
@@ -114,8 +114,8 @@ func (w *world) shuffled(rng *rand.Rand) *world {
 func budgets(replicas []Replica, key func(Replica) string) (with, own map[string]float64) {
 	with, own = map[string]float64{}, map[string]float64{}
 	for _, r := range replicas {
-		with[key(r)] += float64(r.Own) * float64(r.Factor) / float64(One)
-		own[key(r)] += float64(r.Own)
+		with[key(r)] += float64(r.BaseBudget) * float64(r.Factor) / float64(One)
+		own[key(r)] += float64(r.BaseBudget)
 	}
 	return with, own
 }

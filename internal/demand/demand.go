@@ -28,18 +28,18 @@ type Config struct {
 	Rise, Fall float64
 	// WarmUp is how many good samples a new container needs before its limit may be lowered. Fewer decide on
 	// start-up noise; more leave a new pod at its declared limit for longer.
-	WarmUp int
+	WarmUpSamples int
 	// SaturationFrom is the throttle ratio from which a container is taken to want more than it
 	// uses, in [0, 1). Lower sees held-back demand sooner, and takes bursts for need.
-	SaturationFrom float64
+	SaturationThreshold float64
 	// StarvedFrom is the share of time spent waiting for a CPU (CPU pressure) from which a container on a full node is taken to
 	// want more than it uses, in [0, 1]; 1 switches this off. Lower sees starvation sooner, and takes a queue of a
 	// container's own threads for it.
-	StarvedFrom float64
+	StarvationThreshold float64
 	// StalledFrom is the share of time stalled on memory or IO, in (0, 1], from which a container is taken to want what it uses and
 	// nothing more, however much it is throttled or waits for a CPU. Lower leaves more to others, and less to those that would be
 	// somewhat faster with more. It counts only where stalls are read.
-	StalledFrom float64
+	StallThreshold float64
 	// ThrottleThreshold is the throttle ratio from which a container counts as throttled, in (0, 1): it
 	// tells need, and idle CPU that is kept from somebody, but does not shape the estimate. Lower reacts to less;
 	// higher leaves short bursts alone.
@@ -48,7 +48,7 @@ type Config struct {
 
 // DefaultConfig is what we would run ourselves.
 func DefaultConfig() Config {
-	return Config{Rise: 0.3, Fall: 0.1, WarmUp: 10, SaturationFrom: 0.5, StarvedFrom: 0.2, StalledFrom: 0.8, ThrottleThreshold: 0.1}
+	return Config{Rise: 0.3, Fall: 0.1, WarmUpSamples: 10, SaturationThreshold: 0.5, StarvationThreshold: 0.2, StallThreshold: 0.8, ThrottleThreshold: 0.1}
 }
 
 // Validate says everything that is wrong.
@@ -62,17 +62,17 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("demand %s is %v: want more than 0 and at most 1", f.name, f.v))
 		}
 	}
-	if c.WarmUp < 1 {
-		errs = append(errs, fmt.Errorf("demand WarmUp is %d samples: want at least 1", c.WarmUp))
+	if c.WarmUpSamples < 1 {
+		errs = append(errs, fmt.Errorf("demand WarmUpSamples is %d samples: want at least 1", c.WarmUpSamples))
 	}
-	if !(c.SaturationFrom >= 0 && c.SaturationFrom < 1) {
-		errs = append(errs, fmt.Errorf("demand SaturationFrom is %v: want at least 0 and less than 1", c.SaturationFrom))
+	if !(c.SaturationThreshold >= 0 && c.SaturationThreshold < 1) {
+		errs = append(errs, fmt.Errorf("demand SaturationThreshold is %v: want at least 0 and less than 1", c.SaturationThreshold))
 	}
-	if !(c.StarvedFrom >= 0 && c.StarvedFrom <= 1) {
-		errs = append(errs, fmt.Errorf("demand StarvedFrom is %v: want at least 0 and at most 1", c.StarvedFrom))
+	if !(c.StarvationThreshold >= 0 && c.StarvationThreshold <= 1) {
+		errs = append(errs, fmt.Errorf("demand StarvationThreshold is %v: want at least 0 and at most 1", c.StarvationThreshold))
 	}
-	if !(c.StalledFrom > 0 && c.StalledFrom <= 1) {
-		errs = append(errs, fmt.Errorf("demand StalledFrom is %v: want more than 0 and at most 1", c.StalledFrom))
+	if !(c.StallThreshold > 0 && c.StallThreshold <= 1) {
+		errs = append(errs, fmt.Errorf("demand StallThreshold is %v: want more than 0 and at most 1", c.StallThreshold))
 	}
 	if !(c.ThrottleThreshold > 0 && c.ThrottleThreshold < 1) {
 		errs = append(errs, fmt.Errorf("demand ThrottleThreshold is %v: want more than 0 and less than 1", c.ThrottleThreshold))
@@ -82,58 +82,58 @@ func (c Config) Validate() error {
 
 // Estimate is what is known of one container's demand.
 type Estimate struct {
-	Samples  int     // good samples since it started or the last gap
-	Mean     float64 // smoothed demand, in cores
-	Latest   float64 // demand in the last tick alone, in cores
-	Throttle float64 // smoothed throttle ratio, as far as more CPU would help
+	Samples       int     // good samples since it started or the last gap
+	Mean          float64 // smoothed demand, in cores
+	Latest        float64 // demand in the last tick alone, in cores
+	ThrottleRatio float64 // smoothed throttle ratio, as far as more CPU would help
 }
 
 // Warm says whether the estimate rests on enough samples to lower a limit.
-func (e Estimate) Warm(c Config) bool { return e.Samples >= c.WarmUp }
+func (e Estimate) Warm(c Config) bool { return e.Samples >= c.WarmUpSamples }
 
 // Demand is the smoothed demand.
 func (e Estimate) Demand() cpu.Milli { return cpu.FromCores(e.Mean) }
 
 // Now is the demand of the last tick alone.
-func (e Estimate) Now() cpu.Milli { return cpu.FromCores(e.Latest) }
+func (e Estimate) LatestDemand() cpu.Milli { return cpu.FromCores(e.Latest) }
 
 // Next folds one tick into the estimate. Where no CPU of the node lay idle, entitled is the container's share of the node by
 // budget, and 0 elsewhere: who waits on a full node and uses less than that is starved by others.
 func (c Config) Next(e Estimate, r sense.Rate, entitled cpu.Milli) Estimate {
-	if r.Verdict != sense.Fresh {
+	if r.Validity != sense.Valid {
 		// Nothing is lowered before it is warm again, but its use has not gone because it could not be read.
 		return Estimate{Mean: e.Mean * (1 - c.Fall)}
 	}
-	use, gain := r.Usage.Cores(), c.gain(r)
-	held := min(gain, excess(r.Throttle, c.SaturationFrom))
+	use, gain := r.Usage.Cores(), c.maxGain(r)
+	held := min(gain, excess(r.ThrottleRatio, c.SaturationThreshold))
 	more := held
 	if r.PressureKnown && use > 0 {
-		starved := min(use*(1+excess(r.Pressure, c.StarvedFrom)), entitled.Cores())
+		starved := min(use*(1+excess(r.Pressure, c.StarvationThreshold)), entitled.Cores())
 		more = max(more, min(gain, starved/use-1))
 	}
 	now := use * (1 + more)
-	seconds, throttle := r.Elapsed.Seconds(), min(gain, r.Throttle)
+	seconds, throttle := r.Elapsed.Seconds(), min(gain, r.ThrottleRatio)
 	if e.Samples == 0 {
-		return Estimate{Samples: 1, Mean: now, Latest: now, Throttle: throttle}
+		return Estimate{Samples: 1, Mean: now, Latest: now, ThrottleRatio: throttle}
 	}
 	return Estimate{
-		Samples:  e.Samples + 1,
-		Mean:     c.follow(e.Mean, now, seconds, r, held),
-		Latest:   now,
-		Throttle: c.towards(e.Throttle, throttle, seconds),
+		Samples:       e.Samples + 1,
+		Mean:          c.smooth(e.Mean, now, seconds, r, held),
+		Latest:        now,
+		ThrottleRatio: c.step(e.ThrottleRatio, throttle, seconds),
 	}
 }
 
 // gain is by how much more than it uses, as a share of that, a container may be taken to want; nobody is taken to want more than
 // twice. Who is stalled for a part s of the time could use at most 1/s times what it uses if nothing held it back: its
 // stalls take as long, however much CPU there is, and the rest cannot take less than no time.
-func (c Config) gain(r sense.Rate) float64 {
+func (c Config) maxGain(r sense.Rate) float64 {
 	if r.Stalls == nil {
 		return 1
 	}
 	// A page that is read back from disk counts as both, so the parts do not add up.
-	switch s := max(r.Stalls.Memory.Part, r.Stalls.IO.Part); {
-	case s >= c.StalledFrom:
+	switch s := max(r.Stalls.Memory.Value, r.Stalls.IO.Value); {
+	case s >= c.StallThreshold:
 		return 0
 	case s > 0.5:
 		return 1/s - 1
@@ -151,17 +151,17 @@ func excess(share, from float64) float64 {
 
 // follow moves the estimate. What is held at its quota shows what it uses and not what it wants, so the more it is
 // held back, the less it lowers the estimate. What uses clearly less than its quota was throttled in bursts only.
-func (c Config) follow(from, to, seconds float64, r sense.Rate, held float64) float64 {
+func (c Config) smooth(from, to, seconds float64, r sense.Rate, held float64) float64 {
 	if to < from && r.QuotaKnown && float64(r.Usage) >= atQuota*float64(r.Quota) {
 		seconds *= 1 - held
 	}
-	return c.towards(from, to, seconds)
+	return c.step(from, to, seconds)
 }
 
 // atQuota is the share of its quota from which a throttled container counts as held there.
 const atQuota = 0.85
 
-func (c Config) towards(from, to, seconds float64) float64 {
+func (c Config) step(from, to, seconds float64) float64 {
 	alpha := c.Fall
 	if to > from {
 		alpha = c.Rise

@@ -12,7 +12,7 @@ import (
 )
 
 func tick(usage cpu.Milli, throttle float64) sense.Rate {
-	return sense.Rate{Verdict: sense.Fresh, Elapsed: time.Second, Usage: usage, Throttle: throttle}
+	return sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Usage: usage, ThrottleRatio: throttle}
 }
 
 // after is the estimate after n equal ticks.
@@ -69,7 +69,7 @@ func TestStarvedIsSeen(t *testing.T) {
 	waits.Pressure, waits.PressureKnown = 0.6, true // halfway from 0.2 to 1
 	unknown, off := waits, DefaultConfig()
 	unknown.PressureKnown = false
-	off.StarvedFrom = 1
+	off.StarvationThreshold = 1
 	for name, c := range map[string]struct {
 		cfg      Config
 		rate     sense.Rate
@@ -102,10 +102,10 @@ func TestStarvationEndsAtTheShare(t *testing.T) {
 }
 
 func TestStalledGainsLittle(t *testing.T) {
-	known := func(part float64) sense.Share { return sense.Share{Known: true, Part: part} }
+	known := func(part float64) sense.Ratio { return sense.Ratio{Known: true, Value: part} }
 	for name, c := range map[string]struct {
 		cfg                cpu.Milli // StalledFrom in thousandths; 0: as ships
-		memory, io         sense.Share
+		memory, io         sense.Ratio
 		throttle, pressure float64
 		want               cpu.Milli
 	}{
@@ -126,20 +126,20 @@ func TestStalledGainsLittle(t *testing.T) {
 	} {
 		cfg := DefaultConfig()
 		if c.cfg > 0 {
-			cfg.StalledFrom = c.cfg.Cores()
+			cfg.StallThreshold = c.cfg.Cores()
 		}
 		r := tick(200, c.throttle)
 		r.Pressure, r.PressureKnown = c.pressure, true
 		if c.memory.Known || c.io.Known {
 			r.Stalls = &sense.Stalls{Memory: c.memory, IO: c.io}
 		}
-		if got := cfg.Next(Estimate{}, r, 10_000); got.Demand() != c.want || got.Now() != c.want {
-			t.Errorf("%s: demand %v, of the tick alone %v, want %v", name, got.Demand(), got.Now(), c.want)
+		if got := cfg.Next(Estimate{}, r, 10_000); got.Demand() != c.want || got.LatestDemand() != c.want {
+			t.Errorf("%s: demand %v, of the tick alone %v, want %v", name, got.Demand(), got.LatestDemand(), c.want)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := DefaultConfig()
-		cfg.StalledFrom = rapid.Float64Range(0.01, 1).Draw(t, "from")
+		cfg.StallThreshold = rapid.Float64Range(0.01, 1).Draw(t, "from")
 		r := tick(cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "usage")), rapid.Float64Range(0, 1).Draw(t, "throttle"))
 		r.Pressure, r.PressureKnown = rapid.Float64Range(0, 1).Draw(t, "pressure"), true
 		calm, s := r, rapid.Float64Range(0, 1).Draw(t, "stalled")
@@ -147,11 +147,11 @@ func TestStalledGainsLittle(t *testing.T) {
 		entitled := cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "entitled"))
 		use := r.Usage
 		got, without := cfg.Next(Estimate{}, r, entitled), cfg.Next(Estimate{}, calm, entitled)
-		if d := got.Demand(); d < use || d > without.Demand() || s > 0 && d.Cores() > use.Cores()/s+0.001 || s >= cfg.StalledFrom && d != use {
+		if d := got.Demand(); d < use || d > without.Demand() || s > 0 && d.Cores() > use.Cores()/s+0.001 || s >= cfg.StallThreshold && d != use {
 			t.Fatalf("uses %v, stalled for %v of the time: taken to want %v, and %v were it not stalled", use, s, d, without.Demand())
 		}
-		if got.Throttle > r.Throttle || s >= cfg.StalledFrom && got.Throttle != 0 {
-			t.Fatalf("throttle ratio %v, of which %v is believed", r.Throttle, got.Throttle)
+		if got.ThrottleRatio > r.ThrottleRatio || s >= cfg.StallThreshold && got.ThrottleRatio != 0 {
+			t.Fatalf("throttle ratio %v, of which %v is believed", r.ThrottleRatio, got.ThrottleRatio)
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestStalledGainsLittle(t *testing.T) {
 func TestStalledForgetsWhatItWanted(t *testing.T) {
 	e := after(20, tick(1000, 0))
 	r := tick(100, 1)
-	r.Quota, r.QuotaKnown, r.Stalls = 100, true, &sense.Stalls{Memory: sense.Share{Known: true, Part: 0.9}}
+	r.Quota, r.QuotaKnown, r.Stalls = 100, true, &sense.Stalls{Memory: sense.Ratio{Known: true, Value: 0.9}}
 	for range 60 {
 		e = DefaultConfig().Next(e, r, 0)
 	}
@@ -171,13 +171,13 @@ func TestStalledForgetsWhatItWanted(t *testing.T) {
 
 func TestGapDropsTheWindow(t *testing.T) {
 	cfg := DefaultConfig()
-	warm := after(cfg.WarmUp, tick(300, 0))
-	if !warm.Warm(cfg) || after(cfg.WarmUp-1, tick(300, 0)).Warm(cfg) {
-		t.Fatalf("warm after %d samples: want just that many", cfg.WarmUp)
+	warm := after(cfg.WarmUpSamples, tick(300, 0))
+	if !warm.Warm(cfg) || after(cfg.WarmUpSamples-1, tick(300, 0)).Warm(cfg) {
+		t.Fatalf("warm after %d samples: want just that many", cfg.WarmUpSamples)
 	}
-	for _, v := range []sense.Verdict{sense.First, sense.Gap, sense.Reset, sense.Missing} {
-		e := cfg.Next(warm, sense.Rate{Verdict: v, Usage: 1 << 40}, 0)
-		if e.Samples != 0 || e.Latest != 0 || e.Throttle != 0 || e.Warm(cfg) {
+	for _, v := range []sense.Validity{sense.NoEarlierSample, sense.Gap, sense.Reset, sense.Missing} {
+		e := cfg.Next(warm, sense.Rate{Validity: v, Usage: 1 << 40}, 0)
+		if e.Samples != 0 || e.Latest != 0 || e.ThrottleRatio != 0 || e.Warm(cfg) {
 			t.Errorf("after %v: %+v, want no window", v, e)
 		}
 		if e.Demand() <= 200 || e.Demand() > 300 {
@@ -303,7 +303,7 @@ func TestConfigReportsEverything(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := Config{Rise: 2, Fall: 0, WarmUp: 0, SaturationFrom: 1, StalledFrom: 0, ThrottleThreshold: 0}
+	bad := Config{Rise: 2, Fall: 0, WarmUpSamples: 0, SaturationThreshold: 1, StallThreshold: 0, ThrottleThreshold: 0}
 	err := bad.Validate()
 	for range 20 {
 		if again := bad.Validate(); again.Error() != err.Error() {

@@ -21,7 +21,7 @@ type Pod struct {
 	DemandPercent int32
 	// Shadow pods take part with their use but are never resized: Guaranteed, BestEffort,
 	// opted out, or without a limit.
-	Shadow     bool
+	Unmanaged  bool
 	Containers []Container
 }
 
@@ -37,7 +37,7 @@ func (w Weights) Budget(request cpu.Milli) market.Budget {
 	if w.FairnessPercent > 0 {
 		weight *= float64(w.FairnessPercent) / 100
 	}
-	return max(leastBudget, market.Budget(math.Round(float64(request)*weight)))
+	return max(minBudget, market.Budget(math.Round(float64(request)*weight)))
 }
 
 // Container is one container of a Pod.
@@ -108,7 +108,7 @@ func Floor(request, declared cpu.Milli) cpu.Milli {
 
 // Multiplier is how much more a unit of request weighs for a PriorityClass value: 1 up to 1000 and for
 // no class, 1/2 below 0, then 1 + log2(v/1000)/2, at most 8.
-func Multiplier(priority int32) float64 {
+func PriorityMultiplier(priority int32) float64 {
 	switch {
 	case priority < 0:
 		return 0.5
@@ -120,9 +120,9 @@ func Multiplier(priority int32) float64 {
 
 // leastBudget is what a pod without requests weighs: the kernel gives it 2 of the
 // 1024 shares that a core has.
-const leastBudget = 2
+const minBudget = 2
 
 // Budget is what a pod bids with: its CPU request times the multiplier of its priority.
 func Budget(request cpu.Milli, priority int32) market.Budget {
-	return max(leastBudget, market.Budget(math.Round(float64(request)*Multiplier(priority))))
+	return max(minBudget, market.Budget(math.Round(float64(request)*PriorityMultiplier(priority))))
 }

@@ -35,7 +35,7 @@ func BenchmarkRead110Pods2Containers(b *testing.B) {
 	})
 	b.Run("cgroups-stalls", func(b *testing.B) {
 		c, targets := realPods(b)
-		benchRead(b, kernel.Config{Root: c.root, Stalls: true}, targets)
+		benchRead(b, kernel.Config{Root: c.root, MemoryIOPressure: true}, targets)
 	})
 }
 

@@ -19,7 +19,7 @@ type Config struct {
 	OwnPod string
 	// Stalls has the memory and IO pressure of every container read, too, where the kernel has it: two files more for
 	// each, to hold open and to read. Without it nothing of this is opened.
-	Stalls bool
+	MemoryIOPressure bool
 	// Now tells the time of each reading and paces retries. Nil: time.Now.
 	Now func() time.Time
 	// Log gets the layout once, and faults at most once a minute for each kind.
@@ -61,13 +61,13 @@ const (
 )
 
 // Anchor is how the kubepods cgroup was chosen, from certain to likely.
-type Anchor string
+type Choice string
 
 const (
-	ByOwnPod    Anchor = "own pod"         // it holds Config.OwnPod
-	ByName      Anchor = "only one"        // no other kubepods cgroup is there
-	ByPods      Anchor = "only one in use" // the others hold no pods
-	ByShallower Anchor = "topmost"         // the others lie deeper, so inside a container
+	ByOwnPod    Choice = "own pod"         // it holds Config.OwnPod
+	ByName      Choice = "only one"        // no other kubepods cgroup is there
+	ByPods      Choice = "only one in use" // the others hold no pods
+	ByShallower Choice = "topmost"         // the others lie deeper, so inside a container
 )
 
 // Layout is what Open found.
@@ -76,7 +76,7 @@ type Layout struct {
 	Driver   Driver
 	Kubepods string // path of the kubepods cgroup; on v1 and hybrid in the cpu hierarchy
 	PSI      bool   // the kubepods cgroup reports CPU pressure
-	Anchor   Anchor
+	ChosenBy Choice
 }
 
 // String is one line for people: "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod), with pressure".
@@ -85,5 +85,5 @@ func (l Layout) String() string {
 	if !l.PSI {
 		psi = "without"
 	}
-	return fmt.Sprintf("cgroup %s, %s driver, %s (%s), %s pressure", l.Version, l.Driver, l.Kubepods, l.Anchor, psi)
+	return fmt.Sprintf("cgroup %s, %s driver, %s (%s), %s pressure", l.Version, l.Driver, l.Kubepods, l.ChosenBy, psi)
 }

@@ -97,15 +97,15 @@ type kubepods struct {
 // findKubepods chooses the kubepods cgroup below base. The first look stays out of
 // containers and services; the second goes everywhere, for a kubelet
 // that runs in a container and is seen from outside of it.
-func findKubepods(base, ownPod string) (kubepods, Anchor, error) {
-	shallow := search(base, ownPod, false)
+func findKubepods(base, ownPod string) (kubepods, Choice, error) {
+	shallow := searchTree(base, ownPod, false)
 	if i := slices.IndexFunc(shallow, func(k kubepods) bool { return k.own }); i >= 0 {
 		return shallow[i], ByOwnPod, nil
 	}
 	if ownPod == "" && len(shallow) > 0 {
 		return choose(base, ownPod, shallow)
 	}
-	deep := search(base, ownPod, true)
+	deep := searchTree(base, ownPod, true)
 	if i := slices.IndexFunc(deep, func(k kubepods) bool { return k.own }); i >= 0 {
 		return deep[i], ByOwnPod, nil
 	}
@@ -116,7 +116,7 @@ func findKubepods(base, ownPod string) (kubepods, Anchor, error) {
 }
 
 // choose takes a candidate only where no other is as likely.
-func choose(base, ownPod string, all []kubepods) (kubepods, Anchor, error) {
+func choose(base, ownPod string, all []kubepods) (kubepods, Choice, error) {
 	if len(all) == 0 {
 		return kubepods{}, "", fmt.Errorf("no kubepods, kubepods.slice or *-kubepods.slice below %s: "+
 			"check that the host's whole cgroup tree is mounted there, and that the kubelet runs with cgroupsPerQOS", base)
@@ -151,7 +151,7 @@ const (
 )
 
 // search is breadth first, so its answer stands in order of depth.
-func search(base, ownPod string, everywhere bool) []kubepods {
+func searchTree(base, ownPod string, everywhere bool) []kubepods {
 	var found []kubepods
 	limit := shallowDepth
 	if everywhere {
@@ -160,7 +160,7 @@ func search(base, ownPod string, everywhere bool) []kubepods {
 	walk(base, limit, func(path, name string, depth int) (descend bool) {
 		driver, ok := isKubepods(name)
 		if !ok {
-			return everywhere || !isInside(name)
+			return everywhere || !isContainerOrService(name)
 		}
 		pods, err := listPods(base, path)
 		if err != nil {

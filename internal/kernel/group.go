@@ -46,8 +46,8 @@ type group struct {
 	fd   [files]int
 	// was is the quota as last read in full. Period and burst are read again only when the limit
 	// has changed or the group is rechecked: they hardly ever change, and each read costs.
-	was   Quota
-	stale bool // read in full next time
+	quotaRead  Quota
+	quotaStale bool // read in full next time
 }
 
 // open opens the cgroup at path. Only what says how much CPU was used must be
@@ -55,7 +55,7 @@ type group struct {
 // with psi=0. All files of one hierarchy come from one directory handle, so they
 // are of one incarnation. Of the pressure files those named are opened.
 func (t tree) open(path string, pressures []int) (*group, error) {
-	g := &group{path: path, stale: true}
+	g := &group{path: path, quotaStale: true}
 	for i := range g.fd {
 		g.fd[i] = -1
 	}
@@ -154,12 +154,12 @@ func (r *reader) file(fd int) ([]byte, error) {
 }
 
 // noPressure says why a group's pressure could not be read.
-type noPressure int
+type pressureStatus int
 
 const (
-	pressureFine  noPressure = iota
-	pressureNever            // this kernel refuses it everywhere: EOPNOTSUPP
-	pressureGone             // its file is gone: hidden by cgroup.pressure, or the cgroup is gone
+	pressureRead        pressureStatus = iota
+	pressureUnsupported                // this kernel refuses it everywhere: EOPNOTSUPP
+	pressureGone                       // its file is gone: hidden by cgroup.pressure, or the cgroup is gone
 )
 
 // stat reads what says how much CPU was used and when it was held back. The time is that of the usage.
@@ -205,14 +205,14 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 	if err != nil {
 		return Quota{}, g.fail(t, quotaFile, err)
 	}
-	if !g.stale && q.Limit == g.was.Limit {
+	if !g.quotaStale && q.Limit == g.quotaRead.Limit {
 		if t.version != V2 {
-			q.Period = g.was.Period
+			q.Period = g.quotaRead.Period
 		}
-		q.Burst = g.was.Burst
+		q.Burst = g.quotaRead.Burst
 		return q, nil
 	}
-	g.stale = true // until all of it is read
+	g.quotaStale = true // until all of it is read
 	if g.fd[periodFile] >= 0 {
 		if b, err = r.file(g.fd[periodFile]); err == nil {
 			q.Period, err = parsePeriodV1(b)
@@ -229,39 +229,39 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 			return Quota{}, g.fail(t, burstFile, err)
 		}
 	}
-	g.was, g.stale = q, false
+	g.quotaRead, g.quotaStale = q, false
 	return q, nil
 }
 
 // pressure reads one of the pressure files. It never fails the group: a kernel may have none. An
 // error comes back only for a file that is there and makes no sense.
-func (g *group) pressure(t tree, r *reader, file int) (p Pressure, why noPressure, err error) {
+func (g *group) pressure(t tree, r *reader, file int) (p Pressure, why pressureStatus, err error) {
 	if g.fd[file] < 0 {
-		return Pressure{}, pressureFine, nil
+		return Pressure{}, pressureRead, nil
 	}
 	b, err := r.file(g.fd[file])
-	if why := whyNoPressure(err); why != pressureFine {
+	if why := pressureStatusOf(err); why != pressureRead {
 		return Pressure{}, why, nil
 	}
 	if err == nil {
 		p, err = parsePressure(b)
 	}
 	if err != nil {
-		return Pressure{}, pressureFine, g.fail(t, file, err)
+		return Pressure{}, pressureRead, g.fail(t, file, err)
 	}
-	return p, pressureFine, nil
+	return p, pressureRead, nil
 }
 
 // whyNoPressure sorts the answers that are no fault. EOPNOTSUPP comes from kernels that have
 // pressure but were booted without psi=1 (RHEL and its kin).
-func whyNoPressure(err error) noPressure {
+func pressureStatusOf(err error) pressureStatus {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return pressureNever
+		return pressureUnsupported
 	case gone(err):
 		return pressureGone
 	}
-	return pressureFine
+	return pressureRead
 }
 
 // fail names the file: "/sys/fs/cgroup/kubepods/.../cpu.stat: field usage_usec: missing".

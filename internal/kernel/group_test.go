@@ -11,18 +11,18 @@ import (
 
 // TestWhyNoPressure: absent pressure is no fault, whatever way the kernel says it.
 func TestWhyNoPressure(t *testing.T) {
-	for err, want := range map[error]noPressure{
-		nil:             pressureFine,
-		unix.EOPNOTSUPP: pressureNever,
+	for err, want := range map[error]pressureStatus{
+		nil:             pressureRead,
+		unix.EOPNOTSUPP: pressureUnsupported,
 		unix.ENODEV:     pressureGone,
 		unix.ENOENT:     pressureGone,
-		unix.EIO:        pressureFine, // a fault, reported as such
+		unix.EIO:        pressureRead, // a fault, reported as such
 	} {
-		if got := whyNoPressure(err); got != want {
+		if got := pressureStatusOf(err); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)
 		}
 		if err != nil {
-			if got := whyNoPressure(fmt.Errorf("x: %w", err)); got != want {
+			if got := pressureStatusOf(fmt.Errorf("x: %w", err)); got != want {
 				t.Errorf("wrapped %v: %v, want %v", err, got, want)
 			}
 		}

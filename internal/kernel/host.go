@@ -27,26 +27,26 @@ type Host struct {
 
 	watching sync.WaitGroup // one for each Watch
 
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	watches  []*os.File
-	tree     tree
-	reader   reader
-	psiNever bool // EOPNOTSUPP was seen: ask no more
-	proc     procFiles
-	root     *group // the kubepods cgroup; nil while it is gone
-	kubepods string // its path
-	pods     map[string]*pod
-	tick     uint64 // counts Reads; what was not asked for in this one is forgotten
+	mu             sync.Mutex // guards what follows
+	closed         bool
+	watches        []*os.File
+	tree           tree
+	reader         reader
+	psiUnsupported bool // EOPNOTSUPP was seen: ask no more
+	proc           procFiles
+	root           *group // the kubepods cgroup; nil while it is gone
+	kubepods       string // its path
+	pods           map[string]*pod
+	reads          uint64 // counts Reads; what was not asked for in this one is forgotten
 
-	index     map[string]string // podKey -> directory
-	indexed   time.Time
-	rechecked time.Time         // for itself: a node where pods come and go lists all the time
-	listed    bool              // in this Read
-	strays    map[string]string // container ID -> directory outside of its pod's
-	scanned   time.Time
-	searched  time.Time // for the kubepods cgroup
-	complains map[string]time.Time
+	index       map[string]string // podKey -> directory
+	indexedAt   time.Time
+	recheckedAt time.Time         // for itself: a node where pods come and go lists all the time
+	listed      bool              // in this Read
+	displaced   map[string]string // container ID -> directory outside of its pod's
+	scannedAt   time.Time
+	searchedAt  time.Time // for the kubepods cgroup
+	faultLogged map[string]time.Time
 }
 
 // Open finds out how this machine's cgroups are laid out. It fails
@@ -60,18 +60,18 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: cfg.Log, now: cfg.Now, tree: t,
-		pods: make(map[string]*pod), strays: make(map[string]string), complains: make(map[string]time.Time),
+		pods: make(map[string]*pod), displaced: make(map[string]string), faultLogged: make(map[string]time.Time),
 	}
 	if err := h.findRoot(); err != nil {
 		return nil, err
 	}
 	h.proc.open(cfg.Proc)
 	l := h.Layout()
-	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.Anchor, "psi", l.PSI)
-	if cfg.Stalls && !l.PSI {
+	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.ChosenBy, "psi", l.PSI)
+	if cfg.MemoryIOPressure && !l.PSI {
 		h.log.Warn("no pressure in this kernel's cgroups, so that for memory and IO is not known; boot the node with psi=1 and cgroup v2, or do without")
 	}
-	if cfg.OwnPod != "" && l.Anchor != ByOwnPod {
+	if cfg.OwnPod != "" && l.ChosenBy != ByOwnPod {
 		h.log.Warn("own pod has no cgroup", "pod", cfg.OwnPod, "kubepods", l.Kubepods)
 	}
 	return h, nil
@@ -84,7 +84,7 @@ func (h *Host) Layout() Layout { return *h.layout.Load() }
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
-	h.forget(^uint64(0)) // no Read has this number
+	h.closeUnused(^uint64(0)) // no Read has this number
 	h.closeRoot()
 	h.proc.close()
 	for _, f := range h.watches {
@@ -118,7 +118,7 @@ func (h *Host) Descriptors() int {
 
 // findRoot chooses the kubepods cgroup and opens it.
 func (h *Host) findRoot() error {
-	h.searched = h.now()
+	h.searchedAt = h.now()
 	k, anchor, err := findKubepods(h.tree.cpu, h.cfg.OwnPod)
 	if err != nil {
 		return err
@@ -128,17 +128,17 @@ func (h *Host) findRoot() error {
 		return fmt.Errorf("kubepods cgroup: %w", err)
 	}
 	_, why, err := g.pressure(h.tree, &h.reader, pressureFile)
-	psi := g.fd[pressureFile] >= 0 && why == pressureFine && err == nil
-	if why == pressureNever {
-		h.psiNever = true
+	psi := g.fd[pressureFile] >= 0 && why == pressureRead && err == nil
+	if why == pressureUnsupported {
+		h.psiUnsupported = true
 	}
 	h.closeRoot()
 	h.root, h.kubepods = g, k.path
 	h.layout.Store(&Layout{
-		Version: h.tree.version, Driver: k.driver, Anchor: anchor, PSI: psi,
+		Version: h.tree.version, Driver: k.driver, ChosenBy: anchor, PSI: psi,
 		Kubepods: filepath.Join(h.tree.cpu, k.path),
 	})
-	h.indexed = time.Time{}
+	h.indexedAt = time.Time{}
 	return nil
 }
 
@@ -155,7 +155,7 @@ func (h *Host) node() NodeSample {
 	var err error
 	n.At = h.now()
 	if n.Usage, n.Pressure, err = h.proc.read(&h.reader); err != nil {
-		h.complain("node", err)
+		h.logFault("node", err)
 	}
 	if h.root == nil {
 		h.reopenRoot()
@@ -167,11 +167,11 @@ func (h *Host) node() NodeSample {
 	if err != nil {
 		h.closeRoot() // found again by the next Read
 		if !gone(err) {
-			h.complain("kubepods", err)
+			h.logFault("kubepods", err)
 		}
 		return n
 	}
-	n.At, n.Kubepods = at, Counted(s.Usage)
+	n.At, n.Kubepods = at, KnownTotal(s.Usage)
 	return n
 }
 
@@ -182,23 +182,23 @@ func (h *Host) reopenRoot() {
 		h.root = g
 		return
 	}
-	if h.now().Sub(h.searched) < listEvery {
+	if h.now().Sub(h.searchedAt) < listInterval {
 		return
 	}
 	if err := h.findRoot(); err != nil {
-		h.complain("kubepods", err)
+		h.logFault("kubepods", err)
 		return
 	}
 	h.log.Info("cgroup layout changed", "layout", h.Layout())
 }
 
 // complain logs a fault, each kind at most once a minute.
-func (h *Host) complain(kind string, err error) {
+func (h *Host) logFault(kind string, err error) {
 	now := h.now()
-	if last, ok := h.complains[kind]; ok && now.Sub(last) < time.Minute {
+	if last, ok := h.faultLogged[kind]; ok && now.Sub(last) < time.Minute {
 		return
 	}
-	h.complains[kind] = now
+	h.faultLogged[kind] = now
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		h.log.Error("out of file descriptors; raise LimitNOFILE", "err", err)
 		return

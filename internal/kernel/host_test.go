@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 	}{{kernel.V1, false}, {kernel.V2, false}, {kernel.Hybrid, false}, {kernel.V1, true}, {kernel.V2, true}, {kernel.Hybrid, true}} {
 		version := c.version
 		t.Run(fmt.Sprintf("%s, stalls %v", version, c.stalls), func(t *testing.T) {
-			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.Stalls = c.stalls })
+			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = c.stalls })
 			n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
 			want := kernel.Group{
 				ID: id(2), Found: true,
@@ -92,7 +92,7 @@ func TestRead(t *testing.T) {
 			}
 			n.must(n.Update(uid(1), id(2), func(g *kernel.Group) { *g = want }))
 			n.must(n.UpdateNode(func(s *kernel.NodeSample) {
-				s.Usage, s.Kubepods, s.Pressure.Some = kernel.Counted(90*time.Second), kernel.Counted(60*time.Second), time.Second
+				s.Usage, s.Kubepods, s.Pressure.Some = kernel.KnownTotal(90*time.Second), kernel.KnownTotal(60*time.Second), time.Second
 			}))
 
 			got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), "", id(2)}}, kernel.Target{Pod: uid(7), Containers: []string{id(7)}})
@@ -100,7 +100,7 @@ func TestRead(t *testing.T) {
 			known := kernel.Pressure{Known: version != kernel.V1}
 			want.At = n.now
 			wantSample := kernel.Sample{
-				Node: kernel.NodeSample{At: n.now, Usage: kernel.Counted(90 * time.Second), Kubepods: kernel.Counted(60 * time.Second), Pressure: kernel.Pressure{Known: true, Some: time.Second}},
+				Node: kernel.NodeSample{At: n.now, Usage: kernel.KnownTotal(90 * time.Second), Kubepods: kernel.KnownTotal(60 * time.Second), Pressure: kernel.Pressure{Known: true, Some: time.Second}},
 				Pods: []kernel.PodSample{
 					{Pod: uid(1), Own: kernel.Group{Found: true, At: n.now, Quota: period, Pressure: known}, Containers: []kernel.Group{
 						{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known, Stalls: calm}, {}, want,
@@ -120,7 +120,7 @@ func TestStallsOnlyWhenAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
 			t.Run(fmt.Sprintf("%s %v", version, asked), func(t *testing.T) {
-				n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.Stalls = asked })
+				n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = asked })
 				n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
 				n.must(n.AddPod(cgroups.Burstable, uid(2), id(3)))
 				n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stalls.IO.Full = time.Second }))
@@ -168,7 +168,7 @@ func (n *node) openFiles(names ...string) (paths []string) {
 
 // TestStallsMayBeMissing: what the kernel does not tell is unknown, and nothing else suffers.
 func TestStallsMayBeMissing(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.Stalls = true })
+	n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.MemoryIOPressure = true })
 	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
 	file := func(name string) string {
@@ -208,7 +208,7 @@ func TestStallsMayBeMissing(t *testing.T) {
 
 // TestStallsWithoutPressure: asked for where there is none, it is said once.
 func TestStallsWithoutPressure(t *testing.T) {
-	n := newNode(t, cgroups.Shape{Version: kernel.V1}, func(n *node) { n.cfg.Stalls = true })
+	n := newNode(t, cgroups.Shape{Version: kernel.V1}, func(n *node) { n.cfg.MemoryIOPressure = true })
 	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	for range 100 {
 		if g := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1)}}).Pods[0].Containers[0]; !g.Found || g.Stalls != nil {
@@ -431,11 +431,11 @@ func TestKubepodsMoves(t *testing.T) {
 	n.must(os.Truncate(filepath.Join(n.cfg.Root, n.Kubepods(), "cpu.stat"), 0))
 	n.must(os.RemoveAll(filepath.Join(n.cfg.Root, n.Kubepods())))
 	n.Driver = kernel.Cgroupfs
-	n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Kubepods = kernel.Counted(time.Minute) }))
+	n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Kubepods = kernel.KnownTotal(time.Minute) }))
 	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	for range 60 {
 		s := n.read(target)
-		if s.Pods[0].Containers[0].Found && s.Node.Kubepods == kernel.Counted(time.Minute) {
+		if s.Pods[0].Containers[0].Found && s.Node.Kubepods == kernel.KnownTotal(time.Minute) {
 			if l := n.Layout(); l.Driver != kernel.Cgroupfs {
 				t.Errorf("layout %v", l)
 			}
@@ -511,7 +511,7 @@ func TestClosedWhileReading(t *testing.T) {
 // TestReadDoesNotAllocate: besides the slices of the Sample.
 func TestReadDoesNotAllocate(t *testing.T) {
 	for _, stalls := range []bool{false, true} {
-		n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.Stalls = stalls })
+		n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.MemoryIOPressure = stalls })
 		targets := pods(t, n.Tree, 20, 2)
 		n.read(targets...)
 		slices := 2.0
@@ -542,7 +542,7 @@ func pods(t testing.TB, tree *cgroups.Tree, count, containers int) []kernel.Targ
 }
 
 func TestLayoutString(t *testing.T) {
-	l := kernel.Layout{Version: kernel.V2, Driver: kernel.Systemd, Kubepods: "/sys/fs/cgroup/kubepods.slice", PSI: true, Anchor: kernel.ByOwnPod}
+	l := kernel.Layout{Version: kernel.V2, Driver: kernel.Systemd, Kubepods: "/sys/fs/cgroup/kubepods.slice", PSI: true, ChosenBy: kernel.ByOwnPod}
 	if got, want := l.String(), "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod), with pressure"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

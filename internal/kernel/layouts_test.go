@@ -155,7 +155,7 @@ func checkLayout(t *testing.T, text string) {
 	}
 	wantLayout := kernel.Layout{
 		Version: version, Driver: kernel.Driver(want["driver"]), Kubepods: filepath.Join(top, want["kubepods"]),
-		PSI: version != kernel.V1, Anchor: kernel.Anchor(want["anchor"]),
+		PSI: version != kernel.V1, ChosenBy: kernel.Choice(want["anchor"]),
 	}
 	if diff := cmp.Diff(wantLayout, h.Layout()); diff != "" {
 		t.Errorf("layout (-want +got):\n%s", diff)
@@ -208,7 +208,7 @@ func layouts() []layout {
 		}
 	}
 	var all []layout
-	add := func(name, comment string, s cgroups.Shape, anchor kernel.Anchor, own string, more func(b *bytes.Buffer)) {
+	add := func(name, comment string, s cgroups.Shape, anchor kernel.Choice, own string, more func(b *bytes.Buffer)) {
 		if s.Version == "" {
 			s.Version = kernel.V2
 		}
@@ -231,7 +231,7 @@ func layouts() []layout {
 	plain := func(s cgroups.Shape) func(*bytes.Buffer) {
 		return func(b *bytes.Buffer) { node(b, s) }
 	}
-	shape := func(s cgroups.Shape) (cgroups.Shape, kernel.Anchor, string, func(*bytes.Buffer)) {
+	shape := func(s cgroups.Shape) (cgroups.Shape, kernel.Choice, string, func(*bytes.Buffer)) {
 		return s, kernel.ByName, "", plain(s)
 	}
 	cgroupfs := cgroups.Shape{Driver: kernel.Cgroupfs}

@@ -70,7 +70,7 @@ func isKubepods(name string) (Driver, bool) {
 
 // isInside says that what lies below a directory is some container's or
 // service's own affair: no kubelet puts its pods there, unless it runs in there itself.
-func isInside(name string) bool {
+func isContainerOrService(name string) bool {
 	for _, suffix := range []string{".scope", ".mount", ".service", ".socket", ".swap"} {
 		if strings.HasSuffix(name, suffix) {
 			return true

@@ -45,12 +45,12 @@ func TestContainerOf(t *testing.T) {
 		if got, ok := containerOf(name); got != want || ok != (want != "") {
 			t.Errorf("containerOf(%q) = %q, %v; want %q", name, got, ok, want)
 		}
-		if !isInside(name) {
+		if !isContainerOrService(name) {
 			t.Errorf("isInside(%q) = false", name)
 		}
 	}
 	for _, name := range []string{"system.slice", "kubelet", "kubelet.slice", "podruntime", "docker"} {
-		if isInside(name) {
+		if isContainerOrService(name) {
 			t.Errorf("isInside(%q) = true", name)
 		}
 	}

@@ -4,7 +4,7 @@ package kernel
 
 // newStalls has room for the stalls of n containers; nil where they are not asked for or the kernel has none.
 func (h *Host) newStalls(n int) []Stalls {
-	if !h.cfg.Stalls || h.tree.psi == "" || h.psiNever || h.closed {
+	if !h.cfg.MemoryIOPressure || h.tree.psi == "" || h.psiUnsupported || h.closed {
 		return nil
 	}
 	return make([]Stalls, n)
@@ -24,14 +24,14 @@ func (h *Host) readStalls(p *pod, found []Group, out []Stalls) {
 
 func (h *Host) stall(g *group, file int) Pressure {
 	p, why, err := g.pressure(h.tree, &h.reader, file)
-	if why != pressureFine {
+	if why != pressureRead {
 		g.closeFile(file)
 	}
-	if why == pressureNever {
+	if why == pressureUnsupported {
 		h.noPSI()
 	}
 	if err != nil {
-		h.complain("stalls", err)
+		h.logFault("stalls", err)
 	}
 	return p
 }
@@ -39,9 +39,9 @@ func (h *Host) stall(g *group, file int) Pressure {
 // pressures are the pressure files wanted of a container or, with an empty id, of a pod's own cgroup.
 func (h *Host) pressures(id string) []int {
 	switch {
-	case h.psiNever:
+	case h.psiUnsupported:
 		return nil
-	case id != "" && h.cfg.Stalls:
+	case id != "" && h.cfg.MemoryIOPressure:
 		return allPressure
 	}
 	return cpuPressure
@@ -49,10 +49,10 @@ func (h *Host) pressures(id string) []int {
 
 // noPSI is for kernels that have the files but refuse to read them.
 func (h *Host) noPSI() {
-	if h.psiNever {
+	if h.psiUnsupported {
 		return
 	}
-	h.psiNever = true
+	h.psiUnsupported = true
 	l := h.Layout()
 	l.PSI = false
 	h.layout.Store(&l)

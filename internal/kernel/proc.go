@@ -39,7 +39,7 @@ func (p *procFiles) read(r *reader) (usage Total, pressure Pressure, err error) 
 		if b, err = r.file(p.stat); err == nil {
 			var t time.Duration
 			if t, err = parseProcStat(b); err == nil {
-				usage = Counted(t)
+				usage = KnownTotal(t)
 			}
 		}
 		if err != nil {

@@ -11,35 +11,35 @@ import (
 const (
 	// listEvery is the age at which the list of pod directories is made anew even
 	// if nothing speaks for it: watches are hints and may be lost.
-	listEvery = 30 * time.Second
+	listInterval = 30 * time.Second
 	// recheckEvery is how often what changes in a living cgroup without a sign is looked at.
-	recheckEvery = 30 * time.Second
+	recheckInterval = 30 * time.Second
 	// keenTries is how often a missing cgroup is looked for in every Read; after
 	// that once in slowTry. Some never come: those of finished init containers,
 	// of containers inside virtual machines.
-	keenTries = 10
-	slowTry   = 10 * time.Second
+	maxFastLookups = 10
+	slowLookup     = 10 * time.Second
 	// strayAfter is how long a container may be missing from its pod's directory
 	// before the whole tree is searched for it, which happens at most once in scanEvery.
-	strayAfter = 5 * time.Second
-	scanEvery  = time.Minute
+	scanAfter    = 5 * time.Second
+	scanInterval = time.Minute
 )
 
 // member is a cgroup that is wanted: a container's or, with an empty id, a pod's own.
 type member struct {
-	id    string
-	group *group // nil: not found
-	tick  uint64
-	since time.Time // missing since
+	id           string
+	group        *group // nil: not found
+	read         uint64
+	missingSince time.Time // missing since
 }
 
 type pod struct {
 	key        string
-	tick       uint64
+	read       uint64
 	own        member
 	containers []*member
-	tries      int // lookups in a row that left something missing
-	next       time.Time
+	lookups    int // lookups in a row that left something missing
+	nextLookup time.Time
 }
 
 // members are the own cgroup and the containers'.
@@ -62,18 +62,18 @@ func (h *Host) Read(targets []Target) Sample {
 	if h.closed {
 		out.Node.At = h.now()
 	} else {
-		h.tick++
+		h.reads++
 		out.Node = h.node()
 	}
 
 	now := h.now()
 	hinted := h.hint.Swap(false)
-	recheck := now.Sub(h.rechecked) >= recheckEvery
+	recheck := now.Sub(h.recheckedAt) >= recheckInterval
 	if recheck {
-		h.rechecked = now
+		h.recheckedAt = now
 	}
 	h.listed = false
-	if !h.closed && (hinted || now.Sub(h.indexed) >= listEvery) {
+	if !h.closed && (hinted || now.Sub(h.indexedAt) >= listInterval) {
 		h.list(now)
 	}
 	wanted := false
@@ -87,8 +87,8 @@ func (h *Host) Read(targets []Target) Sample {
 			out.Pods[i] = ps
 			continue
 		}
-		p := h.want(t)
-		if p.missing() && (hinted || p.tries < keenTries || !now.Before(p.next)) {
+		p := h.track(t)
+		if p.missing() && (hinted || p.lookups < maxFastLookups || !now.Before(p.nextLookup)) {
 			wanted = h.resolve(p, now) || wanted
 		}
 		h.read(p, &p.own, &ps.Own, recheck)
@@ -104,21 +104,21 @@ func (h *Host) Read(targets []Target) Sample {
 		}
 		out.Pods[i] = ps
 	}
-	if wanted && now.Sub(h.scanned) >= scanEvery {
+	if wanted && now.Sub(h.scannedAt) >= scanInterval {
 		h.scan(now)
 	}
-	h.forget(h.tick)
+	h.closeUnused(h.reads)
 	return out
 }
 
 // want is the pod of a target, with a member for each of its containers.
-func (h *Host) want(t Target) *pod {
+func (h *Host) track(t Target) *pod {
 	p := h.pods[t.Pod]
 	if p == nil {
 		p = &pod{key: podKey(t.Pod)}
 		h.pods[t.Pod] = p
 	}
-	p.tick = h.tick
+	p.read = h.reads
 	for _, id := range t.Containers {
 		if id == "" { // not created yet
 			continue
@@ -127,9 +127,9 @@ func (h *Host) want(t Target) *pod {
 		if m == nil {
 			m = &member{id: id}
 			p.containers = append(p.containers, m)
-			p.tries = 0
+			p.lookups = 0
 		}
-		m.tick = h.tick
+		m.read = h.reads
 	}
 	return p
 }
@@ -172,25 +172,25 @@ func (h *Host) resolve(p *pod, now time.Time) (search bool) {
 				m.group = h.openContainer(filepath.Join(path, name), id)
 			}
 		}
-		if stray, ok := h.strays[m.id]; ok && m.group == nil {
+		if stray, ok := h.displaced[m.id]; ok && m.group == nil {
 			if m.group = h.openContainer(stray, m.id); m.group == nil {
-				delete(h.strays, m.id)
+				delete(h.displaced, m.id)
 			}
 		}
 		switch {
 		case m.group != nil:
-			m.since = time.Time{}
-		case m.since.IsZero():
-			m.since = now
-		case now.Sub(m.since) > strayAfter:
+			m.missingSince = time.Time{}
+		case m.missingSince.IsZero():
+			m.missingSince = now
+		case now.Sub(m.missingSince) > scanAfter:
 			search = true
 		}
 	}
 	if p.missing() {
-		p.tries++
-		p.next = now.Add(slowTry)
+		p.lookups++
+		p.nextLookup = now.Add(slowLookup)
 	} else {
-		p.tries = 0
+		p.lookups = 0
 	}
 	return search
 }
@@ -209,7 +209,7 @@ func (h *Host) directory(p *pod, now time.Time) (path string, names []string, ok
 	case err == nil:
 		return path, names, true
 	case !gone(err):
-		h.complain("list", err)
+		h.logFault("list", err)
 		return "", nil, false
 	}
 	delete(h.index, p.key)
@@ -235,9 +235,9 @@ func (h *Host) read(p *pod, m *member, out *Group, recheck bool) {
 	*out = Group{ID: out.ID}
 	m.group.close()
 	m.group = nil
-	p.tries = 0 // look again at once
+	p.lookups = 0 // look again at once
 	if !gone(err) {
-		h.complain("container", err)
+		h.logFault("container", err)
 	}
 }
 
@@ -248,12 +248,12 @@ func (h *Host) readGroup(g *group, out *Group) (err error) {
 	if out.Quota, err = g.quota(h.tree, &h.reader); err != nil {
 		return err
 	}
-	var why noPressure
+	var why pressureStatus
 	out.Pressure, why, err = g.pressure(h.tree, &h.reader, pressureFile)
 	switch {
 	case err != nil:
-		h.complain("pressure", err)
-	case why == pressureNever:
+		h.logFault("pressure", err)
+	case why == pressureUnsupported:
 		g.closeFile(pressureFile)
 		h.noPSI()
 	case why == pressureGone:
@@ -272,7 +272,7 @@ func (h *Host) open(path, id string) *group {
 	g, err := h.tree.open(path, h.pressures(id))
 	if err != nil {
 		if !gone(err) {
-			h.complain("open", err)
+			h.logFault("open", err)
 		}
 		return nil
 	}
@@ -322,7 +322,7 @@ func (h *Host) recheck(m *member) {
 			m.group = inner
 		}
 	}
-	m.group.stale = true
+	m.group.quotaStale = true
 	for _, file := range h.pressures(m.id) {
 		if m.group.fd[file] < 0 && h.tree.psi != "" {
 			_ = openIn(filepath.Join(h.tree.psi, m.group.path), filesOf(h.tree.version), []int{file}, -1, &m.group.fd)
@@ -339,21 +339,21 @@ func (h *Host) list(now time.Time) {
 	pods, err := listPods(h.tree.cpu, h.kubepods)
 	if err != nil {
 		if !gone(err) { // if it is, reopenRoot deals with it
-			h.complain("list", err)
+			h.logFault("list", err)
 		}
 		return
 	}
-	h.index, h.indexed = pods, now
+	h.index, h.indexedAt = pods, now
 }
 
 // scan searches the whole tree for missing containers: a runtime with another
 // driver than the kubelet's puts them outside of their pod's directory, where the pod's quota does not hold them.
 func (h *Host) scan(now time.Time) {
-	h.scanned = now
+	h.scannedAt = now
 	missing := make(map[string]*pod)
 	for _, p := range h.pods {
 		for _, m := range p.containers {
-			if m.group == nil && m.tick == h.tick {
+			if m.group == nil && m.read == h.reads {
 				missing[m.id] = p
 			}
 		}
@@ -364,9 +364,9 @@ func (h *Host) scan(now time.Time) {
 		p := missing[id]
 		if ok && p != nil {
 			delete(missing, id)
-			p.tries = 0
+			p.lookups = 0
 			if filepath.Dir(path) != h.index[p.key] { // else it came just now
-				h.strays[id] = path
+				h.displaced[id] = path
 				found++
 			}
 		}
@@ -378,22 +378,22 @@ func (h *Host) scan(now time.Time) {
 }
 
 // forget closes what the Read numbered tick did not ask for.
-func (h *Host) forget(tick uint64) {
+func (h *Host) closeUnused(tick uint64) {
 	maps.DeleteFunc(h.pods, func(_ string, p *pod) bool {
 		live := p.containers[:0]
 		for _, m := range p.containers {
-			if m.tick == tick {
+			if m.read == tick {
 				live = append(live, m)
 				continue
 			}
 			if m.group != nil {
 				m.group.close()
 			}
-			delete(h.strays, m.id)
+			delete(h.displaced, m.id)
 		}
 		clear(p.containers[len(live):])
 		p.containers = live
-		if p.tick == tick {
+		if p.read == tick {
 			return false
 		}
 		if p.own.group != nil {

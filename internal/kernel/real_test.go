@@ -201,7 +201,7 @@ func (c *testCgroups) spin(path string) (stop func()) {
 
 func (c *testCgroups) open(now func() time.Time) *kernel.Host {
 	c.t.Helper()
-	h, err := kernel.Open(kernel.Config{Root: c.root, Now: now, Stalls: true, Log: slog.New(slog.DiscardHandler)})
+	h, err := kernel.Open(kernel.Config{Root: c.root, Now: now, MemoryIOPressure: true, Log: slog.New(slog.DiscardHandler)})
 	c.must(err)
 	c.t.Cleanup(func() { h.Close() })
 	return h
@@ -294,14 +294,14 @@ func TestRealBounds(t *testing.T) {
 		if want := (kernel.Quota{Limit: q.Period, Period: q.Period, Burst: q.Burst}); got != want {
 			t.Fatalf("quota %+v, want %+v", got, want)
 		}
-		least := got.Least()
+		least := got.Min()
 		if err := c.bandwidth(path, kernel.Quota{Period: q.Period, Limit: least - time.Microsecond}); err == nil {
 			t.Errorf("%+v: the kernel takes less than %v", q, least)
 		}
 		if err := c.bandwidth(path, kernel.Quota{Period: q.Period, Limit: least}); err != nil {
 			t.Errorf("%+v: the kernel refuses %v: %v", q, least, err)
 		}
-		if got := h.Read([]kernel.Target{target}).Pods[0].Containers[0].Quota; got.Limit != least || got.Least() != least {
+		if got := h.Read([]kernel.Target{target}).Pods[0].Containers[0].Quota; got.Limit != least || got.Min() != least {
 			t.Errorf("lowered to %v it reads %+v", least, got)
 		}
 		c.must(c.burst(path, 0))

@@ -49,7 +49,7 @@ type Total struct {
 }
 
 // Counted is a total that could be read.
-func Counted(t time.Duration) Total { return Total{Known: true, Time: t} }
+func KnownTotal(t time.Duration) Total { return Total{Known: true, Time: t} }
 
 // PodSample is one pod's reading. Containers stand in the order of the target's.
 type PodSample struct {
@@ -100,14 +100,14 @@ type Quota struct {
 
 // leastQuota is the least quota of a period that the kernel takes, however long the period is
 // (kernel/sched/core.c min_cfs_quota_period).
-const leastQuota = time.Millisecond
+const minQuota = time.Millisecond
 
 // Least is the lowest Limit that the kernel takes at this Period and Burst; 0 where it has no such files.
-func (q Quota) Least() time.Duration {
+func (q Quota) Min() time.Duration {
 	if q.Period <= 0 {
 		return 0
 	}
-	return max(leastQuota, q.Burst)
+	return max(minQuota, q.Burst)
 }
 
 // Pressure is the time in which tasks waited for something, from the "total" of a pressure file: in Some at least

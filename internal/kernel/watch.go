@@ -13,7 +13,7 @@ import (
 )
 
 // watchAgain is how often lost watches are put back: a QoS directory that was removed takes its watch along.
-const watchAgain = 30 * time.Second
+const rewatchInterval = 30 * time.Second
 
 // Watch hints that pods came or went: a value in the channel means that
 // to Read now may show something new. Hints are never needed, may come for nothing and
@@ -49,7 +49,7 @@ func (h *Host) watch(f *os.File, hints chan<- struct{}) {
 	defer f.Close()
 	buf := make([]byte, 16<<10) // events are only counted; what they say is found by listing
 	for {
-		if err := f.SetReadDeadline(time.Now().Add(watchAgain)); err != nil {
+		if err := f.SetReadDeadline(time.Now().Add(rewatchInterval)); err != nil {
 			return
 		}
 		_, err := f.Read(buf)

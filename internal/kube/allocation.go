@@ -53,7 +53,7 @@ func Spec(d round.Decision, w demand.Weights, n round.NodeDecision, observed tim
 		limits[i] = v1alpha1.ContainerLimit{Name: c.Name, CPULimit: c.Limit}
 	}
 	decision := &v1alpha1.Decision{
-		Demand: d.Demand, Usage: d.Usage, Throttled: percent(d.Throttle),
+		Demand: d.Demand, Usage: d.Usage, Throttled: percent(d.ThrottleRatio),
 		Budget: int64(d.Budget), PriorityPercent: w.PriorityPercent,
 		Price: d.Price.String(), Floor: d.Floor, Ceiling: d.Ceiling,
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
@@ -74,11 +74,11 @@ func Spec(d round.Decision, w demand.Weights, n round.NodeDecision, observed tim
 }
 
 // percentOf is nil for a share that is not known.
-func percentOf(s sense.Share) *int32 {
+func percentOf(s sense.Ratio) *int32 {
 	if !s.Known {
 		return nil
 	}
-	p := percent(s.Part)
+	p := percent(s.Value)
 	return &p
 }
 

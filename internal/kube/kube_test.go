@@ -233,7 +233,7 @@ func TestBidder(t *testing.T) {
 		return c
 	}
 	weights := demand.Weights{PriorityPercent: 200}
-	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Shadow: true, Containers: containers()}
+	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers()}
 	if diff := cmp.Diff(shadow, Bidder(p, nil, 2000)); diff != "" {
 		t.Errorf("without an allocation:\n%s", diff)
 	}
@@ -269,7 +269,7 @@ func TestStateAndSpecAgree(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 123456000, time.UTC)
 	d := round.Decision{
 		UID: "u-1", Limit: 1000, Containers: []round.ContainerLimit{{Name: "app", Limit: 800}, {Name: "proxy", Limit: 200}},
-		Demand: 700, Usage: 650, Throttle: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
+		Demand: 700, Usage: 650, ThrottleRatio: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
 		Bound: market.ByPrice,
 	}
 	spec := Spec(d, demand.Weights{PriorityPercent: 200, FairnessPercent: 120}, round.NodeDecision{}, at)

@@ -49,7 +49,7 @@ func TestSpecTellsStalls(t *testing.T) {
 	if d.MemoryPressure != nil || d.IOPressure != nil {
 		t.Errorf("not read, and told as %v and %v", d.MemoryPressure, d.IOPressure)
 	}
-	d = Spec(round.Decision{Stalls: &sense.Stalls{Memory: sense.Share{Known: true}, IO: sense.Share{Known: true, Part: 0.876}}}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
+	d = Spec(round.Decision{Stalls: &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
 	if d.MemoryPressure == nil || *d.MemoryPressure != 0 || d.IOPressure == nil || *d.IOPressure != 88 {
 		t.Errorf("none and 0.876 of the time are told as %v and %v", d.MemoryPressure, d.IOPressure)
 	}

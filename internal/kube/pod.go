@@ -181,12 +181,12 @@ func CgroupPod(pod *corev1.Pod) string {
 // Bidder is the pod in the market's words. Without a PodAllocation, or with one whose declared limits
 // are not recorded, it is a shadow: it takes part with its use and is never resized.
 func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
-	p := demand.Pod{UID: string(pod.UID), Shadow: true}
-	p.PriorityPercent = int32(math.Round(100 * demand.Multiplier(priority(pod))))
+	p := demand.Pod{UID: string(pod.UID), Unmanaged: true}
+	p.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(priority(pod))))
 	var declared map[string]cpu.Milli
 	var bounds Bounds
 	if pa != nil && pa.Spec.PodRef.UID == pod.UID && len(pa.Status.DeclaredLimits) > 0 {
-		p.Shadow = false
+		p.Unmanaged = false
 		declared = byName(pa.Status.DeclaredLimits)
 		bounds = BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
 		p.Ceiling = bounds.Ceiling

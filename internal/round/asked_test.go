@@ -87,8 +87,8 @@ func TestAskingIsNoShortage(t *testing.T) {
 	if got := out.Node.Demand; got < 850 || got > 950 {
 		t.Errorf("its pods are said to want %v, want what they do", got)
 	}
-	if out.Node.Asked < 7000 {
-		t.Errorf("and to ask for %v beyond that, want 7200m", out.Node.Asked)
+	if out.Node.SignalDemand < 7000 {
+		t.Errorf("and to ask for %v beyond that, want 7200m", out.Node.SignalDemand)
 	}
 }
 
@@ -97,19 +97,19 @@ func TestAskingIsNoShortage(t *testing.T) {
 func TestAskingHoldsNobody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := DefaultConfig()
-		e := entry{managed: true, offered: cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "offered")), bid: market.Bid{
+		e := bidder{managed: true, published: cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "offered")), bid: market.Bid{
 			Budget: market.Budget(rapid.IntRange(1, 2000).Draw(t, "budget")), Demand: cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "demand")),
 			Floor: 100, Ceiling: 4000,
 		}}
 		p := market.Price(rapid.Float64Range(0, 3).Draw(t, "price"))
-		before, alone := e.bound(cfg, p), kept([]entry{e}, p)
-		e.percent = int32(rapid.IntRange(10, 1000).Draw(t, "percent"))
+		before, alone := e.bound(cfg, p), keptForSignals([]bidder{e}, p)
+		e.signalPercent = int32(rapid.IntRange(10, 1000).Draw(t, "percent"))
 		if after := e.bound(cfg, p); after != before {
-			t.Fatalf("held by %v, and by %v at %d %%", before, after, e.percent)
+			t.Fatalf("held by %v, and by %v at %d %%", before, after, e.signalPercent)
 		}
-		room := kept([]entry{e}, p)
-		if alone != 0 || room < 0 || e.percent <= 100 && room != 0 || room > 0 && e.bid.Demand+room > e.bid.Limit(p) {
-			t.Fatalf("%v is kept free at %d %% of %v, of a share of %v", room, e.percent, e.bid.Demand, e.bid.Limit(p))
+		room := keptForSignals([]bidder{e}, p)
+		if alone != 0 || room < 0 || e.signalPercent <= 100 && room != 0 || room > 0 && e.bid.Demand+room > e.bid.Limit(p) {
+			t.Fatalf("%v is kept free at %d %% of %v, of a share of %v", room, e.signalPercent, e.bid.Demand, e.bid.Limit(p))
 		}
 	})
 }

@@ -21,7 +21,7 @@ func TestWhoIsHeld(t *testing.T) {
 		{900, 1000, market.ByNothing},
 		{1090, 0, market.ByPrice}, // nothing was published
 	} {
-		e := entry{managed: true, offered: c.offered, bid: market.Bid{Budget: 500, Demand: c.demand, Floor: 100, Ceiling: 4000}}
+		e := bidder{managed: true, published: c.offered, bid: market.Bid{Budget: 500, Demand: c.demand, Floor: 100, Ceiling: 4000}}
 		if got := e.bound(cfg, 0.5); got != c.want {
 			t.Errorf("demand %v, offered %v: held by %v, want %v", c.demand, c.offered, got, c.want)
 		}

@@ -17,29 +17,29 @@ import (
 type Credits struct {
 	// Boost is the factor on the budget of a pod that has saved all it can, 1 to 10; at 1 there are no credits. Larger gives more to
 	// those who come back after a rest, and takes it from those who never rest.
-	Boost float64
+	MaxFactor float64
 	// Most is how much a pod can save: its whole share for so long.
-	Most time.Duration
+	MaxSaved time.Duration
 	// HalfLife is how long it takes until half of what is saved is forgotten.
 	HalfLife time.Duration
 }
 
-func (c Credits) off() bool { return c.Boost == 1 }
+func (c Credits) disabled() bool { return c.MaxFactor == 1 }
 
 func (c Credits) validate() error {
 	var errs []error
-	if !(c.Boost >= 1 && c.Boost <= 10) {
-		errs = append(errs, fmt.Errorf("round Credits.Boost is %v: want 1, which is off, to 10", c.Boost))
+	if !(c.MaxFactor >= 1 && c.MaxFactor <= 10) {
+		errs = append(errs, fmt.Errorf("round Credits.MaxFactor is %v: want 1, which is off, to 10", c.MaxFactor))
 	}
-	if c.Most <= 0 || c.HalfLife <= 0 {
-		errs = append(errs, fmt.Errorf("round Credits.Most is %v and Credits.HalfLife %v: want more than 0", c.Most, c.HalfLife))
+	if c.MaxSaved <= 0 || c.HalfLife <= 0 {
+		errs = append(errs, fmt.Errorf("round Credits.MaxSaved is %v and Credits.HalfLife %v: want more than 0", c.MaxSaved, c.HalfLife))
 	}
 	return errors.Join(errs...)
 }
 
 // next is what each pod has saved after a tick, by its UID. A pod that cannot be read saves nothing and loses nothing.
-func (c Credits) next(before map[string]time.Duration, pods []Pod, rates []sense.Pod, perBudget float64, elapsed time.Duration) map[string]time.Duration {
-	if c.off() {
+func (c Credits) accrue(before map[string]time.Duration, pods []PodInput, rates []sense.PodRates, perBudget float64, elapsed time.Duration) map[string]time.Duration {
+	if c.disabled() {
 		return nil
 	}
 	after := make(map[string]time.Duration, len(pods))
@@ -47,20 +47,20 @@ func (c Credits) next(before map[string]time.Duration, pods []Pod, rates []sense
 	for i, p := range pods {
 		saved := before[p.UID]
 		share := perBudget * float64(p.Budget)
-		if use, known := usage(rates[i]); known && share > 0 {
+		if use, known := podUsage(rates[i]); known && share > 0 {
 			left := 1 - use/share
 			saved = time.Duration(float64(saved)*kept + left*float64(elapsed))
 		}
-		after[p.UID] = min(max(saved, 0), c.Most)
+		after[p.UID] = min(max(saved, 0), c.MaxSaved)
 	}
 	return after
 }
 
 // usage is a pod's CPU use in cores; unknown where that of a running container is.
-func usage(p sense.Pod) (cores float64, known bool) {
+func podUsage(p sense.PodRates) (cores float64, known bool) {
 	for _, r := range p.Containers {
-		switch r.Verdict {
-		case sense.Fresh:
+		switch r.Validity {
+		case sense.Valid:
 			cores += r.Usage.Cores()
 			known = true
 		case sense.Missing:
@@ -72,13 +72,13 @@ func usage(p sense.Pod) (cores float64, known bool) {
 }
 
 // raise is the pods with the budgets that their savings give them.
-func (c Credits) raise(pods []Pod, saved map[string]time.Duration) []Pod {
-	if c.off() {
+func (c Credits) apply(pods []PodInput, saved map[string]time.Duration) []PodInput {
+	if c.disabled() {
 		return pods
 	}
-	raised := make([]Pod, len(pods))
+	raised := make([]PodInput, len(pods))
 	for i, p := range pods {
-		factor := 1 + (c.Boost-1)*saved[p.UID].Seconds()/c.Most.Seconds()
+		factor := 1 + (c.MaxFactor-1)*saved[p.UID].Seconds()/c.MaxSaved.Seconds()
 		p.Budget = market.Budget(math.Round(float64(p.Budget) * factor))
 		raised[i] = p
 	}

@@ -15,8 +15,8 @@ import (
 const forever = 1e6 * time.Hour
 
 func TestCreditsAreSavedAndSpent(t *testing.T) {
-	c := Credits{Boost: 3, Most: time.Minute, HalfLife: forever}
-	pods := []Pod{{Pod: demand.Pod{UID: "a", Budget: 500}}} // its share is two cores, at 4 cores for 1000
+	c := Credits{MaxFactor: 3, MaxSaved: time.Minute, HalfLife: forever}
+	pods := []PodInput{{Pod: demand.Pod{UID: "a", Budget: 500}}} // its share is two cores, at 4 cores for 1000
 	saved := map[string]time.Duration{}
 	for _, step := range []struct {
 		what    string
@@ -33,12 +33,12 @@ func TestCreditsAreSavedAndSpent(t *testing.T) {
 		{"until nothing is left", 6000, 30, 0, 500},
 	} {
 		for range step.seconds {
-			saved = c.next(saved, pods, fresh(step.use), 4.0/1000, time.Second)
+			saved = c.accrue(saved, pods, fresh(step.use), 4.0/1000, time.Second)
 		}
 		if got := saved["a"]; math.Abs((got - step.saved).Seconds()) > 0.01 {
 			t.Errorf("%s: %v saved, want %v", step.what, got, step.saved)
 		}
-		if got := c.raise(pods, saved)[0].Budget; got != step.budget {
+		if got := c.apply(pods, saved)[0].Budget; got != step.budget {
 			t.Errorf("%s: a budget of %d, want %d", step.what, got, step.budget)
 		}
 	}
@@ -47,23 +47,23 @@ func TestCreditsAreSavedAndSpent(t *testing.T) {
 	}
 }
 
-func fresh(use cpu.Milli) []sense.Pod {
-	return []sense.Pod{{Containers: []sense.Rate{{Verdict: sense.Fresh, Usage: use}, {Verdict: sense.Missing}}}}
+func fresh(use cpu.Milli) []sense.PodRates {
+	return []sense.PodRates{{Containers: []sense.Rate{{Validity: sense.Valid, Usage: use}, {Validity: sense.Missing}}}}
 }
 
 func TestCreditsAreForgotten(t *testing.T) {
-	c := Credits{Boost: 2, Most: time.Minute, HalfLife: 10 * time.Second}
-	pods := []Pod{{Pod: demand.Pod{UID: "a", Budget: 1000}}}
+	c := Credits{MaxFactor: 2, MaxSaved: time.Minute, HalfLife: 10 * time.Second}
+	pods := []PodInput{{Pod: demand.Pod{UID: "a", Budget: 1000}}}
 	saved := map[string]time.Duration{"a": 40 * time.Second, "gone": time.Minute}
 	for range 20 {
-		saved = c.next(saved, pods, fresh(4000), 4.0/1000, time.Second)
+		saved = c.accrue(saved, pods, fresh(4000), 4.0/1000, time.Second)
 	}
 	if got := saved["a"]; math.Abs((got-10*time.Second).Seconds()) > 0.01 || len(saved) != 1 {
 		t.Errorf("after two half-lives at its share %v are saved of 40s, and %d pods are known: want 10s, and one", got, len(saved))
 	}
-	for _, v := range []sense.Verdict{sense.First, sense.Gap, sense.Reset} {
-		unread := []sense.Pod{{Containers: []sense.Rate{{Verdict: sense.Fresh}, {Verdict: v}}}}
-		if got := c.next(saved, pods, unread, 4.0/1000, time.Second)["a"]; got != saved["a"] {
+	for _, v := range []sense.Validity{sense.NoEarlierSample, sense.Gap, sense.Reset} {
+		unread := []sense.PodRates{{Containers: []sense.Rate{{Validity: sense.Valid}, {Validity: v}}}}
+		if got := c.accrue(saved, pods, unread, 4.0/1000, time.Second)["a"]; got != saved["a"] {
 			t.Errorf("with a container that is %v, %v becomes %v", v, saved["a"], got)
 		}
 	}
@@ -76,7 +76,7 @@ func TestCreditsServeWhoRested(t *testing.T) {
 		rested := &tenant{name: "rested", request: 500, declared: 1000}
 		busy := &tenant{name: "busy", request: 500, declared: 1000, want: 8000}
 		w := newWorld(rested, busy)
-		w.cfg.Credits.Boost = boost
+		w.cfg.Credits.MaxFactor = boost
 		w.run(120)
 		rested.want = 8000
 		w.run(20)

@@ -10,7 +10,7 @@ import (
 )
 
 // decide gives every managed entry of the book its limit at the price in force.
-func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []Decision {
+func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State) []Decision {
 	decisions := make([]Decision, 0, len(book))
 	newest, published := -1, Published{} // the decision that was published last
 	for _, e := range book {
@@ -19,20 +19,20 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 		}
 		pod := in.Pods[e.pod]
 		d := Decision{
-			UID: pod.UID, Demand: e.bid.Demand, Throttle: e.throttledNow,
-			Budget: e.bid.Budget, Price: s.price.acted,
-			Floor: e.least, Ceiling: e.bid.Ceiling, Bound: e.bound(cfg, s.price.acted), Usage: e.use,
+			UID: pod.UID, Demand: e.bid.Demand, ThrottleRatio: e.latestThrottleRatio,
+			Budget: e.bid.Budget, Price: s.price.inForce,
+			Floor: e.minLimit, Ceiling: e.bid.Ceiling, Bound: e.bound(cfg, s.price.inForce), Usage: e.usage,
 		}
 		for j, c := range pod.Containers {
 			if r := rates[e.pod].Containers[j]; c.Limited() {
 				d.Pressure = max(d.Pressure, r.Pressure)
 				d.PressureKnown = d.PressureKnown || r.PressureKnown
-				d.Stalls = worse(d.Stalls, r.Stalls)
+				d.Stalls = higherStalls(d.Stalls, r.Stalls)
 			}
 		}
 		d.Limit, d.Containers = limits(cfg, s, pod, e, d)
-		d.Publish = due(cfg, in.Now, s.price.eager, pod.Published, d) || relieves(cfg, pod, rates[e.pod], d) ||
-			refresh(cfg, in, pod, d)
+		d.Publish = changeDue(cfg, in.Now, s.price.urgent, pod.Published, d) || relievesThrottling(cfg, pod, rates[e.pod], d) ||
+			refreshDue(cfg, in, pod, d)
 		if newest < 0 || pod.Published.At.After(published.At) {
 			newest, published = len(decisions), pod.Published
 		}
@@ -40,7 +40,7 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 	}
 	// The coordinator compares the prices of nodes, so one pod publishes the price of this node. It is the pod that was published
 	// last: to write its PodAllocation has succeeded before.
-	if newest >= 0 && in.Now.Sub(published.At) >= cfg.PriceInterval && priceDiffers(cfg, s.price.acted, published.Price) {
+	if newest >= 0 && in.Now.Sub(published.At) >= cfg.PriceInterval && priceDiffers(cfg, s.price.inForce, published.Price) {
 		decisions[newest].Publish = true
 	}
 	return decisions
@@ -51,17 +51,17 @@ func decide(cfg Config, in Input, rates []sense.Pod, book []entry, s State) []De
 // becomes demand. It is never lowered, and while CPU is scarce it is raised only when its need shows, which saves
 // writes; so it is at all times where a raise takes something from others. What it was offered stands, whether or not it has
 // been taken up.
-func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []ContainerLimit) {
-	current, target := e.limit, max(e.bid.Limit(s.price.acted), d.Floor)
+func limits(cfg Config, s State, p PodInput, e bidder, d Decision) (cpu.Milli, []ContainerLimit) {
+	current, target := e.limit, max(e.bid.Limit(s.price.inForce), d.Floor)
 	if d.Bound == market.ByNothing {
 		target = d.Ceiling
-		needs := e.throttle >= needThrottle || e.now > current/2
-		if target < current || ((s.price.acted > 0 || p.RaiseOnNeed) && !needs) {
-			target = max(current, min(target, e.offered)).Clamp(d.Floor, d.Ceiling)
+		needs := e.throttleRatio >= needThrottleRatio || e.latestDemand > current/2
+		if target < current || ((s.price.inForce > 0 || p.RaiseOnNeed) && !needs) {
+			target = max(current, min(target, e.published)).Clamp(d.Floor, d.Ceiling)
 		}
 	}
-	keep := target == current && e.throttle < cfg.Demand.ThrottleThreshold
-	if e.young && target.RoundDown(cpu.Quantum) <= current {
+	keep := target == current && e.throttleRatio < cfg.Demand.ThrottleThreshold
+	if e.warmingUp && target.RoundDown(cpu.Quantum) <= current {
 		target, keep = current, true
 	}
 	limit, parts := split(target, p.Pod, s.estimates, keep)
@@ -72,21 +72,21 @@ func limits(cfg Config, s State, p Pod, e entry, d Decision) (cpu.Milli, []Conta
 }
 
 // worse is the larger of each share, as far as they are known.
-func worse(a, b *sense.Stalls) *sense.Stalls {
+func higherStalls(a, b *sense.Stalls) *sense.Stalls {
 	switch {
 	case a == nil:
 		return b
 	case b == nil:
 		return a
 	}
-	larger := func(a, b sense.Share) sense.Share {
-		return sense.Share{Known: a.Known || b.Known, Part: max(a.Part, b.Part)}
+	larger := func(a, b sense.Ratio) sense.Ratio {
+		return sense.Ratio{Known: a.Known || b.Known, Value: max(a.Value, b.Value)}
 	}
 	return &sense.Stalls{Memory: larger(a.Memory, b.Memory), IO: larger(a.IO, b.IO)}
 }
 
 // needThrottle is the smoothed throttle ratio from which a pod below its share is taken to need more.
-const needThrottle = 0.01
+const needThrottleRatio = 0.01
 
 // split divides a pod's limit over its limited containers by the same rule as the node's CPU over pods: a
 // container's own demand is its budget, within its floor and ceiling. Parts are whole quanta; what rounding
@@ -154,7 +154,7 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 //
 // A container is raised by what the pod as a whole gains. What it gets from its neighbours in the pod follows their
 // demand, which moves all the time, and waits as a lowering does.
-func due(cfg Config, now time.Time, eager bool, was Published, d Decision) bool {
+func changeDue(cfg Config, now time.Time, eager bool, was Published, d Decision) bool {
 	if was.At.IsZero() {
 		return true
 	}
@@ -165,10 +165,10 @@ func due(cfg Config, now time.Time, eager bool, was Published, d Decision) bool 
 	changed := false
 	for _, c := range d.Containers {
 		before := was.Limits[c.Name]
-		if !far(c.Limit, before, cfg.PublishBand) {
+		if !differs(c.Limit, before, cfg.PublishBand) {
 			continue
 		}
-		if c.Limit > before && far(before+max(0, min(gain, c.Limit-before)), before, cfg.PublishBand) {
+		if c.Limit > before && differs(before+max(0, min(gain, c.Limit-before)), before, cfg.PublishBand) {
 			return true
 		}
 		changed = true
@@ -181,14 +181,14 @@ func due(cfg Config, now time.Time, eager bool, was Published, d Decision) bool 
 // server and the controller pay for each publication, so noise must cause none: a change of demand counts only beyond
 // PublishBand, RefreshBand and one percent of the node. A pod that shares a quota need not wait for RefreshInterval, as
 // the division of the quota depends on its demand, but its demand must have changed by quotaBand.
-func refresh(cfg Config, in Input, p Pod, d Decision) bool {
+func refreshDue(cfg Config, in Input, p PodInput, d Decision) bool {
 	was, age := p.Published, in.Now.Sub(p.Published.At)
 	least := max(cfg.RefreshBand, in.Node.Allocatable/100)
 	if change := max(d.Demand-was.Demand, was.Demand-d.Demand); change > least {
-		if far(d.Demand, was.Demand, cfg.PublishBand) && age >= cfg.RefreshInterval {
+		if differs(d.Demand, was.Demand, cfg.PublishBand) && age >= cfg.RefreshInterval {
 			return true
 		}
-		if p.RaiseOnNeed && far(d.Demand, was.Demand, quotaBand) && age >= cfg.PublishInterval {
+		if p.RaiseOnNeed && differs(d.Demand, was.Demand, quotaBand) && age >= cfg.PublishInterval {
 			return true
 		}
 	}
@@ -203,11 +203,11 @@ const priceDigits = 0.01
 
 // priceDiffers says whether two prices differ by more than the bands; 0, which is no scarcity, differs from every other price.
 func priceDiffers(cfg Config, a, b market.Price) bool {
-	return far(a, b, max(cfg.PublishBand, priceDigits))
+	return differs(a, b, max(cfg.PublishBand, priceDigits))
 }
 
 // relieves says whether a container that is throttled gets more than was published, wherever that comes from.
-func relieves(cfg Config, p Pod, r sense.Pod, d Decision) bool {
+func relievesThrottling(cfg Config, p PodInput, r sense.PodRates, d Decision) bool {
 	part := 0 // d.Containers are the limited ones of the pod, in its order
 	for j, c := range p.Containers {
 		if !c.Limited() {
@@ -216,7 +216,7 @@ func relieves(cfg Config, p Pod, r sense.Pod, d Decision) bool {
 		now, before := d.Containers[part].Limit, p.Published.Limits[c.Name]
 		part++
 		// The container's own periods: what the quota of the pod holds back, another split does not free.
-		if r.Containers[j].Throttle >= cfg.Demand.ThrottleThreshold && now > before && far(now, before, cfg.PublishBand) {
+		if r.Containers[j].ThrottleRatio >= cfg.Demand.ThrottleThreshold && now > before && differs(now, before, cfg.PublishBand) {
 			return true
 		}
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // duel is an order book of a hog that wants the node and a service that wants a core of it, with equal budgets.
-func duel() ([]entry, NodeDecision) {
-	return []entry{
+func duel() ([]bidder, NodeDecision) {
+	return []bidder{
 		{managed: true, limit: 2600, bid: market.Bid{Budget: 500, Demand: 8000, Floor: 100, Ceiling: 4000}},
 		{managed: true, limit: 4000, bid: market.Bid{Budget: 500, Demand: 1000, Floor: 100, Ceiling: 4000}},
 	}, NodeDecision{Supply: 3600, Usage: 3600, UsageKnown: true}
@@ -22,12 +22,12 @@ func duel() ([]entry, NodeDecision) {
 func TestTrimLeavesTheShare(t *testing.T) {
 	cfg := DefaultConfig()
 	book, d := duel()
-	p := price{acted: 500.0 / 2600, trim: cfg.TrimLimit}
+	p := price{inForce: 500.0 / 2600, trim: cfg.TrimLimit}
 	if plain := 500.0 / 2600 * math.Exp(cfg.TrimLimit); 500/plain > 1500 {
 		t.Fatalf("the trim alone leaves the hog %vm, which tests nothing", 500/plain)
 	}
-	p = p.next(cfg, new(market.Solver), book, &d, epoch, time.Second)
-	if got := book[0].bid.Limit(p.acted); got < 1799 || got > 1800 {
+	p = p.update(cfg, new(market.Solver), book, &d, epoch, time.Second)
+	if got := book[0].bid.Limit(p.inForce); got < 1799 || got > 1800 {
 		t.Errorf("with its trim at the limit the price leaves the hog %v, want its half of 3600m", got)
 	}
 }
@@ -36,11 +36,11 @@ func TestTrimRestsWhileAFallWaits(t *testing.T) {
 	cfg := DefaultConfig()
 	book, d := duel()
 	d.Usage = 3000
-	p := price{acted: 500.0 / 2600, trim: 0.3}
+	p := price{inForce: 500.0 / 2600, trim: 0.3}
 	if got := trim(cfg, p, book, d, time.Second); got >= 0.3 {
 		t.Errorf("a sixth of the supply lies idle, and the trim goes from 0.3 to %v", got)
 	}
-	p.lower = time.Second
+	p.lowerFor = time.Second
 	if got := trim(cfg, p, book, d, time.Second); got != 0.3 {
 		t.Errorf("a lower price waits for its time, and the trim goes on to %v", got)
 	}
@@ -51,12 +51,12 @@ func TestTrimDoesNotWaitForTheUnheld(t *testing.T) {
 	cfg := DefaultConfig()
 	book, d := duel()
 	d.Usage = 3000
-	book[1].bid.Demand, book[1].offered = 2700, 4000 // its budget buys 2600m
-	p := price{acted: 500.0 / 2600, trim: 0.3}
+	book[1].bid.Demand, book[1].published = 2700, 4000 // its budget buys 2600m
+	p := price{inForce: 500.0 / 2600, trim: 0.3}
 	if got := trim(cfg, p, book, d, time.Second); got >= 0.3 {
 		t.Errorf("a sixth of the supply lies idle, and the trim goes from 0.3 to %v", got)
 	}
-	book[1].offered = 2600 // held, and on its way down
+	book[1].published = 2600 // held, and on its way down
 	if got := trim(cfg, p, book, d, time.Second); got != 0.3 {
 		t.Errorf("a limit is on its way down, and the trim goes on to %v", got)
 	}
@@ -66,7 +66,7 @@ func TestStarvationHasToLast(t *testing.T) {
 	starved := &tenant{name: "starved", request: 1000, declared: 4000, want: 200, waits: 1}
 	hog := &tenant{name: "hog", request: 200, declared: 4000, want: 100}
 	w := newWorld(starved, hog)
-	latest := func() cpu.Milli { return w.state.estimates[starved.id].Now() }
+	latest := func() cpu.Milli { return w.state.estimates[starved.id].LatestDemand() }
 	if w.run(20); latest() != 200 {
 		t.Fatalf("waiting beside idle CPU it is taken to want %v, want the 200m that it uses", latest())
 	}
@@ -103,16 +103,16 @@ func TestFloorsLeaveRoom(t *testing.T) {
 
 func TestPriceFallsLate(t *testing.T) {
 	cfg := DefaultConfig()
-	p := price{acted: 1}
-	if p = p.move(cfg, 2, false, time.Second); p.acted != 2 {
-		t.Fatalf("acted on %v, want the higher price at once", p.acted)
+	p := price{inForce: 1}
+	if p = p.moveTo(cfg, 2, false, time.Second); p.inForce != 2 {
+		t.Fatalf("acted on %v, want the higher price at once", p.inForce)
 	}
 	fall := func(wants ...market.Price) (seconds int, to market.Price) {
 		q := p
-		for ; q.acted == 2 && seconds < 100; seconds++ {
-			q = q.move(cfg, wants[seconds%len(wants)], false, time.Second)
+		for ; q.inForce == 2 && seconds < 100; seconds++ {
+			q = q.moveTo(cfg, wants[seconds%len(wants)], false, time.Second)
 		}
-		return seconds, q.acted
+		return seconds, q.inForce
 	}
 	delay := int(cfg.FallDelay / time.Second)
 	if got, to := fall(1, 1.5, 1.2); got != delay || to != 1.5 {
@@ -135,31 +135,31 @@ func TestPriceFallsLate(t *testing.T) {
 	if seconds < delay-1 || seconds > delay+1 {
 		t.Errorf("nobody is held any more, and the price is 0 after %d s, want %d", seconds, delay)
 	}
-	if q := p.move(cfg, 1, true, time.Second); q.acted != 1 {
-		t.Errorf("acted on %v while CPU lay idle beside a throttled pod, want 1 at once", q.acted)
+	if q := p.moveTo(cfg, 1, true, time.Second); q.inForce != 1 {
+		t.Errorf("acted on %v while CPU lay idle beside a throttled pod, want 1 at once", q.inForce)
 	}
-	if q := p.move(cfg, market.Price(2*(1-cfg.PriceBand/2)), true, time.Second); q.acted != 2 {
-		t.Errorf("acted on %v, want nothing within the band", q.acted)
+	if q := p.moveTo(cfg, market.Price(2*(1-cfg.PriceBand/2)), true, time.Second); q.inForce != 2 {
+		t.Errorf("acted on %v, want nothing within the band", q.inForce)
 	}
 }
 
 func TestEntitlement(t *testing.T) {
-	in := Input{Node: Node{Capacity: 4000, Allocatable: 4000}, Pods: []Pod{{Pod: demand.Pod{Budget: 300}}, {Pod: demand.Pod{Budget: 100}}}}
-	if got := cpu.FromCores(100 * entitlement(3600, in.Pods)); got != 900 {
+	in := Input{Node: Node{Capacity: 4000, Allocatable: 4000}, Pods: []PodInput{{Pod: demand.Pod{Budget: 300}}, {Pod: demand.Pod{Budget: 100}}}}
+	if got := cpu.FromCores(100 * coresPerBudget(3600, in.Pods)); got != 900 {
 		t.Errorf("a budget of 100 in 400 is entitled to %v of a supply of 3600m, want 900m", got)
 	}
 	full := time.Duration(0)
 	for i, c := range []struct {
-		node sense.Node
+		node sense.NodeRates
 		want time.Duration
 	}{
-		{sense.Node{Elapsed: time.Second, Usage: 3990, UsageKnown: true}, time.Second},
-		{sense.Node{Elapsed: time.Second, Usage: 3900, UsageKnown: true}, 2 * time.Second},
-		{sense.Node{Elapsed: time.Second, Usage: 3800, UsageKnown: true}, 0}, // CPU lay idle
-		{sense.Node{Elapsed: time.Second, Usage: 4000, UsageKnown: true}, time.Second},
-		{sense.Node{Elapsed: time.Second, Usage: 4000}, 0}, // not known
+		{sense.NodeRates{Elapsed: time.Second, Usage: 3990, UsageKnown: true}, time.Second},
+		{sense.NodeRates{Elapsed: time.Second, Usage: 3900, UsageKnown: true}, 2 * time.Second},
+		{sense.NodeRates{Elapsed: time.Second, Usage: 3800, UsageKnown: true}, 0}, // CPU lay idle
+		{sense.NodeRates{Elapsed: time.Second, Usage: 4000, UsageKnown: true}, time.Second},
+		{sense.NodeRates{Elapsed: time.Second, Usage: 4000}, 0}, // not known
 	} {
-		if full = fullness(in.Node, c.node, full); full != c.want {
+		if full = updateFullFor(in.Node, c.node, full); full != c.want {
 			t.Errorf("tick %d: full for %v, want %v", i, full, c.want)
 		}
 	}

@@ -54,7 +54,7 @@ func TestNoisePublishesNothing(t *testing.T) {
 			}
 			w := newWorld(pods...)
 			published := 0
-			for range w.cfg.Demand.WarmUp + 600 {
+			for range w.cfg.Demand.WarmUpSamples + 600 {
 				for i, p := range pods {
 					p.want = cpu.Milli(max(0, math.Round(usage[i](float64(means[i])))))
 				}
@@ -94,12 +94,12 @@ func TestOnePodPublishesThePrice(t *testing.T) {
 		}
 	}
 	count(int((w.cfg.PriceInterval + 30*time.Second).Seconds()))
-	if w.state.price.acted == 0 || len(published) != 1 {
-		t.Fatalf("price %v: %d pods published, want 1: %v", w.state.price.acted, len(published), published)
+	if w.state.price.inForce == 0 || len(published) != 1 {
+		t.Fatalf("price %v: %d pods published, want 1: %v", w.state.price.inForce, len(published), published)
 	}
 	for name, n := range published {
-		if p := w.tenant(name); n != 1 || p.published.Price != w.state.price.acted {
-			t.Errorf("%s published %d times, with the price %v: want once, with %v", name, n, p.published.Price, w.state.price.acted)
+		if p := w.tenant(name); n != 1 || p.published.Price != w.state.price.inForce {
+			t.Errorf("%s published %d times, with the price %v: want once, with %v", name, n, p.published.Price, w.state.price.inForce)
 		}
 	}
 }

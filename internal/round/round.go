@@ -75,7 +75,7 @@ type Config struct {
 	ReleaseBand float64
 	// HoldBand is how far, as a share, a pod's demand must lie above what its budget buys for a pod to be held that is not held
 	// yet. Larger is steadier; smaller leaves less of others' shares to those just above their own.
-	HoldBand float64
+	CapBand float64
 	// TrimGain is how much of the relative error between the pods' measured use and the supply is
 	// added to the price's exponent per second; 0 switches the trim off.
 	TrimGain float64
@@ -114,10 +114,10 @@ func DefaultConfig() Config {
 		Release:         2 * time.Second,
 		ReleaseIdle:     0.15,
 		ReleaseBand:     0.05,
-		HoldBand:        0.10,
+		CapBand:         0.10,
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
-		Credits:         Credits{Boost: 1, Most: time.Minute, HalfLife: 5 * time.Minute},
+		Credits:         Credits{MaxFactor: 1, MaxSaved: time.Minute, HalfLife: 5 * time.Minute},
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
 		PriceInterval:   time.Minute,
@@ -144,7 +144,7 @@ func (c Config) Validate() error {
 		v    float64
 	}{
 		{"Reserve", c.Reserve}, {"PriceBand", c.PriceBand}, {"ReleaseBand", c.ReleaseBand}, {"ReleaseIdle", c.ReleaseIdle},
-		{"HoldBand", c.HoldBand}, {"TrimGain", c.TrimGain}, {"PublishBand", c.PublishBand},
+		{"CapBand", c.CapBand}, {"TrimGain", c.TrimGain}, {"PublishBand", c.PublishBand},
 	} {
 		if !(f.v >= 0 && f.v < 1) {
 			errs = append(errs, fmt.Errorf("round %s is %v: want at least 0 and less than 1", f.name, f.v))
@@ -179,7 +179,7 @@ type Node struct {
 }
 
 // Pod is a pod in the market and what was last published about it.
-type Pod struct {
+type PodInput struct {
 	demand.Pod
 	Published Published
 }
@@ -197,18 +197,18 @@ type Published struct {
 type Input struct {
 	Now    time.Time // given, never asked for
 	Node   Node
-	Pods   []Pod
+	Pods   []PodInput
 	Sample kernel.Sample
 }
 
 // State is what one round leaves to the next. The zero value begins.
 type State struct {
 	last      kernel.Sample
-	watched   int                        // samples of the node without a gap
+	samples   int                        // samples of the node without a gap
 	estimates map[string]demand.Estimate // by container ID
-	full      time.Duration              // for which no CPU has lain idle
+	fullFor   time.Duration              // for which no CPU has lain idle
 	system    float64                    // smoothed CPU use outside of pods, in cores
-	saved     map[string]time.Duration   // what each pod has saved of its share, by UID
+	savings   map[string]time.Duration   // what each pod has saved of its share, by UID
 	price     price
 	solver    *market.Solver
 }
@@ -218,13 +218,13 @@ type Output struct {
 	Node      NodeDecision
 	Decisions []Decision // one per managed pod with fresh and warm rates, in the order of the input
 	// Held counts managed pods without a decision.
-	Held Held
+	Skipped Skipped
 }
 
 // Held counts managed pods that got no decision in a round.
-type Held struct {
-	Warming int // they, or the node, have not been watched for long enough
-	Stale   int // their counters could not be read, or were reset, or are too far apart
+type Skipped struct {
+	WarmingUp int // they, or the node, have not been watched for long enough
+	Stale     int // their counters could not be read, or were reset, or are too far apart
 	// Unenforced have a limit that the kernel does not hold them to: the kubelet sets no quotas, so to move the limit would do
 	// nothing. They take part as shadows.
 	Unenforced int
@@ -236,7 +236,7 @@ type NodeDecision struct {
 	Cleared            market.Price // as cleared in this round, before bands and trim
 	Supply             cpu.Milli
 	Demand             cpu.Milli // of all bidders, shadows included
-	Asked              cpu.Milli // beyond that, asked to be kept free
+	SignalDemand       cpu.Milli // beyond that, asked to be kept free
 	Usage              cpu.Milli // by pods
 	UsageKnown         bool      // false: not told by this round's sample; the price stays
 	System             cpu.Milli // by everything else, smoothed
@@ -245,7 +245,7 @@ type NodeDecision struct {
 	PressureKnown      bool
 	FloorsExceedSupply bool
 	Released           bool // the price was dropped early because contention ended
-	Bidders, Shadows   int
+	Bidders, Unmanaged int
 }
 
 // Decision is one pod's part of the round.
@@ -256,7 +256,7 @@ type Decision struct {
 	// Demand, Usage, Throttle and Pressure are those of the pod's limited containers, which the limit is for.
 	// The others take part as a shadow.
 	Demand, Usage cpu.Milli
-	Throttle      float64
+	ThrottleRatio float64
 	Pressure      float64
 	PressureKnown bool
 	Stalls        *sense.Stalls // the worst of these containers'; nil where they are not read
@@ -282,33 +282,33 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	}
 	reading := sense.Compare(s.last, in.Sample, cfg.LongestGap) // sense
 	s.last = in.Sample
-	s.watched++
-	if reading.Node.Verdict != sense.Fresh {
-		s.watched = 0
+	s.samples++
+	if reading.Node.Validity != sense.Valid {
+		s.samples = 0
 	}
 
 	var out Output
 	out.Node, s.system = supply(cfg, in.Node, reading.Node, s.system)
 
-	s.saved = cfg.Credits.next(s.saved, in.Pods, reading.Pods, entitlement(out.Node.Supply, in.Pods), reading.Node.Elapsed)
-	in.Pods = enforceable(cfg.Credits.raise(in.Pods, s.saved), reading.Pods)
+	s.savings = cfg.Credits.accrue(s.savings, in.Pods, reading.Pods, coresPerBudget(out.Node.Supply, in.Pods), reading.Node.Elapsed)
+	in.Pods = withKernelMinimums(cfg.Credits.apply(in.Pods, s.savings), reading.Pods)
 
-	s.full = fullness(in.Node, reading.Node, s.full) // demand
+	s.fullFor = updateFullFor(in.Node, reading.Node, s.fullFor) // demand
 	perBudget := 0.0
-	if lasted(s.full, reading.Node.Elapsed, cfg.Onset) {
-		perBudget = entitlement(out.Node.Supply, in.Pods)
+	if lasted(s.fullFor, reading.Node.Elapsed, cfg.Onset) {
+		perBudget = coresPerBudget(out.Node.Supply, in.Pods)
 	}
 	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, reading.Pods, perBudget)
-	known := s.watched >= cfg.Demand.WarmUp
-	entries, held := bids(cfg.Demand, in.Pods, reading.Pods, s.estimates, known)
-	out.Held = held
+	known := s.samples >= cfg.Demand.WarmUpSamples
+	entries, held := bidders(cfg.Demand, in.Pods, reading.Pods, s.estimates, known)
+	out.Skipped = held
 
-	s.price = s.price.next(cfg, s.solver, entries, &out.Node, in.Now, reading.Node.Elapsed)
+	s.price = s.price.update(cfg, s.solver, entries, &out.Node, in.Now, reading.Node.Elapsed)
 	if !known { // what the pods want of it is not known either
 		s.price, out.Node.Price = price{}, 0
 	}
 	if out.Node.Released {
-		forget(cfg, s.estimates, in.Pods, entries)
+		lowerEstimates(cfg, s.estimates, in.Pods, entries)
 	}
 
 	out.Decisions = decide(cfg, in, reading.Pods, entries, s) // decision

@@ -39,7 +39,7 @@ func TestIdleNodeThrottlesNobody(t *testing.T) {
 		cfg := DefaultConfig()
 		// What the pods want, even with the demand of a saturated one overrated twice, leaves the reserve idle.
 		w := newWorld(tenants(t, cpu.FromCores(4*(1-cfg.Reserve)*(1-cfg.ReleaseBand)/2))...)
-		w.run(cfg.Demand.WarmUp + 3)
+		w.run(cfg.Demand.WarmUpSamples + 3)
 		for range 60 {
 			out := w.tick()
 			for _, d := range out.Decisions {
@@ -149,7 +149,7 @@ func TestIntervalChangesNothing(t *testing.T) {
 			w := newWorld(hog, rival)
 			w.every, w.cfg.LongestGap = every, 4*every
 			w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = rise, fall, 0
-			for range w.cfg.Demand.WarmUp + 5 {
+			for range w.cfg.Demand.WarmUpSamples + 5 {
 				w.tick()
 			}
 			hog.want, rival.want = 8000, 8000
@@ -248,8 +248,8 @@ func TestStaleNeverDecides(t *testing.T) {
 
 	a.absent = true
 	out := w.tick()
-	if _, ok := decision(out, "a"); ok || out.Held.Stale != 1 {
-		t.Errorf("a pod without a cgroup got a decision; held %+v", out.Held)
+	if _, ok := decision(out, "a"); ok || out.Skipped.Stale != 1 {
+		t.Errorf("a pod without a cgroup got a decision; held %+v", out.Skipped)
 	}
 	if _, ok := decision(out, "b"); !ok {
 		t.Error("the other pod lost its decision")
@@ -264,8 +264,8 @@ func TestStaleNeverDecides(t *testing.T) {
 
 	w.run(20)
 	w.now = w.now.Add(10 * time.Second) // the agent was stopped for a while
-	if out := w.tick(); len(out.Decisions) != 0 || out.Held.Stale != 2 {
-		t.Errorf("after a gap: %d decisions, held %+v", len(out.Decisions), out.Held)
+	if out := w.tick(); len(out.Decisions) != 0 || out.Skipped.Stale != 2 {
+		t.Errorf("after a gap: %d decisions, held %+v", len(out.Decisions), out.Skipped)
 	}
 }
 
@@ -305,23 +305,23 @@ func TestOffersStand(t *testing.T) {
 func TestNewPodsAreOnlyRaised(t *testing.T) {
 	hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
 	w := newWorld(hog)
-	for i := range w.cfg.Demand.WarmUp {
-		if out := w.tick(); len(out.Decisions) != 0 || out.Held.Warming != 1 || out.Node.Price != 0 || w.state.price != (price{}) {
-			t.Fatalf("tick %d: %d decisions, held %+v, price %+v: want nothing, and nothing kept", i, len(out.Decisions), out.Held, w.state.price)
+	for i := range w.cfg.Demand.WarmUpSamples {
+		if out := w.tick(); len(out.Decisions) != 0 || out.Skipped.WarmingUp != 1 || out.Node.Price != 0 || w.state.price != (price{}) {
+			t.Fatalf("tick %d: %d decisions, held %+v, price %+v: want nothing, and nothing kept", i, len(out.Decisions), out.Skipped, w.state.price)
 		}
 	}
 	if out := w.tick(); len(out.Decisions) != 1 {
-		t.Fatalf("no decision after %d samples", w.cfg.Demand.WarmUp)
+		t.Fatalf("no decision after %d samples", w.cfg.Demand.WarmUpSamples)
 	}
 	w.run(30)
 
 	small := &tenant{name: "small", request: 500, declared: 600, want: 2000} // its share is more
 	large := &tenant{name: "large", request: 100, declared: 3900, want: 4000}
 	w.join(small, large)
-	if out := w.tick(); out.Held.Warming != 2 {
-		t.Errorf("pods without rates: held %+v", out.Held)
+	if out := w.tick(); out.Skipped.WarmingUp != 2 {
+		t.Errorf("pods without rates: held %+v", out.Skipped)
 	}
-	for range w.cfg.Demand.WarmUp - 1 {
+	for range w.cfg.Demand.WarmUpSamples - 1 {
 		out := w.tick()
 		if d, ok := decision(out, "large"); !ok || d.Limit < large.declared {
 			t.Fatalf("a new pod gets %v (decided: %v) instead of the %v it has", d.Limit, ok, large.declared)
@@ -336,8 +336,8 @@ func TestNewPodsAreOnlyRaised(t *testing.T) {
 	}
 
 	small.id, small.stat = "small-2", kernel.Stat{} // a new container
-	if out := w.tick(); out.Held.Warming != 1 {
-		t.Errorf("a restarted container is decided without rates: %+v", out.Held)
+	if out := w.tick(); out.Skipped.WarmingUp != 1 {
+		t.Errorf("a restarted container is decided without rates: %+v", out.Skipped)
 	}
 }
 
@@ -347,30 +347,30 @@ func TestUnenforcedIsLeftAlone(t *testing.T) {
 	b := &tenant{name: "b", request: 100, declared: 500, want: 400, quota: kernel.Quota{Limit: period / 2, Period: period}}
 	w := newWorld(a, b)
 	out := w.run(20)
-	if _, ok := decision(out, "a"); ok || out.Held != (Held{Unenforced: 1}) || out.Node.Shadows != 1 {
-		t.Errorf("a pod without a quota got a decision, or is not told: held %+v, %d shadows", out.Held, out.Node.Shadows)
+	if _, ok := decision(out, "a"); ok || out.Skipped != (Skipped{Unenforced: 1}) || out.Node.Unmanaged != 1 {
+		t.Errorf("a pod without a quota got a decision, or is not told: held %+v, %d shadows", out.Skipped, out.Node.Unmanaged)
 	}
 	if _, ok := decision(out, "b"); !ok {
 		t.Error("the pod with a quota lost its decision")
 	}
 
 	pod := demand.Pod{Containers: []demand.Container{{ID: "1", Declared: 500, Limit: 500}}}
-	bare := sense.Rate{Verdict: sense.Fresh, QuotaKnown: true}
+	bare := sense.Rate{Validity: sense.Valid, QuotaKnown: true}
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 3, Latest: 3}}
 	for name, c := range map[string]struct {
 		container, own sense.Rate
-		want           podStanding
+		want           readiness
 	}{
-		"quotas are off":            {bare, bare, loose},
-		"the whole pod has a quota": {bare, sense.Rate{Verdict: sense.Fresh, QuotaKnown: true, Quota: 500}, ready},
-		"quotas are not told":       {sense.Rate{Verdict: sense.Fresh}, bare, ready},
+		"quotas are off":            {bare, bare, unenforced},
+		"the whole pod has a quota": {bare, sense.Rate{Validity: sense.Valid, QuotaKnown: true, Quota: 500}, ready},
+		"quotas are not told":       {sense.Rate{Validity: sense.Valid}, bare, ready},
 	} {
-		r := sense.Pod{Own: c.own, Containers: []sense.Rate{c.container}}
-		if got := standing(DefaultConfig().Demand, pod, r, known); got != c.want {
+		r := sense.PodRates{Own: c.own, Containers: []sense.Rate{c.container}}
+		if got := readinessOf(DefaultConfig().Demand, pod, r, known); got != c.want {
 			t.Errorf("%s: standing %d, want %d", name, got, c.want)
 		}
 	}
-	book, _ := bids(DefaultConfig().Demand, []Pod{{Pod: pod}}, []sense.Pod{{Own: bare, Containers: []sense.Rate{bare}}}, known, true)
+	book, _ := bidders(DefaultConfig().Demand, []PodInput{{Pod: pod}}, []sense.PodRates{{Own: bare, Containers: []sense.Rate{bare}}}, known, true)
 	if len(book) != 1 || book[0].bid.Demand != 3000 {
 		t.Errorf("%+v: want all 3000m that it can use, whatever its limit says", book)
 	}
@@ -386,7 +386,7 @@ func TestShadowsCount(t *testing.T) {
 	shadow := &tenant{name: "shadow", request: 2000, want: 2000, shadow: true, id: "shadow-1", budget: 2000}
 	w.pods = append(w.pods, shadow)
 	crowded := w.run(40)
-	if crowded.Node.Shadows != 1 || crowded.Node.Price == 0 {
+	if crowded.Node.Unmanaged != 1 || crowded.Node.Price == 0 {
 		t.Errorf("beside a shadow that uses half: %+v", crowded.Node)
 	}
 	if _, ok := decision(crowded, "shadow"); ok {
@@ -478,19 +478,19 @@ func TestDue(t *testing.T) {
 	} {
 		d := Decision{Limit: c.limit, Containers: []ContainerLimit{{"c", c.limit}}, Demand: c.demand, Price: 1}
 		in := Input{Now: epoch.Add(c.age), Node: Node{Allocatable: 10_000}}
-		if got := due(cfg, in.Now, true, was, d) || refresh(cfg, in, Pod{Published: was}, d); got != c.want {
+		if got := changeDue(cfg, in.Now, true, was, d) || refreshDue(cfg, in, PodInput{Published: was}, d); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 	plenty := Published{At: epoch, Limits: was.Limits, Demand: 500}
 	first := Decision{Limit: 800, Containers: []ContainerLimit{{"c", 800}}, Demand: 500, Price: 1}
-	if !due(cfg, epoch.Add(time.Second), true, plenty, first) {
+	if !changeDue(cfg, epoch.Add(time.Second), true, plenty, first) {
 		t.Error("the first lowering after a time of plenty waits")
 	}
-	if due(cfg, epoch.Add(time.Second), false, plenty, first) {
+	if changeDue(cfg, epoch.Add(time.Second), false, plenty, first) {
 		t.Error("the first lowering at a price that flaps does not wait")
 	}
-	if !due(cfg, epoch, false, Published{}, Decision{}) {
+	if !changeDue(cfg, epoch, false, Published{}, Decision{}) {
 		t.Error("the first decision is not published")
 	}
 }
@@ -499,7 +499,7 @@ func TestDue(t *testing.T) {
 func TestResplitWaits(t *testing.T) {
 	cfg := DefaultConfig()
 	was := Published{At: epoch, Limits: map[string]cpu.Milli{"app": 700, "proxy": 300}, Demand: 500, Price: 1}
-	pod := Pod{Published: was, Pod: demand.Pod{Containers: []demand.Container{
+	pod := PodInput{Published: was, Pod: demand.Pod{Containers: []demand.Container{
 		{Name: "init", ID: "0"}, {Name: "app", ID: "1", Declared: 500, Limit: 700}, {Name: "proxy", ID: "2", Declared: 500, Limit: 300},
 	}}}
 	for _, c := range []struct {
@@ -520,8 +520,8 @@ func TestResplitWaits(t *testing.T) {
 		{"within the band never", 670, 320, [2]float64{0.5, 0.5}, time.Hour, false},
 	} {
 		d := Decision{Limit: c.app + c.proxy, Containers: []ContainerLimit{{"app", c.app}, {"proxy", c.proxy}}, Demand: 500, Price: 1}
-		rates := sense.Pod{Containers: []sense.Rate{{}, {Throttle: c.throttled[0]}, {Throttle: c.throttled[1]}}}
-		if got := due(cfg, epoch.Add(c.age), true, was, d) || relieves(cfg, pod, rates, d); got != c.want {
+		rates := sense.PodRates{Containers: []sense.Rate{{}, {ThrottleRatio: c.throttled[0]}, {ThrottleRatio: c.throttled[1]}}}
+		if got := changeDue(cfg, epoch.Add(c.age), true, was, d) || relievesThrottling(cfg, pod, rates, d); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -554,17 +554,17 @@ func TestFlappingPriceIsHeldBack(t *testing.T) {
 
 // What an unlimited neighbour in the pod uses is not counted against the limit of the others.
 func TestFiguresAreOfTheLimited(t *testing.T) {
-	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 100, Containers: []demand.Container{
+	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 100, Containers: []demand.Container{
 		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 4000}, {Name: "free", ID: "2"},
 	}}}
-	rates := sense.Pod{Containers: []sense.Rate{
-		{Verdict: sense.Fresh, Elapsed: time.Second, Usage: 200, Pressure: 0.1, PressureKnown: true},
-		{Verdict: sense.Fresh, Elapsed: time.Second, Usage: 2000, Pressure: 0.9, PressureKnown: true},
+	rates := sense.PodRates{Containers: []sense.Rate{
+		{Validity: sense.Valid, Elapsed: time.Second, Usage: 200, Pressure: 0.1, PressureKnown: true},
+		{Validity: sense.Valid, Elapsed: time.Second, Usage: 2000, Pressure: 0.9, PressureKnown: true},
 	}}
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 0.2, Latest: 0.2}, "2": {Samples: 99, Mean: 2, Latest: 2}}
-	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known, true)
-	in := Input{Now: epoch, Pods: []Pod{pod}}
-	ds := decide(DefaultConfig(), in, []sense.Pod{rates}, book, State{estimates: known})
+	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
+	in := Input{Now: epoch, Pods: []PodInput{pod}}
+	ds := decide(DefaultConfig(), in, []sense.PodRates{rates}, book, State{estimates: known})
 	if len(ds) != 1 || ds[0].Demand != 200 || ds[0].Usage != 200 || ds[0].Pressure != 0.1 {
 		t.Errorf("%+v: want demand, use and pressure of the limited container", ds)
 	}
@@ -595,8 +595,8 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	bad := DefaultConfig()
-	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset, bad.HoldBand = 1, math.NaN(), 0, 9, 0, 1
-	bad.Credits = Credits{Boost: 0.5}
+	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset, bad.CapBand = 1, math.NaN(), 0, 9, 0, 1
+	bad.Credits = Credits{MaxFactor: 0.5}
 	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "\n") != 7 {
 		t.Errorf("Validate = %v, want eight complaints", err)
 	}

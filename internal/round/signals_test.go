@@ -32,13 +32,13 @@ func TestStalledIsNotRaised(t *testing.T) {
 	}
 	t.Run("throttled", func(t *testing.T) {
 		service, d := play(true, 0.1)
-		if service.limit != d.Ceiling || d.Demand != 2*d.Usage || d.Stalls.Memory.Part < 0.09 || d.Stalls.IO.Known {
+		if service.limit != d.Ceiling || d.Demand != 2*d.Usage || d.Stalls.Memory.Value < 0.09 || d.Stalls.IO.Known {
 			t.Errorf("limit %v, %+v: want its ceiling, and what it is stalled told (%+v)", service.limit, d, d.Stalls)
 		}
 	})
 	t.Run("stalled", func(t *testing.T) {
 		service, d := play(true, 0.9)
-		if service.limit != 600 || d.Demand != d.Usage || d.Throttle != 1 || d.Stalls.Memory.Part < 0.89 {
+		if service.limit != 600 || d.Demand != d.Usage || d.ThrottleRatio != 1 || d.Stalls.Memory.Value < 0.89 {
 			t.Errorf("limit %v, %+v: want the 600m it has, a demand of what it uses, and the throttling told as it is", service.limit, d)
 		}
 	})
@@ -65,7 +65,7 @@ func TestStalledIsNotRaised(t *testing.T) {
 		for _, p := range w.pods {
 			p.waits = rapid.Float64Range(0, 1).Draw(t, "waits")
 			if rapid.Bool().Draw(t, "is stalled") {
-				p.stalled = rapid.Float64Range(w.cfg.Demand.StalledFrom, 1).Draw(t, "stalled") + 1e-6
+				p.stalled = rapid.Float64Range(w.cfg.Demand.StallThreshold, 1).Draw(t, "stalled") + 1e-6
 			}
 		}
 		for range 90 {
@@ -75,7 +75,7 @@ func TestStalledIsNotRaised(t *testing.T) {
 			}
 			for _, d := range out.Decisions {
 				e := w.state.estimates[w.tenant(d.UID).id]
-				if w.tenant(d.UID).stalled > 0 && (d.Demand > most[d.UID] || e.Now() != d.Usage || e.Throttle != 0) {
+				if w.tenant(d.UID).stalled > 0 && (d.Demand > most[d.UID] || e.LatestDemand() != d.Usage || e.ThrottleRatio != 0) {
 					t.Fatalf("%s is stalled, uses %v, at most %v, and is taken to want %v: %+v", d.UID, d.Usage, most[d.UID], d.Demand, e)
 				}
 			}
@@ -116,13 +116,13 @@ func TestLeastIsKept(t *testing.T) {
 
 // What others ask for stays where it is more, and where nothing changes nothing is copied.
 func TestEnforceableOnlyRaises(t *testing.T) {
-	pods := []Pod{{Pod: demand.Pod{Containers: []demand.Container{{Declared: 500, Limit: 500, Ceiling: 1000, Least: 400}, {}}}}}
-	rates := []sense.Pod{{Containers: []sense.Rate{{LeastLimit: 300}, {LeastLimit: 300}}}}
-	if got := enforceable(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Least != 400 || got[0].Containers[1].Least != 0 {
+	pods := []PodInput{{Pod: demand.Pod{Containers: []demand.Container{{Declared: 500, Limit: 500, Ceiling: 1000, Least: 400}, {}}}}}
+	rates := []sense.PodRates{{Containers: []sense.Rate{{MinLimit: 300}, {MinLimit: 300}}}}
+	if got := withKernelMinimums(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Least != 400 || got[0].Containers[1].Least != 0 {
 		t.Errorf("%+v: want what it was", got)
 	}
-	rates[0].Containers[0].LeastLimit = 410
-	if got := enforceable(pods, rates); got[0].Containers[0].Least != 410 || pods[0].Containers[0].Least != 400 {
+	rates[0].Containers[0].MinLimit = 410
+	if got := withKernelMinimums(pods, rates); got[0].Containers[0].Least != 410 || pods[0].Containers[0].Least != 400 {
 		t.Errorf("%+v from %+v: want 410m, and the pod as it was", got, pods)
 	}
 }
@@ -130,21 +130,21 @@ func TestEnforceableOnlyRaises(t *testing.T) {
 // The pod is as stalled as its worst container with a limit.
 func TestStallsAreOfTheWorst(t *testing.T) {
 	known := func(memory, io float64) *sense.Stalls {
-		return &sense.Stalls{Memory: sense.Share{Known: true, Part: memory}, IO: sense.Share{Known: true, Part: io}}
+		return &sense.Stalls{Memory: sense.Ratio{Known: true, Value: memory}, IO: sense.Ratio{Known: true, Value: io}}
 	}
-	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 100}}
-	rates, estimates := sense.Pod{}, map[string]demand.Estimate{}
-	for i, stalls := range []*sense.Stalls{nil, known(0.1, 0.4), nil, known(0.3, 0.2), {IO: sense.Share{Known: true, Part: 0.2}}, known(1, 1)} {
+	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 100}}
+	rates, estimates := sense.PodRates{}, map[string]demand.Estimate{}
+	for i, stalls := range []*sense.Stalls{nil, known(0.1, 0.4), nil, known(0.3, 0.2), {IO: sense.Ratio{Known: true, Value: 0.2}}, known(1, 1)} {
 		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: 500, Limit: 500, Ceiling: 4000}
 		if i == 5 {
 			c.Declared, c.Limit = 0, 0
 		}
 		pod.Containers = append(pod.Containers, c)
-		rates.Containers = append(rates.Containers, sense.Rate{Verdict: sense.Fresh, Elapsed: time.Second, Stalls: stalls})
+		rates.Containers = append(rates.Containers, sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Stalls: stalls})
 		estimates[c.ID] = demand.Estimate{Samples: 99}
 	}
-	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, estimates, true)
-	ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []Pod{pod}}, []sense.Pod{rates}, book, State{estimates: estimates})
+	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, estimates, true)
+	ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book, State{estimates: estimates})
 	if len(ds) != 1 || ds[0].Stalls == nil || *ds[0].Stalls != *known(0.3, 0.4) {
 		t.Errorf("%+v, stalled %+v, want memory 0.3 and IO 0.4", ds, ds[0].Stalls)
 	}
@@ -152,18 +152,18 @@ func TestStallsAreOfTheWorst(t *testing.T) {
 
 // A quota of the whole pod has bounds of its own.
 func TestLeastOfThePodIsKept(t *testing.T) {
-	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 1, Containers: []demand.Container{
+	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 1, Containers: []demand.Container{
 		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 1000},
 		{Name: "proxy", ID: "2", Request: 50, Declared: 200, Limit: 200, Ceiling: 1000},
 	}}}
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 3, Latest: 3}, "2": {Samples: 99, Mean: 1, Latest: 1}}
 	for least, want := range map[cpu.Milli]cpu.Milli{0: 210, 200: 210, 600: 600, 5000: 2000} {
-		rates := sense.Pod{
-			Own:        sense.Rate{Verdict: sense.Fresh, LeastLimit: least},
-			Containers: []sense.Rate{{Verdict: sense.Fresh}, {Verdict: sense.Fresh}},
+		rates := sense.PodRates{
+			Own:        sense.Rate{Validity: sense.Valid, MinLimit: least},
+			Containers: []sense.Rate{{Validity: sense.Valid}, {Validity: sense.Valid}},
 		}
-		book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known, true)
-		ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []Pod{pod}}, []sense.Pod{rates}, book, State{estimates: known, price: price{acted: 100}})
+		book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
+		ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book, State{estimates: known, price: price{inForce: 100}})
 		if len(ds) != 1 || ds[0].Floor != want || ds[0].Limit != want {
 			t.Errorf("the pod's quota may not go below %v: %+v, want a floor of %v and no more", least, ds, want)
 		}
@@ -172,10 +172,10 @@ func TestLeastOfThePodIsKept(t *testing.T) {
 
 // A pod may be bound more narrowly than its containers are together; then also what would have stayed as it is moves.
 func TestBoundsOfThePodHold(t *testing.T) {
-	p := Pod{Pod: demand.Pod{Containers: []demand.Container{
+	p := PodInput{Pod: demand.Pod{Containers: []demand.Container{
 		{Name: "app", ID: "1", Declared: 500, Limit: 500, Ceiling: 4000}, {Name: "proxy", ID: "2", Declared: 200, Limit: 200, Ceiling: 4000},
 	}}}
-	e := entry{managed: true, young: true, limit: 700, bid: market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600}}
+	e := bidder{managed: true, warmingUp: true, limit: 700, bid: market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600}}
 	if limit, parts := limits(DefaultConfig(), State{}, p, e, Decision{Floor: 200, Ceiling: 600}); limit != 600 || parts[0].Limit+parts[1].Limit != 600 {
 		t.Errorf("a new pod with 700m where 600m are allowed gets %v, %v", limit, parts)
 	}
@@ -242,21 +242,21 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 
 // once decides for one pod with a budget of 10 and a container for each declared limit, which is in force.
 func once(declared, ceilings, requests []cpu.Milli, young bool, p market.Price) []Decision {
-	pod := Pod{Pod: demand.Pod{UID: "p", Budget: 10}}
-	rates, known := sense.Pod{}, map[string]demand.Estimate{}
+	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 10}}
+	rates, known := sense.PodRates{}, map[string]demand.Estimate{}
 	for i, d := range declared {
 		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: d, Limit: d, Ceiling: ceilings[i]}
 		if requests != nil {
 			c.Request = requests[i]
 		}
-		samples := DefaultConfig().Demand.WarmUp
+		samples := DefaultConfig().Demand.WarmUpSamples
 		if young {
 			samples = 1
 		}
 		pod.Containers = append(pod.Containers, c)
-		rates.Containers = append(rates.Containers, sense.Rate{Verdict: sense.Fresh, Elapsed: time.Second, Usage: d})
+		rates.Containers = append(rates.Containers, sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Usage: d})
 		known[c.ID] = demand.Estimate{Samples: samples, Mean: 8 / float64(i+1), Latest: 8}
 	}
-	book, _ := bids(DefaultConfig().Demand, []Pod{pod}, []sense.Pod{rates}, known, true)
-	return decide(DefaultConfig(), Input{Now: epoch, Pods: []Pod{pod}}, []sense.Pod{rates}, book, State{estimates: known, price: price{acted: p}})
+	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
+	return decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book, State{estimates: known, price: price{inForce: p}})
 }

@@ -22,19 +22,19 @@ func TestTrimDescends(t *testing.T) {
 		const supply = 8000
 		cleared := market.Price(rapid.Float64Range(0.05, 5).Draw(t, "cleared price"))
 		wants := rapid.SliceOfN(rapid.Int64Range(10, 8000), 1, 12).Draw(t, "true demands")
-		book := make([]entry, len(wants))
+		book := make([]bidder, len(wants))
 		for i := range book {
 			// The estimate is that all want more than they can get; the truth is in wants.
-			book[i] = entry{managed: true, bid: market.Bid{
+			book[i] = bidder{managed: true, bid: market.Bid{
 				Budget: market.Budget(rapid.Int64Range(10, 4000).Draw(t, "budget")), Demand: 1_000_000, Ceiling: 500_000,
 			}}
 		}
-		p := price{acted: cleared}
+		p := price{inForce: cleared}
 		var before float64
 		for k := range 3000 {
 			var used cpu.Milli
 			for i := range book {
-				book[i].limit = book[i].bid.Limit(p.acted)
+				book[i].limit = book[i].bid.Limit(p.inForce)
 				used += min(cpu.Milli(wants[i]), book[i].limit)
 			}
 			e := float64(used-supply) / supply
@@ -47,7 +47,7 @@ func TestTrimDescends(t *testing.T) {
 			}
 			before = e
 			p.trim = trim(cfg, p, book, NodeDecision{Usage: used, Supply: supply}, time.Second)
-			p.acted = cleared * market.Price(math.Exp(p.trim))
+			p.inForce = cleared * market.Price(math.Exp(p.trim))
 		}
 		if math.Abs(p.trim) < cfg.TrimLimit-1e-9 && math.Abs(before) > cfg.PriceBand/2+0.01 {
 			t.Fatalf("an error of %.4f is left with the trim at %.3f", before, p.trim)

@@ -30,7 +30,7 @@ func (w *world) total(t time.Duration, unread bool) kernel.Total {
 	if unread {
 		return kernel.Total{}
 	}
-	return kernel.Counted(t)
+	return kernel.KnownTotal(t)
 }
 
 // tenant is a pod of one container and its load.
@@ -141,9 +141,9 @@ func (w *world) input() Input {
 		if p.firm {
 			least = p.limit
 		}
-		in.Pods = append(in.Pods, Pod{
+		in.Pods = append(in.Pods, PodInput{
 			Pod: demand.Pod{
-				UID: p.name, Budget: p.budget, Shadow: p.shadow, Ceiling: p.most, RaiseOnNeed: p.onNeed, DemandPercent: p.percent,
+				UID: p.name, Budget: p.budget, Unmanaged: p.shadow, Ceiling: p.most, RaiseOnNeed: p.onNeed, DemandPercent: p.percent,
 				Containers: []demand.Container{{
 					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit, Ceiling: w.node.Allocatable, Least: least,
 				}},

@@ -20,21 +20,21 @@ import (
 )
 
 // Verdict says whether a rate can be believed.
-type Verdict uint8
+type Validity uint8
 
 const (
-	Fresh   Verdict = iota // two good samples: the rate holds
-	First                  // no earlier sample to compare with
-	Gap                    // the samples are too far apart, or no time passed
-	Reset                  // a counter went back or leapt: the container restarted
-	Missing                // the cgroup is not there
+	Valid           Validity = iota // two good samples: the rate holds
+	NoEarlierSample                 // no earlier sample to compare with
+	Gap                             // the samples are too far apart, or no time passed
+	Reset                           // a counter went back or leapt: the container restarted
+	Missing                         // the cgroup is not there
 )
 
-func (v Verdict) String() string {
+func (v Validity) String() string {
 	switch v {
-	case Fresh:
+	case Valid:
 		return "Fresh"
-	case First:
+	case NoEarlierSample:
 		return "First"
 	case Gap:
 		return "Gap"
@@ -48,41 +48,41 @@ func (v Verdict) String() string {
 
 // Rate is how one cgroup fared between two samples. Only a Fresh one has figures.
 type Rate struct {
-	Verdict Verdict
-	Elapsed time.Duration
-	Usage   cpu.Milli // mean use
+	Validity Validity
+	Elapsed  time.Duration
+	Usage    cpu.Milli // mean use
 	// Throttle is the share of CFS periods in which the group was throttled, in [0, 1];
 	// 0 when no period passed because the group was idle or had no quota.
-	Throttle float64
+	ThrottleRatio float64
 	// Pressure is the share of time in which some task waited for a CPU, in [0, 1].
 	Pressure      float64
 	PressureKnown bool
 	QuotaKnown    bool      // false: the kernel does not say what is in force
 	Quota         cpu.Milli // the limit in force; 0: none
 	// LeastLimit is the lowest limit, in whole quanta, that the kernel takes for the group; 0: it does not say.
-	LeastLimit cpu.Milli
-	Stalls     *Stalls // nil: they are not read, or were not before
+	MinLimit cpu.Milli
+	Stalls   *Stalls // nil: they are not read, or were not before
 }
 
 // Stalls are the shares of time in which, of the tasks that had anything to do, all waited for memory, or all for IO (PSI
 // "full"). That some did says little: one of many threads may wait while the others work.
-type Stalls struct{ Memory, IO Share }
+type Stalls struct{ Memory, IO Ratio }
 
 // Share is a part of the time, in [0, 1], that the kernel may not tell. The zero value is an unknown one.
-type Share struct {
+type Ratio struct {
 	Known bool
-	Part  float64
+	Value float64
 }
 
 // Pod is one pod's rates. Containers stand in the order of the sample's.
-type Pod struct {
+type PodRates struct {
 	Own        Rate
 	Containers []Rate
 }
 
 // Node is the whole machine's rates.
-type Node struct {
-	Verdict       Verdict
+type NodeRates struct {
+	Validity      Validity
 	Elapsed       time.Duration
 	Usage         cpu.Milli // by everything
 	UsageKnown    bool      // false: the kernel did not tell in one of the two samples
@@ -93,13 +93,13 @@ type Node struct {
 }
 
 // Reading is what one round sees. Pods stand in the order of the later sample's.
-type Reading struct {
-	Node Node
-	Pods []Pod
+type Rates struct {
+	Node NodeRates
+	Pods []PodRates
 }
 
 // Compare gives the rates between two samples. Samples further apart than longest yield no rates.
-func Compare(before, after kernel.Sample, longest time.Duration) Reading {
+func Compare(before, after kernel.Sample, longest time.Duration) Rates {
 	earlier := make(map[string]*kernel.Group, 2*len(before.Pods))
 	pods := make(map[string]*kernel.Group, len(before.Pods))
 	for i := range before.Pods {
@@ -109,81 +109,81 @@ func Compare(before, after kernel.Sample, longest time.Duration) Reading {
 			earlier[p.Containers[j].ID] = &p.Containers[j]
 		}
 	}
-	r := Reading{Node: compareNodes(before.Node, after.Node, longest), Pods: make([]Pod, len(after.Pods))}
+	r := Rates{Node: nodeRates(before.Node, after.Node, longest), Pods: make([]PodRates, len(after.Pods))}
 	for i := range after.Pods {
 		p := &after.Pods[i]
 		rates := make([]Rate, len(p.Containers))
 		for j := range p.Containers {
 			g := &p.Containers[j]
-			rates[j] = compare(earlier[g.ID], g, longest)
+			rates[j] = groupRate(earlier[g.ID], g, longest)
 		}
-		r.Pods[i] = Pod{Own: compare(pods[p.Pod], &p.Own, longest), Containers: rates}
+		r.Pods[i] = PodRates{Own: groupRate(pods[p.Pod], &p.Own, longest), Containers: rates}
 	}
 	return r
 }
 
 // mostCores bounds what a machine can be believed to have used.
-const mostCores = 4096
+const maxCores = 4096
 
-func compare(before, after *kernel.Group, longest time.Duration) Rate {
+func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
 	if !after.Found {
-		return Rate{Verdict: Missing}
+		return Rate{Validity: Missing}
 	}
 	if before == nil || !before.Found {
-		return Rate{Verdict: First}
+		return Rate{Validity: NoEarlierSample}
 	}
 	elapsed := after.At.Sub(before.At)
 	if elapsed <= 0 || elapsed > longest {
-		return Rate{Verdict: Gap}
+		return Rate{Validity: Gap}
 	}
 	a, b := after.Stat, before.Stat
 	used := a.Usage - b.Usage
-	if used < 0 || used > elapsed*mostCores || a.Periods < b.Periods || a.Throttled < b.Throttled {
-		return Rate{Verdict: Reset}
+	if used < 0 || used > elapsed*maxCores || a.Periods < b.Periods || a.Throttled < b.Throttled {
+		return Rate{Validity: Reset}
 	}
-	r := Rate{Verdict: Fresh, Elapsed: elapsed, Usage: cpu.FromUsage(used, elapsed)}
+	r := Rate{Validity: Valid, Elapsed: elapsed, Usage: cpu.FromUsage(used, elapsed)}
 	if periods := a.Periods - b.Periods; periods > 0 {
-		r.Throttle = min(1, float64(a.Throttled-b.Throttled)/float64(periods))
+		r.ThrottleRatio = min(1, float64(a.Throttled-b.Throttled)/float64(periods))
 	}
-	r.Pressure, r.PressureKnown = share(before.Pressure, after.Pressure, elapsed)
+	r.Pressure, r.PressureKnown = pressureRatio(before.Pressure, after.Pressure, elapsed)
 	if x, y := before.Stalls, after.Stalls; x != nil && y != nil {
-		r.Stalls = &Stalls{Memory: stall(x.Memory, y.Memory, elapsed), IO: stall(x.IO, y.IO, elapsed)}
+		r.Stalls = &Stalls{Memory: stallRatio(x.Memory, y.Memory, elapsed), IO: stallRatio(x.IO, y.IO, elapsed)}
 	}
 	if q := after.Quota; q.Period > 0 { // a group without a quota has a period, too
 		r.Quota, r.QuotaKnown = cpu.FromUsage(q.Limit, q.Period), true
-		r.LeastLimit = least(q)
+		r.MinLimit = minLimit(q)
 	}
 	return r
 }
 
 // least rounds up: the kubelet rounds a limit's quota down to a microsecond.
-func least(q kernel.Quota) cpu.Milli {
-	millis := math.Ceil(float64(q.Least()) * float64(cpu.Core) / float64(q.Period))
+func minLimit(q kernel.Quota) cpu.Milli {
+	millis := math.Ceil(float64(q.Min()) * float64(cpu.Core) / float64(q.Period))
 	return cpu.FromCores(millis / float64(cpu.Core)).RoundUp(cpu.Quantum)
 }
 
-func compareNodes(before, after kernel.NodeSample, longest time.Duration) Node {
+func nodeRates(before, after kernel.NodeSample, longest time.Duration) NodeRates {
 	if before.At.IsZero() {
-		return Node{Verdict: First}
+		return NodeRates{Validity: NoEarlierSample}
 	}
 	elapsed := after.At.Sub(before.At)
 	if elapsed <= 0 || elapsed > longest {
-		return Node{Verdict: Gap}
+		return NodeRates{Validity: Gap}
 	}
-	n := Node{Verdict: Fresh, Elapsed: elapsed}
-	all, allOK := spent(before.Usage, after.Usage)
-	pods, podsOK := spent(before.Kubepods, after.Kubepods)
-	if all < 0 || pods < 0 || all > elapsed*mostCores || pods > elapsed*mostCores {
-		return Node{Verdict: Reset}
+	n := NodeRates{Validity: Valid, Elapsed: elapsed}
+	all, allOK := cpuTime(before.Usage, after.Usage)
+	pods, podsOK := cpuTime(before.Kubepods, after.Kubepods)
+	if all < 0 || pods < 0 || all > elapsed*maxCores || pods > elapsed*maxCores {
+		return NodeRates{Validity: Reset}
 	}
 	n.Usage, n.UsageKnown = cpu.FromUsage(all, elapsed), allOK
 	n.Kubepods, n.KubepodsKnown = cpu.FromUsage(pods, elapsed), podsOK
-	n.Pressure, n.PressureKnown = share(before.Pressure, after.Pressure, elapsed)
+	n.Pressure, n.PressureKnown = pressureRatio(before.Pressure, after.Pressure, elapsed)
 	return n
 }
 
 // spent is the CPU time between two readings of a counter; not ok where one of them is missing.
-func spent(before, after kernel.Total) (time.Duration, bool) {
+func cpuTime(before, after kernel.Total) (time.Duration, bool) {
 	if !before.Known || !after.Known {
 		return 0, false
 	}
@@ -191,7 +191,7 @@ func spent(before, after kernel.Total) (time.Duration, bool) {
 }
 
 // share is the part of elapsed in which some task waited. The kernel may count a little more than elapsed.
-func share(before, after kernel.Pressure, elapsed time.Duration) (float64, bool) {
+func pressureRatio(before, after kernel.Pressure, elapsed time.Duration) (float64, bool) {
 	if !before.Known || !after.Known || after.Some < before.Some {
 		return 0, false
 	}
@@ -199,9 +199,9 @@ func share(before, after kernel.Pressure, elapsed time.Duration) (float64, bool)
 }
 
 // stall is the part of elapsed in which all tasks waited that had anything to do.
-func stall(before, after kernel.Pressure, elapsed time.Duration) Share {
+func stallRatio(before, after kernel.Pressure, elapsed time.Duration) Ratio {
 	if !before.Known || !after.Known || after.Full < before.Full {
-		return Share{}
+		return Ratio{}
 	}
-	return Share{Known: true, Part: min(1, float64(after.Full-before.Full)/float64(elapsed))}
+	return Ratio{Known: true, Value: min(1, float64(after.Full-before.Full)/float64(elapsed))}
 }

@@ -19,7 +19,7 @@ func sample(at time.Duration, id string, s kernel.Stat) kernel.Sample {
 		Quota:    kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond},
 		Pressure: kernel.Pressure{Known: true, Some: at / 4}}
 	return kernel.Sample{
-		Node: kernel.NodeSample{At: start.Add(at), Usage: kernel.Counted(at), Kubepods: kernel.Counted(at / 2)},
+		Node: kernel.NodeSample{At: start.Add(at), Usage: kernel.KnownTotal(at), Kubepods: kernel.KnownTotal(at / 2)},
 		Pods: []kernel.PodSample{{Pod: "p", Containers: []kernel.Group{g}}},
 	}
 }
@@ -29,14 +29,14 @@ func TestRates(t *testing.T) {
 	after := sample(2*time.Second, "c", kernel.Stat{Usage: 2 * time.Second, Periods: 120, Throttled: 15, ThrottledTime: time.Second})
 	r := Compare(before, after, 3*time.Second)
 	got := r.Pods[0].Containers[0]
-	want := Rate{Verdict: Fresh, Elapsed: 2 * time.Second, Usage: 500, Throttle: 0.25,
-		Pressure: 0.25, PressureKnown: true, Quota: 500, QuotaKnown: true, LeastLimit: 10}
+	want := Rate{Validity: Valid, Elapsed: 2 * time.Second, Usage: 500, ThrottleRatio: 0.25,
+		Pressure: 0.25, PressureKnown: true, Quota: 500, QuotaKnown: true, MinLimit: 10}
 	if got != want {
 		t.Errorf("rate = %+v, want %+v", got, want)
 	}
 	for quota, known := range map[kernel.Quota]bool{{}: false, {Period: 100 * time.Millisecond}: true} {
 		after.Pods[0].Containers[0].Quota = quota
-		if got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]; got.Quota != 0 || got.QuotaKnown != known || got.LeastLimit > 0 != known {
+		if got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]; got.Quota != 0 || got.QuotaKnown != known || got.MinLimit > 0 != known {
 			t.Errorf("quota %+v: %+v, want none, and known %v", quota, got, known)
 		}
 	}
@@ -51,17 +51,17 @@ func TestStalls(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		before, after *kernel.Stalls
-		memory, io    Share
+		memory, io    Ratio
 	}{
-		"half of the time":   {&kernel.Stalls{Memory: known(9, 0), IO: known(9, 9)}, &kernel.Stalls{Memory: known(9+ms(2000), ms(1000)), IO: known(9, 9)}, Share{true, 0.5}, Share{true, 0}},
-		"some are no stall":  {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(ms(2000), 0)}, Share{}, Share{true, 0}},
-		"a little more":      {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(0, ms(2050))}, Share{}, Share{true, 1}},
-		"it went back":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{Memory: known(0, ms(4))}, Share{}, Share{}},
-		"hidden before":      {&kernel.Stalls{}, &kernel.Stalls{Memory: known(0, ms(5))}, Share{}, Share{}},
-		"hidden since":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{}, Share{}, Share{}},
-		"not read before":    {nil, &kernel.Stalls{Memory: known(0, ms(5))}, Share{}, Share{}},
-		"not read any more":  {&kernel.Stalls{Memory: known(0, ms(5))}, nil, Share{}, Share{}},
-		"not read, as usual": {nil, nil, Share{}, Share{}},
+		"half of the time":   {&kernel.Stalls{Memory: known(9, 0), IO: known(9, 9)}, &kernel.Stalls{Memory: known(9+ms(2000), ms(1000)), IO: known(9, 9)}, Ratio{true, 0.5}, Ratio{true, 0}},
+		"some are no stall":  {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(ms(2000), 0)}, Ratio{}, Ratio{true, 0}},
+		"a little more":      {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(0, ms(2050))}, Ratio{}, Ratio{true, 1}},
+		"it went back":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{Memory: known(0, ms(4))}, Ratio{}, Ratio{}},
+		"hidden before":      {&kernel.Stalls{}, &kernel.Stalls{Memory: known(0, ms(5))}, Ratio{}, Ratio{}},
+		"hidden since":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{}, Ratio{}, Ratio{}},
+		"not read before":    {nil, &kernel.Stalls{Memory: known(0, ms(5))}, Ratio{}, Ratio{}},
+		"not read any more":  {&kernel.Stalls{Memory: known(0, ms(5))}, nil, Ratio{}, Ratio{}},
+		"not read, as usual": {nil, nil, Ratio{}, Ratio{}},
 	} {
 		before, after := sample(0, "c", kernel.Stat{}), sample(2*time.Second, "c", kernel.Stat{})
 		before.Pods[0].Containers[0].Stalls, after.Pods[0].Containers[0].Stalls = c.before, c.after
@@ -71,7 +71,7 @@ func TestStalls(t *testing.T) {
 			stalls = *got.Stalls
 		}
 		read := c.before != nil && c.after != nil
-		if got.Verdict != Fresh || (got.Stalls != nil) != read || stalls != (Stalls{c.memory, c.io}) {
+		if got.Validity != Valid || (got.Stalls != nil) != read || stalls != (Stalls{c.memory, c.io}) {
 			t.Errorf("%s: %+v, stalls %+v, want memory %v and IO %v", name, got, stalls, c.memory, c.io)
 		}
 	}
@@ -94,7 +94,7 @@ func TestLeastIsEnforced(t *testing.T) {
 		{Limit: ms(50), Period: ms(100), Burst: ms(50)}:    500,
 		{Period: time.Microsecond, Burst: math.MaxInt64}:   0, // no kernel says so
 	} {
-		if got := least(q); got != want {
+		if got := minLimit(q); got != want {
 			t.Errorf("%+v: %v, want %v", q, got, want)
 		}
 	}
@@ -106,9 +106,9 @@ func TestLeastIsEnforced(t *testing.T) {
 		quota := func(limit cpu.Milli) time.Duration { // as the kubelet sets it
 			return time.Duration(int64(limit)*q.Period.Microseconds()/1000) * time.Microsecond
 		}
-		l := least(q)
-		if l%cpu.Quantum != 0 || quota(l) < q.Least() || quota(l-cpu.Quantum) >= q.Least() {
-			t.Fatalf("%+v: least %v, so a quota of %v; want the first multiple of %v from %v on", q, l, quota(l), cpu.Quantum, q.Least())
+		l := minLimit(q)
+		if l%cpu.Quantum != 0 || quota(l) < q.Min() || quota(l-cpu.Quantum) >= q.Min() {
+			t.Fatalf("%+v: least %v, so a quota of %v; want the first multiple of %v from %v on", q, l, quota(l), cpu.Quantum, q.Min())
 		}
 	})
 }
@@ -119,19 +119,19 @@ func TestUnknownIsNotZero(t *testing.T) {
 	none := func(*kernel.NodeSample) {}
 	for name, c := range map[string]struct {
 		before, after func(*kernel.NodeSample)
-		want          Node
+		want          NodeRates
 	}{
-		"unread at first": {unread, none, Node{Verdict: Fresh, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
-		"unread at last":  {none, unread, Node{Verdict: Fresh, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
-		"never read":      {unread, unread, Node{Verdict: Fresh, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
-		"pods unread":     {none, noPods, Node{Verdict: Fresh, Elapsed: time.Second, Usage: 1000, UsageKnown: true}},
-		"both read":       {none, none, Node{Verdict: Fresh, Elapsed: time.Second, Usage: 1000, UsageKnown: true, Kubepods: 500, KubepodsKnown: true}},
+		"unread at first": {unread, none, NodeRates{Validity: Valid, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
+		"unread at last":  {none, unread, NodeRates{Validity: Valid, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
+		"never read":      {unread, unread, NodeRates{Validity: Valid, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
+		"pods unread":     {none, noPods, NodeRates{Validity: Valid, Elapsed: time.Second, Usage: 1000, UsageKnown: true}},
+		"both read":       {none, none, NodeRates{Validity: Valid, Elapsed: time.Second, Usage: 1000, UsageKnown: true, Kubepods: 500, KubepodsKnown: true}},
 	} {
 		before, after := sample(time.Second, "c", kernel.Stat{}).Node, sample(2*time.Second, "c", kernel.Stat{}).Node
 		before.Pressure, after.Pressure = kernel.Pressure{}, kernel.Pressure{}
 		c.before(&before)
 		c.after(&after)
-		if got := compareNodes(before, after, 3*time.Second); got != c.want {
+		if got := nodeRates(before, after, 3*time.Second); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -147,7 +147,7 @@ func TestResetYieldsNoRate(t *testing.T) {
 		"throttled went back": {Usage: 2 * time.Second, Periods: 110, Throttled: 0},
 	} {
 		got := Compare(before, sample(time.Second, "c", s), 3*time.Second).Pods[0].Containers[0]
-		if got != (Rate{Verdict: Reset}) {
+		if got != (Rate{Validity: Reset}) {
 			t.Errorf("%s: %+v, want a bare Reset", name, got)
 		}
 	}
@@ -156,26 +156,26 @@ func TestResetYieldsNoRate(t *testing.T) {
 func TestGapYieldsNoRate(t *testing.T) {
 	for _, at := range []time.Duration{0, -time.Second, 4 * time.Second, time.Hour} {
 		r := Compare(sample(0, "c", kernel.Stat{}), sample(at, "c", kernel.Stat{Usage: time.Second}), 3*time.Second)
-		if got := r.Pods[0].Containers[0].Verdict; got != Gap {
+		if got := r.Pods[0].Containers[0].Validity; got != Gap {
 			t.Errorf("%v later: %v, want Gap", at, got)
 		}
-		if r.Node.Verdict != Gap {
-			t.Errorf("%v later: node %v, want Gap", at, r.Node.Verdict)
+		if r.Node.Validity != Gap {
+			t.Errorf("%v later: node %v, want Gap", at, r.Node.Validity)
 		}
 	}
 }
 
 func TestNewContainerStartsFresh(t *testing.T) {
 	r := Compare(sample(0, "old", kernel.Stat{Usage: time.Hour}), sample(time.Second, "new", kernel.Stat{Usage: time.Second}), 3*time.Second)
-	if got := r.Pods[0].Containers[0]; got != (Rate{Verdict: First}) {
+	if got := r.Pods[0].Containers[0]; got != (Rate{Validity: NoEarlierSample}) {
 		t.Errorf("a new container: %+v, want a bare First", got)
 	}
 	after := sample(time.Second, "old", kernel.Stat{})
 	after.Pods[0].Containers[0].Found = false
-	if got := Compare(sample(0, "old", kernel.Stat{}), after, 3*time.Second).Pods[0].Containers[0].Verdict; got != Missing {
+	if got := Compare(sample(0, "old", kernel.Stat{}), after, 3*time.Second).Pods[0].Containers[0].Validity; got != Missing {
 		t.Errorf("a vanished container: %v, want Missing", got)
 	}
-	if got := Compare(kernel.Sample{}, after, 3*time.Second).Node.Verdict; got != First {
+	if got := Compare(kernel.Sample{}, after, 3*time.Second).Node.Validity; got != NoEarlierSample {
 		t.Errorf("the first node sample: %v, want First", got)
 	}
 }
@@ -205,16 +205,16 @@ func TestThrottleIsBounded(t *testing.T) {
 		if r.Stalls == nil {
 			r.Stalls = new(Stalls)
 		}
-		for _, s := range []Share{r.Stalls.Memory, r.Stalls.IO} {
-			if !(s.Part >= 0 && s.Part <= 1) || !s.Known && s.Part != 0 {
+		for _, s := range []Ratio{r.Stalls.Memory, r.Stalls.IO} {
+			if !(s.Value >= 0 && s.Value <= 1) || !s.Known && s.Value != 0 {
 				t.Fatalf("share %+v is out of bounds", s)
 			}
 		}
-		if !(r.Throttle >= 0 && r.Throttle <= 1) || r.Usage < 0 {
+		if !(r.ThrottleRatio >= 0 && r.ThrottleRatio <= 1) || r.Usage < 0 {
 			t.Fatalf("rate %+v is out of bounds", r)
 		}
-		if r.Verdict != Fresh && (*r.Stalls != Stalls{} || r != Rate{Verdict: r.Verdict, Stalls: r.Stalls}) {
-			t.Fatalf("%v comes with figures: %+v", r.Verdict, r)
+		if r.Validity != Valid && (*r.Stalls != Stalls{} || r != Rate{Validity: r.Validity, Stalls: r.Stalls}) {
+			t.Fatalf("%v comes with figures: %+v", r.Validity, r)
 		}
 	})
 }

@@ -81,11 +81,11 @@ func (s *sensor) look(r *sim.Reading) (estimates []demand.Estimate, supply float
 func (k *sensed) rate(now time.Duration, p *sim.PodReading) sense.Rate {
 	elapsed := now - k.at
 	rate := sense.Rate{
-		Verdict: sense.Fresh, Elapsed: elapsed, Usage: cpu.FromUsage(p.Usage-k.usage, elapsed), Quota: p.Limit, QuotaKnown: true,
+		Validity: sense.Valid, Elapsed: elapsed, Usage: cpu.FromUsage(p.Usage-k.usage, elapsed), Quota: p.Limit, QuotaKnown: true,
 		Pressure: min(1, (p.Pressure-k.pressure).Seconds()/elapsed.Seconds()), PressureKnown: true,
 	}
 	if periods := p.Periods - k.periods; periods > 0 {
-		rate.Throttle = min(1, float64(p.Throttled-k.throttled)/float64(periods))
+		rate.ThrottleRatio = min(1, float64(p.Throttled-k.throttled)/float64(periods))
 	}
 	return rate
 }

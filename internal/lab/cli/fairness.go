@@ -45,8 +45,8 @@ func fairnessCommand(s Streams) *cobra.Command {
 	flags.Float64Var(&f.Swing, "swing", f.Swing, "standard deviation of the threads that a tenant has over time, two on average")
 	flags.DurationVar(&f.Length, "length", f.Length, "simulated time, a multiple of --turn")
 	flags.DurationVar(&f.Turn, "turn", f.Turn, "time from one turn of the coordinator to the next")
-	flags.Float64Var(&cfg.Workload, "rho", cfg.Workload, "exponent of the CES utility among replicas, below 0: further from 0 is more even")
-	flags.Float64Var(&cfg.Namespace, "rho-namespace", cfg.Namespace, "the same among the workloads of a namespace; 0 leaves them alone")
+	flags.Float64Var(&cfg.WorkloadRho, "rho", cfg.WorkloadRho, "exponent of the CES utility among replicas, below 0: further from 0 is more even")
+	flags.Float64Var(&cfg.NamespaceRho, "rho-namespace", cfg.NamespaceRho, "the same among the workloads of a namespace; 0 leaves them alone")
 	flags.Float64Var(&cfg.Gain, "gain", cfg.Gain, "how far a factor moves in a turn towards what it should be")
 	flags.StringVar(&out, "out", "", "folder into which fairness.csv and the picture fairness.svg are written")
 	return cmd
@@ -72,7 +72,7 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 	all := 2 * f.Nodes * int(f.Length/f.Turn)
 	progress.begin(all, float64(all))
 	var runs [2]experiment.Evenness
-	for i, next := range []func([]coordinator.Replica) []coordinator.Factor{nil, cfg.Next} {
+	for i, next := range []func([]coordinator.Replica) []coordinator.Factor{nil, cfg.Rebalance} {
 		name := []string{"without the coordinator", "with it"}[i]
 		var done bool
 		runs[i], done = f.Play(next, func(n int, do func(int)) bool {

@@ -109,7 +109,7 @@ func (n *Node) best(from, to int) []float64 {
 	price := market.Clear(p).Price
 	best := make([]float64, len(p.Bids))
 	for i, b := range p.Bids {
-		best[i] = b.Use(price).Cores()
+		best[i] = b.Usage(price).Cores()
 	}
 	return best
 }

@@ -27,7 +27,7 @@ func TestReplicasAreServedEvenly(t *testing.T) {
 	f := DefaultFairness()
 	f.Nodes, f.Length = 24, 5*time.Minute
 	off, _ := f.Play(nil, together)
-	on, _ := f.Play(coordinator.DefaultConfig().Next, together)
+	on, _ := f.Play(coordinator.DefaultConfig().Rebalance, together)
 	last := len(on.Intervals) - 1
 	for k := 3; k <= last; k++ {
 		if a, b := off.Intervals[k], on.Intervals[k]; b.Spread > a.Spread/2 {

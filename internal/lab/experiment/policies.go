@@ -23,13 +23,13 @@ const (
 func Policies() []baseline.Named {
 	return append(baseline.All(),
 		variant("", "what ships: one price per node, and whoever wants more than its budget buys is held to that", func(*mbcas.Config) {}),
-		variant("-no-pressure", "what ships without CPU pressure as a sign of starvation", func(c *mbcas.Config) { c.Round.Demand.StarvedFrom = 1 }),
+		variant("-no-pressure", "what ships without CPU pressure as a sign of starvation", func(c *mbcas.Config) { c.Round.Demand.StarvationThreshold = 1 }),
 		variant("-no-trim", "what ships without the price's correction by measured use", func(c *mbcas.Config) { c.Round.TrimGain = 0 }),
 		variant("-no-smoothing", "what ships with demand taken from the last tick alone", func(c *mbcas.Config) {
 			c.Round.Demand.Rise, c.Round.Demand.Fall = 1, 1
 		}),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *mbcas.Config) { c.Round.FallDelay = 0 }),
-		variant("-credits", "what ships with credits: who stayed below its share may bid with up to twice its budget for a while", func(c *mbcas.Config) { c.Round.Credits.Boost = 2 }),
+		variant("-credits", "what ships with credits: who stayed below its share may bid with up to twice its budget for a while", func(c *mbcas.Config) { c.Round.Credits.MaxFactor = 2 }),
 		variant("-slow-lowering", "what ships with 15 s between two lowerings of a pod", func(c *mbcas.Config) { c.Actuator.DecreaseCooldown = 15 * time.Second }),
 		variant("-conservative", "what ships with the conservative profile: a look every 10 s, changes every 30 s, small steps up as down", func(c *mbcas.Config) {
 			c.Interval, c.Round, c.Actuator = round.ConservativeInterval, round.ConservativeConfig(), actuator.ConservativeConfig()

@@ -101,8 +101,8 @@ func (c Cluster) turn(at time.Duration, nodes []node) Turn {
 func (p *pod) replica(node string) coordinator.Replica {
 	return coordinator.Replica{
 		Namespace: p.spec.Namespace, Workload: p.spec.Workload, Node: node,
-		Own:   demand.Budget(p.spec.Request, p.spec.Priority),
-		Price: p.published.Price, Demand: p.published.Demand, Floor: p.floor, Ceiling: p.ceiling,
-		Factor: p.factor, Spread: p.spec.Spread, Pinned: p.spec.Pinned, Fresh: !p.published.At.IsZero(),
+		BaseBudget: demand.Budget(p.spec.Request, p.spec.Priority),
+		Price:      p.published.Price, Demand: p.published.Demand, Floor: p.floor, Ceiling: p.ceiling,
+		Factor: p.factor, TopologySpread: p.spec.Spread, FixedToNode: p.spec.Pinned, UpToDate: !p.published.At.IsZero(),
 	}
 }

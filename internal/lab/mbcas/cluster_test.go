@@ -53,7 +53,7 @@ func grants(p Played) []float64 {
 // TestAnyOrder: a cluster's run does not depend on the order in which its nodes are played, nor on how many at a time.
 func TestAnyOrder(t *testing.T) {
 	play := func(each func(int, func(int)) bool) Played {
-		c := Cluster{Next: coordinator.DefaultConfig().Next, Every: 10 * time.Second, Each: each}
+		c := Cluster{Next: coordinator.DefaultConfig().Rebalance, Every: 10 * time.Second, Each: each}
 		p, _ := c.Play(DefaultConfig(), dearAndCheap(2, time.Minute, 1000))
 		return p
 	}
@@ -120,7 +120,7 @@ func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Fa
 			sum := 0.0
 			for _, i := range of {
 				r := replicas[i]
-				limit := max(float64(r.Floor), float64(r.Own)*float64(r.Factor)/100/max(float64(r.Price), 1e-3))
+				limit := max(float64(r.Floor), float64(r.BaseBudget)*float64(r.Factor)/100/max(float64(r.Price), 1e-3))
 				bid := math.Pow(min(1, limit/float64(r.Demand)), rho)
 				bids, sum = append(bids, bid), sum+bid
 			}
@@ -141,7 +141,7 @@ func TestOwnDemandIsBlind(t *testing.T) {
 		g := grants(p)
 		return g[1] / g[0]
 	}
-	off, blind, on := ratio(nil), ratio(byOwnDemand(-9, 0.1)), ratio(coordinator.DefaultConfig().Next)
+	off, blind, on := ratio(nil), ratio(byOwnDemand(-9, 0.1)), ratio(coordinator.DefaultConfig().Rebalance)
 	t.Logf("the cheap replica uses %.2f times as much as the dear one; by own demand %.2f; with the coordinator %.2f", off, blind, on)
 	if blind < 0.9*off {
 		t.Errorf("by own demand the ratio falls from %.2f to %.2f", off, blind)

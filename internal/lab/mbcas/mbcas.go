@@ -119,9 +119,9 @@ func (m *MBCAS) round(r *sim.Reading) {
 	in := round.Input{
 		Now:  now,
 		Node: round.Node{Capacity: cpu.Milli(r.Cores) * cpu.Core, Allocatable: r.Allocatable},
-		Pods: make([]round.Pod, len(r.Pods)),
+		Pods: make([]round.PodInput, len(r.Pods)),
 		Sample: kernel.Sample{
-			Node: kernel.NodeSample{At: now, Usage: kernel.Counted(r.Usage), Kubepods: kernel.Counted(r.Kubepods), Pressure: kernel.Pressure{Known: true, Some: r.Pressure}},
+			Node: kernel.NodeSample{At: now, Usage: kernel.KnownTotal(r.Usage), Kubepods: kernel.KnownTotal(r.Kubepods), Pressure: kernel.Pressure{Known: true, Some: r.Pressure}},
 			Pods: make([]kernel.PodSample, len(r.Pods)),
 		},
 	}
@@ -129,9 +129,9 @@ func (m *MBCAS) round(r *sim.Reading) {
 	for i, p := range r.Pods {
 		known := m.pods[p.ID]
 		byName[known.name] = known
-		in.Pods[i] = round.Pod{
+		in.Pods[i] = round.PodInput{
 			Pod: demand.Pod{
-				UID: known.name, Budget: known.budget(p.Request), Shadow: !p.Spec.Managed(), DemandPercent: m.cfg.DemandPercent[p.Spec.Name],
+				UID: known.name, Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), DemandPercent: m.cfg.DemandPercent[p.Spec.Name],
 				Containers: []demand.Container{{
 					Name: container, ID: known.name, Request: p.Request, Declared: p.Spec.Limit, Limit: known.limit,
 					Ceiling: r.Allocatable,
