@@ -34,11 +34,11 @@ func TestSecondNode(t *testing.T) {
 	u := newUser(t)
 	before := look(t)
 	u.run("up", "--require-node")
+	u.loadInside() // before there is a second node
 	u.run("node", "add", "--system-reserved-cpu=500m")
 	if out, err := u.try("node", "add", "mbcas-node-2"); err == nil || !strings.Contains(out, "exists already") {
 		t.Errorf("a node of a name that is taken: %v\n%s", err, out)
 	}
-	u.loadInside()
 	if out, err := u.kubectl(pods+"---"+neighbour, "apply", "--filename=-"); err != nil {
 		t.Fatalf("apply: %v\n%s", err, out)
 	}
@@ -76,7 +76,6 @@ func TestSecondNode(t *testing.T) {
 
 	u.interruptedAdd("containerd-mbcas-node-2")
 	u.run("up")
-	u.loadInside()
 	if out, err := u.kubectl(strings.ReplaceAll(neighbour, "neighbour", "late"), "apply", "--filename=-"); err != nil {
 		t.Fatalf("apply: %v\n%s", err, out)
 	}

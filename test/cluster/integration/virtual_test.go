@@ -39,8 +39,8 @@ func TestVirtualNode(t *testing.T) {
 	u := newUser(t)
 	before := look(t)
 	u.run("up", "--require-node")
+	u.loadInside() // before there is a virtual node
 	u.run("node", "add", "--vm")
-	u.loadInside()
 	if out, err := u.kubectl(pods+"---"+busy, "apply", "--filename=-"); err != nil {
 		t.Fatalf("apply: %v\n%s", err, out)
 	}

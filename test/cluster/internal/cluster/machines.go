@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
@@ -91,20 +93,44 @@ func (c Cluster) machineReady(ctx context.Context, m vm.Machine, img vm.Image, b
 	})
 	defer stop()
 	rec, _ := c.records().Load(m.Process())
-	limit := machineLimit
 	for _, stage := range []struct {
-		name  string
-		ready func(context.Context) error
+		name string
+		run  func() error
 	}{
-		{m.Name + " booted", m.Program(c.Config, img).Ready},
-		{m.Name + " Ready", func(ctx context.Context) error { return node.Ready(ctx, c.Config, m.Name, began) }},
+		{m.Name + " booted", func() error { return wait(ctx, machineLimit, m.Program(c.Config, img).Ready, rec.Alive) }},
+		{"load images into " + m.Name, func() error { return c.loadMachine(ctx, m) }},
+		{m.Name + " Ready", func() error {
+			return wait(ctx, machineLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, m.Name, began) }, rec.Alive)
+		}},
 	} {
-		err := c.step(stage.name, func() error { return wait(ctx, limit, stage.ready, rec.Alive) })
-		if err != nil {
+		if err := c.step(stage.name, stage.run); err != nil {
 			return fmt.Errorf("%s: %w\n%s", m.Name, err, tail(c.Config.Log(m.Process())))
 		}
 	}
 	return nil
+}
+
+// loadMachine gives a virtual node the images that were loaded before it was added, once.
+func (c Cluster) loadMachine(ctx context.Context, m vm.Machine) error {
+	if m.Loaded {
+		return nil
+	}
+	host, missing := node.Inspect(c.Config)
+	if len(missing) > 0 {
+		return errors.New(strings.Join(missing, "; "))
+	}
+	archive, err := c.exportImages(ctx, host, []string{node.PauseImage})
+	if err != nil {
+		return err
+	}
+	if archive != "" {
+		defer os.Remove(archive)
+		if err := m.Load(ctx, c.Config, archive); err != nil {
+			return err
+		}
+	}
+	m.Loaded = true
+	return c.record(machines, m.Name, m)
 }
 
 // removeMachine stops a virtual node and removes all of it.

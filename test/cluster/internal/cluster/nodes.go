@@ -142,6 +142,21 @@ func place(c config.Config, have []config.Slot, name string, usual func(index in
 	return index, name, nil
 }
 
+// exportImages writes the images of the first node to an archive, but for those that a new node has. It returns "" if there are none.
+// The caller removes the archive.
+func (c Cluster) exportImages(ctx context.Context, host node.Host, has []string) (archive string, err error) {
+	images, err := node.Images(ctx, c.Config, host)
+	if err != nil {
+		return "", err
+	}
+	images = slices.DeleteFunc(images, func(name string) bool { return slices.Contains(has, name) })
+	if len(images) == 0 {
+		return "", nil
+	}
+	archive = c.Config.Path("images.tar")
+	return archive, node.Export(ctx, c.Config, host, archive, images...)
+}
+
 // RemoveNode stops a node that was added and removes all of it.
 func (c Cluster) RemoveNode(ctx context.Context, name string) error {
 	release, err := hold(ctx, c.Config.State)

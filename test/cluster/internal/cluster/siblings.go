@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -77,8 +78,8 @@ func (c Cluster) startSibling(ctx context.Context, cache build.Cache, host node.
 			return started, err
 		}
 		started += n
-		if i == 0 { // again and again: an interruption may have come before it
-			if err := node.Load(ctx, s.Inside(c.Config), host, c.pauseArchive()); err != nil {
+		if i == 0 { // at each start, as the one before may have been interrupted
+			if err := c.copyImages(ctx, host, s); err != nil {
 				return started, err
 			}
 		}
@@ -90,6 +91,20 @@ func (c Cluster) startSibling(ctx context.Context, cache build.Cache, host node.
 		err = fmt.Errorf("%w\n%s", err, tail(c.Config.Log(programs[1].Name)))
 	}
 	return started, err
+}
+
+// copyImages gives a node the images of the first one that it lacks: the pause image, and those that were loaded before it was added.
+func (c Cluster) copyImages(ctx context.Context, host node.Host, s node.Sibling) error {
+	has, err := node.Images(ctx, s.Inside(c.Config), host)
+	if err != nil {
+		return err
+	}
+	archive, err := c.exportImages(ctx, host, has)
+	if archive == "" || err != nil {
+		return err
+	}
+	defer os.Remove(archive)
+	return c.step("load images into "+s.Name, func() error { return node.Load(ctx, s.Inside(c.Config), host, archive) })
 }
 
 // removeSibling stops a further node of this machine and removes all of it.

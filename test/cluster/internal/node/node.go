@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,6 +152,22 @@ func Load(ctx context.Context, c config.Config, h Host, archives ...string) erro
 		}
 	}
 	return nil
+}
+
+// Images are the names of the images that the runtime has.
+func Images(ctx context.Context, c config.Config, h Host) ([]string, error) {
+	out, err := ctr(ctx, c, h, "--namespace=k8s.io", "images", "list", "--quiet")
+	if err != nil {
+		return nil, err
+	}
+	// The kubelet's side of the runtime adds a second name for each, the digest.
+	return slices.DeleteFunc(strings.Fields(out), func(name string) bool { return strings.HasPrefix(name, "sha256:") }), nil
+}
+
+// Export writes images of the runtime to an archive.
+func Export(ctx context.Context, c config.Config, h Host, archive string, images ...string) error {
+	_, err := ctr(ctx, c, h, append([]string{"--namespace=k8s.io", "images", "export", archive}, images...)...)
+	return err
 }
 
 func ctr(ctx context.Context, c config.Config, h Host, args ...string) (string, error) {

@@ -25,6 +25,8 @@ type Machine struct {
 	Index     int    `json:"index"`
 	CPUs      int    `json:"cpus"`
 	MemoryMiB int    `json:"memoryMiB"`
+	// Loaded says that it has the images that were loaded before it was added.
+	Loaded bool `json:"loaded"`
 }
 
 // Name is what the machine in a slot is called unless it is named.
