@@ -26,7 +26,7 @@ import (
 	"github.com/mbcas/mbcas/test/internal/audit"
 )
 
-// Where the repository's own things stand, seen from here.
+// Paths of the repository, from this folder.
 const (
 	root    = "../.."
 	overlay = root + "/config/overlays/local"
@@ -36,9 +36,11 @@ const (
 type suite struct {
 	client.Client
 	node string
-	// ceiling is the most that a pod on it can get.
+	// remote says that the node is another machine, so that its kernel's files are not here.
+	remote bool
+	// ceiling is the highest limit of a pod on it.
 	ceiling cpu.Milli
-	// audit is the API server's audit log, and audited where it ended when the test began.
+	// audit is the API server's audit log, and audited its size when the test began.
 	audit   string
 	audited int64
 }
@@ -72,8 +74,7 @@ func start(t *testing.T) *suite {
 		t.Fatalf("nodes: %d, %v", len(nodes.Items), err)
 	}
 	// The first node is the cluster's own; others were added.
-	first := slices.MinFunc(nodes.Items, func(a, b corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-	s.node, s.ceiling = first.Name, cpu.Milli(first.Status.Allocatable.Cpu().MilliValue()).RoundDown(cpu.Quantum)
+	s.use(slices.MinFunc(nodes.Items, func(a, b corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }))
 	if _, err := os.Stat(filepath.Dir(s.audit)); err != nil {
 		t.Fatalf("the logs of the local cluster: %v", err)
 	}
@@ -81,6 +82,11 @@ func start(t *testing.T) *suite {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// use makes a node the one that the pods of the test run on.
+func (s *suite) use(node corev1.Node) {
+	s.node, s.ceiling = node.Name, cpu.Milli(node.Status.Allocatable.Cpu().MilliValue()).RoundDown(cpu.Quantum)
 }
 
 // cluster is a command of the program that runs the local cluster.
@@ -117,7 +123,7 @@ func (s *suite) applyManifests(t *testing.T) {
 	t.Helper()
 	kubectl(t, "apply", "-k", overlay)
 	kubectl(t, "-n", system, "rollout", "status", "deployment/mbcas-controller", "--timeout=120s")
-	kubectl(t, "-n", system, "rollout", "status", "daemonset/mbcas-agent", "--timeout=120s")
+	kubectl(t, "-n", system, "rollout", "status", "daemonset/mbcas-agent", "--timeout=300s")
 }
 
 // kubectl runs the program that people use.
@@ -132,28 +138,28 @@ func kubectl(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// pollEvery is how often a wait looks again.
+// pollEvery is the interval of a wait.
 const pollEvery = 200 * time.Millisecond
 
-// wait waits until ok says true; its text says how things stand otherwise.
+// wait waits until ok returns true; its text is the state otherwise.
 func wait(t *testing.T, most time.Duration, what string, ok func(context.Context) (bool, string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	stands := ""
+	state := ""
 	for {
 		done, now := ok(ctx)
 		if done {
 			return
 		}
 		if ctx.Err() == nil {
-			stands = now
+			state = now
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not within %v: %s; at last: %s", most, what, stands)
+			t.Fatalf("not within %v: %s; at last: %s", most, what, state)
 		case <-tick.C:
 		}
 	}

@@ -20,11 +20,14 @@ import (
 func (s *suite) reaches(t *testing.T, most time.Duration, pod *corev1.Pod, what string, suits func(cpu.Milli) bool) {
 	t.Helper()
 	wait(t, most, pod.Labels["app"]+" "+what, func(ctx context.Context) (bool, string) {
-		now := quota(t, pod)
+		now := s.quota(t, pod)
 		pa, err := s.allocation(ctx, pod)
 		return suits(now), orError(err, "quota %v; %s", now, summary(pa))
 	})
 }
+
+// warmUp is how many rounds an agent, or a new container, is only watched.
+const warmUp = 10
 
 // rounds waits until the agents that run now have decided n more rounds: the one measure of time in which
 // they could have done something.

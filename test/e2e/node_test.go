@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,9 +14,26 @@ import (
 )
 
 // quota is the CPU limit that the kernel enforces on the pod's first container. 0: none.
-func quota(t *testing.T, pod *corev1.Pod) cpu.Milli {
+func (s *suite) quota(t *testing.T, pod *corev1.Pod) cpu.Milli {
 	t.Helper()
+	if s.remote {
+		return ownQuota(t, pod)
+	}
 	return quotaOf(t, pod, pod.Spec.Containers[0].Name)
+}
+
+// ownQuota is the same, from the file that the container sees on a node with cgroup v2.
+func ownQuota(t *testing.T, pod *corev1.Pod) cpu.Milli {
+	t.Helper()
+	text, err := get(t.Context(), "http://"+pod.Status.PodIP+":8080/cpu.max")
+	if err != nil {
+		t.Fatalf("pod %s: %v", pod.Name, err)
+	}
+	var quota, period int64
+	if _, err := fmt.Sscan(text, &quota, &period); err != nil {
+		return 0 // "max 100000"
+	}
+	return cpu.Milli(quota * 1000 / period)
 }
 
 // quotaOf is the CPU limit that the kernel enforces on a container: its CFS quota by its period, from cgroup v1 or v2

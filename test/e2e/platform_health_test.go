@@ -54,7 +54,7 @@ func (p *platform) noDisruptionNoDecrease(t *testing.T) {
 	p.contend(t)
 	p.reaches(t, 3*time.Minute, p.scarce["other"], "is lowered", p.isLow)
 	p.isThere(t, 30*time.Second, p.scarce["guarded"], "told of its budget", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, reasons.NoDisruptionAllowed) })
-	if q := quota(t, p.scarce["guarded"]); q != p.ceiling {
+	if q := p.quota(t, p.scarce["guarded"]); q != p.ceiling {
 		t.Errorf("the guarded pod has %v, want the ceiling %v as before", q, p.ceiling)
 	}
 }
@@ -73,7 +73,7 @@ func (p *platform) decreaseThatHurts(t *testing.T) {
 	p.pods(t, scarce)
 	p.rounds(t, 15)
 	p.isThere(t, 30*time.Second, frail, "kept from another decrease", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, reasons.UnhealthyAfterDecrease) })
-	if q, other := quota(t, frail), quota(t, p.scarce["other"]); q != p.ceiling || !p.isLow(other) {
+	if q, other := p.quota(t, frail), p.quota(t, p.scarce["other"]); q != p.ceiling || !p.isLow(other) {
 		t.Errorf("it has %v, want the ceiling %v for a day; beside it %v, want less", q, p.ceiling, other)
 	}
 }

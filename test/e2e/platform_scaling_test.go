@@ -81,10 +81,10 @@ func (p *platform) hpaScalesAndRests(t *testing.T) {
 	if low := p.lowered(t, scaling, 150); len(low) > 0 {
 		t.Errorf("pods under the HPA were lowered: %v", low)
 	}
-	if q := quota(t, web); q != p.ceiling {
+	if q := p.quota(t, web); q != p.ceiling {
 		t.Errorf("the first replica has %v, want the ceiling %v as before", q, p.ceiling)
 	}
-	if q := quota(t, p.scarce["other"]); !p.isLow(q) {
+	if q := p.quota(t, p.scarce["other"]); !p.isLow(q) {
 		t.Errorf("CPU was not scarce: a pod without an HPA has %v", q)
 	}
 }

@@ -25,8 +25,6 @@ const (
 	system    = "mbcas-system"
 	loadImage = "mbcas.io/load:e2e"
 	modeLabel = "mbcas.io/mode"
-	// ledgerLabel marks the ConfigMaps with the second record of declared limits.
-	ledgerLabel = "mbcas.io/ledger"
 )
 
 // namespace makes a namespace in the given mode and removes it after the test.
@@ -79,6 +77,7 @@ func (s *suite) template(name string, r resources) corev1.PodTemplateSpec {
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: &grace,
 			NodeSelector:                  map[string]string{corev1.LabelHostname: s.node},
+			Tolerations:                   []corev1.Toleration{{Key: "mbcas.io/virtual", Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{{
 				Name: "load", Image: loadImage, Args: []string{"hog"}, ImagePullPolicy: corev1.PullNever, Resources: r.kubernetes(),
 				ReadinessProbe: &corev1.Probe{
@@ -187,29 +186,6 @@ func (s *suite) allocation(ctx context.Context, pod *corev1.Pod) (*v1alpha1.PodA
 	var pa v1alpha1.PodAllocation
 	err := s.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, &pa)
 	return &pa, err
-}
-
-// ledger is what the second record says that the pod declared; nil where it says nothing.
-func (s *suite) ledger(t *testing.T, pod *corev1.Pod) []v1alpha1.ContainerLimit {
-	t.Helper()
-	var list corev1.ConfigMapList
-	if err := s.List(t.Context(), &list, client.InNamespace(system), client.HasLabels{ledgerLabel}); err != nil {
-		t.Fatal(err)
-	}
-	for _, cm := range list.Items {
-		line, ok := cm.Data[string(pod.UID)]
-		if !ok {
-			continue
-		}
-		var entry struct {
-			Limits []v1alpha1.ContainerLimit `json:"limits"`
-		}
-		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Fatalf("ConfigMap %s, pod %s: %v", cm.Name, pod.Name, err)
-		}
-		return entry.Limits
-	}
-	return nil
 }
 
 // untouched is everything of a pod's containers that a resize of CPU limits must not change. Ephemeral containers

@@ -49,6 +49,8 @@ func (h *hog) routes() http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
+	// The limit that the kernel enforces, on a node with cgroup v2.
+	mux.HandleFunc("GET /cpu.max", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, "/sys/fs/cgroup/cpu.max") })
 	mux.HandleFunc("PUT /plan", func(w http.ResponseWriter, r *http.Request) {
 		var p plan
 		if err := json.NewDecoder(r.Body).Decode(&p); err != nil || p.Threads < 0 || p.Threads > maxThreads {
