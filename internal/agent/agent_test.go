@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -159,7 +160,7 @@ func (w *world) run(name, request, limit string, cores, throttle float64) (*core
 	if limit == "" {
 		return pod, nil
 	}
-	pa := kube.NewAllocation(pod)
+	pa := allocation.New(pod)
 	if err := w.api.Client.Create(w.t.Context(), pa); err != nil {
 		w.t.Fatal(err)
 	}
@@ -308,7 +309,7 @@ func TestAgent(t *testing.T) {
 	if v := w.metric(url, "mbcas_node_supply_cores"); v < 1.8 || v > 3.6 {
 		t.Errorf("mbcas_node_supply_cores is %v, want 1.8 to 3.6", v)
 	}
-	var r Report
+	var r allocation.RoundReport
 	if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 ||
 		r.Pods[0].Name != "held" || r.Pods[0].Limit != 1000 || r.Pods[0].Desired != 4000 || r.Pods[0].Throttled < 0.8 {
 		t.Errorf("debug/round: %s", body)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
@@ -77,7 +78,7 @@ func (w *world) big(name string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	pa := kube.NewAllocation(pod)
+	pa := allocation.New(pod)
 	if err := w.api.Client.Create(w.t.Context(), pa); err != nil {
 		w.t.Fatal(err)
 	}

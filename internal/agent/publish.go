@@ -16,7 +16,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/allocation"
 )
 
 // publisher writes decisions into PodAllocations.
@@ -118,7 +118,7 @@ type decisionPatch struct {
 // patch is the merge patch for a decision. It holds only for the object that the decision was
 // made for: a PodAllocation that was made anew answers with a conflict.
 func patch(o offer) ([]byte, error) {
-	spec := kube.Spec(o.Decision, o.Weights, o.Node, o.At)
+	spec := allocation.Spec(o.Decision, o.Weights, o.Node, o.At)
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": o.Ref.Allocation},
 		"spec": specPatch{

@@ -18,7 +18,7 @@ import (
 //	/healthz      200 while the round loop comes round
 //	/readyz       200 while rounds are played; otherwise why not
 //	/metrics      Prometheus
-//	/debug/round  the last round as JSON, see Report
+//	/debug/round  the last round as JSON, see allocation.RoundReport
 func routes(p *pulse, m *metrics, last *atomic.Pointer[played]) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", answer(p.Healthy))

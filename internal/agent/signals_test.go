@@ -7,6 +7,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 )
 
@@ -28,7 +29,7 @@ func TestStallSignals(t *testing.T) {
 			}
 			// Ticks of 100 ms are not exact, so the figures are waited for: it uses 400m, and throttling alone makes 720m of that.
 			w.eventually("the figures", func() bool {
-				var r Report
+				var r allocation.RoundReport
 				if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 {
 					return false
 				}

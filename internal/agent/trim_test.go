@@ -12,6 +12,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
@@ -61,13 +62,13 @@ func newPod(name string) *corev1.Pod {
 }
 
 func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
-	pa := kube.NewAllocation(pod)
+	pa := allocation.New(pod)
 	pa.UID, pa.Generation = types.UID("pa-"+pod.Name), 3
 	d := round.Decision{
 		Limit: 700, Containers: []round.ContainerLimit{{Name: "app", Limit: 400}, {Name: "side", Limit: 300}},
 		Demand: 250, Price: 0.5, Floor: 220, Ceiling: 800,
 	}
-	spec := kube.Spec(d, demand.Weights{}, round.NodeDecision{}, t0)
+	spec := allocation.Spec(d, demand.Weights{}, round.NodeDecision{}, t0)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
 	pa.Status.DeclaredLimits = kube.Limits(pod)
 	floor, fair := cpu.Milli(250), int32(150)

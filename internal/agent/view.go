@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
@@ -39,7 +40,7 @@ func newView(name string, node *corev1.Node, pods []*corev1.Pod, allocations map
 	if node == nil {
 		return &view{Lack: "node " + name + " is not in the API server: check --node-name"}
 	}
-	v := &view{Node: kube.Node(node), NodeUID: node.UID}
+	v := &view{Node: allocation.Node(node), NodeUID: node.UID}
 	if v.Node.Allocatable <= 0 {
 		return &view{Lack: "node " + name + " reports no allocatable CPU yet"}
 	}
@@ -56,7 +57,7 @@ func newView(name string, node *corev1.Node, pods []*corev1.Pod, allocations map
 		if pa != nil {
 			r.Allocation = pa.UID
 		}
-		p := round.PodInput{Pod: kube.Bidder(pod, pa, v.Node.Allocatable), Published: published(pa, now)}
+		p := round.PodInput{Pod: allocation.Bidder(pod, pa, v.Node.Allocatable), Published: published(pa, now)}
 		t := kernel.Target{Pod: kube.CgroupPod(pod)}
 		for _, c := range p.Containers {
 			t.Containers = append(t.Containers, c.ID)
@@ -69,7 +70,7 @@ func newView(name string, node *corev1.Node, pods []*corev1.Pod, allocations map
 // published is what the PodAllocation holds. A decision from the future was written before this node's
 // clock was set back; it counts as old, or nothing would be lowered until the clock has caught up.
 func published(pa *v1alpha1.PodAllocation, now time.Time) round.Published {
-	p := kube.Published(pa)
+	p := allocation.Published(pa)
 	if p.At.After(now.Add(time.Minute)) {
 		p.At = time.Unix(0, 0)
 	}

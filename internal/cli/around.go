@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // around is what surrounds the pods of one namespace, as far as it was read.
 type around struct {
-	kube.Neighbourhood
+	constraints.Neighbourhood
 	// hidden are the targets whose pods are not known, each with what stands in the way.
 	hidden map[kube.Target]error
 }
@@ -27,7 +28,7 @@ type surroundings map[string]*around
 func (s surroundings) of(namespace string) *around {
 	if s[namespace] == nil {
 		s[namespace] = &around{
-			Neighbourhood: kube.Neighbourhood{Selectors: map[kube.Target]labels.Selector{}}, hidden: map[kube.Target]error{},
+			Neighbourhood: constraints.Neighbourhood{Selectors: map[kube.Target]labels.Selector{}}, hidden: map[kube.Target]error{},
 		}
 	}
 	return s[namespace]
@@ -45,7 +46,7 @@ func (s surroundings) vpa(pod *corev1.Pod) string {
 // addVPAs lists the VerticalPodAutoscalers of a namespace, or of all for ""; a cluster that does not know them has none.
 func (s surroundings) addVPAs(ctx context.Context, c client.Client, namespace string) error {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kube.VPAKind.GroupVersion().WithKind(kube.VPAKind.Kind + "List"))
+	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		if notInstalled(err) {
 			return nil
@@ -53,7 +54,7 @@ func (s surroundings) addVPAs(ctx context.Context, c client.Client, namespace st
 		return fmt.Errorf("list verticalpodautoscalers: %w", err)
 	}
 	for i := range list.Items {
-		v := kube.VPAOf(&list.Items[i])
+		v := constraints.VPAOf(&list.Items[i])
 		n := s.of(v.Namespace)
 		n.VPAs = append(n.VPAs, v)
 		if v.Mode != "Off" {

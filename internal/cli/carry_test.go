@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -38,7 +39,7 @@ func access(t *testing.T, s *apiserver.Server, namespace string) *Access {
 // record stores an allocation for the pod with the given declared limits.
 func record(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1.ContainerLimit) {
 	t.Helper()
-	pa := kube.NewAllocation(pod)
+	pa := allocation.New(pod)
 	if err := c.Create(t.Context(), pa); err != nil {
 		t.Fatal(err)
 	}

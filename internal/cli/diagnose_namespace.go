@@ -8,6 +8,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -126,7 +127,7 @@ func diagnoseLimitRanges(f *findings, namespace string, n *around, pods []*corev
 		l := &n.LimitRanges[i]
 		bars := false
 		for _, p := range pods {
-			why, _ := kube.Obstacle(p, n.LimitRanges[i:i+1])
+			why, _ := constraints.Obstacle(p, n.LimitRanges[i:i+1])
 			bars = bars || why != ""
 		}
 		if !bars {
@@ -156,10 +157,10 @@ func tenth(hard cpu.Milli) cpu.Milli { return cpu.FromCores(kube.QuotaFree * har
 func diagnoseQuotas(f *findings, c *Checkup, namespace string, n *around, pods []*corev1.Pod) {
 	for i := range n.Quotas {
 		q := &n.Quotas[i]
-		room, bounded := kube.QuotaRoomOf(q)
+		room, bounded := constraints.QuotaRoomOf(q)
 		var counted, above []*corev1.Pod
 		for _, p := range pods {
-			if !kube.QuotaCounts(q, p) {
+			if !constraints.QuotaCounts(q, p) {
 				continue
 			}
 			counted = append(counted, p)

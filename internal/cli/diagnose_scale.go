@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -19,7 +20,7 @@ func diagnoseHPAs(f *findings, namespace string, n *around, pods []*corev1.Pod) 
 			f.hidden(namespace, "HPA "+h.Name+" scales", err)
 			continue
 		}
-		alone := kube.Neighbourhood{HPAs: n.HPAs[i : i+1], Selectors: n.Selectors}
+		alone := constraints.Neighbourhood{HPAs: n.HPAs[i : i+1], Selectors: n.Selectors}
 		watched := 0
 		for _, p := range pods {
 			if _, watches := alone.Terms(p, nil); watches {
@@ -42,7 +43,7 @@ func diagnoseBudgets(f *findings, namespace string, n *around, pods []*corev1.Po
 	var names []string
 	still := map[*corev1.Pod]bool{}
 	for i := range n.Budgets {
-		alone := kube.Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{n.Budgets[i]}}
+		alone := constraints.Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{n.Budgets[i]}}
 		holds := false
 		for _, p := range pods {
 			if terms, _ := alone.Terms(p, nil); terms.NoDecrease != "" {

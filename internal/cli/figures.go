@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -94,31 +95,9 @@ type Market struct {
 	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
 }
 
-// answer is what /debug/round says, as far as we read it.
-type answer struct {
-	At   time.Time `json:"at"`
-	Node struct {
-		Price                     float64 `json:"price"`
-		Supply, Demand, Asked     cpu.Milli
-		Usage, System             cpu.Milli
-		Pressure                  *float64
-		FloorsExceedSupply        bool
-		Bidders, Shadows, Warming int
-	} `json:"node"`
-	Pods []struct {
-		UID                                    types.UID
-		Usage, Demand, Floor, Ceiling, Desired cpu.Milli
-		Throttled                              float64
-		Pressure, MemoryPressure, IOPressure   *float64
-		Budget                                 int64
-		BoundBy                                v1alpha1.BoundBy
-		Containers                             map[string]cpu.Milli
-	} `json:"pods"`
-}
-
 // readRound reads an agent's answer.
 func readRound(node string, data []byte) (Market, map[types.UID]*Figures, error) {
-	var a answer
+	var a allocation.RoundReport
 	if err := json.Unmarshal(data, &a); err != nil {
 		return Market{}, nil, fmt.Errorf("its agent answers nonsense on /debug/round: %w", err)
 	}

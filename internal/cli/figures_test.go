@@ -10,20 +10,20 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/agent"
+	"github.com/mbcas/mbcas/internal/allocation"
 )
 
 // TestReadRound: what the agent writes on /debug/round is what we read.
 func TestReadRound(t *testing.T) {
 	pressure, memory, io := 0.304, 0.87, 0.04
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	data, err := json.Marshal(agent.Report{
+	data, err := json.Marshal(allocation.RoundReport{
 		At: at,
-		Node: agent.NodeReport{
+		Node: allocation.NodeReport{
 			Price: 1.25, Supply: 3400, Demand: 5100, Usage: 3300, System: 200, Pressure: &pressure, FloorsExceedSupply: true,
 			Bidders: 5, Shadows: 4, Warming: 3,
 		},
-		Pods: []agent.PodReport{{
+		Pods: []allocation.PodReport{{
 			UID: "u1", Desired: 700, Containers: map[string]cpu.Milli{"app": 700}, Usage: 650, Demand: 720, Throttled: 0.126, Pressure: &pressure,
 			MemoryPressure: &memory, IOPressure: &io,
 			Budget: 900, Floor: 210, Ceiling: 4000, BoundBy: "Price",

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/constraints"
 )
 
 // Permission is one right, what it is for, and whether it was granted.
@@ -41,8 +41,8 @@ var accountPermissions = []Permission{
 
 // vpaPermissions are what it needs besides where there are VerticalPodAutoscalers.
 var vpaPermissions = []Permission{
-	{Verb: "list", Group: kube.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
-	{Verb: "watch", Group: kube.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
+	{Verb: "list", Group: constraints.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
+	{Verb: "watch", Group: constraints.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
 }
 
 func (p Permission) String() string {

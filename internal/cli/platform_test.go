@@ -22,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -71,7 +72,7 @@ func vpaOf(name string, target kube.Target, mode string, resources ...any) *unst
 		spec["resourcePolicy"] = map[string]any{"containerPolicies": []any{map[string]any{"containerName": "*", "controlledResources": resources}}}
 	}
 	v := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	v.SetGroupVersionKind(kube.VPAKind)
+	v.SetGroupVersionKind(constraints.VPAKind)
 	v.SetNamespace("plaza")
 	v.SetName(name)
 	return v
@@ -112,27 +113,27 @@ func plaza() []client.Object {
 		vpaOf("tuned", kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "tuned"}, "Recreate"),
 		vpaOf("web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, "Off"),
 		quotaOf("all", "limits.cpu", "8", "5"), within, budget,
-		allocation(web, both(decided(900, "app", decision(v1alpha1.Decision{
+		allocated(web, both(decided(900, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 700, Budget: 200, Price: "0.961", Floor: 900, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
 		})), applied(reasons.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
 			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(reasons.ScaledByHPA),
 		}))),
-		allocation(api, both(decided(240, "app", decision(v1alpha1.Decision{
+		allocated(api, both(decided(240, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 239, Budget: 200, Price: "0.961", Floor: 240, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
 		})), applied(reasons.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
 			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(240)}}, FloorBy: "HorizontalPodAutoscaler/api",
 		}))),
-		allocation(sum, both(decided(600, "app", decision(v1alpha1.Decision{
+		allocated(sum, both(decided(600, "app", decision(v1alpha1.Decision{
 			Demand: 1100, Usage: 598, Budget: 100, Price: "0.000", Floor: 110, Ceiling: 600, BoundBy: v1alpha1.BoundByCeiling,
 		})), applied(reasons.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Terms{
 			Ceiling: milli(600), CeilingBy: "LimitRange/within, ResourceQuota/all", RaiseOnNeed: true,
 		}))),
-		allocation(frail, both(decided(800, "app", decision(v1alpha1.Decision{
+		allocated(frail, both(decided(800, "app", decision(v1alpha1.Decision{
 			Demand: 790, Usage: 640, Budget: 100, Price: "0.961", Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
 		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), asked(v1alpha1.Terms{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
 			pa.Status.HurtTime = ago(10 * time.Minute)
 		})),
-		allocation(db, both(decided(1000, "app", decision(v1alpha1.Decision{
+		allocated(db, both(decided(1000, "app", decision(v1alpha1.Decision{
 			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, FairnessPercent: percentOf(150), Price: "0.600", Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
 		})), func(pa *v1alpha1.PodAllocation) {
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(1250), append(pa.Spec.Containers, v1alpha1.ContainerLimit{Name: "proxy", CPULimit: 250})
@@ -141,7 +142,7 @@ func plaza() []client.Object {
 			Ceiling:    milli(3000), FloorBy: "LimitRange/small, LimitRange/within", CeilingBy: "LimitRange/small, LimitRange/within",
 			NoDecrease: string(reasons.NoDisruptionAllowed), FairnessPercent: percentOf(150), DemandPercent: percentOf(120), DemandBy: "DemandSignal/db-latency",
 		}))),
-		allocation(cache, applied(reasons.Settled)), allocation(roll, status(v1alpha1.PhasePending, "NoDecisionYet", "not yet")),
+		allocated(cache, applied(reasons.Settled)), allocated(roll, status(v1alpha1.PhasePending, "NoDecisionYet", "not yet")),
 	)
 }
 
@@ -193,7 +194,7 @@ func TestStrained(t *testing.T) {
 	away.SetNamespace("lab")
 	also := &policyv1.PodDisruptionBudget{}
 	also.Namespace, also.Name, also.Spec.Selector = "plaza", "web", metav1.SetAsLabelSelector(map[string]string{"app": "web"})
-	objects = append(objects, also, fresh, few, job, tuned, scaled, allocation(tuned, applied(reasons.Settled)),
+	objects = append(objects, also, fresh, few, job, tuned, scaled, allocated(tuned, applied(reasons.Settled)),
 		vpaOf("cache", kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "cache"}, "InPlaceOrRecreate", "memory"),
 		// Nobody asks which pods these mean.
 		vpaOf("asleep", kube.Target{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: "asleep"}, "Off"), away, byMemory,
@@ -265,7 +266,7 @@ func TestOptedOutOfVPA(t *testing.T) {
 // TestWeights: a budget is explained by the weights of the decision, if they make it.
 func TestWeights(t *testing.T) {
 	e := explanation{pod: burstable("plaza", "web", apiserver.Container("app", "200m", "900m"), apiserver.Container("log", "50m", ""))}
-	e.pa = allocation(e.pod, func(*v1alpha1.PodAllocation) {})
+	e.pa = allocated(e.pod, func(*v1alpha1.PodAllocation) {})
 	for want, f := range map[string]Figures{
 		"": {Budget: 400},
 		" (the CPU request of its containers with a limit)":                                                                    {Budget: 200, PriorityPercent: 100},
@@ -300,7 +301,7 @@ func TestNotLowered(t *testing.T) {
 // TestBoundsNameTheirSource: a floor or ceiling is laid to the platform's account only where it is its own.
 func TestBoundsNameTheirSource(t *testing.T) {
 	e := explanation{pod: burstable("plaza", "web", apiserver.Container("app", "200m", "900m"))}
-	e.pa = allocation(e.pod, func(*v1alpha1.PodAllocation) {})
+	e.pa = allocated(e.pod, func(*v1alpha1.PodAllocation) {})
 	e.pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
 	hpa := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}
 	still := hpa

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -133,7 +134,7 @@ func guests(t *testing.T, all *rbacv1.ClusterRole, system *rbacv1.Role, resize *
 	s := apiserver.Start(t)
 	admin = access(t, s, s.Namespace(t))
 	rollout := schema.GroupVersionKind{Group: "example.mbcas.io", Version: "v1", Kind: "Rollout"}
-	serve(t, s, kube.VPAKind, "verticalpodautoscalers", false)
+	serve(t, s, constraints.VPAKind, "verticalpodautoscalers", false)
 	serve(t, s, rollout, "rollouts", true)
 
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "guest"}}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -55,9 +56,9 @@ func burstable(namespace, name string, containers ...corev1.Container) *corev1.P
 
 func withPriority(p *corev1.Pod, v int32) *corev1.Pod { p.Spec.Priority = &v; return p }
 
-// allocation is the pod's, with the declared limits as the pod has them; change makes it as the case needs it.
-func allocation(p *corev1.Pod, change func(*v1alpha1.PodAllocation)) *v1alpha1.PodAllocation {
-	pa := kube.NewAllocation(p)
+// allocated is the pod's, with the declared limits as the pod has them; change makes it as the case needs it.
+func allocated(p *corev1.Pod, change func(*v1alpha1.PodAllocation)) *v1alpha1.PodAllocation {
+	pa := allocation.New(p)
 	pa.Status.DeclaredLimits = kube.Limits(p)
 	pa.Status.AppliedLimits = kube.Limits(p)
 	change(pa)
@@ -115,20 +116,20 @@ func shop() []client.Object {
 	asleep := burstable("lab", "asleep-1", apiserver.Container("app", "100m", "200m"))
 	objects := []client.Object{
 		cart, batch, quiet, fresh, stuck, out, rich, poor, dns, asleep,
-		allocation(cart, both(decided(900, "app", v1alpha1.Decision{
+		allocated(cart, both(decided(900, "app", v1alpha1.Decision{
 			Demand: 640, Usage: 610, Throttled: 2, Pressure: percentOf(9), Budget: 864, PriorityPercent: 432, Price: "0.961", Floor: 210, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(4 * time.Second),
 		}), status(v1alpha1.PhaseApplied, "Settled", "the CPU limits are what they should be"), declared("app", 500, 90*time.Second))),
-		allocation(batch, both(decided(520, "work", v1alpha1.Decision{
+		allocated(batch, both(decided(520, "work", v1alpha1.Decision{
 			Demand: 2100, Usage: 528, Throttled: 97, Pressure: percentOf(61), Budget: 500, PriorityPercent: 100, Price: "0.961", Floor: 510, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByPrice, ObservedAt: *ago(4 * time.Second),
 		}), status(v1alpha1.PhaseHeld, "CoolingDown", "the limits were changed a moment ago; the next change waits for the cooldown"), declared("work", 2000, 6*time.Second))),
-		allocation(quiet, both(decided(300, "app", v1alpha1.Decision{
+		allocated(quiet, both(decided(300, "app", v1alpha1.Decision{
 			Demand: 5, Usage: 3, Throttled: 0, Budget: 100, PriorityPercent: 100, Price: "0.961", Floor: 110, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(3 * time.Hour),
 		}), status(v1alpha1.PhaseApplied, "WithinDeadBand", "the wanted change is smaller than the dead band"))),
-		allocation(fresh, both(status(v1alpha1.PhasePending, "NoDecisionYet", "the agent of this pod's node has not decided yet"))),
-		allocation(stuck, both(decided(800, "app", v1alpha1.Decision{
+		allocated(fresh, both(status(v1alpha1.PhasePending, "NoDecisionYet", "the agent of this pod's node has not decided yet"))),
+		allocated(stuck, both(decided(800, "app", v1alpha1.Decision{
 			Demand: 700, Usage: 299, Throttled: 88, Pressure: percentOf(70), Budget: 100, PriorityPercent: 100, Price: "0.000", Floor: 110, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(20 * time.Second),
 		}), status(v1alpha1.PhaseFailed, "QuotaExceeded", "exceeded quota: shop, requested: limits.cpu=500m, used: limits.cpu=4, limited: limits.cpu=4"), func(pa *v1alpha1.PodAllocation) {

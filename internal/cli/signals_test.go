@@ -89,7 +89,7 @@ func TestExplainNamesTheSignal(t *testing.T) {
 	}
 	front, cart := burstable("lab", "front"), burstable("lab", "front-2")
 	idle := burstable("lab", "idle")
-	objects := append(shop(), allocation(front, terms(300, "DemandSignal/p99")), allocation(cart, terms(300, "DemandSignal/p99")), allocation(idle, terms(100, "DemandSignal/idle")))
+	objects := append(shop(), allocated(front, terms(300, "DemandSignal/p99")), allocated(cart, terms(300, "DemandSignal/p99")), allocated(idle, terms(100, "DemandSignal/idle")))
 	const want = "CPU is to be kept free for 2 pods, as DemandSignal lab/p99 (300%) asks."
 	flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	c := newCluster(t, objects...)

@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -172,7 +173,7 @@ type total struct{ floor, ceiling cpu.Milli }
 // within are the pod's bounds under the terms on a node of any size.
 func (e explanation) within(t *v1alpha1.Terms) total {
 	const anySize = cpu.Milli(1e9)
-	b := kube.BoundsOf(e.pod, e.pa.Status.DeclaredLimits, anySize, t)
+	b := constraints.BoundsOf(e.pod, e.pa.Status.DeclaredLimits, anySize, t)
 	var sum total
 	for _, c := range b.Containers {
 		sum.floor += c.Floor

@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -111,7 +112,7 @@ func (r *Reconciler) keep(ctx context.Context, s scene, t *Task) error {
 
 // create makes the pod's allocation.
 func (r *Reconciler) create(ctx context.Context, s scene, t *Task) error {
-	pa := kube.NewAllocation(t.Pod.Pod)
+	pa := allocation.New(t.Pod.Pod)
 	err := r.Client.Create(ctx, pa, client.FieldOwner(kube.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		err = r.Live.Get(ctx, client.ObjectKeyFromObject(pa), pa)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -105,7 +105,7 @@ func TestReplicaOf(t *testing.T) {
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "n1", map[string]string{corev1.LabelHostname: "n1"}
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
 	percent := int32(160)
-	pa := kube.NewAllocation(pod)
+	pa := allocation.New(pod)
 	pa.Spec.Decision = &v1alpha1.Decision{Budget: 320, FairnessPercent: &percent, Price: "0.250", Demand: 700, Floor: 210, Ceiling: 4000}
 	r := replicaOf(pod, pa, false)
 	if r.BaseBudget != 200 || r.Price != 0.25 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" || !r.TopologySpread || !r.FixedToNode || r.UpToDate || r.Factor != 100 {

@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -127,7 +128,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 // may have become unreadable, or its decisions may be refused, while lowering goes on step by step to
 // what was right minutes ago. So age counts only where something is to be moved, and there it is a question to
 // the agent: status gets the reason DecisionTooOld, and an agent that still decides on the pod publishes anew what it decides now
-// (kube.Published). That costs two writes for each move that was decided long ago, and nothing in a steady state. An
+// (allocation.Published). That costs two writes for each move that was decided long ago, and nothing in a steady state. An
 // agent that does not decide on the pod any more cannot answer, and the pod stays where it is.
 func stale(cfg Config, p Pod) bool { return p.DecisionAge >= cfg.FreezeAfter }
 
@@ -150,7 +151,7 @@ func (t *Task) state(v View) actuator.Pod {
 	if t.Pod.PA != nil {
 		pa.Spec = t.Pod.PA.Spec
 	}
-	return kube.State(t.Pod.Pod, &pa, v.Node.Allocatable)
+	return allocation.State(t.Pod.Pod, &pa, v.Node.Allocatable)
 }
 
 // writeDown asks for a record of the declared limits where the ledger or the allocation lacks it.

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -88,7 +89,7 @@ func drawn(t *rapid.T, i int) Pod {
 	if rapid.IntRange(0, 4).Draw(t, "no allocation") == 0 {
 		return p
 	}
-	p.PA = kube.NewAllocation(p.Pod)
+	p.PA = allocation.New(p.Pod)
 	if rapid.IntRange(0, 3).Draw(t, "undecided") > 0 {
 		want := limit("want")
 		p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers = &want, []v1alpha1.ContainerLimit{app(want)}

@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -117,7 +118,7 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (Node
 
 // nodeOf is the part of a node that decisions depend on.
 func nodeOf(n *corev1.Node) Node {
-	node := Node{Name: n.Name, Allocatable: kube.Node(n).Allocatable}
+	node := Node{Name: n.Name, Allocatable: allocation.Node(n).Allocatable}
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:

@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -130,7 +131,7 @@ func (t *Task) undo(v View) *actuator.Move {
 	pa.Status.DeclaredLimits = t.Pod.Declared
 	pa.Spec.Containers = t.Status.DecreasedFrom
 	m := actuator.Move{UID: string(t.Pod.Pod.UID)}
-	for _, c := range kube.State(t.Pod.Pod, &pa, v.Node.Allocatable).Containers {
+	for _, c := range allocation.State(t.Pod.Pod, &pa, v.Node.Allocatable).Containers {
 		if c.Desired > c.Limit {
 			m.Changes = append(m.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: c.Desired})
 		}

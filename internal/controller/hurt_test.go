@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -53,7 +54,7 @@ func lowered(cfg Config, at ...time.Duration) Pod {
 		limit -= 100
 	}
 	p := Pod{Pod: running("web", limit, true), Mode: kube.ModeEnforce, Declared: []v1alpha1.ContainerLimit{app(2000)}, Ledgered: true, Progress: podresize.Done}
-	p.PA = kube.NewAllocation(p.Pod)
+	p.PA = allocation.New(p.Pod)
 	p.PA.Status = t.Status
 	p.PA.Status.DeclaredLimits = p.Declared
 	return p

@@ -7,13 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/constraints"
 )
 
 // laws are the objects of a namespace for whose sake the API server refuses a resize of a pod.
 type laws struct {
-	ranges string           // the LimitRanges, in their versions; "" for none
-	rooms  []kube.QuotaRoom // of the ResourceQuotas that count the pod
+	ranges string                  // the LimitRanges, in their versions; "" for none
+	rooms  []constraints.QuotaRoom // of the ResourceQuotas that count the pod
 }
 
 // laws are those for the pod.
@@ -32,9 +32,9 @@ func versions(ranges []corev1.LimitRange) string {
 }
 
 // rooms are those of the quotas that bound the CPU limits of the pod.
-func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []kube.QuotaRoom) {
+func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []constraints.QuotaRoom) {
 	for i := range quotas {
-		if room, ok := kube.QuotaRoomOf(&quotas[i]); ok && kube.QuotaCounts(&quotas[i], pod) {
+		if room, ok := constraints.QuotaRoomOf(&quotas[i]); ok && constraints.QuotaCounts(&quotas[i], pod) {
 			list = append(list, room)
 		}
 	}
@@ -42,9 +42,9 @@ func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []kube.QuotaRoo
 }
 
 // eased says whether one of the quotas has become larger, is used less, or does not count any more.
-func eased(before, now []kube.QuotaRoom) bool {
-	return slices.ContainsFunc(before, func(b kube.QuotaRoom) bool {
-		i := slices.IndexFunc(now, func(q kube.QuotaRoom) bool { return q.Name == b.Name })
+func eased(before, now []constraints.QuotaRoom) bool {
+	return slices.ContainsFunc(before, func(b constraints.QuotaRoom) bool {
+		i := slices.IndexFunc(now, func(q constraints.QuotaRoom) bool { return q.Name == b.Name })
 		return i < 0 || now[i].Hard > b.Hard || now[i].Used < b.Used
 	})
 }

@@ -16,13 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // neighbourhood is a namespace with all that bends decisions about its pods.
 type neighbourhood struct {
-	kube.Neighbourhood
+	constraints.Neighbourhood
 	exists bool
 	mode   kube.Mode
 	shares map[types.UID]share // of quotas that are short
@@ -82,7 +83,7 @@ func (r *Reconciler) listen(ctx context.Context, n *neighbourhood, name string) 
 		return err
 	}
 	n.unsure = unsure
-	n.Neighbourhood = kube.Neighbourhood{
+	n.Neighbourhood = constraints.Neighbourhood{
 		HPAs: hpas.Items, VPAs: vpas, Budgets: budgets.Items, LimitRanges: ranges.Items, Quotas: quotas.Items,
 	}
 	asks, heard := r.signals.asks(name)

@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -384,7 +385,7 @@ func TestForgeriesAreRemoved(t *testing.T) {
 		"of a pod that does not exist":  func(pa *v1alpha1.PodAllocation) { pa.Name, pa.Spec.PodRef.UID = "no-such-pod", "no-such-pod" },
 		"of a pod of another namespace": func(pa *v1alpha1.PodAllocation) { pa.Namespace = other },
 	} {
-		forged := kube.NewAllocation(pod)
+		forged := allocation.New(pod)
 		forged.OwnerReferences = nil
 		forge(forged)
 		r.must(r.Client.Create(r.Context(), forged))

@@ -10,11 +10,13 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/market"
 )
 
-var roomy = []kube.QuotaRoom{{Name: "cores", Hard: 100000, Used: 1000, Known: true}}
+var roomy = []constraints.QuotaRoom{{Name: "cores", Hard: 100000, Used: 1000, Known: true}}
 
 // asks is what the purse grants of a raise of a pod of namespace shop, of which so much is below what its owner declared.
 func (p *purse) asks(uid string, below, above cpu.Milli, now time.Time) cpu.Milli {
@@ -60,7 +62,7 @@ func TestGrantsShowInTurn(t *testing.T) {
 	p, now := newPurse(), noon
 	takes := func(uid string, used, above cpu.Milli) cpu.Milli {
 		now = now.Add(10 * time.Millisecond)
-		granted, _ := p.take(DefaultConfig().Quota, running(uid, 500, false), []kube.QuotaRoom{{Name: "cores", Hard: 3200, Used: used, Known: true}}, 0, above, now)
+		granted, _ := p.take(DefaultConfig().Quota, running(uid, 500, false), []constraints.QuotaRoom{{Name: "cores", Hard: 3200, Used: used, Known: true}}, 0, above, now)
 		return granted
 	}
 	for _, c := range []struct {
@@ -103,13 +105,13 @@ func TestRefusalsAreForgotten(t *testing.T) {
 // without what a coordinator gives it on its node.
 func TestPriorityCountsInAQuota(t *testing.T) {
 	pod := running("u1", 500, false)
-	pa := kube.NewAllocation(pod)
+	pa := allocation.New(pod)
 	pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
 	double := int32(200)
 	pa.Status.Terms = &v1alpha1.Terms{FairnessPercent: &double}
 	for priority, want := range map[int32]market.Budget{-1: 50, 0: 100, 4000: 200} {
 		pod.Spec.Priority = &priority
-		if got := claimOf(&kube.Neighbourhood{}, pod, pa, 4000).Budget; got != want {
+		if got := claimOf(&constraints.Neighbourhood{}, pod, pa, 4000).Budget; got != want {
 			t.Errorf("priority %d: budget %d, want %d", priority, got, want)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
 )
@@ -32,7 +34,7 @@ func (r *Reconciler) divide(ctx context.Context, n *neighbourhood, namespace str
 	var claimants []claimant
 	for i := range n.Quotas {
 		q := &n.Quotas[i]
-		room, bounds := kube.QuotaRoomOf(q)
+		room, bounds := constraints.QuotaRoomOf(q)
 		if !bounds || !room.Known {
 			continue
 		}
@@ -46,7 +48,7 @@ func (r *Reconciler) divide(ctx context.Context, n *neighbourhood, namespace str
 		var claims []quota.Claim
 		var seen, others cpu.Milli
 		for _, c := range claimants {
-			if !kube.QuotaCounts(q, c.pod) {
+			if !constraints.QuotaCounts(q, c.pod) {
 				continue
 			}
 			seen += c.charged
@@ -103,12 +105,12 @@ func (r *Reconciler) claimants(ctx context.Context, n *neighbourhood, namespace 
 	sizes := map[string]cpu.Milli{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !kube.QuotaHolds(pod, now) {
+		if !constraints.QuotaHolds(pod, now) {
 			continue
 		}
 		pa := of[string(pod.UID)]
 		if pa == nil || gone(pod) || len(pa.Status.DeclaredLimits) == 0 {
-			list = append(list, claimant{pod: pod, charged: kube.Charged(pod)})
+			list = append(list, claimant{pod: pod, charged: constraints.Charged(pod)})
 			continue
 		}
 		size, ok := sizes[pod.Spec.NodeName]
@@ -117,19 +119,19 @@ func (r *Reconciler) claimants(ctx context.Context, n *neighbourhood, namespace 
 			if err := r.Client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, &node); client.IgnoreNotFound(err) != nil {
 				return nil, fmt.Errorf("read node %s: %w", pod.Spec.NodeName, err)
 			}
-			size = kube.Node(&node).Allocatable
+			size = allocation.Node(&node).Allocatable
 			sizes[pod.Spec.NodeName] = size
 		}
-		list = append(list, claimant{pod: pod, managed: true, claim: claimOf(&n.Neighbourhood, pod, pa, size), charged: kube.Charged(pod)})
+		list = append(list, claimant{pod: pod, managed: true, claim: claimOf(&n.Neighbourhood, pod, pa, size), charged: constraints.Charged(pod)})
 	}
 	return list, nil
 }
 
 // claimOf is a pod's claim. What its owner declared it may always have, and so what others than the quota ask for at least.
-func claimOf(n *kube.Neighbourhood, pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) quota.Claim {
+func claimOf(n *constraints.Neighbourhood, pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) quota.Claim {
 	terms, _ := n.Terms(pod, pa.Status.DeclaredLimits)
 	terms.NoDecrease = "" // what it was raised by is not its own
-	bounds := kube.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, &terms)
+	bounds := constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, &terms)
 	var floor, most cpu.Milli
 	for _, b := range bounds.Containers {
 		floor += b.Floor
@@ -138,7 +140,7 @@ func claimOf(n *kube.Neighbourhood, pod *corev1.Pod, pa *v1alpha1.PodAllocation,
 	if bounds.Ceiling > 0 {
 		most = min(most, bounds.Ceiling)
 	}
-	c := quota.Claim{Own: max(floor, kube.Total(pa.Status.DeclaredLimits)), Most: most, Budget: kube.BudgetOf(pod, pa.Status.DeclaredLimits)}
+	c := quota.Claim{Own: max(floor, kube.Total(pa.Status.DeclaredLimits)), Most: most, Budget: allocation.BudgetOf(pod, pa.Status.DeclaredLimits)}
 	if d := pa.Spec.Decision; d != nil {
 		c.Demand = d.Demand
 		if p := terms.DemandPercent; p != nil {
@@ -189,7 +191,7 @@ type refusals struct {
 	until time.Time
 	// forgotten is when the next refusal counts as the first again.
 	forgotten time.Time
-	rooms     []kube.QuotaRoom // at the last one
+	rooms     []constraints.QuotaRoom // at the last one
 }
 
 func newPurse() *purse {
@@ -201,14 +203,14 @@ func newPurse() *purse {
 const quotaLag = 3 * time.Second
 
 // shows says whether the quota's status contains the grant by now.
-func (g grant) shows(q kube.QuotaRoom, now time.Time) bool {
+func (g grant) shows(q constraints.QuotaRoom, now time.Time) bool {
 	before, ok := g.before[q.Name]
 	return !ok || q.Used >= before+g.amount || now.Sub(g.at) >= quotaLag
 }
 
 // take grants up to below and above of a raise (see quota.Config.Grant) within all of the rooms, and keeps it in mind. again is when
 // more may be granted even if no quota changes; zero: at no time.
-func (p *purse) take(cfg quota.Config, pod *corev1.Pod, rooms []kube.QuotaRoom, below, above cpu.Milli, now time.Time) (granted cpu.Milli, again time.Time) {
+func (p *purse) take(cfg quota.Config, pod *corev1.Pod, rooms []constraints.QuotaRoom, below, above cpu.Milli, now time.Time) (granted cpu.Milli, again time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -250,7 +252,7 @@ func (p *purse) back(uid types.UID) {
 
 // refused notes that a quota refused a raise in these rooms. Many are on their way at once, so that one shortage may refuse them all: it
 // counts once.
-func (p *purse) refused(namespace string, cfg Config, now time.Time, rooms []kube.QuotaRoom) {
+func (p *purse) refused(namespace string, cfg Config, now time.Time, rooms []constraints.QuotaRoom) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -288,8 +290,8 @@ func (p *purse) forget(now time.Time) {
 // again.
 func (r *Reconciler) afford(ctx context.Context, t *Task) (reasons.Reason, error) {
 	pod := t.Pod.Pod
-	after := kube.Charged(patched(pod, *t.Move))
-	before := kube.Charged(pod)
+	after := constraints.Charged(patched(pod, *t.Move))
+	before := constraints.Charged(pod)
 	if after <= before {
 		return "", nil
 	}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -41,7 +43,7 @@ func newOffice(t *testing.T) *office {
 	for i := range 4 {
 		pod := running(fmt.Sprintf("web-%d", i), 2000, true)
 		pod.ManagedFields = nil // the fake client wants them whole
-		pa := kube.NewAllocation(pod)
+		pa := allocation.New(pod)
 		pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
 		pa.Spec.Decision = &v1alpha1.Decision{Demand: 1000}
 		objects = append(objects, pod, pa)
@@ -65,7 +67,7 @@ func cores(hard, used cpu.Milli) *corev1.ResourceQuota {
 // divided is what each of the four pods may have by the quota as it shows that much, and how soon that may change by itself.
 func (o *office) divided(hard, used cpu.Milli) (shares []cpu.Milli, again time.Duration) {
 	o.Helper()
-	n := &neighbourhood{Neighbourhood: kube.Neighbourhood{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
+	n := &neighbourhood{Neighbourhood: constraints.Neighbourhood{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
 	if err := o.r.divide(o.Context(), n, "shop"); err != nil {
 		o.Fatal(err)
 	}
@@ -159,7 +161,7 @@ func TestOthersCount(t *testing.T) {
 		pod := other.DeepCopy()
 		at := metav1.NewTime(o.now.Add(-c.since))
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds, pod.Status.Phase = &at, &grace, c.ended
-		if got := kube.QuotaHolds(pod, o.now); got != c.holds {
+		if got := constraints.QuotaHolds(pod, o.now); got != c.holds {
 			t.Errorf("a pod that is %s: a quota counts it: %v, want %v", c.what, got, c.holds)
 		}
 	}

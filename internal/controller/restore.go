@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -301,7 +302,7 @@ func (r *Restorer) affordable(ctx context.Context, pod *corev1.Pod, move actuato
 	free := cpu.Milli(math.MaxInt32)
 	for i := range quotas.Items {
 		q := &quotas.Items[i]
-		if room, ok := kube.QuotaRoomOf(q); ok && kube.QuotaCounts(q, pod) {
+		if room, ok := constraints.QuotaRoomOf(q); ok && constraints.QuotaCounts(q, pod) {
 			free = min(free, max(0, room.Hard-room.Used))
 		}
 	}

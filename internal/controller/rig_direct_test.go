@@ -16,7 +16,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/allocation"
 )
 
 // life is one life of a controller that works without caches, under a clock of the test.
@@ -165,7 +165,7 @@ func (l *life) settles(pod *corev1.Pod, phase v1alpha1.Phase, reason reasons.Rea
 func (r *rig) confirm(pod *corev1.Pod) {
 	r.Helper()
 	pa := r.stored(pod)
-	if pa == nil || pa.Spec.Decision == nil || !kube.Published(pa).At.IsZero() {
+	if pa == nil || pa.Spec.Decision == nil || !allocation.Published(pa).At.IsZero() {
 		return
 	}
 	before := pa.DeepCopy()

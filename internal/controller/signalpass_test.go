@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -87,7 +88,7 @@ func (h *hall) signals(namespace string, n int, of v1alpha1.SignalMetricType, ed
 	pod := running("pod-"+namespace, 500, false)
 	pod.Namespace, pod.Name = namespace, "web"
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "web", UID: "job", Controller: &yes}}
-	objects := []client.Object{pod, kube.NewAllocation(pod)}
+	objects := []client.Object{pod, allocation.New(pod)}
 	for i := range n {
 		d := &v1alpha1.DemandSignal{}
 		d.Namespace, d.Name, d.UID = namespace, fmt.Sprint("signal-", i), types.UID(fmt.Sprint(namespace, "-", i))

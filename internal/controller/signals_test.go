@@ -25,6 +25,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/signal"
 )
@@ -441,12 +443,12 @@ func TestQuotaHearsSignals(t *testing.T) {
 	pod := running("u1", 500, false)
 	yes := true
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", Controller: &yes}}
-	pa := kube.NewAllocation(pod)
+	pa := allocation.New(pod)
 	pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
 	pa.Spec.Decision = &v1alpha1.Decision{Demand: 400}
-	n := &kube.Neighbourhood{}
+	n := &constraints.Neighbourhood{}
 	for percent, want := range map[int32]cpu.Milli{50: 400, 100: 400, 250: 1000} {
-		n.Asks = []kube.Ask{{Name: "db", Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}, Percent: percent}}
+		n.Asks = []constraints.Ask{{Name: "db", Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}, Percent: percent}}
 		if got := claimOf(n, pod, pa, 4000).Demand; got != want {
 			t.Errorf("at %d %% a demand of 400m counts as %v, want %v", percent, got, want)
 		}

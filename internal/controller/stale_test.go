@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -69,7 +70,7 @@ func TestStaleMovesNothing(t *testing.T) {
 	if got := r.limit(pod); got != 600 {
 		t.Errorf("limit %v once the agent has confirmed the decision, want the next step to 600m", got)
 	}
-	if !kube.Published(r.stored(pod)).At.After(time.Time{}) {
+	if !allocation.Published(r.stored(pod)).At.After(time.Time{}) {
 		t.Error("the agent is still asked")
 	}
 	// A raise that waits is no better.
@@ -93,7 +94,7 @@ func TestARefusalOutlivesTheQuestion(t *testing.T) {
 	want := milli(3000)
 	p := Pod{
 		Pod: running("p", 2000, true), Mode: kube.ModeEnforce, Declared: []v1alpha1.ContainerLimit{app(500)}, Ledgered: true,
-		Progress: podresize.InProgress, DecisionAge: time.Hour, PA: kube.NewAllocation(running("p", 2000, true)),
+		Progress: podresize.InProgress, DecisionAge: time.Hour, PA: allocation.New(running("p", 2000, true)),
 	}
 	p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers, p.PA.Spec.Decision = &want, []v1alpha1.ContainerLimit{app(want)}, &v1alpha1.Decision{Price: "0.000"}
 	p.PA.Status = v1alpha1.PodAllocationStatus{

@@ -1,12 +1,11 @@
 package controller
 
 import (
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/mbcas/mbcas/internal/kube"
 )

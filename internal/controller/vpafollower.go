@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/constraints"
 )
 
 // vpaFollower looks for VerticalPodAutoscalers as they are installed and removed.
@@ -111,7 +111,7 @@ func (f *vpaFollower) look(ctx context.Context) error {
 func (f *vpaFollower) may(ctx context.Context) error {
 	for _, verb := range []string{"list", "watch"} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: kube.VPAKind.Group, Resource: "verticalpodautoscalers"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: constraints.VPAKind.Group, Resource: "verticalpodautoscalers"},
 		}}
 		if err := f.r.Gate.API.Create(ctx, review); err != nil {
 			return fmt.Errorf("ask whether verticalpodautoscalers may be followed (%s): %w", verb, err)
@@ -140,7 +140,7 @@ func (f *vpaFollower) follow(ctx context.Context) error {
 		UpdateFunc: func(old, new any) {
 			before, ok := old.(*unstructured.Unstructured)
 			after, ok2 := new.(*unstructured.Unstructured)
-			if !ok || !ok2 || !reflect.DeepEqual(kube.VPAOf(before), kube.VPAOf(after)) {
+			if !ok || !ok2 || !reflect.DeepEqual(constraints.VPAOf(before), constraints.VPAOf(after)) {
 				wake()
 			}
 		},
@@ -182,6 +182,6 @@ func (f *vpaFollower) drop(ctx context.Context) error {
 
 func anyVPA() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(kube.VPAKind)
+	o.SetGroupVersionKind(constraints.VPAKind)
 	return o
 }

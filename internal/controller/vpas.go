@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/constraints"
 )
 
 // vpas knows the VerticalPodAutoscalers of this cluster. They are a custom resource, which may come and go. As long as it is not known
@@ -35,7 +35,7 @@ const (
 
 // list is the VPAs of a namespace. unsure says why they are not known; "" where they are. It waits for the first look: a
 // controller that has just started is to find the pods of VPAs as it left them.
-func (v *vpas) list(ctx context.Context, namespace string) (found []kube.VPA, unsure string, err error) {
+func (v *vpas) list(ctx context.Context, namespace string) (found []constraints.VPA, unsure string, err error) {
 	if v.looked != nil {
 		select {
 		case <-v.looked:
@@ -56,16 +56,16 @@ func (v *vpas) list(ctx context.Context, namespace string) (found []kube.VPA, un
 	if err := v.reader.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, "", fmt.Errorf("list the VerticalPodAutoscalers of namespace %s: %w", namespace, err)
 	}
-	found = make([]kube.VPA, len(list.Items))
+	found = make([]constraints.VPA, len(list.Items))
 	for i := range list.Items {
-		found[i] = kube.VPAOf(&list.Items[i])
+		found[i] = constraints.VPAOf(&list.Items[i])
 	}
 	return found, "", nil
 }
 
 func vpaList() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kube.VPAKind.GroupVersion().WithKind(kube.VPAKind.Kind + "List"))
+	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
 	return list
 }
 
@@ -87,14 +87,14 @@ func (v *vpas) set(state vpaState, why string, reader client.Reader) (changed bo
 
 // vpasServed asks whether the cluster has VPAs.
 func vpasServed(ctx context.Context, d podresize.Discovery) (bool, error) {
-	switch list, err := d.ServerResourcesForGroupVersionWithContext(ctx, kube.VPAKind.GroupVersion().String()); {
+	switch list, err := d.ServerResourcesForGroupVersionWithContext(ctx, constraints.VPAKind.GroupVersion().String()); {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("discover the resources of %s: %w", kube.VPAKind.GroupVersion(), err)
+		return false, fmt.Errorf("discover the resources of %s: %w", constraints.VPAKind.GroupVersion(), err)
 	default:
 		for _, resource := range list.APIResources {
-			if resource.Kind == kube.VPAKind.Kind {
+			if resource.Kind == constraints.VPAKind.Kind {
 				return true, nil
 			}
 		}
@@ -107,7 +107,7 @@ type noRight struct{ verb string }
 
 func (e noRight) Error() string {
 	return fmt.Sprintf("the controller may not %s verticalpodautoscalers of %s: its ClusterRole is that of an older release; apply the manifests (config/rbac) again",
-		e.verb, kube.VPAKind.Group)
+		e.verb, constraints.VPAKind.Group)
 }
 
 // unanswered is err in words that stay the same from one try to the next, so that a status with them is written once.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -109,7 +110,7 @@ func (r *rig) vpaOf(deployment string) {
 	vpa := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"targetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment},
 	}}}
-	vpa.SetGroupVersionKind(kube.VPAKind)
+	vpa.SetGroupVersionKind(constraints.VPAKind)
 	vpa.SetNamespace(r.namespace)
 	vpa.SetName(deployment)
 	r.must(r.Client.Create(r.Context(), vpa))
@@ -117,7 +118,7 @@ func (r *rig) vpaOf(deployment string) {
 
 func (r *rig) installVPAs() {
 	r.Helper()
-	install(r, custom("verticalpodautoscalers", kube.VPAKind.Group, kube.VPAKind.Kind, false))
+	install(r, custom("verticalpodautoscalers", constraints.VPAKind.Group, constraints.VPAKind.Kind, false))
 }
 
 // looks waits until the controller has looked for VPAs some more times.
@@ -256,7 +257,7 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 	}
 
 	vpas := []string{"verticalpodautoscalers"}
-	role.Rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{kube.VPAKind.Group}, Resources: vpas, Verbs: []string{"list"}})
+	role.Rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{constraints.VPAKind.Group}, Resources: vpas, Verbs: []string{"list"}})
 	r.must(r.Client.Update(r.Context(), role))
 	r.allocation(free, "still held", func(pa *v1alpha1.PodAllocation) bool { return strings.Contains(pa.Status.Message, "may not watch") })
 	role.Rules[len(rules)].Verbs = []string{"list", "watch"}
@@ -289,7 +290,7 @@ func (r *rig) oldRole() *rbacv1.ClusterRole {
 	r.must(yaml.UnmarshalStrict(documents[0], all))
 	r.must(yaml.UnmarshalStrict(documents[1], own))
 	name := "old-" + r.config.Namespace
-	all.Rules = slices.DeleteFunc(all.Rules, func(p rbacv1.PolicyRule) bool { return slices.Contains(p.APIGroups, kube.VPAKind.Group) })
+	all.Rules = slices.DeleteFunc(all.Rules, func(p rbacv1.PolicyRule) bool { return slices.Contains(p.APIGroups, constraints.VPAKind.Group) })
 	user := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
 	everywhere := &rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}, Subjects: user}
 	here := &rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: user}
@@ -315,12 +316,12 @@ func TestVPAPodsAreLeftAlone(t *testing.T) {
 	pod := r.ownedPod("web", "web", "200m", "900m")
 	r.at(pod, 2000)
 
-	remove := install(r, custom("verticalpodautoscalers", kube.VPAKind.Group, kube.VPAKind.Kind, false))
+	remove := install(r, custom("verticalpodautoscalers", constraints.VPAKind.Group, constraints.VPAKind.Kind, false))
 	vpa := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"targetRef":    map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
 		"updatePolicy": map[string]any{"updateMode": "Off"},
 	}}}
-	vpa.SetGroupVersionKind(kube.VPAKind)
+	vpa.SetGroupVersionKind(constraints.VPAKind)
 	vpa.SetNamespace(r.namespace)
 	vpa.SetName("web")
 	r.must(r.Client.Create(r.Context(), vpa))

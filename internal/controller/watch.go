@@ -25,6 +25,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -206,9 +207,9 @@ func changed[T client.Object](part func(T) any) predicate.Predicate {
 
 // room is what decisions depend on in a ResourceQuota.
 func room(q *corev1.ResourceQuota) any {
-	left, bounds := kube.QuotaRoomOf(q)
+	left, bounds := constraints.QuotaRoomOf(q)
 	if !bounds {
-		left = kube.QuotaRoom{}
+		left = constraints.QuotaRoom{}
 	}
 	return []any{q.Spec, left}
 }

@@ -1,4 +1,4 @@
-// Package kube translates between Kubernetes objects and our words, and is the only place that does.
+// Package kube reads the Kubernetes objects that MBCAS looks at: quantities, containers, labels, owners, and the names by which its parts agree.
 // It holds no client: everything here is a pure function of objects.
 package kube
 
@@ -16,6 +16,10 @@ const (
 	// MaxCPUKey as annotation of a Pod lowers the ceiling of its total CPU limit; a Kubernetes quantity.
 	MaxCPUKey = "mbcas.io/max-cpu"
 )
+
+// AllowDecreaseKey as annotation of a HorizontalPodAutoscaler or a PodDisruptionBudget with the value "true" lets the pods be lowered
+// that the object would otherwise keep from it. The floor that an HPA asks for stands.
+const AllowDecreaseKey = "mbcas.io/allow-decrease"
 
 // Names under which the API server records writes.
 const (

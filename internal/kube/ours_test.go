@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
 // by is how the API server notes that somebody wrote the CPU limits of the containers.
@@ -53,7 +55,7 @@ func TestOurs(t *testing.T) {
 		"without a creator": {2, []metav1.ManagedFieldsEntry{by(FieldManager, "resize", "f:containers", "app")}, map[string]bool{"app": true}, all},
 		"cannot be read":    {2, []metav1.ManagedFieldsEntry{creator, {Manager: FieldManager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`not json`)}}, nil, all},
 	} {
-		pod := shopPod()
+		pod := podtest.Shop()
 		pod.Generation, pod.ManagedFields = c.generation, c.entries
 		check := func(what string) {
 			t.Helper()

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,44 +9,27 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/eligibility"
-	"github.com/mbcas/mbcas/market"
 )
 
-// Milli is a quantity in thousandths of a core, rounded up as Kubernetes does.
-func Milli(q resource.Quantity) cpu.Milli {
-	if q.Cmp(largest) >= 0 {
-		return math.MaxInt32
-	}
-	return cpu.Milli(q.MilliValue())
+// Container is one container or sidecar of a pod with its status.
+type Container struct {
+	Spec   *corev1.Container
+	Status *corev1.ContainerStatus // nil: none yet
 }
 
-var largest = resource.MustParse("2147483")
-
-// Quantity is an amount as Kubernetes writes it, canonical in milli form below a core.
-func Quantity(m cpu.Milli) resource.Quantity {
-	return *resource.NewMilliQuantity(int64(m), resource.DecimalSI)
-}
-
-// container is one container or sidecar of a pod with its status.
-type container struct {
-	spec   *corev1.Container
-	status *corev1.ContainerStatus // nil: none yet
-}
-
-// containers are the pod's containers and then its sidecars: everything that runs beside each other.
+// Containers are the pod's containers and then its sidecars: everything that runs beside each other.
 // Init containers that run to completion and ephemeral containers never have a part in the market.
-func containers(pod *corev1.Pod) []container {
-	list := make([]container, 0, len(pod.Spec.Containers))
+func Containers(pod *corev1.Pod) []Container {
+	list := make([]Container, 0, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		list = append(list, container{c, statusOf(pod.Status.ContainerStatuses, c.Name)})
+		list = append(list, Container{c, statusOf(pod.Status.ContainerStatuses, c.Name)})
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			list = append(list, container{c, statusOf(pod.Status.InitContainerStatuses, c.Name)})
+			list = append(list, Container{c, statusOf(pod.Status.InitContainerStatuses, c.Name)})
 		}
 	}
 	return list
@@ -62,29 +44,31 @@ func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerS
 	return nil
 }
 
-func (c container) limit() cpu.Milli {
-	return Milli(c.spec.Resources.Limits[corev1.ResourceCPU])
+// Limit is the CPU limit in the pod's spec; 0: none.
+func (c Container) Limit() cpu.Milli {
+	return Milli(c.Spec.Resources.Limits[corev1.ResourceCPU])
 }
 
-func (c container) request() cpu.Milli {
-	return Milli(c.spec.Resources.Requests[corev1.ResourceCPU])
+// Request is the CPU request; 0: none.
+func (c Container) Request() cpu.Milli {
+	return Milli(c.Spec.Resources.Requests[corev1.ResourceCPU])
 }
 
-// id is the runtime's ID without its scheme, while the container runs.
-func (c container) id() string {
-	if c.status == nil || c.status.State.Running == nil {
+// RuntimeID is the runtime's ID without its scheme, while the container runs.
+func (c Container) RuntimeID() string {
+	if c.Status == nil || c.Status.State.Running == nil {
 		return ""
 	}
-	_, id, _ := strings.Cut(c.status.ContainerID, "://")
+	_, id, _ := strings.Cut(c.Status.ContainerID, "://")
 	return id
 }
 
 // Limits are the CPU limits in a pod's spec, of the containers that have one, in the pod's order.
 func Limits(pod *corev1.Pod) []v1alpha1.ContainerLimit {
 	var limits []v1alpha1.ContainerLimit
-	for _, c := range containers(pod) {
-		if l := c.limit(); l > 0 {
-			limits = append(limits, v1alpha1.ContainerLimit{Name: c.spec.Name, CPULimit: l})
+	for _, c := range Containers(pod) {
+		if l := c.Limit(); l > 0 {
+			limits = append(limits, v1alpha1.ContainerLimit{Name: c.Spec.Name, CPULimit: l})
 		}
 	}
 	return limits
@@ -103,7 +87,7 @@ func SameLimits(a, b []v1alpha1.ContainerLimit) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	m := byName(a)
+	m := ByName(a)
 	for _, l := range b {
 		if v, ok := m[l.Name]; !ok || v != l.CPULimit {
 			return false
@@ -112,7 +96,7 @@ func SameLimits(a, b []v1alpha1.ContainerLimit) bool {
 	return true
 }
 
-func byName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
+func ByName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
 	m := make(map[string]cpu.Milli, len(limits))
 	for _, l := range limits {
 		m[l.Name] = l.CPULimit
@@ -133,15 +117,15 @@ func Facts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
 		PodResources:    pod.Spec.Resources != nil,
 		RuntimeClass:    pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "",
 	}
-	_, err := maxCPU(pod)
+	_, err := MaxCPU(pod)
 	f.InvalidAnnotation = err != nil
 	running := false
-	for _, c := range containers(pod) {
-		f.Containers = append(f.Containers, eligibility.ContainerFacts{Limited: c.limit() > 0, Restarts: restarts(c.spec)})
+	for _, c := range Containers(pod) {
+		f.Containers = append(f.Containers, eligibility.ContainerFacts{Limited: c.Limit() > 0, Restarts: restarts(c.Spec)})
 		// The API server looks at the first running container only, and so do we.
-		if !running && c.status != nil && c.status.State.Running != nil {
+		if !running && c.Status != nil && c.Status.State.Running != nil {
 			running = true
-			f.StatusWithoutResources = c.status.Resources == nil
+			f.StatusWithoutResources = c.Status.Resources == nil
 		}
 	}
 	return f
@@ -156,8 +140,8 @@ func restarts(c *corev1.Container) bool {
 	return false
 }
 
-// maxCPU is the pod's own bound on its total limit; 0 where it sets none.
-func maxCPU(pod *corev1.Pod) (cpu.Milli, error) {
+// MaxCPU is the pod's own bound on its total limit; 0 where it sets none.
+func MaxCPU(pod *corev1.Pod) (cpu.Milli, error) {
 	s, ok := pod.Annotations[MaxCPUKey]
 	if !ok {
 		return 0, nil
@@ -178,57 +162,8 @@ func CgroupPod(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// Bidder is the pod in the market's words. Without a PodAllocation, or with one whose declared limits
-// are not recorded, it is a shadow: it takes part with its use and is never resized.
-func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
-	p := demand.Pod{UID: string(pod.UID), Unmanaged: true}
-	p.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(priority(pod))))
-	var declared map[string]cpu.Milli
-	var bounds Bounds
-	if pa != nil && pa.Spec.PodRef.UID == pod.UID && len(pa.Status.DeclaredLimits) > 0 {
-		p.Unmanaged = false
-		declared = byName(pa.Status.DeclaredLimits)
-		bounds = BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
-		p.Ceiling = bounds.Ceiling
-		if t := pa.Status.Terms; t != nil {
-			p.RaiseOnNeed = t.RaiseOnNeed
-			p.FairnessPercent, p.DemandPercent = value(t.FairnessPercent), value(t.DemandPercent)
-		}
-	}
-	var requests cpu.Milli
-	for _, c := range containers(pod) {
-		p.Containers = append(p.Containers, demand.Container{
-			Name: c.spec.Name, ID: c.id(), Request: c.request(),
-			Declared: declared[c.spec.Name], Limit: c.limit(),
-			Ceiling: bounds.Containers[c.spec.Name].Ceiling, Floor: bounds.Containers[c.spec.Name].Floor,
-		})
-		requests += c.request()
-	}
-	p.Budget = p.Weights.Budget(requests)
-	return p
-}
-
-// BudgetOf is what the pod bids with where no coordinator adds anything: for the requests of its containers with a limit, as its
-// priority counts.
-func BudgetOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budget {
-	limited, requests := byName(declared), cpu.Milli(0)
-	for _, c := range containers(pod) {
-		if limited[c.spec.Name] > 0 {
-			requests += c.request()
-		}
-	}
-	return demand.Budget(requests, priority(pod))
-}
-
-// value is what p points to; 0 where it points to nothing.
-func value(p *int32) int32 {
-	if p == nil {
-		return 0
-	}
-	return *p
-}
-
-func priority(pod *corev1.Pod) int32 {
+// Priority is that of the pod's PriorityClass; 0: it has none.
+func Priority(pod *corev1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0
 	}
@@ -243,9 +178,9 @@ func PodRef(pod *corev1.Pod) v1alpha1.PodRef {
 // WithLimits is a copy of the pod with other CPU limits in its spec, by container.
 func WithLimits(pod *corev1.Pod, limits map[string]cpu.Milli) *corev1.Pod {
 	p := pod.DeepCopy()
-	for _, c := range containers(p) {
-		if l, ok := limits[c.spec.Name]; ok {
-			c.spec.Resources.Limits[corev1.ResourceCPU] = Quantity(l)
+	for _, c := range Containers(p) {
+		if l, ok := limits[c.Spec.Name]; ok {
+			c.Spec.Resources.Limits[corev1.ResourceCPU] = Quantity(l)
 		}
 	}
 	return p

@@ -12,13 +12,6 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// Ask is what a DemandSignal has the demand of its target's pods taken for, in percent.
-type Ask struct {
-	Name    string // of the DemandSignal
-	Target  Target
-	Percent int32
-}
-
 // SignalTarget is the workload whose pods a DemandSignal is for.
 func SignalTarget(d *v1alpha1.DemandSignal) Target { return target(d.Spec.TargetRef) }
 

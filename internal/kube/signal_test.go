@@ -5,10 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
@@ -71,52 +69,5 @@ func TestFigure(t *testing.T) {
 	}
 	if got := Figure(math.NaN()); got != nil {
 		t.Errorf("no number is written %v", got)
-	}
-}
-
-// TestTermsOfAsks: a pod of web with labels app=shop.
-func TestTermsOfAsks(t *testing.T) {
-	web, rollout := Target{"apps/v1", "Deployment", "web"}, Target{"example.com/v1", "Rollout", "shop"}
-	yes := true
-	pod := shopPod()
-	pod.Labels = map[string]string{"app": "shop", "pod-template-hash": "abc"}
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-abc", Controller: &yes}}
-	for name, tt := range map[string]struct {
-		asks    []Ask
-		percent int32 // 0: none
-		by      string
-	}{
-		"nobody":            {nil, 0, ""},
-		"one":               {[]Ask{{"a", web, 150}}, 150, "DemandSignal/a"},
-		"for as much as is": {[]Ask{{"a", web, 100}}, 0, ""},
-		"without a say":     {[]Ask{{"a", web, 0}}, 0, ""},
-		"the most of three": {[]Ask{{"a", web, 150}, {"b", web, 300}, {"c", web, 120}}, 300, "DemandSignal/b"},
-		"two as much":       {[]Ask{{"b", web, 150}, {"a", web, 150}, {"c", web, 120}}, 150, "DemandSignal/a, DemandSignal/b"},
-		"for another":       {[]Ask{{"a", Target{"apps/v1", "Deployment", "other"}, 150}}, 0, ""},
-		"by its labels":     {[]Ask{{"a", rollout, 170}}, 170, "DemandSignal/a"},
-		"by labels of none": {[]Ask{{"a", Target{"example.com/v1", "Rollout", "none"}, 170}}, 0, ""},
-		"beside another's":  {[]Ask{{"a", Target{"apps/v1", "Deployment", "other"}, 300}, {"b", web, 110}}, 110, "DemandSignal/b"},
-	} {
-		n := Neighbourhood{Asks: tt.asks, Selectors: map[Target]labels.Selector{rollout: labels.SelectorFromSet(labels.Set{"app": "shop"})}}
-		terms, cautious := n.Terms(pod, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}})
-		if value(terms.DemandPercent) != tt.percent || terms.DemandBy != tt.by || cautious {
-			t.Errorf("%s: %d %% by %q", name, value(terms.DemandPercent), terms.DemandBy)
-		}
-	}
-	if n := (Neighbourhood{Asks: []Ask{{"a", web, 150}}}); true {
-		if terms, _ := n.Terms(&corev1.Pod{}, nil); terms.DemandPercent != nil {
-			t.Errorf("a pod of nobody: %+v", terms)
-		}
-	}
-}
-
-func TestScales(t *testing.T) {
-	for target, want := range map[Target]bool{
-		{"apps/v1", "Deployment", "a"}: true, {"apps/v1", "StatefulSet", "a"}: true, {"v1", "ReplicationController", "a"}: true,
-		{"apps/v1", "DaemonSet", "a"}: false, {"batch/v1", "Job", "a"}: false, {"example.com/v1", "Deployment", "a"}: false,
-	} {
-		if target.Scales() != want {
-			t.Errorf("%+v: %v", target, !want)
-		}
 	}
 }

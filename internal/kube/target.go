@@ -3,10 +3,10 @@ package kube
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +16,12 @@ import (
 
 // Target is the workload that an autoscaler points at, in its own namespace.
 type Target struct{ APIVersion, Kind, Name string }
+
+// HPATarget is what an HPA scales.
+func HPATarget(h *autoscalingv2.HorizontalPodAutoscaler) Target {
+	ref := h.Spec.ScaleTargetRef
+	return Target{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
+}
 
 // GroupKind is the kind of the target; an API version that cannot be read has no group.
 func (t Target) GroupKind() schema.GroupKind {
@@ -100,29 +106,6 @@ func Workload(pod *corev1.Pod) string {
 	}
 	return owner.Kind + "/" + owner.Name
 }
-
-// Pinned says whether the pod can run on no other node, by what it says itself: it names the node in its node selector, or in the
-// one term of its required node affinity, as pods of a DaemonSet do.
-func Pinned(pod *corev1.Pod) bool {
-	if _, named := pod.Spec.NodeSelector[corev1.LabelHostname]; named {
-		return true
-	}
-	a := pod.Spec.Affinity
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return false
-	}
-	terms := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	one := func(key string) func(corev1.NodeSelectorRequirement) bool {
-		return func(r corev1.NodeSelectorRequirement) bool {
-			return r.Key == key && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1
-		}
-	}
-	return len(terms) == 1 &&
-		(slices.ContainsFunc(terms[0].MatchFields, one(metav1.ObjectNameField)) || slices.ContainsFunc(terms[0].MatchExpressions, one(corev1.LabelHostname)))
-}
-
-// Spread says whether the pod's replicas are to be spread over the cluster, so that they are meant to serve evenly.
-func Spread(pod *corev1.Pod) bool { return len(pod.Spec.TopologySpreadConstraints) > 0 }
 
 // ErrUnreadable marks a target, or what it tells, as something that nobody can make sense of, whoever asks again.
 var ErrUnreadable = errors.New("it cannot be read")

@@ -4,19 +4,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-)
 
-// owned is a pod that something controls.
-func owned(apiVersion, kind, name string, podLabels map[string]string) *corev1.Pod {
-	pod, yes := shopPod(), true
-	pod.Labels = podLabels
-	if kind != "" {
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, Controller: &yes}}
-	}
-	return pod
-}
+	"github.com/mbcas/mbcas/internal/testing/podtest"
+)
 
 func TestTargetOwns(t *testing.T) {
 	hash := map[string]string{"pod-template-hash": "7d9f"}
@@ -27,24 +18,24 @@ func TestTargetOwns(t *testing.T) {
 		selector labels.Selector
 		want     bool
 	}{
-		"deployment":                   {Target{"apps/v1", "Deployment", "web"}, owned("apps/v1", "ReplicaSet", "web-7d9f", hash), nil, true},
-		"another deployment":           {Target{"apps/v1", "Deployment", "web"}, owned("apps/v1", "ReplicaSet", "web-x-7d9f", hash), nil, false},
-		"a replica set of its own":     {Target{"apps/v1", "Deployment", "web"}, owned("apps/v1", "ReplicaSet", "web-7d9f", nil), nil, false},
-		"replica set":                  {Target{"apps/v1", "ReplicaSet", "web-7d9f"}, owned("apps/v1", "ReplicaSet", "web-7d9f", hash), nil, true},
-		"stateful set":                 {Target{"apps/v1", "StatefulSet", "db"}, owned("apps/v1", "StatefulSet", "db", nil), nil, true},
-		"stateful set of another API":  {Target{"apps/v1", "StatefulSet", "db"}, owned("apps.example.org/v1", "StatefulSet", "db", nil), nil, false},
-		"an older version of its API":  {Target{"apps/v1beta2", "StatefulSet", "db"}, owned("apps/v1", "StatefulSet", "db", nil), nil, true},
-		"daemon set":                   {Target{"apps/v1", "DaemonSet", "log"}, owned("apps/v1", "DaemonSet", "log", nil), nil, true},
-		"job":                          {Target{"batch/v1", "Job", "sum-1"}, owned("batch/v1", "Job", "sum-1", nil), nil, true},
-		"cron job":                     {Target{"batch/v1", "CronJob", "sum"}, owned("batch/v1", "Job", "sum-29012345", nil), nil, true},
-		"a job of a cron job's name":   {Target{"batch/v1", "CronJob", "sum"}, owned("batch/v1", "Job", "sum-now", nil), nil, false},
-		"replication controller":       {Target{"v1", "ReplicationController", "old"}, owned("v1", "ReplicationController", "old", nil), nil, true},
-		"nobody's":                     {Target{"apps/v1", "Deployment", "web"}, owned("", "", "", hash), nil, false},
-		"custom":                       {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, owned("apps/v1", "ReplicaSet", "web-1", map[string]string{"app": "web"}), web, true},
-		"custom, others' labels":       {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, owned("apps/v1", "ReplicaSet", "web-1", nil), web, false},
-		"custom, selector not told":    {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, owned("apps/v1", "ReplicaSet", "web-1", map[string]string{"app": "web"}), nil, false},
-		"an API that cannot be read":   {Target{"a/b/c", "StatefulSet", "db"}, owned("apps/v1", "StatefulSet", "db", nil), nil, false},
-		"a built-in ignores selectors": {Target{"apps/v1", "Deployment", "web"}, owned("", "", "", map[string]string{"app": "web"}), web, false},
+		"deployment":                   {Target{"apps/v1", "Deployment", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-7d9f", hash), nil, true},
+		"another deployment":           {Target{"apps/v1", "Deployment", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-x-7d9f", hash), nil, false},
+		"a replica set of its own":     {Target{"apps/v1", "Deployment", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-7d9f", nil), nil, false},
+		"replica set":                  {Target{"apps/v1", "ReplicaSet", "web-7d9f"}, podtest.Owned("apps/v1", "ReplicaSet", "web-7d9f", hash), nil, true},
+		"stateful set":                 {Target{"apps/v1", "StatefulSet", "db"}, podtest.Owned("apps/v1", "StatefulSet", "db", nil), nil, true},
+		"stateful set of another API":  {Target{"apps/v1", "StatefulSet", "db"}, podtest.Owned("apps.example.org/v1", "StatefulSet", "db", nil), nil, false},
+		"an older version of its API":  {Target{"apps/v1beta2", "StatefulSet", "db"}, podtest.Owned("apps/v1", "StatefulSet", "db", nil), nil, true},
+		"daemon set":                   {Target{"apps/v1", "DaemonSet", "log"}, podtest.Owned("apps/v1", "DaemonSet", "log", nil), nil, true},
+		"job":                          {Target{"batch/v1", "Job", "sum-1"}, podtest.Owned("batch/v1", "Job", "sum-1", nil), nil, true},
+		"cron job":                     {Target{"batch/v1", "CronJob", "sum"}, podtest.Owned("batch/v1", "Job", "sum-29012345", nil), nil, true},
+		"a job of a cron job's name":   {Target{"batch/v1", "CronJob", "sum"}, podtest.Owned("batch/v1", "Job", "sum-now", nil), nil, false},
+		"replication controller":       {Target{"v1", "ReplicationController", "old"}, podtest.Owned("v1", "ReplicationController", "old", nil), nil, true},
+		"nobody's":                     {Target{"apps/v1", "Deployment", "web"}, podtest.Owned("", "", "", hash), nil, false},
+		"custom":                       {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-1", map[string]string{"app": "web"}), web, true},
+		"custom, others' labels":       {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-1", nil), web, false},
+		"custom, selector not told":    {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-1", map[string]string{"app": "web"}), nil, false},
+		"an API that cannot be read":   {Target{"a/b/c", "StatefulSet", "db"}, podtest.Owned("apps/v1", "StatefulSet", "db", nil), nil, false},
+		"a built-in ignores selectors": {Target{"apps/v1", "Deployment", "web"}, podtest.Owned("", "", "", map[string]string{"app": "web"}), web, false},
 	} {
 		if got := c.target.Owns(c.pod, c.selector); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -54,10 +45,10 @@ func TestTargetOwns(t *testing.T) {
 
 func TestWorkload(t *testing.T) {
 	for want, pod := range map[string]*corev1.Pod{
-		"Deployment/web":      owned("apps/v1", "ReplicaSet", "web-7d9f", map[string]string{"pod-template-hash": "7d9f"}),
-		"ReplicaSet/web-7d9f": owned("apps/v1", "ReplicaSet", "web-7d9f", nil),
-		"StatefulSet/db":      owned("apps/v1", "StatefulSet", "db", nil),
-		"Pod/shop-1":          owned("", "", "", nil),
+		"Deployment/web":      podtest.Owned("apps/v1", "ReplicaSet", "web-7d9f", map[string]string{"pod-template-hash": "7d9f"}),
+		"ReplicaSet/web-7d9f": podtest.Owned("apps/v1", "ReplicaSet", "web-7d9f", nil),
+		"StatefulSet/db":      podtest.Owned("apps/v1", "StatefulSet", "db", nil),
+		"Pod/shop-1":          podtest.Owned("", "", "", nil),
 	} {
 		if got := Workload(pod); got != want {
 			t.Errorf("workload %q, want %q", got, want)
@@ -66,7 +57,7 @@ func TestWorkload(t *testing.T) {
 }
 
 func TestPinnedAndSpread(t *testing.T) {
-	pod := shopPod()
+	pod := podtest.Shop()
 	if Pinned(pod) || Spread(pod) {
 		t.Error("a pod without constraints has some")
 	}
@@ -75,7 +66,7 @@ func TestPinnedAndSpread(t *testing.T) {
 	if Pinned(pod) || !Spread(pod) {
 		t.Error("a preference pins nobody, and a constraint spreads")
 	}
-	selected := shopPod()
+	selected := podtest.Shop()
 	if selected.Spec.NodeSelector = map[string]string{"disk": "ssd"}; Pinned(selected) {
 		t.Error("a selector that many nodes may match pins nobody")
 	}
@@ -100,6 +91,17 @@ func TestPinnedAndSpread(t *testing.T) {
 		trimmed.Spec.Affinity = TrimAffinity(pod.Spec.Affinity)
 		if got, after := Pinned(pod), Pinned(trimmed); got != c.want || after != c.want {
 			t.Errorf("%s: pinned %v, and trimmed %v; want %v", name, got, after, c.want)
+		}
+	}
+}
+
+func TestScales(t *testing.T) {
+	for target, want := range map[Target]bool{
+		{"apps/v1", "Deployment", "a"}: true, {"apps/v1", "StatefulSet", "a"}: true, {"v1", "ReplicationController", "a"}: true,
+		{"apps/v1", "DaemonSet", "a"}: false, {"batch/v1", "Job", "a"}: false, {"example.com/v1", "Deployment", "a"}: false,
+	} {
+		if target.Scales() != want {
+			t.Errorf("%+v: %v", target, !want)
 		}
 	}
 }

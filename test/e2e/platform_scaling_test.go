@@ -18,7 +18,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/internal/traffic"
@@ -206,7 +206,7 @@ func (p *platform) vpa(t *testing.T, name, mode string) {
 			"containerName": "*", "controlledResources": []any{"cpu"}, "maxAllowed": map[string]any{"cpu": "200m"},
 		}}},
 	}}}
-	v.SetGroupVersionKind(kube.VPAKind)
+	v.SetGroupVersionKind(constraints.VPAKind)
 	v.SetNamespace(vpas)
 	v.SetName(name)
 	if err := p.Create(t.Context(), v); err != nil {

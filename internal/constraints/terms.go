@@ -1,4 +1,6 @@
-package kube
+// Package constraints derives, from the Kubernetes objects of a namespace and of the node, within which bounds the limits of one pod stay
+// and whether it may be lowered or resized at all. It holds no client: everything here is a pure function of objects.
+package constraints
 
 import (
 	"fmt"
@@ -14,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Neighbourhood is what the objects of a namespace say about its pods.
@@ -25,15 +28,22 @@ type Neighbourhood struct {
 	Quotas      []corev1.ResourceQuota
 	Asks        []Ask // of DemandSignals
 	// Selectors are those of the targets whose pods are not known by their owners.
-	Selectors map[Target]labels.Selector
+	Selectors map[kube.Target]labels.Selector
 	// Untold are those that could not be asked for their pods, and why.
-	Untold map[Target]string
+	Untold map[kube.Target]string
+}
+
+// Ask is what a DemandSignal has the demand of its target's pods taken for, in percent.
+type Ask struct {
+	Name    string // of the DemandSignal
+	Target  kube.Target
+	Percent int32
 }
 
 // Scaled are the targets whose pods are not known by their owners, each once.
-func (n *Neighbourhood) Scaled() []Target {
-	var targets []Target
-	add := func(t Target) {
+func (n *Neighbourhood) Scaled() []kube.Target {
+	var targets []kube.Target
+	add := func(t kube.Target) {
 		if !t.Owned() && !slices.Contains(targets, t) {
 			targets = append(targets, t)
 		}
@@ -42,7 +52,7 @@ func (n *Neighbourhood) Scaled() []Target {
 		add(a.Target)
 	}
 	for i := range n.HPAs {
-		add(HPATarget(&n.HPAs[i]))
+		add(kube.HPATarget(&n.HPAs[i]))
 	}
 	for _, v := range n.VPAs {
 		add(v.Target)
@@ -60,8 +70,8 @@ func (n *Neighbourhood) Unsure(pod *corev1.Pod) string {
 	}
 	for i := range n.HPAs {
 		h := &n.HPAs[i]
-		if why := n.Untold[HPATarget(h)]; why != "" && len(hpaFloors(h, pod)) > 0 {
-			return fmt.Sprintf("the pods of HorizontalPodAutoscaler %s, by its target %s: %s", h.Name, HPATarget(h), why)
+		if why := n.Untold[kube.HPATarget(h)]; why != "" && len(hpaFloors(h, pod)) > 0 {
+			return fmt.Sprintf("the pods of HorizontalPodAutoscaler %s, by its target %s: %s", h.Name, kube.HPATarget(h), why)
 		}
 	}
 	return ""
@@ -100,7 +110,7 @@ func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimi
 	b := termsBuilder{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
 	for i := range n.HPAs {
 		h := &n.HPAs[i]
-		if target := HPATarget(h); !target.Owns(pod, n.Selectors[target]) {
+		if target := kube.HPATarget(h); !target.Owns(pod, n.Selectors[target]) {
 			continue
 		}
 		floors := hpaFloors(h, pod)
@@ -109,13 +119,13 @@ func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimi
 		}
 		cautious = true
 		b.raise(floors, "HorizontalPodAutoscaler/"+h.Name)
-		if h.Annotations[AllowDecreaseKey] != "true" {
+		if h.Annotations[kube.AllowDecreaseKey] != "true" {
 			b.noDecrease = reasons.ScaledByHPA
 		}
 	}
 	for i := range n.Budgets {
 		p := &n.Budgets[i]
-		if b.noDecrease == "" && covers(p, pod) && exhausted(p) && p.Annotations[AllowDecreaseKey] != "true" {
+		if b.noDecrease == "" && covers(p, pod) && exhausted(p) && p.Annotations[kube.AllowDecreaseKey] != "true" {
 			b.noDecrease = reasons.NoDisruptionAllowed
 		}
 	}
@@ -165,7 +175,7 @@ func (b *termsBuilder) raise(floors map[string]cpu.Milli, by string) {
 
 // within takes over the bounds of a LimitRange. A least total is divided as the declared limits are.
 func (b *termsBuilder) within(r rangeTerms, declared []v1alpha1.ContainerLimit, by string) {
-	if sum := Total(declared); r.floor > 0 && sum > 0 {
+	if sum := kube.Total(declared); r.floor > 0 && sum > 0 {
 		for _, d := range declared {
 			part := cpu.FromCores(r.floor.Cores() * d.CPULimit.Cores() / sum.Cores()).RoundUp(cpu.Quantum)
 			r.floors[d.Name] = max(r.floors[d.Name], part)

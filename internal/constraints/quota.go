@@ -1,13 +1,13 @@
-package kube
+package constraints
 
 import (
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // QuotaRoom is how much CPU a ResourceQuota lets the limits of its pods add up to, and how much they do.
@@ -24,12 +24,12 @@ func QuotaRoomOf(q *corev1.ResourceQuota) (QuotaRoom, bool) {
 	if !ok {
 		return QuotaRoom{}, false
 	}
-	room := QuotaRoom{Name: q.Name, Hard: floorOf(spec)}
+	room := QuotaRoom{Name: q.Name, Hard: kube.MilliRoundedDown(spec)}
 	hard, enforced := q.Status.Hard[corev1.ResourceLimitsCPU]
 	used, counted := q.Status.Used[corev1.ResourceLimitsCPU]
-	room.Used, room.Known = Milli(used), enforced && counted
+	room.Used, room.Known = kube.Milli(used), enforced && counted
 	if room.Known { // admission goes by the status, which follows the spec
-		room.Hard = min(room.Hard, floorOf(hard))
+		room.Hard = min(room.Hard, kube.MilliRoundedDown(hard))
 	}
 	return room, true
 }
@@ -76,7 +76,7 @@ func inScope(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
 	case corev1.ResourceQuotaScopeNotBestEffort:
 		return pod.Status.QOSClass != corev1.PodQOSBestEffort
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
-		return crossesNamespaces(pod)
+		return kube.CrossesNamespaces(pod)
 	case corev1.ResourceQuotaScopePriorityClass:
 		class := pod.Spec.PriorityClassName
 		switch r.Operator {
@@ -91,45 +91,6 @@ func inScope(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
 		}
 	}
 	return true
-}
-
-// crossesNamespaces says whether an affinity of the pod looks at pods of other namespaces.
-func crossesNamespaces(pod *corev1.Pod) bool {
-	a := pod.Spec.Affinity
-	if a == nil {
-		return false
-	}
-	var terms []corev1.PodAffinityTerm
-	add := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
-		terms = append(terms, required...)
-		for _, p := range preferred {
-			terms = append(terms, p.PodAffinityTerm)
-		}
-	}
-	if p := a.PodAffinity; p != nil {
-		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
-	}
-	if p := a.PodAntiAffinity; p != nil {
-		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
-	}
-	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
-}
-
-// TrimAffinity keeps of an affinity what tells whether it pins the pod, and whether it looks at other namespaces.
-func TrimAffinity(a *corev1.Affinity) *corev1.Affinity {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
-	kept := &corev1.Affinity{}
-	if Pinned(pod) {
-		kept.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}
-	}
-	if crossesNamespaces(pod) {
-		term := corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}
-		kept.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term}}
-	}
-	if kept.NodeAffinity == nil && kept.PodAffinity == nil {
-		return nil
-	}
-	return kept
 }
 
 // Unspecified is a container without a value that the quota wants from every container, and the name of the value. The API server
@@ -160,11 +121,11 @@ func Unspecified(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value str
 // Charged is what a pod's running containers count against a quota on CPU limits: each the higher of what its spec says and what the
 // kubelet reports, and the pod's overhead. What init containers count in the API server's own sum is more, never less.
 func Charged(pod *corev1.Pod) cpu.Milli {
-	sum := Milli(pod.Spec.Overhead[corev1.ResourceCPU])
-	for _, c := range containers(pod) {
-		limit := c.limit()
-		if c.status != nil && c.status.Resources != nil {
-			limit = max(limit, Milli(c.status.Resources.Limits[corev1.ResourceCPU]))
+	sum := kube.Milli(pod.Spec.Overhead[corev1.ResourceCPU])
+	for _, c := range kube.Containers(pod) {
+		limit := c.Limit()
+		if c.Status != nil && c.Status.Resources != nil {
+			limit = max(limit, kube.Milli(c.Status.Resources.Limits[corev1.ResourceCPU]))
 		}
 		sum += limit
 	}

@@ -1,4 +1,4 @@
-package kube
+package allocation
 
 import (
 	"testing"
@@ -11,11 +11,14 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
 // planned is what would be done about the pod now, where its containers are wanted at these limits, and how the plan sees it.
 func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, terms v1alpha1.Terms) (actuator.Step, actuator.Pod) {
-	pa := NewAllocation(pod)
+	pa := New(pod)
 	pa.Spec.Containers, pa.Status.DeclaredLimits, pa.Status.Terms = wanted, declared, &terms
 	state := State(pod, pa, 4000)
 	return actuator.Plan(actuator.DefaultConfig(), time.Now(), false, []actuator.Pod{state})[0], state
@@ -30,62 +33,35 @@ func TestWhatStandsIsLeft(t *testing.T) {
 	}{
 		{"1", "1", corev1.LimitRangeItem{}},
 		{"50m", "50m", corev1.LimitRangeItem{}},
-		{"1", "1", corev1.LimitRangeItem{Max: amounts("cpu", "1")}},
-		{"995m", "1", corev1.LimitRangeItem{Max: amounts("cpu", "1")}},
-		{"1", "1", corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1")}},
-		{"1", "1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: amounts("cpu", "1")}},
-		{"1", "1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, MaxLimitRequestRatio: amounts("cpu", "1")}},
-		{"85m", "90m", corev1.LimitRangeItem{Max: amounts("cpu", "90m")}},
+		{"1", "1", corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "1")}},
+		{"995m", "1", corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "1")}},
+		{"1", "1", corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1")}},
+		{"1", "1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: podtest.Amounts("cpu", "1")}},
+		{"1", "1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, MaxLimitRequestRatio: podtest.Amounts("cpu", "1")}},
+		{"85m", "90m", corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "90m")}},
 	} {
-		pod := shopPod()
-		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{newContainer("app", c.request, c.limit)}
-		declared := Limits(pod)
-		n := Neighbourhood{LimitRanges: limitRange(c.item)}
+		pod := podtest.Shop()
+		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{podtest.Container("app", c.request, c.limit)}
+		declared := kube.Limits(pod)
+		n := constraints.Neighbourhood{LimitRanges: podtest.LimitRanges(c.item)}
 		if r, said := n.Bars(pod); r != "" {
 			t.Errorf("%+v: %s, %s", c, r, said)
 		}
 		terms, _ := n.Terms(pod, declared)
 		bid := Bidder(pod, &v1alpha1.PodAllocation{
-			Spec: v1alpha1.PodAllocationSpec{PodRef: PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Terms: &terms},
+			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Terms: &terms},
 		}, 4000)
 		floor, ceiling := bid.Containers[0].Bounds()
-		ceiling = min(ceiling, lower(bid.Ceiling, ceiling))
+		if bid.Ceiling > 0 {
+			ceiling = min(ceiling, bid.Ceiling)
+		}
 		if limit := declared[0].CPULimit; floor > limit || c.item.Max != nil && ceiling > limit {
 			t.Errorf("%+v: the agent decides from %v to %v, want it to leave %v", c, floor, ceiling, limit)
 		}
 		for _, want := range []cpu.Milli{floor, declared[0].CPULimit} {
-			if s, _ := planned(pod, declared, limits("app", int(want)), terms); s.Move != nil || s.Reason != actuator.Settled {
+			if s, _ := planned(pod, declared, podtest.Limits("app", int(want)), terms); s.Move != nil || s.Reason != actuator.Settled {
 				t.Errorf("%+v: wanted at %v it moves %v (%s)", c, want, s.Move, s.Reason)
 			}
-		}
-	}
-}
-
-// TestNoDecreaseKeepsWhatIsDeclared: a pod that must not be decreased comes down to what was declared or to the floor of its HPA, the
-// higher of them, and no further; below that it stays where it is.
-func TestNoDecreaseKeepsWhatIsDeclared(t *testing.T) {
-	floor := cpu.Milli(700)
-	for name, c := range map[string]struct {
-		limit, declared string
-		floor           *cpu.Milli
-		want            cpu.Milli
-	}{
-		"raised to the node's size":          {"4", "500m", nil, 500},
-		"raised, and the floor is higher":    {"4", "500m", &floor, 700},
-		"raised, and the declared is higher": {"4", "900m", &floor, 900},
-		"at its declared limit":              {"500m", "500m", nil, 500},
-		"lowered before":                     {"300m", "500m", nil, 300},
-	} {
-		pod := shopPod()
-		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{newContainer("app", "100m", c.declared)}
-		declared := Limits(pod)
-		pod.Spec.Containers[0].Resources.Limits = amounts("cpu", c.limit)
-		terms := v1alpha1.Terms{NoDecrease: string(reasons.ScaledByHPA)}
-		if c.floor != nil {
-			terms.Containers = []v1alpha1.ContainerTerms{{Name: "app", Floor: c.floor}}
-		}
-		if got := BoundsOf(pod, declared, 4000, &terms).Containers["app"].Floor; got != c.want {
-			t.Errorf("%s: floor %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -102,7 +78,7 @@ func TestNoMoveIsRefused(t *testing.T) {
 			m := milli(what, low, high)
 			return &m
 		}
-		pod := shopPod()
+		pod := podtest.Shop()
 		pod.Spec.InitContainers, pod.Spec.Containers = nil, nil
 		var declared, wanted []v1alpha1.ContainerLimit
 		terms := v1alpha1.Terms{Ceiling: maybe("total", 10, 4000)}
@@ -113,7 +89,9 @@ func TestNoMoveIsRefused(t *testing.T) {
 			if rapid.Bool().Draw(t, "moved") {
 				limit = request + cpu.Quantum + milli("above", 0, 2000)
 			}
-			quantities := func(m cpu.Milli) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: Quantity(m)} }
+			quantities := func(m cpu.Milli) corev1.ResourceList {
+				return corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(m)}
+			}
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
 				Name: name, Resources: corev1.ResourceRequirements{Requests: quantities(request), Limits: quantities(limit)},
 			})
@@ -124,9 +102,9 @@ func TestNoMoveIsRefused(t *testing.T) {
 		if rapid.Bool().Draw(t, "firm") {
 			terms.NoDecrease = string(reasons.ScaledByHPA)
 		}
-		pa := NewAllocation(pod)
+		pa := New(pod)
 		pa.Status.DeclaredLimits, pa.Status.Terms = declared, &terms
-		bounds := BoundsOf(pod, declared, 4000, &terms)
+		bounds := constraints.BoundsOf(pod, declared, 4000, &terms)
 		for i, c := range Bidder(pod, pa, 4000).Containers {
 			if floor, ceiling := c.Bounds(); floor != bounds.Containers[c.Name].Floor || ceiling != bounds.Containers[c.Name].Ceiling {
 				t.Fatalf("container %d: the agent decides from %v to %v, the controller from %v", i, floor, ceiling, bounds.Containers[c.Name])
@@ -136,19 +114,19 @@ func TestNoMoveIsRefused(t *testing.T) {
 		if s.Move == nil {
 			return
 		}
-		after := byName(Limits(pod))
+		after := kube.ByName(kube.Limits(pod))
 		for _, ch := range s.Move.Changes {
 			after[ch.Container] = ch.To
 		}
 		raised := s.Move.Delta() > 0
-		for i, c := range containers(pod) {
-			to, from, most := after[c.spec.Name], c.limit(), terms.Containers[i].Ceiling
+		for i, c := range kube.Containers(pod) {
+			to, from, most := after[c.Spec.Name], c.Limit(), terms.Containers[i].Ceiling
 			switch {
 			case to == from:
-			case to < c.request()+cpu.Quantum && to != declared[i].CPULimit:
-				t.Fatalf("%v: %s is left with hardly more than its request of %v", s.Move, c.spec.Name, c.request())
+			case to < c.Request()+cpu.Quantum && to != declared[i].CPULimit:
+				t.Fatalf("%v: %s is left with hardly more than its request of %v", s.Move, c.Spec.Name, c.Request())
 			case to > from && (to > 4000 || most != nil && to > *most):
-				t.Fatalf("%v: %s is raised above its ceiling, %+v", s.Move, c.spec.Name, terms)
+				t.Fatalf("%v: %s is raised above its ceiling, %+v", s.Move, c.Spec.Name, terms)
 			}
 		}
 		var sum cpu.Milli

@@ -1,4 +1,6 @@
-package kube
+// Package allocation translates between PodAllocations, with the pods and nodes they are about, and the words of rounds and of the actuator.
+// It also defines what an agent serves on /debug/round.
+package allocation
 
 import (
 	"math"
@@ -8,42 +10,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
 
-// NewAllocation is the object for a pod, before anything is decided or recorded.
-func NewAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
+// New is the object for a pod, before anything is decided or recorded.
+func New(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	return &v1alpha1.PodAllocation{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: string(pod.UID), Namespace: pod.Namespace,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
 		},
-		Spec: v1alpha1.PodAllocationSpec{NodeName: pod.Spec.NodeName, PodRef: PodRef(pod)},
+		Spec: v1alpha1.PodAllocationSpec{NodeName: pod.Spec.NodeName, PodRef: kube.PodRef(pod)},
 	}
-}
-
-// Node is the node in the market's words.
-func Node(n *corev1.Node) round.Node {
-	node := round.Node{
-		Capacity:    Milli(n.Status.Capacity[corev1.ResourceCPU]),
-		Allocatable: Milli(n.Status.Allocatable[corev1.ResourceCPU]),
-	}
-	for _, c := range n.Status.Conditions {
-		switch c.Type {
-		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
-			if c.Status == corev1.ConditionTrue {
-				node.Pressures++
-			}
-		}
-	}
-	return node
 }
 
 // Spec writes a decision into the part of a PodAllocation's spec that the agent owns.
@@ -92,7 +76,7 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 		return round.Published{}
 	}
 	p := round.Published{
-		At: pa.Spec.Decision.ObservedAt.Time, Limits: byName(pa.Spec.Containers),
+		At: pa.Spec.Decision.ObservedAt.Time, Limits: kube.ByName(pa.Spec.Containers),
 		Demand: pa.Spec.Decision.Demand, Price: Price(pa.Spec.Decision),
 	}
 	if pa.Status.Reason == string(reasons.DecisionTooOld) && pa.Status.ObservedGeneration == pa.Generation {
@@ -105,54 +89,4 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 func Price(d *v1alpha1.Decision) market.Price {
 	price, _ := strconv.ParseFloat(d.Price, 64) // the API server checked the form
 	return market.Price(price)
-}
-
-// State is the pod as the actuator sees it: spec limits, bounds, what is wanted, and when it was last
-// moved. The caller adds what it knows beyond the two objects (Restore, InFlight, NoDecrease, RetryAt).
-func State(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) actuator.Pod {
-	p := actuator.Pod{UID: string(pod.UID)}
-	wanted, bounds := byName(pa.Spec.Containers), BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
-	declared := byName(pa.Status.DeclaredLimits)
-	var sum cpu.Milli
-	var wants, floors []part
-	var least []cpu.Milli // that a container may be raised to
-	for _, c := range containers(pod) {
-		name, limit := c.spec.Name, c.limit()
-		b, ok := bounds.Containers[name]
-		if !ok {
-			continue // without a limit, or limited after the record was made: not ours to move
-		}
-		p.Containers = append(p.Containers, actuator.Container{
-			Name: name, Limit: limit, Declared: declared[name],
-			Floor: b.Floor, Ceiling: b.Ceiling, Desired: wanted[name],
-		})
-		raise, want := demand.Floor(c.request(), 0), wanted[name]
-		switch {
-		case want == 0:
-			want = limit
-		case want > limit:
-			want = max(want, raise)
-		}
-		sum += limit
-		wants, floors, least = append(wants, part{name, want.Clamp(b.Floor, b.Ceiling)}), append(floors, part{name, b.Floor}), append(least, raise)
-	}
-	for i, w := range fit(wants, floors, bounds.Ceiling) {
-		c := &p.Containers[i]
-		if c.Desired > 0 {
-			c.Desired = w.limit
-			if w.limit > c.Limit && w.limit < least[i] {
-				c.Desired = c.Limit // that much does not fit
-			}
-		}
-		if bounds.Ceiling > 0 && sum > bounds.Ceiling { // a pod above its ceiling comes down however little it is
-			c.Ceiling = min(c.Ceiling, w.limit)
-		}
-	}
-	if t := pa.Status.LastDecreaseTime; t != nil {
-		p.LastDecrease = t.Time
-	}
-	if t := pa.Status.LastIncreaseTime; t != nil {
-		p.LastIncrease = t.Time
-	}
-	return p
 }

@@ -1,4 +1,4 @@
-package kube
+package allocation
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
 // TestOddQuantities: whatever way CPU is written, and however little it is, it comes out in thousandths, rounded up as the API
@@ -32,8 +33,8 @@ func TestOddQuantities(t *testing.T) {
 		{"10m", "10500u", 11, 11},
 		{"", "1n", 1, 10},
 	} {
-		p := shopPod()
-		p.Spec.Containers[0] = newContainer("app", c.request, c.limit)
+		p := podtest.Shop()
+		p.Spec.Containers[0] = podtest.Container("app", c.request, c.limit)
 		got := Bidder(p, recorded(p), 2000).Containers[0]
 		floor, ceiling := got.Bounds()
 		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(2000, floor) {

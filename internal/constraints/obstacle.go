@@ -1,4 +1,4 @@
-package kube
+package constraints
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // A resize runs the LimitRanger over the whole pod, not over the change (plugin/pkg/admission/limitranger of Kubernetes): it gives
@@ -49,15 +50,15 @@ type judged struct {
 // judgedParts are the containers of a pod, in the order in which they are judged, and the pod itself.
 func judgedParts(pod *corev1.Pod) (each []judged, whole judged) {
 	running := map[*corev1.Container]bool{}
-	for _, c := range containers(pod) {
-		running[c.spec] = true
+	for _, c := range kube.Containers(pod) {
+		running[c.Spec] = true
 	}
 	least := func(c *corev1.Container) cpu.Milli {
-		limit := Milli(c.Resources.Limits[corev1.ResourceCPU])
+		limit := kube.Milli(c.Resources.Limits[corev1.ResourceCPU])
 		if !running[c] {
 			return limit // of those that run to completion nothing is changed
 		}
-		return min(limit, (Milli(c.Resources.Requests[corev1.ResourceCPU]) + cpu.Quantum).RoundUp(cpu.Quantum))
+		return min(limit, (kube.Milli(c.Resources.Requests[corev1.ResourceCPU]) + cpu.Quantum).RoundUp(cpu.Quantum))
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
@@ -66,9 +67,9 @@ func judgedParts(pod *corev1.Pod) (each []judged, whole judged) {
 		}
 	}
 	lowest := together(pod, func(c *corev1.Container) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: Quantity(least(c))}
+		return corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(least(c))}
 	})
-	return each, judged{"the whole pod", together(pod, requested), together(pod, limited), Milli(lowest[corev1.ResourceCPU])}
+	return each, judged{"the whole pod", together(pod, requested), together(pod, limited), kube.Milli(lowest[corev1.ResourceCPU])}
 }
 
 func requested(c *corev1.Container) corev1.ResourceList { return c.Resources.Requests }
@@ -144,7 +145,7 @@ func (j judged) outside(item corev1.LimitRangeItem) string {
 			return fmt.Sprintf("its %s request is above the maximum %s", name, most.String())
 		case !bounded:
 			return fmt.Sprintf("it has no %s limit, and there is a maximum", name)
-		case limit.Cmp(most) > 0 && (name != corev1.ResourceCPU || j.least > floorOf(most).RoundDown(cpu.Quantum)):
+		case limit.Cmp(most) > 0 && (name != corev1.ResourceCPU || j.least > kube.MilliRoundedDown(most).RoundDown(cpu.Quantum)):
 			return fmt.Sprintf("its %s limit is above the maximum %s", name, most.String())
 		}
 	}

@@ -1,10 +1,11 @@
-package kube
+package constraints
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // rangeTerms are the bounds that a LimitRange sets for the CPU limits of a pod: by container, and for all together.
@@ -22,33 +23,24 @@ func rangeTermsOf(pod *corev1.Pod, r *corev1.LimitRange) rangeTerms {
 		least, most, ratio := item.Min[corev1.ResourceCPU], item.Max[corev1.ResourceCPU], item.MaxLimitRequestRatio[corev1.ResourceCPU]
 		switch item.Type {
 		case corev1.LimitTypePod:
-			t.ceiling = lower(t.ceiling, lower(floorOf(most), cpu.Milli(times(requests, ratio))))
-			t.floor = max(t.floor, Milli(least))
+			t.ceiling = lower(t.ceiling, lower(kube.MilliRoundedDown(most), cpu.Milli(times(requests, ratio))))
+			t.floor = max(t.floor, kube.Milli(least))
 		case corev1.LimitTypeContainer:
-			for _, c := range containers(pod) {
-				if c.limit() == 0 {
+			for _, c := range kube.Containers(pod) {
+				if c.Limit() == 0 {
 					continue
 				}
-				name := c.spec.Name
-				if m := Milli(least); m > 0 {
+				name := c.Spec.Name
+				if m := kube.Milli(least); m > 0 {
 					t.floors[name] = max(t.floors[name], m)
 				}
-				if m := lower(floorOf(most), cpu.Milli(times(c.spec.Resources.Requests[corev1.ResourceCPU], ratio))); m > 0 {
+				if m := lower(kube.MilliRoundedDown(most), cpu.Milli(times(c.Spec.Resources.Requests[corev1.ResourceCPU], ratio))); m > 0 {
 					t.ceilings[name] = lower(t.ceilings[name], m)
 				}
 			}
 		}
 	}
 	return t
-}
-
-// floorOf is a quantity in whole thousandths, rounded down: what must not be exceeded.
-func floorOf(q resource.Quantity) cpu.Milli {
-	m := Milli(q)
-	if back := Quantity(m); m > 0 && back.Cmp(q) > 0 {
-		m--
-	}
-	return m
 }
 
 // times is a request times a ratio, in thousandths; 0 where there is none of either.

@@ -1,4 +1,4 @@
-package kube
+package constraints
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -6,6 +6,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Bounds are within what a pod's limits stay.
@@ -31,7 +32,7 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 		terms = &v1alpha1.Terms{}
 	}
 	b := Bounds{Containers: make(map[string]Bound, len(declared))}
-	if own, _ := maxCPU(pod); own > 0 { // a pod whose annotation cannot be read is not eligible
+	if own, _ := kube.MaxCPU(pod); own > 0 { // a pod whose annotation cannot be read is not eligible
 		b.Ceiling = own.RoundDown(cpu.Quantum)
 	}
 	most := cpu.Milli(0)
@@ -41,23 +42,24 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 	}
 	list := bounded(pod, declared, allocatable, terms)
 	floors, stuck := floorsOf(list, most)
-	kept := make([]part, len(list))
+	kept := make([]v1alpha1.ContainerLimit, len(list))
 	for i, c := range list {
-		bound := Bound{Floor: floors[i].limit}
+		bound := Bound{Floor: floors[i].CPULimit}
 		if _, bound.Ceiling = c.Bounds(); stuck {
 			bound.Ceiling = c.Limit
 		}
 		b.Containers[c.Name] = bound
-		kept[i] = part{c.Name, min(c.Limit, max(c.Declared, bound.Floor)).Clamp(bound.Floor, bound.Ceiling)}
+		limit := min(c.Limit, max(c.Declared, bound.Floor)).Clamp(bound.Floor, bound.Ceiling)
+		kept[i] = v1alpha1.ContainerLimit{Name: c.Name, CPULimit: limit}
 	}
 	if b.Ceiling > 0 {
-		b.Ceiling = max(b.Ceiling, total(floors))
+		b.Ceiling = max(b.Ceiling, kube.Total(floors))
 	}
 	if terms.NoDecrease != "" {
 		for _, p := range fit(kept, floors, b.Ceiling) {
-			bound := b.Containers[p.name]
-			bound.Floor = p.limit
-			b.Containers[p.name] = bound
+			bound := b.Containers[p.Name]
+			bound.Floor = p.CPULimit
+			b.Containers[p.Name] = bound
 		}
 	}
 	return b
@@ -69,14 +71,14 @@ func bounded(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cp
 	for _, t := range terms.Containers {
 		asked[t.Name] = t
 	}
-	limits := byName(declared)
+	limits := kube.ByName(declared)
 	var list []demand.Container
-	for _, c := range containers(pod) {
-		d, ok := limits[c.spec.Name]
-		if !ok || c.limit() == 0 {
+	for _, c := range kube.Containers(pod) {
+		d, ok := limits[c.Spec.Name]
+		if !ok || c.Limit() == 0 {
 			continue
 		}
-		b := demand.Container{Name: c.spec.Name, Request: c.request(), Declared: d, Limit: c.limit(), Ceiling: allocatable.RoundDown(cpu.Quantum)}
+		b := demand.Container{Name: c.Spec.Name, Request: c.Request(), Declared: d, Limit: c.Limit(), Ceiling: allocatable.RoundDown(cpu.Quantum)}
 		if f := asked[b.Name].Floor; f != nil {
 			b.Least = f.RoundUp(cpu.Quantum)
 		}
@@ -90,51 +92,47 @@ func bounded(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cp
 
 // floorsOf are the floors of the containers, together within most; 0: there is no bound. stuck says that the lowest limits that can
 // be set are not, so that the containers are left as they are.
-func floorsOf(list []demand.Container, most cpu.Milli) (floors []part, stuck bool) {
-	floors, lowest, limits := make([]part, len(list)), make([]part, len(list)), make([]part, len(list))
+func floorsOf(list []demand.Container, most cpu.Milli) (floors []v1alpha1.ContainerLimit, stuck bool) {
+	floors, lowest, limits := make([]v1alpha1.ContainerLimit, len(list)), make([]v1alpha1.ContainerLimit, len(list)), make([]v1alpha1.ContainerLimit, len(list))
 	for i, c := range list {
 		floor, _ := c.Bounds()
-		floors[i], lowest[i], limits[i] = part{c.Name, floor}, part{c.Name, c.Lowest()}, part{c.Name, c.Limit}
+		floors[i], lowest[i], limits[i] = v1alpha1.ContainerLimit{Name: c.Name, CPULimit: floor}, v1alpha1.ContainerLimit{Name: c.Name, CPULimit: c.Lowest()}, v1alpha1.ContainerLimit{Name: c.Name, CPULimit: c.Limit}
 	}
 	switch {
-	case most == 0 || total(floors) <= most:
+	case most == 0 || kube.Total(floors) <= most:
 		return floors, false
-	case total(lowest) > most:
+	case kube.Total(lowest) > most:
 		return limits, true
 	}
 	floors = fit(floors, lowest, most)
 	for i, c := range list {
-		if f := floors[i].limit; f > c.Limit && f < demand.Floor(c.Request, 0) {
-			floors[i].limit = c.Limit // that much does not fit
+		if f := floors[i].CPULimit; f > c.Limit && f < demand.Floor(c.Request, 0) {
+			floors[i].CPULimit = c.Limit // that much does not fit
 		}
 	}
 	return floors, false
 }
 
-// part is the limit of one container of a pod.
-type part struct {
-	name  string
-	limit cpu.Milli
-}
-
-func total(parts []part) (sum cpu.Milli) {
-	for _, p := range parts {
-		sum += p.limit
+// WithinCeiling are limits for the pod's containers, scaled down to its ceiling where they exceed it together.
+func (b Bounds) WithinCeiling(limits []v1alpha1.ContainerLimit) []v1alpha1.ContainerLimit {
+	floors := make([]v1alpha1.ContainerLimit, len(limits))
+	for i, l := range limits {
+		floors[i] = v1alpha1.ContainerLimit{Name: l.Name, CPULimit: b.Containers[l.Name].Floor}
 	}
-	return sum
+	return fit(limits, floors, b.Ceiling)
 }
 
 // fit takes from each part the same share of what it has above its floor, so that together they are within the
 // ceiling; 0: there is none. The floors stand in the order of the parts and are not above them.
-func fit(parts, floors []part, ceiling cpu.Milli) []part {
-	sum, least := total(parts), total(floors)
+func fit(parts, floors []v1alpha1.ContainerLimit, ceiling cpu.Milli) []v1alpha1.ContainerLimit {
+	sum, least := kube.Total(parts), kube.Total(floors)
 	if ceiling == 0 || sum <= ceiling {
 		return parts
 	}
-	fitted := make([]part, len(parts))
+	fitted := make([]v1alpha1.ContainerLimit, len(parts))
 	for i, p := range parts {
-		above := (p.limit - floors[i].limit).Cores() * (ceiling - least).Cores() / (sum - least).Cores()
-		fitted[i] = part{p.name, floors[i].limit + max(0, cpu.FromCores(above)).RoundDown(cpu.Quantum)}
+		above := (p.CPULimit - floors[i].CPULimit).Cores() * (ceiling - least).Cores() / (sum - least).Cores()
+		fitted[i] = v1alpha1.ContainerLimit{Name: p.Name, CPULimit: floors[i].CPULimit + max(0, cpu.FromCores(above)).RoundDown(cpu.Quantum)}
 	}
 	return fitted
 }

@@ -1,4 +1,4 @@
-package kube
+package constraints
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // VPAKind is the kind of VerticalPodAutoscalers. It is a custom resource, which a cluster may lack.
@@ -14,7 +16,7 @@ var VPAKind = schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1"
 // VPA is a VerticalPodAutoscaler as far as it matters here.
 type VPA struct {
 	Namespace, Name string
-	Target          Target
+	Target          kube.Target
 	// Mode is updatePolicy.updateMode; Recreate where unset, which is what the VPA does then.
 	Mode string
 	// CPU says for which containers it writes CPU: by name, and "*" for those that are not named.
@@ -31,7 +33,7 @@ func VPAOf(o *unstructured.Unstructured) VPA {
 	}
 	v := VPA{
 		Namespace: o.GetNamespace(), Name: o.GetName(),
-		Target: Target{
+		Target: kube.Target{
 			APIVersion: text("spec", "targetRef", "apiVersion"), Kind: text("spec", "targetRef", "kind"), Name: text("spec", "targetRef", "name"),
 		},
 		Mode: text("spec", "updatePolicy", "updateMode"),
@@ -60,9 +62,9 @@ func VPAOf(o *unstructured.Unstructured) VPA {
 
 // canonical is the target with the API version that its kind has: the VPA goes by the kind alone where that is a built-in one
 // (pkg/target/fetcher.go of the Vertical Pod Autoscaler), whatever version is named, and even if none is.
-func canonical(t Target) Target {
+func canonical(t kube.Target) kube.Target {
 	for _, version := range []string{"apps/v1", "batch/v1", "v1"} {
-		if built := (Target{version, t.Kind, t.Name}); built.Owned() {
+		if built := (kube.Target{APIVersion: version, Kind: t.Kind, Name: t.Name}); built.Owned() {
 			return built
 		}
 	}
@@ -77,8 +79,8 @@ func (v VPA) WritesCPU(pod *corev1.Pod) bool {
 	case v.Mode == "Off":
 		return false
 	}
-	for _, c := range containers(pod) {
-		writes, named := v.CPU[c.spec.Name]
+	for _, c := range kube.Containers(pod) {
+		writes, named := v.CPU[c.Spec.Name]
 		if !named {
 			writes = v.CPU["*"]
 		}

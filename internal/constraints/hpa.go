@@ -1,25 +1,16 @@
-package kube
+package constraints
 
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
-
-// AllowDecreaseKey as annotation of a HorizontalPodAutoscaler or a PodDisruptionBudget with the value "true" lets the pods be lowered
-// that the object would otherwise keep from it. The floor that an HPA asks for stands.
-const AllowDecreaseKey = "mbcas.io/allow-decrease"
 
 // scaleTolerance is how far above the target of an HPA a pod must be able to go. The HPA controller scales out from 1.1 times
 // the target on; a limit below that would hide the load from it.
 const scaleTolerance = 1.2
-
-// HPATarget is what an HPA scales.
-func HPATarget(h *autoscalingv2.HorizontalPodAutoscaler) Target {
-	ref := h.Spec.ScaleTargetRef
-	return Target{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
-}
 
 // hpaFloors are the limits, by container, below which an HPA could not see that its pods need company: what it aims at, times
 // scaleTolerance. Empty for one that does not look at the CPU use of pods.
@@ -40,23 +31,23 @@ func hpaFloors(h *autoscalingv2.HorizontalPodAutoscaler, pod *corev1.Pod) map[st
 // divided over its containers as their requests are.
 func addFloors(floors map[string]cpu.Milli, pod *corev1.Pod, target autoscalingv2.MetricTarget, only string) {
 	var requests cpu.Milli
-	for _, c := range containers(pod) {
-		if only == "" || c.spec.Name == only {
-			requests += c.request()
+	for _, c := range kube.Containers(pod) {
+		if only == "" || c.Spec.Name == only {
+			requests += c.Request()
 		}
 	}
-	for _, c := range containers(pod) {
-		if only != "" && c.spec.Name != only || requests == 0 {
+	for _, c := range kube.Containers(pod) {
+		if only != "" && c.Spec.Name != only || requests == 0 {
 			continue
 		}
 		aim := 0.0
 		switch {
 		case target.Type == autoscalingv2.UtilizationMetricType && target.AverageUtilization != nil:
-			aim = c.request().Cores() * float64(*target.AverageUtilization) / 100
+			aim = c.Request().Cores() * float64(*target.AverageUtilization) / 100
 		case target.Type == autoscalingv2.AverageValueMetricType && target.AverageValue != nil:
-			aim = Milli(*target.AverageValue).Cores() * c.request().Cores() / requests.Cores()
+			aim = kube.Milli(*target.AverageValue).Cores() * c.Request().Cores() / requests.Cores()
 		}
-		name := c.spec.Name
+		name := c.Spec.Name
 		floors[name] = max(floors[name], cpu.FromCores(aim*scaleTolerance).RoundUp(cpu.Quantum))
 	}
 }

@@ -1,4 +1,4 @@
-package kube
+package constraints
 
 import (
 	"strings"
@@ -11,10 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
 func utilization(percent int32) autoscalingv2.MetricTarget {
@@ -38,7 +42,7 @@ func ofContainer(container string, target autoscalingv2.MetricTarget) autoscalin
 
 // TestUnsure: a target that did not tell its pods leaves open what becomes of those that its autoscaler would make a difference to.
 func TestUnsure(t *testing.T) {
-	custom := Target{"example.org/v1", "Rollout", "shop"}
+	custom := kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "shop"}
 	hpa := func(m autoscalingv2.MetricSpec) autoscalingv2.HorizontalPodAutoscaler {
 		h := autoscalingv2.HorizontalPodAutoscaler{}
 		h.Name, h.Spec.Metrics = "h", []autoscalingv2.MetricSpec{m}
@@ -49,7 +53,7 @@ func TestUnsure(t *testing.T) {
 	writes := VPA{Name: "v", Target: custom, Mode: "Recreate", CPU: map[string]bool{"*": true}}
 	off := writes
 	off.Mode = "Off"
-	untold := map[Target]string{custom: "no answer"}
+	untold := map[kube.Target]string{custom: "no answer"}
 	for reason, c := range map[string]struct {
 		n    Neighbourhood
 		want string
@@ -60,9 +64,9 @@ func TestUnsure(t *testing.T) {
 		"a VPA that is off":     {Neighbourhood{VPAs: []VPA{off}, Untold: untold}, ""},
 		"both have told":        {Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, VPAs: []VPA{writes}}, ""},
 		"only a DemandSignal's": {Neighbourhood{Asks: []Ask{{Target: custom}}, Untold: untold}, ""},
-		"another has not told":  {Neighbourhood{VPAs: []VPA{writes}, Untold: map[Target]string{{"example.org/v1", "Rollout", "x"}: "no answer"}}, ""},
+		"another has not told":  {Neighbourhood{VPAs: []VPA{writes}, Untold: map[kube.Target]string{kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "x"}: "no answer"}}, ""},
 	} {
-		if got := c.n.Unsure(shopPod()); got != c.want {
+		if got := c.n.Unsure(podtest.Shop()); got != c.want {
 			t.Errorf("%s: %q, want %q", reason, got, c.want)
 		}
 	}
@@ -86,11 +90,11 @@ func TestHPAFloors(t *testing.T) {
 		"none":              {nil, floors{}},
 	} {
 		h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{Metrics: c.metrics}}
-		if diff := cmp.Diff(c.want, hpaFloors(h, shopPod())); diff != "" {
+		if diff := cmp.Diff(c.want, hpaFloors(h, podtest.Shop())); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
-	bare := shopPod()
+	bare := podtest.Shop()
 	for i := range bare.Spec.Containers {
 		bare.Spec.Containers[i].Resources.Requests = nil
 	}
@@ -133,10 +137,10 @@ func TestVPAWritesCPU(t *testing.T) {
 	} {
 		c.spec["targetRef"] = map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 		v := VPAOf(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "v", "namespace": "shop"}, "spec": c.spec}})
-		if got := v.WritesCPU(shopPod()); got != c.want {
+		if got := v.WritesCPU(podtest.Shop()); got != c.want {
 			t.Errorf("%s: writes %v, want %v (%+v)", name, got, c.want, v)
 		}
-		if v.Name != "v" || v.Target != (Target{"apps/v1", "Deployment", "web"}) {
+		if v.Name != "v" || v.Target != (kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
@@ -158,22 +162,6 @@ func TestVPAGoesByTheKind(t *testing.T) {
 	}
 }
 
-func amounts(pairs ...string) corev1.ResourceList {
-	list := corev1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return list
-}
-
-// limitRange is a LimitRange of one item for containers, as the API server stores it.
-func limitRange(item corev1.LimitRangeItem) []corev1.LimitRange {
-	if item.Type == "" {
-		item.Type = corev1.LimitTypeContainer
-	}
-	return []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}
-}
-
 // TestObstacle: what of app (100m to 500m), exporter (20m, without limits), the sidecar proxy (50m to 200m), or the init container migrate (1 to
 // 2), each of 64Mi, or of all together bars every resize.
 func TestObstacle(t *testing.T) {
@@ -187,44 +175,44 @@ func TestObstacle(t *testing.T) {
 		said string
 	}{
 		"nothing":                               {corev1.LimitRangeItem{}, "", ""},
-		"a limit that exporter lacks":           {corev1.LimitRangeItem{Default: amounts("cpu", "1")}, reasons.AdmissionWouldMutate, "give container exporter a cpu limit"},
-		"a request that nobody has":             {corev1.LimitRangeItem{DefaultRequest: amounts("ephemeral-storage", "1Gi")}, reasons.AdmissionWouldMutate, "container app a ephemeral-storage request"},
-		"what everybody has":                    {corev1.LimitRangeItem{DefaultRequest: amounts("cpu", "1", "memory", "1Gi")}, "", ""},
-		"least memory":                          {corev1.LimitRangeItem{Min: amounts("memory", "65Mi")}, reasons.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
-		"least request":                         {corev1.LimitRangeItem{Min: amounts("cpu", "30m")}, reasons.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
-		"least limit is a floor":                {corev1.LimitRangeItem{Min: amounts("cpu", "20m")}, "", ""},
-		"a request above the most":              {corev1.LimitRangeItem{Max: amounts("cpu", "90m")}, reasons.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
-		"a limit that the most asks for":        {corev1.LimitRangeItem{Max: amounts("cpu", "8")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
-		"most memory":                           {corev1.LimitRangeItem{Max: amounts("memory", "63Mi")}, reasons.LimitRangeRefused, "container app: its memory request is above"},
-		"a ratio of a container without":        {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "20")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
-		"a ratio of memory":                     {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "2")}, reasons.LimitRangeRefused, "container exporter: it has no memory limit"},
-		"most of a limit that cannot come down": {corev1.LimitRangeItem{Max: amounts("cpu", "104m")}, reasons.LimitRangeRefused, "container app: its cpu limit is above the maximum 104m"},
-		"of pods, which bounds and not bars":    {pods(corev1.LimitRangeItem{Max: amounts("cpu", "2"), Min: amounts("cpu", "1"), MaxLimitRequestRatio: amounts("cpu", "2")}), "", ""},
-		"a pod's memory request below":          {pods(corev1.LimitRangeItem{Min: amounts("memory", "193Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is below the minimum 193Mi"},
-		"a pod's memory request above":          {pods(corev1.LimitRangeItem{Max: amounts("memory", "191Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is above the maximum 191Mi"},
-		"a pod's memory limit above":            {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("memory", "500m")}), reasons.LimitRangeRefused, "the whole pod: its memory limit is above the maximum ratio"},
-		"a pod's storage":                       {pods(corev1.LimitRangeItem{Max: amounts("ephemeral-storage", "1Gi")}), reasons.LimitRangeRefused, "the whole pod: it has no ephemeral-storage limit"},
-		"a pod's init container":                {pods(corev1.LimitRangeItem{Max: amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
-		"the ratio of a pod's init container":   {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
+		"a limit that exporter lacks":           {corev1.LimitRangeItem{Default: podtest.Amounts("cpu", "1")}, reasons.AdmissionWouldMutate, "give container exporter a cpu limit"},
+		"a request that nobody has":             {corev1.LimitRangeItem{DefaultRequest: podtest.Amounts("ephemeral-storage", "1Gi")}, reasons.AdmissionWouldMutate, "container app a ephemeral-storage request"},
+		"what everybody has":                    {corev1.LimitRangeItem{DefaultRequest: podtest.Amounts("cpu", "1", "memory", "1Gi")}, "", ""},
+		"least memory":                          {corev1.LimitRangeItem{Min: podtest.Amounts("memory", "65Mi")}, reasons.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
+		"least request":                         {corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "30m")}, reasons.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
+		"least limit is a floor":                {corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "20m")}, "", ""},
+		"a request above the most":              {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "90m")}, reasons.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
+		"a limit that the most asks for":        {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "8")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"most memory":                           {corev1.LimitRangeItem{Max: podtest.Amounts("memory", "63Mi")}, reasons.LimitRangeRefused, "container app: its memory request is above"},
+		"a ratio of a container without":        {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "20")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"a ratio of memory":                     {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("memory", "2")}, reasons.LimitRangeRefused, "container exporter: it has no memory limit"},
+		"most of a limit that cannot come down": {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "104m")}, reasons.LimitRangeRefused, "container app: its cpu limit is above the maximum 104m"},
+		"of pods, which bounds and not bars":    {pods(corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "2"), Min: podtest.Amounts("cpu", "1"), MaxLimitRequestRatio: podtest.Amounts("cpu", "2")}), "", ""},
+		"a pod's memory request below":          {pods(corev1.LimitRangeItem{Min: podtest.Amounts("memory", "193Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is below the minimum 193Mi"},
+		"a pod's memory request above":          {pods(corev1.LimitRangeItem{Max: podtest.Amounts("memory", "191Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is above the maximum 191Mi"},
+		"a pod's memory limit above":            {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("memory", "500m")}), reasons.LimitRangeRefused, "the whole pod: its memory limit is above the maximum ratio"},
+		"a pod's storage":                       {pods(corev1.LimitRangeItem{Max: podtest.Amounts("ephemeral-storage", "1Gi")}), reasons.LimitRangeRefused, "the whole pod: it has no ephemeral-storage limit"},
+		"a pod's init container":                {pods(corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
+		"the ratio of a pod's init container":   {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
 	} {
-		got, said := Obstacle(shopPod(), limitRange(c.item))
+		got, said := Obstacle(podtest.Shop(), podtest.LimitRanges(c.item))
 		if got != c.want || !strings.Contains(said, c.said) {
 			t.Errorf("%s: %v %q, want %v %q", name, got, said, c.want, c.said)
 		}
 	}
 	// With limits on every container, so that the others are looked at, too.
-	pod := shopPod()
-	pod.Spec.Containers[1] = newContainer("exporter", "20m", "30m")
+	pod := podtest.Shop()
+	pod.Spec.Containers[1] = podtest.Container("exporter", "20m", "30m")
 	for name, c := range map[string]struct {
 		item corev1.LimitRangeItem
 		said string
 	}{
-		"an init container's limit is never changed": {corev1.LimitRangeItem{Max: amounts("cpu", "1500m")}, "container migrate: its cpu limit is above the maximum 1500m of LimitRange limits"},
-		"nor is its ratio":                           {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1900m")}, "container migrate: its cpu limit is above the maximum ratio 1900m of LimitRange limits"},
-		"what can come down is no obstacle":          {corev1.LimitRangeItem{Max: amounts("cpu", "2"), MaxLimitRequestRatio: amounts("cpu", "2")}, ""},
-		"no ratio lets it be above its request":      {corev1.LimitRangeItem{MaxLimitRequestRatio: amounts("cpu", "1")}, "container app: its cpu limit is above the maximum ratio 1 of LimitRange limits"},
+		"an init container's limit is never changed": {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "1500m")}, "container migrate: its cpu limit is above the maximum 1500m of LimitRange limits"},
+		"nor is its ratio":                           {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1900m")}, "container migrate: its cpu limit is above the maximum ratio 1900m of LimitRange limits"},
+		"what can come down is no obstacle":          {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "2"), MaxLimitRequestRatio: podtest.Amounts("cpu", "2")}, ""},
+		"no ratio lets it be above its request":      {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1")}, "container app: its cpu limit is above the maximum ratio 1 of LimitRange limits"},
 	} {
-		if _, said := Obstacle(pod, limitRange(c.item)); said != c.said {
+		if _, said := Obstacle(pod, podtest.LimitRanges(c.item)); said != c.said {
 			t.Errorf("%s: %q, want %q", name, said, c.said)
 		}
 	}
@@ -239,9 +227,9 @@ func TestQuotaCounts(t *testing.T) {
 			ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values,
 		}}}}
 	}
-	plain, gold := shopPod(), shopPod()
+	plain, gold := podtest.Shop(), podtest.Shop()
 	gold.Spec.PriorityClassName = "gold"
-	ending, far := shopPod(), shopPod()
+	ending, far := podtest.Shop(), podtest.Shop()
 	deadline := int64(60)
 	ending.Spec.ActiveDeadlineSeconds = &deadline
 	far.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
@@ -272,7 +260,7 @@ func TestQuotaCounts(t *testing.T) {
 		"does not exist, it is":  {class(corev1.ScopeSelectorOpDoesNotExist), gold, false},
 		"a scope of the future":  {scopes("Quantum"), plain, true},
 	} {
-		for what, pod := range map[string]*corev1.Pod{"whole": c.pod, "trimmed": trimmedAffinity(c.pod)} {
+		for what, pod := range map[string]*corev1.Pod{"whole": c.pod, "trimmed": trimmed(c.pod)} {
 			if got := QuotaCounts(&corev1.ResourceQuota{Spec: c.spec}, pod); got != c.want {
 				t.Errorf("%s, %s: %v, want %v", name, what, got, c.want)
 			}
@@ -280,26 +268,26 @@ func TestQuotaCounts(t *testing.T) {
 	}
 }
 
-func trimmedAffinity(pod *corev1.Pod) *corev1.Pod {
+func trimmed(pod *corev1.Pod) *corev1.Pod {
 	p := pod.DeepCopy()
-	p.Spec.Affinity = TrimAffinity(p.Spec.Affinity)
+	p.Spec.Affinity = kube.TrimAffinity(p.Spec.Affinity)
 	return p
 }
 
 func TestQuotaRoomOf(t *testing.T) {
-	q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: amounts("requests.cpu", "4")}}
+	q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("requests.cpu", "4")}}
 	if _, bounds := QuotaRoomOf(q); bounds {
 		t.Error("a quota on requests bounds limits")
 	}
-	q.Spec.Hard = amounts("limits.cpu", "4")
+	q.Spec.Hard = podtest.Amounts("limits.cpu", "4")
 	if room, bounds := QuotaRoomOf(q); !bounds || room.Known {
 		t.Errorf("not counted yet: %+v", room)
 	}
-	q.Status.Hard, q.Status.Used = amounts("limits.cpu", "3500m"), amounts("limits.cpu", "1")
+	q.Status.Hard, q.Status.Used = podtest.Amounts("limits.cpu", "3500m"), podtest.Amounts("limits.cpu", "1")
 	if room, _ := QuotaRoomOf(q); !room.Known || room.Hard != 3500 || room.Used != 1000 {
 		t.Errorf("room %+v, want what is enforced", room)
 	}
-	q.Spec.Hard = amounts("limits.cpu", "2")
+	q.Spec.Hard = podtest.Amounts("limits.cpu", "2")
 	if room, _ := QuotaRoomOf(q); room.Hard != 2000 {
 		t.Errorf("room %+v, want what will be enforced", room)
 	}
@@ -307,7 +295,7 @@ func TestQuotaRoomOf(t *testing.T) {
 
 func TestUnspecified(t *testing.T) {
 	for hard, want := range map[string]string{"limits.cpu": "exporter", "limits.memory": "exporter", "requests.cpu": "", "memory": "", "pods": ""} {
-		if got, _ := Unspecified(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: amounts(hard, "9")}}, shopPod()); got != want {
+		if got, _ := Unspecified(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts(hard, "9")}}, podtest.Shop()); got != want {
 			t.Errorf("a quota on %s wants it of %q, want %q", hard, got, want)
 		}
 	}
@@ -315,10 +303,10 @@ func TestUnspecified(t *testing.T) {
 
 // TestCharged: the higher of spec and status counts, so that nothing is given back before the kubelet has followed.
 func TestCharged(t *testing.T) {
-	pod := shopPod()
-	pod.Spec.Overhead = cpuList("50m")
-	pod.Status.ContainerStatuses[1].Resources.Limits = cpuList("900m") // app, which is on its way to 500m
-	pod.Status.InitContainerStatuses[0].Resources.Limits = cpuList("100m")
+	pod := podtest.Shop()
+	pod.Spec.Overhead = podtest.CPU("50m")
+	pod.Status.ContainerStatuses[1].Resources.Limits = podtest.CPU("900m") // app, which is on its way to 500m
+	pod.Status.InitContainerStatuses[0].Resources.Limits = podtest.CPU("100m")
 	if got := Charged(pod); got != 50+900+200 {
 		t.Errorf("charged %v", got)
 	}
@@ -326,7 +314,7 @@ func TestCharged(t *testing.T) {
 
 // TestTerms puts together what several objects ask.
 func TestTerms(t *testing.T) {
-	pod := owned("apps/v1", "StatefulSet", "db", map[string]string{"app": "db"})
+	pod := podtest.Owned("apps/v1", "StatefulSet", "db", map[string]string{"app": "db"})
 	target := autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}
 	hpa := func(name string, metrics ...autoscalingv2.MetricSpec) autoscalingv2.HorizontalPodAutoscaler {
 		return autoscalingv2.HorizontalPodAutoscaler{
@@ -340,7 +328,7 @@ func TestTerms(t *testing.T) {
 	allowing, nobodys := pdb, pdb
 	allowing.Status.DisruptionsAllowed, nobodys.Spec.Selector = 1, nil
 	lenient, lenientHPA := pdb, hpa("b", ofPod(corev1.ResourceCPU, utilization(100)))
-	lenient.Annotations = map[string]string{AllowDecreaseKey: "true"}
+	lenient.Annotations = map[string]string{kube.AllowDecreaseKey: "true"}
 	lenientHPA.Annotations = lenient.Annotations
 	m := func(m cpu.Milli) *cpu.Milli { return &m }
 	floors := []v1alpha1.ContainerTerms{{Name: "app", Floor: m(120)}, {Name: "proxy", Floor: m(60)}}
@@ -368,10 +356,10 @@ func TestTerms(t *testing.T) {
 		"budgets that do not matter": {n: Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{allowing, nobodys, lenient}}},
 		"limit ranges": {
 			Neighbourhood{LimitRanges: append(
-				limitRange(corev1.LimitRangeItem{Min: amounts("cpu", "45m"), Max: amounts("cpu", "1.5"), MaxLimitRequestRatio: amounts("cpu", "12.5")}),
+				podtest.LimitRanges(corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "45m"), Max: podtest.Amounts("cpu", "1.5"), MaxLimitRequestRatio: podtest.Amounts("cpu", "12.5")}),
 				corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-					{Type: corev1.LimitTypePod, Min: amounts("cpu", "300m"), Max: amounts("cpu", "4"), MaxLimitRequestRatio: amounts("cpu", "10")},
-					{Type: corev1.LimitTypePersistentVolumeClaim, Max: amounts("storage", "1Gi")},
+					{Type: corev1.LimitTypePod, Min: podtest.Amounts("cpu", "300m"), Max: podtest.Amounts("cpu", "4"), MaxLimitRequestRatio: podtest.Amounts("cpu", "10")},
+					{Type: corev1.LimitTypePersistentVolumeClaim, Max: podtest.Amounts("storage", "1Gi")},
 				}}},
 			)},
 			v1alpha1.Terms{
@@ -382,7 +370,7 @@ func TestTerms(t *testing.T) {
 			}, false,
 		},
 	} {
-		got, cautious := c.n.Terms(pod, Limits(pod))
+		got, cautious := c.n.Terms(pod, kube.Limits(pod))
 		if diff := cmp.Diff(c.want, got); diff != "" || cautious != c.cautious {
 			t.Errorf("%s: cautious %v\n%s", name, cautious, diff)
 		}
@@ -390,27 +378,63 @@ func TestTerms(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	n := Neighbourhood{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: amounts("limits.cpu", "9")}}}}
-	if r, said := n.Bars(shopPod()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
+	n := Neighbourhood{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("limits.cpu", "9")}}}}
+	if r, said := n.Bars(podtest.Shop()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
 		t.Errorf("%v %q", r, said)
 	}
 	n.Quotas[0].Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
-	if r, said := n.Bars(shopPod()); r != "" {
+	if r, said := n.Bars(podtest.Shop()); r != "" {
 		t.Errorf("a quota that does not count the pod bars it: %v %q", r, said)
 	}
-	n.LimitRanges = limitRange(corev1.LimitRangeItem{Default: amounts("cpu", "1")})
-	if r, _ := n.Bars(shopPod()); r != reasons.AdmissionWouldMutate {
+	n.LimitRanges = podtest.LimitRanges(corev1.LimitRangeItem{Default: podtest.Amounts("cpu", "1")})
+	if r, _ := n.Bars(podtest.Shop()); r != reasons.AdmissionWouldMutate {
 		t.Errorf("%v", r)
 	}
 }
 
 func TestNeighbourhoodVPA(t *testing.T) {
-	vpa := VPA{Name: "db", Mode: "Recreate", CPU: map[string]bool{"*": true}, Target: Target{"apps/v1", "StatefulSet", "db"}}
+	vpa := VPA{Name: "db", Mode: "Recreate", CPU: map[string]bool{"*": true}, Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}}
 	n := Neighbourhood{VPAs: []VPA{vpa}}
-	if name, ok := n.VPA(owned("apps/v1", "StatefulSet", "db", nil)); !ok || name != "db" {
+	if name, ok := n.VPA(podtest.Owned("apps/v1", "StatefulSet", "db", nil)); !ok || name != "db" {
 		t.Errorf("%q %v", name, ok)
 	}
-	if name, ok := n.VPA(shopPod()); ok {
+	if name, ok := n.VPA(podtest.Shop()); ok {
 		t.Errorf("a pod of nobody is written by VPA %s", name)
+	}
+}
+
+// TestTermsOfAsks: a pod of web with labels app=shop.
+func TestTermsOfAsks(t *testing.T) {
+	web, rollout := kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, kube.Target{APIVersion: "example.com/v1", Kind: "Rollout", Name: "shop"}
+	yes := true
+	pod := podtest.Shop()
+	pod.Labels = map[string]string{"app": "shop", "pod-template-hash": "abc"}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-abc", Controller: &yes}}
+	for name, tt := range map[string]struct {
+		asks    []Ask
+		percent int32 // 0: none
+		by      string
+	}{
+		"nobody":            {nil, 0, ""},
+		"one":               {[]Ask{{"a", web, 150}}, 150, "DemandSignal/a"},
+		"for as much as is": {[]Ask{{"a", web, 100}}, 0, ""},
+		"without a say":     {[]Ask{{"a", web, 0}}, 0, ""},
+		"the most of three": {[]Ask{{"a", web, 150}, {"b", web, 300}, {"c", web, 120}}, 300, "DemandSignal/b"},
+		"two as much":       {[]Ask{{"b", web, 150}, {"a", web, 150}, {"c", web, 120}}, 150, "DemandSignal/a, DemandSignal/b"},
+		"for another":       {[]Ask{{"a", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}, 150}}, 0, ""},
+		"by its labels":     {[]Ask{{"a", rollout, 170}}, 170, "DemandSignal/a"},
+		"by labels of none": {[]Ask{{"a", kube.Target{APIVersion: "example.com/v1", Kind: "Rollout", Name: "none"}, 170}}, 0, ""},
+		"beside another's":  {[]Ask{{"a", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}, 300}, {"b", web, 110}}, 110, "DemandSignal/b"},
+	} {
+		n := Neighbourhood{Asks: tt.asks, Selectors: map[kube.Target]labels.Selector{rollout: labels.SelectorFromSet(labels.Set{"app": "shop"})}}
+		terms, cautious := n.Terms(pod, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}})
+		if ptr.Deref(terms.DemandPercent, 0) != tt.percent || terms.DemandBy != tt.by || cautious {
+			t.Errorf("%s: %d %% by %q", name, ptr.Deref(terms.DemandPercent, 0), terms.DemandBy)
+		}
+	}
+	if n := (Neighbourhood{Asks: []Ask{{"a", web, 150}}}); true {
+		if terms, _ := n.Terms(&corev1.Pod{}, nil); terms.DemandPercent != nil {
+			t.Errorf("a pod of nobody: %+v", terms)
+		}
 	}
 }

@@ -1,0 +1,157 @@
+package allocation
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/podtest"
+	"github.com/mbcas/mbcas/market"
+)
+
+func recorded(pod *corev1.Pod) *v1alpha1.PodAllocation {
+	pa := New(pod)
+	pa.Status.DeclaredLimits = kube.Limits(pod)
+	return pa
+}
+
+func TestBidder(t *testing.T) {
+	p := podtest.Shop()
+	budget := market.Budget(340) // requests of 170m at the weight 1 + log2(4)/2
+	containers := func(declared ...cpu.Milli) []demand.Container {
+		c := []demand.Container{
+			{Name: "app", ID: "app-id", Request: 100, Limit: 500},
+			{Name: "exporter", ID: "exporter-id", Request: 20},
+			{Name: "proxy", ID: "proxy-id", Request: 50, Limit: 200},
+		}
+		if declared != nil {
+			c[0].Declared, c[0].Floor, c[0].Ceiling = declared[0], 110, 2000
+			c[2].Declared, c[2].Floor, c[2].Ceiling = declared[1], 100, 2000
+		}
+		return c
+	}
+	weights := demand.Weights{PriorityPercent: 200}
+	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers()}
+	if diff := cmp.Diff(shadow, Bidder(p, nil, 2000)); diff != "" {
+		t.Errorf("without an allocation:\n%s", diff)
+	}
+	if diff := cmp.Diff(shadow, Bidder(p, New(p), 2000)); diff != "" {
+		t.Errorf("before its declared limits are recorded:\n%s", diff)
+	}
+	stranger := recorded(p)
+	stranger.Spec.PodRef.UID = "u-0"
+	if diff := cmp.Diff(shadow, Bidder(p, stranger, 2000)); diff != "" {
+		t.Errorf("with the allocation of an earlier pod of its name:\n%s", diff)
+	}
+	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(500, 200)}
+	if diff := cmp.Diff(want, Bidder(p, recorded(p), 2000)); diff != "" {
+		t.Errorf("managed:\n%s", diff)
+	}
+	bent, fair, slo, most := recorded(p), int32(150), int32(120), cpu.Milli(1500)
+	bent.Status.Terms = &v1alpha1.Terms{FairnessPercent: &fair, DemandPercent: &slo, Ceiling: &most, RaiseOnNeed: true, NoDecrease: "ScaledByHPA"}
+	want.FairnessPercent, want.Budget, want.DemandPercent = 150, 510, 120
+	want.Ceiling, want.RaiseOnNeed = 1500, true
+	want.Containers[0].Floor, want.Containers[2].Floor = 500, 200
+	if diff := cmp.Diff(want, Bidder(p, bent, 2000)); diff != "" {
+		t.Errorf("under terms:\n%s", diff)
+	}
+	p.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+	if id := Bidder(p, recorded(p), 2000).Containers[0].ID; id != "" {
+		t.Errorf("a container that waits has the ID %q", id)
+	}
+}
+
+func TestStateAndSpecAgree(t *testing.T) {
+	p := podtest.Shop()
+	pa := recorded(p)
+	at := time.Date(2026, 1, 1, 0, 0, 0, 123456000, time.UTC)
+	d := round.Decision{
+		UID: "u-1", Limit: 1000, Containers: []round.ContainerLimit{{Name: "app", Limit: 800}, {Name: "proxy", Limit: 200}},
+		Demand: 700, Usage: 650, ThrottleRatio: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
+		Bound: market.ByPrice,
+	}
+	spec := Spec(d, demand.Weights{PriorityPercent: 200, FairnessPercent: 120}, round.NodeDecision{}, at)
+	if spec.Decision.PriorityPercent != 200 || *spec.Decision.FairnessPercent != 120 || Spec(d, demand.Weights{}, round.NodeDecision{}, at).Decision.FairnessPercent != nil {
+		t.Errorf("weights of the budget: %+v", spec.Decision)
+	}
+	if *spec.DesiredCPULimit != 1000 || spec.Decision.Throttled != 26 || *spec.Decision.Pressure != 100 || spec.Decision.Price != "0.340" || spec.Decision.BoundBy != v1alpha1.BoundByPrice {
+		t.Errorf("spec %+v, decision %+v", spec, spec.Decision)
+	}
+	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
+	want := round.Published{At: at, Limits: map[string]cpu.Milli{"app": 800, "proxy": 200}, Demand: 700, Price: 0.34}
+	if diff := cmp.Diff(want, Published(pa)); diff != "" {
+		t.Errorf("what was written reads otherwise:\n%s", diff)
+	}
+	pa.Generation, pa.Status.ObservedGeneration, pa.Status.Reason = 7, 7, string(reasons.DecisionTooOld)
+	want.At = time.Time{}
+	if diff := cmp.Diff(want, Published(pa)); diff != "" {
+		t.Errorf("a decision that the controller finds too old is not to be published anew:\n%s", diff)
+	}
+	pa.Generation++
+	if got := Published(pa).At; !got.Equal(at) {
+		t.Errorf("published at %v, want %v: it was published anew, and the controller has yet to look", got, at)
+	}
+	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
+	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {
+		t.Error("a small price that holds a pod reads as none")
+	}
+	if !Published(nil).At.IsZero() || !Published(recorded(p)).At.IsZero() {
+		t.Error("an allocation without a decision counts as published")
+	}
+
+	lowered := metav1.NewMicroTime(at)
+	pa.Status.LastDecreaseTime = &lowered
+	state := actuator.Pod{UID: "u-1", LastDecrease: at, Containers: []actuator.Container{
+		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800},
+		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Desired: 200},
+	}}
+	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
+		t.Error(diff)
+	}
+	most := cpu.Milli(800)
+	pa.Status.Terms = &v1alpha1.Terms{Ceiling: &most}
+	capped := state
+	capped.Containers = slices.Clone(state.Containers)
+	capped.Containers[0].Desired, capped.Containers[1].Desired = 620, 170 // 690 and 100 above the floors, of which 590 are left
+	if diff := cmp.Diff(capped, State(p, pa, 2000)); diff != "" {
+		t.Errorf("wanted is more than the pod's ceiling:\n%s", diff)
+	}
+	p.Spec.Containers[0].Resources.Limits = podtest.CPU("700m")
+	capped.Containers[0].Limit, capped.Containers[0].Ceiling, capped.Containers[1].Ceiling = 700, 620, 170
+	if diff := cmp.Diff(capped, State(p, pa, 2000)); diff != "" {
+		t.Errorf("the pod is above its ceiling:\n%s", diff)
+	}
+	p.Spec.Containers[0].Resources.Limits = podtest.CPU("500m")
+	pa.Status.Terms = nil
+	// A container that was given a limit after the record is nobody's to move.
+	p.Spec.Containers[1].Resources.Limits = podtest.CPU("1")
+	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNode(t *testing.T) {
+	n := &corev1.Node{Status: corev1.NodeStatus{
+		Capacity: podtest.CPU("2"), Allocatable: podtest.CPU("1600m"),
+		Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue},
+			{Type: corev1.NodeDiskPressure, Status: corev1.ConditionUnknown},
+			{Type: corev1.NodePIDPressure, Status: corev1.ConditionTrue},
+		},
+	}}
+	if got, want := Node(n), (round.Node{Capacity: 2000, Allocatable: 1600, Pressures: 2}); got != want {
+		t.Errorf("Node = %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,75 @@
+package allocation
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
+)
+
+// Node is the node in the market's words.
+func Node(n *corev1.Node) round.Node {
+	node := round.Node{
+		Capacity:    kube.Milli(n.Status.Capacity[corev1.ResourceCPU]),
+		Allocatable: kube.Milli(n.Status.Allocatable[corev1.ResourceCPU]),
+	}
+	for _, c := range n.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+			if c.Status == corev1.ConditionTrue {
+				node.Pressures++
+			}
+		}
+	}
+	return node
+}
+
+// Bidder is the pod in the market's words. Without a PodAllocation, or with one whose declared limits
+// are not recorded, it is a shadow: it takes part with its use and is never resized.
+func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
+	p := demand.Pod{UID: string(pod.UID), Unmanaged: true}
+	p.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(kube.Priority(pod))))
+	var declared map[string]cpu.Milli
+	var bounds constraints.Bounds
+	if pa != nil && pa.Spec.PodRef.UID == pod.UID && len(pa.Status.DeclaredLimits) > 0 {
+		p.Unmanaged = false
+		declared = kube.ByName(pa.Status.DeclaredLimits)
+		bounds = constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
+		p.Ceiling = bounds.Ceiling
+		if t := pa.Status.Terms; t != nil {
+			p.RaiseOnNeed = t.RaiseOnNeed
+			p.FairnessPercent, p.DemandPercent = ptr.Deref(t.FairnessPercent, 0), ptr.Deref(t.DemandPercent, 0)
+		}
+	}
+	var requests cpu.Milli
+	for _, c := range kube.Containers(pod) {
+		p.Containers = append(p.Containers, demand.Container{
+			Name: c.Spec.Name, ID: c.RuntimeID(), Request: c.Request(),
+			Declared: declared[c.Spec.Name], Limit: c.Limit(),
+			Ceiling: bounds.Containers[c.Spec.Name].Ceiling, Floor: bounds.Containers[c.Spec.Name].Floor,
+		})
+		requests += c.Request()
+	}
+	p.Budget = p.Weights.Budget(requests)
+	return p
+}
+
+// BudgetOf is what the pod bids with where no coordinator adds anything: for the requests of its containers with a limit, as its
+// priority counts.
+func BudgetOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budget {
+	limited, requests := kube.ByName(declared), cpu.Milli(0)
+	for _, c := range kube.Containers(pod) {
+		if limited[c.Spec.Name] > 0 {
+			requests += c.Request()
+		}
+	}
+	return demand.Budget(requests, kube.Priority(pod))
+}
