@@ -67,8 +67,13 @@ var rules = []struct {
 	{"internal/lab/mbcas", rule{ours: []string{
 		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/lab/sim",
 	}}},
-	{"internal/lab/baseline", rule{ours: []string{
+	{"internal/lab/baseline/division", rule{ours: []string{
 		"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/lab/sim",
+	}}},
+	{"internal/lab/baseline/feedback", rule{ours: []string{"cpu", "internal/lab/sim"}}},
+	{"internal/lab/baseline/autoscaler", rule{ours: []string{"cpu", "internal/lab/sim"}}},
+	{"internal/lab/baseline", rule{ours: []string{
+		"internal/lab/sim", "internal/lab/baseline/division", "internal/lab/baseline/feedback", "internal/lab/baseline/autoscaler",
 	}}},
 	{"internal/lab/experiment", rule{ours: []string{
 		"cpu", "market", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/lab/load", "internal/lab/sim",
@@ -89,7 +94,7 @@ var rules = []struct {
 // imported by tests only.
 var (
 	programs  = []string{"cmd/", "tools/", "test/"}
-	testsOnly = []string{"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/podtest"}
+	testsOnly = []string{"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/podtest", "internal/lab/simtest"}
 	modules   = []string{"test/cluster"} // modules of their own
 )
 

@@ -51,12 +51,12 @@ const (
 var again = 16
 
 // still changes nothing.
-type still struct{}
+type noChanges struct{}
 
-func (still) Turn(r *sim.Reading) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
+func (noChanges) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
 
 func TestFidelity(t *testing.T) {
-	if err := kernelrun.Able(); err != nil {
+	if err := kernelrun.Supported(); err != nil {
 		t.Skip(err)
 	}
 	for i, c := range table(1) {
@@ -67,12 +67,12 @@ func TestFidelity(t *testing.T) {
 			var real, model []pod
 			for runs := 0; ; {
 				setup := table(uint64(runs + 1))[i].Setup
-				r := undisturbed(t, setup, func() sim.Policy { return still{} }, stalled)
-				real, model = add(real, r.Pods), add(model, kernelrun.Simulate(setup, still{}, r).Pods)
+				r := undisturbed(t, setup, func() sim.Policy { return noChanges{} }, stalled)
+				real, model = add(real, r.Pods), add(model, kernelrun.Simulate(setup, noChanges{}, r).Pods)
 				if runs++; runs != first && runs != all {
 					continue
 				}
-				wrong := differences(t, float64(runs)*(setup.Length-setup.Warm).Seconds(), real, model)
+				wrong := differences(t, float64(runs)*(setup.Length-setup.WarmUp).Seconds(), real, model)
 				if len(wrong) == 0 {
 					return
 				}
@@ -86,7 +86,7 @@ func TestFidelity(t *testing.T) {
 }
 
 // undisturbed plays a set-up for real until little disturbs it, and others never use more of the machine for a quarter of a second.
-func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall float64) kernelrun.Outcome {
+func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall float64) kernelrun.Result {
 	t.Helper()
 	for ; again >= 0; again-- {
 		r, err := kernelrun.Run(t.Context(), s, policy())
@@ -101,10 +101,10 @@ func undisturbed(t *testing.T, s sim.Setup, policy func() sim.Policy, stall floa
 		t.Log("too much; it is played again")
 	}
 	t.Fatal("disturbed too often: leave the machine alone meanwhile")
-	return kernelrun.Outcome{}
+	return kernelrun.Result{}
 }
 
-func table(seed uint64) []kernelrun.Case { return kernelrun.Table(22*time.Second, seed) }
+func table(seed uint64) []kernelrun.Case { return kernelrun.Cases(22*time.Second, seed) }
 
 // pod is what became of a pod in all runs.
 type pod struct {

@@ -24,7 +24,7 @@ const window = 5 * time.Second
 // back, beside a hog that wants four cores; both twice for each further two cores. (At nine tenths its demand would lie at its share,
 // and whether it is held or not hang on a thread.)
 func TestTrajectories(t *testing.T) {
-	if err := kernelrun.Able(); err != nil {
+	if err := kernelrun.Supported(); err != nil {
 		t.Skip(err)
 	}
 	ships := func() sim.Policy { return mbcas.New(mbcas.DefaultConfig()) }
@@ -41,7 +41,7 @@ func TestTrajectories(t *testing.T) {
 			real[name+" use"] = append(real[name+" use"], means(s, p.Points, use)...)
 			model[name+" use"] = append(model[name+" use"], means(s, m.Pods[i].Points, use)...)
 			for _, c := range p.Changes {
-				if c.At > s.Warm {
+				if c.At > s.WarmUp {
 					raised, lowered = raised || c.From < c.To, lowered || c.To < c.From
 				}
 			}
@@ -66,13 +66,13 @@ func TestTrajectories(t *testing.T) {
 func swing(seed uint64) sim.Setup {
 	k := max(1, runtime.NumCPU()/2)
 	return sim.Setup{
-		Machine: sim.Machine{Cores: runtime.NumCPU()}, Length: 75 * time.Second, Warm: 15 * time.Second, Seed: seed,
-		Pods: []sim.Spec{
+		Machine: sim.Machine{Cores: runtime.NumCPU()}, Length: 75 * time.Second, WarmUp: 15 * time.Second, Seed: seed,
+		Pods: []sim.PodSpec{
 			{
 				Name: "service", Request: cpu.Milli(500 * k), Limit: cpu.Milli(1000 * k), Threads: 8 * k,
 				Requests: load.Requests{
-					Rate:    load.Burst{Low: float64(20 * k), High: float64(80 * k), Start: 25 * time.Second, Length: 25 * time.Second},
-					Service: 10 * time.Millisecond,
+					Rate:        load.Burst{Low: float64(20 * k), High: float64(80 * k), Start: 25 * time.Second, Length: 25 * time.Second},
+					ServiceTime: 10 * time.Millisecond,
 				},
 			},
 			{Name: "hog", Request: cpu.Milli(500 * k), Limit: cpu.Milli(2000 * k), Spin: load.Constant(4 * k)},
@@ -81,13 +81,13 @@ func swing(seed uint64) sim.Setup {
 }
 
 func limit(p sim.PodPoint) cpu.Milli { return p.Limit }
-func use(p sim.PodPoint) cpu.Milli   { return p.Use }
+func use(p sim.PodPoint) cpu.Milli   { return p.Usage }
 
 // means are the means over each window behind the warm-up, in cores.
 func means(s sim.Setup, points []sim.PodPoint, of func(sim.PodPoint) cpu.Milli) []float64 {
 	n := int(window / time.Second)
 	var all []float64
-	for at := int(s.Warm / time.Second); at+n <= len(points); at += n {
+	for at := int(s.WarmUp / time.Second); at+n <= len(points); at += n {
 		sum := 0.0
 		for _, p := range points[at : at+n] {
 			sum += of(p).Cores()

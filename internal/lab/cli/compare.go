@@ -20,7 +20,7 @@ import (
 )
 
 // comparison is what is asked for.
-type comparison struct {
+type compareOptions struct {
 	scenarios, policies []string
 	traces              string
 	seeds               int
@@ -32,7 +32,7 @@ type comparison struct {
 const quickLength = 90 * time.Second
 
 func compareCommand(s Streams) *cobra.Command {
-	var c comparison
+	var c compareOptions
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "Play scenarios under all policies and write what came out",
@@ -45,7 +45,7 @@ func compareCommand(s Streams) *cobra.Command {
 			"  mbcas-lab compare --quick\n" +
 			"  mbcas-lab compare --scenario duel --policy mbcas --policy static --seeds 10\n" +
 			"  benchstat -ignore /seed -row /scenario -col /policy out/compare/results.txt",
-		Args: words(0, 0, ""),
+		Args: checkArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.quick && !cmd.Flags().Changed("seeds") {
 				c.seeds = 1
@@ -75,7 +75,7 @@ func compareCommand(s Streams) *cobra.Command {
 }
 
 // run plays, measures and writes.
-func (c comparison) run(ctx context.Context, s Streams) error {
+func (c compareOptions) run(ctx context.Context, s Streams) error {
 	if c.seeds < 1 {
 		return usage("--seeds is %d: want at least 1", c.seeds)
 	}
@@ -98,21 +98,21 @@ func (c comparison) run(ctx context.Context, s Streams) error {
 		plan.length = quickLength
 	}
 	began := time.Now()
-	r := plan.play(ctx, newProgress(s.Err, "runs"))
-	if len(r.Outcomes) == 0 {
+	r := plan.run(ctx, newProgress(s.Err, "runs"))
+	if len(r.Summaries) == 0 {
 		return errors.New("stopped before any run was done; nothing was written")
 	}
 	if err := writeAll(c.out, r); err != nil {
 		return err
 	}
 	var said strings.Builder
-	fmt.Fprintf(&said, "%d runs of %d scenarios under %d policies in %v\n", len(r.Outcomes), len(scenarios), len(chosen), time.Since(began).Round(time.Second))
+	fmt.Fprintf(&said, "%d runs of %d scenarios under %d policies in %v\n", len(r.Summaries), len(scenarios), len(chosen), time.Since(began).Round(time.Second))
 	for _, f := range files {
 		fmt.Fprintf(&said, "  %s\n", filepath.Join(c.out, f.name))
 	}
 	_, err = io.WriteString(s.Out, said.String())
 	if r.Missing > 0 {
-		err = errors.Join(fmt.Errorf("stopped: %d of %d runs were not done, and the files hold the others", r.Missing, r.Missing+len(r.Outcomes)), err)
+		err = errors.Join(fmt.Errorf("stopped: %d of %d runs were not done, and the files hold the others", r.Missing, r.Missing+len(r.Summaries)), err)
 	}
 	return err
 }
@@ -138,15 +138,15 @@ func writeAll(dir string, r experiment.Results) error {
 }
 
 // choosePolicies are those named, or all, each once and in the order of reports.
-func choosePolicies(names []string) ([]baseline.Named, error) {
+func choosePolicies(names []string) ([]baseline.Policy, error) {
 	all := policies()
-	if err := known("policy", "policies", names, policyNames(all)); err != nil {
+	if err := checkNames("policy", "policies", names, policyNames(all)); err != nil {
 		return nil, err
 	}
 	if len(names) == 0 {
 		return all, nil
 	}
-	return slices.DeleteFunc(all, func(p baseline.Named) bool { return !slices.Contains(names, p.Name) }), nil
+	return slices.DeleteFunc(all, func(p baseline.Policy) bool { return !slices.Contains(names, p.Name) }), nil
 }
 
 // chooseScenarios are those named, or all of the catalogue, and the twins that they are compared with. What looks like a path is a file.
@@ -173,14 +173,14 @@ func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error
 		}
 	}
 	for _, s := range chosen {
-		if _, there := from[s.Twin]; there || s.Twin == "" {
+		if _, there := from[s.Reference]; there || s.Reference == "" {
 			continue
 		}
-		i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Twin })
+		i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Reference })
 		if i < 0 {
-			return nil, usage("scenario %s: its twin %q is not in the catalogue; give the twin's file with --scenario, too", s.Name, s.Twin)
+			return nil, usage("scenario %s: its twin %q is not in the catalogue; give the twin's file with --scenario, too", s.Name, s.Reference)
 		}
-		chosen, from[s.Twin] = append(chosen, all[i]), s.Twin
+		chosen, from[s.Reference] = append(chosen, all[i]), s.Reference
 	}
 	return chosen, nil
 }
@@ -190,7 +190,7 @@ func chooseScenario(name string, all []*scenario.Scenario) (*scenario.Scenario, 
 	if isFile(name) {
 		return scenario.Read(name)
 	}
-	if err := known("scenario", "scenarios", []string{name}, scenarioNames(all)); err != nil {
+	if err := checkNames("scenario", "scenarios", []string{name}, scenarioNames(all)); err != nil {
 		return nil, err
 	}
 	return all[slices.IndexFunc(all, func(s *scenario.Scenario) bool { return s.Name == name })], nil
@@ -201,7 +201,7 @@ func isFile(name string) bool {
 }
 
 // known refuses a name that is not there, with those that are.
-func known(one, many string, names []string, all []experiment.Named) error {
+func checkNames(one, many string, names []string, all []experiment.Named) error {
 	for _, name := range names {
 		if slices.ContainsFunc(all, func(n experiment.Named) bool { return n.Name == name }) {
 			continue
@@ -215,10 +215,10 @@ func known(one, many string, names []string, all []experiment.Named) error {
 	return nil
 }
 
-func policyNames(policies []baseline.Named) []experiment.Named {
+func policyNames(policies []baseline.Policy) []experiment.Named {
 	var names []experiment.Named
 	for _, p := range policies {
-		names = append(names, experiment.Named{Name: p.Name, About: p.About})
+		names = append(names, experiment.Named{Name: p.Name, Description: p.Description})
 	}
 	return names
 }
@@ -226,7 +226,7 @@ func policyNames(policies []baseline.Named) []experiment.Named {
 func scenarioNames(scenarios []*scenario.Scenario) []experiment.Named {
 	var names []experiment.Named
 	for _, s := range scenarios {
-		names = append(names, experiment.Named{Name: s.Name, About: s.Description})
+		names = append(names, experiment.Named{Name: s.Name, Description: s.Description})
 	}
 	return names
 }

@@ -12,7 +12,7 @@ import (
 // plan is the runs of a comparison.
 type plan struct {
 	scenarios []*scenario.Scenario
-	policies  []baseline.Named
+	policies  []baseline.Policy
 	seeds     int
 	length    time.Duration // 0: as long as the scenario is
 }
@@ -20,7 +20,7 @@ type plan struct {
 // job is one run and about how much work it is.
 type job struct {
 	scenario *scenario.Scenario
-	policy   baseline.Named
+	policy   baseline.Policy
 	seed     uint64
 	cost     float64
 }
@@ -48,9 +48,9 @@ func (p plan) jobs() []job {
 
 // play runs all jobs on as many CPUs as there are, until the context ends. What came out is in the same order and has the
 // same figures however many CPUs there are.
-func (p plan) play(ctx context.Context, progress *progress) experiment.Results {
+func (p plan) run(ctx context.Context, progress *progress) experiment.Results {
 	jobs := p.jobs()
-	outcomes := make([]*experiment.Outcome, len(jobs))
+	outcomes := make([]*experiment.Summary, len(jobs))
 	cost := 0.0
 	for _, j := range jobs {
 		cost += j.cost
@@ -58,7 +58,7 @@ func (p plan) play(ctx context.Context, progress *progress) experiment.Results {
 	progress.begin(len(jobs), cost)
 	parallel(ctx, len(jobs), func(i int) {
 		j := jobs[i]
-		o := experiment.Play(j.scenario, j.policy, j.seed, p.length, j.seed == 1)
+		o := experiment.RunScenario(j.scenario, j.policy, j.seed, p.length, j.seed == 1)
 		outcomes[i] = &o
 		progress.done(j.cost, j.scenario.Name+" under "+j.policy.Name)
 	})
@@ -70,27 +70,27 @@ func (p plan) play(ctx context.Context, progress *progress) experiment.Results {
 			r.Missing++
 			continue
 		}
-		r.Outcomes = append(r.Outcomes, *o)
+		r.Summaries = append(r.Summaries, *o)
 	}
-	p.compareTwins(r.Outcomes)
+	p.compareTwins(r.Summaries)
 	r.Sort()
 	return r
 }
 
 // compareTwins adds what lies were worth, where both runs are there.
-func (p plan) compareTwins(outcomes []experiment.Outcome) {
+func (p plan) compareTwins(outcomes []experiment.Summary) {
 	at := make(map[experiment.Key]int, len(outcomes))
 	for i, o := range outcomes {
 		at[o.Key] = i
 	}
 	for _, s := range p.scenarios {
-		if s.Twin == "" {
+		if s.Reference == "" {
 			continue
 		}
 		for i := range outcomes {
 			if o := &outcomes[i]; o.Scenario == s.Name {
-				if truth, ok := at[experiment.Key{Scenario: s.Twin, Policy: o.Policy, Seed: o.Seed}]; ok {
-					o.Lie(outcomes[truth])
+				if truth, ok := at[experiment.Key{Scenario: s.Reference, Policy: o.Policy, Seed: o.Seed}]; ok {
+					o.CompareWithTruth(outcomes[truth])
 				}
 			}
 		}

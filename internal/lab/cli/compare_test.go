@@ -213,9 +213,9 @@ func TestStopKeepsWhatIsDone(t *testing.T) {
 		}
 		return time.Time{}
 	}
-	r := p.play(ctx, quiet)
-	if len(r.Outcomes)+r.Missing != 50*len(all) || len(r.Outcomes) == 0 || len(r.Outcomes) > 4*runtime.GOMAXPROCS(0) {
-		t.Errorf("%d runs done and %d missing of %d, after a stop at the first one", len(r.Outcomes), r.Missing, 50*len(all))
+	r := p.run(ctx, quiet)
+	if len(r.Summaries)+r.Missing != 50*len(all) || len(r.Summaries) == 0 || len(r.Summaries) > 4*runtime.GOMAXPROCS(0) {
+		t.Errorf("%d runs done and %d missing of %d, after a stop at the first one", len(r.Summaries), r.Missing, 50*len(all))
 	}
 
 	dir, _, err := compared(t, ctx, "--scenario", lie, "--scenario", told)

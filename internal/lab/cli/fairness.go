@@ -29,7 +29,7 @@ func fairnessCommand(s Streams) *cobra.Command {
 			"with it, and shows how evenly the replicas of a workload are served: what the best one has of what it wants, less what the\n" +
 			"worst one has.",
 		Example: "  mbcas-lab fairness\n  mbcas-lab fairness --nodes 60 --turn 15s\n  mbcas-lab fairness --fewest 0 --most 6 --out out/fairness",
-		Args:    words(0, 0, ""),
+		Args:    checkArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.Validate(); err != nil {
 				return UsageError{err}
@@ -40,11 +40,11 @@ func fairnessCommand(s Streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&f.Nodes, "nodes", f.Nodes, "how many nodes there are")
 	flags.Uint64Var(&f.Seed, "seed", f.Seed, "another seed draws another cluster")
-	flags.IntVar(&f.Fewest, "fewest", f.Fewest, "how many tenants a node has at least")
-	flags.IntVar(&f.Most, "most", f.Most, "how many tenants a node has at most")
-	flags.Float64Var(&f.Swing, "swing", f.Swing, "standard deviation of the threads that a tenant has over time, two on average")
+	flags.IntVar(&f.MinTenants, "fewest", f.MinTenants, "how many tenants a node has at least")
+	flags.IntVar(&f.MaxTenants, "most", f.MaxTenants, "how many tenants a node has at most")
+	flags.Float64Var(&f.TenantStdDev, "swing", f.TenantStdDev, "standard deviation of the threads that a tenant has over time, two on average")
 	flags.DurationVar(&f.Length, "length", f.Length, "simulated time, a multiple of --turn")
-	flags.DurationVar(&f.Turn, "turn", f.Turn, "time from one turn of the coordinator to the next")
+	flags.DurationVar(&f.CoordinationInterval, "turn", f.CoordinationInterval, "time from one turn of the coordinator to the next")
 	flags.Float64Var(&cfg.WorkloadRho, "rho", cfg.WorkloadRho, "exponent of the CES utility among replicas, below 0: further from 0 is more even")
 	flags.Float64Var(&cfg.NamespaceRho, "rho-namespace", cfg.NamespaceRho, "the same among the workloads of a namespace; 0 leaves them alone")
 	flags.Float64Var(&cfg.Gain, "gain", cfg.Gain, "how far a factor moves in a turn towards what it should be")
@@ -56,12 +56,12 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 	switch {
 	case f.Nodes < 2 || f.Nodes > 10_000:
 		return usage("--nodes is %d: want 2 to 10000", f.Nodes)
-	case f.Fewest < 0 || f.Most < f.Fewest || f.Most > 30:
-		return usage("--fewest is %d and --most %d: want 0 <= fewest <= most <= 30", f.Fewest, f.Most)
-	case !(f.Swing >= 0 && f.Swing <= 2):
-		return usage("--swing is %v: want 0 to 2", f.Swing)
-	case f.Turn < time.Second || f.Turn%time.Second != 0 || f.Length < 3*f.Turn || f.Length%f.Turn != 0:
-		return usage("--turn is %v and --length %v: want turns of whole seconds, and three of them or more", f.Turn, f.Length)
+	case f.MinTenants < 0 || f.MaxTenants < f.MinTenants || f.MaxTenants > 30:
+		return usage("--fewest is %d and --most %d: want 0 <= fewest <= most <= 30", f.MinTenants, f.MaxTenants)
+	case !(f.TenantStdDev >= 0 && f.TenantStdDev <= 2):
+		return usage("--swing is %v: want 0 to 2", f.TenantStdDev)
+	case f.CoordinationInterval < time.Second || f.CoordinationInterval%time.Second != 0 || f.Length < 3*f.CoordinationInterval || f.Length%f.CoordinationInterval != 0:
+		return usage("--turn is %v and --length %v: want turns of whole seconds, and three of them or more", f.CoordinationInterval, f.Length)
 	}
 	if out != "" {
 		if err := os.MkdirAll(out, 0o755); err != nil { // before anything is played in vain
@@ -69,13 +69,13 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 		}
 	}
 	progress := newProgress(s.Err, "turns of nodes")
-	all := 2 * f.Nodes * int(f.Length/f.Turn)
+	all := 2 * f.Nodes * int(f.Length/f.CoordinationInterval)
 	progress.begin(all, float64(all))
-	var runs [2]experiment.Evenness
+	var runs [2]experiment.FairnessResult
 	for i, next := range []func([]coordinator.Replica) []coordinator.Factor{nil, cfg.Rebalance} {
 		name := []string{"without the coordinator", "with it"}[i]
 		var done bool
-		runs[i], done = f.Play(next, func(n int, do func(int)) bool {
+		runs[i], done = f.Run(next, func(n int, do func(int)) bool {
 			parallel(ctx, n, func(i int) {
 				do(i)
 				progress.done(1, name)
@@ -94,10 +94,10 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 }
 
 // fairnessText is what came out.
-func fairnessText(f experiment.Fairness, off, on experiment.Evenness) string {
+func fairnessText(f experiment.Fairness, off, on experiment.FairnessResult) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d nodes, seed %d: %d workloads with %d replicas beside %d to %d tenants on each node; a turn every %v.\n",
-		f.Nodes, f.Seed, off.Workloads, off.Replicas, f.Fewest, f.Most, f.Turn)
+		f.Nodes, f.Seed, off.Workloads, off.Replicas, f.MinTenants, f.MaxTenants, f.CoordinationInterval)
 	b.WriteString("Of what it wants, the best replica of a workload has more than the worst one by SPREAD, and the worst one has WORST.\n\n")
 	times := &table{header: []string{"TIME", "SPREAD", "with it", "WORST", "with it", "FACTORS CHANGED", "LIMITS CHANGED", "with it"}}
 	for k, i := range on.Intervals {
@@ -120,7 +120,7 @@ func fairnessText(f experiment.Fairness, off, on experiment.Evenness) string {
 }
 
 // fairnessLine sums it up.
-func fairnessLine(off, on experiment.Evenness) string {
+func fairnessLine(off, on experiment.FairnessResult) string {
 	last := len(on.Intervals) - 1
 	a, b := off.Intervals[last], on.Intervals[last]
 	quiet := 0 // the last turn in which a factor changed; there is none at the end
@@ -148,9 +148,9 @@ func fairnessLine(off, on experiment.Evenness) string {
 func share(v float64) string { return fmt.Sprintf("%.3f", v) }
 
 // writeFairness writes the intervals as a table and as a picture.
-func writeFairness(dir string, off, on experiment.Evenness) error {
+func writeFairness(dir string, off, on experiment.FairnessResult) error {
 	rows := [][]string{{"time", "coordinator", "spread", "wide", "worst", "mean", "factors", "limits"}}
-	for k, e := range []experiment.Evenness{off, on} {
+	for k, e := range []experiment.FairnessResult{off, on} {
 		for _, i := range e.Intervals {
 			rows = append(rows, []string{
 				figure(i.At.Seconds()), []string{"off", "on"}[k], figure(i.Spread), figure(i.Wide), figure(i.Worst), figure(i.Mean), strconv.Itoa(i.Factors), strconv.Itoa(i.Limits),

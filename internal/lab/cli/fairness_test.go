@@ -72,7 +72,7 @@ func TestFairnessRefuses(t *testing.T) {
 
 // TestFairnessLine: the sentence at the end, from figures that can be checked by hand.
 func TestFairnessLine(t *testing.T) {
-	run := func(spreads []float64, factors []int) (e experiment.Evenness) {
+	run := func(spreads []float64, factors []int) (e experiment.FairnessResult) {
 		for k := range spreads {
 			e.Intervals = append(e.Intervals, experiment.Interval{
 				At: time.Duration(k+1) * time.Minute, Spread: spreads[k], Wide: 2 * spreads[k], Worst: 0.5 - spreads[k], Mean: 0.5, Factors: factors[k],
@@ -81,7 +81,7 @@ func TestFairnessLine(t *testing.T) {
 		return e
 	}
 	off := run([]float64{0.4, 0.4, 0.4, 0.4}, []int{0, 0, 0, 0})
-	for want, on := range map[string]experiment.Evenness{
+	for want, on := range map[string]experiment.FairnessResult{
 		"In the end the spread is 75% less than without it (0.100 instead of 0.400; in one workload of ten more than 0.200 instead of 0.800), and the worst replica " +
 			"has 300% more. All replicas together have +0.0%. It is less than half after turn 2. No factor changes after turn 2 of 3.\n": run([]float64{0.4, 0.3, 0.1, 0.1}, []int{5, 2, 0, 0}),
 		"In the end the spread is 25% less than without it (0.300 instead of 0.400; in one workload of ten more than 0.600 instead of 0.800), and the worst replica " +

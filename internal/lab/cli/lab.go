@@ -40,7 +40,7 @@ func Command(s Streams, version string) *cobra.Command {
 		SilenceErrors: true,
 
 		SuggestionsMinimumDistance: 2,
-		Args:                       words(0, 0, ""),
+		Args:                       checkArgs(0, 0, ""),
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(s.Out)
@@ -52,7 +52,7 @@ func Command(s Streams, version string) *cobra.Command {
 }
 
 // words wants at least low and at most high arguments, each of them a what.
-func words(low, high int, what string) cobra.PositionalArgs {
+func checkArgs(low, high int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0 && cmd.HasSubCommands():

@@ -300,8 +300,8 @@ func TestScenarios(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range policies() {
-		if seen[p.Name] || p.Name == "" || p.About == "" || p.New == nil {
-			t.Errorf("policy %q (%q)", p.Name, p.About)
+		if seen[p.Name] || p.Name == "" || p.Description == "" || p.New == nil {
+			t.Errorf("policy %q (%q)", p.Name, p.Description)
 		}
 		seen[p.Name] = true
 	}

@@ -11,13 +11,13 @@ import (
 )
 
 // shipped is the policy that is played where none is named.
-const shipped = experiment.Default
+const defaultPolicy = experiment.Default
 
 // policies are all that can be played.
-func policies() []baseline.Named { return experiment.Policies() }
+func policies() []baseline.Policy { return experiment.Policies() }
 
 // policy finds one by its name.
-func policy(name string) (baseline.Named, error) {
+func policy(name string) (baseline.Policy, error) {
 	var names []string
 	for _, p := range policies() {
 		if p.Name == name {
@@ -25,18 +25,18 @@ func policy(name string) (baseline.Named, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return baseline.Named{}, usage("--policy %q: want one of %s", name, strings.Join(names, ", "))
+	return baseline.Policy{}, usage("--policy %q: want one of %s", name, strings.Join(names, ", "))
 }
 
 func policiesCommand(s Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "policies",
 		Short: "List the policies that set limits",
-		Args:  words(0, 0, ""),
+		Args:  checkArgs(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			t := &table{header: []string{"POLICY", "WHAT IT DOES"}, left: 2}
 			for _, p := range policies() {
-				t.add(p.Name, p.About)
+				t.add(p.Name, p.Description)
 			}
 			_, err := fmt.Fprint(s.Out, t)
 			return err

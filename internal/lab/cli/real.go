@@ -17,14 +17,14 @@ import (
 )
 
 // real is what the command was asked for.
-type real struct {
+type realOptions struct {
 	policy string
 	seed   uint64
 	length time.Duration
 }
 
 func realCommands(s Streams) []*cobra.Command {
-	var r real
+	var r realOptions
 	cmd := &cobra.Command{
 		Use:   "real [SCENARIO|FILE.yaml]",
 		Short: "Play a scenario for real, and hold it against the simulator",
@@ -34,7 +34,7 @@ func realCommands(s Streams) []*cobra.Command {
 			"Other work on the machine disturbs it; how much there was is shown. What a hypervisor keeps from the machine it keeps from the\n" +
 			"simulated one, too.",
 		Example: "  mbcas-lab real\n  mbcas-lab real duel --policy mbcas",
-		Args:    words(0, 1, ""),
+		Args:    checkArgs(0, 1, ""),
 		RunE:    func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), s, args) },
 	}
 	f := cmd.Flags()
@@ -44,7 +44,7 @@ func realCommands(s Streams) []*cobra.Command {
 	return []*cobra.Command{cmd}
 }
 
-func (r real) run(ctx context.Context, s Streams, args []string) error {
+func (r realOptions) run(ctx context.Context, s Streams, args []string) error {
 	if r.length < 0 {
 		return usage("--length %v: want more than 0", r.length)
 	}
@@ -80,16 +80,16 @@ func (r real) run(ctx context.Context, s Streams, args []string) error {
 }
 
 // cases is what to play: the table, or one scenario.
-func (r real) cases(args []string) ([]kernelrun.Case, error) {
+func (r realOptions) cases(args []string) ([]kernelrun.Case, error) {
 	if len(args) == 0 {
 		length := r.length
 		if length == 0 {
 			length = 30 * time.Second
 		}
-		cases := kernelrun.Table(length, r.seed)
+		cases := kernelrun.Cases(length, r.seed)
 		for _, c := range cases {
-			if length <= c.Setup.Warm {
-				return nil, usage("--length %v: want more than the warm-up of the table, %v", length, c.Setup.Warm)
+			if length <= c.Setup.WarmUp {
+				return nil, usage("--length %v: want more than the warm-up of the table, %v", length, c.Setup.WarmUp)
 			}
 		}
 		return cases, nil
@@ -108,13 +108,13 @@ func (r real) cases(args []string) ([]kernelrun.Case, error) {
 	if r.length > 0 {
 		setup.Length = min(setup.Length, r.length)
 	}
-	setup.Warm = min(setup.Warm, setup.Length/2)
+	setup.WarmUp = min(setup.WarmUp, setup.Length/2)
 	return []kernelrun.Case{{Name: sc.Name, Setup: setup}}, nil
 }
 
-func realCells(setup sim.Setup, r, m *sim.PodResult, played kernelrun.Outcome) []string {
+func realCells(setup sim.Setup, r, m *sim.PodResult, played kernelrun.Result) []string {
 	use := func(p *sim.PodResult) string {
-		return fmt.Sprintf("%.2f", p.Usage.Seconds()/(setup.Length-setup.Warm).Seconds())
+		return fmt.Sprintf("%.2f", p.Usage.Seconds()/(setup.Length-setup.WarmUp).Seconds())
 	}
 	throttled := func(p *sim.PodResult) string {
 		if p.Periods == 0 {
@@ -126,7 +126,7 @@ func realCells(setup sim.Setup, r, m *sim.PodResult, played kernelrun.Outcome) [
 		if p.Latency.Count == 0 {
 			return "-"
 		}
-		return short(p.Latency.Quantile(q))
+		return formatDuration(p.Latency.Quantile(q))
 	}
 	ratio := "-"
 	if r.Latency.Count > 0 && m.Latency.Count > 0 {
@@ -134,6 +134,6 @@ func realCells(setup sim.Setup, r, m *sim.PodResult, played kernelrun.Outcome) [
 	}
 	return []string{
 		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
-		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall), fmt.Sprintf("%.1f%%", 100*played.Stolen), short(played.Late),
+		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall), fmt.Sprintf("%.1f%%", 100*played.Stolen), formatDuration(played.Late),
 	}
 }

@@ -18,7 +18,7 @@ func scenariosCommand(s Streams) *cobra.Command {
 		Example: "  mbcas-lab scenarios\n" +
 			"  mbcas-lab scenarios duel > mine.yaml           # begin a scenario of your own\n" +
 			"  mbcas-lab scenarios --schema > schema.json     # for the editor",
-		Args: words(0, 1, ""),
+		Args: checkArgs(0, 1, ""),
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case schema:

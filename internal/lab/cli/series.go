@@ -12,13 +12,13 @@ import (
 )
 
 // writeSeries writes what was recorded each second, and each change, into a folder that is there. CPU is in cores, times are in seconds.
-func writeSeries(dir string, sc *scenario.Scenario, nodes []played) error {
+func writeSeries(dir string, sc *scenario.Scenario, nodes []nodeRun) error {
 	pods := [][]string{{"node", "time", "pod", "role", "use", "useful", "offered", "limit", "demand", "throttled", "backlog"}}
 	changes := [][]string{{"node", "time", "pod", "from", "to"}}
 	machines := [][]string{{"node", "time", "idle", "price"}}
 	for i, n := range nodes {
 		node := strconv.Itoa(i + 1)
-		every := n.setup.Every.Seconds()
+		every := n.setup.Interval.Seconds()
 		if every == 0 {
 			every = 1
 		}
@@ -27,11 +27,11 @@ func writeSeries(dir string, sc *scenario.Scenario, nodes []played) error {
 			p := &n.result.Pods[j]
 			role := string(sc.Role(p.Spec.Name))
 			for k, pt := range p.Points {
-				if pt.Gone {
+				if pt.Absent {
 					continue
 				}
 				pods = append(pods, []string{
-					node, at(k), p.Spec.Name, role, cores(pt.Use), cores(pt.Useful), cores(pt.Offered), limit(pt.Limit), cores(pt.Demand),
+					node, at(k), p.Spec.Name, role, cores(pt.Usage), cores(pt.Useful), cores(pt.Offered), limit(pt.Limit), cores(pt.Demand),
 					figure(pt.Throttle), figure(pt.Backlog.Seconds()),
 				})
 			}

@@ -17,14 +17,14 @@ import (
 )
 
 // play is what the sim command was asked for.
-type play struct {
+type simOptions struct {
 	policy, out, traces string
 	seed                uint64
 	length              time.Duration
 }
 
 func simCommand(s Streams) *cobra.Command {
-	var p play
+	var p simOptions
 	cmd := &cobra.Command{
 		Use:   "sim SCENARIO|FILE.yaml",
 		Short: "Play one scenario under one policy, and show what became of each pod",
@@ -32,13 +32,13 @@ func simCommand(s Streams) *cobra.Command {
 			"mean use, the share of its periods in which it was throttled, how long its requests took, the CPU time of those that\n" +
 			"were not done at the end, and how often its limit changed.",
 		Example: "  mbcas-lab sim duel\n  mbcas-lab sim contended-services-hogs --policy static --seed 2\n  mbcas-lab sim shop.yaml --out out/shop",
-		Args:    words(1, 1, "a scenario: see \"mbcas-lab scenarios\""),
+		Args:    checkArgs(1, 1, "a scenario: see \"mbcas-lab scenarios\""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.run(cmd.Context(), s, args[0])
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.policy, "policy", shipped, "who sets limits: see \"mbcas-lab policies\"")
+	f.StringVar(&p.policy, "policy", defaultPolicy, "who sets limits: see \"mbcas-lab policies\"")
 	f.Uint64Var(&p.seed, "seed", 1, "another seed draws other arrivals")
 	f.StringVar(&p.out, "out", "", "folder into which series are written as CSV: pods.csv, nodes.csv, changes.csv")
 	f.StringVar(&p.traces, "traces", "", "folder of recorded load, for the scenarios that play it")
@@ -47,19 +47,19 @@ func simCommand(s Streams) *cobra.Command {
 }
 
 // played is one node after its run.
-type played struct {
+type nodeRun struct {
 	setup  sim.Setup
 	result sim.Result
 }
 
 // used is the share of the cores that was used after the warm-up.
-func (n played) used() float64 {
-	measured := n.setup.Length - n.setup.Warm
-	return 1 - n.result.Idling.Seconds()/measured.Seconds()/float64(n.setup.Machine.Cores)
+func (n nodeRun) used() float64 {
+	measured := n.setup.Length - n.setup.WarmUp
+	return 1 - n.result.IdleTime.Seconds()/measured.Seconds()/float64(n.setup.Machine.Cores)
 }
 
 // changes is how often limits changed.
-func (n played) changes() int {
+func (n nodeRun) changes() int {
 	all := 0
 	for i := range n.result.Pods {
 		all += len(n.result.Pods[i].Changes)
@@ -67,7 +67,7 @@ func (n played) changes() int {
 	return all
 }
 
-func (p *play) run(ctx context.Context, s Streams, what string) error {
+func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 	who, err := policy(p.policy)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (p *play) run(ctx context.Context, s Streams, what string) error {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
-	nodes := make([]played, sc.Nodes)
+	nodes := make([]nodeRun, sc.Nodes)
 	progress := newProgress(s.Err, "nodes")
 	if len(nodes) == 1 {
 		progress = newProgress(io.Discard, "")
@@ -101,7 +101,7 @@ func (p *play) run(ctx context.Context, s Streams, what string) error {
 			if p.length != 0 {
 				setup.Length = p.length
 			}
-			nodes[i] = played{setup, sim.Run(setup, who.New())}
+			nodes[i] = nodeRun{setup, sim.Run(setup, who.New())}
 			progress.done(1, fmt.Sprintf("node %d", i+1))
 		})
 	}()
@@ -112,10 +112,10 @@ func (p *play) run(ctx context.Context, s Streams, what string) error {
 	if finished := progress.end(); finished < len(nodes) {
 		return fmt.Errorf("stopped after %d of %d nodes: %w", finished, len(nodes), ctx.Err())
 	}
-	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, who.Name, p.seed, who.About)
+	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, who.Name, p.seed, who.Description)
 	text := fmt.Sprint(podTable(sc, nodes), "\n", nodeLines(nodes))
-	if len(nodes) > mostNodesShown {
-		text = fmt.Sprint(togetherTable(sc, nodes), "\n", togetherLine(nodes))
+	if len(nodes) > maxNodesListed {
+		text = fmt.Sprint(groupTable(sc, nodes), "\n", groupLine(nodes))
 	}
 	if _, err := fmt.Fprint(s.Out, text); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (p *play) run(ctx context.Context, s Streams, what string) error {
 
 var podHeader = []string{"POD", "ROLE", "REQUEST", "LIMIT", "USE", "THROTTLED", "P50", "P99", "P99.9", "BACKLOG", "CHANGES"}
 
-func podTable(sc *scenario.Scenario, nodes []played) *table {
+func podTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 	t := &table{header: podHeader, left: 2}
 	if len(nodes) > 1 {
 		t.header, t.left = append([]string{"NODE"}, t.header...), 3
@@ -136,7 +136,7 @@ func podTable(sc *scenario.Scenario, nodes []played) *table {
 	for i, n := range nodes {
 		for j := range n.result.Pods {
 			p := &n.result.Pods[j]
-			row := cells(sc, p, amount(lastLimit(p)), ran(n.setup, p.Spec), len(p.Changes))
+			row := podCells(sc, p, formatCPU(lastLimit(p)), ran(n.setup, p.Spec), len(p.Changes))
 			if len(nodes) > 1 {
 				row = append([]string{fmt.Sprint(i + 1)}, row...)
 			}
@@ -147,10 +147,10 @@ func podTable(sc *scenario.Scenario, nodes []played) *table {
 }
 
 // mostNodesShown is how many nodes are shown one by one; more are taken together.
-const mostNodesShown = 4
+const maxNodesListed = 4
 
 // cells are the row of a pod, or of several whose counters are added up, and who ran for so long together.
-func cells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Duration, changes int) []string {
+func podCells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Duration, changes int) []string {
 	role := string(sc.Role(p.Spec.Name))
 	if p.Spec.System {
 		role = "system"
@@ -163,14 +163,14 @@ func cells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Durat
 		if p.Latency.Count == 0 {
 			return "-"
 		}
-		return short(p.Latency.Quantile(q))
+		return formatDuration(p.Latency.Quantile(q))
 	}
 	backlog := "-"
 	if p.Spec.Requests.Rate != nil {
-		backlog = short(p.Backlog)
+		backlog = formatDuration(p.Backlog)
 	}
 	return []string{
-		p.Spec.Name, role, amount(p.Spec.Request), limit, cpu.FromUsage(p.Usage, ran).String(), throttled,
+		p.Spec.Name, role, formatCPU(p.Spec.Request), limit, cpu.FromUsage(p.Usage, ran).String(), throttled,
 		latency(0.5), latency(0.99), latency(0.999), backlog, fmt.Sprint(changes),
 	}
 }
@@ -183,15 +183,15 @@ func lastLimit(p *sim.PodResult) cpu.Milli {
 }
 
 // ran is how long a pod ran after the warm-up.
-func ran(setup sim.Setup, s sim.Spec) time.Duration {
+func ran(setup sim.Setup, s sim.PodSpec) time.Duration {
 	end := setup.Length
 	if s.End > 0 {
 		end = min(end, s.End)
 	}
-	return max(0, end-max(s.Start, setup.Warm))
+	return max(0, end-max(s.Start, setup.WarmUp))
 }
 
-func amount(m cpu.Milli) string {
+func formatCPU(m cpu.Milli) string {
 	if m == 0 {
 		return "none"
 	}
@@ -199,7 +199,7 @@ func amount(m cpu.Milli) string {
 }
 
 // short writes three digits.
-func short(d time.Duration) string {
+func formatDuration(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
 		return fmt.Sprintf("%.0fs", d.Seconds())
@@ -212,11 +212,11 @@ func short(d time.Duration) string {
 }
 
 // nodeLines says how full each node was, and the last price.
-func nodeLines(nodes []played) string {
+func nodeLines(nodes []nodeRun) string {
 	var b strings.Builder
 	for i, n := range nodes {
 		fmt.Fprintf(&b, "Node %d: %d cores, %.1f%% used over %v after %v of warm-up; %d changes of limits",
-			i+1, n.setup.Machine.Cores, 100*n.used(), n.setup.Length-n.setup.Warm, n.setup.Warm, n.changes())
+			i+1, n.setup.Machine.Cores, 100*n.used(), n.setup.Length-n.setup.WarmUp, n.setup.WarmUp, n.changes())
 		if last := len(n.result.Price); last > 0 {
 			fmt.Fprintf(&b, "; price %v at the end", n.result.Price[last-1])
 		}

@@ -11,38 +11,38 @@ import (
 )
 
 // crowd is the pods of one name on all nodes.
-type crowd struct {
+type podGroup struct {
 	sum     sim.PodResult // their counters added up
 	ran     time.Duration
 	changes int
-	limits  span[cpu.Milli] // at the end
+	limits  valueRange[cpu.Milli] // at the end
 }
 
 // span is the least and the most of something.
-type span[N cpu.Milli | float64 | market.Price] struct {
+type valueRange[N cpu.Milli | float64 | market.Price] struct {
 	low, high N
 	known     bool
 }
 
-func (s *span[N]) add(v N) {
+func (s *valueRange[N]) add(v N) {
 	if !s.known {
-		*s = span[N]{v, v, true}
+		*s = valueRange[N]{v, v, true}
 	}
 	s.low, s.high = min(s.low, v), max(s.high, v)
 }
 
 // togetherTable shows one row for all pods of a name: their mean use, all their requests, all changes of their limits, and
 // the lowest and highest limit at the end.
-func togetherTable(sc *scenario.Scenario, nodes []played) *table {
+func groupTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 	var names []string
-	crowds := map[string]*crowd{}
+	crowds := map[string]*podGroup{}
 	for _, n := range nodes {
 		for i := range n.result.Pods {
 			p := &n.result.Pods[i]
 			c := crowds[p.Spec.Name]
 			if c == nil {
 				names = append(names, p.Spec.Name)
-				c = &crowd{sum: sim.PodResult{Spec: p.Spec}}
+				c = &podGroup{sum: sim.PodResult{Spec: p.Spec}}
 				c.sum.Latency = new(sim.Latencies)
 				crowds[p.Spec.Name] = c
 			}
@@ -56,7 +56,7 @@ func togetherTable(sc *scenario.Scenario, nodes []played) *table {
 	return t
 }
 
-func (c *crowd) add(p *sim.PodResult, ran time.Duration) {
+func (c *podGroup) add(p *sim.PodResult, ran time.Duration) {
 	c.sum.Usage += p.Usage
 	c.sum.Periods += p.Periods
 	c.sum.Throttled += p.Throttled
@@ -67,18 +67,18 @@ func (c *crowd) add(p *sim.PodResult, ran time.Duration) {
 	c.limits.add(lastLimit(p))
 }
 
-func (c *crowd) cells(sc *scenario.Scenario) []string {
-	limit := amount(c.limits.low)
+func (c *podGroup) cells(sc *scenario.Scenario) []string {
+	limit := formatCPU(c.limits.low)
 	if c.limits.high != c.limits.low {
-		limit += "-" + amount(c.limits.high)
+		limit += "-" + formatCPU(c.limits.high)
 	}
-	return cells(sc, &c.sum, limit, c.ran, c.changes)
+	return podCells(sc, &c.sum, limit, c.ran, c.changes)
 }
 
 // togetherLine says how full the nodes were, and their last prices.
-func togetherLine(nodes []played) string {
-	var used span[float64]
-	var prices span[market.Price]
+func groupLine(nodes []nodeRun) string {
+	var used valueRange[float64]
+	var prices valueRange[market.Price]
 	sum, changes := 0.0, 0
 	for _, n := range nodes {
 		u := n.used()
@@ -91,7 +91,7 @@ func togetherLine(nodes []played) string {
 	}
 	first := nodes[0].setup
 	line := fmt.Sprintf("%d nodes of %d cores: %.1f%% used (%.1f%% to %.1f%%) over %v after %v of warm-up; %d changes of limits",
-		len(nodes), first.Machine.Cores, 100*sum/float64(len(nodes)), 100*used.low, 100*used.high, first.Length-first.Warm, first.Warm, changes)
+		len(nodes), first.Machine.Cores, 100*sum/float64(len(nodes)), 100*used.low, 100*used.high, first.Length-first.WarmUp, first.WarmUp, changes)
 	if prices.known {
 		line += fmt.Sprintf("; prices %v to %v at the end", prices.low, prices.high)
 	}

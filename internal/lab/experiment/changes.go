@@ -14,7 +14,7 @@ func changes(r *Run) float64 {
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		for j := range n.pods {
-			sum += float64(len(n.pods[j].between(n.Setup.Warm, n.Setup.Length)))
+			sum += float64(len(n.pods[j].changesBetween(n.Setup.WarmUp, n.Setup.Length)))
 		}
 	}
 	return sum
@@ -32,7 +32,7 @@ func changesPer(seconds float64) func(*Run) float64 {
 				if !p.Spec.Managed() {
 					continue
 				}
-				sum += float64(len(p.between(n.Setup.Warm, n.Setup.Length)))
+				sum += float64(len(p.changesBetween(n.Setup.WarmUp, n.Setup.Length)))
 				for k := from; k < to; k++ {
 					if p.runs(k) {
 						life += n.every().Seconds()
@@ -45,7 +45,7 @@ func changesPer(seconds float64) func(*Run) float64 {
 }
 
 // between are the changes of the limit after from, up to to.
-func (p *pod) between(from, to time.Duration) []sim.Change {
+func (p *pod) changesBetween(from, to time.Duration) []sim.Change {
 	var in []sim.Change
 	for _, c := range p.Changes {
 		if c.At > from && c.At <= to {
@@ -69,7 +69,7 @@ func (n *Node) limitAt(p *pod, at time.Duration) float64 {
 
 // steady says whether all load of the node is constant for a time.
 func (n *Node) steady(from, to time.Duration) bool {
-	return !slices.ContainsFunc(n.Setup.Pods, func(s sim.Spec) bool {
+	return !slices.ContainsFunc(n.Setup.Pods, func(s sim.PodSpec) bool {
 		if s.Start > from && s.Start < to || s.End > from && s.End < to {
 			return true
 		}
@@ -86,7 +86,7 @@ func (n *Node) steady(from, to time.Duration) bool {
 }
 
 // late folds what of makes of the changes of each managed pod in the last half of steady nodes.
-func late(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (sum, pods float64) {
+func foldLateChanges(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (sum, pods float64) {
 	return func(r *Run) (sum, pods float64) {
 		for i := range r.Nodes {
 			n := &r.Nodes[i]
@@ -96,7 +96,7 @@ func late(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (su
 			}
 			for j := range n.pods {
 				if p := &n.pods[j]; p.Spec.Managed() {
-					sum += of(n, p, p.between(half, n.Setup.Length))
+					sum += of(n, p, p.changesBetween(half, n.Setup.Length))
 					pods++
 				}
 			}
@@ -106,14 +106,14 @@ func late(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (su
 }
 
 func lateChanges(r *Run) float64 {
-	return ratio(late(func(_ *Node, _ *pod, c []sim.Change) float64 { return float64(len(c)) })(r))
+	return ratio(foldLateChanges(func(_ *Node, _ *pod, c []sim.Change) float64 { return float64(len(c)) })(r))
 }
 
 // turns is how often a limit must turn round in half a run to count as a cycle.
-const turns = 4
+const minReversals = 4
 
 func cycling(r *Run) float64 {
-	sum, pods := late(func(n *Node, _ *pod, changes []sim.Change) float64 {
+	sum, pods := foldLateChanges(func(n *Node, _ *pod, changes []sim.Change) float64 {
 		turned, up := 0, 0
 		for _, c := range changes {
 			was := up
@@ -124,7 +124,7 @@ func cycling(r *Run) float64 {
 				turned++
 			}
 		}
-		if turned >= turns {
+		if turned >= minReversals {
 			return 1
 		}
 		return 0

@@ -42,7 +42,7 @@ type pod struct {
 	role   Role
 	budget float64
 	// wants is how many threads would spin in each interval, in cores.
-	wants []float64
+	needs []float64
 }
 
 // prepare works out what several measures need.
@@ -58,7 +58,7 @@ func (r *Run) prepare() {
 			known := pod{PodResult: p, role: r.Role(p.Spec.Name), budget: float64(demand.Budget(p.Spec.Request, p.Spec.Priority))}
 			if p.Spec.Spin != nil {
 				for k := range p.Points {
-					known.wants = append(known.wants, min(n.cores(), meanOf(p.Spec.Spin, n.at(k-1), n.at(k))))
+					known.needs = append(known.needs, min(n.cores(), meanOf(p.Spec.Spin, n.at(k-1), n.at(k))))
 				}
 			}
 			n.pods = append(n.pods, known)
@@ -67,10 +67,10 @@ func (r *Run) prepare() {
 }
 
 func (n *Node) every() time.Duration {
-	if n.Setup.Every == 0 {
+	if n.Setup.Interval == 0 {
 		return time.Second
 	}
-	return n.Setup.Every
+	return n.Setup.Interval
 }
 
 // at is the end of an interval.
@@ -82,9 +82,9 @@ func (n *Node) first(after time.Duration) int {
 }
 
 // measured are the intervals after the warm-up.
-func (n *Node) measured() (from, to int) { return n.first(n.Setup.Warm), len(n.Result.Idle) }
+func (n *Node) measured() (from, to int) { return n.first(n.Setup.WarmUp), len(n.Result.Idle) }
 
-func (n *Node) length() time.Duration { return n.Setup.Length - n.Setup.Warm }
+func (n *Node) length() time.Duration { return n.Setup.Length - n.Setup.WarmUp }
 
 func (n *Node) cores() float64 { return float64(n.Setup.Machine.Cores) }
 
@@ -104,32 +104,32 @@ func (n *Node) limit(l cpu.Milli) float64 {
 }
 
 // serves says whether the pod has requests. What such a pod spins is of no use to it.
-func (p *pod) serves() bool { return p.Spec.Requests.Rate != nil }
+func (p *pod) servesRequests() bool { return p.Spec.Requests.Rate != nil }
 
 // runs says whether the pod is there in an interval.
-func (p *pod) runs(k int) bool { return k < len(p.Points) && !p.Points[k].Gone }
+func (p *pod) runs(k int) bool { return k < len(p.Points) && !p.Points[k].Absent }
 
 // useful is the use in an interval that did its owner good, in cores: that of requests, or of spinning where it has none.
 func (p *pod) useful(k int) float64 {
-	if p.serves() {
+	if p.servesRequests() {
 		return p.Points[k].Useful.Cores()
 	}
-	return p.Points[k].Use.Cores()
+	return p.Points[k].Usage.Cores()
 }
 
 // need is the use that would have done its owner good, in cores, were the node its own.
 func (p *pod) need(k int) float64 {
 	switch {
-	case p.serves():
+	case p.servesRequests():
 		return p.Points[k].Offered.Cores()
-	case p.wants != nil:
-		return p.wants[k]
+	case p.needs != nil:
+		return p.needs[k]
 	}
 	return 0
 }
 
 // waiting is the work that waited at the end of an interval, in core seconds.
-func (p *pod) waiting(k int) float64 {
+func (p *pod) backlogAt(k int) float64 {
 	if k < 0 {
 		return 0
 	}

@@ -21,8 +21,8 @@ func (p *pod) contended(k int, load float64) bool {
 	switch {
 	case p.Points[k].Throttle > contendedThrottle:
 		return true
-	case p.serves():
-		return load > 0 && p.waiting(k) >= contendedWait*load
+	case p.servesRequests():
+		return load > 0 && p.backlogAt(k) >= contendedWait*load
 	}
 	return p.useful(k) < contendedSpin*p.need(k)
 }
@@ -63,7 +63,7 @@ func jain(r *Run) float64 {
 }
 
 // leastEntitlement is what a pod must be entitled to, in cores, for its share to say anything.
-const leastEntitlement = 0.005
+const minEntitlement = 0.005
 
 func worstShare(r *Run) float64 {
 	worst := math.NaN()
@@ -80,7 +80,7 @@ func worstShare(r *Run) float64 {
 			}
 		}
 		for j := range got {
-			if due[j] < leastEntitlement*float64(to-from) {
+			if due[j] < minEntitlement*float64(to-from) {
 				continue
 			}
 			if x := got[j] / due[j]; math.IsNaN(worst) || x < worst {
@@ -115,14 +115,14 @@ func (n *Node) best(from, to int) []float64 {
 }
 
 // leastUse stands for no use at all in a logarithm, in cores.
-const leastUse = 0.001
+const minUsage = 0.001
 
 func nash(r *Run) float64 {
 	return overNodes(r, func(n *Node) float64 {
 		from, to := n.measured()
 		sum, weight := 0.0, 0.0
 		for i, best := range n.best(from, to) {
-			if best < leastEntitlement {
+			if best < minEntitlement {
 				continue
 			}
 			p := &n.pods[i]
@@ -132,7 +132,7 @@ func nash(r *Run) float64 {
 					got += p.useful(k) / float64(to-from)
 				}
 			}
-			sum += p.budget * math.Log(max(got, leastUse)/best)
+			sum += p.budget * math.Log(max(got, minUsage)/best)
 			weight += p.budget
 		}
 		return math.Exp(ratio(sum, weight))

@@ -23,18 +23,18 @@ type Fairness struct {
 	Seed  uint64
 	// Fewest and Most are how many tenants a node has. The fewer there are beside replicas, the more does a node's price follow what
 	// its replicas bid, and the less can be moved.
-	Fewest, Most int
+	MinTenants, MaxTenants int
 	// Swing is the standard deviation of a tenant's threads over time.
-	Swing float64
+	TenantStdDev float64
 	// Length is the simulated time, a multiple of Turn.
 	Length time.Duration
 	// Turn is the time from one turn of the coordinator to the next.
-	Turn time.Duration
+	CoordinationInterval time.Duration
 }
 
 // DefaultFairness is what documentation speaks of.
 func DefaultFairness() Fairness {
-	return Fairness{Nodes: 1000, Seed: 1, Fewest: 2, Most: 10, Swing: 0.3, Length: 6 * time.Minute, Turn: 30 * time.Second}
+	return Fairness{Nodes: 1000, Seed: 1, MinTenants: 2, MaxTenants: 10, TenantStdDev: 0.3, Length: 6 * time.Minute, CoordinationInterval: 30 * time.Second}
 }
 
 const (
@@ -51,11 +51,11 @@ func (f Fairness) Setups() []sim.Setup {
 	setups := make([]sim.Setup, f.Nodes)
 	var places []int
 	for i := range setups {
-		s := sim.Setup{Machine: sim.Machine{Cores: fairCores}, Length: f.Length, Warm: f.Turn, Seed: rng.Uint64(), Every: f.Turn}
-		for t := range f.Fewest + rng.IntN(f.Most-f.Fewest+1) {
-			s.Pods = append(s.Pods, sim.Spec{
+		s := sim.Setup{Machine: sim.Machine{Cores: fairCores}, Length: f.Length, WarmUp: f.CoordinationInterval, Seed: rng.Uint64(), Interval: f.CoordinationInterval}
+		for t := range f.MinTenants + rng.IntN(f.MaxTenants-f.MinTenants+1) {
+			s.Pods = append(s.Pods, sim.PodSpec{
 				Name: "pod", Namespace: fmt.Sprintf("tenant-%d-%d", i, t), Request: fairRequest, Limit: fairLimit,
-				Spin: load.Walk(rng, fairSpin, f.Swing, fairEvery, f.Length),
+				Spin: load.RandomWalk(rng, fairSpin, f.TenantStdDev, fairEvery, f.Length),
 			})
 		}
 		setups[i] = s
@@ -67,7 +67,7 @@ func (f Fairness) Setups() []sim.Setup {
 		size := min(2+rng.IntN(7), len(places))
 		spread := rng.IntN(5) == 0
 		for r, i := range places[:size] {
-			setups[i].Pods = append(setups[i].Pods, sim.Spec{
+			setups[i].Pods = append(setups[i].Pods, sim.PodSpec{
 				Name: fmt.Sprintf("%s-%d", workloadName(w), r), Namespace: fmt.Sprint("shop-", namespace), Workload: workloadName(w),
 				Request: fairRequest, Limit: fairLimit, Spread: spread, Pinned: rng.IntN(20) == 0,
 				Spin: load.Constant(fairSpin),
@@ -82,7 +82,7 @@ func (f Fairness) Setups() []sim.Setup {
 }
 
 // Evenness is how a run of Fairness went.
-type Evenness struct {
+type FairnessResult struct {
 	Workloads, Replicas int // of which there are several
 	Intervals           []Interval
 	// Groups are the nodes by how many tenants they have: the more, the dearer. Their figures are means over the last third of the run.
@@ -112,17 +112,17 @@ type Group struct {
 }
 
 // Play plays it with a coordinator, or without where next is nil. It is false where each gave up; see mbcas.Cluster.
-func (f Fairness) Play(next func([]coordinator.Replica) []coordinator.Factor, each func(n int, do func(i int)) bool) (Evenness, bool) {
-	cluster := mbcas.Cluster{Next: next, Every: f.Turn, Each: each}
-	played, ok := cluster.Play(mbcas.DefaultConfig(), f.Setups())
+func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, each func(n int, do func(i int)) bool) (FairnessResult, bool) {
+	cluster := mbcas.Cluster{Coordinate: next, Interval: f.CoordinationInterval, ForEach: each}
+	played, ok := cluster.Run(mbcas.DefaultConfig(), f.Setups())
 	if !ok {
-		return Evenness{}, false
+		return FairnessResult{}, false
 	}
-	e := Evenness{Replicas: 2 * f.Nodes}
-	intervals := int(f.Length / f.Turn)
+	e := FairnessResult{Replicas: 2 * f.Nodes}
+	intervals := int(f.Length / f.CoordinationInterval)
 	for k := range intervals {
-		in := Interval{At: time.Duration(k+1) * f.Turn}
-		for _, t := range played.Turns {
+		in := Interval{At: time.Duration(k+1) * f.CoordinationInterval}
+		for _, t := range played.Rounds {
 			if t.At == in.At {
 				in.Factors = t.Changed
 			}
@@ -142,14 +142,14 @@ func (f Fairness) measure(in *Interval, k int, nodes []sim.Result) int {
 		for j := range nodes[i].Pods {
 			p := &nodes[i].Pods[j]
 			for _, c := range p.Changes {
-				if c.At > in.At-f.Turn && c.At <= in.At {
+				if c.At > in.At-f.CoordinationInterval && c.At <= in.At {
 					in.Limits++
 				}
 			}
 			if p.Spec.Workload == "" {
 				continue
 			}
-			s := min(1, p.Points[k].Use.Cores()/fairSpin)
+			s := min(1, p.Points[k].Usage.Cores()/fairSpin)
 			use += s
 			w := workloads[p.Spec.Workload]
 			if w == nil {
@@ -178,15 +178,15 @@ type served struct{ worst, best float64 }
 func workloadName(w int) string { return fmt.Sprint("w", w) }
 
 // groups are means over some intervals.
-func (f Fairness) groups(played mbcas.Played, from, to int) []Group {
-	groups := make([]Group, f.Most-f.Fewest+1)
+func (f Fairness) groups(played mbcas.ClusterResult, from, to int) []Group {
+	groups := make([]Group, f.MaxTenants-f.MinTenants+1)
 	for t := range groups {
-		groups[t].Tenants = f.Fewest + t
+		groups[t].Tenants = f.MinTenants + t
 	}
 	for i := range played.Nodes {
 		r := &played.Nodes[i]
 		tenants := len(r.Pods) - 2
-		g := &groups[tenants-f.Fewest]
+		g := &groups[tenants-f.MinTenants]
 		g.Nodes++
 		for k := from; k < to; k++ {
 			part := 1 / float64(to-from)
@@ -194,9 +194,9 @@ func (f Fairness) groups(played mbcas.Played, from, to int) []Group {
 			g.Idle += r.Idle[k] * part
 			for j := range r.Pods {
 				if p := &r.Pods[j]; p.Spec.Workload == "" {
-					g.TenantUse += p.Points[k].Use.Cores() * part / float64(tenants)
+					g.TenantUse += p.Points[k].Usage.Cores() * part / float64(tenants)
 				} else {
-					g.ReplicaUse += p.Points[k].Use.Cores() * part / 2
+					g.ReplicaUse += p.Points[k].Usage.Cores() * part / 2
 				}
 			}
 		}

@@ -26,8 +26,8 @@ func together(n int, do func(int)) bool {
 func TestReplicasAreServedEvenly(t *testing.T) {
 	f := DefaultFairness()
 	f.Nodes, f.Length = 24, 5*time.Minute
-	off, _ := f.Play(nil, together)
-	on, _ := f.Play(coordinator.DefaultConfig().Rebalance, together)
+	off, _ := f.Run(nil, together)
+	on, _ := f.Run(coordinator.DefaultConfig().Rebalance, together)
 	last := len(on.Intervals) - 1
 	for k := 3; k <= last; k++ {
 		if a, b := off.Intervals[k], on.Intervals[k]; b.Spread > a.Spread/2 {
@@ -55,7 +55,7 @@ func TestReplicasAreServedEvenly(t *testing.T) {
 // TestFairnessSetups: two replicas and so many tenants on each node, and the same again.
 func TestFairnessSetups(t *testing.T) {
 	f := DefaultFairness()
-	f.Nodes, f.Fewest, f.Most = 50, 1, 4
+	f.Nodes, f.MinTenants, f.MaxTenants = 50, 1, 4
 	workloads, spread, seen := map[string]int{}, 0, map[int]bool{}
 	for i, s := range f.Setups() {
 		tenants := 0

@@ -38,7 +38,7 @@ func backlog(r *Run) float64 {
 			}
 			for k := from; k < to; k++ {
 				if p.runs(k) {
-					waited += p.waiting(k)
+					waited += p.backlogAt(k)
 					arrived += p.Points[k].Offered.Cores()
 				}
 			}
@@ -99,11 +99,11 @@ func starved(r *Run) float64 {
 // starved says whether work waited all through an interval while the pod got less than half of its due.
 func (p *pod) starved(k int, share, seconds float64) bool {
 	waits := p.need(k)
-	if p.serves() {
-		if p.waiting(k-1) == 0 || p.waiting(k) == 0 {
+	if p.servesRequests() {
+		if p.backlogAt(k-1) == 0 || p.backlogAt(k) == 0 {
 			return false
 		}
-		waits += p.waiting(k-1) / seconds
+		waits += p.backlogAt(k-1) / seconds
 	}
 	return p.useful(k) < min(waits, share)/2
 }

@@ -22,7 +22,7 @@ func WriteLines(w io.Writer, r Results) error {
 			fmt.Fprintf(out, "Unit %s better=%s\n", m.Unit, m.Better)
 		}
 	}
-	for _, o := range r.Outcomes {
+	for _, o := range r.Summaries {
 		if len(o.Values) == 0 {
 			continue
 		}
@@ -45,7 +45,7 @@ func WriteCSV(w io.Writer, r Results) error {
 		head = append(head, m.Unit)
 	}
 	out.Write(head) // an error stays until Flush
-	for _, o := range r.Outcomes {
+	for _, o := range r.Summaries {
 		row := []string{o.Scenario, o.Policy, strconv.FormatUint(o.Seed, 10)}
 		for _, m := range Measures() {
 			text := ""

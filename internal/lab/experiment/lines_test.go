@@ -14,7 +14,7 @@ import (
 func three() Results {
 	return Results{
 		Scenarios: []Named{{Name: "b"}, {Name: "a"}}, Policies: []Named{{Name: "mbcas"}, {Name: "static"}},
-		Outcomes: []Outcome{
+		Summaries: []Summary{
 			{Key: Key{"a", "static", 1}, Values: Values{P99: 12.3456789, BatchCores: 2}},
 			{Key: Key{"b", "static", 2}, Values: Values{P99: 1e7, "jain": 0.00001}},
 			{Key: Key{"b", "static", 1}, Values: Values{"changes": 0}},
@@ -92,7 +92,7 @@ func TestOneOrder(t *testing.T) {
 	var first string
 	for i := range 4 {
 		r := three()
-		r.Outcomes = append(r.Outcomes[i:], r.Outcomes[:i]...)
+		r.Summaries = append(r.Summaries[i:], r.Summaries[:i]...)
 		r.Sort()
 		var out bytes.Buffer
 		if err := WriteCSV(&out, r); err != nil {

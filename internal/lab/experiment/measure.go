@@ -41,7 +41,7 @@ func (d Direction) String() string {
 type Values map[string]float64
 
 // Of measures a run.
-func Of(r *Run) Values {
+func MeasureRun(r *Run) Values {
 	r.prepare()
 	v := Values{}
 	for _, m := range Measures() {

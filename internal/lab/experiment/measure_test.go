@@ -38,9 +38,9 @@ func role(pod string) Role {
 
 // small is a node of 2 cores for 10 s, the first 2 of them warm-up: a service that asks for 0.5 cores and is held to 0.4
 // until its limit goes to 1 at 6 s, beside a hog of two threads that gets the rest.
-func small() *Run {
+func smallRun() *Run {
 	web := sim.PodResult{
-		Spec: sim.Spec{Name: "web", Request: 300, Limit: 400, Requests: load.Requests{Rate: load.Step{Before: 20, After: 50, Time: 4 * time.Second}, Service: 10 * time.Millisecond}},
+		Spec: sim.PodSpec{Name: "web", Request: 300, Limit: 400, Requests: load.Requests{Rate: load.Step{Before: 20, After: 50, Time: 4 * time.Second}, ServiceTime: 10 * time.Millisecond}},
 		Counters: sim.Counters{
 			Usage: 3800 * time.Millisecond, Useful: 3800 * time.Millisecond, Periods: 80, Throttled: 20, ThrottledIdle: 4,
 			Latency: latencies(50, 10*time.Millisecond, 200*time.Millisecond),
@@ -48,7 +48,7 @@ func small() *Run {
 		Changes: []sim.Change{{At: time.Second, From: 400, To: 410}, {At: 6 * time.Second, From: 410, To: 1000}},
 	}
 	hog := sim.PodResult{
-		Spec:     sim.Spec{Name: "hog", Request: 100, Limit: 2000, Spin: load.Constant(2)},
+		Spec:     sim.PodSpec{Name: "hog", Request: 100, Limit: 2000, Spin: load.Constant(2)},
 		Counters: sim.Counters{Usage: 8 * time.Second, Periods: 80, Throttled: 60, ThrottledIdle: 12, Latency: new(sim.Latencies)},
 		Changes:  []sim.Change{{At: 5 * time.Second, From: 2000, To: 1000}},
 	}
@@ -69,19 +69,19 @@ func small() *Run {
 			throttle = 1
 		}
 		web.Points = append(web.Points, sim.PodPoint{
-			Use: use[k], Useful: use[k], Offered: offered, Limit: limit, Throttle: throttle, Backlog: time.Duration(left[k]) * time.Millisecond,
+			Usage: use[k], Useful: use[k], Offered: offered, Limit: limit, Throttle: throttle, Backlog: time.Duration(left[k]) * time.Millisecond,
 		})
 		hogLimit := cpu.Milli(2000)
 		if k >= 5 {
 			hogLimit = 1000
 		}
-		hog.Points = append(hog.Points, sim.PodPoint{Use: 1000, Limit: hogLimit})
+		hog.Points = append(hog.Points, sim.PodPoint{Usage: 1000, Limit: hogLimit})
 	}
 	return &Run{
 		Role: role, Steps: []time.Duration{4 * time.Second},
 		Nodes: []Node{{
-			Setup:  sim.Setup{Machine: sim.Machine{Cores: 2}, Length: 10 * time.Second, Warm: 2 * time.Second, Pods: []sim.Spec{web.Spec, hog.Spec}},
-			Result: sim.Result{Pods: []sim.PodResult{web, hog}, Idle: make([]float64, 10), Idling: 4 * time.Second},
+			Setup:  sim.Setup{Machine: sim.Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: 2 * time.Second, Pods: []sim.PodSpec{web.Spec, hog.Spec}},
+			Result: sim.Result{Pods: []sim.PodResult{web, hog}, Idle: make([]float64, 10), IdleTime: 4 * time.Second},
 		}},
 	}
 }
@@ -119,7 +119,7 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 		// Loads 0.425 and 2 on 2 cores: the best is 0.425 and 1.575; 0.425 (all of its best) and 1 were had.
 		"nash": math.Exp(100 * math.Log(1/1.575) / 400),
 	}
-	got := Of(small())
+	got := MeasureRun(smallRun())
 	for unit, v := range want {
 		have, ok := got[unit]
 		if !ok {
@@ -136,21 +136,21 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 }
 
 func TestAbsentIsNotZero(t *testing.T) {
-	r := small()
+	r := smallRun()
 	r.Steps = nil
 	r.Role = func(string) Role { return Other }
-	got := Of(r)
+	got := MeasureRun(r)
 	for _, unit := range []string{"p99-ms", "backlog-s", "throttled-%", "batch-cores", "react-p50-s", "react-worst-s", "settle-s", LiarGain, HonestLoss} {
 		if v, ok := got[unit]; ok {
 			t.Errorf("%s = %v, want it absent", unit, v)
 		}
 	}
-	r = small()
-	r.Nodes[0].Setup.Pods[0].Requests.Rate = load.Sine{Mean: 1, Swing: 1, Every: time.Second}
-	if v, ok := Of(r)["late-changes/pod"]; ok {
+	r = smallRun()
+	r.Nodes[0].Setup.Pods[0].Requests.Rate = load.Sine{Mean: 1, Amplitude: 1, Period: time.Second}
+	if v, ok := MeasureRun(r)["late-changes/pod"]; ok {
 		t.Errorf("late changes of a load that is not constant are %v, want none", v)
 	}
-	if got := Of(&Run{Role: role}); len(got) != 1 || got["changes"] != 0 {
+	if got := MeasureRun(&Run{Role: role}); len(got) != 1 || got["changes"] != 0 {
 		t.Errorf("no node at all measures %v, want no more than that nothing changed", got)
 	}
 }
@@ -169,19 +169,19 @@ func TestStarvation(t *testing.T) {
 		{200, 0, time.Second, 0, "nothing waited at the begin"},
 		{200, time.Second, 0, 0, "nothing waits at the end"},
 	} {
-		r := small()
+		r := smallRun()
 		n := &r.Nodes[0]
 		n.Result.Pods = n.Result.Pods[:1]
 		n.Result.Pods[0].Spec.Request = 300
 		n.Setup.Machine.Allocatable = 1500
 		points := n.Result.Pods[0].Points
 		for k := range points {
-			points[k] = sim.PodPoint{Use: c.use, Useful: c.use, Offered: 500, Backlog: c.end}
+			points[k] = sim.PodPoint{Usage: c.use, Useful: c.use, Offered: 500, Backlog: c.end}
 			if k%2 == 0 && c.begin != c.end {
 				points[k].Backlog = c.begin
 			}
 		}
-		if got := Of(r)["starved-%"]; got != c.want {
+		if got := MeasureRun(r)["starved-%"]; got != c.want {
 			t.Errorf("use %v with %v and %v waiting: starved %v %%, want %v: %s", c.use, c.begin, c.end, got, c.want, c.reason)
 		}
 	}
@@ -201,12 +201,12 @@ func TestReaction(t *testing.T) {
 		{[]sim.Change{{At: 5 * time.Second, From: 400, To: 450}, {At: 7 * time.Second, From: 450, To: 500}}, 400, 3, "in two moves"},
 		{[]sim.Change{{At: 3 * time.Second, From: 800, To: 300}, {At: 5 * time.Second, From: 300, To: 800}}, 800, 1, "lowered before the step"},
 	} {
-		r := small()
+		r := smallRun()
 		web := &r.Nodes[0].Result.Pods[0]
 		web.Spec.Limit, web.Changes = c.limit, c.changes
-		got := Of(r)["react-worst-s"]
+		got := MeasureRun(r)["react-worst-s"]
 		if c.limit == 0 { // then it is not managed, and nobody is left to react
-			if _, ok := Of(r)["react-worst-s"]; ok {
+			if _, ok := MeasureRun(r)["react-worst-s"]; ok {
 				t.Errorf("%s: reaction %v of a pod that is not managed", c.reason, got)
 			}
 			continue
@@ -216,15 +216,15 @@ func TestReaction(t *testing.T) {
 		}
 	}
 	// A pod that did not get more to do does not count.
-	r := small()
+	r := smallRun()
 	r.Nodes[0].Setup.Pods[0].Requests.Rate = load.Constant(50)
-	if v, ok := Of(r)["react-worst-s"]; ok {
+	if v, ok := MeasureRun(r)["react-worst-s"]; ok {
 		t.Errorf("reaction %v to a step that was none", v)
 	}
 }
 
 func TestCycle(t *testing.T) {
-	r := small()
+	r := smallRun()
 	hog := &r.Nodes[0].Result.Pods[1]
 	hog.Changes = nil
 	for i := range 6 { // up and down: five turns
@@ -234,51 +234,51 @@ func TestCycle(t *testing.T) {
 		}
 		hog.Changes = append(hog.Changes, c)
 	}
-	if got := Of(r); got["cycling-pods"] != 1 || got["late-changes/pod"] != 3.5 {
+	if got := MeasureRun(r); got["cycling-pods"] != 1 || got["late-changes/pod"] != 3.5 {
 		t.Errorf("%v pods cycle with %v late changes, want 1 and 3.5", got["cycling-pods"], got["late-changes/pod"])
 	}
 	for i := range hog.Changes { // a staircase is no cycle
 		hog.Changes[i].From, hog.Changes[i].To = cpu.Milli(1000+10*i), cpu.Milli(1010+10*i)
 	}
-	if got := Of(r)["cycling-pods"]; got != 0 {
+	if got := MeasureRun(r)["cycling-pods"]; got != 0 {
 		t.Errorf("a staircase counts as %v cycles", got)
 	}
 }
 
 func TestJainOfEquals(t *testing.T) {
-	r := small()
+	r := smallRun()
 	pods := r.Nodes[0].Result.Pods
 	for i := range pods {
 		pods[i].Spec.Requests, pods[i].Spec.Spin = load.Requests{}, load.Constant(2)
 		pods[i].Spec.Request = cpu.Milli(200 + 400*i) // budgets 200 and 600
 		for k := range pods[i].Points {
-			pods[i].Points[k] = sim.PodPoint{Use: cpu.Milli(500 + 1000*i)} // 0.5 and 1.5 cores
+			pods[i].Points[k] = sim.PodPoint{Usage: cpu.Milli(500 + 1000*i)} // 0.5 and 1.5 cores
 		}
 	}
-	got := Of(r)
+	got := MeasureRun(r)
 	if got["jain"] != 1 || got[WorstShare] != 1 || math.Abs(got["nash"]-1) > 1e-9 {
 		t.Errorf("a split by budget has Jain index %v, worst share %v and Nash welfare %v, want 1 each", got["jain"], got[WorstShare], got["nash"])
 	}
 	for k := range pods[0].Points {
-		pods[0].Points[k].Use, pods[1].Points[k].Use = 1000, 1000
+		pods[0].Points[k].Usage, pods[1].Points[k].Usage = 1000, 1000
 	}
 	// Per budget 1/200 and 1/600: (4/600)^2 / (2 x 10/360000) = 0.8. The second has 1 of 1.5 cores.
-	got = Of(r)
+	got = MeasureRun(r)
 	want := math.Exp((200*math.Log(1/0.5) + 600*math.Log(1/1.5)) / 800)
 	if math.Abs(got["jain"]-0.8) > 1e-9 || math.Abs(got[WorstShare]-2.0/3) > 1e-9 || math.Abs(got["nash"]-want) > 1e-9 {
 		t.Errorf("an even split at budgets of 1 to 3: %v, %v, %v, want 0.8, 0.667, %v", got["jain"], got[WorstShare], got["nash"], want)
 	}
 }
 
-func TestLie(t *testing.T) {
-	lie := Outcome{Values: Values{}, Useful: []Useful{{0, "a/liar", Liar, 0.66}, {0, "a/honest", Honest, 0.9}, {1, "a/honest", Honest, 1.2}, {0, "a/new", Liar, 5}}}
-	truth := Outcome{Useful: []Useful{{0, "a/liar", Honest, 0.6}, {0, "a/honest", Honest, 1}, {1, "a/honest", Honest, 1}}}
-	lie.Lie(truth)
+func TestCompareWithTruth(t *testing.T) {
+	lie := Summary{Values: Values{}, Useful: []Useful{{0, "a/liar", Liar, 0.66}, {0, "a/honest", Honest, 0.9}, {1, "a/honest", Honest, 1.2}, {0, "a/new", Liar, 5}}}
+	truth := Summary{Useful: []Useful{{0, "a/liar", Honest, 0.6}, {0, "a/honest", Honest, 1}, {1, "a/honest", Honest, 1}}}
+	lie.CompareWithTruth(truth)
 	if fmt.Sprintf("%.3f %.3f", lie.Values[LiarGain], lie.Values[HonestLoss]) != "10.000 10.000" {
 		t.Errorf("gain %v %%, loss %v %%, want 10 and 10", lie.Values[LiarGain], lie.Values[HonestLoss])
 	}
-	alone := Outcome{Values: Values{}}
-	if alone.Lie(truth); len(alone.Values) != 0 {
+	alone := Summary{Values: Values{}}
+	if alone.CompareWithTruth(truth); len(alone.Values) != 0 {
 		t.Errorf("nobody lies, and yet %v", alone.Values)
 	}
 }

@@ -14,7 +14,7 @@ type Key struct {
 }
 
 // Outcome is what is kept of one run.
-type Outcome struct {
+type Summary struct {
 	Key
 	Values  Values
 	Latency *sim.Latencies // of the services
@@ -31,8 +31,8 @@ type Useful struct {
 }
 
 // Outcome measures a run. With series, the course of some pods of the first node is kept, too.
-func (r *Run) Outcome(key Key, series bool) Outcome {
-	o := Outcome{Key: key, Values: Of(r), Latency: r.Latency()}
+func (r *Run) Summarize(key Key, series bool) Summary {
+	o := Summary{Key: key, Values: MeasureRun(r), Latency: r.Latency()}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		from, to := n.measured()
@@ -55,7 +55,7 @@ func (r *Run) Outcome(key Key, series bool) Outcome {
 }
 
 // Lie adds what liars gain and honest pods lose against the same run with the truth. Pods are paired by node and name.
-func (o *Outcome) Lie(truth Outcome) {
+func (o *Summary) CompareWithTruth(truth Summary) {
 	type id struct {
 		node int
 		pod  string
@@ -95,18 +95,18 @@ func (o *Outcome) Lie(truth Outcome) {
 type Results struct {
 	// Scenarios and Policies are in the order in which they are shown.
 	Scenarios, Policies []Named
-	Outcomes            []Outcome
+	Summaries           []Summary
 	// Missing is how many runs were asked for and not done.
 	Missing int
 }
 
 // Named is a name and what it stands for, in a sentence.
-type Named struct{ Name, About string }
+type Named struct{ Name, Description string }
 
 // Sort puts the outcomes into the order of scenarios, policies and seeds.
 func (r *Results) Sort() {
 	scenario, policy := places(r.Scenarios), places(r.Policies)
-	slices.SortFunc(r.Outcomes, func(a, b Outcome) int {
+	slices.SortFunc(r.Summaries, func(a, b Summary) int {
 		return cmp.Or(
 			cmp.Compare(scenario[a.Scenario], scenario[b.Scenario]),
 			cmp.Compare(policy[a.Policy], policy[b.Policy]),
@@ -124,9 +124,9 @@ func places(names []Named) map[string]int {
 }
 
 // Of are the outcomes of one policy in one scenario, one per seed.
-func (r *Results) Of(scenario, policy string) []Outcome {
-	var found []Outcome
-	for _, o := range r.Outcomes {
+func (r *Results) Select(scenario, policy string) []Summary {
+	var found []Summary
+	for _, o := range r.Summaries {
 		if o.Scenario == scenario && o.Policy == policy {
 			found = append(found, o)
 		}
@@ -135,14 +135,14 @@ func (r *Results) Of(scenario, policy string) []Outcome {
 }
 
 // Spread is the mean of a measure over seeds, and how far they lie apart.
-type Spread struct {
+type Range struct {
 	Mean, Low, High float64
 	Count           int
 }
 
 // Over is the spread of a measure; Count 0: none of them has it.
-func Over(outcomes []Outcome, unit string) Spread {
-	var s Spread
+func Aggregate(outcomes []Summary, unit string) Range {
+	var s Range
 	for _, o := range outcomes {
 		v, ok := o.Values[unit]
 		if !ok {

@@ -9,14 +9,14 @@ import (
 )
 
 // Play runs a scenario under a policy, one node after the other, and measures it. A length other than 0 ends it earlier.
-func Play(s *scenario.Scenario, p baseline.Named, seed uint64, length time.Duration, series bool) Outcome {
+func RunScenario(s *scenario.Scenario, p baseline.Policy, seed uint64, length time.Duration, series bool) Summary {
 	r := Run{Role: s.Role, Steps: s.Steps(), StepsOf: s.StepsOf}
 	for node := range max(1, s.Nodes) {
 		setup := s.Setup(node, seed)
 		if length > 0 {
-			setup.Length = min(setup.Length, max(length, 2*setup.Warm))
+			setup.Length = min(setup.Length, max(length, 2*setup.WarmUp))
 		}
 		r.Nodes = append(r.Nodes, Node{Setup: setup, Result: sim.Run(setup, p.New())})
 	}
-	return r.Outcome(Key{s.Name, p.Name, seed}, series)
+	return r.Summarize(Key{s.Name, p.Name, seed}, series)
 }

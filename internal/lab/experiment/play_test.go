@@ -13,10 +13,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 )
 
-func named(t *testing.T, name string) baseline.Named {
+func named(t *testing.T, name string) baseline.Policy {
 	t.Helper()
 	all := Policies()
-	i := slices.IndexFunc(all, func(p baseline.Named) bool { return p.Name == name })
+	i := slices.IndexFunc(all, func(p baseline.Policy) bool { return p.Name == name })
 	if i < 0 {
 		t.Fatalf("no policy %q", name)
 	}
@@ -26,8 +26,8 @@ func named(t *testing.T, name string) baseline.Named {
 func TestPoliciesHaveNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Policies() {
-		if p.Name == "" || p.About == "" || seen[p.Name] || p.New() == nil {
-			t.Errorf("policy %q (%q) has no name of its own, says nothing, or does nothing", p.Name, p.About)
+		if p.Name == "" || p.Description == "" || seen[p.Name] || p.New() == nil {
+			t.Errorf("policy %q (%q) has no name of its own, says nothing, or does nothing", p.Name, p.Description)
 		}
 		seen[p.Name] = true
 	}
@@ -39,17 +39,17 @@ func TestPoliciesHaveNames(t *testing.T) {
 }
 
 // TestPlay: what a policy does shows in the measures, and the same run gives the same figures.
-func TestPlay(t *testing.T) {
+func TestRunScenario(t *testing.T) {
 	duel, err := scenario.Find("duel", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	duel.Length, duel.WarmUp = 30*time.Second, 10*time.Second
-	static := Play(duel, named(t, Static), 1, 0, true)
-	if again := Play(duel, named(t, Static), 1, 0, true); !reflect.DeepEqual(static, again) {
+	static := RunScenario(duel, named(t, Static), 1, 0, true)
+	if again := RunScenario(duel, named(t, Static), 1, 0, true); !reflect.DeepEqual(static, again) {
 		t.Errorf("the same run gave other figures:\n%v\n%v", static.Values, again.Values)
 	}
-	free := Play(duel, named(t, NoLimits), 1, 0, false)
+	free := RunScenario(duel, named(t, NoLimits), 1, 0, false)
 	if static.Values["changes"] != 0 || free.Values["throttled-%"] != 0 || free.Values["util-%"] < 99 {
 		t.Errorf("static changed %v limits; without limits %v %% are throttled and %v %% used", static.Values["changes"], free.Values["throttled-%"], free.Values["util-%"])
 	}
@@ -79,7 +79,7 @@ pods:
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, measured := Play(s, named(t, Static), 1, 0, false).Values["react-worst-s"]
+		got, measured := RunScenario(s, named(t, Static), 1, 0, false).Values["react-worst-s"]
 		if measured == math.IsNaN(want) || measured && got != want {
 			t.Errorf("%s, events %q: reaction %v s (measured: %t), want %v", rate, events, got, measured, want)
 		}
@@ -91,14 +91,14 @@ func TestLengthIsCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Play(s, named(t, Static), 1, 10*time.Second, true) // at least as long as the warm-up again
+	o := RunScenario(s, named(t, Static), 1, 10*time.Second, true) // at least as long as the warm-up again
 	if got := time.Duration(len(o.Series.Idle)) * time.Duration(o.Series.Step) * time.Second; got != 2*s.WarmUp {
 		t.Errorf("the run took %v, want %v", got, 2*s.WarmUp)
 	}
 }
 
-func TestSeriesIsThin(t *testing.T) {
-	r := small()
+func TestSeriesIsThinned(t *testing.T) {
+	r := smallRun()
 	n := &r.Nodes[0]
 	for len(n.Result.Idle) < 1000 {
 		n.Result.Idle = append(n.Result.Idle, 0)
@@ -108,7 +108,7 @@ func TestSeriesIsThin(t *testing.T) {
 		}
 	}
 	n.Setup.Length = 1000 * time.Second
-	s := r.Outcome(Key{}, true).Series
+	s := r.Summarize(Key{}, true).Series
 	if len(s.Idle) != 200 || s.Step != 5 || len(s.Pods) != 2 || s.Pods[0].Pod != "hog" || s.Pods[1].Limit[0] != cpu.Milli(400).Cores() {
 		t.Errorf("%d points of %v s for %d pods, the first %q", len(s.Idle), s.Step, len(s.Pods), s.Pods[0].Pod)
 	}

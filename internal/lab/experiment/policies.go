@@ -20,8 +20,8 @@ const (
 
 // Policies are all policies that are compared: the rivals, what ships, and what ships with a part taken out or set
 // otherwise. The last ones say what each part is worth; "max-min", among the rivals, is the one without a market.
-func Policies() []baseline.Named {
-	return append(baseline.All(),
+func Policies() []baseline.Policy {
+	return append(baseline.Policies(),
 		variant("", "what ships: one price per node, and whoever wants more than its budget buys is held to that", func(*mbcas.Config) {}),
 		variant("-no-pressure", "what ships without CPU pressure as a sign of starvation", func(c *mbcas.Config) { c.Round.Demand.StarvationThreshold = 1 }),
 		variant("-no-trim", "what ships without the price's correction by measured use", func(c *mbcas.Config) { c.Round.TrimGain = 0 }),
@@ -39,13 +39,13 @@ func Policies() []baseline.Named {
 
 // Peer says whether the default is held against the policy of that name: it is neither a variant of it, nor does it change what
 // pods are entitled to.
-func Peer(name string) bool {
-	return !strings.HasPrefix(name, Default) && !baseline.Entitles(name)
+func IsPeer(name string) bool {
+	return !strings.HasPrefix(name, Default) && !baseline.ChangesRequestsOrReplicas(name)
 }
 
 // variant is what ships, changed.
-func variant(suffix, about string, change func(*mbcas.Config)) baseline.Named {
-	return baseline.Named{Name: Default + suffix, About: about, New: func() sim.Policy {
+func variant(suffix, about string, change func(*mbcas.Config)) baseline.Policy {
+	return baseline.Policy{Name: Default + suffix, Description: about, New: func() sim.Policy {
 		cfg := mbcas.DefaultConfig()
 		change(&cfg)
 		return mbcas.New(cfg)

@@ -28,7 +28,7 @@ func reaction(q float64) func(*Run) float64 {
 			n := &r.Nodes[i]
 			for j := range n.pods {
 				p := &n.pods[j]
-				if p.role != Service || !p.Spec.Managed() || !p.serves() {
+				if p.role != Service || !p.Spec.Managed() || !p.servesRequests() {
 					continue
 				}
 				steps := r.Steps
@@ -75,14 +75,14 @@ func (n *Node) reaction(pod int, at, next time.Duration, times []float64) []floa
 // offered is the load that a pod is set up to get at a time, in cores.
 func (n *Node) offered(p *pod, at time.Duration) float64 {
 	spec := p.Spec
-	if i := slices.IndexFunc(n.Setup.Pods, func(s sim.Spec) bool { return s.Namespace == spec.Namespace && s.Name == spec.Name }); i >= 0 {
+	if i := slices.IndexFunc(n.Setup.Pods, func(s sim.PodSpec) bool { return s.Namespace == spec.Namespace && s.Name == spec.Name }); i >= 0 {
 		spec = n.Setup.Pods[i]
 	}
 	if at < spec.Start {
 		return 0
 	}
 	rate, _ := spec.Requests.Rate.At(at)
-	return rate * spec.Requests.Service.Seconds()
+	return rate * spec.Requests.ServiceTime.Seconds()
 }
 
 // reached is when the limit of a pod is at least due; to where it never is.
@@ -90,7 +90,7 @@ func (n *Node) reached(p *pod, due float64, from, to time.Duration) time.Duratio
 	if n.limitAt(p, from) >= due {
 		return from
 	}
-	for _, c := range p.between(from, to) {
+	for _, c := range p.changesBetween(from, to) {
 		if n.limit(c.To) >= due {
 			return c.At
 		}
@@ -130,7 +130,7 @@ func settling(r *Run) float64 {
 func (n *Node) settled(p *pod, from, to time.Duration) time.Duration {
 	end := n.limitAt(p, to)
 	at := from
-	for _, c := range p.between(from, to) {
+	for _, c := range p.changesBetween(from, to) {
 		if math.Abs(n.limit(c.From)-end) > settledBand*end {
 			at = c.At // up to here it was away
 		}

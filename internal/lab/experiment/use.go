@@ -18,7 +18,7 @@ func utilisation(r *Run) float64 {
 	var idle, all float64
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		idle += n.Result.Idling.Seconds()
+		idle += n.Result.IdleTime.Seconds()
 		all += n.cores() * n.length().Seconds()
 	}
 	return 100 - 100*ratio(idle, all)
@@ -37,7 +37,7 @@ func limitOverNeed(r *Run) float64 {
 			for k := from; k < to; k++ {
 				if p.runs(k) {
 					limits += n.limit(p.Points[k].Limit)
-					needs += p.Points[k].Use.Cores() + (p.waiting(k)-p.waiting(k-1))/n.every().Seconds()
+					needs += p.Points[k].Usage.Cores() + (p.backlogAt(k)-p.backlogAt(k-1))/n.every().Seconds()
 				}
 			}
 		}

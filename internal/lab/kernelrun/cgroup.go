@@ -38,12 +38,12 @@ const prefix = "mbcas-lab-"
 func findTree() (*tree, error) {
 	var fsInfo unix.Statfs_t
 	if err := unix.Statfs(root, &fsInfo); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrUnable, root, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, root, err)
 	}
 	if fsInfo.Type == unix.CGROUP2_SUPER_MAGIC {
 		controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 		if err != nil || !strings.Contains(" "+strings.TrimSpace(string(controllers))+" ", " cpu ") {
-			return nil, fmt.Errorf("%w: %s has no controller cpu", ErrUnable, root)
+			return nil, fmt.Errorf("%w: %s has no controller cpu", ErrUnsupported, root)
 		}
 		return &tree{v2: true, quota: root, unific: root}, nil
 	}
@@ -61,7 +61,7 @@ func findTree() (*tree, error) {
 		}
 	}
 	if t.quota == "" || t.usage == "" {
-		return nil, fmt.Errorf("%w: no cgroup hierarchy with cpu and cpuacct below %s", ErrUnable, root)
+		return nil, fmt.Errorf("%w: no cgroup hierarchy with cpu and cpuacct below %s", ErrUnsupported, root)
 	}
 	if err := unix.Statfs(filepath.Join(root, "unified"), &fsInfo); err == nil && fsInfo.Type == unix.CGROUP2_SUPER_MAGIC {
 		t.unific = filepath.Join(root, "unified")
@@ -88,17 +88,17 @@ func makeTree() (*tree, error) {
 	}
 	if t.v2 {
 		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnable, err)
+			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 	}
 	for _, dir := range t.dirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, errors.Join(fmt.Errorf("%w: %w", ErrUnable, err), t.remove())
+			return nil, errors.Join(fmt.Errorf("%w: %w", ErrUnsupported, err), t.remove())
 		}
 	}
 	if t.v2 {
 		if err := os.WriteFile(filepath.Join(t.quota, "cgroup.subtree_control"), []byte("+cpu"), 0); err != nil {
-			return nil, errors.Join(fmt.Errorf("%w: %w", ErrUnable, err), t.remove())
+			return nil, errors.Join(fmt.Errorf("%w: %w", ErrUnsupported, err), t.remove())
 		}
 	}
 	return t, nil

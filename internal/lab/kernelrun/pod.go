@@ -27,11 +27,11 @@ import (
 
 // pod is a cgroup with one process per thread.
 type pod struct {
-	spec     sim.Spec
+	spec     sim.PodSpec
 	group    *group
 	procs    []*process
 	arrivals []request
-	line     *os.File        // into which requests are written; nil: none come
+	pipe     *os.File        // into which requests are written; nil: none come
 	writer   sync.WaitGroup  // who writes them
 	quit     chan struct{}   // closed to make them stop
 	unsent   []request       // at the end
@@ -55,7 +55,7 @@ type process struct {
 type request struct{ At, Work time.Duration }
 
 // report is what the processes of a pod say at the end. What was done before the warm-up was over does not count.
-type report struct {
+type processReport struct {
 	Served          uint64
 	Useful, Backlog time.Duration
 	// Latencies of the requests that were done, and the ages of those that were not.
@@ -72,7 +72,7 @@ const interpreter = "perl"
 
 // newPod makes the cgroup and, in it, the processes, which begin at the given time. What it has made is in the pod also
 // when it fails.
-func newPod(tree *tree, s sim.Setup, spec sim.Spec, start instant) (*pod, error) {
+func newPod(tree *tree, s sim.Setup, spec sim.PodSpec, start instant) (*pod, error) {
 	p := &pod{spec: spec, limit: spec.Limit, arrivals: arrivals(s, spec), quit: make(chan struct{})}
 	var err error
 	if p.group, err = tree.add(spec.Name); err != nil {
@@ -97,13 +97,13 @@ func newPod(tree *tree, s sim.Setup, spec sim.Spec, start instant) (*pod, error)
 		return p, err
 	}
 	defer end.Close() // the processes have it
-	p.line = line
+	p.pipe = line
 	threads := spec.Threads
 	if threads == 0 {
 		threads = s.Machine.Cores
 	}
 	for range threads {
-		if err := p.add(end, "serve", start.String(), seconds(s.Length), seconds(s.Warm)); err != nil {
+		if err := p.add(end, "serve", start.String(), seconds(s.Length), seconds(s.WarmUp)); err != nil {
 			return p, err
 		}
 	}
@@ -113,7 +113,7 @@ func newPod(tree *tree, s sim.Setup, spec sim.Spec, start instant) (*pod, error)
 // instant is a time on the machine's monotonic clock, since it was started.
 type instant time.Duration
 
-func soon(after time.Duration) (instant, error) {
+func monotonicIn(after time.Duration) (instant, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return 0, fmt.Errorf("read the monotonic clock: %w", err)
@@ -126,7 +126,7 @@ func (i instant) String() string { return seconds(time.Duration(i)) }
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 9, 64) }
 
 // arrivals are the requests that a pod gets.
-func arrivals(s sim.Setup, spec sim.Spec) (all []request) {
+func arrivals(s sim.Setup, spec sim.PodSpec) (all []request) {
 	if spec.Requests.Rate == nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func arrivals(s sim.Setup, spec sim.Spec) (all []request) {
 }
 
 // spins are the threads that spin: from when until when each does, as the worker is told.
-func spins(s sim.Setup, spec sim.Spec) (all [][]string) {
+func spins(s sim.Setup, spec sim.PodSpec) (all [][]string) {
 	if spec.Spin == nil {
 		return nil
 	}
@@ -180,13 +180,13 @@ func (p *pod) add(requests *os.File, task ...string) error {
 
 // begin lets the requests come.
 func (p *pod) begin(s sim.Setup, start time.Time) {
-	if p.line != nil {
+	if p.pipe != nil {
 		p.writer.Go(func() { p.write(start, start.Add(s.Length)) })
 	}
 }
 
 // size of a request in the line, which is a pipe: so short a piece is written and read as a whole.
-const size = 16
+const requestSize = 16
 
 // write writes the requests, each at its time. Where the line is full it waits; what is not taken at the end is unsent.
 func (p *pod) write(start, end time.Time) {
@@ -195,8 +195,8 @@ func (p *pod) write(start, end time.Time) {
 	// in sched(7)), and the load balancer clears its core for it. A real-time thread may spin for a lock of this language's
 	// runtime, and keep the holder from the CPU for as long as the kernel lets it, which is most of a second.
 	runtime.LockOSThread()
-	var buf [size]byte
-	_ = p.line.SetWriteDeadline(end) // a pipe has one; without, it would wait for the processes
+	var buf [requestSize]byte
+	_ = p.pipe.SetWriteDeadline(end) // a pipe has one; without, it would wait for the processes
 	for i, q := range p.arrivals {
 		if !p.sleepUntil(start.Add(q.At)) {
 			break
@@ -204,13 +204,13 @@ func (p *pod) write(start, end time.Time) {
 		late := time.Since(start) - q.At
 		binary.NativeEndian.PutUint64(buf[:], math.Float64bits(q.At.Seconds()))
 		binary.NativeEndian.PutUint64(buf[8:], math.Float64bits(q.Work.Seconds()))
-		if _, err := p.line.Write(buf[:]); err != nil {
+		if _, err := p.pipe.Write(buf[:]); err != nil {
 			p.unsent = p.arrivals[i:]
 			break
 		}
 		p.lateness = append(p.lateness, late)
 	}
-	_ = p.line.Close() // its end is the end of the work
+	_ = p.pipe.Close() // its end is the end of the work
 }
 
 // sleepUntil is as exact as the kernel is; a timer alone is up to a millisecond late. It is false where the pod was stopped meanwhile.
@@ -239,13 +239,13 @@ func (p *pod) late() time.Duration {
 }
 
 // collect waits for the reports. The limit is lifted first: the run is over.
-func (p *pod) collect(s sim.Setup) (all report, err error) {
+func (p *pod) collect(s sim.Setup) (all processReport, err error) {
 	if err := p.group.setLimit(0); err != nil {
 		return all, err
 	}
 	p.writer.Wait()
 	for _, c := range p.procs {
-		if p.line != nil {
+		if p.pipe != nil {
 			if err := all.read(c.out); err != nil {
 				return all, fmt.Errorf("read what a process reports: %w", err)
 			}
@@ -263,7 +263,7 @@ func (p *pod) collect(s sim.Setup) (all report, err error) {
 }
 
 // read adds what one process says.
-func (r *report) read(in io.Reader) error {
+func (r *processReport) read(in io.Reader) error {
 	var served uint64
 	var useful, backlog float64
 	if _, err := fmt.Fscan(in, &served, &useful, &backlog); err != nil {
@@ -296,8 +296,8 @@ func (p *pod) stop() {
 		_ = c.cmd.Process.Kill() // it may be gone
 		_ = c.cmd.Wait()         // killed: what it says is known
 	}
-	if p.line != nil {
-		_ = p.line.Close() // it may be closed; the writer ends
+	if p.pipe != nil {
+		_ = p.pipe.Close() // it may be closed; the writer ends
 	}
 	p.writer.Wait()
 }

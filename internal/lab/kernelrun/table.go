@@ -21,7 +21,7 @@ type Case struct {
 // Table is a service of 0.6 cores beside a hog with four threads on two cores: the hog held to less and less, with
 // requests that tell which of the two matters and with requests that do not; the service alone; and the service itself
 // held by a static limit. On a machine with more cores there is so much more of both.
-func Table(length time.Duration, seed uint64) []Case {
+func Cases(length time.Duration, seed uint64) []Case {
 	even, odd := [2]cpu.Milli{500, 500}, [2]cpu.Milli{125, 1000}
 	cases := []Case{{"alone", duel(even, 0, 0, 0, length, seed)}}
 	for _, requests := range [][2]cpu.Milli{even, odd} {
@@ -44,11 +44,11 @@ func duel(requests [2]cpu.Milli, service, hog cpu.Milli, threads int, length tim
 	k := max(1, runtime.NumCPU()/2)
 	times := cpu.Milli(k)
 	return sim.Setup{
-		Machine: sim.Machine{Cores: runtime.NumCPU()}, Length: length, Warm: 2 * time.Second, Seed: seed,
-		Pods: []sim.Spec{
+		Machine: sim.Machine{Cores: runtime.NumCPU()}, Length: length, WarmUp: 2 * time.Second, Seed: seed,
+		Pods: []sim.PodSpec{
 			{
 				Name: "service", Request: requests[0] * times, Limit: service * times, Threads: 8 * k,
-				Requests: load.Requests{Rate: load.Constant(60 * k), Service: 10 * time.Millisecond},
+				Requests: load.Requests{Rate: load.Constant(60 * k), ServiceTime: 10 * time.Millisecond},
 			},
 			{Name: "hog", Request: requests[1] * times, Limit: hog * times, Spin: load.Constant(threads * k)},
 		},
@@ -57,11 +57,11 @@ func duel(requests [2]cpu.Milli, service, hog cpu.Milli, threads int, length tim
 
 // Simulate plays in the simulator what was played for real. What others used is load there, too, spread evenly, which a policy sees as
 // use of the system; what the hypervisor kept of a core is gone there at the same time, and no policy sees it.
-func Simulate(s sim.Setup, policy sim.Policy, played Outcome) sim.Result {
+func Simulate(s sim.Setup, policy sim.Policy, played Result) sim.Result {
 	pods := len(s.Pods)
-	if rate := played.Others * float64(s.Machine.Cores) / piece.Seconds(); rate > 0 {
-		s.Pods = append(s.Pods[:pods:pods], sim.Spec{
-			Name: "others", System: true, Requests: load.Requests{Rate: load.Constant(rate), Service: piece},
+	if rate := played.Others * float64(s.Machine.Cores) / gapPiece.Seconds(); rate > 0 {
+		s.Pods = append(s.Pods[:pods:pods], sim.PodSpec{
+			Name: "others", System: true, Requests: load.Requests{Rate: load.Constant(rate), ServiceTime: gapPiece},
 		})
 	}
 	s.Machine.Gaps = played.Gaps

@@ -29,22 +29,22 @@ import (
 )
 
 // ErrUnable marks a machine on which nothing can be played.
-var ErrUnable = errors.New("this machine cannot run real cgroups")
+var ErrUnsupported = errors.New("this machine cannot run real cgroups")
 
 // Able says why this machine cannot play; nil where it can.
-func Able() error {
+func Supported() error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("%w: it takes root", ErrUnable)
+		return fmt.Errorf("%w: it takes root", ErrUnsupported)
 	}
 	if out, err := exec.Command(interpreter, "-MTime::HiRes", "-e", "").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: it takes Perl with Time::HiRes (Debian: package perl): %w: %s", ErrUnable, err, bytes.TrimSpace(out))
+		return fmt.Errorf("%w: it takes Perl with Time::HiRes (Debian: package perl): %w: %s", ErrUnsupported, err, bytes.TrimSpace(out))
 	}
 	_, err := findTree()
 	return err
 }
 
 // Outcome is a run for real.
-type Outcome struct {
+type Result struct {
 	sim.Result
 	// Others is the CPU that everything else on the machine used, and Stolen what its hypervisor kept from it, as shares
 	// of the machine. They say how far the run can be believed.
@@ -63,8 +63,8 @@ type Outcome struct {
 const lead = 2 * time.Second
 
 // Run plays a set-up of one node, of as many cores as this machine has, from the beginning to the end.
-func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err error) {
-	if err := Able(); err != nil {
+func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Result, err error) {
+	if err := Supported(); err != nil {
 		return out, err
 	}
 	if s.Machine.Cores != runtime.NumCPU() {
@@ -90,7 +90,7 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err 
 	}
 	defer func() { err = errors.Join(err, tree.remove()) }()
 
-	begin, err := soon(lead)
+	begin, err := monotonicIn(lead)
 	if err != nil {
 		return out, err
 	}
@@ -115,7 +115,7 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Outcome, err 
 		p.begin(s, start)
 	}
 	r := &runner{setup: s, policy: policy, pods: pods, start: start, stall: stall{cores: s.Machine.Cores}}
-	if err := r.play(ctx); err != nil {
+	if err := r.run(ctx); err != nil {
 		return out, err
 	}
 	return r.finish()
@@ -131,9 +131,9 @@ type runner struct {
 	machine, machineBefore machine
 	stall                  stall
 	gaps                   gaps
-	reading                sim.Reading
+	snapshot               sim.Snapshot
 	pending                []action
-	out                    Outcome
+	out                    Result
 }
 
 // gaps is what the hypervisor has kept of each core so far.
@@ -144,14 +144,14 @@ type gaps struct {
 }
 
 // piece is how long the CPU is taken for where it is taken a little at a time, as by daemons.
-const piece = 2 * time.Millisecond
+const gapPiece = 2 * time.Millisecond
 
 // spread is how long ago the first of the pieces of one jiffy may have been kept.
-const spread = 500 * time.Millisecond
+const gapSpread = 500 * time.Millisecond
 
 // look takes what was kept of each core until now. The kernel hears of it only when the core is back, so what was kept at once
 // ends now. One jiffy more may have been kept a little at a time: it counts as pieces, spread over the time since there was one before.
-func (g *gaps) look(now time.Duration, stolen []time.Duration) {
+func (g *gaps) record(now time.Duration, stolen []time.Duration) {
 	if g.stolen == nil {
 		g.stolen, g.moved = slices.Clone(stolen), make([]time.Duration, len(stolen))
 	}
@@ -162,11 +162,11 @@ func (g *gaps) look(now time.Duration, stolen []time.Duration) {
 		}
 		since, size := now-kept, kept
 		if kept == jiffy {
-			since, size = max(g.moved[core], now-spread), piece
+			since, size = max(g.moved[core], now-gapSpread), gapPiece
 		}
 		count := kept / size
 		for n := count; n > 0; n-- {
-			g.all = append(g.all, sim.Gap{Core: core, At: now - n*(now-since)/count, For: size})
+			g.all = append(g.all, sim.Gap{Core: core, At: now - n*(now-since)/count, Duration: size})
 		}
 		g.stolen[core], g.moved[core] = stolen[core], now
 	}
@@ -175,8 +175,8 @@ func (g *gaps) look(now time.Duration, stolen []time.Duration) {
 // stretch is what Outcome.Stall is measured over, wherever it begins, to within the time between two samples. The kernel counts
 // busy time of a CPU by ticks, so that a shorter one is uncertain.
 const (
-	stretch = 250 * time.Millisecond
-	sampled = 50 * time.Millisecond
+	stallWindow    = 250 * time.Millisecond
+	sampleInterval = 50 * time.Millisecond
 )
 
 // sample is how much others had used until a time, counted from any time before.
@@ -186,19 +186,19 @@ type sample struct{ at, used time.Duration }
 type stall struct {
 	cores   int
 	samples []sample // of the last stretch
-	most    float64
+	max     float64
 }
 
 // add takes the next sample, and keeps of those before only what the next stretch may begin with.
 func (s *stall) add(now sample) {
 	s.samples = append(s.samples, now)
 	begin := 0
-	for begin+1 < len(s.samples) && now.at-s.samples[begin+1].at >= stretch {
+	for begin+1 < len(s.samples) && now.at-s.samples[begin+1].at >= stallWindow {
 		begin++
 	}
 	s.samples = slices.Delete(s.samples, 0, begin)
-	if first := s.samples[0]; now.at-first.at >= stretch {
-		s.most = max(s.most, (now.used-first.used).Seconds()/((now.at-first.at).Seconds()*float64(s.cores)))
+	if first := s.samples[0]; now.at-first.at >= stallWindow {
+		s.max = max(s.max, (now.used-first.used).Seconds()/((now.at-first.at).Seconds()*float64(s.cores)))
 	}
 }
 
@@ -210,12 +210,12 @@ type action struct {
 func (r *runner) now() time.Duration { return time.Since(r.start) }
 
 // play follows the clock: turns of the policy, changes that take effect, points of the series.
-func (r *runner) play(ctx context.Context) error {
-	every := r.setup.Every
+func (r *runner) run(ctx context.Context) error {
+	every := r.setup.Interval
 	if every == 0 {
 		every = time.Second
 	}
-	turn, point, warm, watch := time.Duration(0), every, r.setup.Warm, time.Duration(0)
+	turn, point, warm, watch := time.Duration(0), every, r.setup.WarmUp, time.Duration(0)
 	for {
 		next := min(turn, point, watch, r.setup.Length)
 		if warm >= 0 {
@@ -247,11 +247,11 @@ func (r *runner) play(ctx context.Context) error {
 			}
 		}
 		if next >= watch {
-			r.gaps.look(r.reading.Now, r.machine.stolen)
+			r.gaps.record(r.snapshot.Now, r.machine.stolen)
 			if warm < 0 {
 				r.stall.add(r.others())
 			}
-			watch += sampled
+			watch += sampleInterval
 		}
 		if next >= point {
 			r.point(every)
@@ -261,9 +261,9 @@ func (r *runner) play(ctx context.Context) error {
 			return nil
 		}
 		if next >= turn {
-			actions, again := r.policy.Turn(&r.reading)
+			actions, again := r.policy.Decide(&r.snapshot)
 			for _, a := range actions {
-				r.pending = append(r.pending, action{next + a.After, a})
+				r.pending = append(r.pending, action{next + a.Delay, a})
 			}
 			turn = max(again, next+time.Millisecond)
 		}
@@ -272,7 +272,7 @@ func (r *runner) play(ctx context.Context) error {
 
 func (r *runner) apply(a sim.Action) {
 	p := r.pods[a.Pod]
-	if a.Request != 0 || a.Scale != 0 {
+	if a.Request != 0 || a.Replicas != 0 {
 		p.failed = errors.Join(p.failed, errors.New("policies that change requests or replicas are for the simulator only"))
 		return
 	}
@@ -293,12 +293,12 @@ func (r *runner) read() error {
 		return err
 	}
 	r.machine = m
-	r.reading = sim.Reading{
+	r.snapshot = sim.Snapshot{
 		Now: r.now(), Cores: r.setup.Machine.Cores, Allocatable: r.setup.Machine.Allocatable,
-		Period: period, Usage: m.busy, Pods: r.reading.Pods[:0],
+		Period: period, Usage: m.busy, Pods: r.snapshot.Pods[:0],
 	}
-	if r.reading.Allocatable == 0 {
-		r.reading.Allocatable = cpu.Milli(r.setup.Machine.Cores) * cpu.Core
+	if r.snapshot.Allocatable == 0 {
+		r.snapshot.Allocatable = cpu.Milli(r.setup.Machine.Cores) * cpu.Core
 	}
 	for i, p := range r.pods {
 		if p.failed != nil {
@@ -309,9 +309,9 @@ func (r *runner) read() error {
 			return fmt.Errorf("pod %s: %w", p.spec.Name, err)
 		}
 		p.now = c
-		r.reading.Kubepods += c.usage
-		r.reading.Pods = append(r.reading.Pods, sim.PodReading{
-			ID: i, Spec: &p.spec, Age: r.reading.Now, Request: p.spec.Request, Limit: p.limit,
+		r.snapshot.Kubepods += c.usage
+		r.snapshot.Pods = append(r.snapshot.Pods, sim.PodSnapshot{
+			ID: i, Spec: &p.spec, Age: r.snapshot.Now, Request: p.spec.Request, Limit: p.limit,
 			Usage: c.usage, Periods: c.periods, Throttled: c.throttled, ThrottledTime: c.throttledTime, Pressure: c.pressure,
 		})
 	}
@@ -324,26 +324,26 @@ func (r *runner) others() sample {
 	for _, p := range r.pods {
 		used -= p.now.usage
 	}
-	return sample{r.reading.Now, used}
+	return sample{r.snapshot.Now, used}
 }
 
 func (r *runner) point(every time.Duration) {
 	for _, p := range r.pods {
-		pt := sim.PodPoint{Use: cpu.FromUsage(p.now.usage-p.before.usage, every), Limit: p.limit}
+		pt := sim.PodPoint{Usage: cpu.FromUsage(p.now.usage-p.before.usage, every), Limit: p.limit}
 		if n := p.now.periods - p.before.periods; n > 0 {
 			pt.Throttle = float64(p.now.throttled-p.before.throttled) / float64(n)
 		}
 		p.before = p.now
 		p.points = append(p.points, pt)
 	}
-	if priced, ok := r.policy.(sim.Priced); ok {
+	if priced, ok := r.policy.(sim.MarketPolicy); ok {
 		r.out.Price = append(r.out.Price, priced.Price())
 	}
 }
 
 // finish collects what the processes say.
-func (r *runner) finish() (Outcome, error) {
-	length := (r.setup.Length - r.setup.Warm).Seconds() * float64(r.setup.Machine.Cores)
+func (r *runner) finish() (Result, error) {
+	length := (r.setup.Length - r.setup.WarmUp).Seconds() * float64(r.setup.Machine.Cores)
 	spent := r.machine.busy - r.machineBefore.busy
 	for _, p := range r.pods {
 		report, err := p.collect(r.setup)
@@ -358,7 +358,7 @@ func (r *runner) finish() (Outcome, error) {
 		res.ThrottledTime = p.now.throttledTime - p.warm.throttledTime
 		res.Served, res.Useful, res.Backlog = report.Served, report.Useful, report.Backlog
 		for _, q := range p.arrivals {
-			if q.At >= r.setup.Warm {
+			if q.At >= r.setup.WarmUp {
 				res.Arrived++
 				res.Offered += q.Work
 			}
@@ -370,7 +370,7 @@ func (r *runner) finish() (Outcome, error) {
 		r.out.Pods = append(r.out.Pods, res)
 	}
 	r.out.Others = max(0, spent.Seconds()/length)
-	r.out.Stall = r.stall.most
+	r.out.Stall = r.stall.max
 	for core, stolen := range r.machine.stolen {
 		r.out.Stolen += (stolen - r.machineBefore.stolen[core]).Seconds() / length
 	}

@@ -20,13 +20,13 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-type still struct{}
+type noChanges struct{}
 
-func (still) Turn(r *sim.Reading) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
+func (noChanges) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
 
-func able(t *testing.T) {
+func requireSupport(t *testing.T) {
 	t.Helper()
-	if err := Able(); err != nil {
+	if err := Supported(); err != nil {
 		t.Skip(err)
 	}
 }
@@ -45,27 +45,27 @@ func left(t *testing.T) []string {
 }
 
 func TestLeavesNothing(t *testing.T) {
-	able(t)
-	setup := Table(time.Second, 1)[3].Setup
-	setup.Warm = 0
+	requireSupport(t)
+	setup := Cases(time.Second, 1)[3].Setup
+	setup.WarmUp = 0
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	late := setup
 	late.Length = time.Hour
-	late.Pods = append([]sim.Spec(nil), setup.Pods...)
+	late.Pods = append([]sim.PodSpec(nil), setup.Pods...)
 	late.Pods[0].Requests.Rate = load.Step{After: 1, Time: 59 * time.Minute}
 	for _, s := range []sim.Setup{setup, late} {
-		if _, err := Run(ctx, s, still{}); !errors.Is(err, context.Canceled) {
+		if _, err := Run(ctx, s, noChanges{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("a cancelled run ends with %v", err)
 		}
 	}
 	good := worker
 	worker = "exit 1"
-	if _, err := Run(t.Context(), setup, still{}); err == nil {
+	if _, err := Run(t.Context(), setup, noChanges{}); err == nil {
 		t.Error("processes that fail at once go unnoticed")
 	}
 	worker = good
-	if _, err := Run(t.Context(), setup, still{}); err != nil {
+	if _, err := Run(t.Context(), setup, noChanges{}); err != nil {
 		t.Error(err)
 	}
 	if l := left(t); len(l) > 0 {
@@ -88,23 +88,23 @@ func TestGapsAreKept(t *testing.T) {
 		{2000 * ms, []time.Duration{80 * ms, 30 * ms}},
 		{2050 * ms, []time.Duration{80 * ms, 150 * ms}},
 	} {
-		g.look(look.at, look.stolen)
+		g.record(look.at, look.stolen)
 	}
-	want := []sim.Gap{{Core: 1, At: 30 * ms, For: 20 * ms}}
+	want := []sim.Gap{{Core: 1, At: 30 * ms, Duration: 20 * ms}}
 	for at := 50 * ms; at < 100*ms; at += 10 * ms {
-		want = append(want, sim.Gap{Core: 1, At: at, For: 2 * ms})
+		want = append(want, sim.Gap{Core: 1, At: at, Duration: 2 * ms})
 	}
 	for at := 1500 * ms; at < 2000*ms; at += 100 * ms {
-		want = append(want, sim.Gap{Core: 0, At: at, For: 2 * ms})
+		want = append(want, sim.Gap{Core: 0, At: at, Duration: 2 * ms})
 	}
-	want = append(want, sim.Gap{Core: 1, At: 1930 * ms, For: 120 * ms})
+	want = append(want, sim.Gap{Core: 1, At: 1930 * ms, Duration: 120 * ms})
 	if !slices.Equal(g.all, want) {
 		t.Errorf("gaps %v, want %v", g.all, want)
 	}
 	g = gaps{}
-	g.look(0, []time.Duration{0})
-	g.look(20*ms, []time.Duration{50 * ms}) // some of it was kept before the run
-	if want := []sim.Gap{{Core: 0, At: 0, For: 20 * ms}}; !slices.Equal(g.all, want) {
+	g.record(0, []time.Duration{0})
+	g.record(20*ms, []time.Duration{50 * ms}) // some of it was kept before the run
+	if want := []sim.Gap{{Core: 0, At: 0, Duration: 20 * ms}}; !slices.Equal(g.all, want) {
 		t.Errorf("gaps %v, want %v", g.all, want)
 	}
 }
@@ -121,7 +121,7 @@ func TestStallsShow(t *testing.T) {
 		{3 * time.Second, 3200 * time.Millisecond, 50 * time.Millisecond, (0.2 + 0.001) / 0.5},
 		{3200 * time.Millisecond, 20 * time.Second, time.Millisecond, (0.2 + 0.001) / 0.5},
 	} {
-		for at := step.at + sampled; at <= step.until; at += sampled {
+		for at := step.at + sampleInterval; at <= step.until; at += sampleInterval {
 			last := sample{at: step.at}
 			if n := len(s.samples); n > 0 {
 				last = s.samples[n-1]
@@ -129,26 +129,26 @@ func TestStallsShow(t *testing.T) {
 			if at == 10*time.Second { // late: the next one counts for both
 				continue
 			}
-			s.add(sample{at, last.used + step.used*((at-last.at)/sampled)})
+			s.add(sample{at, last.used + step.used*((at-last.at)/sampleInterval)})
 		}
-		if math.Abs(s.most-step.want) > 1e-9 {
-			t.Errorf("at %v a stall of %v, want %v", step.until, s.most, step.want)
+		if math.Abs(s.max-step.want) > 1e-9 {
+			t.Errorf("at %v a stall of %v, want %v", step.until, s.max, step.want)
 		}
 	}
-	if n := len(s.samples); n > int(stretch/sampled)+1 {
+	if n := len(s.samples); n > int(stallWindow/sampleInterval)+1 {
 		t.Errorf("%d samples are kept", n)
 	}
 }
 
 func TestSameRequests(t *testing.T) {
-	able(t)
-	s := Table(3*time.Second, 7)[0].Setup
-	s.Warm = 0
-	real, err := Run(t.Context(), s, still{})
+	requireSupport(t)
+	s := Cases(3*time.Second, 7)[0].Setup
+	s.WarmUp = 0
+	real, err := Run(t.Context(), s, noChanges{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := sim.Run(s, still{})
+	model := sim.Run(s, noChanges{})
 	if r, m := real.Pod("service"), model.Pod("service"); r.Arrived != m.Arrived || (r.Useful+r.Backlog-m.Offered).Abs() > time.Millisecond {
 		t.Errorf("%d requests of %v for real, %d of %v in the simulator", r.Arrived, r.Useful+r.Backlog, m.Arrived, m.Offered)
 	}
@@ -156,14 +156,14 @@ func TestSameRequests(t *testing.T) {
 
 // TestScenario: a scenario of the catalogue can be played.
 func TestScenario(t *testing.T) {
-	able(t)
+	requireSupport(t)
 	duel, err := scenario.Find("duel", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := duel.Setup(0, 1)
-	s.Machine.Cores, s.Length, s.Warm = runtime.NumCPU(), 2*time.Second, time.Second
-	out, err := Run(t.Context(), s, still{})
+	s.Machine.Cores, s.Length, s.WarmUp = runtime.NumCPU(), 2*time.Second, time.Second
+	out, err := Run(t.Context(), s, noChanges{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +172,8 @@ func TestScenario(t *testing.T) {
 			t.Errorf("pod %s has used no CPU", p.Spec.Name)
 		}
 	}
-	s.Pods = append(s.Pods, sim.Spec{Name: "late", Start: time.Second})
-	if _, err := Run(t.Context(), s, still{}); err == nil || !strings.Contains(err.Error(), "pod late") {
+	s.Pods = append(s.Pods, sim.PodSpec{Name: "late", Start: time.Second})
+	if _, err := Run(t.Context(), s, noChanges{}); err == nil || !strings.Contains(err.Error(), "pod late") {
 		t.Errorf("a pod that comes later: %v", err)
 	}
 }

@@ -42,8 +42,8 @@ func (s Step) At(t time.Duration) (float64, time.Duration) {
 
 // Burst is High from Start for Length, again after each Every (0: once), and Low otherwise.
 type Burst struct {
-	Low, High            float64
-	Start, Length, Every time.Duration
+	Low, High             float64
+	Start, Length, Period time.Duration
 	// Jitter is how far, as a share of Every - Length, each repetition may come later than it would: at 1 it lies
 	// anywhere in its Every. Where it lies depends on Seed alone.
 	Jitter float64
@@ -56,10 +56,10 @@ func (b Burst) At(t time.Duration) (float64, time.Duration) {
 		return b.Low, b.Start
 	}
 	in, first := t-b.Start, b.Start
-	if b.Every > 0 {
-		first += in / b.Every * b.Every
-		in %= b.Every
-		late := b.late(first)
+	if b.Period > 0 {
+		first += in / b.Period * b.Period
+		in %= b.Period
+		late := b.delay(first)
 		if in < late {
 			return b.Low, first + late
 		}
@@ -68,25 +68,25 @@ func (b Burst) At(t time.Duration) (float64, time.Duration) {
 	switch {
 	case in < b.Length:
 		return b.High, first + b.Length
-	case b.Every > 0:
-		return b.Low, (t-b.Start)/b.Every*b.Every + b.Start + b.Every
+	case b.Period > 0:
+		return b.Low, (t-b.Start)/b.Period*b.Period + b.Start + b.Period
 	}
 	return b.Low, Forever
 }
 
 // late is by how much the repetition that would begin at first comes later.
-func (b Burst) late(first time.Duration) time.Duration {
+func (b Burst) delay(first time.Duration) time.Duration {
 	if b.Jitter == 0 {
 		return 0
 	}
 	share := rand.New(rand.NewPCG(b.Seed, uint64(first))).Float64()
-	return time.Duration(b.Jitter * share * float64(b.Every-b.Length))
+	return time.Duration(b.Jitter * share * float64(b.Period-b.Length))
 }
 
 // smooth is the piece in which curves are followed.
-const smooth = 100 * time.Millisecond
+const pieceLength = 100 * time.Millisecond
 
-func next(t, end time.Duration) time.Duration { return min(t-t%smooth+smooth, end) }
+func pieceEnd(t, end time.Duration) time.Duration { return min(t-t%pieceLength+pieceLength, end) }
 
 // Ramp goes from From at Start to To at End in a straight line, followed in pieces of 100 ms with their means.
 type Ramp struct {
@@ -102,23 +102,23 @@ func (r Ramp) At(t time.Duration) (float64, time.Duration) {
 	case t >= r.End:
 		return r.To, Forever
 	}
-	until := next(t, r.End)
-	middle := (max(r.Start, t-t%smooth) + until) / 2
+	until := pieceEnd(t, r.End)
+	middle := (max(r.Start, t-t%pieceLength) + until) / 2
 	share := float64(middle-r.Start) / float64(r.End-r.Start)
 	return r.From + (r.To-r.From)*share, until
 }
 
 // Sine swings around Mean by Swing, once in each Every, followed in pieces of 100 ms. It is never below 0.
 type Sine struct {
-	Mean, Swing float64
-	Every       time.Duration
-	Phase       float64 // share of a turn at which it begins
+	Mean, Amplitude float64
+	Period          time.Duration
+	Phase           float64 // share of a turn at which it begins
 }
 
 // At implements Profile.
 func (s Sine) At(t time.Duration) (float64, time.Duration) {
-	turn := float64(t-t%smooth)/float64(s.Every) + s.Phase
-	return max(0, s.Mean+s.Swing*math.Sin(2*math.Pi*turn)), next(t, Forever)
+	turn := float64(t-t%pieceLength)/float64(s.Period) + s.Phase
+	return max(0, s.Mean+s.Amplitude*math.Sin(2*math.Pi*turn)), pieceEnd(t, Forever)
 }
 
 // Series is a recorded figure: Values[i] from i times Step on, times Scale; after the end it begins again, or is 0 where
@@ -141,7 +141,7 @@ func (s Series) At(t time.Duration) (float64, time.Duration) {
 
 // Walk is a random walk that is drawn back to mean: from step to step it forgets a tenth of its distance, and in the long run
 // its standard deviation is swing. It is never below 0. The same rng gives the same walk of the given length.
-func Walk(rng *rand.Rand, mean, swing float64, step, length time.Duration) Series {
+func RandomWalk(rng *rand.Rand, mean, swing float64, step, length time.Duration) Series {
 	const keep = 0.9
 	s := Series{Step: step, Scale: 1}
 	away := swing * rng.NormFloat64()
@@ -153,48 +153,48 @@ func Walk(rng *rand.Rand, mean, swing float64, step, length time.Duration) Serie
 }
 
 // Later is a profile that begins at By; before, it has the value with which it begins.
-type Later struct {
+type Delayed struct {
 	Profile
-	By time.Duration
+	Delay time.Duration
 }
 
 // At implements Profile.
-func (l Later) At(t time.Duration) (float64, time.Duration) {
-	v, until := l.Profile.At(max(0, t-l.By))
-	if until > Forever-l.By {
+func (l Delayed) At(t time.Duration) (float64, time.Duration) {
+	v, until := l.Profile.At(max(0, t-l.Delay))
+	if until > Forever-l.Delay {
 		return v, Forever
 	}
-	return v, until + l.By
+	return v, until + l.Delay
 }
 
 // Times is a profile multiplied by Factor.
-type Times struct {
+type Scaled struct {
 	Profile
 	Factor float64
 }
 
 // At implements Profile.
-func (x Times) At(t time.Duration) (float64, time.Duration) {
+func (x Scaled) At(t time.Duration) (float64, time.Duration) {
 	v, until := x.Profile.At(t)
 	return v * x.Factor, until
 }
 
 // Requests is an open-loop stream: clients do not wait for answers before they send the next request.
 type Requests struct {
-	Rate    Profile       // per second
-	Service time.Duration // mean CPU time of a request
+	Rate        Profile       // per second
+	ServiceTime time.Duration // mean CPU time of a request
 	// Spread is the distribution of the CPU time of a request.
-	Spread Spread
+	Distribution Distribution
 	// Even requests come at equal distances; otherwise they are a Poisson process.
-	Even bool
+	EvenlySpaced bool
 }
 
 // Spread is a distribution of service times.
-type Spread uint8
+type Distribution uint8
 
 const (
-	Fixed       Spread = iota // every request costs the mean
-	Exponential               // many are cheap, few are dear: coefficient of variation 1
+	Fixed       Distribution = iota // every request costs the mean
+	Exponential                     // many are cheap, few are dear: coefficient of variation 1
 )
 
 // Arrivals draws the requests of one stream.
@@ -213,7 +213,7 @@ func (r Requests) Arrivals(rng *rand.Rand, from time.Duration) *Arrivals {
 func (a *Arrivals) Next() (at, work time.Duration) {
 	// The number of arrivals expected since the last one has the distribution of the gap at rate 1.
 	left := 1.0
-	if !a.r.Even {
+	if !a.r.EvenlySpaced {
 		left = a.rng.ExpFloat64()
 	}
 	for a.at < Forever {
@@ -232,8 +232,8 @@ func (a *Arrivals) Next() (at, work time.Duration) {
 }
 
 func (a *Arrivals) work() time.Duration {
-	if a.r.Spread == Exponential {
-		return max(time.Microsecond, time.Duration(a.rng.ExpFloat64()*float64(a.r.Service)))
+	if a.r.Distribution == Exponential {
+		return max(time.Microsecond, time.Duration(a.rng.ExpFloat64()*float64(a.r.ServiceTime)))
 	}
-	return a.r.Service
+	return a.r.ServiceTime
 }

@@ -12,7 +12,7 @@ const sec = time.Second
 // TestProfilesArePieces: whenever a profile is asked inside a piece it gives the same value and the same end, pieces
 // follow each other without a gap, and their sum is the integral of the figure that was meant.
 func TestProfilesArePieces(t *testing.T) {
-	walk := Walk(rand.New(rand.NewPCG(1, 2)), 10, 3, sec, 20*sec)
+	walk := RandomWalk(rand.New(rand.NewPCG(1, 2)), 10, 3, sec, 20*sec)
 	var walked float64
 	for _, v := range walk.Values {
 		walked += v
@@ -24,17 +24,17 @@ func TestProfilesArePieces(t *testing.T) {
 		"constant":          {Constant(3), 60},
 		"step":              {Step{Before: 1, After: 4, Time: 5*sec + 1}, 5 + 60 - 3e-9},
 		"one burst":         {Burst{Low: 1, High: 5, Start: 3 * sec, Length: 2 * sec}, 28},
-		"repeated burst":    {Burst{Low: 1, High: 5, Start: 3 * sec, Length: 2 * sec, Every: 7 * sec}, 20 + 3*8},
-		"burst with jitter": {Burst{Low: 1, High: 5, Length: 2 * sec, Every: 5 * sec, Jitter: 1, Seed: 7}, 20 + 4*8},
+		"repeated burst":    {Burst{Low: 1, High: 5, Start: 3 * sec, Length: 2 * sec, Period: 7 * sec}, 20 + 3*8},
+		"burst with jitter": {Burst{Low: 1, High: 5, Length: 2 * sec, Period: 5 * sec, Jitter: 1, Seed: 7}, 20 + 4*8},
 		"ramp":              {Ramp{From: 2, To: 6, Start: 3*sec + 50*time.Millisecond, End: 7*sec + 30*time.Millisecond}, 2*3.05 + 4*3.98 + 6*12.97},
-		"sine":              {Sine{Mean: 4, Swing: 3, Every: 10 * sec}, 80},
-		"sine below 0":      {Sine{Mean: 0, Swing: 1, Every: 20 * sec}, 20 / math.Pi},
+		"sine":              {Sine{Mean: 4, Amplitude: 3, Period: 10 * sec}, 80},
+		"sine below 0":      {Sine{Mean: 0, Amplitude: 1, Period: 20 * sec}, 20 / math.Pi},
 		"series":            {Series{Values: []float64{1, 2, 3}, Step: 2 * sec, Scale: 2}, 2 * (3*12 + 2)},
 		"series once":       {Series{Values: []float64{1, 2, 3}, Step: 2 * sec, Scale: 2, Once: true}, 2 * 12},
 		"walk":              {walk, walked},
-		"later":             {Later{Burst{Low: 1, High: 5, Length: 2 * sec}, 4 * sec}, 5*6 + 14},
-		"later, for ever":   {Later{Constant(2), 4 * sec}, 40},
-		"times":             {Times{Step{Before: 1, After: 2, Time: 10 * sec}, 3}, 90},
+		"later":             {Delayed{Burst{Low: 1, High: 5, Length: 2 * sec}, 4 * sec}, 5*6 + 14},
+		"later, for ever":   {Delayed{Constant(2), 4 * sec}, 40},
+		"times":             {Scaled{Step{Before: 1, After: 2, Time: 10 * sec}, 3}, 90},
 	} {
 		rng := rand.New(rand.NewPCG(3, 4))
 		var sum float64
@@ -93,7 +93,7 @@ func near(t *testing.T, what string, got, want, share float64) {
 // changes inside and between seconds; even requests come at equal distances.
 func TestArrivalsFollowTheRate(t *testing.T) {
 	const length = 5000 * sec
-	counts, works := count(Requests{Rate: Constant(40), Service: 10 * time.Millisecond, Spread: Exponential}, length, 1)
+	counts, works := count(Requests{Rate: Constant(40), ServiceTime: 10 * time.Millisecond, Distribution: Exponential}, length, 1)
 	mean, variance := moments(counts)
 	near(t, "the mean per second", mean, 40, 0.01)
 	near(t, "the variance per second", variance, 40, 0.06)
@@ -102,7 +102,7 @@ func TestArrivalsFollowTheRate(t *testing.T) {
 	near(t, "the deviation of the service time", math.Sqrt(variance), 0.010, 0.02)
 
 	// 10 per second, and 110 in the first quarter of every second second: each even second has 35 on average.
-	counts, works = count(Requests{Rate: Burst{Low: 10, High: 110, Length: sec / 4, Every: 2 * sec}, Service: time.Millisecond}, length, 2)
+	counts, works = count(Requests{Rate: Burst{Low: 10, High: 110, Length: sec / 4, Period: 2 * sec}, ServiceTime: time.Millisecond}, length, 2)
 	var busy, calm []float64
 	for i, n := range counts {
 		if i%2 == 0 {
@@ -120,7 +120,7 @@ func TestArrivalsFollowTheRate(t *testing.T) {
 		t.Errorf("fixed service times vary by %v", variance)
 	}
 
-	counts, _ = count(Requests{Rate: Constant(40), Service: sec, Even: true}, 100*sec, 3)
+	counts, _ = count(Requests{Rate: Constant(40), ServiceTime: sec, EvenlySpaced: true}, 100*sec, 3)
 	for i, n := range counts[1:] {
 		if math.Abs(n-40) > 1 {
 			t.Fatalf("even requests: %v came in second %d, want 40", n, i+1)
@@ -133,7 +133,7 @@ func TestArrivalsFollowTheRate(t *testing.T) {
 
 // TestWalk: it keeps to its mean and its deviation, and the same seed gives the same walk.
 func TestWalk(t *testing.T) {
-	draw := func(seed uint64) Series { return Walk(rand.New(rand.NewPCG(seed, 0)), 100, 10, sec, 20000*sec) }
+	draw := func(seed uint64) Series { return RandomWalk(rand.New(rand.NewPCG(seed, 0)), 100, 10, sec, 20000*sec) }
 	mean, variance := moments(draw(1).Values)
 	near(t, "the mean", mean, 100, 0.02)
 	near(t, "the deviation", math.Sqrt(variance), 10, 0.1)
@@ -145,9 +145,9 @@ func TestWalk(t *testing.T) {
 // TestJitterSpreads: repetitions with jitter lie in their own turn, all over it, and elsewhere with another seed.
 func TestJitterSpreads(t *testing.T) {
 	starts := func(seed uint64) (late []float64) {
-		b := Burst{Low: 0, High: 1, Length: sec, Every: 11 * sec, Jitter: 1, Seed: seed}
+		b := Burst{Low: 0, High: 1, Length: sec, Period: 11 * sec, Jitter: 1, Seed: seed}
 		for turn := range 2000 {
-			from := time.Duration(turn) * b.Every
+			from := time.Duration(turn) * b.Period
 			v, until := b.At(from)
 			if v == 1 {
 				until = from

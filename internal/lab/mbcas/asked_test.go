@@ -16,54 +16,54 @@ import (
 var table = flag.Bool("table", false, "print the table of docs/demand-signals.md")
 
 // asking is a node on which services ask for more than they use.
-type asking struct {
-	name  string
-	cores int
-	pods  []sim.Spec
-	asks  func(name string) bool
+type signalCase struct {
+	name      string
+	cores     int
+	pods      []sim.PodSpec
+	signalled func(name string) bool
 }
 
 // askings are the nodes of the table in docs/demand-signals.md.
-func askings() []asking {
-	serve := func(name string, request cpu.Milli, priority int32, rate load.Profile) sim.Spec {
-		return sim.Spec{
+func signalCases() []signalCase {
+	serve := func(name string, request cpu.Milli, priority int32, rate load.Profile) sim.PodSpec {
+		return sim.PodSpec{
 			Name: name, Request: request, Limit: 1000, Priority: priority, Threads: 8,
-			Requests: load.Requests{Rate: rate, Service: 10 * time.Millisecond, Spread: load.Exponential},
+			Requests: load.Requests{Rate: rate, ServiceTime: 10 * time.Millisecond, Distribution: load.Exponential},
 		}
 	}
-	hog := func(i int, request cpu.Milli, threads float64) sim.Spec {
-		return sim.Spec{Name: fmt.Sprint("hog-", i), Request: request, Limit: 4000, Spin: load.Constant(threads)}
+	hog := func(i int, request cpu.Milli, threads float64) sim.PodSpec {
+		return sim.PodSpec{Name: fmt.Sprint("hog-", i), Request: request, Limit: 4000, Spin: load.Constant(threads)}
 	}
 	all := func(name string) bool { return strings.HasPrefix(name, "service") }
-	var many []sim.Spec
+	var many []sim.PodSpec
 	for i := range 6 {
 		many = append(many, serve(fmt.Sprint("service-", i), 500, 4000, load.Burst{
-			Low: 40, High: 120, Start: time.Duration(i) * 3 * time.Second, Length: 7500 * time.Millisecond, Every: 20 * time.Second, Jitter: 1,
+			Low: 40, High: 120, Start: time.Duration(i) * 3 * time.Second, Length: 7500 * time.Millisecond, Period: 20 * time.Second, Jitter: 1,
 		}))
 	}
 	many = append(many, hog(0, 500, 6), hog(1, 500, 6), hog(2, 500, 6))
-	return []asking{
-		{"equal requests", 2, []sim.Spec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all},
-		{"small request, high priority", 2, []sim.Spec{serve("service", 100, 100_000_000, load.Constant(60)), hog(0, 400, 4)}, all},
+	return []signalCase{
+		{"equal requests", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all},
+		{"small request, high priority", 2, []sim.PodSpec{serve("service", 100, 100_000_000, load.Constant(60)), hog(0, 400, 4)}, all},
 		{"six services, one asks", 8, many, func(name string) bool { return name == "service-0" }},
 		{"six services, all ask", 8, many, all},
 	}
 }
 
 // asked is what became of one of them.
-type asked struct {
+type signalResult struct {
 	p50, p99, others time.Duration
 	hogs             float64 // cores
 	throttled        float64
 	changes          int // of limits, per pod and 5 minutes
 }
 
-func (a asking) play(percent int32) asked {
+func (a signalCase) run(percent int32) signalResult {
 	const seeds, length, warm = 3, 6 * time.Minute, time.Minute
 	cfg := DefaultConfig()
 	cfg.DemandPercent = map[string]int32{}
 	for _, p := range a.pods {
-		if a.asks(p.Name) {
+		if a.signalled(p.Name) {
 			cfg.DemandPercent[p.Name] = percent
 		}
 	}
@@ -72,7 +72,7 @@ func (a asking) play(percent int32) asked {
 	var throttled, periods uint64
 	changes := 0
 	for seed := range uint64(seeds) {
-		r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: a.cores}, Pods: a.pods, Length: length, Warm: warm, Seed: seed + 1}, New(cfg))
+		r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: a.cores}, Pods: a.pods, Length: length, WarmUp: warm, Seed: seed + 1}, New(cfg))
 		for i := range r.Pods {
 			p := &r.Pods[i]
 			for _, c := range p.Changes {
@@ -81,7 +81,7 @@ func (a asking) play(percent int32) asked {
 				}
 			}
 			switch {
-			case a.asks(p.Spec.Name):
+			case a.signalled(p.Spec.Name):
 				asks.Merge(p.Latency)
 				throttled, periods = throttled+p.Throttled, periods+p.Periods
 			case p.Spec.Spin != nil:
@@ -91,7 +91,7 @@ func (a asking) play(percent int32) asked {
 			}
 		}
 	}
-	return asked{
+	return signalResult{
 		p50: asks.Quantile(.5), p99: asks.Quantile(.99), others: others.Quantile(.99), hogs: hogs.Seconds() / seeds / (length - warm).Seconds(),
 		throttled: float64(throttled) / float64(max(1, periods)), changes: int(math.Round(float64(changes) / seeds / float64(len(a.pods)))),
 	}
@@ -99,15 +99,15 @@ func (a asking) play(percent int32) asked {
 
 // TestAskingHelps: where a node is full, to be taken for more than one uses makes a service faster up to its share and never
 // throttles it; the hogs pay, and nobody else.
-func TestAskingHelps(t *testing.T) {
+func TestDemandSignalHelps(t *testing.T) {
 	percents := []int32{100, 300}
 	if *table {
 		percents = []int32{100, 125, 150, 200, 300, 1000}
 	}
-	for _, a := range askings() {
-		var at100 asked
+	for _, a := range signalCases() {
+		var at100 signalResult
 		for _, percent := range percents {
-			got := a.play(percent)
+			got := a.run(percent)
 			if *table {
 				fmt.Printf("| %s | %d %% | %d ms | %d ms | %d ms | %.2f |\n", a.name, percent, got.p50.Milliseconds(), got.p99.Milliseconds(), got.others.Milliseconds(), got.hogs)
 			}

@@ -15,23 +15,23 @@ import (
 // published. Replicas of a workload have its name and namespace, on whatever node they are.
 type Cluster struct {
 	// Next is the coordinator; nil where there is none.
-	Next func([]coordinator.Replica) []coordinator.Factor
+	Coordinate func([]coordinator.Replica) []coordinator.Factor
 	// Every is the time from one of its turns to the next.
-	Every time.Duration
+	Interval time.Duration
 	// Each does what is to be done n times, in any order, side by side if it likes. False says that it gave up.
-	Each func(n int, do func(i int)) bool
+	ForEach func(n int, do func(i int)) bool
 }
 
 // Played is a cluster's run.
-type Played struct {
-	Nodes []sim.Result // in the order of the set-ups
-	Turns []Turn
+type ClusterResult struct {
+	Nodes  []sim.Result // in the order of the set-ups
+	Rounds []CoordinatorRound
 	// Factors are those in force at the end, for each node by namespace and name.
 	Factors []map[string]coordinator.Factor
 }
 
 // Turn is one of the coordinator's.
-type Turn struct {
+type CoordinatorRound struct {
 	At      time.Duration
 	Pods    int // that take part
 	Changed int // factors that are new
@@ -39,32 +39,32 @@ type Turn struct {
 
 // node is one that is being played.
 type node struct {
-	mbcas  *MBCAS
-	course sim.Course
+	mbcas      *MBCAS
+	simulation sim.Simulation
 }
 
 // Play plays all nodes to the end. Nodes play between two turns as they like, so the result does not depend on how many do so at a
 // time. It is false where Each gave up.
-func (c Cluster) Play(cfg Config, setups []sim.Setup) (Played, bool) {
+func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 	nodes := make([]node, len(setups))
 	end := time.Duration(0)
 	for i, s := range setups {
 		mbcas := New(cfg)
-		nodes[i] = node{mbcas, sim.Begin(s, mbcas)}
+		nodes[i] = node{mbcas, sim.Start(s, mbcas)}
 		end = max(end, s.Length)
 	}
-	var played Played
+	var played ClusterResult
 	for at := time.Duration(0); at < end; {
-		at = min(at+c.Every, end)
-		if !c.Each(len(nodes), func(i int) { nodes[i].course.Until(at) }) {
-			return Played{}, false
+		at = min(at+c.Interval, end)
+		if !c.ForEach(len(nodes), func(i int) { nodes[i].simulation.RunUntil(at) }) {
+			return ClusterResult{}, false
 		}
-		if c.Next != nil && at < end {
-			played.Turns = append(played.Turns, c.turn(at, nodes))
+		if c.Coordinate != nil && at < end {
+			played.Rounds = append(played.Rounds, c.coordinate(at, nodes))
 		}
 	}
 	for _, n := range nodes {
-		played.Nodes = append(played.Nodes, n.course.Result())
+		played.Nodes = append(played.Nodes, n.simulation.Result())
 		factors := make(map[string]coordinator.Factor, len(n.mbcas.pods))
 		for _, p := range n.mbcas.pods {
 			factors[p.name] = p.factor
@@ -75,7 +75,7 @@ func (c Cluster) Play(cfg Config, setups []sim.Setup) (Played, bool) {
 }
 
 // turn is what the coordinator does at a time. It sees what has been published, and what it says is known to a node's next round.
-func (c Cluster) turn(at time.Duration, nodes []node) Turn {
+func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
 	var pods []*pod
 	var replicas []coordinator.Replica
 	for i := range nodes {
@@ -87,8 +87,8 @@ func (c Cluster) turn(at time.Duration, nodes []node) Turn {
 			}
 		}
 	}
-	turn := Turn{At: at, Pods: len(pods)}
-	for i, f := range c.Next(replicas) {
+	turn := CoordinatorRound{At: at, Pods: len(pods)}
+	for i, f := range c.Coordinate(replicas) {
 		if f != pods[i].factor {
 			pods[i].factor = f
 			turn.Changed++

@@ -15,7 +15,7 @@ import (
 )
 
 // one after the other, in order.
-func serially(n int, do func(int)) bool {
+func inOrder(n int, do func(int)) bool {
 	for i := range n {
 		do(i)
 	}
@@ -23,27 +23,27 @@ func serially(n int, do func(int)) bool {
 }
 
 // dearAndCheap is nodes in pairs, with six neighbours of a workload's replica on the one and one neighbour on the other. All want two cores.
-func dearAndCheap(pairs int, length time.Duration, declared cpu.Milli) []sim.Setup {
+func unequalPairs(pairs int, length time.Duration, declared cpu.Milli) []sim.Setup {
 	setups := make([]sim.Setup, 2*pairs)
 	for i := range setups {
 		s := sim.Setup{Machine: sim.Machine{Cores: 4}, Length: length, Seed: uint64(i)}
 		for n := range []int{6, 1}[i%2] {
-			s.Pods = append(s.Pods, sim.Spec{Name: fmt.Sprint("neighbour", n), Namespace: fmt.Sprint("n", i), Request: 250, Limit: declared, Spin: load.Constant(2)})
+			s.Pods = append(s.Pods, sim.PodSpec{Name: fmt.Sprint("neighbour", n), Namespace: fmt.Sprint("n", i), Request: 250, Limit: declared, Spin: load.Constant(2)})
 		}
-		s.Pods = append(s.Pods, sim.Spec{Name: fmt.Sprint("web", i), Namespace: "shop", Workload: fmt.Sprint("web", i/2), Request: 250, Limit: declared, Spin: load.Constant(2)})
+		s.Pods = append(s.Pods, sim.PodSpec{Name: fmt.Sprint("web", i), Namespace: "shop", Workload: fmt.Sprint("web", i/2), Request: 250, Limit: declared, Spin: load.Constant(2)})
 		setups[i] = s
 	}
 	return setups
 }
 
 // grants are what the replicas of the pairs use in the last minute: dear, cheap, dear, cheap and so on.
-func grants(p Played) []float64 {
+func replicaUsage(p ClusterResult) []float64 {
 	var all []float64
 	for _, n := range p.Nodes {
 		pod := n.Pods[len(n.Pods)-1]
 		sum := 0.0
 		for _, x := range pod.Points[len(pod.Points)-60:] {
-			sum += x.Use.Cores() / 60
+			sum += x.Usage.Cores() / 60
 		}
 		all = append(all, sum)
 	}
@@ -52,12 +52,12 @@ func grants(p Played) []float64 {
 
 // TestAnyOrder: a cluster's run does not depend on the order in which its nodes are played, nor on how many at a time.
 func TestAnyOrder(t *testing.T) {
-	play := func(each func(int, func(int)) bool) Played {
-		c := Cluster{Next: coordinator.DefaultConfig().Rebalance, Every: 10 * time.Second, Each: each}
-		p, _ := c.Play(DefaultConfig(), dearAndCheap(2, time.Minute, 1000))
+	play := func(each func(int, func(int)) bool) ClusterResult {
+		c := Cluster{Coordinate: coordinator.DefaultConfig().Rebalance, Interval: 10 * time.Second, ForEach: each}
+		p, _ := c.Run(DefaultConfig(), unequalPairs(2, time.Minute, 1000))
 		return p
 	}
-	want := play(serially)
+	want := play(inOrder)
 	for name, each := range map[string]func(int, func(int)) bool{
 		"the last one first": func(n int, do func(int)) bool {
 			for i := range n {
@@ -78,19 +78,19 @@ func TestAnyOrder(t *testing.T) {
 			t.Errorf("played %s, the cluster ends otherwise", name)
 		}
 	}
-	if len(want.Turns) != 5 || want.Turns[4].Pods != 18 {
-		t.Errorf("turns: %+v", want.Turns)
+	if len(want.Rounds) != 5 || want.Rounds[4].Pods != 18 {
+		t.Errorf("turns: %+v", want.Rounds)
 	}
-	stopped := Cluster{Every: time.Second, Each: func(int, func(int)) bool { return false }}
-	if _, ok := stopped.Play(DefaultConfig(), dearAndCheap(1, time.Minute, 1000)); ok {
+	stopped := Cluster{Interval: time.Second, ForEach: func(int, func(int)) bool { return false }}
+	if _, ok := stopped.Run(DefaultConfig(), unequalPairs(1, time.Minute, 1000)); ok {
 		t.Error("nothing was played, and it does not say so")
 	}
 }
 
 // TestWithoutCoordinator: nodes that are played side by side, with rests, are as those that are played alone.
 func TestWithoutCoordinator(t *testing.T) {
-	setups := dearAndCheap(1, time.Minute, 1000)
-	p, _ := Cluster{Every: 7 * time.Second, Each: serially}.Play(DefaultConfig(), setups)
+	setups := unequalPairs(1, time.Minute, 1000)
+	p, _ := Cluster{Interval: 7 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), setups)
 	for i, s := range setups {
 		if !reflect.DeepEqual(p.Nodes[i], sim.Run(s, New(DefaultConfig()))) {
 			t.Errorf("node %d ends otherwise", i)
@@ -137,8 +137,8 @@ func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Fa
 // served as well as the other. That is why the coordinator does not go by it.
 func TestOwnDemandIsBlind(t *testing.T) {
 	ratio := func(next func([]coordinator.Replica) []coordinator.Factor) float64 {
-		p, _ := Cluster{Next: next, Every: 30 * time.Second, Each: serially}.Play(DefaultConfig(), dearAndCheap(1, 6*time.Minute, 600))
-		g := grants(p)
+		p, _ := Cluster{Coordinate: next, Interval: 30 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), unequalPairs(1, 6*time.Minute, 600))
+		g := replicaUsage(p)
 		return g[1] / g[0]
 	}
 	off, blind, on := ratio(nil), ratio(byOwnDemand(-9, 0.1)), ratio(coordinator.DefaultConfig().Rebalance)
@@ -163,7 +163,7 @@ func TestFactorsAreBudgets(t *testing.T) {
 		}
 		return next
 	}
-	p, _ := Cluster{Next: fixed, Every: 20 * time.Second, Each: serially}.Play(DefaultConfig(), dearAndCheap(1, 3*time.Minute, 1000))
+	p, _ := Cluster{Coordinate: fixed, Interval: 20 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), unequalPairs(1, 3*time.Minute, 1000))
 	pods := p.Nodes[0].Pods
 	last := func(i int) float64 { return pods[i].Points[len(pods[i].Points)-1].Limit.Cores() }
 	if got := last(6) / last(0); math.Abs(got-0.7) > 0.05 {

@@ -50,11 +50,11 @@ type MBCAS struct {
 // pod is what is known of one pod beside its counters.
 type pod struct {
 	name      string
-	spec      sim.Spec
+	spec      sim.PodSpec
 	limit     cpu.Milli // in its spec
 	factor    coordinator.Factor
 	published round.Published
-	want      cpu.Milli
+	desired   cpu.Milli
 	floor     cpu.Milli
 	ceiling   cpu.Milli
 	doneAt    time.Duration // the last resize
@@ -70,30 +70,30 @@ func (p *pod) budget(request cpu.Milli) market.Budget {
 
 // New is a node's MBCAS before its first round.
 func New(cfg Config) *MBCAS {
-	return &MBCAS{cfg: cfg, pods: map[int]*pod{}, planAt: later}
+	return &MBCAS{cfg: cfg, pods: map[int]*pod{}, planAt: never}
 }
 
-const later = time.Duration(1<<63 - 1)
+const never = time.Duration(1<<63 - 1)
 
 // epoch is the begin of simulated time: the round and the plan know no time before it.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Turn implements sim.Policy.
-func (m *MBCAS) Turn(r *sim.Reading) ([]sim.Action, time.Duration) {
-	m.follow(r)
+func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+	m.trackPods(r)
 	if r.Now >= m.roundAt {
-		m.round(r)
+		m.runRound(r)
 		m.roundAt = r.Now + m.cfg.Interval
 	}
 	var actions []sim.Action
 	if r.Now >= m.planAt {
-		actions = m.plan(r)
+		actions = m.planResizes(r)
 	}
 	return actions, min(m.roundAt, m.planAt)
 }
 
 // follow keeps the pods that run.
-func (m *MBCAS) follow(r *sim.Reading) {
+func (m *MBCAS) trackPods(r *sim.Snapshot) {
 	for _, p := range r.Pods {
 		if m.pods[p.ID] == nil {
 			m.pods[p.ID] = &pod{name: p.Spec.Namespace + "/" + p.Spec.Name, spec: *p.Spec, limit: p.Spec.Limit, factor: coordinator.One}
@@ -114,7 +114,7 @@ func (m *MBCAS) follow(r *sim.Reading) {
 }
 
 // round is the agent's second.
-func (m *MBCAS) round(r *sim.Reading) {
+func (m *MBCAS) runRound(r *sim.Snapshot) {
 	now := epoch.Add(r.Now)
 	in := round.Input{
 		Now:  now,
@@ -161,7 +161,7 @@ func (m *MBCAS) round(r *sim.Reading) {
 			limits[c.Name] = c.Limit
 		}
 		p.published = round.Published{At: now, Limits: limits, Demand: d.Demand, Price: d.Price}
-		p.want, p.floor, p.ceiling = limits[container], d.Floor, d.Ceiling
+		p.desired, p.floor, p.ceiling = limits[container], d.Floor, d.Ceiling
 		m.planAt = min(m.planAt, r.Now+m.cfg.PublishDelay)
 	}
 }
@@ -170,15 +170,15 @@ func (m *MBCAS) round(r *sim.Reading) {
 const container = "main"
 
 // plan is the controller's look at the node.
-func (m *MBCAS) plan(r *sim.Reading) []sim.Action {
-	m.planAt = later
+func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
+	m.planAt = never
 	now := epoch.Add(r.Now)
 	var pods []actuator.Pod
 	var ids []int
 	full := false
 	for _, p := range r.Pods {
 		known := m.pods[p.ID]
-		if known.want == 0 {
+		if known.desired == 0 {
 			continue
 		}
 		full = full || known.published.Price > 0
@@ -189,7 +189,7 @@ func (m *MBCAS) plan(r *sim.Reading) []sim.Action {
 		pods = append(pods, actuator.Pod{
 			UID: known.name, InFlight: r.Now < known.doneAt, LastDecrease: known.decrease, LastIncrease: known.increase,
 			Containers: []actuator.Container{{
-				Name: container, Limit: known.limit, Declared: p.Spec.Limit, Floor: known.floor, Ceiling: known.ceiling, Desired: known.want,
+				Name: container, Limit: known.limit, Declared: p.Spec.Limit, Floor: known.floor, Ceiling: known.ceiling, Desired: known.desired,
 			}},
 		})
 	}
@@ -210,7 +210,7 @@ func (m *MBCAS) plan(r *sim.Reading) []sim.Action {
 			known.increase = now
 		}
 		m.planAt = min(m.planAt, known.doneAt)
-		actions = append(actions, sim.Action{Pod: ids[step.Pod], Limit: known.limit, After: m.cfg.ResizeDelay})
+		actions = append(actions, sim.Action{Pod: ids[step.Pod], Limit: known.limit, Delay: m.cfg.ResizeDelay})
 	}
 	return actions
 }

@@ -21,7 +21,7 @@ func step(rng *rand.Rand, at time.Duration) sim.Setup {
 	for threads := 0; threads < 2*cores; {
 		request, after := cpu.Milli(10*(5+rng.IntN(60))), 1+rng.IntN(cores)
 		threads += after
-		s.Pods = append(s.Pods, sim.Spec{
+		s.Pods = append(s.Pods, sim.PodSpec{
 			Name: fmt.Sprint("p", len(s.Pods)), Request: request, Limit: 2 * request,
 			Spin: load.Step{Before: float64(rng.IntN(2)), After: float64(after), Time: at},
 		})
@@ -76,7 +76,7 @@ func TestLimitsFollowThePrice(t *testing.T) {
 }
 
 // TestStepsComeToRest: after a step with steady load behind it no limit moves for good.
-func TestStepsComeToRest(t *testing.T) {
+func TestLimitsSettleAfterAStep(t *testing.T) {
 	for seed := range uint64(6) {
 		s := step(rand.New(rand.NewPCG(seed, 2)), time.Minute)
 		s.Length = 15 * time.Minute
@@ -92,11 +92,11 @@ func TestStepsComeToRest(t *testing.T) {
 }
 
 // TestAtItsShare: an hour of constant load, in which the first service wants 1.2 cores and its share is 1.4, lets all limits rest.
-func TestAtItsShare(t *testing.T) {
-	serve := func(name string, request cpu.Milli, perSecond float64) sim.Spec {
-		return sim.Spec{Name: name, Request: request, Limit: 7900, Requests: load.Requests{Rate: load.Constant(perSecond), Service: 10 * time.Millisecond, Spread: load.Exponential}}
+func TestDemandAtTheShareIsStable(t *testing.T) {
+	serve := func(name string, request cpu.Milli, perSecond float64) sim.PodSpec {
+		return sim.PodSpec{Name: name, Request: request, Limit: 7900, Requests: load.Requests{Rate: load.Constant(perSecond), ServiceTime: 10 * time.Millisecond, Distribution: load.Exponential}}
 	}
-	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 8}, Length: time.Hour, Seed: 1, Pods: []sim.Spec{
+	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 8}, Length: time.Hour, Seed: 1, Pods: []sim.PodSpec{
 		serve("a", 1100, 120), serve("b", 1200, 200), serve("c", 1300, 200), serve("d", 1000, 160),
 		{Name: "hog", Request: 1100, Limit: 7900, Spin: load.Constant(8)},
 	}}, New(DefaultConfig()))
@@ -123,7 +123,7 @@ func TestGainMargin(t *testing.T) {
 }
 
 func TestIdleNodeThrottlesNobody(t *testing.T) {
-	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 2 * time.Minute, Warm: 20 * time.Second, Seed: 1, Pods: []sim.Spec{
+	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 2 * time.Minute, WarmUp: 20 * time.Second, Seed: 1, Pods: []sim.PodSpec{
 		{Name: "a", Request: 500, Limit: 1000, Requests: bursts(15, 120)},
 		{Name: "b", Request: 500, Limit: 1000, Requests: bursts(120, 15)},
 	}}, New(DefaultConfig()))
@@ -136,16 +136,16 @@ func TestIdleNodeThrottlesNobody(t *testing.T) {
 
 func bursts(low, high float64) load.Requests {
 	return load.Requests{
-		Rate:    load.Burst{Low: low, High: high, Start: 30 * time.Second, Length: 5 * time.Second, Every: 20 * time.Second},
-		Service: 10 * time.Millisecond,
+		Rate:        load.Burst{Low: low, High: high, Start: 30 * time.Second, Length: 5 * time.Second, Period: 20 * time.Second},
+		ServiceTime: 10 * time.Millisecond,
 	}
 }
 
 func TestDeterministic(t *testing.T) {
-	setup := sim.Setup{Machine: sim.Machine{Cores: 4}, Length: time.Minute, Seed: 3, Pods: []sim.Spec{
+	setup := sim.Setup{Machine: sim.Machine{Cores: 4}, Length: time.Minute, Seed: 3, Pods: []sim.PodSpec{
 		{Name: "a", Request: 200, Limit: 1000, Requests: bursts(30, 200)},
 		{Name: "b", Request: 300, Limit: 2000, Spin: load.Constant(3)},
-		{Name: "c", Request: 300, Limit: 2000, Spin: load.Burst{High: 4, Start: 7 * time.Second, Length: 9 * time.Second, Every: 20 * time.Second}},
+		{Name: "c", Request: 300, Limit: 2000, Spin: load.Burst{High: 4, Start: 7 * time.Second, Length: 9 * time.Second, Period: 20 * time.Second}},
 	}}
 	if a, b := sim.Run(setup, New(DefaultConfig())), sim.Run(setup, New(DefaultConfig())); !reflect.DeepEqual(a, b) {
 		t.Error("two runs of the same set-up differ")

@@ -11,12 +11,12 @@ import (
 
 // BenchmarkNode is a full node of 16 cores and 100 pods with bursts and hogs.
 func BenchmarkNode(b *testing.B) {
-	var pods []sim.Spec
+	var pods []sim.PodSpec
 	for i := range 100 {
-		s := sim.Spec{Name: fmt.Sprintf("p%d", i), Request: 100, Limit: 400, Threads: 4,
+		s := sim.PodSpec{Name: fmt.Sprintf("p%d", i), Request: 100, Limit: 400, Threads: 4,
 			Requests: load.Requests{
-				Rate:    load.Burst{Low: 5, High: 30, Start: time.Duration(i) * time.Second / 2, Length: 5 * time.Second, Every: 50 * time.Second},
-				Service: 10 * time.Millisecond, Spread: load.Exponential,
+				Rate:        load.Burst{Low: 5, High: 30, Start: time.Duration(i) * time.Second / 2, Length: 5 * time.Second, Period: 50 * time.Second},
+				ServiceTime: 10 * time.Millisecond, Distribution: load.Exponential,
 			},
 		}
 		if i%20 == 0 {

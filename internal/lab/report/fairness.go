@@ -14,7 +14,7 @@ import (
 
 // WriteFairness draws as SVG how evenly replicas are served over time, without a coordinator and with it, and how many factors it
 // changes in each turn.
-func WriteFairness(w io.Writer, off, on experiment.Evenness) error {
+func WriteFairness(w io.Writer, off, on experiment.FairnessResult) error {
 	last := len(on.Intervals) - 1
 	if last < 0 || len(off.Intervals) != len(on.Intervals) {
 		return errors.New("report: want two runs of the same length")
@@ -25,7 +25,7 @@ func WriteFairness(w io.Writer, off, on experiment.Evenness) error {
 		to    *plot.Plot
 		name  string
 		style int
-		run   experiment.Evenness
+		run   experiment.FairnessResult
 		value func(experiment.Interval) float64
 	}{
 		{p, "best less worst replica, without coordinator", 4, off, func(i experiment.Interval) float64 { return i.Spread }},

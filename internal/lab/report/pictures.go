@@ -88,7 +88,7 @@ func drawTail(r experiment.Results, scenario string) (template.HTML, error) {
 	var words []string
 	for i, policy := range shown(r, scenario, len(palette)) {
 		all := new(sim.Latencies)
-		for _, o := range r.Of(scenario, policy) {
+		for _, o := range r.Select(scenario, policy) {
 			if o.Latency != nil {
 				all.Merge(o.Latency)
 			}
@@ -121,15 +121,15 @@ func drawTail(r experiment.Results, scenario string) (template.HTML, error) {
 }
 
 // thin leaves points out that cannot be told apart.
-func thin(points []sim.Point) plotter.XYs {
+func thin(points []sim.LatencyPoint) plotter.XYs {
 	var line plotter.XYs
 	for i, x := range points {
-		at := plotter.XY{X: max(leastMS, x.At.Seconds()*1000), Y: nines(x.Share)}
+		at := plotter.XY{X: max(leastMS, x.At.Seconds()*1000), Y: nines(x.Fraction)}
 		if n := len(line); n > 0 && i < len(points)-1 && at.Y-line[n-1].Y < 0.02 && at.X < 1.02*line[n-1].X {
 			continue
 		}
 		line = append(line, at)
-		if x.Share >= tailTo {
+		if x.Fraction >= tailTo {
 			break
 		}
 	}
@@ -139,7 +139,7 @@ func thin(points []sim.Point) plotter.XYs {
 // drawCourse is what pods used, what they were limited to, and the price, over time.
 func drawCourse(r experiment.Results, scenario, policy string) (template.HTML, error) {
 	var s *experiment.Series
-	for _, o := range r.Of(scenario, policy) {
+	for _, o := range r.Select(scenario, policy) {
 		if o.Series != nil {
 			s = o.Series
 			break
@@ -161,7 +161,7 @@ func drawCourse(r experiment.Results, scenario, policy string) (template.HTML, e
 			}
 		}
 		words = append(words, fmt.Sprintf("the limit of %s (%s) takes %d steps", pod.Pod, pod.Role, changes))
-		for j, values := range [][]float64{pod.Use, pod.Limit} {
+		for j, values := range [][]float64{pod.Usage, pod.Limit} {
 			for l, xys := range pieces(values, s.Step, j == 1) {
 				line, err := plotter.NewLine(xys)
 				if err != nil {

@@ -54,14 +54,14 @@ type section struct {
 }
 
 func newPage(r experiment.Results) (view, error) {
-	v := view{Runs: len(r.Outcomes), Missing: r.Missing, Default: experiment.Default, Measures: experiment.Measures()}
+	v := view{Runs: len(r.Summaries), Missing: r.Missing, Default: experiment.Default, Measures: experiment.Measures()}
 	seeds := map[uint64]bool{}
-	for _, o := range r.Outcomes {
+	for _, o := range r.Summaries {
 		seeds[o.Seed] = true
 	}
 	v.Seeds = len(seeds)
 	for i, p := range r.Policies {
-		v.Policies = append(v.Policies, row{Number: i + 1, Policy: p.Name, About: p.About})
+		v.Policies = append(v.Policies, row{Number: i + 1, Policy: p.Name, About: p.Description})
 	}
 	for i, s := range r.Scenarios {
 		sec, err := newSection(r, s, fmt.Sprintf("s%d", i+1))
@@ -81,7 +81,7 @@ func newPage(r experiment.Results) (view, error) {
 }
 
 func newSection(r experiment.Results, s experiment.Named, id string) (section, error) {
-	sec := section{ID: id, Name: s.Name, About: s.About}
+	sec := section{ID: id, Name: s.Name, About: s.Description}
 	var main, rest []experiment.Measure
 	for _, m := range experiment.Measures() {
 		if m.Main {

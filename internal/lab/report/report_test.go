@@ -16,19 +16,19 @@ import (
 )
 
 // outcome is a run with a p99 in ms and a throughput of batch, and a little of all the rest.
-func outcome(scenario, policy string, seed uint64, p99, batch float64) experiment.Outcome {
+func outcome(scenario, policy string, seed uint64, p99, batch float64) experiment.Summary {
 	l := new(sim.Latencies)
 	for i := range 200 {
 		l.Add(time.Duration(p99*float64(i)/200*1e6) + time.Millisecond)
 	}
-	o := experiment.Outcome{
+	o := experiment.Summary{
 		Key: experiment.Key{Scenario: scenario, Policy: policy, Seed: seed}, Latency: l,
 		Values: experiment.Values{experiment.P99: p99, experiment.BatchCores: batch, experiment.WorstShare: 0.95, experiment.Changes: 2},
 	}
 	if seed == 1 {
-		o.Series = &experiment.Series{Step: 1, Cores: 2, Price: []float64{0, 0.5, 0.4}, Idle: []float64{0.5, 0, 0}, Pods: []experiment.Course{
-			{Pod: "web", Role: experiment.Service, Use: []float64{-1, 0.5, 0.6}, Limit: []float64{-1, 1, 0.7}, Wants: []float64{-1, 0.5, 0.6}},
-			{Pod: "hog", Role: experiment.Batch, Use: []float64{1, 1, 1}, Limit: []float64{0, 0, 0}, Wants: []float64{2, 2, 2}},
+		o.Series = &experiment.Series{Step: 1, Cores: 2, Price: []float64{0, 0.5, 0.4}, Idle: []float64{0.5, 0, 0}, Pods: []experiment.PodSeries{
+			{Pod: "web", Role: experiment.Service, Usage: []float64{-1, 0.5, 0.6}, Limit: []float64{-1, 1, 0.7}, Needs: []float64{-1, 0.5, 0.6}},
+			{Pod: "hog", Role: experiment.Batch, Usage: []float64{1, 1, 1}, Limit: []float64{0, 0, 0}, Needs: []float64{2, 2, 2}},
 		}}
 	}
 	return o
@@ -36,20 +36,20 @@ func outcome(scenario, policy string, seed uint64, p99, batch float64) experimen
 
 func results() experiment.Results {
 	r := experiment.Results{
-		Scenarios: []experiment.Named{{Name: "shop", About: "Bursts & hogs."}, {Name: "empty", About: "nothing was played"}},
+		Scenarios: []experiment.Named{{Name: "shop", Description: "Bursts & hogs."}, {Name: "empty", Description: "nothing was played"}},
 		Policies: []experiment.Named{
-			{Name: "static", About: "as declared"}, {Name: "captain", About: "throttles"}, {Name: "fast", About: "is unfair"}, {Name: "mbcas", About: "what ships"},
+			{Name: "static", Description: "as declared"}, {Name: "captain", Description: "throttles"}, {Name: "fast", Description: "is unfair"}, {Name: "mbcas", Description: "what ships"},
 		},
 	}
 	for seed := range uint64(2) {
-		r.Outcomes = append(r.Outcomes,
+		r.Summaries = append(r.Summaries,
 			outcome("shop", "static", seed+1, 400+float64(seed), 2.0), outcome("shop", "captain", seed+1, 104, 2.99),
 			outcome("shop", "fast", seed+1, 50, 2.5), outcome("shop", "mbcas", seed+1, 100, 3),
 		)
 	}
-	for i := range r.Outcomes {
-		if r.Outcomes[i].Policy == "fast" {
-			r.Outcomes[i].Values[experiment.WorstShare] = 0.5
+	for i := range r.Summaries {
+		if r.Summaries[i].Policy == "fast" {
+			r.Summaries[i].Values[experiment.WorstShare] = 0.5
 		}
 	}
 	return r
@@ -143,8 +143,8 @@ func TestMarksTheBest(t *testing.T) {
 	if !ok || !v.OK || v.Latency.Text != "first" || v.Work.Text != "first" {
 		t.Errorf("the verdict is %+v", v)
 	}
-	for i := range r.Outcomes {
-		r.Outcomes[i].Values[experiment.WorstShare] = 1
+	for i := range r.Summaries {
+		r.Summaries[i].Values[experiment.WorstShare] = 1
 	}
 	if v, _ = judge(r, "shop"); v.OK || v.Latency.Text != "+100 % against fast" || v.Work.Text != "first" {
 		t.Errorf("behind a policy that is fair, the verdict is %+v", v)
@@ -152,16 +152,16 @@ func TestMarksTheBest(t *testing.T) {
 	if len(v.BeatenBy) != 0 {
 		t.Errorf("beaten by %v: fast is faster, and does less work", v.BeatenBy)
 	}
-	for i := range r.Outcomes {
-		if o := &r.Outcomes[i]; o.Policy == "fast" {
+	for i := range r.Summaries {
+		if o := &r.Summaries[i]; o.Policy == "fast" {
 			o.Values[experiment.BatchCores] = 100
 		}
 	}
 	if v, _ = judge(r, "shop"); !slices.Equal(v.BeatenBy, []string{"fast"}) {
 		t.Errorf("beaten by %v, want fast, which is better in both", v.BeatenBy)
 	}
-	for i := range r.Outcomes {
-		if o := &r.Outcomes[i]; o.Policy == "fast" {
+	for i := range r.Summaries {
+		if o := &r.Summaries[i]; o.Policy == "fast" {
 			o.Policy = "vpa"
 		}
 	}
@@ -192,15 +192,15 @@ func TestFrontIsNotDominated(t *testing.T) {
 func TestAnythingCanBeShown(t *testing.T) {
 	written(t, experiment.Results{})
 	r := results()
-	for i := range r.Outcomes {
-		r.Outcomes[i].Values = experiment.Values{experiment.P99: 0, experiment.BatchCores: 0}
-		r.Outcomes[i].Latency, r.Outcomes[i].Series = nil, nil
+	for i := range r.Summaries {
+		r.Summaries[i].Values = experiment.Values{experiment.P99: 0, experiment.BatchCores: 0}
+		r.Summaries[i].Latency, r.Summaries[i].Series = nil, nil
 	}
 	written(t, r)
 	r = results()
-	r.Outcomes, r.Missing = r.Outcomes[:1], 7
-	r.Outcomes[0].Latency = new(sim.Latencies)
-	r.Outcomes[0].Series = &experiment.Series{Step: 1, Idle: []float64{0}, Price: []float64{0}, Pods: []experiment.Course{{Pod: "a", Use: []float64{-1}, Limit: []float64{-1}}}}
+	r.Summaries, r.Missing = r.Summaries[:1], 7
+	r.Summaries[0].Latency = new(sim.Latencies)
+	r.Summaries[0].Series = &experiment.Series{Step: 1, Idle: []float64{0}, Price: []float64{0}, Pods: []experiment.PodSeries{{Pod: "a", Usage: []float64{-1}, Limit: []float64{-1}}}}
 	if page := written(t, r); !strings.Contains(page, "7 runs were not done") {
 		t.Error("the page does not say that runs are missing")
 	}

@@ -14,11 +14,11 @@ func shown(r experiment.Results, scenario string, most int) []string {
 	var first, rest []string
 	p99 := map[string]float64{}
 	for _, p := range r.Policies {
-		outcomes := r.Of(scenario, p.Name)
+		outcomes := r.Select(scenario, p.Name)
 		if len(outcomes) == 0 {
 			continue
 		}
-		p99[p.Name] = experiment.Over(outcomes, experiment.P99).Mean
+		p99[p.Name] = experiment.Aggregate(outcomes, experiment.P99).Mean
 		switch {
 		case p.Name == experiment.Default:
 			first = slices.Insert(first, 0, p.Name)
@@ -47,8 +47,8 @@ type point struct {
 func front(r experiment.Results, scenario string) []point {
 	var points []point
 	for i, p := range r.Policies {
-		outcomes := r.Of(scenario, p.Name)
-		p99, batch := experiment.Over(outcomes, experiment.P99), experiment.Over(outcomes, experiment.BatchCores)
+		outcomes := r.Select(scenario, p.Name)
+		p99, batch := experiment.Aggregate(outcomes, experiment.P99), experiment.Aggregate(outcomes, experiment.BatchCores)
 		if p99.Count > 0 && batch.Count > 0 {
 			points = append(points, point{policy: p.Name, number: i + 1, p99: p99.Mean, batch: batch.Mean})
 		}

@@ -36,7 +36,7 @@ func newTable(r experiment.Results, scenario string, measures []experiment.Measu
 	for _, m := range measures {
 		any := false
 		for _, p := range r.Policies {
-			s := experiment.Over(r.Of(scenario, p.Name), m.Unit)
+			s := experiment.Aggregate(r.Select(scenario, p.Name), m.Unit)
 			if s.Count == 0 {
 				continue
 			}
@@ -51,13 +51,13 @@ func newTable(r experiment.Results, scenario string, measures []experiment.Measu
 		}
 	}
 	for i, p := range r.Policies {
-		outcomes := r.Of(scenario, p.Name)
+		outcomes := r.Select(scenario, p.Name)
 		if len(outcomes) == 0 {
 			continue
 		}
-		line := row{Number: i + 1, Policy: p.Name, About: p.About, Default: p.Name == experiment.Default}
+		line := row{Number: i + 1, Policy: p.Name, About: p.Description, Default: p.Name == experiment.Default}
 		for _, m := range columns {
-			s := experiment.Over(outcomes, m.Unit)
+			s := experiment.Aggregate(outcomes, m.Unit)
 			c := cell{Text: "–"}
 			if s.Count > 0 {
 				c.Text = short(s.Mean)
@@ -100,7 +100,7 @@ func changesTable(r experiment.Results) table {
 		any := false
 		for _, s := range r.Scenarios {
 			c := cell{Text: "–"}
-			if x := experiment.Over(r.Of(s.Name, p.Name), experiment.Changes); x.Count > 0 {
+			if x := experiment.Aggregate(r.Select(s.Name, p.Name), experiment.Changes); x.Count > 0 {
 				c.Text, any = short(x.Mean), true
 			}
 			line.Cells = append(line.Cells, c)

@@ -23,11 +23,11 @@ const respects = 0.9
 
 // judge compares the default policy with the best of its peers that respect entitlements.
 func judge(r experiment.Results, scenario string) (verdict, bool) {
-	own := r.Of(scenario, experiment.Default)
+	own := r.Select(scenario, experiment.Default)
 	if len(own) == 0 {
 		return verdict{}, false
 	}
-	fair := experiment.Over(own, experiment.WorstShare)
+	fair := experiment.Aggregate(own, experiment.WorstShare)
 	v := verdict{Scenario: scenario, OK: fair.Count == 0 || fair.Mean >= respects}
 	worse, ahead := map[string]bool{}, map[string]bool{}
 	for _, m := range experiment.Measures() {
@@ -40,18 +40,18 @@ func judge(r experiment.Results, scenario string) (verdict, bool) {
 		default:
 			continue
 		}
-		mine := experiment.Over(own, m.Unit)
+		mine := experiment.Aggregate(own, m.Unit)
 		if mine.Count == 0 {
 			to.Own, to.Text = "–", "nothing to compare"
 			continue
 		}
 		best, by := mine.Mean, experiment.Default
 		for _, p := range r.Policies {
-			if !experiment.Peer(p.Name) {
+			if !experiment.IsPeer(p.Name) {
 				continue
 			}
-			outcomes := r.Of(scenario, p.Name)
-			share, s := experiment.Over(outcomes, experiment.WorstShare), experiment.Over(outcomes, m.Unit)
+			outcomes := r.Select(scenario, p.Name)
+			share, s := experiment.Aggregate(outcomes, experiment.WorstShare), experiment.Aggregate(outcomes, m.Unit)
 			if s.Count == 0 || share.Count > 0 && share.Mean < respects {
 				worse[p.Name] = true
 				continue

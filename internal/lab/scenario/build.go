@@ -20,19 +20,19 @@ func (p *Profile) build(rng *rand.Rand, start, length time.Duration) load.Profil
 		l = load.Ramp{From: p.Ramp.From, To: p.Ramp.To, Start: p.Ramp.Start, End: p.Ramp.End}
 	case p.Square != nil:
 		s := p.Square
-		l = load.Burst{Low: s.Low, High: s.High, Start: s.Start, Length: s.On, Every: s.On + s.Off}
+		l = load.Burst{Low: s.Low, High: s.High, Start: s.Start, Length: s.On, Period: s.On + s.Off}
 	case p.Sine != nil:
-		l = load.Sine{Mean: p.Sine.Mean, Swing: p.Sine.Swing, Every: p.Sine.Every, Phase: p.Sine.Phase}
+		l = load.Sine{Mean: p.Sine.Mean, Amplitude: p.Sine.Amplitude, Period: p.Sine.Period, Phase: p.Sine.Phase}
 	case p.Burst != nil:
 		b := p.Burst
-		l = load.Burst{Low: b.Low, High: b.High, Start: b.Start, Length: b.Length, Every: b.Every, Jitter: b.Jitter, Seed: rng.Uint64()}
+		l = load.Burst{Low: b.Low, High: b.High, Start: b.Start, Length: b.Length, Period: b.Period, Jitter: b.Jitter, Seed: rng.Uint64()}
 	case p.Noise != nil:
-		l = load.Walk(rng, p.Noise.Mean, p.Noise.Swing, p.Noise.Every, length)
+		l = load.RandomWalk(rng, p.Noise.Mean, p.Noise.StdDev, p.Noise.Interval, length)
 	case p.Trace != nil:
 		l = p.Trace.series()
 	}
 	if start > 0 {
-		l = load.Later{Profile: l, By: start}
+		l = load.Delayed{Profile: l, Delay: start}
 	}
 	return l
 }
@@ -48,7 +48,7 @@ func (t *Trace) series() load.Series {
 }
 
 // rises are the times before end at which the figure jumps up, as far as the file names them: a burst with jitter has none.
-func (p *Profile) rises(start, end time.Duration) []time.Duration {
+func (p *Profile) increases(start, end time.Duration) []time.Duration {
 	var at []time.Duration
 	repeat := func(first, every time.Duration) {
 		for t := start + first; t < end; t += every {
@@ -64,7 +64,7 @@ func (p *Profile) rises(start, end time.Duration) []time.Duration {
 	case p.Square != nil && p.Square.High > p.Square.Low:
 		repeat(p.Square.Start, p.Square.On+p.Square.Off)
 	case p.Burst != nil && p.Burst.High > p.Burst.Low && p.Burst.Jitter == 0:
-		repeat(p.Burst.Start, p.Burst.Every)
+		repeat(p.Burst.Start, p.Burst.Period)
 	}
 	return at
 }

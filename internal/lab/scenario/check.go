@@ -14,12 +14,12 @@ import (
 
 // What a file may ask for at most; more is taken for a slip.
 const (
-	mostCores  = 1024
-	mostNodes  = 10_000
-	mostPods   = 10_000
-	mostLength = 30 * 24 * time.Hour
-	mostSpin   = 4096
-	mostRate   = 1e6
+	maxCores  = 1024
+	maxNodes  = 10_000
+	maxPods   = 10_000
+	maxLength = 30 * 24 * time.Hour
+	maxSpin   = 4096
+	maxRate   = 1e6
 )
 
 // name is what Kubernetes takes for a name of a pod, a namespace or a workload, without dots.
@@ -28,19 +28,19 @@ var name = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // check reports whatever is wrong with the values, and gives those that are left out.
 func (r *report) check(s *Scenario, open opener) {
 	r.name("name", s.Name, true)
-	r.name("twin", s.Twin, false)
+	r.name("twin", s.Reference, false)
 	if strings.TrimSpace(s.Description) == "" {
 		r.add("description", "it is missing; say what the scenario shows")
 	}
 	r.checkNode(&s.Node)
-	r.atLeast("nodes", &s.Nodes, 1, mostNodes)
+	r.atLeast("nodes", &s.Nodes, 1, maxNodes)
 	if s.Length == 0 {
-		r.add("length", "want a time above 0 and up to %v, such as 300s", mostLength)
+		r.add("length", "want a time above 0 and up to %v, such as 300s", maxLength)
 	}
 	if s.Length > 0 && s.WarmUp >= s.Length {
 		r.add("warmUp", "%v leaves nothing of the length, %v; make it shorter", s.WarmUp, s.Length)
 	}
-	for i, at := range s.Events {
+	for i, at := range s.LoadSteps {
 		if at >= s.Length {
 			r.add(fmt.Sprintf("events[%d]", i), "%v is not before the end, %v", at, s.Length)
 		}
@@ -57,8 +57,8 @@ func (r *report) check(s *Scenario, open opener) {
 }
 
 func (r *report) checkNode(n *Node) {
-	if n.Cores < 1 || n.Cores > mostCores {
-		r.add("node.cores", "want 1 to %d", mostCores)
+	if n.Cores < 1 || n.Cores > maxCores {
+		r.add("node.cores", "want 1 to %d", maxCores)
 	}
 	whole := cpu.Milli(n.Cores) * cpu.Core
 	if n.Allocatable == 0 {
@@ -67,8 +67,8 @@ func (r *report) checkNode(n *Node) {
 	if whole > 0 && n.Allocatable > whole {
 		r.add("node.allocatable", "%s is more than the node has, %d", cores(n.Allocatable), n.Cores)
 	}
-	if whole > 0 && n.SystemUse >= whole {
-		r.add("node.systemUse", "%s leaves nothing of the node, %d", cores(n.SystemUse), n.Cores)
+	if whole > 0 && n.SystemUsage >= whole {
+		r.add("node.systemUse", "%s leaves nothing of the node, %d", cores(n.SystemUsage), n.Cores)
 	}
 }
 
@@ -110,21 +110,21 @@ func (r *report) checkPod(field string, s *Scenario, p *Pod, open opener) {
 	if p.Limit > 0 && p.Request > p.Limit {
 		r.add(field+".limit", "%s is less than the request, %s, which Kubernetes refuses", cores(p.Limit), cores(p.Request))
 	}
-	r.atLeast(field+".replicas", &p.Replicas, 1, mostPods)
-	r.atLeast(field+".parallelism", &p.Parallelism, 0, mostSpin)
+	r.atLeast(field+".replicas", &p.Replicas, 1, maxPods)
+	r.atLeast(field+".parallelism", &p.Parallelism, 0, maxSpin)
 	if p.End > 0 && p.End <= p.Start {
 		r.add(field+".end", "%v is not after the start, %v", p.End, p.Start)
 	}
-	if last := p.last(p.StartEvery); s.Length > 0 && last >= s.Length {
+	if last := p.last(p.StartInterval); s.Length > 0 && last >= s.Length {
 		r.add(field+".start", "the last replica would come at %v, which is not before the end of the scenario, %v", last, s.Length)
-	} else if last := p.last(p.StartEvery + p.Stagger); last > mostLength {
-		r.add(field+".stagger", "the load of the last replica would begin at %v; want a time up to %v", last, mostLength)
+	} else if last := p.last(p.StartInterval + p.Stagger); last > maxLength {
+		r.add(field+".stagger", "the load of the last replica would begin at %v; want a time up to %v", last, maxLength)
 	}
 	if q := p.Load.Requests; q != nil {
 		r.checkRequests(field+".load.requests", q, open)
 	}
 	if p.Load.Spin != nil {
-		r.checkProfile(field+".load.spin", p.Load.Spin, mostSpin, open)
+		r.checkProfile(field+".load.spin", p.Load.Spin, maxSpin, open)
 		if t := p.Load.Spin.Trace; t != nil && t.Format != FormatUsage {
 			r.add(field+".load.spin.trace.format", "%s counts requests, not threads; use it as the rate of load.requests", t.Format)
 		}
@@ -143,8 +143,8 @@ func (p *Pod) last(every time.Duration) time.Duration {
 // checkNoise reports random walks of more steps than a recording may have.
 func (r *report) checkNoise(field string, length time.Duration, l *Load) {
 	check := func(field string, p *Profile) {
-		if p.Noise != nil && p.Noise.Every > 0 && length/p.Noise.Every > mostSteps {
-			r.add(field+".noise.every", "%v makes more than %d steps until the end; make it longer", p.Noise.Every, mostSteps)
+		if p.Noise != nil && p.Noise.Interval > 0 && length/p.Noise.Interval > maxSteps {
+			r.add(field+".noise.every", "%v makes more than %d steps until the end; make it longer", p.Noise.Interval, maxSteps)
 		}
 	}
 	if l.Requests != nil {
@@ -170,21 +170,21 @@ func oneOf[T ~string](r *report, field string, value T, known []T) {
 }
 
 func (r *report) checkRequests(field string, q *Requests, open opener) {
-	if q.Service < time.Microsecond || q.Service > time.Minute {
+	if q.ServiceTime < time.Microsecond || q.ServiceTime > time.Minute {
 		r.add(field+".service", "want the CPU time of a request, 1us to 1m, such as 10ms")
 	}
-	if q.Spread == "" {
-		q.Spread = Exponential
+	if q.Distribution == "" {
+		q.Distribution = Exponential
 	}
-	if q.Spread != Fixed && q.Spread != Exponential {
-		oneOf(r, field+".spread", q.Spread, []Spread{Fixed, Exponential})
+	if q.Distribution != Fixed && q.Distribution != Exponential {
+		oneOf(r, field+".spread", q.Distribution, []Distribution{Fixed, Exponential})
 	}
-	r.checkProfile(field+".rate", &q.Rate, mostRate, open)
+	r.checkProfile(field+".rate", &q.Rate, maxRate, open)
 }
 
 // unique reports pods that would have the same name.
 func (r *report) unique(field string, p *Pod, known map[string]string) {
-	if p.Name == "" || p.Replicas < 1 || p.Replicas > mostPods {
+	if p.Name == "" || p.Replicas < 1 || p.Replicas > maxPods {
 		return
 	}
 	for i := range p.Replicas {
@@ -195,8 +195,8 @@ func (r *report) unique(field string, p *Pod, known map[string]string) {
 		}
 		known[n] = field
 	}
-	if len(known) > mostPods {
-		r.add("pods", "there are more than %d on a node", mostPods)
+	if len(known) > maxPods {
+		r.add("pods", "there are more than %d on a node", maxPods)
 	}
 }
 
@@ -212,7 +212,7 @@ func (r *report) checkFit(s *Scenario) {
 	var changes []change
 	for _, p := range s.Pods {
 		for i := range p.Replicas {
-			later := time.Duration(i) * p.StartEvery
+			later := time.Duration(i) * p.StartInterval
 			changes = append(changes, change{p.Start + later, p.Request})
 			if p.End > 0 {
 				changes = append(changes, change{p.End + later, -p.Request})

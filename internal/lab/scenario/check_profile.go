@@ -7,7 +7,7 @@ import (
 )
 
 // leastPiece is how short the parts of squares, bursts and random walks may be: a run takes a step at each change.
-const leastPiece = 10 * time.Millisecond
+const minPiece = 10 * time.Millisecond
 
 // checkProfile reports what is wrong with a figure over time that is to lie between 0 and most.
 func (r *report) checkProfile(field string, p *Profile, most float64, open opener) {
@@ -33,8 +33,8 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		}
 	}
 	piece := func(name string, d time.Duration) {
-		if d < leastPiece {
-			r.add(at(name), "want %v or more, not %v", leastPiece, d)
+		if d < minPiece {
+			r.add(at(name), "want %v or more, not %v", minPiece, d)
 		}
 	}
 	share := func(name string, v float64) {
@@ -63,8 +63,8 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		piece("off", p.Square.Off)
 	case p.Sine != nil:
 		within("mean", p.Sine.Mean)
-		within("swing", p.Sine.Swing)
-		if p.Sine.Every == 0 {
+		within("swing", p.Sine.Amplitude)
+		if p.Sine.Period == 0 {
 			r.add(at("every"), "want a time above 0, such as 10s")
 		}
 		share("phase", p.Sine.Phase)
@@ -74,19 +74,19 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		within("high", b.High)
 		piece("length", b.Length)
 		share("jitter", b.Jitter)
-		if b.Every > 0 && b.Every < b.Length {
-			r.add(at("every"), "%v is shorter than the length, %v", b.Every, b.Length)
+		if b.Period > 0 && b.Period < b.Length {
+			r.add(at("every"), "%v is shorter than the length, %v", b.Period, b.Length)
 		}
-		if b.Every == 0 && b.Jitter > 0 {
+		if b.Period == 0 && b.Jitter > 0 {
 			r.add(at("jitter"), "a burst that comes once has none; give it an every, or leave jitter out")
 		}
 	case p.Noise != nil:
 		within("mean", p.Noise.Mean)
-		within("swing", p.Noise.Swing)
-		if p.Noise.Every == 0 {
-			p.Noise.Every = time.Second
+		within("swing", p.Noise.StdDev)
+		if p.Noise.Interval == 0 {
+			p.Noise.Interval = time.Second
 		}
-		piece("every", p.Noise.Every)
+		piece("every", p.Noise.Interval)
 	case p.Trace != nil:
 		r.checkTrace(field+".trace", p.Trace, open)
 	}

@@ -210,8 +210,8 @@ func (r *report) duration(n *yaml.Node, field string, into *time.Duration) {
 		return
 	}
 	// A recording may be longer than a run.
-	if v > mostLength && !strings.HasSuffix(field, ".trace.from") {
-		r.add(field, "want a time up to %v, not %s", mostLength, shown(n))
+	if v > maxLength && !strings.HasSuffix(field, ".trace.from") {
+		r.add(field, "want a time up to %v, not %s", maxLength, shown(n))
 		return
 	}
 	*into = v

@@ -41,9 +41,9 @@ type Square struct {
 
 // Sine swings around Mean by Swing once in each Every, and is never below 0.
 type Sine struct {
-	Mean  float64       `yaml:"mean"`
-	Swing float64       `yaml:"swing"`
-	Every time.Duration `yaml:"every"`
+	Mean      float64       `yaml:"mean"`
+	Amplitude float64       `yaml:"swing"`
+	Period    time.Duration `yaml:"every"`
 	// Phase is the share of a turn at which it begins, 0 to 1.
 	Phase float64 `yaml:"phase"`
 }
@@ -54,17 +54,17 @@ type Burst struct {
 	High   float64       `yaml:"high"`
 	Start  time.Duration `yaml:"start"`
 	Length time.Duration `yaml:"length"`
-	Every  time.Duration `yaml:"every"`
+	Period time.Duration `yaml:"every"`
 	// Jitter, 0 to 1, lets each repetition come later at random, at 1 anywhere in its turn.
 	Jitter float64 `yaml:"jitter"`
 }
 
 // Noise is a random walk around Mean with the standard deviation Swing. It is never below 0.
 type Noise struct {
-	Mean  float64 `yaml:"mean"`
-	Swing float64 `yaml:"swing"`
+	Mean   float64 `yaml:"mean"`
+	StdDev float64 `yaml:"swing"`
 	// Every is the time between two steps; 0: 1 s.
-	Every time.Duration `yaml:"every"`
+	Interval time.Duration `yaml:"every"`
 }
 
 // Trace is recorded load.

@@ -30,9 +30,9 @@ type Scenario struct {
 	WarmUp time.Duration `yaml:"warmUp"`
 	Pods   []Pod         `yaml:"pods"`
 	// Events are times at which load rises at once. They are found in the profiles; where the file names any, these count instead.
-	Events []time.Duration `yaml:"events"`
+	LoadSteps []time.Duration `yaml:"events"`
 	// Twin is the name of the scenario in which this one's liars tell the truth, and all else is the same.
-	Twin string `yaml:"twin"`
+	Reference string `yaml:"twin"`
 }
 
 // Node is a machine.
@@ -41,7 +41,7 @@ type Node struct {
 	// Allocatable is what Kubernetes may give to pods; 0: all cores.
 	Allocatable cpu.Milli `yaml:"allocatable"`
 	// SystemUse is what runs outside of pods uses, on average, in requests of 2 ms.
-	SystemUse cpu.Milli `yaml:"systemUse"`
+	SystemUsage cpu.Milli `yaml:"systemUse"`
 }
 
 // Pod is a pod, or several that differ in their number only.
@@ -67,7 +67,7 @@ type Pod struct {
 	Start time.Duration `yaml:"start"`
 	End   time.Duration `yaml:"end"`
 	// StartEvery is how much later than the one before it each replica comes and goes.
-	StartEvery time.Duration `yaml:"startEvery"`
+	StartInterval time.Duration `yaml:"startEvery"`
 	// Stagger is how much later than that of the one before it each replica's load changes.
 	Stagger time.Duration `yaml:"stagger"`
 	Load    Load          `yaml:"load"`
@@ -99,17 +99,17 @@ type Requests struct {
 	// Rate is requests per second.
 	Rate Profile `yaml:"rate"`
 	// Service is the mean CPU time of a request.
-	Service time.Duration `yaml:"service"`
+	ServiceTime time.Duration `yaml:"service"`
 	// Spread is how CPU times lie around their mean: fixed or exponential; empty: exponential.
-	Spread Spread `yaml:"spread"`
+	Distribution Distribution `yaml:"spread"`
 	// Even requests come at equal distances; otherwise at random ones (a Poisson process).
-	Even bool `yaml:"even"`
+	EvenlySpaced bool `yaml:"even"`
 }
 
 // Spread is a distribution of CPU times.
-type Spread string
+type Distribution string
 
 const (
-	Fixed       Spread = "fixed"
-	Exponential Spread = "exponential"
+	Fixed       Distribution = "fixed"
+	Exponential Distribution = "exponential"
 )

@@ -240,7 +240,7 @@ func TestSchemaIsTheStructs(t *testing.T) {
 			t.Errorf("nothing uses %s of the schema", def)
 		}
 	}
-	for where, words := range map[string][]string{"Pod.role": texts(Roles), "Requests.spread": texts([]Spread{Fixed, Exponential}), "Trace.format": texts(Formats)} {
+	for where, words := range map[string][]string{"Pod.role": texts(Roles), "Requests.spread": texts([]Distribution{Fixed, Exponential}), "Trace.format": texts(Formats)} {
 		def, field, _ := strings.Cut(where, ".")
 		if d := cmp.Diff(words, root.Defs[def].Properties[field].Enum); d != "" {
 			t.Errorf("%s in the schema:\n%s", where, d)
@@ -280,8 +280,8 @@ func TestCatalogueRuns(t *testing.T) {
 			if err != nil || same.Name != s.Name {
 				t.Fatalf("it is not found by its name: %v", err)
 			}
-			if s.Twin != "" {
-				if _, err := Find(s.Twin, ""); err != nil {
+			if s.Reference != "" {
+				if _, err := Find(s.Reference, ""); err != nil {
 					t.Errorf("its twin: %v", err)
 				}
 			}
@@ -296,7 +296,7 @@ func TestCatalogueRuns(t *testing.T) {
 			}
 			for name, policy := range map[string]sim.Policy{"static": baseline.Static{}, "mbcas": mbcas.New(mbcas.DefaultConfig())} {
 				setup := s.Setup(0, 1)
-				setup.Length, setup.Warm = 5*time.Second, 0
+				setup.Length, setup.WarmUp = 5*time.Second, 0
 				r := sim.Run(setup, policy)
 				var use time.Duration
 				for _, p := range r.Pods {
@@ -365,11 +365,11 @@ pods:
 		t.Fatal(err)
 	}
 	got := s.Setup(0, 1)
-	if got.Machine.Cores != 4 || got.Machine.Allocatable != 3500 || got.Length != time.Minute || got.Warm != 10*time.Second {
-		t.Errorf("the machine is %+v for %v after %v", got.Machine, got.Length, got.Warm)
+	if got.Machine.Cores != 4 || got.Machine.Allocatable != 3500 || got.Length != time.Minute || got.WarmUp != 10*time.Second {
+		t.Errorf("the machine is %+v for %v after %v", got.Machine, got.Length, got.WarmUp)
 	}
 	system, second, api := got.Pods[0], got.Pods[2], got.Pods[3]
-	if rate, _ := system.Requests.Rate.At(0); !system.System || rate*system.Requests.Service.Seconds() != 0.1 {
+	if rate, _ := system.Requests.Rate.At(0); !system.System || rate*system.Requests.ServiceTime.Seconds() != 0.1 {
 		t.Errorf("the system is %+v", system)
 	}
 	// Its load begins at 2 s + 3 s + 1 s, so that the burst comes at 26 s.
@@ -377,14 +377,14 @@ pods:
 		t.Errorf("the second replica's rate is %v until %v", rate, until)
 	}
 	second.Requests.Rate = nil
-	want := sim.Spec{
+	want := sim.PodSpec{
 		Name: "web-2", Namespace: "shop", Workload: "front", Request: 250, Limit: 1000, Priority: -5, OptOut: true, Threads: 3,
-		Requests: load.Requests{Service: 10 * time.Millisecond, Even: true}, Spin: load.Constant(2), Start: 5 * time.Second, End: 53 * time.Second,
+		Requests: load.Requests{ServiceTime: 10 * time.Millisecond, EvenlySpaced: true}, Spin: load.Constant(2), Start: 5 * time.Second, End: 53 * time.Second,
 	}
 	if !reflect.DeepEqual(second, want) {
 		t.Errorf("the second replica is %+v, want %+v", second, want)
 	}
-	if api.Workload != "api" || api.Namespace != "default" || api.Requests.Spread != load.Exponential {
+	if api.Workload != "api" || api.Namespace != "default" || api.Requests.Distribution != load.Exponential {
 		t.Errorf("the defaults are %+v", api)
 	}
 	for pod, want := range map[string]Role{"web-1": Service, "web-2": Service, "front-3": Service, "api": Honest, "api-2": Honest, "else": Other, "": Other} {

@@ -18,12 +18,12 @@ func (s *Scenario) Setup(node int, seed uint64) sim.Setup {
 	seed = rand.New(rand.NewPCG(seed, uint64(node))).Uint64()
 	out := sim.Setup{
 		Machine: sim.Machine{Cores: s.Node.Cores, Allocatable: s.Node.Allocatable},
-		Length:  s.Length, Warm: s.WarmUp, Seed: seed,
+		Length:  s.Length, WarmUp: s.WarmUp, Seed: seed,
 	}
-	if s.Node.SystemUse > 0 {
+	if s.Node.SystemUsage > 0 {
 		const service = 2 * time.Millisecond
-		out.Pods = append(out.Pods, sim.Spec{Name: "system", System: true, Requests: load.Requests{
-			Rate: load.Constant(s.Node.SystemUse.Cores() / service.Seconds()), Service: service, Spread: load.Exponential,
+		out.Pods = append(out.Pods, sim.PodSpec{Name: "system", System: true, Requests: load.Requests{
+			Rate: load.Constant(s.Node.SystemUsage.Cores() / service.Seconds()), ServiceTime: service, Distribution: load.Exponential,
 		}})
 	}
 	for _, p := range s.Pods {
@@ -43,9 +43,9 @@ func (p *Pod) replica(i int) string {
 }
 
 // spec is one pod as the simulator knows it.
-func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.Spec {
-	later := time.Duration(i) * p.StartEvery
-	out := sim.Spec{
+func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.PodSpec {
+	later := time.Duration(i) * p.StartInterval
+	out := sim.PodSpec{
 		Name: p.replica(i), Namespace: p.Namespace, Workload: p.Workload,
 		Request: p.Request, Limit: p.Limit, Priority: p.Priority, OptOut: p.OptOut, Threads: p.Parallelism,
 		Start: p.Start + later,
@@ -56,14 +56,14 @@ func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.Spec {
 	h := fnv.New64a()
 	h.Write([]byte("load of " + out.Namespace + "/" + out.Name))
 	rng := rand.New(rand.NewPCG(seed, h.Sum64()))
-	begin := p.begin(i)
+	begin := p.loadStart(i)
 	if q := p.Load.Requests; q != nil {
-		out.Requests = load.Requests{Rate: q.Rate.build(rng, begin, length), Service: q.Service, Even: q.Even}
+		out.Requests = load.Requests{Rate: q.Rate.build(rng, begin, length), ServiceTime: q.ServiceTime, EvenlySpaced: q.EvenlySpaced}
 		if t := q.Rate.Trace; t != nil && t.Format == FormatUsage {
-			out.Requests.Rate = load.Times{Profile: out.Requests.Rate, Factor: 1 / q.Service.Seconds()}
+			out.Requests.Rate = load.Scaled{Profile: out.Requests.Rate, Factor: 1 / q.ServiceTime.Seconds()}
 		}
-		if q.Spread == Exponential {
-			out.Requests.Spread = load.Exponential
+		if q.Distribution == Exponential {
+			out.Requests.Distribution = load.Exponential
 		}
 		if out.Workload == "" {
 			out.Workload = out.Name
@@ -76,8 +76,8 @@ func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.Spec {
 }
 
 // begin is when the times of a replica's load begin.
-func (p *Pod) begin(i int) time.Duration {
-	return p.Start + time.Duration(i)*(p.StartEvery+p.Stagger)
+func (p *Pod) loadStart(i int) time.Duration {
+	return p.Start + time.Duration(i)*(p.StartInterval+p.Stagger)
 }
 
 // Role is what a pod stands for; pods that a policy added stand for what their workload does.
@@ -107,13 +107,13 @@ func (p *Pod) has(pod string) bool {
 // Steps are the times after the warm-up at which the load of some pod rises at once, in order: where reactions can be
 // measured. They are the file's events, or the jumps up of its steps, squares and bursts without jitter.
 func (s *Scenario) Steps() []time.Duration {
-	if len(s.Events) > 0 {
-		return slices.Sorted(slices.Values(s.Events))
+	if len(s.LoadSteps) > 0 {
+		return slices.Sorted(slices.Values(s.LoadSteps))
 	}
 	var at []time.Duration
 	for i := range s.Pods {
 		for k := range s.Pods[i].Replicas {
-			at = append(at, s.rises(&s.Pods[i], k)...)
+			at = append(at, s.loadIncreases(&s.Pods[i], k)...)
 		}
 	}
 	slices.Sort(at)
@@ -125,10 +125,10 @@ func (s *Scenario) StepsOf(pod string) []time.Duration {
 	for i := range s.Pods {
 		for k := range s.Pods[i].Replicas {
 			if s.Pods[i].replica(k) == pod {
-				if len(s.Events) > 0 {
+				if len(s.LoadSteps) > 0 {
 					return s.Steps()
 				}
-				at := s.rises(&s.Pods[i], k)
+				at := s.loadIncreases(&s.Pods[i], k)
 				slices.Sort(at)
 				return slices.Compact(at)
 			}
@@ -137,17 +137,17 @@ func (s *Scenario) StepsOf(pod string) []time.Duration {
 	return nil
 }
 
-func (s *Scenario) rises(p *Pod, replica int) []time.Duration {
+func (s *Scenario) loadIncreases(p *Pod, replica int) []time.Duration {
 	end := s.Length
 	if p.End > 0 {
-		end = min(end, p.End+time.Duration(replica)*p.StartEvery)
+		end = min(end, p.End+time.Duration(replica)*p.StartInterval)
 	}
 	var at []time.Duration
 	if q := p.Load.Requests; q != nil {
-		at = append(at, q.Rate.rises(p.begin(replica), end)...)
+		at = append(at, q.Rate.increases(p.loadStart(replica), end)...)
 	}
 	if p.Load.Spin != nil {
-		at = append(at, p.Load.Spin.rises(p.begin(replica), end)...)
+		at = append(at, p.Load.Spin.increases(p.loadStart(replica), end)...)
 	}
 	return slices.DeleteFunc(at, func(t time.Duration) bool { return t < s.WarmUp })
 }

@@ -20,7 +20,7 @@ type recorded struct {
 const longestStep = 24 * time.Hour
 
 // mostSteps is how long a recording may be: two years of minutes, 11 days of seconds.
-const mostSteps = 1 << 20
+const maxSteps = 1 << 20
 
 // readTrace reads a file of one of the formats. Lines may lack: in a count of requests, none came then; of a use, it stayed
 // as it was. A first line that is no number is taken for a header.
@@ -44,8 +44,8 @@ func readTrace(format Format, in io.Reader) (recorded, error) {
 			return recorded{}, fmt.Errorf("line %d: its time %d does not lie after that of the line before, %d", number, t, at[len(at)-1])
 		}
 		at, values = append(at, t), append(values, v)
-		if len(values) > mostSteps {
-			return recorded{}, fmt.Errorf("it has more than %d lines; cut it", mostSteps)
+		if len(values) > maxSteps {
+			return recorded{}, fmt.Errorf("it has more than %d lines; cut it", maxSteps)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -54,7 +54,7 @@ func readTrace(format Format, in io.Reader) (recorded, error) {
 	if len(values) == 0 {
 		return recorded{}, fmt.Errorf("it has no figures")
 	}
-	return even(format, at, values)
+	return resample(format, at, values)
 }
 
 // traceLine reads one line; in files without times, number stands for it.
@@ -79,7 +79,7 @@ func traceLine(format Format, line string, number int64) (at int64, value float6
 }
 
 // even brings lines with times onto equal steps, as long as the distance of most of them.
-func even(format Format, at []int64, values []float64) (recorded, error) {
+func resample(format Format, at []int64, values []float64) (recorded, error) {
 	unit := time.Second
 	if format == FormatTimestamped {
 		unit = time.Millisecond
@@ -101,8 +101,8 @@ func even(format Format, at []int64, values []float64) (recorded, error) {
 	}
 	index := func(i int) int64 { return (at[i] - at[0] + step/2) / step }
 	last := index(len(at) - 1)
-	if last >= mostSteps {
-		return recorded{}, fmt.Errorf("its times reach over %d steps of %v, more than %d; cut it", last, time.Duration(step)*unit, mostSteps)
+	if last >= maxSteps {
+		return recorded{}, fmt.Errorf("its times reach over %d steps of %v, more than %d; cut it", last, time.Duration(step)*unit, maxSteps)
 	}
 	r := recorded{values: make([]float64, last+1), step: time.Duration(step) * unit}
 	for i, v := range values {

@@ -80,7 +80,7 @@ func TestTraceIsBounded(t *testing.T) {
 	if want = "most of its lines lie 277777777778 h apart, more than 24 h; its times are read as multiples of 1s"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if _, err := readTrace(FormatRequests, strings.NewReader(strings.Repeat("1\n", mostSteps+1))); err == nil || err.Error() != fmt.Sprintf("it has more than %d lines; cut it", mostSteps) {
+	if _, err := readTrace(FormatRequests, strings.NewReader(strings.Repeat("1\n", maxSteps+1))); err == nil || err.Error() != fmt.Sprintf("it has more than %d lines; cut it", maxSteps) {
 		t.Errorf("a long file: %v", err)
 	}
 }
@@ -109,7 +109,7 @@ func TestRecordedLoad(t *testing.T) {
 		for at := time.Duration(0); at < s.Length; {
 			v, until := r.Rate.At(at)
 			until = min(until, s.Length, load.Forever)
-			sum += v * (until - at).Seconds() * r.Service.Seconds()
+			sum += v * (until - at).Seconds() * r.ServiceTime.Seconds()
 			at = until
 		}
 		if mean := sum / s.Length.Seconds(); mean < 0.1 || mean > 2 {
@@ -135,7 +135,7 @@ func FuzzTrace(f *testing.F) {
 	f.Add(2, "ts,value\n60,1\n120,2\n")
 	f.Fuzz(func(t *testing.T, format int, text string) {
 		r, err := readTrace(Formats[uint(format)%uint(len(Formats))], strings.NewReader(text))
-		if err == nil && (len(r.values) == 0 || len(r.values) > mostSteps || r.step <= 0) {
+		if err == nil && (len(r.values) == 0 || len(r.values) > maxSteps || r.step <= 0) {
 			t.Errorf("%d values, step %v", len(r.values), r.step)
 		}
 	})

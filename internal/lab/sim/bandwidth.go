@@ -1,39 +1,39 @@
 package sim
 
 // grab makes sure that the entity may run: it takes a slice of the pod's quota where it has none left.
-func (n *Node) grab(e *entity) bool {
+func (n *Node) acquireQuota(e *entity) bool {
 	p := e.pod
-	if p.quota == 0 || e.local > 0 {
+	if p.quota == 0 || e.localQuota > 0 {
 		return true
 	}
-	if !p.ticking {
+	if !p.timerActive {
 		// The periods of a pod stand on a grid; in idle ones the timer rests.
-		p.ticking = true
+		p.timerActive = true
 		since := (n.now - p.phase) % n.machine.Period
 		if since < 0 {
 			since += n.machine.Period
 		}
-		n.events.plan(p.per, n.now-since+n.machine.Period)
-		n.passIdle()
-		p.idleAt = n.idleTime
+		n.events.plan(p.periodSlot, n.now-since+n.machine.Period)
+		n.accountIdle()
+		p.idleAtPeriodStart = n.idleTime
 	}
-	take := min(bandwidthSlice-e.local, p.pool)
+	take := min(bandwidthSlice-e.localQuota, p.pool)
 	p.pool -= take
-	e.local += take
-	p.unused = false
-	return e.local > 0
+	e.localQuota += take
+	p.quotaUnused = false
+	return e.localQuota > 0
 }
 
 // throttle takes an entity off the run queue until there is quota again.
 func (n *Node) throttle(e *entity) {
-	n.leave(e)
+	n.dequeue(e)
 	e.throttled, e.throttledAt = true, n.now
 	e.pod.throttledOn++
-	n.waits(e.pod)
+	n.updatePressure(e.pod)
 }
 
 // wakeQuota ends the wait for quota.
-func (n *Node) wakeQuota(e *entity) {
+func (n *Node) endThrottle(e *entity) {
 	e.throttled = false
 	e.pod.throttledOn--
 	e.pod.ThrottledTime += n.now - e.throttledAt
@@ -44,18 +44,18 @@ func (n *Node) unthrottle(p *pod) {
 	if p.throttledOn == 0 {
 		return
 	}
-	for i := range p.ent {
-		e := &p.ent[i]
+	for i := range p.entities {
+		e := &p.entities[i]
 		if !e.throttled {
 			continue
 		}
-		n.wakeQuota(e)
+		n.endThrottle(e)
 		if len(e.threads) == 0 {
 			continue
 		}
-		n.charge(e.core)
-		n.enter(e)
-		if e.core.cur == nil {
+		n.accountRuntime(e.core)
+		n.enqueue(e)
+		if e.core.current == nil {
 			n.schedule(e.core)
 		} else {
 			n.plan(e.core)
@@ -65,13 +65,13 @@ func (n *Node) unthrottle(p *pod) {
 }
 
 // giveBack returns what an entity without threads keeps of the quota, but for a little.
-func (n *Node) giveBack(e *entity) {
+func (n *Node) returnQuota(e *entity) {
 	p := e.pod
-	if p.quota == 0 || e.local <= keptSlice {
+	if p.quota == 0 || e.localQuota <= keptSlice {
 		return
 	}
-	p.pool += e.local - keptSlice
-	e.local = keptSlice
+	p.pool += e.localQuota - keptSlice
+	e.localQuota = keptSlice
 	if p.throttledOn > 0 && p.pool > bandwidthSlice {
 		n.unthrottle(p)
 	}
@@ -82,17 +82,17 @@ func (n *Node) refill(p *pod) {
 	throttled := p.throttledOn > 0
 	p.Periods++
 	p.pool = p.quota
-	n.passIdle()
-	idle := n.idleTime - p.idleAt
-	p.idleAt = n.idleTime
-	if p.unused && !throttled {
-		p.ticking = false
-		n.events.plan(p.per, never)
+	n.accountIdle()
+	idle := n.idleTime - p.idleAtPeriodStart
+	p.idleAtPeriodStart = n.idleTime
+	if p.quotaUnused && !throttled {
+		p.timerActive = false
+		n.events.plan(p.periodSlot, never)
 		return
 	}
-	n.events.plan(p.per, n.now+n.machine.Period)
+	n.events.plan(p.periodSlot, n.now+n.machine.Period)
 	if !throttled {
-		p.unused = true
+		p.quotaUnused = true
 		n.balance()
 		return
 	}
@@ -100,6 +100,6 @@ func (n *Node) refill(p *pod) {
 	if float64(idle) > 0.1*float64(n.machine.Period)*float64(len(n.cores)) {
 		p.ThrottledIdle++
 	}
-	p.unused = false
+	p.quotaUnused = false
 	n.unthrottle(p)
 }

@@ -8,28 +8,28 @@ import (
 // Latencies counts durations in buckets whose width is 1/64 of their size or less.
 type Latencies struct {
 	Count  uint64
-	Most   time.Duration
+	Max    time.Duration
 	bucket []uint32
 }
 
-const fine = 6 // bits kept of a duration in microseconds
+const bucketBits = 6 // bits kept of a duration in microseconds
 
 func bucketOf(d time.Duration) int {
 	us := uint64(max(d, 0) / time.Microsecond)
-	if us < 1<<fine {
+	if us < 1<<bucketBits {
 		return int(us)
 	}
-	octave := bits.Len64(us) - fine - 1
-	return octave<<fine + int(us>>octave)
+	octave := bits.Len64(us) - bucketBits - 1
+	return octave<<bucketBits + int(us>>octave)
 }
 
 // middle is the middle of a bucket.
-func middle(i int) time.Duration {
-	if i < 1<<(fine+1) {
+func bucketMiddle(i int) time.Duration {
+	if i < 1<<(bucketBits+1) {
 		return time.Duration(i)*time.Microsecond + time.Microsecond/2
 	}
-	octave := i>>fine - 1
-	return time.Duration(uint64(i-octave<<fine)<<octave+1<<octave/2) * time.Microsecond
+	octave := i>>bucketBits - 1
+	return time.Duration(uint64(i-octave<<bucketBits)<<octave+1<<octave/2) * time.Microsecond
 }
 
 // Add counts one.
@@ -40,7 +40,7 @@ func (l *Latencies) Add(d time.Duration) {
 	}
 	l.bucket[i]++
 	l.Count++
-	l.Most = max(l.Most, d)
+	l.Max = max(l.Max, d)
 }
 
 // Merge counts what other has counted.
@@ -52,7 +52,7 @@ func (l *Latencies) Merge(other *Latencies) {
 		l.bucket[i] += n
 	}
 	l.Count += other.Count
-	l.Most = max(l.Most, other.Most)
+	l.Max = max(l.Max, other.Max)
 }
 
 // Quantile is the duration that a share q of those counted does not exceed; 0 when none was.
@@ -64,28 +64,28 @@ func (l *Latencies) Quantile(q float64) time.Duration {
 	var seen uint64
 	for i, n := range l.bucket {
 		if seen += uint64(n); seen > want {
-			return min(middle(i), l.Most)
+			return min(bucketMiddle(i), l.Max)
 		}
 	}
-	return l.Most
+	return l.Max
 }
 
 // Point is one point of a distribution function.
-type Point struct {
-	At    time.Duration
-	Share float64 // of those counted that do not exceed At
+type LatencyPoint struct {
+	At       time.Duration
+	Fraction float64 // of those counted that do not exceed At
 }
 
 // Distribution is the distribution function, one point per bucket that counted any.
-func (l *Latencies) Distribution() []Point {
-	var points []Point
+func (l *Latencies) Distribution() []LatencyPoint {
+	var points []LatencyPoint
 	var seen uint64
 	for i, n := range l.bucket {
 		if n == 0 {
 			continue
 		}
 		seen += uint64(n)
-		points = append(points, Point{middle(i), float64(seen) / float64(l.Count)})
+		points = append(points, LatencyPoint{bucketMiddle(i), float64(seen) / float64(l.Count)})
 	}
 	return points
 }

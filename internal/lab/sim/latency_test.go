@@ -34,8 +34,8 @@ func TestQuantilesAreWithinABucket(t *testing.T) {
 				t.Fatalf("merged: quantile %v is %v, want %v", q, left.Quantile(q), got)
 			}
 		}
-		if d := whole.Distribution(); d[len(d)-1].Share != 1 {
-			t.Fatalf("the distribution ends at %v", d[len(d)-1].Share)
+		if d := whole.Distribution(); d[len(d)-1].Fraction != 1 {
+			t.Fatalf("the distribution ends at %v", d[len(d)-1].Fraction)
 		}
 	})
 }

@@ -43,8 +43,8 @@ type Machine struct {
 // time go on. Nothing is kept from a core that idles: its gap comes when it wakes, the longest one where there were several. One that
 // is to begin before 0 begins at 0.
 type Gap struct {
-	Core    int // from 0
-	At, For time.Duration
+	Core         int // from 0
+	At, Duration time.Duration
 }
 
 // bandwidthSlice is what a core takes from a pod's quota at a time, and keptSlice what it keeps when the
@@ -99,7 +99,7 @@ const (
 	coreSlot slotKind = iota
 	arrivalSlot
 	periodSlot
-	spinSlot
+	busySlot
 	gapSlot
 )
 
@@ -129,31 +129,31 @@ func (n *Node) Advance(until time.Duration) {
 		}
 		n.now = at
 		if int(s) < len(n.cores) {
-			n.turn(&n.cores[s])
+			n.runCoreEvent(&n.cores[s])
 			continue
 		}
 		p := n.slots[s].pod
 		switch n.slots[s].kind {
 		case arrivalSlot:
-			n.arrive(p)
+			n.acceptRequest(p)
 		case periodSlot:
 			n.refill(p)
-		case spinSlot:
-			n.spin(p)
+		case busySlot:
+			n.updateBusyThreads(p)
 		case gapSlot:
-			n.miss(s)
+			n.beginGap(s)
 		}
 	}
 	n.now = until
 }
 
 // miss begins a gap.
-func (n *Node) miss(slot int32) {
+func (n *Node) beginGap(slot int32) {
 	g := n.gaps[0]
 	c := &n.cores[g.Core]
-	n.charge(c)
-	c.owed = max(c.owed, g.For)
-	n.pay(c)
+	n.accountRuntime(c)
+	c.pendingGap = max(c.pendingGap, g.Duration)
+	n.startPendingGap(c)
 	n.plan(c)
 	next := never
 	if n.gaps = n.gaps[1:]; len(n.gaps) > 0 {
@@ -163,25 +163,25 @@ func (n *Node) miss(slot int32) {
 }
 
 // pay begins the gap that a core owes, unless it idles.
-func (n *Node) pay(c *core) {
-	if c.cur != nil {
-		c.back, c.owed = max(c.back, n.now)+c.owed, 0
+func (n *Node) startPendingGap(c *core) {
+	if c.current != nil {
+		c.gapEnd, c.pendingGap = max(c.gapEnd, n.now)+c.pendingGap, 0
 	}
 }
 
 // settle brings all counters up to now.
-func (n *Node) settle() {
+func (n *Node) updateCounters() {
 	for i := range n.cores {
-		n.charge(&n.cores[i])
+		n.accountRuntime(&n.cores[i])
 	}
 	for _, p := range n.pods {
-		p.pressure.pass(n.now)
+		p.pressure.advance(n.now)
 	}
-	n.pressure.pass(n.now)
-	n.passIdle()
+	n.pressure.advance(n.now)
+	n.accountIdle()
 }
 
-func (n *Node) passIdle() {
+func (n *Node) accountIdle() {
 	n.idleTime += time.Duration(n.idle) * (n.now - n.idleAt)
 	n.idleAt = n.now
 }
@@ -193,14 +193,14 @@ type pressure struct {
 	at      time.Duration
 }
 
-func (p *pressure) pass(now time.Duration) {
+func (p *pressure) advance(now time.Duration) {
 	if p.waiting > 0 {
 		p.total += now - p.at
 	}
 	p.at = now
 }
 
-func (p *pressure) wait(now time.Duration, more int) {
-	p.pass(now)
+func (p *pressure) addWaiting(now time.Duration, more int) {
+	p.advance(now)
 	p.waiting += more
 }

@@ -14,37 +14,37 @@ import (
 )
 
 // restless changes limits at random, but for those without one.
-type restless struct{ next uint64 }
+type randomLimits struct{ next uint64 }
 
-func (p *restless) Turn(r *Reading) ([]Action, time.Duration) {
+func (p *randomLimits) Decide(r *Snapshot) ([]Action, time.Duration) {
 	var actions []Action
 	for _, pod := range r.Pods {
 		p.next = p.next*6364136223846793005 + 1442695040888963407
 		if pod.Limit > 0 && p.next>>62 == 0 {
-			actions = append(actions, Action{Pod: pod.ID, Limit: cpu.Milli(p.next>>40%300)*10 + 10, After: DirectDelay})
+			actions = append(actions, Action{Pod: pod.ID, Limit: cpu.Milli(p.next>>40%300)*10 + 10, Delay: DirectDelay})
 		}
 	}
 	return actions, r.Now + 70*time.Millisecond
 }
 
-func draw(t *rapid.T) Setup {
+func drawSetup(t *rapid.T) Setup {
 	s := Setup{
 		Machine: Machine{Cores: rapid.IntRange(1, 6).Draw(t, "cores")},
-		Length:  3 * time.Second, Seed: rapid.Uint64().Draw(t, "seed"), Every: 100 * time.Millisecond,
+		Length:  3 * time.Second, Seed: rapid.Uint64().Draw(t, "seed"), Interval: 100 * time.Millisecond,
 	}
 	for i := range rapid.IntRange(1, 8).Draw(t, "pods") {
-		p := Spec{
+		p := PodSpec{
 			Name:    fmt.Sprintf("p%d", i),
 			Request: cpu.Milli(rapid.IntRange(0, 200).Draw(t, "request")) * 10,
 			Limit:   cpu.Milli(rapid.IntRange(0, 300).Draw(t, "limit")) * 10,
 			Threads: rapid.IntRange(1, 8).Draw(t, "threads"),
 		}
 		if rapid.Bool().Draw(t, "spins") {
-			p.Spin = load.Burst{High: float64(rapid.IntRange(1, 6).Draw(t, "spinners")), Length: 300 * time.Millisecond, Every: 700 * time.Millisecond}
+			p.Spin = load.Burst{High: float64(rapid.IntRange(1, 6).Draw(t, "spinners")), Length: 300 * time.Millisecond, Period: 700 * time.Millisecond}
 		} else {
 			p.Requests = load.Requests{
-				Rate: load.Constant(rapid.Float64Range(0, 200).Draw(t, "rate")), Service: 8 * time.Millisecond,
-				Spread: Spread(rapid.IntRange(0, 1).Draw(t, "spread")),
+				Rate: load.Constant(rapid.Float64Range(0, 200).Draw(t, "rate")), ServiceTime: 8 * time.Millisecond,
+				Distribution: Spread(rapid.IntRange(0, 1).Draw(t, "spread")),
 			}
 		}
 		if rapid.IntRange(0, 3).Draw(t, "short") == 0 {
@@ -57,32 +57,32 @@ func draw(t *rapid.T) Setup {
 }
 
 // Spread is the load package's.
-type Spread = load.Spread
+type Spread = load.Distribution
 
 func TestDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
-		if a, b := Run(s, &restless{}), Run(s, &restless{}); !reflect.DeepEqual(a, b) {
+		s := drawSetup(t)
+		if a, b := Run(s, &randomLimits{}), Run(s, &randomLimits{}); !reflect.DeepEqual(a, b) {
 			t.Fatal("two runs of the same set-up differ")
 		}
 	})
 }
 
 // TestRestsChangeNothing: a run that rests on the way ends as one that does not.
-func TestRestsChangeNothing(t *testing.T) {
+func TestPausesChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
-		c := Begin(s, &restless{})
+		s := drawSetup(t)
+		c := Start(s, &randomLimits{})
 		latest := time.Duration(0)
 		for range rapid.IntRange(1, 20).Draw(t, "rests") {
 			at := time.Duration(rapid.Int64Range(0, int64(s.Length)).Draw(t, "rest"))
-			c.Until(at)
-			if latest = max(latest, at); c.run.node.now != latest {
-				t.Fatalf("it rests at %v, want %v", c.run.node.now, latest)
+			c.RunUntil(at)
+			if latest = max(latest, at); c.runner.node.now != latest {
+				t.Fatalf("it rests at %v, want %v", c.runner.node.now, latest)
 			}
 		}
-		c.Until(2 * s.Length)
-		if !reflect.DeepEqual(c.Result(), Run(s, &restless{})) {
+		c.RunUntil(2 * s.Length)
+		if !reflect.DeepEqual(c.Result(), Run(s, &randomLimits{})) {
 			t.Fatal("a run that rested ends otherwise")
 		}
 	})
@@ -90,8 +90,8 @@ func TestRestsChangeNothing(t *testing.T) {
 
 func TestSameLoadForAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
-		a, b := Run(s, still{}), Run(s, &restless{})
+		s := drawSetup(t)
+		a, b := Run(s, noChanges{}), Run(s, &randomLimits{})
 		for i := range a.Pods {
 			if a.Pods[i].Arrived != b.Pods[i].Arrived || a.Pods[i].Offered != b.Pods[i].Offered {
 				t.Fatalf("%s was asked for %d requests under one policy and %d under another", a.Pods[i].Spec.Name, a.Pods[i].Arrived, b.Pods[i].Arrived)
@@ -102,8 +102,8 @@ func TestSameLoadForAll(t *testing.T) {
 
 func TestCPUTimeIsConserved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
-		r := Run(s, &restless{})
+		s := drawSetup(t)
+		r := Run(s, &randomLimits{})
 		var used time.Duration
 		for _, p := range r.Pods {
 			used += p.Usage
@@ -117,16 +117,16 @@ func TestCPUTimeIsConserved(t *testing.T) {
 				t.Fatalf("%s served %d requests and counted %d latencies", p.Spec.Name, p.Served, p.Latency.Count)
 			}
 		}
-		if total := time.Duration(s.Machine.Cores) * s.Length; used+r.Idling != total {
-			t.Fatalf("%v used and %v idle: want %v together", used, r.Idling, total)
+		if total := time.Duration(s.Machine.Cores) * s.Length; used+r.IdleTime != total {
+			t.Fatalf("%v used and %v idle: want %v together", used, r.IdleTime, total)
 		}
 	})
 }
 
 func TestWorkConserving(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
-		s.Machine.Gaps, _ = gaps(t, s.Machine.Cores, time.Second)
+		s := drawSetup(t)
+		s.Machine.Gaps, _ = drawGaps(t, s.Machine.Cores, time.Second)
 		n := NewNode(s.Machine, s.Seed)
 		for _, p := range s.Pods {
 			if p.Start == 0 {
@@ -137,9 +137,9 @@ func TestWorkConserving(t *testing.T) {
 			n.Advance(at)
 			empty, idle := 0, 0
 			for i := range n.cores {
-				if c := &n.cores[i]; c.cur == nil {
+				if c := &n.cores[i]; c.current == nil {
 					empty++
-					if !n.gone(c) {
+					if !n.inGap(c) {
 						idle++
 					}
 				}
@@ -149,12 +149,12 @@ func TestWorkConserving(t *testing.T) {
 			}
 			for i := range n.cores {
 				c := &n.cores[i]
-				if len(c.ents) > 0 && c.cur == nil && !n.gone(c) {
+				if len(c.queue) > 0 && c.current == nil && !n.inGap(c) {
 					t.Fatalf("core %d idles beside a thread of its own", i)
 				}
-				for _, e := range c.ents {
+				for _, e := range c.queue {
 					// A waiting thread may only stay beside an idle core on which its pod has no quota.
-					if waits := len(e.threads) > 1 || e != c.cur; waits && idle > 0 && e.pod.quota == 0 {
+					if waits := len(e.threads) > 1 || e != c.current; waits && idle > 0 && e.pod.quota == 0 {
 						t.Fatalf("a thread of %s waits on core %d while %d cores idle", e.pod.spec.Name, i, idle)
 					}
 				}
@@ -165,7 +165,7 @@ func TestWorkConserving(t *testing.T) {
 
 func TestQuotaHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
+		s := drawSetup(t)
 		n := NewNode(s.Machine, s.Seed)
 		for _, p := range s.Pods {
 			p.Start, p.End = 0, 0
@@ -174,7 +174,7 @@ func TestQuotaHolds(t *testing.T) {
 		before := make([]time.Duration, len(n.pods))
 		for k := 1; k <= 20; k++ {
 			n.Advance(time.Duration(k) * 100 * time.Millisecond)
-			n.settle()
+			n.updateCounters()
 			for i, p := range n.pods {
 				used := p.Usage - before[i]
 				before[i] = p.Usage
@@ -194,9 +194,9 @@ func TestQuotaHolds(t *testing.T) {
 
 func TestWeightsShare(t *testing.T) {
 	spin := load.Constant(4)
-	r := Run(Setup{Machine: Machine{Cores: 4}, Length: 20 * time.Second, Pods: []Spec{
+	r := Run(Setup{Machine: Machine{Cores: 4}, Length: 20 * time.Second, Pods: []PodSpec{
 		{Name: "a", Request: 500, Spin: spin}, {Name: "b", Request: 1000, Spin: spin}, {Name: "c", Request: 2500, Spin: spin},
-	}}, still{})
+	}}, noChanges{})
 	for name, want := range map[string]float64{"a": 0.5, "b": 1, "c": 2.5} {
 		if got := r.Pod(name).Usage.Seconds() / 20; math.Abs(got-want) > 0.05*want {
 			t.Errorf("%s used %.3f cores beside busy neighbours, want %.1f as it requests", name, got, want)
@@ -205,17 +205,17 @@ func TestWeightsShare(t *testing.T) {
 }
 
 // gaps draws gaps of which none begins within another of the same core, or ends behind the length, and says how long they are in all.
-func gaps(t *rapid.T, cores int, length time.Duration) (all []Gap, sum time.Duration) {
+func drawGaps(t *rapid.T, cores int, length time.Duration) (all []Gap, sum time.Duration) {
 	ends := make([]time.Duration, cores)
 	for at := time.Duration(0); ; {
 		at += time.Duration(rapid.IntRange(0, 400).Draw(t, "between")) * time.Millisecond / 2
 		g := Gap{rapid.IntRange(0, cores-1).Draw(t, "core"), at, time.Duration(rapid.IntRange(1, 300).Draw(t, "gap")) * time.Millisecond}
 		g.At = max(at, ends[g.Core])
-		if at = g.At; at+g.For > length {
+		if at = g.At; at+g.Duration > length {
 			return rapid.Permutation(all).Draw(t, "order"), sum
 		}
-		ends[g.Core] = at + g.For
-		sum += g.For
+		ends[g.Core] = at + g.Duration
+		sum += g.Duration
 		all = append(all, g)
 	}
 }
@@ -223,27 +223,27 @@ func gaps(t *rapid.T, cores int, length time.Duration) (all []Gap, sum time.Dura
 // TestGapsAreLost: where everybody is always busy, the cores give all but the gaps; where not, some gaps wait for ever for somebody to run.
 func TestGapsAreLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
+		s := drawSetup(t)
 		busy := rapid.Bool().Draw(t, "busy")
 		if busy {
-			s.Pods = append(s.Pods, Spec{Name: "busy", Request: 100, Spin: load.Constant(2 * s.Machine.Cores)})
+			s.Pods = append(s.Pods, PodSpec{Name: "busy", Request: 100, Spin: load.Constant(2 * s.Machine.Cores)})
 		}
 		var gone time.Duration
-		s.Machine.Gaps, gone = gaps(t, s.Machine.Cores, s.Length)
-		r := Run(s, &restless{})
+		s.Machine.Gaps, gone = drawGaps(t, s.Machine.Cores, s.Length)
+		r := Run(s, &randomLimits{})
 		var used time.Duration
 		for _, p := range r.Pods {
 			used += p.Usage
 		}
 		total := time.Duration(s.Machine.Cores) * s.Length
-		if given := used + r.Idling; given < total-gone || given > total || busy && used != total-gone {
-			t.Fatalf("%v used and %v idle of %v, of which %v were gone", used, r.Idling, total, gone)
+		if given := used + r.IdleTime; given < total-gone || given > total || busy && used != total-gone {
+			t.Fatalf("%v used and %v idle of %v, of which %v were gone", used, r.IdleTime, total, gone)
 		}
 	})
 }
 
 // TestGapsAreWaitedFor: who runs as a gap begins goes on behind it, and a gap of an idle core comes when it wakes, the longest of several.
-func TestGapsAreWaitedFor(t *testing.T) {
+func TestGapsDelayThreads(t *testing.T) {
 	const ms = time.Millisecond
 	for _, all := range [][]Gap{
 		{{0, 1004 * ms, 50 * ms}},
@@ -252,10 +252,10 @@ func TestGapsAreWaitedFor(t *testing.T) {
 	} {
 		r := Run(Setup{
 			Machine: Machine{Cores: 1, Gaps: all}, Length: 1900 * time.Millisecond,
-			Pods: []Spec{{Name: "rare", Request: 100, Requests: load.Requests{Rate: load.Constant(1), Service: 10 * time.Millisecond, Even: true}}},
-		}, still{})
-		if p := r.Pod("rare"); p.Served != 1 || p.Latency.Most != 60*time.Millisecond || p.Usage != 10*time.Millisecond {
-			t.Errorf("gaps %v: %d requests served in up to %v with %v of CPU, want one that waits 50 ms and uses 10 ms", all, p.Served, p.Latency.Most, p.Usage)
+			Pods: []PodSpec{{Name: "rare", Request: 100, Requests: load.Requests{Rate: load.Constant(1), ServiceTime: 10 * time.Millisecond, EvenlySpaced: true}}},
+		}, noChanges{})
+		if p := r.Pod("rare"); p.Served != 1 || p.Latency.Max != 60*time.Millisecond || p.Usage != 10*time.Millisecond {
+			t.Errorf("gaps %v: %d requests served in up to %v with %v of CPU, want one that waits 50 ms and uses 10 ms", all, p.Served, p.Latency.Max, p.Usage)
 		}
 	}
 }
@@ -263,9 +263,9 @@ func TestGapsAreWaitedFor(t *testing.T) {
 // A hog with a quota of one core and four threads on two cores runs for the first half of each period, and is
 // throttled on both cores for the second.
 func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {
-	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 10 * time.Second, Warm: time.Second, Pods: []Spec{
+	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: time.Second, Pods: []PodSpec{
 		{Name: "hog", Request: 500, Limit: 1000, Spin: load.Constant(4)},
-	}}, still{})
+	}}, noChanges{})
 	hog := r.Pod("hog")
 	if hog.Periods != 90 || hog.Throttled != 90 || hog.ThrottledIdle != 90 {
 		t.Errorf("%d periods, %d throttled, %d of them on an idle node: want 90 of each in 9 s", hog.Periods, hog.Throttled, hog.ThrottledIdle)
@@ -280,9 +280,9 @@ func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {
 
 // An idle group's timer rests, so that periods in which nothing runs do not count; the one in which it notices does.
 func TestIdlePeriodsAreNotCounted(t *testing.T) {
-	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 100 * time.Second, Pods: []Spec{
-		{Name: "rare", Request: 100, Limit: 1000, Requests: load.Requests{Rate: load.Constant(1), Service: 10 * time.Millisecond, Even: true}},
-	}}, still{})
+	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 100 * time.Second, Pods: []PodSpec{
+		{Name: "rare", Request: 100, Limit: 1000, Requests: load.Requests{Rate: load.Constant(1), ServiceTime: 10 * time.Millisecond, EvenlySpaced: true}},
+	}}, noChanges{})
 	if got := r.Pod("rare").Periods; got < 190 || got > 210 {
 		t.Errorf("%d periods for one short request a second over 100 s: want two for each", got)
 	}
@@ -290,19 +290,19 @@ func TestIdlePeriodsAreNotCounted(t *testing.T) {
 
 // TestLostRequestsAgeNoMore: what a pod that ends leaves undone has waited until then, and not for the rest of the run.
 func TestLostRequestsAgeNoMore(t *testing.T) {
-	busy := load.Requests{Rate: load.Constant(100), Service: 50 * time.Millisecond} // five times what it can do
-	spec := func(name string, end time.Duration) Spec {
-		return Spec{Name: name, Request: 1000, Limit: 1000, Requests: busy, End: end}
+	busy := load.Requests{Rate: load.Constant(100), ServiceTime: 50 * time.Millisecond} // five times what it can do
+	spec := func(name string, end time.Duration) PodSpec {
+		return PodSpec{Name: name, Request: 1000, Limit: 1000, Requests: busy, End: end}
 	}
 	r := Run(Setup{
-		Machine: Machine{Cores: 3}, Length: 60 * time.Second, Warm: 20 * time.Second, Seed: 1,
-		Pods: []Spec{spec("before", 10*time.Second), spec("during", 30*time.Second)},
-	}, still{})
+		Machine: Machine{Cores: 3}, Length: 60 * time.Second, WarmUp: 20 * time.Second, Seed: 1,
+		Pods: []PodSpec{spec("before", 10*time.Second), spec("during", 30*time.Second)},
+	}, noChanges{})
 	before, during := r.Pod("before"), r.Pod("during")
 	if before.Latency.Count != 0 || before.Backlog != 0 {
 		t.Errorf("a pod that ended before the warm-up did has %d requests and a backlog of %v", before.Latency.Count, before.Backlog)
 	}
-	if most := during.Latency.Most; most < 20*time.Second || most > 30*time.Second || during.Backlog != 0 {
+	if most := during.Latency.Max; most < 20*time.Second || most > 30*time.Second || during.Backlog != 0 {
 		t.Errorf("the pod lost requests after %v at most and has a backlog of %v: want 20 s to the 30 s that it ran, and none", most, during.Backlog)
 	}
 	if done := during.Latency.Count; done < during.Served+500 {
@@ -316,13 +316,13 @@ func TestGapsCutNoSlice(t *testing.T) {
 		g := Gap{0, at, 50 * time.Millisecond}
 		n := NewNode(Machine{Cores: 1, Slice: 20 * time.Millisecond, Gaps: []Gap{g}}, 1)
 		for _, name := range []string{"a", "b"} {
-			n.Add(Spec{Name: name, Request: 100, Spin: load.Constant(1)})
+			n.Add(PodSpec{Name: name, Request: 100, Spin: load.Constant(1)})
 		}
 		n.Advance(at)
-		ran, over := n.cores[0].cur, n.cores[0].cur.v >= n.cores[0].cur.due
-		n.Advance(at + g.For)
-		if n.Advance(at + g.For + time.Microsecond); n.cores[0].cur != ran && !over {
-			t.Errorf("%s ran as the gap at %v began, and %s as it ended", ran.pod.spec.Name, at, n.cores[0].cur.pod.spec.Name)
+		ran, over := n.cores[0].current, n.cores[0].current.vruntime >= n.cores[0].current.deadline
+		n.Advance(at + g.Duration)
+		if n.Advance(at + g.Duration + time.Microsecond); n.cores[0].current != ran && !over {
+			t.Errorf("%s ran as the gap at %v began, and %s as it ended", ran.pod.spec.Name, at, n.cores[0].current.pod.spec.Name)
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 // Policy sets the limits of one node's pods. It is told what a program on the node can know, and no more.
 type Policy interface {
 	// Turn looks at the node, returns what is to be changed, and says when it wants its next turn.
-	Turn(r *Reading) (actions []Action, next time.Duration)
+	Decide(r *Snapshot) (actions []Action, next time.Duration)
 }
 
 // Reading is what a policy may know. It and the pods in it hold only until the turn ends.
-type Reading struct {
+type Snapshot struct {
 	Now         time.Duration
 	Cores       int
 	Allocatable cpu.Milli
@@ -22,13 +22,13 @@ type Reading struct {
 	Usage       time.Duration // CPU time of everything since the start
 	Kubepods    time.Duration // the part of it used by pods
 	Pressure    time.Duration // time in which some thread waited
-	Pods        []PodReading  // that run, in the order in which they came
+	Pods        []PodSnapshot // that run, in the order in which they came
 }
 
 // PodReading is what is known of one pod. Counters count from its start.
-type PodReading struct {
+type PodSnapshot struct {
 	ID            int
-	Spec          *Spec
+	Spec          *PodSpec
 	Age           time.Duration
 	Terminating   bool      // it has been scaled in, and finishes what it has
 	Request       cpu.Milli // in force
@@ -47,9 +47,9 @@ type Action struct {
 	// Request changes the request, too; 0 leaves it.
 	Request cpu.Milli
 	// After is how long it takes until the kernel knows.
-	After time.Duration
+	Delay time.Duration
 	// Scale, where it is not 0, asks for so many replicas of the pod's workload, and changes nothing else.
-	Scale int
+	Replicas int
 }
 
 // How long a change takes until the kernel knows it.
@@ -63,15 +63,15 @@ const (
 )
 
 // Priced is a policy that can say what it thinks.
-type Priced interface {
+type MarketPolicy interface {
 	Price() market.Price
 	Demand(pod int) cpu.Milli
 }
 
 // Read brings the counters up to date and copies them into r.
-func (n *Node) Read(r *Reading) {
-	n.settle()
-	*r = Reading{
+func (n *Node) Read(r *Snapshot) {
+	n.updateCounters()
+	*r = Snapshot{
 		Now: n.now, Cores: n.machine.Cores, Allocatable: n.machine.Allocatable, Period: n.machine.Period,
 		Pressure: n.pressure.total, Pods: r.Pods[:0],
 	}
@@ -81,11 +81,11 @@ func (n *Node) Read(r *Reading) {
 			continue
 		}
 		r.Kubepods += p.Usage
-		if p.over {
+		if p.ended {
 			continue
 		}
-		r.Pods = append(r.Pods, PodReading{
-			ID: p.id, Spec: &p.spec, Age: n.now - p.began, Terminating: p.leaving, Request: p.request, Limit: p.limit,
+		r.Pods = append(r.Pods, PodSnapshot{
+			ID: p.id, Spec: &p.spec, Age: n.now - p.startedAt, Terminating: p.terminating, Request: p.request, Limit: p.limit,
 			Usage: p.Usage, Periods: p.Periods, Throttled: p.Counters.Throttled, ThrottledTime: p.ThrottledTime,
 			Pressure: p.pressure.total,
 		})

@@ -8,13 +8,13 @@ import (
 )
 
 // scaling asks for so many replicas of the first pod's workload at given times, and notes who is seen.
-type scaling struct {
+type scalingPolicy struct {
 	at   []time.Duration
 	want []int
 	seen map[time.Duration][]string // names, with a minus where the pod is terminating
 }
 
-func (s *scaling) Turn(r *Reading) ([]Action, time.Duration) {
+func (s *scalingPolicy) Decide(r *Snapshot) ([]Action, time.Duration) {
 	var names []string
 	for _, p := range r.Pods {
 		name := p.Spec.Name
@@ -26,19 +26,19 @@ func (s *scaling) Turn(r *Reading) ([]Action, time.Duration) {
 	s.seen[r.Now] = names
 	for i, at := range s.at {
 		if at == r.Now {
-			return []Action{{Pod: r.Pods[0].ID, Scale: s.want[i]}}, r.Now + time.Second
+			return []Action{{Pod: r.Pods[0].ID, Replicas: s.want[i]}}, r.Now + time.Second
 		}
 	}
 	return nil, r.Now + time.Second
 }
 
 // web is so many replicas of a service at 100 requests of 1 ms per second each.
-func web(n int, more ...Spec) Setup {
+func web(n int, more ...PodSpec) Setup {
 	s := Setup{Machine: Machine{Cores: 4}, Length: 100 * time.Second, Seed: 7}
 	for i := range n {
-		s.Pods = append(s.Pods, Spec{
+		s.Pods = append(s.Pods, PodSpec{
 			Name: []string{"web-1", "web-2", "web-3"}[i], Namespace: "shop", Workload: "web", Request: 200, Limit: 400,
-			Requests: load.Requests{Rate: load.Constant(100), Service: time.Millisecond},
+			Requests: load.Requests{Rate: load.Constant(100), ServiceTime: time.Millisecond},
 		})
 	}
 	s.Pods = append(s.Pods, more...)
@@ -57,7 +57,7 @@ func offered(p *PodResult, from, to int) float64 {
 func near(got, want, share float64) bool { return got >= want*(1-share) && got <= want*(1+share) }
 
 func TestReplicasComeShareAndDrain(t *testing.T) {
-	s := &scaling{at: []time.Duration{20 * time.Second, 60 * time.Second}, want: []int{4, 1}, seen: map[time.Duration][]string{}}
+	s := &scalingPolicy{at: []time.Duration{20 * time.Second, 60 * time.Second}, want: []int{4, 1}, seen: map[time.Duration][]string{}}
 	r := Run(web(2), s)
 	count := func(at time.Duration) int { return len(s.seen[at]) }
 	// StartDelay is 10 s: two come at 30 s.
@@ -94,7 +94,7 @@ func TestReplicasComeShareAndDrain(t *testing.T) {
 }
 
 func TestReplicasOnTheirWayAreTakenBack(t *testing.T) {
-	s := &scaling{at: []time.Duration{20 * time.Second, 25 * time.Second}, want: []int{4, 2}, seen: map[time.Duration][]string{}}
+	s := &scalingPolicy{at: []time.Duration{20 * time.Second, 25 * time.Second}, want: []int{4, 2}, seen: map[time.Duration][]string{}}
 	Run(web(2), s)
 	if got := s.seen[50*time.Second]; len(got) != 2 || got[0] != "web-1" || got[1] != "web-2" {
 		t.Errorf("saw %v, want the two that were declared", got)
@@ -110,7 +110,7 @@ func TestReplicasWithoutScalingChangeNoLoad(t *testing.T) {
 	for i := range apart.Pods {
 		apart.Pods[i].Workload = ""
 	}
-	a, b := Run(apart, still{}), Run(together, still{})
+	a, b := Run(apart, noChanges{}), Run(together, noChanges{})
 	for _, name := range []string{"web-1", "web-2", "web-3"} {
 		if x, y := offered(a.Pod(name), 0, 100), offered(b.Pod(name), 0, 100); x == 0 || x != y {
 			t.Errorf("%s was offered %v as a pod and %v as a replica", name, x, y)
@@ -119,11 +119,11 @@ func TestReplicasWithoutScalingChangeNoLoad(t *testing.T) {
 }
 
 func TestReplicasEndWithTheirWorkload(t *testing.T) {
-	setup := web(2, Spec{Name: "other", Namespace: "shop", Request: 100, Limit: 200})
+	setup := web(2, PodSpec{Name: "other", Namespace: "shop", Request: 100, Limit: 200})
 	for i := range 2 {
 		setup.Pods[i].End = 50 * time.Second
 	}
-	s := &scaling{at: []time.Duration{20 * time.Second, 45 * time.Second}, want: []int{4, 6}, seen: map[time.Duration][]string{}}
+	s := &scalingPolicy{at: []time.Duration{20 * time.Second, 45 * time.Second}, want: []int{4, 6}, seen: map[time.Duration][]string{}}
 	Run(setup, s)
 	if got := s.seen[70*time.Second]; len(got) != 1 || got[0] != "other" {
 		t.Errorf("saw %v after the workload's end, want only the other pod", got)
@@ -133,15 +133,15 @@ func TestReplicasEndWithTheirWorkload(t *testing.T) {
 func TestAQuietReplicaEnds(t *testing.T) {
 	setup := web(1)
 	setup.Pods[0].Requests.Rate = load.Burst{High: 10, Length: time.Second}
-	r := Run(setup, &scaling{at: []time.Duration{20 * time.Second}, want: []int{2}, seen: map[time.Duration][]string{}})
+	r := Run(setup, &scalingPolicy{at: []time.Duration{20 * time.Second}, want: []int{2}, seen: map[time.Duration][]string{}})
 	if len(r.Pods) != 2 {
 		t.Errorf("%d pods, want 2", len(r.Pods))
 	}
 }
 
 func TestWorkloadsOfTwoNamespacesAreTwo(t *testing.T) {
-	other := Spec{Name: "web-9", Namespace: "bank", Workload: "web", Request: 200, Limit: 400}
-	s := &scaling{at: []time.Duration{20 * time.Second}, want: []int{1}, seen: map[time.Duration][]string{}}
+	other := PodSpec{Name: "web-9", Namespace: "bank", Workload: "web", Request: 200, Limit: 400}
+	s := &scalingPolicy{at: []time.Duration{20 * time.Second}, want: []int{1}, seen: map[time.Duration][]string{}}
 	Run(web(2, other), s)
 	if got := s.seen[60*time.Second]; len(got) != 2 || got[0] != "web-1" || got[1] != "web-9" {
 		t.Errorf("saw %v, want web-1 and the other namespace's web-9", got)

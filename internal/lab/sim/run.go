@@ -12,13 +12,13 @@ import (
 // Setup is one run of one node.
 type Setup struct {
 	Machine Machine
-	Pods    []Spec
+	Pods    []PodSpec
 	Length  time.Duration
 	// Warm is how much of the begin is not measured: estimates fill, queues form.
-	Warm time.Duration
-	Seed uint64
+	WarmUp time.Duration
+	Seed   uint64
 	// Every is the time between two points of the series; 0: 1 s.
-	Every time.Duration
+	Interval time.Duration
 }
 
 // Result is what became of one run.
@@ -27,13 +27,13 @@ type Result struct {
 	// Price is the price of each interval, where the policy has one.
 	Price []market.Price
 	// Idle is the share of the cores that lay idle in each interval.
-	Idle   []float64
-	Idling time.Duration // core time that lay idle after the warm-up
+	Idle     []float64
+	IdleTime time.Duration // core time that lay idle after the warm-up
 }
 
 // PodResult is what became of one pod.
 type PodResult struct {
-	Spec Spec
+	Spec PodSpec
 	// Counters are those after the warm-up. Latency counts the requests that were done then, and with their age those that
 	// were not done at the end: a policy that lets them wait for ever does not look good.
 	Counters
@@ -51,86 +51,86 @@ type Change struct {
 
 // PodPoint is one interval of a pod.
 type PodPoint struct {
-	Use, Useful, Offered cpu.Milli // means
-	Limit                cpu.Milli // at the end
-	Demand               cpu.Milli // as the policy thinks
-	Throttle             float64   // share of its periods
-	Backlog              time.Duration
-	Gone                 bool // it does not run
+	Usage, Useful, Offered cpu.Milli // means
+	Limit                  cpu.Milli // at the end
+	Demand                 cpu.Milli // as the policy thinks
+	Throttle               float64   // share of its periods
+	Backlog                time.Duration
+	Absent                 bool // it does not run
 }
 
 // Run plays one node from the beginning to the end.
 func Run(s Setup, policy Policy) Result {
-	c := Begin(s, policy)
-	c.Until(s.Length)
+	c := Start(s, policy)
+	c.RunUntil(s.Length)
 	return c.Result()
 }
 
 // Course is one node's run under way, for those who play several nodes side by side. Where it rests on the way changes nothing.
-type Course struct{ run *runner }
+type Simulation struct{ runner *runner }
 
 // Begin is a run of which nothing has been played.
-func Begin(s Setup, policy Policy) Course { return Course{newRunner(s, policy)} }
+func Start(s Setup, policy Policy) Simulation { return Simulation{newRunner(s, policy)} }
 
 // Until plays on to a time, or to the end.
-func (c Course) Until(at time.Duration) {
-	for c.run.node.now < min(at, c.run.setup.Length) {
-		c.run.step(at)
+func (c Simulation) RunUntil(at time.Duration) {
+	for c.runner.node.now < min(at, c.runner.setup.Length) {
+		c.runner.step(at)
 	}
 }
 
 // Result is what has become of the run; it ends it.
-func (c Course) Result() Result { return c.run.result() }
+func (c Simulation) Result() Result { return c.runner.result() }
 
 // runner is a run under way.
 type runner struct {
-	setup   Setup
-	policy  Policy
-	node    *Node
-	reading Reading
+	setup    Setup
+	policy   Policy
+	node     *Node
+	snapshot Snapshot
 
-	events  []event // by time, then in the order in which they came
-	turnAt  time.Duration
-	pointAt time.Duration
-	warm    bool
+	events   []event // by time, then in the order in which they came
+	decideAt time.Duration
+	pointAt  time.Duration
+	warmedUp bool
 
-	replicas map[string]*replicas // by namespace and workload
-	before   []Counters           // at the last point
-	start    []Counters           // at the end of the warm-up
-	idle     time.Duration        // at the last point
-	pressure []time.Duration
-	idling   time.Duration
-	out      Result
+	replicas         map[string]*replicas // by namespace and workload
+	lastPoint        []Counters           // at the last point
+	warmUpEnd        []Counters           // at the end of the warm-up
+	idleAtPoint      time.Duration        // at the last point
+	pressureAtWarmUp []time.Duration
+	idleAtWarmUp     time.Duration
+	out              Result
 }
 
 // event is something that is on its way.
 type event struct {
-	at     time.Duration
-	action *Action
-	pod    *Spec // comes
-	end    int   // ID of the pod whose time is over, where nothing else is set
-	drop   bool  // the pod has been scaled in, and goes
+	at         time.Duration
+	action     *Action
+	starts     *PodSpec // comes
+	podID      int      // ID of the pod whose time is over, where nothing else is set
+	terminated bool     // the pod has been scaled in, and goes
 }
 
 func newRunner(s Setup, policy Policy) *runner {
-	if s.Every == 0 {
-		s.Every = time.Second
+	if s.Interval == 0 {
+		s.Interval = time.Second
 	}
-	r := &runner{setup: s, policy: policy, node: NewNode(s.Machine, s.Seed), pointAt: s.Every, replicas: map[string]*replicas{}}
+	r := &runner{setup: s, policy: policy, node: NewNode(s.Machine, s.Seed), pointAt: s.Interval, replicas: map[string]*replicas{}}
 	for i := range s.Pods {
 		spec := s.Pods[i]
 		if spec.Workload != "" {
-			w := workload(&spec)
+			w := workloadKey(&spec)
 			if r.replicas[w] == nil {
 				r.replicas[w] = &replicas{}
 			}
 			of := r.replicas[w]
-			of.named++
+			of.created++
 			if spec.Requests.Rate != nil {
-				spec.Requests.Rate = shared{spec.Requests.Rate, of}
+				spec.Requests.Rate = sharedProfile{spec.Requests.Rate, of}
 			}
 		}
-		r.schedule(event{at: spec.Start, pod: &spec})
+		r.schedule(event{at: spec.Start, starts: &spec})
 	}
 	return r
 }
@@ -147,69 +147,69 @@ func (r *runner) schedule(e event) {
 
 // step goes on to whatever comes next, and deals with it, or to a time before that.
 func (r *runner) step(until time.Duration) {
-	at := min(r.turnAt, r.pointAt, r.setup.Length, until)
+	at := min(r.decideAt, r.pointAt, r.setup.Length, until)
 	if len(r.events) > 0 {
 		at = min(at, r.events[0].at)
 	}
-	if !r.warm {
-		at = min(at, r.setup.Warm)
+	if !r.warmedUp {
+		at = min(at, r.setup.WarmUp)
 	}
 	r.node.Advance(at)
 	for len(r.events) > 0 && r.events[0].at <= at {
 		e := r.events[0]
 		r.events = r.events[1:]
-		r.happen(e)
+		r.handle(e)
 	}
 	if at >= r.pointAt {
-		r.point()
-		r.pointAt += r.setup.Every
+		r.recordPoint()
+		r.pointAt += r.setup.Interval
 	}
-	if !r.warm && at >= r.setup.Warm {
-		r.begin()
+	if !r.warmedUp && at >= r.setup.WarmUp {
+		r.endWarmUp()
 	}
-	if at >= r.turnAt && at < r.setup.Length {
-		r.node.Read(&r.reading)
-		actions, next := r.policy.Turn(&r.reading)
+	if at >= r.decideAt && at < r.setup.Length {
+		r.node.Read(&r.snapshot)
+		actions, next := r.policy.Decide(&r.snapshot)
 		for _, a := range actions {
-			r.schedule(event{at: at + max(a.After, 0), action: &a})
+			r.schedule(event{at: at + max(a.Delay, 0), action: &a})
 		}
-		r.turnAt = max(next, at+time.Millisecond)
+		r.decideAt = max(next, at+time.Millisecond)
 	}
 }
 
-func (r *runner) happen(e event) {
+func (r *runner) handle(e event) {
 	switch {
-	case e.pod != nil:
-		if w := r.replicas[workload(e.pod)]; w != nil {
-			w.come(len(r.node.pods), e.pod)
+	case e.starts != nil:
+		if w := r.replicas[workloadKey(e.starts)]; w != nil {
+			w.addPod(len(r.node.pods), e.starts)
 		}
-		id := r.node.Add(*e.pod)
-		r.out.Pods = append(r.out.Pods, PodResult{Spec: *e.pod})
-		r.before = append(r.before, Counters{})
-		r.start = append(r.start, Counters{})
-		r.pressure = append(r.pressure, 0)
+		id := r.node.Add(*e.starts)
+		r.out.Pods = append(r.out.Pods, PodResult{Spec: *e.starts})
+		r.lastPoint = append(r.lastPoint, Counters{})
+		r.warmUpEnd = append(r.warmUpEnd, Counters{})
+		r.pressureAtWarmUp = append(r.pressureAtWarmUp, 0)
 		for len(r.out.Pods[id].Points) < len(r.out.Idle) {
-			r.out.Pods[id].Points = append(r.out.Pods[id].Points, PodPoint{Gone: true})
+			r.out.Pods[id].Points = append(r.out.Pods[id].Points, PodPoint{Absent: true})
 		}
-		if e.pod.End > 0 {
-			r.schedule(event{at: e.pod.End, end: id})
+		if e.starts.End > 0 {
+			r.schedule(event{at: e.starts.End, podID: id})
 		}
 	case e.action != nil:
-		r.act(*e.action)
-	case e.drop:
-		r.node.Remove(e.end)
+		r.apply(*e.action)
+	case e.terminated:
+		r.node.Remove(e.podID)
 	default:
-		r.end(e.end)
+		r.endPod(e.podID)
 	}
 }
 
-func (r *runner) act(a Action) {
+func (r *runner) apply(a Action) {
 	p := r.node.pods[a.Pod]
-	if p.over {
+	if p.ended {
 		return
 	}
-	if a.Scale > 0 {
-		r.scale(p.spec, a.Scale)
+	if a.Replicas > 0 {
+		r.scale(p.spec, a.Replicas)
 		return
 	}
 	if a.Request > 0 && a.Request != p.request {
@@ -223,27 +223,27 @@ func (r *runner) act(a Action) {
 }
 
 // begin is the end of the warm-up.
-func (r *runner) begin() {
-	r.warm = true
-	r.node.settle()
+func (r *runner) endWarmUp() {
+	r.warmedUp = true
+	r.node.updateCounters()
 	for i, p := range r.node.pods {
-		r.start[i] = p.Counters
+		r.warmUpEnd[i] = p.Counters
 		p.Latency = new(Latencies)
-		r.pressure[i] = p.pressure.total
+		r.pressureAtWarmUp[i] = p.pressure.total
 	}
-	r.idling = r.node.idleTime
+	r.idleAtWarmUp = r.node.idleTime
 }
 
 // point closes an interval.
-func (r *runner) point() {
-	r.node.settle()
-	every := r.setup.Every
-	priced, _ := r.policy.(Priced)
+func (r *runner) recordPoint() {
+	r.node.updateCounters()
+	every := r.setup.Interval
+	priced, _ := r.policy.(MarketPolicy)
 	for i, p := range r.node.pods {
-		was := r.before[i]
+		was := r.lastPoint[i]
 		pt := PodPoint{
-			Use: cpu.FromUsage(p.Usage-was.Usage, every), Useful: cpu.FromUsage(p.Useful-was.Useful, every),
-			Offered: cpu.FromUsage(p.Offered-was.Offered, every), Limit: p.limit, Backlog: p.backlog(), Gone: p.over,
+			Usage: cpu.FromUsage(p.Usage-was.Usage, every), Useful: cpu.FromUsage(p.Useful-was.Useful, every),
+			Offered: cpu.FromUsage(p.Offered-was.Offered, every), Limit: p.limit, Backlog: p.backlog(), Absent: p.ended,
 		}
 		if periods := p.Periods - was.Periods; periods > 0 {
 			pt.Throttle = float64(p.Counters.Throttled-was.Throttled) / float64(periods)
@@ -251,37 +251,37 @@ func (r *runner) point() {
 		if priced != nil {
 			pt.Demand = priced.Demand(p.id)
 		}
-		r.before[i] = p.Counters
+		r.lastPoint[i] = p.Counters
 		r.out.Pods[i].Points = append(r.out.Pods[i].Points, pt)
 	}
 	if priced != nil {
 		r.out.Price = append(r.out.Price, priced.Price())
 	}
-	r.out.Idle = append(r.out.Idle, float64(r.node.idleTime-r.idle)/float64(every)/float64(len(r.node.cores)))
-	r.idle = r.node.idleTime
+	r.out.Idle = append(r.out.Idle, float64(r.node.idleTime-r.idleAtPoint)/float64(every)/float64(len(r.node.cores)))
+	r.idleAtPoint = r.node.idleTime
 }
 
 func (r *runner) result() Result {
-	r.node.settle()
+	r.node.updateCounters()
 	for i, p := range r.node.pods {
 		out := &r.out.Pods[i]
-		p.waiting(r.node.now, func(age time.Duration) { p.Latency.Add(age) })
-		out.Counters = p.Counters.since(r.start[i])
-		out.Pressure = p.pressure.total - r.pressure[i]
+		p.eachWaiting(r.node.now, func(age time.Duration) { p.Latency.Add(age) })
+		out.Counters = p.Counters.since(r.warmUpEnd[i])
+		out.Pressure = p.pressure.total - r.pressureAtWarmUp[i]
 		out.Backlog = p.backlog()
 	}
-	r.out.Idling = r.node.idleTime - r.idling
+	r.out.IdleTime = r.node.idleTime - r.idleAtWarmUp
 	order := map[string]int{}
 	for i, s := range r.setup.Pods {
 		order[s.Namespace+"/"+s.Name] = i
 	}
 	slices.SortStableFunc(r.out.Pods, func(a, b PodResult) int {
-		return cmp.Compare(place(order, a.Spec), place(order, b.Spec))
+		return cmp.Compare(setupIndex(order, a.Spec), setupIndex(order, b.Spec))
 	})
 	return r.out
 }
 
-func place(order map[string]int, s Spec) int {
+func setupIndex(order map[string]int, s PodSpec) int {
 	if i, ok := order[s.Namespace+"/"+s.Name]; ok {
 		return i
 	}

@@ -8,24 +8,24 @@ import (
 
 // thread is one thread of a pod.
 type thread struct {
-	request         // in hand; work is what is left of it
-	ent     *entity // where it is runnable; nil: it sleeps
-	last    int32   // core on which it ran last
-	spins   bool
+	request          // in hand; work is what is left of it
+	entity   *entity // where it is runnable; nil: it sleeps
+	lastCore int32   // core on which it ran last
+	busy     bool
 }
 
 // entity is a pod on one core's run queue: the kernel's scheduling entity of a group.
 type entity struct {
-	pod     *pod
-	core    *core
-	threads []*thread     // runnable here; the first one runs when the entity does
-	v       float64       // virtual run time, in ns at weight 1024
-	due     float64       // virtual deadline
-	weight  float64       // its part of the pod's weight
-	load    decaying      // threads that are runnable here, averaged
-	lag     float64       // virtual time owed to it when it left the run queue
-	left    time.Duration // when it did
-	local   time.Duration
+	pod        *pod
+	core       *core
+	threads    []*thread     // runnable here; the first one runs when the entity does
+	vruntime   float64       // virtual run time, in ns at weight 1024
+	deadline   float64       // virtual deadline
+	weight     float64       // its part of the pod's weight
+	load       loadAverage   // threads that are runnable here, averaged
+	lag        float64       // virtual time owed to it when it left the run queue
+	leftAt     time.Duration // when it did
+	localQuota time.Duration
 	// throttledAt is since when the entity waits for quota; only where throttled.
 	throttled   bool
 	throttledAt time.Duration
@@ -33,17 +33,17 @@ type entity struct {
 
 // core is one CPU and its run queue.
 type core struct {
-	id    int32
-	ents  []*entity // with something to run, and not throttled
-	cur   *entity   // runs; nil: idle
-	since time.Duration
-	back  time.Duration // end of its last gap
-	owed  time.Duration // the longest gap that came while it idled
-	v     float64       // last known average virtual time
+	id          int32
+	queue       []*entity // with something to run, and not throttled
+	current     *entity   // runs; nil: idle
+	accountedAt time.Duration
+	gapEnd      time.Duration // end of its last gap
+	pendingGap  time.Duration // the longest gap that came while it idled
+	lastAverage float64       // last known average virtual time
 }
 
 // decaying is an average over time that forgets half in 32 ms (kernel/sched/pelt.c).
-type decaying struct {
+type loadAverage struct {
 	value float64
 	at    time.Duration
 }
@@ -51,7 +51,7 @@ type decaying struct {
 const halfLife = 32 * time.Millisecond
 
 // pass lets time go by in which the level was the same.
-func (d *decaying) pass(now time.Duration, level int) {
+func (d *loadAverage) advance(now time.Duration, level int) {
 	if now > d.at {
 		d.value = float64(level) + (d.value-float64(level))*math.Exp2(-float64(now-d.at)/float64(halfLife))
 		d.at = now
@@ -59,9 +59,9 @@ func (d *decaying) pass(now time.Duration, level int) {
 }
 
 // count changes how many threads of a pod are runnable on a core.
-func (n *Node) count(e *entity, threads []*thread) {
-	e.load.pass(n.now, len(e.threads))
-	e.pod.load.pass(n.now, e.pod.runnable)
+func (n *Node) setThreads(e *entity, threads []*thread) {
+	e.load.advance(n.now, len(e.threads))
+	e.pod.load.advance(n.now, e.pod.runnable)
 	e.pod.runnable += len(threads) - len(e.threads)
 	e.threads = threads
 }
@@ -69,20 +69,20 @@ func (n *Node) count(e *entity, threads []*thread) {
 // reweigh works out the entity's part of its pod's weight: as large as its load is beside the averaged one on all
 // other cores (calc_group_shares in kernel/sched/fair.c). What it is owed stays the same amount of CPU time
 // (reweight_entity).
-func (n *Node) reweigh(e *entity) {
-	e.load.pass(n.now, len(e.threads))
-	e.pod.load.pass(n.now, e.pod.runnable)
+func (n *Node) updateWeight(e *entity) {
+	e.load.advance(n.now, len(e.threads))
+	e.pod.load.advance(n.now, e.pod.runnable)
 	here := max(1, float64(len(e.threads)), e.load.value)
 	there := max(0, e.pod.load.value-e.load.value)
 	w := max(2, e.pod.weight*here/(here+there))
 	if w == e.weight {
 		return
 	}
-	if slices.Contains(e.core.ents, e) {
-		left := (e.due - e.v) * e.weight / w
-		v := e.core.average()
-		e.v = v - (v-e.v)*e.weight/w
-		e.due = e.v + left
+	if slices.Contains(e.core.queue, e) {
+		left := (e.deadline - e.vruntime) * e.weight / w
+		v := e.core.averageVruntime()
+		e.vruntime = v - (v-e.vruntime)*e.weight/w
+		e.deadline = e.vruntime + left
 	}
 	e.weight = w
 }
@@ -91,57 +91,57 @@ func (n *Node) reweigh(e *entity) {
 func (n *Node) slice(e *entity) float64 { return float64(n.machine.Slice) * 1024 / e.weight }
 
 // charge counts what has run on the core since it was last looked at.
-func (n *Node) charge(c *core) {
-	ran := n.now - c.since
-	lost := c.since < c.back // the core's turn comes as a gap ends, so all of it was
-	c.since = n.now
-	if c.cur == nil || ran == 0 || lost {
+func (n *Node) accountRuntime(c *core) {
+	ran := n.now - c.accountedAt
+	lost := c.accountedAt < c.gapEnd // the core's turn comes as a gap ends, so all of it was
+	c.accountedAt = n.now
+	if c.current == nil || ran == 0 || lost {
 		return
 	}
-	e := c.cur
+	e := c.current
 	p := e.pod
-	e.v += float64(ran) * 1024 / e.weight
+	e.vruntime += float64(ran) * 1024 / e.weight
 	p.Usage += ran
 	if p.quota > 0 {
-		e.local -= ran
+		e.localQuota -= ran
 	}
-	if t := e.threads[0]; !t.spins {
+	if t := e.threads[0]; !t.busy {
 		t.work -= ran
 		p.Useful += ran
 	}
 }
 
 // average is the weighted average virtual time of a run queue: who is at or below it is owed CPU time.
-func (c *core) average() float64 {
+func (c *core) averageVruntime() float64 {
 	var sum, weights float64
-	for _, e := range c.ents {
+	for _, e := range c.queue {
 		w := e.weight
-		sum += e.v * w
+		sum += e.vruntime * w
 		weights += w
 	}
 	if weights > 0 {
-		c.v = sum / weights
+		c.lastAverage = sum / weights
 	}
-	return c.v
+	return c.lastAverage
 }
 
 // pick is the entity that runs next: of those that are owed time, the one with the earliest deadline (EEVDF; Stoica
 // and Abdel-Wahab 1995).
-func (c *core) pick() *entity {
-	switch len(c.ents) {
+func (c *core) pickNext() *entity {
+	switch len(c.queue) {
 	case 0:
 		return nil
 	case 1:
-		return c.ents[0]
+		return c.queue[0]
 	}
-	v := c.average()
+	v := c.averageVruntime()
 	var best *entity
-	least := c.ents[0]
-	for _, e := range c.ents {
-		if e.v < least.v {
+	least := c.queue[0]
+	for _, e := range c.queue {
+		if e.vruntime < least.vruntime {
 			least = e
 		}
-		if e.v <= v && (best == nil || e.due < best.due) {
+		if e.vruntime <= v && (best == nil || e.deadline < best.deadline) {
 			best = e
 		}
 	}
@@ -152,52 +152,52 @@ func (c *core) pick() *entity {
 }
 
 // turn is the end of what was planned on a core: a request is done, a slice is over, or the quota is used up.
-func (n *Node) turn(c *core) {
-	n.charge(c)
-	if n.resumes(c) {
+func (n *Node) runCoreEvent(c *core) {
+	n.accountRuntime(c)
+	if n.gapJustEnded(c) {
 		n.plan(c)
 		return
 	}
-	if e := c.cur; e != nil {
+	if e := c.current; e != nil {
 		t := e.threads[0]
 		switch {
-		case !t.spins && t.work <= 0:
-			n.finish(t)
-		case len(e.threads) > 1 && e.v >= e.due:
+		case !t.busy && t.work <= 0:
+			n.completeRequest(t)
+		case len(e.threads) > 1 && e.vruntime >= e.deadline:
 			copy(e.threads, e.threads[1:])
 			e.threads[len(e.threads)-1] = t
 		}
 		if len(e.threads) > 0 {
-			n.reweigh(e)
+			n.updateWeight(e)
 		}
-		n.renew(e)
+		n.renewDeadline(e)
 	}
 	n.schedule(c)
-	if len(c.ents) > 1 { // who waits now may be able to run on a core on which its predecessor was throttled
+	if len(c.queue) > 1 { // who waits now may be able to run on a core on which its predecessor was throttled
 		n.balance()
 	}
 }
 
 // resumes says whether a gap of the core has just ended within what it was about to run.
-func (n *Node) resumes(c *core) bool {
-	e := c.cur
-	if e == nil || c.back != n.now || e.v >= e.due || e.pod.quota > 0 && e.local <= 0 {
+func (n *Node) gapJustEnded(c *core) bool {
+	e := c.current
+	if e == nil || c.gapEnd != n.now || e.vruntime >= e.deadline || e.pod.quota > 0 && e.localQuota <= 0 {
 		return false
 	}
 	t := e.threads[0]
-	return t.spins || t.work > 0
+	return t.busy || t.work > 0
 }
 
 // renew gives an entity whose slice is over its next deadline.
-func (n *Node) renew(e *entity) {
-	if e.v >= e.due {
-		e.due = e.v + n.slice(e)
+func (n *Node) renewDeadline(e *entity) {
+	if e.vruntime >= e.deadline {
+		e.deadline = e.vruntime + n.slice(e)
 	}
 }
 
 // finish ends the request in hand; the thread takes the next one, or sleeps.
-func (n *Node) finish(t *thread) {
-	p := t.ent.pod
+func (n *Node) completeRequest(t *thread) {
+	p := t.entity.pod
 	p.Served++
 	p.Latency.Add(n.now - t.arrived)
 	if p.queue.len() > 0 {
@@ -205,22 +205,22 @@ func (n *Node) finish(t *thread) {
 		return
 	}
 	n.sleep(t)
-	p.free = append(p.free, t)
+	p.sleeping = append(p.sleeping, t)
 }
 
 // schedule chooses what the core runs, and plans until when.
 func (n *Node) schedule(c *core) {
-	if n.gone(c) {
+	if n.inGap(c) {
 		n.plan(c)
 		return
 	}
 	for {
-		e := c.pick()
+		e := c.pickNext()
 		if e == nil {
-			if n.steal(c) {
+			if n.pullFromBusiest(c) {
 				continue
 			}
-		} else if !n.grab(e) {
+		} else if !n.acquireQuota(e) {
 			n.throttle(e)
 			continue
 		}
@@ -232,63 +232,63 @@ func (n *Node) schedule(c *core) {
 
 // run puts an entity, or nothing, on a core.
 func (n *Node) run(c *core, e *entity) {
-	if e == c.cur {
+	if e == c.current {
 		return
 	}
-	if (e == nil) != (c.cur == nil) {
-		n.passIdle()
+	if (e == nil) != (c.current == nil) {
+		n.accountIdle()
 		if e == nil {
 			n.idle++
 		} else {
 			n.idle--
 		}
 	}
-	if c.cur != nil {
-		c.cur.pod.running--
-		n.waits(c.cur.pod)
+	if c.current != nil {
+		c.current.pod.running--
+		n.updatePressure(c.current.pod)
 	}
-	c.cur, c.since = e, n.now
+	c.current, c.accountedAt = e, n.now
 	if e != nil {
 		e.pod.running++
-		n.waits(e.pod)
-		n.pay(c)
+		n.updatePressure(e.pod)
+		n.startPendingGap(c)
 	}
 }
 
 // waits tells the pressure counters how many threads of a pod wait.
-func (n *Node) waits(p *pod) {
+func (n *Node) updatePressure(p *pod) {
 	more := p.runnable - p.running - p.pressure.waiting
 	if more == 0 {
 		return
 	}
-	p.pressure.wait(n.now, more)
-	n.pressure.wait(n.now, more)
+	p.pressure.addWaiting(n.now, more)
+	n.pressure.addWaiting(n.now, more)
 }
 
 // plan says when the core has to be looked at again.
 func (n *Node) plan(c *core) {
-	if n.gone(c) {
-		n.events.plan(c.id, c.back)
+	if n.inGap(c) {
+		n.events.plan(c.id, c.gapEnd)
 		return
 	}
-	e := c.cur
+	e := c.current
 	if e == nil {
 		until := never
-		if len(c.ents) > 0 { // its turn is still to come
+		if len(c.queue) > 0 { // its turn is still to come
 			until = n.now
 		}
 		n.events.plan(c.id, until)
 		return
 	}
 	until := never
-	if t := e.threads[0]; !t.spins {
+	if t := e.threads[0]; !t.busy {
 		until = n.now + max(t.work, 0)
 	}
 	if e.pod.quota > 0 {
-		until = min(until, n.now+max(e.local, 0))
+		until = min(until, n.now+max(e.localQuota, 0))
 	}
-	if len(c.ents) > 1 || len(e.threads) > 1 {
-		over := n.now + time.Duration(math.Ceil(max(0, e.due-e.v)*e.weight/1024))
+	if len(c.queue) > 1 || len(e.threads) > 1 {
+		over := n.now + time.Duration(math.Ceil(max(0, e.deadline-e.vruntime)*e.weight/1024))
 		// The scheduler notices at its next tick.
 		tick := n.machine.Tick
 		over = max(over, n.now+1)
@@ -299,24 +299,24 @@ func (n *Node) plan(c *core) {
 
 // wake makes a thread runnable, on an idle core if there is one.
 func (n *Node) wake(p *pod, t *thread) {
-	c := n.place(p, t)
-	e := &p.ent[c.id]
-	t.ent, t.last = e, c.id
-	n.charge(c)
-	n.count(e, append(e.threads, t))
-	n.waits(p)
+	c := n.selectCore(p, t)
+	e := &p.entities[c.id]
+	t.entity, t.lastCore = e, c.id
+	n.accountRuntime(c)
+	n.setThreads(e, append(e.threads, t))
+	n.updatePressure(p)
 	if e.throttled {
 		return
 	}
-	n.reweigh(e)
+	n.updateWeight(e)
 	if len(e.threads) == 1 {
-		n.enter(e)
+		n.enqueue(e)
 	}
 	switch {
-	case c.cur == nil:
+	case c.current == nil:
 		n.schedule(c)
-	case c.cur.v >= c.cur.due: // its slice was over, though no tick had come
-		n.renew(c.cur)
+	case c.current.vruntime >= c.current.deadline: // its slice was over, though no tick had come
+		n.renewDeadline(c.current)
 		n.schedule(c)
 	default:
 		n.plan(c)
@@ -331,61 +331,61 @@ func (n *Node) lagLimit(e *entity) float64 {
 
 // enter puts an entity on its core's run queue. What it was owed when it left it still is, stretched as its own
 // coming moves the average (place_entity in kernel/sched/fair.c); what it owed it pays by sleeping (DELAY_DEQUEUE).
-func (n *Node) enter(e *entity) {
+func (n *Node) enqueue(e *entity) {
 	c := e.core
-	if len(c.ents) > 0 {
+	if len(c.queue) > 0 {
 		weights := 0.0
-		for _, o := range c.ents {
+		for _, o := range c.queue {
 			weights += o.weight
 		}
 		lag := e.lag
 		if lag < 0 {
-			lag = min(0, lag+float64(n.now-e.left)*1024/e.weight)
+			lag = min(0, lag+float64(n.now-e.leftAt)*1024/e.weight)
 		}
-		e.v = c.average() - lag*(weights+e.weight)/weights
+		e.vruntime = c.averageVruntime() - lag*(weights+e.weight)/weights
 	} else {
-		e.v = max(e.v, c.v)
-		c.v = e.v
+		e.vruntime = max(e.vruntime, c.lastAverage)
+		c.lastAverage = e.vruntime
 	}
-	e.due = e.v + n.slice(e)
-	c.ents = append(c.ents, e)
+	e.deadline = e.vruntime + n.slice(e)
+	c.queue = append(c.queue, e)
 }
 
 // leave takes an entity off its core's run queue.
-func (n *Node) leave(e *entity) {
+func (n *Node) dequeue(e *entity) {
 	c := e.core
 	most := n.lagLimit(e)
-	e.lag, e.left = max(-most, min(most, c.average()-e.v)), n.now
-	if i := slices.Index(c.ents, e); i >= 0 {
-		c.ents = append(c.ents[:i], c.ents[i+1:]...)
+	e.lag, e.leftAt = max(-most, min(most, c.averageVruntime()-e.vruntime)), n.now
+	if i := slices.Index(c.queue, e); i >= 0 {
+		c.queue = append(c.queue[:i], c.queue[i+1:]...)
 	}
-	if c.cur == e {
+	if c.current == e {
 		n.run(c, nil)
 	}
 }
 
 // gone says whether the hypervisor keeps a core just now.
-func (n *Node) gone(c *core) bool { return c.back > n.now }
+func (n *Node) inGap(c *core) bool { return c.gapEnd > n.now }
 
 // place is the core for a thread that wakes: the one it ran on if that is idle, or an idle one, or else
 // the one it ran on, unless its pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
-func (n *Node) place(p *pod, t *thread) *core {
-	idle := func(c *core) bool { return c.cur == nil && !n.gone(c) }
-	if c := &n.cores[t.last]; idle(c) && !p.ent[c.id].throttled {
+func (n *Node) selectCore(p *pod, t *thread) *core {
+	idle := func(c *core) bool { return c.current == nil && !n.inGap(c) }
+	if c := &n.cores[t.lastCore]; idle(c) && !p.entities[c.id].throttled {
 		return c
 	}
-	best := &n.cores[t.last]
+	best := &n.cores[t.lastCore]
 	for i := range n.cores {
 		// Begin behind its last core, so that no core is preferred by its number.
-		c := &n.cores[(int(t.last)+i)%len(n.cores)]
+		c := &n.cores[(int(t.lastCore)+i)%len(n.cores)]
 		switch {
-		case p.ent[c.id].throttled:
+		case p.entities[c.id].throttled:
 		case idle(c):
 			return c
-		case p.ent[best.id].throttled:
+		case p.entities[best.id].throttled:
 			best = c
 		}
-		if n.idle == 0 && !p.ent[best.id].throttled {
+		if n.idle == 0 && !p.entities[best.id].throttled {
 			break
 		}
 	}
@@ -393,23 +393,23 @@ func (n *Node) place(p *pod, t *thread) *core {
 }
 
 // steal brings a waiting thread to a core that has none, from where most wait.
-func (n *Node) steal(c *core) bool {
+func (n *Node) pullFromBusiest(c *core) bool {
 	var from *entity
 	most := 0
 	for i := range n.cores {
 		other := &n.cores[i]
 		waiting := 0
-		for _, e := range other.ents {
+		for _, e := range other.queue {
 			waiting += len(e.threads)
 		}
-		if other.cur != nil || !n.gone(other) { // one of them runs, or is about to
+		if other.current != nil || !n.inGap(other) { // one of them runs, or is about to
 			waiting--
 		}
 		if waiting <= most {
 			continue
 		}
-		for _, e := range other.ents {
-			if (e != other.cur || len(e.threads) > 1) && n.couldRun(&e.pod.ent[c.id]) {
+		for _, e := range other.queue {
+			if (e != other.current || len(e.threads) > 1) && n.hasQuota(&e.pod.entities[c.id]) {
 				from, most = e, waiting
 				break
 			}
@@ -418,33 +418,33 @@ func (n *Node) steal(c *core) bool {
 	if from == nil {
 		return false
 	}
-	n.pull(c, from)
-	if c.cur != nil { // quota that was given back has brought it something else meanwhile
+	n.migrate(c, from)
+	if c.current != nil { // quota that was given back has brought it something else meanwhile
 		n.balance()
 	}
 	return true
 }
 
 // pull moves a waiting thread of an entity to a core.
-func (n *Node) pull(c *core, from *entity) {
+func (n *Node) migrate(c *core, from *entity) {
 	t := from.threads[len(from.threads)-1]
-	n.charge(from.core)
-	n.charge(c)
+	n.accountRuntime(from.core)
+	n.accountRuntime(c)
 	n.remove(t)
-	to := &from.pod.ent[c.id]
-	t.ent, t.last = to, c.id
-	n.count(to, append(to.threads, t))
-	n.reweigh(to)
+	to := &from.pod.entities[c.id]
+	t.entity, t.lastCore = to, c.id
+	n.setThreads(to, append(to.threads, t))
+	n.updateWeight(to)
 	if len(to.threads) == 1 {
-		n.enter(to)
+		n.enqueue(to)
 	}
-	n.waits(from.pod)
+	n.updatePressure(from.pod)
 	n.plan(from.core)
 }
 
 // couldRun says whether a thread would run as part of an entity, and not wait for quota.
-func (n *Node) couldRun(e *entity) bool {
-	return !e.throttled && (e.pod.quota == 0 || e.pod.pool > 0 || e.local > 0)
+func (n *Node) hasQuota(e *entity) bool {
+	return !e.throttled && (e.pod.quota == 0 || e.pod.pool > 0 || e.localQuota > 0)
 }
 
 // balance lets idle cores look for threads that wait elsewhere.
@@ -453,7 +453,7 @@ func (n *Node) balance() {
 		if n.idle == 0 {
 			return
 		}
-		if n.cores[i].cur == nil {
+		if n.cores[i].current == nil {
 			n.schedule(&n.cores[i])
 		}
 	}
@@ -461,40 +461,40 @@ func (n *Node) balance() {
 
 // remove takes a thread off its run queue.
 func (n *Node) remove(t *thread) {
-	e := t.ent
+	e := t.entity
 	i := slices.Index(e.threads, t)
-	n.count(e, append(e.threads[:i], e.threads[i+1:]...))
-	t.ent = nil
+	n.setThreads(e, append(e.threads[:i], e.threads[i+1:]...))
+	t.entity = nil
 	if len(e.threads) > 0 {
-		n.reweigh(e)
+		n.updateWeight(e)
 	} else {
 		if e.throttled {
-			n.wakeQuota(e)
+			n.endThrottle(e)
 		} else {
-			n.leave(e)
+			n.dequeue(e)
 		}
-		n.giveBack(e)
+		n.returnQuota(e)
 	}
 }
 
 // sleep takes a thread that has nothing to do off its core.
 func (n *Node) sleep(t *thread) {
-	e := t.ent
+	e := t.entity
 	n.remove(t)
-	n.waits(e.pod)
-	if c := e.core; c.cur == nil && len(e.threads) == 0 {
+	n.updatePressure(e.pod)
+	if c := e.core; c.current == nil && len(e.threads) == 0 {
 		// The caller schedules the core when it is the one that has its turn; any other is scheduled here.
 		n.events.plan(c.id, n.now)
 	}
 }
 
 // clear takes all threads of an entity away.
-func (n *Node) clear(e *entity) {
-	n.charge(e.core)
+func (n *Node) removeThreads(e *entity) {
+	n.accountRuntime(e.core)
 	for len(e.threads) > 0 {
 		n.remove(e.threads[len(e.threads)-1])
 	}
-	if e.core.cur == nil {
+	if e.core.current == nil {
 		n.schedule(e.core)
 	}
 }

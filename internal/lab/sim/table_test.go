@@ -9,22 +9,22 @@ import (
 )
 
 // still changes nothing.
-type still struct{}
+type noChanges struct{}
 
-func (still) Turn(r *Reading) ([]Action, time.Duration) { return nil, r.Now + time.Hour }
+func (noChanges) Decide(r *Snapshot) ([]Action, time.Duration) { return nil, r.Now + time.Hour }
 
 // duel is a service at 60 requests of 10 ms per second beside a hog of four threads, on two cores.
 func duel(service, hog, serviceLimit, hogLimit cpu.Milli, threads float64) Setup {
-	return Setup{Machine: Machine{Cores: 2}, Length: 120 * time.Second, Warm: 2 * time.Second, Seed: 1, Pods: []Spec{
-		{Name: "service", Request: service, Limit: serviceLimit, Threads: 8, Requests: load.Requests{Rate: load.Constant(60), Service: 10 * time.Millisecond}},
+	return Setup{Machine: Machine{Cores: 2}, Length: 120 * time.Second, WarmUp: 2 * time.Second, Seed: 1, Pods: []PodSpec{
+		{Name: "service", Request: service, Limit: serviceLimit, Threads: 8, Requests: load.Requests{Rate: load.Constant(60), ServiceTime: 10 * time.Millisecond}},
 		{Name: "hog", Request: hog, Limit: hogLimit, Spin: load.Constant(threads)},
 	}}
 }
 
-func TestHoldingTheHogHelpsTheService(t *testing.T) {
+func TestCappingTheBatchPodHelpsTheService(t *testing.T) {
 	before := time.Hour
 	for _, held := range []cpu.Milli{0, 1200, 1000, 800, 600, 200} {
-		r := Run(duel(125, 1000, 0, held, 4), still{})
+		r := Run(duel(125, 1000, 0, held, 4), noChanges{})
 		p99 := r.Pod("service").Latency.Quantile(0.99)
 		if p99 >= before {
 			t.Errorf("hog held to %v: p99 %v, no better than %v", held, p99, before)

@@ -1,0 +1,198 @@
+package autoscaler
+
+import (
+	"math"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// HPAConfig is the constants of the Horizontal Pod Autoscaler: kube-controller-manager's flags and the defaults of
+// autoscaling/v2.
+type HPAConfig struct {
+	Sync    time.Duration // --horizontal-pod-autoscaler-sync-period
+	Metrics time.Duration // time between two reads of metrics-server
+	// Target is the use to be reached, in percent of the request (the API's default).
+	Target int
+	// Tolerance is by how much of the target the use may be off before anything is done.
+	Tolerance float64
+	// Stabilize is how far back the highest wish counts when replicas are to be taken away.
+	Stabilize time.Duration
+	// Starting is the age below which a pod counts as not ready until its metrics are all from after its start.
+	Starting time.Duration
+	// UpFactor and UpPods: in one period of 15 s replicas grow to the larger of so many times, and so many more.
+	UpFactor, UpPods int
+	Min, Max         int // of replicas; a workload that is declared with more than Max may keep them
+}
+
+// DefaultHPAConfig is what Kubernetes ships; Max has no default there.
+func DefaultHPAConfig() HPAConfig {
+	return HPAConfig{
+		Sync: 15 * time.Second, Metrics: metricsInterval, Target: 80, Tolerance: 0.1, Stabilize: 5 * time.Minute,
+		Starting: 5 * time.Minute, UpFactor: 2, UpPods: 4, Min: 1, Max: 10,
+	}
+}
+
+// HPA is Kubernetes' Horizontal Pod Autoscaler for every workload of managed pods. It leaves limits alone. Replicas
+// for which the node has no room wait, as there is no other node. Rules for pods that are not ready later than at their start are
+// left out: a simulated pod always is.
+type HPA struct {
+	cfg       HPAConfig
+	metrics   metricsServer
+	due       time.Duration
+	workloads map[string]*hpaWorkload
+}
+
+// hpaWorkload is what is kept of a workload.
+type hpaWorkload struct {
+	wanted    int // replicas in its spec
+	max       int
+	proposals []hpaProposal // of the last Stabilize
+}
+
+type hpaProposal struct {
+	at       time.Duration
+	replicas int
+}
+
+// hpaView is a workload as it is in a turn.
+type hpaObservation struct {
+	key     string
+	pod     int // ID of one of its pods
+	request cpu.Milli
+	running int
+	// Of those that are ready: how many, what they use in cores, and what they request.
+	ready     int
+	use       float64
+	requested cpu.Milli
+	unasked   bool // one of them has no request
+}
+
+// NewHPA is HPA before its first turn.
+func NewHPA(cfg HPAConfig) *HPA {
+	return &HPA{cfg: cfg, metrics: metricsServer{every: cfg.Metrics}, workloads: map[string]*hpaWorkload{}}
+}
+
+// Turn implements sim.Policy.
+func (h *HPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+	h.metrics.read(r)
+	var actions []sim.Action
+	if r.Now >= h.due {
+		h.due = r.Now + h.cfg.Sync
+		actions = h.sync(r)
+	}
+	return actions, min(h.due, h.metrics.due)
+}
+
+func (h *HPA) sync(r *sim.Snapshot) []sim.Action {
+	views := h.observe(r)
+	free := r.Allocatable
+	for _, p := range r.Pods {
+		free -= p.Request
+	}
+	for _, v := range views {
+		if w := h.workloads[v.key]; w != nil {
+			free -= v.request * cpu.Milli(max(0, w.wanted-v.running))
+		}
+	}
+	var actions []sim.Action
+	for _, v := range views {
+		w := h.workloads[v.key]
+		if w == nil {
+			w = &hpaWorkload{wanted: v.running, max: max(h.cfg.Max, v.running), proposals: []hpaProposal{{r.Now, v.running}}}
+			h.workloads[v.key] = w
+		}
+		w.wanted = max(w.wanted, v.running)
+		want := h.limit(w, h.stable(r.Now, w, h.desired(w.wanted, v)))
+		if more := want - w.wanted; more > 0 && v.request > 0 {
+			more = min(more, int(max(0, free)/v.request))
+			want = w.wanted + more
+			free -= v.request * cpu.Milli(more)
+		}
+		w.wanted = want
+		if want != v.running {
+			actions = append(actions, sim.Action{Pod: v.pod, Replicas: want})
+		}
+	}
+	return actions
+}
+
+// view collects the workloads, in the order in which their first pods came.
+func (h *HPA) observe(r *sim.Snapshot) []hpaObservation {
+	var views []hpaObservation
+	at := map[string]int{}
+	for _, p := range r.Pods {
+		if p.Spec.Workload == "" || !p.Spec.Managed() || p.Terminating {
+			continue
+		}
+		key := p.Spec.Namespace + "/" + p.Spec.Workload
+		i, ok := at[key]
+		if !ok {
+			i = len(views)
+			at[key] = i
+			views = append(views, hpaObservation{key: key, pod: p.ID, request: p.Request})
+		}
+		v := &views[i]
+		v.running++
+		v.unasked = v.unasked || p.Request == 0
+		u := h.metrics.pods[p.ID]
+		cores, ok := u.cores()
+		if !ok || p.Age < h.cfg.Starting && u.at-u.window < r.Now-p.Age {
+			continue
+		}
+		v.ready++
+		v.use += cores
+		v.requested += p.Request
+	}
+	return views
+}
+
+// desired is how many replicas bring the use to the target, with wanted ones in the spec.
+func (h *HPA) desired(wanted int, v hpaObservation) int {
+	if v.ready == 0 || v.unasked {
+		return wanted
+	}
+	ratio := h.ratio(v.use, v.requested)
+	unready := max(wanted, v.running) - v.ready
+	if ratio <= 1 || unready == 0 {
+		if math.Abs(ratio-1) <= h.cfg.Tolerance {
+			return wanted
+		}
+		return int(math.Ceil(ratio * float64(v.ready)))
+	}
+	// To grow, those that are not ready are taken to use nothing.
+	ratio = h.ratio(v.use, v.requested+v.request*cpu.Milli(unready))
+	if ratio <= 1+h.cfg.Tolerance {
+		return wanted
+	}
+	return max(wanted, int(math.Ceil(ratio*float64(v.ready+unready))))
+}
+
+// ratio is the use over the target. Kubernetes counts the use in whole percent of the requests.
+func (h *HPA) ratio(use float64, requested cpu.Milli) float64 {
+	percent := int(100 * float64(cpu.FromCores(use)) / float64(requested))
+	return float64(percent) / float64(h.cfg.Target)
+}
+
+// stable is the wish, or when that is to shrink the highest one of the recent ones, up to what there is.
+func (h *HPA) stable(now time.Duration, w *hpaWorkload, desired int) int {
+	w.proposals = append(w.proposals, hpaProposal{now, desired})
+	for w.proposals[0].at < now-h.cfg.Stabilize {
+		w.proposals = w.proposals[1:]
+	}
+	if desired >= w.wanted {
+		return desired
+	}
+	most := desired
+	for _, x := range w.proposals {
+		most = max(most, x.replicas)
+	}
+	return min(most, w.wanted)
+}
+
+// limit holds a wish to the bounds, and to the speed of growth.
+func (h *HPA) limit(w *hpaWorkload, want int) int {
+	want = min(want, max(w.wanted*h.cfg.UpFactor, w.wanted+h.cfg.UpPods))
+	return max(h.cfg.Min, min(want, w.max))
+}

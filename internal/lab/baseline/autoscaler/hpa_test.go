@@ -1,0 +1,274 @@
+package autoscaler
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/lab/simtest"
+)
+
+// scaleTo is what the actions ask for; 0: nothing.
+func scaleTo(actions []sim.Action) int {
+	for _, a := range actions {
+		if a.Replicas > 0 {
+			return a.Replicas
+		}
+	}
+	return 0
+}
+
+// Two replicas with a request of 200m use 400m each: 200 %, or 2.5 times the target of 80 %, so ceil(2.5 x 2) = 5; two may become
+// max(2 x 2, 2 + 4) = 6 in a period. At the next sync three are on their way. They count as using nothing: 800m of 1000m is 80 %, so five it
+// stays. When each of the five uses 40m, 20 % of its request, ceil(0.25 x 5) = 2 are wanted, and are had when the last wish for 5 is more than 300 s old.
+func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
+	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
+	w := simtest.NewManualNode(16, spec, spec)
+	h := NewHPA(DefaultHPAConfig())
+	turn := func(each float64) int {
+		uses := []float64{each, each, each, each, each}
+		w.Advance(15*time.Second, uses...)
+		actions, _ := h.Decide(&w.Snapshot)
+		return scaleTo(actions)
+	}
+	h.Decide(&w.Snapshot)
+	if got := turn(0.4); got != 5 {
+		t.Fatalf("asked for %d, want 5", got)
+	}
+	if got := turn(0.4); got != 5 {
+		t.Fatalf("asked for %d while three are on their way, want 5", got)
+	}
+	for i := range 3 {
+		w.Pods = append(w.Pods, sim.PodSnapshot{ID: 2 + i, Spec: &spec, Request: 200, Limit: 600})
+	}
+	last := w.Now // of a wish for 5
+	for got := 0; got != 2; got = turn(0.04) {
+		if got != 0 {
+			t.Fatalf("asked for %d at %v", got, w.Now)
+		}
+		if w.Now > 2*last+10*time.Minute {
+			t.Fatal("never shrinks")
+		}
+	}
+	if waited := w.Now - last; waited <= 5*time.Minute || waited > 6*time.Minute {
+		t.Errorf("shrank %v after the last wish for five, want a little above 5 min", waited)
+	}
+}
+
+// Requests are 200m, the target is 80 %. Those that are not ready count as idle, but only against growth.
+func TestHPADesired(t *testing.T) {
+	for name, c := range map[string]struct {
+		wanted, running, ready int
+		use                    float64
+		unasked                bool
+		want                   int
+	}{
+		"nobody is ready":                           {3, 3, 0, 0, false, 3},
+		"one has no request":                        {2, 2, 2, 1, true, 2},
+		"one at 200 %: 2.5 x 1":                     {1, 1, 1, 0.4, false, 3},
+		"at 88 %, just more than a tenth above":     {2, 2, 2, 0.352, false, 3},
+		"at 72 %, a tenth below":                    {10, 10, 10, 1.44, false, 10},
+		"at 71 %: 0.8875 x 10":                      {10, 10, 10, 1.42, false, 9},
+		"at 215 %, but 86 % with three to come":     {5, 2, 2, 0.86, false, 5},
+		"at 107 %, but 86 % with one at its start":  {5, 5, 4, 0.86, false, 5},
+		"at 150 % with two to come: 1.875 x 4":      {4, 2, 2, 1.2, false, 8},
+		"at 20 %, three at their start: 0.25 x 2":   {5, 5, 2, 0.08, false, 1},
+		"at 75 %, within a tenth, one at its start": {5, 5, 4, 0.6, false, 5},
+	} {
+		h := NewHPA(DefaultHPAConfig())
+		v := hpaObservation{request: 200, running: c.running, ready: c.ready, use: c.use, requested: 200 * cpu.Milli(c.ready), unasked: c.unasked}
+		if got := h.desired(c.wanted, v); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// Of the workload a, the first pod is ready; the second began in the window of its metrics, and the third has none. One that
+// ends and one that opted out do not count. One of the replicas of b has no request. The last pod is a replica of nothing.
+func TestHPAViewsWorkloads(t *testing.T) {
+	a, b := sim.PodSpec{Workload: "a", Request: 200, Limit: 600}, sim.PodSpec{Workload: "b", Limit: 600}
+	out, asks, alone := a, b, a
+	out.OptOut, asks.Request, alone.Workload = true, 100, ""
+	w := simtest.NewManualNode(16, out, a, a, a, a, b, asks, alone)
+	third := w.Pods[3]
+	w.Pods = append(w.Pods[:3:3], w.Pods[4:]...)
+	w.Pods[3].Terminating = true
+	h := NewHPA(DefaultHPAConfig())
+	h.metrics.read(&w.Snapshot)
+	w.Advance(15*time.Second, 1, 0.5, 1, 1, 0.25, 0.5, 1)
+	w.Pods[2].Age = 14 * time.Second
+	w.Pods = append(w.Pods, third)
+	h.metrics.read(&w.Snapshot)
+	want := []hpaObservation{
+		{key: "/a", pod: 1, request: 200, running: 3, ready: 1, use: 0.5, requested: 200},
+		{key: "/b", pod: 5, running: 2, ready: 2, use: 0.75, requested: 100, unasked: true},
+	}
+	if got := h.observe(&w.Snapshot); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// It reads the metrics and syncs each at its own interval.
+func TestHPATurnsWithItsMetrics(t *testing.T) {
+	for metrics, want := range map[time.Duration]time.Duration{5 * time.Second: 5 * time.Second, 15 * time.Second: 15 * time.Second, time.Minute: 15 * time.Second} {
+		cfg := DefaultHPAConfig()
+		cfg.Metrics = metrics
+		spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
+		w := simtest.NewManualNode(16, spec)
+		h := NewHPA(cfg)
+		if _, next := h.Decide(&w.Snapshot); next != want {
+			t.Errorf("metrics each %v: next turn at %v, want %v", metrics, next, want)
+		}
+		w.Advance(want, 1)
+		if actions, _ := h.Decide(&w.Snapshot); (len(actions) > 0) != (metrics == 15*time.Second) {
+			t.Errorf("metrics each %v: %v at %v", metrics, actions, w.Now)
+		}
+	}
+	if got := DefaultHPAConfig().Metrics; got != 15*time.Second {
+		t.Errorf("metrics each %v, want 15 s", got)
+	}
+}
+
+// Two idle replicas are wanted when they are first seen, so they stay for 300 s, and one goes at the sync after that.
+func TestHPAKeepsWhatItFinds(t *testing.T) {
+	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
+	w := simtest.NewManualNode(16, spec, spec)
+	h := NewHPA(DefaultHPAConfig())
+	for {
+		actions, _ := h.Decide(&w.Snapshot)
+		if got := scaleTo(actions); got != 0 {
+			if got != 1 || w.Now != 315*time.Second {
+				t.Errorf("asked for %d at %v, want 1 at 5m15s", got, w.Now)
+			}
+			return
+		}
+		if w.Now > 10*time.Minute {
+			t.Fatal("never shrinks")
+		}
+		w.Advance(15*time.Second, 0, 0)
+	}
+}
+
+// Twelve are more than Max, but declared. One more that is declared to begin later is kept, too.
+func TestHPAKeepsDeclaredReplicas(t *testing.T) {
+	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
+	w := simtest.NewManualNode(16, slices.Repeat([]sim.PodSpec{spec}, 12)...)
+	h := NewHPA(DefaultHPAConfig())
+	h.Decide(&w.Snapshot)
+	w.Advance(15*time.Second, slices.Repeat([]float64{0.4}, 12)...)
+	if actions, _ := h.Decide(&w.Snapshot); len(actions) > 0 {
+		t.Errorf("twelve at 200 %%: %v, want nothing", actions)
+	}
+	w = simtest.NewManualNode(16, spec, spec, spec)
+	late := w.Pods[2]
+	w.Pods = w.Pods[:2]
+	h = NewHPA(DefaultHPAConfig())
+	h.Decide(&w.Snapshot)
+	w.Pods = append(w.Pods, late)
+	w.Advance(15*time.Second, 0.16, 0.16, 0.16)
+	if actions, _ := h.Decide(&w.Snapshot); len(actions) > 0 {
+		t.Errorf("a third one at 80 %%: %v, want nothing", actions)
+	}
+}
+
+// At 1000 % of the request each, 25 replicas are wanted of two, but no more than four are added in a period, and none above Max.
+// Within a tenth of the target nothing happens.
+func TestHPAHoldsItsSpeedAndItsBounds(t *testing.T) {
+	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 4000}
+	for use, want := range map[float64]int{2: 6, 0.175: 0, 0.179: 3} { // 87 % is within a tenth of 80 %, 89 % is not: ceil(1.1125 x 2) = 3
+		w := simtest.NewManualNode(16, spec, spec)
+		h := NewHPA(DefaultHPAConfig())
+		h.Decide(&w.Snapshot)
+		w.Advance(15*time.Second, use, use)
+		actions, _ := h.Decide(&w.Snapshot)
+		if got := scaleTo(actions); got != want {
+			t.Errorf("use %v: asked for %d, want %d", use, got, want)
+		}
+		if use == 2 {
+			w.Advance(15*time.Second, use, use)
+			actions, _ := h.Decide(&w.Snapshot)
+			if got := scaleTo(actions); got != 10 {
+				t.Errorf("asked for %d next, want 10", got)
+			}
+		}
+	}
+	h := NewHPA(DefaultHPAConfig())
+	if got := h.limit(&hpaWorkload{wanted: 8, max: 100}, 20); got != 16 {
+		t.Errorf("%d replicas, want twice as many at most", got)
+	}
+	if got := h.limit(&hpaWorkload{wanted: 8, max: 10}, 20); got != 10 {
+		t.Errorf("%d replicas, want 10 at most", got)
+	}
+	if got := h.limit(&hpaWorkload{wanted: 8, max: 10}, 0); got != 1 {
+		t.Errorf("%d replicas, want 1 at least", got)
+	}
+}
+
+// The request is 200m each, five are wanted. 300m are free: one more, and no other one while that is on its way. Then there is room, but two
+// are enough: of the wish for five three were had, and these stay. Where 100m are free, or less than nothing, nothing is asked for.
+func TestHPAWaitsForRoom(t *testing.T) {
+	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
+	for allocatable, want := range map[cpu.Milli]int{700: 3, 500: 0, 100: 0} {
+		w := simtest.NewManualNode(4, spec, spec)
+		w.Allocatable = allocatable
+		h := NewHPA(DefaultHPAConfig())
+		h.Decide(&w.Snapshot)
+		for range 2 {
+			w.Advance(15*time.Second, 0.4, 0.4)
+			actions, _ := h.Decide(&w.Snapshot)
+			if got := scaleTo(actions); got != want {
+				t.Errorf("%v allocatable: asked for %d at %v, want %d", allocatable, got, w.Now, want)
+			}
+		}
+		if want == 3 {
+			w.Allocatable = 4000
+			w.Advance(15*time.Second, 0.04, 0.04)
+			actions, _ := h.Decide(&w.Snapshot)
+			if got := scaleTo(actions); got != want {
+				t.Errorf("idle: asked for %d, want %d", got, want)
+			}
+		}
+	}
+}
+
+// Both workloads want three replicas, for 400m more each. 600m are free: the second gets one. When it wants one only, and 500m
+// are free, there is none for it.
+func TestHPASharesRoom(t *testing.T) {
+	for _, c := range []struct {
+		allocatable cpu.Milli
+		second      float64
+		want        []sim.Action
+	}{
+		{1000, 0.4, []sim.Action{{Pod: 0, Replicas: 3}, {Pod: 1, Replicas: 2}}},
+		{900, 0.2, []sim.Action{{Pod: 0, Replicas: 3}}},
+	} {
+		w := simtest.NewManualNode(4, sim.PodSpec{Workload: "a", Request: 200, Limit: 600}, sim.PodSpec{Workload: "b", Request: 200, Limit: 600})
+		w.Allocatable = c.allocatable
+		h := NewHPA(DefaultHPAConfig())
+		h.Decide(&w.Snapshot)
+		w.Advance(15*time.Second, 0.4, c.second)
+		if actions, _ := h.Decide(&w.Snapshot); !slices.Equal(actions, c.want) {
+			t.Errorf("%v allocatable: got %v, want %v", c.allocatable, actions, c.want)
+		}
+	}
+}
+
+func TestHPAInTheCrowd(t *testing.T) {
+	r := simtest.RunTwice(t, 10*time.Minute, func() sim.Policy { return NewHPA(DefaultHPAConfig()) })
+	group := slices.DeleteFunc(slices.Clone(r.Pods), func(p sim.PodResult) bool { return p.Spec.Workload != "web" })
+	if len(group) <= 2 {
+		t.Fatalf("%d replicas at 135 %% of the request, want more than two", len(group))
+	}
+	for _, p := range r.Pods {
+		if len(p.Changes) > 0 {
+			t.Errorf("%s: the limit was changed: %v", p.Spec.Name, p.Changes)
+		}
+	}
+	for _, p := range group[2:] {
+		if late := p.Spec.Start % (15 * time.Second); late != sim.StartDelay {
+			t.Errorf("%s started at %v: not the start delay after a sync", p.Spec.Name, p.Spec.Start)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package autoscaler
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/lab/simtest"
+)
+
+// eager is VPA for pods without replicas.
+func eager(history time.Duration) VPAConfig {
+	cfg := DefaultVPAConfig()
+	cfg.IgnoreBudget, cfg.History = true, history
+	return cfg
+}
+
+// A pod with request 500m and limit 1000m uses 1 core. Buckets begin at 0.2 x (1.05^n - 1): 1 core lies in n = 36, as ln 6 /
+// ln 1.05 = 36.7, which ends at 0.2 x (6.0814 - 1) = 1.01628. Target = 1.01628 x 1.15 = 1.16872: 1168m.
+// Samples come at 60 s, 120 s and so on, so at 60 s x k the confidence is min((k - 1)/1440, k/1440) = (k - 1)/1440, and the lower
+// bound 1168.72 x (1 + 1.44/(k - 1))^-2: 196m at k = 2, 395m at 3, 533m at 4, which is the first above 500m. Limit = 1168 x 1000/500.
+func TestVPARaisesWhenItIsSure(t *testing.T) {
+	v := NewVPA(eager(0))
+	w := simtest.NewManualNode(8, sim.PodSpec{Request: 500, Limit: 1000})
+	for w.Now < 4*time.Minute {
+		if actions, _ := v.Decide(&w.Snapshot); len(actions) > 0 {
+			t.Fatalf("changed at %v: %v", w.Now, actions)
+		}
+		w.Advance(15*time.Second, 1)
+	}
+	actions, _ := v.Decide(&w.Snapshot)
+	want := sim.Action{Pod: 0, Request: 1168, Limit: 2336, Delay: sim.ResizeDelay}
+	if len(actions) != 1 || actions[0] != want {
+		t.Fatalf("got %v at 4 min, want %v", actions, want)
+	}
+	if got := v.models["/pod/pod-0"].bounds.lower; got != 533 {
+		t.Errorf("lower bound %v, want 533m", got)
+	}
+}
+
+// With m samples of 1 core before and n of 4 cores after, p90 lies at 4 cores as soon as the new ones weigh more than a tenth. In a half-life of
+// 1440 samples, n of them weigh 2^(n/1440) - 1 where the old ones weigh 1 - 2^(-m/1440). For 1 hour, n > 6.6 gives 7 minutes; for 8 days
+// 2^(n/1440) = 1 + (1 - 2^-8)/9, n = 218 minutes. The lower bound needs half of the weight: 2^(n/1440) = 1 + (1 - 2^-8), n = 1436 minutes.
+func TestVPAFollowsAStepAsLateAsItsHistoryIsLong(t *testing.T) {
+	for history, want := range map[time.Duration]int{time.Hour: 7, 8 * 24 * time.Hour: 218} {
+		minutes, _ := afterStep(history)
+		if math.Abs(float64(minutes-want)) > 1 {
+			t.Errorf("history of %v: target moves after %d min, want %d", history, minutes, want)
+		}
+	}
+	if _, minutes := afterStep(8 * 24 * time.Hour); math.Abs(float64(minutes-1436)) > 2 {
+		t.Errorf("lower bound moves after %d min, want 1436", minutes)
+	}
+}
+
+// afterStep is how many minutes after a step from 1 to 4 cores the target and the lower bound have followed.
+func afterStep(history time.Duration) (target, lower int) {
+	v := NewVPA(eager(history))
+	w := simtest.NewManualNode(16, sim.PodSpec{Request: 1000, Limit: 5000, Spin: load.Step{Before: 1, After: 4, Time: time.Minute}})
+	v.Decide(&w.Snapshot)
+	for minute := 1; lower == 0 && minute < 3000; minute++ {
+		w.Advance(time.Minute, 4)
+		v.Decide(&w.Snapshot)
+		b := v.models["/pod/pod-0"].bounds
+		if target == 0 && b.target > 4000 {
+			target = minute
+		}
+		if b.lower > 4000 {
+			lower = minute
+		}
+	}
+	return target, lower
+}
+
+// Of four replicas floor(0.5 x 4) = 2 are touched in a turn; one that is alone is not touched at all.
+func TestVPATouchesHalfOfTheReplicas(t *testing.T) {
+	cfg := DefaultVPAConfig()
+	cfg.History = 24 * time.Hour
+	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 1000, Spin: load.Constant(1)}
+	alone := spec
+	alone.Workload = ""
+	w := simtest.NewManualNode(16, spec, spec, alone, spec, spec)
+	v := NewVPA(cfg)
+	for turn, want := range []int{2, 2, 0} {
+		actions, _ := v.Decide(&w.Snapshot)
+		if len(actions) != want {
+			t.Errorf("turn %d: %d changes, want %d", turn, len(actions), want)
+		}
+		for _, a := range actions {
+			if a.Pod == 2 {
+				t.Error("the pod without replicas was changed")
+			}
+		}
+		w.Apply(actions)
+		w.Advance(time.Minute, 1, 1, 1, 1, 1)
+	}
+}
+
+// Of two or three replicas one is touched in a turn, of twenty ten, and none that is alone, whatever share may be.
+func TestVPAKeepsReplicas(t *testing.T) {
+	for _, c := range []struct {
+		replicas  int
+		tolerance float64 // 0: the default
+		want      int
+	}{{1, 1, 0}, {2, 0, 1}, {3, 0, 1}, {20, 0, 10}} {
+		cfg := DefaultVPAConfig()
+		cfg.History = 24 * time.Hour
+		if c.tolerance > 0 {
+			cfg.Tolerance = c.tolerance
+		}
+		spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 1000, Spin: load.Constant(1)}
+		w := simtest.NewManualNode(64, slices.Repeat([]sim.PodSpec{spec}, c.replicas)...)
+		if actions, _ := NewVPA(cfg).Decide(&w.Snapshot); len(actions) != c.want {
+			t.Errorf("%d replicas: %d changes, want %d", c.replicas, len(actions), c.want)
+		}
+	}
+}
+
+// Weights of 93 % at 1 core, 4 % at 4 cores and 3 % at 8: p50 and p90 lie at 1 core, p95 at 4. With the margin the ends of their buckets
+// are 1168.72m and 4743.45m. In half a day the confidence is 1/2, so the bounds are 1168.72 x 1.002^-2 and 4743.45 x 3; with 360 samples
+// in two days it is 1/4, and they are 1168.72 x 1.004^-2 and 4743.45 x 5. Nobody is recommended less than 25m.
+func TestVPABoundsByHand(t *testing.T) {
+	for _, c := range []struct {
+		use     float64
+		last    time.Duration
+		samples int
+		want    vpaBounds
+	}{
+		{1, 12 * time.Hour, 1440, vpaBounds{1164, 1168, 14230}},
+		{1, 48 * time.Hour, 360, vpaBounds{1159, 1168, 23717}},
+		{0, 24 * time.Hour, 1440, vpaBounds{25, 25, 25}},
+	} {
+		m := &vpaModel{use: histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour}, last: c.last, samples: c.samples}
+		m.use.add(c.use, 0.93, 0)
+		m.use.add(4*c.use, 0.04, 0)
+		m.use.add(8*c.use, 0.03, 0)
+		NewVPA(eager(0)).recommend(m)
+		if m.bounds != c.want {
+			t.Errorf("use %v, %d samples in %v: %v, want %v", c.use, c.samples, c.last, m.bounds, c.want)
+		}
+	}
+}
+
+// The bounds are 400m and 2000m, the target 1100m. Within the bounds a pod of 12 h is changed when it is off by a tenth of its request. For one that
+// is there from the beginning its history counts.
+func TestVPAUpdatesWhatIsOutOfBoundsOrOld(t *testing.T) {
+	for _, c := range []struct {
+		request           cpu.Milli
+		age, now, history time.Duration
+		changes           bool
+	}{
+		{399, time.Hour, 99 * time.Hour, 0, true},
+		{400, time.Hour, 99 * time.Hour, 0, false},
+		{2000, time.Hour, 99 * time.Hour, 0, false},
+		{2001, time.Hour, 99 * time.Hour, 0, true},
+		{1000, 12 * time.Hour, 99 * time.Hour, 0, true},
+		{1001, 12 * time.Hour, 99 * time.Hour, 0, false},
+		{1000, 11 * time.Hour, 99 * time.Hour, 0, false},
+		{1000, time.Hour, time.Hour, 11 * time.Hour, true},
+		{1000, time.Hour, 2 * time.Hour, 11 * time.Hour, false},
+	} {
+		v := NewVPA(eager(c.history))
+		w := simtest.NewManualNode(16, sim.PodSpec{Request: c.request, Limit: 2 * c.request})
+		w.Now, w.Pods[0].Age = c.now, c.age
+		v.models["/pod/pod-0"] = &vpaModel{known: true, bounds: vpaBounds{400, 1100, 2000}}
+		if actions := v.update(&w.Snapshot); len(actions) > 0 != c.changes {
+			t.Errorf("request %v, age %v at %v, history %v: %v", c.request, c.age, c.now, c.history, actions)
+		}
+	}
+}
+
+// The third and the second are to be raised, by 1 and 0.25 of their requests, the fourth and the first lowered, by 0.9 and 0.8. On
+// a node that is too small they can only be lowered.
+func TestVPARaisesFirst(t *testing.T) {
+	for allocatable, want := range map[cpu.Milli][]int{99000: {2, 1, 3, 0}, 0: {3, 0}} {
+		v := NewVPA(eager(0))
+		w := simtest.NewManualNode(16, sim.PodSpec{Request: 5000, Limit: 6000}, sim.PodSpec{Request: 800, Limit: 900}, sim.PodSpec{Request: 500, Limit: 600}, sim.PodSpec{Request: 10000, Limit: 11000})
+		w.Allocatable = allocatable
+		for i := range w.Pods {
+			v.models[fmt.Sprint("/pod/pod-", i)] = &vpaModel{known: true, bounds: vpaBounds{1000, 1000, 1000}}
+		}
+		var got []int
+		for _, a := range v.update(&w.Snapshot) {
+			got = append(got, a.Pod)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v allocatable: pods %v are changed, want %v", allocatable, got, want)
+		}
+	}
+}
+
+// The limit keeps its proportion, 5/3 here, and stays above the request.
+func TestVPAScalesLimits(t *testing.T) {
+	v := NewVPA(eager(0))
+	for spec, want := range map[sim.PodSpec][2]cpu.Milli{{Request: 300, Limit: 500}: {1000, 1667}, {Request: 1000, Limit: 1001}: {25, 26}} {
+		if got := v.resize(sim.PodSnapshot{Spec: &spec}, want[0]).Limit; got != want[1] {
+			t.Errorf("%v of %v, request %v: limit %v, want %v", spec.Limit, spec.Request, want[0], got, want[1])
+		}
+	}
+}
+
+// The load is the mean of a minute. Rates of 10 and 30 requests of 10 ms make 0.1 and 0.3 cores, half a minute each, and spinning is in whole threads.
+func TestVPADeclaredUse(t *testing.T) {
+	at := 40 * time.Second
+	for want, s := range map[float64]sim.PodSpec{
+		0.2: {Requests: load.Requests{Rate: load.Step{Before: 10, After: 30, Time: at}, ServiceTime: 10 * time.Millisecond}},
+		2:   {Spin: load.Step{Before: 1.4, After: 2.7, Time: at}},
+	} {
+		if got := declaredUse(&s, 10*time.Second); !simtest.AlmostEqual(got, want) {
+			t.Errorf("%v cores, want %v", got, want)
+		}
+	}
+}
+
+// After a turn of the updater pods come: a replica begins with what is known of its workload, and one of a workload with a history of its own
+// with that, which is no more than its limit: 1168m each. One that opted out and one without a request are left alone. Without
+// a history only the workload that ran is known.
+func TestVPAMeetsPods(t *testing.T) {
+	web := sim.PodSpec{Workload: "web", Request: 200, Limit: 1000, Spin: load.Constant(1)}
+	out, asks, other := web, web, sim.PodSpec{Workload: "other", Request: 200, Limit: 1000, Spin: load.Step{Before: 4, Time: 95 * time.Second}}
+	out.OptOut, asks.Request, asks.Workload = true, 0, "asks"
+	for history, want := range map[time.Duration][]int{24 * time.Hour: {1, 4}, 0: {1}} {
+		v := NewVPA(eager(history))
+		w := simtest.NewManualNode(16, web, web, out, asks, other)
+		coming := w.Pods[1:]
+		coming[3].Age = 30 * time.Second
+		w.Pods = w.Pods[:1:1]
+		if _, next := v.Decide(&w.Snapshot); next != time.Second {
+			t.Errorf("next turn at %v, want after a look in 1 s", next)
+		}
+		if history > 0 {
+			m := v.models["/web"]
+			if m.first != -history || m.last != -time.Minute || m.samples != 1440 {
+				t.Errorf("%d samples from %v to %v", m.samples, m.first, m.last)
+			}
+		}
+		w.Advance(59500*time.Millisecond, 1)
+		if _, next := v.Decide(&w.Snapshot); next != time.Minute {
+			t.Errorf("next turn at %v, want the updater's at 1m", next)
+		}
+		w.Advance(500*time.Millisecond, 1)
+		v.Decide(&w.Snapshot)
+		w.Advance(time.Second, 1)
+		w.Pods = append(w.Pods, coming...)
+		actions, _ := v.Decide(&w.Snapshot)
+		var got []int
+		for _, a := range actions {
+			got = append(got, a.Pod)
+			if a.Request != 1168 || a.Limit != 5840 {
+				t.Errorf("pod %d begins with %v of %v, want 1168m of 5840m", a.Pod, a.Request, a.Limit)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("history %v: pods %v are changed, want %v", history, got, want)
+		}
+	}
+}
+
+// A sample is the mean of the last 15 s, and counts once, also where metrics come later than the recommender's turns.
+func TestVPASamplesOnce(t *testing.T) {
+	for _, c := range []struct {
+		metrics, window time.Duration
+		samples         int
+	}{{0, 15 * time.Second, 6}, {2 * time.Minute, 2 * time.Minute, 3}} {
+		cfg := eager(0)
+		if c.metrics > 0 {
+			cfg.Metrics = c.metrics
+		}
+		v := NewVPA(cfg)
+		w := simtest.NewManualNode(16, sim.PodSpec{Request: 500, Limit: 1000})
+		for w.Now <= 6*time.Minute {
+			v.Decide(&w.Snapshot)
+			w.Advance(time.Second, 0.5)
+		}
+		samples, window := v.models["/pod/pod-0"].samples, v.metrics.pods[0].window
+		if samples != c.samples || window != c.window {
+			t.Errorf("%d samples of %v, want %d of %v", samples, window, c.samples, c.window)
+		}
+	}
+}
+
+// Both want 1168m, 868m and 968m more. The node has room for so much in all, 500m are taken: the one that is off the most (968/200) is raised
+// where it fits, and the other one waits; else that one is raised where it fits.
+func TestVPADefersWhatDoesNotFit(t *testing.T) {
+	for allocatable, want := range map[cpu.Milli][]sim.Action{
+		1500: {{Pod: 1, Request: 1168, Limit: 8760, Delay: sim.ResizeDelay}},
+		1468: {{Pod: 1, Request: 1168, Limit: 8760, Delay: sim.ResizeDelay}},
+		1467: {{Pod: 0, Request: 1168, Limit: 5840, Delay: sim.ResizeDelay}},
+		1300: nil,
+	} {
+		w := simtest.NewManualNode(16, sim.PodSpec{Request: 300, Limit: 1500, Spin: load.Constant(1)}, sim.PodSpec{Request: 200, Limit: 1500, Spin: load.Constant(1)})
+		w.Allocatable = allocatable
+		if actions, _ := NewVPA(eager(24 * time.Hour)).Decide(&w.Snapshot); !slices.Equal(actions, want) {
+			t.Errorf("%v allocatable: %v, want %v", allocatable, actions, want)
+		}
+	}
+}
+
+func TestHistogramForgetsByHalf(t *testing.T) {
+	h := histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour}
+	const days = 20*(maxExponent+1) + 1 // the last one moves the reference
+	for day := range days {
+		h.add(1, 0.1, time.Duration(day)*24*time.Hour)
+	}
+	// All samples but the last weigh 1/2 + 1/4 + ... of it: 1. One of three times the weight at 2 cores makes p50 that of 2 cores, and p35 not.
+	h.add(2, 0.3, (days-1)*24*time.Hour)
+	if low, high := h.percentile(0.35), h.percentile(0.5); low > 1.05 || high < 2 {
+		t.Errorf("p35 %v and p50 %v, want just above 1 and 2", low, high)
+	}
+}
+
+// The first bucket ends at 0.01 and the second at 0.0205. What weighs less than 1e-4 does not count.
+func TestHistogramPercentiles(t *testing.T) {
+	for name, c := range map[string]struct {
+		weights     []float64
+		share, want float64
+	}{
+		"nothing":             {nil, 0.5, 0},
+		"nothing that counts": {[]float64{0.9e-4}, 0.5, 0},
+		"one bucket":          {[]float64{1}, 0.9, 0.01},
+		"half":                {[]float64{1, 1}, 0.5, 0.01},
+		"more than half":      {[]float64{1, 1}, 0.51, 0.0205},
+		"all that counts":     {[]float64{1, 0.9e-4}, 1, 0.01},
+		"all, just enough":    {[]float64{1, 1e-4}, 1, 0.0205},
+		"least that counts":   {[]float64{0.9e-4, 1}, 0, 0.0205},
+		"least, just enough":  {[]float64{1e-4, 1}, 0, 0.01},
+	} {
+		h := histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour, weights: c.weights}
+		for _, w := range c.weights {
+			h.total += w
+		}
+		if got := h.percentile(c.share); !simtest.AlmostEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// The second bucket begins at 0.01. All that is above the most shares the last one. One sample a half-life before counts half.
+func TestHistogramBuckets(t *testing.T) {
+	h := histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour}
+	for cores, want := range map[float64]int{0.009: 0, 0.01: 1, 0.0204: 1, 0.0206: 2, 2000: h.bucket(1000)} {
+		if got := h.bucket(cores); got != want {
+			t.Errorf("%v cores: bucket %d, want %d", cores, got, want)
+		}
+	}
+	if h.steady(1, 0.1, 1, 24*time.Hour, 48*time.Hour); !simtest.AlmostEqual(h.total, 0.05) {
+		t.Errorf("weight %v, want 0.05", h.total)
+	}
+}
+
+func TestVPAInTheCrowd(t *testing.T) {
+	r := simtest.RunTwice(t, 6*time.Minute, func() sim.Policy { return NewVPA(eager(24 * time.Hour)) })
+	changes := 0
+	for _, p := range r.Pods {
+		changes += len(p.Changes)
+		for _, c := range p.Changes {
+			if c.At%time.Minute != sim.ResizeDelay {
+				t.Errorf("%s changed at %v: not one resize after a turn of the updater", p.Spec.Name, c.At)
+			}
+			if request := float64(c.To) * float64(p.Spec.Request) / float64(p.Spec.Limit); request < 24 {
+				t.Errorf("%s has limit %v, so a request of %vm, below 25m", p.Spec.Name, c.To, request)
+			}
+		}
+	}
+	if changes == 0 {
+		t.Error("nothing was changed")
+	}
+}

@@ -1,0 +1,48 @@
+package division
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/simtest"
+)
+
+// 6 cores and three pods: 2 each; the second requests 2.5, so it can't have less than 2.51. The third is not managed and
+// uses 1: of the rest, 5 cores, the two get 2.5 each, the second still 2.51.
+func TestEqualByHand(t *testing.T) {
+	for _, c := range []struct {
+		cfg  EqualConfig
+		want []cpu.Milli
+	}{{DefaultEqual(), []cpu.Milli{2000, 2510, 0}}, {EqualOfRest(), []cpu.Milli{2500, 2510, 0}}} {
+		r := simtest.NewNode(6, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 2500, 6000), simtest.ManagedPod(2, 500, 0))
+		if got := r.Run(NewEqual(c.cfg), time.Minute, []float64{1, 1, 1}, []float64{0, 0, 0}); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: limits %v, want %v", c.cfg, got, c.want)
+		}
+		if _, next := NewEqual(c.cfg).Decide(&r.Snapshot); next != r.Now+15*time.Second {
+			t.Errorf("%+v: next turn at %v, want in 15 s", c.cfg, next)
+		}
+	}
+}
+
+// The node keeps 1 of 6 cores for the system, which uses so much; the unmanaged pod uses some, too. What is left of 5 is shared by two.
+func TestEqualOfRestLeavesTheSystemItsUse(t *testing.T) {
+	for _, c := range []struct {
+		system, unmanaged float64
+		want              cpu.Milli
+	}{{0.5, 1, 2000}, {2, 1, 1500}, {1, 4.9, 110}} {
+		r := simtest.NewNode(6, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 100, 1000), simtest.ManagedPod(2, 500, 0))
+		r.Allocatable = 5000
+		p := NewEqual(EqualOfRest())
+		p.Decide(&r.Snapshot)
+		r.Now = 15 * time.Second
+		r.Pods[2].Usage = time.Duration(c.unmanaged * float64(r.Now))
+		r.Kubepods = r.Pods[2].Usage
+		r.Usage = r.Kubepods + time.Duration(c.system*float64(r.Now))
+		actions, _ := p.Decide(&r.Snapshot)
+		if len(actions) != 2 || actions[0].Limit != c.want || actions[1].Limit != c.want {
+			t.Errorf("system %v, unmanaged %v: %v, want limits of %v", c.system, c.unmanaged, actions, c.want)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package division
+
+import (
+	"math"
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// KarmaConfig is Karma (OSDI'23; resource-disaggregation/karma, algorithm/src/karma_allocator.cpp).
+type KarmaConfig struct {
+	// Quantum is the time between two allotments.
+	Quantum time.Duration
+	// Slice is what is lent and borrowed in one piece. 10m is the step of limits in Kubernetes, so nothing is lost to
+	// rounding. At 100m a hundred pods on 16 cores would have no guaranteed slice at all: half of the node makes 80, or 72
+	// after the reserve.
+	Slice cpu.Milli
+	// Alpha is the part of the node that is shared and not guaranteed. 0.5 is the paper's usual value, between a fixed
+	// partition (0) and a node where everything is borrowed (1).
+	Alpha float64
+	// Credits is what the first pods start with: one is a slice for a quantum. A million is 10,000 core seconds, so that
+	// nobody runs out and the node is used in full; only differences matter then.
+	Credits int64
+	// Room is what demand is multiplied with before it is claimed; 1 is the paper's.
+	Room float64
+	// Actuator is how carefully limits move: as MBCAS does, so that the split alone is compared.
+	Actuator actuator.Config
+}
+
+// DefaultKarma senses and acts as MBCAS does.
+func DefaultKarma() KarmaConfig {
+	return KarmaConfig{Quantum: time.Second, Slice: cpu.Quantum, Alpha: 0.5, Credits: 1_000_000, Room: 1, Actuator: actuator.DefaultConfig()}
+}
+
+// Karma is max-min fairness with a memory: who leaves a part of its guaranteed share to others earns credits, and who
+// borrows pays with them. All pods are equal; requests and priorities do not count. The limit is the allotment, but for
+// what Kubernetes demands: it stays above the request.
+type Karma struct {
+	cfg     KarmaConfig
+	sensor  *sensor
+	resizer *resizer
+	credits map[int]int64
+}
+
+// NewKarma has seen nothing.
+func NewKarma(cfg KarmaConfig) *Karma {
+	return &Karma{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator), credits: map[int]int64{}}
+}
+
+// Turn implements sim.Policy.
+func (k *Karma) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+	bidders, supply := k.sensor.bidders(r)
+	users := make([]karmaUser, len(bidders))
+	slice := k.cfg.Slice.Cores()
+	for i, b := range bidders {
+		room := k.cfg.Room
+		if b.shadow {
+			room = 1
+		}
+		users[i] = karmaUser{demand: int64(math.Ceil(b.demand * room / slice))}
+	}
+	k.assignCredits(bidders, users)
+	allocate(users, int64(supply/slice), k.cfg.Alpha)
+	shares := make([]float64, len(bidders))
+	for i, b := range bidders {
+		k.credits[b.pod.ID] = users[i].credits
+		shares[i] = float64(users[i].slices) * slice
+	}
+	return k.resizer.resize(r, targets(bidders, shares)), r.Now + k.cfg.Quantum
+}
+
+// enter fills in the credits. Who is new gets the mean of those that are here.
+func (k *Karma) assignCredits(bidders []bidder, users []karmaUser) {
+	var sum, n int64
+	for _, b := range bidders {
+		if c, ok := k.credits[b.pod.ID]; ok {
+			sum += c
+			n++
+		}
+	}
+	first := k.cfg.Credits
+	if n > 0 {
+		first = sum / n
+	}
+	for i, b := range bidders {
+		c, ok := k.credits[b.pod.ID]
+		if !ok {
+			c = first
+		}
+		users[i].credits = c
+	}
+}
+
+// user is one who shares.
+type karmaUser struct {
+	demand  int64 // slices
+	credits int64
+	slices  int64 // allotted
+}
+
+// allot is one quantum: it fills in the slices and brings the credits up to date. Where two users are equal, the first one
+// in line is served first.
+func allocate(users []karmaUser, total int64, alpha float64) {
+	n := int64(len(users))
+	if n == 0 {
+		return
+	}
+	public := int64(alpha * float64(total))
+	fair := (total - public) / n
+	spare := make([]int64, n) // what a donor can lend
+	want := make([]int64, n)  // what a borrower wants and can pay
+	supply, demand := public, int64(0)
+	for i := range users {
+		u := &users[i]
+		u.credits += public / n
+		u.slices = min(u.demand, fair)
+		spare[i] = fair - u.slices
+		want[i] = min(u.demand-u.slices, u.credits)
+		supply += spare[i]
+		demand += want[i]
+	}
+	if supply >= demand {
+		serveAll(users, want)
+		earn(users, spare, demand)
+		return
+	}
+	for i := range users {
+		users[i].credits += spare[i] // all is lent, but none of it to a donor
+	}
+	for ; supply > 0; supply-- {
+		richest := -1
+		for i, u := range users {
+			if want[i] > 0 && (richest < 0 || u.credits > users[richest].credits) {
+				richest = i
+			}
+		}
+		users[richest].credits--
+		users[richest].slices++
+		want[richest]--
+	}
+}
+
+func serveAll(users []karmaUser, want []int64) {
+	for i, w := range want {
+		users[i].slices += w
+		users[i].credits -= w
+	}
+}
+
+// earn pays for what is lent: the poorest donor lends first, slice by slice, and the public pool last.
+func earn(users []karmaUser, spare []int64, lent int64) {
+	for ; lent > 0; lent-- {
+		poorest := -1
+		for i, u := range users {
+			if spare[i] > 0 && (poorest < 0 || u.credits < users[poorest].credits) {
+				poorest = i
+			}
+		}
+		if poorest < 0 {
+			return
+		}
+		users[poorest].credits++
+		spare[poorest]--
+	}
+}

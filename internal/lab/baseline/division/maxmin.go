@@ -1,0 +1,105 @@
+package division
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// MaxMinConfig is how a node is split by weighted max-min fairness.
+type MaxMinConfig struct {
+	// Interval is the time between two splits. Longer follows demand later.
+	Interval time.Duration
+	// Room is what demand is multiplied with before it is claimed. 1 is the textbook's; more leaves room for bursts, and
+	// sets CPU aside that may not be used.
+	Room float64
+	// Actuator is how carefully limits move: as MBCAS does, so that the split alone is compared.
+	Actuator actuator.Config
+}
+
+// DefaultMaxMin senses and acts as MBCAS does.
+func DefaultMaxMin() MaxMinConfig {
+	return MaxMinConfig{Interval: time.Second, Room: 1, Actuator: actuator.DefaultConfig()}
+}
+
+// MaxMin gives each pod its weighted max-min fair allotment of the supply, and makes it the limit: what an MBCAS without
+// a market would do. The weight is the pod's budget. (Weighted max-min with caps as in Cilantro's HMMF and in Karma's
+// MaxMin baseline: progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2.)
+type MaxMin struct {
+	cfg     MaxMinConfig
+	sensor  *sensor
+	resizer *resizer
+}
+
+// NewMaxMin has seen nothing.
+func NewMaxMin(cfg MaxMinConfig) *MaxMin {
+	return &MaxMin{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator)}
+}
+
+// Turn implements sim.Policy.
+func (m *MaxMin) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+	bidders, supply := m.sensor.bidders(r)
+	for i := range bidders {
+		if !bidders[i].shadow {
+			bidders[i].demand *= m.cfg.Room
+		}
+	}
+	shares := maxMin(supply, claims(bidders))
+	return m.resizer.resize(r, targets(bidders, shares)), r.Now + m.cfg.Interval
+}
+
+// claim is what one pod asks of a split, in cores.
+type claim struct {
+	weight, demand, floor float64
+	capped                bool // it cannot use more than it demands
+}
+
+// maxMin splits the supply: nobody gets more than it demands, nobody less than the smaller of demand and floor, and what
+// is short is shared by weight.
+func maxMin(supply float64, claims []claim) []float64 {
+	out := make([]float64, len(claims))
+	held := make([]bool, len(claims)) // at their floors
+	for again := true; again; {
+		again = false
+		left := supply
+		var order []int
+		for i := range claims {
+			if held[i] {
+				left -= out[i]
+			} else {
+				order = append(order, i)
+			}
+		}
+		fill(max(0, left), claims, order, out)
+		for _, i := range order {
+			if least := min(claims[i].demand, claims[i].floor); out[i] < least {
+				out[i], held[i], again = least, true, true
+			}
+		}
+	}
+	return out
+}
+
+// fill satisfies the smallest demand per weight first, as long as it is less than its share of what is left, and splits
+// the rest by weight.
+func fill(left float64, claims []claim, order []int, out []float64) {
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(claims[a].demand*claims[b].weight, claims[b].demand*claims[a].weight)
+	})
+	var weight float64
+	for _, i := range order {
+		weight += claims[i].weight
+	}
+	for _, i := range order {
+		c := claims[i]
+		out[i] = 0
+		if c.weight > 0 {
+			out[i] = min(c.demand, left*c.weight/weight)
+		}
+		left = max(0, left-out[i])
+		weight -= c.weight
+	}
+}

@@ -1,0 +1,73 @@
+package division
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// SeedRuleConfig is the rule that MBCAS began with (docs: bid = weight x demand).
+type SeedRuleConfig struct {
+	// Sample is the time between two looks at the counters; each moves the demand estimate.
+	Sample time.Duration
+	// Interval is the time between two decisions.
+	Interval time.Duration
+	// Cooldown is the least time between two changes of a pod, up or down.
+	Cooldown time.Duration
+	// Hysteresis is the relative change that is not worth a resize.
+	Hysteresis float64
+	// Step is the factor by which one resize raises or lowers a limit at most.
+	Step float64
+}
+
+// DefaultSeedRule is the rule as it stands in the design: 15 s, 30 s, 10 %, x1.5 both ways.
+func DefaultSeedRule() SeedRuleConfig {
+	return SeedRuleConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
+}
+
+// SeedRule lets each pod bid its weight times its demand, and makes its share of all bids its limit. What is claimed
+// pays, and an idle node throttles: the limits always add up to the supply.
+type SeedRule struct {
+	cfg     SeedRuleConfig
+	sensor  *sensor
+	resizer *resizer
+	next    time.Duration
+}
+
+// NewSeedRule has seen nothing.
+func NewSeedRule(cfg SeedRuleConfig) *SeedRule {
+	return &SeedRule{cfg: cfg, sensor: newSensor(), next: cfg.Interval, resizer: newResizer(actuator.Config{
+		DeadBand: cfg.Hysteresis, MaxDecreaseFactor: cfg.Step, MaxIncreaseFactor: cfg.Step,
+		DecreaseCooldown: cfg.Cooldown, IncreaseCooldown: cfg.Cooldown,
+	})}
+}
+
+// Turn implements sim.Policy.
+func (s *SeedRule) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+	bidders, supply := s.sensor.bidders(r)
+	if r.Now < s.next {
+		return nil, r.Now + s.cfg.Sample
+	}
+	s.next = r.Now + s.cfg.Interval
+	for i := range bidders {
+		if b := &bidders[i]; b.shadow {
+			b.weight *= b.demand // it takes no more than it wants
+		} else {
+			b.claim = bid(b.claim)
+		}
+	}
+	all := targets(bidders, maxMin(supply, claims(bidders)))
+	rested := slices.DeleteFunc(all, func(w target) bool {
+		last := s.resizer.pod(w.pod).last
+		return !last.IsZero() && epoch.Add(r.Now).Sub(last) < s.cfg.Cooldown
+	})
+	return s.resizer.resize(r, rested), r.Now + s.cfg.Sample
+}
+
+// bid is a claim whose weight has been multiplied with its demand, and that takes whatever this buys.
+func bid(c claim) claim {
+	return claim{weight: c.weight * c.demand, demand: math.Inf(1), floor: c.floor}
+}

@@ -1,0 +1,91 @@
+package division
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/lab/simtest"
+)
+
+// 3.6 cores are for sale. Weights 1 and 0.5, demands 1 and 2: bids 1000 x 1 and 500 x 2 are equal, so the limits are
+// 1.8 and 1.8. If the second wanted 4, its bid would be twice the first one's: 1.2 and 2.4. To claim pays.
+func TestSeedRuleByHand(t *testing.T) {
+	for _, c := range []struct{ demand, first, second float64 }{{2, 1.8, 1.8}, {4, 1.2, 2.4}} {
+		got := maxMin(3.6, []claim{bid(claim{weight: 1000, demand: 1}), bid(claim{weight: 500, demand: c.demand})})
+		if !simtest.AlmostEqual(got[0], c.first) || !simtest.AlmostEqual(got[1], c.second) {
+			t.Errorf("demand %v: limits %v, want %v and %v", c.demand, got, c.first, c.second)
+		}
+	}
+	if got := maxMin(3.6, []claim{bid(claim{weight: 1, floor: 0.1}), bid(claim{weight: 1, demand: 1})}); !simtest.AlmostEqual(got[0], 0.1) || math.IsNaN(got[1]) {
+		t.Errorf("who wants nothing: %v, want the floor", got)
+	}
+}
+
+// The limits are to be 1.8 each, as above. The first stands at 1.1, the second at 4. Decisions fall at 15 s, 30 s, ...,
+// each pod changes each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then 1.65 -> 1.8 is 9 %, which is not worth
+// it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78).
+func TestSeedRuleStepsAndWaits(t *testing.T) {
+	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
+	p := NewSeedRule(DefaultSeedRule())
+	for _, c := range []struct {
+		until time.Duration
+		want  []cpu.Milli
+	}{
+		{14 * time.Second, []cpu.Milli{1100, 4000}},
+		{15 * time.Second, []cpu.Milli{1650, 2670}},
+		{44 * time.Second, []cpu.Milli{1650, 2670}},
+		{45 * time.Second, []cpu.Milli{1650, 1800}},
+		{90 * time.Second, []cpu.Milli{1650, 1800}},
+	} {
+		if got := r.Run(p, c.until, []float64{1, 2}, []float64{0, 0}); !slices.Equal(got, c.want) {
+			t.Errorf("at %v: limits %v, want %v", c.until, got, c.want)
+		}
+	}
+}
+
+// 1.63 -> 1.8 is 10.4 %, which is worth a resize.
+func TestSeedRuleMovesByATenth(t *testing.T) {
+	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1630), simtest.ManagedPod(1, 500, 1800))
+	got := r.Run(NewSeedRule(DefaultSeedRule()), 15*time.Second, []float64{1, 2}, []float64{0, 0})
+	if want := []cpu.Milli{1800, 1800}; !slices.Equal(got, want) {
+		t.Errorf("limits %v, want %v", got, want)
+	}
+}
+
+// After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the first is lowered, and at 75 s,
+// 30 s after its last change, the second is raised.
+func TestSeedRuleWaitsToTurnBack(t *testing.T) {
+	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
+	p := NewSeedRule(DefaultSeedRule())
+	r.Run(p, 45*time.Second, []float64{1, 2}, []float64{0, 0})
+	for _, c := range []struct {
+		until time.Duration
+		want  []cpu.Milli
+	}{
+		{59 * time.Second, []cpu.Milli{1650, 1800}},
+		{74 * time.Second, []cpu.Milli{1200, 1800}},
+		{75 * time.Second, []cpu.Milli{1200, 2400}},
+	} {
+		if got := r.Run(p, c.until, []float64{1, 4}, []float64{0, 0}); !slices.Equal(got, c.want) || r.Next != c.until+time.Second {
+			t.Errorf("at %v: limits %v, want %v; next turn at %v", c.until, got, c.want, r.Next)
+		}
+	}
+}
+
+func TestSeedRuleHoldsItsPace(t *testing.T) {
+	r := sim.Run(simtest.MixedNode(1), NewSeedRule(DefaultSeedRule()))
+	for _, p := range r.Pods {
+		for i, c := range p.Changes {
+			if i > 0 && c.At-p.Changes[i-1].At < 30*time.Second {
+				t.Errorf("%s: changes at %v and %v, less than the cooldown apart", p.Spec.Name, p.Changes[i-1].At, c.At)
+			}
+			if f := float64(c.To) / float64(c.From); c.From >= 100 && (f > 1.501 || f < 1/1.501-0.02) {
+				t.Errorf("%s: %v -> %v is more than one step", p.Spec.Name, c.From, c.To)
+			}
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// Package baseline lists the policies that MBCAS is compared with: published CPU controllers, written anew from their
+// algorithms, and simple rules. Each is one file, and its constants have a source.
+//
+//   - division: policies that divide a node's CPU among its pods
+//   - feedback: controllers that set each pod's limit from its own usage or throttling
+//   - autoscaler: Kubernetes' vertical and horizontal autoscalers
+//
+// A baseline gets the actuation that it has in the field: a program that writes cgroups itself takes a millisecond, one
+// that uses the API takes as long as a measured resize.
+//
+// What it promises, each a test of the same name:
+//   - KeepsUnmanagedPods: no policy changes a pod that is not managed.
+//   - LimitsAreValid: no policy sets a limit below 10m, and none that uses the API sets one that a Burstable pod may not have.
+//   - SameSeedSameResult: a policy run twice with the same seed does the same.
+//   - NewPolicyHasNoState: two policies of the same name share nothing.
+package baseline
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/baseline/autoscaler"
+	"github.com/mbcas/mbcas/internal/lab/baseline/division"
+	"github.com/mbcas/mbcas/internal/lab/baseline/feedback"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// Policy is a policy with a name.
+type Policy struct {
+	Name, Description string
+	// New is a policy without state: each node of each run gets its own.
+	New func() sim.Policy
+}
+
+// Policies are the baselines, in the order of reports.
+func Policies() []Policy {
+	return []Policy{
+		{"static", "limits as declared", func() sim.Policy { return Static{} }},
+		{"no-limits", "no limits: the kernel's weights alone", func() sim.Policy { return &NoLimits{} }},
+		{"equal", "an equal share of the node", equal(division.DefaultEqual())},
+		{"equal-left", "an equal share of what unmanaged pods leave", equal(division.EqualOfRest())},
+		{"strict", "strict partition by peak need", func() sim.Policy { return division.NewStrict(division.DefaultStrict()) }},
+		{"seed-rule", "bid = weight x demand, limit = its share, every 15 s", func() sim.Policy {
+			return division.NewSeedRule(division.DefaultSeedRule())
+		}},
+		{"max-min", "weighted max-min of demand, no market", maxMin(1)},
+		{"max-min-1.5", "weighted max-min of 1.5 x demand, no market", maxMin(1.5)},
+		{"karma", "Karma: max-min with credits", karma(1)},
+		{"karma-1.5", "Karma on 1.5 x demand", karma(1.5)},
+		{"captain-0.02", "Autothrottle's Captain, throttle target 2 %", captain(0.02)},
+		{"captain-0.06", "Autothrottle's Captain, throttle target 6 %", captain(0.06)},
+		{"captain-0.10", "Autothrottle's Captain, throttle target 10 %", captain(0.10)},
+		{"captain-0.20", "Autothrottle's Captain, throttle target 20 %", captain(0.20)},
+		{"k8s-cpu-0.5", "limit = usage / 0.5, highest of 300 s, every 15 s", k8sCPU(feedback.SlowK8sCPU(0.5))},
+		{"k8s-cpu-0.7", "limit = usage / 0.7, highest of 300 s, every 15 s", k8sCPU(feedback.SlowK8sCPU(0.7))},
+		{"k8s-cpu-fast-0.5", "limit = usage / 0.5, highest of 20 s, every second", k8sCPU(feedback.FastK8sCPU(0.5))},
+		{"k8s-cpu-fast-0.7", "limit = usage / 0.7, highest of 20 s, every second", k8sCPU(feedback.FastK8sCPU(0.7))},
+		{"kondense", "Kondense: a resize each second towards usage / 0.8", func() sim.Policy {
+			return feedback.NewKondense(feedback.DefaultKondense())
+		}},
+		{"gitpod", "Gitpod: a burst limit for throttled pods while there is room, every 15 s", func() sim.Policy {
+			return feedback.NewGitpod(feedback.DefaultGitpod())
+		}},
+		{"vpa", "VPA in place, without a history", vpa(0)},
+		{"vpa-1h", "VPA in place, after an hour of steady usage", vpa(time.Hour)},
+		{"vpa-8d", "VPA in place, after eight days of steady usage", vpa(8 * 24 * time.Hour)},
+		{"hpa", "HPA: replicas, 80 % of the requests used", func() sim.Policy { return autoscaler.NewHPA(autoscaler.DefaultHPAConfig()) }},
+		{"koordinator", "Koordinator: x1.2 for throttled pods while the node is idle, every second", koordinator(-1)},
+		{"koordinator-60s", "Koordinator, a burst lasts 60 s at most", koordinator(time.Minute)},
+		{"rubik", "Rubik's quotaTurbo: quota lent to throttled pods, every 100 ms", func() sim.Policy {
+			return feedback.NewQuotaTurbo(feedback.DefaultQuotaTurboConfig())
+		}},
+	}
+}
+
+func equal(cfg division.EqualConfig) func() sim.Policy {
+	return func() sim.Policy { return division.NewEqual(cfg) }
+}
+
+// maxMin claims room times the demand.
+func maxMin(room float64) func() sim.Policy {
+	cfg := division.DefaultMaxMin()
+	cfg.Room = room
+	return func() sim.Policy { return division.NewMaxMin(cfg) }
+}
+
+// karma claims room times the demand.
+func karma(room float64) func() sim.Policy {
+	cfg := division.DefaultKarma()
+	cfg.Room = room
+	return func() sim.Policy { return division.NewKarma(cfg) }
+}
+
+func captain(target float64) func() sim.Policy {
+	return func() sim.Policy { return feedback.NewCaptain(feedback.DefaultCaptain(target)) }
+}
+
+func k8sCPU(cfg feedback.K8sCPUConfig) func() sim.Policy {
+	return func() sim.Policy { return feedback.NewK8sCPU(cfg) }
+}
+
+// vpa also changes pods without replicas, which VPA as it ships never does.
+func vpa(history time.Duration) func() sim.Policy {
+	cfg := autoscaler.DefaultVPAConfig()
+	cfg.IgnoreBudget, cfg.History = true, history
+	return func() sim.Policy { return autoscaler.NewVPA(cfg) }
+}
+
+func koordinator(burst time.Duration) func() sim.Policy {
+	cfg := feedback.DefaultKoordinatorConfig()
+	cfg.Burst = burst
+	return func() sim.Policy { return feedback.NewKoordinator(cfg) }
+}
+
+// ChangesRequestsOrReplicas says whether the policy of that name changes what a workload is entitled to: more requests or
+// replicas are more of the node.
+func ChangesRequestsOrReplicas(name string) bool {
+	return name == "hpa" || name == "vpa" || name == "vpa-1h" || name == "vpa-8d"
+}
