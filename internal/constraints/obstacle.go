@@ -97,10 +97,12 @@ func together(pod *corev1.Pod, of func(*corev1.Container) corev1.ResourceList) c
 	return sum
 }
 
+// add adds to quantities of its own: a copy of a Quantity shares amounts beyond 64 bits with the cached object.
 func add(sum, more corev1.ResourceList) {
 	for name, q := range more {
-		q.Add(sum[name])
-		sum[name] = q
+		total := q.DeepCopy()
+		total.Add(sum[name])
+		sum[name] = total
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -436,5 +437,18 @@ func TestTermsOfAsks(t *testing.T) {
 		if terms, _ := n.Terms(&corev1.Pod{}, nil); terms.DemandPercent != nil {
 			t.Errorf("a pod of nobody: %+v", terms)
 		}
+	}
+}
+
+// TestCheckLeavesTheCachedPod: amounts beyond 64 bits are kept behind a pointer, which a copy of a Quantity shares with the cache.
+func TestCheckLeavesTheCachedPod(t *testing.T) {
+	pod := podtest.Shop()
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Resources.Requests = podtest.Amounts("cpu", "100m", "memory", "100000000000000000001")
+	}
+	before := pod.DeepCopy()
+	Obstacle(pod, podtest.LimitRanges(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: podtest.Amounts("memory", "1Gi")}))
+	if !equality.Semantic.DeepEqual(before, pod) {
+		t.Errorf("requests of %v became %v", before.Spec.Containers, pod.Spec.Containers)
 	}
 }
