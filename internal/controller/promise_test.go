@@ -250,21 +250,21 @@ func TestRecommendNeverResizes(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
-	l.raised("web")
+	pod := l.raised("web")
 	r.pod("best-effort", "", "")
-	if _, err := l.once(); err != nil {
-		t.Fatal(err)
-	}
-	before := l.writes.count()
-	for range 5 {
-		l.ahead += time.Minute
-		r.hearAt(time.Now().Add(l.ahead))
-		if _, err := l.once(); err != nil {
-			t.Fatal(err)
+	for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
+		r.mode(r.namespace, mode)
+		l.look(pod)
+		before := l.writes.count()
+		for range 5 {
+			l.ahead += time.Minute
+			r.hearAt(time.Now().Add(l.ahead))
+			r.publish(pod, "0.000", app(2000)) // another decision, and the same limits
+			l.look(pod)
 		}
-	}
-	if got := l.writes.count() - before; got != 0 {
-		t.Errorf("%d writes while nothing changed: %v", got, l.writes.seen[before:])
+		if got := l.writes.count() - before; got != 0 {
+			t.Errorf("mode %s: %d writes while no limit changed: %v", mode, got, l.writes.seen[before:])
+		}
 	}
 }
 

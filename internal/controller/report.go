@@ -36,16 +36,23 @@ func (r *Reconciler) report(ctx context.Context, s scene, tasks []Task) (failed 
 	return r.forEach(ctx, written, func(t *Task) error { return r.write(ctx, s, t) })
 }
 
-// write stores the task's status if it differs from what the allocation says.
+// write stores the task's status if it differs from what the allocation says. A newer generation of spec that changes nothing else
+// is not worth a write for each pod and decision: the next change carries it.
 func (r *Reconciler) write(ctx context.Context, s scene, t *Task) error {
 	pa := t.Pod.PA
 	if pa == nil {
 		return nil
 	}
+	observed := t.Status.ObservedGeneration
+	if t.Status.Reason != string(reasons.DecisionTooOld) { // a question to the agent, about the generation that it names
+		t.Status.ObservedGeneration = pa.Status.ObservedGeneration
+	}
 	conditions(&t.Status, r.Now())
 	if equality.Semantic.DeepEqual(pa.Status, t.Status) {
 		return nil
 	}
+	t.Status.ObservedGeneration = observed
+	conditions(&t.Status, r.Now())
 	changed := pa.DeepCopy()
 	changed.Status = *t.Status.DeepCopy()
 	patch, err := statusPatch("PodAllocation", pa, changed)

@@ -260,9 +260,16 @@ func (r *rig) until(what string, is func() (bool, any)) {
 	}
 }
 
+// stands says whether a decision was dealt with, with this outcome. A decision that leaves the status as it is, is dealt with unseen.
 func stands(phase v1alpha1.Phase, reason reasons.Reason) func(*v1alpha1.PodAllocation) bool {
 	return func(pa *v1alpha1.PodAllocation) bool {
-		return pa.Status.Phase == phase && pa.Status.Reason == string(reason) && pa.Status.ObservedGeneration == pa.Generation
+		s := pa.Status
+		applied := s.AppliedLimits
+		if len(applied) == 0 {
+			applied = s.DeclaredLimits
+		}
+		return s.Phase == phase && s.Reason == string(reason) &&
+			(s.ObservedGeneration == pa.Generation || phase != v1alpha1.PhaseApplied || kube.SameLimits(applied, pa.Spec.Containers))
 	}
 }
 
