@@ -355,6 +355,35 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// TestAgentOfANodeThatIsBack: a node that comes back after more than five minutes is restored only if its agent does not renew its Lease
+// for five minutes from when it could have.
+func TestAgentOfANodeThatIsBack(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		ready, silence time.Duration
+		restored       bool
+		again          time.Duration
+	}{
+		"back since a second": {time.Second, 6 * time.Minute, false, cfg.RestoreAfter + agentStart - time.Second},
+		"not yet":             {cfg.RestoreAfter + agentStart - time.Second, time.Hour, false, time.Second},
+		"still not heard of":  {cfg.RestoreAfter + agentStart, time.Hour, true, 0},
+		"Ready all the time":  {time.Hour, cfg.RestoreAfter, true, 0},
+		"silent not so long":  {time.Hour, cfg.RestoreAfter - time.Second, false, time.Second},
+	} {
+		p := lowered(cfg, -time.Hour)
+		p.PA.Status.Phase = v1alpha1.PhaseApplied
+		node := up(-c.ready)
+		node.Silence = c.silence
+		tasks := Decide(cfg, View{Now: noon, Node: node, Pods: []Pod{p}})
+		if len(tasks) != 1 {
+			t.Fatalf("%s: %d tasks, want one", name, len(tasks))
+		}
+		if got := tasks[0]; (got.Move != nil) != c.restored || !c.restored && (got.Again.Sub(noon) != c.again || got.Status.Reason != string(reasons.AgentUnresponsive)) {
+			t.Errorf("%s: move %v, status %+v, another look at %v", name, got.Move, got.Status, got.Again)
+		}
+	}
+}
+
 func TestConfigReportsEverything(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)

@@ -44,7 +44,7 @@ func wayBack(cfg Config, v View, p Pod, leaving bool) (reasons.Reason, bool) {
 		return reasons.Unmanaging, true
 	case p.Mode == kube.ModeRestore:
 		return reasons.Restoring, true
-	case p.Mode == kube.ModeEnforce && v.Node.Silence >= cfg.RestoreAfter:
+	case p.Mode == kube.ModeEnforce && v.unheard() >= cfg.RestoreAfter:
 		return reasons.AgentUnresponsive, true
 	}
 	return "", false
@@ -83,14 +83,26 @@ func held(cfg Config, v View, p Pod, why reasons.Reason, eligible, back bool) re
 
 // silenceEnds is when the agent's silence will have a consequence that it does not have yet.
 func silenceEnds(cfg Config, v View) time.Time {
-	switch s := v.Node.Silence; {
-	case s < cfg.FreezeAfter:
+	if s := v.Node.Silence; s < cfg.FreezeAfter {
 		return v.Now.Add(cfg.FreezeAfter - s)
-	case s < cfg.RestoreAfter:
+	}
+	if s := v.unheard(); s < cfg.RestoreAfter {
 		return v.Now.Add(cfg.RestoreAfter - s)
 	}
 	return time.Time{}
 }
+
+// unheard is for how long the agent could have renewed its Lease and did not. While its node was not Ready, and for agentStart after
+// that, it could not: a node that comes back is not restored before its agent can tell that it is there.
+func (v View) unheard() time.Duration {
+	if !v.Node.Ready || v.Node.Since.IsZero() {
+		return v.Node.Silence
+	}
+	return min(v.Node.Silence, v.Now.Sub(v.Node.Since)-agentStart)
+}
+
+// agentStart is how long an agent may take to renew its Lease once its node is Ready: its container has to be started first.
+const agentStart = time.Minute
 
 // noDecrease says why the pod must not be lowered, and when that may change by itself.
 func noDecrease(cfg Config, v View, p Pod, again time.Time) (reasons.Reason, time.Time) {
