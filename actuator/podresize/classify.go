@@ -23,7 +23,7 @@ func Classify(err error) Result {
 		return Result{Outcome: transport(err), Message: err.Error()}
 	}
 	status := s.Status()
-	r := Result{Outcome: outcome(status), Message: status.Message}
+	r := Result{Outcome: outcome(status), Message: status.Message, WebhookFailed: strings.Contains(status.Message, failedWebhook)}
 	if r.Message == "" {
 		r.Message = err.Error()
 	}
@@ -152,7 +152,7 @@ func unprocessable(s metav1.Status) Outcome {
 // is stored; a timeout elsewhere, or a gateway that lost its server, may hide a change that was made.
 func serverError(s metav1.Status) Outcome {
 	switch {
-	case strings.Contains(s.Message, "failed calling webhook"), strings.Contains(s.Message, "resource quota evaluation timed out"):
+	case strings.Contains(s.Message, failedWebhook), strings.Contains(s.Message, "resource quota evaluation timed out"):
 		return Unavailable
 	case s.Code == http.StatusBadGateway, s.Code == http.StatusGatewayTimeout,
 		s.Reason == metav1.StatusReasonTimeout, s.Reason == metav1.StatusReasonServerTimeout,
@@ -161,6 +161,9 @@ func serverError(s metav1.Status) Outcome {
 	}
 	return Unavailable
 }
+
+// failedWebhook is what the API server says of a webhook that it cannot reach, or that does not answer.
+const failedWebhook = "failed calling webhook"
 
 var timedOut = regexp.MustCompile(`(?i)timed? ?out|deadline exceeded|leader changed`)
 

@@ -52,9 +52,16 @@ type Result struct {
 	Message string
 	// RetryAfter is what the server asked for; 0: it did not say.
 	RetryAfter time.Duration
+	// WebhookFailed: an admission webhook could not be reached or did not answer, as far as can be told.
+	WebhookFailed bool
 	// Pod is the pod as the server returned it: with Accepted and NoChange, and with WouldMutate
 	// where Apply, not DryRun, met it, so that the server has stored more than was asked for. Else nil.
 	Pod *corev1.Pod
+}
+
+// MayHaveChanged says whether the pod may have been changed by the attempt.
+func (r Result) MayHaveChanged() bool {
+	return r.Outcome == Accepted || r.Outcome == Unknown || r.Pod != nil && r.Outcome == WouldMutate
 }
 
 // Progress is how far the kubelet is with the limits in a pod's spec.

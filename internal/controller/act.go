@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -175,7 +177,15 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 		return false, err
 	}
 	if reason == "" {
-		if p, waits := r.line.wait(t.Pod.Pod.UID, now); waits {
+		if !now.Before(s.deadline) { // the others of the node have used it up
+			t.postpone(now.Add(time.Second))
+			return false, nil
+		}
+		if until, open := r.breakers.open(t.Pod.Pod.Namespace, now); open {
+			t.awaitWebhooks(until)
+			return false, nil
+		}
+		if p, waits := r.limiter.waiting(t.Pod.Pod.UID, now); waits {
 			t.queue(p)
 			return false, nil
 		}
@@ -189,28 +199,69 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 		}
 		return false, nil
 	}
-	if p, ok := r.line.take(t.Pod.Pod.UID, now); !ok {
+	if p, ok := r.limiter.take(t.Pod.Pod.UID, now); !ok {
 		r.purse.back(t.Pod.Pod.UID)
 		t.queue(p)
 		return false, nil
 	}
+	if until, admitted := r.breakers.admit(t.Pod.Pod.Namespace, now); !admitted {
+		r.limiter.giveBack()
+		r.purse.back(t.Pod.Pod.UID)
+		t.awaitWebhooks(until)
+		return false, nil
+	}
 	result := r.attempt(ctx, s, t)
+	r.account(t, result)
 	r.audit(s, t, result, r.Now().Sub(now))
 	return r.conclude(ctx, s, t, result, last), nil
 }
 
+// account gives the token of a resize back that changed nothing, and tells the breaker of the namespace whether its webhooks answered.
+func (r *Reconciler) account(t *Task, result podresize.Result) {
+	if !result.MayHaveChanged() {
+		r.limiter.giveBack()
+	}
+	namespace := t.Pod.Pod.Namespace
+	switch result.Outcome {
+	case podresize.Unknown:
+		r.breakers.failed(namespace, r.Now())
+	case podresize.Unavailable:
+		if result.WebhookFailed {
+			r.breakers.failed(namespace, r.Now())
+		}
+	case podresize.Accepted, podresize.WouldMutate, podresize.PolicyRefused, podresize.NoDryRun, podresize.QuotaExceeded:
+		r.breakers.answered(namespace)
+	}
+}
+
+// postpone leaves the task for a later look, and its allocation as it is.
+func (t *Task) postpone(at time.Time) {
+	t.sooner(at)
+	if t.Purpose != Revert { // whose failure says more
+		t.Status = statusOf(t.Pod.PA)
+	}
+}
+
+// awaitWebhooks has the task wait until the breaker of its namespace lets it try.
+func (t *Task) awaitWebhooks(until time.Time) {
+	t.sooner(until)
+	if t.Status.Phase != v1alpha1.PhaseFailed {
+		t.say(v1alpha1.PhaseHeld, reasons.ServerUnavailable, "the admission webhooks of namespace "+t.Pod.Pod.Namespace+" do not answer")
+	}
+}
+
 // queue has the task wait for its turn. That is told where it takes long; else the allocation stays as it is, which spares a write
 // for every pod that waits, and says by its observed generation that the decision is yet to be dealt with.
-func (t *Task) queue(p place) {
-	t.turn = p.turn
-	t.sooner(p.turn)
+func (t *Task) queue(p turn) {
+	t.turn = p.at
+	t.sooner(p.at)
 	if t.Purpose == Revert { // whose failure says more
 		return
 	}
 	stored := statusOf(t.Pod.PA)
 	told := t.Status
 	told.ObservedGeneration = stored.ObservedGeneration
-	if p.turn.Sub(p.since) <= untoldWait && equality.Semantic.DeepEqual(told, stored) {
+	if p.at.Sub(p.since) <= untoldWait && equality.Semantic.DeepEqual(told, stored) {
 		t.Status = stored
 		return
 	}
@@ -244,6 +295,9 @@ func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) podresize.Re
 		result := r.Resize.DryRun(ctx, pod, *t.Move)
 		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks nothing.
 		if result.Outcome != podresize.Accepted && !(result.Outcome == podresize.NoDryRun && (ranges == "" || lacksNothing(pod))) {
+			if result.Outcome == podresize.Unknown { // a dry run changes nothing
+				result.Outcome, result.WebhookFailed = podresize.Unavailable, true
+			}
 			return result
 		}
 		r.memory.change(s.Node.Name, pod.UID, func(rec *record) { rec.checked = &ranges })
@@ -284,7 +338,7 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		failed(&t.Status, r.Config, now, reason, result.Message)
 		t.sooner(t.Status.RetryTime.Time)
 		r.memory.change(node, uid, func(rec *record) {
-			rec.restoreRefused, rec.refused = t.Purpose == Restore, nil
+			rec.restoreRefused, rec.refused, rec.troubles = t.Purpose == Restore, nil, 0
 			if lawful(reason) {
 				rec.refused = &laws
 			}
@@ -300,6 +354,11 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		}
 		t.sooner(at)
 		r.memory.change(node, uid, func(rec *record) { rec.retryAt = at })
+	}
+	trouble := func(reason reasons.Reason) {
+		wait := r.jitter(doubled(serverRetry, serverRetryMost, r.memory.of(node, uid).troubles))
+		later(reason, max(wait, result.RetryAfter))
+		r.memory.change(node, uid, func(rec *record) { rec.troubles++ })
 	}
 	again := func(reason reasons.Reason) bool {
 		if err := r.reread(ctx, node, &t.Pod); client.IgnoreNotFound(err) != nil {
@@ -322,7 +381,14 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 	case podresize.Conflict:
 		return again(reasons.WriteConflict)
 	case podresize.Unknown:
-		return again(reasons.OutcomeUnknown)
+		before := t.Pod.Pod
+		if err := r.reread(ctx, node, &t.Pod); err == nil && carriedOut(*t.Move, t.Pod.Pod) {
+			stored := t.Pod.Pod
+			t.Pod.Pod = before
+			r.took(s, t, stored, now)
+			return false
+		}
+		trouble(reasons.OutcomeUnknown)
 	case podresize.PodGone, podresize.Replaced:
 		t.Status = statusOf(t.Pod.PA) // the allocation goes with its pod
 	case podresize.NotServed:
@@ -345,15 +411,25 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 	case podresize.Invalid:
 		refuse(reasons.InvalidResize)
 	case podresize.NotYet, podresize.Unavailable:
-		later(reasons.ServerUnavailable, max(result.RetryAfter, serverRetry))
+		trouble(reasons.ServerUnavailable)
 	default:
 		panic(fmt.Sprintf("outcome %v of a resize is not dealt with", result.Outcome))
 	}
 	return false
 }
 
-// serverRetry is how soon a server is asked again that could not answer and did not say when.
-const serverRetry = 5 * time.Second
+// serverRetry is how soon a resize is tried again that the API server could not answer; it doubles with each failure in a row up to
+// serverRetryMost.
+const (
+	serverRetry     = 5 * time.Second
+	serverRetryMost = 5 * time.Minute
+)
+
+// carriedOut says whether the pod has the limits of the move.
+func carriedOut(m actuator.Move, pod *corev1.Pod) bool {
+	limits := byName(kube.Limits(pod))
+	return !slices.ContainsFunc(m.Changes, func(c actuator.Change) bool { return limits[c.Container] != c.To })
+}
 
 // took notes a resize that the API server stored.
 func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
@@ -361,7 +437,7 @@ func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
 	t.Pod.Pod = pod
 	r.remember(s.Node.Name, pod)
 	r.memory.change(s.Node.Name, pod.UID, func(rec *record) {
-		rec.decidedAt, rec.retryAt, rec.refused = s.Now, time.Time{}, nil
+		rec.decidedAt, rec.retryAt, rec.troubles, rec.refused = s.Now, time.Time{}, 0, nil
 		if t.Purpose != Revert { // a revert belongs to the resize that it takes back
 			rec.restoreRefused = t.Purpose == Restore
 		}

@@ -32,6 +32,8 @@ type scene struct {
 	failed bool // some pods are left out, because of API errors
 	around map[string]*neighbourhood
 	again  time.Time // when to look again whatever the tasks want; zero: no need
+	// deadline is until when this look may begin resizes.
+	deadline time.Time
 }
 
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API server.

@@ -40,7 +40,9 @@ type record struct {
 	decidedAt time.Time
 	// restoreRefused says whether the last resize, which a back-off is about, was a restore.
 	restoreRefused bool
-	retryAt        time.Time
+	// retryAt is when a resize may be tried again that the API server could not answer, troubles times in a row.
+	retryAt  time.Time
+	troubles int
 	// checked are the LimitRanges under which a dry run was found harmless; nil: none was made.
 	checked *string
 	// refused are the laws under which a resize was refused for their sake; nil: none was.

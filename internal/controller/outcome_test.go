@@ -134,6 +134,8 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 			left := 1
 			l.Resize = lostAnswer{l.counter, carryOut, &left}
 			r.publish(pod, "0.000", app(2000))
+			l.look(pod)
+			l.ahead = 2 * serverRetry
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			got := &corev1.Pod{}
 			r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))

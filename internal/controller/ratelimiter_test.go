@@ -31,11 +31,11 @@ func (a *asks) Pop() any {
 	return last
 }
 
-// TestLine: however many pods wait they are looked at about as often as there are resizes, all get their turn, in the time that the
+// TestRateLimiter: however many pods wait they are looked at about as often as there are resizes, all get their turn, in the time that the
 // rate takes, and the rate holds.
-func TestLine(t *testing.T) {
+func TestRateLimiter(t *testing.T) {
 	const rate, burst, pods = 10, 20, 5000
-	l := newLine(rate, burst)
+	l := newRateLimiter(rate, burst)
 	var waiting asks
 	for i := range pods {
 		heap.Push(&waiting, ask{types.UID(fmt.Sprint(i)), noon})
@@ -46,15 +46,15 @@ func TestLine(t *testing.T) {
 		if next.at.After(noon) {
 			looks++
 		}
-		if _, waits := l.wait(next.pod, next.at); waits {
+		if _, waits := l.waiting(next.pod, next.at); waits {
 			t.Fatalf("pod %s waits beyond its turn", next.pod)
 		}
 		p, ok := l.take(next.pod, next.at)
 		if !ok {
-			if _, waits := l.wait(next.pod, p.turn.Add(-time.Nanosecond)); !waits {
+			if _, waits := l.waiting(next.pod, p.at.Add(-time.Nanosecond)); !waits {
 				t.Fatalf("pod %s may ask before its turn", next.pod)
 			}
-			heap.Push(&waiting, ask{next.pod, p.turn})
+			heap.Push(&waiting, ask{next.pod, p.at})
 			continue
 		}
 		resized, end = resized+1, next.at
@@ -65,23 +65,23 @@ func TestLine(t *testing.T) {
 	if looks > pods*11/10 || resized != pods || end.Sub(noon) > pods/rate*time.Second*11/10 {
 		t.Errorf("%d resizes of %d pods in %v, with %d looks", resized, pods, end.Sub(noon), looks)
 	}
-	if len(l.places) > 0 {
-		t.Errorf("%d places are kept", len(l.places))
+	if len(l.waits) > 0 {
+		t.Errorf("%d turns are kept", len(l.waits))
 	}
 }
 
-// TestLineForgets: who does not come loses its place.
-func TestLineForgets(t *testing.T) {
-	l := newLine(1, 1)
+// TestUnusedTurnsAreForgotten: a pod that does not ask again is forgotten.
+func TestUnusedTurnsAreForgotten(t *testing.T) {
+	l := newRateLimiter(1, 1)
 	l.take("a", noon)
 	l.take("gone", noon)
-	l.take("b", noon.Add(lineKept))
-	if len(l.places) != 1 {
-		t.Errorf("%d places, want 1", len(l.places))
+	l.take("b", noon.Add(turnKept))
+	if len(l.waits) != 1 {
+		t.Errorf("%d turns, want 1", len(l.waits))
 	}
-	l.take("c", noon.Add(3*lineKept))
-	if len(l.places) != 0 {
-		t.Errorf("still kept: %v", l.places)
+	l.take("c", noon.Add(3*turnKept))
+	if len(l.waits) != 0 {
+		t.Errorf("still kept: %v", l.waits)
 	}
 }
 
@@ -138,14 +138,14 @@ func TestALongWaitIsTold(t *testing.T) {
 	for wait, want := range map[time.Duration]reasons.Reason{untoldWait: "", untoldWait + time.Second: reasons.RateLimited} {
 		task := Task{Pod: Pod{PA: pa}}
 		task.Status.ObservedGeneration = 2
-		task.queue(place{noon, noon.Add(wait)})
+		task.queue(turn{noon, noon.Add(wait)})
 		if task.Status.Reason != string(want) || (task.Status.ObservedGeneration == 1) != (want == "") || !task.Again.Equal(noon.Add(wait)) {
 			t.Errorf("a wait of %v: %+v, another look at %v", wait, task.Status, task.Again)
 		}
 	}
 	task := Task{Pod: Pod{PA: pa}, Purpose: Revert}
 	task.hold(v1alpha1.PhaseFailed, reasons.ResizeDeferred)
-	if task.queue(place{noon, noon.Add(time.Hour)}); task.Status.Reason != string(reasons.ResizeDeferred) {
+	if task.queue(turn{noon, noon.Add(time.Hour)}); task.Status.Reason != string(reasons.ResizeDeferred) {
 		t.Errorf("the failure is not told any more: %+v", task.Status)
 	}
 }

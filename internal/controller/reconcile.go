@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,7 +46,9 @@ type Reconciler struct {
 	Metrics *Metrics
 	Now     func() time.Time
 
-	line          *line
+	limiter       *rateLimiter
+	breakers      *breakers
+	jitter        func(time.Duration) time.Duration
 	memory        *memory
 	silence       *silence
 	wake          chan event.GenericEvent
@@ -62,7 +65,9 @@ type Reconciler struct {
 
 // Ready prepares a Reconciler whose exported fields are set.
 func (r *Reconciler) Ready() *Reconciler {
-	r.line = newLine(r.Config.Rate, r.Config.Burst)
+	r.limiter = newRateLimiter(r.Config.Rate, r.Config.Burst)
+	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+	r.breakers = newBreakers(r.jitter)
 	r.memory, r.silence = newMemory(), newSilence()
 	r.wake, r.wakeNode, r.wakeNamespace = make(chan event.GenericEvent, 1), make(chan event.GenericEvent), make(chan event.GenericEvent, 100)
 	r.selectors, r.vpas, r.purse, r.excess = newSelectors(r.Client, r.Log), &vpas{}, newPurse(), newExcess()
@@ -84,17 +89,24 @@ func (r *Reconciler) wakeAll() {
 // passes is how often a node is decided anew at once when pods change under the decision.
 const passes = 3
 
+// resizesWithin is how long one look at a node may begin resizes. A resize that hangs holds the worker of its node for the timeout of
+// podresize, or twice that with a dry run; those that are left are for the next look. Shorter leaves more of them; longer keeps the worker
+// from other nodes.
+const resizesWithin = 10 * time.Second
+
 // Reconcile brings one node to what its decisions call for: gather, decide, act, report. A request
 // with a namespace is for the switch.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if req.Namespace != "" {
 		return r.acknowledge(ctx)
 	}
+	deadline := r.Now().Add(resizesWithin)
 	for pass := 1; ; pass++ {
 		s, err := r.gather(ctx, req.Name)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
+		s.deadline = deadline
 		tasks := Decide(r.Config, s.View)
 		if err := r.record(ctx, s, tasks); err != nil {
 			return ctrl.Result{}, err

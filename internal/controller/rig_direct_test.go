@@ -173,8 +173,13 @@ func (r *rig) confirm(pod *corev1.Pod) {
 	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 }
 
-// answer has every resize answered with an outcome instead.
+// answer has every resize answered with an outcome instead. One that is lost is lost after its dry run.
 type answer struct{ podresize.Result }
 
-func (a answer) Apply(context.Context, *corev1.Pod, actuator.Move) podresize.Result  { return a.Result }
-func (a answer) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result { return a.Result }
+func (a answer) Apply(context.Context, *corev1.Pod, actuator.Move) podresize.Result { return a.Result }
+func (a answer) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
+	if a.Outcome == podresize.Unknown {
+		return podresize.Result{Outcome: podresize.Accepted}
+	}
+	return a.Result
+}

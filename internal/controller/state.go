@@ -123,9 +123,13 @@ func failed(s *v1alpha1.PodAllocationStatus, cfg Config, now time.Time, r reason
 
 // backoff is how long to wait after a failure that follows so many others.
 func backoff(cfg Config, failures int32) time.Duration {
-	wait := cfg.Backoff
-	for range min(failures, 16) {
-		wait = min(2*wait, cfg.BackoffMax)
+	return doubled(cfg.Backoff, cfg.BackoffMax, int(failures))
+}
+
+// doubled is a wait that doubles n times, up to most.
+func doubled(wait, most time.Duration, n int) time.Duration {
+	for range min(n, 16) {
+		wait = min(2*wait, most)
 	}
 	return wait
 }
