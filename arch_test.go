@@ -61,6 +61,7 @@ var rules = []struct {
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", rule{}},
 	{"internal/lab/sim", rule{ours: []string{"cpu", "market", "internal/lab/load"}}},
+	{"internal/lab/live", rule{ours: []string{"cpu", "market", "internal/lab/sim"}}},
 	{"internal/lab/scenario", rule{
 		ours: []string{"cpu", "internal/lab/load", "internal/lab/sim"}, others: []string{"go.yaml.in/yaml"},
 	}},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,23 @@ func (l *Latencies) Merge(other *Latencies) {
 	}
 	l.Count += other.Count
 	l.Max = max(l.Max, other.Max)
+}
+
+// Clone is a copy.
+func (l *Latencies) Clone() *Latencies {
+	c := *l
+	c.bucket = slices.Clone(l.bucket)
+	return &c
+}
+
+// Since is what was counted after before, an earlier clone. Its Max is that of all.
+func (l *Latencies) Since(before *Latencies) Latencies {
+	d := *l.Clone()
+	for i, n := range before.bucket {
+		d.bucket[i] -= n
+	}
+	d.Count -= before.Count
+	return d
 }
 
 // Quantile is the duration that a share q of those counted does not exceed; 0 when none was.

@@ -79,6 +79,15 @@ func (c Simulation) RunUntil(at time.Duration) {
 	}
 }
 
+// Partial is what is recorded so far. Counters count from the start of a pod, latencies from the end of the warm-up once
+// that is over. It is valid until the simulation continues.
+func (c Simulation) Partial() *Result {
+	for i, p := range c.runner.node.pods {
+		c.runner.out.Pods[i].Counters = p.Counters
+	}
+	return &c.runner.out
+}
+
 // Result is what has become of the run; it ends it.
 func (c Simulation) Result() Result { return c.runner.result() }
 
