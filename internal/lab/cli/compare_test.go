@@ -33,19 +33,19 @@ pods:
     request: 500m
     limit: "1"
     load:
-      requests: {rate: 40, service: 10ms}
+      requests: {rate: 40, serviceTime: 10ms}
   - name: honest
     role: honest
     request: 500m
     limit: "1"
     load:
-      requests: {rate: 40, service: 10ms}
+      requests: {rate: 40, serviceTime: 10ms}
   - name: claimer
     role: %s
     request: 500m
     limit: "1"
     load:
-      requests: {rate: 40, service: 10ms}
+      requests: {rate: 40, serviceTime: 10ms}
       %s
 `, name, twin, role, spin)
 		file := filepath.Join(dir, name+".yaml")
@@ -54,7 +54,7 @@ pods:
 		}
 		return file
 	}
-	return write("lie", "liar", "twin: told", "spin: 4"), write("told", "honest", "", "")
+	return write("lie", "liar", "reference: told", "spin: 4"), write("told", "honest", "", "")
 }
 
 func compared(t *testing.T, ctx context.Context, args ...string) (dir, text string, err error) {

@@ -56,7 +56,7 @@ func TestOneErrorPerLine(t *testing.T) {
 const small = `name: small
 description: a test
 nodes: 2
-node: {cores: 2, systemUse: 10m}
+node: {cores: 2, systemUsage: 10m}
 length: 20s
 warmUp: 10s
 pods:
@@ -65,7 +65,7 @@ pods:
     request: 500m
     limit: 500m
     load:
-      requests: {rate: 20, service: 10ms, spread: fixed, even: true}
+      requests: {rate: 20, serviceTime: 10ms, distribution: fixed, evenlySpaced: true}
   - name: hog
     role: batch
     request: 100m

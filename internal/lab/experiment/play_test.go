@@ -61,20 +61,20 @@ func TestRunScenario(t *testing.T) {
 // TestEventsCount: where the file says that load rises, reactions are measured, and nowhere else.
 func TestEventsCount(t *testing.T) {
 	for rate, want := range map[string]float64{
-		"{ramp: {from: 20, to: 200, start: 10s, end: 10100ms}}":              math.NaN(),
-		"{ramp: {from: 20, to: 200, start: 10s, end: 10100ms}}, events: 10s": 10, // the limit stays, so it is the time to the end
-		"{step: {before: 20, after: 200, at: 10s}}":                          10,
-		"{step: {before: 20, after: 200, at: 10s}}, events: 15s":             math.NaN(),
+		"{ramp: {from: 20, to: 200, start: 10s, end: 10100ms}}":                 math.NaN(),
+		"{ramp: {from: 20, to: 200, start: 10s, end: 10100ms}}, loadSteps: 10s": 10, // the limit stays, so it is the time to the end
+		"{step: {before: 20, after: 200, at: 10s}}":                             10,
+		"{step: {before: 20, after: 200, at: 10s}}, loadSteps: 15s":             math.NaN(),
 	} {
-		rate, events, _ := strings.Cut(rate, ", events: ")
+		rate, events, _ := strings.Cut(rate, ", loadSteps: ")
 		s, err := scenario.Parse("f.yaml", []byte(`name: t
 description: a test
 node: {cores: 4}
 length: 20s
 warmUp: 5s
-events: [`+events+`]
+loadSteps: [`+events+`]
 pods:
-  - {name: web, role: service, request: 200m, limit: 500m, load: {requests: {service: 10ms, rate: `+rate+`}}}
+  - {name: web, role: service, request: 200m, limit: 500m, load: {requests: {serviceTime: 10ms, rate: `+rate+`}}}
 `), ".")
 		if err != nil {
 			t.Fatal(err)

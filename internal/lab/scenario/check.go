@@ -28,7 +28,7 @@ var name = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // check reports whatever is wrong with the values, and gives those that are left out.
 func (r *report) check(s *Scenario, open opener) {
 	r.name("name", s.Name, true)
-	r.name("twin", s.Reference, false)
+	r.name("reference", s.Reference, false)
 	if strings.TrimSpace(s.Description) == "" {
 		r.add("description", "it is missing; say what the scenario shows")
 	}
@@ -42,7 +42,7 @@ func (r *report) check(s *Scenario, open opener) {
 	}
 	for i, at := range s.LoadSteps {
 		if at >= s.Length {
-			r.add(fmt.Sprintf("events[%d]", i), "%v is not before the end, %v", at, s.Length)
+			r.add(fmt.Sprintf("loadSteps[%d]", i), "%v is not before the end, %v", at, s.Length)
 		}
 	}
 	if len(s.Pods) == 0 {
@@ -68,7 +68,7 @@ func (r *report) checkNode(n *Node) {
 		r.add("node.allocatable", "%s is more than the node has, %d", cores(n.Allocatable), n.Cores)
 	}
 	if whole > 0 && n.SystemUsage >= whole {
-		r.add("node.systemUse", "%s leaves nothing of the node, %d", cores(n.SystemUsage), n.Cores)
+		r.add("node.systemUsage", "%s leaves nothing of the node, %d", cores(n.SystemUsage), n.Cores)
 	}
 }
 
@@ -144,7 +144,7 @@ func (p *Pod) last(every time.Duration) time.Duration {
 func (r *report) checkNoise(field string, length time.Duration, l *Load) {
 	check := func(field string, p *Profile) {
 		if p.Noise != nil && p.Noise.Interval > 0 && length/p.Noise.Interval > maxSteps {
-			r.add(field+".noise.every", "%v makes more than %d steps until the end; make it longer", p.Noise.Interval, maxSteps)
+			r.add(field+".noise.interval", "%v makes more than %d steps until the end; make it longer", p.Noise.Interval, maxSteps)
 		}
 	}
 	if l.Requests != nil {
@@ -171,13 +171,13 @@ func oneOf[T ~string](r *report, field string, value T, known []T) {
 
 func (r *report) checkRequests(field string, q *Requests, open opener) {
 	if q.ServiceTime < time.Microsecond || q.ServiceTime > time.Minute {
-		r.add(field+".service", "want the CPU time of a request, 1us to 1m, such as 10ms")
+		r.add(field+".serviceTime", "want the CPU time of a request, 1us to 1m, such as 10ms")
 	}
 	if q.Distribution == "" {
 		q.Distribution = Exponential
 	}
 	if q.Distribution != Fixed && q.Distribution != Exponential {
-		oneOf(r, field+".spread", q.Distribution, []Distribution{Fixed, Exponential})
+		oneOf(r, field+".distribution", q.Distribution, []Distribution{Fixed, Exponential})
 	}
 	r.checkProfile(field+".rate", &q.Rate, maxRate, open)
 }

@@ -63,9 +63,9 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		piece("off", p.Square.Off)
 	case p.Sine != nil:
 		within("mean", p.Sine.Mean)
-		within("swing", p.Sine.Amplitude)
+		within("amplitude", p.Sine.Amplitude)
 		if p.Sine.Period == 0 {
-			r.add(at("every"), "want a time above 0, such as 10s")
+			r.add(at("period"), "want a time above 0, such as 10s")
 		}
 		share("phase", p.Sine.Phase)
 	case p.Burst != nil:
@@ -75,18 +75,18 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		piece("length", b.Length)
 		share("jitter", b.Jitter)
 		if b.Period > 0 && b.Period < b.Length {
-			r.add(at("every"), "%v is shorter than the length, %v", b.Period, b.Length)
+			r.add(at("period"), "%v is shorter than the length, %v", b.Period, b.Length)
 		}
 		if b.Period == 0 && b.Jitter > 0 {
-			r.add(at("jitter"), "a burst that comes once has none; give it an every, or leave jitter out")
+			r.add(at("jitter"), "a single burst has no jitter; set a period, or leave jitter out")
 		}
 	case p.Noise != nil:
 		within("mean", p.Noise.Mean)
-		within("swing", p.Noise.StdDev)
+		within("stdDev", p.Noise.StdDev)
 		if p.Noise.Interval == 0 {
 			p.Noise.Interval = time.Second
 		}
-		piece("every", p.Noise.Interval)
+		piece("interval", p.Noise.Interval)
 	case p.Trace != nil:
 		r.checkTrace(field+".trace", p.Trace, open)
 	}

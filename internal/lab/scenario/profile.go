@@ -42,8 +42,8 @@ type Square struct {
 // Sine swings around Mean by Swing once in each Every, and is never below 0.
 type Sine struct {
 	Mean      float64       `yaml:"mean"`
-	Amplitude float64       `yaml:"swing"`
-	Period    time.Duration `yaml:"every"`
+	Amplitude float64       `yaml:"amplitude"`
+	Period    time.Duration `yaml:"period"`
 	// Phase is the share of a turn at which it begins, 0 to 1.
 	Phase float64 `yaml:"phase"`
 }
@@ -54,7 +54,7 @@ type Burst struct {
 	High   float64       `yaml:"high"`
 	Start  time.Duration `yaml:"start"`
 	Length time.Duration `yaml:"length"`
-	Period time.Duration `yaml:"every"`
+	Period time.Duration `yaml:"period"`
 	// Jitter, 0 to 1, lets each repetition come later at random, at 1 anywhere in its turn.
 	Jitter float64 `yaml:"jitter"`
 }
@@ -62,9 +62,9 @@ type Burst struct {
 // Noise is a random walk around Mean with the standard deviation Swing. It is never below 0.
 type Noise struct {
 	Mean   float64 `yaml:"mean"`
-	StdDev float64 `yaml:"swing"`
+	StdDev float64 `yaml:"stdDev"`
 	// Every is the time between two steps; 0: 1 s.
-	Interval time.Duration `yaml:"every"`
+	Interval time.Duration `yaml:"interval"`
 }
 
 // Trace is recorded load.

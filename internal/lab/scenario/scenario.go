@@ -30,9 +30,9 @@ type Scenario struct {
 	WarmUp time.Duration `yaml:"warmUp"`
 	Pods   []Pod         `yaml:"pods"`
 	// Events are times at which load rises at once. They are found in the profiles; where the file names any, these count instead.
-	LoadSteps []time.Duration `yaml:"events"`
+	LoadSteps []time.Duration `yaml:"loadSteps"`
 	// Twin is the name of the scenario in which this one's liars tell the truth, and all else is the same.
-	Reference string `yaml:"twin"`
+	Reference string `yaml:"reference"`
 }
 
 // Node is a machine.
@@ -41,7 +41,7 @@ type Node struct {
 	// Allocatable is what Kubernetes may give to pods; 0: all cores.
 	Allocatable cpu.Milli `yaml:"allocatable"`
 	// SystemUse is what runs outside of pods uses, on average, in requests of 2 ms.
-	SystemUsage cpu.Milli `yaml:"systemUse"`
+	SystemUsage cpu.Milli `yaml:"systemUsage"`
 }
 
 // Pod is a pod, or several that differ in their number only.
@@ -67,7 +67,7 @@ type Pod struct {
 	Start time.Duration `yaml:"start"`
 	End   time.Duration `yaml:"end"`
 	// StartEvery is how much later than the one before it each replica comes and goes.
-	StartInterval time.Duration `yaml:"startEvery"`
+	StartInterval time.Duration `yaml:"startInterval"`
 	// Stagger is how much later than that of the one before it each replica's load changes.
 	Stagger time.Duration `yaml:"stagger"`
 	Load    Load          `yaml:"load"`
@@ -99,11 +99,11 @@ type Requests struct {
 	// Rate is requests per second.
 	Rate Profile `yaml:"rate"`
 	// Service is the mean CPU time of a request.
-	ServiceTime time.Duration `yaml:"service"`
+	ServiceTime time.Duration `yaml:"serviceTime"`
 	// Spread is how CPU times lie around their mean: fixed or exponential; empty: exponential.
-	Distribution Distribution `yaml:"spread"`
+	Distribution Distribution `yaml:"distribution"`
 	// Even requests come at equal distances; otherwise at random ones (a Poisson process).
-	EvenlySpaced bool `yaml:"even"`
+	EvenlySpaced bool `yaml:"evenlySpaced"`
 }
 
 // Spread is a distribution of CPU times.

@@ -33,7 +33,7 @@ pods:
     load:
       requests:
         rate: 5
-        service: 10ms
+        serviceTime: 10ms
 `
 
 // TestStrictFiles: the whole message of every class of fault.
@@ -54,14 +54,14 @@ func TestStrictFiles(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":            {"", `f.yaml: the file is empty; write a scenario into it`},
 		"no YAML":          {"name: t\n\tx: 1\n", `f.yaml:2: this is not YAML: found a tab character that violates indentation`},
-		"a list":           {"- 1\n", `f.yaml:1: want fields (name, description, node, nodes, length, warmUp, pods, events, twin), not a list`},
+		"a list":           {"- 1\n", `f.yaml:1: want fields (name, description, node, nodes, length, warmUp, pods, loadSteps, reference), not a list`},
 		"two documents":    {good + "---\nname: u\n", `f.yaml: the file has more than one document; a file is one scenario`},
 		"alias":            {swap("name: t\n", "name: &a t\n"), `f.yaml:1: name: anchors and aliases are not read; write the value where it is needed`},
 		"null":             {swap("length: 60s", "length:"), `f.yaml:4: length: it has no value; write one, or leave the field out`},
-		"unknown field":    {swap("    limit: ", "    limits: "), `f.yaml:9: pods[0].limits: there is no such field here; there are name, namespace, workload, role, request, limit, priority, replicas, parallelism, optOut, start, end, startEvery, stagger, load`},
+		"unknown field":    {swap("    limit: ", "    limits: "), `f.yaml:9: pods[0].limits: there is no such field here; there are name, namespace, workload, role, request, limit, priority, replicas, parallelism, optOut, start, end, startInterval, stagger, load`},
 		"twice":            {swap("length: 60s", "length: 60s\nlength: 50s"), `f.yaml:5: length: it stands in line 4, too; keep one of them`},
-		"not fields":       {swap("node: {cores: 2}", "node: 2"), `f.yaml:3: node: want fields (cores, allocatable, systemUse), not "2"`},
-		"not a list":       {swap("node:", "events: 5s\nnode:"), `f.yaml:3: events: want a list, not "5s"`},
+		"not fields":       {swap("node: {cores: 2}", "node: 2"), `f.yaml:3: node: want fields (cores, allocatable, systemUsage), not "2"`},
+		"not a list":       {swap("node:", "loadSteps: 5s\nnode:"), `f.yaml:3: loadSteps: want a list, not "5s"`},
 		"not text":         {swap("name: t", "name: 5"), `f.yaml:1: name: want text, not "5"`},
 		"no yes or no":     {swap("role: service", "role: service\n    optOut: maybe"), `f.yaml:8: pods[0].optOut: want true or false, not "maybe"`},
 		"not whole":        {swap("cores: 2", "cores: 2.5"), `f.yaml:3: node.cores: want a whole number, not "2.5"`},
@@ -72,17 +72,17 @@ func TestStrictFiles(t *testing.T) {
 		"too fine CPU":     {swap("500m", "0.0005"), `f.yaml:8: pods[0].request: 0.0005 is finer than a thousandth of a core; round it`},
 		"no time":          {swap("60s", "60"), `f.yaml:4: length: want a time such as "90s" or "10ms", not "60"`},
 		"long time":        {swap("60s", "721h"), `f.yaml:4: length: want a time up to 720h0m0s, not "721h"`},
-		"late replicas":    {swap("role: service", "role: service\n    replicas: 3\n    start: 1s\n    startEvery: 9223372036s"), `f.yaml:10: pods[0].startEvery: want a time up to 720h0m0s, not "9223372036s"`},
+		"late replicas":    {swap("role: service", "role: service\n    replicas: 3\n    start: 1s\n    startInterval: 9223372036s"), `f.yaml:10: pods[0].startInterval: want a time up to 720h0m0s, not "9223372036s"`},
 		"name missing":     {swap("name: t\n", ""), `f.yaml:1: name: it is missing`},
 		"no name":          {swap("name: web", "name: Web_1"), `f.yaml:6: pods[0].name: "Web_1" is no name: want lower-case letters, digits and dashes, at most 63`},
 		"no description":   {swap("description: a test\n", ""), `f.yaml:1: description: it is missing; say what the scenario shows`},
 		"no cores":         {swap("{cores: 2}", "{}"), `f.yaml:3: node.cores: want 1 to 1024`},
 		"allocatable":      {swap("{cores: 2}", "{cores: 2, allocatable: 2500m}"), `f.yaml:3: node.allocatable: 2.5 is more than the node has, 2`},
-		"system use":       {swap("{cores: 2}", "{cores: 2, systemUse: 2}"), `f.yaml:3: node.systemUse: 2 leaves nothing of the node, 2`},
+		"system use":       {swap("{cores: 2}", "{cores: 2, systemUsage: 2}"), `f.yaml:3: node.systemUsage: 2 leaves nothing of the node, 2`},
 		"nodes":            {swap("node:", "nodes: 0\nnode:"), `f.yaml:3: nodes: want 1 to 10000, not 0`},
 		"length missing":   {swap("length: 60s\n", ""), `f.yaml:1: length: want a time above 0 and up to 720h0m0s, such as 300s`},
 		"warm-up":          {swap("length: 60s", "length: 60s\nwarmUp: 60s"), `f.yaml:5: warmUp: 1m0s leaves nothing of the length, 1m0s; make it shorter`},
-		"late event":       {swap("node:", "events: [5s, 70s]\nnode:"), `f.yaml:3: events[1]: 1m10s is not before the end, 1m0s`},
+		"late event":       {swap("node:", "loadSteps: [5s, 70s]\nnode:"), `f.yaml:3: loadSteps[1]: 1m10s is not before the end, 1m0s`},
 		"no pods":          {good[:strings.Index(good, "pods:")], `f.yaml:1: pods: there are none; write one at least`},
 		"no role":          {swap("    role: service\n", ""), `f.yaml:6: pods[0].role: it is missing; want one of service, batch, honest, liar, other`},
 		"other role":       {swap("role: service", "role: king"), `f.yaml:7: pods[0].role: want one of service, batch, honest, liar, other, not "king"`},
@@ -90,14 +90,14 @@ func TestStrictFiles(t *testing.T) {
 		"replicas":         {swap("role: service", "role: service\n    replicas: -1"), `f.yaml:8: pods[0].replicas: want 1 to 10000, not -1`},
 		"parallelism":      {swap("role: service", "role: service\n    parallelism: -1"), `f.yaml:8: pods[0].parallelism: want 0 to 4096, not -1`},
 		"end":              {swap("role: service", "role: service\n    start: 5s\n    end: 5s"), `f.yaml:9: pods[0].end: 5s is not after the start, 5s`},
-		"late start":       {swap("role: service", "role: service\n    replicas: 2\n    start: 30s\n    startEvery: 30s"), `f.yaml:9: pods[0].start: the last replica would come at 1m0s, which is not before the end of the scenario, 1m0s`},
+		"late start":       {swap("role: service", "role: service\n    replicas: 2\n    start: 30s\n    startInterval: 30s"), `f.yaml:9: pods[0].start: the last replica would come at 1m0s, which is not before the end of the scenario, 1m0s`},
 		// 9999 times this is 2^64 and 8102 ns.
-		"starts overflow":  {swap("role: service", "role: service\n    replicas: 10000\n    startEvery: 1844858893260282ns"), `f.yaml:6: pods[0].start: the last replica would come at 2562047h47m16.854775807s, which is not before the end of the scenario, 1m0s`},
+		"starts overflow":  {swap("role: service", "role: service\n    replicas: 10000\n    startInterval: 1844858893260282ns"), `f.yaml:6: pods[0].start: the last replica would come at 2562047h47m16.854775807s, which is not before the end of the scenario, 1m0s`},
 		"stagger overflow": {swap("role: service", "role: service\n    replicas: 10000\n    stagger: 1844858893260282ns"), `f.yaml:9: pods[0].stagger: the load of the last replica would begin at 2562047h47m16.854775807s; want a time up to 720h0m0s`},
 		"same name":        {good + "  - {name: web, role: other}\n", `f.yaml:14: pods[1].name: the pod web is in pods[0], too; give one of them another name`},
 		"do not fit":       {good + "  - {name: b, role: other, request: 1600m, start: 5s}\n", `f.yaml:5: pods: at 5s the requests sum to 2.1, more than the node's allocatable 2: the scheduler would not place them all`},
-		"service":          {swap("        service: 10ms\n", ""), `f.yaml:11: pods[0].load.requests.service: want the CPU time of a request, 1us to 1m, such as 10ms`},
-		"spread":           {swap("service: 10ms", "service: 10ms\n        spread: wide"), `f.yaml:14: pods[0].load.requests.spread: want one of fixed, exponential, not "wide"`},
+		"service":          {swap("        serviceTime: 10ms\n", ""), `f.yaml:11: pods[0].load.requests.serviceTime: want the CPU time of a request, 1us to 1m, such as 10ms`},
+		"spread":           {swap("serviceTime: 10ms", "serviceTime: 10ms\n        distribution: wide"), `f.yaml:14: pods[0].load.requests.distribution: want one of fixed, exponential, not "wide"`},
 		"negative rate":    {rate("-1"), `f.yaml:12: pods[0].load.requests.rate: want 0 to 1e+06, not -1`},
 		"no profile":       {rate("{}"), `f.yaml:12: pods[0].load.requests.rate: want a number, or exactly one of constant, step, ramp, square, sine, burst, noise, trace; it has none`},
 		"two profiles":     {rate("{constant: 1, step: {after: 2}}"), `f.yaml:12: pods[0].load.requests.rate: want a number, or exactly one of constant, step, ramp, square, sine, burst, noise, trace; it has constant and step`},
@@ -105,14 +105,14 @@ func TestStrictFiles(t *testing.T) {
 		"ramp":             {rate("{ramp: {from: 1, to: 2}}"), `f.yaml:12: pods[0].load.requests.rate.ramp.end: 0s is not after the start, 0s`},
 		"square":           {rate("{square: {high: 2, on: 5s}}"), `f.yaml:12: pods[0].load.requests.rate.square.off: want 10ms or more, not 0s`},
 		"short square":     {rate("{square: {high: 2, on: 1ns, off: 5s}}"), `f.yaml:12: pods[0].load.requests.rate.square.on: want 10ms or more, not 1ns`},
-		"no turn":          {rate("{sine: {mean: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.every: want a time above 0, such as 10s`},
-		"sine":             {rate("{sine: {mean: 2, every: 5s, phase: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.phase: want 0 to 1, not 2`},
-		"burst":            {rate("{burst: {high: 2, length: 5s, every: 4s}}"), `f.yaml:12: pods[0].load.requests.rate.burst.every: 4s is shorter than the length, 5s`},
-		"short burst":      {rate("{burst: {high: 2, length: 1ns, every: 1ns}}"), `f.yaml:12: pods[0].load.requests.rate.burst.length: want 10ms or more, not 1ns`},
-		"short turn":       {rate("{burst: {high: 2, length: 10ms, every: 9ms}}"), `f.yaml:12: pods[0].load.requests.rate.burst.every: 9ms is shorter than the length, 10ms`},
-		"burst jitter":     {rate("{burst: {high: 2, length: 5s, jitter: 1}}"), `f.yaml:12: pods[0].load.requests.rate.burst.jitter: a burst that comes once has none; give it an every, or leave jitter out`},
-		"noise":            {rate("{noise: {mean: 2, every: 1ms}}"), `f.yaml:12: pods[0].load.requests.rate.noise.every: want 10ms or more, not 1ms`},
-		"long noise":       {strings.Replace(rate("{noise: {mean: 2, every: 10ms}}"), "60s", "10h", 1), `f.yaml:12: pods[0].load.requests.rate.noise.every: 10ms makes more than 1048576 steps until the end; make it longer`},
+		"no turn":          {rate("{sine: {mean: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.period: want a time above 0, such as 10s`},
+		"sine":             {rate("{sine: {mean: 2, period: 5s, phase: 2}}"), `f.yaml:12: pods[0].load.requests.rate.sine.phase: want 0 to 1, not 2`},
+		"burst":            {rate("{burst: {high: 2, length: 5s, period: 4s}}"), `f.yaml:12: pods[0].load.requests.rate.burst.period: 4s is shorter than the length, 5s`},
+		"short burst":      {rate("{burst: {high: 2, length: 1ns, period: 1ns}}"), `f.yaml:12: pods[0].load.requests.rate.burst.length: want 10ms or more, not 1ns`},
+		"short turn":       {rate("{burst: {high: 2, length: 10ms, period: 9ms}}"), `f.yaml:12: pods[0].load.requests.rate.burst.period: 9ms is shorter than the length, 10ms`},
+		"burst jitter":     {rate("{burst: {high: 2, length: 5s, jitter: 1}}"), `f.yaml:12: pods[0].load.requests.rate.burst.jitter: a single burst has no jitter; set a period, or leave jitter out`},
+		"noise":            {rate("{noise: {mean: 2, interval: 1ms}}"), `f.yaml:12: pods[0].load.requests.rate.noise.interval: want 10ms or more, not 1ms`},
+		"long noise":       {strings.Replace(rate("{noise: {mean: 2, interval: 10ms}}"), "60s", "10h", 1), `f.yaml:12: pods[0].load.requests.rate.noise.interval: 10ms makes more than 1048576 steps until the end; make it longer`},
 		"trace format":     {rate("{trace: {file: three.txt, format: csv}}"), `f.yaml:12: pods[0].load.requests.rate.trace.format: want one of requests, timestamped, usage, not "csv"`},
 		"trace file":       {rate("{trace: {format: usage}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: it is missing; want the path of a trace file`},
 		"no trace":         {rate("{trace: {file: none.txt, format: usage}}"), `f.yaml:12: pods[0].load.requests.rate.trace.file: open ` + filepath.Join(dir, "none.txt") + `: no such file or directory`},
@@ -240,7 +240,7 @@ func TestSchemaIsTheStructs(t *testing.T) {
 			t.Errorf("nothing uses %s of the schema", def)
 		}
 	}
-	for where, words := range map[string][]string{"Pod.role": texts(Roles), "Requests.spread": texts([]Distribution{Fixed, Exponential}), "Trace.format": texts(Formats)} {
+	for where, words := range map[string][]string{"Pod.role": texts(Roles), "Requests.distribution": texts([]Distribution{Fixed, Exponential}), "Trace.format": texts(Formats)} {
 		def, field, _ := strings.Cut(where, ".")
 		if d := cmp.Diff(words, root.Defs[def].Properties[field].Enum); d != "" {
 			t.Errorf("%s in the schema:\n%s", where, d)
@@ -338,7 +338,7 @@ func TestSetupBySeed(t *testing.T) {
 func TestSetup(t *testing.T) {
 	s, err := Parse("f.yaml", []byte(`name: t
 description: a test
-node: {cores: 4, allocatable: 3500m, systemUse: 100m}
+node: {cores: 4, allocatable: 3500m, systemUsage: 100m}
 length: 60s
 warmUp: 10s
 pods:
@@ -354,12 +354,12 @@ pods:
     optOut: true
     start: 2s
     end: 50s
-    startEvery: 3s
+    startInterval: 3s
     stagger: 1s
     load:
-      requests: {rate: {burst: {low: 1, high: 9, start: 20s, length: 5s}}, service: 10ms, spread: fixed, even: true}
+      requests: {rate: {burst: {low: 1, high: 9, start: 20s, length: 5s}}, serviceTime: 10ms, distribution: fixed, evenlySpaced: true}
       spin: 2
-  - {name: api, role: honest, load: {requests: {rate: 3, service: 5ms}}}
+  - {name: api, role: honest, load: {requests: {rate: 3, serviceTime: 5ms}}}
 `), ".")
 	if err != nil {
 		t.Fatal(err)
@@ -407,15 +407,15 @@ func TestSteps(t *testing.T) {
 		"5":                                      nil,
 		"{step: {before: 1, after: 2, at: 30s}}": {30 * sec},
 		"{step: {before: 2, after: 1, at: 30s}}": nil,
-		"{square: {low: 1, high: 2, start: 5s, on: 10s, off: 10s}}":    {25 * sec, 45 * sec},
-		"{burst: {low: 1, high: 2, start: 15s, length: 5s}}":           {15 * sec},
-		"{burst: {high: 2, length: 5s, every: 25s}}":                   {25 * sec, 50 * sec},
-		"{burst: {high: 2, length: 5s, every: 25s, jitter: 0.5}}":      nil,
-		"{ramp: {from: 1, to: 2, end: 30s}}":                           nil,
-		"{burst: {high: 2, start: 5s, length: 5s}}\n    end: 50s":      nil,
-		"{burst: {high: 2, length: 5s, every: 20s}}\n    end: 40s":     {20 * sec},
-		"{burst: {high: 2, length: 5s, every: 20s}}\nevents: [9s, 7s]": {7 * sec, 9 * sec},
-		"{ramp: {from: 1, to: 2, end: 30s}}\nevents: [15s]":            {15 * sec},
+		"{square: {low: 1, high: 2, start: 5s, on: 10s, off: 10s}}":        {25 * sec, 45 * sec},
+		"{burst: {low: 1, high: 2, start: 15s, length: 5s}}":               {15 * sec},
+		"{burst: {high: 2, length: 5s, period: 25s}}":                      {25 * sec, 50 * sec},
+		"{burst: {high: 2, length: 5s, period: 25s, jitter: 0.5}}":         nil,
+		"{ramp: {from: 1, to: 2, end: 30s}}":                               nil,
+		"{burst: {high: 2, start: 5s, length: 5s}}\n    end: 50s":          nil,
+		"{burst: {high: 2, length: 5s, period: 20s}}\n    end: 40s":        {20 * sec},
+		"{burst: {high: 2, length: 5s, period: 20s}}\nloadSteps: [9s, 7s]": {7 * sec, 9 * sec},
+		"{ramp: {from: 1, to: 2, end: 30s}}\nevents: [15s]":                {15 * sec},
 	} {
 		text := "name: t\ndescription: t\nnode: {cores: 1}\nlength: 60s\nwarmUp: 10s\npods:\n  - name: a\n    role: batch\n    load:\n      spin: " + profile + "\n"
 		s, err := Parse("f.yaml", []byte(text), ".")
