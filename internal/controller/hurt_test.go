@@ -242,7 +242,7 @@ func TestAnUndoIsFinished(t *testing.T) {
 		said := false
 		for sent := l.Events.(*events.FakeRecorder).Events; len(sent) > 0; {
 			e := <-sent
-			said = said || strings.Contains(e, " "+string(reasons.UnhealthyAfterDecrease)+" ") && strings.Contains(e, "as far as its bounds and quotas allow")
+			said = said || strings.Contains(e, " "+string(reasons.UnhealthyAfterDecrease)+" ") && strings.Contains(e, "as far as bounds and quotas allow")
 		}
 		if !said {
 			t.Error("no event that leaves open how much is given back")
