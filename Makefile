@@ -43,11 +43,8 @@ FORCE:
 bin/%: FORCE | go-found
 	@$(BUILD) -o $@ ./cmd/$*
 
-bin/mbcas-demo: FORCE | go-found
-	@$(BUILD) -o $@ ./test/demo
-
-bin/mbcas-platform: FORCE | go-found
-	@$(BUILD) -o $@ ./test/platform
+bin/mbcas-measure: FORCE | go-found
+	@$(BUILD) -o $@ ./test/measure
 
 bin/mbcas-load: FORCE | go-found
 	@$(BUILD) -o $@ ./test/load
@@ -203,12 +200,17 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 ##@ Demo
 
 .PHONY: demo
-demo: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-demo ## the same load with limits as declared, with none, and with MBCAS (root; KEEP=1 leaves the cluster running)
-	@bin/mbcas-demo $(if $(KEEP),--keep)
+demo: measure-programs ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
+	@bin/mbcas-measure $(MEASURE_FLAGS) demo
 
 .PHONY: platform
-platform: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-platform ## a quota of twenty pods, and a service under an HPA with and without MBCAS, measured (root; 35 minutes)
-	@bin/mbcas-platform
+platform: measure-programs ## twenty pods in a quota, and a service under an HPA, with and without MBCAS: 17 minutes (root; FULL=1 measures for 35)
+	@bin/mbcas-measure $(MEASURE_FLAGS) quota hpa
+
+MEASURE_FLAGS = $(if $(FULL),--full) $(if $(KEEP),--keep)
+
+.PHONY: measure-programs
+measure-programs: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-measure
 
 .PHONY: kind-demo
 kind-demo: ## install on a new kind cluster, with a small shop (needs kind, docker and kubectl)

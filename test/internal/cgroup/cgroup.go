@@ -99,8 +99,8 @@ func find(root, id string) (found string, err error) {
 	return "", fmt.Errorf("container %s has no cgroup below %s/kubepods*", id, root)
 }
 
-// Reading is a container's counters at a time.
-type Reading struct {
+// Sample is a container's counters at a time.
+type Sample struct {
 	At                 time.Time
 	Usage, Throttled   time.Duration
 	Periods, Throttles int64
@@ -109,8 +109,8 @@ type Reading struct {
 }
 
 // Read reads all of them.
-func (c Container) Read() (Reading, error) {
-	r := Reading{At: time.Now()}
+func (c Container) Read() (Sample, error) {
+	r := Sample{At: time.Now()}
 	stat, err := os.ReadFile(filepath.Join(c.cpu, "cpu.stat"))
 	if err != nil {
 		return r, err

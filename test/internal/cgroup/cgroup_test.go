@@ -64,8 +64,8 @@ func TestReadsBothVersions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := Reading{Usage: 2 * time.Second, Throttled: 700 * time.Millisecond, Periods: 50, Throttles: 20, Quota: 500}
-			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Reading{}, "At")); diff != "" {
+			want := Sample{Usage: 2 * time.Second, Throttled: 700 * time.Millisecond, Periods: 50, Throttles: 20, Quota: 500}
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Sample{}, "At")); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -32,3 +32,15 @@ func Until(ctx context.Context, most time.Duration, missing func() string) error
 		}
 	}
 }
+
+// Sleep waits for d; false where ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}

@@ -1,0 +1,281 @@
+package figures
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/guard"
+	"github.com/mbcas/mbcas/test/internal/traffic"
+	"github.com/mbcas/mbcas/test/measure/internal/recorder"
+	"github.com/mbcas/mbcas/test/measure/internal/script"
+)
+
+// query is where a figure is taken.
+type query struct {
+	script.Where
+	run, over *recorder.Run // nil: not played, or not asked for
+	phases    []string
+}
+
+// numbers are the figures with a value, by the name that scripts use. A nil value was not measured.
+var numbers = map[string]func(*Facts, query) *float64{
+	"p99": func(_ *Facts, q query) *float64 {
+		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Latency(q.Where, 0.99) })
+	},
+	"throttled": func(_ *Facts, q query) *float64 {
+		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Throttled(q.Where) })
+	},
+	"idle": func(_ *Facts, q query) *float64 {
+		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Idle(q.Phase) })
+	},
+	"reactions": func(f *Facts, _ query) *float64 {
+		if len(f.Reacted) == 0 {
+			return nil
+		}
+		return new(float64(len(f.delays())))
+	},
+	"reaction_p50":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.50)) },
+	"reaction_p99":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.99)) },
+	"steady_changes": func(f *Facts, _ query) *float64 { most, _ := f.steady(); return most },
+	"min_limit":      func(f *Facts, _ query) *float64 { return f.minLimit() },
+	"resizes": func(f *Facts, _ query) *float64 {
+		if len(f.Runs) == 0 {
+			return nil
+		}
+		return new(float64(f.Audit.Resizes))
+	},
+	"replicas": func(_ *Facts, q query) *float64 { return replicas(q.run, q.Where) },
+	"most_replicas": func(_ *Facts, q query) *float64 {
+		return of(q.run, func(r *recorder.Run) (most float64, ok bool) {
+			for _, s := range r.Samples {
+				most, ok = max(most, float64(s.Desired)), true
+			}
+			return most, ok
+		})
+	},
+	"replicas_apart": func(_ *Facts, q query) (apart *float64) {
+		for _, phase := range q.phases {
+			a, b := replicas(q.run, script.Where{Service: q.Service, Phase: phase}), replicas(q.over, script.Where{Service: q.Service, Phase: phase})
+			if a == nil || b == nil {
+				return nil
+			}
+			if d := max(*a-*b, *b-*a); apart == nil || d > *apart {
+				apart = &d
+			}
+		}
+		return apart
+	},
+	"swings": func(_ *Facts, q query) *float64 {
+		return of(q.run, func(r *recorder.Run) (float64, bool) { return swings(r, q.Service), len(r.Samples) > 0 })
+	},
+	"quota_mean": func(f *Facts, _ query) *float64 { mean, _ := f.quotaUse(); return mean },
+	"quota_most": func(f *Facts, _ query) *float64 { _, most := f.quotaUse(); return most },
+	"quota_declared": func(f *Facts, _ query) *float64 {
+		if f.Script.Quota == nil {
+			return nil
+		}
+		sum := cpu.Milli(0)
+		for _, w := range f.Script.Workloads {
+			sum += w.Limit
+		}
+		return new(100 * float64(sum) / float64(f.Script.Quota.LimitsCPU))
+	},
+	"new_pods": func(f *Facts, _ query) *float64 {
+		if len(f.Runs) == 0 {
+			return nil
+		}
+		return new(float64(len(f.newPods())))
+	},
+}
+
+// nevers are the figures that list what must not happen; measured is whether it would have been seen.
+var nevers = map[string]func(*Facts) (found []string, measured bool){
+	"restored": func(f *Facts) ([]string, bool) { return f.NotRestored, f.Restored },
+	"faults": func(f *Facts) ([]string, bool) {
+		return slices.Concat(f.Guard.Faults, f.Faults), f.Guard.Pods > 0 && len(f.Runs) > 0
+	},
+	"quota_refusals": func(f *Facts) (found []string, measured bool) {
+		if n := f.Refusals[guard.Controller]; n > 0 {
+			found = append(found, fmt.Sprintf("%d refusals", n))
+		}
+		return found, len(f.Runs) > 0
+	},
+	"new_pods_refused": func(f *Facts) (found []string, measured bool) {
+		for _, p := range f.newPods() {
+			if p.Refused != "" {
+				found = append(found, fmt.Sprintf("second %.0f: %s", p.Second, p.Refused))
+			}
+		}
+		for _, user := range slices.Sorted(maps.Keys(f.Refusals)) {
+			if user != guard.Controller {
+				found = append(found, fmt.Sprintf("%s, %d times", user, f.Refusals[user]))
+			}
+		}
+		return found, len(f.newPods()) > 0
+	},
+	"quota_headroom": func(f *Facts) (found []string, measured bool) {
+		for _, s := range f.aloneInQuota() {
+			measured = true
+			if s.Used > f.Script.Quota.Mark() {
+				found = append(found, fmt.Sprintf("second %.0f: %v of %v used", s.At.Seconds(), s.Used, s.Hard))
+			}
+		}
+		return found, measured
+	},
+}
+
+// of is a figure of a run; nil where the run was not played.
+func of(r *recorder.Run, figure func(*recorder.Run) (float64, bool)) *float64 {
+	if r == nil {
+		return nil
+	}
+	return measured(figure(r))
+}
+
+// measured is nil where there is no figure.
+func measured(v float64, ok bool) *float64 {
+	if !ok {
+		return nil
+	}
+	return &v
+}
+
+// delays are the reactions in seconds, of the steps that count. One without a reaction is longer than any other.
+func (f *Facts) delays() (seconds []float64) {
+	const never = 1e9
+	for _, x := range f.Reacted {
+		switch {
+		case x.NotLowered:
+		case x.Missed != "":
+			seconds = append(seconds, never)
+		default:
+			seconds = append(seconds, x.Delay.Seconds())
+		}
+	}
+	return seconds
+}
+
+// steady is how often the limit of a workload changed in the phase of steady load: of the one that changed most, in five minutes,
+// and of each.
+func (f *Facts) steady() (most *float64, by map[string]int) {
+	for _, r := range f.Runs {
+		p, ok := r.Plan.Phase(f.Script.Headline.Steady)
+		if !ok {
+			continue
+		}
+		by = map[string]int{}
+		n := 0
+		for _, c := range f.Changes {
+			if at := c.At.Sub(r.Start); at >= p.From && at < p.To {
+				by[c.App]++
+				n = max(n, by[c.App])
+			}
+		}
+		most = new(float64(n) * float64(5*time.Minute) / float64(p.To-p.From))
+	}
+	return most, by
+}
+
+// minLimit is the lowest limit that MBCAS gave a pod, by the API server or in the kernel.
+func (f *Facts) minLimit() (low *float64) {
+	lower := func(v cpu.Milli) {
+		if v > 0 && (low == nil || float64(v) < *low) {
+			low = new(float64(v))
+		}
+	}
+	for _, r := range f.Script.Runs {
+		if played := f.run(r.Name); played != nil && r.Mode == "enforce" {
+			for _, s := range played.Samples {
+				if w, _ := f.Script.Find(s.App); w.Managed() {
+					lower(s.Limit)
+					lower(s.Quota)
+				}
+			}
+		}
+	}
+	for _, c := range f.Changes {
+		lower(c.To)
+	}
+	return low
+}
+
+// steadyPart is the end of a phase, in which replicas have come to rest.
+const steadyPart = 60 * time.Second
+
+// replicas is the median of the Ready ones in the steady part of a phase.
+func replicas(r *recorder.Run, w script.Where) *float64 {
+	return of(r, func(r *recorder.Run) (float64, bool) {
+		p, ok := r.Plan.Phase(w.Phase)
+		if !ok {
+			return 0, false
+		}
+		length := p.To - p.From
+		var all []float64
+		for _, s := range r.In(w, length-min(steadyPart, length/2)-time.Second) {
+			all = append(all, float64(s.Ready))
+		}
+		return traffic.Quantile(all, 0.5)
+	})
+}
+
+// swings is how often the HPA scaled out again after it had scaled in, under the same load. To ask for one replica too many when
+// the load rises, and to take it back once, is none.
+func swings(r *recorder.Run, service string) (n float64) {
+	down, before, rate := false, -1, -1.0
+	for _, s := range r.Samples {
+		if s.App != service {
+			continue
+		}
+		if now := r.Plan.At(max(0, s.At-time.Second)).Rates[service]; now != rate {
+			rate, down = now, false
+		}
+		switch {
+		case before < 0 || s.Desired == before:
+		case s.Desired < before:
+			down = true
+		case down:
+			n, down = n+1, false
+		}
+		before = s.Desired
+	}
+	return n
+}
+
+func (f *Facts) newPods() (all []recorder.NewPod) {
+	for _, r := range f.Runs {
+		all = append(all, r.NewPods...)
+	}
+	return all
+}
+
+// aloneInQuota are the seconds without a new pod. A pod that ends counts until it has ended.
+func (f *Facts) aloneInQuota() (alone []recorder.NodeSample) {
+	if f.Script.Quota == nil {
+		return nil
+	}
+	for _, r := range f.Runs {
+		for i, s := range r.Node {
+			if s.NewPods == 0 && (i == 0 || r.Node[i-1].NewPods == 0) && s.Hard > 0 {
+				alone = append(alone, s)
+			}
+		}
+	}
+	return alone
+}
+
+// quotaUse is the share of the quota in use without a new pod, in percent.
+func (f *Facts) quotaUse() (mean, most *float64) {
+	var sum, highest float64
+	alone := f.aloneInQuota()
+	for _, s := range alone {
+		share := 100 * float64(s.Used) / float64(s.Hard)
+		sum, highest = sum+share, max(highest, share)
+	}
+	if len(alone) == 0 {
+		return nil, nil
+	}
+	return new(sum / float64(len(alone))), &highest
+}

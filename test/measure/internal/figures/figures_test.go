@@ -1,0 +1,343 @@
+package figures
+
+import (
+	"encoding/json"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/guard"
+	"github.com/mbcas/mbcas/test/internal/traffic"
+	"github.com/mbcas/mbcas/test/measure/internal/player"
+	"github.com/mbcas/mbcas/test/measure/internal/recorder"
+	"github.com/mbcas/mbcas/test/measure/internal/script"
+	"github.com/mbcas/mbcas/test/measure/scripts"
+)
+
+var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// played is a script played in full: every request of a run takes the same time, and every second looks the same.
+func played(t *testing.T, name string, latency map[string]time.Duration) *Facts {
+	t.Helper()
+	s, err := script.Open(scripts.Files, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Facts{
+		Script: s, Audit: audit.Count{Resizes: 7, Failed: 1}, Refusals: map[string]int{}, Restored: s.Restore, Guard: guard.Report{Pods: 3},
+		Setup: Setup{Full: true, Workloads: []Workload{{Name: "checkout", Request: 100, Priority: 1_000_000, Multiplier: 5.98}}},
+	}
+	for _, r := range s.Runs {
+		run := &recorder.Run{Name: r.Name, Plan: s.Plan(r.Name, true, 1), Start: start, Requests: map[string][]traffic.Result{}}
+		for at := time.Second; at <= run.Plan.Length(); at += time.Second {
+			for _, w := range s.Workloads {
+				x := recorder.Sample{At: at, App: w.Name, Limit: 1600, Quota: 1600, P99: recorder.Milliseconds(latency[r.Name]), Desired: 2, Ready: 2}
+				if r.Name == "static" {
+					x.Limit, x.Quota, x.Throttled = w.Limit, w.Limit, 300
+				}
+				run.Samples = append(run.Samples, x)
+			}
+			for _, service := range run.Plan.Services() {
+				run.Requests[service] = append(run.Requests[service], traffic.Result{At: at - time.Millisecond, Latency: latency[r.Name]})
+			}
+			run.Node = append(run.Node, recorder.NodeSample{At: at, Idle: 900, Used: 2800, Hard: 3200})
+		}
+		if s.NewPods != nil {
+			run.NewPods = []recorder.NewPod{{Free: 320}}
+		}
+		f.Runs = append(f.Runs, run)
+	}
+	for i := range s.React.Steps(true) {
+		f.Reacted = append(f.Reacted, player.Reaction{From: 540, To: 800, Delay: time.Duration(i+1) * 50 * time.Millisecond})
+	}
+	if p, ok := f.Runs[len(f.Runs)-1].Plan.Phase("steady"); ok {
+		for range 2 {
+			f.Changes = append(f.Changes, recorder.Change{At: start.Add(p.From + time.Second), App: "hog", To: 810})
+		}
+	}
+	return f
+}
+
+func good(t *testing.T, name string) *Facts {
+	ms := time.Millisecond
+	return played(t, name, map[string]time.Duration{"static": 600 * ms, "no_limit": 100 * ms, "mbcas": 10 * ms})
+}
+
+const keys = `{"kubernetes":0,"node":{"cgroup":0,"psi":0},"reaction_s":{"n":0,"p50":0,"p99":0},"throttled_ms_per_s":{"static":0,"mbcas":0},` +
+	`"p99_ms":{"static":0,"mbcas":0,"no_limit":0},"steady_changes_per_5min":0,"min_limit_m":0,"resizes":0,"failed":0,"restored_exactly":0,`
+
+func TestKeys(t *testing.T) {
+	for name, f := range map[string]*Facts{"nothing": {Script: &script.Script{}}, "demo": good(t, "demo"), "quota": good(t, "quota"), "hpa": good(t, "hpa")} {
+		text, err := json.Marshal(f.Summary("", "", false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := shape(t, text); !strings.HasPrefix(got, keys) {
+			t.Errorf("%s: summary.json begins\n%s\nwant\n%s", name, got[:min(len(got), len(keys))], keys)
+		}
+	}
+}
+
+// shape is the JSON with 0 for every value that is no object or array.
+func shape(t *testing.T, text []byte) string {
+	t.Helper()
+	var out strings.Builder
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	var value func()
+	value = func() {
+		token, err := d.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open, ok := token.(json.Delim)
+		if !ok {
+			out.WriteByte('0')
+			return
+		}
+		out.WriteString(open.String())
+		for first := true; d.More(); first = false {
+			if !first {
+				out.WriteByte(',')
+			}
+			if open == '{' {
+				key, _ := d.Token()
+				out.WriteString(`"` + key.(string) + `":`)
+			}
+			value()
+		}
+		end, _ := d.Token()
+		out.WriteString(end.(json.Delim).String())
+	}
+	value()
+	return out.String()
+}
+
+func TestUnmeasured(t *testing.T) {
+	for _, name := range []string{"demo", "quota", "hpa"} {
+		f := &Facts{Script: good(t, name).Script}
+		s := f.Summary("", "", false)
+		for _, c := range s.Checks {
+			if c.Met != nil {
+				t.Errorf("%s: %s: met is %v although nothing was measured", name, c.What, *c.Met)
+			}
+		}
+		if s.P99.MBCAS != nil || s.MinLimit != nil || s.SteadyChanges != nil || s.Restored != nil || s.Reaction.P50 != nil {
+			t.Errorf("%s: a figure is there although nothing was measured", name)
+		}
+	}
+}
+
+func missed(f *Facts) (missed []string) {
+	for _, c := range f.Summary("", "", false).Checks {
+		if c.Met == nil || !*c.Met {
+			missed = append(missed, c.What)
+		}
+	}
+	return missed
+}
+
+func TestFigures(t *testing.T) {
+	s := good(t, "demo").Summary("v1.36.3", "hybrid", true)
+	for what, x := range map[string][2]float64{
+		"p50 of reactions": {*s.Reaction.P50, 0.55}, "static p99": {*s.P99.Static, 600}, "p99": {*s.P99.MBCAS, 10},
+		"throttled": {*s.Throttled.Static, 300}, "steady changes": {*s.SteadyChanges, 2}, "lowest limit": {*s.MinLimit, 810},
+		"reactions": {float64(s.Reaction.N), 21},
+	} {
+		if x[0] != x[1] {
+			t.Errorf("%s: %v, want %v", what, x[0], x[1])
+		}
+	}
+	plain := s.Rows[2]
+	if *plain.Runs["static"] != 600 || len(plain.Like) != 2 || *plain.Runs["mbcas"] != 10 {
+		t.Errorf("the row without a PriorityClass is %+v; want the big hog's figures for the runs without MBCAS", plain)
+	}
+	hpa := good(t, "hpa").Summary("", "", false)
+	if r := hpa.Rows[3]; *r.Runs["mbcas"] != 2 || *hpa.Rows[5].Runs["static"] != 2 {
+		t.Errorf("replicas: %+v", hpa.Rows)
+	}
+	quota := good(t, "quota").Summary("", "", false)
+	if *quota.Rows[1].Runs["mbcas"] != 87.5 || *quota.Rows[2].Runs["mbcas"] != 62.5 {
+		t.Errorf("quota: %+v", quota.Rows)
+	}
+}
+
+// TestTargetsMiss: each change for the worse misses its own target, and no other one.
+func TestTargetsMiss(t *testing.T) {
+	for _, name := range []string{"demo", "quota", "hpa"} {
+		if before := missed(good(t, name)); len(before) != 0 {
+			t.Fatalf("%s: missed from the start: %q", name, before)
+		}
+	}
+	for _, c := range []struct {
+		script, what string
+		worsen       func(*Facts)
+	}{
+		{"demo", "reaction steps", func(f *Facts) { f.Reacted[0].NotLowered, f.Reacted[1].NotLowered = true, true }},
+		{"demo", "kernel quota, p50", func(f *Facts) {
+			for i := range 12 {
+				f.Reacted[i+9].Delay = 1600 * time.Millisecond
+			}
+		}},
+		{"demo", "kernel quota, p99", func(f *Facts) { f.Reacted[3].Missed = "no reaction" }},
+		{"demo", "step, declared limits", func(f *Facts) { throttle(f, "static", 100) }},
+		{"demo", "after the step, MBCAS", func(f *Facts) { throttle(f, "mbcas", 20) }},
+		{"demo", "steady load", func(f *Facts) { f.Changes = append(f.Changes, f.Changes[0]) }},
+		{"demo", "lowest limit", func(f *Facts) { f.Changes = append(f.Changes, recorder.Change{App: "search", To: 90}) }},
+		{"demo", "after restore", func(f *Facts) { f.NotRestored = []string{"one"} }},
+		{"demo", "evictions", func(f *Facts) { f.Faults = []string{"touched"} }},
+		{"demo", "evictions", func(f *Facts) { f.Guard.Faults = []string{"evicted"} }},
+		{"demo", "in the step: MBCAS / no limits", func(f *Facts) { slow(f, "mbcas", "checkout", "step up", 116) }},
+		{"demo", "in the step: MBCAS / declared limits", func(f *Facts) { slow(f, "static", "checkout", "step up", 49) }},
+		{"demo", "big hog: MBCAS / no limits", func(f *Facts) { slow(f, "mbcas", "checkout", "big hog", 11) }},
+		{"demo", "small hog: MBCAS / no limits", func(f *Facts) { slow(f, "mbcas", "checkout-sized", "small hog", 101) }},
+		{"demo", "idle CPU", func(f *Facts) {
+			for i := range f.run("mbcas").Node {
+				f.run("mbcas").Node[i].Idle = 160
+			}
+		}},
+		{"quota", "resizes accepted", func(f *Facts) { f.Audit.Resizes = 0 }},
+		{"quota", "highest use", func(f *Facts) { use(f, 2500) }},
+		{"quota", "refusals of MBCAS", func(f *Facts) { f.Refusals[guard.Controller] = 1 }},
+		{"quota", "new pods tried", func(f *Facts) { f.Runs[0].NewPods = nil }},
+		{"quota", "new pods refused", func(f *Facts) { f.Runs[0].NewPods[0].Refused = "exceeded quota" }},
+		{"quota", "new pods refused", func(f *Facts) { f.Refusals["replicaset"] = 1 }},
+		{"quota", "headroom", func(f *Facts) { use(f, 2890) }},
+		{"hpa", "apart by", func(f *Facts) { scale(f, 4, 0) }},
+		{"hpa", "scale-outs after", func(f *Facts) { scale(f, 2, 40) }},
+		{"hpa", "scale-out: MBCAS", func(f *Facts) { slow(f, "mbcas", "web", "scale-out", 301) }},
+		{"hpa", "evictions", func(f *Facts) { f.Guard.Faults = []string{"evicted"} }},
+	} {
+		f := good(t, c.script)
+		c.worsen(f)
+		got := missed(f)
+		allowed := 1
+		if c.what == "new pods tried" {
+			allowed = 2 // then none was refused is not known
+		}
+		if len(got) == 0 || len(got) > allowed || !strings.Contains(strings.Join(got, "; "), c.what) {
+			t.Errorf("%s, %s: missed are %q", c.script, c.what, got)
+		}
+	}
+}
+
+func throttle(f *Facts, run string, ms float64) {
+	for i := range f.run(run).Samples {
+		f.run(run).Samples[i].Throttled = ms
+	}
+}
+
+// slow gives the requests of one phase another latency.
+func slow(f *Facts, run, service, phase string, ms int) {
+	r := f.run(run)
+	p, _ := r.Plan.Phase(phase)
+	for i, x := range r.Requests[service] {
+		if x.At >= p.From && x.At < p.To {
+			r.Requests[service][i].Latency = time.Duration(ms) * time.Millisecond
+		}
+	}
+}
+
+func use(f *Facts, used cpu.Milli) {
+	for i := range f.Runs[0].Node {
+		f.Runs[0].Node[i].Used = used
+	}
+}
+
+// scale sets the replicas of the run with MBCAS, and lets the HPA ask for one less and one more again at a second of each phase.
+func scale(f *Facts, ready, swing int) {
+	r := f.run("mbcas")
+	for i := range r.Samples {
+		r.Samples[i].Ready = ready
+		if swing > 0 && i == swing+60 {
+			r.Samples[i].Desired--
+		}
+	}
+}
+
+// TestSwings: one replica too many that is taken back is no swing, and a load that changes makes none.
+func TestSwings(t *testing.T) {
+	for _, c := range []struct {
+		desired []int
+		want    float64
+	}{
+		{[]int{1, 1, 3, 8, 6}, 0},
+		{[]int{1, 8, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 8}, 1}, // over the end of the first phase, whose load goes on
+		{[]int{1, 8, 6, 8, 6, 8}, 2},
+		{[]int{6, 3, 3, 3}, 0},
+		{[]int{8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 3, 3, 8}, 0}, // the load changes after 20 s
+	} {
+		phase := func(from, to int, rate float64) script.Step {
+			return script.Step{Phase: script.Phase{Rates: map[string]float64{"web": rate}}, From: time.Duration(from) * time.Second, To: time.Duration(to) * time.Second}
+		}
+		r := &recorder.Run{Plan: script.Plan{phase(0, 10, 1), phase(10, 20, 1), phase(20, 60, 2)}}
+		for i, n := range c.desired {
+			r.Samples = append(r.Samples, recorder.Sample{At: time.Duration(i+1) * time.Second, App: "web", Desired: n})
+		}
+		if got := swings(r, "web"); got != c.want {
+			t.Errorf("%v: %v, want %v", c.desired, got, c.want)
+		}
+	}
+}
+
+func TestUnknownFigures(t *testing.T) {
+	for _, name := range []string{"demo", "quota", "hpa"} {
+		if err := Check(good(t, name).Script); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	one := 1.0
+	for want, s := range map[string]script.Script{
+		"row r":                   {Rows: []script.Row{{Title: "r", Figure: "p98"}}},
+		"is none of faults, idle": {Targets: []script.Target{{Figure: "p98", AtMost: &one}}},
+		"0 bounds":                {Targets: []script.Target{{Figure: "p99"}}},
+		"1 bounds":                {Targets: []script.Target{{Figure: "faults", AtMost: &one}}},
+		"chart c":                 {Charts: []script.Chart{{Title: "c", Kind: "pie"}}},
+	} {
+		if err := Check(&s); err == nil || (!strings.Contains(err.Error(), want) && want != "is none of faults, idle") {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestFilesAndTable(t *testing.T) {
+	for _, name := range []string{"demo", "quota", "hpa"} {
+		folder := t.TempDir()
+		f := good(t, name)
+		s := f.Summary("v1.36.3", "hybrid", true)
+		if err := f.WriteFiles(folder, s); err != nil {
+			t.Fatal(err)
+		}
+		picture, err := os.Open(filepath.Join(folder, name+".png"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := png.Decode(picture); err != nil {
+			t.Error(err)
+		}
+		picture.Close()
+		svg, err := os.ReadFile(filepath.Join(folder, name+".svg"))
+		if err != nil || !strings.Contains(string(svg), f.Script.Charts[0].Title) {
+			t.Errorf("%s: picture without its title, %v", name, err)
+		}
+		for file, want := range map[string]string{"summary.json": `"mbcas"`, "samples.csv": "run,second,phase", "node.csv": "3200"} {
+			if text, err := os.ReadFile(filepath.Join(folder, file)); err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("%s: %s without %s, %v", name, file, want, err)
+			}
+		}
+		var out strings.Builder
+		f.Write(&out, s)
+		for _, want := range []string{"5.98", "MBCAS", s.Rows[0].Title, "targets met", "no answer in that time"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: the table lacks %q:\n%s", name, want, out.String())
+			}
+		}
+	}
+	if err := (&Facts{Script: good(t, "demo").Script}).draw(filepath.Join(t.TempDir(), "nothing")); err != nil {
+		t.Errorf("nothing to draw: %v", err)
+	}
+}

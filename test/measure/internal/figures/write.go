@@ -1,0 +1,132 @@
+package figures
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/mbcas/mbcas/test/internal/verdict"
+	"github.com/mbcas/mbcas/test/measure/internal/player"
+	"github.com/mbcas/mbcas/test/measure/internal/recorder"
+)
+
+// WriteFiles writes summary.json, the samples and the picture into a folder.
+func (f *Facts) WriteFiles(folder string, s Summary) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "summary.json"), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	for name, write := range map[string]func(io.Writer, []*recorder.Run) error{
+		"samples.csv": recorder.WriteSamples, "node.csv": recorder.WriteNode,
+	} {
+		out, err := os.Create(filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		if err := write(out, f.Runs); err != nil {
+			return err
+		}
+		if err := out.Close(); err != nil {
+			return err
+		}
+	}
+	return f.draw(filepath.Join(folder, f.Script.Name))
+}
+
+// Write prints the summary for people.
+func (f *Facts) Write(out io.Writer, s Summary) {
+	fmt.Fprintf(out, "\n%s\n", f.Script.Title)
+	fmt.Fprintf(out, "MBCAS %s, Kubernetes %s, %s, %s, cgroup %s, %d cores, seed %d, %.0f ms of CPU per request\n\n",
+		s.Setup.MBCAS, s.Kubernetes, s.Setup.Runtime, s.Setup.Kernel, s.Node.Cgroup, s.Setup.Cores, s.Setup.Seed, s.Setup.RequestMS)
+	f.writeSetup(out)
+	f.writeRows(out, s)
+	fmt.Fprintf(out, "%d resizes accepted, %d refused\n", s.Resizes, s.Failed)
+	for _, p := range s.NewPods {
+		fmt.Fprintf(out, "new pod at second %3.0f: %dm free before, Ready after %s s, headroom free again after %s s %s\n",
+			p.Second, p.Free, number(p.Ready), number(p.FreeAgain), p.Refused)
+	}
+	fmt.Fprintln(out)
+	var judged []verdict.Check
+	var later []string
+	for _, c := range s.Checks {
+		if c.Met == nil && !s.Setup.Full {
+			later = append(later, c.What)
+			continue
+		}
+		judged = append(judged, c)
+	}
+	verdict.Write(out, judged)
+	if len(later) > 0 {
+		fmt.Fprintf(out, "\nonly the full version (FULL=1) measures: %s\n", strings.Join(later, "; "))
+	}
+	if s.Busy > TooBusy {
+		fmt.Fprintf(out, "\nBefore the first run other programs used %d.%d cores: a quiet machine gives other latencies.\n", s.Busy/1000, s.Busy%1000/100)
+	}
+	met, of := verdict.Count(s.Checks)
+	fmt.Fprintf(out, "\n%d of %d targets met\n", met, of)
+	for _, n := range s.Notes {
+		fmt.Fprintln(out, "note:", n)
+	}
+	for _, fault := range s.Faults {
+		fmt.Fprintln(out, "FAULT:", fault)
+	}
+}
+
+// writeSetup prints the requests and priorities, which decide every comparison.
+func (f *Facts) writeSetup(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "pod\trequest\tdeclared limit\tPriorityClass value\tbudget = request x\t")
+	var seen []string
+	for _, x := range f.Setup.Workloads {
+		if !slices.Contains(seen, x.Name) {
+			seen = append(seen, x.Name)
+			fmt.Fprintf(w, "%s\t%dm\t%dm\t%d\t%.2f\t\n", x.Name, x.Request, x.Limit, x.Priority, x.Multiplier)
+		}
+	}
+	w.Flush()
+	fmt.Fprintln(out)
+}
+
+func (f *Facts) writeRows(out io.Writer, s Summary) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "p99 in ms, where nothing else is said\t")
+	for _, r := range f.Script.Runs {
+		fmt.Fprintf(w, "%s\t", r.Title)
+	}
+	fmt.Fprintln(w)
+	like := false
+	for _, row := range s.Rows {
+		fmt.Fprintf(w, "%s\t", row.Title)
+		for _, r := range f.Script.Runs {
+			text := number(row.Runs[r.Name])
+			if slices.Contains(row.Like, r.Name) {
+				text, like = "("+text+")", true
+			}
+			fmt.Fprintf(w, "%s\t", text)
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	if like {
+		fmt.Fprintln(out, "(figure): the run has no such phase; without MBCAS it does not differ from the row above")
+	}
+	fmt.Fprintf(out, "%d ms means no answer in that time: the true figure is larger\n\n", player.Timeout.Milliseconds())
+}
+
+func number(v *float64) string {
+	switch {
+	case v == nil:
+		return "-"
+	case *v < 10:
+		return fmt.Sprintf("%.1f", *v)
+	}
+	return fmt.Sprintf("%.0f", *v)
+}

@@ -1,0 +1,177 @@
+package recorder
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/traffic"
+	"github.com/mbcas/mbcas/test/measure/internal/script"
+)
+
+// Run is what one run left.
+type Run struct {
+	Name     string
+	Plan     script.Plan
+	Start    time.Time
+	Samples  []Sample
+	Requests map[string][]traffic.Result // by service, in the order in which they ended
+	Node     []NodeSample
+	NewPods  []NewPod
+}
+
+// NodeSample is the whole machine, and the quota, in one second.
+type NodeSample struct {
+	At         time.Duration
+	Busy, Idle cpu.Milli
+	Used, Hard cpu.Milli // of the quota
+	NewPods    cpu.Milli // limits of the pods that come and go
+}
+
+// Sample is the pods of one workload in one second.
+type Sample struct {
+	At             time.Duration // from the start of the run
+	Phase, App     string
+	Ready, Desired int // replicas; Desired is 0 without an HPA
+	// Sums over the pods; 0: none. Quota is the limit in the kernel.
+	Request, Limit, Quota, Usage cpu.Milli
+	Throttled                    float64 // milliseconds of throttled time per second, summed over CPUs
+	ThrottleRatio                float64 // throttled periods / periods, of the pod with the highest ratio
+	Demand                       cpu.Milli
+	Price                        string
+	// Latency of the requests that ended in the last Window, in milliseconds; 0: none ended.
+	P50, P99 float64
+}
+
+const (
+	// Window is how far back the latency of a sample looks.
+	Window = 5 * time.Second
+	// Settle is how long after the start of a phase throttling does not count.
+	Settle = 5 * time.Second
+)
+
+// requests are those to a service whose intended arrival lies in a phase; "": of all services.
+func (r *Run) requests(w script.Where) (in []traffic.Result) {
+	p, ok := r.Plan.Phase(w.Phase)
+	if !ok {
+		return nil
+	}
+	for service, all := range r.Requests {
+		if w.Service != "" && w.Service != service {
+			continue
+		}
+		for _, x := range all {
+			if x.At >= p.From && x.At < p.To {
+				in = append(in, x)
+			}
+		}
+	}
+	return in
+}
+
+// Latency is a quantile of the requests' latency, in milliseconds.
+func (r *Run) Latency(w script.Where, q float64) (ms float64, ok bool) {
+	in := r.requests(w)
+	all := make([]time.Duration, len(in))
+	for i, x := range in {
+		all[i] = x.Latency
+	}
+	d, ok := traffic.Quantile(all, q)
+	return Milliseconds(d), ok
+}
+
+// Unserved counts the requests that were not served, and all of them.
+func (r *Run) Unserved(w script.Where) (unserved, all int) {
+	in := r.requests(w)
+	for _, x := range in {
+		if x.Status != traffic.Served {
+			unserved++
+		}
+	}
+	return unserved, len(in)
+}
+
+// Late is a quantile of the generator's own delay, in milliseconds: the error of the measurement.
+func (r *Run) Late(q float64) float64 {
+	var all []time.Duration
+	for _, requests := range r.Requests {
+		for _, x := range requests {
+			all = append(all, x.Late)
+		}
+	}
+	d, _ := traffic.Quantile(all, q)
+	return Milliseconds(d)
+}
+
+// In are the samples of a workload in a phase, later than settle after its start. A sample covers the second before it.
+func (r *Run) In(w script.Where, settle time.Duration) (in []Sample) {
+	p, ok := r.Plan.Phase(w.Phase)
+	for _, s := range r.Samples {
+		if ok && s.App == w.Service && s.At >= p.From+settle+time.Second && s.At <= p.To {
+			in = append(in, s)
+		}
+	}
+	return in
+}
+
+// Throttled is the mean throttled time of a service in a phase, in milliseconds per second.
+func (r *Run) Throttled(w script.Where) (float64, bool) {
+	return mean(r.In(w, Settle), func(s Sample) float64 { return s.Throttled })
+}
+
+// Idle is the mean idle CPU of the machine in a phase.
+func (r *Run) Idle(phase string) (float64, bool) {
+	p, ok := r.Plan.Phase(phase)
+	var in []NodeSample
+	for _, s := range r.Node {
+		if ok && s.At >= p.From+Settle+time.Second && s.At <= p.To {
+			in = append(in, s)
+		}
+	}
+	return mean(in, func(s NodeSample) float64 { return float64(s.Idle) })
+}
+
+func mean[T any](all []T, of func(T) float64) (sum float64, ok bool) {
+	for _, x := range all {
+		sum += of(x)
+	}
+	return sum / float64(max(1, len(all))), len(all) > 0
+}
+
+// Milliseconds is d in milliseconds.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// WriteSamples writes every sample of the pods as CSV.
+func WriteSamples(out io.Writer, runs []*Run) error {
+	w := csv.NewWriter(out)
+	w.Write([]string{"run", "second", "phase", "pod", "ready", "desired", "request_m", "limit_m", "kernel_limit_m", "usage_m",
+		"throttled_ms_per_s", "throttle_ratio", "demand_m", "price", "p50_ms", "p99_ms"})
+	for _, r := range runs {
+		for _, s := range r.Samples {
+			w.Write([]string{r.Name, fmt.Sprintf("%.2f", s.At.Seconds()), s.Phase, s.App, strconv.Itoa(s.Ready), strconv.Itoa(s.Desired),
+				whole(s.Request), whole(s.Limit), whole(s.Quota), whole(s.Usage), fmt.Sprintf("%.1f", s.Throttled),
+				fmt.Sprintf("%.2f", s.ThrottleRatio), whole(s.Demand), s.Price, fmt.Sprintf("%.1f", s.P50), fmt.Sprintf("%.1f", s.P99)})
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// WriteNode writes every sample of the machine as CSV.
+func WriteNode(out io.Writer, runs []*Run) error {
+	w := csv.NewWriter(out)
+	w.Write([]string{"run", "second", "busy_m", "idle_m", "quota_used_m", "quota_m", "new_pods_m"})
+	for _, r := range runs {
+		for _, s := range r.Node {
+			w.Write([]string{r.Name, fmt.Sprintf("%.2f", s.At.Seconds()),
+				whole(s.Busy), whole(s.Idle), whole(s.Used), whole(s.Hard), whole(s.NewPods)})
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+func whole(v cpu.Milli) string { return strconv.FormatInt(int64(v), 10) }

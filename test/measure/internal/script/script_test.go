@@ -1,0 +1,145 @@
+package script
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/test/measure/scripts"
+)
+
+func open(t *testing.T, name string) *Script {
+	t.Helper()
+	s, err := Open(scripts.Files, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestShippedScripts(t *testing.T) {
+	for _, name := range []string{"demo", "quota", "hpa"} {
+		s := open(t, name)
+		for _, r := range s.Runs {
+			plan := s.Plan(r.Name, true, 1)
+			if len(plan.Services()) == 0 || plan[0].From != 0 || plan.At(plan.Length()+time.Hour).To != plan.Length() {
+				t.Errorf("%s, run %s: %+v", name, r.Name, plan)
+			}
+		}
+	}
+	demo, sum := open(t, "demo"), time.Duration(0)
+	for _, r := range demo.Runs {
+		sum += demo.Plan(r.Name, false, 1).Length()
+	}
+	if sum > 200*time.Second || demo.React.Steps(false) != 0 {
+		t.Errorf("the short demo plays %v and %d reactions; cluster, pods and clean-up need the rest of 6 minutes", sum, demo.React.Steps(false))
+	}
+	if sum, ok := demo.Plan("mbcas", true, 1).Phase("steady"); !ok || sum.To-sum.From != 5*time.Minute || demo.React.Steps(true) < 20 {
+		t.Errorf("the full demo measures %v of steady load and %d reactions", sum, demo.React.Steps(true))
+	}
+	requests := 0
+	for _, w := range demo.Workloads {
+		requests += int(w.Request)
+	}
+	if requests > 1500 {
+		t.Errorf("requests add up to %dm: beside MBCAS they do not fit 1600m", requests)
+	}
+}
+
+func TestArrivalsDependOnSeedAlone(t *testing.T) {
+	s := open(t, "demo")
+	static, mbcas := s.Plan("static", false, 1), s.Plan("mbcas", false, 1)
+	a, b := static.Arrivals(1, "checkout"), mbcas.Arrivals(1, "checkout")
+	if len(a) == 0 || len(b) < len(a) || !slices.Equal(a, b[:len(a)]) {
+		t.Error("two runs get other requests")
+	}
+	if slices.Equal(a, static.Arrivals(2, "checkout")) {
+		t.Error("two seeds give the same requests")
+	}
+	if slices.Equal(Plan{{Phase: Phase{Rates: map[string]float64{"x": 5, "y": 5}}, To: time.Hour}}.Arrivals(1, "x"),
+		Plan{{Phase: Phase{Rates: map[string]float64{"x": 5, "y": 5}}, To: time.Hour}}.Arrivals(1, "y")) {
+		t.Error("two services share their requests")
+	}
+}
+
+// TestMovingLoad: in every turn as many workloads are busy as the script says, and not always the same ones.
+func TestMovingLoad(t *testing.T) {
+	s := open(t, "quota")
+	plan := s.Plan("mbcas", true, 1)
+	if len(plan) != 20 || len(plan.Phases()) != 1 || len(plan.Services()) != 20 {
+		t.Fatalf("%d turns of %d phases for %d services", len(plan), len(plan.Phases()), len(plan.Services()))
+	}
+	for i, turn := range plan {
+		busy := 0
+		for _, rate := range turn.Rates {
+			if rate > 1 {
+				busy++
+			}
+		}
+		if busy != 4 || i > 0 && maps.Equal(turn.Rates, plan[i-1].Rates) {
+			t.Errorf("turn %d: %d busy: %v", i, busy, turn.Rates)
+		}
+	}
+	if p, ok := plan.Phase("moving load"); !ok || p.To-p.From != 10*time.Minute {
+		t.Errorf("%+v, %v", p, ok)
+	}
+	if s.Plan("mbcas", true, 2)[0].Rates["tenant-1"] == 0 || maps.Equal(s.Plan("mbcas", true, 2)[0].Rates, plan[0].Rates) {
+		t.Error("two seeds give the same load")
+	}
+}
+
+func TestSpansAreJoined(t *testing.T) {
+	plan := open(t, "demo").Plan("mbcas", true, 1)
+	spans := plan.Spans("hog")
+	if len(spans) != 3 {
+		t.Fatalf("hog spins in %v", spans)
+	}
+	steady, _ := plan.Phase("steady")
+	settle, _ := plan.Phase("settle")
+	if spans[2] != [2]time.Duration{settle.From, steady.To} {
+		t.Errorf("hog spins in %v, want settle and steady joined", spans)
+	}
+	if len(plan.Spans("checkout")) != 0 {
+		t.Error("a service spins")
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	text, err := scripts.Files.ReadFile("demo.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mistake, want := range map[[2]string]string{
+		{"restore: true", "restored: true"}:                                             "field restored not found",
+		{"full: 15s, rates", "full: 1s, rates"}:                                         "phase base: short 4s, full 1s",
+		{"spin: [small-hog]", "spin: [checkout]"}:                                       `phase small hog: spin: "checkout" is no workload of kind spin`,
+		{"rates: {checkout-plain: 48", "rates: {check: 48"}:                             `phase no class: rates: "check" is no workload`,
+		{"mode: enforce", "mode: on"}:                                                   `run mbcas: mode: "on" is none of enforce, off`,
+		{"priorityClass: shop-normal", "priorityClass: x"}:                              `workload search: priorityClass: "x"`,
+		{"namespace: batch, kind: spin", "namespace: y, kind: spin"}:                    `workload hog: namespace: "y"`,
+		{"runs: [mbcas], service", "runs: [z], service"}:                                `phase no class: runs: there is no run "z"`,
+		{"over: no_limit, service: checkout, phase: big hog", "over: none, phase: big"}: `there is no run "none"`,
+		{"title: No CPU limits, mode: \"off\"", "mode: \"off\", keepPods: true"}:        "run no_limit: keepPods",
+	} {
+		if !strings.Contains(string(text), mistake[0]) {
+			t.Errorf("the demo has no %q", mistake[0])
+		}
+		if _, err := Read([]byte(strings.Replace(string(text), mistake[0], mistake[1], 1))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", mistake[1], err, want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "own.yaml")
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(scripts.Files, path); err != nil || s.Name != "demo" {
+		t.Errorf("a file of one's own: %v", err)
+	}
+	if _, err := Open(scripts.Files, "opera"); err == nil || !strings.Contains(err.Error(), "demo, hpa, quota") {
+		t.Errorf("unknown name: %v", err)
+	}
+}
