@@ -8,7 +8,7 @@ import (
 )
 
 // scaled wants more than its limit, so it uses twice its request whatever the
-// machine: an HPA that wants half of it asks for more replicas than it may have.
+// machine: an HPA with half of it as its target sets more replicas than it may.
 const scaled = `
 apiVersion: apps/v1
 kind: Deployment
@@ -35,7 +35,7 @@ spec:
   metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]
 `
 
-// fitted asks for less than the least that a VPA recommends, so that the updater
+// fitted requests less than the lowest recommendation of a VPA, so that the updater
 // acts on the first recommendation that it sees. One is changed in place, the other
 // is evicted and passes the webhook.
 const fitted = `
@@ -68,7 +68,7 @@ spec:
 func TestAddons(t *testing.T) {
 	needNode(t)
 	u := newUser(t)
-	before := look(t)
+	before := observeHost(t)
 	u.run("up", "--require-node", "--hpa-sync=2s")
 	u.loadInside()
 
@@ -96,7 +96,7 @@ func TestAddons(t *testing.T) {
 	}
 	u.run("up")
 	out := u.run("status")
-	for _, want := range []string{"metrics-server v", "looks every 10s", "vpa v", "looks every 5s", "looks every 2s"} {
+	for _, want := range []string{"metrics-server v", "every 10s", "vpa v", "every 5s", "every 2s"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("status does not say %q", want)
 		}
@@ -106,11 +106,11 @@ func TestAddons(t *testing.T) {
 		t.Errorf("down of what the VPA needs: %v\n%s", err, out)
 	}
 	u.run("addon", "down", "vpa")
-	u.nothingNamed("vpa")
+	u.checkNothingNamed("vpa")
 	u.run("status")
 	u.crash() // with metrics-server up
 	u.run("down")
-	u.nothingLeft(before)
+	u.checkNothingLeft(before)
 }
 
 func (u user) apply(manifest string) {
@@ -164,9 +164,9 @@ func (u user) untilEvent(app, reason string) {
 	})
 }
 
-// nothingNamed fails if the cluster has an object of the add-on's kinds with a name
+// checkNothingNamed fails if the cluster has an object of the add-on's kinds with a name
 // like that.
-func (u user) nothingNamed(part string) {
+func (u user) checkNothingNamed(part string) {
 	u.t.Helper()
 	out, err := u.kubectl("", "get", "--output=json", "--all-namespaces",
 		"crds,mutatingwebhookconfigurations,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,leases,services,endpointslices,apiservices")

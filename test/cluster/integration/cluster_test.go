@@ -24,9 +24,9 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
-// cannot skips the test for a reason that the reader can do something about.
+// skipOrFail skips the test for a reason that the reader can do something about.
 // Under CI there is no such reason.
-func cannot(t *testing.T, why ...string) {
+func skipOrFail(t *testing.T, why ...string) {
 	t.Helper()
 	if text := strings.Join(why, "; "); os.Getenv("CI") == "true" {
 		t.Fatalf("cannot run here, and CI=true: %s", text)
@@ -43,17 +43,17 @@ func needNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(missing) > 0 {
-		cannot(t, missing...)
+		skipOrFail(t, missing...)
 	}
 }
 
-// user is somebody at the command line, with a cluster of their own.
+// user runs the program as a user does, with a cluster of its own.
 type user struct {
 	t     *testing.T
 	bin   string // the program under test
 	state string
 	env   []string
-	as    *syscall.Credential // nil: whoever runs the test
+	as    *syscall.Credential // nil: the user of the test
 }
 
 func newUser(t *testing.T) user {

@@ -11,7 +11,7 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
-// pods are one that stays and one that asks the API server and ends.
+// pods are one that stays and one that sends a request to the API server and ends.
 const pods = `
 apiVersion: v1
 kind: Pod
@@ -39,7 +39,7 @@ spec:
 func TestClusterLifecycle(t *testing.T) {
 	needNode(t)
 	u := newUser(t)
-	before := look(t)
+	before := observeHost(t)
 
 	u.run("up", "--require-node")
 	u.loadInside()
@@ -67,14 +67,14 @@ func TestClusterLifecycle(t *testing.T) {
 
 	u.crash()
 	u.run("down")
-	u.nothingLeft(before)
+	u.checkNothingLeft(before)
 }
 
-// nothingLeft compares the machine with what it was like before the cluster.
-func (u user) nothingLeft(before machine) {
+// checkNothingLeft compares the machine with what it was like before the cluster.
+func (u user) checkNothingLeft(before hostState) {
 	t := u.t
 	t.Helper()
-	if d := cmp.Diff(before, look(t).knownTo(before)); d != "" {
+	if d := cmp.Diff(before, observeHost(t).withSettingsOf(before)); d != "" {
 		t.Errorf("down left something, or took something that was there before (-before +after):\n%s", d)
 	}
 	left, err := proc.Records{State: u.state}.Strays()

@@ -20,7 +20,7 @@ func TestClusterOfAPlainUser(t *testing.T) {
 	if os.Geteuid() == 0 {
 		u.dropRoot()
 	}
-	if others, err := cluster.Beside(u.state); err != nil {
+	if others, err := cluster.Others(u.state); err != nil {
 		t.Fatal(err)
 	} else if len(others) > 0 && others[0].PortOffset == 0 {
 		if out, err := u.try("up"); err == nil || !strings.Contains(out, others[0].State) {
@@ -55,7 +55,7 @@ func TestClusterOfAPlainUser(t *testing.T) {
 	}
 }
 
-// dropRoot makes u nobody, with a home and a copy of root's cache of programs:
+// dropRoot runs u as the user "nobody", with a home and a copy of root's cache of programs:
 // building them anew would take minutes.
 func (u *user) dropRoot() {
 	u.t.Helper()
@@ -83,7 +83,7 @@ func (u *user) dropRoot() {
 		}
 	}
 	u.as = &syscall.Credential{Uid: nobody, Gid: nobody}
-	// What the go command keeps is root's; asked for its version alone, it needs none of it.
+	// The go command's files are root's; for its version alone it needs none of them.
 	u.env = append(os.Environ(), "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "GOENV=off", "GOTELEMETRY=off")
 }
 
@@ -100,7 +100,7 @@ func copyEntry(from, to string) error {
 		return os.Symlink(target, to)
 	}
 	if !info.Mode().IsRegular() {
-		return nil // the folder of node images, which nobody needs
+		return nil // the folder of node images: not needed here
 	}
 	in, err := os.Open(from)
 	if err != nil {

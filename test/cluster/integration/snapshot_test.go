@@ -15,8 +15,8 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 )
 
-// machine is what a cluster may leave behind on one.
-type machine struct {
+// hostState is what a cluster may leave behind on one.
+type hostState struct {
 	Mounts     []string // network namespaces that outlive their processes are mounts too
 	Cgroups    []string // the first two levels of every hierarchy
 	Interfaces []string
@@ -26,9 +26,9 @@ type machine struct {
 	Folders    map[string]bool // with fixed names, in others' programs
 }
 
-func look(t *testing.T) machine {
+func observeHost(t *testing.T) hostState {
 	t.Helper()
-	m := machine{Sysctls: sysctls(t), Folders: map[string]bool{}, Rules: rules(t)}
+	m := hostState{Sysctls: sysctls(t), Folders: map[string]bool{}, Rules: rules(t)}
 	mounts, err := clean.Mounts()
 	if err != nil {
 		t.Fatal(err)
@@ -63,9 +63,9 @@ func look(t *testing.T) machine {
 	return m
 }
 
-// knownTo leaves out the settings that b lacks: they come with kernel modules,
+// withSettingsOf leaves out the settings that b lacks: they come with kernel modules,
 // which stay loaded.
-func (m machine) knownTo(b machine) machine {
+func (m hostState) withSettingsOf(b hostState) hostState {
 	maps.DeleteFunc(m.Sysctls, func(name, _ string) bool { _, known := b.Sysctls[name]; return !known })
 	return m
 }

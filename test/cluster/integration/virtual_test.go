@@ -33,11 +33,11 @@ func TestVirtualNode(t *testing.T) {
 	needNode(t)
 	for _, program := range []string{"qemu-system-x86_64", "mmdebstrap", "mke2fs"} {
 		if _, err := exec.LookPath(program); err != nil {
-			cannot(t, "no virtual node: "+err.Error())
+			skipOrFail(t, "no virtual node: "+err.Error())
 		}
 	}
 	u := newUser(t)
-	before := look(t)
+	before := observeHost(t)
 	u.run("up", "--require-node")
 	u.loadInside() // before there is a virtual node
 	u.run("node", "add", "--vm")
@@ -70,7 +70,7 @@ func TestVirtualNode(t *testing.T) {
 	u.interruptedAdd("start mbcas-vm-1", "--vm")
 	u.crash()
 	u.run("down")
-	u.nothingLeft(before)
+	u.checkNothingLeft(before)
 }
 
 // interruptedAdd adds a node and presses Ctrl-C as soon as a step is done.

@@ -30,7 +30,7 @@ func newAddonUp(f *common) *cobra.Command {
 The first time it builds the add-on's programs.`,
 		Args: args(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().DurationVar(&interval, "interval", 0, "how often the add-on looks (default as listed)")
+	cmd.Flags().DurationVar(&interval, "interval", 0, "interval of the add-on (default as listed)")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		a, err := addon.Find(names[0])
 		if err != nil {
@@ -58,7 +58,7 @@ The first time it builds the add-on's programs.`,
 func describeAddons() string {
 	var b strings.Builder
 	for _, a := range addon.All() {
-		fmt.Fprintf(&b, "  %-15s looks every %v, or at least %v apart", a.Name, a.Interval, a.Least)
+		fmt.Fprintf(&b, "  %-15s every %v, at least %v", a.Name, a.Interval, a.Least)
 		if a.Needs != "" {
 			fmt.Fprintf(&b, "; starts %s too", a.Needs)
 		}

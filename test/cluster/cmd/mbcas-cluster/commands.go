@@ -87,7 +87,7 @@ func (f *common) existing(cmd *cobra.Command) (cluster.Cluster, error) {
 	return cluster.Cluster{Config: c, Out: cmd.OutOrStdout()}, err
 }
 
-// upFlags are the choices of up that are not settings as they stand.
+// upFlags are the flags of up that are not settings themselves.
 type upFlags struct {
 	requireNode, noNode    bool
 	serviceRange, podRange string
@@ -109,10 +109,10 @@ func newUp(f *common) *cobra.Command {
 	fl.StringVar(&u.podRange, "pod-range", want.PodRange.String(), "range of pod addresses; the node has its first one")
 	fl.StringVar(&want.Bridge, "bridge", want.Bridge, "network interface to make for the cluster")
 	fl.IntVar(&want.PortOffset, "port-offset", 0, "added to every port but the API server's")
-	fl.IntVar(&want.APIPort, "api-port", 0, "port of the API server (default 443 with a node, where pods look for it; else 6443)")
+	fl.IntVar(&want.APIPort, "api-port", 0, "port of the API server (default 443 with a node, which pods use; else 6443)")
 	fl.StringVar(&want.SystemReservedCPU, "system-reserved-cpu", want.SystemReservedCPU, "CPU that the kubelet keeps back for everything but pods")
 	fl.DurationVar(&want.HPASync, "hpa-sync", want.HPASync,
-		"how often the HPA controller looks; its stabilisation and CPU initialisation are 20 times, its readiness delay twice that long")
+		"interval of the HPA controller; its stabilisation and CPU initialisation are 20 times, its readiness delay twice that long")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return up(cmd, f, u, want) }
 	return cmd
 }
@@ -152,7 +152,7 @@ func up(cmd *cobra.Command, f *common, u upFlags, want config.Config) error {
 	return cluster.Cluster{Config: want, Out: cmd.OutOrStdout()}.Up(cmd.Context(), source)
 }
 
-// nodeWanted says whether a node is to run, and tells the user why not.
+// nodeWanted returns whether a node is to run, and prints why not.
 func nodeWanted(cmd *cobra.Command, u upFlags, want config.Config) (bool, error) {
 	if u.noNode {
 		return false, nil

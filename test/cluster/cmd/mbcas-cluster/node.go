@@ -18,8 +18,8 @@ func newNode(f *common) *cobra.Command {
 }
 
 func newNodeAdd(f *common) *cobra.Command {
-	var m vm.Machine
-	var s node.Sibling
+	var m vm.Node
+	var s node.LocalNode
 	var virtual bool
 	cmd := &cobra.Command{
 		Use:   "add [NAME]",
@@ -64,9 +64,9 @@ func newNodeAdd(f *common) *cobra.Command {
 			return err
 		}
 		if virtual {
-			return c.AddMachine(cmd.Context(), cache, m)
+			return c.AddVirtualNode(cmd.Context(), cache, m)
 		}
-		return c.AddSibling(cmd.Context(), cache, s)
+		return c.AddLocalNode(cmd.Context(), cache, s)
 	}
 	return cmd
 }

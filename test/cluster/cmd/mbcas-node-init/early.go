@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/guest"
+	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
 )
 
 const newRoot = "/disk"
@@ -75,7 +75,7 @@ func switchRoot() error {
 	if err := mountAll(mount{disk, newRoot, "ext4", 0, ""}); err != nil {
 		return err
 	}
-	if err := copyTree(guest.Payload, newRoot); err != nil {
+	if err := copyTree(nodeconfig.Payload, newRoot); err != nil {
 		return err
 	}
 	for _, dir := range []string{"/proc", "/sys", "/dev"} {
@@ -117,7 +117,7 @@ func copyTree(from, to string) error {
 }
 
 // setUp is what an init system does between the root and the first service.
-func setUp(n guest.Node) error {
+func setUp(n nodeconfig.Node) error {
 	err := mountAll(
 		mount{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // volumes that pods pass on
 		mount{"cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""},
@@ -143,7 +143,7 @@ func setUp(n guest.Node) error {
 
 // network puts the machine's only interface into the bridge that pods will be on,
 // so pods are on the same network as those of the host.
-func network(n guest.Node) error {
+func network(n nodeconfig.Node) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err

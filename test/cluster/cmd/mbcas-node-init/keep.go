@@ -13,10 +13,10 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/guest"
+	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
 )
 
-// keepNode keeps runtime and kubelet running and the door open. It ends only with
+// keepNode keeps runtime and kubelet running and the image server running. It ends only with
 // an error.
 func keepNode() error {
 	n, err := read(settings)
@@ -34,7 +34,7 @@ func keepNode() error {
 }
 
 // keep starts the program again whenever it ends.
-func keep(p guest.Program) error {
+func keep(p nodeconfig.Program) error {
 	for {
 		cmd := exec.Command(p.Path, p.Args...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -47,7 +47,7 @@ func keep(p guest.Program) error {
 }
 
 // importImages waits for the runtime.
-func importImages(n guest.Node) error {
+func importImages(n nodeconfig.Node) error {
 	for _, archive := range n.Images {
 		deadline := time.Now().Add(5 * time.Minute)
 		for {
@@ -55,7 +55,7 @@ func importImages(n guest.Node) error {
 			if err != nil {
 				return err
 			}
-			err = importImage(context.Background(), n.Door.Runtime, f)
+			err = importImage(context.Background(), n.ImageServer.Runtime, f)
 			f.Close()
 			if err == nil {
 				break
@@ -78,10 +78,10 @@ func importImage(ctx context.Context, socket string, archive io.Reader) error {
 	return nil
 }
 
-// open serves the door: pods share the network with it, so it asks for the
+// open serves images: pods share the network with it, so it requires the
 // administrator's certificate.
-func open(n guest.Node) error {
-	authority, err := os.ReadFile(n.Door.Authority)
+func open(n nodeconfig.Node) error {
+	authority, err := os.ReadFile(n.ImageServer.Authority)
 	if err != nil {
 		return err
 	}
@@ -91,23 +91,23 @@ func open(n guest.Node) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {})
 	mux.HandleFunc("POST /images", func(w http.ResponseWriter, r *http.Request) {
-		if err := importImage(r.Context(), n.Door.Runtime, r.Body); err != nil {
+		if err := importImage(r.Context(), n.ImageServer.Runtime, r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})
 	server := http.Server{
-		Addr:    netip.AddrPortFrom(n.Address.Addr(), uint16(n.Door.Port)).String(),
+		Addr:    netip.AddrPortFrom(n.Address.Addr(), uint16(n.ImageServer.Port)).String(),
 		Handler: mux,
 		TLSConfig: &tls.Config{
 			ClientAuth: tls.RequireAndVerifyClientCert,
 			ClientCAs:  clients,
 			VerifyConnection: func(s tls.ConnectionState) error {
-				if s.PeerCertificates[0].Subject.CommonName != guest.Administrator {
+				if s.PeerCertificates[0].Subject.CommonName != nodeconfig.Administrator {
 					return errors.New("not the administrator")
 				}
 				return nil
 			},
 		},
 	}
-	return server.ListenAndServeTLS(n.Door.Certificate, n.Door.Key)
+	return server.ListenAndServeTLS(n.ImageServer.Certificate, n.ImageServer.Key)
 }

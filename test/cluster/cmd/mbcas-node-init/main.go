@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/guest"
+	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
 )
 
 // settings are kept here once the initial file system is out of sight.
@@ -41,7 +41,7 @@ func first() error {
 	if err := mountEarly(); err != nil {
 		return err
 	}
-	n, err := read(guest.Settings)
+	n, err := read(nodeconfig.Settings)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func reap(keeper int) error {
 	}
 }
 
-func read(path string) (guest.Node, error) {
-	var n guest.Node
+func read(path string) (nodeconfig.Node, error) {
+	var n nodeconfig.Node
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return n, err

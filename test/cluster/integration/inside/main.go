@@ -1,6 +1,6 @@
 // Command inside is a pod's view of the cluster.
 //
-//	inside         finds the API server the way every client in a pod does, and asks
+//	inside         finds the API server the way every client in a pod does, and requests
 //	               it something that only a service account may know
 //	inside watch   wants a whole core, and prints its cgroup's cpu.max whenever it
 //	               changes, with what the kernel has counted up to then

@@ -1,4 +1,4 @@
-// Package addon describes what can run beside a cluster when a test asks for it:
+// Package addon describes what can run beside a cluster for a test:
 // metrics-server, and the Vertical Pod Autoscaler. They are the real programs, as
 // the HPA controller is, under the names and with the rights of their own
 // manifests, which are read from their modules.
@@ -6,7 +6,7 @@
 // Promises:
 //   - A program acts as the service account that its own manifests name, so what it
 //     may do, and who the audit log says it is, is as on any cluster: TestIdentities.
-//   - Programs look as often as they do as shipped unless told otherwise:
+//   - Programs have the intervals that they ship with unless set otherwise:
 //     TestIntervals.
 //   - Every address is one of this machine, but for the VPA's webhook, which cannot
 //     be told one: TestAddresses.
@@ -22,8 +22,8 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
@@ -35,7 +35,7 @@ type Addon struct {
 	// Needs is the add-on that this one is of no use without, or "".
 	Needs string
 
-	// Interval is how often its programs look, as shipped; Least is the shortest
+	// Interval is that of its programs, as shipped; Least is the shortest
 	// that they take.
 	Interval, Least time.Duration
 
@@ -75,7 +75,7 @@ func Find(name string) (Addon, error) {
 	return Addon{}, fmt.Errorf("no add-on %q; there are %s", name, strings.Join(names, " and "))
 }
 
-// Validate says whether the add-on's programs can look that often.
+// Validate returns whether the add-on's programs can have that interval.
 func (a Addon) Validate(interval time.Duration) error {
 	if interval < a.Least || interval > time.Hour {
 		return fmt.Errorf("--interval %v: %s takes %v to 1h", interval, a.Name, a.Least)
@@ -84,7 +84,7 @@ func (a Addon) Validate(interval time.Duration) error {
 }
 
 // Open is the add-on's set of programs. It builds nothing. programs is the folder
-// test/cluster/programs; the add-ons' pins stand beside it.
+// test/cluster/programs; the add-ons' pins are beside it.
 func (a Addon) Open(ctx context.Context, programs string) (build.Cache, error) {
 	return build.Open(ctx, filepath.Join(filepath.Dir(programs), "addons", a.Name), a.Recipe)
 }
@@ -136,7 +136,7 @@ func (a Addon) Files(c config.Config) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	r := run{Config: c, addon: a}
 	for _, account := range a.accounts {
-		files[r.kubeconfig(account)] = plane.Kubeconfig(c, filepath.Join(a.Name, account))
+		files[r.kubeconfig(account)] = controlplane.Kubeconfig(c, filepath.Join(a.Name, account))
 	}
 	if a.objects == nil {
 		return files, nil

@@ -63,7 +63,7 @@ func TestIdentities(t *testing.T) {
 				}
 			}
 			if len(values([]proc.Program{p}, "--kubeconfig")) != 1 {
-				t.Errorf("%s has no kubeconfig: it would look for a pod's service account", p.Name)
+				t.Errorf("%s has no kubeconfig: it would use a pod's service account", p.Name)
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func TestMetricsObjects(t *testing.T) {
 	host := api.Spec.Service.Name + "." + api.Spec.Service.Namespace + ".svc"
 	leaves := metricsServer.Leaves(c)
 	if hosts := leaves[len(leaves)-1].Hosts; !slices.Contains(hosts, host) {
-		t.Errorf("the certificate is for %q, and the API server asks for %s", hosts, host)
+		t.Errorf("the certificate is for %q, and the API server expects %s", hosts, host)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestFindAndValidate(t *testing.T) {
 			t.Errorf("Find(%s) = %s, %v", a.Name, got.Name, err)
 		}
 		if needed := slices.IndexFunc(All(), func(o Addon) bool { return o.Name == a.Needs }); a.Needs != "" && needed >= i {
-			t.Errorf("%s stands before %s, which it needs: up would start it first", a.Name, a.Needs)
+			t.Errorf("%s is before %s, which it needs: up would start it first", a.Name, a.Needs)
 		}
 		if err := a.Validate(a.Interval); err != nil {
 			t.Errorf("%s as shipped: %v", a.Name, err)

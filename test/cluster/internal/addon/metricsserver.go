@@ -10,12 +10,12 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
 // metricsServer gives the API server metrics.k8s.io, which `kubectl top`, the HPA
-// controller and the VPA's recommender ask.
+// controller and the VPA's recommender use.
 var metricsServer = Addon{
 	Name: "metrics-server",
 	Recipe: build.Recipe{
@@ -60,10 +60,10 @@ func metricsPrograms(r run) []proc.Program {
 			"--kubelet-request-timeout=" + min(10*time.Second, r.interval*2/3).String(),
 			"--metric-resolution=" + r.interval.String(),
 		},
-		// The node has metrics after two looks at it: usage is a difference.
+		// The node has metrics after two scrapes: usage is a difference.
 		Ready: func(ctx context.Context) error {
 			var got struct{ Usage map[string]string }
-			return plane.Get(ctx, r.Config, metricsPath+"/nodes/"+r.NodeName, &got)
+			return controlplane.Get(ctx, r.Config, metricsPath+"/nodes/"+r.NodeName, &got)
 		},
 	}}
 }

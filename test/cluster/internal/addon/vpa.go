@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
@@ -46,7 +46,7 @@ var vpa = Addon{
 func vpaPrograms(r run) []proc.Program {
 	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 	// Which namespace the Lease is in is also read from the environment variable
-	// NAMESPACE, and whoever runs this may have one.
+	// NAMESPACE, which the environment may have.
 	return []proc.Program{
 		{
 			Name: "vpa-recommender", Path: r.program("recommender"),
@@ -87,7 +87,7 @@ func vpaPrograms(r run) []proc.Program {
 }
 
 // leaseTimeout is after how long the updater takes the admission controller for
-// dead, unless told otherwise.
+// dead, unless set otherwise.
 const leaseTimeout = time.Minute
 
 // leaseHeld is nil while the updater takes the admission controller for alive. The
@@ -98,7 +98,7 @@ func leaseHeld(ctx context.Context, r run) error {
 		Metadata struct{ CreationTimestamp time.Time }
 		Spec     struct{ RenewTime time.Time }
 	}
-	if err := plane.Get(ctx, r.Config, vpaLease, &lease); err != nil {
+	if err := controlplane.Get(ctx, r.Config, vpaLease, &lease); err != nil {
 		return err
 	}
 	return fresh(lease.Metadata.CreationTimestamp, lease.Spec.RenewTime, time.Now())

@@ -7,7 +7,7 @@ import (
 
 // Recipe says what is made from the pins of one go.mod.
 type Recipe struct {
-	// Prefix begins the name of the set's folder in the cache, for people who look
+	// Prefix begins the name of the set's folder in the cache, for people that look
 	// there.
 	Prefix string
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A module of its own, with all that a recipe can ask for and nothing to download.
+// A module of its own, with all that a recipe can name and nothing to download.
 func small(t *testing.T) (source string, r Recipe) {
 	t.Helper()
 	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
@@ -84,7 +84,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// Sets of several recipes from one source stand beside each other.
+// Sets of several recipes from one source are beside each other.
 func TestOpen(t *testing.T) {
 	source, r := small(t)
 	dir := func(change func(*Recipe)) string {

@@ -23,7 +23,7 @@ var Skew = Recipe{
 }
 
 // SkewVersions are the versions besides the cluster's own, such as "1.35", in order.
-// programs is the folder test/cluster/programs; their pins stand beside it.
+// programs is the folder test/cluster/programs; their pins are beside it.
 func SkewVersions(programs string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(skewFolder(programs), "v*", "go.mod"))
 	if err != nil {

@@ -43,7 +43,7 @@ var sysctls = []string{
 }
 
 // fixedPaths are made by kubelet, containerd and libcni wherever their settings
-// point. Parents stand before what is in them.
+// point. Parents come before their children.
 var fixedPaths = []string{
 	"/var/lib/kubelet",
 	"/var/lib/kubelet/device-plugins",
@@ -62,7 +62,7 @@ var fixedPaths = []string{
 
 const procSys = "/proc/sys"
 
-// Observe looks at the machine.
+// Observe records the state of the machine.
 func Observe() (Before, error) {
 	b := Before{Sysctls: map[string]string{}}
 	for _, name := range sysctls {
@@ -106,7 +106,7 @@ func controllers(root string) ([]string, error) {
 	return strings.Fields(string(raw)), err
 }
 
-// Save writes b to path unless a former up did: only the first look saw the
+// Save writes b to path unless a former up did: only the first one saw the
 // machine as it was.
 func (b Before) Save(path string) error {
 	if _, err := os.Stat(path); err == nil {
@@ -166,7 +166,7 @@ func (b Before) restore() error {
 		if slices.Contains(b.Controllers, c) {
 			continue
 		}
-		// Others may have come to need it meanwhile; then it stays, which harms nobody.
+		// Others may need it by now; then it stays, which does no harm.
 		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("-"+c), 0o644)
 	}
 	return errors.Join(errs...)

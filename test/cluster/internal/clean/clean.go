@@ -56,18 +56,18 @@ func Node(ctx context.Context, state string, links []string, b Before, records p
 	return errors.Join(errs...)
 }
 
-// Sibling removes everything a node that was added on this machine left outside its folder dir, and its mounts below it. Its
+// RemoveLocalNode removes everything a node that was added on this machine left outside its folder dir, and its mounts below it. Its
 // kubelet and runtime have been stopped.
-func Sibling(ctx context.Context, dir, name string, records proc.Records) error {
+func RemoveLocalNode(ctx context.Context, dir, name string, records proc.Records) error {
 	left := append(shimSockets(filepath.Join(dir, "containerd")), cniResults(filepath.Join(dir, "containerd"))...)
-	cgroups, err := existing(filepath.Join(Siblings, name))
+	cgroups, err := existing(filepath.Join(LocalNodes, name))
 	return errors.Join(
 		err,
 		endPods(ctx, cgroups),
 		strays(ctx, records, func(r proc.Record) bool { return names(r.Args, dir) }),
 		Unmount(dir),
 		removeCgroups(ctx, cgroups),
-		removeSiblings(),
+		removeLocalNodesCgroup(),
 		removeFiles(left),
 	)
 }
@@ -80,9 +80,9 @@ func names(args []string, dir string) bool {
 	})
 }
 
-// removeSiblings removes the cgroup above those of the nodes that were added, if these are gone.
-func removeSiblings() error {
-	dirs, err := existing(Siblings)
+// removeLocalNodesCgroup removes the cgroup above those of the nodes that were added, if these are gone.
+func removeLocalNodesCgroup() error {
+	dirs, err := existing(LocalNodes)
 	for _, dir := range dirs {
 		_ = os.Remove(dir) // another node's may be in it
 	}
@@ -121,7 +121,7 @@ func members(dir string) []int {
 	var pids []int
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
-			return nil // cgroups vanish while we look
+			return nil // cgroups may vanish meanwhile
 		}
 		raw, _ := os.ReadFile(path)
 		for f := range strings.FieldsSeq(string(raw)) {
@@ -134,7 +134,7 @@ func members(dir string) []int {
 	return pids
 }
 
-// kill holds the process by a descriptor and looks again before it kills.
+// kill opens the process by a descriptor and compares again before it kills.
 func kill(pid int, dir string) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -191,7 +191,7 @@ func Unmount(dir string) error {
 }
 
 // RemoveState removes the state folder unless anything is mounted in it: what is
-// mounted may be somebody's data.
+// mounted may be a user's data.
 func RemoveState(dir string) error {
 	mounts, err := Mounts()
 	if err != nil {

@@ -80,11 +80,11 @@ func cgroupsIn(mounts []Mount, name string) []string {
 	return dirs
 }
 
-// Siblings is the cgroup above those of all nodes that were added to the first of the machine.
-const Siblings = "mbcas-nodes"
+// LocalNodes is the cgroup above those of all nodes that were added to the first of the machine.
+const LocalNodes = "mbcas-nodes"
 
 // Kubepods lists the pod cgroups that exist, of all nodes and in each hierarchy.
-func Kubepods() ([]string, error) { return existing("kubepods", Siblings) }
+func Kubepods() ([]string, error) { return existing("kubepods", LocalNodes) }
 
 // existing lists which of the cgroups are there, in each hierarchy.
 func existing(names ...string) ([]string, error) {

@@ -16,12 +16,12 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/addon"
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 )
 
 // addonLimit is for a program of an add-on, from its start to its first answer.
-// metrics-server needs two looks at the nodes for that.
+// metrics-server needs two scrapes of the nodes for that.
 const addonLimit = 3 * time.Minute
 
 // addonRecord is an add-on that the cluster has. Its file in the state folder makes
@@ -74,7 +74,7 @@ func (c Cluster) AddonUp(ctx context.Context, programs string, a addon.Addon, in
 	if err != nil {
 		return err
 	}
-	release, err := hold(ctx, c.Config.State)
+	release, err := lock(ctx, c.Config.State)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (c Cluster) applyAddon(ctx context.Context, kube build.Cache, a addon.Addon
 	}
 	return wait(ctx, startLimit, func(ctx context.Context) error {
 		var got struct{}
-		return plane.Get(ctx, c.Config, a.Serves, &got)
+		return controlplane.Get(ctx, c.Config, a.Serves, &got)
 	}, nil)
 }
 
@@ -165,7 +165,7 @@ func (c Cluster) startAddon(ctx context.Context, cache build.Cache, a addon.Addo
 		alive = alive || ok && r.Alive()
 	}
 	if !alive {
-		if err := c.forgetMakes(ctx, a); err != nil {
+		if err := c.deleteMade(ctx, a); err != nil {
 			return 0, err
 		}
 	}
@@ -202,10 +202,10 @@ func (c Cluster) startAddons(ctx context.Context, programs string) (started int,
 	return started, nil
 }
 
-// forgetMakes removes what the add-on's programs had made for themselves.
-func (c Cluster) forgetMakes(ctx context.Context, a addon.Addon) error {
+// deleteMade deletes what the add-on's programs had made for themselves.
+func (c Cluster) deleteMade(ctx context.Context, a addon.Addon) error {
 	for _, path := range a.Makes {
-		if err := plane.Delete(ctx, c.Config, path); err != nil {
+		if err := controlplane.Delete(ctx, c.Config, path); err != nil {
 			return err
 		}
 	}
@@ -223,12 +223,12 @@ func (c Cluster) AddonDown(ctx context.Context, programs string, a addon.Addon) 
 	if err != nil {
 		return err
 	}
-	release, err := hold(ctx, c.Config.State)
+	release, err := lock(ctx, c.Config.State)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := c.needless(a); err != nil {
+	if err := c.checkUnneeded(a); err != nil {
 		return err
 	}
 	if _, err := os.Stat(a.Dir(c.Config)); errors.Is(err, fs.ErrNotExist) {
@@ -241,21 +241,21 @@ func (c Cluster) AddonDown(ctx context.Context, programs string, a addon.Addon) 
 				return err
 			}
 		}
-		return c.forgetMakes(ctx, a)
+		return c.deleteMade(ctx, a)
 	})
 	if err != nil {
 		return err
 	}
 	for _, name := range a.Names(c.Config) {
-		if err := errors.Join(c.stop(ctx, name), c.records().Forget(name)); err != nil {
+		if err := errors.Join(c.stop(ctx, name), c.records().Delete(name)); err != nil {
 			return err
 		}
 	}
-	return errors.Join(c.forgetMakes(ctx, a), os.RemoveAll(a.PKI(c.Config)), os.RemoveAll(a.Dir(c.Config)))
+	return errors.Join(c.deleteMade(ctx, a), os.RemoveAll(a.PKI(c.Config)), os.RemoveAll(a.Dir(c.Config)))
 }
 
-// needless is an error while the cluster has an add-on that needs this one.
-func (c Cluster) needless(a addon.Addon) error {
+// checkUnneeded is an error while the cluster has an add-on that needs this one.
+func (c Cluster) checkUnneeded(a addon.Addon) error {
 	for _, other := range addon.All() {
 		_, has, err := c.addonOf(other)
 		if err != nil {

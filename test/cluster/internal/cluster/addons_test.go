@@ -37,8 +37,8 @@ func TestAddonRecord(t *testing.T) {
 	if _, ok, err := c.addonOf(vpa); ok || err != nil {
 		t.Errorf("before it is up: %v, %v", ok, err)
 	}
-	if err := c.needless(metrics); err != nil {
-		t.Errorf("nobody needs it: %v", err)
+	if err := c.checkUnneeded(metrics); err != nil {
+		t.Errorf("nothing needs it: %v", err)
 	}
 	want := addonRecord{Interval: 10 * time.Second}
 	if err := os.MkdirAll(vpa.Dir(c.Config), 0o755); err != nil {
@@ -50,17 +50,17 @@ func TestAddonRecord(t *testing.T) {
 	if got, ok, err := c.addonOf(vpa); got != want || !ok || err != nil {
 		t.Errorf("read back %+v, %v, %v", got, ok, err)
 	}
-	if err := c.needless(metrics); err == nil || !strings.Contains(err.Error(), "addon down vpa") {
+	if err := c.checkUnneeded(metrics); err == nil || !strings.Contains(err.Error(), "addon down vpa") {
 		t.Errorf("the VPA is up and needs metrics-server: %v, want what to do first", err)
 	}
-	if err := c.needless(vpa); err != nil {
-		t.Errorf("nobody needs the VPA: %v", err)
+	if err := c.checkUnneeded(vpa); err != nil {
+		t.Errorf("nothing needs the VPA: %v", err)
 	}
 	if err := os.WriteFile(addonFile(c.Config, vpa), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := c.addonOf(vpa); err == nil {
-		t.Error("a broken record counts as none: up would forget the add-on")
+		t.Error("a broken record counts as none: up would lose the add-on")
 	}
 }
 

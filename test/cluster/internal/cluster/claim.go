@@ -17,7 +17,7 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
-// claim makes the state folder this cluster's, and holds it until release.
+// claim makes the state folder this cluster's, and locks it until release.
 func (c Cluster) claim(ctx context.Context) (release func(), err error) {
 	entries, err := os.ReadDir(c.Config.State)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +33,7 @@ func (c Cluster) claim(ctx context.Context) (release func(), err error) {
 	if err := os.MkdirAll(c.Config.State, 0o755); err != nil {
 		return nil, err
 	}
-	release, err = hold(ctx, c.Config.State)
+	release, err = lock(ctx, c.Config.State)
 	if err != nil {
 		return nil, err
 	}
@@ -54,21 +54,21 @@ func (c Cluster) claim(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// Beside returns the settings of the other clusters that run on this machine.
-func Beside(state string) ([]config.Config, error) {
+// Others returns the settings of the other clusters that run on this machine.
+func Others(state string) ([]config.Config, error) {
 	states, err := proc.States()
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(states, config.RootState) && running(config.RootState) {
-		states = append(states, config.RootState) // whose processes a plain user may not look at
+		states = append(states, config.RootState) // whose processes a plain user may not read
 	}
 	var others []config.Config
 	for _, s := range states {
 		if s == state {
 			continue
 		}
-		// A folder that was removed below a running cluster tells no settings.
+		// A folder that was removed below a running cluster has no settings.
 		if other, ok, err := Recorded(s); err == nil && ok {
 			others = append(others, other)
 		}
@@ -83,12 +83,12 @@ func running(state string) bool {
 }
 
 // Obstacles say why no node can run here beside the control plane that want
-// describes. It is asked before a cluster is made.
+// describes. It is called before a cluster is made.
 func Obstacles(want config.Config) ([]string, error) {
 	if _, missing := node.Inspect(want); len(missing) > 0 {
 		return missing, nil
 	}
-	others, err := Beside(want.State)
+	others, err := Others(want.State)
 	if err != nil {
 		return nil, err
 	}
@@ -97,26 +97,26 @@ func Obstacles(want config.Config) ([]string, error) {
 			return []string{fmt.Sprintf("the cluster in %s has the nodes of this machine (stop it with: mbcas-cluster down --state=%[1]s)", o.State)}, nil
 		}
 	}
-	return node.Foreign(want), nil
+	return node.Conflicts(want), nil
 }
 
-// alone is an error when another cluster has what this one would take.
-func (c Cluster) alone() error {
-	others, err := Beside(c.Config.State)
+// checkConflicts is an error when another cluster has what this one would take.
+func (c Cluster) checkConflicts() error {
+	others, err := Others(c.Config.State)
 	if err != nil {
 		return err
 	}
 	for _, other := range others {
-		if what := c.Config.Clash(other); what != "" {
+		if what := c.Config.Conflict(other); what != "" {
 			return fmt.Errorf("another cluster, in %s, has %s; stop it with: mbcas-cluster down --state=%[1]s", other.State, what)
 		}
 	}
 	return nil
 }
 
-// hold locks the folder against other up and down commands. The lock is on the
+// lock locks the folder against other up and down commands. The lock is on the
 // folder itself, so that down can remove it without leaving a lock file.
-func hold(ctx context.Context, dir string) (release func(), err error) {
+func lock(ctx context.Context, dir string) (release func(), err error) {
 	for {
 		f, err := os.Open(dir)
 		if err != nil {
@@ -132,7 +132,7 @@ func hold(ctx context.Context, dir string) (release func(), err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("lock %s: another command holds it: %w", dir, ctx.Err())
+			return nil, fmt.Errorf("lock %s: another command has it: %w", dir, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -1,4 +1,4 @@
-// Package cluster brings a whole cluster up, looks at it, and takes it down.
+// Package cluster starts a whole cluster, shows its state, and stops it.
 //
 // Promises:
 //   - Up leaves alone what runs, starts what does not, and can be repeated after
@@ -86,13 +86,13 @@ func (c Cluster) Load(ctx context.Context, archives ...string) error {
 		if err := c.step("load "+filepath.Base(a), func() error { return node.Load(ctx, c.Config, host, a) }); err != nil {
 			return err
 		}
-		for _, s := range have.siblings {
+		for _, s := range have.local {
 			err := c.step("load "+filepath.Base(a)+" into "+s.Name, func() error { return node.Load(ctx, s.Inside(c.Config), host, a) })
 			if err != nil {
 				return err
 			}
 		}
-		for _, m := range have.machines {
+		for _, m := range have.virtual {
 			err := c.step("load "+filepath.Base(a)+" into "+m.Name, func() error { return m.Load(ctx, c.Config, a) })
 			if err != nil {
 				return err
@@ -104,7 +104,7 @@ func (c Cluster) Load(ctx context.Context, archives ...string) error {
 
 // Down stops the cluster and removes all of it but the cache of built programs.
 func (c Cluster) Down(ctx context.Context) error {
-	release, err := hold(ctx, c.Config.State)
+	release, err := lock(ctx, c.Config.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.say("nothing to do: %s does not exist", c.Config.State)
 		return nil

@@ -38,8 +38,8 @@ func TestClaimThenRecorded(t *testing.T) {
 	}
 	busy, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := hold(busy, c.Config.State); err == nil {
-		t.Error("two commands hold one state folder")
+	if _, err := lock(busy, c.Config.State); err == nil {
+		t.Error("two commands have the lock of one state folder")
 	}
 	release()
 	got, ok, err := Recorded(c.Config.State)

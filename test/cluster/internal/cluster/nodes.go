@@ -17,8 +17,8 @@ import (
 
 // Folders of the state folder with a record, and a folder, for each node that was added.
 const (
-	siblings = "nodes" // those of this machine
-	machines = "vms"   // those in emulated machines
+	localNodes   = "nodes" // those of this machine
+	virtualNodes = "vms"   // those in emulated machines
 )
 
 // recorded are the nodes of one kind, in the order of their slots.
@@ -51,10 +51,10 @@ func (c Cluster) record(kind, name string, n any) error {
 	return writeJSON(c.recordOf(kind, name), n)
 }
 
-// forget removes the records of a node and of its processes.
-func (c Cluster) forget(kind, name string, processes ...string) error {
+// deleteRecord removes the records of a node and of its processes.
+func (c Cluster) deleteRecord(kind, name string, processes ...string) error {
 	for _, p := range processes {
-		if err := c.records().Forget(p); err != nil {
+		if err := c.records().Delete(p); err != nil {
 			return err
 		}
 	}
@@ -65,25 +65,25 @@ func (c Cluster) recordOf(kind, name string) string { return c.Config.Path(kind,
 
 // added are the nodes that were added to the first.
 type added struct {
-	siblings []node.Sibling
-	machines []vm.Machine
+	local   []node.LocalNode
+	virtual []vm.Node
 }
 
 func (c Cluster) added() (a added, err error) {
-	if a.siblings, err = c.Siblings(); err != nil {
+	if a.local, err = c.LocalNodes(); err != nil {
 		return a, err
 	}
-	a.machines, err = c.Machines()
+	a.virtual, err = c.VirtualNodes()
 	return a, err
 }
 
 // slots are what the nodes take of the addresses.
 func (a added) slots(c config.Config) []config.Slot {
 	var all []config.Slot
-	for _, s := range a.siblings {
+	for _, s := range a.local {
 		all = append(all, s.Slot(c))
 	}
-	for _, m := range a.machines {
+	for _, m := range a.virtual {
 		all = append(all, m.Slot(c))
 	}
 	return all
@@ -92,17 +92,17 @@ func (a added) slots(c config.Config) []config.Slot {
 // processes are the names of their processes in the order of their end.
 func (a added) processes() []string {
 	var all []string
-	for _, s := range a.siblings {
+	for _, s := range a.local {
 		all = append(all, s.Processes()...)
 	}
-	for _, m := range a.machines {
+	for _, m := range a.virtual {
 		all = append(all, m.Process())
 	}
 	return all
 }
 
-// place gives a node the first free slot, and a name by that if it has none.
-func (c Cluster) place(name string, usual func(index int) string) (index int, called string, err error) {
+// allocateSlot gives a node the first free slot, and a name by that if it has none.
+func (c Cluster) allocateSlot(name string, usual func(index int) string) (index int, called string, err error) {
 	if !c.Config.Node {
 		return 0, "", errors.New("a further node needs the network of this machine's node, and the cluster has none")
 	}
@@ -113,10 +113,10 @@ func (c Cluster) place(name string, usual func(index int) string) (index int, ca
 	if err != nil {
 		return 0, "", err
 	}
-	return place(c.Config, have.slots(c.Config), name, usual)
+	return freeSlot(c.Config, have.slots(c.Config), name, usual)
 }
 
-func place(c config.Config, have []config.Slot, name string, usual func(index int) string) (index int, called string, err error) {
+func freeSlot(c config.Config, have []config.Slot, name string, usual func(index int) string) (index int, called string, err error) {
 	for i := 1; i < config.Slots && index == 0; i++ {
 		if !slices.ContainsFunc(have, func(s config.Slot) bool { return s.Index == i }) {
 			index = i
@@ -159,7 +159,7 @@ func (c Cluster) exportImages(ctx context.Context, host node.Host, has []string)
 
 // RemoveNode stops a node that was added and removes all of it.
 func (c Cluster) RemoveNode(ctx context.Context, name string) error {
-	release, err := hold(ctx, c.Config.State)
+	release, err := lock(ctx, c.Config.State)
 	if err != nil {
 		return err
 	}
@@ -168,14 +168,14 @@ func (c Cluster) RemoveNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range have.siblings {
+	for _, s := range have.local {
 		if s.Name == name {
-			return c.removeSibling(ctx, s)
+			return c.removeLocalNode(ctx, s)
 		}
 	}
-	for _, m := range have.machines {
+	for _, m := range have.virtual {
 		if m.Name == name {
-			return c.removeMachine(ctx, m)
+			return c.removeVirtualNode(ctx, m)
 		}
 	}
 	return fmt.Errorf("no node %s that was added", name)

@@ -38,7 +38,7 @@ func TestPlace(t *testing.T) {
 		for _, h := range tt.have {
 			have = append(have, config.Slot{Index: h.Index, Node: h.Node})
 		}
-		index, called, err := place(config.Default("/x", true), have, tt.name, vm.Name)
+		index, called, err := freeSlot(config.Default("/x", true), have, tt.name, vm.Name)
 		if tt.wants != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.wants) {
 				t.Errorf("%s: err %v, want one with %q; %s", name, err, tt.wants, tt.reason)

@@ -12,15 +12,15 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/addon"
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 	"github.com/mbcas/mbcas/test/cluster/internal/vm"
 )
 
 // programs are all processes of the cluster in the order of their start.
 func (c Cluster) programs(cache build.Cache, host node.Host) []proc.Program {
-	all := plane.Programs(c.Config, cache.Program)
+	all := controlplane.Programs(c.Config, cache.Program)
 	if c.Config.Node {
 		all = append(all, node.Runtime(c.Config, host), node.Kubelet(c.Config, cache.Program))
 	}
@@ -38,10 +38,10 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range have.siblings {
+	for _, s := range have.local {
 		components = append(components, s.Runtime(c.Config, host), s.Kubelet(c.Config, cache.Program))
 	}
-	for _, m := range have.machines {
+	for _, m := range have.virtual {
 		components = append(components, m.Program(c.Config, vm.Image{}))
 	}
 	addons, versions, err := c.statusAddons(ctx, cache.Source)
@@ -70,7 +70,7 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 		{"etcd", cache.Versions[build.EtcdModule]},
 		{"containerd", runtimeVersion(ctx, c)},
 	}, versions, [][2]string{
-		{"hpa", fmt.Sprintf("looks every %v", c.Config.HPASync)},
+		{"hpa", fmt.Sprintf("every %v", c.Config.HPASync)},
 		{"cgroups", string(node.Cgroups())},
 		{"psi", psi()},
 		{"api", c.Config.APIURL()},
@@ -128,7 +128,7 @@ func (c Cluster) statusAddons(ctx context.Context, programs string) (all []proc.
 			return nil, nil, err
 		}
 		all = append(all, a.Programs(c.Config, rec.Interval, cache.Program)...)
-		rows = append(rows, [2]string{"add-on", fmt.Sprintf("%s %s, looks every %v", a.Name, a.Version(cache), rec.Interval)})
+		rows = append(rows, [2]string{"add-on", fmt.Sprintf("%s %s, every %v", a.Name, a.Version(cache), rec.Interval)})
 	}
 	return all, rows, nil
 }

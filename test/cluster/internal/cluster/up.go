@@ -12,10 +12,10 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/image"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
@@ -30,7 +30,7 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 	if err := c.Config.Validate(); err != nil {
 		return err
 	}
-	if err := c.alone(); err != nil {
+	if err := c.checkConflicts(); err != nil {
 		return err
 	}
 	cache, err := Assets(ctx, source, "", c.Out)
@@ -58,7 +58,7 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 	if err := pki.Issue(c.Config.PKI(""), pki.Leaves(c.Config.NodeName, c.Config.ServiceIP(), c.Config.NodeIP())); err != nil {
 		return err
 	}
-	if err := plane.WriteFiles(c.Config); err != nil {
+	if err := controlplane.WriteFiles(c.Config); err != nil {
 		return err
 	}
 	var host node.Host
@@ -67,7 +67,7 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 			return err
 		}
 	}
-	if err := run(plane.Programs(c.Config, cache.Program)...); err != nil {
+	if err := run(controlplane.Programs(c.Config, cache.Program)...); err != nil {
 		return err
 	}
 	if c.Config.Node {
@@ -94,9 +94,9 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	n, broken := c.startSiblings(ctx, cache, have.siblings) // which keeps nothing else from starting
+	n, broken := c.startLocalNodes(ctx, cache, have.local) // which keeps nothing else from starting
 	started += n
-	if err := c.startMachines(ctx, cache, have.machines); err != nil {
+	if err := c.startVirtualNodes(ctx, cache, have.virtual); err != nil {
 		return err
 	}
 	if err := c.step("default service account", func() error { return c.defaultServiceAccount(ctx) }); err != nil {
@@ -118,7 +118,7 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 	return nil
 }
 
-// prepareNode looks at the machine before it changes it, then makes the bridge
+// prepareNode records the state of the machine before it changes it, then makes the bridge
 // and the node's files.
 func (c Cluster) prepareNode() (node.Host, error) {
 	host, missing := node.Inspect(c.Config)
@@ -126,7 +126,7 @@ func (c Cluster) prepareNode() (node.Host, error) {
 		return host, errors.New(strings.Join(missing, "; "))
 	}
 	if _, err := os.Stat(c.Config.Before()); errors.Is(err, fs.ErrNotExist) {
-		if found := node.Foreign(c.Config); len(found) > 0 {
+		if found := node.Conflicts(c.Config); len(found) > 0 {
 			return host, errors.New(strings.Join(found, "; "))
 		}
 		before, err := clean.Observe()
@@ -170,7 +170,7 @@ func (c Cluster) ensure(ctx context.Context, p proc.Program, limit time.Duration
 func (c Cluster) defaultServiceAccount(ctx context.Context) error {
 	return wait(ctx, startLimit, func(ctx context.Context) error {
 		var got struct{}
-		return plane.Get(ctx, c.Config, "/api/v1/namespaces/default/serviceaccounts/default", &got)
+		return controlplane.Get(ctx, c.Config, "/api/v1/namespaces/default/serviceaccounts/default", &got)
 	}, nil)
 }
 
@@ -200,7 +200,7 @@ func (c Cluster) pauseImage(ctx context.Context, cache build.Cache, host node.Ho
 	})
 }
 
-// wait asks ready every 100 ms until it is nil. It gives up at the limit, or when
+// wait calls ready every 100 ms until it is nil. It gives up at the limit, or when
 // the process behind it is no longer alive.
 func wait(ctx context.Context, limit time.Duration, ready func(context.Context) error, alive func() bool) error {
 	deadline := time.Now().Add(limit)

@@ -3,7 +3,7 @@
 // Promises:
 //   - Everything of a cluster lies below State: TestPathsStayInState.
 //   - Validate reports every fault at once: TestValidate.
-//   - Two clusters that cannot run beside each other are told apart before anything
+//   - Two clusters that cannot run beside each other are detected before anything
 //     starts: TestClash.
 package config
 
@@ -47,7 +47,7 @@ type Config struct {
 	// control plane can run beside the first.
 	PortOffset int `json:"portOffset"`
 
-	// APIPort is the API server's port. Pods look for it at 443, so with a node it
+	// APIPort is the API server's port. Pods use 443, so with a node it
 	// is 443; without one it is 6443, which needs no privilege.
 	APIPort int `json:"apiPort"`
 
@@ -56,8 +56,8 @@ type Config struct {
 	// supply, smaller; less lets pods starve the control plane beside them.
 	SystemReservedCPU string `json:"systemReservedCPU"`
 
-	// HPASync is how often the HPA controller looks. Its other waits follow in
-	// proportion, see plane.HPAWaits. Shorter lets tests end sooner, but the
+	// HPASync is the interval of the HPA controller. Its other waits follow in
+	// proportion, see controlplane.HPAWaits. Shorter lets tests end sooner, but the
 	// replicas then move as they would on no cluster of a user.
 	HPASync time.Duration `json:"hpaSync"`
 }
@@ -87,7 +87,7 @@ func Default(state string, node bool) Config {
 // RootState is the state folder of root's cluster.
 const RootState = "/var/lib/mbcas-cluster"
 
-// DefaultState is the state folder of a user who names none.
+// DefaultState is the state folder without the flag.
 func DefaultState() (string, error) {
 	if os.Geteuid() == 0 {
 		return RootState, nil
@@ -200,11 +200,11 @@ func (c Config) VPAUpdaterPort() int        { return 10255 + c.PortOffset }
 // KubeletHealthPort is that of the node in the slot.
 func (c Config) KubeletHealthPort(s Slot) int { return 10248 - s.Index + c.PortOffset }
 
-// DoorPort is where a virtual node takes images, on its own address.
-func (c Config) DoorPort() int { return 10270 + c.PortOffset }
+// ImageServerPort is where a virtual node takes images, on its own address.
+func (c Config) ImageServerPort() int { return 10270 + c.PortOffset }
 
 // Clash says what two clusters on one machine would both take, or "".
-func (c Config) Clash(o Config) string {
+func (c Config) Conflict(o Config) string {
 	if c.Node && o.Node {
 		return "the node of this machine"
 	}

@@ -61,7 +61,7 @@ func TestValidate(t *testing.T) {
 
 func TestAddressOfTheAPIServer(t *testing.T) {
 	if got := Default("/x", true).APIURL(); got != "https://10.96.0.1:443" {
-		t.Errorf("with a node %s: pods look for the service's address and port", got)
+		t.Errorf("with a node %s: pods use the service's address and port", got)
 	}
 	if got := Default("/x", false).APIURL(); got != "https://127.0.0.1:6443" {
 		t.Errorf("without a node %s: no interface and no privilege is there", got)
@@ -86,14 +86,14 @@ func TestClash(t *testing.T) {
 		"ports one further": {beside(func(c *Config) { c.PortOffset = 1 }), "--port-offset"},
 	}
 	for name, tt := range tests {
-		got := tt.c.Clash(shared)
+		got := tt.c.Conflict(shared)
 		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: clash %q, want %q", name, got, tt.want)
 		}
 	}
 	alone := beside(func(*Config) {})
 	third := beside(func(c *Config) { c.PortOffset = 6000 })
-	if got := third.Clash(alone); !strings.Contains(got, "--api-port") {
+	if got := third.Conflict(alone); !strings.Contains(got, "--api-port") {
 		t.Errorf("two API servers at one port: clash %q", got)
 	}
 }

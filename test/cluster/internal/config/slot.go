@@ -15,7 +15,7 @@ type Slot struct {
 	IP          netip.Addr // the node's own
 	First, Last netip.Addr // its pods'
 
-	// Emulated says that the node is slow, so only pods that ask for it are to run there.
+	// Emulated says that the node is slow, so only pods that select it are to run there.
 	Emulated bool
 
 	// CgroupRoot is the cgroup above the node's pods, as the kubelet's cgroupRoot. Empty: the root of all.

@@ -188,7 +188,7 @@ func architecture(files []File) (string, error) {
 	return arch, nil
 }
 
-// programArchitecture is "" for a file that is no program. Programs that ask
+// programArchitecture is "" for a file that is no program. Programs that request
 // for a dynamic loader are refused: the image has none.
 func programArchitecture(file string) (string, error) {
 	f, err := elf.Open(file)

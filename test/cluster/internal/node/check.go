@@ -28,7 +28,7 @@ type Host struct {
 	Ctr        string
 	CNI        string // folder of the CNI plugins
 	Cgroups    CgroupMode
-	Overlay    bool // false where the state folder cannot hold overlay layers
+	Overlay    bool // false where the state folder does not support overlay layers
 }
 
 // CgroupMode says which cgroup version carries the cpu controller.
@@ -43,7 +43,7 @@ const (
 // cniFolders are where distributions put the plugins.
 var cniFolders = []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
 
-// Inspect looks at this machine. missing says, in a user's words, each thing that
+// Inspect examines this machine. missing lists, in a user's words, each thing that
 // keeps a node from running; with any of it, Host is incomplete.
 func Inspect(c config.Config) (h Host, missing []string) {
 	if os.Geteuid() != 0 {
@@ -120,9 +120,9 @@ func cgroupMode(mounts []clean.Mount) CgroupMode {
 	}
 }
 
-// Foreign says what on this machine already uses what the cluster would take. It
+// Conflicts says what on this machine already uses what the cluster would take. It
 // is asked before the cluster makes anything.
-func Foreign(c config.Config) []string {
+func Conflicts(c config.Config) []string {
 	var found []string
 	if _, err := net.InterfaceByName(c.Bridge); err == nil {
 		found = append(found, fmt.Sprintf("the interface %s exists already", c.Bridge))

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 	"github.com/vishvananda/netlink"
 )
@@ -93,12 +93,12 @@ func RuntimeVersion(ctx context.Context, c config.Config) (string, error) {
 			NodeInfo struct{ ContainerRuntimeVersion string }
 		}
 	}
-	err := plane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName, &n)
+	err := controlplane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName, &n)
 	return n.Status.NodeInfo.ContainerRuntimeVersion, err
 }
 
 // AddBridge makes the cluster's interface with the node's and the API server's
-// addresses, or completes it. Whoever calls it has checked that an interface of
+// addresses, or completes it. The caller has checked that an interface of
 // that name is the cluster's own.
 func AddBridge(c config.Config) error {
 	link, err := netlink.LinkByName(c.Bridge)

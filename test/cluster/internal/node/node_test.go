@@ -24,7 +24,7 @@ func TestCgroupMode(t *testing.T) {
 		"v1":              {[]clean.Mount{v1("rw", "cpu", "cpuacct"), v1("rw", "memory")}, V1, ""},
 		"hybrid":          {[]clean.Mount{v1("rw", "cpu"), v1("rw", "memory"), v2}, Hybrid, ""},
 		"v2 and systemd":  {[]clean.Mount{v1("rw", "name=systemd"), v2}, V2, "a named hierarchy has no controller"},
-		"cpuacct, no cpu": {[]clean.Mount{v1("rw", "cpuacct")}, "", "nothing can hold a pod back"},
+		"cpuacct, no cpu": {[]clean.Mount{v1("rw", "cpuacct")}, "", "nothing can limit the CPU of a pod"},
 		"none":            {nil, "", ""},
 	}
 	for name, tt := range tests {
@@ -77,10 +77,10 @@ func TestKubeletConfig(t *testing.T) {
 	}
 }
 
-// What tells the kinds of nodes apart.
+// The differences between the kinds of nodes.
 func TestKindsOfNodes(t *testing.T) {
 	c := config.Default("/var/lib/x", true)
-	beside := Sibling{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1300m"}
+	beside := LocalNode{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1300m"}
 	emulated := c.Slot(2, "mbcas-vm-2")
 	emulated.Emulated = true
 	type kind struct {
@@ -131,7 +131,7 @@ func TestKindsOfNodes(t *testing.T) {
 func TestRenderedPathsStayInState(t *testing.T) {
 	c := config.Default("/var/lib/x", true)
 	h := Host{Cgroups: Hybrid, CNI: "/usr/lib/cni", Overlay: true}
-	beside := Sibling{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1"}
+	beside := LocalNode{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1"}
 	program := func(string) string { return "kubelet" }
 	for _, tt := range []struct {
 		c    config.Config

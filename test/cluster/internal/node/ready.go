@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 )
 
-// Ready is nil once the node is Ready, its kubelet was heard of after since, and
+// Ready is nil once the node is Ready, its kubelet has renewed its Lease after since, and
 // the kubelet knows every pod that is bound to it. The condition alone outlives a
-// crash by a minute; and a kubelet that is asked to resize a pod in its first
-// second, before it knows its pods, looks at the request again only 30 s later.
+// crash by a minute; and a kubelet that gets a resize in its first
+// second, before it knows its pods, retries it only 30 s later.
 func Ready(ctx context.Context, c config.Config, name string, since time.Time) error {
-	if err := heard(ctx, c, name, since); err != nil {
+	if err := heartbeatSince(ctx, c, name, since); err != nil {
 		return err
 	}
 	if err := condition(ctx, c, name); err != nil {
@@ -23,13 +23,13 @@ func Ready(ctx context.Context, c config.Config, name string, since time.Time) e
 	return knowsItsPods(ctx, c, name)
 }
 
-func heard(ctx context.Context, c config.Config, name string, since time.Time) error {
+func heartbeatSince(ctx context.Context, c config.Config, name string, since time.Time) error {
 	var lease struct{ Spec struct{ RenewTime time.Time } }
-	if err := plane.Get(ctx, c, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name, &lease); err != nil {
+	if err := controlplane.Get(ctx, c, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name, &lease); err != nil {
 		return err
 	}
 	if t := lease.Spec.RenewTime; t.Before(since) {
-		return fmt.Errorf("node %s: last heard of at %s", name, t.Local().Format(time.TimeOnly))
+		return fmt.Errorf("node %s: last heartbeat at %s", name, t.Local().Format(time.TimeOnly))
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ func condition(ctx context.Context, c config.Config, name string) error {
 			Conditions []struct{ Type, Status, Reason, Message string }
 		}
 	}
-	if err := plane.Get(ctx, c, "/api/v1/nodes/"+name, &n); err != nil {
+	if err := controlplane.Get(ctx, c, "/api/v1/nodes/"+name, &n); err != nil {
 		return err
 	}
 	for _, cond := range n.Status.Conditions {
@@ -64,10 +64,10 @@ type podList struct {
 
 func knowsItsPods(ctx context.Context, c config.Config, name string) error {
 	var bound, known podList
-	if err := plane.Get(ctx, c, "/api/v1/pods?fieldSelector=spec.nodeName%3D"+name, &bound); err != nil {
+	if err := controlplane.Get(ctx, c, "/api/v1/pods?fieldSelector=spec.nodeName%3D"+name, &bound); err != nil {
 		return err
 	}
-	if err := plane.Get(ctx, c, "/api/v1/nodes/"+name+"/proxy/pods", &known); err != nil {
+	if err := controlplane.Get(ctx, c, "/api/v1/nodes/"+name+"/proxy/pods", &known); err != nil {
 		return err
 	}
 	knows := map[string]bool{}

@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// validity is how long certificates hold. A cluster for tests lives for days.
+// validity is that of certificates. A cluster for tests lives for days.
 const validity = 365 * 24 * time.Hour
 
 // Leaf is one certificate to issue.

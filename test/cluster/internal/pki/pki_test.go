@@ -78,13 +78,13 @@ func TestIssueOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(before) != string(after) {
-		t.Error("a second Issue replaced the authority: what runs would trust nobody")
+		t.Error("a second Issue replaced the authority: no running program would be trusted")
 	}
 }
 
 func TestIssueOfAnUnknownAuthority(t *testing.T) {
-	err := Issue(t.TempDir(), []Leaf{{Name: "x", CA: "nobody"}})
-	if err == nil || !strings.Contains(err.Error(), `"nobody"`) {
+	err := Issue(t.TempDir(), []Leaf{{Name: "x", CA: "unknown"}})
+	if err == nil || !strings.Contains(err.Error(), `"unknown"`) {
 		t.Errorf("err = %v, want one that names the authority", err)
 	}
 }

@@ -38,7 +38,7 @@ func (r Records) Strays() ([]Record, error) {
 }
 
 // States are the state folders of the clusters that have processes which this
-// user may look at.
+// user may read.
 func States() ([]string, error) {
 	members, err := marked()
 	if err != nil {

@@ -33,7 +33,7 @@ type Program struct {
 	// Nice is its priority, as of setpriority(2): -20 comes first. Where we may not set it, it stays as it is.
 	Nice int
 
-	// Ready is nil once the program does its work. It is asked again until then.
+	// Ready is nil once the program does its work. It is called again until then.
 	Ready func(context.Context) error
 }
 
@@ -138,8 +138,8 @@ func (r Records) All() []Record {
 	return all
 }
 
-// Forget removes the record of a process that has ended.
-func (r Records) Forget(name string) error {
+// Delete removes the record of a process that has ended.
+func (r Records) Delete(name string) error {
 	err := os.Remove(filepath.Join(r.Dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -153,7 +153,7 @@ func (rec Record) Alive() bool {
 	return err == nil && seen.Tick == rec.Tick && seen.Boot == rec.Boot
 }
 
-// Stop asks the recorded process to end, waits up to grace, then kills it. It
+// Stop signals the recorded process to end, waits up to grace, then kills it. It
 // does nothing when the process is gone or its id belongs to another one.
 func (rec Record) Stop(ctx context.Context, grace time.Duration) error {
 	if err := rec.signal(unix.SIGTERM); err != nil {
@@ -172,7 +172,7 @@ func (rec Record) Stop(ctx context.Context, grace time.Duration) error {
 }
 
 // signal holds the process by a descriptor while it compares identities, so the
-// id cannot change hands between the look and the signal.
+// id cannot be reused between the comparison and the signal.
 func (rec Record) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(rec.PID, 0)
 	if errors.Is(err, unix.ESRCH) {

@@ -26,7 +26,7 @@ func TestParseStat(t *testing.T) {
 	}{
 		"plain":       {stat: "7 (etcd) S 1" + rest, tick: 987654},
 		"odd name":    {stat: "7 (a b) R (c)) S 1" + rest, tick: 987654, reason: "a command may hold blanks and parentheses"},
-		"zombie":      {stat: "7 (etcd) Z 1" + rest, tick: 987654, dead: true, reason: "a zombie serves nobody"},
+		"zombie":      {stat: "7 (etcd) Z 1" + rest, tick: 987654, dead: true, reason: "a zombie serves nothing"},
 		"cut short":   {stat: "7 (etcd) S 1 2 3", fails: true},
 		"no command":  {stat: "7 etcd S", fails: true},
 		"not numbers": {stat: "7 (etcd) S 1 0 0 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 soon 1000 1 0", fails: true},
@@ -84,7 +84,7 @@ func TestStopLeavesAStranger(t *testing.T) {
 	}
 }
 
-// TestPriority: a program starts with the priority that it is to have. Lower than ours anybody may set.
+// TestPriority: a program starts with its priority. Every user may set one lower than its own.
 func TestPriority(t *testing.T) {
 	dir := t.TempDir()
 	rec, err := Records{Dir: dir, State: dir}.Start(Program{Name: "sleeper", Path: "/bin/sleep", Args: []string{"60"}, Nice: 15}, filepath.Join(dir, "log"))

@@ -15,15 +15,15 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
-	"github.com/mbcas/mbcas/test/cluster/internal/guest"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
+	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 )
 
 // Prepare makes everything the machine needs for its next start. first is the
 // path of its first process.
-func (m Machine) Prepare(ctx context.Context, c config.Config, img Image, first string, now time.Time) error {
+func (m Node) Prepare(ctx context.Context, c config.Config, img Image, first string, now time.Time) error {
 	if err := os.MkdirAll(m.Dir(c), 0o755); err != nil {
 		return err
 	}
@@ -46,12 +46,12 @@ func (m Machine) Prepare(ctx context.Context, c config.Config, img Image, first 
 }
 
 // inside is the cluster as the machine's own programs see it.
-func (m Machine) inside(c config.Config) config.Config {
-	c.State = guest.State
+func (m Node) inside(c config.Config) config.Config {
+	c.State = nodeconfig.State
 	return c
 }
 
-func (m Machine) initialFiles(c config.Config, img Image, first string, now time.Time) (map[string]file, error) {
+func (m Node) initialFiles(c config.Config, img Image, first string, now time.Time) (map[string]file, error) {
 	program, err := os.ReadFile(first)
 	if err != nil {
 		return nil, err
@@ -79,20 +79,20 @@ func (m Machine) initialFiles(c config.Config, img Image, first string, now time
 	if err != nil {
 		return nil, err
 	}
-	files[guest.Settings] = file{mode: modeFile, data: raw}
+	files[nodeconfig.Settings] = file{mode: modeFile, data: raw}
 	payload, err := m.payload(c)
 	if err != nil {
 		return nil, err
 	}
 	for path, data := range payload {
-		files[guest.Payload+path] = file{mode: modeFile, data: data}
+		files[nodeconfig.Payload+path] = file{mode: modeFile, data: data}
 	}
 	return files, nil
 }
 
-func (m Machine) settings(c config.Config, now time.Time) guest.Node {
+func (m Node) settings(c config.Config, now time.Time) nodeconfig.Node {
 	in, s := m.inside(c), m.Slot(c)
-	return guest.Node{
+	return nodeconfig.Node{
 		Name:     m.Name,
 		Address:  netip.PrefixFrom(s.IP, c.PodRange.Bits()),
 		Hardware: s.HardwareAddr().String(),
@@ -100,10 +100,10 @@ func (m Machine) settings(c config.Config, now time.Time) guest.Node {
 		Bridge:   c.Bridge,
 		Clock:    now,
 		Images:   []string{in.Path("pause.tar")},
-		Runtime:  guest.Program{Path: "/usr/bin/containerd", Args: node.RuntimeArgs(in)},
-		Kubelet:  guest.Program{Path: guest.Kubelet, Args: node.KubeletArgs(in, s)},
-		Door: guest.Door{
-			Port:        c.DoorPort(),
+		Runtime:  nodeconfig.Program{Path: "/usr/bin/containerd", Args: node.RuntimeArgs(in)},
+		Kubelet:  nodeconfig.Program{Path: nodeconfig.Kubelet, Args: node.KubeletArgs(in, s)},
+		ImageServer: nodeconfig.ImageServer{
+			Port:        c.ImageServerPort(),
 			Certificate: in.PKI("kubelet-server.crt"),
 			Key:         in.PKI("kubelet-server.key"),
 			Authority:   in.PKI("ca.crt"),
@@ -113,7 +113,7 @@ func (m Machine) settings(c config.Config, now time.Time) guest.Node {
 }
 
 // payload are the files of the node, by their path on its disk.
-func (m Machine) payload(c config.Config) (map[string][]byte, error) {
+func (m Node) payload(c config.Config) (map[string][]byte, error) {
 	in, s := m.inside(c), m.Slot(c)
 	certificates := filepath.Join(m.Dir(c), "pki")
 	if err := pki.IssueMore(certificates, pki.NodeLeaves(m.Name, s.IP), c.PKI("")); err != nil {
@@ -123,7 +123,7 @@ func (m Machine) payload(c config.Config) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files[in.Kubeconfig("kubelet")] = plane.Kubeconfig(in, "kubelet")
+	files[in.Kubeconfig("kubelet")] = controlplane.Kubeconfig(in, "kubelet")
 	copies := map[string]string{in.Path("pause.tar"): c.Path("pause.tar")}
 	for _, name := range []string{"ca.crt", "kubelet.crt", "kubelet.key", "kubelet-server.crt", "kubelet-server.key"} {
 		copies[in.PKI(name)] = filepath.Join(certificates, name)
@@ -137,7 +137,7 @@ func (m Machine) payload(c config.Config) (map[string][]byte, error) {
 }
 
 // addTap puts the machine on the cluster's bridge.
-func (m Machine) addTap(c config.Config) error {
+func (m Node) addTap(c config.Config) error {
 	name := c.Tap(m.Index)
 	bridge, err := netlink.LinkByName(c.Bridge)
 	if err != nil {

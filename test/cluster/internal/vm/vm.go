@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
-// Machine is one virtual node, as it is recorded in the state folder.
-type Machine struct {
+// Node is one virtual node, as it is recorded in the state folder.
+type Node struct {
 	Name      string `json:"name"` // of the node
 	Index     int    `json:"index"`
 	CPUs      int    `json:"cpus"`
@@ -33,38 +33,38 @@ type Machine struct {
 func Name(index int) string { return fmt.Sprintf("mbcas-vm-%d", index) }
 
 // Slot is the machine's share of the addresses.
-func (m Machine) Slot(c config.Config) config.Slot {
+func (m Node) Slot(c config.Config) config.Slot {
 	s := c.Slot(m.Index, m.Name)
 	s.Emulated = true
 	return s
 }
 
 // Process is the name of the machine's process in records and logs.
-func (m Machine) Process() string { return "vm-" + m.Name }
+func (m Node) Process() string { return "vm-" + m.Name }
 
 // Dir is the folder of everything of the machine.
-func (m Machine) Dir(c config.Config) string { return c.Path("vms", m.Name) }
+func (m Node) Dir(c config.Config) string { return c.Path("vms", m.Name) }
 
-func (m Machine) disk(c config.Config) string { return filepath.Join(m.Dir(c), "disk.raw") }
+func (m Node) disk(c config.Config) string { return filepath.Join(m.Dir(c), "disk.raw") }
 
-func (m Machine) initial(c config.Config) string { return filepath.Join(m.Dir(c), "initial.cpio") }
+func (m Node) initial(c config.Config) string { return filepath.Join(m.Dir(c), "initial.cpio") }
 
-// first has the emulator run before pods and everything else here: a machine that waits for a CPU while its clock goes on stands still for
+// emulatorNice has the emulator run before pods and everything else here: a machine that waits for a CPU while its clock goes on stops for
 // seconds, as no real one does.
-const first = -15
+const emulatorNice = -15
 
 // Program is the emulator.
-func (m Machine) Program(c config.Config, img Image) proc.Program {
+func (m Node) Program(c config.Config, img Image) proc.Program {
 	return proc.Program{
 		Name:  m.Process(),
 		Path:  img.Emulator,
 		Args:  m.args(c, img),
-		Nice:  first,
-		Ready: func(ctx context.Context) error { return plane.Probe(ctx, c, m.door(c)+"/healthz") },
+		Nice:  emulatorNice,
+		Ready: func(ctx context.Context) error { return controlplane.Probe(ctx, c, m.imageServer(c)+"/healthz") },
 	}
 }
 
-func (m Machine) args(c config.Config, img Image) []string {
+func (m Node) args(c config.Config, img Image) []string {
 	return []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-name", m.Name,
@@ -85,9 +85,9 @@ func (m Machine) args(c config.Config, img Image) []string {
 	}
 }
 
-// door is where the machine takes images.
-func (m Machine) door(c config.Config) string {
-	return fmt.Sprintf("https://%s:%d", m.Slot(c).IP, c.DoorPort())
+// imageServer is the URL for images.
+func (m Node) imageServer(c config.Config) string {
+	return fmt.Sprintf("https://%s:%d", m.Slot(c).IP, c.ImageServerPort())
 }
 
 // loadLimit is for one archive. The machine unpacks some 100 KB a second when it
@@ -95,10 +95,10 @@ func (m Machine) door(c config.Config) string {
 const loadLimit = 10 * time.Minute
 
 // Load imports an image archive into the machine's runtime.
-func (m Machine) Load(ctx context.Context, c config.Config, archive string) error {
+func (m Node) Load(ctx context.Context, c config.Config, archive string) error {
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
-	if err := plane.PostFile(ctx, c, m.door(c)+"/images", archive); err != nil {
+	if err := controlplane.PostFile(ctx, c, m.imageServer(c)+"/images", archive); err != nil {
 		return fmt.Errorf("load %s into %s: %w", archive, m.Name, err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
-	"github.com/mbcas/mbcas/test/cluster/internal/guest"
+	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
 )
 
@@ -101,13 +101,13 @@ func TestPayload(t *testing.T) {
 	if err := os.WriteFile(c.Path("pause.tar"), []byte("image"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m := Machine{Name: "mbcas-vm-1", Index: 1}
+	m := Node{Name: "mbcas-vm-1", Index: 1}
 	files, err := m.payload(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, data := range files {
-		if !strings.HasPrefix(path, guest.State+"/") {
+		if !strings.HasPrefix(path, nodeconfig.State+"/") {
 			t.Errorf("%s is outside the node's state folder", path)
 		}
 		if strings.Contains(string(data), c.State) {
@@ -122,9 +122,9 @@ func TestPayload(t *testing.T) {
 		}
 	}
 	settings := m.settings(c, time.Now())
-	for _, needed := range append([]string{settings.Door.Certificate, settings.Door.Key, settings.Door.Authority}, settings.Images...) {
+	for _, needed := range append([]string{settings.ImageServer.Certificate, settings.ImageServer.Key, settings.ImageServer.Authority}, settings.Images...) {
 		if _, ok := files[needed]; !ok {
-			t.Errorf("the node is told of %s, which it does not get", needed)
+			t.Errorf("the configuration names %s, which the node does not get", needed)
 		}
 	}
 	var k struct {

@@ -11,38 +11,38 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
-// Siblings are the further nodes of this machine, in the order of their slots.
-func (c Cluster) Siblings() ([]node.Sibling, error) {
-	return recorded(c, siblings, func(s node.Sibling) int { return s.Index })
+// LocalNodes are the further nodes of this machine, in the order of their slots.
+func (c Cluster) LocalNodes() ([]node.LocalNode, error) {
+	return recorded(c, localNodes, func(s node.LocalNode) int { return s.Index })
 }
 
-// AddSibling records a further node of this machine and starts it.
-func (c Cluster) AddSibling(ctx context.Context, cache build.Cache, s node.Sibling) error {
-	release, err := hold(ctx, c.Config.State)
+// AddLocalNode records a further node of this machine and starts it.
+func (c Cluster) AddLocalNode(ctx context.Context, cache build.Cache, s node.LocalNode) error {
+	release, err := lock(ctx, c.Config.State)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if s.Index, s.Name, err = c.place(s.Name, node.SiblingName); err != nil {
+	if s.Index, s.Name, err = c.allocateSlot(s.Name, node.LocalNodeName); err != nil {
 		return err
 	}
 	if err := s.Inside(c.Config).Validate(); err != nil {
 		return fmt.Errorf("node %s: %w", s.Name, err)
 	}
-	if err := c.record(siblings, s.Name, s); err != nil {
+	if err := c.record(localNodes, s.Name, s); err != nil {
 		return err
 	}
-	_, err = c.startSiblings(ctx, cache, []node.Sibling{s})
+	_, err = c.startLocalNodes(ctx, cache, []node.LocalNode{s})
 	return err
 }
 
-// startSiblings starts what does not run of the nodes, waits until they are Ready, and returns how many processes it started.
-func (c Cluster) startSiblings(ctx context.Context, cache build.Cache, all []node.Sibling) (started int, err error) {
+// startLocalNodes starts what does not run of the nodes, waits until they are Ready, and returns how many processes it started.
+func (c Cluster) startLocalNodes(ctx context.Context, cache build.Cache, all []node.LocalNode) (started int, err error) {
 	if len(all) == 0 {
 		return 0, nil
 	}
@@ -52,7 +52,7 @@ func (c Cluster) startSiblings(ctx context.Context, cache build.Cache, all []nod
 	}
 	var errs []error
 	for _, s := range all {
-		n, err := c.startSibling(ctx, cache, host, s)
+		n, err := c.startLocalNode(ctx, cache, host, s)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w\nremove it with: mbcas-cluster node remove %[1]s", s.Name, err))
 		}
@@ -61,7 +61,7 @@ func (c Cluster) startSiblings(ctx context.Context, cache build.Cache, all []nod
 	return started, errors.Join(errs...)
 }
 
-func (c Cluster) startSibling(ctx context.Context, cache build.Cache, host node.Host, s node.Sibling) (started int, err error) {
+func (c Cluster) startLocalNode(ctx context.Context, cache build.Cache, host node.Host, s node.LocalNode) (started int, err error) {
 	var began time.Time // nothing is down: any heartbeat is good
 	programs := []proc.Program{s.Runtime(c.Config, host), s.Kubelet(c.Config, cache.Program)}
 	if slices.ContainsFunc(programs, func(p proc.Program) bool { return !c.alive(p.Name) }) {
@@ -94,7 +94,7 @@ func (c Cluster) startSibling(ctx context.Context, cache build.Cache, host node.
 }
 
 // copyImages gives a node the images of the first one that it lacks: the pause image, and those that were loaded before it was added.
-func (c Cluster) copyImages(ctx context.Context, host node.Host, s node.Sibling) error {
+func (c Cluster) copyImages(ctx context.Context, host node.Host, s node.LocalNode) error {
 	has, err := node.Images(ctx, s.Inside(c.Config), host)
 	if err != nil {
 		return err
@@ -107,26 +107,26 @@ func (c Cluster) copyImages(ctx context.Context, host node.Host, s node.Sibling)
 	return c.step("load images into "+s.Name, func() error { return node.Load(ctx, s.Inside(c.Config), host, archive) })
 }
 
-// removeSibling stops a further node of this machine and removes all of it.
-func (c Cluster) removeSibling(ctx context.Context, s node.Sibling) error {
+// removeLocalNode stops a further node of this machine and removes all of it.
+func (c Cluster) removeLocalNode(ctx context.Context, s node.LocalNode) error {
 	names := s.Processes()
 	for _, name := range names {
 		if err := c.stop(ctx, name); err != nil {
 			return err
 		}
 	}
-	if err := clean.Sibling(ctx, s.Dir(c.Config), s.Name, c.records()); err != nil {
+	if err := clean.RemoveLocalNode(ctx, s.Dir(c.Config), s.Name, c.records()); err != nil {
 		return err
 	}
 	if err := s.RemoveAddress(c.Config); err != nil {
 		return err
 	}
 	// What is left of its pods is removed by the cluster's own garbage collection.
-	if err := plane.Delete(ctx, c.Config, "/api/v1/nodes/"+s.Name); err != nil {
+	if err := controlplane.Delete(ctx, c.Config, "/api/v1/nodes/"+s.Name); err != nil {
 		return err
 	}
 	if err := clean.RemoveState(s.Dir(c.Config)); err != nil {
 		return err
 	}
-	return c.forget(siblings, s.Name, names...)
+	return c.deleteRecord(localNodes, s.Name, names...)
 }

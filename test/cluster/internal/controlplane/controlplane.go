@@ -5,9 +5,9 @@
 //   - Every address is one of this machine, none is a wildcard: TestAddresses.
 //   - Aggregated API servers are trusted through the front proxy from the start,
 //     so metrics can be added to a running cluster: TestAggregation.
-//   - The HPA controller waits as Kubernetes' own does unless told otherwise:
+//   - The HPA controller waits as Kubernetes' own does unless set otherwise:
 //     TestHPAWaits.
-package plane
+package controlplane
 
 import (
 	"context"
@@ -116,7 +116,7 @@ func apiServerArgs(c config.Config) []string {
 		"--audit-log-maxbackup=2",
 	}
 	if !c.Node {
-		// Loopback is no valid endpoint address, and no pod looks for it.
+		// Loopback is no valid endpoint address, and no pod uses it.
 		args = append(args, "--endpoint-reconciler-type=none")
 	}
 	return args
@@ -140,13 +140,13 @@ func controllerManagerArgs(c config.Config) []string {
 		"--cluster-signing-key-file=" + c.PKI("ca.key"),
 		"--service-cluster-ip-range=" + c.ServiceRange.String(),
 		"--flex-volume-plugin-dir=" + c.Path("volume-plugins"),
-		"--kube-api-qps=100", // the default of 20 holds the start back by seconds
+		"--kube-api-qps=100", // with the default of 20 the start takes seconds longer
 		"--kube-api-burst=200",
 	}
 	return append(args, HPAWaits(c.HPASync)...)
 }
 
-// HPAWaits are the controller manager's flags for an HPA controller that looks
+// HPAWaits are the controller manager's flags for an HPA controller that syncs
 // every sync. Kubernetes' own waits are 15 s and, in that unit, 20, 20 and 2; they
 // keep their proportion, so a faster HPA behaves as the real one does, sooner.
 func HPAWaits(sync time.Duration) []string {

@@ -32,7 +32,7 @@ spec:
 func TestSecondNode(t *testing.T) {
 	needNode(t)
 	u := newUser(t)
-	before := look(t)
+	before := observeHost(t)
 	u.run("up", "--require-node")
 	u.loadInside() // before there is a second node
 	u.run("node", "add", "--system-reserved-cpu=500m")
@@ -44,10 +44,10 @@ func TestSecondNode(t *testing.T) {
 	}
 	u.untilPhase("idle", "Running")
 	first := u.untilPhase("neighbour", "Running")
-	if have := look(t).Addresses; !slices.Contains(have, "mbcas0 10.244.0.128/32") {
+	if have := observeHost(t).Addresses; !slices.Contains(have, "mbcas0 10.244.0.128/32") {
 		t.Errorf("the second node has no address of its own: %q", have)
 	}
-	if !slices.ContainsFunc(u.cgroups(), func(dir string) bool { return strings.HasSuffix(dir, "/"+clean.Siblings+"/mbcas-node-2/kubepods") }) {
+	if !slices.ContainsFunc(u.cgroups(), func(dir string) bool { return strings.HasSuffix(dir, "/"+clean.LocalNodes+"/mbcas-node-2/kubepods") }) {
 		t.Errorf("the pods of the second node have no cgroup of their own: %q", u.cgroups())
 	}
 
@@ -66,7 +66,7 @@ func TestSecondNode(t *testing.T) {
 	if left := u.cgroups(); len(left) > 0 {
 		t.Errorf("cgroups of the node that was removed: %q", left)
 	}
-	if have := look(t).Addresses; slices.Contains(have, "mbcas0 10.244.0.128/32") {
+	if have := observeHost(t).Addresses; slices.Contains(have, "mbcas0 10.244.0.128/32") {
 		t.Errorf("the address of the node that was removed is still there: %q", have)
 	}
 	u.run("status")
@@ -82,7 +82,7 @@ func TestSecondNode(t *testing.T) {
 	u.untilPhase("late", "Running")
 	u.crash()
 	u.run("down")
-	u.nothingLeft(before)
+	u.checkNothingLeft(before)
 }
 
 // cgroups are those of the nodes beside the first.
@@ -96,7 +96,7 @@ func (u user) cgroups() []string {
 	for _, m := range mounts {
 		if m.Type == "cgroup" || m.Type == "cgroup2" {
 			for _, pattern := range []string{"", "*/kubepods"} {
-				found, _ := filepath.Glob(filepath.Join(m.Point, clean.Siblings, pattern))
+				found, _ := filepath.Glob(filepath.Join(m.Point, clean.LocalNodes, pattern))
 				all = append(all, found...)
 			}
 		}

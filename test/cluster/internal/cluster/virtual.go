@@ -11,28 +11,28 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/vm"
 )
 
-// machineLimit is for a virtual node, from its start to Ready. An emulated
+// virtualNodeLimit is for a virtual node, from its start to Ready. An emulated
 // processor beside a busy cluster takes its time.
-const machineLimit = 10 * time.Minute
+const virtualNodeLimit = 10 * time.Minute
 
-// Machines are the virtual nodes of the cluster, in the order of their slots.
-func (c Cluster) Machines() ([]vm.Machine, error) {
-	return recorded(c, machines, func(m vm.Machine) int { return m.Index })
+// VirtualNodes are the virtual nodes of the cluster, in the order of their slots.
+func (c Cluster) VirtualNodes() ([]vm.Node, error) {
+	return recorded(c, virtualNodes, func(m vm.Node) int { return m.Index })
 }
 
-// AddMachine records a virtual node and starts it.
-func (c Cluster) AddMachine(ctx context.Context, cache build.Cache, m vm.Machine) error {
-	release, err := hold(ctx, c.Config.State)
+// AddVirtualNode records a virtual node and starts it.
+func (c Cluster) AddVirtualNode(ctx context.Context, cache build.Cache, m vm.Node) error {
+	release, err := lock(ctx, c.Config.State)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if m.Index, m.Name, err = c.place(m.Name, vm.Name); err != nil {
+	if m.Index, m.Name, err = c.allocateSlot(m.Name, vm.Name); err != nil {
 		return err
 	}
 	img, err := vm.Open(cache)
@@ -42,17 +42,17 @@ func (c Cluster) AddMachine(ctx context.Context, cache build.Cache, m vm.Machine
 	if err := img.Ensure(ctx, cache, c.Out); err != nil {
 		return err
 	}
-	if err := c.record(machines, m.Name, m); err != nil {
+	if err := c.record(virtualNodes, m.Name, m); err != nil {
 		return err
 	}
-	if err := c.startMachines(ctx, cache, []vm.Machine{m}); err != nil {
+	if err := c.startVirtualNodes(ctx, cache, []vm.Node{m}); err != nil {
 		return fmt.Errorf("%w\nremove it with: mbcas-cluster node remove %s", err, m.Name)
 	}
 	return nil
 }
 
-// startMachines starts those that do not run and waits until their nodes are Ready.
-func (c Cluster) startMachines(ctx context.Context, cache build.Cache, all []vm.Machine) error {
+// startVirtualNodes starts those that do not run and waits until their nodes are Ready.
+func (c Cluster) startVirtualNodes(ctx context.Context, cache build.Cache, all []vm.Node) error {
 	for _, m := range all {
 		if rec, ok := c.records().Load(m.Process()); ok && rec.Alive() {
 			continue
@@ -79,15 +79,15 @@ func (c Cluster) startMachines(ctx context.Context, cache build.Cache, all []vm.
 		if err != nil {
 			return err
 		}
-		if err := c.machineReady(ctx, m, img, began); err != nil {
+		if err := c.virtualNodeReady(ctx, m, img, began); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// machineReady waits for the machine's first process, then for its node.
-func (c Cluster) machineReady(ctx context.Context, m vm.Machine, img vm.Image, began time.Time) error {
+// virtualNodeReady waits for the machine's first process, then for its node.
+func (c Cluster) virtualNodeReady(ctx context.Context, m vm.Node, img vm.Image, began time.Time) error {
 	stop := build.Report(c.Out, 15*time.Second, func() string {
 		return fmt.Sprintf("  %s: starting for %s; it writes to %s", m.Name, time.Since(began).Round(time.Second), c.Config.Log(m.Process()))
 	})
@@ -97,10 +97,10 @@ func (c Cluster) machineReady(ctx context.Context, m vm.Machine, img vm.Image, b
 		name string
 		run  func() error
 	}{
-		{m.Name + " booted", func() error { return wait(ctx, machineLimit, m.Program(c.Config, img).Ready, rec.Alive) }},
-		{"load images into " + m.Name, func() error { return c.loadMachine(ctx, m) }},
+		{m.Name + " booted", func() error { return wait(ctx, virtualNodeLimit, m.Program(c.Config, img).Ready, rec.Alive) }},
+		{"load images into " + m.Name, func() error { return c.loadVirtualNode(ctx, m) }},
 		{m.Name + " Ready", func() error {
-			return wait(ctx, machineLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, m.Name, began) }, rec.Alive)
+			return wait(ctx, virtualNodeLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, m.Name, began) }, rec.Alive)
 		}},
 	} {
 		if err := c.step(stage.name, stage.run); err != nil {
@@ -110,8 +110,8 @@ func (c Cluster) machineReady(ctx context.Context, m vm.Machine, img vm.Image, b
 	return nil
 }
 
-// loadMachine gives a virtual node the images that were loaded before it was added, once.
-func (c Cluster) loadMachine(ctx context.Context, m vm.Machine) error {
+// loadVirtualNode gives a virtual node the images that were loaded before it was added, once.
+func (c Cluster) loadVirtualNode(ctx context.Context, m vm.Node) error {
 	if m.Loaded {
 		return nil
 	}
@@ -130,11 +130,11 @@ func (c Cluster) loadMachine(ctx context.Context, m vm.Machine) error {
 		}
 	}
 	m.Loaded = true
-	return c.record(machines, m.Name, m)
+	return c.record(virtualNodes, m.Name, m)
 }
 
-// removeMachine stops a virtual node and removes all of it.
-func (c Cluster) removeMachine(ctx context.Context, m vm.Machine) error {
+// removeVirtualNode stops a virtual node and removes all of it.
+func (c Cluster) removeVirtualNode(ctx context.Context, m vm.Node) error {
 	if err := c.stop(ctx, m.Process()); err != nil {
 		return err
 	}
@@ -142,11 +142,11 @@ func (c Cluster) removeMachine(ctx context.Context, m vm.Machine) error {
 		return err
 	}
 	// What is left of its pods is removed by the cluster's own garbage collection.
-	if err := plane.Delete(ctx, c.Config, "/api/v1/nodes/"+m.Name); err != nil {
+	if err := controlplane.Delete(ctx, c.Config, "/api/v1/nodes/"+m.Name); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(m.Dir(c.Config)); err != nil {
 		return err
 	}
-	return c.forget(machines, m.Name, m.Process())
+	return c.deleteRecord(virtualNodes, m.Name, m.Process())
 }

@@ -12,43 +12,43 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
-	"github.com/mbcas/mbcas/test/cluster/internal/plane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
-// Sibling is a further node of this machine: a kubelet and a runtime of its own beside the first node's, on the same
+// LocalNode is a further node of this machine: a kubelet and a runtime of its own beside the first node's, on the same
 // kernel. Each of them takes all CPUs for its own, so together they must keep back enough for each other.
-type Sibling struct {
+type LocalNode struct {
 	Name              string `json:"name"`
 	Index             int    `json:"index"`
 	SystemReservedCPU string `json:"systemReservedCPU"`
 }
 
-// SiblingName is what the node in a slot is called unless it is named.
-func SiblingName(index int) string { return fmt.Sprintf("mbcas-node-%d", index+1) } // the first is mbcas-node-1
+// LocalNodeName is what the node in a slot is called unless it is named.
+func LocalNodeName(index int) string { return fmt.Sprintf("mbcas-node-%d", index+1) } // the first is mbcas-node-1
 
 // Slot is the node's share of the addresses.
-func (s Sibling) Slot(c config.Config) config.Slot {
+func (s LocalNode) Slot(c config.Config) config.Slot {
 	slot := c.Slot(s.Index, s.Name)
 	slot.CgroupRoot = "/" + s.cgroup()
 	return slot
 }
 
-func (s Sibling) cgroup() string { return filepath.Join(clean.Siblings, s.Name) }
+func (s LocalNode) cgroup() string { return filepath.Join(clean.LocalNodes, s.Name) }
 
 // Dir is the folder of everything of the node.
-func (s Sibling) Dir(c config.Config) string { return c.Path("nodes", s.Name) }
+func (s LocalNode) Dir(c config.Config) string { return c.Path("nodes", s.Name) }
 
 // Inside is the cluster as the node's own programs see it.
-func (s Sibling) Inside(c config.Config) config.Config {
+func (s LocalNode) Inside(c config.Config) config.Config {
 	c.State = s.Dir(c)
 	c.SystemReservedCPU = s.SystemReservedCPU
 	return c
 }
 
 // Prepare makes everything the node needs for its next start.
-func (s Sibling) Prepare(c config.Config, h Host) error {
+func (s LocalNode) Prepare(c config.Config, h Host) error {
 	in, slot := s.Inside(c), s.Slot(c)
 	link, err := netlink.LinkByName(c.Bridge)
 	if err != nil {
@@ -64,33 +64,33 @@ func (s Sibling) Prepare(c config.Config, h Host) error {
 	if err != nil {
 		return err
 	}
-	files[in.Kubeconfig("kubelet")] = plane.Kubeconfig(in, "kubelet")
+	files[in.Kubeconfig("kubelet")] = controlplane.Kubeconfig(in, "kubelet")
 	if err := write(files); err != nil {
 		return err
 	}
 	return addAddress(link, s.address(c))
 }
 
-func (s Sibling) address(c config.Config) netip.Prefix { return netip.PrefixFrom(s.Slot(c).IP, 32) }
+func (s LocalNode) address(c config.Config) netip.Prefix { return netip.PrefixFrom(s.Slot(c).IP, 32) }
 
 // Runtime is the node's container runtime.
-func (s Sibling) Runtime(c config.Config, h Host) proc.Program {
+func (s LocalNode) Runtime(c config.Config, h Host) proc.Program {
 	return runtime(s.Inside(c), h, s.runtime())
 }
 
 // Kubelet is the node's agent.
-func (s Sibling) Kubelet(c config.Config, program func(name string) string) proc.Program {
+func (s LocalNode) Kubelet(c config.Config, program func(name string) string) proc.Program {
 	return kubelet(s.Inside(c), s.Slot(c), program, s.kubelet())
 }
 
-func (s Sibling) runtime() string { return "containerd-" + s.Name }
-func (s Sibling) kubelet() string { return "kubelet-" + s.Name }
+func (s LocalNode) runtime() string { return "containerd-" + s.Name }
+func (s LocalNode) kubelet() string { return "kubelet-" + s.Name }
 
 // Processes are the names of the node's processes in the order of their end.
-func (s Sibling) Processes() []string { return []string{s.kubelet(), s.runtime()} }
+func (s LocalNode) Processes() []string { return []string{s.kubelet(), s.runtime()} }
 
 // RemoveAddress takes the node's address off the bridge.
-func (s Sibling) RemoveAddress(c config.Config) error {
+func (s LocalNode) RemoveAddress(c config.Config) error {
 	link, err := netlink.LinkByName(c.Bridge)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil
@@ -113,7 +113,7 @@ func (s Sibling) RemoveAddress(c config.Config) error {
 	return nil
 }
 
-// makeCgroup makes a cgroup in every hierarchy. Where all controllers are those of v2, they are passed on, as a kubelet asks
+// makeCgroup makes a cgroup in every hierarchy. Where all controllers are those of v2, they are passed on, as a kubelet requires
 // of the cgroup above its own.
 func makeCgroup(name string, mode CgroupMode) error {
 	mounts, err := clean.Mounts()

@@ -1,4 +1,4 @@
-package plane
+package controlplane
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
-// auditPolicy keeps what MBCAS is judged by: who asked for which resize, with both bodies, who else wrote
+// auditPolicy records what tests assert: the user of each resize, with both bodies, other writers of
 // or evicted pods, and every write to its own objects. Nothing else is written.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy

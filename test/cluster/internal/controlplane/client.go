@@ -1,4 +1,4 @@
-package plane
+package controlplane
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func Get(ctx context.Context, c config.Config, path string, into any) error {
 	return nil
 }
 
-// Probe asks a health URL of a component as the cluster's administrator.
+// Probe gets a health URL of a component as the cluster's administrator.
 func Probe(ctx context.Context, c config.Config, url string) error {
 	client, err := httpClient(c, "admin", "ca")
 	if err != nil {
@@ -63,7 +63,7 @@ func httpClient(c config.Config, identity, authority string) (*http.Client, erro
 	roots.AppendCertsFromPEM(ca)
 	return &http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true, // each call stands alone; nothing to close later
+			DisableKeepAlives: true, // each call has its own connection; nothing to close later
 			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}},
 		},
 	}, nil

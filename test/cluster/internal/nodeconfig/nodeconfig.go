@@ -1,6 +1,6 @@
-// Package guest is what a virtual node is told when it boots: the host writes it,
+// Package nodeconfig is the configuration of a virtual node: the host writes it,
 // the node's first process reads it.
-package guest
+package nodeconfig
 
 import (
 	"net/netip"
@@ -31,9 +31,9 @@ type Node struct {
 	// Images are archives to import before the kubelet starts.
 	Images []string `json:"images"`
 
-	Runtime Program `json:"runtime"`
-	Kubelet Program `json:"kubelet"`
-	Door    Door    `json:"door"`
+	Runtime     Program     `json:"runtime"`
+	Kubelet     Program     `json:"kubelet"`
+	ImageServer ImageServer `json:"imageServer"`
 }
 
 // Program is one that runs as long as the node does.
@@ -42,8 +42,8 @@ type Program struct {
 	Args []string `json:"args"`
 }
 
-// Door is where the node takes images from the cluster's administrator.
-type Door struct {
+// ImageServer accepts images from the cluster's administrator.
+type ImageServer struct {
 	Port        int    `json:"port"`
 	Certificate string `json:"certificate"` // files
 	Key         string `json:"key"`
@@ -51,5 +51,5 @@ type Door struct {
 	Runtime     string `json:"runtime"` // socket of the container runtime
 }
 
-// Administrator is the user that the door lets in.
+// Administrator is the only user of the image server.
 const Administrator = "admin"

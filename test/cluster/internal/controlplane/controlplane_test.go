@@ -1,4 +1,4 @@
-package plane
+package controlplane
 
 import (
 	"net/url"
@@ -79,7 +79,7 @@ func TestAggregation(t *testing.T) {
 
 func TestHPAWaits(t *testing.T) {
 	args := allArgs(config.Default("/var/lib/x", true))["kube-controller-manager"]
-	// The defaults that kube-controller-manager --help tells in 1.36.
+	// The defaults of kube-controller-manager --help in 1.36.
 	for flag, want := range map[string]string{
 		"sync-period": "15s", "downscale-stabilization": "5m0s", "cpu-initialization-period": "5m0s", "initial-readiness-delay": "30s",
 	} {
@@ -88,7 +88,7 @@ func TestHPAWaits(t *testing.T) {
 		}
 	}
 	if got := value(t, HPAWaits(3*time.Second), "--horizontal-pod-autoscaler-downscale-stabilization"); got != "1m0s" {
-		t.Errorf("an HPA that looks every 3 s holds its replicas for %s, want 20 looks", got)
+		t.Errorf("an HPA with an interval of 3 s stabilises for %s, want 20 intervals", got)
 	}
 }
 
