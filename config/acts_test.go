@@ -46,7 +46,7 @@ func may(verb, resource, subresource, namespace string) act {
 // decision is a spec that an agent may write, with parts replaced: old, new, old, new.
 func decision(replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(`{"spec":{"desiredCPULimit":"500m","containers":[{"name":"app","cpuLimit":"500m"}],"decision":{
-		"demand":"300m","usage":"300m","throttled":0,"budget":100,"price":"0.000","floor":"110m","ceiling":"2000m",
+		"demand":"300m","usage":"300m","throttledPercent":0,"budget":100,"price":"0.000","floor":"110m","ceiling":"2000m",
 		"boundBy":"Nothing","observedAt":"2026-01-01T00:00:00.000000Z"}}}`)
 }
 
@@ -67,7 +67,7 @@ func smuggle(pod, body string) act {
 		if err := c.Patch(ctx, pa, client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
 			return err
 		}
-		if pa.Status.Phase == "" && pa.Status.Terms == nil {
+		if pa.Status.Phase == "" && pa.Status.Constraints == nil {
 			return errNoEffect
 		}
 		return nil

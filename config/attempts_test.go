@@ -59,7 +59,7 @@ func ofAgents() []attempt {
 		{agent1, "pass for the controller", impersonated(controllerAccount), byRBAC, ""},
 
 		{agent1, "fill in a status beside its decision", smuggle(shop, `{"status":{"phase":"Applied","reason":"Mine"}}`), byNobody, ""},
-		{agent1, "set terms beside its decision", smuggle(shop, `{"status":{"terms":{"fairnessPercent":200}}}`), byNobody, ""},
+		{agent1, "set terms beside its decision", smuggle(shop, `{"status":{"constraints":{"coordinationPercent":200}}}`), byNobody, ""},
 	}
 }
 
@@ -190,7 +190,7 @@ func ofControllerRecords() []attempt {
 		{controller, "record a limit that is no figure", status(web, `"declaredLimits":[{"name":"app","cpuLimit":"1.5"}]`), bySchema, "status.declaredLimits"},
 		{controller, "record the limit of one container twice", status(web, `"declaredLimits":[{"name":"app","cpuLimit":"10m"},{"name":"app","cpuLimit":"20m"}]`), bySchema, "Duplicate"},
 		{controller, "record 65 applied limits", status(web, `"appliedLimits":[`+many(65)+`]`), bySchema, "must have at most 64 items"},
-		{controller, "set terms out of bounds", status(web, `"terms":{"fairnessPercent":1000}`), bySchema, "status.terms.fairnessPercent"},
+		{controller, "set terms out of bounds", status(web, `"constraints":{"coordinationPercent":1000}`), bySchema, "status.constraints.coordinationPercent"},
 		{controller, "invent a phase", status(web, `"phase":"Done"`), bySchema, "status.phase"},
 
 		{controller, "decide", decide(web), byRBAC, "cannot patch resource"},
@@ -236,15 +236,15 @@ func ofTenants() []attempt {
 		attempt{owner, "resize its own pod", through(web, `"containers":[{"name":"app","resources":{"limits":{"cpu":"300m"}}}]`, "kubectl"), "", ""},
 		attempt{owner, "create a PodAllocation", allocate("shop/moved", nil), mbcasOnly, "written by MBCAS alone"},
 		attempt{owner, "decide", decide(web), mbcasOnly, "written by MBCAS alone"},
-		attempt{owner, "write a status", status(web, `"phase":"Held"`), mbcasOnly, "written by MBCAS alone"},
+		attempt{owner, "write a status", status(web, `"phase":"NotApplied"`), mbcasOnly, "written by MBCAS alone"},
 		attempt{owner, "give a PodAllocation another owner", write(web, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`), mbcasOnly, "belongs to its pod"},
 		attempt{owner, "get a token of the controller", token(controllerAccount, ""), byRBAC, "serviceaccounts/token"},
 		attempt{owner, "pass for an agent", impersonated(agentAccount), byRBAC, ""},
 		attempt{namesake, "create a PodAllocation", allocate("shop/moved", nil), mbcasOnly, "written by MBCAS alone"},
-		attempt{namesake, "write a status", status(web, `"phase":"Held"`), mbcasOnly, "written by MBCAS alone"},
+		attempt{namesake, "write a status", status(web, `"phase":"NotApplied"`), mbcasOnly, "written by MBCAS alone"},
 		attempt{collector, "leave a PodAllocation of a deleted pod behind", write(web, `{"metadata":{"ownerReferences":null}}`), "", ""},
 		attempt{collector, "delete a PodAllocation", deallocate(web), "", ""},
-		attempt{masters, "mend a status", status(web, `"phase":"Held"`), "", ""},
+		attempt{masters, "mend a status", status(web, `"phase":"NotApplied"`), "", ""},
 		attempt{masters, "mend a decision", decide(web), "", ""},
 	)
 }
@@ -295,7 +295,7 @@ func ofClusterAdmins() []attempt {
 	return []attempt{
 		{strongAgent, "create a PodAllocation", allocate(moved, nil), agents, "creates no PodAllocation"},
 		{strongAgent, "delete a PodAllocation", deallocate(web), agents, "deletes no PodAllocation"},
-		{strongAgent, "write a status", status(web, `"phase":"Held"`), agents, "writes no status"},
+		{strongAgent, "write a status", status(web, `"phase":"NotApplied"`), agents, "writes no status"},
 		{strongAgent, "decide for a pod of node-2", decide("shop/other"), agents, "of that node only"},
 		{strongAgent, "delete an agent's Lease", lapse("mbcas-agent-node-2"), leases, "deletes no Lease"},
 		{strongAgent, "delete the controllers' Lease", lapse("mbcas-controller"), leases, "deletes no Lease"},

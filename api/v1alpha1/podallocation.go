@@ -13,7 +13,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:shortName=pa,categories=mbcas
+// +kubebuilder:resource:shortName=palloc,categories=mbcas
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podRef.name`
 // +kubebuilder:printcolumn:name="Desired",type=string,JSONPath=`.spec.desiredCPULimit`
@@ -102,155 +102,160 @@ type ContainerLimit struct {
 	CPULimit cpu.Milli `json:"cpuLimit"`
 }
 
-// BoundBy says what holds a pod's limit where it is.
+// BoundBy says what determines a pod's limit.
 //
 // +kubebuilder:validation:Enum=Nothing;Price;Floor;Ceiling
 type BoundBy string
 
 const (
-	// BoundByNothing: the pod's demand fits below its limit.
+	// BoundByNothing: the demand is below what the budget buys. The pod is uncapped.
 	BoundByNothing BoundBy = "Nothing"
-	// BoundByPrice: the pod wants more than its budget buys at the node's price.
+	// BoundByPrice: the demand exceeds what the budget buys at the node's price. The pod is capped.
 	BoundByPrice BoundBy = "Price"
-	// BoundByFloor: the pod's budget buys less than its floor, so it holds its floor.
+	// BoundByFloor: the budget buys less than the floor, so the limit is the floor.
 	BoundByFloor BoundBy = "Floor"
-	// BoundByCeiling: the pod wants more than its ceiling allows.
+	// BoundByCeiling: the demand exceeds the ceiling, so the limit is the ceiling.
 	BoundByCeiling BoundBy = "Ceiling"
 )
 
 // Decision is one pod's part of one round of its node's market.
 type Decision struct {
-	// Demand is the CPU that the pod's containers with a limit would use, on average, if nothing held them back.
+	// Demand is the estimated CPU that the pod's containers with a limit would use without one.
 	Demand cpu.Milli `json:"demand"`
-	// Usage is the CPU that its containers with a limit used in the last interval.
+	// Usage is the CPU that these containers used in the last interval.
 	Usage cpu.Milli `json:"usage"`
-	// Throttled is the share of CFS periods, in percent, in which the pod was throttled.
+	// ThrottledPercent is the share of CFS periods in which the pod was throttled.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
-	Throttled int32 `json:"throttled"`
-	// Pressure is the share of time, in percent, in which some task of them waited
-	// for a CPU (PSI "some"). Absent where the kernel does not tell.
+	ThrottledPercent int32 `json:"throttledPercent"`
+	// CPUPressurePercent is the share of time in which a task of these containers waited for a CPU
+	// (PSI "some"). Absent where the kernel does not report it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
-	Pressure *int32 `json:"pressure,omitempty"`
-	// MemoryPressure is the share of time, in percent, in which nothing of a container went on because its tasks waited for
-	// memory (PSI "full"); that of the worst container. Absent where the agent does not read it (its flag
-	// --stall-signals) or the kernel does not tell.
+	CPUPressurePercent *int32 `json:"cpuPressurePercent,omitempty"`
+	// MemoryPressurePercent is the share of time in which all tasks of a container waited for memory
+	// (PSI "full"), of the worst container. Absent unless the agent reads it (flag --memory-io-pressure).
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
-	MemoryPressure *int32 `json:"memoryPressure,omitempty"`
-	// IOPressure is the same for IO.
+	MemoryPressurePercent *int32 `json:"memoryPressurePercent,omitempty"`
+	// IOPressurePercent is the same for IO.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
-	IOPressure *int32 `json:"ioPressure,omitempty"`
-	// Budget is what the pod bids with: the CPU request, in thousandths of a core, of its containers with a
-	// limit, times PriorityPercent and FairnessPercent.
+	IOPressurePercent *int32 `json:"ioPressurePercent,omitempty"`
+	// Budget is the CPU request, in thousandths of a core, of the containers with a limit, times
+	// PriorityPercent and CoordinationPercent.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000000
 	Budget int64 `json:"budget"`
-	// PriorityPercent is the multiplier of the pod's priority, in percent: 100 up to a priority of 1000, 50 below 0, at most 800.
+	// PriorityPercent is the multiplier of the pod's priority: 100 up to a priority of 1000, 50 below 0,
+	// at most 800.
 	// +optional
 	// +kubebuilder:validation:Minimum=50
 	// +kubebuilder:validation:Maximum=800
 	PriorityPercent int32 `json:"priorityPercent,omitempty"`
-	// FairnessPercent is status.terms.fairnessPercent as this decision used it; absent where that is.
+	// CoordinationPercent is status.constraints.coordinationPercent as this decision used it.
 	// +optional
 	// +kubebuilder:validation:Minimum=50
 	// +kubebuilder:validation:Maximum=200
-	FairnessPercent *int32 `json:"fairnessPercent,omitempty"`
-	// Price is the node's price in budget per thousandth of a core, with three decimals or, below
-	// a tenth, three significant digits. At "1.000" a budget buys just its own size; "0.000" means that CPU is not scarce.
+	CoordinationPercent *int32 `json:"coordinationPercent,omitempty"`
+	// Price is the node's price in budget per thousandth of a core, with three decimals or, below a
+	// tenth, three significant digits. At "1.000" a budget buys its own size; "0.000" means that CPU
+	// is not scarce.
 	// +kubebuilder:validation:MaxLength=24
 	// +kubebuilder:validation:Pattern=`^[0-9]+\.[0-9]{3,}$`
 	Price string `json:"price"`
 	// Floor and Ceiling bound the limit.
 	Floor   cpu.Milli `json:"floor"`
 	Ceiling cpu.Milli `json:"ceiling"`
-	// BoundBy says what holds the limit where it is.
+	// BoundBy says what determines the limit.
 	BoundBy BoundBy `json:"boundBy"`
-	// FloorsExceedSupply is true when even the floors of the node's pods want more than
-	// there is, so that the market has no room.
+	// FloorsExceedSupply is true when the floors of the node's pods together exceed the supply.
 	// +optional
 	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
-	// ObservedAt is when the agent read the counters behind this decision.
+	// ObservedAt is when the agent read the counters behind this decision, on the node's clock.
 	ObservedAt metav1.MicroTime `json:"observedAt"`
 }
 
-// Phase is where a PodAllocation stands.
+// Phase summarises a PodAllocation.
 //
-// +kubebuilder:validation:Enum=Pending;Applied;Held;Failed;Restored
+// +kubebuilder:validation:Enum=Pending;Applied;NotApplied;Failed;Restored
 type Phase string
 
 const (
-	// Pending: no decision yet, or a resize is on its way.
+	// PhasePending: no decision yet, or a resize is in flight.
 	PhasePending Phase = "Pending"
-	// Applied: the kubelet reports the desired limits.
+	// PhaseApplied: the kubelet reports the desired limits.
 	PhaseApplied Phase = "Applied"
-	// Held: the desired limits are deliberately not applied; the reason says why.
-	PhaseHeld Phase = "Held"
-	// Failed: the last resize was refused or did not take effect; it will be tried again.
+	// PhaseNotApplied: the desired limits are deliberately not applied; the reason says why.
+	PhaseNotApplied Phase = "NotApplied"
+	// PhaseFailed: the last resize was refused or did not take effect; it will be tried again.
 	PhaseFailed Phase = "Failed"
-	// Restored: the pod is back at its declared limits.
+	// PhaseRestored: the pod has its declared limits again.
 	PhaseRestored Phase = "Restored"
 )
 
-// Terms are what other parts of the platform (autoscalers, quotas, LimitRanges, disruption budgets, other nodes) ask of
-// the decisions about one pod. They only ever bound or weigh a decision: a pod without terms is
-// decided by its node alone, and so is one whose terms are not kept up to date because the controller is away.
-type Terms struct {
+// Constraints are what other Kubernetes objects (HPAs, ResourceQuotas, LimitRanges, PodDisruptionBudgets,
+// DemandSignals) and the coordinator demand of the decisions about one pod. A pod without constraints
+// is decided by its node alone.
+//
+// The controller derives them from those objects and can rebuild them at any time. That makes them
+// observed state, so they stand in status although the agent reads them: spec has one writer, the
+// agent, and an admission policy keeps it so.
+type Constraints struct {
 	// Containers bound the limits of single containers.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
-	Containers []ContainerTerms `json:"containers,omitempty"`
+	Containers []ContainerConstraints `json:"containers,omitempty"`
 	// Ceiling bounds the pod's total limit.
 	// +optional
 	Ceiling *cpu.Milli `json:"ceiling,omitempty"`
-	// FloorBy and CeilingBy name what sets the floors and the ceilings, as Kind/name; several are separated by ", ".
+	// FloorBy names the objects that set the floors, as Kind/name, separated by ", ".
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	FloorBy string `json:"floorBy,omitempty"`
+	// CeilingBy names the objects that set the ceilings, in the same form.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	CeilingBy string `json:"ceilingBy,omitempty"`
-	// RaiseOnNeed is true where the limit counts against a quota that the namespace's pods share and that is short: the
-	// pod is raised only when its need shows.
+	// IncreaseOnNeed is true where a ResourceQuota that counts the pod is short: its limit rises only
+	// when the pod is throttled or uses more than half of it.
 	// +optional
-	RaiseOnNeed bool `json:"raiseOnNeed,omitempty"`
-	// NoDecrease is why the pod is not lowered at all, as a reason; absent where it may be.
+	IncreaseOnNeed bool `json:"increaseOnNeed,omitempty"`
+	// NoDecrease is the reason why the pod is not lowered; absent where it may be.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	NoDecrease string `json:"noDecrease,omitempty"`
-	// FairnessPercent is what the pod's budget is multiplied by, in percent, so that equal budgets buy equal CPU on all nodes.
+	// CoordinationPercent multiplies the pod's budget, so that equal budgets buy equal CPU on all nodes.
 	// +optional
 	// +kubebuilder:validation:Minimum=50
 	// +kubebuilder:validation:Maximum=200
-	FairnessPercent *int32 `json:"fairnessPercent,omitempty"`
-	// DemandPercent is what the pod's demand is taken for when the price is made, in percent, as a DemandSignal asks: so
-	// much is kept free for it, up to its share. It does not change what the price holds the pod itself to. Where a quota is
-	// short, the pod is taken to need so much of it.
+	CoordinationPercent *int32 `json:"coordinationPercent,omitempty"`
+	// DemandPercent multiplies the pod's demand, up to its share, when the market is cleared: a
+	// DemandSignal keeps that much CPU free for it. The pod's own cap does not depend on it.
 	// +optional
 	// +kubebuilder:validation:Minimum=100
 	// +kubebuilder:validation:Maximum=1000
 	DemandPercent *int32 `json:"demandPercent,omitempty"`
-	// DemandBy names who asks for DemandPercent, as FloorBy does.
+	// DemandBy names the DemandSignals that set DemandPercent, in the form of FloorBy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	DemandBy string `json:"demandBy,omitempty"`
 }
 
-// ContainerTerms bound the limit of one container.
-type ContainerTerms struct {
+// ContainerConstraints bound the limit of one container.
+type ContainerConstraints struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// Floor and Ceiling bound the limit; where they contradict each other the floor wins.
+	// Floor is the lowest limit. It prevails over a lower Ceiling.
 	// +optional
 	Floor *cpu.Milli `json:"floor,omitempty"`
+	// Ceiling is the highest limit.
 	// +optional
 	Ceiling *cpu.Milli `json:"ceiling,omitempty"`
 }
@@ -275,10 +280,10 @@ type PodAllocationStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	DeclaredLimits []ContainerLimit `json:"declaredLimits,omitempty"`
-	// Terms are what the platform asks of the decisions about this pod. The agent keeps its decisions within
-	// them, and the controller applies none that breaks them. Absent where nothing is asked.
+	// Constraints are what other Kubernetes objects demand of the decisions about this pod. The agent
+	// decides within them, and the controller applies no limit outside them.
 	// +optional
-	Terms *Terms `json:"terms,omitempty"`
+	Constraints *Constraints `json:"constraints,omitempty"`
 	// AppliedLimits are the limits that the controller last applied, per container. A pod that
 	// has others was changed by somebody else.
 	// +optional
@@ -298,29 +303,20 @@ type PodAllocationStatus struct {
 	// LastDecreaseTime is when it last lowered one of them.
 	// +optional
 	LastDecreaseTime *metav1.MicroTime `json:"lastDecreaseTime,omitempty"`
-	// DecreasedFrom are the limits before the last decrease, or before a run of them: should the pod get into trouble
-	// right after it, they are given back. Absent once they have been.
+	// LastExternalChangeTime is when the controller last found that another client had changed the limits.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
-	DecreasedFrom []ContainerLimit `json:"decreasedFrom,omitempty"`
-	// DecreasedSince is when DecreasedFrom were left: in a run of decreases, the time of the first.
+	LastExternalChangeTime *metav1.MicroTime `json:"lastExternalChangeTime,omitempty"`
+	// Rollback is what the controller needs to take a harmful decrease back.
 	// +optional
-	DecreasedSince *metav1.MicroTime `json:"decreasedSince,omitempty"`
-	// HurtTime is when the pod was found not Ready, or restarted, right after a decrease. It is not lowered for a day.
+	Rollback RollbackStatus `json:"rollback,omitzero"`
+	// Retry is the back-off after refused or failed resizes.
 	// +optional
-	HurtTime *metav1.MicroTime `json:"hurtTime,omitempty"`
-	// ForeignTime is when somebody else's change of the limits was last found.
+	Retry RetryStatus `json:"retry,omitzero"`
+	// ConfirmGeneration asks the node's agent to confirm the decision of that generation of spec: the
+	// decision is old, and the controller is about to apply it. An agent that still stands by it writes it
+	// again with a new observedAt. 0: no confirmation is asked for.
 	// +optional
-	ForeignTime *metav1.MicroTime `json:"foreignTime,omitempty"`
-	// RetryTime is when a pod whose resize was refused or failed may be tried again.
-	// +optional
-	RetryTime *metav1.MicroTime `json:"retryTime,omitempty"`
-	// Failures counts refused or failed resizes in a row.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	Failures int32 `json:"failures,omitempty"`
+	ConfirmGeneration int64 `json:"confirmGeneration,omitempty"`
 	// ObservedGeneration is the generation of spec that this status answers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -330,4 +326,33 @@ type PodAllocationStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RollbackStatus is the memory of a run of decreases and of the harm that the last harmful one did.
+type RollbackStatus struct {
+	// Limits are the limits before the last decrease, or before a run of them. If the pod becomes
+	// not Ready or restarts within the rollback window, the controller restores them. Absent once restored.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Limits []ContainerLimit `json:"limits,omitempty"`
+	// WindowStart is the time of the decrease from Limits: in a run of decreases, of the first.
+	// +optional
+	WindowStart *metav1.MicroTime `json:"windowStart,omitempty"`
+	// LastHarmfulDecreaseTime is when the controller last found that a decrease had harmed the pod. The
+	// pod is not lowered for a day after it (flag --rollback-holdoff).
+	// +optional
+	LastHarmfulDecreaseTime *metav1.MicroTime `json:"lastHarmfulDecreaseTime,omitempty"`
+}
+
+// RetryStatus is the back-off of one pod.
+type RetryStatus struct {
+	// Time is when the controller may try again.
+	// +optional
+	Time *metav1.MicroTime `json:"time,omitempty"`
+	// Failures counts refused or failed resizes in a row.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures int32 `json:"failures,omitempty"`
 }

@@ -101,7 +101,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f.StringVar(&c.Namespace, "namespace", or(env("POD_NAMESPACE"), c.Namespace), "namespace of the node's Lease (environment POD_NAMESPACE)")
 	f.StringVar(&c.Kernel.OwnPod, "pod-uid", env("POD_UID"), "UID of the agent's own pod, which tells the node's cgroups from others' (environment POD_UID)")
 	f.StringVar(&c.Kernel.Root, "cgroup-root", "/sys/fs/cgroup", "where the host's /sys/fs/cgroup is mounted")
-	f.BoolVar(&c.Kernel.MemoryIOPressure, "stall-signals", false, "read the memory and IO pressure of every container, too: one that is stalled on these is not taken to want more CPU")
+	f.BoolVar(&c.Kernel.MemoryIOPressure, "memory-io-pressure", false, "read the memory and IO pressure of every container, too: one that is stalled on these is not taken to want more CPU")
 	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz, /metrics and /debug/round")
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "file with access to the API server; empty: that of the pod's service account")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")

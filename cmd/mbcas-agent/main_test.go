@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
 			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""
 		}},
-		"stall signals": {args: []string{"--stall-signals", "--profile=conservative"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
+		"stall signals": {args: []string{"--memory-io-pressure", "--profile=conservative"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
 		"profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
 			return s.agent.Interval == 10*time.Second && s.agent.Round.PublishInterval == 30*time.Second
 		}},
@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 		"bad profile":    {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
 		"bad interval":   {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
 		"bad reserve":    {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
-		"bad credits":    {args: []string{"--credits=0"}, env: pod, bad: "Credits.Boost"},
+		"bad credits":    {args: []string{"--credits=0"}, env: pod, bad: "Credits.MaxFactor"},
 		"bad level":      {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},
 		"unknown flag":   {args: []string{"--nope"}, env: pod, bad: "nope"},
 		"loose argument": {args: []string{"start"}, env: pod, bad: "start"},

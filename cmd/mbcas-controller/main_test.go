@@ -69,10 +69,10 @@ func TestProfile(t *testing.T) {
 	said := actuator.ConservativeConfig()
 	said.DeadBand, said.MaxDecreaseFactor, said.DecreaseCooldown = 0.2, 3, time.Minute
 	for args, want := range map[string]actuator.Config{
-		"":                                 actuator.DefaultConfig(),
-		"--profile=default --lower-step=3": {DeadBand: 0.1, MaxDecreaseFactor: 3, DecreaseCooldown: 5 * time.Second},
-		"--profile=conservative":           actuator.ConservativeConfig(),
-		"--dead-band=0.2 --lower-step=3 --lower-cooldown=1m --profile=conservative": said,
+		"": actuator.DefaultConfig(),
+		"--profile=default --max-decrease-factor=3": {DeadBand: 0.1, MaxDecreaseFactor: 3, DecreaseCooldown: 5 * time.Second},
+		"--profile=conservative":                    actuator.ConservativeConfig(),
+		"--dead-band=0.2 --max-decrease-factor=3 --decrease-cooldown=1m --profile=conservative": said,
 	} {
 		if s, err := serveFlags(strings.Fields(args), io.Discard); err != nil || s.controller.Actuator != want {
 			t.Errorf("%q: %+v, %v; want %+v", args, s.controller.Actuator, err, want)
@@ -181,7 +181,7 @@ func TestServe(t *testing.T) {
 	})
 	mayReadMetrics(t, kubeconfig, pod.Namespace)
 	audited(t, out.String(), pod)
-	if body := read("http://" + metrics + "/metrics"); !strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="follow"} 1`) ||
+	if body := read("http://" + metrics + "/metrics"); !strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="allocate"} 1`) ||
 		!strings.Contains(body, `mbcas_controller_allocations{phase="Applied",reason="Settled"} 1`) {
 		t.Errorf("metrics lack the resize or the allocation:\n%s", body)
 	}

@@ -64,17 +64,17 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.RestoreAfter, "restore-after", c.RestoreAfter, "silence of a node's agent after which its pods get their declared limits back")
 	fs.DurationVar(&c.StartGrace, "start-grace", c.StartGrace, "time after its start in which a pod is not lowered")
 	fs.DurationVar(&c.RestartGrace, "restart-grace", c.RestartGrace, "time after a restart of a container in which its pod is not lowered")
-	fs.DurationVar(&c.HoldForeign, "hold-foreign", c.HoldForeign, "time for which a pod is left alone after somebody else changed its limits")
-	fs.DurationVar(&c.HandsOff, "hands-off", c.HandsOff, "time for which a pod is not lowered after a decrease hurt it, or left alone after a fight over its limits")
-	fs.DurationVar(&c.HurtWithin, "hurt-within", c.HurtWithin, "time after a decrease in which a pod that restarts or is not Ready any more counts as hurt by it")
+	fs.DurationVar(&c.ExternalChangeHoldOff, "external-change-holdoff", c.ExternalChangeHoldOff, "time for which a pod is left alone after somebody else changed its limits")
+	fs.DurationVar(&c.RollbackHoldOff, "rollback-holdoff", c.RollbackHoldOff, "time for which a pod is not lowered after a decrease hurt it, or left alone after a fight over its limits")
+	fs.DurationVar(&c.RollbackWindow, "rollback-window", c.RollbackWindow, "time after a decrease in which a pod that restarts or is not Ready any more counts as hurt by it")
 	fs.DurationVar(&c.HPACooldown, "hpa-cooldown", c.HPACooldown, "least time between two decreases of a pod that an HPA scales, where it allows any")
-	fs.DurationVar(&c.CoordinateEvery, "coordinate-every", c.CoordinateEvery, "time from one turn of the coordinator of budgets across nodes to the next; 0 switches it off")
-	fs.Float64Var(&c.Quota.Free, "quota-free", c.Quota.Free, "share of a ResourceQuota that raises leave free for new pods")
+	fs.DurationVar(&c.CoordinationInterval, "coordination-interval", c.CoordinationInterval, "time from one turn of the coordinator of budgets across nodes to the next; 0 switches it off")
+	fs.Float64Var(&c.Quota.Headroom, "quota-headroom", c.Quota.Headroom, "share of a ResourceQuota that raises leave free for new pods")
 	fs.DurationVar(&c.ActuationTimeout, "actuation-timeout", c.ActuationTimeout, "time that a kubelet has to carry out a resize")
 	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time from one look at the metrics of DemandSignals to the next, 1s to 1m; 0 for never")
 	fs.Float64Var(&c.Actuator.DeadBand, "dead-band", c.Actuator.DeadBand, "relative change of a limit that is not worth a resize")
-	fs.Float64Var(&c.Actuator.MaxDecreaseFactor, "lower-step", c.Actuator.MaxDecreaseFactor, "factor by which one resize may lower a limit at most")
-	fs.DurationVar(&c.Actuator.DecreaseCooldown, "lower-cooldown", c.Actuator.DecreaseCooldown, "least time between two decreases of a pod")
+	fs.Float64Var(&c.Actuator.MaxDecreaseFactor, "max-decrease-factor", c.Actuator.MaxDecreaseFactor, "factor by which one resize may lower a limit at most")
+	fs.DurationVar(&c.Actuator.DecreaseCooldown, "decrease-cooldown", c.Actuator.DecreaseCooldown, "least time between two decreases of a pod")
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account, else $KUBECONFIG)")
 	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")
 	fs.StringVar(&s.health, "health-address", ":8081", "address of /healthz and /readyz")
@@ -91,9 +91,9 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 			switch given.Name {
 			case "dead-band":
 				c.Actuator.DeadBand = said.DeadBand
-			case "lower-step":
+			case "max-decrease-factor":
 				c.Actuator.MaxDecreaseFactor = said.MaxDecreaseFactor
-			case "lower-cooldown":
+			case "decrease-cooldown":
 				c.Actuator.DecreaseCooldown = said.DecreaseCooldown
 			}
 		})

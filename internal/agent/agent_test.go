@@ -44,7 +44,7 @@ type world struct {
 	ns   string
 	tree *cgroups.Tree
 
-	stalls  bool    // the agent is started with --stall-signals
+	stalls  bool    // the agent is started with --memory-io-pressure
 	stalled float64 // share of the time in which every load waits for memory
 
 	mu    sync.Mutex // guards tree and loads
@@ -281,7 +281,7 @@ func TestAgent(t *testing.T) {
 		t.Errorf("desired %v, want the whole node: nobody else wants it", l)
 	}
 	d := got.Spec.Decision
-	if d.Throttled < 80 || d.Price != "0.000" || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 || d.Floor != 510 || d.Ceiling != 4000 {
+	if d.ThrottledPercent < 80 || d.Price != "0.000" || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 || d.Floor != 510 || d.Ceiling != 4000 {
 		t.Errorf("decision %+v", d)
 	}
 	if len(got.Status.DeclaredLimits) != 1 || got.Status.DeclaredLimits[0].CPULimit != 1000 || got.Spec.PodRef.UID != pod.UID {

@@ -41,7 +41,7 @@ func BenchmarkRound110Pods2Containers(b *testing.B) {
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
 }
 
-// BenchmarkStallSignals is what --stall-signals costs: the same round with it and without, in turns, so that what else the
+// BenchmarkStallSignals is what --memory-io-pressure costs: the same round with it and without, in turns, so that what else the
 // machine does falls on both. x is the CPU time with it as a multiple of that without.
 func BenchmarkStallSignals(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))

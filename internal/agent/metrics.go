@@ -28,7 +28,7 @@ func newMetrics() *metrics {
 	m.rounds.played = rounds.WithLabelValues("played")
 	m.rounds.skipped = rounds.WithLabelValues("skipped")
 	m.rounds.panicked = rounds.WithLabelValues("panicked")
-	beats := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mbcas_agent_heartbeats_total", Help: "Renewals of the node's Lease by what came of them; skipped means that no rounds are played."}, []string{"result"})
+	beats := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mbcas_agent_lease_renewals_total", Help: "Renewals of the node's Lease by what came of them; skipped means that no rounds are played."}, []string{"result"})
 	m.beats.renewed = beats.WithLabelValues("renewed")
 	m.beats.skipped = beats.WithLabelValues("skipped")
 	m.beats.failed = beats.WithLabelValues("failed")
@@ -36,7 +36,7 @@ func newMetrics() *metrics {
 	for o := range outcomes {
 		m.publishes[o] = publishes.WithLabelValues(o.String())
 	}
-	m.late = prometheus.NewCounter(prometheus.CounterOpts{Name: "mbcas_agent_late_ticks_total", Help: "Ticks passed over because a round took too long."})
+	m.late = prometheus.NewCounter(prometheus.CounterOpts{Name: "mbcas_agent_missed_ticks_total", Help: "Ticks passed over because a round took too long."})
 	m.duration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "mbcas_agent_round_duration_seconds", Help: "Time to read all counters and play the round.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1},

@@ -108,11 +108,11 @@ type specPatch struct {
 
 type decisionPatch struct {
 	v1alpha1.Decision
-	FairnessPercent    *int32 `json:"fairnessPercent"`
-	Pressure           *int32 `json:"pressure"`
-	MemoryPressure     *int32 `json:"memoryPressure"`
-	IOPressure         *int32 `json:"ioPressure"`
-	FloorsExceedSupply bool   `json:"floorsExceedSupply"`
+	CoordinationPercent *int32 `json:"coordinationPercent"`
+	Pressure            *int32 `json:"cpuPressurePercent"`
+	MemoryPressure      *int32 `json:"memoryPressurePercent"`
+	IOPressure          *int32 `json:"ioPressurePercent"`
+	FloorsExceedSupply  bool   `json:"floorsExceedSupply"`
 }
 
 // patch is the merge patch for a decision. It holds only for the object that the decision was
@@ -124,9 +124,9 @@ func patch(o offer) ([]byte, error) {
 		"spec": specPatch{
 			DesiredCPULimit: spec.DesiredCPULimit, Containers: spec.Containers,
 			Decision: decisionPatch{
-				Decision: *spec.Decision, FairnessPercent: spec.Decision.FairnessPercent, Pressure: spec.Decision.Pressure,
+				Decision: *spec.Decision, CoordinationPercent: spec.Decision.CoordinationPercent, Pressure: spec.Decision.CPUPressurePercent,
 				FloorsExceedSupply: spec.Decision.FloorsExceedSupply,
-				MemoryPressure:     spec.Decision.MemoryPressure, IOPressure: spec.Decision.IOPressure,
+				MemoryPressure:     spec.Decision.MemoryPressurePercent, IOPressure: spec.Decision.IOPressurePercent,
 			},
 		},
 	})

@@ -84,7 +84,7 @@ func TestPatch(t *testing.T) {
 			"desiredCPULimit": "600m",
 			"containers":      []any{map[string]any{"name": "app", "cpuLimit": "600m"}},
 			"decision": map[string]any{
-				"demand": "900m", "usage": "480m", "throttled": 61.0, "fairnessPercent": nil, "pressure": nil, "memoryPressure": nil, "ioPressure": nil, "budget": 200.0, "price": "0.333",
+				"demand": "900m", "usage": "480m", "throttledPercent": 61.0, "coordinationPercent": nil, "cpuPressurePercent": nil, "memoryPressurePercent": nil, "ioPressurePercent": nil, "budget": 200.0, "price": "0.333",
 				"floor": "110m", "ceiling": "2000m", "boundBy": "Price", "floorsExceedSupply": false, "observedAt": "2026-01-02T03:04:05.000000Z",
 			},
 		},
@@ -97,7 +97,7 @@ func TestPatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, body, _ = strings.Cut(<-got, "\n")
-	for _, field := range []string{`"pressure":20`, `"memoryPressure":0`, `"ioPressure":88`} {
+	for _, field := range []string{`"cpuPressurePercent":20`, `"memoryPressurePercent":0`, `"ioPressurePercent":88`} {
 		if !strings.Contains(body, field+",") {
 			t.Errorf("no %s in %s", field, body)
 		}

@@ -14,7 +14,7 @@ import (
 // TestStallSignals: what a container waits for beside CPU is in its decision, where the agent is told to look, and its
 // throttling is not taken for need.
 func TestStallSignals(t *testing.T) {
-	for name, asked := range map[string]bool{"default": false, "stall-signals": true} {
+	for name, asked := range map[string]bool{"default": false, "memory-io-pressure": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.mu.Lock()
@@ -24,7 +24,7 @@ func TestStallSignals(t *testing.T) {
 			url, _ := w.agent(w.access())
 			w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
 			d := w.allocation(pa).Spec.Decision
-			if (d.MemoryPressure != nil) != asked || (d.IOPressure != nil) != asked || d.Throttled < 80 {
+			if (d.MemoryPressurePercent != nil) != asked || (d.IOPressurePercent != nil) != asked || d.ThrottledPercent < 80 {
 				t.Errorf("%+v: want it throttled, and a word of stalls only if asked", d)
 			}
 			// Ticks of 100 ms are not exact, so the figures are waited for: it uses 400m, and throttling alone makes 720m of that.

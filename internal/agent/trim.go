@@ -84,7 +84,7 @@ func trimAllocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
 	return &v1alpha1.PodAllocation{
 		ObjectMeta: trimMeta(pa.ObjectMeta), Spec: pa.Spec,
 		Status: v1alpha1.PodAllocationStatus{
-			DeclaredLimits: pa.Status.DeclaredLimits, Terms: pa.Status.Terms, Reason: pa.Status.Reason, ObservedGeneration: pa.Status.ObservedGeneration,
+			DeclaredLimits: pa.Status.DeclaredLimits, Constraints: pa.Status.Constraints, ConfirmGeneration: pa.Status.ConfirmGeneration,
 		},
 	}
 }

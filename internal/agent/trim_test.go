@@ -72,7 +72,7 @@ func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
 	pa.Status.DeclaredLimits = kube.Limits(pod)
 	floor, fair := cpu.Milli(250), int32(150)
-	pa.Status.Terms = &v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: &floor}}, FairnessPercent: &fair}
+	pa.Status.Constraints = &v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: &floor}}, CoordinationPercent: &fair}
 	pa.Status.Message = "long"
 	return pa
 }
@@ -129,7 +129,7 @@ func TestView(t *testing.T) {
 	tooOld := cases["managed"]
 	tooOld.reason, tooOld.at = "what the controller finds too old is published anew", time.Time{}
 	tooOld.pa = func(pa *v1alpha1.PodAllocation) {
-		pa.Generation, pa.Status.ObservedGeneration, pa.Status.Reason = 3, 3, "DecisionTooOld"
+		pa.Generation, pa.Status.ConfirmGeneration = 3, 3
 		o, err := trim(pa) // nothing of this is trimmed away
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
@@ -37,21 +36,21 @@ func Spec(d round.Decision, w demand.Weights, n round.NodeDecision, observed tim
 		limits[i] = v1alpha1.ContainerLimit{Name: c.Name, CPULimit: c.Limit}
 	}
 	decision := &v1alpha1.Decision{
-		Demand: d.Demand, Usage: d.Usage, Throttled: percent(d.ThrottleRatio),
+		Demand: d.Demand, Usage: d.Usage, ThrottledPercent: percent(d.ThrottleRatio),
 		Budget: int64(d.Budget), PriorityPercent: w.PriorityPercent,
 		Price: d.Price.String(), Floor: d.Floor, Ceiling: d.Ceiling,
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
 		ObservedAt: metav1.NewMicroTime(observed),
 	}
 	if w.FairnessPercent > 0 {
-		decision.FairnessPercent = &w.FairnessPercent
+		decision.CoordinationPercent = &w.FairnessPercent
 	}
 	if d.PressureKnown {
 		p := percent(d.Pressure)
-		decision.Pressure = &p
+		decision.CPUPressurePercent = &p
 	}
 	if s := d.Stalls; s != nil {
-		decision.MemoryPressure, decision.IOPressure = percentOf(s.Memory), percentOf(s.IO)
+		decision.MemoryPressurePercent, decision.IOPressurePercent = percentOf(s.Memory), percentOf(s.IO)
 	}
 	total := d.Limit
 	return v1alpha1.PodAllocationSpec{DesiredCPULimit: &total, Containers: limits, Decision: decision}
@@ -79,7 +78,7 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 		At: pa.Spec.Decision.ObservedAt.Time, Limits: kube.ByName(pa.Spec.Containers),
 		Demand: pa.Spec.Decision.Demand, Price: Price(pa.Spec.Decision),
 	}
-	if pa.Status.Reason == string(reasons.DecisionTooOld) && pa.Status.ObservedGeneration == pa.Generation {
+	if g := pa.Status.ConfirmGeneration; g != 0 && g == pa.Generation {
 		p.At = time.Time{}
 	}
 	return p

@@ -59,7 +59,7 @@ func TestBidder(t *testing.T) {
 		t.Errorf("managed:\n%s", diff)
 	}
 	bent, fair, slo, most := recorded(p), int32(150), int32(120), cpu.Milli(1500)
-	bent.Status.Terms = &v1alpha1.Terms{FairnessPercent: &fair, DemandPercent: &slo, Ceiling: &most, RaiseOnNeed: true, NoDecrease: "ScaledByHPA"}
+	bent.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: &fair, DemandPercent: &slo, Ceiling: &most, IncreaseOnNeed: true, NoDecrease: "ScaledByHPA"}
 	want.FairnessPercent, want.Budget, want.DemandPercent = 150, 510, 120
 	want.Ceiling, want.RaiseOnNeed = 1500, true
 	want.Containers[0].Floor, want.Containers[2].Floor = 500, 200
@@ -82,10 +82,10 @@ func TestStateAndSpecAgree(t *testing.T) {
 		Bound: market.ByPrice,
 	}
 	spec := Spec(d, demand.Weights{PriorityPercent: 200, FairnessPercent: 120}, round.NodeDecision{}, at)
-	if spec.Decision.PriorityPercent != 200 || *spec.Decision.FairnessPercent != 120 || Spec(d, demand.Weights{}, round.NodeDecision{}, at).Decision.FairnessPercent != nil {
+	if spec.Decision.PriorityPercent != 200 || *spec.Decision.CoordinationPercent != 120 || Spec(d, demand.Weights{}, round.NodeDecision{}, at).Decision.CoordinationPercent != nil {
 		t.Errorf("weights of the budget: %+v", spec.Decision)
 	}
-	if *spec.DesiredCPULimit != 1000 || spec.Decision.Throttled != 26 || *spec.Decision.Pressure != 100 || spec.Decision.Price != "0.340" || spec.Decision.BoundBy != v1alpha1.BoundByPrice {
+	if *spec.DesiredCPULimit != 1000 || spec.Decision.ThrottledPercent != 26 || *spec.Decision.CPUPressurePercent != 100 || spec.Decision.Price != "0.340" || spec.Decision.BoundBy != v1alpha1.BoundByPrice {
 		t.Errorf("spec %+v, decision %+v", spec, spec.Decision)
 	}
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
@@ -120,7 +120,7 @@ func TestStateAndSpecAgree(t *testing.T) {
 		t.Error(diff)
 	}
 	most := cpu.Milli(800)
-	pa.Status.Terms = &v1alpha1.Terms{Ceiling: &most}
+	pa.Status.Constraints = &v1alpha1.Constraints{Ceiling: &most}
 	capped := state
 	capped.Containers = slices.Clone(state.Containers)
 	capped.Containers[0].Desired, capped.Containers[1].Desired = 620, 170 // 690 and 100 above the floors, of which 590 are left
@@ -133,7 +133,7 @@ func TestStateAndSpecAgree(t *testing.T) {
 		t.Errorf("the pod is above its ceiling:\n%s", diff)
 	}
 	p.Spec.Containers[0].Resources.Limits = podtest.CPU("500m")
-	pa.Status.Terms = nil
+	pa.Status.Constraints = nil
 	// A container that was given a limit after the record is nobody's to move.
 	p.Spec.Containers[1].Resources.Limits = podtest.CPU("1")
 	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {

@@ -17,9 +17,9 @@ import (
 )
 
 // planned is what would be done about the pod now, where its containers are wanted at these limits, and how the plan sees it.
-func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, terms v1alpha1.Terms) (actuator.Step, actuator.Pod) {
+func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, terms v1alpha1.Constraints) (actuator.Step, actuator.Pod) {
 	pa := New(pod)
-	pa.Spec.Containers, pa.Status.DeclaredLimits, pa.Status.Terms = wanted, declared, &terms
+	pa.Spec.Containers, pa.Status.DeclaredLimits, pa.Status.Constraints = wanted, declared, &terms
 	state := State(pod, pa, 4000)
 	return actuator.Plan(actuator.DefaultConfig(), time.Now(), false, []actuator.Pod{state})[0], state
 }
@@ -49,7 +49,7 @@ func TestWhatStandsIsLeft(t *testing.T) {
 		}
 		terms, _ := n.Terms(pod, declared)
 		bid := Bidder(pod, &v1alpha1.PodAllocation{
-			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Terms: &terms},
+			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Constraints: &terms},
 		}, 4000)
 		floor, ceiling := bid.Containers[0].Bounds()
 		if bid.Ceiling > 0 {
@@ -81,7 +81,7 @@ func TestNoMoveIsRefused(t *testing.T) {
 		pod := podtest.Shop()
 		pod.Spec.InitContainers, pod.Spec.Containers = nil, nil
 		var declared, wanted []v1alpha1.ContainerLimit
-		terms := v1alpha1.Terms{Ceiling: maybe("total", 10, 4000)}
+		terms := v1alpha1.Constraints{Ceiling: maybe("total", 10, 4000)}
 		for _, name := range []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "containers")] {
 			request := milli("request", 1, 1000)
 			d := request + milli("more", 0, 500)
@@ -97,13 +97,13 @@ func TestNoMoveIsRefused(t *testing.T) {
 			})
 			declared = append(declared, v1alpha1.ContainerLimit{Name: name, CPULimit: d})
 			wanted = append(wanted, v1alpha1.ContainerLimit{Name: name, CPULimit: milli("want", 10, 4000)})
-			terms.Containers = append(terms.Containers, v1alpha1.ContainerTerms{Name: name, Floor: maybe("floor", 1, 3000), Ceiling: maybe("ceiling", 1, 3000)})
+			terms.Containers = append(terms.Containers, v1alpha1.ContainerConstraints{Name: name, Floor: maybe("floor", 1, 3000), Ceiling: maybe("ceiling", 1, 3000)})
 		}
 		if rapid.Bool().Draw(t, "firm") {
 			terms.NoDecrease = string(reasons.ScaledByHPA)
 		}
 		pa := New(pod)
-		pa.Status.DeclaredLimits, pa.Status.Terms = declared, &terms
+		pa.Status.DeclaredLimits, pa.Status.Constraints = declared, &terms
 		bounds := constraints.BoundsOf(pod, declared, 4000, &terms)
 		for i, c := range Bidder(pod, pa, 4000).Containers {
 			if floor, ceiling := c.Bounds(); floor != bounds.Containers[c.Name].Floor || ceiling != bounds.Containers[c.Name].Ceiling {

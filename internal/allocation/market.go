@@ -42,11 +42,11 @@ func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) 
 	if pa != nil && pa.Spec.PodRef.UID == pod.UID && len(pa.Status.DeclaredLimits) > 0 {
 		p.Unmanaged = false
 		declared = kube.ByName(pa.Status.DeclaredLimits)
-		bounds = constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
+		bounds = constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Constraints)
 		p.Ceiling = bounds.Ceiling
-		if t := pa.Status.Terms; t != nil {
-			p.RaiseOnNeed = t.RaiseOnNeed
-			p.FairnessPercent, p.DemandPercent = ptr.Deref(t.FairnessPercent, 0), ptr.Deref(t.DemandPercent, 0)
+		if t := pa.Status.Constraints; t != nil {
+			p.RaiseOnNeed = t.IncreaseOnNeed
+			p.FairnessPercent, p.DemandPercent = ptr.Deref(t.CoordinationPercent, 0), ptr.Deref(t.DemandPercent, 0)
 		}
 	}
 	var requests cpu.Milli

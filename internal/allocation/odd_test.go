@@ -47,11 +47,11 @@ func TestOddQuantities(t *testing.T) {
 // TestSpecTellsStalls: absent is what is not known, and none is not absent.
 func TestSpecTellsStalls(t *testing.T) {
 	d := Spec(round.Decision{}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
-	if d.MemoryPressure != nil || d.IOPressure != nil {
-		t.Errorf("not read, and told as %v and %v", d.MemoryPressure, d.IOPressure)
+	if d.MemoryPressurePercent != nil || d.IOPressurePercent != nil {
+		t.Errorf("not read, and told as %v and %v", d.MemoryPressurePercent, d.IOPressurePercent)
 	}
 	d = Spec(round.Decision{Stalls: &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
-	if d.MemoryPressure == nil || *d.MemoryPressure != 0 || d.IOPressure == nil || *d.IOPressure != 88 {
-		t.Errorf("none and 0.876 of the time are told as %v and %v", d.MemoryPressure, d.IOPressure)
+	if d.MemoryPressurePercent == nil || *d.MemoryPressurePercent != 0 || d.IOPressurePercent == nil || *d.IOPressurePercent != 88 {
+		t.Errorf("none and 0.876 of the time are told as %v and %v", d.MemoryPressurePercent, d.IOPressurePercent)
 	}
 }

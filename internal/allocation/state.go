@@ -15,7 +15,7 @@ import (
 // moved. The caller adds what it knows beyond the two objects (Restore, InFlight, NoDecrease, RetryAt).
 func State(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) actuator.Pod {
 	p := actuator.Pod{UID: string(pod.UID)}
-	wanted, bounds := kube.ByName(pa.Spec.Containers), constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Terms)
+	wanted, bounds := kube.ByName(pa.Spec.Containers), constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Constraints)
 	declared := kube.ByName(pa.Status.DeclaredLimits)
 	var sum cpu.Milli
 	var wants []v1alpha1.ContainerLimit

@@ -25,7 +25,7 @@ func asking(ctx context.Context, a *Access, w *World, node string) string {
 	var by []string
 	for i := range list.Items {
 		pa := &list.Items[i]
-		t := pa.Status.Terms
+		t := pa.Status.Constraints
 		if pa.Spec.NodeName != node || t == nil || t.DemandPercent == nil || *t.DemandPercent <= 100 {
 			continue
 		}

@@ -151,7 +151,7 @@ func most(l *corev1.LimitRange) string {
 }
 
 // tenth is the part of a quota that raises leave free.
-func tenth(hard cpu.Milli) cpu.Milli { return cpu.FromCores(kube.QuotaFree * hard.Cores()) }
+func tenth(hard cpu.Milli) cpu.Milli { return cpu.FromCores(kube.QuotaHeadroom * hard.Cores()) }
 
 // diagnoseQuotas says what quotas leave for raises.
 func diagnoseQuotas(f *findings, c *Checkup, namespace string, n *around, pods []*corev1.Pod) {

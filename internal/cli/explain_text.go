@@ -274,10 +274,10 @@ func next(e explanation, now time.Time) string {
 		why = reasons.Reason(st.Reason).Sentence()
 	}
 	text := fmt.Sprintf("State: %s (%s): %s.", st.Phase, st.Reason, strings.TrimSuffix(oneLine(why), "."))
-	if t := st.RetryTime; t != nil && t.After(now) {
+	if t := st.Retry.Time; t != nil && t.After(now) {
 		text += fmt.Sprintf(" Next: looked at again in %s", age(t.Sub(now)))
-		if st.Failures > 0 {
-			text += fmt.Sprintf(", after %s in a row", plural(int(st.Failures), "failure"))
+		if st.Retry.Failures > 0 {
+			text += fmt.Sprintf(", after %s in a row", plural(int(st.Retry.Failures), "failure"))
 		}
 		text += "."
 	}

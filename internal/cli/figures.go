@@ -31,7 +31,7 @@ type Figures struct {
 	Budget         int64  `json:"budget"`
 	// PriorityPercent and FairnessPercent are what the budget is the pod's request times of; 0: not told.
 	PriorityPercent int32            `json:"priorityPercent,omitempty"`
-	FairnessPercent int32            `json:"fairnessPercent,omitempty"`
+	FairnessPercent int32            `json:"coordinationPercent,omitempty"`
 	Price           string           `json:"price"`
 	Floor           cpu.Milli        `json:"floor"`
 	Ceiling         cpu.Milli        `json:"ceiling"`
@@ -49,14 +49,14 @@ func published(pa *v1alpha1.PodAllocation) *Figures {
 	}
 	d := pa.Spec.Decision
 	f := &Figures{
-		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.Throttled, Pressure: d.Pressure,
-		MemoryPressure: d.MemoryPressure, IOPressure: d.IOPressure,
+		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottledPercent, Pressure: d.CPUPressurePercent,
+		MemoryPressure: d.MemoryPressurePercent, IOPressure: d.IOPressurePercent,
 		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
 		FloorsExceedSupply: d.FloorsExceedSupply, Containers: map[string]cpu.Milli{},
 	}
 	f.PriorityPercent = d.PriorityPercent
-	if d.FairnessPercent != nil {
-		f.FairnessPercent = *d.FairnessPercent
+	if d.CoordinationPercent != nil {
+		f.FairnessPercent = *d.CoordinationPercent
 	}
 	if pa.Spec.DesiredCPULimit != nil {
 		f.Desired = *pa.Spec.DesiredCPULimit

@@ -140,7 +140,7 @@ func TestStalls(t *testing.T) {
 		objects := shop()
 		for _, o := range objects {
 			if pa, ok := o.(*v1alpha1.PodAllocation); ok && pa.Name == "uid-batch-x2" {
-				pa.Spec.Decision.MemoryPressure, pa.Spec.Decision.IOPressure = c.memory, c.io
+				pa.Spec.Decision.MemoryPressurePercent, pa.Spec.Decision.IOPressurePercent = c.memory, c.io
 			}
 		}
 		for _, args := range []string{"explain batch-x2", "usage batch-x2"} {

@@ -159,7 +159,7 @@ func TestBack(t *testing.T) {
 			changes: []actuator.Change{proxy}, kept: "left as it is: somebody else changed container app to 500m",
 		},
 		"the owner changed both": {
-			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.HandFieldManager, "app"), wrote("kubectl", "proxy")},
+			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.PluginFieldManager, "app"), wrote("kubectl", "proxy")},
 			why: "already", kept: "left as it is: somebody else changed container app to 500m, container proxy to 50m",
 		},
 		"no record":                 {why: "never changed"},

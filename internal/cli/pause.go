@@ -85,10 +85,10 @@ func (a *Access) setSwitch(ctx context.Context, value string) error {
 	if err != nil {
 		return err
 	}
-	err = a.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.HandFieldManager))
+	err = a.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.PluginFieldManager))
 	if apierrors.IsNotFound(err) {
 		cm.Data = map[string]string{kube.PausedKey: value}
-		err = a.Client.Create(ctx, cm, client.FieldOwner(kube.HandFieldManager))
+		err = a.Client.Create(ctx, cm, client.FieldOwner(kube.PluginFieldManager))
 	}
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s/%s: %w", a.System, kube.SwitchName, err)

@@ -43,8 +43,8 @@ func owned(kind, workload, name string, containers ...corev1.Container) *corev1.
 
 func milli(m cpu.Milli) *cpu.Milli { return &m }
 
-func asked(t v1alpha1.Terms) func(*v1alpha1.PodAllocation) {
-	return func(pa *v1alpha1.PodAllocation) { pa.Status.Terms = &t }
+func asked(t v1alpha1.Constraints) func(*v1alpha1.PodAllocation) {
+	return func(pa *v1alpha1.PodAllocation) { pa.Status.Constraints = &t }
 }
 
 func applied(reason reasons.Reason) func(*v1alpha1.PodAllocation) {
@@ -97,7 +97,7 @@ func plaza() []client.Object {
 	roll.OwnerReferences[0].APIVersion = "example.org/v1"
 
 	decision := func(d v1alpha1.Decision) v1alpha1.Decision {
-		d.Throttled, d.Pressure, d.PriorityPercent, d.Ceiling, d.ObservedAt = 90, percentOf(20), max(100, d.PriorityPercent), max(d.Ceiling, 600), *ago(3 * time.Second)
+		d.ThrottledPercent, d.CPUPressurePercent, d.PriorityPercent, d.Ceiling, d.ObservedAt = 90, percentOf(20), max(100, d.PriorityPercent), max(d.Ceiling, 600), *ago(3 * time.Second)
 		return d
 	}
 	ns := &corev1.Namespace{}
@@ -115,32 +115,32 @@ func plaza() []client.Object {
 		quotaOf("all", "limits.cpu", "8", "5"), within, budget,
 		allocated(web, both(decided(900, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 700, Budget: 200, Price: "0.961", Floor: 900, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(reasons.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
-			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(reasons.ScaledByHPA),
+		})), applied(reasons.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Constraints{
+			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(reasons.ScaledByHPA),
 		}))),
 		allocated(api, both(decided(240, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 239, Budget: 200, Price: "0.961", Floor: 240, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(reasons.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Terms{
-			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(240)}}, FloorBy: "HorizontalPodAutoscaler/api",
+		})), applied(reasons.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Constraints{
+			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(240)}}, FloorBy: "HorizontalPodAutoscaler/api",
 		}))),
 		allocated(sum, both(decided(600, "app", decision(v1alpha1.Decision{
 			Demand: 1100, Usage: 598, Budget: 100, Price: "0.000", Floor: 110, Ceiling: 600, BoundBy: v1alpha1.BoundByCeiling,
-		})), applied(reasons.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Terms{
-			Ceiling: milli(600), CeilingBy: "LimitRange/within, ResourceQuota/all", RaiseOnNeed: true,
+		})), applied(reasons.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Constraints{
+			Ceiling: milli(600), CeilingBy: "LimitRange/within, ResourceQuota/all", IncreaseOnNeed: true,
 		}))),
 		allocated(frail, both(decided(800, "app", decision(v1alpha1.Decision{
 			Demand: 790, Usage: 640, Budget: 100, Price: "0.961", Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), asked(v1alpha1.Terms{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
-			pa.Status.HurtTime = ago(10 * time.Minute)
+		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), asked(v1alpha1.Constraints{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
+			pa.Status.Rollback.LastHarmfulDecreaseTime = ago(10 * time.Minute)
 		})),
 		allocated(db, both(decided(1000, "app", decision(v1alpha1.Decision{
-			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, FairnessPercent: percentOf(150), Price: "0.600", Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
+			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, CoordinationPercent: percentOf(150), Price: "0.600", Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
 		})), func(pa *v1alpha1.PodAllocation) {
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(1250), append(pa.Spec.Containers, v1alpha1.ContainerLimit{Name: "proxy", CPULimit: 250})
-		}, applied(reasons.NoDisruptionAllowed), asked(v1alpha1.Terms{
-			Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(200), Ceiling: milli(2000)}, {Name: "proxy", Floor: milli(100)}},
+		}, applied(reasons.NoDisruptionAllowed), asked(v1alpha1.Constraints{
+			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(200), Ceiling: milli(2000)}, {Name: "proxy", Floor: milli(100)}},
 			Ceiling:    milli(3000), FloorBy: "LimitRange/small, LimitRange/within", CeilingBy: "LimitRange/small, LimitRange/within",
-			NoDecrease: string(reasons.NoDisruptionAllowed), FairnessPercent: percentOf(150), DemandPercent: percentOf(120), DemandBy: "DemandSignal/db-latency",
+			NoDecrease: string(reasons.NoDisruptionAllowed), CoordinationPercent: percentOf(150), DemandPercent: percentOf(120), DemandBy: "DemandSignal/db-latency",
 		}))),
 		allocated(cache, applied(reasons.Settled)), allocated(roll, status(v1alpha1.PhasePending, "NoDecisionYet", "not yet")),
 	)
@@ -291,7 +291,7 @@ func TestNotLowered(t *testing.T) {
 		string(reasons.UnhealthyAfterDecrease): "It is not lowered: the pod was not Ready, or restarted, right after it was lowered; it is not lowered for a day, and gets back what it had before as far as its bounds and quotas allow (UnhealthyAfterDecrease).",
 		"MoonPhase":                            "It is not lowered: reason MoonPhase (MoonPhase).",
 	} {
-		e := explanation{Standing: Standing{Terms: &v1alpha1.Terms{NoDecrease: reason}}, pa: &v1alpha1.PodAllocation{}}
+		e := explanation{Standing: Standing{Terms: &v1alpha1.Constraints{NoDecrease: reason}}, pa: &v1alpha1.PodAllocation{}}
 		if got := e.notLowered(noon); got != want {
 			t.Errorf("%s: %q, want %q", reason, got, want)
 		}
@@ -303,14 +303,14 @@ func TestBoundsNameTheirSource(t *testing.T) {
 	e := explanation{pod: burstable("plaza", "web", apiserver.Container("app", "200m", "900m"))}
 	e.pa = allocated(e.pod, func(*v1alpha1.PodAllocation) {})
 	e.pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
-	hpa := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}
+	hpa := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}
 	still := hpa
 	still.NoDecrease = string(reasons.ScaledByHPA)
-	low := v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: milli(50), Ceiling: milli(1500)}}, FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
-	high := v1alpha1.Terms{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
+	low := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(50), Ceiling: milli(1500)}}, FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
+	high := v1alpha1.Constraints{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
 	const web = "set by HorizontalPodAutoscaler web"
 	for name, c := range map[string]struct {
-		terms                *v1alpha1.Terms
+		terms                *v1alpha1.Constraints
 		floor, ceiling       cpu.Milli
 		floorFrom, ceilingBy string
 	}{

@@ -130,7 +130,7 @@ func afterwards(s Standing) string {
 
 // carryOut asks first, then applies the move and follows it to its end.
 func carryOut(ctx context.Context, a *Access, s Streams, pod *corev1.Pod, move actuator.Move, how carrying) error {
-	resizer := podresize.New(a.Client, kube.HandFieldManager)
+	resizer := podresize.New(a.Client, kube.PluginFieldManager)
 	dry, err := insist(ctx, a, pod, &move, how.again, resizer.DryRun)
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func TestDoctorSeesSignals(t *testing.T) {
 func TestExplainNamesTheSignal(t *testing.T) {
 	terms := func(percent int32, by string) func(*v1alpha1.PodAllocation) {
 		return func(pa *v1alpha1.PodAllocation) {
-			pa.Spec.NodeName, pa.Status.Terms = "node-1", &v1alpha1.Terms{DemandPercent: &percent, DemandBy: by}
+			pa.Spec.NodeName, pa.Status.Constraints = "node-1", &v1alpha1.Constraints{DemandPercent: &percent, DemandBy: by}
 		}
 	}
 	front, cart := burstable("lab", "front"), burstable("lab", "front-2")

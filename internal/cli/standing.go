@@ -36,7 +36,7 @@ type Standing struct {
 	// VPA names the VerticalPodAutoscaler to which the pod is left; "" for none.
 	VPA string `json:"vpa,omitempty"`
 	// Terms are what the platform asks of the decisions about the pod; nil: nothing.
-	Terms *v1alpha1.Terms `json:"terms,omitempty"`
+	Terms *v1alpha1.Constraints `json:"terms,omitempty"`
 	// Figures are the newest that could be had; nil: none yet.
 	Figures *Figures `json:"figures,omitempty"`
 }
@@ -78,7 +78,7 @@ func (w *World) stand(pod *corev1.Pod, system string) Standing {
 		total := kube.Total(pa.Status.DeclaredLimits)
 		s.Declared = &total
 	}
-	s.Terms = pa.Status.Terms
+	s.Terms = pa.Status.Constraints
 	s.Desired, s.Figures = pa.Spec.DesiredCPULimit, published(pa)
 	if live := w.Live[pod.UID]; live != nil {
 		s.Figures = live.weighed(s.Figures)

@@ -15,7 +15,7 @@ import (
 )
 
 // termWords are the terms of a pod in a table: who asks, in a word each.
-func termWords(t *v1alpha1.Terms) string {
+func termWords(t *v1alpha1.Constraints) string {
 	if t == nil {
 		return ""
 	}
@@ -27,10 +27,10 @@ func termWords(t *v1alpha1.Terms) string {
 	}{
 		{"hpa", strings.Contains(by, "HorizontalPodAutoscaler/") || t.NoDecrease == string(reasons.ScaledByHPA)},
 		{"limitrange", strings.Contains(by, "LimitRange/")},
-		{"quota", strings.Contains(by, "ResourceQuota/") || t.RaiseOnNeed},
+		{"quota", strings.Contains(by, "ResourceQuota/") || t.IncreaseOnNeed},
 		{"pdb", t.NoDecrease == string(reasons.NoDisruptionAllowed)},
 		{"hurt", t.NoDecrease == string(reasons.UnhealthyAfterDecrease)},
-		{"fairness", t.FairnessPercent != nil && *t.FairnessPercent != 100},
+		{"fairness", t.CoordinationPercent != nil && *t.CoordinationPercent != 100},
 		{"signal", t.DemandPercent != nil && *t.DemandPercent != 100},
 	} {
 		if w.is {
@@ -48,13 +48,13 @@ func (e explanation) platform(now time.Time) string {
 	}
 	var s []string
 	several := len(e.pa.Status.DeclaredLimits) > 1
-	if floors := amounts(t.Containers, nil, several, func(c v1alpha1.ContainerTerms) *cpu.Milli { return c.Floor }); t.FloorBy != "" && floors != "" {
+	if floors := amounts(t.Containers, nil, several, func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Floor }); t.FloorBy != "" && floors != "" {
 		s = append(s, sets(t.FloorBy, "floor", floors))
 	}
-	if ceilings := amounts(t.Containers, t.Ceiling, several, func(c v1alpha1.ContainerTerms) *cpu.Milli { return c.Ceiling }); t.CeilingBy != "" && ceilings != "" {
+	if ceilings := amounts(t.Containers, t.Ceiling, several, func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Ceiling }); t.CeilingBy != "" && ceilings != "" {
 		s = append(s, sets(t.CeilingBy, "ceiling", ceilings))
 	}
-	if t.RaiseOnNeed {
+	if t.IncreaseOnNeed {
 		s = append(s, "Its quota is short and shared with other pods, so it is raised only when its need shows.")
 	}
 	if t.NoDecrease != "" {
@@ -83,14 +83,14 @@ func asker(by string) string {
 // notLowered says why the pod is not lowered, and until when, or unless what.
 func (e explanation) notLowered(now time.Time) string {
 	why := reasons.Reason(e.Terms.NoDecrease)
-	switch hurt := e.pa.Status.HurtTime; {
+	switch hurt := e.pa.Status.Rollback.LastHarmfulDecreaseTime; {
 	case why == reasons.ScaledByHPA:
 		return fmt.Sprintf("It is not lowered, because its HorizontalPodAutoscaler looks at its CPU use (%s), unless that is annotated %s=true.", why, kube.AllowDecreaseKey)
 	case why == reasons.NoDisruptionAllowed:
 		return fmt.Sprintf("It is not lowered, because its PodDisruptionBudget allows no disruption now (%s), unless that is annotated %s=true.", why, kube.AllowDecreaseKey)
 	case why == reasons.UnhealthyAfterDecrease && hurt != nil:
 		return fmt.Sprintf("It is not lowered until %s, because %s ago it was not Ready, or restarted, right after it was lowered (%s).",
-			hurt.Add(kube.HandsOff).UTC().Format("2006-01-02 15:04 UTC"), age(now.Sub(hurt.Time)), why)
+			hurt.Add(kube.RollbackHoldOff).UTC().Format("2006-01-02 15:04 UTC"), age(now.Sub(hurt.Time)), why)
 	}
 	return fmt.Sprintf("It is not lowered: %s (%s).", why.Sentence(), why)
 }
@@ -108,7 +108,7 @@ func sets(by, what, amounts string) string {
 func whose(by string) string { return and(strings.Split(strings.ReplaceAll(by, "/", " "), ", ")) }
 
 // amounts are the bounds of containers, and that of the pod as a whole; nil: none. A pod of one container has but one limit.
-func amounts(containers []v1alpha1.ContainerTerms, whole *cpu.Milli, several bool, of func(v1alpha1.ContainerTerms) *cpu.Milli) string {
+func amounts(containers []v1alpha1.ContainerConstraints, whole *cpu.Milli, several bool, of func(v1alpha1.ContainerConstraints) *cpu.Milli) string {
 	var parts []string
 	least := cpu.Milli(math.MaxInt64)
 	for _, c := range containers {
@@ -171,7 +171,7 @@ func (e explanation) cappedBy() string {
 type total struct{ floor, ceiling cpu.Milli }
 
 // within are the pod's bounds under the terms on a node of any size.
-func (e explanation) within(t *v1alpha1.Terms) total {
+func (e explanation) within(t *v1alpha1.Constraints) total {
 	const anySize = cpu.Milli(1e9)
 	b := constraints.BoundsOf(e.pod, e.pa.Status.DeclaredLimits, anySize, t)
 	var sum total

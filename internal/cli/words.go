@@ -10,7 +10,7 @@ import (
 )
 
 // alone is how long MBCAS leaves a pod alone after somebody else changed its limits.
-var alone = fmt.Sprintf("%d minutes", int(kube.HoldForeign.Minutes()))
+var alone = fmt.Sprintf("%d minutes", int(kube.ExternalChangeHoldOff.Minutes()))
 
 // age writes a duration as kubectl does: 12s, 4m30s, 3h.
 func age(d time.Duration) string { return duration.HumanDuration(max(0, d)) }

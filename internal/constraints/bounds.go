@@ -27,9 +27,9 @@ type Bound struct{ Floor, Ceiling cpu.Milli }
 //     where that is higher: what the market gave beyond these it may take back.
 //   - Such a pod is lowered to a ceiling all the same.
 //   - The pod's own ceiling gives way to every floor.
-func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Terms) Bounds {
+func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Constraints) Bounds {
 	if terms == nil {
-		terms = &v1alpha1.Terms{}
+		terms = &v1alpha1.Constraints{}
 	}
 	b := Bounds{Containers: make(map[string]Bound, len(declared))}
 	if own, _ := kube.MaxCPU(pod); own > 0 { // a pod whose annotation cannot be read is not eligible
@@ -66,8 +66,8 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 }
 
 // bounded are the containers with a declared limit, with what bounds each of them by itself.
-func bounded(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Terms) []demand.Container {
-	asked := make(map[string]v1alpha1.ContainerTerms, len(terms.Containers))
+func bounded(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Constraints) []demand.Container {
+	asked := make(map[string]v1alpha1.ContainerConstraints, len(terms.Containers))
 	for _, t := range terms.Containers {
 		asked[t.Name] = t
 	}

@@ -22,7 +22,7 @@ func TestBounds(t *testing.T) {
 		own         string // mbcas.io/max-cpu
 		app         string // its limit
 		allocatable cpu.Milli
-		terms       *v1alpha1.Terms
+		terms       *v1alpha1.Constraints
 		want        Bounds
 	}{
 		"the node's": {"", "500m", 2005, nil, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}}},
@@ -33,44 +33,44 @@ func TestBounds(t *testing.T) {
 		},
 		"terms": {
 			"1", "500m", 2000,
-			&v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(333), Ceiling: m(777)}, {Name: "proxy", Ceiling: m(105)}}, Ceiling: m(904)},
+			&v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(333), Ceiling: m(777)}, {Name: "proxy", Ceiling: m(105)}}, Ceiling: m(904)},
 			Bounds{Containers: map[string]Bound{"app": {340, 770}, "proxy": {100, 100}}, Ceiling: 900},
 		},
 		"a ceiling caps what is asked for": {
 			"", "500m", 2000,
-			&v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(3000), Ceiling: m(777)}, {Name: "proxy", Floor: m(3000)}}},
+			&v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(3000), Ceiling: m(777)}, {Name: "proxy", Floor: m(3000)}}},
 			Bounds{Containers: map[string]Bound{"app": {770, 770}, "proxy": {2000, 2000}}},
 		},
 		"so does that of the pod": {
 			"", "500m", 2000,
-			&v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(500)}, {Name: "proxy", Floor: m(300)}}, Ceiling: m(490)},
+			&v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(500)}, {Name: "proxy", Floor: m(300)}}, Ceiling: m(490)},
 			// 390 and 240 above what they request and 10m share the 320 that 490 leaves above these.
 			Bounds{Containers: map[string]Bound{"app": {300, 2000}, "proxy": {180, 2000}}, Ceiling: 490},
 		},
 		"but not the pod's own": {
-			"300m", "500m", 2000, &v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(600)}}},
+			"300m", "500m", 2000, &v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(600)}}},
 			Bounds{Containers: map[string]Bound{"app": {600, 2000}, "proxy": {100, 2000}}, Ceiling: 700},
 		},
 		"nothing fits a container's ceiling": {
-			"", "500m", 2000, &v1alpha1.Terms{Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(600), Ceiling: m(105)}}},
+			"", "500m", 2000, &v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(600), Ceiling: m(105)}}},
 			Bounds{Containers: map[string]Bound{"app": {500, 500}, "proxy": {100, 2000}}},
 		},
 		"nothing fits the pod's ceiling": {
-			"", "500m", 2000, &v1alpha1.Terms{Ceiling: m(160)}, // 110 and 60 at least
+			"", "500m", 2000, &v1alpha1.Constraints{Ceiling: m(160)}, // 110 and 60 at least
 			Bounds{Containers: map[string]Bound{"app": {500, 500}, "proxy": {200, 200}}, Ceiling: 700},
 		},
-		"a pod's own ceiling below that of its terms": {"800m", "500m", 2000, &v1alpha1.Terms{Ceiling: m(900)}, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 800}},
+		"a pod's own ceiling below that of its terms": {"800m", "500m", 2000, &v1alpha1.Constraints{Ceiling: m(900)}, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 800}},
 		"not to be lowered": {
-			"", "453m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA"},
+			"", "453m", 2000, &v1alpha1.Constraints{NoDecrease: "ScaledByHPA"},
 			Bounds{Containers: map[string]Bound{"app": {453, 2000}, "proxy": {200, 2000}}}, // nor raised to a whole quantum
 		},
 		"not to be lowered, save to its ceiling": {
-			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Ceiling: m(600)},
+			"", "1500m", 2000, &v1alpha1.Constraints{NoDecrease: "ScaledByHPA", Ceiling: m(600)},
 			// 390 and 100 above the floors share the 390 that 600 leaves above them.
 			Bounds{Containers: map[string]Bound{"app": {420, 2000}, "proxy": {180, 2000}}, Ceiling: 600},
 		},
 		"not to be lowered, save to a container's ceiling": {
-			"", "1500m", 2000, &v1alpha1.Terms{NoDecrease: "ScaledByHPA", Containers: []v1alpha1.ContainerTerms{{Name: "app", Ceiling: m(400)}}},
+			"", "1500m", 2000, &v1alpha1.Constraints{NoDecrease: "ScaledByHPA", Containers: []v1alpha1.ContainerConstraints{{Name: "app", Ceiling: m(400)}}},
 			Bounds{Containers: map[string]Bound{"app": {400, 400}, "proxy": {200, 2000}}},
 		},
 	} {
@@ -104,9 +104,9 @@ func TestNoDecreaseKeepsWhatIsDeclared(t *testing.T) {
 		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{podtest.Container("app", "100m", c.declared)}
 		declared := kube.Limits(pod)
 		pod.Spec.Containers[0].Resources.Limits = podtest.Amounts("cpu", c.limit)
-		terms := v1alpha1.Terms{NoDecrease: string(reasons.ScaledByHPA)}
+		terms := v1alpha1.Constraints{NoDecrease: string(reasons.ScaledByHPA)}
 		if c.floor != nil {
-			terms.Containers = []v1alpha1.ContainerTerms{{Name: "app", Floor: c.floor}}
+			terms.Containers = []v1alpha1.ContainerConstraints{{Name: "app", Floor: c.floor}}
 		}
 		if got := BoundsOf(pod, declared, 4000, &terms).Containers["app"].Floor; got != c.want {
 			t.Errorf("%s: floor %v, want %v", name, got, c.want)

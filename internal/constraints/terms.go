@@ -106,7 +106,7 @@ func (n *Neighbourhood) Bars(pod *corev1.Pod) (reasons.Reason, string) {
 
 // Terms are what the namespace asks of decisions about the pod, whose declared limits are given. Quotas are not among them: what they
 // leave is for all pods of the namespace together. cautious says that an HPA watches the pod, so that it is lowered seldom if at all.
-func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (terms v1alpha1.Terms, cautious bool) {
+func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (terms v1alpha1.Constraints, cautious bool) {
 	b := termsBuilder{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
 	for i := range n.HPAs {
 		h := &n.HPAs[i]
@@ -192,8 +192,8 @@ func (b *termsBuilder) within(r rangeTerms, declared []v1alpha1.ContainerLimit, 
 }
 
 // terms are the bounds of the containers with a declared limit, in the order of those.
-func (b *termsBuilder) terms(declared []v1alpha1.ContainerLimit) v1alpha1.Terms {
-	t := v1alpha1.Terms{NoDecrease: string(b.noDecrease), FloorBy: names(b.floorBy), CeilingBy: names(b.ceilingBy)}
+func (b *termsBuilder) terms(declared []v1alpha1.ContainerLimit) v1alpha1.Constraints {
+	t := v1alpha1.Constraints{NoDecrease: string(b.noDecrease), FloorBy: names(b.floorBy), CeilingBy: names(b.ceilingBy)}
 	if b.ceiling > 0 {
 		t.Ceiling = &b.ceiling
 	}
@@ -201,7 +201,7 @@ func (b *termsBuilder) terms(declared []v1alpha1.ContainerLimit) v1alpha1.Terms 
 		t.DemandPercent, t.DemandBy = &b.demand, names(b.demandBy)
 	}
 	for _, d := range declared {
-		c := v1alpha1.ContainerTerms{Name: d.Name}
+		c := v1alpha1.ContainerConstraints{Name: d.Name}
 		if f := b.floors[d.Name]; f > 0 {
 			c.Floor = &f
 		}

@@ -332,10 +332,10 @@ func TestTerms(t *testing.T) {
 	lenient.Annotations = map[string]string{kube.AllowDecreaseKey: "true"}
 	lenientHPA.Annotations = lenient.Annotations
 	m := func(m cpu.Milli) *cpu.Milli { return &m }
-	floors := []v1alpha1.ContainerTerms{{Name: "app", Floor: m(120)}, {Name: "proxy", Floor: m(60)}}
+	floors := []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(120)}, {Name: "proxy", Floor: m(60)}}
 	for name, c := range map[string]struct {
 		n        Neighbourhood
-		want     v1alpha1.Terms
+		want     v1alpha1.Constraints
 		cautious bool
 	}{
 		"nothing": {},
@@ -344,15 +344,15 @@ func TestTerms(t *testing.T) {
 		},
 		"hpa": {
 			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{hpa("a", ofPod(corev1.ResourceCPU, utilization(100)))}, Budgets: []policyv1.PodDisruptionBudget{pdb}},
-			v1alpha1.Terms{Containers: floors, FloorBy: "HorizontalPodAutoscaler/a", NoDecrease: "ScaledByHPA"}, true,
+			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/a", NoDecrease: "ScaledByHPA"}, true,
 		},
 		"hpa that allows decreases": {
 			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}},
-			v1alpha1.Terms{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b"}, true,
+			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b"}, true,
 		},
 		"hpa and a budget": {
 			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}, Budgets: []policyv1.PodDisruptionBudget{pdb}},
-			v1alpha1.Terms{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b", NoDecrease: "NoDisruptionAllowed"}, true,
+			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b", NoDecrease: "NoDisruptionAllowed"}, true,
 		},
 		"budgets that do not matter": {n: Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{allowing, nobodys, lenient}}},
 		"limit ranges": {
@@ -363,9 +363,9 @@ func TestTerms(t *testing.T) {
 					{Type: corev1.LimitTypePersistentVolumeClaim, Max: podtest.Amounts("storage", "1Gi")},
 				}}},
 			)},
-			v1alpha1.Terms{
+			v1alpha1.Constraints{
 				// Of the 300m that the pod has at least, 5/7 and 2/7, in whole quanta.
-				Containers: []v1alpha1.ContainerTerms{{Name: "app", Floor: m(220), Ceiling: m(1250)}, {Name: "proxy", Floor: m(90), Ceiling: m(625)}},
+				Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(220), Ceiling: m(1250)}, {Name: "proxy", Floor: m(90), Ceiling: m(625)}},
 				// Ten times what the init container requests is more than the most.
 				Ceiling: m(4000), FloorBy: "LimitRange/limits, LimitRange/pods", CeilingBy: "LimitRange/limits, LimitRange/pods",
 			}, false,

@@ -195,7 +195,7 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 	}
 	if reason != "" {
 		if t.Purpose != Revert { // whose failure says more
-			t.hold(v1alpha1.PhaseHeld, reason)
+			t.hold(v1alpha1.PhaseNotApplied, reason)
 		}
 		return false, nil
 	}
@@ -246,7 +246,7 @@ func (t *Task) postpone(at time.Time) {
 func (t *Task) awaitWebhooks(until time.Time) {
 	t.sooner(until)
 	if t.Status.Phase != v1alpha1.PhaseFailed {
-		t.say(v1alpha1.PhaseHeld, reasons.ServerUnavailable, "the admission webhooks of namespace "+t.Pod.Pod.Namespace+" do not answer")
+		t.say(v1alpha1.PhaseNotApplied, reasons.ServerUnavailable, "the admission webhooks of namespace "+t.Pod.Pod.Namespace+" do not answer")
 	}
 }
 
@@ -265,7 +265,7 @@ func (t *Task) queue(p turn) {
 		t.Status = stored
 		return
 	}
-	t.hold(v1alpha1.PhaseHeld, reasons.RateLimited)
+	t.hold(v1alpha1.PhaseNotApplied, reasons.RateLimited)
 }
 
 // giversWait puts the next look at pods that wait for givers off where these wait for their turn: nothing comes of it before.
@@ -336,7 +336,7 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 	}
 	refuse := func(reason reasons.Reason) {
 		failed(&t.Status, r.Config, now, reason, result.Message)
-		t.sooner(t.Status.RetryTime.Time)
+		t.sooner(t.Status.Retry.Time.Time)
 		r.memory.change(node, uid, func(rec *record) {
 			rec.restoreRefused, rec.refused, rec.troubles = t.Purpose == Restore, nil, 0
 			if lawful(reason) {
@@ -350,7 +350,7 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 	later := func(reason reasons.Reason, wait time.Duration) {
 		at := now.Add(max(wait, time.Second))
 		if t.Status.Phase != v1alpha1.PhaseFailed {
-			t.hold(v1alpha1.PhaseHeld, reason)
+			t.hold(v1alpha1.PhaseNotApplied, reason)
 		}
 		t.sooner(at)
 		r.memory.change(node, uid, func(rec *record) { rec.retryAt = at })
@@ -393,10 +393,10 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		t.Status = statusOf(t.Pod.PA) // the allocation goes with its pod
 	case podresize.NotServed:
 		r.close(reasons.ResizeNotServed, result.Message)
-		t.hold(v1alpha1.PhaseHeld, reasons.ResizeNotServed)
+		t.hold(v1alpha1.PhaseNotApplied, reasons.ResizeNotServed)
 	case podresize.NotAllowed:
 		r.close(reasons.PermissionMissing, result.Message)
-		t.hold(v1alpha1.PhaseHeld, reasons.PermissionMissing)
+		t.hold(v1alpha1.PhaseNotApplied, reasons.PermissionMissing)
 	case podresize.QuotaExceeded:
 		r.purse.refused(t.Pod.Pod.Namespace, r.Config, now, laws.rooms)
 		refuse(reasons.QuotaExceeded)

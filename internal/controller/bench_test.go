@@ -78,7 +78,7 @@ func startController(b *testing.B) *process {
 	c := &process{server: s, namespace: s.Namespace(b), metrics: "http://" + freeAddress(b) + "/metrics"}
 	address := strings.TrimSuffix(strings.TrimPrefix(c.metrics, "http://"), "/metrics")
 	cmd := exec.Command(program, "--kubeconfig", s.Kubeconfig(b, "controller", "system:masters"), "--mode=enforce", "--namespace", c.namespace,
-		"--leader-elect=false", "--metrics-address", address, "--health-address=127.0.0.1:0", "--start-grace=0s", "--lower-cooldown=0s", "--log-level=error")
+		"--leader-elect=false", "--metrics-address", address, "--health-address=127.0.0.1:0", "--start-grace=0s", "--decrease-cooldown=0s", "--log-level=error")
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {

@@ -48,7 +48,7 @@ type Config struct {
 	Coordinator coordinator.Config
 	// CoordinateEvery is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
 	// less. Agents tell a changed price within a minute, so much shorter than that does not help.
-	CoordinateEvery time.Duration
+	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
 	Quota quota.Config
 	// Signal is how the metrics of DemandSignals are followed.
@@ -60,13 +60,13 @@ type Config struct {
 	// disturbs the HPA; the default is the time over which it looks back itself before it scales in.
 	HPACooldown time.Duration
 	// HurtWithin is how soon after a decrease a pod that is not Ready any more, or restarts, counts as hurt by it.
-	HurtWithin time.Duration
+	RollbackWindow time.Duration
 	// FightWithin is the time within which a second change by somebody else, after we moved the pod again, is a fight.
-	FightWithin time.Duration
+	ConflictWindow time.Duration
 	// HandsOff is how long a pod is not lowered after a decrease hurt it, and how long it is left alone after a fight.
-	HandsOff time.Duration
+	RollbackHoldOff time.Duration
 	// HoldForeign is how long a pod is left alone after somebody else changed its limits.
-	HoldForeign time.Duration
+	ExternalChangeHoldOff time.Duration
 	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as failed.
 	ActuationTimeout time.Duration
 	// Backoff is how long a pod waits after its first refused or failed resize; it doubles up to BackoffMax.
@@ -88,10 +88,10 @@ func DefaultConfig() Config {
 	return Config{
 		Actuator: actuator.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
-		Coordinator: coordinator.DefaultConfig(), CoordinateEvery: 30 * time.Second,
+		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
 		Quota: quota.DefaultConfig(), Signal: signal.DefaultConfig(), SignalInterval: 15 * time.Second,
-		HPACooldown: 5 * time.Minute, HurtWithin: 2 * time.Minute, FightWithin: time.Hour, HandsOff: kube.HandsOff,
-		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HoldForeign: kube.HoldForeign,
+		HPACooldown: 5 * time.Minute, RollbackWindow: 2 * time.Minute, ConflictWindow: time.Hour, RollbackHoldOff: kube.RollbackHoldOff,
+		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, ExternalChangeHoldOff: kube.ExternalChangeHoldOff,
 		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
 		Rate: 10, Burst: 20, Timeout: time.Minute, Nodes: 8, Pods: 8,
 	}
@@ -111,7 +111,7 @@ func (c Config) Validate() error {
 		value time.Duration
 	}{
 		{"FreezeAfter", c.FreezeAfter}, {"RestoreAfter", c.RestoreAfter}, {"ActuationTimeout", c.ActuationTimeout},
-		{"HandsOff", c.HandsOff}, {"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax}, {"Timeout", c.Timeout},
+		{"HandsOff", c.RollbackHoldOff}, {"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax}, {"Timeout", c.Timeout},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("controller %s is %v: want more than 0", d.name, d.value))
@@ -130,8 +130,8 @@ func (c Config) Validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"StartGrace", c.StartGrace}, {"RestartGrace", c.RestartGrace}, {"HoldForeign", c.HoldForeign},
-		{"CoordinateEvery", c.CoordinateEvery}, {"HPACooldown", c.HPACooldown}, {"HurtWithin", c.HurtWithin}, {"FightWithin", c.FightWithin},
+		{"StartGrace", c.StartGrace}, {"RestartGrace", c.RestartGrace}, {"HoldForeign", c.ExternalChangeHoldOff},
+		{"CoordinateEvery", c.CoordinationInterval}, {"HPACooldown", c.HPACooldown}, {"HurtWithin", c.RollbackWindow}, {"FightWithin", c.ConflictWindow},
 	} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("controller %s is %v: want 0 or more", d.name, d.value))

@@ -29,10 +29,10 @@ type conductor struct {
 
 // Start takes a turn in each period until it is told to stop. Only the leader does.
 func (c *conductor) Start(ctx context.Context) error {
-	if c.r.Config.CoordinateEvery == 0 {
+	if c.r.Config.CoordinationInterval == 0 {
 		return nil
 	}
-	tick := time.NewTicker(c.r.Config.CoordinateEvery)
+	tick := time.NewTicker(c.r.Config.CoordinationInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -117,8 +117,8 @@ func newestPrices(allocations []v1alpha1.PodAllocation) map[string]market.Price 
 func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, heard bool) coordinator.Replica {
 	d := pa.Spec.Decision
 	own := market.Budget(d.Budget)
-	if d.FairnessPercent != nil {
-		own = own * 100 / market.Budget(*d.FairnessPercent)
+	if d.CoordinationPercent != nil {
+		own = own * 100 / market.Budget(*d.CoordinationPercent)
 	}
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
@@ -129,15 +129,15 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, heard bool) coordina
 
 // factorOf is the factor in force.
 func factorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
-	if pa == nil || pa.Status.Terms == nil || pa.Status.Terms.FairnessPercent == nil {
+	if pa == nil || pa.Status.Constraints == nil || pa.Status.Constraints.CoordinationPercent == nil {
 		return coordinator.One
 	}
-	return coordinator.Factor(*pa.Status.Terms.FairnessPercent)
+	return coordinator.Factor(*pa.Status.Constraints.CoordinationPercent)
 }
 
 // factor is what a pod's budget is multiplied by from now on, for its terms; nil for as it is.
 func (c *conductor) factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
-	if c.r.Config.CoordinateEvery == 0 {
+	if c.r.Config.CoordinationInterval == 0 {
 		return nil
 	}
 	c.mu.Lock()

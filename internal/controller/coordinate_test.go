@@ -25,7 +25,7 @@ func TestBudgetMovesToWhereCPUIsDear(t *testing.T) {
 	cheap.hear()
 	dear, other := r.ownedPod("web", "dear", "200m", "900m"), cheap.ownedPod("web", "cheap", "200m", "900m")
 	lone := r.pod("lone", "200m", "900m")
-	r.config.CoordinateEvery = 200 * time.Millisecond
+	r.config.CoordinationInterval = 200 * time.Millisecond
 	stop := r.start()
 	for _, pod := range []*corev1.Pod{dear, other, lone} {
 		r.allocation(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
@@ -39,8 +39,8 @@ func TestBudgetMovesToWhereCPUIsDear(t *testing.T) {
 			Demand: milli(demand), Budget: int64(200 * percentOf(pa) / 100), Price: price, Floor: 210, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByPrice, ObservedAt: metav1.NowMicro(),
 		}
-		if pa.Status.Terms != nil {
-			pa.Spec.Decision.FairnessPercent = pa.Status.Terms.FairnessPercent
+		if pa.Status.Constraints != nil {
+			pa.Spec.Decision.CoordinationPercent = pa.Status.Constraints.CoordinationPercent
 		}
 		r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 	}
@@ -54,7 +54,7 @@ func TestBudgetMovesToWhereCPUIsDear(t *testing.T) {
 
 	stop() // it is away: what was said stays, and is taken up again
 	before := percentOf(r.stored(dear))
-	r.config.CoordinateEvery = time.Hour
+	r.config.CoordinationInterval = time.Hour
 	stop = r.start()
 	r.publish(lone, "0.000", app(1000))
 	r.allocation(lone, "followed again", func(pa *v1alpha1.PodAllocation) bool {
@@ -64,7 +64,7 @@ func TestBudgetMovesToWhereCPUIsDear(t *testing.T) {
 		t.Errorf("%d %% after the controller has come back, want %d as before", got, before)
 	}
 	stop()
-	r.config.CoordinateEvery = 0
+	r.config.CoordinationInterval = 0
 	r.start()
 	for _, pod := range []*corev1.Pod{dear, other} {
 		r.allocation(pod, "without a factor", func(pa *v1alpha1.PodAllocation) bool { return percentOf(pa) == 100 })
@@ -82,7 +82,7 @@ func TestASilentNodeKeepsItsFactors(t *testing.T) {
 	l.settlesAt(pod, 900)
 	pa := r.stored(pod)
 	before, percent := pa.DeepCopy(), int32(150)
-	pa.Status.Terms = &v1alpha1.Terms{FairnessPercent: &percent}
+	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: &percent}
 	r.must(r.Client.Status().Patch(r.Context(), pa, client.MergeFrom(before)))
 	l.ahead = 2 * time.Minute // nothing was heard for so long
 	if nodes, err := l.conductor.turn(t.Context()); err != nil || len(nodes) != 0 {
@@ -106,7 +106,7 @@ func TestReplicaOf(t *testing.T) {
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
 	percent := int32(160)
 	pa := allocation.New(pod)
-	pa.Spec.Decision = &v1alpha1.Decision{Budget: 320, FairnessPercent: &percent, Price: "0.250", Demand: 700, Floor: 210, Ceiling: 4000}
+	pa.Spec.Decision = &v1alpha1.Decision{Budget: 320, CoordinationPercent: &percent, Price: "0.250", Demand: 700, Floor: 210, Ceiling: 4000}
 	r := replicaOf(pod, pa, false)
 	if r.BaseBudget != 200 || r.Price != 0.25 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" || !r.TopologySpread || !r.FixedToNode || r.UpToDate || r.Factor != 100 {
 		t.Errorf("replica %+v", r)

@@ -50,13 +50,14 @@ func Decide(cfg Config, v View) []Task {
 // consider decides about one pod as far as that needs no other pod. plan is what is left for the plan
 // of the whole node; nil where the decision is complete. ok is false where nothing is to be done at all.
 func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
-	t = Task{Pod: p, Purpose: Follow}
+	t = Task{Pod: p, Purpose: Allocate}
 	if p.PA != nil {
 		t.Status = *p.PA.Status.DeepCopy()
 		t.Status.ObservedGeneration = p.PA.Generation
+		t.Status.ConfirmGeneration = 0
 	}
 	if p.Mended {
-		t.Status.RetryTime = nil
+		t.Status.Retry.Time = nil
 	}
 	if gone(p.Pod) {
 		t.Delete = p.PA != nil && p.Pod.DeletionTimestamp == nil // a deleted pod takes its allocation along
@@ -73,7 +74,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 	}
 	if p.Declared == nil {
 		t.Delete = p.PA != nil && leaving // nothing that could be given back
-		t.hold(v1alpha1.PhaseHeld, reasons.DeclaredLimitUnknown)
+		t.hold(v1alpha1.PhaseNotApplied, reasons.DeclaredLimitUnknown)
 		return t, nil, true
 	}
 	t.writeDown()
@@ -82,7 +83,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 		return t, nil, true
 	}
 	if why == reasons.NodeCannotResize { // a kubelet that was rolled back: its status does not tell what is in force
-		t.hold(v1alpha1.PhaseHeld, why)
+		t.hold(v1alpha1.PhaseNotApplied, why)
 		return t, nil, true
 	}
 	if t.waits(cfg, v) {
@@ -115,7 +116,7 @@ func consider(cfg Config, v View, p Pod) (t Task, plan *actuator.Pod, ok bool) {
 		state.NoDecrease = actuator.Reason(reasons.UnhealthyAfterDecrease)
 		t.sooner(end)
 	}
-	if r := t.Status.RetryTime; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
+	if r := t.Status.Retry.Time; r != nil && r.Time.After(state.RetryAt) && back == p.RestoreRefused {
 		state.RetryAt = r.Time
 	}
 	return t, &state, true
@@ -138,9 +139,9 @@ func (t *Task) bend(cfg Config, v View) {
 	if t.suffering(v.Now, cfg) {
 		terms.NoDecrease = string(reasons.UnhealthyAfterDecrease)
 	}
-	t.Status.Terms = nil
-	if !equality.Semantic.DeepEqual(terms, v1alpha1.Terms{}) {
-		t.Status.Terms = &terms
+	t.Status.Constraints = nil
+	if !equality.Semantic.DeepEqual(terms, v1alpha1.Constraints{}) {
+		t.Status.Constraints = &terms
 	}
 }
 
@@ -176,7 +177,7 @@ func follow(t *Task, s actuator.Step, now time.Time) {
 		}
 		t.settle()
 		t.hold(v1alpha1.PhaseApplied, why)
-		if terms := t.Status.Terms; terms != nil && terms.NoDecrease != "" && spared(t.Pod) {
+		if terms := t.Status.Constraints; terms != nil && terms.NoDecrease != "" && spared(t.Pod) {
 			t.hold(v1alpha1.PhaseApplied, reasons.Reason(terms.NoDecrease))
 		}
 	case why == reasons.NoDecisionYet:
@@ -184,7 +185,10 @@ func follow(t *Task, s actuator.Step, now time.Time) {
 	case why == reasons.BackingOff && (failed || now.Before(t.Pod.RetryAt)):
 		// The refusal says more than the wait for the next attempt.
 	default:
-		t.hold(v1alpha1.PhaseHeld, why)
+		if why == reasons.DecisionTooOld {
+			t.Status.ConfirmGeneration = t.Status.ObservedGeneration
+		}
+		t.hold(v1alpha1.PhaseNotApplied, why)
 	}
 }
 
@@ -200,4 +204,4 @@ func spared(p Pod) bool {
 }
 
 // settle forgets past failures.
-func (t *Task) settle() { t.Status.Failures, t.Status.RetryTime = 0, nil }
+func (t *Task) settle() { t.Status.Retry.Failures, t.Status.Retry.Time = 0, nil }

@@ -108,17 +108,17 @@ func drawn(t *rapid.T, i int) Pod {
 	}
 	if rapid.IntRange(0, 4).Draw(t, "hurt") == 0 {
 		hurt := metav1.NewMicroTime(noon.Add(-time.Duration(rapid.SampledFrom([]int{1, 3, 60, 1200, 1440, 1800}).Draw(t, "minutes")) * time.Minute))
-		s.HurtTime = &hurt
+		s.Rollback.LastHarmfulDecreaseTime = &hurt
 	}
 	if rapid.Bool().Draw(t, "lowered") {
 		since := metav1.NewMicroTime(noon.Add(-time.Duration(rapid.IntRange(0, 600).Draw(t, "since")) * time.Second))
-		s.DecreasedFrom, s.DecreasedSince = []v1alpha1.ContainerLimit{app(limit("from"))}, &since
+		s.Rollback.Limits, s.Rollback.WindowStart = []v1alpha1.ContainerLimit{app(limit("from"))}, &since
 	}
-	s.Phase = rapid.SampledFrom([]v1alpha1.Phase{"", v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseHeld, v1alpha1.PhaseFailed, v1alpha1.PhaseRestored}).Draw(t, "phase")
+	s.Phase = rapid.SampledFrom([]v1alpha1.Phase{"", v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseNotApplied, v1alpha1.PhaseFailed, v1alpha1.PhaseRestored}).Draw(t, "phase")
 	s.Reason = string(rapid.SampledFrom([]reasons.Reason{"", reasons.ResizeInFlight, reasons.DecisionTooOld, reasons.ExternalChange, reasons.ResizeTimedOut, reasons.ResizeDeferred, reasons.QuotaExceeded}).Draw(t, "reason"))
 	if rapid.Bool().Draw(t, "backing off") {
 		retry := metav1.NewMicroTime(noon.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "retry")) * time.Second))
-		s.RetryTime, s.Failures = &retry, 1
+		s.Retry.Time, s.Retry.Failures = &retry, 1
 	}
 	return p
 }
@@ -143,8 +143,8 @@ func drawPlatform(t *rapid.T, p *Pod) {
 		p.Unsure = "VerticalPodAutoscalers"
 	}
 	p.Cautious = one("cautious")
-	if c := (v1alpha1.ContainerTerms{Name: "app", Floor: bound("floor"), Ceiling: bound("ceiling")}); c.Floor != nil || c.Ceiling != nil {
-		p.Terms.Containers = []v1alpha1.ContainerTerms{c}
+	if c := (v1alpha1.ContainerConstraints{Name: "app", Floor: bound("floor"), Ceiling: bound("ceiling")}); c.Floor != nil || c.Ceiling != nil {
+		p.Terms.Containers = []v1alpha1.ContainerConstraints{c}
 	}
 	p.Terms.Ceiling = bound("total ceiling")
 	if rapid.IntRange(0, 3).Draw(t, "no decrease") == 0 {
@@ -210,25 +210,25 @@ func breaks(cfg Config, v View, t Task) string {
 		}
 		least, most := termsOf(p)
 		switch t.Purpose {
-		case Follow:
+		case Allocate:
 			if c.To < least || c.To > max(least, most) && c.To >= c.From {
 				return "outside floor and ceiling"
 			}
 			if c.To < c.From && !ready(p.Pod) {
 				return "lowers a pod that is not Ready"
 			}
-			hurt := s.HurtTime != nil && v.Now.Sub(s.HurtTime.Time) < cfg.HandsOff
+			hurt := s.Rollback.LastHarmfulDecreaseTime != nil && v.Now.Sub(s.Rollback.LastHarmfulDecreaseTime.Time) < cfg.RollbackHoldOff
 			if c.To < c.From && (p.Terms.NoDecrease != "" || hurt) && c.To < p.Declared[0].CPULimit && c.From <= max(least, most) {
 				return "lowers a pod that must not be decreased below its declared limit, and is not above its ceiling"
 			}
-			if c.To < c.From && hurt && v.Now.Sub(s.HurtTime.Time) < cfg.HurtWithin {
+			if c.To < c.From && hurt && v.Now.Sub(s.Rollback.LastHarmfulDecreaseTime.Time) < cfg.RollbackWindow {
 				return "lowers a pod that was hurt just now"
 			}
 			if c.To < c.From && p.Cautious && s.LastDecreaseTime != nil && v.Now.Sub(s.LastDecreaseTime.Time) < cfg.HPACooldown {
 				return "lowers a pod of an HPA again within the cooldown"
 			}
-		case Undo:
-			if c.To < c.From || c.To > max(least, most) || s.HurtTime == nil {
+		case Rollback:
+			if c.To < c.From || c.To > max(least, most) || s.Rollback.LastHarmfulDecreaseTime == nil {
 				return "takes back what did no harm, or too much"
 			}
 		case Restore:
@@ -246,19 +246,19 @@ func breaks(cfg Config, v View, t Task) string {
 		return "moved in mode recommend"
 	case t.Purpose == Revert:
 		return ""
-	case t.Purpose == Follow && p.Barred != "":
+	case t.Purpose == Allocate && p.Barred != "":
 		return "tries what the API server refuses"
-	case (t.Purpose == Follow || t.Purpose == Undo) && p.Unsure != "":
+	case (t.Purpose == Allocate || t.Purpose == Rollback) && p.Unsure != "":
 		return "moves a pod that may be one of an autoscaler's"
 	case !v.Node.Ready || v.Node.Pressure || v.Node.Draining || v.Node.ShuttingDown:
 		return "moved on a node that cannot"
-	case t.Purpose == Follow && v.Node.Silence >= cfg.FreezeAfter:
+	case t.Purpose == Allocate && v.Node.Silence >= cfg.FreezeAfter:
 		return "follows a silent agent"
-	case t.Purpose == Follow && p.DecisionAge >= cfg.FreezeAfter:
+	case t.Purpose == Allocate && p.DecisionAge >= cfg.FreezeAfter:
 		return "moved on an old decision"
-	case t.Purpose == Follow && (leaving || p.Mode != kube.ModeEnforce):
+	case t.Purpose == Allocate && (leaving || p.Mode != kube.ModeEnforce):
 		return "follows the market outside of it"
-	case t.Purpose == Follow && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed && (s.Failures == 0 || s.Reason != string(reasons.DecisionTooOld)):
+	case t.Purpose == Allocate && p.Progress == podresize.InProgress && s.Phase != v1alpha1.PhaseFailed && (s.Retry.Failures == 0 || s.Reason != string(reasons.DecisionTooOld)):
 		return "a second resize in flight" // other than after the back-off of one that was given up, and asked for anew
 	}
 	return ""
@@ -388,8 +388,8 @@ func TestConfigReportsEverything(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	if free := DefaultConfig().Quota.Free; free != kube.QuotaFree {
-		t.Errorf("%v of a quota stays free, and the plugin says %v", free, kube.QuotaFree)
+	if free := DefaultConfig().Quota.Headroom; free != kube.QuotaHeadroom {
+		t.Errorf("%v of a quota stays free, and the plugin says %v", free, kube.QuotaHeadroom)
 	}
 	err := Config{Actuator: actuator.DefaultConfig(), StartGrace: -1}.Validate()
 	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 14 {

@@ -16,7 +16,7 @@ func (t *Task) waits(cfg Config, v View) bool {
 	p := t.Pod
 	if now := current(p); !kube.SameLimits(t.lastApplied(), now) {
 		// We were interrupted between the resize and its record.
-		purpose := Follow
+		purpose := Allocate
 		if t.reverts(v.Now) {
 			purpose = Revert
 		}
@@ -34,11 +34,11 @@ func (t *Task) waits(cfg Config, v View) bool {
 		}
 		return false
 	case status.LastAppliedTime == nil || !onItsWay && !refused:
-		t.hold(v1alpha1.PhaseHeld, reasons.ResizeInFlight) // somebody else's, such as a change of memory
+		t.hold(v1alpha1.PhaseNotApplied, reasons.ResizeInFlight) // somebody else's, such as a change of memory
 		return true
 	case refused:
-		if status.RetryTime != nil && v.Now.Before(status.RetryTime.Time) {
-			t.sooner(status.RetryTime.Time)
+		if status.Retry.Time != nil && v.Now.Before(status.Retry.Time.Time) {
+			t.sooner(status.Retry.Time.Time)
 			switch p.Progress {
 			case podresize.Deferred, podresize.Infeasible, podresize.Errored: // until it is taken back
 				t.revert(may && status.Reason != string(reasons.ResizeTimedOut))
@@ -72,14 +72,14 @@ func (t *Task) waits(cfg Config, v View) bool {
 
 // refused says whether the last resize was not carried out. It still is while the agent is asked whether it is still wanted.
 func refused(s v1alpha1.PodAllocationStatus) bool {
-	return s.Phase == v1alpha1.PhaseFailed || s.Failures > 0 && s.Reason == string(reasons.DecisionTooOld)
+	return s.Phase == v1alpha1.PhaseFailed || s.Retry.Failures > 0 && s.Reason == string(reasons.DecisionTooOld)
 }
 
 // reverts says whether the only resize that is made now is one that takes back what the kubelet could not carry out.
 func (t *Task) reverts(now time.Time) bool {
 	switch s := t.Status; reasons.Reason(s.Reason) {
 	case reasons.ResizeDeferred, reasons.ResizeInfeasible, reasons.ResizeError:
-		return refused(s) && s.RetryTime != nil && now.Before(s.RetryTime.Time)
+		return refused(s) && s.Retry.Time != nil && now.Before(s.Retry.Time.Time)
 	}
 	return false
 }
@@ -87,7 +87,7 @@ func (t *Task) reverts(now time.Time) bool {
 // fail sets the back-off after a resize that the kubelet did not carry out.
 func (t *Task) fail(cfg Config, v View, r reasons.Reason) {
 	failed(&t.Status, cfg, v.Now, r, t.Pod.Said)
-	t.sooner(t.Status.RetryTime.Time)
+	t.sooner(t.Status.Retry.Time.Time)
 }
 
 // revert asks for the limits that are in force again, so that spec and kernel agree.

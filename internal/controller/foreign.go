@@ -15,23 +15,23 @@ import (
 func (t *Task) standBack(cfg Config, v View) bool {
 	p := t.Pod
 	if adopted, foreign := adopt(p); foreign {
-		reason, hold := reasons.ExternalChange, cfg.HoldForeign
+		reason, hold := reasons.ExternalChange, cfg.ExternalChangeHoldOff
 		if t.contested(cfg, v.Now) {
-			reason, hold = reasons.ConflictingWriter, cfg.HandsOff
+			reason, hold = reasons.ConflictingWriter, cfg.RollbackHoldOff
 		}
 		now, retry := metav1.NewMicroTime(v.Now), metav1.NewMicroTime(v.Now.Add(hold))
-		t.Status.ForeignTime, t.Status.DecreasedFrom, t.Status.DecreasedSince = &now, nil, nil
+		t.Status.LastExternalChangeTime, t.Status.Rollback.Limits, t.Status.Rollback.WindowStart = &now, nil, nil
 		t.Record = adopted
-		t.Status.DeclaredLimits, t.Status.RetryTime, t.Status.Failures = adopted, &retry, 0
+		t.Status.DeclaredLimits, t.Status.Retry.Time, t.Status.Retry.Failures = adopted, &retry, 0
 		t.applied(current(p))
-		t.hold(v1alpha1.PhaseHeld, reason)
+		t.hold(v1alpha1.PhaseNotApplied, reason)
 		t.sooner(retry.Time)
 		if p.Mode == kube.ModeRestore { // then they are the limits to be restored, and may be in force
 			t.sooner(v.Now.Add(time.Second))
 		}
 		return true
 	}
-	if r := t.Status.RetryTime; standsBack(t.Status.Reason) && r != nil {
+	if r := t.Status.Retry.Time; standsBack(t.Status.Reason) && r != nil {
 		if v.Now.Before(r.Time) {
 			t.sooner(r.Time)
 			return p.Mode != kube.ModeRestore // the declared limits are already in force
@@ -49,8 +49,8 @@ func standsBack(reason string) bool {
 // contested says whether somebody else changed the limits again, after we had moved them again, within an hour.
 // Two changes in a row by the same hand are no fight.
 func (t *Task) contested(cfg Config, now time.Time) bool {
-	last, moved := t.Status.ForeignTime, t.Status.LastAppliedTime
-	return last != nil && now.Sub(last.Time) < cfg.FightWithin && moved != nil && moved.After(last.Time)
+	last, moved := t.Status.LastExternalChangeTime, t.Status.LastAppliedTime
+	return last != nil && now.Sub(last.Time) < cfg.ConflictWindow && moved != nil && moved.After(last.Time)
 }
 
 // adopt is what is declared after somebody else's change; foreign is false where there was none. A

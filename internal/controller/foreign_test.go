@@ -15,17 +15,17 @@ func TestASecondFightEndsIt(t *testing.T) {
 	pod := r.pod("web", "100m", "500m")
 	l.settlesAt(pod, 2000)
 	r.resizeAs("somebody", pod, "700m")
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
 	r.resizeAs("somebody", pod, "800m") // the same hand again: no fight, as we have not moved since
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
 
-	l.ahead = r.config.HoldForeign + time.Minute
+	l.ahead = r.config.ExternalChangeHoldOff + time.Minute
 	r.hearAt(time.Now().Add(l.ahead))
 	r.publish(pod, "0.000", app(2000))
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	r.resizeAs("somebody", pod, "700m")
-	pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.ConflictingWriter)
-	if wait := pa.Status.RetryTime.Sub(time.Now().Add(l.ahead)); wait < 23*time.Hour {
+	pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ConflictingWriter)
+	if wait := pa.Status.Retry.Time.Sub(time.Now().Add(l.ahead)); wait < 23*time.Hour {
 		t.Errorf("left alone for %v, want a day", wait)
 	}
 	r.publish(pod, "0.000", app(2000))

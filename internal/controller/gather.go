@@ -223,9 +223,9 @@ func (r *Reconciler) pod(ctx context.Context, s *scene, cached *corev1.Pod, pa *
 	}
 	p.Terms, p.Cautious = n.Terms(p.Pod, p.Declared)
 	n.shares[p.Pod.UID].bend(&p.Terms)
-	p.Terms.FairnessPercent = r.conductor.factor(p.Pod, p.PA)
-	if n.unheard && p.PA != nil && p.PA.Status.Terms != nil { // after a start, what was asked for stands
-		p.Terms.DemandPercent, p.Terms.DemandBy = p.PA.Status.Terms.DemandPercent, p.PA.Status.Terms.DemandBy
+	p.Terms.CoordinationPercent = r.conductor.factor(p.Pod, p.PA)
+	if n.unheard && p.PA != nil && p.PA.Status.Constraints != nil { // after a start, what was asked for stands
+		p.Terms.DemandPercent, p.Terms.DemandBy = p.PA.Status.Constraints.DemandPercent, p.PA.Status.Constraints.DemandBy
 	}
 	p.Barred, p.Bar = n.Bars(p.Pod)
 	p.Laws = n.laws(p.Pod)

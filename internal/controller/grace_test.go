@@ -78,9 +78,9 @@ func TestNoDisruptionNoDecrease(t *testing.T) {
 	least, web := intstr.FromInt32(1), metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	budget.Spec.MinAvailable, budget.Spec.Selector = &least, &web
 	r.must(r.Client.Create(r.Context(), budget))
-	pa := r.allocation(one, "told", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
-	if pa.Status.Terms.NoDecrease != string(reasons.NoDisruptionAllowed) {
-		t.Errorf("terms %+v", pa.Status.Terms)
+	pa := r.allocation(one, "told", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Constraints != nil })
+	if pa.Status.Constraints.NoDecrease != string(reasons.NoDisruptionAllowed) {
+		t.Errorf("terms %+v", pa.Status.Constraints)
 	}
 	r.decide(one, v1alpha1.BoundByFloor, app(700))
 	r.allocation(one, "left", stands(v1alpha1.PhaseApplied, reasons.NoDisruptionAllowed))

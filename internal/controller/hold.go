@@ -31,7 +31,7 @@ func (t *Task) rests(cfg Config, v View, why reasons.Reason, eligible, back, lea
 		case reasons.AutoscalerLookupFailed:
 			said = p.Unsure
 		}
-		t.say(v1alpha1.PhaseHeld, r, said)
+		t.say(v1alpha1.PhaseNotApplied, r, said)
 		return true
 	}
 	return false

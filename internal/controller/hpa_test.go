@@ -36,12 +36,12 @@ func TestHPAPodsAreNotLowered(t *testing.T) {
 	web := hpa(r.namespace, "web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, onCPU(150))
 	r.must(r.Client.Create(r.Context(), web))
 
-	pa := r.allocation(low, "told its floor", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
-	terms := pa.Status.Terms // 200m x 150 % x 1.2
+	pa := r.allocation(low, "told its floor", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Constraints != nil })
+	terms := pa.Status.Constraints // 200m x 150 % x 1.2
 	if len(terms.Containers) != 1 || *terms.Containers[0].Floor != 360 || terms.FloorBy != "HorizontalPodAutoscaler/web" || terms.NoDecrease != string(reasons.ScaledByHPA) {
 		t.Errorf("terms %+v", terms)
 	}
-	r.allocation(high, "made", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
+	r.allocation(high, "made", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Constraints != nil })
 	r.allocation(other, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 
 	// The agent may not have seen the terms yet, so it decides as if there were none.
@@ -56,7 +56,7 @@ func TestHPAPodsAreNotLowered(t *testing.T) {
 	}
 
 	r.annotate(web, kube.AllowDecreaseKey, "true")
-	r.allocation(high, "lowered once", stands(v1alpha1.PhaseHeld, reasons.CoolingDown))
+	r.allocation(high, "lowered once", stands(v1alpha1.PhaseNotApplied, reasons.CoolingDown))
 	if h := r.limit(high); h != 600 {
 		t.Errorf("limit %v after a decrease, want one step down", h)
 	}
@@ -78,8 +78,8 @@ func TestHPAOfACustomTarget(t *testing.T) {
 	target.Object["status"] = status
 	r.must(r.Client.Status().Update(r.Context(), target))
 	r.must(r.Client.Create(r.Context(), hpa(r.namespace, "shop", kube.Target{APIVersion: "example.mbcas.io/v1", Kind: "Rollout", Name: "shop"}, onCPU(100))))
-	pa := r.allocation(pod, "told its floor", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
-	if *pa.Status.Terms.Containers[0].Floor != 240 {
-		t.Errorf("terms %+v", pa.Status.Terms)
+	pa := r.allocation(pod, "told its floor", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Constraints != nil })
+	if *pa.Status.Constraints.Containers[0].Floor != 240 {
+		t.Errorf("terms %+v", pa.Status.Constraints)
 	}
 }

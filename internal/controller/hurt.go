@@ -25,23 +25,23 @@ func (t *Task) heals(cfg Config, v View) bool {
 	}
 	if !t.suffering(v.Now, cfg) && t.trouble(cfg, v) {
 		now := metav1.NewMicroTime(v.Now)
-		t.Status.HurtTime = &now
+		t.Status.Rollback.LastHarmfulDecreaseTime = &now
 		t.bend(cfg, v) // from here on, not from the next look on
 	}
 	if !t.suffering(v.Now, cfg) {
 		return false
 	}
-	t.sooner(t.Status.HurtTime.Add(cfg.HandsOff))
+	t.sooner(t.Status.Rollback.LastHarmfulDecreaseTime.Add(cfg.RollbackHoldOff))
 	if t.undone() {
-		t.Status.DecreasedFrom, t.Status.DecreasedSince = nil, nil
+		t.Status.Rollback.Limits, t.Status.Rollback.WindowStart = nil, nil
 		return false
 	}
 	if m := t.undo(v); m != nil {
-		if r := t.Status.RetryTime; r != nil && v.Now.Before(r.Time) || v.Now.Before(p.RetryAt) {
+		if r := t.Status.Retry.Time; r != nil && v.Now.Before(r.Time) || v.Now.Before(p.RetryAt) {
 			return false
 		}
-		t.Move, t.Purpose, t.Why = m, Undo, reasons.UnhealthyAfterDecrease
-		t.hold(v1alpha1.PhaseHeld, reasons.UnhealthyAfterDecrease)
+		t.Move, t.Purpose, t.Why = m, Rollback, reasons.UnhealthyAfterDecrease
+		t.hold(v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease)
 		return true
 	}
 	return false
@@ -49,29 +49,29 @@ func (t *Task) heals(cfg Config, v View) bool {
 
 // suffering says whether the pod was hurt by a decrease less than a day ago.
 func (t *Task) suffering(now time.Time, cfg Config) bool {
-	hurt := t.Status.HurtTime
-	return hurt != nil && now.Before(hurt.Add(cfg.HandsOff))
+	hurt := t.Status.Rollback.LastHarmfulDecreaseTime
+	return hurt != nil && now.Before(hurt.Add(cfg.RollbackHoldOff))
 }
 
 // recovers is until when a pod that a decrease hurt is not lowered at all. After that it may be lowered as far as any pod that must not
 // be decreased: to its declared limit.
 func (t *Task) recovers(cfg Config) time.Time {
-	if t.Status.HurtTime == nil {
+	if t.Status.Rollback.LastHarmfulDecreaseTime == nil {
 		return time.Time{}
 	}
-	return t.Status.HurtTime.Add(cfg.HurtWithin)
+	return t.Status.Rollback.LastHarmfulDecreaseTime.Add(cfg.RollbackWindow)
 }
 
 // trouble says whether the pod ceased to be Ready, or a container restarted, in the run of decreases or soon after the
 // last of them. What was found once is not found again. The kubelet dates in whole seconds.
 func (t *Task) trouble(cfg Config, v View) bool {
-	last, since := t.Status.LastDecreaseTime, t.Status.DecreasedSince
-	if last == nil || since == nil || len(t.Status.DecreasedFrom) == 0 || !v.Node.Ready {
+	last, since := t.Status.LastDecreaseTime, t.Status.Rollback.WindowStart
+	if last == nil || since == nil || len(t.Status.Rollback.Limits) == 0 || !v.Node.Ready {
 		return false
 	}
-	from, to := since.Truncate(time.Second), last.Add(cfg.HurtWithin)
+	from, to := since.Truncate(time.Second), last.Add(cfg.RollbackWindow)
 	soon := func(at metav1.Time, up time.Time) bool {
-		found := t.Status.HurtTime != nil && !at.After(t.Status.HurtTime.Time)
+		found := t.Status.Rollback.LastHarmfulDecreaseTime != nil && !at.After(t.Status.Rollback.LastHarmfulDecreaseTime.Time)
 		return !at.Time.Before(from) && !at.After(to) && at.After(up) && !found
 	}
 	return unreadied(t.Pod.Pod, func(at metav1.Time) bool { return soon(at, v.Node.Since.Add(settling)) }) ||
@@ -116,7 +116,7 @@ func managed(p Pod, container string) bool {
 // back before another, and what the kubelet could not follow was taken back.
 func (t *Task) undone() bool {
 	now := byName(current(t.Pod))
-	return t.Pod.Progress == podresize.Done && !slices.ContainsFunc(t.Status.DecreasedFrom, func(l v1alpha1.ContainerLimit) bool {
+	return t.Pod.Progress == podresize.Done && !slices.ContainsFunc(t.Status.Rollback.Limits, func(l v1alpha1.ContainerLimit) bool {
 		limit, ok := now[l.Name]
 		return ok && limit < l.CPULimit
 	})
@@ -124,12 +124,12 @@ func (t *Task) undone() bool {
 
 // undo gives the limits from before the decrease back, as far as the bounds allow; nil where nothing is to be given.
 func (t *Task) undo(v View) *actuator.Move {
-	if last := t.Status.LastDecreaseTime; last != nil && last.After(t.Status.HurtTime.Time) {
+	if last := t.Status.LastDecreaseTime; last != nil && last.After(t.Status.Rollback.LastHarmfulDecreaseTime.Time) {
 		return nil // what was taken since was above a ceiling, or went back to what is declared
 	}
 	pa := v1alpha1.PodAllocation{Status: t.Status}
 	pa.Status.DeclaredLimits = t.Pod.Declared
-	pa.Spec.Containers = t.Status.DecreasedFrom
+	pa.Spec.Containers = t.Status.Rollback.Limits
 	m := actuator.Move{UID: string(t.Pod.Pod.UID)}
 	for _, c := range allocation.State(t.Pod.Pod, &pa, v.Node.Allocatable).Containers {
 		if c.Desired > c.Limit {
@@ -153,13 +153,13 @@ func (t *Task) lowered(cfg Config, at time.Time, from, to []v1alpha1.ContainerLi
 		return
 	}
 	before, now := map[string]cpu.Milli{}, metav1.NewMicroTime(at)
-	if last := t.Status.LastDecreaseTime; last != nil && at.Sub(last.Time) < cfg.HurtWithin && t.Status.DecreasedSince != nil {
-		before = byName(t.Status.DecreasedFrom)
+	if last := t.Status.LastDecreaseTime; last != nil && at.Sub(last.Time) < cfg.RollbackWindow && t.Status.Rollback.WindowStart != nil {
+		before = byName(t.Status.Rollback.Limits)
 	} else {
-		t.Status.DecreasedSince = &now
+		t.Status.Rollback.WindowStart = &now
 	}
-	t.Status.DecreasedFrom = nil
+	t.Status.Rollback.Limits = nil
 	for _, l := range from {
-		t.Status.DecreasedFrom = append(t.Status.DecreasedFrom, v1alpha1.ContainerLimit{Name: l.Name, CPULimit: max(l.CPULimit, before[l.Name])})
+		t.Status.Rollback.Limits = append(t.Status.Rollback.Limits, v1alpha1.ContainerLimit{Name: l.Name, CPULimit: max(l.CPULimit, before[l.Name])})
 	}
 }

@@ -50,7 +50,7 @@ func lowered(cfg Config, at ...time.Duration) Pod {
 	t := Task{}
 	limit := cpu.Milli(2000)
 	for _, after := range at {
-		t.moved(cfg, noon.Add(after), Follow, []v1alpha1.ContainerLimit{app(limit)}, []v1alpha1.ContainerLimit{app(limit - 100)})
+		t.moved(cfg, noon.Add(after), Allocate, []v1alpha1.ContainerLimit{app(limit)}, []v1alpha1.ContainerLimit{app(limit - 100)})
 		limit -= 100
 	}
 	p := Pod{Pod: running("web", limit, true), Mode: kube.ModeEnforce, Declared: []v1alpha1.ContainerLimit{app(2000)}, Ledgered: true, Progress: podresize.Done}
@@ -117,15 +117,15 @@ func TestWhatCountsAsHurt(t *testing.T) {
 			}
 			got := tasks[0]
 			if !c.hurt {
-				if got.Status.HurtTime != nil || got.Move != nil {
+				if got.Status.Rollback.LastHarmfulDecreaseTime != nil || got.Move != nil {
 					t.Errorf("counts as hurt, and %v is done; want not, because %s", got.Move, c.reason)
 				}
 				return
 			}
-			if got.Status.HurtTime == nil || got.Purpose != Undo || got.Move == nil || got.Move.Changes[0].To != 2000 {
-				t.Errorf("purpose %s, move %v, hurt at %v: want 2000m given back, because %s", got.Purpose, got.Move, got.Status.HurtTime, c.reason)
+			if got.Status.Rollback.LastHarmfulDecreaseTime == nil || got.Purpose != Rollback || got.Move == nil || got.Move.Changes[0].To != 2000 {
+				t.Errorf("purpose %s, move %v, hurt at %v: want 2000m given back, because %s", got.Purpose, got.Move, got.Status.Rollback.LastHarmfulDecreaseTime, c.reason)
 			}
-			if n := got.Status.Terms; n == nil || n.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
+			if n := got.Status.Constraints; n == nil || n.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
 				t.Errorf("terms %+v: want it not to be lowered from now on", n)
 			}
 		})
@@ -138,10 +138,10 @@ func TestHarmIsFoundOnce(t *testing.T) {
 	p := lowered(cfg, 0)
 	ends(p.Pod, noon.Add(time.Second))
 	hurt := metav1.NewMicroTime(noon.Add(2 * time.Second))
-	p.PA.Status.HurtTime = &hurt
-	for _, task := range Decide(cfg, View{Now: noon.Add(cfg.HandsOff + time.Minute), Node: up(-time.Hour), Pods: []Pod{p}}) {
-		if task.Move != nil || !task.Status.HurtTime.Equal(&hurt) {
-			t.Errorf("after the day: %s %v, hurt at %v", task.Purpose, task.Move, task.Status.HurtTime)
+	p.PA.Status.Rollback.LastHarmfulDecreaseTime = &hurt
+	for _, task := range Decide(cfg, View{Now: noon.Add(cfg.RollbackHoldOff + time.Minute), Node: up(-time.Hour), Pods: []Pod{p}}) {
+		if task.Move != nil || !task.Status.Rollback.LastHarmfulDecreaseTime.Equal(&hurt) {
+			t.Errorf("after the day: %s %v, hurt at %v", task.Purpose, task.Move, task.Status.Rollback.LastHarmfulDecreaseTime)
 		}
 	}
 }
@@ -156,16 +156,16 @@ func TestAfterARollback(t *testing.T) {
 		want  cpu.Milli
 	}{
 		"at once":             {time.Second, 4000},
-		"just before the end": {cfg.HurtWithin - time.Second, 4000},
-		"recovered":           {cfg.HurtWithin, 2000},
-		"within the day":      {cfg.HandsOff - time.Second, 2000},
-		"after the day":       {cfg.HandsOff, 500},
+		"just before the end": {cfg.RollbackWindow - time.Second, 4000},
+		"recovered":           {cfg.RollbackWindow, 2000},
+		"within the day":      {cfg.RollbackHoldOff - time.Second, 2000},
+		"after the day":       {cfg.RollbackHoldOff, 500},
 	} {
 		p := lowered(cfg, 0)
 		p.Pod = running("web", 4000, true)
 		hurt := metav1.NewMicroTime(noon.Add(time.Second))
 		s := &p.PA.Status
-		s.AppliedLimits, s.HurtTime, s.DecreasedFrom, s.DecreasedSince = []v1alpha1.ContainerLimit{app(4000)}, &hurt, nil, nil
+		s.AppliedLimits, s.Rollback.LastHarmfulDecreaseTime, s.Rollback.Limits, s.Rollback.WindowStart = []v1alpha1.ContainerLimit{app(4000)}, &hurt, nil, nil
 		s.Phase, s.Reason, s.LastIncreaseTime = v1alpha1.PhaseApplied, string(reasons.Settled), &hurt
 		p.PA.Spec.Containers, p.PA.Spec.Decision = []v1alpha1.ContainerLimit{app(500)}, &v1alpha1.Decision{Price: "1.000"}
 		tasks := Decide(cfg, View{Now: hurt.Add(c.since), Node: up(-time.Hour), Pods: []Pod{p}})
@@ -202,7 +202,7 @@ func TestAnUndoIsFinished(t *testing.T) {
 		l.Helper()
 		l.until("all is given back", func() (bool, any) { pa := l.look(pod); return l.limit(pod) == 2000, pa.Status })
 		l.becomes(pod, func(pa *v1alpha1.PodAllocation) bool {
-			return pa.Status.Phase == v1alpha1.PhaseApplied && pa.Status.DecreasedFrom == nil && pa.Status.HurtTime != nil
+			return pa.Status.Phase == v1alpha1.PhaseApplied && pa.Status.Rollback.Limits == nil && pa.Status.Rollback.LastHarmfulDecreaseTime != nil
 		})
 	}
 	t.Run("deferred", func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestAnUndoIsFinished(t *testing.T) {
 		r.must(r.Client.Create(r.Context(), q))
 		l.counts(q.Name, "2")
 		r.hurt(pod, fails)
-		l.settles(pod, v1alpha1.PhaseHeld, reasons.WaitingForQuota)
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
 		if got := r.limit(pod); got != 1200 {
 			t.Errorf("limit %v, want a part of what was taken", got)
 		}
@@ -272,10 +272,10 @@ func TestARevertIsNoDecrease(t *testing.T) {
 			r.hurt(pod, func(p *corev1.Pod) { unready(p, time.Now(), "ContainersNotReady") })
 			l.look(pod)
 			s := l.look(pod).Status
-			if s.LastDecreaseTime != nil || s.DecreasedFrom != nil || s.HurtTime != nil {
+			if s.LastDecreaseTime != nil || s.Rollback.Limits != nil || s.Rollback.LastHarmfulDecreaseTime != nil {
 				t.Errorf("a decrease is noted that never happened: %+v", s)
 			}
-			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Failures != 1 || left != 0 {
+			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Retry.Failures != 1 || left != 0 {
 				t.Errorf("%d answers left to lose, status %+v", left, s)
 			}
 		})
@@ -305,11 +305,11 @@ func TestADecreaseThatHurtsIsTakenBack(t *testing.T) {
 
 			r.hurt(pod, hurt)
 			l.until("back at where it was before", func() (bool, any) { l.look(pod); return r.limit(pod) == 2000, r.limit(pod) })
-			pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.UnhealthyAfterDecrease)
-			if s := pa.Status; s.HurtTime == nil || s.Terms == nil || s.Terms.NoDecrease != string(reasons.UnhealthyAfterDecrease) || s.DecreasedFrom != nil || s.DecreasedSince != nil {
+			pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease)
+			if s := pa.Status; s.Rollback.LastHarmfulDecreaseTime == nil || s.Constraints == nil || s.Constraints.NoDecrease != string(reasons.UnhealthyAfterDecrease) || s.Rollback.Limits != nil || s.Rollback.WindowStart != nil {
 				t.Errorf("status %+v", pa.Status)
 			}
-			if !strings.Contains(r.log.String(), `"purpose":"undo"`) {
+			if !strings.Contains(r.log.String(), `"purpose":"rollback"`) {
 				t.Error("no audit line of the decrease that was taken back")
 			}
 			if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 {

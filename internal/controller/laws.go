@@ -64,7 +64,7 @@ func (r *Reconciler) mended(node string, p Pod, rec record) bool {
 	if rec.refused != nil {
 		return rec.refused.ranges != p.Laws.ranges || eased(rec.refused.rooms, p.Laws.rooms)
 	}
-	if p.PA != nil && p.PA.Status.RetryTime != nil && lawful(reasons.Reason(p.PA.Status.Reason)) {
+	if p.PA != nil && p.PA.Status.Retry.Time != nil && lawful(reasons.Reason(p.PA.Status.Reason)) {
 		laws := p.Laws
 		r.memory.change(node, p.Pod.UID, func(rec *record) { rec.refused = &laws })
 	}

@@ -68,7 +68,7 @@ func TestWhatALimitRangeBarsIsNotTried(t *testing.T) {
 	} {
 		lr := r.limitRange(corev1.LimitRangeItem{Type: kind, Max: cpus("1500m")})
 		r.publish(pod, "0.000", app(1000))
-		pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.LimitRangeRefused)
+		pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.LimitRangeRefused)
 		if !strings.Contains(pa.Status.Message, says) {
 			t.Errorf("message %q, want %q", pa.Status.Message, says)
 		}
@@ -229,8 +229,8 @@ func TestLimitRangeBinds(t *testing.T) {
 		{Type: corev1.LimitTypePod, Max: cpus("1400m")},
 	}
 	r.must(r.Client.Create(r.Context(), ranges))
-	pa := r.allocation(pod, "told", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil })
-	terms := pa.Status.Terms
+	pa := r.allocation(pod, "told", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Constraints != nil })
+	terms := pa.Status.Constraints
 	if *terms.Containers[0].Floor != 150 || *terms.Containers[0].Ceiling != 1600 || *terms.Ceiling != 1400 || terms.CeilingBy != "LimitRange/limits" {
 		t.Errorf("terms %+v", terms)
 	}
@@ -240,7 +240,7 @@ func TestLimitRangeBinds(t *testing.T) {
 		t.Errorf("limit %v, want 1400m as the LimitRange allows for a pod", got)
 	}
 	r.publish(mixed, "0.000", app(1000), v1alpha1.ContainerLimit{Name: "big", CPULimit: 3000})
-	pa = r.allocation(mixed, "held", stands(v1alpha1.PhaseHeld, reasons.LimitRangeRefused))
+	pa = r.allocation(mixed, "held", stands(v1alpha1.PhaseNotApplied, reasons.LimitRangeRefused))
 	if !strings.Contains(pa.Status.Message, "container big") || !strings.Contains(pa.Status.Message, "LimitRange limits") {
 		t.Errorf("message %q: want the container and the LimitRange", pa.Status.Message)
 	}

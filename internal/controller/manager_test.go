@@ -57,7 +57,7 @@ func TestFollowsEvents(t *testing.T) {
 	r.allocation(pod, "applied in mode enforce", stands(v1alpha1.PhaseApplied, reasons.Settled))
 
 	r.resizeAs("somebody", pod, "700m")
-	r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.ExternalChange))
+	r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.ExternalChange))
 	r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
 	r.must(r.Client.DeleteAllOf(r.Context(), &v1alpha1.PodAllocation{}, client.InNamespace(r.namespace)))
 }
@@ -120,7 +120,7 @@ func TestRestoreAll(t *testing.T) {
 	}
 	r.lead()
 	r.resizeAs("somebody", foreign, "700m")
-	r.allocation(foreign, "held", stands(v1alpha1.PhaseHeld, reasons.ExternalChange))
+	r.allocation(foreign, "held", stands(v1alpha1.PhaseNotApplied, reasons.ExternalChange))
 
 	var out bytes.Buffer
 	restorer := &Restorer{
@@ -145,7 +145,7 @@ func TestRestoreAll(t *testing.T) {
 	}
 	// The controller that still runs leaves them there.
 	r.publish(raised, "0.000", app(3000))
-	r.allocation(raised, "paused", stands(v1alpha1.PhaseHeld, reasons.Paused))
+	r.allocation(raised, "paused", stands(v1alpha1.PhaseNotApplied, reasons.Paused))
 	if got := r.limit(raised); got != 500 {
 		t.Errorf("limit %v: moved again after restore", got)
 	}

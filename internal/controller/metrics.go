@@ -29,10 +29,10 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		resizes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "mbcas_controller_resizes_total",
-			Help: "Attempts to resize a pod, by purpose (follow, restore, revert, undo) and outcome.",
+			Help: "Attempts to resize a pod, by purpose (allocate, restore, revert, rollback) and outcome.",
 		}, []string{"purpose", "outcome"}),
 		done: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mbcas_controller_resize_seconds",
+			Name:    "mbcas_controller_resize_duration_seconds",
 			Help:    "Time from the controller's decision to resize until the kubelet reports the limits in force.",
 			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 90},
 		}),

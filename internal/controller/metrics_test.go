@@ -14,7 +14,7 @@ func TestEveryPurposeIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := m.resizes.WithLabelValues("", "").Desc().String()
-	for _, p := range []Purpose{Follow, Restore, Revert, Undo} {
+	for _, p := range []Purpose{Allocate, Restore, Revert, Rollback} {
 		if !strings.Contains(help, string(p)) {
 			t.Errorf("purpose %s is missing in %s", p, help)
 		}

@@ -79,7 +79,7 @@ func TestKubeletIsRolledBack(t *testing.T) {
 		return p.Status.ContainerStatuses[0].Resources == nil
 	})
 	r.publish(pod, "0.500", app(1000))
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.NodeCannotResize)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeCannotResize)
 	writes := l.writes.count()
 	for range 3 {
 		l.ahead += r.config.ActuationTimeout

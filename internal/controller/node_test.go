@@ -61,7 +61,7 @@ func TestNothingMovesAtTheNodesEnd(t *testing.T) {
 		l.settlesAt(pod, 500)
 		c.enter()
 		r.publish(pod, "0.000", app(1000))
-		l.settles(pod, v1alpha1.PhaseHeld, c.reason)
+		l.settles(pod, v1alpha1.PhaseNotApplied, c.reason)
 		if got := r.limit(pod); got != 500 {
 			t.Errorf("%s: limit %v", c.name, got)
 		}

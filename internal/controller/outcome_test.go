@@ -28,7 +28,7 @@ func TestOutcomes(t *testing.T) {
 		failures int32
 	}
 	failed := func(r reasons.Reason) end { return end{v1alpha1.PhaseFailed, r, 1} }
-	held := func(r reasons.Reason) end { return end{v1alpha1.PhaseHeld, r, 0} }
+	held := func(r reasons.Reason) end { return end{v1alpha1.PhaseNotApplied, r, 0} }
 	ends := map[podresize.Outcome]end{
 		podresize.Accepted: {v1alpha1.PhaseApplied, reasons.Settled, 0}, podresize.NoChange: {v1alpha1.PhaseApplied, reasons.Settled, 0},
 		podresize.Conflict: held(reasons.WriteConflict), podresize.Unknown: held(reasons.OutcomeUnknown),
@@ -62,10 +62,10 @@ func TestOutcomes(t *testing.T) {
 				l.settles(pod, want.phase, want.reason)
 			}
 			pa := r.stored(pod)
-			if got := (end{pa.Status.Phase, reasons.Reason(pa.Status.Reason), pa.Status.Failures}); got != want {
+			if got := (end{pa.Status.Phase, reasons.Reason(pa.Status.Reason), pa.Status.Retry.Failures}); got != want {
 				t.Errorf("ends as %+v, want %+v", got, want)
 			}
-			if want.failures > 0 && (pa.Status.RetryTime == nil || !strings.Contains(pa.Status.Message, "because")) {
+			if want.failures > 0 && (pa.Status.Retry.Time == nil || !strings.Contains(pa.Status.Message, "because")) {
 				t.Errorf("a refusal without retry time or explanation: %+v", pa.Status)
 			}
 			if strings.Count(r.log.String(), `"msg":"resize"`) == 0 {
@@ -81,11 +81,11 @@ func TestOutcomes(t *testing.T) {
 				}
 				l.ahead = r.config.Backoff + time.Second
 				r.hearAt(time.Now().Add(l.ahead))
-			} else if want.phase == v1alpha1.PhaseHeld {
+			} else if want.phase == v1alpha1.PhaseNotApplied {
 				l.ahead = 10 * time.Second
 			}
 			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			if pa.Status.Failures != 0 || pa.Status.RetryTime != nil || r.limit(pod) != 2000 || l.counter.resizes() != 1 {
+			if pa.Status.Retry.Failures != 0 || pa.Status.Retry.Time != nil || r.limit(pod) != 2000 || l.counter.resizes() != 1 {
 				t.Errorf("limit %v after %d resizes, status %+v", r.limit(pod), l.counter.resizes(), pa.Status)
 			}
 			r.hear()
@@ -99,7 +99,7 @@ func TestBackoffDoubles(t *testing.T) {
 	cfg := DefaultConfig()
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 30 * time.Minute, 30 * time.Minute} {
 		failed(&s, cfg, now, reasons.QuotaExceeded, "")
-		if got := s.RetryTime.Sub(now).Round(time.Second); got != want {
+		if got := s.Retry.Time.Sub(now).Round(time.Second); got != want {
 			t.Errorf("after failure %d: wait %v, want %v", i+1, got, want)
 		}
 	}
@@ -204,7 +204,7 @@ func TestKubelet(t *testing.T) {
 			pa := l.settles(pod, v1alpha1.PhaseFailed, c.reason)
 			l.look(pod)
 			l.look(pod)
-			if want := resource.MustParse(c.limit); int64(r.limit(pod)) != want.MilliValue() || pa.Status.Failures != 1 {
+			if want := resource.MustParse(c.limit); int64(r.limit(pod)) != want.MilliValue() || pa.Status.Retry.Failures != 1 {
 				t.Errorf("limit %v, want %s; status %+v", r.limit(pod), c.limit, pa.Status)
 			}
 			// Nothing changes until the back-off ends; then it is tried again, and works.
@@ -215,7 +215,7 @@ func TestKubelet(t *testing.T) {
 				r.hearAt(time.Now().Add(l.ahead))
 			}
 			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			if r.limit(pod) != 2000 || pa.Status.Failures != 0 {
+			if r.limit(pod) != 2000 || pa.Status.Retry.Failures != 0 {
 				t.Errorf("limit %v, status %+v", r.limit(pod), pa.Status)
 			}
 			declaredIs(t, pa, app(500))
@@ -240,7 +240,7 @@ func TestATakingBackIsRepeated(t *testing.T) {
 	}}
 	l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
 	r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 500, r.limit(pod) })
-	if pa := r.stored(pod); attempts <= passes || pa.Status.Failures != 1 || pa.Status.Reason != string(reasons.ResizeDeferred) {
+	if pa := r.stored(pod); attempts <= passes || pa.Status.Retry.Failures != 1 || pa.Status.Reason != string(reasons.ResizeDeferred) {
 		t.Errorf("%d attempts, status %+v", attempts, pa.Status)
 	}
 }
@@ -299,7 +299,7 @@ func TestNode(t *testing.T) {
 			limit = 2000
 		}
 		r.publish(pod, "0.000", app(milli(limit)))
-		l.settles(pod, v1alpha1.PhaseHeld, c.reason)
+		l.settles(pod, v1alpha1.PhaseNotApplied, c.reason)
 		if got := l.counter.resizes(); got != before {
 			t.Errorf("%s: resized", c.reason)
 		}
@@ -324,7 +324,7 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 	}}
 	r.must(r.Client.Create(r.Context(), lr))
 	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.AdmissionWouldMutate)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AdmissionWouldMutate)
 	got := &corev1.Pod{}
 	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
 	if got.Generation != pod.Generation || len(got.Spec.Containers[1].Resources.Limits) != 0 {

@@ -105,7 +105,7 @@ func TestNeverForgetsDeclared(t *testing.T) {
 				l = r.live(0, false)
 			}
 			phase := map[reasons.Reason]v1alpha1.Phase{
-				reasons.NoDecisionYet: v1alpha1.PhasePending, reasons.Settled: v1alpha1.PhaseApplied, reasons.DeclaredLimitUnknown: v1alpha1.PhaseHeld,
+				reasons.NoDecisionYet: v1alpha1.PhasePending, reasons.Settled: v1alpha1.PhaseApplied, reasons.DeclaredLimitUnknown: v1alpha1.PhaseNotApplied,
 			}[lost.want]
 			pa := l.settles(pod, phase, lost.want)
 			declaredIs(t, pa, lost.declared...)
@@ -114,7 +114,7 @@ func TestNeverForgetsDeclared(t *testing.T) {
 			}
 			if lost.want == reasons.DeclaredLimitUnknown {
 				r.publish(pod, "0.000", app(3000))
-				l.settles(pod, v1alpha1.PhaseHeld, reasons.DeclaredLimitUnknown)
+				l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DeclaredLimitUnknown)
 				if got := r.limit(pod); got != 2000 {
 					t.Errorf("limit %v: a pod without known declared limits was resized", got)
 				}
@@ -149,16 +149,16 @@ func TestStandsBack(t *testing.T) {
 			pod := l.raised(c.name)
 			before := l.counter.resizes()
 			r.resizeAs("somebody", pod, c.to)
-			pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
+			pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
 			want := kube.Milli(resource.MustParse(c.to))
 			declaredIs(t, pa, app(want))
 			// Not even a restart shortens the hold, and what is held is not moved.
 			l = r.live(0, false)
-			l.settles(pod, v1alpha1.PhaseHeld, reasons.ExternalChange)
+			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
 			if got := r.limit(pod); got != want || before == 0 {
 				t.Errorf("limit %v after somebody set %v", got, want)
 			}
-			l.ahead = l.Config.HoldForeign + time.Second
+			l.ahead = l.Config.ExternalChangeHoldOff + time.Second
 			r.hearAt(time.Now().Add(l.ahead))
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			if got := r.limit(pod); got != 2000 {
@@ -239,9 +239,9 @@ func TestRecommendNeverResizes(t *testing.T) {
 	l := r.live(0, false)
 	r.mode(r.namespace, kube.ModeRecommend)
 	pod := r.pod("web", "100m", "500m")
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.Recommending)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
 	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.Recommending)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
 	if got := r.limit(pod); got != 500 || l.counter.resizes() != 0 {
 		t.Errorf("limit %v after %d resizes, want 500m and none", got, l.counter.resizes())
 	}
@@ -286,7 +286,7 @@ func TestActsNowhereBlind(t *testing.T) {
 		pod := l.raised("silent")
 		l.ahead = 61 * time.Second
 		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseHeld, reasons.AgentUnresponsive)
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AgentUnresponsive)
 		if got := r.limit(pod); got != 2000 {
 			t.Errorf("limit %v: moved although the agent is silent", got)
 		}
@@ -296,7 +296,7 @@ func TestActsNowhereBlind(t *testing.T) {
 			t.Errorf("limit %v after five minutes of silence, want the declared 500m", got)
 		}
 		r.hearAt(time.Now().Add(l.ahead))
-		l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
 		if got := r.limit(pod); got != 500 {
 			t.Errorf("limit %v: moved by what the agent decided before it was silent", got)
 		}
@@ -316,7 +316,7 @@ func TestActsNowhereBlind(t *testing.T) {
 			pod := r.pod(strings.ToLower(outcome.String()), "100m", "500m")
 			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			r.publish(pod, "0.000", app(2000))
-			l.settles(pod, v1alpha1.PhaseHeld, reason)
+			l.settles(pod, v1alpha1.PhaseNotApplied, reason)
 			if l.Gate.Ready(nil) == nil {
 				t.Error("ready, although nothing can be resized")
 			}
@@ -345,7 +345,7 @@ func TestActsNowhereBlind(t *testing.T) {
 		pod := l.raised("paused")
 		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "true"))
 		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseHeld, reasons.Paused)
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Paused)
 		if got := r.limit(pod); got != 2000 {
 			t.Errorf("limit %v: moved although paused", got)
 		}

@@ -108,7 +108,7 @@ func TestPriorityCountsInAQuota(t *testing.T) {
 	pa := allocation.New(pod)
 	pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
 	double := int32(200)
-	pa.Status.Terms = &v1alpha1.Terms{FairnessPercent: &double}
+	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: &double}
 	for priority, want := range map[int32]market.Budget{-1: 50, 0: 100, 4000: 200} {
 		pod.Spec.Priority = &priority
 		if got := claimOf(&constraints.Neighbourhood{}, pod, pa, 4000).Budget; got != want {
@@ -149,8 +149,8 @@ func TestAShortUndoIsNotDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	undo := func(uid string, to cpu.Milli) Task {
-		task := Task{Pod: Pod{Pod: running(uid, 500, true), Declared: []v1alpha1.ContainerLimit{app(1000)}}, Purpose: Undo}
-		task.Status.DecreasedFrom = []v1alpha1.ContainerLimit{app(to)}
+		task := Task{Pod: Pod{Pod: running(uid, 500, true), Declared: []v1alpha1.ContainerLimit{app(1000)}}, Purpose: Rollback}
+		task.Status.Rollback.Limits = []v1alpha1.ContainerLimit{app(to)}
 		task.Move = &actuator.Move{UID: uid, Changes: []actuator.Change{{Container: "app", From: 500, To: to}}}
 		if reason, err := o.r.afford(t.Context(), &task); reason != "" || err != nil {
 			t.Fatalf("%s: %v, %v", uid, reason, err)

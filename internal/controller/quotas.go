@@ -147,18 +147,18 @@ func claimOf(n *constraints.Neighbourhood, pod *corev1.Pod, pa *v1alpha1.PodAllo
 			c.Demand = c.Demand * cpu.Milli(max(100, *p)) / 100 // as in the market, none is taken for less
 		}
 	}
-	if t := pa.Status.Terms; t != nil && t.RaiseOnNeed && t.Ceiling != nil {
+	if t := pa.Status.Constraints; t != nil && t.IncreaseOnNeed && t.Ceiling != nil {
 		c.Last = *t.Ceiling
 	}
 	return c
 }
 
 // bend adds the pod's share of short quotas to its terms.
-func (s share) bend(t *v1alpha1.Terms) {
+func (s share) bend(t *v1alpha1.Constraints) {
 	if s.by == nil {
 		return
 	}
-	t.RaiseOnNeed = true
+	t.IncreaseOnNeed = true
 	if t.Ceiling == nil || s.most < *t.Ceiling {
 		t.Ceiling = &s.most
 	}

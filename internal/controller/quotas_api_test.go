@@ -56,13 +56,13 @@ func TestARestoreTakesWhatThereIs(t *testing.T) {
 	l := r.live(0, false)
 	pod, others := l.crowd("web")
 	r.mode(r.namespace, kube.ModeRestore)
-	pa := l.settles(pod, v1alpha1.PhaseHeld, reasons.WaitingForQuota)
+	pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
 	l.counts("cores-web", "2")
 	if got := r.limit(pod); got != 800 {
 		t.Errorf("limit %v, want the 800m that there is room for", got)
 	}
 	declaredIs(t, pa, app(1000))
-	if l.look(pod); r.stored(pod).Status.Phase != v1alpha1.PhaseHeld || l.counter.resizes() == 0 {
+	if l.look(pod); r.stored(pod).Status.Phase != v1alpha1.PhaseNotApplied || l.counter.resizes() == 0 {
 		t.Errorf("status %+v", r.stored(pod).Status)
 	}
 	r.must(r.Client.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
@@ -112,7 +112,7 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 	}
 	share := func(want int) {
 		t.Helper()
-		if terms := l.look(pod).Status.Terms; terms == nil || terms.Ceiling == nil || *terms.Ceiling != milli(want) {
+		if terms := l.look(pod).Status.Constraints; terms == nil || terms.Ceiling == nil || *terms.Ceiling != milli(want) {
 			t.Errorf("terms %+v, want a ceiling of %dm", terms, want)
 		}
 	}
@@ -151,7 +151,9 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	refused := 0
 	r.start(func(re *Reconciler) { re.Resize = watching{re.Resize, &refused} })
 	for _, pod := range pods {
-		r.allocation(pod, "told", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Terms != nil && pa.Status.Terms.RaiseOnNeed })
+		r.allocation(pod, "told", func(pa *v1alpha1.PodAllocation) bool {
+			return pa.Status.Constraints != nil && pa.Status.Constraints.IncreaseOnNeed
+		})
 	}
 	want := func(busy int, demand int) { // the market gives everybody what the terms allow
 		t.Helper()
@@ -159,7 +161,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		for i, pod := range pods {
 			pa := r.stored(pod)
 			before := pa.DeepCopy()
-			limit := *pa.Status.Terms.Ceiling
+			limit := *pa.Status.Constraints.Ceiling
 			d := 20
 			if i%4 == busy {
 				d = demand

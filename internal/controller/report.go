@@ -125,7 +125,7 @@ func (r *Reconciler) tell(s scene, t *Task) {
 		r.Metrics.done.Observe(s.Now.Sub(rec.decidedAt).Seconds())
 		r.memory.change(s.Node.Name, t.Pod.Pod.UID, func(rec *record) { rec.decidedAt = time.Time{} })
 	}
-	if hurt := t.Status.HurtTime; hurt != nil && !hurt.Equal(before.HurtTime) {
+	if hurt := t.Status.Rollback.LastHarmfulDecreaseTime; hurt != nil && !hurt.Equal(before.Rollback.LastHarmfulDecreaseTime) {
 		r.event(s, t, corev1.EventTypeWarning, string(reasons.UnhealthyAfterDecrease), "Undo", sentence(reasons.UnhealthyAfterDecrease, ""))
 	}
 	switch reason := t.Status.Reason; {
@@ -134,17 +134,17 @@ func (r *Reconciler) tell(s scene, t *Task) {
 	case t.Status.Phase == v1alpha1.PhaseFailed && (before.Reason != reason || before.Phase != v1alpha1.PhaseFailed):
 		r.event(s, t, corev1.EventTypeWarning, reason, "Resize", t.Status.Message)
 	case before.Reason != reason && telling[reasons.Reason(reason)] != "":
-		r.event(s, t, telling[reasons.Reason(reason)], reason, "StandBack", t.Status.Message)
+		r.event(s, t, telling[reasons.Reason(reason)], reason, "SkipResize", t.Status.Message)
 	}
 	if t.Pod.VPA != "" && t.Pod.PA != nil {
-		r.event(s, t, corev1.EventTypeNormal, string(reasons.ManagedByVPA), "StandBack", sentence(reasons.ManagedByVPA, t.Pod.VPA))
+		r.event(s, t, corev1.EventTypeNormal, string(reasons.ManagedByVPA), "SkipResize", sentence(reasons.ManagedByVPA, t.Pod.VPA))
 	}
 	if why := noDecreaseOf(t.Status); why != "" && why != noDecreaseOf(before) {
 		kind := corev1.EventTypeNormal
 		if why == reasons.UnhealthyAfterDecrease {
 			kind = corev1.EventTypeWarning
 		}
-		r.event(s, t, kind, string(why), "StandBack", why.Sentence())
+		r.event(s, t, kind, string(why), "SkipResize", why.Sentence())
 	}
 }
 
@@ -157,10 +157,10 @@ var telling = map[reasons.Reason]string{
 
 // noDecreaseOf is why the terms do not let the pod be lowered; "" where they do.
 func noDecreaseOf(s v1alpha1.PodAllocationStatus) reasons.Reason {
-	if s.Terms == nil {
+	if s.Constraints == nil {
 		return ""
 	}
-	return reasons.Reason(s.Terms.NoDecrease)
+	return reasons.Reason(s.Constraints.NoDecrease)
 }
 
 func (r *Reconciler) event(s scene, t *Task, kind, reason, action, note string) {
@@ -198,7 +198,7 @@ func (r *Reconciler) audit(s scene, t *Task, result podresize.Result, took time.
 		generation = pa.Generation
 		if pa.Spec.Decision != nil {
 			price = pa.Spec.Decision.Price
-			if t.Purpose == Follow {
+			if t.Purpose == Allocate {
 				why = "BoundBy" + string(pa.Spec.Decision.BoundBy)
 			}
 			r.Metrics.age.Observe(max(0, s.Now.Sub(pa.Spec.Decision.ObservedAt.Time).Seconds()))

@@ -149,7 +149,7 @@ func TestARefusedRestoreBacksOff(t *testing.T) {
 	r.mode(r.namespace, kube.ModeRestore)
 	pa := l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeInfeasible)
 	r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 2000, r.limit(pod) })
-	if pa.Status.Failures != 1 || pa.Status.RetryTime == nil {
+	if pa.Status.Retry.Failures != 1 || pa.Status.Retry.Time == nil {
 		t.Errorf("status %+v, want one failure and a time to try again", pa.Status)
 	}
 	declaredIs(t, pa, app(500))
@@ -166,7 +166,7 @@ func TestARefusedRestoreBacksOff(t *testing.T) {
 	l.ahead += r.config.Backoff
 	r.hearAt(time.Now().Add(l.ahead))
 	pa = l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
-	if r.limit(pod) != 500 || pa.Status.Failures != 0 {
+	if r.limit(pod) != 500 || pa.Status.Retry.Failures != 0 {
 		t.Errorf("limit %v after the back-off, status %+v", r.limit(pod), pa.Status)
 	}
 }

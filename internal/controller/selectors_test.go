@@ -227,7 +227,7 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	w.fail(scale)
 	there.start()
 	pod := r.ownedPod("shop", "shop", "200m", "900m")
-	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	if want := reasons.AutoscalerLookupFailed.Sentence() + ": the pods of HorizontalPodAutoscaler shop, by its target Rollout/shop: no answer of the API server"; pa.Status.Message != want {
 		t.Errorf("message %q, want %q", pa.Status.Message, want)
 	}
@@ -240,7 +240,7 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	w.fail("")
 	r.until("left to its HPA", func() (bool, any) {
 		pa := r.stored(pod)
-		return pa.Status.Terms != nil && pa.Status.Terms.NoDecrease == string(reasons.ScaledByHPA), pa.Status
+		return pa.Status.Constraints != nil && pa.Status.Constraints.NoDecrease == string(reasons.ScaledByHPA), pa.Status
 	})
 	if got := r.limit(pod); got != 900 {
 		t.Errorf("limit %v, want 900m", got)

@@ -88,10 +88,10 @@ func (r *rig) demandIs(pod *corev1.Pod, what string, is func(percent int32) bool
 }
 
 func asksFor(pa *v1alpha1.PodAllocation) int32 {
-	if pa.Status.Terms == nil || pa.Status.Terms.DemandPercent == nil {
+	if pa.Status.Constraints == nil || pa.Status.Constraints.DemandPercent == nil {
 		return 0
 	}
-	return *pa.Status.Terms.DemandPercent
+	return *pa.Status.Constraints.DemandPercent
 }
 
 func none(percent int32) bool { return percent == 0 }
@@ -156,8 +156,8 @@ func TestSignalDrivesDemand(t *testing.T) {
 		t.Errorf("status %+v", got.Status)
 	}
 	r.demandIs(web, "twice the target", func(p int32) bool { return p == 300 })
-	if pa := r.stored(web); pa.Status.Terms.DemandBy != "DemandSignal/web-latency" {
-		t.Errorf("terms %+v", pa.Status.Terms)
+	if pa := r.stored(web); pa.Status.Constraints.DemandBy != "DemandSignal/web-latency" {
+		t.Errorf("terms %+v", pa.Status.Constraints)
 	}
 	r.demandIs(other, "not meant", none)
 	r.series("latencies", "web", "100m", time.Now())

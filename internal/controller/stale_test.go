@@ -33,17 +33,17 @@ func TestStaleMovesNothing(t *testing.T) {
 		r.hearAt(time.Now().Add(l.ahead)) // the node is heard of
 	}
 	r.publish(pod, "2.000", app(150))
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.CoolingDown)
 	if got := r.limit(pod); got != 1340 {
 		t.Fatalf("limit %v, want a first step to 1340m", got)
 	}
 	tick(16 * time.Second)
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.CoolingDown)
 	if got := r.limit(pod); got != 900 {
 		t.Fatalf("limit %v, want a second step to 900m: the decision is 16 s old", got)
 	}
 	tick(50 * time.Second) // a step is due, and the decision is a minute old
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
 	writes := l.writes.count()
 	for range 3 {
 		tick(time.Minute)
@@ -61,12 +61,12 @@ func TestStaleMovesNothing(t *testing.T) {
 	ahead := l.ahead
 	l = r.live(0, false)
 	l.ahead = ahead
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
 	if got := r.limit(pod); got != 900 {
 		t.Errorf("limit %v: a new controller believed the old decision", got)
 	}
 	r.confirm(pod)
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.CoolingDown)
 	if got := r.limit(pod); got != 600 {
 		t.Errorf("limit %v once the agent has confirmed the decision, want the next step to 600m", got)
 	}
@@ -76,10 +76,10 @@ func TestStaleMovesNothing(t *testing.T) {
 	// A raise that waits is no better.
 	r.publish(pod, "0.000", app(3000))
 	l.Gate.Set(reasons.ServerUnavailable, "")
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.ServerUnavailable)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ServerUnavailable)
 	tick(2 * time.Minute)
 	l.Gate.Set("", "")
-	l.settles(pod, v1alpha1.PhaseHeld, reasons.DecisionTooOld)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
 	if got := r.limit(pod); got != 600 {
 		t.Errorf("limit %v: raised on a decision that nobody stands by", got)
 	}
@@ -98,14 +98,14 @@ func TestARefusalOutlivesTheQuestion(t *testing.T) {
 	}
 	p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers, p.PA.Spec.Decision = &want, []v1alpha1.ContainerLimit{app(want)}, &v1alpha1.Decision{Price: "0.000"}
 	p.PA.Status = v1alpha1.PodAllocationStatus{
-		Phase: v1alpha1.PhaseFailed, Reason: string(reasons.ResizeTimedOut), Failures: 1, RetryTime: &retry, LastAppliedTime: &at,
+		Phase: v1alpha1.PhaseFailed, Reason: string(reasons.ResizeTimedOut), Retry: v1alpha1.RetryStatus{Failures: 1, Time: &retry}, LastAppliedTime: &at,
 		DeclaredLimits: p.Declared, AppliedLimits: []v1alpha1.ContainerLimit{app(2000)},
 	}
 	view := func() View {
 		return View{Now: noon, Node: Node{Name: "n1", Ready: true, Allocatable: 4000}, Pods: []Pod{p}}
 	}
 	tasks := Decide(DefaultConfig(), view())
-	if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(reasons.DecisionTooOld) || tasks[0].Status.Failures != 1 {
+	if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(reasons.DecisionTooOld) || tasks[0].Status.Retry.Failures != 1 {
 		t.Fatalf("%+v, want the agent asked", tasks)
 	}
 	p.PA.Status, p.DecisionAge = tasks[0].Status, 0

@@ -115,9 +115,9 @@ func (t *Task) moved(cfg Config, at time.Time, purpose Purpose, from, to []v1alp
 
 // failed notes a refusal and sets the back-off: it doubles with each failure in a row.
 func failed(s *v1alpha1.PodAllocationStatus, cfg Config, now time.Time, r reasons.Reason, said string) {
-	retry := metav1.NewMicroTime(now.Add(backoff(cfg, s.Failures)))
-	s.Failures++
-	s.RetryTime = &retry
+	retry := metav1.NewMicroTime(now.Add(backoff(cfg, s.Retry.Failures)))
+	s.Retry.Failures++
+	s.Retry.Time = &retry
 	s.Phase, s.Reason, s.Message = v1alpha1.PhaseFailed, string(r), sentence(r, said)
 }
 

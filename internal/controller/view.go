@@ -55,7 +55,7 @@ type Pod struct {
 	Barred reasons.Reason
 	Bar    string
 	// Terms are what the platform asks of decisions about the pod.
-	Terms v1alpha1.Terms
+	Terms v1alpha1.Constraints
 	// Cautious: an HPA watches the pod, so that it is lowered seldom.
 	Cautious bool
 	// Laws are those of its namespace.
@@ -80,10 +80,10 @@ type Purpose string
 
 // Purposes, as audit lines and metrics write them.
 const (
-	Follow  Purpose = "follow"  // the market's decision
-	Restore Purpose = "restore" // back to the declared limits
-	Revert  Purpose = "revert"  // back to the limits in force, after the kubelet could not follow
-	Undo    Purpose = "undo"    // back to the limits before a decrease that did harm
+	Allocate Purpose = "allocate" // the market's decision
+	Restore  Purpose = "restore"  // back to the declared limits
+	Revert   Purpose = "revert"   // back to the limits in force, after the kubelet could not follow
+	Rollback Purpose = "rollback" // back to the limits before a decrease that did harm
 )
 
 // Task is what is to be done about one pod, in this order: record, create, resize, report, delete.

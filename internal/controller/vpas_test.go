@@ -164,7 +164,7 @@ func TestUntilVPAsAreKnown(t *testing.T) {
 	log, to := r.logs()
 	there.start(to)
 	r.publish(pod, "0.000", app(3000))
-	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	if !strings.HasSuffix(pa.Status.Message, ": VerticalPodAutoscalers: no answer of the API server") {
 		t.Errorf("message %q", pa.Status.Message)
 	}
@@ -175,7 +175,7 @@ func TestUntilVPAsAreKnown(t *testing.T) {
 	r.mode(r.namespace, kube.ModeRestore)
 	r.allocation(pod, "restored", stands(v1alpha1.PhaseRestored, reasons.Restoring))
 	r.mode(r.namespace, kube.ModeEnforce)
-	r.allocation(pod, "held again", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+	r.allocation(pod, "held again", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	if n := strings.Count(log(), cannot); n != 1 {
 		t.Errorf("said %d times, want once:\n%s", n, log())
 	}
@@ -201,7 +201,7 @@ func TestVPAsThatCannotBeRead(t *testing.T) {
 	r.installVPAs()
 	r.until("found", func() (bool, any) { return strings.Contains(log(), cannot), log() })
 	r.publish(pod, "0.000", app(3000))
-	held := r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+	held := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	r.looks(w, 2)
 	if now := r.stored(pod); now.ResourceVersion != held.ResourceVersion {
 		t.Errorf("written again: %+v, before %+v", now.Status, held.Status)
@@ -224,7 +224,7 @@ func TestVPAsThatStopAtTheStart(t *testing.T) {
 	pod := r.pod("web", "100m", "500m")
 	r.allocation(pod, "made", func(*v1alpha1.PodAllocation) bool { return true })
 	r.publish(pod, "0.000", app(3000))
-	r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+	r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	w.fail("")
 	r.until("raised", func() (bool, any) { r.confirm(pod); return r.limit(pod) == 3000, r.stored(pod).Status })
 }
@@ -243,7 +243,7 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 	there.start(to, func(re *Reconciler) { rec = re })
 	tuned, free := r.ownedPod("tuned", "tuned", "200m", "900m"), r.ownedPod("free", "free", "200m", "900m")
 	for _, pod := range []*corev1.Pod{tuned, free} {
-		pa := r.allocation(pod, "held", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+		pa := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 		for _, part := range []string{"may not list verticalpodautoscalers", "config/rbac"} {
 			if !strings.Contains(pa.Status.Message, part) {
 				t.Errorf("message %q does not say %q", pa.Status.Message, part)
@@ -274,7 +274,7 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 		return errors.As(err, &noRight{}), err
 	})
 	r.publish(free, "0.000", app(3000))
-	r.allocation(free, "held", stands(v1alpha1.PhaseHeld, reasons.AutoscalerLookupFailed))
+	r.allocation(free, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	if got := r.limit(free); got != 2000 {
 		t.Errorf("limit %v, want 2000m as before the right was lost", got)
 	}

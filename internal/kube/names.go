@@ -26,7 +26,7 @@ const (
 	// FieldManager is the controller's, for pods above all: Ours looks for it.
 	FieldManager = "mbcas-controller"
 	// HandFieldManager is the plugin's. What a person does with it is not ours, but somebody else's.
-	HandFieldManager = "kubectl-mbcas"
+	PluginFieldManager = "kubectl-mbcas"
 )
 
 // SystemNamespace is where MBCAS itself runs by default.
@@ -64,14 +64,14 @@ func Paused(data map[string]string) bool {
 
 // HoldForeign is how long a pod is left alone after somebody else changed its limits, unless the
 // controller is told otherwise.
-const HoldForeign = 10 * time.Minute
+const ExternalChangeHoldOff = 10 * time.Minute
 
 // HandsOff is how long a pod is not lowered after a decrease did harm, or left alone after a fight over its limits, unless the
-// controller's --hands-off says otherwise.
-const HandsOff = 24 * time.Hour
+// controller's --rollback-holdoff says otherwise.
+const RollbackHoldOff = 24 * time.Hour
 
-// QuotaFree is the share of a ResourceQuota that raises leave free, unless the controller's --quota-free says otherwise.
-const QuotaFree = 0.10
+// QuotaFree is the share of a ResourceQuota that raises leave free, unless the controller's --quota-headroom says otherwise.
+const QuotaHeadroom = 0.10
 
 // Mode is what MBCAS does in a namespace.
 type Mode string

@@ -24,13 +24,13 @@ import (
 type Config struct {
 	// Free is the share of a quota, in [0, 1), that raises leave free, so that new pods find room. Larger lets more of
 	// them start at once; smaller gives running pods more.
-	Free float64
+	Headroom float64
 	// Band is the relative change of a share that is not worth telling, in [0, 1). Larger is steadier.
 	Band float64
 }
 
 // DefaultConfig is what we would run ourselves.
-func DefaultConfig() Config { return Config{Free: 0.10, Band: 0.10} }
+func DefaultConfig() Config { return Config{Headroom: 0.10, Band: 0.10} }
 
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
@@ -38,7 +38,7 @@ func (c Config) Validate() error {
 	for _, f := range []struct {
 		name string
 		v    float64
-	}{{"Free", c.Free}, {"Band", c.Band}} {
+	}{{"Free", c.Headroom}, {"Band", c.Band}} {
 		if !(f.v >= 0 && f.v < 1) {
 			errs = append(errs, fmt.Errorf("quota %s is %v: want at least 0 and less than 1", f.name, f.v))
 		}
@@ -118,7 +118,7 @@ func (c Config) Share(r Room, claims []Claim) (shares []cpu.Milli, short bool) {
 }
 
 // mark is up to where raises may fill the quota.
-func (c Config) mark(hard cpu.Milli) cpu.Milli { return cpu.FromCores(hard.Cores() * (1 - c.Free)) }
+func (c Config) mark(hard cpu.Milli) cpu.Milli { return cpu.FromCores(hard.Cores() * (1 - c.Headroom)) }
 
 func (c Config) near(now, before cpu.Milli) bool {
 	d := (now - before).Cores()

@@ -249,7 +249,7 @@ func TestValidate(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	if (Config{Free: 1}).Validate() == nil || (Config{Band: -1}).Validate() == nil {
+	if (Config{Headroom: 1}).Validate() == nil || (Config{Band: -1}).Validate() == nil {
 		t.Error("a config that is out of range is valid")
 	}
 }

@@ -65,7 +65,7 @@ func (p *platform) decreaseThatHurts(t *testing.T) {
 	frail := p.scarce["frail"]
 	p.reaches(t, 3*time.Minute, frail, "is lowered", p.isLow)
 	plan(t, frail, map[string]any{"threads": 1, "sick": true})
-	p.isThere(t, time.Minute, frail, "hurt", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.HurtTime != nil })
+	p.isThere(t, time.Minute, frail, "hurt", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Rollback.LastHarmfulDecreaseTime != nil })
 	p.reaches(t, 30*time.Second, frail, "has its limit from before the decrease", func(q cpu.Milli) bool { return q == p.ceiling })
 	p.event(t, frail, string(reasons.UnhealthyAfterDecrease))
 

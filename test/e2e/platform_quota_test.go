@@ -64,7 +64,7 @@ func (p *platform) quotaIsShared(t *testing.T) {
 	}
 	for _, pod := range pods {
 		p.isThere(t, time.Minute, pod, "told of the quota", func(pa *v1alpha1.PodAllocation) bool {
-			return pa.Status.Terms != nil && pa.Status.Terms.RaiseOnNeed && pa.Status.Terms.CeilingBy == "ResourceQuota/compute"
+			return pa.Status.Constraints != nil && pa.Status.Constraints.IncreaseOnNeed && pa.Status.Constraints.CeilingBy == "ResourceQuota/compute"
 		})
 	}
 	// Twice, as who has it has to give it back before others can get it.
@@ -104,7 +104,7 @@ func (p *platform) sharesText(ctx context.Context) (text string) {
 		return err.Error()
 	}
 	for _, pa := range list.Items {
-		text += fmt.Sprintf("\n  %s: %s; terms %s", pa.Spec.PodRef.Name, summary(&pa), termsText(pa.Status.Terms))
+		text += fmt.Sprintf("\n  %s: %s; terms %s", pa.Spec.PodRef.Name, summary(&pa), termsText(pa.Status.Constraints))
 	}
 	return text
 }

@@ -62,7 +62,7 @@ func (p *platform) hpaScalesAndRests(t *testing.T) {
 	web := p.pods(t, scaling)["web"]
 	p.reaches(t, time.Minute, web, "has the ceiling", func(q cpu.Milli) bool { return q == p.ceiling })
 	pa := p.isThere(t, time.Minute, web, "told of the HPA", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, reasons.ScaledByHPA) })
-	if terms := pa.Status.Terms; terms.FloorBy != "HorizontalPodAutoscaler/web" || len(terms.Containers) != 1 || *terms.Containers[0].Floor != webFloor {
+	if terms := pa.Status.Constraints; terms.FloorBy != "HorizontalPodAutoscaler/web" || len(terms.Containers) != 1 || *terms.Containers[0].Floor != webFloor {
 		t.Errorf("terms %s, want a floor of %v", termsText(terms), webFloor)
 	}
 	p.contend(t)

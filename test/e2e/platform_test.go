@@ -107,7 +107,7 @@ func (s *suite) isThere(t *testing.T, most time.Duration, pod *corev1.Pod, what 
 	wait(t, most, "the allocation of "+pod.Name+": "+what, func(ctx context.Context) (bool, string) {
 		pa, err := s.allocation(ctx, pod)
 		found = pa
-		return err == nil && is(pa), orError(err, "%s, terms %s", summary(pa), termsText(pa.Status.Terms))
+		return err == nil && is(pa), orError(err, "%s, terms %s", summary(pa), termsText(pa.Status.Constraints))
 	})
 	return found
 }
@@ -121,11 +121,11 @@ func (s *suite) isGone(t *testing.T, most time.Duration, pod *corev1.Pod) {
 	})
 }
 
-func termsText(t *v1alpha1.Terms) string {
+func termsText(t *v1alpha1.Constraints) string {
 	if t == nil {
 		return "none"
 	}
-	text := fmt.Sprintf("%v by %q and %q, no decrease %q, raise on need %v", t.Containers, t.FloorBy, t.CeilingBy, t.NoDecrease, t.RaiseOnNeed)
+	text := fmt.Sprintf("%v by %q and %q, no decrease %q, raise on need %v", t.Containers, t.FloorBy, t.CeilingBy, t.NoDecrease, t.IncreaseOnNeed)
 	if t.Ceiling != nil {
 		text += fmt.Sprintf(", ceiling %v", *t.Ceiling)
 	}
@@ -134,7 +134,7 @@ func termsText(t *v1alpha1.Terms) string {
 
 // keptFor says whether the terms keep the pod from being lowered for this reason.
 func keptFor(pa *v1alpha1.PodAllocation, r reasons.Reason) bool {
-	return pa.Status.Terms != nil && pa.Status.Terms.NoDecrease == string(r)
+	return pa.Status.Constraints != nil && pa.Status.Constraints.NoDecrease == string(r)
 }
 
 // event waits until an event with the reason is about the pod.

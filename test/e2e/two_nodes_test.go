@@ -52,7 +52,7 @@ func TestTwoNodes(t *testing.T) {
 	// So that the nodes that are compared carry the same all the time, but for their rivals.
 	kubectl(t, "-n", system, "patch", "deployment", "mbcas-controller",
 		"--patch", fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{%q:%q}}}}}`, corev1.LabelHostname, s.node))
-	controllerFlag(t, "--coordinate-every=0s")
+	controllerFlag(t, "--coordination-interval=0s")
 	for _, namespace := range []string{replicated, few, many} {
 		s.namespace(t, namespace, "enforce")
 	}
@@ -62,7 +62,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 	s.replicas(t)
 
-	coordinate := func(every string) { controllerFlag(t, "--coordinate-every="+every) }
+	coordinate := func(every string) { controllerFlag(t, "--coordination-interval="+every) }
 	before := s.settle(t, "without the coordinator", untouchedBudgets)
 	if before < 0.02 {
 		t.Fatalf("without the coordinator they are %.3f apart: nothing to bring closer", before)
@@ -185,8 +185,8 @@ func (s *suite) look(ctx context.Context) (cheap, dear replica, why string) {
 		if d := pa.Spec.Decision; d != nil {
 			r.held = d.BoundBy == v1alpha1.BoundByPrice && near(r.applied, *pa.Spec.DesiredCPULimit)
 		}
-		if terms := pa.Status.Terms; terms != nil && terms.FairnessPercent != nil {
-			r.factor = *terms.FairnessPercent
+		if terms := pa.Status.Constraints; terms != nil && terms.CoordinationPercent != nil {
+			r.factor = *terms.CoordinationPercent
 		}
 		why += fmt.Sprintf("%s: %s; ", r.node, summary(pa))
 		if r.node == added[0] {

@@ -30,7 +30,7 @@ func decided(namespace, uid string) *v1alpha1.PodAllocation {
 			DesiredCPULimit: &limit,
 			Containers:      []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1000}, {Name: "proxy", CPULimit: 500}},
 			Decision: &v1alpha1.Decision{
-				Demand: 1200, Usage: 900, Throttled: 30, Pressure: &pressure, IOPressure: &io, Budget: 200, Price: "0.133",
+				Demand: 1200, Usage: 900, ThrottledPercent: 30, CPUPressurePercent: &pressure, IOPressurePercent: &io, Budget: 200, Price: "0.133",
 				Floor: 220, Ceiling: 4000, BoundBy: v1alpha1.BoundByPrice,
 				ObservedAt: metav1.NewMicroTime(time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)),
 			},
@@ -177,8 +177,8 @@ func TestInvalidStatus(t *testing.T) {
 		"too many declared limits": {"status.declaredLimits", many},
 		"applied limit in cores":   {"status.appliedLimits", []any{map[string]any{"name": "app", "cpuLimit": "1"}}},
 		"applied total in cores":   {"status.appliedCPULimit", "1"},
-		"negative failures":        {"status.failures", int64(-1)},
-		"time in another form":     {"status.retryTime", "soon"},
+		"negative failures":        {"status.retry.failures", int64(-1)},
+		"time in another form":     {"status.retry.time", "soon"},
 		"condition without reason": {"status.conditions", []any{map[string]any{"type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-11-20T12:00:00Z"}}},
 	} {
 		t.Run(reason, func(t *testing.T) {
