@@ -96,6 +96,10 @@ e2e: $(CLUSTER) node-packages ## run the end-to-end path on a real node (root)
 skew: $(CLUSTER) ## run the API server tests on other versions of Kubernetes (the first time 10 to 14 minutes of building)
 	@$(TESTALL) -only skew
 
+.PHONY: fidelity
+fidelity: bin/mbcas-lab ## measure how closely the simulator agrees with this machine's kernel; also in out/fidelity (root, Perl; 11 minutes)
+	@bin/mbcas-lab fidelity --out out/fidelity
+
 .PHONY: bench
 bench: $(CLUSTER) ## run the benchmarks, 6 minutes; also in out/bench.txt (the first time builds an API server)
 	@mkdir -p out

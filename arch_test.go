@@ -82,10 +82,13 @@ var rules = []struct {
 	}}},
 	{"internal/lab/report", rule{ours: []string{"internal/lab/sim", "internal/lab/experiment"}, others: []string{"gonum.org/v1/plot"}}},
 	{"internal/lab/kernelrun", rule{ours: []string{"cpu", "internal/lab/load", "internal/lab/sim"}, others: []string{"golang.org/x/sys"}}},
+	{"internal/lab/fidelity", rule{ours: []string{
+		"cpu", "internal/lab/load", "internal/lab/sim", "internal/lab/mbcas", "internal/lab/baseline", "internal/lab/kernelrun",
+	}}},
 	{"internal/lab/cli", rule{
 		ours: []string{
 			"cpu", "market", "internal/coordinator", "internal/lab/sim", "internal/lab/scenario", "internal/lab/mbcas",
-			"internal/lab/baseline", "internal/lab/experiment", "internal/lab/report", "internal/lab/kernelrun",
+			"internal/lab/baseline", "internal/lab/experiment", "internal/lab/report", "internal/lab/kernelrun", "internal/lab/fidelity",
 		},
 		others: []string{"github.com/spf13"},
 	}},

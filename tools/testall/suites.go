@@ -99,7 +99,7 @@ func (r *repo) unit(ctx context.Context) error {
 
 func (r *repo) clusterModule() string { return filepath.Join(r.root, "test", "cluster") }
 
-// packages are those of the main module without the end-to-end tests and without measurements of this machine.
+// packages are those of the main module without the end-to-end tests.
 func (r *repo) packages(ctx context.Context) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "./...")
 	cmd.Dir = r.root
@@ -111,7 +111,7 @@ func (r *repo) packages(ctx context.Context) ([]string, error) {
 	}
 	var packages []string
 	for _, p := range strings.Fields(string(list)) {
-		if !strings.Contains(p+"/", "/test/e2e/") && !strings.Contains(p+"/", "/test/fidelity/") {
+		if !strings.Contains(p+"/", "/test/e2e/") {
 			packages = append(packages, p)
 		}
 	}

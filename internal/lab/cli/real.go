@@ -41,7 +41,7 @@ func realCommands(s Streams) []*cobra.Command {
 	f.StringVar(&r.policy, "policy", "static", "who sets limits: see \"mbcas-lab policies\"")
 	f.Uint64Var(&r.seed, "seed", 1, "another seed draws other arrivals")
 	f.DurationVar(&r.length, "length", 0, "play so much of each run (default: 30s of a row of the table, all of a scenario)")
-	return []*cobra.Command{cmd}
+	return []*cobra.Command{cmd, fidelityCommand(s)}
 }
 
 func (r realOptions) run(ctx context.Context, s Streams, args []string) error {

@@ -415,7 +415,7 @@ func TestSteps(t *testing.T) {
 		"{burst: {high: 2, start: 5s, length: 5s}}\n    end: 50s":          nil,
 		"{burst: {high: 2, length: 5s, period: 20s}}\n    end: 40s":        {20 * sec},
 		"{burst: {high: 2, length: 5s, period: 20s}}\nloadSteps: [9s, 7s]": {7 * sec, 9 * sec},
-		"{ramp: {from: 1, to: 2, end: 30s}}\nevents: [15s]":                {15 * sec},
+		"{ramp: {from: 1, to: 2, end: 30s}}\nloadSteps: [15s]":             {15 * sec},
 	} {
 		text := "name: t\ndescription: t\nnode: {cores: 1}\nlength: 60s\nwarmUp: 10s\npods:\n  - name: a\n    role: batch\n    load:\n      spin: " + profile + "\n"
 		s, err := Parse("f.yaml", []byte(text), ".")

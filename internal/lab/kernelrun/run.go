@@ -10,7 +10,6 @@
 //   - SameRequests: the processes are asked for what the simulation is asked for.
 //   - StallsShow: what others take within a quarter of a second shows, however little of the run it is.
 //   - GapsAreKept: what the hypervisor keeps of a core is known by core and time, so that the simulator can lose it, too.
-//   - Fidelity: throttling, use and latency agree with the simulation (test/fidelity).
 package kernelrun
 
 import (
