@@ -29,20 +29,20 @@ func recorded(pod *corev1.Pod) *v1alpha1.PodAllocation {
 func TestBidder(t *testing.T) {
 	p := podtest.Shop()
 	budget := market.Budget(340) // requests of 170m at the weight 1 + log2(4)/2
-	containers := func(declared ...cpu.Milli) []demand.Container {
+	containers := func(managed bool) []demand.Container {
 		c := []demand.Container{
 			{Name: "app", ID: "app-id", Request: 100, Limit: 500},
 			{Name: "exporter", ID: "exporter-id", Request: 20},
 			{Name: "proxy", ID: "proxy-id", Request: 50, Limit: 200},
 		}
-		if declared != nil {
-			c[0].Declared, c[0].Floor, c[0].Ceiling = declared[0], 110, 2000
-			c[2].Declared, c[2].Floor, c[2].Ceiling = declared[1], 100, 2000
+		if managed {
+			c[0].Declared, c[2].Declared = 500, 200
+			c[0], c[2] = c[0].Within(0, 2000), c[2].Within(0, 2000)
 		}
 		return c
 	}
 	weights := demand.Weights{PriorityPercent: 200}
-	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers()}
+	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers(false)}
 	if diff := cmp.Diff(shadow, Bidder(p, nil, 2000)); diff != "" {
 		t.Errorf("without an allocation:\n%s", diff)
 	}
@@ -54,7 +54,7 @@ func TestBidder(t *testing.T) {
 	if diff := cmp.Diff(shadow, Bidder(p, stranger, 2000)); diff != "" {
 		t.Errorf("with the allocation of an earlier pod of its name:\n%s", diff)
 	}
-	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(500, 200)}
+	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(true)}
 	if diff := cmp.Diff(want, Bidder(p, recorded(p), 2000)); diff != "" {
 		t.Errorf("managed:\n%s", diff)
 	}

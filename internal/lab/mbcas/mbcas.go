@@ -132,10 +132,9 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 		in.Pods[i] = round.PodInput{
 			Pod: demand.Pod{
 				UID: known.name, Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), DemandPercent: m.cfg.DemandPercent[p.Spec.Name],
-				Containers: []demand.Container{{
+				Containers: []demand.Container{demand.Container{
 					Name: container, ID: known.name, Request: p.Request, Declared: p.Spec.Limit, Limit: known.limit,
-					Ceiling: r.Allocatable,
-				}},
+				}.Within(0, r.Allocatable)},
 			},
 			Published: known.published,
 		}
