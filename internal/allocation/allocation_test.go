@@ -11,7 +11,6 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -93,14 +92,14 @@ func TestStateAndSpecAgree(t *testing.T) {
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("what was written reads otherwise:\n%s", diff)
 	}
-	pa.Generation, pa.Status.ObservedGeneration, pa.Status.Reason = 7, 7, string(reasons.DecisionTooOld)
+	pa.Generation, pa.Status.ConfirmGeneration = 7, 7
 	want.At = time.Time{}
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
-		t.Errorf("a decision that the controller finds too old is not to be published anew:\n%s", diff)
+		t.Errorf("a decision that is to be confirmed counts as published:\n%s", diff)
 	}
 	pa.Generation++
 	if got := Published(pa).At; !got.Equal(at) {
-		t.Errorf("published at %v, want %v: it was published anew, and the controller has yet to look", got, at)
+		t.Errorf("published at %v, want %v: it has been confirmed", got, at)
 	}
 	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
 	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {
