@@ -59,7 +59,10 @@ type signalResult struct {
 }
 
 func (a signalCase) run(percent int32) signalResult {
-	const seeds, length, warm = 3, 6 * time.Minute, time.Minute
+	seeds, length, warm := 1, 4*time.Minute, time.Minute
+	if long() || *table {
+		seeds, length = 3, 6*time.Minute
+	}
 	cfg := DefaultConfig()
 	cfg.DemandPercent = map[string]int32{}
 	for _, p := range a.pods {
@@ -71,8 +74,8 @@ func (a signalCase) run(percent int32) signalResult {
 	var hogs time.Duration
 	var throttled, periods uint64
 	changes := 0
-	for seed := range uint64(seeds) {
-		r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: a.cores}, Pods: a.pods, Length: length, WarmUp: warm, Seed: seed + 1}, New(cfg))
+	for seed := range seeds {
+		r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: a.cores}, Pods: a.pods, Length: length, WarmUp: warm, Seed: uint64(seed + 1)}, New(cfg))
 		for i := range r.Pods {
 			p := &r.Pods[i]
 			for _, c := range p.Changes {
@@ -92,8 +95,8 @@ func (a signalCase) run(percent int32) signalResult {
 		}
 	}
 	return signalResult{
-		p50: asks.Quantile(.5), p99: asks.Quantile(.99), others: others.Quantile(.99), hogs: hogs.Seconds() / seeds / (length - warm).Seconds(),
-		throttled: float64(throttled) / float64(max(1, periods)), changes: int(math.Round(float64(changes) / seeds / float64(len(a.pods)))),
+		p50: asks.Quantile(.5), p99: asks.Quantile(.99), others: others.Quantile(.99), hogs: hogs.Seconds() / float64(seeds) / (length - warm).Seconds(),
+		throttled: float64(throttled) / float64(max(1, periods)), changes: int(math.Round(float64(changes) / float64(seeds) / float64(len(a.pods)))),
 	}
 }
 
