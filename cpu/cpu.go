@@ -117,3 +117,21 @@ func (p Percent) Of(m Milli) Milli { return m * Milli(p) / Milli(Whole) }
 
 // Factor is p as a number: 1 for Whole.
 func (p Percent) Factor() float64 { return float64(p) / float64(Whole) }
+
+// FitTotal takes from each limit the same share of what it has above its floor, so that together they are within total; 0: there is no
+// bound. The floors are in the order of the limits, and not above them.
+func FitTotal(limits, floors []Milli, total Milli) []Milli {
+	var sum, least Milli
+	for i := range limits {
+		sum, least = sum+limits[i], least+floors[i]
+	}
+	if total == 0 || sum <= total {
+		return limits
+	}
+	fitted := make([]Milli, len(limits))
+	for i, l := range limits {
+		above := (l - floors[i]).Cores() * (total - least).Cores() / (sum - least).Cores()
+		fitted[i] = floors[i] + max(0, FromCores(above)).RoundDown(Quantum)
+	}
+	return fitted
+}

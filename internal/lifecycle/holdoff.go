@@ -1,0 +1,77 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+)
+
+// holdOffs are the states in which a pod is not resized, whatever is desired, in the order in which they count. Those that a restore
+// ignores do not keep a pod from its declared limits.
+var holdOffs = []struct {
+	restoreIgnores bool
+	applies        func(*state) Cause
+}{
+	{false, func(s *state) Cause { return Cause{Reason: s.node.Blocked} }},
+	{true, func(s *state) Cause { return s.pod.Excluded }},
+	{true, func(s *state) Cause { return when(s.pod.Mode == ModeRecommend, reasons.Recommending) }},
+	{false, func(s *state) Cause { return when(s.node.Unknown, reasons.NodeUnknown) }},
+	{false, func(s *state) Cause { return when(s.node.ShuttingDown, reasons.NodeShuttingDown) }},
+	{false, func(s *state) Cause { return when(!s.node.Ready, reasons.NodeNotReady) }},
+	{false, func(s *state) Cause { return when(s.node.Draining, reasons.NodeDraining) }},
+	{false, func(s *state) Cause { return when(s.node.Pressure, reasons.NodeUnderPressure) }},
+	{false, func(s *state) Cause { return when(s.pod.Evicted, reasons.NodeEvicting) }},
+	{true, func(s *state) Cause { return when(s.node.LeaseAge >= s.cfg.FreezeAfter, reasons.AgentUnresponsive) }},
+	{true, func(s *state) Cause {
+		if s.pod.UnknownAutoscaler == "" {
+			return Cause{}
+		}
+		return Cause{reasons.AutoscalerLookupFailed, s.pod.UnknownAutoscaler}
+	}},
+	{true, func(s *state) Cause { return s.pod.Refused }}, // a restore is tried all the same
+}
+
+func when(applies bool, r reasons.Reason) Cause {
+	if !applies {
+		return Cause{}
+	}
+	return Cause{Reason: r}
+}
+
+// holdOff leaves the pod as it is where it may not be resized now.
+func holdOff(s *state) verdict {
+	s.Recheck(s.livenessChanges())
+	for _, h := range holdOffs {
+		if s.restoring && h.restoreIgnores {
+			continue
+		}
+		if c := h.applies(s); c.Reason != "" {
+			s.Report(PhaseNotApplied, c.Reason, c.Detail)
+			return done
+		}
+	}
+	return next
+}
+
+// noDecrease is why the pod is not lowered at the moment, and when that may end by itself; zero: it does not.
+func (s *state) noDecrease() (why reasons.Reason, until time.Time) {
+	if !s.pod.Ready {
+		return reasons.PodNotReady, time.Time{}
+	}
+	for _, c := range s.pod.Containers {
+		if c.StartedAt.IsZero() {
+			continue
+		}
+		r, grace := reasons.PodStarting, s.cfg.StartGrace
+		if c.Restarts > 0 {
+			r, grace = reasons.RecentlyRestarted, s.cfg.RestartGrace
+		}
+		if end := c.StartedAt.Add(grace); s.now.Before(end) {
+			why, until = r, Earlier(until, end)
+		}
+	}
+	if end := s.Status.LastHarmfulDecrease.Add(s.cfg.RollbackWindow); s.afterRollback() && s.now.Before(end) {
+		return reasons.UnhealthyAfterDecrease, Earlier(until, end)
+	}
+	return why, until
+}

@@ -1,0 +1,140 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// followInFlight follows a resize until the kubelet has carried it out or has failed to. A decrease in flight takes part in the plan of
+// the node, because increases of other pods wait for it.
+func followInFlight(s *state) verdict {
+	p := s.pod
+	if now := p.Current(); !s.Status.lastApplied(p.Declared).Equal(now) {
+		// The controller was interrupted between the resize and its record.
+		purpose := Allocate
+		if s.onlyReverts() {
+			purpose = Revert
+		}
+		s.resized(s.now, purpose, s.Status.lastApplied(p.Declared), now, s.cfg)
+	}
+	inFlight := s.Status.Phase == PhasePending && s.Status.Reason == reasons.ResizeInFlight
+	failed := s.Status.failed()
+	switch {
+	case p.Progress == Done:
+		if inFlight || failed && s.Status.Reason == reasons.ResizeTimedOut {
+			s.Done = true
+			s.settle()
+		}
+		return next
+	case s.Status.LastApplied.IsZero() || !inFlight && !failed:
+		s.Report(PhaseNotApplied, reasons.ResizeInFlight, "") // of another writer, such as a change of memory
+		return done
+	case failed && !s.now.Before(s.Status.RetryAt):
+		return next // it is tried again
+	case failed:
+		s.waitAfterFailure()
+	default:
+		s.judgeProgress()
+	}
+	if s.Move != nil || s.Status.Phase != PhasePending {
+		return done
+	}
+	s.plan = s.planned(nil)
+	s.plan.InFlight = true
+	return toPlan
+}
+
+// waitAfterFailure reverts what the kubelet could not carry out, until the resize is tried again.
+func (s *state) waitAfterFailure() {
+	s.Recheck(s.Status.RetryAt)
+	switch s.pod.Progress {
+	case Deferred, Infeasible, Errored:
+		if s.Status.Reason != reasons.ResizeTimedOut {
+			s.revert()
+		}
+	}
+}
+
+// judgeProgress decides whether the kubelet may go on, or has failed. A resize that timed out may yet be carried out, so it is not
+// reverted.
+func (s *state) judgeProgress() {
+	late := s.Status.LastApplied.Add(s.cfg.ActuationTimeout)
+	switch progress := s.pod.Progress; {
+	case progress == Deferred:
+		s.fail(reasons.ResizeDeferred)
+		s.revert()
+	case progress == Infeasible:
+		s.fail(reasons.ResizeInfeasible)
+		s.revert()
+	case s.now.Before(late):
+		s.Report(PhasePending, reasons.ResizeInFlight, "")
+		s.Recheck(late)
+	case progress == Errored:
+		s.fail(reasons.ResizeError)
+		s.revert()
+	default:
+		s.fail(reasons.ResizeTimedOut)
+	}
+}
+
+// failed says whether the last resize was not carried out. It still counts while the agent is asked whether the resize is still desired.
+func (s *Status) failed() bool {
+	return s.Phase == PhaseFailed || s.Failures > 0 && s.Reason == reasons.DecisionTooOld
+}
+
+// onlyReverts says whether the only resize now is the revert of what the kubelet could not carry out.
+func (s *state) onlyReverts() bool {
+	switch s.Status.Reason {
+	case reasons.ResizeDeferred, reasons.ResizeInfeasible, reasons.ResizeError:
+		return s.Status.failed() && s.now.Before(s.Status.RetryAt)
+	}
+	return false
+}
+
+// fail sets the back-off after a resize that the kubelet did not carry out.
+func (s *state) fail(r reasons.Reason) { s.Refused(*s.cfg, s.now, r, s.pod.Said) }
+
+// revert asks for the limits in force, so that spec and kernel agree.
+func (s *state) revert() {
+	if s.node.Blocked != "" || s.pod.Mode != ModeEnforce && s.pod.Mode != ModeRestore {
+		return
+	}
+	move := actuator.Move{UID: s.pod.UID}
+	for _, c := range s.pod.Containers {
+		to := c.InForce
+		if !s.pod.managed(c) || to == 0 {
+			continue
+		}
+		if d := s.pod.Declared.Of(c.Name); to-d < cpu.Quantum && d-to < cpu.Quantum {
+			to = d // the runtime rounds what it reports
+		}
+		if to != c.Limit {
+			move.Changes = append(move.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: to})
+		}
+	}
+	if len(move.Changes) > 0 {
+		s.Move, s.Purpose = &move, Revert
+	}
+}
+
+// resized records that MBCAS changed the limits; the kubelet has yet to carry it out. A revert changes no limit in force: the pod was
+// neither lowered nor raised, and stays failed until the resize is tried again.
+func (t *Task) resized(at time.Time, purpose Purpose, from, to Limits, cfg *Config) {
+	t.Status.Applied, t.Status.LastApplied = to, at
+	if purpose == Revert {
+		return
+	}
+	t.recordDecrease(cfg, at, from, to)
+	for _, l := range to {
+		switch before := from.Of(l.Container); {
+		case l.CPU > before:
+			t.Status.LastIncrease = at
+		case l.CPU < before:
+			t.Status.LastDecrease = at
+		}
+	}
+	t.Report(PhasePending, reasons.ResizeInFlight, "")
+}

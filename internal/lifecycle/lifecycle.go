@@ -1,0 +1,121 @@
+// Package lifecycle decides what happens to the CPU limits of each pod of a node: whether a resize is made, put off or undone, and
+// what is recorded of it. It is pure: facts and the time come in, tasks go out, and the same input gives the same tasks.
+//
+// What it promises, each a test of the same name:
+//   - KeepsTheRules: no decision breaks a rule of a slow, obvious list, for whatever history.
+//   - RecordsDeclaredLimits: no task moves a pod before its declared limits are known and to be recorded.
+//   - YieldsToExternalChanges: a limit that MBCAS did not write becomes the declared one, and the pod is left alone for a while.
+//   - RollsBackHarm: limits from before a harmful decrease are restored; failures with another cause do not count.
+//   - WaitsForTheAgent: a node is restored only after its agent had the time to renew its Lease and did not.
+//   - BackOffDoubles: each failure in a row doubles the wait.
+//   - Scenarios: the histories in testdata end as they say.
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+)
+
+// Config is how pods are treated.
+type Config struct {
+	Actuator actuator.Config
+	// FreezeAfter is how long after the last renewal of its Lease an agent's decisions are no longer applied, and how old a decision may
+	// be before the agent has to confirm it. Shorter freezes on hiccups; longer applies stale decisions.
+	FreezeAfter time.Duration
+	// RestoreAfter is how long an agent may be unresponsive before the declared limits of its pods are restored.
+	RestoreAfter time.Duration
+	// StartGrace is how long after its start a pod is not lowered.
+	StartGrace time.Duration
+	// RestartGrace is how long after a restart of a container a pod is not lowered.
+	RestartGrace time.Duration
+	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it may be lowered at all. Shorter
+	// disturbs the HPA; the default is the time over which the HPA looks back before it scales in.
+	HPACooldown time.Duration
+	// RollbackWindow is how soon after a decrease a pod that becomes not Ready, or restarts, counts as harmed by it.
+	RollbackWindow time.Duration
+	// RollbackHoldOff is how long a pod keeps at least its declared limit after a rollback, and how long it is left alone after a
+	// second external change.
+	RollbackHoldOff time.Duration
+	// ConflictWindow is the time within which a second external change, after a resize of ours, is a conflict.
+	ConflictWindow time.Duration
+	// ExternalChangeHoldOff is how long a pod is left alone after an external change of its limits.
+	ExternalChangeHoldOff time.Duration
+	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as failed.
+	ActuationTimeout time.Duration
+	// Backoff is how long a pod waits after its first refused or failed resize; it doubles up to BackoffMax.
+	Backoff, BackoffMax time.Duration
+	// ServerBackoff is the same for a resize that the API server did not answer, up to ServerBackoffMax.
+	ServerBackoff, ServerBackoffMax time.Duration
+}
+
+// DefaultConfig is what we run ourselves.
+func DefaultConfig() Config {
+	return Config{
+		Actuator: actuator.DefaultConfig(), FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
+		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HPACooldown: 5 * time.Minute,
+		RollbackWindow: 2 * time.Minute, RollbackHoldOff: 24 * time.Hour,
+		ConflictWindow: time.Hour, ExternalChangeHoldOff: 10 * time.Minute,
+		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
+		ServerBackoff: 5 * time.Second, ServerBackoffMax: 5 * time.Minute,
+	}
+}
+
+// Validate returns everything that is wrong.
+func (c Config) Validate() error {
+	errs := []error{c.Actuator.Validate()}
+	for _, d := range []struct {
+		name     string
+		value    time.Duration
+		positive bool
+	}{
+		{"FreezeAfter", c.FreezeAfter, true}, {"RestoreAfter", c.RestoreAfter, true},
+		{"RollbackHoldOff", c.RollbackHoldOff, true}, {"ActuationTimeout", c.ActuationTimeout, true},
+		{"Backoff", c.Backoff, true}, {"BackoffMax", c.BackoffMax, true},
+		{"ServerBackoff", c.ServerBackoff, true}, {"ServerBackoffMax", c.ServerBackoffMax, true},
+		{"StartGrace", c.StartGrace, false}, {"RestartGrace", c.RestartGrace, false}, {"HPACooldown", c.HPACooldown, false},
+		{"RollbackWindow", c.RollbackWindow, false}, {"ConflictWindow", c.ConflictWindow, false},
+		{"ExternalChangeHoldOff", c.ExternalChangeHoldOff, false},
+	} {
+		switch {
+		case d.positive && d.value <= 0:
+			errs = append(errs, fmt.Errorf("lifecycle %s is %v: want more than 0", d.name, d.value))
+		case d.value < 0:
+			errs = append(errs, fmt.Errorf("lifecycle %s is %v: want 0 or more", d.name, d.value))
+		}
+	}
+	if c.RestoreAfter < c.FreezeAfter {
+		errs = append(errs, fmt.Errorf("lifecycle RestoreAfter is %v: want at least FreezeAfter, %v", c.RestoreAfter, c.FreezeAfter))
+	}
+	return errors.Join(errs...)
+}
+
+// Decide returns what to do about the pods of a node, in the order in which to do it: decreases, increases, the rest. Pods that need
+// nothing, not even another look, have no task.
+func Decide(cfg Config, node Node, pods []Pod, now time.Time) []Task {
+	var planned, complete []Task
+	var plans []actuator.Pod
+	scarce := false
+	for i := range pods {
+		s := state{cfg: &cfg, node: &node, now: now, pod: &pods[i], Task: Task{Pod: i, Purpose: Allocate, Status: pods[i].Status}}
+		verdict := s.run()
+		if verdict == skip {
+			continue
+		}
+		scarce = scarce || s.pod.Decision != nil && s.pod.Decision.Price > 0
+		if verdict == done {
+			complete = append(complete, s.Task)
+		} else {
+			planned, plans = append(planned, s.Task), append(plans, s.plan)
+		}
+	}
+	tasks := make([]Task, 0, len(planned)+len(complete))
+	for _, step := range actuator.Plan(cfg.Actuator, now, scarce, plans) {
+		t := planned[step.Pod]
+		t.follow(step, &pods[t.Pod], now)
+		tasks = append(tasks, t)
+	}
+	return append(tasks, complete...)
+}

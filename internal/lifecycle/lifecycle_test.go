@@ -1,0 +1,350 @@
+package lifecycle
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func app(m cpu.Milli) Limits { return Limits{{"app", m}} }
+
+// constraint is what Kubernetes objects demand of the pod of one container; 0: nothing.
+type constraint struct{ floor, ceiling, total cpu.Milli }
+
+// running is a Ready pod of one container that requests 100m, on a node of 4000m.
+func running(uid string, limit, declared cpu.Milli, c constraint) Pod {
+	p := Pod{UID: uid, Mode: ModeEnforce, Ready: true, Declared: app(declared), InLedger: true, Ceiling: c.total}
+	app := Container{Name: "app", Limit: limit, InForce: limit, Settable: 110, StartedAt: noon.Add(-time.Hour), MaybeOurs: true}
+	app.Floor, app.Ceiling = c.bounds()
+	if app.Ceiling < 110 || c.total > 0 && c.total < 110 { // no limit fits: the container is left as it is
+		app.Floor, app.Ceiling = limit, limit
+	}
+	if p.Ceiling > 0 {
+		p.Ceiling = max(p.Ceiling, app.Floor)
+	}
+	app.KeptFloor = min(limit, max(declared, app.Floor)).Clamp(app.Floor, app.Ceiling)
+	if p.Ceiling > 0 {
+		app.KeptFloor = min(app.KeptFloor, p.Ceiling.RoundDown(cpu.Quantum))
+	}
+	p.Containers = []Container{app}
+	return p
+}
+
+// bounds are the lowest and the highest limit that the pod may get, worked out the plain way.
+func (c constraint) bounds() (floor, ceiling cpu.Milli) {
+	floor, ceiling = max(110, c.floor), 4000
+	for _, m := range []cpu.Milli{c.ceiling, c.total} {
+		if m > 0 {
+			ceiling = min(ceiling, m)
+		}
+	}
+	if ceiling >= 110 { // below that nothing is moved
+		floor = min(floor, ceiling)
+	}
+	return floor, ceiling
+}
+
+// drawn is a pod with any history, and what constrains it.
+func drawn(t *rapid.T, i int) (Pod, constraint) {
+	limit := func(what string) cpu.Milli { return cpu.Milli(10 * rapid.IntRange(11, 300).Draw(t, what)) }
+	one := func(what string, of int) bool { return rapid.IntRange(0, of-1).Draw(t, what) == 0 }
+	bound := func(what string) cpu.Milli {
+		if !one("some "+what, 4) {
+			return 0
+		}
+		return cpu.Milli(10 * rapid.IntRange(5, 350).Draw(t, what))
+	}
+	before := func(what string, most int) time.Time {
+		return noon.Add(-time.Duration(rapid.IntRange(0, most).Draw(t, what)) * time.Second)
+	}
+	declared, now := limit("declared"), limit("limit")
+	if rapid.Bool().Draw(t, "at declared") {
+		now = declared
+	}
+	c := constraint{bound("floor"), bound("ceiling"), bound("total")}
+	p := running(fmt.Sprint("pod-", i), now, declared, c)
+	app := &p.Containers[0]
+	app.MaybeOurs = rapid.Bool().Draw(t, "ours")
+	p.OwnWrites = app.MaybeOurs
+	p.Mode = rapid.SampledFrom([]Mode{ModeEnforce, ModeEnforce, ModeEnforce, ModeRestore, ModeRecommend, ModeOff}).Draw(t, "mode")
+	p.Progress = rapid.SampledFrom([]Progress{Done, Done, Done, Done, InProgress, Deferred, Infeasible, Errored}).Draw(t, "progress")
+	p.InLedger = rapid.Bool().Draw(t, "in ledger")
+	p.Memory.RestoreRefused = rapid.Bool().Draw(t, "restore refused")
+	if one("declared unknown", 4) {
+		p.Declared = nil
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "trouble") {
+	case 0:
+		p.Ready = false
+	case 1:
+		p.Ready = false
+		if rapid.Bool().Draw(t, "says the kubelet") {
+			p.UnreadySince = before("unready for", 300)
+		}
+	case 2:
+		app.Restarts, app.EndedAt = 1, []time.Time{before("ended before", 300)}
+	}
+	switch {
+	case one("opted out", 10):
+		p.Excluded.Reason = reasons.OptedOut
+	case one("vpa", 10):
+		p.Excluded = Cause{reasons.ManagedByVPA, "web"}
+	case p.Mode == ModeOff:
+		p.Excluded.Reason = reasons.NamespaceOff
+	case one("old kubelet", 20):
+		p.Excluded.Reason = reasons.NodeCannotResize
+	}
+	if one("refused", 10) {
+		p.Refused = Cause{reasons.LimitRangeRefused, "container side"}
+	}
+	if one("unsure", 10) {
+		p.UnknownAutoscaler = "VerticalPodAutoscalers"
+	}
+	if p.HPA = one("hpa", 10); one("no decrease", 4) {
+		p.NoDecrease = reasons.ScaledByHPA
+	}
+	if p.Recorded = !one("no record", 5); !p.Recorded {
+		return p, c
+	}
+	if !one("undecided", 4) {
+		p.Decision = &Decision{Limits: Limits{{"app", limit("desired")}}}
+		p.Decision.Price = rapid.SampledFrom([]market.Price{0, 1.5}).Draw(t, "price")
+		p.Decision.Age = rapid.SampledFrom([]time.Duration{0, 0, 0, 59 * time.Second, time.Minute, time.Hour}).Draw(t, "age")
+	}
+	drawStatus(t, &p, now, limit, before)
+	return p, c
+}
+
+// drawStatus draws what is recorded of a pod that stands at now.
+func drawStatus(t *rapid.T, p *Pod, now cpu.Milli, limit func(string) cpu.Milli, before func(string, int) time.Time) {
+	s := &p.Status
+	if rapid.Bool().Draw(t, "recorded") {
+		s.Declared = p.Declared
+	}
+	if rapid.Bool().Draw(t, "applied") {
+		at := before("applied", 300).Add(-time.Second)
+		s.Applied, s.LastApplied, s.LastDecrease = app(limit("last")), at, at
+		if rapid.Bool().Draw(t, "as recorded") {
+			s.Applied = app(now)
+		}
+	}
+	if rapid.IntRange(0, 4).Draw(t, "harmed") == 0 {
+		s.LastHarmfulDecrease = noon.Add(-time.Duration(rapid.SampledFrom([]int{1, 3, 60, 1200, 1440, 1800}).Draw(t, "minutes")) * time.Minute)
+	}
+	if rapid.Bool().Draw(t, "lowered") {
+		s.RollbackLimits, s.RollbackWindowStart = app(limit("from")), before("since", 600)
+	}
+	s.Phase = rapid.SampledFrom([]Phase{"", PhasePending, PhaseApplied, PhaseNotApplied, PhaseFailed, PhaseRestored}).Draw(t, "phase")
+	s.Reason = rapid.SampledFrom([]reasons.Reason{
+		"", reasons.ResizeInFlight, reasons.DecisionTooOld, reasons.ExternalChange, reasons.ResizeTimedOut, reasons.ResizeDeferred, reasons.QuotaExceeded,
+	}).Draw(t, "reason")
+	if rapid.Bool().Draw(t, "backing off") {
+		s.RetryAt, s.Failures = noon.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "retry"))*time.Second), 1
+	}
+}
+
+// TestKeepsTheRules draws nodes with any history, and holds every decision to the rules that matter most.
+func TestKeepsTheRules(t *testing.T) {
+	cfg := DefaultConfig()
+	check := func(t *rapid.T) {
+		one := func(what string, of int) bool { return rapid.IntRange(0, of-1).Draw(t, what) == 0 }
+		n := Node{
+			Ready: !one("not ready", 5), Pressure: one("pressure", 5), Draining: one("draining", 10), ShuttingDown: one("shutting down", 10),
+			LeaseAge: rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "lease"),
+		}
+		n.Blocked = rapid.SampledFrom([]reasons.Reason{"", "", "", "", "", reasons.Paused, reasons.PermissionMissing, reasons.CRDNotInstalled}).Draw(t, "blocked")
+		pods := make([]Pod, rapid.IntRange(1, 20).Draw(t, "pods"))
+		constraints := make([]constraint, len(pods))
+		for i := range pods {
+			pods[i], constraints[i] = drawn(t, i)
+		}
+		tasks := Decide(cfg, n, pods, noon)
+		if again := Decide(cfg, n, pods, noon); !reflect.DeepEqual(tasks, again) {
+			t.Fatal("the same facts are decided in two ways")
+		}
+		seen := map[int]bool{}
+		for _, task := range tasks {
+			if seen[task.Pod] {
+				t.Fatalf("pod %d has two tasks", task.Pod)
+			}
+			seen[task.Pod] = true
+			if broken := breaks(cfg, n, pods[task.Pod], constraints[task.Pod], task); broken != "" {
+				t.Fatalf("%s: %s %v, status %+v", broken, task.Purpose, task.Move, task.Status)
+			}
+		}
+	}
+	for range 10 { // a broken rule shows in one of some hundred histories
+		rapid.Check(t, check)
+	}
+}
+
+// breaks names the rule that a task breaks; "" if it breaks none.
+func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
+	s := t.Status
+	switch {
+	case p.Declared != nil && len(s.Declared) == 0 && (p.Recorded || t.Create) && !t.Delete:
+		return "known declared limits are left out"
+	case t.Delete && p.Declared != nil && !p.Current().Equal(p.Declared):
+		return "forgotten before it was restored"
+	case t.Move == nil:
+		return ""
+	case p.Declared == nil:
+		return "moved without known declared limits"
+	case n.Blocked != "":
+		return "moved while blocked"
+	}
+	x := state{pod: &p}
+	if _, external := x.adopt(); external && p.Recorded {
+		return "moved against an external change"
+	}
+	leaving := leavesMarket(p.Excluded.Reason)
+	for _, ch := range t.Move.Changes {
+		if ch.From != p.Containers[0].Limit || ch.From == ch.To {
+			return "starts from another limit, or changes nothing"
+		}
+		floor, ceiling := c.bounds()
+		harm := noon.Sub(s.LastHarmfulDecrease)
+		harmed := !s.LastHarmfulDecrease.IsZero() && harm < cfg.RollbackHoldOff
+		lowers := ch.To < ch.From
+		switch t.Purpose {
+		case Allocate:
+			switch {
+			case ch.To < floor || ch.To > max(floor, ceiling) && !lowers:
+				return "outside floor and ceiling"
+			case lowers && !p.Ready:
+				return "lowers a pod that is not Ready"
+			case lowers && (p.NoDecrease != "" || harmed) && ch.To < p.Declared.Total() && ch.From <= max(floor, ceiling):
+				return "lowers a pod below its declared limit that must not be decreased, and is not above its ceiling"
+			case lowers && harmed && harm < cfg.RollbackWindow:
+				return "lowers a pod that a decrease harmed just now"
+			case lowers && p.HPA && !s.LastDecrease.IsZero() && noon.Sub(s.LastDecrease) < cfg.HPACooldown:
+				return "lowers a pod of an HPA again within the cooldown"
+			}
+		case Rollback:
+			if lowers || ch.To > max(floor, ceiling) || s.LastHarmfulDecrease.IsZero() {
+				return "rolls back what did no harm, or too much"
+			}
+		case Restore:
+			if ch.To != p.Declared.Total() {
+				return "restores something else"
+			}
+		}
+	}
+	allocates := t.Purpose == Allocate
+	switch {
+	case p.Mode == ModeRecommend && !leaving:
+		return "moved in mode recommend"
+	case t.Purpose == Revert:
+		return ""
+	case allocates && p.Refused.Reason != "":
+		return "tries what the API server refuses"
+	case (allocates || t.Purpose == Rollback) && p.UnknownAutoscaler != "":
+		return "moves a pod that may belong to an autoscaler"
+	case !n.Ready || n.Pressure || n.Draining || n.ShuttingDown:
+		return "moved on a node that cannot"
+	case allocates && n.LeaseAge >= cfg.FreezeAfter:
+		return "applies decisions of an unresponsive agent"
+	case allocates && p.Decision.Age >= cfg.FreezeAfter:
+		return "moved on an old decision"
+	case allocates && (p.Excluded.Reason != "" || p.Mode != ModeEnforce):
+		return "manages a pod outside of the market"
+	case allocates && p.Progress == InProgress && s.Phase != PhaseFailed && (s.Failures == 0 || s.Reason != reasons.DecisionTooOld):
+		return "a second resize in flight" // other than after the back-off of one that was given up, and confirmed
+	}
+	return ""
+}
+
+// TestWaitsForTheAgent: a node that comes back after more than five minutes is restored only if its agent does not renew its Lease
+// for five minutes from when it could have.
+func TestWaitsForTheAgent(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		ready, lease time.Duration
+		restored     bool
+		again        time.Duration
+	}{
+		"back since a second": {time.Second, 6 * time.Minute, false, cfg.RestoreAfter + agentStart - time.Second},
+		"not yet":             {cfg.RestoreAfter + agentStart - time.Second, time.Hour, false, time.Second},
+		"still unresponsive":  {cfg.RestoreAfter + agentStart, time.Hour, true, 0},
+		"Ready all the time":  {time.Hour, cfg.RestoreAfter, true, 0},
+		"not so long":         {time.Hour, cfg.RestoreAfter - time.Second, false, time.Second},
+	} {
+		p := running("web", 1900, 2000, constraint{})
+		p.Recorded, p.Status.Applied, p.Status.Phase = true, app(1900), PhaseApplied
+		tasks := Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-c.ready), LeaseAge: c.lease}, []Pod{p}, noon)
+		if len(tasks) != 1 {
+			t.Fatalf("%s: %d tasks, want one", name, len(tasks))
+		}
+		got := tasks[0]
+		if (got.Move != nil) != c.restored || !c.restored && (got.RecheckAt.Sub(noon) != c.again || got.Status.Reason != reasons.AgentUnresponsive) {
+			t.Errorf("%s: move %v, status %+v, another look at %v", name, got.Move, got.Status, got.RecheckAt)
+		}
+	}
+}
+
+// TestNamesTheConstraint: a pod that is not lowered says why as soon as the market would lower it, though it has room below its limit.
+func TestNamesTheConstraint(t *testing.T) {
+	for name, c := range map[string]struct {
+		decision Decision
+		want     reasons.Reason
+	}{
+		"CPU is not scarce":               {Decision{Demand: 900}, reasons.Settled},
+		"its budget buys its demand":      {Decision{Demand: 190, Price: 0.5}, reasons.Settled},
+		"its demand is more":              {Decision{Demand: 300, Price: 0.5}, reasons.NoDisruptionAllowed},
+		"its demand is more than it gets": {Decision{Demand: 1200, Price: 0.5, AtFloor: true}, reasons.NoDisruptionAllowed},
+	} {
+		p := running("a", 1000, 1000, constraint{})
+		c.decision.Limits, c.decision.Budget = app(1000), 100
+		p.Recorded, p.Decision, p.NoDecrease = true, &c.decision, reasons.NoDisruptionAllowed
+		tasks := Decide(DefaultConfig(), Node{Ready: true}, []Pod{p}, noon)
+		if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != c.want {
+			t.Errorf("%s: %+v, want it left where it is with reason %s", name, tasks, c.want)
+		}
+	}
+}
+
+func TestBackOffDoubles(t *testing.T) {
+	cfg := DefaultConfig()
+	var refused, unanswered Task
+	var m Memory
+	double := func(d time.Duration) time.Duration { return 2 * d }
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		refused.Refused(cfg, noon, reasons.QuotaExceeded, "")
+		if got := refused.Status.RetryAt.Sub(noon); got != want*time.Minute {
+			t.Errorf("after refusal %d: wait %v, want %v minutes", i+1, got, want)
+		}
+	}
+	for i, want := range []time.Duration{10, 20, 40, 80, 160, 320, 600, 600} {
+		unanswered.Unanswered(cfg, noon, Answer{Reason: reasons.ServerUnavailable}, double, &m)
+		if got := m.RetryAt.Sub(noon); got != want*time.Second {
+			t.Errorf("after %d requests without an answer: wait %v, want %v seconds", i+1, got, want)
+		}
+	}
+	unanswered.Unanswered(cfg, noon, Answer{Reason: reasons.ServerUnavailable, RetryAfter: time.Hour}, double, &m)
+	if got := m.RetryAt.Sub(noon); got != time.Hour {
+		t.Errorf("wait %v, want the hour that the server asks for", got)
+	}
+	unanswered.Resized(cfg, noon, app(100), app(200), &m)
+	if m.Troubles != 0 || !m.RetryAt.IsZero() || unanswered.Status.Reason != reasons.ResizeInFlight {
+		t.Errorf("after a resize: %+v, %+v", m, unanswered.Status)
+	}
+}
+
+func TestConfigReportsEverything(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	err := Config{Actuator: DefaultConfig().Actuator, StartGrace: -1, FreezeAfter: -1}.Validate()
+	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 8+1 {
+		t.Errorf("%d complaints, want 9: %v", got, err)
+	}
+}

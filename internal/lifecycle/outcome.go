@@ -1,0 +1,56 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+)
+
+// Resized records a resize that the API server stored.
+func (t *Task) Resized(cfg Config, now time.Time, from, to Limits, m *Memory) {
+	m.RetryAt, m.Troubles = time.Time{}, 0
+	if t.Purpose != Revert { // a revert belongs to the resize that it takes back
+		m.RestoreRefused = t.Purpose == Restore
+	}
+	t.resized(now, t.Purpose, from, to, &cfg)
+	t.Recheck(now.Add(cfg.ActuationTimeout))
+}
+
+// Refused records a refusal and sets the back-off: it doubles with each failure in a row.
+func (t *Task) Refused(cfg Config, now time.Time, r reasons.Reason, detail string) {
+	t.Status.RetryAt = now.Add(Doubled(cfg.Backoff, cfg.BackoffMax, int(t.Status.Failures)))
+	t.Status.Failures++
+	t.Report(PhaseFailed, r, detail)
+	t.Recheck(t.Status.RetryAt)
+}
+
+// Answer is what the API server, or its absence, said about a resize that was not made.
+type Answer struct {
+	Reason     reasons.Reason
+	RetryAfter time.Duration // that the server asks for; 0: it does not
+}
+
+// Unanswered has a resize tried again later that the API server did not answer. The wait doubles with each time in a row; jitter spreads
+// it, and the server may ask for more.
+func (t *Task) Unanswered(cfg Config, now time.Time, a Answer, jitter func(time.Duration) time.Duration, m *Memory) {
+	wait := max(jitter(Doubled(cfg.ServerBackoff, cfg.ServerBackoffMax, m.Troubles)), a.RetryAfter)
+	m.Troubles++
+	m.RetryAt = now.Add(wait)
+	t.Postpone(a.Reason, "", m.RetryAt)
+}
+
+// Postpone leaves the pod as it is until then. A failure says more than the wait.
+func (t *Task) Postpone(r reasons.Reason, detail string, until time.Time) {
+	t.Recheck(until)
+	if t.Status.Phase != PhaseFailed {
+		t.Report(PhaseNotApplied, r, detail)
+	}
+}
+
+// Doubled is a wait that doubles n times, up to most.
+func Doubled(wait, most time.Duration, n int) time.Duration {
+	for range min(n, 16) {
+		wait = min(2*wait, most)
+	}
+	return wait
+}

@@ -1,0 +1,112 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// leaveToPlan hands the pod to the plan of the node, which orders decreases before increases.
+func leaveToPlan(s *state) verdict {
+	var desired Limits
+	if s.pod.Decision != nil {
+		desired = s.pod.Decision.Limits
+	}
+	s.plan = s.planned(desired)
+	s.plan.Restore, s.plan.RetryAt = s.restoring, s.pod.Memory.RetryAt
+	if s.pod.HPA {
+		s.plan.DecreaseCooldown = s.cfg.HPACooldown
+	}
+	s.plan.Stale = s.stale()
+	why, until := s.noDecrease()
+	s.plan.NoDecrease = actuator.Reason(why)
+	s.Recheck(until)
+	if r := s.Status.RetryAt; r.After(s.plan.RetryAt) && s.restoring == s.pod.Memory.RestoreRefused {
+		s.plan.RetryAt = r
+	}
+	return toPlan
+}
+
+// stale says whether the decision is too old to resize by.
+//
+// Age alone does not tell: an agent publishes changes only, so in a steady state every decision is old and holds. Nor does the agent's
+// Lease: it says that the node is measured, not that this pod is. Its counters may have become unreadable, or its decisions may be
+// refused, while decreases go on step by step to what was right minutes ago. So age counts only where a limit would change, and there
+// it is a question to the agent: status gets the reason DecisionTooOld, and an agent that still decides on the pod publishes anew. That
+// costs two writes for each resize that was decided long ago, and nothing in a steady state. An agent that does not decide on the pod
+// any more does not answer, and the pod stays as it is.
+func (s *state) stale() bool { return s.pod.Decision != nil && s.pod.Decision.Age >= s.cfg.FreezeAfter }
+
+// planned is the pod as the plan of the node sees it, with these limits desired.
+func (s *state) planned(desired Limits) actuator.Pod {
+	p := actuator.Pod{UID: s.pod.UID, LastDecrease: s.Status.LastDecrease, LastIncrease: s.Status.LastIncrease}
+	var sum cpu.Milli
+	var targets, floors, settable []cpu.Milli
+	for _, c := range s.pod.Containers {
+		if !s.pod.managed(c) {
+			continue // without a limit, or limited after the record was made
+		}
+		floor, target := c.Floor, desired.Of(c.Name)
+		if s.NoDecrease != "" {
+			floor = c.KeptFloor
+		}
+		p.Containers = append(p.Containers, actuator.Container{
+			Name: c.Name, Limit: c.Limit, Declared: s.pod.Declared.Of(c.Name), Floor: floor, Ceiling: c.Ceiling, Desired: target,
+		})
+		switch {
+		case target == 0:
+			target = c.Limit
+		case target > c.Limit:
+			target = max(target, c.Settable)
+		}
+		sum += c.Limit
+		targets, floors, settable = append(targets, target.Clamp(floor, c.Ceiling)), append(floors, floor), append(settable, c.Settable)
+	}
+	for i, target := range cpu.FitTotal(targets, floors, s.pod.Ceiling) {
+		c := &p.Containers[i]
+		if c.Desired > 0 {
+			c.Desired = target
+			if target > c.Limit && target < settable[i] {
+				c.Desired = c.Limit // the ceiling leaves no room for a limit that can be set
+			}
+		}
+		if s.pod.Ceiling > 0 && sum > s.pod.Ceiling { // a pod above its ceiling is lowered even if the change is small
+			c.Ceiling = min(c.Ceiling, target)
+		}
+	}
+	return p
+}
+
+// follow completes a task by its part of the plan of the node.
+func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
+	t.Recheck(step.RecheckAt)
+	t.Move = step.Move
+	reason := reasons.Reason(step.Reason)
+	switch failed := t.Status.failed(); {
+	case t.Move != nil || reason == reasons.ResizeInFlight:
+	case reason == reasons.Settled, reason == reasons.WithinDeadBand:
+		if failed && p.Progress != Done {
+			return // asked for, accepted, and still not in force
+		}
+		t.settle()
+		if t.NoDecrease != "" && p.limitedByPrice() {
+			reason = t.NoDecrease
+		}
+		t.Report(PhaseApplied, reason, "")
+	case reason == reasons.NoDecisionYet:
+		t.Report(PhasePending, reason, "")
+	case reason == reasons.BackingOff && (failed || now.Before(p.Memory.RetryAt)):
+		// The refusal says more than the wait for the next attempt.
+	default:
+		t.Report(PhaseNotApplied, reason, "")
+	}
+}
+
+// limitedByPrice says whether the market would lower the pod if it were allowed: its demand exceeds its budget line. What binds the limit
+// does not tell by itself, as the floor of a pod that is not lowered may be above its demand.
+func (p *Pod) limitedByPrice() bool {
+	d := p.Decision
+	return d != nil && (d.AtFloor || float64(d.Demand)*float64(d.Price) > float64(d.Budget))
+}

@@ -1,0 +1,205 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+// Node is what decisions depend on in a node and in the installation.
+type Node struct {
+	// Blocked is why nothing is resized anywhere; "" where resizes are possible.
+	Blocked reasons.Reason
+	Unknown bool // the API server has no such node
+	Ready   bool
+	// ReadySince is when Ready last changed; zero: not known.
+	ReadySince time.Time
+	Pressure   bool // short of disk or PIDs: its kubelet defers every resize
+	// ShuttingDown and Draining: its kubelet is about to stop, or its pods are about to go.
+	ShuttingDown, Draining bool
+	// LeaseAge is the time since the agent was last seen to renew its Lease, on our own clock.
+	LeaseAge time.Duration
+}
+
+// Mode is what happens in a namespace.
+type Mode string
+
+// Modes, as the label mbcas.io/mode writes them.
+const (
+	ModeOff       Mode = "off"
+	ModeRecommend Mode = "recommend"
+	ModeEnforce   Mode = "enforce"
+	ModeRestore   Mode = "restore"
+)
+
+// Pod is what decisions depend on in one pod, with what is recorded and remembered of it.
+type Pod struct {
+	UID  string
+	Mode Mode
+	// Ended: its containers have ended for good, or it is being deleted. Deleted: it is being deleted.
+	Ended, Deleted bool
+	Ready          bool
+	// UnreadySince is when the kubelet found the pod not Ready; zero where it is Ready, or where the node controller says so.
+	UnreadySince time.Time
+	Evicted      bool // a taint of its node evicts it
+	Containers   []Container
+	// OwnWrites: MBCAS wrote one of its limits for certain.
+	OwnWrites bool
+	Progress  Progress
+	// Said is what the kubelet says of the resize.
+	Said string
+
+	// Recorded: the pod has a PodAllocation, of which Status and Decision are.
+	Recorded bool
+	Status   Status
+	Decision *Decision // nil: none yet
+	// Declared are the limits that the owner declared; nil: not known. InLedger: the ledger holds them.
+	Declared Limits
+	InLedger bool
+
+	// Excluded is why the market may not manage the pod.
+	Excluded Cause
+	// Refused is why the API server refuses every resize of the pod.
+	Refused Cause
+	// UnknownAutoscaler is what is not known of autoscalers; "" where all is. The pod may belong to one of them.
+	UnknownAutoscaler string
+	// NoDecrease is the constraint for which the pod must not be decreased.
+	NoDecrease reasons.Reason
+	// HPA: an HPA watches the CPU use of the pod, so decreases are far between.
+	HPA bool
+	// Ceiling bounds the total limit; 0: no bound.
+	Ceiling cpu.Milli
+
+	// Resolved: what the last resize was refused for has changed since.
+	Resolved bool
+	Memory   Memory
+}
+
+// Memory is what the process remembers of a pod beyond its record. All of it may be lost.
+type Memory struct {
+	// RetryAt is when a resize may be tried again that the API server did not answer, Troubles times in a row.
+	RetryAt  time.Time
+	Troubles int
+	// RestoreRefused: the last refused resize was a restore.
+	RestoreRefused bool
+}
+
+// Container is one container of a pod.
+type Container struct {
+	Name  string
+	Limit cpu.Milli // in the pod's spec; 0: none
+	// InForce is the limit that the kubelet reports of a running container; 0: not known.
+	InForce cpu.Milli
+	// MaybeOurs: MBCAS may have written Limit.
+	MaybeOurs bool
+	// Settable is the lowest limit that a resize sets.
+	Settable cpu.Milli
+	// Floor and Ceiling bound the limit; KeptFloor is the floor of a pod that must not be decreased.
+	Floor, KeptFloor, Ceiling cpu.Milli
+	// StartedAt is when the running container started; zero: it does not run.
+	StartedAt time.Time
+	Restarts  int
+	// EndedAt are the times at which the container ended, as far as the kubelet reports them.
+	EndedAt []time.Time
+}
+
+// Decision is what the agent decided.
+type Decision struct {
+	Limits Limits
+	Age    time.Duration // since the agent is known to have stood by it, on our own clock
+	Price  market.Price
+	Demand cpu.Milli
+	Budget market.Budget
+	// AtFloor: the floor binds the limit.
+	AtFloor bool
+}
+
+// Cause is a reason with what its sentence does not know; the zero value is none.
+type Cause struct {
+	Reason reasons.Reason
+	Detail string
+}
+
+// Progress is how far the kubelet is with the limits in the pod's spec.
+type Progress uint8
+
+const (
+	Done       Progress = iota // in force, as far as the kubelet reports
+	InProgress                 // accepted, not in force yet
+	Deferred                   // the node cannot take it now
+	Infeasible                 // the node never will
+	Errored                    // the runtime or kernel refused it
+)
+
+// Limit is the CPU limit of one container.
+type Limit struct {
+	Container string
+	CPU       cpu.Milli
+}
+
+// Limits are those of a pod's containers.
+type Limits []Limit
+
+// Of is the limit of a container; 0 where there is none.
+func (l Limits) Of(container string) cpu.Milli {
+	limit, _ := l.find(container)
+	return limit
+}
+
+func (l Limits) find(container string) (cpu.Milli, bool) {
+	for _, x := range l {
+		if x.Container == container {
+			return x.CPU, true
+		}
+	}
+	return 0, false
+}
+
+// Total is the sum of the limits.
+func (l Limits) Total() (sum cpu.Milli) {
+	for _, x := range l {
+		sum += x.CPU
+	}
+	return sum
+}
+
+// Equal says whether two sets of limits are the same, whatever their order.
+func (l Limits) Equal(other Limits) bool {
+	return len(l) == len(other) && !slices.ContainsFunc(l, func(x Limit) bool {
+		limit, ok := other.find(x.Container)
+		return !ok || limit != x.CPU
+	})
+}
+
+// String is the limits as people read them: app=500m, proxy=100m.
+func (l Limits) String() string {
+	parts := make([]string, len(l))
+	for i, x := range l {
+		parts[i] = x.Container + "=" + x.CPU.String()
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Current are the limits in the pod's spec, of the containers whose declared limits are known.
+func (p *Pod) Current() Limits {
+	var limits Limits
+	for _, c := range p.Containers {
+		if p.managed(c) {
+			limits = append(limits, Limit{c.Name, c.Limit})
+		}
+	}
+	return limits
+}
+
+// managed says whether the container's limit is one that MBCAS resizes.
+func (p *Pod) managed(c Container) bool {
+	_, ok := p.Declared.find(c.Name)
+	return ok && c.Limit > 0
+}
+
+// LastApplied are the limits that MBCAS last applied; the declared ones if none.
+func (p *Pod) LastApplied() Limits { return p.Status.lastApplied(p.Declared) }

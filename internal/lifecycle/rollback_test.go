@@ -1,0 +1,141 @@
+package lifecycle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// lowered is a pod that declared 2000m and was lowered at the given times after noon, by 100m each.
+func lowered(cfg Config, at ...time.Duration) Pod {
+	t := Task{Purpose: Allocate}
+	limit := cpu.Milli(2000)
+	for _, after := range at {
+		t.Resized(cfg, noon.Add(after), app(limit), app(limit-100), &Memory{})
+		limit -= 100
+	}
+	p := running("web", limit, 2000, constraint{})
+	p.Recorded, p.Status = true, t.Status
+	p.Status.Declared = p.Declared
+	return p
+}
+
+// TestRollsBackHarm tells harm that a decrease did from trouble with another cause.
+func TestRollsBackHarm(t *testing.T) {
+	s := time.Second
+	const long = -time.Hour // that the node has been Ready
+	unready := func(after time.Duration) func(*Pod) {
+		return func(p *Pod) { p.Ready, p.UnreadySince = false, noon.Add(after) }
+	}
+	ended := func(after time.Duration) func(*Pod) {
+		return func(p *Pod) {
+			p.Containers[0].Restarts, p.Containers[0].EndedAt = 1, []time.Time{noon.Add(after)}
+		}
+	}
+	nodeLost := func(p *Pod) { p.Ready = false } // the node controller gives no time of the kubelet
+	once, run := []time.Duration{0}, []time.Duration{0, 5 * s, 10 * s}
+	for name, c := range map[string]struct {
+		lowered []time.Duration
+		up      time.Duration
+		trouble func(*Pod)
+		harmed  bool
+		why     string
+	}{
+		"unready":                        {once, long, unready(45 * s), true, "it was within two minutes"},
+		"unready at the two minutes":     {once, long, unready(120 * s), true, "it was within two minutes"},
+		"unready after them":             {once, long, unready(121 * s), false, "it had two minutes to fail"},
+		"unready before":                 {once, long, unready(-s), false, "it was so before"},
+		"ended":                          {once, long, ended(45 * s), true, "it was within two minutes"},
+		"ended in a run":                 {run, long, ended(9 * s), true, "the kubelet reported late, after the next decrease"},
+		"unready in a run":               {run, long, unready(9 * s), true, "the kubelet reported late, after the next decrease"},
+		"ended before a run":             {run, long, ended(-s), false, "it was so before"},
+		"unready between far decreases":  {[]time.Duration{-300 * s, 0}, long, unready(-s), false, "decreases so far from each other are no run"},
+		"the node was lost":              {once, long, nodeLost, false, "the node controller set it to not Ready"},
+		"the kubelet is back":            {once, 60 * s, unready(45 * s), false, "its kubelet keeps the time of the node controller"},
+		"the kubelet has yet to probe":   {once, 60 * s, unready(62 * s), false, "up to Kubernetes 1.34 a kubelet takes pods for not Ready when it starts"},
+		"the node was started anew":      {once, 60 * s, ended(30 * s), false, "all containers of the node ended"},
+		"unready on a node that is back": {once, 60 * s, unready(90 * s), true, "its node has been back for half a minute"},
+		"ended on a node that is back":   {once, 60 * s, ended(63 * s), true, "its node was back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := DefaultConfig()
+			p := lowered(cfg, c.lowered...)
+			c.trouble(&p)
+			last := c.lowered[len(c.lowered)-1]
+			tasks := Decide(cfg, Node{Ready: true, ReadySince: noon.Add(c.up)}, []Pod{p}, noon.Add(last+125*s))
+			if len(tasks) != 1 {
+				t.Fatalf("%d tasks, want one", len(tasks))
+			}
+			got := tasks[0]
+			if harmed := !got.Status.LastHarmfulDecrease.IsZero(); harmed != c.harmed || harmed != (got.Move != nil) {
+				t.Fatalf("harmed: %v, move %v; want %v, because %s", harmed, got.Move, c.harmed, c.why)
+			}
+			if c.harmed && (got.Purpose != Rollback || got.Move.Changes[0].To != 2000 || got.NoDecrease != reasons.UnhealthyAfterDecrease) {
+				t.Errorf("purpose %s, move %v, no decrease for %q: want 2000m restored and kept", got.Purpose, got.Move, got.NoDecrease)
+			}
+		})
+	}
+}
+
+// TestHarmIsFoundOnce: a container that ended right after a decrease says so for good, and counts for one day.
+func TestHarmIsFoundOnce(t *testing.T) {
+	cfg := DefaultConfig()
+	p := lowered(cfg, 0)
+	p.Containers[0].EndedAt = []time.Time{noon.Add(time.Second)}
+	harm := noon.Add(2 * time.Second)
+	p.Status.LastHarmfulDecrease = harm
+	for _, task := range Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon.Add(cfg.RollbackHoldOff+time.Minute)) {
+		if task.Move != nil || task.Status.LastHarmfulDecrease != harm {
+			t.Errorf("after the day: %s %v, harmed at %v", task.Purpose, task.Move, task.Status.LastHarmfulDecrease)
+		}
+	}
+}
+
+// TestAfterARollback: a harmed pod is left where it was before the decrease until it had time to recover, and then keeps at least its
+// declared limit for a day.
+func TestAfterARollback(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Actuator.MaxDecreaseFactor = 100
+	for name, c := range map[string]struct {
+		since time.Duration
+		want  cpu.Milli
+	}{
+		"at once":             {time.Second, 4000},
+		"just before the end": {cfg.RollbackWindow - time.Second, 4000},
+		"recovered":           {cfg.RollbackWindow, 2000},
+		"within the day":      {cfg.RollbackHoldOff - time.Second, 2000},
+		"after the day":       {cfg.RollbackHoldOff, 500},
+	} {
+		p := running("web", 4000, 2000, constraint{})
+		harm := noon.Add(time.Second)
+		p.Recorded, p.Decision = true, &Decision{Limits: app(500), Price: 1}
+		p.Status = Status{
+			Phase: PhaseApplied, Reason: reasons.Settled, Declared: app(2000), Applied: app(4000), LastApplied: harm,
+			LastDecrease: noon, LastIncrease: harm, LastHarmfulDecrease: harm,
+		}
+		tasks := Decide(cfg, Node{Ready: true}, []Pod{p}, harm.Add(c.since))
+		if len(tasks) != 1 {
+			t.Fatalf("%s: %d tasks, want one", name, len(tasks))
+		}
+		got := cpu.Milli(4000)
+		if m := tasks[0].Move; m != nil {
+			got = m.Changes[0].To
+		}
+		if got != c.want {
+			t.Errorf("%s: %v, want %v; status %+v", name, got, c.want, tasks[0].Status)
+		}
+	}
+}
+
+// TestAShortRollbackGoesOn: a rollback that a quota cut short is not taken for done.
+func TestAShortRollbackGoesOn(t *testing.T) {
+	for got, done := range map[cpu.Milli]bool{700: true, 690: false} {
+		p := running("web", got, 1000, constraint{})
+		task := Task{Status: Status{RollbackLimits: app(700)}}
+		if task.RolledBack(&p) != done {
+			t.Errorf("at %v: rolled back: %v", got, !done)
+		}
+	}
+}
