@@ -34,6 +34,7 @@ var rules = []struct {
 	{"internal/eligibility", rule{ours: []string{"api/v1alpha1/reasons"}}},
 	{"api/v1alpha1", rule{ours: []string{"cpu"}, kubernetes: true}},
 	{"actuator", rule{ours: []string{"cpu"}}},
+	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
 	{"internal/quota", rule{ours: []string{"cpu", "market"}}},
 	{"internal/signal", rule{}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
@@ -141,6 +142,7 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
 	"cpu", "market", "internal/sense", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/quota",
+	"api/v1alpha1/reasons", "internal/lifecycle",
 }
 
 // Limits of the packages that ship, in lines and files without tests, and of the type that wires the controller.
