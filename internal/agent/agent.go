@@ -21,7 +21,7 @@ type Agent struct {
 	clients clients
 }
 
-// New checks the config and makes the clients; nothing is asked of the API server yet.
+// New validates the config and makes the clients. It sends no request.
 func New(cfg Config, api *rest.Config, log *slog.Logger) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -33,33 +33,37 @@ func New(cfg Config, api *rest.Config, log *slog.Logger) (*Agent, error) {
 	return &Agent{cfg: cfg, log: log, clients: c}, nil
 }
 
-// Run works until ctx ends, and answers on l. It returns an error only when it can't serve: whatever else is
-// missing is waited for, and /readyz and the log say what it is.
+// Run works until ctx ends, and serves HTTP on l. It returns an error only when it cannot serve: it
+// waits for everything else that is missing, and /readyz and the log name it.
 func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	m, beat := newMetrics(), newPulse(a.cfg.Interval, time.Now())
-	feed := newFeed(a.clients, a.cfg.Node, a.log)
-	queue := newQueue(a.cfg.samples(3))
-	player := &player{
-		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, pulse: beat, metrics: m,
-		open:  a.openHost,
-		view:  feed.view.Load,
-		offer: func(r *played) { queue.replace(offersOf(r), r.At) },
+	m, state := newMetrics(), newHealth(a.cfg.Interval, time.Now())
+	objects := newInformers(a.clients, a.cfg.Node, a.log)
+	queue := newPublishQueue(a.cfg.samples(3))
+	loop := &roundLoop{
+		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, health: state, metrics: m,
+		open:     a.openHost,
+		snapshot: objects.snapshot.Load,
+		publish:  func(r *roundResult) { queue.replace(publicationsOf(r), r.At) },
 	}
-	publisher := &publisher{queue: queue, client: a.clients.allocations, wrote: feed.wrote, log: a.log, metrics: m}
-	lease := &lease{
+	publisher := &publisher{
+		queue: queue, client: a.clients.allocations, recordWrite: objects.recordWrite, log: a.log, metrics: m,
+	}
+	lease := &leaseClient{
 		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
-		node: a.cfg.Node, nodeUID: func() types.UID { return feed.view.Load().NodeUID },
+		node: a.cfg.Node, nodeUID: func() types.UID { return objects.snapshot.Load().NodeUID },
 	}
-	heart := &heart{lease: a.cfg.Namespace + "/" + LeaseName(a.cfg.Node), playing: beat.Playing, renew: lease.renew, log: a.log, metrics: m}
-	m.registry.MustRegister(board{&player.last})
+	heartbeat := &heartbeat{
+		lease: a.cfg.Namespace + "/" + LeaseName(a.cfg.Node), live: state.Live, renew: lease.renew, log: a.log, metrics: m,
+	}
+	m.registry.MustRegister(nodeCollector{&loop.last})
 
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context){feed.Run, player.Run, publisher.Run, heart.Run} {
+	for _, run := range []func(context.Context){objects.Run, loop.Run, publisher.Run, heartbeat.Run} {
 		running.Go(func() { run(ctx) })
 	}
-	err := serve(ctx, l, routes(beat, m, &player.last))
+	err := serve(ctx, l, routes(state, m, &loop.last))
 	stop()
 	running.Wait()
 	return err
@@ -73,6 +77,6 @@ func (a *Agent) openHost(ctx context.Context) (sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cgroups of the node: %w", err)
 	}
-	h.Watch(ctx) // only has the host list again sooner
+	h.Watch(ctx) // the host lists pods as soon as one starts, not only at its interval
 	return h, nil
 }

@@ -44,14 +44,14 @@ type world struct {
 	ns   string
 	tree *cgroups.Tree
 
-	stalls  bool    // the agent is started with --memory-io-pressure
-	stalled float64 // share of the time in which every load waits for memory
+	stalls  bool    // the agent reads memory and IO pressure
+	stalled float64 // share of time in which every load waits for memory
 
 	mu    sync.Mutex // guards tree and loads
 	loads []load
 }
 
-// load is what a container does: it uses cores, and is throttled in a share of its periods.
+// load is a container that uses cores and is throttled in a share of its periods.
 type load struct {
 	uid, id  string
 	cores    float64
@@ -98,7 +98,7 @@ func apply(t testing.TB, c client.Client, file string) {
 	}
 }
 
-// live has the loads use CPU as time passes, until the returned function is called.
+// live adds to the counters of the loads as time passes, until the returned function is called.
 func (w *world) live() (stop func()) {
 	return start(func(ctx context.Context) {
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -110,13 +110,13 @@ func (w *world) live() (stop func()) {
 			case <-tick.C:
 			}
 			now := time.Now()
-			w.pass(now.Sub(last))
+			w.advance(now.Sub(last))
 			last = now
 		}
 	})
 }
 
-func (w *world) pass(elapsed time.Duration) {
+func (w *world) advance(elapsed time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all time.Duration
@@ -142,7 +142,7 @@ func (w *world) pass(elapsed time.Duration) {
 	}
 }
 
-// run starts a pod that uses cores, with a recorded PodAllocation if it has a limit.
+// run starts a pod that uses cores; with a limit it gets a PodAllocation with its declared limits.
 func (w *world) run(name, request, limit string, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
 	w.t.Helper()
 	pod := w.node.Run(w.t, apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)))
@@ -176,7 +176,8 @@ func enforced(g *kernel.Group) {
 	g.Quota = kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond}
 }
 
-// access is what the agent's pod has: the role of its service account, and a token that names its node.
+// access has the rights of the agent's pod: the role of its service account, and a token that names
+// its node.
 func (w *world) access() *rest.Config {
 	c := rest.CopyConfig(w.api.Config)
 	c.Impersonate = rest.ImpersonationConfig{
@@ -187,7 +188,7 @@ func (w *world) access() *rest.Config {
 	return c
 }
 
-// agent starts an agent and returns where it answers, and what stops it.
+// agent starts an agent and returns its URL and a function that stops it.
 func (w *world) agent(access *rest.Config) (url string, stop func()) {
 	w.t.Helper()
 	cfg := DefaultConfig()
@@ -239,15 +240,15 @@ func (w *world) metric(url, line string) float64 {
 	return v
 }
 
-// rounds waits until n more rounds have been played.
+// rounds waits until n more rounds have completed.
 func (w *world) rounds(url string, n int) {
 	w.t.Helper()
-	const played = `mbcas_agent_rounds_total{result="played"}`
-	goal := w.metric(url, played) + float64(n)
-	w.eventually(fmt.Sprint(n, " rounds"), func() bool { return w.metric(url, played) >= goal })
+	const completed = `mbcas_agent_rounds_total{result="completed"}`
+	goal := w.metric(url, completed) + float64(n)
+	w.eventually(fmt.Sprint(n, " rounds"), func() bool { return w.metric(url, completed) >= goal })
 }
 
-// eventually asks until it is true, for at most a minute.
+// eventually polls ok until it is true, for at most a minute.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -267,24 +268,27 @@ func (w *world) allocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
 	return &got
 }
 
-// TestAgent: a throttled pod on a node with idle CPU gets a decision that frees it, under the agent's own
-// role; everything that the agent shows of itself says so; and nothing else is touched.
+// TestAgent: under the agent's own role a throttled pod on a node with idle CPU gets the node's
+// size as its limit; probes, metrics and /debug/round agree; and nothing else is written.
 func TestAgent(t *testing.T) {
 	w := newWorld(t)
-	pod, pa := w.run("held", "500m", "1", 1, 0.9)
-	w.run("free", "500m", "", 0.5, 0)
+	pod, pa := w.run("throttled", "500m", "1", 1, 0.9)
+	w.run("unlimited", "500m", "", 0.5, 0)
 	url, _ := w.agent(w.access())
 	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
 
 	got := w.allocation(pa)
 	if l := *got.Spec.DesiredCPULimit; l != 4000 {
-		t.Errorf("desired %v, want the whole node: nobody else wants it", l)
+		t.Errorf("desired %v, want the whole node, as CPU is not scarce", l)
 	}
 	d := got.Spec.Decision
-	if d.ThrottledPercent < 80 || d.Price != "0.000" || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 || d.Floor != 510 || d.Ceiling != 4000 {
+	if d.ThrottledPercent < 80 || d.Price != "0.000" || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 ||
+		d.Floor != 510 ||
+		d.Ceiling != 4000 {
 		t.Errorf("decision %+v", d)
 	}
-	if len(got.Status.DeclaredLimits) != 1 || got.Status.DeclaredLimits[0].CPULimit != 1000 || got.Spec.PodRef.UID != pod.UID {
+	if len(got.Status.DeclaredLimits) != 1 || got.Status.DeclaredLimits[0].CPULimit != 1000 ||
+		got.Spec.PodRef.UID != pod.UID {
 		t.Errorf("more than the decision was written: %+v", got)
 	}
 
@@ -294,32 +298,36 @@ func TestAgent(t *testing.T) {
 	}
 	w.eventually("a Lease", func() bool {
 		var l coordinationv1.Lease
-		err := w.api.Client.Get(t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: LeaseName(w.node.Node)}, &l)
+		err := w.api.Client.Get(
+			t.Context(),
+			types.NamespacedName{Namespace: kube.SystemNamespace, Name: LeaseName(w.node.Node)},
+			&l,
+		)
 		return err == nil && l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "agent-pod" && len(l.OwnerReferences) == 1
 	})
 	for line, want := range map[string]float64{
-		`mbcas_node_pods{part="bidding"}`: 1, `mbcas_node_pods{part="shadow"}`: 1, `mbcas_node_price`: 0,
-		`mbcas_agent_publishes_total{outcome="written"}`: 1, `mbcas_agent_rounds_total{result="panicked"}`: 0,
+		`mbcas_node_pods{part="bidding"}`: 1, `mbcas_node_pods{part="unmanaged"}`: 1, `mbcas_node_price`: 0,
+		`mbcas_agent_publishes_total{result="written"}`: 1, `mbcas_agent_rounds_total{result="panicked"}`: 0,
 	} {
 		if v := w.metric(url, line); v != want {
 			t.Errorf("%s is %v, want %v", line, v, want)
 		}
 	}
-	// What this machine itself uses comes off the supply, half of it at most.
+	// The usage of this machine is subtracted from the supply, at most half of it.
 	if v := w.metric(url, "mbcas_node_supply_cores"); v < 1.8 || v > 3.6 {
 		t.Errorf("mbcas_node_supply_cores is %v, want 1.8 to 3.6", v)
 	}
 	var r allocation.RoundReport
 	if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 ||
-		r.Pods[0].Name != "held" || r.Pods[0].Limit != 1000 || r.Pods[0].Desired != 4000 || r.Pods[0].Throttled < 0.8 {
+		r.Pods[0].Name != "throttled" || r.Pods[0].Limit != 1000 || r.Pods[0].Desired != 4000 || r.Pods[0].Throttled < 0.8 {
 		t.Errorf("debug/round: %s", body)
 	}
 }
 
-// TestRestartPublishesNothing: neither steady load nor a new agent writes anything again.
+// TestRestartPublishesNothing: neither steady load nor a restarted agent writes a decision again.
 func TestRestartPublishesNothing(t *testing.T) {
 	w := newWorld(t)
-	_, pa := w.run("held", "500m", "1", 1, 0.9)
+	_, pa := w.run("throttled", "500m", "1", 1, 0.9)
 	url, stop := w.agent(w.access())
 	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
 	before := w.allocation(pa)
@@ -329,42 +337,45 @@ func TestRestartPublishesNothing(t *testing.T) {
 	}
 	stop()
 	url, _ = w.agent(w.access())
-	w.eventually("a decision after the restart", func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 1 })
+	w.eventually(
+		"a decision after the restart",
+		func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 1 },
+	)
 	w.rounds(url, 20)
 	if now := w.allocation(pa); now.ResourceVersion != before.ResourceVersion {
 		t.Errorf("written again after a restart:\n%+v\n%+v", before.Spec.Decision, now.Spec.Decision)
 	}
 }
 
-// deaf is an API server whose watch of PodAllocations tells nothing while it is shut.
-type deaf struct {
+// stalledWatch delays the watch of PodAllocations from stall to resume, and records patches.
+type stalledWatch struct {
 	next    http.RoundTripper
-	shut    chan struct{} // closed: shut
-	open    chan struct{} // closed: open again
+	stall   chan struct{} // closed: events stop
+	resume  chan struct{} // closed: events flow again
 	patches chan string
 }
 
-func (d *deaf) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *stalledWatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPatch {
 		d.patches <- r.URL.Path
 	}
 	resp, err := d.next.RoundTrip(r)
 	if err == nil && strings.HasSuffix(r.URL.Path, "/podallocations") && r.URL.Query().Get("watch") != "" {
-		resp.Body = &deafBody{resp.Body, d}
+		resp.Body = &stalledBody{resp.Body, d}
 	}
 	return resp, err
 }
 
-type deafBody struct {
+type stalledBody struct {
 	io.ReadCloser
-	d *deaf
+	d *stalledWatch
 }
 
-func (b *deafBody) Read(p []byte) (int, error) {
+func (b *stalledBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	select {
-	case <-b.d.shut:
-		<-b.d.open
+	case <-b.d.stall:
+		<-b.d.resume
 	default:
 	}
 	return n, err
@@ -372,8 +383,8 @@ func (b *deafBody) Read(p []byte) (int, error) {
 
 func TestNothingIsPublishedTwice(t *testing.T) {
 	w := newWorld(t)
-	_, pa := w.run("held", "500m", "1", 1, 0.9)
-	d := &deaf{shut: make(chan struct{}), open: make(chan struct{}), patches: make(chan string, 1000)}
+	_, pa := w.run("throttled", "500m", "1", 1, 0.9)
+	d := &stalledWatch{stall: make(chan struct{}), resume: make(chan struct{}), patches: make(chan string, 1000)}
 	access := w.access()
 	access.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		d.next = next
@@ -381,13 +392,13 @@ func TestNothingIsPublishedTwice(t *testing.T) {
 	})
 	url, stop := w.agent(access)
 	w.eventually("a first round", func() bool { return w.metric(url, `mbcas_node_pods{part="warming"}`) == 1 })
-	close(d.shut)
+	close(d.stall)
 	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
 	w.rounds(url, 20)
 	if n := len(d.patches); n != 1 {
-		t.Errorf("%d writes while the watch told nothing, want 1", n)
+		t.Errorf("%d writes while the watch was stalled, want 1", n)
 	}
-	close(d.open)
+	close(d.resume)
 	w.rounds(url, 10)
 	if n := len(d.patches); n != 1 {
 		t.Errorf("%d writes after the watch had caught up, want 1", n)

@@ -24,9 +24,10 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// BenchmarkRound110Pods2Containers is what the agent does each second on a full node where CPU is scarce: it reads
-// 330 real cgroups, plays the round and sorts out what is to be published. cpu-ms/op is the CPU time of
-// the process, user and system, collection of garbage included, with the memory settings of the shipped program.
+// BenchmarkRound110Pods2Containers is what the agent does each second on a full node where CPU is
+// scarce: it reads 330 real cgroups, plays the round and sorts out what is to be published.
+// cpu-ms/op is the CPU time of the process, user and system, collection of garbage included, with
+// the memory settings of the shipped program.
 //
 //	go test -run '^$' -bench Round110 ./internal/agent
 func BenchmarkRound110Pods2Containers(b *testing.B) {
@@ -41,8 +42,9 @@ func BenchmarkRound110Pods2Containers(b *testing.B) {
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
 }
 
-// BenchmarkStallSignals is what --memory-io-pressure costs: the same round with it and without, in turns, so that what else the
-// machine does falls on both. x is the CPU time with it as a multiple of that without.
+// BenchmarkStallSignals is what --memory-io-pressure costs: the same round with it and without, in
+// turns, so that what else the machine does falls on both. x is the CPU time with it as a multiple
+// of that without.
 func BenchmarkStallSignals(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
@@ -63,9 +65,9 @@ func BenchmarkStallSignals(b *testing.B) {
 }
 
 // fullNode is a node with as many pods as a kubelet takes, where CPU is scarce.
-func fullNode() *view {
+func fullNode() *snapshot {
 	const pods, each = 110, 2
-	v := &view{Node: round.Node{Capacity: 64000, Allocatable: 60000}}
+	v := &snapshot{Node: round.Node{Capacity: 64000, Allocatable: 60000}}
 	for i := range pods {
 		uid := fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
 		p := round.PodInput{Pod: demand.Pod{UID: uid, Budget: market.Budget(200 + i)}}
@@ -73,18 +75,18 @@ func fullNode() *view {
 		for j := range each {
 			id := fmt.Sprintf("%064x", i*each+j)
 			p.Containers = append(p.Containers, demand.Container{
-				Name: fmt.Sprint("c", j), ID: id, Request: 100, Declared: 500, Limit: 500,
-			}.Within(0, 60000))
+				Name: fmt.Sprint("c", j), ID: id, Request: 100, Declared: 500, Limit: 500, Ceiling: 60000,
+			})
 			t.Containers = append(t.Containers, id)
 		}
-		v.Refs = append(v.Refs, ref{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID(uid)})
+		v.Refs = append(v.Refs, podRef{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID(uid)})
 		v.Pods, v.Targets = append(v.Pods, p), append(v.Targets, t)
 	}
 	return v
 }
 
 // turns is a player past its warm-up on real cgroups.
-func turns(b *testing.B, v *view, cfg kernel.Config) (turn func()) {
+func turns(b *testing.B, v *snapshot, cfg kernel.Config) (turn func()) {
 	b.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
 	host, err := kernel.Open(cfg)
@@ -92,34 +94,36 @@ func turns(b *testing.B, v *view, cfg kernel.Config) (turn func()) {
 		b.Fatal(err)
 	}
 	busy := &busyHost{Host: host}
-	queue := newQueue(time.Hour)
-	p := &player{
+	queue := newPublishQueue(time.Hour)
+	p := &roundLoop{
 		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.NewTextHandler(b.Output(), nil)),
-		open:  func(context.Context) (sampler, error) { return busy, nil },
-		view:  func() *view { return v },
-		offer: func(r *played) { queue.replace(offersOf(r), r.At) },
-		pulse: newPulse(time.Second, time.Now()), metrics: newMetrics(),
+		open:     func(context.Context) (sampler, error) { return busy, nil },
+		snapshot: func() *snapshot { return v },
+		publish:  func(r *roundResult) { queue.replace(publicationsOf(r), r.At) },
+		health:   newHealth(time.Second, time.Now()), metrics: newMetrics(),
 	}
 	b.Cleanup(p.close)
 	now := time.Now()
 	turn = func() {
-		p.turn(b.Context(), now)
+		p.tick(b.Context(), now)
 		now = now.Add(time.Second)
 	}
 	for range 20 { // past the warm-up
 		turn()
 	}
 	last := p.last.Load()
-	if last == nil || len(last.Out.Decisions) != len(v.Pods) || last.Out.Node.Price == 0 || len(queue.pending) != len(v.Pods) {
+	if last == nil || len(last.Output.Decisions) != len(v.Pods) || last.Output.Node.Price == 0 ||
+		len(queue.pending) != len(v.Pods) {
 		b.Fatalf("not a full round: %+v", last)
 	}
-	if read := last.Out.Decisions[0].Stalls != nil; read != cfg.MemoryIOPressure {
+	if read := last.Output.Decisions[0].Stalls != nil; read != cfg.MemoryIOPressure {
 		b.Fatalf("stalls are read: %v, want %v", read, cfg.MemoryIOPressure)
 	}
 	return turn
 }
 
-// busyHost reads the real counters and adds CPU use that no process has to burn: a second for each read.
+// busyHost reads the real counters and adds CPU use that no process has to burn: a second for each
+// read.
 type busyHost struct {
 	*kernel.Host
 	reads int
@@ -157,8 +161,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// realCgroups makes the cgroups of pods in this machine's hierarchies, below one of its own, each container with a quota,
-// and returns what a kernel.Config takes as root. They are removed at the end.
+// realCgroups makes the cgroups of pods in this machine's hierarchies, below one of its own, each
+// container with a quota, and returns what a kernel.Config takes as root. They are removed at the
+// end.
 func realCgroups(b *testing.B, targets []kernel.Target) (root string) {
 	b.Helper()
 	if os.Geteuid() != 0 {

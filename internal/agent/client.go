@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"net/http"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,15 +14,16 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// clients speak to the API server over one connection. They know the few types that the agent needs:
-// the usual clientset knows hundreds, and each costs memory on every node.
+// clients share one connection to the API server. Their scheme has only the types that the agent
+// needs: the usual clientset has hundreds, and each costs memory on every node.
 type clients struct {
 	core        *rest.RESTClient // pods and nodes, as protobuf
 	leases      *rest.RESTClient // as protobuf
-	allocations *rest.RESTClient // JSON, as the API server keeps custom objects
+	allocations *rest.RESTClient // JSON: the API server stores custom objects so
 }
 
-// What an agent may ask of the API server, watches and heartbeat aside. A burst is one decision for each pod of a full node.
+// Rate limits of the agent's requests, without watches and heartbeat. A burst is one decision for
+// each pod of a full node.
 const (
 	requestsPerSecond = 50
 	requestBurst      = 250
@@ -54,20 +54,17 @@ func newClients(cfg *rest.Config) (clients, error) {
 		qps    float32
 	}{
 		{&c.core, corev1.SchemeGroupVersion, "/api", protobuf, requestsPerSecond},
-		{&c.leases, coordinationv1.SchemeGroupVersion, "/apis", protobuf, -1}, // the heartbeat never waits behind decisions
+		// no rate limit: the heartbeat never waits behind decisions
+		{&c.leases, coordinationv1.SchemeGroupVersion, "/apis", protobuf, -1},
 		{&c.allocations, v1alpha1.GroupVersion, "/apis", runtime.ContentTypeJSON, requestsPerSecond},
 	} {
-		if *to.client, err = newClient(cfg, hc, to.gv, to.path, to.accept, to.qps, codecs); err != nil {
+		own := rest.CopyConfig(cfg)
+		own.GroupVersion, own.APIPath, own.NegotiatedSerializer = &to.gv, to.path, codecs
+		own.ContentType, own.AcceptContentTypes = to.accept, to.accept+","+runtime.ContentTypeJSON
+		own.QPS, own.Burst = to.qps, requestBurst
+		if *to.client, err = rest.RESTClientForConfigAndClient(own, hc); err != nil {
 			return clients{}, fmt.Errorf("API server client for %s: %w", to.gv, err)
 		}
 	}
 	return c, nil
-}
-
-func newClient(cfg *rest.Config, hc *http.Client, gv schema.GroupVersion, path, accept string, qps float32, codecs runtime.NegotiatedSerializer) (*rest.RESTClient, error) {
-	c := rest.CopyConfig(cfg)
-	c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &gv, path, codecs
-	c.ContentType, c.AcceptContentTypes = accept, accept+","+runtime.ContentTypeJSON
-	c.QPS, c.Burst = qps, requestBurst
-	return rest.RESTClientForConfigAndClient(c, hc)
 }

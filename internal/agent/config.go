@@ -10,20 +10,20 @@ import (
 	"github.com/mbcas/mbcas/internal/round"
 )
 
-// Config is how an agent works on its node.
+// Config is the settings of an agent.
 type Config struct {
 	// Node is the name of the node whose market this is.
 	Node string
-	// Namespace is where the Lease of the node is kept.
+	// Namespace is that of the node's Lease.
 	Namespace string
-	// Holder is who holds the Lease: the name of the agent's own pod. It is for people to look at.
+	// Holder is the holder identity in the Lease: the name of the agent's own pod.
 	Holder string
-	// Interval is the time from one round to the next. A burst shorter than this is not
-	// seen; the agent's own CPU cost grows as 1/Interval.
+	// Interval is the time from one round to the next. Shorter bursts are not seen; the agent's own
+	// CPU cost grows as 1/Interval.
 	Interval time.Duration
-	// Round is how rounds are played.
+	// Round is the settings of the market.
 	Round round.Config
-	// Kernel says where the cgroups are.
+	// Kernel is where the cgroups are.
 	Kernel kernel.Config
 }
 
@@ -31,18 +31,18 @@ type Config struct {
 type Profile string
 
 const (
-	// Default is what we would run ourselves.
+	// Default is the recommended profile.
 	Default Profile = "default"
-	// Conservative looks and publishes seldom. It is kept for comparison.
+	// Conservative samples and publishes at longer intervals. It is kept for comparison.
 	Conservative Profile = "conservative"
 )
 
-// DefaultConfig is what we would run ourselves. Node and Holder are still to be said.
+// DefaultConfig is the recommended config. Node and Holder are still to be set.
 func DefaultConfig() Config {
 	return Config{Namespace: kube.SystemNamespace, Interval: time.Second, Round: round.DefaultConfig()}
 }
 
-// With is the config with the settings of a profile in place of those for rounds.
+// With is the config with the interval and the round settings of a profile.
 func (c Config) With(p Profile) (Config, error) {
 	switch p {
 	case Default:
@@ -54,35 +54,44 @@ func (c Config) With(p Profile) (Config, error) {
 	return c, nil
 }
 
-// Bounds of the interval.
+// Bounds of Interval.
 const (
-	shortestInterval = 100 * time.Millisecond
-	longestInterval  = 10 * time.Second
+	minInterval = 100 * time.Millisecond
+	maxInterval = 10 * time.Second
 )
 
-// Validate says everything that is wrong.
+// Validate returns every fault, joined.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Node == "" {
 		errs = append(errs, errors.New("no node: want the name of the node that this runs on"))
 	}
 	if c.Namespace == "" {
-		errs = append(errs, errors.New("no namespace: want the one that holds the agent's Lease"))
+		errs = append(errs, errors.New("no namespace: want that of the node's Lease"))
 	}
-	if c.Interval < shortestInterval || c.Interval > longestInterval {
-		errs = append(errs, fmt.Errorf("interval is %v: want %v to %v", c.Interval, shortestInterval, longestInterval))
+	if c.Interval < minInterval || c.Interval > maxInterval {
+		errs = append(errs, fmt.Errorf("interval is %v: want %v to %v", c.Interval, minInterval, maxInterval))
 	}
 	return errors.Join(append(errs, c.Round.Validate())...)
 }
 
-// samples is how long n samples take.
+// samples is the time of n samples.
 func (c Config) samples(n int) time.Duration { return time.Duration(n) * c.Interval }
 
-// round is how rounds are played at this interval: two samples that are more than three
-// intervals apart are too old to compare, but a second is always near enough. Half an interval more keeps
-// jitter from deciding which containers are.
+// round is the round settings for this interval. Two samples that are more than three intervals
+// apart, and more than a second, yield no rates. Half an interval is added so that jitter does not
+// decide it.
 func (c Config) round() round.Config {
 	r := c.Round
 	r.LongestGap = max(c.samples(3), time.Second) + c.Interval/2
 	return r
 }
+
+// Every node pays for the agent's memory, so the program trades CPU for it: the live heap of a full
+// node is a few MiB, and twice as many garbage collections cost next to nothing.
+const (
+	// GCPercent is the program's GOGC.
+	GCPercent = 50
+	// MemoryLimit is the program's GOMEMLIMIT in bytes.
+	MemoryLimit = 32 << 20
+)

@@ -15,12 +15,18 @@ func TestConfig(t *testing.T) {
 		change func(*Config)
 		want   []string // in the error; none: valid
 	}{
-		"default":            {func(*Config) {}, nil},
-		"shortest interval":  {func(c *Config) { c.Interval = 100 * time.Millisecond }, nil},
-		"longest interval":   {func(c *Config) { c.Interval = 10 * time.Second }, nil},
-		"too short":          {func(c *Config) { c.Interval = 99 * time.Millisecond }, []string{"interval is 99ms: want 100ms to 10s"}},
-		"too long":           {func(c *Config) { c.Interval = 11 * time.Second }, []string{"interval is 11s"}},
-		"everything at once": {func(c *Config) { *c = Config{Round: round.Config{Reserve: 2}} }, []string{"no node", "no namespace", "interval", "Reserve is 2"}},
+		"default":           {func(*Config) {}, nil},
+		"shortest interval": {func(c *Config) { c.Interval = 100 * time.Millisecond }, nil},
+		"longest interval":  {func(c *Config) { c.Interval = 10 * time.Second }, nil},
+		"too short": {
+			func(c *Config) { c.Interval = 99 * time.Millisecond },
+			[]string{"interval is 99ms: want 100ms to 10s"},
+		},
+		"too long": {func(c *Config) { c.Interval = 11 * time.Second }, []string{"interval is 11s"}},
+		"everything at once": {
+			func(c *Config) { *c = Config{Round: round.Config{Reserve: 2}} },
+			[]string{"no node", "no namespace", "interval", "Reserve is 2"},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,20 +1,25 @@
-// Package agent is the daemon of one node: it looks at the node's cgroups once a second, plays a round of
-// the node's market, and writes what was decided into the PodAllocations of its pods.
+// Package agent is the daemon of one node: once a second it samples the node's cgroups, runs a
+// round of the node's market, and writes the decisions into the PodAllocations of its pods.
 //
-//	API server -> feed -> view -+
-//	                            +-> player (sample, round) -> queue -> publisher -> API server
-//	cgroups --------------------+
+//	API server -> informers -> snapshot -+
+//	                                     +-> round loop -> publish queue -> publisher -> API server
+//	cgroups -----------------------------+
 //
-// The player is one goroutine that never touches the network: it reads the newest view, which the feed
-// replaces as a whole, and leaves its decisions with the queue. If the API server is slow or gone, rounds
-// go on and only the newest decisions wait.
+// The round loop is one goroutine that never uses the network. It loads the newest snapshot, which
+// the informers replace as a whole, and puts its decisions into the queue. While the API server is
+// slow or unreachable, rounds continue and only the newest decisions wait. The heartbeat renews the
+// node's Lease while rounds complete.
 //
 // What it promises, each a test of the same name:
-//   - TicksNeverQueue: rounds are played on a grid of the interval; a late one is skipped, never caught up.
-//   - PanicIsARoundLost: a panic in a round is counted, the next round is played on time from a fresh state.
-//   - StuckRoundStopsTheHeart: the Lease is renewed only while rounds are played to their end.
-//   - NothingIsPublishedTwice: a decision that the API server took is not sent again, however slow the watch is.
-//   - LatestWins: of several decisions for a pod only the newest is written; raises go first.
+//   - TicksNeverQueue: rounds start on a grid of the interval; a late tick is skipped, never caught
+//     up.
+//   - PanicSkipsARound: a panic in a round is counted, and the next round starts on time from an
+//     empty state.
+//   - StuckRoundStopsTheHeartbeat: the Lease is renewed only while rounds complete.
+//   - NothingIsPublishedTwice: a decision that the API server accepted is not sent again, however
+//     slow the watch is.
+//   - LatestWins: of several decisions for a pod only the newest is written; increases are written
+//     first.
 //   - StaleIsDropped: a decision older than three samples is never written.
-//   - RestartPublishesNothing: an agent that starts anew writes nothing that has not changed.
+//   - RestartPublishesNothing: an agent that restarts writes nothing that has not changed.
 package agent

@@ -26,9 +26,10 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
-// BenchmarkMemory110Pods2Containers starts the shipped program on a full node where CPU is scarce, against a real API server, and
-// reports the memory that it holds (rss-MiB) and held at most (peak-MiB) after each pod has its decision and
-// rounds have gone on for a while; anon-MiB is the part of it that is not the program's own file.
+// BenchmarkMemory110Pods2Containers starts the shipped program on a full node where CPU is scarce,
+// against a real API server, and reports the memory that it holds (rss-MiB) and held at most
+// (peak-MiB) after each pod has its decision and rounds have gone on for a while; anon-MiB is the
+// part of it that is not the program's own file.
 //
 //	KUBEBUILDER_ASSETS="$(bin/mbcas-cluster assets)" go test -run '^$' -bench Memory -benchtime 1x ./internal/agent
 func BenchmarkMemory110Pods2Containers(b *testing.B) {
@@ -46,7 +47,8 @@ func BenchmarkMemory110Pods2Containers(b *testing.B) {
 	for b.Loop() {
 		pid, url, stop := w.program(b, program)
 		w.eventually("a decision for each pod", func() bool {
-			return w.metric(url, `mbcas_node_pods{part="bidding"}`) == pods && w.metric(url, `mbcas_agent_publishes_total{outcome="written"}`) >= pods
+			return w.metric(url, `mbcas_node_pods{part="bidding"}`) == pods &&
+				w.metric(url, `mbcas_agent_publishes_total{result="written"}`) >= pods
 		})
 		w.rounds(url, 300)
 		for metric, field := range map[string]string{"rss-MiB": "VmRSS", "peak-MiB": "VmHWM", "anon-MiB": "RssAnon"} {
@@ -56,7 +58,8 @@ func BenchmarkMemory110Pods2Containers(b *testing.B) {
 	}
 }
 
-// big is a pod of two limited containers that want more than there is, with as much else in it as real pods have.
+// big is a pod of two limited containers that want more than there is, with as much else in it as
+// real pods have.
 func (w *world) big(name string) {
 	w.t.Helper()
 	pod := apiserver.Pod(w.ns, name, apiserver.Container("app", "20m", "100m"), apiserver.Container("side", "10m", "100m"))
@@ -111,7 +114,19 @@ func (w *world) program(b *testing.B, path string) (pid int, url string, stop fu
 	if err := clientcmd.WriteToFile(*kubeconfig, file); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(path, "--kubeconfig", file, "--node-name", w.node.Node, "--cgroup-root", w.tree.Config().Root, "--listen", "127.0.0.1:0", "--interval", "100ms")
+	cmd := exec.Command(
+		path,
+		"--kubeconfig",
+		file,
+		"--node-name",
+		w.node.Node,
+		"--cgroup-root",
+		w.tree.Config().Root,
+		"--listen",
+		"127.0.0.1:0",
+		"--interval",
+		"100ms",
+	)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)

@@ -21,22 +21,22 @@ import (
 
 // publisher writes decisions into PodAllocations.
 type publisher struct {
-	queue   *queue
-	client  rest.Interface
-	wrote   func(*v1alpha1.PodAllocation) // gets what the API server answered
-	log     *slog.Logger
-	metrics *metrics
+	queue       *publishQueue
+	client      rest.Interface
+	recordWrite func(*v1alpha1.PodAllocation) // gets what the API server returned
+	log         *slog.Logger
+	metrics     *metrics
 }
 
 const (
-	// writers is how many decisions are under way at once: on a full node whose CPU becomes free all
-	// pods are raised in the same second.
+	// writers is how many writes are in flight at once: when the CPU of a full node becomes free, the
+	// limits of all its pods are raised in the same second.
 	writers = 4
-	// writeTimeout is the longest that one write may take.
+	// writeTimeout bounds one write.
 	writeTimeout = 5 * time.Second
 )
 
-// Run writes what the queue holds until ctx ends.
+// Run writes what is queued until ctx ends.
 func (p *publisher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -57,49 +57,50 @@ func (p *publisher) Run(ctx context.Context) {
 // drain writes until nothing is left that may be written now.
 func (p *publisher) drain(ctx context.Context) {
 	for ctx.Err() == nil {
-		o, stale, ok := p.queue.next(time.Now())
-		p.metrics.publishes[dropped].Add(float64(stale))
+		pub, expiredCount, ok := p.queue.next(time.Now())
+		p.metrics.publishes[expired].Add(float64(expiredCount))
 		if !ok {
 			return
 		}
 		p.queue.signal() // another writer may take the next one
-		out, err := p.write(ctx, o)
+		result, err := p.write(ctx, pub)
 		now := time.Now()
-		p.queue.done(o, out, now)
-		p.metrics.publishes[out].Inc()
+		p.queue.done(pub, result, now)
+		p.metrics.publishes[result].Inc()
+		log := p.log.With("namespace", pub.Ref.Namespace, "pod", pub.Ref.Name)
 		switch {
-		case out == written:
-			p.metrics.delay.Observe(now.Sub(o.At).Seconds())
-			p.log.Debug("published", "namespace", o.Ref.Namespace, "pod", o.Ref.Name, "grant", o.Decision.Limit, "price", o.Decision.Price)
-		case out == gone, out == conflict, ctx.Err() != nil: // expected
-			p.log.Debug("not published", "namespace", o.Ref.Namespace, "pod", o.Ref.Name, "err", err)
+		case result == written:
+			p.metrics.delay.Observe(now.Sub(pub.At).Seconds())
+			log.Debug("published", "limit", pub.Decision.Limit, "price", pub.Decision.Price)
+		case result == notFound, result == conflict, ctx.Err() != nil: // expected
+			log.Debug("not published", "err", err)
 		default:
-			p.log.Warn("not published", "namespace", o.Ref.Namespace, "pod", o.Ref.Name, "outcome", out.String(), "err", err)
+			log.Warn("not published", "result", result.String(), "err", err)
 		}
 	}
 }
 
 // write sends one decision.
-func (p *publisher) write(ctx context.Context, o offer) (outcome, error) {
-	body, err := patch(o)
+func (p *publisher) write(ctx context.Context, pub publication) (publishResult, error) {
+	body, err := patch(pub)
 	if err != nil {
-		return refused, err
+		return invalid, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var pa v1alpha1.PodAllocation
-	err = p.client.Patch(types.MergePatchType).MaxRetries(0). // the queue knows when to try again, and with what
-									Namespace(o.Ref.Namespace).Resource("podallocations").Name(string(o.Ref.UID)).
-									Param("fieldManager", "mbcas-agent").Body(body).Do(ctx).Into(&pa)
-	if err != nil {
-		return classify(err), fmt.Errorf("patch podallocation %s/%s: %w", o.Ref.Namespace, o.Ref.UID, err)
+	request := p.client.Patch(types.MergePatchType).Namespace(pub.Ref.Namespace).
+		Resource("podallocations").Name(string(pub.Ref.UID)).Param("fieldManager", "mbcas-agent").
+		MaxRetries(0) // the queue decides when to try again, and with which decision
+	if err := request.Body(body).Do(ctx).Into(&pa); err != nil {
+		return classify(err), fmt.Errorf("patch podallocation %s/%s: %w", pub.Ref.Namespace, pub.Ref.UID, err)
 	}
-	p.wrote(&pa)
+	p.recordWrite(&pa)
 	return written, nil
 }
 
-// specPatch is the part of a PodAllocation that the agent writes. In a merge patch what is absent stays as it is, so
-// the fields of a decision that may be empty are written out.
+// specPatch is the part of a PodAllocation that the agent writes. A merge patch (RFC 7386) leaves
+// absent fields as they are, so the fields of a decision that may be empty are always present.
 type specPatch struct {
 	DesiredCPULimit *cpu.Milli                `json:"desiredCPULimit"`
 	Containers      []v1alpha1.ContainerLimit `json:"containers"`
@@ -115,12 +116,12 @@ type decisionPatch struct {
 	FloorsExceedSupply  bool   `json:"floorsExceedSupply"`
 }
 
-// patch is the merge patch for a decision. It holds only for the object that the decision was
-// made for: a PodAllocation that was made anew answers with a conflict.
-func patch(o offer) ([]byte, error) {
-	spec := allocation.Spec(o.Decision, o.Weights, o.Node, o.At)
+// patch is the merge patch for a decision. It names the UID of the PodAllocation that the decision
+// was made for: one that was created again under the same name answers with a conflict.
+func patch(pub publication) ([]byte, error) {
+	spec := allocation.Spec(pub.Decision, pub.Weights, pub.Node, pub.At)
 	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": o.Ref.Allocation},
+		"metadata": map[string]any{"uid": pub.Ref.Allocation},
 		"spec": specPatch{
 			DesiredCPULimit: spec.DesiredCPULimit, Containers: spec.Containers,
 			Decision: decisionPatch{
@@ -132,63 +133,69 @@ func patch(o offer) ([]byte, error) {
 	})
 }
 
-// outcome is what came of one decision that was to be published.
-type outcome uint8
+// publishResult is what became of one decision to publish.
+type publishResult uint8
 
 const (
-	written     outcome = iota // the API server took it
-	dropped                    // too old before it could be written
-	gone                       // the PodAllocation is not there any more
-	conflict                   // the PodAllocation was made anew; the next round knows
-	refused                    // the API server finds it invalid: our fault
-	forbidden                  // RBAC or an admission policy speaks against it
-	unavailable                // the API server can't be reached, is overloaded or broken
-	outcomes
+	written     publishResult = iota // the API server accepted it
+	expired                          // too old before it could be written
+	notFound                         // the PodAllocation does not exist any more
+	conflict                         // the PodAllocation was created again; the next round uses the new one
+	invalid                          // the API server rejects its content: a bug
+	forbidden                        // RBAC or an admission policy refuses it
+	unavailable                      // the API server is unreachable, overloaded or broken
+	publishResults
 )
 
-func (o outcome) String() string {
-	return [outcomes]string{"written", "dropped", "gone", "conflict", "refused", "forbidden", "unavailable"}[o]
+func (r publishResult) String() string {
+	return [publishResults]string{
+		"written", "expired", "not_found", "conflict", "invalid", "forbidden", "unavailable",
+	}[r]
 }
 
-type scope uint8
+// backoffScope is what waits after a result.
+type backoffScope uint8
 
 const (
-	restNobody scope = iota
-	restPod
-	restAll
+	noBackoff backoffScope = iota
+	podBackoff
+	nodeBackoff
 )
 
-// rest is the first pause after an outcome, and for whom.
-func (o outcome) rest() (time.Duration, scope) {
-	switch o {
-	case written, dropped:
-		return 0, restNobody
+// backoff is the first wait after a result, and what waits.
+func (r publishResult) backoff() (time.Duration, backoffScope) {
+	switch r {
+	case written, expired:
+		return 0, noBackoff
 	case conflict:
-		return time.Second, restPod
-	case gone:
-		return 10 * time.Second, restPod
-	case refused, forbidden:
-		return 30 * time.Second, restPod
+		return time.Second, podBackoff
+	case notFound:
+		return 10 * time.Second, podBackoff
+	case invalid, forbidden:
+		return 30 * time.Second, podBackoff
 	case unavailable:
-		return time.Second, restAll
+		return time.Second, nodeBackoff
 	}
-	panic("outcome out of range")
+	panic("publishResult out of range")
 }
 
-func classify(err error) outcome {
+func classify(err error) publishResult {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return unavailable // no answer
 	}
 	switch code := status.Status().Code; {
 	case code == http.StatusNotFound, code == http.StatusGone:
-		return gone
+		return notFound
 	case code == http.StatusConflict:
 		return conflict
 	case code == http.StatusForbidden:
 		return forbidden
-	case code == http.StatusUnauthorized, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
+	case code == http.StatusUnauthorized,
+		code == http.StatusTooManyRequests,
+		code == http.StatusRequestTimeout,
+		code >= 500:
 		return unavailable
 	}
-	return refused
+	return invalid
 }

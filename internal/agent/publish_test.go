@@ -23,7 +23,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// apiServer answers every write as it is told, and passes on what it got.
+// apiServer answers every write with answer, and returns the requests.
 func apiServer(t *testing.T, answer http.HandlerFunc) (*publisher, chan string) {
 	t.Helper()
 	got := make(chan string, 100)
@@ -47,27 +47,31 @@ func newPublisher(t *testing.T, url string) *publisher {
 		t.Fatal(err)
 	}
 	return &publisher{
-		queue: newQueue(3 * time.Second), client: c.allocations, wrote: func(*v1alpha1.PodAllocation) {},
+		queue: newPublishQueue(3 * time.Second), client: c.allocations, recordWrite: func(*v1alpha1.PodAllocation) {},
 		log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
 	}
 }
 
-// accept is an API server's answer to a good patch.
+// accept is the answer to a valid patch.
 func accept(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(r.URL.Path, "/")
-	fmt.Fprintf(w, `{"apiVersion":"allocation.mbcas.io/v1alpha1","kind":"PodAllocation","metadata":{"name":%q,"uid":"pa","generation":7},"spec":{"nodeName":"n1","podRef":{"name":"a","uid":"u"}}}`, parts[len(parts)-1])
+	fmt.Fprintf(
+		w,
+		`{"apiVersion":"allocation.mbcas.io/v1alpha1","kind":"PodAllocation","metadata":{"name":%q,"uid":"pa","generation":7},"spec":{"nodeName":"n1","podRef":{"name":"a","uid":"u"}}}`,
+		parts[len(parts)-1],
+	)
 }
 
-// TestPatch: the whole request, with the fields that have to be emptied.
+// TestPatch: the whole request, with null for the fields that must be cleared.
 func TestPatch(t *testing.T) {
 	p, got := apiServer(t, accept)
-	var wrote *v1alpha1.PodAllocation
-	p.wrote = func(pa *v1alpha1.PodAllocation) { wrote = pa }
+	var recorded *v1alpha1.PodAllocation
+	p.recordWrite = func(pa *v1alpha1.PodAllocation) { recorded = pa }
 	r := decided(t0, 600)
-	d := &r.Out.Decisions[0]
+	d := &r.Output.Decisions[0]
 	d.Demand, d.Usage, d.ThrottleRatio, d.Budget, d.Price, d.Floor, d.Ceiling, d.Bound = 900, 480, 0.61, 200, 0.3333, 110, 2000, market.ByPrice
-	if out, err := p.write(t.Context(), offersOf(r)[0]); out != written || err != nil {
+	if out, err := p.write(t.Context(), publicationsOf(r)[0]); out != written || err != nil {
 		t.Fatalf("%v: %v", out, err)
 	}
 	head, body, _ := strings.Cut(<-got, "\n")
@@ -92,8 +96,11 @@ func TestPatch(t *testing.T) {
 	if d := cmp.Diff(want, sent); d != "" {
 		t.Errorf("patch (-want +got):\n%s", d)
 	}
-	d.PressureKnown, d.Pressure, d.Stalls = true, 0.2, &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}
-	if _, err := p.write(t.Context(), offersOf(r)[0]); err != nil {
+	d.PressureKnown, d.Pressure, d.Stalls = true, 0.2, &sense.Stalls{
+		Memory: sense.Ratio{Known: true},
+		IO:     sense.Ratio{Known: true, Value: 0.876},
+	}
+	if _, err := p.write(t.Context(), publicationsOf(r)[0]); err != nil {
 		t.Fatal(err)
 	}
 	_, body, _ = strings.Cut(<-got, "\n")
@@ -102,12 +109,12 @@ func TestPatch(t *testing.T) {
 			t.Errorf("no %s in %s", field, body)
 		}
 	}
-	if wrote == nil || wrote.Generation != 7 {
-		t.Errorf("answer passed on: %+v", wrote)
+	if recorded == nil || recorded.Generation != 7 {
+		t.Errorf("recorded answer: %+v", recorded)
 	}
 }
 
-func TestOutcomes(t *testing.T) {
+func TestPublishResults(t *testing.T) {
 	status := func(code int, reason metav1.StatusReason, message string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -120,29 +127,35 @@ func TestOutcomes(t *testing.T) {
 	}
 	cases := map[string]struct {
 		answer http.HandlerFunc
-		want   outcome
+		want   publishResult
 	}{
-		"taken":         {accept, written},
-		"not found":     {status(404, metav1.StatusReasonNotFound, `podallocations "pod0" not found`), gone},
-		"another uid":   {status(409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: a, UID in object meta: b"), conflict},
-		"invalid":       {status(422, metav1.StatusReasonInvalid, "spec: desiredCPULimit must be the sum"), refused},
-		"bad request":   {status(400, metav1.StatusReasonBadRequest, "no"), refused},
-		"too large":     {status(413, metav1.StatusReasonRequestEntityTooLarge, "no"), refused},
-		"no right":      {status(403, metav1.StatusReasonForbidden, "cannot patch"), forbidden},
+		"accepted":  {accept, written},
+		"not found": {status(404, metav1.StatusReasonNotFound, `podallocations "pod0" not found`), notFound},
+		"another uid": {
+			status(409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: a, UID in object meta: b"),
+			conflict,
+		},
+		"invalid":       {status(422, metav1.StatusReasonInvalid, "spec: desiredCPULimit must be the sum"), invalid},
+		"bad request":   {status(400, metav1.StatusReasonBadRequest, "no"), invalid},
+		"too large":     {status(413, metav1.StatusReasonRequestEntityTooLarge, "no"), invalid},
+		"no permission": {status(403, metav1.StatusReasonForbidden, "cannot patch"), forbidden},
 		"token expired": {status(401, metav1.StatusReasonUnauthorized, "Unauthorized"), unavailable},
 		"overloaded": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			status(429, metav1.StatusReasonTooManyRequests, "later")(w, r)
 		}, unavailable},
-		"broken":               {status(500, metav1.StatusReasonInternalError, "etcd"), unavailable},
-		"gateway, no JSON":     {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) }, unavailable},
-		"hung up":              {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, unavailable},
+		"broken": {status(500, metav1.StatusReasonInternalError, "etcd"), unavailable},
+		"gateway, no JSON": {
+			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) },
+			unavailable,
+		},
+		"connection closed":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, unavailable},
 		"good code, no object": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, unavailable},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p, got := apiServer(t, c.answer)
-			out, err := p.write(t.Context(), offersOf(decided(t0, 600))[0])
+			out, err := p.write(t.Context(), publicationsOf(decided(t0, 600))[0])
 			if out != c.want || (err == nil) != (c.want == written) {
 				t.Errorf("%v, %v; want %v", out, err, c.want)
 			}
@@ -154,18 +167,19 @@ func TestOutcomes(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody listens", func(t *testing.T) {
+	t.Run("connection refused", func(t *testing.T) {
 		srv := httptest.NewServer(nil)
 		url := srv.URL
 		srv.Close()
-		if out, err := newPublisher(t, url).write(t.Context(), offersOf(decided(t0, 600))[0]); out != unavailable || err == nil {
+		if out, err := newPublisher(t, url).write(t.Context(), publicationsOf(decided(t0, 600))[0]); out != unavailable ||
+			err == nil {
 			t.Errorf("%v, %v; want unavailable", out, err)
 		}
 	})
 }
 
-// TestPublisherWritesWhatTheQueueHolds: all of a round's decisions, each once, and the counters say so.
-func TestPublisherWritesWhatTheQueueHolds(t *testing.T) {
+// TestPublisherDrainsTheQueue: every decision of a round is written once and counted.
+func TestPublisherDrainsTheQueue(t *testing.T) {
 	p, got := apiServer(t, accept)
 	var limits []cpu.Milli
 	for i := range 40 {
@@ -174,8 +188,8 @@ func TestPublisherWritesWhatTheQueueHolds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	r := decided(time.Now(), limits...)
-	p.queue.oldest = time.Hour
-	p.queue.replace(offersOf(r), r.At)
+	p.queue.maxAge = time.Hour
+	p.queue.replace(publicationsOf(r), r.At)
 	go func() {
 		defer close(ended)
 		p.Run(ctx)
@@ -186,12 +200,12 @@ func TestPublisherWritesWhatTheQueueHolds(t *testing.T) {
 		seen[head]++
 	}
 	for deadline := time.Now().Add(10 * time.Second); count(t, p.metrics.publishes[written]) < float64(len(limits)) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // the answers are on their way
+		time.Sleep(time.Millisecond) // the last answers are in flight
 	}
 	cancel()
 	<-ended
 	if len(seen) != len(limits) || len(got) > 0 {
-		t.Errorf("%d pods written and %d writes left over, want %d and none", len(seen), len(got), len(limits))
+		t.Errorf("%d pods written and %d writes left, want %d and none", len(seen), len(got), len(limits))
 	}
 	if n := count(t, p.metrics.publishes[written]); n != float64(len(limits)) {
 		t.Errorf("counted %v writes, want %d", n, len(limits))

@@ -13,34 +13,38 @@ import (
 	"github.com/mbcas/mbcas/internal/round"
 )
 
-// offer is a decision that is worth publishing.
-type offer struct {
-	Ref      ref
+// publication is a decision to publish.
+type publication struct {
+	Ref      podRef
 	At       time.Time // of the round
 	Node     round.NodeDecision
 	Decision round.Decision
 	Weights  demand.Weights // of the pod's budget
-	Raise    bool           // some container gets more than was published before
+	Increase bool           // some container's limit is higher than the published one
 }
 
-// offersOf are the decisions of a round to publish, raises first.
-func offersOf(r *played) []offer {
-	var list []offer
+// publicationsOf are the decisions of a round to publish, increases first.
+func publicationsOf(r *roundResult) []publication {
+	var list []publication
 	i := 0
-	for _, d := range r.Out.Decisions { // in the order of the view, but not one for each of its pods
-		for string(r.View.Refs[i].UID) != d.UID {
+	for _, d := range r.Output.Decisions { // in the order of the snapshot, but not one for each of its pods
+		for string(r.Snapshot.Refs[i].UID) != d.UID {
 			i++
 		}
 		if !d.Publish {
 			continue
 		}
-		list = append(list, offer{Ref: r.View.Refs[i], At: r.At, Node: r.Out.Node, Decision: d, Weights: r.View.Pods[i].Weights, Raise: raises(d, r.View.Pods[i].Published)})
+		pod := r.Snapshot.Pods[i]
+		list = append(list, publication{
+			Ref: r.Snapshot.Refs[i], At: r.At, Node: r.Output.Node, Decision: d, Weights: pod.Weights,
+			Increase: increases(d, pod.Published),
+		})
 	}
-	slices.SortStableFunc(list, func(a, b offer) int {
-		if a.Raise == b.Raise {
+	slices.SortStableFunc(list, func(a, b publication) int {
+		if a.Increase == b.Increase {
 			return 0
 		}
-		if a.Raise {
+		if a.Increase {
 			return -1
 		}
 		return 1
@@ -48,46 +52,62 @@ func offersOf(r *played) []offer {
 	return list
 }
 
-func raises(d round.Decision, before round.Published) bool {
+func increases(d round.Decision, before round.Published) bool {
 	return slices.ContainsFunc(d.Containers, func(c round.ContainerLimit) bool { return c.Limit > before.Limits[c.Name] })
 }
 
-// queue holds the decisions of the newest round until they are written. Each round replaces those of the
-// one before, so that nothing old is ever written after something new, and a write that
-// failed needs no retry of its own: the next round offers the pod again.
-type queue struct {
-	oldest time.Duration // a decision older than this is dropped
+// publishQueue has the decisions of the newest round until they are written. Each round replaces
+// those of the round before, so that no older decision is ever written after a newer one, and a
+// failed write needs no retry of its own: the next round publishes the pod again.
+type publishQueue struct {
+	maxAge time.Duration // an older decision is dropped
 
 	mu       sync.Mutex
-	pending  []offer
-	inFlight map[types.UID]bool  // pods
-	rests    map[types.UID]pause // pods that are to be left alone
-	all      pause               // for all: the API server is in trouble
-	wake     chan struct{}       // holds one: pending is new
+	pending  []publication
+	inFlight map[types.UID]bool    // pods
+	backoffs map[types.UID]backoff // of pods
+	outage   backoff               // of all: the API server is unavailable
+	wake     chan struct{}         // holds one value: pending has changed
 }
 
-// pause is the time to wait after failures in a row.
-type pause struct {
-	until time.Time
-	long  time.Duration
+// backoff is the wait after failures in a row.
+type backoff struct {
+	until    time.Time
+	duration time.Duration
 }
 
-func newQueue(oldest time.Duration) *queue {
-	return &queue{oldest: oldest, inFlight: make(map[types.UID]bool), rests: make(map[types.UID]pause), wake: make(chan struct{}, 1)}
+const (
+	maxPodBackoff    = 5 * time.Minute
+	maxOutageBackoff = 15 * time.Second // short, so that decisions are written soon after an outage
+)
+
+// doubled is the next wait, with a random part of up to a quarter less so that the agents of a
+// cluster do not retry at once.
+func (b backoff) doubled(first, longest time.Duration, now time.Time) backoff {
+	b.duration = min(max(first, 2*b.duration), longest)
+	b.until = now.Add(b.duration - rand.N(b.duration/4+1))
+	return b
 }
 
-// replace takes the decisions of a round in place of all earlier ones. It never blocks on the network.
-func (q *queue) replace(list []offer, now time.Time) {
+func newPublishQueue(maxAge time.Duration) *publishQueue {
+	return &publishQueue{
+		maxAge: maxAge, inFlight: make(map[types.UID]bool), backoffs: make(map[types.UID]backoff),
+		wake: make(chan struct{}, 1),
+	}
+}
+
+// replace queues the decisions of a round in place of all earlier ones. It never waits for a write.
+func (q *publishQueue) replace(list []publication, now time.Time) {
 	q.mu.Lock()
 	q.pending = list
-	maps.DeleteFunc(q.rests, func(_ types.UID, r pause) bool { return now.Sub(r.until) > longestRest })
+	maps.DeleteFunc(q.backoffs, func(_ types.UID, b backoff) bool { return now.Sub(b.until) > maxPodBackoff })
 	q.mu.Unlock()
 	if len(list) > 0 {
 		q.signal()
 	}
 }
 
-func (q *queue) signal() {
+func (q *publishQueue) signal() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -95,69 +115,57 @@ func (q *queue) signal() {
 }
 
 // next is the decision to write now; those that are too old are dropped and counted.
-func (q *queue) next(now time.Time) (o offer, stale int, ok bool) {
+func (q *publishQueue) next(now time.Time) (pub publication, expired int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if now.Before(q.all.until) {
-		return offer{}, 0, false
+	if now.Before(q.outage.until) {
+		return publication{}, 0, false
 	}
 	before := len(q.pending)
-	q.pending = slices.DeleteFunc(q.pending, func(o offer) bool { return now.Sub(o.At) > q.oldest })
-	stale = before - len(q.pending)
-	for i, o := range q.pending {
-		if q.inFlight[o.Ref.UID] || now.Before(q.rests[o.Ref.UID].until) {
+	q.pending = slices.DeleteFunc(q.pending, func(p publication) bool { return now.Sub(p.At) > q.maxAge })
+	expired = before - len(q.pending)
+	for i, p := range q.pending {
+		if q.inFlight[p.Ref.UID] || now.Before(q.backoffs[p.Ref.UID].until) {
 			continue
 		}
 		q.pending = slices.Delete(q.pending, i, i+1)
-		q.inFlight[o.Ref.UID] = true
-		return o, stale, true
+		q.inFlight[p.Ref.UID] = true
+		return p, expired, true
 	}
-	return offer{}, stale, false
+	return publication{}, expired, false
 }
 
-// done says what came of a write.
-func (q *queue) done(o offer, out outcome, now time.Time) {
+// done records the result of a write.
+func (q *publishQueue) done(pub publication, result publishResult, now time.Time) {
 	q.mu.Lock()
-	uid := o.Ref.UID
+	uid := pub.Ref.UID
 	delete(q.inFlight, uid)
-	if out == written {
-		// What was decided while this was under way says the same most of the time.
-		q.pending = slices.DeleteFunc(q.pending, func(p offer) bool {
-			return p.Ref.UID == uid && sameLimits(p.Decision, o.Decision)
+	if result == written {
+		// A decision made while this one was in flight mostly has the same limits.
+		q.pending = slices.DeleteFunc(q.pending, func(p publication) bool {
+			return p.Ref.UID == uid && sameLimits(p.Decision, pub.Decision)
 		})
 	}
-	first, scope := out.rest()
+	first, scope := result.backoff()
 	switch scope {
-	case restNobody:
-		delete(q.rests, uid)
-	case restPod:
-		q.rests[uid] = q.rests[uid].longer(first, longestRest, now)
-	case restAll:
-		q.rests[uid] = q.rests[uid].longer(first, longestOutage, now) // so that another one is tried first
-		if !now.Before(q.all.until) {                                 // several may have been under way
-			q.all = q.all.longer(first, longestOutage, now)
+	case noBackoff:
+		delete(q.backoffs, uid)
+	case podBackoff:
+		q.backoffs[uid] = q.backoffs[uid].doubled(first, maxPodBackoff, now)
+	case nodeBackoff:
+		q.backoffs[uid] = q.backoffs[uid].doubled(first, maxOutageBackoff, now) // so that another pod is tried first
+		if !now.Before(q.outage.until) {                                        // several writes may fail at once
+			q.outage = q.outage.doubled(first, maxOutageBackoff, now)
 		}
 	}
-	if scope != restAll {
-		q.all = pause{}
+	if scope != nodeBackoff {
+		q.outage = backoff{}
 	}
 	more := len(q.pending) > 0
 	q.mu.Unlock()
 	if more {
 		q.signal()
 	}
-}
-
-const (
-	longestRest   = 5 * time.Minute  // of one pod
-	longestOutage = 15 * time.Second // of all: an API server that is back is used soon
-)
-
-// longer doubles the pause, with up to a quarter off so that nodes do not come back all at once.
-func (p pause) longer(first, longest time.Duration, now time.Time) pause {
-	p.long = min(max(first, 2*p.long), longest)
-	p.until = now.Add(p.long - rand.N(p.long/4+1))
-	return p
 }
 
 func sameLimits(a, b round.Decision) bool {

@@ -15,37 +15,40 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// decided is a round at a time with one decision for each of some pods: limits by pod.
-func decided(at time.Time, limits ...cpu.Milli) *played {
-	r := &played{At: at, View: &view{}}
+// decided is a round with a decision for each limit; 0 is a pod without a decision.
+func decided(at time.Time, limits ...cpu.Milli) *roundResult {
+	r := &roundResult{At: at, Snapshot: &snapshot{}}
 	for i, l := range limits {
 		uid := fmt.Sprint("pod", i)
-		r.View.Refs = append(r.View.Refs, ref{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID("pa-" + uid)})
-		r.View.Pods = append(r.View.Pods, round.PodInput{
+		r.Snapshot.Refs = append(
+			r.Snapshot.Refs,
+			podRef{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID("pa-" + uid)},
+		)
+		r.Snapshot.Pods = append(r.Snapshot.Pods, round.PodInput{
 			Pod:       demand.Pod{UID: uid},
 			Published: round.Published{At: t0.Add(-time.Minute), Limits: map[string]cpu.Milli{"app": 500}},
 		})
-		if l == 0 { // a pod without a decision
+		if l == 0 {
 			continue
 		}
-		r.Out.Decisions = append(r.Out.Decisions, round.Decision{
+		r.Output.Decisions = append(r.Output.Decisions, round.Decision{
 			UID: uid, Limit: l, Containers: []round.ContainerLimit{{Name: "app", Limit: l}}, Publish: true,
 		})
 	}
 	return r
 }
 
-// take empties the queue as a writer would, and says what it wrote.
-func take(t *testing.T, q *queue, now time.Time) []string {
+// drain empties the queue as a writer does, and returns the writes.
+func drain(t *testing.T, q *publishQueue, now time.Time) []string {
 	t.Helper()
 	var got []string
 	for {
-		o, _, ok := q.next(now)
+		p, _, ok := q.next(now)
 		if !ok {
 			return got
 		}
-		got = append(got, fmt.Sprint(o.Ref.Name, "=", o.Decision.Limit))
-		q.done(o, written, now)
+		got = append(got, fmt.Sprint(p.Ref.Name, "=", p.Decision.Limit))
+		q.done(p, written, now)
 	}
 }
 
@@ -57,136 +60,152 @@ func want(t *testing.T, reason string, got []string, want ...string) {
 }
 
 func TestLatestWins(t *testing.T) {
-	q := newQueue(3 * time.Second)
-	q.replace(offersOf(decided(t0, 400, 0, 600, 450, 700)), t0)
-	want(t, "raises first, otherwise in order; a pod without a decision is passed over", take(t, q, t0),
+	q := newPublishQueue(3 * time.Second)
+	q.replace(publicationsOf(decided(t0, 400, 0, 600, 450, 700)), t0)
+	want(t, "increases first, otherwise in order; a pod without a decision is skipped", drain(t, q, t0),
 		"pod2=600m", "pod4=700m", "pod0=400m", "pod3=450m")
 
-	q.replace(offersOf(decided(t0, 400, 600)), t0)
-	q.replace(offersOf(decided(t0.Add(time.Second), 350, 0)), t0.Add(time.Second))
-	want(t, "what the newest round does not ask for is not written", take(t, q, t0.Add(time.Second)), "pod0=350m")
+	q.replace(publicationsOf(decided(t0, 400, 600)), t0)
+	q.replace(publicationsOf(decided(t0.Add(time.Second), 350, 0)), t0.Add(time.Second))
+	want(
+		t,
+		"a decision that the newest round does not publish is not written",
+		drain(t, q, t0.Add(time.Second)),
+		"pod0=350m",
+	)
 
-	silent := decided(t0, 900)
-	silent.Out.Decisions[0].Publish = false
-	q.replace(offersOf(silent), t0)
-	want(t, "a decision that is not to be published", take(t, q, t0))
+	unpublished := decided(t0, 900)
+	unpublished.Output.Decisions[0].Publish = false
+	q.replace(publicationsOf(unpublished), t0)
+	want(t, "a decision that is not to be published", drain(t, q, t0))
 }
 
-func TestOneWriteForAPodAtATime(t *testing.T) {
-	q := newQueue(3 * time.Second)
+func TestOneWritePerPodInFlight(t *testing.T) {
+	q := newPublishQueue(3 * time.Second)
 	for _, c := range []struct {
 		reason string
 		next   cpu.Milli
-		out    outcome
+		out    publishResult
 		want   []string
 	}{
-		{"the same again, and the write succeeded", 600, written, nil},
-		{"something else was decided meanwhile", 800, written, []string{"pod0=800m"}},
-		{"the write came to nothing, so after a pause the newest decision is written", 600, conflict, []string{"pod0=600m"}},
+		{"the same limits, and the write succeeds", 600, written, nil},
+		{"other limits are decided meanwhile", 800, written, []string{"pod0=800m"}},
+		{"the write fails, so after a back-off the newest decision is written", 600, conflict, []string{"pod0=600m"}},
 	} {
-		q.replace(offersOf(decided(t0, 600)), t0)
-		o, _, ok := q.next(t0)
+		q.replace(publicationsOf(decided(t0, 600)), t0)
+		p, _, ok := q.next(t0)
 		if !ok {
-			t.Fatalf("%s: nothing to write", c.reason)
+			t.Fatalf("%s: nothing is queued", c.reason)
 		}
-		q.replace(offersOf(decided(t0.Add(time.Second), c.next)), t0.Add(time.Second))
-		want(t, "while the first write is under way", take(t, q, t0.Add(time.Second)))
-		q.done(o, c.out, t0.Add(time.Second))
-		want(t, c.reason, take(t, q, t0.Add(2*time.Second)), c.want...)
+		q.replace(publicationsOf(decided(t0.Add(time.Second), c.next)), t0.Add(time.Second))
+		want(t, "while the first write is in flight", drain(t, q, t0.Add(time.Second)))
+		q.done(p, c.out, t0.Add(time.Second))
+		want(t, c.reason, drain(t, q, t0.Add(2*time.Second)), c.want...)
 	}
 }
 
 func TestStaleIsDropped(t *testing.T) {
-	q := newQueue(3 * time.Second)
-	q.replace(offersOf(decided(t0, 600, 400)), t0)
-	want(t, "just young enough", take(t, q, t0.Add(3*time.Second)), "pod0=600m", "pod1=400m")
-	q.replace(offersOf(decided(t0, 600, 400)), t0)
-	_, stale, ok := q.next(t0.Add(3*time.Second + 1))
-	if ok || stale != 2 {
-		t.Errorf("after more than three samples: write %v, %d dropped; want none, 2", ok, stale)
+	q := newPublishQueue(3 * time.Second)
+	q.replace(publicationsOf(decided(t0, 600, 400)), t0)
+	want(t, "not too old", drain(t, q, t0.Add(3*time.Second)), "pod0=600m", "pod1=400m")
+	q.replace(publicationsOf(decided(t0, 600, 400)), t0)
+	_, dropped, ok := q.next(t0.Add(3*time.Second + 1))
+	if ok || dropped != 2 {
+		t.Errorf("after more than three samples: write %v, %d dropped; want none, 2", ok, dropped)
 	}
-	if _, stale, ok = q.next(t0); ok || stale != 0 {
+	if _, dropped, ok = q.next(t0); ok || dropped != 0 {
 		t.Error("dropped decisions came back")
 	}
 }
 
-// TestRests: after a failure a pod, or all of them, are left alone for a while that doubles, whatever rounds offer.
-func TestRests(t *testing.T) {
+// TestBackoff: after a failure the writes of one pod, or of all, wait for a time that doubles,
+// whatever the rounds decide.
+func TestBackoff(t *testing.T) {
 	const seconds = 1000
-	// tries counts the writes of two pods that end with these outcomes.
-	tries := func(first, second outcome) (n [2]int) {
-		q := newQueue(3 * time.Second)
+	// attempts counts the writes of two pods that end with these results.
+	attempts := func(first, second publishResult) (n [2]int) {
+		q := newPublishQueue(3 * time.Second)
 		for s := range seconds {
 			now := t0.Add(time.Duration(s) * time.Second)
-			q.replace(offersOf(decided(now, 600, 400)), now)
+			q.replace(publicationsOf(decided(now, 600, 400)), now)
 			for {
-				o, _, ok := q.next(now)
+				p, _, ok := q.next(now)
 				if !ok {
 					break
 				}
-				if o.Ref.Name == "pod0" {
+				if p.Ref.Name == "pod0" {
 					n[0]++
-					q.done(o, first, now)
+					q.done(p, first, now)
 				} else {
 					n[1]++
-					q.done(o, second, now)
+					q.done(p, second, now)
 				}
 			}
 		}
 		return n
 	}
 	for _, c := range []struct {
-		first, second outcome
+		first, second publishResult
 		reason        string
-		least, most   [2]int
+		low, high     [2]int
 	}{
 		{conflict, written, "1 s, doubling up to 5 minutes", [2]int{10, 1000}, [2]int{14, 1000}},
-		{gone, written, "10 s, doubling up to 5 minutes, less up to a quarter", [2]int{8, 1000}, [2]int{11, 1000}},
-		{refused, written, "30 s, doubling", [2]int{6, 1000}, [2]int{8, 1000}},
+		{notFound, written, "10 s, doubling up to 5 minutes, less up to a quarter", [2]int{8, 1000}, [2]int{11, 1000}},
+		{invalid, written, "30 s, doubling", [2]int{6, 1000}, [2]int{8, 1000}},
 		{forbidden, written, "30 s, doubling", [2]int{6, 1000}, [2]int{8, 1000}},
 		{unavailable, unavailable, "1 s, doubling up to 15 s, whichever pod is tried", [2]int{10, 10}, [2]int{85, 85}},
-		{unavailable, written, "one pod alone: 1 s, doubling up to 15 s; the other is held up for a tick or two each time", [2]int{60, 500}, [2]int{92, 1000}},
+		{unavailable, written, "one pod alone: 1 s, doubling up to 15 s; the other waits for a tick or two each time", [2]int{60, 500}, [2]int{92, 1000}},
 	} {
-		n := tries(c.first, c.second)
+		n := attempts(c.first, c.second)
 		for i := range n {
-			if n[i] < c.least[i] || n[i] > c.most[i] {
-				t.Errorf("%v and %v: pod %d was tried %d times in %d s, want %d to %d: %s", c.first, c.second, i, n[i], seconds, c.least[i], c.most[i], c.reason)
+			if n[i] < c.low[i] || n[i] > c.high[i] {
+				t.Errorf(
+					"%v and %v: pod %d is tried %d times in %d s, want %d to %d: %s",
+					c.first,
+					c.second,
+					i,
+					n[i],
+					seconds,
+					c.low[i],
+					c.high[i],
+					c.reason,
+				)
 			}
 		}
 	}
 }
 
-// TestRestEndsWithSuccess: a pause does not outlive the trouble.
-func TestRestEndsWithSuccess(t *testing.T) {
-	q := newQueue(time.Hour)
-	fail := func(out outcome, now time.Time) {
+// TestBackoffEndsWithSuccess: after a successful write the back-off begins at its first wait again.
+func TestBackoffEndsWithSuccess(t *testing.T) {
+	q := newPublishQueue(time.Hour)
+	write := func(out publishResult, now time.Time) {
 		t.Helper()
-		q.replace(offersOf(decided(now, 600)), now)
-		o, _, ok := q.next(now)
+		q.replace(publicationsOf(decided(now, 600)), now)
+		p, _, ok := q.next(now)
 		if !ok {
-			t.Fatalf("nothing to write at %v", now.Sub(t0))
+			t.Fatalf("nothing is queued at %v", now.Sub(t0))
 		}
-		q.done(o, out, now)
+		q.done(p, out, now)
 	}
 	now := t0
 	for range 10 {
-		fail(unavailable, now)
-		now = now.Add(longestOutage)
+		write(unavailable, now)
+		now = now.Add(maxOutageBackoff)
 	}
-	fail(written, now)
-	fail(unavailable, now)
+	write(written, now)
+	write(unavailable, now)
 	now = now.Add(time.Second)
-	fail(written, now) // the pause began at a second again
+	write(written, now) // the back-off began at a second again
 }
 
-// TestRestsAreForgotten: pods that have gone leave nothing behind.
-func TestRestsAreForgotten(t *testing.T) {
-	q := newQueue(3 * time.Second)
-	q.replace(offersOf(decided(t0, 600)), t0)
-	o, _, _ := q.next(t0)
-	q.done(o, gone, t0)
+// TestBackoffsAreRemoved: pods that do not exist any more leave nothing behind.
+func TestBackoffsAreRemoved(t *testing.T) {
+	q := newPublishQueue(3 * time.Second)
+	q.replace(publicationsOf(decided(t0, 600)), t0)
+	p, _, _ := q.next(t0)
+	q.done(p, notFound, t0)
 	q.replace(nil, t0.Add(time.Hour))
-	if len(q.rests) != 0 || len(q.inFlight) != 0 {
-		t.Errorf("left: %v %v", q.rests, q.inFlight)
+	if len(q.backoffs) != 0 || len(q.inFlight) != 0 {
+		t.Errorf("left: %v %v", q.backoffs, q.inFlight)
 	}
 }

@@ -4,37 +4,31 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/round"
 )
 
-func report(r *played) allocation.RoundReport {
-	n := r.Out.Node
+// report is the round for /debug/round.
+func report(r *roundResult) allocation.RoundReport {
+	n, skipped := r.Output.Node, r.Output.Skipped
 	out := allocation.RoundReport{
-		At: r.At.Round(0), Took: r.Took.String(),
+		At: r.At.Round(0), Took: r.Duration.String(),
 		Node: allocation.NodeReport{
-			Price: float64(n.Price), Cleared: float64(n.Cleared), Supply: n.Supply, Demand: n.Demand, Asked: n.SignalDemand, Usage: n.Usage, System: n.System, SystemKnown: n.SystemKnown,
-			Pressure: known(n.Pressure, n.PressureKnown), FloorsExceedSupply: n.FloorsExceedSupply,
-			Bidders: n.Bidders, Shadows: n.Unmanaged, Warming: r.Out.Skipped.WarmingUp, Stale: r.Out.Skipped.Stale, Unenforced: r.Out.Skipped.Unenforced,
+			Price: float64(n.Price), Cleared: float64(n.Cleared),
+			Supply: n.Supply, Demand: n.Demand, Asked: n.SignalDemand, Usage: n.Usage,
+			System: n.System, SystemKnown: n.SystemKnown,
+			Pressure: optional(n.Pressure, n.PressureKnown), FloorsExceedSupply: n.FloorsExceedSupply,
+			Bidders: n.Bidders, Shadows: n.Unmanaged,
+			Warming: skipped.WarmingUp, Stale: skipped.Stale, Unenforced: skipped.Unenforced,
 		},
-		Pods: make([]allocation.PodReport, 0, len(r.Out.Decisions)),
+		Pods: make([]allocation.PodReport, 0, len(r.Output.Decisions)),
 	}
 	i := 0
-	for _, d := range r.Out.Decisions {
-		for string(r.View.Refs[i].UID) != d.UID {
+	for _, d := range r.Output.Decisions { // in the order of the snapshot, but not one for each of its pods
+		for string(r.Snapshot.Refs[i].UID) != d.UID {
 			i++
 		}
-		p := allocation.PodReport{
-			Namespace: r.View.Refs[i].Namespace, Name: r.View.Refs[i].Name, UID: r.View.Refs[i].UID,
-			Desired: d.Limit, Containers: make(map[string]cpu.Milli, len(d.Containers)),
-			Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottleRatio, Pressure: known(d.Pressure, d.PressureKnown),
-			Budget: int64(d.Budget), Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: v1alpha1.BoundBy(d.Bound.String()),
-		}
-		if s := d.Stalls; s != nil {
-			p.MemoryPressure, p.IOPressure = known(s.Memory.Value, s.Memory.Known), known(s.IO.Value, s.IO.Known)
-		}
-		for _, c := range d.Containers {
-			p.Containers[c.Name] = c.Limit
-		}
-		for _, c := range r.View.Pods[i].Containers {
+		p := podReport(r.Snapshot.Refs[i], d)
+		for _, c := range r.Snapshot.Pods[i].Containers {
 			if c.Limited() {
 				p.Limit += c.Limit
 			}
@@ -44,8 +38,24 @@ func report(r *played) allocation.RoundReport {
 	return out
 }
 
-func known(v float64, ok bool) *float64 {
-	if !ok {
+func podReport(ref podRef, d round.Decision) allocation.PodReport {
+	p := allocation.PodReport{
+		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
+		Desired: d.Limit, Containers: make(map[string]cpu.Milli, len(d.Containers)),
+		Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottleRatio, Pressure: optional(d.Pressure, d.PressureKnown),
+		Budget: int64(d.Budget), Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: v1alpha1.BoundBy(d.Bound.String()),
+	}
+	if s := d.Stalls; s != nil {
+		p.MemoryPressure, p.IOPressure = optional(s.Memory.Value, s.Memory.Known), optional(s.IO.Value, s.IO.Known)
+	}
+	for _, c := range d.Containers {
+		p.Containers[c.Name] = c.Limit
+	}
+	return p
+}
+
+func optional(v float64, known bool) *float64 {
+	if !known {
 		return nil
 	}
 	return &v

@@ -13,30 +13,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// routes are what the agent answers:
+// routes are the agent's HTTP handlers:
 //
-//	/healthz      200 while the round loop comes round
-//	/readyz       200 while rounds are played; otherwise why not
+//	/healthz      200 while the round loop ticks
+//	/readyz       200 while rounds complete; otherwise why not
 //	/metrics      Prometheus
 //	/debug/round  the last round as JSON, see allocation.RoundReport
-func routes(p *pulse, m *metrics, last *atomic.Pointer[played]) http.Handler {
+func routes(h *health, m *metrics, last *atomic.Pointer[roundResult]) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", answer(p.Healthy))
-	mux.HandleFunc("GET /readyz", answer(p.Ready))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 2}))
+	mux.HandleFunc("GET /healthz", checkHandler(h.Healthy))
+	mux.HandleFunc("GET /readyz", checkHandler(h.Ready))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		DisableCompression: true, MaxRequestsInFlight: 2,
+	}))
 	mux.HandleFunc("GET /debug/round", func(w http.ResponseWriter, _ *http.Request) {
 		r := last.Load()
 		if r == nil {
-			http.Error(w, "no round has been played yet; /readyz says why", http.StatusServiceUnavailable)
+			http.Error(w, "no round has completed yet; /readyz says why", http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(report(r)) // the reader has gone
+		_ = json.NewEncoder(w).Encode(report(r)) // fails only when the client has gone
 	})
 	return mux
 }
 
-func answer(check func(time.Time) error) http.HandlerFunc {
+func checkHandler(check func(time.Time) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(time.Now()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -46,9 +48,12 @@ func answer(check func(time.Time) error) http.HandlerFunc {
 	}
 }
 
-// serve answers on l until ctx ends.
+// serve serves h on l until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{
+		Handler: h, MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second,
+	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

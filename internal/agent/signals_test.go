@@ -11,8 +11,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel"
 )
 
-// TestStallSignals: what a container waits for beside CPU is in its decision, where the agent is told to look, and its
-// throttling is not taken for need.
+// TestStallSignals: what a container waits for beside CPU is in its decision, where the agent is
+// told to look, and its throttling is not taken for need.
 func TestStallSignals(t *testing.T) {
 	for name, asked := range map[string]bool{"default": false, "memory-io-pressure": true} {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,8 @@ func TestStallSignals(t *testing.T) {
 			if (d.MemoryPressurePercent != nil) != asked || (d.IOPressurePercent != nil) != asked || d.ThrottledPercent < 80 {
 				t.Errorf("%+v: want it throttled, and a word of stalls only if asked", d)
 			}
-			// Ticks of 100 ms are not exact, so the figures are waited for: it uses 400m, and throttling alone makes 720m of that.
+			// Ticks of 100 ms are not exact, so the figures are waited for: it uses 400m, and throttling
+			// alone makes 720m of that.
 			w.eventually("the figures", func() bool {
 				var r allocation.RoundReport
 				if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 {
@@ -37,13 +38,15 @@ func TestStallSignals(t *testing.T) {
 				if !asked {
 					return p.MemoryPressure == nil && p.IOPressure == nil && p.Demand > 650
 				}
-				return p.MemoryPressure != nil && *p.MemoryPressure > 0.85 && p.IOPressure != nil && *p.IOPressure == 0 && p.Demand < 470
+				return p.MemoryPressure != nil && *p.MemoryPressure > 0.85 && p.IOPressure != nil && *p.IOPressure == 0 &&
+					p.Demand < 470
 			})
 		})
 	}
 }
 
-// TestOddLimits: the API server takes what is decided for pods whose limits are odd, and for one whose burst keeps its limit up.
+// TestOddLimits: the API server takes what is decided for pods whose limits are odd, and for one
+// whose burst keeps its limit up.
 func TestOddLimits(t *testing.T) {
 	w := newWorld(t)
 	pod, burst := w.run("burst", "50m", "500m", 0.01, 0)
@@ -68,11 +71,12 @@ func TestOddLimits(t *testing.T) {
 	for name, pa := range odd {
 		w.eventually("a decision for "+name, func() bool { return w.allocation(pa).Spec.Decision != nil })
 		s := w.allocation(pa).Spec
-		if d := s.Decision; d.Floor != floors[name] || d.Ceiling != 4000 || *s.DesiredCPULimit < d.Floor || *s.DesiredCPULimit > d.Ceiling {
+		if d := s.Decision; d.Floor != floors[name] || d.Ceiling != 4000 || *s.DesiredCPULimit < d.Floor ||
+			*s.DesiredCPULimit > d.Ceiling {
 			t.Errorf("%s: desired %v, decision %+v; want a floor of %v", name, *s.DesiredCPULimit, d, floors[name])
 		}
 	}
-	if n := w.metric(url, `mbcas_agent_publishes_total{outcome="refused"}`); n != 0 {
+	if n := w.metric(url, `mbcas_agent_publishes_total{result="invalid"}`); n != 0 {
 		t.Errorf("the API server refused %v decisions", n)
 	}
 }

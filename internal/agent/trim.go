@@ -8,10 +8,15 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// What package kube reads of an object must be kept here; a test compares the views made
-// from whole and trimmed objects.
+// Trimmed objects keep what packages kube and allocation read. A test compares the snapshots of
+// whole and trimmed objects.
 
-var keptAnnotations = []string{kube.MaxCPUKey, kube.ManagedKey, corev1.MirrorPodAnnotationKey, "kubernetes.io/config.hash"}
+var keptAnnotations = []string{
+	kube.MaxCPUKey,
+	kube.ManagedKey,
+	corev1.MirrorPodAnnotationKey,
+	"kubernetes.io/config.hash",
+}
 
 func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
@@ -84,7 +89,8 @@ func trimAllocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
 	return &v1alpha1.PodAllocation{
 		ObjectMeta: trimMeta(pa.ObjectMeta), Spec: pa.Spec,
 		Status: v1alpha1.PodAllocationStatus{
-			DeclaredLimits: pa.Status.DeclaredLimits, Constraints: pa.Status.Constraints, ConfirmGeneration: pa.Status.ConfirmGeneration,
+			DeclaredLimits: pa.Status.DeclaredLimits, Constraints: pa.Status.Constraints,
+			ConfirmGeneration: pa.Status.ConfirmGeneration,
 		},
 	}
 }

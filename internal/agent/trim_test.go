@@ -27,8 +27,11 @@ func newNode() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1", Labels: map[string]string{"a": "b"}},
 		Status: corev1.NodeStatus{
 			Capacity: cpus("4"), Allocatable: cpus("3500m"),
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "full"}},
-			Images:     []corev1.ContainerImage{{Names: []string{"a:1"}}},
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "full"},
+			},
+			Images: []corev1.ContainerImage{{Names: []string{"a:1"}}},
 		},
 	}
 }
@@ -37,18 +40,36 @@ func newNode() *corev1.Node {
 func newPod(name string) *corev1.Pod {
 	always, priority := corev1.ContainerRestartPolicyAlways, int32(2000)
 	container := func(name string) corev1.Container {
-		return corev1.Container{Name: name, Image: "a:1", Resources: corev1.ResourceRequirements{Requests: cpus("100m"), Limits: cpus("500m")}}
+		return corev1.Container{
+			Name:      name,
+			Image:     "a:1",
+			Resources: corev1.ResourceRequirements{Requests: cpus("100m"), Limits: cpus("500m")},
+		}
 	}
 	side := container("side")
 	side.RestartPolicy = &always
 	running := func(name, id string) corev1.ContainerStatus {
-		return corev1.ContainerStatus{Name: name, ContainerID: "containerd://" + id, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}
+		return corev1.ContainerStatus{
+			Name:        name,
+			ContainerID: "containerd://" + id,
+			Ready:       true,
+			State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		}
 	}
-	ended := corev1.ContainerStatus{Name: "first", ContainerID: "containerd://ended", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}
+	ended := corev1.ContainerStatus{
+		Name:        "first",
+		ContainerID: "containerd://ended",
+		State:       corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "shop", UID: types.UID("uid-" + name), Labels: map[string]string{"a": "b"},
-			Annotations: map[string]string{kube.MaxCPUKey: "800m", "kubernetes.io/config.hash": "hash-" + name, corev1.MirrorPodAnnotationKey: "m", "other": "long"},
+			Annotations: map[string]string{
+				kube.MaxCPUKey:                "800m",
+				"kubernetes.io/config.hash":   "hash-" + name,
+				corev1.MirrorPodAnnotationKey: "m",
+				"other":                       "long",
+			},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "n1", Priority: &priority, Volumes: []corev1.Volume{{Name: "v"}},
@@ -56,7 +77,9 @@ func newPod(name string) *corev1.Pod {
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
-			ContainerStatuses: []corev1.ContainerStatus{running("app", name+"-app")}, InitContainerStatuses: []corev1.ContainerStatus{ended, running("side", name+"-side")},
+			ContainerStatuses: []corev1.ContainerStatus{
+				running("app", name+"-app"),
+			}, InitContainerStatuses: []corev1.ContainerStatus{ended, running("side", name+"-side")},
 		},
 	}
 }
@@ -72,7 +95,10 @@ func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
 	pa.Status.DeclaredLimits = kube.Limits(pod)
 	floor, fair := cpu.Milli(250), int32(150)
-	pa.Status.Constraints = &v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: &floor}}, CoordinationPercent: &fair}
+	pa.Status.Constraints = &v1alpha1.Constraints{
+		Containers:          []v1alpha1.ContainerConstraints{{Name: "app", Floor: &floor}},
+		CoordinationPercent: &fair,
+	}
 	pa.Status.Message = "long"
 	return pa
 }
@@ -81,7 +107,7 @@ func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
 func TestTrimChangesNoView(t *testing.T) {
 	pod, node := newPod("a"), newNode()
 	pa := newAllocation(pod)
-	whole := newView("n1", node, []*corev1.Pod{pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, t0)
+	whole := newSnapshot("n1", node, []*corev1.Pod{pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, t0)
 	trimmed := make([]any, 3)
 	for i, o := range []any{node, pod, pa} {
 		var err error
@@ -90,14 +116,24 @@ func TestTrimChangesNoView(t *testing.T) {
 		}
 	}
 	small := trimmed[2].(*v1alpha1.PodAllocation)
-	got := newView("n1", trimmed[0].(*corev1.Node), []*corev1.Pod{trimmed[1].(*corev1.Pod)}, map[string]*v1alpha1.PodAllocation{small.Name: small}, t0)
+	got := newSnapshot(
+		"n1",
+		trimmed[0].(*corev1.Node),
+		[]*corev1.Pod{trimmed[1].(*corev1.Pod)},
+		map[string]*v1alpha1.PodAllocation{small.Name: small},
+		t0,
+	)
 	if d := cmp.Diff(whole, got); d != "" {
 		t.Errorf("view of trimmed objects (-whole +trimmed):\n%s", d)
 	}
-	if len(got.Pods) != 1 || got.Pods[0].Unmanaged || got.Pods[0].Published.Limits["app"] != 400 || got.Node.Pressures != 1 || got.Pods[0].Ceiling != 800 || got.Pods[0].Containers[0].Floor != 250 {
+	if len(got.Pods) != 1 || got.Pods[0].Unmanaged || got.Pods[0].Published.Limits["app"] != 400 ||
+		got.Node.Pressures != 1 ||
+		got.Pods[0].Ceiling != 800 ||
+		got.Pods[0].Containers[0].Floor != 250 {
 		t.Errorf("the objects say too little to show anything: %+v", got)
 	}
-	if p := trimmed[1].(*corev1.Pod); p.Labels != nil || p.Spec.Volumes != nil || len(p.Spec.Containers[0].Resources.Limits) != 1 {
+	if p := trimmed[1].(*corev1.Pod); p.Labels != nil || p.Spec.Volumes != nil ||
+		len(p.Spec.Containers[0].Resources.Limits) != 1 {
 		t.Errorf("not trimmed: %+v", p)
 	}
 }
@@ -118,13 +154,55 @@ func TestView(t *testing.T) {
 		shadow bool
 		at     time.Time
 	}{
-		"managed":        {"a running pod with a record is in the market", pod(func(*corev1.Pod) {}), nil, 1, false, t0},
-		"pending":        {"a pod that does not run has no cgroup", pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), nil, 0, false, time.Time{}},
-		"ended":          {"neither has one that has ended", pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), nil, 0, false, time.Time{}},
-		"being deleted":  {"it still uses CPU, but is not resized any more", pod(func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }), nil, 1, true, time.Time{}},
-		"not recorded":   {"before the declared limits are recorded nothing may be decided", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Status.DeclaredLimits = nil }, 1, true, t0},
-		"elsewhere":      {"an object in another namespace says nothing about this pod", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Namespace = "other" }, 1, true, time.Time{}},
-		"clock set back": {"a decision from the future counts as old", pod(func(*corev1.Pod) {}), func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) }, 1, false, time.Unix(0, 0)},
+		"managed": {"a running pod with a record is in the market", pod(func(*corev1.Pod) {}), nil, 1, false, t0},
+		"pending": {
+			"a pod that does not run has no cgroup",
+			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }),
+			nil,
+			0,
+			false,
+			time.Time{},
+		},
+		"ended": {
+			"neither has one that has ended",
+			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+			nil,
+			0,
+			false,
+			time.Time{},
+		},
+		"being deleted": {
+			"it still uses CPU, but is not resized any more",
+			pod(func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }),
+			nil,
+			1,
+			true,
+			time.Time{},
+		},
+		"not recorded": {
+			"before the declared limits are recorded nothing may be decided",
+			pod(func(*corev1.Pod) {}),
+			func(pa *v1alpha1.PodAllocation) { pa.Status.DeclaredLimits = nil },
+			1,
+			true,
+			t0,
+		},
+		"elsewhere": {
+			"an object in another namespace says nothing about this pod",
+			pod(func(*corev1.Pod) {}),
+			func(pa *v1alpha1.PodAllocation) { pa.Namespace = "other" },
+			1,
+			true,
+			time.Time{},
+		},
+		"clock set back": {
+			"a decision from the future counts as old",
+			pod(func(*corev1.Pod) {}),
+			func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) },
+			1,
+			false,
+			time.Unix(0, 0),
+		},
 	}
 	tooOld := cases["managed"]
 	tooOld.reason, tooOld.at = "what the controller finds too old is published anew", time.Time{}
@@ -143,15 +221,22 @@ func TestView(t *testing.T) {
 			if c.pa != nil {
 				c.pa(pa)
 			}
-			v := newView("n1", newNode(), []*corev1.Pod{c.pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, now)
-			if v.Lack != "" || len(v.Pods) != c.pods || len(v.Refs) != c.pods || len(v.Targets) != c.pods {
+			v := newSnapshot("n1", newNode(), []*corev1.Pod{c.pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, now)
+			if v.NotReady != "" || len(v.Pods) != c.pods || len(v.Refs) != c.pods || len(v.Targets) != c.pods {
 				t.Fatalf("%s: got %+v", c.reason, v)
 			}
 			if c.pods == 0 {
 				return
 			}
 			if v.Pods[0].Unmanaged != c.shadow || !v.Pods[0].Published.At.Equal(c.at) {
-				t.Errorf("%s: shadow %v, published %v; want %v, %v", c.reason, v.Pods[0].Unmanaged, v.Pods[0].Published.At, c.shadow, c.at)
+				t.Errorf(
+					"%s: shadow %v, published %v; want %v, %v",
+					c.reason,
+					v.Pods[0].Unmanaged,
+					v.Pods[0].Published.At,
+					c.shadow,
+					c.at,
+				)
 			}
 			if d := cmp.Diff([]string{"a-app", "a-side"}, v.Targets[0].Containers); d != "" || v.Targets[0].Pod != "hash-a" {
 				t.Errorf("target %+v: the static pod's hash, and its running containers", v.Targets[0])
@@ -164,8 +249,8 @@ func TestView(t *testing.T) {
 func TestViewOrder(t *testing.T) {
 	a, b, c := newPod("a"), newPod("b"), newPod("c")
 	c.Namespace = "alpha"
-	one := newView("n1", newNode(), []*corev1.Pod{a, b, c}, nil, t0)
-	two := newView("n1", newNode(), []*corev1.Pod{b, c, a}, nil, t0)
+	one := newSnapshot("n1", newNode(), []*corev1.Pod{a, b, c}, nil, t0)
+	two := newSnapshot("n1", newNode(), []*corev1.Pod{b, c, a}, nil, t0)
 	if d := cmp.Diff(one, two); d != "" || one.Refs[0].Name != "c" {
 		t.Errorf("order of input shows (-one +two):\n%s", d)
 	}
@@ -175,7 +260,7 @@ func TestViewLacks(t *testing.T) {
 	bare := newNode()
 	bare.Status.Allocatable = nil
 	for reason, node := range map[string]*corev1.Node{"no node": nil, "no allocatable CPU": bare} {
-		if v := newView("n1", node, nil, nil, t0); v.Lack == "" {
+		if v := newSnapshot("n1", node, nil, nil, t0); v.NotReady == "" {
 			t.Errorf("%s: a round would be played with %v", reason, v.Node)
 		}
 	}
@@ -185,19 +270,19 @@ func TestViewLacks(t *testing.T) {
 func TestOwnWritesCountAtOnce(t *testing.T) {
 	pod := newPod("a")
 	seen := newAllocation(pod)
-	limit := func(f *feed, pa *v1alpha1.PodAllocation) cpu.Milli {
+	limit := func(f *informers, pa *v1alpha1.PodAllocation) cpu.Milli {
 		all := map[string]*v1alpha1.PodAllocation{pa.Name: pa}
-		f.newest(all)
+		f.mergeWritten(all)
 		return all[pa.Name].Spec.Containers[0].CPULimit
 	}
 	own := seen.DeepCopy()
 	own.Generation++
 	own.Spec.Containers[0].CPULimit = 450
-	f := newFeed(clients{}, "n1", nil)
+	f := newInformers(clients{}, "n1", nil)
 	if got := limit(f, seen); got != 400 {
 		t.Errorf("before the write: %v", got)
 	}
-	f.wrote(own)
+	f.recordWrite(own)
 	if got := limit(f, seen); got != 450 {
 		t.Errorf("while the watch is behind: %v, want what was written", got)
 	}
@@ -206,7 +291,7 @@ func TestOwnWritesCountAtOnce(t *testing.T) {
 	if got := limit(f, later); got != 500 || len(f.written) != 0 {
 		t.Errorf("after the watch caught up: %v with %d writes remembered, want what it says", got, len(f.written))
 	}
-	f.wrote(own)
+	f.recordWrite(own)
 	anew := seen.DeepCopy()
 	anew.UID, anew.Generation = "another", 1
 	if got := limit(f, anew); got != 400 || len(f.written) != 0 {

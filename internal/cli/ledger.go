@@ -10,14 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/cli/cluster"
-	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // records are the declared limits of pods: those of their allocations, and, for pods without one, those
 // of the controller's second record, which survives the loss of the allocation.
-func records(ctx context.Context, a *cluster.Access, w *snapshot.Snapshot) (map[types.UID][]v1alpha1.ContainerLimit, error) {
+func records(ctx context.Context, a *Access, w *World) (map[types.UID][]v1alpha1.ContainerLimit, error) {
 	found := map[types.UID][]v1alpha1.ContainerLimit{}
 	var ledgers corev1.ConfigMapList
 	err := a.Client.List(ctx, &ledgers, client.InNamespace(a.System), client.MatchingLabels{kube.LedgerLabel: "true"})

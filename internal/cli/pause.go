@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/internal/cli/cluster"
-	"github.com/mbcas/mbcas/internal/cli/resize"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -29,16 +27,16 @@ func pauseCommand(s Streams, f *flags) *cobra.Command {
 		Long: "Stop all resizes in the whole cluster at once. Limits stay where they are; decisions are still recorded.\n" +
 			"\"kubectl mbcas resume\" goes on. To get declared limits back, use restore.",
 		Example: "  kubectl mbcas pause \"incident 4711\"",
-		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
+		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
 			value := strings.Join(args, " ")
 			if value == "" || value == "false" {
 				value = "true"
 			}
-			if err := setSwitch(ctx, a, value); err != nil {
+			if err := a.setSwitch(ctx, value); err != nil {
 				return err
 			}
 			fmt.Fprintln(s.Out, "paused: no resize starts from now on")
-			answer, err := acknowledged(ctx, a, value)
+			answer, err := a.acknowledged(ctx, value)
 			if err != nil {
 				return err
 			}
@@ -53,8 +51,8 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 		Use:   "resume",
 		Short: "Go on after a pause",
 		Args:  noArgs,
-		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
-			reason, paused, err := cluster.ReadPause(ctx, a)
+		RunE: f.run(func(ctx context.Context, a *Access, _ []string) error {
+			reason, paused, err := a.paused(ctx)
 			if err != nil {
 				return err
 			}
@@ -62,7 +60,7 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 				_, err := fmt.Fprintln(s.Out, "not paused")
 				return err
 			}
-			if err := setSwitch(ctx, a, "false"); err != nil {
+			if err := a.setSwitch(ctx, "false"); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.Out, "resumed (it was paused: %s)\n", reason)
@@ -71,7 +69,16 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 	}
 }
 
-func setSwitch(ctx context.Context, a *cluster.Access, value string) error {
+// paused says whether the installation is paused, and what for.
+func (a *Access) paused(ctx context.Context) (reason string, yes bool, err error) {
+	cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SwitchName)
+	if cm == nil || err != nil {
+		return "", false, err
+	}
+	return cm.Data[kube.PausedKey], kube.Paused(cm.Data), nil
+}
+
+func (a *Access) setSwitch(ctx context.Context, value string) error {
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = a.System, kube.SwitchName
 	raw, err := json.Marshal(map[string]any{"data": map[string]any{kube.PausedKey: value, kube.AcknowledgedKey: nil}})
@@ -91,16 +98,16 @@ func setSwitch(ctx context.Context, a *cluster.Access, value string) error {
 
 // acknowledged waits until the controller has answered the switch, and says what came of it. A controller that has died
 // needs not answer; one that lives and does not may still be resizing.
-func acknowledged(ctx context.Context, a *cluster.Access, value string) (string, error) {
-	tick := time.NewTicker(resize.PollInterval)
+func (a *Access) acknowledged(ctx context.Context, value string) (string, error) {
+	tick := time.NewTicker(look)
 	defer tick.Stop()
 	var leader kube.Leader
 	for end := a.Now().Add(pauseWait); a.Now().Before(end); {
-		cm, err := cluster.Get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SwitchName)
+		cm, err := get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SwitchName)
 		if err == nil && cm != nil && cm.Data[kube.AcknowledgedKey] == value {
 			return "the controller has acknowledged it: no resize is on its way any more", nil
 		}
-		lease, err := cluster.Get(ctx, a.Client, "Lease", &coordinationv1.Lease{}, a.System, kube.LeaderLease)
+		lease, err := get(ctx, a.Client, "Lease", &coordinationv1.Lease{}, a.System, kube.LeaderLease)
 		if err == nil { // who may not read it takes the controller for alive
 			switch leader.See(lease, a.Now()) {
 			case kube.NoLeader:
@@ -117,5 +124,5 @@ func acknowledged(ctx context.Context, a *cluster.Access, value string) (string,
 		}
 	}
 	return "", fmt.Errorf("the switch is set, but the controller has not acknowledged it in %v and may still be resizing: look at its log (kubectl -n %s logs deployment/%s), "+
-		"or stop it (kubectl -n %s scale deployment/%s --replicas=0)", pauseWait, a.System, cluster.ControllerName, a.System, cluster.ControllerName)
+		"or stop it (kubectl -n %s scale deployment/%s --replicas=0)", pauseWait, a.System, controllerName, a.System, controllerName)
 }

@@ -15,16 +15,12 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/internal/cli/cluster"
-	"github.com/mbcas/mbcas/internal/cli/format"
-	"github.com/mbcas/mbcas/internal/cli/resize"
-	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 func restoreCommand(s Streams, f *flags) *cobra.Command {
 	var every bool
-	var c resize.Options
+	var c carrying
 	cmd := &cobra.Command{
 		Use:   "restore POD | --all",
 		Short: "Bring pods back to the CPU limits that their owners declared",
@@ -44,20 +40,20 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 			}
 			return podArgs(0, 1)(cmd, args)
 		},
-		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
+		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
 			return restore(ctx, a, s, strings.Join(args, ""), c)
 		}),
 	}
 	f.scope(cmd)
 	cmd.Flags().BoolVar(&every, "all", false, "restore all pods that have declared limits on record")
-	bindResizeOptions(cmd, &c)
+	c.bind(cmd)
 	return cmd
 }
 
 // way is what a restore does about one pod.
 type way struct {
 	pod      *corev1.Pod
-	standing snapshot.Row
+	standing Standing
 	declared []v1alpha1.ContainerLimit
 	homeward
 }
@@ -72,8 +68,8 @@ type homeward struct {
 	kept string
 }
 
-func restore(ctx context.Context, a *cluster.Access, s Streams, pod string, how resize.Options) error {
-	w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: pod})
+func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying) error {
+	w, err := gather(ctx, a, selection{namespace: a.Namespace, pod: pod})
 	if err != nil {
 		return err
 	}
@@ -82,17 +78,17 @@ func restore(ctx context.Context, a *cluster.Access, s Streams, pod string, how 
 		return fmt.Errorf("no record of declared limits can be read: %w", err)
 	}
 	var failed []string
-	var moved []snapshot.Row
+	var moved []Standing
 	there, kept := 0, 0
-	for _, way := range ways(w, declared) {
+	for _, way := range ways(w, declared, a.System) {
 		if way.kept != "" {
 			kept++
-			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(way.pod), way.kept)
+			fmt.Fprintf(s.Out, "%s: %s\n", podText(way.pod), way.kept)
 		}
 		switch {
 		case way.move != nil:
-			how.Redecide = func(pod *corev1.Pod) *actuator.Move { return back(pod, way.declared).move }
-			if err := resize.Apply(ctx, a, s, way.pod, *way.move, how); err != nil {
+			how.again = func(pod *corev1.Pod) *actuator.Move { return back(pod, way.declared).move }
+			if err := carryOut(ctx, a, s, way.pod, *way.move, how); err != nil {
 				if ctx.Err() != nil {
 					return err
 				}
@@ -102,42 +98,42 @@ func restore(ctx context.Context, a *cluster.Access, s Streams, pod string, how 
 			}
 			moved = append(moved, way.standing)
 		case way.problem:
-			fmt.Fprintf(s.Err, "error: %s: %s\n", resize.PodText(way.pod), way.why)
+			fmt.Fprintf(s.Err, "error: %s: %s\n", podText(way.pod), way.why)
 			failed = append(failed, way.pod.Namespace+"/"+way.pod.Name)
 		case way.kept != "":
 		case pod != "":
-			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(way.pod), way.why)
+			fmt.Fprintf(s.Out, "%s: %s\n", podText(way.pod), way.why)
 		default:
 			there++
 		}
 	}
 	if pod == "" {
 		done := "restored"
-		if how.DryRun {
+		if how.dryRun {
 			done = "would be restored"
 		}
 		others := ""
 		if kept > 0 {
 			others = fmt.Sprintf("%d with limits that somebody else set, ", kept)
 		}
-		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %s%d failed in %s.\n", format.Plural(len(moved), "pod"), done, there, others, len(failed), format.NamespaceScope(a.Namespace))
+		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %s%d failed in %s.\n", plural(len(moved), "pod"), done, there, others, len(failed), namespaceText(a.Namespace))
 	}
-	if !how.DryRun {
+	if !how.dryRun {
 		writeReturn(s.Out, moved)
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%s could not be restored: %s", format.Plural(len(failed), "pod"), format.Few(failed))
+		return fmt.Errorf("%s could not be restored: %s", plural(len(failed), "pod"), few(failed))
 	}
 	return nil
 }
 
 // ways decides about every pod; it is pure.
-func ways(w *snapshot.Snapshot, declared map[types.UID][]v1alpha1.ContainerLimit) []way {
+func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system string) []way {
 	var list []way
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		one := way{
-			pod: pod, standing: w.Row(pod),
+			pod: pod, standing: w.stand(pod, system),
 			declared: declared[pod.UID], homeward: back(pod, declared[pod.UID]),
 		}
 		if len(declared[pod.UID]) == 0 && one.standing.Reason == string(reasons.DeclaredLimitUnknown) {
@@ -145,7 +141,7 @@ func ways(w *snapshot.Snapshot, declared map[types.UID][]v1alpha1.ContainerLimit
 		}
 		list = append(list, one)
 	}
-	slices.SortFunc(list, func(a, b way) int { return snapshot.ByName(a.standing, b.standing) })
+	slices.SortFunc(list, func(a, b way) int { return byPodName(a.standing, b.standing) })
 	return list
 }
 
@@ -160,7 +156,7 @@ func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
 		return homeward{why: "is not running"}
 	}
-	now, mine := snapshot.Limits(pod), kube.MaybeOurs(pod)
+	now, mine := limits(pod), kube.MaybeOurs(pod)
 	move := &actuator.Move{UID: string(pod.UID)}
 	var kept []string
 	for _, d := range declared {
@@ -185,7 +181,7 @@ func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
 }
 
 // writeReturn says which of the restored pods MBCAS will move again, and how to stop it.
-func writeReturn(out io.Writer, moved []snapshot.Row) {
+func writeReturn(out io.Writer, moved []Standing) {
 	var namespaces []string
 	again := 0
 	for _, m := range moved {
@@ -198,7 +194,7 @@ func writeReturn(out io.Writer, moved []snapshot.Row) {
 		return
 	}
 	slices.Sort(namespaces)
-	fmt.Fprintf(out, "MBCAS leaves %s alone for %s and then moves %s again. To stop that:\n", format.Plural(again, "pod"), resize.Alone, map[bool]string{true: "it", false: "them"}[again == 1])
+	fmt.Fprintf(out, "MBCAS leaves %s alone for %s and then moves %s again. To stop that:\n", plural(again, "pod"), alone, map[bool]string{true: "it", false: "them"}[again == 1])
 	for _, n := range slices.Compact(namespaces) {
 		fmt.Fprintf(out, "  kubectl mbcas mode %s restore\n", n)
 	}
@@ -212,6 +208,6 @@ func writeReturn(out io.Writer, moved []snapshot.Row) {
 }
 
 // movesAgain says whether MBCAS goes on resizing the pod.
-func movesAgain(s snapshot.Row) bool {
+func movesAgain(s Standing) bool {
 	return s.Managed && (s.Mode == kube.ModeEnforce || s.Mode == "") && s.Reason != string(reasons.Recommending)
 }

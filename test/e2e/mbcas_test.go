@@ -63,7 +63,7 @@ func (s *suite) played(ctx context.Context) (int, error) {
 		}
 		for line := range strings.Lines(text) {
 			var n float64
-			if _, err := fmt.Sscanf(line, `mbcas_agent_rounds_total{result="played"} %g`, &n); err == nil {
+			if _, err := fmt.Sscanf(line, `mbcas_agent_rounds_total{result="completed"} %g`, &n); err == nil {
 				return int(n), nil
 			}
 		}

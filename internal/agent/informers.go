@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+)
+
+// informers watch the node's own objects and keep a snapshot of them. To load the snapshot never
+// blocks.
+type informers struct {
+	node     string
+	log      *slog.Logger
+	snapshot atomic.Pointer[snapshot] // nil until everything has been listed
+	changed  chan struct{}            // holds one value: an object is newer than the snapshot
+
+	nodes, pods, allocations informer
+
+	mu sync.Mutex
+	// written are PodAllocations as the API server returned them from the agent's own writes, until
+	// the informer has seen them: without them a slow watch would have every decision written twice.
+	written map[types.UID]*v1alpha1.PodAllocation
+}
+
+// informer holds the objects of one kind, trimmed to what a round needs.
+type informer struct {
+	resource   string
+	store      cache.Store
+	controller cache.Controller
+}
+
+func newInformers(c clients, node string, log *slog.Logger) *informers {
+	i := &informers{
+		node: node, log: log, changed: make(chan struct{}, 1), written: make(map[types.UID]*v1alpha1.PodAllocation),
+	}
+	i.nodes = i.informer(c.core, "nodes", "metadata.name", &corev1.Node{})
+	i.pods = i.informer(c.core, "pods", "spec.nodeName", &corev1.Pod{})
+	i.allocations = i.informer(c.allocations, "podallocations", "spec.nodeName", &v1alpha1.PodAllocation{})
+	return i
+}
+
+// informer watches the objects whose field is the name of this node.
+func (i *informers) informer(c rest.Interface, resource, field string, kind runtime.Object) informer {
+	changed := func(any) { i.markChanged() }
+	in := informer{resource: resource}
+	in.store, in.controller = cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(
+			c, resource, metav1.NamespaceAll, fields.OneTermEqualSelector(field, i.node)),
+		ObjectType: kind,
+		Transform:  trim,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(_, now any) { changed(now) },
+		},
+	})
+	return in
+}
+
+func (i *informers) markChanged() {
+	select {
+	case i.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run watches the objects until ctx ends.
+func (i *informers) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, in := range []informer{i.nodes, i.pods, i.allocations} {
+		running.Go(func() { in.controller.RunWithContext(ctx) })
+	}
+	for _, in := range []informer{i.nodes, i.pods, i.allocations} {
+		i.snapshot.Store(&snapshot{NotReady: "waiting for the API server to list " + in.resource +
+			": is it reachable, is the CRD installed, may this account list them?"})
+		if !cache.WaitFor(ctx, "", in.controller.HasSyncedChecker()) {
+			return
+		}
+	}
+	i.log.Debug("objects listed", "pods", len(i.pods.store.ListKeys()), "allocations", len(i.allocations.store.ListKeys()))
+	i.markChanged()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.changed:
+			i.snapshot.Store(i.takeSnapshot(time.Now()))
+		}
+	}
+}
+
+// takeSnapshot translates the objects as the informers have them now.
+func (i *informers) takeSnapshot(now time.Time) *snapshot {
+	var node *corev1.Node
+	for _, o := range i.nodes.store.List() {
+		node = o.(*corev1.Node)
+	}
+	list := i.pods.store.List()
+	pods := make([]*corev1.Pod, len(list))
+	for k, o := range list {
+		pods[k] = o.(*corev1.Pod)
+	}
+	list = i.allocations.store.List()
+	allocations := make(map[string]*v1alpha1.PodAllocation, len(list))
+	for _, o := range list {
+		pa := o.(*v1alpha1.PodAllocation)
+		allocations[pa.Name] = pa
+	}
+	i.mergeWritten(allocations)
+	return newSnapshot(i.node, node, pods, allocations, now)
+}
+
+// mergeWritten replaces the spec of each PodAllocation of which the informer has an older
+// generation than the agent wrote.
+func (i *informers) mergeWritten(allocations map[string]*v1alpha1.PodAllocation) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for uid, own := range i.written {
+		seen := allocations[own.Name]
+		if seen == nil || seen.UID != uid || seen.Generation >= own.Generation {
+			delete(i.written, uid)
+			continue
+		}
+		merged := *seen
+		merged.Spec, merged.Generation = own.Spec, own.Generation
+		allocations[own.Name] = &merged
+	}
+}
+
+// recordWrite remembers a PodAllocation as the API server returned it from a write.
+func (i *informers) recordWrite(pa *v1alpha1.PodAllocation) {
+	o, err := trim(pa)
+	if err != nil {
+		return
+	}
+	i.mu.Lock()
+	i.written[pa.UID] = o.(*v1alpha1.PodAllocation)
+	i.mu.Unlock()
+	i.markChanged()
+}
+
+// trim keeps of an object only what a round reads, so that the memory of a full node stays small.
+func trim(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Node:
+		return trimNode(o), nil
+	case *corev1.Pod:
+		return trimPod(o), nil
+	case *v1alpha1.PodAllocation:
+		return trimAllocation(o), nil
+	case cache.DeletedFinalStateUnknown:
+		return o, nil
+	}
+	return nil, fmt.Errorf("object of type %T: the agent does not watch this type", o)
+}

@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// sampler reads the counters of the machine: a kernel.Host.
+type sampler interface {
+	Read([]kernel.Target) kernel.Sample
+	Descriptors() int // files held open
+	Close() error
+}
+
+// roundResult is one round with its inputs. It is never changed.
+type roundResult struct {
+	At       time.Time // start of the round
+	Duration time.Duration
+	Files    int // of cgroups that are held open
+	Snapshot *snapshot
+	Output   round.Output
+}
+
+// roundLoop runs the rounds, in one goroutine that never uses the network.
+type roundLoop struct {
+	interval time.Duration
+	cfg      round.Config
+	log      *slog.Logger
+	open     func(context.Context) (sampler, error)
+	snapshot func() *snapshot   // the newest; nil before the first
+	publish  func(*roundResult) // queues the decisions; returns at once
+	health   *health
+	metrics  *metrics
+	last     atomic.Pointer[roundResult]
+
+	host             sampler   // nil until the cgroups are found
+	openedAt         time.Time // last attempt to find them
+	state            round.State
+	lastObstacle     string // as logged
+	systemUnknown    bool   // the system's usage was not readable in the last round with rates
+	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
+}
+
+// openInterval is how often the agent looks for the cgroups while it does not find them.
+const openInterval = 5 * time.Second
+
+// Run runs a round in each interval until ctx ends. The ticks that a long round overruns are
+// skipped, and the grid stays.
+func (l *roundLoop) Run(ctx context.Context) {
+	defer l.close()
+	next := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		l.tick(ctx, time.Now())
+		var late int
+		next, late = nextTick(next, time.Now(), l.interval)
+		l.metrics.late.Add(float64(late))
+		timer.Reset(time.Until(next))
+	}
+}
+
+// nextTick is the first point of the grid through last that lies after now, and how many points lie
+// between.
+func nextTick(last, now time.Time, interval time.Duration) (next time.Time, late int) {
+	if passed := now.Sub(last) / interval; passed > 0 {
+		late = int(passed)
+	}
+	return last.Add(time.Duration(late+1) * interval), late
+}
+
+// tick runs a round, or records why none can run. A panic costs the round and all estimates, since
+// a half-updated state must decide nothing.
+func (l *roundLoop) tick(ctx context.Context, now time.Time) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.state = round.State{}
+			l.health.panics.Add(1)
+			l.metrics.rounds.panicked.Inc()
+			l.log.Error("round panicked", "panic", r, "stack", string(debug.Stack()))
+		}
+		end := time.Now()
+		l.health.lastTick.Store(&end)
+	}()
+	s := l.snapshot()
+	obstacle := l.obstacle(ctx, s, now)
+	l.logObstacle(obstacle)
+	if obstacle != "" {
+		l.metrics.rounds.skipped.Inc()
+		return
+	}
+	l.runRound(s, now)
+}
+
+// obstacle is why no round can run; empty where one can.
+func (l *roundLoop) obstacle(ctx context.Context, s *snapshot, now time.Time) string {
+	if l.host == nil && (l.openedAt.IsZero() || now.Sub(l.openedAt) >= openInterval) {
+		l.openedAt = now
+		h, err := l.open(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		l.host = h
+	}
+	switch {
+	case l.host == nil:
+		return l.lastObstacle
+	case s == nil:
+		return "waiting for the API server"
+	}
+	return s.NotReady
+}
+
+// logObstacle logs the obstacle when it changes.
+func (l *roundLoop) logObstacle(obstacle string) {
+	if obstacle == l.lastObstacle && l.health.obstacle.Load() != nil {
+		return
+	}
+	l.lastObstacle = obstacle
+	l.health.obstacle.Store(&obstacle)
+	switch {
+	case obstacle == "":
+		l.log.Info("rounds begin")
+	case l.host == nil:
+		l.log.Error("no rounds", "why", obstacle)
+	default: // most of the time this passes within a second
+		l.log.Info("no rounds", "why", obstacle)
+	}
+}
+
+func (l *roundLoop) runRound(s *snapshot, now time.Time) {
+	sample := l.host.Read(s.Targets)
+	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample}
+	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors()}
+	l.state, r.Output = round.Run(l.cfg, l.state, in)
+	l.logChanges(r.Output)
+	end := time.Now()
+	r.Duration = end.Sub(now)
+	l.publish(r)
+	l.last.Store(r)
+	l.health.panics.Store(0)
+	l.health.lastRound.Store(&end)
+	l.metrics.rounds.completed.Inc()
+	l.metrics.duration.Observe(r.Duration.Seconds())
+}
+
+// logChanges logs when the system's usage becomes unreadable or limits are not enforced, and when
+// that ends. A round without rates tells neither.
+func (l *roundLoop) logChanges(out round.Output) {
+	n := out.Node
+	if unenforced := out.Skipped.Unenforced > 0; unenforced != l.limitsUnenforced && n.UsageKnown {
+		l.limitsUnenforced = unenforced
+		if unenforced {
+			l.log.Warn("the kernel does not enforce the CPU limits of some pods, so nothing is published for them; "+
+				"set cpuCFSQuota: true in the kubelet's configuration", "pods", out.Skipped.Unenforced)
+		} else {
+			l.log.Info("the kernel enforces all CPU limits again")
+		}
+	}
+	if unknown := !n.SystemKnown; unknown != l.systemUnknown && (n.UsageKnown || !unknown) {
+		l.systemUnknown = unknown
+		if unknown {
+			l.log.Warn("CPU usage outside of pods is not readable, so its last known value is subtracted from the supply; "+
+				"check that /proc/stat can be read", "system", n.System)
+		} else {
+			l.log.Info("CPU usage outside of pods is readable again")
+		}
+	}
+}
+
+func (l *roundLoop) close() {
+	if l.host != nil {
+		_ = l.host.Close() // the files were only read
+	}
+}

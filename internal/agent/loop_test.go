@@ -1,0 +1,342 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// fakeSampler records when it is read, in seconds after the start, and then calls do.
+type fakeSampler struct {
+	mu     sync.Mutex
+	start  time.Time
+	at     []float64
+	do     func(read int)
+	closed bool
+}
+
+func (p *fakeSampler) Read(targets []kernel.Target) kernel.Sample {
+	p.mu.Lock()
+	p.at = append(p.at, time.Since(p.start).Seconds())
+	n := len(p.at)
+	p.mu.Unlock()
+	if p.do != nil {
+		p.do(n)
+	}
+	return kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
+}
+
+func (*fakeSampler) Descriptors() int { return 0 }
+
+func (p *fakeSampler) Close() error {
+	p.closed = true
+	return nil
+}
+
+func (p *fakeSampler) reads() []float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.at)
+}
+
+// newLoop is the round loop of an empty node with rounds each second, and its sampler.
+func newLoop(do func(read int)) (*roundLoop, *fakeSampler) {
+	now := time.Now()
+	host := &fakeSampler{start: now, do: do}
+	return &roundLoop{
+		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.DiscardHandler),
+		open:     func(context.Context) (sampler, error) { return host, nil },
+		snapshot: func() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} },
+		publish:  func(*roundResult) {}, health: newHealth(time.Second, now), metrics: newMetrics(),
+	}, host
+}
+
+// start runs f until stop is called, which waits for its end.
+func start(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func count(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+func TestTicksNeverQueue(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		slow   map[int]time.Duration // read -> how long it takes
+		want   []float64             // rounds in the first 8.5 seconds
+		late   float64
+	}{
+		"on time": {
+			"a short round leaves the next one on its second",
+			map[int]time.Duration{2: 900 * time.Millisecond},
+			[]float64{0, 1, 2, 3, 4, 5, 6, 7, 8},
+			0,
+		},
+		"one slow": {
+			"the ticks at 3 and 4 pass during the round of 2, and are not caught up",
+			map[int]time.Duration{3: 2500 * time.Millisecond},
+			[]float64{0, 1, 2, 5, 6, 7, 8},
+			2,
+		},
+		"to the next": {
+			"a round that ends on a tick leaves no time for that tick's round",
+			map[int]time.Duration{3: time.Second},
+			[]float64{0, 1, 2, 4, 5, 6, 7, 8},
+			1,
+		},
+		"always slow": {
+			"rounds of 1.5 seconds start every other second",
+			map[int]time.Duration{
+				1: 1500 * time.Millisecond,
+				2: 1500 * time.Millisecond,
+				3: 1500 * time.Millisecond,
+				4: 1500 * time.Millisecond,
+				5: 1500 * time.Millisecond,
+			},
+			[]float64{0, 2, 4, 6, 8},
+			4,
+		},
+		"slow and quick": {
+			"the grid does not move",
+			map[int]time.Duration{1: 3100 * time.Millisecond},
+			[]float64{0, 4, 5, 6, 7, 8},
+			3,
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, host := newLoop(func(read int) { time.Sleep(c.slow[read]) })
+				stop := start(p.Run)
+				time.Sleep(8500 * time.Millisecond)
+				got, late := host.reads(), count(t, p.metrics.late)
+				stop()
+				if d := cmp.Diff(c.want, got); d != "" {
+					t.Errorf("%s: rounds (-want +got):\n%s", c.reason, d)
+				}
+				if late != c.late {
+					t.Errorf("%s: %v late ticks, want %v", c.reason, late, c.late)
+				}
+				if !host.closed {
+					t.Error("the files of the cgroups are left open")
+				}
+			})
+		})
+	}
+}
+
+func TestPanicSkipsARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, host := newLoop(func(read int) {
+			if read >= 3 && read <= 6 || read >= 9 {
+				panic("a broken round")
+			}
+		})
+		stop := start(p.Run)
+		defer stop()
+		time.Sleep(6500 * time.Millisecond) // reads 1 to 7: four in a row panic, the seventh does not
+		if got, want := host.reads(), []float64{0, 1, 2, 3, 4, 5, 6}; !slices.Equal(got, want) {
+			t.Errorf("rounds at %v, want %v", got, want)
+		}
+		if got := count(t, p.metrics.rounds.panicked); got != 4 {
+			t.Errorf("%v panics counted, want 4", got)
+		}
+		if err := p.health.Ready(time.Now()); err != nil {
+			t.Errorf("after a completed round: %v", err)
+		}
+		time.Sleep(5 * time.Second) // reads 8 to 12: four panic
+		if err := p.health.Healthy(time.Now()); err != nil {
+			t.Errorf("after four panics: %v", err)
+		}
+		time.Sleep(time.Second)
+		if err := p.health.Healthy(time.Now()); err == nil {
+			t.Error("healthy after five panics in a row")
+		}
+	})
+}
+
+// TestPanicClearsTheState: estimates from before a panic are not used after it.
+func TestPanicClearsTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := false
+		p, _ := newLoop(func(int) {
+			if bad {
+				panic("a broken round")
+			}
+		})
+		ctx := t.Context()
+		p.tick(ctx, time.Now())
+		if reflect.ValueOf(p.state).IsZero() {
+			t.Fatal("the round leaves no state, so this test proves nothing")
+		}
+		bad = true
+		p.tick(ctx, time.Now())
+		if !reflect.ValueOf(p.state).IsZero() {
+			t.Errorf("state after a panic: %+v", p.state)
+		}
+	})
+}
+
+func TestStuckRoundStopsTheHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		p, _ := newLoop(func(read int) {
+			if read == 31 {
+				<-release
+			}
+		})
+		var renewals []float64
+		begin := time.Now()
+		h := &heartbeat{
+			live: p.health.Live, log: p.log, metrics: p.metrics,
+			renew: func(context.Context, time.Time) error {
+				renewals = append(renewals, time.Since(begin).Seconds())
+				return nil
+			},
+		}
+		stopLoop, stopHeartbeat := start(p.Run), start(h.Run)
+		time.Sleep(100500 * time.Millisecond)
+		if err := p.health.Healthy(time.Now()); err == nil {
+			t.Error("healthy 70 seconds after the last round")
+		}
+		close(release)
+		time.Sleep(15 * time.Second)
+		if err := p.health.Ready(time.Now()); err != nil {
+			t.Errorf("rounds run again: %v", err)
+		}
+		stopLoop()
+		stopHeartbeat()
+		// The round of second 30 does not end; at 31 the one of 29 is recent. From 39 on it is not.
+		if want := []float64{1, 11, 21, 31, 101, 111}; !slices.Equal(renewals, want) {
+			t.Errorf("renewed at %v, want %v", renewals, want)
+		}
+	})
+}
+
+// TestHeartbeatRetries: a failed renewal is tried again after a second.
+func TestHeartbeatRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics()
+		attempts := 0
+		h := &heartbeat{
+			live: func(time.Time) bool { return true }, log: slog.New(slog.DiscardHandler), metrics: m,
+			renew: func(context.Context, time.Time) error {
+				if attempts++; attempts <= 3 {
+					return errors.New("no API server")
+				}
+				return nil
+			},
+		}
+		stop := start(h.Run)
+		time.Sleep(15 * time.Second) // 1, 2, 3 fail; 4 and 14 do not
+		stop()
+		if count(t, m.heartbeats.failed) != 3 || count(t, m.heartbeats.renewed) != 2 {
+			t.Errorf("%v failed and %v renewed, want 3 and 2", count(t, m.heartbeats.failed), count(t, m.heartbeats.renewed))
+		}
+	})
+}
+
+// TestNoRoundWithoutAllInputs: while an input is missing no round runs, /readyz names it, and the
+// agent is healthy.
+func TestNoRoundWithoutAllInputs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, host := newLoop(nil)
+		var opens atomic.Int64
+		var found atomic.Bool
+		var current atomic.Pointer[snapshot]
+		open := p.open
+		p.open = func(ctx context.Context) (sampler, error) {
+			if opens.Add(1); !found.Load() {
+				return nil, errors.New("mount the host's /sys/fs/cgroup")
+			}
+			return open(ctx)
+		}
+		p.snapshot = current.Load
+		stop := start(p.Run)
+		defer stop()
+		not := func(want string) {
+			t.Helper()
+			err := p.health.Ready(time.Now())
+			if err == nil || err.Error() != "no rounds: "+want {
+				t.Errorf("ready: %v, want no rounds: %s", err, want)
+			}
+			if err := p.health.Healthy(time.Now()); err != nil {
+				t.Error(err)
+			}
+			if p.health.Live(time.Now()) {
+				t.Error("the Lease would be renewed")
+			}
+		}
+		time.Sleep(12500 * time.Millisecond)
+		not("mount the host's /sys/fs/cgroup")
+		if opens.Load() != 3 {
+			t.Errorf("tried to open the cgroups %d times in 12 seconds, want 3", opens.Load())
+		}
+		found.Store(true)
+		time.Sleep(5 * time.Second)
+		not("waiting for the API server")
+		current.Store(&snapshot{NotReady: "node n is not in the API server"})
+		time.Sleep(time.Second)
+		not("node n is not in the API server")
+		if len(host.reads()) > 0 {
+			t.Errorf("%d rounds, want none", len(host.reads()))
+		}
+		current.Store(&snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}})
+		time.Sleep(time.Second)
+		if err := p.health.Ready(time.Now()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUnreadableSystemIsLoggedOnce: the log says when the system's usage becomes unreadable and
+// readable, not in each round.
+func TestUnreadableSystemIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	p, _ := newLoop(nil)
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	good := round.NodeDecision{UsageKnown: true, SystemKnown: true}
+	unreadable := round.NodeDecision{UsageKnown: true}
+	for _, n := range []round.NodeDecision{{}, good, {}, good, unreadable, unreadable, {}, unreadable, good, good} {
+		p.logChanges(round.Output{Node: n})
+	}
+	if warnings, lines := strings.Count(log.String(), "is not readable"), strings.Count(log.String(), "\n"); warnings != 1 ||
+		lines != 2 {
+		t.Errorf("want one line when it becomes unreadable and one when it is readable again:\n%s", log.String())
+	}
+	log.Reset()
+	for range 3 {
+		p.logChanges(round.Output{Node: good, Skipped: round.Skipped{Unenforced: 2}})
+	}
+	if n := strings.Count(log.String(), "cpuCFSQuota: true"); n != 1 {
+		t.Errorf("%d lines, want one that says how to have limits enforced:\n%s", n, log.String())
+	}
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func diagnoseInstall(c *Checkup) []Finding {
+	f := &findings{check: "install"}
+	if !diagnoseCRD(f, c) && c.Controller == nil && c.Agent == nil {
+		return f.list // nothing is installed: the other questions have no object
+	}
+	diagnoseController(f, c)
+	if c.Paused != "" {
+		f.warn("switch", "all resizes are paused: "+c.Paused, "kubectl mbcas resume")
+	}
+	diagnoseAgents(f, c)
+	diagnoseAutoscalers(f, c)
+	diagnoseSignals(f, c)
+	return f.list
+}
+
+func diagnoseController(f *findings, c *Checkup) {
+	const subject = "controller"
+	if err := c.Unread["controller"]; err != nil {
+		f.unread(subject, err)
+		return
+	}
+	if c.Controller == nil {
+		f.fail(subject, fmt.Sprintf("deployment %s/%s does not exist", c.System, controllerName), "Install MBCAS, or name its namespace with --system-namespace.")
+		return
+	}
+	d := c.Controller
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	switch {
+	case want == 0:
+		f.fail(subject, "is scaled to 0: nothing is resized or recorded", fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=1", c.System, controllerName))
+	case d.Status.ReadyReplicas == 0:
+		f.fail(subject, fmt.Sprintf("none of %s is ready%s", plural(int(want), "replica"), whyNotReady(c.SystemPods, controllerName)), fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/component=controller", c.System))
+	case d.Status.ReadyReplicas < want:
+		f.warn(subject, fmt.Sprintf("%d of %s ready%s", d.Status.ReadyReplicas, plural(int(want), "replica"), whyNotReady(c.SystemPods, controllerName)), "One is enough to work; the others are spares.")
+	default:
+		f.ok(subject, "%d of %d ready, %s, default mode %s", d.Status.ReadyReplicas, want, image(d.Spec.Template.Spec), modeFlag(d))
+	}
+	if may := allowed(c.Account); may != "" {
+		f.ok(subject, "may %s", may)
+	}
+	for _, p := range c.Account {
+		if p.Asked && !p.Allowed {
+			f.fail(subject, fmt.Sprintf("its service account may not %s, needed for %s", p, p.For), "Apply the RBAC manifests of MBCAS again: kubectl apply -k config/base")
+		}
+	}
+	if err := c.Unread["account"]; err != nil {
+		f.unread("controller's rights", err)
+	}
+}
+
+func diagnoseAgents(f *findings, c *Checkup) {
+	const subject = "agents"
+	if err := c.Unread["agent"]; err != nil {
+		f.unread(subject, err)
+		return
+	}
+	if c.Agent == nil {
+		f.fail(subject, fmt.Sprintf("daemonset %s/%s does not exist", c.System, agentName), "Install MBCAS, or name its namespace with --system-namespace.")
+		return
+	}
+	s := c.Agent.Status
+	switch {
+	case s.DesiredNumberScheduled == 0:
+		f.fail(subject, "no node matches the daemonset", "Check its nodeSelector and tolerations.")
+	case s.NumberReady < s.DesiredNumberScheduled:
+		f.warn(subject, fmt.Sprintf("%d of %d ready%s", s.NumberReady, s.DesiredNumberScheduled, whyNotReady(c.SystemPods, agentName)), fmt.Sprintf("kubectl -n %s get pods -o wide", c.System))
+	default:
+		f.ok(subject, "%d of %d ready, %s", s.NumberReady, s.DesiredNumberScheduled, image(c.Agent.Spec.Template.Spec))
+	}
+	if c.Controller != nil && tag(c.Controller.Spec.Template.Spec) != tag(c.Agent.Spec.Template.Spec) {
+		f.warn(subject, fmt.Sprintf("agent %s and controller %s are of different versions", image(c.Agent.Spec.Template.Spec), image(c.Controller.Spec.Template.Spec)), "Finish the upgrade.")
+	}
+}
+
+// diagnoseAutoscalers counts the autoscalers that may write CPU themselves.
+func diagnoseAutoscalers(f *findings, c *Checkup) {
+	const subject = "VPA"
+	all := 0
+	for _, n := range c.Around {
+		all += len(n.VPAs)
+	}
+	switch err := c.Unread["verticalpodautoscalers"]; {
+	case err != nil:
+		f.unread(subject, err)
+	case all == 0:
+		f.ok(subject, "none")
+	default:
+		f.ok(subject, "%s; pods whose CPU a VPA writes are left to it", plural(all, "VerticalPodAutoscaler"))
+	}
+}
+
+// whyNotReady is the first reason that a pod of the named workload gives.
+func whyNotReady(pods []corev1.Pod, name string) string {
+	for _, p := range pods {
+		if !ofWorkload(&p, name) {
+			continue
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			switch {
+			case s.State.Waiting != nil:
+				return fmt.Sprintf(": %s is %s", p.Name, s.State.Waiting.Reason)
+			case !s.Ready && s.State.Running != nil:
+				return fmt.Sprintf(": %s runs and is not ready", p.Name)
+			}
+		}
+		for _, cond := range p.Status.Conditions {
+			if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse {
+				return fmt.Sprintf(": %s is not scheduled: %s", p.Name, oneLine(cond.Message))
+			}
+		}
+	}
+	return ""
+}
+
+func image(spec corev1.PodSpec) string {
+	if len(spec.Containers) == 0 {
+		return "no image"
+	}
+	return spec.Containers[0].Image
+}
+
+func tag(spec corev1.PodSpec) string {
+	i := image(spec)
+	if at := strings.LastIndex(i, ":"); at > strings.LastIndex(i, "/") {
+		return i[at+1:]
+	}
+	return ""
+}
+
+// few lists up to three names and counts the rest.
+func few(names []string) string {
+	if len(names) <= 3 {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+}
