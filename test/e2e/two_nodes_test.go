@@ -99,11 +99,6 @@ func (s *suite) addNodes(t *testing.T) {
 			t.Fatalf("add a node: %v\n%s", err, out)
 		}
 	}
-	load := exec.CommandContext(t.Context(), "make", "--no-print-directory", "load")
-	load.Dir = root
-	if out, err := load.CombinedOutput(); err != nil {
-		t.Fatalf("load the images of MBCAS: %v\n%s", err, out)
-	}
 }
 
 // on says which pod is on a node. One whose node goes counts as evicted.

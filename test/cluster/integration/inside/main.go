@@ -1,10 +1,8 @@
 // Command inside is a pod's view of the cluster.
 //
-//	inside         finds the API server the way every client in a pod does, and requests
-//	               it something that only a service account may know
-//	inside watch   wants a whole core, and prints its cgroup's cpu.max whenever it
-//	               changes, with what the kernel has counted up to then
-//	inside burn    wants a whole core
+//	inside        finds the API server the way every client in a pod does, and requests
+//	              it something that only a service account may know
+//	inside burn   demands a whole core
 package main
 
 import (
@@ -21,16 +19,11 @@ import (
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 func main() {
-	run := ask
-	if len(os.Args) == 2 {
-		switch os.Args[1] {
-		case "watch":
-			run = watch
-		case "burn":
-			run = burn
+	if len(os.Args) == 2 && os.Args[1] == "burn" {
+		for {
 		}
 	}
-	if err := run(); err != nil {
+	if err := ask(); err != nil {
 		fmt.Fprintln(os.Stderr, "inside:", err)
 		os.Exit(1)
 	}
