@@ -63,7 +63,7 @@ func quotaOf(t *testing.T, pod *corev1.Pod, container string) cpu.Milli {
 	return 0
 }
 
-// resizes are the resizes that the API server has accepted in the namespace so far, by pod. What a dry run asks
+// resizes are the resizes that the API server has accepted in the namespace so far, by pod. A dry run
 // is no resize.
 func (s *suite) resizes(t *testing.T, namespace string) map[string][]audit.Event {
 	t.Helper()

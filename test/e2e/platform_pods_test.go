@@ -14,7 +14,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// part is a container that rests until it is told otherwise, on its own port.
+// part is a container that is idle until it gets a load, on its own port.
 func part(name string, port int, r resources) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: loadImage, ImagePullPolicy: corev1.PullNever, Args: []string{"hog", fmt.Sprintf("--listen=:%d", port)}, Resources: r.kubernetes(),
@@ -39,9 +39,9 @@ var declaredShapes = map[string]map[string]cpu.Milli{
 	"tiny": {"load": 10},
 }
 
-// podsAsTheyAre: on the real kubelet, every limited container that runs is raised, sidecars too, and in the kernel; nothing else of the pod
+// everyKindOfContainer: on the real kubelet, every limited container that runs is raised, sidecars too, and in the kernel; nothing else of the pod
 // changes, and nothing restarts.
-func (p *platform) podsAsTheyAre(t *testing.T) {
+func (p *platform) everyKindOfContainer(t *testing.T) {
 	p.shapes = p.pods(t, shapes)
 	started := map[string]string{}
 	for name, pod := range p.shapes {
@@ -56,7 +56,7 @@ func (p *platform) podsAsTheyAre(t *testing.T) {
 	if s := zoo.Status.InitContainerStatuses[0]; s.State.Terminated == nil {
 		t.Errorf("the init container has not finished: %+v", s.State)
 	}
-	pa := p.isThere(t, 30*time.Second, zoo, "Applied", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseApplied })
+	pa := p.waitAllocation(t, 30*time.Second, zoo, "Applied", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseApplied })
 	if !slices.Equal(pa.Status.DeclaredLimits, []v1alpha1.ContainerLimit{{Name: "load", CPULimit: 33}, {Name: "proxy", CPULimit: 50}}) {
 		t.Errorf("declared limits %v", pa.Status.DeclaredLimits)
 	}
@@ -114,7 +114,7 @@ func (p *platform) restoreShapes(t *testing.T) {
 	p.setMode(t, shapes, "restore")
 	p.shapesReach(t, func(pod, container string) cpu.Milli { return declaredShapes[pod][container] })
 	for name, want := range map[string]cpu.Milli{"zoo": 33, "tiny": 5} {
-		p.isThere(t, 30*time.Second, p.shapes[name], "Restored", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseRestored })
+		p.waitAllocation(t, 30*time.Second, p.shapes[name], "Restored", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseRestored })
 		if got := limit(p.pod(t, p.shapes[name])); got != want {
 			t.Errorf("%s has a limit of %v, declared %v", name, got, want)
 		}

@@ -63,11 +63,11 @@ func (p *platform) quotaIsShared(t *testing.T) {
 		return u, orError(err, "%v of %v are used; %s", u, hard, p.sharesText(ctx))
 	}
 	for _, pod := range pods {
-		p.isThere(t, time.Minute, pod, "told of the quota", func(pa *v1alpha1.PodAllocation) bool {
+		p.waitAllocation(t, time.Minute, pod, "has the constraint of the quota", func(pa *v1alpha1.PodAllocation) bool {
 			return pa.Status.Constraints != nil && pa.Status.Constraints.IncreaseOnNeed && pa.Status.Constraints.CeilingBy == "ResourceQuota/compute"
 		})
 	}
-	// Twice, as who has it has to give it back before others can get it.
+	// Twice, as pods that have it must be lowered before others can be raised.
 	for _, busy := range [][2]string{{"a", "b"}, {"c", "d"}} {
 		for name, pod := range pods {
 			threads := 0
@@ -77,9 +77,9 @@ func (p *platform) quotaIsShared(t *testing.T) {
 			spin(t, pod, threads)
 		}
 		wait(t, 3*time.Minute, fmt.Sprintf("%v have what the quota leaves, one about as much as the other", busy), func(ctx context.Context) (bool, string) {
-			u, stands := within(ctx)
+			u, state := within(ctx)
 			x, y := limit(p.pod(t, pods[busy[0]])), limit(p.pod(t, pods[busy[1]]))
-			return u > sellable-5*cpu.Quantum && min(x, y) > 2*quotaPod && 2*max(x, y) < 3*min(x, y), stands
+			return u > sellable-5*cpu.Quantum && min(x, y) > 2*quotaPod && 2*max(x, y) < 3*min(x, y), state
 		})
 	}
 
@@ -97,14 +97,14 @@ func (p *platform) quotaIsShared(t *testing.T) {
 	}
 }
 
-// sharesText says how every allocation of the namespace stands.
+// sharesText is a line about every allocation of the namespace.
 func (p *platform) sharesText(ctx context.Context) (text string) {
 	var list v1alpha1.PodAllocationList
 	if err := p.List(ctx, &list, client.InNamespace(quotas)); err != nil {
 		return err.Error()
 	}
 	for _, pa := range list.Items {
-		text += fmt.Sprintf("\n  %s: %s; terms %s", pa.Spec.PodRef.Name, summary(&pa), termsText(pa.Status.Constraints))
+		text += fmt.Sprintf("\n  %s: %s; constraints %s", pa.Spec.PodRef.Name, summary(&pa), constraintsText(pa.Status.Constraints))
 	}
 	return text
 }

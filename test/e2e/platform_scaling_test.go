@@ -41,7 +41,7 @@ func (p *platform) openScaling(t *testing.T) {
 	})
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{}
 	hpa.Namespace, hpa.Name = scaling, "web"
-	percent, window := int32(webTarget), int32(30) // shorter than the test looks, so that it would see replicas go again
+	percent, window := int32(webTarget), int32(30) // shorter than the test, so that removed replicas would be noticed
 	hpa.Spec = autoscalingv2.HorizontalPodAutoscalerSpec{
 		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 		MaxReplicas:    mostWebs,
@@ -55,20 +55,20 @@ func (p *platform) openScaling(t *testing.T) {
 	}
 }
 
-// hpaScalesAndRests: while CPU is scarce, pods under an HPA are not lowered, so that it sees their load and adds replicas; their number
+// hpaScalesAndStabilises: while CPU is scarce, pods under an HPA are not lowered, so that it sees their load and adds replicas; their number
 // comes to rest.
-func (p *platform) hpaScalesAndRests(t *testing.T) {
+func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 	p.needAddons(t)
 	web := p.pods(t, scaling)["web"]
 	p.reaches(t, time.Minute, web, "has the ceiling", func(q cpu.Milli) bool { return q == p.ceiling })
-	pa := p.isThere(t, time.Minute, web, "told of the HPA", func(pa *v1alpha1.PodAllocation) bool { return keptFor(pa, reasons.ScaledByHPA) })
-	if terms := pa.Status.Constraints; terms.FloorBy != "HorizontalPodAutoscaler/web" || len(terms.Containers) != 1 || *terms.Containers[0].Floor != webFloor {
-		t.Errorf("terms %s, want a floor of %v", termsText(terms), webFloor)
+	pa := p.waitAllocation(t, time.Minute, web, "has the constraint of the HPA", func(pa *v1alpha1.PodAllocation) bool { return noDecreaseFor(pa, reasons.ScaledByHPA) })
+	if c := pa.Status.Constraints; c.FloorBy != "HorizontalPodAutoscaler/web" || len(c.Containers) != 1 || *c.Containers[0].Floor != webFloor {
+		t.Errorf("constraints %s, want a floor of %v", constraintsText(c), webFloor)
 	}
 	p.contend(t)
 	stop := p.serve(t)
 	defer stop()
-	desired := p.untilRest(t, 90*time.Second)
+	desired := p.waitStable(t, 90*time.Second)
 	t.Logf("desired replicas: %v", desired)
 	if last := desired[len(desired)-1]; last < 2 || last >= mostWebs {
 		t.Errorf("desired replicas %v: want them to go up, and not to stay at the maximum", desired)
@@ -84,8 +84,8 @@ func (p *platform) hpaScalesAndRests(t *testing.T) {
 	if q := p.quota(t, web); q != p.ceiling {
 		t.Errorf("the first replica has %v, want the ceiling %v as before", q, p.ceiling)
 	}
-	if q := p.quota(t, p.scarce["other"]); !p.isLow(q) {
-		t.Errorf("CPU was not scarce: a pod without an HPA has %v", q)
+	if q := p.quota(t, p.contended["other"]); !p.isLowered(q) {
+		t.Errorf("there was no contention: a pod without an HPA has %v", q)
 	}
 }
 
@@ -108,7 +108,7 @@ func (p *platform) serve(t *testing.T) (stop func()) {
 		mu.Unlock()
 		return traffic.Get(httpClient, "http://"+to+":8080/work?n="+strconv.Itoa(n))(ctx)
 	}}
-	look := func() error {
+	refresh := func() error {
 		now, err := p.addresses(ctx, scaling)
 		if err == nil && len(now) > 0 {
 			mu.Lock()
@@ -117,7 +117,7 @@ func (p *platform) serve(t *testing.T) (stop func()) {
 		}
 		return err
 	}
-	if err := look(); err != nil || len(ready) == 0 {
+	if err := refresh(); err != nil || len(ready) == 0 {
 		t.Fatalf("%d replicas are Ready, %v", len(ready), err)
 	}
 	var running sync.WaitGroup
@@ -132,7 +132,7 @@ func (p *platform) serve(t *testing.T) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				_ = look() // the next look comes soon
+				_ = refresh() // the next one comes soon
 			}
 		}
 	})
@@ -156,12 +156,12 @@ func (s *suite) addresses(ctx context.Context, namespace string) (ready []string
 	return ready, nil
 }
 
-// untilRest waits until the HPA has asked for more replicas, has then asked for the same number for so long, and all of them
+// waitStable waits until the HPA has asked for more replicas, has then asked for the same number for so long, and all of them
 // are there. It returns the numbers asked for.
-func (p *platform) untilRest(t *testing.T, rest time.Duration) (desired []int32) {
+func (p *platform) waitStable(t *testing.T, rest time.Duration) (desired []int32) {
 	t.Helper()
 	since := time.Now()
-	wait(t, 5*time.Minute, "the replicas come to rest", func(ctx context.Context) (bool, string) {
+	wait(t, 5*time.Minute, "the number of replicas is stable", func(ctx context.Context) (bool, string) {
 		var hpa autoscalingv2.HorizontalPodAutoscaler
 		if err := p.Get(ctx, client.ObjectKey{Namespace: scaling, Name: "web"}, &hpa); err != nil {
 			return false, err.Error()
@@ -177,8 +177,8 @@ func (p *platform) untilRest(t *testing.T, rest time.Duration) (desired []int32)
 	return desired
 }
 
-// asked is the total limit that a resize asked for.
-func asked(e audit.Event) (sum cpu.Milli) {
+// requestedLimit is the total limit of a resize.
+func requestedLimit(e audit.Event) (sum cpu.Milli) {
 	var pod corev1.Pod
 	if json.Unmarshal(e.RequestObject, &pod) != nil {
 		return 0
@@ -214,9 +214,9 @@ func (p *platform) vpa(t *testing.T, name, mode string) {
 	}
 }
 
-// vpaComesLate: a pod that we have raised is given back its declared limit when a VPA comes to write its CPU, and forgotten. Another
+// vpaIsAddedLater: a pod that we have raised is given back its declared limit when a VPA comes to write its CPU, and forgotten. Another
 // has its VPA before it starts.
-func (p *platform) vpaComesLate(t *testing.T) {
+func (p *platform) vpaIsAddedLater(t *testing.T) {
 	late := p.pods(t, vpas)["late"]
 	p.reaches(t, time.Minute, late, "has the ceiling", func(q cpu.Milli) bool { return q == p.ceiling })
 	p.needAddons(t)
@@ -224,11 +224,11 @@ func (p *platform) vpaComesLate(t *testing.T) {
 	p.vpa(t, "born", "Recreate")
 	p.deploy(t, vpas, "born", resources{"10m", "100m", "32Mi"}, func(t *corev1.PodTemplateSpec) { t.Labels[guard.Excused] = "vpa" })
 	p.reaches(t, time.Minute, late, "has its declared limit", func(q cpu.Milli) bool { return q == 100 })
-	p.isGone(t, 30*time.Second, late)
+	p.waitNoAllocation(t, 30*time.Second, late)
 }
 
-// vpaIsLeftAlone: the VPA has changed its pods by now, and we have not.
-func (p *platform) vpaIsLeftAlone(t *testing.T) {
+// vpaPodsAreNotResized: the VPA has changed its pods by now, and we have not.
+func (p *platform) vpaPodsAreNotResized(t *testing.T) {
 	for _, app := range []string{"late", "born"} {
 		wait(t, 3*time.Minute, "the VPA has changed the request of "+app, func(ctx context.Context) (bool, string) {
 			var list corev1.PodList
@@ -255,7 +255,7 @@ func (p *platform) vpaIsLeftAlone(t *testing.T) {
 		var ours []cpu.Milli
 		for _, e := range events {
 			if e.User.Username == guard.Controller {
-				ours = append(ours, asked(e))
+				ours = append(ours, requestedLimit(e))
 			}
 		}
 		if want := []cpu.Milli{p.ceiling, 100}; len(ours) > 0 && !slices.Equal(ours, want) {

@@ -21,56 +21,56 @@ import (
 
 // Namespaces of TestPlatform.
 const (
-	shapes  = "e2e-shapes"
-	quotas  = "e2e-quotas"
-	scarce  = "e2e-scarce"
-	scaling = "e2e-scaling"
-	vpas    = "e2e-vpas"
+	shapes    = "e2e-shapes"
+	quotas    = "e2e-quotas"
+	contended = "e2e-contended"
+	scaling   = "e2e-scaling"
+	vpas      = "e2e-vpas"
 )
 
 // platform is what the steps of TestPlatform share.
 type platform struct {
 	*suite
-	addons sync.WaitGroup
-	failed string // why the add-ons did not start
-	shapes map[string]*corev1.Pod
-	scarce map[string]*corev1.Pod
+	addons    sync.WaitGroup
+	failed    string // why the add-ons did not start
+	shapes    map[string]*corev1.Pod
+	contended map[string]*corev1.Pod
 }
 
-// TestPlatform puts pods beside what else Kubernetes says about them, with the controllers that ship with it, and the
-// real metrics-server and VPA. Every workload is there from the start, so that none is new when its turn comes.
+// TestPlatform runs pods with an HPA, a VPA, a PodDisruptionBudget and a ResourceQuota, with Kubernetes' own controllers and the real
+// metrics-server and VPA. Every workload is there from the start, so that none is new in its step.
 func TestPlatform(t *testing.T) {
 	p := &platform{suite: start(t)}
 	p.startAddons(t)
 	p.install(t)
-	defer p.leave(t)
-	for _, ns := range []string{shapes, quotas, scarce, scaling, vpas} {
+	defer p.cleanUp(t)
+	for _, ns := range []string{shapes, quotas, contended, scaling, vpas} {
 		p.namespace(t, ns, "enforce")
 	}
 	p.openShapes(t)
 	p.openQuota(t)
-	p.openScarce(t)
+	p.openContended(t)
 	p.openScaling(t)
 	p.openVPAs(t)
 	for _, step := range []struct {
 		name string
 		run  func(*platform, *testing.T)
 	}{
-		{"PodsAsTheyAre", (*platform).podsAsTheyAre},
-		{"VPAComesLate", (*platform).vpaComesLate},
+		{"EveryKindOfContainer", (*platform).everyKindOfContainer},
+		{"VPAIsAddedLater", (*platform).vpaIsAddedLater},
 		{"QuotaIsShared", (*platform).quotaIsShared},
 		{"NoDisruptionNoDecrease", (*platform).noDisruptionNoDecrease},
-		{"DecreaseThatHurtsIsTakenBack", (*platform).decreaseThatHurts},
-		{"HPAScalesAndRests", (*platform).hpaScalesAndRests},
-		{"WhoIsSparedSaysWhy", (*platform).whoIsSparedSaysWhy},
-		{"VPAIsLeftAlone", (*platform).vpaIsLeftAlone},
+		{"HarmfulDecreaseIsRolledBack", (*platform).harmfulDecreaseIsRolledBack},
+		{"HPAScalesAndStabilises", (*platform).hpaScalesAndStabilises},
+		{"ReasonIsReported", (*platform).reasonIsReported},
+		{"VPAPodsAreNotResized", (*platform).vpaPodsAreNotResized},
 		{"RestoreIsExact", (*platform).restoreShapes},
 	} {
 		t.Run(step.name, func(t *testing.T) { step.run(p, t) })
 	}
 }
 
-// startAddons starts metrics-server and the VPA meanwhile. The first time that builds them.
+// startAddons starts metrics-server and the VPA in the background. The first time that builds them.
 func (p *platform) startAddons(t *testing.T) {
 	var commands []func() ([]byte, error)
 	for _, name := range []string{"metrics-server", "vpa"} {
@@ -94,26 +94,26 @@ func (p *platform) needAddons(t *testing.T) {
 	}
 }
 
-// leave takes MBCAS off the cluster.
-func (p *platform) leave(t *testing.T) {
+// cleanUp uninstalls MBCAS.
+func (p *platform) cleanUp(t *testing.T) {
 	p.addons.Wait()
 	uninstall(t)
 }
 
-// isThere waits until the pod's allocation is as it should be, and returns it.
-func (s *suite) isThere(t *testing.T, most time.Duration, pod *corev1.Pod, what string, is func(*v1alpha1.PodAllocation) bool) *v1alpha1.PodAllocation {
+// waitAllocation waits until the pod's allocation is as it should be, and returns it.
+func (s *suite) waitAllocation(t *testing.T, most time.Duration, pod *corev1.Pod, what string, is func(*v1alpha1.PodAllocation) bool) *v1alpha1.PodAllocation {
 	t.Helper()
 	var found *v1alpha1.PodAllocation
 	wait(t, most, "the allocation of "+pod.Name+": "+what, func(ctx context.Context) (bool, string) {
 		pa, err := s.allocation(ctx, pod)
 		found = pa
-		return err == nil && is(pa), orError(err, "%s, terms %s", summary(pa), termsText(pa.Status.Constraints))
+		return err == nil && is(pa), orError(err, "%s, constraints %s", summary(pa), constraintsText(pa.Status.Constraints))
 	})
 	return found
 }
 
-// isGone waits until the pod has no allocation.
-func (s *suite) isGone(t *testing.T, most time.Duration, pod *corev1.Pod) {
+// waitNoAllocation waits until the pod has no allocation.
+func (s *suite) waitNoAllocation(t *testing.T, most time.Duration, pod *corev1.Pod) {
 	t.Helper()
 	wait(t, most, pod.Name+" has no allocation", func(ctx context.Context) (bool, string) {
 		pa, err := s.allocation(ctx, pod)
@@ -121,7 +121,7 @@ func (s *suite) isGone(t *testing.T, most time.Duration, pod *corev1.Pod) {
 	})
 }
 
-func termsText(t *v1alpha1.Constraints) string {
+func constraintsText(t *v1alpha1.Constraints) string {
 	if t == nil {
 		return "none"
 	}
@@ -132,8 +132,8 @@ func termsText(t *v1alpha1.Constraints) string {
 	return text
 }
 
-// keptFor says whether the terms keep the pod from being lowered for this reason.
-func keptFor(pa *v1alpha1.PodAllocation, r reasons.Reason) bool {
+// noDecreaseFor returns whether the constraints forbid a decrease for this reason.
+func noDecreaseFor(pa *v1alpha1.PodAllocation, r reasons.Reason) bool {
 	return pa.Status.Constraints != nil && pa.Status.Constraints.NoDecrease == string(r)
 }
 
@@ -151,7 +151,7 @@ func (s *suite) event(t *testing.T, pod *corev1.Pod, reason string) {
 				continue
 			}
 			if e.Reason == reason {
-				return e.Message != "", "it says nothing"
+				return e.Message != "", "it has no message"
 			}
 			others = append(others, e.Reason)
 		}
@@ -159,13 +159,13 @@ func (s *suite) event(t *testing.T, pod *corev1.Pod, reason string) {
 	})
 }
 
-// lowered are the resizes of the namespace by which we took CPU from a pod, as the API server's audit log has them.
+// lowered are the resizes of the namespace by which MBCAS lowered a pod, from the API server's audit log.
 func (s *suite) lowered(t *testing.T, namespace string, before cpu.Milli) (lowered []string) {
 	t.Helper()
 	for name, events := range s.resizes(t, namespace) {
 		last := before
 		for _, e := range events {
-			to := asked(e)
+			to := requestedLimit(e)
 			if e.User.Username == guard.Controller && to < last {
 				lowered = append(lowered, fmt.Sprintf("%s from %v to %v", name, last, to))
 			}

@@ -19,15 +19,15 @@ import (
 	"github.com/mbcas/mbcas/test/internal/poll"
 )
 
-// Namespaces of TestTwoNodes. The rivals of each node are a tenant of their own, so that none pays for one on the other.
+// Namespaces of TestTwoNodes. The competitors of each node have a namespace of their own, so that no budget moves between them.
 const (
-	replicated = "e2e-replicated"
-	few        = "e2e-few-rivals"
-	many       = "e2e-many-rivals"
+	replicated      = "e2e-replicated"
+	fewCompetitors  = "e2e-few-competitors"
+	manyCompetitors = "e2e-many-competitors"
 )
 
 // The nodes that the test adds. They share the CPUs of this machine, as nodes of kind do, and each counts all of them as its own.
-// Each keeps back what the other one's pods and the rest of the machine use.
+// Each reserves what the other one's pods and the rest of the machine use.
 var added = [2]string{"mbcas-node-2", "mbcas-node-3"}
 
 // web is the workload with a replica on each of them. Each spins with two threads, so it needs two cores.
@@ -39,26 +39,26 @@ const (
 // nodeSupply is the allocatable CPU of each, in millicores.
 const nodeSupply = 700
 
-// window is for how long limits are looked at. Within it the price of a node may move about.
+// window is the time of one measurement. Within it the price of a node may vary.
 const window = 15 * time.Second
 
-// TestTwoNodes: of two equal replicas, one is on a node with more rivals and so gets less. The coordinator brings them at least
+// TestTwoNodes: of two equal replicas, one is on a node with more competitors and so gets less. The coordinator brings them at least
 // twice as close, in grant over need.
 func TestTwoNodes(t *testing.T) {
 	s := start(t)
 	s.addNodes(t)
 	s.install(t)
 	defer uninstall(t)
-	// So that the nodes that are compared carry the same all the time, but for their rivals.
+	// So that the compared nodes differ only in their competitors.
 	kubectl(t, "-n", system, "patch", "deployment", "mbcas-controller",
 		"--patch", fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{%q:%q}}}}}`, corev1.LabelHostname, s.node))
 	controllerFlag(t, "--coordination-interval=0s")
-	for _, namespace := range []string{replicated, few, many} {
+	for _, namespace := range []string{replicated, fewCompetitors, manyCompetitors} {
 		s.namespace(t, namespace, "enforce")
 	}
-	s.deploy(t, few, "rival", resources{"25m", "100m", "32Mi"}, spinning(added[0]))
+	s.deploy(t, fewCompetitors, "competitor", resources{"25m", "100m", "32Mi"}, spinning(added[0]))
 	for i := range 3 {
-		s.deploy(t, many, fmt.Sprintf("rival-%d", i), resources{"25m", "100m", "32Mi"}, spinning(added[1]))
+		s.deploy(t, manyCompetitors, fmt.Sprintf("competitor-%d", i), resources{"25m", "100m", "32Mi"}, spinning(added[1]))
 	}
 	s.replicas(t)
 
@@ -88,7 +88,7 @@ func (s *suite) addNodes(t *testing.T) {
 			t.Fatalf("node %s is there already, or cannot be looked for (%v): remove it with bin/mbcas-cluster node remove %s", name, err, name)
 		}
 		t.Cleanup(func() {
-			if err := poll.Until(context.Background(), 2*time.Minute, func() string { return s.on(name) }); err != nil {
+			if err := poll.Until(context.Background(), 2*time.Minute, func() string { return s.podOn(name) }); err != nil {
 				t.Errorf("pods of node %s, which is to go: %v", name, err)
 			}
 			if out, err := exec.Command(program, "node", "remove", name).CombinedOutput(); err != nil {
@@ -101,8 +101,8 @@ func (s *suite) addNodes(t *testing.T) {
 	}
 }
 
-// on says which pod is on a node. One whose node goes counts as evicted.
-func (s *suite) on(node string) string {
+// podOn names a pod on a node; "" for none. A pod whose node is removed counts as evicted.
+func (s *suite) podOn(node string) string {
 	var pods corev1.PodList
 	if err := s.List(context.Background(), &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return err.Error()
@@ -153,94 +153,94 @@ func (s *suite) replicas(t *testing.T) {
 	}
 }
 
-// replica is how a pod of the workload stands.
+// replica is the state of a pod of the workload.
 type replica struct {
 	node    string
 	applied cpu.Milli
-	held    bool // by the price, where that wants it
+	capped  bool // by the price, at the desired limit
 	factor  int32
 }
 
-// look reads how both replicas stand; it says why not where it cannot.
-func (s *suite) look(ctx context.Context) (cheap, dear replica, why string) {
+// replicaStates reads the state of both replicas, on the node with the low and with the high price; text describes them.
+func (s *suite) replicaStates(ctx context.Context) (low, high replica, text string) {
 	var pods corev1.PodList
 	if err := s.List(ctx, &pods, client.InNamespace(replicated)); err != nil {
-		return cheap, dear, err.Error()
+		return low, high, err.Error()
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		pa, err := s.allocation(ctx, pod)
 		if err != nil {
-			return cheap, dear, pod.Name + ": " + err.Error()
+			return low, high, pod.Name + ": " + err.Error()
 		}
 		r := replica{node: pod.Spec.NodeName, factor: 100}
 		if pa.Status.AppliedCPULimit != nil {
 			r.applied = *pa.Status.AppliedCPULimit
 		}
 		if d := pa.Spec.Decision; d != nil {
-			r.held = d.BoundBy == v1alpha1.BoundByPrice && near(r.applied, *pa.Spec.DesiredCPULimit)
+			r.capped = d.BoundBy == v1alpha1.BoundByPrice && near(r.applied, *pa.Spec.DesiredCPULimit)
 		}
-		if terms := pa.Status.Constraints; terms != nil && terms.CoordinationPercent != nil {
-			r.factor = *terms.CoordinationPercent
+		if c := pa.Status.Constraints; c != nil && c.CoordinationPercent != nil {
+			r.factor = *c.CoordinationPercent
 		}
-		why += fmt.Sprintf("%s: %s; ", r.node, summary(pa))
+		text += fmt.Sprintf("%s: %s; ", r.node, summary(pa))
 		if r.node == added[0] {
-			cheap = r
+			low = r
 		} else {
-			dear = r
+			high = r
 		}
 	}
-	return cheap, dear, why
+	return low, high, text
 }
 
 // near says whether a limit has arrived where it is to be: a difference of less than the controller's dead band stays.
 func near(a, b cpu.Milli) bool { return max(a-b, b-a).Cores() <= 0.11*b.Cores() }
 
-// distance is how both replicas stood for a while.
+// distance is the state of both replicas during one window.
 type distance struct {
-	cheap, dear replica // at its end
-	held        bool    // both, by the price, all the time
+	low, high replica // at its end
+	capped    bool    // both, by the price, all the time
 	// apart is the difference of the means of their limits, over what each wants.
 	apart float64
 }
 
 func (d distance) String() string {
-	return fmt.Sprintf("limits %v (budget %d %%) and %v (%d %%), %.3f of %dm apart", d.cheap.applied, d.cheap.factor, d.dear.applied, d.dear.factor, d.apart, webNeed)
+	return fmt.Sprintf("limits %v (budget %d %%) and %v (%d %%), %.3f of %dm apart", d.low.applied, d.low.factor, d.high.applied, d.high.factor, d.apart, webNeed)
 }
 
-// measure looks at both replicas for one window.
+// measure observes both replicas for one window.
 func (s *suite) measure(ctx context.Context) (d distance, why string) {
-	d.held = true
-	var cheap, dear, n float64
+	d.capped = true
+	var low, high, n float64
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for until := time.Now().Add(window); time.Now().Before(until); n++ {
-		d.cheap, d.dear, why = s.look(ctx)
-		d.held = d.held && d.cheap.held && d.dear.held
-		cheap, dear = cheap+float64(d.cheap.applied), dear+float64(d.dear.applied)
+		d.low, d.high, why = s.replicaStates(ctx)
+		d.capped = d.capped && d.low.capped && d.high.capped
+		low, high = low+float64(d.low.applied), high+float64(d.high.applied)
 		select {
 		case <-ctx.Done():
-			d.held = false // not for the whole window
+			d.capped = false // not for the whole window
 			return d, why
 		case <-tick.C:
 		}
 	}
-	d.apart = max(cheap-dear, dear-cheap) / n / webNeed
+	d.apart = max(low-high, high-low) / n / webNeed
 	return d, why
 }
 
-// settle waits until both replicas are held by the price, and their budgets, which are as suits, have not changed for three windows. It
-// returns how far they were apart on average meanwhile: the first time that this is so, whatever that distance is.
-func (s *suite) settle(t *testing.T, what string, suits func(distance) bool) float64 {
+// settle waits until both replicas are capped by the price, and their budgets match and have not changed for three windows. It
+// returns their mean distance in these windows.
+func (s *suite) settle(t *testing.T, what string, matches func(distance) bool) float64 {
 	t.Helper()
 	var last []distance
 	wait(t, 8*time.Minute, what+", and their budgets stay", func(ctx context.Context) (bool, string) {
 		d, why := s.measure(ctx)
 		t.Log(d)
 		switch {
-		case !d.held || !suits(d):
+		case !d.capped || !matches(d):
 			last = nil
-		case len(last) > 0 && (d.cheap.factor != last[0].cheap.factor || d.dear.factor != last[0].dear.factor):
+		case len(last) > 0 && (d.low.factor != last[0].low.factor || d.high.factor != last[0].high.factor):
 			last = []distance{d}
 		default:
 			last = append(last, d)
@@ -252,7 +252,7 @@ func (s *suite) settle(t *testing.T, what string, suits func(distance) bool) flo
 	return mean
 }
 
-func untouchedBudgets(d distance) bool { return d.cheap.factor == 100 && d.dear.factor == 100 }
+func untouchedBudgets(d distance) bool { return d.low.factor == 100 && d.high.factor == 100 }
 
 // movedBudgets: the replica that gets less has more budget than its own, and the other less.
-func movedBudgets(d distance) bool { return d.dear.factor > 100 && d.cheap.factor < 100 }
+func movedBudgets(d distance) bool { return d.high.factor > 100 && d.low.factor < 100 }

@@ -69,7 +69,7 @@ func (r resources) kubernetes() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(r.cpuRequest, r.memory), Limits: list(r.cpuLimit, r.memory)}
 }
 
-// template is a pod of one container that spins when told to.
+// template is a pod of one container that is idle until it gets a load.
 func (s *suite) template(name string, r resources) corev1.PodTemplateSpec {
 	grace := int64(1)
 	return corev1.PodTemplateSpec{
@@ -107,7 +107,7 @@ func (s *suite) deploy(t *testing.T, namespace, name string, r resources, change
 	}
 }
 
-// bare starts a pod that nobody owns.
+// bare starts a pod without an owner.
 func (s *suite) bare(t *testing.T, namespace, name string, r resources, labels map[string]string) {
 	t.Helper()
 	from := s.template(name, r)
@@ -155,14 +155,14 @@ func (s *suite) pod(t *testing.T, p *corev1.Pod) *corev1.Pod {
 	return &now
 }
 
-// spin lets a pod spin with that many threads; 0 lets it rest.
+// spin makes a pod spin with that many threads; with 0 it is idle.
 func spin(t *testing.T, pod *corev1.Pod, threads int) {
 	t.Helper()
-	plan(t, pod, map[string]any{"threads": threads})
+	setLoad(t, pod, map[string]any{"threads": threads})
 }
 
-// plan tells a pod what to do from now on.
-func plan(t *testing.T, pod *corev1.Pod, what map[string]any) {
+// setLoad sets the load of a pod.
+func setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
 	t.Helper()
 	body, _ := json.Marshal(what)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a starved pod answers late
@@ -173,11 +173,11 @@ func plan(t *testing.T, pod *corev1.Pod, what map[string]any) {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatalf("tell %s %s: %v", pod.Name, body, err)
+		t.Fatalf("set the load of %s to %s: %v", pod.Name, body, err)
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("tell %s %s: %s", pod.Name, body, resp.Status)
+		t.Fatalf("set the load of %s to %s: %s", pod.Name, body, resp.Status)
 	}
 }
 
