@@ -35,7 +35,7 @@ var rules = []struct {
 	{"api/v1alpha1", rule{ours: []string{"cpu"}, kubernetes: true}},
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
-	{"internal/quota", rule{ours: []string{"cpu", "market"}}},
+	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator"}}},
 	{"internal/signal", rule{}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
 	{"internal/kube", rule{ours: []string{"cpu", "api/v1alpha1", "api/v1alpha1/reasons", "internal/eligibility"}, kubernetes: true}},
@@ -47,16 +47,22 @@ var rules = []struct {
 		},
 		kubernetes: true,
 	}},
+	{"internal/restore", rule{
+		ours: []string{
+			"cpu", "api/v1alpha1", "api/v1alpha1/reasons", "actuator", "actuator/podresize", "internal/quota", "internal/kube", "internal/constraints",
+		},
+		kubernetes: true,
+	}},
 	{"internal/agent", rule{
 		ours:       []string{"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "api/v1alpha1", "internal/kube", "internal/allocation"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
 	}},
 	{"internal/controller", rule{
-		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube", "internal/constraints", "internal/allocation"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube", "internal/constraints", "internal/allocation", "internal/restore"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
 	}},
 	{"internal/cli", rule{
-		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube", "internal/constraints", "internal/allocation"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube", "internal/constraints", "internal/allocation", "internal/restore"},
 		kubernetes: true, others: []string{"github.com/spf13"},
 	}},
 	// The lab: it runs the code that ships, and does not ship itself.

@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, level *slog.LevelVar, stdout, stder
 			fmt.Fprintln(stdout, "mbcas-controller", build())
 			return nil
 		case "restore":
-			return restore(ctx, args[1:], stdout, stderr)
+			return restoreAll(ctx, args[1:], stdout, stderr)
 		case "help":
 			fmt.Fprint(stdout, usage)
 			return nil

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/internal/controller"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// restore returns every pod to its declared limits.
-func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// restoreAll returns every pod to its declared limits.
+func restoreAll(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("mbcas-controller restore", flag.ContinueOnError)
 	all := fs.Bool("all", false, "restore every pod of the cluster; must be given")
 	timeout := fs.Duration("timeout", 2*time.Minute, "give up after this time")
@@ -31,9 +31,9 @@ func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	r := &controller.Restorer{
+	cluster := &restore.Cluster{
 		Client: c, Resize: podresize.New(c, kube.FieldManager), Namespace: *namespace, Out: stdout,
-		Pods: 8, Now: time.Now, Look: 500 * time.Millisecond,
+		Parallel: 8, Now: time.Now, Interval: 500 * time.Millisecond,
 	}
-	return r.All(ctx)
+	return cluster.Restore(ctx)
 }

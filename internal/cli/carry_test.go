@@ -267,7 +267,7 @@ func TestRestoreKeepsTheOwnersWord(t *testing.T) {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	wantSpec(t, withLimits(web, map[string]string{"app": "700m", "proxy": "200m"}), reload(t, a.Client, web))
-	for _, want := range []string{"left as it is: somebody else changed container app to 700m", "1 with limits that somebody else set, 0 failed"} {
+	for _, want := range []string{"left as it is: another writer set app=700m", "1 with limits that another writer set, 0 failed"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("printed %q, want %q", stdout, want)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 // Checkup is everything that doctor has seen. What could not be read is nil or empty, and its error is in
@@ -31,8 +32,7 @@ type Checkup struct {
 	Yours   []Permission // of the person who asks
 	Account []Permission // of the controller's service account
 
-	// Paused is the reason of a pause; "" where there is none.
-	Paused      string
+	State       restore.State // of the installation, as the switch says
 	CRD         *apiextensionsv1.CustomResourceDefinition
 	SignalCRD   *apiextensionsv1.CustomResourceDefinition
 	Signals     []v1alpha1.DemandSignal
@@ -86,11 +86,8 @@ func (c *Checkup) readInstall(ctx context.Context, a *Access) {
 	c.note("controller", err)
 	c.Agent, err = get(ctx, a.Client, "daemonset", &appsv1.DaemonSet{}, a.System, agentName)
 	c.note("agent", err)
-	reason, paused, err := a.paused(ctx)
+	c.State, err = restore.ReadState(ctx, a.Client, a.System)
 	c.note("switch", err)
-	if paused {
-		c.Paused = reason
-	}
 }
 
 func (c *Checkup) readRights(ctx context.Context, api client.Client) {

@@ -13,8 +13,11 @@ func diagnoseInstall(c *Checkup) []Finding {
 		return f.list // nothing is installed: the other questions have no object
 	}
 	diagnoseController(f, c)
-	if c.Paused != "" {
-		f.warn("switch", "all resizes are paused: "+c.Paused, "kubectl mbcas resume")
+	if c.State.Paused() {
+		f.warn("switch", "all resizes are paused: "+c.State.Pause, "kubectl mbcas resume")
+	}
+	if c.State.Blocked != "" {
+		f.fail("controller", fmt.Sprintf("can resize no pod: %s (%s)", c.State.Message, c.State.Blocked), "Mend that; the controller asks the API server again every minute.")
 	}
 	diagnoseAgents(f, c)
 	diagnoseAutoscalers(f, c)

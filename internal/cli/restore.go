@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 func restoreCommand(s Streams, f *flags) *cobra.Command {
@@ -41,7 +42,7 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 			return podArgs(0, 1)(cmd, args)
 		},
 		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
-			return restore(ctx, a, s, strings.Join(args, ""), c)
+			return restorePods(ctx, a, s, strings.Join(args, ""), c)
 		}),
 	}
 	f.scope(cmd)
@@ -68,12 +69,15 @@ type homeward struct {
 	kept string
 }
 
-func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying) error {
+func restorePods(ctx context.Context, a *Access, s Streams, pod string, how carrying) error {
 	w, err := gather(ctx, a, selection{namespace: a.Namespace, pod: pod})
 	if err != nil {
 		return err
 	}
-	declared, err := records(ctx, a, w)
+	declared, err := restore.ReadLedgers(ctx, a.Client, a.System)
+	for _, pa := range w.Allocations {
+		restore.AddRecorded(declared, []v1alpha1.PodAllocation{*pa})
+	}
 	if err != nil && w.Allocations == nil {
 		return fmt.Errorf("no record of declared limits can be read: %w", err)
 	}
@@ -114,7 +118,7 @@ func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying
 		}
 		others := ""
 		if kept > 0 {
-			others = fmt.Sprintf("%d with limits that somebody else set, ", kept)
+			others = fmt.Sprintf("%d with limits that another writer set, ", kept)
 		}
 		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %s%d failed in %s.\n", plural(len(moved), "pod"), done, there, others, len(failed), namespaceText(a.Namespace))
 	}
@@ -128,15 +132,15 @@ func restore(ctx context.Context, a *Access, s Streams, pod string, how carrying
 }
 
 // ways decides about every pod; it is pure.
-func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system string) []way {
+func ways(w *World, declared map[types.UID]restore.Entry, system string) []way {
 	var list []way
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		one := way{
 			pod: pod, standing: w.stand(pod, system),
-			declared: declared[pod.UID], homeward: back(pod, declared[pod.UID]),
+			declared: declared[pod.UID].Limits, homeward: back(pod, declared[pod.UID].Limits),
 		}
-		if len(declared[pod.UID]) == 0 && one.standing.Reason == string(reasons.DeclaredLimitUnknown) {
+		if len(declared[pod.UID].Limits) == 0 && one.standing.Reason == string(reasons.DeclaredLimitUnknown) {
 			one.why, one.problem = reasons.DeclaredLimitUnknown.Sentence(), true
 		}
 		list = append(list, one)
@@ -145,8 +149,7 @@ func ways(w *World, declared map[types.UID][]v1alpha1.ContainerLimit, system str
 	return list
 }
 
-// back is the way to the declared limits. A limit that somebody else wrote is their word, newer than any
-// record, and is left alone.
+// back is the way to the declared limits.
 func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
 	switch {
 	case len(declared) == 0 && len(kube.Ours(pod)) > 0:
@@ -156,24 +159,13 @@ func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
 		return homeward{why: "is not running"}
 	}
-	now, mine := limits(pod), kube.MaybeOurs(pod)
-	move := &actuator.Move{UID: string(pod.UID)}
-	var kept []string
-	for _, d := range declared {
-		switch from, ok := now[d.Name]; {
-		case !ok || from == d.CPULimit:
-		case mine[d.Name]:
-			move.Changes = append(move.Changes, actuator.Change{Container: d.Name, From: from, To: d.CPULimit})
-		default:
-			kept = append(kept, fmt.Sprintf("container %s to %v", d.Name, from))
-		}
-	}
+	move, external := restore.ToDeclared(pod, declared)
 	var home homeward
-	if len(kept) > 0 {
-		home.kept = "left as it is: somebody else changed " + strings.Join(kept, ", ")
+	if len(external) > 0 {
+		home.kept = "left as it is: another writer set " + kube.LimitsText(external)
 	}
 	if len(move.Changes) > 0 {
-		home.move = move
+		home.move = &move
 	} else {
 		home.why = fmt.Sprintf("is at its declared limit of %v already", kube.Total(declared))
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 // World is what the commands read of a cluster before they say anything.
@@ -34,6 +35,8 @@ type World struct {
 	// Live holds the figures of each node's last round, Markets the nodes themselves, as far as agents answered.
 	Live    map[types.UID]*Figures
 	Markets []Market
+	// Stopped says why MBCAS resizes no pod of the cluster at present; "" if it does.
+	Stopped string
 	// Notes say what could not be read and is therefore guessed or missing.
 	Notes []string
 }
@@ -74,6 +77,11 @@ func gather(ctx context.Context, a *Access, sel selection) (*World, error) {
 		return nil, err
 	}
 	w.readVPAs(ctx, a, sel.namespace)
+	if state, err := restore.ReadState(ctx, a.Client, a.System); err != nil {
+		w.note("Whether MBCAS is paused is not known: %s.", oneLine(err.Error()))
+	} else if w.Stopped = state.Stopped(); w.Stopped != "" {
+		w.note("%s.", w.Stopped)
+	}
 	return w, nil
 }
 

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -21,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 // act carries tasks out: it moves in the order of the plan, and then does the rest. It says whether a
@@ -79,19 +80,20 @@ func each[T any](n int, items []T, f func(T) error) error {
 
 // record writes newly found declared limits to the ledger, before anything else happens.
 func (r *Reconciler) record(ctx context.Context, s scene, tasks []Task) error {
-	data, err := ledgerPatch(tasks, s.ledger, s.exists)
-	if err != nil {
-		return err
-	}
-	if err := writeLedger(ctx, r.Client, r.Config.Namespace, s.Node.Name, data); err != nil {
-		return err
-	}
+	entries := map[types.UID]restore.Entry{}
 	for _, t := range tasks {
-		if t.Record != nil {
-			r.memory.change(s.Node.Name, t.Pod.Pod.UID, func(rec *record) {
-				rec.declared, rec.ledgered, rec.ledgeredAt = t.Record, t.Record, s.Now
-			})
+		if pod := t.Pod.Pod; t.Record != nil {
+			entries[pod.UID] = restore.Entry{Namespace: pod.Namespace, Pod: pod.Name, Limits: t.Record}
 		}
+	}
+	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(s.Node.Name)}
+	if err := restore.WriteLedger(ctx, r.Client, key, entries, s.ledger, s.exists); err != nil {
+		return err
+	}
+	for uid, e := range entries {
+		r.memory.change(s.Node.Name, uid, func(rec *record) {
+			rec.declared, rec.ledgered, rec.ledgeredAt = e.Limits, e.Limits, s.Now
+		})
 	}
 	return nil
 }
@@ -119,7 +121,7 @@ func (r *Reconciler) create(ctx context.Context, s scene, t *Task) error {
 	if apierrors.IsAlreadyExists(err) {
 		err = r.Live.Get(ctx, client.ObjectKeyFromObject(pa), pa)
 	}
-	if missing(err) {
+	if kube.NotServed(err) {
 		r.close(reasons.CRDNotInstalled, reasons.CRDNotInstalled.Sentence())
 		r.Gate.Recheck()
 		return nil
@@ -133,19 +135,6 @@ func (r *Reconciler) create(ctx context.Context, s scene, t *Task) error {
 	t.Status.ObservedGeneration = pa.Generation
 	r.hold(s, t, pa)
 	return nil
-}
-
-// missing says whether the kind itself is not served, because its CRD was deleted.
-func missing(err error) bool {
-	if meta.IsNoMatchError(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
-		return false
-	}
-	d := status.Status().Details
-	return d == nil || d.Kind != "namespaces"
 }
 
 // hold keeps an allocation as the API server returned it, until the cache shows it too.
@@ -176,7 +165,8 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 	if err != nil {
 		return false, err
 	}
-	if reason == "" {
+	stopped := reason != ""
+	if !stopped {
 		if !now.Before(s.deadline) { // the others of the node have used it up
 			t.postpone(now.Add(time.Second))
 			return false, nil
@@ -194,7 +184,10 @@ func (r *Reconciler) move(ctx context.Context, s scene, t *Task, last bool) (sta
 		}
 	}
 	if reason != "" {
-		if t.Purpose != Revert { // whose failure says more
+		switch {
+		case stopped:
+			t.leaveStatus()
+		case t.Purpose != Revert: // whose failure says more
 			t.hold(v1alpha1.PhaseNotApplied, reason)
 		}
 		return false, nil
@@ -294,7 +287,7 @@ func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) podresize.Re
 	if checked := r.memory.of(s.Node.Name, pod.UID).checked; checked == nil || *checked != ranges {
 		result := r.Resize.DryRun(ctx, pod, *t.Move)
 		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks nothing.
-		if result.Outcome != podresize.Accepted && !(result.Outcome == podresize.NoDryRun && (ranges == "" || lacksNothing(pod))) {
+		if result.Outcome != podresize.Accepted && !(result.Outcome == podresize.NoDryRun && (ranges == "" || kube.FullySpecified(pod))) {
 			if result.Outcome == podresize.Unknown { // a dry run changes nothing
 				result.Outcome, result.WebhookFailed = podresize.Unavailable, true
 			}
@@ -303,22 +296,6 @@ func (r *Reconciler) attempt(ctx context.Context, s scene, t *Task) podresize.Re
 		r.memory.change(s.Node.Name, pod.UID, func(rec *record) { rec.checked = &ranges })
 	}
 	return r.Resize.Apply(ctx, pod, *t.Move)
-}
-
-// lacksNothing says whether every container has a value for whatever a LimitRange can give a default for.
-func lacksNothing(pod *corev1.Pod) bool {
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for _, c := range list {
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-				_, request := c.Resources.Requests[name]
-				_, limit := c.Resources.Limits[name]
-				if !request || !limit {
-					return false
-				}
-			}
-		}
-	}
-	return true
 }
 
 // conclude draws the consequences of an outcome, and says whether the pod should be decided anew at once.
@@ -393,10 +370,10 @@ func (r *Reconciler) conclude(ctx context.Context, s scene, t *Task, result podr
 		t.Status = statusOf(t.Pod.PA) // the allocation goes with its pod
 	case podresize.NotServed:
 		r.close(reasons.ResizeNotServed, result.Message)
-		t.hold(v1alpha1.PhaseNotApplied, reasons.ResizeNotServed)
+		t.leaveStatus()
 	case podresize.NotAllowed:
 		r.close(reasons.PermissionMissing, result.Message)
-		t.hold(v1alpha1.PhaseNotApplied, reasons.PermissionMissing)
+		t.leaveStatus()
 	case podresize.QuotaExceeded:
 		r.purse.refused(t.Pod.Pod.Namespace, r.Config, now, laws.rooms)
 		refuse(reasons.QuotaExceeded)
@@ -449,9 +426,7 @@ func (r *Reconciler) took(s scene, t *Task, pod *corev1.Pod, now time.Time) {
 // close stops all resizes until the gate is found open again.
 func (r *Reconciler) close(reason reasons.Reason, why string) {
 	if r.Gate.Set(reason, why) {
-		r.Log.Error("nothing is resized any more", "reason", reason, "why", why)
-		r.Metrics.blocked(string(reason))
-		r.wakeAll()
+		r.blockedChanged(reason, why)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/allocation"
@@ -43,15 +42,7 @@ func (c *conductor) Start(ctx context.Context) error {
 			if err != nil {
 				c.r.Log.Error("budgets are not coordinated", "err", err)
 			}
-			for _, name := range nodes {
-				n := &corev1.Node{}
-				n.Name = name
-				select {
-				case <-ctx.Done():
-					return nil
-				case c.r.wakeNode <- event.GenericEvent{Object: n}:
-				}
-			}
+			c.r.requeue.nodes(ctx, nodes)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 // lose is what vanishes together with the controller.
@@ -106,7 +107,7 @@ func (r *rig) vanish(pod *corev1.Pod, what lose) {
 		}
 	case theLedger:
 		cm := &corev1.ConfigMap{}
-		cm.Namespace, cm.Name = r.config.Namespace, ledgerName(r.kubelet.Node)
+		cm.Namespace, cm.Name = r.config.Namespace, restore.LedgerName(r.kubelet.Node)
 		r.must(client.IgnoreNotFound(r.Client.Delete(r.Context(), cm)))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 // declared finds the limits that the pod's owner declared: what we remember or wrote down, else what the
@@ -28,7 +29,7 @@ func (r *Reconciler) declared(ctx context.Context, pod *corev1.Pod, rec record, 
 	if pa != nil && len(pa.Status.DeclaredLimits) > 0 {
 		return pa.Status.DeclaredLimits, true, nil
 	}
-	if e, ok := readLedger(ledger, pod.UID); ok {
+	if e, ok := restore.ReadEntry(ledger, pod.UID); ok {
 		return e.Limits, true, nil
 	}
 	limits, doubtful := kube.Limits(pod), kube.MaybeOurs(pod)

@@ -42,6 +42,15 @@ func (g *Gate) Closed() (reasons.Reason, string) {
 	return g.reason, g.why
 }
 
+// published is what the switch says about the gate: nothing before the first check.
+func (g *Gate) published() (reason, message string) {
+	r, why := g.Closed()
+	if r == reasons.ServerUnavailable {
+		return "", ""
+	}
+	return string(r), why
+}
+
 // Set opens (reason "") or closes the gate, and says whether that changed anything.
 func (g *Gate) Set(reason reasons.Reason, why string) bool {
 	g.mu.Lock()

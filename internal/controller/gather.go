@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 // nodeField is the field by which pods and allocations are listed.
@@ -86,11 +87,11 @@ func (r *Reconciler) blocked(ctx context.Context) (reasons.Reason, error) {
 	if reason, _ := r.Gate.Closed(); reason != "" {
 		return reason, nil
 	}
-	data, err := readSwitch(ctx, r.Client, r.Config.Namespace)
+	state, err := restore.ReadState(ctx, r.Client, r.Config.Namespace)
 	if err != nil {
 		return "", err
 	}
-	if kube.Paused(data) {
+	if state.Paused() {
 		return reasons.Paused, nil
 	}
 	return "", nil
@@ -181,8 +182,8 @@ func (r *Reconciler) allocations(ctx context.Context, name string) (map[types.Na
 
 func (r *Reconciler) ledger(ctx context.Context, node string) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Config.Namespace, Name: ledgerName(node)}, cm); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read ConfigMap %s/%s, the record of declared limits: %w", r.Config.Namespace, ledgerName(node), err)
+	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(node)}, cm); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read ConfigMap %s/%s, the record of declared limits: %w", r.Config.Namespace, restore.LedgerName(node), err)
 	}
 	return cm, nil
 }
@@ -261,7 +262,7 @@ func (r *Reconciler) know(ctx context.Context, s *scene, p *Pod, rec record) err
 	if known {
 		p.Declared = limits
 	}
-	e, _ := readLedger(s.ledger, p.Pod.UID)
+	e, _ := restore.ReadEntry(s.ledger, p.Pod.UID)
 	p.Ledgered = kube.SameLimits(e.Limits, limits) ||
 		kube.SameLimits(rec.ledgered, limits) && s.Now.Sub(rec.ledgeredAt) < lag
 	r.memory.change(s.Node.Name, p.Pod.UID, func(rec *record) {

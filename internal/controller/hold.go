@@ -22,6 +22,10 @@ func (t *Task) rests(cfg Config, v View, why reasons.Reason, eligible, back, lea
 	}
 	t.sooner(silenceEnds(cfg, v))
 	if r := held(cfg, v, p, why, eligible, back); r != "" {
+		if r == v.Blocked {
+			t.leaveStatus()
+			return true
+		}
 		said := ""
 		switch r {
 		case p.Barred:
@@ -53,12 +57,12 @@ func wayBack(cfg Config, v View, p Pod, leaving bool) (reasons.Reason, bool) {
 // held says why the pod is not resized now, whatever is wanted; "" if it may be.
 func held(cfg Config, v View, p Pod, why reasons.Reason, eligible, back bool) reasons.Reason {
 	switch {
-	case v.Blocked != "":
-		return v.Blocked
 	case !eligible && !back:
 		return why
 	case p.Mode == kube.ModeRecommend && !back:
 		return reasons.Recommending
+	case v.Blocked != "":
+		return v.Blocked
 	case v.Node.Unknown:
 		return reasons.NodeUnknown
 	case v.Node.ShuttingDown:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -123,13 +125,13 @@ func TestRestoreAll(t *testing.T) {
 	r.allocation(foreign, "held", stands(v1alpha1.PhaseNotApplied, reasons.ExternalChange))
 
 	var out bytes.Buffer
-	restorer := &Restorer{
+	cluster := &restore.Cluster{
 		Client: r.Client, Resize: podresize.New(r.Client, kube.FieldManager), Namespace: r.config.Namespace, Out: &out,
-		Pods: 4, Now: time.Now, Look: 20 * time.Millisecond,
+		Parallel: 4, Now: time.Now, Interval: 20 * time.Millisecond,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := restorer.All(ctx); err != nil {
+	if err := cluster.Restore(ctx); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	for pod, want := range map[*corev1.Pod]int{raised: 500, foreign: 700, unmoved: 500} {
@@ -145,14 +147,17 @@ func TestRestoreAll(t *testing.T) {
 	}
 	// The controller that still runs leaves them there.
 	r.publish(raised, "0.000", app(3000))
-	r.allocation(raised, "paused", stands(v1alpha1.PhaseNotApplied, reasons.Paused))
+	later := r.pod("later", "100m", "500m")
+	r.allocation(later, "made while paused", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 	if got := r.limit(raised); got != 500 {
 		t.Errorf("limit %v: moved again after restore", got)
 	}
+	r.must(r.Client.Delete(r.Context(), later, client.GracePeriodSeconds(0)))
+	apiserver.WaitGone(t, r.Client, later)
 	stop()
 
 	// Without a controller, without allocations and with a kubelet that does not follow, it says what it could not do.
-	r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "false"))
+	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.FieldManager))
 	r.unlead()
 	l := r.live(0, false)
 	r.publish(raised, "0.000", app(2500))
@@ -162,8 +167,8 @@ func TestRestoreAll(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	out.Reset()
-	err := restorer.All(ctx)
-	if err == nil || !strings.Contains(err.Error(), "1 of 3 pods") || !strings.Contains(err.Error(), r.namespace+"/raised: ") {
+	err := cluster.Restore(ctx)
+	if err == nil || !strings.Contains(err.Error(), "1 of 4 pods") || !strings.Contains(err.Error(), r.namespace+"/raised: ") {
 		t.Errorf("error %v\n%s", err, out.String())
 	}
 	if got := r.limit(raised); got != 500 {
@@ -209,4 +214,61 @@ func TestTemplateOfARevision(t *testing.T) {
 			t.Errorf("label %s: template limits %v, %v: want app=600m", label, limits, err)
 		}
 	}
+}
+
+// slowStatus is a client whose writes of status hang, once they are to, until the test ends.
+type slowStatus struct {
+	client.Client
+	hang    *atomic.Bool
+	hanging *atomic.Int64
+}
+
+func (c slowStatus) Status() client.SubResourceWriter { return slowWriter{c.Client.Status(), c} }
+
+type slowWriter struct {
+	client.SubResourceWriter
+	slow slowStatus
+}
+
+func (w slowWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	if w.slow.hang.Load() {
+		w.slow.hanging.Add(1)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return w.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
+
+// TestPauseIsAcknowledgedBeforeAnyStatus: the acknowledgement of a pause waits for no write about a pod, and a pause causes none.
+func TestPauseIsAcknowledgedBeforeAnyStatus(t *testing.T) {
+	r := newRig(t)
+	r.config.Nodes = 1
+	var hang atomic.Bool
+	var hanging atomic.Int64
+	r.start(func(rec *Reconciler) { rec.Client = slowStatus{rec.Client, &hang, &hanging} })
+	var pods []*corev1.Pod
+	for _, name := range []string{"a", "b", "c", "d"} {
+		pods = append(pods, r.pod(name, "100m", "500m"))
+	}
+	for _, pod := range pods {
+		r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+		r.publish(pod, "0.000", app(2000))
+	}
+	for _, pod := range pods {
+		r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
+	}
+	hang.Store(true)
+	r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
+	r.until("acknowledged", func() (bool, any) {
+		state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
+		r.must(err)
+		return state.Acknowledged == "incident", state
+	})
+	if n := hanging.Load(); n != 0 {
+		t.Errorf("%d statuses were written because of the pause, want none", n)
+	}
+	hang.Store(false)
+	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
+	r.publish(pods[0], "0.000", app(3000))
+	r.allocation(pods[0], "applied after the pause", stands(v1alpha1.PhaseApplied, reasons.Settled))
 }

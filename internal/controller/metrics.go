@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
 // Metrics is how the controller is. Labels never name a pod, so that the number of series stays small.
@@ -17,6 +19,8 @@ type Metrics struct {
 
 	mu    sync.Mutex
 	nodes map[string]map[stand]int // how the pods of each node stand
+	// reason is why no pod can be resized, without regard to a pause; "" if pods can be.
+	reason string
 }
 
 type stand struct{ phase, reason string }
@@ -80,11 +84,22 @@ func (m *Metrics) node(name string, tasks []Task) {
 	m.nodes[name] = stands
 }
 
-// blocked notes why nothing may be resized; "" for nothing.
+// blocked notes why no pod can be resized; "" if pods can be.
 func (m *Metrics) blocked(reason string) {
-	m.closed.Reset()
-	if reason != "" {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed.DeleteLabelValues(m.reason)
+	if m.reason = reason; reason != "" {
 		m.closed.WithLabelValues(reason).Set(1)
+	}
+}
+
+// paused notes that the installation is paused, or no longer is.
+func (m *Metrics) paused(yes bool) {
+	if yes {
+		m.closed.WithLabelValues(string(reasons.Paused)).Set(1)
+	} else {
+		m.closed.DeleteLabelValues(string(reasons.Paused))
 	}
 }
 

@@ -33,7 +33,7 @@ func TestOutcomes(t *testing.T) {
 		podresize.Accepted: {v1alpha1.PhaseApplied, reasons.Settled, 0}, podresize.NoChange: {v1alpha1.PhaseApplied, reasons.Settled, 0},
 		podresize.Conflict: held(reasons.WriteConflict), podresize.Unknown: held(reasons.OutcomeUnknown),
 		podresize.PodGone: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0}, podresize.Replaced: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0},
-		podresize.NotServed: held(reasons.ResizeNotServed), podresize.NotAllowed: held(reasons.PermissionMissing),
+		podresize.NotServed: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0}, podresize.NotAllowed: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0},
 		podresize.QuotaExceeded: failed(reasons.QuotaExceeded), podresize.QuotaNeedsLimits: failed(reasons.QuotaNeedsLimits),
 		podresize.LimitRangeRefused: failed(reasons.LimitRangeRefused), podresize.WouldMutate: failed(reasons.AdmissionWouldMutate),
 		podresize.NodeRefused: failed(reasons.NodeRefused), podresize.PolicyRefused: failed(reasons.PolicyRefused),

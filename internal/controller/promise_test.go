@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -58,8 +60,8 @@ func TestRecordsBeforeResizing(t *testing.T) {
 		seen++
 		declaredIs(t, r.stored(pod), app(500))
 		cm := &corev1.ConfigMap{}
-		r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: ledgerName(r.kubelet.Node)}, cm))
-		if e, ok := readLedger(cm, pod.UID); !ok || !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) || e.Pod != pod.Name {
+		r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}, cm))
+		if e, ok := restore.ReadEntry(cm, pod.UID); !ok || !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) || e.Pod != pod.Name {
 			t.Errorf("ledger entry at the time of a resize: %+v", e)
 		}
 	}}
@@ -316,9 +318,12 @@ func TestActsNowhereBlind(t *testing.T) {
 			pod := r.pod(strings.ToLower(outcome.String()), "100m", "500m")
 			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 			r.publish(pod, "0.000", app(2000))
-			l.settles(pod, v1alpha1.PhaseNotApplied, reason)
-			if l.Gate.Ready(nil) == nil {
-				t.Error("ready, although nothing can be resized")
+			before := l.stored(pod).Status
+			if now := l.look(pod).Status; l.Gate.Ready(nil) == nil || now.Phase != v1alpha1.PhasePending || !reflect.DeepEqual(now, before) {
+				t.Errorf("ready: %v; status %+v, want it as it was: %+v", l.Gate.Ready(nil), now, before)
+			}
+			if why, _ := l.Gate.Closed(); why != reason {
+				t.Errorf("the gate is closed for %q, want %q", why, reason)
 			}
 			// The real API server serves it, and the test's user may: the next check opens the gate again.
 			l.Resize = l.counter
@@ -343,13 +348,13 @@ func TestActsNowhereBlind(t *testing.T) {
 		r := r.in(t)
 		l := r.live(0, false)
 		pod := l.raised("paused")
-		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "true"))
+		r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "true"))
 		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Paused)
-		if got := r.limit(pod); got != 2000 {
-			t.Errorf("limit %v: moved although paused", got)
+		before := l.stored(pod)
+		if now := l.look(pod); r.limit(pod) != 2000 || !reflect.DeepEqual(now.Status, before.Status) || now.Status.ObservedGeneration == now.Generation {
+			t.Errorf("limit %v while paused; status %+v, want it as it was: %+v", r.limit(pod), now.Status, before.Status)
 		}
-		r.must(setSwitch(r.Context(), r.Client, r.config.Namespace, kube.PausedKey, "false"))
+		r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
 		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	})
 }

@@ -309,7 +309,7 @@ func (r *Reconciler) afford(ctx context.Context, t *Task) (reasons.Reason, error
 	if granted >= raise {
 		return "", nil
 	}
-	cut, worth := shorten(*t.Move, granted, r.Config.Actuator.DeadBand)
+	cut, worth := quota.Shorten(*t.Move, granted, r.Config.Actuator.DeadBand)
 	if !worth || !cut.Raises() {
 		r.purse.back(pod.UID)
 	}
@@ -319,27 +319,6 @@ func (r *Reconciler) afford(ctx context.Context, t *Task) (reasons.Reason, error
 	}
 	t.Move = &cut
 	return "", nil
-}
-
-// shorten leaves of each raise the same share, so that together they are no more than granted, and decreases as they are: they
-// make room. worth is false where that is not worth a resize.
-func shorten(m actuator.Move, granted cpu.Milli, band float64) (cut actuator.Move, worth bool) {
-	var raise cpu.Milli
-	for _, c := range m.Changes {
-		raise += max(0, c.To-c.From)
-	}
-	cut.UID, granted = m.UID, min(granted, raise)
-	for _, c := range m.Changes {
-		if c.To > c.From {
-			c.To = c.From + cpu.FromCores((c.To-c.From).Cores()*granted.Cores()/raise.Cores()).RoundDown(cpu.Quantum)
-			worth = worth || (c.To-c.From).Cores() >= band*c.From.Cores() && c.To > c.From
-		}
-		if c.To != c.From {
-			cut.Changes = append(cut.Changes, c)
-		}
-		worth = worth || c.To < c.From
-	}
-	return cut, worth
 }
 
 // patched is a copy of the pod with the limits of the move in its spec.

@@ -1,9 +1,7 @@
 package controller
 
 import (
-	"bytes"
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -69,29 +67,6 @@ func TestARestoreTakesWhatThereIs(t *testing.T) {
 	l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
 	if got := r.limit(pod); got != 1000 {
 		t.Errorf("limit %v, want 1000m", got)
-	}
-}
-
-// TestRestoreAllTakesWhatThereIs: so does the Restorer, which says what is missing.
-func TestRestoreAllTakesWhatThereIs(t *testing.T) {
-	r := newRig(t)
-	r.Controllers(t, "resourcequota-controller")
-	l := r.live(0, false)
-	pod, others := l.crowd("web")
-	var out bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	err := r.restorer(r.Client, &out).All(ctx)
-	if err == nil || !strings.Contains(err.Error(), "1 of 1 pods") || !strings.Contains(err.Error(), "QuotaExceeded") {
-		t.Errorf("error %v\n%s", err, out.String())
-	}
-	if got := r.limit(pod); got != 800 {
-		t.Errorf("limit %v, want the 800m that there is room for", got)
-	}
-	r.must(r.Client.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
-	l.counts("cores-web", "800m")
-	if err := r.restorer(r.Client, &out).All(t.Context()); err != nil || r.limit(pod) != 1000 {
-		t.Errorf("limit %v, %v\n%s", r.limit(pod), err, out.String())
 	}
 }
 

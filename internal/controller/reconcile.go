@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -46,14 +46,12 @@ type Reconciler struct {
 	Metrics *Metrics
 	Now     func() time.Time
 
-	limiter       *rateLimiter
-	breakers      *breakers
-	jitter        func(time.Duration) time.Duration
-	memory        *memory
-	silence       *silence
-	wake          chan event.GenericEvent
-	wakeNode      chan event.GenericEvent
-	wakeNamespace chan event.GenericEvent
+	limiter  *rateLimiter
+	breakers *breakers
+	jitter   func(time.Duration) time.Duration
+	memory   *memory
+	silence  *silence
+	requeue  *requeue
 
 	selectors *selectors
 	vpas      *vpas
@@ -69,7 +67,7 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.breakers = newBreakers(r.jitter)
 	r.memory, r.silence = newMemory(), newSilence()
-	r.wake, r.wakeNode, r.wakeNamespace = make(chan event.GenericEvent, 1), make(chan event.GenericEvent), make(chan event.GenericEvent, 100)
+	r.requeue = newRequeue()
 	r.selectors, r.vpas, r.purse, r.excess = newSelectors(r.Client, r.Log), &vpas{}, newPurse(), newExcess()
 	r.conductor = &conductor{r: r}
 	r.signals = &signals{known: !r.followsSignals(), by: map[types.UID]*followed{}}
@@ -78,12 +76,27 @@ func (r *Reconciler) Ready() *Reconciler {
 
 func (r *Reconciler) followsSignals() bool { return r.ReadMetric != nil && r.Config.SignalInterval > 0 }
 
-// wakeAll has every node looked at.
-func (r *Reconciler) wakeAll() {
-	select {
-	case r.wake <- event.GenericEvent{Object: &corev1.Node{}}:
-	default: // a wake-up is waiting already
+// blockedChanged says once for the installation that pods can no longer be resized, or can again: in the log, the metric and the switch.
+func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
+	r.Metrics.blocked(string(reason))
+	if reason != "" {
+		r.Log.Error("no pod can be resized", "reason", reason, "why", why)
+	} else {
+		r.Log.Info("pods can be resized")
+		r.requeue.allNodes()
 	}
+	r.requeue.switchConfigMap()
+}
+
+// pauseChanged says once that the installation was paused or resumed.
+func (r *Reconciler) pauseChanged(paused bool) {
+	r.Metrics.paused(paused)
+	if paused {
+		r.Log.Warn("MBCAS is paused: no pod is resized")
+		return
+	}
+	r.Log.Info("MBCAS is resumed")
+	r.requeue.allNodes()
 }
 
 // passes is how often a node is decided anew at once when pods change under the decision.
@@ -94,12 +107,8 @@ const passes = 3
 // from other nodes.
 const resizesWithin = 10 * time.Second
 
-// Reconcile brings one node to what its decisions call for: gather, decide, act, report. A request
-// with a namespace is for the switch.
+// Reconcile brings one node to what its decisions call for: gather, decide, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if req.Namespace != "" {
-		return r.acknowledge(ctx)
-	}
 	deadline := r.Now().Add(resizesWithin)
 	for pass := 1; ; pass++ {
 		s, err := r.gather(ctx, req.Name)

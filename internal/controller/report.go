@@ -130,7 +130,7 @@ func (r *Reconciler) tell(s scene, t *Task) {
 	}
 	switch reason := t.Status.Reason; {
 	case t.Done && len(t.Pod.Declared) > 0:
-		r.event(s, t, corev1.EventTypeNormal, "CPUResized", "Resize", "CPU limits are "+text(current(t.Pod)))
+		r.event(s, t, corev1.EventTypeNormal, "CPUResized", "Resize", "CPU limits are "+kube.LimitsText(current(t.Pod)))
 	case t.Status.Phase == v1alpha1.PhaseFailed && (before.Reason != reason || before.Phase != v1alpha1.PhaseFailed):
 		r.event(s, t, corev1.EventTypeWarning, reason, "Resize", t.Status.Message)
 	case before.Reason != reason && telling[reasons.Reason(reason)] != "":
@@ -216,13 +216,4 @@ func (r *Reconciler) audit(s scene, t *Task, result podresize.Result, took time.
 		"from", from, "to", to, "price", price, "generation", generation, "purpose", t.Purpose,
 		"reason", why, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
 	r.Metrics.resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
-}
-
-// text is limits as people read them: app=500m, proxy=100m.
-func text(limits []v1alpha1.ContainerLimit) string {
-	parts := make([]string, len(limits))
-	for i, l := range limits {
-		parts[i] = l.Name + "=" + l.CPULimit.String()
-	}
-	return strings.Join(parts, ", ")
 }

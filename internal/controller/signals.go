@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/constraints"
@@ -178,7 +177,7 @@ func (p *poller) Start(ctx context.Context) error {
 func (r *Reconciler) pollSignals(ctx context.Context) {
 	var list v1alpha1.DemandSignalList
 	// Not from a cache: the CRD may be missing, and one request in an interval costs less than a watch.
-	if err := r.Live.List(ctx, &list); err != nil && !missing(err) {
+	if err := r.Live.List(ctx, &list); err != nil && !kube.NotServed(err) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -187,14 +186,14 @@ func (r *Reconciler) pollSignals(ctx context.Context) {
 			r.Log.Error("demand signals are not looked at", "err", err)
 		}
 		if first {
-			r.wakeAll()
+			r.requeue.allNodes()
 		}
 		r.stir(changed)
 		return
 	}
 	changed, pass, first := r.signals.begin(list.Items, r.Config.Signal, r.Now())
 	if first {
-		r.wakeAll() // what was asked for before may not be any more
+		r.requeue.allNodes() // what was asked for before may not be any more
 	}
 	moved := r.lookAt(ctx, list.Items, pass)
 	if ctx.Err() != nil {
@@ -213,13 +212,7 @@ func (r *Reconciler) stir(namespaces map[string]bool) {
 		if !yes {
 			continue
 		}
-		d := &v1alpha1.DemandSignal{}
-		d.Namespace = namespace
-		select {
-		case r.wakeNamespace <- event.GenericEvent{Object: d}:
-		default: // too many wait
-			r.wakeAll()
-		}
+		r.requeue.nodesOf(namespace)
 	}
 }
 

@@ -284,13 +284,13 @@ func TestFallsBackToTheKernel(t *testing.T) {
 	if asks, _ := l.signals.asks(r.namespace + "-2"); len(asks) > 0 {
 		t.Errorf("another namespace is asked for %v", asks)
 	}
-	for len(l.wakeNamespace) > 0 {
-		<-l.wakeNamespace
+	for len(l.requeue.namespace) > 0 {
+		<-l.requeue.namespace
 	}
 	r.must(r.Client.Delete(t.Context(), d))
 	l.later(15 * time.Second)
-	if p := percent(); p != 0 || len(l.wakeNamespace) != 1 {
-		t.Errorf("%d %% after the signal was deleted, and %d wake-ups", p, len(l.wakeNamespace))
+	if p := percent(); p != 0 || len(l.requeue.namespace) != 1 {
+		t.Errorf("%d %% after the signal was deleted, and %d wake-ups", p, len(l.requeue.namespace))
 	}
 }
 
@@ -318,7 +318,7 @@ func (l *life) wakes(f func()) <-chan struct{} {
 	f()
 	done := make(chan struct{})
 	select {
-	case <-l.wake:
+	case <-l.requeue.all:
 		close(done)
 	default:
 		l.Fatal("nobody is woken")
@@ -351,12 +351,12 @@ func TestSignalsAreQuiet(t *testing.T) {
 	if n := l.writes.count() - before; n != 0 {
 		t.Errorf("%d writes in ten minutes without a metric, want none", n)
 	}
-	if len(l.wakeNamespace) != 0 || len(l.wake) != 0 {
-		t.Errorf("%d and %d wake-ups, though nothing was ever asked for", len(l.wakeNamespace), len(l.wake))
+	if len(l.requeue.namespace) != 0 || len(l.requeue.all) != 0 {
+		t.Errorf("%d and %d wake-ups, though nothing was ever asked for", len(l.requeue.namespace), len(l.requeue.all))
 	}
 	m.err, m.value = nil, 0.4
 	l.later(time.Minute)
-	if n := len(l.wakeNamespace); n != 2 {
+	if n := len(l.requeue.namespace); n != 2 {
 		t.Errorf("%d wake-ups while the percentage went from 100 to 113 in four steps, want two", n)
 	}
 }
@@ -433,8 +433,8 @@ func TestSignalsWithoutTheirDefinition(t *testing.T) {
 		t.Errorf("%d %% a minute after they could be listed: want what was asked for last", p)
 	}
 	l.later(2 * time.Minute)
-	if p := asksFor(l.look(pod)); p != 0 || len(l.wakeNamespace) == 0 {
-		t.Errorf("%d %% after three minutes, %d wake-ups", p, len(l.wakeNamespace))
+	if p := asksFor(l.look(pod)); p != 0 || len(l.requeue.namespace) == 0 {
+		t.Errorf("%d %% after three minutes, %d wake-ups", p, len(l.requeue.namespace))
 	}
 }
 

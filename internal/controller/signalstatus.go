@@ -62,7 +62,7 @@ func laterStatus(d *v1alpha1.DemandSignal, percent int32) v1alpha1.DemandSignalS
 func (r *Reconciler) switchOff(ctx context.Context) (done bool) {
 	var list v1alpha1.DemandSignalList
 	if err := r.Live.List(ctx, &list); err != nil {
-		return missing(err)
+		return kube.NotServed(err)
 	}
 	done = true
 	off := &unread{v1alpha1.ReasonSignalsOff, "the controller looks at no metric: it was started with --signal-interval=0"}

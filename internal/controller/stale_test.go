@@ -76,7 +76,7 @@ func TestStaleMovesNothing(t *testing.T) {
 	// A raise that waits is no better.
 	r.publish(pod, "0.000", app(3000))
 	l.Gate.Set(reasons.ServerUnavailable, "")
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ServerUnavailable)
+	l.look(pod)
 	tick(2 * time.Minute)
 	l.Gate.Set("", "")
 	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)

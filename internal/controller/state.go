@@ -13,10 +13,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// gone says whether the pod has ended or is about to, so that its limits do not matter any more.
-func gone(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
+func gone(pod *corev1.Pod) bool { return kube.Ended(pod) }
 
 func ready(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
@@ -70,11 +67,7 @@ func inForce(pod *corev1.Pod) []v1alpha1.ContainerLimit {
 }
 
 func byName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
-	m := make(map[string]cpu.Milli, len(limits))
-	for _, l := range limits {
-		m[l.Name] = l.CPULimit
-	}
-	return m
+	return kube.ByName(limits)
 }
 
 // lastApplied are the limits that we last applied: the declared ones if none.

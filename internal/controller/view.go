@@ -123,6 +123,14 @@ func (t *Task) pod() *corev1.Pod {
 // hold sets the phase with its reason, and the reason's sentence as message.
 func (t *Task) hold(phase v1alpha1.Phase, r reasons.Reason) { t.say(phase, r, "") }
 
+// leaveStatus leaves the status as stored: what stops all resizes of the installation is said once, in the switch, and not in every
+// PodAllocation. The observed generation says that the decision is still open.
+func (t *Task) leaveStatus() {
+	if t.Pod.PA != nil {
+		t.Status.ObservedGeneration = t.Pod.PA.Status.ObservedGeneration
+	}
+}
+
 // say is hold with what the sentence does not know.
 func (t *Task) say(phase v1alpha1.Phase, r reasons.Reason, said string) {
 	t.Status.Phase, t.Status.Reason, t.Status.Message = phase, string(r), sentence(r, said)

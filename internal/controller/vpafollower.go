@@ -134,7 +134,7 @@ func (f *vpaFollower) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
-	wake := f.r.wakeAll
+	wake := f.r.requeue.allNodes
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { wake() }, DeleteFunc: func(any) { wake() },
 		UpdateFunc: func(old, new any) {
@@ -168,7 +168,7 @@ func (f *vpaFollower) leave(ctx context.Context) error {
 // note sets what is known, and has all nodes looked at if that is news for them.
 func (f *vpaFollower) note(state vpaState, why string, reader client.Reader) {
 	if f.r.vpas.set(state, why, reader) && f.looked {
-		f.r.wakeAll()
+		f.r.requeue.allNodes()
 	}
 }
 

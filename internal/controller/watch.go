@@ -27,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
 // Setup has the manager call Reconcile for a node whenever anything changes that its decisions depend on.
@@ -53,6 +54,13 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("add the look at demand signals: %w", err)
 		}
 	}
+	acknowledger := &restore.Acknowledger{
+		Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.flying.Load, Wake: r.requeue.pause,
+		Blocked: r.Gate.published, Changed: r.pauseChanged,
+	}
+	if err := acknowledger.Setup(mgr); err != nil {
+		return err
+	}
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err = ctrl.NewControllerManagedBy(mgr).Named("nodes").
@@ -65,10 +73,10 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(aim))).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(allowance))).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(r.nodeOfLease)).
-		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfConfigMap)).
-		WatchesRawSource(source.Channel(r.wakeNode, handler.EnqueueRequestsFromMapFunc(named))).
-		WatchesRawSource(source.Channel(r.wakeNamespace, handler.EnqueueRequestsFromMapFunc(r.nodesAround))).
-		WatchesRawSource(source.Channel(r.wake, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(nodeOfLedger)).
+		WatchesRawSource(source.Channel(r.requeue.node, handler.EnqueueRequestsFromMapFunc(named))).
+		WatchesRawSource(source.Channel(r.requeue.namespace, handler.EnqueueRequestsFromMapFunc(r.nodesAround))).
+		WatchesRawSource(source.Channel(r.requeue.all, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Config.Nodes,
 			ReconciliationTimeout:   r.Config.Timeout,
@@ -130,11 +138,8 @@ func (r *Reconciler) nodeOfLease(_ context.Context, o client.Object) []reconcile
 	return node(name)
 }
 
-// nodesOfConfigMap is the node of a ledger, and for the switch the switch itself and all nodes.
-func (r *Reconciler) nodesOfConfigMap(ctx context.Context, o client.Object) []reconcile.Request {
-	if o.GetName() == kube.SwitchName {
-		return append(r.allNodes(ctx, o), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-	}
+// nodeOfLedger is the node whose declared limits a ConfigMap records.
+func nodeOfLedger(_ context.Context, o client.Object) []reconcile.Request {
 	if len(o.GetName()) > len(kube.LedgerPrefix) && o.GetLabels()[kube.LedgerLabel] != "" {
 		return node(o.GetName()[len(kube.LedgerPrefix):])
 	}
@@ -260,15 +265,7 @@ func (w *watchdog) check(ctx context.Context) {
 		w.r.Log.Error("cannot tell whether resizing is possible", "err", err)
 		return
 	}
-	reason, why := w.r.Gate.Closed()
-	w.r.Metrics.blocked(string(reason))
-	if !changed {
-		return
+	if changed {
+		w.r.blockedChanged(w.r.Gate.Closed())
 	}
-	if reason != "" {
-		w.r.Log.Error("nothing is resized", "reason", reason, "why", why)
-	} else {
-		w.r.Log.Info("resizing is possible")
-	}
-	w.r.wakeAll()
 }

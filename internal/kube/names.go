@@ -25,7 +25,7 @@ const AllowDecreaseKey = "mbcas.io/allow-decrease"
 const (
 	// FieldManager is the controller's, for pods above all: Ours looks for it.
 	FieldManager = "mbcas-controller"
-	// HandFieldManager is the plugin's. What a person does with it is not ours, but somebody else's.
+	// PluginFieldManager is the plugin's. What a person does with it is not ours, but somebody else's.
 	PluginFieldManager = "kubectl-mbcas"
 )
 
@@ -39,6 +39,9 @@ const (
 	SwitchName      = "mbcas"
 	PausedKey       = "paused"
 	AcknowledgedKey = "acknowledged"
+	// BlockedKey is the reason why the controller can resize no pod of the cluster, and BlockedMessageKey the reason in a sentence.
+	BlockedKey        = "blocked"
+	BlockedMessageKey = "blockedMessage"
 
 	// LedgerLabel marks the ConfigMaps of the second record of declared limits, one per node; LedgerPrefix
 	// and the node's name make theirs.
@@ -56,11 +59,6 @@ func AgentLease(node string) string { return agentLease + node }
 
 // AgentLeaseNode is the node of an agent's Lease; false for any other Lease.
 func AgentLeaseNode(lease string) (node string, ok bool) { return strings.CutPrefix(lease, agentLease) }
-
-// Paused says whether the switch, given its ConfigMap's data, stops all resizes.
-func Paused(data map[string]string) bool {
-	return data[PausedKey] != "" && data[PausedKey] != "false"
-}
 
 // HoldForeign is how long a pod is left alone after somebody else changed its limits, unless the
 // controller is told otherwise.

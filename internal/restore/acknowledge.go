@@ -1,0 +1,86 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// Acknowledger is the controller of the switch. It has a work queue of its own, so that the acknowledgement of a pause never
+// waits behind nodes, and it says once in the switch why no pod can be resized, so that no PodAllocation has to.
+type Acknowledger struct {
+	Client    client.Client
+	Namespace string
+	// InFlight is the number of resize requests that the API server has not answered.
+	InFlight func() int64
+	// Blocked is the reason why no pod can be resized, and the reason in a sentence; "" if pods can be resized.
+	Blocked func() (reason, message string)
+	// Changed is called when the installation is paused and when it is resumed.
+	Changed func(paused bool)
+	// Wake gets an event when Blocked has changed.
+	Wake chan event.GenericEvent
+
+	paused bool // at the last reconcile
+}
+
+// inFlightInterval is how soon the requests in flight are counted again before a pause is acknowledged.
+const inFlightInterval = 50 * time.Millisecond
+
+// Setup has the manager call Reconcile when the switch changes, and when Wake gets an event.
+func (a *Acknowledger) Setup(mgr ctrl.Manager) error {
+	key := types.NamespacedName{Namespace: a.Namespace, Name: kube.SwitchName}
+	isSwitch := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == key })
+	theSwitch := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: key}}
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("switch").
+		For(&corev1.ConfigMap{}, builder.WithPredicates(isSwitch)).
+		WatchesRawSource(source.Channel(a.Wake, theSwitch)).
+		Complete(a)
+	if err != nil {
+		return fmt.Errorf("set up the controller of the pause switch: %w", err)
+	}
+	return nil
+}
+
+// Reconcile acknowledges a pause once no resize is in flight, and publishes what blocks resizing.
+func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	state, err := ReadState(ctx, a.Client, a.Namespace)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if paused := state.Paused(); paused != a.paused {
+		a.paused = paused
+		a.Changed(paused)
+	}
+	var result ctrl.Result
+	data := map[string]string{}
+	if state.Acknowledged != state.Pause {
+		// A resize that starts from here on reads the same switch before it is sent.
+		if a.InFlight() > 0 {
+			result.RequeueAfter = inFlightInterval
+		} else {
+			data[kube.AcknowledgedKey] = state.Pause
+		}
+	}
+	if reason, message := a.Blocked(); reason != state.Blocked || message != state.Message {
+		data[kube.BlockedKey], data[kube.BlockedMessageKey] = reason, message
+	}
+	if len(data) == 0 {
+		return result, nil
+	}
+	return result, writeSwitch(ctx, a.Client, a.Namespace, kube.FieldManager, data)
+}
