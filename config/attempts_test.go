@@ -180,7 +180,7 @@ func ofControllerRecords() []attempt {
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(500), []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}}
 			pa.Spec.Decision = &v1alpha1.Decision{Price: "0.000", Ceiling: 500, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
 		}), records, "decides nothing"},
-		{controller, "write another certificate of the API server for its own namespace", store(system, "kube-root-ca.crt"), maps, "ConfigMaps mbcas and mbcas-declared-*"},
+		{controller, "write another certificate of the API server for its own namespace", store(system, "kube-root-ca.crt"), maps, "ConfigMaps mbcas, mbcas-settings and mbcas-declared-*"},
 		{controller, "beat for a node", beat("mbcas-agent-node-1"), leases, "Lease mbcas-controller"},
 		{controller, "take another Lease", beat("mbcas-controller-2"), leases, "Lease mbcas-controller"},
 		{controller, "send an event in the kubelet's name", event(web, "kubelet"), events, "signs its events"},

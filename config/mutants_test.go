@@ -44,7 +44,7 @@ var clauses = []struct{ policy, old, new string }{
 	{records, "o.name == object.spec.podRef.name", "true"},
 	{records, "o.uid == object.spec.podRef.uid", "true"},
 	{maps, "request.namespace == 'mbcas-system'", "true"},
-	{maps, "(object.metadata.name == 'mbcas' || object.metadata.name.startsWith('mbcas-declared-'))", "true"},
+	{maps, "(object.metadata.name in ['mbcas', 'mbcas-settings'] || object.metadata.name.startsWith('mbcas-declared-'))", "true"},
 	{leases, "request.namespace == 'mbcas-system'", "true"},
 	{leases, "object.metadata.name == variables.own", "true"},
 	{leases, "'mbcas-agent-' + variables.node", "object.metadata.name"},

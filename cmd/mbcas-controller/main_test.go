@@ -76,6 +76,8 @@ func TestProfile(t *testing.T) {
 	} {
 		if s, err := serveFlags(strings.Fields(args), io.Discard); err != nil || s.controller.Actuator != want {
 			t.Errorf("%q: %+v, %v; want %+v", args, s.controller.Actuator, err, want)
+		} else if got, _ := s.published.Duration("decrease-cooldown"); got != want.DecreaseCooldown {
+			t.Errorf("%q publishes a decrease-cooldown of %v, want %v", args, got, want.DecreaseCooldown)
 		}
 	}
 }
@@ -146,6 +148,15 @@ func TestServe(t *testing.T) {
 	pa := &v1alpha1.PodAllocation{}
 	wait(t, "declared limits recorded", func() bool {
 		return c.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa) == nil && len(pa.Status.DeclaredLimits) == 1
+	})
+	wait(t, "settings published", func() bool {
+		cm := &corev1.ConfigMap{}
+		if c.Get(ctx, client.ObjectKey{Namespace: kube.SystemNamespace, Name: kube.SettingsName}, cm) != nil {
+			return false
+		}
+		settings, err := kube.ReadSettings(cm)
+		must(err)
+		return settings.Mode() == kube.ModeEnforce && settings["start-grace"] == "0s" && settings.Version() != ""
 	})
 	before := pa.DeepCopy()
 	total := cpu.Milli(1500)

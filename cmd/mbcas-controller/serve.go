@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,6 +37,7 @@ type settings struct {
 	elect           bool
 	qps             float64
 	logLevel        slog.Level
+	published       kube.Settings // what the flags came to
 }
 
 func serveFlags(args []string, stderr io.Writer) (settings, error) {
@@ -101,7 +103,16 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	if err := c.Validate(); err != nil {
 		return s, usageError{err}
 	}
+	s.published = kube.NewSettings(build(), effective(fs, map[string]string{"mode": string(c.Mode), "profile": profile}))
 	return s, nil
+}
+
+// effective are the values of all flags after profiles; those of flags that are functions are given.
+func effective(fs *flag.FlagSet, functions map[string]string) map[string]string {
+	values := map[string]string{}
+	fs.VisitAll(func(f *flag.Flag) { values[f.Name] = f.Value.String() })
+	maps.Copy(values, functions)
+	return values
 }
 
 func newLog(w io.Writer, level slog.Leveler) *slog.Logger {
@@ -160,6 +171,10 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	}).Ready()
 	if err := r.Setup(ctx, mgr); err != nil {
 		return err
+	}
+	publisher := &controller.SettingsPublisher{Client: mgr.GetClient(), Namespace: s.controller.Namespace, Settings: s.published, Log: log}
+	if err := mgr.Add(publisher); err != nil {
+		return fmt.Errorf("add the publisher of settings: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("add the health check: %w", err)
