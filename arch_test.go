@@ -32,7 +32,7 @@ var rules = []struct {
 	{"internal/coordinator", rule{ours: []string{"cpu", "market"}}},
 	{"api/v1alpha1/reasons", rule{}},
 	{"internal/eligibility", rule{ours: []string{"api/v1alpha1/reasons"}}},
-	{"api/v1alpha1", rule{ours: []string{"cpu"}, kubernetes: true}},
+	{"api/v1alpha1", rule{ours: []string{"cpu", "market"}, kubernetes: true}},
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
 	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator"}}},

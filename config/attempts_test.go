@@ -178,7 +178,7 @@ func ofControllerRecords() []attempt {
 		{controller, "create one for a pod of another API", allocate(moved, owned(func(o *metav1.OwnerReference) { o.APIVersion = "x.io/v1" })), records, "one owner"},
 		{controller, "create one with a decision", allocate(moved, func(pa *v1alpha1.PodAllocation) {
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(500), []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}}
-			pa.Spec.Decision = &v1alpha1.Decision{Price: "0.000", Ceiling: 500, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
+			pa.Spec.Decision = &v1alpha1.Decision{Price: 0.000, Ceiling: 500, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
 		}), records, "decides nothing"},
 		{controller, "write another certificate of the API server for its own namespace", store(system, "kube-root-ca.crt"), maps, "ConfigMaps mbcas, mbcas-settings and mbcas-declared-*"},
 		{controller, "beat for a node", beat("mbcas-agent-node-1"), leases, "Lease mbcas-controller"},

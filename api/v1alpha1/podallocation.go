@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
 )
 
 // PodAllocation is the CPU limit that the market of a node gives to one pod. Its name is the
@@ -164,9 +165,7 @@ type Decision struct {
 	// Price is the node's price in budget per thousandth of a core, with three decimals or, below a
 	// tenth, three significant digits. At "1.000" a budget buys its own size; "0.000" means that CPU
 	// is not scarce.
-	// +kubebuilder:validation:MaxLength=24
-	// +kubebuilder:validation:Pattern=`^[0-9]+\.[0-9]{3,}$`
-	Price string `json:"price"`
+	Price market.Price `json:"price"`
 	// Floor and Ceiling bound the limit.
 	Floor   cpu.Milli `json:"floor"`
 	Ceiling cpu.Milli `json:"ceiling"`

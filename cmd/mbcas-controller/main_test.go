@@ -161,7 +161,7 @@ func TestServe(t *testing.T) {
 	before := pa.DeepCopy()
 	total := cpu.Milli(1500)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &total, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: total}}
-	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: "0.000", Floor: 110, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
+	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: 0.000, Floor: 110, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
 	must(c.Patch(ctx, pa, client.MergeFrom(before)))
 	wait(t, "raised", func() bool {
 		return c.Get(ctx, client.ObjectKeyFromObject(pa), pa) == nil && pa.Status.Phase == v1alpha1.PhaseApplied

@@ -282,7 +282,7 @@ func TestAgent(t *testing.T) {
 		t.Errorf("desired %v, want the whole node, as CPU is not scarce", l)
 	}
 	d := got.Spec.Decision
-	if d.ThrottledPercent < 80 || d.Price != "0.000" || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 ||
+	if d.ThrottledPercent < 80 || d.Price != 0 || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 ||
 		d.Floor != 510 ||
 		d.Ceiling != 4000 {
 		t.Errorf("decision %+v", d)

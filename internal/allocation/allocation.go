@@ -4,7 +4,6 @@ package allocation
 
 import (
 	"math"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,6 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
-	"github.com/mbcas/mbcas/market"
 )
 
 // New is the object for a pod, before anything is decided or recorded.
@@ -38,7 +36,7 @@ func Spec(d round.Decision, w demand.Weights, n round.NodeDecision, observed tim
 	decision := &v1alpha1.Decision{
 		Demand: d.Demand, Usage: d.Usage, ThrottledPercent: percent(d.ThrottleRatio),
 		Budget: int64(d.Budget), PriorityPercent: w.PriorityPercent,
-		Price: d.Price.String(), Floor: d.Floor, Ceiling: d.Ceiling,
+		Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling,
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
 		ObservedAt: metav1.NewMicroTime(observed),
 	}
@@ -76,16 +74,10 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 	}
 	p := round.Published{
 		At: pa.Spec.Decision.ObservedAt.Time, Limits: kube.ByName(pa.Spec.Containers),
-		Demand: pa.Spec.Decision.Demand, Price: Price(pa.Spec.Decision),
+		Demand: pa.Spec.Decision.Demand, Price: pa.Spec.Decision.Price,
 	}
 	if g := pa.Status.ConfirmGeneration; g != 0 && g == pa.Generation {
 		p.At = time.Time{}
 	}
 	return p
-}
-
-// Price is the price of a decision.
-func Price(d *v1alpha1.Decision) market.Price {
-	price, _ := strconv.ParseFloat(d.Price, 64) // the API server checked the form
-	return market.Price(price)
 }

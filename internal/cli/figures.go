@@ -51,7 +51,7 @@ func published(pa *v1alpha1.PodAllocation) *Figures {
 	f := &Figures{
 		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottledPercent, Pressure: d.CPUPressurePercent,
 		MemoryPressure: d.MemoryPressurePercent, IOPressure: d.IOPressurePercent,
-		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
+		Budget: d.Budget, Price: d.Price.String(), Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
 		FloorsExceedSupply: d.FloorsExceedSupply, Containers: map[string]cpu.Milli{},
 	}
 	f.PriorityPercent = d.PriorityPercent

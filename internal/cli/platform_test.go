@@ -114,27 +114,27 @@ func plaza() []client.Object {
 		vpaOf("web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, "Off"),
 		quotaOf("all", "limits.cpu", "8", "5"), within, budget,
 		allocated(web, both(decided(900, "app", decision(v1alpha1.Decision{
-			Demand: 850, Usage: 700, Budget: 200, Price: "0.961", Floor: 900, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
+			Demand: 850, Usage: 700, Budget: 200, Price: 0.961, Floor: 900, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
 		})), applied(reasons.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Constraints{
 			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(reasons.ScaledByHPA),
 		}))),
 		allocated(api, both(decided(240, "app", decision(v1alpha1.Decision{
-			Demand: 850, Usage: 239, Budget: 200, Price: "0.961", Floor: 240, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
+			Demand: 850, Usage: 239, Budget: 200, Price: 0.961, Floor: 240, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
 		})), applied(reasons.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Constraints{
 			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(240)}}, FloorBy: "HorizontalPodAutoscaler/api",
 		}))),
 		allocated(sum, both(decided(600, "app", decision(v1alpha1.Decision{
-			Demand: 1100, Usage: 598, Budget: 100, Price: "0.000", Floor: 110, Ceiling: 600, BoundBy: v1alpha1.BoundByCeiling,
+			Demand: 1100, Usage: 598, Budget: 100, Price: 0.000, Floor: 110, Ceiling: 600, BoundBy: v1alpha1.BoundByCeiling,
 		})), applied(reasons.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Constraints{
 			Ceiling: milli(600), CeilingBy: "LimitRange/within, ResourceQuota/all", IncreaseOnNeed: true,
 		}))),
 		allocated(frail, both(decided(800, "app", decision(v1alpha1.Decision{
-			Demand: 790, Usage: 640, Budget: 100, Price: "0.961", Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
+			Demand: 790, Usage: 640, Budget: 100, Price: 0.961, Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
 		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), asked(v1alpha1.Constraints{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
 			pa.Status.Rollback.LastHarmfulDecreaseTime = ago(10 * time.Minute)
 		})),
 		allocated(db, both(decided(1000, "app", decision(v1alpha1.Decision{
-			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, CoordinationPercent: percentOf(150), Price: "0.600", Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
+			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, CoordinationPercent: percentOf(150), Price: 0.600, Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
 		})), func(pa *v1alpha1.PodAllocation) {
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(1250), append(pa.Spec.Containers, v1alpha1.ContainerLimit{Name: "proxy", CPULimit: 250})
 		}, applied(reasons.NoDisruptionAllowed), asked(v1alpha1.Constraints{
@@ -288,7 +288,7 @@ func TestWeights(t *testing.T) {
 // TestNotLowered: every reason not to lower a pod is told, also one without a time and one that this plugin does not know.
 func TestNotLowered(t *testing.T) {
 	for reason, want := range map[string]string{
-		string(reasons.UnhealthyAfterDecrease): "It is not lowered: the pod was not Ready, or restarted, right after it was lowered; it is not lowered for a day, and gets back what it had before as far as its bounds and quotas allow (UnhealthyAfterDecrease).",
+		string(reasons.UnhealthyAfterDecrease): "It is not lowered: the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod is not lowered for a day (UnhealthyAfterDecrease).",
 		"MoonPhase":                            "It is not lowered: reason MoonPhase (MoonPhase).",
 	} {
 		e := explanation{Standing: Standing{Terms: &v1alpha1.Constraints{NoDecrease: reason}}, pa: &v1alpha1.PodAllocation{}}

@@ -117,20 +117,20 @@ func shop() []client.Object {
 	objects := []client.Object{
 		cart, batch, quiet, fresh, stuck, out, rich, poor, dns, asleep,
 		allocated(cart, both(decided(900, "app", v1alpha1.Decision{
-			Demand: 640, Usage: 610, ThrottledPercent: 2, CPUPressurePercent: percentOf(9), Budget: 864, PriorityPercent: 432, Price: "0.961", Floor: 210, Ceiling: 4000,
+			Demand: 640, Usage: 610, ThrottledPercent: 2, CPUPressurePercent: percentOf(9), Budget: 864, PriorityPercent: 432, Price: 0.961, Floor: 210, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(4 * time.Second),
 		}), status(v1alpha1.PhaseApplied, "Settled", "the CPU limits are what they should be"), declared("app", 500, 90*time.Second))),
 		allocated(batch, both(decided(520, "work", v1alpha1.Decision{
-			Demand: 2100, Usage: 528, ThrottledPercent: 97, CPUPressurePercent: percentOf(61), Budget: 500, PriorityPercent: 100, Price: "0.961", Floor: 510, Ceiling: 4000,
+			Demand: 2100, Usage: 528, ThrottledPercent: 97, CPUPressurePercent: percentOf(61), Budget: 500, PriorityPercent: 100, Price: 0.961, Floor: 510, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByPrice, ObservedAt: *ago(4 * time.Second),
 		}), status(v1alpha1.PhaseNotApplied, "CoolingDown", "the limits were changed a moment ago; the next change waits for the cooldown"), declared("work", 2000, 6*time.Second))),
 		allocated(quiet, both(decided(300, "app", v1alpha1.Decision{
-			Demand: 5, Usage: 3, ThrottledPercent: 0, Budget: 100, PriorityPercent: 100, Price: "0.961", Floor: 110, Ceiling: 4000,
+			Demand: 5, Usage: 3, ThrottledPercent: 0, Budget: 100, PriorityPercent: 100, Price: 0.961, Floor: 110, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(3 * time.Hour),
 		}), status(v1alpha1.PhaseApplied, "WithinDeadBand", "the wanted change is smaller than the dead band"))),
 		allocated(fresh, both(status(v1alpha1.PhasePending, "NoDecisionYet", "the agent of this pod's node has not decided yet"))),
 		allocated(stuck, both(decided(800, "app", v1alpha1.Decision{
-			Demand: 700, Usage: 299, ThrottledPercent: 88, CPUPressurePercent: percentOf(70), Budget: 100, PriorityPercent: 100, Price: "0.000", Floor: 110, Ceiling: 4000,
+			Demand: 700, Usage: 299, ThrottledPercent: 88, CPUPressurePercent: percentOf(70), Budget: 100, PriorityPercent: 100, Price: 0.000, Floor: 110, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(20 * time.Second),
 		}), status(v1alpha1.PhaseFailed, "QuotaExceeded", "exceeded quota: shop, requested: limits.cpu=500m, used: limits.cpu=4, limited: limits.cpu=4"), func(pa *v1alpha1.PodAllocation) {
 			retry := metav1.NewMicroTime(noon.Add(100 * time.Second))

@@ -189,7 +189,7 @@ func (c *process) decide(b *testing.B, pod *corev1.Pod) {
 	limit := cpu.Milli(280)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limit, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: limit}}
 	pa.Spec.Decision = &v1alpha1.Decision{
-		Budget: 20, Price: "0.000", Floor: 100, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
+		Budget: 20, Price: 0.000, Floor: 100, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
 	}
 	if err := c.server.Client.Patch(b.Context(), pa, client.MergeFrom(before)); err != nil {
 		b.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/market"
@@ -98,7 +97,7 @@ func newestPrices(allocations []v1alpha1.PodAllocation) map[string]market.Price 
 	for i := range allocations {
 		d, node := allocations[i].Spec.Decision, allocations[i].Spec.NodeName
 		if d != nil && d.ObservedAt.After(told[node]) {
-			prices[node], told[node] = allocation.Price(d), d.ObservedAt.Time
+			prices[node], told[node] = d.Price, d.ObservedAt.Time
 		}
 	}
 	return prices
@@ -113,7 +112,7 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, heard bool) coordina
 	}
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
-		BaseBudget: own, Price: allocation.Price(d), Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
+		BaseBudget: own, Price: d.Price, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
 		Factor: factorOf(pa), TopologySpread: kube.Spread(pod), FixedToNode: kube.Pinned(pod), UpToDate: heard,
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/market"
 )
 
 // TestBudgetMovesToWhereCPUIsDear: of two replicas, the one on the dear node gets a larger budget and the one on the cheap node a smaller
@@ -30,7 +31,7 @@ func TestBudgetMovesToWhereCPUIsDear(t *testing.T) {
 	for _, pod := range []*corev1.Pod{dear, other, lone} {
 		r.allocation(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
 	}
-	say := func(pod *corev1.Pod, price string, limit, demand int) { // as the agents would, whose markets follow the budget
+	say := func(pod *corev1.Pod, price market.Price, limit, demand int) { // as the agents would, whose markets follow the budget
 		t.Helper()
 		pa := r.stored(pod)
 		before, l := pa.DeepCopy(), cpu.Milli(limit)
@@ -45,9 +46,9 @@ func TestBudgetMovesToWhereCPUIsDear(t *testing.T) {
 		r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 	}
 	r.until("budget has moved", func() (bool, any) {
-		say(dear, "0.500", 400, 2000)
-		say(other, "0.150", 1330, 2000)
-		say(lone, "0.500", 400, 2000)
+		say(dear, 0.500, 400, 2000)
+		say(other, 0.150, 1330, 2000)
+		say(lone, 0.500, 400, 2000)
 		d, o, l := percentOf(r.stored(dear)), percentOf(r.stored(other)), percentOf(r.stored(lone))
 		return d >= 120 && o <= 80 && l >= 95 && l <= 115, []int32{d, o, l}
 	})
@@ -106,7 +107,7 @@ func TestReplicaOf(t *testing.T) {
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
 	percent := int32(160)
 	pa := allocation.New(pod)
-	pa.Spec.Decision = &v1alpha1.Decision{Budget: 320, CoordinationPercent: &percent, Price: "0.250", Demand: 700, Floor: 210, Ceiling: 4000}
+	pa.Spec.Decision = &v1alpha1.Decision{Budget: 320, CoordinationPercent: &percent, Price: 0.250, Demand: 700, Floor: 210, Ceiling: 4000}
 	r := replicaOf(pod, pa, false)
 	if r.BaseBudget != 200 || r.Price != 0.25 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" || !r.TopologySpread || !r.FixedToNode || r.UpToDate || r.Factor != 100 {
 		t.Errorf("replica %+v", r)

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,7 +24,7 @@ func Decide(cfg Config, v View) []Task {
 		if !ok {
 			continue
 		}
-		if p.PA != nil && p.PA.Spec.Decision != nil && p.PA.Spec.Decision.Price != "0.000" {
+		if p.PA != nil && p.PA.Spec.Decision != nil && p.PA.Spec.Decision.Price != 0 {
 			full = true
 		}
 		if plan == nil {
@@ -199,8 +198,7 @@ func spared(p Pod) bool {
 		return false
 	}
 	d := p.PA.Spec.Decision
-	price, err := strconv.ParseFloat(d.Price, 64)
-	return d.BoundBy == v1alpha1.BoundByFloor || err == nil && float64(d.Demand)*price > float64(d.Budget)
+	return d.BoundBy == v1alpha1.BoundByFloor || float64(d.Demand)*float64(d.Price) > float64(d.Budget)
 }
 
 // settle forgets past failures.

@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/market"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -93,7 +94,7 @@ func drawn(t *rapid.T, i int) Pod {
 	if rapid.IntRange(0, 3).Draw(t, "undecided") > 0 {
 		want := limit("want")
 		p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers = &want, []v1alpha1.ContainerLimit{app(want)}
-		p.PA.Spec.Decision = &v1alpha1.Decision{Price: rapid.SampledFrom([]string{"0.000", "1.500"}).Draw(t, "price")}
+		p.PA.Spec.Decision = &v1alpha1.Decision{Price: rapid.SampledFrom([]market.Price{0, 1.5}).Draw(t, "price")}
 	}
 	s := &p.PA.Status
 	if rapid.Bool().Draw(t, "recorded") {
@@ -299,13 +300,13 @@ func TestSaysWhatSparesAPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		bound  v1alpha1.BoundBy
 		demand cpu.Milli
-		price  string
+		price  market.Price
 		want   reasons.Reason
 	}{
-		"CPU is not scarce":             {v1alpha1.BoundByNothing, 900, "0.000", reasons.Settled},
-		"its budget buys what it wants": {v1alpha1.BoundByNothing, 190, "0.500", reasons.Settled},
-		"it wants more":                 {v1alpha1.BoundByNothing, 300, "0.500", reasons.NoDisruptionAllowed},
-		"it wants more than it has":     {v1alpha1.BoundByFloor, 1200, "0.500", reasons.NoDisruptionAllowed},
+		"CPU is not scarce":             {v1alpha1.BoundByNothing, 900, 0.000, reasons.Settled},
+		"its budget buys what it wants": {v1alpha1.BoundByNothing, 190, 0.500, reasons.Settled},
+		"it wants more":                 {v1alpha1.BoundByNothing, 300, 0.500, reasons.NoDisruptionAllowed},
+		"it wants more than it has":     {v1alpha1.BoundByFloor, 1200, 0.500, reasons.NoDisruptionAllowed},
 	} {
 		limits := []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1000}}
 		pa := &v1alpha1.PodAllocation{Status: v1alpha1.PodAllocationStatus{DeclaredLimits: limits, AppliedLimits: limits}}

@@ -167,7 +167,7 @@ func TestAfterARollback(t *testing.T) {
 		s := &p.PA.Status
 		s.AppliedLimits, s.Rollback.LastHarmfulDecreaseTime, s.Rollback.Limits, s.Rollback.WindowStart = []v1alpha1.ContainerLimit{app(4000)}, &hurt, nil, nil
 		s.Phase, s.Reason, s.LastIncreaseTime = v1alpha1.PhaseApplied, string(reasons.Settled), &hurt
-		p.PA.Spec.Containers, p.PA.Spec.Decision = []v1alpha1.ContainerLimit{app(500)}, &v1alpha1.Decision{Price: "1.000"}
+		p.PA.Spec.Containers, p.PA.Spec.Decision = []v1alpha1.ContainerLimit{app(500)}, &v1alpha1.Decision{Price: 1.000}
 		tasks := Decide(cfg, View{Now: hurt.Add(c.since), Node: up(-time.Hour), Pods: []Pod{p}})
 		if len(tasks) != 1 {
 			t.Fatalf("%s: %d tasks, want one", name, len(tasks))

@@ -252,7 +252,7 @@ func (r *rig) decideUpTo(pod *corev1.Pod, ceiling cpu.Milli, limits ...v1alpha1.
 	pa := r.stored(pod)
 	before := pa.DeepCopy()
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &ceiling, limits
-	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: "0.000", Floor: 10, Ceiling: ceiling, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
+	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: 0.000, Floor: 10, Ceiling: ceiling, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
 	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 }
 

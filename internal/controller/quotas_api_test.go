@@ -143,7 +143,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			}
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limit, []v1alpha1.ContainerLimit{app(limit)}
 			pa.Spec.Decision = &v1alpha1.Decision{
-				Demand: milli(d), Budget: 50, Price: "0.000", Floor: 60, Ceiling: 4000, BoundBy: v1alpha1.BoundByCeiling, ObservedAt: metav1.NowMicro(),
+				Demand: milli(d), Budget: 50, Price: 0.000, Floor: 60, Ceiling: 4000, BoundBy: v1alpha1.BoundByCeiling, ObservedAt: metav1.NowMicro(),
 			}
 			r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 		}

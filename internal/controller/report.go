@@ -197,7 +197,7 @@ func (r *Reconciler) audit(s scene, t *Task, result podresize.Result, took time.
 	if pa := t.Pod.PA; pa != nil {
 		generation = pa.Generation
 		if pa.Spec.Decision != nil {
-			price = pa.Spec.Decision.Price
+			price = pa.Spec.Decision.Price.String()
 			if t.Purpose == Allocate {
 				why = "BoundBy" + string(pa.Spec.Decision.BoundBy)
 			}

@@ -31,6 +31,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/market"
 )
 
 // rig is a cluster of one node with a namespace in enforce mode, and controllers that run beside it.
@@ -280,9 +281,11 @@ func (r *rig) publish(pod *corev1.Pod, price string, limits ...v1alpha1.Containe
 	r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa))
 	before := pa.DeepCopy()
 	total := kube.Total(limits)
+	var cleared market.Price
+	r.must(cleared.UnmarshalText([]byte(price)))
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &total, limits
 	pa.Spec.Decision = &v1alpha1.Decision{
-		Budget: 100, Price: price, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
+		Budget: 100, Price: cleared, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
 	}
 	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 }

@@ -96,7 +96,7 @@ func TestARefusalOutlivesTheQuestion(t *testing.T) {
 		Pod: running("p", 2000, true), Mode: kube.ModeEnforce, Declared: []v1alpha1.ContainerLimit{app(500)}, Ledgered: true,
 		Progress: podresize.InProgress, DecisionAge: time.Hour, PA: allocation.New(running("p", 2000, true)),
 	}
-	p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers, p.PA.Spec.Decision = &want, []v1alpha1.ContainerLimit{app(want)}, &v1alpha1.Decision{Price: "0.000"}
+	p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers, p.PA.Spec.Decision = &want, []v1alpha1.ContainerLimit{app(want)}, &v1alpha1.Decision{Price: 0.000}
 	p.PA.Status = v1alpha1.PodAllocationStatus{
 		Phase: v1alpha1.PhaseFailed, Reason: string(reasons.ResizeTimedOut), Retry: v1alpha1.RetryStatus{Failures: 1, Time: &retry}, LastAppliedTime: &at,
 		DeclaredLimits: p.Declared, AppliedLimits: []v1alpha1.ContainerLimit{app(2000)},

@@ -30,7 +30,7 @@ func decided(namespace, uid string) *v1alpha1.PodAllocation {
 			DesiredCPULimit: &limit,
 			Containers:      []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1000}, {Name: "proxy", CPULimit: 500}},
 			Decision: &v1alpha1.Decision{
-				Demand: 1200, Usage: 900, ThrottledPercent: 30, CPUPressurePercent: &pressure, IOPressurePercent: &io, Budget: 200, Price: "0.133",
+				Demand: 1200, Usage: 900, ThrottledPercent: 30, CPUPressurePercent: &pressure, IOPressurePercent: &io, Budget: 200, Price: 0.133,
 				Floor: 220, Ceiling: 4000, BoundBy: v1alpha1.BoundByPrice,
 				ObservedAt: metav1.NewMicroTime(time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)),
 			},

@@ -204,7 +204,7 @@ func (r *Recorder) read(pod *corev1.Pod) Pod {
 func (r *Recorder) seeDecision(pa *v1alpha1.PodAllocation) {
 	d := decision{phase: pa.Status.Phase}
 	if pa.Spec.Decision != nil {
-		d.demand, d.price = pa.Spec.Decision.Demand, pa.Spec.Decision.Price
+		d.demand, d.price = pa.Spec.Decision.Demand, pa.Spec.Decision.Price.String()
 	}
 	setDefault(&r.decisions)
 	uid := string(pa.Spec.PodRef.UID)
