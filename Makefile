@@ -46,6 +46,9 @@ bin/%: FORCE | go-found
 bin/mbcas-measure: FORCE | go-found
 	@$(BUILD) -o $@ ./test/measure
 
+bin/mbcas-preview: FORCE | go-found
+	@$(BUILD) -o $@ ./test/measure/preview
+
 bin/mbcas-load: FORCE | go-found
 	@$(BUILD) -o $@ ./test/load
 
@@ -204,7 +207,8 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 ##@ Demo
 
 .PHONY: demo
-demo: measure-programs ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
+demo: bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
+	@bin/mbcas-preview demo $(MAKE) --no-print-directory measure-programs
 	@bin/mbcas-measure $(MEASURE_FLAGS) demo
 
 .PHONY: platform
@@ -215,6 +219,7 @@ MEASURE_FLAGS = $(if $(FULL),--full) $(if $(KEEP),--keep)
 
 .PHONY: measure-programs
 measure-programs: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-measure
+	@$(CLUSTER) assets
 
 .PHONY: kind-demo
 kind-demo: ## install on a new kind cluster, with a small shop (needs kind, docker and kubectl)

@@ -25,6 +25,9 @@ var numbers = map[string]func(*Facts, query) *float64{
 	"p99": func(_ *Facts, q query) *float64 {
 		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Latency(q.Where, 0.99) })
 	},
+	"p99_settled": func(_ *Facts, q query) *float64 {
+		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Settled(q.Where, 0.99) })
+	},
 	"throttled": func(_ *Facts, q query) *float64 {
 		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Throttled(q.Where) })
 	},

@@ -152,7 +152,7 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, x[0], x[1])
 		}
 	}
-	plain := s.Rows[2]
+	plain := s.Rows[3]
 	if *plain.Runs["static"] != 600 || len(plain.Like) != 2 || *plain.Runs["mbcas"] != 10 {
 		t.Errorf("the row without a PriorityClass is %+v; want the big hog's figures for the runs without MBCAS", plain)
 	}

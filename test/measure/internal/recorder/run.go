@@ -49,12 +49,12 @@ type Sample struct {
 const (
 	// Window is how far back the latency of a sample looks.
 	Window = 5 * time.Second
-	// Settle is how long after the start of a phase throttling does not count.
+	// Settle is how long after the start of a phase throttling does not count: the time to see the new load.
 	Settle = 5 * time.Second
 )
 
-// requests are those to a service whose intended arrival lies in a phase; "": of all services.
-func (r *Run) requests(w script.Where) (in []traffic.Result) {
+// requests are those to a service whose intended arrival lies in a phase, later than settle after its start; "": of all services.
+func (r *Run) requests(w script.Where, settle time.Duration) (in []traffic.Result) {
 	p, ok := r.Plan.Phase(w.Phase)
 	if !ok {
 		return nil
@@ -64,7 +64,7 @@ func (r *Run) requests(w script.Where) (in []traffic.Result) {
 			continue
 		}
 		for _, x := range all {
-			if x.At >= p.From && x.At < p.To {
+			if x.At >= p.From+settle && x.At < p.To {
 				in = append(in, x)
 			}
 		}
@@ -72,9 +72,13 @@ func (r *Run) requests(w script.Where) (in []traffic.Result) {
 	return in
 }
 
-// Latency is a quantile of the requests' latency, in milliseconds.
-func (r *Run) Latency(w script.Where, q float64) (ms float64, ok bool) {
-	in := r.requests(w)
+// Latency is a quantile of the requests' latency in a phase, in milliseconds.
+func (r *Run) Latency(w script.Where, q float64) (ms float64, ok bool) { return quantile(r.requests(w, 0), q) }
+
+// Settled is the same from Settle after the phase's start.
+func (r *Run) Settled(w script.Where, q float64) (ms float64, ok bool) { return quantile(r.requests(w, Settle), q) }
+
+func quantile(in []traffic.Result, q float64) (ms float64, ok bool) {
 	all := make([]time.Duration, len(in))
 	for i, x := range in {
 		all[i] = x.Latency
@@ -85,7 +89,7 @@ func (r *Run) Latency(w script.Where, q float64) (ms float64, ok bool) {
 
 // Unserved counts the requests that were not served, and all of them.
 func (r *Run) Unserved(w script.Where) (unserved, all int) {
-	in := r.requests(w)
+	in := r.requests(w, 0)
 	for _, x := range in {
 		if x.Status != traffic.Served {
 			unserved++
