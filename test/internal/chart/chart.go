@@ -64,7 +64,7 @@ type Span struct {
 	From, To time.Duration
 }
 
-// Spans stand behind what is drawn. Named ones have their names in the panel.
+// Spans stand behind what is drawn. Named ones have their names in the panel, where there is room.
 type Spans struct {
 	Spans []Span
 	Named bool
@@ -233,6 +233,9 @@ func (s Spans) Plot(c draw.Canvas, plt *plot.Plot) {
 		if s.Named {
 			style := plt.X.Tick.Label
 			style.XAlign, style.YAlign = draw.XCenter, draw.YTop
+			if style.Width(t.Name) > to-from {
+				continue // it would run into its neighbours
+			}
 			c.FillText(style, vg.Point{X: (from + to) / 2, Y: c.Max.Y - vg.Points(3)}, t.Name)
 		}
 	}
