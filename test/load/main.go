@@ -13,10 +13,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
+	"github.com/mbcas/mbcas/test/internal/program"
 	"github.com/mbcas/mbcas/test/load/work"
 )
 
@@ -24,17 +23,7 @@ import (
 var errUsage = errors.New("usage: mbcas-load serve|hog|once [flags]")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	switch {
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "mbcas-load:", err)
-		os.Exit(1)
-	}
+	program.Main("mbcas-load", errUsage, func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout) })
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {

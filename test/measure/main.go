@@ -11,10 +11,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
+	"github.com/mbcas/mbcas/test/internal/program"
 	"github.com/mbcas/mbcas/test/measure/internal/figures"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 	"github.com/mbcas/mbcas/test/measure/scripts"
@@ -27,17 +26,7 @@ var version = "dev"
 var errUsage = errors.New("usage: mbcas-measure [flags] demo|quota|hpa|FILE.yaml...")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, "mbcas-measure:", err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "mbcas-measure:", err)
-		os.Exit(1)
-	}
+	program.Main("mbcas-measure", errUsage, func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout, os.Stderr) })
 }
 
 // settings are the command line.
@@ -51,9 +40,6 @@ type settings struct {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	s, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

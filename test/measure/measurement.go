@@ -13,7 +13,6 @@ import (
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/internal/poll"
-	"github.com/mbcas/mbcas/test/internal/verdict"
 	"github.com/mbcas/mbcas/test/load/work"
 	"github.com/mbcas/mbcas/test/measure/internal/figures"
 	"github.com/mbcas/mbcas/test/measure/internal/player"
@@ -47,7 +46,7 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 		session: s, script: x,
 		workload: workload.Workload{Client: s.client, Script: x, Recorder: r, Node: s.node.Name},
 		player:   player.Player{Recorder: r, Seed: s.seed, Iterations: n},
-		facts:    figures.Facts{Script: x, Busy: s.busy, Started: time.Now(), Refusals: map[string]int{}},
+		facts:    figures.Facts{Script: x, Busy: s.busy, Started: time.Now()},
 	}
 	m.facts.Setup = figures.Setup{
 		Full: s.full, Seed: s.seed, RequestMS: recorder.Milliseconds(x.RequestCPU), Iterations: n, Cores: runtime.NumCPU(), MBCAS: version,
@@ -210,22 +209,12 @@ func (m *measurement) restore(ctx context.Context) error {
 
 // report compares with the targets and writes everything.
 func (m *measurement) report(offset int64) error {
-	path := m.cluster.Log("audit")
-	var err error
-	if m.facts.Audit, err = audit.Since(path, offset, m.script.Namespaces); err != nil {
-		return fmt.Errorf("audit log: %w", err)
-	}
-	err = audit.Each(path, offset, func(e audit.Event) {
-		if e.OverQuota() && !e.DryRun() {
-			m.facts.Refusals[e.User.Username]++
-		}
-	})
-	if err != nil {
+	if err := audit.Each(m.cluster.Log("audit"), offset, m.facts.Request); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	r := m.workload.Recorder
 	m.facts.Changes = r.Changes(m.facts.Started, time.Now())
-	m.facts.Faults, m.facts.Failures = r.Faults(), r.Failures()
+	m.facts.Failures = r.Failures()
 	m.facts.Took = time.Since(m.facts.Started)
 	s := m.facts.Summary(m.kubernetes, m.kernel.Cgroup, m.kernel.PSI)
 	m.facts.Write(m.console, s)
@@ -236,7 +225,7 @@ func (m *measurement) report(offset int64) error {
 	if len(s.Faults) > 0 {
 		return fmt.Errorf("%w: %d faults", errMissed, len(s.Faults))
 	}
-	if met, judged := verdict.Count(s.Checks); m.full && met < judged {
+	if met, judged := s.Judged(); m.full && met < judged {
 		return fmt.Errorf("%w: %d of %d targets", errMissed, judged-met, judged)
 	}
 	return nil

@@ -1,8 +1,7 @@
-// Package audit reads the API server's audit log: what was really asked of it, and by whom.
+// Package audit reads the requests that the API server got from its audit log.
 //
 // Promises:
-//   - Dry runs are no resizes, and refused ones are failures: TestCount.
-//   - What is still being written is left for later, and a log that was rotated away is said to be: TestEach.
+//   - A line that is still being written is left out, and a rotated log is an error: TestEach.
 package audit
 
 import (
@@ -13,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 )
@@ -96,41 +94,5 @@ func Each(path string, offset int64, visit func(Event)) error {
 		if e.Stage == "ResponseComplete" {
 			visit(e)
 		}
-	}
-}
-
-// Count is what was asked for in some namespaces.
-type Count struct {
-	Resizes  int // accepted
-	Failed   int // refused, or not waited for
-	Stale    int // refused because the pod had changed in between; tried again from its new state
-	DryRuns  int
-	Reasons  map[string]int // messages of the failed ones
-	Accounts map[string]int // of the accepted ones
-}
-
-// Since counts the resizes that the log has from an offset on.
-func Since(path string, offset int64, namespaces []string) (Count, error) {
-	c := Count{Reasons: map[string]int{}, Accounts: map[string]int{}}
-	err := Each(path, offset, func(e Event) {
-		if e.Of("resize") && slices.Contains(namespaces, e.ObjectRef.Namespace) {
-			c.add(e)
-		}
-	})
-	return c, err
-}
-
-func (c *Count) add(e Event) {
-	switch code := e.ResponseStatus.Code; {
-	case e.DryRun():
-		c.DryRuns++
-	case code < 300:
-		c.Resizes++
-		c.Accounts[e.User.Username]++
-	case code == 409:
-		c.Stale++
-	default:
-		c.Failed++
-		c.Reasons[e.ResponseStatus.Message]++
 	}
 }

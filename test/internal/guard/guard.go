@@ -1,9 +1,10 @@
-// Package guard watches every pod of a cluster for what must never happen, whatever is done to them: an eviction, a restart, a change of
-// requests or memory, a write to a pod by MBCAS other than a resize, a resize that the API server refuses, and a quota that is exceeded.
+// Package guard watches every pod of a cluster for what must never happen: an eviction, a restart, a change of requests or memory,
+// any change of a pod that is labelled Untouched, a write to a pod by MBCAS other than a resize, a resize that the API server refuses,
+// and an exceeded quota.
 //
 // Promises:
-//   - Whatever of this happens to a pod is a fault, and a changed CPU limit is none: TestSee.
-//   - So is what the API server was asked for and should not have been: TestAsked.
+//   - Each of these changes of a pod is a fault, and a changed CPU limit is none: TestPodChanges.
+//   - Each of these requests to the API server is a fault: TestRequests.
 package guard
 
 import (
@@ -27,8 +28,11 @@ import (
 	"github.com/mbcas/mbcas/test/internal/audit"
 )
 
-// Excused labels pods that are handed to somebody else who evicts them and changes their requests.
-const Excused = "test.mbcas.io/excused"
+// Labels of pods. Another controller may evict an Excused pod and change its requests. Nothing may change an Untouched pod.
+const (
+	Excused   = "test.mbcas.io/excused"
+	Untouched = "test.mbcas.io/untouched"
+)
 
 const (
 	// System is the namespace of MBCAS, whose own pods may restart: one that loses its lease ends.
@@ -38,7 +42,7 @@ const (
 	accounts   = "system:serviceaccount:" + System + ":"
 )
 
-// slow is how long a resize may take before its sender's patience (podresize.Timeout) may have been why it was cut off.
+// slow is how long a resize may take. Past it, the timeout of its sender (podresize.Timeout) may have cut it off, which is a fault.
 const slow = podresize.Timeout / 2
 
 // Guard is safe for use by several goroutines.
@@ -54,9 +58,9 @@ type Guard struct {
 	report Report
 }
 
-// Report is what was seen.
+// Report is the result.
 type Report struct {
-	// Pods and Resizes are how many there were, so that a watch that saw nothing is known for it.
+	// Pods and Resizes are how many there were; with none the watch proves nothing.
 	Pods, Resizes int
 	// Faults must never happen.
 	Faults []string
@@ -64,11 +68,12 @@ type Report struct {
 	Notes []string
 }
 
-// guarded is what must stay of a pod.
+// guarded is the part of a pod that must not change.
 type guarded struct {
-	resources string
-	restarts  map[string]int32
-	evicted   bool
+	generation int64 // of an Untouched pod
+	resources  string
+	restarts   map[string]int32
+	evicted    bool
 }
 
 // New watches from now on. The audit log is that of the API server.
@@ -94,7 +99,7 @@ func New(kubeconfig, log string) (*Guard, error) {
 	}
 	g.done.Go(func() {
 		for ctx.Err() == nil {
-			g.follow(ctx, version)
+			g.watch(ctx, version)
 			if again, err := g.list(ctx); err == nil {
 				version = again
 				continue
@@ -114,13 +119,13 @@ func (g *Guard) list(ctx context.Context) (version string, err error) {
 		return "", err
 	}
 	for i := range list.Items {
-		g.see(&list.Items[i])
+		g.record(&list.Items[i])
 	}
 	return list.ResourceVersion, nil
 }
 
-// follow watches until the watch ends.
-func (g *Guard) follow(ctx context.Context, version string) {
+// watch records pods until the watch ends.
+func (g *Guard) watch(ctx context.Context, version string) {
 	w, err := g.client.Watch(ctx, &corev1.PodList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
 	if err != nil {
 		return
@@ -128,25 +133,31 @@ func (g *Guard) follow(ctx context.Context, version string) {
 	defer w.Stop()
 	for e := range w.ResultChan() {
 		if pod, ok := e.Object.(*corev1.Pod); ok {
-			g.see(pod)
+			g.record(pod)
 		}
 	}
 }
 
-// see compares a pod with what it was when it was seen first.
-func (g *Guard) see(pod *corev1.Pod) {
+// record compares a pod with its state before.
+func (g *Guard) record(pod *corev1.Pod) {
 	if pod.Spec.NodeName == "" {
 		return // its spec is not final
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := guarded{resources: fixed(pod), restarts: restarts(pod), evicted: evicted(pod)}
+	if pod.Labels[Untouched] != "" && pod.DeletionTimestamp == nil {
+		now.generation = pod.Generation
+	}
 	was, known := g.pods[pod.UID]
 	g.pods[pod.UID] = now
 	if !known {
 		return
 	}
 	name, excused := pod.Namespace+"/"+pod.Name, pod.Labels[Excused] != ""
+	if now.generation > was.generation {
+		g.faultLocked("%s was changed, and nothing may change it", name)
+	}
 	if now.resources != was.resources && !excused {
 		g.faultLocked("%s: requests or memory changed from %s to %s", name, was.resources, now.resources)
 	}
@@ -217,15 +228,15 @@ func (g *Guard) End() Report {
 	_, err := g.list(ctx)
 	g.stop()
 	g.done.Wait()
-	if err := errors.Join(err, audit.Each(g.audit, g.offset, g.asked)); err != nil {
+	if err := errors.Join(err, audit.Each(g.audit, g.offset, g.request)); err != nil {
 		g.fault("what happened cannot be read to the end: %v", err)
 	}
 	g.report.Pods = len(g.pods)
 	return g.report
 }
 
-// asked judges one request.
-func (g *Guard) asked(e audit.Event) {
+// request checks one request.
+func (g *Guard) request(e audit.Event) {
 	name, code := e.ObjectRef.Namespace+"/"+e.ObjectRef.Name, e.ResponseStatus.Code
 	ours := strings.HasPrefix(e.User.Username, accounts)
 	switch {

@@ -23,7 +23,7 @@ func pod() *corev1.Pod {
 	return p
 }
 
-func TestSee(t *testing.T) {
+func TestPodChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
 		want   string // of the fault; "" for none
@@ -41,21 +41,26 @@ func TestSee(t *testing.T) {
 		"an eviction by the API": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 		}, "was evicted"},
+		"an untouched pod's limit": {func(p *corev1.Pod) {
+			p.Generation++
+			p.Labels[Untouched] = "true"
+		}, "nothing may change it"},
 		"an eviction by the kubelet": {func(p *corev1.Pod) { p.Status.Reason = "Evicted" }, "was evicted"},
 	} {
 		for _, excused := range []bool{false, true} {
 			g := &Guard{pods: map[types.UID]guarded{}}
 			p := pod()
+			p.Labels = map[string]string{}
 			if excused {
-				p.Labels = map[string]string{Excused: "vpa"}
+				p.Labels[Excused] = "vpa"
 			}
-			g.see(p)
+			g.record(p)
 			p = p.DeepCopy()
 			c.change(p)
-			g.see(p)
-			g.see(p) // told once
+			g.record(p)
+			g.record(p) // reported once
 			want := c.want
-			if excused && want != "was restarted" {
+			if excused && want != "was restarted" && want != "nothing may change it" {
 				want = ""
 			}
 			if got := strings.Join(g.report.Faults, "; "); (got == "") != (want == "") || !strings.Contains(got, want) || len(g.report.Faults) > 1 {
@@ -65,7 +70,7 @@ func TestSee(t *testing.T) {
 	}
 }
 
-func TestAsked(t *testing.T) {
+func TestRequests(t *testing.T) {
 	const late = "Timeout: request did not complete within requested timeout - context deadline exceeded"
 	const left = "Timeout: request did not complete within requested timeout - context canceled"
 	for name, c := range map[string]struct {
@@ -74,28 +79,28 @@ func TestAsked(t *testing.T) {
 		took                                  time.Duration
 		fault                                 bool
 	}{
-		"a resize":                {user: Controller, verb: "patch", subresource: "resize", code: 200},
-		"one of a changed pod":    {user: Controller, verb: "patch", subresource: "resize", code: 409},
-		"a refused one":           {user: Controller, verb: "patch", subresource: "resize", code: 422, fault: true},
-		"one nobody waited for":   {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: time.Second},
-		"one waited for in vain":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: 7 * time.Second, fault: true},
-		"one of unknown length":   {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, fault: true},
-		"one that took too long":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: late, fault: true},
-		"a refused dry run":       {user: Controller, verb: "patch", subresource: "resize", uri: "?dryRun=All", code: 403},
-		"one by the agent":        {user: accounts + "mbcas-agent", verb: "patch", subresource: "resize", code: 200, fault: true},
-		"a pod deleted by us":     {user: Controller, verb: "delete", code: 200, fault: true},
-		"a pod deleted":           {user: "admin", verb: "delete", code: 200},
-		"an eviction":             {user: "admin", verb: "create", subresource: "eviction", code: 201, fault: true},
-		"an eviction by the VPA":  {user: "system:serviceaccount:kube-system:vpa-updater", verb: "create", subresource: "eviction", code: 201},
-		"a new pod over a quota":  {user: "admin", verb: "create", code: 403, message: "exceeded quota: compute", fault: true},
-		"a new pod not permitted": {user: "admin", verb: "create", code: 403, message: "no"},
+		"a resize":                   {user: Controller, verb: "patch", subresource: "resize", code: 200},
+		"one of a changed pod":       {user: Controller, verb: "patch", subresource: "resize", code: 409},
+		"a refused one":              {user: Controller, verb: "patch", subresource: "resize", code: 422, fault: true},
+		"one cut off by its sender":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: time.Second},
+		"one cut off by the timeout": {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: 7 * time.Second, fault: true},
+		"one of unknown length":      {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, fault: true},
+		"one that took too long":     {user: Controller, verb: "patch", subresource: "resize", code: 504, message: late, fault: true},
+		"a refused dry run":          {user: Controller, verb: "patch", subresource: "resize", uri: "?dryRun=All", code: 403},
+		"one by the agent":           {user: accounts + "mbcas-agent", verb: "patch", subresource: "resize", code: 200, fault: true},
+		"a pod deleted by us":        {user: Controller, verb: "delete", code: 200, fault: true},
+		"a pod deleted":              {user: "admin", verb: "delete", code: 200},
+		"an eviction":                {user: "admin", verb: "create", subresource: "eviction", code: 201, fault: true},
+		"an eviction by the VPA":     {user: "system:serviceaccount:kube-system:vpa-updater", verb: "create", subresource: "eviction", code: 201},
+		"a new pod over a quota":     {user: "admin", verb: "create", code: 403, message: "exceeded quota: compute", fault: true},
+		"a new pod not permitted":    {user: "admin", verb: "create", code: 403, message: "no"},
 	} {
 		g := &Guard{}
 		e := audit.Event{Stage: "ResponseComplete", Verb: c.verb, RequestURI: "/x" + c.uri}
 		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", c.subresource
 		e.Ended = e.Received.Add(c.took)
 		e.ResponseStatus.Code, e.ResponseStatus.Message = c.code, c.message
-		g.asked(e)
+		g.request(e)
 		if (len(g.report.Faults) > 0) != c.fault {
 			t.Errorf("%s: faults %q, want one: %v", name, g.report.Faults, c.fault)
 		}

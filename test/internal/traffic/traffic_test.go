@@ -10,56 +10,17 @@ import (
 	"time"
 )
 
-// The count in each of many windows of a Poisson process has a variance equal to its mean, and the gaps
-// are exponential: their mean equals their standard deviation, and 1/e of them exceed their mean.
-func TestArrivalsArePoisson(t *testing.T) {
-	const rate, seconds = 50.0, 2000
-	at := Arrivals(7, []Segment{{For: seconds * time.Second, Rate: rate}})
-	if !slices.IsSorted(at) {
-		t.Fatal("arrivals are not in order")
-	}
-	counts := make([]float64, seconds)
-	for _, a := range at {
-		counts[int(a/time.Second)]++
-	}
-	mean, variance := moments(counts)
-	near(t, "mean count", mean, rate, 0.02)
-	near(t, "variance of counts", variance, rate, 0.15)
-
-	gaps := make([]float64, len(at)-1)
-	long := 0.0
-	for i := range gaps {
-		gaps[i] = (at[i+1] - at[i]).Seconds()
-		if gaps[i] > 1/rate {
-			long++
-		}
-	}
-	mean, variance = moments(gaps)
-	near(t, "mean gap", mean, 1/rate, 0.02)
-	near(t, "deviation of gaps", math.Sqrt(variance), 1/rate, 0.03)
-	near(t, "share of gaps beyond the mean", long/float64(len(gaps)), 1/math.E, 0.03)
-}
-
-func TestArrivalsFollowTheSegments(t *testing.T) {
+func TestArrivals(t *testing.T) {
 	segments := []Segment{{100 * time.Second, 10}, {100 * time.Second, 0}, {100 * time.Second, 80}}
 	var n [3]float64
 	for _, a := range Arrivals(1, segments) {
 		n[int(a/(100*time.Second))]++
 	}
-	near(t, "first segment", n[0], 1000, 0.1)
-	if n[1] != 0 {
-		t.Errorf("%v arrivals at rate 0", n[1])
+	if n[1] != 0 || math.Abs(n[0]-1000) > 100 || math.Abs(n[2]-8000) > 400 {
+		t.Errorf("%v arrivals, want about 1000, none, and about 8000", n)
 	}
-	near(t, "last segment", n[2], 8000, 0.05)
-}
-
-func TestSameSeedSameArrivals(t *testing.T) {
-	s := []Segment{{time.Minute, 30}, {time.Minute, 90}}
-	if !slices.Equal(Arrivals(3, s), Arrivals(3, s)) {
-		t.Error("seed 3 gives two sequences")
-	}
-	if slices.Equal(Arrivals(3, s), Arrivals(4, s)) {
-		t.Error("seeds 3 and 4 give the same sequence")
+	if !slices.Equal(Arrivals(3, segments), Arrivals(3, segments)) || slices.Equal(Arrivals(3, segments), Arrivals(4, segments)) {
+		t.Error("arrivals do not depend on the seed alone")
 	}
 }
 
@@ -148,21 +109,4 @@ func TestQuantile(t *testing.T) {
 	if _, ok := Quantile([]int(nil), 0.5); ok {
 		t.Error("nothing has a median")
 	}
-}
-
-func near(t *testing.T, what string, got, want, share float64) {
-	t.Helper()
-	if math.Abs(got-want) > share*want {
-		t.Errorf("%s is %.4g, want %.4g within %.0f %%", what, got, want, 100*share)
-	}
-}
-
-func moments(values []float64) (mean, variance float64) {
-	for _, v := range values {
-		mean += v / float64(len(values))
-	}
-	for _, v := range values {
-		variance += (v - mean) * (v - mean) / float64(len(values))
-	}
-	return mean, variance
 }

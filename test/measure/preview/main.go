@@ -12,12 +12,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/mbcas/mbcas/test/internal/program"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 	"github.com/mbcas/mbcas/test/measure/scripts"
 )
@@ -26,17 +25,7 @@ import (
 var errUsage = errors.New("usage: mbcas-preview [flags] SCRIPT COMMAND [ARGUMENT]...")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	switch {
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	case err != nil && !errors.Is(err, flag.ErrHelp):
-		fmt.Fprintln(os.Stderr, "mbcas-preview:", err)
-		os.Exit(1)
-	}
+	program.Main("mbcas-preview", errUsage, func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout) })
 }
 
 // settings are the flags.

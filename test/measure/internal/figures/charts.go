@@ -164,9 +164,6 @@ func drawQuota(f *Facts, p *panel) error {
 	if err := p.Area("limits of all pods", chart.Pale(chart.Green), all); err != nil {
 		return err
 	}
-	if err := p.Area("of those not busy", chart.Pale(chart.Blue), idleLimits(p.run)); err != nil {
-		return err
-	}
 	for _, x := range []struct {
 		name  string
 		color color.RGBA
@@ -178,24 +175,4 @@ func drawQuota(f *Facts, p *panel) error {
 		}
 	}
 	return nil
-}
-
-// idleLimits is the sum of the limits of the workloads that get the lowest rate in each turn.
-func idleLimits(r *recorder.Run) (xys plotter.XYs) {
-	sums := map[time.Duration]cpu.Milli{}
-	var order []time.Duration
-	for _, s := range r.Samples {
-		step := r.Plan.At(max(0, s.At-time.Second/2))
-		if _, known := sums[s.At]; !known {
-			order = append(order, s.At)
-		}
-		sums[s.At] += 0
-		if step.Moving != nil && step.Rates[s.App] <= step.Moving.IdleRate {
-			sums[s.At] += s.Limit
-		}
-	}
-	for _, at := range order {
-		xys = append(xys, plotter.XY{X: at.Seconds(), Y: sums[at].Cores()})
-	}
-	return xys
 }

@@ -9,6 +9,7 @@
 package figures
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/test/internal/audit"
@@ -28,7 +29,9 @@ type Facts struct {
 	Setup   Setup
 	Runs    []*recorder.Run
 	Reacted []player.Reaction
-	Audit   audit.Count
+	// Resizes were accepted by the API server. Failed ones were refused, for these reasons.
+	Resizes int
+	Failed  map[string]int
 	// Refusals is how often a quota refused a request, by account.
 	Refusals map[string]int
 	// Busy is the CPU in use before the first run, in thousandths of a core.
@@ -40,7 +43,6 @@ type Facts struct {
 	Restored    bool
 	NotRestored []string
 	Guard       guard.Report
-	Faults      []string // pods that were touched and must not be
 	Started     time.Time
 	Took        time.Duration
 }
@@ -68,6 +70,27 @@ type Workload struct {
 	Priority int32  `json:"priority"`
 	// Multiplier of the request, which gives the budget.
 	Multiplier float64 `json:"budget_multiplier"`
+}
+
+// Request counts one request to the API server, if it is to one of the script's namespaces.
+func (f *Facts) Request(e audit.Event) {
+	switch code := e.ResponseStatus.Code; {
+	case e.DryRun() || !slices.Contains(f.Script.Namespaces, e.ObjectRef.Namespace):
+	case e.OverQuota():
+		count(&f.Refusals, e.User.Username)
+	case !e.Of("resize"):
+	case code < 300:
+		f.Resizes++
+	case code != 409: // the pod had changed meanwhile; it is tried again
+		count(&f.Failed, e.ResponseStatus.Message)
+	}
+}
+
+func count(m *map[string]int, key string) {
+	if *m == nil {
+		*m = map[string]int{}
+	}
+	(*m)[key]++
 }
 
 // run is the run of that name; nil: it was not played.

@@ -48,7 +48,7 @@ var numbers = map[string]func(*Facts, query) *float64{
 		if len(f.Runs) == 0 {
 			return nil
 		}
-		return new(float64(f.Audit.Resizes))
+		return new(float64(f.Resizes))
 	},
 	"replicas": func(_ *Facts, q query) *float64 { return replicas(q.run, q.Where) },
 	"most_replicas": func(_ *Facts, q query) *float64 {
@@ -97,9 +97,7 @@ var numbers = map[string]func(*Facts, query) *float64{
 // nevers are the figures that list what must not happen; measured is whether it would have been seen.
 var nevers = map[string]func(*Facts) (found []string, measured bool){
 	"restored": func(f *Facts) ([]string, bool) { return f.NotRestored, f.Restored },
-	"faults": func(f *Facts) ([]string, bool) {
-		return slices.Concat(f.Guard.Faults, f.Faults), f.Guard.Pods > 0 && len(f.Runs) > 0
-	},
+	"faults":   func(f *Facts) ([]string, bool) { return f.Guard.Faults, f.Guard.Pods > 0 && len(f.Runs) > 0 },
 	"quota_refusals": func(f *Facts) (found []string, measured bool) {
 		if n := f.Refusals[guard.Controller]; n > 0 {
 			found = append(found, fmt.Sprintf("%d refusals", n))

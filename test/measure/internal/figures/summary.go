@@ -3,7 +3,6 @@ package figures
 import (
 	"time"
 
-	"github.com/mbcas/mbcas/test/internal/verdict"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
@@ -38,7 +37,7 @@ type Summary struct {
 	Script        string             `json:"script"`
 	Setup         Setup              `json:"setup"`
 	Rows          []Row              `json:"rows"`
-	Checks        []verdict.Check    `json:"checks"`
+	Checks        []Result           `json:"checks"`
 	Phases        map[string][]Phase `json:"phases"`
 	Reactions     []Reaction         `json:"reactions"`
 	NewPods       []recorder.NewPod  `json:"new_pods"`
@@ -83,13 +82,16 @@ type Reaction struct {
 // Summary draws the figures and compares them with the targets.
 func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 	s := Summary{
-		Kubernetes: kubernetes, Script: f.Script.Name, Setup: f.Setup, Checks: f.checks(), NewPods: f.newPods(),
-		Notes: f.Guard.Notes, FailedReasons: f.Audit.Reasons, Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(),
-		Resizes: f.Audit.Resizes, Failed: max(f.Audit.Failed, f.Failures), MinLimit: f.minLimit(),
+		Kubernetes: kubernetes, Script: f.Script.Name, Setup: f.Setup, Checks: f.results(), NewPods: f.newPods(),
+		Notes: f.Guard.Notes, Faults: f.Guard.Faults, FailedReasons: f.Failed, Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(),
+		Resizes: f.Resizes, MinLimit: f.minLimit(),
 		ChangesByPod: map[string]int{}, GeneratorLate: map[string]float64{}, Phases: map[string][]Phase{},
 	}
 	s.Node.Cgroup, s.Node.PSI = cgroup, psi
-	s.Faults, _ = nevers["faults"](f)
+	for _, n := range f.Failed {
+		s.Failed += n
+	}
+	s.Failed = max(s.Failed, f.Failures)
 	s.SteadyChanges, s.SteadyByPod = f.steady()
 	if f.Restored {
 		s.Restored = new(len(f.NotRestored) == 0)

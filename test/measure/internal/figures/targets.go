@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mbcas/mbcas/test/internal/verdict"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
@@ -43,31 +42,77 @@ func Check(s *script.Script) error {
 
 func names[V any](m map[string]V) string { return strings.Join(slices.Sorted(maps.Keys(m)), ", ") }
 
-// checks compares the figures with the script's targets.
-func (f *Facts) checks() (all []verdict.Check) {
+// Result compares a figure with a target.
+type Result struct {
+	Title  string `json:"what"`
+	Got    string `json:"got"`
+	Target string `json:"target"`
+	// Met is null where the figure was not measured.
+	Met *bool `json:"met"`
+}
+
+const notMeasured = "not measured"
+
+// results compares the figures with the script's targets.
+func (f *Facts) results() (all []Result) {
 	for _, t := range f.Script.Targets {
+		r := Result{Title: t.Title, Got: notMeasured, Target: "none"}
 		if never := nevers[t.Figure]; never != nil {
-			found, measured := never(f)
-			all = append(all, verdict.Never(t.Title, measured, found, "none"))
-			continue
+			if found, measured := never(f); measured {
+				r.Met, r.Got = new(len(found) == 0), "none"
+				if len(found) > 0 {
+					r.Got = fmt.Sprintf("%d, first: %s", len(found), found[0])
+				}
+			}
+		} else {
+			r.number(t, f.value(t))
 		}
-		q := query{Where: t.Where, run: f.run(t.Run), over: f.run(t.Over), phases: t.Phases}
-		got, form := numbers[t.Figure](f, q), "%.4g"
-		if t.Unit != "" {
-			form += " " + strings.ReplaceAll(t.Unit, "%", "%%")
+		if t.Full && !f.Setup.Full {
+			r.Met, r.Got = nil, notMeasured
 		}
-		unit := strings.TrimSuffix(" "+t.Unit, " ")
-		switch {
-		case t.Over != "" && len(t.Phases) == 0:
-			than := numbers[t.Figure](f, query{Where: t.Where, run: q.over})
-			all = append(all, verdict.Ratio(t.Title, got, than, *t.AtMost, fmt.Sprintf("<= %g", *t.AtMost)))
-		case t.AtMost != nil:
-			all = append(all, verdict.AtMost(t.Title, got, form, *t.AtMost, fmt.Sprintf("<= %g%s", *t.AtMost, unit)))
-		case t.Below != nil:
-			all = append(all, verdict.Below(t.Title, got, form, *t.Below, fmt.Sprintf("< %g%s", *t.Below, unit)))
-		default:
-			all = append(all, verdict.Above(t.Title, got, form, *t.Above, fmt.Sprintf("> %g%s", *t.Above, unit)))
-		}
+		all = append(all, r)
 	}
 	return all
+}
+
+// value is the figure of a target: of its run, or as a share of the figure of the run to compare with.
+func (f *Facts) value(t script.Target) *float64 {
+	q := query{Where: t.Where, run: f.run(t.Run), over: f.run(t.Over), phases: t.Phases}
+	got := numbers[t.Figure](f, q)
+	if t.Over == "" || len(t.Phases) > 0 || got == nil {
+		return got
+	}
+	q.run = q.over
+	if than := numbers[t.Figure](f, q); than != nil && *than > 0 {
+		return new(*got / *than)
+	}
+	return nil
+}
+
+// number compares a value with the bound of a target.
+func (r *Result) number(t script.Target, got *float64) {
+	sign, bound, met := ">", t.Above, func(v, bound float64) bool { return v > bound }
+	switch {
+	case t.AtMost != nil:
+		sign, bound, met = "<=", t.AtMost, func(v, bound float64) bool { return v <= bound }
+	case t.Below != nil:
+		sign, bound, met = "<", t.Below, func(v, bound float64) bool { return v < bound }
+	}
+	r.Target = strings.TrimSpace(fmt.Sprintf("%s %g %s", sign, *bound, t.Unit))
+	if got != nil {
+		r.Got, r.Met = strings.TrimSpace(fmt.Sprintf("%.3g %s", *got, t.Unit)), new(met(*got, *bound))
+	}
+}
+
+// Judged is how many targets are met, of those whose figure was measured.
+func (s Summary) Judged() (met, judged int) {
+	for _, c := range s.Checks {
+		if c.Met != nil {
+			judged++
+			if *c.Met {
+				met++
+			}
+		}
+	}
+	return met, judged
 }

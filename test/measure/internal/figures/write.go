@@ -10,7 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/mbcas/mbcas/test/internal/verdict"
 	"github.com/mbcas/mbcas/test/measure/internal/player"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 )
@@ -54,29 +53,39 @@ func (f *Facts) Write(out io.Writer, s Summary) {
 			p.Second, p.Free, number(p.Ready), number(p.FreeAgain), p.Refused)
 	}
 	fmt.Fprintln(out)
-	var judged []verdict.Check
-	var later []string
-	for _, c := range s.Checks {
-		if c.Met == nil && !s.Setup.Full {
-			later = append(later, c.What)
-			continue
-		}
-		judged = append(judged, c)
-	}
-	verdict.Write(out, judged)
-	if len(later) > 0 {
-		fmt.Fprintf(out, "\nonly the full version (FULL=1) measures: %s\n", strings.Join(later, "; "))
-	}
+	writeTargets(out, s)
 	if s.Busy > TooBusy {
 		fmt.Fprintf(out, "\nBefore the first run other programs used %d.%d cores: a quiet machine gives other latencies.\n", s.Busy/1000, s.Busy%1000/100)
 	}
-	met, of := verdict.Count(s.Checks)
+	met, of := s.Judged()
 	fmt.Fprintf(out, "\n%d of %d targets met\n", met, of)
 	for _, n := range s.Notes {
 		fmt.Fprintln(out, "note:", n)
 	}
 	for _, fault := range s.Faults {
 		fmt.Fprintln(out, "FAULT:", fault)
+	}
+}
+
+// writeTargets prints the results, and the targets that only the full version can judge.
+func writeTargets(out io.Writer, s Summary) {
+	var later []string
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TARGET\tWANTED\tMEASURED\tMET")
+	for _, c := range s.Checks {
+		met := "-"
+		switch {
+		case c.Met != nil:
+			met = map[bool]string{true: "yes", false: "NO"}[*c.Met]
+		case !s.Setup.Full:
+			later = append(later, c.Title)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Title, c.Target, c.Got, met)
+	}
+	w.Flush()
+	if len(later) > 0 {
+		fmt.Fprintf(out, "\nonly the full version (FULL=1) measures: %s\n", strings.Join(later, "; "))
 	}
 }
 

@@ -3,7 +3,6 @@
 //
 // Promises:
 //   - A changed limit is a change: TestLimitChangesAreRecorded.
-//   - Any change of a pod that MBCAS must not touch is a fault: TestUntouchedPodsMustNotChange.
 //   - A request belongs to the phase of its intended arrival: TestRequestsBelongToTheirIntendedPhase.
 //   - Throttling after a step counts from the fifth second: TestThrottledAfterTheStep.
 package recorder
@@ -72,15 +71,13 @@ type Recorder struct {
 	desired    map[string]int // replicas, by HPA
 	used, hard cpu.Milli      // of the quota
 	changes    []Change
-	faults     []string
 	failures   int
 }
 
 type entry struct {
 	Pod
-	bound      bool // it has a node, so its spec is final
-	generation int64
-	order      int
+	bound bool // it has a node, so its spec is final
+	order int
 }
 
 // decision is what MBCAS reports about a pod.
@@ -162,21 +159,10 @@ func (r *Recorder) seePod(now time.Time, pod *corev1.Pod) {
 		e = &entry{order: slices.IndexFunc(r.Script.Workloads, func(w script.Workload) bool { return w.Name == p.App })}
 		r.pods[p.UID] = e
 	}
-	before := e.Pod
-	e.Pod = p
-	switch {
-	case pod.Spec.NodeName == "":
-		return
-	case !e.bound:
-		e.bound, e.generation = true, pod.Generation
-		return
-	case before.Limit != p.Limit:
-		r.changes = append(r.changes, Change{now, p.App, before.Limit, p.Limit})
+	if e.bound && e.Limit != p.Limit {
+		r.changes = append(r.changes, Change{now, p.App, e.Limit, p.Limit})
 	}
-	if w, _ := r.Script.Find(p.App); !w.Managed() && pod.DeletionTimestamp == nil && (before.Limit != p.Limit || pod.Generation != e.generation) {
-		e.generation = pod.Generation
-		r.faults = append(r.faults, fmt.Sprintf("%s (%s) was changed: limit %v, then %v", p.Name, w.Untouched, before.Limit, p.Limit))
-	}
+	e.Pod, e.bound = p, pod.Spec.NodeName != ""
 }
 
 func (r *Recorder) read(pod *corev1.Pod) Pod {
@@ -264,13 +250,6 @@ func (r *Recorder) Changes(from, to time.Time) (in []Change) {
 		}
 	}
 	return in
-}
-
-// Faults are changes of pods that must not be touched.
-func (r *Recorder) Faults() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.faults)
 }
 
 // Failures is how often MBCAS itself reported a failed resize.

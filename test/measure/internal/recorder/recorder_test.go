@@ -22,7 +22,7 @@ var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func newRecorder() *Recorder {
 	return &Recorder{Labels: Labels{App: "app"}, Script: &script.Script{Workloads: []script.Workload{
-		{Name: "web", Request: 100, Limit: 500}, {Name: "guaranteed", Limit: 30, Untouched: "Guaranteed"},
+		{Name: "web", Request: 100, Limit: 500},
 	}}}
 }
 
@@ -60,29 +60,9 @@ func TestLimitChangesAreRecorded(t *testing.T) {
 	if wrong := r.NotRestored(); len(wrong) != 1 || !strings.Contains(wrong[0], "limit 1600m, declared 500m") {
 		t.Errorf("not restored: %q", wrong)
 	}
-	if faults := r.Faults(); len(faults) != 0 {
-		t.Errorf("a changed limit is no fault: %q", faults)
-	}
 	r.deleted(p)
 	if len(r.Pods("")) != 0 || len(r.Changes(now, now.Add(time.Hour))) != 1 {
 		t.Error("a deleted pod stays, or its changes do not")
-	}
-}
-
-func TestUntouchedPodsMustNotChange(t *testing.T) {
-	r := newRecorder()
-	p := pod("guaranteed", "30m")
-	p.Spec.NodeName = "" // until it is bound to a node its spec may change
-	r.see(now, p)
-	p = resized(p, "30m")
-	p.Spec.NodeName = "n"
-	r.see(now, p)
-	if faults := r.Faults(); len(faults) != 0 {
-		t.Errorf("faults before it ran: %q", faults)
-	}
-	r.see(now, resized(p, "40m"))
-	if faults := r.Faults(); len(faults) != 1 || !strings.Contains(faults[0], "Guaranteed") {
-		t.Errorf("faults are %q, want one", faults)
 	}
 }
 

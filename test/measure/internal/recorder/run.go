@@ -73,10 +73,14 @@ func (r *Run) requests(w script.Where, settle time.Duration) (in []traffic.Resul
 }
 
 // Latency is a quantile of the requests' latency in a phase, in milliseconds.
-func (r *Run) Latency(w script.Where, q float64) (ms float64, ok bool) { return quantile(r.requests(w, 0), q) }
+func (r *Run) Latency(w script.Where, q float64) (ms float64, ok bool) {
+	return quantile(r.requests(w, 0), q)
+}
 
 // Settled is the same from Settle after the phase's start.
-func (r *Run) Settled(w script.Where, q float64) (ms float64, ok bool) { return quantile(r.requests(w, Settle), q) }
+func (r *Run) Settled(w script.Where, q float64) (ms float64, ok bool) {
+	return quantile(r.requests(w, Settle), q)
+}
 
 func quantile(in []traffic.Result, q float64) (ms float64, ok bool) {
 	all := make([]time.Duration, len(in))

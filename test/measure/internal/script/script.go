@@ -204,6 +204,8 @@ type Target struct {
 	Below  *float64 `yaml:"below"`
 	Above  *float64 `yaml:"above"`
 	Unit   string   `yaml:"unit"`
+	// Full: the short phases are too short for it.
+	Full bool `yaml:"full"`
 }
 
 // Find is the workload of that name.

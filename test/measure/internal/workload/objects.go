@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
@@ -111,6 +112,9 @@ func pod(w script.Workload, node string) corev1.PodTemplateSpec {
 	m.Name = ""
 	if w.OptOut {
 		m.Labels["mbcas.io/managed"] = "false"
+	}
+	if !w.Managed() {
+		m.Labels[guard.Untouched] = "true"
 	}
 	if w.MaxCPU > 0 {
 		m.Annotations = map[string]string{"mbcas.io/max-cpu": w.MaxCPU.String()}

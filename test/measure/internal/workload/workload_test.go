@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 	"github.com/mbcas/mbcas/test/measure/scripts"
@@ -56,6 +57,9 @@ func TestUntouchedPods(t *testing.T) {
 				t.Errorf("%s is %s with limit %v: the market cannot manage it", w.Name, qos, w.Limit)
 			}
 			continue
+		}
+		if Deployment(w, "n", true).Spec.Template.Labels[guard.Untouched] == "" {
+			t.Errorf("%s is not guarded", w.Name)
 		}
 		if qos != want[w.Name] {
 			t.Errorf("%s is %s, want %s", w.Name, qos, want[w.Name])
