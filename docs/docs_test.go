@@ -90,7 +90,7 @@ func example(t *testing.T, pods []bidder) string {
 	for _, b := range pods {
 		p.Bids = append(p.Bids, market.Bid{
 			Budget: demand.Budget(b.request, b.priority), Demand: b.demand,
-			Floor: demand.Floor(b.request, b.declared), Ceiling: allocatable,
+			Floor: demand.Entitlement(b.request, b.declared), Ceiling: allocatable,
 		})
 	}
 	result := market.Clear(p)

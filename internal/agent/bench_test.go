@@ -75,8 +75,8 @@ func fullNode() *snapshot {
 		for j := range each {
 			id := fmt.Sprintf("%064x", i*each+j)
 			p.Containers = append(p.Containers, demand.Container{
-				Name: fmt.Sprint("c", j), ID: id, Request: 100, Declared: 500, Limit: 500, Ceiling: 60000,
-			})
+				Name: fmt.Sprint("c", j), ID: id, Request: 100, Declared: 500, Limit: 500,
+			}.Within(0, 60000))
 			t.Containers = append(t.Containers, id)
 		}
 		v.Refs = append(v.Refs, podRef{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID(uid)})

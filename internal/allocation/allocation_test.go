@@ -28,20 +28,20 @@ func recorded(pod *corev1.Pod) *v1alpha1.PodAllocation {
 func TestBidder(t *testing.T) {
 	p := podtest.Shop()
 	budget := market.Budget(340) // requests of 170m at the weight 1 + log2(4)/2
-	containers := func(declared ...cpu.Milli) []demand.Container {
+	containers := func(managed bool) []demand.Container {
 		c := []demand.Container{
 			{Name: "app", ID: "app-id", Request: 100, Limit: 500},
 			{Name: "exporter", ID: "exporter-id", Request: 20},
 			{Name: "proxy", ID: "proxy-id", Request: 50, Limit: 200},
 		}
-		if declared != nil {
-			c[0].Declared, c[0].Floor, c[0].Ceiling = declared[0], 110, 2000
-			c[2].Declared, c[2].Floor, c[2].Ceiling = declared[1], 100, 2000
+		if managed {
+			c[0].Declared, c[2].Declared = 500, 200
+			c[0], c[2] = c[0].Within(0, 2000), c[2].Within(0, 2000)
 		}
 		return c
 	}
 	weights := demand.Weights{PriorityPercent: 200}
-	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers()}
+	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers(false)}
 	if diff := cmp.Diff(shadow, Bidder(p, nil, 2000)); diff != "" {
 		t.Errorf("without an allocation:\n%s", diff)
 	}
@@ -53,7 +53,7 @@ func TestBidder(t *testing.T) {
 	if diff := cmp.Diff(shadow, Bidder(p, stranger, 2000)); diff != "" {
 		t.Errorf("with the allocation of an earlier pod of its name:\n%s", diff)
 	}
-	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(500, 200)}
+	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(true)}
 	if diff := cmp.Diff(want, Bidder(p, recorded(p), 2000)); diff != "" {
 		t.Errorf("managed:\n%s", diff)
 	}
@@ -95,11 +95,11 @@ func TestStateAndSpecAgree(t *testing.T) {
 	pa.Generation, pa.Status.ConfirmGeneration = 7, 7
 	want.At = time.Time{}
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
-		t.Errorf("a decision that the controller finds too old is not to be published anew:\n%s", diff)
+		t.Errorf("a decision that is to be confirmed counts as published:\n%s", diff)
 	}
 	pa.Generation++
 	if got := Published(pa).At; !got.Equal(at) {
-		t.Errorf("published at %v, want %v: it was published anew, and the controller has yet to look", got, at)
+		t.Errorf("published at %v, want %v: it has been confirmed", got, at)
 	}
 	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
 	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {

@@ -51,7 +51,7 @@ func TestWhatStandsIsLeft(t *testing.T) {
 		bid := Bidder(pod, &v1alpha1.PodAllocation{
 			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Constraints: &terms},
 		}, 4000)
-		floor, ceiling := bid.Containers[0].Bounds()
+		floor, ceiling := bid.Containers[0].Floor, bid.Containers[0].Ceiling
 		if bid.Ceiling > 0 {
 			ceiling = min(ceiling, bid.Ceiling)
 		}
@@ -106,8 +106,8 @@ func TestNoMoveIsRefused(t *testing.T) {
 		pa.Status.DeclaredLimits, pa.Status.Constraints = declared, &terms
 		bounds := constraints.BoundsOf(pod, declared, 4000, &terms)
 		for i, c := range Bidder(pod, pa, 4000).Containers {
-			if floor, ceiling := c.Bounds(); floor != bounds.Containers[c.Name].Floor || ceiling != bounds.Containers[c.Name].Ceiling {
-				t.Fatalf("container %d: the agent decides from %v to %v, the controller from %v", i, floor, ceiling, bounds.Containers[c.Name])
+			if c.Bounds != bounds.Containers[c.Name] {
+				t.Fatalf("container %d: the agent decides within %+v, the controller within %+v", i, c.Bounds, bounds.Containers[c.Name])
 			}
 		}
 		s, state := planned(pod, declared, wanted, terms)

@@ -54,7 +54,7 @@ func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) 
 		p.Containers = append(p.Containers, demand.Container{
 			Name: c.Spec.Name, ID: c.RuntimeID(), Request: c.Request(),
 			Declared: declared[c.Spec.Name], Limit: c.Limit(),
-			Ceiling: bounds.Containers[c.Spec.Name].Ceiling, Floor: bounds.Containers[c.Spec.Name].Floor,
+			Bounds: bounds.Containers[c.Spec.Name],
 		})
 		requests += c.Request()
 	}

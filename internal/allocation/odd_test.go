@@ -36,7 +36,7 @@ func TestOddQuantities(t *testing.T) {
 		p := podtest.Shop()
 		p.Spec.Containers[0] = podtest.Container("app", c.request, c.limit)
 		got := Bidder(p, recorded(p), 2000).Containers[0]
-		floor, ceiling := got.Bounds()
+		floor, ceiling := got.Floor, got.Ceiling
 		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(2000, floor) {
 			t.Errorf("request %q, limit %q: limit %v, declared %v, from %v to %v; want %v and a floor of %v",
 				c.request, c.limit, got.Limit, got.Declared, floor, ceiling, c.want, c.floor)

@@ -7,7 +7,6 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -19,7 +18,7 @@ func State(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) a
 	declared := kube.ByName(pa.Status.DeclaredLimits)
 	var sum cpu.Milli
 	var wants []v1alpha1.ContainerLimit
-	var least []cpu.Milli // that a container may be raised to
+	var settable []cpu.Milli
 	for _, c := range kube.Containers(pod) {
 		name, limit := c.Spec.Name, c.Limit()
 		b, ok := bounds.Containers[name]
@@ -30,22 +29,22 @@ func State(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) a
 			Name: name, Limit: limit, Declared: declared[name],
 			Floor: b.Floor, Ceiling: b.Ceiling, Desired: wanted[name],
 		})
-		raise, want := demand.Floor(c.Request(), 0), wanted[name]
+		want := wanted[name]
 		switch {
 		case want == 0:
 			want = limit
 		case want > limit:
-			want = max(want, raise)
+			want = max(want, b.Settable)
 		}
 		sum += limit
 		wants = append(wants, v1alpha1.ContainerLimit{Name: name, CPULimit: want.Clamp(b.Floor, b.Ceiling)})
-		least = append(least, raise)
+		settable = append(settable, b.Settable)
 	}
 	for i, w := range bounds.WithinCeiling(wants) {
 		c := &p.Containers[i]
 		if c.Desired > 0 {
 			c.Desired = w.CPULimit
-			if w.CPULimit > c.Limit && w.CPULimit < least[i] {
+			if w.CPULimit > c.Limit && w.CPULimit < settable[i] {
 				c.Desired = c.Limit // that much does not fit
 			}
 		}

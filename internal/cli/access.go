@@ -9,48 +9,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/kube"
 )
-
-// Access is what a command works with once it knows its cluster.
-type Access struct {
-	Client    client.Client
-	Discovery Discovery
-	// Namespace is the one that the command line or the kubeconfig names; "" means all.
-	Namespace string
-	// System is the namespace that MBCAS itself runs in.
-	System string
-	Now    func() time.Time
-	// Round is the last round of an agent's node as its pod tells it on /debug/round.
-	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
-}
-
-// Discovery is what the commands ask an API server about itself.
-type Discovery interface {
-	podresize.Discovery
-	ServerVersionWithContext(ctx context.Context) (*version.Info, error)
-}
-
-// Scheme knows the kinds that the commands read and write.
-func Scheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(s); err != nil {
-			panic(err) // two kinds of one name: our own mistake
-		}
-	}
-	return s
-}
 
 // flags are those that every command has: kubectl's own, and where MBCAS lives.
 type flags struct {
@@ -59,7 +24,7 @@ type flags struct {
 	all       bool
 	system    string
 	// connected replaces the connection in tests.
-	connected *Access
+	connected *cluster.Access
 }
 
 func newFlags() *flags {
@@ -95,7 +60,7 @@ func (f *flags) scope(cmd *cobra.Command) {
 }
 
 // connect makes the clients. Nothing is asked of the API server yet.
-func (f *flags) connect() (*Access, error) {
+func (f *flags) connect() (*cluster.Access, error) {
 	if f.connected != nil {
 		a := *f.connected
 		if f.overrides.Context.Namespace != "" {
@@ -123,7 +88,7 @@ func (f *flags) connect() (*Access, error) {
 	if f.all {
 		namespace = ""
 	}
-	c, err := client.New(rest, client.Options{Scheme: Scheme()})
+	c, err := client.New(rest, client.Options{Scheme: cluster.Scheme()})
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
@@ -132,13 +97,13 @@ func (f *flags) connect() (*Access, error) {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
 	round := func(ctx context.Context, agent *corev1.Pod) ([]byte, error) {
-		return k.CoreV1().Pods(agent.Namespace).ProxyGet("http", agent.Name, agentPort, "/debug/round", nil).DoRaw(ctx)
+		return k.CoreV1().Pods(agent.Namespace).ProxyGet("http", agent.Name, cluster.AgentPort, "/debug/round", nil).DoRaw(ctx)
 	}
-	return &Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round}, nil
+	return &cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round}, nil
 }
 
 // run connects and hands over; every command's RunE is this.
-func (f *flags) run(do func(ctx context.Context, a *Access, args []string) error) func(*cobra.Command, []string) error {
+func (f *flags) run(do func(ctx context.Context, a *cluster.Access, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a, err := f.connect()
 		if err != nil {

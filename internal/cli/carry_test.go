@@ -18,14 +18,17 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/resize"
+	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // access is an Access to a real API server, in the namespace.
-func access(t *testing.T, s *apiserver.Server, namespace string) *Access {
+func access(t *testing.T, s *apiserver.Server, namespace string) *cluster.Access {
 	t.Helper()
-	c, err := client.New(s.Config, client.Options{Scheme: Scheme()})
+	c, err := client.New(s.Config, client.Options{Scheme: cluster.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +36,7 @@ func access(t *testing.T, s *apiserver.Server, namespace string) *Access {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}
+	return &cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}
 }
 
 // record stores an allocation for the pod with the given declared limits.
@@ -108,7 +111,7 @@ func TestTouchesLimitsOnly(t *testing.T) {
 	}
 	after := reload(t, a.Client, before)
 	wantSpec(t, withLimits(before, map[string]string{"app": "450m"}), after)
-	if got := inForce(after, "app"); got != 450 {
+	if got := snapshot.InForce(after, "app"); got != 450 {
 		t.Errorf("in force when the command returned: %v", got)
 	}
 	if !strings.Contains(stdout, "container app 300m -> 450m") || !strings.Contains(stdout, "in force after") {
@@ -235,7 +238,7 @@ func TestRestoreIsExact(t *testing.T) {
 }
 
 // resizeAs changes limits under a name.
-func resizeAs(t *testing.T, a *Access, pod *corev1.Pod, manager string, to map[string]cpu.Milli) {
+func resizeAs(t *testing.T, a *cluster.Access, pod *corev1.Pod, manager string, to map[string]cpu.Milli) {
 	t.Helper()
 	now := reload(t, a.Client, pod)
 	move := actuator.Move{UID: string(pod.UID)}
@@ -280,7 +283,7 @@ func TestRestoreKeepsTheOwnersWord(t *testing.T) {
 	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"proxy": 250})
 	var out, errs bytes.Buffer
 	again := func(p *corev1.Pod) *actuator.Move { return back(p, declared).move }
-	err = carryOut(t.Context(), a, Streams{Out: &out, Err: &errs}, before, *again(before), carrying{again: again})
+	err = resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs}, before, *again(before), resize.Options{Redecide: again})
 	if err == nil || !strings.Contains(err.Error(), "left as it is") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
@@ -313,7 +316,7 @@ func TestResizeInsists(t *testing.T) {
 	}
 	move := actuator.Move{UID: string(read.UID), Changes: []actuator.Change{{Container: "app", From: 300, To: 600}}}
 	var out, errs bytes.Buffer
-	err := carryOut(t.Context(), a, Streams{Out: &out, Err: &errs}, read.DeepCopy(), move, carrying{wait: true, timeout: time.Minute})
+	err := resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs}, read.DeepCopy(), move, resize.Options{Wait: true, Timeout: time.Minute})
 	if err != nil || !strings.Contains(out.String(), "450m -> 600m") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
@@ -330,7 +333,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	resizeAs(t, a, pod, kube.FieldManager, map[string]cpu.Milli{"app": 300})
 	eventually(t, "the resize to be in force", func() bool {
 		pod = reload(t, a.Client, pod)
-		progress, _ := unfinished(pod)
+		progress, _ := resize.Unfinished(pod)
 		return progress == podresize.Done
 	})
 	for args, want := range map[string]string{

@@ -1,28 +1,30 @@
-// Package cli is the kubectl plugin: what a person asks of MBCAS by hand. Each command gathers facts from
-// the API server, hands them to a pure function that decides or writes text, and prints.
+// Package cli is the kubectl plugin. Each command gathers facts from the API server, hands them to a pure
+// function that decides or writes text, and prints.
 //
 // What it promises, each a test of the same name:
 //   - ReadsOnly: list, usage, explain and doctor write nothing.
 //   - RefusesUnsafe: resize changes nothing that would harm the pod or that Kubernetes would refuse.
 //   - TouchesLimitsOnly: resize and restore change CPU limits of containers that have one, and nothing else.
-//   - RestoreIsExact: restore returns a pod to its declared limits to the thousandth.
+//   - RestoreIsExact: restore returns a pod to exactly its declared limits.
 //   - DryRunChangesNothing: with --dry-run nothing is written.
 package cli
 
 import (
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/cli/format"
 )
 
-// Streams are where a command writes: answers to Out, progress and warnings to Err.
-type Streams struct{ Out, Err io.Writer }
+// Streams are where a command writes.
+type Streams = format.Streams
 
 // UsageError is a command line that cannot be understood; main exits with 2 for it.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
+
 func (e UsageError) Unwrap() error { return e.Err }
 
 // ErrFindings is returned by doctor when a check failed: everything has been printed already.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/doctor"
 )
 
 func doctorCommand(s Streams, f *flags) *cobra.Command {
@@ -17,12 +20,12 @@ func doctorCommand(s Streams, f *flags) *cobra.Command {
 			"Nothing is written. The exit code is 1 when a check fails; warnings do not count.",
 		Example: "  kubectl mbcas doctor\n  kubectl mbcas doctor --quiet\n  kubectl mbcas doctor -o json | jq '.findings[] | select(.level != \"OK\")'",
 		Args:    noArgs,
-		RunE: f.run(func(ctx context.Context, a *Access, _ []string) error {
-			c := examine(ctx, a)
-			report := newReport(diagnose(c, a.Now()))
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
+			c := doctor.Gather(ctx, a)
+			report := doctor.NewReport(doctor.Judge(c, a.Now()))
 			done, err := encode(s.Out, o, report)
 			if !done {
-				_, err = fmt.Fprint(s.Out, report.text(quiet))
+				_, err = fmt.Fprint(s.Out, report.Text(quiet))
 			}
 			if err == nil && report.Failures > 0 {
 				return ErrFindings

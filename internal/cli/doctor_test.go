@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/doctor"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -48,19 +50,19 @@ func without(objects []client.Object, name string) []client.Object {
 // sick is the shop with everything wrong that still lets doctor look around.
 func sick(t *testing.T) []client.Object {
 	objects := shop()
-	edit(t, objects, controllerName, func(d *appsv1.Deployment) {
+	edit(t, objects, cluster.ControllerName, func(d *appsv1.Deployment) {
 		d.Status.ReadyReplicas = 0
 		d.Spec.Template.Spec.Containers[0].Image = "mbcas.io/controller:v2"
 	})
-	pod := burstable(kube.SystemNamespace, controllerName+"-5d4f-x", apiserver.Container("controller", "20m", ""))
+	pod := apiserver.RunningPod(kube.SystemNamespace, cluster.ControllerName+"-5d4f-x", apiserver.Container("controller", "20m", ""))
 	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
-	edit(t, objects, agentName, func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 4 })
+	edit(t, objects, cluster.AgentName, func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 4 })
 	edit(t, objects, kube.AgentLease("node-1"), func(l *coordinationv1.Lease) { l.Spec.RenewTime = ago(4 * time.Minute) })
 	edit(t, objects, "node-1", func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
 		n.Status.NodeInfo.ContainerRuntimeVersion = "docker://28.0.0"
 	})
-	edit(t, objects, crdName, func(c *apiextensionsv1.CustomResourceDefinition) { c.Status.Conditions = nil })
+	edit(t, objects, cluster.CRDName, func(c *apiextensionsv1.CustomResourceDefinition) { c.Status.Conditions = nil })
 	edit(t, objects, "lab", func(n *corev1.Namespace) { n.Labels[kube.ModeLabel] = "on" })
 	for name, version := range map[string]string{"node-2": "v1.30.1", "node-3": "v1.38.0", "node-4": "v1.36.3"} {
 		n := &corev1.Node{}
@@ -71,7 +73,7 @@ func sick(t *testing.T) []client.Object {
 		}
 		objects = append(objects, n)
 	}
-	old := burstable("shop", "old-1", apiserver.Container("app", "100m", "200m"))
+	old := apiserver.RunningPod("shop", "old-1", apiserver.Container("app", "100m", "200m"))
 	old.Spec.NodeName, old.Status.ContainerStatuses[0].Resources = "node-2", nil
 	ranged := &corev1.LimitRange{}
 	ranged.Namespace, ranged.Name = "shop", "defaults"
@@ -94,24 +96,24 @@ func TestDoctor(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New(`User "dev" cannot list resource "things"`))
 	for name, c := range map[string]struct {
 		objects []client.Object
-		with    func(*cluster)
+		with    func(*fakeCluster)
 		fails   bool
 	}{
-		"bare": {objects: without(without(without(installation(), crdName), controllerName), agentName), fails: true},
-		"sick": {objects: sick(t), with: func(c *cluster) { c.may = func(u, _, r string) bool { return u == "" || r != "pods/resize" } }, fails: true},
-		"old":  {objects: shop(), with: func(c *cluster) { c.Discovery = discovered{version: "v1.31.4"} }, fails: true},
-		"away": {with: func(c *cluster) {
+		"bare": {objects: without(without(without(installation(), cluster.CRDName), cluster.ControllerName), cluster.AgentName), fails: true},
+		"sick": {objects: sick(t), with: func(c *fakeCluster) { c.may = func(u, _, r string) bool { return u == "" || r != "pods/resize" } }, fails: true},
+		"old":  {objects: shop(), with: func(c *fakeCluster) { c.Discovery = discovered{version: "v1.31.4"} }, fails: true},
+		"away": {with: func(c *fakeCluster) {
 			c.Discovery = discovered{err: errors.New("dial tcp 10.0.0.1:443: connection refused")}
 		}, fails: true},
-		"rounds": {objects: shop(), with: func(c *cluster) {
+		"rounds": {objects: shop(), with: func(c *fakeCluster) {
 			c.Round = tells(strings.Replace(round, `"pressure":0.31,"floorsExceedSupply":false`, `"floorsExceedSupply":true`, 1))
 		}},
-		"mute": {objects: shop(), with: func(c *cluster) {
+		"mute": {objects: shop(), with: func(c *fakeCluster) {
 			c.Round = func(context.Context, *corev1.Pod) ([]byte, error) {
 				return nil, errors.New("no round has been played yet")
 			}
 		}},
-		"blind": {objects: shop(), with: func(c *cluster) { blind(c, forbidden) }},
+		"blind": {objects: shop(), with: func(c *fakeCluster) { blind(c, forbidden) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := newCluster(t, c.objects...)
@@ -127,13 +129,13 @@ func TestDoctor(t *testing.T) {
 			if strings.Contains(quiet, "  OK ") {
 				t.Errorf("--quiet says what is well:\n%s", quiet)
 			}
-			var report Report
+			var report doctor.Report
 			asJSON, _, _ := cl.run(t, "doctor", "-o", "json")
 			if err := json.Unmarshal([]byte(asJSON), &report); err != nil || len(report.Findings) != report.OK+report.Warnings+report.Failures {
 				t.Errorf("-o json: %v, %+v", err, report)
 			}
 			for _, f := range report.Findings {
-				if f.Text == "" || (f.Level != OK) != (f.Remedy != "") {
+				if f.Text == "" || (f.Level != doctor.OK) != (f.Remedy != "") {
 					t.Errorf("finding %+v: want a text, and a remedy unless it is OK", f)
 				}
 			}
@@ -147,7 +149,7 @@ func tells(answer string) func(context.Context, *corev1.Pod) ([]byte, error) {
 }
 
 // blind lets the client read nothing.
-func blind(c *cluster, err error) {
+func blind(c *fakeCluster, err error) {
 	c.may = func(string, string, string) bool { return false }
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {

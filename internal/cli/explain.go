@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/explain"
 )
 
 func explainCommand(s Streams, f *flags) *cobra.Command {
@@ -18,24 +21,25 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 		Example:           "  kubectl mbcas explain cart-7d9f -n shop",
 		Args:              podArgs(1, 1),
 		ValidArgsFunction: f.completePods,
-		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
-			w, err := gather(ctx, a, selection{namespace: a.Namespace, pod: args[0]})
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
+			w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: args[0]})
 			if err != nil {
 				return err
 			}
-			readLive(ctx, a, w)
-			e := explanation{Standing: standings(w, a.System)[0], pod: &w.Pods[0], pa: w.Allocations[w.Pods[0].UID], Notes: w.Notes}
+			cluster.ReadRounds(ctx, a, w)
+			row := w.Rows()[0]
+			of := explain.Subject{Pod: &w.Pods[0], Allocation: w.Allocations[w.Pods[0].UID]}
 			if len(w.Markets) > 0 {
-				e.market = &w.Markets[0]
+				of.Market = &w.Markets[0]
 			}
-			if e.Figures != nil {
-				e.asking = asking(ctx, a, w, e.Node)
+			if row.Figures != nil {
+				of.NodeAllocations = cluster.ReadNodeAllocations(ctx, a, w, row.Node)
 			}
-			e.Sentences = e.sentences(a.Now())
+			e := explain.Pod(row, of, w.Notes, a.Now())
 			if done, err := encode(s.Out, o, e); done {
 				return err
 			}
-			_, err = fmt.Fprint(s.Out, e.text(a.Now()))
+			_, err = fmt.Fprint(s.Out, e.Text(a.Now()))
 			return err
 		}),
 	}

@@ -94,7 +94,7 @@ func TestErrors(t *testing.T) {
 
 // TestReadsOnly: list, usage, explain and doctor write nothing, on a healthy cluster and an empty one.
 func TestReadsOnly(t *testing.T) {
-	for name, c := range map[string]*cluster{"shop": newCluster(t, shop()...), "empty": newCluster(t)} {
+	for name, c := range map[string]*fakeCluster{"shop": newCluster(t, shop()...), "empty": newCluster(t)} {
 		for _, args := range []string{"list -A", "list --all -o json", "usage -A", "explain cart-7d9f", "doctor", "mode", "version"} {
 			_, _, _ = c.run(t, strings.Split(args, " ")...) // errors are another test's
 			if len(c.writes) > 0 {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -60,7 +62,7 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 			return nil
 		},
 		ValidArgsFunction: f.completeNamespaces,
-		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			switch len(args) {
 			case 2:
 				return setMode(ctx, a, s, args[0], args[1], dryRun)
@@ -74,20 +76,20 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 	return cmd
 }
 
-func showModes(ctx context.Context, a *Access, s Streams, namespace string) error {
+func showModes(ctx context.Context, a *cluster.Access, s Streams, namespace string) error {
 	note := ""
-	byDefault, err := readDefaultMode(ctx, a.Client, a.System)
+	byDefault, err := cluster.ReadDefaultMode(ctx, a.Client, a.System)
 	if err != nil {
-		note = fmt.Sprintf("Note: The installation's default mode is not known: %s.\n", oneLine(err.Error()))
+		note = fmt.Sprintf("Note: The installation's default mode is not known: %s.\n", format.OneLine(err.Error()))
 	}
-	namespaces, err := readNamespaces(ctx, a.Client, namespace)
+	namespaces, err := cluster.ReadNamespaces(ctx, a.Client, namespace)
 	if err != nil {
 		return err
 	}
-	t := &table{header: []string{"NAMESPACE", "MODE", "FROM"}}
+	t := &format.Table{Header: []string{"NAMESPACE", "MODE", "FROM"}}
 	for _, ns := range namespaces {
 		mode, from := modeText(&ns, byDefault, a.System)
-		t.add(ns.Name, mode, from)
+		t.Add(ns.Name, mode, from)
 	}
 	_, err = fmt.Fprint(s.Out, t.String(), note)
 	return err
@@ -106,22 +108,22 @@ func modeText(ns *corev1.Namespace, byDefault kube.Mode, system string) (mode, f
 	case labelled:
 		return string(m), "label"
 	}
-	return modeWord(m), "default"
+	return format.ModeWord(m), "default"
 }
 
-func setMode(ctx context.Context, a *Access, s Streams, namespace, to string, dryRun bool) error {
+func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to string, dryRun bool) error {
 	if kube.AlwaysOut(namespace, a.System) {
 		return fmt.Errorf("namespace %s: its pods are always left alone, whatever its mode", namespace)
 	}
-	namespaces, err := readNamespaces(ctx, a.Client, namespace)
+	namespaces, err := cluster.ReadNamespaces(ctx, a.Client, namespace)
 	if err != nil {
 		return err
 	}
 	ns := &namespaces[0]
-	byDefault, _ := readDefaultMode(ctx, a.Client, a.System) // "" where it cannot be read
+	byDefault, _ := cluster.ReadDefaultMode(ctx, a.Client, a.System) // "" where it cannot be read
 	from, how := modeText(ns, byDefault, a.System)
 	var label *string // nil removes it
-	mode, now := byDefault, modeWord(byDefault)+" (default)"
+	mode, now := byDefault, format.ModeWord(byDefault)+" (default)"
 	if to != byLabel {
 		label, mode, now = &to, kube.Mode(to), to
 	}
@@ -151,12 +153,4 @@ func effect(m kube.Mode) string {
 		}
 	}
 	return "the installation's default applies"
-}
-
-// modeWord is a mode for people.
-func modeWord(m kube.Mode) string {
-	if m == "" {
-		return "unknown"
-	}
-	return string(m)
 }

@@ -16,7 +16,7 @@ type output string
 
 const (
 	plain  output = ""
-	wide   output = "wide"
+	asWide output = "wide"
 	asJSON output = "json"
 	asYAML output = "yaml"
 )
@@ -42,7 +42,9 @@ type outputValue struct {
 }
 
 func (v *outputValue) String() string { return string(*v.o) }
-func (v *outputValue) Type() string   { return "form" }
+
+func (v *outputValue) Type() string { return "form" }
+
 func (v *outputValue) Set(s string) error {
 	if !slices.Contains(v.forms, output(s)) {
 		return fmt.Errorf("want one of %s", join(v.forms))

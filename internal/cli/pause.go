@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/resize"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 )
@@ -18,7 +20,7 @@ func pauseCommand(s Streams, f *flags) *cobra.Command {
 		Long: "Stop all resizes in the whole cluster at once. Limits stay where they are; decisions are still recorded.\n" +
 			"\"kubectl mbcas resume\" goes on. To get declared limits back, use restore.",
 		Example: "  kubectl mbcas pause \"incident 4711\"",
-		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			value := strings.Join(args, " ")
 			if value == "" || value == "false" {
 				value = "true"
@@ -27,7 +29,7 @@ func pauseCommand(s Streams, f *flags) *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(s.Out, "paused: no resize starts from now on")
-			answer, err := a.acknowledged(ctx, value)
+			answer, err := acknowledged(ctx, a, value)
 			if err != nil {
 				return err
 			}
@@ -42,7 +44,7 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 		Use:   "resume",
 		Short: "Go on after a pause",
 		Args:  noArgs,
-		RunE: f.run(func(ctx context.Context, a *Access, _ []string) error {
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			state, err := restore.ReadState(ctx, a.Client, a.System)
 			if err != nil {
 				return err
@@ -61,8 +63,8 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 }
 
 // acknowledged waits until the pause has taken effect, and says how.
-func (a *Access) acknowledged(ctx context.Context, value string) (string, error) {
-	w := restore.Waiter{Client: a.Client, Namespace: a.System, Now: a.Now, Interval: look}
+func acknowledged(ctx context.Context, a *cluster.Access, value string) (string, error) {
+	w := restore.Waiter{Client: a.Client, Namespace: a.System, Now: a.Now, Interval: resize.PollInterval}
 	switch answer, holder, err := w.Wait(ctx, value); {
 	case err != nil:
 		return "", err

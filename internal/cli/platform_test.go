@@ -31,7 +31,7 @@ import (
 
 // owned is a pod of a workload, with the labels app=NAME and pod-template-hash=abc.
 func owned(kind, workload, name string, containers ...corev1.Container) *corev1.Pod {
-	p, yes := burstable("plaza", name, containers...), true
+	p, yes := apiserver.RunningPod("plaza", name, containers...), true
 	p.Labels = map[string]string{"app": workload, "pod-template-hash": "abc"}
 	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: workload, UID: types.UID("uid-of-" + workload), Controller: &yes}
 	if kind == "Deployment" {
@@ -260,72 +260,5 @@ func TestOptedOutOfVPA(t *testing.T) {
 	stdout, _, err := c.run(t, "explain", "tuned-0")
 	if err != nil || !strings.Contains(stdout, "(OptedOut).") {
 		t.Errorf("%v\n%s", err, stdout)
-	}
-}
-
-// TestWeights: a budget is explained by the weights of the decision, if they make it.
-func TestWeights(t *testing.T) {
-	e := explanation{pod: burstable("plaza", "web", apiserver.Container("app", "200m", "900m"), apiserver.Container("log", "50m", ""))}
-	e.pa = allocated(e.pod, func(*v1alpha1.PodAllocation) {})
-	for want, f := range map[string]Figures{
-		"": {Budget: 400},
-		" (the CPU request of its containers with a limit)":                                                                    {Budget: 200, PriorityPercent: 100},
-		" (the CPU request of its containers with a limit, 200m, times 0.5 for its priority)":                                  {Budget: 100, PriorityPercent: 50},
-		" (the CPU request of its containers with a limit, 200m, times 1.37 for fairness between nodes)":                       {Budget: 274, PriorityPercent: 100, FairnessPercent: 137},
-		" (the CPU request of its containers with a limit, 200m, times 2 for its priority and 0.5 for fairness between nodes)": {Budget: 200, PriorityPercent: 200, FairnessPercent: 50},
-	} {
-		e.Figures = &f
-		if got := e.weights(); got != want {
-			t.Errorf("%+v: %q, want %q", f, got, want)
-		}
-	}
-	e.Figures = &Figures{Budget: 300, PriorityPercent: 100, FairnessPercent: 200} // the round is newer than the decision
-	if got := e.weights(); got != "" {
-		t.Errorf("a budget that its weights do not make is explained by them: %q", got)
-	}
-}
-
-// TestNotLowered: every reason not to lower a pod is told, also one without a time and one that this plugin does not know.
-func TestNotLowered(t *testing.T) {
-	for reason, want := range map[string]string{
-		string(reasons.UnhealthyAfterDecrease): "It is not lowered: the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod is not lowered for a day (UnhealthyAfterDecrease).",
-		"MoonPhase":                            "It is not lowered: reason MoonPhase (MoonPhase).",
-	} {
-		e := explanation{Standing: Standing{Terms: &v1alpha1.Constraints{NoDecrease: reason}}, pa: &v1alpha1.PodAllocation{}}
-		if got := e.notLowered(noon); got != want {
-			t.Errorf("%s: %q, want %q", reason, got, want)
-		}
-	}
-}
-
-// TestBoundsNameTheirSource: a floor or ceiling is laid to the platform's account only where it is its own.
-func TestBoundsNameTheirSource(t *testing.T) {
-	e := explanation{pod: burstable("plaza", "web", apiserver.Container("app", "200m", "900m"))}
-	e.pa = allocated(e.pod, func(*v1alpha1.PodAllocation) {})
-	e.pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
-	hpa := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}
-	still := hpa
-	still.NoDecrease = string(reasons.ScaledByHPA)
-	low := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(50), Ceiling: milli(1500)}}, FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
-	high := v1alpha1.Constraints{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
-	const web = "set by HorizontalPodAutoscaler web"
-	for name, c := range map[string]struct {
-		terms                *v1alpha1.Constraints
-		floor, ceiling       cpu.Milli
-		floorFrom, ceilingBy string
-	}{
-		"no terms":                             {nil, 210, 2000, "", ""},
-		"an HPA's floor":                       {&hpa, 360, 2000, web, ""},
-		"a decision from before the HPA":       {&hpa, 210, 2000, "", ""},
-		"a pod that is not lowered":            {&still, 900, 2000, "because it is not lowered", ""},
-		"one that has come down to the floor":  {&still, 360, 2000, web, ""},
-		"a floor below the pod's own":          {&low, 210, 1500, "", "set by LimitRange a"},
-		"a node that is smaller than the term": {&low, 210, 1000, "", ""},
-		"a ceiling above the pod's own":        {&high, 210, 2000, "", ""},
-	} {
-		e.Terms, e.Figures = c.terms, &Figures{Floor: c.floor, Ceiling: c.ceiling}
-		if floor, ceiling := e.raisedBy(), e.cappedBy(); floor != c.floorFrom || ceiling != c.ceilingBy {
-			t.Errorf("%s: floor %q, ceiling %q; want %q and %q", name, floor, ceiling, c.floorFrom, c.ceilingBy)
-		}
 	}
 }

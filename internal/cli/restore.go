@@ -15,13 +15,17 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/resize"
+	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
 func restoreCommand(s Streams, f *flags) *cobra.Command {
 	var every bool
-	var c carrying
+	var c resize.Options
 	cmd := &cobra.Command{
 		Use:   "restore POD | --all",
 		Short: "Bring pods back to the CPU limits that their owners declared",
@@ -41,20 +45,20 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 			}
 			return podArgs(0, 1)(cmd, args)
 		},
-		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			return restorePods(ctx, a, s, strings.Join(args, ""), c)
 		}),
 	}
 	f.scope(cmd)
 	cmd.Flags().BoolVar(&every, "all", false, "restore all pods that have declared limits on record")
-	c.bind(cmd)
+	bindResizeOptions(cmd, &c)
 	return cmd
 }
 
 // way is what a restore does about one pod.
 type way struct {
 	pod      *corev1.Pod
-	standing Standing
+	standing snapshot.Row
 	declared []v1alpha1.ContainerLimit
 	homeward
 }
@@ -69,8 +73,8 @@ type homeward struct {
 	kept string
 }
 
-func restorePods(ctx context.Context, a *Access, s Streams, pod string, how carrying) error {
-	w, err := gather(ctx, a, selection{namespace: a.Namespace, pod: pod})
+func restorePods(ctx context.Context, a *cluster.Access, s Streams, pod string, how resize.Options) error {
+	w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: pod})
 	if err != nil {
 		return err
 	}
@@ -82,17 +86,17 @@ func restorePods(ctx context.Context, a *Access, s Streams, pod string, how carr
 		return fmt.Errorf("no record of declared limits can be read: %w", err)
 	}
 	var failed []string
-	var moved []Standing
+	var moved []snapshot.Row
 	there, kept := 0, 0
-	for _, way := range ways(w, declared, a.System) {
+	for _, way := range ways(w, declared) {
 		if way.kept != "" {
 			kept++
-			fmt.Fprintf(s.Out, "%s: %s\n", podText(way.pod), way.kept)
+			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(way.pod), way.kept)
 		}
 		switch {
 		case way.move != nil:
-			how.again = func(pod *corev1.Pod) *actuator.Move { return back(pod, way.declared).move }
-			if err := carryOut(ctx, a, s, way.pod, *way.move, how); err != nil {
+			how.Redecide = func(pod *corev1.Pod) *actuator.Move { return back(pod, way.declared).move }
+			if err := resize.Apply(ctx, a, s, way.pod, *way.move, how); err != nil {
 				if ctx.Err() != nil {
 					return err
 				}
@@ -102,42 +106,42 @@ func restorePods(ctx context.Context, a *Access, s Streams, pod string, how carr
 			}
 			moved = append(moved, way.standing)
 		case way.problem:
-			fmt.Fprintf(s.Err, "error: %s: %s\n", podText(way.pod), way.why)
+			fmt.Fprintf(s.Err, "error: %s: %s\n", resize.PodText(way.pod), way.why)
 			failed = append(failed, way.pod.Namespace+"/"+way.pod.Name)
 		case way.kept != "":
 		case pod != "":
-			fmt.Fprintf(s.Out, "%s: %s\n", podText(way.pod), way.why)
+			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(way.pod), way.why)
 		default:
 			there++
 		}
 	}
 	if pod == "" {
 		done := "restored"
-		if how.dryRun {
+		if how.DryRun {
 			done = "would be restored"
 		}
 		others := ""
 		if kept > 0 {
 			others = fmt.Sprintf("%d with limits that another writer set, ", kept)
 		}
-		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %s%d failed in %s.\n", plural(len(moved), "pod"), done, there, others, len(failed), namespaceText(a.Namespace))
+		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %s%d failed in %s.\n", format.Plural(len(moved), "pod"), done, there, others, len(failed), format.NamespaceScope(a.Namespace))
 	}
-	if !how.dryRun {
+	if !how.DryRun {
 		writeReturn(s.Out, moved)
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%s could not be restored: %s", plural(len(failed), "pod"), few(failed))
+		return fmt.Errorf("%s could not be restored: %s", format.Plural(len(failed), "pod"), format.Few(failed))
 	}
 	return nil
 }
 
 // ways decides about every pod; it is pure.
-func ways(w *World, declared map[types.UID]restore.Entry, system string) []way {
+func ways(w *snapshot.Snapshot, declared map[types.UID]restore.Entry) []way {
 	var list []way
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		one := way{
-			pod: pod, standing: w.stand(pod, system),
+			pod: pod, standing: w.Row(pod),
 			declared: declared[pod.UID].Limits, homeward: back(pod, declared[pod.UID].Limits),
 		}
 		if len(declared[pod.UID].Limits) == 0 && one.standing.Reason == string(reasons.DeclaredLimitUnknown) {
@@ -145,7 +149,7 @@ func ways(w *World, declared map[types.UID]restore.Entry, system string) []way {
 		}
 		list = append(list, one)
 	}
-	slices.SortFunc(list, func(a, b way) int { return byPodName(a.standing, b.standing) })
+	slices.SortFunc(list, func(a, b way) int { return snapshot.ByName(a.standing, b.standing) })
 	return list
 }
 
@@ -173,7 +177,7 @@ func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
 }
 
 // writeReturn says which of the restored pods MBCAS will move again, and how to stop it.
-func writeReturn(out io.Writer, moved []Standing) {
+func writeReturn(out io.Writer, moved []snapshot.Row) {
 	var namespaces []string
 	again := 0
 	for _, m := range moved {
@@ -186,7 +190,7 @@ func writeReturn(out io.Writer, moved []Standing) {
 		return
 	}
 	slices.Sort(namespaces)
-	fmt.Fprintf(out, "MBCAS leaves %s alone for %s and then moves %s again. To stop that:\n", plural(again, "pod"), alone, map[bool]string{true: "it", false: "them"}[again == 1])
+	fmt.Fprintf(out, "MBCAS leaves %s alone for %s and then moves %s again. To stop that:\n", format.Plural(again, "pod"), resize.Alone, map[bool]string{true: "it", false: "them"}[again == 1])
 	for _, n := range slices.Compact(namespaces) {
 		fmt.Fprintf(out, "  kubectl mbcas mode %s restore\n", n)
 	}
@@ -200,6 +204,6 @@ func writeReturn(out io.Writer, moved []Standing) {
 }
 
 // movesAgain says whether MBCAS goes on resizing the pod.
-func movesAgain(s Standing) bool {
+func movesAgain(s snapshot.Row) bool {
 	return s.Managed && (s.Mode == kube.ModeEnforce || s.Mode == "") && s.Reason != string(reasons.Recommending)
 }

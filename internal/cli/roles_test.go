@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -129,7 +130,7 @@ func (q questions) watching(c client.WithWatch) client.Client {
 
 // guests is a cluster with a pod under a VerticalPodAutoscaler of a custom target, as its administrator sees it and as a
 // user with the plugin's roles does, whose questions are noted.
-func guests(t *testing.T, all *rbacv1.ClusterRole, system *rbacv1.Role, resize *rbacv1.ClusterRole) (admin, guest *Access, asked questions) {
+func guests(t *testing.T, all *rbacv1.ClusterRole, system *rbacv1.Role, resize *rbacv1.ClusterRole) (admin, guest *cluster.Access, asked questions) {
 	t.Helper()
 	s := apiserver.Start(t)
 	admin = access(t, s, s.Namespace(t))
@@ -145,7 +146,7 @@ func guests(t *testing.T, all *rbacv1.ClusterRole, system *rbacv1.Role, resize *
 	inSystem.Namespace, here.Namespace = kube.SystemNamespace, admin.Namespace
 	home, controller := &corev1.Namespace{}, &appsv1.Deployment{}
 	home.Name = kube.SystemNamespace
-	edit(t, installation(), controllerName, func(d *appsv1.Deployment) { controller = d })
+	edit(t, installation(), cluster.ControllerName, func(d *appsv1.Deployment) { controller = d })
 	controller.Spec.Template.Labels = map[string]string{"app": "mbcas"}
 	controller.Spec.Selector = metav1.SetAsLabelSelector(controller.Spec.Template.Labels)
 	vpa := vpaOf("roll", kube.Target{APIVersion: rollout.GroupVersion().String(), Kind: rollout.Kind, Name: "roll"}, "Recreate")
@@ -163,7 +164,7 @@ func guests(t *testing.T, all *rbacv1.ClusterRole, system *rbacv1.Role, resize *
 
 	config := rest.CopyConfig(s.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "guest", Groups: []string{"system:authenticated"}}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme()})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: cluster.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -28,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -38,21 +38,6 @@ import (
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) *metav1.MicroTime { t := metav1.NewMicroTime(noon.Add(-d)); return &t }
-
-// burstable is a running pod of the node, as its kubelet reports it.
-func burstable(namespace, name string, containers ...corev1.Container) *corev1.Pod {
-	p := apiserver.Pod(namespace, name, containers...)
-	p.UID, p.ResourceVersion, p.Generation = types.UID("uid-"+name), "7", 3
-	p.Spec.NodeName = "node-1"
-	p.Status.Phase, p.Status.QOSClass, p.Status.ObservedGeneration = corev1.PodRunning, corev1.PodQOSBurstable, 3
-	for _, c := range containers {
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, Ready: true, Resources: c.Resources.DeepCopy(),
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		})
-	}
-	return p
-}
 
 func withPriority(p *corev1.Pod, v int32) *corev1.Pod { p.Spec.Priority = &v; return p }
 
@@ -101,19 +86,19 @@ func declared(container string, limit cpu.Milli, changed time.Duration) func(*v1
 
 // shop is every object of the cluster.
 func shop() []client.Object {
-	cart := withPriority(burstable("shop", "cart-7d9f", apiserver.Container("app", "200m", "900m")), 100000)
-	batch := burstable("shop", "batch-x2", apiserver.Container("work", "500m", "530m"))
-	quiet := burstable("shop", "quiet-0", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", ""))
-	fresh := burstable("shop", "fresh-1", apiserver.Container("app", "100m", "300m"))
-	stuck := burstable("shop", "stuck-1", apiserver.Container("app", "100m", "300m"))
-	out := burstable("shop", "pinned-1", apiserver.Container("app", "100m", "300m"))
+	cart := withPriority(apiserver.RunningPod("shop", "cart-7d9f", apiserver.Container("app", "200m", "900m")), 100000)
+	batch := apiserver.RunningPod("shop", "batch-x2", apiserver.Container("work", "500m", "530m"))
+	quiet := apiserver.RunningPod("shop", "quiet-0", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", ""))
+	fresh := apiserver.RunningPod("shop", "fresh-1", apiserver.Container("app", "100m", "300m"))
+	stuck := apiserver.RunningPod("shop", "stuck-1", apiserver.Container("app", "100m", "300m"))
+	out := apiserver.RunningPod("shop", "pinned-1", apiserver.Container("app", "100m", "300m"))
 	out.Labels = map[string]string{kube.ManagedKey: "false"}
-	rich := burstable("shop", "rich-1", apiserver.Container("app", "500m", "500m"))
+	rich := apiserver.RunningPod("shop", "rich-1", apiserver.Container("app", "500m", "500m"))
 	rich.Status.QOSClass = corev1.PodQOSGuaranteed
-	poor := burstable("shop", "poor-1", apiserver.Container("app", "", ""))
+	poor := apiserver.RunningPod("shop", "poor-1", apiserver.Container("app", "", ""))
 	poor.Status.QOSClass = corev1.PodQOSBestEffort
-	dns := burstable("kube-system", "dns-1", apiserver.Container("dns", "100m", "200m"))
-	asleep := burstable("lab", "asleep-1", apiserver.Container("app", "100m", "200m"))
+	dns := apiserver.RunningPod("kube-system", "dns-1", apiserver.Container("dns", "100m", "200m"))
+	asleep := apiserver.RunningPod("lab", "asleep-1", apiserver.Container("app", "100m", "200m"))
 	objects := []client.Object{
 		cart, batch, quiet, fresh, stuck, out, rich, poor, dns, asleep,
 		allocated(cart, both(decided(900, "app", v1alpha1.Decision{
@@ -154,7 +139,7 @@ func installation() []client.Object {
 	ns.Name = kube.SystemNamespace
 	one := int32(1)
 	d := &appsv1.Deployment{}
-	d.Namespace, d.Name = kube.SystemNamespace, controllerName
+	d.Namespace, d.Name = kube.SystemNamespace, cluster.ControllerName
 	d.Spec.Replicas, d.Status.ReadyReplicas = &one, 1
 	d.Spec.Template.Spec.ServiceAccountName = "mbcas-controller"
 	d.Spec.Template.Spec.Containers = []corev1.Container{{
@@ -162,10 +147,10 @@ func installation() []client.Object {
 		Env: []corev1.EnvVar{{Name: "MBCAS_MODE", Value: "recommend"}},
 	}}
 	ds := &appsv1.DaemonSet{}
-	ds.Namespace, ds.Name = kube.SystemNamespace, agentName
+	ds.Namespace, ds.Name = kube.SystemNamespace, cluster.AgentName
 	ds.Status.DesiredNumberScheduled, ds.Status.NumberReady = 1, 1
 	ds.Spec.Template.Spec.Containers = []corev1.Container{{Name: "agent", Image: "mbcas.io/agent:dev"}}
-	agent := burstable(kube.SystemNamespace, agentName+"-abcde", apiserver.Container("agent", "20m", ""))
+	agent := apiserver.RunningPod(kube.SystemNamespace, cluster.AgentName+"-abcde", apiserver.Container("agent", "20m", ""))
 	node := &corev1.Node{}
 	node.Name = "node-1"
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
@@ -178,11 +163,11 @@ func installation() []client.Object {
 	lease.Namespace, lease.Name = kube.SystemNamespace, kube.AgentLease("node-1")
 	lease.Spec.RenewTime = ago(4 * time.Second)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	crd.Name = crdName
+	crd.Name = cluster.CRDName
 	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true}}
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
 	signals := crd.DeepCopy()
-	signals.Name = signalCRDName
+	signals.Name = cluster.SignalCRDName
 	return []client.Object{ns, d, ds, agent, node, lease, crd, signals}
 }
 
@@ -205,18 +190,18 @@ func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
 	return list, d.err
 }
 
-// cluster is an Access to objects, which counts writes, and answers every question about rights by may and about the selector
+// fakeCluster is an Access to objects, which counts writes, and answers every question about rights by may and about the selector
 // of a scale target by scale; no such target exists where that is nil.
-type cluster struct {
-	Access
+type fakeCluster struct {
+	cluster.Access
 	writes []string
 	may    func(user, verb, resource string) bool
 	scale  func(target client.Object) (selector string, err error)
 }
 
-func newCluster(t *testing.T, objects ...client.Object) *cluster {
+func newCluster(t *testing.T, objects ...client.Object) *fakeCluster {
 	t.Helper()
-	c := &cluster{may: func(string, string, string) bool { return true }}
+	c := &fakeCluster{may: func(string, string, string) bool { return true }}
 	wrote := func(verb string, o client.Object) {
 		c.writes = append(c.writes, fmt.Sprintf("%s %T %s", verb, o, o.GetName()))
 	}
@@ -227,7 +212,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		}
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: c.may(user, a.Verb, r)}
 	}
-	c.Client = fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).
+	c.Client = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).
 		WithIndex(&v1alpha1.PodAllocation{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1alpha1.PodAllocation).Spec.NodeName} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -269,12 +254,12 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 }
 
 // run runs the plugin on the cluster.
-func (c *cluster) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+func (c *fakeCluster) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return runWith(t, &c.Access, args...)
 }
 
-func runWith(t *testing.T, a *Access, args ...string) (stdout, stderr string, err error) {
+func runWith(t *testing.T, a *cluster.Access, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	f := newFlags()

@@ -9,6 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/explain"
+	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
 func usageCommand(s Streams, f *flags) *cobra.Command {
@@ -24,7 +29,7 @@ func usageCommand(s Streams, f *flags) *cobra.Command {
 		Example:           "  kubectl mbcas usage -A\n  kubectl mbcas usage cart-7d9f -n shop",
 		Args:              podArgs(0, 1),
 		ValidArgsFunction: f.completePods,
-		RunE: f.run(func(ctx context.Context, a *Access, args []string) error {
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			return usage(ctx, a, s, strings.Join(args, ""), selector, node, o)
 		}),
 	}
@@ -37,14 +42,14 @@ func usageCommand(s Streams, f *flags) *cobra.Command {
 
 // UsageView is what usage prints.
 type UsageView struct {
-	Pods []Standing `json:"pods"`
+	Pods []snapshot.Row `json:"pods"`
 	// Nodes are the markets of the nodes whose agents answered.
-	Nodes []Market `json:"nodes"`
-	Notes []string `json:"notes,omitempty"`
-	scope scope
+	Nodes []snapshot.Market `json:"nodes"`
+	Notes []string          `json:"notes,omitempty"`
+	scope format.Scope
 }
 
-func usage(ctx context.Context, a *Access, s Streams, pod, selector, node string, o output) error {
+func usage(ctx context.Context, a *cluster.Access, s Streams, pod, selector, node string, o output) error {
 	if pod != "" && a.Namespace == "" {
 		return UsageError{fmt.Errorf("a pod and --all-namespaces exclude each other: name its namespace with -n")}
 	}
@@ -52,23 +57,24 @@ func usage(ctx context.Context, a *Access, s Streams, pod, selector, node string
 	if err != nil {
 		return UsageError{fmt.Errorf("-l %q: %w", selector, err)}
 	}
-	w, err := gather(ctx, a, selection{namespace: a.Namespace, pod: pod, node: node, labels: sel})
+	w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: pod, Node: node, Labels: sel})
 	if err != nil {
 		return err
 	}
-	readLive(ctx, a, w)
+	cluster.ReadRounds(ctx, a, w)
 	for _, m := range w.Markets {
-		if said := asking(ctx, a, w, m.Node); said != "" {
-			w.note("%s. %s", strings.ToUpper(m.wanted()[:1])+m.wanted()[1:], said)
+		if said := explain.Signals(cluster.ReadNodeAllocations(ctx, a, w, m.Node)); said != "" {
+			text := explain.NodeDemand(&m)
+			w.Note("%s. %s", strings.ToUpper(text[:1])+text[1:], said)
 		}
 	}
-	rows := standings(w, a.System)
+	rows := w.Rows()
 	orders["name"](rows)
 	if pod != "" && rows[0].Figures == nil {
 		return fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, pod, rows[0].Message)
 	}
-	rows = slices.DeleteFunc(rows, func(r Standing) bool { return r.Figures == nil })
-	view := UsageView{Pods: rows, Nodes: w.Markets, Notes: w.Notes, scope: scope{a.Namespace, node, selector}}
+	rows = slices.DeleteFunc(rows, func(r snapshot.Row) bool { return r.Figures == nil })
+	view := UsageView{Pods: rows, Nodes: w.Markets, Notes: w.Notes, scope: format.Scope{Namespace: a.Namespace, Node: node, Selector: selector}}
 	if done, err := encode(s.Out, o, view); done {
 		return err
 	}
@@ -80,14 +86,14 @@ func usage(ctx context.Context, a *Access, s Streams, pod, selector, node string
 func (v UsageView) text(now time.Time) string {
 	var b strings.Builder
 	if len(v.Pods) == 0 {
-		fmt.Fprintf(&b, "No pod in %s has figures: MBCAS manages none there, or has not decided yet; see \"kubectl mbcas list\".\n", v.scope.none())
+		fmt.Fprintf(&b, "No pod in %s has figures: MBCAS manages none there, or has not decided yet; see \"kubectl mbcas list\".\n", v.scope.None())
 	} else {
-		b.WriteString(usageTable(v.Pods, v.scope.namespace == "", now).String())
+		b.WriteString(usageTable(v.Pods, v.scope.Namespace == "", now).String())
 	}
 	if len(v.Nodes) > 0 {
-		t := &table{header: []string{"NODE", "SUPPLY", "USE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE", "BIDDERS", "OTHERS"}}
+		t := &format.Table{Header: []string{"NODE", "SUPPLY", "USE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE", "BIDDERS", "OTHERS"}}
 		for _, m := range v.Nodes {
-			t.add(m.Node, m.Supply.String(), m.Usage.String(), m.Demand.String(), m.System.String(), m.Price, percentText(m.Pressure), fmt.Sprint(m.Bidders), fmt.Sprint(m.Shadows))
+			t.Add(m.Node, m.Supply.String(), m.Usage.String(), m.Demand.String(), m.System.String(), m.Price, format.Percent(m.Pressure), fmt.Sprint(m.Bidders), fmt.Sprint(m.Shadows))
 		}
 		b.WriteString("\n" + t.String())
 	}
@@ -97,12 +103,12 @@ func (v UsageView) text(now time.Time) string {
 	return b.String()
 }
 
-func usageTable(rows []Standing, namespaces bool, now time.Time) *table {
-	t := &table{}
+func usageTable(rows []snapshot.Row, namespaces bool, now time.Time) *format.Table {
+	t := &format.Table{}
 	if namespaces {
-		t.header = append(t.header, "NAMESPACE")
+		t.Header = append(t.Header, "NAMESPACE")
 	}
-	t.header = append(t.header, "POD", "LIMIT", "USE", "OF-LIMIT", "THROTTLED", "PRESSURE", "DEMAND", "BOUND-BY", "SEEN", "READING")
+	t.Header = append(t.Header, "POD", "LIMIT", "USE", "OF-LIMIT", "THROTTLED", "PRESSURE", "DEMAND", "BOUND-BY", "SEEN", "READING")
 	for _, r := range rows {
 		var cells []string
 		if namespaces {
@@ -113,47 +119,26 @@ func usageTable(rows []Standing, namespaces bool, now time.Time) *table {
 		if r.Limit > 0 {
 			share = fmt.Sprintf("%.0f%%", 100*r.Figures.Usage.Cores()/r.Limit.Cores())
 		}
-		t.add(append(cells, r.Pod, limitText(r), f.use, share, f.throttled, f.pressure, f.demand, f.bound, f.seen, reading(r))...)
+		t.Add(append(cells, r.Pod, limitText(r), f.use, share, f.throttled, f.pressure, f.demand, f.bound, f.seen, diagnosis(r))...)
 	}
 	return t
 }
 
-// Thresholds of a reading, in percent. Throttling and pressure are kept apart: a higher limit helps
-// against the first only.
-const (
-	muchThrottled = 50
-	someThrottled = 10
-	someWaiting   = 25
-	// From muchStalled on the market takes nothing else for need; from halfStalled on less.
-	muchStalled = 80
-	halfStalled = 50
-)
-
-// stalled is the larger of a pod's memory and IO pressure; 0 where neither is told.
-func stalled(f *Figures) (most int32) {
-	for _, p := range []*int32{f.MemoryPressure, f.IOPressure} {
-		if p != nil {
-			most = max(most, *p)
-		}
-	}
-	return most
-}
-
-// reading says in a few words what the counters mean.
-func reading(r Standing) string {
+// diagnosis says in a few words what the counters mean.
+func diagnosis(r snapshot.Row) string {
 	f := r.Figures
-	switch {
-	case f == nil:
-		return ""
-	case stalled(f) >= muchStalled:
+	switch f.Bottleneck() {
+	case snapshot.BottleneckStall:
 		return "waits for memory or IO"
-	case f.Throttled >= muchThrottled:
+	case snapshot.BottleneckLimit:
 		return "held back by its limit"
-	case f.Throttled >= someThrottled:
+	case snapshot.BottleneckBursts:
 		return "bursts touch its limit"
-	case f.Pressure != nil && *f.Pressure >= someWaiting:
+	case snapshot.BottleneckContention:
 		return "waits for a CPU, not for its limit"
-	case r.Limit > 0 && f.Usage*20 < r.Limit:
+	case snapshot.BottleneckNone:
+	}
+	if r.Limit > 0 && f.Usage*20 < r.Limit {
 		return "nearly idle"
 	}
 	return "fits"

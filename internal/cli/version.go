@@ -7,6 +7,10 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/doctor"
+	"github.com/mbcas/mbcas/internal/cli/format"
 )
 
 func versionCommand(s Streams, f *flags, version string) *cobra.Command {
@@ -16,8 +20,8 @@ func versionCommand(s Streams, f *flags, version string) *cobra.Command {
 		Short: "Show the versions of the plugin, of what is installed, and of the cluster",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t := &table{}
-			t.add("plugin", version)
+			t := &format.Table{}
+			t.Add("plugin", version)
 			var failed error
 			if !clientOnly {
 				failed = f.installed(cmd.Context(), t)
@@ -33,7 +37,7 @@ func versionCommand(s Streams, f *flags, version string) *cobra.Command {
 }
 
 // installed adds what the cluster is and what it has; what cannot be read says why.
-func (f *flags) installed(ctx context.Context, t *table) error {
+func (f *flags) installed(ctx context.Context, t *format.Table) error {
 	a, err := f.connect()
 	if err != nil {
 		return err
@@ -45,25 +49,25 @@ func (f *flags) installed(ctx context.Context, t *table) error {
 	add := func(name string, spec *corev1.PodSpec, err error) {
 		switch {
 		case err != nil:
-			t.add(name, oneLine(err.Error()))
+			t.Add(name, format.OneLine(err.Error()))
 		case spec == nil:
-			t.add(name, "not installed in namespace "+a.System)
+			t.Add(name, "not installed in namespace "+a.System)
 		default:
-			t.add(name, image(*spec))
+			t.Add(name, doctor.Image(*spec))
 		}
 	}
-	d, err := get(ctx, a.Client, "deployment", &appsv1.Deployment{}, a.System, controllerName)
+	d, err := cluster.Get(ctx, a.Client, "deployment", &appsv1.Deployment{}, a.System, cluster.ControllerName)
 	if d != nil {
 		add("controller", &d.Spec.Template.Spec, nil)
 	} else {
 		add("controller", nil, err)
 	}
-	ds, err := get(ctx, a.Client, "daemonset", &appsv1.DaemonSet{}, a.System, agentName)
+	ds, err := cluster.Get(ctx, a.Client, "daemonset", &appsv1.DaemonSet{}, a.System, cluster.AgentName)
 	if ds != nil {
 		add("agent", &ds.Spec.Template.Spec, nil)
 	} else {
 		add("agent", nil, err)
 	}
-	t.add("Kubernetes", v.GitVersion)
+	t.Add("Kubernetes", v.GitVersion)
 	return nil
 }

@@ -3,9 +3,7 @@ package constraints
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -14,73 +12,84 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
+// TestBounds: the pod has the containers app, which requests 100m and declares 500m, and proxy, which requests 50m and declares 200m.
 func TestBounds(t *testing.T) {
 	p := podtest.Shop()
 	declared := kube.Limits(p)
-	m := func(m cpu.Milli) *cpu.Milli { return &m }
+	container := func(name string, floor, ceiling cpu.Milli) v1alpha1.ContainerConstraints {
+		c := v1alpha1.ContainerConstraints{Name: name}
+		if floor > 0 {
+			c.Floor = &floor
+		}
+		if ceiling > 0 {
+			c.Ceiling = &ceiling
+		}
+		return c
+	}
+	terms := func(noDecrease string, ceiling cpu.Milli, containers ...v1alpha1.ContainerConstraints) *v1alpha1.Constraints {
+		t := &v1alpha1.Constraints{NoDecrease: noDecrease, Containers: containers}
+		if ceiling > 0 {
+			t.Ceiling = &ceiling
+		}
+		return t
+	}
+	type interval struct{ floor, ceiling cpu.Milli }
 	for name, c := range map[string]struct {
-		own         string // mbcas.io/max-cpu
-		app         string // its limit
+		maxCPU      string // mbcas.io/max-cpu
+		limit       string // of app
 		allocatable cpu.Milli
 		terms       *v1alpha1.Constraints
-		want        Bounds
+		app, proxy  interval
+		ceiling     cpu.Milli
 	}{
-		"the node's": {"", "500m", 2005, nil, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}}},
-		"max-cpu":    {"1.005", "500m", 2000, nil, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 1000}},
-		"no ceiling is below the floors": {
-			"10m", "500m", 2000, nil,
-			Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 210},
+		"the node's size":                {"", "500m", 2005, nil, interval{110, 2000}, interval{100, 2000}, 0},
+		"max-cpu":                        {"1.005", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 1000},
+		"no ceiling is below the floors": {"10m", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 210},
+		"constraints": {
+			"1", "500m", 2000, terms("", 904, container("app", 333, 777), container("proxy", 0, 105)),
+			interval{340, 770}, interval{100, 100}, 900,
 		},
-		"terms": {
-			"1", "500m", 2000,
-			&v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(333), Ceiling: m(777)}, {Name: "proxy", Ceiling: m(105)}}, Ceiling: m(904)},
-			Bounds{Containers: map[string]Bound{"app": {340, 770}, "proxy": {100, 100}}, Ceiling: 900},
+		"a container's ceiling comes before its floor": {
+			"", "500m", 2000, terms("", 0, container("app", 3000, 777), container("proxy", 3000, 0)),
+			interval{770, 770}, interval{2000, 2000}, 0,
 		},
-		"a ceiling caps what is asked for": {
-			"", "500m", 2000,
-			&v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(3000), Ceiling: m(777)}, {Name: "proxy", Floor: m(3000)}}},
-			Bounds{Containers: map[string]Bound{"app": {770, 770}, "proxy": {2000, 2000}}},
-		},
-		"so does that of the pod": {
-			"", "500m", 2000,
-			&v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(500)}, {Name: "proxy", Floor: m(300)}}, Ceiling: m(490)},
+		"the pod's ceiling comes before its floors": {
 			// 390 and 240 above what they request and 10m share the 320 that 490 leaves above these.
-			Bounds{Containers: map[string]Bound{"app": {300, 2000}, "proxy": {180, 2000}}, Ceiling: 490},
+			"", "500m", 2000, terms("", 490, container("app", 500, 0), container("proxy", 300, 0)),
+			interval{300, 2000}, interval{180, 2000}, 490,
 		},
-		"but not the pod's own": {
-			"300m", "500m", 2000, &v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(600)}}},
-			Bounds{Containers: map[string]Bound{"app": {600, 2000}, "proxy": {100, 2000}}, Ceiling: 700},
+		"max-cpu comes after the floors": {
+			"300m", "500m", 2000, terms("", 0, container("app", 600, 0)),
+			interval{600, 2000}, interval{100, 2000}, 700,
 		},
-		"nothing fits a container's ceiling": {
-			"", "500m", 2000, &v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(600), Ceiling: m(105)}}},
-			Bounds{Containers: map[string]Bound{"app": {500, 500}, "proxy": {100, 2000}}},
+		"no settable limit within a container's ceiling": {
+			"", "500m", 2000, terms("", 0, container("app", 600, 105)),
+			interval{500, 500}, interval{100, 2000}, 0,
 		},
-		"nothing fits the pod's ceiling": {
-			"", "500m", 2000, &v1alpha1.Constraints{Ceiling: m(160)}, // 110 and 60 at least
-			Bounds{Containers: map[string]Bound{"app": {500, 500}, "proxy": {200, 200}}, Ceiling: 700},
+		"no settable limits within the pod's ceiling": { // 110 and 60 at least
+			"", "500m", 2000, terms("", 160), interval{500, 500}, interval{200, 200}, 700,
 		},
-		"a pod's own ceiling below that of its terms": {"800m", "500m", 2000, &v1alpha1.Constraints{Ceiling: m(900)}, Bounds{Containers: map[string]Bound{"app": {110, 2000}, "proxy": {100, 2000}}, Ceiling: 800}},
-		"not to be lowered": {
-			"", "453m", 2000, &v1alpha1.Constraints{NoDecrease: "ScaledByHPA"},
-			Bounds{Containers: map[string]Bound{"app": {453, 2000}, "proxy": {200, 2000}}}, // nor raised to a whole quantum
+		"max-cpu below the ceiling of a constraint": {"800m", "500m", 2000, terms("", 900), interval{110, 2000}, interval{100, 2000}, 800},
+		"no decrease, nor an increase to a whole quantum": {
+			"", "453m", 2000, terms("ScaledByHPA", 0), interval{453, 2000}, interval{200, 2000}, 0,
 		},
-		"not to be lowered, save to its ceiling": {
-			"", "1500m", 2000, &v1alpha1.Constraints{NoDecrease: "ScaledByHPA", Ceiling: m(600)},
+		"no decrease, except to the pod's ceiling": {
 			// 390 and 100 above the floors share the 390 that 600 leaves above them.
-			Bounds{Containers: map[string]Bound{"app": {420, 2000}, "proxy": {180, 2000}}, Ceiling: 600},
+			"", "1500m", 2000, terms("ScaledByHPA", 600), interval{420, 2000}, interval{180, 2000}, 600,
 		},
-		"not to be lowered, save to a container's ceiling": {
-			"", "1500m", 2000, &v1alpha1.Constraints{NoDecrease: "ScaledByHPA", Containers: []v1alpha1.ContainerConstraints{{Name: "app", Ceiling: m(400)}}},
-			Bounds{Containers: map[string]Bound{"app": {400, 400}, "proxy": {200, 2000}}},
+		"no decrease, except to a container's ceiling": {
+			"", "1500m", 2000, terms("ScaledByHPA", 0, container("app", 0, 400)), interval{400, 400}, interval{200, 2000}, 0,
 		},
 	} {
 		delete(p.Annotations, kube.MaxCPUKey)
-		if c.own != "" {
-			p.Annotations[kube.MaxCPUKey] = c.own
+		if c.maxCPU != "" {
+			p.Annotations[kube.MaxCPUKey] = c.maxCPU
 		}
-		p.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse(c.app)
-		if diff := cmp.Diff(c.want, BoundsOf(p, declared, c.allocatable, c.terms)); diff != "" {
-			t.Errorf("%s:\n%s", name, diff)
+		p.Spec.Containers[0].Resources.Limits = podtest.Amounts("cpu", c.limit)
+		b := BoundsOf(p, declared, c.allocatable, c.terms)
+		app, proxy := b.Containers["app"], b.Containers["proxy"]
+		if (interval{app.Floor, app.Ceiling}) != c.app || (interval{proxy.Floor, proxy.Ceiling}) != c.proxy || b.Ceiling != c.ceiling || len(b.Containers) != 2 {
+			t.Errorf("%s: %+v, want app %v, proxy %v, ceiling %v", name, b, c.app, c.proxy, c.ceiling)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -58,7 +59,7 @@ func judgedParts(pod *corev1.Pod) (each []judged, whole judged) {
 		if !running[c] {
 			return limit // of those that run to completion nothing is changed
 		}
-		return min(limit, (kube.Milli(c.Resources.Requests[corev1.ResourceCPU]) + cpu.Quantum).RoundUp(cpu.Quantum))
+		return min(limit, demand.Settable(kube.Milli(c.Resources.Requests[corev1.ResourceCPU])))
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {

@@ -204,82 +204,75 @@ func TestReadsFastUpSlowDown(t *testing.T) {
 	}
 }
 
-func TestFloor(t *testing.T) {
+func TestEntitlement(t *testing.T) {
 	for _, c := range []struct {
 		request, declared, want cpu.Milli
 		reason                  string
 	}{
 		{100, 500, 110, "one quantum above the request, so that the pod stays Burstable"},
 		{0, 500, 100, "at least 100m"},
-		{0, 40, 40, "or what was declared, if that is less"},
+		{0, 1_000_000, 100, "at least 100m"},
+		{0, 101, 100, "at least 100m"},
+		{0, 40, 40, "the declared limit where it is lower than 100m"},
+		{0, 11, 20, "the declared limit in whole quanta"},
+		{0, 99, 100, "the declared limit in whole quanta"},
 		{0, 5, 10, "never below what the kernel can enforce"},
-		{105, 500, 120, "in whole quanta"},
+		{0, 1, 10, "never below what the kernel can enforce"},
+		{0, 10, 10, "never below what the kernel can enforce"},
+		{105, 500, 120, "above the request in whole quanta"},
+		{1, 1, 20, "above the request in whole quanta"},
+		{1, 5, 20, "above the request in whole quanta"},
+		{95, 101, 110, "above the request in whole quanta"},
+		{999_999, 1_000_000, 1_000_010, "above the request in whole quanta"},
+		{10, 11, 20, "above the request even where no more was declared"},
 		{500, 500, 510, "above the request even where no more was declared"},
 	} {
-		if got := Floor(c.request, c.declared); got != c.want {
-			t.Errorf("request %v, declared %v: floor %v, want %v: %s", c.request, c.declared, got, c.want, c.reason)
+		if got := Entitlement(c.request, c.declared); got != c.want {
+			t.Errorf("request %v, declared %v: %v, want %v: %s", c.request, c.declared, got, c.want, c.reason)
 		}
 	}
 }
 
-// TestFloorOfOddLimits: whatever is declared, a floor is a limit that the kernel takes, above the request, and in whole quanta.
-func TestFloorOfOddLimits(t *testing.T) {
-	for _, c := range []struct{ request, declared, want cpu.Milli }{
-		{0, 1, 10}, {1, 1, 20}, {0, 5, 10}, {1, 5, 20}, {0, 10, 10}, {10, 11, 20}, {0, 11, 20}, {0, 99, 100}, {0, 101, 100}, {95, 101, 110},
-		{0, 1_000_000, 100}, {999_999, 1_000_000, 1_000_010},
-	} {
-		if got := Floor(c.request, c.declared); got != c.want {
-			t.Errorf("request %v, declared %v: floor %v, want %v", c.request, c.declared, got, c.want)
-		}
-	}
-}
-
-// TestBoundsOfAContainer: a floor gives way to a ceiling, what stands as declared is left there, and so is what nothing fits.
-func TestBoundsOfAContainer(t *testing.T) {
-	for reason, c := range map[string]struct {
-		c              Container
-		floor, ceiling cpu.Milli
+// TestBounds: a floor gives way to a ceiling, a declared limit in force may stay, and so does the limit of a container for which no
+// settable limit is within the ceiling.
+func TestBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		request, declared, limit, floor, ceiling cpu.Milli
+		want                                     Bounds // Settable, Minimum, Entitlement, Floor, Ceiling
 	}{
-		"raised before": {Container{Request: 500, Declared: 500, Limit: 1000, Ceiling: 4000}, 510, 4000},
-		"at its declared limit, which it requests": {Container{Request: 500, Declared: 500, Limit: 500, Ceiling: 4000}, 500, 4000},
-		"at its declared limit, hardly more":       {Container{Request: 50, Declared: 55, Limit: 55, Ceiling: 4000}, 55, 4000},
-		"asked for more than it stands at":         {Container{Request: 500, Declared: 500, Limit: 500, Ceiling: 4000, Least: 600}, 600, 4000},
-		"below what the kernel takes":              {Container{Request: 1, Declared: 4, Limit: 4, Ceiling: 4000}, 20, 4000},
-		"nothing fits above its request":           {Container{Request: 500, Declared: 500, Limit: 500, Ceiling: 500, Least: 600}, 500, 500},
-		"nothing fits, and it is above":            {Container{Request: 500, Declared: 800, Limit: 900, Ceiling: 500}, 900, 900},
-		"asked for more than the ceiling":          {Container{Request: 100, Declared: 500, Limit: 500, Ceiling: 400, Least: 600}, 400, 400},
-		"100m are above the ceiling":               {Container{Request: 10, Declared: 500, Limit: 500, Ceiling: 50}, 50, 50},
-		"worked out already":                       {Container{Request: 100, Declared: 500, Limit: 500, Ceiling: 400, Floor: 90}, 90, 400},
-		"worked out, and the kernel takes no less": {Container{Request: 100, Declared: 500, Limit: 500, Ceiling: 400, Floor: 90, Least: 200}, 200, 400},
+		"increased before":                       {500, 500, 1000, 0, 4000, Bounds{510, 510, 510, 510, 4000}},
+		"declared limit is the request":          {500, 500, 500, 0, 4000, Bounds{510, 500, 510, 500, 4000}},
+		"declared limit is just above":           {50, 55, 55, 0, 4000, Bounds{60, 55, 60, 55, 4000}},
+		"floor above the declared limit":         {500, 500, 500, 600, 4000, Bounds{510, 500, 510, 600, 4000}},
+		"declared limit below the quantum":       {1, 4, 4, 0, 4000, Bounds{20, 20, 20, 20, 4000}},
+		"ceiling is the request":                 {500, 500, 500, 600, 500, Bounds{510, 500, 510, 500, 500}},
+		"ceiling is the request, limit is above": {500, 800, 900, 0, 500, Bounds{510, 900, 510, 900, 900}},
+		"floor above the ceiling":                {100, 500, 500, 600, 400, Bounds{110, 110, 110, 400, 400}},
+		"entitlement above the ceiling":          {10, 500, 500, 0, 50, Bounds{20, 20, 100, 50, 50}},
 	} {
-		if floor, ceiling := c.c.Bounds(); floor != c.floor || ceiling != c.ceiling {
-			t.Errorf("%s: from %v to %v, want %v to %v", reason, floor, ceiling, c.floor, c.ceiling)
+		got := Container{Request: c.request, Declared: c.declared, Limit: c.limit}.Within(c.floor, c.ceiling).Bounds
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		c := Container{
-			Declared: cpu.Milli(rapid.Int64Range(1, 2000).Draw(t, "declared")),
-			Ceiling:  10 * cpu.Milli(rapid.Int64Range(0, 300).Draw(t, "ceiling")),
-			Least:    10 * cpu.Milli(rapid.Int64Range(0, 300).Draw(t, "least")),
-		}
+		c := Container{Declared: cpu.Milli(rapid.Int64Range(1, 2000).Draw(t, "declared"))}
 		c.Request = cpu.Milli(rapid.Int64Range(0, int64(c.Declared)).Draw(t, "request"))
 		c.Limit = max(c.Request+cpu.Quantum, cpu.Milli(rapid.Int64Range(10, 3000).Draw(t, "limit")))
 		if rapid.Bool().Draw(t, "as declared") {
 			c.Limit = c.Declared
 		}
-		floor, ceiling := c.Bounds()
-		switch stays := floor == c.Limit; {
-		case floor > ceiling || ceiling > c.Ceiling && !(stays && ceiling == floor):
-			t.Fatalf("%+v: from %v to %v", c, floor, ceiling)
-		case !stays && floor < c.Request+cpu.Quantum:
-			t.Fatalf("%+v: a floor of %v, which might be its request", c, floor)
-		case stays && floor < c.Request+cpu.Quantum && c.Limit != c.Declared && c.Limit != ceiling:
-			t.Fatalf("%+v: it stands at %v, too near to its request", c, floor)
-		}
-		again := c
-		again.Floor, again.Ceiling, again.Least = floor, ceiling, 0
-		if f, m := again.Bounds(); f != floor || m != ceiling {
-			t.Fatalf("%+v: from %v to %v, and worked out already from %v to %v", c, floor, ceiling, f, m)
+		ceiling := 10 * cpu.Milli(rapid.Int64Range(0, 300).Draw(t, "ceiling"))
+		c = c.Within(10*cpu.Milli(rapid.Int64Range(0, 300).Draw(t, "floor")), ceiling)
+		switch stays := c.Floor == c.Limit; {
+		case c.Floor > c.Ceiling || c.Ceiling > ceiling && !(stays && c.Ceiling == c.Floor):
+			t.Fatalf("%+v exceeds its ceiling of %v", c, ceiling)
+		case !stays && c.Floor < c.Request+cpu.Quantum:
+			t.Fatalf("%+v: the floor might be the request", c)
+		case stays && c.Floor < c.Request+cpu.Quantum && c.Limit != c.Declared && c.Limit != c.Ceiling:
+			t.Fatalf("%+v: the floor is a limit too near to the request", c)
+		case c.BidFloor() > c.Floor || c.BidFloor() > c.Entitlement:
+			t.Fatalf("%+v bids a floor of %v", c, c.BidFloor())
 		}
 	})
 }

@@ -48,63 +48,11 @@ type Container struct {
 	// Declared is the limit that the pod's owner declared; 0: none, so it is never given one.
 	Declared cpu.Milli
 	Limit    cpu.Milli // the limit in the pod's spec; 0: none
-	Ceiling  cpu.Milli // highest limit it may get
-	// Least is the lowest limit that others than the market ask for; 0: nobody does. It keeps the limit up, and entitles to nothing:
-	// beyond its share the container gets what the kernel's weights leave it.
-	Least cpu.Milli
-	// Floor is the lowest limit that it may get, where that has been worked out; 0: it follows from the rest.
-	Floor cpu.Milli
+	Bounds
 }
-
-// Bounds are the lowest and the highest limit that the container may get. Least gives way to Ceiling. Where no limit that could be set is
-// within the ceiling, both are the limit that it has: it is left as it is.
-func (c Container) Bounds() (floor, ceiling cpu.Milli) {
-	switch {
-	case c.Floor > 0:
-		return max(c.Floor, min(c.Least, c.Ceiling)), c.Ceiling
-	case c.Settable() > c.Ceiling:
-		return c.Limit, c.Limit
-	case c.stands() && c.Least <= c.Limit && c.Limit <= c.Ceiling:
-		return max(c.Least, min(Floor(c.Request, c.Declared), c.Limit)), c.Ceiling
-	}
-	return min(max(Floor(c.Request, c.Declared), c.Least), c.Ceiling), c.Ceiling
-}
-
-// Entitled is the lowest limit that its request entitles the container to. What else keeps its limit up does not.
-func (c Container) Entitled() cpu.Milli {
-	floor, _ := c.Bounds()
-	return min(floor, Floor(c.Request, c.Declared))
-}
-
-// Lowest is the lowest limit with which the container can be left: one quantum above its request, or the declared one while it
-// stands there. At these a pod keeps its QoS class: it would turn Guaranteed, which the API server refuses, only with every limit
-// at its request, and with every limit as declared it is what it was made.
-func (c Container) Lowest() cpu.Milli {
-	switch lowest := c.Settable(); {
-	case lowest > c.Ceiling:
-		return c.Limit
-	case c.stands():
-		return min(lowest, c.Limit)
-	default:
-		return lowest
-	}
-}
-
-// Settable is the lowest limit that is ever set, one quantum above the request. A container that stands lower is left there or raised to that.
-func (c Container) Settable() cpu.Milli { return Floor(c.Request, 0) }
-
-// stands says whether the container has the limit that its owner declared, and the kernel takes it. It may keep it, be it lower than
-// any limit that the market would set.
-func (c Container) stands() bool { return c.Limit == c.Declared && c.Limit >= cpu.Quantum }
 
 // Limited says whether the container has a CPU limit, so that the market may move it.
 func (c Container) Limited() bool { return c.Declared > 0 && c.Limit > 0 }
-
-// Floor is the lowest limit that the market sets for a container: above its request by one quantum, so that the
-// pod stays Burstable, and at least 100m or what was declared if that is less.
-func Floor(request, declared cpu.Milli) cpu.Milli {
-	return max(request+cpu.Quantum, min(100, declared), cpu.Quantum).RoundUp(cpu.Quantum)
-}
 
 // Multiplier is how much more a unit of request weighs for a PriorityClass value: 1 up to 1000 and for
 // no class, 1/2 below 0, then 1 + log2(v/1000)/2, at most 8.

@@ -105,10 +105,9 @@ func bidders(cfg demand.Config, pods []PodInput, rates []sense.PodRates, estimat
 				inRequest += c.Request
 				in.limit += c.Limit
 				in.published += p.Published.Limits[c.Name]
-				floor, ceiling := c.Bounds()
-				e.bid.Floor += c.Entitled()
-				e.minLimit += floor
-				e.bid.Ceiling += ceiling
+				e.bid.Floor += c.BidFloor()
+				e.minLimit += c.Floor
+				e.bid.Ceiling += c.Ceiling
 			} else {
 				outRequest += c.Request
 			}
@@ -171,7 +170,7 @@ func withKernelMinimums(pods []PodInput, rates []sense.PodRates) []PodInput {
 		own := false // the containers are the caller's, so they are copied
 		for j, c := range p.Containers {
 			least := rates[i].Containers[j].MinLimit
-			if floor, _ := c.Bounds(); !c.Limited() || least <= floor {
+			if !c.Limited() || least <= c.Floor {
 				continue
 			}
 			if shared {
@@ -180,7 +179,7 @@ func withKernelMinimums(pods []PodInput, rates []sense.PodRates) []PodInput {
 			if !own {
 				pods[i].Containers, own = slices.Clone(p.Containers), true
 			}
-			pods[i].Containers[j].Least = least
+			pods[i].Containers[j].Floor = max(c.Floor, min(least, c.Ceiling))
 		}
 	}
 	return pods

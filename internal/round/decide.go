@@ -101,12 +101,11 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 		if !c.Limited() {
 			continue
 		}
-		floor, ceiling := c.Bounds()
 		want := known[c.ID].Demand()
 		if want > most {
 			most, busiest = want, len(parts)
 		}
-		problem.Bids = append(problem.Bids, market.Bid{Budget: market.Budget(want), Demand: ceiling, Floor: floor, Ceiling: ceiling})
+		problem.Bids = append(problem.Bids, market.Bid{Budget: market.Budget(want), Demand: c.Ceiling, Floor: c.Floor, Ceiling: c.Ceiling})
 		parts = append(parts, ContainerLimit{c.Name, c.Limit})
 		sum += c.Limit
 	}
@@ -140,7 +139,7 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 		if !c.Limited() {
 			continue
 		}
-		if l := parts[i].Limit; l < c.Settable() && l != c.Limit { // so little more cannot be set
+		if l := parts[i].Limit; l < c.Settable && l != c.Limit { // so little more cannot be set
 			parts[i].Limit, sum = c.Limit, sum+c.Limit-l
 		}
 		i++

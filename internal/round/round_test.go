@@ -431,9 +431,9 @@ func TestMemoryPressureShrinksTheSupply(t *testing.T) {
 
 func TestSplitFollowsDemand(t *testing.T) {
 	p := demand.Pod{UID: "p", Containers: []demand.Container{
-		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 4000},
+		demand.Container{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500}.Within(0, 4000),
 		{Name: "free", ID: "2", Request: 100},
-		{Name: "proxy", ID: "3", Request: 50, Declared: 200, Limit: 200, Ceiling: 4000},
+		demand.Container{Name: "proxy", ID: "3", Request: 50, Declared: 200, Limit: 200}.Within(0, 4000),
 	}}
 	known := map[string]demand.Estimate{"1": {Mean: 0.9}, "3": {Mean: 0.1}}
 	total, parts := split(1000, p, known, false)
@@ -555,7 +555,7 @@ func TestFlappingPriceIsHeldBack(t *testing.T) {
 // What an unlimited neighbour in the pod uses is not counted against the limit of the others.
 func TestFiguresAreOfTheLimited(t *testing.T) {
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 100, Containers: []demand.Container{
-		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 4000}, {Name: "free", ID: "2"},
+		demand.Container{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500}.Within(0, 4000), {Name: "free", ID: "2"},
 	}}}
 	rates := sense.PodRates{Containers: []sense.Rate{
 		{Validity: sense.Valid, Elapsed: time.Second, Usage: 200, Pressure: 0.1, PressureKnown: true},

@@ -108,7 +108,8 @@ func TestLeastIsKept(t *testing.T) {
 		}
 		in := w.input()
 		in.Sample.Pods[0].Containers[0].At, in.Sample.Node.At = w.now.Add(time.Second), w.now.Add(time.Second)
-		if _, out = Run(w.cfg, w.state, in); len(out.Decisions) == 0 || out.Decisions[0].Floor != c.want || in.Pods[0].Containers[0].Least != 0 {
+		before := in.Pods[0].Containers[0]
+		if _, out = Run(w.cfg, w.state, in); len(out.Decisions) == 0 || out.Decisions[0].Floor != c.want || in.Pods[0].Containers[0] != before {
 			t.Errorf("%s: the caller's pod was changed, or nothing was decided: %+v, %+v", name, in.Pods[0].Containers[0], out.Decisions)
 		}
 	}
@@ -116,13 +117,14 @@ func TestLeastIsKept(t *testing.T) {
 
 // What others ask for stays where it is more, and where nothing changes nothing is copied.
 func TestEnforceableOnlyRaises(t *testing.T) {
-	pods := []PodInput{{Pod: demand.Pod{Containers: []demand.Container{{Declared: 500, Limit: 500, Ceiling: 1000, Least: 400}, {}}}}}
+	app := demand.Container{Declared: 500, Limit: 500}.Within(400, 1000)
+	pods := []PodInput{{Pod: demand.Pod{Containers: []demand.Container{app, {}}}}}
 	rates := []sense.PodRates{{Containers: []sense.Rate{{MinLimit: 300}, {MinLimit: 300}}}}
-	if got := withKernelMinimums(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Least != 400 || got[0].Containers[1].Least != 0 {
+	if got := withKernelMinimums(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Floor != 400 || got[0].Containers[1].Floor != 0 {
 		t.Errorf("%+v: want what it was", got)
 	}
 	rates[0].Containers[0].MinLimit = 410
-	if got := withKernelMinimums(pods, rates); got[0].Containers[0].Least != 410 || pods[0].Containers[0].Least != 400 {
+	if got := withKernelMinimums(pods, rates); got[0].Containers[0].Floor != 410 || pods[0].Containers[0].Floor != 400 {
 		t.Errorf("%+v from %+v: want 410m, and the pod as it was", got, pods)
 	}
 }
@@ -135,11 +137,11 @@ func TestStallsAreOfTheWorst(t *testing.T) {
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 100}}
 	rates, estimates := sense.PodRates{}, map[string]demand.Estimate{}
 	for i, stalls := range []*sense.Stalls{nil, known(0.1, 0.4), nil, known(0.3, 0.2), {IO: sense.Ratio{Known: true, Value: 0.2}}, known(1, 1)} {
-		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: 500, Limit: 500, Ceiling: 4000}
+		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: 500, Limit: 500}
 		if i == 5 {
 			c.Declared, c.Limit = 0, 0
 		}
-		pod.Containers = append(pod.Containers, c)
+		pod.Containers = append(pod.Containers, c.Within(0, 4000))
 		rates.Containers = append(rates.Containers, sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Stalls: stalls})
 		estimates[c.ID] = demand.Estimate{Samples: 99}
 	}
@@ -153,8 +155,8 @@ func TestStallsAreOfTheWorst(t *testing.T) {
 // A quota of the whole pod has bounds of its own.
 func TestLeastOfThePodIsKept(t *testing.T) {
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 1, Containers: []demand.Container{
-		{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500, Ceiling: 1000},
-		{Name: "proxy", ID: "2", Request: 50, Declared: 200, Limit: 200, Ceiling: 1000},
+		demand.Container{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500}.Within(0, 1000),
+		demand.Container{Name: "proxy", ID: "2", Request: 50, Declared: 200, Limit: 200}.Within(0, 1000),
 	}}}
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 3, Latest: 3}, "2": {Samples: 99, Mean: 1, Latest: 1}}
 	for least, want := range map[cpu.Milli]cpu.Milli{0: 210, 200: 210, 600: 600, 5000: 2000} {
@@ -173,7 +175,8 @@ func TestLeastOfThePodIsKept(t *testing.T) {
 // A pod may be bound more narrowly than its containers are together; then also what would have stayed as it is moves.
 func TestBoundsOfThePodHold(t *testing.T) {
 	p := PodInput{Pod: demand.Pod{Containers: []demand.Container{
-		{Name: "app", ID: "1", Declared: 500, Limit: 500, Ceiling: 4000}, {Name: "proxy", ID: "2", Declared: 200, Limit: 200, Ceiling: 4000},
+		demand.Container{Name: "app", ID: "1", Declared: 500, Limit: 500}.Within(0, 4000),
+		demand.Container{Name: "proxy", ID: "2", Declared: 200, Limit: 200}.Within(0, 4000),
 	}}}
 	e := bidder{managed: true, warmingUp: true, limit: 700, bid: market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600}}
 	if limit, parts := limits(DefaultConfig(), State{}, p, e, Decision{Floor: 200, Ceiling: 600}); limit != 600 || parts[0].Limit+parts[1].Limit != 600 {
@@ -214,14 +217,15 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 		}
 		declared, ceilings, requests := milli("declared", 1, 1200), milli("ceiling", 0, 200), milli("request", 0, 1200)
 		for i := range n {
-			ceilings[i] *= cpu.Quantum // as package kube gives them
+			ceilings[i] *= cpu.Quantum // as package constraints sets them
 			requests[i] = min(requests[i], declared[i])
 		}
 		young := rapid.Bool().Draw(t, "young")
 		d := once(declared, ceilings, requests, young, market.Price(rapid.Float64Range(0, 1).Draw(t, "price")))[0]
 		var sum, before cpu.Milli
 		for i, part := range d.Containers {
-			floor, ceiling := demand.Container{Request: requests[i], Declared: declared[i], Limit: declared[i], Ceiling: ceilings[i]}.Bounds()
+			c := demand.Container{Request: requests[i], Declared: declared[i], Limit: declared[i]}.Within(0, ceilings[i])
+			floor, ceiling := c.Floor, c.Ceiling
 			switch l := part.Limit; {
 			case l < requests[i]+cpu.Quantum && l != declared[i] || l < floor || l > ceiling:
 				t.Fatalf("container %d gets %v, outside %v to %v: %+v", i, l, floor, ceiling, d)
@@ -245,7 +249,7 @@ func once(declared, ceilings, requests []cpu.Milli, young bool, p market.Price) 
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 10}}
 	rates, known := sense.PodRates{}, map[string]demand.Estimate{}
 	for i, d := range declared {
-		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: d, Limit: d, Ceiling: ceilings[i]}
+		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: d, Limit: d}
 		if requests != nil {
 			c.Request = requests[i]
 		}
@@ -253,7 +257,7 @@ func once(declared, ceilings, requests []cpu.Milli, young bool, p market.Price) 
 		if young {
 			samples = 1
 		}
-		pod.Containers = append(pod.Containers, c)
+		pod.Containers = append(pod.Containers, c.Within(0, ceilings[i]))
 		rates.Containers = append(rates.Containers, sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Usage: d})
 		known[c.ID] = demand.Estimate{Samples: samples, Mean: 8 / float64(i+1), Latest: 8}
 	}

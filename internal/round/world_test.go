@@ -144,9 +144,9 @@ func (w *world) input() Input {
 		in.Pods = append(in.Pods, PodInput{
 			Pod: demand.Pod{
 				UID: p.name, Budget: p.budget, Unmanaged: p.shadow, Ceiling: p.most, RaiseOnNeed: p.onNeed, DemandPercent: p.percent,
-				Containers: []demand.Container{{
-					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit, Ceiling: w.node.Allocatable, Least: least,
-				}},
+				Containers: []demand.Container{demand.Container{
+					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit,
+				}.Within(least, w.node.Allocatable)},
 			},
 			Published: p.published,
 		})

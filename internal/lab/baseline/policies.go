@@ -9,10 +9,9 @@
 // that uses the API takes as long as a measured resize.
 //
 // What it promises, each a test of the same name:
-//   - KeepsUnmanagedPods: no policy changes a pod that is not managed.
-//   - LimitsAreValid: no policy sets a limit below 10m, and none that uses the API sets one that a Burstable pod may not have.
-//   - SameSeedSameResult: a policy run twice with the same seed does the same.
-//   - NewPolicyHasNoState: two policies of the same name share nothing.
+//   - KeepsUnmanagedPods: no policy changes a pod that is not managed. No limit is below 10m, and none that is set through the
+//     API is one that a Burstable pod may not have.
+//   - NewPolicyHasNoState: a run depends on its seed alone; two policies of the same name share nothing.
 package baseline
 
 import (

@@ -45,7 +45,7 @@ func TestFairnessRefuses(t *testing.T) {
 		"--fewest 5 --most 4":     `--fewest is 5 and --most 4: want 0 <= fewest <= most <= 30`,
 		"--swing NaN":             `--swing is NaN: want 0 to 2`,
 		"--length 45s --turn 20s": `--turn is 20s and --length 45s: want turns of whole seconds, and three of them or more`,
-		"--rho 1":                 `coordinator Workload is 1: want -99 to 0`,
+		"--rho 1":                 `coordinator WorkloadRho is 1: want -99 to 0`,
 		"more":                    `"mbcas-lab fairness" takes no argument "more"`,
 	} {
 		_, err := lab(t, append([]string{"fairness"}, strings.Fields(args)...)...)

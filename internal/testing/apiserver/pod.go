@@ -3,6 +3,7 @@ package apiserver
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Pod is a pod of the containers, bound to no node.
@@ -10,6 +11,21 @@ func Pod(namespace, name string, containers ...corev1.Container) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Namespace, p.Name = namespace, name
 	p.Spec.Containers = containers
+	return p
+}
+
+// RunningPod is a burstable pod that runs on node-1, as its kubelet reports it.
+func RunningPod(namespace, name string, containers ...corev1.Container) *corev1.Pod {
+	p := Pod(namespace, name, containers...)
+	p.UID, p.ResourceVersion, p.Generation = types.UID("uid-"+name), "7", 3
+	p.Spec.NodeName = "node-1"
+	p.Status.Phase, p.Status.QOSClass, p.Status.ObservedGeneration = corev1.PodRunning, corev1.PodQOSBurstable, 3
+	for _, c := range containers {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Ready: true, Resources: c.Resources.DeepCopy(),
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		})
+	}
 	return p
 }
 

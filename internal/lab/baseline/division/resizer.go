@@ -64,7 +64,7 @@ func (z *resizer) resize(r *sim.Snapshot, wishes []target) []sim.Action {
 			InFlight: r.Now < known.doneAt, LastDecrease: known.lastDown, LastIncrease: known.lastUp,
 			Containers: []actuator.Container{{
 				Name: container, Limit: known.limit, Declared: w.pod.Spec.Limit,
-				Floor: demand.Floor(w.pod.Request, w.pod.Spec.Limit), Ceiling: r.Allocatable,
+				Floor: demand.Entitlement(w.pod.Request, w.pod.Spec.Limit), Ceiling: r.Allocatable,
 				Desired: max(cpu.Quantum, cpu.FromCores(w.cores).RoundDown(cpu.Quantum)),
 			}},
 		}

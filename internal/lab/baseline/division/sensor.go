@@ -108,7 +108,7 @@ func (s *sensor) bidders(r *sim.Snapshot) (bidders []bidder, supply float64) {
 	estimates, supply := s.update(r)
 	for i := range r.Pods {
 		p, e := &r.Pods[i], estimates[i]
-		b := bidder{pod: p, estimate: e, claim: claim{weight: budget(p), demand: e.Mean, floor: demand.Floor(p.Request, p.Spec.Limit).Cores()}}
+		b := bidder{pod: p, estimate: e, claim: claim{weight: budget(p), demand: e.Mean, floor: demand.Entitlement(p.Request, p.Spec.Limit).Cores()}}
 		if !p.Spec.Managed() || !e.Warm(s.cfg) {
 			b.shadow, b.capped, b.floor = true, true, p.Request.Cores()
 			if p.Limit > 0 {

@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/cli/snapshot"
+	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// addVPAs lists the VerticalPodAutoscalers of a namespace, or of all for ""; a cluster that does not know them has none.
+func AddVPAs(ctx context.Context, c client.Client, s snapshot.ObjectsByNamespace, namespace string) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		if NotInstalled(err) {
+			return nil
+		}
+		return fmt.Errorf("list verticalpodautoscalers: %w", err)
+	}
+	for i := range list.Items {
+		v := constraints.VPAOf(&list.Items[i])
+		n := s.Get(v.Namespace)
+		n.VPAs = append(n.VPAs, v)
+		if v.Mode != "Off" {
+			ResolveTarget(ctx, c, n, v.Namespace, v.Target)
+		}
+	}
+	return nil
+}
+
+// find finds the pods of a target that are not known by their owners.
+func ResolveTarget(ctx context.Context, c client.Client, n *snapshot.NamespaceObjects, namespace string, t kube.Target) {
+	if t.Owned() || n.Selectors[t] != nil || n.Unresolved[t] != nil {
+		return
+	}
+	selector, err := readSelector(ctx, c, namespace, t)
+	if err != nil {
+		n.Unresolved[t] = err
+		return
+	}
+	n.Selectors[t] = selector
+}
+
+// readSelector asks the scale subresource of a target for the labels of its pods, as the controller and autoscalers do. A target
+// that does not exist has no pods.
+func readSelector(ctx context.Context, c client.Client, namespace string, t kube.Target) (labels.Selector, error) {
+	o, scale, err := kube.ScaleOf(namespace, t)
+	if err != nil {
+		return nil, fmt.Errorf("its target %s: %w", t, err)
+	}
+	switch err := c.SubResource("scale").Get(ctx, o, scale); {
+	case apierrors.IsNotFound(err) || NotInstalled(err):
+		return labels.Nothing(), nil
+	case err != nil:
+		return nil, fmt.Errorf("read the scale of %s %s/%s: %w", t.Kind, namespace, t.Name, err)
+	}
+	return kube.SelectorOf(scale)
+}

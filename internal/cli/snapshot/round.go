@@ -1,0 +1,65 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/market"
+)
+
+// Market is a node's market in its last round.
+type Market struct {
+	Node     string    `json:"node"`
+	At       time.Time `json:"at"`
+	Price    string    `json:"price"`
+	Supply   cpu.Milli `json:"supply"`
+	Usage    cpu.Milli `json:"usage"`
+	Demand   cpu.Milli `json:"demand"`
+	Asked    cpu.Milli `json:"asked,omitempty"` // beyond that, by DemandSignals
+	System   cpu.Milli `json:"system"`
+	Pressure *int32    `json:"pressurePercent,omitempty"`
+	Bidders  int       `json:"bidders"`
+	Shadows  int       `json:"shadows"`
+	Warming  int       `json:"warming"`
+	// FloorsExceedSupply: even the least that the node's pods may be given is more than it has.
+	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
+}
+
+// readRound reads an agent's answer.
+func ParseRound(node string, data []byte) (Market, map[types.UID]*Figures, error) {
+	var a allocation.RoundReport
+	if err := json.Unmarshal(data, &a); err != nil {
+		return Market{}, nil, fmt.Errorf("its agent answers nonsense on /debug/round: %w", err)
+	}
+	price := market.Price(a.Node.Price).String()
+	m := Market{
+		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand, Asked: a.Node.Asked, System: a.Node.System,
+		Pressure: percent(a.Node.Pressure), Bidders: a.Node.Bidders, Shadows: a.Node.Shadows, Warming: a.Node.Warming,
+		FloorsExceedSupply: a.Node.FloorsExceedSupply,
+	}
+	figures := make(map[types.UID]*Figures, len(a.Pods))
+	for _, p := range a.Pods {
+		figures[p.UID] = &Figures{
+			Live: true, At: a.At, Usage: p.Usage, Demand: p.Demand, Throttled: *percent(&p.Throttled), Pressure: percent(p.Pressure),
+			MemoryPressure: percent(p.MemoryPressure), IOPressure: percent(p.IOPressure),
+			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy, Desired: p.Desired, Containers: p.Containers,
+			FloorsExceedSupply: a.Node.FloorsExceedSupply,
+		}
+	}
+	return m, figures, nil
+}
+
+// percent is a share in whole percent.
+func percent(share *float64) *int32 {
+	if share == nil {
+		return nil
+	}
+	p := int32(math.Round(100 * max(0, min(1, *share))))
+	return &p
+}

@@ -1,0 +1,133 @@
+package mbcas
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+var table = flag.Bool("table", false, "print the table of docs/demand-signals.md")
+
+// asking is a node on which services ask for more than they use.
+type signalCase struct {
+	name      string
+	cores     int
+	pods      []sim.PodSpec
+	signalled func(name string) bool
+}
+
+// askings are the nodes of the table in docs/demand-signals.md.
+func signalCases() []signalCase {
+	serve := func(name string, request cpu.Milli, priority int32, rate load.Profile) sim.PodSpec {
+		return sim.PodSpec{
+			Name: name, Request: request, Limit: 1000, Priority: priority, Threads: 8,
+			Requests: load.Requests{Rate: rate, ServiceTime: 10 * time.Millisecond, Distribution: load.Exponential},
+		}
+	}
+	hog := func(i int, request cpu.Milli, threads float64) sim.PodSpec {
+		return sim.PodSpec{Name: fmt.Sprint("hog-", i), Request: request, Limit: 4000, Spin: load.Constant(threads)}
+	}
+	all := func(name string) bool { return strings.HasPrefix(name, "service") }
+	var many []sim.PodSpec
+	for i := range 6 {
+		many = append(many, serve(fmt.Sprint("service-", i), 500, 4000, load.Burst{
+			Low: 40, High: 120, Start: time.Duration(i) * 3 * time.Second, Length: 7500 * time.Millisecond, Period: 20 * time.Second, Jitter: 1,
+		}))
+	}
+	many = append(many, hog(0, 500, 6), hog(1, 500, 6), hog(2, 500, 6))
+	return []signalCase{
+		{"equal requests", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all},
+		{"small request, high priority", 2, []sim.PodSpec{serve("service", 100, 100_000_000, load.Constant(60)), hog(0, 400, 4)}, all},
+		{"six services, one asks", 8, many, func(name string) bool { return name == "service-0" }},
+		{"six services, all ask", 8, many, all},
+	}
+}
+
+// asked is what became of one of them.
+type signalResult struct {
+	p50, p99, others time.Duration
+	hogs             float64 // cores
+	throttled        float64
+	changes          int // of limits, per pod and 5 minutes
+}
+
+func (a signalCase) run(percent int32) signalResult {
+	seeds, length, warm := 1, 4*time.Minute, time.Minute
+	if long() || *table {
+		seeds, length = 3, 6*time.Minute
+	}
+	cfg := DefaultConfig()
+	cfg.DemandPercent = map[string]int32{}
+	for _, p := range a.pods {
+		if a.signalled(p.Name) {
+			cfg.DemandPercent[p.Name] = percent
+		}
+	}
+	var asks, others sim.Latencies
+	var hogs time.Duration
+	var throttled, periods uint64
+	changes := 0
+	for seed := range seeds {
+		r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: a.cores}, Pods: a.pods, Length: length, WarmUp: warm, Seed: uint64(seed + 1)}, New(cfg))
+		for i := range r.Pods {
+			p := &r.Pods[i]
+			for _, c := range p.Changes {
+				if c.At > warm {
+					changes++
+				}
+			}
+			switch {
+			case a.signalled(p.Spec.Name):
+				asks.Merge(p.Latency)
+				throttled, periods = throttled+p.Throttled, periods+p.Periods
+			case p.Spec.Spin != nil:
+				hogs += p.Usage
+			default:
+				others.Merge(p.Latency)
+			}
+		}
+	}
+	return signalResult{
+		p50: asks.Quantile(.5), p99: asks.Quantile(.99), others: others.Quantile(.99), hogs: hogs.Seconds() / float64(seeds) / (length - warm).Seconds(),
+		throttled: float64(throttled) / float64(max(1, periods)), changes: int(math.Round(float64(changes) / float64(seeds) / float64(len(a.pods)))),
+	}
+}
+
+// TestAskingHelps: where a node is full, to be taken for more than one uses makes a service faster up to its share and never
+// throttles it; the hogs pay, and nobody else.
+func TestDemandSignalHelps(t *testing.T) {
+	percents := []int32{100, 300}
+	if *table {
+		percents = []int32{100, 125, 150, 200, 300, 1000}
+	}
+	for _, a := range signalCases() {
+		var at100 signalResult
+		for _, percent := range percents {
+			got := a.run(percent)
+			if *table {
+				fmt.Printf("| %s | %d %% | %d ms | %d ms | %d ms | %.2f |\n", a.name, percent, got.p50.Milliseconds(), got.p99.Milliseconds(), got.others.Milliseconds(), got.hogs)
+			}
+			if percent == 100 {
+				at100 = got
+			} else if percent >= 300 && (got.p50 > at100.p50*9/10 || got.p99 > at100.p99*3/4) {
+				t.Errorf("%s, %d %%: p50 %v and p99 %v, without asking %v and %v: want a tenth and a quarter less", a.name, percent, got.p50, got.p99, at100.p50, at100.p99)
+			}
+			if got.others > at100.others {
+				t.Errorf("%s, %d %%: p99 of the services that do not ask is %v, was %v", a.name, percent, got.others, at100.others)
+			}
+			if got.changes > at100.changes+5 {
+				t.Errorf("%s, %d %%: %d changes per pod, were %d", a.name, percent, got.changes, at100.changes)
+			}
+			if got.throttled > 0.02 {
+				t.Errorf("%s, %d %%: the services are throttled in %.1f %% of their periods", a.name, percent, 100*got.throttled)
+			}
+		}
+	}
+}

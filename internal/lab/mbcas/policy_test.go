@@ -1,0 +1,177 @@
+package mbcas
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// long extends properties to the seeds and hours of docs/theory.md.
+func long() bool { return os.Getenv("MBCAS_LONG") != "" }
+
+// step is a node on which pods that want more CPU than there is start to use it at once.
+func step(rng *rand.Rand, at time.Duration) sim.Setup {
+	cores := []int{4, 8, 16}[rng.IntN(3)]
+	s := sim.Setup{Machine: sim.Machine{Cores: cores}, Seed: rng.Uint64()}
+	for threads := 0; threads < 2*cores; {
+		request, after := cpu.Milli(10*(5+rng.IntN(60))), 1+rng.IntN(cores)
+		threads += after
+		s.Pods = append(s.Pods, sim.PodSpec{
+			Name: fmt.Sprint("p", len(s.Pods)), Request: request, Limit: 2 * request,
+			Spin: load.Step{Before: float64(rng.IntN(2)), After: float64(after), Time: at},
+		})
+	}
+	return s
+}
+
+// TestLimitsFollowThePrice: once the price is constant, or a pod is capped later than that, the pod's limit reaches its final
+// value within the time of docs/theory.md: one publication, and the steps of the decrease.
+func TestLimitsFollowThePrice(t *testing.T) {
+	cfg := DefaultConfig()
+	seeds, length := uint64(5), 5*time.Minute
+	if long() {
+		seeds, length = 15, 10*time.Minute
+	}
+	capped := 0
+	for seed := range seeds {
+		s := step(rand.New(rand.NewPCG(seed, 1)), time.Minute)
+		s.Length = length
+		r := sim.Run(s, New(cfg))
+		constant := time.Duration(len(r.Price)-1) * time.Second
+		for constant > 0 && r.Price[constant/time.Second-1] == r.Price[len(r.Price)-1] {
+			constant -= time.Second
+		}
+		constant += time.Second // a point is at the end of its second
+		for i := range r.Pods {
+			p := &r.Pods[i]
+			if len(p.Changes) == 0 || p.Changes[len(p.Changes)-1].From < p.Changes[len(p.Changes)-1].To {
+				continue // uncapped at the end
+			}
+			capped++
+			end := p.Changes[len(p.Changes)-1]
+			from, since := lastDecrease(p.Changes, constant)
+			if from == 0 {
+				continue // it had its final limit when the price became constant
+			}
+			steps := math.Ceil(math.Log(from.Cores()/end.To.Cores())/math.Log(cfg.Actuator.MaxDecreaseFactor) - 1e-9)
+			bound := cfg.Round.PublishInterval + time.Duration(steps)*cfg.Actuator.DecreaseCooldown
+			if took := end.At - since; took > bound {
+				t.Errorf("seed %d, %s: from %v to %v in %v, want within %v; the price is constant from %v: %v",
+					seed, p.Spec.Name, from, end.To, took, bound, constant, p.Changes)
+			}
+		}
+	}
+	if capped < 8 {
+		t.Errorf("%d pods were capped in all, which tests little", capped)
+	}
+}
+
+// lastDecrease is where the last run of decreases after a time starts; 0 where there is none.
+func lastDecrease(changes []sim.Change, after time.Duration) (from cpu.Milli, since time.Duration) {
+	for _, c := range changes {
+		if c.At > after && from == 0 || c.To > c.From {
+			from, since = c.From, max(after, c.At)
+			if c.To > c.From {
+				from = 0
+			}
+		}
+	}
+	return from, since
+}
+
+// TestLimitsSettleAfterAStep: after a step to steady load, limits stop changing.
+func TestLimitsSettleAfterAStep(t *testing.T) {
+	seeds, settled, length := uint64(2), 5*time.Minute, 8*time.Minute
+	if long() {
+		seeds, settled, length = 6, 10*time.Minute, 15*time.Minute
+	}
+	for seed := range seeds {
+		s := step(rand.New(rand.NewPCG(seed, 2)), time.Minute)
+		s.Length = length
+		r := sim.Run(s, New(DefaultConfig()))
+		for i := range r.Pods {
+			for _, c := range r.Pods[i].Changes {
+				if c.At > settled {
+					t.Errorf("seed %d, %s: %v to %v at %v", seed, r.Pods[i].Spec.Name, c.From, c.To, c.At)
+				}
+			}
+		}
+	}
+}
+
+// TestDemandAtTheShareIsStable: constant load in which the first service wants 1.2 cores and its share is 1.4 changes no limit
+// more than once in ten minutes. With MBCAS_LONG=1 it lasts an hour.
+func TestDemandAtTheShareIsStable(t *testing.T) {
+	length := 11 * time.Minute
+	if long() {
+		length = time.Hour
+	}
+	serve := func(name string, request cpu.Milli, perSecond float64) sim.PodSpec {
+		return sim.PodSpec{Name: name, Request: request, Limit: 7900, Requests: load.Requests{
+			Rate: load.Constant(perSecond), ServiceTime: 10 * time.Millisecond, Distribution: load.Exponential,
+		}}
+	}
+	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 8}, Length: length, Seed: 1, Pods: []sim.PodSpec{
+		serve("a", 1100, 120), serve("b", 1200, 200), serve("c", 1300, 200), serve("d", 1000, 160),
+		{Name: "hog", Request: 1100, Limit: 7900, Spin: load.Constant(8)},
+	}}, New(DefaultConfig()))
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		late := slices.DeleteFunc(slices.Clone(p.Changes), func(c sim.Change) bool { return c.At < time.Minute })
+		if len(late) > int(length/(10*time.Minute)) {
+			t.Errorf("%s: %d changes after the first minute, want one in ten minutes at most: %v", p.Spec.Name, len(late), late)
+		}
+	}
+	if len(r.Pod("hog").Changes) == 0 {
+		t.Error("the batch pod was not capped, so there was no price")
+	}
+}
+
+// TestGainMargin: the trim's gain is at most half of the bound of docs/theory.md at the default delay: a tick, a publication,
+// and the time between two decreases.
+func TestGainMargin(t *testing.T) {
+	c := DefaultConfig()
+	delay := (c.Interval + c.Round.PublishInterval + c.Actuator.DecreaseCooldown).Seconds()
+	if bound := 2 * math.Sin(math.Pi/(2*(2*delay+1))); c.Round.TrimGain > bound/2 {
+		t.Errorf("the gain is %v, and the bound at %v ticks %.3f: want a factor of two", c.Round.TrimGain, delay, bound)
+	}
+}
+
+func TestIdleNodeThrottlesNoPod(t *testing.T) {
+	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 2 * time.Minute, WarmUp: 20 * time.Second, Seed: 1, Pods: []sim.PodSpec{
+		{Name: "a", Request: 500, Limit: 1000, Requests: bursts(15, 120)},
+		{Name: "b", Request: 500, Limit: 1000, Requests: bursts(120, 15)},
+	}}, New(DefaultConfig()))
+	for _, p := range r.Pods {
+		if p.Throttled > 0 || len(p.Changes) != 1 {
+			t.Errorf("%s was throttled in %d periods, and its limit changed %d times: want none, and one", p.Spec.Name, p.Throttled, len(p.Changes))
+		}
+	}
+}
+
+func bursts(low, high float64) load.Requests {
+	return load.Requests{
+		Rate:        load.Burst{Low: low, High: high, Start: 30 * time.Second, Length: 5 * time.Second, Period: 20 * time.Second},
+		ServiceTime: 10 * time.Millisecond,
+	}
+}
+
+func TestDeterministic(t *testing.T) {
+	setup := sim.Setup{Machine: sim.Machine{Cores: 4}, Length: time.Minute, Seed: 3, Pods: []sim.PodSpec{
+		{Name: "a", Request: 200, Limit: 1000, Requests: bursts(30, 200)},
+		{Name: "b", Request: 300, Limit: 2000, Spin: load.Constant(3)},
+		{Name: "c", Request: 300, Limit: 2000, Spin: load.Burst{High: 4, Start: 7 * time.Second, Length: 9 * time.Second, Period: 20 * time.Second}},
+	}}
+	if a, b := sim.Run(setup, New(DefaultConfig())), sim.Run(setup, New(DefaultConfig())); !reflect.DeepEqual(a, b) {
+		t.Error("two runs of the same set-up differ")
+	}
+}
