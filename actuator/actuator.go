@@ -1,17 +1,17 @@
-// Package actuator plans safe moves of CPU limits from what is to what should be. It is pure: it
-// knows no clock, no client and no Kubernetes type, and can be used without the rest of
-// the project. Package podresize carries a move out.
+// Package actuator plans safe changes of CPU limits from the present to the desired ones. It is pure: it
+// knows no clock, no client and no Kubernetes type, and works without the rest of the project. Package
+// podresize carries out a move.
 //
 // What it promises, each a test of the same name:
 //   - StaysInBounds: no move leaves a container outside its floor and ceiling.
-//   - RaisesAtOnce: a raise beyond the dead band waits for nothing but a resize in flight, back-off and givers.
-//   - LowersSlowly: a container is lowered by at most the step, and not again within the cooldown.
-//   - DeadBand: a change smaller than the dead band is not worth a resize.
-//   - OneInFlight: a pod with an unfinished resize is left alone.
-//   - StaleMovesNothing: on a decision that is too old nothing is moved, up or down; only a restore is.
-//   - GiversFirst: on a full node decreases come before increases, and increases wait for them.
-//   - RestoreIsExact: a restore goes to the declared limit, whatever bounds and bands say.
-//   - Quiesces: planning again after a carried out plan yields no move.
+//   - IncreasesAreImmediate: an increase beyond the dead band waits only for a resize in flight, back-off and decreases.
+//   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown.
+//   - DeadBand: a change smaller than the dead band causes no move.
+//   - OneInFlight: a pod with a resize in flight is not moved.
+//   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
+//   - DecreasesFirst: on a full node decreases precede increases, and increases wait for them.
+//   - RestoreIsExact: a restore goes to the declared limit, regardless of bounds and bands.
+//   - Quiesces: once a plan is carried out, planning again yields no move.
 package actuator
 
 import (
@@ -22,28 +22,28 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// Config is how carefully limits move.
+// Config bounds how far and how often limits change.
 type Config struct {
-	// DeadBand is the relative change of a container's limit that is not worth a resize.
+	// DeadBand is the relative change of a container's limit below which no resize is made.
 	// Smaller follows demand more closely and writes more often.
 	DeadBand float64
-	// LowerStep is the factor by which one resize may lower a limit at most, above 1.
+	// MaxDecreaseFactor is the largest factor by which one resize lowers a limit, above 1.
 	// Larger frees CPU sooner; smaller leaves an application more time to react.
 	MaxDecreaseFactor float64
-	// LowerCooldown is the least time between two decreases of a pod.
+	// DecreaseCooldown is the least time between two decreases of a pod.
 	DecreaseCooldown time.Duration
-	// RaiseStep is the factor by which one resize may raise a limit at most; 0 means no bound.
+	// MaxIncreaseFactor is the largest factor by which one resize raises a limit; 0 means no bound.
 	MaxIncreaseFactor float64
-	// RaiseCooldown is the least time between two increases of a pod.
+	// IncreaseCooldown is the least time between two increases of a pod.
 	IncreaseCooldown time.Duration
 }
 
-// DefaultConfig is what we would run ourselves: raise at once, lower slowly.
+// DefaultConfig raises at once and lowers gradually.
 func DefaultConfig() Config {
 	return Config{DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 5 * time.Second}
 }
 
-// ConservativeConfig moves rarely and a little in both directions.
+// ConservativeConfig moves rarely, in small steps in both directions.
 func ConservativeConfig() Config {
 	return Config{
 		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 30 * time.Second,
@@ -51,17 +51,17 @@ func ConservativeConfig() Config {
 	}
 }
 
-// Validate says everything that is wrong.
+// Validate reports every invalid setting.
 func (c Config) Validate() error {
 	var errs []error
 	if !(c.DeadBand >= 0 && c.DeadBand < 1) {
 		errs = append(errs, fmt.Errorf("actuator DeadBand is %v: want at least 0 and less than 1", c.DeadBand))
 	}
 	if !(c.MaxDecreaseFactor > 1) {
-		errs = append(errs, fmt.Errorf("actuator LowerStep is %v: want more than 1", c.MaxDecreaseFactor))
+		errs = append(errs, fmt.Errorf("actuator MaxDecreaseFactor is %v: want more than 1", c.MaxDecreaseFactor))
 	}
 	if c.MaxIncreaseFactor != 0 && !(c.MaxIncreaseFactor > 1) {
-		errs = append(errs, fmt.Errorf("actuator RaiseStep is %v: want 0 (no bound) or more than 1", c.MaxIncreaseFactor))
+		errs = append(errs, fmt.Errorf("actuator MaxIncreaseFactor is %v: want 0 (no bound) or more than 1", c.MaxIncreaseFactor))
 	}
 	if c.DecreaseCooldown < 0 || c.IncreaseCooldown < 0 {
 		errs = append(errs, fmt.Errorf("actuator cooldowns are %v and %v: want 0 or more", c.DecreaseCooldown, c.IncreaseCooldown))
@@ -69,32 +69,32 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Container is one container with a CPU limit: how it stands and what it should be.
+// Container is one container with a CPU limit.
 type Container struct {
 	Name           string
 	Limit          cpu.Milli // in the pod's spec
-	Declared       cpu.Milli // what its owner declared: a restore goes there
+	Declared       cpu.Milli // the limit that its owner wrote: a restore goes there
 	Floor, Ceiling cpu.Milli
 	Desired        cpu.Milli // the limit decided for it; 0: none decided
 }
 
-// Pod is how one pod stands.
+// Pod is one pod and its recent moves.
 type Pod struct {
 	UID        string
 	Containers []Container
-	// Restore asks for the declared limits instead of the wanted ones.
+	// Restore asks for the declared limits instead of the desired ones.
 	Restore bool
-	// InFlight: the last resize has not been finished by the kubelet.
+	// InFlight: the kubelet has not finished the last resize.
 	InFlight bool
-	// NoDecrease says why the pod must not be lowered; "" means that it may be.
+	// NoDecrease says why the pod must not be lowered; "" if it may be.
 	NoDecrease Reason
-	// LowerCooldown is the least time between two decreases of this pod, where longer than the config's.
+	// DecreaseCooldown is the least time between two decreases of this pod, where longer than the config's.
 	DecreaseCooldown time.Duration
 	LastDecrease     time.Time // zero: never
 	LastIncrease     time.Time
-	// Stale: what is wanted was decided too long ago to act on.
+	// Stale: the desired limits were decided too long ago to act on.
 	Stale bool
-	// RetryAt is when a refused pod may be tried again; zero: at once.
+	// RetryAt is when the next attempt after a failure may be made; zero: at once.
 	RetryAt time.Time
 }
 
@@ -110,7 +110,7 @@ type Move struct {
 	Changes []Change // never empty
 }
 
-// Delta is by how much the move changes the pod's total limit.
+// Delta is the change of the pod's total limit.
 func (m Move) Delta() (d cpu.Milli) {
 	for _, c := range m.Changes {
 		d += c.To - c.From
@@ -118,7 +118,7 @@ func (m Move) Delta() (d cpu.Milli) {
 	return d
 }
 
-// Lowers says whether any container is lowered.
+// Lowers reports whether any container is lowered.
 func (m Move) Lowers() bool {
 	for _, c := range m.Changes {
 		if c.To < c.From {
@@ -128,7 +128,7 @@ func (m Move) Lowers() bool {
 	return false
 }
 
-// Raises says whether any container is raised.
+// Raises reports whether any container is raised.
 func (m Move) Raises() bool {
 	for _, c := range m.Changes {
 		if c.To > c.From {
@@ -146,11 +146,11 @@ func (m Move) String() string {
 	return s
 }
 
-// Step is what is to be done about one pod: a move, or a reason for none.
+// Step is the plan for one pod: a move, or a reason for none.
 type Step struct {
 	Pod  int   // index into the pods given
-	Move *Move // nil: hold
-	// Reason says why nothing, or not everything, is moved.
+	Move *Move // nil: no move
+	// Reason says why there is no move, or why it is not a full one.
 	Reason Reason
 	// Again is when to look again even if nothing changes; zero: no need.
 	RecheckAt time.Time

@@ -7,23 +7,23 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// Plan decides what to do about the pods of one node, in the order in which to do it: moves
-// that lower come first, then moves that raise, then the pods that are held. When the node is
-// full (CPU is scarce), raises wait until no other pod still has to be lowered.
+// Plan decides the moves of the pods of one node, in the order in which to carry them out: decreases
+// first, then increases, then pods without a move. If the node is full (CPU is scarce), increases wait
+// until no pod has a decrease planned or in flight.
 func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
 	steps := make([]Step, len(pods))
-	giving := false
+	decreasing := false
 	for i, p := range pods {
 		steps[i] = planPod(cfg, now, p)
 		steps[i].Pod = i
-		if m := steps[i].Move; (m != nil && m.Delta() < 0) || (p.InFlight && !p.LastDecrease.Before(p.LastIncrease) && !p.LastDecrease.IsZero()) {
-			giving = true
+		if m := steps[i].Move; m != nil && m.Delta() < 0 || p.InFlight && decreasedLast(p) {
+			decreasing = true
 		}
 	}
-	if full && giving {
+	if full && decreasing {
 		for i := range steps {
 			if m := steps[i].Move; m != nil && m.Delta() > 0 && !pods[i].Restore {
-				steps[i] = Step{Pod: i, Reason: WaitingForDecreases, RecheckAt: now.Add(giversRetry)}
+				steps[i] = Step{Pod: i, Reason: WaitingForDecreases, RecheckAt: now.Add(decreasesRecheck)}
 			}
 		}
 	}
@@ -31,8 +31,13 @@ func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
 	return steps
 }
 
-// giversRetry is how soon a raise that waits for givers is looked at again.
-const giversRetry = 500 * time.Millisecond
+// decreasesRecheck is how soon an increase that waits for decreases is planned again.
+const decreasesRecheck = 500 * time.Millisecond
+
+// decreasedLast reports whether the pod's last move was a decrease.
+func decreasedLast(p Pod) bool {
+	return !p.LastDecrease.IsZero() && !p.LastDecrease.Before(p.LastIncrease)
+}
 
 func (s Step) rank() int {
 	switch {
@@ -44,7 +49,7 @@ func (s Step) rank() int {
 	return 1
 }
 
-// planPod decides about one pod by itself.
+// planPod plans one pod by itself.
 func planPod(cfg Config, now time.Time, p Pod) Step {
 	if p.InFlight {
 		return Step{Reason: ResizeInFlight}
@@ -80,14 +85,14 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 	switch {
 	case len(move.Changes) == 0:
 		return step
-	case p.Stale: // said only where something would be moved: a pod that stands as decided needs no newer decision
+	case p.Stale: // a pod at its desired limits needs no newer decision
 		return Step{Reason: DecisionTooOld}
 	}
 	step.Move = &move
 	return step
 }
 
-// restore goes straight to the declared limits. They were the owner's choice, so neither bounds nor
+// restore goes to the declared limits in one move. They are the owner's choice, so neither bounds nor
 // bands apply.
 func restore(p Pod) Step {
 	move := Move{UID: p.UID}
@@ -102,7 +107,7 @@ func restore(p Pod) Step {
 	return Step{Move: &move}
 }
 
-// next is the limit that the container may have now, and why it is not (yet) the wanted one.
+// next is the limit that the container may have now, and why it is not yet the desired one.
 func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reason, again time.Time) {
 	want := c.Desired.Clamp(c.Floor, c.Ceiling)
 	outside := c.Limit < c.Floor || c.Limit > c.Ceiling
@@ -128,7 +133,7 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reas
 		return c.Limit, CoolingDown, at
 	}
 	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
-		// A step so small that it rounds to nothing still moves by one quantum.
+		// A step that rounds to zero still moves by one quantum.
 		return max(want, min(least, c.Limit-cpu.Quantum)), StepLimited, now.Add(cooldown)
 	}
 	return want, "", time.Time{}

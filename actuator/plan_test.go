@@ -92,7 +92,7 @@ func TestStaysInBounds(t *testing.T) {
 	})
 }
 
-func TestRaisesAtOnce(t *testing.T) {
+func TestIncreasesAreImmediate(t *testing.T) {
 	p := one(500, 4000)
 	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, notReady
 	if got := to(plan(p)); got != 4000 {
@@ -115,7 +115,7 @@ func TestRaisesAtOnce(t *testing.T) {
 	}
 }
 
-func TestLowersSlowly(t *testing.T) {
+func TestDecreasesAreGradual(t *testing.T) {
 	s := plan(one(3000, 500))
 	if to(s) != 2000 || s.Reason != StepLimited || !s.RecheckAt.Equal(now.Add(5*time.Second)) {
 		t.Errorf("%+v %v, want a first step to 2000m and the next after the cooldown", s, s.Move)
@@ -159,7 +159,7 @@ func TestDeadBand(t *testing.T) {
 		{1000, 1100, 1100, Settled},
 		{1000, 900, 900, Settled},
 		{1000, 1000, 0, Settled},
-		{90, 95, 100, Settled}, // below its floor: no band holds it there
+		{90, 95, 100, Settled}, // below its floor: the dead band does not apply
 	} {
 		s := plan(one(c.limit, c.want))
 		if to(s) != c.to || s.Reason != c.reason {
@@ -217,33 +217,33 @@ func TestStaleMovesNothing(t *testing.T) {
 	})
 }
 
-func TestGiversFirst(t *testing.T) {
-	giver, taker := one(3000, 1000), one(500, 2000)
-	giver.UID, taker.UID = "giver", "taker"
-	steps := Plan(DefaultConfig(), now, false, []Pod{taker, giver})
-	if steps[0].Move.UID != "giver" || steps[1].Move.UID != "taker" {
-		t.Errorf("with room: %v, want both, the giver first", steps)
+func TestDecreasesFirst(t *testing.T) {
+	decreasing, increasing := one(3000, 1000), one(500, 2000)
+	decreasing.UID, increasing.UID = "decreasing", "increasing"
+	steps := Plan(DefaultConfig(), now, false, []Pod{increasing, decreasing})
+	if steps[0].Move.UID != "decreasing" || steps[1].Move.UID != "increasing" {
+		t.Errorf("with room: %v, want both, the decreasing first", steps)
 	}
-	steps = Plan(DefaultConfig(), now, true, []Pod{taker, giver})
-	if steps[0].Move.UID != "giver" || steps[1].Move != nil || steps[1].Reason != WaitingForDecreases || steps[1].RecheckAt.IsZero() {
-		t.Errorf("on a full node: %+v, want the taker to wait", steps)
+	steps = Plan(DefaultConfig(), now, true, []Pod{increasing, decreasing})
+	if steps[0].Move.UID != "decreasing" || steps[1].Move != nil || steps[1].Reason != WaitingForDecreases || steps[1].RecheckAt.IsZero() {
+		t.Errorf("on a full node: %+v, want the increasing to wait", steps)
 	}
-	// The giver's decrease is on its way.
-	giver = one(1000, 1000)
-	giver.InFlight, giver.LastDecrease = true, now.Add(-time.Second)
-	steps = Plan(DefaultConfig(), now, true, []Pod{taker, giver})
+	// The decreasing's decrease is on its way.
+	decreasing = one(1000, 1000)
+	decreasing.InFlight, decreasing.LastDecrease = true, now.Add(-time.Second)
+	steps = Plan(DefaultConfig(), now, true, []Pod{increasing, decreasing})
 	if steps[0].Move != nil || steps[1].Move != nil {
-		t.Errorf("with the decrease in flight: %+v, want the taker to wait", steps)
+		t.Errorf("with the decrease in flight: %+v, want the increasing to wait", steps)
 	}
-	giver.InFlight = false
-	if got := to(Plan(DefaultConfig(), now, true, []Pod{taker, giver})[0]); got != 2000 {
-		t.Errorf("after the decrease the taker goes to %v, want 2000m", got)
+	decreasing.InFlight = false
+	if got := to(Plan(DefaultConfig(), now, true, []Pod{increasing, decreasing})[0]); got != 2000 {
+		t.Errorf("after the decrease the increasing goes to %v, want 2000m", got)
 	}
-	// A giver that waits for its cooldown has nothing to give now: nobody waits for it.
-	giver = one(3000, 1000)
-	giver.LastDecrease = now
-	if got := to(Plan(DefaultConfig(), now, true, []Pod{taker, giver})[0]); got != 2000 {
-		t.Errorf("beside a giver that cools down the taker goes to %v, want 2000m", got)
+	// A pod in its decrease cooldown frees nothing now, so no increase waits for it.
+	decreasing = one(3000, 1000)
+	decreasing.LastDecrease = now
+	if got := to(Plan(DefaultConfig(), now, true, []Pod{increasing, decreasing})[0]); got != 2000 {
+		t.Errorf("beside a decreasing that cools down the increasing goes to %v, want 2000m", got)
 	}
 }
 
@@ -259,9 +259,9 @@ func TestRestoreIsExact(t *testing.T) {
 	if s := plan(p); s.Move != nil || s.Reason != Settled {
 		t.Errorf("%+v, want nothing more to do", s)
 	}
-	taker := one(100, 100)
-	taker.Restore = true
-	if got := to(Plan(DefaultConfig(), now, true, []Pod{one(3000, 1000), taker})[1]); got != 500 {
+	increasing := one(100, 100)
+	increasing.Restore = true
+	if got := to(Plan(DefaultConfig(), now, true, []Pod{one(3000, 1000), increasing})[1]); got != 500 {
 		t.Errorf("on a full node a restore goes to %v, want 500m without waiting", got)
 	}
 }
@@ -308,7 +308,7 @@ func TestPlanOrder(t *testing.T) {
 			ranks = append(ranks, s.rank())
 		}
 		if !slices.IsSorted(ranks) {
-			t.Fatalf("order %v: want decreases, increases, held", ranks)
+			t.Fatalf("order %v: want decreases, increases, no move", ranks)
 		}
 	})
 }

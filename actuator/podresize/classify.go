@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Classify says which outcome an error of a resize request is. It is pure, and Accepted is its answer to nil
-// alone. Where Kubernetes has no code of its own for a refusal it goes by the texts of Kubernetes 1.32 to 1.37.
+// Classify maps the error of a resize request to its outcome. It is pure; only nil is Accepted. Refusals
+// without a code of their own are recognised by the messages of Kubernetes 1.32 to 1.37.
 func Classify(err error) Result {
 	if err == nil {
 		return Result{Outcome: Accepted}
@@ -33,8 +33,7 @@ func Classify(err error) Result {
 	return r
 }
 
-// transport is about errors on the way to the server. Only where no connection was made is it sure that
-// nothing was done.
+// transport classifies errors without an answer. Only a failed dial proves that nothing was sent.
 func transport(err error) Outcome {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -44,7 +43,7 @@ func transport(err error) Outcome {
 }
 
 func outcome(s metav1.Status) Outcome {
-	// Policies and webhooks answer with any code they like, so their own words come before the code.
+	// Policies and webhooks choose their own code, so their message counts before the code.
 	if policyRefused.MatchString(s.Message) {
 		return PolicyRefused
 	}
@@ -82,7 +81,7 @@ func outcome(s metav1.Status) Outcome {
 
 var policyRefused = regexp.MustCompile(`admission webhook ".*" denied the request|[pP]olicy ['"].*['"].* denied request: `)
 
-// forbidden tells apart the many things that the API server calls Forbidden.
+// forbidden splits the many refusals that the API server answers with 403 Forbidden.
 func forbidden(s metav1.Status) Outcome {
 	for _, c := range causes(s) {
 		if c.Type == "NodeCapacity" || c.Type == "UnsupportedPlatform" {
@@ -94,7 +93,7 @@ func forbidden(s metav1.Status) Outcome {
 			return t.outcome
 		}
 	}
-	return PolicyRefused // an admission plugin that we do not know
+	return PolicyRefused // an unknown admission plugin
 }
 
 var forbiddenTexts = []struct {
@@ -109,8 +108,8 @@ var forbiddenTexts = []struct {
 	{regexp.MustCompile(`pod update requires features |node didn't have enough allocatable resources|node ".*" not found`), NodeRefused},
 }
 
-// notFound tells a pod that is gone from a server that does not know the path: client-go makes both a
-// NotFound, but only the server itself can name the pod.
+// notFound separates a deleted pod from a server without the path: client-go reports NotFound for
+// both, but only the server names the pod.
 func notFound(s metav1.Status) Outcome {
 	for _, c := range causes(s) {
 		if c.Type == metav1.CauseTypeUnexpectedServerResponse {
@@ -123,7 +122,7 @@ func notFound(s metav1.Status) Outcome {
 	return NotServed
 }
 
-// conflict tells a changed pod from one that was deleted or replaced while the server was writing.
+// conflict separates a changed pod from one that was deleted or replaced during the write.
 func conflict(s metav1.Status) Outcome {
 	if m := uidPrecondition.FindStringSubmatch(s.Message); m != nil {
 		if m[1] == "" {
@@ -148,8 +147,8 @@ func unprocessable(s metav1.Status) Outcome {
 	return Invalid
 }
 
-// serverError tells "nothing was done" from "nobody knows". What fails in admission fails before anything
-// is stored; a timeout elsewhere, or a gateway that lost its server, may hide a change that was made.
+// serverError separates Unavailable from Unknown. A failure in admission precedes the write; a timeout
+// elsewhere, or a gateway that lost its server, may hide a completed write.
 func serverError(s metav1.Status) Outcome {
 	switch {
 	case strings.Contains(s.Message, failedWebhook), strings.Contains(s.Message, "resource quota evaluation timed out"):
@@ -162,7 +161,7 @@ func serverError(s metav1.Status) Outcome {
 	return Unavailable
 }
 
-// failedWebhook is what the API server says of a webhook that it cannot reach, or that does not answer.
+// failedWebhook is in the message of the API server when a webhook is unreachable or times out.
 const failedWebhook = "failed calling webhook"
 
 var timedOut = regexp.MustCompile(`(?i)timed? ?out|deadline exceeded|leader changed`)

@@ -103,7 +103,7 @@ func TestClassify(t *testing.T) {
 		"our shutdown":            {context.Canceled, podresize.Unknown},
 		"answer lost":             {&url.Error{Op: "Patch", URL: "https://x", Err: io.ErrUnexpectedEOF}, podresize.Unknown},
 		"connection lost":         {&url.Error{Op: "Patch", URL: "https://x", Err: &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}}, podresize.Unknown},
-		"nobody listens":          {&url.Error{Op: "Patch", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, podresize.Unavailable},
+		"connection refused":      {&url.Error{Op: "Patch", URL: "https://x", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, podresize.Unavailable},
 		"name cannot be resolved": {&url.Error{Op: "Patch", URL: "https://x", Err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host"}}}, podresize.Unavailable},
 		"anything else":           {errors.New("boom"), podresize.Unknown},
 	} {

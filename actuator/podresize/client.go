@@ -16,14 +16,14 @@ import (
 // webhooks and quota after 10 s.
 const Timeout = 8 * time.Second
 
-// Client sends moves to the API server. It needs the verb patch on pods/resize and no other.
+// Client sends moves to the API server. It needs the verb patch on pods/resize only.
 type Client struct {
 	// API is where the requests go; a client.Client is one.
 	API client.SubResourceClientConstructor
 	// FieldOwner is the name under which the API server records the changes.
 	FieldOwner string
-	// Timeout bounds one attempt. It includes the waits of client-go, which by itself repeats requests
-	// that were answered with 429 or 5xx and a Retry-After header.
+	// Timeout bounds one attempt, including the retries of client-go after 429 or 5xx with a
+	// Retry-After header.
 	Timeout time.Duration
 }
 
@@ -32,11 +32,11 @@ func New(api client.SubResourceClientConstructor, owner string) *Client {
 	return &Client{API: api, FieldOwner: owner, Timeout: Timeout}
 }
 
-// Apply carries the move out. The pod is the copy that the move was decided on: if the stored pod differs
-// from it in any way, the answer is Conflict and nothing is changed.
+// Apply carries out the move. The pod is the copy that the move was decided on: if the stored pod
+// differs from it in any way, the outcome is Conflict and nothing changes.
 //
-// Where ctx has ended, nothing is done. Where it ends later, Apply goes on for Timeout at most, because the API server may
-// carry it out though nobody waits for it.
+// If ctx has ended, nothing is sent. If it ends later, Apply still waits for the answer, for Timeout
+// at most, because the API server may carry out a request whose client has gone.
 func (c *Client) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result {
 	if err := ctx.Err(); err != nil {
 		return Result{Outcome: Unavailable, Message: fmt.Sprintf("resize of pod %s/%s: not sent: %v", pod.Namespace, pod.Name, err)}
@@ -44,8 +44,8 @@ func (c *Client) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move)
 	return c.send(context.WithoutCancel(ctx), pod, move)
 }
 
-// DryRun asks what Apply would come to, without effect. Its Accepted promises that admission as it
-// stands changes nothing but the CPU limits of the move; ResourceQuota charges nothing for it.
+// DryRun returns the outcome that Apply would have, and changes nothing. Accepted means that admission
+// changes nothing but the CPU limits of the move. ResourceQuota charges nothing for a dry run.
 func (c *Client) DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result {
 	r := c.send(ctx, pod, move, client.DryRunAll)
 	if r.Outcome == WouldMutate {

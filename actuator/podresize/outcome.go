@@ -1,16 +1,16 @@
-// Package podresize carries one actuator.Move out through the pods/resize subresource (KEP-1287) and says
-// what came of it in one typed outcome. It can be used without the rest of the project.
+// Package podresize carries out one actuator.Move through the pods/resize subresource (KEP-1287) and
+// returns one typed outcome. It can be used without the rest of the project.
 //
 // What it promises, each a test of the same name:
 //   - OnlyCPULimits: a move changes the CPU limits that it names and nothing else.
 //   - NothingIsSent: what does not fit the pod it was given is refused without asking the server.
 //   - Refusals: each refusal of a real API server is an outcome of its own, and changes nothing.
-//   - WouldMutate: a dry run finds out when admission changes more than was asked for.
-//   - LostAnswer: where nobody knows whether the change was made, the outcome is Unknown and no refusal.
-//   - BroughtToItsEnd: what is sent is not cut off by the end of its context, and nothing is sent after that.
-//   - ConcurrentWriters: no change of somebody else's is overwritten.
+//   - WouldMutate: a dry run detects that admission would change more than the move.
+//   - LostAnswer: if the answer is lost, the outcome is Unknown, never a refusal.
+//   - SentRequestsComplete: the end of the context does not cut off a request that was sent; no request is sent after it.
+//   - ConcurrentWriters: no change by another client is overwritten.
 //   - ClassifyAnything: no error is ever taken for a success.
-//   - Check: progress is told from the kubelet's words about this resize, never about an earlier one.
+//   - Check: progress comes from what the kubelet reports about this resize, never about an earlier one.
 package podresize
 
 import (
@@ -20,8 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Outcome is what came of one attempt. Every answer of the API server and the kubelet that we
-// know is one of them; callers switch on it in full.
+// Outcome is the result of one attempt. Every known answer of the API server is one of them;
+// callers switch on it in full.
 type Outcome uint8
 
 const (
@@ -40,22 +40,22 @@ const (
 	PolicyRefused                    // an admission policy or webhook refused it
 	Invalid                          // the API server calls it invalid: QoS class, limit below request, static pod
 	NotYet                           // the server is not ready for it: caches starting, quota status unknown
-	Unavailable                      // 429 or 5xx, or not sent: nothing was done
-	Unknown                          // timeout or lost answer: read the pod before anything else
-	NoDryRun                         // a webhook refuses dry runs, so what it would do cannot be known beforehand
+	Unavailable                      // 429 or 5xx, or not sent: nothing changed
+	Unknown                          // timeout or lost answer: read the pod again first
+	NoDryRun                         // a webhook does not support dry runs
 )
 
-// Result is one attempt's outcome with what a person needs to understand it.
+// Result is one attempt's outcome, with what explains it.
 type Result struct {
 	Outcome Outcome
-	// Message is the server's own explanation, or ours.
+	// Message is the explanation of the API server or, where it gives none, of this package.
 	Message string
-	// RetryAfter is what the server asked for; 0: it did not say.
+	// RetryAfter is the wait that the API server asked for; 0 if none.
 	RetryAfter time.Duration
 	// WebhookFailed: an admission webhook could not be reached or did not answer, as far as can be told.
 	WebhookFailed bool
-	// Pod is the pod as the server returned it: with Accepted and NoChange, and with WouldMutate
-	// where Apply, not DryRun, met it, so that the server has stored more than was asked for. Else nil.
+	// Pod is the pod as the API server returned it with Accepted and NoChange, and with WouldMutate of
+	// Apply: then the server has stored more than the move. Otherwise nil.
 	Pod *corev1.Pod
 }
 
@@ -64,12 +64,12 @@ func (r Result) MayHaveChanged() bool {
 	return r.Outcome == Accepted || r.Outcome == Unknown || r.Pod != nil && r.Outcome == WouldMutate
 }
 
-// Progress is how far the kubelet is with the limits in a pod's spec.
+// Progress is how far the kubelet has applied the limits in a pod's spec.
 type Progress uint8
 
 const (
-	Done       Progress = iota // in force, as far as the kubelet says
-	InProgress                 // accepted, not in force yet
+	Done       Progress = iota // the kubelet reports the limits
+	InProgress                 // accepted, not applied yet
 	Deferred                   // the node cannot take it now
 	Infeasible                 // the node never will
 	Errored                    // the runtime or kernel refused it

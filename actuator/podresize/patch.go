@@ -16,8 +16,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// patch is a strategic merge patch of a pod: lists of containers merge by name, and what is not
-// said stays as it is.
+// patch is a strategic merge patch of a pod: containers merge by name, absent fields stay as they are.
 type patch struct {
 	Metadata patchMeta `json:"metadata"`
 	Spec     patchSpec `json:"spec"`
@@ -48,8 +47,8 @@ type patchLimits struct {
 	CPU cpu.Milli `json:"cpu"`
 }
 
-// newPatch writes the move as a patch. Where the move does not fit the pod it was given, ok is
-// false and the result says why; nothing must be sent then.
+// newPatch encodes the move as a patch. If the move does not fit the pod, ok is false, the result says
+// why, and nothing must be sent.
 func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result, ok bool) {
 	refuse := func(o Outcome, format string, args ...any) ([]byte, Result, bool) {
 		message := fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, fmt.Sprintf(format, args...))
@@ -69,7 +68,7 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 		c, init := resizable(pod, ch.Container)
 		switch {
 		case c == nil:
-			return refuse(Invalid, "no container or sidecar is called %q", ch.Container)
+			return refuse(Invalid, "no container or sidecar is named %q", ch.Container)
 		case seen[ch.Container]:
 			return refuse(Invalid, "the move changes container %q twice", ch.Container)
 		case ch.To <= 0:
@@ -97,8 +96,8 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 	return body, Result{}, true
 }
 
-// resizable is the pod's container or sidecar of that name; nil if there is none. Init containers
-// that run to completion are never resized.
+// resizable returns the pod's container or sidecar of that name, or nil. Init containers that run to
+// completion are never resized.
 func resizable(pod *corev1.Pod, name string) (c *corev1.Container, init bool) {
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == name {
@@ -118,7 +117,7 @@ func quantity(m cpu.Milli) resource.Quantity {
 	return *resource.NewMilliQuantity(int64(m), resource.DecimalSI)
 }
 
-// judge compares the server's answer with the pod as it was and with what was asked for.
+// judge compares the server's answer with the previous pod and the move.
 func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
 	switch {
 	case answer.UID == "":
@@ -136,7 +135,7 @@ func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
 	}
 	if d := differences(want, answer); len(d) > 0 {
 		return Result{Outcome: WouldMutate, Pod: answer, Message: fmt.Sprintf(
-			"pod %s/%s: admission changes more than the CPU limits asked for: %s", before.Namespace, before.Name, strings.Join(d, "; "))}
+			"pod %s/%s: admission changes more than the requested CPU limits: %s", before.Namespace, before.Name, strings.Join(d, "; "))}
 	}
 	if !changed {
 		return Result{Outcome: NoChange, Pod: answer}
@@ -144,8 +143,8 @@ func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
 	return Result{Outcome: Accepted, Pod: answer}
 }
 
-// differences names what of the two pods' resources differs. A resize request can change resources and
-// resize policies only: the API server drops all else, also from webhooks.
+// differences lists the differences between the resources of two pods. A resize can change resources
+// and resize policies only: the API server drops everything else, from webhooks too.
 func differences(want, got *corev1.Pod) []string {
 	var d []string
 	d = append(d, containerDifferences(want.Spec.Containers, got.Spec.Containers)...)
@@ -164,7 +163,7 @@ func containerDifferences(want, got []corev1.Container) []string {
 	for i := range want {
 		w, g := &want[i], &got[i]
 		if w.Name != g.Name {
-			d = append(d, fmt.Sprintf("container %q is called %q", w.Name, g.Name))
+			d = append(d, fmt.Sprintf("container %q is named %q", w.Name, g.Name))
 			continue
 		}
 		d = append(d, listDifferences(w.Name+" limits", w.Resources.Limits, g.Resources.Limits)...)

@@ -167,8 +167,8 @@ func TestNobodyListens(t *testing.T) {
 	s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.Unavailable, "connection refused")
 }
 
-// TestBroughtToItsEnd: a shutdown in the middle takes nothing back, so the answer is waited for; behind it nothing begins.
-func TestBroughtToItsEnd(t *testing.T) {
+// TestSentRequestsComplete: a shutdown does not undo a request that was sent, so its answer is awaited; no request starts after it.
+func TestSentRequestsComplete(t *testing.T) {
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var requests atomic.Int32
@@ -184,7 +184,7 @@ func TestBroughtToItsEnd(t *testing.T) {
 	}
 }
 
-// TestDryRunCancelled: a dry run changes nothing, so nobody waits for it.
+// TestDryRunCancelled: a dry run changes nothing, so its answer is not awaited.
 func TestDryRunCancelled(t *testing.T) {
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -239,7 +239,7 @@ func (r resources) ServerResourcesForGroupVersionWithContext(context.Context, st
 	return &metav1.APIResourceList{APIResources: r}, nil
 }
 
-// TestAllowed: as an administrator, as nobody in particular, and as somebody with a role in one namespace.
+// TestAllowed: as an administrator, as a user without rights, and as a user with a role in one namespace.
 func TestAllowed(t *testing.T) {
 	s := newScene(t, apiserver.Container("app", "100m", "200m"))
 	s.allow("resizer", "pods/resize")
@@ -250,7 +250,7 @@ func TestAllowed(t *testing.T) {
 		says      string
 	}{
 		"administrator, everywhere":   {s.Client, "", true, "in all namespaces"},
-		"stranger":                    {s.As(t, "somebody"), s.namespace, false, `resources ["pods/resize"]`},
+		"stranger":                    {s.As(t, "visitor"), s.namespace, false, `resources ["pods/resize"]`},
 		"role, in its namespace":      {s.As(t, "resizer"), s.namespace, true, s.namespace},
 		"role, in another namespace":  {s.As(t, "resizer"), "default", false, "namespace default"},
 		"role, asked for all at once": {s.As(t, "resizer"), "", false, "in all namespaces"},

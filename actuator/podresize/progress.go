@@ -8,13 +8,13 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// Check says how far the kubelet is with the limits in want (by container), which the API server
-// accepted as the given generation of the pod, and says it in a sentence. Generation 0 is unknown: servers before 1.33
-// count none. Deferred, Infeasible and Errored are the kubelet's own words about this or a later generation;
-// whatever it said about an earlier one is old and counts as InProgress.
+// Check returns how far the kubelet has applied the limits in want (by container), which the API server
+// accepted as the given generation of the pod, and a sentence for it. Generation 0 is unknown: API
+// servers before 1.33 do not count. Deferred, Infeasible and Errored are what the kubelet reports about
+// this or a later generation; a report about an earlier one counts as InProgress.
 //
-// Check trusts the status. Some runtimes never report a changed limit (cri-dockerd) or report another one, so
-// that Done never comes; the caller bounds the wait, and the kernel's cpu.max is the last word.
+// Check trusts the status. Some runtimes never report a changed limit (cri-dockerd), or report another
+// one, so that Done never comes: the caller bounds the wait. The kernel's cpu.max is authoritative.
 func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (Progress, string) {
 	if pod.Generation < generation {
 		return InProgress, fmt.Sprintf("this copy of the pod is of generation %d, older than the resize (%d)", pod.Generation, generation)
@@ -32,10 +32,10 @@ func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (Progre
 		if c.Reason == corev1.PodReasonError {
 			return Errored, c.Message
 		}
-		return InProgress, "the kubelet is at it"
+		return InProgress, "the kubelet is applying the limits"
 	}
 	if !current(pod.Status.ObservedGeneration, generation) {
-		return InProgress, fmt.Sprintf("the kubelet has seen generation %d, not yet %d", pod.Status.ObservedGeneration, generation)
+		return InProgress, fmt.Sprintf("the kubelet has observed generation %d, not yet %d", pod.Status.ObservedGeneration, generation)
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
@@ -51,7 +51,7 @@ func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (Progre
 	return Done, "the limits are in force"
 }
 
-// condition is the pod's condition of that type while it is true; kubelets remove it otherwise.
+// condition returns the pod's condition of that type if it is true; kubelets remove it otherwise.
 func condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
@@ -61,20 +61,20 @@ func condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition 
 	return nil
 }
 
-// current says whether something observed speaks of our generation. Kubelets before 1.34 observe none
-// (0), and are taken at their word.
+// current reports whether an observed generation covers the resize. Kubelets before 1.34 report 0,
+// which counts as current.
 func current(observed, generation int64) bool {
 	return observed == 0 || observed >= generation
 }
 
-// unmet says why the container's status does not show the wanted limit; "" if it does.
+// unmet says why the container's status does not show the limit; "" if it does.
 func unmet(pod *corev1.Pod, name string, want cpu.Milli) string {
 	status := containerStatus(pod, name)
 	switch {
 	case status == nil:
 		return fmt.Sprintf("container %s has no status yet", name)
 	case status.State.Running == nil:
-		return "" // nothing to change in a container that does not run: it starts with the accepted limits
+		return "" // a container that is not running starts with the accepted limits
 	case status.Resources == nil:
 		return fmt.Sprintf("the kubelet does not report the resources of container %s", name)
 	}

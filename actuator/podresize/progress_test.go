@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 			change: func(p *corev1.Pod) { p.Status.ObservedGeneration = 4 },
 			want:   podresize.InProgress, says: "seen generation 4, not yet 5",
 		},
-		"a later change of somebody else is in force as well": {
+		"a later change by another client is in force as well": {
 			change: func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 7, 7 }, want: podresize.Done,
 		},
 		"the status shows the old limit": {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Answer is yes or no, with a sentence for the person who has to act on a no.
+// Answer is yes or no, with a sentence that tells an operator what to do about a no.
 type Answer struct {
 	Yes bool
 	Why string
@@ -22,8 +22,8 @@ type Discovery interface {
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// Served says whether the API server has pods/resize with the verb patch. It asks discovery and not
-// the version: providers set feature gates, and one server of several may be older.
+// Served reports whether the API server has pods/resize with the verb patch. It uses discovery, not the
+// version: providers set feature gates, and one API server of several may be older.
 func Served(ctx context.Context, d Discovery) (Answer, error) {
 	list, err := d.ServerResourcesForGroupVersionWithContext(ctx, "v1")
 	if err != nil {
@@ -46,8 +46,8 @@ type Creator interface {
 	Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error
 }
 
-// Allowed says whether the client's own user may patch pods/resize in the namespace; "" asks for all
-// namespaces at once.
+// Allowed reports whether the client's user may patch pods/resize in the namespace; "" stands for all
+// namespaces.
 func Allowed(ctx context.Context, c Creator, namespace string) (Answer, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -60,7 +60,7 @@ func Allowed(ctx context.Context, c Creator, namespace string) (Answer, error) {
 	}
 	switch err := c.Create(ctx, review); {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return Answer{false, fmt.Sprintf("not allowed even to ask about permissions %s: %v", where, err)}, nil
+		return Answer{false, fmt.Sprintf("a SelfSubjectAccessReview is not allowed %s: %v", where, err)}, nil
 	case err != nil:
 		return Answer{}, fmt.Errorf("ask whether pods/resize may be patched %s: %w", where, err)
 	}
