@@ -19,7 +19,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 )
 
-// comparison is what is asked for.
+// compareOptions is what is asked for.
 type compareOptions struct {
 	scenarios, policies []string
 	traces              string
@@ -200,7 +200,7 @@ func isFile(name string) bool {
 	return strings.ContainsRune(name, '/') || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
 }
 
-// known refuses a name that is not there, with those that are.
+// checkNames refuses a name that is not there, with those that are.
 func checkNames(one, many string, names []string, all []experiment.Named) error {
 	for _, name := range names {
 		if slices.ContainsFunc(all, func(n experiment.Named) bool { return n.Name == name }) {

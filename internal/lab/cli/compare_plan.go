@@ -46,7 +46,7 @@ func (p plan) jobs() []job {
 	return jobs
 }
 
-// play runs all jobs on as many CPUs as there are, until the context ends. What came out is in the same order and has the
+// run runs all jobs on as many CPUs as there are, until the context ends. What came out is in the same order and has the
 // same figures however many CPUs there are.
 func (p plan) run(ctx context.Context, progress *progress) experiment.Results {
 	jobs := p.jobs()

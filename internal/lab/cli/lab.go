@@ -51,7 +51,7 @@ func Command(s Streams, version string) *cobra.Command {
 	return root
 }
 
-// words wants at least low and at most high arguments, each of them a what.
+// checkArgs wants at least low and at most high arguments, each of them a what.
 func checkArgs(low, high int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -74,7 +74,7 @@ pods:
     load: {spin: 1}
 `
 
-// TestThousandNodes: a run of many nodes under what ships is shown together, and has the same figures however many CPUs there are.
+// TestManyNodes: a run of many nodes under what ships is shown together, and has the same figures however many CPUs there are.
 func TestManyNodes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "many.yaml")
 	text := strings.NewReplacer("nodes: 2", "nodes: 200", "length: 20s", "length: 14s", "start: 14500ms", "start: 1s").Replace(small)

@@ -10,7 +10,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// shipped is the policy that is played where none is named.
+// defaultPolicy is the policy that is played where none is named.
 const defaultPolicy = experiment.Default
 
 // policies are all that can be played.

@@ -16,7 +16,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// real is what the command was asked for.
+// realOptions is what the command was asked for.
 type realOptions struct {
 	policy string
 	seed   uint64

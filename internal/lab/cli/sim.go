@@ -16,7 +16,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// play is what the sim command was asked for.
+// simOptions is what the sim command was asked for.
 type simOptions struct {
 	policy, out, traces string
 	seed                uint64
@@ -46,7 +46,7 @@ func simCommand(s Streams) *cobra.Command {
 	return cmd
 }
 
-// played is one node after its run.
+// nodeRun is one node after its run.
 type nodeRun struct {
 	setup  sim.Setup
 	result sim.Result
@@ -146,10 +146,10 @@ func podTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 	return t
 }
 
-// mostNodesShown is how many nodes are shown one by one; more are taken together.
+// maxNodesListed is how many nodes are shown one by one; more are taken together.
 const maxNodesListed = 4
 
-// cells are the row of a pod, or of several whose counters are added up, and who ran for so long together.
+// podCells are the row of a pod, or of several whose counters are added up, and who ran for so long together.
 func podCells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Duration, changes int) []string {
 	role := string(sc.Role(p.Spec.Name))
 	if p.Spec.System {
@@ -198,7 +198,7 @@ func formatCPU(m cpu.Milli) string {
 	return m.String()
 }
 
-// short writes three digits.
+// formatDuration writes three digits.
 func formatDuration(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:

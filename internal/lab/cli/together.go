@@ -10,7 +10,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// crowd is the pods of one name on all nodes.
+// podGroup is the pods of one name on all nodes.
 type podGroup struct {
 	sum     sim.PodResult // their counters added up
 	ran     time.Duration
@@ -18,7 +18,7 @@ type podGroup struct {
 	limits  valueRange[cpu.Milli] // at the end
 }
 
-// span is the least and the most of something.
+// valueRange is the least and the most of something.
 type valueRange[N cpu.Milli | float64 | market.Price] struct {
 	low, high N
 	known     bool
@@ -31,7 +31,7 @@ func (s *valueRange[N]) add(v N) {
 	s.low, s.high = min(s.low, v), max(s.high, v)
 }
 
-// togetherTable shows one row for all pods of a name: their mean use, all their requests, all changes of their limits, and
+// groupTable shows one row for all pods of a name: their mean use, all their requests, all changes of their limits, and
 // the lowest and highest limit at the end.
 func groupTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 	var names []string
@@ -75,7 +75,7 @@ func (c *podGroup) cells(sc *scenario.Scenario) []string {
 	return podCells(sc, &c.sum, limit, c.ran, c.changes)
 }
 
-// togetherLine says how full the nodes were, and their last prices.
+// groupLine says how full the nodes were, and their last prices.
 func groupLine(nodes []nodeRun) string {
 	var used valueRange[float64]
 	var prices valueRange[market.Price]

@@ -41,7 +41,7 @@ type pod struct {
 	*sim.PodResult
 	role   Role
 	budget float64
-	// wants is how many threads would spin in each interval, in cores.
+	// needs is how many threads would spin in each interval, in cores.
 	needs []float64
 }
 
@@ -103,7 +103,7 @@ func (n *Node) limit(l cpu.Milli) float64 {
 	return min(n.cores(), l.Cores())
 }
 
-// serves says whether the pod has requests. What such a pod spins is of no use to it.
+// servesRequests says whether the pod has requests. What such a pod spins is of no use to it.
 func (p *pod) servesRequests() bool { return p.Spec.Requests.Rate != nil }
 
 // runs says whether the pod is there in an interval.
@@ -128,7 +128,7 @@ func (p *pod) need(k int) float64 {
 	return 0
 }
 
-// waiting is the work that waited at the end of an interval, in core seconds.
+// backlogAt is the work that waited at the end of an interval, in core seconds.
 func (p *pod) backlogAt(k int) float64 {
 	if k < 0 {
 		return 0

@@ -62,7 +62,7 @@ func jain(r *Run) float64 {
 	})
 }
 
-// leastEntitlement is what a pod must be entitled to, in cores, for its share to say anything.
+// minEntitlement is what a pod must be entitled to, in cores, for its share to say anything.
 const minEntitlement = 0.005
 
 func worstShare(r *Run) float64 {
@@ -114,7 +114,7 @@ func (n *Node) best(from, to int) []float64 {
 	return best
 }
 
-// leastUse stands for no use at all in a logarithm, in cores.
+// minUsage stands for no use at all in a logarithm, in cores.
 const minUsage = 0.001
 
 func nash(r *Run) float64 {

@@ -24,11 +24,11 @@ type Fairness struct {
 	// Fewest and Most are how many tenants a node has. The fewer there are beside replicas, the more does a node's price follow what
 	// its replicas bid, and the less can be moved.
 	MinTenants, MaxTenants int
-	// Swing is the standard deviation of a tenant's threads over time.
+	// TenantStdDev is the standard deviation of a tenant's threads over time.
 	TenantStdDev float64
 	// Length is the simulated time, a multiple of Turn.
 	Length time.Duration
-	// Turn is the time from one turn of the coordinator to the next.
+	// CoordinationInterval is the time from one turn of the coordinator to the next.
 	CoordinationInterval time.Duration
 }
 
@@ -81,7 +81,7 @@ func (f Fairness) Setups() []sim.Setup {
 	return setups
 }
 
-// Evenness is how a run of Fairness went.
+// FairnessResult is how a run of Fairness went.
 type FairnessResult struct {
 	Workloads, Replicas int // of which there are several
 	Intervals           []Interval
@@ -111,7 +111,7 @@ type Group struct {
 	Factor, Budgets float64
 }
 
-// Play plays it with a coordinator, or without where next is nil. It is false where each gave up; see mbcas.Cluster.
+// Run plays it with a coordinator, or without where next is nil. It is false where each gave up; see mbcas.Cluster.
 func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, each func(n int, do func(i int)) bool) (FairnessResult, bool) {
 	cluster := mbcas.Cluster{Coordinate: next, Interval: f.CoordinationInterval, ForEach: each}
 	played, ok := cluster.Run(mbcas.DefaultConfig(), f.Setups())

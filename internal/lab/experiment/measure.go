@@ -40,7 +40,7 @@ func (d Direction) String() string {
 // Values are the figures of one run, by unit. What says nothing about the run is absent.
 type Values map[string]float64
 
-// Of measures a run.
+// MeasureRun measures a run.
 func MeasureRun(r *Run) Values {
 	r.prepare()
 	v := Values{}

@@ -36,7 +36,7 @@ func role(pod string) Role {
 	return Other
 }
 
-// small is a node of 2 cores for 10 s, the first 2 of them warm-up: a service that asks for 0.5 cores and is held to 0.4
+// smallRun is a node of 2 cores for 10 s, the first 2 of them warm-up: a service that asks for 0.5 cores and is held to 0.4
 // until its limit goes to 1 at 6 s, beside a hog of two threads that gets the rest.
 func smallRun() *Run {
 	web := sim.PodResult{

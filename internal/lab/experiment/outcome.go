@@ -13,7 +13,7 @@ type Key struct {
 	Seed             uint64
 }
 
-// Outcome is what is kept of one run.
+// Summary is what is kept of one run.
 type Summary struct {
 	Key
 	Values  Values
@@ -30,7 +30,7 @@ type Useful struct {
 	Mean float64 // cores, after the warm-up
 }
 
-// Outcome measures a run. With series, the course of some pods of the first node is kept, too.
+// Summarize measures a run. With series, the course of some pods of the first node is kept, too.
 func (r *Run) Summarize(key Key, series bool) Summary {
 	o := Summary{Key: key, Values: MeasureRun(r), Latency: r.Latency()}
 	for i := range r.Nodes {
@@ -54,7 +54,7 @@ func (r *Run) Summarize(key Key, series bool) Summary {
 	return o
 }
 
-// Lie adds what liars gain and honest pods lose against the same run with the truth. Pods are paired by node and name.
+// CompareWithTruth adds what liars gain and honest pods lose against the same run with the truth. Pods are paired by node and name.
 func (o *Summary) CompareWithTruth(truth Summary) {
 	type id struct {
 		node int
@@ -123,7 +123,7 @@ func places(names []Named) map[string]int {
 	return at
 }
 
-// Of are the outcomes of one policy in one scenario, one per seed.
+// Select are the outcomes of one policy in one scenario, one per seed.
 func (r *Results) Select(scenario, policy string) []Summary {
 	var found []Summary
 	for _, o := range r.Summaries {
@@ -134,13 +134,13 @@ func (r *Results) Select(scenario, policy string) []Summary {
 	return found
 }
 
-// Spread is the mean of a measure over seeds, and how far they lie apart.
+// Range is the mean of a measure over seeds, and how far they lie apart.
 type Range struct {
 	Mean, Low, High float64
 	Count           int
 }
 
-// Over is the spread of a measure; Count 0: none of them has it.
+// Aggregate is the spread of a measure; Count 0: none of them has it.
 func Aggregate(outcomes []Summary, unit string) Range {
 	var s Range
 	for _, o := range outcomes {

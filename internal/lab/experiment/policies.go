@@ -37,7 +37,7 @@ func Policies() []baseline.Policy {
 	)
 }
 
-// Peer says whether the default is held against the policy of that name: it is neither a variant of it, nor does it change what
+// IsPeer says whether the default is held against the policy of that name: it is neither a variant of it, nor does it change what
 // pods are entitled to.
 func IsPeer(name string) bool {
 	return !strings.HasPrefix(name, Default) && !baseline.ChangesRequestsOrReplicas(name)

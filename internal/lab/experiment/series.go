@@ -15,7 +15,7 @@ type Series struct {
 	Idle   []float64 // share of the cores
 }
 
-// Course is that of one pod. Limit is 0 where it has none; a point is -1 where the pod does not run.
+// PodSeries is that of one pod. Limit is 0 where it has none; a point is -1 where the pod does not run.
 type PodSeries struct {
 	Pod                 string
 	Role                Role
@@ -65,7 +65,7 @@ func meanIn(from, to int, of func(int) float64) float64 {
 	return sum / float64(max(1, to-from))
 }
 
-// shown are the pods whose course is kept: of each role the one that wants most, then whoever wants most.
+// plotted are the pods whose course is kept: of each role the one that wants most, then whoever wants most.
 func (n *Node) plotted() []*pod {
 	from, to := n.measured()
 	want := func(p *pod) float64 {

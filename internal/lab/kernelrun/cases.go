@@ -18,7 +18,7 @@ type Case struct {
 	Setup sim.Setup
 }
 
-// Table is a service of 0.6 cores beside a hog with four threads on two cores: the hog held to less and less, with
+// Cases is a service of 0.6 cores beside a hog with four threads on two cores: the hog held to less and less, with
 // requests that tell which of the two matters and with requests that do not; the service alone; and the service itself
 // held by a static limit. On a machine with more cores there is so much more of both.
 func Cases(length time.Duration, seed uint64) []Case {

@@ -54,7 +54,7 @@ type process struct {
 // request is one request, and when it is to arrive.
 type request struct{ At, Work time.Duration }
 
-// report is what the processes of a pod say at the end. What was done before the warm-up was over does not count.
+// processReport is what the processes of a pod say at the end. What was done before the warm-up was over does not count.
 type processReport struct {
 	Served          uint64
 	Useful, Backlog time.Duration
@@ -185,7 +185,7 @@ func (p *pod) begin(s sim.Setup, start time.Time) {
 	}
 }
 
-// size of a request in the line, which is a pipe: so short a piece is written and read as a whole.
+// requestSize of a request in the line, which is a pipe: so short a piece is written and read as a whole.
 const requestSize = 16
 
 // write writes the requests, each at its time. Where the line is full it waits; what is not taken at the end is unsent.

@@ -27,10 +27,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// ErrUnable marks a machine on which nothing can be played.
+// ErrUnsupported marks a machine on which nothing can be played.
 var ErrUnsupported = errors.New("this machine cannot run real cgroups")
 
-// Able says why this machine cannot play; nil where it can.
+// Supported says why this machine cannot play; nil where it can.
 func Supported() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it takes root", ErrUnsupported)
@@ -42,7 +42,7 @@ func Supported() error {
 	return err
 }
 
-// Outcome is a run for real.
+// Result is a run for real.
 type Result struct {
 	sim.Result
 	// Others is the CPU that everything else on the machine used, and Stolen what its hypervisor kept from it, as shares
@@ -142,13 +142,13 @@ type gaps struct {
 	all    []sim.Gap
 }
 
-// piece is how long the CPU is taken for where it is taken a little at a time, as by daemons.
+// gapPiece is how long the CPU is taken for where it is taken a little at a time, as by daemons.
 const gapPiece = 2 * time.Millisecond
 
-// spread is how long ago the first of the pieces of one jiffy may have been kept.
+// gapSpread is how long ago the first of the pieces of one jiffy may have been kept.
 const gapSpread = 500 * time.Millisecond
 
-// look takes what was kept of each core until now. The kernel hears of it only when the core is back, so what was kept at once
+// record takes what was kept of each core until now. The kernel hears of it only when the core is back, so what was kept at once
 // ends now. One jiffy more may have been kept a little at a time: it counts as pieces, spread over the time since there was one before.
 func (g *gaps) record(now time.Duration, stolen []time.Duration) {
 	if g.stolen == nil {
@@ -208,7 +208,7 @@ type action struct {
 
 func (r *runner) now() time.Duration { return time.Since(r.start) }
 
-// play follows the clock: turns of the policy, changes that take effect, points of the series.
+// run follows the clock: turns of the policy, changes that take effect, points of the series.
 func (r *runner) run(ctx context.Context) error {
 	every := r.setup.Interval
 	if every == 0 {

@@ -74,7 +74,7 @@ func (b Burst) At(t time.Duration) (float64, time.Duration) {
 	return b.Low, Forever
 }
 
-// late is by how much the repetition that would begin at first comes later.
+// delay is by how much the repetition that would begin at first comes later.
 func (b Burst) delay(first time.Duration) time.Duration {
 	if b.Jitter == 0 {
 		return 0
@@ -83,7 +83,7 @@ func (b Burst) delay(first time.Duration) time.Duration {
 	return time.Duration(b.Jitter * share * float64(b.Period-b.Length))
 }
 
-// smooth is the piece in which curves are followed.
+// pieceLength is the piece in which curves are followed.
 const pieceLength = 100 * time.Millisecond
 
 func pieceEnd(t, end time.Duration) time.Duration { return min(t-t%pieceLength+pieceLength, end) }
@@ -139,7 +139,7 @@ func (s Series) At(t time.Duration) (float64, time.Duration) {
 	return s.Values[i%int64(len(s.Values))] * s.Scale, time.Duration(i+1) * s.Step
 }
 
-// Walk is a random walk that is drawn back to mean: from step to step it forgets a tenth of its distance, and in the long run
+// RandomWalk is a random walk that is drawn back to mean: from step to step it forgets a tenth of its distance, and in the long run
 // its standard deviation is swing. It is never below 0. The same rng gives the same walk of the given length.
 func RandomWalk(rng *rand.Rand, mean, swing float64, step, length time.Duration) Series {
 	const keep = 0.9
@@ -152,7 +152,7 @@ func RandomWalk(rng *rand.Rand, mean, swing float64, step, length time.Duration)
 	return s
 }
 
-// Later is a profile that begins at By; before, it has the value with which it begins.
+// Delayed is a profile that begins at By; before, it has the value with which it begins.
 type Delayed struct {
 	Profile
 	Delay time.Duration
@@ -167,7 +167,7 @@ func (l Delayed) At(t time.Duration) (float64, time.Duration) {
 	return v, until + l.Delay
 }
 
-// Times is a profile multiplied by Factor.
+// Scaled is a profile multiplied by Factor.
 type Scaled struct {
 	Profile
 	Factor float64
@@ -183,13 +183,13 @@ func (x Scaled) At(t time.Duration) (float64, time.Duration) {
 type Requests struct {
 	Rate        Profile       // per second
 	ServiceTime time.Duration // mean CPU time of a request
-	// Spread is the distribution of the CPU time of a request.
+	// Distribution is the distribution of the CPU time of a request.
 	Distribution Distribution
-	// Even requests come at equal distances; otherwise they are a Poisson process.
+	// EvenlySpaced requests come at equal distances; otherwise they are a Poisson process.
 	EvenlySpaced bool
 }
 
-// Spread is a distribution of service times.
+// Distribution is a distribution of service times.
 type Distribution uint8
 
 const (

@@ -14,15 +14,15 @@ import (
 // Cluster is nodes under MBCAS that know nothing of each other, and a coordinator that now and then looks at what all of them have
 // published. Replicas of a workload have its name and namespace, on whatever node they are.
 type Cluster struct {
-	// Next is the coordinator; nil where there is none.
+	// Coordinate is the coordinator; nil where there is none.
 	Coordinate func([]coordinator.Replica) []coordinator.Factor
-	// Every is the time from one of its turns to the next.
+	// Interval is the time from one of its turns to the next.
 	Interval time.Duration
-	// Each does what is to be done n times, in any order, side by side if it likes. False says that it gave up.
+	// ForEach does what is to be done n times, in any order, side by side if it likes. False says that it gave up.
 	ForEach func(n int, do func(i int)) bool
 }
 
-// Played is a cluster's run.
+// ClusterResult is a cluster's run.
 type ClusterResult struct {
 	Nodes  []sim.Result // in the order of the set-ups
 	Rounds []CoordinatorRound
@@ -30,7 +30,7 @@ type ClusterResult struct {
 	Factors []map[string]coordinator.Factor
 }
 
-// Turn is one of the coordinator's.
+// CoordinatorRound is one of the coordinator's.
 type CoordinatorRound struct {
 	At      time.Duration
 	Pods    int // that take part
@@ -43,7 +43,7 @@ type node struct {
 	simulation sim.Simulation
 }
 
-// Play plays all nodes to the end. Nodes play between two turns as they like, so the result does not depend on how many do so at a
+// Run plays all nodes to the end. Nodes play between two turns as they like, so the result does not depend on how many do so at a
 // time. It is false where Each gave up.
 func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 	nodes := make([]node, len(setups))
@@ -74,7 +74,7 @@ func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 	return played, true
 }
 
-// turn is what the coordinator does at a time. It sees what has been published, and what it says is known to a node's next round.
+// coordinate is what the coordinator does at a time. It sees what has been published, and what it says is known to a node's next round.
 func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
 	var pods []*pod
 	var replicas []coordinator.Replica

@@ -22,7 +22,7 @@ func inOrder(n int, do func(int)) bool {
 	return true
 }
 
-// dearAndCheap is nodes in pairs, with six neighbours of a workload's replica on the one and one neighbour on the other. All want two cores.
+// unequalPairs is nodes in pairs, with six neighbours of a workload's replica on the one and one neighbour on the other. All want two cores.
 func unequalPairs(pairs int, length time.Duration, declared cpu.Milli) []sim.Setup {
 	setups := make([]sim.Setup, 2*pairs)
 	for i := range setups {
@@ -36,7 +36,7 @@ func unequalPairs(pairs int, length time.Duration, declared cpu.Milli) []sim.Set
 	return setups
 }
 
-// grants are what the replicas of the pairs use in the last minute: dear, cheap, dear, cheap and so on.
+// replicaUsage are what the replicas of the pairs use in the last minute: dear, cheap, dear, cheap and so on.
 func replicaUsage(p ClusterResult) []float64 {
 	var all []float64
 	for _, n := range p.Nodes {

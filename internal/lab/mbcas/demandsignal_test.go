@@ -15,7 +15,7 @@ import (
 
 var table = flag.Bool("table", false, "print the table of docs/demand-signals.md")
 
-// asking is a node on which services ask for more than they use.
+// signalCase is a node on which services ask for more than they use.
 type signalCase struct {
 	name      string
 	cores     int
@@ -23,7 +23,7 @@ type signalCase struct {
 	signalled func(name string) bool
 }
 
-// askings are the nodes of the table in docs/demand-signals.md.
+// signalCases are the nodes of the table in docs/demand-signals.md.
 func signalCases() []signalCase {
 	serve := func(name string, request cpu.Milli, priority int32, rate load.Profile) sim.PodSpec {
 		return sim.PodSpec{
@@ -50,7 +50,7 @@ func signalCases() []signalCase {
 	}
 }
 
-// asked is what became of one of them.
+// signalResult is what became of one of them.
 type signalResult struct {
 	p50, p99, others time.Duration
 	hogs             float64 // cores
@@ -100,7 +100,7 @@ func (a signalCase) run(percent int32) signalResult {
 	}
 }
 
-// TestAskingHelps: where a node is full, to be taken for more than one uses makes a service faster up to its share and never
+// TestDemandSignalHelps: where a node is full, to be taken for more than one uses makes a service faster up to its share and never
 // throttles it; the hogs pay, and nobody else.
 func TestDemandSignalHelps(t *testing.T) {
 	percents := []int32{100, 300}

@@ -78,7 +78,7 @@ const never = time.Duration(1<<63 - 1)
 // epoch is the begin of simulated time: the round and the plan know no time before it.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	m.trackPods(r)
 	if r.Now >= m.roundAt {
@@ -92,7 +92,7 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, min(m.roundAt, m.planAt)
 }
 
-// follow keeps the pods that run.
+// trackPods keeps the pods that run.
 func (m *MBCAS) trackPods(r *sim.Snapshot) {
 	for _, p := range r.Pods {
 		if m.pods[p.ID] == nil {
@@ -113,7 +113,7 @@ func (m *MBCAS) trackPods(r *sim.Snapshot) {
 	}
 }
 
-// round is the agent's second.
+// runRound is the agent's second.
 func (m *MBCAS) runRound(r *sim.Snapshot) {
 	now := epoch.Add(r.Now)
 	in := round.Input{
@@ -168,7 +168,7 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 // container is the name of the one container of a simulated pod.
 const container = "main"
 
-// plan is the controller's look at the node.
+// planResizes is the controller's look at the node.
 func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
 	m.planAt = never
 	now := epoch.Add(r.Now)

@@ -47,7 +47,7 @@ func (t *Trace) series() load.Series {
 	return load.Series{Values: values, Step: time.Duration(float64(t.recorded.step) / t.Speed), Scale: t.Scale, Once: !t.Loop}
 }
 
-// rises are the times before end at which the figure jumps up, as far as the file names them: a burst with jitter has none.
+// increases are the times before end at which the figure jumps up, as far as the file names them: a burst with jitter has none.
 func (p *Profile) increases(start, end time.Duration) []time.Duration {
 	var at []time.Duration
 	repeat := func(first, every time.Duration) {

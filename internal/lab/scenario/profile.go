@@ -63,7 +63,7 @@ type Burst struct {
 type Noise struct {
 	Mean   float64 `yaml:"mean"`
 	StdDev float64 `yaml:"stdDev"`
-	// Every is the time between two steps; 0: 1 s.
+	// Interval is the time between two steps; 0: 1 s.
 	Interval time.Duration `yaml:"interval"`
 }
 

@@ -29,9 +29,9 @@ type Scenario struct {
 	// WarmUp is how much of the begin is not measured: estimates fill, queues form.
 	WarmUp time.Duration `yaml:"warmUp"`
 	Pods   []Pod         `yaml:"pods"`
-	// Events are times at which load rises at once. They are found in the profiles; where the file names any, these count instead.
+	// LoadSteps are times at which load rises at once. They are found in the profiles; where the file names any, these count instead.
 	LoadSteps []time.Duration `yaml:"loadSteps"`
-	// Twin is the name of the scenario in which this one's liars tell the truth, and all else is the same.
+	// Reference is the name of the scenario in which this one's liars tell the truth, and all else is the same.
 	Reference string `yaml:"reference"`
 }
 
@@ -40,7 +40,7 @@ type Node struct {
 	Cores int `yaml:"cores"`
 	// Allocatable is what Kubernetes may give to pods; 0: all cores.
 	Allocatable cpu.Milli `yaml:"allocatable"`
-	// SystemUse is what runs outside of pods uses, on average, in requests of 2 ms.
+	// SystemUsage is what runs outside of pods uses, on average, in requests of 2 ms.
 	SystemUsage cpu.Milli `yaml:"systemUsage"`
 }
 
@@ -66,7 +66,7 @@ type Pod struct {
 	// Start and End are when it comes and goes; End 0: it stays.
 	Start time.Duration `yaml:"start"`
 	End   time.Duration `yaml:"end"`
-	// StartEvery is how much later than the one before it each replica comes and goes.
+	// StartInterval is how much later than the one before it each replica comes and goes.
 	StartInterval time.Duration `yaml:"startInterval"`
 	// Stagger is how much later than that of the one before it each replica's load changes.
 	Stagger time.Duration `yaml:"stagger"`
@@ -98,15 +98,15 @@ type Load struct {
 type Requests struct {
 	// Rate is requests per second.
 	Rate Profile `yaml:"rate"`
-	// Service is the mean CPU time of a request.
+	// ServiceTime is the mean CPU time of a request.
 	ServiceTime time.Duration `yaml:"serviceTime"`
-	// Spread is how CPU times lie around their mean: fixed or exponential; empty: exponential.
+	// Distribution is how CPU times lie around their mean: fixed or exponential; empty: exponential.
 	Distribution Distribution `yaml:"distribution"`
-	// Even requests come at equal distances; otherwise at random ones (a Poisson process).
+	// EvenlySpaced requests come at equal distances; otherwise at random ones (a Poisson process).
 	EvenlySpaced bool `yaml:"evenlySpaced"`
 }
 
-// Spread is a distribution of CPU times.
+// Distribution is a distribution of CPU times.
 type Distribution string
 
 const (

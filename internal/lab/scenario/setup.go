@@ -75,7 +75,7 @@ func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.PodSpec {
 	return out
 }
 
-// begin is when the times of a replica's load begin.
+// loadStart is when the times of a replica's load begin.
 func (p *Pod) loadStart(i int) time.Duration {
 	return p.Start + time.Duration(i)*(p.StartInterval+p.Stagger)
 }

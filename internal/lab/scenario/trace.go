@@ -19,7 +19,7 @@ type recorded struct {
 // longestStep is how far apart most lines may lie.
 const longestStep = 24 * time.Hour
 
-// mostSteps is how long a recording may be: two years of minutes, 11 days of seconds.
+// maxSteps is how long a recording may be: two years of minutes, 11 days of seconds.
 const maxSteps = 1 << 20
 
 // readTrace reads a file of one of the formats. Lines may lack: in a count of requests, none came then; of a use, it stayed
@@ -78,7 +78,7 @@ func traceLine(format Format, line string, number int64) (at int64, value float6
 	return number, value, nil
 }
 
-// even brings lines with times onto equal steps, as long as the distance of most of them.
+// resample brings lines with times onto equal steps, as long as the distance of most of them.
 func resample(format Format, at []int64, values []float64) (recorded, error) {
 	unit := time.Second
 	if format == FormatTimestamped {

@@ -1,13 +1,13 @@
 package sim
 
-// grab makes sure that the entity may run: it takes a slice of the pod's quota where it has none left.
+// acquireQuota says whether the entity may run. Without local quota it takes a slice of the pod's.
 func (n *Node) acquireQuota(e *entity) bool {
 	p := e.pod
 	if p.quota == 0 || e.localQuota > 0 {
 		return true
 	}
 	if !p.timerActive {
-		// The periods of a pod stand on a grid; in idle ones the timer rests.
+		// Periods start at fixed times; the timer does not run in idle ones.
 		p.timerActive = true
 		since := (n.now - p.phase) % n.machine.Period
 		if since < 0 {
@@ -24,7 +24,7 @@ func (n *Node) acquireQuota(e *entity) bool {
 	return e.localQuota > 0
 }
 
-// throttle takes an entity off the run queue until there is quota again.
+// throttle dequeues an entity until the pod has quota again.
 func (n *Node) throttle(e *entity) {
 	n.dequeue(e)
 	e.throttled, e.throttledAt = true, n.now
@@ -32,7 +32,7 @@ func (n *Node) throttle(e *entity) {
 	n.updatePressure(e.pod)
 }
 
-// wakeQuota ends the wait for quota.
+// endThrottle ends the wait for quota.
 func (n *Node) endThrottle(e *entity) {
 	e.throttled = false
 	e.pod.throttledOn--
@@ -64,7 +64,7 @@ func (n *Node) unthrottle(p *pod) {
 	n.balance()
 }
 
-// giveBack returns what an entity without threads keeps of the quota, but for a little.
+// returnQuota returns the local quota of an entity without threads to the pod, all but keptSlice.
 func (n *Node) returnQuota(e *entity) {
 	p := e.pod
 	if p.quota == 0 || e.localQuota <= keptSlice {

@@ -24,7 +24,7 @@ func bucketOf(d time.Duration) int {
 	return octave<<bucketBits + int(us>>octave)
 }
 
-// middle is the middle of a bucket.
+// bucketMiddle is the middle of a bucket.
 func bucketMiddle(i int) time.Duration {
 	if i < 1<<(bucketBits+1) {
 		return time.Duration(i)*time.Microsecond + time.Microsecond/2
@@ -33,7 +33,7 @@ func bucketMiddle(i int) time.Duration {
 	return time.Duration(uint64(i-octave<<bucketBits)<<octave+1<<octave/2) * time.Microsecond
 }
 
-// Add counts one.
+// Add counts one duration.
 func (l *Latencies) Add(d time.Duration) {
 	i := bucketOf(d)
 	for len(l.bucket) <= i {
@@ -73,7 +73,7 @@ func (l *Latencies) Since(before *Latencies) Latencies {
 	return d
 }
 
-// Quantile is the duration that a share q of those counted does not exceed; 0 when none was.
+// Quantile is the duration that the fraction q of those counted does not exceed; 0 where none was counted.
 func (l *Latencies) Quantile(q float64) time.Duration {
 	if l.Count == 0 {
 		return 0
@@ -88,13 +88,13 @@ func (l *Latencies) Quantile(q float64) time.Duration {
 	return l.Max
 }
 
-// Point is one point of a distribution function.
+// LatencyPoint is one point of the cumulative distribution.
 type LatencyPoint struct {
 	At       time.Duration
 	Fraction float64 // of those counted that do not exceed At
 }
 
-// Distribution is the distribution function, one point per bucket that counted any.
+// Distribution is the cumulative distribution, one point per non-empty bucket.
 func (l *Latencies) Distribution() []LatencyPoint {
 	var points []LatencyPoint
 	var seen uint64

@@ -1,16 +1,15 @@
-// Package sim plays pods and their load on simulated nodes, under a policy that sets their limits. A node is a
-// discrete model of what the Linux kernel does with CPU time: run queues with weights (EEVDF), CFS
-// bandwidth control with periods, quota and per-CPU slices, and pressure (PSI). Requests come open loop and
-// wait in line, so latency shows what the kernel did to them.
+// Package sim simulates pods and their load on nodes, under a policy that sets their limits. A node is a discrete-event
+// model of the Linux scheduler: run queues with weights (EEVDF), CFS bandwidth control with periods, quota and per-CPU
+// slices, and pressure (PSI). Requests arrive open loop and queue, so latency shows what the scheduler did to them.
 //
 // What it promises, each a test of the same name:
-//   - Deterministic: the same set-up and seed give the same result, whatever runs beside it.
-//   - SameLoadForAll: what arrives, and what it costs, does not depend on the policy.
-//   - CPUTimeIsConserved: no core gives more than it has, and no pod gets what it did not ask for.
-//   - WorkConserving: no core idles while a thread that is not throttled waits.
-//   - QuotaHolds: a pod uses at most its quota in a period, give or take one slice per core.
+//   - Deterministic: the same set-up and seed give the same result.
+//   - SameLoadForAll: arrivals and their CPU times do not depend on the policy.
+//   - CPUTimeIsConserved: usage and idle time add up to the cores' time, and no pod uses CPU without work.
+//   - WorkConserving: no core idles while an unthrottled thread waits.
+//   - QuotaHolds: a pod uses at most its quota in a period, plus one slice per core.
 //   - WeightsShare: busy pods share a busy node by their requests.
-//   - GapsAreLost: a core that the hypervisor does not run gives nothing meanwhile.
+//   - GapsAreLost: a core that the hypervisor does not run executes nothing.
 package sim
 
 import (
@@ -29,19 +28,18 @@ type Machine struct {
 	Allocatable cpu.Milli
 	// Period is the CFS period (cpu.cfs_period_us); 0: 100 ms.
 	Period time.Duration
-	// Tick is the time between two looks of the scheduler at a running thread (1/CONFIG_HZ); 0: 4 ms.
+	// Tick is the scheduler's tick (1/CONFIG_HZ); 0: 4 ms.
 	Tick time.Duration
 	// Slice is the scheduler's base slice; 0: the kernel's, 0.7 ms times one more than the binary logarithm of
 	// the cores, at most 2.8 ms (kernel/sched/fair.c).
 	Slice time.Duration
-	// Gaps are when the hypervisor does not run a core, in any order; one that begins within another follows it.
+	// Gaps are in any order. One that starts within another follows it.
 	Gaps []Gap
 }
 
-// Gap is a time in which the hypervisor keeps a core from the machine ("steal" in /proc/stat). Nobody runs there, and whoever
-// did goes on behind it. It counts as nobody's run time, and towards no slice or quota; load averages, periods and throttled
-// time go on. Nothing is kept from a core that idles: its gap comes when it wakes, the longest one where there were several. One that
-// is to begin before 0 begins at 0.
+// Gap is a time in which the hypervisor does not run a core ("steal" in /proc/stat). The core's current thread continues
+// after it. The time counts towards no usage, slice or quota; load averages, periods and throttled time continue. A gap of
+// an idle core starts when the core wakes; of several, the longest. A gap before 0 starts at 0.
 type Gap struct {
 	Core         int // from 0
 	At, Duration time.Duration
@@ -70,20 +68,20 @@ func (m Machine) withDefaults() Machine {
 	return m
 }
 
-// Node is one machine and its pods. It is not for use by two goroutines at once.
+// Node is one machine and its pods. It is not safe for concurrent use.
 type Node struct {
 	machine Machine
 	seed    uint64
 	now     time.Duration
 	events  events
 	cores   []core
-	pods    []*pod // by ID, ended ones too
-	// byArrival and byPeriod find the pod of a slot of events; slots below the number of cores are cores.
+	pods    []*pod // by ID, ended pods included
+	// slots are the owners of event slots. The first slots are the cores'.
 	slots []slot
 
-	gaps     []Gap         // still to come
+	gaps     []Gap         // not started yet
 	idle     int           // cores that run nothing
-	idleTime time.Duration // core time in which they had nothing, up to idleAt
+	idleTime time.Duration // core time without a thread, up to idleAt
 	idleAt   time.Duration
 	pressure pressure
 }
@@ -103,7 +101,7 @@ const (
 	gapSlot
 )
 
-// NewNode is an empty machine. What arrives on it depends on the seed alone.
+// NewNode is a machine without pods. Arrivals depend on the seed alone.
 func NewNode(m Machine, seed uint64) *Node {
 	n := &Node{machine: m.withDefaults(), seed: seed, idle: m.Cores}
 	n.cores = make([]core, m.Cores)
@@ -147,7 +145,7 @@ func (n *Node) Advance(until time.Duration) {
 	n.now = until
 }
 
-// miss begins a gap.
+// beginGap starts the next gap.
 func (n *Node) beginGap(slot int32) {
 	g := n.gaps[0]
 	c := &n.cores[g.Core]
@@ -162,14 +160,14 @@ func (n *Node) beginGap(slot int32) {
 	n.events.plan(slot, next)
 }
 
-// pay begins the gap that a core owes, unless it idles.
+// startPendingGap starts the pending gap of a core that is not idle.
 func (n *Node) startPendingGap(c *core) {
 	if c.current != nil {
 		c.gapEnd, c.pendingGap = max(c.gapEnd, n.now)+c.pendingGap, 0
 	}
 }
 
-// settle brings all counters up to now.
+// updateCounters brings all counters up to now.
 func (n *Node) updateCounters() {
 	for i := range n.cores {
 		n.accountRuntime(&n.cores[i])

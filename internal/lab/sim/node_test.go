@@ -13,7 +13,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
-// restless changes limits at random, but for those without one.
+// randomLimits changes limits at random; pods without one keep none.
 type randomLimits struct{ next uint64 }
 
 func (p *randomLimits) Decide(r *Snapshot) ([]Action, time.Duration) {
@@ -68,7 +68,7 @@ func TestDeterministic(t *testing.T) {
 	})
 }
 
-// TestRestsChangeNothing: a run that rests on the way ends as one that does not.
+// TestPausesChangeNothing: a simulation that pauses ends as one that does not.
 func TestPausesChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSetup(t)
@@ -78,12 +78,12 @@ func TestPausesChangeNothing(t *testing.T) {
 			at := time.Duration(rapid.Int64Range(0, int64(s.Length)).Draw(t, "rest"))
 			c.RunUntil(at)
 			if latest = max(latest, at); c.runner.node.now != latest {
-				t.Fatalf("it rests at %v, want %v", c.runner.node.now, latest)
+				t.Fatalf("it pauses at %v, want %v", c.runner.node.now, latest)
 			}
 		}
 		c.RunUntil(2 * s.Length)
 		if !reflect.DeepEqual(c.Result(), Run(s, &randomLimits{})) {
-			t.Fatal("a run that rested ends otherwise")
+			t.Fatal("a run that paused ends differently")
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestSameLoadForAll(t *testing.T) {
 		a, b := Run(s, noChanges{}), Run(s, &randomLimits{})
 		for i := range a.Pods {
 			if a.Pods[i].Arrived != b.Pods[i].Arrived || a.Pods[i].Offered != b.Pods[i].Offered {
-				t.Fatalf("%s was asked for %d requests under one policy and %d under another", a.Pods[i].Spec.Name, a.Pods[i].Arrived, b.Pods[i].Arrived)
+				t.Fatalf("%s got %d requests under one policy and %d under another", a.Pods[i].Spec.Name, a.Pods[i].Arrived, b.Pods[i].Arrived)
 			}
 		}
 	})
@@ -108,7 +108,7 @@ func TestCPUTimeIsConserved(t *testing.T) {
 		for _, p := range r.Pods {
 			used += p.Usage
 			if p.Useful > p.Offered {
-				t.Fatalf("%s served %v of the %v asked for", p.Spec.Name, p.Useful, p.Offered)
+				t.Fatalf("%s served %v of the %v offered", p.Spec.Name, p.Useful, p.Offered)
 			}
 			if p.Spec.Spin == nil && p.Usage != p.Useful {
 				t.Fatalf("%s used %v, and %v of it for requests, though it does nothing else", p.Spec.Name, p.Usage, p.Useful)
@@ -153,7 +153,7 @@ func TestWorkConserving(t *testing.T) {
 					t.Fatalf("core %d idles beside a thread of its own", i)
 				}
 				for _, e := range c.queue {
-					// A waiting thread may only stay beside an idle core on which its pod has no quota.
+					// A thread may wait beside an idle core only where its pod has no quota.
 					if waits := len(e.threads) > 1 || e != c.current; waits && idle > 0 && e.pod.quota == 0 {
 						t.Fatalf("a thread of %s waits on core %d while %d cores idle", e.pod.spec.Name, i, idle)
 					}
@@ -204,7 +204,7 @@ func TestWeightsShare(t *testing.T) {
 	}
 }
 
-// gaps draws gaps of which none begins within another of the same core, or ends behind the length, and says how long they are in all.
+// drawGaps draws gaps that do not overlap on a core and end within the length, and their sum.
 func drawGaps(t *rapid.T, cores int, length time.Duration) (all []Gap, sum time.Duration) {
 	ends := make([]time.Duration, cores)
 	for at := time.Duration(0); ; {
@@ -220,7 +220,7 @@ func drawGaps(t *rapid.T, cores int, length time.Duration) (all []Gap, sum time.
 	}
 }
 
-// TestGapsAreLost: where everybody is always busy, the cores give all but the gaps; where not, some gaps wait for ever for somebody to run.
+// TestGapsAreLost: always busy cores lose exactly the gaps; a gap of a core that never wakes does not happen.
 func TestGapsAreLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSetup(t)
@@ -237,12 +237,12 @@ func TestGapsAreLost(t *testing.T) {
 		}
 		total := time.Duration(s.Machine.Cores) * s.Length
 		if given := used + r.IdleTime; given < total-gone || given > total || busy && used != total-gone {
-			t.Fatalf("%v used and %v idle of %v, of which %v were gone", used, r.IdleTime, total, gone)
+			t.Fatalf("%v used and %v idle of %v, of which %v were lost", used, r.IdleTime, total, gone)
 		}
 	})
 }
 
-// TestGapsAreWaitedFor: who runs as a gap begins goes on behind it, and a gap of an idle core comes when it wakes, the longest of several.
+// TestGapsDelayThreads: the current thread continues after a gap, and a gap of an idle core starts when the core wakes.
 func TestGapsDelayThreads(t *testing.T) {
 	const ms = time.Millisecond
 	for _, all := range [][]Gap{
@@ -260,8 +260,8 @@ func TestGapsDelayThreads(t *testing.T) {
 	}
 }
 
-// A hog with a quota of one core and four threads on two cores runs for the first half of each period, and is
-// throttled on both cores for the second.
+// TestThrottlingIsCountedAsTheKernelDoes: a batch pod with a quota of one core and four threads on two cores runs for the
+// first half of each period, and is throttled on both cores for the second.
 func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {
 	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: time.Second, Pods: []PodSpec{
 		{Name: "hog", Request: 500, Limit: 1000, Spin: load.Constant(4)},
@@ -278,7 +278,7 @@ func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {
 	}
 }
 
-// An idle group's timer rests, so that periods in which nothing runs do not count; the one in which it notices does.
+// TestIdlePeriodsAreNotCounted: an idle group's timer stops after the period in which nothing ran.
 func TestIdlePeriodsAreNotCounted(t *testing.T) {
 	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 100 * time.Second, Pods: []PodSpec{
 		{Name: "rare", Request: 100, Limit: 1000, Requests: load.Requests{Rate: load.Constant(1), ServiceTime: 10 * time.Millisecond, EvenlySpaced: true}},
@@ -288,7 +288,7 @@ func TestIdlePeriodsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestLostRequestsAgeNoMore: what a pod that ends leaves undone has waited until then, and not for the rest of the run.
+// TestLostRequestsAgeNoMore: the unfinished requests of a pod that ends count with their age at that time.
 func TestLostRequestsAgeNoMore(t *testing.T) {
 	busy := load.Requests{Rate: load.Constant(100), ServiceTime: 50 * time.Millisecond} // five times what it can do
 	spec := func(name string, end time.Duration) PodSpec {
@@ -310,7 +310,7 @@ func TestLostRequestsAgeNoMore(t *testing.T) {
 	}
 }
 
-// TestGapsCutNoSlice: who ran as a gap began runs on as it ends, though somebody else waits.
+// TestGapsCutNoSlice: after a gap the current entity completes its slice, even if another one waits.
 func TestGapsCutNoSlice(t *testing.T) {
 	for at := 100300 * time.Microsecond; at < 140*time.Millisecond; at += time.Millisecond {
 		g := Gap{0, at, 50 * time.Millisecond}

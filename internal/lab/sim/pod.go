@@ -10,29 +10,29 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
-// Spec is a pod of one container and what it has to do.
+// PodSpec is a pod of one container and its load.
 type PodSpec struct {
 	Name, Namespace string
-	// Workload is what the pod is a replica of; empty: of nothing.
+	// Workload is the workload of which the pod is a replica; empty: none.
 	Workload string
 	Request  cpu.Milli // 0: none
 	Limit    cpu.Milli // as declared; 0: none
 	Priority int32     // value of its PriorityClass
-	OptOut   bool      // its owner wants its limit left alone
-	Spread   bool      // topology spread constraints hold for it
+	OptOut   bool      // annotated to be left unmanaged
+	Spread   bool      // it has topology spread constraints
 	Pinned   bool      // it can run on no other node
-	// System stands for what runs outside of pods.
+	// System marks load outside of pods.
 	System bool
-	// Threads is how many requests it works on at a time; 0: one per core.
+	// Threads is the number of requests in progress at a time; 0: one per core.
 	Threads int
-	// Requests is the stream that it serves; a zero Rate means none.
+	// Requests is the stream that it serves; a nil Rate means none.
 	Requests load.Requests
-	// Spin is how many threads do nothing but use CPU; nil: none.
+	// Spin is the number of threads that use CPU without requests; nil: none.
 	Spin       load.Profile
-	Start, End time.Duration // when it comes and goes; End 0: it stays
+	Start, End time.Duration // End 0: it runs to the end
 }
 
-// Managed says whether the market may move the pod's limit: Burstable, with a limit, and not opted out.
+// Managed says whether a policy may change the pod's limit: it is Burstable, has a limit and did not opt out.
 func (s PodSpec) Managed() bool {
 	return !s.System && !s.OptOut && s.Limit > 0 && s.Request < s.Limit
 }
@@ -43,7 +43,7 @@ type pod struct {
 	spec        PodSpec
 	startedAt   time.Duration
 	ended       bool
-	terminating bool // gets no more requests
+	terminating bool // it gets no more requests
 	weight      float64
 	quota       time.Duration // per period; 0: none
 	limit       cpu.Milli
@@ -53,31 +53,31 @@ type pod struct {
 	nextWork                          time.Duration // of the request that comes next
 	arrivalSlot, periodSlot, busySlot int32         // slots of events
 	queue                             requestQueue
-	sleeping                          []*thread // that sleep, the first one to sleep at the beginning
+	sleeping                          []*thread // longest asleep first
 	busyThreads                       []*thread
 	entities                          []entity // by core
 
 	runnable, running int
-	load              loadAverage   // threads that are runnable, averaged
+	load              loadAverage   // of runnable threads
 	pool              time.Duration // quota left in this period
 	timerActive       bool          // its period timer runs
 	phase             time.Duration // of its periods
-	quotaUnused       bool          // nothing has been taken from the pool in this period
+	quotaUnused       bool          // no slice was taken in this period
 	throttledOn       int           // cores
-	idleAtPeriodStart time.Duration // idle time of the node at the begin of the period
+	idleAtPeriodStart time.Duration // idle time of the node when the period started
 
 	pressure pressure
 	Counters
 }
 
-// Counters is what is counted about a pod, from its start.
+// Counters are a pod's, from its start.
 type Counters struct {
 	Usage  time.Duration // CPU time
-	Useful time.Duration // the part of it that served requests
+	Useful time.Duration // the part that served requests
 
 	Periods, Throttled uint64
 	ThrottledTime      time.Duration // summed over cores
-	// ThrottledIdle counts periods in which it was throttled although more than a tenth of the node lay idle.
+	// ThrottledIdle counts periods in which the pod was throttled while more than a tenth of the node was idle.
 	ThrottledIdle uint64
 
 	Arrived, Served uint64
@@ -85,7 +85,7 @@ type Counters struct {
 	Latency         *Latencies
 }
 
-// line is the requests that wait for a thread, first come first served.
+// requestQueue is a FIFO of the requests that wait for a thread.
 type requestQueue struct {
 	items []request
 	head  int
@@ -106,8 +106,8 @@ func (l *requestQueue) pop() request {
 	return r
 }
 
-// Arrivals is the pod's stream of requests from a time on. It depends on the pod's name and on the seed, not
-// on its neighbours, nor on what becomes of it.
+// Arrivals is the pod's stream of requests from a time on. It depends on the pod's name and on the seed,
+// not on other pods or on the policy.
 func (s PodSpec) Arrivals(seed uint64, from time.Duration) *load.Arrivals {
 	return s.Requests.Arrivals(s.rng(seed, "requests"), from)
 }
@@ -118,7 +118,7 @@ func (s PodSpec) rng(seed uint64, purpose string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// Add starts a pod and returns its ID. Its load begins at once.
+// Add starts a pod with its load and returns its ID.
 func (n *Node) Add(s PodSpec) int {
 	p := &pod{id: len(n.pods), spec: s, startedAt: n.now, request: s.Request, limit: s.Limit}
 	if p.spec.Threads == 0 {
@@ -155,7 +155,7 @@ func (n *Node) slot(p *pod, kind slotKind) int32 {
 	return n.events.add()
 }
 
-// Remove ends a pod. What waits and what it has in hand is lost, and counts with the time that it has waited.
+// Remove ends a pod. Its unfinished requests are lost; their ages count as latencies.
 func (n *Node) Remove(id int) {
 	p := n.pods[id]
 	if p.ended {
@@ -173,8 +173,8 @@ func (n *Node) Remove(id int) {
 	n.updatePressure(p)
 }
 
-// SetLimit changes the limit in force; 0 removes it. As in the kernel, the period's quota starts anew, and
-// whoever is throttled runs again.
+// SetLimit changes the limit in force; 0 removes it. As in the kernel, the period's quota is refilled and throttled
+// entities run again.
 func (n *Node) SetLimit(id int, limit cpu.Milli) {
 	p := n.pods[id]
 	if p.ended {
@@ -195,7 +195,7 @@ func (n *Node) SetLimit(id int, limit cpu.Milli) {
 	n.balance()
 }
 
-// SetRequest changes the request, and with it the weight.
+// SetRequest changes the request and so the weight.
 func (n *Node) SetRequest(id int, request cpu.Milli) {
 	p := n.pods[id]
 	for i := range p.entities {
@@ -211,7 +211,7 @@ func (n *Node) quota(limit cpu.Milli) time.Duration {
 	return time.Duration(float64(n.machine.Period) * limit.Cores())
 }
 
-// weight is the kernel's: 1024 for a core requested, 2 at least. What runs outside of pods weighs as much as a core.
+// cpuWeight is cpu.shares: 1024 for a requested core, 2 at least. Load outside of pods has the weight of a core.
 func cpuWeight(s PodSpec) float64 {
 	if s.System {
 		return 1024
@@ -219,14 +219,14 @@ func cpuWeight(s PodSpec) float64 {
 	return max(2, s.Request.Cores()*1024)
 }
 
-// await plans the next arrival.
+// planArrival plans the next arrival.
 func (n *Node) planArrival(p *pod) {
 	at, work := p.arrivals.Next()
 	p.nextWork = work
 	n.events.plan(p.arrivalSlot, at)
 }
 
-// arrive takes a request in.
+// acceptRequest gives the next request to a thread, or queues it.
 func (n *Node) acceptRequest(p *pod) {
 	r := request{n.now, p.nextWork}
 	p.Arrived++
@@ -236,13 +236,13 @@ func (n *Node) acceptRequest(p *pod) {
 		p.queue.push(r)
 		return
 	}
-	t := p.sleeping[0] // who has waited longest, as readers of a pipe or a queue
+	t := p.sleeping[0] // longest asleep first, as for readers of a pipe
 	p.sleeping = append(p.sleeping[:0], p.sleeping[1:]...)
 	t.request = r
 	n.wake(p, t)
 }
 
-// spin starts or stops threads that spin.
+// updateBusyThreads starts or stops threads of Spin.
 func (n *Node) updateBusyThreads(p *pod) {
 	v, until := p.spec.Spin.At(n.now)
 	n.events.plan(p.busySlot, until)
@@ -260,7 +260,7 @@ func (n *Node) updateBusyThreads(p *pod) {
 	}
 }
 
-// backlog is the CPU time of all requests that have arrived and are not done; of a pod that has ended, none is left to do.
+// backlog is the CPU time of unfinished requests; 0 for a pod that has ended.
 func (p *pod) backlog() time.Duration {
 	if p.ended {
 		return 0
@@ -268,7 +268,7 @@ func (p *pod) backlog() time.Duration {
 	return p.Offered - p.Useful
 }
 
-// waiting are the ages of the requests that are not done.
+// eachWaiting calls each with the ages of unfinished requests.
 func (p *pod) eachWaiting(now time.Duration, each func(age time.Duration)) {
 	for i := range p.entities {
 		for _, t := range p.entities[i].threads {

@@ -7,37 +7,37 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// Policy sets the limits of one node's pods. It is told what a program on the node can know, and no more.
+// Policy sets the limits of one node's pods. It sees what a program on the node can see.
 type Policy interface {
-	// Turn looks at the node, returns what is to be changed, and says when it wants its next turn.
+	// Decide returns changes, and the time of its next call.
 	Decide(r *Snapshot) (actions []Action, next time.Duration)
 }
 
-// Reading is what a policy may know. It and the pods in it hold only until the turn ends.
+// Snapshot is the node as a policy sees it. It is valid until Decide returns.
 type Snapshot struct {
 	Now         time.Duration
 	Cores       int
 	Allocatable cpu.Milli
 	Period      time.Duration
 	Usage       time.Duration // CPU time of everything since the start
-	Kubepods    time.Duration // the part of it used by pods
-	Pressure    time.Duration // time in which some thread waited
-	Pods        []PodSnapshot // that run, in the order in which they came
+	Kubepods    time.Duration // the part of pods
+	Pressure    time.Duration // PSI "some", total
+	Pods        []PodSnapshot // that run, in the order of their start
 }
 
-// PodReading is what is known of one pod. Counters count from its start.
+// PodSnapshot is one pod. Counters count from its start.
 type PodSnapshot struct {
 	ID            int
 	Spec          *PodSpec
 	Age           time.Duration
-	Terminating   bool      // it has been scaled in, and finishes what it has
+	Terminating   bool      // scaled in; it finishes its requests
 	Request       cpu.Milli // in force
 	Limit         cpu.Milli // in force; 0: none
 	Usage         time.Duration
 	Periods       uint64
 	Throttled     uint64
 	ThrottledTime time.Duration
-	Pressure      time.Duration // time in which some of its threads waited
+	Pressure      time.Duration // PSI "some", total
 }
 
 // Action changes one pod.
@@ -46,29 +46,29 @@ type Action struct {
 	Limit cpu.Milli // 0: none
 	// Request changes the request, too; 0 leaves it.
 	Request cpu.Milli
-	// After is how long it takes until the kernel knows.
+	// Delay is the time until the change is in force.
 	Delay time.Duration
-	// Scale, where it is not 0, asks for so many replicas of the pod's workload, and changes nothing else.
+	// Replicas, where it is not 0, scales the pod's workload and changes nothing else.
 	Replicas int
 }
 
-// How long a change takes until the kernel knows it.
+// Delays until a change is in force.
 const (
-	// DirectDelay is that of a program which writes the cgroup itself.
+	// DirectDelay is that of a program that writes the cgroup itself.
 	DirectDelay = time.Millisecond
 	// ResizeDelay is that of pods/resize, from the request to the quota, as measured on a real kubelet: about 60 ms.
 	ResizeDelay = 60 * time.Millisecond
-	// StartDelay is how long a new replica takes until it serves: image, sandbox, program.
+	// StartDelay is the time until a new replica serves: image, sandbox, program.
 	StartDelay = 10 * time.Second
 )
 
-// Priced is a policy that can say what it thinks.
+// MarketPolicy is a policy with a price and demand estimates.
 type MarketPolicy interface {
 	Price() market.Price
 	Demand(pod int) cpu.Milli
 }
 
-// Read brings the counters up to date and copies them into r.
+// Read updates the counters and copies them into r.
 func (n *Node) Read(r *Snapshot) {
 	n.updateCounters()
 	*r = Snapshot{

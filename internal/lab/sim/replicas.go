@@ -8,19 +8,19 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
-// replicas are the pods of a workload. Together they get the load of those that were declared, while these would run.
+// replicas are the pods of a workload. Together they get the load of the declared ones, for as long as those would run.
 type replicas struct {
-	declared  []int      // IDs of those of the setup whose time it is, whether they have been scaled in or not
-	receiving []int      // of those that get requests, the oldest first
-	pending   []*PodSpec // made by scale, on their way, the first one to come first
+	declared  []int      // IDs of the set-up's pods between Start and End, scaled in or not
+	receiving []int      // IDs of pods that get requests, oldest first
+	pending   []*PodSpec // created by scale and not started, earliest start first
 	created   int
-	share     float64 // of its stream that each one gets
+	share     float64 // of its declared stream that each replica gets
 }
 
-// workload is the key of a pod's replicas.
+// workloadKey is the key of a pod's replicas.
 func workloadKey(s *PodSpec) string { return s.Namespace + "/" + s.Workload }
 
-// shared is a stream of which each replica gets its part.
+// sharedProfile is the load of one replica: its share of the stream.
 type sharedProfile struct {
 	load.Profile
 	replicas *replicas
@@ -35,15 +35,15 @@ func (s sharedProfile) At(t time.Duration) (float64, time.Duration) {
 	return v * s.replicas.share, min(until, t+time.Second) // the share may change
 }
 
-// drain is how long a replica that is to go finishes what it has.
+// drainTime is how long a terminating replica finishes its requests.
 const drainTime = 30 * time.Second
 
-// spread divides the load anew.
+// splitLoad divides the load among the replicas.
 func (w *replicas) splitLoad() {
 	w.share = float64(len(w.declared)) / float64(max(1, len(w.receiving)))
 }
 
-// come takes in a pod that begins.
+// addPod registers a pod that starts.
 func (w *replicas) addPod(id int, s *PodSpec) {
 	if i := slices.Index(w.pending, s); i >= 0 {
 		w.pending = slices.Delete(w.pending, i, i+1)
@@ -54,11 +54,11 @@ func (w *replicas) addPod(id int, s *PodSpec) {
 	w.splitLoad()
 }
 
-// scale brings a workload to so many replicas, one at least.
+// scale sets the number of a workload's replicas, at least one.
 func (r *runner) scale(like PodSpec, want int) {
 	w := r.replicas[workloadKey(&like)]
 	if w == nil {
-		return // it is a replica of nothing
+		return // it has no workload
 	}
 	want = max(1, want)
 	for len(w.receiving)+len(w.pending) < want {
@@ -82,14 +82,14 @@ func (r *runner) scale(like PodSpec, want int) {
 	w.splitLoad()
 }
 
-// cancel takes back the replica that was asked for last and has not come.
+// cancelReplica cancels the latest replica that has not started.
 func (r *runner) cancelReplica(w *replicas) {
 	last := len(w.pending) - 1
 	r.events = slices.DeleteFunc(r.events, func(e event) bool { return e.starts == w.pending[last] })
 	w.pending = w.pending[:last]
 }
 
-// end is when a declared pod's time is over. With the last one of a workload its replicas go, too.
+// endPod ends a declared pod. With the last one of a workload, its other replicas end, too.
 func (r *runner) endPod(id int) {
 	r.node.Remove(id)
 	w := r.replicas[workloadKey(&r.node.pods[id].spec)]

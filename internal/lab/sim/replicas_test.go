@@ -7,7 +7,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
-// scaling asks for so many replicas of the first pod's workload at given times, and notes who is seen.
+// scalingPolicy scales the first pod's workload at given times, and records which pods it sees.
 type scalingPolicy struct {
 	at   []time.Duration
 	want []int
@@ -102,7 +102,7 @@ func TestReplicasOnTheirWayAreTakenBack(t *testing.T) {
 }
 
 func TestReplicasWithoutScalingChangeNoLoad(t *testing.T) {
-	// One that comes later and one that goes earlier take their own load with them, as if they were pods of no workload.
+	// A replica that starts later and one that ends earlier have their own load only, as pods without a workload.
 	apart, together := web(3), web(3)
 	for _, s := range []*Setup{&apart, &together} {
 		s.Pods[1].Start, s.Pods[2].End = 40*time.Second, 60*time.Second

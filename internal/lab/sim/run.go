@@ -14,31 +14,31 @@ type Setup struct {
 	Machine Machine
 	Pods    []PodSpec
 	Length  time.Duration
-	// Warm is how much of the begin is not measured: estimates fill, queues form.
+	// WarmUp is the time at the start that is not measured: estimates fill, queues form.
 	WarmUp time.Duration
 	Seed   uint64
-	// Every is the time between two points of the series; 0: 1 s.
+	// Interval is the time between two points of the series; 0: 1 s.
 	Interval time.Duration
 }
 
-// Result is what became of one run.
+// Result is the result of one run.
 type Result struct {
-	Pods []PodResult // in the order of the setup; replicas that came later stand at the end
+	Pods []PodResult // in the order of the set-up, then replicas that a policy added
 	// Price is the price of each interval, where the policy has one.
 	Price []market.Price
-	// Idle is the share of the cores that lay idle in each interval.
+	// Idle is the idle share of the cores in each interval.
 	Idle     []float64
-	IdleTime time.Duration // core time that lay idle after the warm-up
+	IdleTime time.Duration // core time after the warm-up
 }
 
-// PodResult is what became of one pod.
+// PodResult is the result of one pod.
 type PodResult struct {
 	Spec PodSpec
-	// Counters are those after the warm-up. Latency counts the requests that were done then, and with their age those that
-	// were not done at the end: a policy that lets them wait for ever does not look good.
+	// Counters are those after the warm-up. Latency counts completed requests, and unfinished ones with their age at the
+	// end: a policy that starves requests must not look fast.
 	Counters
 	Pressure time.Duration
-	Backlog  time.Duration // CPU time of what was not done at the end
+	Backlog  time.Duration // CPU time of unfinished requests at the end
 	Changes  []Change      // of its limit, all of them
 	Points   []PodPoint    // one per interval, all of them
 }
@@ -53,26 +53,26 @@ type Change struct {
 type PodPoint struct {
 	Usage, Useful, Offered cpu.Milli // means
 	Limit                  cpu.Milli // at the end
-	Demand                 cpu.Milli // as the policy thinks
+	Demand                 cpu.Milli // as the policy estimates it
 	Throttle               float64   // share of its periods
 	Backlog                time.Duration
-	Absent                 bool // it does not run
+	Absent                 bool // it is not running
 }
 
-// Run plays one node from the beginning to the end.
+// Run simulates one node from start to end.
 func Run(s Setup, policy Policy) Result {
 	c := Start(s, policy)
 	c.RunUntil(s.Length)
 	return c.Result()
 }
 
-// Course is one node's run under way, for those who play several nodes side by side. Where it rests on the way changes nothing.
+// Simulation is a run in progress. Pauses change nothing, so several nodes can run in lockstep.
 type Simulation struct{ runner *runner }
 
-// Begin is a run of which nothing has been played.
+// Start is a simulation at time 0.
 func Start(s Setup, policy Policy) Simulation { return Simulation{newRunner(s, policy)} }
 
-// Until plays on to a time, or to the end.
+// RunUntil runs to a time, or to the end.
 func (c Simulation) RunUntil(at time.Duration) {
 	for c.runner.node.now < min(at, c.runner.setup.Length) {
 		c.runner.step(at)
@@ -88,17 +88,17 @@ func (c Simulation) Partial() *Result {
 	return &c.runner.out
 }
 
-// Result is what has become of the run; it ends it.
+// Result is the result so far. The simulation cannot continue after it.
 func (c Simulation) Result() Result { return c.runner.result() }
 
-// runner is a run under way.
+// runner is the state of a simulation.
 type runner struct {
 	setup    Setup
 	policy   Policy
 	node     *Node
 	snapshot Snapshot
 
-	events   []event // by time, then in the order in which they came
+	events   []event // by time, then in the order of scheduling
 	decideAt time.Duration
 	pointAt  time.Duration
 	warmedUp bool
@@ -112,13 +112,13 @@ type runner struct {
 	out              Result
 }
 
-// event is something that is on its way.
+// event is a change at a future time.
 type event struct {
 	at         time.Duration
 	action     *Action
-	starts     *PodSpec // comes
-	podID      int      // ID of the pod whose time is over, where nothing else is set
-	terminated bool     // the pod has been scaled in, and goes
+	starts     *PodSpec // a pod that starts
+	podID      int      // that ends, where no other field is set
+	terminated bool     // podID was scaled in
 }
 
 func newRunner(s Setup, policy Policy) *runner {
@@ -154,7 +154,7 @@ func (r *runner) schedule(e event) {
 	r.events = slices.Insert(r.events, i, e)
 }
 
-// step goes on to whatever comes next, and deals with it, or to a time before that.
+// step advances to the next event and handles it, or to until, if that is earlier.
 func (r *runner) step(until time.Duration) {
 	at := min(r.decideAt, r.pointAt, r.setup.Length, until)
 	if len(r.events) > 0 {
@@ -231,7 +231,7 @@ func (r *runner) apply(a Action) {
 	}
 }
 
-// begin is the end of the warm-up.
+// endWarmUp starts the measured part.
 func (r *runner) endWarmUp() {
 	r.warmedUp = true
 	r.node.updateCounters()
@@ -243,7 +243,7 @@ func (r *runner) endWarmUp() {
 	r.idleAtWarmUp = r.node.idleTime
 }
 
-// point closes an interval.
+// recordPoint records the interval that ends.
 func (r *runner) recordPoint() {
 	r.node.updateCounters()
 	every := r.setup.Interval
@@ -297,7 +297,7 @@ func setupIndex(order map[string]int, s PodSpec) int {
 	return len(order)
 }
 
-// since is what was counted after before.
+// since are the counts after before.
 func (c Counters) since(before Counters) Counters {
 	c.Usage -= before.Usage
 	c.Useful -= before.Useful

@@ -8,8 +8,8 @@ import (
 
 // thread is one thread of a pod.
 type thread struct {
-	request          // in hand; work is what is left of it
-	entity   *entity // where it is runnable; nil: it sleeps
+	request          // in progress; work is the rest of it
+	entity   *entity // nil: it sleeps
 	lastCore int32   // core on which it ran last
 	busy     bool
 }
@@ -18,15 +18,15 @@ type thread struct {
 type entity struct {
 	pod        *pod
 	core       *core
-	threads    []*thread     // runnable here; the first one runs when the entity does
+	threads    []*thread     // runnable here; the first runs when the entity does
 	vruntime   float64       // virtual run time, in ns at weight 1024
 	deadline   float64       // virtual deadline
 	weight     float64       // its part of the pod's weight
-	load       loadAverage   // threads that are runnable here, averaged
-	lag        float64       // virtual time owed to it when it left the run queue
-	leftAt     time.Duration // when it did
+	load       loadAverage   // of threads runnable here
+	lag        float64       // when it was dequeued
+	leftAt     time.Duration // when it was dequeued
 	localQuota time.Duration
-	// throttledAt is since when the entity waits for quota; only where throttled.
+	// throttledAt is set while throttled.
 	throttled   bool
 	throttledAt time.Duration
 }
@@ -34,15 +34,15 @@ type entity struct {
 // core is one CPU and its run queue.
 type core struct {
 	id          int32
-	queue       []*entity // with something to run, and not throttled
-	current     *entity   // runs; nil: idle
+	queue       []*entity // runnable and not throttled
+	current     *entity   // nil: idle
 	accountedAt time.Duration
 	gapEnd      time.Duration // end of its last gap
-	pendingGap  time.Duration // the longest gap that came while it idled
+	pendingGap  time.Duration // the longest gap since it became idle
 	lastAverage float64       // last known average virtual time
 }
 
-// decaying is an average over time that forgets half in 32 ms (kernel/sched/pelt.c).
+// loadAverage is an exponential average with a half-life of 32 ms (kernel/sched/pelt.c).
 type loadAverage struct {
 	value float64
 	at    time.Duration
@@ -50,7 +50,7 @@ type loadAverage struct {
 
 const halfLife = 32 * time.Millisecond
 
-// pass lets time go by in which the level was the same.
+// advance accounts time at a constant level.
 func (d *loadAverage) advance(now time.Duration, level int) {
 	if now > d.at {
 		d.value = float64(level) + (d.value-float64(level))*math.Exp2(-float64(now-d.at)/float64(halfLife))
@@ -58,7 +58,7 @@ func (d *loadAverage) advance(now time.Duration, level int) {
 	}
 }
 
-// count changes how many threads of a pod are runnable on a core.
+// setThreads changes how many threads of a pod are runnable on a core.
 func (n *Node) setThreads(e *entity, threads []*thread) {
 	e.load.advance(n.now, len(e.threads))
 	e.pod.load.advance(n.now, e.pod.runnable)
@@ -66,9 +66,8 @@ func (n *Node) setThreads(e *entity, threads []*thread) {
 	e.threads = threads
 }
 
-// reweigh works out the entity's part of its pod's weight: as large as its load is beside the averaged one on all
-// other cores (calc_group_shares in kernel/sched/fair.c). What it is owed stays the same amount of CPU time
-// (reweight_entity).
+// updateWeight divides the pod's weight by load: the entity's beside the averaged load on all other cores
+// (calc_group_shares in kernel/sched/fair.c). Its lag keeps its amount of CPU time (reweight_entity).
 func (n *Node) updateWeight(e *entity) {
 	e.load.advance(n.now, len(e.threads))
 	e.pod.load.advance(n.now, e.pod.runnable)
@@ -90,10 +89,10 @@ func (n *Node) updateWeight(e *entity) {
 // slice is the base slice in the entity's virtual time.
 func (n *Node) slice(e *entity) float64 { return float64(n.machine.Slice) * 1024 / e.weight }
 
-// charge counts what has run on the core since it was last looked at.
+// accountRuntime accounts the time since the last call to the current entity.
 func (n *Node) accountRuntime(c *core) {
 	ran := n.now - c.accountedAt
-	lost := c.accountedAt < c.gapEnd // the core's turn comes as a gap ends, so all of it was
+	lost := c.accountedAt < c.gapEnd // a gap ends with an event, so all of the time was lost
 	c.accountedAt = n.now
 	if c.current == nil || ran == 0 || lost {
 		return
@@ -111,7 +110,7 @@ func (n *Node) accountRuntime(c *core) {
 	}
 }
 
-// average is the weighted average virtual time of a run queue: who is at or below it is owed CPU time.
+// averageVruntime is the weighted average of a run queue. An entity at or below it is eligible.
 func (c *core) averageVruntime() float64 {
 	var sum, weights float64
 	for _, e := range c.queue {
@@ -125,8 +124,7 @@ func (c *core) averageVruntime() float64 {
 	return c.lastAverage
 }
 
-// pick is the entity that runs next: of those that are owed time, the one with the earliest deadline (EEVDF; Stoica
-// and Abdel-Wahab 1995).
+// pickNext is the eligible entity with the earliest deadline (EEVDF; Stoica and Abdel-Wahab 1995).
 func (c *core) pickNext() *entity {
 	switch len(c.queue) {
 	case 0:
@@ -151,7 +149,7 @@ func (c *core) pickNext() *entity {
 	return best
 }
 
-// turn is the end of what was planned on a core: a request is done, a slice is over, or the quota is used up.
+// runCoreEvent handles a core's planned event: a request is complete, a slice is over, or the quota is used up.
 func (n *Node) runCoreEvent(c *core) {
 	n.accountRuntime(c)
 	if n.gapJustEnded(c) {
@@ -173,12 +171,12 @@ func (n *Node) runCoreEvent(c *core) {
 		n.renewDeadline(e)
 	}
 	n.schedule(c)
-	if len(c.queue) > 1 { // who waits now may be able to run on a core on which its predecessor was throttled
+	if len(c.queue) > 1 { // a thread that waits now may be able to run where its predecessor was throttled
 		n.balance()
 	}
 }
 
-// resumes says whether a gap of the core has just ended within what it was about to run.
+// gapJustEnded says whether a gap ended now within the slice of the current entity.
 func (n *Node) gapJustEnded(c *core) bool {
 	e := c.current
 	if e == nil || c.gapEnd != n.now || e.vruntime >= e.deadline || e.pod.quota > 0 && e.localQuota <= 0 {
@@ -188,14 +186,14 @@ func (n *Node) gapJustEnded(c *core) bool {
 	return t.busy || t.work > 0
 }
 
-// renew gives an entity whose slice is over its next deadline.
+// renewDeadline sets the next deadline of an entity whose slice is over.
 func (n *Node) renewDeadline(e *entity) {
 	if e.vruntime >= e.deadline {
 		e.deadline = e.vruntime + n.slice(e)
 	}
 }
 
-// finish ends the request in hand; the thread takes the next one, or sleeps.
+// completeRequest ends a thread's request. The thread takes the next one, or sleeps.
 func (n *Node) completeRequest(t *thread) {
 	p := t.entity.pod
 	p.Served++
@@ -208,7 +206,7 @@ func (n *Node) completeRequest(t *thread) {
 	p.sleeping = append(p.sleeping, t)
 }
 
-// schedule chooses what the core runs, and plans until when.
+// schedule picks the core's next entity and plans its next event.
 func (n *Node) schedule(c *core) {
 	if n.inGap(c) {
 		n.plan(c)
@@ -230,7 +228,7 @@ func (n *Node) schedule(c *core) {
 	}
 }
 
-// run puts an entity, or nothing, on a core.
+// run makes an entity the current one; nil: the core idles.
 func (n *Node) run(c *core, e *entity) {
 	if e == c.current {
 		return
@@ -255,7 +253,7 @@ func (n *Node) run(c *core, e *entity) {
 	}
 }
 
-// waits tells the pressure counters how many threads of a pod wait.
+// updatePressure updates how many threads of a pod wait.
 func (n *Node) updatePressure(p *pod) {
 	more := p.runnable - p.running - p.pressure.waiting
 	if more == 0 {
@@ -265,7 +263,7 @@ func (n *Node) updatePressure(p *pod) {
 	n.pressure.addWaiting(n.now, more)
 }
 
-// plan says when the core has to be looked at again.
+// plan plans the core's next event.
 func (n *Node) plan(c *core) {
 	if n.inGap(c) {
 		n.events.plan(c.id, c.gapEnd)
@@ -274,7 +272,7 @@ func (n *Node) plan(c *core) {
 	e := c.current
 	if e == nil {
 		until := never
-		if len(c.queue) > 0 { // its turn is still to come
+		if len(c.queue) > 0 { // schedule follows
 			until = n.now
 		}
 		n.events.plan(c.id, until)
@@ -289,7 +287,7 @@ func (n *Node) plan(c *core) {
 	}
 	if len(c.queue) > 1 || len(e.threads) > 1 {
 		over := n.now + time.Duration(math.Ceil(max(0, e.deadline-e.vruntime)*e.weight/1024))
-		// The scheduler notices at its next tick.
+		// The scheduler preempts at its next tick.
 		tick := n.machine.Tick
 		over = max(over, n.now+1)
 		until = min(until, (over+tick-1)/tick*tick)
@@ -315,22 +313,22 @@ func (n *Node) wake(p *pod, t *thread) {
 	switch {
 	case c.current == nil:
 		n.schedule(c)
-	case c.current.vruntime >= c.current.deadline: // its slice was over, though no tick had come
+	case c.current.vruntime >= c.current.deadline: // its slice was over before the tick
 		n.renewDeadline(c.current)
 		n.schedule(c)
 	default:
 		n.plan(c)
 	}
-	n.balance() // where the pod is throttled on the idle cores, somebody else has to make room
+	n.balance() // where the pod is throttled on the idle cores, another thread may move there
 }
 
-// lagLimit bounds what a sleeper is owed (update_entity_lag in kernel/sched/fair.c).
+// lagLimit bounds the lag of a sleeping entity (update_entity_lag in kernel/sched/fair.c).
 func (n *Node) lagLimit(e *entity) float64 {
 	return float64(max(2*n.machine.Slice, n.machine.Tick)) * 1024 / e.weight
 }
 
-// enter puts an entity on its core's run queue. What it was owed when it left it still is, stretched as its own
-// coming moves the average (place_entity in kernel/sched/fair.c); what it owed it pays by sleeping (DELAY_DEQUEUE).
+// enqueue puts an entity on its core's run queue. It keeps a positive lag, scaled as its own weight moves the average
+// (place_entity in kernel/sched/fair.c); a negative one decays while it sleeps (DELAY_DEQUEUE).
 func (n *Node) enqueue(e *entity) {
 	c := e.core
 	if len(c.queue) > 0 {
@@ -351,7 +349,7 @@ func (n *Node) enqueue(e *entity) {
 	c.queue = append(c.queue, e)
 }
 
-// leave takes an entity off its core's run queue.
+// dequeue takes an entity off its core's run queue.
 func (n *Node) dequeue(e *entity) {
 	c := e.core
 	most := n.lagLimit(e)
@@ -364,11 +362,11 @@ func (n *Node) dequeue(e *entity) {
 	}
 }
 
-// gone says whether the hypervisor keeps a core just now.
+// inGap says whether the hypervisor is not running a core.
 func (n *Node) inGap(c *core) bool { return c.gapEnd > n.now }
 
-// place is the core for a thread that wakes: the one it ran on if that is idle, or an idle one, or else
-// the one it ran on, unless its pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
+// selectCore is the core for a thread that wakes: its last core if that is idle, an idle core, or its last core unless
+// the pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
 func (n *Node) selectCore(p *pod, t *thread) *core {
 	idle := func(c *core) bool { return c.current == nil && !n.inGap(c) }
 	if c := &n.cores[t.lastCore]; idle(c) && !p.entities[c.id].throttled {
@@ -376,7 +374,7 @@ func (n *Node) selectCore(p *pod, t *thread) *core {
 	}
 	best := &n.cores[t.lastCore]
 	for i := range n.cores {
-		// Begin behind its last core, so that no core is preferred by its number.
+		// Starting at its last core prefers no core by its number.
 		c := &n.cores[(int(t.lastCore)+i)%len(n.cores)]
 		switch {
 		case p.entities[c.id].throttled:
@@ -392,7 +390,7 @@ func (n *Node) selectCore(p *pod, t *thread) *core {
 	return best
 }
 
-// steal brings a waiting thread to a core that has none, from where most wait.
+// pullFromBusiest moves a waiting thread to an idle core, from the core where most wait.
 func (n *Node) pullFromBusiest(c *core) bool {
 	var from *entity
 	most := 0
@@ -402,7 +400,7 @@ func (n *Node) pullFromBusiest(c *core) bool {
 		for _, e := range other.queue {
 			waiting += len(e.threads)
 		}
-		if other.current != nil || !n.inGap(other) { // one of them runs, or is about to
+		if other.current != nil || !n.inGap(other) { // one runs, or is about to
 			waiting--
 		}
 		if waiting <= most {
@@ -419,13 +417,13 @@ func (n *Node) pullFromBusiest(c *core) bool {
 		return false
 	}
 	n.migrate(c, from)
-	if c.current != nil { // quota that was given back has brought it something else meanwhile
+	if c.current != nil { // quota that was returned has started another thread here
 		n.balance()
 	}
 	return true
 }
 
-// pull moves a waiting thread of an entity to a core.
+// migrate moves a waiting thread of an entity to a core.
 func (n *Node) migrate(c *core, from *entity) {
 	t := from.threads[len(from.threads)-1]
 	n.accountRuntime(from.core)
@@ -442,12 +440,12 @@ func (n *Node) migrate(c *core, from *entity) {
 	n.plan(from.core)
 }
 
-// couldRun says whether a thread would run as part of an entity, and not wait for quota.
+// hasQuota says whether a thread of the entity could run.
 func (n *Node) hasQuota(e *entity) bool {
 	return !e.throttled && (e.pod.quota == 0 || e.pod.pool > 0 || e.localQuota > 0)
 }
 
-// balance lets idle cores look for threads that wait elsewhere.
+// balance schedules idle cores while threads wait elsewhere.
 func (n *Node) balance() {
 	for i := range n.cores {
 		if n.idle == 0 {
@@ -477,18 +475,18 @@ func (n *Node) remove(t *thread) {
 	}
 }
 
-// sleep takes a thread that has nothing to do off its core.
+// sleep takes a thread without work off its core.
 func (n *Node) sleep(t *thread) {
 	e := t.entity
 	n.remove(t)
 	n.updatePressure(e.pod)
 	if c := e.core; c.current == nil && len(e.threads) == 0 {
-		// The caller schedules the core when it is the one that has its turn; any other is scheduled here.
+		// The caller schedules its own core; any other is scheduled here.
 		n.events.plan(c.id, n.now)
 	}
 }
 
-// clear takes all threads of an entity away.
+// removeThreads removes all threads of an entity.
 func (n *Node) removeThreads(e *entity) {
 	n.accountRuntime(e.core)
 	for len(e.threads) > 0 {

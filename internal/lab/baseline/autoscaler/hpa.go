@@ -56,7 +56,7 @@ type hpaProposal struct {
 	replicas int
 }
 
-// hpaView is a workload as it is in a turn.
+// hpaObservation is a workload as it is in a turn.
 type hpaObservation struct {
 	key     string
 	pod     int // ID of one of its pods
@@ -74,7 +74,7 @@ func NewHPA(cfg HPAConfig) *HPA {
 	return &HPA{cfg: cfg, metrics: metricsServer{every: cfg.Metrics}, workloads: map[string]*hpaWorkload{}}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (h *HPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	h.metrics.read(r)
 	var actions []sim.Action
@@ -118,7 +118,7 @@ func (h *HPA) sync(r *sim.Snapshot) []sim.Action {
 	return actions
 }
 
-// view collects the workloads, in the order in which their first pods came.
+// observe collects the workloads, in the order in which their first pods came.
 func (h *HPA) observe(r *sim.Snapshot) []hpaObservation {
 	var views []hpaObservation
 	at := map[string]int{}

@@ -85,7 +85,7 @@ func NewVPA(cfg VPAConfig) *VPA {
 // vpaLook is how soon a pod that begins is seen, in place of a webhook that sees it at once.
 const vpaLook = time.Second
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (v *VPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	v.metrics.read(r)
 	actions := v.meet(r)

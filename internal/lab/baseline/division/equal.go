@@ -34,7 +34,7 @@ func NewEqual(cfg EqualConfig) *Equal {
 	return &Equal{cfg: cfg, sensor: newSensor(), resizer: newResizer(singleStep())}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (e *Equal) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	estimates, _ := e.sensor.update(r)
 	left, sharers := r.Allocatable.Cores(), len(r.Pods)

@@ -49,7 +49,7 @@ func NewKarma(cfg KarmaConfig) *Karma {
 	return &Karma{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator), credits: map[int]int64{}}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (k *Karma) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := k.sensor.bidders(r)
 	users := make([]karmaUser, len(bidders))
@@ -71,7 +71,7 @@ func (k *Karma) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return k.resizer.resize(r, targets(bidders, shares)), r.Now + k.cfg.Quantum
 }
 
-// enter fills in the credits. Who is new gets the mean of those that are here.
+// assignCredits fills in the credits. Who is new gets the mean of those that are here.
 func (k *Karma) assignCredits(bidders []bidder, users []karmaUser) {
 	var sum, n int64
 	for _, b := range bidders {
@@ -93,14 +93,14 @@ func (k *Karma) assignCredits(bidders []bidder, users []karmaUser) {
 	}
 }
 
-// user is one who shares.
+// karmaUser is one who shares.
 type karmaUser struct {
 	demand  int64 // slices
 	credits int64
 	slices  int64 // allotted
 }
 
-// allot is one quantum: it fills in the slices and brings the credits up to date. Where two users are equal, the first one
+// allocate is one quantum: it fills in the slices and brings the credits up to date. Where two users are equal, the first one
 // in line is served first.
 func allocate(users []karmaUser, total int64, alpha float64) {
 	n := int64(len(users))

@@ -39,7 +39,7 @@ func NewMaxMin(cfg MaxMinConfig) *MaxMin {
 	return &MaxMin{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator)}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (m *MaxMin) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := m.sensor.bidders(r)
 	for i := range bidders {

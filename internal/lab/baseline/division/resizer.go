@@ -17,7 +17,7 @@ type resizer struct {
 	pods map[int]*resizedPod
 }
 
-// resized is what the API knows of one pod.
+// resizedPod is what the API knows of one pod.
 type resizedPod struct {
 	limit                  cpu.Milli
 	doneAt                 time.Duration
@@ -28,12 +28,12 @@ func newResizer(cfg actuator.Config) *resizer {
 	return &resizer{cfg: cfg, pods: map[int]*resizedPod{}}
 }
 
-// atOnce goes to the wish in one step, unless it is less than 10 % away.
+// singleStep goes to the wish in one step, unless it is less than 10 % away.
 func singleStep() actuator.Config {
 	return actuator.Config{DeadBand: 0.10, MaxDecreaseFactor: math.Inf(1)}
 }
 
-// wish is the limit that a policy wants for a pod.
+// target is the limit that a policy wants for a pod.
 type target struct {
 	pod   *sim.PodSnapshot
 	cores float64

@@ -45,7 +45,7 @@ func NewSeedRule(cfg SeedRuleConfig) *SeedRule {
 	})}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (s *SeedRule) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := s.sensor.bidders(r)
 	if r.Now < s.next {

@@ -21,7 +21,7 @@ type sensor struct {
 	full   time.Duration // for which no CPU has lain idle
 }
 
-// sensed is what is known of one pod.
+// sensedPod is what is known of one pod.
 type sensedPod struct {
 	at, usage, pressure time.Duration
 	periods, throttled  uint64
@@ -40,7 +40,7 @@ const (
 	onset    = 2 * time.Second
 )
 
-// look takes the counters in and returns the estimates in the order of the reading's pods, and how many cores there are for
+// update takes the counters in and returns the estimates in the order of the reading's pods, and how many cores there are for
 // all: what is allocatable, less the reserve, less system use beyond what the node keeps for it.
 func (s *sensor) update(r *sim.Snapshot) (estimates []demand.Estimate, supply float64) {
 	outside, elapsed := r.Usage-r.Kubepods, r.Now-s.at
@@ -102,7 +102,7 @@ type bidder struct {
 	claim
 }
 
-// market is who takes part in a split, and how many cores there are for them. As in MBCAS, pods whose limits can't be set
+// bidders is who takes part in a split, and how many cores there are for them. As in MBCAS, pods whose limits can't be set
 // stand in line with all others.
 func (s *sensor) bidders(r *sim.Snapshot) (bidders []bidder, supply float64) {
 	estimates, supply := s.update(r)
@@ -130,7 +130,7 @@ func claims(bidders []bidder) []claim {
 	return out
 }
 
-// wishes are the shares of the bidders whose limits can be set.
+// targets are the shares of the bidders whose limits can be set.
 func targets(bidders []bidder, shares []float64) []target {
 	var out []target
 	for i, b := range bidders {

@@ -9,7 +9,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// TestShadowsStandInLine: a pod without a limit on a node of four cores, of which 3.6 can be shared, takes part with its
+// TestShadowsTakePart: a pod without a limit on a node of four cores, of which 3.6 can be shared, takes part with its
 // budget, and does not take from the others whatever it happens to use.
 func TestShadowsTakePart(t *testing.T) {
 	w := simtest.NewManualNode(4, sim.PodSpec{Name: "service", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "free", Request: 500}, sim.PodSpec{Name: "own", Request: 100, Limit: 400, OptOut: true})
@@ -36,7 +36,7 @@ func TestShadowsTakePart(t *testing.T) {
 	}
 }
 
-// TestSameSenses: on a full node who waits below its share wants more than it uses, and who is held at its quota does not want less
+// TestDemandEstimateMatchesMBCAS: on a full node who waits below its share wants more than it uses, and who is held at its quota does not want less
 // because it uses less.
 func TestDemandEstimateMatchesMBCAS(t *testing.T) {
 	w := simtest.NewManualNode(2, sim.PodSpec{Name: "starved", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "hog", Request: 500, Limit: 2000})

@@ -37,7 +37,7 @@ func NewStrict(cfg StrictConfig) *Strict {
 	return &Strict{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator), needs: map[int][]float64{}}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (s *Strict) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := s.sensor.bidders(r)
 	most := max(1, int(s.cfg.Window/s.cfg.Interval))

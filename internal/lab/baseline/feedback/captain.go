@@ -25,7 +25,7 @@ type CaptainConfig struct {
 	Margin float64
 	// Tolerance times the target is the throttle ratio from which limits are raised.
 	Tolerance float64
-	// Least is the dead band of lowering: only to less than this part of the limit.
+	// DecreaseBelow is the dead band of lowering: only to less than this part of the limit.
 	DecreaseBelow float64
 	// Half is the part of a limit that a lowering leaves at least.
 	Half float64
@@ -46,7 +46,7 @@ type Captain struct {
 	pods map[int]*captainPod
 }
 
-// captained is the state of one pod.
+// captainPod is the state of one pod.
 type captainPod struct {
 	limit, last float64 // cores
 	margin      float64
@@ -62,7 +62,7 @@ type captainPod struct {
 // NewCaptain has seen nothing.
 func NewCaptain(cfg CaptainConfig) *Captain { return &Captain{cfg: cfg, pods: map[int]*captainPod{}} }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (c *Captain) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	var actions []sim.Action
 	for i := range r.Pods {
@@ -127,7 +127,7 @@ func (c CaptainConfig) tick(s *captainPod, throttled, use float64, decides bool)
 	s.limit = max(0.01, s.limit)
 }
 
-// push forgets the oldest value.
+// appendShifted forgets the oldest value.
 func appendShifted(values []float64, v float64) {
 	copy(values, values[1:])
 	values[len(values)-1] = v

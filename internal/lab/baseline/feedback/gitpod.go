@@ -45,7 +45,7 @@ type workspace struct {
 // NewGitpod has seen nothing.
 func NewGitpod(cfg GitpodConfig) *Gitpod { return &Gitpod{cfg: cfg, pods: map[int]*workspace{}} }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (g *Gitpod) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	next := r.Now + g.cfg.Interval
 	var pods []*sim.PodSnapshot

@@ -35,7 +35,7 @@ type K8sCPU struct {
 	pods map[int]*k8sCPUPod
 }
 
-// recommended is the state of one pod.
+// k8sCPUPod is the state of one pod.
 type k8sCPUPod struct {
 	at, usage       time.Duration
 	recommendations []float64 // cores, the latest at the end
@@ -44,7 +44,7 @@ type k8sCPUPod struct {
 // NewK8sCPU has seen nothing.
 func NewK8sCPU(cfg K8sCPUConfig) *K8sCPU { return &K8sCPU{cfg: cfg, pods: map[int]*k8sCPUPod{}} }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (k *K8sCPU) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	most := int(k.cfg.Window / k.cfg.Interval)
 	var actions []sim.Action

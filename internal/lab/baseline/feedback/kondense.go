@@ -42,7 +42,7 @@ type Kondense struct {
 	pods map[int]*kondensePod
 }
 
-// kondensed is the state of one pod.
+// kondensePod is the state of one pod.
 type kondensePod struct {
 	limit  cpu.Milli // in its spec; the kernel's is rounded up to 10m
 	probes []probe   // the latest at the end
@@ -56,7 +56,7 @@ func NewKondense(cfg KondenseConfig) *Kondense {
 	return &Kondense{cfg: cfg, pods: map[int]*kondensePod{}}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (k *Kondense) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	var actions []sim.Action
 	for i := range r.Pods {

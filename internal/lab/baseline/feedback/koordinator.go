@@ -65,7 +65,7 @@ const (
 	nodeOverload
 )
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (k *Koordinator) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	state := k.state(r)
 	pods := make(map[int]*burstPod, len(r.Pods))

@@ -49,7 +49,7 @@ type nodeUtil struct {
 	percent float64
 }
 
-// turboPod is what is kept of one pod. Quotas are in cores, as the kernel's are finer than 1m.
+// quotaTurboPod is what is kept of one pod. Quotas are in cores, as the kernel's are finer than 1m.
 type quotaTurboPod struct {
 	limit, cur    float64
 	sent          cpu.Milli
@@ -66,7 +66,7 @@ func NewQuotaTurbo(cfg QuotaTurboConfig) *QuotaTurbo {
 	return &QuotaTurbo{cfg: cfg, pods: map[int]*quotaTurboPod{}}
 }
 
-// Turn implements sim.Policy.
+// Decide implements sim.Policy.
 func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	util := q.util(r)
 	var ids []int
