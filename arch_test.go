@@ -107,7 +107,8 @@ var rules = []struct {
 		ours: []string{"cpu", "internal/lab/load", "internal/lab/sim"}, others: []string{"go.yaml.in/yaml"},
 	}},
 	{"internal/lab/mbcas", rule{ours: []string{
-		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/lab/sim",
+		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "internal/coordinator", "actuator",
+		"api/v1alpha1/reasons", "internal/lifecycle", "internal/quota", "internal/lab/sim",
 	}}},
 	{"internal/lab/baseline/division", rule{ours: []string{
 		"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/lab/sim",

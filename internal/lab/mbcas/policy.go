@@ -1,38 +1,45 @@
-// Package mbcas runs the code that ships, the round and the actuator's plan, as a policy of a simulated node.
-// Only what lies between them is modelled: how long a decision takes to the controller, and a resize to the kernel.
+// Package mbcas runs the code that ships as a policy of a simulated node: the agent's round, the controller's lifecycle with
+// the actuator's plan, and the division of quotas. Only what connects them is modelled: how long a decision takes to the
+// controller, and a resize to the kernel. A simulated node is always Ready, and no resize fails.
+//
+// What it promises, each a test of the same name:
+//   - LimitsFollowThePrice, LimitsSettleAfterAStep, DemandAtTheShareIsStable, GainMargin: the bounds of docs/theory.md.
+//   - RollsBackInTheSimulator, ExternalChangesHoldOff, OutageFreezesAndRestores, ConstraintsHold, QuotaHolds: a scenario shows
+//     what the lifecycle does.
 package mbcas
 
 import (
 	"time"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demand"
-	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
 
-// Config is how the whole path is set.
+// Config is that of the agent, the controller, and the way between them.
 type Config struct {
-	Round    round.Config
-	Actuator actuator.Config
+	Round     round.Config
+	Lifecycle lifecycle.Config
+	Quota     quota.Config
 	// Interval is the time from one round to the next.
 	Interval time.Duration
-	// PublishDelay is the time from a decision to its plan: the write of the PodAllocation, and its watch.
+	// PublishDelay is the time from a decision to the controller's plan: the write of the PodAllocation, and its watch.
 	PublishDelay time.Duration
-	// ResizeDelay is the time from a plan's move to the quota in the kernel; the move is known to be done after as long again.
+	// ResizeDelay is the time from a resize to the quota in the kernel. The controller sees it carried out after as long again.
 	ResizeDelay time.Duration
-	// DemandPercent is what DemandSignals have the demand of pods taken for, by their names.
+	// DemandPercent is what DemandSignals multiply the demand of pods by, by name, in percent.
 	DemandPercent map[string]int32
 }
 
 // DefaultConfig is what ships.
 func DefaultConfig() Config {
 	return Config{
-		Round: round.DefaultConfig(), Actuator: actuator.DefaultConfig(),
+		Round: round.DefaultConfig(), Lifecycle: lifecycle.DefaultConfig(), Quota: quota.DefaultConfig(),
 		Interval: time.Second, PublishDelay: 40 * time.Millisecond, ResizeDelay: sim.ResizeDelay,
 	}
 }
@@ -45,44 +52,84 @@ type MBCAS struct {
 
 	pods            map[int]*pod
 	roundAt, planAt time.Duration
+	renewedAt       time.Duration // the agent's Lease
+	// livenessAt is when the age of the Lease may have a consequence. It is looked at with the rounds, not at a time of its own:
+	// a call of the policy between them would change the rounding of the simulated scheduler.
+	livenessAt time.Duration
 }
 
-// pod is what is known of one pod beside its counters.
+// pod is what the API server holds about one pod, and what the agent and the controller remember of it.
 type pod struct {
-	name      string
-	spec      sim.PodSpec
-	limit     cpu.Milli // in its spec
-	factor    coordinator.Factor
+	name     string
+	spec     sim.PodSpec
+	limit    cpu.Milli // in its spec
+	declared cpu.Milli
+	factor   coordinator.Factor
+	share    cpu.Milli // of a quota that does not suffice; 0: it suffices
+
+	external     int  // external changes seen
+	ours         bool // MBCAS wrote limit, or its owner declared it
+	unreadySince time.Duration
+
+	doneAt    time.Duration
 	published round.Published
-	desired   cpu.Milli
-	floor     cpu.Milli
-	ceiling   cpu.Milli
-	doneAt    time.Duration // the last resize
-	increase  time.Time
-	decrease  time.Time
-	demand    cpu.Milli
+	decision  *lifecycle.Decision
+	status    lifecycle.Status
+	memory    lifecycle.Memory
+
+	demand         cpu.Milli
+	floor, ceiling cpu.Milli // of the last decision
 }
 
-// budget is what it bids with.
+// budget is the pod's, with the coordinator's factor.
 func (p *pod) budget(request cpu.Milli) market.Budget {
 	return demand.Budget(request, p.spec.Priority) * market.Budget(p.factor) / market.Budget(coordinator.One)
 }
 
+// container is the name of the one container of a simulated pod.
+const container = "main"
+
+// bounds is the container with the bounds that the node, its constraints and its share of a quota set.
+func (p *pod) bounds(request, allocatable cpu.Milli) demand.Container {
+	k := p.spec.Constraints
+	ceiling := allocatable
+	for _, c := range []cpu.Milli{k.Ceiling, p.share} {
+		if c > 0 {
+			ceiling = min(ceiling, c.RoundDown(cpu.Quantum))
+		}
+	}
+	return demand.Container{
+		Name: container, ID: p.name, Request: request, Declared: p.declared, Limit: p.limit,
+	}.Within(k.Floor.RoundUp(cpu.Quantum), ceiling)
+}
+
+// keptFloor is the floor of a pod that must not be decreased: its limit, up to the declared one or the constraint's floor.
+func keptFloor(c demand.Container) cpu.Milli {
+	return min(c.Limit, max(c.Declared, c.Floor)).Clamp(c.Floor, c.Ceiling)
+}
+
 // New is a node's MBCAS before its first round.
 func New(cfg Config) *MBCAS {
-	return &MBCAS{cfg: cfg, pods: map[int]*pod{}, planAt: never}
+	return &MBCAS{cfg: cfg, pods: map[int]*pod{}, planAt: never, livenessAt: never}
 }
 
 const never = time.Duration(1<<63 - 1)
 
-// epoch is the begin of simulated time: the round and the plan know no time before it.
+// epoch is the start of simulated time.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Decide implements sim.Policy.
 func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	m.trackPods(r)
 	if r.Now >= m.roundAt {
-		m.runRound(r)
+		m.divideQuotas(r)
+		if !r.Outage {
+			m.runRound(r)
+			m.renewedAt = r.Now
+		}
+		if r.Outage || r.Now >= m.livenessAt {
+			m.planAt = r.Now
+		}
 		m.roundAt = r.Now + m.cfg.Interval
 	}
 	var actions []sim.Action
@@ -92,11 +139,25 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, min(m.roundAt, m.planAt)
 }
 
-// trackPods keeps the pods that run.
+// trackPods keeps the pods that run. What the API server would report of them has the controller plan at once.
 func (m *MBCAS) trackPods(r *sim.Snapshot) {
-	for _, p := range r.Pods {
-		if m.pods[p.ID] == nil {
-			m.pods[p.ID] = &pod{name: p.Spec.Namespace + "/" + p.Spec.Name, spec: *p.Spec, limit: p.Spec.Limit, factor: coordinator.One}
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		known := m.pods[p.ID]
+		if known == nil {
+			known = &pod{
+				name: p.Spec.Namespace + "/" + p.Spec.Name, spec: *p.Spec, factor: coordinator.One, ours: true,
+				limit: p.Spec.Limit, declared: p.Spec.Limit,
+			}
+			m.pods[p.ID] = known
+		}
+		if p.ExternalChanges != known.external {
+			known.external, known.ours, known.limit, known.doneAt = p.ExternalChanges, false, p.Limit, r.Now
+			m.planAt = r.Now
+		}
+		if p.UnreadySince != known.unreadySince {
+			known.unreadySince = p.UnreadySince
+			m.planAt = r.Now
 		}
 	}
 	if len(m.pods) == len(r.Pods) {
@@ -113,111 +174,10 @@ func (m *MBCAS) trackPods(r *sim.Snapshot) {
 	}
 }
 
-// runRound is the agent's second.
-func (m *MBCAS) runRound(r *sim.Snapshot) {
-	now := epoch.Add(r.Now)
-	in := round.Input{
-		Now:  now,
-		Node: round.Node{Capacity: cpu.Milli(r.Cores) * cpu.Core, Allocatable: r.Allocatable},
-		Pods: make([]round.PodInput, len(r.Pods)),
-		Sample: kernel.Sample{
-			Node: kernel.NodeSample{At: now, Usage: kernel.KnownTotal(r.Usage), Kubepods: kernel.KnownTotal(r.Kubepods), Pressure: kernel.Pressure{Known: true, Some: r.Pressure}},
-			Pods: make([]kernel.PodSample, len(r.Pods)),
-		},
-	}
-	byName := make(map[string]*pod, len(r.Pods))
-	for i, p := range r.Pods {
-		known := m.pods[p.ID]
-		byName[known.name] = known
-		in.Pods[i] = round.PodInput{
-			Pod: demand.Pod{
-				UID: known.name, Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), DemandPercent: m.cfg.DemandPercent[p.Spec.Name],
-				Containers: []demand.Container{demand.Container{
-					Name: container, ID: known.name, Request: p.Request, Declared: p.Spec.Limit, Limit: known.limit,
-				}.Within(0, r.Allocatable)},
-			},
-			Published: known.published,
-		}
-		in.Sample.Pods[i] = kernel.PodSample{
-			Pod: known.name, Own: kernel.Group{Found: true, At: now},
-			Containers: []kernel.Group{{
-				ID: known.name, Found: true, At: now,
-				Stat:     kernel.Stat{Usage: p.Usage, Periods: p.Periods, Throttled: p.Throttled, ThrottledTime: p.ThrottledTime},
-				Quota:    kernel.Quota{Limit: time.Duration(float64(r.Period) * p.Limit.Cores()), Period: r.Period},
-				Pressure: kernel.Pressure{Known: true, Some: p.Pressure},
-			}},
-		}
-	}
-	m.state, m.out = round.Run(m.cfg.Round, m.state, in)
-	for _, d := range m.out.Decisions {
-		p := byName[d.UID]
-		p.demand = d.Demand
-		if !d.Publish {
-			continue
-		}
-		limits := make(map[string]cpu.Milli, len(d.Containers))
-		for _, c := range d.Containers {
-			limits[c.Name] = c.Limit
-		}
-		p.published = round.Published{At: now, Limits: limits, Demand: d.Demand, Price: d.Price}
-		p.desired, p.floor, p.ceiling = limits[container], d.Floor, d.Ceiling
-		m.planAt = min(m.planAt, r.Now+m.cfg.PublishDelay)
-	}
-}
-
-// container is the name of the one container of a simulated pod.
-const container = "main"
-
-// planResizes is the controller's look at the node.
-func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
-	m.planAt = never
-	now := epoch.Add(r.Now)
-	var pods []actuator.Pod
-	var ids []int
-	full := false
-	for _, p := range r.Pods {
-		known := m.pods[p.ID]
-		if known.desired == 0 {
-			continue
-		}
-		full = full || known.published.Price > 0
-		if r.Now < known.doneAt {
-			m.planAt = min(m.planAt, known.doneAt)
-		}
-		ids = append(ids, p.ID)
-		pods = append(pods, actuator.Pod{
-			UID: known.name, InFlight: r.Now < known.doneAt, LastDecrease: known.decrease, LastIncrease: known.increase,
-			Containers: []actuator.Container{{
-				Name: container, Limit: known.limit, Declared: p.Spec.Limit, Floor: known.floor, Ceiling: known.ceiling, Desired: known.desired,
-			}},
-		})
-	}
-	var actions []sim.Action
-	for _, step := range actuator.Plan(m.cfg.Actuator, now, full, pods) {
-		if !step.RecheckAt.IsZero() {
-			m.planAt = min(m.planAt, step.RecheckAt.Sub(epoch))
-		}
-		if step.Move == nil {
-			continue
-		}
-		known := m.pods[ids[step.Pod]]
-		known.limit = step.Move.Changes[0].To
-		known.doneAt = r.Now + 2*m.cfg.ResizeDelay
-		if step.Move.Lowers() {
-			known.decrease = now
-		} else {
-			known.increase = now
-		}
-		m.planAt = min(m.planAt, known.doneAt)
-		actions = append(actions, sim.Action{Pod: ids[step.Pod], Limit: known.limit, Delay: m.cfg.ResizeDelay})
-	}
-	return actions
-}
-
-// Price implements sim.Priced.
+// Price implements sim.MarketPolicy.
 func (m *MBCAS) Price() market.Price { return m.out.Node.Price }
 
-// Demand implements sim.Priced.
+// Demand implements sim.MarketPolicy.
 func (m *MBCAS) Demand(id int) cpu.Milli {
 	if p := m.pods[id]; p != nil {
 		return p.demand

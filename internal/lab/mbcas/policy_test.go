@@ -62,8 +62,8 @@ func TestLimitsFollowThePrice(t *testing.T) {
 			if from == 0 {
 				continue // it had its final limit when the price became constant
 			}
-			steps := math.Ceil(math.Log(from.Cores()/end.To.Cores())/math.Log(cfg.Actuator.MaxDecreaseFactor) - 1e-9)
-			bound := cfg.Round.PublishInterval + time.Duration(steps)*cfg.Actuator.DecreaseCooldown
+			steps := math.Ceil(math.Log(from.Cores()/end.To.Cores())/math.Log(cfg.Lifecycle.Actuator.MaxDecreaseFactor) - 1e-9)
+			bound := cfg.Round.PublishInterval + time.Duration(steps)*cfg.Lifecycle.Actuator.DecreaseCooldown
 			if took := end.At - since; took > bound {
 				t.Errorf("seed %d, %s: from %v to %v in %v, want within %v; the price is constant from %v: %v",
 					seed, p.Spec.Name, from, end.To, took, bound, constant, p.Changes)
@@ -140,7 +140,7 @@ func TestDemandAtTheShareIsStable(t *testing.T) {
 // and the time between two decreases.
 func TestGainMargin(t *testing.T) {
 	c := DefaultConfig()
-	delay := (c.Interval + c.Round.PublishInterval + c.Actuator.DecreaseCooldown).Seconds()
+	delay := (c.Interval + c.Round.PublishInterval + c.Lifecycle.Actuator.DecreaseCooldown).Seconds()
 	if bound := 2 * math.Sin(math.Pi/(2*(2*delay+1))); c.Round.TrimGain > bound/2 {
 		t.Errorf("the gain is %v, and the bound at %v ticks %.3f: want a factor of two", c.Round.TrimGain, delay, bound)
 	}

@@ -48,6 +48,7 @@ func (r *report) check(s *Scenario, open opener) {
 	if len(s.Pods) == 0 {
 		r.add("pods", "there are none; write one at least")
 	}
+	r.checkKubernetes(s)
 	known := map[string]string{}
 	for i := range s.Pods {
 		r.checkPod(fmt.Sprintf("pods[%d]", i), s, &s.Pods[i], open)
@@ -197,6 +198,33 @@ func (r *report) unique(field string, p *Pod, known map[string]string) {
 	}
 	if len(known) > maxPods {
 		r.add("pods", "there are more than %d on a node", maxPods)
+	}
+}
+
+// checkKubernetes reports what is wrong with quotas, outages, constraints and external changes.
+func (r *report) checkKubernetes(s *Scenario) {
+	for i, q := range s.Quotas {
+		field := fmt.Sprintf("quotas[%d]", i)
+		r.name(field+".namespace", q.Namespace, true)
+		if q.Limits == 0 {
+			r.add(field+".limits", "want the sum of limits that the quota allows, such as 4")
+		}
+	}
+	for i, o := range s.Outages {
+		if o.Length == 0 || o.At >= s.Length {
+			r.add(fmt.Sprintf("outages[%d]", i), "want a time before the end, %v, and a length above 0", s.Length)
+		}
+	}
+	for i, p := range s.Pods {
+		field := fmt.Sprintf("pods[%d]", i)
+		if k := p.Constraints; k.Ceiling > 0 && k.Floor > k.Ceiling {
+			r.add(field+".constraints.floor", "%s is above the ceiling, %s", cores(k.Floor), cores(k.Ceiling))
+		}
+		for j, c := range p.ExternalChanges {
+			if c.Limit <= p.Request || c.At >= s.Length {
+				r.add(fmt.Sprintf("%s.externalChanges[%d]", field, j), "want a limit above the request, and a time before the end, %v", s.Length)
+			}
+		}
 	}
 }
 

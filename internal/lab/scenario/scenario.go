@@ -33,6 +33,22 @@ type Scenario struct {
 	LoadSteps []time.Duration `yaml:"loadSteps"`
 	// Reference is the name of the scenario in which this one's liars tell the truth, and all else is the same.
 	Reference string `yaml:"reference"`
+	// Quotas and Outages concern MBCAS; the policies that it is compared with ignore them.
+	Quotas  []Quota  `yaml:"quotas"`
+	Outages []Outage `yaml:"outages"`
+}
+
+// Quota is a ResourceQuota of a namespace.
+type Quota struct {
+	Namespace string `yaml:"namespace"`
+	// Limits is the sum of the CPU limits that it allows.
+	Limits cpu.Milli `yaml:"limits"`
+}
+
+// Outage is a time in which the agent of every node does not run.
+type Outage struct {
+	At     time.Duration `yaml:"at"`
+	Length time.Duration `yaml:"length"`
 }
 
 // Node is a machine.
@@ -71,6 +87,30 @@ type Pod struct {
 	// Stagger is how much later than that of the one before it each replica's load changes.
 	Stagger time.Duration `yaml:"stagger"`
 	Load    Load          `yaml:"load"`
+
+	// Constraints are what Kubernetes objects demand of its limit. Policies that MBCAS is compared with ignore them.
+	Constraints Constraints `yaml:"constraints"`
+	// ReadyTimeout is that of a readiness probe, which fails while a request waits longer; 0: no probe. Three failures, 10 s
+	// apart, make the pod not Ready.
+	ReadyTimeout time.Duration `yaml:"readyTimeout"`
+	// ExternalChanges are limits that another writer sets.
+	ExternalChanges []ExternalChange `yaml:"externalChanges"`
+}
+
+// Constraints are what Kubernetes objects demand of the limit of a pod.
+type Constraints struct {
+	Floor   cpu.Milli `yaml:"floor"`   // such as that of an HPA; 0: none
+	Ceiling cpu.Milli `yaml:"ceiling"` // such as that of a LimitRange; 0: none
+	// NoDecrease keeps the limit at least as declared, as an HPA does by default, or a PDB that allows no disruption.
+	NoDecrease bool `yaml:"noDecrease"`
+	// HPA says that an HPA watches the pod: its limit is decreased every five minutes at most.
+	HPA bool `yaml:"hpa"`
+}
+
+// ExternalChange is a limit that another writer sets at a time.
+type ExternalChange struct {
+	At    time.Duration `yaml:"at"`
+	Limit cpu.Milli     `yaml:"limit"`
 }
 
 // Role is what a pod stands for in the results.

@@ -30,6 +30,12 @@ type PodSpec struct {
 	// Spin is the number of threads that use CPU without requests; nil: none.
 	Spin       load.Profile
 	Start, End time.Duration // End 0: it runs to the end
+
+	Constraints Constraints
+	// ReadyTimeout is that of a readiness probe, which fails while a request has waited for longer; 0: no probe.
+	ReadyTimeout time.Duration
+	// ExternalChanges are in order of time.
+	ExternalChanges []ExternalChange
 }
 
 // Managed says whether a policy may change the pod's limit: it is Burstable, has a limit and did not opt out.
@@ -65,6 +71,10 @@ type pod struct {
 	quotaUnused       bool          // no slice was taken in this period
 	throttledOn       int           // cores
 	idleAtPeriodStart time.Duration // idle time of the node when the period started
+
+	failedProbes    int           // in a row
+	unreadySince    time.Duration // 0: it is Ready
+	externalChanges int           // so far
 
 	pressure pressure
 	Counters

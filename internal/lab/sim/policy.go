@@ -22,6 +22,8 @@ type Snapshot struct {
 	Usage       time.Duration // CPU time of everything since the start
 	Kubepods    time.Duration // the part of pods
 	Pressure    time.Duration // PSI "some", total
+	Quotas      []Quota
+	Outage      bool          // the policy's part on the node does not run
 	Pods        []PodSnapshot // that run, in the order of their start
 }
 
@@ -38,6 +40,9 @@ type PodSnapshot struct {
 	Throttled     uint64
 	ThrottledTime time.Duration
 	Pressure      time.Duration // PSI "some", total
+
+	UnreadySince    time.Duration // 0: it is Ready
+	ExternalChanges int           // so far
 }
 
 // Action changes one pod.
@@ -87,7 +92,7 @@ func (n *Node) Read(r *Snapshot) {
 		r.Pods = append(r.Pods, PodSnapshot{
 			ID: p.id, Spec: &p.spec, Age: n.now - p.startedAt, Terminating: p.terminating, Request: p.request, Limit: p.limit,
 			Usage: p.Usage, Periods: p.Periods, Throttled: p.Counters.Throttled, ThrottledTime: p.ThrottledTime,
-			Pressure: p.pressure.total,
+			Pressure: p.pressure.total, UnreadySince: p.unreadySince, ExternalChanges: p.externalChanges,
 		})
 	}
 }

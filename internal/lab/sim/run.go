@@ -19,6 +19,8 @@ type Setup struct {
 	Seed   uint64
 	// Interval is the time between two points of the series; 0: 1 s.
 	Interval time.Duration
+	Quotas   []Quota
+	Outages  []Outage
 }
 
 // Result is the result of one run.
@@ -38,9 +40,10 @@ type PodResult struct {
 	// end: a policy that starves requests must not look fast.
 	Counters
 	Pressure time.Duration
-	Backlog  time.Duration // CPU time of unfinished requests at the end
-	Changes  []Change      // of its limit, all of them
-	Points   []PodPoint    // one per interval, all of them
+	Backlog  time.Duration   // CPU time of unfinished requests at the end
+	Changes  []Change        // of its limit, all of them
+	Points   []PodPoint      // one per interval, all of them
+	Unready  []time.Duration // when it became not Ready
 }
 
 // Change is a new limit in force.
@@ -118,7 +121,9 @@ type event struct {
 	action     *Action
 	starts     *PodSpec // a pod that starts
 	podID      int      // that ends, where no other field is set
-	terminated bool     // podID was scaled in
+	probe      bool     // of the pod's readiness
+	external   *ExternalChange
+	terminated bool // podID was scaled in
 }
 
 func newRunner(s Setup, policy Policy) *runner {
@@ -178,6 +183,7 @@ func (r *runner) step(until time.Duration) {
 	}
 	if at >= r.decideAt && at < r.setup.Length {
 		r.node.Read(&r.snapshot)
+		r.snapshot.Quotas, r.snapshot.Outage = r.setup.Quotas, r.inOutage()
 		actions, next := r.policy.Decide(&r.snapshot)
 		for _, a := range actions {
 			r.schedule(event{at: at + max(a.Delay, 0), action: &a})
@@ -200,11 +206,16 @@ func (r *runner) handle(e event) {
 		for len(r.out.Pods[id].Points) < len(r.out.Idle) {
 			r.out.Pods[id].Points = append(r.out.Pods[id].Points, PodPoint{Absent: true})
 		}
+		r.scheduleKubernetes(id, e.starts)
 		if e.starts.End > 0 {
 			r.schedule(event{at: e.starts.End, podID: id})
 		}
 	case e.action != nil:
 		r.apply(*e.action)
+	case e.probe:
+		r.probe(e.podID)
+	case e.external != nil:
+		r.changeExternally(e.podID, e.external.Limit)
 	case e.terminated:
 		r.node.Remove(e.podID)
 	default:
@@ -224,11 +235,18 @@ func (r *runner) apply(a Action) {
 	if a.Request > 0 && a.Request != p.request {
 		r.node.SetRequest(a.Pod, a.Request)
 	}
-	if a.Limit != p.limit {
-		out := &r.out.Pods[a.Pod]
-		out.Changes = append(out.Changes, Change{r.node.now, p.limit, a.Limit})
-		r.node.SetLimit(a.Pod, a.Limit)
+	r.setLimit(a.Pod, a.Limit)
+}
+
+// setLimit changes the limit in force and records it.
+func (r *runner) setLimit(id int, limit cpu.Milli) {
+	p := r.node.pods[id]
+	if limit == p.limit {
+		return
 	}
+	out := &r.out.Pods[id]
+	out.Changes = append(out.Changes, Change{r.node.now, p.limit, limit})
+	r.node.SetLimit(id, limit)
 }
 
 // endWarmUp starts the measured part.

@@ -197,9 +197,10 @@ func TestVPARaisesFirst(t *testing.T) {
 // The limit keeps its proportion, 5/3 here, and stays above the request.
 func TestVPAScalesLimits(t *testing.T) {
 	v := NewVPA(eager(0))
-	for spec, want := range map[sim.PodSpec][2]cpu.Milli{{Request: 300, Limit: 500}: {1000, 1667}, {Request: 1000, Limit: 1001}: {25, 26}} {
-		if got := v.resize(sim.PodSnapshot{Spec: &spec}, want[0]).Limit; got != want[1] {
-			t.Errorf("%v of %v, request %v: limit %v, want %v", spec.Limit, spec.Request, want[0], got, want[1])
+	for _, c := range []struct{ request, limit, to, want cpu.Milli }{{300, 500, 1000, 1667}, {1000, 1001, 25, 26}} {
+		spec := sim.PodSpec{Request: c.request, Limit: c.limit}
+		if got := v.resize(sim.PodSnapshot{Spec: &spec}, c.to).Limit; got != c.want {
+			t.Errorf("%v of %v, request %v: limit %v, want %v", c.limit, c.request, c.to, got, c.want)
 		}
 	}
 }

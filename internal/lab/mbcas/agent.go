@@ -1,0 +1,95 @@
+package mbcas
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
+)
+
+// runRound is one round of the agent.
+func (m *MBCAS) runRound(r *sim.Snapshot) {
+	now := epoch.Add(r.Now)
+	in := round.Input{
+		Now:  now,
+		Node: round.Node{Capacity: cpu.Milli(r.Cores) * cpu.Core, Allocatable: r.Allocatable},
+		Pods: make([]round.PodInput, len(r.Pods)),
+		Sample: kernel.Sample{
+			Node: kernel.NodeSample{
+				At: now, Usage: kernel.KnownTotal(r.Usage), Kubepods: kernel.KnownTotal(r.Kubepods),
+				Pressure: kernel.Pressure{Known: true, Some: r.Pressure},
+			},
+			Pods: make([]kernel.PodSample, len(r.Pods)),
+		},
+	}
+	byName := make(map[string]*pod, len(r.Pods))
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		known := m.pods[p.ID]
+		byName[known.name] = known
+		in.Pods[i] = m.input(known, p, r.Allocatable)
+		in.Sample.Pods[i] = sample(known, p, r, now)
+	}
+	m.state, m.out = round.Run(m.cfg.Round, m.state, in)
+	for i := range m.out.Decisions {
+		d := &m.out.Decisions[i]
+		p := byName[d.UID]
+		p.demand = d.Demand
+		if d.Publish {
+			p.publish(d, now)
+			m.planAt = min(m.planAt, r.Now+m.cfg.PublishDelay)
+		}
+	}
+}
+
+// input is a pod as its agent knows it from the API server.
+func (m *MBCAS) input(known *pod, p *sim.PodSnapshot, allocatable cpu.Milli) round.PodInput {
+	c := known.bounds(p.Request, allocatable)
+	if p.Spec.Constraints.NoDecrease {
+		c.Floor = keptFloor(c)
+	}
+	in := round.PodInput{
+		Pod: demand.Pod{
+			UID: known.name, Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), RaiseOnNeed: known.share > 0,
+			DemandPercent: m.cfg.DemandPercent[p.Spec.Name], Containers: []demand.Container{c},
+		},
+		Published: known.published,
+	}
+	if known.status.Reason == reasons.DecisionTooOld {
+		in.Published.At = time.Time{} // the controller asks for a confirmation: published again if it still holds
+	}
+	return in
+}
+
+// sample is a pod's counters as its agent reads them.
+func sample(known *pod, p *sim.PodSnapshot, r *sim.Snapshot, now time.Time) kernel.PodSample {
+	return kernel.PodSample{
+		Pod: known.name, Own: kernel.Group{Found: true, At: now},
+		Containers: []kernel.Group{{
+			ID: known.name, Found: true, At: now,
+			Stat:     kernel.Stat{Usage: p.Usage, Periods: p.Periods, Throttled: p.Throttled, ThrottledTime: p.ThrottledTime},
+			Quota:    kernel.Quota{Limit: time.Duration(float64(r.Period) * p.Limit.Cores()), Period: r.Period},
+			Pressure: kernel.Pressure{Known: true, Some: p.Pressure},
+		}},
+	}
+}
+
+// publish writes a decision to the pod's PodAllocation.
+func (p *pod) publish(d *round.Decision, now time.Time) {
+	limits := make(map[string]cpu.Milli, len(d.Containers))
+	for _, c := range d.Containers {
+		limits[c.Name] = c.Limit
+	}
+	p.published = round.Published{At: now, Limits: limits, Demand: d.Demand, Price: d.Price}
+	p.floor, p.ceiling = d.Floor, d.Ceiling
+	p.decision = &lifecycle.Decision{
+		Limits: lifecycle.Limits{{Container: container, CPU: limits[container]}},
+		Price:  d.Price, Demand: d.Demand, Budget: d.Budget, AtFloor: d.Bound == market.ByFloor,
+	}
+}

@@ -1,0 +1,149 @@
+package mbcas
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+)
+
+// catalogue runs a scenario of the catalogue.
+func catalogue(t *testing.T, name string) (sim.Setup, sim.Result) {
+	t.Helper()
+	s, err := scenario.Find(name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup := s.Setup(0, 1)
+	return setup, sim.Run(setup, New(DefaultConfig()))
+}
+
+// limitAt is a pod's limit at a time.
+func limitAt(p *sim.PodResult, at time.Duration) cpu.Milli {
+	limit := p.Spec.Limit
+	for _, c := range p.Changes {
+		if c.At <= at {
+			limit = c.To
+		}
+	}
+	return limit
+}
+
+// TestRollsBackInTheSimulator: the service is decreased, becomes not Ready, gets its former limit back, and keeps at least its
+// declared limit from then on.
+func TestRollsBackInTheSimulator(t *testing.T) {
+	_, r := catalogue(t, "rollback")
+	service := r.Pod("service")
+	if len(service.Unready) != 1 {
+		t.Fatalf("it became not Ready at %v, want once", service.Unready)
+	}
+	found := service.Unready[0]
+	before, after := limitAt(service, found), limitAt(service, found+time.Second)
+	if before >= service.Spec.Limit/2 || after != 2*cpu.Core {
+		t.Errorf("when it became not Ready its limit went from %v to %v, want from less than half of %v to the 2 that it had before the decreases",
+			before, after, service.Spec.Limit)
+	}
+	for _, c := range service.Changes {
+		if c.At > found+time.Second && c.To < service.Spec.Limit {
+			t.Errorf("after the rollback it is decreased to %v at %v, below the declared %v", c.To, c.At, service.Spec.Limit)
+		}
+	}
+	if service.Backlog > time.Second {
+		t.Errorf("its backlog is %v at the end, so the rollback did not help", service.Backlog)
+	}
+}
+
+// TestConstraintsHold: a pod under an HPA that allows decreases is not decreased below the floor, nor twice within five minutes;
+// one under an HPA that does not stays at its declared limit.
+func TestConstraintsHold(t *testing.T) {
+	_, r := catalogue(t, "hpa-floor")
+	decreased, kept := r.Pod("decreased"), r.Pod("kept")
+	if n := len(decreased.Changes); n != 2 || decreased.Changes[1].To != decreased.Spec.Constraints.Floor {
+		t.Fatalf("changes %v, want two decreases that end at the floor, %v", decreased.Changes, decreased.Spec.Constraints.Floor)
+	}
+	if d := decreased.Changes[1].At - decreased.Changes[0].At; d < 5*time.Minute {
+		t.Errorf("two decreases within %v, want 5 min at least", d)
+	}
+	if len(kept.Changes) != 0 {
+		t.Errorf("changes %v of a pod that must not be decreased, at its declared limit", kept.Changes)
+	}
+}
+
+// TestQuotaHolds: limits exceed the declared ones, and together never the quota.
+func TestQuotaHolds(t *testing.T) {
+	setup, r := catalogue(t, "quota")
+	quota := setup.Quotas[0]
+	highest := cpu.Milli(0)
+	for _, change := range r.Pod("web-1").Changes {
+		highest = max(highest, change.To)
+	}
+	if highest <= 2*500 {
+		t.Errorf("the highest limit is %v, so the quota was not used", highest)
+	}
+	for i := range r.Pods {
+		for _, c := range r.Pods[i].Changes {
+			sum := cpu.Milli(0)
+			for j := range r.Pods {
+				if p := &r.Pods[j]; p.Spec.Namespace == quota.Namespace {
+					sum += limitAt(p, c.At)
+				}
+			}
+			if sum > quota.Limits {
+				t.Fatalf("at %v the limits sum to %v, more than the quota's %v", c.At, sum, quota.Limits)
+			}
+		}
+	}
+}
+
+// TestOutageFreezesAndRestores: decisions older than the Lease allows are not applied, declared limits return after five minutes,
+// and the market resumes with the agent.
+func TestOutageFreezesAndRestores(t *testing.T) {
+	setup, r := catalogue(t, "agent-outage")
+	start, end := setup.Outages[0].At, setup.Outages[0].At+setup.Outages[0].Duration
+	for _, name := range []string{"service", "batch"} {
+		p := r.Pod(name)
+		restored := 0
+		for _, c := range p.Changes {
+			switch {
+			case c.At < start+5*time.Second || c.At > end:
+			case c.At < start+4*time.Minute:
+				t.Errorf("%s: %v to %v at %v, while the agent does not run", name, c.From, c.To, c.At)
+			case c.To == p.Spec.Limit:
+				restored++
+			default:
+				t.Errorf("%s: at %v the limit becomes %v, not the declared %v", name, c.At, c.To, p.Spec.Limit)
+			}
+		}
+		if restored != 1 || limitAt(p, end) != p.Spec.Limit {
+			t.Errorf("%s: %d restores and a limit of %v after the outage, want the declared %v", name, restored, limitAt(p, end), p.Spec.Limit)
+		}
+	}
+	if batch := r.Pod("batch"); limitAt(batch, setup.Length) >= batch.Spec.Limit {
+		t.Errorf("after the outage the batch pod has %v, so it was not capped again", limitAt(batch, setup.Length))
+	}
+}
+
+// TestExternalChangesHoldOff: an external limit becomes the declared one, and the pod is left alone for ten minutes.
+func TestExternalChangesHoldOff(t *testing.T) {
+	const at = 2 * time.Minute
+	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 2}, Length: 14 * time.Minute, Seed: 1, Pods: []sim.PodSpec{
+		{Name: "service", Request: 500, Limit: 1000, Requests: load.Requests{Rate: load.Constant(60), ServiceTime: 10 * time.Millisecond}},
+		{Name: "batch", Request: 500, Limit: 1900, Spin: load.Constant(4), ExternalChanges: []sim.ExternalChange{{At: at, Limit: 1800}}},
+	}}, New(DefaultConfig()))
+	batch := r.Pod("batch")
+	if before := limitAt(batch, at-time.Second); before >= 1500 {
+		t.Errorf("the batch pod was not capped before: %v", before)
+	}
+	next := time.Duration(0)
+	for _, c := range batch.Changes {
+		if c.At > at && next == 0 {
+			next = c.At
+		}
+	}
+	if limitAt(batch, at) != 1800 || next < at+10*time.Minute || next > at+11*time.Minute {
+		t.Errorf("limit %v after the external change, and the next change at %v: want 1.8, and %v", limitAt(batch, at), next, at+10*time.Minute)
+	}
+}
