@@ -47,6 +47,7 @@ var rules = []struct {
 		},
 		kubernetes: true,
 	}},
+	{"internal/autoscalers", rule{ours: []string{"actuator/podresize", "internal/kube", "internal/constraints"}, kubernetes: true}},
 	{"internal/restore", rule{
 		ours: []string{
 			"cpu", "api/v1alpha1", "api/v1alpha1/reasons", "actuator", "actuator/podresize", "internal/quota", "internal/kube", "internal/constraints",
@@ -58,7 +59,7 @@ var rules = []struct {
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
 	}},
 	{"internal/controller", rule{
-		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube", "internal/constraints", "internal/allocation", "internal/restore"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube", "internal/constraints", "internal/allocation", "internal/autoscalers", "internal/restore"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
 	}},
 	{"internal/cli/format", rule{ours: []string{"cpu", "internal/kube"}, kubernetes: true}},

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -78,7 +79,7 @@ func (r *Reconciler) listen(ctx context.Context, n *neighbourhood, name string) 
 			return fmt.Errorf("list the %s of namespace %s: %w", l.what, name, err)
 		}
 	}
-	vpas, unsure, err := r.vpas.list(ctx, name)
+	vpas, unsure, err := r.vpas.List(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -100,14 +101,14 @@ func (r *Reconciler) choose(ctx context.Context, n *neighbourhood, namespace str
 	n.Selectors, n.Untold = map[kube.Target]labels.Selector{}, map[kube.Target]string{}
 	var mu sync.Mutex
 	return each(r.Config.Pods, n.Scaled(), func(t kube.Target) error {
-		s, err := r.selectors.of(ctx, namespace, t, r.Now)
+		s, err := r.scaleTargets.Selector(ctx, namespace, t)
 		if ctx.Err() != nil {
 			return fmt.Errorf("find the pods of %s in namespace %s: %w", t, namespace, ctx.Err())
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			n.Untold[t] = unanswered(err)
+			n.Untold[t] = autoscalers.Cause(err)
 		} else if s != nil {
 			n.Selectors[t] = s
 		}

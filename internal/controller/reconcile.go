@@ -18,6 +18,8 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/autoscalers"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -25,6 +27,11 @@ import (
 type Resizer interface {
 	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
 	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
+}
+
+// vpaLister lists the VerticalPodAutoscalers of a namespace, as *autoscalers.VPAs does.
+type vpaLister interface {
+	List(ctx context.Context, namespace string) (list []constraints.VPA, unknown string, err error)
 }
 
 // Reconciler reconciles one node at a time.
@@ -53,12 +60,12 @@ type Reconciler struct {
 	silence  *silence
 	requeue  *requeue
 
-	selectors *selectors
-	vpas      *vpas
-	purse     *purse
-	excess    *excess
-	conductor *conductor
-	signals   *signals
+	scaleTargets *autoscalers.ScaleTargets
+	vpas         vpaLister
+	purse        *purse
+	excess       *excess
+	conductor    *conductor
+	signals      *signals
 }
 
 // Ready prepares a Reconciler whose exported fields are set.
@@ -68,7 +75,8 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.breakers = newBreakers(r.jitter)
 	r.memory, r.silence = newMemory(), newSilence()
 	r.requeue = newRequeue()
-	r.selectors, r.vpas, r.purse, r.excess = newSelectors(r.Client, r.Log), &vpas{}, newPurse(), newExcess()
+	r.scaleTargets = autoscalers.NewScaleTargets(r.Client, r.Log, func() time.Time { return r.Now() })
+	r.vpas, r.purse, r.excess = &autoscalers.VPAs{}, newPurse(), newExcess()
 	r.conductor = &conductor{r: r}
 	r.signals = &signals{known: !r.followsSignals(), by: map[types.UID]*followed{}}
 	return r

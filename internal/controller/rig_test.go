@@ -29,6 +29,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/autoscalers"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
@@ -172,7 +174,7 @@ func (r *rig) describe(rec *Reconciler, all cache.Cache) {
 	synced, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	gate, why := rec.Gate.Closed()
-	r.Logf("gate %q (%s); caches are full: %v; VPAs: %v, looked for: %v", gate, why, all.WaitForCacheSync(synced), rec.vpas.now(), looked(rec.vpas))
+	r.Logf("gate %q (%s); caches are full: %v; VPAs: %v", gate, why, all.WaitForCacheSync(synced), vpaState(rec))
 	var stacks bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
 	for stack := range strings.SplitSeq(stacks.String(), "\n\n") {
@@ -182,14 +184,13 @@ func (r *rig) describe(rec *Reconciler, all cache.Cache) {
 	}
 }
 
-func looked(v *vpas) bool {
-	select {
-	case <-v.looked:
-		return true
-	default:
-		return false
-	}
-}
+// vpaState is what a whole controller knows of VPAs.
+func vpaState(r *Reconciler) autoscalers.VPAState { return r.vpas.(*autoscalers.VPAs).State() }
+
+// noVPAs is a cluster that does not serve VerticalPodAutoscalers.
+type noVPAs struct{}
+
+func (noVPAs) List(context.Context, string) ([]constraints.VPA, string, error) { return nil, "", nil }
 
 // counter counts resizes that took place.
 type counter struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/signal"
 )
@@ -57,8 +58,8 @@ func (r *Reconciler) podsOf(ctx context.Context, namespace string, t kube.Target
 	var selector labels.Selector
 	if !t.Owned() || t.Scales() {
 		var err error
-		if selector, err = r.selectors.of(ctx, namespace, t, r.Now); err != nil && !t.Owned() {
-			return nil, nil, &unread{v1alpha1.ReasonTargetUnknown, "the pods of " + t.String() + " are not known: " + unanswered(err)}
+		if selector, err = r.scaleTargets.Selector(ctx, namespace, t); err != nil && !t.Owned() {
+			return nil, nil, &unread{v1alpha1.ReasonTargetUnknown, "the pods of " + t.String() + " are not known: " + autoscalers.Cause(err)}
 		}
 	}
 	var list corev1.PodList

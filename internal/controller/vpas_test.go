@@ -3,7 +3,6 @@ package controller
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,12 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -136,7 +136,7 @@ func TestVPAsAreReadFromTheCache(t *testing.T) {
 	there, w := r.wired(nil)
 	var rec *Reconciler
 	there.start(func(re *Reconciler) { rec = re })
-	r.until("VPAs are followed", func() (bool, any) { return rec.vpas.now() == vpasFollowed, "not followed" })
+	r.until("VPAs are watched", func() (bool, any) { return vpaState(rec) == autoscalers.VPAsWatched, "not watched" })
 	before := w.requests(http.MethodGet, "verticalpodautoscalers")
 	tuned, free := r.ownedPod("tuned", "tuned", "200m", "900m"), r.ownedPod("free", "free", "200m", "900m")
 	for _, limit := range []int{1000, 1500, 2000, 2500, 3000} {
@@ -239,8 +239,8 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 	rules := role.Rules
 	there, w := r.wired(r.User(t, role.Name).Config())
 	log, to := r.logs()
-	var rec *Reconciler
-	there.start(to, func(re *Reconciler) { rec = re })
+	var ahead atomic.Int64
+	there.start(to, func(re *Reconciler) { re.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) } })
 	tuned, free := r.ownedPod("tuned", "tuned", "200m", "900m"), r.ownedPod("free", "free", "200m", "900m")
 	for _, pod := range []*corev1.Pod{tuned, free} {
 		pa := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
@@ -267,12 +267,8 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 
 	role.Rules = rules
 	r.must(r.Client.Update(r.Context(), role))
-	second := &vpaFollower{r: rec, cache: rec.vpas.reader.(cache.Cache), looked: true} // the first checks its rights once a minute
-	r.until("refused", func() (bool, any) {
-		err := second.look(r.Context())
-		second.checked = time.Time{}
-		return errors.As(err, &noRight{}), err
-	})
+	ahead.Store(int64(2 * time.Minute)) // rights are checked once a minute
+	r.hearAt(time.Now().Add(2 * time.Minute))
 	r.publish(free, "0.000", app(3000))
 	r.allocation(free, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	if got := r.limit(free); got != 2000 {
@@ -325,7 +321,7 @@ func TestVPAPodsAreLeftAlone(t *testing.T) {
 	vpa.SetNamespace(r.namespace)
 	vpa.SetName("web")
 	r.must(r.Client.Create(r.Context(), vpa))
-	r.until("VPAs are followed", func() (bool, any) { return rec.vpas.now() == vpasFollowed, "not followed" })
+	r.until("VPAs are watched", func() (bool, any) { return vpaState(rec) == autoscalers.VPAsWatched, "not watched" })
 	if got := r.limit(pod); got != 2000 {
 		t.Errorf("limit %v under a VPA that writes nothing, want 2000m", got)
 	}
@@ -343,6 +339,48 @@ func TestVPAPodsAreLeftAlone(t *testing.T) {
 	mode("Recreate")
 	r.until("restored", func() (bool, any) { return r.limit(pod) == 900 && r.stored(pod) == nil, r.limit(pod) })
 	remove()
-	r.until("VPAs are gone", func() (bool, any) { return rec.vpas.now() == vpasNone, "still there" })
+	r.until("VPAs are gone", func() (bool, any) { return vpaState(rec) == autoscalers.NoVPAs, "still there" })
 	r.at(pod, 2000)
+}
+
+var rollout = kube.Target{APIVersion: "example.mbcas.io/v1", Kind: "Rollout", Name: "shop"}
+
+// TestATargetThatDoesNotAnswer: the pods that an HPA of a target would protect are not resized while its scale subresource has never answered.
+func TestATargetThatDoesNotAnswer(t *testing.T) {
+	r := newRig(t)
+	install(r, custom("rollouts", "example.mbcas.io", "Rollout", true))
+	target := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(1)}}}
+	target.SetAPIVersion(rollout.APIVersion)
+	target.SetKind(rollout.Kind)
+	target.SetNamespace(r.namespace)
+	target.SetName(rollout.Name)
+	r.must(r.Client.Create(r.Context(), target))
+	target.Object["status"] = map[string]any{"replicas": int64(1), "selector": "app=shop"}
+	r.must(r.Client.Status().Update(r.Context(), target))
+	metric := onCPU(100)
+	r.must(r.Client.Create(r.Context(), hpa(r.namespace, "shop", rollout, metric)))
+
+	there, w := r.wired(nil)
+	scale := "/apis/example.mbcas.io/v1/namespaces/" + r.namespace + "/rollouts/shop/scale"
+	w.fail(scale)
+	there.start()
+	pod := r.ownedPod("shop", "shop", "200m", "900m")
+	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
+	if want := reasons.AutoscalerLookupFailed.Sentence() + ": the pods of HorizontalPodAutoscaler shop, by its target Rollout/shop: no answer of the API server"; pa.Status.Message != want {
+		t.Errorf("message %q, want %q", pa.Status.Message, want)
+	}
+	r.publish(pod, "0.500", app(220))
+	asked := w.requests(http.MethodGet, "/scale")
+	r.until("asked again", func() (bool, any) { n := w.requests(http.MethodGet, "/scale"); return n > asked, n })
+	if got := r.limit(pod); got != 900 {
+		t.Errorf("limit %v while it is not known that an HPA watches the pod, want 900m", got)
+	}
+	w.fail("")
+	r.until("left to its HPA", func() (bool, any) {
+		pa := r.stored(pod)
+		return pa.Status.Constraints != nil && pa.Status.Constraints.NoDecrease == string(reasons.ScaledByHPA), pa.Status
+	})
+	if got := r.limit(pod); got != 900 {
+		t.Errorf("limit %v, want 900m", got)
+	}
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -38,14 +39,14 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.Add(&watchdog{r}); err != nil {
 		return fmt.Errorf("add the check of the API server: %w", err)
 	}
-	r.vpas.looked = make(chan struct{})
-	follower, err := newVPAFollower(r, mgr)
-	if err == nil {
-		err = mgr.Add(follower)
+	vpas := &autoscalers.VPAs{}
+	discovery := &autoscalers.Discovery{
+		VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log, Changed: r.requeue.allNodes,
 	}
-	if err != nil {
-		return fmt.Errorf("add the look for VerticalPodAutoscalers: %w", err)
+	if err := discovery.Setup(mgr); err != nil {
+		return err
 	}
+	r.vpas = vpas
 	if err := mgr.Add(r.conductor); err != nil {
 		return fmt.Errorf("add the coordinator: %w", err)
 	}
@@ -63,7 +64,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err = ctrl.NewControllerManagedBy(mgr).Named("nodes").
+	err := ctrl.NewControllerManagedBy(mgr).Named("nodes").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
 		Watches(&v1alpha1.PodAllocation{}, handler.EnqueueRequestsFromMapFunc(nodeOfAllocation), builder.WithPredicates(decided())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(named), builder.WithPredicates(standsOtherwise())).

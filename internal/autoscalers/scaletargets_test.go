@@ -1,10 +1,9 @@
-package controller
+package autoscalers
 
 import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 var rollout = kube.Target{APIVersion: "example.mbcas.io/v1", Kind: "Rollout", Name: "shop"}
 
@@ -47,6 +46,11 @@ func (s *scales) questions() int {
 	return s.asked
 }
 
+// targetsOf knows the targets of a server.
+func targetsOf(s *scales, now func() time.Time) *ScaleTargets {
+	return NewScaleTargets(s.client(), slog.New(slog.DiscardHandler), now)
+}
+
 func (s *scales) client() client.Client {
 	return interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		SubResourceGet: func(ctx context.Context, _ client.Client, _ string, _, scale client.Object, _ ...client.SubResourceGetOption) error {
@@ -66,8 +70,8 @@ func (s *scales) client() client.Client {
 
 var errDown = apierrors.NewServiceUnavailable("the test takes the server down")
 
-// TestSelectorStands: a selector that was told once stands while the API server does not answer, and goes only with its target.
-func TestSelectorStands(t *testing.T) {
+// TestKeepsTheLastSelector: a selector that was read once is used while the API server does not answer, and goes only with its target.
+func TestKeepsTheLastSelector(t *testing.T) {
 	resource := schema.GroupResource{Group: "example.mbcas.io", Resource: "rollouts"}
 	for reason, c := range map[string]struct {
 		err   error
@@ -75,18 +79,18 @@ func TestSelectorStands(t *testing.T) {
 	}{
 		"down":                 {errDown, true},
 		"forbidden":            {apierrors.NewForbidden(resource, "shop", errors.New("no")), true},
-		"no connection":        {errLost, true},
+		"no connection":        {errors.New("no connection"), true},
 		"the target is gone":   {apierrors.NewNotFound(resource, "shop"), false},
 		"its kind is gone":     {&meta.NoKindMatchError{GroupKind: rollout.GroupKind()}, false},
 		"it does not scale":    {apierrors.NewMethodNotSupported(resource, "get"), false},
 		"it tells no selector": {nil, false},
 	} {
 		server := &scales{selector: "app=shop"}
-		s := newSelectors(server.client(), slog.New(slog.DiscardHandler))
 		now := noon
+		s := targetsOf(server, func() time.Time { return now })
 		of := func() labels.Selector {
 			t.Helper()
-			got, err := s.of(t.Context(), "shop", rollout, func() time.Time { return now })
+			got, err := s.Selector(t.Context(), "shop", rollout)
 			if err != nil {
 				t.Errorf("%s: %v", reason, err)
 			}
@@ -114,14 +118,13 @@ func TestSelectorStands(t *testing.T) {
 	}
 }
 
-// TestSelectorNeverTold: who was never told a selector knows that, and that soon after it is asked for again.
-func TestSelectorNeverTold(t *testing.T) {
+// TestNeverAnswered: that a target never answered is an error, and it is asked again soon.
+func TestNeverAnswered(t *testing.T) {
 	server := &scales{err: errDown}
-	s := newSelectors(server.client(), slog.New(slog.DiscardHandler))
 	now := noon
-	clock := func() time.Time { return now }
+	s := targetsOf(server, func() time.Time { return now })
 	for range 3 {
-		if got, err := s.of(t.Context(), "shop", rollout, clock); got != nil || !apierrors.IsServiceUnavailable(err) {
+		if got, err := s.Selector(t.Context(), "shop", rollout); got != nil || !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("selector %v, %v: want the server's error", got, err)
 		}
 	}
@@ -129,26 +132,26 @@ func TestSelectorNeverTold(t *testing.T) {
 		t.Errorf("%d questions at once, want one", n)
 	}
 	server.answer("app=shop", nil, false)
-	now = now.Add(failedRetry)
-	if got, err := s.of(t.Context(), "shop", rollout, clock); err != nil || got == nil {
+	now = now.Add(retryUnknown)
+	if got, err := s.Selector(t.Context(), "shop", rollout); err != nil || got == nil {
 		t.Errorf("selector %v, %v", got, err)
 	}
-	broken := kube.Target{APIVersion: "a/b/c", Kind: "Rollout", Name: "shop"} // nobody knows its pods
-	if got, err := s.of(t.Context(), "shop", broken, clock); got != nil || err != nil {
+	broken := kube.Target{APIVersion: "a/b/c", Kind: "Rollout", Name: "shop"} // no such group can exist
+	if got, err := s.Selector(t.Context(), "shop", broken); got != nil || err != nil {
 		t.Errorf("selector %v, %v of a target that cannot be", got, err)
 	}
 }
 
-// TestSelectorHangs: a target that hangs costs one caller a few seconds. The others go by what was told before, or wait for that
-// caller where nothing was; and a caller whose own time is up learns and leaves nothing.
-func TestSelectorHangs(t *testing.T) {
+// TestAsksOnce: a target that hangs costs one caller a few seconds. All others use the last answer, or wait for that caller
+// if there is none; and a caller whose own time is up learns and leaves nothing.
+func TestAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scales{hang: true}
-		s := newSelectors(server.client(), slog.New(slog.DiscardHandler))
+		s := targetsOf(server, time.Now)
 		start := time.Now()
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.of(short, "shop", rollout, time.Now); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.Selector(short, "shop", rollout); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v when the caller's time is up", err)
 		}
 		if len(s.known) != 0 {
@@ -164,7 +167,7 @@ func TestSelectorHangs(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range results {
 				wg.Go(func() {
-					got, err := s.of(t.Context(), "shop", rollout, time.Now)
+					got, err := s.Selector(t.Context(), "shop", rollout)
 					results[i] = result{got, err, time.Since(start)}
 				})
 			}
@@ -176,18 +179,18 @@ func TestSelectorHangs(t *testing.T) {
 				t.Error("no error of a target that was never told")
 			}
 		}
-		if took, n := time.Since(start), server.questions(); took != time.Second+askWithin || n != 2 {
-			t.Errorf("eight callers took %v and asked %d times, want %v and one question besides that of the first", took, n, time.Second+askWithin)
+		if took, n := time.Since(start), server.questions(); took != time.Second+askTimeout || n != 2 {
+			t.Errorf("eight callers took %v and asked %d times, want %v and one question besides that of the first", took, n, time.Second+askTimeout)
 		}
 
 		server.answer("app=shop", nil, false)
-		time.Sleep(askSoon)
+		time.Sleep(retryUnknown)
 		all()
 		server.answer("", nil, true)
 		time.Sleep(keepSelector)
 		short, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got, err := s.of(short, "shop", rollout, time.Now); got == nil || err != nil {
+		if got, err := s.Selector(short, "shop", rollout); got == nil || err != nil {
 			t.Errorf("selector %v, %v when the caller's time is up, want that of before", got, err)
 		}
 		before := server.questions()
@@ -206,43 +209,28 @@ func TestSelectorHangs(t *testing.T) {
 	})
 }
 
-// TestATargetThatDoesNotAnswer: the pods that an HPA of a target would protect are not resized as long as the target never told its pods,
-// others of the namespace are.
-func TestATargetThatDoesNotAnswer(t *testing.T) {
-	r := newRig(t)
-	install(r, custom("rollouts", "example.mbcas.io", "Rollout", true))
-	target := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(1)}}}
-	target.SetAPIVersion(rollout.APIVersion)
-	target.SetKind(rollout.Kind)
-	target.SetNamespace(r.namespace)
-	target.SetName(rollout.Name)
-	r.must(r.Client.Create(r.Context(), target))
-	target.Object["status"] = map[string]any{"replicas": int64(1), "selector": "app=shop"}
-	r.must(r.Client.Status().Update(r.Context(), target))
-	metric := onCPU(100)
-	r.must(r.Client.Create(r.Context(), hpa(r.namespace, "shop", rollout, metric)))
-
-	there, w := r.wired(nil)
-	scale := "/apis/example.mbcas.io/v1/namespaces/" + r.namespace + "/rollouts/shop/scale"
-	w.fail(scale)
-	there.start()
-	pod := r.ownedPod("shop", "shop", "200m", "900m")
-	pa := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
-	if want := reasons.AutoscalerLookupFailed.Sentence() + ": the pods of HorizontalPodAutoscaler shop, by its target Rollout/shop: no answer of the API server"; pa.Status.Message != want {
-		t.Errorf("message %q, want %q", pa.Status.Message, want)
+// TestUnknownUntilListed: as long as VPAs cannot be listed, callers learn that they are not known, and why.
+func TestUnknownUntilListed(t *testing.T) {
+	v := &VPAs{}
+	for _, c := range []struct {
+		state   VPAState
+		cause   string
+		unknown string
+	}{
+		{VPAsUnknown, "no answer of the API server", "VerticalPodAutoscalers: no answer of the API server"}, {NoVPAs, "", ""},
+		{VPAsUnknown, "they have just been installed", "VerticalPodAutoscalers: they have just been installed"},
+	} {
+		if !v.set(c.state, c.cause, nil) || v.set(c.state, c.cause, nil) {
+			t.Errorf("%v: no change, or two", c.state)
+		}
+		if list, unknown, err := v.List(t.Context(), "shop"); len(list) != 0 || unknown != c.unknown || err != nil {
+			t.Errorf("state %v: %v, %q, %v", c.state, list, unknown, err)
+		}
 	}
-	r.publish(pod, "0.500", app(220))
-	asked := w.requests(http.MethodGet, "/scale")
-	r.until("asked again", func() (bool, any) { n := w.requests(http.MethodGet, "/scale"); return n > asked, n })
-	if got := r.limit(pod); got != 900 {
-		t.Errorf("limit %v while it is not known that an HPA watches the pod, want 900m", got)
-	}
-	w.fail("")
-	r.until("left to its HPA", func() (bool, any) {
-		pa := r.stored(pod)
-		return pa.Status.Constraints != nil && pa.Status.Constraints.NoDecrease == string(reasons.ScaledByHPA), pa.Status
-	})
-	if got := r.limit(pod); got != 900 {
-		t.Errorf("limit %v, want 900m", got)
+	v.found = make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := v.List(ctx, "shop"); !errors.Is(err, context.Canceled) {
+		t.Errorf("before the first discovery: %v", err)
 	}
 }
