@@ -43,6 +43,7 @@ func (r *rig) decide(pod *corev1.Pod, bound v1alpha1.BoundBy, limits ...v1alpha1
 // managed runs until the pod has an allocation and stands at a limit.
 func (r *rig) at(pod *corev1.Pod, limit int) {
 	r.Helper()
+	r.hear()
 	r.allocation(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
 	r.publish(pod, "0.000", app(milli(limit)))
 	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))

@@ -240,7 +240,10 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 	there, w := r.wired(r.User(t, role.Name).Config())
 	log, to := r.logs()
 	var ahead atomic.Int64
-	there.start(to, func(re *Reconciler) { re.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) } })
+	var rec *Reconciler
+	there.start(to, func(re *Reconciler) {
+		rec, re.Now = re, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
 	tuned, free := r.ownedPod("tuned", "tuned", "200m", "900m"), r.ownedPod("free", "free", "200m", "900m")
 	for _, pod := range []*corev1.Pod{tuned, free} {
 		pa := r.allocation(pod, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
@@ -267,8 +270,11 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 
 	role.Rules = rules
 	r.must(r.Client.Update(r.Context(), role))
-	ahead.Store(int64(2 * time.Minute)) // rights are checked once a minute
-	r.hearAt(time.Now().Add(2 * time.Minute))
+	r.until("VPAs are unknown", func() (bool, any) {
+		ahead.Add(int64(time.Second)) // rights are checked once a minute
+		return vpaState(rec) == autoscalers.VPAsUnknown, vpaState(rec)
+	})
+	r.hearAt(time.Now().Add(time.Duration(ahead.Load())))
 	r.publish(free, "0.000", app(3000))
 	r.allocation(free, "held", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	if got := r.limit(free); got != 2000 {
