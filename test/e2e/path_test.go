@@ -185,6 +185,7 @@ func (s *path) killedInContention(t *testing.T) {
 }
 
 func (s *path) releaseRaisesAtOnce(t *testing.T) {
+	spin(t, s.pods["web"], 1) // alone it fits into the node
 	spin(t, s.pods["batch"], 0)
 	s.reaches(t, time.Minute, "web", "has the ceiling again", s.isCeiling)
 	spin(t, s.pods["web"], 0)
