@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,14 @@ func (h *hog) routes() http.Handler {
 		fmt.Fprintln(w, "ok")
 	})
 	// The limit that the kernel enforces, on a node with cgroup v2.
-	mux.HandleFunc("GET /cpu.max", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, "/sys/fs/cgroup/cpu.max") })
+	mux.HandleFunc("GET /cpu.max", func(w http.ResponseWriter, _ *http.Request) {
+		text, err := os.ReadFile("/sys/fs/cgroup/cpu.max")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write(text)
+	})
 	mux.HandleFunc("PUT /plan", func(w http.ResponseWriter, r *http.Request) {
 		var p plan
 		if err := json.NewDecoder(r.Body).Decode(&p); err != nil || p.Threads < 0 || p.Threads > maxThreads {
