@@ -152,6 +152,6 @@ type Step struct {
 	Move *Move // nil: no move
 	// Reason says why there is no move, or why it is not a full one.
 	Reason Reason
-	// Again is when to look again even if nothing changes; zero: no need.
+	// RecheckAt is when to look again even if nothing changes; zero: no need.
 	RecheckAt time.Time
 }

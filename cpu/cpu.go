@@ -118,8 +118,9 @@ func (p Percent) Of(m Milli) Milli { return m * Milli(p) / Milli(Whole) }
 // Factor is p as a number: 1 for Whole.
 func (p Percent) Factor() float64 { return float64(p) / float64(Whole) }
 
-// FitTotal takes from each limit the same share of what it has above its floor, so that together they are within total; 0: there is no
-// bound. The floors are in the order of the limits, and not above them.
+// FitTotal takes from each limit the same share of what it has above its floor, so that together
+// they are within total; 0: there is no bound. The floors are in the order of the limits, and not
+// above them.
 func FitTotal(limits, floors []Milli, total Milli) []Milli {
 	var sum, least Milli
 	for i := range limits {

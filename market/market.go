@@ -118,7 +118,7 @@ const (
 // nothing. The zero value is ready; it is not for use by two goroutines at once.
 type Solver struct{ breakpoints []breakpoint }
 
-// turn is a price, budget/use, at which a bidder begins to be held by the price, or
+// breakpoint is a price, budget/use, at which a bidder begins to be held by the price, or
 // ceases to be because it has come down to its low.
 type breakpoint struct {
 	budget  Budget
@@ -126,19 +126,19 @@ type breakpoint struct {
 	atFloor bool
 }
 
-// below compares the prices of two turns exactly.
+// lowerPriced compares the prices of two turns exactly.
 func (a breakpoint) lowerPriced(b breakpoint) bool {
 	return int64(a.budget)*int64(b.usage) < int64(b.budget)*int64(a.usage)
 }
 
-// stretch is expected use between two neighbouring turns: fixed + spent/price. Both are whole numbers,
+// segment is expected use between two neighbouring turns: fixed + spent/price. Both are whole numbers,
 // so the order of the bids cannot change the answer.
 type segment struct {
 	constant cpu.Milli
 	budgets  Budget
 }
 
-// after is the stretch on the dear side of t.
+// past is the stretch on the dear side of t.
 func (s segment) past(t breakpoint) segment {
 	if t.atFloor {
 		return segment{s.constant + t.usage, s.budgets - t.budget}
@@ -191,7 +191,7 @@ func (s *Solver) Clear(p Problem) Result {
 	return Result{Price: Price(float64(at.budgets) / float64(p.Supply-at.constant))}
 }
 
-// crossing is the stretch on which use meets the supply. All turns lie on the dear side of s.
+// crossingSegment is the stretch on which use meets the supply. All turns lie on the dear side of s.
 func crossingSegment(s segment, turns []breakpoint, supply cpu.Milli) segment {
 	for tries := 2 * bits.Len(uint(len(turns))); len(turns) > 0; tries-- {
 		if tries == 0 { // the pivots are unlucky: from here each halves what is left
@@ -227,7 +227,7 @@ func crossingSegment(s segment, turns []breakpoint, supply cpu.Milli) segment {
 	return s
 }
 
-// middle is the median of three by price.
+// median is the median of three by price.
 func median(a, b, c breakpoint) breakpoint {
 	if b.lowerPriced(a) {
 		a, b = b, a
@@ -257,7 +257,7 @@ func (b Bid) Limit(p Price) cpu.Milli {
 	return cpu.Milli(bought).Clamp(b.Floor, b.Ceiling)
 }
 
-// Use is what the market expects the bidder to use at a price.
+// Usage is what the market expects the bidder to use at a price.
 func (b Bid) Usage(p Price) cpu.Milli { return min(b.Demand, b.Limit(p)) }
 
 // Bound says what holds the bid's limit at a price.

@@ -188,7 +188,7 @@ func TestSentRequestsComplete(t *testing.T) {
 func TestDryRunCancelled(t *testing.T) {
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	s.between(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 		io.Copy(io.Discard, r.Body)
 		cancel()
 		<-r.Context().Done()
@@ -219,7 +219,9 @@ func TestServed(t *testing.T) {
 	if err != nil || got.Yes || !strings.Contains(got.Why, "1.33") {
 		t.Errorf("a server without the subresource: %+v, %v; want no, with the version that has it", got, err)
 	}
-	address = s.between(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(500) })
+	address = s.between(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.WriteHeader(http.StatusInternalServerError)
+	})
 	if got, err := ask(&rest.Config{Host: address}); err == nil || got.Yes {
 		t.Errorf("a broken server: %+v, %v; want an error", got, err)
 	}

@@ -46,7 +46,7 @@ type Config struct {
 	RestartGrace time.Duration
 	// Coordinator is how budgets are moved between nodes.
 	Coordinator coordinator.Config
-	// CoordinateEvery is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
+	// CoordinationInterval is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
 	// less. Agents tell a changed price within a minute, so much shorter than that does not help.
 	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
@@ -59,13 +59,13 @@ type Config struct {
 	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it may be lowered at all. Shorter
 	// disturbs the HPA; the default is the time over which it looks back itself before it scales in.
 	HPACooldown time.Duration
-	// HurtWithin is how soon after a decrease a pod that is not Ready any more, or restarts, counts as hurt by it.
+	// RollbackWindow is how soon after a decrease a pod that is not Ready any more, or restarts, counts as hurt by it.
 	RollbackWindow time.Duration
-	// FightWithin is the time within which a second change by somebody else, after we moved the pod again, is a fight.
+	// ConflictWindow is the time within which a second change by somebody else, after we moved the pod again, is a fight.
 	ConflictWindow time.Duration
-	// HandsOff is how long a pod is not lowered after a decrease hurt it, and how long it is left alone after a fight.
+	// RollbackHoldOff is how long a pod is not lowered after a decrease hurt it, and how long it is left alone after a fight.
 	RollbackHoldOff time.Duration
-	// HoldForeign is how long a pod is left alone after somebody else changed its limits.
+	// ExternalChangeHoldOff is how long a pod is left alone after somebody else changed its limits.
 	ExternalChangeHoldOff time.Duration
 	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as failed.
 	ActuationTimeout time.Duration

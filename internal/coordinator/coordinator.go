@@ -38,13 +38,13 @@ const One Factor = 100
 
 // Config is how budgets are moved.
 type Config struct {
-	// Workload is rho, the exponent of the CES utility, among the replicas of a workload: less than 0, or 0, which moves nothing.
+	// WorkloadRho is rho, the exponent of the CES utility, among the replicas of a workload: less than 0, or 0, which moves nothing.
 	// At fixed prices what a budget buys on one node and on another comes closer to each other as the power 1/(1-rho) of
 	// their ratio. Further from 0 is more even; nearer to 0 takes less from other tenants of dear nodes.
 	WorkloadRho float64
-	// Spread is the same where topology spread constraints hold, so that replicas must serve evenly.
+	// SpreadRho is the same where topology spread constraints hold, so that replicas must serve evenly.
 	SpreadRho float64
-	// Namespace is the same among the workloads of a namespace, which need not. Further from 0 makes them more
+	// NamespaceRho is the same among the workloads of a namespace, which need not. Further from 0 makes them more
 	// alike, and leaves less room within the bounds for the replicas of each.
 	NamespaceRho float64
 	// Gain is how far, as a power, a factor moves in a turn towards what it should be, in (0, 1]. Larger is there sooner; smaller
@@ -53,7 +53,7 @@ type Config struct {
 	// Headroom is how much budget a replica that pays for others keeps beyond what it needs, as a share of that. Larger leaves it more
 	// room to grow until the next turn; smaller leaves more for others.
 	Headroom float64
-	// Reach is how far above its floor, as a share, a replica's own budget must buy for its factor to be raised in full. Larger spends
+	// FloorMargin is how far above its floor, as a share, a replica's own budget must buy for its factor to be raised in full. Larger spends
 	// less where neighbours are near their floors, too, so that there is little to be had; smaller helps on fuller nodes.
 	FloorMargin float64
 	// Band is the relative distance from what it should be at which a factor stays as it is. Larger writes less; smaller is
@@ -99,7 +99,7 @@ func (c Config) Validate() error {
 }
 
 const (
-	// leastRho is nearly Leontief, where only the worst served replica counts, and where factors drift to the bounds
+	// minRho is nearly Leontief, where only the worst served replica counts, and where factors drift to the bounds
 	// if prices follow them.
 	minRho    = -99
 	maxFactor = 100 * One
@@ -111,7 +111,7 @@ type Replica struct {
 	// Workload is what the pod is a replica of, by a name unique in its namespace; empty: of nothing.
 	Workload string
 	Node     string
-	// Own is its budget without a factor: that of the containers that its limit is for.
+	// BaseBudget is its budget without a factor: that of the containers that its limit is for.
 	BaseBudget market.Budget
 	// Price is its node's, and Demand, Floor and Ceiling are those of its limit, as of its last decision. Where a neighbour's is later,
 	// that one's price is the better one.
@@ -119,10 +119,10 @@ type Replica struct {
 	Demand         cpu.Milli
 	Floor, Ceiling cpu.Milli
 	Factor         Factor // in force; 0: One
-	// Spread: topology spread constraints hold for it. One such replica is enough for its whole workload.
+	// TopologySpread: topology spread constraints hold for it. One such replica is enough for its whole workload.
 	TopologySpread bool
-	// Pinned: it can run on no other node, so no scheduler can ever help it.
+	// FixedToNode: it can run on no other node, so no scheduler can ever help it.
 	FixedToNode bool
-	// Fresh: this is what its node says now.
+	// UpToDate: this is what its node says now.
 	UpToDate bool
 }

@@ -2,7 +2,7 @@ package coordinator
 
 import "math"
 
-// item is somebody among whom budget is divided.
+// claim is somebody among whom budget is divided.
 type claim struct {
 	weight    float64 // its own budget
 	rate      float64 // its factor at a level is level times this
@@ -11,10 +11,10 @@ type claim struct {
 	gain      float64 // the part, 0 to 1, of a rise above 1 that it is given
 }
 
-// at is its factor at a level.
+// factorAt is its factor at a level.
 func (m *claim) factorAt(level float64) float64 { return m.bounded(min(level*m.rate, m.useful)) }
 
-// beyond is its factor when everybody has what it has use for, and what is left over goes to those who have least.
+// factorBeyond is its factor when everybody has what it has use for, and what is left over goes to those who have least.
 func (m *claim) factorBeyond(level float64) float64 { return m.bounded(max(level, m.useful)) }
 
 func (m *claim) bounded(factor float64) float64 {
@@ -29,7 +29,7 @@ func (m *claim) minimum() float64   { return m.bounded(m.low) }
 func (m *claim) maximum() float64   { return m.bounded(m.high) }
 func (m *claim) satisfied() float64 { return m.bounded(m.useful) }
 
-// fill divides a total of budget: factors at one level, whose budgets add up to it or come closest. Nobody gets more than it
+// divide divides a total of budget: factors at one level, whose budgets add up to it or come closest. Nobody gets more than it
 // has use for as long as somebody has less.
 func divide(items []claim, total float64) []float64 {
 	factors := make([]float64, len(items))
@@ -74,7 +74,7 @@ func divide(items []claim, total float64) []float64 {
 	return factors
 }
 
-// spent is the budget of all at a level.
+// budgetAt is the budget of all at a level.
 func budgetAt(items []claim, level float64, left bool) float64 {
 	sum := 0.0
 	for k := range items {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Next is the factor of each replica for the time until the next turn, in the order of the input. It is a pure function:
+// Rebalance is the factor of each replica for the time until the next turn, in the order of the input. It is a pure function:
 // factors in force are part of the input, and nothing else is remembered.
 func (c Config) Rebalance(replicas []Replica) []Factor {
 	next := make([]Factor, len(replicas))
@@ -45,7 +45,7 @@ func (r *Replica) sibling(s *Replica) bool {
 	return r.Workload != "" && r.Workload == s.Workload && r.Namespace == s.Namespace
 }
 
-// namespace is the turn of the workloads of one.
+// workloadBudgets is the turn of the workloads of one.
 func (c Config) workloadBudgets(workloads []*workload, next []Factor) {
 	kappa, own, apart := priceExponent(c.NamespaceRho), 0.0, false
 	for _, w := range workloads {
@@ -72,7 +72,7 @@ func (c Config) workloadBudgets(workloads []*workload, next []Factor) {
 	}
 }
 
-// settle gives the replicas of a workload their factors: want is the budget that all of them should have in the end, allowed the
+// replicaFactors gives the replicas of a workload their factors: want is the budget that all of them should have in the end, allowed the
 // one that they have on the way.
 func (c Config) replicaFactors(w *workload, want, allowed float64, next []Factor) {
 	items := make([]claim, len(w.members))
@@ -99,7 +99,7 @@ func (c Config) replicaFactors(w *workload, want, allowed float64, next []Factor
 	}
 }
 
-// step moves a factor towards where it should be: the geometric mean of the two, weighted by Gain.
+// damped moves a factor towards where it should be: the geometric mean of the two, weighted by Gain.
 func (c Config) damped(from, to float64) float64 {
 	return math.Pow(from, 1-c.Gain) * math.Pow(to, c.Gain)
 }

@@ -66,10 +66,10 @@ func (c Config) workload(replicas []Replica, order []int) *workload {
 
 func (c Config) bound(f Factor) Factor { return min(max(f, c.MinFactor), c.MaxFactor) }
 
-// moves says whether budget goes from one replica to another.
+// movable says whether budget goes from one replica to another.
 func (w *workload) movable() bool { return w.spansNodes && w.kappa > 0 }
 
-// power is the power of its price to which budget goes to a node: what a buyer with a CES utility spends on a good.
+// priceExponent is the power of its price to which budget goes to a node: what a buyer with a CES utility spends on a good.
 func priceExponent(rho float64) float64 { return rho / (rho - 1) }
 
 // item is what a replica may get, and what use it has for it.
@@ -94,7 +94,7 @@ func (c Config) item(r *Replica, own float64) claim {
 // ramp rises from 0 at 0 to 1 at to.
 func ramp(x, to float64) float64 { return min(1, max(0, x/to)) }
 
-// dearness is what even service of all replicas costs when budget is moved between them: the price index of a CES utility.
+// priceIndex is what even service of all replicas costs when budget is moved between them: the price index of a CES utility.
 func (w *workload) priceIndex() float64 {
 	kappa := w.kappa
 	if kappa == 0 {

@@ -26,17 +26,17 @@ type Config struct {
 	// Rise and Fall are how far, per second, the estimate moves towards what is seen, in (0, 1].
 	// Larger follows sooner and is less steady.
 	Rise, Fall float64
-	// WarmUp is how many good samples a new container needs before its limit may be lowered. Fewer decide on
+	// WarmUpSamples is how many good samples a new container needs before its limit may be lowered. Fewer decide on
 	// start-up noise; more leave a new pod at its declared limit for longer.
 	WarmUpSamples int
-	// SaturationFrom is the throttle ratio from which a container is taken to want more than it
+	// SaturationThreshold is the throttle ratio from which a container is taken to want more than it
 	// uses, in [0, 1). Lower sees held-back demand sooner, and takes bursts for need.
 	SaturationThreshold float64
-	// StarvedFrom is the share of time spent waiting for a CPU (CPU pressure) from which a container on a full node is taken to
+	// StarvationThreshold is the share of time spent waiting for a CPU (CPU pressure) from which a container on a full node is taken to
 	// want more than it uses, in [0, 1]; 1 switches this off. Lower sees starvation sooner, and takes a queue of a
 	// container's own threads for it.
 	StarvationThreshold float64
-	// StalledFrom is the share of time stalled on memory or IO, in (0, 1], from which a container is taken to want what it uses and
+	// StallThreshold is the share of time stalled on memory or IO, in (0, 1], from which a container is taken to want what it uses and
 	// nothing more, however much it is throttled or waits for a CPU. Lower leaves more to others, and less to those that would be
 	// somewhat faster with more. It counts only where stalls are read.
 	StallThreshold float64
@@ -94,7 +94,7 @@ func (e Estimate) Warm(c Config) bool { return e.Samples >= c.WarmUpSamples }
 // Demand is the smoothed demand.
 func (e Estimate) Demand() cpu.Milli { return cpu.FromCores(e.Mean) }
 
-// Now is the demand of the last tick alone.
+// LatestDemand is the demand of the last tick alone.
 func (e Estimate) LatestDemand() cpu.Milli { return cpu.FromCores(e.Latest) }
 
 // Next folds one tick into the estimate. Where no CPU of the node lay idle, entitled is the container's share of the node by
@@ -124,7 +124,7 @@ func (c Config) Next(e Estimate, r sense.Rate, entitled cpu.Milli) Estimate {
 	}
 }
 
-// gain is by how much more than it uses, as a share of that, a container may be taken to want; nobody is taken to want more than
+// maxGain is by how much more than it uses, as a share of that, a container may be taken to want; nobody is taken to want more than
 // twice. Who is stalled for a part s of the time could use at most 1/s times what it uses if nothing held it back: its
 // stalls take as long, however much CPU there is, and the rest cannot take less than no time.
 func (c Config) maxGain(r sense.Rate) float64 {
@@ -149,7 +149,7 @@ func excess(share, from float64) float64 {
 	return min(1, max(0, (share-from)/(1-from)))
 }
 
-// follow moves the estimate. What is held at its quota shows what it uses and not what it wants, so the more it is
+// smooth moves the estimate. What is held at its quota shows what it uses and not what it wants, so the more it is
 // held back, the less it lowers the estimate. What uses clearly less than its quota was throttled in bursts only.
 func (c Config) smooth(from, to, seconds float64, r sense.Rate, held float64) float64 {
 	if to < from && r.QuotaKnown && float64(r.Usage) >= atQuota*float64(r.Quota) {

@@ -19,7 +19,7 @@ type Pod struct {
 	RaiseOnNeed bool
 	// DemandPercent is what its demand is taken for when the price is made, in percent; up to 100: for what it is.
 	DemandPercent int32
-	// Shadow pods take part with their use but are never resized: Guaranteed, BestEffort,
+	// Unmanaged pods take part with their use but are never resized: Guaranteed, BestEffort,
 	// opted out, or without a limit.
 	Unmanaged  bool
 	Containers []Container
@@ -54,7 +54,7 @@ type Container struct {
 // Limited says whether the container has a CPU limit, so that the market may move it.
 func (c Container) Limited() bool { return c.Declared > 0 && c.Limit > 0 }
 
-// Multiplier is how much more a unit of request weighs for a PriorityClass value: 1 up to 1000 and for
+// PriorityMultiplier is how much more a unit of request weighs for a PriorityClass value: 1 up to 1000 and for
 // no class, 1/2 below 0, then 1 + log2(v/1000)/2, at most 8.
 func PriorityMultiplier(priority int32) float64 {
 	switch {
@@ -66,7 +66,7 @@ func PriorityMultiplier(priority int32) float64 {
 	return min(8, 1+math.Log2(float64(priority)/1000)/2)
 }
 
-// leastBudget is what a pod without requests weighs: the kernel gives it 2 of the
+// minBudget is what a pod without requests weighs: the kernel gives it 2 of the
 // 1024 shares that a core has.
 const minBudget = 2
 

@@ -17,7 +17,7 @@ type Config struct {
 	// of the kubepods cgroup certain where several clusters share a machine.
 	// Empty: the choice is made by name alone.
 	OwnPod string
-	// Stalls has the memory and IO pressure of every container read, too, where the kernel has it: two files more for
+	// MemoryIOPressure has the memory and IO pressure of every container read, too, where the kernel has it: two files more for
 	// each, to hold open and to read. Without it nothing of this is opened.
 	MemoryIOPressure bool
 	// Now tells the time of each reading and paces retries. Nil: time.Now.
@@ -60,7 +60,7 @@ const (
 	Cgroupfs Driver = "cgroupfs" // kubepods/burstable/...
 )
 
-// Anchor is how the kubepods cgroup was chosen, from certain to likely.
+// Choice is how the kubepods cgroup was chosen, from certain to likely.
 type Choice string
 
 const (

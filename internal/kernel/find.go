@@ -150,7 +150,7 @@ const (
 	maxDirs      = 50_000
 )
 
-// search is breadth first, so its answer stands in order of depth.
+// searchTree is breadth first, so its answer stands in order of depth.
 func searchTree(base, ownPod string, everywhere bool) []kubepods {
 	var found []kubepods
 	limit := shallowDepth

@@ -44,7 +44,7 @@ func filesOf(v Version) [files]string {
 type group struct {
 	path string // below the hierarchy's root
 	fd   [files]int
-	// was is the quota as last read in full. Period and burst are read again only when the limit
+	// quotaRead is the quota as last read in full. Period and burst are read again only when the limit
 	// has changed or the group is rechecked: they hardly ever change, and each read costs.
 	quotaRead  Quota
 	quotaStale bool // read in full next time
@@ -153,7 +153,7 @@ func (r *reader) file(fd int) ([]byte, error) {
 	}
 }
 
-// noPressure says why a group's pressure could not be read.
+// pressureStatus says why a group's pressure could not be read.
 type pressureStatus int
 
 const (
@@ -252,7 +252,7 @@ func (g *group) pressure(t tree, r *reader, file int) (p Pressure, why pressureS
 	return p, pressureRead, nil
 }
 
-// whyNoPressure sorts the answers that are no fault. EOPNOTSUPP comes from kernels that have
+// pressureStatusOf sorts the answers that are no fault. EOPNOTSUPP comes from kernels that have
 // pressure but were booted without psi=1 (RHEL and its kin).
 func pressureStatusOf(err error) pressureStatus {
 	switch {

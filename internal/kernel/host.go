@@ -192,7 +192,7 @@ func (h *Host) reopenRoot() {
 	h.log.Info("cgroup layout changed", "layout", h.Layout())
 }
 
-// complain logs a fault, each kind at most once a minute.
+// logFault logs a fault, each kind at most once a minute.
 func (h *Host) logFault(kind string, err error) {
 	now := h.now()
 	if last, ok := h.faultLogged[kind]; ok && now.Sub(last) < time.Minute {

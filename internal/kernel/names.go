@@ -68,7 +68,7 @@ func isKubepods(name string) (Driver, bool) {
 	return "", false
 }
 
-// isInside says that what lies below a directory is some container's or
+// isContainerOrService says that what lies below a directory is some container's or
 // service's own affair: no kubelet puts its pods there, unless it runs in there itself.
 func isContainerOrService(name string) bool {
 	for _, suffix := range []string{".scope", ".mount", ".service", ".socket", ".swap"} {

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// listEvery is the age at which the list of pod directories is made anew even
+	// listInterval is the age at which the list of pod directories is made anew even
 	// if nothing speaks for it: watches are hints and may be lost.
 	listInterval = 30 * time.Second
-	// recheckEvery is how often what changes in a living cgroup without a sign is looked at.
+	// recheckInterval is how often what changes in a living cgroup without a sign is looked at.
 	recheckInterval = 30 * time.Second
-	// keenTries is how often a missing cgroup is looked for in every Read; after
+	// maxFastLookups is how often a missing cgroup is looked for in every Read; after
 	// that once in slowTry. Some never come: those of finished init containers,
 	// of containers inside virtual machines.
 	maxFastLookups = 10
 	slowLookup     = 10 * time.Second
-	// strayAfter is how long a container may be missing from its pod's directory
+	// scanAfter is how long a container may be missing from its pod's directory
 	// before the whole tree is searched for it, which happens at most once in scanEvery.
 	scanAfter    = 5 * time.Second
 	scanInterval = time.Minute
@@ -111,7 +111,7 @@ func (h *Host) Read(targets []Target) Sample {
 	return out
 }
 
-// want is the pod of a target, with a member for each of its containers.
+// track is the pod of a target, with a member for each of its containers.
 func (h *Host) track(t Target) *pod {
 	p := h.pods[t.Pod]
 	if p == nil {
@@ -377,7 +377,7 @@ func (h *Host) scan(now time.Time) {
 	}
 }
 
-// forget closes what the Read numbered tick did not ask for.
+// closeUnused closes what the Read numbered tick did not ask for.
 func (h *Host) closeUnused(tick uint64) {
 	maps.DeleteFunc(h.pods, func(_ string, p *pod) bool {
 		live := p.containers[:0]

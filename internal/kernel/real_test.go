@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	_, _ = in.ReadByte()
 }
 
-// cgroups is a kubepods tree in real cgroups of this machine, below a cgroup
+// testCgroups is a kubepods tree in real cgroups of this machine, below a cgroup
 // of its own. All of it is removed at the end of the test.
 type testCgroups struct {
 	cgroups.Shape

@@ -48,7 +48,7 @@ type Total struct {
 	Time  time.Duration
 }
 
-// Counted is a total that could be read.
+// KnownTotal is a total that could be read.
 func KnownTotal(t time.Duration) Total { return Total{Known: true, Time: t} }
 
 // PodSample is one pod's reading. Containers stand in the order of the target's.
@@ -98,11 +98,11 @@ type Quota struct {
 	Burst  time.Duration // cpu.max.burst: the kernel refuses a Limit below it
 }
 
-// leastQuota is the least quota of a period that the kernel takes, however long the period is
+// minQuota is the least quota of a period that the kernel takes, however long the period is
 // (kernel/sched/core.c min_cfs_quota_period).
 const minQuota = time.Millisecond
 
-// Least is the lowest Limit that the kernel takes at this Period and Burst; 0 where it has no such files.
+// Min is the lowest Limit that the kernel takes at this Period and Burst; 0 where it has no such files.
 func (q Quota) Min() time.Duration {
 	if q.Period <= 0 {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchAgain is how often lost watches are put back: a QoS directory that was removed takes its watch along.
+// rewatchInterval is how often lost watches are put back: a QoS directory that was removed takes its watch along.
 const rewatchInterval = 30 * time.Second
 
 // Watch hints that pods came or went: a value in the channel means that

@@ -60,15 +60,15 @@ func AgentLease(node string) string { return agentLease + node }
 // AgentLeaseNode is the node of an agent's Lease; false for any other Lease.
 func AgentLeaseNode(lease string) (node string, ok bool) { return strings.CutPrefix(lease, agentLease) }
 
-// HoldForeign is how long a pod is left alone after somebody else changed its limits, unless the
+// ExternalChangeHoldOff is how long a pod is left alone after somebody else changed its limits, unless the
 // controller is told otherwise.
 const ExternalChangeHoldOff = 10 * time.Minute
 
-// HandsOff is how long a pod is not lowered after a decrease did harm, or left alone after a fight over its limits, unless the
+// RollbackHoldOff is how long a pod is not lowered after a decrease did harm, or left alone after a fight over its limits, unless the
 // controller's --rollback-holdoff says otherwise.
 const RollbackHoldOff = 24 * time.Hour
 
-// QuotaFree is the share of a ResourceQuota that raises leave free, unless the controller's --quota-headroom says otherwise.
+// QuotaHeadroom is the share of a ResourceQuota that raises leave free, unless the controller's --quota-headroom says otherwise.
 const QuotaHeadroom = 0.10
 
 // Mode is what MBCAS does in a namespace.

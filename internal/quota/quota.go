@@ -22,7 +22,7 @@ import (
 
 // Config is how a quota is divided.
 type Config struct {
-	// Free is the share of a quota, in [0, 1), that raises leave free, so that new pods find room. Larger lets more of
+	// Headroom is the share of a quota, in [0, 1), that raises leave free, so that new pods find room. Larger lets more of
 	// them start at once; smaller gives running pods more.
 	Headroom float64
 	// Band is the relative change of a share that is not worth telling, in [0, 1). Larger is steadier.

@@ -10,7 +10,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// entry is one line of the order book: a pod's limited containers, or what stands outside of
+// bidder is one line of the order book: a pod's limited containers, or what stands outside of
 // the market (a shadow pod, or the unlimited containers of a pod).
 type bidder struct {
 	pod          int // index into the input
@@ -23,9 +23,9 @@ type bidder struct {
 	published    cpu.Milli  // published last; 0: nothing
 	// throttle is the worst smoothed throttle ratio among the containers; throttledNow that of the last tick.
 	throttleRatio, latestThrottleRatio float64
-	// young: not watched for long enough to be lowered
+	// warmingUp: not watched for long enough to be lowered
 	warmingUp bool
-	// percent is what the market is to take the demand for, as somebody asks who knows more than the kernel; at least 100
+	// signalPercent is what the market is to take the demand for, as somebody asks who knows more than the kernel; at least 100
 	signalPercent int32
 }
 
@@ -71,7 +71,7 @@ func withPodQuota(r, own sense.Rate, c demand.Container) sense.Rate {
 	return r
 }
 
-// bids writes the order book. A managed pod that is not warm or not fresh takes part as a shadow.
+// bidders writes the order book. A managed pod that is not warm or not fresh takes part as a shadow.
 //
 // known says that the node has been watched for as long as a container takes to get warm. Before, nothing is decided;
 // after, a new pod may be raised, as what is scarce and what is not is known without it.
@@ -143,7 +143,7 @@ func bidders(cfg demand.Config, pods []PodInput, rates []sense.PodRates, estimat
 	return book, held
 }
 
-// asked is a demand of the entry as the market is to take it. It makes the price, and nothing else: what holds
+// signalled is a demand of the entry as the market is to take it. It makes the price, and nothing else: what holds
 // the pod itself is what it demands indeed. Else to ask for more than one's share would be to be held to it, and bursts, whose mean
 // lies below it, would be throttled for the asking. For less than it is no demand is taken: a hog that asked for
 // little would hide from the price.
@@ -151,7 +151,7 @@ func (e *bidder) signalled(demand cpu.Milli) cpu.Milli {
 	return demand * cpu.Milli(max(100, e.signalPercent)) / 100
 }
 
-// kept is what a price keeps free because demands are to be taken for more than they are. It counts as used: the market left it
+// keptForSignals is what a price keeps free because demands are to be taken for more than they are. It counts as used: the market left it
 // free on purpose.
 func keptForSignals(book []bidder, p market.Price) (sum cpu.Milli) {
 	for i := range book {
@@ -162,7 +162,7 @@ func keptForSignals(book []bidder, p market.Price) (sum cpu.Milli) {
 	return sum
 }
 
-// enforceable is the pods with the lowest limits that the kernel takes for their containers. Almost always these lie
+// withKernelMinimums is the pods with the lowest limits that the kernel takes for their containers. Almost always these lie
 // below the floors that the containers have anyway, and then it is the pods themselves.
 func withKernelMinimums(pods []PodInput, rates []sense.PodRates) []PodInput {
 	shared := true
@@ -192,7 +192,7 @@ func budgetPart(budget market.Budget, request, whole cpu.Milli) market.Budget {
 	return max(1, market.Budget(math.Round(float64(budget)*float64(request)/float64(whole))))
 }
 
-// noQuota says that the kernel knows quotas, and sets none.
+// hasNoQuota says that the kernel knows quotas, and sets none.
 func hasNoQuota(r sense.Rate) bool { return r.QuotaKnown && r.Quota == 0 }
 
 type readiness uint8
@@ -205,7 +205,7 @@ const (
 	unenforced // the kernel holds it to no limit
 )
 
-// standing says whether a pod can be decided: every limited container that runs has a fresh rate
+// readinessOf says whether a pod can be decided: every limited container that runs has a fresh rate
 // and a quota, and at least one does. One with too few samples makes it young. The quota may be that of the whole pod.
 func readinessOf(cfg demand.Config, p demand.Pod, r sense.PodRates, estimates map[string]demand.Estimate) readiness {
 	s := stale

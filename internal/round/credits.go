@@ -15,10 +15,10 @@ import (
 // idea is Karma's (Vuppalapati et al., OSDI 2023), whose credits buy slices; here they raise a budget, so that
 // the market stays what it is.
 type Credits struct {
-	// Boost is the factor on the budget of a pod that has saved all it can, 1 to 10; at 1 there are no credits. Larger gives more to
+	// MaxFactor is the factor on the budget of a pod that has saved all it can, 1 to 10; at 1 there are no credits. Larger gives more to
 	// those who come back after a rest, and takes it from those who never rest.
 	MaxFactor float64
-	// Most is how much a pod can save: its whole share for so long.
+	// MaxSaved is how much a pod can save: its whole share for so long.
 	MaxSaved time.Duration
 	// HalfLife is how long it takes until half of what is saved is forgotten.
 	HalfLife time.Duration
@@ -37,7 +37,7 @@ func (c Credits) validate() error {
 	return errors.Join(errs...)
 }
 
-// next is what each pod has saved after a tick, by its UID. A pod that cannot be read saves nothing and loses nothing.
+// accrue is what each pod has saved after a tick, by its UID. A pod that cannot be read saves nothing and loses nothing.
 func (c Credits) accrue(before map[string]time.Duration, pods []PodInput, rates []sense.PodRates, perBudget float64, elapsed time.Duration) map[string]time.Duration {
 	if c.disabled() {
 		return nil
@@ -56,7 +56,7 @@ func (c Credits) accrue(before map[string]time.Duration, pods []PodInput, rates 
 	return after
 }
 
-// usage is a pod's CPU use in cores; unknown where that of a running container is.
+// podUsage is a pod's CPU use in cores; unknown where that of a running container is.
 func podUsage(p sense.PodRates) (cores float64, known bool) {
 	for _, r := range p.Containers {
 		switch r.Validity {
@@ -71,7 +71,7 @@ func podUsage(p sense.PodRates) (cores float64, known bool) {
 	return cores, known
 }
 
-// raise is the pods with the budgets that their savings give them.
+// apply is the pods with the budgets that their savings give them.
 func (c Credits) apply(pods []PodInput, saved map[string]time.Duration) []PodInput {
 	if c.disabled() {
 		return pods

@@ -71,7 +71,7 @@ func limits(cfg Config, s State, p PodInput, e bidder, d Decision) (cpu.Milli, [
 	return limit, parts
 }
 
-// worse is the larger of each share, as far as they are known.
+// higherStalls is the larger of each share, as far as they are known.
 func higherStalls(a, b *sense.Stalls) *sense.Stalls {
 	switch {
 	case a == nil:
@@ -85,7 +85,7 @@ func higherStalls(a, b *sense.Stalls) *sense.Stalls {
 	return &sense.Stalls{Memory: larger(a.Memory, b.Memory), IO: larger(a.IO, b.IO)}
 }
 
-// needThrottle is the smoothed throttle ratio from which a pod below its share is taken to need more.
+// needThrottleRatio is the smoothed throttle ratio from which a pod below its share is taken to need more.
 const needThrottleRatio = 0.01
 
 // split divides a pod's limit over its limited containers by the same rule as the node's CPU over pods: a
@@ -147,7 +147,7 @@ func split(total cpu.Milli, p demand.Pod, known map[string]demand.Estimate, keep
 	return sum, parts
 }
 
-// due says whether a decision is published because a limit changes: an increase at once, and so, where eager, the first
+// changeDue says whether a decision is published because a limit changes: an increase at once, and so, where eager, the first
 // decrease after a time without a price; any other change after the publish interval. Without the exception, what is published
 // of a pod whose demand jumps would delay the decrease that the jump makes necessary by a whole interval.
 //
@@ -205,7 +205,7 @@ func priceDiffers(cfg Config, a, b market.Price) bool {
 	return differs(a, b, max(cfg.PublishBand, priceDigits))
 }
 
-// relieves says whether a container that is throttled gets more than was published, wherever that comes from.
+// relievesThrottling says whether a container that is throttled gets more than was published, wherever that comes from.
 func relievesThrottling(cfg Config, p PodInput, r sense.PodRates, d Decision) bool {
 	part := 0 // d.Containers are the limited ones of the pod, in its order
 	for j, c := range p.Containers {

@@ -31,7 +31,7 @@ func supply(cfg Config, n Node, r sense.NodeRates, system float64) (NodeDecision
 	return d, system
 }
 
-// fullness is for how long no CPU has lain idle.
+// updateFullFor is for how long no CPU has lain idle.
 func updateFullFor(n Node, r sense.NodeRates, before time.Duration) time.Duration {
 	if !r.UsageKnown || n.Capacity <= 0 || float64(r.Usage) < fullThreshold*float64(n.Capacity) {
 		return 0
@@ -39,7 +39,7 @@ func updateFullFor(n Node, r sense.NodeRates, before time.Duration) time.Duratio
 	return before + r.Elapsed
 }
 
-// entitlement is how many cores of the supply a unit of budget stands for, by the sharing incentive.
+// coresPerBudget is how many cores of the supply a unit of budget stands for, by the sharing incentive.
 func coresPerBudget(supply cpu.Milli, pods []PodInput) float64 {
 	var budgets float64
 	for _, p := range pods {
@@ -48,14 +48,14 @@ func coresPerBudget(supply cpu.Milli, pods []PodInput) float64 {
 	return supply.Cores() / max(1, budgets)
 }
 
-// fullFrom is the share of its capacity from which a node counts as full: some idle time lies between any two threads.
+// fullThreshold is the share of its capacity from which a node counts as full: some idle time lies between any two threads.
 const fullThreshold = 0.97
 
-// systemMost is the share of what could be sold that the system can take from the market, however busy it is:
+// maxSystemShare is the share of what could be sold that the system can take from the market, however busy it is:
 // the kernel's weights leave the pods about half beside it, and floors for all would leave that idle.
 const maxSystemShare = 0.5
 
-// systemFollow is how far, per second, the system's smoothed use moves towards what is seen.
+// systemSmoothing is how far, per second, the system's smoothed use moves towards what is seen.
 const systemSmoothing = 0.1
 
 // price is the node's price and what moves it.
@@ -76,7 +76,7 @@ func lasted(long, elapsed, want time.Duration) bool {
 	return long > 0 && long+elapsed/2 >= want
 }
 
-// next clears the market and moves the price: feed-forward from the clearing, an integral trim that
+// update clears the market and moves the price: feed-forward from the clearing, an integral trim that
 // drives measured use to the supply, and bands so that noise moves nothing.
 //
 // Scarcity that is plain to see is not left to the estimates to confirm, as those that wait are starved meanwhile: when
@@ -181,7 +181,7 @@ func floorPrice(book []bidder) market.Price {
 	return min(p, market.MaxPrice)
 }
 
-// move goes to the wanted price where it is far from the one in force. It falls only when a lower one would have done
+// moveTo goes to the wanted price where it is far from the one in force. It falls only when a lower one would have done
 // for cfg.FallDelay: bursts come again, and limits that follow every one of them down and up help nobody. Where CPU
 // lies idle beside a throttled pod it falls at once.
 func (p price) moveTo(cfg Config, want market.Price, wasted bool, elapsed time.Duration) price {
@@ -201,7 +201,7 @@ func (p price) moveTo(cfg Config, want market.Price, wasted bool, elapsed time.D
 	return p
 }
 
-// waste is how long a pod has been throttled while CPU lay idle: the estimates still hold demand that has
+// updateIdleFor is how long a pod has been throttled while CPU lay idle: the estimates still hold demand that has
 // gone. Time in which twice as much lay idle counts twice.
 func (p price) updateIdleFor(cfg Config, book []bidder, d NodeDecision, elapsed time.Duration) time.Duration {
 	idle := 1 - float64(d.Usage+keptForSignals(book, p.inForce))/float64(max(d.Supply, 1))
@@ -219,7 +219,7 @@ func (p price) updateIdleFor(cfg Config, book []bidder, d NodeDecision, elapsed 
 	return 0
 }
 
-// lately is a demand for which the last tick alone speaks. A pod that was throttled but used clearly less than its limit
+// lastTickDemand is a demand for which the last tick alone speaks. A pod that was throttled but used clearly less than its limit
 // stopped within the tick: it wants no more than it used.
 func lastTickDemand(cfg Config, e bidder) cpu.Milli {
 	switch {
@@ -231,10 +231,10 @@ func lastTickDemand(cfg Config, e bidder) cpu.Milli {
 	return e.bid.Demand
 }
 
-// stopped is the share of its limit below which a throttled pod cannot have wanted more all the time.
+// stoppedThreshold is the share of its limit below which a throttled pod cannot have wanted more all the time.
 const stoppedThreshold = 0.85
 
-// forget lowers the estimates to what the release saw, so that demand which has gone does not come back with the next tick.
+// lowerEstimates lowers the estimates to what the release saw, so that demand which has gone does not come back with the next tick.
 func lowerEstimates(cfg Config, known map[string]demand.Estimate, pods []PodInput, book []bidder) {
 	for _, e := range book {
 		now := lastTickDemand(cfg, e)
@@ -277,7 +277,7 @@ func trim(cfg Config, p price, book []bidder, d NodeDecision, elapsed time.Durat
 	return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*elapsed.Seconds()))
 }
 
-// far says whether a and b differ by more than the band, as a share of b.
+// differs says whether a and b differ by more than the band, as a share of b.
 func differs[N ~int64 | ~float64](a, b N, band float64) bool {
 	diff := float64(a - b)
 	return max(diff, -diff) > band*float64(b)

@@ -73,7 +73,7 @@ type Config struct {
 	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the
 	// price returns to zero. Larger is steadier; smaller gives idle CPU back sooner.
 	ReleaseBand float64
-	// HoldBand is how far, as a share, a pod's demand must lie above what its budget buys for a pod to be held that is not held
+	// CapBand is how far, as a share, a pod's demand must lie above what its budget buys for a pod to be held that is not held
 	// yet. Larger is steadier; smaller leaves less of others' shares to those just above their own.
 	CapBand float64
 	// TrimGain is how much of the relative error between the pods' measured use and the supply is
@@ -178,7 +178,7 @@ type Node struct {
 	Pressures int
 }
 
-// Pod is a pod in the market and what was last published about it.
+// PodInput is a pod in the market and what was last published about it.
 type PodInput struct {
 	demand.Pod
 	Published Published
@@ -217,11 +217,11 @@ type State struct {
 type Output struct {
 	Node      NodeDecision
 	Decisions []Decision // one per managed pod with fresh and warm rates, in the order of the input
-	// Held counts managed pods without a decision.
+	// Skipped counts managed pods without a decision.
 	Skipped Skipped
 }
 
-// Held counts managed pods that got no decision in a round.
+// Skipped counts managed pods that got no decision in a round.
 type Skipped struct {
 	WarmingUp int // they, or the node, have not been watched for long enough
 	Stale     int // their counters could not be read, or were reset, or are too far apart

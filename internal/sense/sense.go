@@ -19,7 +19,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel"
 )
 
-// Verdict says whether a rate can be believed.
+// Validity says whether a rate can be believed.
 type Validity uint8
 
 const (
@@ -51,7 +51,7 @@ type Rate struct {
 	Validity Validity
 	Elapsed  time.Duration
 	Usage    cpu.Milli // mean use
-	// Throttle is the share of CFS periods in which the group was throttled, in [0, 1];
+	// ThrottleRatio is the share of CFS periods in which the group was throttled, in [0, 1];
 	// 0 when no period passed because the group was idle or had no quota.
 	ThrottleRatio float64
 	// Pressure is the share of time in which some task waited for a CPU, in [0, 1].
@@ -59,7 +59,7 @@ type Rate struct {
 	PressureKnown bool
 	QuotaKnown    bool      // false: the kernel does not say what is in force
 	Quota         cpu.Milli // the limit in force; 0: none
-	// LeastLimit is the lowest limit, in whole quanta, that the kernel takes for the group; 0: it does not say.
+	// MinLimit is the lowest limit, in whole quanta, that the kernel takes for the group; 0: it does not say.
 	MinLimit cpu.Milli
 	Stalls   *Stalls // nil: they are not read, or were not before
 }
@@ -68,19 +68,19 @@ type Rate struct {
 // "full"). That some did says little: one of many threads may wait while the others work.
 type Stalls struct{ Memory, IO Ratio }
 
-// Share is a part of the time, in [0, 1], that the kernel may not tell. The zero value is an unknown one.
+// Ratio is a part of the time, in [0, 1], that the kernel may not tell. The zero value is an unknown one.
 type Ratio struct {
 	Known bool
 	Value float64
 }
 
-// Pod is one pod's rates. Containers stand in the order of the sample's.
+// PodRates is one pod's rates. Containers stand in the order of the sample's.
 type PodRates struct {
 	Own        Rate
 	Containers []Rate
 }
 
-// Node is the whole machine's rates.
+// NodeRates is the whole machine's rates.
 type NodeRates struct {
 	Validity      Validity
 	Elapsed       time.Duration
@@ -92,7 +92,7 @@ type NodeRates struct {
 	PressureKnown bool
 }
 
-// Reading is what one round sees. Pods stand in the order of the later sample's.
+// Rates is what one round sees. Pods stand in the order of the later sample's.
 type Rates struct {
 	Node NodeRates
 	Pods []PodRates
@@ -122,7 +122,7 @@ func Compare(before, after kernel.Sample, longest time.Duration) Rates {
 	return r
 }
 
-// mostCores bounds what a machine can be believed to have used.
+// maxCores bounds what a machine can be believed to have used.
 const maxCores = 4096
 
 func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
@@ -156,7 +156,7 @@ func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
 	return r
 }
 
-// least rounds up: the kubelet rounds a limit's quota down to a microsecond.
+// minLimit rounds up: the kubelet rounds a limit's quota down to a microsecond.
 func minLimit(q kernel.Quota) cpu.Milli {
 	millis := math.Ceil(float64(q.Min()) * float64(cpu.Core) / float64(q.Period))
 	return cpu.FromCores(millis / float64(cpu.Core)).RoundUp(cpu.Quantum)
@@ -182,7 +182,7 @@ func nodeRates(before, after kernel.NodeSample, longest time.Duration) NodeRates
 	return n
 }
 
-// spent is the CPU time between two readings of a counter; not ok where one of them is missing.
+// cpuTime is the CPU time between two readings of a counter; not ok where one of them is missing.
 func cpuTime(before, after kernel.Total) (time.Duration, bool) {
 	if !before.Known || !after.Known {
 		return 0, false
@@ -190,7 +190,7 @@ func cpuTime(before, after kernel.Total) (time.Duration, bool) {
 	return after.Time - before.Time, true
 }
 
-// share is the part of elapsed in which some task waited. The kernel may count a little more than elapsed.
+// pressureRatio is the part of elapsed in which some task waited. The kernel may count a little more than elapsed.
 func pressureRatio(before, after kernel.Pressure, elapsed time.Duration) (float64, bool) {
 	if !before.Known || !after.Known || after.Some < before.Some {
 		return 0, false
@@ -198,7 +198,7 @@ func pressureRatio(before, after kernel.Pressure, elapsed time.Duration) (float6
 	return min(1, float64(after.Some-before.Some)/float64(elapsed)), true
 }
 
-// stall is the part of elapsed in which all tasks waited that had anything to do.
+// stallRatio is the part of elapsed in which all tasks waited that had anything to do.
 func stallRatio(before, after kernel.Pressure, elapsed time.Duration) Ratio {
 	if !before.Known || !after.Known || after.Full < before.Full {
 		return Ratio{}

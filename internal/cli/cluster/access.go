@@ -56,5 +56,5 @@ const (
 	SignalCRDName  = "demandsignals.allocation.mbcas.io"
 )
 
-// ofWorkload says whether a pod belongs to the Deployment or DaemonSet of that name.
+// OfWorkload says whether a pod belongs to the Deployment or DaemonSet of that name.
 func OfWorkload(pod *corev1.Pod, name string) bool { return strings.HasPrefix(pod.Name, name+"-") }

@@ -14,7 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// addVPAs lists the VerticalPodAutoscalers of a namespace, or of all for ""; a cluster that does not know them has none.
+// AddVPAs lists the VerticalPodAutoscalers of a namespace, or of all for ""; a cluster that does not know them has none.
 func AddVPAs(ctx context.Context, c client.Client, s snapshot.ObjectsByNamespace, namespace string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
@@ -35,7 +35,7 @@ func AddVPAs(ctx context.Context, c client.Client, s snapshot.ObjectsByNamespace
 	return nil
 }
 
-// find finds the pods of a target that are not known by their owners.
+// ResolveTarget finds the pods of a target that are not known by their owners.
 func ResolveTarget(ctx context.Context, c client.Client, n *snapshot.NamespaceObjects, namespace string, t kube.Target) {
 	if t.Owned() || n.Selectors[t] != nil || n.Unresolved[t] != nil {
 		return

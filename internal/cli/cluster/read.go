@@ -41,7 +41,7 @@ func ReadNodeAllocations(ctx context.Context, a *Access, w *snapshot.Snapshot, n
 	return found
 }
 
-// get reads one object, what in words; nil without an error means that there is none.
+// Get reads one object, what in words; nil without an error means that there is none.
 func Get[T client.Object](ctx context.Context, c client.Client, what string, into T, namespace, name string) (T, error) {
 	var none T
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
@@ -54,13 +54,13 @@ func Get[T client.Object](ctx context.Context, c client.Client, what string, int
 	return into, nil
 }
 
-// selection says which pods are looked at.
+// Selection says which pods are looked at.
 type Selection struct {
 	Namespace, Pod, Node string
 	Labels               labels.Selector
 }
 
-// gather reads pods, allocations and modes. Only pods are indispensable; everything else is noted when it is
+// Read reads pods, allocations and modes. Only pods are indispensable; everything else is noted when it is
 // missing.
 func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, error) {
 	w := &snapshot.Snapshot{Modes: map[string]kube.Mode{}, Objects: snapshot.ObjectsByNamespace{}, System: a.System}
@@ -187,13 +187,13 @@ func ReadAllocations(ctx context.Context, c client.Client, namespace string) (ma
 	return byUID, nil
 }
 
-// notInstalled says whether the error means that the cluster does not know PodAllocations.
+// NotInstalled says whether the error means that the cluster does not know PodAllocations.
 func NotInstalled(err error) bool {
 	var group *discovery.ErrGroupDiscoveryFailed
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || errors.As(err, &group)
 }
 
-// readDefaultMode reads the controller's --mode flag from its Deployment.
+// ReadDefaultMode reads the controller's --mode flag from its Deployment.
 func ReadDefaultMode(ctx context.Context, c client.Client, system string) (kube.Mode, error) {
 	var d appsv1.Deployment
 	key := client.ObjectKey{Namespace: system, Name: ControllerName}
@@ -203,7 +203,7 @@ func ReadDefaultMode(ctx context.Context, c client.Client, system string) (kube.
 	return ModeFlag(&d), nil
 }
 
-// modeFlag is the value of --mode in the controller's arguments, which may name a variable of its
+// ModeFlag is the value of --mode in the controller's arguments, which may name a variable of its
 // environment; recommend, the controller's own default, where there is none.
 func ModeFlag(d *appsv1.Deployment) kube.Mode {
 	for _, c := range d.Spec.Template.Spec.Containers {
@@ -229,7 +229,7 @@ func ModeFlag(d *appsv1.Deployment) kube.Mode {
 
 var errNoNamespace = errors.New("does not exist")
 
-// readNamespaces reads one namespace, or all for "".
+// ReadNamespaces reads one namespace, or all for "".
 func ReadNamespaces(ctx context.Context, c client.Client, name string) ([]corev1.Namespace, error) {
 	if name == "" {
 		var list corev1.NamespaceList

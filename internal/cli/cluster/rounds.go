@@ -15,7 +15,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
-// agentOn is the agent's pod on a node; nil where there is none.
+// AgentOn is the agent's pod on a node; nil where there is none.
 func AgentOn(pods []corev1.Pod, node string) *corev1.Pod {
 	for i := range pods {
 		p := &pods[i]
@@ -32,7 +32,7 @@ const (
 	MaxRoundNodes = 20              // more nodes than this are not asked
 )
 
-// readLive asks the agents of the world's nodes for their last round, through the API server. Whatever
+// ReadRounds asks the agents of the world's nodes for their last round, through the API server. Whatever
 // does not answer keeps the figures of its last published decision, and a note says so.
 func ReadRounds(ctx context.Context, a *Access, w *snapshot.Snapshot) {
 	nodes := managedNodes(w)
@@ -73,7 +73,7 @@ func readNode(ctx context.Context, a *Access, w *snapshot.Snapshot, agent *corev
 	return nil
 }
 
-// askAgent reads the last round of a node from its agent.
+// ReadRound reads the last round of a node from its agent.
 func ReadRound(ctx context.Context, a *Access, agent *corev1.Pod, node string) (snapshot.Market, map[types.UID]*snapshot.Figures, error) {
 	if agent == nil {
 		return snapshot.Market{}, nil, fmt.Errorf("it has no agent")

@@ -12,7 +12,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/format"
 )
 
-// diagnose judges what examine saw. It is pure: the same checkup and time give the same findings.
+// Judge judges what examine saw. It is pure: the same checkup and time give the same findings.
 func Judge(c *Facts, now time.Time) []Finding {
 	list := diagnoseCluster(c)
 	if c.Version == "" {

@@ -25,7 +25,7 @@ import (
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// Checkup is everything that doctor has seen. What could not be read is nil or empty, and its error is in
+// Facts is everything that doctor has seen. What could not be read is nil or empty, and its error is in
 // Unread under the name of the thing.
 type Facts struct {
 	System  string
@@ -54,7 +54,7 @@ type Facts struct {
 	Unread map[string]error
 }
 
-// examine asks the API server everything, one question after the other; no answer stops it, but if nobody
+// Gather asks the API server everything, one question after the other; no answer stops it, but if nobody
 // answers at all.
 func Gather(ctx context.Context, a *cluster.Access) *Facts {
 	c := &Facts{System: a.System, Objects: snapshot.ObjectsByNamespace{}, Unread: map[string]error{}}

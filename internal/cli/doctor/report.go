@@ -86,7 +86,7 @@ func NewReport(list []Finding) Report {
 	return r
 }
 
-// text is the report for people. quiet leaves out what is well.
+// Text is the report for people. quiet leaves out what is well.
 func (r Report) Text(quiet bool) string {
 	var b strings.Builder
 	var shown []Finding

@@ -50,7 +50,7 @@ func Signals(allocations []*v1alpha1.PodAllocation) string {
 	return fmt.Sprintf("CPU is to be kept free for %s, as %s %s.", format.Plural(pods, "pod"), format.Join(by), verb)
 }
 
-// termWords are the terms of a pod in a table: who asks, in a word each.
+// ConstraintWords are the terms of a pod in a table: who asks, in a word each.
 func ConstraintWords(t *v1alpha1.Constraints) string {
 	if t == nil {
 		return ""

@@ -18,7 +18,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// explanation is all that explain knows of a pod, and what it says about it.
+// Explanation is all that explain knows of a pod, and what it says about it.
 type Explanation struct {
 	snapshot.Row
 	Sentences []string `json:"sentences"`

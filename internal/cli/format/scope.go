@@ -1,6 +1,6 @@
 package format
 
-// scope is which pods a command looks at, for people.
+// Scope is which pods a command looks at, for people.
 type Scope struct{ Namespace, Node, Selector string }
 
 func (s Scope) String() string {
@@ -10,7 +10,7 @@ func (s Scope) String() string {
 	return "namespace " + s.Namespace + s.rest()
 }
 
-// none is the scope after "no pod in".
+// None is the scope after "no pod in".
 func (s Scope) None() string {
 	if s.Namespace == "" {
 		return "any namespace" + s.rest()

@@ -5,13 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// table writes rows under a header, if it has one, in columns as wide as their widest cell, three spaces apart.
+// Table writes rows under a header, if it has one, in columns as wide as their widest cell, three spaces apart.
 type Table struct {
 	Header []string
 	Rows   [][]string
 }
 
-// add appends a row; an empty cell is shown as "-".
+// Add appends a row; an empty cell is shown as "-".
 func (t *Table) Add(cells ...string) {
 	for i := range cells {
 		if cells[i] == "" {

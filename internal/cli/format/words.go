@@ -16,7 +16,7 @@ import (
 // Streams are where a command writes: answers to Out, progress and warnings to Err.
 type Streams struct{ Out, Err io.Writer }
 
-// few lists up to three names and counts the rest.
+// Few lists up to three names and counts the rest.
 func Few(names []string) string {
 	if len(names) <= 3 {
 		return strings.Join(names, ", ")
@@ -24,7 +24,7 @@ func Few(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
 }
 
-// wrap breaks a sentence into lines of at most width characters, the later ones indented.
+// Wrap breaks a sentence into lines of at most width characters, the later ones indented.
 func Wrap(s string, width int) string {
 	var b strings.Builder
 	line := 0
@@ -61,7 +61,7 @@ func Amount(m cpu.Milli) string {
 	return m.String()
 }
 
-// modeWord is a mode for people.
+// ModeWord is a mode for people.
 func ModeWord(m kube.Mode) string {
 	if m == "" {
 		return "unknown"
@@ -69,7 +69,7 @@ func ModeWord(m kube.Mode) string {
 	return string(m)
 }
 
-// and joins words: a, b and c.
+// Join joins words: a, b and c.
 func Join(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -78,10 +78,10 @@ func Join(words []string) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// age writes a duration as kubectl does: 12s, 4m30s, 3h.
+// Age writes a duration as kubectl does: 12s, 4m30s, 3h.
 func Age(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
 
-// are counts things that are something: "1 pod is", "2 pods are".
+// Are counts things that are something: "1 pod is", "2 pods are".
 func Are(n int, thing string) string {
 	if n == 1 {
 		return Plural(n, thing) + " is"
@@ -89,7 +89,7 @@ func Are(n int, thing string) string {
 	return Plural(n, thing) + " are"
 }
 
-// plural counts things: "1 pod", "2 pods".
+// Plural counts things: "1 pod", "2 pods".
 func Plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -17,14 +17,14 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// ask is what a person asks resize to do.
+// Request is what a person asks resize to do.
 type Request struct {
 	Container string // "": the only one with a CPU limit
 	Limit     cpu.Milli
 	Force     bool
 }
 
-// target is what is known of the pod before it is resized.
+// Target is what is known of the pod before it is resized.
 type Target struct {
 	Pod         *corev1.Pod
 	Row         snapshot.Row
@@ -38,7 +38,7 @@ type Objection struct {
 	Final bool
 }
 
-// guard turns what is asked into a move, or says everything that speaks against it. It is pure.
+// Check turns what is asked into a move, or says everything that speaks against it. It is pure.
 func Check(t Target, o Request) (actuator.Move, []Objection) {
 	if why := unfit(t.Pod); why != "" {
 		return actuator.Move{}, []Objection{{why, true}}
@@ -146,7 +146,7 @@ func names(list []snapshot.Container) []string {
 	return n
 }
 
-// unfinished says how far the kubelet is with the pod's present limits.
+// Unfinished says how far the kubelet is with the pod's present limits.
 func Unfinished(pod *corev1.Pod) (podresize.Progress, string) {
 	return podresize.Check(pod, snapshot.Limits(pod), pod.Generation)
 }

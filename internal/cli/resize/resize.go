@@ -26,16 +26,16 @@ import (
 // Adoption is what MBCAS does after somebody else changed a limit.
 var Adoption = "MBCAS takes the new limit as declared and leaves the pod alone for " + Alone
 
-// carrying says how a resize is carried out.
+// Options says how a resize is carried out.
 type Options struct {
 	DryRun, Wait bool
 	Timeout      time.Duration
-	// again decides anew about a pod that changed while it was being resized; nil from it: nothing is to be done
+	// Redecide decides anew about a pod that changed while it was being resized; nil from it: nothing is to be done
 	// any more. Without again, what was asked for stays the same.
 	Redecide func(*corev1.Pod) *actuator.Move
 }
 
-// refuse is the error that the objections make; nil if they are none, or may be forced.
+// Refuse is the error that the objections make; nil if they are none, or may be forced.
 func Refuse(pod *corev1.Pod, against []Objection, force bool) error {
 	final := false
 	var why []string
@@ -53,7 +53,7 @@ func Refuse(pod *corev1.Pod, against []Objection, force bool) error {
 	return errors.New(text)
 }
 
-// afterwards says what MBCAS will do about a change made by hand; "" where it does nothing.
+// AfterResize says what MBCAS will do about a change made by hand; "" where it does nothing.
 func AfterResize(s snapshot.Row) string {
 	switch {
 	case !s.Managed || s.Mode == kube.ModeOff || s.Mode == kube.ModeRecommend || s.Reason == string(reasons.Recommending):
@@ -64,7 +64,7 @@ func AfterResize(s snapshot.Row) string {
 	return fmt.Sprintf("%s; then it moves the limit again. To keep it: kubectl label pod %s -n %s %s=false", Adoption, s.Pod, s.Namespace, kube.ManagedKey)
 }
 
-// carryOut asks first, then applies the move and follows it to its end.
+// Apply asks first, then applies the move and follows it to its end.
 func Apply(ctx context.Context, a *cluster.Access, s format.Streams, pod *corev1.Pod, move actuator.Move, how Options) error {
 	resizer := podresize.New(a.Client, kube.PluginFieldManager)
 	dry, err := retryOnConflict(ctx, a, pod, &move, how.Redecide, resizer.DryRun)
@@ -96,7 +96,7 @@ func Apply(ctx context.Context, a *cluster.Access, s format.Streams, pod *corev1
 	return waitUntilInForce(ctx, a, s, result.Pod, move, how.Timeout)
 }
 
-// insist tries again with the pod as it is now when it has changed since it was read. Without again, what is
+// retryOnConflict tries again with the pod as it is now when it has changed since it was read. Without again, what is
 // asked for stays the same, wherever it starts from.
 func retryOnConflict(ctx context.Context, a *cluster.Access, pod *corev1.Pod, move *actuator.Move, again func(*corev1.Pod) *actuator.Move, do func(context.Context, *corev1.Pod, actuator.Move) podresize.Result) (r podresize.Result, err error) {
 	for range 5 {
@@ -146,7 +146,7 @@ func moveText(m actuator.Move) string {
 
 func PodText(pod *corev1.Pod) string { return fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name) }
 
-// allocatable is the CPU that the pod's node has to give; 0 where that cannot be read.
+// Allocatable is the CPU that the pod's node has to give; 0 where that cannot be read.
 func Allocatable(ctx context.Context, a *cluster.Access, pod *corev1.Pod) cpu.Milli {
 	var node corev1.Node
 	if err := a.Client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, &node); err != nil {
@@ -155,5 +155,5 @@ func Allocatable(ctx context.Context, a *cluster.Access, pod *corev1.Pod) cpu.Mi
 	return kube.Milli(node.Status.Allocatable[corev1.ResourceCPU])
 }
 
-// alone is how long MBCAS leaves a pod alone after somebody else changed its limits.
+// Alone is how long MBCAS leaves a pod alone after somebody else changed its limits.
 var Alone = fmt.Sprintf("%d minutes", int(kube.ExternalChangeHoldOff.Minutes()))

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// look is how often a resize on its way is looked at.
+	// PollInterval is how often a resize on its way is looked at.
 	PollInterval = 100 * time.Millisecond
-	// patience is after how many looks a person wants to know what is waited for.
+	// silentPolls is after how many looks a person wants to know what is waited for.
 	silentPolls = 10
 )
 
-// follow waits until the kubelet has carried the move out, and says on the way what it waits for.
+// waitUntilInForce waits until the kubelet has carried the move out, and says on the way what it waits for.
 func waitUntilInForce(ctx context.Context, a *cluster.Access, s format.Streams, accepted *corev1.Pod, move actuator.Move, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -7,14 +7,14 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// container is the CPU of one container or sidecar in a pod's spec.
+// Container is the CPU of one container or sidecar in a pod's spec.
 type Container struct {
 	Name           string
 	Request, Limit cpu.Milli // limit 0: none
 	Restarts       bool
 }
 
-// running lists what runs beside each other in the pod: its containers and its sidecars.
+// RunningContainers lists what runs beside each other in the pod: its containers and its sidecars.
 func RunningContainers(pod *corev1.Pod) []Container {
 	var list []Container
 	for i := range pod.Spec.Containers {
@@ -43,7 +43,7 @@ func containerOf(c *corev1.Container) Container {
 	return out
 }
 
-// inForce is the limit that the kubelet reports for a container; 0: none.
+// InForce is the limit that the kubelet reports for a container; 0: none.
 func InForce(pod *corev1.Pod, name string) cpu.Milli {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for _, s := range list {
@@ -55,7 +55,7 @@ func InForce(pod *corev1.Pod, name string) cpu.Milli {
 	return 0
 }
 
-// limits are the CPU limits in the pod's spec by container.
+// Limits are the CPU limits in the pod's spec by container.
 func Limits(pod *corev1.Pod) map[string]cpu.Milli {
 	m := map[string]cpu.Milli{}
 	for _, l := range kube.Limits(pod) {

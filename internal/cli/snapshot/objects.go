@@ -8,17 +8,17 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// around is what surrounds the pods of one namespace, as far as it was read.
+// NamespaceObjects is what surrounds the pods of one namespace, as far as it was read.
 type NamespaceObjects struct {
 	constraints.Neighbourhood
-	// hidden are the targets whose pods are not known, each with what stands in the way.
+	// Unresolved are the targets whose pods are not known, each with what stands in the way.
 	Unresolved map[kube.Target]error
 }
 
-// surroundings are those of each namespace.
+// ObjectsByNamespace are those of each namespace.
 type ObjectsByNamespace map[string]*NamespaceObjects
 
-// of is what surrounds the pods of a namespace; it may be written to.
+// Get is what surrounds the pods of a namespace; it may be written to.
 func (s ObjectsByNamespace) Get(namespace string) *NamespaceObjects {
 	if s[namespace] == nil {
 		s[namespace] = &NamespaceObjects{
@@ -28,7 +28,7 @@ func (s ObjectsByNamespace) Get(namespace string) *NamespaceObjects {
 	return s[namespace]
 }
 
-// vpa names the VerticalPodAutoscaler to which the pod's CPU is left; "" for none.
+// VPA names the VerticalPodAutoscaler to which the pod's CPU is left; "" for none.
 func (s ObjectsByNamespace) VPA(pod *corev1.Pod) string {
 	if s[pod.Namespace] == nil {
 		return ""

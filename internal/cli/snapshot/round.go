@@ -31,7 +31,7 @@ type Market struct {
 	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
 }
 
-// readRound reads an agent's answer.
+// ParseRound reads an agent's answer.
 func ParseRound(node string, data []byte) (Market, map[types.UID]*Figures, error) {
 	var a allocation.RoundReport
 	if err := json.Unmarshal(data, &a); err != nil {

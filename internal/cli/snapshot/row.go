@@ -12,7 +12,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Standing is how one pod stands with MBCAS: a row of list.
+// Row is how one pod stands with MBCAS: a row of list.
 type Row struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
@@ -43,7 +43,7 @@ type Row struct {
 	Figures *Figures `json:"figures,omitempty"`
 }
 
-// standings joins everything gathered, in no particular order.
+// Rows joins everything gathered, in no particular order.
 func (w *Snapshot) Rows() []Row {
 	rows := make([]Row, 0, len(w.Pods))
 	for i := range w.Pods {
@@ -55,7 +55,7 @@ func (w *Snapshot) Rows() []Row {
 // ReasonNoAllocation: nothing stands against managing the pod, and it has no allocation.
 const ReasonNoAllocation = "NoAllocation"
 
-// stand joins a pod with its allocation, with its figures of the last round, and with the VerticalPodAutoscaler that writes its
+// Row joins a pod with its allocation, with its figures of the last round, and with the VerticalPodAutoscaler that writes its
 // CPU, as far as it has them.
 func (w *Snapshot) Row(pod *corev1.Pod) Row {
 	pa, vpa, mode := w.Allocations[pod.UID], w.Objects.VPA(pod), w.Mode(pod.Namespace)

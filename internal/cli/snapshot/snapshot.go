@@ -11,13 +11,13 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// World is what the commands read of a cluster before they say anything.
+// Snapshot is what the commands read of a cluster before they say anything.
 type Snapshot struct {
 	Pods        []corev1.Pod
 	Allocations map[types.UID]*v1alpha1.PodAllocation
 	// Modes holds the mode of each namespace that could be read.
 	Modes map[string]kube.Mode
-	// Default is the installation's mode for namespaces without a label; "" where it is not known.
+	// DefaultMode is the installation's mode for namespaces without a label; "" where it is not known.
 	DefaultMode kube.Mode
 	// System is the namespace that MBCAS runs in.
 	System string

@@ -14,7 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// one after the other, in order.
+// inOrder after the other, in order.
 func inOrder(n int, do func(int)) bool {
 	for i := range n {
 		do(i)

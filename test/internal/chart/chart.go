@@ -92,7 +92,7 @@ func New(title string, height vg.Length, until, tick time.Duration, behind Spans
 		axis.LineStyle.Color, axis.Tick.LineStyle.Color = faint, faint
 	}
 	p.X.Min, p.X.Max = 0, max(1, until.Seconds())
-	p.X.Tick.Marker = plot.TickerFunc(func(from, to float64) (ticks []plot.Tick) {
+	p.X.Tick.Marker = plot.TickerFunc(func(_, to float64) (ticks []plot.Tick) {
 		for t := 0.0; t <= to; t += max(1, tick.Seconds()) {
 			ticks = append(ticks, plot.Tick{Value: t, Label: fmt.Sprintf("%.0f", t)})
 		}

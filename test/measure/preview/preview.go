@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// allocatable is what the local node gives to pods, of its cores: it keeps a fifth back.
+	// allocatablePercent is what the local node gives to pods, of its cores: it keeps a fifth back.
 	allocatablePercent = 80
 	// hogThreads is how many threads a hog spins.
 	hogThreads = 4

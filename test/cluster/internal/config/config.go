@@ -203,7 +203,7 @@ func (c Config) KubeletHealthPort(s Slot) int { return 10248 - s.Index + c.PortO
 // ImageServerPort is where a virtual node takes images, on its own address.
 func (c Config) ImageServerPort() int { return 10270 + c.PortOffset }
 
-// Clash says what two clusters on one machine would both take, or "".
+// Conflict says what two clusters on one machine would both take, or "".
 func (c Config) Conflict(o Config) string {
 	if c.Node && o.Node {
 		return "the node of this machine"
