@@ -38,11 +38,11 @@ func TestBack(t *testing.T) {
 		},
 		"the owner changed one": {
 			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote("kubectl", "app"), wrote(kube.FieldManager, "proxy")},
-			changes: []actuator.Change{proxy}, kept: "left as it is: somebody else changed container app to 500m",
+			changes: []actuator.Change{proxy}, kept: "left as it is: another writer set app=500m",
 		},
 		"the owner changed both": {
 			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.PluginFieldManager, "app"), wrote("kubectl", "proxy")},
-			why: "already", kept: "left as it is: somebody else changed container app to 500m, container proxy to 50m",
+			why: "already", kept: "left as it is: another writer set app=500m, proxy=50m",
 		},
 		"no record":                 {why: "never changed"},
 		"no record of what is ours": {writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app")}, why: "lost", problem: true},
