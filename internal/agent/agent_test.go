@@ -298,11 +298,8 @@ func TestAgent(t *testing.T) {
 	}
 	w.eventually("a Lease", func() bool {
 		var l coordinationv1.Lease
-		err := w.api.Client.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: kube.SystemNamespace, Name: LeaseName(w.node.Node)},
-			&l,
-		)
+		err := w.api.Client.Get(t.Context(),
+			types.NamespacedName{Namespace: kube.SystemNamespace, Name: LeaseName(w.node.Node)}, &l)
 		return err == nil && l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "agent-pod" && len(l.OwnerReferences) == 1
 	})
 	for line, want := range map[string]float64{
@@ -337,10 +334,8 @@ func TestRestartPublishesNothing(t *testing.T) {
 	}
 	stop()
 	url, _ = w.agent(w.access())
-	w.eventually(
-		"a decision after the restart",
-		func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 1 },
-	)
+	w.eventually("a decision after the restart",
+		func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 1 })
 	w.rounds(url, 20)
 	if now := w.allocation(pa); now.ResourceVersion != before.ResourceVersion {
 		t.Errorf("written again after a restart:\n%+v\n%+v", before.Spec.Decision, now.Spec.Decision)

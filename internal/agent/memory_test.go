@@ -114,19 +114,8 @@ func (w *world) program(b *testing.B, path string) (pid int, url string, stop fu
 	if err := clientcmd.WriteToFile(*kubeconfig, file); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(
-		path,
-		"--kubeconfig",
-		file,
-		"--node-name",
-		w.node.Node,
-		"--cgroup-root",
-		w.tree.Config().Root,
-		"--listen",
-		"127.0.0.1:0",
-		"--interval",
-		"100ms",
-	)
+	cmd := exec.Command(path, "--kubeconfig", file, "--node-name", w.node.Node, "--cgroup-root", w.tree.Config().Root,
+		"--listen", "127.0.0.1:0", "--interval", "100ms")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)

@@ -20,10 +20,8 @@ func decided(at time.Time, limits ...cpu.Milli) *roundResult {
 	r := &roundResult{At: at, Snapshot: &snapshot{}}
 	for i, l := range limits {
 		uid := fmt.Sprint("pod", i)
-		r.Snapshot.Refs = append(
-			r.Snapshot.Refs,
-			podRef{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID("pa-" + uid)},
-		)
+		r.Snapshot.Refs = append(r.Snapshot.Refs,
+			podRef{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID("pa-" + uid)})
 		r.Snapshot.Pods = append(r.Snapshot.Pods, round.PodInput{
 			Pod:       demand.Pod{UID: uid},
 			Published: round.Published{At: t0.Add(-time.Minute), Limits: map[string]cpu.Milli{"app": 500}},
@@ -67,12 +65,8 @@ func TestLatestWins(t *testing.T) {
 
 	q.replace(publicationsOf(decided(t0, 400, 600)), t0)
 	q.replace(publicationsOf(decided(t0.Add(time.Second), 350, 0)), t0.Add(time.Second))
-	want(
-		t,
-		"a decision that the newest round does not publish is not written",
-		drain(t, q, t0.Add(time.Second)),
-		"pod0=350m",
-	)
+	want(t, "a decision that the newest round does not publish is not written", drain(t, q, t0.Add(time.Second)),
+		"pod0=350m")
 
 	unpublished := decided(t0, 900)
 	unpublished.Output.Decisions[0].Publish = false
@@ -159,17 +153,8 @@ func TestBackoff(t *testing.T) {
 		n := attempts(c.first, c.second)
 		for i := range n {
 			if n[i] < c.low[i] || n[i] > c.high[i] {
-				t.Errorf(
-					"%v and %v: pod %d is tried %d times in %d s, want %d to %d: %s",
-					c.first,
-					c.second,
-					i,
-					n[i],
-					seconds,
-					c.low[i],
-					c.high[i],
-					c.reason,
-				)
+				t.Errorf("%v and %v: pod %d is tried %d times in %d s, want %d to %d: %s", c.first, c.second, i, n[i], seconds,
+					c.low[i], c.high[i], c.reason)
 			}
 		}
 	}

@@ -116,13 +116,8 @@ func TestTrimChangesNoView(t *testing.T) {
 		}
 	}
 	small := trimmed[2].(*v1alpha1.PodAllocation)
-	got := newSnapshot(
-		"n1",
-		trimmed[0].(*corev1.Node),
-		[]*corev1.Pod{trimmed[1].(*corev1.Pod)},
-		map[string]*v1alpha1.PodAllocation{small.Name: small},
-		t0,
-	)
+	got := newSnapshot("n1", trimmed[0].(*corev1.Node), []*corev1.Pod{trimmed[1].(*corev1.Pod)},
+		map[string]*v1alpha1.PodAllocation{small.Name: small}, t0)
 	if d := cmp.Diff(whole, got); d != "" {
 		t.Errorf("view of trimmed objects (-whole +trimmed):\n%s", d)
 	}
@@ -229,14 +224,8 @@ func TestView(t *testing.T) {
 				return
 			}
 			if v.Pods[0].Unmanaged != c.shadow || !v.Pods[0].Published.At.Equal(c.at) {
-				t.Errorf(
-					"%s: shadow %v, published %v; want %v, %v",
-					c.reason,
-					v.Pods[0].Unmanaged,
-					v.Pods[0].Published.At,
-					c.shadow,
-					c.at,
-				)
+				t.Errorf("%s: shadow %v, published %v; want %v, %v", c.reason, v.Pods[0].Unmanaged, v.Pods[0].Published.At,
+					c.shadow, c.at)
 			}
 			if d := cmp.Diff([]string{"a-app", "a-side"}, v.Targets[0].Containers); d != "" || v.Targets[0].Pod != "hash-a" {
 				t.Errorf("target %+v: the static pod's hash, and its running containers", v.Targets[0])

@@ -8,16 +8,20 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+	"pgregory.net/rapid"
 )
 
 // noisyPods are 30 pods with a mean usage of 2m to 50m each.
-func noisyPods() ([]*tenant, []cpu.Milli) {
-	var pods []*tenant
+func noisyPods() ([]*fakePod, []cpu.Milli) {
+	var pods []*fakePod
 	var means []cpu.Milli
 	for i := range 30 {
 		mean := cpu.Milli(2 + 48*i/29)
 		means = append(means, mean)
-		pods = append(pods, &tenant{name: fmt.Sprintf("p%d", i), request: 50, declared: 500, want: mean})
+		pods = append(pods, &fakePod{name: fmt.Sprintf("p%d", i), request: 50, declared: 500, demand: mean})
 	}
 	return pods, means
 }
@@ -56,7 +60,7 @@ func TestNoisePublishesNothing(t *testing.T) {
 			published := 0
 			for range w.cfg.Demand.WarmUpSamples + 600 {
 				for i, p := range pods {
-					p.want = cpu.Milli(max(0, math.Round(usage[i](float64(means[i])))))
+					p.demand = cpu.Milli(max(0, math.Round(usage[i](float64(means[i])))))
 				}
 				first := pods[0].published.At.IsZero()
 				for _, d := range w.tick().Decisions {
@@ -79,10 +83,15 @@ func TestNoisePublishesNothing(t *testing.T) {
 
 func TestOnePodPublishesThePrice(t *testing.T) {
 	pods, _ := noisyPods()
-	busy := &tenant{name: "busy", request: 3500, want: 1000, shadow: true} // not managed, so its limit is never published
+	busy := &fakePod{
+		name:      "busy",
+		request:   3500,
+		demand:    1000,
+		unmanaged: true,
+	} // not managed, so its limit is never published
 	w := newWorld(append(pods, busy)...)
 	w.run(60)
-	busy.want = 4000
+	busy.demand = 4000
 	published := map[string]int{}
 	count := func(seconds int) {
 		for range seconds {
@@ -98,8 +107,151 @@ func TestOnePodPublishesThePrice(t *testing.T) {
 		t.Fatalf("price %v: %d pods published, want 1: %v", w.state.price.inForce, len(published), published)
 	}
 	for name, n := range published {
-		if p := w.tenant(name); n != 1 || p.published.Price != w.state.price.inForce {
-			t.Errorf("%s published %d times, with the price %v: want once, with %v", name, n, p.published.Price, w.state.price.inForce)
+		if p := w.pod(name); n != 1 || p.published.Price != w.state.price.inForce {
+			t.Errorf("%s published %d times, with the price %v: want once, with %v", name, n, p.published.Price,
+				w.state.price.inForce)
 		}
+	}
+}
+
+func TestSteadyLoadPublishesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(drawPods(t, 16_000)...)
+		w.run(240)
+		for _, p := range w.pods {
+			p.changes = 0
+		}
+		w.run(300)
+		for _, p := range w.pods {
+			if p.changes > 2 {
+				t.Errorf("the limit of %s changed %d times in five minutes of steady load", p.name, p.changes)
+			}
+		}
+	})
+}
+
+// A published limit that is not applied, as in mode recommend, is published once.
+func TestPublishedLimitStands(t *testing.T) {
+	batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
+	service := &fakePod{name: "service", request: 500, declared: 1000}
+	w := newWorld(batch, service)
+	w.run(30)
+	published := 0
+	for i := range 120 {
+		service.demand = 300 + 400*cpu.Milli(i/10%2)
+		out := w.tick()
+		service.limit = service.declared
+		if d, ok := decision(out, "service"); ok && d.Publish && i > 30 {
+			published++
+		}
+	}
+	if published > 4 {
+		t.Errorf("%d decisions published in 90 s for a pod whose limit does not change", published)
+	}
+}
+
+func TestChangeDue(t *testing.T) {
+	cfg := DefaultConfig()
+	was := Published{At: epoch, Limits: map[string]cpu.Milli{"c": 1000}, Demand: 500, Price: 1}
+	for _, c := range []struct {
+		name   string
+		limit  cpu.Milli
+		demand cpu.Milli
+		age    time.Duration
+		want   bool
+	}{
+		{"a raise is published at once", 1200, 500, time.Second, true},
+		{"a raise within the band is not", 1050, 500, time.Hour, false},
+		{"a decrease waits", 800, 500, 4 * time.Second, false},
+		{"and is published after the interval", 800, 500, 5 * time.Second, true},
+		{"a changed demand alone waits longer", 1000, 700, cfg.RefreshInterval - 1, false},
+		{"and is published after its interval", 1000, 700, cfg.RefreshInterval, true},
+		{"a change of less than a percent of the node is not", 1000, 590, time.Hour, false},
+		{"no change is not published", 1000, 500, time.Hour, false},
+	} {
+		d := Decision{Limit: c.limit, Containers: []ContainerLimit{{"c", c.limit}}, Demand: c.demand, Price: 1}
+		in := Input{Now: epoch.Add(c.age), Node: Node{Allocatable: 10_000}}
+		if got := changeDue(cfg, in.Now, true, was, d) || refreshDue(cfg, in, PodInput{Published: was}, d); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	idle := Published{At: epoch, Limits: was.Limits, Demand: 500}
+	first := Decision{Limit: 800, Containers: []ContainerLimit{{"c", 800}}, Demand: 500, Price: 1}
+	if !changeDue(cfg, epoch.Add(time.Second), true, idle, first) {
+		t.Error("the first decrease after a time without a price waits")
+	}
+	if changeDue(cfg, epoch.Add(time.Second), false, idle, first) {
+		t.Error("the first decrease at an alternating price does not wait")
+	}
+	if !changeDue(cfg, epoch, false, Published{}, Decision{}) {
+		t.Error("the first decision is not published")
+	}
+}
+
+// What one container gets from another of its pod waits as a decrease does, unless it is throttled.
+func TestResplitWaits(t *testing.T) {
+	cfg := DefaultConfig()
+	was := Published{At: epoch, Limits: map[string]cpu.Milli{"app": 700, "proxy": 300}, Demand: 500, Price: 1}
+	pod := PodInput{Published: was, Pod: demand.Pod{Containers: []demand.Container{
+		{
+			Name: "init",
+			ID:   "0",
+		}, {Name: "app", ID: "1", Declared: 500, Limit: 700}, {Name: "proxy", ID: "2", Declared: 500, Limit: 300},
+	}}}
+	for _, c := range []struct {
+		name       string
+		app, proxy cpu.Milli
+		throttled  [2]float64
+		age        time.Duration
+		want       bool
+	}{
+		{"from one to the other waits", 500, 500, [2]float64{}, time.Second, false},
+		{"and is published after the interval", 500, 500, [2]float64{}, cfg.PublishInterval, true},
+		{"to a throttled one at once", 500, 500, [2]float64{0, 0.5}, time.Second, true},
+		{"from a throttled one not", 500, 500, [2]float64{0.5, 0}, time.Second, false},
+		{"what the pod gains is published at once", 700, 500, [2]float64{}, time.Second, true},
+		{"also with a little from the other", 690, 350, [2]float64{}, time.Second, true},
+		{"a quantum more for the pod is no raise", 510, 500, [2]float64{}, time.Second, false},
+		{"less for the pod neither", 400, 500, [2]float64{}, time.Second, false},
+		{"within the band never", 670, 320, [2]float64{0.5, 0.5}, time.Hour, false},
+	} {
+		d := Decision{
+			Limit:      c.app + c.proxy,
+			Containers: []ContainerLimit{{"app", c.app}, {"proxy", c.proxy}},
+			Demand:     500,
+			Price:      1,
+		}
+		rates := sense.PodRates{
+			Containers: []sense.Rate{{}, {ThrottleRatio: c.throttled[0]}, {ThrottleRatio: c.throttled[1]}},
+		}
+		if got := changeDue(cfg, epoch.Add(c.age), true, was, d) || relievesThrottling(cfg, pod, rates, d); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A price that alternates with zero does not cause a publication each time.
+func TestAlternatingPriceIsRateLimited(t *testing.T) {
+	batch := &fakePod{name: "batch", request: 200, declared: 4000}
+	other := &fakePod{name: "other", request: 200, declared: 4000}
+	w := newWorld(batch, other)
+	w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = 1, 1, 0 // so that it changes with each tick
+	w.run(60)
+	writes, changes, was := 0, 0, market.Price(0)
+	for i := range 120 {
+		demand := 8000 * cpu.Milli(i%2)
+		batch.demand, other.demand = demand, demand
+		out := w.tick()
+		if (out.Node.Price == 0) != (was == 0) {
+			changes++
+		}
+		was = out.Node.Price
+		if d, ok := decision(out, "batch"); ok && d.Publish {
+			writes++
+		}
+	}
+	if seconds := w.cfg.PublishInterval.Seconds(); changes < 100 || writes > 2*int(120/seconds)+2 {
+		t.Errorf("%d decisions published in 120 s in which the price changed %d times: want at most two in each %v", writes,
+			changes, w.cfg.PublishInterval)
 	}
 }

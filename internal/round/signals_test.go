@@ -16,12 +16,12 @@ import (
 )
 
 func TestStalledIsNotRaised(t *testing.T) {
-	// Bursts of the service are throttled in all its periods, though it uses a third of its limit and less of its share; the
-	// hog makes CPU scarce.
-	play := func(stalls bool, stalled float64) (*tenant, Decision) {
-		hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
-		service := &tenant{name: "service", request: 500, declared: 600, want: 200, bursts: 1, stalled: stalled}
-		w := newWorld(hog, service)
+	// Bursts of the service are throttled in all its periods, although it uses a third of its limit
+	// and less of its share. The saturating pod makes CPU scarce.
+	run := func(stalls bool, stalled float64) (*fakePod, Decision) {
+		batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
+		service := &fakePod{name: "service", request: 500, declared: 600, demand: 200, bursts: 1, stalled: stalled}
+		w := newWorld(batch, service)
 		w.stalls = stalls
 		out := w.run(60)
 		d, ok := decision(out, "service")
@@ -31,37 +31,38 @@ func TestStalledIsNotRaised(t *testing.T) {
 		return service, d
 	}
 	t.Run("throttled", func(t *testing.T) {
-		service, d := play(true, 0.1)
+		service, d := run(true, 0.1)
 		if service.limit != d.Ceiling || d.Demand != 2*d.Usage || d.Stalls.Memory.Value < 0.09 || d.Stalls.IO.Known {
-			t.Errorf("limit %v, %+v: want its ceiling, and what it is stalled told (%+v)", service.limit, d, d.Stalls)
+			t.Errorf("limit %v, %+v: want its ceiling, and its stalls reported (%+v)", service.limit, d, d.Stalls)
 		}
 	})
 	t.Run("stalled", func(t *testing.T) {
-		service, d := play(true, 0.9)
+		service, d := run(true, 0.9)
 		if service.limit != 600 || d.Demand != d.Usage || d.ThrottleRatio != 1 || d.Stalls.Memory.Value < 0.89 {
-			t.Errorf("limit %v, %+v: want the 600m it has, a demand of what it uses, and the throttling told as it is", service.limit, d)
+			t.Errorf("limit %v, %+v: want the 600m it has, its usage as its demand, and the throttle ratio as measured",
+				service.limit, d)
 		}
 	})
-	t.Run("stalled, and nobody asks", func(t *testing.T) {
-		service, d := play(false, 0.9)
+	t.Run("stalled, and stalls are not read", func(t *testing.T) {
+		service, d := run(false, 0.9)
 		if service.limit != d.Ceiling || d.Stalls != nil {
 			t.Errorf("limit %v, %+v: want its ceiling", service.limit, d)
 		}
 	})
-	t.Run("what it uses counts", func(t *testing.T) {
-		hog := &tenant{name: "hog", request: 500, declared: 4000, want: 8000}
-		service := &tenant{name: "service", request: 500, declared: 900, want: 800, stalled: 1}
-		w := newWorld(hog, service)
+	t.Run("its usage counts", func(t *testing.T) {
+		batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
+		service := &fakePod{name: "service", request: 500, declared: 900, demand: 800, stalled: 1}
+		w := newWorld(batch, service)
 		w.stalls = true
 		w.run(60)
-		if service.limit < service.want {
-			t.Errorf("a stalled service that uses %v has a limit of %v", service.want, service.limit)
+		if service.limit < service.demand {
+			t.Errorf("a stalled service that uses %v has a limit of %v", service.demand, service.limit)
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(tenants(t, 16_000)...)
+		w := newWorld(drawPods(t, 16_000)...)
 		w.stalls = true
-		most := map[string]cpu.Milli{} // used in any second
+		highest := map[string]cpu.Milli{} // usage of any second
 		for _, p := range w.pods {
 			p.waits = rapid.Float64Range(0, 1).Draw(t, "waits")
 			if rapid.Bool().Draw(t, "is stalled") {
@@ -71,72 +72,83 @@ func TestStalledIsNotRaised(t *testing.T) {
 		for range 90 {
 			out := w.tick()
 			for _, p := range w.pods {
-				most[p.name] = max(most[p.name], cpu.FromCores(w.state.estimates[p.id].Latest))
+				highest[p.name] = max(highest[p.name], cpu.FromCores(w.state.estimates[p.id].Latest))
 			}
 			for _, d := range out.Decisions {
-				e := w.state.estimates[w.tenant(d.UID).id]
-				if w.tenant(d.UID).stalled > 0 && (d.Demand > most[d.UID] || e.LatestDemand() != d.Usage || e.ThrottleRatio != 0) {
-					t.Fatalf("%s is stalled, uses %v, at most %v, and is taken to want %v: %+v", d.UID, d.Usage, most[d.UID], d.Demand, e)
+				e := w.state.estimates[w.pod(d.UID).id]
+				if w.pod(d.UID).stalled > 0 && (d.Demand > highest[d.UID] || e.LatestDemand() != d.Usage || e.ThrottleRatio != 0) {
+					t.Fatalf("%s is stalled, uses %v, at most %v, with a demand of %v: %+v", d.UID, d.Usage, highest[d.UID], d.Demand,
+						e)
 				}
 			}
 		}
 	})
 }
 
-func TestLeastIsKept(t *testing.T) {
+func TestKernelMinimumIsKept(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
 		quota             kernel.Quota
 		request, declared cpu.Milli
 		want              cpu.Milli // the floor
 	}{
-		"as usual":                    {kernel.Quota{Limit: 50 * ms, Period: 100 * ms}, 50, 500, 100},
-		"the kernel does not say":     {kernel.Quota{}, 50, 500, 100},
-		"a period of 10 ms":           {kernel.Quota{Limit: 5 * ms, Period: 10 * ms}, 20, 60, 100},
-		"a period of 5 ms":            {kernel.Quota{Limit: 5 * ms, Period: 5 * ms}, 50, 500, 200},
-		"a burst of 30 ms":            {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30 * ms}, 50, 500, 300},
-		"a burst that is not a round": {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30100 * time.Microsecond}, 50, 500, 310},
-		"its request asks for more":   {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30 * ms}, 400, 500, 410},
+		"as usual":              {kernel.Quota{Limit: 50 * ms, Period: 100 * ms}, 50, 500, 100},
+		"unknown to the kernel": {kernel.Quota{}, 50, 500, 100},
+		"a period of 10 ms":     {kernel.Quota{Limit: 5 * ms, Period: 10 * ms}, 20, 60, 100},
+		"a period of 5 ms":      {kernel.Quota{Limit: 5 * ms, Period: 5 * ms}, 50, 500, 200},
+		"a burst of 30 ms":      {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30 * ms}, 50, 500, 300},
+		"a burst of 30.1 ms":    {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30*ms + ms/10}, 50, 500, 310},
+		"a higher request":      {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30 * ms}, 400, 500, 410},
 	} {
-		pod := &tenant{name: "pod", request: c.request, declared: c.declared, want: 8000, quota: c.quota}
-		vip := &tenant{name: "vip", request: 3000, budget: 1_000_000, declared: 4000, want: 8000} // leaves next to nothing
+		pod := &fakePod{name: "pod", request: c.request, declared: c.declared, demand: 8000, quota: c.quota}
+		vip := &fakePod{
+			name:     "vip",
+			request:  3000,
+			budget:   1_000_000,
+			declared: 4000,
+			demand:   8000,
+		} // its share is nearly everything
 		w := newWorld(pod, vip)
 		out := w.run(60)
 		d, ok := decision(out, "pod")
 		if !ok || d.Floor != c.want || d.Limit != c.want || d.Bound != market.ByFloor || d.Containers[0].Limit != c.want {
-			t.Errorf("%s: %+v (decided: %v), want a floor of %v and no more", name, d, ok, c.want)
+			t.Errorf("%s: %+v (decided: %v), want the floor %v as the limit", name, d, ok, c.want)
 		}
 		in := w.input()
 		in.Sample.Pods[0].Containers[0].At, in.Sample.Node.At = w.now.Add(time.Second), w.now.Add(time.Second)
 		before := in.Pods[0].Containers[0]
-		if _, out = Run(w.cfg, w.state, in); len(out.Decisions) == 0 || out.Decisions[0].Floor != c.want || in.Pods[0].Containers[0] != before {
-			t.Errorf("%s: the caller's pod was changed, or nothing was decided: %+v, %+v", name, in.Pods[0].Containers[0], out.Decisions)
+		if _, out = Run(w.cfg, w.state, in); len(out.Decisions) == 0 || out.Decisions[0].Floor != c.want ||
+			in.Pods[0].Containers[0] != before {
+			t.Errorf("%s: the caller's pod has changed, or nothing is decided: %+v, %+v", name, in.Pods[0].Containers[0],
+				out.Decisions)
 		}
 	}
 }
 
-// What others ask for stays where it is more, and where nothing changes nothing is copied.
-func TestEnforceableOnlyRaises(t *testing.T) {
+// A higher constraint floor stays, and where nothing changes nothing is copied.
+func TestKernelMinimumOnlyRaises(t *testing.T) {
 	app := demand.Container{Declared: 500, Limit: 500}.Within(400, 1000)
 	pods := []PodInput{{Pod: demand.Pod{Containers: []demand.Container{app, {}}}}}
 	rates := []sense.PodRates{{Containers: []sense.Rate{{MinLimit: 300}, {MinLimit: 300}}}}
-	if got := withKernelMinimums(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Floor != 400 || got[0].Containers[1].Floor != 0 {
-		t.Errorf("%+v: want what it was", got)
+	if got := withKernelMinimums(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Floor != 400 ||
+		got[0].Containers[1].Floor != 0 {
+		t.Errorf("%+v: want no change", got)
 	}
 	rates[0].Containers[0].MinLimit = 410
 	if got := withKernelMinimums(pods, rates); got[0].Containers[0].Floor != 410 || pods[0].Containers[0].Floor != 400 {
-		t.Errorf("%+v from %+v: want 410m, and the pod as it was", got, pods)
+		t.Errorf("%+v from %+v: want 410m, and the input unchanged", got, pods)
 	}
 }
 
-// The pod is as stalled as its worst container with a limit.
-func TestStallsAreOfTheWorst(t *testing.T) {
+// The stalls of a pod are the highest of its limited containers.
+func TestHighestStallsCount(t *testing.T) {
 	known := func(memory, io float64) *sense.Stalls {
 		return &sense.Stalls{Memory: sense.Ratio{Known: true, Value: memory}, IO: sense.Ratio{Known: true, Value: io}}
 	}
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 100}}
 	rates, estimates := sense.PodRates{}, map[string]demand.Estimate{}
-	for i, stalls := range []*sense.Stalls{nil, known(0.1, 0.4), nil, known(0.3, 0.2), {IO: sense.Ratio{Known: true, Value: 0.2}}, known(1, 1)} {
+	onlyIO := &sense.Stalls{IO: sense.Ratio{Known: true, Value: 0.2}}
+	for i, stalls := range []*sense.Stalls{nil, known(0.1, 0.4), nil, known(0.3, 0.2), onlyIO, known(1, 1)} {
 		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: 500, Limit: 500}
 		if i == 5 {
 			c.Declared, c.Limit = 0, 0
@@ -146,40 +158,49 @@ func TestStallsAreOfTheWorst(t *testing.T) {
 		estimates[c.ID] = demand.Estimate{Samples: 99}
 	}
 	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, estimates, true)
-	ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book, State{estimates: estimates})
+	ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book,
+		State{estimates: estimates})
 	if len(ds) != 1 || ds[0].Stalls == nil || *ds[0].Stalls != *known(0.3, 0.4) {
 		t.Errorf("%+v, stalled %+v, want memory 0.3 and IO 0.4", ds, ds[0].Stalls)
 	}
 }
 
-// A quota of the whole pod has bounds of its own.
-func TestLeastOfThePodIsKept(t *testing.T) {
+// The quota of a whole pod has a minimum of its own.
+func TestPodQuotaMinimumIsKept(t *testing.T) {
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 1, Containers: []demand.Container{
 		demand.Container{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500}.Within(0, 1000),
 		demand.Container{Name: "proxy", ID: "2", Request: 50, Declared: 200, Limit: 200}.Within(0, 1000),
 	}}}
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 3, Latest: 3}, "2": {Samples: 99, Mean: 1, Latest: 1}}
-	for least, want := range map[cpu.Milli]cpu.Milli{0: 210, 200: 210, 600: 600, 5000: 2000} {
+	for minimum, want := range map[cpu.Milli]cpu.Milli{0: 210, 200: 210, 600: 600, 5000: 2000} {
 		rates := sense.PodRates{
-			Own:        sense.Rate{Validity: sense.Valid, MinLimit: least},
+			Own:        sense.Rate{Validity: sense.Valid, MinLimit: minimum},
 			Containers: []sense.Rate{{Validity: sense.Valid}, {Validity: sense.Valid}},
 		}
 		book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
-		ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book, State{estimates: known, price: price{inForce: 100}})
+		ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book,
+			State{estimates: known, price: price{inForce: 100}})
 		if len(ds) != 1 || ds[0].Floor != want || ds[0].Limit != want {
-			t.Errorf("the pod's quota may not go below %v: %+v, want a floor of %v and no more", least, ds, want)
+			t.Errorf("the minimum of the pod's quota is %v: %+v, want the floor %v as the limit", minimum, ds, want)
 		}
 	}
 }
 
-// A pod may be bound more narrowly than its containers are together; then also what would have stayed as it is moves.
+// The bounds of a pod may be narrower than the sum of its containers'; then limits change that
+// would have stayed.
 func TestBoundsOfThePodHold(t *testing.T) {
 	p := PodInput{Pod: demand.Pod{Containers: []demand.Container{
 		demand.Container{Name: "app", ID: "1", Declared: 500, Limit: 500}.Within(0, 4000),
 		demand.Container{Name: "proxy", ID: "2", Declared: 200, Limit: 200}.Within(0, 4000),
 	}}}
-	e := bidder{managed: true, warmingUp: true, limit: 700, bid: market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600}}
-	if limit, parts := limits(DefaultConfig(), State{}, p, e, Decision{Floor: 200, Ceiling: 600}); limit != 600 || parts[0].Limit+parts[1].Limit != 600 {
+	e := bidder{
+		managed:   true,
+		warmingUp: true,
+		limit:     700,
+		bid:       market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600},
+	}
+	if limit, parts := limits(DefaultConfig(), State{}, p, e, Decision{Floor: 200, Ceiling: 600}); limit != 600 ||
+		parts[0].Limit+parts[1].Limit != 600 {
 		t.Errorf("a new pod with 700m where 600m are allowed gets %v, %v", limit, parts)
 	}
 }
@@ -187,18 +208,18 @@ func TestBoundsOfThePodHold(t *testing.T) {
 func TestBoundsHoldForOddLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		declared, ceiling []cpu.Milli
-		young             bool
+		warmingUp         bool
 		price             market.Price
 		want              []cpu.Milli
 	}{
-		"below what the kernel enforces":        {[]cpu.Milli{5, 100}, []cpu.Milli{4000, 4000}, true, 100, []cpu.Milli{10, 100}},
-		"the same, watched for long":            {[]cpu.Milli{5, 100}, []cpu.Milli{4000, 4000}, false, 100, []cpu.Milli{10, 100}},
+		"below what the kernel accepts":         {[]cpu.Milli{5, 100}, []cpu.Milli{4000, 4000}, true, 100, []cpu.Milli{10, 100}},
+		"the same, with enough samples":         {[]cpu.Milli{5, 100}, []cpu.Milli{4000, 4000}, false, 100, []cpu.Milli{10, 100}},
 		"more than the node has":                {[]cpu.Milli{1_000_000}, []cpu.Milli{4000}, true, 100, []cpu.Milli{4000}},
 		"odd, and it stays":                     {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 100, []cpu.Milli{105}},
 		"odd, and the budget buys a milli more": {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 107.5, []cpu.Milli{105}},
 		"odd, and the budget buys a step more":  {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 119.5, []cpu.Milli{110}},
 	} {
-		ds := once(c.declared, c.ceiling, nil, c.young, c.price)
+		ds := decideOnce(c.declared, c.ceiling, nil, c.warmingUp, c.price)
 		var got []cpu.Milli
 		for _, part := range ds[0].Containers {
 			got = append(got, part.Limit)
@@ -220,8 +241,8 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 			ceilings[i] *= cpu.Quantum // as package constraints sets them
 			requests[i] = min(requests[i], declared[i])
 		}
-		young := rapid.Bool().Draw(t, "young")
-		d := once(declared, ceilings, requests, young, market.Price(rapid.Float64Range(0, 1).Draw(t, "price")))[0]
+		warmingUp := rapid.Bool().Draw(t, "warming up")
+		d := decideOnce(declared, ceilings, requests, warmingUp, market.Price(rapid.Float64Range(0, 1).Draw(t, "price")))[0]
 		var sum, before cpu.Milli
 		for i, part := range d.Containers {
 			c := demand.Container{Request: requests[i], Declared: declared[i], Limit: declared[i]}.Within(0, ceilings[i])
@@ -230,7 +251,8 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 			case l < requests[i]+cpu.Quantum && l != declared[i] || l < floor || l > ceiling:
 				t.Fatalf("container %d gets %v, outside %v to %v: %+v", i, l, floor, ceiling, d)
 			case l%cpu.Quantum != 0 && l != declared[i]:
-				t.Fatalf("container %d gets %v, which is no whole quantum and not the %v that it has: %+v", i, l, declared[i], d)
+				t.Fatalf("container %d gets %v, which is no multiple of the quantum and not its limit of %v: %+v", i, l,
+					declared[i], d)
 			}
 			sum += part.Limit
 			before += min(declared[i], ceiling)
@@ -238,14 +260,15 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 		if sum != d.Limit || d.Limit < d.Floor || d.Limit > d.Ceiling {
 			t.Fatalf("%+v: want the sum of its parts, from floor to ceiling", d)
 		}
-		if young && d.Limit < before {
+		if warmingUp && d.Limit < before {
 			t.Fatalf("a new pod with %v within its ceilings gets %v", before, d.Limit)
 		}
 	})
 }
 
-// once decides for one pod with a budget of 10 and a container for each declared limit, which is in force.
-func once(declared, ceilings, requests []cpu.Milli, young bool, p market.Price) []Decision {
+// decideOnce decides about one pod with a budget of 10 and a container for each declared limit,
+// which is in force.
+func decideOnce(declared, ceilings, requests []cpu.Milli, warmingUp bool, p market.Price) []Decision {
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 10}}
 	rates, known := sense.PodRates{}, map[string]demand.Estimate{}
 	for i, d := range declared {
@@ -254,7 +277,7 @@ func once(declared, ceilings, requests []cpu.Milli, young bool, p market.Price) 
 			c.Request = requests[i]
 		}
 		samples := DefaultConfig().Demand.WarmUpSamples
-		if young {
+		if warmingUp {
 			samples = 1
 		}
 		pod.Containers = append(pod.Containers, c.Within(0, ceilings[i]))
@@ -262,5 +285,6 @@ func once(declared, ceilings, requests []cpu.Milli, young bool, p market.Price) 
 		known[c.ID] = demand.Estimate{Samples: samples, Mean: 8 / float64(i+1), Latest: 8}
 	}
 	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
-	return decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book, State{estimates: known, price: price{inForce: p}})
+	return decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book,
+		State{estimates: known, price: price{inForce: p}})
 }

@@ -14,17 +14,17 @@ import (
 
 // The theorems of docs/theory.md about the price over time.
 
-// TestTrimDescends: with demands and the cleared price standing still and limits that take effect at once, the shipped
-// trim brings the error between use and supply into its dead band, and never past it.
+// TestTrimDescends: with constant demands, a constant cleared price and limits that take effect at
+// once, the trim brings the error between usage and supply into its dead band, and never past it.
 func TestTrimDescends(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := DefaultConfig()
 		const supply = 8000
 		cleared := market.Price(rapid.Float64Range(0.05, 5).Draw(t, "cleared price"))
-		wants := rapid.SliceOfN(rapid.Int64Range(10, 8000), 1, 12).Draw(t, "true demands")
-		book := make([]bidder, len(wants))
+		demands := rapid.SliceOfN(rapid.Int64Range(10, 8000), 1, 12).Draw(t, "true demands")
+		book := make([]bidder, len(demands))
 		for i := range book {
-			// The estimate is that all want more than they can get; the truth is in wants.
+			// The estimates exceed the supply; the true demands are lower.
 			book[i] = bidder{managed: true, bid: market.Bid{
 				Budget: market.Budget(rapid.Int64Range(10, 4000).Draw(t, "budget")), Demand: 1_000_000, Ceiling: 500_000,
 			}}
@@ -35,7 +35,7 @@ func TestTrimDescends(t *testing.T) {
 			var used cpu.Milli
 			for i := range book {
 				book[i].limit = book[i].bid.Limit(p.inForce)
-				used += min(cpu.Milli(wants[i]), book[i].limit)
+				used += min(cpu.Milli(demands[i]), book[i].limit)
 			}
 			e := float64(used-supply) / supply
 			band := cfg.PriceBand/2 + 0.01 // limits are whole thousandths
@@ -43,19 +43,22 @@ func TestTrimDescends(t *testing.T) {
 				t.Fatalf("tick %d: the error grew from %.4f to %.4f", k, before, e)
 			}
 			if k > 0 && e*before < 0 && math.Abs(e) > band {
-				t.Fatalf("tick %d: the error went from %.4f past nothing to %.4f", k, before, e)
+				t.Fatalf("tick %d: the error changed its sign from %.4f to %.4f", k, before, e)
 			}
 			before = e
-			p.trim = trim(cfg, p, book, NodeDecision{Usage: used, Supply: supply}, time.Second)
+			p.trim = p.updateTrim(clearing{
+				cfg: cfg, book: book, node: &NodeDecision{Usage: used, Supply: supply}, elapsed: time.Second,
+			})
 			p.inForce = cleared * market.Price(math.Exp(p.trim))
 		}
 		if math.Abs(p.trim) < cfg.TrimLimit-1e-9 && math.Abs(before) > cfg.PriceBand/2+0.01 {
-			t.Fatalf("an error of %.4f is left with the trim at %.3f", before, p.trim)
+			t.Fatalf("an error of %.4f remains with the trim at %.3f", before, p.trim)
 		}
 	})
 }
 
-// delayed is the largest error of the last tenth of a long run of theta' = theta - k * theta, seen tau ticks late.
+// delayed is the largest error of the last tenth of a long run of theta' = theta - k * theta, seen
+// tau ticks late.
 func delayed(k float64, tau int) (worst float64) {
 	const ticks = 40_000
 	theta := make([]float64, ticks)
@@ -74,13 +77,13 @@ func delayed(k float64, tau int) (worst float64) {
 	return worst
 }
 
-// TestDelayBound: the bound on the gain is where the recursion turns from dying out to growing.
+// TestDelayBound: below the bound on the gain the error decays, above it the error grows.
 func TestDelayBound(t *testing.T) {
 	bound := func(tau int) float64 { return 2 * math.Sin(math.Pi/(2*float64(2*tau+1))) }
 	for tau := range 31 {
 		t.Run(fmt.Sprint(tau), func(t *testing.T) {
 			if got := delayed(0.97*bound(tau), tau); got > 0.01 {
-				t.Errorf("3 %% below the bound an error of %g is left", got)
+				t.Errorf("3 %% below the bound an error of %g remains", got)
 			}
 			if got := delayed(1.03*bound(tau), tau); got < 100 {
 				t.Errorf("3 %% above the bound the error is %g: want it to grow", got)

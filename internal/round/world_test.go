@@ -9,20 +9,20 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// world is a node in arithmetic: containers use what they want, held by their limits, and by their weights
-// where the cores do not suffice. It obeys published decisions at once.
+// world is a simple model of a node: containers use their demand up to their limits and, where the
+// cores do not suffice, by their weights. Published decisions take effect at once.
 type world struct {
 	cfg      Config
-	every    time.Duration // from one tick to the next
+	interval time.Duration // from one tick to the next
 	node     Node
 	now      time.Time
 	state    State
-	pods     []*tenant
-	all      time.Duration // CPU time of the whole machine
+	pods     []*fakePod
+	all      time.Duration // CPU time of the whole node
 	kubepods time.Duration
-	system   cpu.Milli // use outside of pods
-	noStat   bool      // the machine's use can't be read
-	noPods   bool      // the pods' total can't be read
+	system   cpu.Milli // usage outside of pods
+	noStat   bool      // the node's usage cannot be read
+	noPods   bool      // the usage of the pods cannot be read
 	stalls   bool      // memory and IO pressure are read
 }
 
@@ -33,23 +33,23 @@ func (w *world) total(t time.Duration, unread bool) kernel.Total {
 	return kernel.KnownTotal(t)
 }
 
-// tenant is a pod of one container and its load.
-type tenant struct {
+// fakePod is a pod of one container and its load.
+type fakePod struct {
 	name              string
 	request, declared cpu.Milli
 	budget            market.Budget // 0: the request
-	least, most       cpu.Milli     // terms for its limit; 0: none
-	firm              bool          // it is not to be lowered
+	floor, ceiling    cpu.Milli     // constraints on its limit; 0: none
+	firm              bool          // it must not be decreased
 	onNeed            bool
-	shadow            bool
-	percent           int32 // what its demand is to be taken for
-	want              cpu.Milli
-	stops             float64 // share of the next second after which it rests; 0: it goes on
-	waits             float64 // share of the time in which a thread of it waits for a CPU
-	bursts            float64 // share of its periods in which a burst of it is throttled, whatever it uses on average
-	stalled           float64 // share of the time in which all of it waits for memory
+	unmanaged         bool
+	percent           int32 // of a DemandSignal
+	demand            cpu.Milli
+	stops             float64 // share of the next second after which it stops; 0: it does not
+	waits             float64 // share of time in which a thread waits for a CPU
+	bursts            float64 // share of its periods in which a burst is throttled, whatever its mean usage is
+	stalled           float64 // share of time in which all threads wait for memory
 	limit             cpu.Milli
-	absent            bool // its cgroup is not there
+	absent            bool // its cgroup is missing
 	quota             kernel.Quota
 	id                string
 	stat              kernel.Stat
@@ -60,14 +60,14 @@ type tenant struct {
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func newWorld(pods ...*tenant) *world {
-	w := &world{cfg: DefaultConfig(), every: time.Second, node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch}
+func newWorld(pods ...*fakePod) *world {
+	w := &world{cfg: DefaultConfig(), interval: time.Second, node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch}
 	w.join(pods...)
 	return w
 }
 
 // join starts pods.
-func (w *world) join(pods ...*tenant) {
+func (w *world) join(pods ...*fakePod) {
 	for _, p := range pods {
 		p.limit = p.declared
 		p.id = p.name + "-1"
@@ -78,7 +78,7 @@ func (w *world) join(pods ...*tenant) {
 	w.pods = append(w.pods, pods...)
 }
 
-// run lets seconds pass and returns what the last round said.
+// run advances by seconds and returns the last round.
 func (w *world) run(seconds int) (out Output) {
 	for range seconds {
 		out = w.tick()
@@ -86,19 +86,19 @@ func (w *world) run(seconds int) (out Output) {
 	return out
 }
 
-// tick lets a second (or what every says) pass, plays a round, and obeys it.
+// tick advances by the interval, runs a round, and applies it.
 func (w *world) tick() Output {
-	w.now = w.now.Add(w.every)
+	w.now = w.now.Add(w.interval)
 	for i, use := range w.uses() {
-		p, periods := w.pods[i], uint64(w.every/(100*time.Millisecond))
-		throttled := p.limit > 0 && p.want > p.limit && use == p.limit
+		p, periods := w.pods[i], uint64(w.interval/(100*time.Millisecond))
+		throttled := p.limit > 0 && p.demand > p.limit && use == p.limit
 		if p.stops > 0 {
 			use, periods = cpu.FromCores(use.Cores()*p.stops), uint64(float64(periods)*p.stops)
 		}
-		spent := time.Duration(use) * w.every / time.Duration(cpu.Core)
+		spent := time.Duration(use) * w.interval / time.Duration(cpu.Core)
 		p.stat.Usage += spent
-		p.pressure += time.Duration(p.waits * float64(w.every))
-		p.stall += time.Duration(p.stalled * float64(w.every))
+		p.pressure += time.Duration(p.waits * float64(w.interval))
+		p.stall += time.Duration(p.stalled * float64(w.interval))
 		w.all += spent
 		w.kubepods += spent
 		if p.limit > 0 && use > 0 {
@@ -112,14 +112,14 @@ func (w *world) tick() Output {
 	}
 	for _, p := range w.pods {
 		if p.stops > 0 {
-			p.want, p.stops = 0, 0
+			p.demand, p.stops = 0, 0
 		}
 	}
-	w.all += time.Duration(w.system) * w.every / time.Duration(cpu.Core)
+	w.all += time.Duration(w.system) * w.interval / time.Duration(cpu.Core)
 	var out Output
 	w.state, out = Run(w.cfg, w.state, w.input())
 	for _, d := range out.Decisions {
-		p := w.tenant(d.UID)
+		p := w.pod(d.UID)
 		if !d.Publish {
 			continue
 		}
@@ -137,16 +137,17 @@ func (w *world) input() Input {
 		Node: kernel.NodeSample{At: w.now, Usage: w.total(w.all, w.noStat), Kubepods: w.total(w.kubepods, w.noPods)},
 	}}
 	for _, p := range w.pods {
-		least := p.least
+		floor := p.floor
 		if p.firm {
-			least = p.limit
+			floor = p.limit
 		}
 		in.Pods = append(in.Pods, PodInput{
 			Pod: demand.Pod{
-				UID: p.name, Budget: p.budget, Unmanaged: p.shadow, Ceiling: p.most, RaiseOnNeed: p.onNeed, DemandPercent: p.percent,
+				UID: p.name, Budget: p.budget, Unmanaged: p.unmanaged, Ceiling: p.ceiling,
+				RaiseOnNeed: p.onNeed, DemandPercent: p.percent,
 				Containers: []demand.Container{demand.Container{
 					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit,
-				}.Within(least, w.node.Allocatable)},
+				}.Within(floor, w.node.Allocatable)},
 			},
 			Published: p.published,
 		})
@@ -165,7 +166,7 @@ func (w *world) input() Input {
 	return in
 }
 
-func (w *world) tenant(name string) *tenant {
+func (w *world) pod(name string) *fakePod {
 	for _, p := range w.pods {
 		if p.name == name {
 			return p
@@ -174,14 +175,15 @@ func (w *world) tenant(name string) *tenant {
 	return nil
 }
 
-// uses shares the cores as the kernel does: by weight (the request), up to what each wants and may use.
+// uses divides the cores as the kernel does: by weight (the request), up to the demand and the
+// limit of each pod.
 func (w *world) uses() []cpu.Milli {
 	use, most := make([]cpu.Milli, len(w.pods)), make([]cpu.Milli, len(w.pods))
 	left := w.node.Capacity - w.system
 	for i, p := range w.pods {
-		most[i] = p.want
+		most[i] = p.demand
 		if p.limit > 0 {
-			most[i] = min(p.want, p.limit)
+			most[i] = min(p.demand, p.limit)
 		}
 	}
 	for {

@@ -1,0 +1,146 @@
+package round
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+)
+
+// Config is the settings of a node's market.
+type Config struct {
+	Demand demand.Config
+	// LongestGap is the longest time between two samples that still yields rates.
+	LongestGap time.Duration
+	// Reserve is the share of allocatable CPU that the market does not sell, in [0, 1). Larger
+	// means less waiting for uncapped pods; smaller means more throughput.
+	Reserve float64
+	// PriceBand is the relative change of the price that changes no limit. Larger is steadier.
+	PriceBand float64
+	// FallDelay is how long a lower price must have sufficed before the price falls. Longer is
+	// steadier and protects from bursts that repeat; shorter leaves less CPU unused.
+	FallDelay time.Duration
+	// Onset is how long scarcity must have lasted. While CPU has no price, and the pods have used
+	// more than the supply for this time, the demand of the last tick counts beside the estimates.
+	// When no CPU has been idle for this time, a container that waits below its share counts as
+	// starved. Shorter caps a saturating pod sooner; longer tolerates bursts. Onset, CatchUp and
+	// Release are rounded to whole rounds, at least one.
+	Onset time.Duration
+	// CatchUp is how long the demand of the last tick then counts: the time that the estimates need
+	// to follow. Shorter may drop the price before they have; longer keeps a peak that has passed.
+	CatchUp time.Duration
+	// Release is how long ReleaseIdle of the supply must be idle while a pod is throttled, or half
+	// as long where twice as much is, for the price to be cleared from the last tick alone. Shorter
+	// gives idle CPU back sooner; longer tolerates lulls of pods that get what they demand.
+	Release time.Duration
+	// ReleaseIdle is the share of the supply that counts as idle for Release. Smaller gives idle
+	// CPU back sooner; larger tolerates noise.
+	ReleaseIdle float64
+	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before
+	// the price returns to zero. Larger is steadier; smaller gives idle CPU back sooner.
+	ReleaseBand float64
+	// CapBand is how far, as a share, the demand of an uncapped pod must exceed its budget line for
+	// the pod to be capped. Larger is steadier; smaller leaves less of other shares to pods just
+	// above their own.
+	CapBand float64
+	// TrimGain is how much of the relative error between measured usage and supply is added to the
+	// exponent of the price per second; 0 switches the trim off.
+	TrimGain float64
+	// TrimLimit bounds the trim: the price is between e^-TrimLimit and e^TrimLimit times the
+	// cleared price.
+	TrimLimit float64
+	// Credits raise the budgets of pods that used less than their share. Off by default.
+	Credits Credits
+	// PublishBand is the relative change of a limit that is published.
+	PublishBand float64
+	// PublishInterval is the least time between two published decisions of a pod, except for a
+	// raise, and for more CPU to a throttled container. The first decreases after a time without a
+	// price need not wait either, at most once in this time on a node. Longer costs less; shorter
+	// gives the controller fresher targets.
+	PublishInterval time.Duration
+	// PriceInterval is the least time after which one decision of a node is published because the
+	// node's price, but no limit, has changed by more than PublishBand. Longer costs less; shorter
+	// gives the coordinator fresher prices.
+	PriceInterval time.Duration
+	// RefreshInterval is the least time after which a decision is published again because its
+	// demand or price, but not its limit, has changed by more than PublishBand. Longer costs less;
+	// shorter shows fresher figures in the API server.
+	RefreshInterval time.Duration
+	// RefreshBand is the change of demand, besides PublishBand and one percent of the node's
+	// allocatable CPU, that does not count for this. Larger writes less for small pods that vary;
+	// smaller shows fresher figures.
+	RefreshBand cpu.Milli
+}
+
+// DefaultConfig is the recommended config.
+func DefaultConfig() Config {
+	return Config{
+		Demand:          demand.DefaultConfig(),
+		LongestGap:      3 * time.Second,
+		Reserve:         0.10,
+		PriceBand:       0.15,
+		FallDelay:       10 * time.Second,
+		Onset:           2 * time.Second,
+		CatchUp:         10 * time.Second,
+		Release:         2 * time.Second,
+		ReleaseIdle:     0.15,
+		ReleaseBand:     0.05,
+		CapBand:         0.10,
+		TrimGain:        0.05,
+		TrimLimit:       0.7,
+		Credits:         Credits{MaxFactor: 1, MaxSaved: time.Minute, HalfLife: 5 * time.Minute},
+		PublishBand:     0.10,
+		PublishInterval: 5 * time.Second,
+		PriceInterval:   time.Minute,
+		RefreshInterval: 10 * time.Minute,
+		RefreshBand:     20,
+	}
+}
+
+// ConservativeInterval is the time from one round to the next in the conservative profile.
+const ConservativeInterval = 10 * time.Second
+
+// ConservativeConfig samples and publishes at longer intervals. It goes with ConservativeInterval
+// and actuator.ConservativeConfig.
+func ConservativeConfig() Config {
+	c := DefaultConfig()
+	c.LongestGap, c.PublishInterval = 3*ConservativeInterval, 30*time.Second
+	return c
+}
+
+// Validate returns every fault, joined.
+func (c Config) Validate() error {
+	errs := []error{c.Demand.Validate(), c.Credits.validate()}
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{
+		{"Reserve", c.Reserve}, {"PriceBand", c.PriceBand}, {"ReleaseBand", c.ReleaseBand},
+		{"ReleaseIdle", c.ReleaseIdle}, {"CapBand", c.CapBand}, {"TrimGain", c.TrimGain}, {"PublishBand", c.PublishBand},
+	} {
+		if !(f.v >= 0 && f.v < 1) {
+			errs = append(errs, fmt.Errorf("round %s is %v: want at least 0 and less than 1", f.name, f.v))
+		}
+	}
+	if !(c.TrimLimit >= 0 && c.TrimLimit <= 5) {
+		errs = append(errs, fmt.Errorf("round TrimLimit is %v: want 0 to 5", c.TrimLimit))
+	}
+	if c.Onset <= 0 || c.CatchUp <= 0 || c.Release <= 0 {
+		errs = append(errs, fmt.Errorf("round Onset is %v, CatchUp %v and Release %v: want more than 0",
+			c.Onset, c.CatchUp, c.Release))
+	}
+	if c.FallDelay < 0 {
+		errs = append(errs, fmt.Errorf("round FallDelay is %v: want 0 or more", c.FallDelay))
+	}
+	if c.LongestGap <= 0 {
+		errs = append(errs, fmt.Errorf("round LongestGap is %v: want more than 0", c.LongestGap))
+	}
+	if c.PublishInterval < 0 || c.PriceInterval < 0 || c.RefreshInterval < 0 || c.RefreshBand < 0 {
+		errs = append(errs, fmt.Errorf(
+			"round PublishInterval is %v, PriceInterval %v, RefreshInterval %v and RefreshBand %v: want 0 or more",
+			c.PublishInterval, c.PriceInterval, c.RefreshInterval, c.RefreshBand))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,117 @@
+package round
+
+import (
+	"testing"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/market"
+)
+
+func TestConstraintsBind(t *testing.T) {
+	// Two saturating pods on four cores: the first has the floor of an HPA; the third pod has a
+	// ceiling.
+	first := &fakePod{name: "first", request: 200, declared: 500, demand: 4000, floor: 1500}
+	second := &fakePod{name: "second", request: 800, declared: 1000, demand: 4000}
+	third := &fakePod{name: "third", request: 200, declared: 500, demand: 4000, ceiling: 700}
+	w := newWorld(first, second, third)
+	for range 60 {
+		out := w.tick()
+		for name, bound := range map[string][2]cpu.Milli{"first": {1500, 4000}, "third": {210, 700}} {
+			if d, ok := decision(out, name); ok &&
+				(d.Limit < bound[0] || d.Limit > bound[1] || d.Floor != bound[0] || d.Ceiling != bound[1]) {
+				t.Fatalf("%s: %+v, want within %v", name, d, bound)
+			}
+		}
+	}
+	if second.limit < 2350 || second.limit > 2450 {
+		t.Errorf("the second has %v: want four sixths of 3600m, its share, also beside a pod whose floor is above its share",
+			second.limit)
+	}
+
+	// A pod that must not be decreased keeps its limit under contention, and the other pod gets its
+	// share.
+	firm := &fakePod{name: "firm", request: 200, declared: 2500, demand: 4000, firm: true}
+	other := &fakePod{name: "other", request: 200, declared: 2500}
+	w = newWorld(firm, other)
+	w.run(30)
+	before := firm.limit
+	other.demand = 4000
+	w.run(60)
+	if firm.limit < before || before < 2500 {
+		t.Errorf("a pod that must not be decreased has %v, and had %v", firm.limit, before)
+	}
+	if other.limit < 1750 || other.limit > 1850 {
+		t.Errorf("the other pod has %v beside a pod that must not be decreased, want its share of 3600m", other.limit)
+	}
+	// A ceiling lowers it nevertheless.
+	firm.firm, firm.floor, firm.ceiling = false, 1000, 1000
+	w.run(60)
+	if firm.limit != 1000 {
+		t.Errorf("limit %v under a ceiling of one core", firm.limit)
+	}
+}
+
+// TestConstraintFloorsTakeNoShare: a pod whose constraint keeps its limit above its share takes
+// nothing that another budget buys, also with a DemandSignal.
+func TestConstraintFloorsTakeNoShare(t *testing.T) {
+	for name, kept := range map[string]fakePod{
+		"a PodDisruptionBudget": {request: 100, declared: 4000, demand: 4000, firm: true},
+		"an HPA":                {request: 500, declared: 500, demand: 4000, floor: 4000},
+		"also a DemandSignal":   {request: 500, declared: 4000, demand: 1200, firm: true, percent: 300},
+	} {
+		kept.name = "kept"
+		other := fakePod{name: "other", request: 1000, declared: 2000}
+		w := newWorld(&kept, &other)
+		w.run(30)
+		other.demand = 8000
+		share := cpu.Milli(3600 * 1000 / (1000 + float64(kept.request)))
+		out := w.run(120)
+		if other.limit < share-50 {
+			t.Errorf("%s: the other pod has %v of its share of %v", name, other.limit, share)
+		}
+		if out.Node.FloorsExceedSupply || out.Node.Price > 1 {
+			t.Errorf("%s: price %v, floors exceed supply: %v", name, out.Node.Price, out.Node.FloorsExceedSupply)
+		}
+		if kept.limit < 4000 {
+			t.Errorf("%s: it is lowered to %v in spite of its constraint", name, kept.limit)
+		}
+	}
+}
+
+func TestRaisedOnNeed(t *testing.T) {
+	idle := &fakePod{name: "idle", request: 100, declared: 500, demand: 50, onNeed: true, ceiling: 2000}
+	busy := &fakePod{name: "busy", request: 100, declared: 500, demand: 450, onNeed: true, ceiling: 2000}
+	free := &fakePod{name: "free", request: 100, declared: 500, demand: 50}
+	w := newWorld(idle, busy, free)
+	out := w.run(30)
+	if out.Node.Price != 0 || idle.limit != 500 || busy.limit != 2000 || free.limit != 4000 {
+		t.Errorf(
+			"price %v, limits %v, %v and %v: want the limit of the idle pod unchanged, and that of the busy one at its ceiling",
+			out.Node.Price, idle.limit, busy.limit, free.limit)
+	}
+	// A changed demand is published after the publish interval, not only after the refresh interval.
+	before := idle.published.At
+	idle.demand = 200
+	w.run(int(w.cfg.PublishInterval.Seconds()) + 3)
+	if idle.published.At.Equal(before) {
+		t.Error("a changed demand is not published while other pods wait for the quota")
+	}
+}
+
+func TestWeights(t *testing.T) {
+	for _, c := range []struct {
+		w       demand.Weights
+		request cpu.Milli
+		want    market.Budget
+	}{
+		{demand.Weights{PriorityPercent: 100}, 250, 250},
+		{demand.Weights{PriorityPercent: 150, FairnessPercent: 200}, 250, 750},
+		{demand.Weights{PriorityPercent: 50, FairnessPercent: 50}, 250, 63},
+		{demand.Weights{PriorityPercent: 100}, 0, 2},
+	} {
+		if got := c.w.Budget(c.request); got != c.want {
+			t.Errorf("%+v of %v: %v, want %v", c.w, c.request, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package round
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+func TestOnlyCappedPodsAreLowered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(drawPods(t, 16_000)...)
+		for range rapid.IntRange(1, 6).Draw(t, "phases") {
+			for _, p := range w.pods {
+				p.demand = cpu.Milli(rapid.Int64Range(0, 4000).Draw(t, "want"))
+			}
+			for range 20 {
+				before := map[string]cpu.Milli{}
+				for _, p := range w.pods {
+					before[p.name] = p.limit
+				}
+				for _, d := range w.tick().Decisions {
+					if d.Limit < before[d.UID] && d.Bound != market.ByPrice && d.Bound != market.ByFloor {
+						t.Fatalf("%s lowered from %v to %v, bound by %v at price %v", d.UID, before[d.UID], d.Limit, d.Bound, d.Price)
+					}
+					if d.Limit < d.Floor || d.Limit > d.Ceiling {
+						t.Fatalf("%s has %v, outside %v to %v", d.UID, d.Limit, d.Floor, d.Ceiling)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestSplitFollowsDemand(t *testing.T) {
+	p := demand.Pod{UID: "p", Containers: []demand.Container{
+		demand.Container{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500}.Within(0, 4000),
+		{Name: "free", ID: "2", Request: 100},
+		demand.Container{Name: "proxy", ID: "3", Request: 50, Declared: 200, Limit: 200}.Within(0, 4000),
+	}}
+	known := map[string]demand.Estimate{"1": {Mean: 0.9}, "3": {Mean: 0.1}}
+	total, parts := split(1000, p, known, false)
+	if total != 1000 || len(parts) != 2 || parts[0] != (ContainerLimit{"app", 900}) ||
+		parts[1] != (ContainerLimit{"proxy", 100}) {
+		t.Errorf("split = %v %v, want 900m for app and 100m for proxy", total, parts)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		total := cpu.Milli(rapid.Int64Range(220, 8000).Draw(t, "total"))
+		known := map[string]demand.Estimate{
+			"1": {Mean: rapid.Float64Range(0, 8).Draw(t, "app")}, "3": {Mean: rapid.Float64Range(0, 8).Draw(t, "proxy")},
+		}
+		got, parts := split(total, p, known, false)
+		if sum := parts[0].Limit + parts[1].Limit; sum != got || got > total || total-got >= cpu.Quantum && got < 8000 {
+			t.Fatalf("split of %v = %v %v", total, got, parts)
+		}
+		for i, floor := range []cpu.Milli{110, 100} {
+			if parts[i].Limit < floor || parts[i].Limit > 4000 {
+				t.Fatalf("part %v is outside %v to 4000m", parts[i], floor)
+			}
+		}
+	})
+}
+
+// The usage of an unlimited container is not counted for the limits of the others.
+func TestFiguresAreOfLimitedContainers(t *testing.T) {
+	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 100, Containers: []demand.Container{
+		demand.Container{
+			Name:     "app",
+			ID:       "1",
+			Request:  100,
+			Declared: 500,
+			Limit:    500,
+		}.Within(0, 4000), {Name: "free", ID: "2"},
+	}}}
+	rates := sense.PodRates{Containers: []sense.Rate{
+		{Validity: sense.Valid, Elapsed: time.Second, Usage: 200, Pressure: 0.1, PressureKnown: true},
+		{Validity: sense.Valid, Elapsed: time.Second, Usage: 2000, Pressure: 0.9, PressureKnown: true},
+	}}
+	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 0.2, Latest: 0.2}, "2": {Samples: 99, Mean: 2, Latest: 2}}
+	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
+	in := Input{Now: epoch, Pods: []PodInput{pod}}
+	ds := decide(DefaultConfig(), in, []sense.PodRates{rates}, book, State{estimates: known})
+	if len(ds) != 1 || ds[0].Demand != 200 || ds[0].Usage != 200 || ds[0].Pressure != 0.1 {
+		t.Errorf("%+v: want demand, usage and pressure of the limited container", ds)
+	}
+	if len(book) != 2 || book[1].bid.Demand != 2000 {
+		t.Errorf("%+v: want the other as unmanaged", book)
+	}
+}
+
+func TestUncappedPodsAreRaised(t *testing.T) {
+	batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
+	service := &fakePod{name: "service", request: 500, declared: 1000, demand: 300}
+	w := newWorld(batch, service)
+	w.run(30)
+	service.demand = 800
+	out := w.run(3)
+	if d, ok := decision(out, "service"); !ok || d.Limit != d.Ceiling || out.Node.Price == 0 {
+		t.Errorf("price %v: a service that uses 800m with a share of half of the node gets %v, want its ceiling %v",
+			out.Node.Price, d.Limit, d.Ceiling)
+	}
+	if d, _ := decision(out, "batch"); d.Bound != market.ByPrice || d.Limit >= 4000 {
+		t.Errorf("the batch pod gets %v, bound by %v", d.Limit, d.Bound)
+	}
+}

@@ -1,0 +1,50 @@
+// Package round is one round of a node's market: sense, demand, market, decision, in that order.
+// It is pure; the agent and the simulator run the same code.
+//
+// What it promises, each a test of the same name:
+//   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod is its
+//     ceiling.
+//   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor is never lowered.
+//   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds
+//     its budget line.
+//   - UncappedPodsAreRaised: an uncapped pod that needs more gets its ceiling.
+//   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets
+//     the floor, and no other pod is capped.
+//   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for
+//     FallDelay, or when CPU lies idle beside a throttled pod.
+//   - ScarcityIsSeenAtOnce: usage above the supply for Onset raises the price, however slow the
+//     estimates are.
+//   - IntervalChangesNothing: the time to detect contention and its end does not depend on the
+//     interval between rounds.
+//   - UnreadableIsNotZero: usage of the system or of the pods that cannot be read does not count
+//     as 0.
+//   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the
+//     estimates are.
+//   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
+//   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are
+//     not published.
+//   - OnePodPublishesThePrice: when the price changes and no limit does, one decision of the node
+//     is published.
+//   - StaleNeverDecides: a pod without valid rates gets no decision.
+//   - NewPodsAreOnlyRaised: a pod with too few samples is not lowered, and until the node has
+//     enough samples, nothing is decided.
+//   - UnenforcedIsUnmanaged: a pod whose limit the kernel does not enforce gets no decision, and
+//     counts as unmanaged.
+//   - ConstraintsBind: decisions are within the floors and ceilings of constraints, and a pod that
+//     must not be decreased is not lowered.
+//   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint
+//     takes nothing that other budgets buy.
+//   - RaisedOnNeed: a pod that shares a quota is raised only when it needs more, and publishes
+//     changes of its demand soon.
+//   - StalledIsNotRaised: a pod that waits for memory or IO demands what it uses, and is not raised
+//     for being throttled while CPU is scarce.
+//   - KernelMinimumIsKept: no container gets less than the lowest quota that the kernel accepts,
+//     and the decision's floor says so.
+//   - BoundsHoldForOddLimits: limits are within their bounds, and multiples of the quantum unless
+//     they stay as they are, whatever was declared.
+//   - SignalDemandIsKeptFree: demand that a DemandSignal adds is kept free, up to the pod's share,
+//     and other pods pay for it.
+//   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
+//   - SignalsNeverLowerDemand: no DemandSignal makes a pod count with less than its demand.
+//   - UnmanagedPodsCount: unmanaged pods count with their usage, and get no decision.
+package round
