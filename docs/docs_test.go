@@ -193,6 +193,9 @@ func TestFeatures(t *testing.T) {
 				}
 			}
 		case 4:
+			if before, _, _ := strings.Cut(page, row); !strings.Contains(before, "Pods that are not managed.") {
+				continue
+			}
 			if m := quotedReason.FindStringSubmatch(cells[2]); m != nil {
 				told = append(told, reasons.Reason(m[1]))
 			}
