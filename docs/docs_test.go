@@ -97,7 +97,7 @@ func example(t *testing.T, pods []bidder) string {
 	if err := market.Certify(p, result); err != nil {
 		t.Fatal(err)
 	}
-	out := fmt.Sprintf("\nPrice: **%v**\n\n| pod | request | budget | wants | limit | held by |\n| --- | --- | --- | --- | --- | --- |\n", result.Price)
+	out := fmt.Sprintf("\nPrice: **%v**\n\n| pod | request | budget | demand | limit | bound by |\n| --- | --- | --- | --- | --- | --- |\n", result.Price)
 	for i, b := range pods {
 		out += fmt.Sprintf("| %s | %v | %d | %v | **%v** | %v |\n", b.name, b.request, p.Bids[i].Budget, b.demand, limit(p.Bids[i], result.Price), strings.ToLower(p.Bids[i].Bound(result.Price).String()))
 	}
