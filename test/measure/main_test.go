@@ -39,55 +39,30 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func samples(app string) []recorder.Sample {
-	return []recorder.Sample{{App: app, Ready: 1, Request: 100, Limit: 500, Quota: 500, Usage: 123, Throttled: 45.6, P50: 9.4, P99: 88.8}}
-}
-
-func TestPlainTablesAreRare(t *testing.T) {
-	s, err := parse([]string{"demo"}, io.Discard)
+// TestConsole: a line has the limit and usage of the pods that its phase is about, or the sums where it is about all.
+func TestConsole(t *testing.T) {
+	s, err := parse([]string{"demo", "quota"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	c := newConsole(&out)
-	run := &recorder.Run{Name: "static", Plan: s.scripts[0].Plan("static", true, 1)}
-	for at := range 20 { // base is 15 s long
-		c.Show(s.scripts[0], run, time.Duration(at)*time.Second, samples("checkout"))
+	sample := func(app string) recorder.Sample {
+		return recorder.Sample{App: app, Ready: 1, Quota: 500, Usage: 123, P99: 88.8, Price: "0.79"}
 	}
-	if n := strings.Count(out.String(), "run static"); n != 3 { // at 0, 10 and when the phase changes
-		t.Errorf("%d tables in 20 s, want 3:\n%s", n, &out)
-	}
-	if strings.Contains(out.String(), "\x1b") {
-		t.Error("escape codes where there is no terminal")
-	}
-	for _, want := range []string{"checkout", "100m", "500m", "123m", "46", "9", "89"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("table lacks %s:\n%s", want, &out)
+	for i, c := range []struct {
+		run, want string
+		at        time.Duration
+		samples   []recorder.Sample
+	}{
+		{"mbcas", "23 mbcas, big hog 89 ms 0.79 500m 123m 500m 123m", 23 * time.Second,
+			[]recorder.Sample{sample("checkout"), sample("search"), sample("hog")}},
+		{"mbcas", "0.79 2 x 1000m 246m -", time.Second, []recorder.Sample{sample("tenant-1"), sample("tenant-2")}},
+	} {
+		var out strings.Builder
+		console := &console{out: &out}
+		console.Begin(s.scripts[i], 70*time.Second)
+		console.Show(&recorder.Run{Name: c.run, Plan: s.scripts[i].Plan(c.run, false, 1)}, c.at, c.samples)
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), c.want) || !strings.Contains(out.String(), "left)") {
+			t.Errorf("line lacks %q:\n%s", c.want, &out)
 		}
-	}
-}
-
-func TestTerminalIsDrawnOver(t *testing.T) {
-	s, err := parse([]string{"quota"}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	c := &console{out: &out, terminal: true}
-	run := &recorder.Run{Name: "mbcas", Plan: s.scripts[0].Plan("mbcas", false, 1)}
-	group := append(samples("tenant-1"), samples("tenant-2")...)
-	c.Show(s.scripts[0], run, 0, group)
-	if lines := strings.Count(out.String(), "\n"); lines != 4 || !strings.Contains(out.String(), "1000m") {
-		t.Errorf("want one line for the workloads of a group, with the sum of their limits:\n%s", &out)
-	}
-	c.Show(s.scripts[0], run, time.Second, group)
-	if !strings.Contains(out.String(), "\x1b[4A") {
-		t.Errorf("the second table does not go back over the first: %q", out.String())
-	}
-	c.Say("done")
-	before := out.Len()
-	c.Show(s.scripts[0], run, 2*time.Second, group)
-	if strings.Contains(out.String()[before:], "\x1b") {
-		t.Error("a line that should stay is drawn over")
 	}
 }

@@ -60,7 +60,7 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 			Multiplier: demand.PriorityMultiplier(priority),
 		})
 	}
-	m.player.Second = func(run *recorder.Run, at time.Duration, now []recorder.Sample) { s.console.Show(x, run, at, now) }
+	m.player.Second = s.console.Show
 	if x.NewPods != nil {
 		m.player.Beside = func(ctx context.Context, run *recorder.Run) {
 			run.NewPods = m.workload.NewPods(ctx, run.Start, run.Plan.Length())
@@ -115,7 +115,7 @@ func (m *measurement) play(ctx context.Context) error {
 		if err := m.prepare(ctx, r); err != nil {
 			return fmt.Errorf("run %s: %w", r.Name, err)
 		}
-		m.console.Rest(m.after(i))
+		m.console.Begin(m.script, m.after(i))
 		run, err := m.player.Play(ctx, r.Name, m.script.Plan(r.Name, m.full, m.seed))
 		if err != nil {
 			return fmt.Errorf("run %s: %w", r.Name, err)

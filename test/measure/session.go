@@ -46,7 +46,7 @@ type session struct {
 }
 
 func newSession(s settings, out io.Writer) *session {
-	return &session{settings: s, console: newConsole(out), cluster: cluster.Cluster{Out: out}}
+	return &session{settings: s, console: &console{out: out}, cluster: cluster.Cluster{Out: out}}
 }
 
 // run plays the scripts and cleans up, whatever happens in between.

@@ -19,13 +19,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/watch"
 )
 
 // Labels of pods. Another controller may evict an Excused pod and change its requests. Nothing may change an Untouched pod.
@@ -47,15 +49,15 @@ const slow = podresize.Timeout / 2
 
 // Guard is safe for use by several goroutines.
 type Guard struct {
-	client client.WithWatch
+	client client.Client
 	audit  string
 	offset int64
 	stop   context.CancelFunc
-	done   sync.WaitGroup
 
 	mu     sync.Mutex
 	pods   map[types.UID]guarded
 	report Report
+	ended  bool // an event that is still on its way does not count
 }
 
 // Report is the result.
@@ -82,60 +84,21 @@ func New(kubeconfig, log string) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.NewWithWatch(config, client.Options{})
-	if err != nil {
+	g := &Guard{audit: log, pods: map[types.UID]guarded{}}
+	if g.client, err = client.New(config, client.Options{}); err != nil {
 		return nil, err
 	}
-	g := &Guard{client: c, audit: log, pods: map[types.UID]guarded{}}
 	if g.offset, err = audit.Size(log); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop
-	version, err := g.list(ctx)
+	record := func(o client.Object) { g.record(o.(*corev1.Pod)) }
+	err = watch.Objects(ctx, config, clientgoscheme.Scheme, map[client.Object]labels.Selector{&corev1.Pod{}: nil}, record, record)
 	if err != nil {
 		stop()
-		return nil, err
 	}
-	g.done.Go(func() {
-		for ctx.Err() == nil {
-			g.watch(ctx, version)
-			if again, err := g.list(ctx); err == nil {
-				version = again
-				continue
-			}
-			select { // what changes meanwhile shows in the next list
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
-	})
-	return g, nil
-}
-
-func (g *Guard) list(ctx context.Context) (version string, err error) {
-	var list corev1.PodList
-	if err := g.client.List(ctx, &list); err != nil {
-		return "", err
-	}
-	for i := range list.Items {
-		g.record(&list.Items[i])
-	}
-	return list.ResourceVersion, nil
-}
-
-// watch records pods until the watch ends.
-func (g *Guard) watch(ctx context.Context, version string) {
-	w, err := g.client.Watch(ctx, &corev1.PodList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
-	if err != nil {
-		return
-	}
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		if pod, ok := e.Object.(*corev1.Pod); ok {
-			g.record(pod)
-		}
-	}
+	return g, err
 }
 
 // record compares a pod with its state before.
@@ -145,6 +108,9 @@ func (g *Guard) record(pod *corev1.Pod) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.ended {
+		return
+	}
 	now := guarded{resources: fixed(pod), restarts: restarts(pod), evicted: evicted(pod)}
 	if pod.Labels[Untouched] != "" && pod.DeletionTimestamp == nil {
 		now.generation = pod.Generation
@@ -221,17 +187,22 @@ func (g *Guard) faultLocked(format string, args ...any) {
 	g.report.Faults = append(g.report.Faults, fmt.Sprintf(format, args...))
 }
 
-// End looks at every pod once more, and at what the API server was asked for.
+// End checks every pod once more, and the requests that the API server got.
 func (g *Guard) End() Report {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, err := g.list(ctx)
+	var last corev1.PodList
+	err := g.client.List(ctx, &last)
 	g.stop()
-	g.done.Wait()
+	for i := range last.Items {
+		g.record(&last.Items[i])
+	}
 	if err := errors.Join(err, audit.Each(g.audit, g.offset, g.request)); err != nil {
 		g.fault("what happened cannot be read to the end: %v", err)
 	}
-	g.report.Pods = len(g.pods)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended, g.report.Pods = true, len(g.pods)
 	return g.report
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/test/internal/poll"
+	"github.com/mbcas/mbcas/test/measure/internal/progress"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
@@ -48,18 +49,21 @@ func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) 
 		}
 		without = append(without, all)
 	}
+	table := progress.Table{}
+	for _, r := range x.Runs {
+		table.Latencies = append(table.Latencies, r.Name+" p99")
+	}
 	var at time.Duration
 	err := simulate(ctx, x, last, plan, func(now second) error {
 		step := plan.At(at)
-		if at%(15*time.Second) == 0 {
-			s.head(out, x)
-		}
-		fmt.Fprintf(out, "%6.0f  %-14s", at.Seconds(), step.Name)
+		line := progress.Line{At: at, Phase: step.Name, Price: fmt.Sprintf("%.2f", now.price)}
 		for _, all := range without {
-			fmt.Fprintf(out, "  %14s", latency(all[at/time.Second].pods[step.Service]))
+			line.Latencies = append(line.Latencies, latency(all[at/time.Second].pods[step.Service]))
 		}
+		line.Latencies = append(line.Latencies, latency(now.pods[step.Service]))
 		service, hog := now.pods[step.Service], now.pods[step.Hog]
-		fmt.Fprintf(out, "  %14s  %6.2f  %8v  %8v  %8v  %8v\n", latency(service), now.price, service.Limit, service.Usage, hog.Limit, hog.Usage)
+		line.Service, line.Hog = progress.Pod{Limit: service.Limit, Usage: service.Usage}, progress.Pod{Limit: hog.Limit, Usage: hog.Usage}
+		table.Print(out, line)
 		at += time.Second
 		if !poll.Sleep(ctx, s.pace) {
 			return ctx.Err()
@@ -75,20 +79,7 @@ func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) 
 	return err
 }
 
-func (s settings) head(out io.Writer, x *script.Script) {
-	fmt.Fprintf(out, "\n%6s  %-14s", "second", "phase")
-	for _, r := range x.Runs {
-		fmt.Fprintf(out, "  %14s", r.Name+" p99")
-	}
-	fmt.Fprintf(out, "  %6s  %8s  %8s  %8s  %8s\n", "price", "limit", "usage", "hog's", "usage")
-}
-
-func latency(p live.Pod) string {
-	if p.Served == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f ms", float64(p.P99)/float64(time.Millisecond))
-}
+func latency(p live.Pod) string { return progress.Latency(float64(p.P99) / float64(time.Millisecond)) }
 
 // simulate plays one run in the simulator. Its pods are as old as the script wants them before the first second that is reported.
 func simulate(ctx context.Context, x *script.Script, r script.Run, plan script.Plan, report func(second) error) error {

@@ -21,13 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
+	"github.com/mbcas/mbcas/test/internal/watch"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
@@ -89,34 +88,14 @@ type decision struct {
 
 // Watch records until ctx ends. It returns once everything that exists is recorded.
 func (r *Recorder) Watch(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) error {
-	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{r.Labels.PartOf: r.Labels.Value})}
-	c, err := cache.New(config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
-		&corev1.Pod{}: ours, &autoscalingv2.HorizontalPodAutoscaler{}: ours, &corev1.ResourceQuota{}: ours,
-	}})
-	if err != nil {
-		return err
-	}
-	go c.Start(ctx) //nolint:errcheck // its end is that of ctx
-	for _, o := range []client.Object{&corev1.Pod{}, &autoscalingv2.HorizontalPodAutoscaler{}, &corev1.ResourceQuota{}, &v1alpha1.PodAllocation{}} {
-		informer, err := c.GetInformer(ctx, o)
-		if err != nil {
-			return fmt.Errorf("watch %T: %w", o, err)
-		}
-		see := func(o any) { r.see(time.Now(), o) }
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: see, UpdateFunc: func(_, o any) { see(o) }, DeleteFunc: r.deleted,
-		}); err != nil {
-			return err
-		}
-	}
-	if !c.WaitForCacheSync(ctx) {
-		return fmt.Errorf("watching the cluster: %w", ctx.Err())
-	}
-	return nil
+	ours := labels.SelectorFromSet(labels.Set{r.Labels.PartOf: r.Labels.Value})
+	return watch.Objects(ctx, config, scheme, map[client.Object]labels.Selector{
+		&corev1.Pod{}: ours, &autoscalingv2.HorizontalPodAutoscaler{}: ours, &corev1.ResourceQuota{}: ours, &v1alpha1.PodAllocation{}: nil,
+	}, func(o client.Object) { r.see(time.Now(), o) }, r.deleted)
 }
 
 // see records an object as the API server has it at a time.
-func (r *Recorder) see(now time.Time, o any) {
+func (r *Recorder) see(now time.Time, o client.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch o := o.(type) {
@@ -139,10 +118,7 @@ func setDefault[V any](m *map[string]V) {
 	}
 }
 
-func (r *Recorder) deleted(o any) {
-	if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-		o = last.Obj
-	}
+func (r *Recorder) deleted(o client.Object) {
 	if pod, ok := o.(*corev1.Pod); ok {
 		r.mu.Lock()
 		defer r.mu.Unlock()
