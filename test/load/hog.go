@@ -21,9 +21,9 @@ const (
 	chunk = 20_000
 )
 
-// plan is what a hog does: Threads spin from From until Until. The times are given in advance, so that
-// a hog that is throttled or starved still begins and ends when it should. Zero means at
-// once, and until told otherwise. A sick hog answers its probes with an error.
+// plan is what a hog does: Threads spin from From until Until. The times are given in advance, so
+// that a hog that is throttled or starved still begins and ends when it should. Zero means at once,
+// and until told otherwise. A sick hog answers its probes with an error.
 type plan struct {
 	Threads int       `json:"threads"`
 	From    time.Time `json:"from,omitzero"`

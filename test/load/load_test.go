@@ -75,7 +75,8 @@ func TestHogIsSickWhenTold(t *testing.T) {
 		plan string
 		want int
 	}{{`{"sick":true}`, http.StatusServiceUnavailable}, {`{}`, http.StatusOK}} {
-		h.routes().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/plan", strings.NewReader(step.plan)))
+		put := httptest.NewRequest(http.MethodPut, "/plan", strings.NewReader(step.plan))
+		h.routes().ServeHTTP(httptest.NewRecorder(), put)
 		rec := httptest.NewRecorder()
 		h.routes().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 		if rec.Code != step.want {
@@ -92,7 +93,9 @@ func TestOnceEnds(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"dance"}, {"serve", "--slots", "0"}, {"hog", "--threads", "-1"}, {"hog", "more"}, {"once", "more"}} {
+	for _, args := range [][]string{
+		nil, {"unknown"}, {"serve", "--slots", "0"}, {"hog", "--threads", "-1"}, {"hog", "more"}, {"once", "more"},
+	} {
 		if err := run(t.Context(), args, &bytes.Buffer{}); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v, want a usage error", args, err)
 		}

@@ -1,7 +1,8 @@
 //go:build linux
 
 // Command mbcas-load is the load of the demo and of tests. "serve" does a counted amount of CPU
-// work per HTTP request; "hog" spins threads when told to; "once" does some work and ends, as init containers do.
+// work per HTTP request; "hog" spins threads when told to; "once" does some work and ends, as init
+// containers do.
 package main
 
 import (
@@ -12,7 +13,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/mbcas/mbcas/test/internal/program"
@@ -22,9 +22,7 @@ import (
 // errUsage marks a command line that cannot be understood.
 var errUsage = errors.New("usage: mbcas-load serve|hog|once [flags]")
 
-func main() {
-	program.Main("mbcas-load", errUsage, func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout) })
-}
+func main() { program.Main("mbcas-load", errUsage, run) }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {

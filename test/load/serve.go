@@ -14,9 +14,9 @@ import (
 // maxIterations bounds the work of one request to about ten seconds.
 const maxIterations = 10_000_000_000
 
-// newServer answers GET /work?n=ITERATIONS after so much work. At most slots requests are worked on at a
-// time and the others wait in line, first come first served; a request whose client has left the line
-// is not worked on.
+// newServer answers GET /work?n=ITERATIONS after so much work. At most slots requests are worked on
+// at a time and the others wait in line, first come first served; a request whose client has left
+// the line is not worked on.
 func newServer(slots int) http.Handler {
 	// The default would follow the CPU limit; the threads of a service must not
 	// differ between runs that differ in their limits.
@@ -27,7 +27,8 @@ func newServer(slots int) http.Handler {
 	mux.HandleFunc("GET /work", func(w http.ResponseWriter, r *http.Request) {
 		n, err := strconv.Atoi(r.URL.Query().Get("n"))
 		if err != nil || n < 0 || n > maxIterations {
-			http.Error(w, fmt.Sprintf("n=%q: want 0 to %d iterations", r.URL.Query().Get("n"), maxIterations), http.StatusBadRequest)
+			text := fmt.Sprintf("n=%q: want 0 to %d iterations", r.URL.Query().Get("n"), maxIterations)
+			http.Error(w, text, http.StatusBadRequest)
 			return
 		}
 		select {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command mbcas-measure plays scripts on a real node and measures what MBCAS does to them: the demo, a ResourceQuota, a service
-// under an HPA, or a script of your own.
+// Command mbcas-measure plays scripts on a real node and measures what MBCAS does to them: the
+// demo, a ResourceQuota, a service under an HPA, or a script of your own.
 package main
 
 import (
@@ -25,9 +25,7 @@ var version = "dev"
 // errUsage marks a command line that cannot be understood.
 var errUsage = errors.New("usage: mbcas-measure [flags] demo|quota|hpa|FILE.yaml...")
 
-func main() {
-	program.Main("mbcas-measure", errUsage, func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout, os.Stderr) })
-}
+func main() { program.Main("mbcas-measure", errUsage, run) }
 
 // settings are the command line.
 type settings struct {
@@ -38,8 +36,8 @@ type settings struct {
 	keep    bool
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	s, err := parse(args, stderr)
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	s, err := parse(args, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -55,7 +53,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	fs.SetOutput(stderr)
 	fs.BoolVar(&s.full, "full", false, "long phases and everything that needs time: reactions, steady load")
 	fs.Uint64Var(&s.seed, "seed", 1, "seed of the requests; the same seed gives the same requests")
-	fs.StringVar(&s.out, "out", "out", "folder; a script writes summary.json, the samples and the picture to a folder of its name below")
+	fs.StringVar(&s.out, "out", "out", "folder; each script writes its files to a folder of its name below it")
 	fs.BoolVar(&s.keep, "keep", false, "leave cluster, MBCAS and workload running at the end, and print how to use them")
 	fs.Usage = func() {
 		fmt.Fprintln(stderr, errUsage)

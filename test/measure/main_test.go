@@ -39,7 +39,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestConsole: a line has the limit and usage of the pods that its phase is about, or the sums where it is about all.
+// TestConsole: a line has the limit and usage of the pods that its phase is about, or the sums
+// where it is about all.
 func TestConsole(t *testing.T) {
 	s, err := parse([]string{"demo", "quota"}, io.Discard)
 	if err != nil {
@@ -61,7 +62,8 @@ func TestConsole(t *testing.T) {
 		console := &console{out: &out}
 		console.Begin(s.scripts[i], 70*time.Second)
 		console.Show(&recorder.Run{Name: c.run, Plan: s.scripts[i].Plan(c.run, false, 1)}, c.at, c.samples)
-		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), c.want) || !strings.Contains(out.String(), "left)") {
+		line := strings.Join(strings.Fields(out.String()), " ")
+		if !strings.Contains(line, c.want) || !strings.Contains(line, "left)") {
 			t.Errorf("line lacks %q:\n%s", c.want, &out)
 		}
 	}

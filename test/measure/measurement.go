@@ -21,7 +21,8 @@ import (
 	"github.com/mbcas/mbcas/test/measure/internal/workload"
 )
 
-// errMissed: a target of a full measurement was missed, or something happened that must never happen.
+// errMissed: a target of a full measurement was missed, or something happened that must never
+// happen.
 var errMissed = errors.New("missed")
 
 // restorePatience is how long the declared limits may take to return, in the API and in the kernel.
@@ -41,7 +42,8 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder.Recorder{Script: x, Node: s.kernel, Labels: recorder.Labels{PartOf: workload.PartOf, Value: workload.PartOfValue, App: workload.App}}
+	labels := recorder.Labels{PartOf: workload.PartOf, Value: workload.PartOfValue, App: workload.App}
+	r := &recorder.Recorder{Script: x, Node: s.kernel, Labels: labels}
 	m := &measurement{
 		session: s, script: x,
 		workload: workload.Workload{Client: s.client, Script: x, Recorder: r, Node: s.node.Name},
@@ -49,7 +51,8 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 		facts:    figures.Facts{Script: x, Busy: s.busy, Started: time.Now()},
 	}
 	m.facts.Setup = figures.Setup{
-		Full: s.full, Seed: s.seed, RequestMS: recorder.Milliseconds(x.RequestCPU), Iterations: n, Cores: runtime.NumCPU(), MBCAS: version,
+		Full: s.full, Seed: s.seed, RequestMS: recorder.Milliseconds(x.RequestCPU), Iterations: n,
+		Cores: runtime.NumCPU(), MBCAS: version,
 		Kubelet: s.node.Status.NodeInfo.KubeletVersion, Kernel: "kernel " + s.node.Status.NodeInfo.KernelVersion,
 		Runtime: s.node.Status.NodeInfo.ContainerRuntimeVersion,
 	}
@@ -71,7 +74,8 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 
 // run plays the script, reports, and removes the pods unless they are to be kept.
 func (m *measurement) run(ctx context.Context, keep bool) error {
-	m.console.Say("\n%s: %v of CPU per request are %d iterations, in every run", m.script.Name, m.script.RequestCPU, m.facts.Setup.Iterations)
+	m.console.Say("\n%s: %v of CPU per request are %d iterations, in every run",
+		m.script.Name, m.script.RequestCPU, m.facts.Setup.Iterations)
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // to the end
 	defer stop()
 	if err := m.workload.Recorder.Watch(watching, m.config, m.scheme); err != nil {
@@ -184,11 +188,13 @@ func (m *measurement) react(ctx context.Context, n int) error {
 			m.console.Say("  step %2d: %s (about %v left)", i+1, x.Missed, left)
 			return
 		}
-		m.console.Say("  step %2d: %4dm -> %4dm in the kernel after %.2f s (about %v left)", i+1, x.From, x.To, x.Delay.Seconds(), left)
+		m.console.Say("  step %2d: %4dm -> %4dm in the kernel after %.2f s (about %v left)",
+			i+1, x.From, x.To, x.Delay.Seconds(), left)
 	})
 }
 
-// restore gives every pod its declared limit back, and checks that. A miss is a figure, not an error.
+// restore gives every pod its declared limit back, and checks that. A miss is a figure, not an
+// error.
 func (m *measurement) restore(ctx context.Context) error {
 	m.console.Say("\nrestore: mbcas.io/mode=restore on %v", m.script.Namespaces)
 	if err := m.workload.SetMode(ctx, "restore"); err != nil {

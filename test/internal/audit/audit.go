@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Event is one request and its answer, as far as the local cluster's audit policy has it written down: resizes with
-// their bodies, and who else wrote pods.
+// Event is one request and its answer, as far as the local cluster's audit policy has it written
+// down: resizes with their bodies, and who else wrote pods.
 type Event struct {
 	Stage, Verb, RequestURI string
 	User                    struct{ Username string }
@@ -46,7 +46,8 @@ func (e Event) OverQuota() bool {
 }
 
 // Left says whether who asked left before the answer, in the words of the API server
-// (staging/src/k8s.io/apiserver/pkg/endpoints/handlers/finisher of Kubernetes). It may have been carried out, and was not refused.
+// (staging/src/k8s.io/apiserver/pkg/endpoints/handlers/finisher of Kubernetes). It may have been
+// carried out, and was not refused.
 func (e Event) Left() bool {
 	return e.ResponseStatus.Code == 504 && strings.HasSuffix(e.ResponseStatus.Message, "context canceled")
 }

@@ -8,8 +8,10 @@ import (
 
 func TestEach(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	refused := `{"stage":"ResponseComplete","verb":"create","user":{"username":"rs"},"requestReceivedTimestamp":"2026-11-20T12:00:00.5Z",` +
-		`"objectRef":{"resource":"pods","namespace":"shop","name":"x"},"responseStatus":{"code":403,"message":"pods \"x\" is forbidden: exceeded quota: compute"}}` + "\n"
+	refused := `{"stage":"ResponseComplete","verb":"create","user":{"username":"rs"},` +
+		`"requestReceivedTimestamp":"2026-11-20T12:00:00.5Z",` +
+		`"objectRef":{"resource":"pods","namespace":"shop","name":"x"},` +
+		`"responseStatus":{"code":403,"message":"pods \"x\" is forbidden: exceeded quota: compute"}}` + "\n"
 	whole := `{"stage":"ResponseStarted"}` + "\n" + refused
 	if err := os.WriteFile(path, []byte(whole+refused[:20]), 0o644); err != nil {
 		t.Fatal(err)

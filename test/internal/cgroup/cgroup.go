@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package cgroup reads what the kernel says about one container, on this machine. It shares no code with
-// the agent, so that the demo does not measure the agent by the agent's own reading.
+// Package cgroup reads what the kernel says about one container, on this machine. It shares no code
+// with the agent, so that the demo does not measure the agent by the agent's own reading.
 //
 // Promises:
 //   - Version 1 and 2 read alike: TestReadsBothVersions.

@@ -12,7 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-const id = "0f3c"
+const (
+	id    = "0f3c"
+	group = "cpu/kubepods/burstable/pod1/" + id
+	scope = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-" + id + ".scope"
+)
 
 func write(t *testing.T, root string, files map[string]string) {
 	t.Helper()
@@ -34,17 +38,17 @@ var layouts = map[string]struct {
 }{
 	"v2, systemd": {"v2", map[string]string{
 		"cgroup.controllers": "cpu memory\n",
-		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-" + id + ".scope/cpu.stat": "usage_usec 2000000\nuser_usec 1\nnr_periods 50\nnr_throttled 20\nthrottled_usec 700000\n",
-		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-" + id + ".scope/cpu.max":  "50000 100000\n",
-	}, "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-" + id + ".scope"},
+		scope + "/cpu.stat":  "usage_usec 2000000\nuser_usec 1\nnr_periods 50\nnr_throttled 20\nthrottled_usec 700000\n",
+		scope + "/cpu.max":   "50000 100000\n",
+	}, scope},
 	"hybrid, cgroupfs": {"hybrid", map[string]string{
-		"cpu/cpu.shares":                                           "1024\n",
-		"unified/cgroup.controllers":                               "\n",
-		"cpu/kubepods/burstable/pod1/" + id + "/cpu.stat":          "nr_periods 50\nnr_throttled 20\nthrottled_time 700000000\n",
-		"cpu/kubepods/burstable/pod1/" + id + "/cpu.cfs_quota_us":  "50000\n",
-		"cpu/kubepods/burstable/pod1/" + id + "/cpu.cfs_period_us": "100000\n",
+		"cpu/cpu.shares":             "1024\n",
+		"unified/cgroup.controllers": "\n",
+		group + "/cpu.stat":          "nr_periods 50\nnr_throttled 20\nthrottled_time 700000000\n",
+		group + "/cpu.cfs_quota_us":  "50000\n",
+		group + "/cpu.cfs_period_us": "100000\n",
 		"cpuacct/kubepods/burstable/pod1/" + id + "/cpuacct.usage": "2000000000\n",
-	}, "cpu/kubepods/burstable/pod1/" + id},
+	}, group},
 }
 
 func TestReadsBothVersions(t *testing.T) {

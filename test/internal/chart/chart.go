@@ -123,7 +123,8 @@ func (p *Panel) Decades(from, to float64) {
 	p.Y.Min, p.Y.Max = from, to
 }
 
-// Line draws lines of one thing; a line ends where its value is not known. Steps hold each value until the next.
+// Line draws lines of one thing; a line ends where its value is not known. Steps hold each value
+// until the next.
 func (p *Panel) Line(name string, c color.Color, width vg.Length, steps bool, lines ...plotter.XYs) error {
 	for i, xys := range lines {
 		l, err := plotter.NewLine(xys)
@@ -228,7 +229,8 @@ func (s Spans) Plot(c draw.Canvas, plt *plot.Plot) {
 	for i, t := range s.Spans {
 		from, to := x(t.From.Seconds()), x(t.To.Seconds())
 		if i%2 == 1 {
-			c.FillPolygon(shade, []vg.Point{{X: from, Y: c.Min.Y}, {X: to, Y: c.Min.Y}, {X: to, Y: c.Max.Y}, {X: from, Y: c.Max.Y}})
+			low, high := c.Min.Y, c.Max.Y
+			c.FillPolygon(shade, []vg.Point{{X: from, Y: low}, {X: to, Y: low}, {X: to, Y: high}, {X: from, Y: high}})
 		}
 		if s.Named {
 			style := plt.X.Tick.Label

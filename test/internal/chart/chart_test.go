@@ -13,7 +13,7 @@ import (
 )
 
 func TestDraws(t *testing.T) {
-	spans := Spans{Spans: []Span{{"before", 0, 10 * time.Second}, {"after", 10 * time.Second, 30 * time.Second}}, Named: true}
+	spans := Spans{Named: true, Spans: []Span{{"before", 0, 10 * time.Second}, {"after", 10 * time.Second, 30 * time.Second}}}
 	full := New("Full", Tall, 30*time.Second, 10*time.Second, spans)
 	full.Ticks("%.0f", 0, 5, 10)
 	line := plotter.XYs{{X: 0, Y: 1}, {X: 10, Y: 9}, {X: 30, Y: 2}}

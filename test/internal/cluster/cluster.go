@@ -100,7 +100,8 @@ func (c *Cluster) Load(ctx context.Context, names ...string) error {
 	args := []string{"load"}
 	for _, name := range names {
 		archive := filepath.Join("out", "images", name+".tar")
-		if err := c.show(ctx, Program, "image", "--name", "mbcas.io/"+name+":dev", "-o", archive, "bin/mbcas-"+name); err != nil {
+		err := c.show(ctx, Program, "image", "--name", "mbcas.io/"+name+":dev", "-o", archive, "bin/mbcas-"+name)
+		if err != nil {
 			return fmt.Errorf("image %s: %w; is bin/mbcas-%s built? make build", name, err, name)
 		}
 		args = append(args, archive)
@@ -170,7 +171,8 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := command(ctx, name, args...).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, strings.TrimSpace(string(exit.Stderr)))
+		said := strings.TrimSpace(string(exit.Stderr))
+		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, said)
 	}
 	return strings.TrimSpace(string(out)), err
 }

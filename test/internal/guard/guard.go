@@ -1,6 +1,6 @@
-// Package guard watches every pod of a cluster for what must never happen: an eviction, a restart, a change of requests or memory,
-// any change of a pod that is labelled Untouched, a write to a pod by MBCAS other than a resize, a resize that the API server refuses,
-// and an exceeded quota.
+// Package guard watches every pod of a cluster for what must never happen: an eviction, a restart,
+// a change of requests or memory, any change of a pod that is labelled Untouched, a write to a pod
+// by MBCAS other than a resize, a resize that the API server refuses, and an exceeded quota.
 //
 // Promises:
 //   - Each of these changes of a pod is a fault, and a changed CPU limit is none: TestPodChanges.
@@ -30,7 +30,8 @@ import (
 	"github.com/mbcas/mbcas/test/internal/watch"
 )
 
-// Labels of pods. Another controller may evict an Excused pod and change its requests. Nothing may change an Untouched pod.
+// Labels of pods. Another controller may evict an Excused pod and change its requests. Nothing may
+// change an Untouched pod.
 const (
 	Excused   = "test.mbcas.io/excused"
 	Untouched = "test.mbcas.io/untouched"
@@ -44,7 +45,8 @@ const (
 	accounts   = "system:serviceaccount:" + System + ":"
 )
 
-// slow is how long a resize may take. Past it, the timeout of its sender (podresize.Timeout) may have cut it off, which is a fault.
+// slow is how long a resize may take. Past it, the timeout of its sender (podresize.Timeout) may
+// have cut it off, which is a fault.
 const slow = podresize.Timeout / 2
 
 // Guard is safe for use by several goroutines.
@@ -94,7 +96,8 @@ func New(kubeconfig, log string) (*Guard, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop
 	record := func(o client.Object) { g.record(o.(*corev1.Pod)) }
-	err = watch.Objects(ctx, config, clientgoscheme.Scheme, map[client.Object]labels.Selector{&corev1.Pod{}: nil}, record, record)
+	kinds := map[client.Object]labels.Selector{&corev1.Pod{}: nil}
+	err = watch.Objects(ctx, config, clientgoscheme.Scheme, kinds, record, record)
 	if err != nil {
 		stop()
 	}

@@ -14,11 +14,15 @@ import (
 
 func pod() *corev1.Pod {
 	list := func(cpu, memory string) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+		return corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+		}
 	}
 	p := &corev1.Pod{}
 	p.Namespace, p.Name, p.UID, p.Spec.NodeName = "shop", "web", "web", "n1"
-	p.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: list("100m", "32Mi"), Limits: list("200m", "32Mi")}}}
+	p.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
+		Requests: list("100m", "32Mi"), Limits: list("200m", "32Mi"),
+	}}}
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app"}}
 	return p
 }
@@ -63,7 +67,8 @@ func TestPodChanges(t *testing.T) {
 			if excused && want != "was restarted" && want != "nothing may change it" {
 				want = ""
 			}
-			if got := strings.Join(g.report.Faults, "; "); (got == "") != (want == "") || !strings.Contains(got, want) || len(g.report.Faults) > 1 {
+			got := strings.Join(g.report.Faults, "; ")
+			if (got == "") != (want == "") || !strings.Contains(got, want) || len(g.report.Faults) > 1 {
 				t.Errorf("%s (excused %v): faults %q, want %q", name, excused, got, want)
 			}
 		}
@@ -74,30 +79,31 @@ func TestRequests(t *testing.T) {
 	const late = "Timeout: request did not complete within requested timeout - context deadline exceeded"
 	const left = "Timeout: request did not complete within requested timeout - context canceled"
 	for name, c := range map[string]struct {
-		user, verb, subresource, uri, message string
-		code                                  int
-		took                                  time.Duration
-		fault                                 bool
+		user, of, uri, message string // of: verb and subresource
+		code                   int
+		took                   time.Duration
+		fault                  bool
 	}{
-		"a resize":                   {user: Controller, verb: "patch", subresource: "resize", code: 200},
-		"one of a changed pod":       {user: Controller, verb: "patch", subresource: "resize", code: 409},
-		"a refused one":              {user: Controller, verb: "patch", subresource: "resize", code: 422, fault: true},
-		"one cut off by its sender":  {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: time.Second},
-		"one cut off by the timeout": {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, took: 7 * time.Second, fault: true},
-		"one of unknown length":      {user: Controller, verb: "patch", subresource: "resize", code: 504, message: left, fault: true},
-		"one that took too long":     {user: Controller, verb: "patch", subresource: "resize", code: 504, message: late, fault: true},
-		"a refused dry run":          {user: Controller, verb: "patch", subresource: "resize", uri: "?dryRun=All", code: 403},
-		"one by the agent":           {user: accounts + "mbcas-agent", verb: "patch", subresource: "resize", code: 200, fault: true},
-		"a pod deleted by us":        {user: Controller, verb: "delete", code: 200, fault: true},
-		"a pod deleted":              {user: "admin", verb: "delete", code: 200},
-		"an eviction":                {user: "admin", verb: "create", subresource: "eviction", code: 201, fault: true},
-		"an eviction by the VPA":     {user: "system:serviceaccount:kube-system:vpa-updater", verb: "create", subresource: "eviction", code: 201},
-		"a new pod over a quota":     {user: "admin", verb: "create", code: 403, message: "exceeded quota: compute", fault: true},
-		"a new pod not permitted":    {user: "admin", verb: "create", code: 403, message: "no"},
+		"a resize":                   {user: Controller, of: "patch resize", code: 200},
+		"one of a changed pod":       {user: Controller, of: "patch resize", code: 409},
+		"a refused one":              {user: Controller, of: "patch resize", code: 422, fault: true},
+		"one cut off by its sender":  {user: Controller, of: "patch resize", code: 504, message: left, took: time.Second},
+		"one cut off by the timeout": {user: Controller, of: "patch resize", code: 504, message: left, took: 7e9, fault: true},
+		"one of unknown length":      {user: Controller, of: "patch resize", code: 504, message: left, fault: true},
+		"one that took too long":     {user: Controller, of: "patch resize", code: 504, message: late, fault: true},
+		"a refused dry run":          {user: Controller, of: "patch resize", uri: "?dryRun=All", code: 403},
+		"one by the agent":           {user: accounts + "mbcas-agent", of: "patch resize", code: 200, fault: true},
+		"a pod deleted by us":        {user: Controller, of: "delete ", code: 200, fault: true},
+		"a pod deleted":              {user: "admin", of: "delete ", code: 200},
+		"an eviction":                {user: "admin", of: "create eviction", code: 201, fault: true},
+		"an eviction by the VPA":     {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
+		"a new pod over a quota":     {user: "admin", of: "create ", code: 403, message: "exceeded quota: x", fault: true},
+		"a new pod not permitted":    {user: "admin", of: "create ", code: 403, message: "no"},
 	} {
 		g := &Guard{}
-		e := audit.Event{Stage: "ResponseComplete", Verb: c.verb, RequestURI: "/x" + c.uri}
-		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", c.subresource
+		verb, subresource, _ := strings.Cut(c.of, " ")
+		e := audit.Event{Stage: "ResponseComplete", Verb: verb, RequestURI: "/x" + c.uri}
+		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", subresource
 		e.Ended = e.Received.Add(c.took)
 		e.ResponseStatus.Code, e.ResponseStatus.Message = c.code, c.message
 		g.request(e)

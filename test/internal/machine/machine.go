@@ -23,7 +23,8 @@ type Meter struct {
 	busy, idle int64 // ticks of a hundredth of a second
 }
 
-// Next is the busy and idle CPU since the last call, in thousandths of a core; not ok for the first one.
+// Next is the busy and idle CPU since the last call, in thousandths of a core; not ok for the first
+// one.
 func (m *Meter) Next() (busy, idle int64, ok bool) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -53,8 +54,8 @@ func Busy(ctx context.Context, over time.Duration) int64 {
 	return busy
 }
 
-// cpuTicks reads the line "cpu": user nice system idle iowait irq softirq steal. Guest time is in user
-// already.
+// cpuTicks reads the line "cpu": user nice system idle iowait irq softirq steal. Guest time is in
+// user already.
 func cpuTicks(stat string) (busy, idle int64) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
@@ -72,8 +73,9 @@ func cpuTicks(stat string) (busy, idle int64) {
 	return busy, idle
 }
 
-// Prefer gives this program a better place in the kernel's line than the pods have: a load generator needs
-// little CPU, but its delay would be measured as the service's. The cost is the same in every run.
+// Prefer gives this program a better place in the kernel's line than the pods have: a load
+// generator needs little CPU, but its delay would be measured as the service's. The cost is the
+// same in every run.
 func Prefer() error {
 	const nice = -10
 	threads, err := os.ReadDir("/proc/self/task")

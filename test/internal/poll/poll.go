@@ -11,7 +11,8 @@ import (
 // every is the time from one look to the next.
 const every = 200 * time.Millisecond
 
-// Until looks until missing says nothing, for at most so long; the error then says what it said last. Where ctx is canceled that is the error.
+// Until looks until missing says nothing, for at most so long; the error then says what it said
+// last. Where ctx is canceled that is the error.
 func Until(ctx context.Context, most time.Duration, missing func() string) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -25,7 +25,8 @@ func TestUntil(t *testing.T) {
 		if err := Until(t.Context(), time.Minute, after(3)); err != nil || looks != 4 {
 			t.Errorf("%v after %d looks, want none after 4", err, looks)
 		}
-		if err := Until(t.Context(), time.Minute, after(1000)); err == nil || !strings.Contains(err.Error(), "after 1m0s: two pods") {
+		err := Until(t.Context(), time.Minute, after(1000))
+		if err == nil || !strings.Contains(err.Error(), "after 1m0s: two pods") {
 			t.Errorf("%v, want what was missing after a minute", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

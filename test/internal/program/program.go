@@ -6,15 +6,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 )
 
-// Main runs a program until it ends or is interrupted. Its exit status is 2 for an error that wraps usage, and 1 for any other.
-func Main(name string, usage error, run func(ctx context.Context, args []string) error) {
+// Main runs a program until it ends or is interrupted. Its exit status is 2 for an error that wraps
+// usage, and 1 for any other.
+func Main(name string, usage error, run func(ctx context.Context, args []string, stdout io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return

@@ -52,8 +52,8 @@ type Generator struct {
 	Timeout time.Duration
 }
 
-// Run sends a request at each arrival, counted from start, and gives each result to done, one at a time. It
-// returns when all have ended, or soon after ctx has.
+// Run sends a request at each arrival, counted from start, and gives each result to done, one at a
+// time. It returns when all have ended, or soon after ctx has.
 func (g Generator) Run(ctx context.Context, start time.Time, arrivals []time.Duration, done func(Result)) {
 	slots := make(chan struct{}, g.InFlight)
 	results := make(chan Result, 64)

@@ -19,13 +19,14 @@ func TestArrivals(t *testing.T) {
 	if n[1] != 0 || math.Abs(n[0]-1000) > 100 || math.Abs(n[2]-8000) > 400 {
 		t.Errorf("%v arrivals, want about 1000, none, and about 8000", n)
 	}
-	if !slices.Equal(Arrivals(3, segments), Arrivals(3, segments)) || slices.Equal(Arrivals(3, segments), Arrivals(4, segments)) {
+	third := Arrivals(3, segments)
+	if !slices.Equal(third, Arrivals(3, segments)) || slices.Equal(third, Arrivals(4, segments)) {
 		t.Error("arrivals do not depend on the seed alone")
 	}
 }
 
-// One request at a time takes 100 ms and one comes every 10 ms, so the n-th ends after n x 100 ms. A
-// generator that waited, or counted from the sending, would see 100 ms each.
+// One request at a time takes 100 ms and one comes every 10 ms, so the n-th ends after n x 100 ms.
+// A generator that waited, or counted from the sending, would see 100 ms each.
 func TestLatencyCountsFromTheIntendedArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := make(chan struct{}, 1)

@@ -13,8 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Objects calls seen with every object of these kinds, now and after each change, and gone with each deleted one, until ctx ends. The
-// objects of a kind are those that its selector selects; nil: all. It returns when the existing objects are known.
+// Objects calls seen with every object of these kinds, now and after each change, and gone with
+// each deleted one, until ctx ends. The objects of a kind are those that its selector selects; nil:
+// all. It returns when the existing objects are known.
 func Objects(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, kinds map[client.Object]labels.Selector,
 	seen, gone func(client.Object),
 ) error {

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Command mbcas-preview plays a script in the simulator while another command builds what the measurement needs, so that limits,
-// price and latency are seen to move from the start. It depends on no Kubernetes library and builds in seconds.
+// Command mbcas-preview plays a script in the simulator while another command builds what the
+// measurement needs, so that limits, price and latency are seen to move from the start. It depends
+// on no Kubernetes library and builds in seconds.
 package main
 
 import (
@@ -24,9 +25,7 @@ import (
 // errUsage marks a command line that cannot be understood.
 var errUsage = errors.New("usage: mbcas-preview [flags] SCRIPT COMMAND [ARGUMENT]...")
 
-func main() {
-	program.Main("mbcas-preview", errUsage, func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout) })
-}
+func main() { program.Main("mbcas-preview", errUsage, run) }
 
 // settings are the flags.
 type settings struct {
@@ -42,7 +41,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.StringVar(&s.log, "log", "out/build.log", "file for the output of the command")
 	fs.DurationVar(&s.patience, "patience", 4*time.Second, "a command that ends sooner needs no preview")
 	fs.DurationVar(&s.pace, "pace", 500*time.Millisecond, "time per simulated second")
-	fs.DurationVar(&s.progressEvery, "progress", 20*time.Second, "time between two lines about the command, after the preview")
+	fs.DurationVar(&s.progressEvery, "progress", 20*time.Second, "time between two lines about the command")
 	if err := fs.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
@@ -96,7 +95,8 @@ func (s settings) start(ctx context.Context, command []string) (<-chan error, er
 		err := cmd.Wait()
 		log.Close()
 		if err != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%s: %w; the end of %s:\n%s", strings.Join(command, " "), err, s.log, strings.Join(tail(s.log, 20), "\n"))
+			last := strings.Join(tail(s.log, 20), "\n")
+			err = fmt.Errorf("%s: %w; the end of %s:\n%s", strings.Join(command, " "), err, s.log, last)
 		}
 		built <- err
 	}()

@@ -38,7 +38,8 @@ type second struct {
 // preview plays the runs of a script: those without MBCAS at once, the last one at the pace.
 func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) error {
 	fmt.Fprintf(out, "\nThe measurement needs programs that are being built now; their output is in %s.\n", s.log)
-	fmt.Fprintf(out, "Until then the simulator plays the same load (%d cores, no real pods):\n%s\n\n", runtime.NumCPU(), x.Title)
+	fmt.Fprintf(out, "Until then the simulator plays the same load (%d cores, no real pods):\n", runtime.NumCPU())
+	fmt.Fprintf(out, "%s\n", x.Title)
 	var without [][]second
 	last := x.Runs[len(x.Runs)-1]
 	plan := x.Plan(last.Name, false, seed)
@@ -62,7 +63,8 @@ func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) 
 		}
 		line.Latencies = append(line.Latencies, latency(now.pods[step.Service]))
 		service, hog := now.pods[step.Service], now.pods[step.Hog]
-		line.Service, line.Hog = progress.Pod{Limit: service.Limit, Usage: service.Usage}, progress.Pod{Limit: hog.Limit, Usage: hog.Usage}
+		line.Service = progress.Pod{Limit: service.Limit, Usage: service.Usage}
+		line.Hog = progress.Pod{Limit: hog.Limit, Usage: hog.Usage}
 		table.Print(out, line)
 		at += time.Second
 		if !poll.Sleep(ctx, s.pace) {
@@ -71,7 +73,8 @@ func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) 
 		return nil
 	})
 	for begin := time.Now(); err == nil; {
-		fmt.Fprintf(out, "still building, %.0f s since the preview ended: %s\n", time.Since(begin).Seconds(), tail(s.log, 1)[0])
+		last := tail(s.log, 1)[0]
+		fmt.Fprintf(out, "still building, %.0f s since the preview ended: %s\n", time.Since(begin).Seconds(), last)
 		if !poll.Sleep(ctx, s.progressEvery) {
 			err = ctx.Err()
 		}
@@ -81,7 +84,8 @@ func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) 
 
 func latency(p live.Pod) string { return progress.Latency(float64(p.P99) / float64(time.Millisecond)) }
 
-// simulate plays one run in the simulator. Its pods are as old as the script wants them before the first second that is reported.
+// simulate plays one run in the simulator. Its pods are as old as the script wants them before the
+// first second that is reported.
 func simulate(ctx context.Context, x *script.Script, r script.Run, plan script.Plan, report func(second) error) error {
 	policy := sim.Policy(baseline.Static{})
 	if r.Mode == "enforce" {
@@ -109,7 +113,8 @@ func setup(x *script.Script, r script.Run, plan script.Plan) sim.Setup {
 	}
 	for _, w := range x.Workloads {
 		pod := sim.PodSpec{
-			Name: w.Name, Namespace: w.Namespace, Request: w.Request, Limit: w.Limit, Priority: x.Classes[w.Class], OptOut: w.OptOut,
+			Name: w.Name, Namespace: w.Namespace, Request: w.Request, Limit: w.Limit,
+			Priority: x.Classes[w.Class], OptOut: w.OptOut,
 		}
 		if r.NoLimits && w.Managed() {
 			pod.Limit = 0
@@ -125,7 +130,8 @@ func setup(x *script.Script, r script.Run, plan script.Plan) sim.Setup {
 	return s
 }
 
-// series are the requests per second and the spinning threads of a workload in every second, after a time without load.
+// series are the requests per second and the spinning threads of a workload in every second, after
+// a time without load.
 func series(w script.Workload, plan script.Plan, before time.Duration) (rates, threads load.Series) {
 	for at := time.Duration(0); at < before+plan.Length(); at += time.Second {
 		rate, spin := 0.0, float64(w.Threads)

@@ -28,7 +28,8 @@ func (c *canceling) Write(text []byte) (int, error) {
 	return c.Builder.Write(text)
 }
 
-// TestPreview: every phase of the demo is shown with the latency of every run, and the hog's limit is seen to be lowered.
+// TestPreview: every phase of the demo is shown with the latency of every run, and the hog's limit
+// is seen to be lowered.
 func TestPreview(t *testing.T) {
 	x, err := script.Open(scripts.Files, "demo")
 	if err != nil {
@@ -61,10 +62,11 @@ func TestPreview(t *testing.T) {
 func TestCommand(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "out", "build.log")
 	var out strings.Builder
-	if err := run(t.Context(), []string{"-log", log, "-patience", "1h", "demo", "true"}, &out); err != nil || out.Len() != 0 {
+	err := run(t.Context(), []string{"-log", log, "-patience", "1h", "demo", "true"}, &out)
+	if err != nil || out.Len() != 0 {
 		t.Errorf("a command that ends soon: %v, %q", err, &out)
 	}
-	err := run(t.Context(), []string{"-log", log, "-patience", "1h", "demo", "sh", "-c", "echo broken; exit 3"}, &out)
+	err = run(t.Context(), []string{"-log", log, "-patience", "1h", "demo", "sh", "-c", "echo broken; exit 3"}, &out)
 	if err == nil || !strings.Contains(err.Error(), "broken") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a command that fails: %v", err)
 	}

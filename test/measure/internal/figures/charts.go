@@ -64,8 +64,11 @@ func (f *Facts) draw(path string) error {
 	return chart.Write(path, all)
 }
 
-// lines are the values over time of the workload that each phase is about. A value that is not ok interrupts the line.
-func lines(r *recorder.Run, app func(script.Step) string, value func(recorder.Sample) (float64, bool)) (all []plotter.XYs) {
+// lines are the values over time of the workload that each phase is about. A value that is not ok
+// interrupts the line.
+func lines(
+	r *recorder.Run, app func(script.Step) string, value func(recorder.Sample) (float64, bool),
+) (all []plotter.XYs) {
 	var line plotter.XYs
 	end := func() {
 		if len(line) > 0 {

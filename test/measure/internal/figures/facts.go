@@ -1,8 +1,9 @@
-// Package figures draws figures from what was recorded, compares them with a script's targets, and writes the table, summary.json
-// and the picture.
+// Package figures draws figures from what was recorded, compares them with a script's targets, and
+// writes the table, summary.json and the picture.
 //
 // Promises:
-//   - summary.json begins with the keys that other programs read, in their order, for every script: TestKeys.
+//   - summary.json begins with the keys that other programs read, in their order, for every script:
+//     TestKeys.
 //   - A figure that was not measured is null, and meets no target: TestUnmeasured.
 //   - Each target misses by its own figure: TestTargetsMiss.
 //   - A script with an unknown figure or chart is refused: TestUnknownFigures.
@@ -19,8 +20,8 @@ import (
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
-// TooBusy is how much CPU, in thousandths of a core, other programs may use before the first run, so that the figures count.
-// An idle cluster uses about 300.
+// TooBusy is how much CPU, in thousandths of a core, other programs may use before the first run,
+// so that the figures count. An idle cluster uses about 300.
 const TooBusy = 600
 
 // Facts is everything that was recorded for one script; what was not is left out.
@@ -39,7 +40,8 @@ type Facts struct {
 	// Failures is how often MBCAS itself reported a failed resize.
 	Failures int
 	Changes  []recorder.Change
-	// NotRestored are the pods that are not at their declared limits at the end; Restored: it was tried.
+	// NotRestored are the pods that are not at their declared limits at the end; Restored: it was
+	// tried.
 	Restored    bool
 	NotRestored []string
 	Guard       guard.Report

@@ -22,79 +22,57 @@ type query struct {
 
 // numbers are the figures with a value, by the name that scripts use. A nil value was not measured.
 var numbers = map[string]func(*Facts, query) *float64{
-	"p99": func(_ *Facts, q query) *float64 {
-		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Latency(q.Where, 0.99) })
-	},
-	"p99_settled": func(_ *Facts, q query) *float64 {
-		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Settled(q.Where, 0.99) })
-	},
-	"throttled": func(_ *Facts, q query) *float64 {
-		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Throttled(q.Where) })
-	},
-	"idle": func(_ *Facts, q query) *float64 {
-		return of(q.run, func(r *recorder.Run) (float64, bool) { return r.Idle(q.Phase) })
-	},
-	"reactions": func(f *Facts, _ query) *float64 {
-		if len(f.Reacted) == 0 {
-			return nil
+	"p99":         ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Latency(q.Where, 0.99) }),
+	"p99_settled": ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Settled(q.Where, 0.99) }),
+	"throttled":   ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Throttled(q.Where) }),
+	"idle":        ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Idle(q.Phase) }),
+	"swings":      ofRun(func(r *recorder.Run, q query) (float64, bool) { return swings(r, q.Service) }),
+	"replicas":    ofRun(replicas),
+	"most_replicas": ofRun(func(r *recorder.Run, _ query) (most float64, ok bool) {
+		for _, s := range r.Samples {
+			most, ok = max(most, float64(s.Desired)), true
 		}
-		return new(float64(len(f.delays())))
-	},
-	"reaction_p50":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.50)) },
-	"reaction_p99":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.99)) },
+		return most, ok
+	}),
+	"replicas_apart": replicasApart,
+
+	"reactions":      ofFacts(func(f *Facts) (float64, bool) { return float64(len(f.delays())), len(f.Reacted) > 0 }),
+	"reaction_p50":   ofFacts(func(f *Facts) (float64, bool) { return traffic.Quantile(f.delays(), 0.50) }),
+	"reaction_p99":   ofFacts(func(f *Facts) (float64, bool) { return traffic.Quantile(f.delays(), 0.99) }),
 	"steady_changes": func(f *Facts, _ query) *float64 { most, _ := f.steady(); return most },
 	"min_limit":      func(f *Facts, _ query) *float64 { return f.minLimit() },
-	"resizes": func(f *Facts, _ query) *float64 {
-		if len(f.Runs) == 0 {
-			return nil
-		}
-		return new(float64(f.Resizes))
-	},
-	"replicas": func(_ *Facts, q query) *float64 { return replicas(q.run, q.Where) },
-	"most_replicas": func(_ *Facts, q query) *float64 {
-		return of(q.run, func(r *recorder.Run) (most float64, ok bool) {
-			for _, s := range r.Samples {
-				most, ok = max(most, float64(s.Desired)), true
-			}
-			return most, ok
-		})
-	},
-	"replicas_apart": func(_ *Facts, q query) (apart *float64) {
-		for _, phase := range q.phases {
-			a, b := replicas(q.run, script.Where{Service: q.Service, Phase: phase}), replicas(q.over, script.Where{Service: q.Service, Phase: phase})
-			if a == nil || b == nil {
-				return nil
-			}
-			if d := max(*a-*b, *b-*a); apart == nil || d > *apart {
-				apart = &d
-			}
-		}
-		return apart
-	},
-	"swings": func(_ *Facts, q query) *float64 {
-		return of(q.run, func(r *recorder.Run) (float64, bool) { return swings(r, q.Service), len(r.Samples) > 0 })
-	},
-	"quota_mean": func(f *Facts, _ query) *float64 { mean, _ := f.quotaUse(); return mean },
-	"quota_most": func(f *Facts, _ query) *float64 { _, most := f.quotaUse(); return most },
-	"quota_declared": func(f *Facts, _ query) *float64 {
+	"resizes":        ofFacts(func(f *Facts) (float64, bool) { return float64(f.Resizes), len(f.Runs) > 0 }),
+	"new_pods":       ofFacts(func(f *Facts) (float64, bool) { return float64(len(f.newPods())), len(f.Runs) > 0 }),
+	"quota_mean":     func(f *Facts, _ query) *float64 { mean, _ := f.quotaUse(); return mean },
+	"quota_most":     func(f *Facts, _ query) *float64 { _, most := f.quotaUse(); return most },
+	"quota_declared": ofFacts(func(f *Facts) (declared float64, ok bool) {
 		if f.Script.Quota == nil {
-			return nil
+			return 0, false
 		}
-		sum := cpu.Milli(0)
 		for _, w := range f.Script.Workloads {
-			sum += w.Limit
+			declared += float64(w.Limit)
 		}
-		return new(100 * float64(sum) / float64(f.Script.Quota.LimitsCPU))
-	},
-	"new_pods": func(f *Facts, _ query) *float64 {
-		if len(f.Runs) == 0 {
-			return nil
-		}
-		return new(float64(len(f.newPods())))
-	},
+		return 100 * declared / float64(f.Script.Quota.LimitsCPU), true
+	}),
 }
 
-// nevers are the figures that list what must not happen; measured is whether it would have been seen.
+// ofRun is a figure of a run; nil where the run was not played.
+func ofRun(figure func(*recorder.Run, query) (float64, bool)) func(*Facts, query) *float64 {
+	return func(_ *Facts, q query) *float64 {
+		if q.run == nil {
+			return nil
+		}
+		return measured(figure(q.run, q))
+	}
+}
+
+// ofFacts is a figure of the whole measurement.
+func ofFacts(figure func(*Facts) (float64, bool)) func(*Facts, query) *float64 {
+	return func(f *Facts, _ query) *float64 { return measured(figure(f)) }
+}
+
+// nevers are the figures that list what must not happen; measured is whether it would have been
+// seen.
 var nevers = map[string]func(*Facts) (found []string, measured bool){
 	"restored": func(f *Facts) ([]string, bool) { return f.NotRestored, f.Restored },
 	"faults":   func(f *Facts) ([]string, bool) { return f.Guard.Faults, f.Guard.Pods > 0 && len(f.Runs) > 0 },
@@ -128,14 +106,6 @@ var nevers = map[string]func(*Facts) (found []string, measured bool){
 	},
 }
 
-// of is a figure of a run; nil where the run was not played.
-func of(r *recorder.Run, figure func(*recorder.Run) (float64, bool)) *float64 {
-	if r == nil {
-		return nil
-	}
-	return measured(figure(r))
-}
-
 // measured is nil where there is no figure.
 func measured(v float64, ok bool) *float64 {
 	if !ok {
@@ -144,7 +114,8 @@ func measured(v float64, ok bool) *float64 {
 	return &v
 }
 
-// delays are the reactions in seconds, of the steps that count. One without a reaction is longer than any other.
+// delays are the reactions in seconds, of the steps that count. One without a reaction is longer
+// than any other.
 func (f *Facts) delays() (seconds []float64) {
 	const never = 1e9
 	for _, x := range f.Reacted {
@@ -159,8 +130,8 @@ func (f *Facts) delays() (seconds []float64) {
 	return seconds
 }
 
-// steady is how often the limit of a workload changed in the phase of steady load: of the one that changed most, in five minutes,
-// and of each.
+// steady is how often the limit of a workload changed in the phase of steady load: of the one that
+// changed most, in five minutes, and of each.
 func (f *Facts) steady() (most *float64, by map[string]int) {
 	for _, r := range f.Runs {
 		p, ok := r.Plan.Phase(f.Script.Headline.Steady)
@@ -207,24 +178,36 @@ func (f *Facts) minLimit() (low *float64) {
 const steadyPart = 60 * time.Second
 
 // replicas is the median of the Ready ones in the steady part of a phase.
-func replicas(r *recorder.Run, w script.Where) *float64 {
-	return of(r, func(r *recorder.Run) (float64, bool) {
-		p, ok := r.Plan.Phase(w.Phase)
-		if !ok {
-			return 0, false
-		}
-		length := p.To - p.From
-		var all []float64
-		for _, s := range r.In(w, length-min(steadyPart, length/2)-time.Second) {
-			all = append(all, float64(s.Ready))
-		}
-		return traffic.Quantile(all, 0.5)
-	})
+func replicas(r *recorder.Run, q query) (float64, bool) {
+	p, _ := r.Plan.Phase(q.Phase)
+	length := p.To - p.From
+	var all []float64
+	for _, s := range r.In(q.Where, length-min(steadyPart, length/2)-time.Second) {
+		all = append(all, float64(s.Ready))
+	}
+	return traffic.Quantile(all, 0.5)
 }
 
-// swings is how often the HPA scaled out again after it had scaled in, under the same load. To ask for one replica too many when
-// the load rises, and to take it back once, is none.
-func swings(r *recorder.Run, service string) (n float64) {
+// replicasApart is the largest difference of the replicas of two runs in any of the phases.
+func replicasApart(f *Facts, q query) (apart *float64) {
+	other := q
+	other.run = q.over
+	for _, q.Phase = range q.phases {
+		other.Phase = q.Phase
+		a, b := ofRun(replicas)(f, q), ofRun(replicas)(f, other)
+		if a == nil || b == nil {
+			return nil
+		}
+		if d := max(*a-*b, *b-*a); apart == nil || d > *apart {
+			apart = &d
+		}
+	}
+	return apart
+}
+
+// swings is how often the HPA scaled out again after it had scaled in, under the same load. To ask
+// for one replica too many when the load rises, and to take it back once, is none.
+func swings(r *recorder.Run, service string) (n float64, ok bool) {
 	down, before, rate := false, -1, -1.0
 	for _, s := range r.Samples {
 		if s.App != service {
@@ -242,7 +225,7 @@ func swings(r *recorder.Run, service string) (n float64) {
 		}
 		before = s.Desired
 	}
-	return n
+	return n, len(r.Samples) > 0
 }
 
 func (f *Facts) newPods() (all []recorder.NewPod) {

@@ -56,7 +56,8 @@ type Summary struct {
 type Row struct {
 	Title string              `json:"title"`
 	Runs  map[string]*float64 `json:"runs"`
-	// Like are the runs that show the figure of another row's phase, because they do not differ from it.
+	// Like are the runs that show the figure of another row's phase, because they do not differ from
+	// it.
 	Like []string `json:"like,omitempty"`
 }
 
@@ -83,7 +84,8 @@ type Reaction struct {
 func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 	s := Summary{
 		Kubernetes: kubernetes, Script: f.Script.Name, Setup: f.Setup, Checks: f.results(), NewPods: f.newPods(),
-		Notes: f.Guard.Notes, Faults: f.Guard.Faults, FailedReasons: f.Failed, Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(),
+		Notes: f.Guard.Notes, Faults: f.Guard.Faults, FailedReasons: f.Failed,
+		Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(),
 		Resizes: f.Resizes, MinLimit: f.minLimit(),
 		ChangesByPod: map[string]int{}, GeneratorLate: map[string]float64{}, Phases: map[string][]Phase{},
 	}
@@ -119,15 +121,17 @@ func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 
 // headline fills the first keys.
 func (s *Summary) headline(f *Facts) {
+	p99, throttled := f.Script.Headline.P99, f.Script.Headline.Throttled
 	figure := func(name, run string, at script.Where) *float64 {
 		if at.Phase == "" {
 			return nil
 		}
 		return numbers[name](f, query{Where: at, run: f.run(run)})
 	}
-	h := f.Script.Headline
-	s.P99.Static, s.P99.MBCAS, s.P99.NoLimit = figure("p99", "static", h.P99), figure("p99", "mbcas", h.P99), figure("p99", "no_limit", h.P99)
-	s.Throttled.Static, s.Throttled.MBCAS = figure("throttled", "static", h.Throttled), figure("throttled", "mbcas", h.Throttled)
+	s.P99.Static, s.P99.MBCAS = figure("p99", "static", p99), figure("p99", "mbcas", p99)
+	s.P99.NoLimit = figure("p99", "no_limit", p99)
+	s.Throttled.Static = figure("throttled", "static", throttled)
+	s.Throttled.MBCAS = figure("throttled", "mbcas", throttled)
 	s.Reaction.N = len(f.delays())
 	s.Reaction.P50, s.Reaction.P99 = numbers["reaction_p50"](f, query{}), numbers["reaction_p99"](f, query{})
 }

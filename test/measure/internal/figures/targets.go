@@ -27,9 +27,10 @@ func Check(s *script.Script) error {
 		}
 		switch {
 		case numbers[t.Figure] == nil && nevers[t.Figure] == nil:
-			errs = append(errs, fmt.Errorf("target %s: figure %q is none of %s, %s", t.Title, t.Figure, names(numbers), names(nevers)))
+			known := names(numbers) + ", " + names(nevers)
+			errs = append(errs, fmt.Errorf("target %s: figure %q is none of %s", t.Title, t.Figure, known))
 		case numbers[t.Figure] != nil && bounds != 1 || nevers[t.Figure] != nil && bounds != 0:
-			errs = append(errs, fmt.Errorf("target %s: %d bounds; a figure with a value has one, a list has none", t.Title, bounds))
+			errs = append(errs, fmt.Errorf("target %s: %d bounds: a figure with a value has one, a list none", t.Title, bounds))
 		}
 	}
 	for _, c := range s.Charts {
@@ -75,7 +76,8 @@ func (f *Facts) results() (all []Result) {
 	return all
 }
 
-// value is the figure of a target: of its run, or as a share of the figure of the run to compare with.
+// value is the figure of a target: of its run, or as a share of the figure of the run to compare
+// with.
 func (f *Facts) value(t script.Target) *float64 {
 	q := query{Where: t.Where, run: f.run(t.Run), over: f.run(t.Over), phases: t.Phases}
 	got := numbers[t.Figure](f, q)

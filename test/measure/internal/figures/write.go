@@ -43,8 +43,9 @@ func (f *Facts) WriteFiles(folder string, s Summary) error {
 // Write prints the summary for people.
 func (f *Facts) Write(out io.Writer, s Summary) {
 	fmt.Fprintf(out, "\n%s\n", f.Script.Title)
+	x := s.Setup
 	fmt.Fprintf(out, "MBCAS %s, Kubernetes %s, %s, %s, cgroup %s, %d cores, seed %d, %.0f ms of CPU per request\n\n",
-		s.Setup.MBCAS, s.Kubernetes, s.Setup.Runtime, s.Setup.Kernel, s.Node.Cgroup, s.Setup.Cores, s.Setup.Seed, s.Setup.RequestMS)
+		x.MBCAS, s.Kubernetes, x.Runtime, x.Kernel, s.Node.Cgroup, x.Cores, x.Seed, x.RequestMS)
 	f.writeSetup(out)
 	f.writeRows(out, s)
 	fmt.Fprintf(out, "%d resizes accepted, %d refused\n", s.Resizes, s.Failed)
@@ -55,7 +56,8 @@ func (f *Facts) Write(out io.Writer, s Summary) {
 	fmt.Fprintln(out)
 	writeTargets(out, s)
 	if s.Busy > TooBusy {
-		fmt.Fprintf(out, "\nBefore the first run other programs used %d.%d cores: a quiet machine gives other latencies.\n", s.Busy/1000, s.Busy%1000/100)
+		fmt.Fprintf(out, "\nBefore the first run other programs used %d.%d cores: a quiet machine gives other latencies.\n",
+			s.Busy/1000, s.Busy%1000/100)
 	}
 	met, of := s.Judged()
 	fmt.Fprintf(out, "\n%d of %d targets met\n", met, of)

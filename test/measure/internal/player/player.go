@@ -1,4 +1,5 @@
-// Package player plays the synthetic load of a script: it sends the requests and makes the hogs spin, while the recorder samples.
+// Package player plays the synthetic load of a script: it sends the requests and makes the hogs
+// spin, while the recorder samples.
 package player
 
 import (
@@ -179,8 +180,8 @@ func (p Player) generator(service string, stream uint64) traffic.Generator {
 	}}
 }
 
-// url is a path at the address of one of the Ready pods of a workload, or of its only pod, Ready or not. No proxy and no Service
-// stand between.
+// url is a path at the address of one of the Ready pods of a workload, or of its only pod, Ready or
+// not. No proxy and no Service stand between.
 func (p Player) url(app string, which int, path string) (string, error) {
 	pods := p.Recorder.Pods(app)
 	n := 0

@@ -76,7 +76,9 @@ func (p Player) React(ctx context.Context, r *script.Reaction, n int, done func(
 }
 
 // reaction measures one. load sends the requests of the step.
-func (p Player) reaction(ctx context.Context, r *script.Reaction, files cgroup.Container, jitter time.Duration, load func(start time.Time)) (Reaction, error) {
+func (p Player) reaction(
+	ctx context.Context, r *script.Reaction, files cgroup.Container, jitter time.Duration, load func(start time.Time),
+) (Reaction, error) {
 	if err := p.Spin(ctx, r.Hog, hogThreads, time.Now(), time.Time{}); err != nil {
 		return Reaction{}, err
 	}
@@ -87,7 +89,8 @@ func (p Player) reaction(ctx context.Context, r *script.Reaction, files cgroup.C
 		return Reaction{}, err
 	}
 	if !lowered(low) {
-		return Reaction{From: low, NotLowered: true, Missed: fmt.Sprintf("contention did not lower the limit below %dm in %v", low, lowerPatience)}, nil
+		missed := fmt.Sprintf("contention did not lower the limit below %dm in %v", low, lowerPatience)
+		return Reaction{From: low, NotLowered: true, Missed: missed}, nil
 	}
 	at := time.Now().Add(jitter)
 	if err := p.Spin(ctx, r.Hog, hogThreads, time.Now(), at); err != nil {
@@ -101,7 +104,8 @@ func (p Player) reaction(ctx context.Context, r *script.Reaction, files cgroup.C
 	if err != nil {
 		return Reaction{}, err
 	}
-	quota, seen, err := until(ctx, files, resolution, at.Add(reactionPatience), func(quota int64) bool { return quota > before })
+	raised := func(quota int64) bool { return quota > before }
+	quota, seen, err := until(ctx, files, resolution, at.Add(reactionPatience), raised)
 	x := Reaction{From: before, To: quota, Delay: seen.Sub(at)}
 	if err == nil && quota <= before {
 		x.Delay, x.Missed = 0, fmt.Sprintf("no reaction in %v", reactionPatience)
@@ -110,8 +114,11 @@ func (p Player) reaction(ctx context.Context, r *script.Reaction, files cgroup.C
 	return x, err
 }
 
-// until reads the quota until it satisfies enough or the deadline has passed, and returns when it was read.
-func until(ctx context.Context, files cgroup.Container, every time.Duration, deadline time.Time, enough func(quota int64) bool) (int64, time.Time, error) {
+// until reads the quota until it satisfies enough or the deadline has passed, and returns when it
+// was read.
+func until(
+	ctx context.Context, files cgroup.Container, every time.Duration, deadline time.Time, enough func(quota int64) bool,
+) (int64, time.Time, error) {
 	for {
 		quota, err := files.Quota()
 		now := time.Now()

@@ -1,4 +1,5 @@
-// Package progress prints one line for each second of a run: the same for a run in the simulator and on a real node.
+// Package progress prints one line for each second of a run: the same for a run in the simulator
+// and on a real node.
 package progress
 
 import (

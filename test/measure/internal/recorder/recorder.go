@@ -1,9 +1,11 @@
-// Package recorder records what happens to a script's pods: their resources by the API server, their counters by the kernel, and
-// their requests. What MBCAS reports about itself is shown beside it, and no figure depends on it.
+// Package recorder records what happens to a script's pods: their resources by the API server,
+// their counters by the kernel, and their requests. What MBCAS reports about itself is shown beside
+// it, and no figure depends on it.
 //
 // Promises:
 //   - A changed limit is a change: TestLimitChangesAreRecorded.
-//   - A request belongs to the phase of its intended arrival: TestRequestsBelongToTheirIntendedPhase.
+//   - A request belongs to the phase of its intended arrival:
+//     TestRequestsBelongToTheirIntendedPhase.
 //   - Throttling after a step counts from the fifth second: TestThrottledAfterTheStep.
 package recorder
 
@@ -90,7 +92,8 @@ type decision struct {
 func (r *Recorder) Watch(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) error {
 	ours := labels.SelectorFromSet(labels.Set{r.Labels.PartOf: r.Labels.Value})
 	return watch.Objects(ctx, config, scheme, map[client.Object]labels.Selector{
-		&corev1.Pod{}: ours, &autoscalingv2.HorizontalPodAutoscaler{}: ours, &corev1.ResourceQuota{}: ours, &v1alpha1.PodAllocation{}: nil,
+		&corev1.Pod{}: ours, &autoscalingv2.HorizontalPodAutoscaler{}: ours, &corev1.ResourceQuota{}: ours,
+		&v1alpha1.PodAllocation{}: nil,
 	}, func(o client.Object) { r.see(time.Now(), o) }, r.deleted)
 }
 
@@ -176,7 +179,8 @@ func (r *Recorder) seeDecision(pa *v1alpha1.PodAllocation) {
 	r.decisions[uid] = d
 }
 
-// Pods are those of a workload, or with "" all of them: in the order of the script, Ready ones first.
+// Pods are those of a workload, or with "" all of them: in the order of the script, Ready ones
+// first.
 func (r *Recorder) Pods(app string) (pods []Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +239,8 @@ func (r *Recorder) Failures() int {
 	return r.failures
 }
 
-// NotRestored are the managed pods whose limit differs from the declared one, by the API server and by the kernel.
+// NotRestored are the managed pods whose limit differs from the declared one, by the API server and
+// by the kernel.
 func (r *Recorder) NotRestored() (wrong []string) {
 	for _, p := range r.Pods("") {
 		w, _ := r.Script.Find(p.App)

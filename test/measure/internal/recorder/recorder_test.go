@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -28,7 +27,8 @@ func newRecorder() *Recorder {
 
 // pod is a running pod of a workload.
 func pod(app, limit string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app + "-x", UID: types.UID(app), Generation: 1, Labels: map[string]string{"app": app}}}
+	p := &corev1.Pod{}
+	p.Name, p.UID, p.Generation, p.Labels = app+"-x", types.UID(app), 1, map[string]string{"app": app}
 	p.Spec.NodeName = "n"
 	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
@@ -83,7 +83,8 @@ func TestFailuresAreCountedOnce(t *testing.T) {
 	r := newRecorder()
 	pa := &v1alpha1.PodAllocation{}
 	pa.Spec.PodRef.UID = "u"
-	for _, phase := range []v1alpha1.Phase{v1alpha1.PhaseApplied, v1alpha1.PhaseFailed, v1alpha1.PhaseFailed, v1alpha1.PhaseApplied, v1alpha1.PhaseFailed} {
+	applied, failed := v1alpha1.PhaseApplied, v1alpha1.PhaseFailed
+	for _, phase := range []v1alpha1.Phase{applied, failed, failed, applied, failed} {
 		pa.Status.Phase = phase
 		r.see(now, pa)
 	}
@@ -94,7 +95,10 @@ func TestFailuresAreCountedOnce(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	a := cgroup.Sample{At: now, Usage: time.Second, Throttled: time.Second, Periods: 100, Throttles: 10}
-	b := cgroup.Sample{At: now.Add(2 * time.Second), Usage: 1600 * time.Millisecond, Throttled: 1500 * time.Millisecond, Periods: 120, Throttles: 15, Quota: 500}
+	b := cgroup.Sample{
+		At: now.Add(2 * time.Second), Usage: 1600 * time.Millisecond, Throttled: 1500 * time.Millisecond,
+		Periods: 120, Throttles: 15, Quota: 500,
+	}
 	want := Sample{Quota: 500, Usage: 300, Throttled: 250, ThrottleRatio: 0.25}
 	if diff := cmp.Diff(want, rates(a, b), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Error(diff)

@@ -2,7 +2,6 @@ package recorder
 
 import (
 	"encoding/csv"
-	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -49,11 +48,13 @@ type Sample struct {
 const (
 	// Window is how far back the latency of a sample looks.
 	Window = 5 * time.Second
-	// Settle is how long after the start of a phase throttling does not count: the time to see the new load.
+	// Settle is how long after the start of a phase throttling does not count: the time to see the new
+	// load.
 	Settle = 5 * time.Second
 )
 
-// requests are those to a service whose intended arrival lies in a phase, later than settle after its start; "": of all services.
+// requests are those to a service whose intended arrival lies in a phase, later than settle after
+// its start; "": of all services.
 func (r *Run) requests(w script.Where, settle time.Duration) (in []traffic.Result) {
 	p, ok := r.Plan.Phase(w.Phase)
 	if !ok {
@@ -114,7 +115,8 @@ func (r *Run) Late(q float64) float64 {
 	return Milliseconds(d)
 }
 
-// In are the samples of a workload in a phase, later than settle after its start. A sample covers the second before it.
+// In are the samples of a workload in a phase, later than settle after its start. A sample covers
+// the second before it.
 func (r *Run) In(w script.Where, settle time.Duration) (in []Sample) {
 	p, ok := r.Plan.Phase(w.Phase)
 	for _, s := range r.Samples {
@@ -155,13 +157,14 @@ func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // WriteSamples writes every sample of the pods as CSV.
 func WriteSamples(out io.Writer, runs []*Run) error {
 	w := csv.NewWriter(out)
-	w.Write([]string{"run", "second", "phase", "pod", "ready", "desired", "request_m", "limit_m", "kernel_limit_m", "usage_m",
+	w.Write([]string{"run", "second", "phase", "pod", "ready", "desired",
+		"request_m", "limit_m", "kernel_limit_m", "usage_m",
 		"throttled_ms_per_s", "throttle_ratio", "demand_m", "price", "p50_ms", "p99_ms"})
 	for _, r := range runs {
 		for _, s := range r.Samples {
-			w.Write([]string{r.Name, fmt.Sprintf("%.2f", s.At.Seconds()), s.Phase, s.App, strconv.Itoa(s.Ready), strconv.Itoa(s.Desired),
-				whole(s.Request), whole(s.Limit), whole(s.Quota), whole(s.Usage), fmt.Sprintf("%.1f", s.Throttled),
-				fmt.Sprintf("%.2f", s.ThrottleRatio), whole(s.Demand), s.Price, fmt.Sprintf("%.1f", s.P50), fmt.Sprintf("%.1f", s.P99)})
+			w.Write([]string{r.Name, decimal(s.At.Seconds(), 2), s.Phase, s.App, strconv.Itoa(s.Ready), strconv.Itoa(s.Desired),
+				whole(s.Request), whole(s.Limit), whole(s.Quota), whole(s.Usage), decimal(s.Throttled, 1),
+				decimal(s.ThrottleRatio, 2), whole(s.Demand), s.Price, decimal(s.P50, 1), decimal(s.P99, 1)})
 		}
 	}
 	w.Flush()
@@ -174,7 +177,7 @@ func WriteNode(out io.Writer, runs []*Run) error {
 	w.Write([]string{"run", "second", "busy_m", "idle_m", "quota_used_m", "quota_m", "new_pods_m"})
 	for _, r := range runs {
 		for _, s := range r.Node {
-			w.Write([]string{r.Name, fmt.Sprintf("%.2f", s.At.Seconds()),
+			w.Write([]string{r.Name, decimal(s.At.Seconds(), 2),
 				whole(s.Busy), whole(s.Idle), whole(s.Used), whole(s.Hard), whole(s.NewPods)})
 		}
 	}
@@ -183,3 +186,5 @@ func WriteNode(out io.Writer, runs []*Run) error {
 }
 
 func whole(v cpu.Milli) string { return strconv.FormatInt(int64(v), 10) }
+
+func decimal(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }

@@ -18,7 +18,8 @@ type Latencies map[string][]Ended
 // Ended is when a request ended, and how long it took.
 type Ended struct{ At, Latency time.Duration }
 
-// Window is the latency of the requests that ended in the last Window, in milliseconds; older ones are dropped.
+// Window is the latency of the requests that ended in the last Window, in milliseconds; older ones
+// are dropped.
 func (l Latencies) Window(service string, now time.Duration) (p50, p99 float64) {
 	all := l[service]
 	for len(all) > 0 && all[0].At < now-Window {
@@ -34,8 +35,10 @@ func (l Latencies) Window(service string, now time.Duration) (p50, p99 float64) 
 	return Milliseconds(median), Milliseconds(tail)
 }
 
-// Sample samples every pod and the machine once a second until ctx ends, into run. second gets the samples of each second.
-func (r *Recorder) Sample(ctx context.Context, run *Run, latency func(service string, at time.Duration) (p50, p99 float64),
+// Sample samples every pod and the machine once a second until ctx ends, into run. second gets the
+// samples of each second.
+func (r *Recorder) Sample(
+	ctx context.Context, run *Run, latency func(service string, at time.Duration) (p50, p99 float64),
 	second func(at time.Duration, now []Sample),
 ) {
 	probes := map[string]*probe{} // by pod UID
@@ -102,7 +105,8 @@ type probe struct {
 	last  cgroup.Sample
 }
 
-// probe is the pod's rates since the last call; not ok for the first one, and for a pod that does not run.
+// probe is the pod's rates since the last call; not ok for the first one, and for a pod that does
+// not run.
 func (r *Recorder) probe(probes map[string]*probe, p Pod) (x Sample, ok bool) {
 	b, known := probes[p.UID]
 	if !known {

@@ -75,111 +75,77 @@ func (s *Script) expand() {
 
 // check finds every name that nothing has.
 func (s *Script) check() error {
-	c := checker{script: s}
-	c.need(s.Name != "" && s.Title != "", "it has no name or no title")
-	c.need(s.RequestCPU > 0, "requestCPU: want a time above 0")
-	c.need(len(s.Runs) > 0 && len(s.Phases) > 0 && len(s.Workloads) > 0, "it has no runs, no phases or no workloads")
-	for _, w := range s.Workloads {
-		at := "workload " + w.Name
-		c.known(at+": namespace", w.Namespace, s.Namespaces)
-		c.known(at+": kind", w.Kind, []string{Serve, Spin})
-		c.known(at+": priorityClass", w.Class, slices.Collect(maps.Keys(s.Classes)), "")
-	}
-	for _, r := range s.Runs {
-		c.known("run "+r.Name+": mode", r.Mode, []string{"off", "recommend", "enforce", "restore"})
-	}
-	c.need(len(s.Runs) == 0 || !s.Runs[0].KeepPods, "run %s: keepPods: no run before it has pods", first(s.Runs).Name)
-	for _, p := range s.Phases {
-		c.phase(p)
-	}
-	if r := s.React; r != nil {
-		c.workload("reaction: service", r.Service, Serve)
-		c.workload("reaction: hog", r.Hog, Spin)
-	}
-	c.where("headline: p99", s.Headline.P99)
-	c.where("headline: throttled", s.Headline.Throttled)
-	for _, r := range s.Rows {
-		c.where("row "+r.Title, r.Where)
-	}
-	for _, t := range s.Targets {
-		c.where("target "+t.Title, t.Where)
-		c.run("target "+t.Title+": run", t.Run)
-		c.run("target "+t.Title+": over", t.Over)
-	}
-	for _, x := range s.Charts {
-		c.run("chart "+x.Title+": run", x.Run)
-	}
-	return errors.Join(c.errs...)
-}
-
-func first(runs []Run) (r Run) {
-	if len(runs) > 0 {
-		r = runs[0]
-	}
-	return r
-}
-
-// checker collects mistakes.
-type checker struct {
-	script *Script
-	errs   []error
-}
-
-func (c *checker) need(ok bool, format string, args ...any) {
-	if !ok {
-		c.errs = append(c.errs, fmt.Errorf(format, args...))
-	}
-}
-
-func (c *checker) known(at, name string, names []string, also ...string) {
-	slices.Sort(names)
-	c.need(slices.Contains(names, name) || slices.Contains(also, name), "%s: %q is none of %s", at, name, strings.Join(names, ", "))
-}
-
-// workload checks the name of a workload of a kind.
-func (c *checker) workload(at, name, kind string) {
-	w, ok := c.script.Find(name)
-	c.need(ok && w.Kind == kind, "%s: %q is no workload of kind %s", at, name, kind)
-}
-
-// run checks the name of a run; none is fine.
-func (c *checker) run(at, name string) {
-	for _, r := range c.script.Runs {
-		if r.Name == name {
-			return
+	var errs []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	c.need(name == "", "%s: there is no run %q", at, name)
+	known := func(at, name string, names []string) {
+		slices.Sort(names)
+		need(name == "" || slices.Contains(names, name), "%s: %q is none of %s", at, name, strings.Join(names, ", "))
+	}
+	services, hogs := s.names(Serve), s.names(Spin)
+	var runs, phases []string
+	for _, w := range s.Workloads {
+		known("workload "+w.Name+": kind", w.Kind, []string{Serve, Spin})
+		known("workload "+w.Name+": priorityClass", w.Class, slices.Collect(maps.Keys(s.Classes)))
+		known("workload "+w.Name+": namespace", w.Namespace, slices.Clone(s.Namespaces))
+	}
+	for i, r := range s.Runs {
+		runs = append(runs, r.Name)
+		known("run "+r.Name+": mode", r.Mode, []string{"off", "recommend", "enforce", "restore"})
+		need(i > 0 || !r.KeepPods, "run %s: keepPods: no run before it has pods", r.Name)
+	}
+	need(s.Name != "" && s.Title != "" && s.RequestCPU > 0, "want a name, a title, and requestCPU above 0")
+	need(len(runs) > 0 && len(s.Phases) > 0 && len(s.Workloads) > 0, "want runs, phases and workloads")
+	for _, p := range s.Phases {
+		at := "phase " + p.Name
+		phases = append(phases, p.Name)
+		need(p.Short >= 0 && p.Full >= max(1, p.Short),
+			"%s: short %v, full %v: want full above 0 and not below short", at, p.Short, p.Full)
+		for name, rate := range p.Rates {
+			known(at+": rates", name, services)
+			need(rate >= 0, "%s: rates: %s: %v is negative", at, name, rate)
+		}
+		for _, name := range p.Spin {
+			known(at+": spin", name, hogs)
+		}
+		for _, name := range p.Runs {
+			known(at+": runs", name, runs)
+		}
+		if m := p.Moving; m != nil {
+			ok := m.Busy <= len(s.group(m.Workload)) && len(m.BusyRates) > 0 && m.Every > 0
+			need(ok, "%s: moving: want at least %d workloads, busy rates, and every above 0", at, m.Busy)
+		}
+	}
+	for _, r := range s.Rows {
+		known("row "+r.Title+": service", r.Service, services)
+		known("row "+r.Title+": phase", r.Phase, phases)
+	}
+	for _, t := range s.Targets {
+		known("target "+t.Title+": service", t.Service, services)
+		known("target "+t.Title+": run", t.Run, runs)
+		known("target "+t.Title+": over", t.Over, runs)
+		for _, phase := range append(t.Phases, t.Phase) {
+			known("target "+t.Title+": phase", phase, phases)
+		}
+	}
+	if r := s.React; r != nil {
+		known("reaction: service", r.Service, services)
+		known("reaction: hog", r.Hog, hogs)
+	}
+	return errors.Join(errs...)
 }
 
-// where checks a service and a phase; none is fine.
-func (c *checker) where(at string, w Where) {
-	if w.Service != "" {
-		c.workload(at+": service", w.Service, Serve)
+// names are the workloads of a kind.
+func (s *Script) names(kind string) (names []string) {
+	for _, w := range s.Workloads {
+		if w.Kind == kind {
+			names = append(names, w.Name)
+		}
 	}
-	played := slices.ContainsFunc(c.script.Phases, func(p Phase) bool { return p.Name == w.Phase })
-	c.need(w.Phase == "" || played, "%s: there is no phase %q", at, w.Phase)
-}
-
-func (c *checker) phase(p Phase) {
-	at := "phase " + p.Name
-	c.need(p.Short >= 0 && p.Full >= p.Short && p.Full > 0, "%s: short %v, full %v: want the full length above 0 and not below the short one",
-		at, p.Short, p.Full)
-	for name, rate := range p.Rates {
-		c.workload(at+": rates", name, Serve)
-		c.need(rate >= 0, "%s: rates: %s: %v is negative", at, name, rate)
-	}
-	for _, name := range p.Spin {
-		c.workload(at+": spin", name, Spin)
-	}
-	for _, name := range p.Runs {
-		c.run(at+": runs", name)
-	}
-	if m := p.Moving; m != nil {
-		n := len(c.script.group(m.Workload))
-		c.need(n > 0 && m.Busy <= n && len(m.BusyRates) > 0 && m.Every > 0,
-			"%s: moving: want a workload of at least %d, busy rates, and every above 0", at, m.Busy)
-	}
+	return names
 }
 
 // group is the workloads that share a name in the file.

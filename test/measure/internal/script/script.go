@@ -1,10 +1,14 @@
-// Package script is what a measurement plays: workloads, runs, phases of load, and the figures and targets drawn from them. It is
-// read from YAML. Every run plays the same load, so that runs differ in their limits alone.
+// Package script is what a measurement plays: workloads, runs, phases of load, and the figures and
+// targets drawn from them. It is read from YAML. Every run plays the same load, so that runs differ
+// in their limits alone.
 //
 // Promises:
-//   - A script with an unknown field, name or figure is refused, with the place of the mistake: TestMistakes.
-//   - The same seed gives every workload the same requests in every run: TestArrivalsDependOnSeedAlone.
-//   - The scripts that ship are valid, and the short demo leaves time for the cluster: TestShippedScripts.
+//   - A script with an unknown field, name or figure is refused, with the place of the mistake:
+//     TestMistakes.
+//   - The same seed gives every workload the same requests in every run:
+//     TestArrivalsDependOnSeedAlone.
+//   - The scripts that ship are valid, and the short demo leaves time for the cluster:
+//     TestShippedScripts.
 package script
 
 import (
@@ -109,7 +113,8 @@ type Run struct {
 	NoLimits bool `yaml:"noLimits"`
 	// KeepPods plays with the pods of the run before.
 	KeepPods bool `yaml:"keepPods"`
-	// MinAge is how old the youngest pod is before the run begins: MBCAS lowers no limit in a pod's first minute.
+	// MinAge is how old the youngest pod is before the run begins: MBCAS lowers no limit in a pod's
+	// first minute.
 	MinAge time.Duration `yaml:"minAge"`
 }
 
@@ -138,8 +143,8 @@ type Moving struct {
 	IdleRate  float64       `yaml:"idleRate"`
 }
 
-// Reaction measures the time from a step of the load to the kernel's quota: a hog keeps the limit of a service low, and stops at
-// the instant at which the service's load steps up.
+// Reaction measures the time from a step of the load to the kernel's quota: a hog keeps the limit
+// of a service low, and stops at the instant at which the service's load steps up.
 type Reaction struct {
 	Short      int           `yaml:"short"` // how often
 	Full       int           `yaml:"full"`
@@ -191,7 +196,8 @@ type Chart struct {
 	Run   string `yaml:"run"` // for kinds that draw one run
 }
 
-// Target is what a figure is to be. A target without a bound is about something that must never happen.
+// Target is what a figure is to be. A target without a bound is about something that must never
+// happen.
 type Target struct {
 	Title  string `yaml:"title"`
 	Figure string `yaml:"figure"`

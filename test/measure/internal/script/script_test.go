@@ -36,10 +36,11 @@ func TestShippedScripts(t *testing.T) {
 		sum += demo.Plan(r.Name, false, 1).Length()
 	}
 	if sum > 200*time.Second || demo.React.Steps(false) != 0 {
-		t.Errorf("the short demo plays %v and %d reactions; cluster, pods and clean-up need the rest of 6 minutes", sum, demo.React.Steps(false))
+		t.Errorf("the short demo plays %v; cluster, pods and clean-up need the rest of 6 minutes", sum)
 	}
-	if sum, ok := demo.Plan("mbcas", true, 1).Phase("steady"); !ok || sum.To-sum.From != 5*time.Minute || demo.React.Steps(true) < 20 {
-		t.Errorf("the full demo measures %v of steady load and %d reactions", sum, demo.React.Steps(true))
+	steady, ok := demo.Plan("mbcas", true, 1).Phase("steady")
+	if !ok || steady.To-steady.From != 5*time.Minute || demo.React.Steps(true) < 20 {
+		t.Errorf("the full demo measures %v of steady load and %d reactions", steady, demo.React.Steps(true))
 	}
 	requests := 0
 	for _, w := range demo.Workloads {
@@ -66,7 +67,8 @@ func TestArrivalsDependOnSeedAlone(t *testing.T) {
 	}
 }
 
-// TestMovingLoad: in every turn as many workloads are busy as the script says, and not always the same ones.
+// TestMovingLoad: in every turn as many workloads are busy as the script says, and not always the
+// same ones.
 func TestMovingLoad(t *testing.T) {
 	s := open(t, "quota")
 	plan := s.Plan("mbcas", true, 1)
@@ -113,23 +115,64 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for mistake, want := range map[[2]string]string{
-		{"restore: true", "restored: true"}:                                             "field restored not found",
-		{"full: 15s, rates", "full: 1s, rates"}:                                         "phase base: short 4s, full 1s",
-		{"spin: [small-hog]", "spin: [checkout]"}:                                       `phase small hog: spin: "checkout" is no workload of kind spin`,
-		{"rates: {checkout-plain: 48", "rates: {check: 48"}:                             `phase no class: rates: "check" is no workload`,
-		{"mode: enforce", "mode: on"}:                                                   `run mbcas: mode: "on" is none of enforce, off`,
-		{"priorityClass: shop-normal", "priorityClass: x"}:                              `workload search: priorityClass: "x"`,
-		{"namespace: batch, kind: spin", "namespace: y, kind: spin"}:                    `workload hog: namespace: "y"`,
-		{"runs: [mbcas], service", "runs: [z], service"}:                                `phase no class: runs: there is no run "z"`,
-		{"over: no_limit, service: checkout, phase: big hog", "over: none, phase: big"}: `there is no run "none"`,
-		{"title: No CPU limits, mode: \"off\"", "mode: \"off\", keepPods: true"}:        "run no_limit: keepPods",
+	for _, c := range [][3]string{
+		{
+			"restore: true",
+			"restored: true",
+			"field restored not found",
+		},
+		{
+			"full: 15s, rates",
+			"full: 1s, rates",
+			"phase base: short 4s, full 1s",
+		},
+		{
+			"spin: [small-hog]",
+			"spin: [checkout]",
+			`phase small hog: spin: "checkout" is none of besteffort, guaranteed`,
+		},
+		{
+			"rates: {checkout-plain: 48",
+			"rates: {check: 48",
+			`phase no class: rates: "check" is none of checkout`,
+		},
+		{
+			"mode: enforce",
+			"mode: on",
+			`run mbcas: mode: "on" is none of enforce, off`,
+		},
+		{
+			"priorityClass: shop-normal",
+			"priorityClass: x",
+			`workload search: priorityClass: "x"`,
+		},
+		{
+			"namespace: batch, kind: spin",
+			"namespace: y, kind: spin",
+			`workload hog: namespace: "y"`,
+		},
+		{
+			"runs: [mbcas], service",
+			"runs: [z], service",
+			`phase no class: runs: "z" is none of`,
+		},
+		{
+			"over: no_limit, service: checkout, phase: big hog",
+			"over: none, phase: big",
+			`over: "none" is none of mbcas`,
+		},
+		{
+			"title: No CPU limits, mode: \"off\"",
+			"mode: \"off\", keepPods: true",
+			"run no_limit: keepPods",
+		},
 	} {
-		if !strings.Contains(string(text), mistake[0]) {
-			t.Errorf("the demo has no %q", mistake[0])
+		if !strings.Contains(string(text), c[0]) {
+			t.Errorf("the demo has no %q", c[0])
 		}
-		if _, err := Read([]byte(strings.Replace(string(text), mistake[0], mistake[1], 1))); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want %q", mistake[1], err, want)
+		_, err := Read([]byte(strings.Replace(string(text), c[0], c[1], 1)))
+		if err == nil || !strings.Contains(err.Error(), c[2]) {
+			t.Errorf("%s: error %v, want %q", c[1], err, c[2])
 		}
 	}
 	path := filepath.Join(t.TempDir(), "own.yaml")

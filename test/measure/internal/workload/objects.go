@@ -1,10 +1,12 @@
-// Package workload is a script's pods as Kubernetes objects, and puts them on a cluster and removes them.
+// Package workload is a script's pods as Kubernetes objects, and puts them on a cluster and removes
+// them.
 //
 // Promises:
 //   - With limits or without, everything but the CPU limits is the same: TestOnlyLimitsDiffer.
 //   - The pods that MBCAS must never touch are what the script says they are: TestUntouchedPods.
 //   - No PriorityClass preempts: TestClassesDoNotPreempt.
-//   - Close removes everything that Open and Replace made, also of an earlier measurement: TestOpenAndClose.
+//   - Close removes everything that Open and Replace made, also of an earlier measurement:
+//     TestOpenAndClose.
 package workload
 
 import (
@@ -76,7 +78,8 @@ func quota(q *script.Quota) *corev1.ResourceQuota {
 	}
 }
 
-// pods are the workloads of a run: Deployments, and HPAs of them. They run on the node named, whose kernel is read.
+// pods are the workloads of a run: Deployments, and HPAs of them. They run on the node named, whose
+// kernel is read.
 func pods(s *script.Script, node string, limits bool) (all []client.Object) {
 	for _, w := range s.Workloads {
 		all = append(all, Deployment(w, node, limits))
@@ -171,12 +174,16 @@ func scaler(w script.Workload) *autoscalingv2.HorizontalPodAutoscaler {
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: w.Name},
 			MaxReplicas:    w.HPA.MaxReplicas,
-			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-				Name:   corev1.ResourceCPU,
-				Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &w.HPA.Utilization},
-			}}},
+			Metrics: []autoscalingv2.MetricSpec{{
+				Type: autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{
+					Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &w.HPA.Utilization,
+				}},
+			}},
 			Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
-				ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To(int32(w.HPA.ScaleDownWindow.Seconds()))},
+				ScaleDown: &autoscalingv2.HPAScalingRules{
+					StabilizationWindowSeconds: ptr.To(int32(w.HPA.ScaleDownWindow.Seconds())),
+				},
 			},
 		},
 	}

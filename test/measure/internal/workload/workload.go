@@ -30,7 +30,8 @@ type Workload struct {
 // patience bounds each wait for the cluster.
 const patience = 3 * time.Minute
 
-// Open makes namespaces, with MBCAS off, PriorityClasses and the quota. Objects of an earlier measurement are taken over.
+// Open makes namespaces, with MBCAS off, PriorityClasses and the quota. Objects of an earlier
+// measurement are taken over.
 func (w Workload) Open(ctx context.Context) error {
 	if err := w.create(ctx, fixtures(w.Script)); err != nil {
 		return err
@@ -157,7 +158,8 @@ func (w Workload) Close(ctx context.Context) error {
 	}))
 }
 
-// NewPods creates a pod at each of its times after start, until length, and deletes it again. It returns what became of them.
+// NewPods creates a pod at each of its times after start, until length, and deletes it again. It
+// returns what became of them.
 func (w Workload) NewPods(ctx context.Context, start time.Time, length time.Duration) (all []recorder.NewPod) {
 	n := w.Script.NewPods
 	for at := n.First; at+n.Stay <= length && poll.Sleep(ctx, time.Until(start.Add(at))); at += n.Every {

@@ -155,7 +155,8 @@ func TestNewPodFits(t *testing.T) {
 		t.Errorf("limit %v, headroom %v", s.NewPods.Limit, s.Quota.LimitsCPU-s.Quota.Mark())
 	}
 	p := newPod(s.NewPods, "n", 3)
-	if p.Name != "new-pod-3" || p.Labels[App] != NewPod || p.Labels[PartOf] != PartOfValue || p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue() != 320 {
+	limit := p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue()
+	if p.Name != "new-pod-3" || p.Labels[App] != NewPod || p.Labels[PartOf] != PartOfValue || limit != 320 {
 		t.Errorf("%+v", p)
 	}
 }
