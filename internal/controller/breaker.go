@@ -3,6 +3,8 @@ package controller
 import (
 	"sync"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
 // breakers keep resizes away from namespaces whose admission webhooks do not answer. Each attempt there holds a worker for the whole
@@ -82,6 +84,6 @@ func (b *breakers) failed(namespace string, now time.Time) {
 	if n.failures++; n.failures < breakAfter || !n.retryAt.IsZero() && !n.probing {
 		return
 	}
-	n.retryAt, n.probing = now.Add(b.jitter(doubled(probeAfter, probeAfterMost, n.opened))), false
+	n.retryAt, n.probing = now.Add(b.jitter(lifecycle.Doubled(probeAfter, probeAfterMost, n.opened))), false
 	n.opened++
 }

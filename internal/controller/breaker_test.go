@@ -150,7 +150,7 @@ func TestServerTroubleBacksOff(t *testing.T) {
 			tries := 0
 			l.Resize = counting{answer{result}, &tries}
 			r.publish(pod, "0.000", app(2000))
-			wait := serverRetry
+			wait := r.config.ServerBackoff
 			for want := 1; want <= 3; want++ {
 				l.look(pod)
 				l.ahead += wait - time.Second

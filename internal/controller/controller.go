@@ -21,32 +21,24 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/signal"
 )
 
 // Config is how the controller behaves.
 type Config struct {
-	Actuator actuator.Config
+	// Config is how pods are treated.
+	lifecycle.Config
 	// Mode is what happens in namespaces without the label mbcas.io/mode.
 	Mode kube.Mode
 	// Namespace is where MBCAS itself runs and keeps its records.
 	Namespace string
-	// FreezeAfter is how long a node's agent may be silent before its decisions are no longer followed, and how
-	// old a decision may be before the agent has to confirm it. Shorter freezes on hiccups; longer follows stale decisions.
-	FreezeAfter time.Duration
-	// RestoreAfter is how long it may be silent before its pods get their declared limits back.
-	RestoreAfter time.Duration
-	// StartGrace is how long after its start a pod is not lowered.
-	StartGrace time.Duration
-	// RestartGrace is how long after a restart of a container a pod is not lowered.
-	RestartGrace time.Duration
 	// Coordinator is how budgets are moved between nodes.
 	Coordinator coordinator.Config
-	// CoordinationInterval is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
+	// CoordinateEvery is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
 	// less. Agents tell a changed price within a minute, so much shorter than that does not help.
 	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
@@ -56,21 +48,6 @@ type Config struct {
 	// SignalInterval is how often they are read, at least every Signal.HoldFor; 0: never, as if there were no DemandSignals. Shorter sees
 	// a change sooner, and costs a request per signal each time.
 	SignalInterval time.Duration
-	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it may be lowered at all. Shorter
-	// disturbs the HPA; the default is the time over which it looks back itself before it scales in.
-	HPACooldown time.Duration
-	// RollbackWindow is how soon after a decrease a pod that is not Ready any more, or restarts, counts as hurt by it.
-	RollbackWindow time.Duration
-	// ConflictWindow is the time within which a second change by somebody else, after we moved the pod again, is a fight.
-	ConflictWindow time.Duration
-	// RollbackHoldOff is how long a pod is not lowered after a decrease hurt it, and how long it is left alone after a fight.
-	RollbackHoldOff time.Duration
-	// ExternalChangeHoldOff is how long a pod is left alone after somebody else changed its limits.
-	ExternalChangeHoldOff time.Duration
-	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as failed.
-	ActuationTimeout time.Duration
-	// Backoff is how long a pod waits after its first refused or failed resize; it doubles up to BackoffMax.
-	Backoff, BackoffMax time.Duration
 	// Rate and Burst bound the resizes of the whole cluster, in resizes per second. Lower protects the
 	// API server; higher follows large shifts of load sooner.
 	Rate  float64
@@ -85,37 +62,27 @@ type Config struct {
 
 // DefaultConfig is what we would run ourselves, except that it starts by recommending.
 func DefaultConfig() Config {
+	pods := lifecycle.DefaultConfig()
+	pods.RollbackHoldOff, pods.ExternalChangeHoldOff = kube.RollbackHoldOff, kube.ExternalChangeHoldOff
 	return Config{
-		Actuator: actuator.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
-		FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
+		Config: pods, Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
 		Quota: quota.DefaultConfig(), Signal: signal.DefaultConfig(), SignalInterval: 15 * time.Second,
-		HPACooldown: 5 * time.Minute, RollbackWindow: 2 * time.Minute, ConflictWindow: time.Hour, RollbackHoldOff: kube.RollbackHoldOff,
-		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, ExternalChangeHoldOff: kube.ExternalChangeHoldOff,
-		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
 		Rate: 10, Burst: 20, Timeout: time.Minute, Nodes: 8, Pods: 8,
 	}
 }
 
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
-	errs := []error{c.Actuator.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate()}
+	errs := []error{c.Config.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate()}
 	if _, ok := kube.ParseMode(string(c.Mode)); !ok {
 		errs = append(errs, fmt.Errorf("controller Mode is %q: want off, recommend, enforce or restore", c.Mode))
 	}
 	if c.Namespace == "" {
 		errs = append(errs, errors.New("controller Namespace is empty: want the namespace that MBCAS runs in"))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"FreezeAfter", c.FreezeAfter}, {"RestoreAfter", c.RestoreAfter}, {"ActuationTimeout", c.ActuationTimeout},
-		{"HandsOff", c.RollbackHoldOff}, {"Backoff", c.Backoff}, {"BackoffMax", c.BackoffMax}, {"Timeout", c.Timeout},
-	} {
-		if d.value <= 0 {
-			errs = append(errs, fmt.Errorf("controller %s is %v: want more than 0", d.name, d.value))
-		}
+	if c.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("controller Timeout is %v: want more than 0", c.Timeout))
 	}
 	if c.SignalInterval != 0 && c.SignalInterval < time.Second {
 		errs = append(errs, fmt.Errorf("controller SignalInterval is %v: want 0 or at least 1s", c.SignalInterval))
@@ -123,19 +90,8 @@ func (c Config) Validate() error {
 	if c.SignalInterval > c.Signal.HoldFor {
 		errs = append(errs, fmt.Errorf("controller SignalInterval is %v, and Signal.HoldFor %v: a percentage that is looked at more seldom than it is held for is given up between two looks; want a SignalInterval of at most that", c.SignalInterval, c.Signal.HoldFor))
 	}
-	if c.RestoreAfter < c.FreezeAfter {
-		errs = append(errs, fmt.Errorf("controller RestoreAfter is %v: want at least FreezeAfter, %v", c.RestoreAfter, c.FreezeAfter))
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"StartGrace", c.StartGrace}, {"RestartGrace", c.RestartGrace}, {"HoldForeign", c.ExternalChangeHoldOff},
-		{"CoordinateEvery", c.CoordinationInterval}, {"HPACooldown", c.HPACooldown}, {"HurtWithin", c.RollbackWindow}, {"FightWithin", c.ConflictWindow},
-	} {
-		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("controller %s is %v: want 0 or more", d.name, d.value))
-		}
+	if c.CoordinationInterval < 0 {
+		errs = append(errs, fmt.Errorf("controller CoordinationInterval is %v: want 0 or more", c.CoordinationInterval))
 	}
 	if !(c.Rate > 0) || c.Burst < 1 {
 		errs = append(errs, fmt.Errorf("controller Rate and Burst are %v and %d: want more than 0 and at least 1", c.Rate, c.Burst))

@@ -67,10 +67,10 @@ func (c *conductor) turn(ctx context.Context) ([]string, error) {
 	for i := range allocations.Items {
 		pa := &allocations.Items[i]
 		pod := of[pa.Spec.PodRef.UID]
-		if pod == nil || gone(pod) || pa.Spec.Decision == nil {
+		if pod == nil || kube.Ended(pod) || pa.Spec.Decision == nil {
 			continue
 		}
-		heard := c.r.silence.since(pa.Spec.NodeName, now) < c.r.Config.FreezeAfter
+		heard := c.r.liveness.age(pa.Spec.NodeName, now) < c.r.Config.FreezeAfter
 		replica := replicaOf(pod, pa, heard)
 		replica.Price = prices[pa.Spec.NodeName]
 		replicas, uids = append(replicas, replica), append(uids, pod.UID)

@@ -89,7 +89,7 @@ func (r *Reconciler) template(ctx context.Context, pod *corev1.Pod) (map[string]
 	if err != nil || uid != owner.UID {
 		return nil, nil
 	}
-	return byName(kube.Limits(&corev1.Pod{Spec: spec})), nil
+	return kube.ByName(kube.Limits(&corev1.Pod{Spec: spec})), nil
 }
 
 // revision is the name of the ControllerRevision of a pod: StatefulSets label pods with the

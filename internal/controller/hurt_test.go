@@ -11,11 +11,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -43,143 +40,6 @@ func (r *rig) hurt(pod *corev1.Pod, how func(*corev1.Pod)) {
 	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
 	how(got)
 	r.must(r.Client.Status().Update(r.Context(), got))
-}
-
-// lowered is a pod that declared 2000m and was lowered at the given times after noon, by 100m each.
-func lowered(cfg Config, at ...time.Duration) Pod {
-	t := Task{}
-	limit := cpu.Milli(2000)
-	for _, after := range at {
-		t.moved(cfg, noon.Add(after), Allocate, []v1alpha1.ContainerLimit{app(limit)}, []v1alpha1.ContainerLimit{app(limit - 100)})
-		limit -= 100
-	}
-	p := Pod{Pod: running("web", limit, true), Mode: kube.ModeEnforce, Declared: []v1alpha1.ContainerLimit{app(2000)}, Ledgered: true, Progress: podresize.Done}
-	p.PA = allocation.New(p.Pod)
-	p.PA.Status = t.Status
-	p.PA.Status.DeclaredLimits = p.Declared
-	return p
-}
-
-// up is a node that became Ready at that time after noon.
-func up(after time.Duration) Node {
-	return nodeOf(&corev1.Node{Status: corev1.NodeStatus{
-		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
-		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(after))}},
-	}})
-}
-
-// TestWhatCountsAsHurt tells harm that a decrease did from what befalls a pod for other reasons.
-func TestWhatCountsAsHurt(t *testing.T) {
-	s := time.Second
-	long := -time.Hour // that the node has been Ready
-	unreadyAt := func(after time.Duration, reason string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { unready(p, noon.Add(after), reason) }
-	}
-	endsAt := func(after time.Duration) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { ends(p, noon.Add(after)) }
-	}
-	const mine, nodes = "ContainersNotReady", "" // the kubelet's reason, and that of the node controller
-	once, run := []time.Duration{0}, []time.Duration{0, 5 * s, 10 * s}
-	for name, c := range map[string]struct {
-		lowered []time.Duration
-		up      time.Duration
-		what    func(*corev1.Pod)
-		hurt    bool
-		reason  string
-	}{
-		"unready":                       {once, long, unreadyAt(45*s, mine), true, "within two minutes"},
-		"unready at the two minutes":    {once, long, unreadyAt(120*s, mine), true, "within two minutes"},
-		"unready after them":            {once, long, unreadyAt(121*s, mine), false, "it had two minutes to fail"},
-		"unready before":                {once, long, unreadyAt(-s, mine), false, "it was so before"},
-		"ended":                         {once, long, endsAt(45 * s), true, "within two minutes"},
-		"ended in a run":                {run, long, endsAt(9 * s), true, "the kubelet told late, and the next decrease was made by then"},
-		"unready in a run":              {run, long, unreadyAt(9*s, mine), true, "the kubelet told late, and the next decrease was made by then"},
-		"ended before a run":            {run, long, endsAt(-s), false, "it was so before"},
-		"unready between far decreases": {[]time.Duration{-300 * s, 0}, long, unreadyAt(-s, mine), false, "two decreases so far from each other are no run"},
-		"the node is not heard of":      {once, long, unreadyAt(45*s, nodes), false, "it is the node controller that says so, and it may be seen before the node's condition"},
-		"the node is back":              {once, 60 * s, unreadyAt(45*s, nodes), false, "the node's Ready may be seen before the pod's"},
-		"the kubelet is back":           {once, 60 * s, unreadyAt(45*s, mine), false, "its kubelet gives its own reason for what the node controller wrote, and keeps the time"},
-		"the kubelet has yet to probe":  {once, 60 * s, unreadyAt(62*s, mine), false, "up to Kubernetes 1.34 a kubelet takes pods for not Ready when it starts"},
-		"the node was started anew":     {once, 60 * s, endsAt(30 * s), false, "all containers of the node ended"},
-		"unready on a node that is back": {
-			once, 60 * s, unreadyAt(90*s, mine), true, "its node has been back for half a minute",
-		},
-		"ended on a node that is back": {once, 60 * s, endsAt(63 * s), true, "its node was back"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := DefaultConfig()
-			p := lowered(cfg, c.lowered...)
-			c.what(p.Pod)
-			last := c.lowered[len(c.lowered)-1]
-			tasks := Decide(cfg, View{Now: noon.Add(last + 125*s), Node: up(c.up), Pods: []Pod{p}})
-			if len(tasks) != 1 {
-				t.Fatalf("%d tasks, want one", len(tasks))
-			}
-			got := tasks[0]
-			if !c.hurt {
-				if got.Status.Rollback.LastHarmfulDecreaseTime != nil || got.Move != nil {
-					t.Errorf("counts as hurt, and %v is done; want not, because %s", got.Move, c.reason)
-				}
-				return
-			}
-			if got.Status.Rollback.LastHarmfulDecreaseTime == nil || got.Purpose != Rollback || got.Move == nil || got.Move.Changes[0].To != 2000 {
-				t.Errorf("purpose %s, move %v, hurt at %v: want 2000m given back, because %s", got.Purpose, got.Move, got.Status.Rollback.LastHarmfulDecreaseTime, c.reason)
-			}
-			if n := got.Status.Constraints; n == nil || n.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
-				t.Errorf("terms %+v: want it not to be lowered from now on", n)
-			}
-		})
-	}
-}
-
-// TestHarmIsFoundOnce: a container that ended right after a decrease says so for good, and counts for one day.
-func TestHarmIsFoundOnce(t *testing.T) {
-	cfg := DefaultConfig()
-	p := lowered(cfg, 0)
-	ends(p.Pod, noon.Add(time.Second))
-	hurt := metav1.NewMicroTime(noon.Add(2 * time.Second))
-	p.PA.Status.Rollback.LastHarmfulDecreaseTime = &hurt
-	for _, task := range Decide(cfg, View{Now: noon.Add(cfg.RollbackHoldOff + time.Minute), Node: up(-time.Hour), Pods: []Pod{p}}) {
-		if task.Move != nil || !task.Status.Rollback.LastHarmfulDecreaseTime.Equal(&hurt) {
-			t.Errorf("after the day: %s %v, hurt at %v", task.Purpose, task.Move, task.Status.Rollback.LastHarmfulDecreaseTime)
-		}
-	}
-}
-
-// TestAfterARollback: a pod that a decrease hurt is left where it was before the decrease until it had time to recover, and is not lowered
-// below its declared limit for a day.
-func TestAfterARollback(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.Actuator.MaxDecreaseFactor = 100
-	for name, c := range map[string]struct {
-		since time.Duration
-		want  cpu.Milli
-	}{
-		"at once":             {time.Second, 4000},
-		"just before the end": {cfg.RollbackWindow - time.Second, 4000},
-		"recovered":           {cfg.RollbackWindow, 2000},
-		"within the day":      {cfg.RollbackHoldOff - time.Second, 2000},
-		"after the day":       {cfg.RollbackHoldOff, 500},
-	} {
-		p := lowered(cfg, 0)
-		p.Pod = running("web", 4000, true)
-		hurt := metav1.NewMicroTime(noon.Add(time.Second))
-		s := &p.PA.Status
-		s.AppliedLimits, s.Rollback.LastHarmfulDecreaseTime, s.Rollback.Limits, s.Rollback.WindowStart = []v1alpha1.ContainerLimit{app(4000)}, &hurt, nil, nil
-		s.Phase, s.Reason, s.LastIncreaseTime = v1alpha1.PhaseApplied, string(reasons.Settled), &hurt
-		p.PA.Spec.Containers, p.PA.Spec.Decision = []v1alpha1.ContainerLimit{app(500)}, &v1alpha1.Decision{Price: 1.000}
-		tasks := Decide(cfg, View{Now: hurt.Add(c.since), Node: up(-time.Hour), Pods: []Pod{p}})
-		if len(tasks) != 1 {
-			t.Fatalf("%s: %d tasks, want one", name, len(tasks))
-		}
-		got := cpu.Milli(4000)
-		if m := tasks[0].Move; m != nil {
-			got = m.Changes[0].To
-		}
-		if got != c.want {
-			t.Errorf("%s: %v, want %v; status %+v", name, got, c.want, tasks[0].Status)
-		}
-	}
 }
 
 // down is a pod that declared 2000m and stands at 1000m, by the market's will.

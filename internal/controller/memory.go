@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
 // memory is what this process knows beyond the objects: above all its own last writes, which caches
@@ -34,19 +35,15 @@ type record struct {
 	paAt  time.Time
 	// cached is the allocation that the cache last showed: once it has shown ours, a missing one is a deleted one.
 	cached types.UID
-	// observed is the date that the last seen decision bears, on the agent's clock, and heard when we came to know it, on ours.
-	observed, heard time.Time
+	// observed is the date of the last seen decision, on the agent's clock, and observedAt when it was first seen, on ours.
+	observed, observedAt time.Time
 	// decidedAt is when the resize that is on its way was decided.
 	decidedAt time.Time
-	// restoreRefused says whether the last resize, which a back-off is about, was a restore.
-	restoreRefused bool
-	// retryAt is when a resize may be tried again that the API server could not answer, troubles times in a row.
-	retryAt  time.Time
-	troubles int
+	lifecycle.Memory
 	// checked are the LimitRanges under which a dry run was found harmless; nil: none was made.
 	checked *string
-	// refused are the laws under which a resize was refused for their sake; nil: none was.
-	refused *laws
+	// refused are the objects by which the last resize was refused; nil: it was not.
+	refused *admission
 	events  map[string]time.Time // when an event of that reason was last sent
 }
 

@@ -68,11 +68,11 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 }
 
 // node notes how the pods of a node stand.
-func (m *Metrics) node(name string, tasks []Task) {
+func (m *Metrics) node(name string, tasks []*task) {
 	stands := map[stand]int{}
 	for _, t := range tasks {
-		if t.Pod.Pod != nil && t.Pod.PA != nil && !t.Delete {
-			stands[stand{string(t.Status.Phase), t.Status.Reason}]++
+		if t.pa != nil {
+			stands[stand{string(t.Status.Phase), string(t.Status.Reason)}]++
 		}
 	}
 	m.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -14,7 +15,7 @@ func TestEveryPurposeIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := m.resizes.WithLabelValues("", "").Desc().String()
-	for _, p := range []Purpose{Allocate, Restore, Revert, Rollback} {
+	for _, p := range []lifecycle.Purpose{lifecycle.Allocate, lifecycle.Restore, lifecycle.Revert, lifecycle.Rollback} {
 		if !strings.Contains(help, string(p)) {
 			t.Errorf("purpose %s is missing in %s", p, help)
 		}

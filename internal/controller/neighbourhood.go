@@ -15,11 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
 // neighbourhood is a namespace with all that bends decisions about its pods.
@@ -36,8 +35,8 @@ type neighbourhood struct {
 }
 
 // neighbours gathers a namespace, once for each look at a node.
-func (r *Reconciler) neighbours(ctx context.Context, s *scene, name string) (*neighbourhood, error) {
-	if n := s.around[name]; n != nil {
+func (r *Reconciler) neighbours(ctx context.Context, s *snapshot, name string) (*neighbourhood, error) {
+	if n := s.namespaces[name]; n != nil {
 		return n, nil
 	}
 	n := &neighbourhood{}
@@ -56,12 +55,12 @@ func (r *Reconciler) neighbours(ctx context.Context, s *scene, name string) (*ne
 			return nil, err
 		}
 	}
-	s.around[name] = n
-	s.again = earlier(s.again, n.again)
+	s.namespaces[name] = n
+	s.recheckAt = lifecycle.Earlier(s.recheckAt, n.again)
 	return n, nil
 }
 
-func (n *neighbourhood) sooner(at time.Time) { n.again = earlier(n.again, at) }
+func (n *neighbourhood) sooner(at time.Time) { n.again = lifecycle.Earlier(n.again, at) }
 
 // listen reads what the objects of the namespace say.
 func (r *Reconciler) listen(ctx context.Context, n *neighbourhood, name string) error {
@@ -114,11 +113,4 @@ func (r *Reconciler) choose(ctx context.Context, n *neighbourhood, namespace str
 		}
 		return nil
 	})
-}
-
-// eligible says whether the market may move the pod's limits, and if not, why.
-func (p Pod) eligible(cfg Config) (reasons.Reason, bool) {
-	f := kube.Facts(p.Pod, p.Mode, cfg.Namespace)
-	f.VPA = p.VPA != ""
-	return eligibility.Eligible(f)
 }

@@ -93,18 +93,6 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func TestBackoffDoubles(t *testing.T) {
-	var s v1alpha1.PodAllocationStatus
-	now := time.Now()
-	cfg := DefaultConfig()
-	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 30 * time.Minute, 30 * time.Minute} {
-		failed(&s, cfg, now, reasons.QuotaExceeded, "")
-		if got := s.Retry.Time.Sub(now).Round(time.Second); got != want {
-			t.Errorf("after failure %d: wait %v, want %v", i+1, got, want)
-		}
-	}
-}
-
 // lostAnswer carries a resize out, or not, and then loses the answer.
 type lostAnswer struct {
 	Resizer
@@ -135,7 +123,7 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 			l.Resize = lostAnswer{l.counter, carryOut, &left}
 			r.publish(pod, "0.000", app(2000))
 			l.look(pod)
-			l.ahead = 2 * serverRetry
+			l.ahead = 2 * r.config.ServerBackoff
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			got := &corev1.Pod{}
 			r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))

@@ -4,13 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mbcas/mbcas/actuator"
-	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -111,35 +108,6 @@ func TestPriorityCountsInAQuota(t *testing.T) {
 		pod.Spec.Priority = &priority
 		if got := claimOf(&constraints.Neighbourhood{}, pod, pa, 4000).Budget; got != want {
 			t.Errorf("priority %d: budget %d, want %d", priority, got, want)
-		}
-	}
-}
-
-// TestAShortUndoIsNotDone: an undo gets what the quota has room for, and what is missing is not forgotten.
-func TestAShortUndoIsNotDone(t *testing.T) {
-	o := newOffice(t)
-	if err := o.r.Client.Create(t.Context(), cores(10000, 8600)); err != nil {
-		t.Fatal(err)
-	}
-	undo := func(uid string, to cpu.Milli) Task {
-		task := Task{Pod: Pod{Pod: running(uid, 500, true), Declared: []v1alpha1.ContainerLimit{app(1000)}}, Purpose: Rollback}
-		task.Status.Rollback.Limits = []v1alpha1.ContainerLimit{app(to)}
-		task.Move = &actuator.Move{UID: uid, Changes: []actuator.Change{{Container: "app", From: 500, To: to}}}
-		if reason, err := o.r.afford(t.Context(), &task); reason != "" || err != nil {
-			t.Fatalf("%s: %v, %v", uid, reason, err)
-		}
-		o.r.took(scene{}, &task, running(uid, task.Move.Changes[0].To, true), o.now)
-		return task
-	}
-	for _, c := range []struct {
-		uid     string
-		to, got cpu.Milli
-		done    bool
-	}{{"whole", 700, 700, true}, {"short", 2000, 1000, false}} {
-		task := undo(c.uid, c.to)
-		task.Pod.Progress = podresize.Done
-		if got, done := kube.Total(current(task.Pod)), task.undone(); got != c.got || done != c.done {
-			t.Errorf("%s: raised to %v, done: %v; want %v and %v", c.uid, got, done, c.got, c.done)
 		}
 	}
 }

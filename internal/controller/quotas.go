@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
 )
 
@@ -109,7 +110,7 @@ func (r *Reconciler) claimants(ctx context.Context, n *neighbourhood, namespace 
 			continue
 		}
 		pa := of[string(pod.UID)]
-		if pa == nil || gone(pod) || len(pa.Status.DeclaredLimits) == 0 {
+		if pa == nil || kube.Ended(pod) || len(pa.Status.DeclaredLimits) == 0 {
 			list = append(list, claimant{pod: pod, charged: constraints.Charged(pod)})
 			continue
 		}
@@ -262,7 +263,7 @@ func (p *purse) refused(namespace string, cfg Config, now time.Time, rooms []con
 		p.namespaces[namespace] = r
 		return
 	}
-	r.until = now.Add(backoff(cfg, r.n))
+	r.until = now.Add(lifecycle.Doubled(cfg.Backoff, cfg.BackoffMax, int(r.n)))
 	r.n, r.forgotten, r.rooms = r.n+1, r.until.Add(cfg.BackoffMax), rooms
 	p.namespaces[namespace] = r
 }
@@ -288,8 +289,8 @@ func (p *purse) forget(now time.Time) {
 // afford cuts a raise down to what the quotas of the namespace have room for now. It returns QuotaShort where that is too little
 // to be worth a resize. What was cut off is asked for again when the kubelet has carried out the rest; a change of a quota has the pod looked at
 // again.
-func (r *Reconciler) afford(ctx context.Context, t *Task) (reasons.Reason, error) {
-	pod := t.Pod.Pod
+func (r *Reconciler) afford(ctx context.Context, t *task) (reasons.Reason, error) {
+	pod := t.pod
 	after := constraints.Charged(patched(pod, *t.Move))
 	before := constraints.Charged(pod)
 	if after <= before {
@@ -304,7 +305,7 @@ func (r *Reconciler) afford(ctx context.Context, t *Task) (reasons.Reason, error
 		return "", nil
 	}
 	raise := after - before
-	below := min(raise, max(0, kube.Total(t.Pod.Declared)-before))
+	below := min(raise, max(0, t.facts.Declared.Total()-before))
 	granted, again := r.purse.take(r.Config.Quota, pod, rooms, below, raise-below, r.Now())
 	if granted >= raise {
 		return "", nil
@@ -314,7 +315,7 @@ func (r *Reconciler) afford(ctx context.Context, t *Task) (reasons.Reason, error
 		r.purse.back(pod.UID)
 	}
 	if !worth {
-		t.sooner(again)
+		t.Recheck(again)
 		return reasons.WaitingForQuota, nil
 	}
 	t.Move = &cut

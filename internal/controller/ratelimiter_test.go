@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
 // ask is when a pod asks for budget; asks has the soonest first.
@@ -131,43 +132,42 @@ func TestAShortWaitIsNotWritten(t *testing.T) {
 	})
 }
 
-// TestALongWaitIsTold: once, however often the node is looked at.
-func TestALongWaitIsTold(t *testing.T) {
-	pa := &v1alpha1.PodAllocation{}
-	pa.Status.ObservedGeneration = 1
-	for wait, want := range map[time.Duration]reasons.Reason{untoldWait: "", untoldWait + time.Second: reasons.RateLimited} {
-		task := Task{Pod: Pod{PA: pa}}
-		task.Status.ObservedGeneration = 2
-		task.queue(turn{noon, noon.Add(wait)})
-		if task.Status.Reason != string(want) || (task.Status.ObservedGeneration == 1) != (want == "") || !task.Again.Equal(noon.Add(wait)) {
-			t.Errorf("a wait of %v: %+v, another look at %v", wait, task.Status, task.Again)
+// TestALongWaitIsReported: a short wait leaves the status of a pod as it is, and no wait hides a failure.
+func TestALongWaitIsReported(t *testing.T) {
+	stored := lifecycle.Status{Phase: lifecycle.PhaseApplied, Reason: reasons.Settled}
+	for wait, want := range map[time.Duration]reasons.Reason{unreportedWait: reasons.Settled, unreportedWait + time.Second: reasons.RateLimited} {
+		waits := &task{Task: lifecycle.Task{Status: stored}, podState: &podState{facts: lifecycle.Pod{Status: stored}}}
+		waits.awaitToken(turn{noon, noon.Add(wait)})
+		if waits.Status.Reason != want || !waits.RecheckAt.Equal(noon.Add(wait)) {
+			t.Errorf("a wait of %v: %+v, another look at %v", wait, waits.Status, waits.RecheckAt)
 		}
 	}
-	task := Task{Pod: Pod{PA: pa}, Purpose: Revert}
-	task.hold(v1alpha1.PhaseFailed, reasons.ResizeDeferred)
-	if task.queue(turn{noon, noon.Add(time.Hour)}); task.Status.Reason != string(reasons.ResizeDeferred) {
-		t.Errorf("the failure is not told any more: %+v", task.Status)
+	failed := &task{Task: lifecycle.Task{Purpose: lifecycle.Revert}, podState: &podState{}}
+	failed.Report(lifecycle.PhaseFailed, reasons.ResizeDeferred, "")
+	if failed.awaitToken(turn{noon, noon.Add(time.Hour)}); failed.Status.Reason != reasons.ResizeDeferred {
+		t.Errorf("the failure is not reported any more: %+v", failed.Status)
 	}
 }
 
-// TestGiversThatWait: who waits for givers is not looked at before one of them has its turn.
-func TestGiversThatWait(t *testing.T) {
+// TestAwaitsDecreases: a pod that waits for decreases is not looked at before one of them has its turn.
+func TestAwaitsDecreases(t *testing.T) {
 	lower := &actuator.Move{Changes: []actuator.Change{{Container: "app", From: 500, To: 400}}}
 	raise := &actuator.Move{Changes: []actuator.Change{{Container: "app", From: 400, To: 500}}}
+	moves := func(m *actuator.Move, turn time.Time) *task { return &task{Task: lifecycle.Task{Move: m}, turn: turn} }
 	for name, c := range map[string]struct {
-		giver Task
+		other *task
 		want  time.Duration
 	}{
-		"in line":    {Task{Move: lower, turn: noon.Add(time.Minute)}, time.Minute},
-		"just moved": {Task{Move: lower}, time.Second},
-		"no giver":   {Task{Move: raise, turn: noon.Add(time.Minute)}, time.Second},
+		"a decrease waits for a token": {moves(lower, noon.Add(time.Minute)), time.Minute},
+		"a decrease was just made":     {moves(lower, time.Time{}), time.Second},
+		"no decrease":                  {moves(raise, noon.Add(time.Minute)), time.Second},
 	} {
-		taker := Task{Again: noon.Add(time.Second)}
-		taker.Status.Reason = string(reasons.WaitingForDecreases)
-		other := Task{Again: noon.Add(time.Second)}
-		giversWait([]*Task{&c.giver}, []*Task{&taker, &other})
-		if got := taker.Again.Sub(noon); got != c.want || other.Again.Sub(noon) != time.Second {
-			t.Errorf("a giver %s: looked at in %v, want %v; another pod in %v", name, got, c.want, other.Again.Sub(noon))
+		waits := &task{Task: lifecycle.Task{RecheckAt: noon.Add(time.Second)}}
+		waits.Status.Reason = reasons.WaitingForDecreases
+		settled := &task{Task: lifecycle.Task{RecheckAt: noon.Add(time.Second)}}
+		awaitDecreases([]*task{c.other}, []*task{waits, settled})
+		if got := waits.RecheckAt.Sub(noon); got != c.want || settled.RecheckAt.Sub(noon) != time.Second {
+			t.Errorf("%s: looked at in %v, want %v; another pod in %v", name, got, c.want, settled.RecheckAt.Sub(noon))
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
 // Resizer carries moves out; a *podresize.Client is one.
@@ -57,7 +58,7 @@ type Reconciler struct {
 	breakers *breakers
 	jitter   func(time.Duration) time.Duration
 	memory   *memory
-	silence  *silence
+	liveness *liveness
 	requeue  *requeue
 
 	scaleTargets *autoscalers.ScaleTargets
@@ -73,7 +74,7 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.limiter = newRateLimiter(r.Config.Rate, r.Config.Burst)
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.breakers = newBreakers(r.jitter)
-	r.memory, r.silence = newMemory(), newSilence()
+	r.memory, r.liveness = newMemory(), newLiveness()
 	r.requeue = newRequeue()
 	r.scaleTargets = autoscalers.NewScaleTargets(r.Client, r.Log, func() time.Time { return r.Now() })
 	r.vpas, r.purse, r.excess = &autoscalers.VPAs{}, newPurse(), newExcess()
@@ -124,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, err
 		}
 		s.deadline = deadline
-		tasks := Decide(r.Config, s.View)
+		tasks := s.decide(r.Config.Config)
 		if err := r.record(ctx, s, tasks); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -134,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
 		}
 		if !again || pass == passes {
-			return ctrl.Result{RequeueAfter: after(r.Now(), s.again, tasks, failed)}, nil
+			return ctrl.Result{RequeueAfter: after(r.Now(), s.recheckAt, tasks, failed)}, nil
 		}
 	}
 }
@@ -153,12 +154,12 @@ func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) boo
 }
 
 // after is how long until another look is wanted, for the node as a whole or for one of the tasks; 0: none is.
-func after(now, again time.Time, tasks []Task, failed bool) time.Duration {
+func after(now, again time.Time, tasks []*task, failed bool) time.Duration {
 	if failed {
-		again = earlier(again, now.Add(failedRetry))
+		again = lifecycle.Earlier(again, now.Add(failedRetry))
 	}
 	for _, t := range tasks {
-		again = earlier(again, t.Again)
+		again = lifecycle.Earlier(again, t.RecheckAt)
 	}
 	if again.IsZero() {
 		return 0

@@ -69,7 +69,7 @@ func (r *Reconciler) podsOf(ctx context.Context, namespace string, t kube.Target
 	pods := map[string]bool{}
 	var meant []*corev1.Pod
 	for i := range list.Items {
-		if pod := &list.Items[i]; !gone(pod) && t.Owns(pod, selector) {
+		if pod := &list.Items[i]; !kube.Ended(pod) && t.Owns(pod, selector) {
 			pods[pod.Name], meant = true, append(meant, pod)
 		}
 	}
@@ -102,15 +102,13 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 			return "", ""
 		}
 	}
-	n, err := r.neighbours(ctx, &scene{around: map[string]*neighbourhood{}}, namespace)
+	n, err := r.neighbours(ctx, &snapshot{namespaces: map[string]*neighbourhood{}}, namespace)
 	if err != nil {
 		return "", ""
 	}
 	for _, pod := range pods {
-		p := Pod{Pod: pod, Mode: n.mode}
-		p.VPA, _ = n.VPA(pod)
-		reason, eligible := p.eligible(r.Config)
-		if eligible {
+		reason := exclusion(pod, n, r.Config.Namespace).Reason
+		if reason == "" {
 			return "", "" // its PodAllocation is on its way
 		}
 		if name == "" {

@@ -10,16 +10,14 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
 // TestStaleMovesNothing lowers a pod in steps. Its agent lives all the time, and stops deciding on the pod half-way.
@@ -86,34 +84,6 @@ func TestStaleMovesNothing(t *testing.T) {
 	r.hear()
 }
 
-// TestARefusalOutlivesTheQuestion: a resize that the kubelet left undone is tried again once the agent has
-// confirmed the decision, which became old during the back-off.
-func TestARefusalOutlivesTheQuestion(t *testing.T) {
-	at := metav1.NewMicroTime(noon.Add(-2 * time.Minute))
-	retry := metav1.NewMicroTime(noon.Add(-time.Second))
-	want := milli(3000)
-	p := Pod{
-		Pod: running("p", 2000, true), Mode: kube.ModeEnforce, Declared: []v1alpha1.ContainerLimit{app(500)}, Ledgered: true,
-		Progress: podresize.InProgress, DecisionAge: time.Hour, PA: allocation.New(running("p", 2000, true)),
-	}
-	p.PA.Spec.DesiredCPULimit, p.PA.Spec.Containers, p.PA.Spec.Decision = &want, []v1alpha1.ContainerLimit{app(want)}, &v1alpha1.Decision{Price: 0.000}
-	p.PA.Status = v1alpha1.PodAllocationStatus{
-		Phase: v1alpha1.PhaseFailed, Reason: string(reasons.ResizeTimedOut), Retry: v1alpha1.RetryStatus{Failures: 1, Time: &retry}, LastAppliedTime: &at,
-		DeclaredLimits: p.Declared, AppliedLimits: []v1alpha1.ContainerLimit{app(2000)},
-	}
-	view := func() View {
-		return View{Now: noon, Node: Node{Name: "n1", Ready: true, Allocatable: 4000}, Pods: []Pod{p}}
-	}
-	tasks := Decide(DefaultConfig(), view())
-	if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != string(reasons.DecisionTooOld) || tasks[0].Status.Retry.Failures != 1 {
-		t.Fatalf("%+v, want the agent asked", tasks)
-	}
-	p.PA.Status, p.DecisionAge = tasks[0].Status, 0
-	if tasks = Decide(DefaultConfig(), view()); len(tasks) != 1 || tasks[0].Move == nil {
-		t.Errorf("%+v, want the resize tried again", tasks)
-	}
-}
-
 // TestOneForAll has the API server refuse everything about one pod.
 func TestOneForAll(t *testing.T) {
 	r := newRig(t)
@@ -160,9 +130,10 @@ func TestOneForAll(t *testing.T) {
 
 func TestTheSoonestLookWins(t *testing.T) {
 	never, soon := time.Time{}, noon.Add(time.Minute)
-	tasks := []Task{{Again: noon.Add(time.Second)}, {Again: noon.Add(time.Hour)}, {}}
+	at := func(d time.Duration) *task { return &task{Task: lifecycle.Task{RecheckAt: noon.Add(d)}} }
+	tasks := []*task{at(time.Second), at(time.Hour), {}}
 	for _, c := range []struct {
-		tasks  []Task
+		tasks  []*task
 		failed bool
 		node   time.Time
 		want   time.Duration

@@ -133,7 +133,7 @@ func (r *Reconciler) nodeOfLease(_ context.Context, o client.Object) []reconcile
 	if !ok {
 		return nil
 	}
-	if before := r.silence.note(name, o.(*coordinationv1.Lease), r.Now(), r.Config.FreezeAfter); before < r.Config.FreezeAfter {
+	if before := r.liveness.observe(name, o.(*coordinationv1.Lease), r.Now(), r.Config.FreezeAfter); before < r.Config.FreezeAfter {
 		return nil
 	}
 	return node(name)

@@ -12,9 +12,9 @@ var holdOffs = []struct {
 	restoreIgnores bool
 	applies        func(*state) Cause
 }{
-	{false, func(s *state) Cause { return Cause{Reason: s.node.Blocked} }},
 	{true, func(s *state) Cause { return s.pod.Excluded }},
 	{true, func(s *state) Cause { return when(s.pod.Mode == ModeRecommend, reasons.Recommending) }},
+	{false, func(s *state) Cause { return Cause{Reason: s.node.Blocked} }},
 	{false, func(s *state) Cause { return when(s.node.Unknown, reasons.NodeUnknown) }},
 	{false, func(s *state) Cause { return when(s.node.ShuttingDown, reasons.NodeShuttingDown) }},
 	{false, func(s *state) Cause { return when(!s.node.Ready, reasons.NodeNotReady) }},
@@ -38,14 +38,19 @@ func when(applies bool, r reasons.Reason) Cause {
 	return Cause{Reason: r}
 }
 
-// holdOff leaves the pod as it is where it may not be resized now.
+// holdOff leaves the pod as it is where it may not be resized now. What blocks the whole installation is reported there, and not in
+// the status of each pod.
 func holdOff(s *state) verdict {
 	s.Recheck(s.livenessChanges())
 	for _, h := range holdOffs {
 		if s.restoring && h.restoreIgnores {
 			continue
 		}
-		if c := h.applies(s); c.Reason != "" {
+		c := h.applies(s)
+		if c.Reason != "" && c.Reason == s.node.Blocked {
+			return done
+		}
+		if c.Reason != "" {
 			s.Report(PhaseNotApplied, c.Reason, c.Detail)
 			return done
 		}

@@ -10,15 +10,15 @@ import (
 	"github.com/mbcas/mbcas/internal/constraints"
 )
 
-// laws are the objects of a namespace for whose sake the API server refuses a resize of a pod.
-type laws struct {
+// admission are the objects of a namespace by which the API server refuses a resize of a pod.
+type admission struct {
 	ranges string                  // the LimitRanges, in their versions; "" for none
 	rooms  []constraints.QuotaRoom // of the ResourceQuotas that count the pod
 }
 
-// laws are those for the pod.
-func (n *neighbourhood) laws(pod *corev1.Pod) laws {
-	return laws{ranges: versions(n.LimitRanges), rooms: rooms(n.Quotas, pod)}
+// admission are the objects that concern the pod.
+func (n *neighbourhood) admission(pod *corev1.Pod) admission {
+	return admission{ranges: versions(n.LimitRanges), rooms: rooms(n.Quotas, pod)}
 }
 
 // versions names the versions of LimitRanges; "" where there are none.
@@ -49,8 +49,8 @@ func eased(before, now []constraints.QuotaRoom) bool {
 	})
 }
 
-// lawful says whether it is for the laws of the namespace that a resize is refused for this reason.
-func lawful(r reasons.Reason) bool {
+// byNamespace says whether a resize is refused for this reason by an object of the namespace.
+func byNamespace(r reasons.Reason) bool {
 	switch r {
 	case reasons.LimitRangeRefused, reasons.AdmissionWouldMutate, reasons.QuotaExceeded, reasons.QuotaNeedsLimits:
 		return true
@@ -58,15 +58,14 @@ func lawful(r reasons.Reason) bool {
 	return false
 }
 
-// mended says whether what the pod's last resize was refused for has changed since, so that it need not wait to be tried again. Of
-// a refusal from before our start we know only what has changed since then.
-func (r *Reconciler) mended(node string, p Pod, rec record) bool {
+// resolved says whether the objects by which the pod's last resize was refused have changed since, so that it need not wait to be tried
+// again. Of a refusal from before our start only later changes are known.
+func (r *Reconciler) resolved(node string, p *podState, rec record) bool {
 	if rec.refused != nil {
-		return rec.refused.ranges != p.Laws.ranges || eased(rec.refused.rooms, p.Laws.rooms)
+		return rec.refused.ranges != p.admission.ranges || eased(rec.refused.rooms, p.admission.rooms)
 	}
-	if p.PA != nil && p.PA.Status.Retry.Time != nil && lawful(reasons.Reason(p.PA.Status.Reason)) {
-		laws := p.Laws
-		r.memory.change(node, p.Pod.UID, func(rec *record) { rec.refused = &laws })
+	if p.pa != nil && p.pa.Status.Retry.Time != nil && byNamespace(reasons.Reason(p.pa.Status.Reason)) {
+		r.memory.change(node, p.pod.UID, func(rec *record) { rec.refused = &p.admission })
 	}
 	return false
 }

@@ -1,0 +1,165 @@
+package allocation
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/market"
+)
+
+// Facts are what lifecycle needs of the pod itself, with these declared limits and constraints. The caller adds what it knows beyond the
+// pod: records, eligibility, autoscalers, and the mode of the namespace.
+func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, c *v1alpha1.Constraints) lifecycle.Pod {
+	kept := v1alpha1.Constraints{}
+	if c != nil {
+		kept = *c
+	}
+	p := lifecycle.Pod{
+		UID: string(pod.UID), Ended: kube.Ended(pod), Deleted: pod.DeletionTimestamp != nil,
+		OwnWrites: len(kube.Ours(pod)) > 0, Declared: LimitsOf(declared), NoDecrease: reasons.Reason(kept.NoDecrease),
+	}
+	readiness(&p, pod)
+	bounds := constraints.BoundsOf(pod, declared, allocatable, c)
+	kept.NoDecrease = string(reasons.UnhealthyAfterDecrease)
+	keeping := constraints.BoundsOf(pod, declared, allocatable, &kept)
+	p.Ceiling = bounds.Ceiling
+	maybeOurs := kube.MaybeOurs(pod)
+	for _, c := range kube.Containers(pod) {
+		b := bounds.Containers[c.Spec.Name]
+		p.Containers = append(p.Containers, lifecycle.Container{
+			Name: c.Spec.Name, Limit: c.Limit(), MaybeOurs: maybeOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
+			Floor: b.Floor, KeptFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
+		})
+	}
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range list {
+			observe(&p, &list[i])
+		}
+	}
+	return p
+}
+
+// readiness takes over whether the pod is Ready. The kubelet always gives a reason for a pod that is not. A condition without one is of
+// the node controller, which sets all pods of an unreachable node to not Ready and changes nothing but the time (MarkPodsNotReady in
+// pkg/controller/util/node of Kubernetes). It may be seen before the node is. A kubelet that comes back gives its own reason and keeps
+// that time.
+func readiness(p *lifecycle.Pod, pod *corev1.Pod) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type != corev1.PodReady {
+			continue
+		}
+		p.Ready = c.Status == corev1.ConditionTrue
+		if c.Status == corev1.ConditionFalse && c.Reason != "" {
+			p.UnreadySince = c.LastTransitionTime.Time
+		}
+	}
+}
+
+// observe takes over what the kubelet reports of a container. An init container that is no sidecar has no limit to resize, but its start
+// counts for the grace of the pod.
+func observe(p *lifecycle.Pod, s *corev1.ContainerStatus) {
+	i := slices.IndexFunc(p.Containers, func(c lifecycle.Container) bool { return c.Name == s.Name })
+	if i < 0 {
+		i = len(p.Containers)
+		p.Containers = append(p.Containers, lifecycle.Container{Name: s.Name})
+	}
+	c := &p.Containers[i]
+	c.Restarts = int(s.RestartCount)
+	if s.State.Running != nil {
+		c.StartedAt = s.State.Running.StartedAt.Time
+		if s.Resources != nil {
+			c.InForce = kube.Milli(s.Resources.Limits[corev1.ResourceCPU])
+		}
+	}
+	for _, end := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+		if end != nil {
+			c.EndedAt = append(c.EndedAt, end.FinishedAt.Time)
+		}
+	}
+}
+
+// DecisionOf is the decision of a PodAllocation, at that age; nil: none yet.
+func DecisionOf(pa *v1alpha1.PodAllocation, age time.Duration) *lifecycle.Decision {
+	if len(pa.Spec.Containers) == 0 && pa.Spec.Decision == nil {
+		return nil
+	}
+	decision := &lifecycle.Decision{Limits: LimitsOf(pa.Spec.Containers), Age: age}
+	if d := pa.Spec.Decision; d != nil {
+		decision.Price, decision.Demand, decision.Budget = d.Price, d.Demand, market.Budget(d.Budget)
+		decision.AtFloor = d.BoundBy == v1alpha1.BoundByFloor
+	}
+	return decision
+}
+
+// StatusOf is what is recorded of a pod, in lifecycle's words.
+func StatusOf(s *v1alpha1.PodAllocationStatus) lifecycle.Status {
+	return lifecycle.Status{
+		Phase: lifecycle.Phase(s.Phase), Reason: reasons.Reason(s.Reason), Message: s.Message,
+		Declared: LimitsOf(s.DeclaredLimits), Applied: LimitsOf(s.AppliedLimits),
+		LastApplied: timeOf(s.LastAppliedTime), LastIncrease: timeOf(s.LastIncreaseTime), LastDecrease: timeOf(s.LastDecreaseTime),
+		RollbackLimits: LimitsOf(s.Rollback.Limits), RollbackWindowStart: timeOf(s.Rollback.WindowStart),
+		LastHarmfulDecrease: timeOf(s.Rollback.LastHarmfulDecreaseTime), LastExternalChange: timeOf(s.LastExternalChangeTime),
+		RetryAt: timeOf(s.Retry.Time), Failures: s.Retry.Failures,
+	}
+}
+
+// SetStatus writes a status of lifecycle, and leaves what is not lifecycle's.
+func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
+	to.Phase, to.Reason, to.Message = v1alpha1.Phase(s.Phase), string(s.Reason), s.Message
+	to.DeclaredLimits, to.AppliedLimits = ContainerLimits(s.Declared), ContainerLimits(s.Applied)
+	to.AppliedCPULimit = nil
+	if len(s.Applied) > 0 {
+		total := s.Applied.Total()
+		to.AppliedCPULimit = &total
+	}
+	to.LastAppliedTime, to.LastIncreaseTime, to.LastDecreaseTime = microTime(s.LastApplied), microTime(s.LastIncrease), microTime(s.LastDecrease)
+	to.Rollback = v1alpha1.RollbackStatus{
+		Limits: ContainerLimits(s.RollbackLimits), WindowStart: microTime(s.RollbackWindowStart),
+		LastHarmfulDecreaseTime: microTime(s.LastHarmfulDecrease),
+	}
+	to.LastExternalChangeTime = microTime(s.LastExternalChange)
+	to.Retry = v1alpha1.RetryStatus{Time: microTime(s.RetryAt), Failures: s.Failures}
+}
+
+// LimitsOf are limits of the API in lifecycle's words; nil: none.
+func LimitsOf(list []v1alpha1.ContainerLimit) lifecycle.Limits {
+	var limits lifecycle.Limits
+	for _, l := range list {
+		limits = append(limits, lifecycle.Limit{Container: l.Name, CPU: l.CPULimit})
+	}
+	return limits
+}
+
+// ContainerLimits are limits of lifecycle in the words of the API; nil: none.
+func ContainerLimits(limits lifecycle.Limits) []v1alpha1.ContainerLimit {
+	var list []v1alpha1.ContainerLimit
+	for _, l := range limits {
+		list = append(list, v1alpha1.ContainerLimit{Name: l.Container, CPULimit: l.CPU})
+	}
+	return list
+}
+
+func timeOf(t *metav1.MicroTime) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}
+
+func microTime(t time.Time) *metav1.MicroTime {
+	if t.IsZero() {
+		return nil
+	}
+	m := metav1.NewMicroTime(t)
+	return &m
+}

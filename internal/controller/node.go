@@ -1,0 +1,99 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+// nodeState is the part of a node that decisions depend on.
+type nodeState struct {
+	lifecycle.Node
+	name        string
+	allocatable cpu.Milli
+	cordoned    bool           // no new pods come
+	evicting    []corev1.Taint // NoExecute
+}
+
+// node reads the node and the Lease of its agent.
+func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (nodeState, error) {
+	var n corev1.Node
+	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
+	if client.IgnoreNotFound(err) != nil {
+		return nodeState{}, fmt.Errorf("read node %s: %w", name, err)
+	}
+	node := nodeOf(&n)
+	node.name, node.Unknown = name, err != nil
+	var lease coordinationv1.Lease
+	switch err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Config.Namespace, Name: kube.AgentLease(name)}, &lease); {
+	case apierrors.IsNotFound(err):
+		r.liveness.observe(name, nil, now, r.Config.FreezeAfter)
+	case err != nil:
+		return nodeState{}, fmt.Errorf("read the Lease of the agent of node %s: %w", name, err)
+	default:
+		r.liveness.observe(name, &lease, now, r.Config.FreezeAfter)
+	}
+	node.LeaseAge = r.liveness.age(name, now)
+	return node, nil
+}
+
+func nodeOf(n *corev1.Node) nodeState {
+	node := nodeState{name: n.Name, allocatable: allocation.Node(n).Allocatable, cordoned: n.Spec.Unschedulable}
+	for _, c := range n.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeReady:
+			node.Ready, node.ReadySince = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+			// What the kubelet says then: pkg/kubelet/nodeshutdown of Kubernetes.
+			node.ShuttingDown = !node.Ready && strings.Contains(c.Message, "node is shutting down")
+		case corev1.NodeDiskPressure, corev1.NodePIDPressure:
+			node.Pressure = node.Pressure || c.Status == corev1.ConditionTrue
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		node.Draining = node.Draining || slices.Contains(drainTaints, t.Key)
+		if t.Effect == corev1.TaintEffectNoExecute {
+			node.evicting = append(node.evicting, t)
+		}
+	}
+	return node
+}
+
+// drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by Karpenter, and by the administrator of a
+// node that was shut down.
+var drainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}
+
+// anyLeaves says whether a pod is on its way out. One that has ended is no sign of that: an evicted pod stays behind with its condition
+// until it is deleted.
+func anyLeaves(pods []corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			return false
+		}
+		return p.DeletionTimestamp != nil || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+		})
+	})
+}
+
+// evicted says whether the pod does not tolerate one of the taints.
+func evicted(pod *corev1.Pod, taints []corev1.Taint) bool {
+	return slices.ContainsFunc(taints, func(t corev1.Taint) bool {
+		return !slices.ContainsFunc(pod.Spec.Tolerations, func(o corev1.Toleration) bool {
+			return o.ToleratesTaint(klog.Logger{}, &t, false)
+		})
+	})
+}
