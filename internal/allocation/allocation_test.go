@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -71,7 +70,7 @@ func TestBidder(t *testing.T) {
 	}
 }
 
-func TestStateAndSpecAgree(t *testing.T) {
+func TestFactsAndSpecAgree(t *testing.T) {
 	p := podtest.Shop()
 	pa := recorded(p)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 123456000, time.UTC)
@@ -109,13 +108,15 @@ func TestStateAndSpecAgree(t *testing.T) {
 		t.Error("an allocation without a decision counts as published")
 	}
 
-	lowered := metav1.NewMicroTime(at)
-	pa.Status.LastDecreaseTime = &lowered
-	state := actuator.Pod{UID: "u-1", LastDecrease: at, Containers: []actuator.Container{
+	planned := func() actuator.Pod {
+		facts := Facts(p, pa.Status.DeclaredLimits, 2000, pa.Status.Constraints)
+		return facts.Planned(DecisionOf(pa, 0).Limits, false)
+	}
+	state := actuator.Pod{UID: "u-1", Containers: []actuator.Container{
 		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800},
 		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Desired: 200},
 	}}
-	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
+	if diff := cmp.Diff(state, planned()); diff != "" {
 		t.Error(diff)
 	}
 	most := cpu.Milli(800)
@@ -123,19 +124,19 @@ func TestStateAndSpecAgree(t *testing.T) {
 	capped := state
 	capped.Containers = slices.Clone(state.Containers)
 	capped.Containers[0].Desired, capped.Containers[1].Desired = 620, 170 // 690 and 100 above the floors, of which 590 are left
-	if diff := cmp.Diff(capped, State(p, pa, 2000)); diff != "" {
+	if diff := cmp.Diff(capped, planned()); diff != "" {
 		t.Errorf("wanted is more than the pod's ceiling:\n%s", diff)
 	}
 	p.Spec.Containers[0].Resources.Limits = podtest.CPU("700m")
 	capped.Containers[0].Limit, capped.Containers[0].Ceiling, capped.Containers[1].Ceiling = 700, 620, 170
-	if diff := cmp.Diff(capped, State(p, pa, 2000)); diff != "" {
+	if diff := cmp.Diff(capped, planned()); diff != "" {
 		t.Errorf("the pod is above its ceiling:\n%s", diff)
 	}
 	p.Spec.Containers[0].Resources.Limits = podtest.CPU("500m")
 	pa.Status.Constraints = nil
 	// A container that was given a limit after the record is nobody's to move.
 	p.Spec.Containers[1].Resources.Limits = podtest.CPU("1")
-	if diff := cmp.Diff(state, State(p, pa, 2000)); diff != "" {
+	if diff := cmp.Diff(state, planned()); diff != "" {
 		t.Error(diff)
 	}
 }

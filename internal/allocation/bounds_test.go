@@ -18,9 +18,8 @@ import (
 
 // planned is what would be done about the pod now, where its containers are wanted at these limits, and how the plan sees it.
 func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, terms v1alpha1.Constraints) (actuator.Step, actuator.Pod) {
-	pa := New(pod)
-	pa.Spec.Containers, pa.Status.DeclaredLimits, pa.Status.Constraints = wanted, declared, &terms
-	state := State(pod, pa, 4000)
+	facts := Facts(pod, declared, 4000, &terms)
+	state := facts.Planned(LimitsOf(wanted), terms.NoDecrease != "")
 	return actuator.Plan(actuator.DefaultConfig(), time.Now(), false, []actuator.Pod{state})[0], state
 }
 

@@ -40,14 +40,14 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 	}
 	floors := limitsOf(list, func(c demand.Container) cpu.Milli { return c.Floor })
 	if b.Ceiling > 0 {
-		b.Ceiling = max(b.Ceiling, kube.Total(floors))
+		b.Ceiling = max(b.Ceiling, total(floors))
 	}
 	if terms.NoDecrease != "" {
 		kept := limitsOf(list, func(c demand.Container) cpu.Milli {
 			return min(c.Limit, max(c.Declared, c.Floor)).Clamp(c.Floor, c.Ceiling)
 		})
-		for i, l := range scaledDown(kept, floors, b.Ceiling) {
-			list[i].Floor = l.CPULimit
+		for i, l := range cpu.FitTotal(kept, floors, b.Ceiling) {
+			list[i].Floor = l
 		}
 	}
 	for _, c := range list {
@@ -87,15 +87,15 @@ func withBounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable
 func fitFloors(list []demand.Container, ceiling cpu.Milli) {
 	floors := limitsOf(list, func(c demand.Container) cpu.Milli { return c.Floor })
 	minimums := limitsOf(list, func(c demand.Container) cpu.Milli { return c.Minimum })
-	if kube.Total(minimums) > ceiling {
+	if total(minimums) > ceiling {
 		for i := range list {
 			list[i].Floor, list[i].Ceiling = list[i].Limit, list[i].Limit
 		}
 		return
 	}
-	for i, l := range scaledDown(floors, minimums, ceiling) {
+	for i, l := range cpu.FitTotal(floors, minimums, ceiling) {
 		c := &list[i]
-		c.Floor = l.CPULimit
+		c.Floor = l
 		if c.Floor > c.Limit && c.Floor < c.Settable {
 			c.Floor = c.Limit // an increase by so little cannot be set
 		}
@@ -103,35 +103,17 @@ func fitFloors(list []demand.Container, ceiling cpu.Milli) {
 }
 
 // limitsOf are limits for containers.
-func limitsOf(list []demand.Container, limit func(demand.Container) cpu.Milli) []v1alpha1.ContainerLimit {
-	limits := make([]v1alpha1.ContainerLimit, len(list))
+func limitsOf(list []demand.Container, limit func(demand.Container) cpu.Milli) []cpu.Milli {
+	limits := make([]cpu.Milli, len(list))
 	for i, c := range list {
-		limits[i] = v1alpha1.ContainerLimit{Name: c.Name, CPULimit: limit(c)}
+		limits[i] = limit(c)
 	}
 	return limits
 }
 
-// WithinCeiling are limits for the pod's containers, scaled down to its ceiling where they exceed it together.
-func (b Bounds) WithinCeiling(limits []v1alpha1.ContainerLimit) []v1alpha1.ContainerLimit {
-	floors := make([]v1alpha1.ContainerLimit, len(limits))
-	for i, l := range limits {
-		floors[i] = v1alpha1.ContainerLimit{Name: l.Name, CPULimit: b.Containers[l.Name].Floor}
+func total(limits []cpu.Milli) (sum cpu.Milli) {
+	for _, l := range limits {
+		sum += l
 	}
-	return scaledDown(limits, floors, b.Ceiling)
-}
-
-// scaledDown takes from each limit the same share of what it has above its floor, so that together they are within the ceiling; 0:
-// there is none. No floor is above its limit.
-func scaledDown(limits, floors []v1alpha1.ContainerLimit, ceiling cpu.Milli) []v1alpha1.ContainerLimit {
-	sum, minimum := kube.Total(limits), kube.Total(floors)
-	if ceiling == 0 || sum <= ceiling {
-		return limits
-	}
-	scaled := make([]v1alpha1.ContainerLimit, len(limits))
-	for i, l := range limits {
-		floor := floors[i].CPULimit
-		above := (l.CPULimit - floor).Cores() * (ceiling - minimum).Cores() / (sum - minimum).Cores()
-		scaled[i] = v1alpha1.ContainerLimit{Name: l.Name, CPULimit: floor + max(0, cpu.FromCores(above)).RoundDown(cpu.Quantum)}
-	}
-	return scaled
+	return sum
 }

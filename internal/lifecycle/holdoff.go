@@ -60,6 +60,9 @@ func holdOff(s *state) verdict {
 
 // noDecrease is why the pod is not lowered at the moment, and when that may end by itself; zero: it does not.
 func (s *state) noDecrease() (why reasons.Reason, until time.Time) {
+	if end := s.Status.LastHarmfulDecrease.Add(s.cfg.RollbackWindow); s.afterRollback() && s.now.Before(end) {
+		return reasons.UnhealthyAfterDecrease, end
+	}
 	if !s.pod.Ready {
 		return reasons.PodNotReady, time.Time{}
 	}
@@ -74,9 +77,6 @@ func (s *state) noDecrease() (why reasons.Reason, until time.Time) {
 		if end := c.StartedAt.Add(grace); s.now.Before(end) {
 			why, until = r, Earlier(until, end)
 		}
-	}
-	if end := s.Status.LastHarmfulDecrease.Add(s.cfg.RollbackWindow); s.afterRollback() && s.now.Before(end) {
-		return reasons.UnhealthyAfterDecrease, Earlier(until, end)
 	}
 	return why, until
 }

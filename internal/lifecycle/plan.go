@@ -41,19 +41,27 @@ func (s *state) stale() bool { return s.pod.Decision != nil && s.pod.Decision.Ag
 
 // planned is the pod as the plan of the node sees it, with these limits desired.
 func (s *state) planned(desired Limits) actuator.Pod {
-	p := actuator.Pod{UID: s.pod.UID, LastDecrease: s.Status.LastDecrease, LastIncrease: s.Status.LastIncrease}
+	p := s.pod.Planned(desired, s.NoDecrease != "")
+	p.LastDecrease, p.LastIncrease = s.Status.LastDecrease, s.Status.LastIncrease
+	return p
+}
+
+// Planned is the pod as actuator.Plan sees it, with these limits desired: within the bounds of its containers, and together within the
+// ceiling of the pod. keep says that it must not be decreased.
+func (p *Pod) Planned(desired Limits, keep bool) actuator.Pod {
+	plan := actuator.Pod{UID: p.UID}
 	var sum cpu.Milli
 	var targets, floors, settable []cpu.Milli
-	for _, c := range s.pod.Containers {
-		if !s.pod.managed(c) {
+	for _, c := range p.Containers {
+		if !p.managed(c) {
 			continue // without a limit, or limited after the record was made
 		}
 		floor, target := c.Floor, desired.Of(c.Name)
-		if s.NoDecrease != "" {
+		if keep {
 			floor = c.KeptFloor
 		}
-		p.Containers = append(p.Containers, actuator.Container{
-			Name: c.Name, Limit: c.Limit, Declared: s.pod.Declared.Of(c.Name), Floor: floor, Ceiling: c.Ceiling, Desired: target,
+		plan.Containers = append(plan.Containers, actuator.Container{
+			Name: c.Name, Limit: c.Limit, Declared: p.Declared.Of(c.Name), Floor: floor, Ceiling: c.Ceiling, Desired: target,
 		})
 		switch {
 		case target == 0:
@@ -64,19 +72,19 @@ func (s *state) planned(desired Limits) actuator.Pod {
 		sum += c.Limit
 		targets, floors, settable = append(targets, target.Clamp(floor, c.Ceiling)), append(floors, floor), append(settable, c.Settable)
 	}
-	for i, target := range cpu.FitTotal(targets, floors, s.pod.Ceiling) {
-		c := &p.Containers[i]
+	for i, target := range cpu.FitTotal(targets, floors, p.Ceiling) {
+		c := &plan.Containers[i]
 		if c.Desired > 0 {
 			c.Desired = target
 			if target > c.Limit && target < settable[i] {
 				c.Desired = c.Limit // the ceiling leaves no room for a limit that can be set
 			}
 		}
-		if s.pod.Ceiling > 0 && sum > s.pod.Ceiling { // a pod above its ceiling is lowered even if the change is small
+		if p.Ceiling > 0 && sum > p.Ceiling { // a pod above its ceiling is lowered even if the change is small
 			c.Ceiling = min(c.Ceiling, target)
 		}
 	}
-	return p
+	return plan
 }
 
 // follow completes a task by its part of the plan of the node.
