@@ -43,7 +43,7 @@ var rules = []struct {
 	{"internal/allocation", rule{
 		ours: []string{
 			"cpu", "market", "internal/sense", "internal/demand", "internal/round", "api/v1alpha1", "api/v1alpha1/reasons",
-			"actuator", "internal/kube", "internal/constraints",
+			"actuator", "internal/lifecycle", "internal/kube", "internal/constraints",
 		},
 		kubernetes: true,
 	}},
@@ -59,7 +59,7 @@ var rules = []struct {
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
 	}},
 	{"internal/controller", rule{
-		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube", "internal/constraints", "internal/allocation", "internal/autoscalers", "internal/restore"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/lifecycle", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube", "internal/constraints", "internal/allocation", "internal/autoscalers", "internal/restore"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
 	}},
 	{"internal/cli/format", rule{ours: []string{"cpu", "internal/kube"}, kubernetes: true}},
