@@ -112,7 +112,7 @@ var rules = []struct {
 		"api/v1alpha1/reasons", "internal/lifecycle", "internal/quota", "internal/lab/sim",
 	}}},
 	{"internal/lab/baseline/division", rule{ours: []string{
-		"cpu", "market", "internal/sense", "internal/demand", "actuator", "internal/lab/sim",
+		"cpu", "market", "internal/sense", "internal/demand", "internal/round", "actuator", "internal/lab/sim",
 	}}},
 	{"internal/lab/baseline/feedback", rule{ours: []string{"cpu", "internal/lab/sim"}}},
 	{"internal/lab/baseline/autoscaler", rule{ours: []string{"cpu", "internal/lab/sim"}}},

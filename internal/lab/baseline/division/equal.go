@@ -40,7 +40,7 @@ func (e *Equal) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	left, sharers := r.Allocatable.Cores(), len(r.Pods)
 	if e.cfg.Rest {
 		sharers = 0
-		left -= max(0, e.sensor.system-(float64(r.Cores)-left))
+		left -= max(0, e.sensor.node.System.Cores()-(float64(r.Cores)-left))
 		for i, p := range r.Pods {
 			if p.Spec.Managed() {
 				sharers++

@@ -26,7 +26,8 @@ func TestEqualByHand(t *testing.T) {
 	}
 }
 
-// The node keeps 1 of 6 cores for the system, which uses so much; the unmanaged pod uses some, too. What is left of 5 is shared by two.
+// The node reserves 1 of 6 cores for the system, which uses more; the unmanaged pod uses some, too. Two pods share the rest of 5.
+// System usage is smoothed as in MBCAS, so it is measured for a long time.
 func TestEqualOfRestLeavesTheSystemItsUse(t *testing.T) {
 	for _, c := range []struct {
 		system, unmanaged float64
@@ -36,7 +37,7 @@ func TestEqualOfRestLeavesTheSystemItsUse(t *testing.T) {
 		r.Allocatable = 5000
 		p := NewEqual(EqualOfRest())
 		p.Decide(&r.Snapshot)
-		r.Now = 15 * time.Second
+		r.Now = 10 * time.Minute
 		r.Pods[2].Usage = time.Duration(c.unmanaged * float64(r.Now))
 		r.Kubepods = r.Pods[2].Usage
 		r.Usage = r.Kubepods + time.Duration(c.system*float64(r.Now))
