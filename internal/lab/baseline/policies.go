@@ -38,8 +38,8 @@ func Policies() []Policy {
 		{"equal", "an equal share of the node", equal(division.DefaultEqual())},
 		{"equal-left", "an equal share of what unmanaged pods leave", equal(division.EqualOfRest())},
 		{"strict", "strict partition by peak need", func() sim.Policy { return division.NewStrict(division.DefaultStrict()) }},
-		{"seed-rule", "bid = weight x demand, limit = its share, every 15 s", func() sim.Policy {
-			return division.NewSeedRule(division.DefaultSeedRule())
+		{"proportional-bids", "bid = weight x demand, limit = its share, every 15 s", func() sim.Policy {
+			return division.NewProportionalBids(division.DefaultProportionalBids())
 		}},
 		{"max-min", "weighted max-min of demand, no market", maxMin(1)},
 		{"max-min-1.5", "weighted max-min of 1.5 x demand, no market", maxMin(1.5)},

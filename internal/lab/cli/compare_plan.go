@@ -72,13 +72,13 @@ func (p plan) run(ctx context.Context, progress *progress) experiment.Results {
 		}
 		r.Summaries = append(r.Summaries, *o)
 	}
-	p.compareTwins(r.Summaries)
+	p.compareReferences(r.Summaries)
 	r.Sort()
 	return r
 }
 
-// compareTwins adds what lies were worth, where both runs are there.
-func (p plan) compareTwins(outcomes []experiment.Summary) {
+// compareReferences adds what lies were worth, where both runs are there.
+func (p plan) compareReferences(outcomes []experiment.Summary) {
 	at := make(map[experiment.Key]int, len(outcomes))
 	for i, o := range outcomes {
 		at[o.Key] = i

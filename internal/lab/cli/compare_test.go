@@ -227,7 +227,7 @@ func TestStopKeepsWhatIsDone(t *testing.T) {
 	}
 }
 
-func TestTwinsComeAlong(t *testing.T) {
+func TestReferencesRunAlong(t *testing.T) {
 	chosen, err := chooseScenarios([]string{"liar", "duel", "liar"}, "")
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ func TestRealRefuses(t *testing.T) {
 	}
 }
 
-// TestRealShowsNoEmptyTable: the first run fails on any machine, as it is for one core more.
-func TestRealShowsNoEmptyTable(t *testing.T) {
+// TestRealPrintsNoEmptyTable: the first run fails on any machine, as it is for one core more.
+func TestRealPrintsNoEmptyTable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "small.yaml")
 	text := strings.NewReplacer("nodes: 2\n", "", "cores: 2", fmt.Sprint("cores: ", runtime.NumCPU()+1)).Replace(small)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -127,15 +127,15 @@ func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, eac
 				in.Factors = t.Changed
 			}
 		}
-		e.Workloads = f.measure(&in, k, played.Nodes)
+		e.Workloads = f.measureRun(&in, k, played.Nodes)
 		e.Intervals = append(e.Intervals, in)
 	}
 	e.Groups = f.groups(played, intervals-(intervals+2)/3, intervals)
 	return e, true
 }
 
-// measure takes in an interval of all nodes, and says how many workloads there are.
-func (f Fairness) measure(in *Interval, k int, nodes []sim.Result) int {
+// measureRun takes in an interval of all nodes, and says how many workloads there are.
+func (f Fairness) measureRun(in *Interval, k int, nodes []sim.Result) int {
 	workloads := map[string]*served{}
 	use := 0.0
 	for i := range nodes {

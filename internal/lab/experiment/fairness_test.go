@@ -22,9 +22,9 @@ func together(n int, do func(int)) bool {
 	return true
 }
 
-// TestReplicasAreServedEvenly: on nodes of different prices the coordinator halves the spread among replicas within three
+// TestCoordinatorEvensReplicas: on nodes of different prices the coordinator halves the spread among replicas within three
 // rounds, and then leaves factors alone.
-func TestReplicasAreServedEvenly(t *testing.T) {
+func TestCoordinatorEvensReplicas(t *testing.T) {
 	f := DefaultFairness()
 	f.Nodes, f.Length = 24, 4*time.Minute
 	if os.Getenv("MBCAS_LONG") != "" {

@@ -30,7 +30,7 @@ func Policies() []baseline.Policy {
 		}),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *mbcas.Config) { c.Round.FallDelay = 0 }),
 		variant("-credits", "what ships with credits: who stayed below its share may bid with up to twice its budget for a while", func(c *mbcas.Config) { c.Round.Credits.MaxFactor = 2 }),
-		variant("-slow-lowering", "what ships with 15 s between two lowerings of a pod", func(c *mbcas.Config) { c.Lifecycle.Actuator.DecreaseCooldown = 15 * time.Second }),
+		variant("-slow-decreases", "what ships with 15 s between two decreases of a pod", func(c *mbcas.Config) { c.Lifecycle.Actuator.DecreaseCooldown = 15 * time.Second }),
 		variant("-conservative", "what ships with the conservative profile: a look every 10 s, changes every 30 s, small steps up as down", func(c *mbcas.Config) {
 			c.Interval, c.Round, c.Lifecycle.Actuator = round.ConservativeInterval, round.ConservativeConfig(), actuator.ConservativeConfig()
 		}),

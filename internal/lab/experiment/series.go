@@ -40,7 +40,7 @@ func (n *Node) series() *Series {
 			s.Price = append(s.Price, meanIn(k, min(to, len(n.Result.Price)), func(i int) float64 { return float64(n.Result.Price[i]) }))
 		}
 	}
-	for _, p := range n.plotted() {
+	for _, p := range n.plottedPods() {
 		c := PodSeries{Pod: p.Spec.Name, Role: p.role}
 		for k := 0; k < all; k += step {
 			to := min(k+step, all)
@@ -65,8 +65,8 @@ func meanIn(from, to int, of func(int) float64) float64 {
 	return sum / float64(max(1, to-from))
 }
 
-// plotted are the pods whose course is kept: of each role the one that wants most, then whoever wants most.
-func (n *Node) plotted() []*pod {
+// plottedPods are the pods whose course is kept: of each role the one that wants most, then whoever wants most.
+func (n *Node) plottedPods() []*pod {
 	from, to := n.measured()
 	want := func(p *pod) float64 {
 		sum := 0.0

@@ -15,8 +15,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// leastMS is the shortest latency that is drawn: the axis is logarithmic.
-const leastMS = 0.1
+// minMS is the shortest latency that is drawn: the axis is logarithmic.
+const minMS = 0.1
 
 // drawFront is the latency of services against the throughput of batch; empty where a scenario has not both.
 func drawFront(scenario string, points []point) (template.HTML, error) {
@@ -29,7 +29,7 @@ func drawFront(scenario string, points []point) (template.HTML, error) {
 	var bestLabels, otherLabels []string
 	var words []string
 	for _, x := range points {
-		at := plotter.XY{X: max(leastMS, x.p99), Y: x.batch}
+		at := plotter.XY{X: max(minMS, x.p99), Y: x.batch}
 		low, high = min(low, at.X), max(high, at.X)
 		if x.best {
 			best, bestLabels = append(best, at), append(bestLabels, fmt.Sprintf("%d %s", x.number, x.policy))
@@ -78,15 +78,15 @@ func drawFront(scenario string, points []point) (template.HTML, error) {
 // tailTo is the last share that is drawn of a distribution.
 const tailTo = 0.9999
 
-// nines stretches the tail: 90 %, 99 % and 99.9 % lie at equal distances.
-func nines(share float64) float64 { return -math.Log10(1 - min(share, tailTo)) }
+// tailScale stretches the tail: 90 %, 99 % and 99.9 % lie at equal distances.
+func tailScale(share float64) float64 { return -math.Log10(1 - min(share, tailTo)) }
 
 // drawTail is the distribution of the latency of services.
 func drawTail(r experiment.Results, scenario string) (template.HTML, error) {
 	p := blank("latency of services, ms", "share of requests that took at most as long")
 	low, high := math.Inf(1), 0.0
 	var words []string
-	for i, policy := range shown(r, scenario, len(palette)) {
+	for i, policy := range plottedPolicies(r, scenario, len(palette)) {
 		all := new(sim.Latencies)
 		for _, o := range r.Select(scenario, policy) {
 			if o.Latency != nil {
@@ -96,7 +96,7 @@ func drawTail(r experiment.Results, scenario string) (template.HTML, error) {
 		if all.Count == 0 {
 			continue
 		}
-		line, err := plotter.NewLine(thin(all.Distribution()))
+		line, err := plotter.NewLine(thinned(all.Distribution()))
 		if err != nil {
 			return "", err
 		}
@@ -112,19 +112,19 @@ func drawTail(r experiment.Results, scenario string) (template.HTML, error) {
 	p.X.Scale = plot.LogScale{}
 	p.X.Min, p.X.Max = low, high*1.01
 	p.X.Tick.Marker = plot.ConstantTicks(decades(p.X.Min, p.X.Max))
-	p.Y.Min, p.Y.Max = 0, nines(tailTo)
+	p.Y.Min, p.Y.Max = 0, tailScale(tailTo)
 	p.Y.Tick.Marker = plot.ConstantTicks{
-		{Value: 0, Label: "0"}, {Value: nines(0.5), Label: "50 %"}, {Value: 1, Label: "90 %"}, {Value: 2, Label: "99 %"}, {Value: 3, Label: "99.9 %"}, {Value: 4, Label: "99.99 %"},
+		{Value: 0, Label: "0"}, {Value: tailScale(0.5), Label: "50 %"}, {Value: 1, Label: "90 %"}, {Value: 2, Label: "99 %"}, {Value: 3, Label: "99.9 %"}, {Value: 4, Label: "99.99 %"},
 	}
 	p.Legend.Top, p.Legend.Left = true, true
 	return picture(scenario+": latency of services", "In ms: "+strings.Join(words, "; ")+".", p)
 }
 
-// thin leaves points out that cannot be told apart.
-func thin(points []sim.LatencyPoint) plotter.XYs {
+// thinned leaves points out that cannot be told apart.
+func thinned(points []sim.LatencyPoint) plotter.XYs {
 	var line plotter.XYs
 	for i, x := range points {
-		at := plotter.XY{X: max(leastMS, x.At.Seconds()*1000), Y: nines(x.Fraction)}
+		at := plotter.XY{X: max(minMS, x.At.Seconds()*1000), Y: tailScale(x.Fraction)}
 		if n := len(line); n > 0 && i < len(points)-1 && at.Y-line[n-1].Y < 0.02 && at.X < 1.02*line[n-1].X {
 			continue
 		}
@@ -136,8 +136,8 @@ func thin(points []sim.LatencyPoint) plotter.XYs {
 	return line
 }
 
-// drawCourse is what pods used, what they were limited to, and the price, over time.
-func drawCourse(r experiment.Results, scenario, policy string) (template.HTML, error) {
+// drawSeries is what pods used, what they were limited to, and the price, over time.
+func drawSeries(r experiment.Results, scenario, policy string) (template.HTML, error) {
 	var s *experiment.Series
 	for _, o := range r.Select(scenario, policy) {
 		if o.Series != nil {
@@ -162,7 +162,7 @@ func drawCourse(r experiment.Results, scenario, policy string) (template.HTML, e
 		}
 		words = append(words, fmt.Sprintf("the limit of %s (%s) takes %d steps", pod.Pod, pod.Role, changes))
 		for j, values := range [][]float64{pod.Usage, pod.Limit} {
-			for l, xys := range pieces(values, s.Step, j == 1) {
+			for l, xys := range segments(values, s.Step, j == 1) {
 				line, err := plotter.NewLine(xys)
 				if err != nil {
 					return "", err
@@ -189,7 +189,7 @@ func drawCourse(r experiment.Results, scenario, policy string) (template.HTML, e
 	if len(s.Price) > 0 {
 		q := blank("seconds", "price")
 		q.X.Min, q.X.Max = p.X.Min, p.X.Max
-		line, err := plotter.NewLine(pieces(s.Price, s.Step, false)[0])
+		line, err := plotter.NewLine(segments(s.Price, s.Step, false)[0])
 		if err != nil {
 			return "", err
 		}
@@ -211,8 +211,8 @@ func limited(limits []float64) bool {
 	return false
 }
 
-// pieces are the lines of a figure over time; it has gaps where the pod does not run, or has no limit.
-func pieces(values []float64, step float64, skipZero bool) []plotter.XYs {
+// segments are the lines of a figure over time; it has gaps where the pod does not run, or has no limit.
+func segments(values []float64, step float64, skipZero bool) []plotter.XYs {
 	var lines []plotter.XYs
 	open := false
 	for k, v := range values {

@@ -32,8 +32,8 @@ func Write(w io.Writer, r experiment.Results) error {
 	return layout.Execute(w, p)
 }
 
-// view is what the page shows.
-type view struct {
+// pageData is what the page shows.
+type pageData struct {
 	Runs, Missing int
 	Seeds         int
 	Default       string
@@ -50,11 +50,11 @@ type section struct {
 	Main, Rest      table
 	Front, Tail     template.HTML
 	OnFront         string
-	Courses         []template.HTML
+	Series          []template.HTML
 }
 
-func newPage(r experiment.Results) (view, error) {
-	v := view{Runs: len(r.Summaries), Missing: r.Missing, Default: experiment.Default, Measures: experiment.Measures()}
+func newPage(r experiment.Results) (pageData, error) {
+	v := pageData{Runs: len(r.Summaries), Missing: r.Missing, Default: experiment.Default, Measures: experiment.Measures()}
 	seeds := map[uint64]bool{}
 	for _, o := range r.Summaries {
 		seeds[o.Seed] = true
@@ -107,13 +107,13 @@ func newSection(r experiment.Results, s experiment.Named, id string) (section, e
 	if sec.Tail, err = drawTail(r, s.Name); err != nil {
 		return sec, err
 	}
-	for _, policy := range shown(r, s.Name, 3) {
-		course, err := drawCourse(r, s.Name, policy)
+	for _, policy := range plottedPolicies(r, s.Name, 3) {
+		course, err := drawSeries(r, s.Name, policy)
 		if err != nil {
 			return sec, err
 		}
 		if course != "" {
-			sec.Courses = append(sec.Courses, course)
+			sec.Series = append(sec.Series, course)
 		}
 	}
 	return sec, nil

@@ -211,7 +211,7 @@ func TestThin(t *testing.T) {
 	for i := range 100_000 {
 		l.Add(time.Duration(i) * 10 * time.Microsecond)
 	}
-	line := thin(l.Distribution())
+	line := thinned(l.Distribution())
 	if len(line) < 50 || len(line) > 500 {
 		t.Errorf("%d points are drawn, want 50 to 500", len(line))
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// shown are the policies that pictures of a scenario show, at most so many: the default, the limits as they are declared,
+// plottedPolicies are the policies that pictures of a scenario show, at most so many: the default, the limits as they are declared,
 // no limits, and then those with the least p99. Variants of the default are left to the tables.
-func shown(r experiment.Results, scenario string, most int) []string {
+func plottedPolicies(r experiment.Results, scenario string, most int) []string {
 	var first, rest []string
 	p99 := map[string]float64{}
 	for _, p := range r.Policies {

@@ -25,8 +25,8 @@ type row struct {
 // cell is one figure. Mark is "best", "near" or nothing.
 type cell struct{ Text, Spread, Mark string }
 
-// near is how close to the best a figure must come to be marked, as a share of the best.
-const near = 0.05
+// nearBest is how close to the best a figure must come to be marked, as a share of the best.
+const nearBest = 0.05
 
 // newTable leaves out columns that say nothing about the scenario, and policies that did not play.
 func newTable(r experiment.Results, scenario string, measures []experiment.Measure) table {
@@ -83,7 +83,7 @@ func mark(m experiment.Measure, v, best float64) string {
 		return ""
 	case v == best || short(v) == short(best):
 		return "best"
-	case math.Abs(v-best) <= near*math.Abs(best):
+	case math.Abs(v-best) <= nearBest*math.Abs(best):
 		return "near"
 	}
 	return ""

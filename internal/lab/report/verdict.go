@@ -18,8 +18,8 @@ type verdict struct {
 // standing is how it stands in one measure among those that respect entitlements.
 type standing struct{ Own, Best, By, Text string }
 
-// respects is the worst share from which a policy counts as respecting entitlements.
-const respects = 0.9
+// minShare is the worst share from which a policy counts as respecting entitlements.
+const minShare = 0.9
 
 // judge compares the default policy with the best of its peers that respect entitlements.
 func judge(r experiment.Results, scenario string) (verdict, bool) {
@@ -28,7 +28,7 @@ func judge(r experiment.Results, scenario string) (verdict, bool) {
 		return verdict{}, false
 	}
 	fair := experiment.Aggregate(own, experiment.WorstShare)
-	v := verdict{Scenario: scenario, OK: fair.Count == 0 || fair.Mean >= respects}
+	v := verdict{Scenario: scenario, OK: fair.Count == 0 || fair.Mean >= minShare}
 	worse, ahead := map[string]bool{}, map[string]bool{}
 	for _, m := range experiment.Measures() {
 		var to *standing
@@ -52,7 +52,7 @@ func judge(r experiment.Results, scenario string) (verdict, bool) {
 			}
 			outcomes := r.Select(scenario, p.Name)
 			share, s := experiment.Aggregate(outcomes, experiment.WorstShare), experiment.Aggregate(outcomes, m.Unit)
-			if s.Count == 0 || share.Count > 0 && share.Mean < respects {
+			if s.Count == 0 || share.Count > 0 && share.Mean < minShare {
 				worse[p.Name] = true
 				continue
 			}

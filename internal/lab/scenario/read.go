@@ -16,7 +16,7 @@ import (
 var Schema []byte
 
 //go:embed catalogue
-var shipped embed.FS
+var catalogueFiles embed.FS
 
 // Read reads a scenario from a file. Its traces are found from the folder of the file.
 func Read(file string) (*Scenario, error) {
@@ -53,7 +53,7 @@ func Traced(dir string) []*Scenario { return embedded("catalogue/traces", dir) }
 
 // embedded reads shipped files. Only a missing trace may keep one from being read.
 func embedded(folder, dir string) []*Scenario {
-	entries, err := shipped.ReadDir(folder)
+	entries, err := catalogueFiles.ReadDir(folder)
 	if err != nil {
 		panic(err)
 	}
@@ -62,7 +62,7 @@ func embedded(folder, dir string) []*Scenario {
 		if e.IsDir() {
 			continue
 		}
-		data, err := shipped.ReadFile(path.Join(folder, e.Name()))
+		data, err := catalogueFiles.ReadFile(path.Join(folder, e.Name()))
 		if err != nil {
 			panic(err)
 		}
@@ -80,7 +80,7 @@ func embedded(folder, dir string) []*Scenario {
 // Text is the file of a scenario that ships.
 func Text(name string) ([]byte, error) {
 	for _, folder := range []string{"catalogue", "catalogue/traces"} {
-		if data, err := shipped.ReadFile(path.Join(folder, name+".yaml")); err == nil {
+		if data, err := catalogueFiles.ReadFile(path.Join(folder, name+".yaml")); err == nil {
 			return data, nil
 		}
 	}
@@ -98,7 +98,7 @@ func Find(what, traces string) (*Scenario, error) {
 		return Read(what)
 	}
 	for _, e := range []struct{ folder, dir string }{{"catalogue", ""}, {"catalogue/traces", traces}} {
-		data, err := shipped.ReadFile(path.Join(e.folder, what+".yaml"))
+		data, err := catalogueFiles.ReadFile(path.Join(e.folder, what+".yaml"))
 		if err != nil {
 			continue
 		}

@@ -91,7 +91,7 @@ func TestRecordedLoad(t *testing.T) {
 	if dir == "" {
 		t.Skip("optional: MBCAS_TRACES names no folder of traces")
 	}
-	entries, err := shipped.ReadDir("catalogue/traces")
+	entries, err := catalogueFiles.ReadDir("catalogue/traces")
 	if err != nil {
 		t.Fatal(err)
 	}

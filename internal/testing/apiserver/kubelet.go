@@ -65,7 +65,7 @@ func (s *Server) kubelet(t testing.TB, node, version string, old bool) *Kubelet 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		k.work(ctx, t)
+		k.watchPods(ctx, t)
 	}()
 	t.Cleanup(func() {
 		n := &corev1.Node{}
@@ -84,7 +84,7 @@ func (k *Kubelet) Answer(pod *corev1.Pod, a Answer) {
 	k.mu.Lock()
 	k.answer[pod.UID] = a
 	k.mu.Unlock()
-	k.look()
+	k.trigger()
 }
 
 // Upgrade replaces an old kubelet by one that can resize. The pods go on, as they do where only the kubelet is
@@ -114,11 +114,11 @@ func (k *Kubelet) replace(t testing.TB, version string, old bool) {
 	k.mu.Lock()
 	k.old = old
 	k.mu.Unlock()
-	k.look()
+	k.trigger()
 }
 
-// look has it look at all its pods.
-func (k *Kubelet) look() {
+// trigger has it look at all its pods.
+func (k *Kubelet) trigger() {
 	select {
 	case k.poke <- struct{}{}:
 	default: // it will look anyhow
@@ -204,8 +204,8 @@ func (k *Kubelet) register(ctx context.Context, version string) error {
 	return k.api.Status().Update(ctx, node)
 }
 
-// work looks at each pod of the node whenever it changes.
-func (k *Kubelet) work(ctx context.Context, t testing.TB) {
+// watchPods looks at each pod of the node whenever it changes.
+func (k *Kubelet) watchPods(ctx context.Context, t testing.TB) {
 	mine := client.MatchingFields{"spec.nodeName": k.Node}
 	for ctx.Err() == nil {
 		w, err := k.api.Watch(ctx, &corev1.PodList{}, mine) // begins with every pod as it is
@@ -222,7 +222,7 @@ func (k *Kubelet) work(ctx context.Context, t testing.TB) {
 					break
 				}
 				if pod, ok := e.Object.(*corev1.Pod); ok {
-					k.lookAt(ctx, t, pod)
+					k.reconcile(ctx, t, pod)
 				}
 			case <-k.poke:
 				var pods corev1.PodList
@@ -230,7 +230,7 @@ func (k *Kubelet) work(ctx context.Context, t testing.TB) {
 					t.Errorf("stand-in kubelet of %s: list its pods: %v", k.Node, err)
 				}
 				for i := range pods.Items {
-					k.lookAt(ctx, t, &pods.Items[i])
+					k.reconcile(ctx, t, &pods.Items[i])
 				}
 			}
 		}
@@ -238,7 +238,7 @@ func (k *Kubelet) work(ctx context.Context, t testing.TB) {
 	}
 }
 
-func (k *Kubelet) lookAt(ctx context.Context, t testing.TB, pod *corev1.Pod) {
+func (k *Kubelet) reconcile(ctx context.Context, t testing.TB, pod *corev1.Pod) {
 	k.mu.Lock()
 	answer, old := k.answer[pod.UID], k.old
 	k.mu.Unlock()
@@ -275,8 +275,8 @@ func report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 	}
 	switch answer {
 	case Obey:
-		takeOver(s.ContainerStatuses, pod.Spec.Containers)
-		takeOver(s.InitContainerStatuses, pod.Spec.InitContainers)
+		applySpec(s.ContainerStatuses, pod.Spec.Containers)
+		applySpec(s.InitContainerStatuses, pod.Spec.InitContainers)
 		setResize(&s, "", "", "", pod.Generation, now)
 	case Stall:
 		setResize(&s, corev1.PodResizeInProgress, "", "", pod.Generation, now)
@@ -342,12 +342,12 @@ func containerStatuses(pod *corev1.Pod, containers []corev1.Container, now metav
 			ContainerID: fmt.Sprintf("containerd://%x", sha256.Sum256([]byte(string(pod.UID)+c.Name))),
 		})
 	}
-	takeOver(list, containers)
+	applySpec(list, containers)
 	return list
 }
 
-// takeOver makes the statuses report the resources of the spec.
-func takeOver(statuses []corev1.ContainerStatus, containers []corev1.Container) {
+// applySpec makes the statuses report the resources of the spec.
+func applySpec(statuses []corev1.ContainerStatus, containers []corev1.Container) {
 	for i := range statuses {
 		r := containers[i].Resources.DeepCopy()
 		statuses[i].Resources, statuses[i].AllocatedResources = r, r.Requests

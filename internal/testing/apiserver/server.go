@@ -43,7 +43,7 @@ type Server struct {
 
 // VersionKey in the environment makes the API server behave as an older one, such as 1.33: with the features, APIs and CEL
 // functions of that version, though with the code of its own.
-const VersionKey = "MBCAS_APITEST_VERSION"
+const VersionKey = "MBCAS_APISERVER_VERSION"
 
 // shared is the one server of a test program. Programs, not packages, have it: each package's tests are a
 // program of their own.
@@ -110,7 +110,7 @@ func start(assets string) (*Server, error) {
 		ControlPlaneStartTimeout: 2 * time.Minute, // it takes seconds; a busy machine takes longer
 		ControlPlaneStopTimeout:  30 * time.Second,
 	}
-	server, etcd, remove, err := mortal(assets)
+	server, etcd, remove, err := dieWithParent(assets)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +134,10 @@ func start(assets string) (*Server, error) {
 	return &Server{Config: config, Client: c, env: env}, nil
 }
 
-// mortal makes programs that run the control plane's and die with this process, so that nothing is
+// dieWithParent makes programs that run the control plane's and die with this process, so that nothing is
 // left when a test is killed or times out, which ends it without a chance to stop anything. Where setpriv cannot do that
 // they are the programs themselves.
-func mortal(assets string) (apiserver, etcd string, remove func(), err error) {
+func dieWithParent(assets string) (apiserver, etcd string, remove func(), err error) {
 	apiserver, etcd = filepath.Join(assets, "kube-apiserver"), filepath.Join(assets, "etcd")
 	if exec.Command("setpriv", "--pdeathsig", "KILL", "true").Run() != nil {
 		return apiserver, etcd, func() {}, nil

@@ -14,7 +14,7 @@ import (
 )
 
 // holdKey in the environment makes this test program start a server and wait to be killed.
-const holdKey = "MBCAS_APITEST_HOLD"
+const holdKey = "MBCAS_APISERVER_HOLD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(holdKey) != "" {

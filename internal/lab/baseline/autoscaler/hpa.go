@@ -63,10 +63,10 @@ type hpaObservation struct {
 	request cpu.Milli
 	running int
 	// Of those that are ready: how many, what they use in cores, and what they request.
-	ready     int
-	use       float64
-	requested cpu.Milli
-	unasked   bool // one of them has no request
+	ready          int
+	use            float64
+	requested      cpu.Milli
+	requestMissing bool // one of them has no request
 }
 
 // NewHPA is HPA before its first turn.
@@ -135,7 +135,7 @@ func (h *HPA) observe(r *sim.Snapshot) []hpaObservation {
 		}
 		v := &views[i]
 		v.running++
-		v.unasked = v.unasked || p.Request == 0
+		v.requestMissing = v.requestMissing || p.Request == 0
 		u := h.metrics.pods[p.ID]
 		cores, ok := u.cores()
 		if !ok || p.Age < h.cfg.Starting && u.at-u.window < r.Now-p.Age {
@@ -150,7 +150,7 @@ func (h *HPA) observe(r *sim.Snapshot) []hpaObservation {
 
 // desired is how many replicas bring the use to the target, with wanted ones in the spec.
 func (h *HPA) desired(wanted int, v hpaObservation) int {
-	if v.ready == 0 || v.unasked {
+	if v.ready == 0 || v.requestMissing {
 		return wanted
 	}
 	ratio := h.ratio(v.use, v.requested)

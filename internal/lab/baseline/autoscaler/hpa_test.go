@@ -78,7 +78,7 @@ func TestHPADesired(t *testing.T) {
 		"at 75 %, within a tenth, one at its start": {5, 5, 4, 0.6, false, 5},
 	} {
 		h := NewHPA(DefaultHPAConfig())
-		v := hpaObservation{request: 200, running: c.running, ready: c.ready, use: c.use, requested: 200 * cpu.Milli(c.ready), unasked: c.unasked}
+		v := hpaObservation{request: 200, running: c.running, ready: c.ready, use: c.use, requested: 200 * cpu.Milli(c.ready), requestMissing: c.unasked}
 		if got := h.desired(c.wanted, v); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
@@ -103,7 +103,7 @@ func TestHPAViewsWorkloads(t *testing.T) {
 	h.metrics.read(&w.Snapshot)
 	want := []hpaObservation{
 		{key: "/a", pod: 1, request: 200, running: 3, ready: 1, use: 0.5, requested: 200},
-		{key: "/b", pod: 5, running: 2, ready: 2, use: 0.75, requested: 100, unasked: true},
+		{key: "/b", pod: 5, running: 2, ready: 2, use: 0.75, requested: 100, requestMissing: true},
 	}
 	if got := h.observe(&w.Snapshot); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -111,7 +111,7 @@ func TestHPAViewsWorkloads(t *testing.T) {
 }
 
 // It reads the metrics and syncs each at its own interval.
-func TestHPATurnsWithItsMetrics(t *testing.T) {
+func TestHPARunsWithItsMetrics(t *testing.T) {
 	for metrics, want := range map[time.Duration]time.Duration{5 * time.Second: 5 * time.Second, 15 * time.Second: 15 * time.Second, time.Minute: 15 * time.Second} {
 		cfg := DefaultHPAConfig()
 		cfg.Metrics = metrics
@@ -175,7 +175,7 @@ func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 
 // At 1000 % of the request each, 25 replicas are wanted of two, but no more than four are added in a period, and none above Max.
 // Within a tenth of the target nothing happens.
-func TestHPAHoldsItsSpeedAndItsBounds(t *testing.T) {
+func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 4000}
 	for use, want := range map[float64]int{2: 6, 0.175: 0, 0.179: 3} { // 87 % is within a tenth of 80 %, 89 % is not: ceil(1.1125 x 2) = 3
 		w := simtest.NewManualNode(16, spec, spec)
@@ -255,7 +255,7 @@ func TestHPASharesRoom(t *testing.T) {
 	}
 }
 
-func TestHPAInTheCrowd(t *testing.T) {
+func TestHPAOnABusyNode(t *testing.T) {
 	r := simtest.RunTwice(t, 10*time.Minute, func() sim.Policy { return NewHPA(DefaultHPAConfig()) })
 	group := slices.DeleteFunc(slices.Clone(r.Pods), func(p sim.PodResult) bool { return p.Spec.Workload != "web" })
 	if len(group) <= 2 {

@@ -82,13 +82,13 @@ func NewVPA(cfg VPAConfig) *VPA {
 	return &VPA{cfg: cfg, metrics: metricsServer{every: cfg.Metrics}, models: map[string]*vpaModel{}, met: map[int]bool{}}
 }
 
-// vpaLook is how soon a pod that begins is seen, in place of a webhook that sees it at once.
-const vpaLook = time.Second
+// vpaInterval is how soon a pod that begins is seen, in place of a webhook that sees it at once.
+const vpaInterval = time.Second
 
 // Decide implements sim.Policy.
 func (v *VPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	v.metrics.read(r)
-	actions := v.meet(r)
+	actions := v.admit(r)
 	if r.Now >= v.due {
 		v.due = r.Now + v.cfg.Interval
 		v.sample(r)
@@ -97,7 +97,7 @@ func (v *VPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		}
 		actions = append(actions, v.update(r)...)
 	}
-	return actions, min(v.due, v.metrics.due, r.Now+vpaLook)
+	return actions, min(v.due, v.metrics.due, r.Now+vpaInterval)
 }
 
 // scaled says whether VPA may set the pod's request. Where there is none, it sets the limit equal to it; in place the API
@@ -111,8 +111,8 @@ func vpaKey(s *sim.PodSpec) string {
 	return s.Namespace + "/pod/" + s.Name
 }
 
-// meet deals with pods that were not there before.
-func (v *VPA) meet(r *sim.Snapshot) []sim.Action {
+// admit deals with pods that were not there before.
+func (v *VPA) admit(r *sim.Snapshot) []sim.Action {
 	var actions []sim.Action
 	for _, p := range r.Pods {
 		if !v.scaled(&p) || v.met[p.ID] {
@@ -126,7 +126,7 @@ func (v *VPA) meet(r *sim.Snapshot) []sim.Action {
 				first: v.cfg.FirstBucket.Cores(), growth: v.cfg.Growth, most: v.cfg.LastBucket.Cores(), least: v.cfg.Empty, halfLife: v.cfg.HalfLife,
 			}}
 			v.models[key] = m
-			v.remember(m, r, p)
+			v.recordHistory(m, r, p)
 		}
 		if m.known && r.Now > 0 {
 			actions = append(actions, v.resize(p, m.bounds.target))
@@ -135,8 +135,8 @@ func (v *VPA) meet(r *sim.Snapshot) []sim.Action {
 	return actions
 }
 
-// remember gives a workload its history.
-func (v *VPA) remember(m *vpaModel, r *sim.Snapshot, p sim.PodSnapshot) {
+// recordHistory gives a workload its history.
+func (v *VPA) recordHistory(m *vpaModel, r *sim.Snapshot, p sim.PodSnapshot) {
 	n := int(v.cfg.History / v.cfg.Interval)
 	if n == 0 {
 		return

@@ -24,7 +24,7 @@ func eager(history time.Duration) VPAConfig {
 // ln 1.05 = 36.7, which ends at 0.2 x (6.0814 - 1) = 1.01628. Target = 1.01628 x 1.15 = 1.16872: 1168m.
 // Samples come at 60 s, 120 s and so on, so at 60 s x k the confidence is min((k - 1)/1440, k/1440) = (k - 1)/1440, and the lower
 // bound 1168.72 x (1 + 1.44/(k - 1))^-2: 196m at k = 2, 395m at 3, 533m at 4, which is the first above 500m. Limit = 1168 x 1000/500.
-func TestVPARaisesWhenItIsSure(t *testing.T) {
+func TestVPAIncreasesWithConfidence(t *testing.T) {
 	v := NewVPA(eager(0))
 	w := simtest.NewManualNode(8, sim.PodSpec{Request: 500, Limit: 1000})
 	for w.Now < 4*time.Minute {
@@ -221,7 +221,7 @@ func TestVPADeclaredUse(t *testing.T) {
 // After a turn of the updater pods come: a replica begins with what is known of its workload, and one of a workload with a history of its own
 // with that, which is no more than its limit: 1168m each. One that opted out and one without a request are left alone. Without
 // a history only the workload that ran is known.
-func TestVPAMeetsPods(t *testing.T) {
+func TestVPAAdmitsPods(t *testing.T) {
 	web := sim.PodSpec{Workload: "web", Request: 200, Limit: 1000, Spin: load.Constant(1)}
 	out, asks, other := web, web, sim.PodSpec{Workload: "other", Request: 200, Limit: 1000, Spin: load.Step{Before: 4, Time: 95 * time.Second}}
 	out.OptOut, asks.Request, asks.Workload = true, 0, "asks"
@@ -354,7 +354,7 @@ func TestHistogramBuckets(t *testing.T) {
 	}
 }
 
-func TestVPAInTheCrowd(t *testing.T) {
+func TestVPAOnABusyNode(t *testing.T) {
 	r := simtest.RunTwice(t, 6*time.Minute, func() sim.Policy { return NewVPA(eager(24 * time.Hour)) })
 	changes := 0
 	for _, p := range r.Pods {

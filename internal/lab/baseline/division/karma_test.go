@@ -76,7 +76,7 @@ func TestKarmaNewcomersGetTheMean(t *testing.T) {
 }
 
 // Uses of 1 and 0.333 with half as much room are 150 slices and 49.95, so 50. The way there begins after 10 s, with 2/1.5 at most.
-func TestKarmaLeavesRoom(t *testing.T) {
+func TestKarmaScalesDemand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
 	cfg := DefaultKarma()
 	cfg.Room = 1.5
@@ -93,7 +93,7 @@ func TestKarmaLeavesRoom(t *testing.T) {
 // cores and so borrowed 60 slices each second: in 60 s 3600 credits went from hand to hand, and the
 // first is 7200 richer. Then both want 3 cores: the first gets all 180 public slices as long as that lasts, 40 s: limits 2.7
 // and 0.9. What is within the dead band of 10 % stays.
-func TestKarmaRemembers(t *testing.T) {
+func TestKarmaKeepsCredits(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 4000), simtest.ManagedPod(1, 100, 4000))
 	cfg := DefaultKarma()
 	cfg.Actuator = singleStep()

@@ -46,7 +46,7 @@ func TestMaxMinKeepsFloorsAboveTheSupply(t *testing.T) {
 }
 
 // Uses of 1 and 0.4 with half as much room are 1.5 and 0.6. The way there begins after 10 s, with 2/1.5 at most.
-func TestMaxMinLeavesRoom(t *testing.T) {
+func TestMaxMinScalesDemand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
 	cfg := DefaultMaxMin()
 	cfg.Room = 1.5

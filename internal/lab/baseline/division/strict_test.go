@@ -30,7 +30,7 @@ func TestStrictByHand(t *testing.T) {
 // 3.6 cores. The first used 2 cores once and then 0.2, the second always 2. Equal weights: peaks 2 and 2 make 1.8 each
 // as long as the peak counts (300 s). Then the floor of the first, 0.51, and the peak of 2 are met, and 1.09 is shared:
 // 1.055 and 2.545, in steps of 10m 1.05 and 2.54. The first goes to 1.8/1.5 at once.
-func TestStrictRemembersPeaks(t *testing.T) {
+func TestStrictKeepsPeaks(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 500, 1800), simtest.ManagedPod(1, 500, 1800))
 	p := NewStrict(DefaultStrict())
 	if _, next := p.Decide(&r.Snapshot); next != time.Second {

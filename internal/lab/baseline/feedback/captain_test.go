@@ -137,7 +137,7 @@ func TestCaptainHalvesAtMost(t *testing.T) {
 // A pod that has run for a minute, throttled all the time, is looked at each 100 ms and decided on each second. It uses 1 core of 2, and
 // is not throttled any more. After 4 s ten of the looks are 0, so enough is 1 + 2.6 x 0.4041 = 2.05 still, above 0.9 x 2; after 5 s all
 // are 1, and the limit is 1.
-func TestCaptainTakesItsTurns(t *testing.T) {
+func TestCaptainDecidesEverySecond(t *testing.T) {
 	p := NewCaptain(DefaultCaptain(0.1))
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000))
 	r.Next = time.Minute

@@ -198,7 +198,7 @@ func TestKoordinatorTokens(t *testing.T) {
 	}
 }
 
-func TestKoordinatorInTheCrowd(t *testing.T) {
+func TestKoordinatorOnABusyNode(t *testing.T) {
 	for name, burst := range map[string]time.Duration{"no limiter": -1, "limiter": 5 * time.Second} {
 		cfg := DefaultKoordinatorConfig()
 		cfg.Burst = burst

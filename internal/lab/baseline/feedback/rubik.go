@@ -74,7 +74,7 @@ func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	for _, p := range r.Pods {
 		if p.Spec.Managed() && p.Spec.Limit < cpu.Milli(r.Cores)*cpu.Core {
 			ids = append(ids, p.ID)
-			pods = append(pods, q.follow(r.Now, p))
+			pods = append(pods, q.sample(r.Now, p))
 		}
 	}
 	if len(q.pods) > len(pods) {
@@ -84,13 +84,13 @@ func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		}
 		q.pods = here
 	}
-	q.fall(util, r.Cores, pods)
+	q.decrease(util, r.Cores, pods)
 	if q.calm() && q.cfg.Alarm-util >= q.cfg.Rise {
-		q.rise(r, pods)
+		q.increase(r, pods)
 	}
 	var actions []sim.Action
 	for i, p := range pods {
-		p.cur = max(min(p.cur+p.delta, q.most(p)), p.limit)
+		p.cur = max(min(p.cur+p.delta, q.maxLimit(p)), p.limit)
 		if limit := cpu.FromCores(p.cur); limit != p.sent {
 			p.sent = limit
 			actions = append(actions, sim.Action{Pod: ids[i], Limit: limit, Delay: sim.DirectDelay})
@@ -123,8 +123,8 @@ func (q *QuotaTurbo) calm() bool {
 	return high-low <= q.cfg.Swing
 }
 
-// follow brings what is known of a pod up to date.
-func (q *QuotaTurbo) follow(now time.Duration, r sim.PodSnapshot) *quotaTurboPod {
+// sample brings what is known of a pod up to date.
+func (q *QuotaTurbo) sample(now time.Duration, r sim.PodSnapshot) *quotaTurboPod {
 	p := q.pods[r.ID]
 	if p == nil {
 		p = &quotaTurboPod{
@@ -142,8 +142,8 @@ func (q *QuotaTurbo) follow(now time.Duration, r sim.PodSnapshot) *quotaTurboPod
 	return p
 }
 
-// fall takes back: slowly from those that are not throttled, and fast from all.
-func (q *QuotaTurbo) fall(util float64, cores int, pods []*quotaTurboPod) {
+// decrease takes back: slowly from those that are not throttled, and fast from all.
+func (q *QuotaTurbo) decrease(util float64, cores int, pods []*quotaTurboPod) {
 	var excess float64
 	for _, p := range pods {
 		excess += p.cur - p.limit
@@ -158,8 +158,8 @@ func (q *QuotaTurbo) fall(util float64, cores int, pods []*quotaTurboPod) {
 	}
 }
 
-// rise gives to those that were throttled, in proportion to how long they were in each period in which they were.
-func (q *QuotaTurbo) rise(r *sim.Snapshot, pods []*quotaTurboPod) {
+// increase gives to those that were throttled, in proportion to how long they were in each period in which they were.
+func (q *QuotaTurbo) increase(r *sim.Snapshot, pods []*quotaTurboPod) {
 	want := func(p *quotaTurboPod) float64 {
 		if p.newThrottled == 0 {
 			return 0
@@ -182,9 +182,9 @@ func (q *QuotaTurbo) rise(r *sim.Snapshot, pods []*quotaTurboPod) {
 // nearEmpty is how many periods at the highest quota a balance must last; below that the highest quota falls with it.
 const nearEmpty = 3
 
-// most is the highest quota that the pod's balance allows: what it may use in the interval to come, if its mean over
+// maxLimit is the highest quota that the pod's balance allows: what it may use in the interval to come, if its mean over
 // the samples is to stay at its limit.
-func (q *QuotaTurbo) most(p *quotaTurboPod) float64 {
+func (q *QuotaTurbo) maxLimit(p *quotaTurboPod) float64 {
 	height := q.cfg.Height * p.limit
 	n := len(p.uses)
 	if n <= 1 {

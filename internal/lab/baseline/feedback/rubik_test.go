@@ -16,7 +16,7 @@ func TestQuotaTurboRisesInProportionToThrottling(t *testing.T) {
 	a := &quotaTurboPod{newThrottled: 1, newTime: 60 * time.Millisecond}
 	b := &quotaTurboPod{newThrottled: 2, newTime: 40 * time.Millisecond}
 	c := &quotaTurboPod{newTime: 40 * time.Millisecond}
-	q.rise(&sim.Snapshot{Cores: 10, Period: 100 * time.Millisecond}, []*quotaTurboPod{a, b, c})
+	q.increase(&sim.Snapshot{Cores: 10, Period: 100 * time.Millisecond}, []*quotaTurboPod{a, b, c})
 	if !simtest.AlmostEqual(a.delta, 0.075) || !simtest.AlmostEqual(b.delta, 0.025) || c.delta != 0 {
 		t.Errorf("got %v, %v and %v, want 0.075, 0.025 and 0", a.delta, b.delta, c.delta)
 	}
@@ -32,7 +32,7 @@ func TestQuotaTurboFallsByTheNodesUse(t *testing.T) {
 		82: {-0.2 * 2 / 3, -0.0275 - 0.2/3},
 	} {
 		a, b := &quotaTurboPod{limit: 1, cur: 1.5, newThrottled: 1}, &quotaTurboPod{limit: 1, cur: 1.25}
-		q.fall(util, 10, []*quotaTurboPod{a, b})
+		q.decrease(util, 10, []*quotaTurboPod{a, b})
 		if !simtest.AlmostEqual(a.delta, want[0]) || !simtest.AlmostEqual(b.delta, want[1]) {
 			t.Errorf("at %v %%: %v and %v, want %v", util, a.delta, b.delta, want)
 		}
@@ -49,15 +49,15 @@ func TestQuotaTurboKeepsTheMeanAtTheLimit(t *testing.T) {
 		for i := range time.Duration(59) {
 			p.uses = append(p.uses, nodeUse{time.Minute + i*100*time.Millisecond, used * time.Millisecond * i / 58})
 		}
-		if got := q.most(p); !simtest.AlmostEqual(got, want) {
+		if got := q.maxLimit(p); !simtest.AlmostEqual(got, want) {
 			t.Errorf("%d ms used: %v, want %v", used, got, want)
 		}
 	}
 	two := []nodeUse{{0, 0}, {100 * time.Millisecond, 100 * time.Millisecond}}
-	if got, want := q.most(&quotaTurboPod{limit: 1, uses: two}), 1+1.0/6; !simtest.AlmostEqual(got, want) {
+	if got, want := q.maxLimit(&quotaTurboPod{limit: 1, uses: two}), 1+1.0/6; !simtest.AlmostEqual(got, want) {
 		t.Errorf("two reads: %v, want %v", got, want)
 	}
-	if got := q.most(&quotaTurboPod{limit: 1}); got != 2 {
+	if got := q.maxLimit(&quotaTurboPod{limit: 1}); got != 2 {
 		t.Errorf("nothing known: %v, want 2", got)
 	}
 }
@@ -181,7 +181,7 @@ func TestQuotaTurboRemembersFiftyNineReads(t *testing.T) {
 	}
 }
 
-func TestQuotaTurboInTheCrowd(t *testing.T) {
+func TestQuotaTurboOnABusyNode(t *testing.T) {
 	setup := simtest.BusyNode(3 * time.Minute)
 	const cores = 4
 	r := simtest.RunTwice(t, setup.Length, func() sim.Policy { return NewQuotaTurbo(DefaultQuotaTurboConfig()) })

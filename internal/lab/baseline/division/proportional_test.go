@@ -13,7 +13,7 @@ import (
 
 // 3.6 cores are for sale. Weights 1 and 0.5, demands 1 and 2: bids 1000 x 1 and 500 x 2 are equal, so the limits are
 // 1.8 and 1.8. If the second wanted 4, its bid would be twice the first one's: 1.2 and 2.4. To claim pays.
-func TestSeedRuleByHand(t *testing.T) {
+func TestProportionalBidsByHand(t *testing.T) {
 	for _, c := range []struct{ demand, first, second float64 }{{2, 1.8, 1.8}, {4, 1.2, 2.4}} {
 		got := maxMin(3.6, []claim{bid(claim{weight: 1000, demand: 1}), bid(claim{weight: 500, demand: c.demand})})
 		if !simtest.AlmostEqual(got[0], c.first) || !simtest.AlmostEqual(got[1], c.second) {
@@ -28,9 +28,9 @@ func TestSeedRuleByHand(t *testing.T) {
 // The limits are to be 1.8 each, as above. The first stands at 1.1, the second at 4. Decisions fall at 15 s, 30 s, ...,
 // each pod changes each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then 1.65 -> 1.8 is 9 %, which is not worth
 // it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78).
-func TestSeedRuleStepsAndWaits(t *testing.T) {
+func TestProportionalBidsStepsAndCooldown(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
-	p := NewSeedRule(DefaultSeedRule())
+	p := NewProportionalBids(DefaultProportionalBids())
 	for _, c := range []struct {
 		until time.Duration
 		want  []cpu.Milli
@@ -48,9 +48,9 @@ func TestSeedRuleStepsAndWaits(t *testing.T) {
 }
 
 // 1.63 -> 1.8 is 10.4 %, which is worth a resize.
-func TestSeedRuleMovesByATenth(t *testing.T) {
+func TestProportionalBidsDeadBand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1630), simtest.ManagedPod(1, 500, 1800))
-	got := r.Run(NewSeedRule(DefaultSeedRule()), 15*time.Second, []float64{1, 2}, []float64{0, 0})
+	got := r.Run(NewProportionalBids(DefaultProportionalBids()), 15*time.Second, []float64{1, 2}, []float64{0, 0})
 	if want := []cpu.Milli{1800, 1800}; !slices.Equal(got, want) {
 		t.Errorf("limits %v, want %v", got, want)
 	}
@@ -58,9 +58,9 @@ func TestSeedRuleMovesByATenth(t *testing.T) {
 
 // After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the first is lowered, and at 75 s,
 // 30 s after its last change, the second is raised.
-func TestSeedRuleWaitsToTurnBack(t *testing.T) {
+func TestProportionalBidsReversal(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
-	p := NewSeedRule(DefaultSeedRule())
+	p := NewProportionalBids(DefaultProportionalBids())
 	r.Run(p, 45*time.Second, []float64{1, 2}, []float64{0, 0})
 	for _, c := range []struct {
 		until time.Duration
@@ -76,8 +76,8 @@ func TestSeedRuleWaitsToTurnBack(t *testing.T) {
 	}
 }
 
-func TestSeedRuleHoldsItsPace(t *testing.T) {
-	r := sim.Run(simtest.MixedNode(1), NewSeedRule(DefaultSeedRule()))
+func TestProportionalBidsKeepsItsCooldown(t *testing.T) {
+	r := sim.Run(simtest.MixedNode(1), NewProportionalBids(DefaultProportionalBids()))
 	for _, p := range r.Pods {
 		for i, c := range p.Changes {
 			if i > 0 && c.At-p.Changes[i-1].At < 30*time.Second {

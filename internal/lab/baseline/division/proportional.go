@@ -9,8 +9,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// SeedRuleConfig is the rule that MBCAS began with (docs: bid = weight x demand).
-type SeedRuleConfig struct {
+// ProportionalBidsConfig is the rule that MBCAS began with (docs: bid = weight x demand).
+type ProportionalBidsConfig struct {
 	// Sample is the time between two looks at the counters; each moves the demand estimate.
 	Sample time.Duration
 	// Interval is the time between two decisions.
@@ -23,30 +23,30 @@ type SeedRuleConfig struct {
 	Step float64
 }
 
-// DefaultSeedRule is the rule as it stands in the design: 15 s, 30 s, 10 %, x1.5 both ways.
-func DefaultSeedRule() SeedRuleConfig {
-	return SeedRuleConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
+// DefaultProportionalBids is the rule as it stands in the design: 15 s, 30 s, 10 %, x1.5 both ways.
+func DefaultProportionalBids() ProportionalBidsConfig {
+	return ProportionalBidsConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
 }
 
-// SeedRule lets each pod bid its weight times its demand, and makes its share of all bids its limit. What is claimed
+// ProportionalBids lets each pod bid its weight times its demand, and makes its share of all bids its limit. What is claimed
 // pays, and an idle node throttles: the limits always add up to the supply.
-type SeedRule struct {
-	cfg     SeedRuleConfig
+type ProportionalBids struct {
+	cfg     ProportionalBidsConfig
 	sensor  *sensor
 	resizer *resizer
 	next    time.Duration
 }
 
-// NewSeedRule has seen nothing.
-func NewSeedRule(cfg SeedRuleConfig) *SeedRule {
-	return &SeedRule{cfg: cfg, sensor: newSensor(), next: cfg.Interval, resizer: newResizer(actuator.Config{
+// NewProportionalBids has seen nothing.
+func NewProportionalBids(cfg ProportionalBidsConfig) *ProportionalBids {
+	return &ProportionalBids{cfg: cfg, sensor: newSensor(), next: cfg.Interval, resizer: newResizer(actuator.Config{
 		DeadBand: cfg.Hysteresis, MaxDecreaseFactor: cfg.Step, MaxIncreaseFactor: cfg.Step,
 		DecreaseCooldown: cfg.Cooldown, IncreaseCooldown: cfg.Cooldown,
 	})}
 }
 
 // Decide implements sim.Policy.
-func (s *SeedRule) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+func (s *ProportionalBids) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := s.sensor.bidders(r)
 	if r.Now < s.next {
 		return nil, r.Now + s.cfg.Sample
