@@ -64,7 +64,7 @@ func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.contend(t)
 	frail := p.contended["frail"]
 	p.reaches(t, 3*time.Minute, frail, "is lowered", p.isLowered)
-	setLoad(t, frail, map[string]any{"threads": 1, "sick": true})
+	setLoad(t, frail, map[string]any{"threads": 1, "unhealthy": true})
 	p.waitAllocation(t, time.Minute, frail, "records the harmful decrease", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Rollback.LastHarmfulDecreaseTime != nil })
 	p.reaches(t, 30*time.Second, frail, "has its limit from before the decrease", func(q cpu.Milli) bool { return q == p.ceiling })
 	p.event(t, frail, string(reasons.UnhealthyAfterDecrease))

@@ -22,21 +22,21 @@ const (
 )
 
 // plan is what a hog does: Threads spin from From until Until. The times are given in advance, so
-// that a hog that is throttled or starved still begins and ends when it should. Zero means at once,
-// and until told otherwise. A sick hog answers its probes with an error.
+// that a throttled or starved hog begins and ends on time. Zero means at once, and until the next
+// plan. An unhealthy hog fails its probes.
 type plan struct {
-	Threads int       `json:"threads"`
-	From    time.Time `json:"from,omitzero"`
-	Until   time.Time `json:"until,omitzero"`
-	Sick    bool      `json:"sick,omitzero"`
+	Threads   int       `json:"threads"`
+	From      time.Time `json:"from,omitzero"`
+	Until     time.Time `json:"until,omitzero"`
+	Unhealthy bool      `json:"unhealthy,omitzero"`
 }
 
 // hog spins according to one plan at a time.
 type hog struct {
-	mu      sync.Mutex
-	end     chan struct{} // closed: the plan was replaced
-	threads sync.WaitGroup
-	sick    atomic.Bool
+	mu        sync.Mutex
+	end       chan struct{} // closed: the plan was replaced
+	threads   sync.WaitGroup
+	unhealthy atomic.Bool
 }
 
 func newHog() *hog { return &hog{end: make(chan struct{})} }
@@ -44,8 +44,8 @@ func newHog() *hog { return &hog{end: make(chan struct{})} }
 func (h *hog) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if h.sick.Load() {
-			http.Error(w, "sick, as told", http.StatusServiceUnavailable)
+		if h.unhealthy.Load() {
+			http.Error(w, "unhealthy, as planned", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
@@ -74,7 +74,7 @@ func (h *hog) routes() http.Handler {
 func (h *hog) spin(p plan) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sick.Store(p.Sick)
+	h.unhealthy.Store(p.Unhealthy)
 	close(h.end)
 	h.threads.Wait()
 	h.end = make(chan struct{})

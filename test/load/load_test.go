@@ -32,16 +32,15 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-// A client that has left the line costs nothing: the request behind it is served although the
-// first one would have taken its slot.
-func TestClientsThatLeftAreNotServed(t *testing.T) {
+// The request of a client that has gone costs nothing, and takes no slot.
+func TestRequestsOfGoneClientsAreDropped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	rec := httptest.NewRecorder()
 	routes := newServer(1)
 	routes.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/work?n=10000000000", nil))
 	if rec.Body.Len() != 0 {
-		t.Errorf("answered %q to a client that left", rec.Body)
+		t.Errorf("answered %q to a client that has gone", rec.Body)
 	}
 }
 
@@ -68,13 +67,13 @@ func TestHogIsReplaced(t *testing.T) {
 	h.stop() // returns only if the endless thread ends
 }
 
-func TestHogIsSickWhenTold(t *testing.T) {
+func TestHogIsUnhealthyByPlan(t *testing.T) {
 	h := newHog()
 	defer h.stop()
 	for _, step := range []struct {
 		plan string
 		want int
-	}{{`{"sick":true}`, http.StatusServiceUnavailable}, {`{}`, http.StatusOK}} {
+	}{{`{"unhealthy":true}`, http.StatusServiceUnavailable}, {`{}`, http.StatusOK}} {
 		put := httptest.NewRequest(http.MethodPut, "/plan", strings.NewReader(step.plan))
 		h.routes().ServeHTTP(httptest.NewRecorder(), put)
 		rec := httptest.NewRecorder()

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command mbcas-load is the load of the demo and of tests. "serve" does a counted amount of CPU
-// work per HTTP request; "hog" spins threads when told to; "once" does some work and ends, as init
+// work per HTTP request; "hog" spins threads by plans; "once" does some work and ends, as init
 // containers do.
 package main
 
@@ -33,7 +33,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	listen := fs.String("listen", ":8080", "address to listen on")
 	switch args[0] {
 	case "serve":
-		slots := fs.Int("slots", 4, "requests worked on at a time; more wait in line")
+		slots := fs.Int("slots", 4, "requests worked on at a time; more wait in a queue")
 		if err := parse(fs, args[1:]); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return listenAndServe(ctx, *listen, newServer(*slots), stdout)
 	case "hog":
-		threads := fs.Int("threads", 0, "threads that spin from the start until told otherwise")
+		threads := fs.Int("threads", 0, "threads that spin from the start until the first plan")
 		if err := parse(fs, args[1:]); err != nil {
 			return err
 		}

@@ -14,14 +14,13 @@ import (
 // maxIterations bounds the work of one request to about ten seconds.
 const maxIterations = 10_000_000_000
 
-// newServer answers GET /work?n=ITERATIONS after so much work. At most slots requests are worked on
-// at a time and the others wait in line, first come first served; a request whose client has left
-// the line is not worked on.
+// newServer answers GET /work?n=ITERATIONS after so much work. At most slots requests are in
+// progress; the others wait in a queue. A request whose client has gone is dropped.
 func newServer(slots int) http.Handler {
 	// The default would follow the CPU limit; the threads of a service must not
 	// differ between runs that differ in their limits.
 	runtime.GOMAXPROCS(runtime.NumCPU())
-	line := make(chan struct{}, slots)
+	slot := make(chan struct{}, slots)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /work", func(w http.ResponseWriter, r *http.Request) {
@@ -32,11 +31,11 @@ func newServer(slots int) http.Handler {
 			return
 		}
 		select {
-		case line <- struct{}{}:
+		case slot <- struct{}{}:
 		case <-r.Context().Done():
 			return
 		}
-		defer func() { <-line }()
+		defer func() { <-slot }()
 		if r.Context().Err() == nil {
 			fmt.Fprintln(w, work.Burn(n))
 		}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Event is one request and its answer, as far as the local cluster's audit policy has it written
-// down: resizes with their bodies, and who else wrote pods.
+// Event is one request and its response. The local cluster's audit policy records resizes with
+// their bodies, and other writes of pods.
 type Event struct {
 	Stage, Verb, RequestURI string
 	User                    struct{ Username string }
@@ -31,24 +31,24 @@ type Event struct {
 	Ended         time.Time `json:"stageTimestamp"`
 }
 
-// Of says whether the request was about pods, or one of their subresources.
+// Of reports whether the request was for pods, or for this subresource of theirs.
 func (e Event) Of(subresource string) bool {
 	return e.ObjectRef.Resource == "pods" && e.ObjectRef.Subresource == subresource
 }
 
-// DryRun says whether nothing was to be changed.
+// DryRun reports whether it was a dry run.
 func (e Event) DryRun() bool { return strings.Contains(e.RequestURI, "dryRun=") }
 
-// OverQuota says whether a ResourceQuota refused it, in the words of the API server
+// OverQuota reports whether a ResourceQuota refused it, by the message of the API server
 // (staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota of Kubernetes).
 func (e Event) OverQuota() bool {
 	return e.ResponseStatus.Code == 403 && strings.Contains(e.ResponseStatus.Message, "exceeded quota")
 }
 
-// Left says whether who asked left before the answer, in the words of the API server
-// (staging/src/k8s.io/apiserver/pkg/endpoints/handlers/finisher of Kubernetes). It may have been
-// carried out, and was not refused.
-func (e Event) Left() bool {
+// Canceled reports whether the client canceled the request, by the message of the API server
+// (staging/src/k8s.io/apiserver/pkg/endpoints/handlers/finisher of Kubernetes). It was not refused,
+// and may have been carried out.
+func (e Event) Canceled() bool {
 	return e.ResponseStatus.Code == 504 && strings.HasSuffix(e.ResponseStatus.Message, "context canceled")
 }
 
@@ -64,7 +64,7 @@ func Size(path string) (int64, error) {
 	return info.Size(), nil
 }
 
-// Each shows every answer that the log has from an offset on.
+// Each calls visit with every response that the log has from an offset on.
 func Each(path string, offset int64, visit func(Event)) error {
 	f, err := os.Open(path)
 	if err != nil {

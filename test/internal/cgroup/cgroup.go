@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package cgroup reads what the kernel says about one container, on this machine. It shares no code
-// with the agent, so that the demo does not measure the agent by the agent's own reading.
+// Package cgroup reads the counters of one container on this machine. It shares no code with the
+// agent, so that an error of the agent cannot hide in the measurement.
 //
 // Promises:
-//   - Version 1 and 2 read alike: TestReadsBothVersions.
+//   - Versions 1 and 2 give the same counters: TestReadsBothVersions.
 //   - A container is found wherever its runtime put it: TestFinds.
 package cgroup
 
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Node is what kind of cgroups this machine has.
+// Node is the kind of cgroups that this machine has.
 type Node struct {
 	Cgroup string // "v1", "v2" or "hybrid"
 	PSI    bool
@@ -27,7 +27,7 @@ type Node struct {
 	acct   string // where usage is
 }
 
-// Detect looks at root, usually /sys/fs/cgroup.
+// Detect finds the kind of cgroups at root, usually /sys/fs/cgroup.
 func Detect(root string) (Node, error) {
 	n := Node{PSI: exists("/proc/pressure/cpu")}
 	switch {
@@ -79,7 +79,7 @@ func find(root, id string) (found string, err error) {
 	for _, top := range tops {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			switch {
-			case errors.Is(err, fs.ErrNotExist): // ended while we looked
+			case errors.Is(err, fs.ErrNotExist): // ended during the search
 				return nil
 			case err != nil:
 				return err

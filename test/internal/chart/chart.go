@@ -34,7 +34,7 @@ var (
 	dark  = color.RGBA{0x33, 0x33, 0x33, 0xff}
 )
 
-// Pale is a colour that things behind it show through.
+// Pale is a transparent colour.
 func Pale(c color.RGBA) color.Color { return color.NRGBA{c.R, c.G, c.B, 0x3c} }
 
 // Heights of panels.
@@ -51,7 +51,7 @@ const (
 	dpi    = 110
 )
 
-// Panel is a plot with its legend, which stands beside it.
+// Panel is a plot with a legend beside it.
 type Panel struct {
 	*plot.Plot
 	height vg.Length
@@ -64,7 +64,7 @@ type Span struct {
 	From, To time.Duration
 }
 
-// Spans stand behind what is drawn. Named ones have their names in the panel, where there is room.
+// Spans are drawn behind the series. Named ones have their names in the panel, where there is room.
 type Spans struct {
 	Spans []Span
 	Named bool
@@ -123,8 +123,8 @@ func (p *Panel) Decades(from, to float64) {
 	p.Y.Min, p.Y.Max = from, to
 }
 
-// Line draws lines of one thing; a line ends where its value is not known. Steps hold each value
-// until the next.
+// Line draws the lines of one series, which is interrupted where its value is not known. With steps
+// each value extends to the next.
 func (p *Panel) Line(name string, c color.Color, width vg.Length, steps bool, lines ...plotter.XYs) error {
 	for i, xys := range lines {
 		l, err := plotter.NewLine(xys)
@@ -143,7 +143,7 @@ func (p *Panel) Line(name string, c color.Color, width vg.Length, steps bool, li
 	return nil
 }
 
-// Area fills what is below lines of one thing.
+// Area fills the area below the lines of one series.
 func (p *Panel) Area(name string, c color.Color, lines ...plotter.XYs) error {
 	for i, xys := range lines {
 		below := append(plotter.XYs{{X: xys[0].X, Y: 0}}, xys...)
@@ -196,7 +196,7 @@ func save(path string, write func(*os.File) error) error {
 	return f.Close()
 }
 
-// compose puts the panels below one another, with their axes of time in line.
+// compose puts the panels below one another and aligns their axes of time.
 func compose(c draw.Canvas, panels []Panel) {
 	c.SetColor(color.White)
 	c.Fill(c.Rectangle.Path())

@@ -1,4 +1,4 @@
-// Package cluster works the local cluster, and MBCAS on it, through the programs that people use.
+// Package cluster runs the local cluster, and MBCAS on it, through the programs that users run.
 package cluster
 
 import (
@@ -22,13 +22,13 @@ const System = "mbcas-system"
 
 // Cluster is the local cluster. The working folder is the root of the repository.
 type Cluster struct {
-	// Out gets what the programs say.
+	// Out gets the output of the programs.
 	Out io.Writer
-	// Kubeconfig is where the administrator's is, once Up has returned.
+	// Kubeconfig is the path of the administrator's, once Up has returned.
 	Kubeconfig string
 	// Found: it ran before, so Down leaves it running.
 	Found bool
-	// Installed: MBCAS was put there by Install.
+	// Installed: Install installed MBCAS, so it was not there before.
 	Installed bool
 
 	kubectl string
@@ -42,7 +42,7 @@ func (c *Cluster) Up(ctx context.Context, flags ...string) error {
 	}
 	if path, err := output(ctx, Program, "kubeconfig"); err == nil {
 		c.Kubeconfig = path
-		_, err := c.Tool(ctx, "get", "--raw=/readyz")
+		_, err := c.Kubectl(ctx, "get", "--raw=/readyz")
 		c.Found = err == nil
 	}
 	if !c.Found {
@@ -56,8 +56,8 @@ func (c *Cluster) Up(ctx context.Context, flags ...string) error {
 	return err
 }
 
-// Tool runs kubectl, and returns what it says.
-func (c *Cluster) Tool(ctx context.Context, args ...string) (string, error) {
+// Kubectl runs kubectl, and returns its output.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	if c.kubectl == "" {
 		assets, err := output(ctx, Program, "assets")
 		if err != nil {
@@ -82,12 +82,12 @@ func (c *Cluster) Node() (string, error) {
 	return settings.NodeName, nil
 }
 
-// Log is a log of the cluster's.
+// Log is the path of a log of the cluster.
 func (c *Cluster) Log(name string) string {
 	return filepath.Join(filepath.Dir(c.Kubeconfig), "logs", name+".log")
 }
 
-// Addon starts an add-on of the cluster's.
+// Addon starts an add-on of the cluster.
 func (c *Cluster) Addon(ctx context.Context, name string, flags ...string) error {
 	if err := c.show(ctx, Program, append([]string{"addon", "up", name}, flags...)...); err != nil {
 		return fmt.Errorf("add-on %s: %w; look at the lines above", name, err)
@@ -112,15 +112,15 @@ func (c *Cluster) Load(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// Install puts MBCAS there and waits until it is Ready.
+// Install installs MBCAS and waits until it is Ready.
 func (c *Cluster) Install(ctx context.Context, config string) error {
-	_, err := c.Tool(ctx, "get", "namespace", System)
+	_, err := c.Kubectl(ctx, "get", "namespace", System)
 	c.Installed = err != nil
-	if _, err := c.Tool(ctx, "apply", "-k", config); err != nil {
+	if _, err := c.Kubectl(ctx, "apply", "-k", config); err != nil {
 		return fmt.Errorf("install %s: %w", config, err)
 	}
 	if !c.Installed { // the image has changed, its name has not
-		if _, err := c.Tool(ctx, "-n", System, "rollout", "restart", "daemonset,deployment"); err != nil {
+		if _, err := c.Kubectl(ctx, "-n", System, "rollout", "restart", "daemonset,deployment"); err != nil {
 			return fmt.Errorf("restart MBCAS: %w", err)
 		}
 	}
@@ -130,14 +130,14 @@ func (c *Cluster) Install(ctx context.Context, config string) error {
 // Ready waits until every part of MBCAS is.
 func (c *Cluster) Ready(ctx context.Context) error {
 	for _, what := range []string{"daemonset/mbcas-agent", "deployment/mbcas-controller"} {
-		if _, err := c.Tool(ctx, "-n", System, "rollout", "status", what, "--timeout=120s"); err != nil {
+		if _, err := c.Kubectl(ctx, "-n", System, "rollout", "status", what, "--timeout=120s"); err != nil {
 			return fmt.Errorf("%s is not Ready: %w; look at: kubectl -n %s describe pods, and at their logs", what, err, System)
 		}
 	}
 	return nil
 }
 
-// Uninstall takes MBCAS away as a user would: it restores every pod first.
+// Uninstall removes MBCAS as a user would: it restores every pod first.
 func (c *Cluster) Uninstall(ctx context.Context) error {
 	cmd := command(ctx, "config/uninstall.sh")
 	cmd.Env = append(os.Environ(), "KUBECTL="+c.kubectl+" --kubeconfig "+c.Kubeconfig, "TIMEOUT=60s")
@@ -148,7 +148,7 @@ func (c *Cluster) Uninstall(ctx context.Context) error {
 	return nil
 }
 
-// Down takes away a cluster that Up started.
+// Down removes a cluster that Up started.
 func (c *Cluster) Down(ctx context.Context) error {
 	if !c.started {
 		return nil
@@ -156,7 +156,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return c.show(ctx, Program, "down")
 }
 
-// show runs a program and shows what it says.
+// show runs a program and shows its output.
 func (c *Cluster) show(ctx context.Context, name string, args ...string) error {
 	cmd := command(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = c.Out, c.Out
@@ -166,7 +166,7 @@ func (c *Cluster) show(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// output runs a program and returns what it says.
+// output runs a program and returns its output.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := command(ctx, name, args...).Output()
 	var exit *exec.ExitError
@@ -177,7 +177,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// command ends with ctx, and is first asked to.
+// command is interrupted when ctx ends, and killed when it has not ended 30 s later.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -219,7 +219,7 @@ func (g *Guard) request(e audit.Event) {
 	case e.Of("resize") && e.User.Username == Controller && !e.DryRun():
 		g.report.Resizes++
 		switch took := e.Ended.Sub(e.Received); {
-		case e.Left() && took > 0 && took < slow: // of a controller that was killed, or lost its lease
+		case e.Canceled() && took > 0 && took < slow: // of a controller that was killed, or lost its lease
 			g.note("a resize of %s was cut off by its sender", name)
 		case code >= 300 && code != 409 && code != 404: // a pod may change, or go, under a resize
 			g.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package machine says how busy this machine is, and gives a program that measures its place on it.
+// Package machine measures how busy this machine is, and raises the priority of a program that
+// measures.
 //
 // Promises:
 //   - Guest time is not counted twice, and waiting for a disk is idle: TestCPUTicks.
@@ -17,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter is the CPU time of the whole machine as it was read last.
+// Meter is the last sample of the CPU time of the whole machine.
 type Meter struct {
 	at         time.Time
 	busy, idle int64 // ticks of a hundredth of a second
@@ -73,9 +74,8 @@ func cpuTicks(stat string) (busy, idle int64) {
 	return busy, idle
 }
 
-// Prefer gives this program a better place in the kernel's line than the pods have: a load
-// generator needs little CPU, but its delay would be measured as the service's. The cost is the
-// same in every run.
+// Prefer gives this program a higher priority than the pods have: a load generator needs little
+// CPU, but its delay would count as the service's. The cost is the same in every run.
 func Prefer() error {
 	const nice = -10
 	threads, err := os.ReadDir("/proc/self/task")

@@ -1,4 +1,4 @@
-// Package poll waits for what nobody announces.
+// Package poll waits for conditions that have no event.
 package poll
 
 import (
@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// every is the time from one look to the next.
+// every is the interval between two checks.
 const every = 200 * time.Millisecond
 
-// Until looks until missing says nothing, for at most so long; the error then says what it said
-// last. Where ctx is canceled that is the error.
-func Until(ctx context.Context, most time.Duration, missing func() string) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
+// Until calls missing until it returns "", for at most timeout. The error has what it returned
+// last, or is that of a canceled context.
+func Until(ctx context.Context, timeout time.Duration, missing func() string) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -28,7 +28,7 @@ func Until(ctx context.Context, most time.Duration, missing func() string) error
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return ctx.Err()
 			}
-			return fmt.Errorf("after %v: %s", most, what)
+			return fmt.Errorf("after %v: %s", timeout, what)
 		case <-tick.C:
 		}
 	}

@@ -12,18 +12,18 @@ import (
 // TestUntil: it ends with what is there, with what is missing in the end, or with the context.
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
+		calls := 0
 		after := func(n int) func() string {
-			looks = 0
+			calls = 0
 			return func() string {
-				if looks++; looks > n {
+				if calls++; calls > n {
 					return ""
 				}
 				return "two pods"
 			}
 		}
-		if err := Until(t.Context(), time.Minute, after(3)); err != nil || looks != 4 {
-			t.Errorf("%v after %d looks, want none after 4", err, looks)
+		if err := Until(t.Context(), time.Minute, after(3)); err != nil || calls != 4 {
+			t.Errorf("%v after %d calls, want none after 4", err, calls)
 		}
 		err := Until(t.Context(), time.Minute, after(1000))
 		if err == nil || !strings.Contains(err.Error(), "after 1m0s: two pods") {

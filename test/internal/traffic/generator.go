@@ -15,9 +15,9 @@ type Status uint8
 
 const (
 	Served   Status = iota
-	Failed          // an answer that is no success, or no answer
-	TimedOut        // no answer in time
-	Overload        // never sent: too many were on their way
+	Failed          // an unsuccessful response, or none
+	TimedOut        // no response in time
+	Overload        // never sent: too many were in progress
 )
 
 func (s Status) String() string {
@@ -45,15 +45,15 @@ type Result struct {
 type Generator struct {
 	// Send does one request.
 	Send func(context.Context) error
-	// InFlight is how many requests may be on their way. Fewer hide how overloaded a service
+	// InFlight is how many requests may be in progress. Fewer hide how overloaded a service
 	// is; more cost memory and connections.
 	InFlight int
 	// Timeout is how long a request may take from its intended arrival.
 	Timeout time.Duration
 }
 
-// Run sends a request at each arrival, counted from start, and gives each result to done, one at a
-// time. It returns when all have ended, or soon after ctx has.
+// Run sends a request at each arrival, counted from start, and calls done with each result, one at
+// a time. It returns when all have ended, or soon after ctx has.
 func (g Generator) Run(ctx context.Context, start time.Time, arrivals []time.Duration, done func(Result)) {
 	slots := make(chan struct{}, g.InFlight)
 	results := make(chan Result, 64)
@@ -107,7 +107,7 @@ func (g Generator) one(ctx context.Context, at time.Duration, due time.Time) Res
 	return r
 }
 
-// NewClient is an HTTP client that keeps its connections and sends nothing it does not have to.
+// NewClient is an HTTP client that keeps its connections and sends no more than it must.
 func NewClient(inFlight int) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:               nil, // pods are on our own bridge

@@ -48,7 +48,7 @@ func Calibrate(target time.Duration) (int, error) {
 		}
 	}
 	if best <= 0 {
-		return 0, fmt.Errorf("CPU clock of the thread stands still over %d iterations", trial)
+		return 0, fmt.Errorf("CPU clock of the thread does not advance over %d iterations", trial)
 	}
 	return max(1, int(float64(trial)*float64(target)/float64(best))), nil
 }

@@ -181,7 +181,7 @@ func (p Player) generator(service string, stream uint64) traffic.Generator {
 }
 
 // url is a path at the address of one of the Ready pods of a workload, or of its only pod, Ready or
-// not. No proxy and no Service stand between.
+// not. The request passes no proxy and no Service.
 func (p Player) url(app string, which int, path string) (string, error) {
 	pods := p.Recorder.Pods(app)
 	n := 0

@@ -46,7 +46,7 @@ type Sample struct {
 }
 
 const (
-	// Window is how far back the latency of a sample looks.
+	// Window is the time before a sample whose requests its latency counts.
 	Window = 5 * time.Second
 	// Settle is how long after the start of a phase throttling does not count: the time to see the new
 	// load.
