@@ -19,6 +19,9 @@ func TestVirtualNode(t *testing.T) {
 	s := start(t)
 	s.install(t)
 	s.addVirtualNode(t)
+	// Emulated CPUs are ten times slower than real ones, so the agent needs a larger share of them while the pods spin.
+	kubectl(t, "-n", system, "set", "resources", "daemonset/mbcas-agent", "--requests=cpu=400m")
+	kubectl(t, "-n", system, "rollout", "status", "daemonset/mbcas-agent", "--timeout=300s")
 	wait(t, 5*time.Minute, "the agent of "+virtual+" has played a round", func(ctx context.Context) (bool, string) {
 		n, err := s.played(ctx)
 		return n > 0, orError(err, "no round")
