@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -148,7 +149,11 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
 		}
 	}
-	for turn := range 8 {
+	turns := 4 // of the four groups, with MBCAS_LONG=1 each twice
+	if os.Getenv("MBCAS_LONG") != "" {
+		turns = 8
+	}
+	for turn := range turns {
 		end := time.Now().Add(3 * time.Second)
 		for time.Now().Before(end) {
 			want(turn%4, 1000)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -99,6 +100,9 @@ func (r *repo) unit(ctx context.Context) error {
 
 func (r *repo) clusterModule() string { return filepath.Join(r.root, "test", "cluster") }
 
+// slowest is the package that takes the longest. It starts first, so that it does not run alone at the end.
+const slowest = "/internal/controller"
+
 // packages are those of the main module without the end-to-end tests.
 func (r *repo) packages(ctx context.Context) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "./...")
@@ -109,13 +113,17 @@ func (r *repo) packages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list ./...: %w\n%s", err, stderr.String())
 	}
-	var packages []string
+	var first, packages []string
 	for _, p := range strings.Fields(string(list)) {
-		if !strings.Contains(p+"/", "/test/e2e/") {
+		switch {
+		case strings.Contains(p+"/", "/test/e2e/"):
+		case strings.HasSuffix(p, slowest):
+			first = append(first, p)
+		default:
 			packages = append(packages, p)
 		}
 	}
-	return packages, nil
+	return append(first, packages...), nil
 }
 
 // race is the flag for the race detector. Where it cannot be built, that is a skip: the tests run and detect less.
@@ -136,16 +144,30 @@ func (r *repo) race() []string {
 	return nil
 }
 
-// long runs the packages whose properties take more cases with MBCAS_LONG=1.
+// long runs the packages with tests that take more cases with MBCAS_LONG=1, and pure properties with ten times the cases.
 func (r *repo) long(ctx context.Context) error {
-	dirs, err := dirsWith(r.root, longProperty)
-	if err != nil || len(dirs) == 0 {
-		return err // no package at all is a failure, as in every suite
+	packages, err := dirsWith(r.root, `"MBCAS_LONG"`)
+	if err != nil {
+		return err
 	}
-	for i, dir := range dirs {
-		dirs[i] = "./" + dir
+	properties, err := dirsWith(r.root, `"pgregory.net/rapid"`)
+	if err != nil {
+		return err
 	}
-	return goTest(ctx, r.results, r.root, []string{"MBCAS_LONG=1"}, append([]string{"-count=1", "-timeout=30m"}, dirs...)...)
+	needServer, err := dirsWith(r.root, `internal/testing/apiserver"`)
+	if err != nil {
+		return err
+	}
+	properties = slices.DeleteFunc(properties, func(dir string) bool { return slices.Contains(needServer, dir) })
+	assets, err := r.assets(ctx)
+	if err != nil {
+		return err
+	}
+	env := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}
+	if err := goTest(ctx, r.results, r.root, env, append([]string{"-count=1", "-timeout=30m"}, packages...)...); err != nil {
+		return err
+	}
+	return goTest(ctx, r.results, r.root, env, append(append([]string{"-count=1", "-timeout=30m"}, properties...), "-rapid.checks=1000")...)
 }
 
 // clusterTests run the program of the local cluster as its users do, each with a cluster of its own. Each test is printed as it ends.

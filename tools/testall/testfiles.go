@@ -31,14 +31,11 @@ func fuzzTargets(root string) (found []target, err error) {
 	return found, err
 }
 
-// longProperty is in the test files of packages whose properties take more cases with MBCAS_LONG=1.
-const longProperty = `"MBCAS_LONG"`
-
-// dirsWith are the folders below root with a test file that contains the text.
+// dirsWith are the packages, as ./dir, with a test file that contains the text.
 func dirsWith(root, what string) (dirs []string, err error) {
 	err = eachTestFile(root, func(dir string, text []byte) {
-		if strings.Contains(string(text), what) && !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
+		if pkg := "./" + filepath.ToSlash(dir); strings.Contains(string(text), what) && !slices.Contains(dirs, pkg) {
+			dirs = append(dirs, pkg)
 		}
 	})
 	return dirs, err
