@@ -36,7 +36,7 @@ func (f *flags) bind(root *cobra.Command) {
 	set.StringVar(&f.loading.ExplicitPath, "kubeconfig", "", "kubeconfig file to use")
 	clientcmd.BindOverrideFlags(f.overrides, set, clientcmd.RecommendedConfigOverrideFlags(""))
 	set.StringVar(&f.system, "system-namespace", kube.SystemNamespace, "namespace that MBCAS runs in")
-	// kubectl's rarer flags work, and are not shown in every help text.
+	// The other flags of kubectl work too, and are hidden from the help texts.
 	set.VisitAll(func(flag *pflag.Flag) {
 		if usage, common := commonFlags[flag.Name]; common {
 			flag.Usage = usage
@@ -49,17 +49,17 @@ func (f *flags) bind(root *cobra.Command) {
 var commonFlags = map[string]string{
 	"kubeconfig":       "kubeconfig `file` to use",
 	"context":          "kubeconfig context to use",
-	"namespace":        "namespace to look at; the one of the context by default",
+	"namespace":        "namespace to use; that of the context by default",
 	"system-namespace": "namespace that MBCAS runs in",
-	"request-timeout":  "how long one request may take, such as 10s; 0 means forever",
+	"request-timeout":  "how long one request may take, such as 10s; 0 means no limit",
 }
 
-// scope adds -A to a command that can look at all namespaces.
-func (f *flags) scope(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "look at all namespaces")
+// allNamespacesFlag adds -A to a command that reads all namespaces.
+func (f *flags) allNamespacesFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces")
 }
 
-// connect makes the clients. Nothing is asked of the API server yet.
+// connect makes the clients. It sends no request.
 func (f *flags) connect() (*cluster.Access, error) {
 	if f.connected != nil {
 		a := *f.connected
@@ -74,7 +74,7 @@ func (f *flags) connect() (*cluster.Access, error) {
 	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.loading, f.overrides)
 	rest, err := config.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("kubeconfig: none was found; name one with --kubeconfig or KUBECONFIG")
+		return nil, errors.New("kubeconfig: none found; name one with --kubeconfig or KUBECONFIG")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w; name another with --kubeconfig or KUBECONFIG", err)
@@ -102,7 +102,7 @@ func (f *flags) connect() (*cluster.Access, error) {
 	return &cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round}, nil
 }
 
-// run connects and hands over; every command's RunE is this.
+// run is the RunE of a command that needs a connection.
 func (f *flags) run(do func(ctx context.Context, a *cluster.Access, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a, err := f.connect()

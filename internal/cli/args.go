@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// noArgs refuses words that no command takes, with the nearest command where there is one.
+// noArgs refuses arguments. For an unknown command it names the most similar ones.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -25,7 +25,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return UsageError{fmt.Errorf("%s", text)}
 }
 
-// podArgs wants at least low and at most high pod names; "pod/web" is taken for "web".
+// podArgs accepts low to high pod names; "pod/web" means "web".
 func podArgs(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -55,7 +55,7 @@ func atMost(n int) string {
 	return fmt.Sprintf("at most %d pods", n)
 }
 
-// completePods offers the pods of the namespace, once.
+// completePods completes one pod name.
 func (f *flags) completePods(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -69,7 +69,7 @@ func (f *flags) completePods(cmd *cobra.Command, args []string, prefix string) (
 	})
 }
 
-// completeNamespaces offers namespaces, then modes.
+// completeNamespaces completes a namespace, then a mode.
 func (f *flags) completeNamespaces(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:

@@ -3,7 +3,7 @@
 //
 // What it promises, each a test of the same name:
 //   - ReadsOnly: list, usage, explain and doctor write nothing.
-//   - RefusesUnsafe: resize changes nothing that would harm the pod or that Kubernetes would refuse.
+//   - RefusesUnsafe: resize makes no change that harms the pod or that Kubernetes refuses.
 //   - TouchesLimitsOnly: resize and restore change CPU limits of containers that have one, and nothing else.
 //   - RestoreIsExact: restore returns a pod to exactly its declared limits.
 //   - DryRunChangesNothing: with --dry-run nothing is written.
@@ -20,15 +20,15 @@ import (
 // Streams are where a command writes.
 type Streams = format.Streams
 
-// UsageError is a command line that cannot be understood; main exits with 2 for it.
+// UsageError is an invalid command line. The plugin exits with 2 for it.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
 func (e UsageError) Unwrap() error { return e.Err }
 
-// ErrFindings is returned by doctor when a check failed: everything has been printed already.
-var ErrFindings = errors.New("doctor found failures")
+// ErrFindings is the error of doctor if a check failed. The findings have been printed.
+var ErrFindings = errors.New("doctor found failures: see the findings marked FAIL")
 
 // Command is the whole plugin.
 func Command(s Streams, version string) *cobra.Command { return command(s, version, newFlags()) }
@@ -36,11 +36,11 @@ func Command(s Streams, version string) *cobra.Command { return command(s, versi
 func command(s Streams, version string, flags *flags) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-mbcas",
-		Short: "Look at and steer the CPU limits that MBCAS sets",
-		Long: "MBCAS moves CPU limits of running pods to where the kernel's counters say they are needed.\n" +
-			"These commands show what it does and why, and do by hand what it does by itself.",
+		Short: "Show and control the CPU limits that MBCAS sets",
+		Long: "MBCAS resizes the CPU limits of running pods by what the kernel's counters report.\n" +
+			"These commands show what it does and why, and resize, restore or pause by hand.",
 		Example: "  kubectl mbcas doctor            # will it work here?\n" +
-			"  kubectl mbcas list -A           # what does it do to which pod?\n" +
+			"  kubectl mbcas list -A           # what does it do to each pod?\n" +
 			"  kubectl mbcas explain POD       # why is this limit what it is?",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl mbcas"},
 		SilenceUsage:  true,

@@ -15,14 +15,14 @@ func doctorCommand(s Streams, f *flags) *cobra.Command {
 	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this cluster and its nodes support, and say why something will not work",
+		Short: "Check whether this cluster, its nodes and the installation support MBCAS",
 		Long: "Check the cluster, the installation, every node and every namespace with pods that MBCAS may manage.\n" +
-			"Nothing is written. The exit code is 1 when a check fails; warnings do not count.",
+			"Nothing is written. The exit code is 1 if a check fails; warnings do not count.",
 		Example: "  kubectl mbcas doctor\n  kubectl mbcas doctor --quiet\n  kubectl mbcas doctor -o json | jq '.findings[] | select(.level != \"OK\")'",
 		Args:    noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			c := doctor.Gather(ctx, a)
-			report := doctor.NewReport(doctor.Judge(c, a.Now()))
+			report := doctor.NewReport(doctor.Judge(c))
 			done, err := encode(s.Out, o, report)
 			if !done {
 				_, err = fmt.Fprint(s.Out, report.Text(quiet))
@@ -33,7 +33,7 @@ func doctorCommand(s Streams, f *flags) *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "leave out what is well")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "leave out findings that are OK")
 	outputFlag(cmd, &o, asJSON, asYAML)
 	return cmd
 }

@@ -15,31 +15,33 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "explain POD",
 		Aliases: []string{"why"},
-		Short:   "Say why a pod's CPU limit is what it is",
-		Long: "Say in sentences why a pod's CPU limit is what it is: what it wants, what its budget buys at the node's\n" +
-			"price, what bounds it, what was done last and what comes next.",
+		Short:   "Explain why a pod's CPU limit is what it is",
+		Long: "Explain in sentences why a pod's CPU limit is what it is: its demand, what its budget buys at the node's price,\n" +
+			"what constrains it, the last change and what comes next.",
 		Example:           "  kubectl mbcas explain cart-7d9f -n shop",
 		Args:              podArgs(1, 1),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
-			w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: args[0]})
+			snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: args[0]})
 			if err != nil {
 				return err
 			}
-			cluster.ReadRounds(ctx, a, w)
-			row := w.Rows()[0]
-			of := explain.Subject{Pod: &w.Pods[0], Allocation: w.Allocations[w.Pods[0].UID]}
-			if len(w.Markets) > 0 {
-				of.Market = &w.Markets[0]
+			cluster.ReadRounds(ctx, a, snap)
+			pod := &snap.Pods[0]
+			subject := explain.Subject{
+				Row: snap.Row(pod), Pod: pod, Allocation: snap.Allocations[pod.UID], Settings: snap.Settings, Now: a.Now(),
 			}
-			if row.Figures != nil {
-				of.NodeAllocations = cluster.ReadNodeAllocations(ctx, a, w, row.Node)
+			if len(snap.Markets) > 0 {
+				subject.Market = &snap.Markets[0]
 			}
-			e := explain.Pod(row, of, w.Notes, a.Now())
+			if subject.Row.Figures != nil {
+				subject.NodeAllocations = cluster.ReadNodeAllocations(ctx, a, snap, pod.Spec.NodeName)
+			}
+			e := explain.Pod(subject, snap.Notes)
 			if done, err := encode(s.Out, o, e); done {
 				return err
 			}
-			_, err = fmt.Fprint(s.Out, e.Text(a.Now()))
+			_, err = fmt.Fprint(s.Out, e.Text())
 			return err
 		}),
 	}

@@ -19,41 +19,41 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
-// listing is what the list command was asked for.
-type listing struct {
+// listFlags are the flags of list.
+type listFlags struct {
 	selector, node, sort string
 	unmanaged            bool
 	output               output
 }
 
 func listCommand(s Streams, f *flags) *cobra.Command {
-	var l listing
+	var l listFlags
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List pods with request, limit, use, throttling and what MBCAS decided",
-		Long: "List the pods that MBCAS manages: what they request, how they are limited, what they use, and where\n" +
-			"their allocation stands. Below the table is counted what is not managed, and why.\n" +
-			"Use, throttling, demand and price come from the agent of the pod's node, or, where it cannot be asked,\n" +
-			"from the pod's last published decision; -o wide shows how old they are.",
+		Short:   "List pods with request, limit, usage, throttling and the decision of MBCAS",
+		Long: "List the managed pods with their requests, limits, usage and the state of their allocation. The counts below\n" +
+			"the table say how many pods are not managed, and why.\n" +
+			"Usage, throttling, demand and price come from the agent of the pod's node. If it cannot be reached, they come\n" +
+			"from the pod's last published decision; -o wide shows their age.",
 		Example: "  kubectl mbcas list -A --sort throttled\n  kubectl mbcas list -n shop -l app=cart -o wide\n  kubectl mbcas list --all -o json",
 		Args:    noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
-			return list(ctx, a, s, l)
+			return listPods(ctx, a, s, l)
 		}),
 	}
-	f.scope(cmd)
+	f.allNamespacesFlag(cmd)
 	cmd.Flags().StringVarP(&l.selector, "selector", "l", "", "label selector")
 	cmd.Flags().StringVar(&l.node, "node", "", "only pods of this node")
-	cmd.Flags().StringVar(&l.sort, "sort", "name", "sort by name, use, limit, demand or throttled")
-	cmd.Flags().BoolVar(&l.unmanaged, "all", false, "list pods that are not managed, too")
+	cmd.Flags().StringVar(&l.sort, "sort", "name", "sort by name, usage, limit, demand or throttled")
+	cmd.Flags().BoolVar(&l.unmanaged, "all", false, "also list pods that are not managed")
 	outputFlag(cmd, &l.output, asWide, asJSON, asYAML)
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(sortKeys(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func list(ctx context.Context, a *cluster.Access, s Streams, l listing) error {
-	order, ok := orders[l.sort]
+func listPods(ctx context.Context, a *cluster.Access, s Streams, l listFlags) error {
+	sort, ok := sorts[l.sort]
 	if !ok {
 		return UsageError{fmt.Errorf("--sort %q: want one of %s", l.sort, strings.Join(sortKeys(), ", "))}
 	}
@@ -61,14 +61,14 @@ func list(ctx context.Context, a *cluster.Access, s Streams, l listing) error {
 	if err != nil {
 		return UsageError{fmt.Errorf("-l %q: %w", l.selector, err)}
 	}
-	w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Node: l.node, Labels: selector})
+	snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Node: l.node, Labels: selector})
 	if err != nil {
 		return err
 	}
-	cluster.ReadRounds(ctx, a, w)
-	rows := w.Rows()
-	order(rows)
-	view := newListView(rows, l.unmanaged, w.Notes)
+	cluster.ReadRounds(ctx, a, snap)
+	rows := snap.Rows()
+	sort(rows)
+	view := newListView(rows, l.unmanaged, snap.Notes)
 	view.scope = format.Scope{Namespace: a.Namespace, Node: l.node, Selector: l.selector}
 	if done, err := encode(s.Out, l.output, view); done {
 		return err
@@ -77,10 +77,10 @@ func list(ctx context.Context, a *cluster.Access, s Streams, l listing) error {
 	return err
 }
 
-// ListView is what list prints, in -o json and yaml as it stands.
+// ListView is what list prints.
 type ListView struct {
 	Pods []snapshot.Row `json:"pods"`
-	// Total counts all pods looked at, Managed those that MBCAS manages.
+	// Total counts all pods of the scope, Managed the managed ones.
 	Total   int `json:"total"`
 	Managed int `json:"managed"`
 	// NotManaged counts the others by reason, the most frequent first.
@@ -89,7 +89,7 @@ type ListView struct {
 	scope      format.Scope
 }
 
-// ReasonCount is how many pods have the same reason for not being managed.
+// ReasonCount is how many pods are not managed for a reason.
 type ReasonCount struct {
 	Reason  string `json:"reason"`
 	Count   int    `json:"count"`
@@ -121,17 +121,16 @@ func newListView(rows []snapshot.Row, unmanaged bool, notes []string) ListView {
 	return v
 }
 
-// text is the view as a table with its footer.
+// text is the view as a table with the counts below it.
 func (v ListView) text(wide bool, now time.Time) string {
 	var b strings.Builder
 	if len(v.Pods) > 0 {
 		b.WriteString(listTable(v.Pods, v.scope.Namespace == "", wide, now).String())
 		b.WriteByte('\n')
 	}
-	switch {
-	case v.Total == 0:
+	if v.Total == 0 {
 		fmt.Fprintf(&b, "No pods in %s.\n", v.scope.None())
-	default:
+	} else {
 		fmt.Fprintf(&b, "%d of %s in %s managed.\n", v.Managed, format.Plural(v.Total, "pod"), v.scope)
 	}
 	if len(v.NotManaged) > 0 {
@@ -142,10 +141,14 @@ func (v ListView) text(wide bool, now time.Time) string {
 		}
 		b.WriteString(t.String())
 	}
-	for _, n := range v.Notes {
-		fmt.Fprintf(&b, "Note: %s\n", n)
-	}
+	writeNotes(&b, v.Notes)
 	return b.String()
+}
+
+func writeNotes(b *strings.Builder, notes []string) {
+	for _, n := range notes {
+		fmt.Fprintf(b, "Note: %s\n", n)
+	}
 }
 
 func listTable(rows []snapshot.Row, namespaces, wide bool, now time.Time) *format.Table {
@@ -153,43 +156,44 @@ func listTable(rows []snapshot.Row, namespaces, wide bool, now time.Time) *forma
 	if namespaces {
 		t.Header = append(t.Header, "NAMESPACE")
 	}
-	t.Header = append(t.Header, "POD", "REQUEST", "LIMIT", "DECLARED", "USE", "THROTTLED", "DEMAND", "PRICE", "PHASE", "REASON")
+	t.Header = append(t.Header, "POD", "REQUEST", "LIMIT", "DECLARED", "USAGE", "THROTTLED", "DEMAND", "PRICE", "PHASE", "REASON")
 	if wide {
-		t.Header = append(t.Header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY", "TERMS", "SEEN", "MESSAGE")
+		t.Header = append(t.Header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY", "CONSTRAINTS", "SEEN", "MESSAGE")
 	}
 	for _, r := range rows {
 		var cells []string
 		if namespaces {
 			cells = append(cells, r.Namespace)
 		}
-		d := figureText(r.Figures, now)
-		cells = append(cells, r.Pod, format.Amount(r.Request), limitText(r), pointer(r.Declared), d.use, d.throttled, d.demand, d.price, string(r.Phase), r.Reason)
+		f := cellsOf(r.Figures, now)
+		cells = append(cells, r.Pod, format.CPU(r.Request), limitText(r), optional(r.Declared), f.usage, f.throttled, f.demand, f.price,
+			string(r.Phase), r.Reason)
 		if wide {
-			cells = append(cells, r.Node, pointer(r.Desired), d.floor, d.ceiling, d.budget, d.pressure, d.bound, explain.ConstraintWords(r.Terms), d.seen, r.Message)
+			cells = append(cells, r.Node, optional(r.Desired), f.floor, f.ceiling, f.budget, f.pressure, f.boundBy,
+				explain.ConstraintWords(r.Constraints), f.seen, r.Message)
 		}
 		t.Add(cells...)
 	}
 	return t
 }
 
-// figureCells are a pod's figures as text; all "" where there are none.
+// figureCells are a pod's figures as cells of a table; all "" without figures.
 type figureCells struct {
-	use, throttled, demand, price, floor, ceiling, budget, pressure, bound, seen string
+	usage, throttled, demand, price, floor, ceiling, budget, pressure, boundBy, seen string
 }
 
-func figureText(f *snapshot.Figures, now time.Time) figureCells {
+func cellsOf(f *snapshot.Figures, now time.Time) figureCells {
 	if f == nil {
 		return figureCells{}
 	}
-	c := figureCells{
-		use: f.Usage.String(), throttled: fmt.Sprintf("%d%%", f.Throttled), demand: f.Demand.String(), price: f.Price,
-		floor: f.Floor.String(), ceiling: f.Ceiling.String(), budget: fmt.Sprint(f.Budget), bound: string(f.BoundBy),
+	return figureCells{
+		usage: f.Usage.String(), throttled: fmt.Sprintf("%d%%", f.Throttled), demand: f.Demand.String(), price: f.Price.String(),
+		floor: f.Floor.String(), ceiling: f.Ceiling.String(), budget: fmt.Sprint(f.Budget), boundBy: string(f.BoundBy),
 		pressure: format.Percent(f.Pressure), seen: format.Age(now.Sub(f.At)),
 	}
-	return c
 }
 
-// limitText marks a total that leaves out containers without a limit.
+// limitText marks a sum that leaves out containers without a limit.
 func limitText(r snapshot.Row) string {
 	switch {
 	case r.Limit == 0:
@@ -200,44 +204,35 @@ func limitText(r snapshot.Row) string {
 	return r.Limit.String()
 }
 
-func pointer(m *cpu.Milli) string {
+func optional(m *cpu.Milli) string {
 	if m == nil {
 		return ""
 	}
 	return m.String()
 }
 
-// orders are the ways to sort a list; amounts put the largest first.
-var orders = map[string]func([]snapshot.Row){
-	"name":  func(rows []snapshot.Row) { slices.SortFunc(rows, snapshot.ByName) },
-	"limit": func(rows []snapshot.Row) { descending(rows, func(s snapshot.Row) cpu.Milli { return s.Limit }) },
-	"use": func(rows []snapshot.Row) {
-		descending(rows, func(s snapshot.Row) cpu.Milli {
-			if s.Figures == nil {
-				return -1
-			}
-			return s.Figures.Usage
-		})
-	},
-	"demand": func(rows []snapshot.Row) {
-		descending(rows, func(s snapshot.Row) cpu.Milli {
-			if s.Figures == nil {
-				return -1
-			}
-			return s.Figures.Demand
-		})
-	},
-	"throttled": func(rows []snapshot.Row) {
-		descending(rows, func(s snapshot.Row) int32 {
-			if s.Figures == nil {
-				return -1
-			}
-			return s.Figures.Throttled
-		})
-	},
+// sorts are the ways to sort a list. Amounts are sorted from the largest down.
+var sorts = map[string]func([]snapshot.Row){
+	"name":      func(rows []snapshot.Row) { slices.SortFunc(rows, snapshot.ByName) },
+	"limit":     func(rows []snapshot.Row) { descending(rows, func(r snapshot.Row) cpu.Milli { return r.Limit }) },
+	"usage":     byFigure(func(f *snapshot.Figures) cpu.Milli { return f.Usage }),
+	"demand":    byFigure(func(f *snapshot.Figures) cpu.Milli { return f.Demand }),
+	"throttled": byFigure(func(f *snapshot.Figures) int32 { return f.Throttled }),
 }
 
-func sortKeys() []string { return slices.Sorted(maps.Keys(orders)) }
+func sortKeys() []string { return slices.Sorted(maps.Keys(sorts)) }
+
+// byFigure sorts by a figure that is not negative. Rows without figures come last.
+func byFigure[T int32 | cpu.Milli](value func(*snapshot.Figures) T) func([]snapshot.Row) {
+	return func(rows []snapshot.Row) {
+		descending(rows, func(r snapshot.Row) T {
+			if r.Figures == nil {
+				return -1
+			}
+			return value(r.Figures)
+		})
+	}
+}
 
 func descending[T cmp.Ordered](rows []snapshot.Row, value func(snapshot.Row) T) {
 	slices.SortFunc(rows, func(a, b snapshot.Row) int {

@@ -18,26 +18,26 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// effects are the modes in the order of how much they do, and what they do.
+// effects say what each mode does.
 var effects = []struct {
 	mode kube.Mode
 	text string
 }{
-	{kube.ModeOff, "its pods go back to their declared limits and are left alone"},
-	{kube.ModeRecommend, "limits are decided and recorded; no pod is resized from now on, and limits stay where they are"},
+	{kube.ModeOff, "its pods return to their declared limits and are not managed"},
+	{kube.ModeRecommend, "limits are decided and recorded; no pod is resized, and limits stay as they are"},
 	{kube.ModeEnforce, "limits are decided and applied"},
-	{kube.ModeRestore, "its pods go back to their declared limits and stay there; decisions are still recorded"},
+	{kube.ModeRestore, "its pods return to their declared limits and stay there; decisions are still recorded"},
 }
 
-// byLabel removes the label, so that the installation's default applies.
-const byLabel = "default"
+// defaultMode removes the label, so that the controller's default mode applies.
+const defaultMode = "default"
 
 func modeNames() []string {
 	var names []string
 	for _, e := range effects {
 		names = append(names, string(e.mode))
 	}
-	return append(names, byLabel)
+	return append(names, defaultMode)
 }
 
 func modeCommand(s Streams, f *flags) *cobra.Command {
@@ -46,16 +46,16 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 		Use:   "mode [NAMESPACE [off|recommend|enforce|restore|default]]",
 		Short: "Show or set what MBCAS does in a namespace",
 		Long: "Show the mode of all namespaces or of one, or set it by the label " + kube.ModeLabel + ".\n\n" +
-			"  off        pods are left alone; those that were resized go back to their declared limits\n" +
+			"  off        pods are not managed; resized pods return to their declared limits\n" +
 			"  recommend  limits are decided and recorded, and no pod is resized\n" +
 			"  enforce    limits are decided and applied\n" +
-			"  restore    pods go back to their declared limits and stay there\n" +
-			"  default    removes the label, so that the installation's default applies",
+			"  restore    pods return to their declared limits and stay there\n" +
+			"  default    the label is removed, so that the controller's default mode applies",
 		Example: "  kubectl mbcas mode\n  kubectl mbcas mode shop enforce\n  kubectl mbcas mode shop restore --dry-run",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 2:
-				return UsageError{fmt.Errorf("mode takes a namespace and a mode, got %d words", len(args))}
+				return UsageError{fmt.Errorf("mode takes a namespace and a mode, got %d arguments", len(args))}
 			case len(args) == 2 && !slices.Contains(modeNames(), args[1]):
 				return UsageError{fmt.Errorf("mode %q: want one of %s", args[1], strings.Join(modeNames(), ", "))}
 			}
@@ -72,15 +72,15 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 			return showModes(ctx, a, s, "")
 		}),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and write nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the change, and write nothing")
 	return cmd
 }
 
 func showModes(ctx context.Context, a *cluster.Access, s Streams, namespace string) error {
 	note := ""
-	byDefault, err := cluster.ReadDefaultMode(ctx, a.Client, a.System)
+	settings, err := cluster.ReadSettings(ctx, a)
 	if err != nil {
-		note = fmt.Sprintf("Note: The installation's default mode is not known: %s.\n", format.OneLine(err.Error()))
+		note = fmt.Sprintf("Note: The default mode is unknown: %s.\n", format.OneLine(err.Error()))
 	}
 	namespaces, err := cluster.ReadNamespaces(ctx, a.Client, namespace)
 	if err != nil {
@@ -88,7 +88,7 @@ func showModes(ctx context.Context, a *cluster.Access, s Streams, namespace stri
 	}
 	t := &format.Table{Header: []string{"NAMESPACE", "MODE", "FROM"}}
 	for _, ns := range namespaces {
-		mode, from := modeText(&ns, byDefault, a.System)
+		mode, from := modeText(&ns, settings.Mode(), a.System)
 		t.Add(ns.Name, mode, from)
 	}
 	_, err = fmt.Fprint(s.Out, t.String(), note)
@@ -108,23 +108,24 @@ func modeText(ns *corev1.Namespace, byDefault kube.Mode, system string) (mode, f
 	case labelled:
 		return string(m), "label"
 	}
-	return format.ModeWord(m), "default"
+	return knownMode(m), "default"
 }
 
 func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to string, dryRun bool) error {
 	if kube.AlwaysOut(namespace, a.System) {
-		return fmt.Errorf("namespace %s: its pods are always left alone, whatever its mode", namespace)
+		return fmt.Errorf("namespace %s: MBCAS never manages its pods, whatever its mode", namespace)
 	}
 	namespaces, err := cluster.ReadNamespaces(ctx, a.Client, namespace)
 	if err != nil {
 		return err
 	}
 	ns := &namespaces[0]
-	byDefault, _ := cluster.ReadDefaultMode(ctx, a.Client, a.System) // "" where it cannot be read
+	settings, _ := cluster.ReadSettings(ctx, a) // without them the default mode is unknown
+	byDefault := settings.Mode()
 	from, how := modeText(ns, byDefault, a.System)
 	var label *string // nil removes it
-	mode, now := byDefault, format.ModeWord(byDefault)+" (default)"
-	if to != byLabel {
+	mode, now := byDefault, knownMode(byDefault)+" (default)"
+	if to != defaultMode {
 		label, mode, now = &to, kube.Mode(to), to
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]*string{kube.ModeLabel: label}}})
@@ -146,11 +147,18 @@ func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to st
 	return err
 }
 
+func knownMode(m kube.Mode) string {
+	if m == "" {
+		return "unknown"
+	}
+	return string(m)
+}
+
 func effect(m kube.Mode) string {
 	for _, e := range effects {
 		if e.mode == m {
 			return e.text
 		}
 	}
-	return "the installation's default applies"
+	return "the controller's default mode applies"
 }

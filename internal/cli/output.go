@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// output is the value of -o: "" is the plain table.
+// output is the value of -o; "" is the plain table.
 type output string
 
 const (

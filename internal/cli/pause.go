@@ -16,9 +16,9 @@ import (
 func pauseCommand(s Streams, f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause [REASON]",
-		Short: "Stop all resizes in the whole cluster at once",
-		Long: "Stop all resizes in the whole cluster at once. Limits stay where they are; decisions are still recorded.\n" +
-			"\"kubectl mbcas resume\" goes on. To get declared limits back, use restore.",
+		Short: "Stop all resizes in the whole cluster",
+		Long: "Stop all resizes in the whole cluster. Limits stay as they are; decisions are still recorded.\n" +
+			"\"kubectl mbcas resume\" ends the pause. To return to declared limits, use restore.",
 		Example: "  kubectl mbcas pause \"incident 4711\"",
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			value := strings.Join(args, " ")
@@ -28,8 +28,8 @@ func pauseCommand(s Streams, f *flags) *cobra.Command {
 			if err := restore.Pause(ctx, a.Client, a.System, kube.PluginFieldManager, value); err != nil {
 				return err
 			}
-			fmt.Fprintln(s.Out, "paused: no resize starts from now on")
-			answer, err := acknowledged(ctx, a, value)
+			fmt.Fprintln(s.Out, "paused: no new resize starts")
+			answer, err := waitForPause(ctx, a, value)
 			if err != nil {
 				return err
 			}
@@ -42,7 +42,7 @@ func pauseCommand(s Streams, f *flags) *cobra.Command {
 func resumeCommand(s Streams, f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
-		Short: "Go on after a pause",
+		Short: "End a pause",
 		Args:  noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			state, err := restore.ReadState(ctx, a.Client, a.System)
@@ -62,8 +62,8 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 	}
 }
 
-// acknowledged waits until the pause has taken effect, and says how.
-func acknowledged(ctx context.Context, a *cluster.Access, value string) (string, error) {
+// waitForPause waits until the pause has taken effect, and says how.
+func waitForPause(ctx context.Context, a *cluster.Access, value string) (string, error) {
 	w := restore.Waiter{Client: a.Client, Namespace: a.System, Now: a.Now, Interval: resize.PollInterval}
 	switch answer, holder, err := w.Wait(ctx, value); {
 	case err != nil:
@@ -71,8 +71,8 @@ func acknowledged(ctx context.Context, a *cluster.Access, value string) (string,
 	case answer == restore.NoController:
 		return fmt.Sprintf("no controller leads (Lease %s/%s); a controller that starts finds the pause", a.System, kube.LeaderLease), nil
 	case answer == restore.DeadController:
-		return fmt.Sprintf("the controller %s does not renew its Lease any more; a controller that starts finds the pause", holder), nil
+		return fmt.Sprintf("the controller %s no longer renews its Lease; a controller that starts finds the pause", holder), nil
 	default:
-		return "the controller has acknowledged it: no resize is on its way any more", nil
+		return "the controller has acknowledged it: no resize is in flight", nil
 	}
 }

@@ -24,7 +24,7 @@ func TestPause(t *testing.T) {
 	}{
 		"acknowledged":       {leads: true, renews: true, answers: true, out: "the controller has acknowledged it"},
 		"no controller":      {out: "no controller leads"},
-		"a dead controller":  {leads: true, out: "does not renew its Lease"},
+		"a dead controller":  {leads: true, out: "no longer renews its Lease"},
 		"a living one mutes": {leads: true, renews: true, fails: "may still be resizing"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,185 +25,196 @@ import (
 
 func restoreCommand(s Streams, f *flags) *cobra.Command {
 	var every bool
-	var c resize.Options
+	var o resize.Options
 	cmd := &cobra.Command{
 		Use:   "restore POD | --all",
-		Short: "Bring pods back to the CPU limits that their owners declared",
-		Long: "Bring one pod, or all of a namespace (-n) or of the cluster (-A), back to the CPU limits that were recorded\n" +
-			"before MBCAS first changed them. A limit that somebody else has changed since stays. Where MBCAS goes on managing them, it moves them again later;\n" +
-			"to stop that, set the namespace's mode to restore or off, or label the pod " + kube.ManagedKey + "=false.",
+		Short: "Return pods to the CPU limits that their owners declared",
+		Long: "Return one pod, or all of a namespace (-n) or of the cluster (-A), to the CPU limits that were recorded before\n" +
+			"MBCAS first changed them. A limit that another client has set since stays. Pods that MBCAS manages are resized\n" +
+			"again later. To stop that, set the namespace's mode to restore or off, or label the pod " + kube.ManagedKey + "=false.",
 		Example:           "  kubectl mbcas restore cart-7d9f -n shop\n  kubectl mbcas restore --all -n shop --dry-run\n  kubectl mbcas restore --all -A",
 		ValidArgsFunction: f.completePods,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case every && len(args) > 0:
-				return UsageError{errors.New("name a pod or say --all, not both")}
+				return UsageError{errors.New("name a pod or set --all, not both")}
 			case !every && f.all:
-				return UsageError{errors.New("restoring pods of all namespaces wants --all as well as -A")}
+				return UsageError{errors.New("to restore pods of all namespaces, set --all as well as -A")}
 			case !every && len(args) == 0:
-				return UsageError{errors.New("name a pod, or say --all for all pods of the namespace")}
+				return UsageError{errors.New("name a pod, or set --all for all pods of the namespace")}
 			}
 			return podArgs(0, 1)(cmd, args)
 		},
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
-			return restorePods(ctx, a, s, strings.Join(args, ""), c)
+			return restorePods(ctx, a, s, strings.Join(args, ""), o)
 		}),
 	}
-	f.scope(cmd)
-	cmd.Flags().BoolVar(&every, "all", false, "restore all pods that have declared limits on record")
-	bindResizeOptions(cmd, &c)
+	f.allNamespacesFlag(cmd)
+	cmd.Flags().BoolVar(&every, "all", false, "restore all pods with a record of declared limits")
+	bindResizeOptions(cmd, &o)
 	return cmd
 }
 
-// way is what a restore does about one pod.
-type way struct {
+// restoration is what restore does about one pod.
+type restoration struct {
 	pod      *corev1.Pod
-	standing snapshot.Row
+	row      snapshot.Row
 	declared []v1alpha1.ContainerLimit
-	homeward
+	plan
 }
 
-// homeward is how a pod gets back to its declared limits.
-type homeward struct {
-	move *actuator.Move // nil: nothing to do, and why says why
+// plan returns a pod to its declared limits.
+type plan struct {
+	move *actuator.Move // nil: nothing to do, for the reason in why
 	why  string
-	// problem: why is something that the person should mend.
-	problem bool
-	// kept are the containers that are left as somebody else set them, in words; "" if there are none.
-	kept string
+	// failed: the pod cannot be restored, for the reason in why.
+	failed bool
+	// external are the limits that another client set and that stay, in words; "" if there are none.
+	external string
 }
 
-func restorePods(ctx context.Context, a *cluster.Access, s Streams, pod string, how resize.Options) error {
-	w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: pod})
+// outcome counts what became of the pods.
+type outcome struct {
+	restored            []snapshot.Row
+	failed              []string // namespace/name
+	unchanged, external int
+}
+
+// restorePods restores a pod, or all of the namespace for "".
+func restorePods(ctx context.Context, a *cluster.Access, s Streams, pod string, o resize.Options) error {
+	snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: pod})
 	if err != nil {
 		return err
 	}
 	declared, err := restore.ReadLedgers(ctx, a.Client, a.System)
-	for _, pa := range w.Allocations {
+	for _, pa := range snap.Allocations {
 		restore.AddRecorded(declared, []v1alpha1.PodAllocation{*pa})
 	}
-	if err != nil && w.Allocations == nil {
+	if err != nil && snap.Allocations == nil {
 		return fmt.Errorf("no record of declared limits can be read: %w", err)
 	}
-	var failed []string
-	var moved []snapshot.Row
-	there, kept := 0, 0
-	for _, way := range ways(w, declared) {
-		if way.kept != "" {
-			kept++
-			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(way.pod), way.kept)
+	var out outcome
+	for _, r := range restorations(snap, declared) {
+		if err := out.carryOut(ctx, a, s, r, o); err != nil {
+			return err
 		}
-		switch {
-		case way.move != nil:
-			how.Redecide = func(pod *corev1.Pod) *actuator.Move { return back(pod, way.declared).move }
-			if err := resize.Apply(ctx, a, s, way.pod, *way.move, how); err != nil {
-				if ctx.Err() != nil {
-					return err
-				}
-				fmt.Fprintf(s.Err, "error: %v\n", err)
-				failed = append(failed, way.pod.Namespace+"/"+way.pod.Name)
-				continue
-			}
-			moved = append(moved, way.standing)
-		case way.problem:
-			fmt.Fprintf(s.Err, "error: %s: %s\n", resize.PodText(way.pod), way.why)
-			failed = append(failed, way.pod.Namespace+"/"+way.pod.Name)
-		case way.kept != "":
-		case pod != "":
-			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(way.pod), way.why)
-		default:
-			there++
+		if pod != "" && r.move == nil && !r.failed && r.external == "" {
+			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(r.pod), r.why)
 		}
 	}
 	if pod == "" {
-		done := "restored"
-		if how.DryRun {
-			done = "would be restored"
-		}
-		others := ""
-		if kept > 0 {
-			others = fmt.Sprintf("%d with limits that another writer set, ", kept)
-		}
-		fmt.Fprintf(s.Out, "%s %s, %d at their declared limits or never changed, %s%d failed in %s.\n", format.Plural(len(moved), "pod"), done, there, others, len(failed), format.NamespaceScope(a.Namespace))
+		fmt.Fprintf(s.Out, "%s in %s.\n", out.summary(o.DryRun), format.Scope{Namespace: a.Namespace})
 	}
-	if !how.DryRun {
-		writeReturn(s.Out, moved)
+	if !o.DryRun {
+		writeResizedAgain(s.Out, out.restored, snap.Settings)
 	}
-	if len(failed) > 0 {
-		return fmt.Errorf("%s could not be restored: %s", format.Plural(len(failed), "pod"), format.Few(failed))
+	if len(out.failed) > 0 {
+		return fmt.Errorf("%s could not be restored: %s", format.Plural(len(out.failed), "pod"), format.Few(out.failed))
 	}
 	return nil
 }
 
-// ways decides about every pod; it is pure.
-func ways(w *snapshot.Snapshot, declared map[types.UID]restore.Entry) []way {
-	var list []way
-	for i := range w.Pods {
-		pod := &w.Pods[i]
-		one := way{
-			pod: pod, standing: w.Row(pod),
-			declared: declared[pod.UID].Limits, homeward: back(pod, declared[pod.UID].Limits),
-		}
-		if len(declared[pod.UID].Limits) == 0 && one.standing.Reason == string(reasons.DeclaredLimitUnknown) {
-			one.why, one.problem = reasons.DeclaredLimitUnknown.Sentence(), true
-		}
-		list = append(list, one)
+// carryOut restores one pod and counts what became of it. The error is that the command was interrupted.
+func (out *outcome) carryOut(ctx context.Context, a *cluster.Access, s Streams, r restoration, o resize.Options) error {
+	if r.external != "" {
+		out.external++
+		fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(r.pod), r.external)
 	}
-	slices.SortFunc(list, func(a, b way) int { return snapshot.ByName(a.standing, b.standing) })
+	switch {
+	case r.move != nil:
+		o.Redecide = func(pod *corev1.Pod) *actuator.Move { return planRestore(pod, r.declared).move }
+		if err := resize.Apply(ctx, a, s, resize.Resize{Pod: r.pod, Move: *r.move, Options: o}); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			fmt.Fprintf(s.Err, "error: %v\n", err)
+			out.failed = append(out.failed, r.pod.Namespace+"/"+r.pod.Name)
+			return nil
+		}
+		out.restored = append(out.restored, r.row)
+	case r.failed:
+		fmt.Fprintf(s.Err, "error: %s: %s\n", resize.PodText(r.pod), r.why)
+		out.failed = append(out.failed, r.pod.Namespace+"/"+r.pod.Name)
+	case r.external == "":
+		out.unchanged++
+	}
+	return nil
+}
+
+func (out *outcome) summary(dryRun bool) string {
+	done, external := "restored", ""
+	if dryRun {
+		done = "would be restored"
+	}
+	if out.external > 0 {
+		external = fmt.Sprintf("%d with limits that another client set, ", out.external)
+	}
+	return fmt.Sprintf("%s %s, %d at their declared limits or never changed, %s%d failed",
+		format.Plural(len(out.restored), "pod"), done, out.unchanged, external, len(out.failed))
+}
+
+// restorations plans for every pod, in the order of their names. It is pure.
+func restorations(snap *snapshot.Snapshot, declared map[types.UID]restore.Entry) []restoration {
+	var list []restoration
+	for i := range snap.Pods {
+		pod := &snap.Pods[i]
+		limits := declared[pod.UID].Limits
+		r := restoration{pod: pod, row: snap.Row(pod), declared: limits, plan: planRestore(pod, limits)}
+		if len(limits) == 0 && r.row.Reason == string(reasons.DeclaredLimitUnknown) {
+			r.why, r.failed = reasons.DeclaredLimitUnknown.Sentence(), true
+		}
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b restoration) int { return snapshot.ByName(a.row, b.row) })
 	return list
 }
 
-// back is the way to the declared limits.
-func back(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) homeward {
+// planRestore plans the move of a pod to its declared limits.
+func planRestore(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) plan {
 	switch {
 	case len(declared) == 0 && len(kube.Ours(pod)) > 0:
-		return homeward{why: reasons.DeclaredLimitUnknown.Sentence(), problem: true}
+		return plan{why: reasons.DeclaredLimitUnknown.Sentence(), failed: true}
 	case len(declared) == 0:
-		return homeward{why: "no declared limits are on record, so it was never changed"}
+		return plan{why: "has no record of declared limits, so MBCAS never changed it"}
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
-		return homeward{why: "is not running"}
+		return plan{why: "is not running"}
 	}
 	move, external := restore.ToDeclared(pod, declared)
-	var home homeward
+	var p plan
 	if len(external) > 0 {
-		home.kept = "left as it is: another writer set " + kube.LimitsText(external)
+		p.external = "left as it is: another client set " + kube.LimitsText(external)
 	}
 	if len(move.Changes) > 0 {
-		home.move = &move
+		p.move = &move
 	} else {
-		home.why = fmt.Sprintf("is at its declared limit of %v already", kube.Total(declared))
+		p.why = fmt.Sprintf("already has its declared limit of %v", kube.Total(declared))
 	}
-	return home
+	return p
 }
 
-// writeReturn says which of the restored pods MBCAS will move again, and how to stop it.
-func writeReturn(out io.Writer, moved []snapshot.Row) {
-	var namespaces []string
-	again := 0
-	for _, m := range moved {
-		if movesAgain(m) {
-			again++
-			namespaces = append(namespaces, m.Namespace)
-		}
-	}
-	if again == 0 {
+// writeResizedAgain says which of the restored pods MBCAS resizes again, and how to stop that.
+func writeResizedAgain(out io.Writer, restored []snapshot.Row, settings kube.Settings) {
+	restored = slices.DeleteFunc(slices.Clone(restored), func(r snapshot.Row) bool {
+		enforced := r.Mode == kube.ModeEnforce || r.Mode == ""
+		return !r.Managed || !enforced || r.Reason == string(reasons.Recommending)
+	})
+	if len(restored) == 0 {
 		return
 	}
+	after := "the controller's --" + kube.ExternalChangeHoldOffFlag
+	if d, ok := settings.Duration(kube.ExternalChangeHoldOffFlag); ok {
+		after = format.Age(d)
+	}
+	fmt.Fprintf(out, "MBCAS resizes %s again after %s. To stop that:\n", format.Plural(len(restored), "pod"), after)
+	var namespaces []string
+	for _, r := range restored {
+		namespaces = append(namespaces, r.Namespace)
+	}
 	slices.Sort(namespaces)
-	fmt.Fprintf(out, "MBCAS leaves %s alone for %s and then moves %s again. To stop that:\n", format.Plural(again, "pod"), resize.Alone, map[bool]string{true: "it", false: "them"}[again == 1])
 	for _, n := range slices.Compact(namespaces) {
 		fmt.Fprintf(out, "  kubectl mbcas mode %s restore\n", n)
 	}
-	if again == 1 {
-		for _, m := range moved {
-			if movesAgain(m) {
-				fmt.Fprintf(out, "  or, for this pod alone: kubectl label pod %s -n %s %s=false\n", m.Pod, m.Namespace, kube.ManagedKey)
-			}
-		}
+	if len(restored) == 1 {
+		fmt.Fprintf(out, "  or, for this pod alone: kubectl label pod %s -n %s %s=false\n", restored[0].Pod, restored[0].Namespace, kube.ManagedKey)
 	}
-}
-
-// movesAgain says whether MBCAS goes on resizing the pod.
-func movesAgain(s snapshot.Row) bool {
-	return s.Managed && (s.Mode == kube.ModeEnforce || s.Mode == "") && s.Reason != string(reasons.Recommending)
 }

@@ -9,12 +9,14 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// TestBack: the way back changes exactly the containers that are not as declared, and that nobody else has set.
-func TestBack(t *testing.T) {
+// TestPlanRestore: a restore changes exactly the containers that differ from their declared limit and whose limit MBCAS
+// set.
+func TestPlanRestore(t *testing.T) {
 	creator := metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:containers":{}}}`)}
 	wrote := func(manager, container string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(
@@ -27,35 +29,51 @@ func TestBack(t *testing.T) {
 		writers  []metav1.ManagedFieldsEntry
 		changes  []actuator.Change
 		why      string // part of
-		problem  bool
-		kept     string
+		failed   bool
+		external string
 	}{
-		"one is not as declared": {declared: both[:1], changes: []actuator.Change{app}},
-		"who wrote is not known": {declared: both, changes: []actuator.Change{app, proxy}},
-		"both are ours": {
+		"one differs":           {declared: both[:1], changes: []actuator.Change{app}},
+		"the writer is unknown": {declared: both, changes: []actuator.Change{app, proxy}},
+		"MBCAS wrote both": {
 			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app"), wrote(kube.FieldManager, "proxy")},
 			changes: []actuator.Change{app, proxy},
 		},
-		"the owner changed one": {
+		"another client wrote one": {
 			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote("kubectl", "app"), wrote(kube.FieldManager, "proxy")},
-			changes: []actuator.Change{proxy}, kept: "left as it is: another writer set app=500m",
+			changes: []actuator.Change{proxy}, external: "left as it is: another client set app=500m",
 		},
-		"the owner changed both": {
+		"another client wrote both": {
 			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.PluginFieldManager, "app"), wrote("kubectl", "proxy")},
-			why: "already", kept: "left as it is: another writer set app=500m, proxy=50m",
+			why: "already", external: "left as it is: another client set app=500m, proxy=50m",
 		},
-		"no record":                 {why: "never changed"},
-		"no record of what is ours": {writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app")}, why: "lost", problem: true},
+		"no record":                     {why: "never changed"},
+		"no record of what MBCAS wrote": {writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app")}, why: "lost", failed: true},
 	} {
 		pod := apiserver.RunningPod("shop", "web", apiserver.Container("app", "200m", "500m"), apiserver.Container("proxy", "10m", "50m"))
 		pod.ManagedFields = c.writers
-		home := back(pod, c.declared)
+		p := planRestore(pod, c.declared)
 		var changes []actuator.Change
-		if home.move != nil {
-			changes = home.move.Changes
+		if p.move != nil {
+			changes = p.move.Changes
 		}
-		if !slices.Equal(changes, c.changes) || !strings.Contains(home.why, c.why) || home.problem != c.problem || home.kept != c.kept {
-			t.Errorf("%s: %+v, changes %v; want %+v", name, home, changes, c)
+		if !slices.Equal(changes, c.changes) || !strings.Contains(p.why, c.why) || p.failed != c.failed || p.external != c.external {
+			t.Errorf("%s: %+v, changes %v; want %+v", name, p, changes, c)
+		}
+	}
+}
+
+// TestResizedAgain: restore says after which hold-off of the installation MBCAS resizes a pod again, and prints no
+// figure if the settings are unknown.
+func TestResizedAgain(t *testing.T) {
+	rows := []snapshot.Row{{Namespace: "shop", Pod: "web", Managed: true, Mode: kube.ModeEnforce}, {Namespace: "lab", Pod: "other"}}
+	for want, settings := range map[string]kube.Settings{
+		"MBCAS resizes 1 pod again after 25m.":                                        {kube.ExternalChangeHoldOffFlag: "25m0s"},
+		"MBCAS resizes 1 pod again after the controller's --external-change-holdoff.": nil,
+	} {
+		var b strings.Builder
+		writeResizedAgain(&b, rows, settings)
+		if !strings.Contains(b.String(), want) || !strings.Contains(b.String(), "kubectl mbcas mode shop restore") || strings.Contains(b.String(), "mode lab") {
+			t.Errorf("printed %q, want %q", b.String(), want)
 		}
 	}
 }

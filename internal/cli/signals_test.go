@@ -22,7 +22,7 @@ func dsig(name string, of v1alpha1.SignalMetricType, reason string) *v1alpha1.De
 	d := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 	d.Spec.Metric.Type = of
 	if reason != "" {
-		c := metav1.Condition{Type: v1alpha1.SignalAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: "it says why"}
+		c := metav1.Condition{Type: v1alpha1.SignalAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: "the message"}
 		if reason == v1alpha1.ReasonMetricRead {
 			c.Status = metav1.ConditionTrue
 		}
@@ -31,8 +31,9 @@ func dsig(name string, of v1alpha1.SignalMetricType, reason string) *v1alpha1.De
 	return d
 }
 
-// TestDoctorSeesSignals: that nobody can write them, which of them are not read, why, and what to do, and what the controller may not.
-func TestDoctorSeesSignals(t *testing.T) {
+// TestDoctorChecksSignals: doctor reports a missing CRD, signals without effect with the reason and a remedy, and missing
+// permissions of the controller.
+func TestDoctorChecksSignals(t *testing.T) {
 	signals := []client.Object{
 		dsig("fine", v1alpha1.ExternalMetric, v1alpha1.ReasonMetricRead), dsig("new", v1alpha1.ExternalMetric, ""), dsig("odd", v1alpha1.ExternalMetric, "Odd"),
 	}
@@ -50,9 +51,9 @@ func TestDoctorSeesSignals(t *testing.T) {
 		want    []string
 	}{
 		"none":   {shop(), all, []string{"DemandSignals       none"}},
-		"no CRD": {without(shop(), cluster.SignalCRDName), all, []string{"their CRD is not installed", "kubectl apply -k config/base"}},
+		"no CRD": {without(shop(), cluster.SignalCRDName), all, []string{"their CRD is not installed, so none can be created", "kubectl apply -k config/base"}},
 		"read and unread": {append(shop(), signals...), all, []string{
-			"1 of 12 metrics read", "DemandSignal shop/new", "nobody has looked at its metric yet", "its metric counts for nothing (Odd): it says why", "kubectl describe dsig -n shop odd",
+			"1 of 12 metrics read", "DemandSignal shop/new", "its metric has not been read yet", "its metric has no effect (Odd): the message", "kubectl describe dsig -n shop odd",
 			"may watch pods, patch pods/resize, create podallocations, patch podallocations/status, list demandsignals, patch demandsignals/status, get everything of custom.metrics.k8s.io, list everything of external.metrics.k8s.io",
 		}},
 		"rights": {append(shop(), signals...), func(_, verb, resource string) bool { return resource != "*" || verb == "get" }, []string{
@@ -72,25 +73,27 @@ func TestDoctorSeesSignals(t *testing.T) {
 				t.Errorf("a known reason has no remedy of its own:\n%s", stdout)
 			}
 			for _, reason := range reasons {
-				if said := strings.Contains(stdout, "("+reason+"): it says why"); said != (len(tt.objects) > len(shop())) {
-					t.Errorf("%s is told: %v\n%s", reason, said, stdout)
+				if said := strings.Contains(stdout, "("+reason+"): the message"); said != (len(tt.objects) > len(shop())) {
+					t.Errorf("%s is reported: %v\n%s", reason, said, stdout)
 				}
 			}
 		})
 	}
 }
 
-// TestExplainNamesTheSignal: a neighbour of pods for which a DemandSignal asks learns that, and from whom.
+// TestExplainNamesTheSignal: explain and usage name the DemandSignals that raise the demand of other pods of the node.
 func TestExplainNamesTheSignal(t *testing.T) {
-	terms := func(percent int32, by string) func(*v1alpha1.PodAllocation) {
+	constrained := func(percent int32, by string) func(*v1alpha1.PodAllocation) {
 		return func(pa *v1alpha1.PodAllocation) {
 			pa.Spec.NodeName, pa.Status.Constraints = "node-1", &v1alpha1.Constraints{DemandPercent: &percent, DemandBy: by}
 		}
 	}
 	front, cart := apiserver.RunningPod("lab", "front"), apiserver.RunningPod("lab", "front-2")
 	idle := apiserver.RunningPod("lab", "idle")
-	objects := append(shop(), allocated(front, terms(300, "DemandSignal/p99")), allocated(cart, terms(300, "DemandSignal/p99")), allocated(idle, terms(100, "DemandSignal/idle")))
-	const want = "CPU is to be kept free for 2 pods, as DemandSignal lab/p99 (300%) asks."
+	objects := append(shop(),
+		allocated(front, constrained(300, "DemandSignal/p99")), allocated(cart, constrained(300, "DemandSignal/p99")),
+		allocated(idle, constrained(100, "DemandSignal/idle")))
+	const want = "he demand of 2 pods is raised by DemandSignal lab/p99 (300%)."
 	flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	c := newCluster(t, objects...)
 	c.Namespace = "shop"
@@ -98,7 +101,7 @@ func TestExplainNamesTheSignal(t *testing.T) {
 		t.Errorf("%v: %s", err, stdout)
 	}
 	c.Round = tells(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","asked":"1700m"`, 1))
-	if stdout, _, err := c.run(t, "usage"); err != nil || !strings.Contains(flat(stdout), "Note: The pods of node node-1 want 5100m, 1700m more are to be kept free for those that ask for it. "+want) {
+	if stdout, _, err := c.run(t, "usage"); err != nil || !strings.Contains(flat(stdout), "Note: The pods of node node-1 demand 5100m, DemandSignals add 1700m. T"+want) {
 		t.Errorf("%v: %s", err, stdout)
 	}
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
@@ -109,7 +112,7 @@ func TestExplainNamesTheSignal(t *testing.T) {
 			return inner.List(ctx, list, opts...)
 		},
 	})
-	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || strings.Contains(stdout, "DemandSignal") {
+	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || strings.Contains(stdout, "DemandSignal lab/p99") {
 		t.Errorf("%v: %s", err, stdout)
 	}
 }

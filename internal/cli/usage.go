@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,66 +17,75 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
+// usageFlags are the flags and the argument of usage.
+type usageFlags struct {
+	pod, selector, node string
+	output              output
+}
+
 func usageCommand(s Streams, f *flags) *cobra.Command {
-	var o output
-	var selector, node string
+	var u usageFlags
 	cmd := &cobra.Command{
 		Use:     "usage [POD]",
 		Aliases: []string{"top"},
-		Short:   "Show what pods use, how much they are throttled, and what they would use",
-		Long: "Show what the kernel's counters say about the managed pods: CPU in use, the share of periods in which\n" +
-			"they are throttled, the share of time in which they wait for a CPU, and the demand that follows from it.\n" +
+		Short:   "Show usage, throttling and demand of pods",
+		Long: "Show what the kernel's counters say about the managed pods: CPU usage, the share of periods in which they are\n" +
+			"throttled, the share of time in which they wait for a CPU, and the demand that follows from these.\n" +
 			"The figures come from the agent of the pod's node, or from the last published decision.",
 		Example:           "  kubectl mbcas usage -A\n  kubectl mbcas usage cart-7d9f -n shop",
 		Args:              podArgs(0, 1),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
-			return usage(ctx, a, s, strings.Join(args, ""), selector, node, o)
+			u.pod = strings.Join(args, "")
+			return showUsage(ctx, a, s, u)
 		}),
 	}
-	f.scope(cmd)
-	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector")
-	cmd.Flags().StringVar(&node, "node", "", "only pods of this node")
-	outputFlag(cmd, &o, asJSON, asYAML)
+	f.allNamespacesFlag(cmd)
+	cmd.Flags().StringVarP(&u.selector, "selector", "l", "", "label selector")
+	cmd.Flags().StringVar(&u.node, "node", "", "only pods of this node")
+	outputFlag(cmd, &u.output, asJSON, asYAML)
 	return cmd
 }
 
 // UsageView is what usage prints.
 type UsageView struct {
 	Pods []snapshot.Row `json:"pods"`
-	// Nodes are the markets of the nodes whose agents answered.
+	// Nodes are the markets of the nodes whose last round could be read.
 	Nodes []snapshot.Market `json:"nodes"`
 	Notes []string          `json:"notes,omitempty"`
 	scope format.Scope
 }
 
-func usage(ctx context.Context, a *cluster.Access, s Streams, pod, selector, node string, o output) error {
-	if pod != "" && a.Namespace == "" {
-		return UsageError{fmt.Errorf("a pod and --all-namespaces exclude each other: name its namespace with -n")}
+func showUsage(ctx context.Context, a *cluster.Access, s Streams, u usageFlags) error {
+	if u.pod != "" && a.Namespace == "" {
+		return UsageError{errors.New("a pod and --all-namespaces exclude each other: name its namespace with -n")}
 	}
-	sel, err := labels.Parse(selector)
+	selector, err := labels.Parse(u.selector)
 	if err != nil {
-		return UsageError{fmt.Errorf("-l %q: %w", selector, err)}
+		return UsageError{fmt.Errorf("-l %q: %w", u.selector, err)}
 	}
-	w, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: pod, Node: node, Labels: sel})
+	snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: u.pod, Node: u.node, Labels: selector})
 	if err != nil {
 		return err
 	}
-	cluster.ReadRounds(ctx, a, w)
-	for _, m := range w.Markets {
-		if said := explain.Signals(cluster.ReadNodeAllocations(ctx, a, w, m.Node)); said != "" {
-			text := explain.NodeDemand(&m)
-			w.Note("%s. %s", strings.ToUpper(text[:1])+text[1:], said)
+	cluster.ReadRounds(ctx, a, snap)
+	for _, m := range snap.Markets {
+		if signals := explain.Signals(cluster.ReadNodeAllocations(ctx, a, snap, m.Node)); signals != "" {
+			demand := explain.NodeDemand(&m)
+			snap.Note("%s. %s", strings.ToUpper(demand[:1])+demand[1:], signals)
 		}
 	}
-	rows := w.Rows()
-	orders["name"](rows)
-	if pod != "" && rows[0].Figures == nil {
-		return fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, pod, rows[0].Message)
+	rows := snap.Rows()
+	slices.SortFunc(rows, snapshot.ByName)
+	if u.pod != "" && rows[0].Figures == nil {
+		return fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, u.pod, rows[0].Message)
 	}
 	rows = slices.DeleteFunc(rows, func(r snapshot.Row) bool { return r.Figures == nil })
-	view := UsageView{Pods: rows, Nodes: w.Markets, Notes: w.Notes, scope: format.Scope{Namespace: a.Namespace, Node: node, Selector: selector}}
-	if done, err := encode(s.Out, o, view); done {
+	view := UsageView{
+		Pods: rows, Nodes: snap.Markets, Notes: snap.Notes,
+		scope: format.Scope{Namespace: a.Namespace, Node: u.node, Selector: u.selector},
+	}
+	if done, err := encode(s.Out, u.output, view); done {
 		return err
 	}
 	_, err = fmt.Fprint(s.Out, view.text(a.Now()))
@@ -91,15 +101,14 @@ func (v UsageView) text(now time.Time) string {
 		b.WriteString(usageTable(v.Pods, v.scope.Namespace == "", now).String())
 	}
 	if len(v.Nodes) > 0 {
-		t := &format.Table{Header: []string{"NODE", "SUPPLY", "USE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE", "BIDDERS", "OTHERS"}}
+		t := &format.Table{Header: []string{"NODE", "SUPPLY", "USAGE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE", "MANAGED", "UNMANAGED"}}
 		for _, m := range v.Nodes {
-			t.Add(m.Node, m.Supply.String(), m.Usage.String(), m.Demand.String(), m.System.String(), m.Price, format.Percent(m.Pressure), fmt.Sprint(m.Bidders), fmt.Sprint(m.Shadows))
+			t.Add(m.Node, m.Supply.String(), m.Usage.String(), m.Demand.String(), m.System.String(), m.Price.String(),
+				format.Percent(m.Pressure), fmt.Sprint(m.Managed), fmt.Sprint(m.Unmanaged))
 		}
 		b.WriteString("\n" + t.String())
 	}
-	for _, n := range v.Notes {
-		fmt.Fprintf(&b, "Note: %s\n", n)
-	}
+	writeNotes(&b, v.Notes)
 	return b.String()
 }
 
@@ -108,18 +117,18 @@ func usageTable(rows []snapshot.Row, namespaces bool, now time.Time) *format.Tab
 	if namespaces {
 		t.Header = append(t.Header, "NAMESPACE")
 	}
-	t.Header = append(t.Header, "POD", "LIMIT", "USE", "OF-LIMIT", "THROTTLED", "PRESSURE", "DEMAND", "BOUND-BY", "SEEN", "READING")
+	t.Header = append(t.Header, "POD", "LIMIT", "USAGE", "OF-LIMIT", "THROTTLED", "PRESSURE", "DEMAND", "BOUND-BY", "SEEN", "DIAGNOSIS")
 	for _, r := range rows {
 		var cells []string
 		if namespaces {
 			cells = append(cells, r.Namespace)
 		}
-		f := figureText(r.Figures, now)
+		f := cellsOf(r.Figures, now)
 		share := ""
 		if r.Limit > 0 {
 			share = fmt.Sprintf("%.0f%%", 100*r.Figures.Usage.Cores()/r.Limit.Cores())
 		}
-		t.Add(append(cells, r.Pod, limitText(r), f.use, share, f.throttled, f.pressure, f.demand, f.bound, f.seen, diagnosis(r))...)
+		t.Add(append(cells, r.Pod, limitText(r), f.usage, share, f.throttled, f.pressure, f.demand, f.boundBy, f.seen, diagnosis(r))...)
 	}
 	return t
 }
@@ -131,9 +140,9 @@ func diagnosis(r snapshot.Row) string {
 	case snapshot.BottleneckStall:
 		return "waits for memory or IO"
 	case snapshot.BottleneckLimit:
-		return "held back by its limit"
+		return "throttled by its limit"
 	case snapshot.BottleneckBursts:
-		return "bursts touch its limit"
+		return "bursts throttled by its limit"
 	case snapshot.BottleneckContention:
 		return "waits for a CPU, not for its limit"
 	case snapshot.BottleneckNone:
@@ -141,5 +150,5 @@ func diagnosis(r snapshot.Row) string {
 	if r.Limit > 0 && f.Usage*20 < r.Limit {
 		return "nearly idle"
 	}
-	return "fits"
+	return "not throttled"
 }

@@ -1,4 +1,4 @@
-// Package cluster reads from the API server, and from agents through it, what the commands need.
+// Package cluster reads from the API server, and through it from agents, what the commands need.
 package cluster
 
 import (
@@ -17,37 +17,39 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// Access is what a command works with once it knows its cluster.
+// Access is a command's connection to its cluster.
 type Access struct {
 	Client    client.Client
 	Discovery Discovery
-	// Namespace is the one that the command line or the kubeconfig names; "" means all.
+	// Namespace is that of the command line or the kubeconfig; "" means all.
 	Namespace string
-	// System is the namespace that MBCAS itself runs in.
+	// System is the namespace that MBCAS runs in.
 	System string
 	Now    func() time.Time
-	// Round is the last round of an agent's node as its pod tells it on /debug/round.
+	// Round reads /debug/round of an agent's pod: the last round of its node.
 	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
 }
 
-// Discovery is what the commands ask an API server about itself.
+// Discovery is what an API server says about itself.
 type Discovery interface {
 	podresize.Discovery
 	ServerVersionWithContext(ctx context.Context) (*version.Info, error)
 }
 
-// Scheme knows the kinds that the commands read and write.
+// Scheme has the kinds that the commands read and write.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme,
+	} {
 		if err := add(s); err != nil {
-			panic(err) // two kinds of one name: our own mistake
+			panic(err) // two kinds of one name are a programming error
 		}
 	}
 	return s
 }
 
-// What the manifests call the parts of an installation.
+// Names of the parts of an installation in the manifests.
 const (
 	ControllerName = "mbcas-controller" // Deployment and its service account
 	AgentName      = "mbcas-agent"      // DaemonSet
@@ -58,3 +60,14 @@ const (
 
 // OfWorkload says whether a pod belongs to the Deployment or DaemonSet of that name.
 func OfWorkload(pod *corev1.Pod, name string) bool { return strings.HasPrefix(pod.Name, name+"-") }
+
+// AgentOn is the agent's pod on a node; nil if there is none.
+func AgentOn(pods []corev1.Pod, node string) *corev1.Pod {
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.NodeName == node && OfWorkload(p, AgentName) && p.DeletionTimestamp == nil {
+			return p
+		}
+	}
+	return nil
+}

@@ -3,19 +3,41 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// AddVPAs lists the VerticalPodAutoscalers of a namespace, or of all for ""; a cluster that does not know them has none.
-func AddVPAs(ctx context.Context, c client.Client, s snapshot.ObjectsByNamespace, namespace string) error {
+// readVPAs adds the VerticalPodAutoscalers of a namespace, or all for "", and notes those whose pods are unknown.
+func readVPAs(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace string) {
+	if len(s.Pods) == 0 {
+		return
+	}
+	if err := AddVPAs(ctx, a.Client, s.Objects, namespace); err != nil {
+		s.Note("The VerticalPodAutoscalers are unknown: %s.", format.OneLine(err.Error()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Objects)) {
+		n := s.Objects[name]
+		for _, v := range n.VPAs {
+			if err := n.Unresolved[v.Target]; err != nil {
+				s.Note("The pods of VerticalPodAutoscaler %s/%s are unknown: %s.", name, v.Name, format.OneLine(err.Error()))
+			}
+		}
+	}
+}
+
+// AddVPAs lists the VerticalPodAutoscalers of a namespace, or all for "". A cluster that does not serve the kind has
+// none.
+func AddVPAs(ctx context.Context, c client.Client, objects snapshot.ObjectsByNamespace, namespace string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -26,7 +48,7 @@ func AddVPAs(ctx context.Context, c client.Client, s snapshot.ObjectsByNamespace
 	}
 	for i := range list.Items {
 		v := constraints.VPAOf(&list.Items[i])
-		n := s.Get(v.Namespace)
+		n := objects.Get(v.Namespace)
 		n.VPAs = append(n.VPAs, v)
 		if v.Mode != "Off" {
 			ResolveTarget(ctx, c, n, v.Namespace, v.Target)
@@ -35,8 +57,10 @@ func AddVPAs(ctx context.Context, c client.Client, s snapshot.ObjectsByNamespace
 	return nil
 }
 
-// ResolveTarget finds the pods of a target that are not known by their owners.
-func ResolveTarget(ctx context.Context, c client.Client, n *snapshot.NamespaceObjects, namespace string, t kube.Target) {
+// ResolveTarget finds the selector of a scale target whose pods cannot be told by their owner references.
+func ResolveTarget(
+	ctx context.Context, c client.Client, n *snapshot.NamespaceObjects, namespace string, t kube.Target,
+) {
 	if t.Owned() || n.Selectors[t] != nil || n.Unresolved[t] != nil {
 		return
 	}
@@ -48,8 +72,8 @@ func ResolveTarget(ctx context.Context, c client.Client, n *snapshot.NamespaceOb
 	n.Selectors[t] = selector
 }
 
-// readSelector asks the scale subresource of a target for the labels of its pods, as the controller and autoscalers do. A target
-// that does not exist has no pods.
+// readSelector reads the label selector of a target's pods from its scale subresource, as the controller and
+// autoscalers do. A target that does not exist has no pods.
 func readSelector(ctx context.Context, c client.Client, namespace string, t kube.Target) (labels.Selector, error) {
 	o, scale, err := kube.ScaleOf(namespace, t)
 	if err != nil {

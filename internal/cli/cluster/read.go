@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,112 +21,71 @@ import (
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// readNodeAllocations are the PodAllocations of a node: of all namespaces, or, where those may not be listed, those of w.
-func ReadNodeAllocations(ctx context.Context, a *Access, w *snapshot.Snapshot, node string) (found []*v1alpha1.PodAllocation) {
-	var list v1alpha1.PodAllocationList
-	if err := a.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err == nil {
-		for i := range list.Items {
-			found = append(found, &list.Items[i])
-		}
-		return found
-	}
-	for _, pa := range w.Allocations {
-		if pa.Spec.NodeName == node {
-			found = append(found, pa)
-		}
-	}
-	return found
-}
-
-// Get reads one object, what in words; nil without an error means that there is none.
-func Get[T client.Object](ctx context.Context, c client.Client, what string, into T, namespace, name string) (T, error) {
-	var none T
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
-	if apierrors.IsNotFound(err) {
-		return none, nil
-	}
-	if err != nil {
-		return none, fmt.Errorf("read %s %s: %w", what, name, err)
-	}
-	return into, nil
-}
-
-// Selection says which pods are looked at.
+// Selection says which pods to read: one by name, or those of a namespace ("" for all), a node and labels.
 type Selection struct {
 	Namespace, Pod, Node string
 	Labels               labels.Selector
 }
 
-// Read reads pods, allocations and modes. Only pods are indispensable; everything else is noted when it is
-// missing.
+// Read reads pods, allocations, modes and settings. Without pods it fails; what else cannot be read is noted.
 func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, error) {
-	w := &snapshot.Snapshot{Modes: map[string]kube.Mode{}, Objects: snapshot.ObjectsByNamespace{}, System: a.System}
+	s := &snapshot.Snapshot{Modes: map[string]kube.Mode{}, Objects: snapshot.ObjectsByNamespace{}, System: a.System}
 	var err error
-	if w.Pods, err = readPods(ctx, a.Client, sel); err != nil {
+	if s.Pods, err = readPods(ctx, a.Client, sel); err != nil {
 		return nil, err
 	}
-	if w.Allocations, err = ReadAllocations(ctx, a.Client, sel.Namespace); err != nil {
+	if s.Allocations, err = ReadAllocations(ctx, a.Client, sel.Namespace); err != nil {
 		if !NotInstalled(err) {
 			return nil, err
 		}
-		w.Note("MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
+		s.Note("MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
 	}
-	if err := readModes(ctx, a, w, sel.Namespace); err != nil && len(w.Pods) == 0 {
+	if state, err := restore.ReadState(ctx, a.Client, a.System); err != nil {
+		s.Note("Whether MBCAS is paused is unknown: %s.", format.OneLine(err.Error()))
+	} else if stopped := state.Stopped(); stopped != "" {
+		s.Note("%s.", stopped)
+	}
+	if err := readModes(ctx, a, s, sel.Namespace); err != nil && len(s.Pods) == 0 {
 		return nil, err
 	}
-	readVPAs(ctx, a, w, sel.Namespace)
-	if state, err := restore.ReadState(ctx, a.Client, a.System); err != nil {
-		w.Note("Whether MBCAS is paused is not known: %s.", format.OneLine(err.Error()))
-	} else if w.Stopped = state.Stopped(); w.Stopped != "" {
-		w.Note("%s.", w.Stopped)
-	}
-	return w, nil
+	readVPAs(ctx, a, s, sel.Namespace)
+	return s, nil
 }
 
-// readVPAs finds the VerticalPodAutoscalers of a namespace, or of all for "", and notes which of them may have pods that
-// are not known.
-func readVPAs(ctx context.Context, a *Access, w *snapshot.Snapshot, namespace string) {
-	if len(w.Pods) == 0 {
-		return
-	}
-	if err := AddVPAs(ctx, a.Client, w.Objects, namespace); err != nil {
-		w.Note("Whether pods are left to a VerticalPodAutoscaler is not known: %s.", format.OneLine(err.Error()))
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.Objects)) {
-		n := w.Objects[name]
-		for _, v := range n.VPAs {
-			if err := n.Unresolved[v.Target]; err != nil {
-				w.Note("Which pods are left to VerticalPodAutoscaler %s/%s is not known: %s.", name, v.Name, format.OneLine(err.Error()))
-			}
-		}
-	}
-}
-
-// readModes reads the mode of each namespace, and the installation's where a namespace has none of its own.
-// The error is that the namespace does not exist; whatever else cannot be read is noted.
-func readModes(ctx context.Context, a *Access, w *snapshot.Snapshot, namespace string) error {
+// readModes reads the mode of each namespace and the controller's settings, which hold the default mode. The
+// error is that the namespace does not exist; what else cannot be read is noted.
+func readModes(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace string) error {
 	namespaces, err := ReadNamespaces(ctx, a.Client, namespace)
 	switch {
 	case errors.Is(err, errNoNamespace):
 		return err
 	case err != nil:
-		w.Note("Whether namespaces have a mode of their own is not known: %s.", format.OneLine(err.Error()))
+		s.Note("The mode labels of namespaces are unknown: %s.", format.OneLine(err.Error()))
 	}
-	var unlabelled []string
+	byDefault := false
 	for _, ns := range namespaces {
 		if _, labelled := ns.Labels[kube.ModeLabel]; labelled {
-			w.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, "")
+			s.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, "")
 		} else if !kube.AlwaysOut(ns.Name, a.System) {
-			unlabelled = append(unlabelled, ns.Name)
+			byDefault = true
 		}
 	}
-	if len(unlabelled) == 0 {
-		return nil
-	}
-	if w.DefaultMode, err = ReadDefaultMode(ctx, a.Client, a.System); err != nil && w.Allocations != nil {
-		w.Note("The installation's default mode is not known: %s.", format.OneLine(err.Error()))
+	if s.Settings, err = ReadSettings(ctx, a); err != nil && byDefault && s.Allocations != nil {
+		s.Note("The default mode is unknown: %s.", format.OneLine(err.Error()))
 	}
 	return nil
+}
+
+// ReadSettings reads the settings that the controller publishes.
+func ReadSettings(ctx context.Context, a *Access) (kube.Settings, error) {
+	cm, err := Get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SettingsName)
+	switch {
+	case err != nil:
+		return nil, err
+	case cm == nil:
+		return nil, fmt.Errorf("ConfigMap %s/%s does not exist; a running controller creates it", a.System, kube.SettingsName)
+	}
+	return kube.ReadSettings(cm)
 }
 
 func readPods(ctx context.Context, c client.Client, sel Selection) ([]corev1.Pod, error) {
@@ -137,7 +93,7 @@ func readPods(ctx context.Context, c client.Client, sel Selection) ([]corev1.Pod
 		var pod corev1.Pod
 		err := c.Get(ctx, client.ObjectKey{Namespace: sel.Namespace, Name: sel.Pod}, &pod)
 		if apierrors.IsNotFound(err) {
-			return nil, missing(ctx, c, sel)
+			return nil, noSuchPod(ctx, c, sel)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read pod %s/%s: %w", sel.Namespace, sel.Pod, err)
@@ -153,13 +109,13 @@ func readPods(ctx context.Context, c client.Client, sel Selection) ([]corev1.Pod
 	}
 	var list corev1.PodList
 	if err := c.List(ctx, &list, options...); err != nil {
-		return nil, fmt.Errorf("list pods in %s: %w", format.NamespaceScope(sel.Namespace), err)
+		return nil, fmt.Errorf("list pods in %s: %w", format.Scope{Namespace: sel.Namespace}, err)
 	}
 	return list.Items, nil
 }
 
-// missing says that a pod does not exist, and which one may be meant.
-func missing(ctx context.Context, c client.Client, sel Selection) error {
+// noSuchPod is the error for a pod that does not exist, with the pods whose names begin like it.
+func noSuchPod(ctx context.Context, c client.Client, sel Selection) error {
 	var list corev1.PodList
 	var near []string
 	if c.List(ctx, &list, client.InNamespace(sel.Namespace)) == nil {
@@ -175,10 +131,13 @@ func missing(ctx context.Context, c client.Client, sel Selection) error {
 	return fmt.Errorf("pod %s/%s does not exist: name another namespace with -n", sel.Namespace, sel.Pod)
 }
 
-func ReadAllocations(ctx context.Context, c client.Client, namespace string) (map[types.UID]*v1alpha1.PodAllocation, error) {
+// ReadAllocations reads the PodAllocations of a namespace, or all for "", by the UID of their pod.
+func ReadAllocations(
+	ctx context.Context, c client.Client, namespace string,
+) (map[types.UID]*v1alpha1.PodAllocation, error) {
 	var list v1alpha1.PodAllocationList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("list podallocations in %s: %w", format.NamespaceScope(namespace), err)
+		return nil, fmt.Errorf("list podallocations in %s: %w", format.Scope{Namespace: namespace}, err)
 	}
 	byUID := make(map[types.UID]*v1alpha1.PodAllocation, len(list.Items))
 	for i := range list.Items {
@@ -187,47 +146,27 @@ func ReadAllocations(ctx context.Context, c client.Client, namespace string) (ma
 	return byUID, nil
 }
 
-// NotInstalled says whether the error means that the cluster does not know PodAllocations.
-func NotInstalled(err error) bool {
-	var group *discovery.ErrGroupDiscoveryFailed
-	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || errors.As(err, &group)
-}
-
-// ReadDefaultMode reads the controller's --mode flag from its Deployment.
-func ReadDefaultMode(ctx context.Context, c client.Client, system string) (kube.Mode, error) {
-	var d appsv1.Deployment
-	key := client.ObjectKey{Namespace: system, Name: ControllerName}
-	if err := c.Get(ctx, key, &d); err != nil {
-		return "", fmt.Errorf("read deployment %s: %w", key, err)
+// ReadNodeAllocations reads the PodAllocations of a node: of all namespaces, or, if those may not be listed, those
+// of the snapshot.
+func ReadNodeAllocations(
+	ctx context.Context, a *Access, s *snapshot.Snapshot, node string,
+) (found []*v1alpha1.PodAllocation) {
+	var list v1alpha1.PodAllocationList
+	if err := a.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err == nil {
+		for i := range list.Items {
+			found = append(found, &list.Items[i])
+		}
+		return found
 	}
-	return ModeFlag(&d), nil
-}
-
-// ModeFlag is the value of --mode in the controller's arguments, which may name a variable of its
-// environment; recommend, the controller's own default, where there is none.
-func ModeFlag(d *appsv1.Deployment) kube.Mode {
-	for _, c := range d.Spec.Template.Spec.Containers {
-		words := slices.Concat(c.Command, c.Args)
-		for i, word := range words {
-			flag, value, ok := strings.Cut(word, "=")
-			if flag != "--mode" && flag != "-mode" {
-				continue
-			}
-			if !ok && i+1 < len(words) {
-				value = words[i+1]
-			}
-			for _, e := range c.Env {
-				value = strings.ReplaceAll(value, "$("+e.Name+")", e.Value)
-			}
-			if m, ok := kube.ParseMode(value); ok {
-				return m
-			}
+	for _, pa := range s.Allocations {
+		if pa.Spec.NodeName == node {
+			found = append(found, pa)
 		}
 	}
-	return kube.ModeRecommend
+	return found
 }
 
-var errNoNamespace = errors.New("does not exist")
+var errNoNamespace = errors.New("does not exist: see kubectl get namespaces")
 
 // ReadNamespaces reads one namespace, or all for "".
 func ReadNamespaces(ctx context.Context, c client.Client, name string) ([]corev1.Namespace, error) {
@@ -247,4 +186,24 @@ func ReadNamespaces(ctx context.Context, c client.Client, name string) ([]corev1
 		return nil, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	return []corev1.Namespace{ns}, nil
+}
+
+// Get reads one object of a kind; nil without an error means that it does not exist.
+func Get[T client.Object](ctx context.Context, c client.Client, kind string, into T, namespace, name string) (T, error) {
+	var none T
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	err := c.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read %s %s: %w", kind, strings.TrimPrefix(key.String(), "/"), err)
+	}
+	return into, nil
+}
+
+// NotInstalled says whether the error means that the cluster does not serve the kind.
+func NotInstalled(err error) bool {
+	var group *discovery.ErrGroupDiscoveryFailed
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || errors.As(err, &group)
 }

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,82 +17,65 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
-// AgentOn is the agent's pod on a node; nil where there is none.
-func AgentOn(pods []corev1.Pod, node string) *corev1.Pod {
-	for i := range pods {
-		p := &pods[i]
-		if p.Spec.NodeName == node && OfWorkload(p, AgentName) && p.DeletionTimestamp == nil {
-			return p
-		}
-	}
-	return nil
-}
-
-// Bounds on asking agents: a command never waits long for figures that it can do without.
+// Bounds on reading rounds, so that a command does not wait long for figures that it can do without.
 const (
 	RoundTimeout  = 3 * time.Second // for all nodes together
-	MaxRoundNodes = 20              // more nodes than this are not asked
+	MaxRoundNodes = 20              // no agent is read if there are more nodes
 )
 
-// ReadRounds asks the agents of the world's nodes for their last round, through the API server. Whatever
-// does not answer keeps the figures of its last published decision, and a note says so.
-func ReadRounds(ctx context.Context, a *Access, w *snapshot.Snapshot) {
-	nodes := managedNodes(w)
+// ReadRounds reads the last round of each node with managed pods from its agent, through the API server. Pods of the
+// other nodes keep the figures of their last published decision, and a note says so.
+func ReadRounds(ctx context.Context, a *Access, s *snapshot.Snapshot) {
+	nodes := managedNodes(s)
 	if len(nodes) == 0 || a.Round == nil {
 		return
 	}
 	if len(nodes) > MaxRoundNodes {
-		w.Note("Figures are those of the last decisions: %d nodes are too many to ask each agent. Name one with --node.", len(nodes))
+		s.Note("Figures are those of the last decisions: %d nodes are too many to read each agent. Name one with --node.", len(nodes))
 		return
 	}
 	var agents corev1.PodList
 	if err := a.Client.List(ctx, &agents, client.InNamespace(a.System)); err != nil {
-		w.Note("Figures are those of the last decisions: the agents cannot be found: %s.", format.OneLine(err.Error()))
+		s.Note("Figures are those of the last decisions: list the agents: %s.", format.OneLine(err.Error()))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, RoundTimeout)
 	defer cancel()
-	w.Live = map[types.UID]*snapshot.Figures{}
+	s.Live = map[types.UID]*snapshot.Figures{}
 	for _, node := range nodes {
-		if err := readNode(ctx, a, w, AgentOn(agents.Items, node), node); err != nil {
-			w.Note("Figures of node %s are those of the last decisions: %s.", node, format.OneLine(err.Error()))
+		market, figures, err := ReadRound(ctx, a, AgentOn(agents.Items, node), node)
+		if err != nil {
+			s.Note("Figures of node %s are those of the last decisions: %s.", node, format.OneLine(err.Error()))
 			if apierrors.IsForbidden(err) {
-				return // the other nodes would answer the same
+				return // it is forbidden for the other nodes too
 			}
+			continue
 		}
+		s.Markets = append(s.Markets, market)
+		maps.Copy(s.Live, figures)
 	}
-}
-
-func readNode(ctx context.Context, a *Access, w *snapshot.Snapshot, agent *corev1.Pod, node string) error {
-	market, figures, err := ReadRound(ctx, a, agent, node)
-	if err != nil {
-		return err
-	}
-	w.Markets = append(w.Markets, market)
-	for uid, f := range figures {
-		w.Live[uid] = f
-	}
-	return nil
 }
 
 // ReadRound reads the last round of a node from its agent.
-func ReadRound(ctx context.Context, a *Access, agent *corev1.Pod, node string) (snapshot.Market, map[types.UID]*snapshot.Figures, error) {
+func ReadRound(
+	ctx context.Context, a *Access, agent *corev1.Pod, node string,
+) (snapshot.Market, map[types.UID]*snapshot.Figures, error) {
 	if agent == nil {
-		return snapshot.Market{}, nil, fmt.Errorf("it has no agent")
+		return snapshot.Market{}, nil, errors.New("it has no agent")
 	}
 	data, err := a.Round(ctx, agent)
 	if err != nil {
-		return snapshot.Market{}, nil, fmt.Errorf("its agent cannot be asked: %w", err)
+		return snapshot.Market{}, nil, fmt.Errorf("read its agent's last round: %w", err)
 	}
 	return snapshot.ParseRound(node, data)
 }
 
-// managedNodes are the nodes of pods that have an allocation, in order.
-func managedNodes(w *snapshot.Snapshot) []string {
+// managedNodes are the nodes of pods that have an allocation, sorted.
+func managedNodes(s *snapshot.Snapshot) []string {
 	var nodes []string
-	for i := range w.Pods {
-		p := &w.Pods[i]
-		if w.Allocations[p.UID] != nil && p.Spec.NodeName != "" {
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if s.Allocations[p.UID] != nil && p.Spec.NodeName != "" {
 			nodes = append(nodes, p.Spec.NodeName)
 		}
 	}

@@ -8,52 +8,53 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/mbcas/mbcas/internal/cli/format"
-	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// diagnoseHPAs says what is done for autoscalers that look at the CPU use of pods: they compare it with the request, and it
-// stops at the limit.
-func diagnoseHPAs(f *findings, namespace string, n *snapshot.NamespaceObjects, pods []*corev1.Pod) {
-	for i := range n.HPAs {
-		h := &n.HPAs[i]
-		if err := n.Unresolved[kube.HPATarget(h)]; err != nil {
-			f.hidden(namespace, "HPA "+h.Name+" scales", err)
+// checkHPAs says what MBCAS does for autoscalers that scale on CPU usage. They compare usage with the request, and
+// usage cannot exceed the limit.
+func checkHPAs(f *findings, s subject) {
+	n := s.namespace
+	for i := range n.objects.HPAs {
+		h := &n.objects.HPAs[i]
+		if err := n.objects.Unresolved[kube.HPATarget(h)]; err != nil {
+			f.unresolved(n.name, "HPA "+h.Name+" scales", err)
 			continue
 		}
-		alone := constraints.Neighbourhood{HPAs: n.HPAs[i : i+1], Selectors: n.Selectors}
-		watched := 0
-		for _, p := range pods {
-			if _, watches := alone.Terms(p, nil); watches {
-				watched++
+		only := constraints.Neighbourhood{HPAs: n.objects.HPAs[i : i+1], Selectors: n.objects.Selectors}
+		scaled := 0
+		for _, p := range n.candidates {
+			if _, constrains := only.Terms(p, nil); constrains {
+				scaled++
 			}
 		}
-		text := fmt.Sprintf("HPA %s scales %s by CPU use: limits there stay where it can see load", h.Name, format.Plural(watched, "pod"))
+		text := fmt.Sprintf("HPA %s scales %s on CPU usage: their limits stay high enough for it to see load", h.Name, format.Plural(scaled, "pod"))
 		switch {
-		case watched == 0:
+		case scaled == 0:
 		case h.Annotations[kube.AllowDecreaseKey] == "true":
-			f.ok(namespace, "%s, and may be lowered to that (%s=true)", text, kube.AllowDecreaseKey)
+			f.ok(n.name, "%s, and may decrease to that (%s=true)", text, kube.AllowDecreaseKey)
 		default:
-			f.ok(namespace, "%s, and are not lowered, unless it is annotated %s=true", text, kube.AllowDecreaseKey)
+			f.ok(n.name, "%s, and do not decrease unless it is annotated %s=true", text, kube.AllowDecreaseKey)
 		}
 	}
 }
 
-// diagnoseBudgets counts the pods that are not lowered because no disruption of them is allowed.
-func diagnoseBudgets(f *findings, namespace string, n *snapshot.NamespaceObjects, pods []*corev1.Pod) {
+// checkBudgets counts the pods whose limits do not decrease because no disruption is allowed.
+func checkBudgets(f *findings, s subject) {
+	n := s.namespace
 	var names []string
-	still := map[*corev1.Pod]bool{}
-	for i := range n.Budgets {
-		alone := constraints.Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{n.Budgets[i]}}
-		holds := false
-		for _, p := range pods {
-			if terms, _ := alone.Terms(p, nil); terms.NoDecrease != "" {
-				still[p], holds = true, true
+	affected := map[*corev1.Pod]bool{}
+	for i := range n.objects.Budgets {
+		only := constraints.Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{n.objects.Budgets[i]}}
+		applies := false
+		for _, p := range n.candidates {
+			if c, _ := only.Terms(p, nil); c.NoDecrease != "" {
+				affected[p], applies = true, true
 			}
 		}
-		if holds {
-			names = append(names, n.Budgets[i].Name)
+		if applies {
+			names = append(names, n.objects.Budgets[i].Name)
 		}
 	}
 	if len(names) == 0 {
@@ -63,47 +64,51 @@ func diagnoseBudgets(f *findings, namespace string, n *snapshot.NamespaceObjects
 	if len(names) > 1 {
 		kind, verb = "PodDisruptionBudgets", "allow"
 	}
-	text := fmt.Sprintf("%s %s %s no disruption now: %d of %s not lowered", kind, format.Few(names), verb, len(still), format.Plural(len(pods), "pod"))
-	if 2*len(still) <= len(pods) {
-		f.ok(namespace, "%s", text)
+	text := fmt.Sprintf("%s %s %s no disruption now: the limits of %d of %s do not decrease",
+		kind, format.Few(names), verb, len(affected), format.Plural(len(n.candidates), "pod"))
+	if 2*len(affected) <= len(n.candidates) {
+		f.ok(n.name, "%s", text)
 		return
 	}
-	f.warn(namespace, text+", so the market has little room here",
-		fmt.Sprintf("If a lower CPU limit does no harm there: kubectl annotate pdb -n %s %s %s=true", namespace, strings.Join(names, " "), kube.AllowDecreaseKey))
+	f.warn(n.name, text+", so the market has little room here",
+		fmt.Sprintf("If a lower CPU limit does no harm there: kubectl annotate pdb -n %s %s %s=true", n.name, strings.Join(names, " "), kube.AllowDecreaseKey))
 }
 
-// diagnoseVPAs says which pods are left to VerticalPodAutoscalers, and where the two could still disturb each other.
-func diagnoseVPAs(f *findings, c *Facts, namespace string, n *snapshot.NamespaceObjects, left, pods []*corev1.Pod) {
-	for _, v := range n.VPAs {
-		if err := n.Unresolved[v.Target]; err != nil {
-			f.hidden(namespace, "VPA "+v.Name+" changes", err)
+// checkVPAs says which pods MBCAS leaves to VerticalPodAutoscalers, and where the two may still interfere.
+func checkVPAs(f *findings, s subject) {
+	n := s.namespace
+	for _, v := range n.objects.VPAs {
+		if err := n.objects.Unresolved[v.Target]; err != nil {
+			f.unresolved(n.name, "VPA "+v.Name+" changes", err)
 			continue
 		}
-		var taken, allocated, shared []*corev1.Pod
-		for _, p := range left {
-			if c.Objects.VPA(p) == v.Name {
-				taken = append(taken, p)
-				if c.Allocations[p.UID] != nil {
+		var written, allocated, shared []*corev1.Pod
+		for _, p := range n.vpaPods {
+			if s.Objects.VPA(p) == v.Name {
+				written = append(written, p)
+				if s.Allocations[p.UID] != nil {
 					allocated = append(allocated, p)
 				}
 			}
 		}
-		for _, p := range pods {
-			if v.Target.Owns(p, n.Selectors[v.Target]) {
+		for _, p := range n.candidates {
+			if v.Target.Owns(p, n.objects.Selectors[v.Target]) {
 				shared = append(shared, p)
 			}
 		}
-		if len(taken) > 0 {
-			f.ok(namespace, "%s left to VPA %s, which writes CPU requests and limits", format.Are(len(taken), "pod"), v.Name)
+		if len(written) > 0 {
+			f.ok(n.name, "%s left to VPA %s, which writes CPU requests and limits", format.Are(len(written), "pod"), v.Name)
 		}
 		if len(allocated) > 0 {
-			f.warn(namespace, fmt.Sprintf("VPA %s writes the CPU of %s that MBCAS has not let go yet (%s)", v.Name, format.Plural(len(allocated), "pod"), format.Few(podNames(allocated))),
-				"Wait some seconds; if it stays so, look at the controller's log.")
+			f.warn(n.name, fmt.Sprintf("VPA %s writes the CPU of %s that MBCAS still manages (%s)",
+				v.Name, format.Plural(len(allocated), "pod"), format.Few(podNames(allocated))),
+				"Wait some seconds; if it stays so, check the controller's log.")
 		}
-		// Its updater evicts a pod with a resize that failed or hangs, without asking whose that is (VPA 1.8,
-		// pkg/updater/restriction/pods_inplace_restriction.go). One that writes no CPU may still change memory.
+		// Its updater evicts a pod whose resize failed or hangs, also a resize by MBCAS (VPA 1.8,
+		// pkg/updater/restriction/pods_inplace_restriction.go). A VPA that writes no CPU may still change memory.
 		if v.Mode == "InPlaceOrRecreate" && len(shared) > 0 {
-			f.warn(namespace, fmt.Sprintf("VPA %s leaves CPU alone and may resize %s in place (%s); it evicts a pod whose resize hangs, whoever asked for it", v.Name, format.Plural(len(shared), "managed pod"), format.Few(podNames(shared))),
+			f.warn(n.name, fmt.Sprintf("VPA %s does not write CPU and may resize %s in place (%s); it evicts a pod whose resize hangs, including resizes by MBCAS",
+				v.Name, format.Plural(len(shared), "managed pod"), format.Few(podNames(shared))),
 				"Set its updateMode to Initial, or label these pods "+kube.ManagedKey+"=false.")
 		}
 	}

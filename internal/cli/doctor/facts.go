@@ -1,11 +1,10 @@
-// Package doctor checks a cluster, the installation of MBCAS, its nodes and namespaces. Gather reads facts; Judge turns them
-// into findings and is pure.
 package doctor
 
 import (
 	"context"
-	"maps"
+	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -25,17 +24,18 @@ import (
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// Facts is everything that doctor has seen. What could not be read is nil or empty, and its error is in
-// Unread under the name of the thing.
+// Facts are all that the checks judge. What could not be read is nil or empty, and its error is in Unreadable.
 type Facts struct {
-	System  string
-	Version string
+	Now     time.Time
+	System  string // the namespace of MBCAS
+	Version string // of the API server; "": it does not respond
 	Served  podresize.Answer
 
-	UserPermissions       []Permission // of the person who asks
-	ControllerPermissions []Permission // of the controller's service account
+	UserPermissions       []Permission
+	ControllerPermissions []Permission
 
-	State       restore.State // of the installation, as the switch says
+	Switch      restore.State
+	Settings    kube.Settings
 	CRD         *apiextensionsv1.CustomResourceDefinition
 	SignalCRD   *apiextensionsv1.CustomResourceDefinition
 	Signals     []v1alpha1.DemandSignal
@@ -47,74 +47,60 @@ type Facts struct {
 	Namespaces  []corev1.Namespace
 	Pods        []corev1.Pod
 	Allocations map[types.UID]*v1alpha1.PodAllocation
-	Markets     map[string]snapshot.Market  // by node, of the agents that answered
-	RoundErrors map[string]error            // by node, of those that did not
-	Objects     snapshot.ObjectsByNamespace // what bends the decisions about pods, by namespace
+	Objects     snapshot.ObjectsByNamespace
+	Markets     map[string]snapshot.Market // by node
+	RoundErrors map[string]error           // by node, of agents whose last round cannot be read
 
-	Unread map[string]error
+	Unreadable map[string]error // by the kind of object
 }
 
-// Gather asks the API server everything, one question after the other; no answer stops it, but if nobody
-// answers at all.
+// Gather reads all facts, one request after the other. It stops only if the API server does not respond.
 func Gather(ctx context.Context, a *cluster.Access) *Facts {
-	c := &Facts{System: a.System, Objects: snapshot.ObjectsByNamespace{}, Unread: map[string]error{}}
+	c := &Facts{Now: a.Now(), System: a.System, Objects: snapshot.ObjectsByNamespace{}, Unreadable: map[string]error{}}
 	version, err := a.Discovery.ServerVersionWithContext(ctx)
 	if err != nil {
-		c.note("version", err)
+		c.record("version", err)
 		return c
 	}
 	c.Version = version.GitVersion
 	c.Served, err = podresize.Served(ctx, a.Discovery)
-	c.note("resize", err)
-	c.readInstall(ctx, a)
+	c.record("resize", err)
+	c.readInstallation(ctx, a)
 	c.readObjects(ctx, a)
-	c.readSurroundings(ctx, a.Client)
+	c.readConstrainingObjects(ctx, a.Client)
 	c.readSignals(ctx, a)
-	c.readRights(ctx, a.Client)
-	c.note("rounds", askAgents(ctx, a, c))
+	c.readPermissions(ctx, a.Client)
+	c.record("rounds", c.readRounds(ctx, a))
 	return c
 }
 
-func (c *Facts) note(what string, err error) {
+func (c *Facts) record(kind string, err error) {
 	if err != nil {
-		c.Unread[what] = err
+		c.Unreadable[kind] = err
 	}
 }
 
-func (c *Facts) readInstall(ctx context.Context, a *cluster.Access) {
+func (c *Facts) readInstallation(ctx context.Context, a *cluster.Access) {
 	var err error
-	c.CRD, err = cluster.Get(ctx, a.Client, "CRD", &apiextensionsv1.CustomResourceDefinition{}, "", cluster.CRDName)
-	c.note("crd", err)
-	c.Controller, err = cluster.Get(ctx, a.Client, "deployment", &appsv1.Deployment{}, a.System, cluster.ControllerName)
-	c.note("controller", err)
-	c.Agent, err = cluster.Get(ctx, a.Client, "daemonset", &appsv1.DaemonSet{}, a.System, cluster.AgentName)
-	c.note("agent", err)
-	c.State, err = restore.ReadState(ctx, a.Client, a.System)
-	c.note("switch", err)
+	c.CRD, err = readCRD(ctx, a.Client, cluster.CRDName)
+	c.record("crd", err)
+	c.Controller, err = cluster.Get(ctx, a.Client, "Deployment", &appsv1.Deployment{}, a.System, cluster.ControllerName)
+	c.record("controller", err)
+	c.Agent, err = cluster.Get(ctx, a.Client, "DaemonSet", &appsv1.DaemonSet{}, a.System, cluster.AgentName)
+	c.record("agent", err)
+	c.Switch, err = restore.ReadState(ctx, a.Client, a.System)
+	c.record("switch", err)
+	c.Settings, err = cluster.ReadSettings(ctx, a)
+	c.record("settings", err)
 }
 
-func (c *Facts) readRights(ctx context.Context, api client.Client) {
-	for _, p := range yourPermissions {
-		c.note("permissions", p.ask(ctx, api, ""))
-		c.UserPermissions = append(c.UserPermissions, p)
-	}
-	if c.Controller == nil {
-		return
-	}
-	needed := slices.Clone(accountPermissions)
-	if slices.ContainsFunc(slices.Collect(maps.Values(c.Objects)), func(n *snapshot.NamespaceObjects) bool { return len(n.VPAs) > 0 }) {
-		needed = append(needed, vpaPermissions...)
-	}
-	needed = append(needed, signalPermissions(c.Signals)...)
-	for _, p := range needed {
-		c.note("account", p.ask(ctx, api, accountName(c.Controller)))
-		c.ControllerPermissions = append(c.ControllerPermissions, p)
-	}
+func readCRD(ctx context.Context, api client.Client, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return cluster.Get(ctx, api, "CustomResourceDefinition", &apiextensionsv1.CustomResourceDefinition{}, "", name)
 }
 
 func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
-	list := func(what string, into client.ObjectList, options ...client.ListOption) {
-		c.note(what, a.Client.List(ctx, into, options...))
+	list := func(kind string, into client.ObjectList, options ...client.ListOption) {
+		c.record(kind, a.Client.List(ctx, into, options...))
 	}
 	var pods corev1.PodList
 	var leases coordinationv1.LeaseList
@@ -132,21 +118,21 @@ func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
 	}
 	var err error
 	if c.Allocations, err = cluster.ReadAllocations(ctx, a.Client, ""); err != nil && !cluster.NotInstalled(err) {
-		c.note("allocations", err)
+		c.record("allocations", err)
 	}
 }
 
-// readSurroundings reads what bends the decisions about pods, in all namespaces.
-func (c *Facts) readSurroundings(ctx context.Context, api client.Client) {
+// readConstrainingObjects reads the objects of all namespaces that constrain limits.
+func (c *Facts) readConstrainingObjects(ctx context.Context, api client.Client) {
 	var ranges corev1.LimitRangeList
 	var quotas corev1.ResourceQuotaList
 	var hpas autoscalingv2.HorizontalPodAutoscalerList
 	var budgets policyv1.PodDisruptionBudgetList
-	c.note("limitranges", api.List(ctx, &ranges))
-	c.note("resourcequotas", api.List(ctx, &quotas))
-	c.note("horizontalpodautoscalers", api.List(ctx, &hpas))
-	c.note("poddisruptionbudgets", api.List(ctx, &budgets))
-	c.note("verticalpodautoscalers", cluster.AddVPAs(ctx, api, c.Objects, ""))
+	c.record("limitranges", api.List(ctx, &ranges))
+	c.record("resourcequotas", api.List(ctx, &quotas))
+	c.record("horizontalpodautoscalers", api.List(ctx, &hpas))
+	c.record("poddisruptionbudgets", api.List(ctx, &budgets))
+	c.record("verticalpodautoscalers", cluster.AddVPAs(ctx, api, c.Objects, ""))
 	for _, l := range ranges.Items {
 		n := c.Objects.Get(l.Namespace)
 		n.LimitRanges = append(n.LimitRanges, l)
@@ -162,25 +148,60 @@ func (c *Facts) readSurroundings(ctx context.Context, api client.Client) {
 	for _, h := range hpas.Items {
 		n := c.Objects.Get(h.Namespace)
 		n.HPAs = append(n.HPAs, h)
-		if looksAtCPU(&h) {
+		if scalesOnCPU(&h) {
 			cluster.ResolveTarget(ctx, api, n, h.Namespace, kube.HPATarget(&h))
 		}
 	}
 }
 
-// looksAtCPU says whether the autoscaler goes by the CPU use of pods.
-func looksAtCPU(h *autoscalingv2.HorizontalPodAutoscaler) bool {
-	for _, m := range h.Spec.Metrics {
-		if m.Resource != nil && m.Resource.Name == corev1.ResourceCPU || m.ContainerResource != nil && m.ContainerResource.Name == corev1.ResourceCPU {
-			return true
-		}
-	}
-	return false
+// scalesOnCPU says whether the autoscaler scales on the CPU usage of pods.
+func scalesOnCPU(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+	return slices.ContainsFunc(h.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Resource != nil && m.Resource.Name == corev1.ResourceCPU ||
+			m.ContainerResource != nil && m.ContainerResource.Name == corev1.ResourceCPU
+	})
 }
 
-// askAgents asks every agent for its last round, as far as they are few enough. An error means that none
-// can be asked.
-func askAgents(ctx context.Context, a *cluster.Access, c *Facts) error {
+// readSignals reads the DemandSignals of all namespaces, if the cluster serves the kind.
+func (c *Facts) readSignals(ctx context.Context, a *cluster.Access) {
+	var err error
+	c.SignalCRD, err = readCRD(ctx, a.Client, cluster.SignalCRDName)
+	c.record("signalcrd", err)
+	if err == nil && c.SignalCRD == nil {
+		return
+	}
+	var list v1alpha1.DemandSignalList
+	if err := a.Client.List(ctx, &list); err != nil {
+		c.record("demandsignals", fmt.Errorf("list demandsignals: %w", err))
+	}
+	c.Signals = list.Items
+}
+
+func (c *Facts) readPermissions(ctx context.Context, api client.Client) {
+	for _, p := range userPermissions {
+		c.record("permissions", p.review(ctx, api, ""))
+		c.UserPermissions = append(c.UserPermissions, p)
+	}
+	if c.Controller == nil {
+		return
+	}
+	needed := slices.Clone(controllerPermissions)
+	for _, n := range c.Objects {
+		if len(n.VPAs) > 0 {
+			needed = append(needed, vpaPermissions...)
+			break
+		}
+	}
+	needed = append(needed, signalPermissions(c.Signals)...)
+	for _, p := range needed {
+		c.record("controller permissions", p.review(ctx, api, accountName(c.Controller)))
+		c.ControllerPermissions = append(c.ControllerPermissions, p)
+	}
+}
+
+// readRounds reads the last round of every agent, unless there are too many. The error means that no agent may be
+// read.
+func (c *Facts) readRounds(ctx context.Context, a *cluster.Access) error {
 	c.Markets, c.RoundErrors = map[string]snapshot.Market{}, map[string]error{}
 	if a.Round == nil || len(c.Nodes) > cluster.MaxRoundNodes {
 		return nil

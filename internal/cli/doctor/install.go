@@ -5,112 +5,179 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
-func diagnoseInstall(c *Facts) []Finding {
-	f := &findings{check: "install"}
-	if !diagnoseCRD(f, c) && c.Controller == nil && c.Agent == nil {
-		return f.list // nothing is installed: the other questions have no object
+const (
+	reapply = "Apply the RBAC manifests of MBCAS again: kubectl apply -k config/base"
+	install = "Install MBCAS, or name its namespace with --system-namespace."
+)
+
+func checkCRD(f *findings, s subject) {
+	const crd = "PodAllocation CRD"
+	if err := s.Unreadable["crd"]; err != nil {
+		f.unreadable(crd, err)
+		return
 	}
-	diagnoseController(f, c)
-	if c.State.Paused() {
-		f.warn("switch", "all resizes are paused: "+c.State.Pause, "kubectl mbcas resume")
+	if s.CRD == nil {
+		f.fail(crd, "is not installed", "Install MBCAS: kubectl apply -k config/base")
+		return
 	}
-	if c.State.Blocked != "" {
-		f.fail("controller", fmt.Sprintf("can resize no pod: %s (%s)", c.State.Message, c.State.Blocked), "Mend that; the controller asks the API server again every minute.")
+	served, established := false, false
+	for _, v := range s.CRD.Spec.Versions {
+		served = served || (v.Name == v1alpha1.GroupVersion.Version && v.Served)
 	}
-	diagnoseAgents(f, c)
-	diagnoseAutoscalers(f, c)
-	diagnoseSignals(f, c)
-	return f.list
+	for _, cond := range s.CRD.Status.Conditions {
+		established = established || (cond.Type == apiextensionsv1.Established && cond.Status == apiextensionsv1.ConditionTrue)
+	}
+	switch {
+	case !served:
+		f.fail(crd, "does not serve version "+v1alpha1.GroupVersion.Version, "Install the CRD of the plugin's version.")
+	case !established:
+		f.fail(crd, "is not established yet", "Wait some seconds, then: kubectl describe crd "+cluster.CRDName)
+	default:
+		f.ok(crd, "%s is served", v1alpha1.GroupVersion)
+	}
 }
 
-func diagnoseController(f *findings, c *Facts) {
-	const subject = "controller"
-	if err := c.Unread["controller"]; err != nil {
-		f.unread(subject, err)
+func checkController(f *findings, s subject) {
+	const controller = "controller"
+	if err := s.Unreadable[controller]; err != nil {
+		f.unreadable(controller, err)
 		return
 	}
-	if c.Controller == nil {
-		f.fail(subject, fmt.Sprintf("deployment %s/%s does not exist", c.System, cluster.ControllerName), "Install MBCAS, or name its namespace with --system-namespace.")
+	d := s.Controller
+	if d == nil {
+		f.fail(controller, fmt.Sprintf("deployment %s/%s does not exist", s.System, cluster.ControllerName), install)
 		return
 	}
-	d := c.Controller
 	want := int32(1)
 	if d.Spec.Replicas != nil {
 		want = *d.Spec.Replicas
 	}
+	ready, why := d.Status.ReadyReplicas, whyNotReady(s.SystemPods, cluster.ControllerName)
 	switch {
 	case want == 0:
-		f.fail(subject, "is scaled to 0: nothing is resized or recorded", fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=1", c.System, cluster.ControllerName))
-	case d.Status.ReadyReplicas == 0:
-		f.fail(subject, fmt.Sprintf("none of %s is ready%s", format.Plural(int(want), "replica"), whyNotReady(c.SystemPods, cluster.ControllerName)), fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/component=controller", c.System))
-	case d.Status.ReadyReplicas < want:
-		f.warn(subject, fmt.Sprintf("%d of %s ready%s", d.Status.ReadyReplicas, format.Plural(int(want), "replica"), whyNotReady(c.SystemPods, cluster.ControllerName)), "One is enough to work; the others are spares.")
+		f.fail(controller, "is scaled to 0: nothing is resized or recorded",
+			fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=1", s.System, cluster.ControllerName))
+	case ready == 0:
+		f.fail(controller, fmt.Sprintf("none of %s is ready%s", format.Plural(int(want), "replica"), why),
+			fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/component=controller", s.System))
+	case ready < want:
+		f.warn(controller, fmt.Sprintf("%d of %s ready%s", ready, format.Plural(int(want), "replica"), why), "One is enough; the others are standbys.")
 	default:
-		f.ok(subject, "%d of %d ready, %s, default mode %s", d.Status.ReadyReplicas, want, Image(d.Spec.Template.Spec), cluster.ModeFlag(d))
+		f.ok(controller, "%d of %d ready, %s", ready, want, Image(d.Spec.Template.Spec))
 	}
-	if may := allowed(c.ControllerPermissions); may != "" {
-		f.ok(subject, "may %s", may)
+}
+
+func checkControllerPermissions(f *findings, s subject) {
+	const controller = "controller"
+	if allowed := allowedText(s.ControllerPermissions); allowed != "" {
+		f.ok(controller, "may %s", allowed)
 	}
-	for _, p := range c.ControllerPermissions {
-		if p.Asked && !p.Allowed {
-			f.fail(subject, fmt.Sprintf("its service account may not %s, needed for %s", p, p.For), "Apply the RBAC manifests of MBCAS again: kubectl apply -k config/base")
+	for _, p := range s.ControllerPermissions {
+		if p.Reviewed && !p.Allowed {
+			f.fail(controller, fmt.Sprintf("its service account may not %s, needed for %s", p, p.For), reapply)
 		}
 	}
-	if err := c.Unread["account"]; err != nil {
-		f.unread("controller's rights", err)
+	if err := s.Unreadable["controller permissions"]; err != nil {
+		f.unreadable("controller's permissions", err)
 	}
 }
 
-func diagnoseAgents(f *findings, c *Facts) {
-	const subject = "agents"
-	if err := c.Unread["agent"]; err != nil {
-		f.unread(subject, err)
+// checkSettings shows the settings that explain what MBCAS does to a pod.
+func checkSettings(f *findings, s subject) {
+	const settings = "settings"
+	if err := s.Unreadable[settings]; err != nil {
+		f.warn(settings, "default mode, hold-offs and quota headroom are unknown: "+format.OneLine(err.Error()),
+			"Check that the controller runs and that you may read ConfigMaps of its namespace.")
 		return
 	}
-	if c.Agent == nil {
-		f.fail(subject, fmt.Sprintf("daemonset %s/%s does not exist", c.System, cluster.AgentName), "Install MBCAS, or name its namespace with --system-namespace.")
+	known := func(text string, ok bool) string {
+		if !ok {
+			return "unknown"
+		}
+		return text
+	}
+	mode := s.Settings.Mode()
+	external, hasExternal := s.Settings.Duration(kube.ExternalChangeHoldOffFlag)
+	rollback, hasRollback := s.Settings.Duration(kube.RollbackHoldOffFlag)
+	headroom, hasHeadroom := s.Settings.Share(kube.QuotaHeadroomFlag)
+	f.ok(settings, "default mode %s, hold-off %s after an external change and %s after a rollback, quota headroom %s",
+		known(string(mode), mode != ""), known(format.Age(external), hasExternal), known(format.Age(rollback), hasRollback),
+		known(fmt.Sprintf("%g%%", 100*headroom), hasHeadroom))
+}
+
+func checkPause(f *findings, s subject) {
+	if err := s.Unreadable["switch"]; err != nil {
+		f.unreadable("pause", err)
+	}
+	if s.Switch.Paused() {
+		f.warn("pause", "all resizes are paused: "+s.Switch.Pause, "kubectl mbcas resume")
+	}
+	if s.Switch.Blocked != "" {
+		f.fail("controller", fmt.Sprintf("cannot resize any pod: %s (%s)", s.Switch.Message, s.Switch.Blocked),
+			"Fix the cause; the controller tries again every minute.")
+	}
+}
+
+func checkAgents(f *findings, s subject) {
+	const agents = "agents"
+	if err := s.Unreadable["agent"]; err != nil {
+		f.unreadable(agents, err)
 		return
 	}
-	s := c.Agent.Status
+	if s.Agent == nil {
+		f.fail(agents, fmt.Sprintf("daemonset %s/%s does not exist", s.System, cluster.AgentName), install)
+		return
+	}
+	ready, want := s.Agent.Status.NumberReady, s.Agent.Status.DesiredNumberScheduled
 	switch {
-	case s.DesiredNumberScheduled == 0:
-		f.fail(subject, "no node matches the daemonset", "Check its nodeSelector and tolerations.")
-	case s.NumberReady < s.DesiredNumberScheduled:
-		f.warn(subject, fmt.Sprintf("%d of %d ready%s", s.NumberReady, s.DesiredNumberScheduled, whyNotReady(c.SystemPods, cluster.AgentName)), fmt.Sprintf("kubectl -n %s get pods -o wide", c.System))
+	case want == 0:
+		f.fail(agents, "no node matches the daemonset", "Check its nodeSelector and tolerations.")
+	case ready < want:
+		f.warn(agents, fmt.Sprintf("%d of %d ready%s", ready, want, whyNotReady(s.SystemPods, cluster.AgentName)),
+			fmt.Sprintf("kubectl -n %s get pods -o wide", s.System))
 	default:
-		f.ok(subject, "%d of %d ready, %s", s.NumberReady, s.DesiredNumberScheduled, Image(c.Agent.Spec.Template.Spec))
-	}
-	if c.Controller != nil && tag(c.Controller.Spec.Template.Spec) != tag(c.Agent.Spec.Template.Spec) {
-		f.warn(subject, fmt.Sprintf("agent %s and controller %s are of different versions", Image(c.Agent.Spec.Template.Spec), Image(c.Controller.Spec.Template.Spec)), "Finish the upgrade.")
+		f.ok(agents, "%d of %d ready, %s", ready, want, Image(s.Agent.Spec.Template.Spec))
 	}
 }
 
-// diagnoseAutoscalers counts the autoscalers that may write CPU themselves.
-func diagnoseAutoscalers(f *findings, c *Facts) {
-	const subject = "VPA"
+func checkVersions(f *findings, s subject) {
+	if s.Controller == nil {
+		return
+	}
+	controller, agent := s.Controller.Spec.Template.Spec, s.Agent.Spec.Template.Spec
+	if tag(controller) != tag(agent) {
+		f.warn("agents", fmt.Sprintf("agent %s and controller %s have different versions", Image(agent), Image(controller)), "Finish the upgrade.")
+	}
+}
+
+func countVPAs(f *findings, s subject) {
+	const vpa = "VPA"
 	all := 0
-	for _, n := range c.Objects {
+	for _, n := range s.Objects {
 		all += len(n.VPAs)
 	}
-	switch err := c.Unread["verticalpodautoscalers"]; {
+	switch err := s.Unreadable["verticalpodautoscalers"]; {
 	case err != nil:
-		f.unread(subject, err)
+		f.unreadable(vpa, err)
 	case all == 0:
-		f.ok(subject, "none")
+		f.ok(vpa, "none")
 	default:
-		f.ok(subject, "%s; pods whose CPU a VPA writes are left to it", format.Plural(all, "VerticalPodAutoscaler"))
+		f.ok(vpa, "%s; MBCAS does not resize pods whose CPU a VPA writes", format.Plural(all, "VerticalPodAutoscaler"))
 	}
 }
 
-// whyNotReady is the first reason that a pod of the named workload gives.
-func whyNotReady(pods []corev1.Pod, name string) string {
+// whyNotReady is the first reason that a pod of the workload gives.
+func whyNotReady(pods []corev1.Pod, workload string) string {
 	for _, p := range pods {
-		if !cluster.OfWorkload(&p, name) {
+		if !cluster.OfWorkload(&p, workload) {
 			continue
 		}
 		for _, s := range p.Status.ContainerStatuses {
@@ -130,6 +197,7 @@ func whyNotReady(pods []corev1.Pod, name string) string {
 	return ""
 }
 
+// Image is that of the first container.
 func Image(spec corev1.PodSpec) string {
 	if len(spec.Containers) == 0 {
 		return "no image"
@@ -138,9 +206,9 @@ func Image(spec corev1.PodSpec) string {
 }
 
 func tag(spec corev1.PodSpec) string {
-	i := Image(spec)
-	if at := strings.LastIndex(i, ":"); at > strings.LastIndex(i, "/") {
-		return i[at+1:]
+	image := Image(spec)
+	if at := strings.LastIndex(image, ":"); at > strings.LastIndex(image, "/") {
+		return image[at+1:]
 	}
 	return ""
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/constraints"
@@ -16,104 +15,109 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// diagnoseNamespaces looks at every namespace that has pods to manage, or a label about it.
-func diagnoseNamespaces(c *Facts) []Finding {
-	f := &findings{check: "namespace"}
-	for _, what := range []string{"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers", "poddisruptionbudgets"} {
-		if err := c.Unread[what]; err != nil {
-			f.unread(what, err)
-		}
-	}
-	for i := range c.Namespaces {
-		ns := &c.Namespaces[i]
-		if kube.AlwaysOut(ns.Name, c.System) {
-			continue
-		}
-		mode, valid := kube.ModeOf(ns.Labels, c.defaultMode())
-		pods, left := c.candidates(ns.Name, mode, ""), c.candidates(ns.Name, mode, reasons.ManagedByVPA)
-		label, labelled := ns.Labels[kube.ModeLabel]
-		if !valid {
-			f.warn(ns.Name, fmt.Sprintf("label %s=%q is not a mode, so it counts as recommend", kube.ModeLabel, label), fmt.Sprintf("kubectl mbcas mode %s enforce (or recommend, restore, off)", ns.Name))
-		}
-		if len(pods)+len(left) == 0 && !labelled {
-			continue
-		}
-		if valid {
-			f.ok(ns.Name, "mode %s%s, %s to manage", mode, map[bool]string{true: "", false: " by default"}[labelled], format.Plural(len(pods), "pod"))
-		}
-		if mode == kube.ModeOff {
-			continue
-		}
-		n := c.Objects.Get(ns.Name)
-		diagnoseVPAs(f, c, ns.Name, n, left, pods)
-		if len(pods) == 0 {
-			continue
-		}
-		free := diagnoseBars(f, ns.Name, n, pods)
-		diagnoseLimitRanges(f, ns.Name, n, pods)
-		diagnoseQuotas(f, c, ns.Name, n, free)
-		diagnoseHPAs(f, ns.Name, n, pods)
-		diagnoseBudgets(f, ns.Name, n, pods)
-	}
-	return f.list
+// namespace is a namespace with its pods, sorted by what can be done with them.
+type namespace struct {
+	name        string
+	label       string // its mode label
+	mode        kube.Mode
+	labelled    bool
+	validMode   bool
+	objects     *snapshot.NamespaceObjects
+	candidates  []*corev1.Pod // pods that may be managed
+	vpaPods     []*corev1.Pod // pods whose CPU a VPA writes
+	resizable   []*corev1.Pod // candidates that nothing refuses to resize
+	refusals    []refusal     // in the order of their first pod
+	refusedPods map[refusal][]*corev1.Pod
 }
 
-// defaultMode is the mode of namespaces without a label.
-func (c *Facts) defaultMode() kube.Mode {
-	if c.Controller == nil {
-		return kube.ModeRecommend
-	}
-	return cluster.ModeFlag(c.Controller)
+// refusal is why the API server would refuse or change every resize of a pod.
+type refusal struct {
+	reason  reasons.Reason
+	message string
 }
 
-// candidates are the pods of a namespace that MBCAS may resize, or those that it may not for this reason.
-func (c *Facts) candidates(namespace string, mode kube.Mode, why reasons.Reason) []*corev1.Pod {
-	var pods []*corev1.Pod
+// newNamespace is nil for a namespace that is none of MBCAS's concern: it has no pods to manage and no mode label.
+func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
+	if kube.AlwaysOut(ns.Name, c.System) {
+		return nil
+	}
+	n := &namespace{name: ns.Name, objects: c.Objects.Get(ns.Name), refusedPods: map[refusal][]*corev1.Pod{}}
+	n.label, n.labelled = ns.Labels[kube.ModeLabel]
+	n.mode, n.validMode = kube.ModeOf(ns.Labels, c.Settings.Mode())
 	for i := range c.Pods {
 		p := &c.Pods[i]
-		if p.Namespace != namespace {
+		if p.Namespace != ns.Name {
 			continue
 		}
-		facts := kube.Facts(p, mode, c.System)
+		facts := kube.Facts(p, n.mode, c.System)
 		facts.VPA = c.Objects.VPA(p) != ""
-		if r, _ := eligibility.Eligible(facts); r == why {
-			pods = append(pods, p)
+		switch reason, eligible := eligibility.Eligible(facts); {
+		case eligible:
+			n.candidates = append(n.candidates, p)
+		case reason == reasons.ManagedByVPA:
+			n.vpaPods = append(n.vpaPods, p)
 		}
 	}
-	return pods
+	if len(n.candidates)+len(n.vpaPods) == 0 && !n.labelled {
+		return nil
+	}
+	for _, p := range n.candidates {
+		reason, message := n.objects.Bars(p)
+		if reason == "" {
+			n.resizable = append(n.resizable, p)
+			continue
+		}
+		r := refusal{reason, message}
+		if n.refusedPods[r] == nil {
+			n.refusals = append(n.refusals, r)
+		}
+		n.refusedPods[r] = append(n.refusedPods[r], p)
+	}
+	return n
+}
+
+func switchedOn(s subject) bool    { return reachable(s) && s.namespace.mode != kube.ModeOff }
+func hasCandidates(s subject) bool { return switchedOn(s) && len(s.namespace.candidates) > 0 }
+
+// checkNamespaceFacts reports what could not be read for the checks of namespaces.
+func checkNamespaceFacts(f *findings, s subject) {
+	for _, kind := range []string{"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers", "poddisruptionbudgets"} {
+		if err := s.Unreadable[kind]; err != nil {
+			f.unreadable(kind, err)
+		}
+	}
+}
+
+func checkMode(f *findings, s subject) {
+	n := s.namespace
+	if !n.validMode {
+		f.warn(n.name, fmt.Sprintf("label %s=%q is not a mode, so it counts as recommend", kube.ModeLabel, n.label),
+			fmt.Sprintf("kubectl mbcas mode %s enforce (or recommend, restore, off)", n.name))
+		return
+	}
+	mode := string(n.mode)
+	switch {
+	case mode == "":
+		mode = "unknown"
+	case !n.labelled:
+		mode += " by default"
+	}
+	f.ok(n.name, "mode %s, %s to manage", mode, format.Plural(len(n.candidates), "pod"))
 }
 
 // remedies are what to do about pods that cannot be resized.
 var remedies = map[reasons.Reason]string{
-	reasons.AdmissionWouldMutate: "Recreate these pods, so that they get the values at the start.",
+	reasons.AdmissionWouldMutate: "Recreate these pods, so that they get the values at their creation.",
 	reasons.LimitRangeRefused:    "Bring these pods within the LimitRange, or change it.",
-	reasons.QuotaNeedsLimits:     "Give every container of these pods the value.",
+	reasons.QuotaNeedsLimits:     "Set the value on every container of these pods.",
 }
 
-// diagnoseBars finds pods of which every resize would be refused, or would change more than a limit, and returns the others.
-func diagnoseBars(f *findings, namespace string, n *snapshot.NamespaceObjects, pods []*corev1.Pod) (free []*corev1.Pod) {
-	type bar struct {
-		why  reasons.Reason
-		said string
+func checkRefused(f *findings, s subject) {
+	for _, r := range s.namespace.refusals {
+		pods := s.namespace.refusedPods[r]
+		f.warn(s.namespace.name, fmt.Sprintf("%s cannot be resized (%s): %s", format.Plural(len(pods), "pod"), format.Few(podNames(pods)), r.message),
+			remedies[r.reason])
 	}
-	var bars []bar
-	barred := map[bar][]*corev1.Pod{}
-	for _, p := range pods {
-		why, said := n.Bars(p)
-		if why == "" {
-			free = append(free, p)
-			continue
-		}
-		b := bar{why, said}
-		if barred[b] == nil {
-			bars = append(bars, b)
-		}
-		barred[b] = append(barred[b], p)
-	}
-	for _, b := range bars {
-		f.warn(namespace, fmt.Sprintf("%s cannot be resized (%s): %s", format.Plural(len(barred[b]), "pod"), format.Few(podNames(barred[b])), b.said), remedies[b.why])
-	}
-	return free
 }
 
 func podNames(pods []*corev1.Pod) []string {
@@ -124,23 +128,24 @@ func podNames(pods []*corev1.Pod) []string {
 	return names
 }
 
-// diagnoseLimitRanges names those that stand in no pod's way.
-func diagnoseLimitRanges(f *findings, namespace string, n *snapshot.NamespaceObjects, pods []*corev1.Pod) {
-	for i := range n.LimitRanges {
-		l := &n.LimitRanges[i]
-		bars := false
-		for _, p := range pods {
-			why, _ := constraints.Obstacle(p, n.LimitRanges[i:i+1])
-			bars = bars || why != ""
+// checkLimitRanges names the LimitRanges that refuse no pod.
+func checkLimitRanges(f *findings, s subject) {
+	n := s.namespace
+	for i := range n.objects.LimitRanges {
+		l := &n.objects.LimitRanges[i]
+		refuses := false
+		for _, p := range n.candidates {
+			why, _ := constraints.Obstacle(p, n.objects.LimitRanges[i:i+1])
+			refuses = refuses || why != ""
 		}
-		if !bars {
-			f.ok(namespace, "LimitRange %s: limits stay within it%s", l.Name, most(l))
+		if !refuses {
+			f.ok(n.name, "LimitRange %s: limits stay within it%s", l.Name, maxima(l))
 		}
 	}
 }
 
-// most names the CPU maxima of a LimitRange.
-func most(l *corev1.LimitRange) string {
+// maxima are the CPU maxima of a LimitRange.
+func maxima(l *corev1.LimitRange) string {
 	var parts []string
 	for _, item := range l.Spec.Limits {
 		if q, ok := item.Max[corev1.ResourceCPU]; ok {
@@ -153,39 +158,44 @@ func most(l *corev1.LimitRange) string {
 	return ", at most " + format.Join(parts)
 }
 
-// tenth is the part of a quota that raises leave free.
-func tenth(hard cpu.Milli) cpu.Milli { return cpu.FromCores(kube.QuotaHeadroom * hard.Cores()) }
-
-// diagnoseQuotas says what quotas leave for raises.
-func diagnoseQuotas(f *findings, c *Facts, namespace string, n *snapshot.NamespaceObjects, pods []*corev1.Pod) {
-	for i := range n.Quotas {
-		q := &n.Quotas[i]
-		room, bounded := constraints.QuotaRoomOf(q)
+// checkQuotas says how much room quotas leave for increases.
+func checkQuotas(f *findings, s subject) {
+	n := s.namespace
+	headroom, known := s.Settings.Share(kube.QuotaHeadroomFlag)
+	for i := range n.objects.Quotas {
+		q := &n.objects.Quotas[i]
+		room, limits := constraints.QuotaRoomOf(q)
 		var counted, above []*corev1.Pod
-		for _, p := range pods {
+		for _, p := range n.resizable {
 			if !constraints.QuotaCounts(q, p) {
 				continue
 			}
 			counted = append(counted, p)
-			if pa := c.Allocations[p.UID]; pa != nil && kube.Total(kube.Limits(p)) > kube.Total(pa.Status.DeclaredLimits) {
+			if pa := s.Allocations[p.UID]; pa != nil && kube.Total(kube.Limits(p)) > kube.Total(pa.Status.DeclaredLimits) {
 				above = append(above, p)
 			}
 		}
-		if !bounded || len(counted) == 0 {
+		if !limits || len(counted) == 0 {
 			continue
 		}
-		left := max(0, room.Hard-room.Used)
-		share := fmt.Sprintf("ResourceQuota %s has %v of %v limits.cpu free", q.Name, left, room.Hard)
+		free := max(0, room.Hard-room.Used)
+		text := fmt.Sprintf("ResourceQuota %s has %v of %v limits.cpu free", q.Name, free, room.Hard)
+		reserved := cpu.FromCores(headroom * room.Hard.Cores())
 		switch {
 		case !room.Known:
-			f.warn(namespace, fmt.Sprintf("ResourceQuota %s is not counted yet, so raises wait", q.Name), "Wait some seconds; if it stays so, look at kube-controller-manager, which counts quotas.")
-		case left >= tenth(room.Hard):
-			f.ok(namespace, "%s; raises stop at a tenth, which is left to new pods", share)
+			f.warn(n.name, fmt.Sprintf("ResourceQuota %s has no usage yet, so increases wait", q.Name),
+				"Wait some seconds; if it stays so, check kube-controller-manager, which counts quotas.")
+		case !known:
+			f.ok(n.name, "%s; increases leave the controller's --%s to new pods", text, kube.QuotaHeadroomFlag)
+		case free >= reserved:
+			f.ok(n.name, "%s; increases leave %v to new pods", text, reserved)
 		case len(above) > 0:
-			f.warn(namespace, fmt.Sprintf("%s, and %s above the declared limits (%s): they give back until a tenth is free, and raises wait", share, format.Are(len(above), "pod"), format.Few(podNames(above))),
+			f.warn(n.name, fmt.Sprintf("%s, less than the %v for new pods; %s above the declared limits (%s): these decrease, and increases wait",
+				text, reserved, format.Are(len(above), "pod"), format.Few(podNames(above))),
 				"Wait some minutes; if it stays so, raise limits.cpu of the quota.")
 		default:
-			f.warn(namespace, share+", less than the tenth that is left to new pods: raises wait", "Raise limits.cpu of the quota, or expect pods to stay near their declared limits.")
+			f.warn(n.name, fmt.Sprintf("%s, less than the %v for new pods: increases wait", text, reserved),
+				"Raise limits.cpu of the quota, or expect pods to stay near their declared limits.")
 		}
 	}
 }

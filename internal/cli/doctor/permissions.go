@@ -13,36 +13,63 @@ import (
 	"github.com/mbcas/mbcas/internal/constraints"
 )
 
-// Permission is one right, what it is for, and whether it was granted.
+// Permission is one right in all namespaces, and whether it is granted.
 type Permission struct {
 	Verb, Group, Resource, Subresource string
-	Namespace                          string
 	For                                string
 	Allowed                            bool
-	// Asked is false when the API server did not answer.
-	Asked bool
+	// Reviewed is false if the API server did not respond.
+	Reviewed bool
 }
 
-// yourPermissions are what the commands need.
-var yourPermissions = []Permission{
+// userPermissions are what the commands need.
+var userPermissions = []Permission{
 	{Verb: "list", Resource: "pods", For: "list, usage, explain, resize, restore"},
 	{Verb: "list", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", For: "list, usage, explain, restore"},
 	{Verb: "patch", Resource: "pods", Subresource: "resize", For: "resize, restore"},
 	{Verb: "patch", Resource: "namespaces", For: "mode"},
 }
 
-// accountPermissions are what the controller cannot do without.
-var accountPermissions = []Permission{
-	{Verb: "watch", Resource: "pods", For: "seeing pods"},
+// controllerPermissions are those without which the controller does not work.
+var controllerPermissions = []Permission{
+	{Verb: "watch", Resource: "pods", For: "watching pods"},
 	{Verb: "patch", Resource: "pods", Subresource: "resize", For: "resizing"},
-	{Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", For: "making allocations"},
+	{Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", For: "creating allocations"},
 	{Verb: "patch", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", Subresource: "status", For: "recording declared limits"},
 }
 
-// vpaPermissions are what it needs besides where there are VerticalPodAutoscalers.
+// vpaPermissions are what it also needs in a cluster with VerticalPodAutoscalers.
 var vpaPermissions = []Permission{
 	{Verb: "list", Group: constraints.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
 	{Verb: "watch", Group: constraints.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
+}
+
+// signalPermissions are what it also needs for DemandSignals: these, and the metrics that they name.
+func signalPermissions(signals []v1alpha1.DemandSignal) []Permission {
+	if len(signals) == 0 {
+		return nil
+	}
+	group := v1alpha1.GroupVersion.Group
+	needed := []Permission{
+		{Verb: "list", Group: group, Resource: "demandsignals", For: "reading DemandSignals"},
+		{Verb: "patch", Group: group, Resource: "demandsignals", Subresource: "status", For: "reporting on DemandSignals"},
+	}
+	custom, external := false, false
+	for i := range signals {
+		of := signals[i].Spec.Metric.Type
+		custom, external = custom || of != v1alpha1.ExternalMetric, external || of == v1alpha1.ExternalMetric
+	}
+	if custom {
+		needed = append(needed, Permission{
+			Verb: "get", Group: "custom.metrics.k8s.io", Resource: "*", For: "reading the metrics of DemandSignals",
+		})
+	}
+	if external {
+		needed = append(needed, Permission{
+			Verb: "list", Group: "external.metrics.k8s.io", Resource: "*", For: "reading the metrics of DemandSignals",
+		})
+	}
+	return needed
 }
 
 func (p Permission) String() string {
@@ -56,8 +83,8 @@ func (p Permission) String() string {
 	return p.Verb + " " + resource
 }
 
-// allowed lists the rights that were granted.
-func allowed(list []Permission) string {
+// allowedText lists the granted permissions.
+func allowedText(list []Permission) string {
 	var granted []string
 	for _, p := range list {
 		if p.Allowed {
@@ -76,27 +103,29 @@ func accountName(d *appsv1.Deployment) string {
 	return fmt.Sprintf("system:serviceaccount:%s:%s", d.Namespace, account)
 }
 
-// ask fills Allowed: for the person who asks when user is "", else for a service account.
-func (p *Permission) ask(ctx context.Context, c client.Client, user string) error {
+// review fills Allowed: for the user of the plugin if user is "", else for a service account.
+func (p *Permission) review(ctx context.Context, c client.Client, user string) error {
 	attributes := &authorizationv1.ResourceAttributes{
-		Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource, Namespace: p.Namespace,
+		Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
 	}
 	if user == "" {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
-		if err := c.Create(ctx, review); err != nil {
-			return fmt.Errorf("ask for permission to %s: %w", p, err)
+		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
+		if err := c.Create(ctx, r); err != nil {
+			return fmt.Errorf("review your permission to %s: %w", p, err)
 		}
-		p.Allowed, p.Asked = review.Status.Allowed, true
+		p.Allowed, p.Reviewed = r.Status.Allowed, true
 		return nil
 	}
 	groups := []string{"system:authenticated", "system:serviceaccounts"}
 	if parts := strings.Split(user, ":"); len(parts) == 4 {
 		groups = append(groups, "system:serviceaccounts:"+parts[2])
 	}
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: attributes}}
-	if err := c.Create(ctx, review); err != nil {
-		return fmt.Errorf("ask for permission of %s to %s: %w", user, p, err)
+	r := &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: attributes},
 	}
-	p.Allowed, p.Asked = review.Status.Allowed, true
+	if err := c.Create(ctx, r); err != nil {
+		return fmt.Errorf("review the permission of %s to %s: %w", user, p, err)
+	}
+	p.Allowed, p.Reviewed = r.Status.Allowed, true
 	return nil
 }

@@ -9,61 +9,62 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/format"
 )
 
-// Level is how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
 const (
 	OK   Level = "OK"
-	Warn Level = "WARN" // works, but not everywhere or not as one may expect
-	Fail Level = "FAIL" // MBCAS cannot do its work until this is mended
+	Warn Level = "WARN" // MBCAS works, but not everywhere or not as expected
+	Fail Level = "FAIL" // MBCAS does not work until this is fixed
 )
 
-// Finding is the answer to one question that doctor asks.
+// Finding is a result of one check.
 type Finding struct {
 	Level Level `json:"level"`
 	// Check is the area: cluster, install, node, namespace or pod.
 	Check string `json:"check"`
-	// Subject is the object that was looked at.
+	// Name is that of the check within its area.
+	Name string `json:"name"`
+	// Subject is the object that was checked.
 	Subject string `json:"subject"`
-	// Text says what is.
-	Text string `json:"text"`
-	// Remedy says in a sentence what to do about it; "" where nothing needs doing.
+	Text    string `json:"text"`
+	// Remedy says what to do; "" if nothing needs doing.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// findings collects answers.
+// findings collects the results of all checks.
 type findings struct {
-	check string
-	list  []Finding
+	area, name string // of the check that runs
+	list       []Finding
+}
+
+func (f *findings) add(level Level, subject, text, remedy string) {
+	f.list = append(f.list, Finding{level, f.area, f.name, subject, text, remedy})
 }
 
 func (f *findings) ok(subject, text string, args ...any) {
-	f.list = append(f.list, Finding{OK, f.check, subject, fmt.Sprintf(text, args...), ""})
+	f.add(OK, subject, fmt.Sprintf(text, args...), "")
 }
 
-func (f *findings) warn(subject, text, remedy string) {
-	f.list = append(f.list, Finding{Warn, f.check, subject, text, remedy})
+func (f *findings) warn(subject, text, remedy string) { f.add(Warn, subject, text, remedy) }
+func (f *findings) fail(subject, text, remedy string) { f.add(Fail, subject, text, remedy) }
+
+// unreadable records what could not be read, which is not a fault of the cluster.
+func (f *findings) unreadable(subject string, err error) {
+	f.warn(subject, "cannot be read: "+format.OneLine(err.Error()),
+		"Ask for permission to read it, or let a user with that permission run doctor.")
 }
 
-func (f *findings) fail(subject, text, remedy string) {
-	f.list = append(f.list, Finding{Fail, f.check, subject, text, remedy})
-}
-
-// unread records that something could not be looked at, which is no fault of the cluster.
-func (f *findings) unread(subject string, err error) {
-	f.warn(subject, "could not be looked at: "+format.OneLine(err.Error()), "Ask for permission to read it, or ask somebody who has it to run doctor.")
-}
-
-// hidden records that the pods of an autoscaler's target are not known; what does it do to them?
-func (f *findings) hidden(subject, what string, err error) {
-	remedy := "Mend its target; until then MBCAS treats its pods as any others."
+// unresolved records that the pods of an autoscaler's target are unknown, and with them what it does to them.
+func (f *findings) unresolved(subject, what string, err error) {
+	remedy := "Correct its target; until then MBCAS treats its pods as if it did not exist."
 	if apierrors.IsForbidden(err) {
-		remedy = "Ask for permission to get the scale subresource of its target, or ask somebody who has it to run doctor."
+		remedy = "Ask for permission to get the scale subresource of its target, or let a user with that permission run doctor."
 	}
-	f.warn(subject, fmt.Sprintf("which pods %s is not known: %s", what, format.OneLine(err.Error())), remedy)
+	f.warn(subject, fmt.Sprintf("which pods %s is unknown: %s", what, format.OneLine(err.Error())), remedy)
 }
 
-// Report is all that doctor found out.
+// Report is what doctor prints.
 type Report struct {
 	Findings []Finding `json:"findings"`
 	OK       int       `json:"ok"`
@@ -71,6 +72,7 @@ type Report struct {
 	Failures int       `json:"failures"`
 }
 
+// NewReport counts the findings by level.
 func NewReport(list []Finding) Report {
 	r := Report{Findings: list}
 	for _, f := range list {
@@ -86,15 +88,15 @@ func NewReport(list []Finding) Report {
 	return r
 }
 
-// Text is the report for people. quiet leaves out what is well.
+// Text is the report for a terminal. Quiet leaves out what is OK.
 func (r Report) Text(quiet bool) string {
 	var b strings.Builder
 	var shown []Finding
-	subjects := 0
+	width := 0
 	for _, f := range r.Findings {
 		if !quiet || f.Level != OK {
 			shown = append(shown, f)
-			subjects = max(subjects, len(f.Subject))
+			width = max(width, len(f.Subject))
 		}
 	}
 	for i, f := range shown {
@@ -104,10 +106,11 @@ func (r Report) Text(quiet bool) string {
 		case f.Check != shown[i-1].Check:
 			fmt.Fprintf(&b, "\n%s\n", f.Check)
 		}
-		fmt.Fprintf(&b, "  %-4s   %-*s   %s\n", f.Level, subjects, f.Subject, f.Text)
+		fmt.Fprintf(&b, "  %-4s   %-*s   %s\n", f.Level, width, f.Subject, f.Text)
+		// A remedy that several findings in a row share is printed once.
 		last := i == len(shown)-1 || shown[i+1].Remedy != f.Remedy || shown[i+1].Check != f.Check
-		if f.Remedy != "" && last { // one remedy for all that it helps against
-			fmt.Fprintf(&b, "         %-*s   -> %s\n", subjects, "", f.Remedy)
+		if f.Remedy != "" && last {
+			fmt.Fprintf(&b, "         %-*s   -> %s\n", width, "", f.Remedy)
 		}
 	}
 	if b.Len() > 0 {

@@ -5,244 +5,221 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/cli/format"
-	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// signalSentence says for how many of the pods a DemandSignal raises the demand, and which; "" where none does.
+// maxSignals is how many DemandSignals a sentence names.
+const maxSignals = 3
+
+// ConstraintWords are the constraints of a pod in a table: a word for each kind of source.
+func ConstraintWords(c *v1alpha1.Constraints) string {
+	if c == nil {
+		return ""
+	}
+	by := c.FloorBy + " " + c.CeilingBy
+	var words []string
+	for _, source := range []struct {
+		word    string
+		applies bool
+	}{
+		{"hpa", strings.Contains(by, "HorizontalPodAutoscaler/") || c.NoDecrease == string(reasons.ScaledByHPA)},
+		{"limitrange", strings.Contains(by, "LimitRange/")},
+		{"quota", strings.Contains(by, "ResourceQuota/") || c.IncreaseOnNeed},
+		{"pdb", c.NoDecrease == string(reasons.NoDisruptionAllowed)},
+		{"rollback", c.NoDecrease == string(reasons.UnhealthyAfterDecrease)},
+		{"coordination", c.CoordinationPercent != nil && *c.CoordinationPercent != 100},
+		{"signal", c.DemandPercent != nil && *c.DemandPercent != 100},
+	} {
+		if source.applies {
+			words = append(words, source.word)
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+// constraintSentences say which objects constrain the pod's limit, and how.
+func constraintSentences(s Subject) string {
+	c := s.Row.Constraints
+	if c == nil {
+		return ""
+	}
+	var text []string
+	several := len(s.Allocation.Status.DeclaredLimits) > 1
+	floors := amounts(c.Containers, nil, several, func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Floor })
+	if c.FloorBy != "" && floors != "" {
+		text = append(text, fmt.Sprintf("%s a floor of %s.", subjectAndVerb(c.FloorBy, "set"), floors))
+	}
+	ceilings := amounts(c.Containers, c.Ceiling, several, func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Ceiling })
+	if c.CeilingBy != "" && ceilings != "" {
+		text = append(text, fmt.Sprintf("%s a ceiling of %s.", subjectAndVerb(c.CeilingBy, "set"), ceilings))
+	}
+	if c.IncreaseOnNeed {
+		text = append(text, "Its ResourceQuota is nearly used up, so its limit increases only when it is throttled or uses more than half of it.")
+	}
+	if c.NoDecrease != "" {
+		text = append(text, noDecrease(s))
+	}
+	if p := c.DemandPercent; p != nil {
+		text = append(text, demandSignals(c))
+	}
+	if len(text) == 0 {
+		return ""
+	}
+	return "Constraints: " + strings.Join(text, " ")
+}
+
+// noDecrease says why the limit is not decreased, and until when or unless what.
+func noDecrease(s Subject) string {
+	why := reasons.Reason(s.Row.Constraints.NoDecrease)
+	const override = "Its limit is not decreased, because %s (%s). To allow decreases, annotate that with %s=true."
+	switch harmed := s.Allocation.Status.Rollback.LastHarmfulDecreaseTime; {
+	case why == reasons.ScaledByHPA:
+		return fmt.Sprintf(override, "its HorizontalPodAutoscaler scales on CPU usage", why, kube.AllowDecreaseKey)
+	case why == reasons.NoDisruptionAllowed:
+		return fmt.Sprintf(override, "its PodDisruptionBudget allows no disruption now", why, kube.AllowDecreaseKey)
+	case why == reasons.UnhealthyAfterDecrease && harmed != nil:
+		until := "for the controller's --" + kube.RollbackHoldOffFlag
+		if hold, ok := s.Settings.Duration(kube.RollbackHoldOffFlag); ok {
+			until = "until " + harmed.Add(hold).UTC().Format("2006-01-02 15:04 UTC")
+		}
+		return fmt.Sprintf("Its limit is not decreased %s, because the pod became not Ready or restarted right after a decrease %s ago (%s).",
+			until, format.Age(s.Now.Sub(harmed.Time)), why)
+	}
+	return fmt.Sprintf("Its limit is not decreased: %s (%s).", why.Sentence(), why)
+}
+
+// demandSignals says by how much its DemandSignals multiply the demand.
+func demandSignals(c *v1alpha1.Constraints) string {
+	by := "A DemandSignal multiplies"
+	if c.DemandBy != "" {
+		by = subjectAndVerb(c.DemandBy, "multiply")
+	}
+	return fmt.Sprintf("%s its demand by %v.", by, float64(*c.DemandPercent)/100)
+}
+
+// Signals names the DemandSignals that raise the demand of pods of a node; "" if there are none.
 func Signals(allocations []*v1alpha1.PodAllocation) string {
-	pods, seen := 0, map[string]bool{}
+	pods, known := 0, map[string]bool{}
 	var by []string
 	for _, pa := range allocations {
-		t := pa.Status.Constraints
-		if t == nil || t.DemandPercent == nil || *t.DemandPercent <= 100 {
+		c := pa.Status.Constraints
+		if c == nil || c.DemandPercent == nil || *c.DemandPercent <= 100 {
 			continue
 		}
 		pods++
-		for _, one := range strings.Split(t.DemandBy, ", ") {
+		for _, object := range strings.Split(c.DemandBy, ", ") {
 			name := "a DemandSignal of namespace " + pa.Namespace
-			if _, after, ok := strings.Cut(one, "/"); ok {
+			if _, after, ok := strings.Cut(object, "/"); ok {
 				name = "DemandSignal " + pa.Namespace + "/" + after
 			}
-			if name = fmt.Sprintf("%s (%d%%)", name, *t.DemandPercent); !seen[name] {
-				seen[name], by = true, append(by, name)
+			if name = fmt.Sprintf("%s (%d%%)", name, *c.DemandPercent); !known[name] {
+				known[name], by = true, append(by, name)
 			}
 		}
 	}
 	if pods == 0 {
 		return ""
 	}
-	verb := "asks"
-	if len(by) > 1 {
-		verb = "ask"
-	}
 	slices.Sort(by)
-	if most := 3; len(by) > most {
-		by = append(by[:most], fmt.Sprintf("%d more", len(by)-most))
+	if len(by) > maxSignals {
+		by = append(by[:maxSignals], fmt.Sprintf("%d more", len(by)-maxSignals))
 	}
-	return fmt.Sprintf("CPU is to be kept free for %s, as %s %s.", format.Plural(pods, "pod"), format.Join(by), verb)
+	return fmt.Sprintf("The demand of %s is raised by %s.", format.Plural(pods, "pod"), format.Join(by))
 }
 
-// ConstraintWords are the terms of a pod in a table: who asks, in a word each.
-func ConstraintWords(t *v1alpha1.Constraints) string {
-	if t == nil {
-		return ""
-	}
-	by := t.FloorBy + " " + t.CeilingBy
-	var words []string
-	for _, w := range []struct {
-		word string
-		is   bool
-	}{
-		{"hpa", strings.Contains(by, "HorizontalPodAutoscaler/") || t.NoDecrease == string(reasons.ScaledByHPA)},
-		{"limitrange", strings.Contains(by, "LimitRange/")},
-		{"quota", strings.Contains(by, "ResourceQuota/") || t.IncreaseOnNeed},
-		{"pdb", t.NoDecrease == string(reasons.NoDisruptionAllowed)},
-		{"hurt", t.NoDecrease == string(reasons.UnhealthyAfterDecrease)},
-		{"fairness", t.CoordinationPercent != nil && *t.CoordinationPercent != 100},
-		{"signal", t.DemandPercent != nil && *t.DemandPercent != 100},
-	} {
-		if w.is {
-			words = append(words, w.word)
-		}
-	}
-	return strings.Join(words, ",")
-}
-
-// platform says what the platform asks of the pod's limit, and who; "" where it asks nothing.
-func (e Explanation) platform(now time.Time) string {
-	t := e.Terms
-	if t == nil {
-		return ""
-	}
-	var s []string
-	several := len(e.of.Allocation.Status.DeclaredLimits) > 1
-	if floors := amounts(t.Containers, nil, several, func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Floor }); t.FloorBy != "" && floors != "" {
-		s = append(s, sets(t.FloorBy, "floor", floors))
-	}
-	if ceilings := amounts(t.Containers, t.Ceiling, several, func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Ceiling }); t.CeilingBy != "" && ceilings != "" {
-		s = append(s, sets(t.CeilingBy, "ceiling", ceilings))
-	}
-	if t.IncreaseOnNeed {
-		s = append(s, "Its quota is short and shared with other pods, so it is raised only when its need shows.")
-	}
-	if t.NoDecrease != "" {
-		s = append(s, e.notLowered(now))
-	}
-	if p := t.DemandPercent; p != nil {
-		s = append(s, fmt.Sprintf("Its demand counts %d%%, as %s.", *p, asker(t.DemandBy)))
-	}
-	if len(s) == 0 {
-		return ""
-	}
-	return "Platform: " + strings.Join(s, " ")
-}
-
-// asker is who asks for a demand, as "DemandSignal/name, DemandSignal/name", in a sentence.
-func asker(by string) string {
+// subjectAndVerb is a list "Kind/name, Kind/name" with a verb in the present: "A a and B b set", "A a sets".
+func subjectAndVerb(by, verb string) string {
 	switch {
-	case by == "":
-		return "a DemandSignal asks"
 	case strings.Contains(by, ", "):
-		return whose(by) + " ask"
+	case strings.HasSuffix(verb, "y"):
+		verb = strings.TrimSuffix(verb, "y") + "ies"
+	default:
+		verb += "s"
 	}
-	return whose(by) + " asks"
+	return objects(by) + " " + verb
 }
 
-// notLowered says why the pod is not lowered, and until when, or unless what.
-func (e Explanation) notLowered(now time.Time) string {
-	why := reasons.Reason(e.Terms.NoDecrease)
-	switch hurt := e.of.Allocation.Status.Rollback.LastHarmfulDecreaseTime; {
-	case why == reasons.ScaledByHPA:
-		return fmt.Sprintf("It is not lowered, because its HorizontalPodAutoscaler looks at its CPU use (%s), unless that is annotated %s=true.", why, kube.AllowDecreaseKey)
-	case why == reasons.NoDisruptionAllowed:
-		return fmt.Sprintf("It is not lowered, because its PodDisruptionBudget allows no disruption now (%s), unless that is annotated %s=true.", why, kube.AllowDecreaseKey)
-	case why == reasons.UnhealthyAfterDecrease && hurt != nil:
-		return fmt.Sprintf("It is not lowered until %s, because %s ago it was not Ready, or restarted, right after it was lowered (%s).",
-			hurt.Add(kube.RollbackHoldOff).UTC().Format("2006-01-02 15:04 UTC"), format.Age(now.Sub(hurt.Time)), why)
-	}
-	return fmt.Sprintf("It is not lowered: %s (%s).", why.Sentence(), why)
-}
-
-// sets is who sets a bound, as "Kind/name, Kind/name", in a sentence.
-func sets(by, what, amounts string) string {
-	verb := "sets"
-	if strings.Contains(by, ", ") {
-		verb = "set"
-	}
-	return fmt.Sprintf("%s %s a %s of %s.", whose(by), verb, what, amounts)
-}
-
-// whose are objects, given as "Kind/name, Kind/name", in words.
-func whose(by string) string {
+// objects writes a list "Kind/name, Kind/name" in words.
+func objects(by string) string {
 	return format.Join(strings.Split(strings.ReplaceAll(by, "/", " "), ", "))
 }
 
-// amounts are the bounds of containers, and that of the pod as a whole; nil: none. A pod of one container has but one limit.
-func amounts(containers []v1alpha1.ContainerConstraints, whole *cpu.Milli, several bool, of func(v1alpha1.ContainerConstraints) *cpu.Milli) string {
+// amounts are the bounds of containers and of the whole pod (nil: none). For a pod with one limit it is the lowest.
+func amounts(
+	list []v1alpha1.ContainerConstraints, whole *cpu.Milli, several bool,
+	bound func(v1alpha1.ContainerConstraints) *cpu.Milli,
+) string {
 	var parts []string
-	least := cpu.Milli(math.MaxInt64)
-	for _, c := range containers {
-		if b := of(c); b != nil {
-			least = min(least, *b)
+	lowest := cpu.Milli(math.MaxInt64)
+	for _, c := range list {
+		if b := bound(c); b != nil {
+			lowest = min(lowest, *b)
 			parts = append(parts, fmt.Sprintf("%v for container %s", *b, c.Name))
 		}
 	}
 	if whole != nil {
-		least = min(least, *whole)
+		lowest = min(lowest, *whole)
 		parts = append(parts, fmt.Sprintf("%v for the pod as a whole", *whole))
 	}
 	if !several && len(parts) > 0 {
-		return least.String()
+		return lowest.String()
 	}
 	return format.Join(parts)
 }
 
-// raisedBy says where the floor of the figures comes from; "" where the platform has no part in it.
-func (e Explanation) raisedBy() string {
-	t := e.Terms
-	if t == nil {
+// floorSource says which constraint sets the floor of the figures; "" if none does.
+func floorSource(s Subject) string {
+	c := s.Row.Constraints
+	if c == nil {
 		return ""
 	}
-	lowerable := *t
-	lowerable.NoDecrease = ""
-	own, asked := e.within(nil), e.within(&lowerable)
-	switch floor := e.Figures.Floor; {
+	decreasing := *c
+	decreasing.NoDecrease = ""
+	own, constrained := bounds(s, nil), bounds(s, &decreasing)
+	switch floor := s.Row.Figures.Floor; {
 	case floor <= own.floor:
 		return ""
-	case t.NoDecrease != "" && floor > asked.floor:
-		return "because it is not lowered"
-	case t.FloorBy != "":
-		return "set by " + whose(t.FloorBy)
+	case c.NoDecrease != "" && floor > constrained.floor:
+		return "because it is not decreased"
+	case c.FloorBy != "":
+		return "set by " + objects(c.FloorBy)
 	}
 	return ""
 }
 
-// cappedBy says where the ceiling of the figures comes from; "" where the platform has no part in it.
-func (e Explanation) cappedBy() string {
-	if e.Terms == nil || e.Terms.CeilingBy == "" {
+// ceilingSource says which constraint sets the ceiling of the figures; "" if none does.
+func ceilingSource(s Subject) string {
+	c := s.Row.Constraints
+	if c == nil || c.CeilingBy == "" {
 		return ""
 	}
-	if own, asked := e.within(nil), e.within(e.Terms); asked.ceiling < own.ceiling && e.Figures.Ceiling == asked.ceiling {
-		return "set by " + whose(e.Terms.CeilingBy)
+	own, constrained := bounds(s, nil), bounds(s, c)
+	if constrained.ceiling < own.ceiling && s.Row.Figures.Ceiling == constrained.ceiling {
+		return "set by " + objects(c.CeilingBy)
 	}
 	return ""
 }
 
-// total is within what the pod's whole limit stays.
-type total struct{ floor, ceiling cpu.Milli }
+// podBounds bound the sum of a pod's limits.
+type podBounds struct{ floor, ceiling cpu.Milli }
 
-// within are the pod's bounds under the terms on a node of any size.
-func (e Explanation) within(t *v1alpha1.Constraints) total {
-	const anySize = cpu.Milli(1e9)
-	b := constraints.BoundsOf(e.of.Pod, e.of.Allocation.Status.DeclaredLimits, anySize, t)
-	var sum total
-	for _, c := range b.Containers {
-		sum.floor += c.Floor
-		sum.ceiling += c.Ceiling
+// bounds are those of the pod under the constraints, on a node of unlimited size.
+func bounds(s Subject, c *v1alpha1.Constraints) podBounds {
+	const unlimited = cpu.Milli(1e9)
+	b := constraints.BoundsOf(s.Pod, s.Allocation.Status.DeclaredLimits, unlimited, c)
+	var sum podBounds
+	for _, container := range b.Containers {
+		sum.floor += container.Floor
+		sum.ceiling += container.Ceiling
 	}
 	if b.Ceiling > 0 {
 		sum.ceiling = min(sum.ceiling, b.Ceiling)
 	}
 	return sum
-}
-
-// weights say what the budget is made of; "" where the decision does not tell, or where a newer one has other weights.
-func (e Explanation) weights() string {
-	f := e.Figures
-	request, all := cpu.Milli(0), true
-	for _, c := range snapshot.RunningContainers(e.of.Pod) {
-		if slices.ContainsFunc(e.of.Allocation.Status.DeclaredLimits, func(l v1alpha1.ContainerLimit) bool { return l.Name == c.Name }) {
-			request += c.Request
-		} else {
-			all = all && c.Request == 0
-		}
-	}
-	product, factors := request.Cores()*1000, []string(nil)
-	factor := func(percent int32, what string) {
-		if percent != 0 && percent != 100 {
-			product *= float64(percent) / 100
-			factors = append(factors, fmt.Sprintf("%v for %s", float64(percent)/100, what))
-		}
-	}
-	factor(f.PriorityPercent, "its priority")
-	factor(f.FairnessPercent, "fairness between nodes")
-	if request == 0 || f.PriorityPercent == 0 || math.Abs(product-float64(f.Budget)) > 1 {
-		return ""
-	}
-	what, amount := "its CPU request", fmt.Sprintf(" of %v", request)
-	if !all {
-		what, amount = "the CPU request of its containers with a limit", fmt.Sprintf(", %v,", request)
-	}
-	if len(factors) == 0 {
-		return fmt.Sprintf(" (%s)", what)
-	}
-	return fmt.Sprintf(" (%s%s times %s)", what, amount, strings.Join(factors, " and "))
 }

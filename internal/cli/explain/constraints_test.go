@@ -1,8 +1,11 @@
 package explain
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -12,83 +15,120 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// TestWeights: a budget is explained by the weights of the decision, if they make it.
-func TestWeights(t *testing.T) {
-	e := Explanation{of: Subject{Pod: apiserver.RunningPod("plaza", "web", apiserver.Container("app", "200m", "900m"), apiserver.Container("log", "50m", ""))}}
-	e.of.Allocation = &v1alpha1.PodAllocation{Status: v1alpha1.PodAllocationStatus{DeclaredLimits: kube.Limits(e.of.Pod)}}
-	for want, f := range map[string]snapshot.Figures{
-		"": {Budget: 400},
-		" (the CPU request of its containers with a limit)":                                                                    {Budget: 200, PriorityPercent: 100},
-		" (the CPU request of its containers with a limit, 200m, times 0.5 for its priority)":                                  {Budget: 100, PriorityPercent: 50},
-		" (the CPU request of its containers with a limit, 200m, times 1.37 for fairness between nodes)":                       {Budget: 274, PriorityPercent: 100, FairnessPercent: 137},
-		" (the CPU request of its containers with a limit, 200m, times 2 for its priority and 0.5 for fairness between nodes)": {Budget: 200, PriorityPercent: 200, FairnessPercent: 50},
-	} {
-		e.Figures = &f
-		if got := e.weights(); got != want {
-			t.Errorf("%+v: %q, want %q", f, got, want)
-		}
-	}
-	e.Figures = &snapshot.Figures{Budget: 300, PriorityPercent: 100, FairnessPercent: 200} // the round is newer than the decision
-	if got := e.weights(); got != "" {
-		t.Errorf("a budget that its weights do not make is explained by them: %q", got)
-	}
-}
-
-// TestNotLowered: every reason not to lower a pod is told, also one without a time and one that this plugin does not know.
-func TestNotLowered(t *testing.T) {
-	unhealthy := string(reasons.UnhealthyAfterDecrease)
-	for reason, want := range map[string]string{
-		unhealthy:   "It is not lowered: " + reasons.UnhealthyAfterDecrease.Sentence() + " (UnhealthyAfterDecrease).",
-		"MoonPhase": "It is not lowered: reason MoonPhase (MoonPhase).",
-	} {
-		e := Explanation{Row: snapshot.Row{Terms: &v1alpha1.Constraints{NoDecrease: reason}}, of: Subject{Allocation: &v1alpha1.PodAllocation{}}}
-		if got := e.notLowered(time.Now()); got != want {
-			t.Errorf("%s: %q, want %q", reason, got, want)
-		}
-	}
-}
-
-// TestBoundsNameTheirSource: a floor or ceiling is laid to the platform's account only where it is its own.
-func TestBoundsNameTheirSource(t *testing.T) {
-	e := Explanation{of: Subject{Pod: apiserver.RunningPod("plaza", "web", apiserver.Container("app", "200m", "900m"))}}
-	e.of.Allocation = &v1alpha1.PodAllocation{Status: v1alpha1.PodAllocationStatus{DeclaredLimits: kube.Limits(e.of.Pod)}}
-	e.of.Pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
-	hpa := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web"}
-	still := hpa
-	still.NoDecrease = string(reasons.ScaledByHPA)
-	low := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(50), Ceiling: milli(1500)}}, FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
-	high := v1alpha1.Constraints{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
-	const web = "set by HorizontalPodAutoscaler web"
-	for name, c := range map[string]struct {
-		terms                *v1alpha1.Constraints
-		floor, ceiling       cpu.Milli
-		floorFrom, ceilingBy string
-	}{
-		"no terms":                             {nil, 210, 2000, "", ""},
-		"an HPA's floor":                       {&hpa, 360, 2000, web, ""},
-		"a decision from before the HPA":       {&hpa, 210, 2000, "", ""},
-		"a pod that is not lowered":            {&still, 900, 2000, "because it is not lowered", ""},
-		"one that has come down to the floor":  {&still, 360, 2000, web, ""},
-		"a floor below the pod's own":          {&low, 210, 1500, "", "set by LimitRange a"},
-		"a node that is smaller than the term": {&low, 210, 1000, "", ""},
-		"a ceiling above the pod's own":        {&high, 210, 2000, "", ""},
-	} {
-		e.Terms, e.Figures = c.terms, &snapshot.Figures{Floor: c.floor, Ceiling: c.ceiling}
-		if floor, ceiling := e.raisedBy(), e.cappedBy(); floor != c.floorFrom || ceiling != c.ceilingBy {
-			t.Errorf("%s: floor %q, ceiling %q; want %q and %q", name, floor, ceiling, c.floorFrom, c.ceilingBy)
-		}
-	}
-}
-
-// TestAsker: whoever asks for a demand is named.
-func TestAsker(t *testing.T) {
-	for by, want := range map[string]string{
-		"": "a DemandSignal asks", "DemandSignal/p99": "DemandSignal p99 asks", "DemandSignal/a, DemandSignal/b": "DemandSignal a and DemandSignal b ask",
-	} {
-		if got := asker(by); got != want {
-			t.Errorf("%q: %q, want %q", by, got, want)
-		}
+// web is a pod of one container with a limit, and its allocation.
+func web() Subject {
+	pod := apiserver.RunningPod("plaza", "web", apiserver.Container("app", "200m", "900m"))
+	return Subject{
+		Pod: pod, Allocation: &v1alpha1.PodAllocation{Status: v1alpha1.PodAllocationStatus{DeclaredLimits: kube.Limits(pod)}},
 	}
 }
 
 func milli(m cpu.Milli) *cpu.Milli { return &m }
+
+// TestMultipliers: a budget is explained by its multipliers only if they make it.
+func TestMultipliers(t *testing.T) {
+	s := web()
+	s.Pod.Spec.Containers = append(s.Pod.Spec.Containers, apiserver.Container("log", "50m", ""))
+	const request = " (the CPU request of its containers with a limit, 200m, times "
+	for want, f := range map[string]snapshot.Figures{
+		"": {Budget: 400},
+		" (the CPU request of its containers with a limit)":                {Budget: 200, PriorityPercent: 100},
+		request + "0.5 for its priority)":                                  {Budget: 100, PriorityPercent: 50},
+		request + "1.37 for fairness between nodes)":                       {Budget: 274, PriorityPercent: 100, CoordinationPercent: 137},
+		request + "2 for its priority and 0.5 for fairness between nodes)": {Budget: 200, PriorityPercent: 200, CoordinationPercent: 50},
+	} {
+		s.Row.Figures = &f
+		if got := multipliers(s); got != want {
+			t.Errorf("%+v: %q, want %q", f, got, want)
+		}
+	}
+	s.Row.Figures = &snapshot.Figures{Budget: 300, PriorityPercent: 100, CoordinationPercent: 200} // newer than the multipliers
+	if got := multipliers(s); got != "" {
+		t.Errorf("a budget is explained by multipliers that do not make it: %q", got)
+	}
+}
+
+// TestNoDecrease: every reason against a decrease is explained, with the hold-off that the installation uses, also a
+// reason that this version does not know.
+func TestNoDecrease(t *testing.T) {
+	unhealthy := string(reasons.UnhealthyAfterDecrease)
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	harmed := metav1.NewMicroTime(now.Add(-10 * time.Minute))
+	for name, c := range map[string]struct {
+		reason   string
+		harmed   *metav1.MicroTime
+		settings kube.Settings
+		want     string
+	}{
+		"a day":            {unhealthy, &harmed, kube.Settings{kube.RollbackHoldOffFlag: "24h0m0s"}, "not decreased until 2026-11-22 11:50 UTC, because"},
+		"an hour":          {unhealthy, &harmed, kube.Settings{kube.RollbackHoldOffFlag: "1h0m0s"}, "not decreased until 2026-11-21 12:50 UTC, because"},
+		"unknown hold-off": {unhealthy, &harmed, nil, "not decreased for the controller's --rollback-holdoff, because"},
+		"unknown time":     {unhealthy, nil, nil, "not decreased: " + reasons.UnhealthyAfterDecrease.Sentence() + " (UnhealthyAfterDecrease)."},
+		"unknown reason":   {"MoonPhase", nil, nil, "not decreased: reason MoonPhase (MoonPhase)."},
+	} {
+		s := web()
+		s.Row.Constraints, s.Settings, s.Now = &v1alpha1.Constraints{NoDecrease: c.reason}, c.settings, now
+		s.Allocation.Status.Rollback.LastHarmfulDecreaseTime = c.harmed
+		if got := noDecrease(s); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestBoundsNameTheirSource: a floor or ceiling is attributed to an object only if the object sets it.
+func TestBoundsNameTheirSource(t *testing.T) {
+	s := web()
+	s.Pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}
+	container := func(floor, ceiling *cpu.Milli) []v1alpha1.ContainerConstraints {
+		return []v1alpha1.ContainerConstraints{{Name: "app", Floor: floor, Ceiling: ceiling}}
+	}
+	hpa := v1alpha1.Constraints{Containers: container(milli(360), nil), FloorBy: "HorizontalPodAutoscaler/web"}
+	noDecrease := hpa
+	noDecrease.NoDecrease = string(reasons.ScaledByHPA)
+	low := v1alpha1.Constraints{Containers: container(milli(50), milli(1500)), FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
+	high := v1alpha1.Constraints{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
+	const byHPA = "set by HorizontalPodAutoscaler web"
+	for name, c := range map[string]struct {
+		constraints              *v1alpha1.Constraints
+		floor, ceiling           cpu.Milli
+		wantFloorBy, wantCeiling string
+	}{
+		"no constraints":                             {nil, 210, 2000, "", ""},
+		"an HPA's floor":                             {&hpa, 360, 2000, byHPA, ""},
+		"a decision from before the HPA":             {&hpa, 210, 2000, "", ""},
+		"a pod that is not decreased":                {&noDecrease, 900, 2000, "because it is not decreased", ""},
+		"a pod at the HPA's floor":                   {&noDecrease, 360, 2000, byHPA, ""},
+		"a floor below the pod's own":                {&low, 210, 1500, "", "set by LimitRange a"},
+		"a node that is smaller than the constraint": {&low, 210, 1000, "", ""},
+		"a ceiling above the pod's own":              {&high, 210, 2000, "", ""},
+	} {
+		s.Row.Constraints, s.Row.Figures = c.constraints, &snapshot.Figures{Floor: c.floor, Ceiling: c.ceiling}
+		if floor, ceiling := floorSource(s), ceilingSource(s); floor != c.wantFloorBy || ceiling != c.wantCeiling {
+			t.Errorf("%s: floor %q, ceiling %q; want %q and %q", name, floor, ceiling, c.wantFloorBy, c.wantCeiling)
+		}
+	}
+}
+
+// TestDemandSignals: the DemandSignals of a pod, and those of a node, are named.
+func TestDemandSignals(t *testing.T) {
+	percent := int32(150)
+	for by, want := range map[string]string{
+		"":                               "A DemandSignal multiplies its demand by 1.5.",
+		"DemandSignal/p99":               "DemandSignal p99 multiplies its demand by 1.5.",
+		"DemandSignal/a, DemandSignal/b": "DemandSignal a and DemandSignal b multiply its demand by 1.5.",
+	} {
+		if got := demandSignals(&v1alpha1.Constraints{DemandPercent: &percent, DemandBy: by}); got != want {
+			t.Errorf("%q: %q, want %q", by, got, want)
+		}
+	}
+	var list []*v1alpha1.PodAllocation
+	for _, by := range []string{"", "DemandSignal/a", "DemandSignal/a, DemandSignal/b", "DemandSignal/c", "DemandSignal/d"} {
+		pa := &v1alpha1.PodAllocation{}
+		pa.Namespace, pa.Status.Constraints = "lab", &v1alpha1.Constraints{DemandPercent: &percent, DemandBy: by}
+		list = append(list, pa)
+	}
+	want := "The demand of 5 pods is raised by DemandSignal lab/a (150%), DemandSignal lab/b (150%), DemandSignal lab/c (150%) and 2 more."
+	if got := Signals(list); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Table writes rows under a header, if it has one, in columns as wide as their widest cell, three spaces apart.
+// Table writes rows in columns as wide as their widest cell, three spaces apart. The header is optional.
 type Table struct {
 	Header []string
 	Rows   [][]string

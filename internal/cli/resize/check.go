@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,18 +18,18 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Request is what a person asks resize to do.
+// Request is what the command line says.
 type Request struct {
 	Container string // "": the only one with a CPU limit
 	Limit     cpu.Milli
 	Force     bool
 }
 
-// Target is what is known of the pod before it is resized.
+// Target is the pod before its resize.
 type Target struct {
 	Pod         *corev1.Pod
 	Row         snapshot.Row
-	Allocatable cpu.Milli // of its node; 0: not known
+	Allocatable cpu.Milli // of its node; 0: unknown
 }
 
 // Objection is a reason not to resize.
@@ -38,22 +39,40 @@ type Objection struct {
 	Final bool
 }
 
-// Check turns what is asked into a move, or says everything that speaks against it. It is pure.
-func Check(t Target, o Request) (actuator.Move, []Objection) {
-	if why := unfit(t.Pod); why != "" {
+// Refuse is the error that the objections make; nil if there are none or --force overrides all.
+func Refuse(pod *corev1.Pod, against []Objection, force bool) error {
+	final := false
+	var why []string
+	for _, o := range against {
+		final = final || o.Final
+		why = append(why, o.Why)
+	}
+	if len(against) == 0 || (force && !final) {
+		return nil
+	}
+	text := fmt.Sprintf("%s is not resized: %s", PodText(pod), strings.Join(why, "; "))
+	if !final {
+		text += "; --force overrides this"
+	}
+	return errors.New(text)
+}
+
+// Check turns a request into a move, with all objections. It is pure. Without a move an objection is final.
+func Check(t Target, r Request) (actuator.Move, []Objection) {
+	if why := notResizable(t.Pod); why != "" {
 		return actuator.Move{}, []Objection{{why, true}}
 	}
-	c, problem := choose(t.Pod, o.Container)
+	c, problem := chooseContainer(t.Pod, r.Container)
 	if problem != "" {
 		return actuator.Move{}, []Objection{{problem, true}}
 	}
-	to := o.Limit.RoundUp(cpu.Quantum)
+	to := r.Limit.RoundUp(cpu.Quantum)
 	move := actuator.Move{UID: string(t.Pod.UID), Changes: []actuator.Change{{Container: c.Name, From: c.Limit, To: to}}}
-	return move, append(impossible(c, to), harmful(t, c, o.Limit, to)...)
+	return move, append(impossible(c, to), harmful(t, c, r.Limit, to)...)
 }
 
-// unfit says why nothing of the pod can be resized; "" if something can.
-func unfit(pod *corev1.Pod) string {
+// notResizable says why no container of the pod can be resized; "" if one can.
+func notResizable(pod *corev1.Pod) string {
 	facts := kube.Facts(pod, kube.ModeEnforce, "")
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -78,24 +97,25 @@ func unfit(pod *corev1.Pod) string {
 func impossible(c snapshot.Container, to cpu.Milli) []Objection {
 	switch {
 	case to < cpu.Quantum:
-		return []Objection{{fmt.Sprintf("the kernel takes no CPU limit below %v", cpu.Quantum), true}}
+		return []Objection{{fmt.Sprintf("the kernel accepts no CPU limit below %v", cpu.Quantum), true}}
 	case to < c.Request:
-		return []Objection{{fmt.Sprintf("%v is below the CPU request of container %s, %v: Kubernetes wants a limit to be at least the request", to, c.Name, c.Request), true}}
+		return []Objection{{fmt.Sprintf("%v is below the CPU request of container %s, %v: Kubernetes requires a limit of at least the request",
+			to, c.Name, c.Request), true}}
 	}
 	return nil
 }
 
-// harmful is what would be done, and had better not be.
-func harmful(t Target, c snapshot.Container, asked, to cpu.Milli) (against []Objection) {
+// harmful is what Kubernetes accepts and may harm the pod.
+func harmful(t Target, c snapshot.Container, requested, to cpu.Milli) (against []Objection) {
 	caution := func(format string, args ...any) {
 		against = append(against, Objection{Why: fmt.Sprintf(format, args...)})
 	}
 	if t.Allocatable > 0 && to > t.Allocatable {
 		hint := ""
-		if asked%cpu.Core == 0 && asked/cpu.Core < t.Allocatable {
-			hint = fmt.Sprintf(" (did you mean %dm?)", asked/cpu.Core)
+		if requested%cpu.Core == 0 && requested/cpu.Core < t.Allocatable {
+			hint = fmt.Sprintf(" (did you mean %dm?)", requested/cpu.Core)
 		}
-		caution("%v is more than node %s has to give, %v%s", to, t.Pod.Spec.NodeName, t.Allocatable, hint)
+		caution("%v is more than the allocatable CPU of node %s, %v%s", to, t.Pod.Spec.NodeName, t.Allocatable, hint)
 	}
 	if t.Pod.Spec.RuntimeClassName != nil {
 		caution("%s", reasons.RuntimeClass.Sentence())
@@ -103,19 +123,20 @@ func harmful(t Target, c snapshot.Container, asked, to cpu.Milli) (against []Obj
 	if c.Restarts {
 		caution("the resizePolicy of container %s restarts it when its CPU changes", c.Name)
 	}
-	if progress, said := Unfinished(t.Pod); progress != podresize.Done {
-		caution("an earlier resize is not finished: %s (%s)", format.OneLine(said), progress)
+	if progress, message := Unfinished(t.Pod); progress != podresize.Done {
+		caution("an earlier resize is not finished: %s (%s)", format.OneLine(message), progress)
 	}
 	if f := t.Row.Figures; f != nil && to < c.Limit && t.Row.Unlimited == 0 {
 		if total := t.Row.Limit - c.Limit + to; total < f.Usage {
-			caution("the pod used %v of CPU when last seen, and would be throttled hard at %v", f.Usage, total)
+			caution("the last known usage of the pod is %v, so it would be throttled hard at %v", f.Usage, total)
 		}
 	}
 	return against
 }
 
-// choose finds the container that is meant.
-func choose(pod *corev1.Pod, name string) (snapshot.Container, string) {
+// chooseContainer finds the container of that name, or the only one with a limit for "". The string says why there is
+// none.
+func chooseContainer(pod *corev1.Pod, name string) (snapshot.Container, string) {
 	all := snapshot.RunningContainers(pod)
 	limited := slices.DeleteFunc(slices.Clone(all), func(c snapshot.Container) bool { return c.Limit == 0 })
 	if name == "" {
@@ -125,7 +146,8 @@ func choose(pod *corev1.Pod, name string) (snapshot.Container, string) {
 		case 0:
 			return snapshot.Container{}, "no container has a CPU limit, and a limit once added cannot be removed"
 		}
-		return snapshot.Container{}, fmt.Sprintf("%d containers have a CPU limit: choose one with -c %s", len(limited), strings.Join(names(limited), " or "))
+		return snapshot.Container{}, fmt.Sprintf("%d containers have a CPU limit: choose one with -c %s",
+			len(limited), strings.Join(names(limited), " or "))
 	}
 	for _, c := range all {
 		if c.Name == name {
@@ -135,7 +157,7 @@ func choose(pod *corev1.Pod, name string) (snapshot.Container, string) {
 			return c, ""
 		}
 	}
-	return snapshot.Container{}, fmt.Sprintf("it has no container or sidecar %q; it has %s", name, strings.Join(names(all), ", "))
+	return snapshot.Container{}, fmt.Sprintf("the pod has no container or sidecar %q; it has %s", name, strings.Join(names(all), ", "))
 }
 
 func names(list []snapshot.Container) []string {
@@ -146,7 +168,7 @@ func names(list []snapshot.Container) []string {
 	return n
 }
 
-// Unfinished says how far the kubelet is with the pod's present limits.
+// Unfinished says how far the kubelet is with the limits in the pod's spec.
 func Unfinished(pod *corev1.Pod) (podresize.Progress, string) {
 	return podresize.Check(pod, snapshot.Limits(pod), pod.Generation)
 }

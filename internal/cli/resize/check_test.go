@@ -11,10 +11,12 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-func TestGuard(t *testing.T) {
+// TestCheck: every request becomes a move, an objection, or both.
+func TestCheck(t *testing.T) {
 	app := apiserver.Container("app", "200m", "500m")
 	change := func(with func(*corev1.Pod)) *corev1.Pod {
 		p := apiserver.RunningPod("shop", "web", app)
@@ -24,7 +26,7 @@ func TestGuard(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod    *corev1.Pod
 		ask    Request
-		used   cpu.Milli // as the agent saw it; 0: unknown
+		used   cpu.Milli // 0: unknown
 		reason string    // part of an objection; "": none
 		final  bool
 		to     cpu.Milli
@@ -34,9 +36,9 @@ func TestGuard(t *testing.T) {
 		"round":              {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 301}, to: 310},
 		"the request itself": {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 200}, to: 200},
 		"below request":      {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 190}, reason: "below the CPU request", final: true},
-		"below use":          {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 300}, used: 400, reason: "used 400m", to: 300},
+		"below use":          {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 300}, used: 400, reason: "usage of the pod is 400m", to: 300},
 		"raise below use":    {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 600}, used: 900, to: 600},
-		"above node":         {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 5000}, reason: "more than node", to: 5000},
+		"above node":         {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 5000}, reason: "more than the allocatable CPU of node", to: 5000},
 		"cores for milli":    {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 800000}, reason: "did you mean 800m?", to: 800000},
 		"no such container":  {pod: change(func(*corev1.Pod) {}), ask: Request{Limit: 800, Container: "db"}, reason: `no container or sidecar "db"`, final: true},
 		"two containers": {
@@ -71,7 +73,7 @@ func TestGuard(t *testing.T) {
 		"in flight": {pod: change(func(p *corev1.Pod) { p.Generation = 4 }), ask: Request{Limit: 800}, reason: "earlier resize is not finished", to: 800},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := (&snapshot.Snapshot{DefaultMode: "enforce", System: "mbcas-system"}).Row(c.pod)
+			s := (&snapshot.Snapshot{Settings: kube.Settings{kube.ModeFlag: "enforce"}, System: "mbcas-system"}).Row(c.pod)
 			if c.used > 0 {
 				s.Figures = &snapshot.Figures{Usage: c.used}
 			}
@@ -91,7 +93,7 @@ func TestGuard(t *testing.T) {
 // TestRefuse: force helps against objections that are not final, and only then.
 func TestRefuse(t *testing.T) {
 	pod := apiserver.RunningPod("shop", "web")
-	soft, hard := Objection{"it hurts", false}, Objection{"it cannot be", true}
+	soft, hard := Objection{"it is harmful", false}, Objection{"it is impossible", true}
 	for name, c := range map[string]struct {
 		against []Objection
 		force   bool
@@ -113,7 +115,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestRefusal: every outcome but success is explained, and with the server's words where they matter.
+// TestRefusal: every outcome but success has a sentence of its own, with the server's message in it where it helps.
 func TestRefusal(t *testing.T) {
 	for o := podresize.Accepted; !strings.HasPrefix(o.String(), "Outcome("); o++ {
 		text := refusal(podresize.Result{Outcome: o, Message: "the words\nof the server"})
@@ -124,7 +126,7 @@ func TestRefusal(t *testing.T) {
 		case strings.Contains(text, "\n"):
 			t.Errorf("%v: %q is more than a line", o, text)
 		case strings.HasPrefix(text, o.String()+":"):
-			t.Errorf("%v: has no words of its own: %q", o, text)
+			t.Errorf("%v: has no sentence of its own: %q", o, text)
 		}
 	}
 }

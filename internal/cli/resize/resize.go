@@ -1,16 +1,14 @@
-// Package resize changes CPU limits by hand: Check says what speaks against a change, Apply carries it out and waits for the
-// kubelet.
+// Package resize changes CPU limits by hand. Check, which is pure, turns a request into a move and says what speaks
+// against it. Apply carries the move out and waits for the kubelet.
 package resize
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -23,116 +21,94 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Adoption is what MBCAS does after somebody else changed a limit.
-var Adoption = "MBCAS takes the new limit as declared and leaves the pod alone for " + Alone
+// maxConflicts is after how many writes by others in a row a resize is given up.
+const maxConflicts = 5
 
-// Options says how a resize is carried out.
+// Options say how a resize is carried out.
 type Options struct {
 	DryRun, Wait bool
 	Timeout      time.Duration
-	// Redecide decides anew about a pod that changed while it was being resized; nil from it: nothing is to be done
-	// any more. Without again, what was asked for stays the same.
+	// Redecide makes a new move for a pod that changed during the resize; nil from it: nothing is left to do. Without
+	// Redecide the requested limits stay the same.
 	Redecide func(*corev1.Pod) *actuator.Move
 }
 
-// Refuse is the error that the objections make; nil if they are none, or may be forced.
-func Refuse(pod *corev1.Pod, against []Objection, force bool) error {
-	final := false
-	var why []string
-	for _, o := range against {
-		final = final || o.Final
-		why = append(why, o.Why)
-	}
-	if len(against) == 0 || (force && !final) {
-		return nil
-	}
-	text := fmt.Sprintf("%s is not resized: %s", PodText(pod), strings.Join(why, "; "))
-	if !final {
-		text += "; --force does it nevertheless"
-	}
-	return errors.New(text)
-}
-
-// AfterResize says what MBCAS will do about a change made by hand; "" where it does nothing.
-func AfterResize(s snapshot.Row) string {
-	switch {
-	case !s.Managed || s.Mode == kube.ModeOff || s.Mode == kube.ModeRecommend || s.Reason == string(reasons.Recommending):
-		return ""
-	case s.Mode == kube.ModeRestore:
-		return Adoption + "; the namespace is in mode restore, so the limit stays at what is declared."
-	}
-	return fmt.Sprintf("%s; then it moves the limit again. To keep it: kubectl label pod %s -n %s %s=false", Adoption, s.Pod, s.Namespace, kube.ManagedKey)
-}
-
-// Apply asks first, then applies the move and follows it to its end.
-func Apply(ctx context.Context, a *cluster.Access, s format.Streams, pod *corev1.Pod, move actuator.Move, how Options) error {
+// Apply tries the move in a dry run, carries it out, and waits until it is in force.
+func Apply(ctx context.Context, a *cluster.Access, s format.Streams, r Resize) error {
 	resizer := podresize.New(a.Client, kube.PluginFieldManager)
-	dry, err := retryOnConflict(ctx, a, pod, &move, how.Redecide, resizer.DryRun)
+	dry, err := r.retryOnConflict(ctx, a.Client, resizer.DryRun)
 	if err != nil {
 		return err
 	}
 	why := refusal(dry)
-	if dry.Outcome == podresize.NoDryRun && !how.DryRun {
-		why = "" // then it has to be tried
+	if dry.Outcome == podresize.NoDryRun && !r.DryRun {
+		why = "" // only the resize itself can tell
 	}
 	if why != "" {
-		return fmt.Errorf("%s is not resized: %s", PodText(pod), why)
+		return fmt.Errorf("%s is not resized: %s", PodText(r.Pod), why)
 	}
-	if how.DryRun {
-		_, err := fmt.Fprintf(s.Out, "%s: %s (dry run: the API server would take it)\n", PodText(pod), moveText(move))
+	if r.DryRun {
+		_, err := fmt.Fprintf(s.Out, "%s: %s (dry run: the API server accepts it)\n", PodText(r.Pod), moveText(r.Move))
 		return err
 	}
-	result, err := retryOnConflict(ctx, a, pod, &move, how.Redecide, resizer.Apply)
+	result, err := r.retryOnConflict(ctx, a.Client, resizer.Apply)
 	if err != nil {
 		return err
 	}
 	if why := refusal(result); why != "" {
-		return fmt.Errorf("%s is not resized: %s", PodText(pod), why)
+		return fmt.Errorf("%s is not resized: %s", PodText(r.Pod), why)
 	}
-	fmt.Fprintf(s.Out, "%s: %s\n", PodText(pod), moveText(move))
-	if !how.Wait {
+	fmt.Fprintf(s.Out, "%s: %s\n", PodText(r.Pod), moveText(r.Move))
+	if !r.Wait {
 		return nil
 	}
-	return waitUntilInForce(ctx, a, s, result.Pod, move, how.Timeout)
+	return waitUntilInForce(ctx, a, s, result.Pod, r)
 }
 
-// retryOnConflict tries again with the pod as it is now when it has changed since it was read. Without again, what is
-// asked for stays the same, wherever it starts from.
-func retryOnConflict(ctx context.Context, a *cluster.Access, pod *corev1.Pod, move *actuator.Move, again func(*corev1.Pod) *actuator.Move, do func(context.Context, *corev1.Pod, actuator.Move) podresize.Result) (r podresize.Result, err error) {
-	for range 5 {
-		if r = do(ctx, pod, *move); r.Outcome != podresize.Conflict {
-			return r, nil
+// Resize is a move of a pod's limits and how to carry it out. Apply updates both when the pod changes meanwhile.
+type Resize struct {
+	Pod  *corev1.Pod
+	Move actuator.Move
+	Options
+}
+
+// retryOnConflict calls do again with the stored pod if the pod changed since it was read.
+func (r *Resize) retryOnConflict(
+	ctx context.Context, c client.Client, do func(context.Context, *corev1.Pod, actuator.Move) podresize.Result,
+) (result podresize.Result, err error) {
+	for range maxConflicts {
+		if result = do(ctx, r.Pod, r.Move); result.Outcome != podresize.Conflict {
+			return result, nil
 		}
-		if err := reread(ctx, a, pod); err != nil {
-			return r, err
+		if err := r.readAgain(ctx, c); err != nil {
+			return result, err
 		}
-		if again != nil {
-			next := again(pod)
+		if r.Redecide != nil {
+			next := r.Redecide(r.Pod)
 			if next == nil {
-				return r, fmt.Errorf("%s: somebody else changed it in this moment, and it is left as it is", PodText(pod))
+				return result, fmt.Errorf("%s: its limits were changed by another client meanwhile and are left as they are", PodText(r.Pod))
 			}
-			*move = *next
+			r.Move = *next
 			continue
 		}
-		now := snapshot.Limits(pod)
-		for i, c := range move.Changes {
-			move.Changes[i].From = now[c.Container]
+		now := snapshot.Limits(r.Pod)
+		for i, c := range r.Move.Changes {
+			r.Move.Changes[i].From = now[c.Container]
 		}
 	}
-	return r, nil
+	return result, nil
 }
 
-// reread replaces the pod by what is stored now, and refuses another pod of its name.
-func reread(ctx context.Context, a *cluster.Access, pod *corev1.Pod) error {
-	uid, text := pod.UID, PodText(pod)
+// readAgain reads the stored pod. Another pod of the same name is an error.
+func (r *Resize) readAgain(ctx context.Context, c client.Client) error {
 	var fresh corev1.Pod
-	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(pod), &fresh); err != nil {
-		return fmt.Errorf("%s: read it again: %w", text, err)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(r.Pod), &fresh); err != nil {
+		return fmt.Errorf("%s: read it again: %w", PodText(r.Pod), err)
 	}
-	if fresh.UID != uid {
-		return fmt.Errorf("%s: another pod has taken its name; look at it first", text)
+	if fresh.UID != r.Pod.UID {
+		return fmt.Errorf("%s: it was replaced by another pod of its name; check that one first", PodText(r.Pod))
 	}
-	*pod = fresh
+	r.Pod = &fresh
 	return nil
 }
 
@@ -144,16 +120,35 @@ func moveText(m actuator.Move) string {
 	return strings.Join(parts, ", ")
 }
 
+// PodText names a pod in messages.
 func PodText(pod *corev1.Pod) string { return fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name) }
 
-// Allocatable is the CPU that the pod's node has to give; 0 where that cannot be read.
+// Adoption says what MBCAS does after a change of limits by hand, as far as the settings are known.
+func Adoption(s kube.Settings) string {
+	hold := "for the controller's --" + kube.ExternalChangeHoldOffFlag
+	if d, ok := s.Duration(kube.ExternalChangeHoldOffFlag); ok {
+		hold = "for " + format.Age(d)
+	}
+	return "MBCAS takes the new limit as declared and does not resize the pod " + hold
+}
+
+// After says what MBCAS does after a change by hand; "" if it does nothing.
+func After(r snapshot.Row, s kube.Settings) string {
+	switch {
+	case !r.Managed || r.Mode == kube.ModeOff || r.Mode == kube.ModeRecommend || r.Reason == string(reasons.Recommending):
+		return ""
+	case r.Mode == kube.ModeRestore:
+		return Adoption(s) + "; the namespace is in mode restore, so the limit stays as declared."
+	}
+	return fmt.Sprintf("%s; after that it resizes the pod again. To keep the limit: kubectl label pod %s -n %s %s=false",
+		Adoption(s), r.Pod, r.Namespace, kube.ManagedKey)
+}
+
+// Allocatable is the allocatable CPU of the pod's node; 0 if it cannot be read.
 func Allocatable(ctx context.Context, a *cluster.Access, pod *corev1.Pod) cpu.Milli {
 	var node corev1.Node
-	if err := a.Client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, &node); err != nil {
+	if err := a.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
 		return 0
 	}
 	return kube.Milli(node.Status.Allocatable[corev1.ResourceCPU])
 }
-
-// Alone is how long MBCAS leaves a pod alone after somebody else changed its limits.
-var Alone = fmt.Sprintf("%d minutes", int(kube.ExternalChangeHoldOff.Minutes()))

@@ -11,10 +11,11 @@ import (
 type Container struct {
 	Name           string
 	Request, Limit cpu.Milli // limit 0: none
-	Restarts       bool
+	// Restarts: its resizePolicy restarts it when its CPU changes.
+	Restarts bool
 }
 
-// RunningContainers lists what runs beside each other in the pod: its containers and its sidecars.
+// RunningContainers lists what runs at the same time in the pod: its containers and its sidecars.
 func RunningContainers(pod *corev1.Pod) []Container {
 	var list []Container
 	for i := range pod.Spec.Containers {

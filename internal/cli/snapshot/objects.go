@@ -8,31 +8,32 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// NamespaceObjects is what surrounds the pods of one namespace, as far as it was read.
+// NamespaceObjects are the objects of one namespace that constrain its pods, as far as they were read.
 type NamespaceObjects struct {
 	constraints.Neighbourhood
-	// Unresolved are the targets whose pods are not known, each with what stands in the way.
+	// Unresolved are the scale targets whose pods are unknown, each with the error.
 	Unresolved map[kube.Target]error
 }
 
-// ObjectsByNamespace are those of each namespace.
+// ObjectsByNamespace holds the objects of each namespace that has any.
 type ObjectsByNamespace map[string]*NamespaceObjects
 
-// Get is what surrounds the pods of a namespace; it may be written to.
-func (s ObjectsByNamespace) Get(namespace string) *NamespaceObjects {
-	if s[namespace] == nil {
-		s[namespace] = &NamespaceObjects{
-			Neighbourhood: constraints.Neighbourhood{Selectors: map[kube.Target]labels.Selector{}}, Unresolved: map[kube.Target]error{},
+// Get is the entry of a namespace, which is made if there is none. The caller may add to it.
+func (o ObjectsByNamespace) Get(namespace string) *NamespaceObjects {
+	if o[namespace] == nil {
+		o[namespace] = &NamespaceObjects{
+			Neighbourhood: constraints.Neighbourhood{Selectors: map[kube.Target]labels.Selector{}},
+			Unresolved:    map[kube.Target]error{},
 		}
 	}
-	return s[namespace]
+	return o[namespace]
 }
 
-// VPA names the VerticalPodAutoscaler to which the pod's CPU is left; "" for none.
-func (s ObjectsByNamespace) VPA(pod *corev1.Pod) string {
-	if s[pod.Namespace] == nil {
+// VPA names the VerticalPodAutoscaler that writes the pod's CPU; "" for none.
+func (o ObjectsByNamespace) VPA(pod *corev1.Pod) string {
+	if o[pod.Namespace] == nil {
 		return ""
 	}
-	name, _ := s[pod.Namespace].VPA(pod)
+	name, _ := o[pod.Namespace].VPA(pod)
 	return name
 }

@@ -15,40 +15,44 @@ import (
 
 // Market is a node's market in its last round.
 type Market struct {
-	Node     string    `json:"node"`
-	At       time.Time `json:"at"`
-	Price    string    `json:"price"`
-	Supply   cpu.Milli `json:"supply"`
-	Usage    cpu.Milli `json:"usage"`
-	Demand   cpu.Milli `json:"demand"`
-	Asked    cpu.Milli `json:"asked,omitempty"` // beyond that, by DemandSignals
-	System   cpu.Milli `json:"system"`
-	Pressure *int32    `json:"pressurePercent,omitempty"`
-	Bidders  int       `json:"bidders"`
-	Shadows  int       `json:"shadows"`
-	Warming  int       `json:"warming"`
-	// FloorsExceedSupply: even the least that the node's pods may be given is more than it has.
+	Node   string       `json:"node"`
+	At     time.Time    `json:"at"`
+	Price  market.Price `json:"price"`
+	Supply cpu.Milli    `json:"supply"`
+	Usage  cpu.Milli    `json:"usage"`
+	Demand cpu.Milli    `json:"demand"`
+	// SignalDemand is what DemandSignals add to the demand.
+	SignalDemand cpu.Milli `json:"signalDemand,omitempty"`
+	System       cpu.Milli `json:"system"`
+	Pressure     *int32    `json:"pressurePercent,omitempty"`
+	// Managed and Unmanaged count pods with a share; Warming counts those without enough samples for a decision.
+	Managed   int `json:"managed"`
+	Unmanaged int `json:"unmanaged"`
+	Warming   int `json:"warming"`
+	// FloorsExceedSupply: the floors of the node's pods add up to more than its supply.
 	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
 }
 
-// ParseRound reads an agent's answer.
+// ParseRound reads what the agent of a node serves on /debug/round.
 func ParseRound(node string, data []byte) (Market, map[types.UID]*Figures, error) {
 	var a allocation.RoundReport
 	if err := json.Unmarshal(data, &a); err != nil {
-		return Market{}, nil, fmt.Errorf("its agent answers nonsense on /debug/round: %w", err)
+		return Market{}, nil, fmt.Errorf("its agent's /debug/round is malformed: %w", err)
 	}
-	price := market.Price(a.Node.Price).String()
+	price := market.Price(a.Node.Price)
 	m := Market{
-		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand, Asked: a.Node.Asked, System: a.Node.System,
-		Pressure: percent(a.Node.Pressure), Bidders: a.Node.Bidders, Shadows: a.Node.Shadows, Warming: a.Node.Warming,
+		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand,
+		SignalDemand: a.Node.Asked, System: a.Node.System, Pressure: percent(a.Node.Pressure),
+		Managed: a.Node.Bidders, Unmanaged: a.Node.Shadows, Warming: a.Node.Warming,
 		FloorsExceedSupply: a.Node.FloorsExceedSupply,
 	}
 	figures := make(map[types.UID]*Figures, len(a.Pods))
 	for _, p := range a.Pods {
 		figures[p.UID] = &Figures{
-			Live: true, At: a.At, Usage: p.Usage, Demand: p.Demand, Throttled: *percent(&p.Throttled), Pressure: percent(p.Pressure),
-			MemoryPressure: percent(p.MemoryPressure), IOPressure: percent(p.IOPressure),
-			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy, Desired: p.Desired, Containers: p.Containers,
+			Live: true, At: a.At, Usage: p.Usage, Demand: p.Demand, Throttled: *percent(&p.Throttled),
+			Pressure: percent(p.Pressure), MemoryPressure: percent(p.MemoryPressure), IOPressure: percent(p.IOPressure),
+			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy,
+			Desired: p.Desired, Containers: p.Containers,
 			FloorsExceedSupply: a.Node.FloorsExceedSupply,
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 )
 
-// TestReadRound: what the agent writes on /debug/round is what we read.
-func TestReadRound(t *testing.T) {
+// TestParseRound: the plugin reads what the agent serves on /debug/round.
+func TestParseRound(t *testing.T) {
 	pressure, memory, io := 0.304, 0.87, 0.04
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	data, err := json.Marshal(allocation.RoundReport{
@@ -38,20 +38,20 @@ func TestReadRound(t *testing.T) {
 	}
 	thirty, most, few := int32(30), int32(87), int32(4)
 	wantMarket := Market{
-		Node: "n1", At: at, Price: "1.250", Supply: 3400, Usage: 3300, Demand: 5100, System: 200, Pressure: &thirty,
-		Bidders: 5, Shadows: 4, Warming: 3, FloorsExceedSupply: true,
+		Node: "n1", At: at, Price: 1.25, Supply: 3400, Usage: 3300, Demand: 5100, System: 200, Pressure: &thirty,
+		Managed: 5, Unmanaged: 4, Warming: 3, FloorsExceedSupply: true,
 	}
 	if diff := cmp.Diff(wantMarket, market); diff != "" {
 		t.Errorf("market (-want +got):\n%s", diff)
 	}
 	want := &Figures{
-		Live: true, At: at, Usage: 650, Demand: 720, Throttled: 13, Pressure: &thirty, MemoryPressure: &most, IOPressure: &few, Budget: 900, Price: "1.250", Floor: 210, Ceiling: 4000,
+		Live: true, At: at, Usage: 650, Demand: 720, Throttled: 13, Pressure: &thirty, MemoryPressure: &most, IOPressure: &few, Budget: 900, Price: 1.25, Floor: 210, Ceiling: 4000,
 		BoundBy: v1alpha1.BoundByPrice, Desired: 700, Containers: map[string]cpu.Milli{"app": 700}, FloorsExceedSupply: true,
 	}
 	if diff := cmp.Diff(want, figures[types.UID("u1")]); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
 	if f := figures[types.UID("u2")]; f.Pressure != nil || f.MemoryPressure != nil || f.IOPressure != nil {
-		t.Errorf("what the kernel does not tell is told: %+v", f)
+		t.Errorf("a figure that the kernel does not report: %+v", f)
 	}
 }

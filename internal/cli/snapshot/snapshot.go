@@ -1,4 +1,5 @@
-// Package snapshot joins what was read of a cluster into one row per pod. It is pure: it holds no client and reads no clock.
+// Package snapshot joins what was read of a cluster into one row per pod. It is pure: it holds no client and
+// reads no clock.
 package snapshot
 
 import (
@@ -11,35 +12,34 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Snapshot is what the commands read of a cluster before they say anything.
+// Snapshot is what a command reads of a cluster before it prints anything.
 type Snapshot struct {
 	Pods        []corev1.Pod
 	Allocations map[types.UID]*v1alpha1.PodAllocation
-	// Modes holds the mode of each namespace that could be read.
+	// Modes holds the mode of each namespace that has a label for it.
 	Modes map[string]kube.Mode
-	// DefaultMode is the installation's mode for namespaces without a label; "" where it is not known.
-	DefaultMode kube.Mode
+	// Settings are the controller's; nil if they cannot be read.
+	Settings kube.Settings
 	// System is the namespace that MBCAS runs in.
 	System string
-	// Around knows which pods are left to a VerticalPodAutoscaler.
+	// Objects constrain the pods of a namespace; the commands other than doctor read VerticalPodAutoscalers only.
 	Objects ObjectsByNamespace
-	// Live holds the figures of each node's last round, Markets the nodes themselves, as far as agents answered.
+	// Live holds the figures of each node's last round, Markets the nodes, as far as agents answered.
 	Live    map[types.UID]*Figures
 	Markets []Market
-	// Stopped says why MBCAS resizes no pod of the cluster at present; "" if it does.
-	Stopped string
-	// Notes say what could not be read and is therefore guessed or missing.
+	// Notes say what could not be read.
 	Notes []string
 }
 
-// Mode is the mode of a namespace; "" where it is not known.
-func (w *Snapshot) Mode(namespace string) kube.Mode {
-	if m, ok := w.Modes[namespace]; ok {
+// Mode is the mode of a namespace; "" if unknown.
+func (s *Snapshot) Mode(namespace string) kube.Mode {
+	if m, ok := s.Modes[namespace]; ok {
 		return m
 	}
-	return w.DefaultMode
+	return s.Settings.Mode()
 }
 
-func (w *Snapshot) Note(format string, args ...any) {
-	w.Notes = append(w.Notes, fmt.Sprintf(format, args...))
+// Note records what could not be read.
+func (s *Snapshot) Note(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }

@@ -246,7 +246,7 @@ func TestVPAsForbidden(t *testing.T) {
 		},
 	})
 	stdout, _, err := c.run(t, "list")
-	if err != nil || !strings.Contains(stdout, "7 of 8 pods") || !strings.Contains(stdout, "Note: Whether pods are left to a VerticalPodAutoscaler is not known: list verticalpodautoscalers:") {
+	if err != nil || !strings.Contains(stdout, "7 of 8 pods") || !strings.Contains(stdout, "Note: The VerticalPodAutoscalers are unknown: list verticalpodautoscalers:") {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 }

@@ -232,7 +232,7 @@ func TestRestoreIsExact(t *testing.T) {
 		t.Errorf("printed %q", stdout)
 	}
 	again, _, err := runWith(t, a, "restore", "moved")
-	if err != nil || !strings.Contains(again, "is at its declared limit of 1311m already") {
+	if err != nil || !strings.Contains(again, "already has its declared limit of 1311m") {
 		t.Errorf("a second restore: %q, %v", again, err)
 	}
 }
@@ -270,7 +270,7 @@ func TestRestoreKeepsTheOwnersWord(t *testing.T) {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	wantSpec(t, withLimits(web, map[string]string{"app": "700m", "proxy": "200m"}), reload(t, a.Client, web))
-	for _, want := range []string{"left as it is: another writer set app=700m", "1 with limits that another writer set, 0 failed"} {
+	for _, want := range []string{"left as it is: another client set app=700m", "1 with limits that another client set, 0 failed"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("printed %q, want %q", stdout, want)
 		}
@@ -282,9 +282,9 @@ func TestRestoreKeepsTheOwnersWord(t *testing.T) {
 	declared := []v1alpha1.ContainerLimit{{Name: "proxy", CPULimit: 200}}
 	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"proxy": 250})
 	var out, errs bytes.Buffer
-	again := func(p *corev1.Pod) *actuator.Move { return back(p, declared).move }
-	err = resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs}, before, *again(before), resize.Options{Redecide: again})
-	if err == nil || !strings.Contains(err.Error(), "left as it is") {
+	again := func(p *corev1.Pod) *actuator.Move { return planRestore(p, declared).move }
+	err = resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs}, resize.Resize{Pod: before, Move: *again(before), Options: resize.Options{Redecide: again}})
+	if err == nil || !strings.Contains(err.Error(), "left as they are") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	wantSpec(t, withLimits(web, map[string]string{"app": "700m", "proxy": "250m"}), reload(t, a.Client, web))
@@ -316,7 +316,8 @@ func TestResizeInsists(t *testing.T) {
 	}
 	move := actuator.Move{UID: string(read.UID), Changes: []actuator.Change{{Container: "app", From: 300, To: 600}}}
 	var out, errs bytes.Buffer
-	err := resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs}, read.DeepCopy(), move, resize.Options{Wait: true, Timeout: time.Minute})
+	err := resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs},
+		resize.Resize{Pod: read, Move: move, Options: resize.Options{Wait: true, Timeout: time.Minute}})
 	if err != nil || !strings.Contains(out.String(), "450m -> 600m") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
@@ -357,22 +358,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// TestMode: the label is set, replaced and removed.
-func TestMode(t *testing.T) {
-	s := apiserver.Start(t)
-	a := access(t, s, s.Namespace(t))
-	for _, step := range []struct{ to, label string }{{"recommend", "recommend"}, {"enforce", "enforce"}, {"default", ""}} {
-		if _, _, err := runWith(t, a, "mode", a.Namespace, step.to); err != nil {
-			t.Fatal(err)
-		}
-		var ns corev1.Namespace
-		if err := a.Client.Get(t.Context(), client.ObjectKey{Name: a.Namespace}, &ns); err != nil || ns.Labels[kube.ModeLabel] != step.label {
-			t.Errorf("after mode %s: label %q, %v", step.to, ns.Labels[kube.ModeLabel], err)
-		}
-	}
-}
-
-// TestTenant: somebody who may only look at one namespace gets answers there, and is told what is missing.
+// TestTenant: a user who may read one namespace only gets answers there, with a note on what is missing.
 func TestTenant(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-tenant")
@@ -403,7 +389,7 @@ func TestTenant(t *testing.T) {
 		"list": "1 of 1 pod", "explain web": "mode unknown", "usage": "has figures",
 	} {
 		stdout, _, err := runWith(t, &a, strings.Split(args, " ")...)
-		if err != nil || !strings.Contains(stdout, want) || !strings.Contains(stdout, "The installation's default mode is not known") {
+		if err != nil || !strings.Contains(stdout, want) || !strings.Contains(stdout, "The default mode is unknown") {
 			t.Errorf("%s: %q, %v; want %q", args, stdout, err, want)
 		}
 	}

@@ -133,6 +133,23 @@ func shop() []client.Object {
 	return append(objects, installation()...)
 }
 
+// shopSettings are those of the shop's controller. None is the default.
+var shopSettings = map[string]string{
+	kube.ModeFlag: "recommend", kube.ExternalChangeHoldOffFlag: "25m0s", kube.RollbackHoldOffFlag: "6h0m0s",
+	kube.RestoreAfterFlag: "8m0s", kube.QuotaHeadroomFlag: "0.2",
+}
+
+// settings is the ConfigMap that the controller publishes.
+func settings(flags map[string]string) *corev1.ConfigMap {
+	data, err := kube.NewSettings("dev", flags).Data()
+	if err != nil {
+		panic(err)
+	}
+	cm := &corev1.ConfigMap{Data: data}
+	cm.Namespace, cm.Name = kube.SystemNamespace, kube.SettingsName
+	return cm
+}
+
 // installation is MBCAS itself, in good health.
 func installation() []client.Object {
 	ns := &corev1.Namespace{}
@@ -143,8 +160,7 @@ func installation() []client.Object {
 	d.Spec.Replicas, d.Status.ReadyReplicas = &one, 1
 	d.Spec.Template.Spec.ServiceAccountName = "mbcas-controller"
 	d.Spec.Template.Spec.Containers = []corev1.Container{{
-		Name: "controller", Image: "mbcas.io/controller:dev", Args: []string{"--mode=$(MBCAS_MODE)"},
-		Env: []corev1.EnvVar{{Name: "MBCAS_MODE", Value: "recommend"}},
+		Name: "controller", Image: "mbcas.io/controller:dev", Args: []string{"--mode=enforce"}, // overridden: the settings say recommend
 	}}
 	ds := &appsv1.DaemonSet{}
 	ds.Namespace, ds.Name = kube.SystemNamespace, cluster.AgentName
@@ -168,7 +184,7 @@ func installation() []client.Object {
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
 	signals := crd.DeepCopy()
 	signals.Name = cluster.SignalCRDName
-	return []client.Object{ns, d, ds, agent, node, lease, crd, signals}
+	return []client.Object{ns, d, ds, agent, node, lease, crd, signals, settings(shopSettings)}
 }
 
 // discovered is an API server's word about itself.
