@@ -1,4 +1,4 @@
-// Command mbcas-lab plays pods and their load without a cluster: mbcas-lab scenarios, policies, sim, compare, real.
+// Command mbcas-lab simulates pods and their load without a cluster, and compares policies and this machine's kernel.
 package main
 
 import (

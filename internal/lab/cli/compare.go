@@ -19,7 +19,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 )
 
-// compareOptions is what is asked for.
+// compareOptions are the flags of the command.
 type compareOptions struct {
 	scenarios, policies []string
 	traces              string
@@ -35,12 +35,12 @@ func compareCommand(s Streams) *cobra.Command {
 	var c compareOptions
 	cmd := &cobra.Command{
 		Use:   "compare",
-		Short: "Play scenarios under all policies and write what came out",
-		Long: "Play every scenario under every policy, with several seeds, on all CPUs, and write\n" +
+		Short: "Run scenarios under all policies and write the results",
+		Long: "Run every scenario under every policy, with several seeds, on all CPUs, and write\n" +
 			"  results.txt   one line per run in the Go benchmark format, for benchstat\n" +
 			"  results.csv   the same as a table\n" +
 			"  report.html   tables and pictures on one page that needs nothing else\n" +
-			"The figures depend on the scenarios, policies and seeds alone. Ctrl-C ends early and keeps what is done.",
+			"The figures depend on the scenarios, policies and seeds alone. Ctrl-C ends early and keeps completed runs.",
 		Example: "  mbcas-lab compare\n" +
 			"  mbcas-lab compare --quick\n" +
 			"  mbcas-lab compare --scenario duel --policy mbcas --policy static --seeds 10\n" +
@@ -56,8 +56,8 @@ func compareCommand(s Streams) *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVar(&c.scenarios, "scenario", nil, "a scenario of the catalogue or a file; may be given again (default: the catalogue)")
 	f.StringArrayVar(&c.policies, "policy", nil, "a policy; may be given again (default: all)")
-	f.StringVar(&c.traces, "traces", "", "a folder of recorded load: its scenarios are played, too")
-	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario is played, each time with other load")
+	f.StringVar(&c.traces, "traces", "", "a folder of recorded load; its scenarios run as well")
+	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario runs, each time with other load")
 	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed unless --seeds is given, and %v of each scenario, or twice its warm-up where that is longer", quickLength))
 	f.StringVar(&c.out, "out", filepath.Join("out", "compare"), "the folder to write to")
 	complete := func(of func() []experiment.Named) cobra.CompletionFunc {
@@ -68,13 +68,13 @@ func compareCommand(s Streams) *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	// The flags are there, so this cannot fail.
+	// The flags exist, so this cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("policy", complete(func() []experiment.Named { return policyNames(policies()) }))
 	_ = cmd.RegisterFlagCompletionFunc("scenario", complete(func() []experiment.Named { return scenarioNames(scenario.Catalogue()) }))
 	return cmd
 }
 
-// run plays, measures and writes.
+// run runs, measures and writes.
 func (c compareOptions) run(ctx context.Context, s Streams) error {
 	if c.seeds < 1 {
 		return usage("--seeds is %d: want at least 1", c.seeds)
@@ -90,7 +90,7 @@ func (c compareOptions) run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.out, 0o755); err != nil { // before anything is played in vain
+	if err := os.MkdirAll(c.out, 0o755); err != nil { // before anything runs in vain
 		return fmt.Errorf("--out: %w", err)
 	}
 	plan := plan{scenarios: scenarios, policies: chosen, seeds: c.seeds}
@@ -117,7 +117,7 @@ func (c compareOptions) run(ctx context.Context, s Streams) error {
 	return err
 }
 
-// files are what is written.
+// files are the output.
 var files = []struct {
 	name  string
 	write func(io.Writer, experiment.Results) error
@@ -137,7 +137,7 @@ func writeAll(dir string, r experiment.Results) error {
 	return nil
 }
 
-// choosePolicies are those named, or all, each once and in the order of reports.
+// choosePolicies are the named policies, or all, each once and in the order of reports.
 func choosePolicies(names []string) ([]baseline.Policy, error) {
 	all := policies()
 	if err := checkNames("policy", "policies", names, policyNames(all)); err != nil {
@@ -149,7 +149,7 @@ func choosePolicies(names []string) ([]baseline.Policy, error) {
 	return slices.DeleteFunc(all, func(p baseline.Policy) bool { return !slices.Contains(names, p.Name) }), nil
 }
 
-// chooseScenarios are those named, or all of the catalogue, and the twins that they are compared with. What looks like a path is a file.
+// chooseScenarios are the named scenarios, or the catalogue, with their references. A name like a path is a file.
 func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error) {
 	all := scenario.Catalogue()
 	if traces != "" {
@@ -159,7 +159,7 @@ func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error
 		return all, nil
 	}
 	var chosen []*scenario.Scenario
-	from := map[string]string{} // the argument that brought a name
+	from := map[string]string{} // the argument that named it
 	for _, name := range names {
 		s, err := chooseScenario(name, all)
 		if err != nil {
@@ -169,7 +169,7 @@ func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error
 		case !taken:
 			chosen, from[s.Name] = append(chosen, s), name
 		case before != name:
-			return nil, usage("--scenario %s and --scenario %s are both of the name %q: give one of them another name", before, name, s.Name)
+			return nil, usage("--scenario %s and --scenario %s both have the name %q: rename one", before, name, s.Name)
 		}
 	}
 	for _, s := range chosen {
@@ -178,14 +178,14 @@ func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error
 		}
 		i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Reference })
 		if i < 0 {
-			return nil, usage("scenario %s: its twin %q is not in the catalogue; give the twin's file with --scenario, too", s.Name, s.Reference)
+			return nil, usage("scenario %s: its reference %q is not in the catalogue; add its file with --scenario", s.Name, s.Reference)
 		}
 		chosen, from[s.Reference] = append(chosen, all[i]), s.Reference
 	}
 	return chosen, nil
 }
 
-// chooseScenario is the one in a file, or the one of that name.
+// chooseScenario is the scenario in a file, or the one of that name.
 func chooseScenario(name string, all []*scenario.Scenario) (*scenario.Scenario, error) {
 	if isFile(name) {
 		return scenario.Read(name)
@@ -200,7 +200,7 @@ func isFile(name string) bool {
 	return strings.ContainsRune(name, '/') || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
 }
 
-// checkNames refuses a name that is not there, with those that are.
+// checkNames refuses an unknown name, and lists the known ones.
 func checkNames(one, many string, names []string, all []experiment.Named) error {
 	for _, name := range names {
 		if slices.ContainsFunc(all, func(n experiment.Named) bool { return n.Name == name }) {

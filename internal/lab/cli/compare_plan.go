@@ -17,7 +17,7 @@ type plan struct {
 	length    time.Duration // 0: as long as the scenario is
 }
 
-// job is one run and about how much work it is.
+// job is one run and its estimated cost.
 type job struct {
 	scenario *scenario.Scenario
 	policy   baseline.Policy
@@ -25,7 +25,7 @@ type job struct {
 	cost     float64
 }
 
-// jobs are all runs, seed by seed: whoever stops early has all policies with fewer seeds.
+// jobs are all runs, seed by seed: a comparison that is stopped early has all policies with fewer seeds.
 func (p plan) jobs() []job {
 	var jobs []job
 	for seed := range p.seeds {
@@ -46,8 +46,8 @@ func (p plan) jobs() []job {
 	return jobs
 }
 
-// run runs all jobs on as many CPUs as there are, until the context ends. What came out is in the same order and has the
-// same figures however many CPUs there are.
+// run runs all jobs on all CPUs, until the context ends. Order and figures of the results do not depend on the number of
+// CPUs.
 func (p plan) run(ctx context.Context, progress *progress) experiment.Results {
 	jobs := p.jobs()
 	outcomes := make([]*experiment.Summary, len(jobs))
@@ -77,7 +77,7 @@ func (p plan) run(ctx context.Context, progress *progress) experiment.Results {
 	return r
 }
 
-// compareReferences adds what lies were worth, where both runs are there.
+// compareReferences adds what liars gained, where both runs are complete.
 func (p plan) compareReferences(outcomes []experiment.Summary) {
 	at := make(map[experiment.Key]int, len(outcomes))
 	for i, o := range outcomes {

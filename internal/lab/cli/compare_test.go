@@ -20,7 +20,7 @@ import (
 func shop(t *testing.T) (lie, truth string) {
 	t.Helper()
 	dir := t.TempDir()
-	write := func(name, role, twin, spin string) string {
+	write := func(name, role, reference, spin string) string {
 		text := fmt.Sprintf(`name: %s
 description: a test
 node: {cores: 2}
@@ -47,7 +47,7 @@ pods:
     load:
       requests: {rate: 40, serviceTime: 10ms}
       %s
-`, name, twin, role, spin)
+`, name, reference, role, spin)
 		file := filepath.Join(dir, name+".yaml")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestCompare(t *testing.T) {
 func TestCompareRefuses(t *testing.T) {
 	for args, want := range map[string]string{
 		"--policy king":    `there is no policy "king"; the policies are static, no-limits, `,
-		"--scenario duell": `there is no scenario "duell"; the scenarios are contended-services-hogs, duel, `,
+		"--scenario duell": `there is no scenario "duell"; the scenarios are agent-outage, contended-services-hogs, duel, `,
 		"--seeds 0":        "--seeds is 0: want at least 1",
 		"--out=":           "--out is empty: name the folder to write to, or leave the flag out",
 		"duel":             `"mbcas-lab compare" takes no argument "duel"`,
@@ -134,7 +134,7 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
-// TestCompareRefusesNames: two sources of one name, and a twin that is nowhere.
+// TestCompareRefusesNames: two sources of one name, and a reference that does not exist.
 func TestCompareRefusesNames(t *testing.T) {
 	lie, told := shop(t)
 	text := content(t, told)
@@ -142,13 +142,13 @@ func TestCompareRefusesNames(t *testing.T) {
 	for _, c := range []struct {
 		name string // of the scenario in mine
 		args []string
-		want string // empty: it is played
+		want string // empty: it is accepted
 	}{
-		{"duel", []string{"duel", mine}, "--scenario duel and --scenario " + mine + ` are both of the name "duel": give one of them another name`},
-		{"told", []string{mine, told}, "--scenario " + mine + " and --scenario " + told + ` are both of the name "told": give one of them another name`},
+		{"duel", []string{"duel", mine}, "--scenario duel and --scenario " + mine + ` both have the name "duel": rename one`},
+		{"told", []string{mine, told}, "--scenario " + mine + " and --scenario " + told + ` both have the name "told": rename one`},
 		{"told", []string{mine, "duel", mine, "duel"}, ""},
-		{"truth", []string{"liar", mine}, ""}, // a twin of one's own
-		{"other", []string{lie, mine}, `scenario lie: its twin "told" is not in the catalogue; give the twin's file with --scenario, too`},
+		{"truth", []string{"liar", mine}, ""}, // a reference from a file
+		{"other", []string{lie, mine}, `scenario lie: its reference "told" is not in the catalogue; add its file with --scenario`},
 	} {
 		if err := os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644); err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func TestCompareRefusesNames(t *testing.T) {
 	}
 }
 
-// TestQuickTakesSeeds: --quick plays one seed, or as many as --seeds names.
+// TestQuickTakesSeeds: --quick runs one seed, or as many as --seeds names.
 func TestQuickTakesSeeds(t *testing.T) {
 	_, told := shop(t)
 	for args, want := range map[string]string{"--quick": "1 runs of ", "--quick --seeds 2": "2 runs of ", "--seeds 2 --quick": "2 runs of "} {

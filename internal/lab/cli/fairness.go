@@ -23,12 +23,12 @@ func fairnessCommand(s Streams) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "fairness",
-		Short: "Play a cluster whose nodes are not equally dear, without the coordinator and with it",
-		Long: "Play a cluster on whose nodes CPU is not equally dear: each has four cores, a number of tenants that are on no other node, and\n" +
-			"two replicas of workloads, all with the same request and two threads that never rest. It is played without the coordinator and\n" +
-			"with it, and shows how evenly the replicas of a workload are served: what the best one has of what it wants, less what the\n" +
-			"worst one has.",
-		Example: "  mbcas-lab fairness\n  mbcas-lab fairness --nodes 60 --turn 15s\n  mbcas-lab fairness --fewest 0 --most 6 --out out/fairness",
+		Short: "Simulate a cluster whose nodes have different prices, without and with the coordinator",
+		Long: "Simulate a cluster whose nodes have different prices: each has four cores, a number of tenants that are on no other node, and\n" +
+			"two replicas of workloads, all with the same request and two busy threads. It runs without the coordinator and\n" +
+			"with it, and shows the spread of satisfaction (usage per demand) among the replicas of a workload: that of the best\n" +
+			"replica less that of the worst.",
+		Example: "  mbcas-lab fairness\n  mbcas-lab fairness --nodes 60 --coordination-interval 15s\n  mbcas-lab fairness --min-tenants 0 --max-tenants 6 --out out/fairness",
 		Args:    checkArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.Validate(); err != nil {
@@ -40,14 +40,14 @@ func fairnessCommand(s Streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&f.Nodes, "nodes", f.Nodes, "how many nodes there are")
 	flags.Uint64Var(&f.Seed, "seed", f.Seed, "another seed draws another cluster")
-	flags.IntVar(&f.MinTenants, "fewest", f.MinTenants, "how many tenants a node has at least")
-	flags.IntVar(&f.MaxTenants, "most", f.MaxTenants, "how many tenants a node has at most")
-	flags.Float64Var(&f.TenantStdDev, "swing", f.TenantStdDev, "standard deviation of the threads that a tenant has over time, two on average")
-	flags.DurationVar(&f.Length, "length", f.Length, "simulated time, a multiple of --turn")
-	flags.DurationVar(&f.CoordinationInterval, "turn", f.CoordinationInterval, "time from one turn of the coordinator to the next")
+	flags.IntVar(&f.MinTenants, "min-tenants", f.MinTenants, "lowest number of tenants of a node")
+	flags.IntVar(&f.MaxTenants, "max-tenants", f.MaxTenants, "highest number of tenants of a node")
+	flags.Float64Var(&f.TenantStdDev, "tenant-stddev", f.TenantStdDev, "standard deviation of a tenant's threads over time; the mean is two")
+	flags.DurationVar(&f.Length, "length", f.Length, "simulated time, a multiple of --coordination-interval")
+	flags.DurationVar(&f.CoordinationInterval, "coordination-interval", f.CoordinationInterval, "time between two rounds of the coordinator")
 	flags.Float64Var(&cfg.WorkloadRho, "rho", cfg.WorkloadRho, "exponent of the CES utility among replicas, below 0: further from 0 is more even")
-	flags.Float64Var(&cfg.NamespaceRho, "rho-namespace", cfg.NamespaceRho, "the same among the workloads of a namespace; 0 leaves them alone")
-	flags.Float64Var(&cfg.Gain, "gain", cfg.Gain, "how far a factor moves in a turn towards what it should be")
+	flags.Float64Var(&cfg.NamespaceRho, "rho-namespace", cfg.NamespaceRho, "the same among the workloads of a namespace; 0 changes nothing among them")
+	flags.Float64Var(&cfg.Gain, "gain", cfg.Gain, "share of the way to its target that a factor moves in a round")
 	flags.StringVar(&out, "out", "", "folder into which fairness.csv and the picture fairness.svg are written")
 	return cmd
 }
@@ -57,18 +57,18 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 	case f.Nodes < 2 || f.Nodes > 10_000:
 		return usage("--nodes is %d: want 2 to 10000", f.Nodes)
 	case f.MinTenants < 0 || f.MaxTenants < f.MinTenants || f.MaxTenants > 30:
-		return usage("--fewest is %d and --most %d: want 0 <= fewest <= most <= 30", f.MinTenants, f.MaxTenants)
+		return usage("--min-tenants is %d and --max-tenants %d: want 0 <= min <= max <= 30", f.MinTenants, f.MaxTenants)
 	case !(f.TenantStdDev >= 0 && f.TenantStdDev <= 2):
-		return usage("--swing is %v: want 0 to 2", f.TenantStdDev)
+		return usage("--tenant-stddev is %v: want 0 to 2", f.TenantStdDev)
 	case f.CoordinationInterval < time.Second || f.CoordinationInterval%time.Second != 0 || f.Length < 3*f.CoordinationInterval || f.Length%f.CoordinationInterval != 0:
-		return usage("--turn is %v and --length %v: want turns of whole seconds, and three of them or more", f.CoordinationInterval, f.Length)
+		return usage("--coordination-interval is %v and --length %v: want whole seconds, and at least three rounds", f.CoordinationInterval, f.Length)
 	}
 	if out != "" {
-		if err := os.MkdirAll(out, 0o755); err != nil { // before anything is played in vain
+		if err := os.MkdirAll(out, 0o755); err != nil { // before anything runs in vain
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
-	progress := newProgress(s.Err, "turns of nodes")
+	progress := newProgress(s.Err, "rounds of nodes")
 	all := 2 * f.Nodes * int(f.Length/f.CoordinationInterval)
 	progress.begin(all, float64(all))
 	var runs [2]experiment.FairnessResult
@@ -83,7 +83,7 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 			return ctx.Err() == nil
 		})
 		if !done {
-			return fmt.Errorf("stopped after %d of %d turns of nodes: %w", progress.end(), all, ctx.Err())
+			return fmt.Errorf("stopped after %d of %d rounds of nodes: %w", progress.end(), all, ctx.Err())
 		}
 	}
 	progress.end()
@@ -93,12 +93,12 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 	return writeFairness(out, runs[0], runs[1])
 }
 
-// fairnessText is what came out.
+// fairnessText is the report.
 func fairnessText(f experiment.Fairness, off, on experiment.FairnessResult) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d nodes, seed %d: %d workloads with %d replicas beside %d to %d tenants on each node; a turn every %v.\n",
+	fmt.Fprintf(&b, "%d nodes, seed %d: %d workloads with %d replicas beside %d to %d tenants on each node; a round every %v.\n",
 		f.Nodes, f.Seed, off.Workloads, off.Replicas, f.MinTenants, f.MaxTenants, f.CoordinationInterval)
-	b.WriteString("Of what it wants, the best replica of a workload has more than the worst one by SPREAD, and the worst one has WORST.\n\n")
+	b.WriteString("SPREAD is the usage per demand of a workload's best replica less that of its worst; WORST is that of the worst.\n\n")
 	times := &table{header: []string{"TIME", "SPREAD", "with it", "WORST", "with it", "FACTORS CHANGED", "LIMITS CHANGED", "with it"}}
 	for k, i := range on.Intervals {
 		o := off.Intervals[k]
@@ -119,11 +119,11 @@ func fairnessText(f experiment.Fairness, off, on experiment.FairnessResult) stri
 	return b.String()
 }
 
-// fairnessLine sums it up.
+// fairnessLine is the summary.
 func fairnessLine(off, on experiment.FairnessResult) string {
 	last := len(on.Intervals) - 1
 	a, b := off.Intervals[last], on.Intervals[last]
-	quiet := 0 // the last turn in which a factor changed; there is none at the end
+	quiet := 0 // the last round in which a factor changed; the run ends without a round
 	half := 0  // the last interval with more than half of the spread
 	for k, i := range on.Intervals {
 		if i.Factors > 0 {
@@ -137,12 +137,12 @@ func fairnessLine(off, on experiment.FairnessResult) string {
 		"and the worst replica has %.0f%% more. All replicas together have %+.1f%%. ",
 		100*(1-b.Spread/a.Spread), share(b.Spread), share(a.Spread), share(b.Wide), share(a.Wide), 100*(b.Worst/a.Worst-1), 100*(b.Mean/a.Mean-1))
 	if half <= last {
-		line += fmt.Sprintf("It is less than half after turn %d. ", half)
+		line += fmt.Sprintf("It is less than half after round %d. ", half)
 	}
 	if quiet >= last {
 		return line + "Factors still change.\n"
 	}
-	return line + fmt.Sprintf("No factor changes after turn %d of %d.\n", quiet, last)
+	return line + fmt.Sprintf("No factor changes after round %d of %d.\n", quiet, last)
 }
 
 func share(v float64) string { return fmt.Sprintf("%.3f", v) }

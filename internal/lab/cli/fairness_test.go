@@ -17,12 +17,12 @@ import (
 // TestFairness: text and files, the same on one CPU.
 func TestFairness(t *testing.T) {
 	dir := t.TempDir()
-	args := []string{"fairness", "--nodes", "6", "--length", "60s", "--turn", "20s"}
+	args := []string{"fairness", "--nodes", "6", "--length", "60s", "--coordination-interval", "20s"}
 	out, err := lab(t, append(args, "--out", dir)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(out, "36/36 turns of nodes\n")
+	_, text, _ := strings.Cut(out, "36/36 rounds of nodes\n")
 	if !strings.HasPrefix(text, "6 nodes, seed 1: ") || !strings.Contains(text, "with 12 replicas beside 2 to 10 tenants") {
 		t.Errorf("it says\n%s", out)
 	}
@@ -41,12 +41,12 @@ func TestFairness(t *testing.T) {
 
 func TestFairnessRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--nodes 1":               `--nodes is 1: want 2 to 10000`,
-		"--fewest 5 --most 4":     `--fewest is 5 and --most 4: want 0 <= fewest <= most <= 30`,
-		"--swing NaN":             `--swing is NaN: want 0 to 2`,
-		"--length 45s --turn 20s": `--turn is 20s and --length 45s: want turns of whole seconds, and three of them or more`,
-		"--rho 1":                 `coordinator WorkloadRho is 1: want -99 to 0`,
-		"more":                    `"mbcas-lab fairness" takes no argument "more"`,
+		"--nodes 1":                                `--nodes is 1: want 2 to 10000`,
+		"--min-tenants 5 --max-tenants 4":          `--min-tenants is 5 and --max-tenants 4: want 0 <= min <= max <= 30`,
+		"--tenant-stddev NaN":                      `--tenant-stddev is NaN: want 0 to 2`,
+		"--length 45s --coordination-interval 20s": `--coordination-interval is 20s and --length 45s: want whole seconds, and at least three rounds`,
+		"--rho 1": `coordinator WorkloadRho is 1: want -99 to 0`,
+		"more":    `"mbcas-lab fairness" takes no argument "more"`,
 	} {
 		_, err := lab(t, append([]string{"fairness"}, strings.Fields(args)...)...)
 		if usage := (UsageError{}); err == nil || err.Error() != want || !errors.As(err, &usage) {
@@ -64,8 +64,8 @@ func TestFairnessRefuses(t *testing.T) {
 	stop()
 	var out bytes.Buffer
 	cmd := Command(Streams{&out, &out}, "test")
-	cmd.SetArgs([]string{"fairness", "--nodes", "2", "--length", "30s", "--turn", "10s"})
-	if err := cmd.ExecuteContext(ctx); err == nil || err.Error() != "stopped after 0 of 12 turns of nodes: context canceled" {
+	cmd.SetArgs([]string{"fairness", "--nodes", "2", "--length", "30s", "--coordination-interval", "10s"})
+	if err := cmd.ExecuteContext(ctx); err == nil || err.Error() != "stopped after 0 of 12 rounds of nodes: context canceled" {
 		t.Errorf("stopped: %v", err)
 	}
 }
@@ -83,7 +83,7 @@ func TestFairnessLine(t *testing.T) {
 	off := run([]float64{0.4, 0.4, 0.4, 0.4}, []int{0, 0, 0, 0})
 	for want, on := range map[string]experiment.FairnessResult{
 		"In the end the spread is 75% less than without it (0.100 instead of 0.400; in one workload of ten more than 0.200 instead of 0.800), and the worst replica " +
-			"has 300% more. All replicas together have +0.0%. It is less than half after turn 2. No factor changes after turn 2 of 3.\n": run([]float64{0.4, 0.3, 0.1, 0.1}, []int{5, 2, 0, 0}),
+			"has 300% more. All replicas together have +0.0%. It is less than half after round 2. No factor changes after round 2 of 3.\n": run([]float64{0.4, 0.3, 0.1, 0.1}, []int{5, 2, 0, 0}),
 		"In the end the spread is 25% less than without it (0.300 instead of 0.400; in one workload of ten more than 0.600 instead of 0.800), and the worst replica " +
 			"has 100% more. All replicas together have +0.0%. Factors still change.\n": run([]float64{0.4, 0.3, 0.3, 0.3}, []int{5, 2, 1, 0}),
 	} {

@@ -12,13 +12,13 @@ import (
 
 // podGroup is the pods of one name on all nodes.
 type podGroup struct {
-	sum     sim.PodResult // their counters added up
+	sum     sim.PodResult // sums of their counters
 	ran     time.Duration
 	changes int
 	limits  valueRange[cpu.Milli] // at the end
 }
 
-// valueRange is the least and the most of something.
+// valueRange is a minimum and a maximum.
 type valueRange[N cpu.Milli | float64 | market.Price] struct {
 	low, high N
 	known     bool
@@ -31,8 +31,8 @@ func (s *valueRange[N]) add(v N) {
 	s.low, s.high = min(s.low, v), max(s.high, v)
 }
 
-// groupTable shows one row for all pods of a name: their mean use, all their requests, all changes of their limits, and
-// the lowest and highest limit at the end.
+// groupTable has one row for all pods of a name: mean usage, all requests, all changes of limits, and the lowest and
+// highest limit at the end.
 func groupTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 	var names []string
 	crowds := map[string]*podGroup{}
@@ -75,7 +75,7 @@ func (c *podGroup) cells(sc *scenario.Scenario) []string {
 	return podCells(sc, &c.sum, limit, c.ran, c.changes)
 }
 
-// groupLine says how full the nodes were, and their last prices.
+// groupLine is the utilisation of the nodes, and their last prices.
 func groupLine(nodes []nodeRun) string {
 	var used valueRange[float64]
 	var prices valueRange[market.Price]

@@ -1,7 +1,7 @@
-// Package cli is the commands of mbcas-lab: what a person asks of the simulator. Each command is in a file of its name.
+// Package cli is the commands of mbcas-lab. Each command is in a file of its name.
 //
 // What it promises, each a test of the same name:
-//   - OneErrorPerLine: a command line that cannot be understood says what is wrong, and what there is instead.
+//   - OneErrorPerLine: a command line that cannot be parsed reports what is wrong, and what is possible instead.
 //   - SameAnswer: the same command line prints the same text and writes the same files.
 package cli
 
@@ -16,7 +16,7 @@ import (
 // Streams are where a command writes: answers to Out, progress and warnings to Err.
 type Streams struct{ Out, Err io.Writer }
 
-// UsageError is a command line that cannot be understood; main exits with 2 for it.
+// UsageError is a command line that cannot be parsed; main exits with 2 for it.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -28,13 +28,13 @@ func usage(format string, args ...any) error { return UsageError{fmt.Errorf(form
 func Command(s Streams, version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mbcas-lab",
-		Short: "Play pods and their load on simulated nodes, without a cluster",
-		Long: "Play pods and their load on simulated nodes, under MBCAS or another policy, and see what becomes of them.\n" +
+		Short: "Simulate pods and their load on nodes, without a cluster",
+		Long: "Simulate pods and their load on nodes, under MBCAS or another policy.\n" +
 			"No cluster is needed. The same command gives the same figures.",
-		Example: "  mbcas-lab scenarios                                          # what is there to play?\n" +
-			"  mbcas-lab sim contended-services-hogs --policy static        # how is it with limits as declared?\n" +
+		Example: "  mbcas-lab scenarios                                          # list the scenarios\n" +
+			"  mbcas-lab sim contended-services-hogs --policy static        # run one with limits as declared\n" +
 			"  mbcas-lab sim shop.yaml --out out/shop                       # a scenario of your own; series as CSV\n" +
-			"  mbcas-lab compare --quick                                    # which policy is best at what?",
+			"  mbcas-lab compare --quick                                    # compare all policies",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -51,7 +51,7 @@ func Command(s Streams, version string) *cobra.Command {
 	return root
 }
 
-// checkArgs wants at least low and at most high arguments, each of them a what.
+// checkArgs accepts low to high arguments; what names one of them in errors.
 func checkArgs(low, high int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

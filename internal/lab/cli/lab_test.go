@@ -36,7 +36,7 @@ func TestOneErrorPerLine(t *testing.T) {
 		"sim nothing":           `there is no scenario "nothing": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
 		"scenarios nothing":     `there is no scenario "nothing": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
 		"sim nothing.yaml":      `open nothing.yaml: no such file or directory`,
-		"sim diurnal":           `scenario "diurnal" plays recorded load: name the folder of the traces with --traces`,
+		"sim diurnal":           `scenario "diurnal" uses recorded load: name the folder of the traces with --traces`,
 		"sim duel --length 20s": `--length 20s: want more than the warm-up, 20s, and at most the scenario's length, 2m0s`,
 		"policies all":          `"mbcas-lab policies" takes no argument "all"`,
 		"scenarios --colour":    `unknown flag: --colour`,
@@ -207,7 +207,7 @@ func TestStopEndsSim(t *testing.T) {
 	}
 }
 
-// TestOutIsMadeFirst: a folder that cannot be made is found before anything is played.
+// TestOutIsMadeFirst: a folder that cannot be created is found before anything runs.
 func TestOutIsMadeFirst(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// parallel does what is to be done n times on as many CPUs as there are, in order, until the context ends.
+// parallel calls do n times, in order, on all CPUs, until the context ends.
 func parallel(ctx context.Context, n int, do func(i int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup

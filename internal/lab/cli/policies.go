@@ -10,10 +10,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// defaultPolicy is the policy that is played where none is named.
+// defaultPolicy is used where none is named.
 const defaultPolicy = experiment.Default
 
-// policies are all that can be played.
+// policies are all policies.
 func policies() []baseline.Policy { return experiment.Policies() }
 
 // policy finds one by its name.

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// progress says how far long work is: one line that is written over on a terminal, and a plain line now and then elsewhere.
+// progress reports the state of long work: one line that is redrawn on a terminal, a plain line from time to time elsewhere.
 type progress struct {
 	out      io.Writer
-	unit     string // of what is counted, in the plural
+	unit     string // in the plural
 	terminal bool
 	now      func() time.Time
 
@@ -36,7 +36,7 @@ func newProgress(out io.Writer, unit string) *progress {
 	return p
 }
 
-// begin starts the work: so many units, which cost so much together, in any measure.
+// begin starts work of so many units with a total cost, in any unit of cost.
 func (p *progress) begin(all int, cost float64) {
 	p.began = p.now()
 	p.said = p.began
@@ -67,7 +67,7 @@ func (p *progress) done(cost float64, name string) {
 	fmt.Fprintln(p.out, line)
 }
 
-// end says how many units are done, and is the last to say anything.
+// end stops reporting and returns how many units are done.
 func (p *progress) end() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

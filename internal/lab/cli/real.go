@@ -16,7 +16,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// realOptions is what the command was asked for.
+// realOptions are the flags of the command.
 type realOptions struct {
 	policy string
 	seed   uint64
@@ -27,20 +27,20 @@ func realCommands(s Streams) []*cobra.Command {
 	var r realOptions
 	cmd := &cobra.Command{
 		Use:   "real [SCENARIO|FILE.yaml]",
-		Short: "Play a scenario for real, and hold it against the simulator",
-		Long: "Play a scenario with real processes in real cgroups of this machine, and the same in the simulator, and show both.\n" +
-			"It takes root, Perl, and a scenario for as many cores as this machine has. Without a scenario it plays a service beside\n" +
-			"a hog that is held to less and less: the table that the simulator has to reproduce.\n" +
-			"Other work on the machine disturbs it; how much there was is shown. What a hypervisor keeps from the machine it keeps from the\n" +
-			"simulated one, too.",
+		Short: "Run a scenario on this machine's kernel and in the simulator",
+		Long: "Run a scenario with real processes in cgroups of this machine, and in the simulator, and show both.\n" +
+			"It takes root, Perl, and a scenario for as many cores as this machine has. Without a scenario it runs a service beside\n" +
+			"a batch pod with ever lower limits: the table that the simulator has to reproduce.\n" +
+			"Other work on the machine disturbs it, and is shown. CPU time that a hypervisor keeps from the machine is kept from the\n" +
+			"simulated one as well.",
 		Example: "  mbcas-lab real\n  mbcas-lab real duel --policy mbcas",
 		Args:    checkArgs(0, 1, ""),
 		RunE:    func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), s, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.policy, "policy", "static", "who sets limits: see \"mbcas-lab policies\"")
+	f.StringVar(&r.policy, "policy", "static", "the policy that sets limits: see \"mbcas-lab policies\"")
 	f.Uint64Var(&r.seed, "seed", 1, "another seed draws other arrivals")
-	f.DurationVar(&r.length, "length", 0, "play so much of each run (default: 30s of a row of the table, all of a scenario)")
+	f.DurationVar(&r.length, "length", 0, "length of each run (default: 30s of a row of the table, all of a scenario)")
 	return []*cobra.Command{cmd, fidelityCommand(s)}
 }
 
@@ -55,21 +55,21 @@ func (r realOptions) run(ctx context.Context, s Streams, args []string) error {
 	t := &table{header: []string{
 		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL", "STOLEN", "LATE",
 	}, left: 2}
-	who, err := policy(r.policy)
+	chosen, err := policy(r.policy)
 	if err != nil {
 		return err
 	}
-	var failed error // what was played before is shown all the same
+	var failed error // completed runs are shown all the same
 	for i, c := range cases {
 		fmt.Fprintf(s.Err, "%d of %d: %s, for %v\n", i+1, len(cases), c.Name, c.Setup.Length)
-		played, err := kernelrun.Run(ctx, c.Setup, who.New())
+		measured, err := kernelrun.Run(ctx, c.Setup, chosen.New())
 		if err != nil {
 			failed = fmt.Errorf("%s: %w", c.Name, err)
 			break
 		}
-		model := kernelrun.Simulate(c.Setup, who.New(), played)
-		for j := range played.Pods {
-			t.add(append([]string{c.Name}, realCells(c.Setup, &played.Pods[j], &model.Pods[j], played)...)...)
+		model := kernelrun.Simulate(c.Setup, chosen.New(), measured)
+		for j := range measured.Pods {
+			t.add(append([]string{c.Name}, realCells(c.Setup, &measured.Pods[j], &model.Pods[j], measured)...)...)
 		}
 	}
 	if len(t.rows) == 0 {
@@ -79,7 +79,7 @@ func (r realOptions) run(ctx context.Context, s Streams, args []string) error {
 	return errors.Join(failed, err)
 }
 
-// cases is what to play: the table, or one scenario.
+// cases are the rows of the table, or one scenario.
 func (r realOptions) cases(args []string) ([]kernelrun.Case, error) {
 	if len(args) == 0 {
 		length := r.length
@@ -112,7 +112,7 @@ func (r realOptions) cases(args []string) ([]kernelrun.Case, error) {
 	return []kernelrun.Case{{Name: sc.Name, Setup: setup}}, nil
 }
 
-func realCells(setup sim.Setup, r, m *sim.PodResult, played kernelrun.Result) []string {
+func realCells(setup sim.Setup, r, m *sim.PodResult, measured kernelrun.Result) []string {
 	use := func(p *sim.PodResult) string {
 		return fmt.Sprintf("%.2f", p.Usage.Seconds()/(setup.Length-setup.WarmUp).Seconds())
 	}
@@ -134,6 +134,6 @@ func realCells(setup sim.Setup, r, m *sim.PodResult, played kernelrun.Result) []
 	}
 	return []string{
 		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
-		ratio, fmt.Sprintf("%.1f%%", 100*played.Others), fmt.Sprintf("%.0f%%", 100*played.Stall), fmt.Sprintf("%.1f%%", 100*played.Stolen), formatDuration(played.Late),
+		ratio, fmt.Sprintf("%.1f%%", 100*measured.Others), fmt.Sprintf("%.0f%%", 100*measured.Stall), fmt.Sprintf("%.1f%%", 100*measured.Stolen), formatDuration(measured.Late),
 	}
 }

@@ -40,7 +40,7 @@ func scenariosCommand(s Streams) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&traces, "traces", "", "folder of recorded load; the scenarios that play it are listed, too")
+	cmd.Flags().StringVar(&traces, "traces", "", "folder of recorded load; the scenarios that use it are listed as well")
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of scenario files")
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// simOptions is what the sim command was asked for.
+// simOptions are the flags of the command.
 type simOptions struct {
 	policy, out, traces string
 	seed                uint64
@@ -27,10 +27,10 @@ func simCommand(s Streams) *cobra.Command {
 	var p simOptions
 	cmd := &cobra.Command{
 		Use:   "sim SCENARIO|FILE.yaml",
-		Short: "Play one scenario under one policy, and show what became of each pod",
-		Long: "Play one scenario under one policy, and show what became of each pod after the warm-up: its limit at the end, its\n" +
-			"mean use, the share of its periods in which it was throttled, how long its requests took, the CPU time of those that\n" +
-			"were not done at the end, and how often its limit changed.",
+		Short: "Run one scenario under one policy, and show the result of each pod",
+		Long: "Run one scenario under one policy, and show the result of each pod after the warm-up: its limit at the end, its\n" +
+			"mean usage, the share of its CFS periods in which it was throttled, the latency of its requests, the CPU time of\n" +
+			"unfinished ones, and how often its limit changed.",
 		Example: "  mbcas-lab sim duel\n  mbcas-lab sim contended-services-hogs --policy static --seed 2\n  mbcas-lab sim shop.yaml --out out/shop",
 		Args:    checkArgs(1, 1, "a scenario: see \"mbcas-lab scenarios\""),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,21 +38,21 @@ func simCommand(s Streams) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.policy, "policy", defaultPolicy, "who sets limits: see \"mbcas-lab policies\"")
+	f.StringVar(&p.policy, "policy", defaultPolicy, "the policy that sets limits: see \"mbcas-lab policies\"")
 	f.Uint64Var(&p.seed, "seed", 1, "another seed draws other arrivals")
 	f.StringVar(&p.out, "out", "", "folder into which series are written as CSV: pods.csv, nodes.csv, changes.csv")
-	f.StringVar(&p.traces, "traces", "", "folder of recorded load, for the scenarios that play it")
-	f.DurationVar(&p.length, "length", 0, "play only the begin of the scenario, of this length")
+	f.StringVar(&p.traces, "traces", "", "folder of recorded load, for the scenarios that use it")
+	f.DurationVar(&p.length, "length", 0, "run only the first part of the scenario, of this length")
 	return cmd
 }
 
-// nodeRun is one node after its run.
+// nodeRun is one node and its result.
 type nodeRun struct {
 	setup  sim.Setup
 	result sim.Result
 }
 
-// used is the share of the cores that was used after the warm-up.
+// used is the share of the cores in use after the warm-up.
 func (n nodeRun) used() float64 {
 	measured := n.setup.Length - n.setup.WarmUp
 	return 1 - n.result.IdleTime.Seconds()/measured.Seconds()/float64(n.setup.Machine.Cores)
@@ -68,7 +68,7 @@ func (n nodeRun) changes() int {
 }
 
 func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
-	who, err := policy(p.policy)
+	chosen, err := policy(p.policy)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 		return usage("--length %v: want more than the warm-up, %v, and at most the scenario's length, %v", p.length, sc.WarmUp, sc.Length)
 	}
 	if p.out != "" {
-		if err := os.MkdirAll(p.out, 0o755); err != nil { // before anything is played in vain
+		if err := os.MkdirAll(p.out, 0o755); err != nil { // before anything runs in vain
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -101,18 +101,18 @@ func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 			if p.length != 0 {
 				setup.Length = p.length
 			}
-			nodes[i] = nodeRun{setup, sim.Run(setup, who.New())}
+			nodes[i] = nodeRun{setup, sim.Run(setup, chosen.New())}
 			progress.done(1, fmt.Sprintf("node %d", i+1))
 		})
 	}()
 	select {
 	case <-all:
-	case <-ctx.Done(): // a run cannot be stopped; those under way end with the process
+	case <-ctx.Done(): // a run cannot be stopped; runs in progress end with the process
 	}
 	if finished := progress.end(); finished < len(nodes) {
 		return fmt.Errorf("stopped after %d of %d nodes: %w", finished, len(nodes), ctx.Err())
 	}
-	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, who.Name, p.seed, who.Description)
+	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, chosen.Name, p.seed, chosen.Description)
 	text := fmt.Sprint(podTable(sc, nodes), "\n", nodeLines(nodes))
 	if len(nodes) > maxNodesListed {
 		text = fmt.Sprint(groupTable(sc, nodes), "\n", groupLine(nodes))
@@ -146,10 +146,10 @@ func podTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 	return t
 }
 
-// maxNodesListed is how many nodes are shown one by one; more are taken together.
+// maxNodesListed is up to how many nodes are shown one by one; more are aggregated.
 const maxNodesListed = 4
 
-// podCells are the row of a pod, or of several whose counters are added up, and who ran for so long together.
+// podCells are the row of a pod, or of several with the sums of their counters and running times.
 func podCells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Duration, changes int) []string {
 	role := string(sc.Role(p.Spec.Name))
 	if p.Spec.System {
@@ -198,7 +198,7 @@ func formatCPU(m cpu.Milli) string {
 	return m.String()
 }
 
-// formatDuration writes three digits.
+// formatDuration has three digits.
 func formatDuration(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
@@ -211,7 +211,7 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%.1fms", d.Seconds()*1000)
 }
 
-// nodeLines says how full each node was, and the last price.
+// nodeLines are the utilisation of each node, and its last price.
 func nodeLines(nodes []nodeRun) string {
 	var b strings.Builder
 	for i, n := range nodes {

@@ -5,11 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// table writes rows under a header in columns as wide as their widest cell; the first ones stand to the left, figures to
-// the right.
+// table writes rows under a header. The first columns are aligned left, figures right.
 type table struct {
 	header []string
-	left   int // columns that stand to the left
+	left   int // columns aligned left
 	rows   [][]string
 }
 

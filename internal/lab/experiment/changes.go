@@ -85,7 +85,7 @@ func (n *Node) steady(from, to time.Duration) bool {
 	})
 }
 
-// foldLateChanges folds what of makes of the changes of each managed pod in the last half of steady nodes.
+// foldLateChanges sums a function of the changes of each managed pod in the last half of runs whose load is constant then.
 func foldLateChanges(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (sum, pods float64) {
 	return func(r *Run) (sum, pods float64) {
 		for i := range r.Nodes {
@@ -109,7 +109,7 @@ func lateChanges(r *Run) float64 {
 	return ratio(foldLateChanges(func(_ *Node, _ *pod, c []sim.Change) float64 { return float64(len(c)) })(r))
 }
 
-// minReversals is how often a limit must turn round in half a run to count as a cycle.
+// minReversals is how often a limit must reverse direction in half a run to count as a cycle.
 const minReversals = 4
 
 func cycling(r *Run) float64 {

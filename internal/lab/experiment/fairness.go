@@ -13,26 +13,26 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Fairness is a cluster on whose nodes CPU is not equally dear, and workloads whose replicas are spread over them. Every node has four
-// cores, some tenants that are on no other node, and two replicas of workloads; all bid with the same budget, and want more than they
-// get. A workload has two to eight replicas at random places, which want as much as each other, and a namespace one to four
-// workloads. One workload in five has topology spread constraints, and one replica in twenty is pinned. What tenants want
-// changes over time.
+// Fairness is a cluster whose nodes have different prices, and workloads whose replicas are spread over them. Every node has four
+// cores, some tenants that are on no other node, and two replicas of workloads. All bid with the same budget and demand more than
+// their share. A workload has two to eight replicas on random nodes with the same demand, and a namespace one to four workloads.
+// One workload in five has topology spread constraints, and one replica in twenty is pinned. The demand of tenants changes over
+// time.
 type Fairness struct {
 	Nodes int
 	Seed  uint64
-	// Fewest and Most are how many tenants a node has. The fewer there are beside replicas, the more does a node's price follow what
-	// its replicas bid, and the less can be moved.
+	// MinTenants and MaxTenants bound the number of tenants of a node. The fewer there are, the more a node's price follows the bids
+	// of its replicas, and the less can be moved.
 	MinTenants, MaxTenants int
 	// TenantStdDev is the standard deviation of a tenant's threads over time.
 	TenantStdDev float64
-	// Length is the simulated time, a multiple of Turn.
+	// Length is the simulated time, a multiple of CoordinationInterval.
 	Length time.Duration
-	// CoordinationInterval is the time from one turn of the coordinator to the next.
+	// CoordinationInterval is the time between two rounds of the coordinator.
 	CoordinationInterval time.Duration
 }
 
-// DefaultFairness is what documentation speaks of.
+// DefaultFairness is the cluster of docs/lab.md.
 func DefaultFairness() Fairness {
 	return Fairness{Nodes: 1000, Seed: 1, MinTenants: 2, MaxTenants: 10, TenantStdDev: 0.3, Length: 6 * time.Minute, CoordinationInterval: 30 * time.Second}
 }
@@ -81,19 +81,19 @@ func (f Fairness) Setups() []sim.Setup {
 	return setups
 }
 
-// FairnessResult is how a run of Fairness went.
+// FairnessResult is the result of a run of Fairness.
 type FairnessResult struct {
-	Workloads, Replicas int // of which there are several
+	Workloads, Replicas int // of workloads with several replicas
 	Intervals           []Interval
-	// Groups are the nodes by how many tenants they have: the more, the dearer. Their figures are means over the last third of the run.
+	// Groups are the nodes by number of tenants: more tenants, higher price. Figures are means over the last third of the run.
 	Groups []Group
 }
 
-// Interval is the time from one turn to the next. A replica's satisfaction is what it used of what it wanted.
+// Interval is the time between two rounds. A replica's satisfaction is its usage per demand.
 type Interval struct {
 	At time.Duration // its end
-	// Spread is the satisfaction of a workload's best replica less that of its worst: the mean over workloads. In one of ten it is
-	// more than Wide.
+	// Spread is the satisfaction of a workload's best replica less that of its worst, mean over workloads. In a tenth of them it
+	// exceeds Wide.
 	Spread, Wide float64
 	// Worst is that of a workload's worst replica, the mean over workloads, and Mean that of all replicas.
 	Worst, Mean float64
@@ -106,12 +106,12 @@ type Group struct {
 	Tenants, Nodes        int
 	Price, Idle           float64
 	TenantUse, ReplicaUse float64 // cores of a pod
-	// Factor is the mean of its replicas', at the end, and Budgets by how much they raise the sum of all budgets of a node: what
+	// Factor is the mean of its replicas' at the end. Budgets is how much they raise the sum of a node's budgets, which is what
 	// tenants lose in the long run.
 	Factor, Budgets float64
 }
 
-// Run plays it with a coordinator, or without where next is nil. It is false where each gave up; see mbcas.Cluster.
+// Run simulates it with a coordinator, or without where next is nil. It returns false where each stopped early; see mbcas.Cluster.
 func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, each func(n int, do func(i int)) bool) (FairnessResult, bool) {
 	cluster := mbcas.Cluster{Coordinate: next, Interval: f.CoordinationInterval, ForEach: each}
 	played, ok := cluster.Run(mbcas.DefaultConfig(), f.Setups())
@@ -134,7 +134,7 @@ func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, eac
 	return e, true
 }
 
-// measureRun takes in an interval of all nodes, and says how many workloads there are.
+// measureRun measures an interval of all nodes, and counts the workloads.
 func (f Fairness) measureRun(in *Interval, k int, nodes []sim.Result) int {
 	workloads := map[string]*served{}
 	use := 0.0
@@ -172,7 +172,7 @@ func (f Fairness) measureRun(in *Interval, k int, nodes []sim.Result) int {
 	return len(workloads)
 }
 
-// served is how much the worst and the best replica of a workload use of what they want.
+// served is the satisfaction of the worst and of the best replica of a workload.
 type served struct{ worst, best float64 }
 
 func workloadName(w int) string { return fmt.Sprint("w", w) }

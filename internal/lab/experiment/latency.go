@@ -56,12 +56,12 @@ func throttledIdle(r *Run) float64 {
 }
 
 // periods is the share of some pods' periods, in percent. Pods without limits have none, and are not throttled.
-func periods(r *Run, whose func(*pod) bool, of func(*pod) uint64) float64 {
+func periods(r *Run, counts func(*pod) bool, of func(*pod) uint64) float64 {
 	var on, all uint64
 	any := false
 	for i := range r.Nodes {
 		for j := range r.Nodes[i].pods {
-			if p := &r.Nodes[i].pods[j]; whose(p) {
+			if p := &r.Nodes[i].pods[j]; counts(p) {
 				on += of(p)
 				all += p.Periods
 				any = true
@@ -96,7 +96,7 @@ func starved(r *Run) float64 {
 	return 100 * ratio(on, all)
 }
 
-// starved says whether work waited all through an interval while the pod got less than half of its due.
+// starved says whether work waited throughout an interval while the pod used less than half of its due.
 func (p *pod) starved(k int, share, seconds float64) bool {
 	waits := p.need(k)
 	if p.servesRequests() {

@@ -205,7 +205,7 @@ func TestReaction(t *testing.T) {
 		web := &r.Nodes[0].Result.Pods[0]
 		web.Spec.Limit, web.Changes = c.limit, c.changes
 		got := MeasureRun(r)["react-worst-s"]
-		if c.limit == 0 { // then it is not managed, and nobody is left to react
+		if c.limit == 0 { // then it is not managed, and no pod is left to react
 			if _, ok := MeasureRun(r)["react-worst-s"]; ok {
 				t.Errorf("%s: reaction %v of a pod that is not managed", c.reason, got)
 			}
@@ -279,6 +279,6 @@ func TestCompareWithTruth(t *testing.T) {
 	}
 	alone := Summary{Values: Values{}}
 	if alone.CompareWithTruth(truth); len(alone.Values) != 0 {
-		t.Errorf("nobody lies, and yet %v", alone.Values)
+		t.Errorf("no pod lies, and yet %v", alone.Values)
 	}
 }

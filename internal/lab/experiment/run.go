@@ -1,11 +1,11 @@
-// Package experiment says how well a policy did: measures of one played scenario, the policies that are compared, and
-// the lines and files in which results are kept. Everything in it is a pure function of what the simulator returned.
+// Package experiment measures policies: it runs scenarios under the policies that are compared, measures the results, and writes
+// them in the benchmark format and as CSV. Measures are pure functions of the simulator's results.
 //
 // What it promises, each a test of the same name:
-//   - EveryMeasureIsWorkedByHand: each measure of a small made-up run is the figure that pen and paper give.
-//   - AbsentIsNotZero: a measure that says nothing about a run is left out, never written as 0.
+//   - EveryMeasureIsWorkedByHand: each measure of a small artificial run is the figure worked out by hand.
+//   - AbsentIsNotZero: a measure that does not apply to a run is left out, never written as 0.
 //   - LinesAreBenchmarkFormat: results.txt is what benchstat reads, with each unit declared once.
-//   - OneOrder: outcomes are written in one order, whatever order they came in.
+//   - OneOrder: summaries are written in one order, whatever order they were added in.
 package experiment
 
 import (
@@ -18,12 +18,12 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Run is a scenario that has been played: all that a measure sees.
+// Run is a completed run of a scenario: all that a measure sees.
 type Run struct {
 	Nodes []Node
-	// Role is the part of a pod in the scenario.
+	// Role is the role of a pod in the scenario.
 	Role func(pod string) Role
-	// Steps are the times at which the load of some pod rises at once.
+	// Steps are the times at which the load of some pod steps up.
 	Steps []time.Duration
 	// StepsOf are those of one pod; nil: Steps are those of every pod.
 	StepsOf func(pod string) []time.Duration
@@ -36,16 +36,16 @@ type Node struct {
 	pods   []pod
 }
 
-// pod is what the measures know of one pod.
+// pod is one pod with what several measures need.
 type pod struct {
 	*sim.PodResult
 	role   Role
 	budget float64
-	// needs is how many threads would spin in each interval, in cores.
+	// needs is the demand of busy threads in each interval, in cores.
 	needs []float64
 }
 
-// prepare works out what several measures need.
+// prepare computes what several measures need.
 func (r *Run) prepare() {
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
@@ -76,7 +76,7 @@ func (n *Node) every() time.Duration {
 // at is the end of an interval.
 func (n *Node) at(interval int) time.Duration { return time.Duration(interval+1) * n.every() }
 
-// first is the first interval that lies after a time as a whole.
+// first is the first interval that starts at or after a time.
 func (n *Node) first(after time.Duration) int {
 	return int((after + n.every() - 1) / n.every())
 }
@@ -103,13 +103,13 @@ func (n *Node) limit(l cpu.Milli) float64 {
 	return min(n.cores(), l.Cores())
 }
 
-// servesRequests says whether the pod has requests. What such a pod spins is of no use to it.
+// servesRequests says whether the pod has requests. Busy threads of such a pod are not useful.
 func (p *pod) servesRequests() bool { return p.Spec.Requests.Rate != nil }
 
-// runs says whether the pod is there in an interval.
+// runs says whether the pod runs in an interval.
 func (p *pod) runs(k int) bool { return k < len(p.Points) && !p.Points[k].Absent }
 
-// useful is the use in an interval that did its owner good, in cores: that of requests, or of spinning where it has none.
+// useful is the useful usage in an interval, in cores: that of requests, or of busy threads where it has no requests.
 func (p *pod) useful(k int) float64 {
 	if p.servesRequests() {
 		return p.Points[k].Useful.Cores()
@@ -117,7 +117,7 @@ func (p *pod) useful(k int) float64 {
 	return p.Points[k].Usage.Cores()
 }
 
-// need is the use that would have done its owner good, in cores, were the node its own.
+// need is the useful usage that the pod would have alone on the node, in cores.
 func (p *pod) need(k int) float64 {
 	switch {
 	case p.servesRequests():
@@ -128,7 +128,7 @@ func (p *pod) need(k int) float64 {
 	return 0
 }
 
-// backlogAt is the work that waited at the end of an interval, in core seconds.
+// backlogAt is the unfinished work at the end of an interval, in core seconds.
 func (p *pod) backlogAt(k int) float64 {
 	if k < 0 {
 		return 0
@@ -136,7 +136,7 @@ func (p *pod) backlogAt(k int) float64 {
 	return p.Points[k].Backlog.Seconds()
 }
 
-// mean of a figure over the intervals in which the pod runs; not a number where it never does.
+// mean is that of a figure over the intervals in which the pod runs; NaN where it never does.
 func (p *pod) mean(from, to int, of func(k int) float64) float64 {
 	sum, n := 0.0, 0
 	for k := max(0, from); k < to; k++ {
@@ -148,7 +148,7 @@ func (p *pod) mean(from, to int, of func(k int) float64) float64 {
 	return sum / float64(n)
 }
 
-// shares is what each pod's budget entitles it to in an interval: allocatable CPU in proportion to the budgets of those that run.
+// shares are the pods' in an interval: allocatable CPU in proportion to the budgets of the pods that run.
 func (n *Node) shares(k int) []float64 {
 	total := 0.0
 	for i := range n.pods {
@@ -177,7 +177,7 @@ func meanOf(p load.Profile, from, to time.Duration) float64 {
 	return sum / float64(to-from)
 }
 
-// ratio is a/b, and not a number where there is nothing to divide by.
+// ratio is a/b; NaN for b = 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return math.NaN()

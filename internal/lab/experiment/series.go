@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Series is the course of a node's run, thinned.
+// Series is the time series of a node, thinned.
 type Series struct {
 	Step   float64 // seconds between two points
 	Cores  float64
-	WarmUp float64 // seconds at the begin that are not measured
+	WarmUp float64 // seconds at the start that are not measured
 	Pods   []PodSeries
-	Price  []float64 // empty where the policy knows none
+	Price  []float64 // empty where the policy has none
 	Idle   []float64 // share of the cores
 }
 
@@ -22,13 +22,13 @@ type PodSeries struct {
 	Usage, Limit, Needs []float64 // cores
 }
 
-// mostPoints and mostPods bound what is drawn.
+// maxPoints and maxPods bound what is plotted.
 const (
 	maxPoints = 240
 	maxPods   = 4
 )
 
-// series thins the run: each point is the mean of so many intervals that at most mostPoints remain.
+// series thins the run: each point is the mean of several intervals, so that at most maxPoints remain.
 func (n *Node) series() *Series {
 	all := len(n.Result.Idle)
 	step := max(1, (all+maxPoints-1)/maxPoints)
@@ -65,7 +65,7 @@ func meanIn(from, to int, of func(int) float64) float64 {
 	return sum / float64(max(1, to-from))
 }
 
-// plottedPods are the pods whose course is kept: of each role the one that wants most, then whoever wants most.
+// plottedPods are those with the highest demand: one of each role first, then any.
 func (n *Node) plottedPods() []*pod {
 	from, to := n.measured()
 	want := func(p *pod) float64 {

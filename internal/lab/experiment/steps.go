@@ -13,14 +13,14 @@ const (
 	stepRise = 1.1
 	// stepWindow is the time after a step whose loads say whether CPU is scarce.
 	stepWindow = 5 * time.Second
-	// Where it is, a limit need only reach this part of what the best split of the node gives the pod: reserves and dead
-	// bands are there for a reason.
+	// Where CPU is scarce, a limit need only reach this part of the pod's usage at the optimum: reserves and dead bands are
+	// intended.
 	stepDue = 0.8
-	// Limits that stay this near to where they end have settled.
+	// settledBand is how near to its last value a limit has settled.
 	settledBand = 0.2
 )
 
-// reaction is a quantile of the times in which limits followed steps, in seconds.
+// reaction is a quantile of the times in which limits follow steps, in seconds.
 func reaction(q float64) func(*Run) float64 {
 	return func(r *Run) float64 {
 		var times []float64
@@ -54,7 +54,7 @@ func reaction(q float64) func(*Run) float64 {
 	}
 }
 
-// reaction adds that of one pod to one step, if it is one for the pod.
+// reaction adds that of one pod to one step, if the pod's load steps up.
 func (n *Node) reaction(pod int, at, next time.Duration, times []float64) []float64 {
 	p := &n.pods[pod]
 	before, due := n.offered(p, at-1), n.offered(p, at)
@@ -72,7 +72,7 @@ func (n *Node) reaction(pod int, at, next time.Duration, times []float64) []floa
 	return append(times, (n.reached(p, due, at, next) - at).Seconds())
 }
 
-// offered is the load that a pod is set up to get at a time, in cores.
+// offered is the load of a pod by its set-up at a time, in cores.
 func (n *Node) offered(p *pod, at time.Duration) float64 {
 	spec := p.Spec
 	if i := slices.IndexFunc(n.Setup.Pods, func(s sim.PodSpec) bool { return s.Namespace == spec.Namespace && s.Name == spec.Name }); i >= 0 {
@@ -85,7 +85,7 @@ func (n *Node) offered(p *pod, at time.Duration) float64 {
 	return rate * spec.Requests.ServiceTime.Seconds()
 }
 
-// reached is when the limit of a pod is at least due; to where it never is.
+// reached is when the limit of a pod is at least due; to, if it never is.
 func (n *Node) reached(p *pod, due float64, from, to time.Duration) time.Duration {
 	if n.limitAt(p, from) >= due {
 		return from
@@ -98,7 +98,7 @@ func (n *Node) reached(p *pod, due float64, from, to time.Duration) time.Duratio
 	return to
 }
 
-// settling is the longest time in which limits came to rest after a step, in seconds.
+// settling is the longest time from a step until limits settle, in seconds.
 func settling(r *Run) float64 {
 	longest := math.NaN()
 	for s, from := range r.Steps {
@@ -126,13 +126,13 @@ func settling(r *Run) float64 {
 	return longest
 }
 
-// settled is when the limit came near to its last value and stayed there.
+// settled is when the limit came near its last value and stayed there.
 func (n *Node) settled(p *pod, from, to time.Duration) time.Duration {
 	end := n.limitAt(p, to)
 	at := from
 	for _, c := range p.changesBetween(from, to) {
 		if math.Abs(n.limit(c.From)-end) > settledBand*end {
-			at = c.At // up to here it was away
+			at = c.At // it had not settled before
 		}
 	}
 	return at

@@ -7,7 +7,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Key says which run an outcome is of.
+// Key identifies a run.
 type Key struct {
 	Scenario, Policy string
 	Seed             uint64
@@ -18,11 +18,11 @@ type Summary struct {
 	Key
 	Values  Values
 	Latency *sim.Latencies // of the services
-	Useful  []Useful       // of the pods that the setup names
-	Series  *Series        // of one node; nil where it was not asked for
+	Useful  []Useful       // of liars and honest pods
+	Series  *Series        // of one node; nil where not requested
 }
 
-// Useful is the use of a pod that did its owner good.
+// Useful is the useful usage of a pod.
 type Useful struct {
 	Node int
 	Pod  string
@@ -30,7 +30,7 @@ type Useful struct {
 	Mean float64 // cores, after the warm-up
 }
 
-// Summarize measures a run. With series, the course of some pods of the first node is kept, too.
+// Summarize measures a run. With series, it keeps the time series of some pods of the first node.
 func (r *Run) Summarize(key Key, series bool) Summary {
 	o := Summary{Key: key, Values: MeasureRun(r), Latency: r.Latency()}
 	for i := range r.Nodes {
@@ -54,7 +54,7 @@ func (r *Run) Summarize(key Key, series bool) Summary {
 	return o
 }
 
-// CompareWithTruth adds what liars gain and honest pods lose against the same run with the truth. Pods are paired by node and name.
+// CompareWithTruth adds what liars gain and honest pods lose compared with the reference run. Pods are paired by node and name.
 func (o *Summary) CompareWithTruth(truth Summary) {
 	type id struct {
 		node int
@@ -91,19 +91,19 @@ func (o *Summary) CompareWithTruth(truth Summary) {
 	}
 }
 
-// Results are the outcomes of a comparison.
+// Results are those of a comparison.
 type Results struct {
-	// Scenarios and Policies are in the order in which they are shown.
+	// Scenarios and Policies are in the order of the report.
 	Scenarios, Policies []Named
 	Summaries           []Summary
-	// Missing is how many runs were asked for and not done.
+	// Missing is how many requested runs are not complete.
 	Missing int
 }
 
-// Named is a name and what it stands for, in a sentence.
+// Named is a name with a description.
 type Named struct{ Name, Description string }
 
-// Sort puts the outcomes into the order of scenarios, policies and seeds.
+// Sort sorts the summaries by scenario, policy and seed.
 func (r *Results) Sort() {
 	scenario, policy := places(r.Scenarios), places(r.Policies)
 	slices.SortFunc(r.Summaries, func(a, b Summary) int {
@@ -123,7 +123,7 @@ func places(names []Named) map[string]int {
 	return at
 }
 
-// Select are the outcomes of one policy in one scenario, one per seed.
+// Select are the summaries of one policy in one scenario, one per seed.
 func (r *Results) Select(scenario, policy string) []Summary {
 	var found []Summary
 	for _, o := range r.Summaries {
@@ -134,13 +134,13 @@ func (r *Results) Select(scenario, policy string) []Summary {
 	return found
 }
 
-// Range is the mean of a measure over seeds, and how far they lie apart.
+// Range is the mean of a measure over seeds, with the lowest and the highest value.
 type Range struct {
 	Mean, Low, High float64
 	Count           int
 }
 
-// Aggregate is the spread of a measure; Count 0: none of them has it.
+// Aggregate is the range of a measure; Count 0: it applies to none of the runs.
 func Aggregate(outcomes []Summary, unit string) Range {
 	var s Range
 	for _, o := range outcomes {

@@ -1,8 +1,8 @@
-// Package load is what pods of a simulation are asked to do: rates over time, and the work of a request.
+// Package load is the synthetic load of pods: rates over time, and the CPU time of requests.
 //
 // What it promises, each a test of the same name:
-//   - ProfilesArePieces: a profile is constant until the time that it names, so an integral over it is exact.
-//   - ArrivalsFollowTheRate: Poisson arrivals have the mean and the variance of the rate asked for.
+//   - ProfilesArePieces: a profile is piecewise constant, so integrals are exact.
+//   - ArrivalsFollowTheRate: Poisson arrivals have the mean and the variance of their rate.
 package load
 
 import (
@@ -14,9 +14,9 @@ import (
 // Forever is later than any time of a simulation.
 const Forever = time.Duration(math.MaxInt64)
 
-// Profile is a figure over time, in pieces: requests per second, threads, or a share of them.
+// Profile is a piecewise constant value over time: requests per second, or threads.
 type Profile interface {
-	// At is the value from t on, and until when it stays so. Until lies after t.
+	// At is the value from t on, and the time until which it is constant, which is after t.
 	At(t time.Duration) (value float64, until time.Duration)
 }
 
@@ -40,12 +40,12 @@ func (s Step) At(t time.Duration) (float64, time.Duration) {
 	return s.After, Forever
 }
 
-// Burst is High from Start for Length, again after each Every (0: once), and Low otherwise.
+// Burst is High from Start for Length, again after each Period (0: once), and Low otherwise.
 type Burst struct {
 	Low, High             float64
 	Start, Length, Period time.Duration
-	// Jitter is how far, as a share of Every - Length, each repetition may come later than it would: at 1 it lies
-	// anywhere in its Every. Where it lies depends on Seed alone.
+	// Jitter delays each burst at random, by up to this share of Period - Length: at 1 it is anywhere in its period. The delay
+	// depends on Seed alone.
 	Jitter float64
 	Seed   uint64
 }
@@ -74,7 +74,7 @@ func (b Burst) At(t time.Duration) (float64, time.Duration) {
 	return b.Low, Forever
 }
 
-// delay is by how much the repetition that would begin at first comes later.
+// delay is that of the burst of the period that starts at first.
 func (b Burst) delay(first time.Duration) time.Duration {
 	if b.Jitter == 0 {
 		return 0
@@ -83,12 +83,12 @@ func (b Burst) delay(first time.Duration) time.Duration {
 	return time.Duration(b.Jitter * share * float64(b.Period-b.Length))
 }
 
-// pieceLength is the piece in which curves are followed.
+// pieceLength is that of the pieces that approximate curves.
 const pieceLength = 100 * time.Millisecond
 
 func pieceEnd(t, end time.Duration) time.Duration { return min(t-t%pieceLength+pieceLength, end) }
 
-// Ramp goes from From at Start to To at End in a straight line, followed in pieces of 100 ms with their means.
+// Ramp goes from From at Start to To at End in a straight line, in pieces of 100 ms with their means.
 type Ramp struct {
 	From, To   float64
 	Start, End time.Duration
@@ -108,11 +108,11 @@ func (r Ramp) At(t time.Duration) (float64, time.Duration) {
 	return r.From + (r.To-r.From)*share, until
 }
 
-// Sine swings around Mean by Swing, once in each Every, followed in pieces of 100 ms. It is never below 0.
+// Sine oscillates around Mean by Amplitude with Period, in pieces of 100 ms. It is never below 0.
 type Sine struct {
 	Mean, Amplitude float64
 	Period          time.Duration
-	Phase           float64 // share of a turn at which it begins
+	Phase           float64 // share of a period at which it starts
 }
 
 // At implements Profile.
@@ -121,8 +121,7 @@ func (s Sine) At(t time.Duration) (float64, time.Duration) {
 	return max(0, s.Mean+s.Amplitude*math.Sin(2*math.Pi*turn)), pieceEnd(t, Forever)
 }
 
-// Series is a recorded figure: Values[i] from i times Step on, times Scale; after the end it begins again, or is 0 where
-// it is to be played Once.
+// Series is recorded: Values[i] times Scale from i times Step on. After the end it repeats, or is 0 with Once.
 type Series struct {
 	Values []float64
 	Step   time.Duration
@@ -139,8 +138,8 @@ func (s Series) At(t time.Duration) (float64, time.Duration) {
 	return s.Values[i%int64(len(s.Values))] * s.Scale, time.Duration(i+1) * s.Step
 }
 
-// RandomWalk is a random walk that is drawn back to mean: from step to step it forgets a tenth of its distance, and in the long run
-// its standard deviation is swing. It is never below 0. The same rng gives the same walk of the given length.
+// RandomWalk reverts to mean by a tenth of its distance in each step; its standard deviation is swing. It is never below 0. The
+// same rng gives the same walk.
 func RandomWalk(rng *rand.Rand, mean, swing float64, step, length time.Duration) Series {
 	const keep = 0.9
 	s := Series{Step: step, Scale: 1}
@@ -152,7 +151,7 @@ func RandomWalk(rng *rand.Rand, mean, swing float64, step, length time.Duration)
 	return s
 }
 
-// Delayed is a profile that begins at By; before, it has the value with which it begins.
+// Delayed is a profile that starts at Delay; before, it has its first value.
 type Delayed struct {
 	Profile
 	Delay time.Duration
@@ -185,7 +184,7 @@ type Requests struct {
 	ServiceTime time.Duration // mean CPU time of a request
 	// Distribution is the distribution of the CPU time of a request.
 	Distribution Distribution
-	// EvenlySpaced requests come at equal distances; otherwise they are a Poisson process.
+	// EvenlySpaced requests arrive at equal intervals; otherwise they are a Poisson process.
 	EvenlySpaced bool
 }
 
@@ -193,8 +192,8 @@ type Requests struct {
 type Distribution uint8
 
 const (
-	Fixed       Distribution = iota // every request costs the mean
-	Exponential                     // many are cheap, few are dear: coefficient of variation 1
+	Fixed       Distribution = iota // every request takes the mean
+	Exponential                     // coefficient of variation 1
 )
 
 // Arrivals draws the requests of one stream.
@@ -209,7 +208,7 @@ func (r Requests) Arrivals(rng *rand.Rand, from time.Duration) *Arrivals {
 	return &Arrivals{r: r, rng: rng, at: from}
 }
 
-// Next is when the next request comes and what it costs; Forever when none comes any more.
+// Next is when the next request arrives, and its CPU time; Forever where none arrives any more.
 func (a *Arrivals) Next() (at, work time.Duration) {
 	// The number of arrivals expected since the last one has the distribution of the gap at rate 1.
 	left := 1.0

@@ -9,8 +9,8 @@ import (
 
 const sec = time.Second
 
-// TestProfilesArePieces: whenever a profile is asked inside a piece it gives the same value and the same end, pieces
-// follow each other without a gap, and their sum is the integral of the figure that was meant.
+// TestProfilesArePieces: within a piece a profile has one value and one end, pieces follow without a gap, and their sum is the
+// integral of the curve.
 func TestProfilesArePieces(t *testing.T) {
 	walk := RandomWalk(rand.New(rand.NewPCG(1, 2)), 10, 3, sec, 20*sec)
 	var walked float64
@@ -58,7 +58,7 @@ func TestProfilesArePieces(t *testing.T) {
 	}
 }
 
-// count is how many requests come in each second, and what they cost.
+// count is the number of requests in each second, and their CPU times.
 func count(r Requests, length time.Duration, seed uint64) (perSecond []float64, works []float64) {
 	a := r.Arrivals(rand.New(rand.NewPCG(seed, 0)), 0)
 	perSecond = make([]float64, length/sec)
@@ -90,7 +90,7 @@ func near(t *testing.T, what string, got, want, share float64) {
 }
 
 // TestArrivalsFollowTheRate: counts of a Poisson process have a variance as large as their mean, and follow a rate that
-// changes inside and between seconds; even requests come at equal distances.
+// changes inside and between seconds; evenly spaced requests arrive at equal intervals.
 func TestArrivalsFollowTheRate(t *testing.T) {
 	const length = 5000 * sec
 	counts, works := count(Requests{Rate: Constant(40), ServiceTime: 10 * time.Millisecond, Distribution: Exponential}, length, 1)
@@ -123,7 +123,7 @@ func TestArrivalsFollowTheRate(t *testing.T) {
 	counts, _ = count(Requests{Rate: Constant(40), ServiceTime: sec, EvenlySpaced: true}, 100*sec, 3)
 	for i, n := range counts[1:] {
 		if math.Abs(n-40) > 1 {
-			t.Fatalf("even requests: %v came in second %d, want 40", n, i+1)
+			t.Fatalf("evenly spaced requests: %v in second %d, want 40", n, i+1)
 		}
 	}
 	if at, _ := (Requests{Rate: Step{Before: 0, After: 0, Time: sec}}).Arrivals(rand.New(rand.NewPCG(1, 1)), 0).Next(); at != Forever {
@@ -131,7 +131,7 @@ func TestArrivalsFollowTheRate(t *testing.T) {
 	}
 }
 
-// TestWalk: it keeps to its mean and its deviation, and the same seed gives the same walk.
+// TestWalk: a random walk has its mean and its deviation, and the same seed gives the same walk.
 func TestWalk(t *testing.T) {
 	draw := func(seed uint64) Series { return RandomWalk(rand.New(rand.NewPCG(seed, 0)), 100, 10, sec, 20000*sec) }
 	mean, variance := moments(draw(1).Values)
@@ -142,7 +142,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestJitterSpreads: repetitions with jitter lie in their own turn, all over it, and elsewhere with another seed.
+// TestJitterSpreads: each burst with jitter is in its own period, anywhere in it, and elsewhere with another seed.
 func TestJitterSpreads(t *testing.T) {
 	starts := func(seed uint64) (late []float64) {
 		b := Burst{Low: 0, High: 1, Length: sec, Period: 11 * sec, Jitter: 1, Seed: seed}
@@ -152,10 +152,10 @@ func TestJitterSpreads(t *testing.T) {
 			if v == 1 {
 				until = from
 			} else if v, _ = b.At(until); v != 1 {
-				t.Fatalf("turn %d has no burst", turn)
+				t.Fatalf("period %d has no burst", turn)
 			}
 			if until-from > 10*sec {
-				t.Fatalf("turn %d bursts %v late, past its end", turn, until-from)
+				t.Fatalf("period %d bursts %v late, past its end", turn, until-from)
 			}
 			late = append(late, (until - from).Seconds())
 		}

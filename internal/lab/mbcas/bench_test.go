@@ -9,7 +9,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// BenchmarkNode is a full node of 16 cores and 100 pods with bursts and hogs.
+// BenchmarkNode is a full node of 16 cores and 100 pods with bursts and batch pods.
 func BenchmarkNode(b *testing.B) {
 	var pods []sim.PodSpec
 	for i := range 100 {

@@ -11,18 +11,18 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Cluster is nodes under MBCAS that know nothing of each other, and a coordinator that now and then looks at what all of them have
-// published. Replicas of a workload have its name and namespace, on whatever node they are.
+// Cluster is nodes under MBCAS and a coordinator, which sees what all of them have published. Replicas of a workload have
+// its name and namespace on every node.
 type Cluster struct {
 	// Coordinate is the coordinator; nil where there is none.
 	Coordinate func([]coordinator.Replica) []coordinator.Factor
-	// Interval is the time from one of its turns to the next.
+	// Interval is the time between two rounds of the coordinator.
 	Interval time.Duration
-	// ForEach does what is to be done n times, in any order, side by side if it likes. False says that it gave up.
+	// ForEach calls do n times, in any order or in parallel. It returns false where it stopped early.
 	ForEach func(n int, do func(i int)) bool
 }
 
-// ClusterResult is a cluster's run.
+// ClusterResult is the result of a cluster.
 type ClusterResult struct {
 	Nodes  []sim.Result // in the order of the set-ups
 	Rounds []CoordinatorRound
@@ -30,21 +30,21 @@ type ClusterResult struct {
 	Factors []map[string]coordinator.Factor
 }
 
-// CoordinatorRound is one of the coordinator's.
+// CoordinatorRound is one round of the coordinator.
 type CoordinatorRound struct {
 	At      time.Duration
-	Pods    int // that take part
-	Changed int // factors that are new
+	Pods    int // under coordination
+	Changed int // factors
 }
 
-// node is one that is being played.
+// node is one node in progress.
 type node struct {
 	mbcas      *MBCAS
 	simulation sim.Simulation
 }
 
-// Run plays all nodes to the end. Nodes play between two turns as they like, so the result does not depend on how many do so at a
-// time. It is false where Each gave up.
+// Run simulates all nodes to the end. Between two rounds nodes are independent, so the result does not depend on how many run
+// at a time. It returns false where ForEach stopped early.
 func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 	nodes := make([]node, len(setups))
 	end := time.Duration(0)
@@ -74,7 +74,7 @@ func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 	return played, true
 }
 
-// coordinate is what the coordinator does at a time. It sees what has been published, and what it says is known to a node's next round.
+// coordinate is one round of the coordinator on what has been published. The nodes' next rounds use its factors.
 func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
 	var pods []*pod
 	var replicas []coordinator.Replica
@@ -87,14 +87,14 @@ func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
 			}
 		}
 	}
-	turn := CoordinatorRound{At: at, Pods: len(pods)}
+	round := CoordinatorRound{At: at, Pods: len(pods)}
 	for i, f := range c.Coordinate(replicas) {
 		if f != pods[i].factor {
 			pods[i].factor = f
-			turn.Changed++
+			round.Changed++
 		}
 	}
-	return turn
+	return round
 }
 
 // replica is the pod as its PodAllocation shows it.

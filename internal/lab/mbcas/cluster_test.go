@@ -22,7 +22,8 @@ func inOrder(n int, do func(int)) bool {
 	return true
 }
 
-// unequalPairs is nodes in pairs, with six neighbours of a workload's replica on the one and one neighbour on the other. All want two cores.
+// unequalPairs are pairs of nodes. A workload has a replica on each, beside six other pods on the first and one on the second.
+// All pods demand two cores, so the first node has the higher price.
 func unequalPairs(pairs int, length time.Duration, declared cpu.Milli) []sim.Setup {
 	setups := make([]sim.Setup, 2*pairs)
 	for i := range setups {
@@ -36,7 +37,7 @@ func unequalPairs(pairs int, length time.Duration, declared cpu.Milli) []sim.Set
 	return setups
 }
 
-// replicaUsage are what the replicas of the pairs use in the last minute: dear, cheap, dear, cheap and so on.
+// replicaUsage is the usage of the replicas in the last minute: high price, low price, and so on.
 func replicaUsage(p ClusterResult) []float64 {
 	var all []float64
 	for _, n := range p.Nodes {
@@ -50,7 +51,7 @@ func replicaUsage(p ClusterResult) []float64 {
 	return all
 }
 
-// TestAnyOrder: a cluster's run does not depend on the order in which its nodes are played, nor on how many at a time.
+// TestAnyOrder: a cluster's result does not depend on the order of its nodes, nor on how many run at a time.
 func TestAnyOrder(t *testing.T) {
 	play := func(each func(int, func(int)) bool) ClusterResult {
 		c := Cluster{Coordinate: coordinator.DefaultConfig().Rebalance, Interval: 10 * time.Second, ForEach: each}
@@ -75,31 +76,31 @@ func TestAnyOrder(t *testing.T) {
 		},
 	} {
 		if got := play(each); !reflect.DeepEqual(got, want) {
-			t.Errorf("played %s, the cluster ends otherwise", name)
+			t.Errorf("run %s, the cluster ends differently", name)
 		}
 	}
 	if len(want.Rounds) != 5 || want.Rounds[4].Pods != 18 {
-		t.Errorf("turns: %+v", want.Rounds)
+		t.Errorf("rounds: %+v", want.Rounds)
 	}
 	stopped := Cluster{Interval: time.Second, ForEach: func(int, func(int)) bool { return false }}
 	if _, ok := stopped.Run(DefaultConfig(), unequalPairs(1, time.Minute, 1000)); ok {
-		t.Error("nothing was played, and it does not say so")
+		t.Error("it reports success though nothing ran")
 	}
 }
 
-// TestWithoutCoordinator: nodes that are played side by side, with rests, are as those that are played alone.
+// TestWithoutCoordinator: nodes of a cluster without a coordinator end as nodes that run alone.
 func TestWithoutCoordinator(t *testing.T) {
 	setups := unequalPairs(1, time.Minute, 1000)
 	p, _ := Cluster{Interval: 7 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), setups)
 	for i, s := range setups {
 		if !reflect.DeepEqual(p.Nodes[i], sim.Run(s, New(DefaultConfig()))) {
-			t.Errorf("node %d ends otherwise", i)
+			t.Errorf("node %d ends differently", i)
 		}
 	}
 }
 
-// byOwnDemand is the rule that suggests itself: each replica's satisfaction is its limit over its own demand, and budget goes to it as
-// its own budget times that to the power of rho.
+// byOwnDemand is a simpler rule: satisfaction is a replica's limit over its own demand, and its factor follows satisfaction to
+// the power of rho.
 func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Factor {
 	return func(replicas []coordinator.Replica) []coordinator.Factor {
 		next := make([]coordinator.Factor, len(replicas))
@@ -133,8 +134,8 @@ func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Fa
 	}
 }
 
-// TestOwnDemandIsBlind: who is throttled all the time shows at most twice what it has, so by its own demand each replica seems to be
-// served as well as the other. That is why the coordinator does not go by it.
+// TestOwnDemandIsBlind: a throttled pod shows at most twice its limit as demand, so by their own demand all replicas seem equally
+// satisfied. So the coordinator does not compare replicas by their own demand.
 func TestOwnDemandIsBlind(t *testing.T) {
 	ratio := func(next func([]coordinator.Replica) []coordinator.Factor) float64 {
 		p, _ := Cluster{Coordinate: next, Interval: 30 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), unequalPairs(1, 6*time.Minute, 600))
@@ -142,7 +143,7 @@ func TestOwnDemandIsBlind(t *testing.T) {
 		return g[1] / g[0]
 	}
 	off, blind, on := ratio(nil), ratio(byOwnDemand(-9, 0.1)), ratio(coordinator.DefaultConfig().Rebalance)
-	t.Logf("the cheap replica uses %.2f times as much as the dear one; by own demand %.2f; with the coordinator %.2f", off, blind, on)
+	t.Logf("the replica at the low price uses %.2f times as much as the other; by own demand %.2f; with the coordinator %.2f", off, blind, on)
 	if blind < 0.9*off {
 		t.Errorf("by own demand the ratio falls from %.2f to %.2f", off, blind)
 	}
@@ -151,7 +152,7 @@ func TestOwnDemandIsBlind(t *testing.T) {
 	}
 }
 
-// TestFactorsAreBudgets: a node's market takes a factor as it takes a budget.
+// TestFactorsAreBudgets: a factor changes a limit as a budget does.
 func TestFactorsAreBudgets(t *testing.T) {
 	fixed := func(replicas []coordinator.Replica) []coordinator.Factor {
 		next := make([]coordinator.Factor, len(replicas))

@@ -15,7 +15,7 @@ import (
 
 var table = flag.Bool("table", false, "print the table of docs/demand-signals.md")
 
-// signalCase is a node on which services ask for more than they use.
+// signalCase is a node with DemandSignals for some services.
 type signalCase struct {
 	name      string
 	cores     int
@@ -45,12 +45,12 @@ func signalCases() []signalCase {
 	return []signalCase{
 		{"equal requests", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all},
 		{"small request, high priority", 2, []sim.PodSpec{serve("service", 100, 100_000_000, load.Constant(60)), hog(0, 400, 4)}, all},
-		{"six services, one asks", 8, many, func(name string) bool { return name == "service-0" }},
-		{"six services, all ask", 8, many, all},
+		{"six services, one with a signal", 8, many, func(name string) bool { return name == "service-0" }},
+		{"six services, all with a signal", 8, many, all},
 	}
 }
 
-// signalResult is what became of one of them.
+// signalResult is the result of one case.
 type signalResult struct {
 	p50, p99, others time.Duration
 	hogs             float64 // cores
@@ -100,8 +100,8 @@ func (a signalCase) run(percent int32) signalResult {
 	}
 }
 
-// TestDemandSignalHelps: where a node is full, to be taken for more than one uses makes a service faster up to its share and never
-// throttles it; the hogs pay, and nobody else.
+// TestDemandSignalHelps: on a full node a DemandSignal makes a service faster, up to its share, and never throttles it. The batch
+// pods pay, and no other service.
 func TestDemandSignalHelps(t *testing.T) {
 	percents := []int32{100, 300}
 	if *table {
@@ -117,10 +117,10 @@ func TestDemandSignalHelps(t *testing.T) {
 			if percent == 100 {
 				at100 = got
 			} else if percent >= 300 && (got.p50 > at100.p50*9/10 || got.p99 > at100.p99*3/4) {
-				t.Errorf("%s, %d %%: p50 %v and p99 %v, without asking %v and %v: want a tenth and a quarter less", a.name, percent, got.p50, got.p99, at100.p50, at100.p99)
+				t.Errorf("%s, %d %%: p50 %v and p99 %v, without a signal %v and %v: want a tenth and a quarter less", a.name, percent, got.p50, got.p99, at100.p50, at100.p99)
 			}
 			if got.others > at100.others {
-				t.Errorf("%s, %d %%: p99 of the services that do not ask is %v, was %v", a.name, percent, got.others, at100.others)
+				t.Errorf("%s, %d %%: p99 of the services without a signal is %v, was %v", a.name, percent, got.others, at100.others)
 			}
 			if got.changes > at100.changes+5 {
 				t.Errorf("%s, %d %%: %d changes per pod, were %d", a.name, percent, got.changes, at100.changes)

@@ -3,8 +3,8 @@
 // What it promises, each a test of the same name:
 //   - StandsAlone: the page names no other file and runs no script.
 //   - Accessible: every picture has a name and a description, every table a caption, and marks are text as well as colour.
-//   - MarksTheBest: the best policy of each measure is marked, and who comes within 5 % of it.
-//   - FrontIsNotDominated: nobody is better in both latency and throughput than a policy on the front.
+//   - MarksTheBest: the best policy of each measure is marked, and those within 5 % of it.
+//   - FrontIsNotDominated: no policy is better in both latency and throughput than one on the front.
 //   - AnythingCanBeShown: results with nothing in them, or with parts missing, still make a page.
 package report
 

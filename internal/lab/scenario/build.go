@@ -8,7 +8,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
-// build is the profile as the simulator plays it: from start on, at random places drawn from rng, for length.
+// build is the profile of the simulator, from start on, with randomness from rng, for length.
 func (p *Profile) build(rng *rand.Rand, start, length time.Duration) load.Profile {
 	var l load.Profile
 	switch {
@@ -37,7 +37,7 @@ func (p *Profile) build(rng *rand.Rand, start, length time.Duration) load.Profil
 	return l
 }
 
-// series is the trace from its begin at From, at its speed.
+// series is the trace from From on, at its speed.
 func (t *Trace) series() load.Series {
 	skip := int(t.From / t.recorded.step)
 	values := t.recorded.values[skip:]
@@ -47,7 +47,7 @@ func (t *Trace) series() load.Series {
 	return load.Series{Values: values, Step: time.Duration(float64(t.recorded.step) / t.Speed), Scale: t.Scale, Once: !t.Loop}
 }
 
-// increases are the times before end at which the figure jumps up, as far as the file names them: a burst with jitter has none.
+// increases are the times before end at which the value steps up; a burst with jitter has none.
 func (p *Profile) increases(start, end time.Duration) []time.Duration {
 	var at []time.Duration
 	repeat := func(first, every time.Duration) {

@@ -30,7 +30,7 @@ type Ramp struct {
 	End   time.Duration `yaml:"end"`
 }
 
-// Square is Low until Start, then High for On and Low for Off in turn.
+// Square is Low until Start, then High for On and Low for Off alternately.
 type Square struct {
 	Low   float64       `yaml:"low"`
 	High  float64       `yaml:"high"`
@@ -39,27 +39,27 @@ type Square struct {
 	Off   time.Duration `yaml:"off"`
 }
 
-// Sine swings around Mean by Swing once in each Every, and is never below 0.
+// Sine oscillates around Mean by Amplitude with Period, and is never below 0.
 type Sine struct {
 	Mean      float64       `yaml:"mean"`
 	Amplitude float64       `yaml:"amplitude"`
 	Period    time.Duration `yaml:"period"`
-	// Phase is the share of a turn at which it begins, 0 to 1.
+	// Phase is the share of a period at which it starts, 0 to 1.
 	Phase float64 `yaml:"phase"`
 }
 
-// Burst is High from Start for Length, again after each Every (0: once), and Low otherwise.
+// Burst is High from Start for Length, again after each Period (0: once), and Low otherwise.
 type Burst struct {
 	Low    float64       `yaml:"low"`
 	High   float64       `yaml:"high"`
 	Start  time.Duration `yaml:"start"`
 	Length time.Duration `yaml:"length"`
 	Period time.Duration `yaml:"period"`
-	// Jitter, 0 to 1, lets each repetition come later at random, at 1 anywhere in its turn.
+	// Jitter, 0 to 1, delays each burst at random; at 1 it is anywhere in its period.
 	Jitter float64 `yaml:"jitter"`
 }
 
-// Noise is a random walk around Mean with the standard deviation Swing. It is never below 0.
+// Noise is a random walk around Mean with the standard deviation StdDev. It is never below 0.
 type Noise struct {
 	Mean   float64 `yaml:"mean"`
 	StdDev float64 `yaml:"stdDev"`
@@ -72,13 +72,13 @@ type Trace struct {
 	// File is a path, relative to the scenario's file.
 	File   string `yaml:"file"`
 	Format Format `yaml:"format"`
-	// Scale multiplies what the file says; 0: 1. Of a usage trace the product is cores.
+	// Scale multiplies the values of the file; 0: 1. For a usage trace the product is cores.
 	Scale float64 `yaml:"scale"`
-	// Loop begins it again after its end; otherwise the load is 0 then.
+	// Loop repeats it after its end; otherwise the load is 0 then.
 	Loop bool `yaml:"loop"`
-	// From is the time in the trace at which it begins.
+	// From is the time in the trace at which it starts.
 	From time.Duration `yaml:"from"`
-	// Speed is how many times faster than recorded it goes by, at the same figures; 0: 1.
+	// Speed is how many times faster than recorded it runs, with the same values; 0: 1.
 	Speed float64 `yaml:"speed"`
 
 	recorded recorded

@@ -48,7 +48,7 @@ func Parse(file string, data []byte, dir string) (*Scenario, error) {
 // Catalogue are the scenarios that ship and need no file, by name.
 func Catalogue() []*Scenario { return embedded("catalogue", "") }
 
-// Traced are the scenarios that play the recorded load in a folder; those whose file it lacks are left out.
+// Traced are the scenarios with the recorded load in a folder; those without a file there are left out.
 func Traced(dir string) []*Scenario { return embedded("catalogue/traces", dir) }
 
 // embedded reads shipped files. Only a missing trace may keep one from being read.
@@ -103,7 +103,7 @@ func Find(what, traces string) (*Scenario, error) {
 			continue
 		}
 		if e.folder != "catalogue" && e.dir == "" {
-			return nil, fmt.Errorf("scenario %q plays recorded load: name the folder of the traces with --traces", what)
+			return nil, fmt.Errorf("scenario %q uses recorded load: name the folder of the traces with --traces", what)
 		}
 		return Parse(what+".yaml", data, e.dir)
 	}

@@ -1,12 +1,11 @@
-// Package scenario reads what the simulator is to play from YAML files: nodes, pods, and their load over time. It brings a
-// catalogue of them along.
+// Package scenario reads simulations from YAML files: nodes, pods, and their load over time. It has a catalogue of them.
 //
 // What it promises, each a test of the same name:
-//   - StrictFiles: whatever is wrong with a file is said at once, each with file, line and field, and how to put it right.
+//   - StrictFiles: everything that is wrong with a file is reported at once, with file, line, field and a hint.
 //   - SchemaIsTheStructs: schema.json names the fields that files may have, and no others.
-//   - TracesOfAnyPath: recorded load of the three formats is played at the figures and times of its file.
+//   - TracesOfAnyPath: recorded load of the three formats has the values and times of its file.
 //   - CatalogueRuns: every scenario that ships runs under every kind of policy.
-//   - SetupBySeed: the same node and seed give the same set-up; other ones give other load.
+//   - SetupBySeed: the same node and seed give the same set-up; another one gives other load.
 package scenario
 
 import (
@@ -19,19 +18,19 @@ import (
 type Scenario struct {
 	// Name is lower-case letters, digits and dashes.
 	Name string `yaml:"name"`
-	// Description says what it shows, in one sentence or more.
+	// Description is one sentence or more.
 	Description string `yaml:"description"`
 	Node        Node   `yaml:"node"`
 	// Nodes is how many such nodes there are, each with the same pods and load of its own; 0: 1.
 	Nodes int `yaml:"nodes"`
 	// Length is the simulated time.
 	Length time.Duration `yaml:"length"`
-	// WarmUp is how much of the begin is not measured: estimates fill, queues form.
+	// WarmUp is the time at the start that is not measured: estimates fill, queues form.
 	WarmUp time.Duration `yaml:"warmUp"`
 	Pods   []Pod         `yaml:"pods"`
-	// LoadSteps are times at which load rises at once. They are found in the profiles; where the file names any, these count instead.
+	// LoadSteps are times at which load steps up. Without any they are found in the profiles.
 	LoadSteps []time.Duration `yaml:"loadSteps"`
-	// Reference is the name of the scenario in which this one's liars tell the truth, and all else is the same.
+	// Reference is the name of the scenario to compare with: the same, but its liars are honest.
 	Reference string `yaml:"reference"`
 	// Quotas and Outages concern MBCAS; the policies that it is compared with ignore them.
 	Quotas  []Quota  `yaml:"quotas"`
@@ -56,35 +55,35 @@ type Node struct {
 	Cores int `yaml:"cores"`
 	// Allocatable is what Kubernetes may give to pods; 0: all cores.
 	Allocatable cpu.Milli `yaml:"allocatable"`
-	// SystemUsage is what runs outside of pods uses, on average, in requests of 2 ms.
+	// SystemUsage is the mean CPU usage outside of pods, in requests of 2 ms.
 	SystemUsage cpu.Milli `yaml:"systemUsage"`
 }
 
-// Pod is a pod, or several that differ in their number only.
+// Pod is a pod, or several replicas of it.
 type Pod struct {
 	// Name is unique in the scenario; replicas are Name-1, Name-2 and so on.
 	Name string `yaml:"name"`
 	// Namespace is "default" where it is empty.
 	Namespace string `yaml:"namespace"`
-	// Workload is what the pod is a replica of, for policies that scale out. A pod that serves requests is a workload of its own
-	// where it is empty.
+	// Workload is the workload of the pod, for policies that scale out. A pod that serves requests is a workload of its own where it
+	// is empty.
 	Workload string    `yaml:"workload"`
 	Role     Role      `yaml:"role"`
 	Request  cpu.Milli `yaml:"request"` // 0: none
 	Limit    cpu.Milli `yaml:"limit"`   // as declared; 0: none
 	Priority int32     `yaml:"priority"`
-	// Replicas is how many such pods there are; 0: 1.
+	// Replicas is the number of such pods; 0: 1.
 	Replicas int `yaml:"replicas"`
-	// Parallelism is how many requests it works on at a time, its threads; 0: one per core.
+	// Parallelism is the number of requests in progress at a time, its threads; 0: one per core.
 	Parallelism int `yaml:"parallelism"`
-	// OptOut leaves its limit alone.
+	// OptOut makes it unmanaged.
 	OptOut bool `yaml:"optOut"`
-	// Start and End are when it comes and goes; End 0: it stays.
+	// Start and End bound its life; End 0: it runs to the end.
 	Start time.Duration `yaml:"start"`
 	End   time.Duration `yaml:"end"`
-	// StartInterval is how much later than the one before it each replica comes and goes.
+	// StartInterval is how much later each replica starts and ends than the previous one.
 	StartInterval time.Duration `yaml:"startInterval"`
-	// Stagger is how much later than that of the one before it each replica's load changes.
+	// Stagger is how much later each replica's load changes than the previous one's.
 	Stagger time.Duration `yaml:"stagger"`
 	Load    Load          `yaml:"load"`
 
@@ -113,24 +112,24 @@ type ExternalChange struct {
 	Limit cpu.Milli     `yaml:"limit"`
 }
 
-// Role is what a pod stands for in the results.
+// Role is the role of a pod in the results.
 type Role string
 
 const (
 	Service Role = "service" // its latency counts
 	Batch   Role = "batch"   // its throughput counts
-	Honest  Role = "honest"  // it may lose by liars
-	Liar    Role = "liar"    // it uses more CPU than it has work for, or splits up, to get more
-	Other   Role = "other"   // it is there, and nothing about it counts
+	Honest  Role = "honest"  // it may lose to liars
+	Liar    Role = "liar"    // it uses CPU without work, or splits its request, to get more
+	Other   Role = "other"   // it does not count
 )
 
 // Roles are all roles.
 var Roles = []Role{Service, Batch, Honest, Liar, Other}
 
-// Load is what a pod has to do. A pod with both is busy beyond its work: a liar.
+// Load is the load of a pod. With both kinds it also uses CPU that serves no request: a liar.
 type Load struct {
 	Requests *Requests `yaml:"requests"`
-	// Spin is how many threads do nothing but use CPU, rounded.
+	// Spin is the number of threads that use CPU without requests, rounded.
 	Spin *Profile `yaml:"spin"`
 }
 
@@ -140,9 +139,9 @@ type Requests struct {
 	Rate Profile `yaml:"rate"`
 	// ServiceTime is the mean CPU time of a request.
 	ServiceTime time.Duration `yaml:"serviceTime"`
-	// Distribution is how CPU times lie around their mean: fixed or exponential; empty: exponential.
+	// Distribution is that of CPU times: fixed or exponential; empty: exponential.
 	Distribution Distribution `yaml:"distribution"`
-	// EvenlySpaced requests come at equal distances; otherwise at random ones (a Poisson process).
+	// EvenlySpaced requests arrive at equal intervals; otherwise they are a Poisson process.
 	EvenlySpaced bool `yaml:"evenlySpaced"`
 }
 

@@ -286,7 +286,7 @@ func TestCatalogueRuns(t *testing.T) {
 			}
 			if s.Reference != "" {
 				if _, err := Find(s.Reference, ""); err != nil {
-					t.Errorf("its twin: %v", err)
+					t.Errorf("its reference: %v", err)
 				}
 			}
 			counted := 0

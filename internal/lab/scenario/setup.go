@@ -48,7 +48,7 @@ func (p *Pod) replica(i int) string {
 	return fmt.Sprintf("%s-%d", p.Name, i+1)
 }
 
-// spec is one pod as the simulator knows it.
+// spec is one pod of the simulator.
 func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.PodSpec {
 	later := time.Duration(i) * p.StartInterval
 	out := sim.PodSpec{
@@ -87,12 +87,12 @@ func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.PodSpec {
 	return out
 }
 
-// loadStart is when the times of a replica's load begin.
+// loadStart is the origin of the times of a replica's load.
 func (p *Pod) loadStart(i int) time.Duration {
 	return p.Start + time.Duration(i)*(p.StartInterval+p.Stagger)
 }
 
-// Role is what a pod stands for; pods that a policy added stand for what their workload does.
+// Role is the role of a pod; pods that a policy added have that of their workload.
 func (s *Scenario) Role(pod string) Role {
 	for named := pod; named != ""; {
 		for i := range s.Pods {
@@ -116,8 +116,8 @@ func (p *Pod) has(pod string) bool {
 	return ok && err == nil && i >= 1 && i <= p.Replicas
 }
 
-// Steps are the times after the warm-up at which the load of some pod rises at once, in order: where reactions can be
-// measured. They are the file's events, or the jumps up of its steps, squares and bursts without jitter.
+// Steps are the times after the warm-up at which the load of some pod steps up, in order: where reactions can be measured. They
+// are the file's loadSteps, or those of its steps, squares and bursts without jitter.
 func (s *Scenario) Steps() []time.Duration {
 	if len(s.LoadSteps) > 0 {
 		return slices.Sorted(slices.Values(s.LoadSteps))
@@ -132,7 +132,7 @@ func (s *Scenario) Steps() []time.Duration {
 	return slices.Compact(at)
 }
 
-// StepsOf are the steps of one pod of the file: the file's events, or its own jumps after the warm-up.
+// StepsOf are those of one pod of the file: the file's loadSteps, or its own after the warm-up.
 func (s *Scenario) StepsOf(pod string) []time.Duration {
 	for i := range s.Pods {
 		for k := range s.Pods[i].Replicas {

@@ -7,13 +7,13 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A pod is contended in an interval when it is throttled in more than contendedThrottle of its periods, when as much work
-// waits as contendedWait seconds bring, or when it spins on less than contendedSpin of what it wants.
+// A pod is contended in an interval when it is throttled in more than contendedThrottle of its periods, when its backlog
+// exceeds the work of contendedWait seconds, or when its busy threads get less than contendedSpin of their demand.
 const (
 	contendedThrottle = 0.1
 	contendedWait     = 0.5
 	contendedSpin     = 0.95
-	// contendedTime is the share of the run in which several must be contended for fairness among them to say anything.
+	// contendedTime is the share of the run in which several pods must be contended for a fairness index.
 	contendedTime = 0.1
 )
 
@@ -51,7 +51,7 @@ func jain(r *Run) float64 {
 			seconds++
 			if squares > 0 {
 				indices += sum * sum / (count * squares)
-			} else { // all got the same: nothing
+			} else { // all have the same: nothing
 				indices++
 			}
 		}
@@ -62,7 +62,7 @@ func jain(r *Run) float64 {
 	})
 }
 
-// minEntitlement is what a pod must be entitled to, in cores, for its share to say anything.
+// minEntitlement is the lowest entitlement, in cores, for which shares are compared.
 const minEntitlement = 0.005
 
 func worstShare(r *Run) float64 {
@@ -91,7 +91,7 @@ func worstShare(r *Run) float64 {
 	return worst
 }
 
-// best is the use of each pod, in cores, at the market's optimum for the mean loads in some intervals.
+// best is the usage of each pod, in cores, at the market's optimum for the mean loads of some intervals.
 func (n *Node) best(from, to int) []float64 {
 	p := market.Problem{Supply: n.allocatable()}
 	for i := range n.pods {
@@ -114,7 +114,7 @@ func (n *Node) best(from, to int) []float64 {
 	return best
 }
 
-// minUsage stands for no use at all in a logarithm, in cores.
+// minUsage stands for no usage in a logarithm, in cores.
 const minUsage = 0.001
 
 func nash(r *Run) float64 {
@@ -139,7 +139,7 @@ func nash(r *Run) float64 {
 	})
 }
 
-// overNodes is the mean over the nodes that it says something about.
+// overNodes is the mean over the nodes to which the measure applies.
 func overNodes(r *Run, of func(*Node) float64) float64 {
 	sum, count := 0.0, 0.0
 	for i := range r.Nodes {
