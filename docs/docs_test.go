@@ -155,8 +155,8 @@ var (
 	quotedReason = regexp.MustCompile("`([A-Z][A-Za-z]+)`")
 )
 
-// TestFeatures: kubernetes.md names tests that exist and reasons that exist, and the reasons to be left alone are all there, in the order in
-// which they count.
+// TestFeatures: the pages name tests that exist, kubernetes.md names reasons that exist, and lists all reasons why a pod
+// is not managed in the order in which they count.
 func TestFeatures(t *testing.T) {
 	tests := map[string]bool{}
 	for _, path := range files(t, root, ".go") {
@@ -171,16 +171,18 @@ func TestFeatures(t *testing.T) {
 			tests[test], tests[test+"/"+m[2]] = true, true
 		}
 	}
-	page := read(t, "kubernetes.md")
-	named := quotedTest.FindAllStringSubmatch(page, -1)
-	if len(named) < 10 {
-		t.Errorf("kubernetes.md names %d tests", len(named))
-	}
-	for _, m := range named {
-		if !tests[m[1]] {
-			t.Errorf("kubernetes.md names %s, which does not exist", m[1])
+	named := 0
+	for _, path := range files(t, ".", ".md") {
+		for _, m := range quotedTest.FindAllStringSubmatch(read(t, path), -1) {
+			if named++; !tests[m[1]] {
+				t.Errorf("%s names %s, which does not exist", path, m[1])
+			}
 		}
 	}
+	if named < 100 {
+		t.Errorf("the pages name %d tests", named)
+	}
+	page := read(t, "kubernetes.md")
 	listed := read(t, "reasons.md")
 	var told []reasons.Reason
 	for row := range strings.Lines(page) {
