@@ -3,12 +3,12 @@
 //
 // What it promises, each a test of the same name:
 //   - KeepsTheRules: no decision breaks a rule of a slow, obvious list, for whatever history.
-//   - RecordsDeclaredLimits: no task moves a pod before its declared limits are known and to be recorded.
-//   - YieldsToExternalChanges: a limit that MBCAS did not write becomes the declared one, and the pod is left alone for a while.
-//   - RollsBackHarm: limits from before a harmful decrease are restored; failures with another cause do not count.
+//   - Scenarios: the histories of testdata end as they say: rollback, external changes, failing kubelets, agents that stop.
+//   - RollsBackHarm: limits from before a harmful decrease are restored; trouble with another cause does not count.
+//   - AfterARollback: a harmed pod is left to recover, and then keeps at least its declared limit for a day.
 //   - WaitsForTheAgent: a node is restored only after its agent had the time to renew its Lease and did not.
+//   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says why.
 //   - BackOffDoubles: each failure in a row doubles the wait.
-//   - Scenarios: the histories in testdata end as they say.
 package lifecycle
 
 import (
