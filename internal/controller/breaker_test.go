@@ -119,7 +119,7 @@ func TestHangingWebhooks(t *testing.T) {
 		t.Errorf("the healthy pod has %v after three looks, want 2000m", got)
 	}
 	for start := l.ahead; l.ahead < start+10*time.Minute; {
-		step(5 * time.Second)
+		step(20 * time.Second)
 	}
 	tries := 0
 	for _, pod := range pods {
