@@ -340,7 +340,7 @@ type RollbackStatus struct {
 	// +optional
 	WindowStart *metav1.MicroTime `json:"windowStart,omitempty"`
 	// LastHarmfulDecreaseTime is when the controller last found that a decrease had harmed the pod. The
-	// pod is not lowered for a day after it (flag --rollback-holdoff).
+	// pod keeps at least its declared limit for a day after it (flag --rollback-holdoff).
 	// +optional
 	LastHarmfulDecreaseTime *metav1.MicroTime `json:"lastHarmfulDecreaseTime,omitempty"`
 }

@@ -130,9 +130,9 @@ var sentences = map[Reason]string{
 	PodNotReady:            "a pod that is not Ready is not lowered",
 	PodStarting:            "a pod is not lowered within its start-up grace",
 	RecentlyRestarted:      "a container restarted less than two minutes ago, so the pod is not lowered",
-	ScaledByHPA:            "a HorizontalPodAutoscaler scales the pod by its CPU usage, so the pod is not lowered",
-	NoDisruptionAllowed:    "a PodDisruptionBudget allows no disruption, so the pod is not lowered",
-	UnhealthyAfterDecrease: "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod is not lowered for a day",
+	ScaledByHPA:            "a HorizontalPodAutoscaler scales the pod by its CPU usage, so the pod is not lowered below its declared limit",
+	NoDisruptionAllowed:    "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit",
+	UnhealthyAfterDecrease: "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day",
 	WaitingForQuota:        "a ResourceQuota of the namespace has no room; the increase waits until it has",
 
 	SystemNamespace:   "pods of system namespaces are not managed",
