@@ -2,30 +2,40 @@ package demand
 
 import "github.com/mbcas/mbcas/cpu"
 
-// Bounds are the lower and the upper bounds of one container's limit. Within derives them once, from the container and from what
-// Kubernetes objects demand. Package constraints then applies the bounds of the whole pod to Floor and Ceiling.
+// Bounds are the lower and the upper bounds of one container's limit. Within derives them once,
+// from the container and from what Kubernetes objects demand. Package constraints then applies the
+// bounds of the whole pod to Floor and Ceiling.
 type Bounds struct {
-	// Settable is the lowest limit that a resize sets: one quantum above the CPU request. A limit above its request keeps the pod
-	// Burstable, and the API server refuses a resize that changes the QoS class.
+	// Settable is the lowest limit that a resize sets: one quantum above the CPU request. A limit
+	// above its request keeps the pod Burstable, and the API server refuses a resize that changes the
+	// QoS class.
 	Settable cpu.Milli
-	// Minimum is the lowest limit with which the container can be left: Settable, or the declared limit while that is lower and in
-	// force. With every limit as declared, a pod has the QoS class that it was created with.
+	// Minimum is the lowest limit with which the container can be left: Settable, or the declared
+	// limit while that is lower and in force. With every limit as declared, a pod has the QoS class
+	// that it was created with.
 	Minimum cpu.Milli
-	// Entitlement is the limit that the container is entitled to at any price: Settable, and 100m or the declared limit, the lower of
-	// the two.
+	// Entitlement is the limit that the container is entitled to at any price: Settable, and 100m or
+	// the declared limit, the lower of the two.
 	Entitlement cpu.Milli
-	// Floor is the lowest limit that the container may get: its entitlement, the floor of an HPA or a LimitRange, or the lowest quota
-	// that the kernel takes, whichever is highest. A declared limit in force may stay where it is, below the entitlement.
+	// Floor is the lowest limit that the container may get: its entitlement, the floor of an HPA or a
+	// LimitRange, or the lowest quota that the kernel takes, whichever is highest. A declared limit in
+	// force may stay where it is, below the entitlement.
 	Floor cpu.Milli
-	// Ceiling is the highest limit that the container may get: the node's allocatable CPU or the ceiling of a constraint. It comes
-	// before the floor. Where Settable is above it, Floor and Ceiling are the limit in force: the container is left as it is.
+	// Ceiling is the highest limit that the container may get: the node's allocatable CPU or the
+	// ceiling of a constraint. It comes before the floor. Where Settable is above it, Floor and
+	// Ceiling are the limit in force: the container is left as it is.
 	Ceiling cpu.Milli
 }
 
-// Within is the container with bounds: floor is the one that Kubernetes objects set, 0 for none, and ceiling the highest limit that
-// they and the node allow.
+// Within is the container with bounds: floor is the one that Kubernetes objects set, 0 for none,
+// and ceiling the highest limit that they and the node allow.
 func (c Container) Within(floor, ceiling cpu.Milli) Container {
-	b := Bounds{Settable: Settable(c.Request), Entitlement: Entitlement(c.Request, c.Declared), Floor: c.Limit, Ceiling: ceiling}
+	b := Bounds{
+		Settable:    Settable(c.Request),
+		Entitlement: Entitlement(c.Request, c.Declared),
+		Floor:       c.Limit,
+		Ceiling:     ceiling,
+	}
 	b.Minimum = b.Settable
 	asDeclared := c.Limit == c.Declared && c.Limit >= cpu.Quantum
 	if asDeclared {
@@ -43,14 +53,15 @@ func (c Container) Within(floor, ceiling cpu.Milli) Container {
 	return c
 }
 
-// BidFloor is the floor of the container's bid. A floor above the entitlement keeps the limit up but buys nothing: beyond its share
-// the container gets what the kernel's weights leave it.
+// BidFloor is the floor of the container's bid. A floor above the entitlement keeps the limit up
+// but buys nothing: beyond its share the container gets what the kernel's weights leave it.
 func (b Bounds) BidFloor() cpu.Milli { return min(b.Floor, b.Entitlement) }
 
 // Settable is the lowest limit that a resize sets for a container with this CPU request.
 func Settable(request cpu.Milli) cpu.Milli { return (request + cpu.Quantum).RoundUp(cpu.Quantum) }
 
-// Entitlement is the limit that a container is entitled to at any price, by its CPU request and its declared limit.
+// Entitlement is the limit that a container is entitled to at any price, by its CPU request and its
+// declared limit.
 func Entitlement(request, declared cpu.Milli) cpu.Milli {
 	return max(Settable(request), min(100, declared).RoundUp(cpu.Quantum))
 }

@@ -26,7 +26,7 @@ func after(n int, r sense.Rate) (e Estimate) {
 func TestBurstsKeepTheirMean(t *testing.T) {
 	for _, throttle := range []float64{0, 0.1, 0.5} {
 		if got := after(20, tick(300, throttle)).Demand(); got != 300 {
-			t.Errorf("throttled in %v of its periods: demand %v, want the 300m it uses", throttle, got)
+			t.Errorf("throttled in %v of its periods: demand %v, want its usage of 300m", throttle, got)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func TestSaturationDoublesAtMost(t *testing.T) {
 	})
 }
 
-func TestHeldBackShowsNoLess(t *testing.T) {
+func TestThrottlingKeepsTheEstimate(t *testing.T) {
 	cfg := DefaultConfig()
 	e := after(20, tick(1000, 0))
 	next := func(throttle float64, quota cpu.Milli) cpu.Milli {
@@ -53,37 +53,37 @@ func TestHeldBackShowsNoLess(t *testing.T) {
 		return cfg.Next(e, r, 0).Demand()
 	}
 	if got := next(1, 100); got != 1000 {
-		t.Errorf("lowered to 100m and throttled in every period, it is taken to want %v, want still 1000m", got)
+		t.Errorf("lowered to 100m and throttled in every period: demand %v, want 1000m", got)
 	}
 	partly, free := next(0.75, 100), next(0, 100)
 	if !(free < partly && partly < 1000) {
-		t.Errorf("demand falls to %v where it is throttled now and then, and to %v where it is not: want the latter to be less", partly, free)
+		t.Errorf("demand falls to %v with some throttling, and to %v without: want the latter to be lower", partly, free)
 	}
 	if got := next(1, 1000); got >= 1000 {
-		t.Errorf("throttled in all periods in which it ran, but far below its quota over all: still taken to want %v", got)
+		t.Errorf("throttled in all its periods, but far below its quota: demand %v, want less than 1000m", got)
 	}
 }
 
-func TestStarvedIsSeen(t *testing.T) {
+func TestStarvationIsSeen(t *testing.T) {
 	waits := tick(200, 0)
 	waits.Pressure, waits.PressureKnown = 0.6, true // halfway from 0.2 to 1
 	unknown, off := waits, DefaultConfig()
 	unknown.PressureKnown = false
 	off.StarvationThreshold = 1
 	for name, c := range map[string]struct {
-		cfg      Config
-		rate     sense.Rate
-		entitled cpu.Milli
-		want     cpu.Milli
+		cfg   Config
+		rate  sense.Rate
+		share cpu.Milli
+		want  cpu.Milli
 	}{
-		"its share is far":            {DefaultConfig(), waits, 1000, 300},
-		"its share is near":           {DefaultConfig(), waits, 250, 250},
-		"it has its share":            {DefaultConfig(), waits, 150, 200},
-		"the node is not full":        {DefaultConfig(), waits, 0, 200},
-		"the kernel does not tell":    {DefaultConfig(), unknown, 1000, 200},
-		"starvation is not looked at": {off, waits, 1000, 200},
+		"far below its share":        {DefaultConfig(), waits, 1000, 300},
+		"near its share":             {DefaultConfig(), waits, 250, 250},
+		"above its share":            {DefaultConfig(), waits, 150, 200},
+		"CPU is idle":                {DefaultConfig(), waits, 0, 200},
+		"pressure is not known":      {DefaultConfig(), unknown, 1000, 200},
+		"starvation is switched off": {off, waits, 1000, 200},
 	} {
-		if got := c.cfg.Next(Estimate{}, c.rate, c.entitled).Demand(); got != c.want {
+		if got := c.cfg.Next(Estimate{}, c.rate, c.share).Demand(); got != c.want {
 			t.Errorf("%s: demand %v, want %v", name, got, c.want)
 		}
 	}
@@ -97,14 +97,14 @@ func TestStarvationEndsAtTheShare(t *testing.T) {
 		e = DefaultConfig().Next(e, r, 300)
 	}
 	if got := e.Demand(); got < 300 || got > 301 {
-		t.Errorf("a pod that once used 4 cores and now waits beside its share of 300m is taken to want %v", got)
+		t.Errorf("a pod that used 4 cores and now waits below its share of 300m: demand %v, want 300m", got)
 	}
 }
 
-func TestStalledGainsLittle(t *testing.T) {
+func TestStallsBoundDemand(t *testing.T) {
 	known := func(part float64) sense.Ratio { return sense.Ratio{Known: true, Value: part} }
 	for name, c := range map[string]struct {
-		cfg                cpu.Milli // StalledFrom in thousandths; 0: as ships
+		cfg                cpu.Milli // StallThreshold in thousandths; 0: the default
 		memory, io         sense.Ratio
 		throttle, pressure float64
 		want               cpu.Milli
@@ -115,7 +115,7 @@ func TestStalledGainsLittle(t *testing.T) {
 		"throttled, stalled for more than that":   {throttle: 1, io: known(0.64), want: 313}, // 200 / 0.64
 		"a little throttled, which is less":       {throttle: 0.6, io: known(0.64), want: 240},
 		"throttled, stalled most of the time":     {throttle: 1, memory: known(0.8), want: 200},
-		"the worse of the two counts":             {throttle: 1, memory: known(0.1), io: known(0.9), want: 200},
+		"the higher of the two counts":            {throttle: 1, memory: known(0.1), io: known(0.9), want: 200},
 		"they do not add up":                      {throttle: 1, memory: known(0.5), io: known(0.5), want: 400},
 		"starved":                                 {pressure: 1, want: 400},
 		"starved, stalled for more than half":     {pressure: 1, memory: known(0.625), want: 320},
@@ -142,22 +142,23 @@ func TestStalledGainsLittle(t *testing.T) {
 		cfg.StallThreshold = rapid.Float64Range(0.01, 1).Draw(t, "from")
 		r := tick(cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "usage")), rapid.Float64Range(0, 1).Draw(t, "throttle"))
 		r.Pressure, r.PressureKnown = rapid.Float64Range(0, 1).Draw(t, "pressure"), true
-		calm, s := r, rapid.Float64Range(0, 1).Draw(t, "stalled")
+		plain, s := r, rapid.Float64Range(0, 1).Draw(t, "stalled")
 		r.Stalls = &sense.Stalls{IO: known(s)}
-		entitled := cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "entitled"))
+		share := cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "share"))
 		use := r.Usage
-		got, without := cfg.Next(Estimate{}, r, entitled), cfg.Next(Estimate{}, calm, entitled)
-		if d := got.Demand(); d < use || d > without.Demand() || s > 0 && d.Cores() > use.Cores()/s+0.001 || s >= cfg.StallThreshold && d != use {
-			t.Fatalf("uses %v, stalled for %v of the time: taken to want %v, and %v were it not stalled", use, s, d, without.Demand())
+		got, without := cfg.Next(Estimate{}, r, share), cfg.Next(Estimate{}, plain, share)
+		if d := got.Demand(); d < use || d > without.Demand() || s > 0 && d.Cores() > use.Cores()/s+0.001 ||
+			s >= cfg.StallThreshold && d != use {
+			t.Fatalf("uses %v, stalled for %v of the time: demand %v, and %v without stalls", use, s, d, without.Demand())
 		}
 		if got.ThrottleRatio > r.ThrottleRatio || s >= cfg.StallThreshold && got.ThrottleRatio != 0 {
-			t.Fatalf("throttle ratio %v, of which %v is believed", r.ThrottleRatio, got.ThrottleRatio)
+			t.Fatalf("throttle ratio %v counts as %v", r.ThrottleRatio, got.ThrottleRatio)
 		}
 	})
 }
 
-// What is held at its quota shows no less, but who is stalled is not held.
-func TestStalledForgetsWhatItWanted(t *testing.T) {
+// Throttling at the quota keeps the estimate, but not for a stalled container.
+func TestStallsLowerTheEstimate(t *testing.T) {
 	e := after(20, tick(1000, 0))
 	r := tick(100, 1)
 	r.Quota, r.QuotaKnown, r.Stalls = 100, true, &sense.Stalls{Memory: sense.Ratio{Known: true, Value: 0.9}}
@@ -165,7 +166,7 @@ func TestStalledForgetsWhatItWanted(t *testing.T) {
 		e = DefaultConfig().Next(e, r, 0)
 	}
 	if got := e.Demand(); got < 100 || got > 102 {
-		t.Errorf("a minute after it fell into a stall it is taken to want %v, want the 100m that it uses", got)
+		t.Errorf("a minute after its stall began: demand %v, want its usage of 100m", got)
 	}
 }
 
@@ -173,15 +174,15 @@ func TestGapDropsTheWindow(t *testing.T) {
 	cfg := DefaultConfig()
 	warm := after(cfg.WarmUpSamples, tick(300, 0))
 	if !warm.Warm(cfg) || after(cfg.WarmUpSamples-1, tick(300, 0)).Warm(cfg) {
-		t.Fatalf("warm after %d samples: want just that many", cfg.WarmUpSamples)
+		t.Fatalf("warm after %d samples: want exactly that many", cfg.WarmUpSamples)
 	}
 	for _, v := range []sense.Validity{sense.NoEarlierSample, sense.Gap, sense.Reset, sense.Missing} {
 		e := cfg.Next(warm, sense.Rate{Validity: v, Usage: 1 << 40}, 0)
 		if e.Samples != 0 || e.Latest != 0 || e.ThrottleRatio != 0 || e.Warm(cfg) {
-			t.Errorf("after %v: %+v, want no window", v, e)
+			t.Errorf("after %v: %+v, want no samples", v, e)
 		}
 		if e.Demand() <= 200 || e.Demand() > 300 {
-			t.Errorf("after %v: demand %v: want most of the 300m that it had, never more", v, e.Demand())
+			t.Errorf("after %v: demand %v: want most of the 300m before, never more", v, e.Demand())
 		}
 		if e = cfg.Next(e, tick(50, 0), 0); e.Demand() != 50 || e.Samples != 1 {
 			t.Errorf("the first tick after %v: %+v, want 50m from one sample", v, e)
@@ -189,14 +190,14 @@ func TestGapDropsTheWindow(t *testing.T) {
 	}
 }
 
-func TestReadsFastUpSlowDown(t *testing.T) {
+func TestRisesFastFallsSlowly(t *testing.T) {
 	cfg := DefaultConfig()
 	up := cfg.Next(after(20, tick(100, 0)), tick(1100, 0), 0).Demand() - 100
 	down := 1100 - cfg.Next(after(20, tick(1100, 0)), tick(100, 0), 0).Demand()
 	if up != 300 || down != 100 {
 		t.Errorf("a step of 1000m moves the estimate by %v up and %v down, want 300m and 100m", up, down)
 	}
-	// Two half seconds move it as far as one second.
+	// Two half seconds move the estimate as far as one second.
 	half := tick(1100, 0)
 	half.Elapsed = 500 * time.Millisecond
 	if got := cfg.Next(cfg.Next(after(20, tick(100, 0)), half, 0), half, 0).Demand() - 100; got != up {
@@ -233,8 +234,8 @@ func TestEntitlement(t *testing.T) {
 	}
 }
 
-// TestBounds: a floor gives way to a ceiling, a declared limit in force may stay, and so does the limit of a container for which no
-// settable limit is within the ceiling.
+// TestBounds: a floor gives way to a ceiling, a declared limit in force may stay, and so does the
+// limit of a container for which no settable limit is within the ceiling.
 func TestBounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		request, declared, limit, floor, ceiling cpu.Milli
@@ -300,10 +301,10 @@ func TestConfigReportsEverything(t *testing.T) {
 	err := bad.Validate()
 	for range 20 {
 		if again := bad.Validate(); again.Error() != err.Error() {
-			t.Fatalf("the same config is wrong in another way:\n%v\n%v", err, again)
+			t.Fatalf("the same config has other faults:\n%v\n%v", err, again)
 		}
 	}
 	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 6 {
-		t.Errorf("Validate = %v, want six complaints", err)
+		t.Errorf("Validate = %v, want six faults", err)
 	}
 }

@@ -1,13 +1,15 @@
-// Package sense turns two samples of kernel counters into rates. Restarts, gaps and missing
-// cgroups are named, never guessed: a counter that went back yields no rate.
+// Package sense turns two samples of kernel counters into rates. A rate without two good samples is
+// named invalid, never guessed.
 //
 // What it promises, each a test of the same name:
-//   - ResetYieldsNoRate: a counter that went backwards or leapt beyond what the machine can do has no rate.
-//   - GapYieldsNoRate: two samples further apart than the longest gap have no rate.
-//   - NewContainerStartsFresh: a container that was not in the earlier sample has no rate.
-//   - UnknownIsNotZero: a total of the machine that could not be read is not known, never no use.
-//   - ThrottleIsBounded: Throttle, and every other share of time, lies in [0, 1] whatever the counters say.
-//   - LeastIsEnforced: no limit from LeastLimit on is one that the kernel refuses or rounds up.
+//   - ResetYieldsNoRate: a counter that decreased, or increased by more than the machine can,
+//     yields no rate.
+//   - GapYieldsNoRate: two samples further apart than the longest gap yield no rate.
+//   - NewContainersHaveNoRate: a container that is not in the earlier sample has no rate.
+//   - UnknownIsNotZero: a total of the machine that could not be read is unknown, never 0.
+//   - RatiosAreBounded: throttle ratio, pressure and stalls are in [0, 1], whatever the counters
+//     are.
+//   - MinLimitIsAccepted: the kernel accepts the quota of every limit from MinLimit on unchanged.
 package sense
 
 import (
@@ -19,23 +21,23 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel"
 )
 
-// Validity says whether a rate can be believed.
+// Validity says whether a rate is valid, or why not.
 type Validity uint8
 
 const (
-	Valid           Validity = iota // two good samples: the rate holds
+	Valid           Validity = iota // two good samples
 	NoEarlierSample                 // no earlier sample to compare with
 	Gap                             // the samples are too far apart, or no time passed
-	Reset                           // a counter went back or leapt: the container restarted
-	Missing                         // the cgroup is not there
+	Reset                           // a counter decreased or jumped: the container restarted
+	Missing                         // the cgroup does not exist
 )
 
 func (v Validity) String() string {
 	switch v {
 	case Valid:
-		return "Fresh"
+		return "Valid"
 	case NoEarlierSample:
-		return "First"
+		return "NoEarlierSample"
 	case Gap:
 		return "Gap"
 	case Reset:
@@ -43,62 +45,64 @@ func (v Validity) String() string {
 	case Missing:
 		return "Missing"
 	}
-	return fmt.Sprintf("Verdict(%d)", uint8(v))
+	return fmt.Sprintf("Validity(%d)", uint8(v))
 }
 
-// Rate is how one cgroup fared between two samples. Only a Fresh one has figures.
+// Rate is the change of the counters of one cgroup between two samples. Only a Valid one has
+// figures.
 type Rate struct {
 	Validity Validity
 	Elapsed  time.Duration
-	Usage    cpu.Milli // mean use
+	Usage    cpu.Milli // mean
 	// ThrottleRatio is the share of CFS periods in which the group was throttled, in [0, 1];
 	// 0 when no period passed because the group was idle or had no quota.
 	ThrottleRatio float64
 	// Pressure is the share of time in which some task waited for a CPU, in [0, 1].
 	Pressure      float64
 	PressureKnown bool
-	QuotaKnown    bool      // false: the kernel does not say what is in force
-	Quota         cpu.Milli // the limit in force; 0: none
-	// MinLimit is the lowest limit, in whole quanta, that the kernel takes for the group; 0: it does not say.
+	QuotaKnown    bool      // false: the kernel has no quota file
+	Quota         cpu.Milli // in force, as a limit; 0: none
+	// MinLimit is the lowest limit, in whole quanta, whose quota the kernel accepts; 0: unknown.
 	MinLimit cpu.Milli
-	Stalls   *Stalls // nil: they are not read, or were not before
+	Stalls   *Stalls // nil: not read in one of the samples
 }
 
-// Stalls are the shares of time in which, of the tasks that had anything to do, all waited for memory, or all for IO (PSI
-// "full"). That some did says little: one of many threads may wait while the others work.
+// Stalls are the shares of time in which, of the tasks that had anything to do, all waited for
+// memory, or all for IO (PSI "full"). "some" is of no use: one of many threads may wait while the
+// others work.
 type Stalls struct{ Memory, IO Ratio }
 
-// Ratio is a part of the time, in [0, 1], that the kernel may not tell. The zero value is an unknown one.
+// Ratio is a share of time, in [0, 1], that may be unknown, as the zero value is.
 type Ratio struct {
 	Known bool
 	Value float64
 }
 
-// PodRates is one pod's rates. Containers stand in the order of the sample's.
+// PodRates are the rates of a pod. Containers are in the order of the sample's.
 type PodRates struct {
 	Own        Rate
 	Containers []Rate
 }
 
-// NodeRates is the whole machine's rates.
+// NodeRates are the rates of the whole machine.
 type NodeRates struct {
 	Validity      Validity
 	Elapsed       time.Duration
-	Usage         cpu.Milli // by everything
-	UsageKnown    bool      // false: the kernel did not tell in one of the two samples
-	Kubepods      cpu.Milli // by pods
+	Usage         cpu.Milli // of the whole machine
+	UsageKnown    bool      // false: not readable in one of the samples
+	Kubepods      cpu.Milli // of the pods
 	KubepodsKnown bool
 	Pressure      float64
 	PressureKnown bool
 }
 
-// Rates is what one round sees. Pods stand in the order of the later sample's.
+// Rates are those of a node. Pods are in the order of the later sample's.
 type Rates struct {
 	Node NodeRates
 	Pods []PodRates
 }
 
-// Compare gives the rates between two samples. Samples further apart than longest yield no rates.
+// Compare gives the rates between two samples. Samples further apart than longest yield none.
 func Compare(before, after kernel.Sample, longest time.Duration) Rates {
 	earlier := make(map[string]*kernel.Group, 2*len(before.Pods))
 	pods := make(map[string]*kernel.Group, len(before.Pods))
@@ -122,7 +126,7 @@ func Compare(before, after kernel.Sample, longest time.Duration) Rates {
 	return r
 }
 
-// maxCores bounds what a machine can be believed to have used.
+// maxCores is more than a machine has; a higher usage is a jump of the counter.
 const maxCores = 4096
 
 func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
@@ -156,7 +160,7 @@ func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
 	return r
 }
 
-// minLimit rounds up: the kubelet rounds a limit's quota down to a microsecond.
+// minLimit rounds up: the kubelet rounds the quota of a limit down to a microsecond.
 func minLimit(q kernel.Quota) cpu.Milli {
 	millis := math.Ceil(float64(q.Min()) * float64(cpu.Core) / float64(q.Period))
 	return cpu.FromCores(millis / float64(cpu.Core)).RoundUp(cpu.Quantum)
@@ -182,7 +186,7 @@ func nodeRates(before, after kernel.NodeSample, longest time.Duration) NodeRates
 	return n
 }
 
-// cpuTime is the CPU time between two readings of a counter; not ok where one of them is missing.
+// cpuTime is the CPU time between two samples of a counter; not ok where one is unknown.
 func cpuTime(before, after kernel.Total) (time.Duration, bool) {
 	if !before.Known || !after.Known {
 		return 0, false
@@ -190,7 +194,8 @@ func cpuTime(before, after kernel.Total) (time.Duration, bool) {
 	return after.Time - before.Time, true
 }
 
-// pressureRatio is the part of elapsed in which some task waited. The kernel may count a little more than elapsed.
+// pressureRatio is the share of elapsed in which some task waited. The kernel may count a little
+// more than elapsed.
 func pressureRatio(before, after kernel.Pressure, elapsed time.Duration) (float64, bool) {
 	if !before.Known || !after.Known || after.Some < before.Some {
 		return 0, false
@@ -198,7 +203,7 @@ func pressureRatio(before, after kernel.Pressure, elapsed time.Duration) (float6
 	return min(1, float64(after.Some-before.Some)/float64(elapsed)), true
 }
 
-// stallRatio is the part of elapsed in which all tasks waited that had anything to do.
+// stallRatio is the share of elapsed in which all tasks that had work waited.
 func stallRatio(before, after kernel.Pressure, elapsed time.Duration) Ratio {
 	if !before.Known || !after.Known || after.Full < before.Full {
 		return Ratio{}

@@ -26,7 +26,8 @@ func sample(at time.Duration, id string, s kernel.Stat) kernel.Sample {
 
 func TestRates(t *testing.T) {
 	before := sample(0, "c", kernel.Stat{Usage: time.Second, Periods: 100, Throttled: 10})
-	after := sample(2*time.Second, "c", kernel.Stat{Usage: 2 * time.Second, Periods: 120, Throttled: 15, ThrottledTime: time.Second})
+	after := sample(2*time.Second, "c",
+		kernel.Stat{Usage: 2 * time.Second, Periods: 120, Throttled: 15, ThrottledTime: time.Second})
 	r := Compare(before, after, 3*time.Second)
 	got := r.Pods[0].Containers[0]
 	want := Rate{Validity: Valid, Elapsed: 2 * time.Second, Usage: 500, ThrottleRatio: 0.25,
@@ -36,7 +37,8 @@ func TestRates(t *testing.T) {
 	}
 	for quota, known := range map[kernel.Quota]bool{{}: false, {Period: 100 * time.Millisecond}: true} {
 		after.Pods[0].Containers[0].Quota = quota
-		if got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]; got.Quota != 0 || got.QuotaKnown != known || got.MinLimit > 0 != known {
+		if got := Compare(before, after, 3*time.Second).Pods[0].Containers[0]; got.Quota != 0 || got.QuotaKnown != known ||
+			got.MinLimit > 0 != known {
 			t.Errorf("quota %+v: %+v, want none, and known %v", quota, got, known)
 		}
 	}
@@ -53,10 +55,13 @@ func TestStalls(t *testing.T) {
 		before, after *kernel.Stalls
 		memory, io    Ratio
 	}{
-		"half of the time":   {&kernel.Stalls{Memory: known(9, 0), IO: known(9, 9)}, &kernel.Stalls{Memory: known(9+ms(2000), ms(1000)), IO: known(9, 9)}, Ratio{true, 0.5}, Ratio{true, 0}},
-		"some are no stall":  {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(ms(2000), 0)}, Ratio{}, Ratio{true, 0}},
+		"half of the time": {
+			&kernel.Stalls{Memory: known(9, 0), IO: known(9, 9)},
+			&kernel.Stalls{Memory: known(9+ms(2000), ms(1000)), IO: known(9, 9)}, Ratio{true, 0.5}, Ratio{true, 0},
+		},
+		"some is no stall":   {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(ms(2000), 0)}, Ratio{}, Ratio{true, 0}},
 		"a little more":      {&kernel.Stalls{IO: known(0, 0)}, &kernel.Stalls{IO: known(0, ms(2050))}, Ratio{}, Ratio{true, 1}},
-		"it went back":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{Memory: known(0, ms(4))}, Ratio{}, Ratio{}},
+		"it decreased":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{Memory: known(0, ms(4))}, Ratio{}, Ratio{}},
 		"hidden before":      {&kernel.Stalls{}, &kernel.Stalls{Memory: known(0, ms(5))}, Ratio{}, Ratio{}},
 		"hidden since":       {&kernel.Stalls{Memory: known(0, ms(5))}, &kernel.Stalls{}, Ratio{}, Ratio{}},
 		"not read before":    {nil, &kernel.Stalls{Memory: known(0, ms(5))}, Ratio{}, Ratio{}},
@@ -79,7 +84,7 @@ func TestStalls(t *testing.T) {
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-func TestLeastIsEnforced(t *testing.T) {
+func TestMinLimitIsAccepted(t *testing.T) {
 	for q, want := range map[kernel.Quota]cpu.Milli{
 		{Period: ms(100)}:                  10,
 		{Period: ms(20)}:                   50,
@@ -90,9 +95,9 @@ func TestLeastIsEnforced(t *testing.T) {
 		{Period: 33333 * time.Microsecond}: 40, // 30.0003m
 		{Period: ms(100), Burst: ms(20)}:   200,
 		{Period: ms(100), Burst: 20001 * time.Microsecond}: 210,
-		{Period: ms(10), Burst: 500 * time.Microsecond}:    100, // the kernel asks for a millisecond anyway
+		{Period: ms(10), Burst: 500 * time.Microsecond}:    100, // below the least quota of a millisecond
 		{Limit: ms(50), Period: ms(100), Burst: ms(50)}:    500,
-		{Period: time.Microsecond, Burst: math.MaxInt64}:   0, // no kernel says so
+		{Period: time.Microsecond, Burst: math.MaxInt64}:   0, // no kernel has such a burst
 	} {
 		if got := minLimit(q); got != want {
 			t.Errorf("%+v: %v, want %v", q, got, want)
@@ -108,12 +113,17 @@ func TestLeastIsEnforced(t *testing.T) {
 		}
 		l := minLimit(q)
 		if l%cpu.Quantum != 0 || quota(l) < q.Min() || quota(l-cpu.Quantum) >= q.Min() {
-			t.Fatalf("%+v: least %v, so a quota of %v; want the first multiple of %v from %v on", q, l, quota(l), cpu.Quantum, q.Min())
+			t.Fatalf("%+v: minimum %v, so a quota of %v; want the first multiple of %v from %v on", q, l, quota(l), cpu.Quantum,
+				q.Min())
 		}
 	})
 }
 
 func TestUnknownIsNotZero(t *testing.T) {
+	podsOnly := NodeRates{Validity: Valid, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}
+	usageOnly := NodeRates{Validity: Valid, Elapsed: time.Second, Usage: 1000, UsageKnown: true}
+	both := podsOnly
+	both.Usage, both.UsageKnown = 1000, true
 	unread := func(n *kernel.NodeSample) { n.Usage = kernel.Total{} }
 	noPods := func(n *kernel.NodeSample) { n.Kubepods = kernel.Total{} }
 	none := func(*kernel.NodeSample) {}
@@ -121,11 +131,11 @@ func TestUnknownIsNotZero(t *testing.T) {
 		before, after func(*kernel.NodeSample)
 		want          NodeRates
 	}{
-		"unread at first": {unread, none, NodeRates{Validity: Valid, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
-		"unread at last":  {none, unread, NodeRates{Validity: Valid, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
-		"never read":      {unread, unread, NodeRates{Validity: Valid, Elapsed: time.Second, Kubepods: 500, KubepodsKnown: true}},
-		"pods unread":     {none, noPods, NodeRates{Validity: Valid, Elapsed: time.Second, Usage: 1000, UsageKnown: true}},
-		"both read":       {none, none, NodeRates{Validity: Valid, Elapsed: time.Second, Usage: 1000, UsageKnown: true, Kubepods: 500, KubepodsKnown: true}},
+		"unread at first": {unread, none, podsOnly},
+		"unread at last":  {none, unread, podsOnly},
+		"never read":      {unread, unread, podsOnly},
+		"pods unread":     {none, noPods, usageOnly},
+		"both read":       {none, none, both},
 	} {
 		before, after := sample(time.Second, "c", kernel.Stat{}).Node, sample(2*time.Second, "c", kernel.Stat{}).Node
 		before.Pressure, after.Pressure = kernel.Pressure{}, kernel.Pressure{}
@@ -140,15 +150,15 @@ func TestUnknownIsNotZero(t *testing.T) {
 func TestResetYieldsNoRate(t *testing.T) {
 	before := sample(0, "c", kernel.Stat{Usage: time.Second, Periods: 100, Throttled: 10})
 	for name, s := range map[string]kernel.Stat{
-		"usage went back":     {Usage: 0, Periods: 110, Throttled: 10},
-		"usage leapt":         {Usage: 1 << 62, Periods: 110, Throttled: 10},
+		"usage decreased":     {Usage: 0, Periods: 110, Throttled: 10},
+		"usage jumped":        {Usage: 1 << 62, Periods: 110, Throttled: 10},
 		"usage overflowed":    {Usage: math.MinInt64, Periods: 110, Throttled: 10},
-		"periods went back":   {Usage: 2 * time.Second, Periods: 0, Throttled: 10},
-		"throttled went back": {Usage: 2 * time.Second, Periods: 110, Throttled: 0},
+		"periods decreased":   {Usage: 2 * time.Second, Periods: 0, Throttled: 10},
+		"throttled decreased": {Usage: 2 * time.Second, Periods: 110, Throttled: 0},
 	} {
 		got := Compare(before, sample(time.Second, "c", s), 3*time.Second).Pods[0].Containers[0]
 		if got != (Rate{Validity: Reset}) {
-			t.Errorf("%s: %+v, want a bare Reset", name, got)
+			t.Errorf("%s: %+v, want Reset alone", name, got)
 		}
 	}
 }
@@ -165,22 +175,23 @@ func TestGapYieldsNoRate(t *testing.T) {
 	}
 }
 
-func TestNewContainerStartsFresh(t *testing.T) {
-	r := Compare(sample(0, "old", kernel.Stat{Usage: time.Hour}), sample(time.Second, "new", kernel.Stat{Usage: time.Second}), 3*time.Second)
+func TestNewContainersHaveNoRate(t *testing.T) {
+	r := Compare(sample(0, "old", kernel.Stat{Usage: time.Hour}),
+		sample(time.Second, "new", kernel.Stat{Usage: time.Second}), 3*time.Second)
 	if got := r.Pods[0].Containers[0]; got != (Rate{Validity: NoEarlierSample}) {
-		t.Errorf("a new container: %+v, want a bare First", got)
+		t.Errorf("a new container: %+v, want NoEarlierSample alone", got)
 	}
 	after := sample(time.Second, "old", kernel.Stat{})
 	after.Pods[0].Containers[0].Found = false
 	if got := Compare(sample(0, "old", kernel.Stat{}), after, 3*time.Second).Pods[0].Containers[0].Validity; got != Missing {
-		t.Errorf("a vanished container: %v, want Missing", got)
+		t.Errorf("a removed container: %v, want Missing", got)
 	}
 	if got := Compare(kernel.Sample{}, after, 3*time.Second).Node.Validity; got != NoEarlierSample {
-		t.Errorf("the first node sample: %v, want First", got)
+		t.Errorf("the first node sample: %v, want NoEarlierSample", got)
 	}
 }
 
-func TestThrottleIsBounded(t *testing.T) {
+func TestRatiosAreBounded(t *testing.T) {
 	stat := rapid.Custom(func(t *rapid.T) kernel.Stat {
 		return kernel.Stat{
 			Usage:         time.Duration(rapid.Int64().Draw(t, "usage")),
@@ -190,7 +201,10 @@ func TestThrottleIsBounded(t *testing.T) {
 		}
 	})
 	pressure := rapid.Custom(func(t *rapid.T) kernel.Pressure {
-		return kernel.Pressure{Known: rapid.Bool().Draw(t, "known"), Full: time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "full"))}
+		return kernel.Pressure{
+			Known: rapid.Bool().Draw(t, "known"),
+			Full:  time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "full")),
+		}
 	})
 	stalls := rapid.Custom(func(t *rapid.T) *kernel.Stalls {
 		if rapid.Bool().Draw(t, "none") {
@@ -200,21 +214,24 @@ func TestThrottleIsBounded(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := sample(0, "c", stat.Draw(t, "before")), sample(time.Second, "c", stat.Draw(t, "after"))
-		before.Pods[0].Containers[0].Stalls, after.Pods[0].Containers[0].Stalls = stalls.Draw(t, "before"), stalls.Draw(t, "after")
+		before.Pods[0].Containers[0].Stalls, after.Pods[0].Containers[0].Stalls = stalls.Draw(t, "before"), stalls.Draw(
+			t,
+			"after",
+		)
 		r := Compare(before, after, 3*time.Second).Pods[0].Containers[0]
 		if r.Stalls == nil {
 			r.Stalls = new(Stalls)
 		}
 		for _, s := range []Ratio{r.Stalls.Memory, r.Stalls.IO} {
 			if !(s.Value >= 0 && s.Value <= 1) || !s.Known && s.Value != 0 {
-				t.Fatalf("share %+v is out of bounds", s)
+				t.Fatalf("ratio %+v is out of bounds", s)
 			}
 		}
 		if !(r.ThrottleRatio >= 0 && r.ThrottleRatio <= 1) || r.Usage < 0 {
 			t.Fatalf("rate %+v is out of bounds", r)
 		}
 		if r.Validity != Valid && (*r.Stalls != Stalls{} || r != Rate{Validity: r.Validity, Stalls: r.Stalls}) {
-			t.Fatalf("%v comes with figures: %+v", r.Validity, r)
+			t.Fatalf("%v has figures: %+v", r.Validity, r)
 		}
 	})
 }
