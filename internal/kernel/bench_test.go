@@ -15,9 +15,9 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
-// BenchmarkRead110Pods2Containers is the agent's tick on a full node: 330 cgroups.
-// "files" are ordinary ones, so our own share; "cgroups" are the kernel's, with what it takes to count, and "cgroups-stalls"
-// with the memory and IO pressure of the 220 containers.
+// BenchmarkRead110Pods2Containers is the agent's tick on a full node: 330 cgroups. "files" are
+// ordinary ones, so our own share; "cgroups" are the kernel's, with what it takes to count, and
+// "cgroups-stalls" with the memory and IO pressure of the 220 containers.
 func BenchmarkRead110Pods2Containers(b *testing.B) {
 	for _, version := range []kernel.Version{kernel.V2, kernel.V1, kernel.Hybrid} {
 		b.Run("files-"+string(version), func(b *testing.B) {

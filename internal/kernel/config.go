@@ -6,23 +6,22 @@ import (
 	"time"
 )
 
-// Config says where the kernel's files are. The zero value reads this machine.
+// Config is where the kernel's files are. The zero value reads this machine.
 type Config struct {
 	// Root is the cgroup mount: the host's /sys/fs/cgroup, wherever it is mounted
 	// here. Empty: /sys/fs/cgroup.
 	Root string
 	// Proc is where the machine's stat and pressure/cpu are. Empty: /proc.
 	Proc string
-	// OwnPod is the UID of the pod that this process runs in. It makes the choice
-	// of the kubepods cgroup certain where several clusters share a machine.
-	// Empty: the choice is made by name alone.
+	// OwnPod is the UID of the pod that this process runs in. It identifies the kubepods cgroup
+	// where several clusters share a machine. Empty: it is identified by name alone.
 	OwnPod string
-	// MemoryIOPressure has the memory and IO pressure of every container read, too, where the kernel has it: two files more for
-	// each, to hold open and to read. Without it nothing of this is opened.
+	// MemoryIOPressure has the memory and IO pressure of every container read, where the kernel has
+	// it: two more files of each are held open and read. Without it they are not opened.
 	MemoryIOPressure bool
-	// Now tells the time of each reading and paces retries. Nil: time.Now.
+	// Now is the clock of samples and retries. Nil: time.Now.
 	Now func() time.Time
-	// Log gets the layout once, and faults at most once a minute for each kind.
+	// Log receives the layout once, and faults at most once a minute for each kind.
 	// Nil: slog.Default.
 	Log *slog.Logger
 }
@@ -52,7 +51,7 @@ const (
 	Hybrid Version = "hybrid" // CPU on v1; a v2 hierarchy beside it has the pressure
 )
 
-// Driver is who names the cgroups of pods.
+// Driver is the cgroup driver of the kubelet, which names the cgroups of pods.
 type Driver string
 
 const (
@@ -67,10 +66,10 @@ const (
 	ByOwnPod    Choice = "own pod"         // it holds Config.OwnPod
 	ByName      Choice = "only one"        // no other kubepods cgroup is there
 	ByPods      Choice = "only one in use" // the others hold no pods
-	ByShallower Choice = "topmost"         // the others lie deeper, so inside a container
+	ByShallower Choice = "topmost"         // the others are deeper, so inside a container
 )
 
-// Layout is what Open found.
+// Layout is the result of Open.
 type Layout struct {
 	Version  Version
 	Driver   Driver
@@ -79,7 +78,8 @@ type Layout struct {
 	ChosenBy Choice
 }
 
-// String is one line for people: "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod), with pressure".
+// String is one line for logs: "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod),
+// with pressure".
 func (l Layout) String() string {
 	psi := "with"
 	if !l.PSI {

@@ -21,7 +21,7 @@ type tree struct {
 	psi     string // pressure; empty where there is none
 }
 
-// detect looks at what is mounted at root.
+// detect finds the hierarchies that are mounted at root.
 func detect(root string) (tree, error) {
 	if _, err := os.ReadDir(root); err != nil {
 		return tree{}, fmt.Errorf("cgroup root: %w; mount the host's /sys/fs/cgroup there, read-only", err)
@@ -40,8 +40,11 @@ func detect(root string) (tree, error) {
 	case isCgroup2(unified): // hybrid, but CPU is controlled by v2
 		return detectV2(unified)
 	}
-	return tree{}, fmt.Errorf("cgroup root %s: neither cgroup v2 (cgroup.controllers) nor v1 (cpu,cpuacct or cpu and cpuacct) is there; "+
-		"mount the host's /sys/fs/cgroup there, read-only", root)
+	return tree{}, fmt.Errorf(
+		"cgroup root %s: neither cgroup v2 (cgroup.controllers) nor v1 (cpu,cpuacct or cpu and cpuacct) is there; "+
+			"mount the host's /sys/fs/cgroup there, read-only",
+		root,
+	)
 }
 
 func detectV2(root string) (tree, error) {
@@ -51,14 +54,18 @@ func detectV2(root string) (tree, error) {
 		return tree{}, fmt.Errorf("cgroup v2: %w", err)
 	}
 	if !slices.Contains(strings.Fields(string(controllers)), "cpu") {
-		return tree{}, fmt.Errorf("%s: no cpu controller among %q; enable it on the host (kernel parameter cgroup_disable, systemd Delegate=) "+
-			"or move it off cgroup v1", path, strings.TrimSpace(string(controllers)))
+		return tree{}, fmt.Errorf(
+			"%s: no cpu controller among %q; enable it on the host (kernel parameter cgroup_disable, systemd Delegate=) "+
+				"or move it off cgroup v1",
+			path,
+			strings.TrimSpace(string(controllers)),
+		)
 	}
 	return tree{V2, root, root, root}, nil
 }
 
-// isCgroup2 trusts the file system's magic number where it is a cgroup's; on any
-// other file system (a recorded tree in a temporary directory) the presence of cgroup.controllers decides.
+// isCgroup2 goes by the magic number of the file system where it is a cgroup's; on any other file
+// system (a recorded tree in a temporary directory) the presence of cgroup.controllers decides.
 func isCgroup2(dir string) bool {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -85,18 +92,18 @@ func firstDir(root string, names ...string) string {
 	return ""
 }
 
-// kubepods is a cgroup that may be the one above all pods of our kubelet.
+// kubepods is a cgroup that may be the one above all pods of the kubelet.
 type kubepods struct {
 	path   string // below the hierarchy's root
 	driver Driver
 	depth  int
 	pods   int
-	own    bool // it holds the wanted pod
+	own    bool // it has the agent's own pod
 }
 
-// findKubepods chooses the kubepods cgroup below base. The first look stays out of
-// containers and services; the second goes everywhere, for a kubelet
-// that runs in a container and is seen from outside of it.
+// findKubepods chooses the kubepods cgroup below base. The first search excludes containers and
+// services; the second includes them, for a kubelet that runs in a container and is seen from
+// outside of it.
 func findKubepods(base, ownPod string) (kubepods, Choice, error) {
 	shallow := searchTree(base, ownPod, false)
 	if i := slices.IndexFunc(shallow, func(k kubepods) bool { return k.own }); i >= 0 {
@@ -115,7 +122,7 @@ func findKubepods(base, ownPod string) (kubepods, Choice, error) {
 	return choose(base, ownPod, deep)
 }
 
-// choose takes a candidate only where no other is as likely.
+// choose returns a candidate only where no other is as likely.
 func choose(base, ownPod string, all []kubepods) (kubepods, Choice, error) {
 	if len(all) == 0 {
 		return kubepods{}, "", fmt.Errorf("no kubepods, kubepods.slice or *-kubepods.slice below %s: "+
@@ -137,20 +144,23 @@ func choose(base, ownPod string, all []kubepods) (kubepods, Choice, error) {
 	}
 	found := fmt.Sprintf("%d kubepods cgroups below %s (%s)", len(all), base, strings.Join(paths, ", "))
 	if ownPod == "" {
-		return kubepods{}, "", errors.New(found + " and nothing tells which is ours: give the own pod's UID (downward API, metadata.uid)")
+		return kubepods{}, "", errors.New(
+			found + " and nothing identifies the one of this node: pass the own pod's UID (downward API, metadata.uid)",
+		)
 	}
-	return kubepods{}, "", fmt.Errorf("%s and none holds pod %s: check the own pod's UID (downward API, metadata.uid)", found, ownPod)
+	return kubepods{}, "", fmt.Errorf("%s and none has pod %s: check the own pod's UID (downward API, metadata.uid)",
+		found, ownPod)
 }
 
-// The search ends at this depth and after this many directories, so that a
-// strange tree costs a bounded time.
+// The search ends at this depth and after this many directories, so that an unexpected tree costs a
+// bounded time.
 const (
 	shallowDepth = 6
 	deepDepth    = 14
 	maxDirs      = 50_000
 )
 
-// searchTree is breadth first, so its answer stands in order of depth.
+// searchTree is breadth first, so its result is in order of depth.
 func searchTree(base, ownPod string, everywhere bool) []kubepods {
 	var found []kubepods
 	limit := shallowDepth
@@ -173,7 +183,7 @@ func searchTree(base, ownPod string, everywhere bool) []kubepods {
 	return found
 }
 
-// walk shows every directory below base to see, breadth first and in order of names.
+// walk calls see for every directory below base, breadth first and in order of names.
 func walk(base string, maxDepth int, see func(path, name string, depth int) (descend bool)) {
 	type dir struct {
 		path  string
@@ -184,7 +194,7 @@ func walk(base string, maxDepth int, see func(path, name string, depth int) (des
 		at := queue[0]
 		names, err := subdirs(filepath.Join(base, at.path))
 		if err != nil {
-			continue // removed meanwhile, or not for us to see
+			continue // removed meanwhile, or not readable
 		}
 		for _, name := range names {
 			path := filepath.Join(at.path, name)

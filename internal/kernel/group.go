@@ -35,25 +35,34 @@ func filesOf(v Version) [files]string {
 	if v == V2 {
 		return [files]string{"", "cpu.stat", "cpu.max", "", "cpu.max.burst", "cpu.pressure", "memory.pressure", "io.pressure"}
 	}
-	return [files]string{"cpuacct.usage", "cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.pressure", "memory.pressure", "io.pressure"}
+	return [files]string{
+		"cpuacct.usage",
+		"cpu.stat",
+		"cpu.cfs_quota_us",
+		"cpu.cfs_period_us",
+		"cpu.cfs_burst_us",
+		"cpu.pressure",
+		"memory.pressure",
+		"io.pressure",
+	}
 }
 
-// group is a cgroup with its files open. Descriptors belong to one incarnation of
-// the cgroup: when it is removed they answer ENODEV for good, even
-// if one of the same name is made again (fs/kernfs/file.c kernfs_get_active).
+// group is a cgroup with its files open. Descriptors belong to one incarnation of the cgroup: once
+// it is removed they return ENODEV, even if one of the same name is created again
+// (fs/kernfs/file.c, kernfs_get_active).
 type group struct {
 	path string // below the hierarchy's root
 	fd   [files]int
-	// quotaRead is the quota as last read in full. Period and burst are read again only when the limit
-	// has changed or the group is rechecked: they hardly ever change, and each read costs.
+	// quotaRead is the quota as last read in full. Period and burst are read again only when the
+	// limit has changed or the group is rechecked: they hardly ever change, and each read costs.
 	quotaRead  Quota
 	quotaStale bool // read in full next time
 }
 
-// open opens the cgroup at path. Only what says how much CPU was used must be
-// there: quota files are absent where the controller is off, burst on older kernels, pressure
-// with psi=0. All files of one hierarchy come from one directory handle, so they
-// are of one incarnation. Of the pressure files those named are opened.
+// open opens the cgroup at path. Only the file with the CPU usage must exist: quota files are
+// absent where the controller is off, burst on older kernels, pressure with psi=0. All files of one
+// hierarchy are opened from one directory handle, so they are of one incarnation. Of the pressure
+// files those in pressures are opened.
 func (t tree) open(path string, pressures []int) (*group, error) {
 	g := &group{path: path, quotaStale: true}
 	for i := range g.fd {
@@ -86,7 +95,7 @@ func (t tree) open(path string, pressures []int) (*group, error) {
 	return g, nil
 }
 
-// openIn opens the files from[...] of one directory into fd. Only the one that is needed must exist.
+// openIn opens the files from[...] of one directory into fd. Only the one in need must exist.
 func openIn(dir string, names [files]string, from []int, need int, fd *[files]int) error {
 	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +111,7 @@ func openIn(dir string, names [files]string, from []int, need int, fd *[files]in
 			fd[i] = f
 			continue
 		}
-		optional := i == memoryFile || i == ioFile // nothing else waits for what only adds to the picture
+		optional := i == memoryFile || i == ioFile
 		if i == need || !optional && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("%s: %w", filepath.Join(dir, names[i]), err)
 		}
@@ -123,7 +132,7 @@ func (g *group) closeFile(i int) {
 	}
 }
 
-// open files of g, for counting.
+// descriptors is the number of open files of g.
 func (g *group) descriptors() (n int) {
 	for _, fd := range g.fd {
 		if fd >= 0 {
@@ -133,8 +142,8 @@ func (g *group) descriptors() (n int) {
 	return n
 }
 
-// reader reads files into one buffer. 8 KiB is several times what the kernel
-// prints; what is longer is cut there and the parsers see that it is.
+// reader reads files into one buffer. 8 KiB is several times what the kernel prints; longer content
+// is cut, and the parsers detect that.
 type reader struct {
 	buf [8192]byte
 }
@@ -153,7 +162,7 @@ func (r *reader) file(fd int) ([]byte, error) {
 	}
 }
 
-// pressureStatus says why a group's pressure could not be read.
+// pressureStatus is whether the pressure of a group was read, or why not.
 type pressureStatus int
 
 const (
@@ -162,7 +171,7 @@ const (
 	pressureGone                       // its file is gone: hidden by cgroup.pressure, or the cgroup is gone
 )
 
-// stat reads what says how much CPU was used and when it was held back. The time is that of the usage.
+// stat reads the CPU usage and the throttling. The time is that of the usage.
 func (g *group) stat(t tree, r *reader, now func() time.Time) (s Stat, at time.Time, err error) {
 	b, err := r.file(g.fd[statFile])
 	at = now()
@@ -233,8 +242,8 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 	return q, nil
 }
 
-// pressure reads one of the pressure files. It never fails the group: a kernel may have none. An
-// error comes back only for a file that is there and makes no sense.
+// pressure reads one of the pressure files. It never fails the group: a kernel may have none. Only
+// a file with invalid content is an error.
 func (g *group) pressure(t tree, r *reader, file int) (p Pressure, why pressureStatus, err error) {
 	if g.fd[file] < 0 {
 		return Pressure{}, pressureRead, nil
@@ -252,8 +261,8 @@ func (g *group) pressure(t tree, r *reader, file int) (p Pressure, why pressureS
 	return p, pressureRead, nil
 }
 
-// pressureStatusOf sorts the answers that are no fault. EOPNOTSUPP comes from kernels that have
-// pressure but were booted without psi=1 (RHEL and its kin).
+// pressureStatusOf separates the errors that are no fault. Kernels that have pressure but were
+// booted without psi=1 (RHEL and its derivatives) return EOPNOTSUPP.
 func pressureStatusOf(err error) pressureStatus {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):

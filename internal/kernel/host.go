@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host reads the counters of one machine. It holds the files of every target
-// open from one Read to the next. Its methods may be called from several goroutines;
-// a Read that blocks in the kernel blocks Close and other Reads with it.
+// Host reads the counters of one machine. It keeps the files of every target open from one Read to
+// the next. Its methods may be called from several goroutines; a Read that blocks in the kernel
+// blocks Close and other Reads.
 type Host struct {
 	cfg    Config
 	log    *slog.Logger
 	now    func() time.Time
 	layout atomic.Pointer[Layout]
-	hint   atomic.Bool // a watch saw something: list again
+	hint   atomic.Bool // a watch had an event: list again
 
 	watching sync.WaitGroup // one for each Watch
 
@@ -32,16 +32,16 @@ type Host struct {
 	watches        []*os.File
 	tree           tree
 	reader         reader
-	psiUnsupported bool // EOPNOTSUPP was seen: ask no more
+	psiUnsupported bool // EOPNOTSUPP was returned: never read again
 	proc           procFiles
-	root           *group // the kubepods cgroup; nil while it is gone
+	root           *group // the kubepods cgroup; nil while it does not exist
 	kubepods       string // its path
 	pods           map[string]*pod
-	reads          uint64 // counts Reads; what was not asked for in this one is forgotten
+	reads          uint64 // counts Reads; targets not in the last one are closed
 
 	index       map[string]string // podKey -> directory
 	indexedAt   time.Time
-	recheckedAt time.Time         // for itself: a node where pods come and go lists all the time
+	recheckedAt time.Time         // apart from indexedAt, as a node with much pod churn lists all the time
 	listed      bool              // in this Read
 	displaced   map[string]string // container ID -> directory outside of its pod's
 	scannedAt   time.Time
@@ -49,9 +49,8 @@ type Host struct {
 	faultLogged map[string]time.Time
 }
 
-// Open finds out how this machine's cgroups are laid out. It fails
-// where no CPU controller or no kubepods cgroup is to be found, or where several
-// are and nothing tells which is ours.
+// Open detects the layout of this machine's cgroups. It fails where there is no CPU controller or
+// no kubepods cgroup, or where there are several of these and nothing identifies the right one.
 func Open(cfg Config) (*Host, error) {
 	cfg = cfg.withDefaults()
 	t, err := detect(cfg.Root)
@@ -67,9 +66,12 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h.proc.open(cfg.Proc)
 	l := h.Layout()
-	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.ChosenBy, "psi", l.PSI)
+	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.ChosenBy,
+		"psi", l.PSI)
 	if cfg.MemoryIOPressure && !l.PSI {
-		h.log.Warn("no pressure in this kernel's cgroups, so that for memory and IO is not known; boot the node with psi=1 and cgroup v2, or do without")
+		h.log.Warn(
+			"this kernel's cgroups have no pressure, so memory and IO pressure are unknown; boot the node with psi=1 and cgroup v2",
+		)
 	}
 	if cfg.OwnPod != "" && l.ChosenBy != ByOwnPod {
 		h.log.Warn("own pod has no cgroup", "pod", cfg.OwnPod, "kubepods", l.Kubepods)
@@ -77,10 +79,10 @@ func Open(cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// Layout is what was found; it changes only if the kubepods cgroup moves.
+// Layout is the detected layout; it changes only if the kubepods cgroup moves.
 func (h *Host) Layout() Layout { return *h.layout.Load() }
 
-// Close closes every file and ends every Watch. A Read after it finds nothing.
+// Close closes every file and ends every Watch. A Read after Close finds nothing.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -96,9 +98,9 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Descriptors is the number of files held open: up to 6 for each container and pod that is found (v2: 4), and with
-// Config.Stalls 2 more for each container. A full
-// node needs more than the usual soft limit of 1024; the Go runtime raises that to the hard one at start.
+// Descriptors is the number of open files: up to 6 for each container and pod (v2: 4), and with
+// Config.MemoryIOPressure 2 more for each container. A full node needs more than the usual soft
+// limit of 1024; the Go runtime raises that to the hard limit at start.
 func (h *Host) Descriptors() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +151,7 @@ func (h *Host) closeRoot() {
 	}
 }
 
-// node reads the machine's totals. What can't be read is unknown.
+// node reads the machine's totals. Unreadable totals are unknown.
 func (h *Host) node() NodeSample {
 	var n NodeSample
 	var err error
@@ -175,8 +177,8 @@ func (h *Host) node() NodeSample {
 	return n
 }
 
-// reopenRoot is for a kubepods cgroup that was removed: made again at its place,
-// or at another one by a kubelet with another driver, for which to search is dear.
+// reopenRoot opens a kubepods cgroup that was removed and created again in its place or, by a
+// kubelet with another driver, elsewhere. Searching for it is expensive, so it has an interval.
 func (h *Host) reopenRoot() {
 	if g, err := h.tree.open(h.kubepods, cpuPressure); err == nil {
 		h.root = g

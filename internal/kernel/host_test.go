@@ -92,19 +92,33 @@ func TestRead(t *testing.T) {
 			}
 			n.must(n.Update(uid(1), id(2), func(g *kernel.Group) { *g = want }))
 			n.must(n.UpdateNode(func(s *kernel.NodeSample) {
-				s.Usage, s.Kubepods, s.Pressure.Some = kernel.KnownTotal(90*time.Second), kernel.KnownTotal(60*time.Second), time.Second
+				s.Usage, s.Kubepods, s.Pressure.Some = kernel.KnownTotal(
+					90*time.Second,
+				), kernel.KnownTotal(
+					60*time.Second,
+				), time.Second
 			}))
 
-			got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), "", id(2)}}, kernel.Target{Pod: uid(7), Containers: []string{id(7)}})
+			got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), "", id(2)}},
+				kernel.Target{Pod: uid(7), Containers: []string{id(7)}})
 			period := kernel.Quota{Period: 100 * time.Millisecond}
 			known := kernel.Pressure{Known: version != kernel.V1}
 			want.At = n.now
 			wantSample := kernel.Sample{
-				Node: kernel.NodeSample{At: n.now, Usage: kernel.KnownTotal(90 * time.Second), Kubepods: kernel.KnownTotal(60 * time.Second), Pressure: kernel.Pressure{Known: true, Some: time.Second}},
+				Node: kernel.NodeSample{
+					At:       n.now,
+					Usage:    kernel.KnownTotal(90 * time.Second),
+					Kubepods: kernel.KnownTotal(60 * time.Second),
+					Pressure: kernel.Pressure{Known: true, Some: time.Second},
+				},
 				Pods: []kernel.PodSample{
-					{Pod: uid(1), Own: kernel.Group{Found: true, At: n.now, Quota: period, Pressure: known}, Containers: []kernel.Group{
-						{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known, Stalls: calm}, {}, want,
-					}},
+					{
+						Pod: uid(1),
+						Own: kernel.Group{Found: true, At: n.now, Quota: period, Pressure: known},
+						Containers: []kernel.Group{
+							{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known, Stalls: calm}, {}, want,
+						},
+					},
 					{Pod: uid(7), Containers: []kernel.Group{{ID: id(7)}}},
 				},
 			}
@@ -115,109 +129,20 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestStallsOnlyWhenAsked: two files more for each container, none for pods, and none at all when nobody asks.
-func TestStallsOnlyWhenAsked(t *testing.T) {
-	for _, asked := range []bool{false, true} {
-		for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
-			t.Run(fmt.Sprintf("%s %v", version, asked), func(t *testing.T) {
-				n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = asked })
-				n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
-				n.must(n.AddPod(cgroups.Burstable, uid(2), id(3)))
-				n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stalls.IO.Full = time.Second }))
-				n.must(n.Update(uid(2), id(3), func(g *kernel.Group) { g.Stalls.IO.Full = time.Minute }))
-				n.now = n.now.Add(time.Hour) // also a recheck
-				s := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}, kernel.Target{Pod: uid(2), Containers: []string{id(3)}})
-				open, want := n.openFiles("memory.pressure", "io.pressure"), 0
-				if asked {
-					want = 3 * 2
-					if a, b := s.Pods[0].Containers[0].Stalls.IO.Full, s.Pods[1].Containers[0].Stalls.IO.Full; a != time.Second || b != time.Minute {
-						t.Errorf("stalls of %v and %v, want each container's own", a, b)
-					}
-				}
-				if len(open) != want {
-					t.Errorf("%d files open, want %d: %v", len(open), want, open)
-				}
-				if g := s.Pods[0].Containers[1]; (g.Stalls != nil) != asked || s.Pods[0].Own.Stalls != nil {
-					t.Errorf("stalls %+v of a container, %+v of its pod", g.Stalls, s.Pods[0].Own.Stalls)
-				}
-				n.must(n.Remove(uid(1), id(2)))
-				if g := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(2)}}).Pods[0].Containers[0]; g.Found || g.Stalls != nil {
-					t.Errorf("removed: %+v", g)
-				}
-				if open := n.openFiles("memory.pressure", "io.pressure"); len(open) != 0 {
-					t.Errorf("still open: %v", open)
-				}
-			})
-		}
-	}
-}
-
-// openFiles are the files of this node's cgroups with one of these names that this process holds open.
+// openFiles are the files of this node's cgroups with one of these names that this process holds
+// open.
 func (n *node) openFiles(names ...string) (paths []string) {
 	n.t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	n.must(err)
 	for _, e := range entries {
 		path, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
-		if err == nil && strings.HasPrefix(path, n.cfg.Root) && slices.Contains(names, filepath.Base(strings.TrimSuffix(path, " (deleted)"))) {
+		if err == nil && strings.HasPrefix(path, n.cfg.Root) &&
+			slices.Contains(names, filepath.Base(strings.TrimSuffix(path, " (deleted)"))) {
 			paths = append(paths, path)
 		}
 	}
 	return paths
-}
-
-// TestStallsMayBeMissing: what the kernel does not tell is unknown, and nothing else suffers.
-func TestStallsMayBeMissing(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.MemoryIOPressure = true })
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
-	file := func(name string) string {
-		return filepath.Join(n.cfg.Root, n.Container(cgroups.Burstable, uid(1), id(1)), name)
-	}
-	check := func(reason string, memory, io bool) {
-		t.Helper()
-		g := n.read(target).Pods[0].Containers[0]
-		if !g.Found || !g.Pressure.Known || g.Stalls == nil || g.Stalls.Memory.Known != memory || g.Stalls.IO.Known != io {
-			t.Fatalf("%s: %+v, stalls %+v; want memory known %v, IO %v, and the rest as ever", reason, g, g.Stalls, memory, io)
-		}
-	}
-	n.must(os.Remove(file("memory.pressure")))
-	check("no memory.pressure", false, true)
-	n.must(os.WriteFile(file("memory.pressure"), []byte("some total=1\nfull total=1\n"), 0o644))
-	check("it came a moment ago", false, true)
-	n.now = n.now.Add(30 * time.Second)
-	check("half a minute later", true, true)
-	n.must(n.Remove(uid(1), id(1)))
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	n.must(os.Remove(file("memory.pressure")))
-	n.must(os.Symlink("memory.pressure", file("memory.pressure")))
-	n.read(target) // the old files are gone
-	check("no way to open it", false, true)
-	n.must(os.Remove(file("memory.pressure")))
-	n.must(os.WriteFile(file("memory.pressure"), []byte("some total=1\nfull total=1\n"), 0o644))
-	n.now = n.now.Add(30 * time.Second)
-	check("half a minute later again", true, true)
-	n.must(os.WriteFile(file("io.pressure"), []byte("nonsense\n"), 0o644))
-	for range 600 {
-		check("nonsense in io.pressure", true, false)
-	}
-	if lines := n.logged("io.pressure"); lines < 1 || lines > 11 {
-		t.Errorf("%d lines about it in 10 minutes, want one a minute", lines)
-	}
-}
-
-// TestStallsWithoutPressure: asked for where there is none, it is said once.
-func TestStallsWithoutPressure(t *testing.T) {
-	n := newNode(t, cgroups.Shape{Version: kernel.V1}, func(n *node) { n.cfg.MemoryIOPressure = true })
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	for range 100 {
-		if g := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1)}}).Pods[0].Containers[0]; !g.Found || g.Stalls != nil {
-			t.Fatalf("%+v", g)
-		}
-	}
-	if n.logged("psi=1") != 1 || n.logged("\n") > 2 {
-		t.Errorf("want one line that says what to do:\n%s", n.log.String())
-	}
 }
 
 // TestPeriodAndBurst: they are read when the limit has changed, and at each recheck.
@@ -250,7 +175,8 @@ func TestPeriodAndBurst(t *testing.T) {
 	}
 }
 
-// TestRecheckOnABusyNode: pods that come in each second, each a reason to list, do not keep living cgroups from being rechecked.
+// TestRecheckOnABusyNode: pods that come in each second, each a reason to list, do not keep living
+// cgroups from being rechecked.
 func TestRecheckOnABusyNode(t *testing.T) {
 	n := newNode(t, cgroups.Shape{}, nil)
 	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
@@ -271,48 +197,6 @@ func TestRecheckOnABusyNode(t *testing.T) {
 		}
 	}
 	t.Error("half a minute of new pods, and the burst has not been read again")
-}
-
-// TestGone: a cgroup that is removed is not found; one made again is read from its start.
-func TestGone(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, nil)
-	target := kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
-	n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stat.Usage = time.Hour }))
-	check := func(reason string, own, first, second bool, usage time.Duration) {
-		t.Helper()
-		p := n.read(target).Pods[0]
-		if p.Own.Found != own || p.Containers[0].Found != first || p.Containers[1].Found != second || p.Containers[0].Stat.Usage != usage {
-			t.Errorf("%s: %+v", reason, p)
-		}
-	}
-	check("all there", true, true, true, time.Hour)
-	n.must(n.Remove(uid(1), id(1)))
-	check("container removed", true, false, true, 0)
-	check("still", true, false, true, 0)
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	check("made again, counters start anew", true, true, true, 0)
-	n.must(n.Remove(uid(1), ""))
-	check("pod removed", false, false, false, 0)
-	n.must(n.AddPod(cgroups.BestEffort, uid(1), id(1), id(2)))
-	check("pod made again elsewhere", true, true, true, 0)
-}
-
-// TestLateContainers: what appears after many vain looks is found within seconds, and at once after a hint.
-func TestLateContainers(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, nil)
-	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
-	for range 30 {
-		n.read(target)
-	}
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	reads := 0
-	for found := false; !found; reads++ {
-		if reads > 10 {
-			t.Fatal("not found")
-		}
-		found = n.read(target).Pods[0].Containers[0].Found
-	}
 }
 
 // TestDescriptors: files are held for targets only, and Close leaves none.
@@ -351,7 +235,8 @@ func TestDescriptors(t *testing.T) {
 	if n.Descriptors() != 0 {
 		t.Errorf("%d files after Close", n.Descriptors())
 	}
-	if s := n.read(kernel.Target{Pod: uid(199), Containers: []string{id(1)}}); s.Pods[0].Own.Found || s.Pods[0].Containers[0].ID != id(1) {
+	if s := n.read(kernel.Target{Pod: uid(199), Containers: []string{id(1)}}); s.Pods[0].Own.Found ||
+		s.Pods[0].Containers[0].ID != id(1) {
 		t.Errorf("read after Close: %+v", s)
 	}
 }
@@ -374,7 +259,11 @@ func TestQuiet(t *testing.T) {
 	stat := filepath.Join(n.cfg.Root, n.Container(cgroups.Burstable, uid(1), id(1)), "cpu.stat")
 	n.must(os.WriteFile(stat, []byte("usage_usec nonsense\n"), 0o644))
 	n.must(os.WriteFile(filepath.Join(n.cfg.Proc, "stat"), []byte("cpu nonsense\n"), 0o644))
-	targets := []kernel.Target{{Pod: uid(1), Containers: []string{id(1)}}, {Pod: uid(2), Containers: []string{id(2)}}, {Pod: uid(3), Containers: []string{id(3)}}}
+	targets := []kernel.Target{
+		{Pod: uid(1), Containers: []string{id(1)}},
+		{Pod: uid(2), Containers: []string{id(2)}},
+		{Pod: uid(3), Containers: []string{id(3)}},
+	}
 	for range 600 {
 		s := n.read(targets...)
 		if s.Pods[0].Containers[0].Found || !s.Pods[1].Containers[0].Found || s.Pods[1].Own.Pressure.Known {
@@ -392,90 +281,6 @@ func TestQuiet(t *testing.T) {
 	n.must(os.WriteFile(stat, []byte("usage_usec 5\n"), 0o644))
 	if s := n.read(targets...); s.Pods[0].Containers[0].Stat.Usage != 5*time.Microsecond {
 		t.Errorf("not read again: %+v", s.Pods[0])
-	}
-}
-
-// TestWholeTreeIsSearchedOnceAMinute: the search for containers outside of their pods is dear.
-func TestWholeTreeIsSearchedOnceAMinute(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, nil)
-	n.must(n.AddPod(cgroups.Burstable, uid(1)))
-	target := kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}}
-	stray := func(id string) string { return "system.slice/containerd.service/x:cri-containerd:" + id }
-	seconds := func(container int) (s int) {
-		for n.read(target).Pods[0].Containers[container].Found == false {
-			if s++; s > 120 {
-				t.Fatal("not found")
-			}
-		}
-		return s
-	}
-	n.must(n.Write(stray(id(1)), kernel.Group{}))
-	if s := seconds(0); s < 5 || s > 8 {
-		t.Errorf("first found after %d s, want the 5 s that a pod's directory may take to fill", s)
-	}
-	n.must(n.Write(stray(id(2)), kernel.Group{}))
-	if s := seconds(1); s < 50 || s > 61 {
-		t.Errorf("second found after %d s, want a minute after the last search", s)
-	}
-}
-
-// TestKubepodsMoves: a kubelet that comes back with another driver is found again.
-func TestKubepodsMoves(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, nil)
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
-	if !n.read(target).Pods[0].Own.Found {
-		t.Fatal("not found")
-	}
-	n.must(n.Remove(uid(1), ""))
-	n.must(os.Truncate(filepath.Join(n.cfg.Root, n.Kubepods(), "cpu.stat"), 0))
-	n.must(os.RemoveAll(filepath.Join(n.cfg.Root, n.Kubepods())))
-	n.Driver = kernel.Cgroupfs
-	n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Kubepods = kernel.KnownTotal(time.Minute) }))
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	for range 60 {
-		s := n.read(target)
-		if s.Pods[0].Containers[0].Found && s.Node.Kubepods == kernel.KnownTotal(time.Minute) {
-			if l := n.Layout(); l.Driver != kernel.Cgroupfs {
-				t.Errorf("layout %v", l)
-			}
-			return
-		}
-	}
-	t.Errorf("not found within a minute:\n%s", n.log.String())
-}
-
-// TestWatch: a new pod gives a hint, also in a QoS directory that came later.
-func TestWatch(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, func(n *node) { n.must(n.AddPod(cgroups.Burstable, uid(1))) })
-	hints := n.Watch(t.Context())
-	for i := range 50 {
-		n.must(n.AddPod(cgroups.Burstable, uid(10+i)))
-	}
-	await(t, hints)
-	// A QoS directory that came later is watched, too. Its own coming is the
-	// first hint; pods are added until one shows.
-	n.must(n.AddPod(cgroups.BestEffort, uid(2)))
-	await(t, hints)
-	deadline := time.After(10 * time.Second)
-	for i := 100; ; i++ {
-		n.must(n.AddPod(cgroups.BestEffort, uid(i)))
-		select {
-		case <-hints:
-		case <-deadline:
-			t.Fatal("no hint from a new QoS directory")
-		default:
-			continue
-		}
-		break
-	}
-	n.must(n.Close())
-	select {
-	case <-hints: // one may have been waiting
-	default:
-	}
-	if n.Watch(t.Context()) == nil {
-		t.Error("no channel after Close")
 	}
 }
 
@@ -542,7 +347,13 @@ func pods(t testing.TB, tree *cgroups.Tree, count, containers int) []kernel.Targ
 }
 
 func TestLayoutString(t *testing.T) {
-	l := kernel.Layout{Version: kernel.V2, Driver: kernel.Systemd, Kubepods: "/sys/fs/cgroup/kubepods.slice", PSI: true, ChosenBy: kernel.ByOwnPod}
+	l := kernel.Layout{
+		Version:  kernel.V2,
+		Driver:   kernel.Systemd,
+		Kubepods: "/sys/fs/cgroup/kubepods.slice",
+		PSI:      true,
+		ChosenBy: kernel.ByOwnPod,
+	}
 	if got, want := l.String(), "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod), with pressure"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -7,7 +7,7 @@ import (
 // The names of cgroups, as the kubelet (pkg/kubelet/cm/cgroup_manager_linux.go)
 // and the runtimes write them.
 
-// podKey is the form in which pod UIDs are compared: the systemd driver writes
+// podKey is the form of pod UIDs for comparison: the systemd driver writes
 // "_" for "-", and the config hash of a static pod has neither.
 func podKey(uid string) string {
 	if !strings.ContainsAny(uid, "-_") {
@@ -39,9 +39,9 @@ func podOf(name string) (key string, ok bool) {
 
 // containerOf is the container ID in a directory's name: "<id>", "crio-<id>",
 // "cri-containerd-<id>.scope", and "...slice:cri-containerd:<id>" where the
-// kubelet and the runtime disagree about the driver. What comes back may be no
-// ID at all: it means something only if it equals a known one. The
-// cgroup of a container's monitor process carries the same ID and is refused.
+// kubelet and the runtime use different drivers. The result may be no ID: it
+// counts only if it equals a known one. The cgroup of a container's monitor
+// process has the same ID and is excluded.
 func containerOf(name string) (id string, ok bool) {
 	if strings.Contains(name, "conmon") {
 		return "", false
@@ -50,14 +50,14 @@ func containerOf(name string) (id string, ok bool) {
 	return name[strings.LastIndexAny(name, "-:")+1:], true
 }
 
-// isQoS says that a directory below kubepods holds the pods of one QoS class.
+// isQoS says that a directory below kubepods has the pods of one QoS class.
 func isQoS(name string) bool {
 	return name == "burstable" || name == "besteffort" ||
 		strings.HasSuffix(name, "-burstable.slice") || strings.HasSuffix(name, "-besteffort.slice")
 }
 
-// isKubepods says that a directory may be the one above all pods, with
-// the driver that named it so.
+// isKubepods says that a directory may be the one above all pods, and which
+// driver names it so.
 func isKubepods(name string) (Driver, bool) {
 	switch {
 	case name == "kubepods":
@@ -68,8 +68,8 @@ func isKubepods(name string) (Driver, bool) {
 	return "", false
 }
 
-// isContainerOrService says that what lies below a directory is some container's or
-// service's own affair: no kubelet puts its pods there, unless it runs in there itself.
+// isContainerOrService says that no kubelet has its pods below a directory, unless the kubelet
+// itself runs in there.
 func isContainerOrService(name string) bool {
 	for _, suffix := range []string{".scope", ".mount", ".service", ".socket", ".swap"} {
 		if strings.HasSuffix(name, suffix) {

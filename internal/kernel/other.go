@@ -7,10 +7,10 @@ import (
 	"errors"
 )
 
-// Host needs Linux. Elsewhere it exists so that the programs build, and can't be opened.
+// Host needs Linux. Elsewhere it exists so that the programs build, and cannot be opened.
 type Host struct{}
 
-// Open always fails: cgroups are Linux's.
+// Open always fails.
 func Open(Config) (*Host, error) { return nil, errors.New("cgroups: this is not Linux") }
 
 // Layout is zero.
@@ -19,7 +19,7 @@ func (*Host) Layout() Layout { return Layout{} }
 // Read finds nothing.
 func (*Host) Read([]Target) Sample { return Sample{} }
 
-// Watch gives no hint.
+// Watch sends no hint.
 func (*Host) Watch(context.Context) <-chan struct{} { return make(chan struct{}, 1) }
 
 // Descriptors is 0.

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// fieldError says which field of a kernel file made no sense. Whoever knows the
-// path puts it in front: "pod1/cpu.stat: field usage_usec: ...".
+// fieldError names the invalid field of a kernel file. The caller adds the path:
+// "pod1/cpu.stat: field usage_usec: ...".
 type fieldError struct{ Field, Reason string }
 
 func (e *fieldError) Error() string { return fmt.Sprintf("field %s: %s", e.Field, e.Reason) }
 
 func bad(field, reason string) error { return &fieldError{field, reason} }
 
-// The parsers below take a whole file as the kernel prints it. They skip what
-// they do not know, keep nothing of the input, allocate only for an error and
-// take time in proportion to the input. A known field on a line without a line
-// feed is refused: the kernel ends every line, so the number may be cut short.
+// The parsers below take a whole file as the kernel prints it. They skip unknown
+// fields, retain nothing of the input, allocate only for an error and take time
+// in proportion to the input. A known field on a line without a line feed is an
+// error: the kernel ends every line, so the number may be cut short.
 
 // parseStat reads cpu.stat of v2 (kernel/cgroup/rstat.c, kernel/sched/core.c
-// cpu_extra_stat_show). Only usage_usec must be there: the others are absent
+// cpu_extra_stat_show). Only usage_usec is required: the others are absent
 // where the cpu controller is off, and then zero.
 func parseStat(b []byte) (Stat, error) {
 	var s Stat
@@ -52,7 +52,7 @@ func parseStat(b []byte) (Stat, error) {
 }
 
 // parseStatV1 reads cpu.stat of v1 (kernel/sched/core.c cpu_cfs_stat_show). It
-// has no usage: that is in cpuacct.usage. nr_periods must be there.
+// has no usage: that is in cpuacct.usage. nr_periods is required.
 func parseStatV1(b []byte) (Stat, error) {
 	var s Stat
 	var err error
@@ -188,7 +188,7 @@ func parseProcStat(b []byte) (time.Duration, error) {
 	return sum, nil
 }
 
-// A line of a file; ended says that its line feed was there.
+// A line of a file; ended says that it has a line feed.
 type line struct {
 	text  []byte
 	ended bool
@@ -246,8 +246,8 @@ func (l line) duration(field string, b []byte, unit time.Duration) (time.Duratio
 	return time.Duration(n) * unit, nil
 }
 
-// positive is a duration in microseconds above zero: a quota or period of zero
-// is no bandwidth that the kernel grants.
+// positive is a duration in microseconds above zero: the kernel has no quota or
+// period of zero.
 func (l line) positive(field string, b []byte) (time.Duration, error) {
 	d, err := l.duration(field, b, time.Microsecond)
 	if err == nil && d == 0 {

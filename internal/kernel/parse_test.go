@@ -218,7 +218,8 @@ func TestPrefixes(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if s.Usage != full.Usage || s.Periods != full.Periods && s.Periods != 0 || s.Throttled != full.Throttled && s.Throttled != 0 {
+		if s.Usage != full.Usage || s.Periods != full.Periods && s.Periods != 0 ||
+			s.Throttled != full.Throttled && s.Throttled != 0 {
 			t.Errorf("cut at %d: %+v", i, s)
 		}
 	}

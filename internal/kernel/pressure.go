@@ -2,7 +2,8 @@
 
 package kernel
 
-// newStalls has room for the stalls of n containers; nil where they are not asked for or the kernel has none.
+// newStalls has room for the stalls of n containers; nil where they are not read or the kernel has
+// none.
 func (h *Host) newStalls(n int) []Stalls {
 	if !h.cfg.MemoryIOPressure || h.tree.psi == "" || h.psiUnsupported || h.closed {
 		return nil
@@ -10,8 +11,8 @@ func (h *Host) newStalls(n int) []Stalls {
 	return make([]Stalls, n)
 }
 
-// readStalls is for the containers of p that were found. What the kernel does not tell stays unknown; whether the
-// cgroup itself is gone the next Read sees.
+// readStalls reads those of the containers of p that were found. What the kernel does not have
+// stays unknown. The next Read finds out whether the cgroup itself was removed.
 func (h *Host) readStalls(p *pod, found []Group, out []Stalls) {
 	for i := range found {
 		if found[i].Found {
@@ -36,7 +37,8 @@ func (h *Host) stall(g *group, file int) Pressure {
 	return p
 }
 
-// pressures are the pressure files wanted of a container or, with an empty id, of a pod's own cgroup.
+// pressures are the pressure files to read of a container or, with an empty id, of a pod's own
+// cgroup.
 func (h *Host) pressures(id string) []int {
 	switch {
 	case h.psiUnsupported:
@@ -47,7 +49,7 @@ func (h *Host) pressures(id string) []int {
 	return cpuPressure
 }
 
-// noPSI is for kernels that have the files but refuse to read them.
+// noPSI records that the kernel has the files but refuses to read them.
 func (h *Host) noPSI() {
 	if h.psiUnsupported {
 		return

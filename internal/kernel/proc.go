@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procFiles are the machine-wide files of /proc. What is absent is -1.
+// procFiles are the machine-wide files of /proc. The descriptor of an absent file is -1.
 type procFiles struct {
 	dir            string
 	stat, pressure int
@@ -30,7 +30,7 @@ func openOr(path string) int {
 	return fd
 }
 
-// read leaves unknown what is absent. Without pressure (psi=0) there is no error.
+// read leaves absent values unknown. Missing pressure (psi=0) is no error.
 func (p *procFiles) read(r *reader) (usage Total, pressure Pressure, err error) {
 	if p.stat < 0 {
 		err = fmt.Errorf("%s: absent", filepath.Join(p.dir, "stat"))

@@ -201,7 +201,9 @@ func (c *testCgroups) spin(path string) (stop func()) {
 
 func (c *testCgroups) open(now func() time.Time) *kernel.Host {
 	c.t.Helper()
-	h, err := kernel.Open(kernel.Config{Root: c.root, Now: now, MemoryIOPressure: true, Log: slog.New(slog.DiscardHandler)})
+	h, err := kernel.Open(
+		kernel.Config{Root: c.root, Now: now, MemoryIOPressure: true, Log: slog.New(slog.DiscardHandler)},
+	)
 	c.must(err)
 	c.t.Cleanup(func() { h.Close() })
 	return h
@@ -227,7 +229,8 @@ func TestRealThrottling(t *testing.T) {
 	path := c.Container(cgroups.Burstable, uid(1), id(1))
 	c.setQuota(path, 20*time.Millisecond)
 	h := c.open(nil)
-	if l := h.Layout(); l.Version != c.Version || l.Driver != kernel.Cgroupfs || !strings.HasSuffix(l.Kubepods, "/kubepods") {
+	if l := h.Layout(); l.Version != c.Version || l.Driver != kernel.Cgroupfs ||
+		!strings.HasSuffix(l.Kubepods, "/kubepods") {
 		t.Errorf("layout %v", l)
 	}
 	first := h.Read([]kernel.Target{target})
@@ -254,7 +257,8 @@ func TestRealThrottling(t *testing.T) {
 		t.Errorf("throttling is not hierarchical, but the pod has %d periods", p.Own.Stat.Throttled)
 	}
 	s = h.Read([]kernel.Target{target}) // usage of the pod is read before the container's
-	if s.Node.Kubepods.Time <= 0 || s.Node.Usage.Time <= first.Node.Usage.Time || s.Pods[0].Own.Stat.Usage < busy.Stat.Usage {
+	if s.Node.Kubepods.Time <= 0 || s.Node.Usage.Time <= first.Node.Usage.Time ||
+		s.Pods[0].Own.Stat.Usage < busy.Stat.Usage {
 		t.Errorf("totals %+v, pod %+v", s.Node, s.Pods[0].Own.Stat)
 	}
 	if h.Layout().PSI {
@@ -271,8 +275,9 @@ func TestRealThrottling(t *testing.T) {
 	}
 }
 
-// TestRealBounds: what Least says the kernel takes, at periods long and short, with a burst and without; a microsecond less
-// it refuses. The burst is found when the container is new, and when the limit changes.
+// TestRealBounds: what Least says the kernel takes, at periods long and short, with a burst and
+// without; a microsecond less it refuses. The burst is found when the container is new, and when
+// the limit changes.
 func TestRealBounds(t *testing.T) {
 	c := realCgroups(t)
 	target := c.pod(uid(1), id(1))
@@ -347,7 +352,8 @@ func TestRealRemoved(t *testing.T) {
 	}
 }
 
-// TestRealPressureHidden: pressure can be switched off for one cgroup (Linux 6.1) without losing its counters.
+// TestRealPressureHidden: pressure can be switched off for one cgroup (Linux 6.1) without losing
+// its counters.
 func TestRealPressureHidden(t *testing.T) {
 	c := realCgroups(t)
 	target := c.pod(uid(1), id(1))
@@ -360,7 +366,8 @@ func TestRealPressureHidden(t *testing.T) {
 	check := func(reason string, known bool) {
 		t.Helper()
 		g := h.Read([]kernel.Target{target}).Pods[0].Containers[0]
-		if !g.Found || g.Pressure.Known != known || g.Stalls == nil || g.Stalls.Memory.Known != known || g.Stalls.IO.Known != known {
+		if !g.Found || g.Pressure.Known != known || g.Stalls == nil || g.Stalls.Memory.Known != known ||
+			g.Stalls.IO.Known != known {
 			t.Errorf("%s: found %v, pressure known %v, stalls %+v", reason, g.Found, g.Pressure.Known, g.Stalls)
 		}
 	}

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rewatchInterval is how often lost watches are put back: a QoS directory that was removed takes its watch along.
+// rewatchInterval is how often lost watches are added again: a removed QoS directory removes its
+// watch.
 const rewatchInterval = 30 * time.Second
 
-// Watch hints that pods came or went: a value in the channel means that
-// to Read now may show something new. Hints are never needed, may come for nothing and
-// may be missing: where the machine has no more inotify watches to give, none come
-// and Read finds out by listing. The channel holds one hint and is never closed;
-// watching ends with ctx or Close.
+// Watch sends a hint when a pod starts or ends: Read may then return something new. Hints may be
+// superfluous or missing: where the machine has no inotify watches left, none is sent, and Read
+// lists at its interval. The channel buffers one hint and is never closed; watching ends with ctx
+// or Close.
 func (h *Host) Watch(ctx context.Context) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -47,7 +47,7 @@ func (h *Host) Watch(ctx context.Context) <-chan struct{} {
 // watch turns events into hints until f is closed.
 func (h *Host) watch(f *os.File, hints chan<- struct{}) {
 	defer f.Close()
-	buf := make([]byte, 16<<10) // events are only counted; what they say is found by listing
+	buf := make([]byte, 16<<10) // the content of events is not used: Read lists
 	for {
 		if err := f.SetReadDeadline(time.Now().Add(rewatchInterval)); err != nil {
 			return
@@ -69,7 +69,7 @@ func (h *Host) watch(f *os.File, hints chan<- struct{}) {
 	}
 }
 
-// rewatch adds the watches through the file, so that a closed descriptor is never used.
+// rewatch adds the watches through the file, so that no closed descriptor is used.
 func (h *Host) rewatch(f *os.File) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -78,8 +78,8 @@ func (h *Host) rewatch(f *os.File) {
 	_ = c.Control(func(fd uintptr) { h.addWatches(int(fd)) })
 }
 
-// addWatches watches the kubepods cgroup and its QoS directories. To
-// add a watch that is there already changes nothing.
+// addWatches watches the kubepods cgroup and its QoS directories. Adding a watch that exists
+// changes nothing.
 func (h *Host) addWatches(fd int) {
 	root := h.Layout().Kubepods
 	dirs := []string{root}
