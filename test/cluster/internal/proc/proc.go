@@ -75,6 +75,8 @@ func (r Records) Start(p Program, log string) (Record, error) {
 	}
 	if p.Nice != 0 { // its threads are yet to come, and inherit it
 		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, p.Nice)
+		// The kernel may compare processes within their session only (sched(7), autogroup); the session has a priority of its own.
+		_ = os.WriteFile(autogroup(cmd.Process.Pid), []byte(strconv.Itoa(p.Nice)), 0)
 	}
 	go func() { _ = cmd.Wait() }() // reaps it if it ends before us; its end is seen through Alive
 	rec, err := observe(cmd.Process.Pid)
@@ -84,6 +86,8 @@ func (r Records) Start(p Program, log string) (Record, error) {
 	rec.Name, rec.Args = p.Name, append([]string{p.Path}, p.Args...)
 	return rec, r.save(rec)
 }
+
+func autogroup(pid int) string { return fmt.Sprintf("/proc/%d/autogroup", pid) }
 
 // closeOnExec marks every open file but the standard three. close_range(2) could,
 // but not in the kernels of all distributions.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"slices"
 	"testing"
 	"time"
@@ -99,6 +100,9 @@ func TestPriority(t *testing.T) {
 	const zero = 20 // the system call returns 20 less the priority
 	if got, err := unix.Getpriority(unix.PRIO_PROCESS, rec.PID); err != nil || zero-got != 15 {
 		t.Errorf("priority %d, %v, want 15", zero-got, err)
+	}
+	if session, err := os.ReadFile(autogroup(rec.PID)); err == nil && !strings.HasSuffix(strings.TrimSpace(string(session)), " nice 15") {
+		t.Errorf("priority of the session: %q, want 15", session)
 	}
 }
 
