@@ -38,7 +38,7 @@ type Config struct {
 	Namespace string
 	// Coordinator is how budgets are moved between nodes.
 	Coordinator coordinator.Config
-	// CoordinateEvery is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
+	// CoordinationInterval is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
 	// less. Agents tell a changed price within a minute, so much shorter than that does not help.
 	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
