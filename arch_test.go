@@ -2,7 +2,6 @@ package mbcas_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -153,6 +152,12 @@ var pure = []string{
 	"api/v1alpha1/reasons", "internal/lifecycle",
 }
 
+// translators have Kubernetes' types as input or output, and are pure otherwise.
+var translators = []string{"api/v1alpha1", "internal/eligibility", "internal/kube", "internal/constraints", "internal/allocation"}
+
+// types are what they may import of Kubernetes: types, and pointers to values.
+var types = []string{"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/utils/ptr"}
+
 // Limits of the packages that ship, in lines and files without tests, and of the type that wires the controller.
 const (
 	maxLines, maxFiles  = 2300, 15
@@ -162,20 +167,20 @@ const (
 // Packages that ship are below these folders, but for what experiments and tests use.
 var (
 	ships    = []string{"cmd/", "cpu", "market", "actuator", "api/", "internal/"}
-	unships  = []string{"internal/lab", "internal/testing", "internal/sim", "internal/eval", "internal/report", "internal/testbed", "internal/apitest"}
-	tooLarge = []string{"internal/controller", "internal/agent"} // being split; to be empty
+	unships  = []string{"internal/lab", "internal/testing"}
+	tooLarge = []string{"internal/controller"} // being split; to be empty
 )
 
 // TestImports holds the tree to its flow: every import between our packages is named above.
 func TestImports(t *testing.T) {
-	for _, fault := range importFaults(parse(t, os.DirFS("."))) {
+	for _, fault := range importFaults(wholeModule(t)) {
 		t.Error(fault)
 	}
 }
 
 // TestPurity: the packages that decide know no Kubernetes, no clock and no I/O.
 func TestPurity(t *testing.T) {
-	packages := parse(t, os.DirFS("."))
+	packages := wholeModule(t)
 	for _, pkg := range pure {
 		if packages[pkg] == nil {
 			t.Errorf("%s: pure, but there is no such package; name where it went in arch_test.go", pkg)
@@ -184,11 +189,19 @@ func TestPurity(t *testing.T) {
 			t.Error(reason)
 		}
 	}
+	for _, pkg := range translators {
+		if packages[pkg] == nil {
+			t.Errorf("%s: translates, but there is no such package; name where it went in arch_test.go", pkg)
+		}
+		for _, reason := range impurities(packages[pkg], slices.Concat(pure, translators), types...) {
+			t.Error(reason)
+		}
+	}
 }
 
 // TestSizes: a package that ships has one subject, and so a limited size.
 func TestSizes(t *testing.T) {
-	packages := parse(t, os.DirFS("."))
+	packages := wholeModule(t)
 	for pkg, files := range packages {
 		if !under(pkg, ships) || under(pkg, unships) || slices.Contains(tooLarge, pkg) {
 			continue
@@ -237,6 +250,9 @@ func TestFaultsAreFound(t *testing.T) {
 		"pure with a goroutine":         {"cpu/a.go", `func f() { go f() }`, "cpu/a.go starts a goroutine"},
 		"a type of an impure package":   {"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s kernel.Sample`, ""},
 		"a call of an impure package":   {"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s = kernel.Read()`, "calls kernel.Read, and internal/kernel is not pure"},
+		"a translator with types":       {"internal/kube/a.go", `import _ "k8s.io/api/core/v1"`, ""},
+		"a translator with a client":    {"internal/kube/a.go", `import _ "k8s.io/client-go/rest"`, "internal/kube/a.go imports Kubernetes: k8s.io/client-go/rest"},
+		"a translator with a clock":     {"internal/kube/a.go", `import "time"; var start = time.Now()`, "internal/kube/a.go reads the clock: time.Now"},
 		"against the flow":              {"cpu/a.go", `import _ "` + ours + `market"`, "cpu/a.go imports github.com/mbcas/mbcas/market, which arch_test.go does not allow"},
 		"a module of others":            {"cpu/a.go", `import _ "github.com/spf13/cobra"`, "which arch_test.go does not allow"},
 		"no rule":                       {"internal/new/a.go", ``, "internal/new: no rule for this package"},
@@ -248,6 +264,9 @@ func TestFaultsAreFound(t *testing.T) {
 			faults := importFaults(packages)
 			for _, pkg := range pure {
 				faults = append(faults, impurities(packages[pkg], pure)...)
+			}
+			for _, pkg := range translators {
+				faults = append(faults, impurities(packages[pkg], slices.Concat(pure, translators), types...)...)
 			}
 			got := strings.Join(faults, "\n")
 			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
