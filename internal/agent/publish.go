@@ -119,7 +119,7 @@ type decisionPatch struct {
 // patch is the merge patch for a decision. It names the UID of the PodAllocation that the decision
 // was made for: one that was created again under the same name answers with a conflict.
 func patch(pub publication) ([]byte, error) {
-	spec := allocation.Spec(pub.Decision, pub.Weights, pub.Node, pub.At)
+	spec := allocation.DecisionSpec(pub.Decision, pub.Weights, pub.Node, pub.At)
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pub.Ref.Allocation},
 		"spec": specPatch{

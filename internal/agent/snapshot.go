@@ -59,8 +59,8 @@ func newSnapshot(
 		if pa != nil {
 			r.Allocation = pa.UID
 		}
-		p := round.PodInput{Pod: allocation.Bidder(pod, pa, s.Node.Allocatable), Published: published(pa, now)}
-		t := kernel.Target{Pod: kube.CgroupPod(pod)}
+		p := round.PodInput{Pod: allocation.DemandPod(pod, pa, s.Node.Allocatable), Published: published(pa, now)}
+		t := kernel.Target{Pod: kube.CgroupUID(pod)}
 		for _, c := range p.Containers {
 			t.Containers = append(t.Containers, c.ID)
 		}

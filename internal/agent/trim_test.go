@@ -91,7 +91,7 @@ func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
 		Limit: 700, Containers: []round.ContainerLimit{{Name: "app", Limit: 400}, {Name: "side", Limit: 300}},
 		Demand: 250, Price: 0.5, Floor: 220, Ceiling: 800,
 	}
-	spec := allocation.Spec(d, demand.Weights{}, round.NodeDecision{}, t0)
+	spec := allocation.DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, t0)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
 	pa.Status.DeclaredLimits = kube.Limits(pod)
 	floor, fair := cpu.Milli(250), int32(150)

@@ -28,7 +28,7 @@ func New(pod *corev1.Pod) *v1alpha1.PodAllocation {
 }
 
 // Spec writes a decision into the part of a PodAllocation's spec that the agent owns.
-func Spec(d round.Decision, w demand.Weights, n round.NodeDecision, observed time.Time) v1alpha1.PodAllocationSpec {
+func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, observed time.Time) v1alpha1.PodAllocationSpec {
 	limits := make([]v1alpha1.ContainerLimit, len(d.Containers))
 	for i, c := range d.Containers {
 		limits[i] = v1alpha1.ContainerLimit{Name: c.Name, CPULimit: c.Limit}

@@ -24,7 +24,7 @@ func recorded(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	return pa
 }
 
-func TestBidder(t *testing.T) {
+func TestDemandPod(t *testing.T) {
 	p := podtest.Shop()
 	budget := market.Budget(340) // requests of 170m at the weight 1 + log2(4)/2
 	containers := func(managed bool) []demand.Container {
@@ -41,19 +41,19 @@ func TestBidder(t *testing.T) {
 	}
 	weights := demand.Weights{PriorityPercent: 200}
 	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers(false)}
-	if diff := cmp.Diff(shadow, Bidder(p, nil, 2000)); diff != "" {
+	if diff := cmp.Diff(shadow, DemandPod(p, nil, 2000)); diff != "" {
 		t.Errorf("without an allocation:\n%s", diff)
 	}
-	if diff := cmp.Diff(shadow, Bidder(p, New(p), 2000)); diff != "" {
+	if diff := cmp.Diff(shadow, DemandPod(p, New(p), 2000)); diff != "" {
 		t.Errorf("before its declared limits are recorded:\n%s", diff)
 	}
 	stranger := recorded(p)
 	stranger.Spec.PodRef.UID = "u-0"
-	if diff := cmp.Diff(shadow, Bidder(p, stranger, 2000)); diff != "" {
+	if diff := cmp.Diff(shadow, DemandPod(p, stranger, 2000)); diff != "" {
 		t.Errorf("with the allocation of an earlier pod of its name:\n%s", diff)
 	}
 	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(true)}
-	if diff := cmp.Diff(want, Bidder(p, recorded(p), 2000)); diff != "" {
+	if diff := cmp.Diff(want, DemandPod(p, recorded(p), 2000)); diff != "" {
 		t.Errorf("managed:\n%s", diff)
 	}
 	bent, fair, slo, most := recorded(p), int32(150), int32(120), cpu.Milli(1500)
@@ -61,11 +61,11 @@ func TestBidder(t *testing.T) {
 	want.FairnessPercent, want.Budget, want.DemandPercent = 150, 510, 120
 	want.Ceiling, want.RaiseOnNeed = 1500, true
 	want.Containers[0].Floor, want.Containers[2].Floor = 500, 200
-	if diff := cmp.Diff(want, Bidder(p, bent, 2000)); diff != "" {
+	if diff := cmp.Diff(want, DemandPod(p, bent, 2000)); diff != "" {
 		t.Errorf("under terms:\n%s", diff)
 	}
 	p.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
-	if id := Bidder(p, recorded(p), 2000).Containers[0].ID; id != "" {
+	if id := DemandPod(p, recorded(p), 2000).Containers[0].ID; id != "" {
 		t.Errorf("a container that waits has the ID %q", id)
 	}
 }
@@ -79,8 +79,8 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		Demand: 700, Usage: 650, ThrottleRatio: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
 		Bound: market.ByPrice,
 	}
-	spec := Spec(d, demand.Weights{PriorityPercent: 200, FairnessPercent: 120}, round.NodeDecision{}, at)
-	if spec.Decision.PriorityPercent != 200 || *spec.Decision.CoordinationPercent != 120 || Spec(d, demand.Weights{}, round.NodeDecision{}, at).Decision.CoordinationPercent != nil {
+	spec := DecisionSpec(d, demand.Weights{PriorityPercent: 200, FairnessPercent: 120}, round.NodeDecision{}, at)
+	if spec.Decision.PriorityPercent != 200 || *spec.Decision.CoordinationPercent != 120 || DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, at).Decision.CoordinationPercent != nil {
 		t.Errorf("weights of the budget: %+v", spec.Decision)
 	}
 	if *spec.DesiredCPULimit != 1000 || spec.Decision.ThrottledPercent != 26 || *spec.Decision.CPUPressurePercent != 100 || spec.Decision.Price != 0.34 || spec.Decision.BoundBy != v1alpha1.BoundByPrice {
@@ -101,7 +101,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		t.Errorf("published at %v, want %v: it has been confirmed", got, at)
 	}
 	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
-	if got := Published(&v1alpha1.PodAllocation{Spec: Spec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {
+	if got := Published(&v1alpha1.PodAllocation{Spec: DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {
 		t.Error("a small price that holds a pod reads as none")
 	}
 	if !Published(nil).At.IsZero() || !Published(recorded(p)).At.IsZero() {

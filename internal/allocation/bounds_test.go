@@ -42,12 +42,12 @@ func TestWhatStandsIsLeft(t *testing.T) {
 		pod := podtest.Shop()
 		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{podtest.Container("app", c.request, c.limit)}
 		declared := kube.Limits(pod)
-		n := constraints.Neighbourhood{LimitRanges: podtest.LimitRanges(c.item)}
-		if r, said := n.Bars(pod); r != "" {
+		n := constraints.NamespaceObjects{LimitRanges: podtest.LimitRanges(c.item)}
+		if r, said := n.Refusal(pod); r != "" {
 			t.Errorf("%+v: %s, %s", c, r, said)
 		}
-		terms, _ := n.Terms(pod, declared)
-		bid := Bidder(pod, &v1alpha1.PodAllocation{
+		terms, _ := n.ConstraintsOf(pod, declared)
+		bid := DemandPod(pod, &v1alpha1.PodAllocation{
 			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Constraints: &terms},
 		}, 4000)
 		floor, ceiling := bid.Containers[0].Floor, bid.Containers[0].Ceiling
@@ -104,7 +104,7 @@ func TestNoMoveIsRefused(t *testing.T) {
 		pa := New(pod)
 		pa.Status.DeclaredLimits, pa.Status.Constraints = declared, &terms
 		bounds := constraints.BoundsOf(pod, declared, 4000, &terms)
-		for i, c := range Bidder(pod, pa, 4000).Containers {
+		for i, c := range DemandPod(pod, pa, 4000).Containers {
 			if c.Bounds != bounds.Containers[c.Name] {
 				t.Fatalf("container %d: the agent decides within %+v, the controller within %+v", i, c.Bounds, bounds.Containers[c.Name])
 			}

@@ -26,14 +26,14 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	}
 	p := lifecycle.Pod{
 		UID: string(pod.UID), Ended: kube.Ended(pod), Deleted: pod.DeletionTimestamp != nil,
-		OwnWrites: len(kube.Ours(pod)) > 0, Declared: LimitsOf(declared), NoDecrease: reasons.Reason(kept.NoDecrease),
+		OwnWrites: len(kube.WrittenByMBCAS(pod)) > 0, Declared: LimitsOf(declared), NoDecrease: reasons.Reason(kept.NoDecrease),
 	}
 	readiness(&p, pod)
 	bounds := constraints.BoundsOf(pod, declared, allocatable, c)
 	kept.NoDecrease = string(reasons.UnhealthyAfterDecrease)
 	keeping := constraints.BoundsOf(pod, declared, allocatable, &kept)
 	p.Ceiling = bounds.Ceiling
-	maybeOurs := kube.MaybeOurs(pod)
+	maybeOurs := kube.PossiblyWrittenByMBCAS(pod)
 	for _, c := range kube.Containers(pod) {
 		b := bounds.Containers[c.Spec.Name]
 		p.Containers = append(p.Containers, lifecycle.Container{

@@ -34,7 +34,7 @@ func Node(n *corev1.Node) round.Node {
 
 // Bidder is the pod in the market's words. Without a PodAllocation, or with one whose declared limits
 // are not recorded, it is a shadow: it takes part with its use and is never resized.
-func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
+func DemandPod(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
 	p := demand.Pod{UID: string(pod.UID), Unmanaged: true}
 	p.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(kube.Priority(pod))))
 	var declared map[string]cpu.Milli
@@ -64,7 +64,7 @@ func Bidder(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) 
 
 // BudgetOf is what the pod bids with where no coordinator adds anything: for the requests of its containers with a limit, as its
 // priority counts.
-func BudgetOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budget {
+func BaseBudget(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budget {
 	limited, requests := kube.ByName(declared), cpu.Milli(0)
 	for _, c := range kube.Containers(pod) {
 		if limited[c.Spec.Name] > 0 {

@@ -35,7 +35,7 @@ func TestOddQuantities(t *testing.T) {
 	} {
 		p := podtest.Shop()
 		p.Spec.Containers[0] = podtest.Container("app", c.request, c.limit)
-		got := Bidder(p, recorded(p), 2000).Containers[0]
+		got := DemandPod(p, recorded(p), 2000).Containers[0]
 		floor, ceiling := got.Floor, got.Ceiling
 		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(2000, floor) {
 			t.Errorf("request %q, limit %q: limit %v, declared %v, from %v to %v; want %v and a floor of %v",
@@ -46,11 +46,11 @@ func TestOddQuantities(t *testing.T) {
 
 // TestSpecTellsStalls: absent is what is not known, and none is not absent.
 func TestSpecTellsStalls(t *testing.T) {
-	d := Spec(round.Decision{}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
+	d := DecisionSpec(round.Decision{}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
 	if d.MemoryPressurePercent != nil || d.IOPressurePercent != nil {
 		t.Errorf("not read, and told as %v and %v", d.MemoryPressurePercent, d.IOPressurePercent)
 	}
-	d = Spec(round.Decision{Stalls: &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
+	d = DecisionSpec(round.Decision{Stalls: &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
 	if d.MemoryPressurePercent == nil || *d.MemoryPressurePercent != 0 || d.IOPressurePercent == nil || *d.IOPressurePercent != 88 {
 		t.Errorf("none and 0.876 of the time are told as %v and %v", d.MemoryPressurePercent, d.IOPressurePercent)
 	}

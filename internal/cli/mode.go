@@ -97,7 +97,7 @@ func showModes(ctx context.Context, a *cluster.Access, s Streams, namespace stri
 
 // modeText is a namespace's mode and where it comes from.
 func modeText(ns *corev1.Namespace, byDefault kube.Mode, system string) (mode, from string) {
-	if kube.AlwaysOut(ns.Name, system) {
+	if kube.AlwaysUnmanaged(ns.Name, system) {
 		return string(kube.ModeOff), "system namespace"
 	}
 	m, valid := kube.ModeOf(ns.Labels, byDefault)
@@ -112,7 +112,7 @@ func modeText(ns *corev1.Namespace, byDefault kube.Mode, system string) (mode, f
 }
 
 func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to string, dryRun bool) error {
-	if kube.AlwaysOut(namespace, a.System) {
+	if kube.AlwaysUnmanaged(namespace, a.System) {
 		return fmt.Errorf("namespace %s: MBCAS never manages its pods, whatever its mode", namespace)
 	}
 	namespaces, err := cluster.ReadNamespaces(ctx, a.Client, namespace)

@@ -172,7 +172,7 @@ func restorations(snap *snapshot.Snapshot, declared map[types.UID]restore.Entry)
 // planRestore plans the move of a pod to its declared limits.
 func planRestore(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) plan {
 	switch {
-	case len(declared) == 0 && len(kube.Ours(pod)) > 0:
+	case len(declared) == 0 && len(kube.WrittenByMBCAS(pod)) > 0:
 		return plan{why: reasons.DeclaredLimitUnknown.Sentence(), failed: true}
 	case len(declared) == 0:
 		return plan{why: "has no record of declared limits, so MBCAS never changed it"}

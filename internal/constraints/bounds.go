@@ -35,7 +35,7 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 	list := withBounds(pod, declared, allocatable, terms)
 	if t := terms.Ceiling; t != nil && *t >= cpu.Quantum {
 		ceiling := t.RoundDown(cpu.Quantum)
-		b.Ceiling = lower(b.Ceiling, ceiling)
+		b.Ceiling = lowerCeiling(b.Ceiling, ceiling)
 		fitFloors(list, ceiling)
 	}
 	floors := limitsOf(list, func(c demand.Container) cpu.Milli { return c.Floor })

@@ -10,7 +10,7 @@ import (
 
 // scaleTolerance is how far above the target of an HPA a pod must be able to go. The HPA controller scales out from 1.1 times
 // the target on; a limit below that would hide the load from it.
-const scaleTolerance = 1.2
+const hpaHeadroom = 1.2
 
 // hpaFloors are the limits, by container, below which an HPA could not see that its pods need company: what it aims at, times
 // scaleTolerance. Empty for one that does not look at the CPU use of pods.
@@ -19,9 +19,9 @@ func hpaFloors(h *autoscalingv2.HorizontalPodAutoscaler, pod *corev1.Pod) map[st
 	for _, m := range h.Spec.Metrics {
 		switch {
 		case m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU:
-			addFloors(floors, pod, m.Resource.Target, "")
+			addMetricFloors(floors, pod, m.Resource.Target, "")
 		case m.Type == autoscalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil && m.ContainerResource.Name == corev1.ResourceCPU:
-			addFloors(floors, pod, m.ContainerResource.Target, m.ContainerResource.Container)
+			addMetricFloors(floors, pod, m.ContainerResource.Target, m.ContainerResource.Container)
 		}
 	}
 	return floors
@@ -29,7 +29,7 @@ func hpaFloors(h *autoscalingv2.HorizontalPodAutoscaler, pod *corev1.Pod) map[st
 
 // addFloors raises the floors to what one metric needs: of one container, or of all of them. An average value for the whole pod is
 // divided over its containers as their requests are.
-func addFloors(floors map[string]cpu.Milli, pod *corev1.Pod, target autoscalingv2.MetricTarget, only string) {
+func addMetricFloors(floors map[string]cpu.Milli, pod *corev1.Pod, target autoscalingv2.MetricTarget, only string) {
 	var requests cpu.Milli
 	for _, c := range kube.Containers(pod) {
 		if only == "" || c.Spec.Name == only {
@@ -48,6 +48,6 @@ func addFloors(floors map[string]cpu.Milli, pod *corev1.Pod, target autoscalingv
 			aim = kube.Milli(*target.AverageValue).Cores() * c.Request().Cores() / requests.Cores()
 		}
 		name := c.Spec.Name
-		floors[name] = max(floors[name], cpu.FromCores(aim*scaleTolerance).RoundUp(cpu.Quantum))
+		floors[name] = max(floors[name], cpu.FromCores(aim*hpaHeadroom).RoundUp(cpu.Quantum))
 	}
 }

@@ -9,21 +9,21 @@ import (
 )
 
 // rangeTerms are the bounds that a LimitRange sets for the CPU limits of a pod: by container, and for all together.
-type rangeTerms struct {
+type limitRangeBounds struct {
 	floors, ceilings map[string]cpu.Milli
 	ceiling          cpu.Milli // 0: none
 	floor            cpu.Milli
 }
 
 // rangeTermsOf are the bounds of one LimitRange. Those of containers that no resize changes are no bounds but an Obstacle.
-func rangeTermsOf(pod *corev1.Pod, r *corev1.LimitRange) rangeTerms {
-	t := rangeTerms{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
-	requests := together(pod, requested)[corev1.ResourceCPU]
+func limitRangeBoundsOf(pod *corev1.Pod, r *corev1.LimitRange) limitRangeBounds {
+	t := limitRangeBounds{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
+	requests := podTotal(pod, requestsOf)[corev1.ResourceCPU]
 	for _, item := range r.Spec.Limits {
 		least, most, ratio := item.Min[corev1.ResourceCPU], item.Max[corev1.ResourceCPU], item.MaxLimitRequestRatio[corev1.ResourceCPU]
 		switch item.Type {
 		case corev1.LimitTypePod:
-			t.ceiling = lower(t.ceiling, lower(kube.MilliRoundedDown(most), cpu.Milli(times(requests, ratio))))
+			t.ceiling = lowerCeiling(t.ceiling, lowerCeiling(kube.MilliRoundedDown(most), cpu.Milli(maxRatioLimit(requests, ratio))))
 			t.floor = max(t.floor, kube.Milli(least))
 		case corev1.LimitTypeContainer:
 			for _, c := range kube.Containers(pod) {
@@ -34,8 +34,8 @@ func rangeTermsOf(pod *corev1.Pod, r *corev1.LimitRange) rangeTerms {
 				if m := kube.Milli(least); m > 0 {
 					t.floors[name] = max(t.floors[name], m)
 				}
-				if m := lower(kube.MilliRoundedDown(most), cpu.Milli(times(c.Spec.Resources.Requests[corev1.ResourceCPU], ratio))); m > 0 {
-					t.ceilings[name] = lower(t.ceilings[name], m)
+				if m := lowerCeiling(kube.MilliRoundedDown(most), cpu.Milli(maxRatioLimit(c.Spec.Resources.Requests[corev1.ResourceCPU], ratio))); m > 0 {
+					t.ceilings[name] = lowerCeiling(t.ceilings[name], m)
 				}
 			}
 		}
@@ -44,12 +44,12 @@ func rangeTermsOf(pod *corev1.Pod, r *corev1.LimitRange) rangeTerms {
 }
 
 // times is a request times a ratio, in thousandths; 0 where there is none of either.
-func times(request, ratio resource.Quantity) float64 {
+func maxRatioLimit(request, ratio resource.Quantity) float64 {
 	return float64(request.MilliValue())*ratio.AsApproximateFloat64() + 1e-6
 }
 
 // lower is the lower of two bounds of which 0 means none.
-func lower(a, b cpu.Milli) cpu.Milli {
+func lowerCeiling(a, b cpu.Milli) cpu.Milli {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

@@ -17,22 +17,22 @@ import (
 
 // Obstacle says why no resize of the pod can pass the LimitRanges of its namespace, whatever limit is asked for, in a word and
 // with what stands in the way; "" where nothing does.
-func Obstacle(pod *corev1.Pod, ranges []corev1.LimitRange) (reasons.Reason, string) {
-	each, whole := judgedParts(pod)
+func LimitRangeRefusal(pod *corev1.Pod, ranges []corev1.LimitRange) (reasons.Reason, string) {
+	each, whole := subjectsOf(pod)
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
-			var parts []judged
+			var parts []subject
 			switch item.Type {
 			case corev1.LimitTypeContainer:
 				parts = each
 			case corev1.LimitTypePod:
-				parts = []judged{whole}
+				parts = []subject{whole}
 			}
 			for _, j := range parts {
-				if what := j.given(item); what != "" {
+				if what := j.missingDefault(item); what != "" {
 					return reasons.AdmissionWouldMutate, fmt.Sprintf("LimitRange %s would give %s a %s", r.Name, j.name, what)
 				}
-				if what := j.outside(item); what != "" {
+				if what := j.violation(item); what != "" {
 					return reasons.LimitRangeRefused, fmt.Sprintf("%s: %s of LimitRange %s", j.name, what, r.Name)
 				}
 			}
@@ -42,14 +42,14 @@ func Obstacle(pod *corev1.Pod, ranges []corev1.LimitRange) (reasons.Reason, stri
 }
 
 // judged is what a LimitRange judges: a container, or the whole pod.
-type judged struct {
+type subject struct {
 	name             string // in a sentence
 	requests, limits corev1.ResourceList
-	least            cpu.Milli // the lowest CPU limit that a resize can give it; 0: it has none
+	lowestCPULimit   cpu.Milli // the lowest CPU limit that a resize can give it; 0: it has none
 }
 
 // judgedParts are the containers of a pod, in the order in which they are judged, and the pod itself.
-func judgedParts(pod *corev1.Pod) (each []judged, whole judged) {
+func subjectsOf(pod *corev1.Pod) (each []subject, whole subject) {
 	running := map[*corev1.Container]bool{}
 	for _, c := range kube.Containers(pod) {
 		running[c.Spec] = true
@@ -64,42 +64,42 @@ func judgedParts(pod *corev1.Pod) (each []judged, whole judged) {
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
 			c := &list[i]
-			each = append(each, judged{"container " + c.Name, c.Resources.Requests, c.Resources.Limits, least(c)})
+			each = append(each, subject{"container " + c.Name, c.Resources.Requests, c.Resources.Limits, least(c)})
 		}
 	}
-	lowest := together(pod, func(c *corev1.Container) corev1.ResourceList {
+	lowest := podTotal(pod, func(c *corev1.Container) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(least(c))}
 	})
-	return each, judged{"the whole pod", together(pod, requested), together(pod, limited), kube.Milli(lowest[corev1.ResourceCPU])}
+	return each, subject{"the whole pod", podTotal(pod, requestsOf), podTotal(pod, limitsListOf), kube.Milli(lowest[corev1.ResourceCPU])}
 }
 
-func requested(c *corev1.Container) corev1.ResourceList { return c.Resources.Requests }
-func limited(c *corev1.Container) corev1.ResourceList   { return c.Resources.Limits }
+func requestsOf(c *corev1.Container) corev1.ResourceList   { return c.Resources.Requests }
+func limitsListOf(c *corev1.Container) corev1.ResourceList { return c.Resources.Limits }
 
 // together is what the containers of a pod count as one: the sum over those that run beside each other, or what an init container
 // needs beside the sidecars before it, where that is more.
-func together(pod *corev1.Pod, of func(*corev1.Container) corev1.ResourceList) corev1.ResourceList {
+func podTotal(pod *corev1.Pod, of func(*corev1.Container) corev1.ResourceList) corev1.ResourceList {
 	sum, sidecars, most := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range pod.Spec.Containers {
-		add(sum, of(&pod.Spec.Containers[i]))
+		addQuantities(sum, of(&pod.Spec.Containers[i]))
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			add(sum, of(c))
-			add(sidecars, of(c))
+			addQuantities(sum, of(c))
+			addQuantities(sidecars, of(c))
 			continue
 		}
 		turn := sidecars.DeepCopy()
-		add(turn, of(c))
-		raise(most, turn)
+		addQuantities(turn, of(c))
+		raiseQuantities(most, turn)
 	}
-	raise(sum, most)
+	raiseQuantities(sum, most)
 	return sum
 }
 
 // add adds to quantities of its own: a copy of a Quantity shares amounts beyond 64 bits with the cached object.
-func add(sum, more corev1.ResourceList) {
+func addQuantities(sum, more corev1.ResourceList) {
 	for name, q := range more {
 		total := q.DeepCopy()
 		total.Add(sum[name])
@@ -108,7 +108,7 @@ func add(sum, more corev1.ResourceList) {
 }
 
 // raise takes over what is more, or missing.
-func raise(list, to corev1.ResourceList) {
+func raiseQuantities(list, to corev1.ResourceList) {
 	for name, q := range to {
 		if has, ok := list[name]; !ok || has.Cmp(q) < 0 {
 			list[name] = q
@@ -117,14 +117,14 @@ func raise(list, to corev1.ResourceList) {
 }
 
 // given names a value that the LimitRange gives to it; "" for none.
-func (j judged) given(item corev1.LimitRangeItem) string {
+func (j subject) missingDefault(item corev1.LimitRangeItem) string {
 	for _, d := range []struct {
 		what     string
 		has, got corev1.ResourceList
 	}{
 		{"limit", j.limits, item.Default}, {"request", j.requests, item.DefaultRequest},
 	} {
-		for _, name := range sorted(d.got) {
+		for _, name := range sortedNames(d.got) {
 			if _, ok := d.has[name]; !ok {
 				return fmt.Sprintf("%s %s", name, d.what)
 			}
@@ -135,11 +135,11 @@ func (j judged) given(item corev1.LimitRangeItem) string {
 
 // outside says which value is out of range. A CPU limit above a bound is not one that a resize has to leave as it is, so it is
 // none, unless what it can be lowered to is above the bound, too.
-func (j judged) outside(item corev1.LimitRangeItem) string {
-	if what := j.below(item.Min); what != "" {
+func (j subject) violation(item corev1.LimitRangeItem) string {
+	if what := j.minViolation(item.Min); what != "" {
 		return what
 	}
-	for _, name := range sorted(item.Max) {
+	for _, name := range sortedNames(item.Max) {
 		most := item.Max[name]
 		request, asked := j.requests[name]
 		limit, bounded := j.limits[name]
@@ -148,11 +148,11 @@ func (j judged) outside(item corev1.LimitRangeItem) string {
 			return fmt.Sprintf("its %s request is above the maximum %s", name, most.String())
 		case !bounded:
 			return fmt.Sprintf("it has no %s limit, and there is a maximum", name)
-		case limit.Cmp(most) > 0 && (name != corev1.ResourceCPU || j.least > kube.MilliRoundedDown(most).RoundDown(cpu.Quantum)):
+		case limit.Cmp(most) > 0 && (name != corev1.ResourceCPU || j.lowestCPULimit > kube.MilliRoundedDown(most).RoundDown(cpu.Quantum)):
 			return fmt.Sprintf("its %s limit is above the maximum %s", name, most.String())
 		}
 	}
-	for _, name := range sorted(item.MaxLimitRequestRatio) {
+	for _, name := range sortedNames(item.MaxLimitRequestRatio) {
 		ratio := item.MaxLimitRequestRatio[name]
 		request, limit := j.requests[name], j.limits[name]
 		switch {
@@ -160,8 +160,8 @@ func (j judged) outside(item corev1.LimitRangeItem) string {
 			return fmt.Sprintf("it has no %s request, and there is a maximum ratio", name)
 		case limit.IsZero():
 			return fmt.Sprintf("it has no %s limit, and there is a maximum ratio", name)
-		case times(request, ratio) >= float64(limit.MilliValue()):
-		case name != corev1.ResourceCPU || j.least > cpu.Milli(times(request, ratio)).RoundDown(cpu.Quantum):
+		case maxRatioLimit(request, ratio) >= float64(limit.MilliValue()):
+		case name != corev1.ResourceCPU || j.lowestCPULimit > cpu.Milli(maxRatioLimit(request, ratio)).RoundDown(cpu.Quantum):
 			return fmt.Sprintf("its %s limit is above the maximum ratio %s", name, ratio.String())
 		}
 	}
@@ -169,8 +169,8 @@ func (j judged) outside(item corev1.LimitRangeItem) string {
 }
 
 // below says which value is below its minimum. A CPU limit is not below the request, which no resize changes.
-func (j judged) below(least corev1.ResourceList) string {
-	for _, name := range sorted(least) {
+func (j subject) minViolation(least corev1.ResourceList) string {
+	for _, name := range sortedNames(least) {
 		bound := least[name]
 		if q, ok := j.requests[name]; !ok || q.Cmp(bound) < 0 {
 			return fmt.Sprintf("its %s request is below the minimum %s", name, bound.String())
@@ -182,7 +182,7 @@ func (j judged) below(least corev1.ResourceList) string {
 	return ""
 }
 
-func sorted(list corev1.ResourceList) []corev1.ResourceName {
+func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
 	names := make([]corev1.ResourceName, 0, len(list))
 	for name := range list {
 		names = append(names, name)

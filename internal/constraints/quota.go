@@ -11,7 +11,7 @@ import (
 )
 
 // QuotaRoom is how much CPU a ResourceQuota lets the limits of its pods add up to, and how much they do.
-type QuotaRoom struct {
+type CPUQuota struct {
 	Name       string
 	Hard, Used cpu.Milli
 	// Known is false until the quota controller has counted for the first time; the API server then refuses every raise.
@@ -19,12 +19,12 @@ type QuotaRoom struct {
 }
 
 // QuotaRoomOf is the room for CPU limits; false for a quota that does not bound them.
-func QuotaRoomOf(q *corev1.ResourceQuota) (QuotaRoom, bool) {
+func CPUQuotaOf(q *corev1.ResourceQuota) (CPUQuota, bool) {
 	spec, ok := q.Spec.Hard[corev1.ResourceLimitsCPU]
 	if !ok {
-		return QuotaRoom{}, false
+		return CPUQuota{}, false
 	}
-	room := QuotaRoom{Name: q.Name, Hard: kube.MilliRoundedDown(spec)}
+	room := CPUQuota{Name: q.Name, Hard: kube.MilliRoundedDown(spec)}
 	hard, enforced := q.Status.Hard[corev1.ResourceLimitsCPU]
 	used, counted := q.Status.Used[corev1.ResourceLimitsCPU]
 	room.Used, room.Known = kube.Milli(used), enforced && counted
@@ -37,15 +37,15 @@ func QuotaRoomOf(q *corev1.ResourceQuota) (QuotaRoom, bool) {
 // QuotaCounts says whether the quota counts the pod, by its scopes. It follows the evaluator of the API server
 // (pkg/quota/v1/evaluator/core/pods.go and pkg/apis/core/v1/helper of Kubernetes). A scope that is not known counts every pod, so
 // that nothing is raised that the API server might refuse.
-func QuotaCounts(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
+func QuotaSelects(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	for _, scope := range q.Spec.Scopes {
-		if !inScope(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, pod) {
+		if !scopeMatches(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, pod) {
 			return false
 		}
 	}
 	if q.Spec.ScopeSelector != nil {
 		for _, r := range q.Spec.ScopeSelector.MatchExpressions {
-			if !inScope(r, pod) {
+			if !scopeMatches(r, pod) {
 				return false
 			}
 		}
@@ -55,7 +55,7 @@ func QuotaCounts(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 
 // QuotaHolds says whether quotas count the pod at all: not once it has ended, nor where it is still there after it was to be gone. It
 // follows QuotaV1Pod of the same evaluator.
-func QuotaHolds(pod *corev1.Pod, now time.Time) bool {
+func CountsAgainstQuota(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false
 	}
@@ -65,7 +65,7 @@ func QuotaHolds(pod *corev1.Pod, now time.Time) bool {
 	return !now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second))
 }
 
-func inScope(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
+func scopeMatches(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
 	switch r.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
 		return pod.Spec.ActiveDeadlineSeconds != nil
@@ -95,7 +95,7 @@ func inScope(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
 
 // Unspecified is a container without a value that the quota wants from every container, and the name of the value. The API server
 // then refuses every resize of the pod; "" where there is none.
-func Unspecified(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value string) {
+func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value string) {
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
 			r := list[i].Resources
@@ -120,7 +120,7 @@ func Unspecified(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value str
 
 // Charged is what a pod's running containers count against a quota on CPU limits: each the higher of what its spec says and what the
 // kubelet reports, and the pod's overhead. What init containers count in the API server's own sum is more, never less.
-func Charged(pod *corev1.Pod) cpu.Milli {
+func QuotaUsage(pod *corev1.Pod) cpu.Milli {
 	sum := kube.Milli(pod.Spec.Overhead[corev1.ResourceCPU])
 	for _, c := range kube.Containers(pod) {
 		limit := c.Limit()

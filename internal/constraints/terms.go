@@ -20,35 +20,35 @@ import (
 )
 
 // Neighbourhood is what the objects of a namespace say about its pods.
-type Neighbourhood struct {
+type NamespaceObjects struct {
 	HPAs        []autoscalingv2.HorizontalPodAutoscaler
 	VPAs        []VPA
-	Budgets     []policyv1.PodDisruptionBudget
+	PDBs        []policyv1.PodDisruptionBudget
 	LimitRanges []corev1.LimitRange
 	Quotas      []corev1.ResourceQuota
-	Asks        []Ask // of DemandSignals
+	Signals     []Signal // of DemandSignals
 	// Selectors are those of the targets whose pods are not known by their owners.
 	Selectors map[kube.Target]labels.Selector
 	// Untold are those that could not be asked for their pods, and why.
-	Untold map[kube.Target]string
+	LookupErrors map[kube.Target]string
 }
 
 // Ask is what a DemandSignal has the demand of its target's pods taken for, in percent.
-type Ask struct {
+type Signal struct {
 	Name    string // of the DemandSignal
 	Target  kube.Target
 	Percent int32
 }
 
 // Scaled are the targets whose pods are not known by their owners, each once.
-func (n *Neighbourhood) Scaled() []kube.Target {
+func (n *NamespaceObjects) SelectedTargets() []kube.Target {
 	var targets []kube.Target
 	add := func(t kube.Target) {
-		if !t.Owned() && !slices.Contains(targets, t) {
+		if !t.KnownByOwner() && !slices.Contains(targets, t) {
 			targets = append(targets, t)
 		}
 	}
-	for _, a := range n.Asks {
+	for _, a := range n.Signals {
 		add(a.Target)
 	}
 	for i := range n.HPAs {
@@ -62,15 +62,15 @@ func (n *Neighbourhood) Scaled() []kube.Target {
 
 // Unsure says of which autoscaler the pod may be, whose target could not be asked for its pods; "" where there is none that would make a
 // difference to it.
-func (n *Neighbourhood) Unsure(pod *corev1.Pod) string {
+func (n *NamespaceObjects) FailedLookup(pod *corev1.Pod) string {
 	for _, v := range n.VPAs {
-		if why := n.Untold[v.Target]; why != "" && v.WritesCPU(pod) {
+		if why := n.LookupErrors[v.Target]; why != "" && v.WritesCPU(pod) {
 			return fmt.Sprintf("the pods of VerticalPodAutoscaler %s, by its target %s: %s", v.Name, v.Target, why)
 		}
 	}
 	for i := range n.HPAs {
 		h := &n.HPAs[i]
-		if why := n.Untold[kube.HPATarget(h)]; why != "" && len(hpaFloors(h, pod)) > 0 {
+		if why := n.LookupErrors[kube.HPATarget(h)]; why != "" && len(hpaFloors(h, pod)) > 0 {
 			return fmt.Sprintf("the pods of HorizontalPodAutoscaler %s, by its target %s: %s", h.Name, kube.HPATarget(h), why)
 		}
 	}
@@ -78,7 +78,7 @@ func (n *Neighbourhood) Unsure(pod *corev1.Pod) string {
 }
 
 // VPA names the VerticalPodAutoscaler that writes the pod's CPU; false where none does.
-func (n *Neighbourhood) VPA(pod *corev1.Pod) (string, bool) {
+func (n *NamespaceObjects) VPAFor(pod *corev1.Pod) (string, bool) {
 	for _, v := range n.VPAs {
 		if v.WritesCPU(pod) && v.Target.Owns(pod, n.Selectors[v.Target]) {
 			return v.Name, true
@@ -88,16 +88,16 @@ func (n *Neighbourhood) VPA(pod *corev1.Pod) (string, bool) {
 }
 
 // Bars says why the API server refuses every resize of the pod, in a word and with what stands in the way; "" where it does not.
-func (n *Neighbourhood) Bars(pod *corev1.Pod) (reasons.Reason, string) {
-	if r, said := Obstacle(pod, n.LimitRanges); r != "" {
+func (n *NamespaceObjects) Refusal(pod *corev1.Pod) (reasons.Reason, string) {
+	if r, said := LimitRangeRefusal(pod, n.LimitRanges); r != "" {
 		return r, said
 	}
 	for i := range n.Quotas {
 		q := &n.Quotas[i]
-		if !QuotaCounts(q, pod) {
+		if !QuotaSelects(q, pod) {
 			continue
 		}
-		if c, value := Unspecified(q, pod); c != "" {
+		if c, value := MissingValue(q, pod); c != "" {
 			return reasons.QuotaNeedsLimits, "ResourceQuota " + q.Name + " wants " + value + " of container " + c
 		}
 	}
@@ -106,8 +106,8 @@ func (n *Neighbourhood) Bars(pod *corev1.Pod) (reasons.Reason, string) {
 
 // Terms are what the namespace asks of decisions about the pod, whose declared limits are given. Quotas are not among them: what they
 // leave is for all pods of the namespace together. cautious says that an HPA watches the pod, so that it is lowered seldom if at all.
-func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (terms v1alpha1.Constraints, cautious bool) {
-	b := termsBuilder{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
+func (n *NamespaceObjects) ConstraintsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (terms v1alpha1.Constraints, cautious bool) {
+	b := builder{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
 	for i := range n.HPAs {
 		h := &n.HPAs[i]
 		if target := kube.HPATarget(h); !target.Owns(pod, n.Selectors[target]) {
@@ -118,52 +118,52 @@ func (n *Neighbourhood) Terms(pod *corev1.Pod, declared []v1alpha1.ContainerLimi
 			continue
 		}
 		cautious = true
-		b.raise(floors, "HorizontalPodAutoscaler/"+h.Name)
+		b.addFloors(floors, "HorizontalPodAutoscaler/"+h.Name)
 		if h.Annotations[kube.AllowDecreaseKey] != "true" {
 			b.noDecrease = reasons.ScaledByHPA
 		}
 	}
-	for i := range n.Budgets {
-		p := &n.Budgets[i]
-		if b.noDecrease == "" && covers(p, pod) && exhausted(p) && p.Annotations[kube.AllowDecreaseKey] != "true" {
+	for i := range n.PDBs {
+		p := &n.PDBs[i]
+		if b.noDecrease == "" && selectsPod(p, pod) && allowsNoDisruption(p) && p.Annotations[kube.AllowDecreaseKey] != "true" {
 			b.noDecrease = reasons.NoDisruptionAllowed
 		}
 	}
 	for i := range n.LimitRanges {
 		r := &n.LimitRanges[i]
-		b.within(rangeTermsOf(pod, r), declared, "LimitRange/"+r.Name)
+		b.addLimitRange(limitRangeBoundsOf(pod, r), declared, "LimitRange/"+r.Name)
 	}
-	for _, a := range n.Asks {
+	for _, a := range n.Signals {
 		if a.Target.Owns(pod, n.Selectors[a.Target]) {
-			b.ask(a)
+			b.addSignal(a)
 		}
 	}
-	return b.terms(declared), cautious
+	return b.build(declared), cautious
 }
 
 // termsBuilder collects bounds, and who sets them.
-type termsBuilder struct {
+type builder struct {
 	floors, ceilings map[string]cpu.Milli
 	ceiling          cpu.Milli
 	floorBy          []string
 	ceilingBy        []string
 	noDecrease       reasons.Reason
-	demand           int32 // in percent
+	demandPercent    int32 // in percent
 	demandBy         []string
 }
 
 // ask takes over what a DemandSignal asks for: of several the most counts.
-func (b *termsBuilder) ask(a Ask) {
-	if a.Percent <= 100 || a.Percent < b.demand {
+func (b *builder) addSignal(a Signal) {
+	if a.Percent <= 100 || a.Percent < b.demandPercent {
 		return
 	}
-	if a.Percent > b.demand {
-		b.demand, b.demandBy = a.Percent, nil
+	if a.Percent > b.demandPercent {
+		b.demandPercent, b.demandBy = a.Percent, nil
 	}
 	b.demandBy = append(b.demandBy, "DemandSignal/"+a.Name)
 }
 
-func (b *termsBuilder) raise(floors map[string]cpu.Milli, by string) {
+func (b *builder) addFloors(floors map[string]cpu.Milli, by string) {
 	if len(floors) == 0 {
 		return
 	}
@@ -174,31 +174,31 @@ func (b *termsBuilder) raise(floors map[string]cpu.Milli, by string) {
 }
 
 // within takes over the bounds of a LimitRange. A least total is divided as the declared limits are.
-func (b *termsBuilder) within(r rangeTerms, declared []v1alpha1.ContainerLimit, by string) {
+func (b *builder) addLimitRange(r limitRangeBounds, declared []v1alpha1.ContainerLimit, by string) {
 	if sum := kube.Total(declared); r.floor > 0 && sum > 0 {
 		for _, d := range declared {
 			part := cpu.FromCores(r.floor.Cores() * d.CPULimit.Cores() / sum.Cores()).RoundUp(cpu.Quantum)
 			r.floors[d.Name] = max(r.floors[d.Name], part)
 		}
 	}
-	b.raise(r.floors, by)
+	b.addFloors(r.floors, by)
 	for name, c := range r.ceilings {
-		b.ceilings[name] = lower(b.ceilings[name], c)
+		b.ceilings[name] = lowerCeiling(b.ceilings[name], c)
 	}
-	b.ceiling = lower(b.ceiling, r.ceiling)
+	b.ceiling = lowerCeiling(b.ceiling, r.ceiling)
 	if len(r.ceilings) > 0 || r.ceiling > 0 {
 		b.ceilingBy = append(b.ceilingBy, by)
 	}
 }
 
 // terms are the bounds of the containers with a declared limit, in the order of those.
-func (b *termsBuilder) terms(declared []v1alpha1.ContainerLimit) v1alpha1.Constraints {
-	t := v1alpha1.Constraints{NoDecrease: string(b.noDecrease), FloorBy: names(b.floorBy), CeilingBy: names(b.ceilingBy)}
+func (b *builder) build(declared []v1alpha1.ContainerLimit) v1alpha1.Constraints {
+	t := v1alpha1.Constraints{NoDecrease: string(b.noDecrease), FloorBy: joinNames(b.floorBy), CeilingBy: joinNames(b.ceilingBy)}
 	if b.ceiling > 0 {
 		t.Ceiling = &b.ceiling
 	}
-	if b.demand > 0 {
-		t.DemandPercent, t.DemandBy = &b.demand, names(b.demandBy)
+	if b.demandPercent > 0 {
+		t.DemandPercent, t.DemandBy = &b.demandPercent, joinNames(b.demandBy)
 	}
 	for _, d := range declared {
 		c := v1alpha1.ContainerConstraints{Name: d.Name}
@@ -216,7 +216,7 @@ func (b *termsBuilder) terms(declared []v1alpha1.ContainerLimit) v1alpha1.Constr
 }
 
 // names are the names of objects in a sentence, within the bounds of the API.
-func names(list []string) string {
+func joinNames(list []string) string {
 	set := map[string]bool{}
 	for _, s := range list {
 		set[s] = true

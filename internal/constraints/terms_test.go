@@ -56,18 +56,18 @@ func TestUnsure(t *testing.T) {
 	off.Mode = "Off"
 	untold := map[kube.Target]string{custom: "no answer"}
 	for reason, c := range map[string]struct {
-		n    Neighbourhood
+		n    NamespaceObjects
 		want string
 	}{
-		"an HPA on CPU":         {Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, Untold: untold}, "the pods of HorizontalPodAutoscaler h, by its target Rollout/shop: no answer"},
-		"a VPA":                 {Neighbourhood{VPAs: []VPA{writes}, Untold: untold}, "the pods of VerticalPodAutoscaler v, by its target Rollout/shop: no answer"},
-		"an HPA on memory":      {Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onMemory}, Untold: untold}, ""},
-		"a VPA that is off":     {Neighbourhood{VPAs: []VPA{off}, Untold: untold}, ""},
-		"both have told":        {Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, VPAs: []VPA{writes}}, ""},
-		"only a DemandSignal's": {Neighbourhood{Asks: []Ask{{Target: custom}}, Untold: untold}, ""},
-		"another has not told":  {Neighbourhood{VPAs: []VPA{writes}, Untold: map[kube.Target]string{kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "x"}: "no answer"}}, ""},
+		"an HPA on CPU":         {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, LookupErrors: untold}, "the pods of HorizontalPodAutoscaler h, by its target Rollout/shop: no answer"},
+		"a VPA":                 {NamespaceObjects{VPAs: []VPA{writes}, LookupErrors: untold}, "the pods of VerticalPodAutoscaler v, by its target Rollout/shop: no answer"},
+		"an HPA on memory":      {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onMemory}, LookupErrors: untold}, ""},
+		"a VPA that is off":     {NamespaceObjects{VPAs: []VPA{off}, LookupErrors: untold}, ""},
+		"both have told":        {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, VPAs: []VPA{writes}}, ""},
+		"only a DemandSignal's": {NamespaceObjects{Signals: []Signal{{Target: custom}}, LookupErrors: untold}, ""},
+		"another has not told":  {NamespaceObjects{VPAs: []VPA{writes}, LookupErrors: map[kube.Target]string{kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "x"}: "no answer"}}, ""},
 	} {
-		if got := c.n.Unsure(podtest.Shop()); got != c.want {
+		if got := c.n.FailedLookup(podtest.Shop()); got != c.want {
 			t.Errorf("%s: %q, want %q", reason, got, c.want)
 		}
 	}
@@ -196,7 +196,7 @@ func TestObstacle(t *testing.T) {
 		"a pod's init container":                {pods(corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
 		"the ratio of a pod's init container":   {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
 	} {
-		got, said := Obstacle(podtest.Shop(), podtest.LimitRanges(c.item))
+		got, said := LimitRangeRefusal(podtest.Shop(), podtest.LimitRanges(c.item))
 		if got != c.want || !strings.Contains(said, c.said) {
 			t.Errorf("%s: %v %q, want %v %q", name, got, said, c.want, c.said)
 		}
@@ -213,7 +213,7 @@ func TestObstacle(t *testing.T) {
 		"what can come down is no obstacle":          {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "2"), MaxLimitRequestRatio: podtest.Amounts("cpu", "2")}, ""},
 		"no ratio lets it be above its request":      {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1")}, "container app: its cpu limit is above the maximum ratio 1 of LimitRange limits"},
 	} {
-		if _, said := Obstacle(pod, podtest.LimitRanges(c.item)); said != c.said {
+		if _, said := LimitRangeRefusal(pod, podtest.LimitRanges(c.item)); said != c.said {
 			t.Errorf("%s: %q, want %q", name, said, c.said)
 		}
 	}
@@ -262,7 +262,7 @@ func TestQuotaCounts(t *testing.T) {
 		"a scope of the future":  {scopes("Quantum"), plain, true},
 	} {
 		for what, pod := range map[string]*corev1.Pod{"whole": c.pod, "trimmed": trimmed(c.pod)} {
-			if got := QuotaCounts(&corev1.ResourceQuota{Spec: c.spec}, pod); got != c.want {
+			if got := QuotaSelects(&corev1.ResourceQuota{Spec: c.spec}, pod); got != c.want {
 				t.Errorf("%s, %s: %v, want %v", name, what, got, c.want)
 			}
 		}
@@ -277,26 +277,26 @@ func trimmed(pod *corev1.Pod) *corev1.Pod {
 
 func TestQuotaRoomOf(t *testing.T) {
 	q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("requests.cpu", "4")}}
-	if _, bounds := QuotaRoomOf(q); bounds {
+	if _, bounds := CPUQuotaOf(q); bounds {
 		t.Error("a quota on requests bounds limits")
 	}
 	q.Spec.Hard = podtest.Amounts("limits.cpu", "4")
-	if room, bounds := QuotaRoomOf(q); !bounds || room.Known {
+	if room, bounds := CPUQuotaOf(q); !bounds || room.Known {
 		t.Errorf("not counted yet: %+v", room)
 	}
 	q.Status.Hard, q.Status.Used = podtest.Amounts("limits.cpu", "3500m"), podtest.Amounts("limits.cpu", "1")
-	if room, _ := QuotaRoomOf(q); !room.Known || room.Hard != 3500 || room.Used != 1000 {
+	if room, _ := CPUQuotaOf(q); !room.Known || room.Hard != 3500 || room.Used != 1000 {
 		t.Errorf("room %+v, want what is enforced", room)
 	}
 	q.Spec.Hard = podtest.Amounts("limits.cpu", "2")
-	if room, _ := QuotaRoomOf(q); room.Hard != 2000 {
+	if room, _ := CPUQuotaOf(q); room.Hard != 2000 {
 		t.Errorf("room %+v, want what will be enforced", room)
 	}
 }
 
 func TestUnspecified(t *testing.T) {
 	for hard, want := range map[string]string{"limits.cpu": "exporter", "limits.memory": "exporter", "requests.cpu": "", "memory": "", "pods": ""} {
-		if got, _ := Unspecified(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts(hard, "9")}}, podtest.Shop()); got != want {
+		if got, _ := MissingValue(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts(hard, "9")}}, podtest.Shop()); got != want {
 			t.Errorf("a quota on %s wants it of %q, want %q", hard, got, want)
 		}
 	}
@@ -308,7 +308,7 @@ func TestCharged(t *testing.T) {
 	pod.Spec.Overhead = podtest.CPU("50m")
 	pod.Status.ContainerStatuses[1].Resources.Limits = podtest.CPU("900m") // app, which is on its way to 500m
 	pod.Status.InitContainerStatuses[0].Resources.Limits = podtest.CPU("100m")
-	if got := Charged(pod); got != 50+900+200 {
+	if got := QuotaUsage(pod); got != 50+900+200 {
 		t.Errorf("charged %v", got)
 	}
 }
@@ -334,29 +334,29 @@ func TestTerms(t *testing.T) {
 	m := func(m cpu.Milli) *cpu.Milli { return &m }
 	floors := []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(120)}, {Name: "proxy", Floor: m(60)}}
 	for name, c := range map[string]struct {
-		n        Neighbourhood
+		n        NamespaceObjects
 		want     v1alpha1.Constraints
 		cautious bool
 	}{
 		"nothing": {},
 		"hpa on memory": {
-			n: Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{hpa("a", ofPod(corev1.ResourceMemory, utilization(80)))}},
+			n: NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{hpa("a", ofPod(corev1.ResourceMemory, utilization(80)))}},
 		},
 		"hpa": {
-			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{hpa("a", ofPod(corev1.ResourceCPU, utilization(100)))}, Budgets: []policyv1.PodDisruptionBudget{pdb}},
+			NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{hpa("a", ofPod(corev1.ResourceCPU, utilization(100)))}, PDBs: []policyv1.PodDisruptionBudget{pdb}},
 			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/a", NoDecrease: "ScaledByHPA"}, true,
 		},
 		"hpa that allows decreases": {
-			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}},
+			NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}},
 			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b"}, true,
 		},
 		"hpa and a budget": {
-			Neighbourhood{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}, Budgets: []policyv1.PodDisruptionBudget{pdb}},
+			NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}, PDBs: []policyv1.PodDisruptionBudget{pdb}},
 			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b", NoDecrease: "NoDisruptionAllowed"}, true,
 		},
-		"budgets that do not matter": {n: Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{allowing, nobodys, lenient}}},
+		"budgets that do not matter": {n: NamespaceObjects{PDBs: []policyv1.PodDisruptionBudget{allowing, nobodys, lenient}}},
 		"limit ranges": {
-			Neighbourhood{LimitRanges: append(
+			NamespaceObjects{LimitRanges: append(
 				podtest.LimitRanges(corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "45m"), Max: podtest.Amounts("cpu", "1.5"), MaxLimitRequestRatio: podtest.Amounts("cpu", "12.5")}),
 				corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
 					{Type: corev1.LimitTypePod, Min: podtest.Amounts("cpu", "300m"), Max: podtest.Amounts("cpu", "4"), MaxLimitRequestRatio: podtest.Amounts("cpu", "10")},
@@ -371,7 +371,7 @@ func TestTerms(t *testing.T) {
 			}, false,
 		},
 	} {
-		got, cautious := c.n.Terms(pod, kube.Limits(pod))
+		got, cautious := c.n.ConstraintsOf(pod, kube.Limits(pod))
 		if diff := cmp.Diff(c.want, got); diff != "" || cautious != c.cautious {
 			t.Errorf("%s: cautious %v\n%s", name, cautious, diff)
 		}
@@ -379,27 +379,27 @@ func TestTerms(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	n := Neighbourhood{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("limits.cpu", "9")}}}}
-	if r, said := n.Bars(podtest.Shop()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
+	n := NamespaceObjects{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("limits.cpu", "9")}}}}
+	if r, said := n.Refusal(podtest.Shop()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
 		t.Errorf("%v %q", r, said)
 	}
 	n.Quotas[0].Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
-	if r, said := n.Bars(podtest.Shop()); r != "" {
+	if r, said := n.Refusal(podtest.Shop()); r != "" {
 		t.Errorf("a quota that does not count the pod bars it: %v %q", r, said)
 	}
 	n.LimitRanges = podtest.LimitRanges(corev1.LimitRangeItem{Default: podtest.Amounts("cpu", "1")})
-	if r, _ := n.Bars(podtest.Shop()); r != reasons.AdmissionWouldMutate {
+	if r, _ := n.Refusal(podtest.Shop()); r != reasons.AdmissionWouldMutate {
 		t.Errorf("%v", r)
 	}
 }
 
 func TestNeighbourhoodVPA(t *testing.T) {
 	vpa := VPA{Name: "db", Mode: "Recreate", CPU: map[string]bool{"*": true}, Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}}
-	n := Neighbourhood{VPAs: []VPA{vpa}}
-	if name, ok := n.VPA(podtest.Owned("apps/v1", "StatefulSet", "db", nil)); !ok || name != "db" {
+	n := NamespaceObjects{VPAs: []VPA{vpa}}
+	if name, ok := n.VPAFor(podtest.Owned("apps/v1", "StatefulSet", "db", nil)); !ok || name != "db" {
 		t.Errorf("%q %v", name, ok)
 	}
-	if name, ok := n.VPA(podtest.Shop()); ok {
+	if name, ok := n.VPAFor(podtest.Shop()); ok {
 		t.Errorf("a pod of nobody is written by VPA %s", name)
 	}
 }
@@ -412,29 +412,29 @@ func TestTermsOfAsks(t *testing.T) {
 	pod.Labels = map[string]string{"app": "shop", "pod-template-hash": "abc"}
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-abc", Controller: &yes}}
 	for name, tt := range map[string]struct {
-		asks    []Ask
+		asks    []Signal
 		percent int32 // 0: none
 		by      string
 	}{
 		"nobody":            {nil, 0, ""},
-		"one":               {[]Ask{{"a", web, 150}}, 150, "DemandSignal/a"},
-		"for as much as is": {[]Ask{{"a", web, 100}}, 0, ""},
-		"without a say":     {[]Ask{{"a", web, 0}}, 0, ""},
-		"the most of three": {[]Ask{{"a", web, 150}, {"b", web, 300}, {"c", web, 120}}, 300, "DemandSignal/b"},
-		"two as much":       {[]Ask{{"b", web, 150}, {"a", web, 150}, {"c", web, 120}}, 150, "DemandSignal/a, DemandSignal/b"},
-		"for another":       {[]Ask{{"a", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}, 150}}, 0, ""},
-		"by its labels":     {[]Ask{{"a", rollout, 170}}, 170, "DemandSignal/a"},
-		"by labels of none": {[]Ask{{"a", kube.Target{APIVersion: "example.com/v1", Kind: "Rollout", Name: "none"}, 170}}, 0, ""},
-		"beside another's":  {[]Ask{{"a", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}, 300}, {"b", web, 110}}, 110, "DemandSignal/b"},
+		"one":               {[]Signal{{"a", web, 150}}, 150, "DemandSignal/a"},
+		"for as much as is": {[]Signal{{"a", web, 100}}, 0, ""},
+		"without a say":     {[]Signal{{"a", web, 0}}, 0, ""},
+		"the most of three": {[]Signal{{"a", web, 150}, {"b", web, 300}, {"c", web, 120}}, 300, "DemandSignal/b"},
+		"two as much":       {[]Signal{{"b", web, 150}, {"a", web, 150}, {"c", web, 120}}, 150, "DemandSignal/a, DemandSignal/b"},
+		"for another":       {[]Signal{{"a", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}, 150}}, 0, ""},
+		"by its labels":     {[]Signal{{"a", rollout, 170}}, 170, "DemandSignal/a"},
+		"by labels of none": {[]Signal{{"a", kube.Target{APIVersion: "example.com/v1", Kind: "Rollout", Name: "none"}, 170}}, 0, ""},
+		"beside another's":  {[]Signal{{"a", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}, 300}, {"b", web, 110}}, 110, "DemandSignal/b"},
 	} {
-		n := Neighbourhood{Asks: tt.asks, Selectors: map[kube.Target]labels.Selector{rollout: labels.SelectorFromSet(labels.Set{"app": "shop"})}}
-		terms, cautious := n.Terms(pod, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}})
+		n := NamespaceObjects{Signals: tt.asks, Selectors: map[kube.Target]labels.Selector{rollout: labels.SelectorFromSet(labels.Set{"app": "shop"})}}
+		terms, cautious := n.ConstraintsOf(pod, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}})
 		if ptr.Deref(terms.DemandPercent, 0) != tt.percent || terms.DemandBy != tt.by || cautious {
 			t.Errorf("%s: %d %% by %q", name, ptr.Deref(terms.DemandPercent, 0), terms.DemandBy)
 		}
 	}
-	if n := (Neighbourhood{Asks: []Ask{{"a", web, 150}}}); true {
-		if terms, _ := n.Terms(&corev1.Pod{}, nil); terms.DemandPercent != nil {
+	if n := (NamespaceObjects{Signals: []Signal{{"a", web, 150}}}); true {
+		if terms, _ := n.ConstraintsOf(&corev1.Pod{}, nil); terms.DemandPercent != nil {
 			t.Errorf("a pod of nobody: %+v", terms)
 		}
 	}
@@ -447,7 +447,7 @@ func TestCheckLeavesTheCachedPod(t *testing.T) {
 		pod.Spec.Containers[i].Resources.Requests = podtest.Amounts("cpu", "100m", "memory", "100000000000000000001")
 	}
 	before := pod.DeepCopy()
-	Obstacle(pod, podtest.LimitRanges(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: podtest.Amounts("memory", "1Gi")}))
+	LimitRangeRefusal(pod, podtest.LimitRanges(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: podtest.Amounts("memory", "1Gi")}))
 	if !equality.Semantic.DeepEqual(before, pod) {
 		t.Errorf("requests of %v became %v", before.Spec.Containers, pod.Spec.Containers)
 	}

@@ -42,7 +42,7 @@ func VPAOf(o *unstructured.Unstructured) VPA {
 	if v.Mode == "" {
 		v.Mode = "Recreate"
 	}
-	v.Target = canonical(v.Target)
+	v.Target = withBuiltInVersion(v.Target)
 	_, v.Boosts, _ = unstructured.NestedFieldNoCopy(o.Object, "spec", "startupBoost", "cpu")
 	policies, _, _ := unstructured.NestedSlice(o.Object, "spec", "resourcePolicy", "containerPolicies")
 	for _, p := range policies {
@@ -62,9 +62,9 @@ func VPAOf(o *unstructured.Unstructured) VPA {
 
 // canonical is the target with the API version that its kind has: the VPA goes by the kind alone where that is a built-in one
 // (pkg/target/fetcher.go of the Vertical Pod Autoscaler), whatever version is named, and even if none is.
-func canonical(t kube.Target) kube.Target {
+func withBuiltInVersion(t kube.Target) kube.Target {
 	for _, version := range []string{"apps/v1", "batch/v1", "v1"} {
-		if built := (kube.Target{APIVersion: version, Kind: t.Kind, Name: t.Name}); built.Owned() {
+		if built := (kube.Target{APIVersion: version, Kind: t.Kind, Name: t.Name}); built.KnownByOwner() {
 			return built
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 // admission are the objects of a namespace by which the API server refuses a resize of a pod.
 type admission struct {
-	ranges string                  // the LimitRanges, in their versions; "" for none
-	rooms  []constraints.QuotaRoom // of the ResourceQuotas that count the pod
+	ranges string                 // the LimitRanges, in their versions; "" for none
+	rooms  []constraints.CPUQuota // of the ResourceQuotas that count the pod
 }
 
 // admission are the objects that concern the pod.
@@ -32,9 +32,9 @@ func versions(ranges []corev1.LimitRange) string {
 }
 
 // rooms are those of the quotas that bound the CPU limits of the pod.
-func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []constraints.QuotaRoom) {
+func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []constraints.CPUQuota) {
 	for i := range quotas {
-		if room, ok := constraints.QuotaRoomOf(&quotas[i]); ok && constraints.QuotaCounts(&quotas[i], pod) {
+		if room, ok := constraints.CPUQuotaOf(&quotas[i]); ok && constraints.QuotaSelects(&quotas[i], pod) {
 			list = append(list, room)
 		}
 	}
@@ -42,9 +42,9 @@ func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []constraints.Q
 }
 
 // eased says whether one of the quotas has become larger, is used less, or does not count any more.
-func eased(before, now []constraints.QuotaRoom) bool {
-	return slices.ContainsFunc(before, func(b constraints.QuotaRoom) bool {
-		i := slices.IndexFunc(now, func(q constraints.QuotaRoom) bool { return q.Name == b.Name })
+func eased(before, now []constraints.CPUQuota) bool {
+	return slices.ContainsFunc(before, func(b constraints.CPUQuota) bool {
+		i := slices.IndexFunc(now, func(q constraints.CPUQuota) bool { return q.Name == b.Name })
 		return i < 0 || now[i].Hard > b.Hard || now[i].Used < b.Used
 	})
 }

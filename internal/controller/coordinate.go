@@ -113,7 +113,7 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, heard bool) coordina
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
 		BaseBudget: own, Price: d.Price, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
-		Factor: factorOf(pa), TopologySpread: kube.Spread(pod), FixedToNode: kube.Pinned(pod), UpToDate: heard,
+		Factor: factorOf(pa), TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: heard,
 	}
 }
 

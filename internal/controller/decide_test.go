@@ -69,11 +69,11 @@ func TestTrimKeepsTheProof(t *testing.T) {
 	if len(trimmed.ManagedFields) != 2 || trimmed.ManagedFields[0].FieldsV1 != nil || len(trimmed.Annotations) != 2 || trimmed.Spec.Containers[0].Env != nil {
 		t.Errorf("trimmed to %+v", trimmed)
 	}
-	if !reflect.DeepEqual(kube.Ours(trimmed), kube.Ours(full)) || !reflect.DeepEqual(kube.MaybeOurs(trimmed), kube.MaybeOurs(full)) {
+	if !reflect.DeepEqual(kube.WrittenByMBCAS(trimmed), kube.WrittenByMBCAS(full)) || !reflect.DeepEqual(kube.PossiblyWrittenByMBCAS(trimmed), kube.PossiblyWrittenByMBCAS(full)) {
 		t.Error("the proof is another after trimming")
 	}
 	for _, mode := range []kube.Mode{kube.ModeOff, kube.ModeEnforce} {
-		if !reflect.DeepEqual(kube.Facts(trimmed, mode, "mbcas-system"), kube.Facts(full, mode, "mbcas-system")) {
+		if !reflect.DeepEqual(kube.EligibilityFacts(trimmed, mode, "mbcas-system"), kube.EligibilityFacts(full, mode, "mbcas-system")) {
 			t.Error("the facts are others after trimming")
 		}
 	}

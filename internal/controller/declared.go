@@ -32,7 +32,7 @@ func (r *Reconciler) declared(ctx context.Context, pod *corev1.Pod, rec record, 
 	if e, ok := restore.ReadEntry(ledger, pod.UID); ok {
 		return e.Limits, true, nil
 	}
-	limits, doubtful := kube.Limits(pod), kube.MaybeOurs(pod)
+	limits, doubtful := kube.Limits(pod), kube.PossiblyWrittenByMBCAS(pod)
 	if len(doubtful) == 0 {
 		return limits, len(limits) > 0, nil
 	}

@@ -187,15 +187,15 @@ func (r *rig) room(q *corev1.ResourceQuota, hard, used string) {
 // TestWaitsForWhatMayChange: a raise that a quota has no room for is looked at again when a grant to another ends or a refusal is over. Else it waits for the quota.
 func TestWaitsForWhatMayChange(t *testing.T) {
 	cfg, pod, other := DefaultConfig(), running("a", 500, false), running("b", 500, false)
-	full := []constraints.QuotaRoom{{Name: "compute", Hard: 2000, Used: 1800, Known: true}}
-	take := func(p *purse, pod *corev1.Pod, rooms []constraints.QuotaRoom, now time.Time) (cpu.Milli, time.Time) {
+	full := []constraints.CPUQuota{{Name: "compute", Hard: 2000, Used: 1800, Known: true}}
+	take := func(p *purse, pod *corev1.Pod, rooms []constraints.CPUQuota, now time.Time) (cpu.Milli, time.Time) {
 		return p.take(quota.DefaultConfig(), pod, rooms, 0, 100, now)
 	}
 	p := newPurse()
 	if granted, again := take(p, pod, full, noon); granted != 0 || !again.IsZero() {
 		t.Errorf("of a full quota %v, again at %v", granted, again)
 	}
-	left := []constraints.QuotaRoom{{Name: "compute", Hard: 2000, Used: 1700, Known: true}}
+	left := []constraints.CPUQuota{{Name: "compute", Hard: 2000, Used: 1700, Known: true}}
 	if granted, _ := take(p, other, left, noon); granted != 100 {
 		t.Errorf("of 100m that are left %v", granted)
 	}
@@ -207,7 +207,7 @@ func TestWaitsForWhatMayChange(t *testing.T) {
 	if granted, again := take(p, pod, left, noon); granted != 0 || !again.Equal(noon.Add(cfg.Backoff)) {
 		t.Errorf("right after a refusal %v, again at %v", granted, again)
 	}
-	if granted, _ := take(p, pod, []constraints.QuotaRoom{{Name: "compute", Hard: 2000, Used: 1600, Known: true}}, noon); granted != 100 {
+	if granted, _ := take(p, pod, []constraints.CPUQuota{{Name: "compute", Hard: 2000, Used: 1600, Known: true}}, noon); granted != 100 {
 		t.Errorf("once the quota is used less %v, want what was asked for", granted)
 	}
 }

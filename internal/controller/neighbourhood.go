@@ -23,7 +23,7 @@ import (
 
 // neighbourhood is a namespace with all that bends decisions about its pods.
 type neighbourhood struct {
-	constraints.Neighbourhood
+	constraints.NamespaceObjects
 	exists bool
 	mode   kube.Mode
 	shares map[types.UID]share // of quotas that are short
@@ -50,7 +50,7 @@ func (r *Reconciler) neighbours(ctx context.Context, s *snapshot, name string) (
 	}
 	n.exists = true
 	n.mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
-	if n.mode != kube.ModeOff && !kube.AlwaysOut(name, r.Config.Namespace) {
+	if n.mode != kube.ModeOff && !kube.AlwaysUnmanaged(name, r.Config.Namespace) {
 		if err := r.listen(ctx, n, name); err != nil {
 			return nil, err
 		}
@@ -83,11 +83,11 @@ func (r *Reconciler) listen(ctx context.Context, n *neighbourhood, name string) 
 		return err
 	}
 	n.unsure = unsure
-	n.Neighbourhood = constraints.Neighbourhood{
-		HPAs: hpas.Items, VPAs: vpas, Budgets: budgets.Items, LimitRanges: ranges.Items, Quotas: quotas.Items,
+	n.NamespaceObjects = constraints.NamespaceObjects{
+		HPAs: hpas.Items, VPAs: vpas, PDBs: budgets.Items, LimitRanges: ranges.Items, Quotas: quotas.Items,
 	}
 	asks, heard := r.signals.asks(name)
-	n.Asks, n.unheard = asks, !heard
+	n.Signals, n.unheard = asks, !heard
 	if err := r.choose(ctx, n, name); err != nil {
 		return err
 	}
@@ -97,9 +97,9 @@ func (r *Reconciler) listen(ctx context.Context, n *neighbourhood, name string) 
 // choose finds the pods of the targets that are not known by their owners. They are asked for side by side, so that targets that hang hold a look up
 // no longer than one.
 func (r *Reconciler) choose(ctx context.Context, n *neighbourhood, namespace string) error {
-	n.Selectors, n.Untold = map[kube.Target]labels.Selector{}, map[kube.Target]string{}
+	n.Selectors, n.LookupErrors = map[kube.Target]labels.Selector{}, map[kube.Target]string{}
 	var mu sync.Mutex
-	return each(r.Config.Pods, n.Scaled(), func(t kube.Target) error {
+	return each(r.Config.Pods, n.SelectedTargets(), func(t kube.Target) error {
 		s, err := r.scaleTargets.Selector(ctx, namespace, t)
 		if ctx.Err() != nil {
 			return fmt.Errorf("find the pods of %s in namespace %s: %w", t, namespace, ctx.Err())
@@ -107,7 +107,7 @@ func (r *Reconciler) choose(ctx context.Context, n *neighbourhood, namespace str
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			n.Untold[t] = autoscalers.Cause(err)
+			n.LookupErrors[t] = autoscalers.Cause(err)
 		} else if s != nil {
 			n.Selectors[t] = s
 		}

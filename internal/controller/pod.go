@@ -52,13 +52,13 @@ func (r *Reconciler) pod(ctx context.Context, s *snapshot, cached *corev1.Pod, p
 		return p, false, err
 	}
 	excluded := exclusion(p.pod, n, r.Config.Namespace)
-	if excluded.Reason != "" && p.pa == nil && len(kube.Ours(p.pod)) == 0 {
+	if excluded.Reason != "" && p.pa == nil && len(kube.WrittenByMBCAS(p.pod)) == 0 {
 		p.facts.Excluded = excluded
 		return p, true, nil
 	}
 	unknown := n.unsure
 	if unknown == "" {
-		unknown = n.Unsure(p.pod)
+		unknown = n.FailedLookup(p.pod)
 		s.failed = s.failed || unknown != "" // reconciled again when the target is asked again
 	}
 	declared, inLedger, err := r.declaredLimits(ctx, s, p, rec)
@@ -78,7 +78,7 @@ func (r *Reconciler) pod(ctx context.Context, s *snapshot, cached *corev1.Pod, p
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
 	f.InLedger, f.Memory, f.Evicted = inLedger, rec.Memory, evicted(p.pod, s.node.evicting)
-	f.Refused.Reason, f.Refused.Detail = n.Bars(p.pod)
+	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
 	f.Resolved = r.resolved(node, p, rec)
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status)
@@ -90,8 +90,8 @@ func (r *Reconciler) pod(ctx context.Context, s *snapshot, cached *corev1.Pod, p
 
 // exclusion is why the market may not manage the pod.
 func exclusion(pod *corev1.Pod, n *neighbourhood, system string) lifecycle.Cause {
-	facts := kube.Facts(pod, n.mode, system)
-	vpa, managed := n.VPA(pod)
+	facts := kube.EligibilityFacts(pod, n.mode, system)
+	vpa, managed := n.VPAFor(pod)
 	facts.VPA = managed
 	reason, _ := eligibility.Eligible(facts)
 	c := lifecycle.Cause{Reason: reason}
@@ -103,7 +103,7 @@ func exclusion(pod *corev1.Pod, n *neighbourhood, system string) lifecycle.Cause
 
 // constrain finds what other objects demand of decisions about the pod. hpa says that an HPA watches its CPU use.
 func (r *Reconciler) constrain(p *podState, n *neighbourhood, declared []v1alpha1.ContainerLimit) (hpa bool) {
-	p.constraints, hpa = n.Terms(p.pod, declared)
+	p.constraints, hpa = n.ConstraintsOf(p.pod, declared)
 	n.shares[p.pod.UID].bend(&p.constraints)
 	p.constraints.CoordinationPercent = r.conductor.factor(p.pod, p.pa)
 	if n.unheard && p.pa != nil && p.pa.Status.Constraints != nil { // after a start, the last known demand holds

@@ -46,7 +46,7 @@ func TestPriorityIsThatOfThePod(t *testing.T) {
 	for class, want := range map[string]int32{"gold": 200, "low": 50, "": 150, "system-cluster-critical": 800} {
 		pod := apiserver.Pod(r.namespace, "of-"+class+"-class", apiserver.Container("app", "200m", "500m"))
 		pod.Spec.PriorityClassName = class
-		bidder := allocation.Bidder(r.kubelet.Run(t, pod), nil, 4000)
+		bidder := allocation.DemandPod(r.kubelet.Run(t, pod), nil, 4000)
 		if bidder.PriorityPercent != want || bidder.Budget != market.Budget(2*want) {
 			t.Errorf("class %q: %d %%, budget %v, want %d %% and %d", class, bidder.PriorityPercent, bidder.Budget, want, 2*want)
 		}
@@ -54,7 +54,7 @@ func TestPriorityIsThatOfThePod(t *testing.T) {
 	r.must(r.Client.Delete(t.Context(), gold))
 	pod := &corev1.Pod{}
 	r.must(r.Client.Get(t.Context(), types.NamespacedName{Namespace: r.namespace, Name: "of-gold-class"}, pod))
-	if got := allocation.Bidder(pod, nil, 4000).PriorityPercent; got != 200 {
+	if got := allocation.DemandPod(pod, nil, 4000).PriorityPercent; got != 200 {
 		t.Errorf("%d %% after its class was deleted, want 200", got)
 	}
 }

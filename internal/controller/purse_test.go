@@ -11,7 +11,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-var roomy = []constraints.QuotaRoom{{Name: "cores", Hard: 100000, Used: 1000, Known: true}}
+var roomy = []constraints.CPUQuota{{Name: "cores", Hard: 100000, Used: 1000, Known: true}}
 
 // asks is what the purse grants of a raise of a pod of namespace shop, of which so much is below what its owner declared.
 func (p *purse) asks(uid string, below, above cpu.Milli, now time.Time) cpu.Milli {
@@ -57,7 +57,7 @@ func TestGrantsShowInTurn(t *testing.T) {
 	p, now := newPurse(), noon
 	takes := func(uid string, used, above cpu.Milli) cpu.Milli {
 		now = now.Add(10 * time.Millisecond)
-		granted, _ := p.take(DefaultConfig().Quota, running(uid, 500, false), []constraints.QuotaRoom{{Name: "cores", Hard: 3200, Used: used, Known: true}}, 0, above, now)
+		granted, _ := p.take(DefaultConfig().Quota, running(uid, 500, false), []constraints.CPUQuota{{Name: "cores", Hard: 3200, Used: used, Known: true}}, 0, above, now)
 		return granted
 	}
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestPriorityCountsInAQuota(t *testing.T) {
 	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: &double}
 	for priority, want := range map[int32]market.Budget{-1: 50, 0: 100, 4000: 200} {
 		pod.Spec.Priority = &priority
-		if got := claimOf(&constraints.Neighbourhood{}, pod, pa, 4000).Budget; got != want {
+		if got := claimOf(&constraints.NamespaceObjects{}, pod, pa, 4000).Budget; got != want {
 			t.Errorf("priority %d: budget %d, want %d", priority, got, want)
 		}
 	}

@@ -35,7 +35,7 @@ func (r *Reconciler) divide(ctx context.Context, n *neighbourhood, namespace str
 	var claimants []claimant
 	for i := range n.Quotas {
 		q := &n.Quotas[i]
-		room, bounds := constraints.QuotaRoomOf(q)
+		room, bounds := constraints.CPUQuotaOf(q)
 		if !bounds || !room.Known {
 			continue
 		}
@@ -49,7 +49,7 @@ func (r *Reconciler) divide(ctx context.Context, n *neighbourhood, namespace str
 		var claims []quota.Claim
 		var seen, others cpu.Milli
 		for _, c := range claimants {
-			if !constraints.QuotaCounts(q, c.pod) {
+			if !constraints.QuotaSelects(q, c.pod) {
 				continue
 			}
 			seen += c.charged
@@ -106,12 +106,12 @@ func (r *Reconciler) claimants(ctx context.Context, n *neighbourhood, namespace 
 	sizes := map[string]cpu.Milli{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !constraints.QuotaHolds(pod, now) {
+		if !constraints.CountsAgainstQuota(pod, now) {
 			continue
 		}
 		pa := of[string(pod.UID)]
 		if pa == nil || kube.Ended(pod) || len(pa.Status.DeclaredLimits) == 0 {
-			list = append(list, claimant{pod: pod, charged: constraints.Charged(pod)})
+			list = append(list, claimant{pod: pod, charged: constraints.QuotaUsage(pod)})
 			continue
 		}
 		size, ok := sizes[pod.Spec.NodeName]
@@ -123,14 +123,14 @@ func (r *Reconciler) claimants(ctx context.Context, n *neighbourhood, namespace 
 			size = allocation.Node(&node).Allocatable
 			sizes[pod.Spec.NodeName] = size
 		}
-		list = append(list, claimant{pod: pod, managed: true, claim: claimOf(&n.Neighbourhood, pod, pa, size), charged: constraints.Charged(pod)})
+		list = append(list, claimant{pod: pod, managed: true, claim: claimOf(&n.NamespaceObjects, pod, pa, size), charged: constraints.QuotaUsage(pod)})
 	}
 	return list, nil
 }
 
 // claimOf is a pod's claim. What its owner declared it may always have, and so what others than the quota ask for at least.
-func claimOf(n *constraints.Neighbourhood, pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) quota.Claim {
-	terms, _ := n.Terms(pod, pa.Status.DeclaredLimits)
+func claimOf(n *constraints.NamespaceObjects, pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) quota.Claim {
+	terms, _ := n.ConstraintsOf(pod, pa.Status.DeclaredLimits)
 	terms.NoDecrease = "" // what it was raised by is not its own
 	bounds := constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, &terms)
 	var floor, most cpu.Milli
@@ -141,7 +141,7 @@ func claimOf(n *constraints.Neighbourhood, pod *corev1.Pod, pa *v1alpha1.PodAllo
 	if bounds.Ceiling > 0 {
 		most = min(most, bounds.Ceiling)
 	}
-	c := quota.Claim{Own: max(floor, kube.Total(pa.Status.DeclaredLimits)), Most: most, Budget: allocation.BudgetOf(pod, pa.Status.DeclaredLimits)}
+	c := quota.Claim{Own: max(floor, kube.Total(pa.Status.DeclaredLimits)), Most: most, Budget: allocation.BaseBudget(pod, pa.Status.DeclaredLimits)}
 	if d := pa.Spec.Decision; d != nil {
 		c.Demand = d.Demand
 		if p := terms.DemandPercent; p != nil {
@@ -192,7 +192,7 @@ type refusals struct {
 	until time.Time
 	// forgotten is when the next refusal counts as the first again.
 	forgotten time.Time
-	rooms     []constraints.QuotaRoom // at the last one
+	rooms     []constraints.CPUQuota // at the last one
 }
 
 func newPurse() *purse {
@@ -204,14 +204,14 @@ func newPurse() *purse {
 const quotaLag = 3 * time.Second
 
 // shows says whether the quota's status contains the grant by now.
-func (g grant) shows(q constraints.QuotaRoom, now time.Time) bool {
+func (g grant) shows(q constraints.CPUQuota, now time.Time) bool {
 	before, ok := g.before[q.Name]
 	return !ok || q.Used >= before+g.amount || now.Sub(g.at) >= quotaLag
 }
 
 // take grants up to below and above of a raise (see quota.Config.Grant) within all of the rooms, and keeps it in mind. again is when
 // more may be granted even if no quota changes; zero: at no time.
-func (p *purse) take(cfg quota.Config, pod *corev1.Pod, rooms []constraints.QuotaRoom, below, above cpu.Milli, now time.Time) (granted cpu.Milli, again time.Time) {
+func (p *purse) take(cfg quota.Config, pod *corev1.Pod, rooms []constraints.CPUQuota, below, above cpu.Milli, now time.Time) (granted cpu.Milli, again time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -253,7 +253,7 @@ func (p *purse) back(uid types.UID) {
 
 // refused notes that a quota refused a raise in these rooms. Many are on their way at once, so that one shortage may refuse them all: it
 // counts once.
-func (p *purse) refused(namespace string, cfg Config, now time.Time, rooms []constraints.QuotaRoom) {
+func (p *purse) refused(namespace string, cfg Config, now time.Time, rooms []constraints.CPUQuota) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -291,8 +291,8 @@ func (p *purse) forget(now time.Time) {
 // again.
 func (r *Reconciler) afford(ctx context.Context, t *task) (reasons.Reason, error) {
 	pod := t.pod
-	after := constraints.Charged(patched(pod, *t.Move))
-	before := constraints.Charged(pod)
+	after := constraints.QuotaUsage(patched(pod, *t.Move))
+	before := constraints.QuotaUsage(pod)
 	if after <= before {
 		return "", nil
 	}

@@ -67,7 +67,7 @@ func cores(hard, used cpu.Milli) *corev1.ResourceQuota {
 // divided is what each of the four pods may have by the quota as it shows that much, and how soon that may change by itself.
 func (o *office) divided(hard, used cpu.Milli) (shares []cpu.Milli, again time.Duration) {
 	o.Helper()
-	n := &neighbourhood{Neighbourhood: constraints.Neighbourhood{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
+	n := &neighbourhood{NamespaceObjects: constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
 	if err := o.r.divide(o.Context(), n, "shop"); err != nil {
 		o.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestOthersCount(t *testing.T) {
 		pod := other.DeepCopy()
 		at := metav1.NewTime(o.now.Add(-c.since))
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds, pod.Status.Phase = &at, &grace, c.ended
-		if got := constraints.QuotaHolds(pod, o.now); got != c.holds {
+		if got := constraints.CountsAgainstQuota(pod, o.now); got != c.holds {
 			t.Errorf("a pod that is %s: a quota counts it: %v, want %v", c.what, got, c.holds)
 		}
 	}

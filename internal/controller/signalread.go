@@ -56,9 +56,9 @@ func (r *Reconciler) readSignal(ctx context.Context, d *v1alpha1.DemandSignal) (
 // podsOf are the names of a target's pods, and a selector that finds them among others.
 func (r *Reconciler) podsOf(ctx context.Context, namespace string, t kube.Target) (map[string]bool, labels.Selector, error) {
 	var selector labels.Selector
-	if !t.Owned() || t.Scales() {
+	if !t.KnownByOwner() || t.HasScale() {
 		var err error
-		if selector, err = r.scaleTargets.Selector(ctx, namespace, t); err != nil && !t.Owned() {
+		if selector, err = r.scaleTargets.Selector(ctx, namespace, t); err != nil && !t.KnownByOwner() {
 			return nil, nil, &unread{v1alpha1.ReasonTargetUnknown, "the pods of " + t.String() + " are not known: " + autoscalers.Cause(err)}
 		}
 	}

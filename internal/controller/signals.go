@@ -29,7 +29,7 @@ type signals struct {
 // followed is one DemandSignal.
 type followed struct {
 	namespace string
-	ask       constraints.Ask
+	ask       constraints.Signal
 	metric    v1alpha1.SignalMetric // that state comes of
 	state     signal.State
 	bounds    signal.Bounds
@@ -41,7 +41,7 @@ type followed struct {
 }
 
 // asks is what is asked for in a namespace; known is false before anybody has listed them, when what was asked for stands.
-func (s *signals) asks(namespace string) (asks []constraints.Ask, known bool) {
+func (s *signals) asks(namespace string) (asks []constraints.Signal, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.by {
@@ -80,7 +80,7 @@ func (s *signals) begin(list []v1alpha1.DemandSignal, cfg signal.Config, now tim
 
 // resumed is a signal as its status tells of it.
 func resumed(d *v1alpha1.DemandSignal, cfg signal.Config, now time.Time) *followed {
-	f := &followed{namespace: d.Namespace, metric: d.Spec.Metric, bounds: boundsOf(d), ask: constraints.Ask{Name: d.Name, Target: kube.SignalTarget(d)}}
+	f := &followed{namespace: d.Namespace, metric: d.Spec.Metric, bounds: boundsOf(d), ask: constraints.Signal{Name: d.Name, Target: kube.SignalTarget(d)}}
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.SignalAvailable); c != nil {
 		f.reason = c.Reason
 	}
@@ -249,7 +249,7 @@ func (r *Reconciler) follow(ctx context.Context, d *v1alpha1.DemandSignal, pass 
 	} else {
 		f.state = r.Config.Signal.Miss(f.state, f.bounds, now)
 	}
-	ask := constraints.Ask{Name: d.Name, Target: kube.SignalTarget(d), Percent: f.state.Percent}
+	ask := constraints.Signal{Name: d.Name, Target: kube.SignalTarget(d), Percent: f.state.Percent}
 	changed = ask != f.ask && max(ask.Percent, f.ask.Percent) > 100
 	f.ask = ask
 	status := laterStatus(d, f.state.Percent)

@@ -446,9 +446,9 @@ func TestQuotaHearsSignals(t *testing.T) {
 	pa := allocation.New(pod)
 	pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
 	pa.Spec.Decision = &v1alpha1.Decision{Demand: 400}
-	n := &constraints.Neighbourhood{}
+	n := &constraints.NamespaceObjects{}
 	for percent, want := range map[int32]cpu.Milli{50: 400, 100: 400, 250: 1000} {
-		n.Asks = []constraints.Ask{{Name: "db", Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}, Percent: percent}}
+		n.Signals = []constraints.Signal{{Name: "db", Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}, Percent: percent}}
 		if got := claimOf(n, pod, pa, 4000).Demand; got != want {
 			t.Errorf("at %d %% a demand of 400m counts as %v, want %v", percent, got, want)
 		}

@@ -34,7 +34,7 @@ func signalStatus(d *v1alpha1.DemandSignal, percent int32, reading signal.Readin
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, bad.reason, bad.why
 	} else {
 		read := metav1.NewTime(now).Rfc3339Copy()
-		s.LastReadTime, s.Current = &read, kube.Figure(reading.Value)
+		s.LastReadTime, s.Current = &read, kube.DisplayQuantity(reading.Value)
 	}
 	if most := 1000; len(c.Message) > most {
 		c.Message = strings.ToValidUTF8(c.Message[:most], "")

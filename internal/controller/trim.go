@@ -51,7 +51,7 @@ func trimmed(pod *corev1.Pod) *corev1.Pod {
 }
 
 func trim(pod *corev1.Pod) {
-	pod.ManagedFields = kube.Writers(pod.ManagedFields)
+	pod.ManagedFields = kube.TrimManagedFields(pod.ManagedFields)
 	annotations := map[string]string{}
 	for _, key := range []string{kube.ManagedKey, kube.MaxCPUKey, corev1.MirrorPodAnnotationKey} {
 		if v, ok := pod.Annotations[key]; ok {

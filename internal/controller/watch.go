@@ -213,9 +213,9 @@ func changed[T client.Object](part func(T) any) predicate.Predicate {
 
 // room is what decisions depend on in a ResourceQuota.
 func room(q *corev1.ResourceQuota) any {
-	left, bounds := constraints.QuotaRoomOf(q)
+	left, bounds := constraints.CPUQuotaOf(q)
 	if !bounds {
-		left = constraints.QuotaRoom{}
+		left = constraints.CPUQuota{}
 	}
 	return []any{q.Spec, left}
 }

@@ -9,7 +9,7 @@ import (
 
 // Pinned says whether the pod can run on no other node, by what it says itself: it names the node in its node selector, or in the
 // one term of its required node affinity, as pods of a DaemonSet do.
-func Pinned(pod *corev1.Pod) bool {
+func FixedToNode(pod *corev1.Pod) bool {
 	if _, named := pod.Spec.NodeSelector[corev1.LabelHostname]; named {
 		return true
 	}
@@ -28,7 +28,7 @@ func Pinned(pod *corev1.Pod) bool {
 }
 
 // Spread says whether the pod's replicas are to be spread over the cluster, so that they are meant to serve evenly.
-func Spread(pod *corev1.Pod) bool { return len(pod.Spec.TopologySpreadConstraints) > 0 }
+func TopologySpread(pod *corev1.Pod) bool { return len(pod.Spec.TopologySpreadConstraints) > 0 }
 
 // CrossesNamespaces says whether an affinity of the pod looks at pods of other namespaces.
 func CrossesNamespaces(pod *corev1.Pod) bool {
@@ -56,7 +56,7 @@ func CrossesNamespaces(pod *corev1.Pod) bool {
 func TrimAffinity(a *corev1.Affinity) *corev1.Affinity {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
 	kept := &corev1.Affinity{}
-	if Pinned(pod) {
+	if FixedToNode(pod) {
 		kept.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}
 	}
 	if CrossesNamespaces(pod) {

@@ -41,7 +41,7 @@ func TestLimitsAreOfWhatRuns(t *testing.T) {
 }
 
 func TestFacts(t *testing.T) {
-	if r, ok := eligibility.Eligible(Facts(podtest.Shop(), ModeEnforce, SystemNamespace)); !ok {
+	if r, ok := eligibility.Eligible(EligibilityFacts(podtest.Shop(), ModeEnforce, SystemNamespace)); !ok {
 		t.Fatalf("a plain pod is out: %v", r)
 	}
 	windows, class := &corev1.PodOS{Name: corev1.Windows}, "gvisor"
@@ -74,16 +74,16 @@ func TestFacts(t *testing.T) {
 	} {
 		p := podtest.Shop()
 		c.change(p)
-		if r, ok := eligibility.Eligible(Facts(p, ModeEnforce, SystemNamespace)); ok || r != c.want {
+		if r, ok := eligibility.Eligible(EligibilityFacts(p, ModeEnforce, SystemNamespace)); ok || r != c.want {
 			t.Errorf("want %v, got %v (eligible %v)", c.want, r, ok)
 		}
 	}
-	if r, _ := eligibility.Eligible(Facts(podtest.Shop(), ModeOff, SystemNamespace)); r != reasons.NamespaceOff {
+	if r, _ := eligibility.Eligible(EligibilityFacts(podtest.Shop(), ModeOff, SystemNamespace)); r != reasons.NamespaceOff {
 		t.Errorf("mode off: %v", r)
 	}
 	memory := podtest.Shop()
 	memory.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
-	if r, ok := eligibility.Eligible(Facts(memory, ModeEnforce, SystemNamespace)); !ok {
+	if r, ok := eligibility.Eligible(EligibilityFacts(memory, ModeEnforce, SystemNamespace)); !ok {
 		t.Errorf("a restart policy for memory keeps the pod out: %v", r)
 	}
 }
@@ -108,16 +108,16 @@ func TestModeOf(t *testing.T) {
 
 func TestCgroupPod(t *testing.T) {
 	p := podtest.Shop()
-	if CgroupPod(p) != "u-1" {
-		t.Errorf("a pod's cgroup is named by its UID, not %q", CgroupPod(p))
+	if CgroupUID(p) != "u-1" {
+		t.Errorf("a pod's cgroup is named by its UID, not %q", CgroupUID(p))
 	}
 	p.Annotations["kubernetes.io/config.hash"] = "abc"
-	if CgroupPod(p) != "u-1" {
-		t.Errorf("an ordinary pod points at another's cgroup, %q", CgroupPod(p))
+	if CgroupUID(p) != "u-1" {
+		t.Errorf("an ordinary pod points at another's cgroup, %q", CgroupUID(p))
 	}
 	p.Annotations[corev1.MirrorPodAnnotationKey] = "abc"
-	if CgroupPod(p) != "abc" {
-		t.Errorf("a static pod's cgroup is named by its config hash, not %q", CgroupPod(p))
+	if CgroupUID(p) != "abc" {
+		t.Errorf("a static pod's cgroup is named by its config hash, not %q", CgroupUID(p))
 	}
 }
 

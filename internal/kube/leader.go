@@ -8,50 +8,50 @@ import (
 
 // Leader tells, of one look at the leader's Lease after the other, whether a controller leads and lives. Only
 // changes that are seen count, on the clock of who looks: other clocks may be wrong.
-type Leader struct {
+type LeaderObserver struct {
 	holder  string
 	renewed time.Time
 	since   time.Time // when this holder and renewal were first seen
 }
 
 // Lead is what is known of the leader.
-type Lead int
+type LeaderState int
 
 const (
 	// NoLeader: nobody holds the Lease.
-	NoLeader Lead = iota
+	NoLeader LeaderState = iota
 	// LivingLeader: somebody holds it, and has either renewed it or still has the time to.
-	LivingLeader
+	LeaderAlive
 	// LapsedLeader: whoever holds it has let it lapse while it was looked at, and has died or is cut off.
-	LapsedLeader
+	LeaderLapsed
 )
 
 // leaseTime is how long a Lease lasts that does not say so.
-const leaseTime = 15 * time.Second
+const defaultLeaseDuration = 15 * time.Second
 
 // See takes in the Lease as it is at now; nil where there is none.
-func (l *Leader) See(lease *coordinationv1.Lease, now time.Time) Lead {
+func (l *LeaderObserver) Observe(lease *coordinationv1.Lease, now time.Time) LeaderState {
 	if lease == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		*l = Leader{}
+		*l = LeaderObserver{}
 		return NoLeader
 	}
-	seen := Leader{holder: *lease.Spec.HolderIdentity, since: now}
+	seen := LeaderObserver{holder: *lease.Spec.HolderIdentity, since: now}
 	if t := lease.Spec.RenewTime; t != nil {
 		seen.renewed = t.Time
 	}
 	if seen.holder != l.holder || !seen.renewed.Equal(l.renewed) {
 		*l = seen
-		return LivingLeader
+		return LeaderAlive
 	}
-	lasts := leaseTime
+	lasts := defaultLeaseDuration
 	if s := lease.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
 		lasts = time.Duration(*s) * time.Second
 	}
 	if now.Sub(l.since) <= lasts {
-		return LivingLeader
+		return LeaderAlive
 	}
-	return LapsedLeader
+	return LeaderLapsed
 }
 
 // Holder is who was last seen to hold the Lease.
-func (l *Leader) Holder() string { return l.holder }
+func (l *LeaderObserver) Holder() string { return l.holder }

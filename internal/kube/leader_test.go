@@ -17,20 +17,20 @@ func TestLeader(t *testing.T) {
 	type look struct {
 		after time.Duration
 		lease *coordinationv1.Lease
-		want  Lead
+		want  LeaderState
 	}
 	for name, looks := range map[string][]look{
 		"none":            {{0, nil, NoLeader}, {time.Hour, nil, NoLeader}},
-		"given back":      {{0, held("a", 0, 15), LivingLeader}, {time.Second, held("", 1, 15), NoLeader}},
-		"renews":          {{0, held("a", 0, 15), LivingLeader}, {14 * time.Second, held("a", 14, 15), LivingLeader}, {28 * time.Second, held("a", 28, 15), LivingLeader}},
-		"dies":            {{0, held("a", 0, 15), LivingLeader}, {15 * time.Second, held("a", 0, 15), LivingLeader}, {16 * time.Second, held("a", 0, 15), LapsedLeader}},
-		"short lease":     {{0, held("a", 0, 2), LivingLeader}, {3 * time.Second, held("a", 0, 2), LapsedLeader}},
-		"says no time":    {{0, held("a", 0, 0), LivingLeader}, {14 * time.Second, held("a", 0, 0), LivingLeader}, {16 * time.Second, held("a", 0, 0), LapsedLeader}},
-		"another follows": {{0, held("a", 0, 15), LivingLeader}, {20 * time.Second, held("a", 0, 15), LapsedLeader}, {21 * time.Second, held("b", 0, 15), LivingLeader}},
+		"given back":      {{0, held("a", 0, 15), LeaderAlive}, {time.Second, held("", 1, 15), NoLeader}},
+		"renews":          {{0, held("a", 0, 15), LeaderAlive}, {14 * time.Second, held("a", 14, 15), LeaderAlive}, {28 * time.Second, held("a", 28, 15), LeaderAlive}},
+		"dies":            {{0, held("a", 0, 15), LeaderAlive}, {15 * time.Second, held("a", 0, 15), LeaderAlive}, {16 * time.Second, held("a", 0, 15), LeaderLapsed}},
+		"short lease":     {{0, held("a", 0, 2), LeaderAlive}, {3 * time.Second, held("a", 0, 2), LeaderLapsed}},
+		"says no time":    {{0, held("a", 0, 0), LeaderAlive}, {14 * time.Second, held("a", 0, 0), LeaderAlive}, {16 * time.Second, held("a", 0, 0), LeaderLapsed}},
+		"another follows": {{0, held("a", 0, 15), LeaderAlive}, {20 * time.Second, held("a", 0, 15), LeaderLapsed}, {21 * time.Second, held("b", 0, 15), LeaderAlive}},
 	} {
-		var l Leader
+		var l LeaderObserver
 		for i, look := range looks {
-			if got := l.See(look.lease, start.Add(look.after)); got != look.want {
+			if got := l.Observe(look.lease, start.Add(look.after)); got != look.want {
 				t.Errorf("%s, look %d: %v, want %v", name, i+1, got, look.want)
 			}
 		}

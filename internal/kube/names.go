@@ -104,7 +104,7 @@ func ModeOf(labels map[string]string, byDefault Mode) (m Mode, ok bool) {
 }
 
 // AlwaysOut says whether pods of a namespace are always left alone; system is our own namespace.
-func AlwaysOut(namespace, system string) bool {
+func AlwaysUnmanaged(namespace, system string) bool {
 	switch namespace {
 	case "kube-system", "kube-node-lease", "kube-public", system:
 		return true

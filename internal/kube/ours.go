@@ -15,14 +15,14 @@ import (
 // somebody else wrote is never undone, whatever a record says was declared before.
 
 // ancient is the name under which the API server folds the oldest of too many managers together.
-const ancient = "ancient-changes"
+const ancientManager = "ancient-changes"
 
 // Ours are the containers whose CPU limit was certainly last written by MBCAS.
-func Ours(pod *corev1.Pod) map[string]bool {
+func WrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	names := map[string]bool{}
 	for _, m := range pod.ManagedFields {
-		if oursToo(m) {
-			_ = written(m, names) // what cannot be read is no proof
+		if isOwnResize(m) {
+			_ = addCPULimits(m, names) // what cannot be read is no proof
 		}
 	}
 	return names
@@ -31,12 +31,12 @@ func Ours(pod *corev1.Pod) map[string]bool {
 // MaybeOurs are the containers whose CPU limit may have been last written by MBCAS: those of Ours while
 // the note is complete, and all with a limit where the note does not tell. A container that is not among
 // them has a limit of its owner's, or of somebody else.
-func MaybeOurs(pod *corev1.Pod) map[string]bool {
+func PossiblyWrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	switch {
-	case untouched(pod):
+	case neverResized(pod):
 		return nil
-	case complete(pod):
-		return Ours(pod)
+	case fieldsComplete(pod):
+		return WrittenByMBCAS(pod)
 	}
 	all := map[string]bool{}
 	for _, l := range Limits(pod) {
@@ -46,11 +46,11 @@ func MaybeOurs(pod *corev1.Pod) map[string]bool {
 }
 
 // Writers keeps of a pod's managedFields what Ours and MaybeOurs need, and drops the bulk. It may be applied twice.
-func Writers(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+func TrimManagedFields(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, m := range entries {
 		switch {
-		case oursToo(m), m.Manager == ancient:
+		case isOwnResize(m), m.Manager == ancientManager:
 			kept = append(kept, m)
 		case m.Subresource == "" && (m.FieldsV1 == nil || ownsContainers(m)): // nil: trimmed before
 			m.FieldsV1 = nil
@@ -62,12 +62,12 @@ func Writers(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 
 // oursToo says whether an entry tells of our own resizes. A server-side apply lays claim to fields without changing them, and we never
 // apply, so such an entry is somebody else's.
-func oursToo(m metav1.ManagedFieldsEntry) bool {
+func isOwnResize(m metav1.ManagedFieldsEntry) bool {
 	return m.Manager == FieldManager && m.Subresource == "resize" && m.Operation == metav1.ManagedFieldsOperationUpdate
 }
 
 // written adds the containers whose CPU limit an entry claims; false where it cannot be read.
-func written(m metav1.ManagedFieldsEntry, names map[string]bool) bool {
+func addCPULimits(m metav1.ManagedFieldsEntry, names map[string]bool) bool {
 	var fields struct {
 		Spec map[string]map[string]struct {
 			Resources struct {
@@ -99,16 +99,16 @@ func keyName(key string) string {
 
 // untouched says whether the pod proves by itself that we never resized it: its spec was never
 // changed, or the note of who wrote it is complete and does not name us.
-func untouched(pod *corev1.Pod) bool {
-	return pod.Generation == 1 || complete(pod) && !slices.ContainsFunc(pod.ManagedFields, oursToo)
+func neverResized(pod *corev1.Pod) bool {
+	return pod.Generation == 1 || fieldsComplete(pod) && !slices.ContainsFunc(pod.ManagedFields, isOwnResize)
 }
 
 // complete says whether the note of who wrote what still names the pod's creator, nobody was folded into
 // a common entry, and our own entries can be read. A note that was wiped proves nothing.
-func complete(pod *corev1.Pod) bool {
+func fieldsComplete(pod *corev1.Pod) bool {
 	creator := false
 	for _, m := range pod.ManagedFields {
-		if m.Manager == ancient || oursToo(m) && !written(m, map[string]bool{}) {
+		if m.Manager == ancientManager || isOwnResize(m) && !addCPULimits(m, map[string]bool{}) {
 			return false
 		}
 		creator = creator || m.Subresource == "" && (m.FieldsV1 == nil || ownsContainers(m))

@@ -51,7 +51,7 @@ func TestOurs(t *testing.T) {
 		"ours of other fields":   {2, []metav1.ManagedFieldsEntry{creator, by(FieldManager, "resize", "f:containers")}, nil, nil},
 		// What does not tell everything excludes nothing.
 		"wiped":             {2, nil, nil, all},
-		"folded":            {2, []metav1.ManagedFieldsEntry{creator, {Manager: ancient}}, nil, all},
+		"folded":            {2, []metav1.ManagedFieldsEntry{creator, {Manager: ancientManager}}, nil, all},
 		"without a creator": {2, []metav1.ManagedFieldsEntry{by(FieldManager, "resize", "f:containers", "app")}, map[string]bool{"app": true}, all},
 		"cannot be read":    {2, []metav1.ManagedFieldsEntry{creator, {Manager: FieldManager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`not json`)}}, nil, all},
 	} {
@@ -59,22 +59,22 @@ func TestOurs(t *testing.T) {
 		pod.Generation, pod.ManagedFields = c.generation, c.entries
 		check := func(what string) {
 			t.Helper()
-			if diff := cmp.Diff(some(c.ours), some(Ours(pod))); diff != "" {
+			if diff := cmp.Diff(some(c.ours), some(WrittenByMBCAS(pod))); diff != "" {
 				t.Errorf("%s, %s: ours (-want +got):\n%s", name, what, diff)
 			}
-			if diff := cmp.Diff(some(c.maybe), some(MaybeOurs(pod))); diff != "" {
+			if diff := cmp.Diff(some(c.maybe), some(PossiblyWrittenByMBCAS(pod))); diff != "" {
 				t.Errorf("%s, %s: maybe ours (-want +got):\n%s", name, what, diff)
 			}
 		}
 		check("whole")
-		pod.ManagedFields = Writers(append(slices.Clone(pod.ManagedFields), metav1.ManagedFieldsEntry{
+		pod.ManagedFields = TrimManagedFields(append(slices.Clone(pod.ManagedFields), metav1.ManagedFieldsEntry{
 			Manager: "kubelet", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`),
 		}))
 		if slices.ContainsFunc(pod.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == "kubelet" }) {
 			t.Errorf("%s: the bulk is kept", name)
 		}
 		check("trimmed")
-		pod.ManagedFields = Writers(pod.ManagedFields)
+		pod.ManagedFields = TrimManagedFields(pod.ManagedFields)
 		check("trimmed twice")
 	}
 }
@@ -88,7 +88,7 @@ func some(set map[string]bool) map[string]bool {
 }
 
 func TestOursOfAPodWithoutLimits(t *testing.T) {
-	if got := MaybeOurs(&corev1.Pod{}); len(got) != 0 {
+	if got := PossiblyWrittenByMBCAS(&corev1.Pod{}); len(got) != 0 {
 		t.Errorf("a pod without limits has limits of ours: %v", got)
 	}
 }

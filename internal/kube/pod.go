@@ -105,9 +105,9 @@ func ByName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
 }
 
 // Facts are what a pod's eligibility depends on. mode is its namespace's, system our own namespace.
-func Facts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
+func EligibilityFacts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
 	f := eligibility.Facts{
-		SystemNamespace: AlwaysOut(pod.Namespace, system),
+		SystemNamespace: AlwaysUnmanaged(pod.Namespace, system),
 		NamespaceOff:    mode == ModeOff,
 		OptedOut:        pod.Labels[ManagedKey] == "false" || pod.Annotations[ManagedKey] == "false",
 		Running:         pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil,
@@ -121,7 +121,7 @@ func Facts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
 	f.InvalidAnnotation = err != nil
 	running := false
 	for _, c := range Containers(pod) {
-		f.Containers = append(f.Containers, eligibility.ContainerFacts{Limited: c.Limit() > 0, Restarts: restarts(c.Spec)})
+		f.Containers = append(f.Containers, eligibility.ContainerFacts{Limited: c.Limit() > 0, Restarts: restartsOnResize(c.Spec)})
 		// The API server looks at the first running container only, and so do we.
 		if !running && c.Status != nil && c.Status.State.Running != nil {
 			running = true
@@ -131,7 +131,7 @@ func Facts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
 	return f
 }
 
-func restarts(c *corev1.Container) bool {
+func restartsOnResize(c *corev1.Container) bool {
 	for _, p := range c.ResizePolicy {
 		if p.ResourceName == corev1.ResourceCPU && p.RestartPolicy == corev1.RestartContainer {
 			return true
@@ -154,7 +154,7 @@ func MaxCPU(pod *corev1.Pod) (cpu.Milli, error) {
 }
 
 // CgroupPod is the UID that the kubelet puts in the pod's cgroup path: its config hash for a static pod.
-func CgroupPod(pod *corev1.Pod) string {
+func CgroupUID(pod *corev1.Pod) string {
 	// Anybody can write the hash on an ordinary pod; only the kubelet makes mirror pods.
 	if h := pod.Annotations["kubernetes.io/config.hash"]; h != "" && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return h

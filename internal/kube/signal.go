@@ -90,7 +90,7 @@ func (m Metric) String() string {
 }
 
 // Figure is a value as people read it, with three digits.
-func Figure(v float64) *resource.Quantity {
+func DisplayQuantity(v float64) *resource.Quantity {
 	const most = 1e18 // the API rounds larger ones down
 	q, err := resource.ParseQuantity(strconv.FormatFloat(math.Max(-most, math.Min(most, v)), 'e', 2, 64))
 	if err != nil { // no number

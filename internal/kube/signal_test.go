@@ -63,11 +63,11 @@ func TestFigure(t *testing.T) {
 	for v, want := range map[float64]string{
 		0.2613: "261m", 0.0004567: "457u", 1: "1", 1234: "1230", 1.5e6: "1500k", 0: "0", -2: "-2", 1e-30: "1n", 1e300: "1E",
 	} {
-		if got := Figure(v); got == nil || got.String() != want {
+		if got := DisplayQuantity(v); got == nil || got.String() != want {
 			t.Errorf("%v is written %v, want %s", v, got, want)
 		}
 	}
-	if got := Figure(math.NaN()); got != nil {
+	if got := DisplayQuantity(math.NaN()); got != nil {
 		t.Errorf("no number is written %v", got)
 	}
 }

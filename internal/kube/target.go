@@ -33,7 +33,7 @@ func (t Target) String() string { return t.Kind + "/" + t.Name }
 
 // Owned says whether the pods of such a target are known by their owners. Those of any other are known by
 // the label selector that its scale subresource tells, as the HPA controller finds them.
-func (t Target) Owned() bool {
+func (t Target) KnownByOwner() bool {
 	switch t.GroupKind() {
 	case schema.GroupKind{Group: "apps", Kind: "Deployment"}, schema.GroupKind{Group: "apps", Kind: "ReplicaSet"},
 		schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, schema.GroupKind{Group: "apps", Kind: "DaemonSet"},
@@ -45,10 +45,10 @@ func (t Target) Owned() bool {
 }
 
 // Scales says whether a target that is Owned has a scale subresource, which tells the labels of its pods.
-func (t Target) Scales() bool {
+func (t Target) HasScale() bool {
 	switch t.Kind {
 	case "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController":
-		return t.Owned()
+		return t.KnownByOwner()
 	}
 	return false
 }
@@ -56,7 +56,7 @@ func (t Target) Scales() bool {
 // Owns says whether the pod, of the target's namespace, belongs to it. The selector is needed for a target that is
 // not Owned, and may be nil: then nothing belongs to it.
 func (t Target) Owns(pod *corev1.Pod, selector labels.Selector) bool {
-	if !t.Owned() {
+	if !t.KnownByOwner() {
 		return selector != nil && selector.Matches(labels.Set(pod.Labels))
 	}
 	owner := metav1.GetControllerOf(pod)

@@ -58,19 +58,19 @@ func TestWorkload(t *testing.T) {
 
 func TestPinnedAndSpread(t *testing.T) {
 	pod := podtest.Shop()
-	if Pinned(pod) || Spread(pod) {
+	if FixedToNode(pod) || TopologySpread(pod) {
 		t.Error("a pod without constraints has some")
 	}
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
 	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}}}
-	if Pinned(pod) || !Spread(pod) {
+	if FixedToNode(pod) || !TopologySpread(pod) {
 		t.Error("a preference pins nobody, and a constraint spreads")
 	}
 	selected := podtest.Shop()
-	if selected.Spec.NodeSelector = map[string]string{"disk": "ssd"}; Pinned(selected) {
+	if selected.Spec.NodeSelector = map[string]string{"disk": "ssd"}; FixedToNode(selected) {
 		t.Error("a selector that many nodes may match pins nobody")
 	}
-	if selected.Spec.NodeSelector[corev1.LabelHostname] = "n1"; !Pinned(selected) {
+	if selected.Spec.NodeSelector[corev1.LabelHostname] = "n1"; !FixedToNode(selected) {
 		t.Error("a selector that names the node pins")
 	}
 	in := func(key string, values ...string) []corev1.NodeSelectorRequirement {
@@ -89,7 +89,7 @@ func TestPinnedAndSpread(t *testing.T) {
 		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: c.terms}
 		trimmed := pod.DeepCopy()
 		trimmed.Spec.Affinity = TrimAffinity(pod.Spec.Affinity)
-		if got, after := Pinned(pod), Pinned(trimmed); got != c.want || after != c.want {
+		if got, after := FixedToNode(pod), FixedToNode(trimmed); got != c.want || after != c.want {
 			t.Errorf("%s: pinned %v, and trimmed %v; want %v", name, got, after, c.want)
 		}
 	}
@@ -100,7 +100,7 @@ func TestScales(t *testing.T) {
 		{"apps/v1", "Deployment", "a"}: true, {"apps/v1", "StatefulSet", "a"}: true, {"v1", "ReplicationController", "a"}: true,
 		{"apps/v1", "DaemonSet", "a"}: false, {"batch/v1", "Job", "a"}: false, {"example.com/v1", "Deployment", "a"}: false,
 	} {
-		if target.Scales() != want {
+		if target.HasScale() != want {
 			t.Errorf("%+v: %v", target, !want)
 		}
 	}

@@ -138,7 +138,7 @@ func (r *Cluster) find(ctx context.Context) ([]*candidate, error) {
 				c := &candidate{uid: pod.UID, entry: entry}
 				c.assess(pod)
 				pods = append(pods, c)
-			case !kube.Ended(pod) && len(kube.Ours(pod)) > 0:
+			case !kube.Ended(pod) && len(kube.WrittenByMBCAS(pod)) > 0:
 				c := &candidate{uid: pod.UID, entry: Entry{Namespace: pod.Namespace, Pod: pod.Name}, lost: true}
 				c.assess(pod)
 				pods = append(pods, c)
@@ -271,7 +271,7 @@ func (r *Cluster) affordable(ctx context.Context, pod *corev1.Pod, move actuator
 	free := cpu.Milli(math.MaxInt32)
 	for i := range quotas.Items {
 		q := &quotas.Items[i]
-		if room, ok := constraints.QuotaRoomOf(q); ok && constraints.QuotaCounts(q, pod) {
+		if room, ok := constraints.CPUQuotaOf(q); ok && constraints.QuotaSelects(q, pod) {
 			free = min(free, max(0, room.Hard-room.Used))
 		}
 	}

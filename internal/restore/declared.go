@@ -23,7 +23,7 @@ import (
 // ToDeclared is the resize that returns a pod to its declared limits; without changes if there is nothing to do. A limit that
 // another writer has set is newer than any record: it stays, and is listed in external.
 func ToDeclared(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (move actuator.Move, external []v1alpha1.ContainerLimit) {
-	ours, limits := kube.MaybeOurs(pod), kube.ByName(declared)
+	ours, limits := kube.PossiblyWrittenByMBCAS(pod), kube.ByName(declared)
 	move = actuator.Move{UID: string(pod.UID)}
 	for _, l := range kube.Limits(pod) {
 		switch to, ok := limits[l.Name]; {

@@ -119,7 +119,7 @@ type Waiter struct {
 // A controller that renews its Lease and does not answer may still resize pods: that is an error. So is a Lease that cannot be
 // read: its holder counts as alive.
 func (w Waiter) Wait(ctx context.Context, pause string) (answer Answer, holder string, err error) {
-	var leader kube.Leader
+	var leader kube.LeaderObserver
 	var unread error
 	for end := w.Now().Add(AcknowledgeWithin); w.Now().Before(end); {
 		state, err := ReadState(ctx, w.Client, w.Namespace)
@@ -131,12 +131,12 @@ func (w Waiter) Wait(ctx context.Context, pause string) (answer Answer, holder s
 		if err != nil {
 			unread = err
 		} else {
-			switch leader.See(lease, w.Now()) {
+			switch leader.Observe(lease, w.Now()) {
 			case kube.NoLeader:
 				return NoController, "", nil
-			case kube.LapsedLeader:
+			case kube.LeaderLapsed:
 				return DeadController, leader.Holder(), nil
-			case kube.LivingLeader:
+			case kube.LeaderAlive:
 			}
 		}
 		select {

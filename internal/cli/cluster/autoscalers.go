@@ -61,7 +61,7 @@ func AddVPAs(ctx context.Context, c client.Client, objects snapshot.ObjectsByNam
 func ResolveTarget(
 	ctx context.Context, c client.Client, n *snapshot.NamespaceObjects, namespace string, t kube.Target,
 ) {
-	if t.Owned() || n.Selectors[t] != nil || n.Unresolved[t] != nil {
+	if t.KnownByOwner() || n.Selectors[t] != nil || n.Unresolved[t] != nil {
 		return
 	}
 	selector, err := readSelector(ctx, c, namespace, t)

@@ -66,7 +66,7 @@ func readModes(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace s
 	for _, ns := range namespaces {
 		if _, labelled := ns.Labels[kube.ModeLabel]; labelled {
 			s.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, "")
-		} else if !kube.AlwaysOut(ns.Name, a.System) {
+		} else if !kube.AlwaysUnmanaged(ns.Name, a.System) {
 			byDefault = true
 		}
 	}

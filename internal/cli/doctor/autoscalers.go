@@ -22,10 +22,10 @@ func checkHPAs(f *findings, s subject) {
 			f.unresolved(n.name, "HPA "+h.Name+" scales", err)
 			continue
 		}
-		only := constraints.Neighbourhood{HPAs: n.objects.HPAs[i : i+1], Selectors: n.objects.Selectors}
+		only := constraints.NamespaceObjects{HPAs: n.objects.HPAs[i : i+1], Selectors: n.objects.Selectors}
 		scaled := 0
 		for _, p := range n.candidates {
-			if _, constrains := only.Terms(p, nil); constrains {
+			if _, constrains := only.ConstraintsOf(p, nil); constrains {
 				scaled++
 			}
 		}
@@ -45,16 +45,16 @@ func checkBudgets(f *findings, s subject) {
 	n := s.namespace
 	var names []string
 	affected := map[*corev1.Pod]bool{}
-	for i := range n.objects.Budgets {
-		only := constraints.Neighbourhood{Budgets: []policyv1.PodDisruptionBudget{n.objects.Budgets[i]}}
+	for i := range n.objects.PDBs {
+		only := constraints.NamespaceObjects{PDBs: []policyv1.PodDisruptionBudget{n.objects.PDBs[i]}}
 		applies := false
 		for _, p := range n.candidates {
-			if c, _ := only.Terms(p, nil); c.NoDecrease != "" {
+			if c, _ := only.ConstraintsOf(p, nil); c.NoDecrease != "" {
 				affected[p], applies = true, true
 			}
 		}
 		if applies {
-			names = append(names, n.objects.Budgets[i].Name)
+			names = append(names, n.objects.PDBs[i].Name)
 		}
 	}
 	if len(names) == 0 {

@@ -143,7 +143,7 @@ func (c *Facts) readConstrainingObjects(ctx context.Context, api client.Client) 
 	}
 	for _, b := range budgets.Items {
 		n := c.Objects.Get(b.Namespace)
-		n.Budgets = append(n.Budgets, b)
+		n.PDBs = append(n.PDBs, b)
 	}
 	for _, h := range hpas.Items {
 		n := c.Objects.Get(h.Namespace)

@@ -38,7 +38,7 @@ type refusal struct {
 
 // newNamespace is nil for a namespace that is none of MBCAS's concern: it has no pods to manage and no mode label.
 func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
-	if kube.AlwaysOut(ns.Name, c.System) {
+	if kube.AlwaysUnmanaged(ns.Name, c.System) {
 		return nil
 	}
 	n := &namespace{name: ns.Name, objects: c.Objects.Get(ns.Name), refusedPods: map[refusal][]*corev1.Pod{}}
@@ -49,7 +49,7 @@ func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
 		if p.Namespace != ns.Name {
 			continue
 		}
-		facts := kube.Facts(p, n.mode, c.System)
+		facts := kube.EligibilityFacts(p, n.mode, c.System)
 		facts.VPA = c.Objects.VPA(p) != ""
 		switch reason, eligible := eligibility.Eligible(facts); {
 		case eligible:
@@ -62,7 +62,7 @@ func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
 		return nil
 	}
 	for _, p := range n.candidates {
-		reason, message := n.objects.Bars(p)
+		reason, message := n.objects.Refusal(p)
 		if reason == "" {
 			n.resizable = append(n.resizable, p)
 			continue
@@ -135,7 +135,7 @@ func checkLimitRanges(f *findings, s subject) {
 		l := &n.objects.LimitRanges[i]
 		refuses := false
 		for _, p := range n.candidates {
-			why, _ := constraints.Obstacle(p, n.objects.LimitRanges[i:i+1])
+			why, _ := constraints.LimitRangeRefusal(p, n.objects.LimitRanges[i:i+1])
 			refuses = refuses || why != ""
 		}
 		if !refuses {
@@ -164,10 +164,10 @@ func checkQuotas(f *findings, s subject) {
 	headroom, known := s.Settings.Share(kube.QuotaHeadroomFlag)
 	for i := range n.objects.Quotas {
 		q := &n.objects.Quotas[i]
-		room, limits := constraints.QuotaRoomOf(q)
+		room, limits := constraints.CPUQuotaOf(q)
 		var counted, above []*corev1.Pod
 		for _, p := range n.resizable {
-			if !constraints.QuotaCounts(q, p) {
+			if !constraints.QuotaSelects(q, p) {
 				continue
 			}
 			counted = append(counted, p)

@@ -73,7 +73,7 @@ func Check(t Target, r Request) (actuator.Move, []Objection) {
 
 // notResizable says why no container of the pod can be resized; "" if one can.
 func notResizable(pod *corev1.Pod) string {
-	facts := kube.Facts(pod, kube.ModeEnforce, "")
+	facts := kube.EligibilityFacts(pod, kube.ModeEnforce, "")
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return "the pod is being deleted"

@@ -10,7 +10,7 @@ import (
 
 // NamespaceObjects are the objects of one namespace that constrain its pods, as far as they were read.
 type NamespaceObjects struct {
-	constraints.Neighbourhood
+	constraints.NamespaceObjects
 	// Unresolved are the scale targets whose pods are unknown, each with the error.
 	Unresolved map[kube.Target]error
 }
@@ -22,8 +22,8 @@ type ObjectsByNamespace map[string]*NamespaceObjects
 func (o ObjectsByNamespace) Get(namespace string) *NamespaceObjects {
 	if o[namespace] == nil {
 		o[namespace] = &NamespaceObjects{
-			Neighbourhood: constraints.Neighbourhood{Selectors: map[kube.Target]labels.Selector{}},
-			Unresolved:    map[kube.Target]error{},
+			NamespaceObjects: constraints.NamespaceObjects{Selectors: map[kube.Target]labels.Selector{}},
+			Unresolved:       map[kube.Target]error{},
 		}
 	}
 	return o[namespace]
@@ -34,6 +34,6 @@ func (o ObjectsByNamespace) VPA(pod *corev1.Pod) string {
 	if o[pod.Namespace] == nil {
 		return ""
 	}
-	name, _ := o[pod.Namespace].VPA(pod)
+	name, _ := o[pod.Namespace].VPAFor(pod)
 	return name
 }

@@ -66,7 +66,7 @@ func (s *Snapshot) Row(pod *corev1.Pod) Row {
 			r.Unlimited++
 		}
 	}
-	facts := kube.Facts(pod, mode, s.System)
+	facts := kube.EligibilityFacts(pod, mode, s.System)
 	facts.VPA = vpa != ""
 	why, eligible := eligibility.Eligible(facts)
 	if why == reasons.ManagedByVPA {
