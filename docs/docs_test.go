@@ -179,7 +179,7 @@ func TestFeatures(t *testing.T) {
 			}
 		}
 	}
-	if named < 100 {
+	if named < 80 {
 		t.Errorf("the pages name %d tests", named)
 	}
 	page := read(t, "kubernetes.md")
