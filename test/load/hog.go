@@ -62,7 +62,8 @@ func (h *hog) routes() http.Handler {
 	mux.HandleFunc("PUT /plan", func(w http.ResponseWriter, r *http.Request) {
 		var p plan
 		if err := json.NewDecoder(r.Body).Decode(&p); err != nil || p.Threads < 0 || p.Threads > maxThreads {
-			http.Error(w, fmt.Sprintf("plan: want threads 0 to %d and times: %v", maxThreads, err), http.StatusBadRequest)
+			text := fmt.Sprintf("plan: want threads 0 to %d and times: %v", maxThreads, err)
+			http.Error(w, text, http.StatusBadRequest)
 			return
 		}
 		h.spin(p)

@@ -44,7 +44,7 @@ func TestRequestsOfGoneClientsAreDropped(t *testing.T) {
 	}
 }
 
-func TestHogEndsByItself(t *testing.T) {
+func TestHogEndsByItself(*testing.T) {
 	h := newHog()
 	h.spin(plan{Threads: 2, Until: time.Now().Add(20 * time.Millisecond)})
 	h.threads.Wait() // returns only if the threads end

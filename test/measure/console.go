@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func (c *console) Show(run *recorder.Run, at time.Duration, samples []recorder.S
 	defer c.mu.Unlock()
 	step := run.Plan.At(max(0, at-time.Second/2))
 	line := progress.Line{At: at, Phase: run.Name + ", " + step.Name, Left: max(0, run.Plan.Length()-at) + c.after}
-	var p99 float64
+	var p99, price float64
 	for _, x := range samples {
 		w, _ := c.script.Find(x.App)
 		switch {
@@ -56,10 +57,10 @@ func (c *console) Show(run *recorder.Run, at time.Duration, samples []recorder.S
 		case x.App == step.Hog:
 			line.Hog.Limit, line.Hog.Usage = x.Quota, x.Usage
 		}
-		if w.Managed() && x.Price != "" {
-			line.Price = x.Price
+		if v, err := strconv.ParseFloat(x.Price, 64); err == nil && w.Managed() {
+			price = max(price, v)
 		}
 	}
-	line.Latencies = []string{progress.Latency(p99)}
+	line.Price, line.Latencies = progress.Price(price), []string{progress.Latency(p99)}
 	c.table.Print(c.out, line)
 }

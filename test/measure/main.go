@@ -54,7 +54,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	fs.BoolVar(&s.full, "full", false, "long phases and everything that needs time: reactions, steady load")
 	fs.Uint64Var(&s.seed, "seed", 1, "seed of the requests; the same seed gives the same requests")
 	fs.StringVar(&s.out, "out", "out", "folder; each script writes its files to a folder of its name below it")
-	fs.BoolVar(&s.keep, "keep", false, "leave cluster, MBCAS and workload running at the end, and print how to use them")
+	fs.BoolVar(&s.keep, "keep", false, "leave cluster, MBCAS and workload running, and print how to use them")
 	fs.Usage = func() {
 		fmt.Fprintln(stderr, errUsage)
 		fs.PrintDefaults()

@@ -78,7 +78,7 @@ func (m *measurement) run(ctx context.Context, keep bool) error {
 		m.script.Name, m.script.RequestCPU, m.facts.Setup.Iterations)
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // to the end
 	defer stop()
-	if err := m.workload.Recorder.Watch(watching, m.config, m.scheme); err != nil {
+	if err := m.workload.Recorder.Watch(watching, m.config); err != nil {
 		return err
 	}
 	watch, err := guard.New(m.cluster.Kubeconfig, m.cluster.Log("audit"))
@@ -154,7 +154,8 @@ func (m *measurement) prepare(ctx context.Context, r script.Run) error {
 	}
 	for _, p := range m.workload.Recorder.Pods("") {
 		if wait := time.Until(p.Created.Add(r.MinAge)); wait > 0 {
-			m.console.Say("run %s: waiting %v until pod %s is %v old", r.Name, wait.Round(time.Second), p.Name, r.MinAge)
+			m.console.Say("run %s: waiting %v until pod %s is %v old",
+				r.Name, wait.Round(time.Second), p.Name, r.MinAge)
 			poll.Sleep(ctx, wait)
 		}
 	}

@@ -13,15 +13,12 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/cluster"
 	"github.com/mbcas/mbcas/test/internal/machine"
@@ -37,7 +34,6 @@ type session struct {
 	console    *console
 	cluster    cluster.Cluster
 	config     *rest.Config
-	scheme     *runtime.Scheme
 	client     client.Client
 	node       corev1.Node
 	kernel     cgroup.Node
@@ -126,11 +122,7 @@ func (s *session) connect(ctx context.Context) error {
 		return fmt.Errorf("API server: %w; look at: %s status", err, cluster.Program)
 	}
 	s.kubernetes = v.GitVersion
-	s.scheme = runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s.scheme), v1alpha1.AddToScheme(s.scheme)); err != nil {
-		return err
-	}
-	if s.client, err = client.New(s.config, client.Options{Scheme: s.scheme}); err != nil {
+	if s.client, err = client.New(s.config, client.Options{}); err != nil {
 		return err
 	}
 	name, err := s.cluster.Node()

@@ -76,7 +76,8 @@ func New(title string, height vg.Length, until, tick time.Duration, behind Spans
 	p.BackgroundColor = color.Transparent
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
 	for _, style := range []*text.Style{
-		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.legend.TextStyle,
+		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label,
+		&p.legend.TextStyle,
 	} {
 		style.Font.Typeface, style.Font.Variant = sans.Typeface, sans.Variant
 		style.Font.Size, style.Color = vg.Points(9), dark

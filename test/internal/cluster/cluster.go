@@ -131,7 +131,8 @@ func (c *Cluster) Install(ctx context.Context, config string) error {
 func (c *Cluster) Ready(ctx context.Context) error {
 	for _, what := range []string{"daemonset/mbcas-agent", "deployment/mbcas-controller"} {
 		if _, err := c.Kubectl(ctx, "-n", System, "rollout", "status", what, "--timeout=120s"); err != nil {
-			return fmt.Errorf("%s is not Ready: %w; look at: kubectl -n %s describe pods, and at their logs", what, err, System)
+			return fmt.Errorf("%s is not Ready: %w; look at: kubectl -n %s describe pods, and at their logs",
+				what, err, System)
 		}
 	}
 	return nil

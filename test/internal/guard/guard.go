@@ -21,7 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -97,7 +96,7 @@ func New(kubeconfig, log string) (*Guard, error) {
 	g.stop = stop
 	record := func(o client.Object) { g.record(o.(*corev1.Pod)) }
 	kinds := map[client.Object]labels.Selector{&corev1.Pod{}: nil}
-	err = watch.Objects(ctx, config, clientgoscheme.Scheme, kinds, record, record)
+	err = watch.Objects(ctx, config, kinds, record, record)
 	if err != nil {
 		stop()
 	}
@@ -169,9 +168,10 @@ func restarts(pod *corev1.Pod) map[string]int32 {
 }
 
 func evicted(pod *corev1.Pod) bool {
-	return pod.Status.Reason == "Evicted" || slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+	disrupted := func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
-	})
+	}
+	return pod.Status.Reason == "Evicted" || slices.ContainsFunc(pod.Status.Conditions, disrupted)
 }
 
 func (g *Guard) fault(format string, args ...any) {

@@ -3,22 +3,30 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
 // Objects calls seen with every object of these kinds, now and after each change, and gone with
 // each deleted one, until ctx ends. The objects of a kind are those that its selector selects; nil:
 // all. It returns when the existing objects are known.
-func Objects(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, kinds map[client.Object]labels.Selector,
-	seen, gone func(client.Object),
+func Objects(
+	ctx context.Context, config *rest.Config, kinds map[client.Object]labels.Selector, seen, gone func(client.Object),
 ) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
 	options := cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{}}
 	for kind, selector := range kinds {
 		options.ByObject[kind] = cache.ByObject{Label: selector}

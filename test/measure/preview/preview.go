@@ -57,7 +57,7 @@ func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) 
 	var at time.Duration
 	err := simulate(ctx, x, last, plan, func(now second) error {
 		step := plan.At(at)
-		line := progress.Line{At: at, Phase: step.Name, Price: fmt.Sprintf("%.2f", now.price)}
+		line := progress.Line{At: at, Phase: step.Name, Price: progress.Price(now.price)}
 		for _, all := range without {
 			line.Latencies = append(line.Latencies, latency(all[at/time.Second].pods[step.Service]))
 		}
@@ -108,8 +108,8 @@ func simulate(ctx context.Context, x *script.Script, r script.Run, plan script.P
 func setup(x *script.Script, r script.Run, plan script.Plan) sim.Setup {
 	cores := runtime.NumCPU()
 	s := sim.Setup{
-		Machine: sim.Machine{Cores: cores, Allocatable: cpu.Milli(cores) * cpu.Core * allocatablePercent / 100}, Seed: seed,
-		Length: r.MinAge + plan.Length(), WarmUp: r.MinAge,
+		Machine: sim.Machine{Cores: cores, Allocatable: cpu.Milli(cores) * cpu.Core * allocatablePercent / 100},
+		Seed:    seed, Length: r.MinAge + plan.Length(), WarmUp: r.MinAge,
 	}
 	for _, w := range x.Workloads {
 		pod := sim.PodSpec{

@@ -30,7 +30,7 @@ func Check(s *script.Script) error {
 			known := names(numbers) + ", " + names(nevers)
 			errs = append(errs, fmt.Errorf("target %s: figure %q is none of %s", t.Title, t.Figure, known))
 		case numbers[t.Figure] != nil && bounds != 1 || nevers[t.Figure] != nil && bounds != 0:
-			errs = append(errs, fmt.Errorf("target %s: %d bounds: a figure with a value has one, a list none", t.Title, bounds))
+			errs = append(errs, fmt.Errorf("target %s: %d bounds: a number has one, a list none", t.Title, bounds))
 		}
 	}
 	for _, c := range s.Charts {

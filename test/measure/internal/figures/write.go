@@ -50,13 +50,13 @@ func (f *Facts) Write(out io.Writer, s Summary) {
 	f.writeRows(out, s)
 	fmt.Fprintf(out, "%d resizes accepted, %d refused\n", s.Resizes, s.Failed)
 	for _, p := range s.NewPods {
-		fmt.Fprintf(out, "new pod at second %3.0f: %dm free before, Ready after %s s, headroom free again after %s s %s\n",
+		fmt.Fprintf(out, "new pod at second %3.0f: %dm free before, Ready after %s s, headroom free after %s s %s\n",
 			p.Second, p.Free, number(p.Ready), number(p.FreeAgain), p.Refused)
 	}
 	fmt.Fprintln(out)
 	writeTargets(out, s)
 	if s.Busy > TooBusy {
-		fmt.Fprintf(out, "\nBefore the first run other programs used %d.%d cores: a quiet machine gives other latencies.\n",
+		fmt.Fprintf(out, "\nOther programs used %d.%d cores before the first run; that shows in the latencies.\n",
 			s.Busy/1000, s.Busy%1000/100)
 	}
 	met, of := s.Judged()

@@ -66,7 +66,8 @@ func (p Player) React(ctx context.Context, r *script.Reaction, n int, done func(
 		// The step falls anywhere between two rounds of the agent.
 		jitter := time.Second + time.Duration(rng.Int64N(int64(time.Second)))
 		at := traffic.Arrivals(p.Seed+uint64(i), []traffic.Segment{{For: r.StepLength, Rate: r.Step}})
-		x, err := p.reaction(ctx, r, files, jitter, func(start time.Time) { g.Run(ctx, start, at, func(traffic.Result) {}) })
+		load := func(start time.Time) { g.Run(ctx, start, at, func(traffic.Result) {}) }
+		x, err := p.reaction(ctx, r, files, jitter, load)
 		if err != nil {
 			return err
 		}

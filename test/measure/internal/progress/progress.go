@@ -73,6 +73,14 @@ func (p Pod) String() string {
 	return fmt.Sprintf("%v %6v", p.Limit, p.Usage)
 }
 
+// Price is text for a price. With no CPU to sell it is the highest that there is.
+func Price(v float64) string {
+	if v >= 1e6 {
+		return "highest"
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
 // Latency is text for milliseconds; 0: no request ended.
 func Latency(ms float64) string {
 	if ms == 0 {

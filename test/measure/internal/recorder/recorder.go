@@ -21,7 +21,6 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -89,9 +88,9 @@ type decision struct {
 }
 
 // Watch records until ctx ends. It returns once everything that exists is recorded.
-func (r *Recorder) Watch(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) error {
+func (r *Recorder) Watch(ctx context.Context, config *rest.Config) error {
 	ours := labels.SelectorFromSet(labels.Set{r.Labels.PartOf: r.Labels.Value})
-	return watch.Objects(ctx, config, scheme, map[client.Object]labels.Selector{
+	return watch.Objects(ctx, config, map[client.Object]labels.Selector{
 		&corev1.Pod{}: ours, &autoscalingv2.HorizontalPodAutoscaler{}: ours, &corev1.ResourceQuota{}: ours,
 		&v1alpha1.PodAllocation{}: nil,
 	}, func(o client.Object) { r.see(time.Now(), o) }, r.deleted)
@@ -190,14 +189,11 @@ func (r *Recorder) Pods(app string) (pods []Pod) {
 			all = append(all, e)
 		}
 	}
-	notReady := func(e *entry) int {
-		if e.Ready {
-			return 0
-		}
-		return 1
-	}
 	slices.SortFunc(all, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(notReady(a), notReady(b)), strings.Compare(a.Name, b.Name))
+		if a.order == b.order && a.Ready != b.Ready {
+			return map[bool]int{true: -1, false: 1}[a.Ready]
+		}
+		return cmp.Or(cmp.Compare(a.order, b.order), strings.Compare(a.Name, b.Name))
 	})
 	for _, e := range all {
 		pods = append(pods, e.Pod)
@@ -252,7 +248,8 @@ func (r *Recorder) NotRestored() (wrong []string) {
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", p.Name, err))
 		} else if quota, err := files.Quota(); err != nil || cpu.Milli(quota) != w.Limit {
-			wrong = append(wrong, fmt.Sprintf("%s has limit %dm in the kernel, declared %v; %v", p.Name, quota, w.Limit, err))
+			text := "%s has limit %dm in the kernel, declared %v; %v"
+			wrong = append(wrong, fmt.Sprintf(text, p.Name, quota, w.Limit, err))
 		}
 	}
 	return wrong

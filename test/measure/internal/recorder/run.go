@@ -162,7 +162,8 @@ func WriteSamples(out io.Writer, runs []*Run) error {
 		"throttled_ms_per_s", "throttle_ratio", "demand_m", "price", "p50_ms", "p99_ms"})
 	for _, r := range runs {
 		for _, s := range r.Samples {
-			w.Write([]string{r.Name, decimal(s.At.Seconds(), 2), s.Phase, s.App, strconv.Itoa(s.Ready), strconv.Itoa(s.Desired),
+			w.Write([]string{r.Name, decimal(s.At.Seconds(), 2), s.Phase, s.App,
+				strconv.Itoa(s.Ready), strconv.Itoa(s.Desired),
 				whole(s.Request), whole(s.Limit), whole(s.Quota), whole(s.Usage), decimal(s.Throttled, 1),
 				decimal(s.ThrottleRatio, 2), whole(s.Demand), s.Price, decimal(s.P50, 1), decimal(s.P99, 1)})
 		}

@@ -73,69 +73,79 @@ func (s *Script) expand() {
 	}
 }
 
+// problems collects what is wrong with a script.
+type problems []error
+
+func (p *problems) need(ok bool, format string, args ...any) {
+	if !ok {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
+// known needs a name to be one of names, or empty.
+func (p *problems) known(at, name string, names []string) {
+	slices.Sort(names)
+	p.need(name == "" || slices.Contains(names, name), "%s: %q is none of %s", at, name, strings.Join(names, ", "))
+}
+
 // check finds every name that nothing has.
 func (s *Script) check() error {
-	var errs []error
-	need := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	known := func(at, name string, names []string) {
-		slices.Sort(names)
-		need(name == "" || slices.Contains(names, name), "%s: %q is none of %s", at, name, strings.Join(names, ", "))
-	}
-	services, hogs := s.names(Serve), s.names(Spin)
-	var runs, phases []string
+	var p problems
+	p.need(s.Name != "" && s.Title != "" && s.RequestCPU > 0, "want a name, a title, and requestCPU above 0")
+	p.need(len(s.Runs) > 0 && len(s.Phases) > 0 && len(s.Workloads) > 0, "want runs, phases and workloads")
 	for _, w := range s.Workloads {
-		known("workload "+w.Name+": kind", w.Kind, []string{Serve, Spin})
-		known("workload "+w.Name+": priorityClass", w.Class, slices.Collect(maps.Keys(s.Classes)))
-		known("workload "+w.Name+": namespace", w.Namespace, slices.Clone(s.Namespaces))
+		p.known("workload "+w.Name+": kind", w.Kind, []string{Serve, Spin})
+		p.known("workload "+w.Name+": priorityClass", w.Class, slices.Collect(maps.Keys(s.Classes)))
+		p.known("workload "+w.Name+": namespace", w.Namespace, slices.Clone(s.Namespaces))
 	}
+	var runs, phases []string
 	for i, r := range s.Runs {
 		runs = append(runs, r.Name)
-		known("run "+r.Name+": mode", r.Mode, []string{"off", "recommend", "enforce", "restore"})
-		need(i > 0 || !r.KeepPods, "run %s: keepPods: no run before it has pods", r.Name)
+		p.known("run "+r.Name+": mode", r.Mode, []string{"off", "recommend", "enforce", "restore"})
+		p.need(i > 0 || !r.KeepPods, "run %s: keepPods: no run before it has pods", r.Name)
 	}
-	need(s.Name != "" && s.Title != "" && s.RequestCPU > 0, "want a name, a title, and requestCPU above 0")
-	need(len(runs) > 0 && len(s.Phases) > 0 && len(s.Workloads) > 0, "want runs, phases and workloads")
-	for _, p := range s.Phases {
-		at := "phase " + p.Name
-		phases = append(phases, p.Name)
-		need(p.Short >= 0 && p.Full >= max(1, p.Short),
-			"%s: short %v, full %v: want full above 0 and not below short", at, p.Short, p.Full)
-		for name, rate := range p.Rates {
-			known(at+": rates", name, services)
-			need(rate >= 0, "%s: rates: %s: %v is negative", at, name, rate)
-		}
-		for _, name := range p.Spin {
-			known(at+": spin", name, hogs)
-		}
-		for _, name := range p.Runs {
-			known(at+": runs", name, runs)
-		}
-		if m := p.Moving; m != nil {
-			ok := m.Busy <= len(s.group(m.Workload)) && len(m.BusyRates) > 0 && m.Every > 0
-			need(ok, "%s: moving: want at least %d workloads, busy rates, and every above 0", at, m.Busy)
-		}
+	services, hogs := s.names(Serve), s.names(Spin)
+	for _, x := range s.Phases {
+		phases = append(phases, x.Name)
+		s.checkPhase(&p, x, runs)
 	}
 	for _, r := range s.Rows {
-		known("row "+r.Title+": service", r.Service, services)
-		known("row "+r.Title+": phase", r.Phase, phases)
+		p.known("row "+r.Title+": service", r.Service, services)
+		p.known("row "+r.Title+": phase", r.Phase, phases)
 	}
 	for _, t := range s.Targets {
-		known("target "+t.Title+": service", t.Service, services)
-		known("target "+t.Title+": run", t.Run, runs)
-		known("target "+t.Title+": over", t.Over, runs)
+		p.known("target "+t.Title+": service", t.Service, services)
+		p.known("target "+t.Title+": run", t.Run, runs)
+		p.known("target "+t.Title+": over", t.Over, runs)
 		for _, phase := range append(t.Phases, t.Phase) {
-			known("target "+t.Title+": phase", phase, phases)
+			p.known("target "+t.Title+": phase", phase, phases)
 		}
 	}
 	if r := s.React; r != nil {
-		known("reaction: service", r.Service, services)
-		known("reaction: hog", r.Hog, hogs)
+		p.known("reaction: service", r.Service, services)
+		p.known("reaction: hog", r.Hog, hogs)
 	}
-	return errors.Join(errs...)
+	return errors.Join(p...)
+}
+
+func (s *Script) checkPhase(p *problems, x Phase, runs []string) {
+	at := "phase " + x.Name
+	p.need(x.Short >= 0 && x.Full >= max(1, x.Short),
+		"%s: short %v, full %v: want full above 0 and not below short", at, x.Short, x.Full)
+	for name, rate := range x.Rates {
+		p.known(at+": rates", name, s.names(Serve))
+		p.need(rate >= 0, "%s: rates: %s: %v is negative", at, name, rate)
+	}
+	for _, name := range x.Spin {
+		p.known(at+": spin", name, s.names(Spin))
+	}
+	for _, name := range x.Runs {
+		p.known(at+": runs", name, runs)
+	}
+	if m := x.Moving; m != nil {
+		ok := m.Busy <= len(s.group(m.Workload)) && len(m.BusyRates) > 0 && m.Every > 0
+		p.need(ok, "%s: moving: want at least %d workloads, busy rates, and every above 0", at, m.Busy)
+	}
 }
 
 // names are the workloads of a kind.

@@ -77,7 +77,8 @@ func (w Workload) Replace(ctx context.Context, limits bool) error {
 	if err := w.remove(ctx, all); err != nil {
 		return err
 	}
-	if err := poll.Until(ctx, patience, func() string { return join("pods are still there: ", w.left(ctx)) }); err != nil {
+	err := poll.Until(ctx, patience, func() string { return join("pods are still there: ", w.left(ctx)) })
+	if err != nil {
 		return err
 	}
 	if err := w.create(ctx, pods(w.Script, w.Node, limits)); err != nil {
@@ -117,7 +118,8 @@ func (w Workload) left(ctx context.Context) (names []string) {
 // unready are the workloads without a Ready pod.
 func (w Workload) unready() (names []string) {
 	for _, x := range w.Script.Workloads {
-		if all := w.Recorder.Pods(x.Name); len(all) == 0 || !all[0].Ready || all[0].IP == "" || all[0].ContainerID == "" {
+		p, err := w.Recorder.Pod(x.Name)
+		if err != nil || !p.Ready || p.IP == "" || p.ContainerID == "" {
 			names = append(names, x.Namespace+"/"+x.Name)
 		}
 	}
