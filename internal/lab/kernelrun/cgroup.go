@@ -34,7 +34,7 @@ const root = "/sys/fs/cgroup"
 // prefix of the folders of runs; the process ID follows.
 const prefix = "mbcas-lab-"
 
-// findTree looks at what the machine has.
+// findTree finds the machine's cgroup hierarchies.
 func findTree() (*tree, error) {
 	var fsInfo unix.Statfs_t
 	if err := unix.Statfs(root, &fsInfo); err != nil {
@@ -123,7 +123,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// sweep removes what runs left behind whose process is gone.
+// sweep removes the groups of runs whose process has ended.
 func sweep(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, prefix+"*"))
 	for _, path := range left {

@@ -32,7 +32,7 @@ type pod struct {
 	procs    []*process
 	arrivals []request
 	pipe     *os.File        // into which requests are written; nil: none come
-	writer   sync.WaitGroup  // who writes them
+	writer   sync.WaitGroup  // of the requests
 	quit     chan struct{}   // closed to make them stop
 	unsent   []request       // at the end
 	lateness []time.Duration // of each that was sent
@@ -139,7 +139,7 @@ func arrivals(s sim.Setup, spec sim.PodSpec) (all []request) {
 	}
 }
 
-// spins are the threads that spin: from when until when each does, as the worker is told.
+// spins are the busy threads: the start and end times of each, as arguments of the worker.
 func spins(s sim.Setup, spec sim.PodSpec) (all [][]string) {
 	if spec.Spin == nil {
 		return nil
@@ -190,8 +190,7 @@ const requestSize = 16
 
 // write writes the requests, each at its time. Where the line is full it waits; what is not taken at the end is unsent.
 func (p *pod) write(start, end time.Time) {
-	// The thread sleeps to the microsecond, so it is nobody else's, and it is not given back. It gets no better place in the kernel's
-	// line. A nice value of -20 weighs as much as pods of 87 cores where the kernel does not group processes by session (autogroup
+	// The thread sleeps to the microsecond, so it is locked, and not returned to the runtime. It has ordinary priority. A nice value of -20 weighs as much as pods of 87 cores where the kernel does not group processes by session (autogroup
 	// in sched(7)), and the load balancer clears its core for it. A real-time thread may spin for a lock of this language's
 	// runtime, and keep the holder from the CPU for as long as the kernel lets it, which is most of a second.
 	runtime.LockOSThread()
@@ -229,7 +228,7 @@ func (p *pod) sleepUntil(t time.Time) bool {
 	return true
 }
 
-// late is how late 99 of 100 requests were sent at most; 0 where none was. Nobody may write any more.
+// late is how late 99 of 100 requests were sent at most; 0 where none was. The writer must have ended.
 func (p *pod) late() time.Duration {
 	if len(p.lateness) == 0 {
 		return 0
@@ -238,7 +237,7 @@ func (p *pod) late() time.Duration {
 	return p.lateness[len(p.lateness)*99/100]
 }
 
-// collect waits for the reports. The limit is lifted first: the run is over.
+// collect waits for the reports. It removes the limit first, as the run is over.
 func (p *pod) collect(s sim.Setup) (all processReport, err error) {
 	if err := p.group.setLimit(0); err != nil {
 		return all, err

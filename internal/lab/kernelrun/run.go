@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package kernelrun plays a simulator's set-up for real: processes with real threads in real cgroups of this
-// machine, the same requests at the same times, under the same policy. What comes out has the form of a simulation's
-// result, so that the two can be held against each other.
+// Package kernelrun runs a simulator's set-up on the kernel of this machine: processes in cgroups, the same requests at the same
+// times, under the same policy. The result has the form of a simulation's, so that the two can be compared.
 //
 // It needs root, a cgroup hierarchy with CPU bandwidth control, v1 or v2, and Perl: every thread is a process of
 // its own, and a program of this language would bring threads of its runtime along. It promises, each a test:
@@ -27,10 +26,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// ErrUnsupported marks a machine on which nothing can be played.
+// ErrUnsupported marks a machine without what a run needs.
 var ErrUnsupported = errors.New("this machine cannot run real cgroups")
 
-// Supported says why this machine cannot play; nil where it can.
+// Supported says why this machine cannot run set-ups; nil where it can.
 func Supported() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it takes root", ErrUnsupported)
@@ -61,7 +60,7 @@ type Result struct {
 // lead is how long the processes have to start before the first request comes.
 const lead = 2 * time.Second
 
-// Run plays a set-up of one node, of as many cores as this machine has, from the beginning to the end.
+// Run runs a set-up of one node with as many cores as this machine.
 func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Result, err error) {
 	if err := Supported(); err != nil {
 		return out, err
@@ -73,7 +72,7 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Result, err e
 	case err != nil:
 		return out, err
 	case len(m.stolen) != s.Machine.Cores:
-		return out, fmt.Errorf("this process may use %d of the machine's %d CPUs, and what others do cannot be told apart by CPU: run it without taskset or cpuset", s.Machine.Cores, len(m.stolen))
+		return out, fmt.Errorf("this process may use %d of the machine's %d CPUs, and other work cannot be attributed to CPUs: run it without taskset or cpuset", s.Machine.Cores, len(m.stolen))
 	}
 	for _, spec := range s.Pods {
 		if spec.Start != 0 || spec.End != 0 || spec.System {
@@ -120,7 +119,7 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Result, err e
 	return r.finish()
 }
 
-// runner plays one run.
+// runner is one run in progress.
 type runner struct {
 	setup  sim.Setup
 	policy sim.Policy
@@ -137,7 +136,7 @@ type runner struct {
 
 // gaps is what the hypervisor has kept of each core so far.
 type gaps struct {
-	stolen []time.Duration // by core, at the last look
+	stolen []time.Duration // by core, at the last sample
 	moved  []time.Duration // when that was last more than before
 	all    []sim.Gap
 }
@@ -208,15 +207,15 @@ type action struct {
 
 func (r *runner) now() time.Duration { return time.Since(r.start) }
 
-// run follows the clock: turns of the policy, changes that take effect, points of the series.
+// run follows the clock: calls of the policy, changes that take effect, points of the series.
 func (r *runner) run(ctx context.Context) error {
 	every := r.setup.Interval
 	if every == 0 {
 		every = time.Second
 	}
-	turn, point, warm, watch := time.Duration(0), every, r.setup.WarmUp, time.Duration(0)
+	decide, point, warm, watch := time.Duration(0), every, r.setup.WarmUp, time.Duration(0)
 	for {
-		next := min(turn, point, watch, r.setup.Length)
+		next := min(decide, point, watch, r.setup.Length)
 		if warm >= 0 {
 			next = min(next, warm)
 		}
@@ -259,12 +258,12 @@ func (r *runner) run(ctx context.Context) error {
 		if next >= r.setup.Length {
 			return nil
 		}
-		if next >= turn {
+		if next >= decide {
 			actions, again := r.policy.Decide(&r.snapshot)
 			for _, a := range actions {
 				r.pending = append(r.pending, action{next + a.Delay, a})
 			}
-			turn = max(again, next+time.Millisecond)
+			decide = max(again, next+time.Millisecond)
 		}
 	}
 }

@@ -74,11 +74,11 @@ func TestLeavesNothing(t *testing.T) {
 }
 
 // TestGapsAreKept: what was kept at once ends when it shows, what may have been kept bit by bit is spread, and what was kept before
-// the first look does not count.
+// the first sample does not count.
 func TestGapsAreKept(t *testing.T) {
 	const ms = time.Millisecond
 	var g gaps
-	for _, look := range []struct {
+	for _, sample := range []struct {
 		at     time.Duration
 		stolen []time.Duration
 	}{
@@ -88,7 +88,7 @@ func TestGapsAreKept(t *testing.T) {
 		{2000 * ms, []time.Duration{80 * ms, 30 * ms}},
 		{2050 * ms, []time.Duration{80 * ms, 150 * ms}},
 	} {
-		g.record(look.at, look.stolen)
+		g.record(sample.at, sample.stolen)
 	}
 	want := []sim.Gap{{Core: 1, At: 30 * ms, Duration: 20 * ms}}
 	for at := 50 * ms; at < 100*ms; at += 10 * ms {
@@ -154,7 +154,7 @@ func TestSameRequests(t *testing.T) {
 	}
 }
 
-// TestScenario: a scenario of the catalogue can be played.
+// TestScenario: a scenario of the catalogue can run.
 func TestScenario(t *testing.T) {
 	requireSupport(t)
 	duel, err := scenario.Find("duel", "")

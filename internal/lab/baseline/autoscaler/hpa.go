@@ -17,7 +17,7 @@ type HPAConfig struct {
 	Target int
 	// Tolerance is by how much of the target the use may be off before anything is done.
 	Tolerance float64
-	// Stabilize is how far back the highest wish counts when replicas are to be taken away.
+	// Stabilize is the window of the highest recommendation for a scale-in.
 	Stabilize time.Duration
 	// Starting is the age below which a pod counts as not ready until its metrics are all from after its start.
 	Starting time.Duration
@@ -56,7 +56,7 @@ type hpaProposal struct {
 	replicas int
 }
 
-// hpaObservation is a workload as it is in a turn.
+// hpaObservation is a workload at one call.
 type hpaObservation struct {
 	key     string
 	pod     int // ID of one of its pods
@@ -69,7 +69,7 @@ type hpaObservation struct {
 	requestMissing bool // one of them has no request
 }
 
-// NewHPA is HPA before its first turn.
+// NewHPA is HPA before its first call.
 func NewHPA(cfg HPAConfig) *HPA {
 	return &HPA{cfg: cfg, metrics: metricsServer{every: cfg.Metrics}, workloads: map[string]*hpaWorkload{}}
 }
@@ -175,7 +175,7 @@ func (h *HPA) ratio(use float64, requested cpu.Milli) float64 {
 	return float64(percent) / float64(h.cfg.Target)
 }
 
-// stable is the wish, or when that is to shrink the highest one of the recent ones, up to what there is.
+// stable is the proposal, or for a scale-in the highest of the recent ones, up to the present number.
 func (h *HPA) stable(now time.Duration, w *hpaWorkload, desired int) int {
 	w.proposals = append(w.proposals, hpaProposal{now, desired})
 	for w.proposals[0].at < now-h.cfg.Stabilize {
@@ -191,7 +191,7 @@ func (h *HPA) stable(now time.Duration, w *hpaWorkload, desired int) int {
 	return min(most, w.wanted)
 }
 
-// limit holds a wish to the bounds, and to the speed of growth.
+// limit applies the bounds and the scale-out rate to a proposal.
 func (h *HPA) limit(w *hpaWorkload, want int) int {
 	want = min(want, max(w.wanted*h.cfg.UpFactor, w.wanted+h.cfg.UpPods))
 	return max(h.cfg.Min, min(want, w.max))

@@ -119,7 +119,7 @@ func TestHPARunsWithItsMetrics(t *testing.T) {
 		w := simtest.NewManualNode(16, spec)
 		h := NewHPA(cfg)
 		if _, next := h.Decide(&w.Snapshot); next != want {
-			t.Errorf("metrics each %v: next turn at %v, want %v", metrics, next, want)
+			t.Errorf("metrics each %v: next call at %v, want %v", metrics, next, want)
 		}
 		w.Advance(want, 1)
 		if actions, _ := h.Decide(&w.Snapshot); (len(actions) > 0) != (metrics == 15*time.Second) {

@@ -9,8 +9,8 @@ import (
 // metricsInterval is how often metrics-server reads the kubelets by its own manifest (--metric-resolution).
 const metricsInterval = 15 * time.Second
 
-// metricsServer is what metrics-server knows of the pods: their mean use between its last two reads. Whoever asks it in
-// the turn of a read is told the newest, which is the best case: its clock and theirs are not in step on a cluster.
+// metricsServer is metrics-server: the mean usage of pods between its last two reads. An autoscaler that runs at the time of a
+// read sees the newest values, which is the best case: on a cluster the two are not in step.
 type metricsServer struct {
 	every time.Duration
 	due   time.Duration

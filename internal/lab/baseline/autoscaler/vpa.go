@@ -30,7 +30,7 @@ type VPAConfig struct {
 	// within the bounds.
 	OldAge     time.Duration
 	Difference float64
-	// MinReplicas and Tolerance: a workload with fewer replicas is left alone, and in one turn of the updater at most
+	// MinReplicas and Tolerance: a workload with fewer replicas is left alone, and in one run of the updater at most
 	// this share of the replicas is touched. IgnoreBudget lifts both (--in-place-skip-disruption-budget).
 	MinReplicas  int
 	Tolerance    float64
@@ -55,11 +55,11 @@ func DefaultVPAConfig() VPAConfig {
 
 // VPA is Kubernetes' Vertical Pod Autoscaler in the mode InPlace: a recommender that learns the percentiles of the use
 // of each workload, and an updater that brings requests there. Limits follow in proportion. A request for which the
-// node has no room waits for the updater's next turn; it evicts nobody. A pod that begins when there is a recommendation begins with it.
+// node has no room waits for the updater's next run; it evicts no pod. A pod that starts when there is a recommendation starts with it.
 type VPA struct {
 	cfg     VPAConfig
 	metrics metricsServer
-	due     time.Duration // next turn of the recommender and the updater
+	due     time.Duration // next run of the recommender and the updater
 
 	models map[string]*vpaModel // by workload
 	met    map[int]bool
@@ -77,7 +77,7 @@ type vpaModel struct {
 // vpaBounds are the recommendation.
 type vpaBounds struct{ lower, target, upper cpu.Milli }
 
-// NewVPA is VPA before its first turn.
+// NewVPA is VPA before its first call.
 func NewVPA(cfg VPAConfig) *VPA {
 	return &VPA{cfg: cfg, metrics: metricsServer{every: cfg.Metrics}, models: map[string]*vpaModel{}, met: map[int]bool{}}
 }
@@ -168,7 +168,7 @@ func declaredUse(s *sim.PodSpec, from time.Duration) float64 {
 	return sum / float64(minute)
 }
 
-// sample is the recommender's look at the metrics: one sample per container, where there is a new one.
+// sample reads the metrics: one sample per container, where there is a new one.
 func (v *VPA) sample(r *sim.Snapshot) {
 	for _, p := range r.Pods {
 		m := v.models[vpaKey(p.Spec)]
@@ -185,7 +185,7 @@ func (v *VPA) sample(r *sim.Snapshot) {
 	}
 }
 
-// recommend turns percentiles into bounds: the less is known, the wider they are.
+// recommend derives bounds from percentiles: the shorter the history, the wider they are.
 func (v *VPA) recommend(m *vpaModel) {
 	if m.samples == 0 {
 		return
@@ -204,7 +204,7 @@ func (v *VPA) recommend(m *vpaModel) {
 	}
 }
 
-// update is the updater's turn: the pods that are out of bounds, those to be raised first, then those that are off the most.
+// update is the updater's run: the pods that are out of bounds, increases first, then the largest differences.
 func (v *VPA) update(r *sim.Snapshot) []sim.Action {
 	type candidate struct {
 		pod    int // index in the reading

@@ -77,7 +77,7 @@ func afterStep(history time.Duration) (target, lower int) {
 	return target, lower
 }
 
-// Of four replicas floor(0.5 x 4) = 2 are touched in a turn; one that is alone is not touched at all.
+// Of four replicas floor(0.5 x 4) = 2 are touched in a call; one that is alone is not touched at all.
 func TestVPATouchesHalfOfTheReplicas(t *testing.T) {
 	cfg := DefaultVPAConfig()
 	cfg.History = 24 * time.Hour
@@ -89,7 +89,7 @@ func TestVPATouchesHalfOfTheReplicas(t *testing.T) {
 	for turn, want := range []int{2, 2, 0} {
 		actions, _ := v.Decide(&w.Snapshot)
 		if len(actions) != want {
-			t.Errorf("turn %d: %d changes, want %d", turn, len(actions), want)
+			t.Errorf("call %d: %d changes, want %d", turn, len(actions), want)
 		}
 		for _, a := range actions {
 			if a.Pod == 2 {
@@ -101,7 +101,7 @@ func TestVPATouchesHalfOfTheReplicas(t *testing.T) {
 	}
 }
 
-// Of two or three replicas one is touched in a turn, of twenty ten, and none that is alone, whatever share may be.
+// Of two or three replicas one is touched in a call, of twenty ten, and none that is alone, whatever share may be.
 func TestVPAKeepsReplicas(t *testing.T) {
 	for _, c := range []struct {
 		replicas  int
@@ -123,7 +123,7 @@ func TestVPAKeepsReplicas(t *testing.T) {
 
 // Weights of 93 % at 1 core, 4 % at 4 cores and 3 % at 8: p50 and p90 lie at 1 core, p95 at 4. With the margin the ends of their buckets
 // are 1168.72m and 4743.45m. In half a day the confidence is 1/2, so the bounds are 1168.72 x 1.002^-2 and 4743.45 x 3; with 360 samples
-// in two days it is 1/4, and they are 1168.72 x 1.004^-2 and 4743.45 x 5. Nobody is recommended less than 25m.
+// in two days it is 1/4, and they are 1168.72 x 1.004^-2 and 4743.45 x 5. No pod is recommended less than 25m.
 func TestVPABoundsByHand(t *testing.T) {
 	for _, c := range []struct {
 		use     float64
@@ -218,7 +218,7 @@ func TestVPADeclaredUse(t *testing.T) {
 	}
 }
 
-// After a turn of the updater pods come: a replica begins with what is known of its workload, and one of a workload with a history of its own
+// After a run of the updater pods come: a replica begins with what is known of its workload, and one of a workload with a history of its own
 // with that, which is no more than its limit: 1168m each. One that opted out and one without a request are left alone. Without
 // a history only the workload that ran is known.
 func TestVPAAdmitsPods(t *testing.T) {
@@ -232,7 +232,7 @@ func TestVPAAdmitsPods(t *testing.T) {
 		coming[3].Age = 30 * time.Second
 		w.Pods = w.Pods[:1:1]
 		if _, next := v.Decide(&w.Snapshot); next != time.Second {
-			t.Errorf("next turn at %v, want after a look in 1 s", next)
+			t.Errorf("next call at %v, want after a look in 1 s", next)
 		}
 		if history > 0 {
 			m := v.models["/web"]
@@ -242,7 +242,7 @@ func TestVPAAdmitsPods(t *testing.T) {
 		}
 		w.Advance(59500*time.Millisecond, 1)
 		if _, next := v.Decide(&w.Snapshot); next != time.Minute {
-			t.Errorf("next turn at %v, want the updater's at 1m", next)
+			t.Errorf("next call at %v, want the updater's at 1m", next)
 		}
 		w.Advance(500*time.Millisecond, 1)
 		v.Decide(&w.Snapshot)
@@ -262,7 +262,7 @@ func TestVPAAdmitsPods(t *testing.T) {
 	}
 }
 
-// A sample is the mean of the last 15 s, and counts once, also where metrics come later than the recommender's turns.
+// A sample is the mean of the last 15 s, and counts once, also where metrics come later than the recommender's runs.
 func TestVPASamplesOnce(t *testing.T) {
 	for _, c := range []struct {
 		metrics, window time.Duration
@@ -361,7 +361,7 @@ func TestVPAOnABusyNode(t *testing.T) {
 		changes += len(p.Changes)
 		for _, c := range p.Changes {
 			if c.At%time.Minute != sim.ResizeDelay {
-				t.Errorf("%s changed at %v: not one resize after a turn of the updater", p.Spec.Name, c.At)
+				t.Errorf("%s changed at %v: not one resize after a run of the updater", p.Spec.Name, c.At)
 			}
 			if request := float64(c.To) * float64(p.Spec.Request) / float64(p.Spec.Limit); request < 24 {
 				t.Errorf("%s has limit %v, so a request of %vm, below 25m", p.Spec.Name, c.To, request)

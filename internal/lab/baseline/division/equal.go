@@ -6,11 +6,11 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// EqualConfig is an equal share for everybody.
+// EqualConfig is an equal share for every pod.
 type EqualConfig struct {
-	// Interval is the time between two looks.
+	// Interval is the time between two samples.
 	Interval time.Duration
-	// Rest shares what the pods leave whose limits can't be set, among those whose limits can. Otherwise the whole node
+	// Rest shares what unmanaged pods leave among managed ones. Otherwise the whole node
 	// is shared among all pods, used or not.
 	Rest bool
 }
@@ -49,11 +49,11 @@ func (e *Equal) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 			}
 		}
 	}
-	var wishes []target
+	var all []target
 	for i := range r.Pods {
 		if p := &r.Pods[i]; p.Spec.Managed() {
-			wishes = append(wishes, target{p, max(0, left) / float64(sharers)})
+			all = append(all, target{p, max(0, left) / float64(sharers)})
 		}
 	}
-	return e.resizer.resize(r, wishes), r.Now + e.cfg.Interval
+	return e.resizer.resize(r, all), r.Now + e.cfg.Interval
 }

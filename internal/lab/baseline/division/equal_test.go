@@ -21,7 +21,7 @@ func TestEqualByHand(t *testing.T) {
 			t.Errorf("%+v: limits %v, want %v", c.cfg, got, c.want)
 		}
 		if _, next := NewEqual(c.cfg).Decide(&r.Snapshot); next != r.Now+15*time.Second {
-			t.Errorf("%+v: next turn at %v, want in 15 s", c.cfg, next)
+			t.Errorf("%+v: next call at %v, want in 15 s", c.cfg, next)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type KarmaConfig struct {
 	// partition (0) and a node where everything is borrowed (1).
 	Alpha float64
 	// Credits is what the first pods start with: one is a slice for a quantum. A million is 10,000 core seconds, so that
-	// nobody runs out and the node is used in full; only differences matter then.
+	// no pod runs out and the node is used in full; only differences matter then.
 	Credits int64
 	// Room is what demand is multiplied with before it is claimed; 1 is the paper's.
 	Room float64
@@ -34,8 +34,8 @@ func DefaultKarma() KarmaConfig {
 	return KarmaConfig{Quantum: time.Second, Slice: cpu.Quantum, Alpha: 0.5, Credits: 1_000_000, Room: 1, Actuator: actuator.DefaultConfig()}
 }
 
-// Karma is max-min fairness with a memory: who leaves a part of its guaranteed share to others earns credits, and who
-// borrows pays with them. All pods are equal; requests and priorities do not count. The limit is the allotment, but for
+// Karma is max-min fairness over time: a pod that leaves a part of its guaranteed share to others earns credits, and a borrower
+// pays with them. All pods are equal; requests and priorities do not count. The limit is the allotment, but for
 // what Kubernetes demands: it stays above the request.
 type Karma struct {
 	cfg     KarmaConfig
@@ -71,7 +71,7 @@ func (k *Karma) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return k.resizer.resize(r, targets(bidders, shares)), r.Now + k.cfg.Quantum
 }
 
-// assignCredits fills in the credits. Who is new gets the mean of those that are here.
+// assignCredits fills in the credits. A new pod gets the mean of the others.
 func (k *Karma) assignCredits(bidders []bidder, users []karmaUser) {
 	var sum, n int64
 	for _, b := range bidders {
@@ -93,7 +93,7 @@ func (k *Karma) assignCredits(bidders []bidder, users []karmaUser) {
 	}
 }
 
-// karmaUser is one who shares.
+// karmaUser is a pod of the algorithm.
 type karmaUser struct {
 	demand  int64 // slices
 	credits int64

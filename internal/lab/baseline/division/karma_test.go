@@ -9,7 +9,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// Three users, 12 slices, alpha 0.5: 6 are public, 2 each guaranteed; everybody earns 2 credits.
+// Three users, 12 slices, alpha 0.5: 6 are public, 2 each guaranteed; each earns 2 credits.
 //
 // Enough for all: demands 0, 3, 6 and credits 10, 10, 10 make 12, 12, 12. The first can lend 2, so 8 are there; the others
 // want 1 + 4 = 5. They get them and pay: 11 and 8. Of the 5 the donor lends its 2 first (14), 3 are public.
@@ -47,10 +47,10 @@ func TestKarmaByHand(t *testing.T) {
 			t.Errorf("%s: slices %v and credits %v, want %v and %v", name, got, after, c.slices, c.after)
 		}
 	}
-	allocate(nil, 12, 0.5) // nobody there
+	allocate(nil, 12, 0.5) // no users
 }
 
-// The first pods get a million credits each, and who comes later the mean of those that are here: 31/2, rounded down.
+// The first pods get a million credits each, and later pods the mean of the existing ones: 31/2, rounded down.
 func TestKarmaNewcomersGetTheMean(t *testing.T) {
 	k := NewKarma(DefaultKarma())
 	bidders := make([]bidder, 3)
@@ -100,7 +100,7 @@ func TestKarmaKeepsCredits(t *testing.T) {
 	p := NewKarma(cfg)
 	r.Run(p, 60*time.Second, []float64{0, 1.5}, []float64{0, 0})
 	if d := p.credits[0] - p.credits[1]; d < 6700 || d > 7700 {
-		t.Fatalf("who was idle is %d credits richer, want about 7200", d)
+		t.Fatalf("the idle pod is %d credits richer, want about 7200", d)
 	}
 	if got, want := r.Run(p, 80*time.Second, []float64{3, 3}, []float64{0, 0}), []cpu.Milli{2700, 900}; got[0] < 2460 || got[0] > 2700 || got[1] < 900 || got[1] > 990 {
 		t.Errorf("limits %v, want about %v", got, want)

@@ -51,23 +51,23 @@ func (m *MaxMin) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return m.resizer.resize(r, targets(bidders, shares)), r.Now + m.cfg.Interval
 }
 
-// claim is what one pod asks of a split, in cores.
+// claim is one pod's part in a division, in cores.
 type claim struct {
 	weight, demand, floor float64
 	capped                bool // it cannot use more than it demands
 }
 
-// maxMin splits the supply: nobody gets more than it demands, nobody less than the smaller of demand and floor, and what
-// is short is shared by weight.
+// maxMin divides the supply: no pod gets more than its demand or less than the smaller of demand and floor, and scarce CPU is
+// shared by weight.
 func maxMin(supply float64, claims []claim) []float64 {
 	out := make([]float64, len(claims))
-	held := make([]bool, len(claims)) // at their floors
+	atFloor := make([]bool, len(claims))
 	for again := true; again; {
 		again = false
 		left := supply
 		var order []int
 		for i := range claims {
-			if held[i] {
+			if atFloor[i] {
 				left -= out[i]
 			} else {
 				order = append(order, i)
@@ -76,7 +76,7 @@ func maxMin(supply float64, claims []claim) []float64 {
 		fill(max(0, left), claims, order, out)
 		for _, i := range order {
 			if least := min(claims[i].demand, claims[i].floor); out[i] < least {
-				out[i], held[i], again = least, true, true
+				out[i], atFloor[i], again = least, true, true
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func TestMaxMinScalesDemand(t *testing.T) {
 	cfg.Room = 1.5
 	p := NewMaxMin(cfg)
 	if _, next := p.Decide(&r.Snapshot); next != time.Second {
-		t.Errorf("next turn at %v, want in 1 s", next)
+		t.Errorf("next call at %v, want in 1 s", next)
 	}
 	for until, want := range []cpu.Milli{10: 1340, 60: 600} {
 		got := r.Run(p, time.Duration(until)*time.Second, []float64{1, 0.4}, []float64{0, 0})
@@ -63,7 +63,7 @@ func TestMaxMinScalesDemand(t *testing.T) {
 }
 
 // Supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5 for the second. A floor
-// above the demand binds nobody: with a demand of 0.2 the first gets 0.2, and the second 2.8.
+// above the demand has no effect: with a demand of 0.2 the first gets 0.2, and the second 2.8.
 func TestMaxMinKeepsFloors(t *testing.T) {
 	for _, c := range []struct{ demand, floor, first, second float64 }{{5, 0, 1, 2}, {5, 1.5, 1.5, 1.5}, {0.2, 1.5, 0.2, 2.8}} {
 		got := maxMin(3, []claim{{1, c.demand, c.floor, false}, {2, 5, 0, false}})
@@ -76,7 +76,7 @@ func TestMaxMinKeepsFloors(t *testing.T) {
 func TestMaxMinWithoutWeights(t *testing.T) {
 	got := maxMin(3, []claim{{0, math.Inf(1), 0.1, false}, {0, math.Inf(1), 0.2, false}})
 	if !simtest.AlmostEqual(got[0], 0.1) || !simtest.AlmostEqual(got[1], 0.2) {
-		t.Errorf("who weighs nothing gets %v, want the floors", got)
+		t.Errorf("a pod without weight gets %v, want the floors", got)
 	}
 }
 

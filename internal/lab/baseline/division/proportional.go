@@ -9,27 +9,27 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// ProportionalBidsConfig is the rule that MBCAS began with (docs: bid = weight x demand).
+// ProportionalBidsConfig is that of the first design of MBCAS (bid = weight x demand).
 type ProportionalBidsConfig struct {
-	// Sample is the time between two looks at the counters; each moves the demand estimate.
+	// Sample is the time between two samples at the counters; each moves the demand estimate.
 	Sample time.Duration
 	// Interval is the time between two decisions.
 	Interval time.Duration
 	// Cooldown is the least time between two changes of a pod, up or down.
 	Cooldown time.Duration
-	// Hysteresis is the relative change that is not worth a resize.
+	// Hysteresis is the relative change that causes no resize.
 	Hysteresis float64
 	// Step is the factor by which one resize raises or lowers a limit at most.
 	Step float64
 }
 
-// DefaultProportionalBids is the rule as it stands in the design: 15 s, 30 s, 10 %, x1.5 both ways.
+// DefaultProportionalBids has the values of that design: 15 s, 30 s, 10 %, x1.5 in both directions.
 func DefaultProportionalBids() ProportionalBidsConfig {
 	return ProportionalBidsConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
 }
 
-// ProportionalBids lets each pod bid its weight times its demand, and makes its share of all bids its limit. What is claimed
-// pays, and an idle node throttles: the limits always add up to the supply.
+// ProportionalBids sets each pod's limit to its share of all bids, where a bid is weight times demand. So a high demand pays, and
+// an idle node throttles: the limits always add up to the supply.
 type ProportionalBids struct {
 	cfg     ProportionalBidsConfig
 	sensor  *sensor
@@ -54,20 +54,20 @@ func (s *ProportionalBids) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration)
 	s.next = r.Now + s.cfg.Interval
 	for i := range bidders {
 		if b := &bidders[i]; b.shadow {
-			b.weight *= b.demand // it takes no more than it wants
+			b.weight *= b.demand // it takes no more than its demand
 		} else {
 			b.claim = bid(b.claim)
 		}
 	}
 	all := targets(bidders, maxMin(supply, claims(bidders)))
-	rested := slices.DeleteFunc(all, func(w target) bool {
+	due := slices.DeleteFunc(all, func(w target) bool {
 		last := s.resizer.pod(w.pod).last
 		return !last.IsZero() && epoch.Add(r.Now).Sub(last) < s.cfg.Cooldown
 	})
-	return s.resizer.resize(r, rested), r.Now + s.cfg.Sample
+	return s.resizer.resize(r, due), r.Now + s.cfg.Sample
 }
 
-// bid is a claim whose weight has been multiplied with its demand, and that takes whatever this buys.
+// bid is a claim with its weight times its demand and no bound on what it gets.
 func bid(c claim) claim {
 	return claim{weight: c.weight * c.demand, demand: math.Inf(1), floor: c.floor}
 }

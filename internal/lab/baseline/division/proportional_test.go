@@ -21,7 +21,7 @@ func TestProportionalBidsByHand(t *testing.T) {
 		}
 	}
 	if got := maxMin(3.6, []claim{bid(claim{weight: 1, floor: 0.1}), bid(claim{weight: 1, demand: 1})}); !simtest.AlmostEqual(got[0], 0.1) || math.IsNaN(got[1]) {
-		t.Errorf("who wants nothing: %v, want the floor", got)
+		t.Errorf("a pod without demand: %v, want the floor", got)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestProportionalBidsReversal(t *testing.T) {
 		{75 * time.Second, []cpu.Milli{1200, 2400}},
 	} {
 		if got := r.Run(p, c.until, []float64{1, 4}, []float64{0, 0}); !slices.Equal(got, c.want) || r.Next != c.until+time.Second {
-			t.Errorf("at %v: limits %v, want %v; next turn at %v", c.until, got, c.want, r.Next)
+			t.Errorf("at %v: limits %v, want %v; next call at %v", c.until, got, c.want, r.Next)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// resizer carries wishes out through the API, with the plan of the actuator that MBCAS ships: bounds, dead band,
+// resizer carries out targets through the API, with the plan of the actuator that MBCAS ships: bounds, dead band,
 // steps and cooldowns are its own.
 type resizer struct {
 	cfg  actuator.Config
@@ -28,7 +28,7 @@ func newResizer(cfg actuator.Config) *resizer {
 	return &resizer{cfg: cfg, pods: map[int]*resizedPod{}}
 }
 
-// singleStep goes to the wish in one step, unless it is less than 10 % away.
+// singleStep goes to the target in one step, unless it is less than 10 % away.
 func singleStep() actuator.Config {
 	return actuator.Config{DeadBand: 0.10, MaxDecreaseFactor: math.Inf(1)}
 }
@@ -55,10 +55,10 @@ func (z *resizer) pod(p *sim.PodSnapshot) *resizedPod {
 }
 
 // resize returns the moves that are allowed now.
-func (z *resizer) resize(r *sim.Snapshot, wishes []target) []sim.Action {
+func (z *resizer) resize(r *sim.Snapshot, targets []target) []sim.Action {
 	now := epoch.Add(r.Now)
-	pods := make([]actuator.Pod, len(wishes))
-	for i, w := range wishes {
+	pods := make([]actuator.Pod, len(targets))
+	for i, w := range targets {
 		known := z.pod(w.pod)
 		pods[i] = actuator.Pod{
 			InFlight: r.Now < known.doneAt, LastDecrease: known.lastDown, LastIncrease: known.lastUp,
@@ -74,7 +74,7 @@ func (z *resizer) resize(r *sim.Snapshot, wishes []target) []sim.Action {
 		if step.Move == nil {
 			continue
 		}
-		p := wishes[step.Pod].pod
+		p := targets[step.Pod].pod
 		known := z.pod(p)
 		known.limit, known.doneAt, known.last = step.Move.Changes[0].To, r.Now+2*sim.ResizeDelay, now
 		if step.Move.Lowers() {

@@ -9,8 +9,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// TestShadowsTakePart: a pod without a limit on a node of four cores, of which 3.6 can be shared, takes part with its
-// budget, and does not take from the others whatever it happens to use.
+// TestShadowsTakePart: a pod without a limit, on a node with a supply of 3.6 cores, takes part with its budget.
 func TestShadowsTakePart(t *testing.T) {
 	w := simtest.NewManualNode(4, sim.PodSpec{Name: "service", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "free", Request: 500}, sim.PodSpec{Name: "own", Request: 100, Limit: 400, OptOut: true})
 	w.Allocatable = 4000
@@ -24,7 +23,7 @@ func TestShadowsTakePart(t *testing.T) {
 	if math.Abs(supply-3.6) > 1e-9 || bidders[0].shadow || !bidders[1].shadow || !bidders[2].shadow {
 		t.Fatalf("supply %v, bidders %+v: want 3.6, and the last two as shadows", supply, bidders)
 	}
-	// Together they want 4 of 3.6 cores. The first one's 1.6 are within its share, and the others have 5 to 1 of the rest.
+	// Their demands are 4 of 3.6 cores. The first one's 1.6 are within its share, and the others have 5 to 1 of the rest.
 	shares := maxMin(supply, claims(bidders))
 	for i, want := range []float64{1.6, 2 * 5.0 / 6, 2 * 1.0 / 6} {
 		if math.Abs(shares[i]-want) > 0.02 {
@@ -32,12 +31,12 @@ func TestShadowsTakePart(t *testing.T) {
 		}
 	}
 	if got := targets(bidders, shares); len(got) != 1 || got[0].pod.ID != 0 {
-		t.Errorf("wishes %+v: want one, of the service", got)
+		t.Errorf("targets %+v: want one, of the service", got)
 	}
 }
 
-// TestDemandEstimateMatchesMBCAS: on a full node who waits below its share wants more than it uses, and who is held at its quota does not want less
-// because it uses less.
+// TestDemandEstimateMatchesMBCAS: on a full node a pod that waits below its share has a higher demand than usage, and a throttled
+// pod keeps its demand when its usage falls.
 func TestDemandEstimateMatchesMBCAS(t *testing.T) {
 	w := simtest.NewManualNode(2, sim.PodSpec{Name: "starved", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "hog", Request: 500, Limit: 2000})
 	w.Allocatable = 2000
@@ -54,16 +53,16 @@ func TestDemandEstimateMatchesMBCAS(t *testing.T) {
 	}
 	play(20, 0.4, 1.5, 0) // 95 % of the node
 	if e, _ := s.update(&w.Snapshot); math.Abs(e[0].Mean-0.4) > 0.01 {
-		t.Fatalf("beside idle CPU it is taken to want %v, want the 0.4 that it uses", e[0].Mean)
+		t.Fatalf("beside idle CPU its demand is %v, want its usage of 0.4", e[0].Mean)
 	}
 	play(20, 0.4, 1.6, 0)
 	e, _ := s.update(&w.Snapshot)
 	if math.Abs(e[0].Mean-0.8) > 0.01 {
-		t.Errorf("starved it is taken to want %v, want twice the 0.4 that it uses", e[0].Mean)
+		t.Errorf("starved its demand is %v, want twice its usage of 0.4", e[0].Mean)
 	}
 	w.Pods[1].Limit = 500
 	play(20, 0.4, 0.5, 10)
 	if e, _ := s.update(&w.Snapshot); math.Abs(e[1].Mean-1.6) > 0.01 {
-		t.Errorf("held to 0.5 it is taken to want %v, want the 1.6 that it wanted", e[1].Mean)
+		t.Errorf("limited to 0.5 its demand is %v, want 1.6 as before", e[1].Mean)
 	}
 }

@@ -50,7 +50,7 @@ func (s *Strict) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return s.resizer.resize(r, targets(bidders, shares)), r.Now + s.cfg.Interval
 }
 
-// partition is a split that leaves nothing over: every floor is met in full, and what nobody claims goes by weight to all who can use it.
+// partition divides the whole supply: every floor is met, and unclaimed CPU goes by weight to all uncapped claims.
 func partition(supply float64, claims []claim) []float64 {
 	var weight float64
 	for i, c := range claims {

@@ -11,7 +11,7 @@ import (
 
 // Supply 4, weights 1 and 3, peaks 1 and 2: both are met, and of the 1 that is left over a quarter and three quarters go
 // to them: 1.25 and 2.75. Peaks of 3 and 6: 1 and 3, nothing is left. A floor of 1.5 is met in full: 1.5 and 2.5. One of 5 is, too,
-// though nothing is left for the other. Where nobody weighs anything, there are the floors alone.
+// though nothing is left for the other. Without weights there are the floors alone.
 func TestStrictByHand(t *testing.T) {
 	for _, c := range []struct{ a, b, floor, first, second float64 }{{1, 2, 0, 1.25, 2.75}, {3, 6, 0, 1, 3}, {3, 6, 1.5, 1.5, 2.5}, {3, 6, 5, 5, 0}} {
 		got := partition(4, []claim{{1, c.a, c.floor, false}, {3, c.b, 0, false}})
@@ -23,7 +23,7 @@ func TestStrictByHand(t *testing.T) {
 		t.Errorf("beside one that uses no more than 1: %v, want 3 and 1", got)
 	}
 	if got := partition(4, []claim{{0, 1, 0.1, false}, {0, 1, 0.2, false}}); !simtest.AlmostEqual(got[0], 0.1) || !simtest.AlmostEqual(got[1], 0.2) {
-		t.Errorf("who weighs nothing gets %v, want the floors", got)
+		t.Errorf("a pod without weight gets %v, want the floors", got)
 	}
 }
 
@@ -34,7 +34,7 @@ func TestStrictKeepsPeaks(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 500, 1800), simtest.ManagedPod(1, 500, 1800))
 	p := NewStrict(DefaultStrict())
 	if _, next := p.Decide(&r.Snapshot); next != time.Second {
-		t.Errorf("next turn at %v, want in 1 s", next)
+		t.Errorf("next call at %v, want in 1 s", next)
 	}
 	r.Run(p, 20*time.Second, []float64{2, 2}, []float64{0, 0})
 	if got, want := r.Run(p, 319*time.Second, []float64{0.2, 2}, []float64{0, 0}), []cpu.Milli{1800, 1800}; !slices.Equal(got, want) {

@@ -13,7 +13,7 @@ type CaptainConfig struct {
 	// Target is the share of CFS periods that may be throttled (tau); Autothrottle's Tower chooses it from 0 to 0.3.
 	// Higher saves CPU and costs latency.
 	Target float64
-	// Tick is the time between two looks: one CFS period. (The original reads 3 ms before the end of the period, where
+	// Tick is the time between two samples: one CFS period. (The original reads 3 ms before the end of the period, where
 	// all pods' periods are one; here each pod has its own.)
 	Tick time.Duration
 	// Decision is the time between two decisions, and Throttles how many ticks the throttle ratio is the mean of.

@@ -39,11 +39,11 @@ func TestCaptainRaisesByHand(t *testing.T) {
 	}
 }
 
-// Target 0.1, limit 4, use 1 core, not throttled. Of the 50 looks 10 are 1 and 40 are 0: mean 0.2, sum of squares
+// Target 0.1, limit 4, use 1 core, not throttled. Of the 50 samples 10 are 1 and 40 are 0: mean 0.2, sum of squares
 // 10 x 0.8^2 + 40 x 0.2^2 = 8, deviation sqrt(8/49) = 0.4041. Margin 3 - 0.1 = 2.9. Enough is 1 + 2.9 x 0.4041 = 2.1718,
 // below 0.9 x 4, and above half of 4: the new limit. In the next second 4 of the ticks are throttled. After the fourth
 // the ratio is 0.4 > 0.3, and the last decision lowered: back to 2 x 4 - 2.1718 = 5.8282, margin 2.9 + 0.4 - 0.1 = 3.2.
-// The throttled ticks are forgotten, and the rest of the second is calm: margin 3.1, and of the looks 20 are 1: mean 0.4,
+// The throttled ticks are forgotten, and the rest of the second is calm: margin 3.1, and of the samples 20 are 1: mean 0.4,
 // sum of squares 20 x 0.6^2 + 30 x 0.4^2 = 12. Enough is 1 + 3.1 x sqrt(12/49) = 2.534, below half of the limit: 2.9141.
 // Throttled again, it goes back to 2 x 5.8282 - 2.9141.
 func TestCaptainLowersAndRollsBackByHand(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCaptainHalvesAtMost(t *testing.T) {
 }
 
 // A pod that has run for a minute, throttled all the time, is looked at each 100 ms and decided on each second. It uses 1 core of 2, and
-// is not throttled any more. After 4 s ten of the looks are 0, so enough is 1 + 2.6 x 0.4041 = 2.05 still, above 0.9 x 2; after 5 s all
+// is not throttled any more. After 4 s ten of the samples are 0, so enough is 1 + 2.6 x 0.4041 = 2.05 still, above 0.9 x 2; after 5 s all
 // are 1, and the limit is 1.
 func TestCaptainDecidesEverySecond(t *testing.T) {
 	p := NewCaptain(DefaultCaptain(0.1))

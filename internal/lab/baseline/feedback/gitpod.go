@@ -11,7 +11,7 @@ import (
 
 // GitpodConfig is the distributor of CPU limits in Gitpod's ws-daemon (gitpod-io/gitpod, components/ws-daemon/pkg/cpulimit).
 type GitpodConfig struct {
-	// Interval is the time between two turns.
+	// Interval is the time between two calls.
 	Interval time.Duration
 	// Burst times the declared limit is the burst limit. In Gitpod both limits are set per workspace by its operator, so
 	// this factor is our choice: three times, as much as Koordinator's bursts get at most.
@@ -39,7 +39,7 @@ type Gitpod struct {
 // workspace is the state of one pod.
 type workspace struct {
 	first, usage      time.Duration // CPU time when it was first seen, and last
-	before, throttled uint64        // periods, at the last two looks
+	before, throttled uint64        // periods, at the last two samples
 }
 
 // NewGitpod has seen nothing.

@@ -32,7 +32,7 @@ func TestGitpodByHand(t *testing.T) {
 
 // The pods have run for a minute and were throttled once when they are first seen, so the next interval can make them burst. Since
 // then the third has used less than the second, so it goes first, and books 3 after the 1.8 in use; the first is not throttled, and gets its
-// fixed limit. Who is throttled no more gets that, too. When no more than 1.8 are there, nobody bursts.
+// fixed limit. A pod that is no longer throttled gets that as well. When no more than 1.8 are there, no pod bursts.
 func TestGitpodCountsFromTheFirstSample(t *testing.T) {
 	for bandwidth, third := range map[cpu.Milli]cpu.Milli{0: 3000, 1800: 1000} {
 		cfg := DefaultGitpod()

@@ -34,7 +34,7 @@ func TestK8sCPUByHand(t *testing.T) {
 	}
 }
 
-// Threshold 0.7: 0.7 cores make 1 after a second, whatever was used in the minute before the first look; 0.07 make 0.1 only when
+// Threshold 0.7: 0.7 cores make 1 after a second, whatever was used in the minute before the first sample; 0.07 make 0.1 only when
 // 20 s have passed.
 func TestK8sCPUFastByHand(t *testing.T) {
 	p := NewK8sCPU(FastK8sCPU(0.7))

@@ -12,7 +12,7 @@ import (
 type KondenseConfig struct {
 	// Interval is the time between two resizes.
 	Interval time.Duration
-	// Probes is how many looks the mean use spans; their first and last are six looks apart less one.
+	// Probes is how many samples the mean use spans; their first and last are six samples apart less one.
 	Probes int
 	// Target is the part of its limit that a pod should use.
 	Target float64
@@ -35,7 +35,7 @@ func DefaultKondense() KondenseConfig {
 }
 
 // Kondense follows each pod's mean use, by itself. The original is for Guaranteed pods and moves request and limit
-// together; the pods here are Burstable, so the limit moves and stays above the request. It also waits for two looks,
+// together; the pods here are Burstable, so the limit moves and stays above the request. It also waits for two samples,
 // where the original lowers once before it has seen any use.
 type Kondense struct {
 	cfg  KondenseConfig
@@ -48,7 +48,7 @@ type kondensePod struct {
 	probes []probe   // the latest at the end
 }
 
-// probe is one look.
+// probe is one sample.
 type probe struct{ at, usage time.Duration }
 
 // NewKondense has seen nothing.

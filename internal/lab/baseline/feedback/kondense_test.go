@@ -44,7 +44,7 @@ func TestKondenseFollows(t *testing.T) {
 }
 
 // Less than 1 % is not worth a resize: at a limit of 1, a use of 0.7924 needs 0.9905, and one of 0.7916 needs 0.9895. The mean is that
-// of six looks, 5 s: after 20 s at 0.8, one at 0.72 makes it 0.784, which needs 0.98.
+// of six samples, 5 s: after 20 s at 0.8, one at 0.72 makes it 0.784, which needs 0.98.
 func TestKondenseUsesFiveSeconds(t *testing.T) {
 	for _, c := range []struct {
 		seconds      int

@@ -37,20 +37,20 @@ func DefaultKoordinatorConfig() KoordinatorConfig {
 // cgroups itself. Its static burst (cpu.max.burst) is not played: with its default the kernel refuses it on cgroup v2.
 type Koordinator struct {
 	cfg  KoordinatorConfig
-	used []nodeUse // at the last turns, the oldest first, as far as Window reaches
+	used []nodeUse // at the last calls, the oldest first, as far as Window reaches
 	pods map[int]*burstPod
 }
 
 type nodeUse struct{ at, usage time.Duration }
 
-// burstPod is what is kept of one pod between turns.
+// burstPod is what is kept of one pod between calls.
 type burstPod struct {
 	at, usage time.Duration
 	throttled uint64
 	tokens    int64 // percent of the limit, times seconds
 }
 
-// NewKoordinator is Koordinator before its first turn.
+// NewKoordinator is Koordinator before its first call.
 func NewKoordinator(cfg KoordinatorConfig) *Koordinator {
 	return &Koordinator{cfg: cfg, pods: map[int]*burstPod{}}
 }

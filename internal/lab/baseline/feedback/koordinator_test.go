@@ -11,7 +11,7 @@ import (
 )
 
 // A limit of 1000m on an idle node, throttled each second: 1000 x 1.2 = 1200, 1440, 1728, 2073.6 -> 2073, 2487.6 -> 2487, 2984.4 -> 2984,
-// and then the ceiling of 3000m, after seven steps. The first turn knows no node, so nothing happens. It stays there while the node is
+// and then the ceiling of 3000m, after seven steps. The first call knows no node, so nothing happens. It stays there while the node is
 // idle. At 4.6 of 10 cores (a mean over 5 s) the node cools: nothing rises. At 5.5 it is overloaded: x 0.8 = 2400, 1920, 1536, 1228.8 -> 1228,
 // 982 -> the limit.
 func TestKoordinatorBurstsAndReturns(t *testing.T) {
@@ -20,7 +20,7 @@ func TestKoordinatorBurstsAndReturns(t *testing.T) {
 	second := func(other float64, throttled bool) cpu.Milli {
 		actions, next := k.Decide(&w.Snapshot)
 		if next != w.Now+time.Second {
-			t.Fatalf("next turn at %v, want in 1 s", next)
+			t.Fatalf("next call at %v, want in 1 s", next)
 		}
 		for _, a := range actions {
 			if a.Delay != sim.DirectDelay {
@@ -35,7 +35,7 @@ func TestKoordinatorBurstsAndReturns(t *testing.T) {
 		return w.Pods[0].Limit
 	}
 	if got := second(1, true); got != 1000 {
-		t.Fatalf("first turn: %v, want 1000m", got)
+		t.Fatalf("first call: %v, want 1000m", got)
 	}
 	for i, want := range []cpu.Milli{1200, 1440, 1728, 2073, 2487, 2984, 3000, 3000} {
 		if got := second(1, true); got != want {
@@ -67,7 +67,7 @@ func TestKoordinatorBurstsAndReturns(t *testing.T) {
 	}
 }
 
-// Who is no longer throttled stays where it is, and who comes is not raised for what it was throttled before.
+// A pod that is no longer throttled keeps its limit, and a new pod is not raised for earlier throttling.
 func TestKoordinatorRaisesTheThrottledOnly(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
 	late := w.Pods[1]
@@ -80,7 +80,7 @@ func TestKoordinatorRaisesTheThrottledOnly(t *testing.T) {
 		}
 		actions, _ := k.Decide(&w.Snapshot)
 		if w.Apply(actions); w.Pods[0].Limit != want {
-			t.Errorf("turn %d: %v, want %v", i, w.Pods[0].Limit, want)
+			t.Errorf("call %d: %v, want %v", i, w.Pods[0].Limit, want)
 		}
 		w.Advance(time.Second, 1, 1)
 		if i == 0 {
@@ -88,11 +88,11 @@ func TestKoordinatorRaisesTheThrottledOnly(t *testing.T) {
 		}
 	}
 	if got := w.Pods[1].Limit; got != 1500 {
-		t.Errorf("who comes is at %v, want 1500m still", got)
+		t.Errorf("the new pod is at %v, want 1500m still", got)
 	}
 }
 
-// From 45 % on a node cools, from 50 % on it is overloaded. The first look says nothing. After 10 s of rest and some at 9 of 10
+// From 45 % on a node cools, from 50 % on it is overloaded. The first sample says nothing. After 10 s of rest and some at 9 of 10
 // cores, the mean over 5 s is 9 x 2/50 = 36 % after 2 s and 54 % after 3 s.
 func TestKoordinatorNodeState(t *testing.T) {
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestKoordinatorNodeState(t *testing.T) {
 		k := NewKoordinator(DefaultKoordinatorConfig())
 		got := k.state(&w.Snapshot)
 		if got != nodeUnknown {
-			t.Errorf("the first look says %v", got)
+			t.Errorf("the first sample says %v", got)
 		}
 		for i := range 10 + c.after {
 			cores := 0.0

@@ -12,9 +12,9 @@ type QuotaTurboConfig struct {
 	Interval time.Duration // 100 ms
 	// High and Alarm are the node's use in percent from which on quotas fall slowly, and fast.
 	High, Alarm float64
-	// Fall is the share of its excess that a quota loses per turn when the node is at Alarm.
+	// Fall is the share of its excess that a quota loses per call when the node is at Alarm.
 	Fall float64
-	// Rise is by how much all quotas together rise in a turn, in percent of the node; nothing rises
+	// Rise is by how much all quotas together rise in a call, in percent of the node; nothing rises
 	// when the node is closer than that to Alarm.
 	Rise float64
 	// Swing is by how many points the node's use may have moved within Memory; nothing rises when it moved more.
@@ -37,7 +37,7 @@ func DefaultQuotaTurboConfig() QuotaTurboConfig {
 // the last six seconds. It writes cgroups itself.
 type QuotaTurbo struct {
 	cfg   QuotaTurboConfig
-	at    time.Duration // of the last turn
+	at    time.Duration // of the last call
 	usage time.Duration // of the node then
 	begun bool
 	utils []nodeUtil // within Memory
@@ -55,13 +55,13 @@ type quotaTurboPod struct {
 	sent          cpu.Milli
 	throttled     uint64
 	throttledTime time.Duration
-	newThrottled  uint64 // in the last turn
+	newThrottled  uint64 // in the last call
 	newTime       time.Duration
 	uses          []nodeUse // the oldest first
 	delta         float64
 }
 
-// NewQuotaTurbo is Rubik's quotaTurbo before its first turn.
+// NewQuotaTurbo is Rubik's quotaTurbo before its first call.
 func NewQuotaTurbo(cfg QuotaTurboConfig) *QuotaTurbo {
 	return &QuotaTurbo{cfg: cfg, pods: map[int]*quotaTurboPod{}}
 }
@@ -99,7 +99,7 @@ func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, r.Now + q.cfg.Interval
 }
 
-// util is the node's use in the last interval, in percent; 0 at the first turn, which is remembered as such, so nothing rises
+// util is the node's use in the last interval, in percent; 0 at the first call, which is remembered as such, so nothing rises
 // in the first minute on a node with a use of more than Swing.
 func (q *QuotaTurbo) util(r *sim.Snapshot) float64 {
 	var percent float64

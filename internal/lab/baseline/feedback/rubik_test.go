@@ -111,7 +111,7 @@ func tick(t *testing.T, w *simtest.ManualNode, q *QuotaTurbo, throttled time.Dur
 	}
 	actions, next := q.Decide(&w.Snapshot)
 	if next != w.Now+100*time.Millisecond {
-		t.Fatalf("next turn at %v, want in 100 ms", next)
+		t.Fatalf("next call at %v, want in 100 ms", next)
 	}
 	for _, a := range actions {
 		if a.Delay != sim.DirectDelay {
@@ -123,7 +123,7 @@ func tick(t *testing.T, w *simtest.ManualNode, q *QuotaTurbo, throttled time.Dur
 
 // The second pod has a limit of 1 core, the third one of the whole node, so it is left alone. 2 ms of throttling are 0.02 cores, and 60 ms more than the 0.1 that
 // a tick gives. Then the others' use leaps: at 70 % the pod loses 0.05 x 0.24 = 0.012 when it is not throttled and nothing when it is; at 95 % it
-// would lose 1.5 cores and goes back to its limit. What the node used before the first turn does not count.
+// would lose 1.5 cores and goes back to its limit. What the node used before the first call does not count.
 func TestQuotaTurboLendsAndTakesBack(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{}, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 10000})
 	w.Now, w.Usage = time.Minute, 5*time.Minute
