@@ -155,7 +155,7 @@ func TestFullNode(t *testing.T) {
 	if got := cpu.FromCores(100 * coresPerBudget(3600, in.Pods)); got != 900 {
 		t.Errorf("a budget of 100 in 400 is entitled to %v of a supply of 3600m, want 900m", got)
 	}
-	full := time.Duration(0)
+	var g Gauge
 	for i, c := range []struct {
 		node sense.NodeRates
 		want time.Duration
@@ -166,8 +166,9 @@ func TestFullNode(t *testing.T) {
 		{sense.NodeRates{Elapsed: time.Second, Usage: 4000, UsageKnown: true}, time.Second},
 		{sense.NodeRates{Elapsed: time.Second, Usage: 4000}, 0}, // unknown
 	} {
-		if full = updateFullFor(in.Node, c.node, full); full != c.want {
-			t.Errorf("tick %d: full for %v, want %v", i, full, c.want)
+		_, full := g.Measure(DefaultConfig(), in.Node, c.node)
+		if g.fullFor != c.want || full != (c.want >= 2*time.Second) {
+			t.Errorf("tick %d: full for %v: %v, want %v", i, g.fullFor, full, c.want)
 		}
 	}
 }

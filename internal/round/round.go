@@ -47,9 +47,8 @@ type State struct {
 	last      kernel.Sample
 	samples   int                        // of the node without a gap
 	estimates map[string]demand.Estimate // by container ID
-	fullFor   time.Duration              // for which no CPU has been idle
-	system    float64                    // smoothed CPU usage outside of pods, in cores
-	savings   map[string]time.Duration   // credits: what each pod has saved of its share, by UID
+	gauge     Gauge
+	savings   map[string]time.Duration // credits: what each pod has saved of its share, by UID
 	price     price
 	solver    *market.Solver
 }
@@ -128,15 +127,15 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	}
 
 	var out Output
-	out.Node, s.system = supply(cfg, in.Node, rates.Node, s.system)
+	var full bool
+	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
 	s.savings = cfg.Credits.accrue(s.savings, in.Pods, rates, perBudget)
 	in.Pods = withKernelMinimums(cfg.Credits.apply(in.Pods, s.savings), rates.Pods)
 
-	s.fullFor = updateFullFor(in.Node, rates.Node, s.fullFor) // demand
 	perBudget = 0
-	if lasted(s.fullFor, rates.Node.Elapsed, cfg.Onset) {
+	if full {
 		perBudget = coresPerBudget(out.Node.Supply, in.Pods)
 	}
 	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, rates.Pods, perBudget)

@@ -20,34 +20,36 @@ const (
 	systemSmoothing = 0.1
 )
 
-// supply is what the market sells: allocatable CPU, a tenth less for each true pressure condition,
-// minus the reserve, minus the usage outside of pods that exceeds what the node reserves for it. It
-// also returns that usage, smoothed. While it cannot be read, the last known value counts: 0 would
-// sell CPU that is in use.
-func supply(cfg Config, n Node, r sense.NodeRates, system float64) (NodeDecision, float64) {
+// Gauge measures what a node can sell, sample by sample. The zero value starts.
+type Gauge struct {
+	system  float64       // smoothed CPU usage outside of pods, in cores
+	fullFor time.Duration // for which no CPU has been idle
+}
+
+// Measure is the node with its supply: allocatable CPU, a tenth less for each true pressure
+// condition, minus the reserve, minus the usage outside of pods that exceeds what the node reserves
+// for it. That usage is smoothed. While it cannot be read, the last known value counts: 0 would sell
+// CPU that is in use. full says whether no CPU has been idle for Onset.
+func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, full bool) {
 	known := r.UsageKnown && r.KubepodsKnown
 	if known {
 		used := max(0, r.Usage-r.Kubepods).Cores()
-		system += (used - system) * (1 - math.Pow(1-systemSmoothing, r.Elapsed.Seconds()))
+		g.system += (used - g.system) * (1 - math.Pow(1-systemSmoothing, r.Elapsed.Seconds()))
 	}
-	d := NodeDecision{
+	d = NodeDecision{
 		Usage: r.Kubepods, UsageKnown: r.KubepodsKnown,
-		System: cpu.FromCores(system), SystemKnown: known,
+		System: cpu.FromCores(g.system), SystemKnown: known,
 		Pressure: r.Pressure, PressureKnown: r.PressureKnown,
 	}
 	allocatable := n.Allocatable.Cores()
 	sold := cpu.FromCores(allocatable*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*allocatable)
 	excess := max(0, d.System-(n.Capacity-n.Allocatable))
 	d.Supply = max(0, sold-min(excess, cpu.FromCores(sold.Cores()*maxSystemShare)))
-	return d, system
-}
 
-// updateFullFor is for how long no CPU has been idle.
-func updateFullFor(n Node, r sense.NodeRates, before time.Duration) time.Duration {
-	if !r.UsageKnown || n.Capacity <= 0 || float64(r.Usage) < fullThreshold*float64(n.Capacity) {
-		return 0
+	if g.fullFor += r.Elapsed; !r.UsageKnown || n.Capacity <= 0 || float64(r.Usage) < fullThreshold*float64(n.Capacity) {
+		g.fullFor = 0
 	}
-	return before + r.Elapsed
+	return d, lasted(g.fullFor, r.Elapsed, cfg.Onset)
 }
 
 // coresPerBudget is the share of the supply, in cores, of a unit of budget.
