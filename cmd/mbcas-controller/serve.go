@@ -164,10 +164,15 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 		return err
 	}
 	r := (&controller.Reconciler{
-		Config: s.controller, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient(), kube.FieldManager),
-		ReadMetric: metricsAPI.Read,
-		Gate:       controller.NewGate(disco, mgr.GetClient()), Events: mgr.GetEventRecorder(kube.FieldManager),
-		Log: log, Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: m, Now: time.Now,
+		Config: s.controller, Gate: controller.NewGate(disco, mgr.GetClient()), Now: time.Now,
+		API: controller.API{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient(), kube.FieldManager),
+			ReadMetric: metricsAPI.Read,
+		},
+		Telemetry: controller.Telemetry{
+			Events: mgr.GetEventRecorder(kube.FieldManager), Log: log,
+			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: m,
+		},
 	}).Ready()
 	if err := r.Setup(ctx, mgr); err != nil {
 		return err

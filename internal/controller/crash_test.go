@@ -25,7 +25,7 @@ const (
 )
 
 // TestComesBackQuietly plays one story - a pod appears, is raised, is lowered and restored - and kills the controller
-// before and after each of its writes. However it goes, a new controller brings the story to the same
+// before its first write and after each. However it goes, a new controller brings the story to the same
 // end with the same number of resizes, and the declared limits stay what they were.
 func TestComesBackQuietly(t *testing.T) {
 	r := newRig(t)

@@ -50,7 +50,7 @@ func newOffice(t *testing.T) *office {
 	}
 	o.r = (&Reconciler{
 		Config: DefaultConfig(), Now: func() time.Time { return o.now },
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
+		API: API{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()},
 	}).Ready()
 	return o
 }

@@ -38,6 +38,20 @@ type vpaLister interface {
 // Reconciler reconciles one node at a time.
 type Reconciler struct {
 	Config Config
+	API
+	Telemetry
+	Gate *Gate
+	Now  func() time.Time
+
+	pacing
+	remembered
+	lookups
+	requeue   *requeue
+	conductor *conductor
+}
+
+// API is how the controller reaches the API server.
+type API struct {
 	// Client reads from caches and writes to the API server.
 	Client client.Client
 	// Live reads from the API server itself.
@@ -46,26 +60,36 @@ type Reconciler struct {
 	Resize Resizer
 	// ReadMetric reads a metric of a DemandSignal, as MetricsAPI.Read does; nil: there are no DemandSignals.
 	ReadMetric func(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]MetricValue, error)
-	Gate       *Gate
-	Events     events.EventRecorder
-	Log        *slog.Logger
+}
+
+// Telemetry is how the controller tells what it does.
+type Telemetry struct {
+	Events events.EventRecorder
+	Log    *slog.Logger
 	// Audit gets one line per attempt to resize.
 	Audit   *slog.Logger
 	Metrics *Metrics
-	Now     func() time.Time
+}
 
+// pacing bounds resizes: by the rate of the installation, by quotas, and where webhooks do not answer.
+type pacing struct {
 	limiter  *rateLimiter
 	breakers *breakers
+	purse    *purse
 	jitter   func(time.Duration) time.Duration
+}
+
+// remembered is what this process knows beyond the objects of the API server. All of it may be lost.
+type remembered struct {
 	memory   *memory
 	liveness *liveness
-	requeue  *requeue
+}
 
+// lookups find what other objects of a namespace demand of its pods.
+type lookups struct {
 	scaleTargets *autoscalers.ScaleTargets
 	vpas         vpaLister
-	purse        *purse
 	excess       *excess
-	conductor    *conductor
 	signals      *signals
 }
 

@@ -131,9 +131,11 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 	})
 	r.counter = &counter{Resizer: podresize.New(c, kube.FieldManager)}
 	return (&Reconciler{
-		Config: r.config, Client: c, Live: live, Resize: r.counter, Gate: NewGate(disco, c),
-		Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(said, nil)),
-		Audit: slog.New(slog.NewJSONHandler(&syncWriter{w: r.log}, nil)), Metrics: m, Now: time.Now,
+		Config: r.config, API: API{Client: c, Live: live, Resize: r.counter}, Gate: NewGate(disco, c), Now: time.Now,
+		Telemetry: Telemetry{
+			Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(said, nil)),
+			Audit: slog.New(slog.NewJSONHandler(&syncWriter{w: r.log}, nil)), Metrics: m,
+		},
 	}).Ready()
 }
 

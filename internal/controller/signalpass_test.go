@@ -63,8 +63,8 @@ func (h *hall) leader() *Reconciler {
 		h.Fatal(err)
 	}
 	return (&Reconciler{
-		Config: DefaultConfig(), Client: h.Client, Live: h.Client, ReadMetric: h.read, Gate: NewGate(nil, h.Client),
-		Events: events.NewFakeRecorder(10000), Log: slog.New(slog.DiscardHandler), Metrics: m, Now: time.Now,
+		Config: DefaultConfig(), API: API{Client: h.Client, Live: h.Client, ReadMetric: h.read}, Gate: NewGate(nil, h.Client), Now: time.Now,
+		Telemetry: Telemetry{Events: events.NewFakeRecorder(10000), Log: slog.New(slog.DiscardHandler), Metrics: m},
 	}).Ready()
 }
 
