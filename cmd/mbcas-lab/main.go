@@ -1,4 +1,5 @@
-// Command mbcas-lab simulates pods and their load without a cluster, and compares policies and this machine's kernel.
+// Command mbcas-lab simulates pods and their load without a cluster, and compares policies and this
+// machine's kernel.
 package main
 
 import (

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestExitCodes: 0 for success, 1 for a failure, 2 for bad usage, and an error begins on stderr with "error: ".
+// TestExitCodes: 0 for success, 1 for a failure, 2 for bad usage, and an error begins on stderr
+// with "error: ".
 func TestExitCodes(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("name: t\n"), 0o644); err != nil {

@@ -12,7 +12,8 @@ type Static struct{}
 // Decide implements sim.Policy.
 func (Static) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) { return nil, r.Now + time.Hour }
 
-// NoLimits removes the limits of all managed pods, so that the kernel's weights alone share the node.
+// NoLimits removes the limits of all managed pods, so that the kernel's weights alone share the
+// node.
 type NoLimits struct{ done map[int]bool }
 
 // Decide implements sim.Policy.

@@ -1,17 +1,19 @@
-// Package baseline lists the policies that MBCAS is compared with: published CPU controllers, written anew from their
-// algorithms, and simple rules. Each is one file, and its constants have a source.
+// Package baseline lists the policies that MBCAS is compared with: published CPU controllers,
+// written anew from their algorithms, and simple rules. Each is one file, and its constants have a
+// source.
 //
 //   - division: policies that divide a node's CPU among its pods
 //   - feedback: controllers that set each pod's limit from its own usage or throttling
 //   - autoscaler: Kubernetes' vertical and horizontal autoscalers
 //
-// A baseline gets the actuation that it has in the field: a program that writes cgroups itself takes a millisecond, one
-// that uses the API takes as long as a measured resize.
+// A baseline gets the actuation that it has in the field: a program that writes cgroups itself
+// takes a millisecond, one that uses the API takes as long as a measured resize.
 //
 // What it promises, each a test of the same name:
-//   - KeepsUnmanagedPods: no policy changes a pod that is not managed. No limit is below 10m, and none that is set through the
-//     API is one that a Burstable pod may not have.
-//   - NewPolicyHasNoState: a run depends on its seed alone; two policies of the same name share nothing.
+//   - KeepsUnmanagedPods: no policy changes a pod that is not managed. No limit is below 10m, and
+//     none that is set through the API is one that a Burstable pod may not have.
+//   - NewPolicyHasNoState: a run depends on its seed alone; two policies of the same name share
+//     nothing.
 package baseline
 
 import (
@@ -110,8 +112,8 @@ func koordinator(burst time.Duration) func() sim.Policy {
 	return func() sim.Policy { return feedback.NewKoordinator(cfg) }
 }
 
-// ChangesRequestsOrReplicas says whether the policy of that name changes what a workload is entitled to: more requests or
-// replicas are more of the node.
+// ChangesRequestsOrReplicas says whether the policy of that name changes what a workload is
+// entitled to: more requests or replicas are more of the node.
 func ChangesRequestsOrReplicas(name string) bool {
 	return name == "hpa" || name == "vpa" || name == "vpa-1h" || name == "vpa-8d"
 }

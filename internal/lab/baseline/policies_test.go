@@ -37,7 +37,8 @@ func find(r *sim.Snapshot, id int) *sim.PodSnapshot {
 
 // TestKeepsUnmanagedPods also checks each limit that a policy sets.
 func TestKeepsUnmanagedPods(t *testing.T) {
-	// On this node these do nothing: HPA has no replicas, VPA alone is not yet sure, and the node is too busy to lend quota.
+	// On this node these do nothing: HPA has no replicas, VPA alone is not yet sure, and the node
+	// is too busy to lend quota.
 	inactive := map[string]bool{"static": true, "hpa": true, "vpa": true, "koordinator": true, "koordinator-60s": true, "rubik": true}
 	for _, named := range Policies() {
 		acted := false
@@ -70,7 +71,8 @@ func checkLimit(t *testing.T, policy string, at time.Duration, p *sim.PodSnapsho
 	}
 }
 
-// TestNewPolicyHasNoState: a policy does the same again with the same seed, whatever another one of its name saw meanwhile.
+// TestNewPolicyHasNoState: a policy does the same again with the same seed, whatever another one of
+// its name saw meanwhile.
 func TestNewPolicyHasNoState(t *testing.T) {
 	names := map[string]bool{}
 	short := func(seed uint64) sim.Setup {

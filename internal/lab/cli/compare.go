@@ -28,7 +28,8 @@ type compareOptions struct {
 	out                 string
 }
 
-// quickLength is how much of each scenario --quick plays: its warm-up and as much again, or this if it is more.
+// quickLength is how much of each scenario --quick plays: its warm-up and as much again, or this if
+// it is more.
 const quickLength = 90 * time.Second
 
 func compareCommand(s Streams) *cobra.Command {
@@ -149,7 +150,8 @@ func choosePolicies(names []string) ([]baseline.Policy, error) {
 	return slices.DeleteFunc(all, func(p baseline.Policy) bool { return !slices.Contains(names, p.Name) }), nil
 }
 
-// chooseScenarios are the named scenarios, or the catalogue, with their references. A name like a path is a file.
+// chooseScenarios are the named scenarios, or the catalogue, with their references. A name like a
+// path is a file.
 func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error) {
 	all := scenario.Catalogue()
 	if traces != "" {

@@ -25,7 +25,8 @@ type job struct {
 	cost     float64
 }
 
-// jobs are all runs, seed by seed: a comparison that is stopped early has all policies with fewer seeds.
+// jobs are all runs, seed by seed: a comparison that is stopped early has all policies with fewer
+// seeds.
 func (p plan) jobs() []job {
 	var jobs []job
 	for seed := range p.seeds {
@@ -46,8 +47,8 @@ func (p plan) jobs() []job {
 	return jobs
 }
 
-// run runs all jobs on all CPUs, until the context ends. Order and figures of the results do not depend on the number of
-// CPUs.
+// run runs all jobs on all CPUs, until the context ends. Order and figures of the results do not
+// depend on the number of CPUs.
 func (p plan) run(ctx context.Context, progress *progress) experiment.Results {
 	jobs := p.jobs()
 	outcomes := make([]*experiment.Summary, len(jobs))

@@ -16,7 +16,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 )
 
-// shop writes a short scenario with a liar, and one in which it tells the truth, and returns their files.
+// shop writes a short scenario with a liar, and one in which it tells the truth, and returns their
+// files.
 func shop(t *testing.T) (lie, truth string) {
 	t.Helper()
 	dir := t.TempDir()

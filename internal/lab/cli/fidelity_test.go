@@ -17,8 +17,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// TestFidelityReports: against a kernel that is the simulator with costlier requests, the report names the figures that differ,
-// and differences are no error; a kernel that fails later leaves the report of what came before.
+// TestFidelityReports: against a kernel that is the simulator with costlier requests, the report
+// names the figures that differ, and differences are no error; a kernel that fails later leaves the
+// report of what came before.
 func TestFidelityReports(t *testing.T) {
 	cfg := fidelity.DefaultConfig()
 	cfg.Length = 4 * time.Second

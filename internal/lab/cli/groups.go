@@ -31,8 +31,8 @@ func (s *valueRange[N]) add(v N) {
 	s.low, s.high = min(s.low, v), max(s.high, v)
 }
 
-// groupTable has one row for all pods of a name: mean usage, all requests, all changes of limits, and the lowest and
-// highest limit at the end.
+// groupTable has one row for all pods of a name: mean usage, all requests, all changes of limits,
+// and the lowest and highest limit at the end.
 func groupTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 	var names []string
 	crowds := map[string]*podGroup{}

@@ -1,7 +1,8 @@
 // Package cli is the commands of mbcas-lab. Each command is in a file of its name.
 //
 // What it promises, each a test of the same name:
-//   - OneErrorPerLine: a command line that cannot be parsed reports what is wrong, and what is possible instead.
+//   - OneErrorPerLine: a command line that cannot be parsed reports what is wrong, and what is
+//     possible instead.
 //   - SameAnswer: the same command line prints the same text and writes the same files.
 package cli
 

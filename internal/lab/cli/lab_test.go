@@ -74,7 +74,8 @@ pods:
     load: {spin: 1}
 `
 
-// TestManyNodes: a run of many nodes under what ships is shown together, and has the same figures however many CPUs there are.
+// TestManyNodes: a run of many nodes under what ships is shown together, and has the same figures
+// however many CPUs there are.
 func TestManyNodes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "many.yaml")
 	text := strings.NewReplacer("nodes: 2", "nodes: 200", "length: 20s", "length: 14s", "start: 14500ms", "start: 1s").Replace(small)
@@ -91,8 +92,8 @@ func TestManyNodes(t *testing.T) {
 			rows[cells[0]] = cells[1:]
 		}
 	}
-	// 20 requests of 10 ms are 0.2 cores. The thread that spins has 0.3 cores until it is lifted to the node's two, about 25 ms
-	// into the four seconds that count.
+	// 20 requests of 10 ms are 0.2 cores. The thread that spins has 0.3 cores until it is lifted to
+	// the node's two, about 25 ms into the four seconds that count.
 	web, hog := rows["web"], rows["hog"]
 	if len(web) == 0 || len(hog) == 0 {
 		t.Fatalf("no rows in\n%s", out)
@@ -130,7 +131,8 @@ func TestSim(t *testing.T) {
 			rows[cells[0]+"/"+cells[1]] = cells[2:]
 		}
 	}
-	// 20 requests of 10 ms each second are 0.2 cores; a hog held to 0.3 cores is throttled in every period.
+	// 20 requests of 10 ms each second are 0.2 cores; a hog held to 0.3 cores is throttled in every
+	// period.
 	for _, node := range []string{"1", "2"} {
 		web, hog := rows[node+"/web"], rows[node+"/hog"]
 		if len(web) == 0 || len(hog) == 0 {
@@ -170,7 +172,8 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// stopper is a context that ends when it has been asked for the n-th time whether it has; it says no to that one.
+// stopper is a context that ends when it has been asked for the n-th time whether it has; it says
+// no to that one.
 type stopper struct {
 	context.Context
 	stop func()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// progress reports the state of long work: one line that is redrawn on a terminal, a plain line from time to time elsewhere.
+// progress reports the state of long work: one line that is redrawn on a terminal, a plain line
+// from time to time elsewhere.
 type progress struct {
 	out      io.Writer
 	unit     string // in the plural

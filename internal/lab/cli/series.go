@@ -11,7 +11,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 )
 
-// writeSeries writes the series and all changes into an existing folder. CPU is in cores, times are in seconds.
+// writeSeries writes the series and all changes into an existing folder. CPU is in cores, times are
+// in seconds.
 func writeSeries(dir string, sc *scenario.Scenario, nodes []nodeRun) error {
 	pods := [][]string{{"node", "time", "pod", "role", "use", "useful", "offered", "limit", "demand", "throttled", "backlog"}}
 	changes := [][]string{{"node", "time", "pod", "from", "to"}}

@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// WriteLines writes the outcomes in the Go benchmark format (golang.org/design/14313-benchmark-format), one line per run:
+// WriteLines writes the outcomes in the Go benchmark format
+// (golang.org/design/14313-benchmark-format), one line per run:
 //
 //	BenchmarkCompare/scenario=contended/policy=mbcas/seed=1 1 41.2 p99-ms 2.9 batch-cores
 //
@@ -37,7 +38,8 @@ func WriteLines(w io.Writer, r Results) error {
 	return out.Flush()
 }
 
-// WriteCSV writes one row per run and one column per measure; what says nothing about the run is empty.
+// WriteCSV writes one row per run and one column per measure; what says nothing about the run is
+// empty.
 func WriteCSV(w io.Writer, r Results) error {
 	out := csv.NewWriter(w)
 	head := []string{"scenario", "policy", "seed"}

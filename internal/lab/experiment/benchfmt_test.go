@@ -23,7 +23,8 @@ func three() Results {
 	}
 }
 
-// TestLinesAreBenchmarkFormat reads as golang.org/design/14313-benchmark-format says, and as strictly as benchstat does.
+// TestLinesAreBenchmarkFormat reads as golang.org/design/14313-benchmark-format says, and as
+// strictly as benchstat does.
 func TestLinesAreBenchmarkFormat(t *testing.T) {
 	r := three()
 	r.Sort()

@@ -85,7 +85,8 @@ func (n *Node) steady(from, to time.Duration) bool {
 	})
 }
 
-// foldLateChanges sums a function of the changes of each managed pod in the last half of runs whose load is constant then.
+// foldLateChanges sums a function of the changes of each managed pod in the last half of runs whose
+// load is constant then.
 func foldLateChanges(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (sum, pods float64) {
 	return func(r *Run) (sum, pods float64) {
 		for i := range r.Nodes {

@@ -13,16 +13,17 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Fairness is a cluster whose nodes have different prices, and workloads whose replicas are spread over them. Every node has four
-// cores, some tenants that are on no other node, and two replicas of workloads. All bid with the same budget and demand more than
-// their share. A workload has two to eight replicas on random nodes with the same demand, and a namespace one to four workloads.
-// One workload in five has topology spread constraints, and one replica in twenty is pinned. The demand of tenants changes over
-// time.
+// Fairness is a cluster whose nodes have different prices, and workloads whose replicas are spread
+// over them. Every node has four cores, some tenants that are on no other node, and two replicas of
+// workloads. All bid with the same budget and demand more than their share. A workload has two to
+// eight replicas on random nodes with the same demand, and a namespace one to four workloads. One
+// workload in five has topology spread constraints, and one replica in twenty is pinned. The demand
+// of tenants changes over time.
 type Fairness struct {
 	Nodes int
 	Seed  uint64
-	// MinTenants and MaxTenants bound the number of tenants of a node. The fewer there are, the more a node's price follows the bids
-	// of its replicas, and the less can be moved.
+	// MinTenants and MaxTenants bound the number of tenants of a node. The fewer there are, the
+	// more a node's price follows the bids of its replicas, and the less can be moved.
 	MinTenants, MaxTenants int
 	// TenantStdDev is the standard deviation of a tenant's threads over time.
 	TenantStdDev float64
@@ -85,17 +86,19 @@ func (f Fairness) Setups() []sim.Setup {
 type FairnessResult struct {
 	Workloads, Replicas int // of workloads with several replicas
 	Intervals           []Interval
-	// Groups are the nodes by number of tenants: more tenants, higher price. Figures are means over the last third of the run.
+	// Groups are the nodes by number of tenants: more tenants, higher price. Figures are means over
+	// the last third of the run.
 	Groups []Group
 }
 
 // Interval is the time between two rounds. A replica's satisfaction is its usage per demand.
 type Interval struct {
 	At time.Duration // its end
-	// Spread is the satisfaction of a workload's best replica less that of its worst, mean over workloads. In a tenth of them it
-	// exceeds Wide.
+	// Spread is the satisfaction of a workload's best replica less that of its worst, mean over
+	// workloads. In a tenth of them it exceeds Wide.
 	Spread, Wide float64
-	// Worst is that of a workload's worst replica, the mean over workloads, and Mean that of all replicas.
+	// Worst is that of a workload's worst replica, the mean over workloads, and Mean that of all
+	// replicas.
 	Worst, Mean float64
 	// Factors and Limits count changes.
 	Factors, Limits int
@@ -106,12 +109,13 @@ type Group struct {
 	Tenants, Nodes        int
 	Price, Idle           float64
 	TenantUse, ReplicaUse float64 // cores of a pod
-	// Factor is the mean of its replicas' at the end. Budgets is how much they raise the sum of a node's budgets, which is what
-	// tenants lose in the long run.
+	// Factor is the mean of its replicas' at the end. Budgets is how much they raise the sum of a
+	// node's budgets, which is what tenants lose in the long run.
 	Factor, Budgets float64
 }
 
-// Run simulates it with a coordinator, or without where next is nil. It returns false where each stopped early; see mbcas.Cluster.
+// Run simulates it with a coordinator, or without where next is nil. It returns false where each
+// stopped early; see mbcas.Cluster.
 func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, each func(n int, do func(i int)) bool) (FairnessResult, bool) {
 	cluster := mbcas.Cluster{Coordinate: next, Interval: f.CoordinationInterval, ForEach: each}
 	played, ok := cluster.Run(mbcas.DefaultConfig(), f.Setups())

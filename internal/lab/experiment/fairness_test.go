@@ -22,8 +22,8 @@ func together(n int, do func(int)) bool {
 	return true
 }
 
-// TestCoordinatorEvensReplicas: on nodes of different prices the coordinator halves the spread among replicas within three
-// rounds, and then leaves factors alone.
+// TestCoordinatorEvensReplicas: on nodes of different prices the coordinator halves the spread
+// among replicas within three rounds, and then leaves factors alone.
 func TestCoordinatorEvensReplicas(t *testing.T) {
 	f := DefaultFairness()
 	f.Nodes, f.Length = 24, 4*time.Minute

@@ -55,7 +55,8 @@ func throttledIdle(r *Run) float64 {
 	return periods(r, func(*pod) bool { return true }, func(p *pod) uint64 { return p.ThrottledIdle })
 }
 
-// periods is the share of some pods' periods, in percent. Pods without limits have none, and are not throttled.
+// periods is the share of some pods' periods, in percent. Pods without limits have none, and are
+// not throttled.
 func periods(r *Run, counts func(*pod) bool, of func(*pod) uint64) float64 {
 	var on, all uint64
 	any := false
@@ -96,7 +97,8 @@ func starved(r *Run) float64 {
 	return 100 * ratio(on, all)
 }
 
-// starved says whether work waited throughout an interval while the pod used less than half of its due.
+// starved says whether work waited throughout an interval while the pod used less than half of its
+// due.
 func (p *pod) starved(k int, share, seconds float64) bool {
 	waits := p.need(k)
 	if p.servesRequests() {

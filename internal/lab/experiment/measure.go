@@ -65,8 +65,8 @@ const (
 	HonestLoss = "honest-loss-%"
 )
 
-// Measures are all measures, in the order of the output. Intervals are those of the set-up (1 s by default) after the warm-up;
-// load outside of pods (PodSpec.System) does not count.
+// Measures are all measures, in the order of the output. Intervals are those of the set-up (1 s by
+// default) after the warm-up; load outside of pods (PodSpec.System) does not count.
 func Measures() []Measure {
 	return []Measure{
 		{"p50-ms", "p50", "median latency of all requests to services, over all their pods and nodes; requests that are unfinished at the end count with their age", Lower, false, quantile(0.5)},

@@ -36,8 +36,9 @@ func role(pod string) Role {
 	return Other
 }
 
-// smallRun is a node of 2 cores for 10 s, the first 2 of them warm-up: a service that asks for 0.5 cores and is held to 0.4
-// until its limit goes to 1 at 6 s, beside a hog of two threads that gets the rest.
+// smallRun is a node of 2 cores for 10 s, the first 2 of them warm-up: a service that asks for 0.5
+// cores and is held to 0.4 until its limit goes to 1 at 6 s, beside a hog of two threads that gets
+// the rest.
 func smallRun() *Run {
 	web := sim.PodResult{
 		Spec: sim.PodSpec{Name: "web", Request: 300, Limit: 400, Requests: load.Requests{Rate: load.Step{Before: 20, After: 50, Time: 4 * time.Second}, ServiceTime: 10 * time.Millisecond}},
@@ -52,7 +53,8 @@ func smallRun() *Run {
 		Counters: sim.Counters{Usage: 8 * time.Second, Periods: 80, Throttled: 60, ThrottledIdle: 12, Latency: new(sim.Latencies)},
 		Changes:  []sim.Change{{At: 5 * time.Second, From: 2000, To: 1000}},
 	}
-	// Second by second. 0.2 cores are asked for up to 4 s, then 0.5; 0.4 are given up to 6 s, then the rest.
+	// Second by second. 0.2 cores are asked for up to 4 s, then 0.5; 0.4 are given up to 6 s, then
+	// the rest.
 	use := []cpu.Milli{200, 200, 200, 200, 400, 400, 700, 500, 500, 500}
 	left := []cpu.Milli{0, 0, 0, 0, 100, 200, 0, 0, 0, 0} // that waits, core milliseconds
 	for k := range 10 {
@@ -92,15 +94,18 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 		"p50-ms":   200, // 50 at 10 ms and 50 at 200 ms: the 51st is 200 ms
 		"p99-ms":   200,
 		"p99.9-ms": 200,
-		// 0.1 + 0.2 core seconds wait at the ends of seconds 4 and 5; 2 x 0.2 + 6 x 0.5 = 3.4 core seconds arrive.
+		// 0.1 + 0.2 core seconds wait at the ends of seconds 4 and 5; 2 x 0.2 + 6 x 0.5 = 3.4 core
+		// seconds arrive.
 		"backlog-s":        0.3 / 3.4,
 		"throttled-%":      100 * 20.0 / 80,
 		"throttled-idle-%": 100 * 16.0 / 160,
-		// Budgets 300 and 100 of 2 cores: 1.5 and 0.5. The web uses 0.4 at least, due min(0.5 + 0.1, 1.5): more than half; the hog 1, due 0.5.
+		// Budgets 300 and 100 of 2 cores: 1.5 and 0.5. The web uses 0.4 at least, due min(0.5 +
+		// 0.1, 1.5): more than half; the hog 1, due 0.5.
 		"starved-%":   0,
 		"batch-cores": 8.0 / 8,
 		"util-%":      75, // 4 of 16 core seconds idle
-		// Limits: web 4 x 0.4 + 4 x 1 = 5.6, hog 3 x 2 + 5 x 1 = 11. Needs: web uses 3.4 and waiting work grows by 0 over all, hog 8.
+		// Limits: web 4 x 0.4 + 4 x 1 = 5.6, hog 3 x 2 + 5 x 1 = 11. Needs: web uses 3.4 and
+		// waiting work grows by 0 over all, hog 8.
 		"limit/need":        16.6 / 11.4,
 		"changes":           2, // the one at 1 s is warm-up
 		"changes/pod/10min": 2 * 600 / 16.0,
@@ -109,14 +114,17 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 		"react-p50-s":   2,
 		"react-worst-s": 2,
 		"settle-s":      2, // the web's limit moves at 6 s, the hog's at 5 s, and then they rest
-		// Late changes: all load is constant from 5 s on; the web's change at 6 s counts, the hog's at 5 s does not.
+		// Late changes: all load is constant from 5 s on; the web's change at 6 s counts, the hog's
+		// at 5 s does not.
 		"late-changes/pod": 0.5,
 		"cycling-pods":     0,
-		// Contended: the web in seconds 4 and 5 with 0.4 per budget 300, the hog all the time with 1 per 100.
+		// Contended: the web in seconds 4 and 5 with 0.4 per budget 300, the hog all the time with
+		// 1 per 100.
 		"jain": math.Pow(0.4/300+1.0/100, 2) / (2 * (math.Pow(0.4/300, 2) + math.Pow(1.0/100, 2))),
 		// The web gets 2 x 0.2 + 2 x 0.4 + 0.7 + 3 x 0.5 = 3.4, due 3.4; the hog 8, due 4.
 		"worst-share": 1,
-		// Loads 0.425 and 2 on 2 cores: the best is 0.425 and 1.575; 0.425 (all of its best) and 1 were had.
+		// Loads 0.425 and 2 on 2 cores: the best is 0.425 and 1.575; 0.425 (all of its best) and 1
+		// were had.
 		"nash": math.Exp(100 * math.Log(1/1.575) / 400),
 	}
 	got := MeasureRun(smallRun())

@@ -18,8 +18,9 @@ const (
 	NoLimits = "no-limits"
 )
 
-// Policies are all policies that are compared: the baselines, MBCAS as it ships, and variants of it with a part removed or set
-// otherwise. The variants show what each part contributes; the baseline "max-min" is MBCAS without a market.
+// Policies are all policies that are compared: the baselines, MBCAS as it ships, and variants of it
+// with a part removed or set otherwise. The variants show what each part contributes; the baseline
+// "max-min" is MBCAS without a market.
 func Policies() []baseline.Policy {
 	return append(baseline.Policies(),
 		variant("", "what ships: one price per node; pods that demand more than their budget buys are capped at that", func(*mbcas.Config) {}),
@@ -37,8 +38,8 @@ func Policies() []baseline.Policy {
 	)
 }
 
-// IsPeer says whether reports compare the default with the policy of that name: it is neither a variant of it, nor does it change
-// requests or replicas.
+// IsPeer says whether reports compare the default with the policy of that name: it is neither a
+// variant of it, nor does it change requests or replicas.
 func IsPeer(name string) bool {
 	return !strings.HasPrefix(name, Default) && !baseline.ChangesRequestsOrReplicas(name)
 }

@@ -1,8 +1,10 @@
-// Package experiment measures policies: it runs scenarios under the policies that are compared, measures the results, and writes
-// them in the benchmark format and as CSV. Measures are pure functions of the simulator's results.
+// Package experiment measures policies: it runs scenarios under the policies that are compared,
+// measures the results, and writes them in the benchmark format and as CSV. Measures are pure
+// functions of the simulator's results.
 //
 // What it promises, each a test of the same name:
-//   - EveryMeasureIsWorkedByHand: each measure of a small artificial run is the figure worked out by hand.
+//   - EveryMeasureIsWorkedByHand: each measure of a small artificial run is the figure worked out
+//     by hand.
 //   - AbsentIsNotZero: a measure that does not apply to a run is left out, never written as 0.
 //   - LinesAreBenchmarkFormat: results.txt is what benchstat reads, with each unit declared once.
 //   - OneOrder: summaries are written in one order, whatever order they were added in.
@@ -109,7 +111,8 @@ func (p *pod) servesRequests() bool { return p.Spec.Requests.Rate != nil }
 // runs says whether the pod runs in an interval.
 func (p *pod) runs(k int) bool { return k < len(p.Points) && !p.Points[k].Absent }
 
-// useful is the useful usage in an interval, in cores: that of requests, or of busy threads where it has no requests.
+// useful is the useful usage in an interval, in cores: that of requests, or of busy threads where
+// it has no requests.
 func (p *pod) useful(k int) float64 {
 	if p.servesRequests() {
 		return p.Points[k].Useful.Cores()
@@ -148,7 +151,8 @@ func (p *pod) mean(from, to int, of func(k int) float64) float64 {
 	return sum / float64(n)
 }
 
-// shares are the pods' in an interval: allocatable CPU in proportion to the budgets of the pods that run.
+// shares are the pods' in an interval: allocatable CPU in proportion to the budgets of the pods
+// that run.
 func (n *Node) shares(k int) []float64 {
 	total := 0.0
 	for i := range n.pods {

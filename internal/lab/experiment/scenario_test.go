@@ -38,7 +38,8 @@ func TestPoliciesHaveNames(t *testing.T) {
 	}
 }
 
-// TestRunScenario: what a policy does shows in the measures, and the same run gives the same figures.
+// TestRunScenario: what a policy does shows in the measures, and the same run gives the same
+// figures.
 func TestRunScenario(t *testing.T) {
 	duel, err := scenario.Find("duel", "")
 	if err != nil {

@@ -15,7 +15,8 @@ type Series struct {
 	Idle   []float64 // share of the cores
 }
 
-// PodSeries is that of one pod. Limit is 0 where it has none; a point is -1 where the pod does not run.
+// PodSeries is that of one pod. Limit is 0 where it has none; a point is -1 where the pod does not
+// run.
 type PodSeries struct {
 	Pod                 string
 	Role                Role
@@ -28,7 +29,8 @@ const (
 	maxPods   = 4
 )
 
-// series thins the run: each point is the mean of several intervals, so that at most maxPoints remain.
+// series thins the run: each point is the mean of several intervals, so that at most maxPoints
+// remain.
 func (n *Node) series() *Series {
 	all := len(n.Result.Idle)
 	step := max(1, (all+maxPoints-1)/maxPoints)

@@ -13,8 +13,8 @@ const (
 	stepRise = 1.1
 	// stepWindow is the time after a step whose loads say whether CPU is scarce.
 	stepWindow = 5 * time.Second
-	// Where CPU is scarce, a limit need only reach this part of the pod's usage at the optimum: reserves and dead bands are
-	// intended.
+	// Where CPU is scarce, a limit need only reach this part of the pod's usage at the optimum:
+	// reserves and dead bands are intended.
 	stepDue = 0.8
 	// settledBand is how near to its last value a limit has settled.
 	settledBand = 0.2

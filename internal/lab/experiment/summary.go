@@ -54,7 +54,8 @@ func (r *Run) Summarize(key Key, series bool) Summary {
 	return o
 }
 
-// CompareWithTruth adds what liars gain and honest pods lose compared with the reference run. Pods are paired by node and name.
+// CompareWithTruth adds what liars gain and honest pods lose compared with the reference run. Pods
+// are paired by node and name.
 func (o *Summary) CompareWithTruth(truth Summary) {
 	type id struct {
 		node int

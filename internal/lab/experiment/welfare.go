@@ -7,13 +7,15 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A pod is contended in an interval when it is throttled in more than contendedThrottle of its periods, when its backlog
-// exceeds the work of contendedWait seconds, or when its busy threads get less than contendedSpin of their demand.
+// A pod is contended in an interval when it is throttled in more than contendedThrottle of its
+// periods, when its backlog exceeds the work of contendedWait seconds, or when its busy threads get
+// less than contendedSpin of their demand.
 const (
 	contendedThrottle = 0.1
 	contendedWait     = 0.5
 	contendedSpin     = 0.95
-	// contendedTime is the share of the run in which several pods must be contended for a fairness index.
+	// contendedTime is the share of the run in which several pods must be contended for a fairness
+	// index.
 	contendedTime = 0.1
 )
 
@@ -91,7 +93,8 @@ func worstShare(r *Run) float64 {
 	return worst
 }
 
-// best is the usage of each pod, in cores, at the market's optimum for the mean loads of some intervals.
+// best is the usage of each pod, in cores, at the market's optimum for the mean loads of some
+// intervals.
 func (n *Node) best(from, to int) []float64 {
 	p := market.Problem{Supply: n.allocatable()}
 	for i := range n.pods {

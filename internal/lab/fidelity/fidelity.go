@@ -1,13 +1,16 @@
 //go:build linux
 
-// Package fidelity measures how closely the simulator agrees with the kernel of this machine. It runs the same set-ups on
-// both: a service beside a batch pod under fixed limits, and the trajectory of limits and usage under MBCAS. It measures
-// and does not judge: a figure that differs is a row of the report, and no test depends on it.
+// Package fidelity measures how closely the simulator agrees with the kernel of this machine. It
+// runs the same set-ups on both: a service beside a batch pod under fixed limits, and the
+// trajectory of limits and usage under MBCAS. It measures and does not judge: a figure that differs
+// is a row of the report, and no test depends on it.
 //
 // What it promises, each a test of the same name:
 //   - EqualKernelAgrees: against a kernel that behaves as the simulator does, every figure agrees.
-//   - DifferencesShow: a kernel that serves slower, or throttles more, shows in the figures concerned.
-//   - DisturbedRunsAreRepeated: a run that other work disturbed does not count; too many of them end the measurement.
+//   - DifferencesShow: a kernel that serves slower, or throttles more, shows in the figures
+//     concerned.
+//   - DisturbedRunsAreRepeated: a run that other work disturbed does not count; too many of them
+//     end the measurement.
 package fidelity
 
 import (
@@ -25,10 +28,12 @@ import (
 
 // Config is how much is measured.
 type Config struct {
-	// Length is that of one run under fixed limits, its warm-up of 2 s included. Longer has narrower intervals.
+	// Length is that of one run under fixed limits, its warm-up of 2 s included. Longer has
+	// narrower intervals.
 	Length time.Duration
-	// Seeds is how many sets of requests each set-up gets; all are taken together. Where they differ, there are MaxSeeds:
-	// of dozens of figures that each agree with a certainty of 95 %, a few differ by chance.
+	// Seeds is how many sets of requests each set-up gets; all are taken together. Where they
+	// differ, there are MaxSeeds: of dozens of figures that each agree with a certainty of 95 %, a
+	// few differ by chance.
 	Seeds, MaxSeeds int
 	// Repeats is how many disturbed runs may be repeated, over all set-ups.
 	Repeats int
@@ -39,21 +44,22 @@ func DefaultConfig() Config {
 	return Config{Length: 22 * time.Second, Seeds: 2, MaxSeeds: 4, Repeats: 16}
 }
 
-// Usage, limits and throttle ratios agree where they differ by at most nearShare of what the kernel did, or by nearPoints of a
-// ratio.
+// Usage, limits and throttle ratios agree where they differ by at most nearShare of what the kernel
+// did, or by nearPoints of a ratio.
 //
-// A percentile of latency agrees where the simulated one is between 1/nearLatency and nearLatency times that of the kernel,
-// within the uncertainty of both: with n requests the true quantile q lies with a certainty of 95 % between the observed
-// quantiles q-d and q+d, d = 2 sqrt(q(1-q)/n).
+// A percentile of latency agrees where the simulated one is between 1/nearLatency and nearLatency
+// times that of the kernel, within the uncertainty of both: with n requests the true quantile q
+// lies with a certainty of 95 % between the observed quantiles q-d and q+d, d = 2 sqrt(q(1-q)/n).
 const (
 	nearShare   = 0.10
 	nearPoints  = 0.03
 	nearLatency = 1.25
 )
 
-// A run is disturbed when other work used more than maxOthers of the machine, or more than maxStall of it within a quarter
-// of a second, or when the hypervisor kept more than maxStolen. Less is simulated along. A quiet machine of two cores showed
-// a stall of up to 9 %; one of its cores taken away for 0.3 s moved a p99 of 80 ms to between 80 and 220 ms.
+// A run is disturbed when other work used more than maxOthers of the machine, or more than maxStall
+// of it within a quarter of a second, or when the hypervisor kept more than maxStolen. Less is
+// simulated along. A quiet machine of two cores showed a stall of up to 9 %; one of its cores taken
+// away for 0.3 s moved a p99 of 80 ms to between 80 and 220 ms.
 const (
 	maxOthers = 0.03
 	maxStall  = 0.15
@@ -93,7 +99,8 @@ func (r Report) Differing() int {
 	return n
 }
 
-// Measure runs everything on the kernel and in the simulator. On an error the report holds what was measured before.
+// Measure runs everything on the kernel and in the simulator. On an error the report holds what was
+// measured before.
 func Measure(ctx context.Context, cfg Config, kernel Kernel, logf func(format string, args ...any)) (Report, error) {
 	m := &measurement{cfg: cfg, kernel: kernel, logf: logf}
 	for i, c := range kernelrun.Cases(cfg.Length, 1) {

@@ -52,7 +52,8 @@ func TestEqualKernelAgrees(t *testing.T) {
 	}
 }
 
-// TestTrajectoryMoves: the trajectory that is compared has increases and decreases after the warm-up.
+// TestTrajectoryMoves: the trajectory that is compared has increases and decreases after the
+// warm-up.
 func TestTrajectoryMoves(t *testing.T) {
 	s := stepping(1)
 	r := sim.Run(s, mbcas.New(mbcas.DefaultConfig()))
@@ -73,8 +74,8 @@ func TestTrajectoryMoves(t *testing.T) {
 	}
 }
 
-// TestDifferencesShow: every request costs half as much again on this kernel, so the service uses more everywhere and waits
-// longer; the limits of the batch pod stay.
+// TestDifferencesShow: every request costs half as much again on this kernel, so the service uses
+// more everywhere and waits longer; the limits of the batch pod stay.
 func TestDifferencesShow(t *testing.T) {
 	r := measure(t, simulated(func(s *sim.Setup) { s.Pods[0].Requests.ServiceTime = s.Pods[0].Requests.ServiceTime * 3 / 2 }))
 	seen := map[string]bool{}

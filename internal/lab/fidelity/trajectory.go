@@ -15,11 +15,13 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// window is as long as the time between two decreases of a pod: a limit that decreases a tick earlier or later has the same
-// means. A trajectory agrees where its means over the windows differ by at most nearShare of the kernel's mean, on average.
+// window is as long as the time between two decreases of a pod: a limit that decreases a tick
+// earlier or later has the same means. A trajectory agrees where its means over the windows differ
+// by at most nearShare of the kernel's mean, on average.
 const window = 5 * time.Second
 
-// trajectory compares limits and usage under MBCAS over time. A stall is small beside a window, so it does not count.
+// trajectory compares limits and usage under MBCAS over time. A stall is small beside a window, so
+// it does not count.
 func (m *measurement) trajectory(ctx context.Context) error {
 	const name = "MBCAS, service steps up and down"
 	policy := func() sim.Policy { return mbcas.New(mbcas.DefaultConfig()) }
@@ -50,8 +52,9 @@ func (m *measurement) trajectory(ctx context.Context) error {
 	return nil
 }
 
-// stepping is a service that steps from a fifth of a core to four fifths and back, beside a batch pod that wants four cores;
-// both once for each two cores. (At nine tenths its demand would lie at its share, and chance would decide whether it is capped.)
+// stepping is a service that steps from a fifth of a core to four fifths and back, beside a batch
+// pod that wants four cores; both once for each two cores. (At nine tenths its demand would lie at
+// its share, and chance would decide whether it is capped.)
 func stepping(seed uint64) sim.Setup {
 	k := max(1, runtime.NumCPU()/2)
 	return sim.Setup{
@@ -78,8 +81,8 @@ type windows struct {
 	real, model  []float64
 }
 
-// compare is the mean difference as a share of the kernel's mean, and both means. Windows that one side lacks are infinitely
-// far apart.
+// compare is the mean difference as a share of the kernel's mean, and both means. Windows that one
+// side lacks are infinitely far apart.
 func (w windows) compare() (distance, real, model float64) {
 	if len(w.real) == 0 || len(w.real) != len(w.model) {
 		return math.Inf(1), math.NaN(), math.NaN()

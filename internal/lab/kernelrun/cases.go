@@ -18,9 +18,9 @@ type Case struct {
 	Setup sim.Setup
 }
 
-// Cases are a service of 0.6 cores beside a batch pod with four threads on two cores: the batch pod with ever lower limits, with
-// equal requests and with misleading ones; the service alone; and the service itself with a static limit. On a machine with more
-// cores there is as much more of both.
+// Cases are a service of 0.6 cores beside a batch pod with four threads on two cores: the batch pod
+// with ever lower limits, with equal requests and with misleading ones; the service alone; and the
+// service itself with a static limit. On a machine with more cores there is as much more of both.
 func Cases(length time.Duration, seed uint64) []Case {
 	even, odd := [2]cpu.Milli{500, 500}, [2]cpu.Milli{125, 1000}
 	cases := []Case{{"alone", duel(even, 0, 0, 0, length, seed)}}
@@ -55,8 +55,9 @@ func duel(requests [2]cpu.Milli, service, batch cpu.Milli, threads int, length t
 	}
 }
 
-// Simulate runs in the simulator what was measured on the kernel. Usage of other work is load there, spread evenly, which a policy
-// sees as system usage; gaps of the hypervisor happen at the same times, and no policy sees them.
+// Simulate runs in the simulator what was measured on the kernel. Usage of other work is load
+// there, spread evenly, which a policy sees as system usage; gaps of the hypervisor happen at the
+// same times, and no policy sees them.
 func Simulate(s sim.Setup, policy sim.Policy, measured Result) sim.Result {
 	pods := len(s.Pods)
 	if rate := measured.Others * float64(s.Machine.Cores) / gapPiece.Seconds(); rate > 0 {

@@ -284,7 +284,8 @@ func pressure(file string) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// machine is what the kernel counts about all CPUs: how long they were busy, and how much of each the hypervisor kept.
+// machine is what the kernel counts about all CPUs: how long they were busy, and how much of each
+// the hypervisor kept.
 type machine struct {
 	busy   time.Duration
 	stolen []time.Duration

@@ -54,7 +54,8 @@ type process struct {
 // request is one request, and when it is to arrive.
 type request struct{ At, Work time.Duration }
 
-// processReport is what the processes of a pod say at the end. What was done before the warm-up was over does not count.
+// processReport is what the processes of a pod say at the end. What was done before the warm-up was
+// over does not count.
 type processReport struct {
 	Served          uint64
 	Useful, Backlog time.Duration
@@ -70,8 +71,8 @@ var worker string
 // interpreter runs it.
 const interpreter = "perl"
 
-// newPod makes the cgroup and, in it, the processes, which begin at the given time. What it has made is in the pod also
-// when it fails.
+// newPod makes the cgroup and, in it, the processes, which begin at the given time. What it has
+// made is in the pod also when it fails.
 func newPod(tree *tree, s sim.Setup, spec sim.PodSpec, start instant) (*pod, error) {
 	p := &pod{spec: spec, limit: spec.Limit, arrivals: arrivals(s, spec), quit: make(chan struct{})}
 	var err error
@@ -185,14 +186,19 @@ func (p *pod) begin(s sim.Setup, start time.Time) {
 	}
 }
 
-// requestSize of a request in the line, which is a pipe: so short a piece is written and read as a whole.
+// requestSize of a request in the line, which is a pipe: so short a piece is written and read as a
+// whole.
 const requestSize = 16
 
-// write writes the requests, each at its time. Where the line is full it waits; what is not taken at the end is unsent.
+// write writes the requests, each at its time. Where the line is full it waits; what is not taken
+// at the end is unsent.
 func (p *pod) write(start, end time.Time) {
-	// The thread sleeps to the microsecond, so it is locked, and not returned to the runtime. It has ordinary priority. A nice value of -20 weighs as much as pods of 87 cores where the kernel does not group processes by session (autogroup
-	// in sched(7)), and the load balancer clears its core for it. A real-time thread may spin for a lock of this language's
-	// runtime, and keep the holder from the CPU for as long as the kernel lets it, which is most of a second.
+	// The thread sleeps to the microsecond, so it is locked, and not returned to the runtime. It
+	// has ordinary priority. A nice value of -20 weighs as much as pods of 87 cores where the
+	// kernel does not group processes by session (autogroup in sched(7)), and the load balancer
+	// clears its core for it. A real-time thread may spin for a lock of this language's runtime,
+	// and keep the holder from the CPU for as long as the kernel lets it, which is most of a
+	// second.
 	runtime.LockOSThread()
 	var buf [requestSize]byte
 	_ = p.pipe.SetWriteDeadline(end) // a pipe has one; without, it would wait for the processes
@@ -212,7 +218,8 @@ func (p *pod) write(start, end time.Time) {
 	_ = p.pipe.Close() // its end is the end of the work
 }
 
-// sleepUntil is as exact as the kernel is; a timer alone is up to a millisecond late. It is false where the pod was stopped meanwhile.
+// sleepUntil is as exact as the kernel is; a timer alone is up to a millisecond late. It is false
+// where the pod was stopped meanwhile.
 func (p *pod) sleepUntil(t time.Time) bool {
 	if early := time.Until(t) - 3*time.Millisecond; early > 0 {
 		select {
@@ -228,7 +235,8 @@ func (p *pod) sleepUntil(t time.Time) bool {
 	return true
 }
 
-// late is how late 99 of 100 requests were sent at most; 0 where none was. The writer must have ended.
+// late is how late 99 of 100 requests were sent at most; 0 where none was. The writer must have
+// ended.
 func (p *pod) late() time.Duration {
 	if len(p.lateness) == 0 {
 		return 0

@@ -1,14 +1,19 @@
 //go:build linux
 
-// Package kernelrun runs a simulator's set-up on the kernel of this machine: processes in cgroups, the same requests at the same
-// times, under the same policy. The result has the form of a simulation's, so that the two can be compared.
+// Package kernelrun runs a simulator's set-up on the kernel of this machine: processes in cgroups,
+// the same requests at the same times, under the same policy. The result has the form of a
+// simulation's, so that the two can be compared.
 //
-// It needs root, a cgroup hierarchy with CPU bandwidth control, v1 or v2, and Perl: every thread is a process of
-// its own, and a program of this language would bring threads of its runtime along. It promises, each a test:
-//   - LeavesNothing: no process and no cgroup is left behind, whether the run ends, fails or is cancelled.
+// It needs root, a cgroup hierarchy with CPU bandwidth control, v1 or v2, and Perl: every thread is
+// a process of its own, and a program of this language would bring threads of its runtime along. It
+// promises, each a test:
+//   - LeavesNothing: no process and no cgroup is left behind, whether the run ends, fails or is
+//     cancelled.
 //   - SameRequests: the processes are asked for what the simulation is asked for.
-//   - StallsShow: what others take within a quarter of a second shows, however little of the run it is.
-//   - GapsAreKept: what the hypervisor keeps of a core is known by core and time, so that the simulator can lose it, too.
+//   - StallsShow: what others take within a quarter of a second shows, however little of the run it
+//     is.
+//   - GapsAreKept: what the hypervisor keeps of a core is known by core and time, so that the
+//     simulator can lose it, too.
 package kernelrun
 
 import (
@@ -44,16 +49,17 @@ func Supported() error {
 // Result is a run for real.
 type Result struct {
 	sim.Result
-	// Others is the CPU that everything else on the machine used, and Stolen what its hypervisor kept from it, as shares
-	// of the machine. They say how far the run can be believed.
+	// Others is the CPU that everything else on the machine used, and Stolen what its hypervisor
+	// kept from it, as shares of the machine. They say how far the run can be believed.
 	Others, Stolen float64
-	// Stall is the most that others used within a quarter of a second, as a share of the machine. A mean hides what stands still
-	// for as long as that, and a 99th percentile shows little else.
+	// Stall is the most that others used within a quarter of a second, as a share of the machine. A
+	// mean hides what stands still for as long as that, and a 99th percentile shows little else.
 	Stall float64
-	// Gaps are when the hypervisor kept a core, warm-up included, as far as looks now and then at what the kernel tells in units
-	// of 10 ms can say.
+	// Gaps are when the hypervisor kept a core, warm-up included, as far as looks now and then at
+	// what the kernel tells in units of 10 ms can say.
 	Gaps []sim.Gap
-	// Late is how late requests were sent, warm-up included: 99 of 100 of each pod were sent sooner. It counts as latency.
+	// Late is how late requests were sent, warm-up included: 99 of 100 of each pod were sent
+	// sooner. It counts as latency.
 	Late time.Duration
 }
 
@@ -79,7 +85,8 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Result, err e
 			return out, fmt.Errorf("pod %s: pods that come and go, and system use, are for the simulator only", spec.Name)
 		}
 	}
-	// The processes die with the thread that started them (Pdeathsig), so it must not be any that comes and goes.
+	// The processes die with the thread that started them (Pdeathsig), so it must not be any that
+	// comes and goes.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	tree, err := makeTree()
@@ -147,8 +154,9 @@ const gapPiece = 2 * time.Millisecond
 // gapSpread is how long ago the first of the pieces of one jiffy may have been kept.
 const gapSpread = 500 * time.Millisecond
 
-// record takes what was kept of each core until now. The kernel hears of it only when the core is back, so what was kept at once
-// ends now. One jiffy more may have been kept a little at a time: it counts as pieces, spread over the time since there was one before.
+// record takes what was kept of each core until now. The kernel hears of it only when the core is
+// back, so what was kept at once ends now. One jiffy more may have been kept a little at a time: it
+// counts as pieces, spread over the time since there was one before.
 func (g *gaps) record(now time.Duration, stolen []time.Duration) {
 	if g.stolen == nil {
 		g.stolen, g.moved = slices.Clone(stolen), make([]time.Duration, len(stolen))
@@ -170,8 +178,8 @@ func (g *gaps) record(now time.Duration, stolen []time.Duration) {
 	}
 }
 
-// stretch is what Outcome.Stall is measured over, wherever it begins, to within the time between two samples. The kernel counts
-// busy time of a CPU by ticks, so that a shorter one is uncertain.
+// stretch is what Outcome.Stall is measured over, wherever it begins, to within the time between
+// two samples. The kernel counts busy time of a CPU by ticks, so that a shorter one is uncertain.
 const (
 	stallWindow    = 250 * time.Millisecond
 	sampleInterval = 50 * time.Millisecond

@@ -73,8 +73,8 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestGapsAreKept: what was kept at once ends when it shows, what may have been kept bit by bit is spread, and what was kept before
-// the first sample does not count.
+// TestGapsAreKept: what was kept at once ends when it shows, what may have been kept bit by bit is
+// spread, and what was kept before the first sample does not count.
 func TestGapsAreKept(t *testing.T) {
 	const ms = time.Millisecond
 	var g gaps
@@ -109,7 +109,8 @@ func TestGapsAreKept(t *testing.T) {
 	}
 }
 
-// TestStallsShow: others use one of two cores for 0.2 s, and 1 % at all other times, looked at every 50 ms, and once late.
+// TestStallsShow: others use one of two cores for 0.2 s, and 1 % at all other times, looked at
+// every 50 ms, and once late.
 func TestStallsShow(t *testing.T) {
 	s := stall{cores: 2}
 	for _, step := range []struct {

@@ -1,5 +1,6 @@
-// Package live runs one node in the simulator and reports every interval while the run goes on. It is the entry point
-// for programs that show a simulation beside something else, as the demo does while Kubernetes compiles:
+// Package live runs one node in the simulator and reports every interval while the run goes on. It
+// is the entry point for programs that show a simulation beside something else, as the demo does
+// while Kubernetes compiles:
 //
 //	setup := scenario.Setup(0, 1) // or a sim.Setup of the program's own
 //	_, err := live.Run(ctx, setup, mbcas.New(mbcas.DefaultConfig()), func(p live.Point) error { ... })
@@ -8,7 +9,8 @@
 //
 // What it promises, each a test of the same name:
 //   - ReportsChangeNothing: the result is that of sim.Run.
-//   - PointsAreTheSeries: a point has the limits, usage and price that the result records for its interval.
+//   - PointsAreTheSeries: a point has the limits, usage and price that the result records for its
+//     interval.
 //   - TailIsOfTheWindow: P99 counts requests completed within the window, and no older ones.
 package live
 
@@ -21,7 +23,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// Window is the time over which P99 is measured. A shorter one has too few requests for a 99th percentile.
+// Window is the time over which P99 is measured. A shorter one has too few requests for a 99th
+// percentile.
 const Window = 10 * time.Second
 
 // Point is the state of a node at the end of an interval. It is valid until the report returns.
@@ -43,8 +46,8 @@ type Pod struct {
 	Served   uint64 // requests completed within the window
 }
 
-// Run runs a node to the end and calls report after each of the set-up's intervals. It stops at the first error of
-// report, or when the context ends.
+// Run runs a node to the end and calls report after each of the set-up's intervals. It stops at the
+// first error of report, or when the context ends.
 func Run(ctx context.Context, s sim.Setup, policy sim.Policy, report func(Point) error) (sim.Result, error) {
 	if s.Interval == 0 {
 		s.Interval = time.Second

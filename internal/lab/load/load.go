@@ -44,8 +44,8 @@ func (s Step) At(t time.Duration) (float64, time.Duration) {
 type Burst struct {
 	Low, High             float64
 	Start, Length, Period time.Duration
-	// Jitter delays each burst at random, by up to this share of Period - Length: at 1 it is anywhere in its period. The delay
-	// depends on Seed alone.
+	// Jitter delays each burst at random, by up to this share of Period - Length: at 1 it is
+	// anywhere in its period. The delay depends on Seed alone.
 	Jitter float64
 	Seed   uint64
 }
@@ -88,7 +88,8 @@ const pieceLength = 100 * time.Millisecond
 
 func pieceEnd(t, end time.Duration) time.Duration { return min(t-t%pieceLength+pieceLength, end) }
 
-// Ramp goes from From at Start to To at End in a straight line, in pieces of 100 ms with their means.
+// Ramp goes from From at Start to To at End in a straight line, in pieces of 100 ms with their
+// means.
 type Ramp struct {
 	From, To   float64
 	Start, End time.Duration
@@ -121,7 +122,8 @@ func (s Sine) At(t time.Duration) (float64, time.Duration) {
 	return max(0, s.Mean+s.Amplitude*math.Sin(2*math.Pi*turn)), pieceEnd(t, Forever)
 }
 
-// Series is recorded: Values[i] times Scale from i times Step on. After the end it repeats, or is 0 with Once.
+// Series is recorded: Values[i] times Scale from i times Step on. After the end it repeats, or is 0
+// with Once.
 type Series struct {
 	Values []float64
 	Step   time.Duration
@@ -138,8 +140,8 @@ func (s Series) At(t time.Duration) (float64, time.Duration) {
 	return s.Values[i%int64(len(s.Values))] * s.Scale, time.Duration(i+1) * s.Step
 }
 
-// RandomWalk reverts to mean by a tenth of its distance in each step; its standard deviation is swing. It is never below 0. The
-// same rng gives the same walk.
+// RandomWalk reverts to mean by a tenth of its distance in each step; its standard deviation is
+// swing. It is never below 0. The same rng gives the same walk.
 func RandomWalk(rng *rand.Rand, mean, swing float64, step, length time.Duration) Series {
 	const keep = 0.9
 	s := Series{Step: step, Scale: 1}
@@ -178,7 +180,8 @@ func (x Scaled) At(t time.Duration) (float64, time.Duration) {
 	return v * x.Factor, until
 }
 
-// Requests is an open-loop stream: clients do not wait for answers before they send the next request.
+// Requests is an open-loop stream: clients do not wait for answers before they send the next
+// request.
 type Requests struct {
 	Rate        Profile       // per second
 	ServiceTime time.Duration // mean CPU time of a request

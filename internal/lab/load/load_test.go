@@ -9,8 +9,8 @@ import (
 
 const sec = time.Second
 
-// TestProfilesArePieces: within a piece a profile has one value and one end, pieces follow without a gap, and their sum is the
-// integral of the curve.
+// TestProfilesArePieces: within a piece a profile has one value and one end, pieces follow without
+// a gap, and their sum is the integral of the curve.
 func TestProfilesArePieces(t *testing.T) {
 	walk := RandomWalk(rand.New(rand.NewPCG(1, 2)), 10, 3, sec, 20*sec)
 	var walked float64
@@ -89,8 +89,9 @@ func near(t *testing.T, what string, got, want, share float64) {
 	}
 }
 
-// TestArrivalsFollowTheRate: counts of a Poisson process have a variance as large as their mean, and follow a rate that
-// changes inside and between seconds; evenly spaced requests arrive at equal intervals.
+// TestArrivalsFollowTheRate: counts of a Poisson process have a variance as large as their mean,
+// and follow a rate that changes inside and between seconds; evenly spaced requests arrive at equal
+// intervals.
 func TestArrivalsFollowTheRate(t *testing.T) {
 	const length = 5000 * sec
 	counts, works := count(Requests{Rate: Constant(40), ServiceTime: 10 * time.Millisecond, Distribution: Exponential}, length, 1)
@@ -101,7 +102,8 @@ func TestArrivalsFollowTheRate(t *testing.T) {
 	near(t, "the mean service time", mean, 0.010, 0.02)
 	near(t, "the deviation of the service time", math.Sqrt(variance), 0.010, 0.02)
 
-	// 10 per second, and 110 in the first quarter of every second second: each even second has 35 on average.
+	// 10 per second, and 110 in the first quarter of every second second: each even second has 35
+	// on average.
 	counts, works = count(Requests{Rate: Burst{Low: 10, High: 110, Length: sec / 4, Period: 2 * sec}, ServiceTime: time.Millisecond}, length, 2)
 	var busy, calm []float64
 	for i, n := range counts {
@@ -142,7 +144,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestJitterSpreads: each burst with jitter is in its own period, anywhere in it, and elsewhere with another seed.
+// TestJitterSpreads: each burst with jitter is in its own period, anywhere in it, and elsewhere
+// with another seed.
 func TestJitterSpreads(t *testing.T) {
 	starts := func(seed uint64) (late []float64) {
 		b := Burst{Low: 0, High: 1, Length: sec, Period: 11 * sec, Jitter: 1, Seed: seed}

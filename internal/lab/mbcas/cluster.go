@@ -11,14 +11,15 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Cluster is nodes under MBCAS and a coordinator, which sees what all of them have published. Replicas of a workload have
-// its name and namespace on every node.
+// Cluster is nodes under MBCAS and a coordinator, which sees what all of them have published.
+// Replicas of a workload have its name and namespace on every node.
 type Cluster struct {
 	// Coordinate is the coordinator; nil where there is none.
 	Coordinate func([]coordinator.Replica) []coordinator.Factor
 	// Interval is the time between two rounds of the coordinator.
 	Interval time.Duration
-	// ForEach calls do n times, in any order or in parallel. It returns false where it stopped early.
+	// ForEach calls do n times, in any order or in parallel. It returns false where it stopped
+	// early.
 	ForEach func(n int, do func(i int)) bool
 }
 
@@ -43,8 +44,8 @@ type node struct {
 	simulation sim.Simulation
 }
 
-// Run simulates all nodes to the end. Between two rounds nodes are independent, so the result does not depend on how many run
-// at a time. It returns false where ForEach stopped early.
+// Run simulates all nodes to the end. Between two rounds nodes are independent, so the result does
+// not depend on how many run at a time. It returns false where ForEach stopped early.
 func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 	nodes := make([]node, len(setups))
 	end := time.Duration(0)
@@ -74,7 +75,8 @@ func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 	return played, true
 }
 
-// coordinate is one round of the coordinator on what has been published. The nodes' next rounds use its factors.
+// coordinate is one round of the coordinator on what has been published. The nodes' next rounds use
+// its factors.
 func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
 	var pods []*pod
 	var replicas []coordinator.Replica

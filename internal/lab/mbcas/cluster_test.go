@@ -22,8 +22,8 @@ func inOrder(n int, do func(int)) bool {
 	return true
 }
 
-// unequalPairs are pairs of nodes. A workload has a replica on each, beside six other pods on the first and one on the second.
-// All pods demand two cores, so the first node has the higher price.
+// unequalPairs are pairs of nodes. A workload has a replica on each, beside six other pods on the
+// first and one on the second. All pods demand two cores, so the first node has the higher price.
 func unequalPairs(pairs int, length time.Duration, declared cpu.Milli) []sim.Setup {
 	setups := make([]sim.Setup, 2*pairs)
 	for i := range setups {
@@ -51,7 +51,8 @@ func replicaUsage(p ClusterResult) []float64 {
 	return all
 }
 
-// TestAnyOrder: a cluster's result does not depend on the order of its nodes, nor on how many run at a time.
+// TestAnyOrder: a cluster's result does not depend on the order of its nodes, nor on how many run
+// at a time.
 func TestAnyOrder(t *testing.T) {
 	play := func(each func(int, func(int)) bool) ClusterResult {
 		c := Cluster{Coordinate: coordinator.DefaultConfig().Rebalance, Interval: 10 * time.Second, ForEach: each}
@@ -99,8 +100,8 @@ func TestWithoutCoordinator(t *testing.T) {
 	}
 }
 
-// byOwnDemand is a simpler rule: satisfaction is a replica's limit over its own demand, and its factor follows satisfaction to
-// the power of rho.
+// byOwnDemand is a simpler rule: satisfaction is a replica's limit over its own demand, and its
+// factor follows satisfaction to the power of rho.
 func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Factor {
 	return func(replicas []coordinator.Replica) []coordinator.Factor {
 		next := make([]coordinator.Factor, len(replicas))
@@ -134,8 +135,9 @@ func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Fa
 	}
 }
 
-// TestOwnDemandIsBlind: a throttled pod shows at most twice its limit as demand, so by their own demand all replicas seem equally
-// satisfied. So the coordinator does not compare replicas by their own demand.
+// TestOwnDemandIsBlind: a throttled pod shows at most twice its limit as demand, so by their own
+// demand all replicas seem equally satisfied. So the coordinator does not compare replicas by their
+// own demand.
 func TestOwnDemandIsBlind(t *testing.T) {
 	ratio := func(next func([]coordinator.Replica) []coordinator.Factor) float64 {
 		p, _ := Cluster{Coordinate: next, Interval: 30 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), unequalPairs(1, 6*time.Minute, 600))

@@ -10,7 +10,8 @@ import (
 	"github.com/mbcas/mbcas/internal/quota"
 )
 
-// runningBefore is how long pods that run at time 0 have run: a simulation starts on a node in operation.
+// runningBefore is how long pods that run at time 0 have run: a simulation starts on a node in
+// operation.
 const runningBefore = time.Hour
 
 // planResizes is one reconciliation of the node by the controller.
@@ -113,7 +114,8 @@ func (m *MBCAS) carryOut(t *lifecycle.Task, s *sim.PodSnapshot, r *sim.Snapshot,
 
 func limits(m cpu.Milli) lifecycle.Limits { return lifecycle.Limits{{Container: container, CPU: m}} }
 
-// divideQuotas gives each managed pod its share of the quotas of its namespace that do not suffice for all.
+// divideQuotas gives each managed pod its share of the quotas of its namespace that do not suffice
+// for all.
 func (m *MBCAS) divideQuotas(r *sim.Snapshot) {
 	for _, q := range r.Quotas {
 		room := m.room(q, r)
@@ -172,7 +174,8 @@ func (m *MBCAS) room(q sim.Quota, r *sim.Snapshot) quota.Room {
 	return room
 }
 
-// grant is how much of an increase fits the quotas. An increase shows in them at once, so nothing has to be reserved.
+// grant is how much of an increase fits the quotas. An increase shows in them at once, so nothing
+// has to be reserved.
 func (m *MBCAS) grant(p *pod, s *sim.PodSnapshot, r *sim.Snapshot, increase cpu.Milli) cpu.Milli {
 	own := p.claim(s, r.Allocatable).Own
 	below := max(0, min(increase, own-p.limit))

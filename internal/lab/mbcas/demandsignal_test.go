@@ -100,8 +100,8 @@ func (a signalCase) run(percent int32) signalResult {
 	}
 }
 
-// TestDemandSignalHelps: on a full node a DemandSignal makes a service faster, up to its share, and never throttles it. The batch
-// pods pay, and no other service.
+// TestDemandSignalHelps: on a full node a DemandSignal makes a service faster, up to its share, and
+// never throttles it. The batch pods pay, and no other service.
 func TestDemandSignalHelps(t *testing.T) {
 	percents := []int32{100, 300}
 	if *table {

@@ -32,8 +32,8 @@ func limitAt(p *sim.PodResult, at time.Duration) cpu.Milli {
 	return limit
 }
 
-// TestRollsBackInTheSimulator: the service is decreased, becomes not Ready, gets its former limit back, and keeps at least its
-// declared limit from then on.
+// TestRollsBackInTheSimulator: the service is decreased, becomes not Ready, gets its former limit
+// back, and keeps at least its declared limit from then on.
 func TestRollsBackInTheSimulator(t *testing.T) {
 	_, r := catalogue(t, "rollback")
 	service := r.Pod("service")
@@ -56,8 +56,8 @@ func TestRollsBackInTheSimulator(t *testing.T) {
 	}
 }
 
-// TestConstraintsHold: a pod under an HPA that allows decreases is not decreased below the floor, nor twice within five minutes;
-// one under an HPA that does not stays at its declared limit.
+// TestConstraintsHold: a pod under an HPA that allows decreases is not decreased below the floor,
+// nor twice within five minutes; one under an HPA that does not stays at its declared limit.
 func TestConstraintsHold(t *testing.T) {
 	_, r := catalogue(t, "hpa-floor")
 	decreased, kept := r.Pod("decreased"), r.Pod("kept")
@@ -98,8 +98,8 @@ func TestQuotaHolds(t *testing.T) {
 	}
 }
 
-// TestOutageFreezesAndRestores: decisions older than the Lease allows are not applied, declared limits return after five minutes,
-// and the market resumes with the agent.
+// TestOutageFreezesAndRestores: decisions older than the Lease allows are not applied, declared
+// limits return after five minutes, and the market resumes with the agent.
 func TestOutageFreezesAndRestores(t *testing.T) {
 	setup, r := catalogue(t, "agent-outage")
 	start, end := setup.Outages[0].At, setup.Outages[0].At+setup.Outages[0].Duration
@@ -126,7 +126,8 @@ func TestOutageFreezesAndRestores(t *testing.T) {
 	}
 }
 
-// TestExternalChangesHoldOff: an external limit becomes the declared one, and the pod is left alone for ten minutes.
+// TestExternalChangesHoldOff: an external limit becomes the declared one, and the pod is left alone
+// for ten minutes.
 func TestExternalChangesHoldOff(t *testing.T) {
 	const at = 2 * time.Minute
 	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 2}, Length: 14 * time.Minute, Seed: 1, Pods: []sim.PodSpec{

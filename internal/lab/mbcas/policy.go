@@ -1,11 +1,13 @@
-// Package mbcas runs the code that ships as a policy of a simulated node: the agent's round, the controller's lifecycle with
-// the actuator's plan, and the division of quotas. Only what connects them is modelled: how long a decision takes to the
-// controller, and a resize to the kernel. A simulated node is always Ready, and no resize fails.
+// Package mbcas runs the code that ships as a policy of a simulated node: the agent's round, the
+// controller's lifecycle with the actuator's plan, and the division of quotas. Only what connects
+// them is modelled: how long a decision takes to the controller, and a resize to the kernel. A
+// simulated node is always Ready, and no resize fails.
 //
 // What it promises, each a test of the same name:
-//   - LimitsFollowThePrice, LimitsSettleAfterAStep, DemandAtTheShareIsStable, GainMargin: the bounds of docs/theory.md.
-//   - RollsBackInTheSimulator, ExternalChangesHoldOff, OutageFreezesAndRestores, ConstraintsHold, QuotaHolds: a scenario shows
-//     what the lifecycle does.
+//   - LimitsFollowThePrice, LimitsSettleAfterAStep, DemandAtTheShareIsStable, GainMargin: the
+//     bounds of docs/theory.md.
+//   - RollsBackInTheSimulator, ExternalChangesHoldOff, OutageFreezesAndRestores, ConstraintsHold,
+//     QuotaHolds: a scenario shows what the lifecycle does.
 package mbcas
 
 import (
@@ -28,9 +30,11 @@ type Config struct {
 	Quota     quota.Config
 	// Interval is the time from one round to the next.
 	Interval time.Duration
-	// PublishDelay is the time from a decision to the controller's plan: the write of the PodAllocation, and its watch.
+	// PublishDelay is the time from a decision to the controller's plan: the write of the
+	// PodAllocation, and its watch.
 	PublishDelay time.Duration
-	// ResizeDelay is the time from a resize to the quota in the kernel. The controller sees it carried out after as long again.
+	// ResizeDelay is the time from a resize to the quota in the kernel. The controller sees it
+	// carried out after as long again.
 	ResizeDelay time.Duration
 	// DemandPercent is what DemandSignals multiply the demand of pods by, by name, in percent.
 	DemandPercent map[string]int32
@@ -53,12 +57,14 @@ type MBCAS struct {
 	pods            map[int]*pod
 	roundAt, planAt time.Duration
 	renewedAt       time.Duration // the agent's Lease
-	// livenessAt is when the age of the Lease may have a consequence. It is looked at with the rounds, not at a time of its own:
-	// a call of the policy between them would change the rounding of the simulated scheduler.
+	// livenessAt is when the age of the Lease may have a consequence. It is looked at with the
+	// rounds, not at a time of its own: a call of the policy between them would change the rounding
+	// of the simulated scheduler.
 	livenessAt time.Duration
 }
 
-// pod is what the API server holds about one pod, and what the agent and the controller remember of it.
+// pod is what the API server holds about one pod, and what the agent and the controller remember of
+// it.
 type pod struct {
 	name     string
 	spec     sim.PodSpec
@@ -89,7 +95,8 @@ func (p *pod) budget(request cpu.Milli) market.Budget {
 // container is the name of the one container of a simulated pod.
 const container = "main"
 
-// bounds is the container with the bounds that the node, its constraints and its share of a quota set.
+// bounds is the container with the bounds that the node, its constraints and its share of a quota
+// set.
 func (p *pod) bounds(request, allocatable cpu.Milli) demand.Container {
 	k := p.spec.Constraints
 	ceiling := allocatable
@@ -103,7 +110,8 @@ func (p *pod) bounds(request, allocatable cpu.Milli) demand.Container {
 	}.Within(k.Floor.RoundUp(cpu.Quantum), ceiling)
 }
 
-// keptFloor is the floor of a pod that must not be decreased: its limit, up to the declared one or the constraint's floor.
+// keptFloor is the floor of a pod that must not be decreased: its limit, up to the declared one or
+// the constraint's floor.
 func keptFloor(c demand.Container) cpu.Milli {
 	return min(c.Limit, max(c.Declared, c.Floor)).Clamp(c.Floor, c.Ceiling)
 }
@@ -139,7 +147,8 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, min(m.roundAt, m.planAt)
 }
 
-// trackPods keeps the pods that run. What the API server would report of them has the controller plan at once.
+// trackPods keeps the pods that run. What the API server would report of them has the controller
+// plan at once.
 func (m *MBCAS) trackPods(r *sim.Snapshot) {
 	for i := range r.Pods {
 		p := &r.Pods[i]

@@ -33,8 +33,9 @@ func step(rng *rand.Rand, at time.Duration) sim.Setup {
 	return s
 }
 
-// TestLimitsFollowThePrice: once the price is constant, or a pod is capped later than that, the pod's limit reaches its final
-// value within the time of docs/theory.md: one publication, and the steps of the decrease.
+// TestLimitsFollowThePrice: once the price is constant, or a pod is capped later than that, the
+// pod's limit reaches its final value within the time of docs/theory.md: one publication, and the
+// steps of the decrease.
 func TestLimitsFollowThePrice(t *testing.T) {
 	cfg := DefaultConfig()
 	seeds, length := uint64(5), 5*time.Minute
@@ -108,8 +109,8 @@ func TestLimitsSettleAfterAStep(t *testing.T) {
 	}
 }
 
-// TestDemandAtTheShareIsStable: constant load in which the first service wants 1.2 cores and its share is 1.4 changes no limit
-// more than once in ten minutes. With MBCAS_LONG=1 it lasts an hour.
+// TestDemandAtTheShareIsStable: constant load in which the first service wants 1.2 cores and its
+// share is 1.4 changes no limit more than once in ten minutes. With MBCAS_LONG=1 it lasts an hour.
 func TestDemandAtTheShareIsStable(t *testing.T) {
 	length := 11 * time.Minute
 	if long() {
@@ -136,8 +137,8 @@ func TestDemandAtTheShareIsStable(t *testing.T) {
 	}
 }
 
-// TestGainMargin: the trim's gain is at most half of the bound of docs/theory.md at the default delay: a tick, a publication,
-// and the time between two decreases.
+// TestGainMargin: the trim's gain is at most half of the bound of docs/theory.md at the default
+// delay: a tick, a publication, and the time between two decreases.
 func TestGainMargin(t *testing.T) {
 	c := DefaultConfig()
 	delay := (c.Interval + c.Round.PublishInterval + c.Lifecycle.Actuator.DecreaseCooldown).Seconds()

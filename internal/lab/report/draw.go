@@ -54,7 +54,8 @@ func blank(x, y string) *plot.Plot {
 
 var opening = regexp.MustCompile(`(?s)^.*?<svg [^>]*viewBox="([^"]*)"[^>]*>`)
 
-// picture is plots below one another as inline SVG. The title names it, and the description says what is to be seen.
+// picture is plots below one another as inline SVG. The title names it, and the description says
+// what is to be seen.
 func picture(title, description string, plots ...*plot.Plot) (template.HTML, error) {
 	tall := vg.Length(height + height/2*(len(plots)-1))
 	c := vgsvg.New(width, tall)

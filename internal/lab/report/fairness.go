@@ -12,8 +12,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// WriteFairness draws as SVG how evenly replicas are served over time, without a coordinator and with it, and how many factors it
-// changes in each turn.
+// WriteFairness draws as SVG how evenly replicas are served over time, without a coordinator and
+// with it, and how many factors it changes in each turn.
 func WriteFairness(w io.Writer, off, on experiment.FairnessResult) error {
 	last := len(on.Intervals) - 1
 	if last < 0 || len(off.Intervals) != len(on.Intervals) {

@@ -11,7 +11,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// TestFairnessPicture: well formed, with the figures in words, and nothing is drawn of runs that do not match.
+// TestFairnessPicture: well formed, with the figures in words, and nothing is drawn of runs that do
+// not match.
 func TestFairnessPicture(t *testing.T) {
 	run := func(spreads ...float64) (e experiment.FairnessResult) {
 		for k, s := range spreads {

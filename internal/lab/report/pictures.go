@@ -18,7 +18,8 @@ import (
 // minMS is the shortest latency that is drawn: the axis is logarithmic.
 const minMS = 0.1
 
-// drawFront is the latency of services against the throughput of batch; empty where a scenario has not both.
+// drawFront is the latency of services against the throughput of batch; empty where a scenario has
+// not both.
 func drawFront(scenario string, points []point) (template.HTML, error) {
 	if len(points) < 2 {
 		return "", nil
@@ -211,7 +212,8 @@ func limited(limits []float64) bool {
 	return false
 }
 
-// segments are the lines of a figure over time; it has gaps where the pod does not run, or has no limit.
+// segments are the lines of a figure over time; it has gaps where the pod does not run, or has no
+// limit.
 func segments(values []float64, step float64, skipZero bool) []plotter.XYs {
 	var lines []plotter.XYs
 	open := false

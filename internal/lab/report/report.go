@@ -1,10 +1,13 @@
-// Package report writes the results of a comparison as one page that needs nothing else: no network, no script, no other file.
+// Package report writes the results of a comparison as one page that needs nothing else: no
+// network, no script, no other file.
 //
 // What it promises, each a test of the same name:
 //   - StandsAlone: the page names no other file and runs no script.
-//   - Accessible: every picture has a name and a description, every table a caption, and marks are text as well as colour.
+//   - Accessible: every picture has a name and a description, every table a caption, and marks are
+//     text as well as colour.
 //   - MarksTheBest: the best policy of each measure is marked, and those within 5 % of it.
-//   - FrontIsNotDominated: no policy is better in both latency and throughput than one on the front.
+//   - FrontIsNotDominated: no policy is better in both latency and throughput than one on the
+//     front.
 //   - AnythingCanBeShown: results with nothing in them, or with parts missing, still make a page.
 package report
 

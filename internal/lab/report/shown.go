@@ -8,8 +8,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// plottedPolicies are the policies that pictures of a scenario show, at most so many: the default, the limits as they are declared,
-// no limits, and then those with the least p99. Variants of the default are left to the tables.
+// plottedPolicies are the policies that pictures of a scenario show, at most so many: the default,
+// the limits as they are declared, no limits, and then those with the least p99. Variants of the
+// default are left to the tables.
 func plottedPolicies(r experiment.Results, scenario string, most int) []string {
 	var first, rest []string
 	p99 := map[string]float64{}
@@ -43,7 +44,8 @@ type point struct {
 	best   bool    // on the front
 }
 
-// front are all policies of a scenario that has both services and batch; those on the front are marked.
+// front are all policies of a scenario that has both services and batch; those on the front are
+// marked.
 func front(r experiment.Results, scenario string) []point {
 	var points []point
 	for i, p := range r.Policies {

@@ -11,7 +11,8 @@ type verdict struct {
 	Scenario      string
 	Latency, Work standing
 	OK            bool
-	// BeatenBy are those that are better by more than 5 % in one measure, and not worse by more than that in the other.
+	// BeatenBy are those that are better by more than 5 % in one measure, and not worse by more
+	// than that in the other.
 	BeatenBy []string
 }
 

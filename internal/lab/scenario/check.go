@@ -133,7 +133,8 @@ func (r *report) checkPod(field string, s *Scenario, p *Pod, open opener) {
 	r.checkNoise(field+".load", s.Length, &p.Load)
 }
 
-// last is the time of the last replica where each is so much later than the one before it; at most the longest time there is.
+// last is the time of the last replica where each is so much later than the one before it; at most
+// the longest time there is.
 func (p *Pod) last(every time.Duration) time.Duration {
 	if n := time.Duration(p.Replicas - 1); n > 0 && every > (load.Forever-p.Start)/n {
 		return load.Forever
@@ -228,7 +229,8 @@ func (r *report) checkKubernetes(s *Scenario) {
 	}
 }
 
-// checkFit reports the first time at which the requests of the pods that run do not fit: Kubernetes would not place them.
+// checkFit reports the first time at which the requests of the pods that run do not fit: Kubernetes
+// would not place them.
 func (r *report) checkFit(s *Scenario) {
 	if len(r.found) > 0 {
 		return

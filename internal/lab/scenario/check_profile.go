@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// minPiece is how short the parts of squares, bursts and random walks may be: a run takes a step at each change.
+// minPiece is how short the parts of squares, bursts and random walks may be: a run takes a step at
+// each change.
 const minPiece = 10 * time.Millisecond
 
 // checkProfile reports what is wrong with a figure over time that is to lie between 0 and most.

@@ -17,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// decode fills s from YAML, reports what does not fit, and notes which line each field is in. It is false where
-// there are no fields at all.
+// decode fills s from YAML, reports what does not fit, and notes which line each field is in. It is
+// false where there are no fields at all.
 func (r *report) decode(data []byte, s *Scenario) bool {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node

@@ -44,7 +44,8 @@ type report struct {
 	found Problems
 }
 
-// add notes a problem, unless one with the same field or one that holds it is known: it would follow from that.
+// add notes a problem, unless one with the same field or one that holds it is known: it would
+// follow from that.
 func (r *report) add(field, format string, args ...any) {
 	for _, p := range r.found {
 		rest, inside := strings.CutPrefix(field, p.Field)

@@ -2,8 +2,8 @@ package scenario
 
 import "time"
 
-// Profile is a figure over time: exactly one of the kinds. A plain number in a file is a Constant. Times count from the
-// start of the pod.
+// Profile is a figure over time: exactly one of the kinds. A plain number in a file is a Constant.
+// Times count from the start of the pod.
 type Profile struct {
 	Constant *float64 `yaml:"constant"`
 	Step     *Step    `yaml:"step"`

@@ -27,7 +27,8 @@ func Read(file string) (*Scenario, error) {
 	return Parse(file, data, filepath.Dir(file))
 }
 
-// Parse reads a scenario; file is its name in errors, and traces with relative paths are found from dir.
+// Parse reads a scenario; file is its name in errors, and traces with relative paths are found from
+// dir.
 func Parse(file string, data []byte, dir string) (*Scenario, error) {
 	s := &Scenario{}
 	r := &report{file: file, lines: map[string]int{}}
@@ -48,7 +49,8 @@ func Parse(file string, data []byte, dir string) (*Scenario, error) {
 // Catalogue are the scenarios that ship and need no file, by name.
 func Catalogue() []*Scenario { return embedded("catalogue", "") }
 
-// Traced are the scenarios with the recorded load in a folder; those without a file there are left out.
+// Traced are the scenarios with the recorded load in a folder; those without a file there are left
+// out.
 func Traced(dir string) []*Scenario { return embedded("catalogue/traces", dir) }
 
 // embedded reads shipped files. Only a missing trace may keep one from being read.
@@ -91,8 +93,9 @@ func unknown(name string) error {
 	return fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file that ends in .yaml", name)
 }
 
-// Find is a scenario of the catalogue, or the one in a file: what ends in .yaml or .yml or holds a slash is a path.
-// Where traces names a folder, the scenarios that play what is in it are found, too.
+// Find is a scenario of the catalogue, or the one in a file: what ends in .yaml or .yml or holds a
+// slash is a path. Where traces names a folder, the scenarios that play what is in it are found,
+// too.
 func Find(what, traces string) (*Scenario, error) {
 	if strings.ContainsRune(what, '/') || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") {
 		return Read(what)

@@ -1,7 +1,9 @@
-// Package scenario reads simulations from YAML files: nodes, pods, and their load over time. It has a catalogue of them.
+// Package scenario reads simulations from YAML files: nodes, pods, and their load over time. It has
+// a catalogue of them.
 //
 // What it promises, each a test of the same name:
-//   - StrictFiles: everything that is wrong with a file is reported at once, with file, line, field and a hint.
+//   - StrictFiles: everything that is wrong with a file is reported at once, with file, line, field
+//     and a hint.
 //   - SchemaIsTheStructs: schema.json names the fields that files may have, and no others.
 //   - TracesOfAnyPath: recorded load of the three formats has the values and times of its file.
 //   - CatalogueRuns: every scenario that ships runs under every kind of policy.
@@ -65,8 +67,8 @@ type Pod struct {
 	Name string `yaml:"name"`
 	// Namespace is "default" where it is empty.
 	Namespace string `yaml:"namespace"`
-	// Workload is the workload of the pod, for policies that scale out. A pod that serves requests is a workload of its own where it
-	// is empty.
+	// Workload is the workload of the pod, for policies that scale out. A pod that serves requests
+	// is a workload of its own where it is empty.
 	Workload string    `yaml:"workload"`
 	Role     Role      `yaml:"role"`
 	Request  cpu.Milli `yaml:"request"` // 0: none
@@ -87,10 +89,11 @@ type Pod struct {
 	Stagger time.Duration `yaml:"stagger"`
 	Load    Load          `yaml:"load"`
 
-	// Constraints are what Kubernetes objects demand of its limit. Policies that MBCAS is compared with ignore them.
+	// Constraints are what Kubernetes objects demand of its limit. Policies that MBCAS is compared
+	// with ignore them.
 	Constraints Constraints `yaml:"constraints"`
-	// ReadyTimeout is that of a readiness probe, which fails while a request waits longer; 0: no probe. Three failures, 10 s
-	// apart, make the pod not Ready.
+	// ReadyTimeout is that of a readiness probe, which fails while a request waits longer; 0: no
+	// probe. Three failures, 10 s apart, make the pod not Ready.
 	ReadyTimeout time.Duration `yaml:"readyTimeout"`
 	// ExternalChanges are limits that another writer sets.
 	ExternalChanges []ExternalChange `yaml:"externalChanges"`
@@ -100,7 +103,8 @@ type Pod struct {
 type Constraints struct {
 	Floor   cpu.Milli `yaml:"floor"`   // such as that of an HPA; 0: none
 	Ceiling cpu.Milli `yaml:"ceiling"` // such as that of a LimitRange; 0: none
-	// NoDecrease keeps the limit at least as declared, as an HPA does by default, or a PDB that allows no disruption.
+	// NoDecrease keeps the limit at least as declared, as an HPA does by default, or a PDB that
+	// allows no disruption.
 	NoDecrease bool `yaml:"noDecrease"`
 	// HPA says that an HPA watches the pod: its limit is decreased every five minutes at most.
 	HPA bool `yaml:"hpa"`
@@ -133,7 +137,8 @@ type Load struct {
 	Spin *Profile `yaml:"spin"`
 }
 
-// Requests is a stream of requests whose clients do not wait for answers before they send the next one.
+// Requests is a stream of requests whose clients do not wait for answers before they send the next
+// one.
 type Requests struct {
 	// Rate is requests per second.
 	Rate Profile `yaml:"rate"`

@@ -272,7 +272,8 @@ func texts[T ~string](all []T) []string {
 	return words
 }
 
-// TestCatalogueRuns plays the begin of every scenario, under a policy that does nothing and under the one that ships.
+// TestCatalogueRuns plays the begin of every scenario, under a policy that does nothing and under
+// the one that ships.
 func TestCatalogueRuns(t *testing.T) {
 	all := Catalogue()
 	if len(all) < 18 {
@@ -404,7 +405,8 @@ pods:
 	}
 }
 
-// TestSteps: rises count, falls and what comes at random do not, nor what comes before the end of the warm-up.
+// TestSteps: rises count, falls and what comes at random do not, nor what comes before the end of
+// the warm-up.
 func TestSteps(t *testing.T) {
 	const sec = time.Second
 	for profile, want := range map[string][]time.Duration{

@@ -13,7 +13,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Setup is one node of the scenario, counted from 0. Its load depends on the node, on seed and on the names of the pods alone.
+// Setup is one node of the scenario, counted from 0. Its load depends on the node, on seed and on
+// the names of the pods alone.
 func (s *Scenario) Setup(node int, seed uint64) sim.Setup {
 	seed = rand.New(rand.NewPCG(seed, uint64(node))).Uint64()
 	out := sim.Setup{
@@ -116,8 +117,9 @@ func (p *Pod) has(pod string) bool {
 	return ok && err == nil && i >= 1 && i <= p.Replicas
 }
 
-// Steps are the times after the warm-up at which the load of some pod steps up, in order: where reactions can be measured. They
-// are the file's loadSteps, or those of its steps, squares and bursts without jitter.
+// Steps are the times after the warm-up at which the load of some pod steps up, in order: where
+// reactions can be measured. They are the file's loadSteps, or those of its steps, squares and
+// bursts without jitter.
 func (s *Scenario) Steps() []time.Duration {
 	if len(s.LoadSteps) > 0 {
 		return slices.Sorted(slices.Values(s.LoadSteps))

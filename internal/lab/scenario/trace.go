@@ -22,8 +22,8 @@ const longestStep = 24 * time.Hour
 // maxSteps is how long a recording may be: two years of minutes, 11 days of seconds.
 const maxSteps = 1 << 20
 
-// readTrace reads a file of one of the formats. Lines may lack: in a count of requests, none came then; of a use, it stayed
-// as it was. A first line that is no number is taken for a header.
+// readTrace reads a file of one of the formats. Lines may lack: in a count of requests, none came
+// then; of a use, it stayed as it was. A first line that is no number is taken for a header.
 func readTrace(format Format, in io.Reader) (recorded, error) {
 	var at []int64 // in units of the format
 	var values []float64

@@ -14,7 +14,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
-// TestTracesOfAnyPath: each format, by relative and absolute path, with scale, loop, from and speed, as the rate that is played.
+// TestTracesOfAnyPath: each format, by relative and absolute path, with scale, loop, from and
+// speed, as the rate that is played.
 func TestTracesOfAnyPath(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{
@@ -128,7 +129,8 @@ func TestRecordedLoad(t *testing.T) {
 	}
 }
 
-// FuzzTrace: no file makes the reader fail otherwise than by an error, or remember more than it may.
+// FuzzTrace: no file makes the reader fail otherwise than by an error, or remember more than it
+// may.
 func FuzzTrace(f *testing.F) {
 	f.Add(0, "1\n2\n")
 	f.Add(1, "timestamp,data\n0,1\n1000,2\n")

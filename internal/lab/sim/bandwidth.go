@@ -77,7 +77,8 @@ func (n *Node) returnQuota(e *entity) {
 	}
 }
 
-// refill is the end of a pod's period, in the order of do_sched_cfs_period_timer in kernel/sched/fair.c.
+// refill is the end of a pod's period, in the order of do_sched_cfs_period_timer in
+// kernel/sched/fair.c.
 func (n *Node) refill(p *pod) {
 	throttled := p.throttledOn > 0
 	p.Periods++

@@ -2,7 +2,8 @@ package sim
 
 import "time"
 
-// events is what happens next: one time per slot, the earliest first, the lower slot where two are equal.
+// events is what happens next: one time per slot, the earliest first, the lower slot where two are
+// equal.
 type events struct {
 	at   []time.Duration // by slot; never: nothing planned
 	heap []int32         // slots

@@ -6,7 +6,8 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// Constraints are what Kubernetes objects demand of a pod's limit. Only policies that respect such objects read them.
+// Constraints are what Kubernetes objects demand of a pod's limit. Only policies that respect such
+// objects read them.
 type Constraints struct {
 	Floor, Ceiling cpu.Milli // 0: none
 	NoDecrease     bool      // the limit may not be decreased below the declared one
@@ -25,11 +26,12 @@ type Quota struct {
 	Limits    cpu.Milli
 }
 
-// Outage is a time in which the policy's part on the node does not run: no samples, no decisions, no Lease.
+// Outage is a time in which the policy's part on the node does not run: no samples, no decisions,
+// no Lease.
 type Outage struct{ At, Duration time.Duration }
 
-// A readiness probe runs every probePeriod, and probeFailures failures in a row make the pod not Ready; these are the
-// defaults of Kubernetes. One success makes it Ready.
+// A readiness probe runs every probePeriod, and probeFailures failures in a row make the pod not
+// Ready; these are the defaults of Kubernetes. One success makes it Ready.
 const (
 	probePeriod   = 10 * time.Second
 	probeFailures = 3
@@ -47,7 +49,8 @@ func (r *runner) scheduleKubernetes(id int, s *PodSpec) {
 	}
 }
 
-// probe runs one readiness probe: it fails while a request has waited for longer than the pod's timeout.
+// probe runs one readiness probe: it fails while a request has waited for longer than the pod's
+// timeout.
 func (r *runner) probe(id int) {
 	p := r.node.pods[id]
 	if p.ended {

@@ -73,7 +73,8 @@ func (l *Latencies) Since(before *Latencies) Latencies {
 	return d
 }
 
-// Quantile is the duration that the fraction q of those counted does not exceed; 0 where none was counted.
+// Quantile is the duration that the fraction q of those counted does not exceed; 0 where none was
+// counted.
 func (l *Latencies) Quantile(q float64) time.Duration {
 	if l.Count == 0 {
 		return 0

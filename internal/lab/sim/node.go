@@ -1,11 +1,13 @@
-// Package sim simulates pods and their load on nodes, under a policy that sets their limits. A node is a discrete-event
-// model of the Linux scheduler: run queues with weights (EEVDF), CFS bandwidth control with periods, quota and per-CPU
-// slices, and pressure (PSI). Requests arrive open loop and queue, so latency shows what the scheduler did to them.
+// Package sim simulates pods and their load on nodes, under a policy that sets their limits. A node
+// is a discrete-event model of the Linux scheduler: run queues with weights (EEVDF), CFS bandwidth
+// control with periods, quota and per-CPU slices, and pressure (PSI). Requests arrive open loop and
+// queue, so latency shows what the scheduler did to them.
 //
 // What it promises, each a test of the same name:
 //   - Deterministic: the same set-up and seed give the same result.
 //   - SameLoadForAll: arrivals and their CPU times do not depend on the policy.
-//   - CPUTimeIsConserved: usage and idle time add up to the cores' time, and no pod uses CPU without work.
+//   - CPUTimeIsConserved: usage and idle time add up to the cores' time, and no pod uses CPU
+//     without work.
 //   - WorkConserving: no core idles while an unthrottled thread waits.
 //   - QuotaHolds: a pod uses at most its quota in a period, plus one slice per core.
 //   - WeightsShare: busy pods share a busy node by their requests.
@@ -30,23 +32,25 @@ type Machine struct {
 	Period time.Duration
 	// Tick is the scheduler's tick (1/CONFIG_HZ); 0: 4 ms.
 	Tick time.Duration
-	// Slice is the scheduler's base slice; 0: the kernel's, 0.7 ms times one more than the binary logarithm of
-	// the cores, at most 2.8 ms (kernel/sched/fair.c).
+	// Slice is the scheduler's base slice; 0: the kernel's, 0.7 ms times one more than the binary
+	// logarithm of the cores, at most 2.8 ms (kernel/sched/fair.c).
 	Slice time.Duration
 	// Gaps are in any order. One that starts within another follows it.
 	Gaps []Gap
 }
 
-// Gap is a time in which the hypervisor does not run a core ("steal" in /proc/stat). The core's current thread continues
-// after it. The time counts towards no usage, slice or quota; load averages, periods and throttled time continue. A gap of
-// an idle core starts when the core wakes; of several, the longest. A gap before 0 starts at 0.
+// Gap is a time in which the hypervisor does not run a core ("steal" in /proc/stat). The core's
+// current thread continues after it. The time counts towards no usage, slice or quota; load
+// averages, periods and throttled time continue. A gap of an idle core starts when the core wakes;
+// of several, the longest. A gap before 0 starts at 0.
 type Gap struct {
 	Core         int // from 0
 	At, Duration time.Duration
 }
 
-// bandwidthSlice is what a core takes from a pod's quota at a time, and keptSlice what it keeps when the
-// pod has nothing to run there (sched_cfs_bandwidth_slice_us, min_cfs_rq_runtime; kernel/sched/fair.c).
+// bandwidthSlice is what a core takes from a pod's quota at a time, and keptSlice what it keeps
+// when the pod has nothing to run there (sched_cfs_bandwidth_slice_us, min_cfs_rq_runtime;
+// kernel/sched/fair.c).
 const (
 	bandwidthSlice = 5 * time.Millisecond
 	keptSlice      = time.Millisecond

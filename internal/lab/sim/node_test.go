@@ -220,7 +220,8 @@ func drawGaps(t *rapid.T, cores int, length time.Duration) (all []Gap, sum time.
 	}
 }
 
-// TestGapsAreLost: always busy cores lose exactly the gaps; a gap of a core that never wakes does not happen.
+// TestGapsAreLost: always busy cores lose exactly the gaps; a gap of a core that never wakes does
+// not happen.
 func TestGapsAreLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSetup(t)
@@ -242,7 +243,8 @@ func TestGapsAreLost(t *testing.T) {
 	})
 }
 
-// TestGapsDelayThreads: the current thread continues after a gap, and a gap of an idle core starts when the core wakes.
+// TestGapsDelayThreads: the current thread continues after a gap, and a gap of an idle core starts
+// when the core wakes.
 func TestGapsDelayThreads(t *testing.T) {
 	const ms = time.Millisecond
 	for _, all := range [][]Gap{
@@ -260,8 +262,8 @@ func TestGapsDelayThreads(t *testing.T) {
 	}
 }
 
-// TestThrottlingIsCountedAsTheKernelDoes: a batch pod with a quota of one core and four threads on two cores runs for the
-// first half of each period, and is throttled on both cores for the second.
+// TestThrottlingIsCountedAsTheKernelDoes: a batch pod with a quota of one core and four threads on
+// two cores runs for the first half of each period, and is throttled on both cores for the second.
 func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {
 	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: time.Second, Pods: []PodSpec{
 		{Name: "hog", Request: 500, Limit: 1000, Spin: load.Constant(4)},
@@ -288,7 +290,8 @@ func TestIdlePeriodsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestLostRequestsAgeNoMore: the unfinished requests of a pod that ends count with their age at that time.
+// TestLostRequestsAgeNoMore: the unfinished requests of a pod that ends count with their age at
+// that time.
 func TestLostRequestsAgeNoMore(t *testing.T) {
 	busy := load.Requests{Rate: load.Constant(100), ServiceTime: 50 * time.Millisecond} // five times what it can do
 	spec := func(name string, end time.Duration) PodSpec {
@@ -310,7 +313,8 @@ func TestLostRequestsAgeNoMore(t *testing.T) {
 	}
 }
 
-// TestGapsCutNoSlice: after a gap the current entity completes its slice, even if another one waits.
+// TestGapsCutNoSlice: after a gap the current entity completes its slice, even if another one
+// waits.
 func TestGapsCutNoSlice(t *testing.T) {
 	for at := 100300 * time.Microsecond; at < 140*time.Millisecond; at += time.Millisecond {
 		g := Gap{0, at, 50 * time.Millisecond}

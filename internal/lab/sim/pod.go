@@ -32,13 +32,15 @@ type PodSpec struct {
 	Start, End time.Duration // End 0: it runs to the end
 
 	Constraints Constraints
-	// ReadyTimeout is that of a readiness probe, which fails while a request has waited for longer; 0: no probe.
+	// ReadyTimeout is that of a readiness probe, which fails while a request has waited for longer;
+	// 0: no probe.
 	ReadyTimeout time.Duration
 	// ExternalChanges are in order of time.
 	ExternalChanges []ExternalChange
 }
 
-// Managed says whether a policy may change the pod's limit: it is Burstable, has a limit and did not opt out.
+// Managed says whether a policy may change the pod's limit: it is Burstable, has a limit and did
+// not opt out.
 func (s PodSpec) Managed() bool {
 	return !s.System && !s.OptOut && s.Limit > 0 && s.Request < s.Limit
 }
@@ -87,7 +89,8 @@ type Counters struct {
 
 	Periods, Throttled uint64
 	ThrottledTime      time.Duration // summed over cores
-	// ThrottledIdle counts periods in which the pod was throttled while more than a tenth of the node was idle.
+	// ThrottledIdle counts periods in which the pod was throttled while more than a tenth of the
+	// node was idle.
 	ThrottledIdle uint64
 
 	Arrived, Served uint64
@@ -116,8 +119,8 @@ func (l *requestQueue) pop() request {
 	return r
 }
 
-// Arrivals is the pod's stream of requests from a time on. It depends on the pod's name and on the seed,
-// not on other pods or on the policy.
+// Arrivals is the pod's stream of requests from a time on. It depends on the pod's name and on the
+// seed, not on other pods or on the policy.
 func (s PodSpec) Arrivals(seed uint64, from time.Duration) *load.Arrivals {
 	return s.Requests.Arrivals(s.rng(seed, "requests"), from)
 }
@@ -183,8 +186,8 @@ func (n *Node) Remove(id int) {
 	n.updatePressure(p)
 }
 
-// SetLimit changes the limit in force; 0 removes it. As in the kernel, the period's quota is refilled and throttled
-// entities run again.
+// SetLimit changes the limit in force; 0 removes it. As in the kernel, the period's quota is
+// refilled and throttled entities run again.
 func (n *Node) SetLimit(id int, limit cpu.Milli) {
 	p := n.pods[id]
 	if p.ended {
@@ -221,7 +224,8 @@ func (n *Node) quota(limit cpu.Milli) time.Duration {
 	return time.Duration(float64(n.machine.Period) * limit.Cores())
 }
 
-// cpuWeight is cpu.shares: 1024 for a requested core, 2 at least. Load outside of pods has the weight of a core.
+// cpuWeight is cpu.shares: 1024 for a requested core, 2 at least. Load outside of pods has the
+// weight of a core.
 func cpuWeight(s PodSpec) float64 {
 	if s.System {
 		return 1024

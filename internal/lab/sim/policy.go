@@ -61,7 +61,8 @@ type Action struct {
 const (
 	// DirectDelay is that of a program that writes the cgroup itself.
 	DirectDelay = time.Millisecond
-	// ResizeDelay is that of pods/resize, from the request to the quota, as measured on a real kubelet: about 60 ms.
+	// ResizeDelay is that of pods/resize, from the request to the quota, as measured on a real
+	// kubelet: about 60 ms.
 	ResizeDelay = 60 * time.Millisecond
 	// StartDelay is the time until a new replica serves: image, sandbox, program.
 	StartDelay = 10 * time.Second

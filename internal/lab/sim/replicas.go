@@ -8,7 +8,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
-// replicas are the pods of a workload. Together they get the load of the declared ones, for as long as those would run.
+// replicas are the pods of a workload. Together they get the load of the declared ones, for as long
+// as those would run.
 type replicas struct {
 	declared  []int      // IDs of the set-up's pods between Start and End, scaled in or not
 	receiving []int      // IDs of pods that get requests, oldest first

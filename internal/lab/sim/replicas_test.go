@@ -64,7 +64,8 @@ func TestReplicasComeShareAndDrain(t *testing.T) {
 	if count(29*time.Second) != 2 || count(31*time.Second) != 4 {
 		t.Errorf("saw %v at 29 s and %v at 31 s, want 2 and 4 pods", s.seen[29*time.Second], s.seen[31*time.Second])
 	}
-	// 200 requests of 1 ms per second are 100m for each of two, and 50m for each of four: 2000 and 1000 in 20 s.
+	// 200 requests of 1 ms per second are 100m for each of two, and 50m for each of four: 2000 and
+	// 1000 in 20 s.
 	for _, name := range []string{"web-1", "web-2"} {
 		if got := offered(r.Pod(name), 0, 20); !near(got, 2000, 0.1) {
 			t.Errorf("%s was offered %v in the first 20 s, want 2000", name, got)
@@ -75,7 +76,8 @@ func TestReplicasComeShareAndDrain(t *testing.T) {
 			t.Errorf("%s was offered %v from 35 s to 55 s, want 1000", name, got)
 		}
 	}
-	// At 60 s all but the oldest drain for 30 s: they are seen, get nothing, and end without work left.
+	// At 60 s all but the oldest drain for 30 s: they are seen, get nothing, and end without work
+	// left.
 	if got := s.seen[61*time.Second]; len(got) != 4 || got[0] != "web-1" || got[1] != "-web-2" || got[3] != "-web-4" {
 		t.Errorf("saw %v at 61 s, want web-1 and three that terminate", got)
 	}
@@ -102,7 +104,8 @@ func TestReplicasOnTheirWayAreTakenBack(t *testing.T) {
 }
 
 func TestReplicasWithoutScalingChangeNoLoad(t *testing.T) {
-	// A replica that starts later and one that ends earlier have their own load only, as pods without a workload.
+	// A replica that starts later and one that ends earlier have their own load only, as pods
+	// without a workload.
 	apart, together := web(3), web(3)
 	for _, s := range []*Setup{&apart, &together} {
 		s.Pods[1].Start, s.Pods[2].End = 40*time.Second, 60*time.Second

@@ -36,8 +36,8 @@ type Result struct {
 // PodResult is the result of one pod.
 type PodResult struct {
 	Spec PodSpec
-	// Counters are those after the warm-up. Latency counts completed requests, and unfinished ones with their age at the
-	// end: a policy that starves requests must not look fast.
+	// Counters are those after the warm-up. Latency counts completed requests, and unfinished ones
+	// with their age at the end: a policy that starves requests must not look fast.
 	Counters
 	Pressure time.Duration
 	Backlog  time.Duration   // CPU time of unfinished requests at the end
@@ -82,8 +82,8 @@ func (c Simulation) RunUntil(at time.Duration) {
 	}
 }
 
-// Partial is what is recorded so far. Counters count from the start of a pod, latencies from the end of the warm-up once
-// that is over. It is valid until the simulation continues.
+// Partial is what is recorded so far. Counters count from the start of a pod, latencies from the
+// end of the warm-up once that is over. It is valid until the simulation continues.
 func (c Simulation) Partial() *Result {
 	for i, p := range c.runner.node.pods {
 		c.runner.out.Pods[i].Counters = p.Counters

@@ -66,8 +66,9 @@ func (n *Node) setThreads(e *entity, threads []*thread) {
 	e.threads = threads
 }
 
-// updateWeight divides the pod's weight by load: the entity's beside the averaged load on all other cores
-// (calc_group_shares in kernel/sched/fair.c). Its lag keeps its amount of CPU time (reweight_entity).
+// updateWeight divides the pod's weight by load: the entity's beside the averaged load on all other
+// cores (calc_group_shares in kernel/sched/fair.c). Its lag keeps its amount of CPU time
+// (reweight_entity).
 func (n *Node) updateWeight(e *entity) {
 	e.load.advance(n.now, len(e.threads))
 	e.pod.load.advance(n.now, e.pod.runnable)
@@ -149,7 +150,8 @@ func (c *core) pickNext() *entity {
 	return best
 }
 
-// runCoreEvent handles a core's planned event: a request is complete, a slice is over, or the quota is used up.
+// runCoreEvent handles a core's planned event: a request is complete, a slice is over, or the quota
+// is used up.
 func (n *Node) runCoreEvent(c *core) {
 	n.accountRuntime(c)
 	if n.gapJustEnded(c) {
@@ -327,8 +329,9 @@ func (n *Node) lagLimit(e *entity) float64 {
 	return float64(max(2*n.machine.Slice, n.machine.Tick)) * 1024 / e.weight
 }
 
-// enqueue puts an entity on its core's run queue. It keeps a positive lag, scaled as its own weight moves the average
-// (place_entity in kernel/sched/fair.c); a negative one decays while it sleeps (DELAY_DEQUEUE).
+// enqueue puts an entity on its core's run queue. It keeps a positive lag, scaled as its own weight
+// moves the average (place_entity in kernel/sched/fair.c); a negative one decays while it sleeps
+// (DELAY_DEQUEUE).
 func (n *Node) enqueue(e *entity) {
 	c := e.core
 	if len(c.queue) > 0 {
@@ -365,8 +368,8 @@ func (n *Node) dequeue(e *entity) {
 // inGap says whether the hypervisor is not running a core.
 func (n *Node) inGap(c *core) bool { return c.gapEnd > n.now }
 
-// selectCore is the core for a thread that wakes: its last core if that is idle, an idle core, or its last core unless
-// the pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
+// selectCore is the core for a thread that wakes: its last core if that is idle, an idle core, or
+// its last core unless the pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
 func (n *Node) selectCore(p *pod, t *thread) *core {
 	idle := func(c *core) bool { return c.current == nil && !n.inGap(c) }
 	if c := &n.cores[t.lastCore]; idle(c) && !p.entities[c.id].throttled {

@@ -13,7 +13,8 @@ type noChanges struct{}
 
 func (noChanges) Decide(r *Snapshot) ([]Action, time.Duration) { return nil, r.Now + time.Hour }
 
-// duel is a service at 60 requests of 10 ms per second beside a batch pod of four threads, on two cores.
+// duel is a service at 60 requests of 10 ms per second beside a batch pod of four threads, on two
+// cores.
 func duel(service, hog, serviceLimit, hogLimit cpu.Milli, threads float64) Setup {
 	return Setup{Machine: Machine{Cores: 2}, Length: 120 * time.Second, WarmUp: 2 * time.Second, Seed: 1, Pods: []PodSpec{
 		{Name: "service", Request: service, Limit: serviceLimit, Threads: 8, Requests: load.Requests{Rate: load.Constant(60), ServiceTime: 10 * time.Millisecond}},

@@ -27,8 +27,8 @@ func NewNode(cores int, pods ...sim.PodSnapshot) *Node {
 	}, ThrottledPeriods: make([]float64, len(pods))}
 }
 
-// Run calls the policy as often as it asks for, up to a time. Pod i uses cores[i], and throttled[i] of its periods are
-// throttled. It returns the limits at the end.
+// Run calls the policy as often as it asks for, up to a time. Pod i uses cores[i], and throttled[i]
+// of its periods are throttled. It returns the limits at the end.
 func (n *Node) Run(p sim.Policy, until time.Duration, cores, throttled []float64) []cpu.Milli {
 	for n.Next <= until {
 		passed := n.Next - n.Now

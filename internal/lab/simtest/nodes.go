@@ -1,4 +1,5 @@
-// Package simtest holds nodes for tests of policies: set-ups of the simulator, and nodes whose counters a test sets.
+// Package simtest holds nodes for tests of policies: set-ups of the simulator, and nodes whose
+// counters a test sets.
 package simtest
 
 import (
@@ -10,8 +11,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// MixedNode is a small node with a pod of every kind: two services, a batch pod, one pod that starts later, one that
-// ends early, an idle one, and pods that are not managed.
+// MixedNode is a small node with a pod of every kind: two services, a batch pod, one pod that
+// starts later, one that ends early, an idle one, and pods that are not managed.
 func MixedNode(seed uint64) sim.Setup {
 	burst := load.Burst{Low: 20, High: 150, Start: 5 * time.Second, Length: 5 * time.Second, Period: 20 * time.Second}
 	return sim.Setup{Machine: sim.Machine{Cores: 4}, Length: 70 * time.Second, Seed: seed, Pods: []sim.PodSpec{
@@ -33,7 +34,8 @@ func MixedNode(seed uint64) sim.Setup {
 	}}
 }
 
-// BusyNode is a node of four cores with two bursty replicas, a batch pod, a pod without a limit and one that opted out.
+// BusyNode is a node of four cores with two bursty replicas, a batch pod, a pod without a limit and
+// one that opted out.
 func BusyNode(length time.Duration) sim.Setup {
 	burst := load.Requests{
 		Rate:        load.Burst{Low: 20, High: 90, Start: 20 * time.Second, Length: 20 * time.Second, Period: 60 * time.Second},
@@ -48,7 +50,8 @@ func BusyNode(length time.Duration) sim.Setup {
 	}}
 }
 
-// RunTwice runs a policy on a BusyNode. It fails unless a second run gives the same result and no unmanaged pod changes.
+// RunTwice runs a policy on a BusyNode. It fails unless a second run gives the same result and no
+// unmanaged pod changes.
 func RunTwice(t *testing.T, length time.Duration, policy func() sim.Policy) sim.Result {
 	t.Helper()
 	r := sim.Run(BusyNode(length), policy())

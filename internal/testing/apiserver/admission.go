@@ -50,8 +50,9 @@ type Change struct {
 	Value any    `json:"value"`
 }
 
-// MutateResizes has admission apply the changes to each resize of the namespace until the test ends: a MutatingAdmissionPolicy, or a
-// webhook where there are none, which is before 1.36 unless they are turned on.
+// MutateResizes has admission apply the changes to each resize of the namespace until the test
+// ends: a MutatingAdmissionPolicy, or a webhook where there are none, which is before 1.36 unless
+// they are turned on.
 func (s *Server) MutateResizes(t testing.TB, namespace string, changes ...Change) {
 	t.Helper()
 	name := metav1.ObjectMeta{Name: namespace}

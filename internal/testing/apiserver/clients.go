@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// As is a client of a user who has no permission until some role is bound to that name, or to one of the groups.
+// As is a client of a user who has no permission until some role is bound to that name, or to one
+// of the groups.
 func (s *Server) As(t testing.TB, user string, groups ...string) client.Client {
 	t.Helper()
 	return s.client(t, s.User(t, user, groups...).Config())
@@ -27,8 +28,9 @@ func (s *Server) User(t testing.TB, name string, groups ...string) *envtest.Auth
 	return u
 }
 
-// Token asks for a token of a service account, as a kubelet does for a pod: such a token is bound to the pod, and names
-// the pod's node. With no pod it is bound to nothing, like those of kubectl create token.
+// Token asks for a token of a service account, as a kubelet does for a pod: such a token is bound
+// to the pod, and names the pod's node. With no pod it is bound to nothing, like those of kubectl
+// create token.
 func (s *Server) Token(t testing.TB, account client.ObjectKey, pod *corev1.Pod, audiences ...string) string {
 	t.Helper()
 	token, err := Token(t, s.Client, account, pod, audiences...)
@@ -70,13 +72,15 @@ func (s *Server) client(t testing.TB, config *rest.Config) client.Client {
 	return c
 }
 
-// Warned is a context for requests of such clients, and the warnings that the API server sent along with its answers to them.
+// Warned is a context for requests of such clients, and the warnings that the API server sent along
+// with its answers to them.
 func Warned(ctx context.Context) (context.Context, *[]string) {
 	got := &[]string{}
 	return context.WithValue(ctx, warnings{}, got), got
 }
 
-// warnings gathers the API server's warnings in the context of the request, if that has a place for them.
+// warnings gathers the API server's warnings in the context of the request, if that has a place for
+// them.
 type warnings struct{}
 
 func (w warnings) HandleWarningHeaderWithContext(ctx context.Context, _ int, _, text string) {

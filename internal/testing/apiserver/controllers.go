@@ -30,15 +30,15 @@ func (s *Server) Kubeconfig(t testing.TB, name string, groups ...string) string 
 	return file
 }
 
-// Controllers runs the named controllers of Kubernetes' own controller manager until the test ends, such as
-// "resourcequota-controller". They are the real ones, with an administrator's rights.
+// Controllers runs the named controllers of Kubernetes' own controller manager until the test ends,
+// such as "resourcequota-controller". They are the real ones, with an administrator's rights.
 func (s *Server) Controllers(t testing.TB, names ...string) {
 	t.Helper()
 	s.run(t, "kube-controller-manager", "--controllers="+strings.Join(names, ","))
 }
 
-// Scheduler runs the real kube-scheduler, as it ships, until the test ends. It places the pods of every test that are
-// bound to no node.
+// Scheduler runs the real kube-scheduler, as it ships, until the test ends. It places the pods of
+// every test that are bound to no node.
 func (s *Server) Scheduler(t testing.TB) {
 	t.Helper()
 	s.run(t, "kube-scheduler")

@@ -29,8 +29,8 @@ const (
 	Ignore               // does not look
 )
 
-// Kubelet is a node and a stand-in for its kubelet: it starts pods, carries resizes out in the pods' status and
-// confirms deletions, as far as the API server can tell. No container runs.
+// Kubelet is a node and a stand-in for its kubelet: it starts pods, carries resizes out in the
+// pods' status and confirms deletions, as far as the API server can tell. No container runs.
 type Kubelet struct {
 	Node string
 
@@ -41,14 +41,16 @@ type Kubelet struct {
 	old    bool // cannot resize
 }
 
-// Kubelet makes a node of 4 CPUs, Ready for an hour, with a Kubelet of the API server's version that works until the test ends.
+// Kubelet makes a node of 4 CPUs, Ready for an hour, with a Kubelet of the API server's version
+// that works until the test ends.
 func (s *Server) Kubelet(t testing.TB, node string) *Kubelet {
 	t.Helper()
 	return s.kubelet(t, node, s.Version(t), false)
 }
 
-// OldKubelet is Kubelet with one of a version that knows no resize: it reports no container's resources, observes no
-// generation and never looks at a resize, as kubelets before 1.33 do by default.
+// OldKubelet is Kubelet with one of a version that knows no resize: it reports no container's
+// resources, observes no generation and never looks at a resize, as kubelets before 1.33 do by
+// default.
 func (s *Server) OldKubelet(t testing.TB, node, version string) *Kubelet {
 	t.Helper()
 	return s.kubelet(t, node, version, true)
@@ -79,7 +81,8 @@ func (s *Server) kubelet(t testing.TB, node, version string, old bool) *Kubelet 
 	return k
 }
 
-// Answer changes what is done about resizes of the pod, also about one that waits. Every pod starts with Obey.
+// Answer changes what is done about resizes of the pod, also about one that waits. Every pod starts
+// with Obey.
 func (k *Kubelet) Answer(pod *corev1.Pod, a Answer) {
 	k.mu.Lock()
 	k.answer[pod.UID] = a
@@ -87,8 +90,8 @@ func (k *Kubelet) Answer(pod *corev1.Pod, a Answer) {
 	k.trigger()
 }
 
-// Upgrade replaces an old kubelet by one that can resize. The pods go on, as they do where only the kubelet is
-// restarted.
+// Upgrade replaces an old kubelet by one that can resize. The pods go on, as they do where only the
+// kubelet is restarted.
 func (k *Kubelet) Upgrade(t testing.TB, version string) {
 	t.Helper()
 	k.replace(t, version, false)
@@ -159,7 +162,8 @@ func WaitGone(t testing.TB, c client.Reader, pod *corev1.Pod) {
 	})
 }
 
-// Eventually asks until the answer is yes, and fails the test after a minute, with what was seen last.
+// Eventually asks until the answer is yes, and fails the test after a minute, with what was seen
+// last.
 func Eventually(t testing.TB, what string, ask func() (yes bool, seen any)) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -1,5 +1,5 @@
-// Package apiserver gives tests a real API server with the project's CRD, and a stand-in for the kubelet that it
-// lacks. It is for tests only. A package that uses it has
+// Package apiserver gives tests a real API server with the project's CRD, and a stand-in for the
+// kubelet that it lacks. It is for tests only. A package that uses it has
 //
 //	func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 //
@@ -32,29 +32,29 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// Server is a running API server with the project's CRD. Its default admission plugins, policies and RBAC
-// are at work; there is no controller manager (so nobody fills a ResourceQuota's status), no scheduler, no kubelet
-// and, as envtest wants it, no ServiceAccount admission.
+// Server is a running API server with the project's CRD. Its default admission plugins, policies
+// and RBAC are at work; there is no controller manager (so nobody fills a ResourceQuota's status),
+// no scheduler, no kubelet and, as envtest wants it, no ServiceAccount admission.
 type Server struct {
 	Config *rest.Config // of an administrator
 	Client client.WithWatch
 	env    *envtest.Environment
 }
 
-// VersionKey in the environment makes the API server behave as an older one, such as 1.33: with the features, APIs and CEL
-// functions of that version, though with the code of its own.
+// VersionKey in the environment makes the API server behave as an older one, such as 1.33: with the
+// features, APIs and CEL functions of that version, though with the code of its own.
 const VersionKey = "MBCAS_APISERVER_VERSION"
 
-// shared is the one server of a test program. Programs, not packages, have it: each package's tests are a
-// program of their own.
+// shared is the one server of a test program. Programs, not packages, have it: each package's tests
+// are a program of their own.
 var shared struct {
 	sync.Once
 	server *Server
 	err    error
 }
 
-// Start is the server of this test program, started when first asked for. Where its programs are not at hand the test is
-// skipped, or fails if CI=true.
+// Start is the server of this test program, started when first asked for. Where its programs are
+// not at hand the test is skipped, or fails if CI=true.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
@@ -81,7 +81,8 @@ func Main(m *testing.M) int {
 	return shared.server.stop(code)
 }
 
-// stop ends the control plane and waits for it. It returns the exit code, which is a failure if that fails.
+// stop ends the control plane and waits for it. It returns the exit code, which is a failure if
+// that fails.
 func (s *Server) stop(code int) int {
 	if err := s.env.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the API server:", err)
@@ -134,9 +135,9 @@ func start(assets string) (*Server, error) {
 	return &Server{Config: config, Client: c, env: env}, nil
 }
 
-// dieWithParent makes programs that run the control plane's and die with this process, so that nothing is
-// left when a test is killed or times out, which ends it without a chance to stop anything. Where setpriv cannot do that
-// they are the programs themselves.
+// dieWithParent makes programs that run the control plane's and die with this process, so that
+// nothing is left when a test is killed or times out, which ends it without a chance to stop
+// anything. Where setpriv cannot do that they are the programs themselves.
 func dieWithParent(assets string) (apiserver, etcd string, remove func(), err error) {
 	apiserver, etcd = filepath.Join(assets, "kube-apiserver"), filepath.Join(assets, "etcd")
 	if exec.Command("setpriv", "--pdeathsig", "KILL", "true").Run() != nil {
@@ -180,7 +181,8 @@ func (s *Server) Version(t testing.TB) string {
 	return s.version(t).GitVersion
 }
 
-// Minor is the minor version of the API server, 36 of 1.36.3, for tests that say what each version does.
+// Minor is the minor version of the API server, 36 of 1.36.3, for tests that say what each version
+// does.
 func (s *Server) Minor(t testing.TB) int {
 	t.Helper()
 	v := s.version(t)

@@ -94,7 +94,8 @@ func listens(t *testing.T, address string) bool {
 	return err == nil
 }
 
-// TestWithoutServer: a test that needs the server is skipped with a reason where there is none, and fails in CI.
+// TestWithoutServer: a test that needs the server is skipped with a reason where there is none, and
+// fails in CI.
 func TestWithoutServer(t *testing.T) {
 	for ci, want := range map[string]string{"": "--- SKIP: TestKubelet", "true": "--- FAIL: TestKubelet"} {
 		c := exec.Command(os.Args[0], "-test.run=^TestKubelet$", "-test.v")

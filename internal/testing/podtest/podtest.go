@@ -31,7 +31,8 @@ func status(name string) corev1.ContainerStatus {
 	}
 }
 
-// Shop has a limited application, an unlimited exporter, a limited sidecar, and an init container that is done.
+// Shop has a limited application, an unlimited exporter, a limited sidecar, and an init container
+// that is done.
 func Shop() *corev1.Pod {
 	always := corev1.ContainerRestartPolicyAlways
 	sidecar := Container("proxy", "50m", "200m")

@@ -8,8 +8,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// HPAConfig is the constants of the Horizontal Pod Autoscaler: kube-controller-manager's flags and the defaults of
-// autoscaling/v2.
+// HPAConfig is the constants of the Horizontal Pod Autoscaler: kube-controller-manager's flags and
+// the defaults of autoscaling/v2.
 type HPAConfig struct {
 	Sync    time.Duration // --horizontal-pod-autoscaler-sync-period
 	Metrics time.Duration // time between two reads of metrics-server
@@ -19,9 +19,11 @@ type HPAConfig struct {
 	Tolerance float64
 	// Stabilize is the window of the highest recommendation for a scale-in.
 	Stabilize time.Duration
-	// Starting is the age below which a pod counts as not ready until its metrics are all from after its start.
+	// Starting is the age below which a pod counts as not ready until its metrics are all from
+	// after its start.
 	Starting time.Duration
-	// UpFactor and UpPods: in one period of 15 s replicas grow to the larger of so many times, and so many more.
+	// UpFactor and UpPods: in one period of 15 s replicas grow to the larger of so many times, and
+	// so many more.
 	UpFactor, UpPods int
 	Min, Max         int // of replicas; a workload that is declared with more than Max may keep them
 }
@@ -34,9 +36,9 @@ func DefaultHPAConfig() HPAConfig {
 	}
 }
 
-// HPA is Kubernetes' Horizontal Pod Autoscaler for every workload of managed pods. It leaves limits alone. Replicas
-// for which the node has no room wait, as there is no other node. Rules for pods that are not ready later than at their start are
-// left out: a simulated pod always is.
+// HPA is Kubernetes' Horizontal Pod Autoscaler for every workload of managed pods. It leaves limits
+// alone. Replicas for which the node has no room wait, as there is no other node. Rules for pods
+// that are not ready later than at their start are left out: a simulated pod always is.
 type HPA struct {
 	cfg       HPAConfig
 	metrics   metricsServer
@@ -175,7 +177,8 @@ func (h *HPA) ratio(use float64, requested cpu.Milli) float64 {
 	return float64(percent) / float64(h.cfg.Target)
 }
 
-// stable is the proposal, or for a scale-in the highest of the recent ones, up to the present number.
+// stable is the proposal, or for a scale-in the highest of the recent ones, up to the present
+// number.
 func (h *HPA) stable(now time.Duration, w *hpaWorkload, desired int) int {
 	w.proposals = append(w.proposals, hpaProposal{now, desired})
 	for w.proposals[0].at < now-h.cfg.Stabilize {

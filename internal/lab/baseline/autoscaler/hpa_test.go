@@ -20,9 +20,11 @@ func scaleTo(actions []sim.Action) int {
 	return 0
 }
 
-// Two replicas with a request of 200m use 400m each: 200 %, or 2.5 times the target of 80 %, so ceil(2.5 x 2) = 5; two may become
-// max(2 x 2, 2 + 4) = 6 in a period. At the next sync three are on their way. They count as using nothing: 800m of 1000m is 80 %, so five it
-// stays. When each of the five uses 40m, 20 % of its request, ceil(0.25 x 5) = 2 are wanted, and are had when the last wish for 5 is more than 300 s old.
+// Two replicas with a request of 200m use 400m each: 200 %, or 2.5 times the target of 80 %, so
+// ceil(2.5 x 2) = 5; two may become max(2 x 2, 2 + 4) = 6 in a period. At the next sync three are
+// on their way. They count as using nothing: 800m of 1000m is 80 %, so five it stays. When each of
+// the five uses 40m, 20 % of its request, ceil(0.25 x 5) = 2 are wanted, and are had when the last
+// wish for 5 is more than 300 s old.
 func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	w := simtest.NewManualNode(16, spec, spec)
@@ -57,7 +59,8 @@ func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 	}
 }
 
-// Requests are 200m, the target is 80 %. Those that are not ready count as idle, but only against growth.
+// Requests are 200m, the target is 80 %. Those that are not ready count as idle, but only against
+// growth.
 func TestHPADesired(t *testing.T) {
 	for name, c := range map[string]struct {
 		wanted, running, ready int
@@ -85,8 +88,9 @@ func TestHPADesired(t *testing.T) {
 	}
 }
 
-// Of the workload a, the first pod is ready; the second began in the window of its metrics, and the third has none. One that
-// ends and one that opted out do not count. One of the replicas of b has no request. The last pod is a replica of nothing.
+// Of the workload a, the first pod is ready; the second began in the window of its metrics, and the
+// third has none. One that ends and one that opted out do not count. One of the replicas of b has
+// no request. The last pod is a replica of nothing.
 func TestHPAViewsWorkloads(t *testing.T) {
 	a, b := sim.PodSpec{Workload: "a", Request: 200, Limit: 600}, sim.PodSpec{Workload: "b", Limit: 600}
 	out, asks, alone := a, b, a
@@ -131,7 +135,8 @@ func TestHPARunsWithItsMetrics(t *testing.T) {
 	}
 }
 
-// Two idle replicas are wanted when they are first seen, so they stay for 300 s, and one goes at the sync after that.
+// Two idle replicas are wanted when they are first seen, so they stay for 300 s, and one goes at
+// the sync after that.
 func TestHPAKeepsWhatItFinds(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	w := simtest.NewManualNode(16, spec, spec)
@@ -173,8 +178,8 @@ func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 	}
 }
 
-// At 1000 % of the request each, 25 replicas are wanted of two, but no more than four are added in a period, and none above Max.
-// Within a tenth of the target nothing happens.
+// At 1000 % of the request each, 25 replicas are wanted of two, but no more than four are added in
+// a period, and none above Max. Within a tenth of the target nothing happens.
 func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 4000}
 	for use, want := range map[float64]int{2: 6, 0.175: 0, 0.179: 3} { // 87 % is within a tenth of 80 %, 89 % is not: ceil(1.1125 x 2) = 3
@@ -206,8 +211,9 @@ func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 	}
 }
 
-// The request is 200m each, five are wanted. 300m are free: one more, and no other one while that is on its way. Then there is room, but two
-// are enough: of the wish for five three were had, and these stay. Where 100m are free, or less than nothing, nothing is asked for.
+// The request is 200m each, five are wanted. 300m are free: one more, and no other one while that
+// is on its way. Then there is room, but two are enough: of the wish for five three were had, and
+// these stay. Where 100m are free, or less than nothing, nothing is asked for.
 func TestHPAWaitsForRoom(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	for allocatable, want := range map[cpu.Milli]int{700: 3, 500: 0, 100: 0} {
@@ -233,8 +239,8 @@ func TestHPAWaitsForRoom(t *testing.T) {
 	}
 }
 
-// Both workloads want three replicas, for 400m more each. 600m are free: the second gets one. When it wants one only, and 500m
-// are free, there is none for it.
+// Both workloads want three replicas, for 400m more each. 600m are free: the second gets one. When
+// it wants one only, and 500m are free, there is none for it.
 func TestHPASharesRoom(t *testing.T) {
 	for _, c := range []struct {
 		allocatable cpu.Milli

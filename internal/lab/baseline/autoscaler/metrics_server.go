@@ -6,11 +6,13 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// metricsInterval is how often metrics-server reads the kubelets by its own manifest (--metric-resolution).
+// metricsInterval is how often metrics-server reads the kubelets by its own manifest
+// (--metric-resolution).
 const metricsInterval = 15 * time.Second
 
-// metricsServer is metrics-server: the mean usage of pods between its last two reads. An autoscaler that runs at the time of a
-// read sees the newest values, which is the best case: on a cluster the two are not in step.
+// metricsServer is metrics-server: the mean usage of pods between its last two reads. An autoscaler
+// that runs at the time of a read sees the newest values, which is the best case: on a cluster the
+// two are not in step.
 type metricsServer struct {
 	every time.Duration
 	due   time.Duration

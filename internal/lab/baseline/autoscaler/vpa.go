@@ -10,8 +10,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// VPAConfig is the constants of Kubernetes' Vertical Pod Autoscaler, from pkg/recommender and pkg/updater of
-// kubernetes/autoscaler at 1.7.1.
+// VPAConfig is the constants of Kubernetes' Vertical Pod Autoscaler, from pkg/recommender and
+// pkg/updater of kubernetes/autoscaler at 1.7.1.
 type VPAConfig struct {
 	Interval    time.Duration // of the recommender and of the updater
 	Metrics     time.Duration // time between two reads of metrics-server
@@ -26,24 +26,26 @@ type VPAConfig struct {
 	Margin               float64 // factor on each of them
 	Least                cpu.Milli
 
-	// OldAge and Difference: a pod as old as this is changed, too, when its request is off by this share of it, though
-	// within the bounds.
+	// OldAge and Difference: a pod as old as this is changed, too, when its request is off by this
+	// share of it, though within the bounds.
 	OldAge     time.Duration
 	Difference float64
-	// MinReplicas and Tolerance: a workload with fewer replicas is left alone, and in one run of the updater at most
-	// this share of the replicas is touched. IgnoreBudget lifts both (--in-place-skip-disruption-budget).
+	// MinReplicas and Tolerance: a workload with fewer replicas is left alone, and in one run of
+	// the updater at most this share of the replicas is touched. IgnoreBudget lifts both
+	// (--in-place-skip-disruption-budget).
 	MinReplicas  int
 	Tolerance    float64
 	IgnoreBudget bool
 
-	// History is for how long, before the run begins, every pod has used what it is declared to use in its first
-	// minute, so that the first decisions do not come from an empty histogram. A workload that begins later
-	// has such a history, too. 0: none. VPA keeps 8 days.
+	// History is for how long, before the run begins, every pod has used what it is declared to use
+	// in its first minute, so that the first decisions do not come from an empty histogram. A
+	// workload that begins later has such a history, too. 0: none. VPA keeps 8 days.
 	History time.Duration
 	Delay   time.Duration // from the decision to the kernel
 }
 
-// DefaultVPAConfig is what VPA ships, without a history. A pod that is not one of two replicas is never changed then.
+// DefaultVPAConfig is what VPA ships, without a history. A pod that is not one of two replicas is
+// never changed then.
 func DefaultVPAConfig() VPAConfig {
 	return VPAConfig{
 		Interval: time.Minute, Metrics: metricsInterval,
@@ -53,9 +55,10 @@ func DefaultVPAConfig() VPAConfig {
 	}
 }
 
-// VPA is Kubernetes' Vertical Pod Autoscaler in the mode InPlace: a recommender that learns the percentiles of the use
-// of each workload, and an updater that brings requests there. Limits follow in proportion. A request for which the
-// node has no room waits for the updater's next run; it evicts no pod. A pod that starts when there is a recommendation starts with it.
+// VPA is Kubernetes' Vertical Pod Autoscaler in the mode InPlace: a recommender that learns the
+// percentiles of the use of each workload, and an updater that brings requests there. Limits follow
+// in proportion. A request for which the node has no room waits for the updater's next run; it
+// evicts no pod. A pod that starts when there is a recommendation starts with it.
 type VPA struct {
 	cfg     VPAConfig
 	metrics metricsServer
@@ -100,8 +103,8 @@ func (v *VPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, min(v.due, v.metrics.due, r.Now+vpaInterval)
 }
 
-// scaled says whether VPA may set the pod's request. Where there is none, it sets the limit equal to it; in place the API
-// refuses that, as it may change the QoS class.
+// scaled says whether VPA may set the pod's request. Where there is none, it sets the limit equal
+// to it; in place the API refuses that, as it may change the QoS class.
 func (v *VPA) scaled(p *sim.PodSnapshot) bool { return p.Spec.Managed() && p.Spec.Request > 0 }
 
 func vpaKey(s *sim.PodSpec) string {
@@ -204,7 +207,8 @@ func (v *VPA) recommend(m *vpaModel) {
 	}
 }
 
-// update is the updater's run: the pods that are out of bounds, increases first, then the largest differences.
+// update is the updater's run: the pods that are out of bounds, increases first, then the largest
+// differences.
 func (v *VPA) update(r *sim.Snapshot) []sim.Action {
 	type candidate struct {
 		pod    int // index in the reading
@@ -259,8 +263,8 @@ func (v *VPA) update(r *sim.Snapshot) []sim.Action {
 	return actions
 }
 
-// resize sets the request, and the limit in the proportion that it was declared in. They stay apart, as the API refuses a
-// change of the QoS class.
+// resize sets the request, and the limit in the proportion that it was declared in. They stay
+// apart, as the API refuses a change of the QoS class.
 func (v *VPA) resize(p sim.PodSnapshot, request cpu.Milli) sim.Action {
 	limit := cpu.FromCores(request.Cores() * float64(p.Spec.Limit) / float64(p.Spec.Request))
 	return sim.Action{Pod: p.ID, Limit: max(limit, request+1), Request: request, Delay: v.cfg.Delay}

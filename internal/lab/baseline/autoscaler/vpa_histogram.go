@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// histogram counts uses in buckets that grow exponentially, and forgets the older ones by half in each half-life
-// (pkg/recommender/util: exponential histogram options, decaying histogram).
+// histogram counts uses in buckets that grow exponentially, and forgets the older ones by half in
+// each half-life (pkg/recommender/util: exponential histogram options, decaying histogram).
 type histogram struct {
 	first    float64 // cores of the first bucket
 	growth   float64 // of a bucket over the one before, 1.05: 5 %
@@ -33,7 +33,8 @@ func (h *histogram) bucket(cores float64) int {
 	return int(math.Log(min(cores, h.most)*(h.growth-1)/h.first+1) / math.Log(h.growth))
 }
 
-// maxExponent is how many half-lives the reference time may lag before all weights are brought up to date.
+// maxExponent is how many half-lives the reference time may lag before all weights are brought up
+// to date.
 const maxExponent = 100
 
 func (h *histogram) add(cores, weight float64, at time.Duration) {
@@ -57,13 +58,15 @@ func (h *histogram) add(cores, weight float64, at time.Duration) {
 	h.total += w
 }
 
-// steady adds n samples of one use, each weighing as much, at equal distances; the last one comes one distance before until.
+// steady adds n samples of one use, each weighing as much, at equal distances; the last one comes
+// one distance before until.
 func (h *histogram) steady(cores, weight float64, n int, every, until time.Duration) {
 	q := math.Exp2(-float64(every) / float64(h.halfLife))
 	h.add(cores, weight*q*(1-math.Pow(q, float64(n)))/(1-q), until)
 }
 
-// percentile is the upper end of the bucket below whose end a share of the weight lies; 0 when nothing was counted.
+// percentile is the upper end of the bucket below whose end a share of the weight lies; 0 when
+// nothing was counted.
 func (h *histogram) percentile(share float64) float64 {
 	last := len(h.weights) - 1
 	for last >= 0 && h.weights[last] < h.least {

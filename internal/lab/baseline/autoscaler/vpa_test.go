@@ -20,10 +20,12 @@ func eager(history time.Duration) VPAConfig {
 	return cfg
 }
 
-// A pod with request 500m and limit 1000m uses 1 core. Buckets begin at 0.2 x (1.05^n - 1): 1 core lies in n = 36, as ln 6 /
-// ln 1.05 = 36.7, which ends at 0.2 x (6.0814 - 1) = 1.01628. Target = 1.01628 x 1.15 = 1.16872: 1168m.
-// Samples come at 60 s, 120 s and so on, so at 60 s x k the confidence is min((k - 1)/1440, k/1440) = (k - 1)/1440, and the lower
-// bound 1168.72 x (1 + 1.44/(k - 1))^-2: 196m at k = 2, 395m at 3, 533m at 4, which is the first above 500m. Limit = 1168 x 1000/500.
+// A pod with request 500m and limit 1000m uses 1 core. Buckets begin at 0.2 x (1.05^n - 1): 1 core
+// lies in n = 36, as ln 6 / ln 1.05 = 36.7, which ends at 0.2 x (6.0814 - 1) = 1.01628. Target =
+// 1.01628 x 1.15 = 1.16872: 1168m. Samples come at 60 s, 120 s and so on, so at 60 s x k the
+// confidence is min((k - 1)/1440, k/1440) = (k - 1)/1440, and the lower bound 1168.72 x (1 +
+// 1.44/(k - 1))^-2: 196m at k = 2, 395m at 3, 533m at 4, which is the first above 500m. Limit =
+// 1168 x 1000/500.
 func TestVPAIncreasesWithConfidence(t *testing.T) {
 	v := NewVPA(eager(0))
 	w := simtest.NewManualNode(8, sim.PodSpec{Request: 500, Limit: 1000})
@@ -43,9 +45,11 @@ func TestVPAIncreasesWithConfidence(t *testing.T) {
 	}
 }
 
-// With m samples of 1 core before and n of 4 cores after, p90 lies at 4 cores as soon as the new ones weigh more than a tenth. In a half-life of
-// 1440 samples, n of them weigh 2^(n/1440) - 1 where the old ones weigh 1 - 2^(-m/1440). For 1 hour, n > 6.6 gives 7 minutes; for 8 days
-// 2^(n/1440) = 1 + (1 - 2^-8)/9, n = 218 minutes. The lower bound needs half of the weight: 2^(n/1440) = 1 + (1 - 2^-8), n = 1436 minutes.
+// With m samples of 1 core before and n of 4 cores after, p90 lies at 4 cores as soon as the new
+// ones weigh more than a tenth. In a half-life of 1440 samples, n of them weigh 2^(n/1440) - 1
+// where the old ones weigh 1 - 2^(-m/1440). For 1 hour, n > 6.6 gives 7 minutes; for 8 days
+// 2^(n/1440) = 1 + (1 - 2^-8)/9, n = 218 minutes. The lower bound needs half of the weight:
+// 2^(n/1440) = 1 + (1 - 2^-8), n = 1436 minutes.
 func TestVPAFollowsAStepAsLateAsItsHistoryIsLong(t *testing.T) {
 	for history, want := range map[time.Duration]int{time.Hour: 7, 8 * 24 * time.Hour: 218} {
 		minutes, _ := afterStep(history)
@@ -58,7 +62,8 @@ func TestVPAFollowsAStepAsLateAsItsHistoryIsLong(t *testing.T) {
 	}
 }
 
-// afterStep is how many minutes after a step from 1 to 4 cores the target and the lower bound have followed.
+// afterStep is how many minutes after a step from 1 to 4 cores the target and the lower bound have
+// followed.
 func afterStep(history time.Duration) (target, lower int) {
 	v := NewVPA(eager(history))
 	w := simtest.NewManualNode(16, sim.PodSpec{Request: 1000, Limit: 5000, Spin: load.Step{Before: 1, After: 4, Time: time.Minute}})
@@ -77,7 +82,8 @@ func afterStep(history time.Duration) (target, lower int) {
 	return target, lower
 }
 
-// Of four replicas floor(0.5 x 4) = 2 are touched in a call; one that is alone is not touched at all.
+// Of four replicas floor(0.5 x 4) = 2 are touched in a call; one that is alone is not touched at
+// all.
 func TestVPATouchesHalfOfTheReplicas(t *testing.T) {
 	cfg := DefaultVPAConfig()
 	cfg.History = 24 * time.Hour
@@ -101,7 +107,8 @@ func TestVPATouchesHalfOfTheReplicas(t *testing.T) {
 	}
 }
 
-// Of two or three replicas one is touched in a call, of twenty ten, and none that is alone, whatever share may be.
+// Of two or three replicas one is touched in a call, of twenty ten, and none that is alone,
+// whatever share may be.
 func TestVPAKeepsReplicas(t *testing.T) {
 	for _, c := range []struct {
 		replicas  int
@@ -121,9 +128,10 @@ func TestVPAKeepsReplicas(t *testing.T) {
 	}
 }
 
-// Weights of 93 % at 1 core, 4 % at 4 cores and 3 % at 8: p50 and p90 lie at 1 core, p95 at 4. With the margin the ends of their buckets
-// are 1168.72m and 4743.45m. In half a day the confidence is 1/2, so the bounds are 1168.72 x 1.002^-2 and 4743.45 x 3; with 360 samples
-// in two days it is 1/4, and they are 1168.72 x 1.004^-2 and 4743.45 x 5. No pod is recommended less than 25m.
+// Weights of 93 % at 1 core, 4 % at 4 cores and 3 % at 8: p50 and p90 lie at 1 core, p95 at 4. With
+// the margin the ends of their buckets are 1168.72m and 4743.45m. In half a day the confidence is
+// 1/2, so the bounds are 1168.72 x 1.002^-2 and 4743.45 x 3; with 360 samples in two days it is
+// 1/4, and they are 1168.72 x 1.004^-2 and 4743.45 x 5. No pod is recommended less than 25m.
 func TestVPABoundsByHand(t *testing.T) {
 	for _, c := range []struct {
 		use     float64
@@ -146,8 +154,8 @@ func TestVPABoundsByHand(t *testing.T) {
 	}
 }
 
-// The bounds are 400m and 2000m, the target 1100m. Within the bounds a pod of 12 h is changed when it is off by a tenth of its request. For one that
-// is there from the beginning its history counts.
+// The bounds are 400m and 2000m, the target 1100m. Within the bounds a pod of 12 h is changed when
+// it is off by a tenth of its request. For one that is there from the beginning its history counts.
 func TestVPAUpdatesWhatIsOutOfBoundsOrOld(t *testing.T) {
 	for _, c := range []struct {
 		request           cpu.Milli
@@ -174,8 +182,8 @@ func TestVPAUpdatesWhatIsOutOfBoundsOrOld(t *testing.T) {
 	}
 }
 
-// The third and the second are to be raised, by 1 and 0.25 of their requests, the fourth and the first lowered, by 0.9 and 0.8. On
-// a node that is too small they can only be lowered.
+// The third and the second are to be raised, by 1 and 0.25 of their requests, the fourth and the
+// first lowered, by 0.9 and 0.8. On a node that is too small they can only be lowered.
 func TestVPARaisesFirst(t *testing.T) {
 	for allocatable, want := range map[cpu.Milli][]int{99000: {2, 1, 3, 0}, 0: {3, 0}} {
 		v := NewVPA(eager(0))
@@ -205,7 +213,8 @@ func TestVPAScalesLimits(t *testing.T) {
 	}
 }
 
-// The load is the mean of a minute. Rates of 10 and 30 requests of 10 ms make 0.1 and 0.3 cores, half a minute each, and spinning is in whole threads.
+// The load is the mean of a minute. Rates of 10 and 30 requests of 10 ms make 0.1 and 0.3 cores,
+// half a minute each, and spinning is in whole threads.
 func TestVPADeclaredUse(t *testing.T) {
 	at := 40 * time.Second
 	for want, s := range map[float64]sim.PodSpec{
@@ -218,9 +227,10 @@ func TestVPADeclaredUse(t *testing.T) {
 	}
 }
 
-// After a run of the updater pods come: a replica begins with what is known of its workload, and one of a workload with a history of its own
-// with that, which is no more than its limit: 1168m each. One that opted out and one without a request are left alone. Without
-// a history only the workload that ran is known.
+// After a run of the updater pods come: a replica begins with what is known of its workload, and
+// one of a workload with a history of its own with that, which is no more than its limit: 1168m
+// each. One that opted out and one without a request are left alone. Without a history only the
+// workload that ran is known.
 func TestVPAAdmitsPods(t *testing.T) {
 	web := sim.PodSpec{Workload: "web", Request: 200, Limit: 1000, Spin: load.Constant(1)}
 	out, asks, other := web, web, sim.PodSpec{Workload: "other", Request: 200, Limit: 1000, Spin: load.Step{Before: 4, Time: 95 * time.Second}}
@@ -262,7 +272,8 @@ func TestVPAAdmitsPods(t *testing.T) {
 	}
 }
 
-// A sample is the mean of the last 15 s, and counts once, also where metrics come later than the recommender's runs.
+// A sample is the mean of the last 15 s, and counts once, also where metrics come later than the
+// recommender's runs.
 func TestVPASamplesOnce(t *testing.T) {
 	for _, c := range []struct {
 		metrics, window time.Duration
@@ -285,8 +296,9 @@ func TestVPASamplesOnce(t *testing.T) {
 	}
 }
 
-// Both want 1168m, 868m and 968m more. The node has room for so much in all, 500m are taken: the one that is off the most (968/200) is raised
-// where it fits, and the other one waits; else that one is raised where it fits.
+// Both want 1168m, 868m and 968m more. The node has room for so much in all, 500m are taken: the
+// one that is off the most (968/200) is raised where it fits, and the other one waits; else that
+// one is raised where it fits.
 func TestVPADefersWhatDoesNotFit(t *testing.T) {
 	for allocatable, want := range map[cpu.Milli][]sim.Action{
 		1500: {{Pod: 1, Request: 1168, Limit: 8760, Delay: sim.ResizeDelay}},
@@ -308,14 +320,16 @@ func TestHistogramForgetsByHalf(t *testing.T) {
 	for day := range days {
 		h.add(1, 0.1, time.Duration(day)*24*time.Hour)
 	}
-	// All samples but the last weigh 1/2 + 1/4 + ... of it: 1. One of three times the weight at 2 cores makes p50 that of 2 cores, and p35 not.
+	// All samples but the last weigh 1/2 + 1/4 + ... of it: 1. One of three times the weight at 2
+	// cores makes p50 that of 2 cores, and p35 not.
 	h.add(2, 0.3, (days-1)*24*time.Hour)
 	if low, high := h.percentile(0.35), h.percentile(0.5); low > 1.05 || high < 2 {
 		t.Errorf("p35 %v and p50 %v, want just above 1 and 2", low, high)
 	}
 }
 
-// The first bucket ends at 0.01 and the second at 0.0205. What weighs less than 1e-4 does not count.
+// The first bucket ends at 0.01 and the second at 0.0205. What weighs less than 1e-4 does not
+// count.
 func TestHistogramPercentiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		weights     []float64
@@ -341,7 +355,8 @@ func TestHistogramPercentiles(t *testing.T) {
 	}
 }
 
-// The second bucket begins at 0.01. All that is above the most shares the last one. One sample a half-life before counts half.
+// The second bucket begins at 0.01. All that is above the most shares the last one. One sample a
+// half-life before counts half.
 func TestHistogramBuckets(t *testing.T) {
 	h := histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour}
 	for cores, want := range map[float64]int{0.009: 0, 0.01: 1, 0.0204: 1, 0.0206: 2, 2000: h.bucket(1000)} {

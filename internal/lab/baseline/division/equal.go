@@ -15,14 +15,16 @@ type EqualConfig struct {
 	Rest bool
 }
 
-// DefaultEqual shares the node. It is our own rule; 15 s is the interval of the kind of controller that would do this.
+// DefaultEqual shares the node. It is our own rule; 15 s is the interval of the kind of controller
+// that would do this.
 func DefaultEqual() EqualConfig { return EqualConfig{Interval: 15 * time.Second} }
 
 // EqualOfRest shares what others leave.
 func EqualOfRest() EqualConfig { return EqualConfig{Interval: 15 * time.Second, Rest: true} }
 
-// Equal gives all managed pods the same limit, whatever they request or use. A limit can't go below a request, so the
-// limits may add up to more than there is. Changes below 10 % are not worth a resize.
+// Equal gives all managed pods the same limit, whatever they request or use. A limit can't go below
+// a request, so the limits may add up to more than there is. Changes below 10 % are not worth a
+// resize.
 type Equal struct {
 	cfg     EqualConfig
 	sensor  *sensor

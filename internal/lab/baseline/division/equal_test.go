@@ -9,8 +9,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// 6 cores and three pods: 2 each; the second requests 2.5, so it can't have less than 2.51. The third is not managed and
-// uses 1: of the rest, 5 cores, the two get 2.5 each, the second still 2.51.
+// 6 cores and three pods: 2 each; the second requests 2.5, so it can't have less than 2.51. The
+// third is not managed and uses 1: of the rest, 5 cores, the two get 2.5 each, the second still
+// 2.51.
 func TestEqualByHand(t *testing.T) {
 	for _, c := range []struct {
 		cfg  EqualConfig
@@ -26,8 +27,9 @@ func TestEqualByHand(t *testing.T) {
 	}
 }
 
-// The node reserves 1 of 6 cores for the system, which uses more; the unmanaged pod uses some, too. Two pods share the rest of 5.
-// System usage is smoothed as in MBCAS, so it is measured for a long time.
+// The node reserves 1 of 6 cores for the system, which uses more; the unmanaged pod uses some, too.
+// Two pods share the rest of 5. System usage is smoothed as in MBCAS, so it is measured for a long
+// time.
 func TestEqualOfRestLeavesTheSystemItsUse(t *testing.T) {
 	for _, c := range []struct {
 		system, unmanaged float64

@@ -13,15 +13,16 @@ import (
 type KarmaConfig struct {
 	// Quantum is the time between two allotments.
 	Quantum time.Duration
-	// Slice is what is lent and borrowed in one piece. 10m is the step of limits in Kubernetes, so nothing is lost to
-	// rounding. At 100m a hundred pods on 16 cores would have no guaranteed slice at all: half of the node makes 80, or 72
-	// after the reserve.
+	// Slice is what is lent and borrowed in one piece. 10m is the step of limits in Kubernetes, so
+	// nothing is lost to rounding. At 100m a hundred pods on 16 cores would have no guaranteed
+	// slice at all: half of the node makes 80, or 72 after the reserve.
 	Slice cpu.Milli
-	// Alpha is the part of the node that is shared and not guaranteed. 0.5 is the paper's usual value, between a fixed
-	// partition (0) and a node where everything is borrowed (1).
+	// Alpha is the part of the node that is shared and not guaranteed. 0.5 is the paper's usual
+	// value, between a fixed partition (0) and a node where everything is borrowed (1).
 	Alpha float64
-	// Credits is what the first pods start with: one is a slice for a quantum. A million is 10,000 core seconds, so that
-	// no pod runs out and the node is used in full; only differences matter then.
+	// Credits is what the first pods start with: one is a slice for a quantum. A million is 10,000
+	// core seconds, so that no pod runs out and the node is used in full; only differences matter
+	// then.
 	Credits int64
 	// Room is what demand is multiplied with before it is claimed; 1 is the paper's.
 	Room float64
@@ -34,9 +35,9 @@ func DefaultKarma() KarmaConfig {
 	return KarmaConfig{Quantum: time.Second, Slice: cpu.Quantum, Alpha: 0.5, Credits: 1_000_000, Room: 1, Actuator: actuator.DefaultConfig()}
 }
 
-// Karma is max-min fairness over time: a pod that leaves a part of its guaranteed share to others earns credits, and a borrower
-// pays with them. All pods are equal; requests and priorities do not count. The limit is the allotment, but for
-// what Kubernetes demands: it stays above the request.
+// Karma is max-min fairness over time: a pod that leaves a part of its guaranteed share to others
+// earns credits, and a borrower pays with them. All pods are equal; requests and priorities do not
+// count. The limit is the allotment, but for what Kubernetes demands: it stays above the request.
 type Karma struct {
 	cfg     KarmaConfig
 	sensor  *sensor
@@ -100,8 +101,8 @@ type karmaUser struct {
 	slices  int64 // allotted
 }
 
-// allocate is one quantum: it fills in the slices and brings the credits up to date. Where two users are equal, the first one
-// in line is served first.
+// allocate is one quantum: it fills in the slices and brings the credits up to date. Where two
+// users are equal, the first one in line is served first.
 func allocate(users []karmaUser, total int64, alpha float64) {
 	n := int64(len(users))
 	if n == 0 {
@@ -149,7 +150,8 @@ func serveAll(users []karmaUser, want []int64) {
 	}
 }
 
-// earn pays for what is lent: the poorest donor lends first, slice by slice, and the public pool last.
+// earn pays for what is lent: the poorest donor lends first, slice by slice, and the public pool
+// last.
 func earn(users []karmaUser, spare []int64, lent int64) {
 	for ; lent > 0; lent-- {
 		poorest := -1

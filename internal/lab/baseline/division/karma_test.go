@@ -11,20 +11,24 @@ import (
 
 // Three users, 12 slices, alpha 0.5: 6 are public, 2 each guaranteed; each earns 2 credits.
 //
-// Enough for all: demands 0, 3, 6 and credits 10, 10, 10 make 12, 12, 12. The first can lend 2, so 8 are there; the others
-// want 1 + 4 = 5. They get them and pay: 11 and 8. Of the 5 the donor lends its 2 first (14), 3 are public.
+// Enough for all: demands 0, 3, 6 and credits 10, 10, 10 make 12, 12, 12. The first can lend 2, so
+// 8 are there; the others want 1 + 4 = 5. They get them and pay: 11 and 8. Of the 5 the donor lends
+// its 2 first (14), 3 are public.
 //
-// Short: demands 0, 12, 12 and credits 8, 3, 6 make 10, 5, 8. 8 are there; wanted are min(10, 5) + min(10, 8) = 13. The donor
-// lends all: 12. The third is richest: it gets 3 slices until both stand at 5, then the remaining 5 go in turns, the second
-// first: 3 to the second (2 credits left), 2 to the third (3 left). Slices: 0, 2 + 3, 2 + 5.
+// Short: demands 0, 12, 12 and credits 8, 3, 6 make 10, 5, 8. 8 are there; wanted are min(10, 5) +
+// min(10, 8) = 13. The donor lends all: 12. The third is richest: it gets 3 slices until both stand
+// at 5, then the remaining 5 go in turns, the second first: 3 to the second (2 credits left), 2 to
+// the third (3 left). Slices: 0, 2 + 3, 2 + 5.
 //
-// Out of credits: demands 0, 0, 12, credits 0, 0, 0 make 2 each; the third can pay for 2 of the 10 that it wants. The first
-// and the second lend one each, as the poorest in turns: 3, 3, 0. When it wants one, the first of the two lends it.
+// Out of credits: demands 0, 0, 12, credits 0, 0, 0 make 2 each; the third can pay for 2 of the 10
+// that it wants. The first and the second lend one each, as the poorest in turns: 3, 3, 0. When it
+// wants one, the first of the two lends it.
 //
-// Short, with the donor in the middle: the first is richest and gets 3 slices, then of 5 it gets 3, as it is first in line.
+// Short, with the donor in the middle: the first is richest and gets 3 slices, then of 5 it gets 3,
+// as it is first in line.
 //
-// The richest wants little: demands 3, 12, 12 and credits 100, 4, 4 make 102, 6, 6. 6 are there: it gets the 1 that it wants, and the others 3
-// and 2.
+// The richest wants little: demands 3, 12, 12 and credits 100, 4, 4 make 102, 6, 6. 6 are there: it
+// gets the 1 that it wants, and the others 3 and 2.
 func TestKarmaByHand(t *testing.T) {
 	for name, c := range map[string]struct{ demands, before, slices, after []int64 }{
 		"enough":         {[]int64{0, 3, 6}, []int64{10, 10, 10}, []int64{0, 3, 6}, []int64{14, 11, 8}},
@@ -50,7 +54,8 @@ func TestKarmaByHand(t *testing.T) {
 	allocate(nil, 12, 0.5) // no users
 }
 
-// The first pods get a million credits each, and later pods the mean of the existing ones: 31/2, rounded down.
+// The first pods get a million credits each, and later pods the mean of the existing ones: 31/2,
+// rounded down.
 func TestKarmaNewcomersGetTheMean(t *testing.T) {
 	k := NewKarma(DefaultKarma())
 	bidders := make([]bidder, 3)
@@ -75,7 +80,8 @@ func TestKarmaNewcomersGetTheMean(t *testing.T) {
 	}
 }
 
-// Uses of 1 and 0.333 with half as much room are 150 slices and 49.95, so 50. The way there begins after 10 s, with 2/1.5 at most.
+// Uses of 1 and 0.333 with half as much room are 150 slices and 49.95, so 50. The way there begins
+// after 10 s, with 2/1.5 at most.
 func TestKarmaScalesDemand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
 	cfg := DefaultKarma()
@@ -89,10 +95,11 @@ func TestKarmaScalesDemand(t *testing.T) {
 	}
 }
 
-// 3.6 cores are 360 slices: 180 public, 90 guaranteed to each of two. The first was idle for 60 s, while the second used 1.5
-// cores and so borrowed 60 slices each second: in 60 s 3600 credits went from hand to hand, and the
-// first is 7200 richer. Then both want 3 cores: the first gets all 180 public slices as long as that lasts, 40 s: limits 2.7
-// and 0.9. What is within the dead band of 10 % stays.
+// 3.6 cores are 360 slices: 180 public, 90 guaranteed to each of two. The first was idle for 60 s,
+// while the second used 1.5 cores and so borrowed 60 slices each second: in 60 s 3600 credits went
+// from hand to hand, and the first is 7200 richer. Then both want 3 cores: the first gets all 180
+// public slices as long as that lasts, 40 s: limits 2.7 and 0.9. What is within the dead band of 10
+// % stays.
 func TestKarmaKeepsCredits(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 4000), simtest.ManagedPod(1, 100, 4000))
 	cfg := DefaultKarma()

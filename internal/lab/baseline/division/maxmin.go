@@ -13,8 +13,8 @@ import (
 type MaxMinConfig struct {
 	// Interval is the time between two splits. Longer follows demand later.
 	Interval time.Duration
-	// Room is what demand is multiplied with before it is claimed. 1 is the textbook's; more leaves room for bursts, and
-	// sets CPU aside that may not be used.
+	// Room is what demand is multiplied with before it is claimed. 1 is the textbook's; more leaves
+	// room for bursts, and sets CPU aside that may not be used.
 	Room float64
 	// Actuator is how carefully limits move: as MBCAS does, so that the split alone is compared.
 	Actuator actuator.Config
@@ -25,9 +25,10 @@ func DefaultMaxMin() MaxMinConfig {
 	return MaxMinConfig{Interval: time.Second, Room: 1, Actuator: actuator.DefaultConfig()}
 }
 
-// MaxMin gives each pod its weighted max-min fair allotment of the supply, and makes it the limit: what an MBCAS without
-// a market would do. The weight is the pod's budget. (Weighted max-min with caps as in Cilantro's HMMF and in Karma's
-// MaxMin baseline: progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2.)
+// MaxMin gives each pod its weighted max-min fair allotment of the supply, and makes it the limit:
+// what an MBCAS without a market would do. The weight is the pod's budget. (Weighted max-min with
+// caps as in Cilantro's HMMF and in Karma's MaxMin baseline: progressive filling; Bertsekas and
+// Gallager, Data Networks, section 6.5.2.)
 type MaxMin struct {
 	cfg     MaxMinConfig
 	sensor  *sensor
@@ -57,8 +58,8 @@ type claim struct {
 	capped                bool // it cannot use more than it demands
 }
 
-// maxMin divides the supply: no pod gets more than its demand or less than the smaller of demand and floor, and scarce CPU is
-// shared by weight.
+// maxMin divides the supply: no pod gets more than its demand or less than the smaller of demand
+// and floor, and scarce CPU is shared by weight.
 func maxMin(supply float64, claims []claim) []float64 {
 	out := make([]float64, len(claims))
 	atFloor := make([]bool, len(claims))
@@ -83,8 +84,8 @@ func maxMin(supply float64, claims []claim) []float64 {
 	return out
 }
 
-// fill satisfies the smallest demand per weight first, as long as it is less than its share of what is left, and splits
-// the rest by weight.
+// fill satisfies the smallest demand per weight first, as long as it is less than its share of what
+// is left, and splits the rest by weight.
 func fill(left float64, claims []claim, order []int, out []float64) {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(claims[a].demand*claims[b].weight, claims[b].demand*claims[a].weight)

@@ -21,8 +21,9 @@ func TestMaxMinByHand(t *testing.T) {
 	}
 }
 
-// Who demands least per weight is served first, wherever it stands in line. Of 0.9 one of two equals wants 0.2, the other the rest. Of 3.3 the
-// second weighs 2 and wants 2, less than its share of 2.2; the first gets the rest.
+// Who demands least per weight is served first, wherever it stands in line. Of 0.9 one of two
+// equals wants 0.2, the other the rest. Of 3.3 the second weighs 2 and wants 2, less than its share
+// of 2.2; the first gets the rest.
 func TestMaxMinServesTheSmallestFirst(t *testing.T) {
 	for _, c := range []struct {
 		supply        float64
@@ -45,7 +46,8 @@ func TestMaxMinKeepsFloorsAboveTheSupply(t *testing.T) {
 	}
 }
 
-// Uses of 1 and 0.4 with half as much room are 1.5 and 0.6. The way there begins after 10 s, with 2/1.5 at most.
+// Uses of 1 and 0.4 with half as much room are 1.5 and 0.6. The way there begins after 10 s, with
+// 2/1.5 at most.
 func TestMaxMinScalesDemand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
 	cfg := DefaultMaxMin()
@@ -62,8 +64,9 @@ func TestMaxMinScalesDemand(t *testing.T) {
 	}
 }
 
-// Supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5 for the second. A floor
-// above the demand has no effect: with a demand of 0.2 the first gets 0.2, and the second 2.8.
+// Supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5 for the
+// second. A floor above the demand has no effect: with a demand of 0.2 the first gets 0.2, and the
+// second 2.8.
 func TestMaxMinKeepsFloors(t *testing.T) {
 	for _, c := range []struct{ demand, floor, first, second float64 }{{5, 0, 1, 2}, {5, 1.5, 1.5, 1.5}, {0.2, 1.5, 0.2, 2.8}} {
 		got := maxMin(3, []claim{{1, c.demand, c.floor, false}, {2, 5, 0, false}})
@@ -80,9 +83,9 @@ func TestMaxMinWithoutWeights(t *testing.T) {
 	}
 }
 
-// 4 cores less 10 % are 3.6. Requests of 1 and 0.5 weigh 2:1. Both use 2 cores, throttled in no period, so they want 2
-// each: 2.4 would be the first one's share, it gets 2; the second gets the other 1.6. Lowering from 3 goes by /1.5
-// each 15 s: 3 -> 2 at once, and 3 -> 2 -> 1.6.
+// 4 cores less 10 % are 3.6. Requests of 1 and 0.5 weigh 2:1. Both use 2 cores, throttled in no
+// period, so they want 2 each: 2.4 would be the first one's share, it gets 2; the second gets the
+// other 1.6. Lowering from 3 goes by /1.5 each 15 s: 3 -> 2 at once, and 3 -> 2 -> 1.6.
 func TestMaxMinLimitIsTheAllotment(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 3000), simtest.ManagedPod(1, 500, 3000))
 	got := r.Run(NewMaxMin(DefaultMaxMin()), 40*time.Second, []float64{2, 2}, []float64{0, 0})

@@ -28,8 +28,9 @@ func DefaultProportionalBids() ProportionalBidsConfig {
 	return ProportionalBidsConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
 }
 
-// ProportionalBids sets each pod's limit to its share of all bids, where a bid is weight times demand. So a high demand pays, and
-// an idle node throttles: the limits always add up to the supply.
+// ProportionalBids sets each pod's limit to its share of all bids, where a bid is weight times
+// demand. So a high demand pays, and an idle node throttles: the limits always add up to the
+// supply.
 type ProportionalBids struct {
 	cfg     ProportionalBidsConfig
 	sensor  *sensor

@@ -11,8 +11,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// 3.6 cores are for sale. Weights 1 and 0.5, demands 1 and 2: bids 1000 x 1 and 500 x 2 are equal, so the limits are
-// 1.8 and 1.8. If the second wanted 4, its bid would be twice the first one's: 1.2 and 2.4. To claim pays.
+// 3.6 cores are for sale. Weights 1 and 0.5, demands 1 and 2: bids 1000 x 1 and 500 x 2 are equal,
+// so the limits are 1.8 and 1.8. If the second wanted 4, its bid would be twice the first one's:
+// 1.2 and 2.4. To claim pays.
 func TestProportionalBidsByHand(t *testing.T) {
 	for _, c := range []struct{ demand, first, second float64 }{{2, 1.8, 1.8}, {4, 1.2, 2.4}} {
 		got := maxMin(3.6, []claim{bid(claim{weight: 1000, demand: 1}), bid(claim{weight: 500, demand: c.demand})})
@@ -25,9 +26,9 @@ func TestProportionalBidsByHand(t *testing.T) {
 	}
 }
 
-// The limits are to be 1.8 each, as above. The first stands at 1.1, the second at 4. Decisions fall at 15 s, 30 s, ...,
-// each pod changes each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then 1.65 -> 1.8 is 9 %, which is not worth
-// it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78).
+// The limits are to be 1.8 each, as above. The first stands at 1.1, the second at 4. Decisions fall
+// at 15 s, 30 s, ..., each pod changes each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then
+// 1.65 -> 1.8 is 9 %, which is not worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78).
 func TestProportionalBidsStepsAndCooldown(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
 	p := NewProportionalBids(DefaultProportionalBids())
@@ -56,8 +57,8 @@ func TestProportionalBidsDeadBand(t *testing.T) {
 	}
 }
 
-// After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the first is lowered, and at 75 s,
-// 30 s after its last change, the second is raised.
+// After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60
+// s the first is lowered, and at 75 s, 30 s after its last change, the second is raised.
 func TestProportionalBidsReversal(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
 	p := NewProportionalBids(DefaultProportionalBids())

@@ -10,8 +10,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// resizer carries out targets through the API, with the plan of the actuator that MBCAS ships: bounds, dead band,
-// steps and cooldowns are its own.
+// resizer carries out targets through the API, with the plan of the actuator that MBCAS ships:
+// bounds, dead band, steps and cooldowns are its own.
 type resizer struct {
 	cfg  actuator.Config
 	pods map[int]*resizedPod

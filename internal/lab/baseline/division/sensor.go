@@ -10,7 +10,8 @@ import (
 	"github.com/mbcas/mbcas/internal/sense"
 )
 
-// sensor estimates demand and supply with the code of MBCAS, so that policies which divide by another rule see the same.
+// sensor estimates demand and supply with the code of MBCAS, so that policies which divide by
+// another rule see the same.
 type sensor struct {
 	cfg      round.Config
 	gauge    round.Gauge
@@ -32,7 +33,8 @@ func newSensor() *sensor {
 	return &sensor{cfg: round.DefaultConfig(), pods: map[int]*sensedPod{}}
 }
 
-// update takes a sample. It returns the estimates in the order of the snapshot's pods, and the supply in cores.
+// update takes a sample. It returns the estimates in the order of the snapshot's pods, and the
+// supply in cores.
 func (s *sensor) update(r *sim.Snapshot) (estimates []demand.Estimate, supply float64) {
 	rates := sense.NodeRates{Validity: sense.Valid, Elapsed: r.Now - s.at}
 	if rates.Elapsed > 0 {
@@ -86,14 +88,14 @@ func budget(p *sim.PodSnapshot) float64 { return float64(demand.Budget(p.Request
 type bidder struct {
 	pod      *sim.PodSnapshot
 	estimate demand.Estimate
-	// shadow: its limit cannot be set, as it is not managed or new. It takes part with its demand within its limit, and the
-	// kernel's weights give it its request.
+	// shadow: its limit cannot be set, as it is not managed or new. It takes part with its demand
+	// within its limit, and the kernel's weights give it its request.
 	shadow bool
 	claim
 }
 
-// bidders are the pods that take part in a division of the supply, in cores. As in MBCAS, pods whose limits cannot be set
-// take part as well.
+// bidders are the pods that take part in a division of the supply, in cores. As in MBCAS, pods
+// whose limits cannot be set take part as well.
 func (s *sensor) bidders(r *sim.Snapshot) (bidders []bidder, supply float64) {
 	estimates, supply := s.update(r)
 	for i := range r.Pods {

@@ -9,7 +9,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// TestShadowsTakePart: a pod without a limit, on a node with a supply of 3.6 cores, takes part with its budget.
+// TestShadowsTakePart: a pod without a limit, on a node with a supply of 3.6 cores, takes part with
+// its budget.
 func TestShadowsTakePart(t *testing.T) {
 	w := simtest.NewManualNode(4, sim.PodSpec{Name: "service", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "free", Request: 500}, sim.PodSpec{Name: "own", Request: 100, Limit: 400, OptOut: true})
 	w.Allocatable = 4000
@@ -23,7 +24,8 @@ func TestShadowsTakePart(t *testing.T) {
 	if math.Abs(supply-3.6) > 1e-9 || bidders[0].shadow || !bidders[1].shadow || !bidders[2].shadow {
 		t.Fatalf("supply %v, bidders %+v: want 3.6, and the last two as shadows", supply, bidders)
 	}
-	// Their demands are 4 of 3.6 cores. The first one's 1.6 are within its share, and the others have 5 to 1 of the rest.
+	// Their demands are 4 of 3.6 cores. The first one's 1.6 are within its share, and the others
+	// have 5 to 1 of the rest.
 	shares := maxMin(supply, claims(bidders))
 	for i, want := range []float64{1.6, 2 * 5.0 / 6, 2 * 1.0 / 6} {
 		if math.Abs(shares[i]-want) > 0.02 {
@@ -35,8 +37,8 @@ func TestShadowsTakePart(t *testing.T) {
 	}
 }
 
-// TestDemandEstimateMatchesMBCAS: on a full node a pod that waits below its share has a higher demand than usage, and a throttled
-// pod keeps its demand when its usage falls.
+// TestDemandEstimateMatchesMBCAS: on a full node a pod that waits below its share has a higher
+// demand than usage, and a throttled pod keeps its demand when its usage falls.
 func TestDemandEstimateMatchesMBCAS(t *testing.T) {
 	w := simtest.NewManualNode(2, sim.PodSpec{Name: "starved", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "hog", Request: 500, Limit: 2000})
 	w.Allocatable = 2000

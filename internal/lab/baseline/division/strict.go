@@ -8,7 +8,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// StrictConfig is a strict partition of the node by peak need. It is our own rule, so its constants are ours.
+// StrictConfig is a strict partition of the node by peak need. It is our own rule, so its constants
+// are ours.
 type StrictConfig struct {
 	// Interval is the time between two splits.
 	Interval time.Duration
@@ -23,8 +24,8 @@ func DefaultStrict() StrictConfig {
 	return StrictConfig{Interval: time.Second, Window: 5 * time.Minute, Actuator: actuator.DefaultConfig()}
 }
 
-// Strict hands out the supply once: limits add up to it, never to more. Each pod claims its peak need; short supply is
-// shared by weighted max-min, and what is left over goes to all by weight.
+// Strict hands out the supply once: limits add up to it, never to more. Each pod claims its peak
+// need; short supply is shared by weighted max-min, and what is left over goes to all by weight.
 type Strict struct {
 	cfg     StrictConfig
 	sensor  *sensor
@@ -50,7 +51,8 @@ func (s *Strict) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return s.resizer.resize(r, targets(bidders, shares)), r.Now + s.cfg.Interval
 }
 
-// partition divides the whole supply: every floor is met, and unclaimed CPU goes by weight to all uncapped claims.
+// partition divides the whole supply: every floor is met, and unclaimed CPU goes by weight to all
+// uncapped claims.
 func partition(supply float64, claims []claim) []float64 {
 	var weight float64
 	for i, c := range claims {

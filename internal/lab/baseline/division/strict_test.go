@@ -9,9 +9,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// Supply 4, weights 1 and 3, peaks 1 and 2: both are met, and of the 1 that is left over a quarter and three quarters go
-// to them: 1.25 and 2.75. Peaks of 3 and 6: 1 and 3, nothing is left. A floor of 1.5 is met in full: 1.5 and 2.5. One of 5 is, too,
-// though nothing is left for the other. Without weights there are the floors alone.
+// Supply 4, weights 1 and 3, peaks 1 and 2: both are met, and of the 1 that is left over a quarter
+// and three quarters go to them: 1.25 and 2.75. Peaks of 3 and 6: 1 and 3, nothing is left. A floor
+// of 1.5 is met in full: 1.5 and 2.5. One of 5 is, too, though nothing is left for the other.
+// Without weights there are the floors alone.
 func TestStrictByHand(t *testing.T) {
 	for _, c := range []struct{ a, b, floor, first, second float64 }{{1, 2, 0, 1.25, 2.75}, {3, 6, 0, 1, 3}, {3, 6, 1.5, 1.5, 2.5}, {3, 6, 5, 5, 0}} {
 		got := partition(4, []claim{{1, c.a, c.floor, false}, {3, c.b, 0, false}})
@@ -27,9 +28,10 @@ func TestStrictByHand(t *testing.T) {
 	}
 }
 
-// 3.6 cores. The first used 2 cores once and then 0.2, the second always 2. Equal weights: peaks 2 and 2 make 1.8 each
-// as long as the peak counts (300 s). Then the floor of the first, 0.51, and the peak of 2 are met, and 1.09 is shared:
-// 1.055 and 2.545, in steps of 10m 1.05 and 2.54. The first goes to 1.8/1.5 at once.
+// 3.6 cores. The first used 2 cores once and then 0.2, the second always 2. Equal weights: peaks 2
+// and 2 make 1.8 each as long as the peak counts (300 s). Then the floor of the first, 0.51, and
+// the peak of 2 are met, and 1.09 is shared: 1.055 and 2.545, in steps of 10m 1.05 and 2.54. The
+// first goes to 1.8/1.5 at once.
 func TestStrictKeepsPeaks(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 500, 1800), simtest.ManagedPod(1, 500, 1800))
 	p := NewStrict(DefaultStrict())

@@ -8,15 +8,17 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// CaptainConfig is Autothrottle's per-service controller (NSDI'24; microsoft/autothrottle, worker-daemon.py).
+// CaptainConfig is Autothrottle's per-service controller (NSDI'24; microsoft/autothrottle,
+// worker-daemon.py).
 type CaptainConfig struct {
-	// Target is the share of CFS periods that may be throttled (tau); Autothrottle's Tower chooses it from 0 to 0.3.
-	// Higher saves CPU and costs latency.
+	// Target is the share of CFS periods that may be throttled (tau); Autothrottle's Tower chooses
+	// it from 0 to 0.3. Higher saves CPU and costs latency.
 	Target float64
-	// Tick is the time between two samples: one CFS period. (The original reads 3 ms before the end of the period, where
-	// all pods' periods are one; here each pod has its own.)
+	// Tick is the time between two samples: one CFS period. (The original reads 3 ms before the end
+	// of the period, where all pods' periods are one; here each pod has its own.)
 	Tick time.Duration
-	// Decision is the time between two decisions, and Throttles how many ticks the throttle ratio is the mean of.
+	// Decision is the time between two decisions, and Throttles how many ticks the throttle ratio
+	// is the mean of.
 	Decision  time.Duration
 	Throttles int
 	// Usages is how many ticks of use are looked at.
@@ -39,8 +41,8 @@ func DefaultCaptain(target float64) CaptainConfig {
 	}
 }
 
-// Captain holds each pod's throttle ratio near a target, looking at nothing but that pod. A pod starts at its declared
-// limit (in the published experiments at 32 cores).
+// Captain holds each pod's throttle ratio near a target, looking at nothing but that pod. A pod
+// starts at its declared limit (in the published experiments at 32 cores).
 type Captain struct {
 	cfg  CaptainConfig
 	pods map[int]*captainPod
@@ -99,7 +101,8 @@ func (c CaptainConfig) start(r *sim.Snapshot, p *sim.PodSnapshot) *captainPod {
 	}
 }
 
-// tick takes in how often the pod was throttled and how many cores it used, and decides when it is time.
+// tick takes in how often the pod was throttled and how many cores it used, and decides when it is
+// time.
 func (c CaptainConfig) tick(s *captainPod, throttled, use float64, decides bool) {
 	appendShifted(s.throttles, throttled)
 	appendShifted(s.usages, use)

@@ -28,8 +28,8 @@ func (c CaptainConfig) play(s *captainPod, throttled int, use float64) {
 	}
 }
 
-// Target 0.1, limit 2. Five of ten periods are throttled: ratio 0.5, 0.2 more than 3 x 0.1, so the limit is 2 x 1.2 = 2.4,
-// and the margin 3 + 0.5 - 0.1 = 3.4.
+// Target 0.1, limit 2. Five of ten periods are throttled: ratio 0.5, 0.2 more than 3 x 0.1, so the
+// limit is 2 x 1.2 = 2.4, and the margin 3 + 0.5 - 0.1 = 3.4.
 func TestCaptainRaisesByHand(t *testing.T) {
 	c := DefaultCaptain(0.1)
 	s := captainWithTarget(2, c)
@@ -39,13 +39,14 @@ func TestCaptainRaisesByHand(t *testing.T) {
 	}
 }
 
-// Target 0.1, limit 4, use 1 core, not throttled. Of the 50 samples 10 are 1 and 40 are 0: mean 0.2, sum of squares
-// 10 x 0.8^2 + 40 x 0.2^2 = 8, deviation sqrt(8/49) = 0.4041. Margin 3 - 0.1 = 2.9. Enough is 1 + 2.9 x 0.4041 = 2.1718,
-// below 0.9 x 4, and above half of 4: the new limit. In the next second 4 of the ticks are throttled. After the fourth
-// the ratio is 0.4 > 0.3, and the last decision lowered: back to 2 x 4 - 2.1718 = 5.8282, margin 2.9 + 0.4 - 0.1 = 3.2.
-// The throttled ticks are forgotten, and the rest of the second is calm: margin 3.1, and of the samples 20 are 1: mean 0.4,
-// sum of squares 20 x 0.6^2 + 30 x 0.4^2 = 12. Enough is 1 + 3.1 x sqrt(12/49) = 2.534, below half of the limit: 2.9141.
-// Throttled again, it goes back to 2 x 5.8282 - 2.9141.
+// Target 0.1, limit 4, use 1 core, not throttled. Of the 50 samples 10 are 1 and 40 are 0: mean
+// 0.2, sum of squares 10 x 0.8^2 + 40 x 0.2^2 = 8, deviation sqrt(8/49) = 0.4041. Margin 3 - 0.1 =
+// 2.9. Enough is 1 + 2.9 x 0.4041 = 2.1718, below 0.9 x 4, and above half of 4: the new limit. In
+// the next second 4 of the ticks are throttled. After the fourth the ratio is 0.4 > 0.3, and the
+// last decision lowered: back to 2 x 4 - 2.1718 = 5.8282, margin 2.9 + 0.4 - 0.1 = 3.2. The
+// throttled ticks are forgotten, and the rest of the second is calm: margin 3.1, and of the samples
+// 20 are 1: mean 0.4, sum of squares 20 x 0.6^2 + 30 x 0.4^2 = 12. Enough is 1 + 3.1 x sqrt(12/49)
+// = 2.534, below half of the limit: 2.9141. Throttled again, it goes back to 2 x 5.8282 - 2.9141.
 func TestCaptainLowersAndRollsBackByHand(t *testing.T) {
 	c := DefaultCaptain(0.1)
 	s := captainWithTarget(4, c)
@@ -78,10 +79,12 @@ func TestCaptainLowersAndRollsBackByHand(t *testing.T) {
 	}
 }
 
-// As above, but the last three of ten ticks are throttled: 0.3 is not more than 3 x 0.1, so margin 3.2, and the limit is lowered to
-// 1 + 3.2 x sqrt(8/49) = 2.2930. A throttled tick after it does not add to those before. When the last three ticks of this second are
-// throttled, too, the rollback falls on the tick of the decision: first back to 5.7070, margin 3.5; then nothing throttled is left, margin
-// 3.4, and enough is 1 + 3.4 x sqrt(12/49) = 2.683, below half of the limit: 2.8535.
+// As above, but the last three of ten ticks are throttled: 0.3 is not more than 3 x 0.1, so margin
+// 3.2, and the limit is lowered to 1 + 3.2 x sqrt(8/49) = 2.2930. A throttled tick after it does
+// not add to those before. When the last three ticks of this second are throttled, too, the
+// rollback falls on the tick of the decision: first back to 5.7070, margin 3.5; then nothing
+// throttled is left, margin 3.4, and enough is 1 + 3.4 x sqrt(12/49) = 2.683, below half of the
+// limit: 2.8535.
 func TestCaptainForgetsThrottlingAtDecisions(t *testing.T) {
 	c := DefaultCaptain(0.1)
 	s := captainWithTarget(4, c)
@@ -102,8 +105,9 @@ func TestCaptainForgetsThrottlingAtDecisions(t *testing.T) {
 	}
 }
 
-// Use was 1 core for 5 s, so enough is 1 core, whatever the margin: below 0.9 x 1.12 = 1.008, but not below 0.9 x 1.1 = 0.99.
-// In 40 s without throttling the margin falls by 0.1 each, from 3 to 0 and no further.
+// Use was 1 core for 5 s, so enough is 1 core, whatever the margin: below 0.9 x 1.12 = 1.008, but
+// not below 0.9 x 1.1 = 0.99. In 40 s without throttling the margin falls by 0.1 each, from 3 to 0
+// and no further.
 func TestCaptainLeavesASmallExcess(t *testing.T) {
 	c := DefaultCaptain(0.1)
 	for limit, want := range map[float64]float64{1.12: 1, 1.1: 1.1} {
@@ -120,8 +124,8 @@ func TestCaptainLeavesASmallExcess(t *testing.T) {
 	}
 }
 
-// An idle pod goes from 1 core to half of it each second, to 10m: 1, 0.5, ..., 1/128 < 0.01 after seven. At a target of 0, too:
-// no throttling is not more than 0.
+// An idle pod goes from 1 core to half of it each second, to 10m: 1, 0.5, ..., 1/128 < 0.01 after
+// seven. At a target of 0, too: no throttling is not more than 0.
 func TestCaptainHalvesAtMost(t *testing.T) {
 	for _, target := range []float64{0, 0.02} {
 		c := DefaultCaptain(target)
@@ -134,9 +138,10 @@ func TestCaptainHalvesAtMost(t *testing.T) {
 	}
 }
 
-// A pod that has run for a minute, throttled all the time, is looked at each 100 ms and decided on each second. It uses 1 core of 2, and
-// is not throttled any more. After 4 s ten of the samples are 0, so enough is 1 + 2.6 x 0.4041 = 2.05 still, above 0.9 x 2; after 5 s all
-// are 1, and the limit is 1.
+// A pod that has run for a minute, throttled all the time, is looked at each 100 ms and decided on
+// each second. It uses 1 core of 2, and is not throttled any more. After 4 s ten of the samples are
+// 0, so enough is 1 + 2.6 x 0.4041 = 2.05 still, above 0.9 x 2; after 5 s all are 1, and the limit
+// is 1.
 func TestCaptainDecidesEverySecond(t *testing.T) {
 	p := NewCaptain(DefaultCaptain(0.1))
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000))
@@ -152,8 +157,8 @@ func TestCaptainDecidesEverySecond(t *testing.T) {
 	}
 }
 
-// A hog is throttled in every period, so its limit grows by 1 + 1 - 3 x 0.02 = 1.94 each second, on the first one from
-// 0.5 to 0.97.
+// A hog is throttled in every period, so its limit grows by 1 + 1 - 3 x 0.02 = 1.94 each second, on
+// the first one from 0.5 to 0.97.
 func TestCaptainInTheSimulator(t *testing.T) {
 	s := sim.Run(hogAlone(), NewCaptain(DefaultCaptain(0.02)))
 	first := s.Pods[0].Changes[0]

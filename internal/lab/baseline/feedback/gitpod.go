@@ -9,12 +9,14 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// GitpodConfig is the distributor of CPU limits in Gitpod's ws-daemon (gitpod-io/gitpod, components/ws-daemon/pkg/cpulimit).
+// GitpodConfig is the distributor of CPU limits in Gitpod's ws-daemon (gitpod-io/gitpod,
+// components/ws-daemon/pkg/cpulimit).
 type GitpodConfig struct {
 	// Interval is the time between two calls.
 	Interval time.Duration
-	// Burst times the declared limit is the burst limit. In Gitpod both limits are set per workspace by its operator, so
-	// this factor is our choice: three times, as much as Koordinator's bursts get at most.
+	// Burst times the declared limit is the burst limit. In Gitpod both limits are set per
+	// workspace by its operator, so this factor is our choice: three times, as much as
+	// Koordinator's bursts get at most.
 	Burst float64
 	// Bandwidth is how much CPU the node has for workspaces; 0: what is allocatable.
 	Bandwidth cpu.Milli
@@ -23,13 +25,14 @@ type GitpodConfig struct {
 // DefaultGitpod is the published algorithm at 15 s.
 func DefaultGitpod() GitpodConfig { return GitpodConfig{Interval: 15 * time.Second, Burst: 3} }
 
-// Gitpod gives the burst limit to pods that were throttled in the last interval, those of the higher class first, then
-// those that have used least, as long as bandwidth is left; the rest get their fixed limit. A burst limit counts in
-// full, and the last one granted may go beyond the bandwidth.
+// Gitpod gives the burst limit to pods that were throttled in the last interval, those of the
+// higher class first, then those that have used least, as long as bandwidth is left; the rest get
+// their fixed limit. A burst limit counts in full, and the last one granted may go beyond the
+// bandwidth.
 //
-// Kept from the original: pods that it doesn't manage are not counted; a pod that was never throttled before the last
-// interval does not count as throttled. Not kept: when a workspace ends, the original skips turns until the others have
-// used as much; here the ended pod just drops out.
+// Kept from the original: pods that it doesn't manage are not counted; a pod that was never
+// throttled before the last interval does not count as throttled. Not kept: when a workspace ends,
+// the original skips turns until the others have used as much; here the ended pod just drops out.
 type Gitpod struct {
 	cfg   GitpodConfig
 	pods  map[int]*workspace

@@ -10,9 +10,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// Bandwidth 4. All three have fixed limits of 1, burst limits of 3. In the last interval they used 0.3, 0.5 and 1, so 1.8
-// is booked. Throttled were the second and the third. Least use first: the first keeps 1; the second bursts, 1.8 + 3 is booked;
-// the third finds 4.8 of 4 booked and keeps 1. If the first had been throttled, too, only it would burst.
+// Bandwidth 4. All three have fixed limits of 1, burst limits of 3. In the last interval they used
+// 0.3, 0.5 and 1, so 1.8 is booked. Throttled were the second and the third. Least use first: the
+// first keeps 1; the second bursts, 1.8 + 3 is booked; the third finds 4.8 of 4 booked and keeps 1.
+// If the first had been throttled, too, only it would burst.
 func TestGitpodByHand(t *testing.T) {
 	for _, c := range []struct {
 		first float64
@@ -30,9 +31,11 @@ func TestGitpodByHand(t *testing.T) {
 	}
 }
 
-// The pods have run for a minute and were throttled once when they are first seen, so the next interval can make them burst. Since
-// then the third has used less than the second, so it goes first, and books 3 after the 1.8 in use; the first is not throttled, and gets its
-// fixed limit. A pod that is no longer throttled gets that as well. When no more than 1.8 are there, no pod bursts.
+// The pods have run for a minute and were throttled once when they are first seen, so the next
+// interval can make them burst. Since then the third has used less than the second, so it goes
+// first, and books 3 after the 1.8 in use; the first is not throttled, and gets its fixed limit. A
+// pod that is no longer throttled gets that as well. When no more than 1.8 are there, no pod
+// bursts.
 func TestGitpodCountsFromTheFirstSample(t *testing.T) {
 	for bandwidth, third := range map[cpu.Milli]cpu.Milli{0: 3000, 1800: 1000} {
 		cfg := DefaultGitpod()

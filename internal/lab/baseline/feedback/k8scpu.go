@@ -7,15 +7,16 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// K8sCPUConfig is the vertical autoscaler on a utilisation threshold that Autothrottle was compared with (NSDI'24;
-// microsoft/autothrottle, worker-daemon.py).
+// K8sCPUConfig is the vertical autoscaler on a utilisation threshold that Autothrottle was compared
+// with (NSDI'24; microsoft/autothrottle, worker-daemon.py).
 type K8sCPUConfig struct {
-	// Threshold is the part of its limit that a pod should use; 0.4 to 0.7 were the best ones per trace. Higher saves
-	// CPU and costs latency.
+	// Threshold is the part of its limit that a pod should use; 0.4 to 0.7 were the best ones per
+	// trace. Higher saves CPU and costs latency.
 	Threshold float64
 	// Interval is the time between two decisions, each on the mean use since the last one.
 	Interval time.Duration
-	// Window is how long a recommendation counts: the highest one is the limit. Longer lowers later.
+	// Window is how long a recommendation counts: the highest one is the limit. Longer lowers
+	// later.
 	Window time.Duration
 }
 
@@ -29,7 +30,8 @@ func FastK8sCPU(threshold float64) K8sCPUConfig {
 	return K8sCPUConfig{Threshold: threshold, Interval: time.Second, Window: 20 * time.Second}
 }
 
-// K8sCPU keeps each pod's use at a part of its limit. A pod keeps its declared limit until the first decision.
+// K8sCPU keeps each pod's use at a part of its limit. A pod keeps its declared limit until the
+// first decision.
 type K8sCPU struct {
 	cfg  K8sCPUConfig
 	pods map[int]*k8sCPUPod

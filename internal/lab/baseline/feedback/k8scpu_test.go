@@ -18,8 +18,8 @@ func hogAlone() sim.Setup {
 	}}
 }
 
-// Threshold 0.5: 1 core of use makes a limit of 2 at 15 s. Then 0.2 cores of use recommend 0.4, but the 2 counts for 20
-// decisions, at 15 s, 30 s, ..., 300 s; at 315 s it is gone.
+// Threshold 0.5: 1 core of use makes a limit of 2 at 15 s. Then 0.2 cores of use recommend 0.4, but
+// the 2 counts for 20 decisions, at 15 s, 30 s, ..., 300 s; at 315 s it is gone.
 func TestK8sCPUByHand(t *testing.T) {
 	p := NewK8sCPU(SlowK8sCPU(0.5))
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000))
@@ -34,8 +34,8 @@ func TestK8sCPUByHand(t *testing.T) {
 	}
 }
 
-// Threshold 0.7: 0.7 cores make 1 after a second, whatever was used in the minute before the first sample; 0.07 make 0.1 only when
-// 20 s have passed.
+// Threshold 0.7: 0.7 cores make 1 after a second, whatever was used in the minute before the first
+// sample; 0.07 make 0.1 only when 20 s have passed.
 func TestK8sCPUFastByHand(t *testing.T) {
 	p := NewK8sCPU(FastK8sCPU(0.7))
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 50, 600))
@@ -52,7 +52,8 @@ func TestK8sCPUFastByHand(t *testing.T) {
 	}
 }
 
-// Held to 0.5 it uses 0.5, so the limit becomes 1 after a second, then 2, and then 4: it wants two cores.
+// Held to 0.5 it uses 0.5, so the limit becomes 1 after a second, then 2, and then 4: it wants two
+// cores.
 func TestK8sCPUFastInTheSimulator(t *testing.T) {
 	got := sim.Run(hogAlone(), NewK8sCPU(FastK8sCPU(0.5))).Pods[0].Changes
 	if len(got) < 3 || got[2].At > 3100*time.Millisecond || got[2].To < 3600 || got[2].To > 4100 {

@@ -12,7 +12,8 @@ import (
 type KondenseConfig struct {
 	// Interval is the time between two resizes.
 	Interval time.Duration
-	// Probes is how many samples the mean use spans; their first and last are six samples apart less one.
+	// Probes is how many samples the mean use spans; their first and last are six samples apart
+	// less one.
 	Probes int
 	// Target is the part of its limit that a pod should use.
 	Target float64
@@ -34,9 +35,10 @@ func DefaultKondense() KondenseConfig {
 	}
 }
 
-// Kondense follows each pod's mean use, by itself. The original is for Guaranteed pods and moves request and limit
-// together; the pods here are Burstable, so the limit moves and stays above the request. It also waits for two samples,
-// where the original lowers once before it has seen any use.
+// Kondense follows each pod's mean use, by itself. The original is for Guaranteed pods and moves
+// request and limit together; the pods here are Burstable, so the limit moves and stays above the
+// request. It also waits for two samples, where the original lowers once before it has seen any
+// use.
 type Kondense struct {
 	cfg  KondenseConfig
 	pods map[int]*kondensePod
@@ -88,7 +90,8 @@ func (k *Kondense) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, r.Now + k.cfg.Interval
 }
 
-// factor is the relative change: down to use/target, and up beyond it by the square of the coefficient times the gap.
+// factor is the relative change: down to use/target, and up beyond it by the square of the
+// coefficient times the gap.
 func (c KondenseConfig) factor(use, limit float64) float64 {
 	gap := use/c.Target/limit - 1
 	if gap > 0 {

@@ -10,8 +10,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// Limit 1, target 0.8. Use 0.84 needs 1.05: the gap is 0.05, (6 x 0.05)^2 = 0.09 come on top: +14 %. Use 1 needs 1.25:
-// 0.25 + 2.25 is cut to +50 %. Use 0.76 needs 0.95: -5 %. Use 0.4 needs 0.5: -50 % is cut to -10 %.
+// Limit 1, target 0.8. Use 0.84 needs 1.05: the gap is 0.05, (6 x 0.05)^2 = 0.09 come on top: +14
+// %. Use 1 needs 1.25: 0.25 + 2.25 is cut to +50 %. Use 0.76 needs 0.95: -5 %. Use 0.4 needs 0.5:
+// -50 % is cut to -10 %.
 func TestKondenseByHand(t *testing.T) {
 	c := DefaultKondense()
 	for use, want := range map[float64]float64{0.84: 0.14, 1: 0.5, 0.76: -0.05, 0.4: -0.1, 0.8: 0} {
@@ -31,8 +32,8 @@ func TestKondenseByHand(t *testing.T) {
 	}
 }
 
-// From 1 core, use 0.4: the need is 0.5, so it goes down by a tenth each second: 900, 810, 729, 656, 590, 531, and then
-// by 0.058 to 500. The kernel's is rounded up to 10m.
+// From 1 core, use 0.4: the need is 0.5, so it goes down by a tenth each second: 900, 810, 729,
+// 656, 590, 531, and then by 0.058 to 500. The kernel's is rounded up to 10m.
 func TestKondenseFollows(t *testing.T) {
 	p := NewKondense(DefaultKondense())
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000))
@@ -43,8 +44,9 @@ func TestKondenseFollows(t *testing.T) {
 	}
 }
 
-// Less than 1 % is not worth a resize: at a limit of 1, a use of 0.7924 needs 0.9905, and one of 0.7916 needs 0.9895. The mean is that
-// of six samples, 5 s: after 20 s at 0.8, one at 0.72 makes it 0.784, which needs 0.98.
+// Less than 1 % is not worth a resize: at a limit of 1, a use of 0.7924 needs 0.9905, and one of
+// 0.7916 needs 0.9895. The mean is that of six samples, 5 s: after 20 s at 0.8, one at 0.72 makes
+// it 0.784, which needs 0.98.
 func TestKondenseUsesFiveSeconds(t *testing.T) {
 	for _, c := range []struct {
 		seconds      int

@@ -17,24 +17,27 @@ type KoordinatorConfig struct {
 	Percent int
 	// Up and Down are the factors of one step.
 	Up, Down float64
-	// Overload and Cooling are the node's use, as a share of its cores and a mean over Window, from which on quotas shrink, or no
-	// longer grow (sharePoolThresholdPercent, and nine tenths of it).
+	// Overload and Cooling are the node's use, as a share of its cores and a mean over Window, from
+	// which on quotas shrink, or no longer grow (sharePoolThresholdPercent, and nine tenths of it).
 	Overload, Cooling float64
 	Window            time.Duration
-	// Burst is for how long a pod may use its ceiling after it has saved up (cfsQuotaBurstPeriodSeconds); negative: no such limit.
+	// Burst is for how long a pod may use its ceiling after it has saved up
+	// (cfsQuotaBurstPeriodSeconds); negative: no such limit.
 	Burst time.Duration
 	Seed  uint64 // of the tokens that a pod begins with
 }
 
-// DefaultKoordinatorConfig is what Koordinator ships, with the policy cfsQuotaBurstOnly in place of none.
+// DefaultKoordinatorConfig is what Koordinator ships, with the policy cfsQuotaBurstOnly in place of
+// none.
 func DefaultKoordinatorConfig() KoordinatorConfig {
 	return KoordinatorConfig{
 		Interval: time.Second, Percent: 300, Up: 1.2, Down: 0.8, Overload: 0.5, Cooling: 0.45, Window: 5 * time.Second, Burst: -1,
 	}
 }
 
-// Koordinator raises the quota of pods that were throttled while the node is idle, and lowers all quotas when it is not. It writes
-// cgroups itself. Its static burst (cpu.max.burst) is not played: with its default the kernel refuses it on cgroup v2.
+// Koordinator raises the quota of pods that were throttled while the node is idle, and lowers all
+// quotas when it is not. It writes cgroups itself. Its static burst (cpu.max.burst) is not played:
+// with its default the kernel refuses it on cgroup v2.
 type Koordinator struct {
 	cfg  KoordinatorConfig
 	used []nodeUse // at the last calls, the oldest first, as far as Window reaches
@@ -93,7 +96,8 @@ func (k *Koordinator) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, r.Now + k.cfg.Interval
 }
 
-// state is the use of the shared pool: all of the node, as no pod is bound to cores and none is marked best effort.
+// state is the use of the shared pool: all of the node, as no pod is bound to cores and none is
+// marked best effort.
 func (k *Koordinator) state(r *sim.Snapshot) nodeState {
 	k.used = append(k.used, nodeUse{r.Now, r.Usage})
 	for len(k.used) > 1 && k.used[0].at < r.Now-k.cfg.Window {
@@ -124,7 +128,8 @@ func (k *Koordinator) quota(state nodeState, allowed, throttled bool, cur, base 
 	return next.Clamp(base, base*cpu.Milli(max(k.cfg.Percent, 100))/100)
 }
 
-// A pod at or above a use of spendFrom percent of its declared limit spends tokens, and below saveBelow it saves them.
+// A pod at or above a use of spendFrom percent of its declared limit spends tokens, and below
+// saveBelow it saves them.
 const (
 	spendFrom = 100
 	saveBelow = 60

@@ -10,10 +10,11 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// A limit of 1000m on an idle node, throttled each second: 1000 x 1.2 = 1200, 1440, 1728, 2073.6 -> 2073, 2487.6 -> 2487, 2984.4 -> 2984,
-// and then the ceiling of 3000m, after seven steps. The first call knows no node, so nothing happens. It stays there while the node is
-// idle. At 4.6 of 10 cores (a mean over 5 s) the node cools: nothing rises. At 5.5 it is overloaded: x 0.8 = 2400, 1920, 1536, 1228.8 -> 1228,
-// 982 -> the limit.
+// A limit of 1000m on an idle node, throttled each second: 1000 x 1.2 = 1200, 1440, 1728, 2073.6 ->
+// 2073, 2487.6 -> 2487, 2984.4 -> 2984, and then the ceiling of 3000m, after seven steps. The first
+// call knows no node, so nothing happens. It stays there while the node is idle. At 4.6 of 10 cores
+// (a mean over 5 s) the node cools: nothing rises. At 5.5 it is overloaded: x 0.8 = 2400, 1920,
+// 1536, 1228.8 -> 1228, 982 -> the limit.
 func TestKoordinatorBurstsAndReturns(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
 	k := NewKoordinator(DefaultKoordinatorConfig())
@@ -67,7 +68,8 @@ func TestKoordinatorBurstsAndReturns(t *testing.T) {
 	}
 }
 
-// A pod that is no longer throttled keeps its limit, and a new pod is not raised for earlier throttling.
+// A pod that is no longer throttled keeps its limit, and a new pod is not raised for earlier
+// throttling.
 func TestKoordinatorRaisesTheThrottledOnly(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
 	late := w.Pods[1]
@@ -92,8 +94,9 @@ func TestKoordinatorRaisesTheThrottledOnly(t *testing.T) {
 	}
 }
 
-// From 45 % on a node cools, from 50 % on it is overloaded. The first sample says nothing. After 10 s of rest and some at 9 of 10
-// cores, the mean over 5 s is 9 x 2/50 = 36 % after 2 s and 54 % after 3 s.
+// From 45 % on a node cools, from 50 % on it is overloaded. The first sample says nothing. After 10
+// s of rest and some at 9 of 10 cores, the mean over 5 s is 9 x 2/50 = 36 % after 2 s and 54 %
+// after 3 s.
 func TestKoordinatorNodeState(t *testing.T) {
 	for _, c := range []struct {
 		cores float64
@@ -120,8 +123,8 @@ func TestKoordinatorNodeState(t *testing.T) {
 	}
 }
 
-// The pod uses 4 cores at a limit of 2, so it spends 100 tokens each second. While any are left it rises by x1.2, and then it
-// falls by x0.8. A burst period of 0 s leaves none at all.
+// The pod uses 4 cores at a limit of 2, so it spends 100 tokens each second. While any are left it
+// rises by x1.2, and then it falls by x0.8. A burst period of 0 s leaves none at all.
 func TestKoordinatorBurstsAsLongAsTokensLast(t *testing.T) {
 	for _, c := range []struct {
 		burst  time.Duration
@@ -153,8 +156,9 @@ func TestKoordinatorBurstsAsLongAsTokensLast(t *testing.T) {
 	}
 }
 
-// With a burst period of 10 s the bucket holds 10 x (300 - 100) = 2000, of which pods begin with 0 to 1000. A pod at 300 % of its limit for
-// 1 s spends 200, one at 20 % saves 80, one from 60 to 99 % does neither, and 0.99 s count as none.
+// With a burst period of 10 s the bucket holds 10 x (300 - 100) = 2000, of which pods begin with 0
+// to 1000. A pod at 300 % of its limit for 1 s spends 200, one at 20 % saves 80, one from 60 to 99
+// % does neither, and 0.99 s count as none.
 func TestKoordinatorTokens(t *testing.T) {
 	cfg := DefaultKoordinatorConfig()
 	cfg.Burst = 10 * time.Second

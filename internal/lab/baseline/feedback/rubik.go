@@ -17,12 +17,14 @@ type QuotaTurboConfig struct {
 	// Rise is by how much all quotas together rise in a call, in percent of the node; nothing rises
 	// when the node is closer than that to Alarm.
 	Rise float64
-	// Swing is by how many points the node's use may have moved within Memory; nothing rises when it moved more.
+	// Swing is by how many points the node's use may have moved within Memory; nothing rises when
+	// it moved more.
 	Swing  float64
 	Memory time.Duration
 	// Height is the highest quota as a multiple of the declared limit.
 	Height float64
-	// Samples is over how many reads, the last one included, the mean use must stay at the declared limit.
+	// Samples is over how many reads, the last one included, the mean use must stay at the declared
+	// limit.
 	Samples int
 }
 
@@ -33,8 +35,8 @@ func DefaultQuotaTurboConfig() QuotaTurboConfig {
 	}
 }
 
-// QuotaTurbo lends quota to pods that are throttled while the node has room, as far as they have used less than their limit in
-// the last six seconds. It writes cgroups itself.
+// QuotaTurbo lends quota to pods that are throttled while the node has room, as far as they have
+// used less than their limit in the last six seconds. It writes cgroups itself.
 type QuotaTurbo struct {
 	cfg   QuotaTurboConfig
 	at    time.Duration // of the last call
@@ -99,8 +101,8 @@ func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	return actions, r.Now + q.cfg.Interval
 }
 
-// util is the node's use in the last interval, in percent; 0 at the first call, which is remembered as such, so nothing rises
-// in the first minute on a node with a use of more than Swing.
+// util is the node's use in the last interval, in percent; 0 at the first call, which is remembered
+// as such, so nothing rises in the first minute on a node with a use of more than Swing.
 func (q *QuotaTurbo) util(r *sim.Snapshot) float64 {
 	var percent float64
 	if q.begun && r.Now > q.at {
@@ -158,7 +160,8 @@ func (q *QuotaTurbo) decrease(util float64, cores int, pods []*quotaTurboPod) {
 	}
 }
 
-// increase gives to those that were throttled, in proportion to how long they were in each period in which they were.
+// increase gives to those that were throttled, in proportion to how long they were in each period
+// in which they were.
 func (q *QuotaTurbo) increase(r *sim.Snapshot, pods []*quotaTurboPod) {
 	want := func(p *quotaTurboPod) float64 {
 		if p.newThrottled == 0 {
@@ -179,11 +182,12 @@ func (q *QuotaTurbo) increase(r *sim.Snapshot, pods []*quotaTurboPod) {
 	}
 }
 
-// nearEmpty is how many periods at the highest quota a balance must last; below that the highest quota falls with it.
+// nearEmpty is how many periods at the highest quota a balance must last; below that the highest
+// quota falls with it.
 const nearEmpty = 3
 
-// maxLimit is the highest quota that the pod's balance allows: what it may use in the interval to come, if its mean over
-// the samples is to stay at its limit.
+// maxLimit is the highest quota that the pod's balance allows: what it may use in the interval to
+// come, if its mean over the samples is to stay at its limit.
 func (q *QuotaTurbo) maxLimit(p *quotaTurboPod) float64 {
 	height := q.cfg.Height * p.limit
 	n := len(p.uses)

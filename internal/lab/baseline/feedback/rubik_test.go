@@ -9,8 +9,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// On 10 cores a turn gives 1 % of the node, 0.1 cores. One pod was throttled for 60 ms in one period of 100 ms and wants 0.6 cores; another
-// one for 40 ms in two and wants 0.2. They get 0.075 and 0.025; the third was not throttled.
+// On 10 cores a turn gives 1 % of the node, 0.1 cores. One pod was throttled for 60 ms in one
+// period of 100 ms and wants 0.6 cores; another one for 40 ms in two and wants 0.2. They get 0.075
+// and 0.025; the third was not throttled.
 func TestQuotaTurboRisesInProportionToThrottling(t *testing.T) {
 	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
 	a := &quotaTurboPod{newThrottled: 1, newTime: 60 * time.Millisecond}
@@ -22,8 +23,9 @@ func TestQuotaTurboRisesInProportionToThrottling(t *testing.T) {
 	}
 }
 
-// Quotas of 1.5 and 1.25 cores at limits of 1. At 70 % the one that is not throttled loses (70 - 60)/20 x 0.1 = 0.05 of its excess: 0.0125.
-// At 82 % it loses 22/20 x 0.1 = 0.11 of it, 0.0275, and both lose their part, 2/3 and 1/3, of 2 % of 10 cores.
+// Quotas of 1.5 and 1.25 cores at limits of 1. At 70 % the one that is not throttled loses (70 -
+// 60)/20 x 0.1 = 0.05 of its excess: 0.0125. At 82 % it loses 22/20 x 0.1 = 0.11 of it, 0.0275, and
+// both lose their part, 2/3 and 1/3, of 2 % of 10 cores.
 func TestQuotaTurboFallsByTheNodesUse(t *testing.T) {
 	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
 	for util, want := range map[float64][2]float64{
@@ -39,9 +41,11 @@ func TestQuotaTurboFallsByTheNodesUse(t *testing.T) {
 	}
 }
 
-// 59 reads at a limit of 1 core are 5.8 s, of which 1 x 5.8 x 59/58 = 5.9 s may be used. When 5.8 s were, 0.1/5.8 x 58 = 1 period of
-// a core is left. That is less than 3 x 2, so the highest quota is 1 + 1 x 1/6. When 5.7 s were, 2 periods are, and it is 1 + 1 x 2/6. When 4.9 s were, 10
-// periods are left, and it is 2. When 6.5 s were, nothing is, and it is 1. Two reads with a full period between them leave 1 period, too.
+// 59 reads at a limit of 1 core are 5.8 s, of which 1 x 5.8 x 59/58 = 5.9 s may be used. When 5.8 s
+// were, 0.1/5.8 x 58 = 1 period of a core is left. That is less than 3 x 2, so the highest quota is
+// 1 + 1 x 1/6. When 5.7 s were, 2 periods are, and it is 1 + 1 x 2/6. When 4.9 s were, 10 periods
+// are left, and it is 2. When 6.5 s were, nothing is, and it is 1. Two reads with a full period
+// between them leave 1 period, too.
 func TestQuotaTurboKeepsTheMeanAtTheLimit(t *testing.T) {
 	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
 	for used, want := range map[time.Duration]float64{5800: 1 + 1.0/6, 5700: 1 + 2.0/6, 4900: 2, 6500: 1} {
@@ -75,8 +79,9 @@ func TestQuotaTurboIsCalmWithinTenPoints(t *testing.T) {
 	}
 }
 
-// On 10 cores at a steady use of 3, nothing rises in the first minute, as its first tick counts as a use of 0, and the next one is idle; then
-// a throttled pod gets 0.1 cores a tick. The same at 79 %, but not at 79.5 %, closer than 1 to 80.
+// On 10 cores at a steady use of 3, nothing rises in the first minute, as its first tick counts as
+// a use of 0, and the next one is idle; then a throttled pod gets 0.1 cores a tick. The same at 79
+// %, but not at 79.5 %, closer than 1 to 80.
 func TestQuotaTurboWaitsForACalmMinute(t *testing.T) {
 	for other, want := range map[float64]time.Duration{2.8: time.Minute + 200*time.Millisecond, 7.7: time.Minute + 200*time.Millisecond, 7.75: 0} {
 		w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
@@ -99,7 +104,8 @@ func TestQuotaTurboWaitsForACalmMinute(t *testing.T) {
 	}
 }
 
-// Time passes for one tick, in which the pods use so many cores and those with a limit are throttled for a time.
+// Time passes for one tick, in which the pods use so many cores and those with a limit are
+// throttled for a time.
 func tick(t *testing.T, w *simtest.ManualNode, q *QuotaTurbo, throttled time.Duration, cores ...float64) {
 	t.Helper()
 	w.Advance(100*time.Millisecond, cores...)
@@ -121,9 +127,11 @@ func tick(t *testing.T, w *simtest.ManualNode, q *QuotaTurbo, throttled time.Dur
 	w.Apply(actions)
 }
 
-// The second pod has a limit of 1 core, the third one of the whole node, so it is left alone. 2 ms of throttling are 0.02 cores, and 60 ms more than the 0.1 that
-// a tick gives. Then the others' use leaps: at 70 % the pod loses 0.05 x 0.24 = 0.012 when it is not throttled and nothing when it is; at 95 % it
-// would lose 1.5 cores and goes back to its limit. What the node used before the first call does not count.
+// The second pod has a limit of 1 core, the third one of the whole node, so it is left alone. 2 ms
+// of throttling are 0.02 cores, and 60 ms more than the 0.1 that a tick gives. Then the others' use
+// leaps: at 70 % the pod loses 0.05 x 0.24 = 0.012 when it is not throttled and nothing when it is;
+// at 95 % it would lose 1.5 cores and goes back to its limit. What the node used before the first
+// call does not count.
 func TestQuotaTurboLendsAndTakesBack(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{}, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 10000})
 	w.Now, w.Usage = time.Minute, 5*time.Minute
@@ -147,8 +155,8 @@ func TestQuotaTurboLendsAndTakesBack(t *testing.T) {
 	}
 }
 
-// Throttled in each tick, the pod that uses its whole limit of 1 core has 1 period left, so it gets no more than 1 + 1/6. The
-// one that uses a tenth of 2 cores gets twice its limit.
+// Throttled in each tick, the pod that uses its whole limit of 1 core has 1 period left, so it gets
+// no more than 1 + 1/6. The one that uses a tenth of 2 cores gets twice its limit.
 func TestQuotaTurboLendsNoMoreThanIsLeft(t *testing.T) {
 	w := simtest.NewManualNode(20, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 2000})
 	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
@@ -161,8 +169,8 @@ func TestQuotaTurboLendsNoMoreThanIsLeft(t *testing.T) {
 	}
 }
 
-// The balance is over the last 59 reads. Of a pod that has gone nothing is kept, of the other one everything. Where a pod
-// stands at first is not written again.
+// The balance is over the last 59 reads. Of a pod that has gone nothing is kept, of the other one
+// everything. Where a pod stands at first is not written again.
 func TestQuotaTurboRemembersFiftyNineReads(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
 	w.Pods[0].Limit = 1500
@@ -192,7 +200,8 @@ func TestQuotaTurboOnABusyNode(t *testing.T) {
 			}
 		}
 	}
-	// On a node of 16 cores short bursts of two move the use by 8 points at most: the pod is lent quota.
+	// On a node of 16 cores short bursts of two move the use by 8 points at most: the pod is lent
+	// quota.
 	calm := sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 90 * time.Second, Seed: 1, Pods: simtest.BusyNode(0).Pods[:1]}
 	calm.Pods[0].Requests.Rate = nil
 	calm.Pods[0].Limit, calm.Pods[0].Threads = 600, 4
