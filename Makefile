@@ -207,15 +207,19 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 ##@ Demo
 
 .PHONY: demo
-demo: bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
+demo: is-root bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
 	@bin/mbcas-preview demo $(MAKE) --no-print-directory measure-programs
 	@bin/mbcas-measure $(MEASURE_FLAGS) demo
 
 .PHONY: platform
-platform: measure-programs ## twenty pods in a quota, and a service under an HPA, with and without MBCAS: 17 minutes (root; FULL=1 measures for 35)
+platform: is-root measure-programs ## twenty pods in a quota, and a service under an HPA, with and without MBCAS: 17 minutes (root; FULL=1 measures for 35)
 	@bin/mbcas-measure $(MEASURE_FLAGS) quota hpa
 
 MEASURE_FLAGS = $(if $(FULL),--full) $(if $(KEEP),--keep)
+
+.PHONY: is-root
+is-root:
+	@test "$$(id -u)" -eq 0 || { echo "this runs a node, which needs root; use: sudo make $(MAKECMDGOALS)"; exit 1; }
 
 .PHONY: measure-programs
 measure-programs: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-measure

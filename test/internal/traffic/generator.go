@@ -20,19 +20,6 @@ const (
 	Overload        // never sent: too many were in progress
 )
 
-func (s Status) String() string {
-	switch s {
-	case Served:
-		return "served"
-	case Failed:
-		return "failed"
-	case TimedOut:
-		return "timed out"
-	default:
-		return "overload"
-	}
-}
-
 // Result is one request.
 type Result struct {
 	At      time.Duration // intended arrival, from the start

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var s settings
 	fs := flag.NewFlagSet("mbcas-preview", flag.ContinueOnError)
 	fs.StringVar(&s.log, "log", "out/build.log", "file for the output of the command")
-	fs.DurationVar(&s.patience, "patience", 4*time.Second, "a command that ends sooner needs no preview")
+	fs.DurationVar(&s.patience, "patience", 12*time.Second, "a command that ends sooner needs no preview")
 	fs.DurationVar(&s.pace, "pace", 500*time.Millisecond, "time per simulated second")
 	fs.DurationVar(&s.progressEvery, "progress", 20*time.Second, "time between two lines about the command")
 	if err := fs.Parse(args); err != nil {
