@@ -288,7 +288,7 @@ func newImage() *cobra.Command {
 	cmd.Flags().StringSliceVar(&s.Entrypoint, "entrypoint", nil, "program in the image, and its fixed arguments (default: the first file)")
 	cmd.Flags().StringVar(&s.User, "user", image.NonRoot, "uid:gid to run as")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "archive to write")
-	cmd.RunE = func(cmd *cobra.Command, files []string) error {
+	cmd.RunE = func(_ *cobra.Command, files []string) error {
 		if s.Name == "" || out == "" {
 			return fmt.Errorf("%w: --name and --output are needed", errUsage)
 		}

@@ -89,7 +89,7 @@ func open(n nodeconfig.Node) error {
 	clients.AppendCertsFromPEM(authority)
 
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {})
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /images", func(w http.ResponseWriter, r *http.Request) {
 		if err := importImage(r.Context(), n.ImageServer.Runtime, r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -27,7 +27,7 @@ func (c Cluster) programs(cache build.Cache, host node.Host) []proc.Program {
 	return all
 }
 
-// Status prints what runs and how it is. The error says what does not.
+// Status prints the components and their health. The error names those that do not work.
 func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 	var host node.Host
 	if c.Config.Node {
@@ -50,22 +50,24 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 	}
 	components = append(components, addons...)
 
-	var sick []string
+	var failed []string
 	w := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "COMPONENT\tPID\tHEALTH")
 	for _, p := range components {
 		pid, health := c.health(ctx, p)
 		if health != "ok" {
-			sick = append(sick, p.Name)
+			failed = append(failed, p.Name)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name, pid, health)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	nodes, sickNodes := c.statusNodes(ctx, have.slots(c.Config))
-	sick = append(sick, sickNodes...)
-	rows := slices.Concat(nodes, [][2]string{
+	nodes, failedNodes := c.statusNodes(ctx, have.slots(c.Config))
+	failed = append(failed, failedNodes...)
+	c.say("")
+	w = tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
+	for _, row := range slices.Concat(nodes, [][2]string{
 		{"kubernetes", cache.Versions[build.KubernetesModule]},
 		{"etcd", cache.Versions[build.EtcdModule]},
 		{"containerd", runtimeVersion(ctx, c)},
@@ -77,23 +79,20 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 		{"kubeconfig", c.Config.Kubeconfig("admin")},
 		{"logs", c.Config.Path("logs")},
 		{"programs", cache.Dir()},
-	})
-	c.say("")
-	w = tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
+	}) {
 		fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if len(sick) > 0 {
-		return fmt.Errorf("not well: %s; run up to start what is missing", strings.Join(sick, ", "))
+	if len(failed) > 0 {
+		return fmt.Errorf("not healthy: %s; run up to start what is missing", strings.Join(failed, ", "))
 	}
 	return nil
 }
 
-// statusNodes are the rows of the nodes, and those that are not well.
-func (c Cluster) statusNodes(ctx context.Context, added []config.Slot) (rows [][2]string, sick []string) {
+// statusNodes are the rows of the nodes, and those that are not Ready.
+func (c Cluster) statusNodes(ctx context.Context, added []config.Slot) (rows [][2]string, failed []string) {
 	if !c.Config.Node {
 		return [][2]string{{"node", "none (control plane alone)"}}, nil
 	}
@@ -105,11 +104,11 @@ func (c Cluster) statusNodes(ctx context.Context, added []config.Slot) (rows [][
 		state := name + " Ready"
 		if err := node.Ready(ctx, c.Config, name, time.Time{}); err != nil {
 			state = oneLine(err)
-			sick = append(sick, "node "+name)
+			failed = append(failed, "node "+name)
 		}
 		rows = append(rows, [2]string{"node", state})
 	}
-	return rows, sick
+	return rows, failed
 }
 
 // statusAddons are the processes of the add-ons that the cluster has, and a row for

@@ -43,52 +43,15 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 		return err
 	}
 	defer release()
-	began := time.Now()
-	started := 0
-	run := func(programs ...proc.Program) error {
-		for _, p := range programs {
-			n, err := c.ensure(ctx, p, startLimit)
-			if err != nil {
-				return err
-			}
-			started += n
-		}
-		return nil
-	}
 	if err := pki.Issue(c.Config.PKI(""), pki.Leaves(c.Config.NodeName, c.Config.ServiceIP(), c.Config.NodeIP())); err != nil {
 		return err
 	}
 	if err := controlplane.WriteFiles(c.Config); err != nil {
 		return err
 	}
-	var host node.Host
-	if c.Config.Node {
-		if host, err = c.prepareNode(); err != nil {
-			return err
-		}
-	}
-	if err := run(controlplane.Programs(c.Config, cache.Program)...); err != nil {
+	started, err := c.startFirst(ctx, cache)
+	if err != nil {
 		return err
-	}
-	if c.Config.Node {
-		if err := run(node.Runtime(c.Config, host)); err != nil {
-			return err
-		}
-		if err := c.pauseImage(ctx, cache, host); err != nil {
-			return err
-		}
-		if err := run(node.Kubelet(c.Config, cache.Program)); err != nil {
-			return err
-		}
-		if started == 0 {
-			began = time.Time{} // nothing was down: any heartbeat is good
-		}
-		err := c.step("node Ready", func() error {
-			return wait(ctx, nodeLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, c.Config.NodeName, began) }, nil)
-		})
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, tail(c.Config.Log("kubelet")))
-		}
 	}
 	have, err := c.added()
 	if err != nil {
@@ -116,6 +79,49 @@ func (c Cluster) Up(ctx context.Context, source string) error {
 	}
 	c.say("up in %.1f s: export KUBECONFIG=%s", time.Since(start).Seconds(), c.Config.Kubeconfig("admin"))
 	return nil
+}
+
+// startFirst starts what does not run of the control plane and the first node, waits for it, and returns how many processes it started.
+func (c Cluster) startFirst(ctx context.Context, cache build.Cache) (started int, err error) {
+	began := time.Now()
+	var host node.Host
+	if c.Config.Node {
+		if host, err = c.prepareNode(); err != nil {
+			return 0, err
+		}
+	}
+	run := func(programs ...proc.Program) error {
+		for _, p := range programs {
+			n, err := c.ensure(ctx, p, startLimit)
+			if err != nil {
+				return err
+			}
+			started += n
+		}
+		return nil
+	}
+	if err := run(controlplane.Programs(c.Config, cache.Program)...); err != nil || !c.Config.Node {
+		return started, err
+	}
+	if err := run(node.Runtime(c.Config, host)); err != nil {
+		return started, err
+	}
+	if err := c.pauseImage(ctx, cache, host); err != nil {
+		return started, err
+	}
+	if err := run(node.Kubelet(c.Config, cache.Program)); err != nil {
+		return started, err
+	}
+	if started == 0 {
+		began = time.Time{} // nothing was down: any heartbeat is good
+	}
+	err = c.step("node Ready", func() error {
+		return wait(ctx, nodeLimit, func(ctx context.Context) error { return node.Ready(ctx, c.Config, c.Config.NodeName, began) }, nil)
+	})
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, tail(c.Config.Log("kubelet")))
+	}
+	return started, err
 }
 
 // prepareNode records the state of the machine before it changes it, then makes the bridge

@@ -78,7 +78,11 @@ func Delete(ctx context.Context, c config.Config, path string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	_, err = do(ctx, client, http.MethodDelete, c.APIURL()+path, nil, http.StatusNotFound)
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.APIURL()+path, nil)
+	if err != nil {
+		return err
+	}
+	_, err = do(client, req, http.StatusNotFound)
 	return err
 }
 
@@ -93,7 +97,11 @@ func PostFile(ctx context.Context, c config.Config, url, path string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = do(ctx, client, http.MethodPost, url, f)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, f)
+	if err != nil {
+		return err
+	}
+	_, err = do(client, req)
 	return err
 }
 
@@ -103,14 +111,15 @@ const answerLimit = 5 * time.Second
 func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	return do(ctx, client, http.MethodGet, url, nil)
-}
-
-func do(ctx context.Context, client *http.Client, method, url string, send io.Reader, fine ...int) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, send)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
+	return do(client, req)
+}
+
+// do returns the body of the answer, which has the status OK or another expected one.
+func do(client *http.Client, req *http.Request, expected ...int) ([]byte, error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
@@ -118,10 +127,10 @@ func do(ctx context.Context, client *http.Client, method, url string, send io.Re
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", url, err)
+		return nil, fmt.Errorf("%s: %w", req.URL, err)
 	}
-	if resp.StatusCode != http.StatusOK && !slices.Contains(fine, resp.StatusCode) {
-		return nil, fmt.Errorf("%s: %s: %.200s", url, resp.Status, body)
+	if resp.StatusCode != http.StatusOK && !slices.Contains(expected, resp.StatusCode) {
+		return nil, fmt.Errorf("%s: %s: %.200s", req.URL, resp.Status, body)
 	}
 	return body, nil
 }

@@ -1,4 +1,4 @@
-// Package plane is the control plane: etcd, kube-apiserver,
+// Package controlplane is the control plane: etcd, kube-apiserver,
 // kube-controller-manager and kube-scheduler.
 //
 // Promises:
