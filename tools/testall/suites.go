@@ -51,7 +51,7 @@ func (r *repo) suites() []suite {
 		{name: "fuzz", title: fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns), run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
 		{name: "long", title: "properties at length", run: r.long, covers: shipped, takes: 4 * time.Minute},
 		{name: "path", title: "end to end: the path on a real node", run: r.e2e("-run=" + pathTest)},
-		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node", run: r.e2e("-run=^TestVirtualNode$"), covers: node, takes: 6 * time.Minute},
+		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node", run: r.e2e("-run=^TestVirtualNode$"), covers: node, takes: 8 * time.Minute},
 		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("-run=^TestPlatform$"),
 			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
 		{name: "nodes", title: "end to end: two nodes", run: r.e2e("-run=^TestTwoNodes$"),
