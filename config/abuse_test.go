@@ -240,7 +240,7 @@ func TestPluginUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
-		if strings.Contains(line, "could not be looked at") {
+		if strings.Contains(line, "cannot be read") {
 			t.Error(line)
 		}
 	}

@@ -97,13 +97,18 @@ func (f *flags) connect() (*cluster.Access, error) {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
 	round := func(ctx context.Context, agent *corev1.Pod) ([]byte, error) {
-		return k.CoreV1().Pods(agent.Namespace).ProxyGet("http", agent.Name, cluster.AgentPort, "/debug/round", nil).DoRaw(ctx)
+		pods := k.CoreV1().Pods(agent.Namespace)
+		return pods.ProxyGet("http", agent.Name, cluster.AgentPort, "/debug/round", nil).DoRaw(ctx)
 	}
-	return &cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round}, nil
+	return &cluster.Access{
+		Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round,
+	}, nil
 }
 
 // run is the RunE of a command that needs a connection.
-func (f *flags) run(do func(ctx context.Context, a *cluster.Access, args []string) error) func(*cobra.Command, []string) error {
+func (f *flags) run(
+	do func(ctx context.Context, a *cluster.Access, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a, err := f.connect()
 		if err != nil {

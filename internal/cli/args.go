@@ -70,7 +70,9 @@ func (f *flags) completePods(cmd *cobra.Command, args []string, prefix string) (
 }
 
 // completeNamespaces completes a namespace, then a mode.
-func (f *flags) completeNamespaces(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (f *flags) completeNamespaces(
+	cmd *cobra.Command, args []string, prefix string,
+) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
 		var list corev1.NamespaceList
@@ -87,7 +89,9 @@ func (f *flags) completeNamespaces(cmd *cobra.Command, args []string, prefix str
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (f *flags) complete(cmd *cobra.Command, into client.ObjectList, prefix string, names func() []string) ([]string, cobra.ShellCompDirective) {
+func (f *flags) complete(
+	cmd *cobra.Command, into client.ObjectList, prefix string, names func() []string,
+) ([]string, cobra.ShellCompDirective) {
 	a, err := f.connect()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

@@ -1,5 +1,5 @@
-// Package cli is the kubectl plugin. Each command gathers facts from the API server, hands them to a pure
-// function that decides or writes text, and prints.
+// Package cli is the kubectl plugin. Each command gathers facts from the API server, hands them to
+// a pure function that decides or writes text, and prints.
 //
 // What it promises, each a test of the same name:
 //   - ReadsOnly: list, usage, explain and doctor write nothing.

@@ -27,7 +27,7 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// The plaza is a namespace full of objects that ask something of its pods.
+// The plaza is a namespace with objects of every kind that constrains limits.
 
 // owned is a pod of a workload, with the labels app=NAME and pod-template-hash=abc.
 func owned(kind, workload, name string, containers ...corev1.Container) *corev1.Pod {
@@ -43,7 +43,7 @@ func owned(kind, workload, name string, containers ...corev1.Container) *corev1.
 
 func milli(m cpu.Milli) *cpu.Milli { return &m }
 
-func asked(t v1alpha1.Constraints) func(*v1alpha1.PodAllocation) {
+func constrained(t v1alpha1.Constraints) func(*v1alpha1.PodAllocation) {
 	return func(pa *v1alpha1.PodAllocation) { pa.Status.Constraints = &t }
 }
 
@@ -52,7 +52,7 @@ func applied(reason reasons.Reason) func(*v1alpha1.PodAllocation) {
 }
 
 // throughCPU is an HPA of a Deployment that looks at CPU use.
-func throughCPU(name string, percent int32, annotations map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
+func cpuHPA(name string, percent int32, annotations map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
 	h := &autoscalingv2.HorizontalPodAutoscaler{}
 	h.Namespace, h.Name, h.Annotations = "plaza", name, annotations
 	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
@@ -62,7 +62,8 @@ func throughCPU(name string, percent int32, annotations map[string]string) *auto
 	return h
 }
 
-// vpaOf is a VerticalPodAutoscaler of a target in some mode, for CPU and memory or for the resources that are named.
+// vpaOf is a VerticalPodAutoscaler of a target in some mode, for CPU and memory or for the
+// resources that are named.
 func vpaOf(name string, target kube.Target, mode string, resources ...any) *unstructured.Unstructured {
 	spec := map[string]any{
 		"targetRef":    map[string]any{"apiVersion": target.APIVersion, "kind": target.Kind, "name": target.Name},
@@ -109,35 +110,35 @@ func plaza() []client.Object {
 	budget.Namespace, budget.Name = "plaza", "db"
 	budget.Spec.Selector = metav1.SetAsLabelSelector(map[string]string{"app": "db"})
 	return append(shop(), ns, web, api, sum, frail, db, tuned, cache, roll,
-		throughCPU("web", 150, nil), throughCPU("api", 100, map[string]string{kube.AllowDecreaseKey: "true"}), throughCPU("nobody", 50, nil),
+		cpuHPA("web", 150, nil), cpuHPA("api", 100, map[string]string{kube.AllowDecreaseKey: "true"}), cpuHPA("orphan", 50, nil),
 		vpaOf("tuned", kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "tuned"}, "Recreate"),
 		vpaOf("web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, "Off"),
 		quotaOf("all", "limits.cpu", "8", "5"), within, budget,
 		allocated(web, both(decided(900, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 700, Budget: 200, Price: 0.961, Floor: 900, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(reasons.ScaledByHPA), declared("app", 500, time.Hour), asked(v1alpha1.Constraints{
+		})), applied(reasons.ScaledByHPA), declared("app", 500, time.Hour), constrained(v1alpha1.Constraints{
 			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(360)}}, FloorBy: "HorizontalPodAutoscaler/web", NoDecrease: string(reasons.ScaledByHPA),
 		}))),
 		allocated(api, both(decided(240, "app", decision(v1alpha1.Decision{
 			Demand: 850, Usage: 239, Budget: 200, Price: 0.961, Floor: 240, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(reasons.Settled), declared("app", 500, time.Hour), asked(v1alpha1.Constraints{
+		})), applied(reasons.Settled), declared("app", 500, time.Hour), constrained(v1alpha1.Constraints{
 			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(240)}}, FloorBy: "HorizontalPodAutoscaler/api",
 		}))),
 		allocated(sum, both(decided(600, "app", decision(v1alpha1.Decision{
 			Demand: 1100, Usage: 598, Budget: 100, Price: 0.000, Floor: 110, Ceiling: 600, BoundBy: v1alpha1.BoundByCeiling,
-		})), applied(reasons.Settled), declared("app", 300, 40*time.Second), asked(v1alpha1.Constraints{
+		})), applied(reasons.Settled), declared("app", 300, 40*time.Second), constrained(v1alpha1.Constraints{
 			Ceiling: milli(600), CeilingBy: "LimitRange/within, ResourceQuota/all", IncreaseOnNeed: true,
 		}))),
 		allocated(frail, both(decided(800, "app", decision(v1alpha1.Decision{
 			Demand: 790, Usage: 640, Budget: 100, Price: 0.961, Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
-		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), asked(v1alpha1.Constraints{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
+		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), constrained(v1alpha1.Constraints{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
 			pa.Status.Rollback.LastHarmfulDecreaseTime = ago(10 * time.Minute)
 		})),
 		allocated(db, both(decided(1000, "app", decision(v1alpha1.Decision{
 			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, CoordinationPercent: percentOf(150), Price: 0.600, Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,
 		})), func(pa *v1alpha1.PodAllocation) {
 			pa.Spec.DesiredCPULimit, pa.Spec.Containers = milli(1250), append(pa.Spec.Containers, v1alpha1.ContainerLimit{Name: "proxy", CPULimit: 250})
-		}, applied(reasons.NoDisruptionAllowed), asked(v1alpha1.Constraints{
+		}, applied(reasons.NoDisruptionAllowed), constrained(v1alpha1.Constraints{
 			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(200), Ceiling: milli(2000)}, {Name: "proxy", Floor: milli(100)}},
 			Ceiling:    milli(3000), FloorBy: "LimitRange/small, LimitRange/within", CeilingBy: "LimitRange/small, LimitRange/within",
 			NoDecrease: string(reasons.NoDisruptionAllowed), CoordinationPercent: percentOf(150), DemandPercent: percentOf(120), DemandBy: "DemandSignal/db-latency",
@@ -146,12 +147,13 @@ func plaza() []client.Object {
 	)
 }
 
-// TestPlatform shows what is said of pods of which the platform asks something, in testdata/platform-*.txt.
-func TestPlatform(t *testing.T) {
+// TestConstraints shows the output for pods whose limits other objects constrain, in
+// testdata/constraints-*.txt.
+func TestConstraints(t *testing.T) {
 	for name, args := range map[string]string{
-		"platform-hpa": "explain web-abc-1", "platform-hpa-lowered": "explain api-abc-1", "platform-quota": "explain sum-1",
-		"platform-hurt": "explain frail-0", "platform-many": "explain db-0", "platform-vpa": "explain tuned-0",
-		"platform-json": "explain sum-1 -o json", "platform-list": "list -o wide", "platform-doctor": "doctor",
+		"constraints-hpa": "explain web-abc-1", "constraints-hpa-decreased": "explain api-abc-1", "constraints-quota": "explain sum-1",
+		"constraints-rollback": "explain frail-0", "constraints-many": "explain db-0", "constraints-vpa": "explain tuned-0",
+		"constraints-json": "explain sum-1 -o json", "constraints-list": "list -o wide", "constraints-doctor": "doctor",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, plaza()...)
@@ -168,8 +170,8 @@ func TestPlatform(t *testing.T) {
 	}
 }
 
-// TestStrained: doctor on a plaza where what surrounds the pods leaves little room, and not all of it may be looked at.
-func TestStrained(t *testing.T) {
+// TestScarce: doctor and list where constraints leave little room, and some objects cannot be read.
+func TestScarce(t *testing.T) {
 	objects := plaza()
 	edit(t, objects, "db", func(b *policyv1.PodDisruptionBudget) {
 		b.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"sum", "frail"}}}}
@@ -185,9 +187,9 @@ func TestStrained(t *testing.T) {
 	job.Spec.ActiveDeadlineSeconds = new(int64(60))
 	tuned := owned("StatefulSet", "tuned", "tuned-1", apiserver.Container("app", "100m", "300m"))
 	rollout := kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}
-	scaled := throughCPU("roll", 70, nil)
+	scaled := cpuHPA("roll", 70, nil)
 	scaled.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: rollout.Name}
-	byMemory := throughCPU("memory", 70, nil)
+	byMemory := cpuHPA("memory", 70, nil)
 	byMemory.Spec.ScaleTargetRef = scaled.Spec.ScaleTargetRef
 	byMemory.Spec.ScaleTargetRef.Name, byMemory.Spec.Metrics[0].Resource.Name = "memory", corev1.ResourceMemory
 	away := vpaOf("away", rollout, "Recreate")
@@ -196,7 +198,7 @@ func TestStrained(t *testing.T) {
 	also.Namespace, also.Name, also.Spec.Selector = "plaza", "web", metav1.SetAsLabelSelector(map[string]string{"app": "web"})
 	objects = append(objects, also, fresh, few, job, tuned, scaled, allocated(tuned, applied(reasons.Settled)),
 		vpaOf("cache", kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "cache"}, "InPlaceOrRecreate", "memory"),
-		// Nobody asks which pods these mean.
+		// The pods of these targets are not looked up.
 		vpaOf("asleep", kube.Target{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: "asleep"}, "Off"), away, byMemory,
 		vpaOf("roll", rollout, "Initial"), vpaOf("vague", kube.Target{Kind: "Rollout", Name: "web"}, "Recreate"))
 
@@ -211,7 +213,7 @@ func TestStrained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "platform-strained", "$ kubectl mbcas doctor\n"+doctor+"\n$ kubectl mbcas list -n plaza\n"+list)
+	golden(t, "constraints-scarce", "$ kubectl mbcas doctor\n"+doctor+"\n$ kubectl mbcas list -n plaza\n"+list)
 }
 
 // TestCustomTargets: the pods of a custom target are those that its scale subresource selects.
@@ -233,7 +235,7 @@ func TestCustomTargets(t *testing.T) {
 	}
 }
 
-// TestVPAsForbidden: where VerticalPodAutoscalers may not be looked at, that is said, and all else is told.
+// TestVPAsForbidden: if VerticalPodAutoscalers may not be listed, a note says so and the rest is shown.
 func TestVPAsForbidden(t *testing.T) {
 	c := newCluster(t, plaza()...)
 	c.Namespace = "plaza"
@@ -251,7 +253,7 @@ func TestVPAsForbidden(t *testing.T) {
 	}
 }
 
-// TestOptedOutOfVPA: the owner's own word comes first.
+// TestOptedOutOfVPA: a pod that its owner opted out is reported as that, also if a VPA writes its CPU.
 func TestOptedOutOfVPA(t *testing.T) {
 	objects := plaza()
 	edit(t, objects, "tuned-0", func(p *corev1.Pod) { p.Labels[kube.ManagedKey] = "false" })

@@ -18,8 +18,9 @@ func doctorCommand(s Streams, f *flags) *cobra.Command {
 		Short: "Check whether this cluster, its nodes and the installation support MBCAS",
 		Long: "Check the cluster, the installation, every node and every namespace with pods that MBCAS may manage.\n" +
 			"Nothing is written. The exit code is 1 if a check fails; warnings do not count.",
-		Example: "  kubectl mbcas doctor\n  kubectl mbcas doctor --quiet\n  kubectl mbcas doctor -o json | jq '.findings[] | select(.level != \"OK\")'",
-		Args:    noArgs,
+		Example: "  kubectl mbcas doctor\n  kubectl mbcas doctor --quiet\n" +
+			"  kubectl mbcas doctor -o json | jq '.findings[] | select(.level != \"OK\")'",
+		Args: noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			c := doctor.Gather(ctx, a)
 			report := doctor.NewReport(doctor.Judge(c))

@@ -47,8 +47,8 @@ func without(objects []client.Object, name string) []client.Object {
 	return rest
 }
 
-// sick is the shop with everything wrong that still lets doctor look around.
-func sick(t *testing.T) []client.Object {
+// unhealthy is the shop with every fault that still lets doctor read objects.
+func unhealthy(t *testing.T) []client.Object {
 	objects := shop()
 	edit(t, objects, cluster.ControllerName, func(d *appsv1.Deployment) {
 		d.Status.ReadyReplicas = 0
@@ -91,7 +91,7 @@ func sick(t *testing.T) []client.Object {
 	return append(objects, pod, old, ranged, quota, full, pause)
 }
 
-// TestDoctor shows the findings of clusters that are not well, in testdata/doctor-*.txt.
+// TestDoctor shows the findings of clusters with faults, in testdata/doctor-*.txt.
 func TestDoctor(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New(`User "dev" cannot list resource "things"`))
 	for name, c := range map[string]struct {
@@ -99,21 +99,21 @@ func TestDoctor(t *testing.T) {
 		with    func(*fakeCluster)
 		fails   bool
 	}{
-		"bare": {objects: without(without(without(installation(), cluster.CRDName), cluster.ControllerName), cluster.AgentName), fails: true},
-		"sick": {objects: sick(t), with: func(c *fakeCluster) { c.may = func(u, _, r string) bool { return u == "" || r != "pods/resize" } }, fails: true},
-		"old":  {objects: shop(), with: func(c *fakeCluster) { c.Discovery = discovered{version: "v1.31.4"} }, fails: true},
-		"away": {with: func(c *fakeCluster) {
+		"bare":      {objects: without(without(without(installation(), cluster.CRDName), cluster.ControllerName), cluster.AgentName), fails: true},
+		"unhealthy": {objects: unhealthy(t), with: func(c *fakeCluster) { c.may = func(u, _, r string) bool { return u == "" || r != "pods/resize" } }, fails: true},
+		"old":       {objects: shop(), with: func(c *fakeCluster) { c.Discovery = discovered{version: "v1.31.4"} }, fails: true},
+		"unreachable": {with: func(c *fakeCluster) {
 			c.Discovery = discovered{err: errors.New("dial tcp 10.0.0.1:443: connection refused")}
 		}, fails: true},
 		"rounds": {objects: shop(), with: func(c *fakeCluster) {
-			c.Round = tells(strings.Replace(round, `"pressure":0.31,"floorsExceedSupply":false`, `"floorsExceedSupply":true`, 1))
+			c.Round = respond(strings.Replace(round, `"pressure":0.31,"floorsExceedSupply":false`, `"floorsExceedSupply":true`, 1))
 		}},
-		"mute": {objects: shop(), with: func(c *fakeCluster) {
+		"no-rounds": {objects: shop(), with: func(c *fakeCluster) {
 			c.Round = func(context.Context, *corev1.Pod) ([]byte, error) {
 				return nil, errors.New("no round has been played yet")
 			}
 		}},
-		"blind": {objects: shop(), with: func(c *fakeCluster) { blind(c, forbidden) }},
+		"forbidden": {objects: shop(), with: func(c *fakeCluster) { forbidAll(c, forbidden) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := newCluster(t, c.objects...)
@@ -135,21 +135,21 @@ func TestDoctor(t *testing.T) {
 				t.Errorf("-o json: %v, %+v", err, report)
 			}
 			for _, f := range report.Findings {
-				if f.Text == "" || (f.Level != doctor.OK) != (f.Remedy != "") {
-					t.Errorf("finding %+v: want a text, and a remedy unless it is OK", f)
+				if f.Text == "" || f.Name == "" || (f.Level != doctor.OK) != (f.Remedy != "") {
+					t.Errorf("finding %+v: want a text, the name of its check, and a remedy unless it is OK", f)
 				}
 			}
 		})
 	}
 }
 
-// tells is an agent that always gives this answer.
-func tells(answer string) func(context.Context, *corev1.Pod) ([]byte, error) {
+// respond is an agent that always serves this round.
+func respond(answer string) func(context.Context, *corev1.Pod) ([]byte, error) {
 	return func(context.Context, *corev1.Pod) ([]byte, error) { return []byte(answer), nil }
 }
 
-// blind lets the client read nothing.
-func blind(c *fakeCluster, err error) {
+// forbidAll lets the client read nothing.
+func forbidAll(c *fakeCluster, err error) {
 	c.may = func(string, string, string) bool { return false }
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {

@@ -16,8 +16,8 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 		Use:     "explain POD",
 		Aliases: []string{"why"},
 		Short:   "Explain why a pod's CPU limit is what it is",
-		Long: "Explain in sentences why a pod's CPU limit is what it is: its demand, what its budget buys at the node's price,\n" +
-			"what constrains it, the last change and what comes next.",
+		Long: "Explain in sentences why a pod's CPU limit is what it is: its demand, what its\n" +
+			"budget buys at the node's price, what constrains it, the last change and what comes next.",
 		Example:           "  kubectl mbcas explain cart-7d9f -n shop",
 		Args:              podArgs(1, 1),
 		ValidArgsFunction: f.completePods,
@@ -29,7 +29,8 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 			cluster.ReadRounds(ctx, a, snap)
 			pod := &snap.Pods[0]
 			subject := explain.Subject{
-				Row: snap.Row(pod), Pod: pod, Allocation: snap.Allocations[pod.UID], Settings: snap.Settings, Now: a.Now(),
+				Row: snap.Row(pod), Pod: pod, Allocation: snap.Allocations[pod.UID],
+				Settings: snap.Settings, Now: a.Now(),
 			}
 			if len(snap.Markets) > 0 {
 				subject.Market = &snap.Markets[0]

@@ -32,8 +32,8 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// The shop is a small cluster with an installation of MBCAS, at a fixed time: one node, a namespace with pods
-// of every kind, and one that is switched off.
+// The shop is a small cluster with an installation of MBCAS, at a fixed time: one node, a namespace
+// with pods of every kind, and one that is switched off.
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
@@ -41,7 +41,8 @@ func ago(d time.Duration) *metav1.MicroTime { t := metav1.NewMicroTime(noon.Add(
 
 func withPriority(p *corev1.Pod, v int32) *corev1.Pod { p.Spec.Priority = &v; return p }
 
-// allocated is the pod's, with the declared limits as the pod has them; change makes it as the case needs it.
+// allocated is the pod's, with the declared limits as the pod has them; change makes it as the case
+// needs it.
 func allocated(p *corev1.Pod, change func(*v1alpha1.PodAllocation)) *v1alpha1.PodAllocation {
 	pa := allocation.New(p)
 	pa.Status.DeclaredLimits = kube.Limits(p)
@@ -74,7 +75,7 @@ func status(phase v1alpha1.Phase, reason, message string) func(*v1alpha1.PodAllo
 	}
 }
 
-// declared is what the owner of the pod's one container said, and changed when MBCAS last acted.
+// declared sets the declared limit of the pod's one container, and the age of the last change.
 func declared(container string, limit cpu.Milli, changed time.Duration) func(*v1alpha1.PodAllocation) {
 	return func(pa *v1alpha1.PodAllocation) {
 		pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{{Name: container, CPULimit: limit}}
@@ -187,7 +188,7 @@ func installation() []client.Object {
 	return []client.Object{ns, d, ds, agent, node, lease, crd, signals, settings(shopSettings)}
 }
 
-// discovered is an API server's word about itself.
+// discovered is what an API server says about itself.
 type discovered struct {
 	version string
 	verbs   []string // of pods/resize; nil: not served
@@ -206,8 +207,9 @@ func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
 	return list, d.err
 }
 
-// fakeCluster is an Access to objects, which counts writes, and answers every question about rights by may and about the selector
-// of a scale target by scale; no such target exists where that is nil.
+// fakeCluster is an Access to objects, which counts writes, and answers every question about rights
+// by may and about the selector of a scale target by scale; no such target exists where that is
+// nil.
 type fakeCluster struct {
 	cluster.Access
 	writes []string

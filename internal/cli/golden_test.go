@@ -17,35 +17,35 @@ import (
 // TestOutput shows what each reading command prints of the shop, in testdata/*.txt.
 func TestOutput(t *testing.T) {
 	for name, args := range map[string]string{
-		"list":             "list",
-		"list-all":         "list --all",
-		"list-wide":        "list -A -o wide",
-		"list-throttled":   "list --sort throttled",
-		"list-selected":    "list -l app=none",
-		"list-node":        "list -A --node node-9",
-		"list-yaml":        "list -o yaml",
-		"list-off":         "list -n lab",
-		"usage":            "usage -A",
-		"usage-pod":        "usage batch-x2",
-		"usage-none":       "usage -n lab",
-		"explain-nothing":  "explain cart-7d9f",
-		"explain-price":    "explain pod/batch-x2",
-		"explain-fresh":    "explain fresh-1",
-		"explain-failed":   "explain stuck-1",
-		"explain-opted":    "explain pinned-1",
-		"explain-rich":     "explain rich-1",
-		"explain-json":     "explain cart-7d9f -o json",
-		"mode":             "mode",
-		"mode-one":         "mode lab",
-		"mode-dry-run":     "mode shop restore --dry-run",
-		"version":          "version",
-		"doctor":           "doctor",
-		"restore-none":     "restore quiet-0",
-		"resize-same":      "resize stuck-1 --cpu-limit 300m",
-		"help":             "--help",
-		"resize-help":      "resize --help",
-		"completion-pods":  "__complete explain ca",
-		"completion-modes": "__complete mode shop ",
+		"list":               "list",
+		"list-all":           "list --all",
+		"list-wide":          "list -A -o wide",
+		"list-throttled":     "list --sort throttled",
+		"list-selected":      "list -l app=none",
+		"list-node":          "list -A --node node-9",
+		"list-yaml":          "list -o yaml",
+		"list-off":           "list -n lab",
+		"usage":              "usage -A",
+		"usage-pod":          "usage batch-x2",
+		"usage-none":         "usage -n lab",
+		"explain-nothing":    "explain cart-7d9f",
+		"explain-price":      "explain pod/batch-x2",
+		"explain-pending":    "explain fresh-1",
+		"explain-failed":     "explain stuck-1",
+		"explain-opted-out":  "explain pinned-1",
+		"explain-guaranteed": "explain rich-1",
+		"explain-json":       "explain cart-7d9f -o json",
+		"mode":               "mode",
+		"mode-one":           "mode lab",
+		"mode-dry-run":       "mode shop restore --dry-run",
+		"version":            "version",
+		"doctor":             "doctor",
+		"restore-none":       "restore quiet-0",
+		"resize-same":        "resize stuck-1 --cpu-limit 300m",
+		"help":               "--help",
+		"resize-help":        "resize --help",
+		"completion-pods":    "__complete explain ca",
+		"completion-modes":   "__complete mode shop ",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, shop()...)
@@ -61,16 +61,16 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestErrors shows every error that a person meets, with its exit code, in testdata/errors.txt.
+// TestErrors shows the errors of the commands with their exit codes, in testdata/errors.txt.
 func TestErrors(t *testing.T) {
 	var b strings.Builder
 	for _, args := range []string{
 		"lst", "list web", "list --sort colour", "list -o csv", "list -l ==", "explain", "explain a b", "explain deployment/web",
-		"explain nobody", "explain cart", "list -n nowhere", "usage -n nowhere", "explain nobody -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off", "mode nowhere off",
+		"explain missing", "explain cart", "list -n nowhere", "usage -n nowhere", "explain missing -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off", "mode nowhere off",
 		"resize cart-7d9f", "resize cart-7d9f --cpu-limit lots", "resize cart-7d9f --cpu-limit -1", "resize --cpu-limit 1",
 		"resize cart-7d9f --cpu-limit 100m", "resize cart-7d9f --cpu-limit 300m", "resize cart-7d9f --cpu-limit 500", "resize cart-7d9f --cpu-limit 1 -c web",
 		"resize rich-1 --cpu-limit 1", "resize poor-1 --cpu-limit 1", "resize quiet-0 --cpu-limit 1 -c proxy",
-		"restore", "restore -A", "restore cart-7d9f --all", "restore nobody", "--colour",
+		"restore", "restore -A", "restore cart-7d9f --all", "restore missing", "--colour",
 	} {
 		c := newCluster(t, shop()...)
 		stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
@@ -92,7 +92,8 @@ func TestErrors(t *testing.T) {
 	golden(t, "errors", b.String())
 }
 
-// TestReadsOnly: list, usage, explain and doctor write nothing, on a healthy cluster and an empty one.
+// TestReadsOnly: list, usage, explain and doctor write nothing, on a healthy cluster and an empty
+// one.
 func TestReadsOnly(t *testing.T) {
 	for name, c := range map[string]*fakeCluster{"shop": newCluster(t, shop()...), "empty": newCluster(t)} {
 		for _, args := range []string{"list -A", "list --all -o json", "usage -A", "explain cart-7d9f", "doctor", "mode", "version"} {
@@ -109,13 +110,13 @@ const round = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
  "pods":[{"namespace":"shop","name":"cart-7d9f","uid":"uid-cart-7d9f","limit":"900m","desired":"720m","containers":{"app":"720m"},
    "usage":"705m","demand":"760m","throttled":0.12,"pressure":0.2,"budget":864,"floor":"210m","ceiling":"4000m","boundBy":"Price"}]}`
 
-// TestLive: an agent's answer is shown instead of the older decision, and its absence is said.
+// TestLive: figures come from an agent's last round if it can be read; if not, a note says why.
 func TestLive(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/proxy"}, "mbcas-agent-abcde", errors.New("no"))
 	for name, answer := range map[string]func(context.Context, *corev1.Pod) ([]byte, error){
-		"live":           tells(round),
+		"live":           respond(round),
 		"live-forbidden": func(context.Context, *corev1.Pod) ([]byte, error) { return nil, forbidden },
-		"live-nonsense":  tells("<html>"),
+		"live-malformed": respond("<html>"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, shop()...)
@@ -133,7 +134,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestStalls: what a pod waits for beside CPU is one sentence, where the agent tells.
+// TestStalls: memory and IO pressure are explained if the agent reports them.
 func TestStalls(t *testing.T) {
 	text := ""
 	for _, c := range []struct{ memory, io *int32 }{{percentOf(0), percentOf(12)}, {percentOf(64), percentOf(12)}, {percentOf(3), percentOf(91)}, {nil, percentOf(80)}} {
@@ -154,7 +155,8 @@ func TestStalls(t *testing.T) {
 	golden(t, "stalls", text)
 }
 
-// TestExplainBetween: while a change is not on record yet, explain does not tell the state before it.
+// TestExplainBetween: explain does not show the state from before a change that the status does not
+// show yet.
 func TestExplainBetween(t *testing.T) {
 	objects := shop()
 	edit(t, objects, "cart-7d9f", func(p *corev1.Pod) {

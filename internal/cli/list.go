@@ -32,12 +32,13 @@ func listCommand(s Streams, f *flags) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List pods with request, limit, usage, throttling and the decision of MBCAS",
-		Long: "List the managed pods with their requests, limits, usage and the state of their allocation. The counts below\n" +
-			"the table say how many pods are not managed, and why.\n" +
-			"Usage, throttling, demand and price come from the agent of the pod's node. If it cannot be reached, they come\n" +
-			"from the pod's last published decision; -o wide shows their age.",
-		Example: "  kubectl mbcas list -A --sort throttled\n  kubectl mbcas list -n shop -l app=cart -o wide\n  kubectl mbcas list --all -o json",
-		Args:    noArgs,
+		Long: "List the managed pods with their requests, limits, usage and the state of their allocation.\n" +
+			"The counts below the table say how many pods are not managed, and why.\n" +
+			"Usage, throttling, demand and price come from the agent of the pod's node. If it cannot be reached,\n" +
+			"they come from the pod's last published decision; -o wide shows their age.",
+		Example: "  kubectl mbcas list -A --sort throttled\n  kubectl mbcas list -n shop -l app=cart -o wide\n" +
+			"  kubectl mbcas list --all -o json",
+		Args: noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			return listPods(ctx, a, s, l)
 		}),
@@ -156,9 +157,11 @@ func listTable(rows []snapshot.Row, namespaces, wide bool, now time.Time) *forma
 	if namespaces {
 		t.Header = append(t.Header, "NAMESPACE")
 	}
-	t.Header = append(t.Header, "POD", "REQUEST", "LIMIT", "DECLARED", "USAGE", "THROTTLED", "DEMAND", "PRICE", "PHASE", "REASON")
+	t.Header = append(t.Header,
+		"POD", "REQUEST", "LIMIT", "DECLARED", "USAGE", "THROTTLED", "DEMAND", "PRICE", "PHASE", "REASON")
 	if wide {
-		t.Header = append(t.Header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY", "CONSTRAINTS", "SEEN", "MESSAGE")
+		t.Header = append(t.Header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY",
+			"CONSTRAINTS", "SEEN", "MESSAGE")
 	}
 	for _, r := range rows {
 		var cells []string
@@ -166,8 +169,8 @@ func listTable(rows []snapshot.Row, namespaces, wide bool, now time.Time) *forma
 			cells = append(cells, r.Namespace)
 		}
 		f := cellsOf(r.Figures, now)
-		cells = append(cells, r.Pod, format.CPU(r.Request), limitText(r), optional(r.Declared), f.usage, f.throttled, f.demand, f.price,
-			string(r.Phase), r.Reason)
+		cells = append(cells, r.Pod, format.CPU(r.Request), limitText(r), optional(r.Declared),
+			f.usage, f.throttled, f.demand, f.price, string(r.Phase), r.Reason)
 		if wide {
 			cells = append(cells, r.Node, optional(r.Desired), f.floor, f.ceiling, f.budget, f.pressure, f.boundBy,
 				explain.ConstraintWords(r.Constraints), f.seen, r.Message)
@@ -187,7 +190,8 @@ func cellsOf(f *snapshot.Figures, now time.Time) figureCells {
 		return figureCells{}
 	}
 	return figureCells{
-		usage: f.Usage.String(), throttled: fmt.Sprintf("%d%%", f.Throttled), demand: f.Demand.String(), price: f.Price.String(),
+		usage: f.Usage.String(), throttled: fmt.Sprintf("%d%%", f.Throttled),
+		demand: f.Demand.String(), price: f.Price.String(),
 		floor: f.Floor.String(), ceiling: f.Ceiling.String(), budget: fmt.Sprint(f.Budget), boundBy: string(f.BoundBy),
 		pressure: format.Percent(f.Pressure), seen: format.Age(now.Sub(f.At)),
 	}

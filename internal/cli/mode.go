@@ -128,7 +128,8 @@ func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to st
 	if to != defaultMode {
 		label, mode, now = &to, kube.Mode(to), to
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]*string{kube.ModeLabel: label}}})
+	labels := map[string]*string{kube.ModeLabel: label}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 	if err != nil {
 		return err
 	}

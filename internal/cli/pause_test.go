@@ -15,17 +15,18 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// TestPause: a pause is done once the controller has answered this pause, or where none lives to answer.
+// TestPause: pause succeeds once the controller has acknowledged this pause, or if no live controller
+// exists.
 func TestPause(t *testing.T) {
 	for name, c := range map[string]struct {
 		leads, renews, answers bool
 		out                    string // part of what is printed
 		fails                  string // part of the error; "": none
 	}{
-		"acknowledged":       {leads: true, renews: true, answers: true, out: "the controller has acknowledged it"},
-		"no controller":      {out: "no controller leads"},
-		"a dead controller":  {leads: true, out: "no longer renews its Lease"},
-		"a living one mutes": {leads: true, renews: true, fails: "may still be resizing"},
+		"acknowledged":                      {leads: true, renews: true, answers: true, out: "the controller has acknowledged it"},
+		"no controller":                     {out: "no controller leads"},
+		"a dead controller":                 {leads: true, out: "no longer renews its Lease"},
+		"a live controller does not answer": {leads: true, renews: true, fails: "may still be resizing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// An earlier pause of the same words was acknowledged.

@@ -28,16 +28,18 @@ func resizeCommand(s Streams, f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resize POD --cpu-limit LIMIT",
 		Short: "Change the CPU limit of a running pod after safety checks",
-		Long: "Change the CPU limit of one container in place, without a restart, and wait until the kubelet has applied it.\n" +
-			"A change that harms the pod, that Kubernetes refuses, or that cannot be reverted is refused with the reason.\n" +
+		Long: "Change the CPU limit of one container in place, without a restart, and wait until it is in force.\n" +
+			"A change that harms the pod, that Kubernetes refuses, or that cannot be reverted is refused.\n" +
 			"If MBCAS manages the pod: " + resize.Adoption(nil) + ".",
-		Example:           "  kubectl mbcas resize cart-7d9f --cpu-limit 500m\n  kubectl mbcas resize cart-7d9f --cpu-limit 1.5 -c app --dry-run",
+		Example: "  kubectl mbcas resize cart-7d9f --cpu-limit 500m\n" +
+			"  kubectl mbcas resize cart-7d9f --cpu-limit 1.5 -c app --dry-run",
 		Args:              podArgs(1, 1),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			q, err := resource.ParseQuantity(limit)
 			if limit == "" || err != nil || q.Sign() <= 0 {
-				return UsageError{fmt.Errorf("--cpu-limit %q: want a positive amount of CPU such as 500m or 1.5", limit)}
+				return UsageError{fmt.Errorf("--cpu-limit %q: want a positive amount of CPU such as 500m or 1.5",
+					limit)}
 			}
 			r.Limit = kube.Milli(q)
 			snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: args[0]})
@@ -73,7 +75,8 @@ func resizePod(
 		fmt.Fprintf(s.Err, "warning: limits are multiples of %v, so %v becomes %v\n", cpu.Quantum, r.Limit, change.To)
 	}
 	if change.From == change.To {
-		_, err := fmt.Fprintf(s.Out, "%s: container %s already has a limit of %v\n", resize.PodText(pod), change.Container, change.To)
+		_, err := fmt.Fprintf(s.Out, "%s: container %s already has a limit of %v\n", resize.PodText(pod),
+			change.Container, change.To)
 		return err
 	}
 	if err := resize.Apply(ctx, a, s, resize.Resize{Pod: pod, Move: move, Options: o}); err != nil {

@@ -61,7 +61,8 @@ func reload(t *testing.T, c client.Client, pod *corev1.Pod) *corev1.Pod {
 	return &p
 }
 
-// withLimits is the pod's spec with other CPU limits: what a resize may make of it, and nothing else.
+// withLimits is the pod's spec with other CPU limits: what a resize may make of it, and nothing
+// else.
 func withLimits(pod *corev1.Pod, limits map[string]string) corev1.PodSpec {
 	spec := *pod.Spec.DeepCopy()
 	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
@@ -94,8 +95,8 @@ func wantSpec(t *testing.T, want corev1.PodSpec, pod *corev1.Pod) {
 	}
 }
 
-// TestTouchesLimitsOnly: a resize changes the limit that was asked for, of one container, and waits until
-// it is in force.
+// TestTouchesLimitsOnly: a resize changes the requested limit of one container only, and waits until it
+// is in force.
 func TestTouchesLimitsOnly(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-touches")
@@ -128,7 +129,8 @@ func TestTouchesLimitsOnly(t *testing.T) {
 	}
 }
 
-// TestRefusesUnsafe: what the guard does not see, the API server or the kubelet refuses, and the command says why.
+// TestRefusesUnsafe: a resize that passes the checks and that the API server or the kubelet refuses
+// fails with the reason.
 func TestRefusesUnsafe(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-refuses")
@@ -196,7 +198,7 @@ func TestRefusesUnsafe(t *testing.T) {
 	}
 }
 
-// TestRestoreIsExact: every recorded limit comes back to the thousandth, and nothing else moves.
+// TestRestoreIsExact: a restore sets every recorded limit exactly, and changes nothing else.
 func TestRestoreIsExact(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-restores")
@@ -252,9 +254,9 @@ func resizeAs(t *testing.T, a *cluster.Access, pod *corev1.Pod, manager string, 
 	})
 }
 
-// TestRestoreKeepsTheOwnersWord: a limit that an owner set after MBCAS had changed it stays, also on a pod that
-// is opted out, whatever is on record, and however late it is set.
-func TestRestoreKeepsTheOwnersWord(t *testing.T) {
+// TestRestoreKeepsExternalChanges: a limit that another client set after MBCAS stays, also on a pod that
+// is opted out, whatever is recorded, and also if it is set during the restore.
+func TestRestoreKeepsExternalChanges(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-owners")
 	a := access(t, s, s.Namespace(t))
@@ -305,8 +307,8 @@ func ledger(t *testing.T, c client.Client, pod *corev1.Pod, line string) {
 	}
 }
 
-// TestResizeInsists: a pod that changes while the command runs is resized from where it is then.
-func TestResizeInsists(t *testing.T) {
+// TestResizeRetriesOnConflict: a pod that changes during the command is resized from its new limit.
+func TestResizeRetriesOnConflict(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-insists")
 	a := access(t, s, s.Namespace(t))
@@ -324,7 +326,7 @@ func TestResizeInsists(t *testing.T) {
 	wantSpec(t, withLimits(read, map[string]string{"app": "600m"}), reload(t, a.Client, read))
 }
 
-// TestDryRunChangesNothing: with --dry-run the API server is asked, and no object changes.
+// TestDryRunChangesNothing: with --dry-run the API server checks the request, and no object changes.
 func TestDryRunChangesNothing(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-dry")
@@ -358,7 +360,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTenant: a user who may read one namespace only gets answers there, with a note on what is missing.
+// TestTenant: a user who may read one namespace only gets answers there, with a note on what is
+// missing.
 func TestTenant(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-tenant")

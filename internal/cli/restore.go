@@ -29,10 +29,12 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore POD | --all",
 		Short: "Return pods to the CPU limits that their owners declared",
-		Long: "Return one pod, or all of a namespace (-n) or of the cluster (-A), to the CPU limits that were recorded before\n" +
-			"MBCAS first changed them. A limit that another client has set since stays. Pods that MBCAS manages are resized\n" +
-			"again later. To stop that, set the namespace's mode to restore or off, or label the pod " + kube.ManagedKey + "=false.",
-		Example:           "  kubectl mbcas restore cart-7d9f -n shop\n  kubectl mbcas restore --all -n shop --dry-run\n  kubectl mbcas restore --all -A",
+		Long: "Return one pod, or all of a namespace (-n) or of the cluster (-A), to the CPU limits that were\n" +
+			"recorded before MBCAS first changed them. A limit that another client has set since stays.\n" +
+			"MBCAS resizes pods that it manages again later. To stop that, set the namespace's mode to restore\n" +
+			"or off, or label the pod " + kube.ManagedKey + "=false.",
+		Example: "  kubectl mbcas restore cart-7d9f -n shop\n" +
+			"  kubectl mbcas restore --all -n shop --dry-run\n  kubectl mbcas restore --all -A",
 		ValidArgsFunction: f.completePods,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -69,7 +71,8 @@ type plan struct {
 	why  string
 	// failed: the pod cannot be restored, for the reason in why.
 	failed bool
-	// external are the limits that another client set and that stay, in words; "" if there are none.
+	// external are the limits that another client set and that stay, in words; "" if there are
+	// none.
 	external string
 }
 
@@ -114,7 +117,8 @@ func restorePods(ctx context.Context, a *cluster.Access, s Streams, pod string, 
 	return nil
 }
 
-// carryOut restores one pod and counts what became of it. The error is that the command was interrupted.
+// carryOut restores one pod and counts what became of it. The error is that the command was
+// interrupted.
 func (out *outcome) carryOut(ctx context.Context, a *cluster.Access, s Streams, r restoration, o resize.Options) error {
 	if r.external != "" {
 		out.external++
@@ -215,6 +219,7 @@ func writeResizedAgain(out io.Writer, restored []snapshot.Row, settings kube.Set
 		fmt.Fprintf(out, "  kubectl mbcas mode %s restore\n", n)
 	}
 	if len(restored) == 1 {
-		fmt.Fprintf(out, "  or, for this pod alone: kubectl label pod %s -n %s %s=false\n", restored[0].Pod, restored[0].Namespace, kube.ManagedKey)
+		fmt.Fprintf(out, "  or, for this pod alone: kubectl label pod %s -n %s %s=false\n", restored[0].Pod,
+			restored[0].Namespace, kube.ManagedKey)
 	}
 }

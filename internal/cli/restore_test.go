@@ -14,8 +14,8 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// TestPlanRestore: a restore changes exactly the containers that differ from their declared limit and whose limit MBCAS
-// set.
+// TestPlanRestore: a restore changes exactly the containers that differ from their declared limit
+// and whose limit MBCAS set.
 func TestPlanRestore(t *testing.T) {
 	creator := metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:containers":{}}}`)}
 	wrote := func(manager, container string) metav1.ManagedFieldsEntry {
@@ -62,8 +62,8 @@ func TestPlanRestore(t *testing.T) {
 	}
 }
 
-// TestResizedAgain: restore says after which hold-off of the installation MBCAS resizes a pod again, and prints no
-// figure if the settings are unknown.
+// TestResizedAgain: restore says after which hold-off of the installation MBCAS resizes a pod
+// again, and prints no figure if the settings are unknown.
 func TestResizedAgain(t *testing.T) {
 	rows := []snapshot.Row{{Namespace: "shop", Pod: "web", Managed: true, Mode: kube.ModeEnforce}, {Namespace: "lab", Pod: "other"}}
 	for want, settings := range map[string]kube.Settings{

@@ -84,8 +84,9 @@ func pluginRoles(t *testing.T) requests {
 	return granted
 }
 
-// TestPluginRoles: the roles for users of the plugin allow exactly what it requests. What they do not allow, such as the
-// scale of a custom target, is a note. That the API server grants the roles is proved in package config.
+// TestPluginRoles: the roles for users of the plugin allow exactly what it requests. What they do
+// not allow, such as the scale of a custom target, is a note. That the API server grants the roles
+// is proved in package config.
 func TestPluginRoles(t *testing.T) {
 	target := vpaOf("roll", kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}, "Recreate")
 	c := newCluster(t, append(plaza(), target)...)

@@ -10,8 +10,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// TestSettings: the commands print the settings that the controller publishes. If these are missing or malformed the
-// commands say so, and print no figure instead.
+// TestSettings: the commands print the settings that the controller publishes. If these are missing
+// or malformed the commands say so, and print no figure instead.
 func TestSettings(t *testing.T) {
 	other := settings(map[string]string{
 		kube.ModeFlag: "restore", kube.ExternalChangeHoldOffFlag: "7m0s", kube.RollbackHoldOffFlag: "90m0s", kube.QuotaHeadroomFlag: "0.5",

@@ -31,8 +31,8 @@ func dsig(name string, of v1alpha1.SignalMetricType, reason string) *v1alpha1.De
 	return d
 }
 
-// TestDoctorChecksSignals: doctor reports a missing CRD, signals without effect with the reason and a remedy, and missing
-// permissions of the controller.
+// TestDoctorChecksSignals: doctor reports a missing CRD, signals without effect with the reason and
+// a remedy, and missing permissions of the controller.
 func TestDoctorChecksSignals(t *testing.T) {
 	signals := []client.Object{
 		dsig("fine", v1alpha1.ExternalMetric, v1alpha1.ReasonMetricRead), dsig("new", v1alpha1.ExternalMetric, ""), dsig("odd", v1alpha1.ExternalMetric, "Odd"),
@@ -81,7 +81,8 @@ func TestDoctorChecksSignals(t *testing.T) {
 	}
 }
 
-// TestExplainNamesTheSignal: explain and usage name the DemandSignals that raise the demand of other pods of the node.
+// TestExplainNamesTheSignal: explain and usage name the DemandSignals that raise the demand of
+// other pods of the node.
 func TestExplainNamesTheSignal(t *testing.T) {
 	constrained := func(percent int32, by string) func(*v1alpha1.PodAllocation) {
 		return func(pa *v1alpha1.PodAllocation) {
@@ -100,7 +101,7 @@ func TestExplainNamesTheSignal(t *testing.T) {
 	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || !strings.Contains(flat(stdout), want) {
 		t.Errorf("%v: %s", err, stdout)
 	}
-	c.Round = tells(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","asked":"1700m"`, 1))
+	c.Round = respond(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","asked":"1700m"`, 1))
 	if stdout, _, err := c.run(t, "usage"); err != nil || !strings.Contains(flat(stdout), "Note: The pods of node node-1 demand 5100m, DemandSignals add 1700m. T"+want) {
 		t.Errorf("%v: %s", err, stdout)
 	}

@@ -29,8 +29,8 @@ func usageCommand(s Streams, f *flags) *cobra.Command {
 		Use:     "usage [POD]",
 		Aliases: []string{"top"},
 		Short:   "Show usage, throttling and demand of pods",
-		Long: "Show what the kernel's counters say about the managed pods: CPU usage, the share of periods in which they are\n" +
-			"throttled, the share of time in which they wait for a CPU, and the demand that follows from these.\n" +
+		Long: "Show what the kernel's counters say about the managed pods: CPU usage, the share of periods in\n" +
+			"which they are throttled, the share of time in which they wait for a CPU, and their demand.\n" +
 			"The figures come from the agent of the pod's node, or from the last published decision.",
 		Example:           "  kubectl mbcas usage -A\n  kubectl mbcas usage cart-7d9f -n shop",
 		Args:              podArgs(0, 1),
@@ -64,7 +64,8 @@ func showUsage(ctx context.Context, a *cluster.Access, s Streams, u usageFlags) 
 	if err != nil {
 		return UsageError{fmt.Errorf("-l %q: %w", u.selector, err)}
 	}
-	snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: u.pod, Node: u.node, Labels: selector})
+	snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: u.pod, Node: u.node,
+		Labels: selector})
 	if err != nil {
 		return err
 	}
@@ -96,12 +97,14 @@ func showUsage(ctx context.Context, a *cluster.Access, s Streams, u usageFlags) 
 func (v UsageView) text(now time.Time) string {
 	var b strings.Builder
 	if len(v.Pods) == 0 {
-		fmt.Fprintf(&b, "No pod in %s has figures: MBCAS manages none there, or has not decided yet; see \"kubectl mbcas list\".\n", v.scope.None())
+		fmt.Fprintf(&b, "No pod in %s has figures: MBCAS manages none there, or has not decided yet; see "+
+			"\"kubectl mbcas list\".\n", v.scope.None())
 	} else {
 		b.WriteString(usageTable(v.Pods, v.scope.Namespace == "", now).String())
 	}
 	if len(v.Nodes) > 0 {
-		t := &format.Table{Header: []string{"NODE", "SUPPLY", "USAGE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE", "MANAGED", "UNMANAGED"}}
+		t := &format.Table{Header: []string{"NODE", "SUPPLY", "USAGE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE",
+			"MANAGED", "UNMANAGED"}}
 		for _, m := range v.Nodes {
 			t.Add(m.Node, m.Supply.String(), m.Usage.String(), m.Demand.String(), m.System.String(), m.Price.String(),
 				format.Percent(m.Pressure), fmt.Sprint(m.Managed), fmt.Sprint(m.Unmanaged))
@@ -117,7 +120,8 @@ func usageTable(rows []snapshot.Row, namespaces bool, now time.Time) *format.Tab
 	if namespaces {
 		t.Header = append(t.Header, "NAMESPACE")
 	}
-	t.Header = append(t.Header, "POD", "LIMIT", "USAGE", "OF-LIMIT", "THROTTLED", "PRESSURE", "DEMAND", "BOUND-BY", "SEEN", "DIAGNOSIS")
+	t.Header = append(t.Header, "POD", "LIMIT", "USAGE", "OF-LIMIT", "THROTTLED", "PRESSURE", "DEMAND", "BOUND-BY",
+		"SEEN", "DIAGNOSIS")
 	for _, r := range rows {
 		var cells []string
 		if namespaces {
@@ -128,7 +132,8 @@ func usageTable(rows []snapshot.Row, namespaces bool, now time.Time) *format.Tab
 		if r.Limit > 0 {
 			share = fmt.Sprintf("%.0f%%", 100*r.Figures.Usage.Cores()/r.Limit.Cores())
 		}
-		t.Add(append(cells, r.Pod, limitText(r), f.usage, share, f.throttled, f.pressure, f.demand, f.boundBy, f.seen, diagnosis(r))...)
+		t.Add(append(cells, r.Pod, limitText(r), f.usage, share, f.throttled, f.pressure, f.demand, f.boundBy, f.seen,
+			diagnosis(r))...)
 	}
 	return t
 }

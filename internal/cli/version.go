@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/doctor"
@@ -55,13 +56,15 @@ func (f *flags) addVersions(ctx context.Context, t *format.Table) error {
 		t.Add(name, image)
 	}
 	image := ""
-	d, err := cluster.Get(ctx, a.Client, "Deployment", &appsv1.Deployment{}, a.System, cluster.ControllerName)
+	d, err := cluster.Get(ctx, a.Client, "Deployment", &appsv1.Deployment{},
+		client.ObjectKey{Namespace: a.System, Name: cluster.ControllerName})
 	if d != nil {
 		image = doctor.Image(d.Spec.Template.Spec)
 	}
 	add("controller", image, err)
 	image = ""
-	ds, err := cluster.Get(ctx, a.Client, "DaemonSet", &appsv1.DaemonSet{}, a.System, cluster.AgentName)
+	ds, err := cluster.Get(ctx, a.Client, "DaemonSet", &appsv1.DaemonSet{},
+		client.ObjectKey{Namespace: a.System, Name: cluster.AgentName})
 	if ds != nil {
 		image = doctor.Image(ds.Spec.Template.Spec)
 	}

@@ -62,10 +62,8 @@ type Config struct {
 
 // DefaultConfig is what we would run ourselves, except that it starts by recommending.
 func DefaultConfig() Config {
-	pods := lifecycle.DefaultConfig()
-	pods.RollbackHoldOff, pods.ExternalChangeHoldOff = kube.RollbackHoldOff, kube.ExternalChangeHoldOff
 	return Config{
-		Config: pods, Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
+		Config: lifecycle.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
 		Quota: quota.DefaultConfig(), Signal: signal.DefaultConfig(), SignalInterval: 15 * time.Second,
 		Rate: 10, Burst: 20, Timeout: time.Minute, Nodes: 8, Pods: 8,

@@ -118,9 +118,6 @@ func TestConfigReportsEverything(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	if free := DefaultConfig().Quota.Headroom; free != kube.QuotaHeadroom {
-		t.Errorf("%v of a quota stays free, and the plugin says %v", free, kube.QuotaHeadroom)
-	}
 	err := Config{Config: lifecycle.DefaultConfig(), CoordinationInterval: -1}.Validate()
 	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 8 {
 		t.Errorf("%d complaints, want 8: %v", got, err)

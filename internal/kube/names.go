@@ -2,10 +2,7 @@
 // It holds no client: everything here is a pure function of objects.
 package kube
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
 // Labels and annotations that users write.
 const (
@@ -59,17 +56,6 @@ func AgentLease(node string) string { return agentLease + node }
 
 // AgentLeaseNode is the node of an agent's Lease; false for any other Lease.
 func AgentLeaseNode(lease string) (node string, ok bool) { return strings.CutPrefix(lease, agentLease) }
-
-// ExternalChangeHoldOff is how long a pod is left alone after somebody else changed its limits, unless the
-// controller is told otherwise.
-const ExternalChangeHoldOff = 10 * time.Minute
-
-// RollbackHoldOff is how long a pod is not lowered after a decrease did harm, or left alone after a fight over its limits, unless the
-// controller's --rollback-holdoff says otherwise.
-const RollbackHoldOff = 24 * time.Hour
-
-// QuotaHeadroom is the share of a ResourceQuota that raises leave free, unless the controller's --quota-headroom says otherwise.
-const QuotaHeadroom = 0.10
 
 // Mode is what MBCAS does in a namespace.
 type Mode string

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SettingsName is the ConfigMap in the namespace of MBCAS in which the controller publishes its effective
-// settings; SettingsKey is the key of its data.
+// SettingsName is the ConfigMap in the namespace of MBCAS in which the controller publishes its
+// effective settings; SettingsKey is the key of its data.
 const (
 	SettingsName = "mbcas-settings"
 	SettingsKey  = "settings.json"
@@ -27,8 +27,9 @@ const (
 	versionKey = "version"
 )
 
-// Settings are the effective values of the controller's flags as text, by the flag's name without dashes.
-// A value that is missing or cannot be read is unknown: no reader replaces it by a default of its own.
+// Settings are the effective values of the controller's flags as text, by the flag's name without
+// dashes. A value that is missing or cannot be read is unknown: no reader replaces it by a default
+// of its own.
 type Settings map[string]string
 
 // NewSettings are the values of flags in a controller of a version.
@@ -44,11 +45,13 @@ func NewSettings(version string, flags map[string]string) Settings {
 func ReadSettings(cm *corev1.ConfigMap) (Settings, error) {
 	text, ok := cm.Data[SettingsKey]
 	if !ok {
-		return nil, fmt.Errorf("ConfigMap %s/%s has no key %s: restart the controller, which writes it", cm.Namespace, cm.Name, SettingsKey)
+		return nil, fmt.Errorf("ConfigMap %s/%s has no key %s: restart the controller, which writes it", cm.Namespace,
+			cm.Name, SettingsKey)
 	}
 	var s Settings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return nil, fmt.Errorf("ConfigMap %s/%s, key %s: %w; restart the controller, which writes it", cm.Namespace, cm.Name, SettingsKey, err)
+		return nil, fmt.Errorf("ConfigMap %s/%s, key %s: %w; restart the controller, which writes it", cm.Namespace,
+			cm.Name, SettingsKey, err)
 	}
 	return s, nil
 }

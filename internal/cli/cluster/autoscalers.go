@@ -17,7 +17,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// readVPAs adds the VerticalPodAutoscalers of a namespace, or all for "", and notes those whose pods are unknown.
+// readVPAs adds the VerticalPodAutoscalers of a namespace, or all for "", and notes those whose
+// pods are unknown.
 func readVPAs(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace string) {
 	if len(s.Pods) == 0 {
 		return
@@ -29,14 +30,15 @@ func readVPAs(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace st
 		n := s.Objects[name]
 		for _, v := range n.VPAs {
 			if err := n.Unresolved[v.Target]; err != nil {
-				s.Note("The pods of VerticalPodAutoscaler %s/%s are unknown: %s.", name, v.Name, format.OneLine(err.Error()))
+				s.Note("The pods of VerticalPodAutoscaler %s/%s are unknown: %s.", name, v.Name,
+					format.OneLine(err.Error()))
 			}
 		}
 	}
 }
 
-// AddVPAs lists the VerticalPodAutoscalers of a namespace, or all for "". A cluster that does not serve the kind has
-// none.
+// AddVPAs lists the VerticalPodAutoscalers of a namespace, or all for "". A cluster that does not
+// serve the kind has none.
 func AddVPAs(ctx context.Context, c client.Client, objects snapshot.ObjectsByNamespace, namespace string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
@@ -57,7 +59,8 @@ func AddVPAs(ctx context.Context, c client.Client, objects snapshot.ObjectsByNam
 	return nil
 }
 
-// ResolveTarget finds the selector of a scale target whose pods cannot be told by their owner references.
+// ResolveTarget finds the selector of a scale target whose pods cannot be told by their owner
+// references.
 func ResolveTarget(
 	ctx context.Context, c client.Client, n *snapshot.NamespaceObjects, namespace string, t kube.Target,
 ) {
@@ -72,8 +75,8 @@ func ResolveTarget(
 	n.Selectors[t] = selector
 }
 
-// readSelector reads the label selector of a target's pods from its scale subresource, as the controller and
-// autoscalers do. A target that does not exist has no pods.
+// readSelector reads the label selector of a target's pods from its scale subresource, as the
+// controller and autoscalers do. A target that does not exist has no pods.
 func readSelector(ctx context.Context, c client.Client, namespace string, t kube.Target) (labels.Selector, error) {
 	o, scale, err := kube.ScaleOf(namespace, t)
 	if err != nil {

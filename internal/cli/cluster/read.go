@@ -21,13 +21,15 @@ import (
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// Selection says which pods to read: one by name, or those of a namespace ("" for all), a node and labels.
+// Selection says which pods to read: one by name, or those of a namespace ("" for all), a node and
+// labels.
 type Selection struct {
 	Namespace, Pod, Node string
 	Labels               labels.Selector
 }
 
-// Read reads pods, allocations, modes and settings. Without pods it fails; what else cannot be read is noted.
+// Read reads pods, allocations, modes and settings. Without pods it fails; what else cannot be read
+// is noted.
 func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, error) {
 	s := &snapshot.Snapshot{Modes: map[string]kube.Mode{}, Objects: snapshot.ObjectsByNamespace{}, System: a.System}
 	var err error
@@ -38,7 +40,8 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 		if !NotInstalled(err) {
 			return nil, err
 		}
-		s.Note("MBCAS is not installed in this cluster: it has no PodAllocation resource. See \"kubectl mbcas doctor\".")
+		s.Note("MBCAS is not installed in this cluster: it has no PodAllocation resource. " +
+			"See \"kubectl mbcas doctor\".")
 	}
 	if state, err := restore.ReadState(ctx, a.Client, a.System); err != nil {
 		s.Note("Whether MBCAS is paused is unknown: %s.", format.OneLine(err.Error()))
@@ -52,8 +55,8 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 	return s, nil
 }
 
-// readModes reads the mode of each namespace and the controller's settings, which hold the default mode. The
-// error is that the namespace does not exist; what else cannot be read is noted.
+// readModes reads the mode of each namespace and the controller's settings, which hold the default
+// mode. The error is that the namespace does not exist; what else cannot be read is noted.
 func readModes(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace string) error {
 	namespaces, err := ReadNamespaces(ctx, a.Client, namespace)
 	switch {
@@ -78,12 +81,13 @@ func readModes(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace s
 
 // ReadSettings reads the settings that the controller publishes.
 func ReadSettings(ctx context.Context, a *Access) (kube.Settings, error) {
-	cm, err := Get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, a.System, kube.SettingsName)
+	key := client.ObjectKey{Namespace: a.System, Name: kube.SettingsName}
+	cm, err := Get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, key)
 	switch {
 	case err != nil:
 		return nil, err
 	case cm == nil:
-		return nil, fmt.Errorf("ConfigMap %s/%s does not exist; a running controller creates it", a.System, kube.SettingsName)
+		return nil, fmt.Errorf("ConfigMap %s does not exist; a running controller creates it", key)
 	}
 	return kube.ReadSettings(cm)
 }
@@ -146,8 +150,8 @@ func ReadAllocations(
 	return byUID, nil
 }
 
-// ReadNodeAllocations reads the PodAllocations of a node: of all namespaces, or, if those may not be listed, those
-// of the snapshot.
+// ReadNodeAllocations reads the PodAllocations of a node: of all namespaces, or, if those may not
+// be listed, those of the snapshot.
 func ReadNodeAllocations(
 	ctx context.Context, a *Access, s *snapshot.Snapshot, node string,
 ) (found []*v1alpha1.PodAllocation) {
@@ -189,9 +193,8 @@ func ReadNamespaces(ctx context.Context, c client.Client, name string) ([]corev1
 }
 
 // Get reads one object of a kind; nil without an error means that it does not exist.
-func Get[T client.Object](ctx context.Context, c client.Client, kind string, into T, namespace, name string) (T, error) {
+func Get[T client.Object](ctx context.Context, c client.Client, kind string, into T, key client.ObjectKey) (T, error) {
 	var none T
-	key := client.ObjectKey{Namespace: namespace, Name: name}
 	err := c.Get(ctx, key, into)
 	if apierrors.IsNotFound(err) {
 		return none, nil

@@ -17,21 +17,24 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
-// Bounds on reading rounds, so that a command does not wait long for figures that it can do without.
+// Bounds on reading rounds, so that a command does not wait long for figures that it can do
+// without.
 const (
 	RoundTimeout  = 3 * time.Second // for all nodes together
 	MaxRoundNodes = 20              // no agent is read if there are more nodes
 )
 
-// ReadRounds reads the last round of each node with managed pods from its agent, through the API server. Pods of the
-// other nodes keep the figures of their last published decision, and a note says so.
+// ReadRounds reads the last round of each node with managed pods from its agent, through the API
+// server. Pods of the other nodes keep the figures of their last published decision, and a note
+// says so.
 func ReadRounds(ctx context.Context, a *Access, s *snapshot.Snapshot) {
 	nodes := managedNodes(s)
 	if len(nodes) == 0 || a.Round == nil {
 		return
 	}
 	if len(nodes) > MaxRoundNodes {
-		s.Note("Figures are those of the last decisions: %d nodes are too many to read each agent. Name one with --node.", len(nodes))
+		s.Note("Figures are those of the last decisions: %d nodes are too many to read each agent. Name one with "+
+			"--node.", len(nodes))
 		return
 	}
 	var agents corev1.PodList

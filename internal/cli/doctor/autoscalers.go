@@ -12,8 +12,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// checkHPAs says what MBCAS does for autoscalers that scale on CPU usage. They compare usage with the request, and
-// usage cannot exceed the limit.
+// checkHPAs says what MBCAS does for autoscalers that scale on CPU usage. They compare usage with
+// the request, and usage cannot exceed the limit.
 func checkHPAs(f *findings, s subject) {
 	n := s.namespace
 	for i := range n.objects.HPAs {
@@ -29,7 +29,8 @@ func checkHPAs(f *findings, s subject) {
 				scaled++
 			}
 		}
-		text := fmt.Sprintf("HPA %s scales %s on CPU usage: their limits stay high enough for it to see load", h.Name, format.Plural(scaled, "pod"))
+		text := fmt.Sprintf("HPA %s scales %s on CPU usage: their limits stay high enough for it to see load", h.Name,
+			format.Plural(scaled, "pod"))
 		switch {
 		case scaled == 0:
 		case h.Annotations[kube.AllowDecreaseKey] == "true":
@@ -71,10 +72,12 @@ func checkBudgets(f *findings, s subject) {
 		return
 	}
 	f.warn(n.name, text+", so the market has little room here",
-		fmt.Sprintf("If a lower CPU limit does no harm there: kubectl annotate pdb -n %s %s %s=true", n.name, strings.Join(names, " "), kube.AllowDecreaseKey))
+		fmt.Sprintf("If a lower CPU limit does no harm there: kubectl annotate pdb -n %s %s %s=true", n.name,
+			strings.Join(names, " "), kube.AllowDecreaseKey))
 }
 
-// checkVPAs says which pods MBCAS leaves to VerticalPodAutoscalers, and where the two may still interfere.
+// checkVPAs says which pods MBCAS leaves to VerticalPodAutoscalers, and where the two may still
+// interfere.
 func checkVPAs(f *findings, s subject) {
 	n := s.namespace
 	for _, v := range n.objects.VPAs {
@@ -97,7 +100,8 @@ func checkVPAs(f *findings, s subject) {
 			}
 		}
 		if len(written) > 0 {
-			f.ok(n.name, "%s left to VPA %s, which writes CPU requests and limits", format.Are(len(written), "pod"), v.Name)
+			f.ok(n.name, "%s left to VPA %s, which writes CPU requests and limits", format.Are(len(written), "pod"),
+				v.Name)
 		}
 		if len(allocated) > 0 {
 			f.warn(n.name, fmt.Sprintf("VPA %s writes the CPU of %s that MBCAS still manages (%s)",
@@ -105,9 +109,11 @@ func checkVPAs(f *findings, s subject) {
 				"Wait some seconds; if it stays so, check the controller's log.")
 		}
 		// Its updater evicts a pod whose resize failed or hangs, also a resize by MBCAS (VPA 1.8,
-		// pkg/updater/restriction/pods_inplace_restriction.go). A VPA that writes no CPU may still change memory.
+		// pkg/updater/restriction/pods_inplace_restriction.go). A VPA that writes no CPU may still
+		// change memory.
 		if v.Mode == "InPlaceOrRecreate" && len(shared) > 0 {
-			f.warn(n.name, fmt.Sprintf("VPA %s does not write CPU and may resize %s in place (%s); it evicts a pod whose resize hangs, including resizes by MBCAS",
+			f.warn(n.name, fmt.Sprintf("VPA %s does not write CPU and may resize %s in place (%s); it evicts a "+
+				"pod whose resize hangs, including resizes by MBCAS",
 				v.Name, format.Plural(len(shared), "managed pod"), format.Few(podNames(shared))),
 				"Set its updateMode to Initial, or label these pods "+kube.ManagedKey+"=false.")
 		}

@@ -14,13 +14,15 @@ var firstResize = utilversion.MustParseGeneric("1.33.0")
 func checkAPIServer(f *findings, s subject) {
 	const server = "API server"
 	if err := s.Unreadable["version"]; err != nil {
-		f.fail(server, "does not respond: "+format.OneLine(err.Error()), "Check the kubeconfig, its context and the network.")
+		f.fail(server, "does not respond: "+format.OneLine(err.Error()),
+			"Check the kubeconfig, its context and the network.")
 		return
 	}
 	v, err := utilversion.ParseGeneric(s.Version)
 	switch {
 	case err != nil:
-		f.warn(server, fmt.Sprintf("Kubernetes %s: the version cannot be parsed", s.Version), "Nothing, as long as pods/resize is served.")
+		f.warn(server, fmt.Sprintf("Kubernetes %s: the version cannot be parsed", s.Version),
+			"Nothing, as long as pods/resize is served.")
 	case v.LessThan(firstResize):
 		f.warn(server, fmt.Sprintf("Kubernetes %s: in-place resize is on by default from 1.33", s.Version),
 			"Upgrade the cluster, or use MBCAS in recommend mode.")
@@ -38,7 +40,8 @@ func checkResizeServed(f *findings, s subject) {
 		f.ok(resize, "%s", s.Served.Why)
 	default:
 		f.fail(resize, s.Served.Why,
-			"Upgrade, or enable the feature gate InPlacePodVerticalScaling. Until then MBCAS decides and records, and resizes nothing.")
+			"Upgrade, or enable the feature gate InPlacePodVerticalScaling. Until then MBCAS decides and records, "+
+				"and resizes nothing.")
 	}
 }
 

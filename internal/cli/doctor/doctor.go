@@ -1,5 +1,5 @@
-// Package doctor checks a cluster, the installation of MBCAS, its nodes and its namespaces. Gather reads the facts;
-// Judge, which is pure, turns them into findings.
+// Package doctor checks a cluster, the installation of MBCAS, its nodes and its namespaces. Gather
+// reads the facts; Judge, which is pure, turns them into findings.
 package doctor
 
 import (
@@ -30,7 +30,8 @@ type subject struct {
 	namespace *namespace
 }
 
-// checks are in the order of the report. A run of checks per node or namespace completes one object before the next.
+// checks are in the order of the report. A run of checks per node or namespace completes one object
+// before the next.
 var checks = []check{
 	{"cluster", "API server", perCluster, nil, checkAPIServer},
 	{"cluster", "pods/resize", perCluster, reachable, checkResizeServed},

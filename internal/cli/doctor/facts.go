@@ -24,7 +24,8 @@ import (
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// Facts are all that the checks judge. What could not be read is nil or empty, and its error is in Unreadable.
+// Facts are all that the checks judge. What could not be read is nil or empty, and its error is in
+// Unreadable.
 type Facts struct {
 	Now     time.Time
 	System  string // the namespace of MBCAS
@@ -54,7 +55,8 @@ type Facts struct {
 	Unreadable map[string]error // by the kind of object
 }
 
-// Gather reads all facts, one request after the other. It stops only if the API server does not respond.
+// Gather reads all facts, one request after the other. It stops only if the API server does not
+// respond.
 func Gather(ctx context.Context, a *cluster.Access) *Facts {
 	c := &Facts{Now: a.Now(), System: a.System, Objects: snapshot.ObjectsByNamespace{}, Unreadable: map[string]error{}}
 	version, err := a.Discovery.ServerVersionWithContext(ctx)
@@ -84,9 +86,11 @@ func (c *Facts) readInstallation(ctx context.Context, a *cluster.Access) {
 	var err error
 	c.CRD, err = readCRD(ctx, a.Client, cluster.CRDName)
 	c.record("crd", err)
-	c.Controller, err = cluster.Get(ctx, a.Client, "Deployment", &appsv1.Deployment{}, a.System, cluster.ControllerName)
+	controller := client.ObjectKey{Namespace: a.System, Name: cluster.ControllerName}
+	c.Controller, err = cluster.Get(ctx, a.Client, "Deployment", &appsv1.Deployment{}, controller)
 	c.record("controller", err)
-	c.Agent, err = cluster.Get(ctx, a.Client, "DaemonSet", &appsv1.DaemonSet{}, a.System, cluster.AgentName)
+	agent := client.ObjectKey{Namespace: a.System, Name: cluster.AgentName}
+	c.Agent, err = cluster.Get(ctx, a.Client, "DaemonSet", &appsv1.DaemonSet{}, agent)
 	c.record("agent", err)
 	c.Switch, err = restore.ReadState(ctx, a.Client, a.System)
 	c.record("switch", err)
@@ -95,7 +99,8 @@ func (c *Facts) readInstallation(ctx context.Context, a *cluster.Access) {
 }
 
 func readCRD(ctx context.Context, api client.Client, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	return cluster.Get(ctx, api, "CustomResourceDefinition", &apiextensionsv1.CustomResourceDefinition{}, "", name)
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	return cluster.Get(ctx, api, "CustomResourceDefinition", crd, client.ObjectKey{Name: name})
 }
 
 func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
@@ -199,8 +204,8 @@ func (c *Facts) readPermissions(ctx context.Context, api client.Client) {
 	}
 }
 
-// readRounds reads the last round of every agent, unless there are too many. The error means that no agent may be
-// read.
+// readRounds reads the last round of every agent, unless there are too many. The error means that
+// no agent may be read.
 func (c *Facts) readRounds(ctx context.Context, a *cluster.Access) error {
 	c.Markets, c.RoundErrors = map[string]snapshot.Market{}, map[string]error{}
 	if a.Round == nil || len(c.Nodes) > cluster.MaxRoundNodes {

@@ -33,7 +33,8 @@ func checkCRD(f *findings, s subject) {
 		served = served || (v.Name == v1alpha1.GroupVersion.Version && v.Served)
 	}
 	for _, cond := range s.CRD.Status.Conditions {
-		established = established || (cond.Type == apiextensionsv1.Established && cond.Status == apiextensionsv1.ConditionTrue)
+		established = established ||
+			cond.Type == apiextensionsv1.Established && cond.Status == apiextensionsv1.ConditionTrue
 	}
 	switch {
 	case !served:
@@ -69,7 +70,8 @@ func checkController(f *findings, s subject) {
 		f.fail(controller, fmt.Sprintf("none of %s is ready%s", format.Plural(int(want), "replica"), why),
 			fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/component=controller", s.System))
 	case ready < want:
-		f.warn(controller, fmt.Sprintf("%d of %s ready%s", ready, format.Plural(int(want), "replica"), why), "One is enough; the others are standbys.")
+		f.warn(controller, fmt.Sprintf("%d of %s ready%s", ready, format.Plural(int(want), "replica"), why),
+			"One is enough; the others are standbys.")
 	default:
 		f.ok(controller, "%d of %d ready, %s", ready, want, Image(d.Spec.Template.Spec))
 	}
@@ -109,7 +111,8 @@ func checkSettings(f *findings, s subject) {
 	rollback, hasRollback := s.Settings.Duration(kube.RollbackHoldOffFlag)
 	headroom, hasHeadroom := s.Settings.Share(kube.QuotaHeadroomFlag)
 	f.ok(settings, "default mode %s, hold-off %s after an external change and %s after a rollback, quota headroom %s",
-		known(string(mode), mode != ""), known(format.Age(external), hasExternal), known(format.Age(rollback), hasRollback),
+		known(string(mode), mode != ""),
+		known(format.Age(external), hasExternal), known(format.Age(rollback), hasRollback),
 		known(fmt.Sprintf("%g%%", 100*headroom), hasHeadroom))
 }
 
@@ -154,7 +157,9 @@ func checkVersions(f *findings, s subject) {
 	}
 	controller, agent := s.Controller.Spec.Template.Spec, s.Agent.Spec.Template.Spec
 	if tag(controller) != tag(agent) {
-		f.warn("agents", fmt.Sprintf("agent %s and controller %s have different versions", Image(agent), Image(controller)), "Finish the upgrade.")
+		f.warn("agents",
+			fmt.Sprintf("agent %s and controller %s have different versions", Image(agent), Image(controller)),
+			"Finish the upgrade.")
 	}
 }
 

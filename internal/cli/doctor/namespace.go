@@ -36,7 +36,8 @@ type refusal struct {
 	message string
 }
 
-// newNamespace is nil for a namespace that is none of MBCAS's concern: it has no pods to manage and no mode label.
+// newNamespace is nil for a namespace that is none of MBCAS's concern: it has no pods to manage and
+// no mode label.
 func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
 	if kube.AlwaysUnmanaged(ns.Name, c.System) {
 		return nil
@@ -81,7 +82,9 @@ func hasCandidates(s subject) bool { return switchedOn(s) && len(s.namespace.can
 
 // checkNamespaceFacts reports what could not be read for the checks of namespaces.
 func checkNamespaceFacts(f *findings, s subject) {
-	for _, kind := range []string{"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers", "poddisruptionbudgets"} {
+	for _, kind := range []string{
+		"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers", "poddisruptionbudgets",
+	} {
 		if err := s.Unreadable[kind]; err != nil {
 			f.unreadable(kind, err)
 		}
@@ -115,8 +118,8 @@ var remedies = map[reasons.Reason]string{
 func checkRefused(f *findings, s subject) {
 	for _, r := range s.namespace.refusals {
 		pods := s.namespace.refusedPods[r]
-		f.warn(s.namespace.name, fmt.Sprintf("%s cannot be resized (%s): %s", format.Plural(len(pods), "pod"), format.Few(podNames(pods)), r.message),
-			remedies[r.reason])
+		f.warn(s.namespace.name, fmt.Sprintf("%s cannot be resized (%s): %s",
+			format.Plural(len(pods), "pod"), format.Few(podNames(pods)), r.message), remedies[r.reason])
 	}
 }
 
@@ -171,7 +174,8 @@ func checkQuotas(f *findings, s subject) {
 				continue
 			}
 			counted = append(counted, p)
-			if pa := s.Allocations[p.UID]; pa != nil && kube.Total(kube.Limits(p)) > kube.Total(pa.Status.DeclaredLimits) {
+			pa := s.Allocations[p.UID]
+			if pa != nil && kube.Total(kube.Limits(p)) > kube.Total(pa.Status.DeclaredLimits) {
 				above = append(above, p)
 			}
 		}
@@ -190,7 +194,8 @@ func checkQuotas(f *findings, s subject) {
 		case free >= reserved:
 			f.ok(n.name, "%s; increases leave %v to new pods", text, reserved)
 		case len(above) > 0:
-			f.warn(n.name, fmt.Sprintf("%s, less than the %v for new pods; %s above the declared limits (%s): these decrease, and increases wait",
+			f.warn(n.name, fmt.Sprintf("%s, less than the %v for new pods; %s above the declared limits (%s): "+
+				"these decrease, and increases wait",
 				text, reserved, format.Are(len(above), "pod"), format.Few(podNames(above))),
 				"Wait some minutes; if it stays so, raise limits.cpu of the quota.")
 		default:

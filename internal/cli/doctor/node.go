@@ -14,12 +14,15 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// leaseFresh is the highest age of an agent's Lease that is no failure. The agent renews it every 10 s.
+// leaseFresh is the highest age of an agent's Lease that is no failure. The agent renews it every
+// 10 s.
 const leaseFresh = 30 * time.Second
 
 // checkNodeFacts reports what could not be read for the checks of nodes.
 func checkNodeFacts(f *findings, s subject) {
-	for _, kind := range []struct{ key, name string }{{"nodes", "nodes"}, {"leases", "leases of agents"}, {"rounds", "agents"}} {
+	for _, kind := range []struct{ key, name string }{
+		{"nodes", "nodes"}, {"leases", "leases of agents"}, {"rounds", "agents"},
+	} {
 		if err := s.Unreadable[kind.key]; err != nil {
 			f.unreadable(kind.name, err)
 		}
@@ -29,27 +32,32 @@ func checkNodeFacts(f *findings, s subject) {
 func checkKubelet(f *findings, s subject) {
 	node, info := s.node.Name, s.node.Status.NodeInfo
 	if !isLinux(s.node) {
-		f.warn(node, "runs "+info.OperatingSystem+": its pods cannot be resized", "Nothing: MBCAS does not manage them.")
+		f.warn(node, "runs "+info.OperatingSystem+": its pods cannot be resized",
+			"Nothing: MBCAS does not manage them.")
 		return
 	}
 	server, _ := utilversion.ParseGeneric(s.Version)
 	v, err := utilversion.ParseGeneric(info.KubeletVersion)
 	switch {
 	case err != nil:
-		f.warn(node, fmt.Sprintf("kubelet version %q cannot be parsed", info.KubeletVersion), "Check that the kubelet is 1.33 or later.")
+		f.warn(node, fmt.Sprintf("kubelet version %q cannot be parsed", info.KubeletVersion),
+			"Check that the kubelet is 1.33 or later.")
 	case v.LessThan(firstResize):
-		f.warn(node, "kubelet "+info.KubeletVersion+" cannot resize: its pods are observed only", "Upgrade the kubelet to 1.33 or later.")
+		f.warn(node, "kubelet "+info.KubeletVersion+" cannot resize: its pods are observed only",
+			"Upgrade the kubelet to 1.33 or later.")
 	case server != nil && v.Minor() > server.Minor():
 		f.warn(node, fmt.Sprintf("kubelet %s is newer than the API server", info.KubeletVersion),
 			"Upgrade the control plane: Kubernetes does not support this.")
 	case server != nil && server.Minor() > v.Minor()+3:
-		f.warn(node, fmt.Sprintf("kubelet %s is more than three minor versions behind the API server", info.KubeletVersion),
+		f.warn(node, fmt.Sprintf("kubelet %s is more than three minor versions behind the API server",
+			info.KubeletVersion),
 			"Upgrade the kubelet: Kubernetes does not support this.")
 	default:
 		f.ok(node, "kubelet %s, kernel %s, %s", info.KubeletVersion, info.KernelVersion, info.ContainerRuntimeVersion)
 	}
 	if strings.HasPrefix(info.ContainerRuntimeVersion, "docker://") {
-		f.warn(node, "the docker runtime applies limits but never reports them, so a resize looks unfinished", "Use containerd or CRI-O on this node.")
+		f.warn(node, "the docker runtime applies limits but never reports them, so a resize looks unfinished",
+			"Use containerd or CRI-O on this node.")
 	}
 }
 
@@ -69,7 +77,8 @@ func checkConditions(f *findings, s subject) {
 			}
 		case corev1.NodeDiskPressure, corev1.NodePIDPressure:
 			if set {
-				f.warn(node, fmt.Sprintf("has %s: the kubelet defers every resize", cond.Type), "Relieve it; see "+describe)
+				f.warn(node, fmt.Sprintf("has %s: the kubelet defers every resize", cond.Type),
+					"Relieve it; see "+describe)
 			}
 		case corev1.NodeMemoryPressure:
 			if set {
@@ -87,7 +96,8 @@ func checkAgent(f *findings, s subject) {
 	node := s.node.Name
 	pod := cluster.AgentOn(s.SystemPods, node)
 	if pod == nil && s.Unreadable["pods"] == nil {
-		f.warn(node, "has no agent: its pods are not managed", "Check the daemonset's nodeSelector and tolerations against the node's labels and taints.")
+		f.warn(node, "has no agent: its pods are not managed",
+			"Check the daemonset's nodeSelector and tolerations against the node's labels and taints.")
 		return
 	}
 	lease := leaseOf(s.Leases, node)
@@ -105,7 +115,8 @@ func checkAgent(f *findings, s subject) {
 		if d, ok := s.Settings.Duration(kube.RestoreAfterFlag); ok {
 			after = format.Age(d)
 		}
-		f.fail(node, fmt.Sprintf("its agent renewed its Lease %s ago: limits there are frozen; declared limits return after %s", format.Age(age), after),
+		f.fail(node, fmt.Sprintf("its agent renewed its Lease %s ago: limits there are frozen; declared limits "+
+			"return after %s", format.Age(age), after),
 			agentLogs(s.System, pod))
 	}
 }
@@ -130,21 +141,25 @@ func leaseOf(leases []coordinationv1.Lease, node string) *coordinationv1.Lease {
 func checkRound(f *findings, s subject) {
 	node := s.node.Name
 	if err, ok := s.RoundErrors[node]; ok {
-		f.warn(node, "its last round cannot be read: "+format.OneLine(err.Error()), agentLogs(s.System, cluster.AgentOn(s.SystemPods, node)))
+		f.warn(node, "its last round cannot be read: "+format.OneLine(err.Error()),
+			agentLogs(s.System, cluster.AgentOn(s.SystemPods, node)))
 		return
 	}
 	m, ok := s.Markets[node]
 	if !ok {
 		return
 	}
-	f.ok(node, "usage %v of a supply of %v, price %v, %s", m.Usage, m.Supply, m.Price, format.Plural(m.Managed, "managed pod"))
+	f.ok(node, "usage %v of a supply of %v, price %v, %s", m.Usage, m.Supply, m.Price,
+		format.Plural(m.Managed, "managed pod"))
 	if m.Pressure == nil {
 		f.warn(node, "its kernel reports no CPU pressure (PSI): starved pods are not detected",
 			"Boot the node with psi=1, or do without: throttling is detected anyway.")
 	}
 	capacity := kube.Milli(s.node.Status.Capacity[corev1.ResourceCPU])
-	if reserved := capacity - kube.Milli(s.node.Status.Allocatable[corev1.ResourceCPU]); m.System > reserved+capacity/10 {
-		f.warn(node, fmt.Sprintf("processes outside pods use %v, and the kubelet reserves %v for them: the supply is lower by the difference", m.System, reserved),
+	reserved := capacity - kube.Milli(s.node.Status.Allocatable[corev1.ResourceCPU])
+	if m.System > reserved+capacity/10 {
+		f.warn(node, fmt.Sprintf("processes outside pods use %v, and the kubelet reserves %v for them: the supply "+
+			"is lower by the difference", m.System, reserved),
 			"Find what runs on the node outside pods, or raise the kubelet's systemReserved.")
 	}
 	if m.FloorsExceedSupply {
@@ -153,8 +168,8 @@ func checkRound(f *findings, s subject) {
 	}
 }
 
-// checkReportedResources finds kubelets that do not report container resources. The API server refuses to resize
-// their pods.
+// checkReportedResources finds kubelets that do not report container resources. The API server
+// refuses to resize their pods.
 func checkReportedResources(f *findings, s subject) {
 	node, without := s.node.Name, 0
 	for i := range s.Pods {
@@ -172,7 +187,8 @@ func checkReportedResources(f *findings, s subject) {
 		}
 	}
 	if without > 0 {
-		f.warn(node, fmt.Sprintf("its kubelet reports no container resources for %s: they cannot be resized", format.Plural(without, "pod")),
+		f.warn(node, fmt.Sprintf("its kubelet reports no container resources for %s: they cannot be resized",
+			format.Plural(without, "pod")),
 			"Upgrade the kubelet, or enable InPlacePodVerticalScaling on it.")
 	}
 }

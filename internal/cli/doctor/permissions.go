@@ -25,7 +25,8 @@ type Permission struct {
 // userPermissions are what the commands need.
 var userPermissions = []Permission{
 	{Verb: "list", Resource: "pods", For: "list, usage, explain, resize, restore"},
-	{Verb: "list", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", For: "list, usage, explain, restore"},
+	{Verb: "list", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations",
+		For: "list, usage, explain, restore"},
 	{Verb: "patch", Resource: "pods", Subresource: "resize", For: "resize, restore"},
 	{Verb: "patch", Resource: "namespaces", For: "mode"},
 }
@@ -35,7 +36,8 @@ var controllerPermissions = []Permission{
 	{Verb: "watch", Resource: "pods", For: "watching pods"},
 	{Verb: "patch", Resource: "pods", Subresource: "resize", For: "resizing"},
 	{Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", For: "creating allocations"},
-	{Verb: "patch", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", Subresource: "status", For: "recording declared limits"},
+	{Verb: "patch", Group: v1alpha1.GroupVersion.Group, Resource: "podallocations", Subresource: "status",
+		For: "recording declared limits"},
 }
 
 // vpaPermissions are what it also needs in a cluster with VerticalPodAutoscalers.
@@ -44,7 +46,8 @@ var vpaPermissions = []Permission{
 	{Verb: "watch", Group: constraints.VPAKind.Group, Resource: "verticalpodautoscalers", For: "leaving pods to VPAs"},
 }
 
-// signalPermissions are what it also needs for DemandSignals: these, and the metrics that they name.
+// signalPermissions are what it also needs for DemandSignals: these, and the metrics that they
+// name.
 func signalPermissions(signals []v1alpha1.DemandSignal) []Permission {
 	if len(signals) == 0 {
 		return nil
@@ -52,7 +55,8 @@ func signalPermissions(signals []v1alpha1.DemandSignal) []Permission {
 	group := v1alpha1.GroupVersion.Group
 	needed := []Permission{
 		{Verb: "list", Group: group, Resource: "demandsignals", For: "reading DemandSignals"},
-		{Verb: "patch", Group: group, Resource: "demandsignals", Subresource: "status", For: "reporting on DemandSignals"},
+		{Verb: "patch", Group: group, Resource: "demandsignals", Subresource: "status",
+			For: "reporting on DemandSignals"},
 	}
 	custom, external := false, false
 	for i := range signals {
@@ -109,7 +113,9 @@ func (p *Permission) review(ctx context.Context, c client.Client, user string) e
 		Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
 	}
 	if user == "" {
-		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
+		r := &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
+		}
 		if err := c.Create(ctx, r); err != nil {
 			return fmt.Errorf("review your permission to %s: %w", p, err)
 		}

@@ -20,7 +20,8 @@ func checkPods(f *findings, s subject) {
 		}
 	}
 	snap := &snapshot.Snapshot{
-		Pods: s.Pods, Allocations: s.Allocations, Modes: map[string]kube.Mode{}, Objects: s.Objects, System: s.System, Settings: s.Settings,
+		Pods: s.Pods, Allocations: s.Allocations, Modes: map[string]kube.Mode{}, Objects: s.Objects,
+		System: s.System, Settings: s.Settings,
 	}
 	for _, ns := range s.Namespaces {
 		snap.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, s.Settings.Mode())

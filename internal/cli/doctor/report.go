@@ -55,11 +55,13 @@ func (f *findings) unreadable(subject string, err error) {
 		"Ask for permission to read it, or let a user with that permission run doctor.")
 }
 
-// unresolved records that the pods of an autoscaler's target are unknown, and with them what it does to them.
+// unresolved records that the pods of an autoscaler's target are unknown, and with them what it
+// does to them.
 func (f *findings) unresolved(subject, what string, err error) {
 	remedy := "Correct its target; until then MBCAS treats its pods as if it did not exist."
 	if apierrors.IsForbidden(err) {
-		remedy = "Ask for permission to get the scale subresource of its target, or let a user with that permission run doctor."
+		remedy = "Ask for permission to get the scale subresource of its target, or let a user with that " +
+			"permission run doctor."
 	}
 	f.warn(subject, fmt.Sprintf("which pods %s is unknown: %s", what, format.OneLine(err.Error())), remedy)
 }

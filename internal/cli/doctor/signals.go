@@ -15,7 +15,8 @@ func checkSignals(f *findings, s subject) {
 	const signals = "DemandSignals"
 	switch err := s.Unreadable["demandsignals"]; {
 	case s.Unreadable["signalcrd"] == nil && s.SignalCRD == nil:
-		f.warn(signals, "their CRD is not installed, so none can be created", "Install the CRD of this version: kubectl apply -k config/base")
+		f.warn(signals, "their CRD is not installed, so none can be created",
+			"Install the CRD of this version: kubectl apply -k config/base")
 		return
 	case err != nil:
 		f.unreadable(signals, err)
@@ -35,7 +36,8 @@ func checkSignals(f *findings, s subject) {
 		case cond.Status == metav1.ConditionTrue:
 			read++
 		default:
-			f.warn(name, fmt.Sprintf("its metric has no effect (%s): %s", cond.Reason, format.OneLine(cond.Message)), signalRemedy(cond.Reason, d))
+			f.warn(name, fmt.Sprintf("its metric has no effect (%s): %s", cond.Reason, format.OneLine(cond.Message)),
+				signalRemedy(cond.Reason, d))
 		}
 	}
 	if read > 0 {

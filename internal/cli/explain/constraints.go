@@ -55,12 +55,14 @@ func constraintSentences(s Subject) string {
 	if c.FloorBy != "" && floors != "" {
 		text = append(text, fmt.Sprintf("%s a floor of %s.", subjectAndVerb(c.FloorBy, "set"), floors))
 	}
-	ceilings := amounts(c.Containers, c.Ceiling, several, func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Ceiling })
+	ceilings := amounts(c.Containers, c.Ceiling, several,
+		func(c v1alpha1.ContainerConstraints) *cpu.Milli { return c.Ceiling })
 	if c.CeilingBy != "" && ceilings != "" {
 		text = append(text, fmt.Sprintf("%s a ceiling of %s.", subjectAndVerb(c.CeilingBy, "set"), ceilings))
 	}
 	if c.IncreaseOnNeed {
-		text = append(text, "Its ResourceQuota is nearly used up, so its limit increases only when it is throttled or uses more than half of it.")
+		text = append(text, "Its ResourceQuota is nearly used up, so its limit increases only when it is "+
+			"throttled or uses more than half of it.")
 	}
 	if c.NoDecrease != "" {
 		text = append(text, noDecrease(s))
@@ -88,7 +90,8 @@ func noDecrease(s Subject) string {
 		if hold, ok := s.Settings.Duration(kube.RollbackHoldOffFlag); ok {
 			until = "until " + harmed.Add(hold).UTC().Format("2006-01-02 15:04 UTC")
 		}
-		return fmt.Sprintf("Its limit is not decreased %s, because the pod became not Ready or restarted right after a decrease %s ago (%s).",
+		return fmt.Sprintf("Its limit is not decreased %s, because the pod became not Ready or restarted right "+
+			"after a decrease %s ago (%s).",
 			until, format.Age(s.Now.Sub(harmed.Time)), why)
 	}
 	return fmt.Sprintf("Its limit is not decreased: %s (%s).", why.Sentence(), why)
@@ -133,7 +136,8 @@ func Signals(allocations []*v1alpha1.PodAllocation) string {
 	return fmt.Sprintf("The demand of %s is raised by %s.", format.Plural(pods, "pod"), format.Join(by))
 }
 
-// subjectAndVerb is a list "Kind/name, Kind/name" with a verb in the present: "A a and B b set", "A a sets".
+// subjectAndVerb is a list "Kind/name, Kind/name" with a verb in the present: "A a and B b set", "A
+// a sets".
 func subjectAndVerb(by, verb string) string {
 	switch {
 	case strings.Contains(by, ", "):
@@ -150,7 +154,8 @@ func objects(by string) string {
 	return format.Join(strings.Split(strings.ReplaceAll(by, "/", " "), ", "))
 }
 
-// amounts are the bounds of containers and of the whole pod (nil: none). For a pod with one limit it is the lowest.
+// amounts are the bounds of containers and of the whole pod (nil: none). For a pod with one limit
+// it is the lowest.
 func amounts(
 	list []v1alpha1.ContainerConstraints, whole *cpu.Milli, several bool,
 	bound func(v1alpha1.ContainerConstraints) *cpu.Milli,

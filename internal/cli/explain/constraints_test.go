@@ -48,8 +48,8 @@ func TestMultipliers(t *testing.T) {
 	}
 }
 
-// TestNoDecrease: every reason against a decrease is explained, with the hold-off that the installation uses, also a
-// reason that this version does not know.
+// TestNoDecrease: every reason against a decrease is explained, with the hold-off that the
+// installation uses, also a reason that this version does not know.
 func TestNoDecrease(t *testing.T) {
 	unhealthy := string(reasons.UnhealthyAfterDecrease)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -75,7 +75,8 @@ func TestNoDecrease(t *testing.T) {
 	}
 }
 
-// TestBoundsNameTheirSource: a floor or ceiling is attributed to an object only if the object sets it.
+// TestBoundsNameTheirSource: a floor or ceiling is attributed to an object only if the object sets
+// it.
 func TestBoundsNameTheirSource(t *testing.T) {
 	s := web()
 	s.Pod.Annotations = map[string]string{kube.MaxCPUKey: "2"}

@@ -1,5 +1,5 @@
-// Package explain writes sentences about the CPU limit of a pod. It is pure: the same snapshot and time give the
-// same text.
+// Package explain writes sentences about the CPU limit of a pod. It is pure: the same snapshot and
+// time give the same text.
 package explain
 
 import (

@@ -36,13 +36,15 @@ func demand(s Subject) string {
 	case s.Allocation == nil:
 		return ""
 	case f == nil:
-		return "No decision yet: the agent needs two samples of a new pod, and about 10 seconds of samples after its own start."
+		return "No decision yet: the agent needs two samples of a new pod, and about 10 seconds of samples after " +
+			"its own start."
 	}
 	when := fmt.Sprintf("%s ago", format.Age(s.Now.Sub(f.At)))
 	if !f.Live {
 		when = "when last published, " + when
 	}
-	text := fmt.Sprintf("Demand: its usage was %v (%s), and it was throttled in %d%% of its periods", f.Usage, when, f.Throttled)
+	text := fmt.Sprintf("Demand: its usage was %v (%s), and it was throttled in %d%% of its periods", f.Usage, when,
+		f.Throttled)
 	if f.Pressure != nil {
 		text += fmt.Sprintf(". Some of its tasks waited for a CPU %d%% of the time", *f.Pressure)
 	}
@@ -106,10 +108,12 @@ func price(s Subject) string {
 		why += ". " + strings.TrimSuffix(signals, ".")
 	}
 	if !scarce {
-		return fmt.Sprintf("Price: 0, because %s. At that price a limit may rise to the pod's ceiling, here %v.", why, f.Ceiling)
+		return fmt.Sprintf("Price: 0, because %s. At that price a limit may rise to the pod's ceiling, here %v.", why,
+			f.Ceiling)
 	}
 	share := cpu.Milli(math.Round(float64(f.Budget) / float64(f.Price)))
-	return fmt.Sprintf("Price: %v, because %s. The pod's budget is %d%s, which buys %v.", f.Price, why, f.Budget, multipliers(s), share)
+	return fmt.Sprintf("Price: %v, because %s. The pod's budget is %d%s, which buys %v.", f.Price, why, f.Budget,
+		multipliers(s), share)
 }
 
 // NodeDemand says what the pods of a node demand.
@@ -121,12 +125,14 @@ func NodeDemand(m *snapshot.Market) string {
 	return text
 }
 
-// multipliers say how the request makes the budget; "" if they are unknown, or older than the budget.
+// multipliers say how the request makes the budget; "" if they are unknown, or older than the
+// budget.
 func multipliers(s Subject) string {
 	f := s.Row.Figures
 	request, all := cpu.Milli(0), true
 	for _, c := range snapshot.RunningContainers(s.Pod) {
-		if slices.ContainsFunc(s.Allocation.Status.DeclaredLimits, func(l v1alpha1.ContainerLimit) bool { return l.Name == c.Name }) {
+		if slices.ContainsFunc(s.Allocation.Status.DeclaredLimits,
+			func(l v1alpha1.ContainerLimit) bool { return l.Name == c.Name }) {
 			request += c.Request
 		} else {
 			all = all && c.Request == 0
@@ -167,19 +173,20 @@ func decision(s Subject) string {
 	head := fmt.Sprintf("Decision: a limit of %v", decided)
 	switch f.BoundBy {
 	case v1alpha1.BoundByPrice:
-		return head + ", set by the price: the pod demands more than its budget buys. A larger request or a higher PriorityClass " +
-			"buys more; a PriorityClass also affects preemption and eviction."
+		return head + ", set by the price: the pod demands more than its budget buys. A larger request or a " +
+			"higher PriorityClass buys more; a PriorityClass also affects preemption and eviction."
 	case v1alpha1.BoundByFloor:
 		if by := floorSource(s); by != "" {
 			return fmt.Sprintf("%s, its floor, %s. Its budget buys less.", head, by)
 		}
-		return head + ", its floor. Its budget buys less, but a limit is at least the request, at least 100m if more is " +
-			"declared, and at least the smallest quota of the kernel."
+		return head + ", its floor. Its budget buys less, but a limit is at least the request, at least 100m if " +
+			"more is declared, and at least the smallest quota of the kernel."
 	case v1alpha1.BoundByCeiling:
 		if by := ceilingSource(s); by != "" {
 			return fmt.Sprintf("%s, its ceiling, %s.", head, by)
 		}
-		return fmt.Sprintf("%s, its ceiling: the node's allocatable CPU, or the pod's %s if that is lower.", head, kube.MaxCPUKey)
+		return fmt.Sprintf("%s, its ceiling: the node's allocatable CPU, or the pod's %s if that is lower.", head,
+			kube.MaxCPUKey)
 	}
 	return head + ". Neither price nor bounds restrict it: the pod demands less."
 }
@@ -188,8 +195,8 @@ func floorsExceedSupply(s Subject) string {
 	if s.Row.Figures == nil || !s.Row.Figures.FloorsExceedSupply {
 		return ""
 	}
-	return fmt.Sprintf("The floors of the pods of node %s add up to more than its supply, so its market cannot divide anything. "+
-		"Lower requests or move pods.", s.Row.Node)
+	return fmt.Sprintf("The floors of the pods of node %s add up to more than its supply, so its market cannot "+
+		"divide anything. Lower requests or move pods.", s.Row.Node)
 }
 
 func lastChange(s Subject) string {
@@ -218,7 +225,8 @@ func state(s Subject) string {
 	}
 	st := s.Allocation.Status
 	if a := st.AppliedLimits; len(a) > 0 && !kube.SameLimits(a, kube.Limits(s.Pod)) {
-		return "State: the pod's limits have just changed, and its status does not show it yet. Try again in some seconds."
+		return "State: the pod's limits have just changed, and its status does not show it yet. Try again in some " +
+			"seconds."
 	}
 	if st.Phase == "" {
 		return "State: the controller has not handled this decision yet."

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table writes rows in columns as wide as their widest cell, three spaces apart. The header is optional.
+// Table writes rows in columns as wide as their widest cell, three spaces apart. The header is
+// optional.
 type Table struct {
 	Header []string
 	Rows   [][]string

@@ -57,7 +57,8 @@ func Refuse(pod *corev1.Pod, against []Objection, force bool) error {
 	return errors.New(text)
 }
 
-// Check turns a request into a move, with all objections. It is pure. Without a move an objection is final.
+// Check turns a request into a move, with all objections. It is pure. Without a move an objection
+// is final.
 func Check(t Target, r Request) (actuator.Move, []Objection) {
 	if why := notResizable(t.Pod); why != "" {
 		return actuator.Move{}, []Objection{{why, true}}
@@ -67,7 +68,8 @@ func Check(t Target, r Request) (actuator.Move, []Objection) {
 		return actuator.Move{}, []Objection{{problem, true}}
 	}
 	to := r.Limit.RoundUp(cpu.Quantum)
-	move := actuator.Move{UID: string(t.Pod.UID), Changes: []actuator.Change{{Container: c.Name, From: c.Limit, To: to}}}
+	move := actuator.Move{UID: string(t.Pod.UID),
+		Changes: []actuator.Change{{Container: c.Name, From: c.Limit, To: to}}}
 	return move, append(impossible(c, to), harmful(t, c, r.Limit, to)...)
 }
 
@@ -99,7 +101,8 @@ func impossible(c snapshot.Container, to cpu.Milli) []Objection {
 	case to < cpu.Quantum:
 		return []Objection{{fmt.Sprintf("the kernel accepts no CPU limit below %v", cpu.Quantum), true}}
 	case to < c.Request:
-		return []Objection{{fmt.Sprintf("%v is below the CPU request of container %s, %v: Kubernetes requires a limit of at least the request",
+		return []Objection{{fmt.Sprintf("%v is below the CPU request of container %s, %v: Kubernetes requires a "+
+			"limit of at least the request",
 			to, c.Name, c.Request), true}}
 	}
 	return nil
@@ -134,8 +137,8 @@ func harmful(t Target, c snapshot.Container, requested, to cpu.Milli) (against [
 	return against
 }
 
-// chooseContainer finds the container of that name, or the only one with a limit for "". The string says why there is
-// none.
+// chooseContainer finds the container of that name, or the only one with a limit for "". The string
+// says why there is none.
 func chooseContainer(pod *corev1.Pod, name string) (snapshot.Container, string) {
 	all := snapshot.RunningContainers(pod)
 	limited := slices.DeleteFunc(slices.Clone(all), func(c snapshot.Container) bool { return c.Limit == 0 })
@@ -152,12 +155,14 @@ func chooseContainer(pod *corev1.Pod, name string) (snapshot.Container, string) 
 	for _, c := range all {
 		if c.Name == name {
 			if c.Limit == 0 {
-				return snapshot.Container{}, fmt.Sprintf("container %s has no CPU limit, and a limit once added cannot be removed", name)
+				return snapshot.Container{}, fmt.Sprintf("container %s has no CPU limit, and a limit once added "+
+					"cannot be removed", name)
 			}
 			return c, ""
 		}
 	}
-	return snapshot.Container{}, fmt.Sprintf("the pod has no container or sidecar %q; it has %s", name, strings.Join(names(all), ", "))
+	return snapshot.Container{}, fmt.Sprintf("the pod has no container or sidecar %q; it has %s", name,
+		strings.Join(names(all), ", "))
 }
 
 func names(list []snapshot.Container) []string {

@@ -115,7 +115,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestRefusal: every outcome but success has a sentence of its own, with the server's message in it where it helps.
+// TestRefusal: every outcome but success has a sentence of its own, with the server's message in it
+// where it helps.
 func TestRefusal(t *testing.T) {
 	for o := podresize.Accepted; !strings.HasPrefix(o.String(), "Outcome("); o++ {
 		text := refusal(podresize.Result{Outcome: o, Message: "the words\nof the server"})

@@ -1,5 +1,5 @@
-// Package resize changes CPU limits by hand. Check, which is pure, turns a request into a move and says what speaks
-// against it. Apply carries the move out and waits for the kubelet.
+// Package resize changes CPU limits by hand. Check, which is pure, turns a request into a move and
+// says what speaks against it. Apply carries the move out and waits for the kubelet.
 package resize
 
 import (
@@ -28,8 +28,8 @@ const maxConflicts = 5
 type Options struct {
 	DryRun, Wait bool
 	Timeout      time.Duration
-	// Redecide makes a new move for a pod that changed during the resize; nil from it: nothing is left to do. Without
-	// Redecide the requested limits stay the same.
+	// Redecide makes a new move for a pod that changed during the resize; nil from it: nothing is
+	// left to do. Without Redecide the requested limits stay the same.
 	Redecide func(*corev1.Pod) *actuator.Move
 }
 
@@ -65,7 +65,8 @@ func Apply(ctx context.Context, a *cluster.Access, s format.Streams, r Resize) e
 	return waitUntilInForce(ctx, a, s, result.Pod, r)
 }
 
-// Resize is a move of a pod's limits and how to carry it out. Apply updates both when the pod changes meanwhile.
+// Resize is a move of a pod's limits and how to carry it out. Apply updates both when the pod
+// changes meanwhile.
 type Resize struct {
 	Pod  *corev1.Pod
 	Move actuator.Move
@@ -86,7 +87,8 @@ func (r *Resize) retryOnConflict(
 		if r.Redecide != nil {
 			next := r.Redecide(r.Pod)
 			if next == nil {
-				return result, fmt.Errorf("%s: its limits were changed by another client meanwhile and are left as they are", PodText(r.Pod))
+				return result, fmt.Errorf("%s: its limits were changed by another client meanwhile and are left "+
+					"as they are", PodText(r.Pod))
 			}
 			r.Move = *next
 			continue
@@ -135,12 +137,13 @@ func Adoption(s kube.Settings) string {
 // After says what MBCAS does after a change by hand; "" if it does nothing.
 func After(r snapshot.Row, s kube.Settings) string {
 	switch {
-	case !r.Managed || r.Mode == kube.ModeOff || r.Mode == kube.ModeRecommend || r.Reason == string(reasons.Recommending):
+	case !r.Managed, r.Mode == kube.ModeOff, r.Mode == kube.ModeRecommend, r.Reason == string(reasons.Recommending):
 		return ""
 	case r.Mode == kube.ModeRestore:
 		return Adoption(s) + "; the namespace is in mode restore, so the limit stays as declared."
 	}
-	return fmt.Sprintf("%s; after that it resizes the pod again. To keep the limit: kubectl label pod %s -n %s %s=false",
+	return fmt.Sprintf("%s; after that it resizes the pod again. To keep the limit: kubectl label pod %s -n %s "+
+		"%s=false",
 		Adoption(s), r.Pod, r.Namespace, kube.ManagedKey)
 }
 

@@ -23,7 +23,8 @@ const (
 	silentPolls = 10
 )
 
-// waitUntilInForce waits until the kubelet has carried out the resize, and prints what it waits for.
+// waitUntilInForce waits until the kubelet has carried out the resize, and prints what it waits
+// for.
 func waitUntilInForce(
 	ctx context.Context, a *cluster.Access, s format.Streams, accepted *corev1.Pod, r Resize,
 ) error {
@@ -49,7 +50,8 @@ func waitUntilInForce(
 				_, err := fmt.Fprintf(s.Out, "%s: in force after %.1f s\n", text, a.Now().Sub(start).Seconds())
 				return err
 			case podresize.Infeasible:
-				return fmt.Errorf("%s: its node cannot do this resize: %s; the new limit is in the pod's spec and not in force; "+
+				return fmt.Errorf("%s: its node cannot do this resize: %s; the new limit is in the pod's spec and "+
+					"not in force; "+
 					"to revert: %s", text, format.OneLine(message), r.revertCommand())
 			}
 			if state = waitingText(progress, message); polls >= silentPolls && state != printed {
@@ -63,7 +65,8 @@ func waitUntilInForce(
 		case <-tick.C:
 		case <-ctx.Done():
 			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return fmt.Errorf("%s: interrupted; the API server accepted the resize, and it may still come into force", text)
+				return fmt.Errorf("%s: interrupted; the API server accepted the resize, and it may still come "+
+					"into force", text)
 			}
 			return fmt.Errorf("%s: not in force after %v: %s; it may still come into force; to revert: %s",
 				text, r.Timeout, state, r.revertCommand())
@@ -85,5 +88,6 @@ func waitingText(p podresize.Progress, message string) string {
 // revertCommand restores the limits of a move that did not come into force.
 func (r *Resize) revertCommand() string {
 	c := r.Move.Changes[0]
-	return fmt.Sprintf("kubectl mbcas resize %s -n %s -c %s --cpu-limit %v --force", r.Pod.Name, r.Pod.Namespace, c.Container, c.From)
+	return fmt.Sprintf("kubectl mbcas resize %s -n %s -c %s --cpu-limit %v --force", r.Pod.Name, r.Pod.Namespace,
+		c.Container, c.From)
 }

@@ -10,8 +10,8 @@ import (
 
 // Figures are what an agent measured of a pod and decided for it.
 type Figures struct {
-	// Live: from the node's last round. Otherwise from the last published decision, which is written only when
-	// it changes.
+	// Live: from the node's last round. Otherwise from the last published decision, which is
+	// written only when it changes.
 	Live      bool      `json:"live"`
 	At        time.Time `json:"at"`
 	Usage     cpu.Milli `json:"usage"`
@@ -22,7 +22,8 @@ type Figures struct {
 	MemoryPressure *int32 `json:"memoryPressurePercent,omitempty"`
 	IOPressure     *int32 `json:"ioPressurePercent,omitempty"`
 	Budget         int64  `json:"budget"`
-	// PriorityPercent and CoordinationPercent multiply the pod's request into its budget; 0: unknown.
+	// PriorityPercent and CoordinationPercent multiply the pod's request into its budget; 0:
+	// unknown.
 	PriorityPercent     int32            `json:"priorityPercent,omitempty"`
 	CoordinationPercent int32            `json:"coordinationPercent,omitempty"`
 	Price               market.Price     `json:"price"`
@@ -42,8 +43,8 @@ func publishedFigures(pa *v1alpha1.PodAllocation) *Figures {
 	}
 	d := pa.Spec.Decision
 	f := &Figures{
-		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottledPercent, Pressure: d.CPUPressurePercent,
-		MemoryPressure: d.MemoryPressurePercent, IOPressure: d.IOPressurePercent,
+		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottledPercent,
+		Pressure: d.CPUPressurePercent, MemoryPressure: d.MemoryPressurePercent, IOPressure: d.IOPressurePercent,
 		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
 		FloorsExceedSupply: d.FloorsExceedSupply, Containers: map[string]cpu.Milli{},
 	}
@@ -60,8 +61,8 @@ func publishedFigures(pa *v1alpha1.PodAllocation) *Figures {
 	return f
 }
 
-// withMultipliers are figures of a round with the multipliers of the last published decision: a round reports the
-// budget only.
+// withMultipliers are figures of a round with the multipliers of the last published decision: a
+// round reports the budget only.
 func (f *Figures) withMultipliers(published *Figures) *Figures {
 	if published == nil {
 		return f
@@ -71,8 +72,8 @@ func (f *Figures) withMultipliers(published *Figures) *Figures {
 	return &out
 }
 
-// Bottleneck is what keeps a pod from using more CPU, as its counters show. Throttling and pressure are kept
-// apart: a higher limit helps against throttling only.
+// Bottleneck is what keeps a pod from using more CPU, as its counters show. Throttling and pressure
+// are kept apart: a higher limit helps against throttling only.
 type Bottleneck int
 
 const (
@@ -88,7 +89,8 @@ const (
 	muchThrottled = 50
 	someThrottled = 10
 	somePressure  = 25
-	// From StallDominates on, throttling and CPU pressure no longer raise the demand; from StallLimits on, less.
+	// From StallDominates on, throttling and CPU pressure no longer raise the demand; from
+	// StallLimits on, less.
 	StallDominates = 80
 	StallLimits    = 50
 )

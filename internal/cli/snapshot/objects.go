@@ -8,7 +8,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// NamespaceObjects are the objects of one namespace that constrain its pods, as far as they were read.
+// NamespaceObjects are the objects of one namespace that constrain its pods, as far as they were
+// read.
 type NamespaceObjects struct {
 	constraints.NamespaceObjects
 	// Unresolved are the scale targets whose pods are unknown, each with the error.

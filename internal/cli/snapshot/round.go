@@ -25,7 +25,8 @@ type Market struct {
 	SignalDemand cpu.Milli `json:"signalDemand,omitempty"`
 	System       cpu.Milli `json:"system"`
 	Pressure     *int32    `json:"pressurePercent,omitempty"`
-	// Managed and Unmanaged count pods with a share; Warming counts those without enough samples for a decision.
+	// Managed and Unmanaged count pods with a share; Warming counts those without enough samples
+	// for a decision.
 	Managed   int `json:"managed"`
 	Unmanaged int `json:"unmanaged"`
 	Warming   int `json:"warming"`

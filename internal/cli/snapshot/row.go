@@ -55,7 +55,8 @@ func (s *Snapshot) Rows() []Row {
 // ReasonNoAllocation: the pod may be managed, and has no allocation.
 const ReasonNoAllocation = "NoAllocation"
 
-// Row joins a pod with its allocation, its figures and the VerticalPodAutoscaler that writes its CPU.
+// Row joins a pod with its allocation, its figures and the VerticalPodAutoscaler that writes its
+// CPU.
 func (s *Snapshot) Row(pod *corev1.Pod) Row {
 	pa, vpa, mode := s.Allocations[pod.UID], s.Objects.VPA(pod), s.Mode(pod.Namespace)
 	r := Row{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Mode: mode}
@@ -75,7 +76,8 @@ func (s *Snapshot) Row(pod *corev1.Pod) Row {
 	if pa == nil || pa.Spec.PodRef.UID != pod.UID {
 		r.Reason, r.Message = string(why), why.Sentence()
 		if eligible {
-			r.Reason, r.Message = ReasonNoAllocation, "the pod can be managed and has no PodAllocation yet; a running controller creates it within seconds"
+			r.Reason, r.Message = ReasonNoAllocation, "the pod can be managed and has no PodAllocation yet; a "+
+				"running controller creates it within seconds"
 		}
 		return r
 	}

@@ -1,5 +1,5 @@
-// Package snapshot joins what was read of a cluster into one row per pod. It is pure: it holds no client and
-// reads no clock.
+// Package snapshot joins what was read of a cluster into one row per pod. It is pure: it holds no
+// client and reads no clock.
 package snapshot
 
 import (
@@ -22,9 +22,11 @@ type Snapshot struct {
 	Settings kube.Settings
 	// System is the namespace that MBCAS runs in.
 	System string
-	// Objects constrain the pods of a namespace; the commands other than doctor read VerticalPodAutoscalers only.
+	// Objects constrain the pods of a namespace; the commands other than doctor read
+	// VerticalPodAutoscalers only.
 	Objects ObjectsByNamespace
-	// Live holds the figures of each node's last round, Markets the nodes, as far as agents answered.
+	// Live holds the figures of each node's last round, Markets the nodes, as far as agents
+	// answered.
 	Live    map[types.UID]*Figures
 	Markets []Market
 	// Notes say what could not be read.
