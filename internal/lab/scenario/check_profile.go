@@ -27,7 +27,21 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		r.add(field, "want a number, or exactly one of %s; it has %s", strings.Join(kinds, ", "), got)
 		return
 	}
-	at := func(name string) string { return field + "." + given[0] + "." + name }
+	switch {
+	case p.Constant != nil:
+		if v := *p.Constant; v < 0 || v > most {
+			r.add(field, "want 0 to %g, not %g", most, v)
+		}
+	case p.Trace != nil:
+		r.checkTrace(field+".trace", p.Trace, open)
+	default:
+		r.checkKind(field+"."+given[0], p, most)
+	}
+}
+
+// checkKind reports what is wrong with a profile of a kind with fields of its own.
+func (r *report) checkKind(field string, p *Profile, most float64) {
+	at := func(name string) string { return field + "." + name }
 	within := func(name string, v float64) {
 		if v < 0 || v > most {
 			r.add(at(name), "want 0 to %g, not %g", most, v)
@@ -44,10 +58,6 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 		}
 	}
 	switch {
-	case p.Constant != nil:
-		if v := *p.Constant; v < 0 || v > most {
-			r.add(field, "want 0 to %g, not %g", most, v)
-		}
 	case p.Step != nil:
 		within("before", p.Step.Before)
 		within("after", p.Step.After)
@@ -88,8 +98,6 @@ func (r *report) checkProfile(field string, p *Profile, most float64, open opene
 			p.Noise.Interval = time.Second
 		}
 		piece("interval", p.Noise.Interval)
-	case p.Trace != nil:
-		r.checkTrace(field+".trace", p.Trace, open)
 	}
 }
 
