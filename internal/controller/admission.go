@@ -13,12 +13,12 @@ import (
 // admission are the objects of a namespace by which the API server refuses a resize of a pod.
 type admission struct {
 	ranges string                 // the LimitRanges, in their versions; "" for none
-	rooms  []constraints.CPUQuota // of the ResourceQuotas that count the pod
+	quotas []constraints.CPUQuota // of the ResourceQuotas that count the pod
 }
 
 // admission are the objects that concern the pod.
 func (n *neighbourhood) admission(pod *corev1.Pod) admission {
-	return admission{ranges: versions(n.LimitRanges), rooms: rooms(n.Quotas, pod)}
+	return admission{ranges: versions(n.LimitRanges), quotas: quotaRooms(n.Quotas, pod)}
 }
 
 // versions names the versions of LimitRanges; "" where there are none.
@@ -31,8 +31,8 @@ func versions(ranges []corev1.LimitRange) string {
 	return strings.Join(names, " ")
 }
 
-// rooms are those of the quotas that bound the CPU limits of the pod.
-func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []constraints.CPUQuota) {
+// quotaRooms are those of the quotas that bound the CPU limits of the pod.
+func quotaRooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []constraints.CPUQuota) {
 	for i := range quotas {
 		if room, ok := constraints.CPUQuotaOf(&quotas[i]); ok && constraints.QuotaSelects(&quotas[i], pod) {
 			list = append(list, room)
@@ -62,7 +62,7 @@ func byNamespace(r reasons.Reason) bool {
 // again. Of a refusal from before our start only later changes are known.
 func (r *Reconciler) resolved(node string, p *podState, rec record) bool {
 	if rec.refused != nil {
-		return rec.refused.ranges != p.admission.ranges || eased(rec.refused.rooms, p.admission.rooms)
+		return rec.refused.ranges != p.admission.ranges || eased(rec.refused.quotas, p.admission.quotas)
 	}
 	if p.pa != nil && p.pa.Status.Retry.Time != nil && byNamespace(reasons.Reason(p.pa.Status.Reason)) {
 		r.memory.change(node, p.pod.UID, func(rec *record) { rec.refused = &p.admission })

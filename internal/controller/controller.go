@@ -7,10 +7,10 @@
 //   - NeverForgetsDeclared: a PodAllocation, the CRD or the controller may vanish at any point, and
 //     a resized limit is never taken for a declared one.
 //   - ComesBackQuietly: killed before or after any write, it resizes nothing on return that the decision does not call for.
-//   - StandsBack: limits that somebody else changed become the declared ones, and the pod is left alone for a while.
+//   - StandsBack: limits that another client changed become the declared ones, and the pod is left alone for a while.
 //   - LeavesNothingBehind: a pod that leaves the market goes back to its declared limits first.
 //   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is resized, and status says so.
-//   - StaleMovesNothing: a pod whose agent does not stand by the decision any more is not moved, whoever else it is heard about.
+//   - StaleMovesNothing: a pod whose agent does not confirm an old decision is not moved, even while the agent renews its Lease.
 //   - OneForAll: an API error about one pod costs the others of its node nothing.
 //   - FallsBackToTheKernel: where the metric of a DemandSignal cannot be read it says why, and its pods are decided without it.
 //   - Quiet: when nothing changes, nothing is written.

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -16,44 +17,52 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// conductor takes the coordinator's turns, and remembers the factors of the last one until they stand in the
-// allocations. Where it is away, factors stay as they were last written, within their bounds.
-type conductor struct {
-	r *Reconciler
+// coordination rebalances budgets between nodes at each interval, and remembers the factors until they are in the PodAllocations.
+// While it does not run, factors stay as they were last written, within their bounds.
+type coordination struct {
+	config   coordinator.Config
+	interval time.Duration // between two rounds; 0: never
+	pods     client.Reader
+	now      func() time.Time
+	// fresh says whether the agent of a node renews its Lease.
+	fresh func(node string, now time.Time) bool
+	// requeue has nodes reconciled whose pods get other factors.
+	requeue func(ctx context.Context, nodes []string)
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	factors map[types.UID]coordinator.Factor // of pods
 }
 
-// Start takes a turn in each period until it is told to stop. Only the leader does.
-func (c *conductor) Start(ctx context.Context) error {
-	if c.r.Config.CoordinationInterval == 0 {
+// Start rebalances at each interval until ctx ends. Only the leader does.
+func (c *coordination) Start(ctx context.Context) error {
+	if c.interval == 0 {
 		return nil
 	}
-	tick := time.NewTicker(c.r.Config.CoordinationInterval)
+	tick := time.NewTicker(c.interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			nodes, err := c.turn(ctx)
+			nodes, err := c.rebalance(ctx)
 			if err != nil {
-				c.r.Log.Error("budgets are not coordinated", "err", err)
+				c.log.Error("budgets are not coordinated", "err", err)
 			}
-			c.r.requeue.nodes(ctx, nodes)
+			c.requeue(ctx, nodes)
 		}
 	}
 }
 
-// turn takes one turn, and returns the nodes of the pods whose factor has changed.
-func (c *conductor) turn(ctx context.Context) ([]string, error) {
+// rebalance works the factors out, and returns the nodes of the pods whose factor has changed.
+func (c *coordination) rebalance(ctx context.Context) ([]string, error) {
 	var allocations v1alpha1.PodAllocationList
-	if err := c.r.Client.List(ctx, &allocations, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.pods.List(ctx, &allocations, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PodAllocations: %w", err)
 	}
 	var pods corev1.PodList
-	if err := c.r.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.pods.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	of := make(map[types.UID]*corev1.Pod, len(pods.Items))
@@ -63,22 +72,21 @@ func (c *conductor) turn(ctx context.Context) ([]string, error) {
 	prices := newestPrices(allocations.Items)
 	var replicas []coordinator.Replica
 	var uids []types.UID
-	now := c.r.Now()
+	now := c.now()
 	for i := range allocations.Items {
 		pa := &allocations.Items[i]
 		pod := of[pa.Spec.PodRef.UID]
 		if pod == nil || kube.Ended(pod) || pa.Spec.Decision == nil {
 			continue
 		}
-		heard := c.r.liveness.age(pa.Spec.NodeName, now) < c.r.Config.FreezeAfter
-		replica := replicaOf(pod, pa, heard)
+		replica := replicaOf(pod, pa, c.fresh(pa.Spec.NodeName, now))
 		replica.Price = prices[pa.Spec.NodeName]
 		replicas, uids = append(replicas, replica), append(uids, pod.UID)
 	}
 	factors := make(map[types.UID]coordinator.Factor, len(uids))
 	var changed []string
 	seen := map[string]bool{}
-	for i, f := range c.r.Config.Coordinator.Rebalance(replicas) {
+	for i, f := range c.config.Rebalance(replicas) {
 		factors[uids[i]] = f
 		if node := replicas[i].Node; f != replicas[i].Factor && !seen[node] {
 			seen[node] = true
@@ -91,20 +99,20 @@ func (c *conductor) turn(ctx context.Context) ([]string, error) {
 	return changed, nil
 }
 
-// newestPrices is the price that each node told last. A pod's own decision may be older: it is told anew only when it changes.
+// newestPrices is the last published price of each node. The decision of a pod may be older: it is published only when it changes.
 func newestPrices(allocations []v1alpha1.PodAllocation) map[string]market.Price {
-	prices, told := map[string]market.Price{}, map[string]time.Time{}
+	prices, published := map[string]market.Price{}, map[string]time.Time{}
 	for i := range allocations {
 		d, node := allocations[i].Spec.Decision, allocations[i].Spec.NodeName
-		if d != nil && d.ObservedAt.After(told[node]) {
-			prices[node], told[node] = d.Price, d.ObservedAt.Time
+		if d != nil && d.ObservedAt.After(published[node]) {
+			prices[node], published[node] = d.Price, d.ObservedAt.Time
 		}
 	}
 	return prices
 }
 
 // replicaOf is a managed pod as the coordinator sees it.
-func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, heard bool) coordinator.Replica {
+func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, fresh bool) coordinator.Replica {
 	d := pa.Spec.Decision
 	own := market.Budget(d.Budget)
 	if d.CoordinationPercent != nil {
@@ -113,7 +121,7 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, heard bool) coordina
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
 		BaseBudget: own, Price: d.Price, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
-		Factor: factorOf(pa), TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: heard,
+		Factor: factorOf(pa), TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: fresh,
 	}
 }
 
@@ -126,8 +134,8 @@ func factorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
 }
 
 // factor is what a pod's budget is multiplied by from now on, for its terms; nil for as it is.
-func (c *conductor) factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
-	if c.r.Config.CoordinationInterval == 0 {
+func (c *coordination) factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
+	if c.interval == 0 {
 		return nil
 	}
 	c.mu.Lock()

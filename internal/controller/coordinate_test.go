@@ -86,7 +86,7 @@ func TestASilentNodeKeepsItsFactors(t *testing.T) {
 	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: &percent}
 	r.must(r.Client.Status().Patch(r.Context(), pa, client.MergeFrom(before)))
 	l.ahead = 2 * time.Minute // nothing was heard for so long
-	if nodes, err := l.conductor.turn(t.Context()); err != nil || len(nodes) != 0 {
+	if nodes, err := l.conductor.rebalance(t.Context()); err != nil || len(nodes) != 0 {
 		t.Errorf("changed on %v (%v)", nodes, err)
 	}
 	if _, err := l.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: r.kubelet.Node}}); err != nil {

@@ -19,9 +19,8 @@ import (
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// declared finds the limits that the pod's owner declared: what we remember or wrote down, else what the
-// pod proves by itself, else what its owner's template says. A limit that we may have set
-// ourselves is never taken for a declared one; where nothing is left, known is false.
+// declared finds the declared limits: those that are remembered or recorded, else those that the pod itself proves, else those of its
+// owner's template. A limit that MBCAS may have set is never taken for a declared one; where nothing is left, known is false.
 func (r *Reconciler) declared(ctx context.Context, pod *corev1.Pod, rec record, pa *v1alpha1.PodAllocation, ledger *corev1.ConfigMap) (limits []v1alpha1.ContainerLimit, known bool, err error) {
 	if len(rec.declared) > 0 {
 		return rec.declared, true, nil

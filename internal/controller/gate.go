@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -99,4 +101,49 @@ func (g *Gate) Ready(*http.Request) error {
 		return errors.New(string(reason) + ": " + why)
 	}
 	return nil
+}
+
+// gateCheck asks the API server once a minute whether resizes are possible, and reports each change.
+type gateCheck struct {
+	gate    *Gate
+	log     *slog.Logger
+	changed func(reason reasons.Reason, why string)
+}
+
+// The API server is asked at these intervals; a missing CRD more often, as that costs one cheap request.
+const (
+	checkEvery   = time.Minute
+	checkMissing = 5 * time.Second
+)
+
+// NeedLeaderElection is false: a standby replica reports, too, whether it could act.
+func (c *gateCheck) NeedLeaderElection() bool { return false }
+
+// Start checks until ctx ends.
+func (c *gateCheck) Start(ctx context.Context) error {
+	for {
+		c.check(ctx)
+		reason, _ := c.gate.Closed()
+		wait := checkEvery
+		if reason == reasons.CRDNotInstalled || reason == reasons.ServerUnavailable {
+			wait = checkMissing
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.gate.recheck:
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (c *gateCheck) check(ctx context.Context) {
+	changed, err := c.gate.Check(ctx)
+	if err != nil {
+		c.log.Error("cannot tell whether resizing is possible", "err", err)
+		return
+	}
+	if changed {
+		c.changed(c.gate.Closed())
+	}
 }

@@ -18,12 +18,12 @@ type Metrics struct {
 	asking  *prometheus.GaugeVec
 
 	mu    sync.Mutex
-	nodes map[string]map[stand]int // how the pods of each node stand
+	nodes map[string]map[state]int // how the pods of each node stand
 	// reason is why no pod can be resized, without regard to a pause; "" if pods can be.
 	reason string
 }
 
-type stand struct{ phase, reason string }
+type state struct{ phase, reason string }
 
 var allocations = prometheus.NewDesc("mbcas_controller_allocations",
 	"PodAllocations by phase and reason.", []string{"phase", "reason"}, nil)
@@ -57,7 +57,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "mbcas_controller_demand_signals",
 			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",
 		}, []string{"reason"}),
-		nodes: map[string]map[stand]int{},
+		nodes: map[string]map[state]int{},
 	}
 	for _, c := range []prometheus.Collector{m.resizes, m.done, m.age, m.closed, m.errors, m.asking, m} {
 		if err := reg.Register(c); err != nil {
@@ -69,10 +69,10 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 
 // node notes how the pods of a node stand.
 func (m *Metrics) node(name string, tasks []*task) {
-	stands := map[stand]int{}
+	stands := map[state]int{}
 	for _, t := range tasks {
 		if t.pa != nil {
-			stands[stand{string(t.Status.Phase), string(t.Status.Reason)}]++
+			stands[state{string(t.Status.Phase), string(t.Status.Reason)}]++
 		}
 	}
 	m.mu.Lock()
@@ -117,7 +117,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { ch <- allocations }
 // Collect sums how the pods of all nodes stand.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
-	sum := map[stand]int{}
+	sum := map[state]int{}
 	for _, stands := range m.nodes {
 		for s, n := range stands {
 			sum[s] += n

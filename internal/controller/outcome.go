@@ -97,7 +97,7 @@ func (r *Reconciler) settleQuota(t *task, o podresize.Outcome) {
 		r.purse.back(t.pod.UID)
 	}
 	if o == podresize.QuotaExceeded {
-		r.purse.refused(t.pod.Namespace, r.Config, now, t.admission.rooms)
+		r.purse.refused(t.pod.Namespace, r.Config, now, t.admission.quotas)
 	}
 }
 

@@ -300,7 +300,7 @@ func (r *Reconciler) afford(ctx context.Context, t *task) (reasons.Reason, error
 	if err := r.Client.List(ctx, &quotas, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("list the ResourceQuotas of namespace %s: %w", pod.Namespace, err)
 	}
-	rooms := rooms(quotas.Items, pod)
+	rooms := quotaRooms(quotas.Items, pod)
 	if len(rooms) == 0 {
 		return "", nil
 	}

@@ -47,7 +47,7 @@ type Reconciler struct {
 	remembered
 	lookups
 	requeue   *requeue
-	conductor *conductor
+	conductor *coordination
 }
 
 // API is how the controller reaches the API server.
@@ -102,7 +102,11 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.requeue = newRequeue()
 	r.scaleTargets = autoscalers.NewScaleTargets(r.Client, r.Log, func() time.Time { return r.Now() })
 	r.vpas, r.purse, r.excess = &autoscalers.VPAs{}, newPurse(), newExcess()
-	r.conductor = &conductor{r: r}
+	r.conductor = &coordination{
+		config: r.Config.Coordinator, interval: r.Config.CoordinationInterval, pods: r.Client, now: func() time.Time { return r.Now() },
+		fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < r.Config.FreezeAfter },
+		requeue: r.requeue.nodes, log: r.Log,
+	}
 	r.signals = &signals{known: !r.followsSignals(), by: map[types.UID]*followed{}}
 	return r
 }

@@ -25,7 +25,7 @@ func CacheOptions(namespace string) cache.Options {
 	}
 }
 
-// dropWriters removes who wrote what.
+// dropWriters removes managedFields.
 func dropWriters(object any) (any, error) {
 	if m, err := meta.Accessor(object); err == nil {
 		m.SetManagedFields(nil)
@@ -33,7 +33,7 @@ func dropWriters(object any) (any, error) {
 	return object, nil
 }
 
-// trimPod keeps the resources of a pod's containers, its state, and who changed its limits.
+// trimPod keeps the resources of a pod's containers, its state, and which manager changed its limits.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

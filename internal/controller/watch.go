@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -36,7 +35,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	if err := mgr.Add(&watchdog{r}); err != nil {
+	if err := mgr.Add(&gateCheck{r.Gate, r.Log, r.blockedChanged}); err != nil {
 		return fmt.Errorf("add the check of the API server: %w", err)
 	}
 	vpas := &autoscalers.VPAs{}
@@ -66,13 +65,13 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := ctrl.NewControllerManagedBy(mgr).Named("nodes").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
-		Watches(&v1alpha1.PodAllocation{}, handler.EnqueueRequestsFromMapFunc(nodeOfAllocation), builder.WithPredicates(decided())).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(named), builder.WithPredicates(standsOtherwise())).
+		Watches(&v1alpha1.PodAllocation{}, handler.EnqueueRequestsFromMapFunc(nodeOfAllocation), builder.WithPredicates(specChanged())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(named), builder.WithPredicates(nodeChanged())).
 		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.nodesOfNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.LimitRange{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround)).
-		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(room))).
-		Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(aim))).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(allowance))).
+		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(quotaState))).
+		Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(hpaTarget))).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(budgetState))).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(r.nodeOfLease)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(nodeOfLedger)).
 		WatchesRawSource(source.Channel(r.requeue.node, handler.EnqueueRequestsFromMapFunc(named))).
@@ -127,7 +126,7 @@ func nodeOfAllocation(_ context.Context, o client.Object) []reconcile.Request {
 	return node(o.(*v1alpha1.PodAllocation).Spec.NodeName)
 }
 
-// nodeOfLease takes note of an agent's sign of life, and wakes its node if it had been silent.
+// nodeOfLease takes the renewal of an agent's Lease in, and returns its node if the Lease was overdue.
 func (r *Reconciler) nodeOfLease(_ context.Context, o client.Object) []reconcile.Request {
 	name, ok := kube.AgentLeaseNode(o.GetName())
 	if !ok {
@@ -186,15 +185,15 @@ func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.
 	return requests
 }
 
-// decided lets through what somebody else did to an allocation: our own writes of status are no news.
-func decided() predicate.Predicate {
+// specChanged lets changes of spec through. Writes of status are our own.
+func specChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
 	}}
 }
 
-// standsOtherwise lets through changes of a node that decisions depend on.
-func standsOtherwise() predicate.Predicate {
+// nodeChanged lets changes of a node through that decisions depend on.
+func nodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, ok := e.ObjectOld.(*corev1.Node)
 		changed, ok2 := e.ObjectNew.(*corev1.Node)
@@ -202,7 +201,7 @@ func standsOtherwise() predicate.Predicate {
 	}}
 }
 
-// changed lets through changes of what decisions depend on in an object.
+// changed lets changes of the part of an object through that decisions depend on.
 func changed[T client.Object](part func(T) any) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, ok := e.ObjectOld.(T)
@@ -211,8 +210,8 @@ func changed[T client.Object](part func(T) any) predicate.Predicate {
 	}}
 }
 
-// room is what decisions depend on in a ResourceQuota.
-func room(q *corev1.ResourceQuota) any {
+// quotaState is what decisions depend on in a ResourceQuota.
+func quotaState(q *corev1.ResourceQuota) any {
 	left, bounds := constraints.CPUQuotaOf(q)
 	if !bounds {
 		left = constraints.CPUQuota{}
@@ -220,53 +219,12 @@ func room(q *corev1.ResourceQuota) any {
 	return []any{q.Spec, left}
 }
 
-// aim is what decisions depend on in an HPA: what it does at the moment is its own business.
-func aim(h *autoscalingv2.HorizontalPodAutoscaler) any {
+// hpaTarget is what decisions depend on in an HPA. Its present number of replicas is not part of it.
+func hpaTarget(h *autoscalingv2.HorizontalPodAutoscaler) any {
 	return []any{h.Spec.ScaleTargetRef, h.Spec.Metrics, h.Annotations[kube.AllowDecreaseKey]}
 }
 
-// allowance is what decisions depend on in a PodDisruptionBudget.
-func allowance(b *policyv1.PodDisruptionBudget) any {
+// budgetState is what decisions depend on in a PodDisruptionBudget.
+func budgetState(b *policyv1.PodDisruptionBudget) any {
 	return []any{b.Spec, b.Annotations[kube.AllowDecreaseKey], b.Status.DisruptionsAllowed > 0}
-}
-
-// watchdog asks the API server once a minute whether we may resize, and wakes all nodes when that changes.
-type watchdog struct{ r *Reconciler }
-
-// The API server is asked at these intervals; a missing CRD is looked for more often, as it costs one cheap request.
-const (
-	checkEvery   = time.Minute
-	checkMissing = 5 * time.Second
-)
-
-// NeedLeaderElection is false: a replica that stands by says whether it could act, too.
-func (w *watchdog) NeedLeaderElection() bool { return false }
-
-// Start checks until it is told to stop.
-func (w *watchdog) Start(ctx context.Context) error {
-	for {
-		w.check(ctx)
-		reason, _ := w.r.Gate.Closed()
-		wait := checkEvery
-		if reason == reasons.CRDNotInstalled || reason == reasons.ServerUnavailable {
-			wait = checkMissing
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.r.Gate.recheck:
-		case <-time.After(wait):
-		}
-	}
-}
-
-func (w *watchdog) check(ctx context.Context) {
-	changed, err := w.r.Gate.Check(ctx)
-	if err != nil {
-		w.r.Log.Error("cannot tell whether resizing is possible", "err", err)
-		return
-	}
-	if changed {
-		w.r.blockedChanged(w.r.Gate.Closed())
-	}
 }
