@@ -14,11 +14,11 @@ func report(r *roundResult) allocation.RoundReport {
 		At: r.At.Round(0), Took: r.Duration.String(),
 		Node: allocation.NodeReport{
 			Price: float64(n.Price), Cleared: float64(n.Cleared),
-			Supply: n.Supply, Demand: n.Demand, Asked: n.SignalDemand, Usage: n.Usage,
+			Supply: n.Supply, Demand: n.Demand, SignalDemand: n.SignalDemand, Usage: n.Usage,
 			System: n.System, SystemKnown: n.SystemKnown,
 			Pressure: optional(n.Pressure, n.PressureKnown), FloorsExceedSupply: n.FloorsExceedSupply,
-			Bidders: n.Bidders, Shadows: n.Unmanaged,
-			Warming: skipped.WarmingUp, Stale: skipped.Stale, Unenforced: skipped.Unenforced,
+			Managed: n.Bidders, Unmanaged: n.Unmanaged,
+			WarmingUp: skipped.WarmingUp, Stale: skipped.Stale, Unenforced: skipped.Unenforced,
 		},
 		Pods: make([]allocation.PodReport, 0, len(r.Output.Decisions)),
 	}

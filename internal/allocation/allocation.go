@@ -1,5 +1,5 @@
-// Package allocation translates between PodAllocations, with the pods and nodes they are about, and the words of rounds and of the actuator.
-// It also defines what an agent serves on /debug/round.
+// Package allocation translates between PodAllocations, pods and nodes on one side and the types of
+// rounds and of lifecycle on the other. It also defines the wire types of /debug/round.
 package allocation
 
 import (
@@ -27,7 +27,7 @@ func New(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	}
 }
 
-// Spec writes a decision into the part of a PodAllocation's spec that the agent owns.
+// DecisionSpec is a decision as the part of a PodAllocation's spec that the agent owns.
 func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, observed time.Time) v1alpha1.PodAllocationSpec {
 	limits := make([]v1alpha1.ContainerLimit, len(d.Containers))
 	for i, c := range d.Containers {
@@ -54,7 +54,7 @@ func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, obse
 	return v1alpha1.PodAllocationSpec{DesiredCPULimit: &total, Containers: limits, Decision: decision}
 }
 
-// percentOf is nil for a share that is not known.
+// percentOf is nil for an unknown ratio.
 func percentOf(s sense.Ratio) *int32 {
 	if !s.Known {
 		return nil
@@ -65,9 +65,8 @@ func percentOf(s sense.Ratio) *int32 {
 
 func percent(share float64) int32 { return int32(math.Round(100 * max(0, min(1, share)))) }
 
-// Published is what a PodAllocation holds, in the round's words. A decision that the controller finds too
-// old to act on counts as never published, until it is written again: so it is said anew if it still holds,
-// and only then.
+// Published is the decision that a PodAllocation holds. A decision that the controller asks to
+// confirm counts as never published, so that the next round publishes it again if it still holds.
 func Published(pa *v1alpha1.PodAllocation) round.Published {
 	if pa == nil || pa.Spec.Decision == nil {
 		return round.Published{}

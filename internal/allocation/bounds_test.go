@@ -16,15 +16,17 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
-// planned is what would be done about the pod now, where its containers are wanted at these limits, and how the plan sees it.
+// planned is what would be done about the pod now, where its containers are wanted at these limits,
+// and how the plan sees it.
 func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, terms v1alpha1.Constraints) (actuator.Step, actuator.Pod) {
 	facts := Facts(pod, declared, 4000, &terms)
 	state := facts.Planned(LimitsOf(wanted), terms.NoDecrease != "")
 	return actuator.Plan(actuator.DefaultConfig(), time.Now(), false, []actuator.Pod{state})[0], state
 }
 
-// TestWhatStandsIsLeft: a pod at its declared limit of what it requests, or hardly more, is not raised for the sake of its floor. Under a LimitRange
-// that allows no more the API server would refuse that for ever.
+// TestWhatStandsIsLeft: a pod at its declared limit of what it requests, or hardly more, is not
+// raised for the sake of its floor. Under a LimitRange that allows no more the API server would
+// refuse that for ever.
 func TestWhatStandsIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		request, limit string
@@ -65,8 +67,9 @@ func TestWhatStandsIsLeft(t *testing.T) {
 	}
 }
 
-// TestNoMoveIsRefused draws pods and terms: what is moved lies within the ceilings that the API server enforces, above the request or as declared, and what the
-// agent may decide is what the controller carries out.
+// TestNoMoveIsRefused draws pods and terms: what is moved lies within the ceilings that the API
+// server enforces, above the request or as declared, and what the agent may decide is what the
+// controller carries out.
 func TestNoMoveIsRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		milli := func(what string, low, high int) cpu.Milli { return cpu.Milli(rapid.IntRange(low, high).Draw(t, what)) }

@@ -17,8 +17,9 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// Facts are what lifecycle needs of the pod itself, with these declared limits and constraints. The caller adds what it knows beyond the
-// pod: records, eligibility, autoscalers, and the mode of the namespace.
+// Facts are what lifecycle needs of the pod itself, with these declared limits and constraints. The
+// caller adds what it knows beyond the pod: records, eligibility, autoscalers, and the mode of the
+// namespace.
 func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, c *v1alpha1.Constraints) lifecycle.Pod {
 	kept := v1alpha1.Constraints{}
 	if c != nil {
@@ -49,10 +50,11 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	return p
 }
 
-// readiness takes over whether the pod is Ready. The kubelet always gives a reason for a pod that is not. A condition without one is of
-// the node controller, which sets all pods of an unreachable node to not Ready and changes nothing but the time (MarkPodsNotReady in
-// pkg/controller/util/node of Kubernetes). It may be seen before the node is. A kubelet that comes back gives its own reason and keeps
-// that time.
+// readiness takes over whether the pod is Ready. The kubelet always gives a reason for a pod that
+// is not. A condition without one is of the node controller, which sets all pods of an unreachable
+// node to not Ready and changes nothing but the time (MarkPodsNotReady in pkg/controller/util/node
+// of Kubernetes). It may be seen before the node is. A kubelet that comes back gives its own reason
+// and keeps that time.
 func readiness(p *lifecycle.Pod, pod *corev1.Pod) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type != corev1.PodReady {
@@ -65,8 +67,8 @@ func readiness(p *lifecycle.Pod, pod *corev1.Pod) {
 	}
 }
 
-// observe takes over what the kubelet reports of a container. An init container that is no sidecar has no limit to resize, but its start
-// counts for the grace of the pod.
+// observe takes over what the kubelet reports of a container. An init container that is no sidecar
+// has no limit to resize, but its start counts for the grace of the pod.
 func observe(p *lifecycle.Pod, s *corev1.ContainerStatus) {
 	i := slices.IndexFunc(p.Containers, func(c lifecycle.Container) bool { return c.Name == s.Name })
 	if i < 0 {
@@ -101,7 +103,7 @@ func DecisionOf(pa *v1alpha1.PodAllocation, age time.Duration) *lifecycle.Decisi
 	return decision
 }
 
-// StatusOf is what is recorded of a pod, in lifecycle's words.
+// StatusOf is what is recorded of a pod, as lifecycle has it.
 func StatusOf(s *v1alpha1.PodAllocationStatus) lifecycle.Status {
 	return lifecycle.Status{
 		Phase: lifecycle.Phase(s.Phase), Reason: reasons.Reason(s.Reason), Message: s.Message,
@@ -131,7 +133,7 @@ func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
 	to.Retry = v1alpha1.RetryStatus{Time: microTime(s.RetryAt), Failures: s.Failures}
 }
 
-// LimitsOf are limits of the API in lifecycle's words; nil: none.
+// LimitsOf are limits of the API as lifecycle has them; nil: none.
 func LimitsOf(list []v1alpha1.ContainerLimit) lifecycle.Limits {
 	var limits lifecycle.Limits
 	for _, l := range list {
@@ -140,7 +142,7 @@ func LimitsOf(list []v1alpha1.ContainerLimit) lifecycle.Limits {
 	return limits
 }
 
-// ContainerLimits are limits of lifecycle in the words of the API; nil: none.
+// ContainerLimits are limits of lifecycle as the API has them; nil: none.
 func ContainerLimits(limits lifecycle.Limits) []v1alpha1.ContainerLimit {
 	var list []v1alpha1.ContainerLimit
 	for _, l := range limits {

@@ -15,7 +15,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// Node is the node in the market's words.
+// Node is what a round needs of the node.
 func Node(n *corev1.Node) round.Node {
 	node := round.Node{
 		Capacity:    kube.Milli(n.Status.Capacity[corev1.ResourceCPU]),
@@ -32,8 +32,8 @@ func Node(n *corev1.Node) round.Node {
 	return node
 }
 
-// Bidder is the pod in the market's words. Without a PodAllocation, or with one whose declared limits
-// are not recorded, it is a shadow: it takes part with its use and is never resized.
+// DemandPod is what a round needs of the pod. Without a PodAllocation, or before its declared
+// limits are recorded, the pod is unmanaged: its usage counts, and it is never resized.
 func DemandPod(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
 	p := demand.Pod{UID: string(pod.UID), Unmanaged: true}
 	p.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(kube.Priority(pod))))
@@ -62,8 +62,8 @@ func DemandPod(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Mill
 	return p
 }
 
-// BudgetOf is what the pod bids with where no coordinator adds anything: for the requests of its containers with a limit, as its
-// priority counts.
+// BaseBudget is the pod's budget without a coordination factor: the requests of its containers with
+// a declared limit, times the multiplier of its priority.
 func BaseBudget(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budget {
 	limited, requests := kube.ByName(declared), cpu.Milli(0)
 	for _, c := range kube.Containers(pod) {

@@ -11,8 +11,8 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
-// TestOddQuantities: whatever way CPU is written, and however little it is, it comes out in thousandths, rounded up as the API
-// server does, with a floor that a kernel takes.
+// TestOddQuantities: whatever way CPU is written, and however little it is, it comes out in
+// thousandths, rounded up as the API server does, with a floor that a kernel takes.
 func TestOddQuantities(t *testing.T) {
 	for _, c := range []struct {
 		request, limit string

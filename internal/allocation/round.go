@@ -9,10 +9,11 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// RoundReport is the last round of a node, as its agent serves it on /debug/round and as the plugin reads it.
+// RoundReport is the last round of a node, as its agent serves it on /debug/round and as the plugin
+// reads it.
 type RoundReport struct {
 	At   time.Time  `json:"at"`
-	Took string     `json:"took"` // to read the counters and play the round
+	Took string     `json:"took"` // to read the counters and run the round
 	Node NodeReport `json:"node"`
 	// Pods are those with a decision, by namespace and name.
 	Pods []PodReport `json:"pods"`
@@ -20,24 +21,25 @@ type RoundReport struct {
 
 // NodeReport is the market of the node.
 type NodeReport struct {
-	Price   float64   `json:"price"`   // at which limits are set; 0: CPU is not scarce
-	Cleared float64   `json:"cleared"` // before bands and trim
-	Supply  cpu.Milli `json:"supply"`
-	Demand  cpu.Milli `json:"demand"`
-	Asked   cpu.Milli `json:"asked"` // beyond the demand, by DemandSignals, to be kept free
-	Usage   cpu.Milli `json:"usage"`
-	System  cpu.Milli `json:"system"` // the last known
+	Price        float64   `json:"price"`   // at which limits are set; 0: CPU is not scarce
+	Cleared      float64   `json:"cleared"` // before bands and trim
+	Supply       cpu.Milli `json:"supply"`
+	Demand       cpu.Milli `json:"demand"`
+	SignalDemand cpu.Milli `json:"signalDemand"` // what DemandSignals add to the demand, kept free
+	Usage        cpu.Milli `json:"usage"`
+	System       cpu.Milli `json:"system"` // the last known
 	// SystemKnown is false while what the system uses cannot be read.
 	SystemKnown bool `json:"systemKnown"`
-	// Pressure is the share of time in which some task waited for a CPU; absent where the kernel does not tell.
+	// Pressure is the share of time in which some task waited for a CPU; absent where the kernel
+	// does not tell.
 	Pressure           *float64 `json:"pressure,omitempty"`
 	FloorsExceedSupply bool     `json:"floorsExceedSupply"`
-	// Pods by their part in the round. A pod may be counted in both of the first two:
-	// its containers without a limit take part as a shadow.
-	Bidders int `json:"bidders"`
-	Shadows int `json:"shadows"`
-	Warming int `json:"warming"`
-	Stale   int `json:"stale"`
+	// Pods by their part in the round. A pod can count as managed and as unmanaged: its containers
+	// without a limit are unmanaged.
+	Managed   int `json:"managed"`
+	Unmanaged int `json:"unmanaged"`
+	WarmingUp int `json:"warmingUp"`
+	Stale     int `json:"stale"`
 	// Unenforced have a limit and no quota: nothing is published for them.
 	Unenforced int `json:"unenforced"`
 }
@@ -54,8 +56,8 @@ type PodReport struct {
 	Demand     cpu.Milli            `json:"demand"`
 	Throttled  float64              `json:"throttled"` // share of CFS periods
 	Pressure   *float64             `json:"pressure,omitempty"`
-	// MemoryPressure and IOPressure are the shares of time in which nothing of it could go on for want of memory or IO; absent
-	// where they are not read.
+	// MemoryPressure and IOPressure are the shares of time in which all its tasks stalled on memory
+	// or IO (PSI full); absent where they are not read.
 	MemoryPressure *float64         `json:"memoryPressure,omitempty"`
 	IOPressure     *float64         `json:"ioPressure,omitempty"`
 	Budget         int64            `json:"budget"`

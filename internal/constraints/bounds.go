@@ -16,12 +16,16 @@ type Bounds struct {
 	Ceiling cpu.Milli
 }
 
-// BoundsOf are the bounds of a pod: its containers' requests and the node's allocatable CPU, its own mbcas.io/max-cpu, which can
-// only lower the ceiling, and the constraints; nil: none. Where they contradict each other:
-//   - The node and the ceilings of the constraints come before their floors, as the API server refuses what is above these ceilings.
-//   - Where they leave no room for a limit above the request either, the containers keep the limits that they have.
-//   - A pod that must not be decreased keeps its present limit up to the declared one, or up to the floor of a constraint where
-//     that is higher: what the market gave beyond these it may take back.
+// BoundsOf are the bounds of a pod: its containers' requests and the node's allocatable CPU, its
+// own mbcas.io/max-cpu, which can only lower the ceiling, and the constraints; nil: none. Where
+// they contradict each other:
+//   - The node and the ceilings of the constraints come before their floors, as the API server
+//     refuses what is above these ceilings.
+//   - Where they leave no room for a limit above the request either, the containers keep the limits
+//     that they have.
+//   - A pod that must not be decreased keeps its present limit up to the declared one, or up to the
+//     floor of a constraint where that is higher: what the market gave beyond these it may take
+//     back.
 //   - Such a pod is lowered to a ceiling all the same.
 //   - The pod's own ceiling gives way to every floor.
 func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Constraints) Bounds {
@@ -82,8 +86,8 @@ func withBounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable
 	return list
 }
 
-// fitFloors lowers floors until they fit the pod's ceiling together, none below its container's minimum. If even the minimums do not
-// fit, each container keeps the limit that it has.
+// fitFloors lowers floors until they fit the pod's ceiling together, none below its container's
+// minimum. If even the minimums do not fit, each container keeps the limit that it has.
 func fitFloors(list []demand.Container, ceiling cpu.Milli) {
 	floors := limitsOf(list, func(c demand.Container) cpu.Milli { return c.Floor })
 	minimums := limitsOf(list, func(c demand.Container) cpu.Milli { return c.Minimum })

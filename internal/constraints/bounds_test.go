@@ -12,7 +12,8 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
-// TestBounds: the pod has the containers app, which requests 100m and declares 500m, and proxy, which requests 50m and declares 200m.
+// TestBounds: the pod has the containers app, which requests 100m and declares 500m, and proxy,
+// which requests 50m and declares 200m.
 func TestBounds(t *testing.T) {
 	p := podtest.Shop()
 	declared := kube.Limits(p)
@@ -54,7 +55,8 @@ func TestBounds(t *testing.T) {
 			interval{770, 770}, interval{2000, 2000}, 0,
 		},
 		"the pod's ceiling comes before its floors": {
-			// 390 and 240 above what they request and 10m share the 320 that 490 leaves above these.
+			// 390 and 240 above what they request and 10m share the 320 that 490 leaves above
+			// these.
 			"", "500m", 2000, terms("", 490, container("app", 500, 0), container("proxy", 300, 0)),
 			interval{300, 2000}, interval{180, 2000}, 490,
 		},
@@ -94,8 +96,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestNoDecreaseKeepsWhatIsDeclared: a pod that must not be decreased comes down to what was declared or to the floor of its HPA, the
-// higher of them, and no further; below that it stays where it is.
+// TestNoDecreaseKeepsWhatIsDeclared: a pod that must not be decreased comes down to what was
+// declared or to the floor of its HPA, the higher of them, and no further; below that it stays
+// where it is.
 func TestNoDecreaseKeepsWhatIsDeclared(t *testing.T) {
 	floor := cpu.Milli(700)
 	for name, c := range map[string]struct {

@@ -8,47 +8,51 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// rangeTerms are the bounds that a LimitRange sets for the CPU limits of a pod: by container, and for all together.
+// limitRangeBounds are the bounds that a LimitRange sets for the CPU limits of a pod: by container,
+// and for all of them together.
 type limitRangeBounds struct {
 	floors, ceilings map[string]cpu.Milli
-	ceiling          cpu.Milli // 0: none
-	floor            cpu.Milli
+	floor, ceiling   cpu.Milli // of the pod; 0: none
 }
 
-// rangeTermsOf are the bounds of one LimitRange. Those of containers that no resize changes are no bounds but an Obstacle.
+// limitRangeBoundsOf are the bounds of one LimitRange. For containers that no resize changes, see
+// LimitRangeRefusal.
 func limitRangeBoundsOf(pod *corev1.Pod, r *corev1.LimitRange) limitRangeBounds {
-	t := limitRangeBounds{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
+	b := limitRangeBounds{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
 	requests := podTotal(pod, requestsOf)[corev1.ResourceCPU]
 	for _, item := range r.Spec.Limits {
-		least, most, ratio := item.Min[corev1.ResourceCPU], item.Max[corev1.ResourceCPU], item.MaxLimitRequestRatio[corev1.ResourceCPU]
+		minimum, ratio := kube.Milli(item.Min[corev1.ResourceCPU]), item.MaxLimitRequestRatio[corev1.ResourceCPU]
+		maximum := kube.MilliRoundedDown(item.Max[corev1.ResourceCPU])
 		switch item.Type {
 		case corev1.LimitTypePod:
-			t.ceiling = lowerCeiling(t.ceiling, lowerCeiling(kube.MilliRoundedDown(most), cpu.Milli(maxRatioLimit(requests, ratio))))
-			t.floor = max(t.floor, kube.Milli(least))
+			b.ceiling = lowerCeiling(b.ceiling, lowerCeiling(maximum, cpu.Milli(maxRatioLimit(requests, ratio))))
+			b.floor = max(b.floor, minimum)
 		case corev1.LimitTypeContainer:
 			for _, c := range kube.Containers(pod) {
 				if c.Limit() == 0 {
 					continue
 				}
 				name := c.Spec.Name
-				if m := kube.Milli(least); m > 0 {
-					t.floors[name] = max(t.floors[name], m)
+				if minimum > 0 {
+					b.floors[name] = max(b.floors[name], minimum)
 				}
-				if m := lowerCeiling(kube.MilliRoundedDown(most), cpu.Milli(maxRatioLimit(c.Spec.Resources.Requests[corev1.ResourceCPU], ratio))); m > 0 {
-					t.ceilings[name] = lowerCeiling(t.ceilings[name], m)
+				byRatio := cpu.Milli(maxRatioLimit(c.Spec.Resources.Requests[corev1.ResourceCPU], ratio))
+				if m := lowerCeiling(maximum, byRatio); m > 0 {
+					b.ceilings[name] = lowerCeiling(b.ceilings[name], m)
 				}
 			}
 		}
 	}
-	return t
+	return b
 }
 
-// times is a request times a ratio, in thousandths; 0 where there is none of either.
+// maxRatioLimit is the highest limit that a ratio allows beside this request, in thousandths; less
+// than 1 without a ratio or request.
 func maxRatioLimit(request, ratio resource.Quantity) float64 {
 	return float64(request.MilliValue())*ratio.AsApproximateFloat64() + 1e-6
 }
 
-// lower is the lower of two bounds of which 0 means none.
+// lowerCeiling is the lower of two ceilings, of which 0 means none.
 func lowerCeiling(a, b cpu.Milli) cpu.Milli {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -7,13 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// covers says whether the budget is about the pod, of its namespace. One without a selector is about none.
+// selectsPod says whether the budget selects the pod, which is of its namespace. A budget without a
+// selector selects none.
 func selectsPod(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
-// exhausted says whether no disruption is allowed, as far as is known: a budget that nobody has looked at yet allows none.
+// allowsNoDisruption says whether the budget allows no disruption. Before the disruption controller
+// has counted, it allows none.
 func allowsNoDisruption(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.DisruptionsAllowed <= 0
 }

@@ -10,33 +10,34 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// QuotaRoom is how much CPU a ResourceQuota lets the limits of its pods add up to, and how much they do.
+// CPUQuota is the bound of a ResourceQuota on the sum of CPU limits, and the current sum.
 type CPUQuota struct {
 	Name       string
 	Hard, Used cpu.Milli
-	// Known is false until the quota controller has counted for the first time; the API server then refuses every raise.
+	// Known is false until the quota controller has counted for the first time; the API server then
+	// refuses every increase.
 	Known bool
 }
 
-// QuotaRoomOf is the room for CPU limits; false for a quota that does not bound them.
+// CPUQuotaOf reads the bound on CPU limits; false for a quota without one.
 func CPUQuotaOf(q *corev1.ResourceQuota) (CPUQuota, bool) {
 	spec, ok := q.Spec.Hard[corev1.ResourceLimitsCPU]
 	if !ok {
 		return CPUQuota{}, false
 	}
-	room := CPUQuota{Name: q.Name, Hard: kube.MilliRoundedDown(spec)}
+	quota := CPUQuota{Name: q.Name, Hard: kube.MilliRoundedDown(spec)}
 	hard, enforced := q.Status.Hard[corev1.ResourceLimitsCPU]
 	used, counted := q.Status.Used[corev1.ResourceLimitsCPU]
-	room.Used, room.Known = kube.Milli(used), enforced && counted
-	if room.Known { // admission goes by the status, which follows the spec
-		room.Hard = min(room.Hard, kube.MilliRoundedDown(hard))
+	quota.Used, quota.Known = kube.Milli(used), enforced && counted
+	if quota.Known { // admission goes by the status, which follows the spec
+		quota.Hard = min(quota.Hard, kube.MilliRoundedDown(hard))
 	}
-	return room, true
+	return quota, true
 }
 
-// QuotaCounts says whether the quota counts the pod, by its scopes. It follows the evaluator of the API server
-// (pkg/quota/v1/evaluator/core/pods.go and pkg/apis/core/v1/helper of Kubernetes). A scope that is not known counts every pod, so
-// that nothing is raised that the API server might refuse.
+// QuotaSelects says whether the scopes of the quota select the pod. It follows the evaluator of the
+// API server (pkg/quota/v1/evaluator/core/pods.go and pkg/apis/core/v1/helper of Kubernetes). An
+// unknown scope selects every pod, so that no increase is tried that the API server might refuse.
 func QuotaSelects(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	for _, scope := range q.Spec.Scopes {
 		if !scopeMatches(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, pod) {
@@ -53,8 +54,8 @@ func QuotaSelects(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	return true
 }
 
-// QuotaHolds says whether quotas count the pod at all: not once it has ended, nor where it is still there after it was to be gone. It
-// follows QuotaV1Pod of the same evaluator.
+// CountsAgainstQuota says whether quotas count the pod at all: not after it has ended, nor after
+// its grace period of deletion. It follows QuotaV1Pod of the same evaluator.
 func CountsAgainstQuota(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false
@@ -93,8 +94,8 @@ func scopeMatches(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) b
 	return true
 }
 
-// Unspecified is a container without a value that the quota wants from every container, and the name of the value. The API server
-// then refuses every resize of the pod; "" where there is none.
+// MissingValue is a container that lacks a value which the quota requires of every container, and
+// the name of the value; "" where there is none. The API server refuses every resize of such a pod.
 func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value string) {
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
@@ -108,8 +109,8 @@ func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value st
 				{corev1.ResourceRequestsCPU, r.Requests, corev1.ResourceCPU}, {corev1.ResourceRequestsMemory, r.Requests, corev1.ResourceMemory},
 				{corev1.ResourceCPU, r.Requests, corev1.ResourceCPU}, {corev1.ResourceMemory, r.Requests, corev1.ResourceMemory},
 			} {
-				_, wanted := q.Spec.Hard[w.name]
-				if _, ok := w.has[w.of]; wanted && !ok {
+				_, required := q.Spec.Hard[w.name]
+				if _, ok := w.has[w.of]; required && !ok {
 					return list[i].Name, string(w.name)
 				}
 			}
@@ -118,8 +119,9 @@ func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value st
 	return "", ""
 }
 
-// Charged is what a pod's running containers count against a quota on CPU limits: each the higher of what its spec says and what the
-// kubelet reports, and the pod's overhead. What init containers count in the API server's own sum is more, never less.
+// QuotaUsage is what a pod counts against a quota on CPU limits: of each running container the
+// higher of the limit in its spec and the one that the kubelet reports, and the pod's overhead. The
+// API server's sum with init containers can be higher, never lower.
 func QuotaUsage(pod *corev1.Pod) cpu.Milli {
 	sum := kube.Milli(pod.Spec.Overhead[corev1.ResourceCPU])
 	for _, c := range kube.Containers(pod) {

@@ -41,7 +41,8 @@ func ofContainer(container string, target autoscalingv2.MetricTarget) autoscalin
 	}}
 }
 
-// TestUnsure: a target that did not tell its pods leaves open what becomes of those that its autoscaler would make a difference to.
+// TestUnsure: a target that did not tell its pods leaves open what becomes of those that its
+// autoscaler would make a difference to.
 func TestUnsure(t *testing.T) {
 	custom := kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "shop"}
 	hpa := func(m autoscalingv2.MetricSpec) autoscalingv2.HorizontalPodAutoscaler {
@@ -163,8 +164,9 @@ func TestVPAGoesByTheKind(t *testing.T) {
 	}
 }
 
-// TestObstacle: what of app (100m to 500m), exporter (20m, without limits), the sidecar proxy (50m to 200m), or the init container migrate (1 to
-// 2), each of 64Mi, or of all together bars every resize.
+// TestObstacle: what of app (100m to 500m), exporter (20m, without limits), the sidecar proxy (50m
+// to 200m), or the init container migrate (1 to 2), each of 64Mi, or of all together bars every
+// resize.
 func TestObstacle(t *testing.T) {
 	pods := func(item corev1.LimitRangeItem) corev1.LimitRangeItem {
 		item.Type = corev1.LimitTypePod
@@ -302,7 +304,8 @@ func TestUnspecified(t *testing.T) {
 	}
 }
 
-// TestCharged: the higher of spec and status counts, so that nothing is given back before the kubelet has followed.
+// TestCharged: the higher of spec and status counts, so that nothing is given back before the
+// kubelet has followed.
 func TestCharged(t *testing.T) {
 	pod := podtest.Shop()
 	pod.Spec.Overhead = podtest.CPU("50m")
@@ -380,7 +383,7 @@ func TestTerms(t *testing.T) {
 
 func TestBars(t *testing.T) {
 	n := NamespaceObjects{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("limits.cpu", "9")}}}}
-	if r, said := n.Refusal(podtest.Shop()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute wants limits.cpu of container exporter" {
+	if r, said := n.Refusal(podtest.Shop()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute requires limits.cpu of container exporter" {
 		t.Errorf("%v %q", r, said)
 	}
 	n.Quotas[0].Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
@@ -440,7 +443,8 @@ func TestTermsOfAsks(t *testing.T) {
 	}
 }
 
-// TestCheckLeavesTheCachedPod: amounts beyond 64 bits are kept behind a pointer, which a copy of a Quantity shares with the cache.
+// TestCheckLeavesTheCachedPod: amounts beyond 64 bits are kept behind a pointer, which a copy of a
+// Quantity shares with the cache.
 func TestCheckLeavesTheCachedPod(t *testing.T) {
 	pod := podtest.Shop()
 	for i := range pod.Spec.Containers {

@@ -13,19 +13,20 @@ import (
 // VPAKind is the kind of VerticalPodAutoscalers. It is a custom resource, which a cluster may lack.
 var VPAKind = schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"}
 
-// VPA is a VerticalPodAutoscaler as far as it matters here.
+// VPA is what decides whether a VerticalPodAutoscaler writes the CPU of a pod.
 type VPA struct {
 	Namespace, Name string
 	Target          kube.Target
 	// Mode is updatePolicy.updateMode; Recreate where unset, which is what the VPA does then.
 	Mode string
-	// CPU says for which containers it writes CPU: by name, and "*" for those that are not named.
+	// CPU is true for the containers whose CPU it writes, by name; "*" are those without an entry.
 	CPU map[string]bool
-	// Boosts: it gives containers more CPU while they start, in every mode.
+	// Boosts is true if it gives containers more CPU while they start, which it does in every mode.
 	Boosts bool
 }
 
-// VPAOf reads a VerticalPodAutoscaler. What cannot be read counts as left to its default, which is to write.
+// VPAOf reads a VerticalPodAutoscaler. A field that cannot be read counts as its default, which is
+// to write CPU.
 func VPAOf(o *unstructured.Unstructured) VPA {
 	text := func(fields ...string) string {
 		s, _, _ := unstructured.NestedString(o.Object, fields...)
@@ -52,16 +53,17 @@ func VPAOf(o *unstructured.Unstructured) VPA {
 		}
 		name, _, _ := unstructured.NestedString(policy, "containerName")
 		mode, _, _ := unstructured.NestedString(policy, "mode")
-		resources, told, _ := unstructured.NestedStringSlice(policy, "controlledResources")
+		resources, listed, _ := unstructured.NestedStringSlice(policy, "controlledResources")
 		_, boosts, _ := unstructured.NestedFieldNoCopy(policy, "startupBoost", "cpu")
 		v.Boosts = v.Boosts || boosts
-		v.CPU[name] = mode != "Off" && (!told || slices.Contains(resources, string(corev1.ResourceCPU)))
+		v.CPU[name] = mode != "Off" && (!listed || slices.Contains(resources, string(corev1.ResourceCPU)))
 	}
 	return v
 }
 
-// canonical is the target with the API version that its kind has: the VPA goes by the kind alone where that is a built-in one
-// (pkg/target/fetcher.go of the Vertical Pod Autoscaler), whatever version is named, and even if none is.
+// withBuiltInVersion is the target with the API version of its kind, if that is a built-in one: the
+// VPA ignores the version that such a target names (pkg/target/fetcher.go of the Vertical Pod
+// Autoscaler).
 func withBuiltInVersion(t kube.Target) kube.Target {
 	for _, version := range []string{"apps/v1", "batch/v1", "v1"} {
 		if built := (kube.Target{APIVersion: version, Kind: t.Kind, Name: t.Name}); built.KnownByOwner() {
@@ -71,7 +73,8 @@ func withBuiltInVersion(t kube.Target) kube.Target {
 	return t
 }
 
-// WritesCPU says whether the VPA changes CPU requests or limits of the pod, should the pod be of its target.
+// WritesCPU says whether the VPA would change CPU requests or limits of the pod if the pod belonged
+// to its target.
 func (v VPA) WritesCPU(pod *corev1.Pod) bool {
 	switch {
 	case v.Boosts:

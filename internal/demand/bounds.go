@@ -7,19 +7,19 @@ import "github.com/mbcas/mbcas/cpu"
 // bounds of the whole pod to Floor and Ceiling.
 type Bounds struct {
 	// Settable is the lowest limit that a resize sets: one quantum above the CPU request. A limit
-	// above its request keeps the pod Burstable, and the API server refuses a resize that changes the
-	// QoS class.
+	// above its request keeps the pod Burstable, and the API server refuses a resize that changes
+	// the QoS class.
 	Settable cpu.Milli
 	// Minimum is the lowest limit with which the container can be left: Settable, or the declared
 	// limit while that is lower and in force. With every limit as declared, a pod has the QoS class
 	// that it was created with.
 	Minimum cpu.Milli
-	// Entitlement is the limit that the container is entitled to at any price: Settable, and 100m or
-	// the declared limit, the lower of the two.
+	// Entitlement is the limit that the container is entitled to at any price: Settable, and 100m
+	// or the declared limit, the lower of the two.
 	Entitlement cpu.Milli
-	// Floor is the lowest limit that the container may get: its entitlement, the floor of an HPA or a
-	// LimitRange, or the lowest quota that the kernel takes, whichever is highest. A declared limit in
-	// force may stay where it is, below the entitlement.
+	// Floor is the lowest limit that the container may get: its entitlement, the floor of an HPA or
+	// a LimitRange, or the lowest quota that the kernel takes, whichever is highest. A declared
+	// limit in force may stay where it is, below the entitlement.
 	Floor cpu.Milli
 	// Ceiling is the highest limit that the container may get: the node's allocatable CPU or the
 	// ceiling of a constraint. It comes before the floor. Where Settable is above it, Floor and

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pinned says whether the pod can run on no other node, by what it says itself: it names the node in its node selector, or in the
-// one term of its required node affinity, as pods of a DaemonSet do.
+// FixedToNode says whether the spec of the pod allows one node only: by its node selector, or by
+// the one term of its required node affinity, as in pods of a DaemonSet.
 func FixedToNode(pod *corev1.Pod) bool {
 	if _, named := pod.Spec.NodeSelector[corev1.LabelHostname]; named {
 		return true
@@ -27,10 +27,11 @@ func FixedToNode(pod *corev1.Pod) bool {
 		(slices.ContainsFunc(terms[0].MatchFields, one(metav1.ObjectNameField)) || slices.ContainsFunc(terms[0].MatchExpressions, one(corev1.LabelHostname)))
 }
 
-// Spread says whether the pod's replicas are to be spread over the cluster, so that they are meant to serve evenly.
+// TopologySpread says whether the pod's replicas are spread over the cluster, and so are meant to
+// serve evenly.
 func TopologySpread(pod *corev1.Pod) bool { return len(pod.Spec.TopologySpreadConstraints) > 0 }
 
-// CrossesNamespaces says whether an affinity of the pod looks at pods of other namespaces.
+// CrossesNamespaces says whether an affinity term of the pod selects pods of other namespaces.
 func CrossesNamespaces(pod *corev1.Pod) bool {
 	a := pod.Spec.Affinity
 	if a == nil {
@@ -52,7 +53,7 @@ func CrossesNamespaces(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
 }
 
-// TrimAffinity keeps of an affinity what tells whether it pins the pod, and whether it looks at other namespaces.
+// TrimAffinity keeps of an affinity what FixedToNode and CrossesNamespaces read.
 func TrimAffinity(a *corev1.Affinity) *corev1.Affinity {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
 	kept := &corev1.Affinity{}

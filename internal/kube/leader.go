@@ -6,30 +6,32 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Leader tells, of one look at the leader's Lease after the other, whether a controller leads and lives. Only
-// changes that are seen count, on the clock of who looks: other clocks may be wrong.
+// LeaderObserver tells from successive reads of the leader election Lease whether a controller
+// leads and renews. It measures from the changes that it sees, on its own clock: the clock of the
+// leader may be wrong.
 type LeaderObserver struct {
 	holder  string
 	renewed time.Time
 	since   time.Time // when this holder and renewal were first seen
 }
 
-// Lead is what is known of the leader.
+// LeaderState is what is known of the leader.
 type LeaderState int
 
 const (
-	// NoLeader: nobody holds the Lease.
+	// NoLeader: the Lease has no holder.
 	NoLeader LeaderState = iota
-	// LivingLeader: somebody holds it, and has either renewed it or still has the time to.
+	// LeaderAlive: the holder has renewed the Lease, or still has time to.
 	LeaderAlive
-	// LapsedLeader: whoever holds it has let it lapse while it was looked at, and has died or is cut off.
+	// LeaderLapsed: the Lease expired while it was observed. Its holder has died or cannot reach
+	// the API server.
 	LeaderLapsed
 )
 
-// leaseTime is how long a Lease lasts that does not say so.
+// defaultLeaseDuration is the duration of a Lease that does not set one.
 const defaultLeaseDuration = 15 * time.Second
 
-// See takes in the Lease as it is at now; nil where there is none.
+// Observe takes the Lease as it is now; nil where there is none.
 func (l *LeaderObserver) Observe(lease *coordinationv1.Lease, now time.Time) LeaderState {
 	if lease == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		*l = LeaderObserver{}
@@ -53,5 +55,5 @@ func (l *LeaderObserver) Observe(lease *coordinationv1.Lease, now time.Time) Lea
 	return LeaderLapsed
 }
 
-// Holder is who was last seen to hold the Lease.
+// Holder is the identity of the last holder.
 func (l *LeaderObserver) Holder() string { return l.holder }

@@ -25,7 +25,8 @@ func Ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// FullySpecified says whether every container has each request and limit for which a LimitRange can give a default.
+// FullySpecified says whether every container has each request and limit for which a LimitRange can
+// give a default.
 func FullySpecified(pod *corev1.Pod) bool {
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for _, c := range list {
@@ -41,7 +42,8 @@ func FullySpecified(pod *corev1.Pod) bool {
 	return true
 }
 
-// NotServed says whether an error means that the API server does not serve the kind itself, because its CRD is missing.
+// NotServed says whether an error means that the API server does not serve the kind itself, because
+// its CRD is missing.
 func NotServed(err error) bool {
 	if meta.IsNoMatchError(err) {
 		return true

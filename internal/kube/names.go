@@ -1,5 +1,6 @@
-// Package kube reads the Kubernetes objects that MBCAS looks at: quantities, containers, labels, owners, and the names by which its parts agree.
-// It holds no client: everything here is a pure function of objects.
+// Package kube translates what MBCAS reads of Kubernetes objects: quantities, containers, labels
+// and owners. It also holds the names that the parts of MBCAS share. Everything here is a pure
+// function of objects.
 package kube
 
 import "strings"
@@ -10,38 +11,42 @@ const (
 	ModeLabel = "mbcas.io/mode"
 	// ManagedKey as label or annotation of a Pod with the value "false" takes it out of the market.
 	ManagedKey = "mbcas.io/managed"
-	// MaxCPUKey as annotation of a Pod lowers the ceiling of its total CPU limit; a Kubernetes quantity.
+	// MaxCPUKey as annotation of a Pod lowers the ceiling of its total CPU limit; a Kubernetes
+	// quantity.
 	MaxCPUKey = "mbcas.io/max-cpu"
 )
 
-// AllowDecreaseKey as annotation of a HorizontalPodAutoscaler or a PodDisruptionBudget with the value "true" lets the pods be lowered
-// that the object would otherwise keep from it. The floor that an HPA asks for stands.
+// AllowDecreaseKey as annotation of a HorizontalPodAutoscaler or a PodDisruptionBudget with the
+// value "true" allows decreases of its pods, which the object otherwise prevents. The floor that an
+// HPA sets still holds.
 const AllowDecreaseKey = "mbcas.io/allow-decrease"
 
 // Names under which the API server records writes.
 const (
-	// FieldManager is the controller's, for pods above all: Ours looks for it.
+	// FieldManager is the controller's, for pods above all: WrittenByMBCAS looks for it.
 	FieldManager = "mbcas-controller"
-	// PluginFieldManager is the plugin's. What a person does with it is not ours, but somebody else's.
+	// PluginFieldManager is the plugin's. A change that a person makes with it is an external
+	// change.
 	PluginFieldManager = "kubectl-mbcas"
 )
 
 // SystemNamespace is where MBCAS itself runs by default.
 const SystemNamespace = "mbcas-system"
 
-// Objects in the namespace that MBCAS runs in, by which its parts and people agree.
+// Objects in the namespace that MBCAS runs in, which its parts and users share.
 const (
-	// SwitchName is the ConfigMap with which everything is stopped at once: PausedKey set to anything but
-	// "false" pauses. Once no resize is on its way any more, the controller repeats the value under AcknowledgedKey.
+	// SwitchName is the ConfigMap that pauses all resizes: PausedKey set to anything but "false"
+	// pauses. Once no resize is in flight, the controller repeats the value under AcknowledgedKey.
 	SwitchName      = "mbcas"
 	PausedKey       = "paused"
 	AcknowledgedKey = "acknowledged"
-	// BlockedKey is the reason why the controller can resize no pod of the cluster, and BlockedMessageKey the reason in a sentence.
+	// BlockedKey is the reason why the controller can resize no pod of the cluster, and
+	// BlockedMessageKey the reason in a sentence.
 	BlockedKey        = "blocked"
 	BlockedMessageKey = "blockedMessage"
 
-	// LedgerLabel marks the ConfigMaps of the second record of declared limits, one per node; LedgerPrefix
-	// and the node's name make theirs.
+	// LedgerLabel marks the ConfigMaps of the second record of declared limits, one per node;
+	// LedgerPrefix and the node's name make theirs.
 	LedgerLabel  = "mbcas.io/ledger"
 	LedgerPrefix = "mbcas-declared-"
 
@@ -76,8 +81,8 @@ func ParseMode(s string) (Mode, bool) {
 	return "", false
 }
 
-// ModeOf is the mode of a namespace: its label, or the installation's default where it has none. A label
-// that cannot be read counts as recommend, which changes nothing; ok is then false.
+// ModeOf is the mode of a namespace: its label, or the installation's default where it has none. A
+// label that cannot be read counts as recommend, which changes nothing; ok is then false.
 func ModeOf(labels map[string]string, byDefault Mode) (m Mode, ok bool) {
 	s, labelled := labels[ModeLabel]
 	if !labelled {
@@ -89,7 +94,8 @@ func ModeOf(labels map[string]string, byDefault Mode) (m Mode, ok bool) {
 	return ModeRecommend, false
 }
 
-// AlwaysOut says whether pods of a namespace are always left alone; system is our own namespace.
+// AlwaysUnmanaged says whether pods of a namespace are never managed; system is the namespace of
+// MBCAS.
 func AlwaysUnmanaged(namespace, system string) bool {
 	switch namespace {
 	case "kube-system", "kube-node-lease", "kube-public", system:

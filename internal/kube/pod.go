@@ -18,8 +18,9 @@ type Container struct {
 	Status *corev1.ContainerStatus // nil: none yet
 }
 
-// Containers are the pod's containers and then its sidecars: everything that runs beside each other.
-// Init containers that run to completion and ephemeral containers never have a part in the market.
+// Containers are the pod's containers and then its sidecars: everything that runs beside each
+// other. Init containers that run to completion and ephemeral containers take no part in the
+// market.
 func Containers(pod *corev1.Pod) []Container {
 	list := make([]Container, 0, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
@@ -104,7 +105,8 @@ func ByName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
 	return m
 }
 
-// Facts are what a pod's eligibility depends on. mode is its namespace's, system our own namespace.
+// EligibilityFacts are what a pod's eligibility depends on. mode is its namespace's, system the
+// namespace of MBCAS.
 func EligibilityFacts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
 	f := eligibility.Facts{
 		SystemNamespace: AlwaysUnmanaged(pod.Namespace, system),
@@ -119,12 +121,12 @@ func EligibilityFacts(pod *corev1.Pod, mode Mode, system string) eligibility.Fac
 	}
 	_, err := MaxCPU(pod)
 	f.InvalidAnnotation = err != nil
-	running := false
+	seen := false // a running container
 	for _, c := range Containers(pod) {
 		f.Containers = append(f.Containers, eligibility.ContainerFacts{Limited: c.Limit() > 0, Restarts: restartsOnResize(c.Spec)})
-		// The API server looks at the first running container only, and so do we.
-		if !running && c.Status != nil && c.Status.State.Running != nil {
-			running = true
+		// Like the API server: the first running container alone counts.
+		if !seen && c.Status != nil && c.Status.State.Running != nil {
+			seen = true
 			f.StatusWithoutResources = c.Status.Resources == nil
 		}
 	}
@@ -153,9 +155,10 @@ func MaxCPU(pod *corev1.Pod) (cpu.Milli, error) {
 	return Milli(q), nil
 }
 
-// CgroupPod is the UID that the kubelet puts in the pod's cgroup path: its config hash for a static pod.
+// CgroupUID is the UID that the kubelet puts in the pod's cgroup path: its config hash for a static
+// pod.
 func CgroupUID(pod *corev1.Pod) string {
-	// Anybody can write the hash on an ordinary pod; only the kubelet makes mirror pods.
+	// Any user can set the annotation on an ordinary pod; only the kubelet creates mirror pods.
 	if h := pod.Annotations["kubernetes.io/config.hash"]; h != "" && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return h
 	}

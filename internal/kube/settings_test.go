@@ -8,7 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestSettings: a reader gets the values that the controller wrote, and no value for what is missing or malformed.
+// TestSettings: a reader gets the values that the controller wrote, and no value for what is
+// missing or malformed.
 func TestSettings(t *testing.T) {
 	data, err := NewSettings("v1.2.3", map[string]string{
 		ModeFlag: "enforce", RollbackHoldOffFlag: "1h30m0s", QuotaHeadroomFlag: "0.25", ExternalChangeHoldOffFlag: "soon", "rate": "7",

@@ -19,32 +19,32 @@ func target(o v1alpha1.ObjectRef) Target {
 	return Target{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name}
 }
 
-// Metric is what a DemandSignal wants read.
+// Metric is the metric that a DemandSignal reads.
 type Metric struct {
 	Type     v1alpha1.SignalMetricType
 	Name     string
 	Selector labels.Selector // of series
 	Object   Target          // of a metric of an object
 	Target   float64
-	// PerPod: the target is for one pod, and the metric for all of them.
+	// PerPod is true if the target is per pod and the metric of all pods together.
 	PerPod bool
 }
 
-// MetricOf is what a DemandSignal wants read. An error says which field cannot be read.
+// MetricOf is the metric that a DemandSignal reads. An error names the invalid field.
 func MetricOf(d *v1alpha1.DemandSignal) (Metric, error) {
 	spec := &d.Spec.Metric
 	m := Metric{Type: spec.Type}
 	var id v1alpha1.MetricID
-	var aim v1alpha1.SignalObjective
+	var objective v1alpha1.SignalObjective
 	var field string
 	switch {
 	case spec.Type == v1alpha1.PodsMetric && spec.Pods != nil:
-		field, id, aim = "pods", spec.Pods.Metric, spec.Pods.Target
+		field, id, objective = "pods", spec.Pods.Metric, spec.Pods.Target
 	case spec.Type == v1alpha1.ObjectMetric && spec.Object != nil:
-		field, id, aim = "object", spec.Object.Metric, spec.Object.Target
+		field, id, objective = "object", spec.Object.Metric, spec.Object.Target
 		m.Object = target(spec.Object.DescribedObject)
 	case spec.Type == v1alpha1.ExternalMetric && spec.External != nil:
-		field, id, aim = "external", spec.External.Metric, spec.External.Target
+		field, id, objective = "external", spec.External.Metric, spec.External.Target
 	default:
 		return m, fmt.Errorf("spec.metric describes no metric of type %q", spec.Type)
 	}
@@ -56,9 +56,9 @@ func MetricOf(d *v1alpha1.DemandSignal) (Metric, error) {
 		}
 		m.Selector = s
 	}
-	q := aim.Value
+	q := objective.Value
 	if q == nil {
-		q, m.PerPod = aim.AverageValue, spec.Type != v1alpha1.PodsMetric // that of pods is read of each
+		q, m.PerPod = objective.AverageValue, spec.Type != v1alpha1.PodsMetric // that of pods is read of each
 	}
 	if q == nil {
 		return m, fmt.Errorf("spec.metric.%s.target has no value", field)
@@ -89,7 +89,7 @@ func (m Metric) String() string {
 	return "external metric " + s
 }
 
-// Figure is a value as people read it, with three digits.
+// DisplayQuantity is a value rounded to three digits.
 func DisplayQuantity(v float64) *resource.Quantity {
 	const most = 1e18 // the API rounds larger ones down
 	q, err := resource.ParseQuantity(strconv.FormatFloat(math.Max(-most, math.Min(most, v)), 'e', 2, 64))

@@ -31,8 +31,9 @@ func (t Target) GroupKind() schema.GroupKind {
 
 func (t Target) String() string { return t.Kind + "/" + t.Name }
 
-// Owned says whether the pods of such a target are known by their owners. Those of any other are known by
-// the label selector that its scale subresource tells, as the HPA controller finds them.
+// KnownByOwner says whether the pods of such a target are found by their owner references. Pods of
+// any other target are found by the label selector of its scale subresource, as the HPA controller
+// does.
 func (t Target) KnownByOwner() bool {
 	switch t.GroupKind() {
 	case schema.GroupKind{Group: "apps", Kind: "Deployment"}, schema.GroupKind{Group: "apps", Kind: "ReplicaSet"},
@@ -44,7 +45,8 @@ func (t Target) KnownByOwner() bool {
 	return false
 }
 
-// Scales says whether a target that is Owned has a scale subresource, which tells the labels of its pods.
+// HasScale says whether a target of a built-in kind has a scale subresource, which holds the
+// selector of its pods.
 func (t Target) HasScale() bool {
 	switch t.Kind {
 	case "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController":
@@ -53,8 +55,8 @@ func (t Target) HasScale() bool {
 	return false
 }
 
-// Owns says whether the pod, of the target's namespace, belongs to it. The selector is needed for a target that is
-// not Owned, and may be nil: then nothing belongs to it.
+// Owns says whether the pod, of the target's namespace, belongs to it. The selector is needed for a
+// target that is not KnownByOwner; with nil no pod belongs to such a target.
 func (t Target) Owns(pod *corev1.Pod, selector labels.Selector) bool {
 	if !t.KnownByOwner() {
 		return selector != nil && selector.Matches(labels.Set(pod.Labels))
@@ -73,8 +75,9 @@ func (t Target) Owns(pod *corev1.Pod, selector labels.Selector) bool {
 	return owner.Kind == t.Kind && owner.Name == t.Name && gv.Group == t.GroupKind().Group
 }
 
-// deploymentOf is the Deployment of a ReplicaSet's pod: the ReplicaSet is called by its name and the hash of the pod
-// template, which is also a label of the pod (pkg/controller/deployment/sync.go of Kubernetes). "" where it has none.
+// deploymentOf is the Deployment of a ReplicaSet's pod: the ReplicaSet is called by its name and
+// the hash of the pod template, which is also a label of the pod (pkg/controller/deployment/sync.go
+// of Kubernetes). "" where it has none.
 func deploymentOf(pod *corev1.Pod, replicaSet string) string {
 	hash := pod.Labels["pod-template-hash"]
 	name, ok := strings.CutSuffix(replicaSet, "-"+hash)
@@ -94,8 +97,8 @@ func cronJobOf(job string) string {
 	return job[:i]
 }
 
-// Workload is what a pod is a replica of, as Kind/name: its Deployment where it has one, else whatever controls it. A pod that
-// nothing controls is a workload of its own.
+// Workload is what a pod is a replica of, as Kind/name: its Deployment where it has one, else
+// whatever controls it. A pod that nothing controls is a workload of its own.
 func Workload(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
@@ -107,10 +110,10 @@ func Workload(pod *corev1.Pod) string {
 	return owner.Kind + "/" + owner.Name
 }
 
-// ErrUnreadable marks a target, or what it tells, as something that nobody can make sense of, whoever asks again.
+// ErrUnreadable marks a target or a selector that is malformed, so that another attempt fails, too.
 var ErrUnreadable = errors.New("it cannot be read")
 
-// ScaleOf is what to ask for a target's scale: the object, and an empty answer.
+// ScaleOf is the object whose scale subresource is to be read, and an empty scale to read it into.
 func ScaleOf(namespace string, t Target) (object, scale *unstructured.Unstructured, err error) {
 	gv, err := schema.ParseGroupVersion(t.APIVersion)
 	if err != nil || gv.Version == "" {
@@ -124,7 +127,8 @@ func ScaleOf(namespace string, t Target) (object, scale *unstructured.Unstructur
 	return object, scale, nil
 }
 
-// SelectorOf is the selector of pods that a scale tells; none where it tells none, as an empty one would be everybody's.
+// SelectorOf is the pod selector of a scale. A scale without one selects no pods: an empty selector
+// would select all.
 func SelectorOf(scale *unstructured.Unstructured) (labels.Selector, error) {
 	text, _, err := unstructured.NestedString(scale.Object, "status", "selector")
 	if err != nil {

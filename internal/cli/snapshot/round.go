@@ -43,8 +43,8 @@ func ParseRound(node string, data []byte) (Market, map[types.UID]*Figures, error
 	price := market.Price(a.Node.Price)
 	m := Market{
 		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand,
-		SignalDemand: a.Node.Asked, System: a.Node.System, Pressure: percent(a.Node.Pressure),
-		Managed: a.Node.Bidders, Unmanaged: a.Node.Shadows, Warming: a.Node.Warming,
+		SignalDemand: a.Node.SignalDemand, System: a.Node.System, Pressure: percent(a.Node.Pressure),
+		Managed: a.Node.Managed, Unmanaged: a.Node.Unmanaged, Warming: a.Node.WarmingUp,
 		FloorsExceedSupply: a.Node.FloorsExceedSupply,
 	}
 	figures := make(map[types.UID]*Figures, len(a.Pods))

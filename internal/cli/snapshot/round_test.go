@@ -21,7 +21,7 @@ func TestParseRound(t *testing.T) {
 		At: at,
 		Node: allocation.NodeReport{
 			Price: 1.25, Supply: 3400, Demand: 5100, Usage: 3300, System: 200, Pressure: &pressure, FloorsExceedSupply: true,
-			Bidders: 5, Shadows: 4, Warming: 3,
+			Managed: 5, Unmanaged: 4, WarmingUp: 3,
 		},
 		Pods: []allocation.PodReport{{
 			UID: "u1", Desired: 700, Containers: map[string]cpu.Milli{"app": 700}, Usage: 650, Demand: 720, Throttled: 0.126, Pressure: &pressure,

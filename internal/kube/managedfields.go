@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The API server notes, in the same write that changes a limit, who wrote it (metadata.managedFields). That
-// note cannot be lost between a resize and a record of it, so it tells our own change from
-// somebody else's however we were interrupted. Whoever undoes a limit asks it first: a limit that
-// somebody else wrote is never undone, whatever a record says was declared before.
+// The API server records in metadata.managedFields, in the same write that changes a limit, which
+// manager wrote it. That record cannot be lost between a resize and a status write, so it tells a
+// resize of MBCAS from an external change after any interruption. A limit that another manager
+// wrote is never restored, whatever limits are recorded as declared.
 
-// ancient is the name under which the API server folds the oldest of too many managers together.
+// ancientManager is the name under which the API server merges the oldest of too many managers.
 const ancientManager = "ancient-changes"
 
-// Ours are the containers whose CPU limit was certainly last written by MBCAS.
+// WrittenByMBCAS are the containers whose CPU limit was certainly last written by MBCAS.
 func WrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	names := map[string]bool{}
 	for _, m := range pod.ManagedFields {
@@ -28,9 +28,9 @@ func WrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	return names
 }
 
-// MaybeOurs are the containers whose CPU limit may have been last written by MBCAS: those of Ours while
-// the note is complete, and all with a limit where the note does not tell. A container that is not among
-// them has a limit of its owner's, or of somebody else.
+// PossiblyWrittenByMBCAS are the containers whose CPU limit may have been last written by MBCAS:
+// those of WrittenByMBCAS while managedFields are complete, else all with a limit. The limit of any
+// other container is its owner's, or an external change.
 func PossiblyWrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	switch {
 	case neverResized(pod):
@@ -45,7 +45,8 @@ func PossiblyWrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	return all
 }
 
-// Writers keeps of a pod's managedFields what Ours and MaybeOurs need, and drops the bulk. It may be applied twice.
+// TrimManagedFields keeps of a pod's managedFields what this file reads, and drops the bulk. It may
+// be applied twice.
 func TrimManagedFields(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, m := range entries {
@@ -60,13 +61,13 @@ func TrimManagedFields(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFiel
 	return slices.Clip(kept)
 }
 
-// oursToo says whether an entry tells of our own resizes. A server-side apply lays claim to fields without changing them, and we never
-// apply, so such an entry is somebody else's.
+// isOwnResize says whether an entry records resizes of MBCAS. A server-side apply claims fields
+// without changing them. MBCAS never applies, so such an entry is of another manager.
 func isOwnResize(m metav1.ManagedFieldsEntry) bool {
 	return m.Manager == FieldManager && m.Subresource == "resize" && m.Operation == metav1.ManagedFieldsOperationUpdate
 }
 
-// written adds the containers whose CPU limit an entry claims; false where it cannot be read.
+// addCPULimits adds the containers whose CPU limit an entry claims; false where it cannot be read.
 func addCPULimits(m metav1.ManagedFieldsEntry, names map[string]bool) bool {
 	var fields struct {
 		Spec map[string]map[string]struct {
@@ -92,19 +93,19 @@ func addCPULimits(m metav1.ManagedFieldsEntry, names map[string]bool) bool {
 func keyName(key string) string {
 	var k struct{ Name string }
 	if raw, ok := bytes.CutPrefix([]byte(key), []byte("k:")); ok {
-		_ = json.Unmarshal(raw, &k) // a key without a name is no container of ours
+		_ = json.Unmarshal(raw, &k) // a key without a name matches no container
 	}
 	return k.Name
 }
 
-// untouched says whether the pod proves by itself that we never resized it: its spec was never
-// changed, or the note of who wrote it is complete and does not name us.
+// neverResized says whether the pod itself proves that MBCAS never resized it: its spec was never
+// changed, or its managedFields are complete without an entry of MBCAS.
 func neverResized(pod *corev1.Pod) bool {
 	return pod.Generation == 1 || fieldsComplete(pod) && !slices.ContainsFunc(pod.ManagedFields, isOwnResize)
 }
 
-// complete says whether the note of who wrote what still names the pod's creator, nobody was folded into
-// a common entry, and our own entries can be read. A note that was wiped proves nothing.
+// fieldsComplete says whether managedFields still name the pod's creator, no managers were merged,
+// and the entries of MBCAS can be read. Fields that were wiped prove nothing.
 func fieldsComplete(pod *corev1.Pod) bool {
 	creator := false
 	for _, m := range pod.ManagedFields {
