@@ -18,7 +18,7 @@ func (s *Server) As(t testing.TB, user string, groups ...string) client.Client {
 	return s.client(t, s.User(t, user, groups...).Config())
 }
 
-// User is such a user, who knows a certificate of the API server's.
+// User is such a user with a client certificate.
 func (s *Server) User(t testing.TB, name string, groups ...string) *envtest.AuthenticatedUser {
 	t.Helper()
 	u, err := s.env.AddUser(envtest.User{Name: name, Groups: groups}, s.Config)
@@ -28,7 +28,7 @@ func (s *Server) User(t testing.TB, name string, groups ...string) *envtest.Auth
 	return u
 }
 
-// Token asks for a token of a service account, as a kubelet does for a pod: such a token is bound
+// Token requests a token of a service account, as a kubelet does for a pod: such a token is bound
 // to the pod, and names the pod's node. With no pod it is bound to nothing, like those of kubectl
 // create token.
 func (s *Server) Token(t testing.TB, account client.ObjectKey, pod *corev1.Pod, audiences ...string) string {
@@ -40,20 +40,20 @@ func (s *Server) Token(t testing.TB, account client.ObjectKey, pod *corev1.Pod, 
 	return token
 }
 
-// Token is the same, asked for by somebody who may not get it.
+// Token is the same request by a client that may be refused.
 func Token(t testing.TB, c client.Client, account client.ObjectKey, pod *corev1.Pod, audiences ...string) (string, error) {
 	t.Helper()
-	who := &corev1.ServiceAccount{}
-	who.Namespace, who.Name = account.Namespace, account.Name
+	sa := &corev1.ServiceAccount{}
+	sa.Namespace, sa.Name = account.Namespace, account.Name
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 	}
-	err := c.SubResource("token").Create(t.Context(), who, request)
+	err := c.SubResource("token").Create(t.Context(), sa, request)
 	return request.Status.Token, err
 }
 
-// Bearer is a client of whoever the token says.
+// Bearer is a client with that token.
 func (s *Server) Bearer(t testing.TB, token string) client.Client {
 	t.Helper()
 	config := rest.AnonymousClientConfig(s.Config)

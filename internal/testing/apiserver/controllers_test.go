@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestControllers: a quota that nobody but the real controller fills is filled.
+// TestControllers: the real controller fills the status of a quota.
 func TestControllers(t *testing.T) {
 	s := Start(t)
 	ns := s.Namespace(t)

@@ -26,7 +26,7 @@ const (
 	Defer                // says that the node has no room at the moment
 	Refuse               // says that the node never can
 	Fail                 // accepts them and meets an error of the runtime
-	Ignore               // does not look
+	Ignore               // does nothing
 )
 
 // Kubelet is a node and a stand-in for its kubelet: it starts pods, carries resizes out in the
@@ -81,7 +81,7 @@ func (s *Server) kubelet(t testing.TB, node, version string, old bool) *Kubelet 
 	return k
 }
 
-// Answer changes what is done about resizes of the pod, also about one that waits. Every pod starts
+// Answer changes how resizes of the pod are handled, also one in flight. Every pod starts
 // with Obey.
 func (k *Kubelet) Answer(pod *corev1.Pod, a Answer) {
 	k.mu.Lock()

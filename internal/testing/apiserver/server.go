@@ -33,7 +33,7 @@ import (
 )
 
 // Server is a running API server with the project's CRD. Its default admission plugins, policies
-// and RBAC are at work; there is no controller manager (so nobody fills a ResourceQuota's status),
+// and RBAC are at work; there is no controller manager (so the status of a ResourceQuota stays empty),
 // no scheduler, no kubelet and, as envtest wants it, no ServiceAccount admission.
 type Server struct {
 	Config *rest.Config // of an administrator
@@ -206,7 +206,7 @@ func (s *Server) version(t testing.TB) *version.Info {
 	return v
 }
 
-// Namespace is a new namespace of the test's own. It stays: nobody here can empty one.
+// Namespace is a new namespace of the test's own. It stays: no controller here can empty one.
 func (s *Server) Namespace(t testing.TB) string {
 	t.Helper()
 	ns := &corev1.Namespace{}

@@ -62,7 +62,7 @@ func TestNothingIsLeft(t *testing.T) {
 	addresses := strings.Fields(line)
 	for _, a := range addresses {
 		if !listens(t, a) {
-			t.Errorf("nobody listens on %s, so nothing is tested", a)
+			t.Errorf("nothing listens on %s, so nothing is tested", a)
 		}
 	}
 	if err := c.Process.Kill(); err != nil {

@@ -218,7 +218,7 @@ func pressure(p kernel.Pressure) string {
 		p.Some.Microseconds(), p.Full.Microseconds())
 }
 
-// write replaces the text of a file in place, so that who has it open reads the new text.
+// write replaces the text of a file in place, so that a reader that has it open reads the new text.
 func write(path, text string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if os.IsNotExist(err) {
