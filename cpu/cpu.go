@@ -71,10 +71,12 @@ func (m Milli) Clamp(low, high Milli) Milli { return max(min(m, high), low) }
 // String writes m as Kubernetes does in milli form: "1500m".
 func (m Milli) String() string { return strconv.FormatInt(int64(m), 10) + "m" }
 
-// MarshalText writes the form of String, so that objects and records read like Kubernetes quantities.
+// MarshalText writes the form of String, so that objects and records read like Kubernetes
+// quantities.
 func (m Milli) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// MarshalJSON writes the form of String, too: conversions of objects that go by type alone ask for it.
+// MarshalJSON writes the form of String, too: conversions of objects that go by type alone ask for
+// it.
 func (m Milli) MarshalJSON() ([]byte, error) { return []byte(`"` + m.String() + `"`), nil }
 
 // UnmarshalText reads the form of String; it takes no other, so that every value has one spelling.

@@ -1,27 +1,28 @@
-// Package market clears the CPU of one node: bids go in, one price and a CPU limit for
-// each bid come out.
+// Package market clears the CPU of one node: from bids it computes one price, and a CPU limit for
+// each bid. It is pure.
 //
-// CPU of a node is one divisible good. Each bidder i has a budget w, a demand d and a
-// floor f and ceiling c for its limit; the supply is S. The use x that the market expects
-// maximises the sum of w log x (Nash social welfare of a Fisher market with satiable
-// buyers; Eisenberg and Gale 1959) subject to x <= d and the sum of x being at most S. The optimum has
-// one price p with x = min(d, w/p). What the budget of a bidder buys at that price is not x but its budget line,
+// CPU of a node is one divisible good. Each bidder i has a budget w, a demand d and a floor f and
+// ceiling c for its limit; the supply is S. The expected usage x maximises the sum of w log x (Nash
+// social welfare of a Fisher market with satiable buyers; Eisenberg and Gale 1959) subject to x <=
+// d and the sum of x being at most S. The optimum has one price p with x = min(d, w/p). What the
+// budget of a bidder buys at that price is not x but its budget line,
 //
 //	limit = clamp(w/p, f, c)        (p = 0: limit = c)
 //
-// so a bidder who wants less than its share is not held to what it wants (Bid.Bound says who is held at all).
-// With floors and ceilings p is the price at which expected use meets supply:
+// so a bidder that demands less than its share is not capped at its demand (Bid.Bound says which
+// are capped). With floors and ceilings p is the price at which expected usage equals supply:
 //
 //	sum of min(d, clamp(w/p, f, c)) = S
 //
 // For a single good this is also weighted max-min fairness.
 //
 // What the package promises, each a property test of the same name:
-//   - Feasible: expected use never sums to more than the supply, unless the floors alone do.
+//   - Feasible: expected usage never exceeds the supply, unless usage within the floors does.
 //   - Bounded: no limit lies outside its bid's floor and ceiling.
-//   - WorkConserving: while supply is left over, no bid is held below min(demand, ceiling).
-//   - SharingIncentive: no bid is held below min(demand, its budget's share of what those leave whom their floors hold).
-//   - NoGainFromLying: to claim more demand never raises min(limit, true demand).
+//   - WorkConserving: while supply is left, no limit is below min(demand, ceiling).
+//   - SharingIncentive: no limit is below the demand, or the budget's share of the supply that
+//     bidders at their floors leave.
+//   - NoGainFromLying: a higher claimed demand never raises min(limit, true demand).
 //   - OrderFree: permuted bids get permuted limits.
 //   - Monotone: more supply lowers no limit.
 //   - AgreesWithOracle: a slow obvious solver finds the same price.
@@ -37,13 +38,13 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// Budget is what a bidder bids with. A CPU request of one core at multiplier 1 is a budget of 1000.
+// Budget is the weight of a bidder. A CPU request of one core with priority multiplier 1 is 1000.
 type Budget int64
 
-// Bid is what one bidder brings to the market.
+// Bid is that of one bidder.
 type Bid struct {
-	Budget  Budget    // 0 is taken as 1, so that everybody can buy something
-	Demand  cpu.Milli // mean use if nothing held it back
+	Budget  Budget    // 0 counts as 1, so that every bidder can buy something
+	Demand  cpu.Milli // mean usage with no limit
 	Floor   cpu.Milli // lowest limit
 	Ceiling cpu.Milli // highest limit
 }
@@ -54,7 +55,7 @@ type Problem struct {
 	Bids   []Bid
 }
 
-// Bound says what holds a limit.
+// Bound is what bounds a limit.
 type Bound uint8
 
 const (
@@ -81,13 +82,13 @@ func (b Bound) String() string {
 // Result is a cleared market.
 type Result struct {
 	Price Price
-	// FloorsExceedSupply: what the bidders use within their floors is more than the supply. The
-	// price is then MaxPrice and every limit is its floor. (Where it is just the supply, the price
-	// is MaxPrice too: nothing is left that a budget could buy.)
+	// FloorsExceedSupply: usage within the floors exceeds the supply. The price is then MaxPrice and
+	// every limit is its floor. (Where it equals the supply, the price is MaxPrice too: nothing is
+	// left that a budget could buy.)
 	FloorsExceedSupply bool
 }
 
-// Validate says everything that is wrong with the problem.
+// Validate returns every fault, joined.
 func (p Problem) Validate() error {
 	var errs []error
 	if p.Supply < 0 || p.Supply > maxAmount {
@@ -101,44 +102,45 @@ func (p Problem) Validate() error {
 			errs = append(errs, fmt.Errorf("bid %d: demand %v: want 0m to %v", i, b.Demand, maxAmount))
 		}
 		if b.Floor < 0 || b.Ceiling < b.Floor || b.Ceiling > maxAmount {
-			errs = append(errs, fmt.Errorf("bid %d: floor %v and ceiling %v: want 0m <= floor <= ceiling <= %v", i, b.Floor, b.Ceiling, maxAmount))
+			errs = append(errs, fmt.Errorf("bid %d: floor %v and ceiling %v: want 0m <= floor <= ceiling <= %v",
+				i, b.Floor, b.Ceiling, maxAmount))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Amounts and budgets are bounded so that products of two fit into 64 bits and sums
-// over a million bids stay exact.
+// Amounts and budgets are bounded, so that products of two fit into 64 bits and sums over a million
+// bids are exact.
 const (
 	maxAmount = 1_000_000 * cpu.Core
 	maxBudget = Budget(1_000_000_000)
 )
 
-// Solver clears markets. It keeps its scratch space, so that clearing again allocates
-// nothing. The zero value is ready; it is not for use by two goroutines at once.
+// Solver clears markets. It keeps its scratch space, so clearing again allocates nothing. The zero
+// value is ready for use, by one goroutine at a time.
 type Solver struct{ breakpoints []breakpoint }
 
-// breakpoint is a price, budget/use, at which a bidder begins to be held by the price, or
-// ceases to be because it has come down to its low.
+// breakpoint is a price, budget/usage, at which the price begins to cap a bidder or, with atFloor,
+// ceases to because the bidder is at its floor.
 type breakpoint struct {
 	budget  Budget
 	usage   cpu.Milli
 	atFloor bool
 }
 
-// lowerPriced compares the prices of two turns exactly.
+// lowerPriced compares the prices of two breakpoints exactly.
 func (a breakpoint) lowerPriced(b breakpoint) bool {
 	return int64(a.budget)*int64(b.usage) < int64(b.budget)*int64(a.usage)
 }
 
-// segment is expected use between two neighbouring turns: fixed + spent/price. Both are whole numbers,
-// so the order of the bids cannot change the answer.
+// segment is the expected usage between two neighbouring breakpoints: constant + budgets/price.
+// Both are whole numbers, so the order of the bids cannot change the result.
 type segment struct {
 	constant cpu.Milli
 	budgets  Budget
 }
 
-// past is the stretch on the dear side of t.
+// past is the segment at the prices above t.
 func (s segment) past(t breakpoint) segment {
 	if t.atFloor {
 		return segment{s.constant + t.usage, s.budgets - t.budget}
@@ -146,8 +148,8 @@ func (s segment) past(t breakpoint) segment {
 	return segment{s.constant - t.usage, s.budgets + t.budget}
 }
 
-// exceeds says whether use at the price of t is more than the supply:
-// spent * t.use / t.budget > supply - fixed, in exact 128-bit products.
+// exceeds says whether usage at the price of t exceeds the supply:
+// budgets * t.usage / t.budget > supply - constant, in exact 128-bit products.
 func (s segment) exceeds(supply cpu.Milli, t breakpoint) bool {
 	left := supply - s.constant
 	if left < 0 {
@@ -161,17 +163,17 @@ func (s segment) exceeds(supply cpu.Milli, t breakpoint) bool {
 // Clear finds the price. It is a pure function of the problem, which must be valid
 // (see Problem.Validate): same problem, same price.
 //
-// As the price rises from 0, each bidder first uses its cap min(d, c), then w/p, then its
-// low min(d, f). Clear looks for the stretch between two neighbouring turns where use crosses
-// the supply by halving the turns around a pivot (breakpoint search; Kiwiel 2008, Math. Program. 112, section 3).
-// Cost grows as n; as n log n when the pivots are unlucky.
+// As the price rises from 0, the usage of each bidder is first min(d, c), then w/p, then min(d, f).
+// Clear finds the segment between two neighbouring breakpoints where usage equals the supply, by
+// halving the breakpoints around a pivot (breakpoint search; Kiwiel 2008, Math. Program. 112,
+// section 3). Cost grows as n; as n log n when the pivots are unlucky.
 func (s *Solver) Clear(p Problem) Result {
 	s.breakpoints = s.breakpoints[:0]
-	var cheap segment // where nobody is held by the price
+	var lowest segment // at the lowest prices, where no bidder is capped
 	var floors cpu.Milli
 	for _, b := range p.Bids {
 		w, low, top := b.Budget.positive(), min(b.Demand, b.Floor), min(b.Demand, b.Ceiling)
-		cheap.constant += top
+		lowest.constant += top
 		floors += low
 		if low == top {
 			continue
@@ -181,17 +183,18 @@ func (s *Solver) Clear(p Problem) Result {
 			s.breakpoints = append(s.breakpoints, breakpoint{w, low, true})
 		}
 	}
-	if cheap.constant <= p.Supply {
+	if lowest.constant <= p.Supply {
 		return Result{}
 	}
 	if floors >= p.Supply {
 		return Result{Price: MaxPrice, FloorsExceedSupply: floors > p.Supply}
 	}
-	at := crossingSegment(cheap, s.breakpoints, p.Supply)
+	at := crossingSegment(lowest, s.breakpoints, p.Supply)
 	return Result{Price: Price(float64(at.budgets) / float64(p.Supply-at.constant))}
 }
 
-// crossingSegment is the stretch on which use meets the supply. All turns lie on the dear side of s.
+// crossingSegment is the segment in which usage equals the supply. All breakpoints are at prices
+// above s.
 func crossingSegment(s segment, turns []breakpoint, supply cpu.Milli) segment {
 	for tries := 2 * bits.Len(uint(len(turns))); len(turns) > 0; tries-- {
 		if tries == 0 { // the pivots are unlucky: from here each halves what is left
@@ -203,7 +206,7 @@ func crossingSegment(s segment, turns []breakpoint, supply cpu.Milli) segment {
 		if tries > 0 {
 			pivot = median(turns[0], pivot, turns[len(turns)-1])
 		}
-		// Turns up to the pivot go to the front. Those at the pivot's own price stand between.
+		// Breakpoints up to the pivot are moved to the front, those at its own price behind the others.
 		beyond, under := s, 0
 		same := 0
 		for i, t := range turns {
@@ -241,11 +244,11 @@ func median(a, b, c breakpoint) breakpoint {
 	return b
 }
 
-// Clear is Solver.Clear for those who clear once.
+// Clear is Solver.Clear without a Solver.
 func Clear(p Problem) Result { return new(Solver).Clear(p) }
 
 // Limit is the bid's budget line at a price: what the budget buys, within floor and ceiling.
-// It is rounded down to whole thousandths, so that rounding never creates use.
+// It is rounded down to whole thousandths, so that rounding never adds usage.
 func (b Bid) Limit(p Price) cpu.Milli {
 	if p <= 0 {
 		return b.Ceiling
@@ -257,10 +260,10 @@ func (b Bid) Limit(p Price) cpu.Milli {
 	return cpu.Milli(bought).Clamp(b.Floor, b.Ceiling)
 }
 
-// Usage is what the market expects the bidder to use at a price.
+// Usage is the expected usage of the bidder at a price.
 func (b Bid) Usage(p Price) cpu.Milli { return min(b.Demand, b.Limit(p)) }
 
-// Bound says what holds the bid's limit at a price.
+// Bound is what bounds the bid's limit at a price.
 func (b Bid) Bound(p Price) Bound {
 	limit := b.Limit(p)
 	switch {

@@ -13,7 +13,7 @@ import (
 )
 
 // problems draws markets of every temper: idle, scarce, with floors above the supply,
-// with equal breakpoints, with nobody in them.
+// with equal breakpoints, with no bids.
 func problems(t *rapid.T) Problem {
 	small := rapid.Bool().Draw(t, "small") // small numbers make ties
 	amount, budget := int64(64_000), int64(100_000)
@@ -32,7 +32,7 @@ func problems(t *rapid.T) Problem {
 	return Problem{Supply: cpu.Milli(rapid.Int64Range(0, 4*amount).Draw(t, "supply")), Bids: bids}
 }
 
-func use(p Problem, r Result) (sum cpu.Milli) {
+func usage(p Problem, r Result) (sum cpu.Milli) {
 	for _, b := range p.Bids {
 		sum += b.Usage(r.Price)
 	}
@@ -46,8 +46,8 @@ func TestFeasible(t *testing.T) {
 		if err := Certify(p, r); err != nil {
 			t.Fatal(err)
 		}
-		if got := use(p, r); !r.FloorsExceedSupply && got > p.Supply {
-			t.Fatalf("use %v of a supply of %v at price %g", got, p.Supply, float64(r.Price))
+		if got := usage(p, r); !r.FloorsExceedSupply && got > p.Supply {
+			t.Fatalf("usage %v of a supply of %v at price %g", got, p.Supply, float64(r.Price))
 		}
 	})
 }
@@ -72,19 +72,20 @@ func TestWorkConserving(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)
 		r := Clear(p)
-		left := p.Supply - use(p, r)
-		if left <= cpu.Milli(len(p.Bids)) { // each use is rounded down by less than 1m
+		left := p.Supply - usage(p, r)
+		if left <= cpu.Milli(len(p.Bids)) { // each usage is rounded down by less than 1m
 			return
 		}
 		for i, b := range p.Bids {
 			if got, want := b.Usage(r.Price), min(b.Demand, b.Ceiling); got < want {
-				t.Fatalf("bid %d is held to %v of %v while %v are left over", i, got, want, left)
+				t.Fatalf("bid %d has %v of %v while %v are left", i, got, want, left)
 			}
 		}
 	})
 }
 
-// TestSharingIncentive: what those take whom their floors hold is taken off first; all others have their share of the rest.
+// TestSharingIncentive: what those take whom their floors hold is taken off first; all others have
+// their share of the rest.
 func TestSharingIncentive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)
@@ -126,7 +127,7 @@ func TestNoGainFromLying(t *testing.T) {
 		p.Bids[i].Demand += cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "lie"))
 		after := min(honest, p.Bids[i].Limit(Clear(p).Price))
 		if after > before+1 {
-			t.Fatalf("claiming %v for %v raised its use from %v to %v", p.Bids[i].Demand, honest, before, after)
+			t.Fatalf("claiming %v for %v raised its usage from %v to %v", p.Bids[i].Demand, honest, before, after)
 		}
 	})
 }
@@ -155,8 +156,8 @@ func TestMonotone(t *testing.T) {
 	})
 }
 
-// oracle is the slow obvious solver: it evaluates expected use at every price where a bidder's
-// behaviour changes, in exact fractions, and solves the one stretch where use crosses the
+// oracle is the slow obvious solver: it evaluates expected usage at every price where a bidder's
+// behaviour changes, in exact fractions, and solves the one segment where usage crosses the
 // supply. It needs neither sorting tricks nor running sums.
 func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 	rat := func(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
@@ -206,10 +207,16 @@ func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 	if useAt(last).Cmp(supply) == 0 {
 		return last, false
 	}
-	// Just above last, use is F + W/price.
+	// Just above last, usage is F + W/price.
 	fixed, spent := new(big.Rat), new(big.Rat)
 	for _, b := range p.Bids {
-		w, low, top := rat(int64(b.Budget.positive())), rat(int64(min(b.Demand, b.Floor))), rat(int64(min(b.Demand, b.Ceiling)))
+		w, low, top := rat(
+			int64(b.Budget.positive()),
+		), rat(
+			int64(min(b.Demand, b.Floor)),
+		), rat(
+			int64(min(b.Demand, b.Ceiling)),
+		)
 		bought := new(big.Rat).Quo(w, last)
 		switch {
 		case bought.Cmp(top) > 0 || top.Cmp(low) == 0:
@@ -236,7 +243,7 @@ func agree(p Problem) error {
 		return nil
 	}
 	exact, _ := want.Float64()
-	// Where use equals the supply over a stretch of prices, every price of it is right.
+	// Where usage equals the supply at a range of prices, each of them is right.
 	if diff := float64(r.Price) - exact; max(diff, -diff) > 1e-9*max(exact, 1e-3) {
 		if err := Certify(p, Result{Price: r.Price}); err != nil {
 			return fmt.Errorf("price %g, oracle %g: %w", float64(r.Price), exact, err)
@@ -309,7 +316,8 @@ func crowd(n int) Problem {
 	p := Problem{Supply: cpu.Milli(n) * 100}
 	for range n {
 		floor := cpu.Milli(10 + r.Int64N(90))
-		p.Bids = append(p.Bids, Bid{Budget(10 + r.Int64N(1000)), cpu.Milli(r.Int64N(1000)), floor, floor + cpu.Milli(r.Int64N(16000))})
+		p.Bids = append(p.Bids,
+			Bid{Budget(10 + r.Int64N(1000)), cpu.Milli(r.Int64N(1000)), floor, floor + cpu.Milli(r.Int64N(16000))})
 	}
 	return p
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Price is budget per thousandth of a core. At 1 a budget buys its own size, so a pod gets what it requested; at 0.5 it gets
-// twice that. 0 means that CPU is not scarce. In objects it is text such as "0.340", see String.
+// Price is budget per thousandth of a core. At 1 a budget buys its own size, so a pod gets what it
+// requested; at 0.5 it gets twice that. 0 means that CPU is not scarce. In objects it is text such
+// as "0.340", see String.
 //
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:MaxLength=24
@@ -24,8 +25,8 @@ const maxDecimals = 20
 // priceText is the form that the API server accepts.
 var priceText = regexp.MustCompile(`^[0-9]+\.[0-9]{3,}$`)
 
-// String writes three decimals and, of a price below a tenth, three significant digits: a price that caps a pod never reads as
-// "0.000", which is no price.
+// String writes three decimals and, of a price below a tenth, three significant digits: a price
+// that caps a pod never reads as "0.000", which is no price.
 func (p Price) String() string {
 	decimals := 3
 	if p > 0 && p < 0.1 {
@@ -45,7 +46,8 @@ func (p Price) MarshalJSON() ([]byte, error) { return []byte(`"` + p.String() + 
 // UnmarshalText reads the form that the API server accepts, and no other.
 func (p *Price) UnmarshalText(text []byte) error {
 	if !priceText.Match(text) {
-		return fmt.Errorf("price %q: want budget per thousandth of a core with at least three decimals, such as \"0.340\"", text)
+		return fmt.Errorf("price %q: want budget per thousandth of a core with at least three decimals, such as \"0.340\"",
+			text)
 	}
 	v, err := strconv.ParseFloat(string(text), 64)
 	if err != nil {

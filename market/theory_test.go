@@ -10,11 +10,12 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// The theorems of docs/theory.md about one clearing. Limits are whole thousandths of a core, so each
-// comparison leaves one for rounding.
+// The theorems of docs/theory.md about one clearing. Limits are whole thousandths of a core, so
+// each comparison leaves one for rounding.
 
-// Two prices that clear the same market leave everybody the same use. Drawn are markets that many prices clear: some bids have all
-// that they want below a price of 2, the others are at their floors above a price of 0.5.
+// Two prices that clear the same market give every bidder the same usage. Drawn are markets that many
+// prices clear: some bids have all that they want below a price of 2, the others are at their
+// floors above a price of 0.5.
 func TestUseIsUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p Problem
@@ -49,7 +50,8 @@ func lessPerBudget(a cpu.Milli, v Budget, b cpu.Milli, w Budget) bool {
 	return int64(a+1)*int64(w.positive()) < int64(b)*int64(v.positive())
 }
 
-// Whoever gets less per budget than another gets all that it wants, or is at its ceiling, or the other one is at its floor.
+// Whoever gets less per budget than another gets all that it wants, or is at its ceiling, or the
+// other one is at its floor.
 func TestWeightedMaxMinFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)
@@ -61,19 +63,19 @@ func TestWeightedMaxMinFair(t *testing.T) {
 			}
 			for j, b := range p.Bids {
 				if have := b.Usage(r.Price); have > b.Floor && lessPerBudget(got, a.Budget, have, b.Budget) {
-					t.Fatalf("bid %d is held to %v of budget %d while bid %d has %v of budget %d", i, got, a.Budget, j, have, b.Budget)
+					t.Fatalf("bid %d has %v of budget %d while bid %d has %v of budget %d", i, got, a.Budget, j, have, b.Budget)
 				}
 			}
 		}
 	})
 }
 
-// Nobody can be given more without taking from another: what is left over is nobody's want.
+// No bidder can get more without another getting less: no bidder demands what is left.
 func TestParetoEfficient(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)
 		r := Clear(p)
-		left := p.Supply - use(p, r) - cpu.Milli(len(p.Bids))
+		left := p.Supply - usage(p, r) - cpu.Milli(len(p.Bids))
 		for i, b := range p.Bids {
 			if want := min(b.Demand, b.Ceiling) - b.Usage(r.Price); want > 0 && left > 0 {
 				t.Fatalf("bid %d could use %v more of the %v that are left", i, want, left)
@@ -82,7 +84,7 @@ func TestParetoEfficient(t *testing.T) {
 	})
 }
 
-// Nobody would rather have another's use, cut or stretched to its own budget.
+// No bidder prefers the usage of another, scaled to its own budget.
 func TestEnvyFree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)
@@ -101,9 +103,13 @@ func TestEnvyFree(t *testing.T) {
 	})
 }
 
-// To claim less than one wants can pay, for as long as one is believed: the example of docs/theory.md.
+// To claim less than one wants can pay, for as long as one is believed: the example of
+// docs/theory.md.
 func TestUnderClaimingPaysUntilItIsSeen(t *testing.T) {
-	p := Problem{Supply: 2000, Bids: []Bid{{Budget: 1000, Demand: 2000, Ceiling: 4000}, {Budget: 1000, Demand: 2000, Ceiling: 4000}}}
+	p := Problem{
+		Supply: 2000,
+		Bids:   []Bid{{Budget: 1000, Demand: 2000, Ceiling: 4000}, {Budget: 1000, Demand: 2000, Ceiling: 4000}},
+	}
 	honest := p.Bids[0].Usage(Clear(p).Price)
 	p.Bids[0].Demand = 500
 	lied := p.Bids[0]
@@ -111,10 +117,10 @@ func TestUnderClaimingPaysUntilItIsSeen(t *testing.T) {
 	if got := lied.Usage(Clear(p).Price); honest != 1000 || got != 1500 {
 		t.Errorf("honest %v, and %v after claiming a quarter: want 1000m and 1500m", honest, got)
 	}
-	// Its use is seen, and becomes its demand: it is back where it was.
+	// Its usage is measured and becomes its demand: the result is as before.
 	p.Bids[0].Demand = 1500
 	if got := lied.Usage(Clear(p).Price); got != 1000 {
-		t.Errorf("%v once its use is seen, want the 1000m that truth gives", got)
+		t.Errorf("%v once its usage is measured, want 1000m as with the true demand", got)
 	}
 }
 
@@ -138,12 +144,14 @@ func TestSplittingGainsNothing(t *testing.T) {
 		together := part.Usage(Clear(many).Price) * cpu.Milli(parts)
 		alone := one.Usage(Clear(whole).Price)
 		if most := cpu.Milli(parts); together > alone+most || alone > together+most {
-			t.Fatalf("one pod of budget %d uses %v, and %d pods of the same budget together use %v", budget, alone, parts, together)
+			t.Fatalf("one pod of budget %d uses %v, and %d pods of the same budget together use %v", budget, alone, parts,
+				together)
 		}
 	})
 }
 
-// Five thousand markets against the oracle, with MBCAS_LONG=1 a hundred thousand, and what becomes of them in whole quanta.
+// Five thousand markets against the oracle, with MBCAS_LONG=1 a hundred thousand, and what becomes
+// of them in whole quanta.
 func TestAgreesWithOracleAtLength(t *testing.T) {
 	n := 5000
 	if os.Getenv("MBCAS_LONG") != "" {

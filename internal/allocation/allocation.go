@@ -40,8 +40,8 @@ func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, obse
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
 		ObservedAt: metav1.NewMicroTime(observed),
 	}
-	if w.FairnessPercent > 0 {
-		decision.CoordinationPercent = &w.FairnessPercent
+	if w.CoordinationPercent > 0 {
+		decision.CoordinationPercent = &w.CoordinationPercent
 	}
 	if d.PressureKnown {
 		p := percent(d.Pressure)

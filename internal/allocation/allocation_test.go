@@ -58,8 +58,8 @@ func TestDemandPod(t *testing.T) {
 	}
 	bent, fair, slo, most := recorded(p), int32(150), int32(120), cpu.Milli(1500)
 	bent.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: &fair, DemandPercent: &slo, Ceiling: &most, IncreaseOnNeed: true, NoDecrease: "ScaledByHPA"}
-	want.FairnessPercent, want.Budget, want.DemandPercent = 150, 510, 120
-	want.Ceiling, want.RaiseOnNeed = 1500, true
+	want.CoordinationPercent, want.Budget, want.DemandPercent = 150, 510, 120
+	want.Ceiling, want.IncreaseOnNeed = 1500, true
 	want.Containers[0].Floor, want.Containers[2].Floor = 500, 200
 	if diff := cmp.Diff(want, DemandPod(p, bent, 2000)); diff != "" {
 		t.Errorf("under terms:\n%s", diff)
@@ -79,7 +79,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		Demand: 700, Usage: 650, ThrottleRatio: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
 		Bound: market.ByPrice,
 	}
-	spec := DecisionSpec(d, demand.Weights{PriorityPercent: 200, FairnessPercent: 120}, round.NodeDecision{}, at)
+	spec := DecisionSpec(d, demand.Weights{PriorityPercent: 200, CoordinationPercent: 120}, round.NodeDecision{}, at)
 	if spec.Decision.PriorityPercent != 200 || *spec.Decision.CoordinationPercent != 120 || DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, at).Decision.CoordinationPercent != nil {
 		t.Errorf("weights of the budget: %+v", spec.Decision)
 	}

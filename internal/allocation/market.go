@@ -45,8 +45,8 @@ func DemandPod(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Mill
 		bounds = constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Constraints)
 		p.Ceiling = bounds.Ceiling
 		if t := pa.Status.Constraints; t != nil {
-			p.RaiseOnNeed = t.IncreaseOnNeed
-			p.FairnessPercent, p.DemandPercent = ptr.Deref(t.CoordinationPercent, 0), ptr.Deref(t.DemandPercent, 0)
+			p.IncreaseOnNeed = t.IncreaseOnNeed
+			p.CoordinationPercent, p.DemandPercent = ptr.Deref(t.CoordinationPercent, 0), ptr.Deref(t.DemandPercent, 0)
 		}
 	}
 	var requests cpu.Milli

@@ -128,7 +128,7 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, fresh bool) coordina
 // factorOf is the factor in force.
 func factorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
 	if pa == nil || pa.Status.Constraints == nil || pa.Status.Constraints.CoordinationPercent == nil {
-		return coordinator.One
+		return coordinator.Neutral
 	}
 	return coordinator.Factor(*pa.Status.Constraints.CoordinationPercent)
 }
@@ -144,7 +144,7 @@ func (c *coordination) factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int3
 	if !ok {
 		f = factorOf(pa)
 	}
-	if f == coordinator.One {
+	if f == coordinator.Neutral {
 		return nil
 	}
 	percent := int32(f)

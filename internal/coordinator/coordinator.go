@@ -1,25 +1,35 @@
-// Package coordinator makes equal budgets buy equal CPU across nodes. Each node clears a market of its own, so what a pod's
-// budget buys depends on who its neighbours are. The coordinator looks at all nodes now and then and moves budget between the
-// replicas of a workload, and between the workloads of a namespace: from where CPU is cheap to where it is dear. It gives each pod
-// a factor for its budget and nothing else; nodes clear as before, and without it every factor is 1.
+// Package coordinator moves budget between pods on different nodes, so that equal budgets buy equal
+// CPU in a cluster. Each node clears a market of its own, so what a pod's budget buys depends on
+// the other pods of its node. At an interval the coordinator compares the prices of all nodes and
+// moves budget between the replicas of a workload, and between the workloads of a namespace, from
+// nodes with a low price to nodes with a high one. Its only output is a factor on each pod's
+// budget. Nodes clear as before; without the coordinator every factor is 1. It is pure.
 //
-// In the words of the field: a node is a good, a workload is a buyer whose replicas serve evenly, so that CPU on one node does not
-// replace CPU on another (complements: a CES utility with rho < 0). A turn moves every buyer's bids towards what it would bid at the
-// prices in force, which is a damped proportional response (Zhang 2011; Cheung, Cole and Tao 2018). docs/theory.md derives the rule,
-// what it comes to and why it does not swing.
+// In economic terms a node is a good and a workload is a buyer whose replicas serve evenly, so CPU
+// on one node does not replace CPU on another: complements, with a CES utility of rho < 0. A step
+// moves the bids of every buyer towards those for the prices in force, a damped proportional
+// response (Zhang 2011; Cheung, Cole and Tao 2018). docs/theory.md derives the rule and its
+// stability.
 //
 // What it promises, each a test of the same name:
-//   - Bounded: every factor lies within Least and Most, whatever comes in.
-//   - Conserved: the budgets of a namespace add up to what they are without the coordinator and, where namespaces are left
-//     alone, so do those of a workload: but for the dead band, and as far as the bounds allow.
-//   - OneNodeIsLeftAlone: where all pods of a workload, or of a namespace, are on one node, it moves nothing between them.
-//   - DearGetsMore: among replicas that want more than they get, budget goes from cheap nodes to dear ones, never the other way.
-//   - SlackPaysFirst: who needs less than its budget buys pays first, and keeps what it needs and Headroom.
-//   - HelplessGetNothing: where budget buys hardly more than the floor, nobody pays for it.
-//   - PinnedNeverPays: a pod that can run on no other node is raised but never lowered.
-//   - StaleStays: a replica of which nothing is known keeps its factor, and its siblings count on that.
-//   - ComesToRest: when nothing changes but prices that follow factors, factors come to rest.
-//   - AgreesWithOracle: without bounds it ends at the equilibrium that a slow obvious solver finds.
+//   - Bounded: every factor is between MinFactor and MaxFactor, for any input.
+//   - Conserved: the budgets of a namespace add up to what they are without the coordinator and, if
+//     NamespaceRho is 0, so do those of a workload, within the dead band and as far as the bounds
+//     allow.
+//   - OneNodeIsUnchanged: where all pods of a workload, or of a namespace, are on one node, no
+//     budget moves between them.
+//   - HigherPricesGetMore: among replicas that demand more than they get, budget moves from low
+//     prices to high ones, never the other way.
+//   - SlackPaysFirst: a replica that needs less than its budget buys pays first, and keeps what it
+//     needs with Headroom.
+//   - NoBudgetWithoutEffect: a replica whose budget buys hardly more than its floor gets no budget
+//     of others.
+//   - FixedToNodeNeverPays: the factor of a pod that can run on no other node is never below 1.
+//   - OutdatedStays: the factor of a replica without current figures stays, and the other replicas
+//     account for it.
+//   - Converges: while nothing changes but prices that follow factors, factors converge.
+//   - AgreesWithOracle: without bounds the result is the equilibrium that a slow obvious solver
+//     finds.
 package coordinator
 
 import (
@@ -30,41 +40,46 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// Factor is what a pod's budget is multiplied by, in percent.
+// Factor multiplies a pod's budget, in percent.
 type Factor int32
 
-// One leaves a budget as it is.
-const One Factor = 100
+// Neutral leaves a budget as it is.
+const Neutral Factor = 100
 
-// Config is how budgets are moved.
+// Config is the settings of the coordinator.
 type Config struct {
-	// WorkloadRho is rho, the exponent of the CES utility, among the replicas of a workload: less than 0, or 0, which moves nothing.
-	// At fixed prices what a budget buys on one node and on another comes closer to each other as the power 1/(1-rho) of
-	// their ratio. Further from 0 is more even; nearer to 0 takes less from other tenants of dear nodes.
+	// WorkloadRho is rho, the exponent of the CES utility, among the replicas of a workload: below 0,
+	// or 0, which moves nothing. At fixed prices the ratio of what a budget buys on two nodes is
+	// reduced to its power 1/(1-rho). Further from 0 is more even; nearer to 0 takes less from other
+	// pods of nodes with high prices.
 	WorkloadRho float64
-	// SpreadRho is the same where topology spread constraints hold, so that replicas must serve evenly.
+	// SpreadRho is the same for workloads with topology spread constraints, whose replicas must
+	// serve evenly.
 	SpreadRho float64
-	// NamespaceRho is the same among the workloads of a namespace, which need not. Further from 0 makes them more
-	// alike, and leaves less room within the bounds for the replicas of each.
+	// NamespaceRho is the same among the workloads of a namespace, which need not serve evenly.
+	// Further from 0 makes them more alike, and leaves less room within the bounds for the replicas
+	// of each.
 	NamespaceRho float64
-	// Gain is how far, as a power, a factor moves in a turn towards what it should be, in (0, 1]. Larger is there sooner; smaller
-	// lets noise of prices and demands pass. From 2 / (1 + (Most-1)/Reach) on, factors may swing.
+	// Gain is how far, as a power, a factor moves in a step towards its target, in (0, 1]. Larger
+	// converges sooner; smaller filters noise of prices and demands. From
+	// 2 / (1 + (MaxFactor-1)/FloorMargin) on, factors may oscillate.
 	Gain float64
-	// Headroom is how much budget a replica that pays for others keeps beyond what it needs, as a share of that. Larger leaves it more
-	// room to grow until the next turn; smaller leaves more for others.
+	// Headroom is how much budget a replica that pays keeps beyond its need, as a share of that.
+	// Larger leaves it more room to grow until the next step; smaller leaves more for others.
 	Headroom float64
-	// FloorMargin is how far above its floor, as a share, a replica's own budget must buy for its factor to be raised in full. Larger spends
-	// less where neighbours are near their floors, too, so that there is little to be had; smaller helps on fuller nodes.
+	// FloorMargin is how far above its floor, as a share, the budget of a replica must buy for its
+	// factor to be raised in full. Larger spends less where other pods are near their floors, too, so
+	// that little can be gained; smaller helps on fuller nodes.
 	FloorMargin float64
-	// Band is the relative distance from what it should be at which a factor stays as it is. Larger writes less; smaller is
-	// more even.
+	// Band is the relative distance from its target at which a factor stays. Larger writes less;
+	// smaller is more even.
 	Band float64
-	// Least and Most bound a factor. Wider is more even; narrower protects neighbours, and a pod whose node gets dear
-	// before the next turn.
+	// MinFactor and MaxFactor bound a factor. Wider is more even; narrower protects other pods, and a
+	// pod whose node gets a higher price before the next step.
 	MinFactor, MaxFactor Factor
 }
 
-// DefaultConfig is what we would run ourselves.
+// DefaultConfig is the recommended config.
 func DefaultConfig() Config {
 	return Config{
 		WorkloadRho: -9, SpreadRho: -19, NamespaceRho: -0.5,
@@ -72,7 +87,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate says everything that is wrong.
+// Validate returns every fault, joined.
 func (c Config) Validate() error {
 	var errs []error
 	for _, f := range []struct {
@@ -92,37 +107,38 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("coordinator %s is %v: want %v to %v", f.name, f.v, f.low, f.high))
 		}
 	}
-	if !(c.MinFactor >= 1 && c.MinFactor <= One && c.MaxFactor >= One && c.MaxFactor <= maxFactor) {
-		errs = append(errs, fmt.Errorf("coordinator MinFactor is %d%% and MaxFactor %d%%: want 1 to %d, and %d to %d", c.MinFactor, c.MaxFactor, One, One, maxFactor))
+	if !(c.MinFactor >= 1 && c.MinFactor <= Neutral && c.MaxFactor >= Neutral && c.MaxFactor <= factorLimit) {
+		errs = append(errs, fmt.Errorf("coordinator MinFactor is %d%% and MaxFactor %d%%: want 1 to %d, and %d to %d",
+			c.MinFactor, c.MaxFactor, Neutral, Neutral, factorLimit))
 	}
 	return errors.Join(errs...)
 }
 
 const (
-	// minRho is nearly Leontief, where only the worst served replica counts, and where factors drift to the bounds
-	// if prices follow them.
-	minRho    = -99
-	maxFactor = 100 * One
+	// minRho is nearly a Leontief utility, where only the replica that is served worst counts, and
+	// factors drift to the bounds if prices follow them.
+	minRho      = -99
+	factorLimit = 100 * Neutral
 )
 
-// Replica is one managed pod, as its node sees it.
+// Replica is one managed pod, with the figures of its node's last published decisions.
 type Replica struct {
 	Namespace string
-	// Workload is what the pod is a replica of, by a name unique in its namespace; empty: of nothing.
+	// Workload names the pod's workload, uniquely in the namespace; empty: none.
 	Workload string
 	Node     string
-	// BaseBudget is its budget without a factor: that of the containers that its limit is for.
+	// BaseBudget is its budget without a factor: that of its limited containers.
 	BaseBudget market.Budget
-	// Price is its node's, and Demand, Floor and Ceiling are those of its limit, as of its last decision. Where a neighbour's is later,
-	// that one's price is the better one.
+	// Price is the newest published price of its node. Demand, Floor and Ceiling are those of its own
+	// decision, which may be older.
 	Price          market.Price
 	Demand         cpu.Milli
 	Floor, Ceiling cpu.Milli
-	Factor         Factor // in force; 0: One
-	// TopologySpread: topology spread constraints hold for it. One such replica is enough for its whole workload.
+	Factor         Factor // in force; 0: Neutral
+	// TopologySpread: it has topology spread constraints. One such replica counts for its workload.
 	TopologySpread bool
-	// FixedToNode: it can run on no other node, so no scheduler can ever help it.
+	// FixedToNode: it can run on no other node, so no scheduler can help it.
 	FixedToNode bool
-	// UpToDate: this is what its node says now.
+	// UpToDate: the agent of its node is alive, so the figures are current.
 	UpToDate bool
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// buyer has a budget and wants CPU of its nodes, so many shares of each.
+// buyer demands CPU of its nodes, with a budget for each.
 type buyer struct {
 	nodes  []int
 	shares []float64
 }
 
-// equilibrium finds prices of a Fisher market with CES buyers by tatonnement: each price follows its own excess demand in small steps,
-// and each buyer says what it would buy. It is slow and has no idea of factors, bounds or turns.
+// equilibrium finds the prices of a Fisher market with CES buyers by tatonnement: each price
+// follows its own excess demand in small steps. It is slow, and has neither factors nor bounds.
 func equilibrium(supply []float64, buyers []buyer, rho float64) []float64 {
 	prices := make([]float64, len(supply))
 	for j := range prices {
@@ -26,7 +26,8 @@ func equilibrium(supply []float64, buyers []buyer, rho float64) []float64 {
 	for range 200_000 {
 		demand := make([]float64, len(supply))
 		for _, b := range buyers {
-			// To maximise the sum of share (x/share)^rho / rho within the budget, spend share p^(rho/(rho-1)) on each.
+			// To maximise the sum of share (x/share)^rho / rho within the budget, spend share
+			// p^(rho/(rho-1)) on each.
 			budget, sum := 0.0, 0.0
 			for k, j := range b.nodes {
 				budget += b.shares[k]
@@ -53,7 +54,15 @@ func TestAgreesWithOracle(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		rho := []float64{-0.5, -1, -3, -9}[seed%4]
-		c := Config{WorkloadRho: rho, SpreadRho: rho, Gain: 1, Headroom: 1, FloorMargin: 0.01, MinFactor: 1, MaxFactor: maxFactor}
+		c := Config{
+			WorkloadRho: rho,
+			SpreadRho:   rho,
+			Gain:        1,
+			Headroom:    1,
+			FloorMargin: 0.01,
+			MinFactor:   1,
+			MaxFactor:   factorLimit,
+		}
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -77,15 +86,15 @@ func TestAgreesWithOracle(t *testing.T) {
 				buyers[k].shares = append(buyers[k].shares, float64(own))
 				w.replicas = append(w.replicas, Replica{
 					Namespace: fmt.Sprint(k), Workload: "w", Node: fmt.Sprint(j), BaseBudget: market.Budget(own),
-					Demand: 1_000_000, Ceiling: 1_000_000, Factor: One, UpToDate: true,
+					Demand: 1_000_000, Ceiling: 1_000_000, Factor: Neutral, UpToDate: true,
 				})
 			}
 		}
 		prices := equilibrium(supply, buyers, rho)
 		if prices == nil {
-			t.Fatalf("seed %d: the oracle is at a loss", seed)
+			t.Fatalf("seed %d: the oracle does not converge", seed)
 		}
-		w.play(c, 300)
+		w.converge(c, 300)
 		w.clear()
 		for _, r := range w.replicas {
 			var j int

@@ -11,14 +11,16 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// How even it gets, and that it gets there: see docs/theory.md.
+// The theorems of docs/theory.md about the coordinator.
 
+// TestPowerOfTheRatio: at fixed prices and within the bounds, the ratio of what budgets buy becomes
+// its power 1/(1-rho).
 func TestPowerOfTheRatio(t *testing.T) {
 	for _, rho := range []float64{-0.5, -1, -3, -9} {
-		c := alone()
+		c := workloadsOnly()
 		c.WorkloadRho, c.Band = rho, 0
-		replicas := held(0.2, 0.5)
-		settled(t, c, replicas)
+		replicas := contended(0.2, 0.5)
+		converged(t, c, replicas)
 		buys := func(r Replica) float64 { return float64(r.Factor) / float64(r.Price) }
 		got, want := buys(replicas[0])/buys(replicas[1]), math.Pow(0.5/0.2, 1/(1-rho))
 		if math.Abs(got/want-1) > 0.03 {
@@ -27,17 +29,19 @@ func TestPowerOfTheRatio(t *testing.T) {
 	}
 }
 
+// TestPricesThatFollow: where a price follows the factor as its power a, the remaining power is
+// 1/(1+|rho|(1-a)).
 func TestPricesThatFollow(t *testing.T) {
 	for _, rho := range []float64{-1, -3, -9} {
 		for _, a := range []float64{0, 0.5, 0.8} {
-			c := Config{WorkloadRho: rho, Gain: 1, Headroom: 1, FloorMargin: 0.01, MinFactor: 1, MaxFactor: maxFactor}
-			alone := []float64{0.2, 0.5}
-			replicas := held(0.2, 0.5)
+			c := Config{WorkloadRho: rho, Gain: 1, Headroom: 1, FloorMargin: 0.01, MinFactor: 1, MaxFactor: factorLimit}
+			without := []float64{0.2, 0.5}
+			replicas := contended(0.2, 0.5)
 			buys := func(i int) float64 { return float64(replicas[i].Factor) / 100 / float64(replicas[i].Price) }
 			for range 100 {
 				for i := range replicas {
 					replicas[i].Floor = 0
-					replicas[i].Price = market.Price(alone[i] * math.Pow(float64(replicas[i].Factor)/100, a))
+					replicas[i].Price = market.Price(without[i] * math.Pow(float64(replicas[i].Factor)/100, a))
 				}
 				for i, f := range c.Rebalance(replicas) {
 					replicas[i].Factor = f
@@ -45,12 +49,14 @@ func TestPricesThatFollow(t *testing.T) {
 			}
 			got, want := math.Log(buys(0)/buys(1))/math.Log(0.5/0.2), 1/(1-rho*(1-a))
 			if math.Abs(got-want) > 0.03 {
-				t.Errorf("rho %v, a %v: a power of %.3f of the ratio is left, want %.3f", rho, a, got, want)
+				t.Errorf("rho %v, a %v: a power of %.3f of the ratio remains, want %.3f", rho, a, got, want)
 			}
 		}
 	}
 }
 
+// TestReplicasComeCloser: over many clusters, with idle and full nodes, replicas are served more
+// evenly, and the worst one better.
 func TestReplicasComeCloser(t *testing.T) {
 	spread := func(w *world) (spread, worst float64) {
 		low, high := map[string]float64{}, map[string]float64{}
@@ -75,75 +81,82 @@ func TestReplicasComeCloser(t *testing.T) {
 		w.clear()
 		s, l := spread(w)
 		before, worstBefore = before+s, worstBefore+l
-		w.play(alone(), 60)
+		w.converge(workloadsOnly(), 60)
 		s, l = spread(w)
 		after, worstAfter = after+s, worstAfter+l
 	}
 	t.Logf("spread %.1f, then %.1f; worst %.1f, then %.1f", before, after, worstBefore, worstAfter)
 	if after > 0.85*before || worstAfter < 1.03*worstBefore {
-		t.Errorf("the sum of spreads goes from %.1f to %.1f, and that of the worst replicas from %.1f to %.1f", before, after, worstBefore, worstAfter)
+		t.Errorf("the sum of spreads goes from %.1f to %.1f, and that of the worst replicas from %.1f to %.1f", before, after,
+			worstBefore, worstAfter)
 	}
 }
 
-func TestComesToRest(t *testing.T) {
+// TestConverges: from factors of 1 and from any factors, mostly within ten steps.
+func TestConverges(t *testing.T) {
 	late := 0
 	for seed := range uint64(worlds) {
 		rng := rand.New(rand.NewPCG(seed, 6))
 		for _, w := range []*world{cluster(rng), cluster(rng).shuffled(rng)} {
-			turns := w.play(DefaultConfig(), 60)
-			if turns == 60 {
-				t.Errorf("seed %d: still moving after %d turns", seed, turns)
+			steps := w.converge(DefaultConfig(), 60)
+			if steps == 60 {
+				t.Errorf("seed %d: no convergence in %d steps", seed, steps)
 			}
-			if turns > 10 {
+			if steps > 10 {
 				late++
 			}
 		}
 	}
 	if late > worlds/5 {
-		t.Errorf("%d of %d took more than 10 turns", late, 2*worlds)
+		t.Errorf("%d of %d took more than 10 steps", late, 2*worlds)
 	}
 }
 
+// TestLateFigures: where prices show the effect of a factor a step late, nearly all clusters
+// converge.
 func TestLateFigures(t *testing.T) {
-	restless := 0
+	unstable := 0
 	for seed := range uint64(worlds) {
 		w := cluster(rand.New(rand.NewPCG(seed, 10)))
 		w.clear()
 		before := slices.Clone(w.replicas)
-		quiet := 0
-		for turn := 0; turn < 60 && quiet < 2; turn++ {
+		unchanged := 0
+		for step := 0; step < 60 && unchanged < 2; step++ {
 			seen := slices.Clone(w.replicas)
 			for i := range seen {
 				seen[i].Price = before[i].Price
 			}
 			before = slices.Clone(w.replicas)
-			quiet++
+			unchanged++
 			for i, f := range DefaultConfig().Rebalance(seen) {
 				if f != w.replicas[i].Factor {
-					w.replicas[i].Factor, quiet = f, 0
+					w.replicas[i].Factor, unchanged = f, 0
 				}
 			}
 			w.clear()
 		}
-		if quiet < 2 {
-			restless++
+		if unchanged < 2 {
+			unstable++
 		}
 	}
-	if restless > worlds/20 {
-		t.Errorf("%d of %d clusters do not come to rest", restless, worlds)
+	if unstable > worlds/20 {
+		t.Errorf("%d of %d clusters do not converge", unstable, worlds)
 	}
 }
 
+// TestGainBound: below 2 / (1 + (MaxFactor-1)/FloorMargin) a node whose price follows the budgets
+// converges, beyond it not always. All capped pods of the node are replicas with siblings on nodes
+// with lower prices.
 func TestGainBound(t *testing.T) {
-	turns := func(gain float64) int {
-		c := alone()
+	steps := func(gain float64) int {
+		c := workloadsOnly()
 		c.Gain, c.Band, c.FloorMargin = gain, 0.005, 0.25
-		w := &world{supply: map[string]cpu.Milli{"dear": 4150}}
+		w := &world{supply: map[string]cpu.Milli{"expensive": 4150}}
 		for k := range 10 {
-			for i, node := range []string{"dear", fmt.Sprint("cheap", k)} {
+			for i, node := range []string{"expensive", fmt.Sprint("cheap", k)} {
 				r := Replica{
 					Namespace: "shop", Workload: fmt.Sprint("w", k), Node: node, BaseBudget: 300, Demand: 4000, Floor: 310, Ceiling: 8000,
-					Factor: One, UpToDate: true,
+					Factor: Neutral, UpToDate: true,
 				}
 				if w.supply[node] = 4150; i == 1 {
 					w.supply[node] = 3500
@@ -151,14 +164,14 @@ func TestGainBound(t *testing.T) {
 				w.replicas = append(w.replicas, r)
 			}
 		}
-		return w.play(c, 300)
+		return w.converge(c, 300)
 	}
 	bound := 2 / (1 + 1/0.25)
-	if n := turns(0.9 * bound); n == 300 {
-		t.Errorf("with a gain of 0.9 of the bound it does not come to rest")
+	if n := steps(0.9 * bound); n == 300 {
+		t.Errorf("with a gain of 0.9 of the bound the factors do not converge")
 	}
-	if n := turns(2 * bound); n < 300 {
-		t.Errorf("with twice the bound it rests after %d turns, so the bound says little", n)
+	if n := steps(2 * bound); n < 300 {
+		t.Errorf("with twice the bound the factors converge after %d steps, so the bound is loose", n)
 	}
 	c := DefaultConfig()
 	if bound := 2 / (1 + (float64(c.MaxFactor)/100-1)/c.FloorMargin); c.Gain > 0.8*bound {
@@ -166,7 +179,7 @@ func TestGainBound(t *testing.T) {
 	}
 }
 
-func BenchmarkNext(b *testing.B) {
+func BenchmarkRebalance(b *testing.B) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	var replicas []Replica
 	for n := range 1000 {
@@ -175,7 +188,9 @@ func BenchmarkNext(b *testing.B) {
 			k := rng.IntN(11_000)
 			replicas = append(replicas, Replica{
 				Namespace: fmt.Sprint("ns", k%200), Workload: fmt.Sprint("w", k), Node: fmt.Sprint("node", n), Price: price,
-				BaseBudget: market.Budget(50 + rng.IntN(500)), Demand: cpu.Milli(rng.IntN(2000)), Floor: 100, Ceiling: 8000, Factor: One, UpToDate: true,
+				BaseBudget: market.Budget(
+					50 + rng.IntN(500),
+				), Demand: cpu.Milli(rng.IntN(2000)), Floor: 100, Ceiling: 8000, Factor: Neutral, UpToDate: true,
 			})
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// world is a cluster in which nothing changes but factors and prices: each node clears its market at once, with the true needs.
+// world is a cluster in which only factors and prices change: each node clears its market at once,
+// with the true demands.
 type world struct {
 	supply   map[string]cpu.Milli
 	replicas []Replica
@@ -23,7 +24,7 @@ func (w *world) clear() {
 	prices := map[string]market.Price{}
 	for node, bids := range books {
 		p := market.Clear(market.Problem{Supply: w.supply[node], Bids: bids}).Price
-		if p == market.MaxPrice { // as the round does it: the lowest price at which all are at their floors
+		if p == market.MaxPrice { // as package round does: the lowest price at which all are at their floors
 			p = 0
 			for _, b := range bids {
 				if b.Demand > b.Floor {
@@ -39,14 +40,19 @@ func (w *world) clear() {
 }
 
 func bid(r Replica) market.Bid {
-	return market.Bid{Budget: r.BaseBudget * market.Budget(r.Factor) / market.Budget(One), Demand: r.Demand, Floor: r.Floor, Ceiling: r.Ceiling}
+	return market.Bid{
+		Budget:  r.BaseBudget * market.Budget(r.Factor) / market.Budget(Neutral),
+		Demand:  r.Demand,
+		Floor:   r.Floor,
+		Ceiling: r.Ceiling,
+	}
 }
 
-// got is what the market expects a replica to use.
+// got is the expected usage of a replica.
 func got(r Replica) cpu.Milli { return bid(r).Usage(r.Price) }
 
-// turn is one of the coordinator's; it says how many factors changed.
-func (w *world) turn(c Config) int {
+// step is one step of the coordinator; it returns how many factors changed.
+func (w *world) step(c Config) int {
 	changed := 0
 	for i, f := range c.Rebalance(w.replicas) {
 		if f != w.replicas[i].Factor {
@@ -57,27 +63,27 @@ func (w *world) turn(c Config) int {
 	return changed
 }
 
-// play takes turns until no factor changes, most at the most, and says how many changed any.
-func (w *world) play(c Config, most int) int {
-	for turn := range most {
+// converge takes at most limit steps, until no factor changes, and returns their number.
+func (w *world) converge(c Config, limit int) int {
+	for step := range limit {
 		w.clear()
-		if w.turn(c) == 0 {
-			return turn
+		if w.step(c) == 0 {
+			return step
 		}
 	}
-	return most
+	return limit
 }
 
-// cluster draws nodes of different dearness, tenants that are on one node each, and workloads over several. Some nodes are idle,
-// some are so full that floors take all.
+// cluster draws nodes with different prices, tenants with one node each, and workloads with
+// several. Some nodes are idle, and on some the floors exceed the supply.
 func cluster(rng *rand.Rand) *world {
 	nodes := 2 + rng.IntN(20)
 	w := &world{supply: map[string]cpu.Milli{}}
 	add := func(r Replica) {
-		r.Floor, r.Ceiling, r.Factor, r.UpToDate = cpu.Milli(r.BaseBudget)+10, 8_000, One, true
+		r.Floor, r.Ceiling, r.Factor, r.UpToDate = cpu.Milli(r.BaseBudget)+10, 8_000, Neutral, true
 		w.replicas = append(w.replicas, r)
 	}
-	most := 100 + rng.IntN(500) // budget of a pod
+	maxBudget := 100 + rng.IntN(500) // budget of a pod
 	for n := range nodes {
 		node := fmt.Sprint("node", n)
 		cores := 2 + rng.IntN(7)
@@ -85,14 +91,16 @@ func cluster(rng *rand.Rand) *world {
 		for t := range rng.IntN(2 * cores) {
 			add(Replica{
 				Namespace: fmt.Sprint("tenant", n, "-", t), Workload: "tenant", Node: node,
-				BaseBudget: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(100 + rng.IntN(3000)),
+				BaseBudget: market.Budget(10 + rng.IntN(maxBudget)), Demand: cpu.Milli(100 + rng.IntN(3000)),
 			})
 		}
 	}
 	for k := range nodes {
 		r := Replica{
 			Namespace: fmt.Sprint("ns", rng.IntN(1+nodes/3)), Workload: fmt.Sprint("w", k),
-			BaseBudget: market.Budget(10 + rng.IntN(most)), Demand: cpu.Milli(200 + rng.IntN(2000)), TopologySpread: rng.IntN(4) == 0,
+			BaseBudget: market.Budget(
+				10 + rng.IntN(maxBudget),
+			), Demand: cpu.Milli(200 + rng.IntN(2000)), TopologySpread: rng.IntN(4) == 0,
 		}
 		for range 1 + rng.IntN(7) {
 			r.Node, r.FixedToNode = fmt.Sprint("node", rng.IntN(nodes)), rng.IntN(10) == 0
@@ -114,7 +122,7 @@ func (w *world) shuffled(rng *rand.Rand) *world {
 func budgets(replicas []Replica, key func(Replica) string) (with, own map[string]float64) {
 	with, own = map[string]float64{}, map[string]float64{}
 	for _, r := range replicas {
-		with[key(r)] += float64(r.BaseBudget) * float64(r.Factor) / float64(One)
+		with[key(r)] += float64(r.BaseBudget) * float64(r.Factor) / float64(Neutral)
 		own[key(r)] += float64(r.BaseBudget)
 	}
 	return with, own

@@ -14,8 +14,8 @@ type Pod struct {
 	Weights
 	// Ceiling is the highest total limit of its limited containers; 0: the sum of their ceilings.
 	Ceiling cpu.Milli
-	// RaiseOnNeed says that the pod shares a quota with others: it is raised only when it needs more.
-	RaiseOnNeed bool
+	// IncreaseOnNeed says that the pod shares a quota with others: it is raised only when it needs more.
+	IncreaseOnNeed bool
 	// DemandPercent is the factor of a DemandSignal on its demand, for the price alone; below 100 it
 	// has no effect.
 	DemandPercent int32
@@ -27,15 +27,15 @@ type Pod struct {
 
 // Weights are the factors on the request of a pod that give its budget.
 type Weights struct {
-	PriorityPercent int32 // of its priority, in percent
-	FairnessPercent int32 // of the coordinator, in percent; 0: none
+	PriorityPercent     int32 // of its priority, in percent
+	CoordinationPercent int32 // of the coordinator, in percent; 0: none
 }
 
 // Budget is that of a pod with this request.
 func (w Weights) Budget(request cpu.Milli) market.Budget {
 	weight := float64(w.PriorityPercent) / 100
-	if w.FairnessPercent > 0 {
-		weight *= float64(w.FairnessPercent) / 100
+	if w.CoordinationPercent > 0 {
+		weight *= float64(w.CoordinationPercent) / 100
 	}
 	return max(minBudget, market.Budget(math.Round(float64(request)*weight)))
 }

@@ -106,8 +106,8 @@ func TestWeights(t *testing.T) {
 		want    market.Budget
 	}{
 		{demand.Weights{PriorityPercent: 100}, 250, 250},
-		{demand.Weights{PriorityPercent: 150, FairnessPercent: 200}, 250, 750},
-		{demand.Weights{PriorityPercent: 50, FairnessPercent: 50}, 250, 63},
+		{demand.Weights{PriorityPercent: 150, CoordinationPercent: 200}, 250, 750},
+		{demand.Weights{PriorityPercent: 50, CoordinationPercent: 50}, 250, 63},
 		{demand.Weights{PriorityPercent: 100}, 0, 2},
 	} {
 		if got := c.w.Budget(c.request); got != c.want {

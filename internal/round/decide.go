@@ -56,7 +56,7 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	if d.Bound == market.ByNothing {
 		target = d.Ceiling
 		needs := b.throttleRatio >= needThrottleRatio || b.latestDemand > current/2
-		if target < current || ((s.price.inForce > 0 || p.RaiseOnNeed) && !needs) {
+		if target < current || ((s.price.inForce > 0 || p.IncreaseOnNeed) && !needs) {
 			target = max(current, min(target, b.published)).Clamp(d.Floor, d.Ceiling)
 		}
 	}

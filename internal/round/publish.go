@@ -71,7 +71,7 @@ func refreshDue(cfg Config, in Input, p PodInput, d Decision) bool {
 		if age >= cfg.RefreshInterval && differs(d.Demand, was.Demand, cfg.PublishBand) {
 			return true
 		}
-		if p.RaiseOnNeed && age >= cfg.PublishInterval && differs(d.Demand, was.Demand, quotaBand) {
+		if p.IncreaseOnNeed && age >= cfg.PublishInterval && differs(d.Demand, was.Demand, quotaBand) {
 			return true
 		}
 	}

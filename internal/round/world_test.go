@@ -144,7 +144,7 @@ func (w *world) input() Input {
 		in.Pods = append(in.Pods, PodInput{
 			Pod: demand.Pod{
 				UID: p.name, Budget: p.budget, Unmanaged: p.unmanaged, Ceiling: p.ceiling,
-				RaiseOnNeed: p.onNeed, DemandPercent: p.percent,
+				IncreaseOnNeed: p.onNeed, DemandPercent: p.percent,
 				Containers: []demand.Container{demand.Container{
 					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit,
 				}.Within(floor, w.node.Allocatable)},

@@ -206,7 +206,7 @@ func (f Fairness) groups(played mbcas.ClusterResult, from, to int) []Group {
 		}
 		factors := 0.0
 		for _, x := range played.Factors[i] {
-			factors += float64(x) / float64(coordinator.One)
+			factors += float64(x) / float64(coordinator.Neutral)
 		}
 		g.Factor += (factors - float64(tenants)) / 2
 		g.Budgets += factors/float64(len(r.Pods)) - 1

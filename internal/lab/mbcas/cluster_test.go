@@ -106,7 +106,7 @@ func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Fa
 	return func(replicas []coordinator.Replica) []coordinator.Factor {
 		next := make([]coordinator.Factor, len(replicas))
 		for i := range replicas {
-			next[i] = coordinator.One
+			next[i] = coordinator.Neutral
 		}
 		for k := 0; ; k++ {
 			var of []int
@@ -159,7 +159,7 @@ func TestFactorsAreBudgets(t *testing.T) {
 	fixed := func(replicas []coordinator.Replica) []coordinator.Factor {
 		next := make([]coordinator.Factor, len(replicas))
 		for i, r := range replicas {
-			next[i] = coordinator.One
+			next[i] = coordinator.Neutral
 			if r.Workload != "" {
 				next[i] = 70
 			}
@@ -172,7 +172,7 @@ func TestFactorsAreBudgets(t *testing.T) {
 	if got := last(6) / last(0); math.Abs(got-0.7) > 0.05 {
 		t.Errorf("with 70%% of the budget the limit is %.2f of its neighbours'", got)
 	}
-	if f := p.Factors[0]; f["shop/web0"] != 70 || f["n0/neighbour0"] != coordinator.One {
+	if f := p.Factors[0]; f["shop/web0"] != 70 || f["n0/neighbour0"] != coordinator.Neutral {
 		t.Errorf("factors at the end: %v", p.Factors[0])
 	}
 }

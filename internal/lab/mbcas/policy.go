@@ -89,7 +89,7 @@ type pod struct {
 
 // budget is the pod's, with the coordinator's factor.
 func (p *pod) budget(request cpu.Milli) market.Budget {
-	return demand.Budget(request, p.spec.Priority) * market.Budget(p.factor) / market.Budget(coordinator.One)
+	return demand.Budget(request, p.spec.Priority) * market.Budget(p.factor) / market.Budget(coordinator.Neutral)
 }
 
 // container is the name of the one container of a simulated pod.
@@ -155,7 +155,7 @@ func (m *MBCAS) trackPods(r *sim.Snapshot) {
 		known := m.pods[p.ID]
 		if known == nil {
 			known = &pod{
-				name: p.Spec.Namespace + "/" + p.Spec.Name, spec: *p.Spec, factor: coordinator.One, ours: true,
+				name: p.Spec.Namespace + "/" + p.Spec.Name, spec: *p.Spec, factor: coordinator.Neutral, ours: true,
 				limit: p.Spec.Limit, declared: p.Spec.Limit,
 			}
 			m.pods[p.ID] = known
