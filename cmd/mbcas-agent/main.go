@@ -1,5 +1,5 @@
-// Command mbcas-agent plays the CPU market of the node it runs on. It is run by a DaemonSet, without
-// privileges, and needs the host's cgroups mounted read-only.
+// Command mbcas-agent runs the CPU market of its node. It runs in a DaemonSet, without privileges, and
+// needs the host's cgroups mounted read-only.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// usageError is the caller's fault.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -84,7 +84,8 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", s.listen, err)
 	}
-	log.Info("agent starts", "version", version, "node", s.agent.Node, "interval", s.agent.Interval, "listen", l.Addr().String())
+	log.Info("agent starts",
+		"version", version, "node", s.agent.Node, "interval", s.agent.Interval, "listen", l.Addr().String())
 	return a.Run(ctx, l)
 }
 
@@ -95,15 +96,21 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f.SetOutput(stderr)
 	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
 	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
-	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that is not sold, 0 to below 1: more means less waiting, less means more throughput")
-	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "how many times its budget a pod may bid with for a while after it has used less than its share, 1 to 10; at 1 there are no credits")
+	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not sell, "+
+		"0 to below 1: more means less waiting, less means more throughput")
+	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "highest factor on the budget of a pod that used less than "+
+		"its share before, 1 to 10; at 1 there are no credits")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
-	f.StringVar(&c.Namespace, "namespace", or(env("POD_NAMESPACE"), c.Namespace), "namespace of the node's Lease (environment POD_NAMESPACE)")
-	f.StringVar(&c.Kernel.OwnPod, "pod-uid", env("POD_UID"), "UID of the agent's own pod, which tells the node's cgroups from others' (environment POD_UID)")
+	f.StringVar(&c.Namespace, "namespace", or(env("POD_NAMESPACE"), c.Namespace),
+		"namespace of the node's Lease (environment POD_NAMESPACE)")
+	f.StringVar(&c.Kernel.OwnPod, "pod-uid", env("POD_UID"),
+		"UID of the agent's own pod, which identifies the node's cgroups (environment POD_UID)")
 	f.StringVar(&c.Kernel.Root, "cgroup-root", "/sys/fs/cgroup", "where the host's /sys/fs/cgroup is mounted")
-	f.BoolVar(&c.Kernel.MemoryIOPressure, "memory-io-pressure", false, "read the memory and IO pressure of every container, too: one that is stalled on these is not taken to want more CPU")
+	f.BoolVar(&c.Kernel.MemoryIOPressure, "memory-io-pressure", false, "read the memory and IO pressure of every container, "+
+		"too: the demand of a stalled container is its usage")
 	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz, /metrics and /debug/round")
-	f.StringVar(&s.kubeconfig, "kubeconfig", "", "file with access to the API server; empty: that of the pod's service account")
+	f.StringVar(&s.kubeconfig, "kubeconfig", "",
+		"file with access to the API server; empty: that of the pod's service account")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -119,7 +126,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		return settings{}, usageError{err}
 	}
 	*c = with
-	f.Visit(func(given *flag.Flag) { // what is said wins over the profile
+	f.Visit(func(given *flag.Flag) { // flags override the profile
 		switch given.Name {
 		case "interval":
 			c.Interval = *interval
@@ -143,7 +150,7 @@ func or(a, b string) string {
 	return b
 }
 
-// boundMemory sets how the heap may grow; the usual variables win.
+// boundMemory sets the limits of the heap, unless the environment variables GOGC and GOMEMLIMIT do.
 func boundMemory(env func(string) string) {
 	if env("GOGC") == "" {
 		debug.SetGCPercent(agent.GCPercent)
