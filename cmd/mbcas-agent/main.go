@@ -1,5 +1,5 @@
-// Command mbcas-agent runs the CPU market of its node. It runs in a DaemonSet, without privileges, and
-// needs the host's cgroups mounted read-only.
+// Command mbcas-agent runs the CPU market of its node. It runs in a DaemonSet, without privileges,
+// and needs the host's cgroups mounted read-only.
 package main
 
 import (
@@ -96,8 +96,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f.SetOutput(stderr)
 	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
 	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
-	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not sell, "+
-		"0 to below 1: more means less waiting, less means more throughput")
+	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not "+
+		"sell, 0 to below 1: more means less waiting, less means more throughput")
 	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "highest factor on the budget of a pod that used less than "+
 		"its share before, 1 to 10; at 1 there are no credits")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
@@ -106,8 +106,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f.StringVar(&c.Kernel.OwnPod, "pod-uid", env("POD_UID"),
 		"UID of the agent's own pod, which identifies the node's cgroups (environment POD_UID)")
 	f.StringVar(&c.Kernel.Root, "cgroup-root", "/sys/fs/cgroup", "where the host's /sys/fs/cgroup is mounted")
-	f.BoolVar(&c.Kernel.MemoryIOPressure, "memory-io-pressure", false, "read the memory and IO pressure of every container, "+
-		"too: the demand of a stalled container is its usage")
+	f.BoolVar(&c.Kernel.MemoryIOPressure, "memory-io-pressure", false, "read the memory and IO pressure of every "+
+		"container, too: the demand of a stalled container is its usage")
 	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz, /metrics and /debug/round")
 	f.StringVar(&s.kubeconfig, "kubeconfig", "",
 		"file with access to the API server; empty: that of the pod's service account")
