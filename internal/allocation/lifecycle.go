@@ -108,10 +108,12 @@ func StatusOf(s *v1alpha1.PodAllocationStatus) lifecycle.Status {
 	return lifecycle.Status{
 		Phase: lifecycle.Phase(s.Phase), Reason: reasons.Reason(s.Reason), Message: s.Message,
 		Declared: LimitsOf(s.DeclaredLimits), Applied: LimitsOf(s.AppliedLimits),
-		LastApplied: timeOf(s.LastAppliedTime), LastIncrease: timeOf(s.LastIncreaseTime), LastDecrease: timeOf(s.LastDecreaseTime),
+		LastApplied:  timeOf(s.LastAppliedTime),
+		LastIncrease: timeOf(s.LastIncreaseTime), LastDecrease: timeOf(s.LastDecreaseTime),
 		RollbackLimits: LimitsOf(s.Rollback.Limits), RollbackWindowStart: timeOf(s.Rollback.WindowStart),
-		LastHarmfulDecrease: timeOf(s.Rollback.LastHarmfulDecreaseTime), LastExternalChange: timeOf(s.LastExternalChangeTime),
-		RetryAt: timeOf(s.Retry.Time), Failures: s.Retry.Failures,
+		LastHarmfulDecrease: timeOf(s.Rollback.LastHarmfulDecreaseTime),
+		LastExternalChange:  timeOf(s.LastExternalChangeTime),
+		RetryAt:             timeOf(s.Retry.Time), Failures: s.Retry.Failures,
 	}
 }
 
@@ -124,7 +126,8 @@ func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
 		total := s.Applied.Total()
 		to.AppliedCPULimit = &total
 	}
-	to.LastAppliedTime, to.LastIncreaseTime, to.LastDecreaseTime = microTime(s.LastApplied), microTime(s.LastIncrease), microTime(s.LastDecrease)
+	to.LastAppliedTime = microTime(s.LastApplied)
+	to.LastIncreaseTime, to.LastDecreaseTime = microTime(s.LastIncrease), microTime(s.LastDecrease)
 	to.Rollback = v1alpha1.RollbackStatus{
 		Limits: ContainerLimits(s.RollbackLimits), WindowStart: microTime(s.RollbackWindowStart),
 		LastHarmfulDecreaseTime: microTime(s.LastHarmfulDecrease),

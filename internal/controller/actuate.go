@@ -14,9 +14,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// act carries tasks out: the moves in the order of the plan, then the rest. conflict says that a pod turned out to have changed since
-// the decision, so that the node should be decided anew at once; last says that it will not be. failed says that the API server did not
-// let a pod be dealt with.
+// act carries tasks out: the moves in the order of the plan, then the rest. conflict says that a
+// pod turned out to have changed since the decision, so that the node should be decided anew at
+// once; last says that it will not be. failed says that the API server did not let a pod be dealt
+// with.
 func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last bool) (conflict, failed bool) {
 	var moves, rest []*task
 	for _, t := range tasks {
@@ -50,7 +51,8 @@ func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last b
 	return again.Load(), failed
 }
 
-// forEach runs f on every task, and says whether it failed on any: the others do not wait for that one.
+// forEach runs f on every task, and says whether it failed on any: the others do not wait for that
+// one.
 func (r *Reconciler) forEach(ctx context.Context, tasks []*task, f func(*task) error) bool {
 	var failed atomic.Bool
 	_ = each(r.Config.Pods, tasks, func(t *task) error {
@@ -109,7 +111,8 @@ func (r *Reconciler) resize(ctx context.Context, s *snapshot, t *task, last bool
 	return r.conclude(ctx, s, t, result, last), nil
 }
 
-// admit asks everything that bounds resizes whether this one may be made now. Where it may not, the task waits.
+// admit asks everything that bounds resizes whether this one may be made now. Where it may not, the
+// task waits.
 func (r *Reconciler) admit(ctx context.Context, s *snapshot, t *task, now time.Time) (bool, error) {
 	if !now.Before(s.deadline) { // the others of the node have used it up
 		t.postpone(now.Add(time.Second))
@@ -156,7 +159,8 @@ func (t *task) awaitWebhooks(until time.Time) {
 	t.Postpone(reasons.ServerUnavailable, "the admission webhooks of namespace "+t.pod.Namespace+" do not answer", until)
 }
 
-// awaitToken has the task wait for its turn. Only a long wait is reported, which spares a write for every pod that waits.
+// awaitToken has the task wait for its turn. Only a long wait is reported, which spares a write for
+// every pod that waits.
 func (t *task) awaitToken(turn turn) {
 	t.turn = turn.at
 	t.Recheck(turn.at)
@@ -168,11 +172,13 @@ func (t *task) awaitToken(turn turn) {
 	}
 }
 
-// unreportedWait is for how long a pod may wait for a token without a report. A user asks after some seconds why a pod is not resized; at
-// the usual rate of ten a second fifty pods are resized in that time, so common bursts pass without a write.
+// unreportedWait is for how long a pod may wait for a token without a report. A user asks after
+// some seconds why a pod is not resized; at the usual rate of ten a second fifty pods are resized
+// in that time, so common bursts pass without a write.
 const unreportedWait = 5 * time.Second
 
-// awaitDecreases puts the next look at pods that wait for decreases off where these wait for a token: nothing comes of it before.
+// awaitDecreases puts the next look at pods that wait for decreases off where these wait for a
+// token: nothing comes of it before.
 func awaitDecreases(moves, rest []*task) {
 	var turn time.Time
 	for _, t := range moves {
@@ -187,13 +193,14 @@ func awaitDecreases(moves, rest []*task) {
 	}
 }
 
-// attempt resizes. Before the first resize of a pod, and the first one under other LimitRanges, it asks what admission would make of
-// it, because what that adds to a pod can never be removed.
+// attempt resizes. Before the first resize of a pod, and the first one under other LimitRanges, it
+// asks what admission would make of it, because what that adds to a pod can never be removed.
 func (r *Reconciler) attempt(ctx context.Context, s *snapshot, t *task) podresize.Result {
 	ranges := t.admission.ranges
 	if checked := r.memory.of(s.node.name, t.pod.UID).checked; checked == nil || *checked != ranges {
 		result := r.Resize.DryRun(ctx, t.pod, *t.Move)
-		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks nothing.
+		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks
+		// nothing.
 		if result.Outcome != podresize.Accepted &&
 			!(result.Outcome == podresize.NoDryRun && (ranges == "" || kube.FullySpecified(t.pod))) {
 			if result.Outcome == podresize.Unknown { // a dry run changes nothing
@@ -206,7 +213,8 @@ func (r *Reconciler) attempt(ctx context.Context, s *snapshot, t *task) podresiz
 	return r.Resize.Apply(ctx, t.pod, *t.Move)
 }
 
-// account gives the token of a resize back that changed nothing, and tells the breaker of the namespace whether its webhooks answered.
+// account gives the token of a resize back that changed nothing, and tells the breaker of the
+// namespace whether its webhooks answered.
 func (r *Reconciler) account(t *task, result podresize.Result) {
 	if !result.MayHaveChanged() {
 		r.limiter.giveBack()

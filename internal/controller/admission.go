@@ -58,8 +58,9 @@ func byNamespace(r reasons.Reason) bool {
 	return false
 }
 
-// resolved says whether the objects by which the pod's last resize was refused have changed since, so that it need not wait to be tried
-// again. Of a refusal from before our start only later changes are known.
+// resolved says whether the objects by which the pod's last resize was refused have changed since,
+// so that it need not wait to be tried again. Of a refusal from before our start only later changes
+// are known.
 func (r *Reconciler) resolved(node string, p *podState, rec record) bool {
 	if rec.refused != nil {
 		return rec.refused.ranges != p.admission.ranges || eased(rec.refused.quotas, p.admission.quotas)

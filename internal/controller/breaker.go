@@ -7,8 +7,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// breakers keep resizes away from namespaces whose admission webhooks do not answer. Each attempt there holds a worker for the whole
-// timeout of the request, and the workers are those of all nodes.
+// breakers keep resizes away from namespaces whose admission webhooks do not answer. Each attempt
+// there holds a worker for the whole timeout of the request, and the workers are those of all
+// nodes.
 type breakers struct {
 	jitter func(time.Duration) time.Duration
 
@@ -16,8 +17,9 @@ type breakers struct {
 	namespaces map[string]*breaker
 }
 
-// breaker is that of one namespace. It opens after breakAfter failures in a row. From then on one pod at a time probes the namespace,
-// each probe twice as long after the one before, until one is answered.
+// breaker is that of one namespace. It opens after breakAfter failures in a row. From then on one
+// pod at a time probes the namespace, each probe twice as long after the one before, until one is
+// answered.
 type breaker struct {
 	failures int
 	opened   int       // how often it opened since the last answer
@@ -25,11 +27,12 @@ type breaker struct {
 	probing  bool
 }
 
-// breakAfter failures in a row open a breaker. Fewer take one lost packet for a dead webhook; more let it hold more workers.
+// breakAfter failures in a row open a breaker. Fewer take one lost packet for a dead webhook; more
+// let it hold more workers.
 const breakAfter = 3
 
-// The first probe is made after probeAfter, then the wait doubles up to probeAfterMost. A probe that nothing is heard of counts as
-// lost after probeLost.
+// The first probe is made after probeAfter, then the wait doubles up to probeAfterMost. A probe
+// that nothing is heard of counts as lost after probeLost.
 const (
 	probeAfter     = 10 * time.Second
 	probeAfterMost = 5 * time.Minute
@@ -72,7 +75,8 @@ func (b *breakers) answered(namespace string) {
 	delete(b.namespaces, namespace)
 }
 
-// failed counts a resize that no webhook, or no server, answered. Requests that were on their way when the breaker opened do not count.
+// failed counts a resize that no webhook, or no server, answered. Requests that were on their way
+// when the breaker opened do not count.
 func (b *breakers) failed(namespace string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 // exactly is a jitter of nothing.
 func exactly(d time.Duration) time.Duration { return d }
 
-// TestBreaker: a namespace whose webhooks do not answer gets one probe at a time, ever more seldom, and is open to all again with the
-// first answer.
+// TestBreaker: a namespace whose webhooks do not answer gets one probe at a time, ever more seldom,
+// and is open to all again with the first answer.
 func TestBreaker(t *testing.T) {
 	b, now := newBreakers(exactly), noon
 	for i := range breakAfter + 5 { // all are on their way when the third fails
@@ -59,7 +59,8 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// hanging answers no resize of the pods in sick before the time of a request is over, and carries the others out.
+// hanging answers no resize of the pods in sick before the time of a request is over, and carries
+// the others out.
 type hanging struct {
 	Resizer
 	life  *life
@@ -80,8 +81,8 @@ func (h *hanging) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.
 	return podresize.Result{Outcome: podresize.Accepted}
 }
 
-// TestHangingWebhooks: pods whose resizes hang hold the worker of their node for little more than one of them takes, and are tried
-// seldom; a healthy pod of the node gets its resize all the same.
+// TestHangingWebhooks: pods whose resizes hang hold the worker of their node for little more than
+// one of them takes, and are tried seldom; a healthy pod of the node gets its resize all the same.
 func TestHangingWebhooks(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
@@ -132,7 +133,8 @@ func TestHangingWebhooks(t *testing.T) {
 	other.clean()
 }
 
-// TestServerTroubleBacksOff: a pod that the API server cannot answer is tried once in a look, then after a wait that doubles.
+// TestServerTroubleBacksOff: a pod that the API server cannot answer is tried once in a look, then
+// after a wait that doubles.
 func TestServerTroubleBacksOff(t *testing.T) {
 	r := newRig(t)
 	for name, result := range map[string]podresize.Result{

@@ -1,18 +1,23 @@
-// Package controller turns PodAllocations into in-place changes of CPU limits, one node at a time, and
-// records what it did and why. A reconcile gathers one node from caches, decides without a
+// Package controller turns PodAllocations into in-place changes of CPU limits, one node at a time,
+// and records what it did and why. A reconcile gathers one node from caches, decides without a
 // client or a clock, acts, and reports.
 //
 // What it promises, each a test of the same name:
 //   - RecordsBeforeResizing: no pod is resized before its declared limits are written down.
 //   - NeverForgetsDeclared: a PodAllocation, the CRD or the controller may vanish at any point, and
 //     a resized limit is never taken for a declared one.
-//   - ComesBackQuietly: killed before or after any write, it resizes nothing on return that the decision does not call for.
-//   - StandsBack: limits that another client changed become the declared ones, and the pod is left alone for a while.
+//   - ComesBackQuietly: killed before or after any write, it resizes nothing on return that the
+//     decision does not call for.
+//   - StandsBack: limits that another client changed become the declared ones, and the pod is left
+//     alone for a while.
 //   - LeavesNothingBehind: a pod that leaves the market goes back to its declared limits first.
-//   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is resized, and status says so.
-//   - StaleMovesNothing: a pod whose agent does not confirm an old decision is not moved, even while the agent renews its Lease.
+//   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is
+//     resized, and status says so.
+//   - StaleMovesNothing: a pod whose agent does not confirm an old decision is not moved, even
+//     while the agent renews its Lease.
 //   - OneForAll: an API error about one pod costs the others of its node nothing.
-//   - FallsBackToTheKernel: where the metric of a DemandSignal cannot be read it says why, and its pods are decided without it.
+//   - FallsBackToTheKernel: where the metric of a DemandSignal cannot be read it says why, and its
+//     pods are decided without it.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
 
@@ -38,25 +43,28 @@ type Config struct {
 	Namespace string
 	// Coordinator is how budgets are moved between nodes.
 	Coordinator coordinator.Config
-	// CoordinationInterval is the time from one turn of the coordinator to the next; 0 switches it off. Shorter follows sooner; longer writes
-	// less. Agents tell a changed price within a minute, so much shorter than that does not help.
+	// CoordinationInterval is the time from one turn of the coordinator to the next; 0 switches it
+	// off. Shorter follows sooner; longer writes less. Agents tell a changed price within a minute,
+	// so much shorter than that does not help.
 	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
 	Quota quota.Config
 	// Signal is how the metrics of DemandSignals are followed.
 	Signal signal.Config
-	// SignalInterval is how often they are read, at least every Signal.HoldFor; 0: never, as if there were no DemandSignals. Shorter sees
-	// a change sooner, and costs a request per signal each time.
+	// SignalInterval is how often they are read, at least every Signal.HoldFor; 0: never, as if
+	// there were no DemandSignals. Shorter sees a change sooner, and costs a request per signal
+	// each time.
 	SignalInterval time.Duration
-	// Rate and Burst bound the resizes of the whole cluster, in resizes per second. Lower protects the
-	// API server; higher follows large shifts of load sooner.
+	// Rate and Burst bound the resizes of the whole cluster, in resizes per second. Lower protects
+	// the API server; higher follows large shifts of load sooner.
 	Rate  float64
 	Burst int
-	// Timeout is how long one look at a node may take, with all its writes; a resize that was sent may take podresize.Timeout
-	// longer. Shorter gives up on a slow API server; longer acts on what was read long ago, and lets a request that hangs hold
-	// its node up.
+	// Timeout is how long one look at a node may take, with all its writes; a resize that was sent
+	// may take podresize.Timeout longer. Shorter gives up on a slow API server; longer acts on what
+	// was read long ago, and lets a request that hangs hold its node up.
 	Timeout time.Duration
-	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are written at the same time.
+	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are
+	// written at the same time.
 	Nodes, Pods int
 }
 

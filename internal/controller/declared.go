@@ -19,9 +19,12 @@ import (
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// declared finds the declared limits: those that are remembered or recorded, else those that the pod itself proves, else those of its
-// owner's template. A limit that MBCAS may have set is never taken for a declared one; where nothing is left, known is false.
-func (r *Reconciler) declared(ctx context.Context, pod *corev1.Pod, rec record, pa *v1alpha1.PodAllocation, ledger *corev1.ConfigMap) (limits []v1alpha1.ContainerLimit, known bool, err error) {
+// declared finds the declared limits: those that are remembered or recorded, else those that the
+// pod itself proves, else those of its owner's template. A limit that MBCAS may have set is never
+// taken for a declared one; where nothing is left, known is false.
+func (r *Reconciler) declared(
+	ctx context.Context, pod *corev1.Pod, rec record, pa *v1alpha1.PodAllocation, ledger *corev1.ConfigMap,
+) (limits []v1alpha1.ContainerLimit, known bool, err error) {
 	if len(rec.declared) > 0 {
 		return rec.declared, true, nil
 	}
@@ -50,7 +53,8 @@ func (r *Reconciler) declared(ctx context.Context, pod *corev1.Pod, rec record, 
 	return limits, true, nil
 }
 
-// template is the CPU limit of each container in the template that the pod was made from; empty where there is none.
+// template is the CPU limit of each container in the template that the pod was made from; empty
+// where there is none.
 func (r *Reconciler) template(ctx context.Context, pod *corev1.Pod) (map[string]cpu.Milli, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {

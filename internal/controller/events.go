@@ -22,7 +22,8 @@ var reported = map[reasons.Reason]string{
 	reasons.QuotaNeedsLimits: corev1.EventTypeWarning,
 }
 
-// observe sends an event where the pod's owner may ask what happened, and measures a resize that was carried out.
+// observe sends an event where the pod's owner may ask what happened, and measures a resize that
+// was carried out.
 func (r *Reconciler) observe(s *snapshot, t *task) {
 	before := t.facts.Status
 	rec := r.memory.of(s.node.name, t.pod.UID)
@@ -45,7 +46,11 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 	if vpa := t.facts.Excluded; vpa.Reason == reasons.ManagedByVPA && t.pa != nil {
 		r.event(s, t, corev1.EventTypeNormal, string(vpa.Reason), "SkipResize", lifecycle.Sentence(vpa.Reason, vpa.Detail))
 	}
-	if why := t.NoDecrease; why != "" && (t.pa == nil || t.pa.Status.Constraints == nil || t.pa.Status.Constraints.NoDecrease != string(why)) {
+	stored := ""
+	if t.pa != nil && t.pa.Status.Constraints != nil {
+		stored = t.pa.Status.Constraints.NoDecrease
+	}
+	if why := t.NoDecrease; why != "" && stored != string(why) {
 		kind := corev1.EventTypeNormal
 		if why == reasons.UnhealthyAfterDecrease {
 			kind = corev1.EventTypeWarning

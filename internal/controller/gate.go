@@ -103,14 +103,16 @@ func (g *Gate) Ready(*http.Request) error {
 	return nil
 }
 
-// gateCheck asks the API server once a minute whether resizes are possible, and reports each change.
+// gateCheck asks the API server once a minute whether resizes are possible, and reports each
+// change.
 type gateCheck struct {
 	gate    *Gate
 	log     *slog.Logger
 	changed func(reason reasons.Reason, why string)
 }
 
-// The API server is asked at these intervals; a missing CRD more often, as that costs one cheap request.
+// The API server is asked at these intervals; a missing CRD more often, as that costs one cheap
+// request.
 const (
 	checkEvery   = time.Minute
 	checkMissing = 5 * time.Second

@@ -38,7 +38,8 @@ type snapshot struct {
 	deadline time.Time
 }
 
-// gather reads what is known of a node: caches, our own last writes, and only in doubt the API server.
+// gather reads what is known of a node: caches, our own last writes, and only in doubt the API
+// server.
 func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error) {
 	now := r.Now()
 	s := &snapshot{now: now, exists: map[types.UID]bool{}, namespaces: map[string]*neighbourhood{}}

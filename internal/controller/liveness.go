@@ -7,8 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// liveness remembers when each node's agent was last seen to renew its Lease. Only changes of a Lease count, seen on our own clock: the
-// clocks of nodes may be wrong.
+// liveness remembers when each node's agent was last seen to renew its Lease. Only changes of a
+// Lease count, seen on our own clock: the clocks of nodes may be wrong.
 type liveness struct {
 	mu    sync.Mutex
 	nodes map[string]renewal
@@ -21,16 +21,16 @@ type renewal struct {
 
 func newLiveness() *liveness { return &liveness{nodes: map[string]renewal{}} }
 
-// observe takes in a Lease as seen at now, and returns how old its renewal was before. grace is the age of a Lease that was never seen
-// to be renewed.
+// observe takes in a Lease as seen at now, and returns how old its renewal was before. grace is the
+// age of a Lease that was never seen to be renewed.
 func (l *liveness) observe(node string, lease *coordinationv1.Lease, now time.Time, grace time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last, known := l.nodes[node]
 	before := now.Sub(last.seen)
 	if !known {
-		// At first sight the Lease has to speak for itself. One that claims to be fresh is believed until
-		// it is late; any other has to be renewed first.
+		// At first sight the Lease has to speak for itself. One that claims to be fresh is believed
+		// until it is late; any other has to be renewed first.
 		last.seen = now.Add(-grace)
 		before = grace
 		if lease != nil && lease.Spec.RenewTime != nil {
@@ -48,8 +48,8 @@ func (l *liveness) observe(node string, lease *coordinationv1.Lease, now time.Ti
 	return before
 }
 
-// believed is the time, on our own clock, of an event that another clock dates at claimed and that was not observed. A date that is not
-// fresh, or far ahead, is as old as it takes to be stale.
+// believed is the time, on our own clock, of an event that another clock dates at claimed and that
+// was not observed. A date that is not fresh, or far ahead, is as old as it takes to be stale.
 func believed(claimed, now time.Time, grace time.Duration) time.Time {
 	if age := now.Sub(claimed); age > -grace && age < grace {
 		return now.Add(-max(age, 0))

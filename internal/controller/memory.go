@@ -28,14 +28,17 @@ type record struct {
 	// ledgered is what was written to the ledger at ledgeredAt.
 	ledgered   []v1alpha1.ContainerLimit
 	ledgeredAt time.Time
-	// pod and pa are the objects as our last write or read returned them, trimmed as in the caches; nil once those have caught up.
+	// pod and pa are the objects as our last write or read returned them, trimmed as in the caches;
+	// nil once those have caught up.
 	pod   *corev1.Pod
 	podAt time.Time
 	pa    *v1alpha1.PodAllocation
 	paAt  time.Time
-	// cached is the allocation that the cache last showed: once it has shown ours, a missing one is a deleted one.
+	// cached is the allocation that the cache last showed: once it has shown ours, a missing one is
+	// a deleted one.
 	cached types.UID
-	// observed is the date of the last seen decision, on the agent's clock, and observedAt when it was first seen, on ours.
+	// observed is the date of the last seen decision, on the agent's clock, and observedAt when it
+	// was first seen, on ours.
 	observed, observedAt time.Time
 	// decidedAt is when the resize that is on its way was decided.
 	decidedAt time.Time
@@ -91,8 +94,8 @@ func (m *memory) keep(node string, exists map[types.UID]bool) {
 	}
 }
 
-// caughtUp forgets the versions of a pod and its allocation that the caches show by now; pa is nil where they show none. An allocation
-// of another UID is one from before: ours is still to come.
+// caughtUp forgets the versions of a pod and its allocation that the caches show by now; pa is nil
+// where they show none. An allocation of another UID is one from before: ours is still to come.
 func (m *memory) caughtUp(node string, rec record, pod *corev1.Pod, pa *v1alpha1.PodAllocation, now time.Time) {
 	seenPod := rec.pod != nil && rec.freshPod(pod, now) == pod
 	seenPA := rec.pa != nil && (now.Sub(rec.paAt) > 30*lag || pa != nil && pa.UID == rec.pa.UID && rec.freshPA(pa, now) == pa)

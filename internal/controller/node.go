@@ -72,12 +72,12 @@ func nodeOf(n *corev1.Node) nodeState {
 	return node
 }
 
-// drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by Karpenter, and by the administrator of a
-// node that was shut down.
+// drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by
+// Karpenter, and by the administrator of a node that was shut down.
 var drainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}
 
-// anyLeaves says whether a pod is on its way out. One that has ended is no sign of that: an evicted pod stays behind with its condition
-// until it is deleted.
+// anyLeaves says whether a pod is on its way out. One that has ended is no sign of that: an evicted
+// pod stays behind with its condition until it is deleted.
 func anyLeaves(pods []corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p corev1.Pod) bool {
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {

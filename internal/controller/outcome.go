@@ -55,7 +55,8 @@ var consequences = map[podresize.Outcome]struct {
 	podresize.NotAllowed:        {blocked, reasons.PermissionMissing},
 }
 
-// conclude draws the consequence of an outcome, and says whether the pod should be decided anew at once.
+// conclude draws the consequence of an outcome, and says whether the pod should be decided anew at
+// once.
 func (r *Reconciler) conclude(ctx context.Context, s *snapshot, t *task, result podresize.Result, last bool) (again bool) {
 	r.settleQuota(t, result.Outcome)
 	c, ok := consequences[result.Outcome]

@@ -39,7 +39,9 @@ type task struct {
 }
 
 // pod gathers what is known of one pod; false for a pod of which nothing can be said yet.
-func (r *Reconciler) pod(ctx context.Context, s *snapshot, cached *corev1.Pod, pa *v1alpha1.PodAllocation) (*podState, bool, error) {
+func (r *Reconciler) pod(
+	ctx context.Context, s *snapshot, cached *corev1.Pod, pa *v1alpha1.PodAllocation,
+) (*podState, bool, error) {
 	node := s.node.name
 	rec := r.memory.of(node, cached.UID)
 	if pa != nil && pa.UID != rec.cached {
@@ -101,7 +103,8 @@ func exclusion(pod *corev1.Pod, n *neighbourhood, system string) lifecycle.Cause
 	return c
 }
 
-// constrain finds what other objects demand of decisions about the pod. hpa says that an HPA watches its CPU use.
+// constrain finds what other objects demand of decisions about the pod. hpa says that an HPA
+// watches its CPU use.
 func (r *Reconciler) constrain(p *podState, n *neighbourhood, declared []v1alpha1.ContainerLimit) (hpa bool) {
 	p.constraints, hpa = n.ConstraintsOf(p.pod, declared)
 	n.shares[p.pod.UID].bend(&p.constraints)
@@ -129,8 +132,9 @@ func progress(pod *corev1.Pod) (lifecycle.Progress, string) {
 	return lifecycle.InProgress, said
 }
 
-// decisionAge is the time since the agent is known to have stood by its decision, by the rule for Leases: a new one counts from when it
-// is first seen, on our own clock, and one that is found at our start has to look fresh.
+// decisionAge is the time since the agent is known to have stood by its decision, by the rule for
+// Leases: a new one counts from when it is first seen, on our own clock, and one that is found at
+// our start has to look fresh.
 func (r *Reconciler) decisionAge(s *snapshot, p *podState, rec record) time.Duration {
 	if p.pa.Spec.Decision == nil {
 		return 0
@@ -172,8 +176,9 @@ func (r *Reconciler) declaredLimits(
 	return declared, inLedger, nil
 }
 
-// inDoubt says whether the pod looks as if another client, or this one before a restart, had changed it. Two caches never show the same
-// moment, so such a pod is read again before anything is concluded.
+// inDoubt says whether the pod looks as if another client, or this one before a restart, had
+// changed it. Two caches never show the same moment, so such a pod is read again before anything is
+// concluded.
 func inDoubt(p *podState, declared []v1alpha1.ContainerLimit) bool {
 	applied := declared
 	if p.pa != nil && len(p.pa.Status.AppliedLimits) > 0 {
@@ -208,14 +213,15 @@ func (r *Reconciler) reread(ctx context.Context, node string, p *podState) error
 	return nil
 }
 
-// remember keeps what decisions need of a pod as the API server returned it, until the cache shows it too.
+// remember keeps what decisions need of a pod as the API server returned it, until the cache shows
+// it too.
 func (r *Reconciler) remember(node string, pod *corev1.Pod) {
 	kept := trimmed(pod)
 	r.memory.change(node, pod.UID, func(rec *record) { rec.pod, rec.podAt = kept, r.Now() })
 }
 
-// status is the stored status with what the task changes. A newer generation of spec that changes nothing else is not worth a write for
-// each pod and decision: the next change carries it.
+// status is the stored status with what the task changes. A newer generation of spec that changes
+// nothing else is not worth a write for each pod and decision: the next change carries it.
 func (t *task) status(now time.Time) v1alpha1.PodAllocationStatus {
 	status := *t.pa.Status.DeepCopy()
 	allocation.SetStatus(&status, t.Status)

@@ -8,9 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// rateLimiter bounds the resizes per second of the installation. A pod without a token gets a turn, as far from the turn before as the
-// rate says, and is not looked at before it: however many pods wait, looks are no more frequent than resizes. A turn reserves no
-// token, so a turn that is not used costs nothing.
+// rateLimiter bounds the resizes per second of the installation. A pod without a token gets a turn,
+// as far from the turn before as the rate says, and is not looked at before it: however many pods
+// wait, looks are no more frequent than resizes. A turn reserves no token, so a turn that is not
+// used costs nothing.
 type rateLimiter struct {
 	rate, burst float64 // tokens per second, and at most
 
@@ -25,10 +26,12 @@ type rateLimiter struct {
 // turn is when a pod that waits since then may ask again.
 type turn struct{ since, at time.Time }
 
-// leastTurn is the least time until a turn, so that a short burst beyond the budget is not followed by looks in no time.
+// leastTurn is the least time until a turn, so that a short burst beyond the budget is not followed
+// by looks in no time.
 const leastTurn = time.Second
 
-// turnKept is how long after its turn a pod that does not ask is remembered. A node that takes so long to be looked at is overloaded.
+// turnKept is how long after its turn a pod that does not ask is remembered. A node that takes so
+// long to be looked at is overloaded.
 const turnKept = time.Minute
 
 func newRateLimiter(perSecond float64, burst int) *rateLimiter {
@@ -46,7 +49,8 @@ func (l *rateLimiter) waiting(pod types.UID, now time.Time) (turn, bool) {
 	return t, now.Before(t.at)
 }
 
-// take takes the token for a resize of the pod; where there is none it gives the pod a turn, and returns false.
+// take takes the token for a resize of the pod; where there is none it gives the pod a turn, and
+// returns false.
 func (l *rateLimiter) take(pod types.UID, now time.Time) (turn, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

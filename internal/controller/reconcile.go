@@ -58,7 +58,8 @@ type API struct {
 	Live client.Reader
 	// Resize carries moves out.
 	Resize Resizer
-	// ReadMetric reads a metric of a DemandSignal, as MetricsAPI.Read does; nil: there are no DemandSignals.
+	// ReadMetric reads a metric of a DemandSignal, as MetricsAPI.Read does; nil: there are no
+	// DemandSignals.
 	ReadMetric func(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]MetricValue, error)
 }
 
@@ -71,7 +72,8 @@ type Telemetry struct {
 	Metrics *Metrics
 }
 
-// pacing bounds resizes: by the rate of the installation, by quotas, and where webhooks do not answer.
+// pacing bounds resizes: by the rate of the installation, by quotas, and where webhooks do not
+// answer.
 type pacing struct {
 	limiter  *rateLimiter
 	breakers *breakers
@@ -79,7 +81,8 @@ type pacing struct {
 	jitter   func(time.Duration) time.Duration
 }
 
-// remembered is what this process knows beyond the objects of the API server. All of it may be lost.
+// remembered is what this process knows beyond the objects of the API server. All of it may be
+// lost.
 type remembered struct {
 	memory   *memory
 	liveness *liveness
@@ -103,7 +106,8 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.scaleTargets = autoscalers.NewScaleTargets(r.Client, r.Log, func() time.Time { return r.Now() })
 	r.vpas, r.purse, r.excess = &autoscalers.VPAs{}, newPurse(), newExcess()
 	r.conductor = &coordination{
-		config: r.Config.Coordinator, interval: r.Config.CoordinationInterval, pods: r.Client, now: func() time.Time { return r.Now() },
+		config: r.Config.Coordinator, interval: r.Config.CoordinationInterval, pods: r.Client,
+		now:     func() time.Time { return r.Now() },
 		fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < r.Config.FreezeAfter },
 		requeue: r.requeue.nodes, log: r.Log,
 	}
@@ -113,7 +117,8 @@ func (r *Reconciler) Ready() *Reconciler {
 
 func (r *Reconciler) followsSignals() bool { return r.ReadMetric != nil && r.Config.SignalInterval > 0 }
 
-// blockedChanged says once for the installation that pods can no longer be resized, or can again: in the log, the metric and the switch.
+// blockedChanged says once for the installation that pods can no longer be resized, or can again:
+// in the log, the metric and the switch.
 func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
 	r.Metrics.blocked(string(reason))
 	if reason != "" {
@@ -139,9 +144,10 @@ func (r *Reconciler) pauseChanged(paused bool) {
 // passes is how often a node is decided anew at once when pods change under the decision.
 const passes = 3
 
-// resizesWithin is how long one look at a node may begin resizes. A resize that hangs holds the worker of its node for the timeout of
-// podresize, or twice that with a dry run; those that are left are for the next look. Shorter leaves more of them; longer keeps the worker
-// from other nodes.
+// resizesWithin is how long one look at a node may begin resizes. A resize that hangs holds the
+// worker of its node for the timeout of podresize, or twice that with a dry run; those that are
+// left are for the next look. Shorter leaves more of them; longer keeps the worker from other
+// nodes.
 const resizesWithin = 10 * time.Second
 
 // Reconcile brings one node to what its decisions call for: gather, decide, act, report.
@@ -175,13 +181,15 @@ const failedRetry = 5 * time.Second
 // that it is not returned, which would have the whole node wait for it longer and longer.
 func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) bool {
 	if err != nil && ctx.Err() == nil { // where time is up, that is said once for the node
-		r.Log.Error("pod not dealt with", "namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", failedRetry, "err", err)
+		r.Log.Error("pod not dealt with",
+			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", failedRetry, "err", err)
 		r.Metrics.errors.Inc()
 	}
 	return err != nil
 }
 
-// after is how long until another look is wanted, for the node as a whole or for one of the tasks; 0: none is.
+// after is how long until another look is wanted, for the node as a whole or for one of the tasks;
+// 0: none is.
 func after(now, again time.Time, tasks []*task, failed bool) time.Duration {
 	if failed {
 		again = lifecycle.Earlier(again, now.Add(failedRetry))

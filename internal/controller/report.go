@@ -20,7 +20,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// report writes what changed: statuses, events and metrics. It says whether a status could not be written.
+// report writes what changed: statuses, events and metrics. It says whether a status could not be
+// written.
 func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) (failed bool) {
 	var kept []*task
 	for _, t := range tasks {
@@ -124,7 +125,8 @@ func (r *Reconciler) audit(s *snapshot, t *task, result podresize.Result, took t
 	for _, c := range t.Move.Changes {
 		from[c.Container], to[c.Container] = c.From, c.To
 	}
-	r.Audit.Info("resize", "actor", kube.FieldManager, "namespace", t.pod.Namespace, "pod", t.pod.Name, "uid", t.pod.UID, "node", s.node.name,
+	r.Audit.Info("resize", "actor", kube.FieldManager,
+		"namespace", t.pod.Namespace, "pod", t.pod.Name, "uid", t.pod.UID, "node", s.node.name,
 		"from", from, "to", to, "price", price, "generation", generation, "purpose", t.Purpose,
 		"reason", why, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
 	r.Metrics.resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()

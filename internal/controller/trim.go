@@ -33,7 +33,8 @@ func dropWriters(object any) (any, error) {
 	return object, nil
 }
 
-// trimPod keeps the resources of a pod's containers, its state, and which manager changed its limits.
+// trimPod keeps the resources of a pod's containers, its state, and which manager changed its
+// limits.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

@@ -6,7 +6,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
-// yieldToExternalChange makes limits that MBCAS did not write the declared ones, and leaves the pod alone for a while.
+// yieldToExternalChange makes limits that MBCAS did not write the declared ones, and leaves the pod
+// alone for a while.
 func yieldToExternalChange(s *state) verdict {
 	if adopted, external := s.adopt(); external {
 		s.yield(adopted)
@@ -50,15 +51,16 @@ func yielded(r reasons.Reason) bool {
 	return r == reasons.ExternalChange || r == reasons.ConflictingWriter
 }
 
-// conflicting says whether this is the second external change within the window, with a resize of ours in between. Two changes in a
-// row by the same hand are no conflict.
+// conflicting says whether this is the second external change within the window, with a resize of
+// ours in between. Two changes in a row by the same hand are no conflict.
 func (s *state) conflicting() bool {
 	last, applied := s.Status.LastExternalChange, s.Status.LastApplied
 	return !last.IsZero() && s.now.Sub(last) < s.cfg.ConflictWindow && applied.After(last)
 }
 
-// adopt returns the declared limits after an external change; external is false where there was none. A limit was changed externally
-// when it is neither what MBCAS last applied nor written by it.
+// adopt returns the declared limits after an external change; external is false where there was
+// none. A limit was changed externally when it is neither what MBCAS last applied nor written by
+// it.
 func (s *state) adopt() (declared Limits, external bool) {
 	declared = append(declared, s.pod.Declared...)
 	for _, c := range s.pod.Containers {

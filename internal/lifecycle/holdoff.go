@@ -6,8 +6,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
-// holdOffs are the states in which a pod is not resized, whatever is desired, in the order in which they count. Those that a restore
-// ignores do not keep a pod from its declared limits.
+// holdOffs are the states in which a pod is not resized, whatever is desired, in the order in which
+// they count. Those that a restore ignores do not keep a pod from its declared limits.
 var holdOffs = []struct {
 	restoreIgnores bool
 	applies        func(*state) Cause
@@ -38,8 +38,8 @@ func when(applies bool, r reasons.Reason) Cause {
 	return Cause{Reason: r}
 }
 
-// holdOff leaves the pod as it is where it may not be resized now. What blocks the whole installation is reported there, and not in
-// the status of each pod.
+// holdOff leaves the pod as it is where it may not be resized now. What blocks the whole
+// installation is reported there, and not in the status of each pod.
 func holdOff(s *state) verdict {
 	s.Recheck(s.livenessChanges())
 	for _, h := range holdOffs {
@@ -58,7 +58,8 @@ func holdOff(s *state) verdict {
 	return next
 }
 
-// noDecrease is why the pod is not lowered at the moment, and when that may end by itself; zero: it does not.
+// noDecrease is why the pod is not lowered at the moment, and when that may end by itself; zero: it
+// does not.
 func (s *state) noDecrease() (why reasons.Reason, until time.Time) {
 	if end := s.Status.LastHarmfulDecrease.Add(s.cfg.RollbackWindow); s.afterRollback() && s.now.Before(end) {
 		return reasons.UnhealthyAfterDecrease, end

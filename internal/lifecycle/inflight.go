@@ -8,8 +8,8 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// followInFlight follows a resize until the kubelet has carried it out or has failed to. A decrease in flight takes part in the plan of
-// the node, because increases of other pods wait for it.
+// followInFlight follows a resize until the kubelet has carried it out or has failed to. A decrease
+// in flight takes part in the plan of the node, because increases of other pods wait for it.
 func followInFlight(s *state) verdict {
 	p := s.pod
 	if now := p.Current(); !s.Status.lastApplied(p.Declared).Equal(now) {
@@ -58,8 +58,8 @@ func (s *state) waitAfterFailure() {
 	}
 }
 
-// judgeProgress decides whether the kubelet may go on, or has failed. A resize that timed out may yet be carried out, so it is not
-// reverted.
+// judgeProgress decides whether the kubelet may go on, or has failed. A resize that timed out may
+// yet be carried out, so it is not reverted.
 func (s *state) judgeProgress() {
 	late := s.Status.LastApplied.Add(s.cfg.ActuationTimeout)
 	switch progress := s.pod.Progress; {
@@ -80,12 +80,14 @@ func (s *state) judgeProgress() {
 	}
 }
 
-// failed says whether the last resize was not carried out. It still counts while the agent is asked whether the resize is still desired.
+// failed says whether the last resize was not carried out. It still counts while the agent is asked
+// whether the resize is still desired.
 func (s *Status) failed() bool {
 	return s.Phase == PhaseFailed || s.Failures > 0 && s.Reason == reasons.DecisionTooOld
 }
 
-// onlyReverts says whether the only resize now is the revert of what the kubelet could not carry out.
+// onlyReverts says whether the only resize now is the revert of what the kubelet could not carry
+// out.
 func (s *state) onlyReverts() bool {
 	switch s.Status.Reason {
 	case reasons.ResizeDeferred, reasons.ResizeInfeasible, reasons.ResizeError:
@@ -120,8 +122,9 @@ func (s *state) revert() {
 	}
 }
 
-// resized records that MBCAS changed the limits; the kubelet has yet to carry it out. A revert changes no limit in force: the pod was
-// neither lowered nor raised, and stays failed until the resize is tried again.
+// resized records that MBCAS changed the limits; the kubelet has yet to carry it out. A revert
+// changes no limit in force: the pod was neither lowered nor raised, and stays failed until the
+// resize is tried again.
 func (t *Task) resized(at time.Time, purpose Purpose, from, to Limits, cfg *Config) {
 	t.Status.Applied, t.Status.LastApplied = to, at
 	if purpose == Revert {

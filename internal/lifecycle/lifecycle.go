@@ -1,13 +1,19 @@
-// Package lifecycle decides what happens to the CPU limits of each pod of a node: whether a resize is made, put off or undone, and
-// what is recorded of it. It is pure: facts and the time come in, tasks go out, and the same input gives the same tasks.
+// Package lifecycle decides what happens to the CPU limits of each pod of a node: whether a resize
+// is made, put off or undone, and what is recorded of it. It is pure: facts and the time come in,
+// tasks go out, and the same input gives the same tasks.
 //
 // What it promises, each a test of the same name:
 //   - KeepsTheRules: no decision breaks a rule of a slow, obvious list, for whatever history.
-//   - Scenarios: the histories of testdata end as they say: rollback, external changes, failing kubelets, agents that stop.
-//   - RollsBackHarm: limits from before a harmful decrease are restored; trouble with another cause does not count.
-//   - AfterARollback: a harmed pod is left to recover, and then keeps at least its declared limit for a day.
-//   - WaitsForTheAgent: a node is restored only after its agent had the time to renew its Lease and did not.
-//   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says why.
+//   - Scenarios: the histories of testdata end as they say: rollback, external changes, failing
+//     kubelets, agents that stop.
+//   - RollsBackHarm: limits from before a harmful decrease are restored; trouble with another cause
+//     does not count.
+//   - AfterARollback: a harmed pod is left to recover, and then keeps at least its declared limit
+//     for a day.
+//   - WaitsForTheAgent: a node is restored only after its agent had the time to renew its Lease and
+//     did not.
+//   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says
+//     why.
 //   - BackOffDoubles: each failure in a row doubles the wait.
 package lifecycle
 
@@ -22,32 +28,40 @@ import (
 // Config is how pods are treated.
 type Config struct {
 	Actuator actuator.Config
-	// FreezeAfter is how long after the last renewal of its Lease an agent's decisions are no longer applied, and how old a decision may
-	// be before the agent has to confirm it. Shorter freezes on hiccups; longer applies stale decisions.
+	// FreezeAfter is how long after the last renewal of its Lease an agent's decisions are no
+	// longer applied, and how old a decision may be before the agent has to confirm it. Shorter
+	// freezes on hiccups; longer applies stale decisions.
 	FreezeAfter time.Duration
-	// RestoreAfter is how long an agent may be unresponsive before the declared limits of its pods are restored.
+	// RestoreAfter is how long an agent may be unresponsive before the declared limits of its pods
+	// are restored.
 	RestoreAfter time.Duration
 	// StartGrace is how long after its start a pod is not lowered.
 	StartGrace time.Duration
 	// RestartGrace is how long after a restart of a container a pod is not lowered.
 	RestartGrace time.Duration
-	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it may be lowered at all. Shorter
-	// disturbs the HPA; the default is the time over which the HPA looks back before it scales in.
+	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it
+	// may be lowered at all. Shorter disturbs the HPA; the default is the time over which the HPA
+	// looks back before it scales in.
 	HPACooldown time.Duration
-	// RollbackWindow is how soon after a decrease a pod that becomes not Ready, or restarts, counts as harmed by it.
+	// RollbackWindow is how soon after a decrease a pod that becomes not Ready, or restarts, counts
+	// as harmed by it.
 	RollbackWindow time.Duration
-	// RollbackHoldOff is how long a pod keeps at least its declared limit after a rollback, and how long it is left alone after a
-	// second external change.
+	// RollbackHoldOff is how long a pod keeps at least its declared limit after a rollback, and how
+	// long it is left alone after a second external change.
 	RollbackHoldOff time.Duration
-	// ConflictWindow is the time within which a second external change, after a resize of ours, is a conflict.
+	// ConflictWindow is the time within which a second external change, after a resize of ours, is
+	// a conflict.
 	ConflictWindow time.Duration
 	// ExternalChangeHoldOff is how long a pod is left alone after an external change of its limits.
 	ExternalChangeHoldOff time.Duration
-	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as failed.
+	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as
+	// failed.
 	ActuationTimeout time.Duration
-	// Backoff is how long a pod waits after its first refused or failed resize; it doubles up to BackoffMax.
+	// Backoff is how long a pod waits after its first refused or failed resize; it doubles up to
+	// BackoffMax.
 	Backoff, BackoffMax time.Duration
-	// ServerBackoff is the same for a resize that the API server did not answer, up to ServerBackoffMax.
+	// ServerBackoff is the same for a resize that the API server did not answer, up to
+	// ServerBackoffMax.
 	ServerBackoff, ServerBackoffMax time.Duration
 }
 
@@ -92,8 +106,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Decide returns what to do about the pods of a node, in the order in which to do it: decreases, increases, the rest. Pods that need
-// nothing, not even another look, have no task.
+// Decide returns what to do about the pods of a node, in the order in which to do it: decreases,
+// increases, the rest. Pods that need nothing, not even another look, have no task.
 func Decide(cfg Config, node Node, pods []Pod, now time.Time) []Task {
 	var planned, complete []Task
 	var plans []actuator.Pod

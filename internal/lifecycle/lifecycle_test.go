@@ -152,7 +152,8 @@ func drawStatus(t *rapid.T, p *Pod, now cpu.Milli, limit func(string) cpu.Milli,
 	}
 }
 
-// TestKeepsTheRules draws nodes with any history, and holds every decision to the rules that matter most.
+// TestKeepsTheRules draws nodes with any history, and holds every decision to the rules that matter
+// most.
 func TestKeepsTheRules(t *testing.T) {
 	cfg := DefaultConfig()
 	check := func(t *rapid.T) {
@@ -263,8 +264,8 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 	return ""
 }
 
-// TestWaitsForTheAgent: a node that comes back after more than five minutes is restored only if its agent does not renew its Lease
-// for five minutes from when it could have.
+// TestWaitsForTheAgent: a node that comes back after more than five minutes is restored only if its
+// agent does not renew its Lease for five minutes from when it could have.
 func TestWaitsForTheAgent(t *testing.T) {
 	cfg := DefaultConfig()
 	for name, c := range map[string]struct {
@@ -291,7 +292,8 @@ func TestWaitsForTheAgent(t *testing.T) {
 	}
 }
 
-// TestNamesTheConstraint: a pod that is not lowered says why as soon as the market would lower it, though it has room below its limit.
+// TestNamesTheConstraint: a pod that is not lowered says why as soon as the market would lower it,
+// though it has room below its limit.
 func TestNamesTheConstraint(t *testing.T) {
 	for name, c := range map[string]struct {
 		decision Decision
@@ -349,8 +351,8 @@ func TestConfigReportsEverything(t *testing.T) {
 	}
 }
 
-// TestAFailureOutlivesTheQuestion: a resize that the kubelet left undone is tried again once the agent has confirmed the decision, which
-// became old during the back-off.
+// TestAFailureOutlivesTheQuestion: a resize that the kubelet left undone is tried again once the
+// agent has confirmed the decision, which became old during the back-off.
 func TestAFailureOutlivesTheQuestion(t *testing.T) {
 	p := running("p", 2000, 500, constraint{})
 	p.Recorded, p.Progress, p.Decision = true, InProgress, &Decision{Limits: app(3000), Age: time.Hour}

@@ -30,8 +30,8 @@ type Answer struct {
 	RetryAfter time.Duration // that the server asks for; 0: it does not
 }
 
-// Unanswered has a resize tried again later that the API server did not answer. The wait doubles with each time in a row; jitter spreads
-// it, and the server may ask for more.
+// Unanswered has a resize tried again later that the API server did not answer. The wait doubles
+// with each time in a row; jitter spreads it, and the server may ask for more.
 func (t *Task) Unanswered(cfg Config, now time.Time, a Answer, jitter func(time.Duration) time.Duration, m *Memory) {
 	wait := max(jitter(Doubled(cfg.ServerBackoff, cfg.ServerBackoffMax, m.Troubles)), a.RetryAfter)
 	m.Troubles++

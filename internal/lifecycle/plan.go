@@ -31,12 +31,14 @@ func leaveToPlan(s *state) verdict {
 
 // stale says whether the decision is too old to resize by.
 //
-// Age alone does not tell: an agent publishes changes only, so in a steady state every decision is old and holds. Nor does the agent's
-// Lease: it says that the node is measured, not that this pod is. Its counters may have become unreadable, or its decisions may be
-// refused, while decreases go on step by step to what was right minutes ago. So age counts only where a limit would change, and there
-// it is a question to the agent: status gets the reason DecisionTooOld, and an agent that still decides on the pod publishes anew. That
-// costs two writes for each resize that was decided long ago, and nothing in a steady state. An agent that does not decide on the pod
-// any more does not answer, and the pod stays as it is.
+// Age alone does not tell: an agent publishes changes only, so in a steady state every decision is
+// old and holds. Nor does the agent's Lease: it says that the node is measured, not that this pod
+// is. Its counters may have become unreadable, or its decisions may be refused, while decreases go
+// on step by step to what was right minutes ago. So age counts only where a limit would change, and
+// there it is a question to the agent: status gets the reason DecisionTooOld, and an agent that
+// still decides on the pod publishes anew. That costs two writes for each resize that was decided
+// long ago, and nothing in a steady state. An agent that does not decide on the pod any more does
+// not answer, and the pod stays as it is.
 func (s *state) stale() bool { return s.pod.Decision != nil && s.pod.Decision.Age >= s.cfg.FreezeAfter }
 
 // planned is the pod as the plan of the node sees it, with these limits desired.
@@ -46,8 +48,8 @@ func (s *state) planned(desired Limits) actuator.Pod {
 	return p
 }
 
-// Planned is the pod as actuator.Plan sees it, with these limits desired: within the bounds of its containers, and together within the
-// ceiling of the pod. keep says that it must not be decreased.
+// Planned is the pod as actuator.Plan sees it, with these limits desired: within the bounds of its
+// containers, and together within the ceiling of the pod. keep says that it must not be decreased.
 func (p *Pod) Planned(desired Limits, keep bool) actuator.Pod {
 	plan := actuator.Pod{UID: p.UID}
 	var sum cpu.Milli
@@ -112,8 +114,9 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 	}
 }
 
-// limitedByPrice says whether the market would lower the pod if it were allowed: its demand exceeds its budget line. What binds the limit
-// does not tell by itself, as the floor of a pod that is not lowered may be above its demand.
+// limitedByPrice says whether the market would lower the pod if it were allowed: its demand exceeds
+// its budget line. What binds the limit does not tell by itself, as the floor of a pod that is not
+// lowered may be above its demand.
 func (p *Pod) limitedByPrice() bool {
 	d := p.Decision
 	return d != nil && (d.AtFloor || float64(d.Demand)*float64(d.Price) > float64(d.Budget))

@@ -40,10 +40,12 @@ const (
 type Pod struct {
 	UID  string
 	Mode Mode
-	// Ended: its containers have ended for good, or it is being deleted. Deleted: it is being deleted.
+	// Ended: its containers have ended for good, or it is being deleted. Deleted: it is being
+	// deleted.
 	Ended, Deleted bool
 	Ready          bool
-	// UnreadySince is when the kubelet found the pod not Ready; zero where it is Ready, or where the node controller says so.
+	// UnreadySince is when the kubelet found the pod not Ready; zero where it is Ready, or where
+	// the node controller says so.
 	UnreadySince time.Time
 	Evicted      bool // a taint of its node evicts it
 	Containers   []Container
@@ -57,7 +59,8 @@ type Pod struct {
 	Recorded bool
 	Status   Status
 	Decision *Decision // nil: none yet
-	// Declared are the limits that the owner declared; nil: not known. InLedger: the ledger holds them.
+	// Declared are the limits that the owner declared; nil: not known. InLedger: the ledger holds
+	// them.
 	Declared Limits
 	InLedger bool
 
@@ -65,7 +68,8 @@ type Pod struct {
 	Excluded Cause
 	// Refused is why the API server refuses every resize of the pod.
 	Refused Cause
-	// UnknownAutoscaler is what is not known of autoscalers; "" where all is. The pod may belong to one of them.
+	// UnknownAutoscaler is what is not known of autoscalers; "" where all is. The pod may belong to
+	// one of them.
 	UnknownAutoscaler string
 	// NoDecrease is the constraint for which the pod must not be decreased.
 	NoDecrease reasons.Reason
@@ -81,7 +85,8 @@ type Pod struct {
 
 // Memory is what the process remembers of a pod beyond its record. All of it may be lost.
 type Memory struct {
-	// RetryAt is when a resize may be tried again that the API server did not answer, Troubles times in a row.
+	// RetryAt is when a resize may be tried again that the API server did not answer, Troubles
+	// times in a row.
 	RetryAt  time.Time
 	Troubles int
 	// RestoreRefused: the last refused resize was a restore.
@@ -98,7 +103,8 @@ type Container struct {
 	MaybeOurs bool
 	// Settable is the lowest limit that a resize sets.
 	Settable cpu.Milli
-	// Floor and Ceiling bound the limit; KeptFloor is the floor of a pod that must not be decreased.
+	// Floor and Ceiling bound the limit; KeptFloor is the floor of a pod that must not be
+	// decreased.
 	Floor, KeptFloor, Ceiling cpu.Milli
 	// StartedAt is when the running container started; zero: it does not run.
 	StartedAt time.Time

@@ -14,7 +14,8 @@ func retryResolved(s *state) verdict {
 	return next
 }
 
-// forgetEnded deletes the record of a pod that has ended. A pod that is being deleted takes its PodAllocation along.
+// forgetEnded deletes the record of a pod that has ended. A pod that is being deleted takes its
+// PodAllocation along.
 func forgetEnded(s *state) verdict {
 	if !s.pod.Ended {
 		return next
@@ -26,7 +27,8 @@ func forgetEnded(s *state) verdict {
 	return skip
 }
 
-// enroll gives a pod that takes part its record. A pod that does not, and that MBCAS never resized, is skipped.
+// enroll gives a pod that takes part its record. A pod that does not, and that MBCAS never resized,
+// is skipped.
 func enroll(s *state) verdict {
 	eligible := s.pod.Excluded.Reason == ""
 	s.leaving = leavesMarket(s.pod.Excluded.Reason)
@@ -41,8 +43,8 @@ func enroll(s *state) verdict {
 	return next
 }
 
-// leavesMarket says whether a pod that is excluded for this reason leaves the market for good, so that its declared limits are
-// restored. Other reasons may pass, and the pod is left as it is.
+// leavesMarket says whether a pod that is excluded for this reason leaves the market for good, so
+// that its declared limits are restored. Other reasons may pass, and the pod is left as it is.
 func leavesMarket(r reasons.Reason) bool {
 	switch r {
 	case reasons.SystemNamespace, reasons.NamespaceOff, reasons.OptedOut, reasons.ManagedByVPA:
@@ -51,7 +53,8 @@ func leavesMarket(r reasons.Reason) bool {
 	return false
 }
 
-// requireDeclared ends the decision where the declared limits are unknown: there is nothing to return to.
+// requireDeclared ends the decision where the declared limits are unknown: there is nothing to
+// return to.
 func requireDeclared(s *state) verdict {
 	if s.pod.Declared != nil {
 		return next
@@ -79,7 +82,8 @@ func applyConstraints(s *state) verdict {
 	return next
 }
 
-// requireReportedLimits ends the decision on a kubelet that was rolled back: its status does not say which limits are in force.
+// requireReportedLimits ends the decision on a kubelet that was rolled back: its status does not
+// say which limits are in force.
 func requireReportedLimits(s *state) verdict {
 	if s.pod.Excluded.Reason != reasons.NodeCannotResize {
 		return next

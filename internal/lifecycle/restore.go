@@ -6,7 +6,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
-// agentStart is how long an agent may take to renew its Lease once its node is Ready: its container has to be started first.
+// agentStart is how long an agent may take to renew its Lease once its node is Ready: its container
+// has to be started first.
 const agentStart = time.Minute
 
 // chooseRestore decides whether the pod returns to its declared limits, and why.
@@ -25,7 +26,8 @@ func chooseRestore(s *state) verdict {
 	return next
 }
 
-// endRestore ends the restore of a pod at its declared limits. One that leaves the market needs no record any more.
+// endRestore ends the restore of a pod at its declared limits. One that leaves the market needs no
+// record any more.
 func endRestore(s *state) verdict {
 	if !s.restoring || !s.pod.Current().Equal(s.pod.Declared) {
 		return next
@@ -36,8 +38,9 @@ func endRestore(s *state) verdict {
 	return done
 }
 
-// unresponsive is for how long the agent could have renewed its Lease and did not. While the node was not Ready, and for agentStart
-// after that, it could not: a node that comes back is not restored before its agent can renew.
+// unresponsive is for how long the agent could have renewed its Lease and did not. While the node
+// was not Ready, and for agentStart after that, it could not: a node that comes back is not
+// restored before its agent can renew.
 func (s *state) unresponsive() time.Duration {
 	if !s.node.Ready || s.node.ReadySince.IsZero() {
 		return s.node.LeaseAge

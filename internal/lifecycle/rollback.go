@@ -8,8 +8,9 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
-// rollBackHarmful restores the limits from before a decrease after which the pod got into trouble. The pod then keeps at least its
-// declared limit for RollbackHoldOff: whatever the figures said, it needed more.
+// rollBackHarmful restores the limits from before a decrease after which the pod got into trouble.
+// The pod then keeps at least its declared limit for RollbackHoldOff: whatever the figures said, it
+// needed more.
 func rollBackHarmful(s *state) verdict {
 	if s.restoring || s.pod.Mode != ModeEnforce {
 		return next
@@ -41,8 +42,9 @@ func (s *state) afterRollback() bool {
 	return !at.IsZero() && s.now.Before(at.Add(s.cfg.RollbackHoldOff))
 }
 
-// harmed says whether the pod ceased to be Ready, or a container ended, in the run of decreases or soon after the last of them. What
-// was found once is not found again. The kubelet dates in whole seconds.
+// harmed says whether the pod ceased to be Ready, or a container ended, in the run of decreases or
+// soon after the last of them. What was found once is not found again. The kubelet dates in whole
+// seconds.
 func (s *state) harmed() bool {
 	st := &s.Status
 	if st.LastDecrease.IsZero() || st.RollbackWindowStart.IsZero() || len(st.RollbackLimits) == 0 || !s.node.Ready {
@@ -62,12 +64,13 @@ func (s *state) harmed() bool {
 	})
 }
 
-// settling is how long after a node became Ready its pods may be unready only because of that: up to Kubernetes 1.34, a kubelet that
-// starts takes pods for not Ready until it has probed them (setReadyStateOnKubeletRestart in pkg/kubelet/prober is newer).
+// settling is how long after a node became Ready its pods may be unready only because of that: up
+// to Kubernetes 1.34, a kubelet that starts takes pods for not Ready until it has probed them
+// (setReadyStateOnKubeletRestart in pkg/kubelet/prober is newer).
 const settling = 10 * time.Second
 
-// RolledBack says whether the limits from before the decrease are in force again: one part of them may have been restored before
-// another, and the kubelet may have failed to carry one out.
+// RolledBack says whether the limits from before the decrease are in force again: one part of them
+// may have been restored before another, and the kubelet may have failed to carry one out.
 func (t *Task) RolledBack(p *Pod) bool {
 	now := p.Current()
 	return p.Progress == Done && !slices.ContainsFunc(t.Status.RollbackLimits, func(l Limit) bool {
@@ -76,7 +79,8 @@ func (t *Task) RolledBack(p *Pod) bool {
 	})
 }
 
-// rollback is the move to the limits from before the decrease, as far as the bounds allow; nil where there is nothing to restore.
+// rollback is the move to the limits from before the decrease, as far as the bounds allow; nil
+// where there is nothing to restore.
 func (s *state) rollback() *actuator.Move {
 	if s.Status.LastDecrease.After(s.Status.LastHarmfulDecrease) {
 		return nil // what was taken since was above a ceiling, or above the declared limit
@@ -93,7 +97,8 @@ func (s *state) rollback() *actuator.Move {
 	return &m
 }
 
-// recordDecrease records the limits before a decrease. In a run of decreases, those at its beginning count.
+// recordDecrease records the limits before a decrease. In a run of decreases, those at its
+// beginning count.
 func (t *Task) recordDecrease(cfg *Config, at time.Time, from, to Limits) {
 	st := &t.Status
 	if !slices.ContainsFunc(from, func(l Limit) bool { return to.Of(l.Container) < l.CPU }) {

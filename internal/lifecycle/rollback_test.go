@@ -79,7 +79,8 @@ func TestRollsBackHarm(t *testing.T) {
 	}
 }
 
-// TestHarmIsFoundOnce: a container that ended right after a decrease says so for good, and counts for one day.
+// TestHarmIsFoundOnce: a container that ended right after a decrease says so for good, and counts
+// for one day.
 func TestHarmIsFoundOnce(t *testing.T) {
 	cfg := DefaultConfig()
 	p := lowered(cfg, 0)
@@ -93,8 +94,8 @@ func TestHarmIsFoundOnce(t *testing.T) {
 	}
 }
 
-// TestAfterARollback: a harmed pod is left where it was before the decrease until it had time to recover, and then keeps at least its
-// declared limit for a day.
+// TestAfterARollback: a harmed pod is left where it was before the decrease until it had time to
+// recover, and then keeps at least its declared limit for a day.
 func TestAfterARollback(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Actuator.MaxDecreaseFactor = 100

@@ -16,8 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the scenarios of testdata expect")
 
-// TestScenarios plays the histories of testdata. A line that begins with a time after the start is an event; the indented lines below it
-// are what follows: each resize, and each status. Run with -update to rewrite these.
+// TestScenarios plays the histories of testdata. A line that begins with a time after the start is
+// an event; the indented lines below it are what follows: each resize, and each status. Run with
+// -update to rewrite these.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

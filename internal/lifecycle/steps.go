@@ -37,7 +37,8 @@ type step struct {
 
 // steps are in the order in which they count. A step that ends the decision hides all below it.
 var steps = []step{
-	// What the pod is, and what is recorded of it. Nothing below runs without known declared limits.
+	// What the pod is, and what is recorded of it. Nothing below runs without known declared
+	// limits.
 	{"retry a resize whose cause of refusal is gone", retryResolved},
 	{"forget a pod that has ended", forgetEnded},
 	{"record a new pod, skip one that does not take part", enroll},

@@ -96,7 +96,8 @@ func Earlier(a, b time.Time) time.Time {
 // settle forgets past failures.
 func (t *Task) settle() { t.Status.Failures, t.Status.RetryAt = 0, time.Time{} }
 
-// Sentence is the reason in a sentence with what the server or the kubelet said, within the bounds of the API.
+// Sentence is the reason in a sentence with what the server or the kubelet said, within the bounds
+// of the API.
 func Sentence(r reasons.Reason, detail string) string {
 	s := r.Sentence()
 	if detail != "" {
