@@ -7,9 +7,9 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// Plan decides the moves of the pods of one node, in the order in which to carry them out: decreases
-// first, then increases, then pods without a move. If the node is full (CPU is scarce), increases wait
-// until no pod has a decrease planned or in flight.
+// Plan decides the moves of the pods of one node, in the order in which to carry them out:
+// decreases first, then increases, then pods without a move. If the node is full (CPU is scarce),
+// increases wait until no pod has a decrease planned or in flight.
 func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
 	steps := make([]Step, len(pods))
 	decreasing := false
@@ -92,8 +92,8 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 	return step
 }
 
-// restore goes to the declared limits in one move. They are the owner's choice, so neither bounds nor
-// bands apply.
+// restore goes to the declared limits in one move. They are the owner's choice, so neither bounds
+// nor bands apply.
 func restore(p Pod) Step {
 	move := Move{UID: p.UID}
 	for _, c := range p.Containers {
@@ -117,26 +117,35 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reas
 	case !outside && float64(max(change, -change)) < cfg.DeadBand*float64(c.Limit):
 		return c.Limit, WithinDeadBand, time.Time{}
 	case change > 0:
-		if at := p.LastIncrease.Add(cfg.IncreaseCooldown); cfg.IncreaseCooldown > 0 && now.Before(at) {
-			return c.Limit, CoolingDown, at
-		}
+		to, why = want, ""
 		if most := scale(c.Limit, cfg.MaxIncreaseFactor).RoundDown(cpu.Quantum); cfg.MaxIncreaseFactor > 0 && want > most {
-			return max(most, min(want, c.Limit+cpu.Quantum), c.Floor), StepLimited, now.Add(cfg.IncreaseCooldown)
+			to, why = max(most, min(want, c.Limit+cpu.Quantum), c.Floor), StepLimited
 		}
-		return want, "", time.Time{}
-	}
-	if p.NoDecrease != "" {
+		return paced(c.Limit, to, why, now, p.LastIncrease, cfg.IncreaseCooldown)
+	case p.NoDecrease != "":
 		return c.Limit, p.NoDecrease, time.Time{}
 	}
-	cooldown := max(cfg.DecreaseCooldown, p.DecreaseCooldown)
-	if at := p.LastDecrease.Add(cooldown); !p.LastDecrease.IsZero() && now.Before(at) {
-		return c.Limit, CoolingDown, at
-	}
+	to, why = want, ""
 	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
 		// A step that rounds to zero still moves by one quantum.
-		return max(want, min(least, c.Limit-cpu.Quantum)), StepLimited, now.Add(cooldown)
+		to, why = max(want, min(least, c.Limit-cpu.Quantum)), StepLimited
 	}
-	return want, "", time.Time{}
+	return paced(c.Limit, to, why, now, p.LastDecrease, max(cfg.DecreaseCooldown, p.DecreaseCooldown))
+}
+
+// paced is the step to a limit, or the wait for it while the pod cools down. A wait for one of
+// several steps has the reason StepLimited, so that it shows as long as the steps take.
+func paced(limit, to cpu.Milli, why Reason, now, last time.Time, cooldown time.Duration) (cpu.Milli, Reason, time.Time) {
+	if at := last.Add(cooldown); cooldown > 0 && !last.IsZero() && now.Before(at) {
+		if why == "" {
+			why = CoolingDown
+		}
+		return limit, why, at
+	}
+	if why == "" {
+		return to, "", time.Time{}
+	}
+	return to, why, now.Add(cooldown)
 }
 
 func scale(m cpu.Milli, factor float64) cpu.Milli { return cpu.FromCores(m.Cores() * factor) }

@@ -122,8 +122,13 @@ func TestDecreasesAreGradual(t *testing.T) {
 	}
 	p := one(2000, 500)
 	p.LastDecrease = now.Add(-4 * time.Second)
-	if s := plan(p); s.Move != nil || s.Reason != CoolingDown || !s.RecheckAt.Equal(now.Add(time.Second)) {
-		t.Errorf("%+v, want to wait another second", s)
+	if s := plan(p); s.Move != nil || s.Reason != StepLimited || !s.RecheckAt.Equal(now.Add(time.Second)) {
+		t.Errorf("%+v, want to wait another second for one of several steps", s)
+	}
+	last := one(700, 500)
+	last.LastDecrease = p.LastDecrease
+	if s := plan(last); s.Move != nil || s.Reason != CoolingDown {
+		t.Errorf("%+v, want to wait for the one step that is left", s)
 	}
 	p.LastDecrease = now.Add(-5 * time.Second)
 	if got := to(plan(p)); got != 1340 {

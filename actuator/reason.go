@@ -22,6 +22,6 @@ const (
 	NoDecisionYet Reason = "NoDecisionYet"
 	// DecisionTooOld: the decision is stale and must be confirmed before a move.
 	DecisionTooOld Reason = "DecisionTooOld"
-	// StepLimited: the move goes part of the way.
+	// StepLimited: the change takes several steps, of which this move or the next one is not the last.
 	StepLimited Reason = "StepLimited"
 )

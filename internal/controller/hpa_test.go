@@ -56,7 +56,7 @@ func TestHPAPodsAreNotLowered(t *testing.T) {
 	}
 
 	r.annotate(web, kube.AllowDecreaseKey, "true")
-	r.allocation(high, "lowered once", stands(v1alpha1.PhaseNotApplied, reasons.CoolingDown))
+	r.allocation(high, "lowered once", stands(v1alpha1.PhaseNotApplied, reasons.StepLimited))
 	if h := r.limit(high); h != 600 {
 		t.Errorf("limit %v after a decrease, want one step down", h)
 	}

@@ -31,12 +31,12 @@ func TestStaleMovesNothing(t *testing.T) {
 		r.hearAt(time.Now().Add(l.ahead)) // the node is heard of
 	}
 	r.publish(pod, "2.000", app(150))
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.StepLimited)
 	if got := r.limit(pod); got != 1340 {
 		t.Fatalf("limit %v, want a first step to 1340m", got)
 	}
 	tick(16 * time.Second)
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.StepLimited)
 	if got := r.limit(pod); got != 900 {
 		t.Fatalf("limit %v, want a second step to 900m: the decision is 16 s old", got)
 	}
@@ -64,7 +64,7 @@ func TestStaleMovesNothing(t *testing.T) {
 		t.Errorf("limit %v: a new controller believed the old decision", got)
 	}
 	r.confirm(pod)
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.CoolingDown)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.StepLimited)
 	if got := r.limit(pod); got != 600 {
 		t.Errorf("limit %v once the agent has confirmed the decision, want the next step to 600m", got)
 	}

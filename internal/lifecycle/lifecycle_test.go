@@ -314,6 +314,19 @@ func TestNamesTheConstraint(t *testing.T) {
 	}
 }
 
+// TestShowsTheStepsOfADecrease: between two of several steps the status says StepLimited, and before the last one CoolingDown.
+func TestShowsTheStepsOfADecrease(t *testing.T) {
+	for limit, want := range map[cpu.Milli]reasons.Reason{1340: reasons.StepLimited, 600: reasons.CoolingDown} {
+		p := running("a", limit, 2000, constraint{})
+		p.Recorded, p.Decision, p.Status.LastDecrease = true, &Decision{Limits: app(500), Budget: 100}, noon.Add(-time.Second)
+		p.Status.Applied = app(limit)
+		tasks := Decide(DefaultConfig(), Node{Ready: true}, []Pod{p}, noon)
+		if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Phase != PhaseNotApplied || tasks[0].Status.Reason != want {
+			t.Errorf("from %v: %+v, want it to wait with reason %s", limit, tasks, want)
+		}
+	}
+}
+
 func TestBackOffDoubles(t *testing.T) {
 	cfg := DefaultConfig()
 	var refused, unanswered Task
