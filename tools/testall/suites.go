@@ -56,7 +56,7 @@ func (r *repo) suites() []suite {
 			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
 		{name: "nodes", title: "end to end: two nodes", run: r.e2e("-run=^TestTwoNodes$"),
 			covers: []string{"internal/coordinator/", "internal/round/", "market/", "internal/controller/coordinat", "test/e2e/two_nodes", "test/cluster/"}, takes: 8 * time.Minute},
-		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests, covers: []string{"test/cluster/"}, takes: 8 * time.Minute},
+		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests, covers: []string{"test/cluster/"}, takes: 6 * time.Minute},
 		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew, covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
 	}
 }
