@@ -51,7 +51,7 @@ func applied(reason reasons.Reason) func(*v1alpha1.PodAllocation) {
 	return status(v1alpha1.PhaseApplied, string(reason), reason.Sentence())
 }
 
-// throughCPU is an HPA of a Deployment that looks at CPU use.
+// cpuHPA is an HPA of a Deployment that looks at CPU use.
 func cpuHPA(name string, percent int32, annotations map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
 	h := &autoscalingv2.HorizontalPodAutoscaler{}
 	h.Namespace, h.Name, h.Annotations = "plaza", name, annotations

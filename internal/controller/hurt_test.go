@@ -26,13 +26,6 @@ func unready(p *corev1.Pod, at time.Time, reason string) {
 	}
 }
 
-// ends has the pod's container end, and run again.
-func ends(p *corev1.Pod, at time.Time) {
-	c := &p.Status.ContainerStatuses[0]
-	c.RestartCount++
-	c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at), ExitCode: 137}
-}
-
 // hurt writes what befell the pod into its status.
 func (r *rig) hurt(pod *corev1.Pod, how func(*corev1.Pod)) {
 	r.Helper()

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -248,7 +247,7 @@ func (t *task) status(now time.Time) v1alpha1.PodAllocationStatus {
 // reference is the pod of a PodAllocation, as far as that names it.
 func reference(pa *v1alpha1.PodAllocation) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Spec.PodRef.Name, UID: types.UID(pa.Spec.PodRef.UID)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Spec.PodRef.Name, UID: pa.Spec.PodRef.UID},
 		Spec:       corev1.PodSpec{NodeName: pa.Spec.NodeName},
 	}
 }

@@ -80,7 +80,8 @@ func hasAgents(s subject) bool     { return reachable(s) && s.Agent != nil }
 func Judge(c *Facts) []Finding {
 	f := &findings{}
 	for i, end := 0, 0; i < len(checks); i = end {
-		for end = i; end < len(checks) && checks[end].per == checks[i].per; end++ {
+		for end < len(checks) && checks[end].per == checks[i].per {
+			end++
 		}
 		for _, s := range subjects(c, checks[i].per) {
 			for _, check := range checks[i:end] {

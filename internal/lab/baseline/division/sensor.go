@@ -42,7 +42,7 @@ func (s *sensor) update(r *sim.Snapshot) (estimates []demand.Estimate, supply fl
 		rates.Kubepods, rates.KubepodsKnown = cpu.FromUsage(r.Kubepods-s.kubepods, rates.Elapsed), true
 	}
 	s.at, s.usage, s.kubepods = r.Now, r.Usage, r.Kubepods
-	full := false
+	var full bool
 	s.node, full = s.gauge.Measure(s.cfg, round.Node{Capacity: cpu.Milli(r.Cores) * cpu.Core, Allocatable: r.Allocatable}, rates)
 	supply = s.node.Supply.Cores()
 
