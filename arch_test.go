@@ -35,7 +35,7 @@ var rules = []struct {
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
 	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator"}}},
-	{"internal/signal", rule{}},
+	{"internal/demandsignal/control", rule{}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
 	{"internal/kube", rule{ours: []string{"cpu", "api/v1alpha1", "api/v1alpha1/reasons", "internal/eligibility"}, kubernetes: true}},
 	{"internal/constraints", rule{ours: []string{"cpu", "internal/demand", "api/v1alpha1", "api/v1alpha1/reasons", "internal/kube"}, kubernetes: true}},
@@ -47,6 +47,13 @@ var rules = []struct {
 		kubernetes: true,
 	}},
 	{"internal/autoscalers", rule{ours: []string{"actuator/podresize", "internal/kube", "internal/constraints"}, kubernetes: true}},
+	{"internal/demandsignal", rule{
+		ours: []string{
+			"api/v1alpha1", "api/v1alpha1/reasons", "internal/demandsignal/control", "internal/kube", "internal/constraints",
+			"internal/autoscalers",
+		},
+		kubernetes: true,
+	}},
 	{"internal/restore", rule{
 		ours: []string{
 			"cpu", "api/v1alpha1", "api/v1alpha1/reasons", "actuator", "actuator/podresize", "internal/quota", "internal/kube", "internal/constraints",
@@ -58,7 +65,7 @@ var rules = []struct {
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
 	}},
 	{"internal/controller", rule{
-		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/lifecycle", "internal/quota", "internal/coordinator", "internal/signal", "internal/kube", "internal/constraints", "internal/allocation", "internal/autoscalers", "internal/restore"},
+		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/lifecycle", "internal/quota", "internal/coordinator", "internal/demandsignal", "internal/kube", "internal/constraints", "internal/allocation", "internal/autoscalers", "internal/restore"},
 		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
 	}},
 	{"internal/cli/format", rule{ours: []string{"cpu", "internal/kube"}, kubernetes: true}},

@@ -26,6 +26,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/controller"
+	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -73,7 +74,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.CoordinationInterval, "coordination-interval", c.CoordinationInterval, "time from one turn of the coordinator of budgets across nodes to the next; 0 switches it off")
 	fs.Float64Var(&c.Quota.Headroom, "quota-headroom", c.Quota.Headroom, "share of a ResourceQuota that raises leave free for new pods")
 	fs.DurationVar(&c.ActuationTimeout, "actuation-timeout", c.ActuationTimeout, "time that a kubelet has to carry out a resize")
-	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time from one look at the metrics of DemandSignals to the next, 1s to 1m; 0 for never")
+	fs.DurationVar(&c.Signal.Interval, "signal-interval", c.Signal.Interval, "time from one look at the metrics of DemandSignals to the next, 1s to 1m; 0 for never")
 	fs.Float64Var(&c.Actuator.DeadBand, "dead-band", c.Actuator.DeadBand, "relative change of a limit that is not worth a resize")
 	fs.Float64Var(&c.Actuator.MaxDecreaseFactor, "max-decrease-factor", c.Actuator.MaxDecreaseFactor, "factor by which one resize may lower a limit at most")
 	fs.DurationVar(&c.Actuator.DecreaseCooldown, "decrease-cooldown", c.Actuator.DecreaseCooldown, "least time between two decreases of a pod")
@@ -159,7 +160,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	metricsAPI, err := controller.NewMetricsAPI(config, mgr.GetRESTMapper())
+	metricsAPI, err := demandsignal.NewMetricsAPI(config, mgr.GetRESTMapper())
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,6 @@
 //   - StaleMovesNothing: a pod whose agent does not confirm an old decision is not moved, even
 //     while the agent renews its Lease.
 //   - OneForAll: an API error about one pod costs the others of its node nothing.
-//   - FallsBackToTheKernel: where the metric of a DemandSignal cannot be read it says why, and its
-//     pods are decided without it.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
 
@@ -27,10 +25,10 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/internal/coordinator"
+	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
-	"github.com/mbcas/mbcas/internal/signal"
 )
 
 // Config is how the controller behaves.
@@ -49,14 +47,10 @@ type Config struct {
 	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
 	Quota quota.Config
-	// Signal is how the metrics of DemandSignals are followed.
-	Signal signal.Config
-	// SignalInterval is how often they are read, at least every Signal.HoldFor; 0: never, as if
-	// there were no DemandSignals. Shorter sees a change sooner, and costs a request per signal
-	// each time.
-	SignalInterval time.Duration
-	// Rate and Burst bound the resizes of the whole cluster, in resizes per second. Lower protects
-	// the API server; higher follows large shifts of load sooner.
+	// Signal is how the metrics of DemandSignals are read and used.
+	Signal demandsignal.Config
+	// Rate and Burst bound the resizes of the whole cluster, in resizes per second. Lower protects the
+	// API server; higher follows large shifts of load sooner.
 	Rate  float64
 	Burst int
 	// Timeout is how long one look at a node may take, with all its writes; a resize that was sent
@@ -73,7 +67,7 @@ func DefaultConfig() Config {
 	return Config{
 		Config: lifecycle.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
-		Quota: quota.DefaultConfig(), Signal: signal.DefaultConfig(), SignalInterval: 15 * time.Second,
+		Quota: quota.DefaultConfig(), Signal: demandsignal.DefaultConfig(),
 		Rate: 10, Burst: 20, Timeout: time.Minute, Nodes: 8, Pods: 8,
 	}
 }
@@ -89,12 +83,6 @@ func (c Config) Validate() error {
 	}
 	if c.Timeout <= 0 {
 		errs = append(errs, fmt.Errorf("controller Timeout is %v: want more than 0", c.Timeout))
-	}
-	if c.SignalInterval != 0 && c.SignalInterval < time.Second {
-		errs = append(errs, fmt.Errorf("controller SignalInterval is %v: want 0 or at least 1s", c.SignalInterval))
-	}
-	if c.SignalInterval > c.Signal.HoldFor {
-		errs = append(errs, fmt.Errorf("controller SignalInterval is %v, and Signal.HoldFor %v: a percentage that is looked at more seldom than it is held for is given up between two looks; want a SignalInterval of at most that", c.SignalInterval, c.Signal.HoldFor))
 	}
 	if c.CoordinationInterval < 0 {
 		errs = append(errs, fmt.Errorf("controller CoordinationInterval is %v: want 0 or more", c.CoordinationInterval))

@@ -86,8 +86,8 @@ func (r *Reconciler) listen(ctx context.Context, n *neighbourhood, name string) 
 	n.NamespaceObjects = constraints.NamespaceObjects{
 		HPAs: hpas.Items, VPAs: vpas, PDBs: budgets.Items, LimitRanges: ranges.Items, Quotas: quotas.Items,
 	}
-	asks, heard := r.signals.asks(name)
-	n.Signals, n.unheard = asks, !heard
+	signals, known := r.percentages(name)
+	n.Signals, n.unheard = signals, !known
 	if err := r.choose(ctx, n, name); err != nil {
 		return err
 	}

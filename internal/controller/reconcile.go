@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +18,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
@@ -58,9 +56,8 @@ type API struct {
 	Live client.Reader
 	// Resize carries moves out.
 	Resize Resizer
-	// ReadMetric reads a metric of a DemandSignal, as MetricsAPI.Read does; nil: there are no
-	// DemandSignals.
-	ReadMetric func(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]MetricValue, error)
+	// ReadMetric reads a metric of a DemandSignal, as demandsignal.MetricsAPI.Read does; nil: there are no DemandSignals.
+	ReadMetric demandsignal.Reader
 }
 
 // Telemetry is how the controller tells what it does.
@@ -93,7 +90,8 @@ type lookups struct {
 	scaleTargets *autoscalers.ScaleTargets
 	vpas         vpaLister
 	excess       *excess
-	signals      *signals
+	// percentages are those of the DemandSignals of a namespace; known is false before they have been listed.
+	percentages func(namespace string) (asks []constraints.Signal, known bool)
 }
 
 // Ready prepares a Reconciler whose exported fields are set.
@@ -111,14 +109,11 @@ func (r *Reconciler) Ready() *Reconciler {
 		fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < r.Config.FreezeAfter },
 		requeue: r.requeue.nodes, log: r.Log,
 	}
-	r.signals = &signals{known: !r.followsSignals(), by: map[types.UID]*followed{}}
+	r.percentages = noPercentages
 	return r
 }
 
-func (r *Reconciler) followsSignals() bool { return r.ReadMetric != nil && r.Config.SignalInterval > 0 }
-
-// blockedChanged says once for the installation that pods can no longer be resized, or can again:
-// in the log, the metric and the switch.
+// blockedChanged says once for the installation that pods can no longer be resized, or can again: in the log, the metric and the switch.
 func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
 	r.Metrics.blocked(string(reason))
 	if reason != "" {

@@ -2,14 +2,12 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -46,7 +44,7 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 	}
 	changed := pa.DeepCopy()
 	changed.Status = status
-	patch, err := statusPatch("PodAllocation", pa, changed)
+	patch, err := kube.StatusPatch("PodAllocation", pa, changed)
 	if err != nil {
 		return err
 	}
@@ -59,24 +57,6 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 		r.keep(s, t, answer)
 	}
 	return nil
-}
-
-// statusPatch changes the status and nothing else, of this very object: its UID guards against one
-// that was made anew, while the agent may write the spec at the same time.
-func statusPatch(kind string, from, to client.Object) (client.Patch, error) {
-	data, err := client.MergeFrom(from).Data(to)
-	if err != nil {
-		return nil, fmt.Errorf("status of %s %s/%s: %w", kind, from.GetNamespace(), from.GetName(), err)
-	}
-	var patch map[string]any
-	if err := json.Unmarshal(data, &patch); err != nil {
-		return nil, fmt.Errorf("status of %s %s/%s: %w", kind, from.GetNamespace(), from.GetName(), err)
-	}
-	patch["metadata"] = map[string]any{"uid": from.GetUID()}
-	if data, err = json.Marshal(patch); err != nil {
-		return nil, fmt.Errorf("status of %s %s/%s: %w", kind, from.GetNamespace(), from.GetName(), err)
-	}
-	return client.RawPatch(types.MergePatchType, data), nil
 }
 
 // setConditions says the same as phase and reason in the form that generic tools read.

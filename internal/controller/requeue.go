@@ -43,8 +43,12 @@ func (q *requeue) nodes(ctx context.Context, names []string) {
 	}
 }
 
-// nodesOf requeues the nodes with pods of a namespace.
+// nodesOf requeues the nodes with pods of a namespace; "" for all nodes.
 func (q *requeue) nodesOf(namespace string) {
+	if namespace == "" {
+		q.allNodes()
+		return
+	}
 	o := &v1alpha1.PodAllocation{}
 	o.Namespace = namespace
 	select {

@@ -1,12 +1,8 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -17,18 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
-	"github.com/mbcas/mbcas/internal/signal"
 )
 
 // latency creates a DemandSignal on an external metric for a Deployment, with a target of 200m and at most 300 %.
@@ -131,12 +124,13 @@ func (r *rig) series(plural, service string, value any, at time.Time) {
 // TestSignalDrivesDemand runs the controller as it ships beside an external metric that the real API server serves.
 func TestSignalDrivesDemand(t *testing.T) {
 	r := newRig(t)
-	r.config.SignalInterval = 100 * time.Millisecond
-	r.config.Signal.Gain, r.config.Signal.HoldFor, r.config.Signal.HalfLife = 120, 500*time.Millisecond, 50*time.Millisecond
+	r.config.Signal.Interval = 100 * time.Millisecond
+	k := &r.config.Signal.Control
+	k.Gain, k.RetainFor, k.HalfLife = 120, 500*time.Millisecond, 50*time.Millisecond
 	r.start(func(re *Reconciler) { // as cmd/mbcas-controller wires it
-		api, err := NewMetricsAPI(r.Config, r.Client.RESTMapper())
+		api, err := demandsignal.NewMetricsAPI(r.Config, r.Client.RESTMapper())
 		r.must(err)
-		re.ReadMetric, re.signals.known = api.Read, false
+		re.ReadMetric = api.Read
 	})
 	web, other := r.ownedPod("web", "web", "100m", "500m"), r.ownedPod("other", "other", "100m", "500m")
 	for _, pod := range []*corev1.Pod{web, other} {
@@ -190,254 +184,6 @@ func TestSignalDrivesDemand(t *testing.T) {
 	r.demandIs(web, "the API has vanished", none)
 }
 
-// metrics is a metrics API of the test's.
-type metrics struct {
-	value float64
-	err   error
-	reads int
-}
-
-func (m *metrics) read(_ context.Context, _ string, _ kube.Metric, _ labels.Selector, now time.Time) ([]MetricValue, error) {
-	m.reads++
-	return []MetricValue{{Value: m.value, At: now}}, m.err
-}
-
-// polls is a life that looks at the signals with the node.
-func (l *life) follows(m *metrics) *life {
-	l.ReadMetric, l.signals.known = m.read, false
-	return l
-}
-
-// later lets time pass in looks of 15 s.
-func (l *life) later(long time.Duration) {
-	l.Helper()
-	for range int(long / (15 * time.Second)) {
-		l.ahead += 15 * time.Second
-		l.pollSignals(l.Context())
-	}
-}
-
-// TestFallsBackToTheKernel: the percentage stays for a minute, goes back, and is gone; who changes the signal, deletes it, or starts the
-// controller anew finds it followed.
-func TestFallsBackToTheKernel(t *testing.T) {
-	r := newRig(t)
-	m := &metrics{value: 0.8}
-	l := r.live(0, false).follows(m)
-	pod := r.ownedPod("web", "web", "100m", "500m")
-	d := r.latency("web", "web", "p99")
-	percent := func() int32 { r.hearAt(l.Now()); return asksFor(l.look(pod)) }
-
-	l.later(3 * time.Minute) // four times the target: 4^0.1 a minute, from the first look on
-	if p := percent(); p < 140 || p > 150 {
-		t.Fatalf("%d %% after three minutes at four times the target", p)
-	}
-	second := r.live(0, false).follows(m) // leads from now on
-	second.ahead = l.ahead
-	l = second
-	if p := percent(); p < 140 || p > 150 {
-		t.Errorf("%d %% before the new leader has looked", p)
-	}
-	m.err = fmt.Errorf("lost")
-	l.later(75 * time.Second) // the last read before may have gone unwritten
-	if p := percent(); p < 140 || p > 150 {
-		t.Errorf("%d %% a minute after the metric was lost", p)
-	}
-	if _, reason := r.storedSignal(d); reason != v1alpha1.ReasonMetricsAPIUnavailable {
-		t.Errorf("reason %s", reason)
-	}
-	l.later(15 * time.Second)
-	if p := percent(); p < 118 || p > 130 {
-		t.Errorf("%d %% 15 s later, want half way back", p)
-	}
-	l.later(time.Minute)
-	if p := percent(); p != 0 {
-		t.Errorf("%d %% a minute later", p)
-	}
-	m.err = nil
-	l.later(5 * time.Minute)
-	if p := percent(); p < 170 {
-		t.Errorf("%d %% when the metric is back", p)
-	}
-
-	before := d.DeepCopy()
-	d.Spec.MaxPercent = 120
-	r.must(r.Client.Patch(t.Context(), d, client.MergeFrom(before)))
-	l.later(15 * time.Second)
-	if p := percent(); p != 120 {
-		t.Errorf("%d %% of at most 120", p)
-	}
-	before = d.DeepCopy()
-	d.Spec.TargetRef.Name = "none"
-	r.must(r.Client.Patch(t.Context(), d, client.MergeFrom(before)))
-	l.later(15 * time.Second)
-	if p := percent(); p != 0 {
-		t.Errorf("%d %% of a pod that is not meant any more", p)
-	}
-	r.says(d, v1alpha1.ReasonTargetUnknown, "Deployment/none", "spec.targetRef")
-	before = d.DeepCopy()
-	d.Spec.TargetRef.Name = "web"
-	r.must(r.Client.Patch(t.Context(), d, client.MergeFrom(before)))
-	l.later(2 * time.Minute)
-	if p := percent(); p != 120 {
-		t.Errorf("%d %% two minutes after it is meant again", p)
-	}
-	if asks, _ := l.signals.asks(r.namespace + "-2"); len(asks) > 0 {
-		t.Errorf("another namespace is asked for %v", asks)
-	}
-	for len(l.requeue.namespace) > 0 {
-		<-l.requeue.namespace
-	}
-	r.must(r.Client.Delete(t.Context(), d))
-	l.later(15 * time.Second)
-	if p := percent(); p != 0 || len(l.requeue.namespace) != 1 {
-		t.Errorf("%d %% after the signal was deleted, and %d wake-ups", p, len(l.requeue.namespace))
-	}
-}
-
-// TestDeletedWhileNobodyLooked: what a signal asked for goes with the first look of a new leader.
-func TestDeletedWhileNobodyLooked(t *testing.T) {
-	r := newRig(t)
-	m := &metrics{value: 0.8}
-	l := r.live(0, false).follows(m)
-	pod := r.ownedPod("web", "web", "100m", "500m")
-	d := r.latency("web", "web", "p99")
-	l.later(3 * time.Minute)
-	if p := asksFor(l.look(pod)); p < 140 {
-		t.Fatalf("%d %%", p)
-	}
-	r.must(r.Client.Delete(t.Context(), d))
-	second := r.live(0, false).follows(m)
-	<-second.wakes(func() { second.pollSignals(t.Context()) })
-	if p := asksFor(second.look(pod)); p != 0 {
-		t.Errorf("%d %% of a signal that is gone", p)
-	}
-}
-
-// wakes runs f, and returns a channel that tells that all nodes are woken.
-func (l *life) wakes(f func()) <-chan struct{} {
-	f()
-	done := make(chan struct{})
-	select {
-	case <-l.requeue.all:
-		close(done)
-	default:
-		l.Fatal("nobody is woken")
-	}
-	return done
-}
-
-// TestSignalsAreQuiet: a metric that stays costs a write a minute, and wakes nobody; without signals there is nothing but the list.
-func TestSignalsAreQuiet(t *testing.T) {
-	r := newRig(t)
-	m := &metrics{value: 0.2}
-	l := r.live(0, false).follows(m)
-	r.ownedPod("web", "web", "100m", "500m")
-	l.later(15 * time.Second)
-	<-l.wakes(func() {})
-	if m.reads != 0 || l.writes.count() != 0 {
-		t.Errorf("%d reads and %d writes without signals", m.reads, l.writes.count())
-	}
-	r.latency("web", "web", "p99")
-	l.later(time.Minute)
-	before := l.writes.count()
-	l.later(10 * time.Minute)
-	if n := l.writes.count() - before; n < 9 || n > 11 {
-		t.Errorf("%d writes in ten minutes, want one a minute", n)
-	}
-	m.err = &unread{v1alpha1.ReasonMetricMissing, "gone"}
-	l.later(3 * time.Minute)
-	before = l.writes.count()
-	l.later(10 * time.Minute)
-	if n := l.writes.count() - before; n != 0 {
-		t.Errorf("%d writes in ten minutes without a metric, want none", n)
-	}
-	if len(l.requeue.namespace) != 0 || len(l.requeue.all) != 0 {
-		t.Errorf("%d and %d wake-ups, though nothing was ever asked for", len(l.requeue.namespace), len(l.requeue.all))
-	}
-	m.err, m.value = nil, 0.4
-	l.later(time.Minute)
-	if n := len(l.requeue.namespace); n != 2 {
-		t.Errorf("%d wake-ups while the percentage went from 100 to 113 in four steps, want two", n)
-	}
-}
-
-// TestSignalsWithoutTheirDefinition: an installation from before DemandSignals works on as it is, and takes them up when they are
-// defined; where the right to list them is missing it says so once.
-func TestSignalsWithoutTheirDefinition(t *testing.T) {
-	r := newRig(t)
-	m := &metrics{value: 0.8}
-	l := r.live(0, false).follows(m)
-	pod := r.ownedPod("web", "web", "100m", "500m")
-	r.latency("web", "web", "p99")
-	l.later(3 * time.Minute)
-	if p := asksFor(l.look(pod)); p < 140 {
-		t.Fatalf("%d %%", p)
-	}
-	var log bytes.Buffer
-	l.Log = slog.New(slog.NewTextHandler(&log, nil))
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	crd.Name = "demandsignals.allocation.mbcas.io"
-	scheme := runtime.NewScheme()
-	r.must(apiextensionsv1.AddToScheme(scheme))
-	c, err := client.New(r.Config, client.Options{Scheme: scheme})
-	r.must(err)
-	r.must(c.Delete(t.Context(), crd))
-	reinstall := func() {
-		_, err := envtest.InstallCRDs(r.Config, envtest.CRDInstallOptions{Paths: []string{"../../config/crd"}, MaxTime: time.Minute})
-		if err != nil {
-			t.Errorf("install the CRD again: %v", err)
-		}
-	}
-	t.Cleanup(reinstall)
-	r.until("the definition is gone", func() (bool, any) {
-		err := c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd)
-		return client.IgnoreNotFound(err) == nil && err != nil, err
-	})
-	r.until("nothing is asked for", func() (bool, any) {
-		l.later(15 * time.Second)
-		r.hearAt(l.Now())
-		p := asksFor(l.look(pod))
-		return p == 0, p
-	})
-	if log.Len() > 0 {
-		t.Errorf("it complains:\n%s", log.String())
-	}
-	reinstall()
-	r.latency("web", "web", "p99")
-	l.later(3 * time.Minute)
-	r.hearAt(l.Now())
-	if p := asksFor(l.look(pod)); p < 140 {
-		t.Errorf("%d %% when they are defined again", p)
-	}
-
-	log.Reset()
-	l.Live = r.As(t, "nobody")
-	second := r.live(0, false).follows(m)
-	second.ahead, second.Live = l.ahead, l.Live
-	second.later(time.Minute)
-	if p := asksFor(second.look(pod)); p < 140 {
-		t.Errorf("%d %% within a minute of a start", p)
-	}
-	second.later(30 * time.Second)
-	<-second.wakes(func() {})
-	if p := asksFor(second.look(pod)); p != 0 {
-		t.Errorf("%d %% later: want none, as nobody knows whether it is asked for", p)
-	}
-	l.look(pod)
-
-	l.later(time.Minute)
-	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "forbidden") {
-		t.Errorf("%d lines without the right to list them, want one:\n%s", n, log.String())
-	}
-	if p := asksFor(l.look(pod)); p < 140 {
-		t.Errorf("%d %% a minute after they could be listed: want what was asked for last", p)
-	}
-	l.later(2 * time.Minute)
-	if p := asksFor(l.look(pod)); p != 0 || len(l.requeue.namespace) == 0 {
-		t.Errorf("%d %% after three minutes, %d wake-ups", p, len(l.requeue.namespace))
-	}
-}
-
 // TestQuotaHearsSignals: what a pod's demand is taken for counts where a quota is short, and none is taken for less than it is.
 func TestQuotaHearsSignals(t *testing.T) {
 	pod := running("u1", 500, false)
@@ -455,38 +201,34 @@ func TestQuotaHearsSignals(t *testing.T) {
 	}
 }
 
-// TestGatherValues: one reading of many values.
-func TestGatherValues(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	pods := map[string]bool{"a": true, "b": true, "c": true}
-	v := func(pod string, value float64, age time.Duration) MetricValue {
-		return MetricValue{pod, value, now.Add(-age)}
-	}
-	of, series, perPod := kube.Metric{Type: v1alpha1.PodsMetric}, kube.Metric{Type: v1alpha1.ExternalMetric}, kube.Metric{Type: v1alpha1.ExternalMetric, PerPod: true}
-	const s, old = time.Second, time.Hour
+// TestUnmanaged: of a workload without any managed pod it is said why.
+func TestUnmanaged(t *testing.T) {
 	for name, tt := range map[string]struct {
-		m      kube.Metric
-		values []MetricValue
-		want   float64
-		age    time.Duration
-		none   bool
+		edit func(*corev1.Pod)
+		mode string
+		want reasons.Reason
 	}{
-		"the mean of pods":               {of, []MetricValue{v("a", 1, s), v("b", 3, 2*s), v("c", 5, s)}, 3, 2 * s, false},
-		"of pods that tell":              {of, []MetricValue{v("a", 1, s), v("b", 3, s)}, 2, s, false},
-		"of its own":                     {of, []MetricValue{v("a", 1, s), v("x", 99, s)}, 1, s, false},
-		"none of its own":                {of, []MetricValue{v("x", 99, s)}, 0, 0, true},
-		"without the stale ones":         {of, []MetricValue{v("a", 9, old), v("b", 3, s), v("c", 99, old)}, 3, s, false},
-		"all stale: the newest speaks":   {of, []MetricValue{v("a", 9, 2*old), v("b", 3, old), v("c", 3, 3*old)}, 5, old, false},
-		"a pod that measured nothing":    {of, []MetricValue{v("a", 0, s), v("b", 4, s)}, 2, s, false},
-		"a pod below zero":               {of, []MetricValue{v("a", -1, s), v("b", 4, s)}, math.NaN(), s, false},
-		"the sum of series":              {series, []MetricValue{v("", 1, s), v("", 3, s)}, 4, s, false},
-		"the sum of series, for one pod": {perPod, []MetricValue{v("", 1, s), v("", 5, s)}, 2, s, false},
-		"an object that is called a pod": {series, []MetricValue{v("x", 1, s)}, 1, s, false},
+		"out":             {func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} }, "enforce", reasons.OptedOut},
+		"unlimited":       {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }, "enforce", reasons.NoCPULimit},
+		"the mode is off": {func(*corev1.Pod) {}, "off", reasons.NamespaceOff},
+		"on its way":      {func(*corev1.Pod) {}, "recommend", ""},
+		"managed":         {nil, "enforce", ""},
 	} {
-		r, some := gatherValues(signal.DefaultConfig(), tt.m, tt.values, pods, now)
-		same := math.Abs(r.Value-tt.want) < 1e-9 || math.IsNaN(r.Value) && math.IsNaN(tt.want)
-		if some == tt.none || some && (!same || now.Sub(r.At) != tt.age) {
-			t.Errorf("%s: %+v (%v), want %v from %v ago", name, r, some, tt.want, tt.age)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			o.r.Gate = NewGate(nil, o.r.Client)
+			pod := running("web-0", 500, false)
+			if tt.edit != nil {
+				pod = running("other", 500, false)
+				tt.edit(pod)
+			}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{kube.ModeLabel: tt.mode}}}
+			if err := o.r.Client.Create(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+			if _, why := o.r.unmanaged(t.Context(), []*corev1.Pod{pod}); why != tt.want {
+				t.Errorf("%q, want %q", why, tt.want)
+			}
+		})
 	}
 }

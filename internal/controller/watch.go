@@ -49,9 +49,10 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.Add(r.conductor); err != nil {
 		return fmt.Errorf("add the coordinator: %w", err)
 	}
-	if r.ReadMetric != nil {
-		if err := mgr.Add(&poller{r}); err != nil {
-			return fmt.Errorf("add the look at demand signals: %w", err)
+	if signals := r.signalController(); signals != nil {
+		r.percentages = signals.Percentages
+		if err := signals.Setup(mgr); err != nil {
+			return err
 		}
 	}
 	acknowledger := &restore.Acknowledger{

@@ -1,4 +1,4 @@
-package controller
+package demandsignal
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,69 +25,72 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// hall is a controller that polls in the time of a synctest bubble, where nothing but the answers of metrics adapters takes
-// any. Of the API server it needs no more than that signals are kept, so an imitation will do.
-type hall struct {
+// cluster is a controller that reads metrics in the time of a synctest bubble, where nothing but the answers of metrics adapters takes
+// any. Of the API server it needs no more than that signals are stored.
+type cluster struct {
 	*testing.T
 	client.Client
-	re *Reconciler
+	c *Controller
 
-	mu      sync.Mutex
-	adapter func(namespace, metric string) (takes time.Duration, answers bool)
-	ratio   float64                // of all metrics and their targets
-	reads   map[string][]time.Time // by metric
+	mu        sync.Mutex
+	adapter   func(namespace, metric string) (takes time.Duration, answers bool)
+	ratio     float64                // of all metrics and their targets
+	reads     map[string][]time.Time // by metric
+	changed   []string               // namespaces whose nodes were requeued
+	unmanaged reasons.Reason         // of all pods
 }
 
-func newHall(t *testing.T) *hall {
+func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	h := &hall{T: t, ratio: 4, reads: map[string][]time.Time{}, adapter: func(string, string) (time.Duration, bool) { return 0, true }}
+	h := &cluster{T: t, ratio: 4, reads: map[string][]time.Time{}, adapter: func(string, string) (time.Duration, bool) { return 0, true }}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	h.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.DemandSignal{}).Build()
-	h.re = h.leader()
+	h.c = h.leader()
 	return h
 }
 
-// leader is a controller that begins.
-func (h *hall) leader() *Reconciler {
-	h.Helper()
-	m, err := NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		h.Fatal(err)
+// leader is a controller that starts.
+func (h *cluster) leader() *Controller {
+	return &Controller{
+		Config: DefaultConfig(), Client: h.Client, Live: h.Client, Read: h.read, Count: func(map[string]int) {},
+		Unmanaged: func(_ context.Context, pods []*corev1.Pod) (string, reasons.Reason) { return pods[0].Name, h.unmanaged },
+		Changed: func(namespace string) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.changed = append(h.changed, namespace)
+		},
+		Events: events.NewFakeRecorder(10000), Log: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
-	return (&Reconciler{
-		Config: DefaultConfig(), API: API{Client: h.Client, Live: h.Client, ReadMetric: h.read}, Gate: NewGate(nil, h.Client), Now: time.Now,
-		Telemetry: Telemetry{Events: events.NewFakeRecorder(10000), Log: slog.New(slog.DiscardHandler), Metrics: m},
-	}).Ready()
 }
 
 // read is a metrics adapter.
-func (h *hall) read(_ context.Context, namespace string, m kube.Metric, _ labels.Selector, _ time.Time) ([]MetricValue, error) {
+func (h *cluster) read(_ context.Context, namespace string, m kube.Metric, _ labels.Selector, _ time.Time) ([]Value, error) {
 	h.mu.Lock()
 	takes, answers := h.adapter(namespace, m.Name)
 	h.reads[m.Name] = append(h.reads[m.Name], time.Now())
+	ratio := h.ratio
 	h.mu.Unlock()
 	<-time.After(takes)
 	if !answers {
-		return nil, &unread{v1alpha1.ReasonMetricsAPIUnavailable, "no answer"}
+		return nil, &readError{v1alpha1.ReasonMetricsAPIUnavailable, "no answer"}
 	}
-	return []MetricValue{{Pod: "web", Value: h.ratio * m.Target, At: time.Now()}}, nil
+	return []Value{{Pod: "web", Value: ratio * m.Target, At: time.Now()}}, nil
 }
 
 // signals makes n signals of a namespace, with the pod that they are for. Their metrics are called NAMESPACE-0 and so on.
-func (h *hall) signals(namespace string, n int, of v1alpha1.SignalMetricType, edits ...func(*v1alpha1.DemandSignal)) {
+func (h *cluster) signals(namespace string, n int, of v1alpha1.SignalMetricType, edits ...func(*v1alpha1.DemandSignal)) {
 	h.Helper()
 	yes, aim := true, resource.MustParse("1")
-	pod := running("pod-"+namespace, 500, false)
-	pod.Namespace, pod.Name = namespace, "web"
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: types.UID("pod-" + namespace)}}
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "web", UID: "job", Controller: &yes}}
-	objects := []client.Object{pod, allocation.New(pod)}
+	objects := []client.Object{pod}
 	for i := range n {
 		d := &v1alpha1.DemandSignal{}
 		d.Namespace, d.Name, d.UID = namespace, fmt.Sprint("signal-", i), types.UID(fmt.Sprint(namespace, "-", i))
@@ -113,11 +115,11 @@ func (h *hall) signals(namespace string, n int, of v1alpha1.SignalMetricType, ed
 }
 
 // polls has a controller poll for a while.
-func (h *hall) polls(re *Reconciler, long time.Duration) {
+func (h *cluster) polls(c *Controller, long time.Duration) {
 	h.Helper()
 	ctx, stop := context.WithCancel(h.Context())
 	done := make(chan error)
-	go func() { done <- (&poller{re}).Start(ctx) }()
+	go func() { done <- c.Start(ctx) }()
 	<-time.After(long)
 	stop()
 	told := time.Now()
@@ -127,7 +129,7 @@ func (h *hall) polls(re *Reconciler, long time.Duration) {
 }
 
 // gap is the longest time between two reads of a metric, of which the second was after a time.
-func (h *hall) gap(metric string, begin, after time.Time) (longest time.Duration) {
+func (h *cluster) gap(metric string, begin, after time.Time) (longest time.Duration) {
 	for _, at := range append(h.reads[metric], time.Now()) {
 		if at.After(after) {
 			longest = max(longest, at.Sub(begin))
@@ -138,7 +140,7 @@ func (h *hall) gap(metric string, begin, after time.Time) (longest time.Duration
 }
 
 // of is the percentage of a signal, with the reason of its condition.
-func (h *hall) of(namespace string, i int) (percent int32, reason string) {
+func (h *cluster) of(namespace string, i int) (percent int32, reason string) {
 	h.Helper()
 	d := &v1alpha1.DemandSignal{}
 	if err := h.Get(h.Context(), client.ObjectKey{Namespace: namespace, Name: fmt.Sprint("signal-", i)}, d); err != nil {
@@ -153,23 +155,23 @@ func (h *hall) of(namespace string, i int) (percent int32, reason string) {
 	return percent, reason
 }
 
-// TestASlowAdapterCostsNobodyElse: those whose metrics are answered at once are read in time and get all that they ask for, whatever
+// TestASlowAdapterDelaysNoOther: signals whose metrics are answered at once are read in time and get all that they ask for, whatever
 // becomes of the others.
-func TestASlowAdapterCostsNobodyElse(t *testing.T) {
+func TestASlowAdapterDelaysNoOther(t *testing.T) {
 	const hangs = metricTimeout
 	for name, tt := range map[string]struct {
 		others, each int
 		adapter      func(namespace, metric string) (time.Duration, bool)
 		reason       string // of the others
 	}{
-		"a tenant with many signals on an adapter that hangs": {1, 120, func(string, string) (time.Duration, bool) { return hangs, false }, v1alpha1.ReasonMetricsAPIUnavailable},
-		"a hundred tenants on one that hangs":                 {100, 1, func(string, string) (time.Duration, bool) { return hangs, false }, v1alpha1.ReasonMetricsAPIUnavailable},
-		"many tenants on one that is slow":                    {10, 4, func(string, string) (time.Duration, bool) { return 4 * time.Second, true }, v1alpha1.ReasonMetricRead},
-		"a tenant with many signals on one that is slow":      {1, 60, func(string, string) (time.Duration, bool) { return 4 * time.Second, true }, v1alpha1.ReasonMetricRead},
+		"a tenant with many signals on an adapter that hangs": {1, 40, func(string, string) (time.Duration, bool) { return hangs, false }, v1alpha1.ReasonMetricsAPIUnavailable},
+		"forty tenants on one that hangs":                     {40, 1, func(string, string) (time.Duration, bool) { return hangs, false }, v1alpha1.ReasonMetricsAPIUnavailable},
+		"many tenants on one that is slow":                    {10, 2, func(string, string) (time.Duration, bool) { return 4 * time.Second, true }, v1alpha1.ReasonMetricRead},
+		"a tenant with many signals on one that is slow":      {1, 24, func(string, string) (time.Duration, bool) { return 4 * time.Second, true }, v1alpha1.ReasonMetricRead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHall(t)
+				h := newCluster(t)
 				h.adapter = func(namespace, metric string) (time.Duration, bool) {
 					if strings.HasPrefix(namespace, "other") {
 						return tt.adapter(namespace, metric)
@@ -181,7 +183,7 @@ func TestASlowAdapterCostsNobodyElse(t *testing.T) {
 				}
 				h.signals("zeta", 3, v1alpha1.PodsMetric) // the last in the list
 				begin := time.Now()
-				h.polls(h.re, 10*time.Minute)
+				h.polls(h.c, 10*time.Minute)
 				for i := range 3 {
 					if p, reason := h.of("zeta", i); p != 300 || reason != v1alpha1.ReasonMetricRead {
 						t.Errorf("%s: %d %%, want 300 after ten minutes at four times the target", reason, p)
@@ -208,12 +210,12 @@ func TestASlowAdapterCostsNobodyElse(t *testing.T) {
 // TestAnAdapterComesBack: as soon as it answers again, all who depend on it are read again.
 func TestAnAdapterComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t)
+		h := newCluster(t)
 		h.signals("shop", 50, v1alpha1.ExternalMetric)
 		h.adapter = func(string, string) (time.Duration, bool) { return metricTimeout, false }
-		h.polls(h.re, 10*time.Minute)
+		h.polls(h.c, 10*time.Minute)
 		h.adapter = func(string, string) (time.Duration, bool) { return 0, true }
-		h.polls(h.re, 30*time.Second)
+		h.polls(h.c, 30*time.Second)
 		for i := range 50 {
 			if _, reason := h.of("shop", i); reason != v1alpha1.ReasonMetricRead {
 				t.Errorf("signal %d: %s", i, reason)
@@ -234,18 +236,18 @@ func stood(percent int32, ago time.Duration) func(*v1alpha1.DemandSignal) {
 // takes to be read.
 func TestAStartWaitsForNoMetric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t)
+		h := newCluster(t)
 		h.signals("new", 1, v1alpha1.ExternalMetric, stood(200, 70*time.Second))
 		h.signals("old", 1, v1alpha1.ExternalMetric, stood(200, 10*time.Minute))
 		h.adapter = func(string, string) (time.Duration, bool) { return metricTimeout, true }
 		done := make(chan bool)
-		go func() { h.re.pollSignals(h.Context()); done <- true }()
+		go func() { h.c.poll(h.Context()); done <- true }()
 		synctest.Wait() // all reads are on their way
-		asks, known := h.re.signals.asks("new")
+		asks, known := h.c.Percentages("new")
 		if !known || len(asks) != 1 || asks[0].Percent != 200 || asks[0].Target.Name != "web" {
 			t.Errorf("asked for: %+v (%v), want 200 %%", asks, known)
 		}
-		if asks, known := h.re.signals.asks("old"); !known || len(asks) > 0 {
+		if asks, known := h.c.Percentages("old"); !known || len(asks) > 0 {
 			t.Errorf("asked for: %+v (%v), want nothing of ten minutes ago", asks, known)
 		}
 		<-done
@@ -256,12 +258,12 @@ func TestAStartWaitsForNoMetric(t *testing.T) {
 // comes 20 s later.
 func TestANewLeaderKeepsThePercentage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t)
+		h := newCluster(t)
 		h.ratio = 1
-		h.signals("shop", 1, v1alpha1.ExternalMetric, stood(200, showAgain+20*time.Second))
-		h.signals("late", 1, v1alpha1.ExternalMetric, stood(200, showAgain+h.re.Config.Signal.HoldFor+h.re.Config.Signal.HalfLife))
+		h.signals("shop", 1, v1alpha1.ExternalMetric, stood(200, statusInterval+20*time.Second))
+		h.signals("late", 1, v1alpha1.ExternalMetric, stood(200, statusInterval+h.c.Config.Control.RetainFor+h.c.Config.Control.HalfLife))
 		h.signals("edited", 1, v1alpha1.ExternalMetric, stood(200, time.Second), func(d *v1alpha1.DemandSignal) { d.Generation++ })
-		h.polls(h.re, time.Second)
+		h.polls(h.c, time.Second)
 		for namespace, want := range map[string]int32{"shop": 200, "late": 150, "edited": 100} {
 			if p, _ := h.of(namespace, 0); p != want {
 				t.Errorf("%s: %d %%, want %d", namespace, p, want)
@@ -283,9 +285,9 @@ func TestAnEditBeginsAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHall(t)
+				h := newCluster(t)
 				h.signals("shop", 1, v1alpha1.ExternalMetric)
-				h.polls(h.re, 10*time.Minute)
+				h.polls(h.c, 10*time.Minute)
 				d := &v1alpha1.DemandSignal{}
 				if err := h.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "signal-0"}, d); err != nil {
 					t.Fatal(err)
@@ -295,7 +297,7 @@ func TestAnEditBeginsAnew(t *testing.T) {
 				if err := h.Update(t.Context(), d); err != nil {
 					t.Fatal(err)
 				}
-				h.polls(h.re, time.Second)
+				h.polls(h.c, time.Second)
 				if p, reason := h.of("shop", 0); p != tt.want {
 					t.Errorf("%d %% (%s) after an edit, want %d", p, reason, tt.want)
 				}
@@ -304,19 +306,19 @@ func TestAnEditBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestSwitchedOff: with an interval of 0 each signal says once that nobody looks at it.
+// TestSwitchedOff: with an interval of 0 each signal says once that its metric is not read.
 func TestSwitchedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t)
+		h := newCluster(t)
 		h.signals("shop", 1, v1alpha1.ExternalMetric)
-		h.polls(h.re, 10*time.Minute)
+		h.polls(h.c, 10*time.Minute)
 		if p, _ := h.of("shop", 0); p != 300 {
 			t.Fatalf("%d %%", p)
 		}
-		re := h.leader()
-		re.Config.SignalInterval = 0
+		off := h.leader()
+		off.Config.Interval = 0
 		reads := len(h.reads["shop-0"])
-		h.polls(re, 10*time.Minute)
+		h.polls(off, 10*time.Minute)
 		if p, reason := h.of("shop", 0); p != 0 || reason != v1alpha1.ReasonSignalsOff || len(h.reads["shop-0"]) != reads {
 			t.Errorf("%d %%, %s, %d reads", p, reason, len(h.reads["shop-0"])-reads)
 		}
@@ -326,19 +328,19 @@ func TestSwitchedOff(t *testing.T) {
 // TestSignalEvents: a change of the reason is told, once, and not again by the next leader.
 func TestSignalEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t)
+		h := newCluster(t)
 		h.signals("shop", 1, v1alpha1.ExternalMetric)
-		told := func(re *Reconciler) (list []string) {
-			sent := re.Events.(*events.FakeRecorder).Events
+		told := func(c *Controller) (list []string) {
+			sent := c.Events.(*events.FakeRecorder).Events
 			for range len(sent) {
 				list = append(list, <-sent)
 			}
 			return list
 		}
-		h.polls(h.re, 5*time.Minute)
+		h.polls(h.c, 5*time.Minute)
 		h.adapter = func(string, string) (time.Duration, bool) { return 0, false }
-		h.polls(h.re, 5*time.Minute)
-		if d := cmp.Diff([]string{"Normal MetricRead the metric is read", "Warning MetricsAPIUnavailable no answer"}, told(h.re)); d != "" {
+		h.polls(h.c, 5*time.Minute)
+		if d := cmp.Diff([]string{"Normal MetricRead the metric is read", "Warning MetricsAPIUnavailable no answer"}, told(h.c)); d != "" {
 			t.Error(d)
 		}
 		second := h.leader()
@@ -349,8 +351,8 @@ func TestSignalEvents(t *testing.T) {
 	})
 }
 
-// TestInTurn: each supplier has its first read before any has its second, and who has waited longest comes first.
-func TestInTurn(t *testing.T) {
+// TestFairOrder: each source has its first read before any has its second, and the signal that was read longest ago comes first.
+func TestFairOrder(t *testing.T) {
 	var list []*v1alpha1.DemandSignal
 	asked := map[*v1alpha1.DemandSignal]int{}
 	for _, s := range []struct {
@@ -361,7 +363,7 @@ func TestInTurn(t *testing.T) {
 		list, asked[d] = append(list, d), s.asked
 	}
 	var got []string
-	for _, d := range inTurn(list, asked) {
+	for _, d := range fairOrder(list, asked) {
 		got = append(got, d.Namespace+d.Name)
 	}
 	if d := cmp.Diff([]string{"c1", "a2", "b1", "a3", "c2", "a1"}, got); d != "" {
@@ -369,52 +371,21 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// TestASignalForPodsThatAreLeftAlone: it says so, and asks for nothing.
-func TestASignalForPodsThatAreLeftAlone(t *testing.T) {
-	for name, tt := range map[string]struct {
-		edit func(*corev1.Pod)
-		mode string
-		want string
-	}{
-		"out":             {func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} }, "enforce", "OptedOut"},
-		"unlimited":       {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }, "enforce", "NoCPULimit"},
-		"the mode is off": {func(*corev1.Pod) {}, "off", "NamespaceOff"},
-		"on its way":      {func(*corev1.Pod) {}, "recommend", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHall(t)
-				h.signals("shop", 1, v1alpha1.ExternalMetric)
-				pod := &corev1.Pod{}
-				ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{kube.ModeLabel: tt.mode}}}
-				for _, err := range []error{
-					h.Create(t.Context(), ns), h.DeleteAllOf(t.Context(), &v1alpha1.PodAllocation{}, client.InNamespace("shop")),
-					h.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web"}, pod),
-				} {
-					if err != nil {
-						t.Fatal(err)
-					}
-				}
-				tt.edit(pod)
-				if err := h.Update(t.Context(), pod); err != nil {
-					t.Fatal(err)
-				}
-				h.polls(h.re, 10*time.Minute)
-				p, reason := h.of("shop", 0)
-				if tt.want == "" {
-					if p != 300 {
-						t.Errorf("%d %%, %s", p, reason)
-					}
-					return
-				}
-				d := &v1alpha1.DemandSignal{}
-				if err := h.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "signal-0"}, d); err != nil {
-					t.Fatal(err)
-				}
-				if m := d.Status.Conditions[0].Message; p != 0 || reason != v1alpha1.ReasonTargetNotManaged || !strings.Contains(m, "pod web: ") || !strings.Contains(m, tt.want) {
-					t.Errorf("%d %%, %s: %s; want %s", p, reason, m, tt.want)
-				}
-			})
-		})
-	}
+// TestASignalForUnmanagedPods: it says so, and asks for nothing.
+func TestASignalForUnmanagedPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newCluster(t)
+		h.unmanaged = reasons.OptedOut
+		h.signals("shop", 1, v1alpha1.ExternalMetric)
+		h.polls(h.c, 10*time.Minute)
+		d := &v1alpha1.DemandSignal{}
+		if err := h.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "signal-0"}, d); err != nil {
+			t.Fatal(err)
+		}
+		p, reason := h.of("shop", 0)
+		m := d.Status.Conditions[0].Message
+		if p != 0 || reason != v1alpha1.ReasonTargetNotManaged || !strings.Contains(m, "pod web: ") || !strings.Contains(m, "(OptedOut)") {
+			t.Errorf("%d %%, %s: %s", p, reason, m)
+		}
+	})
 }

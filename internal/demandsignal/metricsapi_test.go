@@ -1,4 +1,4 @@
-package controller
+package demandsignal
 
 import (
 	"encoding/json"
@@ -131,11 +131,11 @@ func TestReadsMetrics(t *testing.T) {
 		api := newAdapter(t, a)
 		for _, tt := range []struct {
 			m    kube.Metric
-			want []MetricValue
+			want []Value
 		}{
-			{queue, []MetricValue{{Pod: "web-1", Value: 1.5, At: noon}}},
-			{onPath, []MetricValue{{Value: 0.25, At: noon}}},
-			{outside, []MetricValue{{Value: 2, At: noon}, {Value: 1000, At: noon}}},
+			{queue, []Value{{Pod: "web-1", Value: 1.5, At: noon}}},
+			{onPath, []Value{{Value: 0.25, At: noon}}},
+			{outside, []Value{{Value: 2, At: noon}, {Value: 1000, At: noon}}},
 		} {
 			got, err := api.Read(t.Context(), "shop", tt.m, web, noon)
 			if d := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); err != nil || d != "" {
@@ -189,8 +189,8 @@ func TestUnread(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := newAdapter(t, &adapter{groups: tt.groups, answers: map[string]func(http.ResponseWriter){tt.path: tt.answer}})
 			got, err := api.Read(t.Context(), "shop", tt.m, labels.Everything(), noon)
-			var u *unread
-			if !errors.As(err, &u) || u.reason != tt.reason || !strings.Contains(u.why, tt.message) {
+			var u *readError
+			if !errors.As(err, &u) || u.reason != tt.reason || !strings.Contains(u.message, tt.message) {
 				t.Errorf("values %v, error %v: want %s with %q", got, err, tt.reason, tt.message)
 			}
 		})
@@ -202,7 +202,7 @@ func TestNobodyAnswers(t *testing.T) {
 	server := httptest.NewServer(&adapter{})
 	server.Close()
 	_, err := newAPI(t, server.URL).Read(t.Context(), "shop", outside, labels.Everything(), noon)
-	var u *unread
+	var u *readError
 	if !errors.As(err, &u) || u.reason != v1alpha1.ReasonMetricsAPIUnavailable {
 		t.Error(err)
 	}
@@ -214,7 +214,7 @@ func TestMetricsAPIComesAndGoes(t *testing.T) {
 	api := newAdapter(t, a)
 	reason := func(after time.Duration) string {
 		_, err := api.Read(t.Context(), "shop", outside, labels.Everything(), noon.Add(after))
-		var u *unread
+		var u *readError
 		if !errors.As(err, &u) {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package signal
+package control
 
 import (
 	"math"
@@ -19,24 +19,24 @@ func TestCheck(t *testing.T) {
 		age           time.Duration
 		want          Fault
 	}{
-		"good":                     {0.3, 0.2, 0, None},
-		"just fresh":               {0.3, 0.2, 2 * time.Minute, None},
-		"a little ahead":           {0.3, 0.2, -time.Minute, None},
-		"tiny":                     {1e-300, 1, 0, None},
-		"an empty queue":           {0, 0.2, 0, None},
-		"below zero":               {-1, 0.2, 0, NoFigure},
-		"no number":                {math.NaN(), 0.2, 0, NoFigure},
-		"infinite":                 {math.Inf(1), 0.2, 0, NoFigure},
-		"infinite below zero":      {math.Inf(-1), 0.2, 0, NoFigure},
-		"no target":                {0.3, 0, 0, NoFigure},
-		"a target below zero":      {0.3, -1, 0, NoFigure},
-		"both below zero":          {-1, -1, 0, NoFigure},
-		"more than floats can say": {1e300, 1e-300, 0, None},
+		"good":                     {0.3, 0.2, 0, Usable},
+		"just fresh":               {0.3, 0.2, 2 * time.Minute, Usable},
+		"a little ahead":           {0.3, 0.2, -time.Minute, Usable},
+		"tiny":                     {1e-300, 1, 0, Usable},
+		"an empty queue":           {0, 0.2, 0, Usable},
+		"below zero":               {-1, 0.2, 0, NotANumber},
+		"no number":                {math.NaN(), 0.2, 0, NotANumber},
+		"infinite":                 {math.Inf(1), 0.2, 0, NotANumber},
+		"infinite below zero":      {math.Inf(-1), 0.2, 0, NotANumber},
+		"no target":                {0.3, 0, 0, NotANumber},
+		"a target below zero":      {0.3, -1, 0, NotANumber},
+		"both below zero":          {-1, -1, 0, NotANumber},
+		"more than floats can say": {1e300, 1e-300, 0, Usable},
 		"stale":                    {0.3, 0.2, 2*time.Minute + time.Second, Stale},
 		"from another year":        {0.3, 0.2, 365 * 24 * time.Hour, Stale},
-		"ahead":                    {0.3, 0.2, -2*time.Minute - time.Second, Ahead},
+		"ahead":                    {0.3, 0.2, -2*time.Minute - time.Second, FromTheFuture},
 	} {
-		if got := DefaultConfig().Check(Reading{tt.value, tt.target, begin.Add(-tt.age)}, begin); got != tt.want {
+		if got := DefaultConfig().Check(Sample{tt.value, tt.target, begin.Add(-tt.age)}, begin); got != tt.want {
 			t.Errorf("%s: fault %d, want %d", reason, got, tt.want)
 		}
 	}
@@ -45,9 +45,9 @@ func TestCheck(t *testing.T) {
 // look is one look at a metric; below 0: nothing could be used.
 func look(c Config, s State, b Bounds, ratio float64, now time.Time) State {
 	if ratio < 0 {
-		return c.Miss(s, b, now)
+		return c.Decay(s, b, now)
 	}
-	return c.Read(s, b, Reading{Value: ratio, Target: 1, At: now}, now)
+	return c.Update(s, b, Sample{Value: ratio, Target: 1, At: now}, now)
 }
 
 // TestSteps: the percentage after so many readings of the same ratio, 15 s apart, from 100 or from another begin.
@@ -97,14 +97,14 @@ func TestSteps(t *testing.T) {
 }
 
 func TestTell(t *testing.T) {
-	if got := DefaultConfig().tell(153, 149, Bounds{100, 150}); got != 150 {
+	if got := DefaultConfig().rounded(153, 149, Bounds{100, 150}); got != 150 {
 		t.Errorf("what was told before the most was lowered to 150 %% stays at %d %%", got)
 	}
 }
 
 func TestForgetsAMetricThatIsGone(t *testing.T) {
 	c, b := DefaultConfig(), Bounds{100, 300}
-	if s := c.Miss(State{}, b, begin); s != (State{}) {
+	if s := c.Decay(State{}, b, begin); s != (State{}) {
 		t.Errorf("a metric that was never read has a say: %+v", s)
 	}
 	s := Resume(300, begin, begin)
@@ -115,20 +115,20 @@ func TestForgetsAMetricThatIsGone(t *testing.T) {
 		{0, 300}, {30 * time.Second, 300}, {time.Minute, 300}, {75 * time.Second, 200}, {90 * time.Second, 150}, {105 * time.Second, 125},
 		{2 * time.Minute, 113}, {135 * time.Second, 106}, {150 * time.Second, 0}, {time.Hour, 0},
 	} {
-		if s = c.Miss(s, b, begin.Add(tt.after)); s.Percent != tt.want {
+		if s = c.Decay(s, b, begin.Add(tt.after)); s.Percent != tt.want {
 			t.Errorf("%v after the last reading: %d %%, want %d", tt.after, s.Percent, tt.want)
 		}
 	}
 	if s = look(c, s, b, 2, begin.Add(time.Hour)); s.Percent < 100 || s.Percent > 115 {
 		t.Errorf("it comes back with %d %%, want to begin anew", s.Percent)
 	}
-	if s := c.Miss(Resume(103, begin, begin), b, begin.Add(time.Minute)); s.Percent != 103 {
+	if s := c.Decay(Resume(103, begin, begin), b, begin.Add(time.Minute)); s.Percent != 103 {
 		t.Errorf("a minute after a reading that led to 103 %%: %d %%", s.Percent)
 	}
-	if s := c.Miss(Resume(300, begin, begin), Bounds{150, 300}, begin.Add(2*time.Minute)); s.Percent != 150 {
+	if s := c.Decay(Resume(300, begin, begin), Bounds{150, 300}, begin.Add(2*time.Minute)); s.Percent != 150 {
 		t.Errorf("on its way down: %d %%, want the least, 150", s.Percent)
 	}
-	if s := c.Miss(Resume(300, begin.Add(time.Hour), begin), b, begin.Add(time.Hour)); s.Percent != 0 {
+	if s := c.Decay(Resume(300, begin.Add(time.Hour), begin), b, begin.Add(time.Hour)); s.Percent != 0 {
 		t.Errorf("a reading that somebody dates ahead keeps %d %%", s.Percent)
 	}
 }
@@ -267,9 +267,9 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*Config){
-		"Gain": func(c *Config) { c.Gain = 0 }, "Tolerance": func(c *Config) { c.Tolerance = 1 }, "Most": func(c *Config) { c.Most = math.NaN() },
-		"FreshFor": func(c *Config) { c.FreshFor = 0 }, "HoldFor": func(c *Config) { c.HoldFor = -1 }, "HalfLife": func(c *Config) { c.HalfLife = 0 },
-		"Worth": func(c *Config) { c.Worth = -1 },
+		"Gain": func(c *Config) { c.Gain = 0 }, "Tolerance": func(c *Config) { c.Tolerance = 1 }, "MaxRatio": func(c *Config) { c.MaxRatio = math.NaN() },
+		"MaxAge": func(c *Config) { c.MaxAge = 0 }, "RetainFor": func(c *Config) { c.RetainFor = -1 }, "HalfLife": func(c *Config) { c.HalfLife = 0 },
+		"MinChange": func(c *Config) { c.MinChange = -1 },
 	} {
 		c := DefaultConfig()
 		change(&c)

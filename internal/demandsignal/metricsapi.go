@@ -1,4 +1,4 @@
-package controller
+package demandsignal
 
 import (
 	"context"
@@ -24,20 +24,20 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// MetricValue is one value of a metric: of a pod, of an object, or of a series.
-type MetricValue struct {
+// Value is one value of a metric: of a pod, of an object, or of a series.
+type Value struct {
 	Pod   string // of a metric of pods
 	Value float64
 	At    time.Time
 }
 
-// unread is why a metric could not be read, as the reason of a condition.
-type unread struct {
-	reason string
-	why    string
+// readError is why a metric could not be read: the reason and the message of the condition.
+type readError struct {
+	reason  string
+	message string
 }
 
-func (u *unread) Error() string { return u.reason + ": " + u.why }
+func (e *readError) Error() string { return e.reason + ": " + e.message }
 
 // MetricsAPI reads metrics from the APIs that metrics adapters serve, as HorizontalPodAutoscalers do.
 type MetricsAPI struct {
@@ -51,7 +51,7 @@ type MetricsAPI struct {
 	custom map[schema.GroupVersion]custom_metrics.CustomMetricsClient
 }
 
-// served is what the API server said of a group.
+// served says whether the API server serves a group.
 type served struct {
 	versions []string // none: the group is not served
 	until    time.Time
@@ -60,7 +60,7 @@ type served struct {
 // metricTimeout is how long one read may take: the clients of k8s.io/metrics take no context.
 const metricTimeout = 5 * time.Second
 
-// How long it is taken for granted that a group is served, and that it is not.
+// How long an answer is kept that a group is served, and that it is not.
 const (
 	keepServed  = 5 * time.Minute
 	keepMissing = 10 * time.Second
@@ -84,32 +84,32 @@ func NewMetricsAPI(config *rest.Config, mapper meta.RESTMapper) (*MetricsAPI, er
 	}, nil
 }
 
-// Read reads the values of a metric that are there, in no order. pods picks the pods of a metric of pods. The error is an *unread.
-func (a *MetricsAPI) Read(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]MetricValue, error) {
+// Read reads the values of a metric, in no order. pods selects the pods of a metric of pods. The error is a *readError.
+func (a *MetricsAPI) Read(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]Value, error) {
 	versions, err := a.versions(ctx, m.Group(), now)
 	if err != nil {
-		return nil, unreadBy(m, err)
+		return nil, readErrorOf(m, err)
 	}
 	if len(versions) == 0 {
 		return nil, noAPI(m)
 	}
-	var values []MetricValue
+	var values []Value
 	if m.Type == v1alpha1.ExternalMetric {
 		values, err = a.readExternal(namespace, m)
 	} else {
 		values, err = a.readCustom(versions, namespace, m, pods)
 	}
 	if apierrors.IsNotFound(err) { // the metric, or all of them?
-		a.forget(m.Group())
+		a.invalidate(m.Group())
 		if now, lost := a.versions(ctx, m.Group(), now); lost == nil && len(now) == 0 {
 			return nil, noAPI(m)
 		}
 	}
 	if err != nil {
-		return nil, unreadBy(m, err)
+		return nil, readErrorOf(m, err)
 	}
 	if len(values) == 0 {
-		return nil, &unread{v1alpha1.ReasonMetricMissing, m.Group() + " has no value of " + m.String() + ": look at what feeds the metrics adapter"}
+		return nil, &readError{v1alpha1.ReasonMetricMissing, m.Group() + " has no value of " + m.String() + ": look at what feeds the metrics adapter"}
 	}
 	return values, nil
 }
@@ -122,15 +122,15 @@ func (a *MetricsAPI) versions(ctx context.Context, group string, now time.Time) 
 	if ok && now.Before(known.until) {
 		return known.versions, nil
 	}
-	var told metav1.APIGroup
+	var answer metav1.APIGroup
 	known = served{until: now.Add(keepMissing)}
-	switch err := a.discovery.Get().AbsPath("/apis", group).Do(ctx).Into(&told); {
+	switch err := a.discovery.Get().AbsPath("/apis", group).Do(ctx).Into(&answer); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return nil, err
 	default:
 		known.until = now.Add(keepServed)
-		for _, v := range told.Versions {
+		for _, v := range answer.Versions {
 			known.versions = append(known.versions, v.Version)
 		}
 	}
@@ -140,26 +140,26 @@ func (a *MetricsAPI) versions(ctx context.Context, group string, now time.Time) 
 	return known.versions, nil
 }
 
-// forget has the group looked for again.
-func (a *MetricsAPI) forget(group string) {
+// invalidate drops what is known of a group, so that the API server is asked again.
+func (a *MetricsAPI) invalidate(group string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.groups, group)
 }
 
-func (a *MetricsAPI) readExternal(namespace string, m kube.Metric) ([]MetricValue, error) {
+func (a *MetricsAPI) readExternal(namespace string, m kube.Metric) ([]Value, error) {
 	list, err := a.external.NamespacedMetrics(namespace).List(m.Name, m.Selector)
 	if err != nil {
 		return nil, err
 	}
-	values := make([]MetricValue, len(list.Items))
+	values := make([]Value, len(list.Items))
 	for i, v := range list.Items {
-		values[i] = MetricValue{Value: v.Value.AsApproximateFloat64(), At: v.Timestamp.Time}
+		values[i] = Value{Value: v.Value.AsApproximateFloat64(), At: v.Timestamp.Time}
 	}
 	return values, nil
 }
 
-func (a *MetricsAPI) readCustom(versions []string, namespace string, m kube.Metric, pods labels.Selector) ([]MetricValue, error) {
+func (a *MetricsAPI) readCustom(versions []string, namespace string, m kube.Metric, pods labels.Selector) ([]Value, error) {
 	c, err := a.client(versions)
 	if err != nil {
 		return nil, err
@@ -168,27 +168,27 @@ func (a *MetricsAPI) readCustom(versions []string, namespace string, m kube.Metr
 	if m.Type == v1alpha1.ObjectMetric {
 		kind := m.Object.GroupKind()
 		if _, err := a.mapper.RESTMapping(kind); meta.IsNoMatchError(err) {
-			return nil, &unread{v1alpha1.ReasonInvalidMetric, "the cluster knows no kind " + kind.String() + ": check spec.metric.object.describedObject"}
+			return nil, &readError{v1alpha1.ReasonInvalidMetric, "the cluster knows no kind " + kind.String() + ": check spec.metric.object.describedObject"}
 		}
 		v, err := metrics.GetForObject(kind, m.Object.Name, m.Name, m.Selector)
 		if err != nil {
 			return nil, err
 		}
-		return []MetricValue{value(v)}, nil
+		return []Value{value(v)}, nil
 	}
 	list, err := metrics.GetForObjects(schema.GroupKind{Kind: "Pod"}, pods, m.Name, m.Selector)
 	if err != nil {
 		return nil, err
 	}
-	values := make([]MetricValue, len(list.Items))
+	values := make([]Value, len(list.Items))
 	for i := range list.Items {
 		values[i] = value(&list.Items[i])
 	}
 	return values, nil
 }
 
-func value(v *custombeta2.MetricValue) MetricValue {
-	m := MetricValue{Value: v.Value.AsApproximateFloat64(), At: v.Timestamp.Time}
+func value(v *custombeta2.MetricValue) Value {
+	m := Value{Value: v.Value.AsApproximateFloat64(), At: v.Timestamp.Time}
 	if k := v.DescribedObject.Kind; k == "Pod" || k == "" {
 		m.Pod = v.DescribedObject.Name
 	}
@@ -213,29 +213,29 @@ func (a *MetricsAPI) client(versions []string) (custom_metrics.CustomMetricsClie
 		}
 		return c, nil
 	}
-	return nil, &unread{v1alpha1.ReasonMetricsAPIUnavailable, fmt.Sprintf("custom.metrics.k8s.io is served in the versions %v alone, which this version of MBCAS does not speak", versions)}
+	return nil, &readError{v1alpha1.ReasonMetricsAPIUnavailable, fmt.Sprintf("custom.metrics.k8s.io is served in the versions %v alone, which this version of MBCAS does not speak", versions)}
 }
 
 func noAPI(m kube.Metric) error {
-	return &unread{v1alpha1.ReasonMetricsAPIMissing, "the cluster does not serve " + m.Group() + ": install a metrics adapter that does, such as prometheus-adapter or KEDA"}
+	return &readError{v1alpha1.ReasonMetricsAPIMissing, "the cluster does not serve " + m.Group() + ": install a metrics adapter that does, such as prometheus-adapter or KEDA"}
 }
 
-// unreadBy says in a sentence what an error means, and what to do.
-func unreadBy(m kube.Metric, err error) error {
-	var known *unread
+// readErrorOf says in a sentence what an error means, and what to do.
+func readErrorOf(m kube.Metric, err error) error {
+	var known *readError
 	var status apierrors.APIStatus
 	var transport *url.Error
 	switch {
 	case errors.As(err, &known):
 		return known
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return &unread{v1alpha1.ReasonMetricForbidden, "the controller may not read " + m.String() + ": let its service account, as config/rbac/controller_role.yaml does: " + err.Error()}
+		return &readError{v1alpha1.ReasonMetricForbidden, "the controller may not read " + m.String() + ": let its service account, as config/rbac/controller_role.yaml does: " + err.Error()}
 	case apierrors.IsNotFound(err):
-		return &unread{v1alpha1.ReasonMetricMissing, m.Group() + " has no " + m.String() + ": check spec.metric, and what the metrics adapter serves: " + err.Error()}
+		return &readError{v1alpha1.ReasonMetricMissing, m.Group() + " has no " + m.String() + ": check spec.metric, and what the metrics adapter serves: " + err.Error()}
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
-		return &unread{v1alpha1.ReasonInvalidMetric, m.Group() + " does not take the question for " + m.String() + ": check spec.metric: " + err.Error()}
+		return &readError{v1alpha1.ReasonInvalidMetric, m.Group() + " does not take the question for " + m.String() + ": check spec.metric: " + err.Error()}
 	case errors.As(err, &status), errors.As(err, &transport):
-		return &unread{v1alpha1.ReasonMetricsAPIUnavailable, m.Group() + " does not answer: look at the metrics adapter and its APIService: " + err.Error()}
+		return &readError{v1alpha1.ReasonMetricsAPIUnavailable, m.Group() + " does not answer: look at the metrics adapter and its APIService: " + err.Error()}
 	}
-	return &unread{v1alpha1.ReasonMetricMissing, m.Group() + " gives no answer for " + m.String() + " that can be used: " + err.Error()}
+	return &readError{v1alpha1.ReasonMetricMissing, m.Group() + " gives no answer for " + m.String() + " that can be used: " + err.Error()}
 }

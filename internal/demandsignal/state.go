@@ -1,0 +1,152 @@
+package demandsignal
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/demandsignal/control"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// signals is the state of all DemandSignals.
+type signals struct {
+	mu        sync.Mutex
+	known     bool // they have been listed, or could not be for long
+	byUID     map[types.UID]*signal
+	pass      int       // the number of the last one
+	listError string    // why they could not be listed
+	failing   time.Time // when they could not be listed at first, before any list
+}
+
+// signal is the state of one DemandSignal.
+type signal struct {
+	namespace   string
+	ask         constraints.Signal
+	metric      v1alpha1.SignalMetric // that state comes of
+	state       control.State
+	bounds      control.Bounds
+	reason      string    // of its condition
+	written     time.Time // its status
+	statusError string    // why it could not be written
+	pass        int       // in which its metric was last read
+	slow        bool      // the answer took long, or did not come
+}
+
+// asks are the percentages of a namespace; known is false before the first list.
+func (s *signals) asks(namespace string) (asks []constraints.Signal, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.byUID {
+		if one.namespace == namespace && one.ask.Percent > 0 {
+			asks = append(asks, one.ask)
+		}
+	}
+	return asks, s.known
+}
+
+// listed takes over a list of all signals: it drops those that are gone, and begins new ones with what their status says, so that
+// nothing waits for the first read. It returns the namespaces in which a dropped signal asked for something, and the number of the
+// pass. first says that there was no list before.
+func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now time.Time) (changed map[string]bool, pass int, first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = map[string]bool{}
+	exists, before := map[types.UID]bool{}, s.byUID
+	s.byUID = map[types.UID]*signal{}
+	for i := range list {
+		d := &list[i]
+		exists[d.UID] = true
+		if s.byUID[d.UID] = before[d.UID]; before[d.UID] == nil {
+			s.byUID[d.UID] = resumed(d, cfg, now)
+		}
+	}
+	for uid, one := range before {
+		if !exists[uid] && one.ask.Percent > 100 {
+			changed[one.namespace] = true
+		}
+	}
+	s.pass++
+	first, s.known, s.listError = !s.known, true, ""
+	return changed, s.pass, first
+}
+
+// listFailed notes why the signals could not be listed, says whether that is news, and returns the namespaces in which percentages have
+// changed: without a list no metric is read. first says that what was asked for before a start is given up.
+func (s *signals) listFailed(cause string, cfg control.Config, now time.Time) (news, first bool, changed map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news, s.listError = s.listError != cause, cause
+	changed = map[string]bool{}
+	for _, one := range s.byUID {
+		one.state = cfg.Decay(one.state, one.bounds, now)
+		if one.state.Percent != one.ask.Percent && one.ask.Percent > 100 {
+			changed[one.namespace] = true
+		}
+		one.ask.Percent = one.state.Percent
+	}
+	if s.failing.IsZero() {
+		s.failing = now
+	}
+	if first = !s.known && now.Sub(s.failing) > cfg.RetainFor; first {
+		s.known = true
+	}
+	return news, first, changed
+}
+
+// resumed is a signal as its status tells of it.
+func resumed(d *v1alpha1.DemandSignal, cfg control.Config, now time.Time) *signal {
+	s := &signal{
+		namespace: d.Namespace, metric: d.Spec.Metric, bounds: boundsOf(d),
+		ask: constraints.Signal{Name: d.Name, Target: kube.SignalTarget(d)},
+	}
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.SignalAvailable); c != nil {
+		s.reason = c.Reason
+	}
+	// If the signal was edited since, it is not known of which metric the percentage came.
+	if d.Status.DemandPercent != nil && d.Status.LastReadTime != nil && d.Status.ObservedGeneration == d.Generation {
+		// The metric may have been read since, without that being written: a leader that dies leaves up to statusInterval behind.
+		s.state = control.Resume(*d.Status.DemandPercent, d.Status.LastReadTime.Add(statusInterval), now)
+		s.state = cfg.Decay(s.state, s.bounds, now)
+		s.ask.Percent = s.state.Percent
+	}
+	return s
+}
+
+func boundsOf(d *v1alpha1.DemandSignal) control.Bounds {
+	return control.Bounds{Min: d.Spec.MinPercent, Max: d.Spec.MaxPercent}
+}
+
+// of is the state of a listed signal. A percentage that came of another metric, or of other pods, no longer counts.
+func (s *signals) of(d *v1alpha1.DemandSignal) signal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := *s.byUID[d.UID]
+	if one.ask.Target != kube.SignalTarget(d) || !equality.Semantic.DeepEqual(one.metric, d.Spec.Metric) {
+		one.metric, one.state = d.Spec.Metric, control.State{}
+	}
+	one.bounds = boundsOf(d)
+	return one
+}
+
+func (s *signals) set(uid types.UID, one signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byUID[uid] = &one
+}
+
+// reasons counts the signals by the reason of their condition.
+func (s *signals) reasons() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := map[string]int{}
+	for _, one := range s.byUID {
+		n[one.reason]++
+	}
+	return n
+}
