@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -44,12 +45,15 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 	}
 	changed := pa.DeepCopy()
 	changed.Status = status
-	patch, err := kube.StatusPatch("PodAllocation", pa, changed)
+	patch, err := client.MergeFrom(pa).Data(changed)
+	if err == nil { // the agent may write the spec at the same time
+		patch, err = kube.ForUID(patch, pa.UID)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
 	}
 	answer := &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Name}}
-	err = r.Client.Status().Patch(ctx, answer, patch, client.FieldOwner(kube.FieldManager))
+	err = r.Client.Status().Patch(ctx, answer, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -147,12 +148,15 @@ func worthWriting(was, is v1alpha1.DemandSignalStatus, ago time.Duration) bool {
 func (c *Controller) writeStatus(ctx context.Context, d *v1alpha1.DemandSignal, status v1alpha1.DemandSignalStatus) error {
 	changed := d.DeepCopy()
 	changed.Status = status
-	patch, err := kube.StatusPatch("DemandSignal", d, changed)
+	patch, err := client.MergeFrom(d).Data(changed)
+	if err == nil {
+		patch, err = kube.ForUID(patch, d.UID)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("status of DemandSignal %s/%s: %w", d.Namespace, d.Name, err)
 	}
 	answer := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
-	err = c.Client.Status().Patch(ctx, answer, patch, client.FieldOwner(kube.FieldManager))
+	err = c.Client.Status().Patch(ctx, answer, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the status of DemandSignal %s/%s: %w", d.Namespace, d.Name, err)
 	}
