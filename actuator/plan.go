@@ -117,35 +117,41 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reas
 	case !outside && float64(max(change, -change)) < cfg.DeadBand*float64(c.Limit):
 		return c.Limit, WithinDeadBand, time.Time{}
 	case change > 0:
-		to, why = want, ""
+		s := step{to: want}
 		if most := scale(c.Limit, cfg.MaxIncreaseFactor).RoundDown(cpu.Quantum); cfg.MaxIncreaseFactor > 0 && want > most {
-			to, why = max(most, min(want, c.Limit+cpu.Quantum), c.Floor), StepLimited
+			s = step{max(most, min(want, c.Limit+cpu.Quantum), c.Floor), StepLimited}
 		}
-		return paced(c.Limit, to, why, now, p.LastIncrease, cfg.IncreaseCooldown)
+		return s.paced(c.Limit, now, p.LastIncrease, cfg.IncreaseCooldown)
 	case p.NoDecrease != "":
 		return c.Limit, p.NoDecrease, time.Time{}
 	}
-	to, why = want, ""
+	s := step{to: want}
 	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
 		// A step that rounds to zero still moves by one quantum.
-		to, why = max(want, min(least, c.Limit-cpu.Quantum)), StepLimited
+		s = step{max(want, min(least, c.Limit-cpu.Quantum)), StepLimited}
 	}
-	return paced(c.Limit, to, why, now, p.LastDecrease, max(cfg.DecreaseCooldown, p.DecreaseCooldown))
+	return s.paced(c.Limit, now, p.LastDecrease, max(cfg.DecreaseCooldown, p.DecreaseCooldown))
 }
 
-// paced is the step to a limit, or the wait for it while the pod cools down. A wait for one of
-// several steps has the reason StepLimited, so that it shows as long as the steps take.
-func paced(limit, to cpu.Milli, why Reason, now, last time.Time, cooldown time.Duration) (cpu.Milli, Reason, time.Time) {
+// step is one change of a container's limit, and why it is not a full one.
+type step struct {
+	to  cpu.Milli
+	why Reason
+}
+
+// paced is the step, or the wait for it while the pod cools down. A wait for one of several steps has
+// the reason StepLimited, so that it shows as long as the steps take.
+func (s step) paced(limit cpu.Milli, now, last time.Time, cooldown time.Duration) (cpu.Milli, Reason, time.Time) {
 	if at := last.Add(cooldown); cooldown > 0 && !last.IsZero() && now.Before(at) {
-		if why == "" {
-			why = CoolingDown
+		if s.why == "" {
+			s.why = CoolingDown
 		}
-		return limit, why, at
+		return limit, s.why, at
 	}
-	if why == "" {
-		return to, "", time.Time{}
+	if s.why == "" {
+		return s.to, "", time.Time{}
 	}
-	return to, why, now.Add(cooldown)
+	return s.to, s.why, now.Add(cooldown)
 }
 
 func scale(m cpu.Milli, factor float64) cpu.Milli { return cpu.FromCores(m.Cores() * factor) }

@@ -52,7 +52,7 @@ func (s *Snapshot) Rows() []Row {
 	return rows
 }
 
-// ReasonNoAllocation: the pod may be managed, and has no allocation.
+// ReasonNoAllocation says that the pod may be managed, and has no allocation.
 const ReasonNoAllocation = "NoAllocation"
 
 // Row joins a pod with its allocation, its figures and the VerticalPodAutoscaler that writes its
