@@ -96,7 +96,7 @@ func TestMutatedAllTheSame(t *testing.T) {
 	)
 	s.untilDryRun(s.move("app", 300), podresize.WouldMutate)
 	got := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
-	s.expect("Apply", got, podresize.WouldMutate, "asked for: app limits cpu=250m instead of 300m")
+	s.expect("Apply", got, podresize.WouldMutate, "requested CPU limits: app limits cpu=250m instead of 300m")
 	stored := s.stored()
 	if got.Pod == nil || got.Pod.Generation != stored.Generation || !equality.Semantic.DeepEqual(got.Pod.Spec, stored.Spec) {
 		t.Errorf("the returned pod is not the stored one: %+v", got.Pod)

@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 		"this copy is older than the resize": {generation: 6, want: podresize.InProgress, says: "older than the resize"},
 		"the kubelet has not looked": {
 			change: func(p *corev1.Pod) { p.Status.ObservedGeneration = 4 },
-			want:   podresize.InProgress, says: "seen generation 4, not yet 5",
+			want:   podresize.InProgress, says: "observed generation 4, not yet 5",
 		},
 		"a later change by another client is in force as well": {
 			change: func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 7, 7 }, want: podresize.Done,

@@ -109,7 +109,7 @@ var shapes = []shape{
 	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: reasons.GuaranteedQoS, refused: true},
 	{name: "BestEffort", containers: []corev1.Container{apiserver.Container("app", "", "")}, out: reasons.BestEffortQoS},
 	{name: "no CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: reasons.NoCPULimit},
-	{name: "request and limit equal, and yet Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "request and limit equal, but Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
 	{
 		name: "no CPU request", containers: []corev1.Container{memoryOnly()}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
 		// The API server gives it a request as high as its limit.
