@@ -101,7 +101,7 @@ func TestExplainNamesTheSignal(t *testing.T) {
 	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || !strings.Contains(flat(stdout), want) {
 		t.Errorf("%v: %s", err, stdout)
 	}
-	c.Round = respond(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","asked":"1700m"`, 1))
+	c.Round = respond(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","signalDemand":"1700m"`, 1))
 	if stdout, _, err := c.run(t, "usage"); err != nil || !strings.Contains(flat(stdout), "Note: The pods of node node-1 demand 5100m, DemandSignals add 1700m. T"+want) {
 		t.Errorf("%v: %s", err, stdout)
 	}

@@ -180,7 +180,7 @@ func TestSignalColumns(t *testing.T) {
 // TestSampleSignals: the samples are taken as they are.
 func TestSampleSignals(t *testing.T) {
 	s := apiserver.Start(t)
-	f, err := os.Open("../../config/samples/demand-signal.yaml")
+	f, err := os.Open("../../../config/samples/demand-signal.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
