@@ -159,17 +159,14 @@ func (s *suite) event(t *testing.T, pod *corev1.Pod, reason string) {
 	})
 }
 
-// lowered are the resizes of the namespace by which MBCAS lowered a pod, from the API server's audit log.
-func (s *suite) lowered(t *testing.T, namespace string, before cpu.Milli) (lowered []string) {
+// loweredBelow lists the resizes in a namespace by which the controller set a limit below the declared one.
+func (s *suite) loweredBelow(t *testing.T, namespace string, declared cpu.Milli) (lowered []string) {
 	t.Helper()
 	for name, events := range s.resizes(t, namespace) {
-		last := before
 		for _, e := range events {
-			to := requestedLimit(e)
-			if e.User.Username == guard.Controller && to < last {
-				lowered = append(lowered, fmt.Sprintf("%s from %v to %v", name, last, to))
+			if to := requestedLimit(e); e.User.Username == guard.Controller && to < declared {
+				lowered = append(lowered, fmt.Sprintf("%s to %v", name, to))
 			}
-			last = to
 		}
 	}
 	return lowered
