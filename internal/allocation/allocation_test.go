@@ -134,7 +134,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 	}
 	p.Spec.Containers[0].Resources.Limits = podtest.CPU("500m")
 	pa.Status.Constraints = nil
-	// A container that was given a limit after the record is nobody's to move.
+	// A container that was given a limit after the record is not managed.
 	p.Spec.Containers[1].Resources.Limits = podtest.CPU("1")
 	if diff := cmp.Diff(state, planned()); diff != "" {
 		t.Error(diff)

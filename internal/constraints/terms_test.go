@@ -179,7 +179,7 @@ func TestObstacle(t *testing.T) {
 	}{
 		"nothing":                               {corev1.LimitRangeItem{}, "", ""},
 		"a limit that exporter lacks":           {corev1.LimitRangeItem{Default: podtest.Amounts("cpu", "1")}, reasons.AdmissionWouldMutate, "give container exporter a cpu limit"},
-		"a request that nobody has":             {corev1.LimitRangeItem{DefaultRequest: podtest.Amounts("ephemeral-storage", "1Gi")}, reasons.AdmissionWouldMutate, "container app a ephemeral-storage request"},
+		"a request without a container":         {corev1.LimitRangeItem{DefaultRequest: podtest.Amounts("ephemeral-storage", "1Gi")}, reasons.AdmissionWouldMutate, "container app a ephemeral-storage request"},
 		"what everybody has":                    {corev1.LimitRangeItem{DefaultRequest: podtest.Amounts("cpu", "1", "memory", "1Gi")}, "", ""},
 		"least memory":                          {corev1.LimitRangeItem{Min: podtest.Amounts("memory", "65Mi")}, reasons.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
 		"least request":                         {corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "30m")}, reasons.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
@@ -419,7 +419,7 @@ func TestTermsOfAsks(t *testing.T) {
 		percent int32 // 0: none
 		by      string
 	}{
-		"nobody":            {nil, 0, ""},
+		"no match":          {nil, 0, ""},
 		"one":               {[]Signal{{"a", web, 150}}, 150, "DemandSignal/a"},
 		"for as much as is": {[]Signal{{"a", web, 100}}, 0, ""},
 		"without a say":     {[]Signal{{"a", web, 0}}, 0, ""},
@@ -438,7 +438,7 @@ func TestTermsOfAsks(t *testing.T) {
 	}
 	if n := (NamespaceObjects{Signals: []Signal{{"a", web, 150}}}); true {
 		if terms, _ := n.ConstraintsOf(&corev1.Pod{}, nil); terms.DemandPercent != nil {
-			t.Errorf("a pod of nobody: %+v", terms)
+			t.Errorf("an unmatched pod: %+v", terms)
 		}
 	}
 }

@@ -79,13 +79,13 @@ func TestNeverForgetsDeclared(t *testing.T) {
 		want                                reasons.Reason
 		declared                            []v1alpha1.ContainerLimit
 	}{
-		"allocation":                       {allocation: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"allocation-and-ledger":            {allocation: true, ledger: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"allocation-and-memory":            {allocation: true, memory: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"ledger-and-memory":                {ledger: true, memory: true, want: reasons.Settled, declared: []v1alpha1.ContainerLimit{app(500)}},
-		"all-with-template":                {allocation: true, ledger: true, memory: true, template: "600m", want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(600)}},
-		"all":                              {allocation: true, ledger: true, memory: true, want: reasons.DeclaredLimitUnknown},
-		"all-and-the-note-of-who-wrote-it": {allocation: true, ledger: true, memory: true, writers: true, want: reasons.DeclaredLimitUnknown},
+		"allocation":             {allocation: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"allocation-and-ledger":  {allocation: true, ledger: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"allocation-and-memory":  {allocation: true, memory: true, want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"ledger-and-memory":      {ledger: true, memory: true, want: reasons.Settled, declared: []v1alpha1.ContainerLimit{app(500)}},
+		"all-with-template":      {allocation: true, ledger: true, memory: true, template: "600m", want: reasons.NoDecisionYet, declared: []v1alpha1.ContainerLimit{app(600)}},
+		"all":                    {allocation: true, ledger: true, memory: true, want: reasons.DeclaredLimitUnknown},
+		"all-and-managed-fields": {allocation: true, ledger: true, memory: true, writers: true, want: reasons.DeclaredLimitUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)

@@ -30,7 +30,7 @@ func TestTargetOwns(t *testing.T) {
 		"cron job":                     {Target{"batch/v1", "CronJob", "sum"}, podtest.Owned("batch/v1", "Job", "sum-29012345", nil), nil, true},
 		"a job of a cron job's name":   {Target{"batch/v1", "CronJob", "sum"}, podtest.Owned("batch/v1", "Job", "sum-now", nil), nil, false},
 		"replication controller":       {Target{"v1", "ReplicationController", "old"}, podtest.Owned("v1", "ReplicationController", "old", nil), nil, true},
-		"nobody's":                     {Target{"apps/v1", "Deployment", "web"}, podtest.Owned("", "", "", hash), nil, false},
+		"without an owner":             {Target{"apps/v1", "Deployment", "web"}, podtest.Owned("", "", "", hash), nil, false},
 		"custom":                       {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-1", map[string]string{"app": "web"}), web, true},
 		"custom, others' labels":       {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-1", nil), web, false},
 		"custom, selector not told":    {Target{"argoproj.io/v1alpha1", "Rollout", "web"}, podtest.Owned("apps/v1", "ReplicaSet", "web-1", map[string]string{"app": "web"}), nil, false},

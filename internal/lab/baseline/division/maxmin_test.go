@@ -21,7 +21,7 @@ func TestMaxMinByHand(t *testing.T) {
 	}
 }
 
-// Who demands least per weight is served first, wherever it stands in line. Of 0.9 one of two
+// The bidder with the least demand per weight is served first, whatever its index. Of 0.9 one of two
 // equals wants 0.2, the other the rest. Of 3.3 the second weighs 2 and wants 2, less than its share
 // of 2.2; the first gets the rest.
 func TestMaxMinServesTheSmallestFirst(t *testing.T) {
