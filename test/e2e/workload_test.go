@@ -13,12 +13,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/poll"
 )
 
 const (
@@ -27,7 +29,8 @@ const (
 	modeLabel = "mbcas.io/mode"
 )
 
-// namespace makes a namespace in the given mode and removes it after the test.
+// namespace makes a namespace in the given mode. After the test it removes the namespace and waits until its pods
+// are gone: a pod that outlives its node is removed by the garbage collector, which a later guard counts as an eviction.
 func (s *suite) namespace(t *testing.T, name, mode string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{modeLabel: mode}}}
@@ -35,9 +38,15 @@ func (s *suite) namespace(t *testing.T, name, mode string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := client.IgnoreNotFound(s.Delete(ctx, ns)); err != nil {
+		ctx := context.Background()
+		err := poll.Until(ctx, 3*time.Minute, func() string {
+			err := s.Delete(ctx, ns)
+			if apierrors.IsNotFound(err) {
+				return ""
+			}
+			return orError(err, "pods or other objects remain")
+		})
+		if err != nil {
 			t.Errorf("remove namespace %s: %v", name, err)
 		}
 	})
