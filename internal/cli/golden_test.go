@@ -10,31 +10,29 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// TestOutput shows what each reading command prints of the shop, in testdata/*.txt.
+// TestOutput shows what each reading command prints of the shop, in testdata/*.txt. The agent of its
+// node reports a round with one of the pods.
 func TestOutput(t *testing.T) {
 	for name, args := range map[string]string{
 		"list":               "list",
-		"list-all":           "list --all",
+		"list-all":           "list --all --sort throttled",
 		"list-wide":          "list -A -o wide",
-		"list-throttled":     "list --sort throttled",
 		"list-selected":      "list -l app=none",
 		"list-node":          "list -A --node node-9",
-		"list-yaml":          "list -o yaml",
+		"list-yaml":          "list -n lab -o yaml",
 		"list-off":           "list -n lab",
 		"usage":              "usage -A",
 		"usage-pod":          "usage batch-x2",
 		"usage-none":         "usage -n lab",
-		"explain-nothing":    "explain cart-7d9f",
+		"explain-live":       "explain cart-7d9f",
 		"explain-price":      "explain pod/batch-x2",
 		"explain-pending":    "explain fresh-1",
 		"explain-failed":     "explain stuck-1",
 		"explain-opted-out":  "explain pinned-1",
 		"explain-guaranteed": "explain rich-1",
-		"explain-json":       "explain cart-7d9f -o json",
 		"mode":               "mode",
 		"mode-one":           "mode lab",
 		"mode-dry-run":       "mode shop restore --dry-run",
@@ -49,15 +47,22 @@ func TestOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, shop()...)
-			stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			golden(t, name, "$ kubectl mbcas "+args+"\n"+stdout+stderr)
-			if len(c.writes) > 0 {
-				t.Errorf("%s wrote: %v", args, c.writes)
-			}
+			c.Round = respond(round)
+			c.golden(t, name, args)
 		})
+	}
+}
+
+// golden compares what a command prints with a file of testdata. The command writes nothing.
+func (c *fakeCluster) golden(t *testing.T, name, args string) {
+	t.Helper()
+	stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, name, "$ kubectl mbcas "+args+"\n"+stdout+stderr)
+	if len(c.writes) > 0 {
+		t.Errorf("%s wrote: %v", args, c.writes)
 	}
 }
 
@@ -66,11 +71,11 @@ func TestErrors(t *testing.T) {
 	var b strings.Builder
 	for _, args := range []string{
 		"lst", "list web", "list --sort colour", "list -o csv", "list -l ==", "explain", "explain a b", "explain deployment/web",
-		"explain missing", "explain cart", "list -n nowhere", "usage -n nowhere", "explain missing -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off", "mode nowhere off",
-		"resize cart-7d9f", "resize cart-7d9f --cpu-limit lots", "resize cart-7d9f --cpu-limit -1", "resize --cpu-limit 1",
-		"resize cart-7d9f --cpu-limit 100m", "resize cart-7d9f --cpu-limit 300m", "resize cart-7d9f --cpu-limit 500", "resize cart-7d9f --cpu-limit 1 -c web",
-		"resize rich-1 --cpu-limit 1", "resize poor-1 --cpu-limit 1", "resize quiet-0 --cpu-limit 1 -c proxy",
-		"restore", "restore -A", "restore cart-7d9f --all", "restore missing", "--colour",
+		"explain missing", "explain cart", "list -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off",
+		"resize cart-7d9f", "resize cart-7d9f --cpu-limit -1",
+		"resize cart-7d9f --cpu-limit 100m", "resize cart-7d9f --cpu-limit 300m",
+		"resize poor-1 --cpu-limit 1",
+		"restore", "restore -A", "restore cart-7d9f --all", "--colour",
 	} {
 		c := newCluster(t, shop()...)
 		stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
@@ -110,49 +115,18 @@ const round = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
  "pods":[{"namespace":"shop","name":"cart-7d9f","uid":"uid-cart-7d9f","limit":"900m","desired":"720m","containers":{"app":"720m"},
    "usage":"705m","demand":"760m","throttled":0.12,"pressure":0.2,"budget":864,"floor":"210m","ceiling":"4000m","boundBy":"Price"}]}`
 
-// TestLive: figures come from an agent's last round if it can be read; if not, a note says why.
-func TestLive(t *testing.T) {
+// TestRoundsUnreadable: if the last round cannot be read, the published decisions are shown, with a
+// note that says why.
+func TestRoundsUnreadable(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/proxy"}, "mbcas-agent-abcde", errors.New("no"))
 	for name, answer := range map[string]func(context.Context, *corev1.Pod) ([]byte, error){
-		"live":           respond(round),
-		"live-forbidden": func(context.Context, *corev1.Pod) ([]byte, error) { return nil, forbidden },
-		"live-malformed": respond("<html>"),
+		"round-forbidden": func(context.Context, *corev1.Pod) ([]byte, error) { return nil, forbidden },
+		"round-malformed": respond("<html>"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, shop()...)
-			c.Round = answer
-			text := ""
-			for _, args := range []string{"usage", "explain cart-7d9f", "list"} {
-				stdout, _, err := c.run(t, strings.Split(args, " ")...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				text += "$ kubectl mbcas " + args + "\n" + stdout + "\n"
-			}
-			golden(t, name, text)
-		})
+		c := newCluster(t, shop()...)
+		c.Round = answer
+		c.golden(t, name, "usage")
 	}
-}
-
-// TestStalls: memory and IO pressure are explained if the agent reports them.
-func TestStalls(t *testing.T) {
-	text := ""
-	for _, c := range []struct{ memory, io *int32 }{{percentOf(0), percentOf(12)}, {percentOf(64), percentOf(12)}, {percentOf(3), percentOf(91)}, {nil, percentOf(80)}} {
-		objects := shop()
-		for _, o := range objects {
-			if pa, ok := o.(*v1alpha1.PodAllocation); ok && pa.Name == "uid-batch-x2" {
-				pa.Spec.Decision.MemoryPressurePercent, pa.Spec.Decision.IOPressurePercent = c.memory, c.io
-			}
-		}
-		for _, args := range []string{"explain batch-x2", "usage batch-x2"} {
-			stdout, _, err := newCluster(t, objects...).run(t, strings.Split(args, " ")...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text += "$ kubectl mbcas " + args + "\n" + stdout + "\n"
-		}
-	}
-	golden(t, "stalls", text)
 }
 
 // TestExplainBetween: explain does not show the state from before a change that the status does not

@@ -48,6 +48,25 @@ func TestMultipliers(t *testing.T) {
 	}
 }
 
+// TestStalls: memory and IO pressure are explained as far as the agent reports them.
+func TestStalls(t *testing.T) {
+	const waited = "Stalls: all its runnable tasks waited for "
+	zero, few, some, most := int32(0), int32(12), int32(64), int32(91)
+	for want, f := range map[string]snapshot.Figures{
+		"": {},
+		waited + "memory 0% of the time and for IO 12%.":                                              {MemoryPressure: &zero, IOPressure: &few},
+		waited + "memory 64% of the time. More CPU would therefore raise its usage by 56% at most.":   {MemoryPressure: &some},
+		waited + "IO 91% of the time. Throttling and CPU pressure therefore do not raise its demand.": {IOPressure: &most},
+	} {
+		if got := stalls(Subject{Row: snapshot.Row{Figures: &f}}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if f := (snapshot.Figures{Throttled: 97, IOPressure: &most}); f.Bottleneck() != snapshot.BottleneckStall {
+		t.Errorf("throttled, and stalled most of the time: bottleneck %v", f.Bottleneck())
+	}
+}
+
 // TestNoDecrease: every reason against a decrease is explained, with the hold-off that the
 // installation uses, also a reason that this version does not know.
 func TestNoDecrease(t *testing.T) {
