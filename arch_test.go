@@ -30,14 +30,14 @@ var rules = []struct {
 	{"internal/round", rule{ours: []string{"cpu", "market", "internal/kernel", "internal/sense", "internal/demand"}}},
 	{"internal/coordinator", rule{ours: []string{"cpu", "market"}}},
 	{"api/v1alpha1/reasons", rule{}},
-	{"internal/eligibility", rule{ours: []string{"api/v1alpha1/reasons"}}},
 	{"api/v1alpha1", rule{ours: []string{"cpu", "market"}, kubernetes: true}},
 	{"actuator", rule{ours: []string{"cpu"}}},
 	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
 	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator"}}},
 	{"internal/demandsignal/control", rule{}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
-	{"internal/kube", rule{ours: []string{"cpu", "api/v1alpha1", "api/v1alpha1/reasons", "internal/eligibility"}, kubernetes: true}},
+	{"internal/kube", rule{ours: []string{"cpu", "api/v1alpha1"}, kubernetes: true}},
+	{"internal/eligibility", rule{ours: []string{"api/v1alpha1/reasons", "internal/kube"}, kubernetes: true}},
 	{"internal/constraints", rule{ours: []string{"cpu", "internal/demand", "api/v1alpha1", "api/v1alpha1/reasons", "internal/kube"}, kubernetes: true}},
 	{"internal/allocation", rule{
 		ours: []string{

@@ -20,7 +20,6 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/resize"
-	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -112,7 +111,7 @@ func TestTouchesLimitsOnly(t *testing.T) {
 	}
 	after := reload(t, a.Client, before)
 	wantSpec(t, withLimits(before, map[string]string{"app": "450m"}), after)
-	if got := snapshot.InForce(after, "app"); got != 450 {
+	if got := kube.Containers(after)[0].InForce(); got != 450 {
 		t.Errorf("in force when the command returned: %v", got)
 	}
 	if !strings.Contains(stdout, "container app 300m -> 450m") || !strings.Contains(stdout, "in force after") {

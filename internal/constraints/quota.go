@@ -125,11 +125,7 @@ func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value st
 func QuotaUsage(pod *corev1.Pod) cpu.Milli {
 	sum := kube.Milli(pod.Spec.Overhead[corev1.ResourceCPU])
 	for _, c := range kube.Containers(pod) {
-		limit := c.Limit()
-		if c.Status != nil && c.Status.Resources != nil {
-			limit = max(limit, kube.Milli(c.Status.Resources.Limits[corev1.ResourceCPU]))
-		}
-		sum += limit
+		sum += max(c.Limit(), c.InForce())
 	}
 	return sum
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
@@ -72,8 +73,9 @@ func TestTrimKeepsTheProof(t *testing.T) {
 		t.Error("the proof is another after trimming")
 	}
 	for _, mode := range []kube.Mode{kube.ModeOff, kube.ModeEnforce} {
-		if !reflect.DeepEqual(kube.EligibilityFacts(trimmed, mode, "mbcas-system"), kube.EligibilityFacts(full, mode, "mbcas-system")) {
-			t.Error("the facts are others after trimming")
+		after := eligibility.Reasons(eligibility.Pod{Pod: trimmed, Mode: mode, System: "mbcas-system"})
+		if !reflect.DeepEqual(after, eligibility.Reasons(eligibility.Pod{Pod: full, Mode: mode, System: "mbcas-system"})) {
+			t.Errorf("the reasons are others after trimming: %v", after)
 		}
 	}
 }

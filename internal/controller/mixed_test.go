@@ -46,7 +46,7 @@ func TestMixedNodes(t *testing.T) {
 	if n := o.writes.count(); n != 0 {
 		t.Errorf("%d writes for a node on which nothing can be resized: %v", n, o.writes.seen)
 	}
-	why, in := eligibility.Eligible(kube.EligibilityFacts(there, kube.ModeEnforce, r.config.Namespace))
+	why, in := eligibility.Eligible(eligibility.Pod{Pod: there, Mode: kube.ModeEnforce, System: r.config.Namespace})
 	if in || why != reasons.NodeCannotResize || !strings.Contains(why.Sentence(), "kubelet") {
 		t.Errorf("out for %q (in: %v): %s; want %q", why, in, why.Sentence(), reasons.NodeCannotResize)
 	}

@@ -91,10 +91,8 @@ func (r *Reconciler) pod(
 
 // exclusion is why the market may not manage the pod.
 func exclusion(pod *corev1.Pod, n *neighbourhood, system string) lifecycle.Cause {
-	facts := kube.EligibilityFacts(pod, n.mode, system)
 	vpa, managed := n.VPAFor(pod)
-	facts.VPA = managed
-	reason, _ := eligibility.Eligible(facts)
+	reason, _ := eligibility.Eligible(eligibility.Pod{Pod: pod, Mode: n.mode, System: system, VPA: managed})
 	c := lifecycle.Cause{Reason: reason}
 	if reason == reasons.ManagedByVPA {
 		c.Detail = vpa

@@ -269,7 +269,7 @@ func withoutLimits(pod *corev1.Pod) any {
 
 func (s shape) staysOut(r *rig, pod *corev1.Pod) {
 	r.Helper()
-	if why, ok := eligibility.Eligible(kube.EligibilityFacts(pod, kube.ModeEnforce, r.config.Namespace)); ok || why != s.out {
+	if why, ok := eligibility.Eligible(eligibility.Pod{Pod: pod, Mode: kube.ModeEnforce, System: r.config.Namespace}); ok || why != s.out {
 		r.Errorf("out for %q (in: %v), want %q", why, ok, s.out)
 	}
 	if s.refused {

@@ -5,86 +5,86 @@
 //   - UnlimitedContainersDoNotExclude: the resizePolicy of a container without a CPU limit does not matter.
 package eligibility
 
-import "github.com/mbcas/mbcas/api/v1alpha1/reasons"
+import (
+	"slices"
 
-// Facts are what eligibility depends on.
-type Facts struct {
-	SystemNamespace, NamespaceOff, OptedOut, InvalidAnnotation bool
-	// VPA: a VerticalPodAutoscaler writes the pod's CPU.
-	VPA bool
-	// Running: the phase is Running and the pod is not being deleted.
-	Running                                     bool
-	QOS                                         QOS
-	Static, Windows, PodResources, RuntimeClass bool
-	// StatusWithoutResources: a running container's status has no resources, so
-	// the kubelet is too old to resize.
-	StatusWithoutResources bool
-	Containers             []ContainerFacts
-}
+	corev1 "k8s.io/api/core/v1"
 
-// ContainerFacts are what eligibility depends on in one container or sidecar.
-type ContainerFacts struct {
-	Limited  bool // has a CPU limit
-	Restarts bool // its resizePolicy for cpu is RestartContainer
-}
-
-// QOS is a pod's quality-of-service class.
-type QOS string
-
-// The classes, as Kubernetes writes them.
-const (
-	QOSGuaranteed QOS = "Guaranteed"
-	QOSBurstable  QOS = "Burstable"
-	QOSBestEffort QOS = "BestEffort"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// exclusion is one reason not to manage a pod, and whether it applies.
-type exclusion struct {
-	reason  reasons.Reason
-	applies bool
+// Pod is a pod with what its eligibility depends on beside it.
+type Pod struct {
+	*corev1.Pod
+	Mode   kube.Mode // of its namespace
+	System string    // the namespace of MBCAS
+	VPA    bool      // a VerticalPodAutoscaler writes the pod's CPU
 }
 
-// exclusions are in the order in which they count: from what the user chose to what the
-// platform cannot do.
-func exclusions(f Facts) []exclusion {
-	limited, restarts := false, false
-	for _, c := range f.Containers {
-		limited = limited || c.Limited
-		restarts = restarts || (c.Limited && c.Restarts)
+// exclusions are the reasons not to manage a pod, in the order in which they count: from what the
+// user chose to what the platform cannot do.
+var exclusions = []struct {
+	reason  reasons.Reason
+	applies func(Pod) bool
+}{
+	{reasons.SystemNamespace, func(p Pod) bool { return kube.AlwaysUnmanaged(p.Namespace, p.System) }},
+	{reasons.NamespaceOff, func(p Pod) bool { return p.Mode == kube.ModeOff }},
+	{reasons.OptedOut, func(p Pod) bool {
+		return p.Labels[kube.ManagedKey] == "false" || p.Annotations[kube.ManagedKey] == "false"
+	}},
+	{reasons.InvalidAnnotation, func(p Pod) bool { _, err := kube.MaxCPU(p.Pod); return err != nil }},
+	{reasons.ManagedByVPA, func(p Pod) bool { return p.VPA }},
+	{reasons.NotRunning, func(p Pod) bool {
+		return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil
+	}},
+	{reasons.StaticPod, func(p Pod) bool { return p.Annotations[corev1.MirrorPodAnnotationKey] != "" }},
+	{reasons.WindowsPod, func(p Pod) bool { return p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows }},
+	{reasons.GuaranteedQoS, func(p Pod) bool { return p.Status.QOSClass == corev1.PodQOSGuaranteed }},
+	{reasons.BestEffortQoS, func(p Pod) bool { return p.Status.QOSClass == corev1.PodQOSBestEffort }},
+	{reasons.PodLevelResources, func(p Pod) bool { return p.Spec.Resources != nil }},
+	{reasons.RuntimeClass, func(p Pod) bool { return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" }},
+	{reasons.NoCPULimit, func(p Pod) bool { return len(kube.Limits(p.Pod)) == 0 }},
+	{reasons.ResizeRestarts, func(p Pod) bool {
+		return slices.ContainsFunc(kube.Containers(p.Pod), func(c kube.Container) bool {
+			return c.Limit() > 0 && c.RestartsOnResize()
+		})
+	}},
+	{reasons.NodeCannotResize, statusWithoutResources},
+}
+
+// statusWithoutResources says whether a running container's status has no resources, so that the
+// kubelet is too old to resize. Like for the API server, the first running container alone counts.
+func statusWithoutResources(p Pod) bool {
+	for _, c := range kube.Containers(p.Pod) {
+		if c.Status != nil && c.Status.State.Running != nil {
+			return c.Status.Resources == nil
+		}
 	}
-	return []exclusion{
-		{reasons.SystemNamespace, f.SystemNamespace},
-		{reasons.NamespaceOff, f.NamespaceOff},
-		{reasons.OptedOut, f.OptedOut},
-		{reasons.InvalidAnnotation, f.InvalidAnnotation},
-		{reasons.ManagedByVPA, f.VPA},
-		{reasons.NotRunning, !f.Running},
-		{reasons.StaticPod, f.Static},
-		{reasons.WindowsPod, f.Windows},
-		{reasons.GuaranteedQoS, f.QOS == QOSGuaranteed},
-		{reasons.BestEffortQoS, f.QOS == QOSBestEffort},
-		{reasons.PodLevelResources, f.PodResources},
-		{reasons.RuntimeClass, f.RuntimeClass},
-		{reasons.NoCPULimit, !limited},
-		{reasons.ResizeRestarts, restarts},
-		{reasons.NodeCannotResize, f.StatusWithoutResources},
+	return false
+}
+
+// Reasons are all reasons not to manage the pod, in the order in which they count.
+func Reasons(p Pod) (list []reasons.Reason) {
+	for _, e := range exclusions {
+		if e.applies(p) {
+			list = append(list, e.reason)
+		}
 	}
+	return list
 }
 
 // Eligible says whether MBCAS may manage the pod, and if not, the first reason that applies.
-func Eligible(f Facts) (reasons.Reason, bool) {
-	for _, e := range exclusions(f) {
-		if e.applies {
-			return e.reason, false
-		}
+func Eligible(p Pod) (reasons.Reason, bool) {
+	if list := Reasons(p); len(list) > 0 {
+		return list[0], false
 	}
 	return "", true
 }
 
 // Exclusions lists all reasons for which a pod is not managed, in the order in which they count.
-func Exclusions() []reasons.Reason {
-	var list []reasons.Reason
-	for _, e := range exclusions(Facts{}) {
+func Exclusions() (list []reasons.Reason) {
+	for _, e := range exclusions {
 		list = append(list, e.reason)
 	}
 	return list

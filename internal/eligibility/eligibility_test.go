@@ -1,15 +1,24 @@
 package eligibility
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
-func eligible() Facts {
-	return Facts{Running: true, QOS: QOSBurstable, Containers: []ContainerFacts{{}, {Limited: true}}}
+func eligible() Pod {
+	return Pod{Pod: podtest.Shop(), Mode: kube.ModeEnforce, System: kube.SystemNamespace}
+}
+
+func restartsFor(name corev1.ResourceName) []corev1.ContainerResizePolicy {
+	return []corev1.ContainerResizePolicy{{ResourceName: name, RestartPolicy: corev1.RestartContainer}}
 }
 
 func TestEveryExclusion(t *testing.T) {
@@ -19,40 +28,47 @@ func TestEveryExclusion(t *testing.T) {
 	var tested []reasons.Reason
 	for _, c := range []struct {
 		want   reasons.Reason
-		change func(*Facts)
+		change func(*Pod)
 	}{
-		{reasons.SystemNamespace, func(f *Facts) { f.SystemNamespace = true }},
-		{reasons.NamespaceOff, func(f *Facts) { f.NamespaceOff = true }},
-		{reasons.OptedOut, func(f *Facts) { f.OptedOut = true }},
-		{reasons.InvalidAnnotation, func(f *Facts) { f.InvalidAnnotation = true }},
-		{reasons.ManagedByVPA, func(f *Facts) { f.VPA = true }},
-		{reasons.NotRunning, func(f *Facts) { f.Running = false }},
-		{reasons.StaticPod, func(f *Facts) { f.Static = true }},
-		{reasons.WindowsPod, func(f *Facts) { f.Windows = true }},
-		{reasons.GuaranteedQoS, func(f *Facts) { f.QOS = QOSGuaranteed }},
-		{reasons.BestEffortQoS, func(f *Facts) { f.QOS = QOSBestEffort }},
-		{reasons.PodLevelResources, func(f *Facts) { f.PodResources = true }},
-		{reasons.RuntimeClass, func(f *Facts) { f.RuntimeClass = true }},
-		{reasons.NoCPULimit, func(f *Facts) { f.Containers = []ContainerFacts{{}} }},
-		{reasons.ResizeRestarts, func(f *Facts) { f.Containers = []ContainerFacts{{Limited: true, Restarts: true}} }},
-		{reasons.NodeCannotResize, func(f *Facts) { f.StatusWithoutResources = true }},
+		{reasons.SystemNamespace, func(p *Pod) { p.Namespace = "kube-system" }},
+		{reasons.SystemNamespace, func(p *Pod) { p.Namespace = kube.SystemNamespace }},
+		{reasons.NamespaceOff, func(p *Pod) { p.Mode = kube.ModeOff }},
+		{reasons.OptedOut, func(p *Pod) { p.Labels[kube.ManagedKey] = "false" }},
+		{reasons.OptedOut, func(p *Pod) { p.Annotations[kube.ManagedKey] = "false" }},
+		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "two" }},
+		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "-1" }},
+		{reasons.ManagedByVPA, func(p *Pod) { p.VPA = true }},
+		{reasons.NotRunning, func(p *Pod) { p.Status.Phase = corev1.PodPending }},
+		{reasons.NotRunning, func(p *Pod) { p.DeletionTimestamp = &metav1.Time{} }},
+		{reasons.StaticPod, func(p *Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
+		{reasons.WindowsPod, func(p *Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }},
+		{reasons.GuaranteedQoS, func(p *Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }},
+		{reasons.BestEffortQoS, func(p *Pod) { p.Status.QOSClass = corev1.PodQOSBestEffort }},
+		{reasons.PodLevelResources, func(p *Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} }},
+		{reasons.RuntimeClass, func(p *Pod) { p.Spec.RuntimeClassName = new("gvisor") }},
+		{reasons.NoCPULimit, func(p *Pod) {
+			p.Spec.Containers[0].Resources.Limits, p.Spec.InitContainers[1].Resources.Limits = nil, nil
+		}},
+		{reasons.ResizeRestarts, func(p *Pod) { p.Spec.Containers[0].ResizePolicy = restartsFor(corev1.ResourceCPU) }},
+		{reasons.NodeCannotResize, func(p *Pod) { p.Status.ContainerStatuses[1].Resources = nil }},
 	} {
 		tested = append(tested, c.want)
-		f := eligible()
-		c.change(&f)
-		if r, ok := Eligible(f); ok || r != c.want {
+		p := eligible()
+		c.change(&p)
+		if r, ok := Eligible(p); ok || r != c.want {
 			t.Errorf("want %v, got %v (eligible %v)", c.want, r, ok)
 		}
 	}
-	if diff := cmp.Diff(Exclusions(), tested); diff != "" {
+	if diff := cmp.Diff(Exclusions(), slices.Compact(tested)); diff != "" {
 		t.Errorf("exclusions without a case (-code +test):\n%s", diff)
 	}
 }
 
 func TestUnlimitedContainersDoNotExclude(t *testing.T) {
-	f := eligible()
-	f.Containers = []ContainerFacts{{Limited: true}, {Restarts: true}}
-	if r, ok := Eligible(f); !ok {
+	p := eligible()
+	p.Spec.Containers[1].ResizePolicy = restartsFor(corev1.ResourceCPU)
+	p.Spec.Containers[0].ResizePolicy = restartsFor(corev1.ResourceMemory)
+	if r, ok := Eligible(p); !ok {
 		t.Errorf("excluded: %v", r)
 	}
 }

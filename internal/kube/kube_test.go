@@ -8,11 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
@@ -37,54 +34,6 @@ func TestLimitsAreOfWhatRuns(t *testing.T) {
 	}
 	if !SameLimits(got, podtest.Limits("proxy", 200, "app", 500)) || SameLimits(got, podtest.Limits("app", 500)) || SameLimits(got, podtest.Limits("app", 500, "proxy", 210)) {
 		t.Error("limits are the same whatever their order, and only then")
-	}
-}
-
-func TestFacts(t *testing.T) {
-	if r, ok := eligibility.Eligible(EligibilityFacts(podtest.Shop(), ModeEnforce, SystemNamespace)); !ok {
-		t.Fatalf("a plain pod is out: %v", r)
-	}
-	windows, class := &corev1.PodOS{Name: corev1.Windows}, "gvisor"
-	for _, c := range []struct {
-		want   reasons.Reason
-		change func(*corev1.Pod)
-	}{
-		{reasons.OptedOut, func(p *corev1.Pod) { p.Labels[ManagedKey] = "false" }},
-		{reasons.OptedOut, func(p *corev1.Pod) { p.Annotations[ManagedKey] = "false" }},
-		{reasons.InvalidAnnotation, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "two" }},
-		{reasons.InvalidAnnotation, func(p *corev1.Pod) { p.Annotations[MaxCPUKey] = "-1" }},
-		{reasons.NotRunning, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }},
-		{reasons.NotRunning, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }},
-		{reasons.StaticPod, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
-		{reasons.WindowsPod, func(p *corev1.Pod) { p.Spec.OS = windows }},
-		{reasons.GuaranteedQoS, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }},
-		{reasons.BestEffortQoS, func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSBestEffort }},
-		{reasons.PodLevelResources, func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} }},
-		{reasons.RuntimeClass, func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class }},
-		{reasons.SystemNamespace, func(p *corev1.Pod) { p.Namespace = "kube-system" }},
-		{reasons.SystemNamespace, func(p *corev1.Pod) { p.Namespace = SystemNamespace }},
-		{reasons.NoCPULimit, func(p *corev1.Pod) {
-			p.Spec.Containers[0].Resources.Limits = nil
-			p.Spec.InitContainers[1].Resources.Limits = nil
-		}},
-		{reasons.ResizeRestarts, func(p *corev1.Pod) {
-			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
-		}},
-		{reasons.NodeCannotResize, func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Resources = nil }},
-	} {
-		p := podtest.Shop()
-		c.change(p)
-		if r, ok := eligibility.Eligible(EligibilityFacts(p, ModeEnforce, SystemNamespace)); ok || r != c.want {
-			t.Errorf("want %v, got %v (eligible %v)", c.want, r, ok)
-		}
-	}
-	if r, _ := eligibility.Eligible(EligibilityFacts(podtest.Shop(), ModeOff, SystemNamespace)); r != reasons.NamespaceOff {
-		t.Errorf("mode off: %v", r)
-	}
-	memory := podtest.Shop()
-	memory.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
-	if r, ok := eligibility.Eligible(EligibilityFacts(memory, ModeEnforce, SystemNamespace)); !ok {
-		t.Errorf("a restart policy for memory keeps the pod out: %v", r)
 	}
 }
 

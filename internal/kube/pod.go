@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/eligibility"
 )
 
 // Container is one container or sidecar of a pod with its status.
@@ -55,6 +55,21 @@ func (c Container) Request() cpu.Milli {
 	return Milli(c.Spec.Resources.Requests[corev1.ResourceCPU])
 }
 
+// InForce is the CPU limit that the kubelet reports; 0: none.
+func (c Container) InForce() cpu.Milli {
+	if c.Status == nil || c.Status.Resources == nil {
+		return 0
+	}
+	return Milli(c.Status.Resources.Limits[corev1.ResourceCPU])
+}
+
+// RestartsOnResize says whether the container's resizePolicy restarts it when its CPU changes.
+func (c Container) RestartsOnResize() bool {
+	return slices.ContainsFunc(c.Spec.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
+		return p.ResourceName == corev1.ResourceCPU && p.RestartPolicy == corev1.RestartContainer
+	})
+}
+
 // RuntimeID is the runtime's ID without its scheme, while the container runs.
 func (c Container) RuntimeID() string {
 	if c.Status == nil || c.Status.State.Running == nil {
@@ -97,49 +112,13 @@ func SameLimits(a, b []v1alpha1.ContainerLimit) bool {
 	return true
 }
 
+// ByName are limits by container.
 func ByName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
 	m := make(map[string]cpu.Milli, len(limits))
 	for _, l := range limits {
 		m[l.Name] = l.CPULimit
 	}
 	return m
-}
-
-// EligibilityFacts are what a pod's eligibility depends on. mode is its namespace's, system the
-// namespace of MBCAS.
-func EligibilityFacts(pod *corev1.Pod, mode Mode, system string) eligibility.Facts {
-	f := eligibility.Facts{
-		SystemNamespace: AlwaysUnmanaged(pod.Namespace, system),
-		NamespaceOff:    mode == ModeOff,
-		OptedOut:        pod.Labels[ManagedKey] == "false" || pod.Annotations[ManagedKey] == "false",
-		Running:         pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil,
-		QOS:             eligibility.QOS(pod.Status.QOSClass),
-		Static:          pod.Annotations[corev1.MirrorPodAnnotationKey] != "",
-		Windows:         pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows,
-		PodResources:    pod.Spec.Resources != nil,
-		RuntimeClass:    pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "",
-	}
-	_, err := MaxCPU(pod)
-	f.InvalidAnnotation = err != nil
-	seen := false // a running container
-	for _, c := range Containers(pod) {
-		f.Containers = append(f.Containers, eligibility.ContainerFacts{Limited: c.Limit() > 0, Restarts: restartsOnResize(c.Spec)})
-		// Like the API server: the first running container alone counts.
-		if !seen && c.Status != nil && c.Status.State.Running != nil {
-			seen = true
-			f.StatusWithoutResources = c.Status.Resources == nil
-		}
-	}
-	return f
-}
-
-func restartsOnResize(c *corev1.Container) bool {
-	for _, p := range c.ResizePolicy {
-		if p.ResourceName == corev1.ResourceCPU && p.RestartPolicy == corev1.RestartContainer {
-			return true
-		}
-	}
-	return false
 }
 
 // MaxCPU is the pod's own bound on its total limit; 0 where it sets none.

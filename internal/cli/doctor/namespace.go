@@ -50,9 +50,8 @@ func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
 		if p.Namespace != ns.Name {
 			continue
 		}
-		facts := kube.EligibilityFacts(p, n.mode, c.System)
-		facts.VPA = c.Objects.VPA(p) != ""
-		switch reason, eligible := eligibility.Eligible(facts); {
+		pod := eligibility.Pod{Pod: p, Mode: n.mode, System: c.System, VPA: c.Objects.VPA(p) != ""}
+		switch reason, eligible := eligibility.Eligible(pod); {
 		case eligible:
 			n.candidates = append(n.candidates, p)
 		case reason == reasons.ManagedByVPA:

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -92,19 +93,14 @@ func containers(s Subject) *format.Table {
 	if s.Row.Figures != nil {
 		decided = s.Row.Figures.Containers
 	}
-	declared := map[string]cpu.Milli{}
+	var declared map[string]cpu.Milli
 	if s.Allocation != nil {
-		for _, l := range s.Allocation.Status.DeclaredLimits {
-			declared[l.Name] = l.CPULimit
-		}
+		declared = kube.ByName(s.Allocation.Status.DeclaredLimits)
 	}
-	for _, c := range snapshot.RunningContainers(s.Pod) {
-		limit := "none"
-		if c.Limit > 0 {
-			limit = c.Limit.String()
-		}
-		t.Add(c.Name, format.CPU(c.Request), format.CPU(declared[c.Name]), limit,
-			format.CPU(snapshot.InForce(s.Pod, c.Name)), format.CPU(decided[c.Name]))
+	for _, c := range kube.Containers(s.Pod) {
+		name, limit := c.Spec.Name, cmp.Or(format.CPU(c.Limit()), "none")
+		t.Add(name, format.CPU(c.Request()), format.CPU(declared[name]), limit, format.CPU(c.InForce()),
+			format.CPU(decided[name]))
 	}
 	return t
 }

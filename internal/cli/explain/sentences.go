@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -130,12 +129,12 @@ func NodeDemand(m *snapshot.Market) string {
 func multipliers(s Subject) string {
 	f := s.Row.Figures
 	request, all := cpu.Milli(0), true
-	for _, c := range snapshot.RunningContainers(s.Pod) {
-		if slices.ContainsFunc(s.Allocation.Status.DeclaredLimits,
-			func(l v1alpha1.ContainerLimit) bool { return l.Name == c.Name }) {
-			request += c.Request
+	declared := kube.ByName(s.Allocation.Status.DeclaredLimits)
+	for _, c := range kube.Containers(s.Pod) {
+		if _, limited := declared[c.Spec.Name]; limited {
+			request += c.Request()
 		} else {
-			all = all && c.Request == 0
+			all = all && c.Request() == 0
 		}
 	}
 	product, factors := request.Cores()*1000, []string(nil)

@@ -1,8 +1,9 @@
 package format
 
 import (
+	"fmt"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
 // Table writes rows in columns as wide as their widest cell, three spaces apart. The header is
@@ -23,28 +24,13 @@ func (t *Table) Add(cells ...string) {
 }
 
 func (t *Table) String() string {
-	all := t.Rows
-	if t.Header != nil {
-		all = append([][]string{t.Header}, t.Rows...)
-	}
-	var widths []int
-	for _, row := range all {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
 	var b strings.Builder
-	for _, row := range all {
-		for i, cell := range row {
-			b.WriteString(cell)
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+3))
-			}
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, row := range append([][]string{t.Header}, t.Rows...) {
+		if row != nil {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
 		}
-		b.WriteByte('\n')
 	}
+	_ = w.Flush() // a Builder returns no error
 	return b.String()
 }

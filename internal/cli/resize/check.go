@@ -69,47 +69,41 @@ func Check(t Target, r Request) (actuator.Move, []Objection) {
 	}
 	to := r.Limit.RoundUp(cpu.Quantum)
 	move := actuator.Move{UID: string(t.Pod.UID),
-		Changes: []actuator.Change{{Container: c.Name, From: c.Limit, To: to}}}
+		Changes: []actuator.Change{{Container: c.Spec.Name, From: c.Limit(), To: to}}}
 	return move, append(impossible(c, to), harmful(t, c, r.Limit, to)...)
 }
 
 // notResizable says why no container of the pod can be resized; "" if one can.
 func notResizable(pod *corev1.Pod) string {
-	facts := kube.EligibilityFacts(pod, kube.ModeEnforce, "")
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return "the pod is being deleted"
 	case pod.Status.Phase != corev1.PodRunning:
 		return fmt.Sprintf("the pod is %s, not Running", pod.Status.Phase)
-	case facts.Static:
-		return reasons.StaticPod.Sentence()
-	case facts.Windows:
-		return reasons.WindowsPod.Sentence()
-	case facts.QOS == eligibility.QOSGuaranteed:
-		return reasons.GuaranteedQoS.Sentence()
-	case facts.QOS == eligibility.QOSBestEffort:
-		return reasons.BestEffortQoS.Sentence()
-	case facts.StatusWithoutResources:
-		return reasons.NodeCannotResize.Sentence()
+	}
+	for _, reason := range eligibility.Reasons(eligibility.Pod{Pod: pod}) {
+		switch reason {
+		case reasons.StaticPod, reasons.WindowsPod, reasons.GuaranteedQoS, reasons.BestEffortQoS, reasons.NodeCannotResize:
+			return reason.Sentence()
+		}
 	}
 	return ""
 }
 
 // impossible is what Kubernetes or the kernel would refuse.
-func impossible(c snapshot.Container, to cpu.Milli) []Objection {
+func impossible(c kube.Container, to cpu.Milli) []Objection {
 	switch {
 	case to < cpu.Quantum:
 		return []Objection{{fmt.Sprintf("the kernel accepts no CPU limit below %v", cpu.Quantum), true}}
-	case to < c.Request:
+	case to < c.Request():
 		return []Objection{{fmt.Sprintf("%v is below the CPU request of container %s, %v: Kubernetes requires a "+
-			"limit of at least the request",
-			to, c.Name, c.Request), true}}
+			"limit of at least the request", to, c.Spec.Name, c.Request()), true}}
 	}
 	return nil
 }
 
 // harmful is what Kubernetes accepts and may harm the pod.
-func harmful(t Target, c snapshot.Container, requested, to cpu.Milli) (against []Objection) {
+func harmful(t Target, c kube.Container, requested, to cpu.Milli) (against []Objection) {
 	caution := func(format string, args ...any) {
 		against = append(against, Objection{Why: fmt.Sprintf(format, args...)})
 	}
@@ -123,14 +117,14 @@ func harmful(t Target, c snapshot.Container, requested, to cpu.Milli) (against [
 	if t.Pod.Spec.RuntimeClassName != nil {
 		caution("%s", reasons.RuntimeClass.Sentence())
 	}
-	if c.Restarts {
-		caution("the resizePolicy of container %s restarts it when its CPU changes", c.Name)
+	if c.RestartsOnResize() {
+		caution("the resizePolicy of container %s restarts it when its CPU changes", c.Spec.Name)
 	}
 	if progress, message := Unfinished(t.Pod); progress != podresize.Done {
 		caution("an earlier resize is not finished: %s (%s)", format.OneLine(message), progress)
 	}
-	if f := t.Row.Figures; f != nil && to < c.Limit && t.Row.Unlimited == 0 {
-		if total := t.Row.Limit - c.Limit + to; total < f.Usage {
+	if f := t.Row.Figures; f != nil && to < c.Limit() && t.Row.Unlimited == 0 {
+		if total := t.Row.Limit - c.Limit() + to; total < f.Usage {
 			caution("the last known usage of the pod is %v, so it would be throttled hard at %v", f.Usage, total)
 		}
 	}
@@ -139,41 +133,38 @@ func harmful(t Target, c snapshot.Container, requested, to cpu.Milli) (against [
 
 // chooseContainer finds the container of that name, or the only one with a limit for "". The string
 // says why there is none.
-func chooseContainer(pod *corev1.Pod, name string) (snapshot.Container, string) {
-	all := snapshot.RunningContainers(pod)
-	limited := slices.DeleteFunc(slices.Clone(all), func(c snapshot.Container) bool { return c.Limit == 0 })
+func chooseContainer(pod *corev1.Pod, name string) (c kube.Container, problem string) {
+	all := kube.Containers(pod)
 	if name == "" {
+		limited := slices.DeleteFunc(all, func(c kube.Container) bool { return c.Limit() == 0 })
 		switch len(limited) {
 		case 1:
 			return limited[0], ""
 		case 0:
-			return snapshot.Container{}, "no container has a CPU limit, and a limit once added cannot be removed"
+			return c, "no container has a CPU limit, and a limit once added cannot be removed"
 		}
-		return snapshot.Container{}, fmt.Sprintf("%d containers have a CPU limit: choose one with -c %s",
-			len(limited), strings.Join(names(limited), " or "))
+		return c, fmt.Sprintf("%d containers have a CPU limit: choose one with -c %s", len(limited),
+			joinNames(limited, " or "))
 	}
-	for _, c := range all {
-		if c.Name == name {
-			if c.Limit == 0 {
-				return snapshot.Container{}, fmt.Sprintf("container %s has no CPU limit, and a limit once added "+
-					"cannot be removed", name)
-			}
-			return c, ""
-		}
+	i := slices.IndexFunc(all, func(c kube.Container) bool { return c.Spec.Name == name })
+	switch {
+	case i < 0:
+		return c, fmt.Sprintf("the pod has no container or sidecar %q; it has %s", name, joinNames(all, ", "))
+	case all[i].Limit() == 0:
+		return c, fmt.Sprintf("container %s has no CPU limit, and a limit once added cannot be removed", name)
 	}
-	return snapshot.Container{}, fmt.Sprintf("the pod has no container or sidecar %q; it has %s", name,
-		strings.Join(names(all), ", "))
+	return all[i], ""
 }
 
-func names(list []snapshot.Container) []string {
-	var n []string
-	for _, c := range list {
-		n = append(n, c.Name)
+func joinNames(list []kube.Container, separator string) string {
+	names := make([]string, len(list))
+	for i, c := range list {
+		names[i] = c.Spec.Name
 	}
-	return n
+	return strings.Join(names, separator)
 }
 
 // Unfinished says how far the kubelet is with the limits in the pod's spec.
 func Unfinished(pod *corev1.Pod) (podresize.Progress, string) {
-	return podresize.Check(pod, snapshot.Limits(pod), pod.Generation)
+	return podresize.Check(pod, kube.ByName(kube.Limits(pod)), pod.Generation)
 }

@@ -83,7 +83,7 @@ func TestCheck(t *testing.T) {
 				t.Fatalf("objections: %v", against)
 			case c.reason != "" && (len(against) == 0 || !strings.Contains(against[0].Why, c.reason) || against[0].Final != c.final):
 				t.Fatalf("objections: %+v, want one with %q, final %v", against, c.reason, c.final)
-			case !c.final && (len(move.Changes) != 1 || move.Changes[0] != actuator.Change{Container: "app", From: snapshot.RunningContainers(c.pod)[0].Limit, To: c.to}):
+			case !c.final && (len(move.Changes) != 1 || move.Changes[0] != actuator.Change{Container: "app", From: kube.Containers(c.pod)[0].Limit(), To: c.to}):
 				t.Errorf("move %v, want app to %v", move, c.to)
 			}
 		})

@@ -93,7 +93,7 @@ func (r *Resize) retryOnConflict(
 			r.Move = *next
 			continue
 		}
-		now := snapshot.Limits(r.Pod)
+		now := kube.ByName(kube.Limits(r.Pod))
 		for i, c := range r.Move.Changes {
 			r.Move.Changes[i].From = now[c.Container]
 		}

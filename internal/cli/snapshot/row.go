@@ -60,16 +60,14 @@ const ReasonNoAllocation = "NoAllocation"
 func (s *Snapshot) Row(pod *corev1.Pod) Row {
 	pa, vpa, mode := s.Allocations[pod.UID], s.Objects.VPA(pod), s.Mode(pod.Namespace)
 	r := Row{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Mode: mode}
-	for _, c := range RunningContainers(pod) {
-		r.Request += c.Request
-		r.Limit += c.Limit
-		if c.Limit == 0 {
+	for _, c := range kube.Containers(pod) {
+		r.Request += c.Request()
+		r.Limit += c.Limit()
+		if c.Limit() == 0 {
 			r.Unlimited++
 		}
 	}
-	facts := kube.EligibilityFacts(pod, mode, s.System)
-	facts.VPA = vpa != ""
-	why, eligible := eligibility.Eligible(facts)
+	why, eligible := eligibility.Eligible(eligibility.Pod{Pod: pod, Mode: mode, System: s.System, VPA: vpa != ""})
 	if why == reasons.ManagedByVPA {
 		r.VPA = vpa
 	}
