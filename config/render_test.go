@@ -68,32 +68,6 @@ func render(t *testing.T, overlay string) []client.Object {
 	}
 }
 
-// withPluginUsers is a kustomization of a user's own: base, and the component for users of the plugin.
-func withPluginUsers(t *testing.T) (overlay string) {
-	t.Helper()
-	dir := t.TempDir()
-	relative := func(path string) string {
-		from, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		to, err := filepath.Abs(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rel, err := filepath.Rel(from, to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rel
-	}
-	text := "resources: [" + relative("base") + "]\ncomponents: [" + relative("components/plugin-users") + "]\n"
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // one is the only object of its type and name.
 func one[T client.Object](t *testing.T, objects []client.Object, name string) T {
 	t.Helper()
@@ -218,7 +192,7 @@ func TestDefinitionHasRules(t *testing.T) {
 // TestRoles: the only write to pods is pods/resize, by the controller and by people who are given that role;
 // nobody reads secrets or may become somebody else.
 func TestRoles(t *testing.T) {
-	for _, o := range render(t, withPluginUsers(t)) {
+	for _, o := range render(t, "testdata/plugin-users") {
 		var rules []rbacv1.PolicyRule
 		switch role := o.(type) {
 		case *rbacv1.ClusterRole:

@@ -28,28 +28,21 @@ func (s *Server) User(t testing.TB, name string, groups ...string) *envtest.Auth
 	return u
 }
 
-// Token requests a token of a service account, as a kubelet does for a pod: such a token is bound
-// to the pod, and names the pod's node. With no pod it is bound to nothing, like those of kubectl
-// create token.
-func (s *Server) Token(t testing.TB, account client.ObjectKey, pod *corev1.Pod, audiences ...string) string {
-	t.Helper()
-	token, err := Token(t, s.Client, account, pod, audiences...)
-	if err != nil {
-		t.Fatalf("token of %s: %v", account, err)
-	}
-	return token
-}
-
-// Token is the same request by a client that may be refused.
-func Token(t testing.TB, c client.Client, account client.ObjectKey, pod *corev1.Pod, audiences ...string) (string, error) {
-	t.Helper()
+// Token requests a token of a service account, as a kubelet does for a pod: such a token is bound to
+// the pod, and names the pod's node. With no pod it is bound to nothing, like those of kubectl create
+// token.
+func Token(
+	ctx context.Context, c client.Client, account client.ObjectKey, pod *corev1.Pod, audiences ...string,
+) (string, error) {
 	sa := &corev1.ServiceAccount{}
 	sa.Namespace, sa.Name = account.Namespace, account.Name
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	if pod != nil {
-		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+		}
 	}
-	err := c.SubResource("token").Create(t.Context(), sa, request)
+	err := c.SubResource("token").Create(ctx, sa, request)
 	return request.Status.Token, err
 }
 

@@ -7,6 +7,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -181,12 +182,11 @@ func (s *Server) Version(t testing.TB) string {
 	return s.version(t).GitVersion
 }
 
-// Minor is the minor version of the API server, 36 of 1.36.3, for tests that say what each version
-// does.
+// Minor is the minor version that the API server is of or behaves as, such as 36 of 1.36.3.
 func (s *Server) Minor(t testing.TB) int {
 	t.Helper()
 	v := s.version(t)
-	minor, err := strconv.Atoi(strings.TrimSuffix(v.Minor, "+"))
+	minor, err := strconv.Atoi(strings.TrimSuffix(cmp.Or(v.EmulationMinor, v.Minor), "+"))
 	if err != nil || v.Major != "1" {
 		t.Fatalf("version of the API server: %+v", v)
 	}

@@ -3,18 +3,19 @@ package config_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// clauses are parts of expressions; with the second text in place of the first, something gets through. Whole validations
-// need no row here.
+type policySpec = admissionv1.ValidatingAdmissionPolicySpec
+
+// clauses are parts of expressions of a policy; with the second text in place of the first, it refuses too little.
 var clauses = []struct{ policy, old, new string }{
 	{agents, "object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({})", "true"},
 	{agents, "object.metadata.?annotations.orValue({}) == oldObject.metadata.?annotations.orValue({})", "true"},
@@ -30,8 +31,14 @@ var clauses = []struct{ policy, old, new string }{
 	{resizes, "variables.mode == 'enforce'", "variables.mode in ['enforce', 'off']"},
 	{resizes, "variables.mode == 'enforce'", "variables.mode in ['enforce', 'recommend']"},
 	{resizes, "variables.mode == 'enforce'", "!(variables.mode in ['off', 'recommend', 'restore'])"},
-	{resizes, "oldObject.metadata.?managedFields.orValue([]) .filter(m, m.manager == 'mbcas-controller' &&", "oldObject.metadata.?managedFields.orValue([]).filter(m,"},
-	{resizes, "variables.ours.exists(m, ['f:containers', 'f:initContainers']", "variables.oursAfter.exists(m, ['f:containers', 'f:initContainers']"},
+	{
+		resizes, "oldObject.metadata.?managedFields.orValue([]) .filter(m, m.manager == 'mbcas-controller' &&",
+		"oldObject.metadata.?managedFields.orValue([]).filter(m,",
+	},
+	{
+		resizes, "variables.ours.exists(m, ['f:containers', 'f:initContainers']",
+		"variables.oursAfter.exists(m, ['f:containers', 'f:initContainers']",
+	},
 	{resizes, "oldObject.metadata.?generation.orValue(0) != 1", "true"},
 	{resizes, "(k == 'cpu' || c.resources.limits[k] == b.resources.limits[k])", "true"},
 	{resizes, "k in b.?resources.?limits.orValue({})", "true"},
@@ -44,7 +51,10 @@ var clauses = []struct{ policy, old, new string }{
 	{records, "o.name == object.spec.podRef.name", "true"},
 	{records, "o.uid == object.spec.podRef.uid", "true"},
 	{maps, "request.namespace == 'mbcas-system'", "true"},
-	{maps, "(object.metadata.name in ['mbcas', 'mbcas-settings'] || object.metadata.name.startsWith('mbcas-declared-'))", "true"},
+	{
+		maps, "(object.metadata.name in ['mbcas', 'mbcas-settings'] || object.metadata.name.startsWith('mbcas-declared-'))",
+		"true",
+	},
 	{leases, "request.namespace == 'mbcas-system'", "true"},
 	{leases, "object.metadata.name == variables.own", "true"},
 	{leases, "'mbcas-agent-' + variables.node", "object.metadata.name"},
@@ -54,44 +64,40 @@ var clauses = []struct{ policy, old, new string }{
 // mutant is a policy without a part of it.
 type mutant struct {
 	of, lacks, name string
-	policy          *admissionv1.ValidatingAdmissionPolicy
+	spec            *policySpec
 }
 
 // mutants are the policies, each without one validation or with one clause changed.
 func mutants(t *testing.T, policies []admissionv1.ValidatingAdmissionPolicy) (all []mutant) {
 	t.Helper()
-	add := func(p admissionv1.ValidatingAdmissionPolicy, lacks string, change func(*admissionv1.ValidatingAdmissionPolicySpec)) {
-		m := mutant{of: p.Name, lacks: lacks, name: fmt.Sprintf("m%d", len(all))}
-		m.policy = &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: m.name}, Spec: *p.Spec.DeepCopy()}
-		change(&m.policy.Spec)
-		for i := range m.policy.Spec.Validations {
-			m.policy.Spec.Validations[i].Message, m.policy.Spec.Validations[i].MessageExpression = "no", ""
-		}
-		all = append(all, m)
-	}
 	for _, p := range policies {
-		for i, v := range p.Spec.Validations {
-			if len(p.Spec.Validations) == 1 {
-				continue // as good as no policy
+		add := func(lacks string) *policySpec {
+			m := mutant{p.Name, lacks, fmt.Sprintf("m%d", len(all)), p.Spec.DeepCopy()}
+			for i := range m.spec.Validations {
+				m.spec.Validations[i].Message, m.spec.Validations[i].MessageExpression = "no", ""
 			}
-			add(p, "the validation "+v.Expression, func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.Validations[i].Expression = "true" })
+			all = append(all, m)
+			return m.spec
+		}
+		for i, v := range p.Spec.Validations {
+			if len(p.Spec.Validations) > 1 { // a policy without its only one is no policy
+				add("the validation " + v.Expression).Validations[i].Expression = "true"
+			}
 		}
 		for _, c := range clauses {
 			if c.policy != p.Name {
 				continue
 			}
-			add(p, c.old, func(s *admissionv1.ValidatingAdmissionPolicySpec) {
-				if n := replace(s, c.old, c.new); n != 1 {
-					t.Fatalf("policy %s has %d times the clause %s, want once", p.Name, n, c.old)
-				}
-			})
+			if n := replace(add(c.old), c.old, c.new); n != 1 {
+				t.Fatalf("policy %s has %d times the clause %s, want once", p.Name, n, c.old)
+			}
 		}
 	}
 	return all
 }
 
 // replace changes a text in the expressions of a policy, and says how often it was there.
-func replace(s *admissionv1.ValidatingAdmissionPolicySpec, old, text string) (n int) {
+func replace(s *policySpec, old, text string) (n int) {
 	change := func(expression *string) {
 		n += strings.Count(*expression, old)
 		*expression = strings.ReplaceAll(*expression, old, text)
@@ -105,35 +111,36 @@ func replace(s *admissionv1.ValidatingAdmissionPolicySpec, old, text string) (n 
 	return n
 }
 
-// TestEveryExpressionIsNeeded: without our policies every attempt that they refuse succeeds, and without any one
-// validation or clause at least one of them does. All mutants are tried at once: each only warns, so that the warnings with the
-// answer to an attempt name the mutants that would refuse it.
+// TestEveryExpressionIsNeeded: without our policies every request that they refuse succeeds, and without any one
+// validation or clause at least one of them does. All mutants are tried at once: each only warns, so that the warnings
+// with the answer to a request name the mutants that would refuse it.
 func TestEveryExpressionIsNeeded(t *testing.T) {
-	s := open(t)
-	s.strengthen(t)
-	policies := s.policies(t)
+	e := open(t)
+	e.elevate(t)
+	policies := e.policies(t)
 	all := mutants(t, policies)
-	s.unbind(t, policies)
+	e.unbind(t, policies)
 	for _, m := range all {
-		s.createUntilEnd(t, m.policy)
-		s.createUntilEnd(t, binding(m.name, admissionv1.Warn))
+		e.CreateUntilEnd(t, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: m.name}, Spec: *m.spec})
+		e.CreateUntilEnd(t, binding(m.name, admissionv1.Warn))
 	}
 	var warned map[string]int
 	pass := func() {
 		warned = map[string]int{}
-		for _, a := range attempts() {
-			if !strings.HasPrefix(a.by, "mbcas-") {
+		for _, r := range accessTable() {
+			if !strings.HasPrefix(r.by, "mbcas-") {
 				continue
 			}
-			ctx, texts := apiserver.Warned(t.Context())
-			if err := a.tryIn(ctx, t, s, true); err != nil {
-				warned["refused: "+a.who+" "+a.what+": "+err.Error()]++
+			ctx, warnings := apiserver.Warned(t.Context())
+			if err := r.try(ctx, t, e, true); err != nil {
+				warned["refused: "+r.user+" "+r.action+": "+err.Error()]++
 			}
-			if n := len(strings.Join(*texts, "")); n > 3500 { // the API server drops what goes beyond 4096
-				t.Fatalf("%s: %d characters of warnings, so some may be lost", a.what, n)
+			text := strings.Join(*warnings, "")
+			if len(text) > 3500 { // the API server drops what goes beyond 4096
+				t.Fatalf("%s: %d characters of warnings, so some may be lost", r.action, len(text))
 			}
 			for _, m := range all {
-				if m.of == a.by && slices.ContainsFunc(*texts, func(text string) bool { return strings.Contains(text, "'"+m.name+"'") }) {
+				if m.of == r.by && strings.Contains(text, "'"+m.name+"'") {
 					warned[m.name]++
 				}
 			}
@@ -144,19 +151,19 @@ func TestEveryExpressionIsNeeded(t *testing.T) {
 		return len(warned) == len(all), warned
 	})
 	pass()
-	possible := map[string]int{}
-	for _, a := range attempts() {
-		possible[a.by]++
+	refusals := map[string]int{}
+	for _, r := range accessTable() {
+		refusals[r.by]++
 	}
 	for _, m := range all {
-		if warned[m.name] == possible[m.of] {
-			t.Errorf("policy %s refuses all %d attempts without %s", m.of, possible[m.of], m.lacks)
+		if warned[m.name] == refusals[m.of] {
+			t.Errorf("policy %s refuses all %d requests without %s", m.of, refusals[m.of], m.lacks)
 		}
 	}
 	t.Logf("%d mutants of %d policies, each let something through", len(all), len(policies))
 }
 
-func binding(policy string, actions ...admissionv1.ValidationAction) *admissionv1.ValidatingAdmissionPolicyBinding {
+func binding(policy string, actions ...admissionv1.ValidationAction) client.Object {
 	return &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: policy},
 		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy, ValidationActions: actions},
@@ -164,15 +171,16 @@ func binding(policy string, actions ...admissionv1.ValidationAction) *admissionv
 }
 
 // unbind takes our policies out of force until the test ends.
-func (s *stage) unbind(t *testing.T, policies []admissionv1.ValidatingAdmissionPolicy) {
+func (e *environment) unbind(t *testing.T, policies []admissionv1.ValidatingAdmissionPolicy) {
 	t.Helper()
 	for _, p := range policies {
-		s.must(t, s.Client.Delete(t.Context(), binding(p.Name)))
+		e.must(t, e.Client.Delete(t.Context(), binding(p.Name)))
 	}
 	t.Cleanup(func() {
 		for _, p := range policies {
-			s.must(t, s.Client.Create(context.Background(), binding(p.Name, admissionv1.Deny, admissionv1.Audit)))
+			again := binding(p.Name, admissionv1.Deny, admissionv1.Audit)
+			e.must(t, e.Client.Create(context.Background(), again))
 		}
-		s.await(t)
+		e.awaitPolicies(t)
 	})
 }

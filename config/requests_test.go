@@ -1,0 +1,346 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+)
+
+const manager = "mbcas-controller" // the name under which the controller writes
+
+var (
+	errNotAllowed = errors.New("not allowed")
+	// errNoEffect is for what the API server accepts and does not do.
+	errNoEffect = errors.New("it was accepted, and had no effect")
+)
+
+// call is one request on its way: as the client of one user.
+type call struct {
+	ctx context.Context
+	*environment
+	as client.Client
+}
+
+// send makes a request. object makes what it is about, anew each time.
+type (
+	send   func(call) error
+	object func(*environment) client.Object
+)
+
+func create(o object) send {
+	return func(r call) error { return r.as.Create(r.ctx, o(r.environment)) }
+}
+
+func remove(o object) send {
+	return func(r call) error { return r.as.Delete(r.ctx, o(r.environment)) }
+}
+
+func patch(o object, body string) send { return patchWith(o, types.MergePatchType, body, nil) }
+
+// patchWith has no effect where unchanged says so of the answer.
+func patchWith(o object, t types.PatchType, body string, unchanged func(client.Object) bool) send {
+	return func(r call) error {
+		target := o(r.environment)
+		if err := r.as.Patch(r.ctx, target, client.RawPatch(t, []byte(body))); err != nil {
+			return err
+		}
+		return effect(target, unchanged)
+	}
+}
+
+func effect(answer client.Object, unchanged func(client.Object) bool) error {
+	if unchanged != nil && unchanged(answer) {
+		return errNoEffect
+	}
+	return nil
+}
+
+func patchStatus(o object, fields string) send {
+	return func(r call) error {
+		body := []byte(`{"status":{` + fields + `}}`)
+		return r.as.Status().Patch(r.ctx, o(r.environment), client.RawPatch(types.MergePatchType, body))
+	}
+}
+
+// resize patches a pod through pods/resize.
+func resize(key string, t types.PatchType, body string, unchanged func(client.Object) bool,
+	opts ...client.SubResourcePatchOption,
+) send {
+	return func(r call) error {
+		target := pod(key)(r.environment)
+		opts := append([]client.SubResourcePatchOption{client.FieldOwner(manager)}, opts...)
+		if err := r.as.SubResource("resize").Patch(r.ctx, target, client.RawPatch(t, []byte(body)), opts...); err != nil {
+			return err
+		}
+		return effect(target, unchanged)
+	}
+}
+
+// resizeAs changes a part of a pod's spec through pods/resize, under a name.
+func resizeAs(manager, key, spec string) send {
+	return resize(key, types.StrategicMergePatchType, `{"spec":{`+spec+`}}`, nil, client.FieldOwner(manager))
+}
+
+// limit resizes one container of a pod, as the controller does; null removes the limit.
+func limit(key, container, value string) send {
+	if value != "null" {
+		value = `"` + value + `"`
+	}
+	return resources(key, container, `"limits":{"cpu":`+value+`}`)
+}
+
+func resources(key, container, body string) send {
+	return resizeAs(manager, key, containers(container, body))
+}
+
+// containers is the part of a pod's spec that gives one container those resources.
+func containers(name, body string) string {
+	list := "containers"
+	if name == "setup" || name == "proxy" {
+		list = "initContainers"
+	}
+	return fmt.Sprintf(`%q:[{"name":%q,"resources":{%s}}]`, list, name, body)
+}
+
+// apply is a server-side apply of a pod's limit.
+func apply(key, limit string) send {
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{%s}}`,
+		split(key).Name, containers("app", fmt.Sprintf(`"limits":{"cpu":%q}`, limit)))
+	return resize(key, types.ApplyPatchType, body, nil, client.ForceOwnership)
+}
+
+// resizeAll raises the limits of all 64 containers of a pod.
+func resizeAll(r call) error {
+	var parts []string
+	for _, c := range r.pods["shop/wide"].Spec.Containers {
+		parts = append(parts, fmt.Sprintf(`{"name":%q,"resources":{"limits":{"cpu":"30m"}}}`, c.Name))
+	}
+	return resizeAs(manager, "shop/wide", `"containers":[`+strings.Join(parts, ",")+`]`)(r)
+}
+
+// forgedFields say that the controller set the limit of the container app.
+const forgedFields = `[{"manager":"mbcas-controller","operation":"Update","apiVersion":"v1",
+	"time":"2026-01-01T00:00:00Z","subresource":"resize","fieldsType":"FieldsV1",
+	"fieldsV1":{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}}]`
+
+// writeFields tries to replace the managedFields of a pod of which only its creator wrote anything.
+func writeFields(entries string) send {
+	body := `{"metadata":{"managedFields":` + entries + `}}`
+	return resize("attic/web", types.MergePatchType, body, func(o client.Object) bool {
+		fields := o.GetManagedFields()
+		return len(fields) == 1 && fields[0].Subresource == ""
+	})
+}
+
+// writeFieldsAndLimit does so while it changes the limit.
+func writeFieldsAndLimit(key, entries string) send {
+	return resize(key, types.JSONPatchType, `[{"op":"replace","path":"/metadata/managedFields","value":`+entries+`},
+		{"op":"replace","path":"/spec/containers/0/resources/limits/cpu","value":"300m"}]`, nil)
+}
+
+// evilImage is a change of the image in a pod's spec.
+const evilImage = `{"spec":{"containers":[{"name":"app","image":"evil"}]}}`
+
+func changeImage(key string) send {
+	return patchWith(pod(key), types.StrategicMergePatchType, evilImage, nil)
+}
+
+// resizeImage tries the same through pods/resize.
+func resizeImage(key string) send {
+	return resize(key, types.StrategicMergePatchType, evilImage, func(o client.Object) bool {
+		return o.(*corev1.Pod).Spec.Containers[0].Image != "evil"
+	}, client.DryRunAll)
+}
+
+// connect opens a connection to a pod. Nothing is at its other end, so what admission lets through has succeeded.
+func connect(key, subresource string) send {
+	return func(r call) error {
+		p := pod(key)(r.environment)
+		err := r.as.SubResource(subresource).Create(r.ctx, p, p) // nothing reads the body
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return err
+		}
+		return nil
+	}
+}
+
+func evict(key string) send {
+	return func(r call) error {
+		p := pod(key)(r.environment)
+		return r.as.SubResource("eviction").Create(r.ctx, p, &policyv1.Eviction{ObjectMeta: meta(split(key))})
+	}
+}
+
+// token asks for a token of an account, bound to a pod or to none.
+func token(account client.ObjectKey, key string) send {
+	return func(r call) error {
+		_, err := apiserver.Token(r.ctx, r.as, account, r.pods[key])
+		return err
+	}
+}
+
+// label sets the mode of a namespace.
+func label(namespace, mode string) send {
+	return patch(func(*environment) client.Object {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	}, `{"metadata":{"labels":{"mbcas.io/mode":"`+mode+`"}}}`)
+}
+
+// renew takes over a Lease of mbcas-system that is there.
+func renew(name string) send {
+	return func(r call) error {
+		l := &coordinationv1.Lease{}
+		if err := r.Client.Get(r.ctx, client.ObjectKey{Namespace: system, Name: name}, l); err != nil {
+			return err
+		}
+		holder := "me"
+		l.Spec.HolderIdentity = &holder
+		return r.as.Update(r.ctx, l)
+	}
+}
+
+// may asks whether something is allowed that would need more than an API server. The resource may have a
+// subresource after a slash, or a group after a dot.
+func may(verb, resource, namespace string) send {
+	return func(r call) error {
+		name, subresource, _ := strings.Cut(resource, "/")
+		name, group, _ := strings.Cut(name, ".")
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: group, Resource: name, Subresource: subresource, Namespace: namespace,
+			},
+		}}
+		if err := r.as.Create(r.ctx, review); err != nil {
+			return err
+		}
+		if !review.Status.Allowed {
+			return fmt.Errorf("%w: %s %s in %q", errNotAllowed, verb, resource, namespace)
+		}
+		return nil
+	}
+}
+
+func split(key string) client.ObjectKey {
+	namespace, name, _ := strings.Cut(key, "/")
+	return client.ObjectKey{Namespace: namespace, Name: name}
+}
+
+func meta(key client.ObjectKey) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
+}
+
+// pod is one of the environment's pods, by namespace and name alone.
+func pod(key string) object {
+	return func(*environment) client.Object { return &corev1.Pod{ObjectMeta: meta(split(key))} }
+}
+
+// newPod runs under an account.
+func newPod(namespace, account string) object {
+	return func(*environment) client.Object {
+		p := apiserver.Pod(namespace, "intruder", apiserver.Container("sh", "10m", ""))
+		p.Spec.ServiceAccountName = account
+		return p
+	}
+}
+
+// allocation is the PodAllocation of a pod, by name alone.
+func allocation(key string) object {
+	return func(e *environment) client.Object {
+		return &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{
+			Namespace: e.pods[key].Namespace, Name: string(e.pods[key].UID),
+		}}
+	}
+}
+
+// newAllocation is the PodAllocation of a pod as the controller makes it, changed by the edit.
+func newAllocation(key string, edit func(*v1alpha1.PodAllocation)) object {
+	return func(e *environment) client.Object {
+		p, pa := e.pods[key], allocation(key)(e).(*v1alpha1.PodAllocation)
+		pa.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}}
+		pa.Spec = v1alpha1.PodAllocationSpec{NodeName: p.Spec.NodeName, PodRef: v1alpha1.PodRef{Name: p.Name, UID: p.UID}}
+		if edit != nil {
+			edit(pa)
+		}
+		return pa
+	}
+}
+
+// decide writes a valid decision for a pod.
+func decide(key string) send {
+	return patch(allocation(key), `{"spec":{"desiredCPULimit":"500m","containers":[{"name":"app","cpuLimit":"500m"}],
+		"decision":{"demand":"300m","usage":"300m","throttledPercent":0,"budget":100,"price":"0.000","floor":"110m",
+		"ceiling":"2000m","boundBy":"Nothing","observedAt":"2026-01-01T00:00:00.000000Z"}}}`)
+}
+
+// patchBeside writes something beside what the user may write of a PodAllocation.
+func patchBeside(key, body string) send {
+	return patchWith(allocation(key), types.MergePatchType, body, func(o client.Object) bool {
+		status := o.(*v1alpha1.PodAllocation).Status
+		return status.Phase == "" && status.Constraints == nil
+	})
+}
+
+// demandSignal is one for the pods of the Deployment web in the namespace shop.
+func demandSignal(name string) object {
+	return func(*environment) client.Object {
+		target := resource.MustParse("200m")
+		d := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+		d.Spec.TargetRef = v1alpha1.ObjectRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
+		d.Spec.Metric = v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.ExternalSignal{
+			Metric: v1alpha1.MetricID{Name: "p99"}, Target: v1alpha1.SignalObjective{Type: "Value", Value: &target},
+		}}
+		return d
+	}
+}
+
+func configMap(namespace, name string) object {
+	return func(*environment) client.Object {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"ca.crt": "x"},
+		}
+	}
+}
+
+func lease(namespace, name string) object {
+	return func(*environment) client.Object {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+}
+
+// event is one about a pod, as that reporter sends it.
+func event(key, reporter string) object {
+	return func(e *environment) client.Object {
+		p := e.pods[key]
+		return &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, GenerateName: "e-"}, EventTime: metav1.NowMicro(),
+			Type: "Normal", Reason: "Killing", Action: "Kill", ReportingController: reporter, ReportingInstance: reporter,
+			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+		}
+	}
+}
+
+// coreEvent is the same in the core group.
+func coreEvent(namespace, reporter string) object {
+	return func(*environment) client.Object {
+		return &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "e-"}, Type: "Normal", Reason: "Killing",
+			ReportingController: reporter, ReportingInstance: reporter, Source: corev1.EventSource{Component: reporter},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "p"},
+		}
+	}
+}
