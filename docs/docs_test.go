@@ -54,9 +54,9 @@ func TestExample(t *testing.T) {
 		{"batch", 1000, 2000, 0, 1500},
 	}
 	busy := slices.Clone(quiet)
-	busy[2].demand = 6000
+	busy[2].demand = 3800 // twice the usage of 1900m
 	crowded := slices.Clone(busy)
-	crowded[0].demand = 5000
+	crowded[0].demand, crowded[2].demand = 3500, 2600 // about twice the usage
 
 	page := read(t, "concepts.md")
 	for name, pods := range map[string][]bidder{"quiet": quiet, "busy": busy, "crowded": crowded} {
@@ -329,7 +329,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// limit is the round's rule: whom the price does not bind is not held.
+// limit is the round's rule at rest: a pod that the price does not bind is at its ceiling.
 func limit(b market.Bid, p market.Price) cpu.Milli {
 	if b.Bound(p) == market.ByNothing {
 		return b.Ceiling
