@@ -31,7 +31,7 @@ var rules = []struct {
 	{"internal/coordinator", rule{ours: []string{"cpu", "market"}}},
 	{"api/v1alpha1/reasons", rule{}},
 	{"api/v1alpha1", rule{ours: []string{"cpu", "market"}, kubernetes: true}},
-	{"actuator", rule{ours: []string{"cpu"}}},
+	{"actuator", rule{ours: []string{"cpu", "api/v1alpha1/reasons"}}},
 	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
 	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator"}}},
 	{"internal/demandsignal/control", rule{}},

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -87,7 +88,7 @@ type Pod struct {
 	// InFlight: the kubelet has not finished the last resize.
 	InFlight bool
 	// NoDecrease says why the pod must not be lowered; "" if it may be.
-	NoDecrease Reason
+	NoDecrease reasons.Reason
 	// DecreaseCooldown is the least time between two decreases of this pod, where longer than the config's.
 	DecreaseCooldown time.Duration
 	LastDecrease     time.Time // zero: never
@@ -151,7 +152,7 @@ type Step struct {
 	Pod  int   // index into the pods given
 	Move *Move // nil: no move
 	// Reason says why there is no move, or why it is not a full one.
-	Reason Reason
+	Reason reasons.Reason
 	// RecheckAt is when to look again even if nothing changes; zero: no need.
 	RecheckAt time.Time
 }

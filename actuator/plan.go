@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -23,7 +24,7 @@ func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
 	if full && decreasing {
 		for i := range steps {
 			if m := steps[i].Move; m != nil && m.Delta() > 0 && !pods[i].Restore {
-				steps[i] = Step{Pod: i, Reason: WaitingForDecreases, RecheckAt: now.Add(decreasesRecheck)}
+				steps[i] = Step{Pod: i, Reason: reasons.WaitingForDecreases, RecheckAt: now.Add(decreasesRecheck)}
 			}
 		}
 	}
@@ -52,15 +53,15 @@ func (s Step) rank() int {
 // planPod plans one pod by itself.
 func planPod(cfg Config, now time.Time, p Pod) Step {
 	if p.InFlight {
-		return Step{Reason: ResizeInFlight}
+		return Step{Reason: reasons.ResizeInFlight}
 	}
 	if now.Before(p.RetryAt) {
-		return Step{Reason: BackingOff, RecheckAt: p.RetryAt}
+		return Step{Reason: reasons.BackingOff, RecheckAt: p.RetryAt}
 	}
 	if p.Restore {
 		return restore(p)
 	}
-	step := Step{Reason: Settled}
+	step := Step{Reason: reasons.Settled}
 	move := Move{UID: p.UID}
 	decided := false
 	for _, c := range p.Containers {
@@ -80,13 +81,13 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 		}
 	}
 	if !decided {
-		return Step{Reason: NoDecisionYet}
+		return Step{Reason: reasons.NoDecisionYet}
 	}
 	switch {
 	case len(move.Changes) == 0:
 		return step
 	case p.Stale: // a pod at its desired limits needs no newer decision
-		return Step{Reason: DecisionTooOld}
+		return Step{Reason: reasons.DecisionTooOld}
 	}
 	step.Move = &move
 	return step
@@ -102,24 +103,24 @@ func restore(p Pod) Step {
 		}
 	}
 	if len(move.Changes) == 0 {
-		return Step{Reason: Settled}
+		return Step{Reason: reasons.Settled}
 	}
 	return Step{Move: &move}
 }
 
 // next is the limit that the container may have now, and why it is not yet the desired one.
-func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reason, again time.Time) {
+func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reasons.Reason, again time.Time) {
 	want := c.Desired.Clamp(c.Floor, c.Ceiling)
 	outside := c.Limit < c.Floor || c.Limit > c.Ceiling
 	switch change := want - c.Limit; {
 	case change == 0:
 		return c.Limit, "", time.Time{}
 	case !outside && float64(max(change, -change)) < cfg.DeadBand*float64(c.Limit):
-		return c.Limit, WithinDeadBand, time.Time{}
+		return c.Limit, reasons.WithinDeadBand, time.Time{}
 	case change > 0:
 		s := step{to: want}
 		if most := scale(c.Limit, cfg.MaxIncreaseFactor).RoundDown(cpu.Quantum); cfg.MaxIncreaseFactor > 0 && want > most {
-			s = step{max(most, min(want, c.Limit+cpu.Quantum), c.Floor), StepLimited}
+			s = step{max(most, min(want, c.Limit+cpu.Quantum), c.Floor), reasons.StepLimited}
 		}
 		return s.paced(c.Limit, now, p.LastIncrease, cfg.IncreaseCooldown)
 	case p.NoDecrease != "":
@@ -128,7 +129,7 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reas
 	s := step{to: want}
 	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
 		// A step that rounds to zero still moves by one quantum.
-		s = step{max(want, min(least, c.Limit-cpu.Quantum)), StepLimited}
+		s = step{max(want, min(least, c.Limit-cpu.Quantum)), reasons.StepLimited}
 	}
 	return s.paced(c.Limit, now, p.LastDecrease, max(cfg.DecreaseCooldown, p.DecreaseCooldown))
 }
@@ -136,15 +137,17 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why Reas
 // step is one change of a container's limit, and why it is not a full one.
 type step struct {
 	to  cpu.Milli
-	why Reason
+	why reasons.Reason
 }
 
 // paced is the step, or the wait for it while the pod cools down. A wait for one of several steps has
 // the reason StepLimited, so that it shows as long as the steps take.
-func (s step) paced(limit cpu.Milli, now, last time.Time, cooldown time.Duration) (cpu.Milli, Reason, time.Time) {
+func (s step) paced(
+	limit cpu.Milli, now, last time.Time, cooldown time.Duration,
+) (cpu.Milli, reasons.Reason, time.Time) {
 	if at := last.Add(cooldown); cooldown > 0 && !last.IsZero() && now.Before(at) {
 		if s.why == "" {
-			s.why = CoolingDown
+			s.why = reasons.CoolingDown
 		}
 		return limit, s.why, at
 	}

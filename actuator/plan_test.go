@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -50,7 +51,7 @@ func pods(t *rapid.T) []Pod {
 			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0,
 			Stale:        rapid.IntRange(0, 5).Draw(t, "stale") == 0,
 			InFlight:     rapid.IntRange(0, 5).Draw(t, "in flight") == 0,
-			NoDecrease:   rapid.SampledFrom([]Reason{"", "", notReady}).Draw(t, "no decrease"),
+			NoDecrease:   rapid.SampledFrom([]reasons.Reason{"", "", reasons.PodNotReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
 			RetryAt: rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
 		}
@@ -94,7 +95,7 @@ func TestStaysInBounds(t *testing.T) {
 
 func TestIncreasesAreImmediate(t *testing.T) {
 	p := one(500, 4000)
-	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, notReady
+	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, reasons.PodNotReady
 	if got := to(plan(p)); got != 4000 {
 		t.Errorf("raised to %v, want 4000m in one move, whatever was done a moment ago", got)
 	}
@@ -102,11 +103,11 @@ func TestIncreasesAreImmediate(t *testing.T) {
 		t.Errorf("raised to %v, want the ceiling", got)
 	}
 	p.InFlight = true
-	if s := plan(p); s.Move != nil || s.Reason != ResizeInFlight {
+	if s := plan(p); s.Move != nil || s.Reason != reasons.ResizeInFlight {
 		t.Errorf("%+v, want to wait for the resize in flight", s)
 	}
 	p.InFlight, p.RetryAt = false, now.Add(time.Second)
-	if s := plan(p); s.Move != nil || s.Reason != BackingOff || !s.RecheckAt.Equal(p.RetryAt) {
+	if s := plan(p); s.Move != nil || s.Reason != reasons.BackingOff || !s.RecheckAt.Equal(p.RetryAt) {
 		t.Errorf("%+v, want to wait for the back-off", s)
 	}
 	p = one(500, 4000)
@@ -117,25 +118,25 @@ func TestIncreasesAreImmediate(t *testing.T) {
 
 func TestDecreasesAreGradual(t *testing.T) {
 	s := plan(one(3000, 500))
-	if to(s) != 2000 || s.Reason != StepLimited || !s.RecheckAt.Equal(now.Add(5*time.Second)) {
+	if to(s) != 2000 || s.Reason != reasons.StepLimited || !s.RecheckAt.Equal(now.Add(5*time.Second)) {
 		t.Errorf("%+v %v, want a first step to 2000m and the next after the cooldown", s, s.Move)
 	}
 	p := one(2000, 500)
 	p.LastDecrease = now.Add(-4 * time.Second)
-	if s := plan(p); s.Move != nil || s.Reason != StepLimited || !s.RecheckAt.Equal(now.Add(time.Second)) {
+	if s := plan(p); s.Move != nil || s.Reason != reasons.StepLimited || !s.RecheckAt.Equal(now.Add(time.Second)) {
 		t.Errorf("%+v, want to wait another second for one of several steps", s)
 	}
 	last := one(700, 500)
 	last.LastDecrease = p.LastDecrease
-	if s := plan(last); s.Move != nil || s.Reason != CoolingDown {
+	if s := plan(last); s.Move != nil || s.Reason != reasons.CoolingDown {
 		t.Errorf("%+v, want to wait for the one step that is left", s)
 	}
 	p.LastDecrease = now.Add(-5 * time.Second)
 	if got := to(plan(p)); got != 1340 {
 		t.Errorf("lowered to %v, want 2000m / 1.5 rounded up to 1340m", got)
 	}
-	p.NoDecrease = notReady
-	if s := plan(p); s.Move != nil || s.Reason != notReady {
+	p.NoDecrease = reasons.PodNotReady
+	if s := plan(p); s.Move != nil || s.Reason != reasons.PodNotReady {
 		t.Errorf("%+v, want a pod that is not ready left alone", s)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -157,21 +158,21 @@ func TestDecreasesAreGradual(t *testing.T) {
 func TestDeadBand(t *testing.T) {
 	for _, c := range []struct {
 		limit, want, to cpu.Milli
-		reason          Reason
+		reason          reasons.Reason
 	}{
-		{1000, 1090, 0, WithinDeadBand},
-		{1000, 910, 0, WithinDeadBand},
-		{1000, 1100, 1100, Settled},
-		{1000, 900, 900, Settled},
-		{1000, 1000, 0, Settled},
-		{90, 95, 100, Settled}, // below its floor: the dead band does not apply
+		{1000, 1090, 0, reasons.WithinDeadBand},
+		{1000, 910, 0, reasons.WithinDeadBand},
+		{1000, 1100, 1100, reasons.Settled},
+		{1000, 900, 900, reasons.Settled},
+		{1000, 1000, 0, reasons.Settled},
+		{90, 95, 100, reasons.Settled}, // below its floor: the dead band does not apply
 	} {
 		s := plan(one(c.limit, c.want))
 		if to(s) != c.to || s.Reason != c.reason {
 			t.Errorf("from %v, wanting %v: to %v (%v), want %v (%v)", c.limit, c.want, to(s), s.Reason, c.to, c.reason)
 		}
 	}
-	if s := plan(one(1000, 0)); s.Move != nil || s.Reason != NoDecisionYet {
+	if s := plan(one(1000, 0)); s.Move != nil || s.Reason != reasons.NoDecisionYet {
 		t.Errorf("nothing decided: %+v", s)
 	}
 }
@@ -199,17 +200,17 @@ func TestStaleMovesNothing(t *testing.T) {
 			t.Fatalf("%s: nothing to move even when the decision is fresh", name)
 		}
 		p.Stale = true
-		if s := plan(p); s.Move != nil || s.Reason != DecisionTooOld {
+		if s := plan(p); s.Move != nil || s.Reason != reasons.DecisionTooOld {
 			t.Errorf("%s: %+v, want it to wait for a newer decision", name, s)
 		}
 		p.Restore = true
-		if s := plan(p); to(s) != 500 && s.Reason != Settled {
+		if s := plan(p); to(s) != 500 && s.Reason != reasons.Settled {
 			t.Errorf("%s: %+v, want a restore to go ahead", name, s)
 		}
 	}
 	p := one(1000, 1000)
 	p.Stale = true
-	if s := plan(p); s.Reason != Settled {
+	if s := plan(p); s.Reason != reasons.Settled {
 		t.Errorf("%+v, want no newer decision asked for where nothing is to be moved", s)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -230,7 +231,7 @@ func TestDecreasesFirst(t *testing.T) {
 		t.Errorf("with room: %v, want both, the decreasing first", steps)
 	}
 	steps = Plan(DefaultConfig(), now, true, []Pod{increasing, decreasing})
-	if steps[0].Move.UID != "decreasing" || steps[1].Move != nil || steps[1].Reason != WaitingForDecreases || steps[1].RecheckAt.IsZero() {
+	if steps[0].Move.UID != "decreasing" || steps[1].Move != nil || steps[1].Reason != reasons.WaitingForDecreases || steps[1].RecheckAt.IsZero() {
 		t.Errorf("on a full node: %+v, want the increasing to wait", steps)
 	}
 	// The decreasing's decrease is on its way.
@@ -254,14 +255,14 @@ func TestDecreasesFirst(t *testing.T) {
 
 func TestRestoreIsExact(t *testing.T) {
 	p := one(4000, 100)
-	p.Restore, p.NoDecrease, p.LastDecrease = true, notReady, now
+	p.Restore, p.NoDecrease, p.LastDecrease = true, reasons.PodNotReady, now
 	p.Containers[0].Declared = 45 // outside of floor, band, step and quantum
 	s := plan(p)
 	if to(s) != 45 || !s.RecheckAt.IsZero() {
 		t.Errorf("%+v, want 45m in one move", s)
 	}
 	p.Containers[0].Limit = 45
-	if s := plan(p); s.Move != nil || s.Reason != Settled {
+	if s := plan(p); s.Move != nil || s.Reason != reasons.Settled {
 		t.Errorf("%+v, want nothing more to do", s)
 	}
 	increasing := one(100, 100)
@@ -317,9 +318,6 @@ func TestPlanOrder(t *testing.T) {
 		}
 	})
 }
-
-// notReady is a reason of the caller.
-const notReady Reason = "PodNotReady"
 
 func TestConfigReportsEverything(t *testing.T) {
 	for _, c := range []Config{DefaultConfig(), ConservativeConfig()} {

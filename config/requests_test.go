@@ -301,7 +301,7 @@ func demandSignal(name string) object {
 		target := resource.MustParse("200m")
 		d := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 		d.Spec.TargetRef = v1alpha1.ObjectRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
-		d.Spec.Metric = v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.ExternalSignal{
+		d.Spec.Metric = v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.MetricTarget{
 			Metric: v1alpha1.MetricID{Name: "p99"}, Target: v1alpha1.SignalObjective{Type: "Value", Value: &target},
 		}}
 		return d

@@ -62,6 +62,8 @@ type DemandSignalSpec struct {
 }
 
 // ObjectRef names an object of the same namespace.
+//
+// +kubebuilder:object:generate=false
 type ObjectRef struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
@@ -84,17 +86,17 @@ type SignalMetric struct {
 	// Pods is a metric of each pod of the target, from custom.metrics.k8s.io. The mean of them counts.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.target.type == 'AverageValue'",message="target.type must be AverageValue"
-	Pods *PodsSignal `json:"pods,omitempty"`
+	Pods *MetricTarget `json:"pods,omitempty"`
 	// Object is a metric of one object, such as an Ingress, from custom.metrics.k8s.io.
 	// +optional
 	Object *ObjectSignal `json:"object,omitempty"`
 	// External is a metric of nothing in the cluster, from external.metrics.k8s.io. Where several series match, the sum of them counts.
 	// +optional
-	External *ExternalSignal `json:"external,omitempty"`
+	External *MetricTarget `json:"external,omitempty"`
 }
 
-// PodsSignal is a metric of each pod of the target.
-type PodsSignal struct {
+// MetricTarget is a metric and what it should not exceed.
+type MetricTarget struct {
 	Metric MetricID        `json:"metric"`
 	Target SignalObjective `json:"target"`
 }
@@ -104,12 +106,6 @@ type ObjectSignal struct {
 	DescribedObject ObjectRef       `json:"describedObject"`
 	Metric          MetricID        `json:"metric"`
 	Target          SignalObjective `json:"target"`
-}
-
-// ExternalSignal is a metric of nothing in the cluster.
-type ExternalSignal struct {
-	Metric MetricID        `json:"metric"`
-	Target SignalObjective `json:"target"`
 }
 
 // MetricID names a metric.

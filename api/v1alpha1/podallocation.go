@@ -83,6 +83,8 @@ type PodAllocationSpec struct {
 }
 
 // PodRef names one pod for good: a later pod of the same name has another UID.
+//
+// +kubebuilder:object:generate=false
 type PodRef struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -94,6 +96,8 @@ type PodRef struct {
 }
 
 // ContainerLimit is the CPU limit of one container.
+//
+// +kubebuilder:object:generate=false
 type ContainerLimit struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63

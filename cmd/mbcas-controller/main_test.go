@@ -244,7 +244,7 @@ func demandSignal(t *testing.T, s *apiserver.Server, node *apiserver.Kubelet, na
 	aim := resource.MustParse("200m")
 	d := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "shop"}}
 	d.Spec.TargetRef = v1alpha1.ObjectRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop"}
-	d.Spec.Metric = v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.ExternalSignal{
+	d.Spec.Metric = v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.MetricTarget{
 		Metric: v1alpha1.MetricID{Name: "latencies"}, Target: v1alpha1.SignalObjective{Type: "Value", Value: &aim},
 	}}
 	if err := s.Client.Create(ctx, d); err != nil {

@@ -60,7 +60,7 @@ func TestWhatStandsIsLeft(t *testing.T) {
 			t.Errorf("%+v: the agent decides from %v to %v, want it to leave %v", c, floor, ceiling, limit)
 		}
 		for _, want := range []cpu.Milli{floor, declared[0].CPULimit} {
-			if s, _ := planned(pod, declared, podtest.Limits("app", int(want)), terms); s.Move != nil || s.Reason != actuator.Settled {
+			if s, _ := planned(pod, declared, podtest.Limits("app", int(want)), terms); s.Move != nil || s.Reason != reasons.Settled {
 				t.Errorf("%+v: wanted at %v it moves %v (%s)", c, want, s.Move, s.Reason)
 			}
 		}

@@ -32,7 +32,7 @@ func (r *rig) latency(name, deployment, metric string) *v1alpha1.DemandSignal {
 	d.Namespace, d.Name = r.namespace, name
 	d.Spec = v1alpha1.DemandSignalSpec{
 		TargetRef: v1alpha1.ObjectRef{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment}, MaxPercent: 300,
-		Metric: v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.ExternalSignal{
+		Metric: v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.MetricTarget{
 			Metric: v1alpha1.MetricID{Name: metric, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"service": deployment}}},
 			Target: v1alpha1.SignalObjective{Type: "Value", Value: &aim},
 		}},

@@ -98,9 +98,9 @@ func (h *cluster) signals(namespace string, n int, of v1alpha1.SignalMetricType,
 		id := v1alpha1.MetricID{Name: fmt.Sprint(namespace, "-", i)}
 		d.Spec.Metric.Type = of
 		if of == v1alpha1.PodsMetric {
-			d.Spec.Metric.Pods = &v1alpha1.PodsSignal{Metric: id, Target: v1alpha1.SignalObjective{Type: "AverageValue", AverageValue: &aim}}
+			d.Spec.Metric.Pods = &v1alpha1.MetricTarget{Metric: id, Target: v1alpha1.SignalObjective{Type: "AverageValue", AverageValue: &aim}}
 		} else {
-			d.Spec.Metric.External = &v1alpha1.ExternalSignal{Metric: id, Target: v1alpha1.SignalObjective{Type: "Value", Value: &aim}}
+			d.Spec.Metric.External = &v1alpha1.MetricTarget{Metric: id, Target: v1alpha1.SignalObjective{Type: "Value", Value: &aim}}
 		}
 		for _, edit := range edits {
 			edit(d)

@@ -22,7 +22,7 @@ func TestMetricOf(t *testing.T) {
 	}
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"service": "web"}}
 	external := func(s *metav1.LabelSelector, o v1alpha1.SignalObjective) v1alpha1.SignalMetric {
-		return v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.ExternalSignal{Metric: v1alpha1.MetricID{Name: "p99", Selector: s}, Target: o}}
+		return v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.MetricTarget{Metric: v1alpha1.MetricID{Name: "p99", Selector: s}, Target: o}}
 	}
 	for name, tt := range map[string]struct {
 		metric v1alpha1.SignalMetric
@@ -37,7 +37,7 @@ func TestMetricOf(t *testing.T) {
 		"object": {v1alpha1.SignalMetric{Type: v1alpha1.ObjectMetric, Object: &v1alpha1.ObjectSignal{
 			DescribedObject: v1alpha1.ObjectRef{Kind: "Ingress", Name: "web"}, Metric: v1alpha1.MetricID{Name: "p99"}, Target: value("1"),
 		}}, "metric p99 of Ingress/web", "custom.metrics.k8s.io", 1, false},
-		"pods": {v1alpha1.SignalMetric{Type: v1alpha1.PodsMetric, Pods: &v1alpha1.PodsSignal{
+		"pods": {v1alpha1.SignalMetric{Type: v1alpha1.PodsMetric, Pods: &v1alpha1.MetricTarget{
 			Metric: v1alpha1.MetricID{Name: "queue"}, Target: average("1500m"),
 		}}, "metric queue of the pods", "custom.metrics.k8s.io", 1.5, false},
 		"a bad selector":  {external(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}, value("1")), "spec.metric.external.metric.selector: ", "", 0, false},

@@ -21,7 +21,7 @@ func leaveToPlan(s *state) verdict {
 	}
 	s.plan.Stale = s.stale()
 	why, until := s.noDecrease()
-	s.plan.NoDecrease = actuator.Reason(why)
+	s.plan.NoDecrease = why
 	s.Recheck(until)
 	if r := s.Status.RetryAt; r.After(s.plan.RetryAt) && s.restoring == s.pod.Memory.RestoreRefused {
 		s.plan.RetryAt = r
@@ -93,7 +93,7 @@ func (p *Pod) Planned(desired Limits, keep bool) actuator.Pod {
 func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 	t.Recheck(step.RecheckAt)
 	t.Move = step.Move
-	reason := reasons.Reason(step.Reason)
+	reason := step.Reason
 	switch failed := t.Status.failed(); {
 	case t.Move != nil || reason == reasons.ResizeInFlight:
 	case reason == reasons.Settled, reason == reasons.WithinDeadBand:

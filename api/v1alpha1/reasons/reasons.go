@@ -92,97 +92,94 @@ const (
 
 // Sentence explains the reason to the owner of the pod, without a capital or a full stop.
 func (r Reason) Sentence() string {
-	if s, ok := sentences[r]; ok {
-		return s
+	for _, e := range explained {
+		if e.reason == r {
+			return e.sentence
+		}
 	}
 	return "reason " + string(r)
 }
 
 // All lists every reason, in the order of their groups.
 func All() []Reason {
-	return []Reason{
-		Settled, WithinDeadBand, CoolingDown, ResizeInFlight, BackingOff, WaitingForDecreases, NoDecisionYet,
-		DecisionTooOld, StepLimited,
-		PodNotReady, PodStarting, RecentlyRestarted, ScaledByHPA, NoDisruptionAllowed, UnhealthyAfterDecrease,
-		WaitingForQuota,
-		SystemNamespace, NamespaceOff, OptedOut, InvalidAnnotation, ManagedByVPA, NotRunning, StaticPod, WindowsPod,
-		GuaranteedQoS, BestEffortQoS, PodLevelResources, RuntimeClass, NoCPULimit, ResizeRestarts, NodeCannotResize,
-		Recommending, Restoring, Unmanaging, Paused, CRDNotInstalled, ResizeNotServed, PermissionMissing,
-		ServerUnavailable, AutoscalerLookupFailed, DeclaredLimitUnknown, ExternalChange, ConflictingWriter,
-		AgentUnresponsive, NodeUnknown, NodeNotReady, NodeShuttingDown, NodeDraining, NodeUnderPressure, NodeEvicting,
-		RateLimited,
-		WriteConflict, OutcomeUnknown, ResizeTimedOut, ResizeDeferred, ResizeInfeasible, ResizeError, QuotaExceeded,
-		QuotaNeedsLimits, LimitRangeRefused, AdmissionWouldMutate, NodeRefused, PolicyRefused, InvalidResize,
+	all := make([]Reason, len(explained))
+	for i, e := range explained {
+		all[i] = e.reason
 	}
+	return all
 }
 
-var sentences = map[Reason]string{
-	Settled:             "the CPU limits are as decided",
-	WithinDeadBand:      "the change is smaller than the dead band, so it is not worth a resize",
-	CoolingDown:         "the limits changed a moment ago; the next change waits for the cooldown",
-	ResizeInFlight:      "the kubelet has not carried out the last resize yet",
-	BackingOff:          "the last resize was refused or failed; it will be tried again later",
-	WaitingForDecreases: "the node is full: other pods are lowered before this one is raised",
-	NoDecisionYet:       "the node's agent has not decided yet; it samples a new pod for some seconds first",
-	DecisionTooOld:      "the decision is too old to act on; the node's agent is asked to confirm it first",
-	StepLimited:         "the limit changes in steps, and this step is not the last",
+// explained are all reasons with their sentences, in the order of their groups.
+var explained = []struct {
+	reason   Reason
+	sentence string
+}{
+	{Settled, "the CPU limits are as decided"},
+	{WithinDeadBand, "the change is smaller than the dead band, so it is not worth a resize"},
+	{CoolingDown, "the limits changed a moment ago; the next change waits for the cooldown"},
+	{ResizeInFlight, "the kubelet has not carried out the last resize yet"},
+	{BackingOff, "the last resize was refused or failed; it will be tried again later"},
+	{WaitingForDecreases, "the node is full: other pods are lowered before this one is raised"},
+	{NoDecisionYet, "the node's agent has not decided yet; it samples a new pod for some seconds first"},
+	{DecisionTooOld, "the decision is too old to act on; the node's agent is asked to confirm it first"},
+	{StepLimited, "the limit changes in steps, and this step is not the last"},
 
-	PodNotReady:            "a pod that is not Ready is not lowered",
-	PodStarting:            "a pod is not lowered within its start-up grace",
-	RecentlyRestarted:      "a container restarted less than two minutes ago, so the pod is not lowered",
-	ScaledByHPA:            "a HorizontalPodAutoscaler scales the pod by its CPU usage, so the pod is not lowered below its declared limit",
-	NoDisruptionAllowed:    "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit",
-	UnhealthyAfterDecrease: "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day",
-	WaitingForQuota:        "a ResourceQuota of the namespace has no room; the increase waits until it has",
+	{PodNotReady, "a pod that is not Ready is not lowered"},
+	{PodStarting, "a pod is not lowered within its start-up grace"},
+	{RecentlyRestarted, "a container restarted less than two minutes ago, so the pod is not lowered"},
+	{ScaledByHPA, "a HorizontalPodAutoscaler scales the pod by its CPU usage, so the pod is not lowered below its declared limit"},
+	{NoDisruptionAllowed, "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit"},
+	{UnhealthyAfterDecrease, "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day"},
+	{WaitingForQuota, "a ResourceQuota of the namespace has no room; the increase waits until it has"},
 
-	SystemNamespace:   "pods of system namespaces are not managed",
-	NamespaceOff:      "the namespace is labelled mbcas.io/mode=off",
-	OptedOut:          "the pod is marked mbcas.io/managed=false",
-	InvalidAnnotation: "an mbcas.io annotation cannot be parsed, so the pod is not managed until it is corrected",
-	ManagedByVPA:      "a VerticalPodAutoscaler writes the pod's CPU requests and limits",
-	NotRunning:        "the pod is not running",
-	StaticPod:         "static pods cannot be resized",
-	WindowsPod:        "Windows pods cannot be resized",
-	GuaranteedQoS:     "the pod is Guaranteed: changing its limit alone would change its QoS class, which Kubernetes refuses",
-	BestEffortQoS:     "the pod is BestEffort: it has no CPU limit, and a limit once added cannot be removed",
-	PodLevelResources: "the pod sets pod-level resources, which are not supported",
-	RuntimeClass:      "the pod has a runtimeClassName, and such runtimes may ignore a changed limit",
-	NoCPULimit:        "no container has a CPU limit, and a limit once added cannot be removed",
-	ResizeRestarts:    "a container's resizePolicy restarts it when its CPU changes",
-	NodeCannotResize:  "the node's kubelet does not report container resources, so it cannot resize",
+	{SystemNamespace, "pods of system namespaces are not managed"},
+	{NamespaceOff, "the namespace is labelled mbcas.io/mode=off"},
+	{OptedOut, "the pod is marked mbcas.io/managed=false"},
+	{InvalidAnnotation, "an mbcas.io annotation cannot be parsed, so the pod is not managed until it is corrected"},
+	{ManagedByVPA, "a VerticalPodAutoscaler writes the pod's CPU requests and limits"},
+	{NotRunning, "the pod is not running"},
+	{StaticPod, "static pods cannot be resized"},
+	{WindowsPod, "Windows pods cannot be resized"},
+	{GuaranteedQoS, "the pod is Guaranteed: changing its limit alone would change its QoS class, which Kubernetes refuses"},
+	{BestEffortQoS, "the pod is BestEffort: it has no CPU limit, and a limit once added cannot be removed"},
+	{PodLevelResources, "the pod sets pod-level resources, which are not supported"},
+	{RuntimeClass, "the pod has a runtimeClassName, and such runtimes may ignore a changed limit"},
+	{NoCPULimit, "no container has a CPU limit, and a limit once added cannot be removed"},
+	{ResizeRestarts, "a container's resizePolicy restarts it when its CPU changes"},
+	{NodeCannotResize, "the node's kubelet does not report container resources, so it cannot resize"},
 
-	Recommending:           "the namespace is in recommend mode: decisions are recorded and nothing is resized",
-	Restoring:              "the namespace is in restore mode: pods return to their declared limits and stay there",
-	Unmanaging:             "the pod is no longer managed: it returns to its declared limits, then this object is deleted",
-	Paused:                 "MBCAS is paused in the whole cluster (ConfigMap mbcas, key paused)",
-	CRDNotInstalled:        "the PodAllocation API is not served; install the CRD again",
-	ResizeNotServed:        "this API server does not serve pods/resize; Kubernetes 1.33 or later is needed",
-	PermissionMissing:      "the controller may not patch pods/resize; check its ClusterRole and binding",
-	ServerUnavailable:      "the API server could not take the resize; it will be tried again",
-	AutoscalerLookupFailed: "the controller cannot tell which pods are under an autoscaler, so the pod is not resized",
-	DeclaredLimitUnknown:   "the record of the declared limits is lost and cannot be recovered; recreate the pod to manage it again",
-	ExternalChange:         "another client changed the limits; they are the new declared limits, and the pod is not resized for a while",
-	ConflictingWriter:      "another client changed the limits twice within an hour; the pod is not resized for a day",
-	AgentUnresponsive:      "the node's agent has not renewed its Lease for a minute, so its decisions are not applied; after five minutes the declared limits are restored",
-	NodeUnknown:            "the API server has no Node object of the pod's node, so nothing on it is resized",
-	NodeNotReady:           "the node is not Ready, so nothing on it is resized",
-	NodeShuttingDown:       "the node is shutting down, so nothing on it is resized",
-	NodeDraining:           "the node is being drained, so nothing on it is resized",
-	NodeUnderPressure:      "the node is short of disk or PIDs, and its kubelet defers every resize until that ends",
-	NodeEvicting:           "the node has a NoExecute taint that the pod does not tolerate, so the pod will be evicted",
-	RateLimited:            "the installation's rate of resizes is used up; the resize waits for its turn",
+	{Recommending, "the namespace is in recommend mode: decisions are recorded and nothing is resized"},
+	{Restoring, "the namespace is in restore mode: pods return to their declared limits and stay there"},
+	{Unmanaging, "the pod is no longer managed: it returns to its declared limits, then this object is deleted"},
+	{Paused, "MBCAS is paused in the whole cluster (ConfigMap mbcas, key paused)"},
+	{CRDNotInstalled, "the PodAllocation API is not served; install the CRD again"},
+	{ResizeNotServed, "this API server does not serve pods/resize; Kubernetes 1.33 or later is needed"},
+	{PermissionMissing, "the controller may not patch pods/resize; check its ClusterRole and binding"},
+	{ServerUnavailable, "the API server could not take the resize; it will be tried again"},
+	{AutoscalerLookupFailed, "the controller cannot tell which pods are under an autoscaler, so the pod is not resized"},
+	{DeclaredLimitUnknown, "the record of the declared limits is lost and cannot be recovered; recreate the pod to manage it again"},
+	{ExternalChange, "another client changed the limits; they are the new declared limits, and the pod is not resized for a while"},
+	{ConflictingWriter, "another client changed the limits twice within an hour; the pod is not resized for a day"},
+	{AgentUnresponsive, "the node's agent has not renewed its Lease for a minute, so its decisions are not applied; after five minutes the declared limits are restored"},
+	{NodeUnknown, "the API server has no Node object of the pod's node, so nothing on it is resized"},
+	{NodeNotReady, "the node is not Ready, so nothing on it is resized"},
+	{NodeShuttingDown, "the node is shutting down, so nothing on it is resized"},
+	{NodeDraining, "the node is being drained, so nothing on it is resized"},
+	{NodeUnderPressure, "the node is short of disk or PIDs, and its kubelet defers every resize until that ends"},
+	{NodeEvicting, "the node has a NoExecute taint that the pod does not tolerate, so the pod will be evicted"},
+	{RateLimited, "the installation's rate of resizes is used up; the resize waits for its turn"},
 
-	WriteConflict:        "the pod changed during each attempt to resize it; it will be tried again",
-	OutcomeUnknown:       "the API server did not answer the resize; the pod is read again first",
-	ResizeTimedOut:       "the kubelet accepted the resize and did not report it as done in time",
-	ResizeDeferred:       "the kubelet cannot carry out the resize at present",
-	ResizeInfeasible:     "the kubelet says that this node can never carry out the resize",
-	ResizeError:          "the container runtime or the kernel refused the resize",
-	QuotaExceeded:        "a ResourceQuota of the namespace has no room for the higher limit",
-	QuotaNeedsLimits:     "a ResourceQuota of the namespace requires limits on every container of the pod",
-	LimitRangeRefused:    "a LimitRange of the namespace does not allow the new limits",
-	AdmissionWouldMutate: "admission would change more of the pod than its CPU limits, so the pod is not resized",
-	NodeRefused:          "the node cannot take the resize",
-	PolicyRefused:        "an admission policy or webhook refused the resize",
-	InvalidResize:        "the API server calls the resize invalid",
+	{WriteConflict, "the pod changed during each attempt to resize it; it will be tried again"},
+	{OutcomeUnknown, "the API server did not answer the resize; the pod is read again first"},
+	{ResizeTimedOut, "the kubelet accepted the resize and did not report it as done in time"},
+	{ResizeDeferred, "the kubelet cannot carry out the resize at present"},
+	{ResizeInfeasible, "the kubelet says that this node can never carry out the resize"},
+	{ResizeError, "the container runtime or the kernel refused the resize"},
+	{QuotaExceeded, "a ResourceQuota of the namespace has no room for the higher limit"},
+	{QuotaNeedsLimits, "a ResourceQuota of the namespace requires limits on every container of the pod"},
+	{LimitRangeRefused, "a LimitRange of the namespace does not allow the new limits"},
+	{AdmissionWouldMutate, "admission would change more of the pod than its CPU limits, so the pod is not resized"},
+	{NodeRefused, "the node cannot take the resize"},
+	{PolicyRefused, "an admission policy or webhook refused the resize"},
+	{InvalidResize, "the API server calls the resize invalid"},
 }
