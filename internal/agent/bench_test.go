@@ -6,17 +6,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
@@ -161,76 +157,19 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// realCgroups makes the cgroups of pods in this machine's hierarchies, below one of its own, each
-// container with a quota, and returns what a kernel.Config takes as root. They are removed at the
-// end.
+// realCgroups makes the cgroups of pods in this machine's hierarchies, each container with a quota,
+// and returns the Root of a kernel.Config.
 func realCgroups(b *testing.B, targets []kernel.Target) (root string) {
 	b.Helper()
-	if os.Geteuid() != 0 {
-		b.Skip("needs root to make cgroups")
-	}
-	must := func(err error) {
-		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	const mount = "/sys/fs/cgroup"
-	name := fmt.Sprintf("mbcas-bench-%d", os.Getpid())
-	var tops []string
-	var fs unix.Statfs_t
-	must(unix.Statfs(mount, &fs))
-	unified := fs.Type == unix.CGROUP2_SUPER_MAGIC
-	if unified {
-		root = filepath.Join(mount, name)
-		tops = []string{root}
-	} else {
-		root = b.TempDir()
-		for _, h := range []string{"cpu", "cpuacct", "unified"} {
-			if unix.Statfs(filepath.Join(mount, h), &fs) == nil && (fs.Type == unix.CGROUP_SUPER_MAGIC || fs.Type == unix.CGROUP2_SUPER_MAGIC) {
-				top := filepath.Join(mount, h, name)
-				tops = append(tops, top)
-				must(os.Symlink(top, filepath.Join(root, h)))
-			}
-		}
-	}
-	var made []string
-	b.Cleanup(func() {
-		for _, dir := range slices.Backward(made) {
-			if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
-				b.Error(err)
-			}
-		}
-	})
-	mkdir := func(path string) {
-		for _, top := range tops {
-			dir := filepath.Join(top, path)
-			if unified {
-				must(os.WriteFile(filepath.Join(filepath.Dir(dir), "cgroup.subtree_control"), []byte("+cpu"), 0o644))
-			}
-			if err := os.Mkdir(dir, 0o755); err == nil {
-				made = append(made, dir)
-			} else if !os.IsExist(err) { // cpu and cpuacct may be one hierarchy
-				must(err)
-			}
-		}
-	}
-	shape := cgroups.Shape{Driver: kernel.Cgroupfs}
-	mkdir("")
-	mkdir(shape.Kubepods())
-	mkdir(filepath.Dir(shape.Pod(cgroups.Burstable, "x")))
-	quota := cpu.Milli(500)
+	c := cgroups.NewReal(b)
 	for _, t := range targets {
-		mkdir(shape.Pod(cgroups.Burstable, t.Pod))
+		c.AddPod(cgroups.Burstable, t.Pod, t.Containers...)
 		for _, id := range t.Containers {
-			path := shape.Container(cgroups.Burstable, t.Pod, id)
-			mkdir(path)
-			file, text := "cpu.cfs_quota_us", fmt.Sprint(100*int64(quota))
-			if unified {
-				file, text = "cpu.max", text+" 100000"
+			q := kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond}
+			if err := c.SetQuota(c.Container(cgroups.Burstable, t.Pod, id), q); err != nil {
+				b.Fatal(err)
 			}
-			must(os.WriteFile(filepath.Join(tops[0], path, file), []byte(text), 0o644))
 		}
 	}
-	return root
+	return c.Dir
 }

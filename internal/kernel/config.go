@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 )
@@ -76,14 +75,4 @@ type Layout struct {
 	Kubepods string // path of the kubepods cgroup; on v1 and hybrid in the cpu hierarchy
 	PSI      bool   // the kubepods cgroup reports CPU pressure
 	ChosenBy Choice
-}
-
-// String is one line for logs: "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod),
-// with pressure".
-func (l Layout) String() string {
-	psi := "with"
-	if !l.PSI {
-		psi = "without"
-	}
-	return fmt.Sprintf("cgroup %s, %s driver, %s (%s), %s pressure", l.Version, l.Driver, l.Kubepods, l.ChosenBy, psi)
 }

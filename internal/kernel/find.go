@@ -5,6 +5,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,11 +41,8 @@ func detect(root string) (tree, error) {
 	case isCgroup2(unified): // hybrid, but CPU is controlled by v2
 		return detectV2(unified)
 	}
-	return tree{}, fmt.Errorf(
-		"cgroup root %s: neither cgroup v2 (cgroup.controllers) nor v1 (cpu,cpuacct or cpu and cpuacct) is there; "+
-			"mount the host's /sys/fs/cgroup there, read-only",
-		root,
-	)
+	return tree{}, fmt.Errorf("cgroup root %s: neither cgroup v2 (cgroup.controllers) nor v1 (cpu,cpuacct or cpu and "+
+		"cpuacct) is there; mount the host's /sys/fs/cgroup there, read-only", root)
 }
 
 func detectV2(root string) (tree, error) {
@@ -54,12 +52,8 @@ func detectV2(root string) (tree, error) {
 		return tree{}, fmt.Errorf("cgroup v2: %w", err)
 	}
 	if !slices.Contains(strings.Fields(string(controllers)), "cpu") {
-		return tree{}, fmt.Errorf(
-			"%s: no cpu controller among %q; enable it on the host (kernel parameter cgroup_disable, systemd Delegate=) "+
-				"or move it off cgroup v1",
-			path,
-			strings.TrimSpace(string(controllers)),
-		)
+		return tree{}, fmt.Errorf("%s: no cpu controller among %q; enable it on the host (kernel parameter "+
+			"cgroup_disable, systemd Delegate=) or move it off cgroup v1", path, strings.TrimSpace(string(controllers)))
 	}
 	return tree{V2, root, root, root}, nil
 }
@@ -105,21 +99,20 @@ type kubepods struct {
 // services; the second includes them, for a kubelet that runs in a container and is seen from
 // outside of it.
 func findKubepods(base, ownPod string) (kubepods, Choice, error) {
-	shallow := searchTree(base, ownPod, false)
-	if i := slices.IndexFunc(shallow, func(k kubepods) bool { return k.own }); i >= 0 {
-		return shallow[i], ByOwnPod, nil
+	var candidates []kubepods
+	for _, everywhere := range []bool{false, true} {
+		found := searchTree(base, ownPod, everywhere)
+		if i := slices.IndexFunc(found, func(k kubepods) bool { return k.own }); i >= 0 {
+			return found[i], ByOwnPod, nil
+		}
+		if len(candidates) == 0 {
+			candidates = found
+		}
+		if ownPod == "" && len(found) > 0 {
+			break
+		}
 	}
-	if ownPod == "" && len(shallow) > 0 {
-		return choose(base, ownPod, shallow)
-	}
-	deep := searchTree(base, ownPod, true)
-	if i := slices.IndexFunc(deep, func(k kubepods) bool { return k.own }); i >= 0 {
-		return deep[i], ByOwnPod, nil
-	}
-	if len(shallow) > 0 {
-		return choose(base, ownPod, shallow)
-	}
-	return choose(base, ownPod, deep)
+	return choose(base, ownPod, candidates)
 }
 
 // choose returns a candidate only where no other is as likely.
@@ -144,9 +137,8 @@ func choose(base, ownPod string, all []kubepods) (kubepods, Choice, error) {
 	}
 	found := fmt.Sprintf("%d kubepods cgroups below %s (%s)", len(all), base, strings.Join(paths, ", "))
 	if ownPod == "" {
-		return kubepods{}, "", errors.New(
-			found + " and nothing identifies the one of this node: pass the own pod's UID (downward API, metadata.uid)",
-		)
+		return kubepods{}, "", errors.New(found +
+			" and nothing identifies the one of this node: pass the own pod's UID (downward API, metadata.uid)")
 	}
 	return kubepods{}, "", fmt.Errorf("%s and none has pod %s: check the own pod's UID (downward API, metadata.uid)",
 		found, ownPod)
@@ -207,26 +199,18 @@ func walk(base string, maxDepth int, see func(path, name string, depth int) (des
 
 // listPods is the directory of every pod below the kubepods cgroup at path, by podKey.
 func listPods(base, path string) (map[string]string, error) {
-	pods := make(map[string]string)
 	names, err := subdirs(filepath.Join(base, path))
 	if err != nil {
 		return nil, err
 	}
+	pods := make(map[string]string)
 	for _, name := range names {
 		if key, ok := podOf(name); ok {
 			pods[key] = filepath.Join(path, name)
 		}
-		if !isQoS(name) {
-			continue
-		}
-		inner, err := subdirs(filepath.Join(base, path, name))
-		if err != nil {
-			continue
-		}
-		for _, pod := range inner {
-			if key, ok := podOf(pod); ok {
-				pods[key] = filepath.Join(path, name, pod)
-			}
+		if isQoS(name) {
+			inner, _ := listPods(base, filepath.Join(path, name)) // removed meanwhile: none
+			maps.Copy(pods, inner)
 		}
 	}
 	return pods, nil

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -35,16 +36,8 @@ func filesOf(v Version) [files]string {
 	if v == V2 {
 		return [files]string{"", "cpu.stat", "cpu.max", "", "cpu.max.burst", "cpu.pressure", "memory.pressure", "io.pressure"}
 	}
-	return [files]string{
-		"cpuacct.usage",
-		"cpu.stat",
-		"cpu.cfs_quota_us",
-		"cpu.cfs_period_us",
-		"cpu.cfs_burst_us",
-		"cpu.pressure",
-		"memory.pressure",
-		"io.pressure",
-	}
+	return [files]string{"cpuacct.usage", "cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us",
+		"cpu.pressure", "memory.pressure", "io.pressure"}
 }
 
 // group is a cgroup with its files open. Descriptors belong to one incarnation of the cgroup: once
@@ -125,16 +118,19 @@ func (g *group) close() {
 	}
 }
 
-func (g *group) closeFile(i int) {
-	if g.fd[i] >= 0 {
-		unix.Close(g.fd[i])
-		g.fd[i] = -1
+func (g *group) closeFile(i int) { closeFD(&g.fd[i]) }
+
+// closeFD closes a file that is open.
+func closeFD(fd *int) {
+	if *fd >= 0 {
+		unix.Close(*fd)
+		*fd = -1
 	}
 }
 
-// descriptors is the number of open files of g.
-func (g *group) descriptors() (n int) {
-	for _, fd := range g.fd {
+// countOpen is the number of open files.
+func countOpen(fds ...int) (n int) {
+	for _, fd := range fds {
 		if fd >= 0 {
 			n++
 		}
@@ -148,8 +144,12 @@ type reader struct {
 	buf [8192]byte
 }
 
-// file is the content of an open file. It is valid until the next call.
+// file is the content of an open file. It is valid until the next call. A file that is not open
+// does not exist.
 func (r *reader) file(fd int) ([]byte, error) {
+	if fd < 0 {
+		return nil, unix.ENOENT
+	}
 	for {
 		n, err := unix.Pread(fd, r.buf[:], 0)
 		if err == unix.EINTR {
@@ -160,6 +160,32 @@ func (r *reader) file(fd int) ([]byte, error) {
 		}
 		return r.buf[:n], nil
 	}
+}
+
+// parseFile reads and parses an open file.
+func parseFile[T any](r *reader, fd int, parse func([]byte) (T, error)) (v T, err error) {
+	b, err := r.file(fd)
+	if err != nil {
+		return v, err
+	}
+	return parse(b)
+}
+
+// parseGroupFile reads and parses a file of g. An error names the file:
+// "/sys/fs/cgroup/kubepods/.../cpu.stat: field usage_usec: missing".
+func parseGroupFile[T any](t tree, r *reader, g *group, file int, parse func([]byte) (T, error)) (T, error) {
+	v, err := parseFile(r, g.fd[file], parse)
+	if err != nil {
+		dir := t.cpu
+		switch file {
+		case usageFile:
+			dir = t.acct
+		case pressureFile, memoryFile, ioFile:
+			dir = t.psi
+		}
+		err = fmt.Errorf("%s: %w", filepath.Join(dir, g.path, filesOf(t.version)[file]), err)
+	}
+	return v, err
 }
 
 // pressureStatus is whether the pressure of a group was read, or why not.
@@ -173,29 +199,14 @@ const (
 
 // stat reads the CPU usage and the throttling. The time is that of the usage.
 func (g *group) stat(t tree, r *reader, now func() time.Time) (s Stat, at time.Time, err error) {
-	b, err := r.file(g.fd[statFile])
-	at = now()
-	if err != nil {
-		return Stat{}, at, g.fail(t, statFile, err)
-	}
 	if t.version == V2 {
-		if s, err = parseStat(b); err != nil {
-			err = g.fail(t, statFile, err)
-		}
-		return s, at, err
+		s, err = parseGroupFile(t, r, g, statFile, parseStat)
+		return s, now(), err
 	}
-	if s, err = parseStatV1(b); err != nil {
-		return Stat{}, at, g.fail(t, statFile, err)
+	if s, err = parseGroupFile(t, r, g, statFile, parseStatV1); err == nil {
+		s.Usage, err = parseGroupFile(t, r, g, usageFile, parseUsageV1)
 	}
-	b, err = r.file(g.fd[usageFile])
-	at = now()
-	if err == nil {
-		s.Usage, err = parseUsageV1(b)
-	}
-	if err != nil {
-		return Stat{}, at, g.fail(t, usageFile, err)
-	}
-	return s, at, nil
+	return s, now(), err
 }
 
 // quota is zero where the files are absent.
@@ -203,39 +214,26 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 	if g.fd[quotaFile] < 0 {
 		return Quota{}, nil
 	}
-	b, err := r.file(g.fd[quotaFile])
-	if err == nil {
-		if t.version == V2 {
-			q, err = parseMax(b)
-		} else {
-			q.Limit, err = parseQuotaV1(b)
-		}
+	if t.version == V2 {
+		q, err = parseGroupFile(t, r, g, quotaFile, parseMax)
+	} else {
+		q.Limit, err = parseGroupFile(t, r, g, quotaFile, parseQuotaV1)
 	}
 	if err != nil {
-		return Quota{}, g.fail(t, quotaFile, err)
+		return Quota{}, err
 	}
 	if !g.quotaStale && q.Limit == g.quotaRead.Limit {
-		if t.version != V2 {
-			q.Period = g.quotaRead.Period
-		}
-		q.Burst = g.quotaRead.Burst
-		return q, nil
+		return Quota{Limit: q.Limit, Period: cmp.Or(q.Period, g.quotaRead.Period), Burst: g.quotaRead.Burst}, nil
 	}
 	g.quotaStale = true // until all of it is read
 	if g.fd[periodFile] >= 0 {
-		if b, err = r.file(g.fd[periodFile]); err == nil {
-			q.Period, err = parsePeriodV1(b)
-		}
-		if err != nil {
-			return Quota{}, g.fail(t, periodFile, err)
+		if q.Period, err = parseGroupFile(t, r, g, periodFile, parsePeriodV1); err != nil {
+			return Quota{}, err
 		}
 	}
 	if g.fd[burstFile] >= 0 {
-		if b, err = r.file(g.fd[burstFile]); err == nil {
-			q.Burst, err = parseBurst(b)
-		}
-		if err != nil {
-			return Quota{}, g.fail(t, burstFile, err)
+		if q.Burst, err = parseGroupFile(t, r, g, burstFile, parseBurst); err != nil {
+			return Quota{}, err
 		}
 	}
 	g.quotaRead, g.quotaStale = q, false
@@ -244,21 +242,15 @@ func (g *group) quota(t tree, r *reader) (q Quota, err error) {
 
 // pressure reads one of the pressure files. It never fails the group: a kernel may have none. Only
 // a file with invalid content is an error.
-func (g *group) pressure(t tree, r *reader, file int) (p Pressure, why pressureStatus, err error) {
+func (g *group) pressure(t tree, r *reader, file int) (Pressure, pressureStatus, error) {
 	if g.fd[file] < 0 {
 		return Pressure{}, pressureRead, nil
 	}
-	b, err := r.file(g.fd[file])
+	p, err := parseGroupFile(t, r, g, file, parsePressure)
 	if why := pressureStatusOf(err); why != pressureRead {
 		return Pressure{}, why, nil
 	}
-	if err == nil {
-		p, err = parsePressure(b)
-	}
-	if err != nil {
-		return Pressure{}, pressureRead, g.fail(t, file, err)
-	}
-	return p, pressureRead, nil
+	return p, pressureRead, err
 }
 
 // pressureStatusOf separates the errors that are no fault. Kernels that have pressure but were
@@ -271,18 +263,6 @@ func pressureStatusOf(err error) pressureStatus {
 		return pressureGone
 	}
 	return pressureRead
-}
-
-// fail names the file: "/sys/fs/cgroup/kubepods/.../cpu.stat: field usage_usec: missing".
-func (g *group) fail(t tree, file int, err error) error {
-	dir := t.cpu
-	switch file {
-	case usageFile:
-		dir = t.acct
-	case pressureFile, memoryFile, ioFile:
-		dir = t.psi
-	}
-	return fmt.Errorf("%s: %w", filepath.Join(dir, g.path, filesOf(t.version)[file]), err)
 }
 
 // gone says that a cgroup, or a file of it, was removed.

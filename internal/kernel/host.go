@@ -64,7 +64,7 @@ func Open(cfg Config) (*Host, error) {
 	if err := h.findRoot(); err != nil {
 		return nil, err
 	}
-	h.proc.open(cfg.Proc)
+	h.proc = openProc(cfg.Proc)
 	l := h.Layout()
 	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.ChosenBy,
 		"psi", l.PSI)
@@ -104,14 +104,14 @@ func (h *Host) Close() error {
 func (h *Host) Descriptors() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.proc.descriptors()
+	n := countOpen(h.proc.stat, h.proc.pressure)
 	if h.root != nil {
-		n += h.root.descriptors()
+		n += countOpen(h.root.fd[:]...)
 	}
 	for _, p := range h.pods {
 		for _, m := range p.members() {
 			if m.group != nil {
-				n += m.group.descriptors()
+				n += countOpen(m.group.fd[:]...)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func (h *Host) Descriptors() int {
 // findRoot chooses the kubepods cgroup and opens it.
 func (h *Host) findRoot() error {
 	h.searchedAt = h.now()
-	k, anchor, err := findKubepods(h.tree.cpu, h.cfg.OwnPod)
+	k, choice, err := findKubepods(h.tree.cpu, h.cfg.OwnPod)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (h *Host) findRoot() error {
 	h.closeRoot()
 	h.root, h.kubepods = g, k.path
 	h.layout.Store(&Layout{
-		Version: h.tree.version, Driver: k.driver, ChosenBy: anchor, PSI: psi,
+		Version: h.tree.version, Driver: k.driver, ChosenBy: choice, PSI: psi,
 		Kubepods: filepath.Join(h.tree.cpu, k.path),
 	})
 	h.indexedAt = time.Time{}

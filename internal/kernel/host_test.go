@@ -92,11 +92,8 @@ func TestRead(t *testing.T) {
 			}
 			n.must(n.Update(uid(1), id(2), func(g *kernel.Group) { *g = want }))
 			n.must(n.UpdateNode(func(s *kernel.NodeSample) {
-				s.Usage, s.Kubepods, s.Pressure.Some = kernel.KnownTotal(
-					90*time.Second,
-				), kernel.KnownTotal(
-					60*time.Second,
-				), time.Second
+				s.Usage, s.Kubepods = kernel.KnownTotal(90*time.Second), kernel.KnownTotal(60*time.Second)
+				s.Pressure.Some = time.Second
 			}))
 
 			got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), "", id(2)}},
@@ -303,7 +300,7 @@ func TestClosedWhileReading(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				n.Read([]kernel.Target{{Pod: uid(1), Containers: []string{id(1)}}})
-				_ = n.Layout().String()
+				n.Layout()
 				n.Descriptors()
 			}
 		})
@@ -315,16 +312,14 @@ func TestClosedWhileReading(t *testing.T) {
 
 // TestReadDoesNotAllocate: besides the slices of the Sample.
 func TestReadDoesNotAllocate(t *testing.T) {
-	for _, stalls := range []bool{false, true} {
-		n := newNode(t, cgroups.Shape{}, func(n *node) { n.cfg.MemoryIOPressure = stalls })
-		targets := pods(t, n.Tree, 20, 2)
-		n.read(targets...)
-		slices := 2.0
-		if stalls {
-			slices = 3
-		}
-		if got := testing.AllocsPerRun(20, func() { n.Read(targets) }); got > slices {
-			t.Errorf("stalls %v: %v allocations, want %v", stalls, got, slices)
+	for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
+		for stalls, slices := range map[bool]float64{false: 2, true: 3} {
+			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = stalls })
+			targets := pods(t, n.Tree, 20, 2)
+			n.read(targets...)
+			if got := testing.AllocsPerRun(20, func() { n.Read(targets) }); got > slices {
+				t.Errorf("%v, stalls %v: %v allocations, want %v", version, stalls, got, slices)
+			}
 		}
 	}
 }
@@ -344,19 +339,6 @@ func pods(t testing.TB, tree *cgroups.Tree, count, containers int) []kernel.Targ
 		targets = append(targets, target)
 	}
 	return targets
-}
-
-func TestLayoutString(t *testing.T) {
-	l := kernel.Layout{
-		Version:  kernel.V2,
-		Driver:   kernel.Systemd,
-		Kubepods: "/sys/fs/cgroup/kubepods.slice",
-		PSI:      true,
-		ChosenBy: kernel.ByOwnPod,
-	}
-	if got, want := l.String(), "cgroup v2, systemd driver, /sys/fs/cgroup/kubepods.slice (own pod), with pressure"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
 }
 
 // TestOpenSaysWhatToDo: an error names the path and the way out.

@@ -24,57 +24,39 @@ func bad(field, reason string) error { return &fieldError{field, reason} }
 // cpu_extra_stat_show). Only usage_usec is required: the others are absent
 // where the cpu controller is off, and then zero.
 func parseStat(b []byte) (Stat, error) {
-	var s Stat
-	var err error
-	usage := false
-	for len(b) > 0 {
-		var l line
-		l, b = nextLine(b)
-		switch key, value := cutWord(l.text); string(key) {
-		case "usage_usec":
-			usage = true
-			s.Usage, err = l.duration("usage_usec", value, time.Microsecond)
-		case "nr_periods":
-			s.Periods, err = l.number("nr_periods", value)
-		case "nr_throttled":
-			s.Throttled, err = l.number("nr_throttled", value)
-		case "throttled_usec":
-			s.ThrottledTime, err = l.duration("throttled_usec", value, time.Microsecond)
-		}
-		if err != nil {
-			return Stat{}, err
-		}
-	}
-	if !usage {
-		return Stat{}, bad("usage_usec", "missing")
-	}
-	return s, nil
+	return parseStatLines(b, "usage_usec", "throttled_usec", time.Microsecond)
 }
 
 // parseStatV1 reads cpu.stat of v1 (kernel/sched/core.c cpu_cfs_stat_show). It
 // has no usage: that is in cpuacct.usage. nr_periods is required.
 func parseStatV1(b []byte) (Stat, error) {
-	var s Stat
-	var err error
-	periods := false
+	return parseStatLines(b, "nr_periods", "throttled_time", time.Nanosecond)
+}
+
+// parseStatLines reads cpu.stat with one required field, and the throttled time in this unit.
+func parseStatLines(b []byte, required, throttledTime string, unit time.Duration) (s Stat, err error) {
+	found := false
 	for len(b) > 0 {
 		var l line
 		l, b = nextLine(b)
-		switch key, value := cutWord(l.text); string(key) {
-		case "nr_periods":
-			periods = true
+		key, value := cutWord(l.text)
+		found = found || string(key) == required
+		switch {
+		case string(key) == "usage_usec":
+			s.Usage, err = l.duration("usage_usec", value, time.Microsecond)
+		case string(key) == "nr_periods":
 			s.Periods, err = l.number("nr_periods", value)
-		case "nr_throttled":
+		case string(key) == "nr_throttled":
 			s.Throttled, err = l.number("nr_throttled", value)
-		case "throttled_time":
-			s.ThrottledTime, err = l.duration("throttled_time", value, time.Nanosecond)
+		case string(key) == throttledTime:
+			s.ThrottledTime, err = l.duration(throttledTime, value, unit)
 		}
 		if err != nil {
 			return Stat{}, err
 		}
 	}
-	if !periods {
-		return Stat{}, bad("nr_periods", "missing")
+	if !found {
+		return Stat{}, bad(required, "missing")
 	}
 	return s, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,66 +16,36 @@ type procFiles struct {
 	stat, pressure int
 }
 
-func (p *procFiles) open(dir string) {
-	p.dir = dir
-	p.stat, p.pressure = openOr(filepath.Join(dir, "stat")), openOr(filepath.Join(dir, "pressure/cpu"))
-}
-
-func openOr(path string) int {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1
-	}
-	return fd
-}
-
-// read leaves absent values unknown. Missing pressure (psi=0) is no error.
-func (p *procFiles) read(r *reader) (usage Total, pressure Pressure, err error) {
-	if p.stat < 0 {
-		err = fmt.Errorf("%s: absent", filepath.Join(p.dir, "stat"))
-	} else {
-		var b []byte
-		if b, err = r.file(p.stat); err == nil {
-			var t time.Duration
-			if t, err = parseProcStat(b); err == nil {
-				usage = KnownTotal(t)
-			}
-		}
+func openProc(dir string) procFiles {
+	open := func(name string) int {
+		fd, err := unix.Open(filepath.Join(dir, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			err = fmt.Errorf("%s: %w", filepath.Join(p.dir, "stat"), err)
+			return -1
 		}
+		return fd
 	}
-	if p.pressure < 0 {
-		return usage, Pressure{}, err
+	return procFiles{dir: dir, stat: open("stat"), pressure: open("pressure/cpu")}
+}
+
+// read leaves unreadable values unknown. Missing pressure (psi=0) is no error.
+func (p *procFiles) read(r *reader) (usage Total, pressure Pressure, err error) {
+	t, err := parseFile(r, p.stat, parseProcStat)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", filepath.Join(p.dir, "stat"), err)
+	} else {
+		usage = KnownTotal(t)
 	}
-	b, perr := r.file(p.pressure)
-	if perr == nil {
-		pressure, perr = parsePressure(b)
-	}
-	if errors.Is(perr, unix.EOPNOTSUPP) {
-		unix.Close(p.pressure)
-		p.pressure, perr = -1, nil
-	}
-	if perr != nil && err == nil {
-		err = fmt.Errorf("%s: %w", filepath.Join(p.dir, "pressure/cpu"), perr)
+	pressure, failed := parseFile(r, p.pressure, parsePressure)
+	switch {
+	case errors.Is(failed, unix.EOPNOTSUPP):
+		closeFD(&p.pressure)
+	case failed != nil && p.pressure >= 0 && err == nil:
+		err = fmt.Errorf("%s: %w", filepath.Join(p.dir, "pressure/cpu"), failed)
 	}
 	return usage, pressure, err
 }
 
 func (p *procFiles) close() {
-	for _, fd := range []*int{&p.stat, &p.pressure} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-			*fd = -1
-		}
-	}
-}
-
-func (p *procFiles) descriptors() (n int) {
-	for _, fd := range []int{p.stat, p.pressure} {
-		if fd >= 0 {
-			n++
-		}
-	}
-	return n
+	closeFD(&p.stat)
+	closeFD(&p.pressure)
 }

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -137,15 +138,7 @@ func (p *pod) container(id string) *member {
 }
 
 func (p *pod) missing() bool {
-	if p.own.group == nil {
-		return true
-	}
-	for _, m := range p.containers {
-		if m.group == nil {
-			return true
-		}
-	}
-	return false
+	return p.own.group == nil || slices.ContainsFunc(p.containers, func(m *member) bool { return m.group == nil })
 }
 
 // read fills out from m, if that is open. A cgroup that was removed, or whose counters are invalid,
@@ -199,19 +192,16 @@ func (h *Host) readGroup(g *group, out *Group) (err error) {
 // closeUnused closes the cgroups that were not among the targets of the Read with this number.
 func (h *Host) closeUnused(tick uint64) {
 	maps.DeleteFunc(h.pods, func(_ string, p *pod) bool {
-		live := p.containers[:0]
-		for _, m := range p.containers {
+		p.containers = slices.DeleteFunc(p.containers, func(m *member) bool {
 			if m.read == tick {
-				live = append(live, m)
-				continue
+				return false
 			}
 			if m.group != nil {
 				m.group.close()
 			}
 			delete(h.displaced, m.id)
-		}
-		clear(p.containers[len(live):])
-		p.containers = live
+			return true
+		})
 		if p.read == tick {
 			return false
 		}
