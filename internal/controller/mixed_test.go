@@ -20,7 +20,8 @@ import (
 func (r *rig) oldNode(version string) *rig {
 	r.Helper()
 	old := *r
-	old.kubelet = r.OldKubelet(r.T, r.kubelet.Node+"-old", version)
+	old.kubelet = r.Kubelet(r.T, r.kubelet.Node+"-old")
+	old.kubelet.SetVersion(r.T, version)
 	old.hear()
 	return &old
 }
@@ -58,7 +59,7 @@ func TestMixedNodes(t *testing.T) {
 	r.start()
 	r.hear()
 	old.hear()
-	old.kubelet.Upgrade(t, r.Version(t))
+	old.kubelet.SetVersion(t, r.Version(t))
 	r.allocation(there, "made once the kubelet can resize", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
 	r.publish(there, "0.000", app(2000))
 	r.allocation(there, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
@@ -74,7 +75,7 @@ func TestKubeletIsRolledBack(t *testing.T) {
 	r := newRig(t)
 	l := r.live(0, false)
 	pod := l.raised("web") // to 2000m
-	r.kubelet.RollBack(t, "v1.31.14")
+	r.kubelet.SetVersion(t, "v1.31.14")
 	apiserver.WaitFor(t, r.Client, pod, "without resources in its status", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].Resources == nil
 	})
@@ -89,7 +90,7 @@ func TestKubeletIsRolledBack(t *testing.T) {
 	if n := l.writes.count() - writes; n != 0 || r.limit(pod) != 2000 {
 		t.Errorf("limit %v and %d writes (%v) where nothing can be done, want 2000m and none", r.limit(pod), n, l.writes.seen[writes:])
 	}
-	r.kubelet.Upgrade(t, r.Version(t))
+	r.kubelet.SetVersion(t, r.Version(t))
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	if got := r.limit(pod); got != 1000 {
 		t.Errorf("limit %v once the kubelet can resize again, want 1000m", got)

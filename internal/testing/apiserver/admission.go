@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -50,46 +48,22 @@ type Change struct {
 	Value any    `json:"value"`
 }
 
-// MutateResizes has admission apply the changes to each resize of the namespace until the test
-// ends: a MutatingAdmissionPolicy, or a webhook where there are none, which is before 1.36 unless
-// they are turned on.
+// MutateResizes has a webhook apply the changes to each resize of the namespace until the test ends.
 func (s *Server) MutateResizes(t testing.TB, namespace string, changes ...Change) {
 	t.Helper()
-	name := metav1.ObjectMeta{Name: namespace}
-	if s.Minor(t) < 36 {
-		patch, err := json.Marshal(changes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		jsonPatch, none := admissionv1.PatchTypeJSONPatch, admission.SideEffectClassNone
-		s.CreateUntilEnd(t, &admission.MutatingWebhookConfiguration{
-			ObjectMeta: name,
-			Webhooks: []admission.MutatingWebhook{{
-				Name: "change.example.com", Rules: []admission.RuleWithOperations{Resizes}, NamespaceSelector: Within(namespace),
-				SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-				ClientConfig: Webhook(t, Review(admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: &jsonPatch})),
-			}},
-		})
-		return
+	patch, err := json.Marshal(changes)
+	if err != nil {
+		t.Fatal(err)
 	}
-	patch := make([]string, 0, len(changes))
-	for _, c := range changes {
-		value, err := json.Marshal(c.Value) // JSON is CEL too
-		if err != nil {
-			t.Fatal(err)
-		}
-		patch = append(patch, fmt.Sprintf("JSONPatch{op: %q, path: %q, value: %s}", c.Op, c.Path, value))
-	}
-	s.CreateUntilEnd(t, &admission.MutatingAdmissionPolicy{ObjectMeta: name, Spec: admission.MutatingAdmissionPolicySpec{
-		MatchConstraints:   &admission.MatchResources{ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: Resizes}}},
-		ReinvocationPolicy: admission.NeverReinvocationPolicy,
-		Mutations: []admission.Mutation{{
-			PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{Expression: "[" + strings.Join(patch, ", ") + "]"},
+	jsonPatch, none := admissionv1.PatchTypeJSONPatch, admission.SideEffectClassNone
+	s.CreateUntilEnd(t, &admission.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks: []admission.MutatingWebhook{{
+			Name: "change.example.com", Rules: []admission.RuleWithOperations{Resizes}, NamespaceSelector: Within(namespace),
+			SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: Webhook(t, Review(admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: &jsonPatch})),
 		}},
-	}})
-	s.CreateUntilEnd(t, &admission.MutatingAdmissionPolicyBinding{ObjectMeta: name, Spec: admission.MutatingAdmissionPolicyBindingSpec{
-		PolicyName: namespace, MatchResources: &admission.MatchResources{NamespaceSelector: Within(namespace)},
-	}})
+	})
 }
 
 // Webhook serves a webhook until the test ends, and says how the API server reaches it.

@@ -8,18 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
 // Kubeconfig is a file with which a program is a user of those groups to the API server.
 func (s *Server) Kubeconfig(t testing.TB, name string, groups ...string) string {
 	t.Helper()
-	user, err := s.env.AddUser(envtest.User{Name: name, Groups: groups}, s.Config)
-	if err != nil {
-		t.Fatalf("add user %s: %v", name, err)
-	}
-	text, err := user.KubeConfig()
+	text, err := s.User(t, name, groups...).KubeConfig()
 	if err != nil {
 		t.Fatalf("kubeconfig of user %s: %v", name, err)
 	}
@@ -50,7 +44,7 @@ func (s *Server) run(t testing.TB, name string, args ...string) {
 	file := s.Kubeconfig(t, name, "system:masters")
 	program := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name)
 	args = append(args, "--kubeconfig="+file, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400")
-	if exec.Command("setpriv", "--pdeathsig", "KILL", "true").Run() == nil { // as for the control plane: see mortal
+	if exec.Command("setpriv", "--pdeathsig", "KILL", "true").Run() == nil { // as for the control plane: see dieWithParent
 		program, args = "setpriv", append([]string{"--pdeathsig", "KILL", program}, args...)
 	}
 	cmd := exec.Command(program, args...)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -45,29 +46,18 @@ type Kubelet struct {
 // that works until the test ends.
 func (s *Server) Kubelet(t testing.TB, node string) *Kubelet {
 	t.Helper()
-	return s.kubelet(t, node, s.Version(t), false)
-}
-
-// OldKubelet is Kubelet with one of a version that knows no resize: it reports no container's
-// resources, observes no generation and never looks at a resize, as kubelets before 1.33 do by
-// default.
-func (s *Server) OldKubelet(t testing.TB, node, version string) *Kubelet {
-	t.Helper()
-	return s.kubelet(t, node, version, true)
-}
-
-func (s *Server) kubelet(t testing.TB, node, version string, old bool) *Kubelet {
-	t.Helper()
-	k := &Kubelet{Node: node, api: s.Client, poke: make(chan struct{}, 1), answer: map[types.UID]Answer{}, old: old}
+	k := &Kubelet{Node: node, api: s.Client, poke: make(chan struct{}, 1), answer: map[types.UID]Answer{}}
 	ctx, stop := context.WithCancel(context.Background())
-	if err := k.register(ctx, version); err != nil {
+	if err := k.register(ctx, s.Version(t)); err != nil {
 		stop()
 		t.Fatalf("make node %s: %v", node, err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		k.watchPods(ctx, t)
+		for ctx.Err() == nil {
+			k.watchPods(ctx, t)
+		}
 	}()
 	t.Cleanup(func() {
 		n := &corev1.Node{}
@@ -90,20 +80,10 @@ func (k *Kubelet) Answer(pod *corev1.Pod, a Answer) {
 	k.trigger()
 }
 
-// Upgrade replaces an old kubelet by one that can resize. The pods go on, as they do where only the
-// kubelet is restarted.
-func (k *Kubelet) Upgrade(t testing.TB, version string) {
-	t.Helper()
-	k.replace(t, version, false)
-}
-
-// RollBack replaces it by an old one; see OldKubelet.
-func (k *Kubelet) RollBack(t testing.TB, version string) {
-	t.Helper()
-	k.replace(t, version, true)
-}
-
-func (k *Kubelet) replace(t testing.TB, version string, old bool) {
+// SetVersion replaces the kubelet by one of another version. The pods go on, as they do where only
+// the kubelet is restarted. One before 1.33 knows no resize: it reports no container's resources,
+// observes no generation and never looks at a resize.
+func (k *Kubelet) SetVersion(t testing.TB, version string) {
 	t.Helper()
 	node := &corev1.Node{}
 	if err := k.api.Get(t.Context(), client.ObjectKey{Name: k.Node}, node); err != nil {
@@ -115,7 +95,7 @@ func (k *Kubelet) replace(t testing.TB, version string, old bool) {
 		t.Fatalf("replace the kubelet of %s: %v", k.Node, err)
 	}
 	k.mu.Lock()
-	k.old = old
+	k.old = utilversion.MustParse(version).LessThan(utilversion.MajorMinor(1, 33))
 	k.mu.Unlock()
 	k.trigger()
 }
@@ -208,37 +188,29 @@ func (k *Kubelet) register(ctx context.Context, version string) error {
 	return k.api.Status().Update(ctx, node)
 }
 
-// watchPods looks at each pod of the node whenever it changes.
+// watchPods looks at each pod of the node, and again whenever one changes, until it is triggered.
 func (k *Kubelet) watchPods(ctx context.Context, t testing.TB) {
-	mine := client.MatchingFields{"spec.nodeName": k.Node}
-	for ctx.Err() == nil {
-		w, err := k.api.Watch(ctx, &corev1.PodList{}, mine) // begins with every pod as it is
-		if err != nil {
-			if ctx.Err() == nil {
-				t.Errorf("stand-in kubelet of %s: watch its pods: %v", k.Node, err)
+	// It begins with every pod as it is.
+	w, err := k.api.Watch(ctx, &corev1.PodList{}, client.MatchingFields{"spec.nodeName": k.Node})
+	if err != nil {
+		if ctx.Err() == nil {
+			t.Errorf("stand-in kubelet of %s: watch its pods: %v", k.Node, err)
+		}
+		return
+	}
+	defer w.Stop()
+	for {
+		select {
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return
 			}
+			if pod, ok := e.Object.(*corev1.Pod); ok {
+				k.reconcile(ctx, t, pod)
+			}
+		case <-k.poke:
 			return
 		}
-		for open := true; open; {
-			select {
-			case e, ok := <-w.ResultChan():
-				if open = ok; !ok {
-					break
-				}
-				if pod, ok := e.Object.(*corev1.Pod); ok {
-					k.reconcile(ctx, t, pod)
-				}
-			case <-k.poke:
-				var pods corev1.PodList
-				if err := k.api.List(ctx, &pods, mine); err != nil && ctx.Err() == nil {
-					t.Errorf("stand-in kubelet of %s: list its pods: %v", k.Node, err)
-				}
-				for i := range pods.Items {
-					k.reconcile(ctx, t, &pods.Items[i])
-				}
-			}
-		}
-		w.Stop()
 	}
 }
 
@@ -273,28 +245,29 @@ func report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 		return started(pod, now)
 	}
 	if inForce(pod) {
-		setResize(&s, "", "", "", pod.Generation, now)
+		setResize(&s, corev1.PodCondition{}, pod.Generation, now)
 		s.ObservedGeneration = pod.Generation
 		return s
 	}
+	condition := resizeConditions[answer]
 	switch answer {
 	case Obey:
 		applySpec(s.ContainerStatuses, pod.Spec.Containers)
 		applySpec(s.InitContainerStatuses, pod.Spec.InitContainers)
-		setResize(&s, "", "", "", pod.Generation, now)
-	case Stall:
-		setResize(&s, corev1.PodResizeInProgress, "", "", pod.Generation, now)
-	case Defer:
-		setResize(&s, corev1.PodResizePending, corev1.PodReasonDeferred, "the node has no room at the moment", pod.Generation, now)
-	case Refuse:
-		setResize(&s, corev1.PodResizePending, corev1.PodReasonInfeasible, "the node never has that much", pod.Generation, now)
-	case Fail:
-		setResize(&s, corev1.PodResizeInProgress, corev1.PodReasonError, "the runtime returned an error", pod.Generation, now)
 	case Ignore:
 		return s
 	}
+	setResize(&s, condition, pod.Generation, now)
 	s.ObservedGeneration = pod.Generation
 	return s
+}
+
+// resizeConditions are what a Kubelet reports of a resize that is not in force.
+var resizeConditions = map[Answer]corev1.PodCondition{
+	Stall:  {Type: corev1.PodResizeInProgress},
+	Defer:  {Type: corev1.PodResizePending, Reason: corev1.PodReasonDeferred, Message: "the node has no room at the moment"},
+	Refuse: {Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible, Message: "the node never has that much"},
+	Fail:   {Type: corev1.PodResizeInProgress, Reason: corev1.PodReasonError, Message: "the runtime returned an error"},
 }
 
 // reportOld is the same of a kubelet that cannot resize.
@@ -303,7 +276,7 @@ func reportOld(pod *corev1.Pod, _ Answer, now metav1.Time) corev1.PodStatus {
 	if s.Phase != corev1.PodRunning && s.Phase != corev1.PodSucceeded && s.Phase != corev1.PodFailed {
 		s = started(pod, now)
 	}
-	setResize(&s, "", "", "", 0, now)
+	setResize(&s, corev1.PodCondition{}, 0, now)
 	s.ObservedGeneration = 0
 	for i := range s.Conditions {
 		s.Conditions[i].ObservedGeneration = 0
@@ -372,20 +345,19 @@ func inForce(pod *corev1.Pod) bool {
 }
 
 // setResize leaves the given resize condition, or none, as the only one.
-func setResize(s *corev1.PodStatus, t corev1.PodConditionType, reason, message string, generation int64, now metav1.Time) {
+func setResize(s *corev1.PodStatus, next corev1.PodCondition, generation int64, now metav1.Time) {
+	next.Status, next.ObservedGeneration, next.LastTransitionTime = corev1.ConditionTrue, generation, now
 	var kept []corev1.PodCondition
 	for _, c := range s.Conditions {
 		switch {
 		case c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress:
 			kept = append(kept, c)
-		case c.Type == t && c.Reason == reason:
-			now = c.LastTransitionTime
+		case c.Type == next.Type && c.Reason == next.Reason:
+			next.LastTransitionTime = c.LastTransitionTime
 		}
 	}
-	if t != "" {
-		kept = append(kept, corev1.PodCondition{
-			Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation, LastTransitionTime: now,
-		})
+	if next.Type != "" {
+		kept = append(kept, next)
 	}
 	s.Conditions = kept
 }
