@@ -162,8 +162,8 @@ var pure = []string{
 // translators have Kubernetes' types as input or output, and are pure otherwise.
 var translators = []string{"api/v1alpha1", "internal/eligibility", "internal/kube", "internal/constraints", "internal/allocation"}
 
-// types are what they may import of Kubernetes: types, and pointers to values.
-var types = []string{"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/utils/ptr"}
+// types are what they may import of Kubernetes: types, pointers to values, and sums over containers.
+var types = []string{"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/utils/ptr", "k8s.io/component-helpers/resource"}
 
 // Limits of the packages that ship, in lines and files without tests, and of the type that wires the controller.
 const (

@@ -19,7 +19,7 @@ type limitRangeBounds struct {
 // LimitRangeRefusal.
 func limitRangeBoundsOf(pod *corev1.Pod, r *corev1.LimitRange) limitRangeBounds {
 	b := limitRangeBounds{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
-	requests := podTotal(pod, requestsOf)[corev1.ResourceCPU]
+	requests := totalRequests(pod)[corev1.ResourceCPU]
 	for _, item := range r.Spec.Limits {
 		minimum, ratio := kube.Milli(item.Min[corev1.ResourceCPU]), item.MaxLimitRequestRatio[corev1.ResourceCPU]
 		maximum := kube.MilliRoundedDown(item.Max[corev1.ResourceCPU])

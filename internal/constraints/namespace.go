@@ -11,6 +11,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -131,7 +132,9 @@ func (n *NamespaceObjects) ConstraintsOf(
 	}
 	for i := range n.PDBs {
 		p := &n.PDBs[i]
-		if b.noDecrease == "" && selectsPod(p, pod) && allowsNoDisruption(p) && p.Annotations[kube.AllowDecreaseKey] != "true" {
+		// Before the disruption controller has counted, it allows no disruption.
+		firm := p.Status.DisruptionsAllowed <= 0 && p.Annotations[kube.AllowDecreaseKey] != "true"
+		if b.noDecrease == "" && firm && selectsPod(p, pod) {
 			b.noDecrease = reasons.NoDisruptionAllowed
 		}
 	}
@@ -145,4 +148,11 @@ func (n *NamespaceObjects) ConstraintsOf(
 		}
 	}
 	return b.build(declared), scaledByHPA
+}
+
+// selectsPod says whether the budget selects the pod, which is of its namespace. A budget without a
+// selector selects none.
+func selectsPod(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }

@@ -101,17 +101,14 @@ func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value st
 		for i := range list {
 			r := list[i].Resources
 			for _, w := range []struct {
-				name corev1.ResourceName
-				has  corev1.ResourceList
-				of   corev1.ResourceName
-			}{
-				{corev1.ResourceLimitsCPU, r.Limits, corev1.ResourceCPU}, {corev1.ResourceLimitsMemory, r.Limits, corev1.ResourceMemory},
-				{corev1.ResourceRequestsCPU, r.Requests, corev1.ResourceCPU}, {corev1.ResourceRequestsMemory, r.Requests, corev1.ResourceMemory},
-				{corev1.ResourceCPU, r.Requests, corev1.ResourceCPU}, {corev1.ResourceMemory, r.Requests, corev1.ResourceMemory},
-			} {
-				_, required := q.Spec.Hard[w.name]
-				if _, ok := w.has[w.of]; required && !ok {
-					return list[i].Name, string(w.name)
+				prefix corev1.ResourceName
+				has    corev1.ResourceList
+			}{{"limits.", r.Limits}, {"requests.", r.Requests}, {"", r.Requests}} {
+				for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+					_, required := q.Spec.Hard[w.prefix+name]
+					if _, ok := w.has[name]; required && !ok {
+						return list[i].Name, string(w.prefix + name)
+					}
 				}
 			}
 		}

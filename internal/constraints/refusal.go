@@ -2,9 +2,11 @@ package constraints
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
@@ -18,6 +20,9 @@ import (
 // writes defaults for missing values, which can never be taken back, and refuses a pod of which any
 // part is out of range.
 func LimitRangeRefusal(pod *corev1.Pod, ranges []corev1.LimitRange) (reasons.Reason, string) {
+	if len(ranges) == 0 {
+		return "", ""
+	}
 	each, whole := subjectsOf(pod)
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
@@ -50,71 +55,35 @@ type subject struct {
 
 // subjectsOf are the containers of a pod, in the order of the LimitRanger, and the pod itself.
 func subjectsOf(pod *corev1.Pod) (each []subject, whole subject) {
-	running := map[*corev1.Container]bool{}
+	lowest := kube.ByName(kube.Limits(pod))
 	for _, c := range kube.Containers(pod) {
-		running[c.Spec] = true
-	}
-	lowestLimit := func(c *corev1.Container) cpu.Milli {
-		limit := kube.Milli(c.Resources.Limits[corev1.ResourceCPU])
-		if !running[c] {
-			return limit // no resize changes an init container that runs to completion
+		if limit, limited := lowest[c.Spec.Name]; limited {
+			lowest[c.Spec.Name] = min(limit, demand.Settable(c.Request()))
 		}
-		return min(limit, demand.Settable(kube.Milli(c.Resources.Requests[corev1.ResourceCPU])))
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
 			c := &list[i]
-			each = append(each, subject{"container " + c.Name, c.Resources.Requests, c.Resources.Limits, lowestLimit(c)})
+			limit, resizable := lowest[c.Name]
+			if !resizable { // no resize changes an init container that runs to completion
+				limit = kube.Milli(c.Resources.Limits[corev1.ResourceCPU])
+			}
+			each = append(each, subject{"container " + c.Name, c.Resources.Requests, c.Resources.Limits, limit})
 		}
 	}
-	lowest := podTotal(pod, func(c *corev1.Container) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(lowestLimit(c))}
-	})
-	return each, subject{"the whole pod", podTotal(pod, requestsOf), podTotal(pod, limitsListOf), kube.Milli(lowest[corev1.ResourceCPU])}
+	return each, subject{"the whole pod", totalRequests(pod), totalLimits(pod),
+		kube.Milli(totalLimits(kube.WithLimits(pod, lowest))[corev1.ResourceCPU])}
 }
 
-func requestsOf(c *corev1.Container) corev1.ResourceList   { return c.Resources.Requests }
-func limitsListOf(c *corev1.Container) corev1.ResourceList { return c.Resources.Limits }
-
-// podTotal is the total of a pod as Kubernetes counts it: the sum over the containers that run at
-// the same time, or what an init container has beside the sidecars before it, if that is more.
-func podTotal(pod *corev1.Pod, of func(*corev1.Container) corev1.ResourceList) corev1.ResourceList {
-	sum, sidecars, initMax := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
-	for i := range pod.Spec.Containers {
-		addQuantities(sum, of(&pod.Spec.Containers[i]))
-	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			addQuantities(sum, of(c))
-			addQuantities(sidecars, of(c))
-			continue
-		}
-		starting := sidecars.DeepCopy()
-		addQuantities(starting, of(c))
-		raiseQuantities(initMax, starting)
-	}
-	raiseQuantities(sum, initMax)
-	return sum
+// totalRequests and totalLimits are those of a pod as Kubernetes counts them: the sum over the
+// containers that run at the same time, or what an init container has beside the sidecars before
+// it, if that is more.
+func totalRequests(pod *corev1.Pod) corev1.ResourceList {
+	return resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
-// addQuantities adds to quantities of its own: a copy of a Quantity shares amounts beyond 64 bits
-// with the cached object.
-func addQuantities(sum, more corev1.ResourceList) {
-	for name, q := range more {
-		total := q.DeepCopy()
-		total.Add(sum[name])
-		sum[name] = total
-	}
-}
-
-// raiseQuantities raises quantities, or adds them where they are missing.
-func raiseQuantities(list, to corev1.ResourceList) {
-	for name, q := range to {
-		if has, ok := list[name]; !ok || has.Cmp(q) < 0 {
-			list[name] = q
-		}
-	}
+func totalLimits(pod *corev1.Pod) corev1.ResourceList {
+	return resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
 }
 
 // missingDefault is a value that the subject lacks and the LimitRange has a default for; "" for
@@ -187,10 +156,5 @@ func (s subject) minViolation(minimum corev1.ResourceList) string {
 }
 
 func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
-	names := make([]corev1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(list))
 }
