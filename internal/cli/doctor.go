@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +21,8 @@ func doctorCommand(s Streams, f *flags) *cobra.Command {
 			"  kubectl mbcas doctor -o json | jq '.findings[] | select(.level != \"OK\")'",
 		Args: noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
-			c := doctor.Gather(ctx, a)
-			report := doctor.NewReport(doctor.Judge(c))
-			done, err := encode(s.Out, o, report)
-			if !done {
-				_, err = fmt.Fprint(s.Out, report.Text(quiet))
-			}
+			report := doctor.NewReport(doctor.Judge(doctor.Gather(ctx, a)))
+			err := o.write(s.Out, report, func() string { return report.Text(quiet) })
 			if err == nil && report.Failures > 0 {
 				return ErrFindings
 			}

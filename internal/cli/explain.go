@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -22,11 +21,10 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 		Args:              podArgs(1, 1),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
-			snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: args[0]})
+			snap, err := selection{pod: args[0]}.read(ctx, a)
 			if err != nil {
 				return err
 			}
-			cluster.ReadRounds(ctx, a, snap)
 			pod := &snap.Pods[0]
 			subject := explain.Subject{
 				Row: snap.Row(pod), Pod: pod, Allocation: snap.Allocations[pod.UID],
@@ -39,11 +37,7 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 				subject.NodeAllocations = cluster.ReadNodeAllocations(ctx, a, snap, pod.Spec.NodeName)
 			}
 			e := explain.Pod(subject, snap.Notes)
-			if done, err := encode(s.Out, o, e); done {
-				return err
-			}
-			_, err = fmt.Fprint(s.Out, e.Text())
-			return err
+			return o.write(s.Out, e, e.Text)
 		}),
 	}
 	outputFlag(cmd, &o, asJSON, asYAML)

@@ -21,9 +21,10 @@ import (
 
 // listFlags are the flags of list.
 type listFlags struct {
-	selector, node, sort string
-	unmanaged            bool
-	output               output
+	selection
+	sort      string
+	unmanaged bool
+	output    output
 }
 
 func listCommand(s Streams, f *flags) *cobra.Command {
@@ -43,9 +44,7 @@ func listCommand(s Streams, f *flags) *cobra.Command {
 			return listPods(ctx, a, s, l)
 		}),
 	}
-	f.allNamespacesFlag(cmd)
-	cmd.Flags().StringVarP(&l.selector, "selector", "l", "", "label selector")
-	cmd.Flags().StringVar(&l.node, "node", "", "only pods of this node")
+	l.bind(f, cmd)
 	cmd.Flags().StringVar(&l.sort, "sort", "name", "sort by name, usage, limit, demand or throttled")
 	cmd.Flags().BoolVar(&l.unmanaged, "all", false, "also list pods that are not managed")
 	outputFlag(cmd, &l.output, asWide, asJSON, asYAML)
@@ -58,24 +57,42 @@ func listPods(ctx context.Context, a *cluster.Access, s Streams, l listFlags) er
 	if !ok {
 		return UsageError{fmt.Errorf("--sort %q: want one of %s", l.sort, strings.Join(sortKeys(), ", "))}
 	}
-	selector, err := labels.Parse(l.selector)
-	if err != nil {
-		return UsageError{fmt.Errorf("-l %q: %w", l.selector, err)}
-	}
-	snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Node: l.node, Labels: selector})
+	snap, err := l.read(ctx, a)
 	if err != nil {
 		return err
 	}
-	cluster.ReadRounds(ctx, a, snap)
 	rows := snap.Rows()
 	sort(rows)
 	view := newListView(rows, l.unmanaged, snap.Notes)
-	view.scope = format.Scope{Namespace: a.Namespace, Node: l.node, Selector: l.selector}
-	if done, err := encode(s.Out, l.output, view); done {
-		return err
+	view.scope = l.scope(a)
+	return l.output.write(s.Out, view, func() string { return view.text(l.output == asWide, a.Now()) })
+}
+
+// selection is which pods list and usage show.
+type selection struct{ pod, selector, node string }
+
+func (s *selection) bind(f *flags, cmd *cobra.Command) {
+	f.allNamespacesFlag(cmd)
+	cmd.Flags().StringVarP(&s.selector, "selector", "l", "", "label selector")
+	cmd.Flags().StringVar(&s.node, "node", "", "only pods of this node")
+}
+
+// read reads the pods, with the last rounds of their nodes.
+func (s selection) read(ctx context.Context, a *cluster.Access) (*snapshot.Snapshot, error) {
+	selector, err := labels.Parse(s.selector)
+	if err != nil {
+		return nil, UsageError{fmt.Errorf("-l %q: %w", s.selector, err)}
 	}
-	_, err = fmt.Fprint(s.Out, view.text(l.output == asWide, a.Now()))
-	return err
+	snap, err := cluster.Read(ctx, a,
+		cluster.Selection{Namespace: a.Namespace, Pod: s.pod, Node: s.node, Labels: selector})
+	if err == nil {
+		cluster.ReadRounds(ctx, a, snap)
+	}
+	return snap, err
+}
+
+func (s selection) scope(a *cluster.Access) format.Scope {
+	return format.Scope{Namespace: a.Namespace, Node: s.node, Selector: s.selector}
 }
 
 // ListView is what list prints.

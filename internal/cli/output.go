@@ -15,7 +15,6 @@ import (
 type output string
 
 const (
-	plain  output = ""
 	asWide output = "wide"
 	asJSON output = "json"
 	asYAML output = "yaml"
@@ -23,38 +22,33 @@ const (
 
 // outputFlag adds -o with the given forms.
 func outputFlag(cmd *cobra.Command, o *output, forms ...output) {
-	cmd.Flags().VarP(&outputValue{o, forms}, "output", "o", "output form: "+join(forms))
-	names := strings.Split(join(forms), ", ")
+	var names []string
+	for _, form := range forms {
+		names = append(names, string(form))
+	}
+	cmd.Flags().VarP(&outputValue{o, names}, "output", "o", "output form: "+strings.Join(names, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func join(forms []output) string {
-	names := make([]string, len(forms))
-	for i, f := range forms {
-		names[i] = string(f)
-	}
-	return strings.Join(names, ", ")
-}
-
 type outputValue struct {
-	o     *output
-	forms []output
+	*output
+	forms []string
 }
 
-func (v *outputValue) String() string { return string(*v.o) }
+func (v *outputValue) String() string { return string(*v.output) }
 
 func (v *outputValue) Type() string { return "form" }
 
 func (v *outputValue) Set(s string) error {
-	if !slices.Contains(v.forms, output(s)) {
-		return fmt.Errorf("want one of %s", join(v.forms))
+	if !slices.Contains(v.forms, s) {
+		return fmt.Errorf("want one of %s", strings.Join(v.forms, ", "))
 	}
-	*v.o = output(s)
+	*v.output = output(s)
 	return nil
 }
 
-// encode writes v in the form o; it reports false for forms that are text.
-func encode(w io.Writer, o output, v any) (bool, error) {
+// write writes v in the form o: encoded, or as text.
+func (o output) write(w io.Writer, v any, text func() string) error {
 	var data []byte
 	var err error
 	switch o {
@@ -64,10 +58,10 @@ func encode(w io.Writer, o output, v any) (bool, error) {
 	case asYAML:
 		data, err = yaml.Marshal(v)
 	default:
-		return false, nil
+		data = []byte(text())
 	}
 	if err == nil {
 		_, err = w.Write(data)
 	}
-	return true, err
+	return err
 }

@@ -42,11 +42,10 @@ func resizeCommand(s Streams, f *flags) *cobra.Command {
 					limit)}
 			}
 			r.Limit = kube.Milli(q)
-			snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: args[0]})
+			snap, err := selection{pod: args[0]}.read(ctx, a)
 			if err != nil {
 				return err
 			}
-			cluster.ReadRounds(ctx, a, snap)
 			return resizePod(ctx, a, s, snap, r, o)
 		}),
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/explain"
@@ -17,14 +16,9 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
-// usageFlags are the flags and the argument of usage.
-type usageFlags struct {
-	pod, selector, node string
-	output              output
-}
-
 func usageCommand(s Streams, f *flags) *cobra.Command {
-	var u usageFlags
+	var sel selection
+	var o output
 	cmd := &cobra.Command{
 		Use:     "usage [POD]",
 		Aliases: []string{"top"},
@@ -36,14 +30,12 @@ func usageCommand(s Streams, f *flags) *cobra.Command {
 		Args:              podArgs(0, 1),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
-			u.pod = strings.Join(args, "")
-			return showUsage(ctx, a, s, u)
+			sel.pod = strings.Join(args, "")
+			return showUsage(ctx, a, s, sel, o)
 		}),
 	}
-	f.allNamespacesFlag(cmd)
-	cmd.Flags().StringVarP(&u.selector, "selector", "l", "", "label selector")
-	cmd.Flags().StringVar(&u.node, "node", "", "only pods of this node")
-	outputFlag(cmd, &u.output, asJSON, asYAML)
+	sel.bind(f, cmd)
+	outputFlag(cmd, &o, asJSON, asYAML)
 	return cmd
 }
 
@@ -56,20 +48,14 @@ type UsageView struct {
 	scope format.Scope
 }
 
-func showUsage(ctx context.Context, a *cluster.Access, s Streams, u usageFlags) error {
-	if u.pod != "" && a.Namespace == "" {
+func showUsage(ctx context.Context, a *cluster.Access, s Streams, sel selection, o output) error {
+	if sel.pod != "" && a.Namespace == "" {
 		return UsageError{errors.New("a pod and --all-namespaces exclude each other: name its namespace with -n")}
 	}
-	selector, err := labels.Parse(u.selector)
-	if err != nil {
-		return UsageError{fmt.Errorf("-l %q: %w", u.selector, err)}
-	}
-	snap, err := cluster.Read(ctx, a, cluster.Selection{Namespace: a.Namespace, Pod: u.pod, Node: u.node,
-		Labels: selector})
+	snap, err := sel.read(ctx, a)
 	if err != nil {
 		return err
 	}
-	cluster.ReadRounds(ctx, a, snap)
 	for _, m := range snap.Markets {
 		if signals := explain.Signals(cluster.ReadNodeAllocations(ctx, a, snap, m.Node)); signals != "" {
 			demand := explain.NodeDemand(&m)
@@ -78,19 +64,12 @@ func showUsage(ctx context.Context, a *cluster.Access, s Streams, u usageFlags) 
 	}
 	rows := snap.Rows()
 	slices.SortFunc(rows, snapshot.ByName)
-	if u.pod != "" && rows[0].Figures == nil {
-		return fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, u.pod, rows[0].Message)
+	if sel.pod != "" && rows[0].Figures == nil {
+		return fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, sel.pod, rows[0].Message)
 	}
 	rows = slices.DeleteFunc(rows, func(r snapshot.Row) bool { return r.Figures == nil })
-	view := UsageView{
-		Pods: rows, Nodes: snap.Markets, Notes: snap.Notes,
-		scope: format.Scope{Namespace: a.Namespace, Node: u.node, Selector: u.selector},
-	}
-	if done, err := encode(s.Out, u.output, view); done {
-		return err
-	}
-	_, err = fmt.Fprint(s.Out, view.text(a.Now()))
-	return err
+	view := UsageView{Pods: rows, Nodes: snap.Markets, Notes: snap.Notes, scope: sel.scope(a)}
+	return o.write(s.Out, view, func() string { return view.text(a.Now()) })
 }
 
 // text is the view as tables.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
@@ -46,29 +47,26 @@ func (f *flags) addVersions(ctx context.Context, t *format.Table) error {
 	if err != nil {
 		return fmt.Errorf("read the version of the API server: %w", err)
 	}
-	add := func(name, image string, err error) {
+	d, ds := &appsv1.Deployment{}, &appsv1.DaemonSet{}
+	for _, part := range []struct {
+		name, kind, object string
+		into               client.Object
+		spec               *corev1.PodSpec
+	}{
+		{"controller", "Deployment", cluster.ControllerName, d, &d.Spec.Template.Spec},
+		{"agent", "DaemonSet", cluster.AgentName, ds, &ds.Spec.Template.Spec},
+	} {
+		key := client.ObjectKey{Namespace: a.System, Name: part.object}
+		found, err := cluster.Get(ctx, a.Client, part.kind, part.into, key)
+		text := doctor.Image(*part.spec)
 		switch {
 		case err != nil:
-			image = format.OneLine(err.Error())
-		case image == "":
-			image = "not installed in namespace " + a.System
+			text = format.OneLine(err.Error())
+		case found == nil:
+			text = "not installed in namespace " + a.System
 		}
-		t.Add(name, image)
+		t.Add(part.name, text)
 	}
-	image := ""
-	d, err := cluster.Get(ctx, a.Client, "Deployment", &appsv1.Deployment{},
-		client.ObjectKey{Namespace: a.System, Name: cluster.ControllerName})
-	if d != nil {
-		image = doctor.Image(d.Spec.Template.Spec)
-	}
-	add("controller", image, err)
-	image = ""
-	ds, err := cluster.Get(ctx, a.Client, "DaemonSet", &appsv1.DaemonSet{},
-		client.ObjectKey{Namespace: a.System, Name: cluster.AgentName})
-	if ds != nil {
-		image = doctor.Image(ds.Spec.Template.Spec)
-	}
-	add("agent", image, err)
 	t.Add("Kubernetes", v.GitVersion)
 	return nil
 }
