@@ -49,15 +49,15 @@ func (f *flags) addVersions(ctx context.Context, t *format.Table) error {
 	}
 	d, ds := &appsv1.Deployment{}, &appsv1.DaemonSet{}
 	for _, part := range []struct {
-		name, kind, object string
-		into               client.Object
-		spec               *corev1.PodSpec
+		name, object string
+		into         client.Object
+		spec         *corev1.PodSpec
 	}{
-		{"controller", "Deployment", cluster.ControllerName, d, &d.Spec.Template.Spec},
-		{"agent", "DaemonSet", cluster.AgentName, ds, &ds.Spec.Template.Spec},
+		{"controller", cluster.ControllerName, d, &d.Spec.Template.Spec},
+		{"agent", cluster.AgentName, ds, &ds.Spec.Template.Spec},
 	} {
 		key := client.ObjectKey{Namespace: a.System, Name: part.object}
-		found, err := cluster.Get(ctx, a.Client, part.kind, part.into, key)
+		found, err := cluster.Get(ctx, a.Client, part.into, key)
 		text := doctor.Image(*part.spec)
 		switch {
 		case err != nil:

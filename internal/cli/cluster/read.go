@@ -82,7 +82,7 @@ func readModes(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace s
 // ReadSettings reads the settings that the controller publishes.
 func ReadSettings(ctx context.Context, a *Access) (kube.Settings, error) {
 	key := client.ObjectKey{Namespace: a.System, Name: kube.SettingsName}
-	cm, err := Get(ctx, a.Client, "ConfigMap", &corev1.ConfigMap{}, key)
+	cm, err := Get(ctx, a.Client, &corev1.ConfigMap{}, key)
 	switch {
 	case err != nil:
 		return nil, err
@@ -192,15 +192,16 @@ func ReadNamespaces(ctx context.Context, c client.Client, name string) ([]corev1
 	return []corev1.Namespace{ns}, nil
 }
 
-// Get reads one object of a kind; nil without an error means that it does not exist.
-func Get[T client.Object](ctx context.Context, c client.Client, kind string, into T, key client.ObjectKey) (T, error) {
+// Get reads one object; nil without an error means that it does not exist.
+func Get[T client.Object](ctx context.Context, c client.Client, into T, key client.ObjectKey) (T, error) {
 	var none T
 	err := c.Get(ctx, key, into)
 	if apierrors.IsNotFound(err) {
 		return none, nil
 	}
 	if err != nil {
-		return none, fmt.Errorf("read %s %s: %w", kind, strings.TrimPrefix(key.String(), "/"), err)
+		kind, _ := c.GroupVersionKindFor(into)
+		return none, fmt.Errorf("read %s %s: %w", kind.Kind, strings.TrimPrefix(key.String(), "/"), err)
 	}
 	return into, nil
 }

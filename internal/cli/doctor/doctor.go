@@ -3,6 +3,8 @@
 package doctor
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -11,7 +13,10 @@ type check struct {
 	area, name string
 	per        kind
 	needs      func(subject) bool // nil: always
-	judge      func(*findings, subject)
+	// reads are the facts without which nothing can be judged. One that cannot be read is the
+	// finding.
+	reads []string
+	judge func(*findings, subject) // nil: the check reports all facts that cannot be read
 }
 
 // kind is what a check judges: the cluster once, each node, or each namespace.
@@ -33,37 +38,61 @@ type subject struct {
 // checks are in the order of the report. A run of checks per node or namespace completes one object
 // before the next.
 var checks = []check{
-	{"cluster", "API server", perCluster, nil, checkAPIServer},
-	{"cluster", "pods/resize", perCluster, reachable, checkResizeServed},
-	{"cluster", "user permissions", perCluster, reachable, checkUserPermissions},
+	{"cluster", "API server", perCluster, nil, nil, checkAPIServer},
+	{"cluster", "pods/resize", perCluster, reachable, []string{"resize"}, checkResizeServed},
+	{"cluster", "user permissions", perCluster, reachable, nil, checkUserPermissions},
 
-	{"install", "PodAllocation CRD", perCluster, reachable, checkCRD},
-	{"install", "controller", perCluster, installed, checkController},
-	{"install", "controller permissions", perCluster, installed, checkControllerPermissions},
-	{"install", "settings", perCluster, hasController, checkSettings},
-	{"install", "pause", perCluster, installed, checkPause},
-	{"install", "agents", perCluster, installed, checkAgents},
-	{"install", "versions", perCluster, hasAgents, checkVersions},
-	{"install", "VPA", perCluster, installed, countVPAs},
-	{"install", "DemandSignals", perCluster, installed, checkSignals},
+	{"install", "PodAllocation CRD", perCluster, reachable, []string{"crd"}, checkCRD},
+	{"install", "controller", perCluster, installed, []string{"controller"}, checkController},
+	{"install", "controller permissions", perCluster, installed, nil, checkControllerPermissions},
+	{"install", "settings", perCluster, hasController, nil, checkSettings},
+	{"install", "pause", perCluster, installed, []string{"switch"}, checkPause},
+	{"install", "agents", perCluster, installed, []string{"agent"}, checkAgents},
+	{"install", "versions", perCluster, hasAgents, nil, checkVersions},
+	{"install", "VPA", perCluster, installed, []string{"verticalpodautoscalers"}, countVPAs},
+	{"install", "DemandSignals", perCluster, installed, []string{"demandsignals"}, checkSignals},
 
-	{"node", "facts", perCluster, reachable, checkNodeFacts},
-	{"node", "kubelet", perNode, reachable, checkKubelet},
-	{"node", "conditions", perNode, reachable, checkConditions},
-	{"node", "agent", perNode, hasAgents, checkAgent},
-	{"node", "last round", perNode, reachable, checkRound},
-	{"node", "reported resources", perNode, reachable, checkReportedResources},
+	{"node", "facts", perCluster, reachable, []string{"nodes", "leases", "rounds"}, nil},
+	{"node", "kubelet", perNode, reachable, nil, checkKubelet},
+	{"node", "conditions", perNode, reachable, nil, checkConditions},
+	{"node", "agent", perNode, hasAgents, nil, checkAgent},
+	{"node", "last round", perNode, reachable, nil, checkRound},
+	{"node", "reported resources", perNode, reachable, nil, checkReportedResources},
 
-	{"namespace", "facts", perCluster, reachable, checkNamespaceFacts},
-	{"namespace", "mode", perNamespace, reachable, checkMode},
-	{"namespace", "VPA", perNamespace, switchedOn, checkVPAs},
-	{"namespace", "refused pods", perNamespace, hasCandidates, checkRefused},
-	{"namespace", "LimitRange", perNamespace, hasCandidates, checkLimitRanges},
-	{"namespace", "ResourceQuota", perNamespace, hasCandidates, checkQuotas},
-	{"namespace", "HPA", perNamespace, hasCandidates, checkHPAs},
-	{"namespace", "PodDisruptionBudget", perNamespace, hasCandidates, checkBudgets},
+	{"namespace", "facts", perCluster, reachable, namespaceObjects, nil},
+	{"namespace", "mode", perNamespace, reachable, nil, checkMode},
+	{"namespace", "VPA", perNamespace, switchedOn, nil, checkVPAs},
+	{"namespace", "refused pods", perNamespace, hasCandidates, nil, checkRefused},
+	{"namespace", "LimitRange", perNamespace, hasCandidates, nil, checkLimitRanges},
+	{"namespace", "ResourceQuota", perNamespace, hasCandidates, nil, checkQuotas},
+	{"namespace", "HPA", perNamespace, hasCandidates, nil, checkHPAs},
+	{"namespace", "PodDisruptionBudget", perNamespace, hasCandidates, nil, checkBudgets},
 
-	{"pod", "managed pods", perCluster, reachable, checkPods},
+	{"pod", "managed pods", perCluster, reachable, []string{"pods", "allocations"}, checkPods},
+}
+
+// namespaceObjects are the facts that the checks of namespaces judge.
+var namespaceObjects = []string{
+	"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers", "poddisruptionbudgets",
+}
+
+// titles are the subjects of findings about facts that cannot be read, if other than the fact.
+var titles = map[string]string{
+	"crd": "PodAllocation CRD", "agent": "agents", "switch": "pause", "resize": "pods/resize", "rounds": "agents",
+	"verticalpodautoscalers": "VPA", "demandsignals": "DemandSignals", "leases": "leases of agents",
+}
+
+// readable says whether a check can judge what it reads; what cannot be read is a finding.
+func (f *findings) readable(c *Facts, check check) bool {
+	for _, fact := range check.reads {
+		if err := c.Unreadable[fact]; err != nil {
+			f.unreadable(cmp.Or(titles[fact], fact), err)
+			if check.judge != nil {
+				return false
+			}
+		}
+	}
+	return check.judge != nil
 }
 
 func reachable(s subject) bool { return s.Version != "" }
@@ -87,7 +116,9 @@ func Judge(c *Facts) []Finding {
 			for _, check := range checks[i:end] {
 				if check.needs == nil || check.needs(s) {
 					f.area, f.name = check.area, check.name
-					check.judge(f, s)
+					if f.readable(s.Facts, check) {
+						check.judge(f, s)
+					}
 				}
 			}
 		}

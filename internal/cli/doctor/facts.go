@@ -82,40 +82,39 @@ func (c *Facts) record(kind string, err error) {
 	}
 }
 
+// get reads one object; nil if it does not exist or cannot be read.
+func get[T client.Object](ctx context.Context, c *Facts, api client.Client, fact string, o T, key client.ObjectKey) T {
+	found, err := cluster.Get(ctx, api, o, key)
+	c.record(fact, err)
+	return found
+}
+
+// list lists objects; none if they cannot be read.
+func list[T client.ObjectList](ctx context.Context, c *Facts, api client.Client, fact string, into T) T {
+	c.record(fact, api.List(ctx, into))
+	return into
+}
+
 func (c *Facts) readInstallation(ctx context.Context, a *cluster.Access) {
+	own := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: a.System, Name: name} }
+	c.CRD = get(ctx, c, a.Client, "crd", &apiextensionsv1.CustomResourceDefinition{},
+		client.ObjectKey{Name: cluster.CRDName})
+	c.Controller = get(ctx, c, a.Client, "controller", &appsv1.Deployment{}, own(cluster.ControllerName))
+	c.Agent = get(ctx, c, a.Client, "agent", &appsv1.DaemonSet{}, own(cluster.AgentName))
 	var err error
-	c.CRD, err = readCRD(ctx, a.Client, cluster.CRDName)
-	c.record("crd", err)
-	controller := client.ObjectKey{Namespace: a.System, Name: cluster.ControllerName}
-	c.Controller, err = cluster.Get(ctx, a.Client, "Deployment", &appsv1.Deployment{}, controller)
-	c.record("controller", err)
-	agent := client.ObjectKey{Namespace: a.System, Name: cluster.AgentName}
-	c.Agent, err = cluster.Get(ctx, a.Client, "DaemonSet", &appsv1.DaemonSet{}, agent)
-	c.record("agent", err)
 	c.Switch, err = restore.ReadState(ctx, a.Client, a.System)
 	c.record("switch", err)
 	c.Settings, err = cluster.ReadSettings(ctx, a)
 	c.record("settings", err)
 }
 
-func readCRD(ctx context.Context, api client.Client, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	return cluster.Get(ctx, api, "CustomResourceDefinition", crd, client.ObjectKey{Name: name})
-}
-
 func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
-	list := func(kind string, into client.ObjectList, options ...client.ListOption) {
-		c.record(kind, a.Client.List(ctx, into, options...))
-	}
-	var pods corev1.PodList
+	c.Pods = list(ctx, c, a.Client, "pods", &corev1.PodList{}).Items
 	var leases coordinationv1.LeaseList
-	var nodes corev1.NodeList
-	var namespaces corev1.NamespaceList
-	list("pods", &pods)
-	list("leases", &leases, client.InNamespace(a.System))
-	list("nodes", &nodes)
-	list("namespaces", &namespaces)
-	c.Pods, c.Leases, c.Nodes, c.Namespaces = pods.Items, leases.Items, nodes.Items, namespaces.Items
+	c.record("leases", a.Client.List(ctx, &leases, client.InNamespace(a.System)))
+	c.Leases = leases.Items
+	c.Nodes = list(ctx, c, a.Client, "nodes", &corev1.NodeList{}).Items
+	c.Namespaces = list(ctx, c, a.Client, "namespaces", &corev1.NamespaceList{}).Items
 	for _, p := range c.Pods {
 		if p.Namespace == a.System {
 			c.SystemPods = append(c.SystemPods, p)
@@ -129,28 +128,20 @@ func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
 
 // readConstrainingObjects reads the objects of all namespaces that constrain limits.
 func (c *Facts) readConstrainingObjects(ctx context.Context, api client.Client) {
-	var ranges corev1.LimitRangeList
-	var quotas corev1.ResourceQuotaList
-	var hpas autoscalingv2.HorizontalPodAutoscalerList
-	var budgets policyv1.PodDisruptionBudgetList
-	c.record("limitranges", api.List(ctx, &ranges))
-	c.record("resourcequotas", api.List(ctx, &quotas))
-	c.record("horizontalpodautoscalers", api.List(ctx, &hpas))
-	c.record("poddisruptionbudgets", api.List(ctx, &budgets))
 	c.record("verticalpodautoscalers", cluster.AddVPAs(ctx, api, c.Objects, ""))
-	for _, l := range ranges.Items {
+	for _, l := range list(ctx, c, api, "limitranges", &corev1.LimitRangeList{}).Items {
 		n := c.Objects.Get(l.Namespace)
 		n.LimitRanges = append(n.LimitRanges, l)
 	}
-	for _, q := range quotas.Items {
+	for _, q := range list(ctx, c, api, "resourcequotas", &corev1.ResourceQuotaList{}).Items {
 		n := c.Objects.Get(q.Namespace)
 		n.Quotas = append(n.Quotas, q)
 	}
-	for _, b := range budgets.Items {
+	for _, b := range list(ctx, c, api, "poddisruptionbudgets", &policyv1.PodDisruptionBudgetList{}).Items {
 		n := c.Objects.Get(b.Namespace)
 		n.PDBs = append(n.PDBs, b)
 	}
-	for _, h := range hpas.Items {
+	for _, h := range list(ctx, c, api, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscalerList{}).Items {
 		n := c.Objects.Get(h.Namespace)
 		n.HPAs = append(n.HPAs, h)
 		if scalesOnCPU(&h) {
@@ -169,10 +160,9 @@ func scalesOnCPU(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 
 // readSignals reads the DemandSignals of all namespaces, if the cluster serves the kind.
 func (c *Facts) readSignals(ctx context.Context, a *cluster.Access) {
-	var err error
-	c.SignalCRD, err = readCRD(ctx, a.Client, cluster.SignalCRDName)
-	c.record("signalcrd", err)
-	if err == nil && c.SignalCRD == nil {
+	c.SignalCRD = get(ctx, c, a.Client, "signalcrd", &apiextensionsv1.CustomResourceDefinition{},
+		client.ObjectKey{Name: cluster.SignalCRDName})
+	if c.Unreadable["signalcrd"] == nil && c.SignalCRD == nil {
 		return
 	}
 	var list v1alpha1.DemandSignalList

@@ -20,10 +20,6 @@ const (
 
 func checkCRD(f *findings, s subject) {
 	const crd = "PodAllocation CRD"
-	if err := s.Unreadable["crd"]; err != nil {
-		f.unreadable(crd, err)
-		return
-	}
 	if s.CRD == nil {
 		f.fail(crd, "is not installed", "Install MBCAS: kubectl apply -k config/base")
 		return
@@ -48,10 +44,6 @@ func checkCRD(f *findings, s subject) {
 
 func checkController(f *findings, s subject) {
 	const controller = "controller"
-	if err := s.Unreadable[controller]; err != nil {
-		f.unreadable(controller, err)
-		return
-	}
 	d := s.Controller
 	if d == nil {
 		f.fail(controller, fmt.Sprintf("deployment %s/%s does not exist", s.System, cluster.ControllerName), install)
@@ -117,9 +109,6 @@ func checkSettings(f *findings, s subject) {
 }
 
 func checkPause(f *findings, s subject) {
-	if err := s.Unreadable["switch"]; err != nil {
-		f.unreadable("pause", err)
-	}
 	if s.Switch.Paused() {
 		f.warn("pause", "all resizes are paused: "+s.Switch.Pause, "kubectl mbcas resume")
 	}
@@ -131,10 +120,6 @@ func checkPause(f *findings, s subject) {
 
 func checkAgents(f *findings, s subject) {
 	const agents = "agents"
-	if err := s.Unreadable["agent"]; err != nil {
-		f.unreadable(agents, err)
-		return
-	}
 	if s.Agent == nil {
 		f.fail(agents, fmt.Sprintf("daemonset %s/%s does not exist", s.System, cluster.AgentName), install)
 		return
@@ -169,14 +154,11 @@ func countVPAs(f *findings, s subject) {
 	for _, n := range s.Objects {
 		all += len(n.VPAs)
 	}
-	switch err := s.Unreadable["verticalpodautoscalers"]; {
-	case err != nil:
-		f.unreadable(vpa, err)
-	case all == 0:
+	if all == 0 {
 		f.ok(vpa, "none")
-	default:
-		f.ok(vpa, "%s; MBCAS does not resize pods whose CPU a VPA writes", format.Plural(all, "VerticalPodAutoscaler"))
+		return
 	}
+	f.ok(vpa, "%s; MBCAS does not resize pods whose CPU a VPA writes", format.Plural(all, "VerticalPodAutoscaler"))
 }
 
 // whyNotReady is the first reason that a pod of the workload gives.

@@ -79,17 +79,6 @@ func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
 func switchedOn(s subject) bool    { return reachable(s) && s.namespace.mode != kube.ModeOff }
 func hasCandidates(s subject) bool { return switchedOn(s) && len(s.namespace.candidates) > 0 }
 
-// checkNamespaceFacts reports what could not be read for the checks of namespaces.
-func checkNamespaceFacts(f *findings, s subject) {
-	for _, kind := range []string{
-		"namespaces", "limitranges", "resourcequotas", "horizontalpodautoscalers", "poddisruptionbudgets",
-	} {
-		if err := s.Unreadable[kind]; err != nil {
-			f.unreadable(kind, err)
-		}
-	}
-}
-
 func checkMode(f *findings, s subject) {
 	n := s.namespace
 	if !n.validMode {

@@ -18,17 +18,6 @@ import (
 // 10 s.
 const leaseFresh = 30 * time.Second
 
-// checkNodeFacts reports what could not be read for the checks of nodes.
-func checkNodeFacts(f *findings, s subject) {
-	for _, kind := range []struct{ key, name string }{
-		{"nodes", "nodes"}, {"leases", "leases of agents"}, {"rounds", "agents"},
-	} {
-		if err := s.Unreadable[kind.key]; err != nil {
-			f.unreadable(kind.name, err)
-		}
-	}
-}
-
 func checkKubelet(f *findings, s subject) {
 	node, info := s.node.Name, s.node.Status.NodeInfo
 	if !isLinux(s.node) {

@@ -112,26 +112,22 @@ func (p *Permission) review(ctx context.Context, c client.Client, user string) e
 	attributes := &authorizationv1.ResourceAttributes{
 		Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
 	}
-	if user == "" {
-		r := &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
+	self := &authorizationv1.SelfSubjectAccessReview{}
+	review, status, whose := client.Object(self), &self.Status, "your permission"
+	self.Spec.ResourceAttributes = attributes
+	if user != "" {
+		groups := []string{"system:authenticated", "system:serviceaccounts"}
+		if parts := strings.Split(user, ":"); len(parts) == 4 {
+			groups = append(groups, "system:serviceaccounts:"+parts[2])
 		}
-		if err := c.Create(ctx, r); err != nil {
-			return fmt.Errorf("review your permission to %s: %w", p, err)
+		other := &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: attributes},
 		}
-		p.Allowed, p.Reviewed = r.Status.Allowed, true
-		return nil
+		review, status, whose = other, &other.Status, "the permission of "+user
 	}
-	groups := []string{"system:authenticated", "system:serviceaccounts"}
-	if parts := strings.Split(user, ":"); len(parts) == 4 {
-		groups = append(groups, "system:serviceaccounts:"+parts[2])
+	if err := c.Create(ctx, review); err != nil {
+		return fmt.Errorf("review %s to %s: %w", whose, p, err)
 	}
-	r := &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: attributes},
-	}
-	if err := c.Create(ctx, r); err != nil {
-		return fmt.Errorf("review the permission of %s to %s: %w", user, p, err)
-	}
-	p.Allowed, p.Reviewed = r.Status.Allowed, true
+	p.Allowed, p.Reviewed = status.Allowed, true
 	return nil
 }
