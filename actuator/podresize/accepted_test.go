@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -35,8 +36,8 @@ func TestOnlyCPULimits(t *testing.T) {
 	r := s.resize.Apply(t.Context(), s.pod, m)
 	s.expect("Apply", r, podresize.Accepted, "")
 
-	want.Containers[0].Resources.Limits[corev1.ResourceCPU] = *milliQuantity(1500)
-	want.InitContainers[1].Resources.Limits[corev1.ResourceCPU] = *milliQuantity(700)
+	want.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("1500m")
+	want.InitContainers[1].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("700m")
 	stored := s.stored()
 	if !equality.Semantic.DeepEqual(stored.Spec, *want) {
 		t.Errorf("spec:\n%+v\nwant\n%+v", stored.Spec, *want)

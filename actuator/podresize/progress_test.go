@@ -13,161 +13,101 @@ import (
 
 // resized is a running pod of generation 5 whose spec and status agree on app=300m and proxy=100m.
 func resized() *corev1.Pod {
-	p := apiserver.Pod("shop", "web", apiserver.Container("app", "100m", "300m"), apiserver.Container("free", "", ""))
-	p.Spec.InitContainers = []corev1.Container{apiserver.Sidecar("proxy", "50m", "100m")}
+	proxy := apiserver.Sidecar("proxy", "50m", "100m")
+	app, free := apiserver.Container("app", "100m", "300m"), apiserver.Container("free", "", "")
+	p := apiserver.RunningPod("shop", "web", app, free, proxy)
+	p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers[2:], p.Spec.Containers[:2]
+	p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses[2:], p.Status.ContainerStatuses[:2]
 	p.Generation, p.Status.ObservedGeneration = 5, 5
-	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
-	for _, c := range p.Spec.Containers {
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, State: running, Resources: c.Resources.DeepCopy()})
-	}
-	c := p.Spec.InitContainers[0]
-	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: c.Name, State: running, Resources: c.Resources.DeepCopy()}}
 	return p
-}
-
-func setCondition(p *corev1.Pod, t corev1.PodConditionType, reason string, observed int64) {
-	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
-		Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: "says the kubelet", ObservedGeneration: observed,
-	})
 }
 
 // TestCheck: how far the kubelet is, in every state that a pod's status can be in.
 func TestCheck(t *testing.T) {
-	reports := func(p *corev1.Pod, limit string) { p.Status.ContainerStatuses[0].Resources.Limits = cpuList(limit) }
+	type edit = func(*corev1.Pod)
+	reports := func(limit string) edit {
+		return func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Limits = cpuList(limit) }
+	}
+	seen := func(generation, observed int64) edit {
+		return func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = generation, observed }
+	}
+	condition := func(t corev1.PodConditionType, reason string, observed int64) edit {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+				Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: "says the kubelet", ObservedGeneration: observed,
+			})
+		}
+	}
+	pending := func(reason string, observed int64) edit { return condition(corev1.PodResizePending, reason, observed) }
+	progress := func(reason string, observed int64) edit {
+		return condition(corev1.PodResizeInProgress, reason, observed)
+	}
+	const (
+		done, inProgress    = podresize.Done, podresize.InProgress
+		deferred, says      = podresize.Deferred, "says the kubelet"
+		postponed, rejected = corev1.PodReasonDeferred, corev1.PodReasonInfeasible
+	)
+	noStatus := func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }
+	noResources := func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources = nil }
+	noLimit := func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Limits = nil }
+	crashed := func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State.Running = nil }
 	for reason, tt := range map[string]struct {
-		change     func(*corev1.Pod)
-		generation int64 // default 5
+		generation int64
+		edits      []edit
 		want       podresize.Progress
 		says       string
 	}{
-		"in force":                           {want: podresize.Done},
-		"this copy is older than the resize": {generation: 6, want: podresize.InProgress, says: "older than the resize"},
-		"the kubelet has not looked": {
-			change: func(p *corev1.Pod) { p.Status.ObservedGeneration = 4 },
-			want:   podresize.InProgress, says: "observed generation 4, not yet 5",
-		},
-		"a later change by another client is in force as well": {
-			change: func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 7, 7 }, want: podresize.Done,
-		},
-		"the status shows the old limit": {
-			change: func(p *corev1.Pod) { reports(p, "200m") }, want: podresize.InProgress, says: "container app runs with 200m, not yet with 300m",
-		},
-		"one quantum off is another limit": {
-			change: func(p *corev1.Pod) { reports(p, "290m") }, want: podresize.InProgress,
-		},
-		"a limit that is being lowered by one quantum": {
-			change: func(p *corev1.Pod) { reports(p, "310m") }, want: podresize.InProgress,
-		},
-		"rounded up by systemd": {change: func(p *corev1.Pod) { reports(p, "309m") }, want: podresize.Done},
-		"the sidecar lags": {
-			change: func(p *corev1.Pod) { p.Status.InitContainerStatuses[0].Resources.Limits = cpuList("50m") },
-			want:   podresize.InProgress, says: "container proxy",
-		},
-		"a container that is not ours lags": {
-			change: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Resources.Limits = cpuList("2") }, want: podresize.Done,
-		},
-		"no status yet": {
-			change: func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }, want: podresize.InProgress, says: "app has no status yet",
-		},
-		"the status has no resources": {
-			change: func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources = nil }, want: podresize.InProgress, says: "does not report",
-		},
-		"the status has no limit": {
-			change: func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Limits = nil }, want: podresize.InProgress, says: "without a CPU limit",
-		},
-		"a crashed container starts with the new limit": {
-			change: func(p *corev1.Pod) {
-				p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
-				reports(p, "200m")
-			}, want: podresize.Done,
-		},
+		"in force":                               {5, nil, done, ""},
+		"this copy is older than the resize":     {6, nil, inProgress, "older than the resize"},
+		"the kubelet has not looked":             {5, []edit{seen(5, 4)}, inProgress, "observed generation 4, not yet 5"},
+		"a later change by another client, too":  {5, []edit{seen(7, 7)}, done, ""},
+		"the status shows the old limit":         {5, []edit{reports("200m")}, inProgress, "app runs with 200m, not yet with 300m"},
+		"one quantum below":                      {5, []edit{reports("290m")}, inProgress, ""},
+		"one quantum above":                      {5, []edit{reports("310m")}, inProgress, ""},
+		"rounded up by systemd":                  {5, []edit{reports("309m")}, done, ""},
+		"no status yet":                          {5, []edit{noStatus}, inProgress, "app has no status yet"},
+		"the status has no resources":            {5, []edit{noResources}, inProgress, "does not report"},
+		"the status has no limit":                {5, []edit{noLimit}, inProgress, "without a CPU limit"},
+		"a crashed container gets the new limit": {5, []edit{reports("200m"), crashed}, done, ""},
+		"the sidecar lags": {5, []edit{func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses[0].Resources.Limits = cpuList("50m")
+		}}, inProgress, "container proxy"},
+		"a container that is not ours lags": {5, []edit{func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[1].Resources.Limits = cpuList("2")
+		}}, done, ""},
 
-		"deferred": {
-			change: func(p *corev1.Pod) { setCondition(p, corev1.PodResizePending, corev1.PodReasonDeferred, 5) },
-			want:   podresize.Deferred, says: "says the kubelet",
-		},
-		"infeasible": {
-			change: func(p *corev1.Pod) { setCondition(p, corev1.PodResizePending, corev1.PodReasonInfeasible, 5) },
-			want:   podresize.Infeasible, says: "says the kubelet",
-		},
-		"pending for a reason unknown": {
-			change: func(p *corev1.Pod) { setCondition(p, corev1.PodResizePending, "Moonstruck", 5) },
-			want:   podresize.Deferred, says: "Moonstruck: says the kubelet",
-		},
-		"in progress": {
-			change: func(p *corev1.Pod) { setCondition(p, corev1.PodResizeInProgress, "", 5) }, want: podresize.InProgress,
-		},
-		"in error": {
-			change: func(p *corev1.Pod) { setCondition(p, corev1.PodResizeInProgress, corev1.PodReasonError, 5) },
-			want:   podresize.Errored, says: "says the kubelet",
-		},
-		"the last one in progress, this one deferred": {
-			change: func(p *corev1.Pod) {
-				setCondition(p, corev1.PodResizeInProgress, "", 4)
-				setCondition(p, corev1.PodResizePending, corev1.PodReasonDeferred, 5)
-			}, want: podresize.Deferred,
-		},
-		"an error of the last resize": {
-			change: func(p *corev1.Pod) {
-				setCondition(p, corev1.PodResizeInProgress, corev1.PodReasonError, 4)
-				p.Status.ObservedGeneration = 4
-			}, want: podresize.InProgress,
-		},
-		"the last resize was deferred": {
-			change: func(p *corev1.Pod) {
-				setCondition(p, corev1.PodResizePending, corev1.PodReasonDeferred, 4)
-				p.Status.ObservedGeneration = 4
-			}, want: podresize.InProgress,
-		},
-		"a later resize is deferred": {
-			change: func(p *corev1.Pod) {
-				p.Generation = 6
-				setCondition(p, corev1.PodResizePending, corev1.PodReasonDeferred, 6)
-			}, want: podresize.Deferred,
-		},
-		"a condition that is over": {
-			change: func(p *corev1.Pod) {
-				setCondition(p, corev1.PodResizePending, corev1.PodReasonInfeasible, 5)
-				p.Status.Conditions[0].Status = corev1.ConditionFalse
-			}, want: podresize.Done,
-		},
-		"a kubelet that counts no generations is taken at its word": {
-			change: func(p *corev1.Pod) {
-				p.Status.ObservedGeneration = 0
-				setCondition(p, corev1.PodResizePending, corev1.PodReasonInfeasible, 0)
-			}, want: podresize.Infeasible,
-		},
-		"a kubelet that counts no generations, and is done": {
-			change: func(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }, want: podresize.Done,
-		},
-		"a server that counts no generations": {
-			change: func(p *corev1.Pod) { p.Generation, p.Status.ObservedGeneration = 0, 0 }, generation: -1, want: podresize.Done,
-		},
+		"deferred":                     {5, []edit{pending(postponed, 5)}, deferred, says},
+		"infeasible":                   {5, []edit{pending(rejected, 5)}, podresize.Infeasible, says},
+		"pending for a reason unknown": {5, []edit{pending("Moonstruck", 5)}, deferred, "Moonstruck: " + says},
+		"in progress":                  {5, []edit{progress("", 5)}, inProgress, ""},
+		"in error":                     {5, []edit{progress(corev1.PodReasonError, 5)}, podresize.Errored, says},
+		"the last one in progress, this one deferred": {5, []edit{progress("", 4), pending(postponed, 5)}, deferred, ""},
+		"an error of the last resize":                 {5, []edit{progress(corev1.PodReasonError, 4), seen(5, 4)}, inProgress, ""},
+		"the last resize was deferred":                {5, []edit{pending(postponed, 4), seen(5, 4)}, inProgress, ""},
+		"a later resize is deferred":                  {5, []edit{pending(postponed, 6), seen(6, 5)}, deferred, ""},
+		"a condition that is over": {5, []edit{pending(rejected, 5), func(p *corev1.Pod) {
+			p.Status.Conditions[0].Status = corev1.ConditionFalse
+		}}, done, ""},
+		"infeasible, without generations":     {5, []edit{pending(rejected, 0), seen(5, 0)}, podresize.Infeasible, ""},
+		"done, without generations":           {5, []edit{seen(5, 0)}, done, ""},
+		"a server that counts no generations": {0, []edit{seen(0, 0)}, done, ""},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			p := resized()
-			if tt.change != nil {
-				tt.change(p)
-			}
-			switch tt.generation {
-			case 0:
-				tt.generation = 5
-			case -1:
-				tt.generation = 0
+			for _, edit := range tt.edits {
+				edit(p)
 			}
 			before := p.DeepCopy()
 			got, says := podresize.Check(p, map[string]cpu.Milli{"app": 300, "proxy": 100}, tt.generation)
 			if got != tt.want || says == "" || !strings.Contains(says, tt.says) {
 				t.Errorf("%v (%q), want %v (%q)", got, says, tt.want, tt.says)
 			}
-			if !sameStatus(before, p) {
+			if before.String() != p.String() {
 				t.Errorf("Check changed the pod")
 			}
 		})
 	}
 }
-
-func sameStatus(a, b *corev1.Pod) bool { return a.String() == b.String() }
 
 // TestCheckOnServer: what is found on a pod that a kubelet answered for, through the API server.
 func TestCheckOnServer(t *testing.T) {

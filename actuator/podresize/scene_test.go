@@ -2,10 +2,14 @@ package podresize_test
 
 import (
 	"fmt"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
 
+	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +20,8 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 
 // owner is the name under which the tests resize: the one that the policies of config/policy let through.
 const owner = "mbcas-controller"
@@ -94,7 +100,7 @@ func (s *scene) refuses(m actuator.Move, want podresize.Outcome, says string) {
 	if got.Pod != nil {
 		s.t.Errorf("a pod is returned with a refusal")
 	}
-	if after := s.stored(); !equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+	if after := s.stored(); !sameSpec(before, after) {
 		s.t.Errorf("the refused move changed the pod:\n%+v\nwas\n%+v", after.Spec, before.Spec)
 	}
 }
@@ -117,12 +123,6 @@ func (s *scene) expect(what string, got podresize.Result, want podresize.Outcome
 	if !strings.Contains(got.Message, says) {
 		s.t.Errorf("%s says %q, want something with %q", what, got.Message, says)
 	}
-}
-
-func limitRange(ns string, item corev1.LimitRangeItem) *corev1.LimitRange {
-	lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "bounds"}}
-	lr.Spec.Limits = []corev1.LimitRangeItem{item}
-	return lr
 }
 
 func cpuList(s string) corev1.ResourceList {
@@ -150,6 +150,75 @@ func milli(s string) cpu.Milli {
 	return cpu.Milli(q.MilliValue())
 }
 
-func milliQuantity(m int64) *resource.Quantity {
-	return resource.NewMilliQuantity(m, resource.DecimalSI)
+func sameSpec(a, b *corev1.Pod) bool { return equality.Semantic.DeepEqual(a.Spec, b.Spec) }
+
+// policy makes a ValidatingAdmissionPolicy that refuses the resizes of the scene's namespace; reason "" is its default.
+func (s *scene) policy(reason metav1.StatusReason) {
+	s.t.Helper()
+	refuse := admission.Validation{Expression: "false", Message: "no resize on Fridays"}
+	if reason != "" {
+		refuse.Reason = &reason
+	}
+	name := metav1.ObjectMeta{Name: s.namespace}
+	s.CreateUntilEnd(s.t, &admission.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admission.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admission.MatchResources{
+			ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: apiserver.Resizes}},
+		},
+		Validations: []admission.Validation{refuse},
+	}})
+	binding := &admission.ValidatingAdmissionPolicyBinding{ObjectMeta: name}
+	binding.Spec.PolicyName, binding.Spec.ValidationActions = s.namespace, []admission.ValidationAction{admission.Deny}
+	binding.Spec.MatchResources = &admission.MatchResources{NamespaceSelector: apiserver.Within(s.namespace)}
+	s.CreateUntilEnd(s.t, binding)
+}
+
+// webhook makes a validating webhook for the resizes of the scene's namespace.
+func (s *scene) webhook(answer http.HandlerFunc) {
+	s.t.Helper()
+	fail, none := admission.Fail, admission.SideEffectClassNone
+	s.CreateUntilEnd(s.t, &admission.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
+		Webhooks: []admission.ValidatingWebhook{{
+			Name: "guard.example.com", Rules: []admission.RuleWithOperations{apiserver.Resizes},
+			NamespaceSelector: apiserver.Within(s.namespace), FailurePolicy: &fail, SideEffects: &none,
+			AdmissionReviewVersions: []string{"v1"}, ClientConfig: apiserver.Webhook(s.t, answer),
+		}},
+	})
+}
+
+// hangUp ends the connection without an answer.
+func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// allow gives the user of the role's name all verbs on the resources in the scene's namespace.
+func (s *scene) allow(user string, resources ...string) {
+	s.t.Helper()
+	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: user}
+	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, Verbs: []string{"*"}}
+	s.create(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}})
+	s.create(&rbacv1.RoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	})
+}
+
+func (s *scene) node() *corev1.Node {
+	s.t.Helper()
+	n := &corev1.Node{}
+	s.must(s.Client.Get(s.t.Context(), client.ObjectKey{Name: s.kubelet.Node}, n))
+	return n
+}
+
+// remove deletes the scene's pod at once.
+func (s *scene) remove() {
+	s.t.Helper()
+	s.must(s.Client.Delete(s.t.Context(), s.pod.DeepCopy(), client.GracePeriodSeconds(0)))
+}
+
+// replace deletes it, and runs another pod of its name.
+func (s *scene) replace() *corev1.Pod {
+	s.t.Helper()
+	s.remove()
+	app := apiserver.Container("app", "100m", "200m")
+	return s.kubelet.Run(s.t, apiserver.Pod(s.namespace, s.pod.Name, app))
 }
