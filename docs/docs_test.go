@@ -334,5 +334,5 @@ func limit(b market.Bid, p market.Price) cpu.Milli {
 	if b.Bound(p) == market.ByNothing {
 		return b.Ceiling
 	}
-	return b.Limit(p)
+	return b.Limit(p).RoundDown(cpu.Quantum)
 }
