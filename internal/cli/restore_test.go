@@ -34,10 +34,6 @@ func TestPlanRestore(t *testing.T) {
 	}{
 		"one differs":           {declared: both[:1], changes: []actuator.Change{app}},
 		"the writer is unknown": {declared: both, changes: []actuator.Change{app, proxy}},
-		"MBCAS wrote both": {
-			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app"), wrote(kube.FieldManager, "proxy")},
-			changes: []actuator.Change{app, proxy},
-		},
 		"another client wrote one": {
 			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote("kubectl", "app"), wrote(kube.FieldManager, "proxy")},
 			changes: []actuator.Change{proxy}, external: "left as it is: another client set app=500m",

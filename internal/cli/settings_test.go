@@ -23,10 +23,6 @@ func TestSettings(t *testing.T) {
 		settings *corev1.ConfigMap
 		want     map[string]string // by command
 	}{
-		"the shop's": {settings(shopSettings), map[string]string{
-			"doctor": "default mode recommend, hold-off 25m after an external change and 6h after a rollback, quota headroom 20%",
-			"mode":   "default recommend default", "explain frail-0": "not decreased until 2026-11-21 17:50 UTC",
-		}},
 		"others": {other, map[string]string{
 			"doctor": "default mode restore, hold-off 7m after an external change and 90m after a rollback, quota headroom 50%",
 			"mode":   "default restore default", "explain frail-0": "not decreased until 2026-11-21 13:20 UTC",

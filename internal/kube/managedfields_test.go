@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/internal/testing/podtest"
@@ -85,10 +84,4 @@ func some(set map[string]bool) map[string]bool {
 		return nil
 	}
 	return set
-}
-
-func TestOursOfAPodWithoutLimits(t *testing.T) {
-	if got := PossiblyWrittenByMBCAS(&corev1.Pod{}); len(got) != 0 {
-		t.Errorf("a pod without limits has limits of ours: %v", got)
-	}
 }

@@ -35,13 +35,3 @@ func TestLists(t *testing.T) {
 		}
 	}
 }
-
-// TestTable: columns are aligned by characters, not bytes, and empty cells are shown.
-func TestTable(t *testing.T) {
-	table := Table{Header: []string{"NAME", "LIMIT"}}
-	table.Add("größe", "")
-	table.Add("web", "100m")
-	if got, want := table.String(), "NAME    LIMIT\ngröße   -\nweb     100m\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
