@@ -176,14 +176,10 @@ func TestUnread(t *testing.T) {
 		"two objects":             {both, onPath, ingress, values("v1beta2", "Ingress", map[string]string{"a": "1", "b": "1"}), v1alpha1.ReasonMetricMissing, "2 results"},
 		"a kind that is not":      {both, unknownKind, "", nil, v1alpha1.ReasonInvalidMetric, "spec.metric.object.describedObject"},
 		"forbidden":               {both, outside, external, status(403, metav1.StatusReasonForbidden, "no"), v1alpha1.ReasonMetricForbidden, "config/rbac/controller_role.yaml"},
-		"forbidden of pods":       {both, queue, pods, status(403, metav1.StatusReasonForbidden, "no"), v1alpha1.ReasonMetricForbidden, "may not read metric queue of the pods"},
 		"who are you":             {both, outside, external, status(401, metav1.StatusReasonUnauthorized, "who"), v1alpha1.ReasonMetricForbidden, "may not read"},
 		"a bad question":          {both, outside, external, status(400, metav1.StatusReasonBadRequest, "what"), v1alpha1.ReasonInvalidMetric, "does not take the question"},
 		"the adapter is down":     {both, queue, pods, status(503, metav1.StatusReasonServiceUnavailable, "down"), v1alpha1.ReasonMetricsAPIUnavailable, "look at the metrics adapter and its APIService"},
-		"the adapter is broken":   {both, outside, external, status(500, metav1.StatusReasonInternalError, "oops"), v1alpha1.ReasonMetricsAPIUnavailable, "does not answer"},
-		"too many requests":       {both, outside, external, status(429, metav1.StatusReasonTooManyRequests, "slow"), v1alpha1.ReasonMetricsAPIUnavailable, "does not answer"},
 		"no JSON":                 {both, outside, external, garbage, v1alpha1.ReasonMetricMissing, "no answer"},
-		"no JSON of pods":         {both, queue, pods, garbage, v1alpha1.ReasonMetricMissing, "no answer"},
 		"no number":               {both, queue, pods, values("v1beta2", "Pod", map[string]string{"a": "NaN"}), v1alpha1.ReasonMetricMissing, "no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -275,31 +275,25 @@ func TestANewLeaderKeepsThePercentage(t *testing.T) {
 // TestAnEditBeginsAnew: a percentage that came of another metric or of other pods says nothing.
 func TestAnEditBeginsAnew(t *testing.T) {
 	for name, tt := range map[string]struct {
-		edit func(*v1alpha1.DemandSignalSpec)
-		want int32
+		edit    func(*v1alpha1.DemandSignalSpec)
+		want    int32
+		message string // part of the condition's
 	}{
-		"the metric": {func(s *v1alpha1.DemandSignalSpec) { s.Metric.External.Metric.Name = "x" }, 100},
-		"its target": {func(s *v1alpha1.DemandSignalSpec) { q := resource.MustParse("2"); s.Metric.External.Target.Value = &q }, 100},
-		"the pods":   {func(s *v1alpha1.DemandSignalSpec) { s.TargetRef.Name = "none" }, 0},
-		"the bounds": {func(s *v1alpha1.DemandSignalSpec) { s.MaxPercent = 250 }, 250},
+		"the metric": {func(s *v1alpha1.DemandSignalSpec) { s.Metric.External.Metric.Name = "x" }, 100, "is read"},
+		"its target": {func(s *v1alpha1.DemandSignalSpec) { q := resource.MustParse("2"); s.Metric.External.Target.Value = &q }, 100, "is read"},
+		"the pods":   {func(s *v1alpha1.DemandSignalSpec) { s.TargetRef.Name = "none" }, 0, "belongs to Job/none: check spec.targetRef"},
+		"the bounds": {func(s *v1alpha1.DemandSignalSpec) { s.MaxPercent = 250 }, 250, "is read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newCluster(t)
 				h.signals("shop", 1, v1alpha1.ExternalMetric)
 				h.polls(h.c, 10*time.Minute)
-				d := &v1alpha1.DemandSignal{}
-				if err := h.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "signal-0"}, d); err != nil {
-					t.Fatal(err)
-				}
-				tt.edit(&d.Spec)
-				d.Generation++
-				if err := h.Update(t.Context(), d); err != nil {
-					t.Fatal(err)
-				}
+				h.edit(tt.edit)
 				h.polls(h.c, time.Second)
-				if p, reason := h.of("shop", 0); p != tt.want {
-					t.Errorf("%d %% (%s) after an edit, want %d", p, reason, tt.want)
+				message := h.shop().Status.Conditions[0].Message
+				if p, _ := h.of("shop", 0); p != tt.want || !strings.Contains(message, tt.message) {
+					t.Errorf("%d %% (%s) after an edit, want %d (%s)", p, message, tt.want, tt.message)
 				}
 			})
 		})
@@ -378,12 +372,8 @@ func TestASignalForUnmanagedPods(t *testing.T) {
 		h.unmanaged = reasons.OptedOut
 		h.signals("shop", 1, v1alpha1.ExternalMetric)
 		h.polls(h.c, 10*time.Minute)
-		d := &v1alpha1.DemandSignal{}
-		if err := h.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "signal-0"}, d); err != nil {
-			t.Fatal(err)
-		}
 		p, reason := h.of("shop", 0)
-		m := d.Status.Conditions[0].Message
+		m := h.shop().Status.Conditions[0].Message
 		if p != 0 || reason != v1alpha1.ReasonTargetNotManaged || !strings.Contains(m, "pod web: ") || !strings.Contains(m, "(OptedOut)") {
 			t.Errorf("%d %%, %s: %s", p, reason, m)
 		}

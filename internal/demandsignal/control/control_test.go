@@ -96,12 +96,6 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-func TestTell(t *testing.T) {
-	if got := DefaultConfig().rounded(153, 149, Bounds{100, 150}); got != 150 {
-		t.Errorf("what was told before the most was lowered to 150 %% stays at %d %%", got)
-	}
-}
-
 func TestForgetsAMetricThatIsGone(t *testing.T) {
 	c, b := DefaultConfig(), Bounds{100, 300}
 	if s := c.Decay(State{}, b, begin); s != (State{}) {
