@@ -62,7 +62,7 @@ func TestDemandPod(t *testing.T) {
 	want.Ceiling, want.IncreaseOnNeed = 1500, true
 	want.Containers[0].Floor, want.Containers[2].Floor = 500, 200
 	if diff := cmp.Diff(want, DemandPod(p, bent, 2000)); diff != "" {
-		t.Errorf("under terms:\n%s", diff)
+		t.Errorf("under constraints:\n%s", diff)
 	}
 	p.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
 	if id := DemandPod(p, recorded(p), 2000).Containers[0].ID; id != "" {

@@ -18,9 +18,9 @@ import (
 
 // planned is what would be done about the pod now, where its containers are wanted at these limits,
 // and how the plan sees it.
-func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, terms v1alpha1.Constraints) (actuator.Step, actuator.Pod) {
-	facts := Facts(pod, declared, 4000, &terms)
-	state := facts.Planned(LimitsOf(wanted), terms.NoDecrease != "")
+func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, given v1alpha1.Constraints) (actuator.Step, actuator.Pod) {
+	facts := Facts(pod, declared, 4000, &given)
+	state := facts.Planned(LimitsOf(wanted), given.NoDecrease != "")
 	return actuator.Plan(actuator.DefaultConfig(), time.Now(), false, []actuator.Pod{state})[0], state
 }
 
@@ -48,9 +48,9 @@ func TestWhatStandsIsLeft(t *testing.T) {
 		if r, said := n.Refusal(pod); r != "" {
 			t.Errorf("%+v: %s, %s", c, r, said)
 		}
-		terms, _ := n.ConstraintsOf(pod, declared)
+		given, _ := n.ConstraintsOf(pod, declared)
 		bid := DemandPod(pod, &v1alpha1.PodAllocation{
-			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Constraints: &terms},
+			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Constraints: &given},
 		}, 4000)
 		floor, ceiling := bid.Containers[0].Floor, bid.Containers[0].Ceiling
 		if bid.Ceiling > 0 {
@@ -60,14 +60,14 @@ func TestWhatStandsIsLeft(t *testing.T) {
 			t.Errorf("%+v: the agent decides from %v to %v, want it to leave %v", c, floor, ceiling, limit)
 		}
 		for _, want := range []cpu.Milli{floor, declared[0].CPULimit} {
-			if s, _ := planned(pod, declared, podtest.Limits("app", int(want)), terms); s.Move != nil || s.Reason != reasons.Settled {
+			if s, _ := planned(pod, declared, podtest.Limits("app", int(want)), given); s.Move != nil || s.Reason != reasons.Settled {
 				t.Errorf("%+v: wanted at %v it moves %v (%s)", c, want, s.Move, s.Reason)
 			}
 		}
 	}
 }
 
-// TestNoMoveIsRefused draws pods and terms: what is moved lies within the ceilings that the API
+// TestNoMoveIsRefused draws pods and constraints: what is moved lies within the ceilings that the API
 // server enforces, above the request or as declared, and what the agent may decide is what the
 // controller carries out.
 func TestNoMoveIsRefused(t *testing.T) {
@@ -83,7 +83,7 @@ func TestNoMoveIsRefused(t *testing.T) {
 		pod := podtest.Shop()
 		pod.Spec.InitContainers, pod.Spec.Containers = nil, nil
 		var declared, wanted []v1alpha1.ContainerLimit
-		terms := v1alpha1.Constraints{Ceiling: maybe("total", 10, 4000)}
+		given := v1alpha1.Constraints{Ceiling: maybe("total", 10, 4000)}
 		for _, name := range []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "containers")] {
 			request := milli("request", 1, 1000)
 			d := request + milli("more", 0, 500)
@@ -99,20 +99,20 @@ func TestNoMoveIsRefused(t *testing.T) {
 			})
 			declared = append(declared, v1alpha1.ContainerLimit{Name: name, CPULimit: d})
 			wanted = append(wanted, v1alpha1.ContainerLimit{Name: name, CPULimit: milli("want", 10, 4000)})
-			terms.Containers = append(terms.Containers, v1alpha1.ContainerConstraints{Name: name, Floor: maybe("floor", 1, 3000), Ceiling: maybe("ceiling", 1, 3000)})
+			given.Containers = append(given.Containers, v1alpha1.ContainerConstraints{Name: name, Floor: maybe("floor", 1, 3000), Ceiling: maybe("ceiling", 1, 3000)})
 		}
 		if rapid.Bool().Draw(t, "firm") {
-			terms.NoDecrease = string(reasons.ScaledByHPA)
+			given.NoDecrease = string(reasons.ScaledByHPA)
 		}
 		pa := New(pod)
-		pa.Status.DeclaredLimits, pa.Status.Constraints = declared, &terms
-		bounds := constraints.BoundsOf(pod, declared, 4000, &terms)
+		pa.Status.DeclaredLimits, pa.Status.Constraints = declared, &given
+		bounds := constraints.BoundsOf(pod, declared, 4000, &given)
 		for i, c := range DemandPod(pod, pa, 4000).Containers {
 			if c.Bounds != bounds.Containers[c.Name] {
 				t.Fatalf("container %d: the agent decides within %+v, the controller within %+v", i, c.Bounds, bounds.Containers[c.Name])
 			}
 		}
-		s, state := planned(pod, declared, wanted, terms)
+		s, state := planned(pod, declared, wanted, given)
 		if s.Move == nil {
 			return
 		}
@@ -122,13 +122,13 @@ func TestNoMoveIsRefused(t *testing.T) {
 		}
 		raised := s.Move.Delta() > 0
 		for i, c := range kube.Containers(pod) {
-			to, from, most := after[c.Spec.Name], c.Limit(), terms.Containers[i].Ceiling
+			to, from, most := after[c.Spec.Name], c.Limit(), given.Containers[i].Ceiling
 			switch {
 			case to == from:
 			case to < c.Request()+cpu.Quantum && to != declared[i].CPULimit:
 				t.Fatalf("%v: %s is left with hardly more than its request of %v", s.Move, c.Spec.Name, c.Request())
 			case to > from && (to > 4000 || most != nil && to > *most):
-				t.Fatalf("%v: %s is raised above its ceiling, %+v", s.Move, c.Spec.Name, terms)
+				t.Fatalf("%v: %s is raised above its ceiling, %+v", s.Move, c.Spec.Name, given)
 			}
 		}
 		var sum cpu.Milli
@@ -137,8 +137,8 @@ func TestNoMoveIsRefused(t *testing.T) {
 			sum += after[c.Name]
 			arrived = arrived && after[c.Name] <= c.Desired
 		}
-		if raised && arrived && terms.Ceiling != nil && sum > *terms.Ceiling {
-			t.Fatalf("%v: raised to %v together, above %v", s.Move, sum, *terms.Ceiling)
+		if raised && arrived && given.Ceiling != nil && sum > *given.Ceiling {
+			t.Fatalf("%v: raised to %v together, above %v", s.Move, sum, *given.Ceiling)
 		}
 	})
 }

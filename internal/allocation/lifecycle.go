@@ -34,11 +34,11 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	kept.NoDecrease = string(reasons.UnhealthyAfterDecrease)
 	keeping := constraints.BoundsOf(pod, declared, allocatable, &kept)
 	p.Ceiling = bounds.Ceiling
-	maybeOurs := kube.PossiblyWrittenByMBCAS(pod)
+	possiblyOurs := kube.PossiblyWrittenByMBCAS(pod)
 	for _, c := range kube.Containers(pod) {
 		b := bounds.Containers[c.Spec.Name]
 		p.Containers = append(p.Containers, lifecycle.Container{
-			Name: c.Spec.Name, Limit: c.Limit(), MaybeOurs: maybeOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
+			Name: c.Spec.Name, Limit: c.Limit(), MaybeOurs: possiblyOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
 			Floor: b.Floor, KeptFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
 		})
 	}

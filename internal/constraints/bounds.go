@@ -28,16 +28,16 @@ type Bounds struct {
 //     back.
 //   - Such a pod is lowered to a ceiling all the same.
 //   - The pod's own ceiling gives way to every floor.
-func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Constraints) Bounds {
-	if terms == nil {
-		terms = &v1alpha1.Constraints{}
+func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, constraints *v1alpha1.Constraints) Bounds {
+	if constraints == nil {
+		constraints = &v1alpha1.Constraints{}
 	}
 	b := Bounds{Containers: make(map[string]demand.Bounds, len(declared))}
 	if own, _ := kube.MaxCPU(pod); own > 0 { // a pod whose annotation cannot be read is not eligible
 		b.Ceiling = own.RoundDown(cpu.Quantum)
 	}
-	list := withBounds(pod, declared, allocatable, terms)
-	if t := terms.Ceiling; t != nil && *t >= cpu.Quantum {
+	list := withBounds(pod, declared, allocatable, constraints)
+	if t := constraints.Ceiling; t != nil && *t >= cpu.Quantum {
 		ceiling := t.RoundDown(cpu.Quantum)
 		b.Ceiling = lowerCeiling(b.Ceiling, ceiling)
 		fitFloors(list, ceiling)
@@ -46,7 +46,7 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 	if b.Ceiling > 0 {
 		b.Ceiling = max(b.Ceiling, total(floors))
 	}
-	if terms.NoDecrease != "" {
+	if constraints.NoDecrease != "" {
 		kept := limitsOf(list, func(c demand.Container) cpu.Milli {
 			return min(c.Limit, max(c.Declared, c.Floor)).Clamp(c.Floor, c.Ceiling)
 		})
@@ -61,9 +61,9 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 }
 
 // withBounds are the containers with a declared limit, each with bounds of its own.
-func withBounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, terms *v1alpha1.Constraints) []demand.Container {
-	of := make(map[string]v1alpha1.ContainerConstraints, len(terms.Containers))
-	for _, t := range terms.Containers {
+func withBounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, constraints *v1alpha1.Constraints) []demand.Container {
+	of := make(map[string]v1alpha1.ContainerConstraints, len(constraints.Containers))
+	for _, t := range constraints.Containers {
 		of[t.Name] = t
 	}
 	limits := kube.ByName(declared)

@@ -27,7 +27,7 @@ func TestBounds(t *testing.T) {
 		}
 		return c
 	}
-	terms := func(noDecrease string, ceiling cpu.Milli, containers ...v1alpha1.ContainerConstraints) *v1alpha1.Constraints {
+	constraints := func(noDecrease string, ceiling cpu.Milli, containers ...v1alpha1.ContainerConstraints) *v1alpha1.Constraints {
 		t := &v1alpha1.Constraints{NoDecrease: noDecrease, Containers: containers}
 		if ceiling > 0 {
 			t.Ceiling = &ceiling
@@ -39,7 +39,7 @@ func TestBounds(t *testing.T) {
 		maxCPU      string // mbcas.io/max-cpu
 		limit       string // of app
 		allocatable cpu.Milli
-		terms       *v1alpha1.Constraints
+		constraints *v1alpha1.Constraints
 		app, proxy  interval
 		ceiling     cpu.Milli
 	}{
@@ -47,40 +47,40 @@ func TestBounds(t *testing.T) {
 		"max-cpu":                        {"1.005", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 1000},
 		"no ceiling is below the floors": {"10m", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 210},
 		"constraints": {
-			"1", "500m", 2000, terms("", 904, container("app", 333, 777), container("proxy", 0, 105)),
+			"1", "500m", 2000, constraints("", 904, container("app", 333, 777), container("proxy", 0, 105)),
 			interval{340, 770}, interval{100, 100}, 900,
 		},
 		"a container's ceiling comes before its floor": {
-			"", "500m", 2000, terms("", 0, container("app", 3000, 777), container("proxy", 3000, 0)),
+			"", "500m", 2000, constraints("", 0, container("app", 3000, 777), container("proxy", 3000, 0)),
 			interval{770, 770}, interval{2000, 2000}, 0,
 		},
 		"the pod's ceiling comes before its floors": {
 			// 390 and 240 above what they request and 10m share the 320 that 490 leaves above
 			// these.
-			"", "500m", 2000, terms("", 490, container("app", 500, 0), container("proxy", 300, 0)),
+			"", "500m", 2000, constraints("", 490, container("app", 500, 0), container("proxy", 300, 0)),
 			interval{300, 2000}, interval{180, 2000}, 490,
 		},
 		"max-cpu comes after the floors": {
-			"300m", "500m", 2000, terms("", 0, container("app", 600, 0)),
+			"300m", "500m", 2000, constraints("", 0, container("app", 600, 0)),
 			interval{600, 2000}, interval{100, 2000}, 700,
 		},
 		"no settable limit within a container's ceiling": {
-			"", "500m", 2000, terms("", 0, container("app", 600, 105)),
+			"", "500m", 2000, constraints("", 0, container("app", 600, 105)),
 			interval{500, 500}, interval{100, 2000}, 0,
 		},
 		"no settable limits within the pod's ceiling": { // 110 and 60 at least
-			"", "500m", 2000, terms("", 160), interval{500, 500}, interval{200, 200}, 700,
+			"", "500m", 2000, constraints("", 160), interval{500, 500}, interval{200, 200}, 700,
 		},
-		"max-cpu below the ceiling of a constraint": {"800m", "500m", 2000, terms("", 900), interval{110, 2000}, interval{100, 2000}, 800},
+		"max-cpu below the ceiling of a constraint": {"800m", "500m", 2000, constraints("", 900), interval{110, 2000}, interval{100, 2000}, 800},
 		"no decrease, nor an increase to a whole quantum": {
-			"", "453m", 2000, terms("ScaledByHPA", 0), interval{453, 2000}, interval{200, 2000}, 0,
+			"", "453m", 2000, constraints("ScaledByHPA", 0), interval{453, 2000}, interval{200, 2000}, 0,
 		},
 		"no decrease, except to the pod's ceiling": {
 			// 390 and 100 above the floors share the 390 that 600 leaves above them.
-			"", "1500m", 2000, terms("ScaledByHPA", 600), interval{420, 2000}, interval{180, 2000}, 600,
+			"", "1500m", 2000, constraints("ScaledByHPA", 600), interval{420, 2000}, interval{180, 2000}, 600,
 		},
 		"no decrease, except to a container's ceiling": {
-			"", "1500m", 2000, terms("ScaledByHPA", 0, container("app", 0, 400)), interval{400, 400}, interval{200, 2000}, 0,
+			"", "1500m", 2000, constraints("ScaledByHPA", 0, container("app", 0, 400)), interval{400, 400}, interval{200, 2000}, 0,
 		},
 	} {
 		delete(p.Annotations, kube.MaxCPUKey)
@@ -88,7 +88,7 @@ func TestBounds(t *testing.T) {
 			p.Annotations[kube.MaxCPUKey] = c.maxCPU
 		}
 		p.Spec.Containers[0].Resources.Limits = podtest.Amounts("cpu", c.limit)
-		b := BoundsOf(p, declared, c.allocatable, c.terms)
+		b := BoundsOf(p, declared, c.allocatable, c.constraints)
 		app, proxy := b.Containers["app"], b.Containers["proxy"]
 		if (interval{app.Floor, app.Ceiling}) != c.app || (interval{proxy.Floor, proxy.Ceiling}) != c.proxy || b.Ceiling != c.ceiling || len(b.Containers) != 2 {
 			t.Errorf("%s: %+v, want app %v, proxy %v, ceiling %v", name, b, c.app, c.proxy, c.ceiling)
@@ -116,11 +116,11 @@ func TestNoDecreaseKeepsWhatIsDeclared(t *testing.T) {
 		pod.Spec.InitContainers, pod.Spec.Containers = nil, []corev1.Container{podtest.Container("app", "100m", c.declared)}
 		declared := kube.Limits(pod)
 		pod.Spec.Containers[0].Resources.Limits = podtest.Amounts("cpu", c.limit)
-		terms := v1alpha1.Constraints{NoDecrease: string(reasons.ScaledByHPA)}
+		constraints := v1alpha1.Constraints{NoDecrease: string(reasons.ScaledByHPA)}
 		if c.floor != nil {
-			terms.Containers = []v1alpha1.ContainerConstraints{{Name: "app", Floor: c.floor}}
+			constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "app", Floor: c.floor}}
 		}
-		if got := BoundsOf(pod, declared, 4000, &terms).Containers["app"].Floor; got != c.want {
+		if got := BoundsOf(pod, declared, 4000, &constraints).Containers["app"].Floor; got != c.want {
 			t.Errorf("%s: floor %v, want %v", name, got, c.want)
 		}
 	}

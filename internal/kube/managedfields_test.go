@@ -10,7 +10,7 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
-// by is how the API server notes that somebody wrote the CPU limits of the containers.
+// by is how the API server records that a manager wrote the CPU limits of containers.
 func by(manager, subresource, list string, containers ...string) metav1.ManagedFieldsEntry {
 	fields := ""
 	for i, c := range containers {

@@ -64,11 +64,11 @@ func TestPinnedAndSpread(t *testing.T) {
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
 	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}}}
 	if FixedToNode(pod) || !TopologySpread(pod) {
-		t.Error("a preference pins nobody, and a constraint spreads")
+		t.Error("a preference does not fix the pod to a node, and a constraint spreads")
 	}
 	selected := podtest.Shop()
 	if selected.Spec.NodeSelector = map[string]string{"disk": "ssd"}; FixedToNode(selected) {
-		t.Error("a selector that many nodes may match pins nobody")
+		t.Error("a selector that many nodes may match does not fix the pod")
 	}
 	if selected.Spec.NodeSelector[corev1.LabelHostname] = "n1"; !FixedToNode(selected) {
 		t.Error("a selector that names the node pins")

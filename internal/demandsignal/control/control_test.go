@@ -123,7 +123,7 @@ func TestForgetsAMetricThatIsGone(t *testing.T) {
 		t.Errorf("on its way down: %d %%, want the least, 150", s.Percent)
 	}
 	if s := c.Decay(Resume(300, begin.Add(time.Hour), begin), b, begin.Add(time.Hour)); s.Percent != 0 {
-		t.Errorf("a reading that somebody dates ahead keeps %d %%", s.Percent)
+		t.Errorf("a sample that is dated ahead keeps %d %%", s.Percent)
 	}
 }
 

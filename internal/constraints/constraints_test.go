@@ -22,6 +22,10 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 
+type item = corev1.LimitRangeItem
+
+var amounts = podtest.Amounts
+
 func utilization(percent int32) autoscalingv2.MetricTarget {
 	return autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}
 }
@@ -41,9 +45,9 @@ func ofContainer(container string, target autoscalingv2.MetricTarget) autoscalin
 	}}
 }
 
-// TestUnsure: a target that did not tell its pods leaves open what becomes of those that its
-// autoscaler would make a difference to.
-func TestUnsure(t *testing.T) {
+// TestFailedLookup: an autoscaler that would change a pod's CPU may manage the pod if the selector of
+// its target could not be read.
+func TestFailedLookup(t *testing.T) {
 	custom := kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "shop"}
 	hpa := func(m autoscalingv2.MetricSpec) autoscalingv2.HorizontalPodAutoscaler {
 		h := autoscalingv2.HorizontalPodAutoscaler{}
@@ -55,18 +59,18 @@ func TestUnsure(t *testing.T) {
 	writes := VPA{Name: "v", Target: custom, Mode: "Recreate", CPU: map[string]bool{"*": true}}
 	off := writes
 	off.Mode = "Off"
-	untold := map[kube.Target]string{custom: "no answer"}
+	failed := map[kube.Target]string{custom: "no answer"}
 	for reason, c := range map[string]struct {
 		n    NamespaceObjects
 		want string
 	}{
-		"an HPA on CPU":         {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, LookupErrors: untold}, "the pods of HorizontalPodAutoscaler h, by its target Rollout/shop: no answer"},
-		"a VPA":                 {NamespaceObjects{VPAs: []VPA{writes}, LookupErrors: untold}, "the pods of VerticalPodAutoscaler v, by its target Rollout/shop: no answer"},
-		"an HPA on memory":      {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onMemory}, LookupErrors: untold}, ""},
-		"a VPA that is off":     {NamespaceObjects{VPAs: []VPA{off}, LookupErrors: untold}, ""},
-		"both have told":        {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, VPAs: []VPA{writes}}, ""},
-		"only a DemandSignal's": {NamespaceObjects{Signals: []Signal{{Target: custom}}, LookupErrors: untold}, ""},
-		"another has not told":  {NamespaceObjects{VPAs: []VPA{writes}, LookupErrors: map[kube.Target]string{kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "x"}: "no answer"}}, ""},
+		"an HPA on CPU":         {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, LookupErrors: failed}, "the pods of HorizontalPodAutoscaler h, by its target Rollout/shop: no answer"},
+		"a VPA":                 {NamespaceObjects{VPAs: []VPA{writes}, LookupErrors: failed}, "the pods of VerticalPodAutoscaler v, by its target Rollout/shop: no answer"},
+		"an HPA on memory":      {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onMemory}, LookupErrors: failed}, ""},
+		"a VPA that is off":     {NamespaceObjects{VPAs: []VPA{off}, LookupErrors: failed}, ""},
+		"both were read":        {NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{onCPU}, VPAs: []VPA{writes}}, ""},
+		"only a DemandSignal's": {NamespaceObjects{Signals: []Signal{{Target: custom}}, LookupErrors: failed}, ""},
+		"another target":        {NamespaceObjects{VPAs: []VPA{writes}, LookupErrors: map[kube.Target]string{kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "x"}: "no answer"}}, ""},
 	} {
 		if got := c.n.FailedLookup(podtest.Shop()); got != c.want {
 			t.Errorf("%s: %q, want %q", reason, got, c.want)
@@ -164,64 +168,63 @@ func TestVPAGoesByTheKind(t *testing.T) {
 	}
 }
 
-// TestObstacle: what of app (100m to 500m), exporter (20m, without limits), the sidecar proxy (50m
-// to 200m), or the init container migrate (1 to 2), each of 64Mi, or of all together bars every
-// resize.
-func TestObstacle(t *testing.T) {
-	pods := func(item corev1.LimitRangeItem) corev1.LimitRangeItem {
-		item.Type = corev1.LimitTypePod
-		return item
+// TestLimitRangeRefusal: the pod has the containers app (100m to 500m), exporter (20m, without
+// limits), the sidecar proxy (50m to 200m) and the init container migrate (1 to 2), each of 64Mi.
+func TestLimitRangeRefusal(t *testing.T) {
+	pods := func(i item) item {
+		i.Type = corev1.LimitTypePod
+		return i
 	}
 	for name, c := range map[string]struct {
-		item corev1.LimitRangeItem
-		want reasons.Reason
-		said string
+		item    item
+		want    reasons.Reason
+		message string
 	}{
-		"nothing":                               {corev1.LimitRangeItem{}, "", ""},
-		"a limit that exporter lacks":           {corev1.LimitRangeItem{Default: podtest.Amounts("cpu", "1")}, reasons.AdmissionWouldMutate, "give container exporter a cpu limit"},
-		"a request without a container":         {corev1.LimitRangeItem{DefaultRequest: podtest.Amounts("ephemeral-storage", "1Gi")}, reasons.AdmissionWouldMutate, "container app a ephemeral-storage request"},
-		"what everybody has":                    {corev1.LimitRangeItem{DefaultRequest: podtest.Amounts("cpu", "1", "memory", "1Gi")}, "", ""},
-		"least memory":                          {corev1.LimitRangeItem{Min: podtest.Amounts("memory", "65Mi")}, reasons.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
-		"least request":                         {corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "30m")}, reasons.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
-		"least limit is a floor":                {corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "20m")}, "", ""},
-		"a request above the most":              {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "90m")}, reasons.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
-		"a limit that the most asks for":        {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "8")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
-		"most memory":                           {corev1.LimitRangeItem{Max: podtest.Amounts("memory", "63Mi")}, reasons.LimitRangeRefused, "container app: its memory request is above"},
-		"a ratio of a container without":        {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "20")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
-		"a ratio of memory":                     {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("memory", "2")}, reasons.LimitRangeRefused, "container exporter: it has no memory limit"},
-		"most of a limit that cannot come down": {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "104m")}, reasons.LimitRangeRefused, "container app: its cpu limit is above the maximum 104m"},
-		"of pods, which bounds and not bars":    {pods(corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "2"), Min: podtest.Amounts("cpu", "1"), MaxLimitRequestRatio: podtest.Amounts("cpu", "2")}), "", ""},
-		"a pod's memory request below":          {pods(corev1.LimitRangeItem{Min: podtest.Amounts("memory", "193Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is below the minimum 193Mi"},
-		"a pod's memory request above":          {pods(corev1.LimitRangeItem{Max: podtest.Amounts("memory", "191Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is above the maximum 191Mi"},
-		"a pod's memory limit above":            {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("memory", "500m")}), reasons.LimitRangeRefused, "the whole pod: its memory limit is above the maximum ratio"},
-		"a pod's storage":                       {pods(corev1.LimitRangeItem{Max: podtest.Amounts("ephemeral-storage", "1Gi")}), reasons.LimitRangeRefused, "the whole pod: it has no ephemeral-storage limit"},
-		"a pod's init container":                {pods(corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
-		"the ratio of a pod's init container":   {pods(corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
+		"nothing":                               {item{}, "", ""},
+		"a limit that exporter lacks":           {item{Default: amounts("cpu", "1")}, reasons.AdmissionWouldMutate, "give container exporter a cpu limit"},
+		"a request without a container":         {item{DefaultRequest: amounts("ephemeral-storage", "1Gi")}, reasons.AdmissionWouldMutate, "container app a ephemeral-storage request"},
+		"what every container has":              {item{DefaultRequest: amounts("cpu", "1", "memory", "1Gi")}, "", ""},
+		"least memory":                          {item{Min: amounts("memory", "65Mi")}, reasons.LimitRangeRefused, "container app: its memory request is below the minimum 65Mi"},
+		"least request":                         {item{Min: amounts("cpu", "30m")}, reasons.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
+		"least limit is a floor":                {item{Min: amounts("cpu", "20m")}, "", ""},
+		"a request above the most":              {item{Max: amounts("cpu", "90m")}, reasons.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
+		"a limit that the most asks for":        {item{Max: amounts("cpu", "8")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"most memory":                           {item{Max: amounts("memory", "63Mi")}, reasons.LimitRangeRefused, "container app: its memory request is above"},
+		"a ratio of a container without":        {item{MaxLimitRequestRatio: amounts("cpu", "20")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"a ratio of memory":                     {item{MaxLimitRequestRatio: amounts("memory", "2")}, reasons.LimitRangeRefused, "container exporter: it has no memory limit"},
+		"most of a limit that cannot come down": {item{Max: amounts("cpu", "104m")}, reasons.LimitRangeRefused, "container app: its cpu limit is above the maximum 104m"},
+		"of pods, which bounds and refuses not": {pods(item{Max: amounts("cpu", "2"), Min: amounts("cpu", "1"), MaxLimitRequestRatio: amounts("cpu", "2")}), "", ""},
+		"a pod's memory request below":          {pods(item{Min: amounts("memory", "193Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is below the minimum 193Mi"},
+		"a pod's memory request above":          {pods(item{Max: amounts("memory", "191Mi")}), reasons.LimitRangeRefused, "the whole pod: its memory request is above the maximum 191Mi"},
+		"a pod's memory limit above":            {pods(item{MaxLimitRequestRatio: amounts("memory", "500m")}), reasons.LimitRangeRefused, "the whole pod: its memory limit is above the maximum ratio"},
+		"a pod's storage":                       {pods(item{Max: amounts("ephemeral-storage", "1Gi")}), reasons.LimitRangeRefused, "the whole pod: it has no ephemeral-storage limit"},
+		"a pod's init container":                {pods(item{Max: amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum 1900m"},
+		"the ratio of a pod's init container":   {pods(item{MaxLimitRequestRatio: amounts("cpu", "1900m")}), reasons.LimitRangeRefused, "the whole pod: its cpu limit is above the maximum ratio 1900m"},
 	} {
-		got, said := LimitRangeRefusal(podtest.Shop(), podtest.LimitRanges(c.item))
-		if got != c.want || !strings.Contains(said, c.said) {
-			t.Errorf("%s: %v %q, want %v %q", name, got, said, c.want, c.said)
+		got, message := LimitRangeRefusal(podtest.Shop(), podtest.LimitRanges(c.item))
+		if got != c.want || !strings.Contains(message, c.message) {
+			t.Errorf("%s: %v %q, want %v %q", name, got, message, c.want, c.message)
 		}
 	}
 	// With limits on every container, so that the others are looked at, too.
 	pod := podtest.Shop()
 	pod.Spec.Containers[1] = podtest.Container("exporter", "20m", "30m")
 	for name, c := range map[string]struct {
-		item corev1.LimitRangeItem
-		said string
+		item    item
+		message string
 	}{
-		"an init container's limit is never changed": {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "1500m")}, "container migrate: its cpu limit is above the maximum 1500m of LimitRange limits"},
-		"nor is its ratio":                           {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1900m")}, "container migrate: its cpu limit is above the maximum ratio 1900m of LimitRange limits"},
-		"what can come down is no obstacle":          {corev1.LimitRangeItem{Max: podtest.Amounts("cpu", "2"), MaxLimitRequestRatio: podtest.Amounts("cpu", "2")}, ""},
-		"no ratio lets it be above its request":      {corev1.LimitRangeItem{MaxLimitRequestRatio: podtest.Amounts("cpu", "1")}, "container app: its cpu limit is above the maximum ratio 1 of LimitRange limits"},
+		"an init container's limit is never changed": {item{Max: amounts("cpu", "1500m")}, "container migrate: its cpu limit is above the maximum 1500m of LimitRange limits"},
+		"nor is its ratio":                           {item{MaxLimitRequestRatio: amounts("cpu", "1900m")}, "container migrate: its cpu limit is above the maximum ratio 1900m of LimitRange limits"},
+		"what can be lowered is not refused":         {item{Max: amounts("cpu", "2"), MaxLimitRequestRatio: amounts("cpu", "2")}, ""},
+		"no ratio lets it be above its request":      {item{MaxLimitRequestRatio: amounts("cpu", "1")}, "container app: its cpu limit is above the maximum ratio 1 of LimitRange limits"},
 	} {
-		if _, said := LimitRangeRefusal(pod, podtest.LimitRanges(c.item)); said != c.said {
-			t.Errorf("%s: %q, want %q", name, said, c.said)
+		if _, message := LimitRangeRefusal(pod, podtest.LimitRanges(c.item)); message != c.message {
+			t.Errorf("%s: %q, want %q", name, message, c.message)
 		}
 	}
 }
 
-func TestQuotaCounts(t *testing.T) {
+func TestQuotaSelects(t *testing.T) {
 	scopes := func(s ...corev1.ResourceQuotaScope) corev1.ResourceQuotaSpec {
 		return corev1.ResourceQuotaSpec{Scopes: s}
 	}
@@ -277,36 +280,36 @@ func trimmed(pod *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-func TestQuotaRoomOf(t *testing.T) {
-	q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("requests.cpu", "4")}}
+func TestCPUQuotaOf(t *testing.T) {
+	q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: amounts("requests.cpu", "4")}}
 	if _, bounds := CPUQuotaOf(q); bounds {
 		t.Error("a quota on requests bounds limits")
 	}
-	q.Spec.Hard = podtest.Amounts("limits.cpu", "4")
+	q.Spec.Hard = amounts("limits.cpu", "4")
 	if room, bounds := CPUQuotaOf(q); !bounds || room.Known {
 		t.Errorf("not counted yet: %+v", room)
 	}
-	q.Status.Hard, q.Status.Used = podtest.Amounts("limits.cpu", "3500m"), podtest.Amounts("limits.cpu", "1")
+	q.Status.Hard, q.Status.Used = amounts("limits.cpu", "3500m"), amounts("limits.cpu", "1")
 	if room, _ := CPUQuotaOf(q); !room.Known || room.Hard != 3500 || room.Used != 1000 {
 		t.Errorf("room %+v, want what is enforced", room)
 	}
-	q.Spec.Hard = podtest.Amounts("limits.cpu", "2")
+	q.Spec.Hard = amounts("limits.cpu", "2")
 	if room, _ := CPUQuotaOf(q); room.Hard != 2000 {
 		t.Errorf("room %+v, want what will be enforced", room)
 	}
 }
 
-func TestUnspecified(t *testing.T) {
+func TestMissingValue(t *testing.T) {
 	for hard, want := range map[string]string{"limits.cpu": "exporter", "limits.memory": "exporter", "requests.cpu": "", "memory": "", "pods": ""} {
-		if got, _ := MissingValue(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts(hard, "9")}}, podtest.Shop()); got != want {
+		if got, _ := MissingValue(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: amounts(hard, "9")}}, podtest.Shop()); got != want {
 			t.Errorf("a quota on %s wants it of %q, want %q", hard, got, want)
 		}
 	}
 }
 
-// TestCharged: the higher of spec and status counts, so that nothing is given back before the
+// TestQuotaUsage: the higher of spec and status counts, so that nothing is given back before the
 // kubelet has followed.
-func TestCharged(t *testing.T) {
+func TestQuotaUsage(t *testing.T) {
 	pod := podtest.Shop()
 	pod.Spec.Overhead = podtest.CPU("50m")
 	pod.Status.ContainerStatuses[1].Resources.Limits = podtest.CPU("900m") // app, which is on its way to 500m
@@ -316,8 +319,8 @@ func TestCharged(t *testing.T) {
 	}
 }
 
-// TestTerms puts together what several objects ask.
-func TestTerms(t *testing.T) {
+// TestConstraintsOf puts together the constraints of several objects.
+func TestConstraintsOf(t *testing.T) {
 	pod := podtest.Owned("apps/v1", "StatefulSet", "db", map[string]string{"app": "db"})
 	target := autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}
 	hpa := func(name string, metrics ...autoscalingv2.MetricSpec) autoscalingv2.HorizontalPodAutoscaler {
@@ -329,17 +332,17 @@ func TestTerms(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}},
 	}
-	allowing, nobodys := pdb, pdb
-	allowing.Status.DisruptionsAllowed, nobodys.Spec.Selector = 1, nil
+	allowing, withoutSelector := pdb, pdb
+	allowing.Status.DisruptionsAllowed, withoutSelector.Spec.Selector = 1, nil
 	lenient, lenientHPA := pdb, hpa("b", ofPod(corev1.ResourceCPU, utilization(100)))
 	lenient.Annotations = map[string]string{kube.AllowDecreaseKey: "true"}
 	lenientHPA.Annotations = lenient.Annotations
 	m := func(m cpu.Milli) *cpu.Milli { return &m }
 	floors := []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(120)}, {Name: "proxy", Floor: m(60)}}
 	for name, c := range map[string]struct {
-		n        NamespaceObjects
-		want     v1alpha1.Constraints
-		cautious bool
+		n           NamespaceObjects
+		want        v1alpha1.Constraints
+		scaledByHPA bool
 	}{
 		"nothing": {},
 		"hpa on memory": {
@@ -357,13 +360,13 @@ func TestTerms(t *testing.T) {
 			NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}, PDBs: []policyv1.PodDisruptionBudget{pdb}},
 			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b", NoDecrease: "NoDisruptionAllowed"}, true,
 		},
-		"budgets that do not matter": {n: NamespaceObjects{PDBs: []policyv1.PodDisruptionBudget{allowing, nobodys, lenient}}},
+		"budgets that do not matter": {n: NamespaceObjects{PDBs: []policyv1.PodDisruptionBudget{allowing, withoutSelector, lenient}}},
 		"limit ranges": {
 			NamespaceObjects{LimitRanges: append(
-				podtest.LimitRanges(corev1.LimitRangeItem{Min: podtest.Amounts("cpu", "45m"), Max: podtest.Amounts("cpu", "1.5"), MaxLimitRequestRatio: podtest.Amounts("cpu", "12.5")}),
-				corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-					{Type: corev1.LimitTypePod, Min: podtest.Amounts("cpu", "300m"), Max: podtest.Amounts("cpu", "4"), MaxLimitRequestRatio: podtest.Amounts("cpu", "10")},
-					{Type: corev1.LimitTypePersistentVolumeClaim, Max: podtest.Amounts("storage", "1Gi")},
+				podtest.LimitRanges(item{Min: amounts("cpu", "45m"), Max: amounts("cpu", "1.5"), MaxLimitRequestRatio: amounts("cpu", "12.5")}),
+				corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.LimitRangeSpec{Limits: []item{
+					{Type: corev1.LimitTypePod, Min: amounts("cpu", "300m"), Max: amounts("cpu", "4"), MaxLimitRequestRatio: amounts("cpu", "10")},
+					{Type: corev1.LimitTypePersistentVolumeClaim, Max: amounts("storage", "1Gi")},
 				}}},
 			)},
 			v1alpha1.Constraints{
@@ -374,41 +377,41 @@ func TestTerms(t *testing.T) {
 			}, false,
 		},
 	} {
-		got, cautious := c.n.ConstraintsOf(pod, kube.Limits(pod))
-		if diff := cmp.Diff(c.want, got); diff != "" || cautious != c.cautious {
-			t.Errorf("%s: cautious %v\n%s", name, cautious, diff)
+		got, scaledByHPA := c.n.ConstraintsOf(pod, kube.Limits(pod))
+		if diff := cmp.Diff(c.want, got); diff != "" || scaledByHPA != c.scaledByHPA {
+			t.Errorf("%s: scaledByHPA %v\n%s", name, scaledByHPA, diff)
 		}
 	}
 }
 
-func TestBars(t *testing.T) {
-	n := NamespaceObjects{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: podtest.Amounts("limits.cpu", "9")}}}}
-	if r, said := n.Refusal(podtest.Shop()); r != reasons.QuotaNeedsLimits || said != "ResourceQuota compute requires limits.cpu of container exporter" {
-		t.Errorf("%v %q", r, said)
+func TestRefusal(t *testing.T) {
+	n := NamespaceObjects{Quotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: amounts("limits.cpu", "9")}}}}
+	if r, message := n.Refusal(podtest.Shop()); r != reasons.QuotaNeedsLimits || message != "ResourceQuota compute requires limits.cpu of container exporter" {
+		t.Errorf("%v %q", r, message)
 	}
 	n.Quotas[0].Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
-	if r, said := n.Refusal(podtest.Shop()); r != "" {
-		t.Errorf("a quota that does not count the pod bars it: %v %q", r, said)
+	if r, message := n.Refusal(podtest.Shop()); r != "" {
+		t.Errorf("a quota that does not select the pod refuses it: %v %q", r, message)
 	}
-	n.LimitRanges = podtest.LimitRanges(corev1.LimitRangeItem{Default: podtest.Amounts("cpu", "1")})
+	n.LimitRanges = podtest.LimitRanges(item{Default: amounts("cpu", "1")})
 	if r, _ := n.Refusal(podtest.Shop()); r != reasons.AdmissionWouldMutate {
 		t.Errorf("%v", r)
 	}
 }
 
-func TestNeighbourhoodVPA(t *testing.T) {
+func TestVPAFor(t *testing.T) {
 	vpa := VPA{Name: "db", Mode: "Recreate", CPU: map[string]bool{"*": true}, Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}}
 	n := NamespaceObjects{VPAs: []VPA{vpa}}
 	if name, ok := n.VPAFor(podtest.Owned("apps/v1", "StatefulSet", "db", nil)); !ok || name != "db" {
 		t.Errorf("%q %v", name, ok)
 	}
 	if name, ok := n.VPAFor(podtest.Shop()); ok {
-		t.Errorf("a pod of nobody is written by VPA %s", name)
+		t.Errorf("a pod without an owner is written by VPA %s", name)
 	}
 }
 
-// TestTermsOfAsks: a pod of web with labels app=shop.
-func TestTermsOfAsks(t *testing.T) {
+// TestSignalsMultiplyDemand: a pod of web with labels app=shop.
+func TestSignalsMultiplyDemand(t *testing.T) {
 	web, rollout := kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, kube.Target{APIVersion: "example.com/v1", Kind: "Rollout", Name: "shop"}
 	yes := true
 	pod := podtest.Shop()
@@ -431,14 +434,14 @@ func TestTermsOfAsks(t *testing.T) {
 		"beside another's":  {[]Signal{{"a", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}, 300}, {"b", web, 110}}, 110, "DemandSignal/b"},
 	} {
 		n := NamespaceObjects{Signals: tt.asks, Selectors: map[kube.Target]labels.Selector{rollout: labels.SelectorFromSet(labels.Set{"app": "shop"})}}
-		terms, cautious := n.ConstraintsOf(pod, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}})
-		if ptr.Deref(terms.DemandPercent, 0) != tt.percent || terms.DemandBy != tt.by || cautious {
-			t.Errorf("%s: %d %% by %q", name, ptr.Deref(terms.DemandPercent, 0), terms.DemandBy)
+		constraints, scaledByHPA := n.ConstraintsOf(pod, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}})
+		if ptr.Deref(constraints.DemandPercent, 0) != tt.percent || constraints.DemandBy != tt.by || scaledByHPA {
+			t.Errorf("%s: %d %% by %q", name, ptr.Deref(constraints.DemandPercent, 0), constraints.DemandBy)
 		}
 	}
 	if n := (NamespaceObjects{Signals: []Signal{{"a", web, 150}}}); true {
-		if terms, _ := n.ConstraintsOf(&corev1.Pod{}, nil); terms.DemandPercent != nil {
-			t.Errorf("an unmatched pod: %+v", terms)
+		if constraints, _ := n.ConstraintsOf(&corev1.Pod{}, nil); constraints.DemandPercent != nil {
+			t.Errorf("an unmatched pod: %+v", constraints)
 		}
 	}
 }
@@ -448,10 +451,10 @@ func TestTermsOfAsks(t *testing.T) {
 func TestCheckLeavesTheCachedPod(t *testing.T) {
 	pod := podtest.Shop()
 	for i := range pod.Spec.Containers {
-		pod.Spec.Containers[i].Resources.Requests = podtest.Amounts("cpu", "100m", "memory", "100000000000000000001")
+		pod.Spec.Containers[i].Resources.Requests = amounts("cpu", "100m", "memory", "100000000000000000001")
 	}
 	before := pod.DeepCopy()
-	LimitRangeRefusal(pod, podtest.LimitRanges(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: podtest.Amounts("memory", "1Gi")}))
+	LimitRangeRefusal(pod, podtest.LimitRanges(item{Type: corev1.LimitTypePod, Max: amounts("memory", "1Gi")}))
 	if !equality.Semantic.DeepEqual(before, pod) {
 		t.Errorf("requests of %v became %v", before.Spec.Containers, pod.Spec.Containers)
 	}
