@@ -22,7 +22,7 @@ endif
 
 CLUSTER := bin/mbcas-cluster
 COMMANDS := $(notdir $(wildcard cmd/*))
-IMAGES := $(patsubst cmd/mbcas-%,%,$(wildcard cmd/mbcas-agent cmd/mbcas-controller))
+IMAGES := agent controller load
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml)
@@ -179,8 +179,8 @@ images: $(CLUSTER) $(IMAGES:%=bin/mbcas-%) ## build the image archives into out/
 	done
 
 .PHONY: load
-load: images ## load the images into the local cluster
-	@test -z "$(IMAGES)" || $(CLUSTER) load $(IMAGES:%=out/images/%.tar)
+load: images ## load the images into the local cluster, with that of the tests' load
+	@$(CLUSTER) load $(IMAGES:%=out/images/%.tar)
 
 ##@ Install
 

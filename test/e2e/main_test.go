@@ -1,8 +1,9 @@
 package e2e
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,13 +25,44 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/guard"
+	"github.com/mbcas/mbcas/test/internal/poll"
 )
 
-// Paths of the repository, from this folder.
-const (
-	root    = "../.."
-	overlay = root + "/config/overlays/local"
-)
+// root is the repository, from this folder.
+const root = "../.."
+
+// TestMain watches every pod of the cluster from before the first test until after the last one.
+// What MBCAS must never do fails the whole suite, in whichever test it was done.
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // else the library complains with a stack trace
+	path := os.Getenv("KUBECONFIG")
+	if path == "" {
+		os.Exit(m.Run()) // every test is skipped
+	}
+	g, err := guard.New(path, auditLog(path))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the watch over the whole suite:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	r := g.End()
+	for _, n := range r.Notes {
+		fmt.Println("    note:", n)
+	}
+	for _, f := range r.Faults {
+		fmt.Println("    FAULT:", f)
+		code = 1
+	}
+	const sum = "    the watch over the whole suite saw %d pods, %d resizes and %d faults\n"
+	fmt.Printf(sum, r.Pods, r.Resizes, len(r.Faults))
+	os.Exit(code)
+}
+
+// auditLog is where the local cluster keeps it.
+func auditLog(kubeconfig string) string {
+	return filepath.Join(filepath.Dir(kubeconfig), "logs", "audit.log")
+}
 
 // suite is a cluster with MBCAS on it.
 type suite struct {
@@ -45,10 +77,10 @@ type suite struct {
 	audited int64
 }
 
-// start finds the cluster. Without one the test is skipped, which `make test` counts and CI refuses.
-func start(t *testing.T) *suite {
+// start finds the cluster and installs MBCAS. Without a cluster the test is skipped, which
+// `make test` counts and CI refuses. prepare, where it is given, runs before the installation.
+func start(t *testing.T, prepare ...func(*suite)) *suite {
 	t.Helper()
-	log.SetLogger(logr.Discard()) // else the library complains with a stack trace
 	path := os.Getenv("KUBECONFIG")
 	if path == "" {
 		t.Skip("KUBECONFIG is not set: run these tests with `make e2e`")
@@ -59,109 +91,110 @@ func start(t *testing.T) *suite {
 	}
 	config.QPS, config.Burst = 50, 100
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
+	schemes := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, v1alpha1.AddToScheme, apiextensionsv1.AddToScheme)
+	if err := schemes.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{Client: c, audit: auditLog(path)}
+	s := &suite{audit: auditLog(path)}
+	if s.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
 	var nodes corev1.NodeList
-	if err := c.List(t.Context(), &nodes); err != nil || len(nodes.Items) == 0 {
+	if err := s.List(t.Context(), &nodes); err != nil || len(nodes.Items) == 0 {
 		t.Fatalf("nodes: %d, %v", len(nodes.Items), err)
 	}
 	// The first node is the cluster's own; others were added.
-	s.use(slices.MinFunc(nodes.Items, func(a, b corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }))
-	if _, err := os.Stat(filepath.Dir(s.audit)); err != nil {
+	s.use(slices.MinFunc(nodes.Items, func(a, b corev1.Node) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	}))
+	_, here := os.Stat(filepath.Dir(s.audit))
+	s.audited, err = audit.Size(s.audit)
+	if err := errors.Join(here, err); err != nil {
 		t.Fatalf("the logs of the local cluster: %v", err)
 	}
-	if s.audited, err = audit.Size(s.audit); err != nil {
-		t.Fatal(err)
+	for _, f := range prepare {
+		f(s)
 	}
+	kubectl(t, "apply", "-k", root+"/config/overlays/local")
+	rolledOut(t, "deployment/mbcas-controller")
+	rolledOut(t, "daemonset/mbcas-agent")
 	return s
 }
 
 // use makes a node the one that the pods of the test run on.
 func (s *suite) use(node corev1.Node) {
-	s.node, s.ceiling = node.Name, cpu.Milli(node.Status.Allocatable.Cpu().MilliValue()).RoundDown(cpu.Quantum)
+	s.node = node.Name
+	s.ceiling = cpu.Milli(node.Status.Allocatable.Cpu().MilliValue()).RoundDown(cpu.Quantum)
 }
 
 // cluster is a command of the program that runs the local cluster.
-func cluster(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	program, err := filepath.Abs(root + "/bin/mbcas-cluster")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return exec.CommandContext(t.Context(), program, args...)
+func cluster(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bin/mbcas-cluster", args...)
+	cmd.Dir = root
+	return cmd
 }
 
-// install builds the load's image and installs MBCAS as the documentation says.
-func (s *suite) install(t *testing.T) {
+// addNode adds a node to the cluster, and removes it after the test when its pods are gone: one whose
+// node is removed counts as evicted.
+func (s *suite) addNode(t *testing.T, name string, flags ...string) {
 	t.Helper()
-	dir := t.TempDir()
-	program, archive := filepath.Join(dir, "mbcas-load"), filepath.Join(dir, "load.tar")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./test/load")
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	for _, cmd := range []*exec.Cmd{
-		build,
-		cluster(t, "image", "--name", loadImage, "-o", archive, program),
-		cluster(t, "load", archive),
-	} {
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		err := poll.Until(ctx, 2*time.Minute, func() string {
+			var pods corev1.PodList
+			err := s.List(ctx, &pods, client.MatchingFields{"spec.nodeName": name})
+			if err == nil && len(pods.Items) == 0 {
+				return ""
+			}
+			return orError(err, "%d are still there", len(pods.Items))
+		})
+		if err != nil {
+			t.Errorf("pods of node %s, which is to go: %v", name, err)
 		}
-	}
-	s.applyManifests(t)
+		output(t, cluster(ctx, "node", "remove", name))
+	})
+	output(t, cluster(t.Context(), slices.Concat([]string{"node", "add"}, flags, []string{name})...))
 }
 
-// applyManifests installs MBCAS, or brings back what is missing of it.
-func (s *suite) applyManifests(t *testing.T) {
+// uninstall runs the documented command.
+func uninstall(t *testing.T) {
 	t.Helper()
-	kubectl(t, "apply", "-k", overlay)
-	kubectl(t, "-n", system, "rollout", "status", "deployment/mbcas-controller", "--timeout=120s")
-	kubectl(t, "-n", system, "rollout", "status", "daemonset/mbcas-agent", "--timeout=300s")
+	output(t, exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "uninstall"))
 }
 
 // kubectl runs the program that people use.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "kubectl", args...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out.String())
-	}
-	return out.String()
+	return output(t, exec.CommandContext(t.Context(), "kubectl", args...))
 }
 
-// pollEvery is the interval of a wait.
-const pollEvery = 200 * time.Millisecond
+func rolledOut(t *testing.T, what string) {
+	t.Helper()
+	kubectl(t, "-n", system, "rollout", "status", what, "--timeout=300s")
+}
+
+// output runs a command.
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return string(out)
+}
 
 // wait waits until ok returns true; its text is the state otherwise.
-func wait(t *testing.T, most time.Duration, what string, ok func(context.Context) (bool, string)) {
+func wait(t *testing.T, most time.Duration, what string, ok func() (bool, string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), most)
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	state := ""
-	for {
-		done, now := ok(ctx)
+	err := poll.Until(t.Context(), most, func() string {
+		done, state := ok()
 		if done {
-			return
+			return ""
 		}
-		if ctx.Err() == nil {
-			state = now
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not within %v: %s; at last: %s", most, what, state)
-		case <-tick.C:
-		}
+		return cmp.Or(state, "not yet")
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }
 

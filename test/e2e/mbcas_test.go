@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -13,29 +12,91 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 )
 
 // reaches waits until the kernel enforces a limit of the pod's first container that suits.
 func (s *suite) reaches(t *testing.T, most time.Duration, pod *corev1.Pod, what string, suits func(cpu.Milli) bool) {
 	t.Helper()
-	wait(t, most, pod.Labels["app"]+" "+what, func(ctx context.Context) (bool, string) {
+	wait(t, most, pod.Labels["app"]+" "+what, func() (bool, string) {
 		now := s.quota(t, pod)
-		pa, err := s.allocation(ctx, pod)
+		pa, err := s.allocation(t, pod)
 		return suits(now), orError(err, "quota %v; %s", now, summary(pa))
 	})
+}
+
+// has waits until the kernel enforces that limit.
+func (s *suite) has(t *testing.T, most time.Duration, pod *corev1.Pod, limit cpu.Milli) {
+	t.Helper()
+	s.reaches(t, most, pod, fmt.Sprintf("has a limit of %v", limit), func(q cpu.Milli) bool { return q == limit })
+}
+
+// allocation is the pod's PodAllocation.
+func (s *suite) allocation(t *testing.T, pod *corev1.Pod) (*v1alpha1.PodAllocation, error) {
+	var pa v1alpha1.PodAllocation
+	err := s.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, &pa)
+	return &pa, err
+}
+
+// waitAllocation waits until the pod's allocation is as it should be, and returns it.
+func (s *suite) waitAllocation(
+	t *testing.T, most time.Duration, pod *corev1.Pod, what string, is func(*v1alpha1.PodAllocation) bool,
+) (found *v1alpha1.PodAllocation) {
+	t.Helper()
+	wait(t, most, "the allocation of "+pod.Name+": "+what, func() (bool, string) {
+		pa, err := s.allocation(t, pod)
+		found = pa
+		return err == nil && is(pa), orError(err, "%s", summary(pa))
+	})
+	return found
+}
+
+// inPhase waits until the pod's allocation is in that phase.
+func (s *suite) inPhase(t *testing.T, pod *corev1.Pod, phase v1alpha1.Phase) *v1alpha1.PodAllocation {
+	t.Helper()
+	return s.waitAllocation(t, time.Minute, pod, string(phase), func(pa *v1alpha1.PodAllocation) bool {
+		return pa.Status.Phase == phase
+	})
+}
+
+// allocations is a line about every allocation of the namespace.
+func (s *suite) allocations(t *testing.T, namespace string) (text string) {
+	var list v1alpha1.PodAllocationList
+	if err := s.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+		return err.Error()
+	}
+	for _, pa := range list.Items {
+		text += fmt.Sprintf("\n  %s: %s", pa.Spec.PodRef.Name, summary(&pa))
+	}
+	return text
+}
+
+func summary(pa *v1alpha1.PodAllocation) string {
+	st := pa.Status
+	text := fmt.Sprintf("phase %s %s (%s), applied %v", st.Phase, st.Reason, st.Message, st.AppliedLimits)
+	if d := pa.Spec.Decision; d != nil {
+		text += fmt.Sprintf(", desired %v of %v to %v, demand %v, price %s, %s",
+			*pa.Spec.DesiredCPULimit, d.Floor, d.Ceiling, d.Demand, d.Price, d.BoundBy)
+	}
+	if c := st.Constraints; c != nil {
+		text += fmt.Sprintf(", constraints %v by %q and %q, no decrease %q, increase on need %v",
+			c.Containers, c.FloorBy, c.CeilingBy, c.NoDecrease, c.IncreaseOnNeed)
+	}
+	return text
 }
 
 // warmUp is how many rounds an agent, or a new container, is only watched.
 const warmUp = 10
 
-// rounds waits until the agents that run now have decided n more rounds: the one measure of time in which
-// they could have done something.
+// rounds waits until the agents that run now have decided n more rounds: the one measure of time in
+// which they could have done something.
 func (s *suite) rounds(t *testing.T, n int) {
 	t.Helper()
 	first := -1
-	wait(t, time.Duration(n)*3*time.Second+90*time.Second, fmt.Sprintf("%d more rounds", n), func(ctx context.Context) (bool, string) {
-		played, err := s.played(ctx)
+	most := time.Duration(n)*3*time.Second + 90*time.Second
+	wait(t, most, fmt.Sprintf("%d more rounds", n), func() (bool, string) {
+		played, err := s.played(t)
 		if err != nil {
 			first = -1 // an agent that starts anew counts from 0
 			return false, err.Error()
@@ -47,28 +108,33 @@ func (s *suite) rounds(t *testing.T, n int) {
 	})
 }
 
+// agent is the agent's pod on the node of the test; nil where there is none.
+func (s *suite) agent(t *testing.T) *corev1.Pod {
+	for _, p := range s.list(t, system, client.MatchingLabels{"app.kubernetes.io/component": "agent"}) {
+		if p.DeletionTimestamp == nil && p.Status.PodIP != "" && p.Spec.NodeName == s.node {
+			return &p
+		}
+	}
+	return nil
+}
+
 // played is how many rounds the node's agent has played since it started.
-func (s *suite) played(ctx context.Context) (int, error) {
-	var list corev1.PodList
-	if err := s.List(ctx, &list, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "agent"}); err != nil {
+func (s *suite) played(t *testing.T) (int, error) {
+	agent := s.agent(t)
+	if agent == nil {
+		return 0, fmt.Errorf("no agent on %s", s.node)
+	}
+	text, err := get(t.Context(), "http://"+agent.Status.PodIP+":9090/metrics")
+	if err != nil {
 		return 0, err
 	}
-	for _, p := range list.Items {
-		if p.DeletionTimestamp != nil || p.Status.PodIP == "" || p.Spec.NodeName != s.node {
-			continue
-		}
-		text, err := get(ctx, "http://"+p.Status.PodIP+":9090/metrics")
-		if err != nil {
-			return 0, err
-		}
-		for line := range strings.Lines(text) {
-			var n float64
-			if _, err := fmt.Sscanf(line, `mbcas_agent_rounds_total{result="completed"} %g`, &n); err == nil {
-				return int(n), nil
-			}
+	for line := range strings.Lines(text) {
+		var n float64
+		if _, err := fmt.Sscanf(line, `mbcas_agent_rounds_total{result="completed"} %g`, &n); err == nil {
+			return int(n), nil
 		}
 	}
-	return 0, fmt.Errorf("no agent has played a round")
+	return 0, fmt.Errorf("the agent on %s has played no round", s.node)
 }
 
 func get(ctx context.Context, url string) (string, error) {
@@ -86,14 +152,4 @@ func get(ctx context.Context, url string) (string, error) {
 		err = fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	return string(body), err
-}
-
-// uninstall runs the documented command.
-func uninstall(t *testing.T) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "uninstall")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make uninstall: %v\n%s", err, out)
-	}
 }

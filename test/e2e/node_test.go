@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
+	"github.com/mbcas/mbcas/test/internal/guard"
 )
 
 // quota is the CPU limit that the kernel enforces on the pod's first container. 0: none.
@@ -39,42 +41,56 @@ func ownQuota(t *testing.T, pod *corev1.Pod) cpu.Milli {
 	return cpu.Milli(quota * 1000 / period)
 }
 
-// quotaOf is the CPU limit that the kernel enforces on a container: its CFS quota by its period, from cgroup v1 or v2
-// files. 0: none.
+// quotaOf is the CPU limit that the kernel enforces on a container: its CFS quota by its period, from
+// cgroup v1 or v2 files. 0: none.
 func quotaOf(t *testing.T, pod *corev1.Pod, container string) cpu.Milli {
 	t.Helper()
 	node, err := cgroup.Detect("/sys/fs/cgroup")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses) {
-		if s.Name != container {
-			continue
-		}
-		_, id, _ := strings.Cut(s.ContainerID, "://")
-		files, err := node.Find(id)
-		if err != nil {
-			t.Fatalf("pod %s, container %s: %v", pod.Name, container, err)
-		}
-		q, err := files.Quota()
-		if err != nil {
-			t.Fatalf("pod %s, container %s: %v", pod.Name, container, err)
-		}
-		return cpu.Milli(q)
+	st := pod.Status
+	all := slices.Concat(st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses)
+	i := slices.IndexFunc(all, func(s corev1.ContainerStatus) bool { return s.Name == container })
+	if i < 0 {
+		t.Fatalf("pod %s has no container %s that has run", pod.Name, container)
 	}
-	t.Fatalf("pod %s has no container %s that has run", pod.Name, container)
-	return 0
+	_, id, _ := strings.Cut(all[i].ContainerID, "://")
+	files, err := node.Find(id)
+	if err != nil {
+		t.Fatalf("pod %s, container %s: %v", pod.Name, container, err)
+	}
+	q, err := files.Quota()
+	if err != nil {
+		t.Fatalf("pod %s, container %s: %v", pod.Name, container, err)
+	}
+	return cpu.Milli(q)
+}
+
+// resize is an accepted resize, to this total of the pod's limits.
+type resize struct {
+	user string
+	to   cpu.Milli
 }
 
 // resizes are the resizes that the API server has accepted in the namespace so far, by pod. A dry run
 // is no resize.
-func (s *suite) resizes(t *testing.T, namespace string) map[string][]audit.Event {
+func (s *suite) resizes(t *testing.T, namespace string) map[string][]resize {
 	t.Helper()
-	found := map[string][]audit.Event{}
+	found := map[string][]resize{}
 	err := audit.Each(s.audit, s.audited, func(e audit.Event) {
-		if e.Of("resize") && !e.DryRun() && e.ResponseStatus.Code == 200 && e.ObjectRef.Namespace == namespace {
-			found[e.ObjectRef.Name] = append(found[e.ObjectRef.Name], e)
+		if !e.Of("resize") || e.DryRun() || e.ResponseStatus.Code != 200 || e.ObjectRef.Namespace != namespace {
+			return
 		}
+		var pod corev1.Pod
+		if err := json.Unmarshal(e.RequestObject, &pod); err != nil {
+			t.Errorf("resize of %s: %v", e.ObjectRef.Name, err)
+		}
+		one := resize{user: e.User.Username}
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			one.to += cpu.Milli(c.Resources.Limits.Cpu().MilliValue())
+		}
+		found[e.ObjectRef.Name] = append(found[e.ObjectRef.Name], one)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +101,24 @@ func (s *suite) resizes(t *testing.T, namespace string) map[string][]audit.Event
 // count is the number of resizes in the namespace so far.
 func (s *suite) count(t *testing.T, namespace string) (n int) {
 	t.Helper()
-	for _, w := range s.resizes(t, namespace) {
-		n += len(w)
+	for _, all := range s.resizes(t, namespace) {
+		n += len(all)
 	}
 	return n
+}
+
+// loweredBelow has the resizes by which the controller set a limit below the declared one, by the
+// name of the Deployment.
+func (s *suite) loweredBelow(t *testing.T, namespace string, declared cpu.Milli) map[string][]cpu.Milli {
+	t.Helper()
+	lowered := map[string][]cpu.Milli{}
+	for pod, all := range s.resizes(t, namespace) {
+		app, _, _ := strings.Cut(pod, "-")
+		for _, r := range all {
+			if r.user == guard.Controller && r.to < declared {
+				lowered[app] = append(lowered[app], r.to)
+			}
+		}
+	}
+	return lowered
 }

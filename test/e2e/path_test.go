@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -12,15 +10,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/guard"
 )
-
-var intstrPort = intstr.FromInt32(8080)
 
 const (
 	shop = "e2e-shop"
@@ -38,15 +33,14 @@ type path struct {
 	untouched map[string]string
 }
 
-// TestPath follows one node from an installation to its removal: limits are decided, raised, kept while MBCAS is
-// killed, lowered, and restored.
+// TestPath follows one node from an installation to its removal: limits are decided, raised, kept while
+// MBCAS is killed, lowered, and restored.
 func TestPath(t *testing.T) {
-	s := start(t)
-	s.install(t)
-	(&path{suite: s}).run(t)
+	(&path{suite: start(t)}).run(t)
 }
 
-// run runs the steps. Each starts from the state in which the one before it ended, so the first failure ends the test.
+// run runs the steps. Each starts from the state in which the one before it ended, so the first failure
+// ends the test.
 func (s *path) run(t *testing.T) {
 	s.open(t)
 	for _, step := range []struct {
@@ -63,7 +57,7 @@ func (s *path) run(t *testing.T) {
 		{"UninstallRestoresFirst", (*path).uninstallRestoresFirst},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(s, t) }) {
-			t.Fatalf("the test ends at %s; allocations of the shop:\n%s", step.name, s.allocations(t))
+			t.Fatalf("the test ends at %s; allocations of the shop:%s", step.name, s.allocations(t, shop))
 		}
 	}
 }
@@ -89,41 +83,17 @@ func (s *path) open(t *testing.T) {
 	}
 }
 
-// allocations is a line about every allocation of the shop.
-func (s *path) allocations(t *testing.T) string {
-	var list v1alpha1.PodAllocationList
-	if err := s.List(t.Context(), &list, client.InNamespace(shop)); err != nil {
-		return err.Error()
-	}
-	out := ""
-	for _, pa := range list.Items {
-		out += fmt.Sprintf("  %s: %s\n", pa.Spec.PodRef.Name, summary(&pa))
-	}
-	return out
-}
-
-// reaches waits until the kernel enforces a limit of the app that matches.
-func (s *path) reaches(t *testing.T, most time.Duration, app, what string, matches func(cpu.Milli) bool) {
-	t.Helper()
-	s.suite.reaches(t, most, s.pods[app], what, matches)
-}
-
-func (s *path) isCeiling(q cpu.Milli) bool { return q == s.ceiling }
-
 func (s *path) podsRunUnprivileged(t *testing.T) {
-	var list corev1.PodList
-	if err := s.List(t.Context(), &list, client.InNamespace(system)); err != nil {
-		t.Fatal(err)
-	}
 	accounts := map[string]bool{}
-	for _, p := range list.Items {
+	for _, p := range s.list(t, system, nil) {
 		accounts[p.Spec.ServiceAccountName] = true
 		if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.SecurityContext == nil || !*p.Spec.SecurityContext.RunAsNonRoot {
 			t.Errorf("%s may be root or can access the host's network or processes", p.Name)
 		}
 		for _, c := range p.Spec.Containers {
 			sc := c.SecurityContext
-			if sc == nil || *sc.AllowPrivilegeEscalation || !*sc.ReadOnlyRootFilesystem || len(sc.Capabilities.Drop) != 1 || sc.Capabilities.Drop[0] != "ALL" || len(sc.Capabilities.Add) > 0 {
+			if sc == nil || *sc.AllowPrivilegeEscalation || !*sc.ReadOnlyRootFilesystem ||
+				!slices.Equal(sc.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(sc.Capabilities.Add) > 0 {
 				t.Errorf("%s/%s is not confined: %+v", p.Name, c.Name, sc)
 			}
 		}
@@ -135,12 +105,8 @@ func (s *path) podsRunUnprivileged(t *testing.T) {
 
 func (s *path) idleNodeRaisesLimits(t *testing.T) {
 	for _, app := range managed {
-		s.reaches(t, 3*time.Minute, app, fmt.Sprintf("has the ceiling of %v", s.ceiling), s.isCeiling)
-		wait(t, time.Minute, "the allocation of "+app+" is Applied", func(ctx context.Context) (bool, string) {
-			pa, err := s.allocation(ctx, s.pods[app])
-			return err == nil && pa.Status.Phase == v1alpha1.PhaseApplied, orError(err, "%s", summary(pa))
-		})
-		pa, _ := s.allocation(t.Context(), s.pods[app])
+		s.has(t, 3*time.Minute, s.pods[app], s.ceiling)
+		pa := s.inPhase(t, s.pods[app], v1alpha1.PhaseApplied)
 		if d := pa.Status.DeclaredLimits; len(d) != 1 || d[0].CPULimit != declared {
 			t.Errorf("%s: declared limits %v, want %v", app, d, declared)
 		}
@@ -153,17 +119,20 @@ func (s *path) contentionLowersLimits(t *testing.T) {
 		spin(t, s.pods[app], 2)
 	}
 	for _, app := range managed {
-		s.reaches(t, 3*time.Minute, app, "is lowered to about half of the node", func(q cpu.Milli) bool { return q <= s.ceiling*6/10 })
+		s.reaches(t, 3*time.Minute, s.pods[app], "is lowered to about half of the node", s.aboutHalf)
 		if q := s.quota(t, s.pods[app]); q < 100 {
 			t.Errorf("%s has %v: want no managed pod below its request of 100m", app, q)
 		}
 	}
 }
 
+func (s *suite) aboutHalf(q cpu.Milli) bool { return q <= s.ceiling*6/10 }
+
 // kill ends the pods of a component at once, without a grace period.
 func kill(t *testing.T, component string) {
 	t.Helper()
-	kubectl(t, "-n", system, "delete", "pod", "-l", "app.kubernetes.io/component="+component, "--grace-period=0", "--force")
+	kubectl(t, "-n", system, "delete", "pod", "-l", "app.kubernetes.io/component="+component,
+		"--grace-period=0", "--force")
 }
 
 // killedOnAnIdleNode: new instances of agent and controller change nothing.
@@ -171,30 +140,29 @@ func (s *path) killedOnAnIdleNode(t *testing.T) {
 	before := s.count(t, shop)
 	kill(t, "agent")
 	kill(t, "controller")
-	kubectl(t, "-n", system, "rollout", "status", "deployment/mbcas-controller", "--timeout=300s")
+	rolledOut(t, "deployment/mbcas-controller")
 	s.rounds(t, warmUp+5) // the new agent decides again
 	if now := s.count(t, shop); now != before {
-		t.Errorf("%d resizes, there were %d before agent and controller were killed: want none more\n%s", now, before, s.allocations(t))
+		t.Errorf("%d resizes, there were %d before agent and controller were killed: want none more%s",
+			now, before, s.allocations(t, shop))
 	}
 }
 
 func (s *path) releaseRaisesAtOnce(t *testing.T) {
 	spin(t, s.pods["web"], 1) // alone it fits into the node
 	spin(t, s.pods["batch"], 0)
-	s.reaches(t, time.Minute, "web", "has the ceiling again", s.isCeiling)
+	s.has(t, time.Minute, s.pods["web"], s.ceiling)
 	spin(t, s.pods["web"], 0)
-	s.reaches(t, time.Minute, "batch", "has the ceiling again", s.isCeiling)
+	s.has(t, time.Minute, s.pods["batch"], s.ceiling)
 }
 
-// restoreIsExact: in mode restore each pod gets exactly its declared limit, in the kernel and in its spec.
+// restoreIsExact: in mode restore each pod gets exactly its declared limit, in the kernel and in its
+// spec.
 func (s *path) restoreIsExact(t *testing.T) {
 	s.setMode(t, shop, "restore")
 	for _, app := range managed {
-		s.reaches(t, time.Minute, app, fmt.Sprintf("is back at %v", declared), func(q cpu.Milli) bool { return q == declared })
-		wait(t, time.Minute, app+" is Restored", func(ctx context.Context) (bool, string) {
-			pa, err := s.allocation(ctx, s.pods[app])
-			return err == nil && pa.Status.Phase == v1alpha1.PhaseRestored, orError(err, "%s", summary(pa))
-		})
+		s.has(t, time.Minute, s.pods[app], declared)
+		s.inPhase(t, s.pods[app], v1alpha1.PhaseRestored)
 		if got := limit(s.pod(t, s.pods[app])); got != declared {
 			t.Errorf("%s: limit %v in the spec, want %v", app, got, declared)
 		}
@@ -220,8 +188,8 @@ func (s *path) witnessesAreUntouched(t *testing.T) {
 	}
 	for name, writes := range resized {
 		for _, w := range writes {
-			if user := w.User.Username; user != guard.Controller {
-				t.Errorf("%s was resized by %s", name, user)
+			if w.user != guard.Controller {
+				t.Errorf("%s was resized by %s", name, w.user)
 			}
 		}
 	}
@@ -229,21 +197,24 @@ func (s *path) witnessesAreUntouched(t *testing.T) {
 
 func (s *path) uninstallRestoresFirst(t *testing.T) {
 	s.setMode(t, shop, "enforce")
-	s.reaches(t, 90*time.Second, "web", "has the ceiling again", s.isCeiling)
+	s.has(t, 90*time.Second, s.pods["web"], s.ceiling)
 	uninstall(t)
 	for _, app := range managed {
 		if got := limit(s.pod(t, s.pods[app])); got != declared {
 			t.Errorf("%s: limit %v after the uninstallation, want %v", app, got, declared)
 		}
 	}
+	crd := func(kind string) client.Object {
+		name := kind + ".allocation.mbcas.io"
+		return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "mbcas-controller"}},
-		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "podallocations.allocation.mbcas.io"}},
-		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "demandsignals.allocation.mbcas.io"}},
+		crd("podallocations"), crd("demandsignals"),
 	} {
-		wait(t, time.Minute, o.GetName()+" is gone", func(ctx context.Context) (bool, string) {
-			err := s.Get(ctx, client.ObjectKeyFromObject(o), o)
+		wait(t, time.Minute, o.GetName()+" is gone", func() (bool, string) {
+			err := s.Get(t.Context(), client.ObjectKeyFromObject(o), o)
 			return errors.IsNotFound(err), orError(err, "still there")
 		})
 	}

@@ -1,46 +1,40 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// part is a container that is idle until it gets a load, on its own port.
-func part(name string, port int, r resources) corev1.Container {
-	return corev1.Container{
-		Name: name, Image: loadImage, ImagePullPolicy: corev1.PullNever, Args: []string{"hog", fmt.Sprintf("--listen=:%d", port)}, Resources: r.kubernetes(),
-	}
-}
-
 // openShapes starts a pod that has every kind of container there is, and one with limits below what the kernel can do.
 func (p *platform) openShapes(t *testing.T) {
 	p.deploy(t, shapes, "zoo", resources{"20m", "33m", "32Mi"}, func(t *corev1.PodTemplateSpec) {
 		always := corev1.ContainerRestartPolicyAlways
-		migrate, proxy := part("migrate", 0, resources{"20m", "200m", "32Mi"}), part("proxy", 8081, resources{"10m", "50m", "32Mi"})
-		migrate.Args, proxy.RestartPolicy = []string{"once"}, &always
+		migrate := part("migrate", 0, resources{"20m", "200m", "32Mi"})
+		migrate.Args = []string{"once"}
+		proxy := part("proxy", 8081, resources{"10m", "50m", "32Mi"})
+		proxy.RestartPolicy = &always
 		t.Spec.InitContainers = []corev1.Container{migrate, proxy}
 		t.Spec.Containers = append(t.Spec.Containers, part("unlimited", 8082, resources{"5m", "", "32Mi"}))
 	})
 	p.deploy(t, shapes, "tiny", resources{"1m", "5m", "32Mi"})
 }
 
-// declaredShapes are the CPU limits in force as they were declared. The kernel takes no quota below 1 ms, which is 10m.
+// declaredShapes are the CPU limits in force as they were declared. The kernel takes no quota below
+// 1 ms, which is 10m.
 var declaredShapes = map[string]map[string]cpu.Milli{
 	"zoo":  {"load": 33, "proxy": 50},
 	"tiny": {"load": 10},
 }
 
-// everyKindOfContainer: on the real kubelet, every limited container that runs is raised, sidecars too, and in the kernel; nothing else of the pod
-// changes, and nothing restarts.
+// everyKindOfContainer: on the real kubelet, every limited container that runs is raised, sidecars too,
+// and in the kernel; nothing else of the pod changes, and nothing restarts.
 func (p *platform) everyKindOfContainer(t *testing.T) {
 	p.shapes = p.pods(t, shapes)
 	started := map[string]string{}
@@ -56,9 +50,9 @@ func (p *platform) everyKindOfContainer(t *testing.T) {
 	if s := zoo.Status.InitContainerStatuses[0]; s.State.Terminated == nil {
 		t.Errorf("the init container has not finished: %+v", s.State)
 	}
-	pa := p.waitAllocation(t, 30*time.Second, zoo, "Applied", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseApplied })
-	if !slices.Equal(pa.Status.DeclaredLimits, []v1alpha1.ContainerLimit{{Name: "load", CPULimit: 33}, {Name: "proxy", CPULimit: 50}}) {
-		t.Errorf("declared limits %v", pa.Status.DeclaredLimits)
+	want := []v1alpha1.ContainerLimit{{Name: "load", CPULimit: 33}, {Name: "proxy", CPULimit: 50}}
+	if got := p.inPhase(t, zoo, v1alpha1.PhaseApplied).Status.DeclaredLimits; !slices.Equal(got, want) {
+		t.Errorf("declared limits %v, want %v", got, want)
 	}
 
 	before := p.count(t, shapes)
@@ -78,8 +72,8 @@ func (p *platform) everyKindOfContainer(t *testing.T) {
 func (p *platform) shapesReach(t *testing.T, want func(pod, container string) cpu.Milli) {
 	t.Helper()
 	for name, containers := range declaredShapes {
-		wait(t, 90*time.Second, name+" has its limits in the kernel", func(ctx context.Context) (bool, string) {
-			pa, err := p.allocation(ctx, p.shapes[name])
+		wait(t, 90*time.Second, name+" has its limits in the kernel", func() (bool, string) {
+			pa, err := p.allocation(t, p.shapes[name])
 			for c := range containers {
 				if q := quotaOf(t, p.shapes[name], c); q != want(name, c) {
 					return false, orError(err, "%s has %v, want %v; %s", c, q, want(name, c), summary(pa))
@@ -101,11 +95,9 @@ func (p *platform) debug(t *testing.T, pod *corev1.Pod) {
 	if err := p.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, time.Minute, "the ephemeral container runs", func(ctx context.Context) (bool, string) {
-		var now corev1.Pod
-		err := p.Get(ctx, client.ObjectKeyFromObject(pod), &now)
-		s := now.Status.EphemeralContainerStatuses
-		return err == nil && len(s) == 1 && s[0].State.Running != nil, orError(err, "%+v", s)
+	wait(t, time.Minute, "the ephemeral container runs", func() (bool, string) {
+		s := p.pod(t, pod).Status.EphemeralContainerStatuses
+		return len(s) == 1 && s[0].State.Running != nil, fmt.Sprintf("%+v", s)
 	})
 }
 
@@ -114,7 +106,7 @@ func (p *platform) restoreShapes(t *testing.T) {
 	p.setMode(t, shapes, "restore")
 	p.shapesReach(t, func(pod, container string) cpu.Milli { return declaredShapes[pod][container] })
 	for name, want := range map[string]cpu.Milli{"zoo": 33, "tiny": 5} {
-		p.waitAllocation(t, 30*time.Second, p.shapes[name], "Restored", func(pa *v1alpha1.PodAllocation) bool { return pa.Status.Phase == v1alpha1.PhaseRestored })
+		p.inPhase(t, p.shapes[name], v1alpha1.PhaseRestored)
 		if got := limit(p.pod(t, p.shapes[name])); got != want {
 			t.Errorf("%s has a limit of %v, declared %v", name, got, want)
 		}

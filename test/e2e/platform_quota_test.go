@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -25,12 +24,10 @@ const (
 
 func (p *platform) openQuota(t *testing.T) {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: quotas, Name: "compute"}}
-	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: *resource.NewMilliQuantity(int64(hard), resource.DecimalSI)}
-	if err := p.Create(t.Context(), q); err != nil {
-		t.Fatal(err)
-	}
-	wait(t, 30*time.Second, "the quota is counted", func(ctx context.Context) (bool, string) {
-		_, err := p.used(ctx)
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(hard.String())}
+	p.create(t, q)
+	wait(t, 30*time.Second, "the quota is counted", func() (bool, string) {
+		_, err := p.used(t)
 		return err == nil, orError(err, "")
 	})
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -39,9 +36,9 @@ func (p *platform) openQuota(t *testing.T) {
 }
 
 // used is what the quota controller counts.
-func (p *platform) used(ctx context.Context) (cpu.Milli, error) {
+func (p *platform) used(t *testing.T) (cpu.Milli, error) {
 	var q corev1.ResourceQuota
-	if err := p.Get(ctx, client.ObjectKey{Namespace: quotas, Name: "compute"}, &q); err != nil {
+	if err := p.Get(t.Context(), client.ObjectKey{Namespace: quotas, Name: "compute"}, &q); err != nil {
 		return 0, err
 	}
 	used, ok := q.Status.Used[corev1.ResourceLimitsCPU]
@@ -51,20 +48,22 @@ func (p *platform) used(ctx context.Context) (cpu.Milli, error) {
 	return cpu.Milli(used.MilliValue()), nil
 }
 
-// quotaIsShared: pods that need it are raised into what a quota leaves less a tenth, and into nothing that others still
-// have; a new pod finds that tenth, and then it is made free again. That nobody was refused is seen by the watch over the whole suite.
+// quotaIsShared: pods that need it are raised into what a quota leaves less a tenth, and into nothing
+// that others still have; a new pod finds that tenth, and then it is made free again. That the quota
+// refused nothing is seen by the watch over the whole suite.
 func (p *platform) quotaIsShared(t *testing.T) {
 	pods := p.pods(t, quotas)
-	within := func(ctx context.Context) (cpu.Milli, string) {
-		u, err := p.used(ctx)
-		if u > sellable {
-			t.Fatalf("%v of %v are used: want a tenth free", u, hard)
+	state := func() (cpu.Milli, string) {
+		u, err := p.used(t)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return u, orError(err, "%v of %v are used; %s", u, hard, p.sharesText(ctx))
+		return u, fmt.Sprintf("%v of %v are used;%s", u, hard, p.allocations(t, quotas))
 	}
 	for _, pod := range pods {
 		p.waitAllocation(t, time.Minute, pod, "has the constraint of the quota", func(pa *v1alpha1.PodAllocation) bool {
-			return pa.Status.Constraints != nil && pa.Status.Constraints.IncreaseOnNeed && pa.Status.Constraints.CeilingBy == "ResourceQuota/compute"
+			c := pa.Status.Constraints
+			return c != nil && c.IncreaseOnNeed && c.CeilingBy == "ResourceQuota/compute"
 		})
 	}
 	// Twice, as pods that have it must be lowered before others can be raised.
@@ -76,18 +75,22 @@ func (p *platform) quotaIsShared(t *testing.T) {
 			}
 			spin(t, pod, threads)
 		}
-		wait(t, 3*time.Minute, fmt.Sprintf("%v have what the quota leaves, one about as much as the other", busy), func(ctx context.Context) (bool, string) {
-			u, state := within(ctx)
+		what := fmt.Sprintf("%v have what the quota leaves, one about as much as the other", busy)
+		wait(t, 3*time.Minute, what, func() (bool, string) {
+			u, text := state()
+			if u > sellable {
+				t.Fatalf("want a tenth free: %s", text)
+			}
 			x, y := limit(p.pod(t, pods[busy[0]])), limit(p.pod(t, pods[busy[1]]))
-			return u > sellable-5*cpu.Quantum && min(x, y) > 2*quotaPod && 2*max(x, y) < 3*min(x, y), state
+			return u > sellable-5*cpu.Quantum && min(x, y) > 2*quotaPod && 2*max(x, y) < 3*min(x, y), text
 		})
 	}
 
 	p.bare(t, quotas, "new", resources{"20m", (hard - sellable).String(), "32Mi"}, nil)
 	p.pods(t, quotas)
-	wait(t, 2*time.Minute, "a tenth is free again", func(ctx context.Context) (bool, string) {
-		u, err := p.used(ctx)
-		return err == nil && u <= sellable, orError(err, "%v of %v are used; %s", u, hard, p.sharesText(ctx))
+	wait(t, 2*time.Minute, "a tenth is free again", func() (bool, string) {
+		u, text := state()
+		return u <= sellable, text
 	})
 	for _, pod := range pods {
 		spin(t, pod, 0)
@@ -95,16 +98,4 @@ func (p *platform) quotaIsShared(t *testing.T) {
 			t.Errorf("%s has %v, less than what was declared", pod.Name, got)
 		}
 	}
-}
-
-// sharesText is a line about every allocation of the namespace.
-func (p *platform) sharesText(ctx context.Context) (text string) {
-	var list v1alpha1.PodAllocationList
-	if err := p.List(ctx, &list, client.InNamespace(quotas)); err != nil {
-		return err.Error()
-	}
-	for _, pa := range list.Items {
-		text += fmt.Sprintf("\n  %s: %s; constraints %s", pa.Spec.PodRef.Name, summary(&pa), constraintsText(pa.Status.Constraints))
-	}
-	return text
 }

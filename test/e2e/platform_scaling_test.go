@@ -2,30 +2,29 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/internal/traffic"
 	"github.com/mbcas/mbcas/test/load/work"
 )
 
-// The HPA aims at 100m per pod. The load needs about 230m: more than two pods' worth, and less than three's.
+// The HPA aims at 100m per pod. The load needs about 230m: more than two pods' worth, and less than
+// three's.
 const (
 	webRequest  = cpu.Milli(50)
 	webDeclared = cpu.Milli(150)
@@ -36,37 +35,47 @@ const (
 	mostWebs    = 6
 )
 
+// openScaling starts a service under an HPA, and a twin that no HPA scales.
 func (p *platform) openScaling(t *testing.T) {
-	p.deploy(t, scaling, "web", resources{webRequest.String(), webDeclared.String(), "64Mi"}, func(t *corev1.PodTemplateSpec) {
+	r := resources{webRequest.String(), webDeclared.String(), "64Mi"}
+	p.deploy(t, scaling, "twin", r)
+	p.deploy(t, scaling, "web", r, func(t *corev1.PodTemplateSpec) {
 		t.Spec.Containers[0].Args = []string{"serve"}
 	})
-	hpa := &autoscalingv2.HorizontalPodAutoscaler{}
-	hpa.Namespace, hpa.Name = scaling, "web"
-	percent, window := int32(webTarget), int32(30) // shorter than the test, so that removed replicas would be noticed
-	hpa.Spec = autoscalingv2.HorizontalPodAutoscalerSpec{
-		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
-		MaxReplicas:    mostWebs,
-		Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-			Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent},
-		}}},
-		Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &window}},
+	utilization := autoscalingv2.MetricTarget{
+		Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(webTarget)),
 	}
-	if err := p.Create(t.Context(), hpa); err != nil {
-		t.Fatal(err)
-	}
+	p.create(t, &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: scaling, Name: "web"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+			MaxReplicas:    mostWebs,
+			Metrics: []autoscalingv2.MetricSpec{{
+				Type:     autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU, Target: utilization},
+			}},
+			// Shorter than the test, so that removed replicas would be noticed.
+			Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
+				ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: new(int32(30))},
+			},
+		},
+	})
 }
 
-// hpaScalesAndStabilises: while CPU is scarce, pods under an HPA keep at least their declared limit, so that it sees their load and adds
-// replicas; their number stabilises.
+// hpaScalesAndStabilises: while CPU is scarce, pods under an HPA keep at least their declared limit,
+// while a pod without one is lowered below it. So the HPA sees their load and adds replicas; their number
+// stabilises.
 func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 	p.needAddons(t)
-	web := p.pods(t, scaling)["web"]
-	p.reaches(t, time.Minute, web, "has the ceiling", func(q cpu.Milli) bool { return q == p.ceiling })
-	pa := p.waitAllocation(t, time.Minute, web, "has the constraint of the HPA", func(pa *v1alpha1.PodAllocation) bool { return noDecreaseFor(pa, reasons.ScaledByHPA) })
-	if c := pa.Status.Constraints; c.FloorBy != "HorizontalPodAutoscaler/web" || len(c.Containers) != 1 || *c.Containers[0].Floor != webFloor {
-		t.Errorf("constraints %s, want a floor of %v", constraintsText(c), webFloor)
+	pods := p.pods(t, scaling)
+	p.has(t, time.Minute, pods["web"], p.ceiling)
+	p.has(t, time.Minute, pods["twin"], p.ceiling)
+	c := p.hasNoDecrease(t, pods["web"], reasons.ScaledByHPA).Status.Constraints
+	if c.FloorBy != "HorizontalPodAutoscaler/web" || len(c.Containers) != 1 || *c.Containers[0].Floor != webFloor {
+		t.Errorf("constraints %+v, want a floor of %v", c, webFloor)
 	}
 	p.contend(t)
+	spin(t, pods["twin"], 1)
 	stop := p.serve(t)
 	defer stop()
 	desired := p.waitStable(t, 90*time.Second)
@@ -79,12 +88,8 @@ func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 			t.Errorf("desired replicas %v: they go down and up again under the same load", desired)
 		}
 	}
-	if low := p.loweredBelow(t, scaling, webDeclared); len(low) > 0 {
-		t.Errorf("pods under the HPA were lowered below their declared limit of %v: %v", webDeclared, low)
-	}
-	if q := p.quota(t, p.contended["other"]); !p.isLowered(q) {
-		t.Errorf("there was no contention: a pod without an HPA has %v", q)
-	}
+	p.onlyIsLowered(t, scaling, webDeclared, "twin", "web")
+	spin(t, pods["twin"], 0)
 }
 
 // serve sends requests to all replicas that are Ready, in turn, until it is stopped.
@@ -94,104 +99,82 @@ func (p *platform) serve(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
-	var ready []string
-	turn := 0
-	httpClient := traffic.NewClient(64)
-	g := traffic.Generator{InFlight: 512, Timeout: 30 * time.Second, Send: func(ctx context.Context) error {
+	ready := []string{""}
+	turn, listed := 0, time.Time{}
+	next := func(ctx context.Context) string {
 		mu.Lock()
-		turn++
-		to := ready[turn%len(ready)]
-		mu.Unlock()
-		return traffic.Get(httpClient, "http://"+to+":8080/work?n="+strconv.Itoa(n))(ctx)
-	}}
-	refresh := func() error {
-		now, err := p.addresses(ctx, scaling)
-		if err == nil && len(now) > 0 {
-			mu.Lock()
-			ready = now
-			mu.Unlock()
-		}
-		return err
-	}
-	if err := refresh(); err != nil || len(ready) == 0 {
-		t.Fatalf("%d replicas are Ready, %v", len(ready), err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		g.Run(ctx, time.Now(), traffic.Arrivals(1, []traffic.Segment{{For: 20 * time.Minute, Rate: webRate}}), func(traffic.Result) {})
-	})
-	running.Go(func() {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				_ = refresh() // the next one comes soon
+		defer mu.Unlock()
+		if time.Since(listed) > time.Second {
+			if now := p.addresses(ctx); len(now) > 0 {
+				ready, listed = now, time.Now()
 			}
 		}
-	})
-	return func() { cancel(); running.Wait(); httpClient.CloseIdleConnections() }
+		turn++
+		return ready[turn%len(ready)]
+	}
+	if next(t.Context()) == "" {
+		t.Fatal("no replica has an address")
+	}
+	httpClient := traffic.NewClient(64)
+	g := traffic.Generator{InFlight: 512, Timeout: 30 * time.Second, Send: func(ctx context.Context) error {
+		return traffic.Get(httpClient, fmt.Sprintf("http://%s:8080/work?n=%d", next(ctx), n))(ctx)
+	}}
+	arrivals := traffic.Arrivals(1, []traffic.Segment{{For: 20 * time.Minute, Rate: webRate}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { g.Run(ctx, time.Now(), arrivals, func(traffic.Result) {}) })
+	return func() {
+		cancel()
+		running.Wait()
+		httpClient.CloseIdleConnections()
+	}
 }
 
-// addresses are those of the namespace's Ready pods.
-func (s *suite) addresses(ctx context.Context, namespace string) (ready []string, err error) {
+// addresses are those of the replicas that are Ready; none where the API server does not answer.
+func (p *platform) addresses(ctx context.Context) (ready []string) {
 	var list corev1.PodList
-	if err := s.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, err
+	if err := p.List(ctx, &list, client.InNamespace(scaling), client.MatchingLabels{"app": "web"}); err != nil {
+		return nil
 	}
 	for _, pod := range list.Items {
-		isReady := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
-		if isReady && pod.DeletionTimestamp == nil {
+		if isReady(&pod) && pod.DeletionTimestamp == nil {
 			ready = append(ready, pod.Status.PodIP)
 		}
 	}
-	return ready, nil
+	return ready
 }
 
-// waitStable waits until the HPA has asked for more replicas, has then asked for the same number for so long, and all of them
-// are there. It returns the numbers asked for.
+// waitStable waits until the HPA has asked for more replicas, has then asked for the same number for so
+// long, and all of them are there. It returns the numbers asked for.
 func (p *platform) waitStable(t *testing.T, rest time.Duration) (desired []int32) {
 	t.Helper()
 	since := time.Now()
-	wait(t, 5*time.Minute, "the number of replicas is stable", func(ctx context.Context) (bool, string) {
+	wait(t, 5*time.Minute, "the number of replicas is stable", func() (bool, string) {
 		var hpa autoscalingv2.HorizontalPodAutoscaler
-		if err := p.Get(ctx, client.ObjectKey{Namespace: scaling, Name: "web"}, &hpa); err != nil {
+		if err := p.Get(t.Context(), client.ObjectKey{Namespace: scaling, Name: "web"}, &hpa); err != nil {
 			return false, err.Error()
 		}
-		now := hpa.Status.DesiredReplicas
+		now, ready := hpa.Status.DesiredReplicas, len(p.addresses(t.Context()))
 		if len(desired) == 0 || desired[len(desired)-1] != now {
 			desired, since = append(desired, now), time.Now()
 		}
-		ready, err := p.addresses(ctx, scaling)
-		return now > 1 && int(now) == len(ready) && time.Since(since) >= rest,
-			orError(err, "desired so far %v, for %v; %d Ready; %+v", desired, time.Since(since).Round(time.Second), len(ready), hpa.Status.Conditions)
+		stable := time.Since(since).Round(time.Second)
+		return now > 1 && int(now) == ready && stable >= rest,
+			fmt.Sprintf("desired so far %v, for %v; %d Ready; %+v", desired, stable, ready, hpa.Status.Conditions)
 	})
 	return desired
 }
 
-// requestedLimit is the total limit of a resize.
-func requestedLimit(e audit.Event) (sum cpu.Milli) {
-	var pod corev1.Pod
-	if json.Unmarshal(e.RequestObject, &pod) != nil {
-		return 0
-	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		sum += cpu.Milli(c.Resources.Limits.Cpu().MilliValue())
-	}
-	return sum
-}
+// openVPAs starts a pod whose VPA comes later. It asks for less than a VPA ever recommends, so that the
+// VPA acts on the first recommendation.
+func (p *platform) openVPAs(t *testing.T) { p.deployForVPA(t, "late") }
 
-// openVPAs starts a pod whose VPA comes later, and one whose VPA is there before it. Both ask for less than a VPA ever recommends,
-// so that it acts on the first recommendation.
-func (p *platform) openVPAs(t *testing.T) {
-	excused := func(t *corev1.PodTemplateSpec) { t.Labels[guard.Excused] = "vpa" }
-	p.deploy(t, vpas, "late", resources{"10m", "100m", "32Mi"}, excused)
+func (p *platform) deployForVPA(t *testing.T, name string) {
+	t.Helper()
+	p.deploy(t, vpas, name, resources{"10m", "100m", "32Mi"}, func(t *corev1.PodTemplateSpec) {
+		t.Labels[guard.Excused] = "vpa"
+	})
 }
 
 // vpa is a VerticalPodAutoscaler of the CPU of a Deployment.
@@ -207,34 +190,31 @@ func (p *platform) vpa(t *testing.T, name, mode string) {
 	v.SetGroupVersionKind(constraints.VPAKind)
 	v.SetNamespace(vpas)
 	v.SetName(name)
-	if err := p.Create(t.Context(), v); err != nil {
-		t.Fatal(err)
-	}
+	p.create(t, v)
 }
 
-// vpaIsAddedLater: a pod that we have raised is given back its declared limit when a VPA comes to write its CPU, and forgotten. Another
-// has its VPA before it starts.
+// vpaIsAddedLater: a pod that MBCAS has raised is given back its declared limit when a VPA comes to write
+// its CPU, and its allocation is removed. Another has its VPA before it starts.
 func (p *platform) vpaIsAddedLater(t *testing.T) {
 	late := p.pods(t, vpas)["late"]
-	p.reaches(t, time.Minute, late, "has the ceiling", func(q cpu.Milli) bool { return q == p.ceiling })
+	p.has(t, time.Minute, late, p.ceiling)
 	p.needAddons(t)
 	p.vpa(t, "late", "InPlaceOrRecreate")
 	p.vpa(t, "born", "Recreate")
-	p.deploy(t, vpas, "born", resources{"10m", "100m", "32Mi"}, func(t *corev1.PodTemplateSpec) { t.Labels[guard.Excused] = "vpa" })
-	p.reaches(t, time.Minute, late, "has its declared limit", func(q cpu.Milli) bool { return q == 100 })
-	p.waitNoAllocation(t, 30*time.Second, late)
+	p.deployForVPA(t, "born")
+	p.has(t, time.Minute, late, 100)
+	wait(t, 30*time.Second, late.Name+" has no allocation", func() (bool, string) {
+		pa, err := p.allocation(t, late)
+		return apierrors.IsNotFound(err), orError(err, "%s", summary(pa))
+	})
 }
 
-// vpaPodsAreNotResized: the VPA has changed its pods by now, and we have not.
+// vpaPodsAreNotResized: the VPA has changed its pods by now, and MBCAS has not.
 func (p *platform) vpaPodsAreNotResized(t *testing.T) {
 	for _, app := range []string{"late", "born"} {
-		wait(t, 3*time.Minute, "the VPA has changed the request of "+app, func(ctx context.Context) (bool, string) {
-			var list corev1.PodList
-			if err := p.List(ctx, &list, client.InNamespace(vpas), client.MatchingLabels{"app": app}); err != nil {
-				return false, err.Error()
-			}
+		wait(t, 3*time.Minute, "the VPA has changed the request of "+app, func() (bool, string) {
 			text := ""
-			for _, pod := range list.Items {
+			for _, pod := range p.list(t, vpas, client.MatchingLabels{"app": app}) {
 				for _, s := range pod.Status.ContainerStatuses {
 					if s.Resources != nil && s.Resources.Requests.Cpu().MilliValue() > 10 {
 						return true, ""
@@ -245,19 +225,18 @@ func (p *platform) vpaPodsAreNotResized(t *testing.T) {
 			return false, text
 		})
 	}
-	var list v1alpha1.PodAllocationList
-	if err := p.List(t.Context(), &list, client.InNamespace(vpas)); err != nil || len(list.Items) > 0 {
-		t.Errorf("%d allocations of pods that a VPA writes, %v", len(list.Items), err)
+	if all := p.allocations(t, vpas); all != "" {
+		t.Errorf("allocations of pods that a VPA writes:%s", all)
 	}
-	for name, events := range p.resizes(t, vpas) {
-		var ours []cpu.Milli
-		for _, e := range events {
-			if e.User.Username == guard.Controller {
-				ours = append(ours, requestedLimit(e))
+	for name, all := range p.resizes(t, vpas) {
+		var own []cpu.Milli
+		for _, r := range all {
+			if r.user == guard.Controller {
+				own = append(own, r.to)
 			}
 		}
-		if want := []cpu.Milli{p.ceiling, 100}; len(ours) > 0 && !slices.Equal(ours, want) {
-			t.Errorf("%s was resized to %v by us, want %v and nothing since its VPA came", name, ours, want)
+		if want := []cpu.Milli{p.ceiling, 100}; len(own) > 0 && !slices.Equal(own, want) {
+			t.Errorf("MBCAS resized %s to %v, want %v and nothing since its VPA came", name, own, want)
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,16 +16,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/poll"
 )
 
 const (
 	system    = "mbcas-system"
-	loadImage = "mbcas.io/load:e2e"
+	loadImage = "mbcas.io/load:dev"
 	modeLabel = "mbcas.io/mode"
 )
 
@@ -34,9 +34,7 @@ const (
 func (s *suite) namespace(t *testing.T, name, mode string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{modeLabel: mode}}}
-	if err := s.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	s.create(t, ns)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		err := poll.Until(ctx, 3*time.Minute, func() string {
@@ -78,77 +76,103 @@ func (r resources) kubernetes() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(r.cpuRequest, r.memory), Limits: list(r.cpuLimit, r.memory)}
 }
 
+// part is a container that is idle until it gets a load, on its own port.
+func part(name string, port int, r resources) corev1.Container {
+	return corev1.Container{
+		Name: name, Image: loadImage, ImagePullPolicy: corev1.PullNever, Resources: r.kubernetes(),
+		Args: []string{"hog", fmt.Sprintf("--listen=:%d", port)},
+	}
+}
+
 // template is a pod of one container that is idle until it gets a load.
 func (s *suite) template(name string, r resources) corev1.PodTemplateSpec {
-	grace := int64(1)
+	load := part("load", 8080, r)
+	healthz := &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}
+	load.ReadinessProbe = &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: healthz}, PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 10,
+	}
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{
-			TerminationGracePeriodSeconds: &grace,
+			TerminationGracePeriodSeconds: new(int64(1)),
 			NodeSelector:                  map[string]string{corev1.LabelHostname: s.node},
-			Tolerations:                   []corev1.Toleration{{Key: "mbcas.io/virtual", Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: "load", Image: loadImage, Args: []string{"hog"}, ImagePullPolicy: corev1.PullNever, Resources: r.kubernetes(),
-				ReadinessProbe: &corev1.Probe{
-					ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstrPort}},
-					PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 10,
-				},
+			Tolerations: []corev1.Toleration{{
+				Key: "mbcas.io/virtual", Operator: corev1.TolerationOpExists,
 			}},
+			Containers: []corev1.Container{load},
 		},
 	}
 }
 
-// deploy starts one replica under a Deployment, changed as is wanted.
-func (s *suite) deploy(t *testing.T, namespace, name string, r resources, change ...func(*corev1.PodTemplateSpec)) {
-	t.Helper()
-	one := int32(1)
+// deployment is one replica of a pod, changed as is wanted.
+func (s *suite) deployment(
+	namespace, name string, r resources, change ...func(*corev1.PodTemplateSpec),
+) *appsv1.Deployment {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: s.template(name, r),
+			Replicas: new(int32(1)), Template: s.template(name, r),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
 		},
 	}
 	for _, f := range change {
 		f(&d.Spec.Template)
 	}
-	if err := s.Create(t.Context(), d); err != nil {
-		t.Fatal(err)
+	return d
+}
+
+// create creates an object.
+func (s *suite) create(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := s.Create(t.Context(), o); err != nil {
+		t.Fatalf("create %T %s: %v", o, o.GetName(), err)
 	}
+}
+
+// deploy starts a deployment.
+func (s *suite) deploy(t *testing.T, namespace, name string, r resources, change ...func(*corev1.PodTemplateSpec)) {
+	t.Helper()
+	s.create(t, s.deployment(namespace, name, r, change...))
 }
 
 // bare starts a pod without an owner.
 func (s *suite) bare(t *testing.T, namespace, name string, r resources, labels map[string]string) {
 	t.Helper()
 	from := s.template(name, r)
-	for k, v := range labels {
-		from.Labels[k] = v
-	}
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: from.Labels}, Spec: from.Spec}
-	if err := s.Create(t.Context(), p); err != nil {
+	maps.Copy(from.Labels, labels)
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: from.Labels}
+	s.create(t, &corev1.Pod{ObjectMeta: meta, Spec: from.Spec})
+}
+
+// list has the pods of a namespace.
+func (s *suite) list(t *testing.T, namespace string, labels client.MatchingLabels) []corev1.Pod {
+	t.Helper()
+	var list corev1.PodList
+	if err := s.List(t.Context(), &list, client.InNamespace(namespace), labels); err != nil {
 		t.Fatal(err)
 	}
+	return list.Items
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // pods are the namespace's pods by their app label, once each of them is Ready.
 func (s *suite) pods(t *testing.T, namespace string) (byApp map[string]*corev1.Pod) {
 	t.Helper()
-	wait(t, 2*time.Minute, "every pod of "+namespace+" is Ready", func(ctx context.Context) (bool, string) {
-		var list corev1.PodList
-		if err := s.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return false, err.Error()
-		}
+	wait(t, 2*time.Minute, "every pod of "+namespace+" is Ready", func() (bool, string) {
 		byApp = map[string]*corev1.Pod{}
-		for i := range list.Items {
-			p := &list.Items[i]
-			if p.DeletionTimestamp != nil {
-				continue
-			}
-			if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-			}) {
+		for _, p := range s.list(t, namespace, nil) {
+			switch {
+			case p.DeletionTimestamp != nil:
+			case !isReady(&p):
 				return false, fmt.Sprintf("%s is %s %+v", p.Name, p.Status.Phase, p.Status.ContainerStatuses)
+			default:
+				byApp[p.Labels["app"]] = &p
 			}
-			byApp[p.Labels["app"]] = p
 		}
 		return len(byApp) > 0, "no pods"
 	})
@@ -176,7 +200,8 @@ func setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
 	body, _ := json.Marshal(what)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a starved pod answers late
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+pod.Status.PodIP+":8080/plan", bytes.NewReader(body))
+	url := "http://" + pod.Status.PodIP + ":8080/plan"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,15 +215,8 @@ func setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
 	}
 }
 
-// allocation is the pod's PodAllocation.
-func (s *suite) allocation(ctx context.Context, pod *corev1.Pod) (*v1alpha1.PodAllocation, error) {
-	var pa v1alpha1.PodAllocation
-	err := s.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, &pa)
-	return &pa, err
-}
-
-// untouched is everything of a pod's containers that a resize of CPU limits must not change. Ephemeral containers
-// may come.
+// untouched is everything of a pod's containers that a resize of CPU limits must not change.
+// Ephemeral containers may come.
 func untouched(pod *corev1.Pod) string {
 	p := pod.DeepCopy()
 	for i := range p.Spec.Containers {
@@ -217,13 +235,4 @@ func untouched(pod *corev1.Pod) string {
 func limit(pod *corev1.Pod) cpu.Milli {
 	q := pod.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU]
 	return cpu.Milli(q.MilliValue())
-}
-
-func summary(pa *v1alpha1.PodAllocation) string {
-	b := &strings.Builder{}
-	fmt.Fprintf(b, "phase %s %s (%s), applied %v", pa.Status.Phase, pa.Status.Reason, pa.Status.Message, pa.Status.AppliedLimits)
-	if d := pa.Spec.Decision; d != nil {
-		fmt.Fprintf(b, ", desired %v of %v to %v, demand %v, price %s, %s", *pa.Spec.DesiredCPULimit, d.Floor, d.Ceiling, d.Demand, d.Price, d.BoundBy)
-	}
-	return b.String()
 }

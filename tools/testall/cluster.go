@@ -73,7 +73,7 @@ func (r *repo) startCluster(ctx context.Context) error {
 		return err
 	}
 	r.cluster.env = []string{
-		"KUBECONFIG=" + kubeconfig, "KUBEBUILDER_ASSETS=" + assets, "MBCAS_CLUSTER=" + r.clusterProgram(),
+		"KUBECONFIG=" + kubeconfig, "KUBEBUILDER_ASSETS=" + assets,
 		"PATH=" + assets + string(os.PathListSeparator) + os.Getenv("PATH"),
 	}
 	return nil
