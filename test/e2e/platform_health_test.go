@@ -61,7 +61,7 @@ func (p *platform) noDisruptionNoDecrease(t *testing.T) {
 	guarded := p.contended["guarded"]
 	p.reaches(t, 3*time.Minute, p.contended["other"], "is below its declared limit", belowDeclared)
 	p.hasNoDecrease(t, guarded, reasons.NoDisruptionAllowed)
-	p.reaches(t, time.Minute, guarded, "is lowered as far as it may be", func(q cpu.Milli) bool {
+	p.reaches(t, 3*time.Minute, guarded, "is lowered as far as it may be", func(q cpu.Milli) bool {
 		return q < contendedDeclared*12/10 // within the controller's dead band
 	})
 	p.rounds(t, 15)

@@ -190,7 +190,7 @@ func (m *measurement) react(ctx context.Context, n int) error {
 			return
 		}
 		m.console.Say("  step %2d: %4dm -> %4dm in the kernel after %.2f s (about %v left)",
-			i+1, x.From, x.To, x.Delay.Seconds(), left)
+			i+1, x.From, x.To, *x.Seconds, left)
 	})
 }
 

@@ -11,7 +11,6 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,7 +43,7 @@ func Detect(root string) (Node, error) {
 	return n, nil
 }
 
-// Container is the files of one container.
+// Container is the folders of one container.
 type Container struct {
 	v2        bool
 	cpu, acct string
@@ -52,48 +51,20 @@ type Container struct {
 
 // Find searches for the container with the runtime's id (without "containerd://").
 func (n Node) Find(id string) (Container, error) {
-	c := Container{v2: n.Cgroup == "v2"}
-	for _, t := range []struct {
-		root string
-		dir  *string
-	}{{n.cpu, &c.cpu}, {n.acct, &c.acct}} {
-		dir, err := find(t.root, id)
-		if err != nil {
-			return c, err
-		}
-		*t.dir = dir
-	}
-	return c, nil
+	cpu, errCPU := find(n.cpu, id)
+	acct, errAcct := find(n.acct, id)
+	return Container{v2: n.Cgroup == "v2", cpu: cpu, acct: acct}, errors.Join(errCPU, errAcct)
 }
 
-var errFound = errors.New("found")
-
-func find(root, id string) (found string, err error) {
+func find(root, id string) (string, error) {
 	if id == "" {
 		return "", errors.New("the container has no ID: is it running?")
 	}
-	tops, err := filepath.Glob(filepath.Join(root, "kubepods*"))
-	if err != nil {
-		return "", err
-	}
-	for _, top := range tops {
-		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			switch {
-			case errors.Is(err, fs.ErrNotExist): // ended during the search
-				return nil
-			case err != nil:
-				return err
-			case d.IsDir() && strings.Contains(d.Name(), id):
-				found = path
-				return errFound
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errFound) {
-			return "", err
-		}
-		if found != "" {
-			return found, nil
+	// Between kubepods and a container is its pod, and above that, unless it is Guaranteed, its class.
+	for _, above := range []string{"*", "*/*"} {
+		found, err := filepath.Glob(filepath.Join(root, "kubepods*", above, "*"+id+"*"))
+		if err != nil || len(found) > 0 {
+			return strings.Join(found[:min(1, len(found))], ""), err
 		}
 	}
 	return "", fmt.Errorf("container %s has no cgroup below %s/kubepods*", id, root)
@@ -109,69 +80,46 @@ type Sample struct {
 }
 
 // Read reads all of them.
-func (c Container) Read() (Sample, error) {
-	r := Sample{At: time.Now()}
-	stat, err := os.ReadFile(filepath.Join(c.cpu, "cpu.stat"))
+func (c Container) Read() (s Sample, err error) {
+	s.At = time.Now()
+	text, err := os.ReadFile(filepath.Join(c.cpu, "cpu.stat"))
 	if err != nil {
-		return r, err
+		return s, err
 	}
-	for line := range strings.Lines(string(stat)) {
-		key, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-		v, err := strconv.ParseInt(text, 10, 64)
+	stat := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		stat[key], _ = strconv.ParseInt(value, 10, 64) // what is no number is none of those below
+	}
+	s.Periods, s.Throttles = stat["nr_periods"], stat["nr_throttled"]
+	if c.v2 {
+		s.Throttled = time.Duration(stat["throttled_usec"]) * time.Microsecond
+		s.Usage = time.Duration(stat["usage_usec"]) * time.Microsecond
+	} else {
+		usage, err := numbers(filepath.Join(c.acct, "cpuacct.usage"))
 		if err != nil {
-			continue // a key that is none of ours
+			return s, err
 		}
-		switch key {
-		case "nr_periods":
-			r.Periods = v
-		case "nr_throttled":
-			r.Throttles = v
-		case "throttled_time": // v1
-			r.Throttled = time.Duration(v)
-		case "throttled_usec": // v2
-			r.Throttled = time.Duration(v) * time.Microsecond
-		case "usage_usec": // v2
-			r.Usage = time.Duration(v) * time.Microsecond
-		}
+		s.Throttled, s.Usage = time.Duration(stat["throttled_time"]), time.Duration(usage[0])
 	}
-	if !c.v2 {
-		usage, err := readInt(filepath.Join(c.acct, "cpuacct.usage"))
-		if err != nil {
-			return r, err
-		}
-		r.Usage = time.Duration(usage)
-	}
-	r.Quota, err = c.Quota()
-	return r, err
+	s.Quota, err = c.Quota()
+	return s, err
 }
 
 // Quota reads the limit alone, in thousandths of a core; 0: none.
 func (c Container) Quota() (int64, error) {
-	if c.v2 {
-		text, err := os.ReadFile(c.QuotaFile())
-		if err != nil {
-			return 0, err
-		}
-		quota, period, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-		if quota == "max" {
-			return 0, nil
-		}
-		q, err1 := strconv.ParseInt(quota, 10, 64)
-		p, err2 := strconv.ParseInt(period, 10, 64)
-		if err := errors.Join(err1, err2); err != nil || p <= 0 {
-			return 0, fmt.Errorf("%s: %q: want a quota and a period", c.QuotaFile(), text)
-		}
-		return q * 1000 / p, nil
+	files := []string{c.QuotaFile()}
+	if !c.v2 {
+		files = append(files, filepath.Join(c.cpu, "cpu.cfs_period_us"))
 	}
-	q, err := readInt(c.QuotaFile())
-	if err != nil || q < 0 {
+	n, err := numbers(files...)
+	switch {
+	case err != nil:
 		return 0, err
+	case len(n) != 2 || n[1] <= 0:
+		return 0, fmt.Errorf("%v: %v: want a quota and a period", files, n)
 	}
-	p, err := readInt(filepath.Join(c.cpu, "cpu.cfs_period_us"))
-	if err != nil || p <= 0 {
-		return 0, errors.Join(err, fmt.Errorf("%s: period is %d", c.cpu, p))
-	}
-	return q * 1000 / p, nil
+	return max(0, n[0]*1000/n[1]), nil
 }
 
 // QuotaFile is the file that changes when the kernel's limit does.
@@ -182,16 +130,26 @@ func (c Container) QuotaFile() string {
 	return filepath.Join(c.cpu, "cpu.cfs_quota_us")
 }
 
-func readInt(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
+// numbers are those in the files, at least one in each; "max" is -1.
+func numbers(files ...string) (all []int64, err error) {
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		fields := strings.Fields(strings.ReplaceAll(string(text), "max", "-1"))
+		if len(fields) == 0 {
+			return nil, fmt.Errorf("%s is empty", path)
+		}
+		for _, f := range fields {
+			v, err := strconv.ParseInt(f, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q: want numbers", path, text)
+			}
+			all = append(all, v)
+		}
 	}
-	v, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %q: want a number", path, text)
-	}
-	return v, nil
+	return all, nil
 }
 
 func exists(path string) bool {

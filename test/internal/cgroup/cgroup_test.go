@@ -51,65 +51,43 @@ var layouts = map[string]struct {
 	}, group},
 }
 
-func TestReadsBothVersions(t *testing.T) {
-	for name, l := range layouts {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			write(t, root, l.files)
-			n, err := Detect(root)
-			if err != nil || n.Cgroup != l.cgroup {
-				t.Fatalf("detected %q, %v; want %q", n.Cgroup, err, l.cgroup)
-			}
-			c, err := n.Find(id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := c.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := Sample{Usage: 2 * time.Second, Throttled: 700 * time.Millisecond, Periods: 50, Throttles: 20, Quota: 500}
-			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Sample{}, "At")); diff != "" {
-				t.Error(diff)
-			}
-		})
+// open writes the files of a layout, and finds the container.
+func open(t *testing.T, name string) (Node, Container) {
+	t.Helper()
+	root := t.TempDir()
+	write(t, root, layouts[name].files)
+	n, err := Detect(root)
+	if err != nil || n.Cgroup != layouts[name].cgroup {
+		t.Fatalf("%s: detected %q, %v; want %q", name, n.Cgroup, err, layouts[name].cgroup)
 	}
+	c, err := n.Find(id)
+	if want := filepath.Join(root, layouts[name].dir); err != nil || c.cpu != want {
+		t.Fatalf("%s: found %s, %v; want %s", name, c.cpu, err, want)
+	}
+	return n, c
 }
 
-func TestNoQuotaIsZero(t *testing.T) {
-	for name, text := range map[string]string{"v2, systemd": "max 100000\n", "hybrid, cgroupfs": "-1\n"} {
-		l := layouts[name]
-		root := t.TempDir()
-		write(t, root, l.files)
-		n, err := Detect(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := n.Find(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(c.QuotaFile(), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if r, err := c.Read(); err != nil || r.Quota != 0 {
-			t.Errorf("%s: quota %d, %v; want none", name, r.Quota, err)
+// TestReadsBothVersions: the same counters, and 0 where there is no quota.
+func TestReadsBothVersions(t *testing.T) {
+	for name, none := range map[string]string{"v2, systemd": "max 100000\n", "hybrid, cgroupfs": "-1\n"} {
+		_, c := open(t, name)
+		want := Sample{Usage: 2 * time.Second, Throttled: 700 * time.Millisecond, Periods: 50, Throttles: 20, Quota: 500}
+		for range 2 {
+			got, err := c.Read()
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Sample{}, "At")); diff != "" || err != nil {
+				t.Errorf("%s: %v %s", name, err, diff)
+			}
+			if err := os.WriteFile(c.QuotaFile(), []byte(none), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			want.Quota = 0
 		}
 	}
 }
 
 func TestFinds(t *testing.T) {
-	for name, l := range layouts {
-		root := t.TempDir()
-		write(t, root, l.files)
-		n, err := Detect(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := n.Find(id)
-		if err != nil || c.cpu != filepath.Join(root, l.dir) {
-			t.Errorf("%s: found %s, %v; want %s", name, c.cpu, err, l.dir)
-		}
+	for name := range layouts {
+		n, _ := open(t, name)
 		for _, missing := range []string{"ffff", ""} {
 			if _, err := n.Find(missing); err == nil {
 				t.Errorf("%s: found a container %q that is not there", name, missing)

@@ -105,13 +105,10 @@ func New(kubeconfig, log string) (*Guard, error) {
 
 // record compares a pod with its state before.
 func (g *Guard) record(pod *corev1.Pod) {
-	if pod.Spec.NodeName == "" {
-		return // its spec is not final
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended {
-		return
+	if pod.Spec.NodeName == "" || g.ended {
+		return // its spec is not final
 	}
 	now := guarded{resources: fixed(pod), restarts: restarts(pod), evicted: evicted(pod)}
 	if pod.Labels[Untouched] != "" && pod.DeletionTimestamp == nil {
@@ -124,21 +121,21 @@ func (g *Guard) record(pod *corev1.Pod) {
 	}
 	name, excused := pod.Namespace+"/"+pod.Name, pod.Labels[Excused] != ""
 	if now.generation > was.generation {
-		g.faultLocked("%s was changed, and nothing may change it", name)
+		g.report.fault("%s was changed, and nothing may change it", name)
 	}
 	if now.resources != was.resources && !excused {
-		g.faultLocked("%s: requests or memory changed from %s to %s", name, was.resources, now.resources)
+		g.report.fault("%s: requests or memory changed from %s to %s", name, was.resources, now.resources)
 	}
 	if now.evicted && !was.evicted && !excused {
-		g.faultLocked("%s was evicted: %s %s", name, pod.Status.Reason, pod.Status.Message)
+		g.report.fault("%s was evicted: %s %s", name, pod.Status.Reason, pod.Status.Message)
 	}
 	for _, c := range slices.Sorted(maps.Keys(now.restarts)) {
 		switch {
 		case now.restarts[c] <= was.restarts[c]:
 		case pod.Namespace == System:
-			g.report.Notes = append(g.report.Notes, fmt.Sprintf("%s: container %s was restarted", name, c))
+			g.report.note("%s: container %s was restarted", name, c)
 		default:
-			g.faultLocked("%s: container %s was restarted", name, c)
+			g.report.fault("%s: container %s was restarted", name, c)
 		}
 	}
 }
@@ -174,20 +171,12 @@ func evicted(pod *corev1.Pod) bool {
 	return pod.Status.Reason == "Evicted" || slices.ContainsFunc(pod.Status.Conditions, disrupted)
 }
 
-func (g *Guard) fault(format string, args ...any) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.faultLocked(format, args...)
+func (r *Report) fault(format string, args ...any) {
+	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-func (g *Guard) note(format string, args ...any) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.report.Notes = append(g.report.Notes, fmt.Sprintf(format, args...))
-}
-
-func (g *Guard) faultLocked(format string, args ...any) {
-	g.report.Faults = append(g.report.Faults, fmt.Sprintf(format, args...))
+func (r *Report) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
 // End checks every pod once more, and the requests that the API server got.
@@ -200,33 +189,33 @@ func (g *Guard) End() Report {
 	for i := range last.Items {
 		g.record(&last.Items[i])
 	}
-	if err := errors.Join(err, audit.Each(g.audit, g.offset, g.request)); err != nil {
-		g.fault("what happened cannot be read to the end: %v", err)
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err := errors.Join(err, audit.Each(g.audit, g.offset, g.report.request)); err != nil {
+		g.report.fault("what happened cannot be read to the end: %v", err)
+	}
 	g.ended, g.report.Pods = true, len(g.pods)
 	return g.report
 }
 
 // request checks one request.
-func (g *Guard) request(e audit.Event) {
+func (r *Report) request(e audit.Event) {
 	name, code := e.ObjectRef.Namespace+"/"+e.ObjectRef.Name, e.ResponseStatus.Code
 	ours := strings.HasPrefix(e.User.Username, accounts)
 	switch {
 	case e.OverQuota():
-		g.fault("%s: %s %s of %s exceeded a quota", e.User.Username, e.Verb, e.RequestURI, name)
+		r.fault("%s: %s %s of %s exceeded a quota", e.User.Username, e.Verb, e.RequestURI, name)
 	case e.Of("resize") && e.User.Username == Controller && !e.DryRun():
-		g.report.Resizes++
+		r.Resizes++
 		switch took := e.Ended.Sub(e.Received); {
 		case e.Canceled() && took > 0 && took < slow: // of a controller that was killed, or lost its lease
-			g.note("a resize of %s was cut off by its sender", name)
+			r.note("a resize of %s was cut off by its sender", name)
 		case code >= 300 && code != 409 && code != 404: // a pod may change, or go, under a resize
-			g.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)
+			r.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)
 		}
 	case e.Of("eviction") && code < 300 && !strings.HasSuffix(e.User.Username, ":vpa-updater"):
-		g.fault("%s evicted %s", e.User.Username, name)
+		r.fault("%s evicted %s", e.User.Username, name)
 	case ours && (e.Of("") || e.Of("eviction") || e.Of("resize")) && !e.DryRun():
-		g.fault("%s: %s %s", e.User.Username, e.Verb, e.RequestURI)
+		r.fault("%s: %s %s", e.User.Username, e.Verb, e.RequestURI)
 	}
 }

@@ -84,31 +84,31 @@ func TestRequests(t *testing.T) {
 		took                   time.Duration
 		fault                  bool
 	}{
-		"a resize":                   {user: Controller, of: "patch resize", code: 200},
-		"one of a changed pod":       {user: Controller, of: "patch resize", code: 409},
-		"a refused one":              {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one cut off by its sender":  {user: Controller, of: "patch resize", code: 504, message: left, took: time.Second},
-		"one cut off by the timeout": {user: Controller, of: "patch resize", code: 504, message: left, took: 7e9, fault: true},
-		"one of unknown length":      {user: Controller, of: "patch resize", code: 504, message: left, fault: true},
-		"one that took too long":     {user: Controller, of: "patch resize", code: 504, message: late, fault: true},
-		"a refused dry run":          {user: Controller, of: "patch resize", uri: "?dryRun=All", code: 403},
-		"one by the agent":           {user: accounts + "mbcas-agent", of: "patch resize", code: 200, fault: true},
-		"a pod deleted by us":        {user: Controller, of: "delete ", code: 200, fault: true},
-		"a pod deleted":              {user: "admin", of: "delete ", code: 200},
-		"an eviction":                {user: "admin", of: "create eviction", code: 201, fault: true},
-		"an eviction by the VPA":     {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
-		"a new pod over a quota":     {user: "admin", of: "create ", code: 403, message: "exceeded quota: x", fault: true},
-		"a new pod not permitted":    {user: "admin", of: "create ", code: 403, message: "no"},
+		"a resize":                  {user: Controller, of: "patch resize", code: 200},
+		"one of a changed pod":      {user: Controller, of: "patch resize", code: 409},
+		"a refused one":             {user: Controller, of: "patch resize", code: 422, fault: true},
+		"one cut off by its sender": {user: Controller, of: "patch resize", code: 504, message: left, took: time.Second},
+		"one cut off by a timeout":  {user: Controller, of: "patch resize", code: 504, message: left, took: 7e9, fault: true},
+		"one of unknown length":     {user: Controller, of: "patch resize", code: 504, message: left, fault: true},
+		"one that took too long":    {user: Controller, of: "patch resize", code: 504, message: late, fault: true},
+		"a refused dry run":         {user: Controller, of: "patch resize", uri: "?dryRun=All", code: 403},
+		"one by the agent":          {user: accounts + "mbcas-agent", of: "patch resize", code: 200, fault: true},
+		"a pod deleted by us":       {user: Controller, of: "delete ", code: 200, fault: true},
+		"a pod deleted":             {user: "admin", of: "delete ", code: 200},
+		"an eviction":               {user: "admin", of: "create eviction", code: 201, fault: true},
+		"an eviction by the VPA":    {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
+		"a new pod over a quota":    {user: "admin", of: "create ", code: 403, message: "exceeded quota: x", fault: true},
+		"a new pod not permitted":   {user: "admin", of: "create ", code: 403, message: "no"},
 	} {
-		g := &Guard{}
+		var r Report
 		verb, subresource, _ := strings.Cut(c.of, " ")
 		e := audit.Event{Stage: "ResponseComplete", Verb: verb, RequestURI: "/x" + c.uri}
 		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", subresource
 		e.Ended = e.Received.Add(c.took)
 		e.ResponseStatus.Code, e.ResponseStatus.Message = c.code, c.message
-		g.request(e)
-		if (len(g.report.Faults) > 0) != c.fault {
-			t.Errorf("%s: faults %q, want one: %v", name, g.report.Faults, c.fault)
+		r.request(e)
+		if (len(r.Faults) > 0) != c.fault {
+			t.Errorf("%s: faults %q, want one: %v", name, r.Faults, c.fault)
 		}
 	}
 }

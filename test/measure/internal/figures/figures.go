@@ -121,10 +121,10 @@ func (f *Facts) delays() (seconds []float64) {
 	for _, x := range f.Reacted {
 		switch {
 		case x.NotLowered:
-		case x.Missed != "":
+		case x.Seconds == nil:
 			seconds = append(seconds, never)
 		default:
-			seconds = append(seconds, x.Delay.Seconds())
+			seconds = append(seconds, *x.Seconds)
 		}
 	}
 	return seconds

@@ -57,7 +57,7 @@ func played(t *testing.T, name string, latency map[string]time.Duration) *Facts 
 		f.Runs = append(f.Runs, run)
 	}
 	for i := range s.React.Steps(true) {
-		f.Reacted = append(f.Reacted, player.Reaction{From: 540, To: 800, Delay: time.Duration(i+1) * 50 * time.Millisecond})
+		f.Reacted = append(f.Reacted, player.Reaction{From: 540, To: 800, Seconds: new(float64(i+1) * 0.05)})
 	}
 	if p, ok := f.Runs[len(f.Runs)-1].Plan.Phase("steady"); ok {
 		for range 2 {
@@ -142,10 +142,10 @@ var misses = []struct {
 	{"demo", "reaction steps", func(f *Facts) { f.Reacted[0].NotLowered, f.Reacted[1].NotLowered = true, true }},
 	{"demo", "kernel quota, p50", func(f *Facts) {
 		for i := range 12 {
-			f.Reacted[i+9].Delay = 1600 * time.Millisecond
+			f.Reacted[i+9].Seconds = new(1.6)
 		}
 	}},
-	{"demo", "kernel quota, p99", func(f *Facts) { f.Reacted[3].Missed = "no reaction" }},
+	{"demo", "kernel quota, p99", func(f *Facts) { f.Reacted[3].Seconds = nil }},
 	{"demo", "step, declared limits", func(f *Facts) { throttle(f, "static", 100) }},
 	{"demo", "after the step, MBCAS", func(f *Facts) { throttle(f, "mbcas", 20) }},
 	{"demo", "steady load", func(f *Facts) { f.Changes = append(f.Changes, f.Changes[0]) }},

@@ -3,6 +3,7 @@ package figures
 import (
 	"time"
 
+	"github.com/mbcas/mbcas/test/measure/internal/player"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
@@ -39,7 +40,7 @@ type Summary struct {
 	Rows          []Row              `json:"rows"`
 	Checks        []Result           `json:"checks"`
 	Phases        map[string][]Phase `json:"phases"`
-	Reactions     []Reaction         `json:"reactions"`
+	Reactions     []player.Reaction  `json:"reactions"`
 	NewPods       []recorder.NewPod  `json:"new_pods"`
 	Faults        []string           `json:"faults"`
 	Notes         []string           `json:"notes"`
@@ -72,19 +73,11 @@ type Phase struct {
 	Throttled *float64 `json:"throttled_ms_per_s"`
 }
 
-// Reaction is one step of the load.
-type Reaction struct {
-	Seconds *float64 `json:"s"`
-	From    int64    `json:"from_m"`
-	To      int64    `json:"to_m"`
-	Missed  string   `json:"missed,omitempty"`
-}
-
 // Summary draws the figures and compares them with the targets.
 func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 	s := Summary{
 		Kubernetes: kubernetes, Script: f.Script.Name, Setup: f.Setup, Checks: f.results(), NewPods: f.newPods(),
-		Notes: f.Guard.Notes, Faults: f.Guard.Faults, FailedReasons: f.Failed,
+		Reactions: f.Reacted, Notes: f.Guard.Notes, Faults: f.Guard.Faults, FailedReasons: f.Failed,
 		Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(),
 		Resizes: f.Resizes, MinLimit: f.minLimit(),
 		ChangesByPod: map[string]int{}, GeneratorLate: map[string]float64{}, Phases: map[string][]Phase{},
@@ -99,13 +92,6 @@ func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 		s.Restored = new(len(f.NotRestored) == 0)
 	}
 	s.headline(f)
-	for _, x := range f.Reacted {
-		r := Reaction{From: x.From, To: x.To, Missed: x.Missed}
-		if x.Missed == "" {
-			r.Seconds = new(x.Delay.Seconds())
-		}
-		s.Reactions = append(s.Reactions, r)
-	}
 	for _, row := range f.Script.Rows {
 		s.Rows = append(s.Rows, f.row(row))
 	}
@@ -114,7 +100,7 @@ func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 	}
 	for _, r := range f.Runs {
 		s.GeneratorLate[r.Name] = r.Late(0.99)
-		s.Phases[r.Name] = phases(r)
+		s.Phases[r.Name] = phaseFigures(r)
 	}
 	return s
 }
@@ -152,7 +138,7 @@ func (f *Facts) row(row script.Row) Row {
 	return out
 }
 
-func phases(r *recorder.Run) (all []Phase) {
+func phaseFigures(r *recorder.Run) (all []Phase) {
 	for _, p := range r.Plan.Phases() {
 		for _, service := range r.Plan.Services() {
 			w := script.Where{Service: service, Phase: p.Name}

@@ -15,13 +15,14 @@ import (
 
 // Reaction is one measured reaction to a step of the load.
 type Reaction struct {
-	From, To int64 // the kernel's limit before and after, in thousandths of a core
-	// Delay is the time from the step to the higher limit in the kernel; 0: none came.
-	Delay time.Duration
+	// Seconds is the time from the step to the higher limit in the kernel; nil: none came.
+	Seconds *float64 `json:"s"`
+	From    int64    `json:"from_m"` // the kernel's limit before and after, in thousandths of a core
+	To      int64    `json:"to_m"`
 	// Missed says why the step does not count, or that no reaction came.
-	Missed string
+	Missed string `json:"missed,omitempty"`
 	// NotLowered: the limit was never lowered, so the step does not count.
-	NotLowered bool
+	NotLowered bool `json:"-"`
 }
 
 const (
@@ -107,9 +108,11 @@ func (p Player) reaction(
 	}
 	raised := func(quota int64) bool { return quota > before }
 	quota, seen, err := until(ctx, files, resolution, at.Add(reactionPatience), raised)
-	x := Reaction{From: before, To: quota, Delay: seen.Sub(at)}
-	if err == nil && quota <= before {
-		x.Delay, x.Missed = 0, fmt.Sprintf("no reaction in %v", reactionPatience)
+	x := Reaction{From: before, To: quota}
+	if raised(quota) {
+		x.Seconds = new(seen.Sub(at).Seconds())
+	} else if err == nil {
+		x.Missed = fmt.Sprintf("no reaction in %v", reactionPatience)
 	}
 	poll.Sleep(ctx, time.Until(at.Add(r.StepLength))) // every step has its full length
 	return x, err
