@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 // reaches waits until the kernel enforces a limit of the pod's first container that suits.
@@ -124,7 +123,7 @@ func (s *suite) played(t *testing.T) (int, error) {
 	if agent == nil {
 		return 0, fmt.Errorf("no agent on %s", s.node)
 	}
-	text, err := get(t.Context(), "http://"+agent.Status.PodIP+":9090/metrics")
+	text, err := traffic.Get(t.Context(), http.DefaultClient, "http://"+agent.Status.PodIP+":9090/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -135,21 +134,4 @@ func (s *suite) played(t *testing.T) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("the agent on %s has played no round", s.node)
-}
-
-func get(ctx context.Context, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return string(body), err
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/guard"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 // quota is the CPU limit that the kernel enforces on the pod's first container. 0: none.
@@ -27,7 +29,7 @@ func (s *suite) quota(t *testing.T, pod *corev1.Pod) cpu.Milli {
 // ownQuota is the same, from the file that the container sees on a node with cgroup v2.
 func ownQuota(t *testing.T, pod *corev1.Pod) cpu.Milli {
 	t.Helper()
-	text, err := get(t.Context(), "http://"+pod.Status.PodIP+":8080/cpu.max")
+	text, err := traffic.Get(t.Context(), http.DefaultClient, "http://"+pod.Status.PodIP+":8080/cpu.max")
 	if err != nil {
 		t.Fatalf("pod %s: %v", pod.Name, err)
 	}

@@ -118,7 +118,8 @@ func (p *platform) serve(t *testing.T) (stop func()) {
 	}
 	httpClient := traffic.NewClient(64)
 	g := traffic.Generator{InFlight: 512, Timeout: 30 * time.Second, Send: func(ctx context.Context) error {
-		return traffic.Get(httpClient, fmt.Sprintf("http://%s:8080/work?n=%d", next(ctx), n))(ctx)
+		_, err := traffic.Get(ctx, httpClient, fmt.Sprintf("http://%s:8080/work?n=%d", next(ctx), n))
+		return err
 	}}
 	arrivals := traffic.Arrivals(1, []traffic.Segment{{For: 20 * time.Minute, Rate: webRate}})
 	ctx, cancel := context.WithCancel(t.Context())

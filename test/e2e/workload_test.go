@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/poll"
+	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
 const (
@@ -197,21 +197,11 @@ func spin(t *testing.T, pod *corev1.Pod, threads int) {
 // setLoad sets the load of a pod.
 func setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
 	t.Helper()
-	body, _ := json.Marshal(what)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a starved pod answers late
 	defer cancel()
 	url := "http://" + pod.Status.PodIP + ":8080/plan"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatalf("set the load of %s to %s: %v", pod.Name, body, err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("set the load of %s to %s: %s", pod.Name, body, resp.Status)
+	if err := traffic.Put(ctx, http.DefaultClient, url, what); err != nil {
+		t.Fatalf("set the load of %s to %v: %v", pod.Name, what, err)
 	}
 }
 

@@ -42,8 +42,7 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	labels := recorder.Labels{PartOf: workload.PartOf, Value: workload.PartOfValue, App: workload.App}
-	r := &recorder.Recorder{Script: x, Node: s.kernel, Labels: labels}
+	r := &recorder.Recorder{Script: x, Node: s.kernel}
 	m := &measurement{
 		session: s, script: x,
 		workload: workload.Workload{Client: s.client, Script: x, Recorder: r, Node: s.node.Name},

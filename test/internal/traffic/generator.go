@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -105,24 +107,33 @@ func NewClient(inFlight int) *http.Client {
 	}}
 }
 
-// Get is a Send that fetches url.
-func Get(client *http.Client, url string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			return err
-		}
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("GET %s: %s", url, resp.Status)
-		}
-		return nil
+// Get returns what url answers.
+func Get(ctx context.Context, client *http.Client, url string) (string, error) {
+	return do(ctx, client, http.MethodGet, url, nil)
+}
+
+// Put sends a value as JSON to url.
+func Put(ctx context.Context, client *http.Client, url string, value any) error {
+	body, err := json.Marshal(value)
+	if err == nil {
+		_, err = do(ctx, client, http.MethodPut, url, body)
 	}
+	return err
+}
+
+func do(ctx context.Context, client *http.Client, method, url string, body []byte) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	}
+	return string(text), err
 }

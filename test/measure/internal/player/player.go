@@ -3,14 +3,11 @@
 package player
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -117,13 +114,11 @@ func (p Player) spins(ctx context.Context, hog string, start time.Time, spans []
 }
 
 // Stop makes every hog stop.
-func (p Player) Stop(ctx context.Context) error {
+func (p Player) Stop(ctx context.Context) (err error) {
 	for _, hog := range p.hogs() {
-		if err := p.Spin(ctx, hog, 0, time.Time{}, time.Time{}); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.Spin(ctx, hog, 0, time.Time{}, time.Time{}))
 	}
-	return nil
+	return err
 }
 
 // Keep makes the first hog spin without end.
@@ -140,25 +135,13 @@ func (p Player) Spin(ctx context.Context, hog string, threads int, from, until t
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]any{"threads": threads, "from": from, "until": until})
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
 	client := traffic.NewClient(1)
 	defer client.CloseIdleConnections()
-	resp, err := client.Do(req)
-	if err != nil {
+	plan := map[string]any{"threads": threads, "from": from, "until": until}
+	if err := traffic.Put(ctx, client, url, plan); err != nil {
 		return fmt.Errorf("hog %s: %w; look at its log", hog, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("hog %s: PUT %s: %s", hog, url, resp.Status)
 	}
 	return nil
 }
@@ -173,10 +156,10 @@ func (p Player) generator(service string, stream uint64) traffic.Generator {
 		pick := rng.Int()
 		mu.Unlock()
 		url, err := p.url(service, pick, "/work?n="+strconv.Itoa(p.Iterations))
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = traffic.Get(ctx, client, url)
 		}
-		return traffic.Get(client, url)(ctx)
+		return err
 	}}
 }
 

@@ -31,8 +31,12 @@ import (
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
-// Labels select the pods of a measurement; App is the label with the name of the workload.
-type Labels struct{ PartOf, Value, App string }
+// Labels of the objects of a measurement.
+const (
+	App         = "app.kubernetes.io/name" // of the pods of a workload, with its name
+	PartOf      = "app.kubernetes.io/part-of"
+	PartOfValue = "mbcas-measure"
+)
 
 // Pod is a pod as the API server has it.
 type Pod struct {
@@ -63,7 +67,6 @@ type NewPod struct {
 type Recorder struct {
 	Script *script.Script
 	Node   cgroup.Node
-	Labels Labels
 
 	mu         sync.Mutex
 	pods       map[string]*entry // by UID
@@ -89,7 +92,7 @@ type decision struct {
 
 // Watch records until ctx ends. It returns once everything that exists is recorded.
 func (r *Recorder) Watch(ctx context.Context, config *rest.Config) error {
-	ours := labels.SelectorFromSet(labels.Set{r.Labels.PartOf: r.Labels.Value})
+	ours := labels.SelectorFromSet(labels.Set{PartOf: PartOfValue})
 	return watch.Objects(ctx, config, map[client.Object]labels.Selector{
 		&corev1.Pod{}: ours, &autoscalingv2.HorizontalPodAutoscaler{}: ours, &corev1.ResourceQuota{}: ours,
 		&v1alpha1.PodAllocation{}: nil,
@@ -130,7 +133,7 @@ func (r *Recorder) deleted(o client.Object) {
 }
 
 func (r *Recorder) seePod(now time.Time, pod *corev1.Pod) {
-	p := r.read(pod)
+	p := read(pod)
 	setDefault(&r.pods)
 	e, known := r.pods[p.UID]
 	if !known {
@@ -143,10 +146,10 @@ func (r *Recorder) seePod(now time.Time, pod *corev1.Pod) {
 	e.Pod, e.bound = p, pod.Spec.NodeName != ""
 }
 
-func (r *Recorder) read(pod *corev1.Pod) Pod {
+func read(pod *corev1.Pod) Pod {
 	p := Pod{
 		UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name,
-		App: pod.Labels[r.Labels.App], IP: pod.Status.PodIP, Created: pod.CreationTimestamp.Time,
+		App: pod.Labels[App], IP: pod.Status.PodIP, Created: pod.CreationTimestamp.Time,
 	}
 	for _, c := range pod.Spec.Containers {
 		p.Request += cpu.Milli(c.Resources.Requests.Cpu().MilliValue())

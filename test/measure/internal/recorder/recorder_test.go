@@ -20,7 +20,7 @@ import (
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func newRecorder() *Recorder {
-	return &Recorder{Labels: Labels{App: "app"}, Script: &script.Script{Workloads: []script.Workload{
+	return &Recorder{Script: &script.Script{Workloads: []script.Workload{
 		{Name: "web", Request: 100, Limit: 500},
 	}}}
 }
@@ -28,7 +28,7 @@ func newRecorder() *Recorder {
 // pod is a running pod of a workload.
 func pod(app, limit string) *corev1.Pod {
 	p := &corev1.Pod{}
-	p.Name, p.UID, p.Generation, p.Labels = app+"-x", types.UID(app), 1, map[string]string{"app": app}
+	p.Name, p.UID, p.Generation, p.Labels = app+"-x", types.UID(app), 1, map[string]string{App: app}
 	p.Spec.NodeName = "n"
 	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},

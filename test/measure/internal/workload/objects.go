@@ -25,17 +25,13 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/guard"
+	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
 const (
 	// Port is where every pod listens.
 	Port = 8080
-	// App labels the pods of a workload with its name.
-	App = "app.kubernetes.io/name"
-	// PartOf and PartOfValue label every object of a measurement.
-	PartOf      = "app.kubernetes.io/part-of"
-	PartOfValue = "mbcas-measure"
 	// NewPod is the name of pods that come and go.
 	NewPod = "new-pod"
 
@@ -44,7 +40,8 @@ const (
 )
 
 func meta(ns, name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{App: name, PartOf: PartOfValue}}
+	labels := map[string]string{recorder.App: name, recorder.PartOf: recorder.PartOfValue}
+	return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels}
 }
 
 func milli(v cpu.Milli) resource.Quantity {
@@ -65,17 +62,12 @@ func fixtures(s *script.Script) (all []client.Object) {
 			PreemptionPolicy: ptr.To(corev1.PreemptNever),
 		})
 	}
-	if q := s.Quota; q != nil {
-		all = append(all, quota(q))
+	if s.Quota != nil {
+		quota := &corev1.ResourceQuota{ObjectMeta: meta(s.Quota.Namespace, "compute")}
+		quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: milli(s.Quota.LimitsCPU)}
+		all = append(all, quota)
 	}
 	return all
-}
-
-func quota(q *script.Quota) *corev1.ResourceQuota {
-	return &corev1.ResourceQuota{
-		ObjectMeta: meta(q.Namespace, "compute"),
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: milli(q.LimitsCPU)}},
-	}
 }
 
 // pods are the workloads of a run: Deployments, and HPAs of them. They run on the node named, whose
@@ -100,7 +92,7 @@ func Deployment(w script.Workload, node string, limits bool) *appsv1.Deployment 
 		ObjectMeta: meta(w.Namespace, w.Name),
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{App: w.Name}},
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{recorder.App: w.Name}},
 			Template: template,
 		},
 	}

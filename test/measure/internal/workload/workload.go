@@ -77,7 +77,13 @@ func (w Workload) Replace(ctx context.Context, limits bool) error {
 	if err := w.remove(ctx, all); err != nil {
 		return err
 	}
-	err := poll.Until(ctx, patience, func() string { return join("pods are still there: ", w.left(ctx)) })
+	err := poll.Until(ctx, patience, func() string {
+		var left []string
+		for _, p := range w.Recorder.Pods("") {
+			left = append(left, p.Name)
+		}
+		return join("pods are still there: ", left)
+	})
 	if err != nil {
 		return err
 	}
@@ -93,26 +99,7 @@ func join(what string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return what + strings.Join(names, ", ") + "; look at: kubectl describe pods -A -l " + PartOf + "=" + PartOfValue
-}
-
-// left are the pods that are still there, by the API server and by the recorder.
-func (w Workload) left(ctx context.Context) (names []string) {
-	for _, ns := range w.Script.Namespaces {
-		var list corev1.PodList
-		if err := w.Client.List(ctx, &list, client.InNamespace(ns)); err != nil {
-			return []string{err.Error()}
-		}
-		for _, p := range list.Items {
-			names = append(names, ns+"/"+p.Name)
-		}
-	}
-	if len(names) == 0 {
-		for _, p := range w.Recorder.Pods("") {
-			names = append(names, p.Name)
-		}
-	}
-	return names
+	return what + strings.Join(names, ", ") + "; look at: kubectl describe pods -A -l " + recorder.PartOf + "=" + recorder.PartOfValue
 }
 
 // unready are the workloads without a Ready pod.

@@ -156,7 +156,7 @@ func TestNewPodFits(t *testing.T) {
 	}
 	p := newPod(s.NewPods, "n", 3)
 	limit := p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue()
-	if p.Name != "new-pod-3" || p.Labels[App] != NewPod || p.Labels[PartOf] != PartOfValue || limit != 320 {
+	if p.Name != "new-pod-3" || p.Labels[recorder.App] != NewPod || p.Labels[recorder.PartOf] != recorder.PartOfValue || limit != 320 {
 		t.Errorf("%+v", p)
 	}
 }
