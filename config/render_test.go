@@ -189,8 +189,8 @@ func TestDefinitionHasRules(t *testing.T) {
 	}
 }
 
-// TestRoles: the only write to pods is pods/resize, by the controller and by people who are given that role;
-// nobody reads secrets or may become somebody else.
+// TestRoles: the only write to pods is pods/resize, by the controller and by users with that role. No role reads
+// secrets or permits impersonation.
 func TestRoles(t *testing.T) {
 	for _, o := range render(t, "testdata/plugin-users") {
 		var rules []rbacv1.PolicyRule

@@ -84,8 +84,7 @@ func TestWorkConserving(t *testing.T) {
 	})
 }
 
-// TestSharingIncentive: what those take whom their floors hold is taken off first; all others have
-// their share of the rest.
+// TestSharingIncentive: bidders bound by their floors are served first; all others have their share of the rest.
 func TestSharingIncentive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)

@@ -50,7 +50,7 @@ func lessPerBudget(a cpu.Milli, v Budget, b cpu.Milli, w Budget) bool {
 	return int64(a+1)*int64(w.positive()) < int64(b)*int64(v.positive())
 }
 
-// Whoever gets less per budget than another gets all that it wants, or is at its ceiling, or the
+// A bidder that gets less per budget than another gets its whole demand, or is at its ceiling, or the
 // other one is at its floor.
 func TestWeightedMaxMinFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

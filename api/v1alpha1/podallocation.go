@@ -287,8 +287,8 @@ type PodAllocationStatus struct {
 	// decides within them, and the controller applies no limit outside them.
 	// +optional
 	Constraints *Constraints `json:"constraints,omitempty"`
-	// AppliedLimits are the limits that the controller last applied, per container. A pod that
-	// has others was changed by somebody else.
+	// AppliedLimits are the limits that the controller last applied, per container. A pod with
+	// other limits was changed by another client.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

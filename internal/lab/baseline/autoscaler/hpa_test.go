@@ -68,7 +68,7 @@ func TestHPADesired(t *testing.T) {
 		unasked                bool
 		want                   int
 	}{
-		"nobody is ready":                           {3, 3, 0, 0, false, 3},
+		"no pod is ready":                           {3, 3, 0, 0, false, 3},
 		"one has no request":                        {2, 2, 2, 1, true, 2},
 		"one at 200 %: 2.5 x 1":                     {1, 1, 1, 0.4, false, 3},
 		"at 88 %, just more than a tenth above":     {2, 2, 2, 0.352, false, 3},
