@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,12 +27,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -110,12 +109,14 @@ func TestServe(t *testing.T) {
 	ns := &corev1.Namespace{}
 	ns.Name = kube.SystemNamespace
 	must(c.Create(ctx, ns))
-	install(t, c, "../../config/rbac/controller_role.yaml", "../../config/rbac/bindings.yaml",
-		"../../config/policy/controller.yaml", "../../config/policy/controller_records.yaml", "../../config/policy/leases.yaml")
-	kubeconfig := impersonating(t, s, "system:serviceaccount:mbcas-system:mbcas-controller")
+	install(t, c, "rbac/controller_role.yaml", "rbac/bindings.yaml",
+		"policy/controller.yaml", "policy/controller_records.yaml", "policy/leases.yaml")
+	kubeconfig := s.Kubeconfig(t, "system:serviceaccount:mbcas-system:mbcas-controller", "system:serviceaccounts")
 
 	node := s.Kubelet(t, "serve")
-	beat(t, c, node.Node)
+	now, lease := metav1.NowMicro(), &coordinationv1.Lease{} // its agent is alive
+	lease.Namespace, lease.Name, lease.Spec.RenewTime = kube.SystemNamespace, kube.AgentLease(node.Node), &now
+	must(c.Create(ctx, lease))
 	pod := node.Run(t, apiserver.Pod(s.Namespace(t), "web", apiserver.Container("app", "100m", "500m")))
 	mode := func(value string) {
 		shop := &corev1.Namespace{}
@@ -143,7 +144,11 @@ func TestServe(t *testing.T) {
 			t.Log(out.String())
 		}
 	})
-	wait(t, "ready", func() bool { return get("http://"+health+"/readyz") == 200 && get("http://"+health+"/healthz") == 200 })
+	wait(t, "ready", func() bool {
+		ready, _ := get("http://" + health + "/readyz")
+		healthy, _ := get("http://" + health + "/healthz")
+		return ready == http.StatusOK && healthy == http.StatusOK
+	})
 
 	pa := &v1alpha1.PodAllocation{}
 	wait(t, "declared limits recorded", func() bool {
@@ -166,33 +171,25 @@ func TestServe(t *testing.T) {
 	wait(t, "raised", func() bool {
 		return c.Get(ctx, client.ObjectKeyFromObject(pa), pa) == nil && pa.Status.Phase == v1alpha1.PhaseApplied
 	})
-	wait(t, "an event on the pod", func() bool {
-		var events eventsv1.EventList
-		must(c.List(ctx, &events, client.InNamespace(pod.Namespace)))
-		for _, e := range events.Items {
-			if e.Reason == "CPUResized" && e.Regarding.Name == pod.Name && strings.Contains(e.Note, "app=1500m") {
-				return true
-			}
-		}
-		return false
-	})
+	event := func(reason, kind string, uid types.UID, note string) {
+		t.Helper()
+		wait(t, "an event "+reason, func() bool {
+			var events eventsv1.EventList
+			must(c.List(ctx, &events, client.InNamespace(pod.Namespace)))
+			return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
+				return e.Reason == reason && e.Regarding.Kind == kind && e.Regarding.UID == uid && strings.Contains(e.Note, note)
+			})
+		})
+	}
+	event("CPUResized", "Pod", pod.UID, "app=1500m")
 	wait(t, "the metric read", func() bool {
 		must(c.Get(ctx, client.ObjectKeyFromObject(signal), signal))
 		return meta.IsStatusConditionTrue(signal.Status.Conditions, v1alpha1.SignalAvailable)
 	})
-	wait(t, "an event on the signal", func() bool {
-		var events eventsv1.EventList
-		must(c.List(ctx, &events, client.InNamespace(signal.Namespace)))
-		for _, e := range events.Items {
-			if e.Reason == v1alpha1.ReasonMetricRead && e.Regarding.Kind == "DemandSignal" && e.Regarding.UID == signal.UID {
-				return true
-			}
-		}
-		return false
-	})
+	event(v1alpha1.ReasonMetricRead, "DemandSignal", signal.UID, "")
 	mayReadMetrics(t, kubeconfig, pod.Namespace)
 	audited(t, out.String(), pod)
-	if body := read("http://" + metrics + "/metrics"); !strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="allocate"} 1`) ||
+	if _, body := get("http://" + metrics + "/metrics"); !strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="allocate"} 1`) ||
 		!strings.Contains(body, `mbcas_controller_allocations{phase="Applied",reason="Settled"} 1`) {
 		t.Errorf("metrics lack the resize or the allocation:\n%s", body)
 	}
@@ -309,52 +306,19 @@ func audited(t *testing.T, log string, pod *corev1.Pod) {
 func install(t *testing.T, c client.Client, files ...string) {
 	t.Helper()
 	for _, file := range files {
-		f, err := os.Open(file)
+		text, err := os.ReadFile(filepath.Join("../../config", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
-		d := yaml.NewYAMLOrJSONDecoder(f, 4096)
-		for {
+		for _, doc := range strings.Split(string(text), "\n---\n") {
 			o := &unstructured.Unstructured{}
-			if err := d.Decode(&o.Object); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
+			if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
 			if err := c.Create(t.Context(), o); err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
 		}
-	}
-}
-
-// impersonating is a kubeconfig with which the administrator acts as a service account, under its rights only.
-func impersonating(t *testing.T, s *apiserver.Server, user string) string {
-	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: "https://" + strings.TrimPrefix(s.Config.Host, "https://"), CertificateAuthorityData: s.Config.CAData}
-	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: s.Config.CertData, ClientKeyData: s.Config.KeyData, Token: s.Config.BearerToken,
-		Impersonate: user, ImpersonateGroups: []string{"system:authenticated", "system:serviceaccounts"},
-	}
-	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	config.CurrentContext = "test"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// beat is the sign of life of the node's agent.
-func beat(t *testing.T, c client.Client, node string) {
-	t.Helper()
-	now := metav1.NowMicro()
-	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name, lease.Spec.RenewTime = kube.SystemNamespace, kube.AgentLease(node), &now
-	if err := c.Create(t.Context(), lease); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -370,33 +334,21 @@ func freePort(t *testing.T) string {
 
 func wait(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not %s after a minute", what)
-		}
-	}
+	apiserver.Eventually(t, what, func() (bool, any) { return is(), nil })
 }
 
-func get(url string) int {
+// get is the status and the body of an answer; 0 and the error where there is none.
+func get(url string) (int, string) {
 	resp, err := http.Get(url)
 	if err != nil {
-		return 0
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode
-}
-
-func read(url string) string {
-	resp, err := http.Get(url)
-	if err != nil {
-		return fmt.Sprint(err)
+		return 0, err.Error()
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Sprint(err)
+		return 0, err.Error()
 	}
-	return string(b)
+	return resp.StatusCode, string(b)
 }
 
 type safeBuffer struct {
