@@ -3,24 +3,18 @@ package config_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/cli"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
-
-var update = flag.Bool("update", false, "rewrite the table of refused requests in docs/security.md")
 
 // request is one row of the access table.
 type request struct {
@@ -140,63 +134,6 @@ func TestAccessOnOldest(t *testing.T) {
 	if err != nil || passed != want || !strings.Contains(text, "--- PASS: TestSchema ") {
 		t.Errorf("as Kubernetes %s: %v, %d requests ended as they should, want %d:\n%s", oldest, err, passed, want, text)
 	}
-}
-
-// TestAccessTable: docs/security.md lists the refused requests of the table.
-func TestAccessTable(t *testing.T) {
-	page := filepath.Join("..", "docs", "security.md")
-	raw, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- refused requests -->\n", "<!-- end -->"
-	before, rest, ok := strings.Cut(string(raw), begin)
-	have, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table: %q and %q", page, begin, end)
-	}
-	want := markdown(accessTable())
-	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if d := cmp.Diff(want, have); d != "" {
-		t.Errorf("%s (go test ./config -run TestAccessTable -update rewrites it):\n%s", page, d)
-	}
-}
-
-// markdown is the table of refused requests, with one row for each user and each that refuses.
-func markdown(all []request) string {
-	type row struct{ user, by string }
-	actions := map[row][]string{}
-	var rows []row
-	var users []string
-	refused := 0
-	for _, r := range all {
-		users = append(users, r.user)
-		if r.by == "" {
-			continue
-		}
-		refused++
-		key := row{r.user, r.by}
-		if actions[key] == nil {
-			rows = append(rows, key)
-		}
-		actions[key] = append(actions[key], r.action)
-	}
-	slices.SortStableFunc(rows, func(a, b row) int { return slices.Index(users, a.user) - slices.Index(users, b.user) })
-	out := fmt.Sprintf("\n%d requests are refused. %d others, which MBCAS and its users need, are allowed.\n\n"+
-		"| user | tries to | refused by |\n| --- | --- | --- |\n", refused, len(all)-refused)
-	for _, r := range rows {
-		by := r.by
-		if strings.HasPrefix(by, "mbcas-") {
-			by = "`" + by + "`"
-		}
-		out += fmt.Sprintf("| %s | %s | %s |\n", r.user, strings.Join(actions[r], "; "), by)
-	}
-	return out + "\n"
 }
 
 // TestPluginUser: with the component for users of the plugin, bound as docs/cli.md says, doctor may read all it reads.

@@ -175,20 +175,6 @@ func TestNothingIsPulled(t *testing.T) {
 	}
 }
 
-// TestDefinitionHasRules: the CRDs come with their validation.
-func TestDefinitionHasRules(t *testing.T) {
-	for name, rules := range map[string]int{"podallocations": 6, "demandsignals": 1} {
-		crd := one[*apiextensionsv1.CustomResourceDefinition](t, render(t, "base"), name+".allocation.mbcas.io")
-		schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
-		if len(schema.XValidations)+len(schema.Properties["spec"].XValidations) < rules {
-			t.Errorf("the CRD of %s has lost its CEL rules", name)
-		}
-		if crd.Spec.Versions[0].Subresources == nil || crd.Spec.Versions[0].Subresources.Status == nil {
-			t.Errorf("the CRD of %s has no status subresource", name)
-		}
-	}
-}
-
 // TestRoles: the only write to pods is pods/resize, by the controller and by users with that role. No role reads
 // secrets or permits impersonation.
 func TestRoles(t *testing.T) {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,50 +51,45 @@ func remove(o object) send {
 	return func(r call) error { return r.as.Delete(r.ctx, o(r.environment)) }
 }
 
-func patch(o object, body string) send { return patchWith(o, types.MergePatchType, body, nil) }
-
-// patchWith has no effect where unchanged says so of the answer.
-func patchWith(o object, t types.PatchType, body string, unchanged func(client.Object) bool) send {
-	return func(r call) error {
-		target := o(r.environment)
-		if err := r.as.Patch(r.ctx, target, client.RawPatch(t, []byte(body))); err != nil {
-			return err
-		}
-		return effect(target, unchanged)
-	}
+// change is a patch of an object or of a subresource of it.
+type change struct {
+	object
+	subresource string
+	kind        types.PatchType // default: a merge patch
+	body        string
+	opts        []client.SubResourcePatchOption
+	unchanged   func(client.Object) bool // says of the answer that the patch had no effect
 }
 
-func effect(answer client.Object, unchanged func(client.Object) bool) error {
-	if unchanged != nil && unchanged(answer) {
+func (p change) send(r call) error {
+	target, patch := p.object(r.environment), client.RawPatch(cmp.Or(p.kind, types.MergePatchType), []byte(p.body))
+	var err error
+	if p.subresource == "" {
+		err = r.as.Patch(r.ctx, target, patch)
+	} else {
+		err = r.as.SubResource(p.subresource).Patch(r.ctx, target, patch, p.opts...)
+	}
+	if err == nil && p.unchanged != nil && p.unchanged(target) {
 		return errNoEffect
 	}
-	return nil
+	return err
 }
 
+func patch(o object, body string) send { return change{object: o, body: body}.send }
+
 func patchStatus(o object, fields string) send {
-	return func(r call) error {
-		body := []byte(`{"status":{` + fields + `}}`)
-		return r.as.Status().Patch(r.ctx, o(r.environment), client.RawPatch(types.MergePatchType, body))
-	}
+	return change{object: o, subresource: "status", body: `{"status":{` + fields + `}}`}.send
 }
 
 // resize patches a pod through pods/resize.
-func resize(key string, t types.PatchType, body string, unchanged func(client.Object) bool,
-	opts ...client.SubResourcePatchOption,
-) send {
-	return func(r call) error {
-		target := pod(key)(r.environment)
-		opts := append([]client.SubResourcePatchOption{client.FieldOwner(manager)}, opts...)
-		if err := r.as.SubResource("resize").Patch(r.ctx, target, client.RawPatch(t, []byte(body)), opts...); err != nil {
-			return err
-		}
-		return effect(target, unchanged)
-	}
+func resize(key string, kind types.PatchType, body string, opts ...client.SubResourcePatchOption) change {
+	opts = append([]client.SubResourcePatchOption{client.FieldOwner(manager)}, opts...)
+	return change{object: pod(key), subresource: "resize", kind: kind, body: body, opts: opts}
 }
 
 // resizeAs changes a part of a pod's spec through pods/resize, under a name.
 func resizeAs(manager, key, spec string) send {
-	return resize(key, types.StrategicMergePatchType, `{"spec":{`+spec+`}}`, nil, client.FieldOwner(manager))
+	return resize(key, types.StrategicMergePatchType, `{"spec":{`+spec+`}}`, client.FieldOwner(manager)).send
 }
 
 // limit resizes one container of a pod, as the controller does; null removes the limit.
@@ -121,7 +117,7 @@ func containers(name, body string) string {
 func apply(key, limit string) send {
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{%s}}`,
 		split(key).Name, containers("app", fmt.Sprintf(`"limits":{"cpu":%q}`, limit)))
-	return resize(key, types.ApplyPatchType, body, nil, client.ForceOwnership)
+	return resize(key, types.ApplyPatchType, body, client.ForceOwnership).send
 }
 
 // resizeAll raises the limits of all 64 containers of a pod.
@@ -140,31 +136,32 @@ const forgedFields = `[{"manager":"mbcas-controller","operation":"Update","apiVe
 
 // writeFields tries to replace the managedFields of a pod of which only its creator wrote anything.
 func writeFields(entries string) send {
-	body := `{"metadata":{"managedFields":` + entries + `}}`
-	return resize("attic/web", types.MergePatchType, body, func(o client.Object) bool {
+	c := resize("attic/web", types.MergePatchType, `{"metadata":{"managedFields":`+entries+`}}`)
+	c.unchanged = func(o client.Object) bool {
 		fields := o.GetManagedFields()
 		return len(fields) == 1 && fields[0].Subresource == ""
-	})
+	}
+	return c.send
 }
 
 // writeFieldsAndLimit does so while it changes the limit.
 func writeFieldsAndLimit(key, entries string) send {
 	return resize(key, types.JSONPatchType, `[{"op":"replace","path":"/metadata/managedFields","value":`+entries+`},
-		{"op":"replace","path":"/spec/containers/0/resources/limits/cpu","value":"300m"}]`, nil)
+		{"op":"replace","path":"/spec/containers/0/resources/limits/cpu","value":"300m"}]`).send
 }
 
 // evilImage is a change of the image in a pod's spec.
 const evilImage = `{"spec":{"containers":[{"name":"app","image":"evil"}]}}`
 
 func changeImage(key string) send {
-	return patchWith(pod(key), types.StrategicMergePatchType, evilImage, nil)
+	return change{object: pod(key), kind: types.StrategicMergePatchType, body: evilImage}.send
 }
 
 // resizeImage tries the same through pods/resize.
 func resizeImage(key string) send {
-	return resize(key, types.StrategicMergePatchType, evilImage, func(o client.Object) bool {
-		return o.(*corev1.Pod).Spec.Containers[0].Image != "evil"
-	}, client.DryRunAll)
+	c := resize(key, types.StrategicMergePatchType, evilImage, client.DryRunAll)
+	c.unchanged = func(o client.Object) bool { return o.(*corev1.Pod).Spec.Containers[0].Image != "evil" }
+	return c.send
 }
 
 // connect opens a connection to a pod. Nothing is at its other end, so what admission lets through has succeeded.
@@ -289,10 +286,10 @@ func decide(key string) send {
 
 // patchBeside writes something beside what the user may write of a PodAllocation.
 func patchBeside(key, body string) send {
-	return patchWith(allocation(key), types.MergePatchType, body, func(o client.Object) bool {
+	return change{object: allocation(key), body: body, unchanged: func(o client.Object) bool {
 		status := o.(*v1alpha1.PodAllocation).Status
 		return status.Phase == "" && status.Constraints == nil
-	})
+	}}.send
 }
 
 // demandSignal is one for the pods of the Deployment web in the namespace shop.
