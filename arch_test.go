@@ -33,7 +33,7 @@ var rules = []struct {
 	{"api/v1alpha1", rule{ours: []string{"cpu", "market"}, kubernetes: true}},
 	{"actuator", rule{ours: []string{"cpu", "api/v1alpha1/reasons"}}},
 	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
-	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator"}}},
+	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator", "internal/lifecycle"}}},
 	{"internal/demandsignal/control", rule{}},
 	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
 	{"internal/kube", rule{ours: []string{"cpu", "api/v1alpha1"}, kubernetes: true}},
@@ -66,7 +66,7 @@ var rules = []struct {
 	}},
 	{"internal/controller", rule{
 		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/lifecycle", "internal/quota", "internal/coordinator", "internal/demandsignal", "internal/kube", "internal/constraints", "internal/allocation", "internal/autoscalers", "internal/restore"},
-		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr", "golang.org/x/time"},
+		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr"},
 	}},
 	{"internal/cli/format", rule{ours: []string{"cpu", "internal/kube"}, kubernetes: true}},
 	{"internal/cli/snapshot", rule{

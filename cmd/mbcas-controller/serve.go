@@ -156,10 +156,6 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	if err != nil {
 		return fmt.Errorf("set up discovery: %w", err)
 	}
-	m, err := controller.NewMetrics(metrics.Registry)
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
 	metricsAPI, err := demandsignal.NewMetricsAPI(config, mgr.GetRESTMapper())
 	if err != nil {
 		return err
@@ -172,7 +168,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 		},
 		Telemetry: controller.Telemetry{
 			Events: mgr.GetEventRecorder(kube.FieldManager), Log: log,
-			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: m,
+			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: controller.NewMetrics(metrics.Registry),
 		},
 	}).Ready()
 	if err := r.Setup(ctx, mgr); err != nil {

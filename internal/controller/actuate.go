@@ -2,23 +2,28 @@ package controller
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"reflect"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// act carries tasks out: the moves in the order of the plan, then the rest. conflict says that a
-// pod turned out to have changed since the decision, so that the node should be decided anew at
-// once; last says that it will not be. failed says that the API server did not let a pod be dealt
-// with.
-func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last bool) (conflict, failed bool) {
+// act carries tasks out: the resizes in the order of the plan, then the rest. last says that the node
+// is not decided anew at once, whatever has changed. It says whether the API server did not let a
+// pod be dealt with.
+func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last bool) (failed bool) {
 	var moves, rest []*task
 	for _, t := range tasks {
 		if t.Move != nil {
@@ -27,98 +32,110 @@ func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last b
 			rest = append(rest, t)
 		}
 	}
-	var again atomic.Bool
-	failed = r.forEach(ctx, moves, func(t *task) error {
-		changed, err := r.resize(ctx, s, t, last)
-		if changed {
-			again.Store(true)
-		}
-		return err
-	})
+	failed = r.forEach(ctx, moves, func(t *task) error { return r.resize(ctx, s, t, last) })
 	awaitDecreases(moves, rest)
-	failed = r.forEach(ctx, rest, func(t *task) error {
+	return r.forEach(ctx, rest, func(t *task) error {
 		switch {
 		case t.Delete:
-			return r.drop(ctx, s, t.pa)
+			return r.drop(ctx, t)
 		case t.Create:
 			return r.create(ctx, s, t)
 		}
 		return nil
 	}) || failed
-	for _, pa := range s.strays {
-		failed = r.failed(ctx, reference(pa), r.drop(ctx, s, pa)) || failed
-	}
-	return again.Load(), failed
 }
 
 // forEach runs f on every task, and says whether it failed on any: the others do not wait for that
 // one.
 func (r *Reconciler) forEach(ctx context.Context, tasks []*task, f func(*task) error) bool {
-	var failed atomic.Bool
-	_ = each(r.Config.Pods, tasks, func(t *task) error {
-		if r.failed(ctx, t.pod, f(t)) {
-			failed.Store(true)
-		}
-		return nil
-	})
-	return failed.Load()
+	return each(r.Config.Pods, tasks, func(t *task) error {
+		err := f(t)
+		r.failed(ctx, t.pod, err)
+		return err
+	}) != nil
 }
 
-// each runs f on every item, at most n at a time, and waits for all.
-func each[T any](n int, items []T, f func(T) error) error {
-	errs := make([]error, len(items))
-	slots := make(chan struct{}, n)
-	var wg sync.WaitGroup
-	for i, t := range items {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = f(t)
-		})
+// drop deletes a PodAllocation that is not needed any more.
+func (r *Reconciler) drop(ctx context.Context, t *task) error {
+	err := r.Client.Delete(ctx, t.pa, client.Preconditions{UID: &t.pa.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete PodAllocation %s/%s: %w", t.pa.Namespace, t.pa.Name, err)
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	t.rec.pa = nil
+	return nil
 }
 
-// resize carries one move out and records what came of it in the task's status.
-func (r *Reconciler) resize(ctx context.Context, s *snapshot, t *task, last bool) (conflict bool, err error) {
+// create creates the PodAllocation of a pod.
+func (r *Reconciler) create(ctx context.Context, s *snapshot, t *task) error {
+	pa := allocation.New(t.pod)
+	err := r.Client.Create(ctx, pa, client.FieldOwner(kube.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		err = r.Live.Get(ctx, client.ObjectKeyFromObject(pa), pa)
+	}
+	if kube.NotServed(err) {
+		r.Gate.Set(reasons.CRDNotInstalled, reasons.CRDNotInstalled.Sentence())
+		r.Gate.Recheck()
+		return nil
+	}
+	if err == nil && pa.Spec.NodeName != s.node.name { // a forgery: it goes when its alleged node is reconciled
+		err = fmt.Errorf("one for node %s is in the way", pa.Spec.NodeName)
+	}
+	if err != nil {
+		return fmt.Errorf("create PodAllocation %s/%s for pod %s: %w", pa.Namespace, pa.Name, t.pod.Name, err)
+	}
+	t.keep(s, pa)
+	return nil
+}
+
+// keep remembers a PodAllocation as the API server returned it, until the cache shows it too.
+func (t *task) keep(s *snapshot, pa *v1alpha1.PodAllocation) {
+	pa.ManagedFields = nil // as in the cache
+	t.pa, t.rec.pa, t.rec.paAt = pa, pa, s.now
+}
+
+// resize carries one resize out and records what came of it in the task's status.
+func (r *Reconciler) resize(ctx context.Context, s *snapshot, t *task, last bool) error {
+	if t.Create {
+		if err := r.create(ctx, s, t); err != nil {
+			return err
+		}
+	}
 	if t.Record != nil || t.Create {
 		// The declared limits are in the PodAllocation before the first resize.
-		if t.Create {
-			if err := r.create(ctx, s, t); err != nil {
-				return false, err
-			}
-		}
 		if err := r.write(ctx, s, t); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return false, err
+		return err
 	}
-	r.Gate.flying.Add(1)
-	defer r.Gate.flying.Add(-1)
+	r.Gate.inFlight.Add(1)
+	defer r.Gate.inFlight.Add(-1)
 	now := r.Now()
 	if blocked, err := r.blocked(ctx); err != nil || blocked != "" {
-		return false, err
+		return err
 	}
 	if admitted, err := r.admit(ctx, s, t, now); err != nil || !admitted {
-		return false, err
+		return err
 	}
-	result := r.attempt(ctx, s, t)
+	result := r.attempt(ctx, t)
 	r.account(t, result)
 	r.audit(s, t, result, r.Now().Sub(now))
-	return r.conclude(ctx, s, t, result, last), nil
+	r.conclude(ctx, s, t, result, last)
+	return nil
 }
 
 // admit asks everything that bounds resizes whether this one may be made now. Where it may not, the
 // task waits.
 func (r *Reconciler) admit(ctx context.Context, s *snapshot, t *task, now time.Time) (bool, error) {
 	if !now.Before(s.deadline) { // the others of the node have used it up
-		t.postpone(now.Add(time.Second))
+		t.Recheck(now.Add(time.Second))
+		if t.Purpose != lifecycle.Revert { // whose failure says more
+			t.Status = t.facts.Status
+		}
 		return false, nil
 	}
-	if until, open := r.breakers.open(t.pod.Namespace, now); open {
+	if until, admitted := r.breakers.admit(t.pod.Namespace, now, false); !admitted {
 		t.awaitWebhooks(until)
 		return false, nil
 	}
@@ -126,32 +143,24 @@ func (r *Reconciler) admit(ctx context.Context, s *snapshot, t *task, now time.T
 		t.awaitToken(turn)
 		return false, nil
 	}
-	if reason, err := r.afford(ctx, t); err != nil || reason != "" {
+	if reason, err := r.reserve(ctx, t); err != nil || reason != "" {
 		if reason != "" && t.Purpose != lifecycle.Revert { // whose failure says more
 			t.Report(lifecycle.PhaseNotApplied, reason, "")
 		}
 		return false, err
 	}
 	if turn, ok := r.limiter.take(t.pod.UID, now); !ok {
-		r.purse.back(t.pod.UID)
+		r.quotas.release(t)
 		t.awaitToken(turn)
 		return false, nil
 	}
-	if until, admitted := r.breakers.admit(t.pod.Namespace, now); !admitted {
+	if until, admitted := r.breakers.admit(t.pod.Namespace, now, true); !admitted {
 		r.limiter.giveBack()
-		r.purse.back(t.pod.UID)
+		r.quotas.release(t)
 		t.awaitWebhooks(until)
 		return false, nil
 	}
 	return true, nil
-}
-
-// postpone leaves the task for a later reconcile, and its status as it is.
-func (t *task) postpone(at time.Time) {
-	t.Recheck(at)
-	if t.Purpose != lifecycle.Revert { // whose failure says more
-		t.Status = t.facts.Status
-	}
 }
 
 // awaitWebhooks has the task wait until the breaker of its namespace admits it.
@@ -195,9 +204,9 @@ func awaitDecreases(moves, rest []*task) {
 
 // attempt resizes. Before the first resize of a pod, and the first one under other LimitRanges, it
 // asks what admission would make of it, because what that adds to a pod can never be removed.
-func (r *Reconciler) attempt(ctx context.Context, s *snapshot, t *task) podresize.Result {
+func (r *Reconciler) attempt(ctx context.Context, t *task) podresize.Result {
 	ranges := t.admission.ranges
-	if checked := r.memory.of(s.node.name, t.pod.UID).checked; checked == nil || *checked != ranges {
+	if t.rec.checked == nil || *t.rec.checked != ranges {
 		result := r.Resize.DryRun(ctx, t.pod, *t.Move)
 		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks
 		// nothing.
@@ -208,25 +217,123 @@ func (r *Reconciler) attempt(ctx context.Context, s *snapshot, t *task) podresiz
 			}
 			return result
 		}
-		r.memory.change(s.node.name, t.pod.UID, func(rec *record) { rec.checked = &ranges })
+		t.rec.checked = &ranges
 	}
 	return r.Resize.Apply(ctx, t.pod, *t.Move)
 }
 
-// account gives the token of a resize back that changed nothing, and tells the breaker of the
-// namespace whether its webhooks answered.
+// account tells everything that bounds resizes what came of one: a resize that changed nothing gives
+// its token back.
 func (r *Reconciler) account(t *task, result podresize.Result) {
+	now := r.Now()
 	if !result.MayHaveChanged() {
 		r.limiter.giveBack()
 	}
 	switch result.Outcome {
 	case podresize.Unknown:
-		r.breakers.failed(t.pod.Namespace, r.Now())
+		r.breakers.failed(t.pod.Namespace, now)
 	case podresize.Unavailable:
 		if result.WebhookFailed {
-			r.breakers.failed(t.pod.Namespace, r.Now())
+			r.breakers.failed(t.pod.Namespace, now)
 		}
 	case podresize.Accepted, podresize.WouldMutate, podresize.PolicyRefused, podresize.NoDryRun, podresize.QuotaExceeded:
 		r.breakers.answered(t.pod.Namespace)
 	}
+	r.quotas.settle(t, result.Outcome, now)
+}
+
+// refusals are the outcomes after which a resize is tried again after a back-off that doubles, with
+// the reason that status gets.
+var refusals = map[podresize.Outcome]reasons.Reason{
+	podresize.WouldMutate:       reasons.AdmissionWouldMutate,
+	podresize.QuotaExceeded:     reasons.QuotaExceeded,
+	podresize.QuotaNeedsLimits:  reasons.QuotaNeedsLimits,
+	podresize.LimitRangeRefused: reasons.LimitRangeRefused,
+	podresize.NodeRefused:       reasons.NodeRefused,
+	podresize.PolicyRefused:     reasons.PolicyRefused,
+	podresize.NoDryRun:          reasons.PolicyRefused,
+	podresize.Invalid:           reasons.InvalidResize,
+}
+
+// conclude draws the consequence of an outcome.
+func (r *Reconciler) conclude(ctx context.Context, s *snapshot, t *task, result podresize.Result, last bool) {
+	switch result.Outcome {
+	case podresize.Accepted, podresize.NoChange:
+		r.resized(s, t, result.Pod)
+	case podresize.NotYet, podresize.Unavailable:
+		r.unanswered(t, lifecycle.Answer{Reason: reasons.ServerUnavailable, RetryAfter: result.RetryAfter})
+	case podresize.Unknown:
+		before := t.pod
+		if err := r.reread(ctx, t.podState); err == nil && carriedOut(*t.Move, t.pod) {
+			after := t.pod
+			t.pod = before
+			r.resized(s, t, after)
+			return
+		}
+		r.unanswered(t, lifecycle.Answer{Reason: reasons.OutcomeUnknown})
+	case podresize.Conflict:
+		r.readAgain(ctx, t, last)
+	case podresize.PodGone, podresize.Replaced: // the PodAllocation goes with its pod
+		t.Status = t.facts.Status
+	case podresize.NotServed:
+		r.Gate.Set(reasons.ResizeNotServed, result.Message)
+	case podresize.NotAllowed:
+		r.Gate.Set(reasons.PermissionMissing, result.Message)
+	default:
+		reason, ok := refusals[result.Outcome]
+		if !ok {
+			panic(fmt.Sprintf("outcome %v of a resize has no consequence", result.Outcome))
+		}
+		if result.Pod != nil { // admission changed more than was asked for, and it is stored
+			r.resized(s, t, result.Pod)
+		}
+		r.refused(t, reason, result.Message)
+	}
+}
+
+// resized records a resize that the API server stored.
+func (r *Reconciler) resized(s *snapshot, t *task, pod *corev1.Pod) {
+	declared := allocation.ContainerLimits(t.facts.Declared)
+	from, to := limitsOf(t.pod, declared), limitsOf(pod, declared)
+	t.became(pod, r.Now())
+	t.Resized(r.Config.Config, r.Now(), allocation.LimitsOf(from), allocation.LimitsOf(to), &t.rec.Memory)
+	t.rec.decidedAt, t.rec.refused = s.now, nil
+}
+
+// refused sets the back-off of a pod whose resize was refused.
+func (r *Reconciler) refused(t *task, reason reasons.Reason, message string) {
+	t.Refused(r.Config.Config, r.Now(), reason, message)
+	rec := t.rec
+	rec.RestoreRefused, rec.Troubles, rec.refused = t.Purpose == lifecycle.Restore, 0, nil
+	if byNamespace(reason) {
+		rec.refused = &t.admission
+	}
+	if reason == reasons.AdmissionWouldMutate {
+		rec.checked = nil
+	}
+}
+
+// unanswered has the resize tried again later.
+func (r *Reconciler) unanswered(t *task, a lifecycle.Answer) {
+	t.Unanswered(r.Config.Config, r.Now(), a, r.jitter, &t.rec.Memory)
+}
+
+// readAgain reads a pod that has changed, to be decided anew at once, or later if this is the last
+// pass.
+func (r *Reconciler) readAgain(ctx context.Context, t *task, last bool) {
+	if err := r.reread(ctx, t.podState); client.IgnoreNotFound(err) != nil {
+		r.unanswered(t, lifecycle.Answer{Reason: reasons.WriteConflict})
+		return
+	}
+	t.conflict = true
+	if last {
+		t.rec.RetryAt = r.Now().Add(time.Second)
+		t.Postpone(reasons.WriteConflict, "", t.rec.RetryAt)
+	}
+}
+
+// carriedOut says whether the pod has the limits of the move.
+func carriedOut(m actuator.Move, pod *corev1.Pod) bool {
+	limits := kube.ByName(kube.Limits(pod))
+	return !slices.ContainsFunc(m.Changes, func(c actuator.Change) bool { return limits[c.Container] != c.To })
 }

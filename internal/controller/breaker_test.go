@@ -22,38 +22,38 @@ func exactly(d time.Duration) time.Duration { return d }
 func TestBreaker(t *testing.T) {
 	b, now := newBreakers(exactly), noon
 	for i := range breakAfter + 5 { // all are on their way when the third fails
-		if _, ok := b.admit("sick", now); !ok && i < breakAfter {
+		if _, ok := b.admit("sick", now, true); !ok && i < breakAfter {
 			t.Fatalf("closed after %d failures", i)
 		}
 		b.failed("sick", now)
 	}
 	wait := probeAfter
 	for range 8 {
-		if until, open := b.open("sick", now); !open || until.Sub(now) != wait {
+		if until, admitted := b.admit("sick", now, false); admitted || until.Sub(now) != wait {
 			t.Fatalf("open until %v, want for %v", until, wait)
 		}
-		if _, ok := b.admit("healthy", now); !ok {
+		if _, ok := b.admit("healthy", now, true); !ok {
 			t.Fatal("another namespace has to wait")
 		}
 		now = now.Add(wait)
-		if _, ok := b.admit("sick", now); !ok {
+		if _, ok := b.admit("sick", now, true); !ok {
 			t.Fatalf("no probe after %v", wait)
 		}
-		if _, ok := b.admit("sick", now); ok {
+		if _, ok := b.admit("sick", now, true); ok {
 			t.Fatal("two probes at the same time")
 		}
 		b.failed("sick", now)
 		wait = min(2*wait, probeAfterMost)
 	}
 	now = now.Add(wait)
-	b.admit("sick", now)
+	b.admit("sick", now, true)
 	now = now.Add(probeLost)
-	if _, ok := b.admit("sick", now); !ok {
+	if _, ok := b.admit("sick", now, true); !ok {
 		t.Error("no probe after one that was lost")
 	}
 	b.answered("sick")
 	for range 2 {
-		if _, ok := b.admit("sick", now); !ok {
+		if _, ok := b.admit("sick", now, true); !ok {
 			t.Error("closed though the last probe was answered")
 		}
 	}

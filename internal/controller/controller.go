@@ -13,16 +13,23 @@
 //   - LeavesNothingBehind: a pod that leaves the market goes back to its declared limits first.
 //   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is
 //     resized, and status says so.
-//   - StaleMovesNothing: a pod whose agent does not confirm an old decision is not moved, even
+//   - StaleMovesNothing: a pod whose agent does not confirm an old decision is not resized, even
 //     while the agent renews its Lease.
 //   - OneForAll: an API error about one pod costs the others of its node nothing.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demandsignal"
@@ -41,7 +48,7 @@ type Config struct {
 	Namespace string
 	// Coordinator is how budgets are moved between nodes.
 	Coordinator coordinator.Config
-	// CoordinationInterval is the time from one turn of the coordinator to the next; 0 switches it
+	// CoordinationInterval is the time from one pass of the coordinator to the next; 0 switches it
 	// off. Shorter follows sooner; longer writes less. Agents tell a changed price within a minute,
 	// so much shorter than that does not help.
 	CoordinationInterval time.Duration
@@ -75,23 +82,57 @@ func DefaultConfig() Config {
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
 	errs := []error{c.Config.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate()}
-	if _, ok := kube.ParseMode(string(c.Mode)); !ok {
-		errs = append(errs, fmt.Errorf("controller Mode is %q: want off, recommend, enforce or restore", c.Mode))
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("controller "+format, args...))
+		}
 	}
-	if c.Namespace == "" {
-		errs = append(errs, errors.New("controller Namespace is empty: want the namespace that MBCAS runs in"))
-	}
-	if c.Timeout <= 0 {
-		errs = append(errs, fmt.Errorf("controller Timeout is %v: want more than 0", c.Timeout))
-	}
-	if c.CoordinationInterval < 0 {
-		errs = append(errs, fmt.Errorf("controller CoordinationInterval is %v: want 0 or more", c.CoordinationInterval))
-	}
-	if !(c.Rate > 0) || c.Burst < 1 {
-		errs = append(errs, fmt.Errorf("controller Rate and Burst are %v and %d: want more than 0 and at least 1", c.Rate, c.Burst))
-	}
-	if c.Nodes < 1 || c.Pods < 1 {
-		errs = append(errs, fmt.Errorf("controller Nodes and Pods are %d and %d: want at least 1", c.Nodes, c.Pods))
-	}
+	_, known := kube.ParseMode(string(c.Mode))
+	want(known, "Mode is %q: want off, recommend, enforce or restore", c.Mode)
+	want(c.Namespace != "", "Namespace is empty: want the namespace that MBCAS runs in")
+	want(c.Timeout > 0, "Timeout is %v: want more than 0", c.Timeout)
+	want(c.CoordinationInterval >= 0, "CoordinationInterval is %v: want 0 or more", c.CoordinationInterval)
+	want(c.Rate > 0 && c.Burst >= 1, "Rate and Burst are %v and %d: want more than 0 and at least 1", c.Rate, c.Burst)
+	want(c.Nodes >= 1 && c.Pods >= 1, "Nodes and Pods are %d and %d: want at least 1", c.Nodes, c.Pods)
 	return errors.Join(errs...)
+}
+
+// SettingsPublisher writes the effective settings of the leader into ConfigMap mbcas-settings once,
+// so that kubectl mbcas shows what this installation uses.
+type SettingsPublisher struct {
+	Client    client.Client
+	Namespace string
+	Settings  kube.Settings
+	Log       *slog.Logger
+}
+
+// settingsBackoff spaces the attempts: 1 s, doubled up to a minute, with jitter, without an end.
+var settingsBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Cap: time.Minute, Steps: 1 << 30}
+
+// NeedLeaderElection has only the leader publish: a standby may have other settings.
+func (*SettingsPublisher) NeedLeaderElection() bool { return true }
+
+// Start writes the ConfigMap and ends. A write that fails is tried again until it succeeds or the
+// controller stops; resizes do not wait for it.
+func (p *SettingsPublisher) Start(ctx context.Context) error {
+	data, err := p.Settings.Data()
+	if err != nil {
+		return err
+	}
+	cm := &corev1.ConfigMap{}
+	err = settingsBackoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
+		cm.Namespace, cm.Name = p.Namespace, kube.SettingsName
+		_, err := controllerutil.CreateOrPatch(ctx, p.Client, cm, func() error {
+			cm.Data = data
+			return nil
+		})
+		if err != nil {
+			p.Log.Error("settings not published; trying again", "err", err)
+		}
+		return err == nil, nil
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -17,8 +19,9 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// coordination rebalances budgets between nodes at each interval, and remembers the factors until they are in the PodAllocations.
-// While it does not run, factors stay as they were last written, within their bounds.
+// coordination rebalances budgets between nodes at each interval, and remembers the factors until
+// they are in the PodAllocations. While it does not run, factors stay as they were last written,
+// within their bounds.
 type coordination struct {
 	config   coordinator.Config
 	interval time.Duration // between two rounds; 0: never
@@ -85,21 +88,21 @@ func (c *coordination) rebalance(ctx context.Context) ([]string, error) {
 	}
 	factors := make(map[types.UID]coordinator.Factor, len(uids))
 	var changed []string
-	seen := map[string]bool{}
 	for i, f := range c.config.Rebalance(replicas) {
 		factors[uids[i]] = f
-		if node := replicas[i].Node; f != replicas[i].Factor && !seen[node] {
-			seen[node] = true
-			changed = append(changed, node)
+		if f != replicas[i].Factor {
+			changed = append(changed, replicas[i].Node)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.factors = factors
-	return changed, nil
+	slices.Sort(changed)
+	return slices.Compact(changed), nil
 }
 
-// newestPrices is the last published price of each node. The decision of a pod may be older: it is published only when it changes.
+// newestPrices is the last published price of each node. The decision of a pod may be older: it is
+// published only when it changes.
 func newestPrices(allocations []v1alpha1.PodAllocation) map[string]market.Price {
 	prices, published := map[string]market.Price{}, map[string]time.Time{}
 	for i := range allocations {
@@ -133,7 +136,7 @@ func factorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
 	return coordinator.Factor(*pa.Status.Constraints.CoordinationPercent)
 }
 
-// factor is what a pod's budget is multiplied by from now on, for its terms; nil for as it is.
+// factor is what a pod's budget is multiplied by from now on, for its constraints; nil for as it is.
 func (c *coordination) factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
 	if c.interval == 0 {
 		return nil
@@ -147,6 +150,5 @@ func (c *coordination) factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int3
 	if f == coordinator.Neutral {
 		return nil
 	}
-	percent := int32(f)
-	return &percent
+	return ptr.To(int32(f))
 }

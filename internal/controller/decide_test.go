@@ -58,11 +58,11 @@ func TestTrimKeepsTheProof(t *testing.T) {
 	})
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
 	full := pod.DeepCopy()
-	got, err := trimPod(pod)
+	got, err := trim(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err = trimPod(got); err != nil { // client-go may trim what it has trimmed before
+	if got, err = trim(got); err != nil { // client-go may trim what it has trimmed before
 		t.Fatal(err)
 	}
 	trimmed := got.(*corev1.Pod)
@@ -90,7 +90,7 @@ func TestLiveness(t *testing.T) {
 		first *coordinationv1.Lease
 		want  time.Duration
 	}{
-		"no lease":                    {nil, grace},
+		"no lease":                    {&coordinationv1.Lease{}, grace},
 		"renewed 10 s ago":            {lease(noon.Add(-10 * time.Second)), 10 * time.Second},
 		"renewed an hour ago":         {lease(noon.Add(-time.Hour)), grace},
 		"a clock that is ahead":       {lease(noon.Add(30 * time.Second)), 0},

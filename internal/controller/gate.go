@@ -17,7 +17,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
-// Gate says whether this cluster lets us resize at all. It is closed until it was checked.
+// Gate says whether this cluster lets us resize at all. It is closed until it was checked. As a part
+// of the manager it asks the API server again and again.
 type Gate struct {
 	Discovery podresize.Discovery
 	API       podresize.Creator
@@ -25,10 +26,13 @@ type Gate struct {
 	mu     sync.Mutex
 	reason reasons.Reason // "": open
 	why    string
-	// flying counts resize requests on their way to the API server.
-	flying atomic.Int64
+	// inFlight counts resize requests that the API server has not answered.
+	inFlight atomic.Int64
 	// recheck asks for a check before its time.
 	recheck chan struct{}
+	// changed is called when the gate has opened or closed; nil: no one is to be told.
+	changed func(reason reasons.Reason, why string)
+	log     *slog.Logger
 }
 
 // NewGate is a closed gate.
@@ -53,13 +57,15 @@ func (g *Gate) published() (reason, message string) {
 	return string(r), why
 }
 
-// Set opens (reason "") or closes the gate, and says whether that changed anything.
-func (g *Gate) Set(reason reasons.Reason, why string) bool {
+// Set opens (reason "") or closes the gate.
+func (g *Gate) Set(reason reasons.Reason, why string) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	changed := g.reason != reason
 	g.reason, g.why = reason, why
-	return changed
+	g.mu.Unlock()
+	if changed && g.changed != nil {
+		g.changed(reason, why)
+	}
 }
 
 // Recheck asks for a check soon.
@@ -71,28 +77,32 @@ func (g *Gate) Recheck() {
 }
 
 // Check asks the API server and sets the gate; without an answer it stays as it is.
-func (g *Gate) Check(ctx context.Context) (changed bool, err error) {
+func (g *Gate) Check(ctx context.Context) error {
 	switch list, err := g.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion.String()); {
 	case apierrors.IsNotFound(err), err == nil && len(list.APIResources) == 0:
-		return g.Set(reasons.CRDNotInstalled, reasons.CRDNotInstalled.Sentence()), nil
+		g.Set(reasons.CRDNotInstalled, reasons.CRDNotInstalled.Sentence())
+		return nil
 	case err != nil:
-		return false, fmt.Errorf("discover the resources of %s: %w", v1alpha1.GroupVersion, err)
+		return fmt.Errorf("discover the resources of %s: %w", v1alpha1.GroupVersion, err)
 	}
 	served, err := podresize.Served(ctx, g.Discovery)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if !served.Yes {
-		return g.Set(reasons.ResizeNotServed, served.Why), nil
+		g.Set(reasons.ResizeNotServed, served.Why)
+		return nil
 	}
 	allowed, err := podresize.Allowed(ctx, g.API, "")
 	if err != nil {
-		return false, err
+		return err
 	}
 	if !allowed.Yes {
-		return g.Set(reasons.PermissionMissing, allowed.Why), nil
+		g.Set(reasons.PermissionMissing, allowed.Why)
+		return nil
 	}
-	return g.Set("", ""), nil
+	g.Set("", "")
+	return nil
 }
 
 // Ready is a readiness check: an installation that cannot resize is not ready.
@@ -103,14 +113,6 @@ func (g *Gate) Ready(*http.Request) error {
 	return nil
 }
 
-// gateCheck asks the API server once a minute whether resizes are possible, and reports each
-// change.
-type gateCheck struct {
-	gate    *Gate
-	log     *slog.Logger
-	changed func(reason reasons.Reason, why string)
-}
-
 // The API server is asked at these intervals; a missing CRD more often, as that costs one cheap
 // request.
 const (
@@ -119,33 +121,23 @@ const (
 )
 
 // NeedLeaderElection is false: a standby replica reports, too, whether it could act.
-func (c *gateCheck) NeedLeaderElection() bool { return false }
+func (*Gate) NeedLeaderElection() bool { return false }
 
 // Start checks until ctx ends.
-func (c *gateCheck) Start(ctx context.Context) error {
+func (g *Gate) Start(ctx context.Context) error {
 	for {
-		c.check(ctx)
-		reason, _ := c.gate.Closed()
+		if err := g.Check(ctx); err != nil {
+			g.log.Error("cannot tell whether resizing is possible", "err", err)
+		}
 		wait := checkEvery
-		if reason == reasons.CRDNotInstalled || reason == reasons.ServerUnavailable {
+		if reason, _ := g.Closed(); reason == reasons.CRDNotInstalled || reason == reasons.ServerUnavailable {
 			wait = checkMissing
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.gate.recheck:
+		case <-g.recheck:
 		case <-time.After(wait):
 		}
-	}
-}
-
-func (c *gateCheck) check(ctx context.Context) {
-	changed, err := c.gate.Check(ctx)
-	if err != nil {
-		c.log.Error("cannot tell whether resizing is possible", "err", err)
-		return
-	}
-	if changed {
-		c.changed(c.gate.Closed())
 	}
 }

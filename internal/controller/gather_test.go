@@ -25,7 +25,7 @@ func TestLeaving(t *testing.T) {
 	} {
 		p := running("web", 500, false)
 		c.change(p)
-		if got := anyLeaves([]corev1.Pod{*running("other", 500, false), *p}); got != c.want {
+		if got := leaving(*p); got != c.want {
 			t.Errorf("a pod that %s: leaving %v, want %v", name, got, c.want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,9 +15,6 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -182,34 +178,6 @@ func (r *rig) room(q *corev1.ResourceQuota, hard, used string) {
 	r.must(r.Client.Patch(r.Context(), q, client.RawPatch(types.MergePatchType, []byte(spec))))
 	q.Status.Hard, q.Status.Used = list(hard), list(used)
 	r.must(r.Client.Status().Update(r.Context(), q))
-}
-
-// TestWaitsForWhatMayChange: a raise that a quota has no room for is looked at again when a grant to another ends or a refusal is over. Else it waits for the quota.
-func TestWaitsForWhatMayChange(t *testing.T) {
-	cfg, pod, other := DefaultConfig(), running("a", 500, false), running("b", 500, false)
-	full := []constraints.CPUQuota{{Name: "compute", Hard: 2000, Used: 1800, Known: true}}
-	take := func(p *purse, pod *corev1.Pod, rooms []constraints.CPUQuota, now time.Time) (cpu.Milli, time.Time) {
-		return p.take(quota.DefaultConfig(), pod, rooms, 0, 100, now)
-	}
-	p := newPurse()
-	if granted, again := take(p, pod, full, noon); granted != 0 || !again.IsZero() {
-		t.Errorf("of a full quota %v, again at %v", granted, again)
-	}
-	left := []constraints.CPUQuota{{Name: "compute", Hard: 2000, Used: 1700, Known: true}}
-	if granted, _ := take(p, other, left, noon); granted != 100 {
-		t.Errorf("of 100m that are left %v", granted)
-	}
-	if granted, again := take(p, pod, left, noon.Add(time.Second)); granted != 0 || !again.Equal(noon.Add(quotaLag)) {
-		t.Errorf("of what another has been granted %v, again at %v", granted, again)
-	}
-	p = newPurse()
-	p.refused(pod.Namespace, cfg, noon, left)
-	if granted, again := take(p, pod, left, noon); granted != 0 || !again.Equal(noon.Add(cfg.Backoff)) {
-		t.Errorf("right after a refusal %v, again at %v", granted, again)
-	}
-	if granted, _ := take(p, pod, []constraints.CPUQuota{{Name: "compute", Hard: 2000, Used: 1600, Known: true}}, noon); granted != 100 {
-		t.Errorf("once the quota is used less %v, want what was asked for", granted)
-	}
 }
 
 // TestLimitRangeBinds: limits stay within what the namespace's LimitRanges allow, and a pod that no resize could pass is left alone with the

@@ -1,20 +1,26 @@
 package controller
 
 import (
+	"maps"
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// memory is what this process knows beyond the objects: above all its own last writes, which caches
-// show late. All of it may be lost at any time.
+// memory is what this process knows of each node's pods beyond the objects: above all its own last
+// writes, which caches show late. All of it may be lost at any time. The records of a node belong to
+// the worker that reconciles it.
 type memory struct {
 	mu    sync.Mutex
 	nodes map[string]map[types.UID]*record
@@ -40,104 +46,88 @@ type record struct {
 	// observed is the date of the last seen decision, on the agent's clock, and observedAt when it
 	// was first seen, on ours.
 	observed, observedAt time.Time
-	// decidedAt is when the resize that is on its way was decided.
+	// decidedAt is when the resize in flight was decided.
 	decidedAt time.Time
 	lifecycle.Memory
 	// checked are the LimitRanges under which a dry run was found harmless; nil: none was made.
 	checked *string
 	// refused are the objects by which the last resize was refused; nil: it was not.
 	refused *admission
-	events  map[string]time.Time // when an event of that reason was last sent
+	events  map[reasons.Reason]time.Time // when an event of that reason was last sent
 }
 
-// lag is how long a cache may take to show an object that we created.
+// lag is how long a cache may take to show an object that we created. An object that the cache does
+// not show for a multiple of it is from before a restore of the store.
 const lag = 10 * time.Second
 
-func newMemory() *memory { return &memory{nodes: map[string]map[types.UID]*record{}} }
-
-// of is a copy of what is remembered of a pod.
-func (m *memory) of(node string, uid types.UID) record {
+// of are the records of a node's pods, without those that do not exist any more.
+func (m *memory) of(node string, exists map[types.UID]bool) map[types.UID]*record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.nodes[node][uid]; r != nil {
-		return *r
-	}
-	return record{}
-}
-
-// change alters what is remembered of a pod.
-func (m *memory) change(node string, uid types.UID, change func(*record)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pods := m.nodes[node]
-	if pods == nil {
-		pods = map[types.UID]*record{}
-		m.nodes[node] = pods
-	}
-	if pods[uid] == nil {
-		pods[uid] = &record{}
-	}
-	change(pods[uid])
-}
-
-// keep forgets the pods of a node that are not among those that exist.
-func (m *memory) keep(node string, exists map[types.UID]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for uid := range m.nodes[node] {
-		if !exists[uid] {
-			delete(m.nodes[node], uid)
-		}
-	}
-	if len(m.nodes[node]) == 0 {
+	records := m.nodes[node]
+	maps.DeleteFunc(records, func(uid types.UID, _ *record) bool { return !exists[uid] })
+	if len(exists) == 0 {
 		delete(m.nodes, node)
+	} else if records == nil {
+		records = map[types.UID]*record{}
+		m.nodes[node] = records
+	}
+	return records
+}
+
+// newest are the newest known versions of a pod and its allocation, of which the cache may show none.
+// Versions that the caches show by now are forgotten.
+func (r *record) newest(
+	pod *corev1.Pod, pa *v1alpha1.PodAllocation, now time.Time,
+) (*corev1.Pod, *v1alpha1.PodAllocation) {
+	if r.pod != nil && (now.Sub(r.podAt) > 30*lag || !newer(r.pod, pod)) {
+		r.pod = nil
+	}
+	if r.pod != nil {
+		pod = r.pod
+	}
+	shown := pa != nil && r.pa != nil && pa.UID == r.pa.UID // another one is from before: ours is still to come
+	if r.pa != nil && (now.Sub(r.paAt) > 30*lag || shown && !newer(r.pa, pa)) {
+		r.pa = nil
+	}
+	yetToCome := pa == nil && r.pa != nil && r.cached != r.pa.UID && now.Sub(r.paAt) < lag
+	if pa != nil {
+		r.cached = pa.UID
+	}
+	if r.pa != nil && (shown || yetToCome) {
+		pa = r.pa
+	}
+	return pod, pa
+}
+
+// newer says whether one version of an object is later than another.
+func newer(a, b client.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	return err == nil && order > 0
+}
+
+// CacheOptions keeps in memory what decisions need of a cluster's objects, and no more.
+func CacheOptions(namespace string) cache.Options {
+	own := map[string]cache.Config{namespace: {}}
+	return cache.Options{
+		DefaultTransform: trim,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}:     {Namespaces: own},
+			&coordinationv1.Lease{}: {Namespaces: own},
+		},
 	}
 }
 
-// caughtUp forgets the versions of a pod and its allocation that the caches show by now; pa is nil
-// where they show none. An allocation of another UID is one from before: ours is still to come.
-func (m *memory) caughtUp(node string, rec record, pod *corev1.Pod, pa *v1alpha1.PodAllocation, now time.Time) {
-	seenPod := rec.pod != nil && rec.freshPod(pod, now) == pod
-	seenPA := rec.pa != nil && (now.Sub(rec.paAt) > 30*lag || pa != nil && pa.UID == rec.pa.UID && rec.freshPA(pa, now) == pa)
-	if !seenPod && !seenPA {
-		return
+// trim drops what is long: most of a pod, a node's list of images, and the managers of all other
+// objects. A tombstone stays as it is: the object in it was trimmed when it came.
+func trim(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		kube.TrimPod(o)
+	case *corev1.Node:
+		o.ManagedFields, o.Status.Images, o.Annotations = nil, nil, nil
+	case client.Object:
+		o.SetManagedFields(nil)
 	}
-	m.change(node, pod.UID, func(r *record) {
-		if seenPod && r.pod == rec.pod {
-			r.pod = nil
-		}
-		if seenPA && r.pa == rec.pa {
-			r.pa = nil
-		}
-	})
-}
-
-// newer is the later of the cached and the remembered version of an object.
-func newer[T client.Object](cached, remembered T) T {
-	if order, err := resourceversion.CompareResourceVersion(cached.GetResourceVersion(), remembered.GetResourceVersion()); err == nil && order < 0 {
-		return remembered
-	}
-	return cached
-}
-
-// freshPod is the newest version of a pod that we know of.
-func (r record) freshPod(cached *corev1.Pod, now time.Time) *corev1.Pod {
-	// A remembered version that stays newer for minutes is from before a restore of the store.
-	if r.pod == nil || r.pod.UID != cached.UID || now.Sub(r.podAt) > 30*lag {
-		return cached
-	}
-	return newer(cached, r.pod)
-}
-
-// freshPA is the newest version of an allocation that we know of; cached may be nil.
-func (r record) freshPA(cached *v1alpha1.PodAllocation, now time.Time) *v1alpha1.PodAllocation {
-	switch {
-	case r.pa == nil || now.Sub(r.paAt) > 30*lag:
-		return cached
-	case cached == nil && r.cached != r.pa.UID && now.Sub(r.paAt) < lag:
-		return r.pa
-	case cached == nil || cached.UID != r.pa.UID:
-		return cached
-	}
-	return newer(cached, r.pa)
+	return object, nil
 }

@@ -22,7 +22,7 @@ func TestRemembersNoMoreThanTheCache(t *testing.T) {
 	l.look(pod)
 	r.publish(pod, "0.000", app(2000))
 	l.until("resized", func() (bool, any) { l.look(pod); return l.counter.resizes() == 1, nil })
-	rec := l.memory.of(r.kubelet.Node, pod.UID)
+	rec := l.memory.nodes[r.kubelet.Node][pod.UID]
 	if rec.pod == nil || rec.pod.Spec.Containers[0].Env != nil || len(rec.pod.Spec.Containers[0].Resources.Limits) == 0 {
 		t.Errorf("remembered after the resize: %+v, want the pod as the cache keeps it", rec.pod)
 	}
@@ -31,7 +31,7 @@ func TestRemembersNoMoreThanTheCache(t *testing.T) {
 	}
 	l.until("forgotten", func() (bool, any) {
 		l.look(pod)
-		rec := l.memory.of(r.kubelet.Node, pod.UID)
+		rec := l.memory.nodes[r.kubelet.Node][pod.UID]
 		return rec.pod == nil && rec.pa == nil, rec
 	})
 }
@@ -59,14 +59,13 @@ func TestForgetsWhatTheCacheShows(t *testing.T) {
 		"the allocation before ours":         {pod: podAt("10"), pa: paAt("before", "21"), keepPA: true},
 		"what never comes is not waited for": {pod: podAt("9"), pa: paAt("ours", "19"), late: true},
 	} {
-		m := newMemory()
-		m.change("n1", "pod", func(rec *record) { rec.pod, rec.podAt, rec.pa, rec.paAt = podAt("10"), noon, paAt("ours", "20"), noon })
+		rec := &record{pod: podAt("10"), podAt: noon, pa: paAt("ours", "20"), paAt: noon}
 		now := noon.Add(lag / 2)
 		if c.late {
 			now = noon.Add(31 * lag)
 		}
-		m.caughtUp("n1", m.of("n1", "pod"), c.pod, c.pa, now)
-		if rec := m.of("n1", "pod"); (rec.pod != nil) != c.keepPod || (rec.pa != nil) != c.keepPA {
+		rec.newest(c.pod, c.pa, now)
+		if (rec.pod != nil) != c.keepPod || (rec.pa != nil) != c.keepPA {
 			t.Errorf("%s: pod kept %v, want %v; allocation kept %v, want %v", reason, rec.pod != nil, c.keepPod, rec.pa != nil, c.keepPA)
 		}
 	}

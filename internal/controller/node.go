@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,15 +38,12 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (node
 	}
 	node := nodeOf(&n)
 	node.name, node.Unknown = name, err != nil
-	var lease coordinationv1.Lease
-	switch err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Config.Namespace, Name: kube.AgentLease(name)}, &lease); {
-	case apierrors.IsNotFound(err):
-		r.liveness.observe(name, nil, now, r.Config.FreezeAfter)
-	case err != nil:
+	lease := &coordinationv1.Lease{}
+	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: kube.AgentLease(name)}
+	if err := r.Client.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
 		return nodeState{}, fmt.Errorf("read the Lease of the agent of node %s: %w", name, err)
-	default:
-		r.liveness.observe(name, &lease, now, r.Config.FreezeAfter)
 	}
+	r.liveness.observe(name, lease, now, r.Config.FreezeAfter)
 	node.LeaseAge = r.liveness.age(name, now)
 	return node, nil
 }
@@ -76,16 +73,14 @@ func nodeOf(n *corev1.Node) nodeState {
 // Karpenter, and by the administrator of a node that was shut down.
 var drainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}
 
-// anyLeaves says whether a pod is on its way out. One that has ended is no sign of that: an evicted
+// leaving says whether a pod is on its way out. One that has ended is no sign of a drain: an evicted
 // pod stays behind with its condition until it is deleted.
-func anyLeaves(pods []corev1.Pod) bool {
-	return slices.ContainsFunc(pods, func(p corev1.Pod) bool {
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			return false
-		}
-		return p.DeletionTimestamp != nil || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
-		})
+func leaving(p corev1.Pod) bool {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	return p.DeletionTimestamp != nil || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
 	})
 }
 
@@ -96,4 +91,67 @@ func evicted(pod *corev1.Pod, taints []corev1.Taint) bool {
 			return o.ToleratesTaint(klog.Logger{}, &t, false)
 		})
 	})
+}
+
+// liveness remembers when each node's agent was last seen to renew its Lease. Only changes of a
+// Lease count, seen on our own clock: the clocks of nodes may be wrong.
+type liveness struct {
+	mu    sync.Mutex
+	nodes map[string]renewal
+}
+
+type renewal struct {
+	renewed time.Time // what the Lease says
+	seen    time.Time // on our clock
+}
+
+func newLiveness() *liveness { return &liveness{nodes: map[string]renewal{}} }
+
+// observe takes in a Lease as seen at now, and returns how old its renewal was before. grace is the
+// age of a Lease that was never seen to be renewed.
+func (l *liveness) observe(node string, lease *coordinationv1.Lease, now time.Time, grace time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var renewed time.Time // zero: never
+	if lease.Spec.RenewTime != nil {
+		renewed = lease.Spec.RenewTime.Time
+	}
+	last, known := l.nodes[node]
+	before := now.Sub(last.seen)
+	switch {
+	case !known:
+		// At first sight the Lease has to speak for itself. One that claims to be fresh is believed
+		// until it is late; any other has to be renewed first.
+		last.seen, before = believed(renewed, now, grace), grace
+	case !renewed.IsZero() && !renewed.Equal(last.renewed):
+		last.seen = now
+	}
+	if !renewed.IsZero() {
+		last.renewed = renewed
+	}
+	l.nodes[node] = last
+	return before
+}
+
+// believed is the time, on our own clock, of an event that another clock dates at claimed and that
+// was not observed. A date that is not fresh, or far ahead, is as old as it takes to be stale.
+func believed(claimed, now time.Time, grace time.Duration) time.Time {
+	if age := now.Sub(claimed); age > -grace && age < grace {
+		return now.Add(-max(age, 0))
+	}
+	return now.Add(-grace)
+}
+
+// age is the time since the agent was last seen to renew its Lease.
+func (l *liveness) age(node string, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now.Sub(l.nodes[node].seen)
+}
+
+// drop forgets a node that does not exist any more.
+func (l *liveness) drop(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.nodes, node)
 }

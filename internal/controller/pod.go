@@ -2,22 +2,28 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
@@ -28,69 +34,79 @@ type podState struct {
 	constraints v1alpha1.Constraints
 	admission   admission
 	facts       lifecycle.Pod
+	rec         *record
 }
 
-// task is what to do about one pod. A stray PodAllocation, whose pod is not on the node, has none.
+// admission are the objects of a namespace by which the API server refuses a resize of a pod.
+type admission struct {
+	ranges string       // the LimitRanges, in their versions; "" for none
+	quotas []quota.Room // of the ResourceQuotas that count the pod
+}
+
+// task is what to do about one pod.
 type task struct {
 	lifecycle.Task
 	*podState
-	turn time.Time // when a token may have come; zero: it does not wait for one
+	turn     time.Time // when a token may have come; zero: it does not wait for one
+	conflict bool      // the pod has changed since the decision: the node is decided anew at once
 }
 
-// pod gathers what is known of one pod; false for a pod of which nothing can be said yet.
+// pod gathers what is known of one pod; nil for a pod of which nothing can be said yet.
 func (r *Reconciler) pod(
 	ctx context.Context, s *snapshot, cached *corev1.Pod, pa *v1alpha1.PodAllocation,
-) (*podState, bool, error) {
-	node := s.node.name
-	rec := r.memory.of(node, cached.UID)
-	if pa != nil && pa.UID != rec.cached {
-		r.memory.change(node, cached.UID, func(rec *record) { rec.cached = pa.UID })
+) (*podState, error) {
+	rec := s.records[cached.UID]
+	if rec == nil {
+		rec = &record{}
 	}
-	r.memory.caughtUp(node, rec, cached, pa, s.now)
-	p := &podState{pod: rec.freshPod(cached, s.now), pa: rec.freshPA(pa, s.now)}
-	n, err := r.neighbours(ctx, s, cached.Namespace)
+	p := &podState{rec: rec}
+	p.pod, p.pa = rec.newest(cached, pa, s.now)
+	n, err := r.gatherNamespace(ctx, s, cached.Namespace)
 	if err != nil || !n.exists {
-		return p, false, err
+		return nil, err
 	}
-	excluded := exclusion(p.pod, n, r.Config.Namespace)
+	excluded := n.exclusion(p.pod, r.Config.Namespace)
 	if excluded.Reason != "" && p.pa == nil && len(kube.WrittenByMBCAS(p.pod)) == 0 {
 		p.facts.Excluded = excluded
-		return p, true, nil
+		return p, nil
 	}
-	unknown := n.unsure
+	s.records[cached.UID] = rec
+	unknown := n.unknownAutoscaler
 	if unknown == "" {
 		unknown = n.FailedLookup(p.pod)
 		s.failed = s.failed || unknown != "" // reconciled again when the target is asked again
 	}
-	declared, inLedger, err := r.declaredLimits(ctx, s, p, rec)
+	declared, err := r.declaredLimits(ctx, s, p)
 	if err != nil {
-		return p, false, err
+		return nil, err
 	}
 	if declared != nil && inDoubt(p, declared) {
-		if err := r.reread(ctx, node, p); apierrors.IsNotFound(err) {
-			return p, false, nil
-		} else if err != nil {
-			return p, false, err
+		if err := r.reread(ctx, p); err != nil {
+			return nil, client.IgnoreNotFound(err)
 		}
 	}
 	hpa := r.constrain(p, n, declared)
-	p.admission = n.admission(p.pod)
+	p.admission = admission{versions(n.LimitRanges), rooms(n.Quotas, p.pod)}
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
-	f.InLedger, f.Memory, f.Evicted = inLedger, rec.Memory, evicted(p.pod, s.node.evicting)
+	f.Memory, f.Evicted = rec.Memory, evicted(p.pod, s.node.evicting)
+	e, _ := restore.ReadEntry(s.ledger, p.pod.UID)
+	f.InLedger = kube.SameLimits(e.Limits, declared) ||
+		kube.SameLimits(rec.ledgered, declared) && s.now.Sub(rec.ledgeredAt) < lag
 	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
-	f.Resolved = r.resolved(node, p, rec)
+	f.Resolved = p.resolved()
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status)
-		f.Decision = allocation.DecisionOf(p.pa, r.decisionAge(s, p, rec))
+		f.Decision = allocation.DecisionOf(p.pa, p.decisionAge(s.now, r.Config.FreezeAfter))
 	}
-	f.Progress, f.Said = progress(p.pod)
-	return p, true, nil
+	progress, said := podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
+	f.Progress, f.Said = lifecycle.Progress(progress), said // the values of both types are the same
+	return p, nil
 }
 
 // exclusion is why the market may not manage the pod.
-func exclusion(pod *corev1.Pod, n *neighbourhood, system string) lifecycle.Cause {
+func (n *namespaceState) exclusion(pod *corev1.Pod, system string) lifecycle.Cause {
 	vpa, managed := n.VPAFor(pod)
 	reason, _ := eligibility.Eligible(eligibility.Pod{Pod: pod, Mode: n.mode, System: system, VPA: managed})
 	c := lifecycle.Cause{Reason: reason}
@@ -100,77 +116,35 @@ func exclusion(pod *corev1.Pod, n *neighbourhood, system string) lifecycle.Cause
 	return c
 }
 
-// constrain finds what other objects demand of decisions about the pod. hpa says that an HPA
-// watches its CPU use.
-func (r *Reconciler) constrain(p *podState, n *neighbourhood, declared []v1alpha1.ContainerLimit) (hpa bool) {
+// constrain finds what other objects demand of decisions about the pod. hpa says that an HPA scales
+// it by its CPU usage.
+func (r *Reconciler) constrain(p *podState, n *namespaceState, declared []v1alpha1.ContainerLimit) (hpa bool) {
 	p.constraints, hpa = n.ConstraintsOf(p.pod, declared)
-	n.shares[p.pod.UID].bend(&p.constraints)
+	n.shares[p.pod.UID].constrain(&p.constraints)
 	p.constraints.CoordinationPercent = r.conductor.factor(p.pod, p.pa)
-	if n.unheard && p.pa != nil && p.pa.Status.Constraints != nil { // after a start, the last known demand holds
+	if !n.signalsKnown && p.pa != nil && p.pa.Status.Constraints != nil { // after a start, the last known demand holds
 		stored := p.pa.Status.Constraints
 		p.constraints.DemandPercent, p.constraints.DemandBy = stored.DemandPercent, stored.DemandBy
 	}
 	return hpa
 }
 
-// progress is how far the kubelet is with the limits in the pod's spec, and what it says.
-func progress(pod *corev1.Pod) (lifecycle.Progress, string) {
-	p, said := podresize.Check(pod, kube.ByName(kube.Limits(pod)), pod.Generation)
-	switch p {
-	case podresize.Done:
-		return lifecycle.Done, said
-	case podresize.Deferred:
-		return lifecycle.Deferred, said
-	case podresize.Infeasible:
-		return lifecycle.Infeasible, said
-	case podresize.Errored:
-		return lifecycle.Errored, said
-	}
-	return lifecycle.InProgress, said
-}
-
 // decisionAge is the time since the agent is known to have stood by its decision, by the rule for
 // Leases: a new one counts from when it is first seen, on our own clock, and one that is found at
 // our start has to look fresh.
-func (r *Reconciler) decisionAge(s *snapshot, p *podState, rec record) time.Duration {
-	if p.pa.Spec.Decision == nil {
+func (p *podState) decisionAge(now time.Time, freeze time.Duration) time.Duration {
+	d, rec := p.pa.Spec.Decision, p.rec
+	if d == nil {
 		return 0
 	}
-	observed := p.pa.Spec.Decision.ObservedAt.Time
-	if rec.observed.Equal(observed) {
-		return s.now.Sub(rec.observedAt)
-	}
-	at := s.now
-	if rec.observed.IsZero() {
-		at = believed(observed, s.now, r.Config.FreezeAfter)
-	}
-	r.memory.change(s.node.name, p.pod.UID, func(rec *record) { rec.observed, rec.observedAt = observed, at })
-	return s.now.Sub(at)
-}
-
-// declaredLimits finds the declared limits, nil where they are unknown, and remembers them.
-func (r *Reconciler) declaredLimits(
-	ctx context.Context, s *snapshot, p *podState, rec record,
-) (declared []v1alpha1.ContainerLimit, inLedger bool, err error) {
-	if !rec.unknownAt.IsZero() && s.now.Sub(rec.unknownAt) < time.Minute {
-		return nil, false, nil
-	}
-	limits, known, err := r.declared(ctx, p.pod, rec, p.pa, s.ledger)
-	if err != nil {
-		return nil, false, err
-	}
-	if known {
-		declared = limits
-	}
-	e, _ := restore.ReadEntry(s.ledger, p.pod.UID)
-	inLedger = kube.SameLimits(e.Limits, limits) || kube.SameLimits(rec.ledgered, limits) && s.now.Sub(rec.ledgeredAt) < lag
-	r.memory.change(s.node.name, p.pod.UID, func(rec *record) {
-		rec.declared, rec.unknownAt = declared, time.Time{}
-		if !known {
-			rec.unknownAt = s.now
+	if observed := d.ObservedAt.Time; !rec.observed.Equal(observed) {
+		rec.observedAt = now
+		if rec.observed.IsZero() {
+			rec.observedAt = believed(observed, now, freeze)
 		}
-	})
-	return declared, inLedger, nil
+		rec.observed = observed
+	}
+	return now.Sub(rec.observedAt)
 }
 
 // inDoubt says whether the pod looks as if another client, or this one before a restart, had
@@ -185,9 +159,8 @@ func inDoubt(p *podState, declared []v1alpha1.ContainerLimit) bool {
 }
 
 // limitsOf are the limits in the pod's spec, of the containers whose declared limits are known.
-func limitsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) []v1alpha1.ContainerLimit {
+func limitsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (limits []v1alpha1.ContainerLimit) {
 	known := kube.ByName(declared)
-	var limits []v1alpha1.ContainerLimit
 	for _, l := range kube.Limits(pod) {
 		if _, ok := known[l.Name]; ok {
 			limits = append(limits, l)
@@ -197,7 +170,7 @@ func limitsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) []v1alpha1.Co
 }
 
 // reread reads a pod from the API server itself.
-func (r *Reconciler) reread(ctx context.Context, node string, p *podState) error {
+func (r *Reconciler) reread(ctx context.Context, p *podState) error {
 	fresh := &corev1.Pod{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(p.pod), fresh); err != nil {
 		return fmt.Errorf("read pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
@@ -205,47 +178,163 @@ func (r *Reconciler) reread(ctx context.Context, node string, p *podState) error
 	if fresh.UID != p.pod.UID {
 		return apierrors.NewNotFound(corev1.Resource("pods"), p.pod.Name)
 	}
-	p.pod = fresh
-	r.remember(node, fresh)
+	p.became(fresh, r.Now())
 	return nil
 }
 
-// remember keeps what decisions need of a pod as the API server returned it, until the cache shows
-// it too.
-func (r *Reconciler) remember(node string, pod *corev1.Pod) {
-	kept := trimmed(pod)
-	r.memory.change(node, pod.UID, func(rec *record) { rec.pod, rec.podAt = kept, r.Now() })
+// became takes in the pod as the API server returned it. What decisions need of it is kept until the
+// cache shows it too.
+func (p *podState) became(pod *corev1.Pod, now time.Time) {
+	p.pod = pod
+	kept := pod.DeepCopy()
+	kube.TrimPod(kept)
+	p.rec.pod, p.rec.podAt = kept, now
 }
 
-// status is the stored status with what the task changes. A newer generation of spec that changes
-// nothing else is not worth a write for each pod and decision: the next change carries it.
-func (t *task) status(now time.Time) v1alpha1.PodAllocationStatus {
-	status := *t.pa.Status.DeepCopy()
-	allocation.SetStatus(&status, t.Status)
-	if t.facts.Declared != nil && !t.facts.Ended {
-		c := t.constraints
-		c.NoDecrease = string(t.NoDecrease)
-		status.Constraints = nil
-		if !equality.Semantic.DeepEqual(c, v1alpha1.Constraints{}) {
-			status.Constraints = &c
+// resolved says whether the objects by which the pod's last resize was refused have changed since,
+// so that it need not wait to be tried again. Of a refusal from before our start only later changes
+// are known.
+func (p *podState) resolved() bool {
+	if refused := p.rec.refused; refused != nil {
+		return refused.ranges != p.admission.ranges || quota.Eased(refused.quotas, p.admission.quotas)
+	}
+	if p.pa != nil && p.pa.Status.Retry.Time != nil && byNamespace(reasons.Reason(p.pa.Status.Reason)) {
+		p.rec.refused = &p.admission
+	}
+	return false
+}
+
+// byNamespace says whether a resize is refused for this reason by an object of the namespace.
+func byNamespace(r reasons.Reason) bool {
+	switch r {
+	case reasons.LimitRangeRefused, reasons.AdmissionWouldMutate, reasons.QuotaExceeded, reasons.QuotaNeedsLimits:
+		return true
+	}
+	return false
+}
+
+// declaredLimits finds the declared limits, and remembers them; nil: they are unknown, and are not
+// searched for again for a minute.
+func (r *Reconciler) declaredLimits(
+	ctx context.Context, s *snapshot, p *podState,
+) (declared []v1alpha1.ContainerLimit, err error) {
+	if s.now.Sub(p.rec.unknownAt) < time.Minute {
+		return nil, nil
+	}
+	if declared, err = r.findDeclared(ctx, s, p); err != nil {
+		return nil, err
+	}
+	p.rec.declared, p.rec.unknownAt = declared, time.Time{}
+	if declared == nil {
+		p.rec.unknownAt = s.now
+	}
+	return declared, nil
+}
+
+// findDeclared finds the declared limits: those that are remembered or recorded, else those that the
+// pod itself proves, else those of its owner's template. A limit that MBCAS may have set is never
+// taken for a declared one.
+func (r *Reconciler) findDeclared(ctx context.Context, s *snapshot, p *podState) ([]v1alpha1.ContainerLimit, error) {
+	if len(p.rec.declared) > 0 {
+		return p.rec.declared, nil
+	}
+	if p.pa != nil && len(p.pa.Status.DeclaredLimits) > 0 {
+		return p.pa.Status.DeclaredLimits, nil
+	}
+	if e, ok := restore.ReadEntry(s.ledger, p.pod.UID); ok {
+		return e.Limits, nil
+	}
+	limits, doubtful := kube.Limits(p.pod), kube.PossiblyWrittenByMBCAS(p.pod)
+	if len(doubtful) == 0 {
+		return limits, nil
+	}
+	template, err := r.template(ctx, p.pod)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range limits {
+		if !doubtful[l.Name] {
+			continue
+		}
+		if limits[i].CPULimit = template[l.Name]; template[l.Name] == 0 {
+			return nil, nil
 		}
 	}
-	status.ConfirmGeneration = 0
-	if t.Status.Reason == reasons.DecisionTooOld {
-		status.ConfirmGeneration = t.pa.Generation
-	}
-	setConditions(&status, now)
-	if !equality.Semantic.DeepEqual(t.pa.Status, status) {
-		status.ObservedGeneration = t.pa.Generation
-		setConditions(&status, now)
-	}
-	return status
+	return limits, nil
 }
 
-// reference is the pod of a PodAllocation, as far as that names it.
-func reference(pa *v1alpha1.PodAllocation) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Spec.PodRef.Name, UID: pa.Spec.PodRef.UID},
-		Spec:       corev1.PodSpec{NodeName: pa.Spec.NodeName},
+// template is the CPU limit of each container in the template that the pod was made from; empty
+// where there is none.
+func (r *Reconciler) template(ctx context.Context, pod *corev1.Pod) (map[string]cpu.Milli, error) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return nil, nil
 	}
+	key := types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}
+	var spec corev1.PodSpec
+	var uid types.UID
+	var err error
+	switch owner.Kind {
+	case "ReplicaSet":
+		o := &appsv1.ReplicaSet{}
+		err = r.Live.Get(ctx, key, o)
+		spec, uid = o.Spec.Template.Spec, o.UID
+	case "Job":
+		o := &batchv1.Job{}
+		err = r.Live.Get(ctx, key, o)
+		spec, uid = o.Spec.Template.Spec, o.UID
+	case "StatefulSet", "DaemonSet":
+		// Their template may be newer than the pod; the revision that the pod names is not.
+		o := &appsv1.ControllerRevision{}
+		key.Name = revision(pod, owner.Name)
+		if err = r.Live.Get(ctx, key, o); err == nil {
+			var patch struct {
+				Spec struct{ Template corev1.PodTemplateSpec }
+			}
+			err = json.Unmarshal(o.Data.Raw, &patch)
+			spec = patch.Spec.Template.Spec
+		}
+		if c := metav1.GetControllerOf(o); c != nil {
+			uid = c.UID
+		}
+	default:
+		return nil, nil
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read the template of pod %s/%s, %s %s: %w", pod.Namespace, pod.Name, owner.Kind, key.Name, err)
+	}
+	if err != nil || uid != owner.UID {
+		return nil, nil
+	}
+	return kube.ByName(kube.Limits(&corev1.Pod{Spec: spec})), nil
+}
+
+// revision is the name of the ControllerRevision of a pod: StatefulSets label pods with the
+// whole name, DaemonSets with its last part.
+func revision(pod *corev1.Pod, owner string) string {
+	label := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+	if strings.HasPrefix(label, owner+"-") {
+		return label
+	}
+	return owner + "-" + label
+}
+
+// record writes newly found declared limits to the ledger, before anything else happens.
+func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) error {
+	entries := map[types.UID]restore.Entry{}
+	for _, t := range tasks {
+		if t.Record != nil {
+			limits := allocation.ContainerLimits(t.Record)
+			entries[t.pod.UID] = restore.Entry{Namespace: t.pod.Namespace, Pod: t.pod.Name, Limits: limits}
+		}
+	}
+	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(s.node.name)}
+	if err := restore.WriteLedger(ctx, r.Client, key, entries, s.ledger, s.exists); err != nil {
+		return err
+	}
+	for uid, e := range entries {
+		rec := s.records[uid]
+		rec.declared, rec.ledgered, rec.ledgeredAt = e.Limits, e.Limits, s.now
+	}
+	return nil
 }

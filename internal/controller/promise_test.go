@@ -327,7 +327,7 @@ func TestActsNowhereBlind(t *testing.T) {
 			}
 			// The real API server serves it, and the test's user may: the next check opens the gate again.
 			l.Resize = l.counter
-			if _, err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
+			if err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
 				t.Fatalf("check: %v, ready: %v", err, l.Gate.Ready(nil))
 			}
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
@@ -337,7 +337,7 @@ func TestActsNowhereBlind(t *testing.T) {
 		r := r.in(t)
 		l := r.live(0, false)
 		gate := NewGate(l.Gate.Discovery, r.As(t, "nobody-"+r.namespace))
-		if _, err := gate.Check(t.Context()); err != nil {
+		if err := gate.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if reason, why := gate.Closed(); reason != reasons.PermissionMissing || !strings.Contains(why, "pods/resize") {

@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -96,11 +97,11 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 	share(1800)
 	counts("1")
 	result, err := l.once()
-	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > quotaLag {
-		t.Errorf("another look after %v (%v), want one within %v", result.RequeueAfter, err, quotaLag)
+	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > quota.Lag {
+		t.Errorf("another look after %v (%v), want one within %v", result.RequeueAfter, err, quota.Lag)
 	}
 	share(1800)
-	l.ahead = quotaLag
+	l.ahead = quota.Lag
 	share(1300)
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/quota"
 )
 
 // office is a namespace with a quota of ten cores and four managed pods that want the same, as two caches show them, which a test
@@ -53,7 +53,8 @@ func newOffice(t *testing.T) *office {
 	}
 	o.r = (&Reconciler{
 		Config: DefaultConfig(), Now: func() time.Time { return o.now },
-		API: API{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()},
+		API:  API{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()},
+		Gate: NewGate(nil, nil),
 	}).Ready()
 	return o
 }
@@ -70,15 +71,15 @@ func cores(hard, used cpu.Milli) *corev1.ResourceQuota {
 // divided is what each of the four pods may have by the quota as it shows that much, and how soon that may change by itself.
 func (o *office) divided(hard, used cpu.Milli) (shares []cpu.Milli, again time.Duration) {
 	o.Helper()
-	n := &neighbourhood{NamespaceObjects: constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
+	n := &namespaceState{NamespaceObjects: constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
 	if err := o.r.divide(o.Context(), n, "shop"); err != nil {
 		o.Fatal(err)
 	}
 	for i := range 4 {
 		shares = append(shares, n.shares[types.UID(fmt.Sprintf("web-%d", i))].most)
 	}
-	if !n.again.IsZero() {
-		again = n.again.Sub(o.now)
+	if !n.recheckAt.IsZero() {
+		again = n.recheckAt.Sub(o.now)
 	}
 	return shares, again
 }
@@ -115,7 +116,7 @@ func TestAResizeIsNobodyElse(t *testing.T) {
 	o := newOffice(t)
 	o.is("steady", 10000, 8000, 2250, 0)
 	o.now = o.now.Add(50 * time.Second) // nobody has looked for long
-	o.is("raised, in the quota", 10000, 9000, 2250, quotaLag)
+	o.is("raised, in the quota", 10000, 9000, 2250, quota.Lag)
 	o.now = o.now.Add(20 * time.Millisecond)
 	o.shows("web-0", 3000, 2000)
 	o.is("raised, in both", 10000, 9000, 2250, 0)
@@ -123,10 +124,10 @@ func TestAResizeIsNobodyElse(t *testing.T) {
 	o.is("lowered, not in force", 10000, 9000, 2250, 0)
 	o.now = o.now.Add(20 * time.Second)
 	o.shows("web-0", 2000, 2000)
-	o.is("lowered, in the pod", 10000, 9000, 2250, quotaLag)
-	o.now = o.now.Add(quotaLag / 2)
-	o.is("and one more", 10000, 9100, 2250, quotaLag/2)
-	o.now = o.now.Add(quotaLag / 4)
+	o.is("lowered, in the pod", 10000, 9000, 2250, quota.Lag)
+	o.now = o.now.Add(quota.Lag / 2)
+	o.is("and one more", 10000, 9100, 2250, quota.Lag/2)
+	o.now = o.now.Add(quota.Lag / 4)
 	o.is("lowered, in both", 10000, 8000, 2250, 0)
 }
 
@@ -137,7 +138,7 @@ func TestOthersCount(t *testing.T) {
 	o.is("a smaller quota", 8000, 8000, 1800, 0)
 	o.is("as before", 10000, 8000, 2250, 0)
 	for i := range 3 {
-		o.is("in the quota only", 10000, 8800, 2250, quotaLag-time.Duration(i)*time.Second)
+		o.is("in the quota only", 10000, 8800, 2250, quota.Lag-time.Duration(i)*time.Second)
 		o.now = o.now.Add(time.Second)
 	}
 	o.is("in the quota for long", 10000, 8800, 2050, 0)
@@ -167,40 +168,5 @@ func TestOthersCount(t *testing.T) {
 		if got := constraints.CountsAgainstQuota(pod, o.now); got != c.holds {
 			t.Errorf("a pod that is %s: a quota counts it: %v, want %v", c.what, got, c.holds)
 		}
-	}
-}
-
-// TestExcess: looks at many nodes at the same time share what was seen, quotas are kept apart, and those that are gone are forgotten.
-func TestExcess(t *testing.T) {
-	e, now := newExcess(), noon
-	a, b := quotaID{"shop", "cores", "1"}, quotaID{"bank", "cores", "2"}
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for k := range 100 {
-				e.lasting(a, cpu.Milli(100*i+k), now.Add(time.Duration(k)*time.Millisecond))
-			}
-		})
-	}
-	wg.Wait()
-	e.lasting(b, 900, now)
-	now = now.Add(time.Second)
-	if got, again := e.lasting(a, 5000, now); got > 99 || !again.Before(now.Add(quotaLag)) {
-		t.Errorf("%v and another look at %v", got, again)
-	}
-	for i := range 5 { // falling, but for long above what it was
-		now = now.Add(time.Second)
-		e.lasting(a, cpu.Milli(5000-100*i), now)
-	}
-	if got, again := e.lasting(a, 4000, now); got != 4000 || !again.IsZero() {
-		t.Errorf("%v, and another look at %v; want 4000m", got, again)
-	}
-	if got, _ := e.lasting(b, -70, now); got != 0 {
-		t.Errorf("%v beside what is seen too much of, want none", got)
-	}
-	now = now.Add(excessKept)
-	e.lasting(a, 0, now)
-	if _, ok := e.quotas[b]; ok || len(e.quotas) != 1 {
-		t.Errorf("%d quotas are remembered, want the one that is looked at", len(e.quotas))
 	}
 }

@@ -2,35 +2,37 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// Resizer carries moves out; a *podresize.Client is one.
+// Resizer carries resizes out; a *podresize.Client is one.
 type Resizer interface {
 	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
 	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-}
-
-// vpaLister lists the VerticalPodAutoscalers of a namespace, as *autoscalers.VPAs does.
-type vpaLister interface {
-	List(ctx context.Context, namespace string) (list []constraints.VPA, unknown string, err error)
 }
 
 // Reconciler reconciles one node at a time.
@@ -41,11 +43,13 @@ type Reconciler struct {
 	Gate *Gate
 	Now  func() time.Time
 
-	pacing
-	remembered
-	lookups
-	requeue   *requeue
+	memory    memory
+	liveness  *liveness
+	lookups   lookups
+	requeue   requeue
 	conductor *coordination
+	quotas    *quotaState
+	pacing
 }
 
 // API is how the controller reaches the API server.
@@ -54,9 +58,10 @@ type API struct {
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
-	// Resize carries moves out.
+	// Resize carries resizes out.
 	Resize Resizer
-	// ReadMetric reads a metric of a DemandSignal, as demandsignal.MetricsAPI.Read does; nil: there are no DemandSignals.
+	// ReadMetric reads a metric of a DemandSignal, as demandsignal.MetricsAPI.Read does; nil: there are
+	// no DemandSignals.
 	ReadMetric demandsignal.Reader
 }
 
@@ -69,71 +74,41 @@ type Telemetry struct {
 	Metrics *Metrics
 }
 
-// pacing bounds resizes: by the rate of the installation, by quotas, and where webhooks do not
-// answer.
+// pacing bounds resizes, by the rate of the installation and where webhooks do not answer.
 type pacing struct {
 	limiter  *rateLimiter
 	breakers *breakers
-	purse    *purse
 	jitter   func(time.Duration) time.Duration
-}
-
-// remembered is what this process knows beyond the objects of the API server. All of it may be
-// lost.
-type remembered struct {
-	memory   *memory
-	liveness *liveness
 }
 
 // lookups find what other objects of a namespace demand of its pods.
 type lookups struct {
 	scaleTargets *autoscalers.ScaleTargets
-	vpas         vpaLister
-	excess       *excess
-	// percentages are those of the DemandSignals of a namespace; known is false before they have been listed.
-	percentages func(namespace string) (asks []constraints.Signal, known bool)
+	vpas         interface { // *autoscalers.VPAs
+		List(ctx context.Context, namespace string) (list []constraints.VPA, unknown string, err error)
+	}
+	// percentages are those of the DemandSignals of a namespace; known is false until they are listed.
+	percentages func(namespace string) (list []constraints.Signal, known bool)
 }
 
 // Ready prepares a Reconciler whose exported fields are set.
 func (r *Reconciler) Ready() *Reconciler {
-	r.limiter = newRateLimiter(r.Config.Rate, r.Config.Burst)
+	c := r.Config
+	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-	r.breakers = newBreakers(r.jitter)
-	r.memory, r.liveness = newMemory(), newLiveness()
-	r.requeue = newRequeue()
-	r.scaleTargets = autoscalers.NewScaleTargets(r.Client, r.Log, func() time.Time { return r.Now() })
-	r.vpas, r.purse, r.excess = &autoscalers.VPAs{}, newPurse(), newExcess()
+	r.limiter, r.breakers = newRateLimiter(c.Rate, c.Burst), newBreakers(r.jitter)
+	r.memory.nodes, r.liveness, r.requeue = map[string]map[types.UID]*record{}, newLiveness(), newRequeue()
+	r.quotas = &quotaState{reservations: quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)}
+	r.lookups = lookups{
+		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
+		percentages: func(string) ([]constraints.Signal, bool) { return nil, true },
+	}
 	r.conductor = &coordination{
-		config: r.Config.Coordinator, interval: r.Config.CoordinationInterval, pods: r.Client,
-		now:     func() time.Time { return r.Now() },
-		fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < r.Config.FreezeAfter },
+		config: c.Coordinator, interval: c.CoordinationInterval, pods: r.Client, now: now,
+		fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < c.FreezeAfter },
 		requeue: r.requeue.nodes, log: r.Log,
 	}
-	r.percentages = noPercentages
 	return r
-}
-
-// blockedChanged says once for the installation that pods can no longer be resized, or can again: in the log, the metric and the switch.
-func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
-	r.Metrics.blocked(string(reason))
-	if reason != "" {
-		r.Log.Error("no pod can be resized", "reason", reason, "why", why)
-	} else {
-		r.Log.Info("pods can be resized")
-		r.requeue.allNodes()
-	}
-	r.requeue.switchConfigMap()
-}
-
-// pauseChanged says once that the installation was paused or resumed.
-func (r *Reconciler) pauseChanged(paused bool) {
-	r.Metrics.paused(paused)
-	if paused {
-		r.Log.Warn("MBCAS is paused: no pod is resized")
-		return
-	}
-	r.Log.Info("MBCAS is resumed")
-	r.requeue.allNodes()
 }
 
 // passes is how often a node is decided anew at once when pods change under the decision.
@@ -144,6 +119,9 @@ const passes = 3
 // left are for the next look. Shorter leaves more of them; longer keeps the worker from other
 // nodes.
 const resizesWithin = 10 * time.Second
+
+// failedRetry is how soon a node is looked at again after an API error about one of its pods.
+const failedRetry = 5 * time.Second
 
 // Reconcile brings one node to what its decisions call for: gather, decide, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -158,29 +136,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err := r.record(ctx, s, tasks); err != nil {
 			return ctrl.Result{}, err
 		}
-		again, failed := r.act(ctx, s, tasks, pass == passes)
+		failed := r.act(ctx, s, tasks, pass == passes)
 		failed = r.report(ctx, s, tasks) || failed || s.failed
 		if ctx.Err() != nil {
 			return ctrl.Result{}, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
 		}
-		if !again || pass == passes {
+		if pass == passes || !slices.ContainsFunc(tasks, func(t *task) bool { return t.conflict }) {
 			return ctrl.Result{RequeueAfter: after(r.Now(), s.recheckAt, tasks, failed)}, nil
 		}
 	}
-}
-
-// failedRetry is how soon a node is looked at again after an API error about one of its pods.
-const failedRetry = 5 * time.Second
-
-// failed says whether err is an error, and logs and counts it: it concerns this pod only, so
-// that it is not returned, which would have the whole node wait for it longer and longer.
-func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) bool {
-	if err != nil && ctx.Err() == nil { // where time is up, that is said once for the node
-		r.Log.Error("pod not dealt with",
-			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", failedRetry, "err", err)
-		r.Metrics.errors.Inc()
-	}
-	return err != nil
 }
 
 // after is how long until another look is wanted, for the node as a whole or for one of the tasks;
@@ -196,4 +160,163 @@ func after(now, again time.Time, tasks []*task, failed bool) time.Duration {
 		return 0
 	}
 	return max(again.Sub(now), time.Millisecond)
+}
+
+// failed logs and counts an error about one pod, and says whether there is one. It is not returned:
+// the whole node would wait for it longer and longer.
+func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) bool {
+	if err != nil && ctx.Err() == nil { // where time is up, that is said once for the node
+		r.Log.Error("pod not dealt with",
+			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", failedRetry, "err", err)
+		r.Metrics.errors.Inc()
+	}
+	return err != nil
+}
+
+// nodeField is the field by which pods and allocations are listed.
+const nodeField = "spec.nodeName"
+
+// snapshot is one node as a reconcile sees it.
+type snapshot struct {
+	now  time.Time
+	node nodeState
+	pods []*podState
+	// strays are the PodAllocations of this node whose pod is not on it.
+	strays  []*task
+	records map[types.UID]*record
+
+	ledger     *corev1.ConfigMap
+	exists     map[types.UID]bool
+	failed     bool // some pods are left out, because of API errors
+	namespaces map[string]*namespaceState
+	recheckAt  time.Time // when to reconcile again whatever the tasks want; zero: no need
+	deadline   time.Time // until when this reconcile may begin resizes
+}
+
+// gather reads what is known of a node: caches, our own last writes, and only in doubt the API
+// server.
+func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error) {
+	s := &snapshot{now: r.Now(), exists: map[types.UID]bool{}, namespaces: map[string]*namespaceState{}}
+	var err error
+	if s.node, err = r.node(ctx, name, s.now); err != nil {
+		return nil, err
+	}
+	if s.node.Blocked, err = r.blocked(ctx); err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := r.list(ctx, &pods, client.MatchingFields{nodeField: name}); err != nil {
+		return nil, err
+	}
+	s.node.Draining = s.node.Draining || s.node.cordoned && slices.ContainsFunc(pods.Items, leaving)
+	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: name})
+	if err != nil {
+		return nil, err
+	}
+	s.ledger = &corev1.ConfigMap{}
+	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(name)}
+	if err := r.Client.Get(ctx, key, s.ledger); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read ConfigMap %s, the record of declared limits: %w", key, err)
+	}
+	for i := range pods.Items {
+		s.exists[pods.Items[i].UID] = true
+	}
+	s.records = r.memory.of(name, s.exists)
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		key := allocationOf(pod)
+		p, err := r.pod(ctx, s, pod, allocations[key])
+		if r.failed(ctx, pod, err) { // the others do not wait for this one
+			s.failed = true
+		} else if p != nil {
+			s.pods = append(s.pods, p)
+		}
+		delete(allocations, key)
+	}
+	for _, pa := range allocations {
+		s.strays = append(s.strays, stray(pa))
+	}
+	if s.node.allocatable == 0 && len(s.exists) == 0 && len(s.strays) == 0 {
+		r.liveness.drop(name) // no such node any more
+	}
+	return s, nil
+}
+
+// stray has a PodAllocation deleted that belongs to no pod of the node.
+func stray(pa *v1alpha1.PodAllocation) *task {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: pa.Spec.NodeName}}
+	pod.ObjectMeta = metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Spec.PodRef.Name, UID: pa.Spec.PodRef.UID}
+	return &task{Task: lifecycle.Task{Delete: true}, podState: &podState{pod: pod, pa: pa, rec: &record{}}}
+}
+
+// decide returns the tasks of the node, in the order in which to do them.
+func (s *snapshot) decide(cfg lifecycle.Config) []*task {
+	facts := make([]lifecycle.Pod, len(s.pods))
+	for i, p := range s.pods {
+		facts[i] = p.facts
+	}
+	var tasks []*task
+	for _, t := range lifecycle.Decide(cfg, s.node.Node, facts, s.now) {
+		tasks = append(tasks, &task{Task: t, podState: s.pods[t.Pod]})
+	}
+	return append(tasks, s.strays...)
+}
+
+// blocked is why nothing may be resized anywhere; "" where resizes are possible.
+func (r *Reconciler) blocked(ctx context.Context) (reasons.Reason, error) {
+	if reason, _ := r.Gate.Closed(); reason != "" {
+		return reason, nil
+	}
+	state, err := restore.ReadState(ctx, r.Client, r.Config.Namespace)
+	if err == nil && state.Paused() {
+		return reasons.Paused, nil
+	}
+	return "", err
+}
+
+// list reads objects from the cache. They are shared: nothing changes them.
+func (r *Reconciler) list(ctx context.Context, list client.ObjectList, of client.ListOption) error {
+	if err := r.Client.List(ctx, list, of, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list %T of %v: %w", list, of, err)
+	}
+	return nil
+}
+
+// allocationOf is where a pod's allocation is.
+func allocationOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
+}
+
+// allocations are the PodAllocations of a node or a namespace. There are none while their CRD is not
+// installed.
+func (r *Reconciler) allocations(
+	ctx context.Context, of client.ListOption,
+) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {
+	var list v1alpha1.PodAllocationList
+	if reason, _ := r.Gate.Closed(); reason != reasons.CRDNotInstalled {
+		if err := r.list(ctx, &list, of); err != nil {
+			return nil, err
+		}
+	}
+	all := make(map[types.NamespacedName]*v1alpha1.PodAllocation, len(list.Items))
+	for i := range list.Items {
+		all[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// each runs f on every item, at most n at a time, and waits for all.
+func each[T any](n int, items []T, f func(T) error) error {
+	errs := make([]error, len(items))
+	slots := make(chan struct{}, n)
+	var wg sync.WaitGroup
+	for i, t := range items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = f(t)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }

@@ -114,7 +114,7 @@ func (r *rig) live(dieAt int, done bool) *life {
 	l.Reconciler.Now = func() time.Time { return time.Now().Add(l.ahead) }
 	l.Reconciler.Config.Pods = 1
 	l.Gate.Set("", "")
-	l.vpas = noVPAs{}
+	l.lookups.vpas = noVPAs{}
 	return l
 }
 

@@ -120,8 +120,7 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 	r.Helper()
 	disco, err := discovery.NewDiscoveryClientForConfig(r.Config)
 	r.must(err)
-	m, err := NewMetrics(prometheus.NewRegistry())
-	r.must(err)
+	m := NewMetrics(prometheus.NewRegistry())
 	r.log = &bytes.Buffer{}
 	said := &syncWriter{w: &bytes.Buffer{}}
 	r.Cleanup(func() {
@@ -187,7 +186,7 @@ func (r *rig) describe(rec *Reconciler, all cache.Cache) {
 }
 
 // vpaState is what a whole controller knows of VPAs.
-func vpaState(r *Reconciler) autoscalers.VPAState { return r.vpas.(*autoscalers.VPAs).State() }
+func vpaState(r *Reconciler) autoscalers.VPAState { return r.lookups.vpas.(*autoscalers.VPAs).State() }
 
 // noVPAs is a cluster that does not serve VerticalPodAutoscalers.
 type noVPAs struct{}

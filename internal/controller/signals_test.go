@@ -195,7 +195,7 @@ func TestQuotaHearsSignals(t *testing.T) {
 	n := &constraints.NamespaceObjects{}
 	for percent, want := range map[int32]cpu.Milli{50: 400, 100: 400, 250: 1000} {
 		n.Signals = []constraints.Signal{{Name: "db", Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}, Percent: percent}}
-		if got := claimOf(n, pod, pa, 4000).Demand; got != want {
+		if got := claim(n, pod, pa, 4000).Demand; got != want {
 			t.Errorf("at %d %% a demand of 400m counts as %v, want %v", percent, got, want)
 		}
 	}

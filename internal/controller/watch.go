@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -19,69 +21,105 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
-// Setup has the manager call Reconcile for a node whenever anything changes that its decisions depend on.
+// Setup has the manager call Reconcile for a node whenever anything changes that its decisions
+// depend on, and run the rest of the controller.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
+	for _, o := range []client.Object{&corev1.Pod{}, &v1alpha1.PodAllocation{}} {
+		name := func(o client.Object) []string { return []string{nodeName(o)} }
+		if err := mgr.GetFieldIndexer().IndexField(ctx, o, nodeField, name); err != nil {
+			return fmt.Errorf("index %T by node: %w", o, err)
+		}
 	}
-	if err := mgr.Add(&gateCheck{r.Gate, r.Log, r.blockedChanged}); err != nil {
-		return fmt.Errorf("add the check of the API server: %w", err)
+	r.Gate.changed, r.Gate.log = r.blockedChanged, r.Log
+	for _, runnable := range []manager.Runnable{r.Gate, r.conductor} {
+		if err := mgr.Add(runnable); err != nil {
+			return fmt.Errorf("add %T: %w", runnable, err)
+		}
 	}
 	vpas := &autoscalers.VPAs{}
-	discovery := &autoscalers.Discovery{
-		VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log, Changed: r.requeue.allNodes,
+	r.lookups.vpas = vpas
+	setups := []interface{ Setup(mgr ctrl.Manager) error }{
+		&autoscalers.Discovery{
+			VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log,
+			Changed: r.requeue.allNodes,
+		},
+		&restore.Acknowledger{
+			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.inFlight.Load, Wake: r.requeue.pause,
+			Blocked: r.Gate.published, Changed: r.pauseChanged,
+		},
 	}
-	if err := discovery.Setup(mgr); err != nil {
-		return err
+	if r.ReadMetric != nil {
+		signals := &demandsignal.Controller{
+			Config: r.Config.Signal, Client: r.Client, Live: r.Live, Read: r.ReadMetric,
+			Targets: r.lookups.scaleTargets, Unmanaged: r.unmanaged, Changed: r.requeue.namespace,
+			Count: r.Metrics.countSignals, Events: r.Events, Log: r.Log, Now: r.Now,
+		}
+		r.lookups.percentages = signals.Percentages
+		setups = append(setups, signals)
 	}
-	r.vpas = vpas
-	if err := mgr.Add(r.conductor); err != nil {
-		return fmt.Errorf("add the coordinator: %w", err)
-	}
-	if signals := r.signalController(); signals != nil {
-		r.percentages = signals.Percentages
-		if err := signals.Setup(mgr); err != nil {
+	for _, s := range setups {
+		if err := s.Setup(mgr); err != nil {
 			return err
 		}
 	}
-	acknowledger := &restore.Acknowledger{
-		Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.flying.Load, Wake: r.requeue.pause,
-		Blocked: r.Gate.published, Changed: r.pauseChanged,
-	}
-	if err := acknowledger.Setup(mgr); err != nil {
-		return err
-	}
+	return r.watch(mgr)
+}
+
+// watch has changes that decisions depend on lead to a reconcile of the nodes that they concern.
+func (r *Reconciler) watch(mgr ctrl.Manager) error {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err := ctrl.NewControllerManagedBy(mgr).Named("nodes").
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
-		Watches(&v1alpha1.PodAllocation{}, handler.EnqueueRequestsFromMapFunc(nodeOfAllocation), builder.WithPredicates(specChanged())).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(named), builder.WithPredicates(nodeChanged())).
-		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.nodesOfNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&corev1.LimitRange{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround)).
-		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(quotaState))).
-		Watches(&autoscalingv2.HorizontalPodAutoscaler{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(hpaTarget))).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.nodesAround), builder.WithPredicates(changed(budgetState))).
-		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(r.nodeOfLease)).
-		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(nodeOfLedger)).
-		WatchesRawSource(source.Channel(r.requeue.node, handler.EnqueueRequestsFromMapFunc(named))).
-		WatchesRawSource(source.Channel(r.requeue.namespace, handler.EnqueueRequestsFromMapFunc(r.nodesAround))).
-		WatchesRawSource(source.Channel(r.requeue.all, handler.EnqueueRequestsFromMapFunc(r.allNodes))).
+	nodes := handler.EnqueueRequestsFromMapFunc(r.nodesOf)
+	b := ctrl.NewControllerManagedBy(mgr).Named("nodes")
+	for _, w := range []struct {
+		object client.Object
+		// part is what decisions depend on in the object; nil: all of it.
+		part func(client.Object) any
+	}{
+		{&corev1.Pod{}, nil}, {&corev1.LimitRange{}, nil}, {&coordinationv1.Lease{}, nil}, {&corev1.ConfigMap{}, nil},
+		{&v1alpha1.PodAllocation{}, func(o client.Object) any { return []any{o.GetUID(), o.GetGeneration()} }},
+		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
+		{namespace, func(o client.Object) any { return o.GetLabels() }},
+		{&corev1.ResourceQuota{}, func(o client.Object) any {
+			q := o.(*corev1.ResourceQuota)
+			room, _ := constraints.CPUQuotaOf(q)
+			return []any{q.Spec, room}
+		}},
+		{&autoscalingv2.HorizontalPodAutoscaler{}, func(o client.Object) any { // not its number of replicas
+			h := o.(*autoscalingv2.HorizontalPodAutoscaler)
+			return []any{h.Spec.ScaleTargetRef, h.Spec.Metrics, h.Annotations[kube.AllowDecreaseKey]}
+		}},
+		{&policyv1.PodDisruptionBudget{}, func(o client.Object) any {
+			p := o.(*policyv1.PodDisruptionBudget)
+			return []any{p.Spec, p.Annotations[kube.AllowDecreaseKey], p.Status.DisruptionsAllowed > 0}
+		}},
+	} {
+		changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return w.part == nil || !reflect.DeepEqual(w.part(e.ObjectOld), w.part(e.ObjectNew))
+		}}
+		b = b.Watches(w.object, nodes, builder.WithPredicates(changed))
+	}
+	err := b.WatchesRawSource(source.Channel(r.requeue.some, nodes)).
+		WatchesRawSource(source.Channel(r.requeue.all, nodes)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Config.Nodes,
 			ReconciliationTimeout:   r.Config.Timeout,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				100*time.Millisecond, 30*time.Second),
 		}).
 		Complete(r)
 	if err != nil {
@@ -90,142 +128,128 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// index lets pods and allocations be listed by node.
-func index(ctx context.Context, indexer client.FieldIndexer) error {
-	err := indexer.IndexField(ctx, &corev1.Pod{}, nodeField, func(o client.Object) []string {
-		if name := o.(*corev1.Pod).Spec.NodeName; name != "" {
-			return []string{name}
+// nodesOf are the nodes that a changed object concerns; of a Node without a name, all.
+func (r *Reconciler) nodesOf(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+	var names []string
+	var err error
+	switch o := o.(type) {
+	case *corev1.Pod, *v1alpha1.PodAllocation:
+		names = []string{nodeName(o)}
+	case *coordinationv1.Lease:
+		names = []string{r.nodeOfLease(o)}
+	case *corev1.ConfigMap: // a record of declared limits
+		if node, ok := strings.CutPrefix(o.Name, kube.LedgerPrefix); ok && o.Labels[kube.LedgerLabel] != "" {
+			names = []string{node}
 		}
-		return nil
-	})
+	case *corev1.Node:
+		if names = []string{o.Name}; o.Name == "" {
+			var all corev1.NodeList
+			err = r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy)
+			for i := range all.Items {
+				names = append(names, all.Items[i].Name)
+			}
+		}
+	default: // a namespace, or an object that concerns all of one
+		var pods corev1.PodList
+		err = r.list(ctx, &pods, client.InNamespace(cmp.Or(o.GetNamespace(), o.GetName())))
+		for i := range pods.Items {
+			names = append(names, pods.Items[i].Spec.NodeName)
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("index pods by node: %w", err)
+		r.Log.Error("a change is not looked at", "object", fmt.Sprintf("%T", o), "namespace", o.GetNamespace(), "err", err)
 	}
-	err = indexer.IndexField(ctx, &v1alpha1.PodAllocation{}, nodeField, func(o client.Object) []string {
-		return []string{o.(*v1alpha1.PodAllocation).Spec.NodeName}
-	})
-	if err != nil {
-		return fmt.Errorf("index PodAllocations by node: %w", err)
-	}
-	return nil
-}
-
-func node(name string) []reconcile.Request {
-	if name == "" {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
-}
-
-func named(_ context.Context, o client.Object) []reconcile.Request { return node(o.GetName()) }
-
-func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
-	return node(o.(*corev1.Pod).Spec.NodeName)
-}
-
-func nodeOfAllocation(_ context.Context, o client.Object) []reconcile.Request {
-	return node(o.(*v1alpha1.PodAllocation).Spec.NodeName)
-}
-
-// nodeOfLease takes the renewal of an agent's Lease in, and returns its node if the Lease was overdue.
-func (r *Reconciler) nodeOfLease(_ context.Context, o client.Object) []reconcile.Request {
-	name, ok := kube.AgentLeaseNode(o.GetName())
-	if !ok {
-		return nil
-	}
-	if before := r.liveness.observe(name, o.(*coordinationv1.Lease), r.Now(), r.Config.FreezeAfter); before < r.Config.FreezeAfter {
-		return nil
-	}
-	return node(name)
-}
-
-// nodeOfLedger is the node whose declared limits a ConfigMap records.
-func nodeOfLedger(_ context.Context, o client.Object) []reconcile.Request {
-	if len(o.GetName()) > len(kube.LedgerPrefix) && o.GetLabels()[kube.LedgerLabel] != "" {
-		return node(o.GetName()[len(kube.LedgerPrefix):])
-	}
-	return nil
-}
-
-func (r *Reconciler) nodesOfNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.nodesWith(ctx, o.GetName())
-}
-
-// nodesAround are the nodes with pods in the object's namespace.
-func (r *Reconciler) nodesAround(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.nodesWith(ctx, o.GetNamespace())
-}
-
-func (r *Reconciler) nodesWith(ctx context.Context, namespace string) []reconcile.Request {
-	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		r.Log.Error("a changed namespace is not looked at", "namespace", namespace, "err", err)
-		return nil
-	}
-	seen := map[string]bool{}
-	var requests []reconcile.Request
-	for i := range pods.Items {
-		if name := pods.Items[i].Spec.NodeName; !seen[name] {
-			seen[name] = true
-			requests = append(requests, node(name)...)
+	for _, name := range names {
+		if name != "" {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 		}
 	}
 	return requests
 }
 
-func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.Request {
-	var nodes corev1.NodeList
-	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		r.Log.Error("nodes are not looked at", "err", err)
-		return nil
+// nodeName is the node of a pod or an allocation; "" where there is none.
+func nodeName(o client.Object) string {
+	if pod, ok := o.(*corev1.Pod); ok {
+		return pod.Spec.NodeName
 	}
-	var requests []reconcile.Request
-	for i := range nodes.Items {
-		requests = append(requests, node(nodes.Items[i].Name)...)
+	return o.(*v1alpha1.PodAllocation).Spec.NodeName
+}
+
+// nodeOfLease takes the renewal of an agent's Lease in, and returns its node if the Lease was
+// overdue.
+func (r *Reconciler) nodeOfLease(o *coordinationv1.Lease) string {
+	name, ok := kube.AgentLeaseNode(o.Name)
+	if !ok || r.liveness.observe(name, o, r.Now(), r.Config.FreezeAfter) < r.Config.FreezeAfter {
+		return ""
 	}
-	return requests
+	return name
 }
 
-// specChanged lets changes of spec through. Writes of status are our own.
-func specChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
-	}}
+// requeue has nodes reconciled that no change of a watched object concerns.
+type requeue struct {
+	all   chan event.GenericEvent // all nodes
+	some  chan event.GenericEvent // a node, or a namespace
+	pause chan event.GenericEvent // the switch
 }
 
-// nodeChanged lets changes of a node through that decisions depend on.
-func nodeChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		old, ok := e.ObjectOld.(*corev1.Node)
-		changed, ok2 := e.ObjectNew.(*corev1.Node)
-		return !ok || !ok2 || !reflect.DeepEqual(nodeOf(old), nodeOf(changed))
-	}}
-}
-
-// changed lets changes of the part of an object through that decisions depend on.
-func changed[T client.Object](part func(T) any) predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		old, ok := e.ObjectOld.(T)
-		now, ok2 := e.ObjectNew.(T)
-		return !ok || !ok2 || !reflect.DeepEqual(part(old), part(now))
-	}}
-}
-
-// quotaState is what decisions depend on in a ResourceQuota.
-func quotaState(q *corev1.ResourceQuota) any {
-	left, bounds := constraints.CPUQuotaOf(q)
-	if !bounds {
-		left = constraints.CPUQuota{}
+func newRequeue() requeue {
+	return requeue{
+		make(chan event.GenericEvent, 1), make(chan event.GenericEvent, 100), make(chan event.GenericEvent, 1),
 	}
-	return []any{q.Spec, left}
 }
 
-// hpaTarget is what decisions depend on in an HPA. Its present number of replicas is not part of it.
-func hpaTarget(h *autoscalingv2.HorizontalPodAutoscaler) any {
-	return []any{h.Spec.ScaleTargetRef, h.Spec.Metrics, h.Annotations[kube.AllowDecreaseKey]}
+// offer adds an object to a queue that has room.
+func offer(queue chan event.GenericEvent, o client.Object) bool {
+	select {
+	case queue <- event.GenericEvent{Object: o}:
+		return true
+	default:
+		return false
+	}
 }
 
-// budgetState is what decisions depend on in a PodDisruptionBudget.
-func budgetState(b *policyv1.PodDisruptionBudget) any {
-	return []any{b.Spec, b.Annotations[kube.AllowDecreaseKey], b.Status.DisruptionsAllowed > 0}
+// allNodes requeues every node, unless they are about to be requeued already.
+func (q requeue) allNodes() { offer(q.all, &corev1.Node{}) }
+
+// nodes requeues some nodes. It waits until the queue has taken them, or ctx ends.
+func (q requeue) nodes(ctx context.Context, names []string) {
+	for _, name := range names {
+		select {
+		case <-ctx.Done():
+			return
+		case q.some <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
+		}
+	}
+}
+
+// namespace requeues the nodes with pods of a namespace; "" for all nodes.
+func (q requeue) namespace(name string) {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if name == "" || !offer(q.some, o) { // too many wait
+		q.allNodes()
+	}
+}
+
+// blockedChanged says once for the installation that pods can no longer be resized, or can again: in
+// the log, the metric and the switch.
+func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
+	r.Metrics.blocked(reason)
+	if reason != "" {
+		r.Log.Error("no pod can be resized", "reason", reason, "why", why)
+	} else {
+		r.Log.Info("pods can be resized")
+		r.requeue.allNodes()
+	}
+	offer(r.requeue.pause, &corev1.ConfigMap{})
+}
+
+// pauseChanged says once that the installation was paused or resumed.
+func (r *Reconciler) pauseChanged(paused bool) {
+	r.Metrics.paused(paused)
+	if paused {
+		r.Log.Warn("MBCAS is paused: no pod is resized")
+		return
+	}
+	r.Log.Info("MBCAS is resumed")
+	r.requeue.allNodes()
 }

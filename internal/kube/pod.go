@@ -215,3 +215,30 @@ func NotServed(err error) bool {
 	d := status.Status().Details
 	return d == nil || d.Kind != "namespaces"
 }
+
+// TrimPod keeps the resources of a pod's containers, its state, and which manager changed its limits.
+func TrimPod(pod *corev1.Pod) {
+	pod.ManagedFields = TrimManagedFields(pod.ManagedFields)
+	annotations := map[string]string{}
+	for _, key := range []string{ManagedKey, MaxCPUKey, corev1.MirrorPodAnnotationKey} {
+		if v, ok := pod.Annotations[key]; ok {
+			annotations[key] = v
+		}
+	}
+	pod.Annotations = annotations
+	s := &pod.Spec
+	for _, list := range [][]corev1.Container{s.Containers, s.InitContainers} {
+		for i, c := range list {
+			list[i] = corev1.Container{
+				Name: c.Name, Resources: c.Resources, ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy,
+			}
+		}
+	}
+	pod.Spec = corev1.PodSpec{
+		Containers: s.Containers, InitContainers: s.InitContainers, NodeName: s.NodeName, Tolerations: s.Tolerations,
+		OS: s.OS, Resources: s.Resources, RuntimeClassName: s.RuntimeClassName, Overhead: s.Overhead,
+		Priority: s.Priority, PriorityClassName: s.PriorityClassName, ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
+		NodeSelector: s.NodeSelector, Affinity: TrimAffinity(s.Affinity),
+		TopologySpreadConstraints: s.TopologySpreadConstraints,
+	}
+}

@@ -71,7 +71,7 @@ func TestWithinTheRoom(t *testing.T) {
 	})
 }
 
-func TestNobodyBelowItsOwn(t *testing.T) {
+func TestNeverBelowItsOwn(t *testing.T) {
 	each(t, func(_ Config, _ Room, claims []Claim, shares []cpu.Milli) {
 		for i, s := range shares {
 			if s < claims[i].Own || s > claims[i].top() {
@@ -187,7 +187,7 @@ func TestNoSplitStays(t *testing.T) {
 		for range 10 {
 			room.Used = 0
 			for i := range claims {
-				claims[i].Demand = 2 * claims[i].Last // as who is held at its limit shows
+				claims[i].Demand = 2 * claims[i].Last // as a pod at its limit shows
 				room.Used += claims[i].Last
 			}
 			shares, short := c.Share(room, claims)

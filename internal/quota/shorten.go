@@ -5,8 +5,9 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// Shorten cuts each increase of a resize by the same share, so that together they are no more than granted. Decreases stay as they
-// are: they make room. worth is false if no increase is left that exceeds band, as a share of its limit, and nothing decreases.
+// Shorten cuts each increase of a resize by the same share, so that together they are no more than
+// granted. Decreases stay as they are: they make room. worth is false if no increase is left that
+// exceeds band, as a share of its limit, and nothing decreases.
 func Shorten(m actuator.Move, granted cpu.Milli, band float64) (cut actuator.Move, worth bool) {
 	var increase cpu.Milli
 	for _, c := range m.Changes {

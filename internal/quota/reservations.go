@@ -1,0 +1,119 @@
+package quota
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+// Lag is how long the status of a quota may take to reach the cache. While other pods decrease at
+// the same time, it does not tell by itself that an increase is in it. Should it take longer, a
+// quota may refuse an increase.
+const Lag = 3 * time.Second
+
+// Reservations keep increases within quotas: what was granted counts until the status of the quota
+// shows it. After a refusal, the pods of the namespace get no more than they declared for a while.
+type Reservations struct {
+	config              Config
+	backoff, backoffMax time.Duration
+	granted             map[string]grant   // by pod
+	refusals            map[string]refusal // by namespace
+}
+
+// grant is an increase that was let through.
+type grant struct {
+	namespace string
+	amount    cpu.Milli
+	at        time.Time
+	// before is what each quota, by name, shows without it, and with the grants before it.
+	before map[string]cpu.Milli
+}
+
+// refusal is the last of n in a row in a namespace. It counts until then, or until a room eases.
+type refusal struct {
+	n         int
+	until     time.Time
+	forgotten time.Time // when the next refusal counts as the first again
+	rooms     []Room
+}
+
+// NewReservations has no reservation yet. The back-off after a refusal doubles up to backoffMax.
+func NewReservations(c Config, backoff, backoffMax time.Duration) *Reservations {
+	return &Reservations{c, backoff, backoffMax, map[string]grant{}, map[string]refusal{}}
+}
+
+// Increase is what a pod is to get: Below up to what it declared, and Above more than that.
+type Increase struct {
+	Namespace, Pod string
+	Below, Above   cpu.Milli
+}
+
+// Reserve grants as much of an increase as all of the rooms have, and reserves it. again is when
+// more may be granted even if no quota changes; zero: never.
+func (r *Reservations) Reserve(i Increase, rooms []Room, now time.Time) (granted cpu.Milli, again time.Time) {
+	r.expire(now)
+	if f := r.refusals[i.Namespace]; now.Before(f.until) && !Eased(f.rooms, rooms) {
+		i.Above, again = 0, f.until
+	}
+	g := grant{namespace: i.Namespace, at: now, before: map[string]cpu.Milli{}}
+	for _, room := range rooms {
+		reserved := cpu.Milli(0)
+		for pod, other := range r.granted {
+			before, counts := other.before[room.Name]
+			shown := !counts || room.Used >= before+other.amount
+			if pod == i.Pod || other.namespace != i.Namespace || shown {
+				continue
+			}
+			reserved += other.amount
+			again = lifecycle.Earlier(again, other.at.Add(Lag))
+		}
+		i.Below, i.Above = r.config.Grant(room, reserved, i.Below, i.Above)
+		g.before[room.Name] = room.Used + reserved
+	}
+	if g.amount = i.Below + i.Above; g.amount > 0 {
+		r.granted[i.Pod] = g
+	}
+	return g.amount, again
+}
+
+// Release returns what was reserved for a pod.
+func (r *Reservations) Release(pod string) { delete(r.granted, pod) }
+
+// Refused notes that a quota refused an increase in these rooms. Many are in flight at once, so that
+// one shortage may refuse them all: it counts once.
+func (r *Reservations) Refused(namespace string, rooms []Room, now time.Time) {
+	r.expire(now)
+	f := r.refusals[namespace]
+	if !now.Before(f.until) {
+		f.until = now.Add(lifecycle.Doubled(r.backoff, r.backoffMax, f.n))
+		f.n, f.forgotten = f.n+1, f.until.Add(r.backoffMax)
+	}
+	f.rooms = rooms
+	r.refusals[namespace] = f
+}
+
+// Accepted notes that the API server accepted an increase: one that was in flight when another was
+// refused says nothing.
+func (r *Reservations) Accepted(namespace string, now time.Time) {
+	if !now.Before(r.refusals[namespace].until) {
+		delete(r.refusals, namespace)
+	}
+}
+
+// expire drops grants that every quota shows by now, and refusals of long ago, whose namespace may
+// be gone.
+func (r *Reservations) expire(now time.Time) {
+	maps.DeleteFunc(r.granted, func(_ string, g grant) bool { return now.Sub(g.at) >= Lag })
+	maps.DeleteFunc(r.refusals, func(_ string, f refusal) bool { return !now.Before(f.forgotten) })
+}
+
+// Eased says whether one of the quotas has become larger, is used less, or does not count any more.
+func Eased(before, now []Room) bool {
+	return slices.ContainsFunc(before, func(b Room) bool {
+		i := slices.IndexFunc(now, func(q Room) bool { return q.Name == b.Name })
+		return i < 0 || now[i].Hard > b.Hard || now[i].Used < b.Used
+	})
+}
