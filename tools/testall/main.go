@@ -1,5 +1,5 @@
-// Command testall runs the tests of the repository, in all its modules, and counts them once: its last line is
-// "N passed, N failed, N skipped".
+// Command testall runs the tests of the repository, in all its modules, and counts them once: its last
+// line is "N passed, N failed, N skipped".
 //
 // Promises, each a case of TestResults or a test of its own:
 //   - A package that does not build, panics or hangs counts as failed.
@@ -45,7 +45,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.StringVar(&o.tier, "tier", tierTest, "suites to run: test, all or ci")
 	flags.StringVar(&o.only, "only", "", "run this suite alone")
 	flags.UintVar(&o.fuzzRuns, "fuzzruns", 30000, "runs of each fuzz target")
-	flags.DurationVar(&o.budget, "budget", 40*time.Minute, "time for the tier ci: a suite that it need not run and that would end later is left out")
+	const budget = "time for the tier ci: a suite that it need not run and that would end later is left out"
+	flags.DurationVar(&o.budget, "budget", 40*time.Minute, budget)
 	if err := flags.Parse(args); err != nil {
 		return o, err // flags has printed it
 	}
@@ -73,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	out := &progress{out: stdout, last: time.Now()}
-	r := &repo{root: o.root, fuzzRuns: o.fuzzRuns, tier: o.tier, out: out, results: newResults(out, os.Getenv("CI") == "true")}
+	r := &repo{root: o.root, fuzzRuns: o.fuzzRuns, out: out, results: newResults(out, os.Getenv("CI") == "true")}
 	chosen, err := r.choose(ctx, o)
 	if err != nil {
 		fmt.Fprintln(stderr, "testall:", err)
@@ -92,12 +93,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// runAll runs the suites in their order. A suite that is optional in this tier is left out if it would end after the deadline.
+// runAll runs the suites in their order. A suite that is optional in this tier is left out if it would
+// end after the deadline.
 func (r *repo) runAll(ctx context.Context, out *progress, chosen []suite, deadline time.Time) {
 	defer r.stopCluster(ctx)
 	for _, s := range chosen {
 		if left := time.Until(deadline).Round(time.Second); s.optional && left < s.takes {
-			fmt.Fprintf(out, "\n== not run: %s: it takes about %s and %s are left; make test-all runs it\n", s.title, s.takes, max(0, left))
+			fmt.Fprintf(out, "\n== not run: %s: it takes about %s and %s are left; make test-all runs it\n",
+				s.title, s.takes, max(0, left))
 			continue
 		}
 		out.begin(s.title)

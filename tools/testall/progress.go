@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// reportEvery is how long a suite may print nothing before a line of progress: compiling takes minutes on a small machine.
+// reportEvery is how long a suite may print nothing before a line of progress: compiling takes minutes on
+// a small machine.
 const reportEvery = 30 * time.Second
 
 // progress is a writer that adds a line of progress when nothing was written for a while.

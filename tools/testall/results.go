@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -72,7 +73,8 @@ func (r *results) add(e event) {
 }
 
 func (r *results) endTest(e event) {
-	r.started[e.Package] = without(r.started[e.Package], e.Test)
+	ended := func(test string) bool { return test == e.Test }
+	r.started[e.Package] = slices.DeleteFunc(r.started[e.Package], ended)
 	name, output := e.Package+" "+e.Test, r.output[[2]string{e.Package, e.Test}]
 	switch e.Action {
 	case "pass":
@@ -101,7 +103,8 @@ func (r *results) endPackage(e event) {
 	}
 	delete(r.started, e.Package)
 	delete(r.counted, e.Package)
-	if e.Action == "skip" || noTests(output) {
+	text := strings.Join(output, "")
+	if e.Action == "skip" || strings.Contains(text, "[no test files]") || strings.Contains(text, "[no tests to run]") {
 		return
 	}
 	word := map[string]string{"pass": "ok  ", "fail": "FAIL"}[e.Action]
@@ -165,23 +168,4 @@ func skipReason(output []string) string {
 		reason = line
 	}
 	return reason
-}
-
-func noTests(output []string) bool {
-	for _, line := range output {
-		if strings.Contains(line, "[no test files]") || strings.Contains(line, "[no tests to run]") {
-			return true
-		}
-	}
-	return false
-}
-
-func without(list []string, s string) []string {
-	kept := list[:0]
-	for _, x := range list {
-		if x != s {
-			kept = append(kept, x)
-		}
-	}
-	return kept
 }

@@ -98,7 +98,7 @@ func TestResults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
 			count := newResults(&out, tc.strict)
-			if err := read(strings.NewReader(tc.events), count); err != nil {
+			if err := count.read(strings.NewReader(tc.events)); err != nil {
 				t.Fatal(err)
 			}
 			count.summary()

@@ -1,37 +1,53 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// TestSkew: the tests run once on each version, with its programs; how each came out is a line, a failure names the version, and
-// a version that can't be built is a skip.
+// write writes files below a folder.
+func write(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSkew: the tests run once on each version, with its programs; how each came out is a line, a failure
+// names the version, and a version that cannot be built is a skip.
 func TestSkew(t *testing.T) {
+	const program = `#!/bin/sh
+test "$1" = assets || exit 1
+case $2 in --version=1.36) echo no network >&2; exit 1;; esac
+echo "$(dirname "$0")/../${2#--version=}"
+`
+	const old = `package p
+import ("os"; "strings"; "testing")
+func TestOld(t *testing.T) {
+	if !strings.HasSuffix(os.Getenv("KUBEBUILDER_ASSETS"), "/1.35") { t.Error("too new") }
+}`
+	const scheduler = `package c
+import "testing"
+func TestAny(t *testing.T) {}
+func TestTheSchedulerDoesNotMind(t *testing.T) { t.Error("no scheduler") }`
 	root := t.TempDir()
-	for name, text := range map[string]string{
+	write(t, root, map[string]string{
 		"go.mod":                         "module example.com/m\n\ngo 1.26\n",
 		"test/cluster/skew/v1.35/go.mod": "",
 		"test/cluster/skew/v1.36/go.mod": "",
 		"test/cluster/skew/v1.37/go.mod": "",
-		"bin/mbcas-cluster": "#!/bin/sh\ntest \"$1\" = assets && case $2 in --version=1.36) echo no network >&2; exit 1;; esac\n" +
-			"echo " + root + "/${2#--version=}\n",
-		"1.35/kube-apiserver": "#!/bin/sh\necho Kubernetes v1.35.4\n",
-		"1.37/kube-apiserver": "#!/bin/sh\necho Kubernetes v1.37.0\n",
-		"actuator/podresize/p_test.go": "package p\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"testing\"\n)\n\n" +
-			"func TestOld(t *testing.T) {\n\tif !strings.HasSuffix(os.Getenv(\"KUBEBUILDER_ASSETS\"), \"/1.35\") {\n\t\tt.Error(\"too new\")\n\t}\n}\n",
-		"internal/controller/c_test.go": "package c\n\nimport \"testing\"\n\nfunc TestAny(t *testing.T) {}\n\nfunc TestTheSchedulerDoesNotMind(t *testing.T) { t.Error(\"no scheduler\") }\n",
-	} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+		"bin/mbcas-cluster":              program,
+		"1.35/kube-apiserver":            "#!/bin/sh\necho Kubernetes v1.35.4\n",
+		"1.37/kube-apiserver":            "#!/bin/sh\necho Kubernetes v1.37.0\n",
+		"actuator/podresize/p_test.go":   old,
+		"internal/controller/c_test.go":  scheduler,
+	})
 	var out strings.Builder
 	r := repo{root: root, out: &out, results: newResults(&out, false)}
 	if err := r.skew(t.Context()); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -17,7 +16,6 @@ import (
 // repo is the repository and the state of one run.
 type repo struct {
 	root     string
-	tier     string
 	fuzzRuns uint // of each target
 	out      io.Writer
 	results  *results
@@ -28,59 +26,69 @@ type repo struct {
 type suite struct {
 	name, title string
 	run         func(context.Context) error
-	// covers are the paths whose change can affect the suite, by prefix, and takes how long it runs on 2 cores with everything built.
-	// Both are for the choice of the tier ci.
+	// covers are the paths whose change can affect the suite, by prefix, and takes is how long it runs
+	// on 2 cores with everything built. Both are for the choice of the tier ci.
 	covers []string
 	takes  time.Duration
 	// optional suites are left out when there is no time for them.
 	optional bool
 }
 
-// pathTest is the end-to-end path of the tier test.
-const pathTest = "^TestPath$"
-
-// suites are in the order of their run: the fast ones first, and those that share the local cluster together.
+// suites are in the order of their run: the fast ones first, and those that share the local cluster
+// together.
 func (r *repo) suites() []suite {
-	shipped := []string{"cmd/", "cpu/", "market/", "actuator/", "api/", "internal/", "go.mod"}
-	perPod := []string{"actuator/", "api/", "config/", "internal/controller/", "internal/lifecycle/", "internal/kube/", "internal/constraints/",
-		"internal/quota/", "internal/autoscalers/", "internal/demandsignal/", "internal/restore/", "internal/allocation/", "go.mod"}
-	node := []string{"internal/kernel/", "internal/sense/", "internal/agent/", "cmd/mbcas-agent/", "config/", "test/e2e/path", "test/e2e/virtual", "test/cluster/"}
+	shipped := strings.Fields("cmd/ cpu/ market/ actuator/ api/ internal/ go.mod")
+	perPod := strings.Fields(`actuator/ api/ config/ go.mod internal/controller/ internal/lifecycle/ internal/kube/
+		internal/constraints/ internal/quota/ internal/autoscalers/ internal/demandsignal/ internal/restore/
+		internal/allocation/`)
+	node := strings.Fields(`internal/kernel/ internal/sense/ internal/agent/ cmd/mbcas-agent/ config/
+		test/e2e/path test/e2e/virtual test/cluster/`)
+	nodes := strings.Fields(`internal/coordinator/ internal/round/ market/ internal/controller/coordinat
+		test/e2e/two_nodes test/cluster/`)
+	fuzz := fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns)
 	return []suite{
 		{name: "check", title: "make check", run: r.check},
 		{name: "unit", title: "unit, property and API server tests, with the race detector", run: r.unit},
-		{name: "fuzz", title: fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns), run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
+		{name: "fuzz", title: fuzz, run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
 		{name: "long", title: "properties at length", run: r.long, covers: shipped, takes: 4 * time.Minute},
-		{name: "path", title: "end to end: the path on a real node", run: r.e2e("-run=" + pathTest)},
-		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node", run: r.e2e("-run=^TestVirtualNode$"), covers: node, takes: 8 * time.Minute},
-		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("-run=^TestPlatform$"),
+		{name: "path", title: "end to end: the path on a real node", run: r.e2e("TestPath")},
+		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node", run: r.e2e("TestVirtualNode"),
+			covers: node, takes: 8 * time.Minute},
+		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("TestPlatform"),
 			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
-		{name: "nodes", title: "end to end: two nodes", run: r.e2e("-run=^TestTwoNodes$"),
-			covers: []string{"internal/coordinator/", "internal/round/", "market/", "internal/controller/coordinat", "test/e2e/two_nodes", "test/cluster/"}, takes: 8 * time.Minute},
-		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests, covers: []string{"test/cluster/"}, takes: 6 * time.Minute},
-		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew, covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
+		{name: "nodes", title: "end to end: two nodes", run: r.e2e("TestTwoNodes"),
+			covers: nodes, takes: 8 * time.Minute},
+		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests,
+			covers: []string{"test/cluster/"}, takes: 6 * time.Minute},
+		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew,
+			covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
 	}
 }
 
 // runSuite runs a suite and counts it. One in which nothing was counted has failed: it tested nothing.
 func (r *repo) runSuite(ctx context.Context, s suite) {
 	start, before := time.Now(), r.results.total()
-	if err := s.run(ctx); err != nil {
+	err := s.run(ctx)
+	if err == nil && r.results.total() == before {
+		err = fmt.Errorf("suite %s found nothing to run below %s; give the repository with -root", s.name, r.root)
+	}
+	if err != nil {
 		r.results.run(s.name, err)
-	} else if r.results.total() == before {
-		r.results.run(s.name, fmt.Errorf("suite %s found nothing to run below %s; give the repository with -root", s.name, r.root))
 	}
 	fmt.Fprintf(r.out, "   %s took %s\n", s.name, time.Since(start).Round(time.Second))
 }
 
 func (r *repo) check(ctx context.Context) error {
-	err := command(ctx, r.out, r.root, nil, "make", "--no-print-directory", "check")
-	if err == nil {
-		r.results.run("check", nil)
-	}
-	return err
+	err := r.run(exec.CommandContext(ctx, "make", "--no-print-directory", "check"))
+	r.results.run("check", err)
+	return nil
 }
 
-// unit runs every package that needs no node, in both modules. Without the programs of the API server its tests are skipped.
+// clusterModule is the folder of the module of the local cluster.
+const clusterModule = "test/cluster"
+
+// unit runs every package that needs no node, in both modules. Without the programs of the API server
+// its tests are skipped.
 func (r *repo) unit(ctx context.Context) error {
 	packages, err := r.packages(ctx)
 	if err != nil {
@@ -90,43 +98,32 @@ func (r *repo) unit(ctx context.Context) error {
 	if err != nil {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
-	race := r.race()
-	args := append([]string{"-count=1", "-timeout=15m"}, race...)
-	if err := goTest(ctx, r.results, r.root, []string{"KUBEBUILDER_ASSETS=" + assets}, append(args, packages...)...); err != nil {
+	args := slices.Concat([]string{"-count=1", "-timeout=15m"}, r.race(), packages)
+	if err := r.goTest(ctx, "", []string{"KUBEBUILDER_ASSETS=" + assets}, args...); err != nil {
 		return err
 	}
-	return goTest(ctx, r.results, r.clusterModule(), nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/...")
+	return r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/...")
 }
 
-func (r *repo) clusterModule() string { return filepath.Join(r.root, "test", "cluster") }
-
-// slowest is the package that takes the longest. It starts first, so that it does not run alone at the end.
+// slowest is the package that takes the longest. It starts first, so that it does not run alone at the
+// end.
 const slowest = "/internal/controller"
 
 // packages are those of the main module without the end-to-end tests.
 func (r *repo) packages(ctx context.Context) ([]string, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "./...")
-	cmd.Dir = r.root
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	list, err := cmd.Output()
+	list, err := r.output(exec.CommandContext(ctx, "go", "list", "./..."))
 	if err != nil {
-		return nil, fmt.Errorf("go list ./...: %w\n%s", err, stderr.String())
+		return nil, err
 	}
-	var first, packages []string
-	for _, p := range strings.Fields(string(list)) {
-		switch {
-		case strings.Contains(p+"/", "/test/e2e/"):
-		case strings.HasSuffix(p, slowest):
-			first = append(first, p)
-		default:
-			packages = append(packages, p)
-		}
+	all := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.Contains(p+"/", "/test/e2e/") })
+	if i := slices.IndexFunc(all, func(p string) bool { return strings.HasSuffix(p, slowest) }); i > 0 {
+		all[0], all[i] = all[i], all[0]
 	}
-	return append(first, packages...), nil
+	return all, nil
 }
 
-// race is the flag for the race detector. Where it cannot be built, that is a skip: the tests run and detect less.
+// race is the flag for the race detector. Where it cannot be built, that is a skip: the tests run and
+// detect less.
 func (r *repo) race() []string {
 	var why string
 	switch _, err := exec.LookPath("gcc"); {
@@ -144,54 +141,113 @@ func (r *repo) race() []string {
 	return nil
 }
 
-// long runs the packages with tests that take more cases with MBCAS_LONG=1, and pure properties with ten times the cases.
+// tests are the lines of the test files of all modules that match a pattern, each as a folder and what
+// matches.
+func (r *repo) tests(ctx context.Context, pattern string) (found [][2]string, err error) {
+	args := []string{"-rEo", "--include=*_test.go", "--exclude-dir=testdata", "--exclude-dir=.?*", "--", pattern, "."}
+	lines, err := r.output(exec.CommandContext(ctx, "grep", args...))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(lines) {
+		path, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		found = append(found, [2]string{"./" + filepath.Dir(path), text})
+	}
+	slices.SortFunc(found, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(found), nil
+}
+
+// long runs the packages with tests that take more cases with MBCAS_LONG=1, and pure properties with ten
+// times the cases.
 func (r *repo) long(ctx context.Context) error {
-	packages, err := dirsWith(r.root, `"MBCAS_LONG"`)
+	found, err := r.tests(ctx, `"MBCAS_LONG"|"pgregory.net/rapid"|internal/testing/apiserver"`)
 	if err != nil {
 		return err
 	}
-	properties, err := dirsWith(r.root, `"pgregory.net/rapid"`)
-	if err != nil {
-		return err
+	with := map[string][]string{} // folders, by what they contain
+	for _, f := range found {
+		with[f[1]] = append(with[f[1]], f[0])
 	}
-	needServer, err := dirsWith(r.root, `internal/testing/apiserver"`)
-	if err != nil {
-		return err
-	}
-	properties = slices.DeleteFunc(properties, func(dir string) bool { return slices.Contains(needServer, dir) })
+	properties := slices.DeleteFunc(with[`"pgregory.net/rapid"`], func(dir string) bool {
+		return slices.Contains(with[`internal/testing/apiserver"`], dir)
+	})
 	assets, err := r.assets(ctx)
 	if err != nil {
 		return err
 	}
-	env := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}
-	if err := goTest(ctx, r.results, r.root, env, append([]string{"-count=1", "-timeout=30m"}, packages...)...); err != nil {
+	env, args := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}, []string{"-count=1", "-timeout=30m"}
+	if err := r.goTest(ctx, "", env, slices.Concat(args, with[`"MBCAS_LONG"`])...); err != nil {
 		return err
 	}
-	return goTest(ctx, r.results, r.root, env, append(append([]string{"-count=1", "-timeout=30m"}, properties...), "-rapid.checks=1000")...)
+	return r.goTest(ctx, "", env, slices.Concat(args, properties, []string{"-rapid.checks=1000"})...)
 }
 
-// clusterTests run the program of the local cluster as its users do, each with a cluster of its own. Each test is printed as it ends.
+// clusterTests run the program of the local cluster as its users do, each with a cluster of its own. Each
+// test is printed as it ends.
 func (r *repo) clusterTests(ctx context.Context) error {
 	r.stopCluster(ctx)
 	r.results.perTest = true
 	defer func() { r.results.perTest = false }()
-	return goTest(ctx, r.results, r.clusterModule(), nil, "-count=1", "-timeout=40m", "./integration/...")
+	return r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=40m", "./integration/...")
 }
 
-// fuzz runs each target that many times. A crash that it finds is kept in testdata. A number of runs, as a duration ends with
-// "context deadline exceeded" now and then before Go 1.27 (go.dev/issue/75804).
+const fuzzTarget = `^func Fuzz\w+`
+
+// fuzz runs each target that many times. A crash that it finds is kept in testdata. A number of runs, as
+// a duration ends with "context deadline exceeded" now and then before Go 1.27 (go.dev/issue/75804).
 func (r *repo) fuzz(ctx context.Context) error {
-	targets, err := fuzzTargets(r.root)
+	targets, err := r.tests(ctx, fuzzTarget)
 	if err != nil {
 		return err
 	}
+	runs := fmt.Sprintf("-fuzztime=%dx", r.fuzzRuns)
 	for _, f := range targets {
-		fmt.Fprintf(r.out, "      %s %s\n", f.dir, f.name)
-		err := goTest(ctx, r.results, filepath.Join(r.root, f.dir), nil,
-			"-run=^$", "-fuzz=^"+f.name+"$", fmt.Sprintf("-fuzztime=%dx", r.fuzzRuns), "-fuzzminimizetime=1000x", "-timeout=10m", ".")
+		dir, name := f[0], strings.TrimPrefix(f[1], "func ")
+		fmt.Fprintf(r.out, "      %s %s\n", dir, name)
+		err := r.goTest(ctx, dir, nil, "-run=^$", "-fuzz=^"+name+"$", runs, "-fuzzminimizetime=1000x", "-timeout=10m", ".")
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// skewed are the packages whose requests to the API server depend on its version. The test that is left
+// out needs kube-scheduler, which the other versions are built without.
+var skewed = []string{"-skip=^TestTheSchedulerDoesNotMind$", "./actuator/podresize", "./internal/controller"}
+
+// skew runs them on each version with a go.mod in test/cluster/skew, and prints a line of results for
+// each. The names of the tests end with the version.
+func (r *repo) skew(ctx context.Context) error {
+	pins, err := filepath.Glob(filepath.Join(r.root, clusterModule, "skew", "v*", "go.mod"))
+	if err != nil {
+		return err
+	}
+	defer func() { r.results.where = "" }()
+	for _, path := range pins {
+		version := strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "v")
+		assets, err := r.output(r.program(ctx, "assets", "--version="+version))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			r.results.skip("skew", "Kubernetes "+version, err.Error())
+			continue
+		}
+		server := exec.CommandContext(ctx, filepath.Join(assets, "kube-apiserver"), "--version")
+		name, err := r.output(server) // Kubernetes v1.35.4
+		if err != nil {
+			return err
+		}
+		start, before := time.Now(), *r.results
+		r.results.where = " on " + name
+		env := []string{"KUBEBUILDER_ASSETS=" + assets}
+		if err := r.goTest(ctx, "", env, append([]string{"-count=1", "-timeout=20m"}, skewed...)...); err != nil {
+			return err
+		}
+		c := r.results
+		fmt.Fprintf(r.out, "   %s: %d passed, %d failed, %d skipped in %s\n", name, c.passed-before.passed,
+			c.failed-before.failed, c.skipped-before.skipped, time.Since(start).Round(time.Second))
 	}
 	return nil
 }

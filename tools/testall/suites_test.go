@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +16,7 @@ func TestInvalidUsage(t *testing.T) {
 		args  []string
 		print string
 	}{
-		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long path virtual platform nodes cluster skew`},
+		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long path virtual`},
 		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, all and ci`},
 		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; use -only for one suite`},
 		"unknown flag":    {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
@@ -46,6 +43,7 @@ func TestInvalidUsage(t *testing.T) {
 func TestTiers(t *testing.T) {
 	main := []string{"init -q -b main", "add .", "commit -q -m first"}
 	branch := append(slices.Clone(main), "update-ref refs/remotes/origin/main HEAD")
+	const unknown = "check unit fuzz? path virtual? platform?"
 	tests := map[string]struct {
 		tier, only string
 		git        []string // commands
@@ -55,23 +53,22 @@ func TestTiers(t *testing.T) {
 		"test":                  {tier: "test", want: "unit path"},
 		"all":                   {tier: "all", want: "unit fuzz long path virtual platform nodes cluster skew"},
 		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
-		"ci without git":        {tier: "ci", want: "check unit fuzz? path virtual? platform?"},
-		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: "check unit fuzz? path virtual? platform?"},
-		"ci on the main branch": {tier: "ci", git: branch, want: "check unit fuzz? path virtual? platform?"},
+		"ci without git":        {tier: "ci", want: unknown},
+		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: unknown},
+		"ci on the main branch": {tier: "ci", git: branch, want: unknown},
 		"ci, market":            {tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? path nodes?"},
-		"ci, agent":             {tier: "ci", git: branch, change: "internal/agent/a.go", want: "check unit fuzz? long? path virtual?"},
-		"ci, documentation":     {tier: "ci", git: branch, change: "docs/a.md", want: "check unit path"},
-		"ci since a tag":        {tier: "ci", git: append(slices.Clone(main), "tag v0.1.0"), change: "test/cluster/skew/a", want: "check unit path virtual? nodes? cluster? skew?"},
+		"ci, agent": {
+			tier: "ci", git: branch, change: "internal/agent/a.go", want: "check unit fuzz? long? path virtual?",
+		},
+		"ci, documentation": {tier: "ci", git: branch, change: "docs/a.md", want: "check unit path"},
+		"ci since a tag": {
+			tier: "ci", git: append(slices.Clone(main), "tag v0.1.0"), change: "test/cluster/skew/a",
+			want: "check unit path virtual? nodes? cluster? skew?",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			write := func(file string) {
-				path := filepath.Join(root, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
-					t.Fatal(err)
-				}
-			}
 			git := func(args ...string) {
 				cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
 				cmd.Dir = root
@@ -79,12 +76,12 @@ func TestTiers(t *testing.T) {
 					t.Fatalf("git %v: %v\n%s", args, err, out)
 				}
 			}
-			write("README.md")
+			write(t, root, map[string]string{"README.md": ""})
 			for _, args := range tc.git {
 				git(strings.Fields(args)...)
 			}
 			if tc.change != "" {
-				write(tc.change)
+				write(t, root, map[string]string{tc.change: ""})
 				git("add", ".")
 				git("commit", "-q", "-m", "second")
 			}
@@ -104,7 +101,8 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestDeadline: a suite that is optional is left out if it would end too late, and that is printed; any other one runs.
+// TestDeadline: a suite that is optional is left out if it would end too late, and that is printed; any
+// other one runs.
 func TestDeadline(t *testing.T) {
 	var out strings.Builder
 	r := &repo{out: &out, results: newResults(&out, true)}
@@ -117,7 +115,9 @@ func TestDeadline(t *testing.T) {
 		{name: "short", title: "short", run: pass("short"), takes: time.Second, optional: true},
 	}, time.Now().Add(30*time.Minute))
 	r.results.summary()
-	for _, want := range []string{"ok    must", "not run: long: it takes about 1h0m0s", "ok    short", "\n2 passed, 0 failed, 0 skipped\n"} {
+	for _, want := range []string{
+		"ok    must", "not run: long: it takes about 1h0m0s", "ok    short", "\n2 passed, 0 failed, 0 skipped\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}
@@ -127,21 +127,23 @@ func TestDeadline(t *testing.T) {
 // TestRunSuite: what a suite did is counted, and doing nothing is a failure.
 func TestRunSuite(t *testing.T) {
 	tests := map[string]struct {
-		run                     func(*results) error
-		passed, failed, skipped int
+		run  func(*results) error
+		want string // the last line
 	}{
-		"passes":           {func(c *results) error { c.run("a", nil); return nil }, 1, 0, 0},
-		"only skips":       {func(c *results) error { c.skip("a", "a", "needs root"); return nil }, 0, 0, 1},
-		"counts a failure": {func(c *results) error { c.run("a", errors.New("no")); return nil }, 0, 1, 0},
-		"cannot run":       {func(*results) error { return errors.New("no go") }, 0, 1, 0},
-		"does nothing":     {func(*results) error { return nil }, 0, 1, 0},
+		"passes":           {func(c *results) error { c.run("a", nil); return nil }, "1 passed, 0 failed, 0 skipped"},
+		"only skips":       {func(c *results) error { c.skip("a", "a", "no"); return nil }, "0 passed, 0 failed, 1 skipped"},
+		"counts a failure": {func(c *results) error { c.run("a", io.EOF); return nil }, "0 passed, 1 failed, 0 skipped"},
+		"cannot run":       {func(*results) error { return io.EOF }, "0 passed, 1 failed, 0 skipped"},
+		"does nothing":     {func(*results) error { return nil }, "0 passed, 1 failed, 0 skipped"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := &repo{out: io.Discard, results: newResults(io.Discard, false)}
+			var out strings.Builder
+			r := &repo{out: io.Discard, results: newResults(&out, false)}
 			r.runSuite(t.Context(), suite{name: "s", run: func(context.Context) error { return tc.run(r.results) }})
-			if c := r.results; c.passed != tc.passed || c.failed != tc.failed || c.skipped != tc.skipped {
-				t.Errorf("%d passed, %d failed, %d skipped, want %d, %d, %d", c.passed, c.failed, c.skipped, tc.passed, tc.failed, tc.skipped)
+			r.results.summary()
+			if !strings.Contains(out.String(), "\n"+tc.want+"\n") {
+				t.Errorf("want %s:\n%s", tc.want, &out)
 			}
 		})
 	}
@@ -155,7 +157,7 @@ func TestRaceDetectorMissing(t *testing.T) {
 		failed, skipped int
 		say             string
 	}{
-		"no gcc":       {t.TempDir(), "1", false, 0, 1, "no gcc, which the race detector needs (Debian packages gcc libc6-dev)"},
+		"no gcc":       {t.TempDir(), "1", false, 0, 1, "no gcc, which the race detector needs (Debian packages gcc"},
 		"no gcc in CI": {t.TempDir(), "1", true, 1, 0, "skipped, which is a failure with CI=true: no gcc"},
 		"no cgo":       {"", "0", false, 0, 1, "CGO_ENABLED=0"},
 	}
@@ -178,5 +180,22 @@ func TestRaceDetectorMissing(t *testing.T) {
 				t.Errorf("printed %q, want %q in it", out.String(), tc.say)
 			}
 		})
+	}
+}
+
+// TestFuzzTargets: every target is found, and nothing in testdata.
+func TestFuzzTargets(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"a/a_test.go":          "func FuzzOne(f *testing.F) {}\nfunc FuzzTwo(f *testing.F) {\n",
+		"a/a.go":               "func FuzzNot(f *testing.F) {}\n",
+		"b/c/c_test.go":        "func FuzzThree(fz *testing.F) {}\nfunc TestFuzz(t *testing.T) {}\n",
+		"a/testdata/x_test.go": "func FuzzData(f *testing.F) {}\n",
+		".b/x_test.go":         "func FuzzHidden(f *testing.F) {}\n",
+	})
+	got, err := (&repo{root: root, out: io.Discard}).tests(t.Context(), fuzzTarget)
+	want := [][2]string{{"./a", "func FuzzOne"}, {"./a", "func FuzzTwo"}, {"./b/c", "func FuzzThree"}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("found %q, %v; want %q", got, err, want)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
@@ -44,7 +43,8 @@ func (r *repo) choose(ctx context.Context, o options) ([]suite, error) {
 			return ci(all, unknownChange), nil
 		}
 		wanted := affected(all, files)
-		fmt.Fprintf(r.out, "%d files changed since %s; they can affect: %s\n", len(files), base, strings.Join(wanted, ", "))
+		fmt.Fprintf(r.out, "%d files changed since %s; they can affect: %s\n",
+			len(files), base, strings.Join(wanted, ", "))
 		return ci(all, wanted), nil
 	}
 	return nil, fmt.Errorf("no tier %q; there are %s, %s and %s", o.tier, tierTest, tierAll, tierCI)
@@ -81,29 +81,20 @@ func affected(all []suite, files []string) (wanted []string) {
 	return wanted
 }
 
-// changes are the files that differ from the main branch, or from the last tag where there is none. ok is false where
-// neither is known or nothing differs, as on a fresh clone of the main branch.
+// changes are the files that differ from the main branch, or from the last tag where there is none. ok is
+// false where neither is known or nothing differs, as on a fresh clone of the main branch.
 func (r *repo) changes(ctx context.Context) (base string, files []string, ok bool) {
-	base = r.git(ctx, "merge-base", "HEAD", "origin/main")
-	if base == "" {
-		base = r.git(ctx, "describe", "--tags", "--abbrev=0")
+	git := func(args ...string) (string, error) { return r.output(exec.CommandContext(ctx, "git", args...)) }
+	base, err := git("merge-base", "HEAD", "origin/main")
+	if err != nil {
+		base, err = git("describe", "--tags", "--abbrev=0")
 	}
-	if base == "" {
+	if err != nil {
 		return "", nil, false
 	}
-	files = strings.Fields(r.git(ctx, "diff", "--name-only", "--no-renames", base))
-	return base, files, len(files) > 0
-}
-
-// git returns the output of git, and "" where it fails.
-func (r *repo) git(ctx context.Context, args ...string) string {
-	cmd := exec.CommandContext(ctx, "git", args...)
-	cmd.Dir = r.root
-	out, err := cmd.Output()
-	if err != nil {
-		return ""
-	}
-	return string(bytes.TrimSpace(out))
+	list, err := git("diff", "--name-only", "--no-renames", base)
+	files = strings.Fields(list)
+	return base, files, err == nil && len(files) > 0
 }
 
 func names(all []suite) string {
