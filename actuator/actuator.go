@@ -156,3 +156,23 @@ type Step struct {
 	// RecheckAt is when to look again even if nothing changes; zero: no need.
 	RecheckAt time.Time
 }
+
+// Progress is how far the kubelet has applied the limits in a pod's spec.
+type Progress uint8
+
+const (
+	Done       Progress = iota // the kubelet reports the limits
+	InProgress                 // accepted, not applied yet
+	Deferred                   // the node cannot take it now
+	Infeasible                 // the node never will
+	Errored                    // the runtime or kernel refused it
+)
+
+var progressNames = [...]string{"Done", "InProgress", "Deferred", "Infeasible", "Errored"}
+
+func (p Progress) String() string {
+	if int(p) < len(progressNames) {
+		return progressNames[p]
+	}
+	return fmt.Sprintf("Progress(%d)", uint8(p))
+}

@@ -55,7 +55,7 @@ func TestOnlyCPULimits(t *testing.T) {
 
 	s.pod = apiserver.WaitFor(t, s.Client, s.pod, "done", func(p *corev1.Pod) bool {
 		progress, _ := podresize.Check(p, map[string]cpu.Milli{"app": 1500, "proxy": 700}, r.Pod.Generation)
-		return progress == podresize.Done
+		return progress == actuator.Done
 	})
 }
 

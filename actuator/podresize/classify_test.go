@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 )
 
@@ -204,10 +205,10 @@ func TestNames(t *testing.T) {
 	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
 		seen[o.String()] = true
 	}
-	for p := podresize.Done; p <= podresize.Errored; p++ {
+	for p := actuator.Done; p <= actuator.Errored; p++ {
 		seen[p.String()] = true
 	}
-	if want := int(podresize.NoDryRun) + int(podresize.Errored) + 2; len(seen) != want {
+	if want := int(podresize.NoDryRun) + int(actuator.Errored) + 2; len(seen) != want {
 		t.Errorf("%d names for %d values: %v", len(seen), want, seen)
 	}
 	if got := (podresize.NoDryRun + 1).String(); got != "Outcome(18)" {

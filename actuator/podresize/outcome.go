@@ -64,17 +64,6 @@ func (r Result) MayHaveChanged() bool {
 	return r.Outcome == Accepted || r.Outcome == Unknown || r.Pod != nil && r.Outcome == WouldMutate
 }
 
-// Progress is how far the kubelet has applied the limits in a pod's spec.
-type Progress uint8
-
-const (
-	Done       Progress = iota // the kubelet reports the limits
-	InProgress                 // accepted, not applied yet
-	Deferred                   // the node cannot take it now
-	Infeasible                 // the node never will
-	Errored                    // the runtime or kernel refused it
-)
-
 var outcomeNames = [...]string{
 	"Accepted", "NoChange", "Conflict", "PodGone", "Replaced", "NotServed", "NotAllowed", "QuotaExceeded",
 	"QuotaNeedsLimits", "LimitRangeRefused", "WouldMutate", "NodeRefused", "PolicyRefused", "Invalid", "NotYet",
@@ -86,13 +75,4 @@ func (o Outcome) String() string {
 		return outcomeNames[o]
 	}
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
-}
-
-var progressNames = [...]string{"Done", "InProgress", "Deferred", "Infeasible", "Errored"}
-
-func (p Progress) String() string {
-	if int(p) < len(progressNames) {
-		return progressNames[p]
-	}
-	return fmt.Sprintf("Progress(%d)", uint8(p))
 }

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -15,27 +16,27 @@ import (
 //
 // Check trusts the status. Some runtimes never report a changed limit (cri-dockerd), or report another
 // one, so that Done never comes: the caller bounds the wait. The kernel's cpu.max is authoritative.
-func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (Progress, string) {
+func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (actuator.Progress, string) {
 	if pod.Generation < generation {
-		return InProgress, fmt.Sprintf("this copy of the pod is of generation %d, older than the resize (%d)", pod.Generation, generation)
+		return actuator.InProgress, fmt.Sprintf("this copy of the pod is of generation %d, older than the resize (%d)", pod.Generation, generation)
 	}
 	if c := condition(pod, corev1.PodResizePending); c != nil && current(c.ObservedGeneration, generation) {
 		switch c.Reason {
 		case corev1.PodReasonInfeasible:
-			return Infeasible, c.Message
+			return actuator.Infeasible, c.Message
 		case corev1.PodReasonDeferred:
-			return Deferred, c.Message
+			return actuator.Deferred, c.Message
 		}
-		return Deferred, fmt.Sprintf("%s: %s", c.Reason, c.Message)
+		return actuator.Deferred, fmt.Sprintf("%s: %s", c.Reason, c.Message)
 	}
 	if c := condition(pod, corev1.PodResizeInProgress); c != nil && current(c.ObservedGeneration, generation) {
 		if c.Reason == corev1.PodReasonError {
-			return Errored, c.Message
+			return actuator.Errored, c.Message
 		}
-		return InProgress, "the kubelet is applying the limits"
+		return actuator.InProgress, "the kubelet is applying the limits"
 	}
 	if !current(pod.Status.ObservedGeneration, generation) {
-		return InProgress, fmt.Sprintf("the kubelet has observed generation %d, not yet %d", pod.Status.ObservedGeneration, generation)
+		return actuator.InProgress, fmt.Sprintf("the kubelet has observed generation %d, not yet %d", pod.Status.ObservedGeneration, generation)
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
@@ -44,11 +45,11 @@ func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (Progre
 				continue
 			}
 			if why := unmet(pod, list[i].Name, limit); why != "" {
-				return InProgress, why
+				return actuator.InProgress, why
 			}
 		}
 	}
-	return Done, "the limits are in force"
+	return actuator.Done, "the limits are in force"
 }
 
 // condition returns the pod's condition of that type if it is true; kubelets remove it otherwise.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -43,8 +44,8 @@ func TestCheck(t *testing.T) {
 		return condition(corev1.PodResizeInProgress, reason, observed)
 	}
 	const (
-		done, inProgress    = podresize.Done, podresize.InProgress
-		deferred, says      = podresize.Deferred, "says the kubelet"
+		done, inProgress    = actuator.Done, actuator.InProgress
+		deferred, says      = actuator.Deferred, "says the kubelet"
 		postponed, rejected = corev1.PodReasonDeferred, corev1.PodReasonInfeasible
 	)
 	noStatus := func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }
@@ -54,7 +55,7 @@ func TestCheck(t *testing.T) {
 	for reason, tt := range map[string]struct {
 		generation int64
 		edits      []edit
-		want       podresize.Progress
+		want       actuator.Progress
 		says       string
 	}{
 		"in force":                               {5, nil, done, ""},
@@ -77,10 +78,10 @@ func TestCheck(t *testing.T) {
 		}}, done, ""},
 
 		"deferred":                     {5, []edit{pending(postponed, 5)}, deferred, says},
-		"infeasible":                   {5, []edit{pending(rejected, 5)}, podresize.Infeasible, says},
+		"infeasible":                   {5, []edit{pending(rejected, 5)}, actuator.Infeasible, says},
 		"pending for a reason unknown": {5, []edit{pending("Moonstruck", 5)}, deferred, "Moonstruck: " + says},
 		"in progress":                  {5, []edit{progress("", 5)}, inProgress, ""},
-		"in error":                     {5, []edit{progress(corev1.PodReasonError, 5)}, podresize.Errored, says},
+		"in error":                     {5, []edit{progress(corev1.PodReasonError, 5)}, actuator.Errored, says},
 		"the last one in progress, this one deferred": {5, []edit{progress("", 4), pending(postponed, 5)}, deferred, ""},
 		"an error of the last resize":                 {5, []edit{progress(corev1.PodReasonError, 4), seen(5, 4)}, inProgress, ""},
 		"the last resize was deferred":                {5, []edit{pending(postponed, 4), seen(5, 4)}, inProgress, ""},
@@ -88,7 +89,7 @@ func TestCheck(t *testing.T) {
 		"a condition that is over": {5, []edit{pending(rejected, 5), func(p *corev1.Pod) {
 			p.Status.Conditions[0].Status = corev1.ConditionFalse
 		}}, done, ""},
-		"infeasible, without generations":     {5, []edit{pending(rejected, 0), seen(5, 0)}, podresize.Infeasible, ""},
+		"infeasible, without generations":     {5, []edit{pending(rejected, 0), seen(5, 0)}, actuator.Infeasible, ""},
 		"done, without generations":           {5, []edit{seen(5, 0)}, done, ""},
 		"a server that counts no generations": {0, []edit{seen(0, 0)}, done, ""},
 	} {
@@ -111,16 +112,16 @@ func TestCheck(t *testing.T) {
 
 // TestCheckOnServer: what is found on a pod that a kubelet answered for, through the API server.
 func TestCheckOnServer(t *testing.T) {
-	for answer, want := range map[apiserver.Answer]podresize.Progress{
-		apiserver.Obey: podresize.Done, apiserver.Stall: podresize.InProgress, apiserver.Defer: podresize.Deferred,
-		apiserver.Refuse: podresize.Infeasible, apiserver.Fail: podresize.Errored,
+	for answer, want := range map[apiserver.Answer]actuator.Progress{
+		apiserver.Obey: actuator.Done, apiserver.Stall: actuator.InProgress, apiserver.Defer: actuator.Deferred,
+		apiserver.Refuse: actuator.Infeasible, apiserver.Fail: actuator.Errored,
 	} {
 		t.Run(want.String(), func(t *testing.T) {
 			s := newScene(t)
 			s.kubelet.Answer(s.pod, answer)
 			r := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
 			s.expect("Apply", r, podresize.Accepted, "")
-			if got, _ := podresize.Check(r.Pod, map[string]cpu.Milli{"app": 300}, r.Pod.Generation); got != podresize.InProgress {
+			if got, _ := podresize.Check(r.Pod, map[string]cpu.Milli{"app": 300}, r.Pod.Generation); got != actuator.InProgress {
 				t.Errorf("right after the patch it is %v", got)
 			}
 			seen := apiserver.WaitFor(t, s.Client, s.pod, "looked at", func(p *corev1.Pod) bool { return p.Status.ObservedGeneration == r.Pod.Generation })

@@ -336,7 +336,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	eventually(t, "the resize to be in force", func() bool {
 		pod = reload(t, a.Client, pod)
 		progress, _ := resize.Unfinished(pod)
-		return progress == podresize.Done
+		return progress == actuator.Done
 	})
 	for args, want := range map[string]string{
 		"resize web --cpu-limit 450m --dry-run":         "300m -> 450m (dry run",

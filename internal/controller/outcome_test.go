@@ -183,7 +183,7 @@ func TestKubelet(t *testing.T) {
 				if c.answer == apiserver.Fail {
 					apiserver.WaitFor(t, r.Client, pod, "in error", func(p *corev1.Pod) bool {
 						progress, _ := podresize.Check(p, nil, p.Generation)
-						return progress == podresize.Errored
+						return progress == actuator.Errored
 					})
 				}
 				l.ahead = r.config.ActuationTimeout + time.Second

@@ -100,8 +100,7 @@ func (r *Reconciler) pod(
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status)
 		f.Decision = allocation.DecisionOf(p.pa, p.decisionAge(s.now, r.Config.FreezeAfter))
 	}
-	progress, said := podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
-	f.Progress, f.Said = lifecycle.Progress(progress), said // the values of both types are the same
+	f.Progress, f.Said = podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
 	return p, nil
 }
 

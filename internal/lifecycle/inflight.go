@@ -23,7 +23,7 @@ func followInFlight(s *state) verdict {
 	inFlight := s.Status.Phase == PhasePending && s.Status.Reason == reasons.ResizeInFlight
 	failed := s.Status.failed()
 	switch {
-	case p.Progress == Done:
+	case p.Progress == actuator.Done:
 		if inFlight || failed && s.Status.Reason == reasons.ResizeTimedOut {
 			s.Done = true
 			s.settle()
@@ -51,7 +51,7 @@ func followInFlight(s *state) verdict {
 func (s *state) waitAfterFailure() {
 	s.Recheck(s.Status.RetryAt)
 	switch s.pod.Progress {
-	case Deferred, Infeasible, Errored:
+	case actuator.Deferred, actuator.Infeasible, actuator.Errored:
 		if s.Status.Reason != reasons.ResizeTimedOut {
 			s.revert()
 		}
@@ -63,16 +63,16 @@ func (s *state) waitAfterFailure() {
 func (s *state) judgeProgress() {
 	late := s.Status.LastApplied.Add(s.cfg.ActuationTimeout)
 	switch progress := s.pod.Progress; {
-	case progress == Deferred:
+	case progress == actuator.Deferred:
 		s.fail(reasons.ResizeDeferred)
 		s.revert()
-	case progress == Infeasible:
+	case progress == actuator.Infeasible:
 		s.fail(reasons.ResizeInfeasible)
 		s.revert()
 	case s.now.Before(late):
 		s.Report(PhasePending, reasons.ResizeInFlight, "")
 		s.Recheck(late)
-	case progress == Errored:
+	case progress == actuator.Errored:
 		s.fail(reasons.ResizeError)
 		s.revert()
 	default:

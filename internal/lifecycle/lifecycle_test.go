@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/market"
@@ -76,7 +77,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	app.MaybeOurs = rapid.Bool().Draw(t, "ours")
 	p.OwnWrites = app.MaybeOurs
 	p.Mode = rapid.SampledFrom([]Mode{ModeEnforce, ModeEnforce, ModeEnforce, ModeRestore, ModeRecommend, ModeOff}).Draw(t, "mode")
-	p.Progress = rapid.SampledFrom([]Progress{Done, Done, Done, Done, InProgress, Deferred, Infeasible, Errored}).Draw(t, "progress")
+	p.Progress = rapid.SampledFrom([]actuator.Progress{actuator.Done, actuator.Done, actuator.Done, actuator.Done, actuator.InProgress, actuator.Deferred, actuator.Infeasible, actuator.Errored}).Draw(t, "progress")
 	p.InLedger = rapid.Bool().Draw(t, "in ledger")
 	p.Memory.RestoreRefused = rapid.Bool().Draw(t, "restore refused")
 	if one("declared unknown", 4) {
@@ -258,7 +259,7 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return "moved on an old decision"
 	case allocates && (p.Excluded.Reason != "" || p.Mode != ModeEnforce):
 		return "manages a pod outside of the market"
-	case allocates && p.Progress == InProgress && s.Phase != PhaseFailed && (s.Failures == 0 || s.Reason != reasons.DecisionTooOld):
+	case allocates && p.Progress == actuator.InProgress && s.Phase != PhaseFailed && (s.Failures == 0 || s.Reason != reasons.DecisionTooOld):
 		return "a second resize in flight" // other than after the back-off of one that was given up, and confirmed
 	}
 	return ""
@@ -368,7 +369,7 @@ func TestConfigReportsEverything(t *testing.T) {
 // agent has confirmed the decision, which became old during the back-off.
 func TestAFailureOutlivesTheQuestion(t *testing.T) {
 	p := running("p", 2000, 500, constraint{})
-	p.Recorded, p.Progress, p.Decision = true, InProgress, &Decision{Limits: app(3000), Age: time.Hour}
+	p.Recorded, p.Progress, p.Decision = true, actuator.InProgress, &Decision{Limits: app(3000), Age: time.Hour}
 	p.Status = Status{
 		Phase: PhaseFailed, Reason: reasons.ResizeTimedOut, Failures: 1, RetryAt: noon.Add(-time.Second),
 		Declared: app(500), Applied: app(2000), LastApplied: noon.Add(-2 * time.Minute),

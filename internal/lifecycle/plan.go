@@ -97,7 +97,7 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 	switch failed := t.Status.failed(); {
 	case t.Move != nil || reason == reasons.ResizeInFlight:
 	case reason == reasons.Settled, reason == reasons.WithinDeadBand:
-		if failed && p.Progress != Done {
+		if failed && p.Progress != actuator.Done {
 			return // asked for, accepted, and still not in force
 		}
 		t.settle()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/market"
@@ -51,7 +52,7 @@ type Pod struct {
 	Containers   []Container
 	// OwnWrites: MBCAS wrote one of its limits for certain.
 	OwnWrites bool
-	Progress  Progress
+	Progress  actuator.Progress
 	// Said is what the kubelet says of the resize.
 	Said string
 
@@ -129,17 +130,6 @@ type Cause struct {
 	Reason reasons.Reason
 	Detail string
 }
-
-// Progress is how far the kubelet is with the limits in the pod's spec.
-type Progress uint8
-
-const (
-	Done       Progress = iota // in force, as far as the kubelet reports
-	InProgress                 // accepted, not in force yet
-	Deferred                   // the node cannot take it now
-	Infeasible                 // the node never will
-	Errored                    // the runtime or kernel refused it
-)
 
 // Limit is the CPU limit of one container.
 type Limit struct {

@@ -73,7 +73,7 @@ const settling = 10 * time.Second
 // may have been restored before another, and the kubelet may have failed to carry one out.
 func (t *Task) RolledBack(p *Pod) bool {
 	now := p.Current()
-	return p.Progress == Done && !slices.ContainsFunc(t.Status.RollbackLimits, func(l Limit) bool {
+	return p.Progress == actuator.Done && !slices.ContainsFunc(t.Status.RollbackLimits, func(l Limit) bool {
 		limit, ok := now.find(l.Container)
 		return ok && limit < l.CPU
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/market"
@@ -48,9 +49,9 @@ type scene struct {
 	now       time.Time
 	constrain constraint
 	declared  cpu.Milli
-	kubelet   Progress  // what becomes of the next resizes
-	decidedAt time.Time // of the last decision or confirmation
-	renewedAt time.Time // of the Lease; zero: at all times
+	kubelet   actuator.Progress // what becomes of the next resizes
+	decidedAt time.Time         // of the last decision or confirmation
+	renewedAt time.Time         // of the Lease; zero: at all times
 }
 
 // play returns the scenario with what follows each event.
@@ -127,12 +128,12 @@ func (s *scene) apply(t *testing.T, event []string) {
 	case "silent": // the agent, from now on
 		s.renewedAt = s.now
 	case "kubelet":
-		s.kubelet = map[string]Progress{"obeys": Done, "stalls": InProgress, "defers": Deferred, "refuses": Infeasible, "fails": Errored}[arg(1)]
-		if s.kubelet == Done {
+		s.kubelet = map[string]actuator.Progress{"obeys": actuator.Done, "stalls": actuator.InProgress, "defers": actuator.Deferred, "refuses": actuator.Infeasible, "fails": actuator.Errored}[arg(1)]
+		if s.kubelet == actuator.Done {
 			c.InForce = c.Limit
 		}
 		if c.InForce == c.Limit {
-			s.pod.Progress = Done
+			s.pod.Progress = actuator.Done
 		}
 	default:
 		t.Fatalf("unknown event %q", event)
@@ -163,10 +164,10 @@ func (s *scene) settle(out *strings.Builder) {
 			fmt.Fprintf(out, "    %s %v to %v\n", t.Purpose, ch.From, ch.To)
 			t.Resized(scenarioConfig(), s.now, app(ch.From), app(ch.To), &s.pod.Memory)
 			c.Limit, c.MaybeOurs, s.pod.Progress = ch.To, true, s.kubelet
-			if s.kubelet == Done {
+			if s.kubelet == actuator.Done {
 				c.InForce = ch.To
 			} else if t.Purpose == Revert {
-				s.pod.Progress = Done
+				s.pod.Progress = actuator.Done
 			}
 		}
 		before := s.pod.Status
@@ -175,7 +176,7 @@ func (s *scene) settle(out *strings.Builder) {
 			s.pod.Declared, s.declared = t.Record, t.Record.Total()
 		}
 		changed := before.Phase != t.Status.Phase || before.Reason != t.Status.Reason
-		if changed && t.Status.Reason != reasons.ResizeInFlight || changed && s.pod.Progress != Done {
+		if changed && t.Status.Reason != reasons.ResizeInFlight || changed && s.pod.Progress != actuator.Done {
 			fmt.Fprintf(out, "    %s %s\n", t.Status.Phase, t.Status.Reason)
 		}
 		if !moved && !changed {

@@ -245,7 +245,7 @@ func (c *candidate) assess(pod *corev1.Pod) actuator.Move {
 	switch progress, said := podresize.Check(pod, kube.ByName(c.entry.Limits), pod.Generation); {
 	case len(external) > 0:
 		c.finish("left as it is: another writer changed its limits to " + kube.LimitsText(kube.Limits(pod)))
-	case progress == podresize.Done:
+	case progress == actuator.Done:
 		c.finish("at its declared limits, " + kube.LimitsText(c.entry.Limits))
 	default:
 		c.message = fmt.Sprintf("%v: %s", progress, said)

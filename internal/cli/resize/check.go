@@ -120,7 +120,7 @@ func harmful(t Target, c kube.Container, requested, to cpu.Milli) (against []Obj
 	if c.RestartsOnResize() {
 		caution("the resizePolicy of container %s restarts it when its CPU changes", c.Spec.Name)
 	}
-	if progress, message := Unfinished(t.Pod); progress != podresize.Done {
+	if progress, message := Unfinished(t.Pod); progress != actuator.Done {
 		caution("an earlier resize is not finished: %s (%s)", format.OneLine(message), progress)
 	}
 	if f := t.Row.Figures; f != nil && to < c.Limit() && t.Row.Unlimited == 0 {
@@ -165,6 +165,6 @@ func joinNames(list []kube.Container, separator string) string {
 }
 
 // Unfinished says how far the kubelet is with the limits in the pod's spec.
-func Unfinished(pod *corev1.Pod) (podresize.Progress, string) {
+func Unfinished(pod *corev1.Pod) (actuator.Progress, string) {
 	return podresize.Check(pod, kube.ByName(kube.Limits(pod)), pod.Generation)
 }

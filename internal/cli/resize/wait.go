@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
@@ -46,10 +47,10 @@ func waitUntilInForce(
 		case err == nil:
 			progress, message := podresize.Check(&pod, want, accepted.Generation)
 			switch progress {
-			case podresize.Done:
+			case actuator.Done:
 				_, err := fmt.Fprintf(s.Out, "%s: in force after %.1f s\n", text, a.Now().Sub(start).Seconds())
 				return err
-			case podresize.Infeasible:
+			case actuator.Infeasible:
 				return fmt.Errorf("%s: its node cannot do this resize: %s; the new limit is in the pod's spec and "+
 					"not in force; "+
 					"to revert: %s", text, format.OneLine(message), r.revertCommand())
@@ -74,12 +75,12 @@ func waitUntilInForce(
 	}
 }
 
-func waitingText(p podresize.Progress, message string) string {
+func waitingText(p actuator.Progress, message string) string {
 	message = format.OneLine(message)
 	switch p {
-	case podresize.Deferred:
+	case actuator.Deferred:
 		return "the node has no room for it now and tries again: " + message
-	case podresize.Errored:
+	case actuator.Errored:
 		return "the kubelet met an error and tries again: " + message
 	}
 	return "waiting: " + message

@@ -3,6 +3,7 @@ package mbcas
 import (
 	"time"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/sim"
@@ -77,7 +78,7 @@ func (p *pod) facts(s *sim.PodSnapshot, r *sim.Snapshot, now time.Time) lifecycl
 		}
 	}
 	if r.Now < p.doneAt {
-		facts.Progress = lifecycle.InProgress
+		facts.Progress = actuator.InProgress
 	}
 	if p.decision != nil {
 		d := *p.decision
