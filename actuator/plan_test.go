@@ -67,14 +67,22 @@ func pods(t *rapid.T) []Pod {
 	return pods
 }
 
+// eachPlan draws nodes, and checks the plan of each.
+func eachPlan(t *testing.T, check func(t *rapid.T, cfg Config, pods []Pod, steps []Step)) {
+	t.Helper()
+	rapid.Check(t, func(t *rapid.T) {
+		cfg, all := configs(t), pods(t)
+		check(t, cfg, all, Plan(cfg, now, rapid.Bool().Draw(t, "full"), all))
+	})
+}
+
 func container(p Pod, name string) Container {
 	return p.Containers[slices.IndexFunc(p.Containers, func(c Container) bool { return c.Name == name })]
 }
 
 func TestStaysInBounds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		all := pods(t)
-		for _, s := range Plan(configs(t), now, rapid.Bool().Draw(t, "full"), all) {
+	eachPlan(t, func(t *rapid.T, _ Config, all []Pod, steps []Step) {
+		for _, s := range steps {
 			if s.Move == nil || all[s.Pod].Restore {
 				continue
 			}
@@ -139,9 +147,8 @@ func TestDecreasesAreGradual(t *testing.T) {
 	if s := plan(p); s.Move != nil || s.Reason != reasons.PodNotReady {
 		t.Errorf("%+v, want a pod that is not ready left alone", s)
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		cfg, all := configs(t), pods(t)
-		for _, s := range Plan(cfg, now, false, all) {
+	eachPlan(t, func(t *rapid.T, cfg Config, all []Pod, steps []Step) {
+		for _, s := range steps {
 			if s.Move == nil || all[s.Pod].Restore {
 				continue
 			}
@@ -178,9 +185,7 @@ func TestDeadBand(t *testing.T) {
 }
 
 func TestOneInFlight(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		all := pods(t)
-		steps := Plan(configs(t), now, rapid.Bool().Draw(t, "full"), all)
+	eachPlan(t, func(t *rapid.T, _ Config, all []Pod, steps []Step) {
 		if len(steps) != len(all) {
 			t.Fatalf("%d steps for %d pods", len(steps), len(all))
 		}
@@ -213,9 +218,8 @@ func TestStaleMovesNothing(t *testing.T) {
 	if s := plan(p); s.Reason != reasons.Settled {
 		t.Errorf("%+v, want no newer decision asked for where nothing is to be moved", s)
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		all := pods(t)
-		for _, s := range Plan(configs(t), now, rapid.Bool().Draw(t, "full"), all) {
+	eachPlan(t, func(t *rapid.T, _ Config, all []Pod, steps []Step) {
+		for _, s := range steps {
 			if p := all[s.Pod]; s.Move != nil && p.Stale && !p.Restore {
 				t.Fatalf("%v on a stale decision", s.Move)
 			}
@@ -308,13 +312,9 @@ func TestQuiesces(t *testing.T) {
 }
 
 func TestPlanOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ranks := []int{}
-		for _, s := range Plan(configs(t), now, rapid.Bool().Draw(t, "full"), pods(t)) {
-			ranks = append(ranks, s.rank())
-		}
-		if !slices.IsSorted(ranks) {
-			t.Fatalf("order %v: want decreases, increases, no move", ranks)
+	eachPlan(t, func(t *rapid.T, _ Config, _ []Pod, steps []Step) {
+		if !slices.IsSortedFunc(steps, func(a, b Step) int { return a.rank() - b.rank() }) {
+			t.Fatalf("order %v: want decreases, increases, no move", steps)
 		}
 	})
 }
