@@ -2,11 +2,12 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -60,13 +61,7 @@ func (f *flags) completePods(cmd *cobra.Command, args []string, prefix string) (
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var pods corev1.PodList
-	return f.complete(cmd, &pods, prefix, func() (names []string) {
-		for _, p := range pods.Items {
-			names = append(names, p.Name)
-		}
-		return names
-	})
+	return f.complete(cmd, &corev1.PodList{}, prefix)
 }
 
 // completeNamespaces completes a namespace, then a mode.
@@ -75,30 +70,32 @@ func (f *flags) completeNamespaces(
 ) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
-		var list corev1.NamespaceList
 		f.all = true
-		return f.complete(cmd, &list, prefix, func() (names []string) {
-			for _, n := range list.Items {
-				names = append(names, n.Name)
-			}
-			return names
-		})
+		return f.complete(cmd, &corev1.NamespaceList{}, prefix)
 	case 1:
 		return modeNames(), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
+// complete completes the name of an object.
 func (f *flags) complete(
-	cmd *cobra.Command, into client.ObjectList, prefix string, names func() []string,
-) ([]string, cobra.ShellCompDirective) {
+	cmd *cobra.Command, list client.ObjectList, prefix string,
+) (names []string, directive cobra.ShellCompDirective) {
 	a, err := f.connect()
+	if err == nil {
+		err = a.Client.List(cmd.Context(), list, client.InNamespace(a.Namespace))
+	}
+	if err == nil {
+		err = meta.EachListItem(list, func(o runtime.Object) error {
+			if object, ok := o.(client.Object); ok && strings.HasPrefix(object.GetName(), prefix) {
+				names = append(names, object.GetName())
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	if err := a.Client.List(cmd.Context(), into, client.InNamespace(a.Namespace)); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	list := slices.DeleteFunc(names(), func(n string) bool { return !strings.HasPrefix(n, prefix) })
-	return list, cobra.ShellCompDirectiveNoFileComp
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -1,7 +1,6 @@
 package constraints
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -89,11 +88,8 @@ func (b *builder) build(declared []v1alpha1.ContainerLimit) v1alpha1.Constraints
 
 // joinNames lists names of objects for a field of the API, which has a maximum length.
 func joinNames(list []string) string {
-	set := map[string]bool{}
-	for _, s := range list {
-		set[s] = true
-	}
-	s := strings.Join(slices.Sorted(maps.Keys(set)), ", ")
+	slices.Sort(list)
+	s := strings.Join(slices.Compact(list), ", ")
 	const maxLength = 512
 	return s[:min(len(s), maxLength)]
 }

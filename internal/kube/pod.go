@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
@@ -103,16 +105,7 @@ func Total(limits []v1alpha1.ContainerLimit) (sum cpu.Milli) {
 
 // SameLimits says whether two sets of limits are equal, whatever their order.
 func SameLimits(a, b []v1alpha1.ContainerLimit) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	m := ByName(a)
-	for _, l := range b {
-		if v, ok := m[l.Name]; !ok || v != l.CPULimit {
-			return false
-		}
-	}
-	return true
+	return len(a) == len(b) && maps.Equal(ByName(a), ByName(b))
 }
 
 // ByName are limits by container.
@@ -149,10 +142,7 @@ func CgroupUID(pod *corev1.Pod) string {
 
 // Priority is that of the pod's PriorityClass; 0: it has none.
 func Priority(pod *corev1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
+	return ptr.Deref(pod.Spec.Priority, 0)
 }
 
 // PodRef names the pod for good.

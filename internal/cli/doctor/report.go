@@ -76,18 +76,11 @@ type Report struct {
 
 // NewReport counts the findings by level.
 func NewReport(list []Finding) Report {
-	r := Report{Findings: list}
+	counts := map[Level]int{}
 	for _, f := range list {
-		switch f.Level {
-		case OK:
-			r.OK++
-		case Warn:
-			r.Warnings++
-		case Fail:
-			r.Failures++
-		}
+		counts[f.Level]++
 	}
-	return r
+	return Report{Findings: list, OK: counts[OK], Warnings: counts[Warn], Failures: counts[Fail]}
 }
 
 // Text is the report for a terminal. Quiet leaves out what is OK.
