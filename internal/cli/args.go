@@ -56,7 +56,6 @@ func atMost(n int) string {
 	return fmt.Sprintf("at most %d pods", n)
 }
 
-// completePods completes one pod name.
 func (f *flags) completePods(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -78,7 +77,6 @@ func (f *flags) completeNamespaces(
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// complete completes the name of an object.
 func (f *flags) complete(
 	cmd *cobra.Command, list client.ObjectList, prefix string,
 ) (names []string, directive cobra.ShellCompDirective) {

@@ -19,7 +19,6 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
-// listFlags are the flags of list.
 type listFlags struct {
 	selection
 	sort      string

@@ -283,7 +283,7 @@ func TestRestoreKeepsExternalChanges(t *testing.T) {
 	declared := []v1alpha1.ContainerLimit{{Name: "proxy", CPULimit: 200}}
 	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"proxy": 250})
 	var out, errs bytes.Buffer
-	again := func(p *corev1.Pod) *actuator.Move { return planRestore(p, declared).move }
+	again := func(p *corev1.Pod) *actuator.Move { return planRestore(p, declared, "").move }
 	err = resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs}, resize.Resize{Pod: before, Move: *again(before), Options: resize.Options{Redecide: again}})
 	if err == nil || !strings.Contains(err.Error(), "left as they are") {
 		t.Errorf("%q, %v", out.String(), err)

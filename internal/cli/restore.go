@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -57,15 +57,7 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 	return cmd
 }
 
-// restoration is what restore does about one pod.
-type restoration struct {
-	pod      *corev1.Pod
-	row      snapshot.Row
-	declared []v1alpha1.ContainerLimit
-	plan
-}
-
-// plan returns a pod to its declared limits.
+// plan is what restore does about one pod.
 type plan struct {
 	move *actuator.Move // nil: nothing to do, for the reason in why
 	why  string
@@ -96,13 +88,20 @@ func restorePods(ctx context.Context, a *cluster.Access, s Streams, pod string, 
 	if err != nil && snap.Allocations == nil {
 		return fmt.Errorf("no record of declared limits can be read: %w", err)
 	}
+	slices.SortFunc(snap.Pods, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	var out outcome
-	for _, r := range restorations(snap, declared) {
-		if err := out.carryOut(ctx, a, s, r, o); err != nil {
+	for i := range snap.Pods {
+		p := &snap.Pods[i]
+		row, limits := snap.Row(p), declared[p.UID].Limits
+		what := planRestore(p, limits, row.Reason)
+		o.Redecide = func(p *corev1.Pod) *actuator.Move { return planRestore(p, limits, row.Reason).move }
+		if err := out.carryOut(ctx, a, s, row, what, resize.Resize{Pod: p, Options: o}); err != nil {
 			return err
 		}
-		if pod != "" && r.move == nil && !r.failed && r.external == "" {
-			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(r.pod), r.why)
+		if pod != "" && what.move == nil && !what.failed && what.external == "" {
+			fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(p), what.why)
 		}
 	}
 	if pod == "" {
@@ -119,28 +118,31 @@ func restorePods(ctx context.Context, a *cluster.Access, s Streams, pod string, 
 
 // carryOut restores one pod and counts what became of it. The error is that the command was
 // interrupted.
-func (out *outcome) carryOut(ctx context.Context, a *cluster.Access, s Streams, r restoration, o resize.Options) error {
-	if r.external != "" {
+func (out *outcome) carryOut(
+	ctx context.Context, a *cluster.Access, s Streams, row snapshot.Row, what plan, r resize.Resize,
+) error {
+	pod := resize.PodText(r.Pod)
+	if what.external != "" {
 		out.external++
-		fmt.Fprintf(s.Out, "%s: %s\n", resize.PodText(r.pod), r.external)
+		fmt.Fprintf(s.Out, "%s: %s\n", pod, what.external)
 	}
+	failure := ""
 	switch {
-	case r.move != nil:
-		o.Redecide = func(pod *corev1.Pod) *actuator.Move { return planRestore(pod, r.declared).move }
-		if err := resize.Apply(ctx, a, s, resize.Resize{Pod: r.pod, Move: *r.move, Options: o}); err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			fmt.Fprintf(s.Err, "error: %v\n", err)
-			out.failed = append(out.failed, r.pod.Namespace+"/"+r.pod.Name)
-			return nil
+	case what.move != nil:
+		r.Move = *what.move
+		if err := resize.Apply(ctx, a, s, r); err == nil {
+			out.restored = append(out.restored, row)
+		} else if failure = err.Error(); ctx.Err() != nil {
+			return err
 		}
-		out.restored = append(out.restored, r.row)
-	case r.failed:
-		fmt.Fprintf(s.Err, "error: %s: %s\n", resize.PodText(r.pod), r.why)
-		out.failed = append(out.failed, r.pod.Namespace+"/"+r.pod.Name)
-	case r.external == "":
+	case what.failed:
+		failure = pod + ": " + what.why
+	case what.external == "":
 		out.unchanged++
+	}
+	if failure != "" {
+		fmt.Fprintf(s.Err, "error: %s\n", failure)
+		out.failed = append(out.failed, row.Namespace+"/"+row.Pod)
 	}
 	return nil
 }
@@ -157,27 +159,12 @@ func (out *outcome) summary(dryRun bool) string {
 		format.Plural(len(out.restored), "pod"), done, out.unchanged, external, len(out.failed))
 }
 
-// restorations plans for every pod, in the order of their names. It is pure.
-func restorations(snap *snapshot.Snapshot, declared map[types.UID]restore.Entry) []restoration {
-	var list []restoration
-	for i := range snap.Pods {
-		pod := &snap.Pods[i]
-		limits := declared[pod.UID].Limits
-		r := restoration{pod: pod, row: snap.Row(pod), declared: limits, plan: planRestore(pod, limits)}
-		if len(limits) == 0 && r.row.Reason == string(reasons.DeclaredLimitUnknown) {
-			r.why, r.failed = reasons.DeclaredLimitUnknown.Sentence(), true
-		}
-		list = append(list, r)
-	}
-	slices.SortFunc(list, func(a, b restoration) int { return snapshot.ByName(a.row, b.row) })
-	return list
-}
-
-// planRestore plans the move of a pod to its declared limits.
-func planRestore(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) plan {
+// planRestore plans the move of a pod to its declared limits. reason is that of its allocation.
+func planRestore(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, reason string) plan {
+	const unknown = reasons.DeclaredLimitUnknown
 	switch {
-	case len(declared) == 0 && len(kube.WrittenByMBCAS(pod)) > 0:
-		return plan{why: reasons.DeclaredLimitUnknown.Sentence(), failed: true}
+	case len(declared) == 0 && (reason == string(unknown) || len(kube.WrittenByMBCAS(pod)) > 0):
+		return plan{why: unknown.Sentence(), failed: true}
 	case len(declared) == 0:
 		return plan{why: "has no record of declared limits, so MBCAS never changed it"}
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:

@@ -47,7 +47,7 @@ func TestPlanRestore(t *testing.T) {
 	} {
 		pod := apiserver.RunningPod("shop", "web", apiserver.Container("app", "200m", "500m"), apiserver.Container("proxy", "10m", "50m"))
 		pod.ManagedFields = c.writers
-		p := planRestore(pod, c.declared)
+		p := planRestore(pod, c.declared, "")
 		var changes []actuator.Change
 		if p.move != nil {
 			changes = p.move.Changes

@@ -106,7 +106,6 @@ func fitFloors(list []demand.Container, ceiling cpu.Milli) {
 	}
 }
 
-// limitsOf are limits for containers.
 func limitsOf(list []demand.Container, limit func(demand.Container) cpu.Milli) []cpu.Milli {
 	limits := make([]cpu.Milli, len(list))
 	for i, c := range list {

@@ -119,7 +119,6 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// poll evaluates all DemandSignals once.
 func (c *Controller) poll(ctx context.Context) {
 	var list v1alpha1.DemandSignalList
 	// Not from a cache: the CRD may be missing, and one request in an interval costs less than a watch.

@@ -92,7 +92,6 @@ func newBatch(c *Controller, pass int, end time.Time) *batch {
 	return &batch{evaluate: c.evaluate, now: c.Now, pass: pass, end: end, unanswered: map[source]int{}, changed: map[string]bool{}}
 }
 
-// run evaluates signals in their order.
 func (b *batch) run(ctx context.Context, list []*v1alpha1.DemandSignal) {
 	slots := make(chan struct{}, parallelReads)
 	var wg sync.WaitGroup
@@ -111,7 +110,6 @@ func (b *batch) run(ctx context.Context, list []*v1alpha1.DemandSignal) {
 	wg.Wait()
 }
 
-// attempt says how far a signal gets.
 func (b *batch) attempt(d *v1alpha1.DemandSignal) attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,7 +123,6 @@ func (b *batch) attempt(d *v1alpha1.DemandSignal) attempt {
 	return readMetric
 }
 
-// done takes over what came of a signal.
 func (b *batch) done(d *v1alpha1.DemandSignal, how attempt, changed, unanswered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,13 +20,20 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// readStatus is the status of a DemandSignal after an attempt to read its metric.
-func readStatus(d *v1alpha1.DemandSignal, percent int32, sample control.Sample, err error, now time.Time) v1alpha1.DemandSignalStatus {
+// percentStatus is the status of a DemandSignal whose metric there was no time to read.
+func percentStatus(d *v1alpha1.DemandSignal, percent int32) v1alpha1.DemandSignalStatus {
 	s := *d.Status.DeepCopy()
-	s.ObservedGeneration, s.DemandPercent = d.Generation, nil
+	s.DemandPercent = nil
 	if percent > 0 {
 		s.DemandPercent = &percent
 	}
+	return s
+}
+
+// readStatus is its status after an attempt to read its metric.
+func readStatus(d *v1alpha1.DemandSignal, percent int32, sample control.Sample, err error, now time.Time) v1alpha1.DemandSignalStatus {
+	s := percentStatus(d, percent)
+	s.ObservedGeneration = d.Generation
 	c := metav1.Condition{
 		Type: v1alpha1.SignalAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricRead, Message: "the metric is read",
 		ObservedGeneration: d.Generation, LastTransitionTime: metav1.NewTime(now),
@@ -40,22 +48,8 @@ func readStatus(d *v1alpha1.DemandSignal, percent int32, sample control.Sample, 
 	if most := 1000; len(c.Message) > most {
 		c.Message = strings.ToValidUTF8(c.Message[:most], "")
 	}
-	before := meta.FindStatusCondition(s.Conditions, c.Type)
-	s.Conditions = nil
-	if before != nil {
-		s.Conditions = append(s.Conditions, *before)
-	}
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(other metav1.Condition) bool { return other.Type != c.Type })
 	meta.SetStatusCondition(&s.Conditions, c)
-	return s
-}
-
-// percentStatus is its status when there was no time to read its metric.
-func percentStatus(d *v1alpha1.DemandSignal, percent int32) v1alpha1.DemandSignalStatus {
-	s := *d.Status.DeepCopy()
-	s.DemandPercent = nil
-	if percent > 0 {
-		s.DemandPercent = &percent
-	}
 	return s
 }
 

@@ -28,7 +28,6 @@ const (
 	LeaderLapsed
 )
 
-// defaultLeaseDuration is the duration of a Lease that does not set one.
 const defaultLeaseDuration = 15 * time.Second
 
 // Observe takes the Lease as it is now; nil where there is none.

@@ -160,7 +160,6 @@ func (r *Cluster) find(ctx context.Context) ([]*candidate, error) {
 	return pods, nil
 }
 
-// print writes the result of a pod that is done.
 func (r *Cluster) print(c *candidate) {
 	if c.done {
 		fmt.Fprintf(r.Out, "%s/%s: %s\n", c.entry.Namespace, c.entry.Pod, c.message)

@@ -66,5 +66,4 @@ func AddRecorded(entries map[types.UID]Entry, allocations []v1alpha1.PodAllocati
 	}
 }
 
-// pageSize is the number of objects that are read in one request.
-const pageSize = 500
+const pageSize = 500 // objects that are read in one request

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// check judges one subject.
 type check struct {
 	area, name string
 	per        kind

@@ -32,7 +32,6 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// findings collects the results of all checks.
 type findings struct {
 	area, name string // of the check that runs
 	list       []Finding
