@@ -188,22 +188,25 @@ func TestImports(t *testing.T) {
 // TestPurity: the packages that decide know no Kubernetes, no clock and no I/O.
 func TestPurity(t *testing.T) {
 	packages := wholeModule(t)
-	for _, pkg := range pure {
+	for _, pkg := range slices.Concat(pure, translators) {
 		if packages[pkg] == nil {
-			t.Errorf("%s: pure, but there is no such package; name where it went in arch_test.go", pkg)
+			t.Errorf("%s: there is no such package; name where it went in arch_test.go", pkg)
 		}
-		for _, reason := range impurities(packages[pkg], pure) {
-			t.Error(reason)
-		}
+	}
+	for _, fault := range purityFaults(packages) {
+		t.Error(fault)
+	}
+}
+
+// purityFaults are what the packages that decide, and the translators, do and may not do.
+func purityFaults(packages tree) (faults []string) {
+	for _, pkg := range pure {
+		faults = append(faults, impurities(packages[pkg], pure)...)
 	}
 	for _, pkg := range translators {
-		if packages[pkg] == nil {
-			t.Errorf("%s: translates, but there is no such package; name where it went in arch_test.go", pkg)
-		}
-		for _, reason := range impurities(packages[pkg], slices.Concat(pure, translators), types...) {
-			t.Error(reason)
-		}
+		faults = append(faults, impurities(packages[pkg], slices.Concat(pure, translators), types...)...)
 	}
+	return faults
 }
 
 // TestSizes: a package that ships has one subject, and so a limited size.
@@ -268,13 +271,7 @@ func TestFaultsAreFound(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			packages := parse(t, fstest.MapFS{tc.file: {Data: []byte("package a; " + tc.text)}})
-			faults := importFaults(packages)
-			for _, pkg := range pure {
-				faults = append(faults, impurities(packages[pkg], pure)...)
-			}
-			for _, pkg := range translators {
-				faults = append(faults, impurities(packages[pkg], slices.Concat(pure, translators), types...)...)
-			}
+			faults := slices.Concat(importFaults(packages), purityFaults(packages))
 			got := strings.Join(faults, "\n")
 			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 				t.Errorf("found %q, want %q", got, tc.want)

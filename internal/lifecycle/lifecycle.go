@@ -4,12 +4,11 @@
 //
 // What it promises, each a test of the same name:
 //   - KeepsTheRules: no decision breaks a rule of a slow, obvious list, for whatever history.
-//   - Scenarios: the histories of testdata end as they say: rollback, external changes, failing
-//     kubelets, agents that stop.
+//   - Scenarios: the histories of testdata end as they say: external changes, failing kubelets,
+//     agents that stop, and rollback. After a rollback a pod is left to recover, and then keeps at
+//     least its declared limit for a day.
 //   - RollsBackHarm: limits from before a harmful decrease are restored; trouble with another cause
 //     does not count.
-//   - AfterARollback: a harmed pod is left to recover, and then keeps at least its declared limit
-//     for a day.
 //   - WaitsForTheAgent: a node is restored only after its agent had the time to renew its Lease and
 //     did not.
 //   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says

@@ -364,29 +364,3 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Errorf("%d complaints, want 9: %v", got, err)
 	}
 }
-
-// TestAFailureOutlivesTheQuestion: a resize that the kubelet left undone is tried again once the
-// agent has confirmed the decision, which became old during the back-off.
-func TestAFailureOutlivesTheQuestion(t *testing.T) {
-	p := running("p", 2000, 500, constraint{})
-	p.Recorded, p.Progress, p.Decision = true, actuator.InProgress, &Decision{Limits: app(3000), Age: time.Hour}
-	p.Status = Status{
-		Phase: PhaseFailed, Reason: reasons.ResizeTimedOut, Failures: 1, RetryAt: noon.Add(-time.Second),
-		Declared: app(500), Applied: app(2000), LastApplied: noon.Add(-2 * time.Minute),
-	}
-	decide := func() Task {
-		tasks := Decide(DefaultConfig(), Node{Ready: true}, []Pod{p}, noon)
-		if len(tasks) != 1 {
-			t.Fatalf("%d tasks, want one", len(tasks))
-		}
-		return tasks[0]
-	}
-	asked := decide()
-	if asked.Move != nil || asked.Status.Reason != reasons.DecisionTooOld || asked.Status.Failures != 1 {
-		t.Fatalf("%+v, want the agent asked", asked)
-	}
-	p.Status, p.Decision.Age = asked.Status, 0
-	if again := decide(); again.Move == nil {
-		t.Errorf("%+v, want the resize tried again", again)
-	}
-}

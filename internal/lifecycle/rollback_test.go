@@ -94,42 +94,6 @@ func TestHarmIsFoundOnce(t *testing.T) {
 	}
 }
 
-// TestAfterARollback: a harmed pod is left where it was before the decrease until it had time to
-// recover, and then keeps at least its declared limit for a day.
-func TestAfterARollback(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.Actuator.MaxDecreaseFactor = 100
-	for name, c := range map[string]struct {
-		since time.Duration
-		want  cpu.Milli
-	}{
-		"at once":             {time.Second, 4000},
-		"just before the end": {cfg.RollbackWindow - time.Second, 4000},
-		"recovered":           {cfg.RollbackWindow, 2000},
-		"within the day":      {cfg.RollbackHoldOff - time.Second, 2000},
-		"after the day":       {cfg.RollbackHoldOff, 500},
-	} {
-		p := running("web", 4000, 2000, constraint{})
-		harm := noon.Add(time.Second)
-		p.Recorded, p.Decision = true, &Decision{Limits: app(500), Price: 1}
-		p.Status = Status{
-			Phase: PhaseApplied, Reason: reasons.Settled, Declared: app(2000), Applied: app(4000), LastApplied: harm,
-			LastDecrease: noon, LastIncrease: harm, LastHarmfulDecrease: harm,
-		}
-		tasks := Decide(cfg, Node{Ready: true}, []Pod{p}, harm.Add(c.since))
-		if len(tasks) != 1 {
-			t.Fatalf("%s: %d tasks, want one", name, len(tasks))
-		}
-		got := cpu.Milli(4000)
-		if m := tasks[0].Move; m != nil {
-			got = m.Changes[0].To
-		}
-		if got != c.want {
-			t.Errorf("%s: %v, want %v; status %+v", name, got, c.want, tasks[0].Status)
-		}
-	}
-}
-
 // TestAShortRollbackGoesOn: a rollback that a quota cut short is not taken for done.
 func TestAShortRollbackGoesOn(t *testing.T) {
 	for got, done := range map[cpu.Milli]bool{700: true, 690: false} {
