@@ -78,49 +78,33 @@ type leaseClient struct {
 	last      *coordinationv1.Lease // as the API server returned it last; nil: not known
 }
 
-// renew sets the renew time of the Lease, or creates the Lease.
+// renew sets the renew time of the Lease. An update creates a Lease that does not exist, for which
+// the API server demands no rights beyond those to update and create.
 func (l *leaseClient) renew(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	at := metav1.NewMicroTime(now)
+	name := LeaseName(l.node)
 	if l.last == nil {
 		var seen coordinationv1.Lease
-		err := l.client.Get().Namespace(l.namespace).Resource("leases").Name(LeaseName(l.node)).
-			Do(ctx).Into(&seen)
+		err := l.client.Get().Namespace(l.namespace).Resource("leases").Name(name).Do(ctx).Into(&seen)
 		switch {
-		case apierrors.IsNotFound(err):
-			return l.create(ctx, at)
+		case apierrors.IsNotFound(err): // the Lease is deleted with its node
+			seen.Namespace, seen.Name = l.namespace, name
+			seen.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Node", Name: l.node, UID: l.nodeUID()},
+			}
 		case err != nil:
 			return fmt.Errorf("get: %w", err)
 		}
 		l.last = &seen
 	}
 	next := l.last.DeepCopy()
-	l.setRenewed(next, at)
+	l.setRenewed(next, metav1.NewMicroTime(now))
 	var answer coordinationv1.Lease
-	err := l.client.Put().Namespace(l.namespace).Resource("leases").Name(LeaseName(l.node)).
-		Body(next).Do(ctx).Into(&answer)
+	err := l.client.Put().Namespace(l.namespace).Resource("leases").Name(name).Body(next).Do(ctx).Into(&answer)
 	if err != nil {
 		l.last = nil // read it again next time
 		return fmt.Errorf("update: %w", err)
-	}
-	l.last = &answer
-	return nil
-}
-
-// create makes a Lease that the node owns.
-func (l *leaseClient) create(ctx context.Context, at metav1.MicroTime) error {
-	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: l.namespace, Name: LeaseName(l.node),
-		// The Lease is deleted with its node.
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.node, UID: l.nodeUID()}},
-	}}
-	fresh.Spec.AcquireTime = &at
-	l.setRenewed(fresh, at)
-	var answer coordinationv1.Lease
-	err := l.client.Post().Namespace(l.namespace).Resource("leases").Body(fresh).Do(ctx).Into(&answer)
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
 	}
 	l.last = &answer
 	return nil

@@ -108,7 +108,7 @@ type specPatch struct {
 }
 
 type decisionPatch struct {
-	v1alpha1.Decision
+	*v1alpha1.Decision
 	CoordinationPercent *int32 `json:"coordinationPercent"`
 	Pressure            *int32 `json:"cpuPressurePercent"`
 	MemoryPressure      *int32 `json:"memoryPressurePercent"`
@@ -120,16 +120,12 @@ type decisionPatch struct {
 // was made for: one that was created again under the same name answers with a conflict.
 func patch(pub publication) ([]byte, error) {
 	spec := allocation.DecisionSpec(pub.Decision, pub.Weights, pub.Node, pub.At)
+	d := spec.Decision
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pub.Ref.Allocation},
-		"spec": specPatch{
-			DesiredCPULimit: spec.DesiredCPULimit, Containers: spec.Containers,
-			Decision: decisionPatch{
-				Decision: *spec.Decision, CoordinationPercent: spec.Decision.CoordinationPercent, Pressure: spec.Decision.CPUPressurePercent,
-				FloorsExceedSupply: spec.Decision.FloorsExceedSupply,
-				MemoryPressure:     spec.Decision.MemoryPressurePercent, IOPressure: spec.Decision.IOPressurePercent,
-			},
-		},
+		"spec": specPatch{spec.DesiredCPULimit, spec.Containers, decisionPatch{
+			d, d.CoordinationPercent, d.CPUPressurePercent, d.MemoryPressurePercent, d.IOPressurePercent, d.FloorsExceedSupply,
+		}},
 	})
 }
 
@@ -147,37 +143,22 @@ const (
 	publishResults
 )
 
-func (r publishResult) String() string {
-	return [publishResults]string{
-		"written", "expired", "not_found", "conflict", "invalid", "forbidden", "unavailable",
-	}[r]
+// resultKinds are the name of each result, and the first wait after it: of its pod or, where the API
+// server is unavailable, of all.
+var resultKinds = [publishResults]struct {
+	name    string
+	backoff time.Duration
+}{
+	written:     {name: "written"},
+	expired:     {name: "expired"},
+	notFound:    {"not_found", 10 * time.Second},
+	conflict:    {"conflict", time.Second},
+	invalid:     {"invalid", 30 * time.Second},
+	forbidden:   {"forbidden", 30 * time.Second},
+	unavailable: {"unavailable", time.Second},
 }
 
-// backoffScope is what waits after a result.
-type backoffScope uint8
-
-const (
-	noBackoff backoffScope = iota
-	podBackoff
-	nodeBackoff
-)
-
-// backoff is the first wait after a result, and what waits.
-func (r publishResult) backoff() (time.Duration, backoffScope) {
-	switch r {
-	case written, expired:
-		return 0, noBackoff
-	case conflict:
-		return time.Second, podBackoff
-	case notFound:
-		return 10 * time.Second, podBackoff
-	case invalid, forbidden:
-		return 30 * time.Second, podBackoff
-	case unavailable:
-		return time.Second, nodeBackoff
-	}
-	panic("publishResult out of range")
-}
+func (r publishResult) String() string { return resultKinds[r].name }
 
 func classify(err error) publishResult {
 	var status apierrors.APIStatus

@@ -20,40 +20,27 @@ type publication struct {
 	Node     round.NodeDecision
 	Decision round.Decision
 	Weights  demand.Weights // of the pod's budget
-	Increase bool           // some container's limit is higher than the published one
 }
 
-// publicationsOf are the decisions of a round to publish, increases first.
+// publicationsOf are the decisions of a round to publish. Increases, where the limit of some
+// container is higher than the published one, come first.
 func publicationsOf(r *roundResult) []publication {
-	var list []publication
-	i := 0
-	for _, d := range r.Output.Decisions { // in the order of the snapshot, but not one for each of its pods
-		for string(r.Snapshot.Refs[i].UID) != d.UID {
-			i++
-		}
+	var increases, others []publication
+	for _, d := range r.Output.Decisions {
 		if !d.Publish {
 			continue
 		}
-		pod := r.Snapshot.Pods[i]
-		list = append(list, publication{
-			Ref: r.Snapshot.Refs[i], At: r.At, Node: r.Output.Node, Decision: d, Weights: pod.Weights,
-			Increase: increases(d, pod.Published),
-		})
+		pod := r.Snapshot.Pods[d.Pod]
+		pub := publication{
+			Ref: r.Snapshot.Refs[d.Pod], At: r.At, Node: r.Output.Node, Decision: d, Weights: pod.Weights,
+		}
+		if slices.ContainsFunc(d.Containers, func(c round.ContainerLimit) bool { return c.Limit > pod.Published.Limits[c.Name] }) {
+			increases = append(increases, pub)
+		} else {
+			others = append(others, pub)
+		}
 	}
-	slices.SortStableFunc(list, func(a, b publication) int {
-		if a.Increase == b.Increase {
-			return 0
-		}
-		if a.Increase {
-			return -1
-		}
-		return 1
-	})
-	return list
-}
-
-func increases(d round.Decision, before round.Published) bool {
-	return slices.ContainsFunc(d.Containers, func(c round.ContainerLimit) bool { return c.Limit > before.Limits[c.Name] })
+	return append(increases, others...)
 }
 
 // publishQueue has the decisions of the newest round until they are written. Each round replaces
@@ -146,19 +133,16 @@ func (q *publishQueue) done(pub publication, result publishResult, now time.Time
 			return p.Ref.UID == uid && sameLimits(p.Decision, pub.Decision)
 		})
 	}
-	first, scope := result.backoff()
-	switch scope {
-	case noBackoff:
-		delete(q.backoffs, uid)
-	case podBackoff:
-		q.backoffs[uid] = q.backoffs[uid].doubled(first, maxPodBackoff, now)
-	case nodeBackoff:
+	switch first := resultKinds[result].backoff; {
+	case result == unavailable:
 		q.backoffs[uid] = q.backoffs[uid].doubled(first, maxOutageBackoff, now) // so that another pod is tried first
 		if !now.Before(q.outage.until) {                                        // several writes may fail at once
 			q.outage = q.outage.doubled(first, maxOutageBackoff, now)
 		}
-	}
-	if scope != nodeBackoff {
+	case first > 0:
+		q.backoffs[uid], q.outage = q.backoffs[uid].doubled(first, maxPodBackoff, now), backoff{}
+	default:
+		delete(q.backoffs, uid)
 		q.outage = backoff{}
 	}
 	more := len(q.pending) > 0

@@ -30,7 +30,7 @@ func decided(at time.Time, limits ...cpu.Milli) *roundResult {
 			continue
 		}
 		r.Output.Decisions = append(r.Output.Decisions, round.Decision{
-			UID: uid, Limit: l, Containers: []round.ContainerLimit{{Name: "app", Limit: l}}, Publish: true,
+			UID: uid, Pod: i, Limit: l, Containers: []round.ContainerLimit{{Name: "app", Limit: l}}, Publish: true,
 		})
 	}
 	return r

@@ -22,13 +22,9 @@ func report(r *roundResult) allocation.RoundReport {
 		},
 		Pods: make([]allocation.PodReport, 0, len(r.Output.Decisions)),
 	}
-	i := 0
-	for _, d := range r.Output.Decisions { // in the order of the snapshot, but not one for each of its pods
-		for string(r.Snapshot.Refs[i].UID) != d.UID {
-			i++
-		}
-		p := podReport(r.Snapshot.Refs[i], d)
-		for _, c := range r.Snapshot.Pods[i].Containers {
+	for _, d := range r.Output.Decisions {
+		p := podReport(r.Snapshot.Refs[d.Pod], d)
+		for _, c := range r.Snapshot.Pods[d.Pod].Containers {
 			if c.Limited() {
 				p.Limit += c.Limit
 			}

@@ -19,7 +19,7 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		pod := in.Pods[b.pod]
 		d := Decision{
-			UID: pod.UID, Demand: b.bid.Demand, ThrottleRatio: b.latestThrottleRatio,
+			UID: pod.UID, Pod: b.pod, Demand: b.bid.Demand, ThrottleRatio: b.latestThrottleRatio,
 			Budget: b.bid.Budget, Price: s.price.inForce,
 			Floor: b.minLimit, Ceiling: b.bid.Ceiling, Bound: b.bound(cfg, s.price.inForce), Usage: b.usage,
 		}

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
-	"pgregory.net/rapid"
 )
 
 // noisyPods are 30 pods with a mean usage of 2m to 50m each.

@@ -90,6 +90,7 @@ type NodeDecision struct {
 // Decision is the decision about one pod.
 type Decision struct {
 	UID        string
+	Pod        int       // its index into Input.Pods
 	Limit      cpu.Milli // of the pod: the sum of those of its containers
 	Containers []ContainerLimit
 	// Demand, Usage, ThrottleRatio and Pressure are those of the pod's limited containers. Its other
