@@ -145,19 +145,29 @@ func (w *world) advance(elapsed time.Duration) {
 // run starts a pod that uses cores; with a limit it gets a PodAllocation with its declared limits.
 func (w *world) run(name, request, limit string, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
 	w.t.Helper()
-	pod := w.node.Run(w.t, apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)))
-	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	return w.start(apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)), cores, throttle)
+}
+
+// start is the same for any pod, of which each container uses cores.
+func (w *world) start(pod *corev1.Pod, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
+	w.t.Helper()
+	pod = w.node.Run(w.t, pod)
+	limited := len(pod.Spec.Containers[0].Resources.Limits) > 0
 	w.mu.Lock()
-	err := w.tree.AddPod(cgroups.Burstable, string(pod.UID), id)
-	if err == nil && limit != "" {
-		err = w.tree.Update(string(pod.UID), id, enforced)
+	err := w.tree.AddPod(cgroups.Burstable, string(pod.UID))
+	for _, s := range pod.Status.ContainerStatuses {
+		_, id, _ := strings.Cut(s.ContainerID, "://")
+		err = errors.Join(err, w.tree.AddPod(cgroups.Burstable, string(pod.UID), id))
+		if limited {
+			err = errors.Join(err, w.tree.Update(string(pod.UID), id, enforced))
+		}
+		w.loads = append(w.loads, load{string(pod.UID), id, cores, throttle})
 	}
-	w.loads = append(w.loads, load{string(pod.UID), id, cores, throttle})
 	w.mu.Unlock()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if limit == "" {
+	if !limited {
 		return pod, nil
 	}
 	pa := allocation.New(pod)

@@ -88,48 +88,26 @@ func count(t *testing.T, c prometheus.Counter) float64 {
 }
 
 func TestTicksNeverQueue(t *testing.T) {
+	const ms = time.Millisecond
 	cases := map[string]struct {
-		reason string
-		slow   map[int]time.Duration // read -> how long it takes
-		want   []float64             // rounds in the first 8.5 seconds
-		late   float64
+		slow map[int]time.Duration // read -> how long it takes
+		want []float64             // rounds in the first 8.5 seconds
+		late float64
 	}{
-		"on time": {
-			"a short round leaves the next one on its second",
-			map[int]time.Duration{2: 900 * time.Millisecond},
-			[]float64{0, 1, 2, 3, 4, 5, 6, 7, 8},
-			0,
+		"a short round leaves the next one on its second": {
+			map[int]time.Duration{2: 900 * ms}, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8}, 0,
 		},
-		"one slow": {
-			"the ticks at 3 and 4 pass during the round of 2, and are not caught up",
-			map[int]time.Duration{3: 2500 * time.Millisecond},
-			[]float64{0, 1, 2, 5, 6, 7, 8},
-			2,
+		"the ticks at 3 and 4 pass during the round of 2, and are not caught up": {
+			map[int]time.Duration{3: 2500 * ms}, []float64{0, 1, 2, 5, 6, 7, 8}, 2,
 		},
-		"to the next": {
-			"a round that ends on a tick leaves no time for that tick's round",
-			map[int]time.Duration{3: time.Second},
-			[]float64{0, 1, 2, 4, 5, 6, 7, 8},
-			1,
+		"a round that ends on a tick leaves no time for that tick's round": {
+			map[int]time.Duration{3: time.Second}, []float64{0, 1, 2, 4, 5, 6, 7, 8}, 1,
 		},
-		"always slow": {
-			"rounds of 1.5 seconds start every other second",
-			map[int]time.Duration{
-				1: 1500 * time.Millisecond,
-				2: 1500 * time.Millisecond,
-				3: 1500 * time.Millisecond,
-				4: 1500 * time.Millisecond,
-				5: 1500 * time.Millisecond,
-			},
-			[]float64{0, 2, 4, 6, 8},
-			4,
+		"rounds of 1.5 seconds start every other second": {
+			map[int]time.Duration{1: 1500 * ms, 2: 1500 * ms, 3: 1500 * ms, 4: 1500 * ms, 5: 1500 * ms},
+			[]float64{0, 2, 4, 6, 8}, 4,
 		},
-		"slow and quick": {
-			"the grid does not move",
-			map[int]time.Duration{1: 3100 * time.Millisecond},
-			[]float64{0, 4, 5, 6, 7, 8},
-			3,
-		},
+		"the grid does not move": {map[int]time.Duration{1: 3100 * ms}, []float64{0, 4, 5, 6, 7, 8}, 3},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -140,10 +118,10 @@ func TestTicksNeverQueue(t *testing.T) {
 				got, late := host.reads(), count(t, p.metrics.late)
 				stop()
 				if d := cmp.Diff(c.want, got); d != "" {
-					t.Errorf("%s: rounds (-want +got):\n%s", c.reason, d)
+					t.Errorf("rounds (-want +got):\n%s", d)
 				}
 				if late != c.late {
-					t.Errorf("%s: %v late ticks, want %v", c.reason, late, c.late)
+					t.Errorf("%v late ticks, want %v", late, c.late)
 				}
 				if !host.closed {
 					t.Error("the files of the cgroups are left open")

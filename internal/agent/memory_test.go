@@ -17,13 +17,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/allocation"
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
-	"github.com/mbcas/mbcas/internal/testing/cgroups"
 )
 
 // BenchmarkMemory110Pods2Containers starts the shipped program on a full node where CPU is scarce,
@@ -64,37 +59,7 @@ func (w *world) big(name string) {
 	w.t.Helper()
 	pod := apiserver.Pod(w.ns, name, apiserver.Container("app", "20m", "100m"), apiserver.Container("side", "10m", "100m"))
 	pod.Annotations = map[string]string{"example.com/config": strings.Repeat("as long as real ones ", 400)}
-	pod = w.node.Run(w.t, pod)
-	var ids []string
-	for _, s := range pod.Status.ContainerStatuses {
-		_, id, _ := strings.Cut(s.ContainerID, "://")
-		ids = append(ids, id)
-	}
-	w.mu.Lock()
-	err := w.tree.AddPod(cgroups.Burstable, string(pod.UID), ids...)
-	for _, id := range ids {
-		if err == nil {
-			err = w.tree.Update(string(pod.UID), id, enforced)
-		}
-	}
-	w.mu.Unlock()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	pa := allocation.New(pod)
-	if err := w.api.Client.Create(w.t.Context(), pa); err != nil {
-		w.t.Fatal(err)
-	}
-	before := pa.DeepCopy()
-	pa.Status = v1alpha1.PodAllocationStatus{DeclaredLimits: kube.Limits(pod)}
-	if err := w.api.Client.Status().Patch(w.t.Context(), pa, client.MergeFrom(before)); err != nil {
-		w.t.Fatal(err)
-	}
-	w.mu.Lock()
-	for _, id := range ids {
-		w.loads = append(w.loads, load{string(pod.UID), id, 0.04, 0.2})
-	}
-	w.mu.Unlock()
+	w.start(pod, 0.04, 0.2)
 }
 
 // program starts the agent as a process of its own.

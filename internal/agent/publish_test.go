@@ -56,11 +56,9 @@ func newPublisher(t *testing.T, url string) *publisher {
 func accept(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(r.URL.Path, "/")
-	fmt.Fprintf(
-		w,
-		`{"apiVersion":"allocation.mbcas.io/v1alpha1","kind":"PodAllocation","metadata":{"name":%q,"uid":"pa","generation":7},"spec":{"nodeName":"n1","podRef":{"name":"a","uid":"u"}}}`,
-		parts[len(parts)-1],
-	)
+	fmt.Fprintf(w, `{"apiVersion":"allocation.mbcas.io/v1alpha1","kind":"PodAllocation",`+
+		`"metadata":{"name":%q,"uid":"pa","generation":7},"spec":{"nodeName":"n1","podRef":{"name":"a","uid":"u"}}}`,
+		parts[len(parts)-1])
 }
 
 // TestPatch: the whole request, with null for the fields that must be cleared.
@@ -96,10 +94,8 @@ func TestPatch(t *testing.T) {
 	if d := cmp.Diff(want, sent); d != "" {
 		t.Errorf("patch (-want +got):\n%s", d)
 	}
-	d.PressureKnown, d.Pressure, d.Stalls = true, 0.2, &sense.Stalls{
-		Memory: sense.Ratio{Known: true},
-		IO:     sense.Ratio{Known: true, Value: 0.876},
-	}
+	d.PressureKnown, d.Pressure = true, 0.2
+	d.Stalls = &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}
 	if _, err := p.write(t.Context(), publicationsOf(r)[0]); err != nil {
 		t.Fatal(err)
 	}

@@ -40,35 +40,22 @@ func newNode() *corev1.Node {
 func newPod(name string) *corev1.Pod {
 	always, priority := corev1.ContainerRestartPolicyAlways, int32(2000)
 	container := func(name string) corev1.Container {
-		return corev1.Container{
-			Name:      name,
-			Image:     "a:1",
-			Resources: corev1.ResourceRequirements{Requests: cpus("100m"), Limits: cpus("500m")},
-		}
+		resources := corev1.ResourceRequirements{Requests: cpus("100m"), Limits: cpus("500m")}
+		return corev1.Container{Name: name, Image: "a:1", Resources: resources}
 	}
+	status := func(name, id string, state corev1.ContainerState) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, ContainerID: "containerd://" + id, Ready: true, State: state}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 	side := container("side")
 	side.RestartPolicy = &always
-	running := func(name, id string) corev1.ContainerStatus {
-		return corev1.ContainerStatus{
-			Name:        name,
-			ContainerID: "containerd://" + id,
-			Ready:       true,
-			State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-		}
-	}
-	ended := corev1.ContainerStatus{
-		Name:        "first",
-		ContainerID: "containerd://ended",
-		State:       corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
-	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "shop", UID: types.UID("uid-" + name), Labels: map[string]string{"a": "b"},
 			Annotations: map[string]string{
-				kube.MaxCPUKey:                "800m",
-				"kubernetes.io/config.hash":   "hash-" + name,
-				corev1.MirrorPodAnnotationKey: "m",
-				"other":                       "long",
+				kube.MaxCPUKey: "800m", "kubernetes.io/config.hash": "hash-" + name,
+				corev1.MirrorPodAnnotationKey: "m", "other": "long",
 			},
 		},
 		Spec: corev1.PodSpec{
@@ -77,9 +64,10 @@ func newPod(name string) *corev1.Pod {
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
-			ContainerStatuses: []corev1.ContainerStatus{
-				running("app", name+"-app"),
-			}, InitContainerStatuses: []corev1.ContainerStatus{ended, running("side", name+"-side")},
+			ContainerStatuses: []corev1.ContainerStatus{status("app", name+"-app", running)},
+			InitContainerStatuses: []corev1.ContainerStatus{
+				status("first", "ended", ended), status("side", name+"-side", running),
+			},
 		},
 	}
 }
@@ -103,8 +91,8 @@ func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	return pa
 }
 
-// TestTrimChangesNoView: what is left out of trimmed objects makes no difference to a round.
-func TestTrimChangesNoView(t *testing.T) {
+// TestTrimChangesNoSnapshot: a snapshot of trimmed objects is that of whole ones.
+func TestTrimChangesNoSnapshot(t *testing.T) {
 	pod, node := newPod("a"), newNode()
 	pa := newAllocation(pod)
 	whole := newSnapshot("n1", node, []*corev1.Pod{pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, t0)
@@ -119,12 +107,10 @@ func TestTrimChangesNoView(t *testing.T) {
 	got := newSnapshot("n1", trimmed[0].(*corev1.Node), []*corev1.Pod{trimmed[1].(*corev1.Pod)},
 		map[string]*v1alpha1.PodAllocation{small.Name: small}, t0)
 	if d := cmp.Diff(whole, got); d != "" {
-		t.Errorf("view of trimmed objects (-whole +trimmed):\n%s", d)
+		t.Errorf("snapshot of trimmed objects (-whole +trimmed):\n%s", d)
 	}
-	if len(got.Pods) != 1 || got.Pods[0].Unmanaged || got.Pods[0].Published.Limits["app"] != 400 ||
-		got.Node.Pressures != 1 ||
-		got.Pods[0].Ceiling != 800 ||
-		got.Pods[0].Containers[0].Floor != 250 {
+	if p := got.Pods[0]; p.Unmanaged || p.Published.Limits["app"] != 400 || got.Node.Pressures != 1 ||
+		p.Ceiling != 800 || p.Containers[0].Floor != 250 {
 		t.Errorf("the objects say too little to show anything: %+v", got)
 	}
 	if p := trimmed[1].(*corev1.Pod); p.Labels != nil || p.Spec.Volumes != nil ||
@@ -133,109 +119,67 @@ func TestTrimChangesNoView(t *testing.T) {
 	}
 }
 
-func TestView(t *testing.T) {
-	pod := func(change func(*corev1.Pod)) *corev1.Pod {
-		p := newPod("a")
-		change(p)
-		return p
-	}
-	now := t0.Add(time.Second)
+func TestSnapshot(t *testing.T) {
 	deleted := metav1.NewTime(t0)
-	cases := map[string]struct {
-		reason string
-		pod    *corev1.Pod
-		pa     func(*v1alpha1.PodAllocation)
-		pods   int
-		shadow bool
-		at     time.Time
+	for name, c := range map[string]struct {
+		pod       func(*corev1.Pod)
+		pa        func(*v1alpha1.PodAllocation)
+		absent    bool // it is no input of the round
+		unmanaged bool
+		published time.Time
 	}{
-		"managed": {"a running pod with a record is in the market", pod(func(*corev1.Pod) {}), nil, 1, false, t0},
-		"pending": {
-			"a pod that does not run has no cgroup",
-			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }),
-			nil,
-			0,
-			false,
-			time.Time{},
+		"managed":                                   {published: t0},
+		"a pod that does not run has no cgroup":     {absent: true, pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }},
+		"neither has one that has ended":            {absent: true, pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }},
+		"a pod that is being deleted only uses CPU": {unmanaged: true, pod: func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }},
+		"without declared limits nothing is decided": {
+			unmanaged: true, published: t0, pa: func(pa *v1alpha1.PodAllocation) { pa.Status.DeclaredLimits = nil },
 		},
-		"ended": {
-			"neither has one that has ended",
-			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
-			nil,
-			0,
-			false,
-			time.Time{},
+		"an object in another namespace is not that of this pod": {
+			unmanaged: true, pa: func(pa *v1alpha1.PodAllocation) { pa.Namespace = "other" },
 		},
-		"being deleted": {
-			"it still uses CPU, but is not resized any more",
-			pod(func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }),
-			nil,
-			1,
-			true,
-			time.Time{},
+		"a decision from the future counts as old": {
+			published: time.Unix(0, 0),
+			pa:        func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) },
 		},
-		"not recorded": {
-			"before the declared limits are recorded nothing may be decided",
-			pod(func(*corev1.Pod) {}),
-			func(pa *v1alpha1.PodAllocation) { pa.Status.DeclaredLimits = nil },
-			1,
-			true,
-			t0,
-		},
-		"elsewhere": {
-			"an object in another namespace says nothing about this pod",
-			pod(func(*corev1.Pod) {}),
-			func(pa *v1alpha1.PodAllocation) { pa.Namespace = "other" },
-			1,
-			true,
-			time.Time{},
-		},
-		"clock set back": {
-			"a decision from the future counts as old",
-			pod(func(*corev1.Pod) {}),
-			func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) },
-			1,
-			false,
-			time.Unix(0, 0),
-		},
-	}
-	tooOld := cases["managed"]
-	tooOld.reason, tooOld.at = "what the controller finds too old is published anew", time.Time{}
-	tooOld.pa = func(pa *v1alpha1.PodAllocation) {
-		pa.Generation, pa.Status.ConfirmGeneration = 3, 3
-		o, err := trim(pa) // nothing of this is trimmed away
-		if err != nil {
-			t.Fatal(err)
-		}
-		*pa = *o.(*v1alpha1.PodAllocation)
-	}
-	cases["too old"] = tooOld
-	for name, c := range cases {
+		"what the controller finds too old is published anew": {pa: func(pa *v1alpha1.PodAllocation) {
+			pa.Generation, pa.Status.ConfirmGeneration = 3, 3
+			*pa = *trimAllocation(pa) // nothing of this is trimmed
+		}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			pa := newAllocation(newPod("a"))
+			pod := newPod("a")
+			pa := newAllocation(pod)
 			if c.pa != nil {
 				c.pa(pa)
 			}
-			v := newSnapshot("n1", newNode(), []*corev1.Pod{c.pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, now)
-			if v.NotReady != "" || len(v.Pods) != c.pods || len(v.Refs) != c.pods || len(v.Targets) != c.pods {
-				t.Fatalf("%s: got %+v", c.reason, v)
+			if c.pod != nil {
+				c.pod(pod)
 			}
-			if c.pods == 0 {
+			all := map[string]*v1alpha1.PodAllocation{pa.Name: pa}
+			s := newSnapshot("n1", newNode(), []*corev1.Pod{pod}, all, t0.Add(time.Second))
+			want := 1
+			if c.absent {
+				want = 0
+			}
+			if s.NotReady != "" || len(s.Pods) != want || len(s.Refs) != want || len(s.Targets) != want {
+				t.Fatalf("%+v", s)
+			}
+			if c.absent {
 				return
 			}
-			if v.Pods[0].Unmanaged != c.shadow || !v.Pods[0].Published.At.Equal(c.at) {
-				t.Errorf("%s: shadow %v, published %v; want %v, %v", c.reason, v.Pods[0].Unmanaged, v.Pods[0].Published.At,
-					c.shadow, c.at)
+			if p := s.Pods[0]; p.Unmanaged != c.unmanaged || !p.Published.At.Equal(c.published) {
+				t.Errorf("unmanaged %v, published %v; want %v, %v", p.Unmanaged, p.Published.At, c.unmanaged, c.published)
 			}
-			if d := cmp.Diff([]string{"a-app", "a-side"}, v.Targets[0].Containers); d != "" || v.Targets[0].Pod != "hash-a" {
-				t.Errorf("target %+v: the static pod's hash, and its running containers", v.Targets[0])
+			if d := cmp.Diff([]string{"a-app", "a-side"}, s.Targets[0].Containers); d != "" || s.Targets[0].Pod != "hash-a" {
+				t.Errorf("target %+v: want the hash of the static pod, and its running containers", s.Targets[0])
 			}
 		})
 	}
 }
 
-// TestViewOrder: the same objects make the same view, in whatever order they come.
-func TestViewOrder(t *testing.T) {
+// TestSnapshotOrder: the order of the objects makes no difference.
+func TestSnapshotOrder(t *testing.T) {
 	a, b, c := newPod("a"), newPod("b"), newPod("c")
 	c.Namespace = "alpha"
 	one := newSnapshot("n1", newNode(), []*corev1.Pod{a, b, c}, nil, t0)
@@ -245,12 +189,12 @@ func TestViewOrder(t *testing.T) {
 	}
 }
 
-func TestViewLacks(t *testing.T) {
+func TestSnapshotNotReady(t *testing.T) {
 	bare := newNode()
 	bare.Status.Allocatable = nil
 	for reason, node := range map[string]*corev1.Node{"no node": nil, "no allocatable CPU": bare} {
 		if v := newSnapshot("n1", node, nil, nil, t0); v.NotReady == "" {
-			t.Errorf("%s: a round would be played with %v", reason, v.Node)
+			t.Errorf("%s: a round would run with %v", reason, v.Node)
 		}
 	}
 }
