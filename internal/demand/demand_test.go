@@ -291,6 +291,15 @@ func TestBudget(t *testing.T) {
 			t.Errorf("request %v at priority %d: budget %d, want %d", c.request, c.priority, got, c.want)
 		}
 	}
+	for _, c := range []struct {
+		Weights
+		request cpu.Milli
+		want    market.Budget
+	}{{Weights{100, 0}, 250, 250}, {Weights{150, 200}, 250, 750}, {Weights{50, 50}, 250, 63}, {Weights{100, 0}, 0, 2}} {
+		if got := c.Budget(c.request); got != c.want {
+			t.Errorf("%+v of %v: %v, want %v", c.Weights, c.request, got, c.want)
+		}
+	}
 }
 
 func TestConfigReportsEverything(t *testing.T) {

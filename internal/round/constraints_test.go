@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/demand"
-	"github.com/mbcas/mbcas/market"
 )
 
 func TestConstraintsBind(t *testing.T) {
@@ -96,22 +94,5 @@ func TestRaisedOnNeed(t *testing.T) {
 	w.run(int(w.cfg.PublishInterval.Seconds()) + 3)
 	if idle.published.At.Equal(before) {
 		t.Error("a changed demand is not published while other pods wait for the quota")
-	}
-}
-
-func TestWeights(t *testing.T) {
-	for _, c := range []struct {
-		w       demand.Weights
-		request cpu.Milli
-		want    market.Budget
-	}{
-		{demand.Weights{PriorityPercent: 100}, 250, 250},
-		{demand.Weights{PriorityPercent: 150, CoordinationPercent: 200}, 250, 750},
-		{demand.Weights{PriorityPercent: 50, CoordinationPercent: 50}, 250, 63},
-		{demand.Weights{PriorityPercent: 100}, 0, 2},
-	} {
-		if got := c.w.Budget(c.request); got != c.want {
-			t.Errorf("%+v of %v: %v, want %v", c.w, c.request, got, c.want)
-		}
 	}
 }

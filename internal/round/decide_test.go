@@ -66,27 +66,35 @@ func TestSplitFollowsDemand(t *testing.T) {
 	})
 }
 
+// decidePod decides about one pod at a price. The estimates are those of its containers, by ID.
+func decidePod(
+	t testing.TB, pod PodInput, rates sense.PodRates, estimates map[string]demand.Estimate, p market.Price,
+) (Decision, []bidder) {
+	t.Helper()
+	pods, all := []PodInput{pod}, []sense.PodRates{rates}
+	book, _ := bidders(DefaultConfig().Demand, pods, all, estimates, true)
+	ds := decide(DefaultConfig(), Input{Now: epoch, Pods: pods}, all, book,
+		State{estimates: estimates, price: price{inForce: p}})
+	if len(ds) != 1 {
+		t.Fatalf("%d decisions for one pod", len(ds))
+	}
+	return ds[0], book
+}
+
 // The usage of an unlimited container is not counted for the limits of the others.
 func TestFiguresAreOfLimitedContainers(t *testing.T) {
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 100, Containers: []demand.Container{
-		demand.Container{
-			Name:     "app",
-			ID:       "1",
-			Request:  100,
-			Declared: 500,
-			Limit:    500,
-		}.Within(0, 4000), {Name: "free", ID: "2"},
+		demand.Container{Name: "app", ID: "1", Request: 100, Declared: 500, Limit: 500}.Within(0, 4000),
+		{Name: "free", ID: "2"},
 	}}}
 	rates := sense.PodRates{Containers: []sense.Rate{
 		{Validity: sense.Valid, Elapsed: time.Second, Usage: 200, Pressure: 0.1, PressureKnown: true},
 		{Validity: sense.Valid, Elapsed: time.Second, Usage: 2000, Pressure: 0.9, PressureKnown: true},
 	}}
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 0.2, Latest: 0.2}, "2": {Samples: 99, Mean: 2, Latest: 2}}
-	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
-	in := Input{Now: epoch, Pods: []PodInput{pod}}
-	ds := decide(DefaultConfig(), in, []sense.PodRates{rates}, book, State{estimates: known})
-	if len(ds) != 1 || ds[0].Demand != 200 || ds[0].Usage != 200 || ds[0].Pressure != 0.1 {
-		t.Errorf("%+v: want demand, usage and pressure of the limited container", ds)
+	d, book := decidePod(t, pod, rates, known, 0)
+	if d.Demand != 200 || d.Usage != 200 || d.Pressure != 0.1 {
+		t.Errorf("%+v: want demand, usage and pressure of the limited container", d)
 	}
 	if len(book) != 2 || book[1].bid.Demand != 2000 {
 		t.Errorf("%+v: want the other as unmanaged", book)

@@ -35,34 +35,25 @@ func TestTrimLeavesTheShare(t *testing.T) {
 	}
 }
 
-func TestTrimWaitsForAFall(t *testing.T) {
-	cfg := DefaultConfig()
-	book, d := contendedBook()
-	d.Usage = 3000
-	p := price{inForce: 500.0 / 2600, trim: 0.3}
-	if got := p.updateTrim(clearing{cfg: cfg, book: book, node: &d, elapsed: time.Second}); got >= 0.3 {
-		t.Errorf("a sixth of the supply is idle, and the trim goes from 0.3 to %v", got)
-	}
-	p.lowerFor = time.Second
-	if got := p.updateTrim(clearing{cfg: cfg, book: book, node: &d, elapsed: time.Second}); got != 0.3 {
-		t.Errorf("a lower price waits for FallDelay, and the trim goes on to %v", got)
-	}
-}
-
-// TestTrimIgnoresUncappedPods: a pod just above its share keeps its limit, so the trim would never
-// end to wait for it.
-func TestTrimIgnoresUncappedPods(t *testing.T) {
-	cfg := DefaultConfig()
-	book, d := contendedBook()
-	d.Usage = 3000
-	book[1].bid.Demand, book[1].published = 2700, 4000 // its budget buys 2600m
-	p := price{inForce: 500.0 / 2600, trim: 0.3}
-	if got := p.updateTrim(clearing{cfg: cfg, book: book, node: &d, elapsed: time.Second}); got >= 0.3 {
-		t.Errorf("a sixth of the supply is idle, and the trim goes from 0.3 to %v", got)
-	}
-	book[1].published = 2600 // capped, and on its way down
-	if got := p.updateTrim(clearing{cfg: cfg, book: book, node: &d, elapsed: time.Second}); got != 0.3 {
-		t.Errorf("a limit is on its way down, and the trim goes on to %v", got)
+// TestTrimWaits: a pod just above its share keeps its limit, so the trim does not wait for it.
+func TestTrimWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		lowerFor          time.Duration
+		demand, published cpu.Milli // of the service, whose budget buys 2600m
+		waits             bool
+	}{
+		"a sixth of the supply is idle":         {demand: 1000},
+		"a lower price waits for FallDelay":     {demand: 1000, lowerFor: time.Second, waits: true},
+		"the service is just above its share":   {demand: 2700, published: 4000},
+		"it is capped, and its limit goes down": {demand: 2700, published: 2600, waits: true},
+	} {
+		book, d := contendedBook()
+		d.Usage, book[1].bid.Demand, book[1].published = 3000, c.demand, c.published
+		p := price{inForce: 500.0 / 2600, trim: 0.3, lowerFor: c.lowerFor}
+		got := p.updateTrim(clearing{cfg: DefaultConfig(), book: book, node: &d, elapsed: time.Second})
+		if got > 0.3 || (got == 0.3) != c.waits {
+			t.Errorf("%s: the trim goes from 0.3 to %v", name, got)
+		}
 	}
 }
 

@@ -84,12 +84,7 @@ func TestNoisePublishesNothing(t *testing.T) {
 
 func TestOnePodPublishesThePrice(t *testing.T) {
 	pods, _ := noisyPods()
-	busy := &fakePod{
-		name:      "busy",
-		request:   3500,
-		demand:    1000,
-		unmanaged: true,
-	} // not managed, so its limit is never published
+	busy := &fakePod{name: "busy", request: 3500, demand: 1000, unmanaged: true} // its limit is never published
 	w := newWorld(append(pods, busy)...)
 	w.run(60)
 	busy.demand = 4000
@@ -194,10 +189,9 @@ func TestResplitWaits(t *testing.T) {
 	cfg := DefaultConfig()
 	was := Published{At: epoch, Limits: map[string]cpu.Milli{"app": 700, "proxy": 300}, Demand: 500, Price: 1}
 	pod := PodInput{Published: was, Pod: demand.Pod{Containers: []demand.Container{
-		{
-			Name: "init",
-			ID:   "0",
-		}, {Name: "app", ID: "1", Declared: 500, Limit: 700}, {Name: "proxy", ID: "2", Declared: 500, Limit: 300},
+		{Name: "init", ID: "0"},
+		{Name: "app", ID: "1", Declared: 500, Limit: 700},
+		{Name: "proxy", ID: "2", Declared: 500, Limit: 300},
 	}}}
 	for _, c := range []struct {
 		name       string
@@ -216,15 +210,9 @@ func TestResplitWaits(t *testing.T) {
 		{"less for the pod neither", 400, 500, [2]float64{}, time.Second, false},
 		{"within the band never", 670, 320, [2]float64{0.5, 0.5}, time.Hour, false},
 	} {
-		d := Decision{
-			Limit:      c.app + c.proxy,
-			Containers: []ContainerLimit{{"app", c.app}, {"proxy", c.proxy}},
-			Demand:     500,
-			Price:      1,
-		}
-		rates := sense.PodRates{
-			Containers: []sense.Rate{{}, {ThrottleRatio: c.throttled[0]}, {ThrottleRatio: c.throttled[1]}},
-		}
+		parts := []ContainerLimit{{"app", c.app}, {"proxy", c.proxy}}
+		d := Decision{Limit: c.app + c.proxy, Containers: parts, Demand: 500, Price: 1}
+		rates := sense.PodRates{Containers: []sense.Rate{{}, {ThrottleRatio: c.throttled[0]}, {ThrottleRatio: c.throttled[1]}}}
 		if got := changeDue(cfg, epoch.Add(c.age), true, was, d) || relievesThrottling(cfg, pod, rates, d); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

@@ -124,13 +124,7 @@ func TestNewPodsAreOnlyRaised(t *testing.T) {
 func TestUnenforcedIsUnmanaged(t *testing.T) {
 	period := 100 * time.Millisecond
 	a := &fakePod{name: "a", request: 100, declared: 500, demand: 400, quota: kernel.Quota{Period: period}}
-	b := &fakePod{
-		name:     "b",
-		request:  100,
-		declared: 500,
-		demand:   400,
-		quota:    kernel.Quota{Limit: period / 2, Period: period},
-	}
+	b := &fakePod{name: "b", request: 100, declared: 500, demand: 400, quota: kernel.Quota{Limit: period / 2, Period: period}}
 	w := newWorld(a, b)
 	out := w.run(20)
 	if _, ok := decision(out, "a"); ok || out.Skipped != (Skipped{Unenforced: 1}) || out.Node.Unmanaged != 1 {

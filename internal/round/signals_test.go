@@ -16,49 +16,36 @@ import (
 )
 
 func TestStalledIsNotRaised(t *testing.T) {
-	// Bursts of the service are throttled in all its periods, although it uses a third of its limit
-	// and less of its share. The saturating pod makes CPU scarce.
-	run := func(stalls bool, stalled float64) (*fakePod, Decision) {
+	// Bursts of the service are throttled in all its periods, although it uses less than its share.
+	// The saturating pod makes CPU scarce.
+	for name, c := range map[string]struct {
+		stalls            bool // they are read
+		stalled           float64
+		demand, limit     cpu.Milli // of the service, before
+		factor, wantLimit cpu.Milli // of the usage: its demand
+	}{
+		"throttled":                        {true, 0.1, 200, 600, 2, 4000},
+		"stalled":                          {true, 0.9, 200, 600, 1, 600},
+		"stalled, and stalls are not read": {false, 0.9, 200, 600, 2, 4000},
+		"its usage counts":                 {true, 1, 800, 900, 1, 4000},
+	} {
 		batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
-		service := &fakePod{name: "service", request: 500, declared: 600, demand: 200, bursts: 1, stalled: stalled}
+		service := &fakePod{name: "service", request: 500, declared: c.limit, demand: c.demand, bursts: 1, stalled: c.stalled}
 		w := newWorld(batch, service)
-		w.stalls = stalls
+		w.stalls = c.stalls
 		out := w.run(60)
 		d, ok := decision(out, "service")
 		if !ok || out.Node.Price == 0 {
-			t.Fatalf("price %v, decided %v: want CPU to be scarce", out.Node.Price, ok)
+			t.Fatalf("%s: price %v, decided %v: want CPU to be scarce", name, out.Node.Price, ok)
 		}
-		return service, d
+		if service.limit != c.wantLimit || d.Demand != c.factor*d.Usage || d.ThrottleRatio != 1 {
+			t.Errorf("%s: limit %v, %+v: want %v, %d times its usage as its demand, and the throttle ratio as measured",
+				name, service.limit, d, c.wantLimit, c.factor)
+		}
+		if read := d.Stalls != nil; read != c.stalls || read && (d.Stalls.Memory.Value < c.stalled-0.01 || d.Stalls.IO.Known) {
+			t.Errorf("%s: stalls %+v", name, d.Stalls)
+		}
 	}
-	t.Run("throttled", func(t *testing.T) {
-		service, d := run(true, 0.1)
-		if service.limit != d.Ceiling || d.Demand != 2*d.Usage || d.Stalls.Memory.Value < 0.09 || d.Stalls.IO.Known {
-			t.Errorf("limit %v, %+v: want its ceiling, and its stalls reported (%+v)", service.limit, d, d.Stalls)
-		}
-	})
-	t.Run("stalled", func(t *testing.T) {
-		service, d := run(true, 0.9)
-		if service.limit != 600 || d.Demand != d.Usage || d.ThrottleRatio != 1 || d.Stalls.Memory.Value < 0.89 {
-			t.Errorf("limit %v, %+v: want the 600m it has, its usage as its demand, and the throttle ratio as measured",
-				service.limit, d)
-		}
-	})
-	t.Run("stalled, and stalls are not read", func(t *testing.T) {
-		service, d := run(false, 0.9)
-		if service.limit != d.Ceiling || d.Stalls != nil {
-			t.Errorf("limit %v, %+v: want its ceiling", service.limit, d)
-		}
-	})
-	t.Run("its usage counts", func(t *testing.T) {
-		batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
-		service := &fakePod{name: "service", request: 500, declared: 900, demand: 800, stalled: 1}
-		w := newWorld(batch, service)
-		w.stalls = true
-		w.run(60)
-		if service.limit < service.demand {
-			t.Errorf("a stalled service that uses %v has a limit of %v", service.demand, service.limit)
-		}
-	})
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(drawPods(t, 16_000)...)
 		w.stalls = true
@@ -101,26 +88,13 @@ func TestKernelMinimumIsKept(t *testing.T) {
 		"a higher request":      {kernel.Quota{Limit: 50 * ms, Period: 100 * ms, Burst: 30 * ms}, 400, 500, 410},
 	} {
 		pod := &fakePod{name: "pod", request: c.request, declared: c.declared, demand: 8000, quota: c.quota}
-		vip := &fakePod{
-			name:     "vip",
-			request:  3000,
-			budget:   1_000_000,
-			declared: 4000,
-			demand:   8000,
-		} // its share is nearly everything
+		// The share of the other is nearly everything.
+		vip := &fakePod{name: "vip", request: 3000, budget: 1_000_000, declared: 4000, demand: 8000}
 		w := newWorld(pod, vip)
 		out := w.run(60)
 		d, ok := decision(out, "pod")
 		if !ok || d.Floor != c.want || d.Limit != c.want || d.Bound != market.ByFloor || d.Containers[0].Limit != c.want {
 			t.Errorf("%s: %+v (decided: %v), want the floor %v as the limit", name, d, ok, c.want)
-		}
-		in := w.input()
-		in.Sample.Pods[0].Containers[0].At, in.Sample.Node.At = w.now.Add(time.Second), w.now.Add(time.Second)
-		before := in.Pods[0].Containers[0]
-		if _, out = Run(w.cfg, w.state, in); len(out.Decisions) == 0 || out.Decisions[0].Floor != c.want ||
-			in.Pods[0].Containers[0] != before {
-			t.Errorf("%s: the caller's pod has changed, or nothing is decided: %+v, %+v", name, in.Pods[0].Containers[0],
-				out.Decisions)
 		}
 	}
 }
@@ -157,11 +131,9 @@ func TestHighestStallsCount(t *testing.T) {
 		rates.Containers = append(rates.Containers, sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Stalls: stalls})
 		estimates[c.ID] = demand.Estimate{Samples: 99}
 	}
-	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, estimates, true)
-	ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book,
-		State{estimates: estimates})
-	if len(ds) != 1 || ds[0].Stalls == nil || *ds[0].Stalls != *known(0.3, 0.4) {
-		t.Errorf("%+v, stalled %+v, want memory 0.3 and IO 0.4", ds, ds[0].Stalls)
+	d, _ := decidePod(t, pod, rates, estimates, 0)
+	if d.Stalls == nil || *d.Stalls != *known(0.3, 0.4) {
+		t.Errorf("%+v, stalled %+v, want memory 0.3 and IO 0.4", d, d.Stalls)
 	}
 }
 
@@ -177,11 +149,8 @@ func TestPodQuotaMinimumIsKept(t *testing.T) {
 			Own:        sense.Rate{Validity: sense.Valid, MinLimit: minimum},
 			Containers: []sense.Rate{{Validity: sense.Valid}, {Validity: sense.Valid}},
 		}
-		book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
-		ds := decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book,
-			State{estimates: known, price: price{inForce: 100}})
-		if len(ds) != 1 || ds[0].Floor != want || ds[0].Limit != want {
-			t.Errorf("the minimum of the pod's quota is %v: %+v, want the floor %v as the limit", minimum, ds, want)
+		if d, _ := decidePod(t, pod, rates, known, 100); d.Floor != want || d.Limit != want {
+			t.Errorf("the minimum of the pod's quota is %v: %+v, want the floor %v as the limit", minimum, d, want)
 		}
 	}
 }
@@ -193,12 +162,8 @@ func TestBoundsOfThePodHold(t *testing.T) {
 		demand.Container{Name: "app", ID: "1", Declared: 500, Limit: 500}.Within(0, 4000),
 		demand.Container{Name: "proxy", ID: "2", Declared: 200, Limit: 200}.Within(0, 4000),
 	}}}
-	e := bidder{
-		managed:   true,
-		warmingUp: true,
-		limit:     700,
-		bid:       market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600},
-	}
+	bid := market.Bid{Budget: 10, Demand: 700, Floor: 200, Ceiling: 600}
+	e := bidder{managed: true, warmingUp: true, limit: 700, bid: bid}
 	if limit, parts := limits(DefaultConfig(), State{}, p, e, Decision{Floor: 200, Ceiling: 600}); limit != 600 ||
 		parts[0].Limit+parts[1].Limit != 600 {
 		t.Errorf("a new pod with 700m where 600m are allowed gets %v, %v", limit, parts)
@@ -219,20 +184,20 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 		"odd, and the budget buys a milli more": {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 107.5, []cpu.Milli{105}},
 		"odd, and the budget buys a step more":  {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 119.5, []cpu.Milli{110}},
 	} {
-		ds := decideOnce(c.declared, c.ceiling, nil, c.warmingUp, c.price)
+		d := decideOnce(t, c.declared, c.ceiling, nil, c.warmingUp, c.price)
 		var got []cpu.Milli
-		for _, part := range ds[0].Containers {
+		for _, part := range d.Containers {
 			got = append(got, part.Limit)
 		}
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %+v, want %v", name, ds[0], c.want)
+			t.Errorf("%s: %+v, want %v", name, d, c.want)
 		}
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 3).Draw(t, "containers")
+	rapid.Check(t, func(r *rapid.T) {
+		n := rapid.IntRange(1, 3).Draw(r, "containers")
 		milli := func(what string, low, high int64) (list []cpu.Milli) {
 			for range n {
-				list = append(list, cpu.Milli(rapid.Int64Range(low, high).Draw(t, what)))
+				list = append(list, cpu.Milli(rapid.Int64Range(low, high).Draw(r, what)))
 			}
 			return list
 		}
@@ -241,34 +206,35 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 			ceilings[i] *= cpu.Quantum // as package constraints sets them
 			requests[i] = min(requests[i], declared[i])
 		}
-		warmingUp := rapid.Bool().Draw(t, "warming up")
-		d := decideOnce(declared, ceilings, requests, warmingUp, market.Price(rapid.Float64Range(0, 1).Draw(t, "price")))[0]
+		warmingUp := rapid.Bool().Draw(r, "warming up")
+		d := decideOnce(t, declared, ceilings, requests, warmingUp, market.Price(rapid.Float64Range(0, 1).Draw(r, "price")))
 		var sum, before cpu.Milli
 		for i, part := range d.Containers {
 			c := demand.Container{Request: requests[i], Declared: declared[i], Limit: declared[i]}.Within(0, ceilings[i])
 			floor, ceiling := c.Floor, c.Ceiling
 			switch l := part.Limit; {
 			case l < requests[i]+cpu.Quantum && l != declared[i] || l < floor || l > ceiling:
-				t.Fatalf("container %d gets %v, outside %v to %v: %+v", i, l, floor, ceiling, d)
+				r.Fatalf("container %d gets %v, outside %v to %v: %+v", i, l, floor, ceiling, d)
 			case l%cpu.Quantum != 0 && l != declared[i]:
-				t.Fatalf("container %d gets %v, which is no multiple of the quantum and not its limit of %v: %+v", i, l,
+				r.Fatalf("container %d gets %v, which is no multiple of the quantum and not its limit of %v: %+v", i, l,
 					declared[i], d)
 			}
 			sum += part.Limit
 			before += min(declared[i], ceiling)
 		}
 		if sum != d.Limit || d.Limit < d.Floor || d.Limit > d.Ceiling {
-			t.Fatalf("%+v: want the sum of its parts, from floor to ceiling", d)
+			r.Fatalf("%+v: want the sum of its parts, from floor to ceiling", d)
 		}
 		if warmingUp && d.Limit < before {
-			t.Fatalf("a new pod with %v within its ceilings gets %v", before, d.Limit)
+			r.Fatalf("a new pod with %v within its ceilings gets %v", before, d.Limit)
 		}
 	})
 }
 
 // decideOnce decides about one pod with a budget of 10 and a container for each declared limit,
 // which is in force.
-func decideOnce(declared, ceilings, requests []cpu.Milli, warmingUp bool, p market.Price) []Decision {
+func decideOnce(t testing.TB, declared, ceilings, requests []cpu.Milli, warmingUp bool, p market.Price) Decision {
+	t.Helper()
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 10}}
 	rates, known := sense.PodRates{}, map[string]demand.Estimate{}
 	for i, d := range declared {
@@ -284,7 +250,6 @@ func decideOnce(declared, ceilings, requests []cpu.Milli, warmingUp bool, p mark
 		rates.Containers = append(rates.Containers, sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Usage: d})
 		known[c.ID] = demand.Estimate{Samples: samples, Mean: 8 / float64(i+1), Latest: 8}
 	}
-	book, _ := bidders(DefaultConfig().Demand, []PodInput{pod}, []sense.PodRates{rates}, known, true)
-	return decide(DefaultConfig(), Input{Now: epoch, Pods: []PodInput{pod}}, []sense.PodRates{rates}, book,
-		State{estimates: known, price: price{inForce: p}})
+	d, _ := decidePod(t, pod, rates, known, p)
+	return d
 }

@@ -1,7 +1,6 @@
 package round
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -55,39 +54,4 @@ func TestTrimDescends(t *testing.T) {
 			t.Fatalf("an error of %.4f remains with the trim at %.3f", before, p.trim)
 		}
 	})
-}
-
-// delayed is the largest error of the last tenth of a long run of theta' = theta - k * theta, seen
-// tau ticks late.
-func delayed(k float64, tau int) (worst float64) {
-	const ticks = 40_000
-	theta := make([]float64, ticks)
-	for t := range tau + 1 {
-		theta[t] = 1
-	}
-	for t := tau; t+1 < ticks; t++ {
-		theta[t+1] = theta[t] - k*theta[t-tau]
-		if math.Abs(theta[t+1]) > 1e12 {
-			return math.Inf(1)
-		}
-	}
-	for _, x := range theta[ticks*9/10:] {
-		worst = max(worst, math.Abs(x))
-	}
-	return worst
-}
-
-// TestDelayBound: below the bound on the gain the error decays, above it the error grows.
-func TestDelayBound(t *testing.T) {
-	bound := func(tau int) float64 { return 2 * math.Sin(math.Pi/(2*float64(2*tau+1))) }
-	for tau := range 31 {
-		t.Run(fmt.Sprint(tau), func(t *testing.T) {
-			if got := delayed(0.97*bound(tau), tau); got > 0.01 {
-				t.Errorf("3 %% below the bound an error of %g remains", got)
-			}
-			if got := delayed(1.03*bound(tau), tau); got < 100 {
-				t.Errorf("3 %% above the bound the error is %g: want it to grow", got)
-			}
-		})
-	}
 }
