@@ -10,137 +10,92 @@ import (
 
 const module = "github.com/mbcas/mbcas"
 
-// rule is what a package may import beside the standard library.
-type rule struct {
-	ours       []string // packages of this module
-	kubernetes bool     // may speak Kubernetes
-	others     []string // modules of others, by prefix
-}
-
-// rules are in the order of the flow. Imports point up this list, never down.
-var rules = []struct {
-	pkg string
-	rule
-}{
-	{"cpu", rule{}},
-	{"market", rule{ours: []string{"cpu"}}},
-	{"internal/kernel", rule{ours: []string{"cpu"}, others: []string{"golang.org/x/sys", "github.com/fsnotify/fsnotify"}}},
-	{"internal/sense", rule{ours: []string{"cpu", "internal/kernel"}}},
-	{"internal/demand", rule{ours: []string{"cpu", "market", "internal/sense"}}},
-	{"internal/round", rule{ours: []string{"cpu", "market", "internal/kernel", "internal/sense", "internal/demand"}}},
-	{"internal/coordinator", rule{ours: []string{"cpu", "market"}}},
-	{"api/v1alpha1/reasons", rule{}},
-	{"api/v1alpha1", rule{ours: []string{"cpu", "market"}, kubernetes: true}},
-	{"actuator", rule{ours: []string{"cpu", "api/v1alpha1/reasons"}}},
-	{"internal/lifecycle", rule{ours: []string{"cpu", "market", "api/v1alpha1/reasons", "actuator"}}},
-	{"internal/quota", rule{ours: []string{"cpu", "market", "actuator", "internal/lifecycle"}}},
-	{"internal/demandsignal/control", rule{}},
-	{"actuator/podresize", rule{ours: []string{"cpu", "actuator", "api/v1alpha1"}, kubernetes: true}},
-	{"internal/kube", rule{ours: []string{"cpu", "api/v1alpha1"}, kubernetes: true}},
-	{"internal/eligibility", rule{ours: []string{"api/v1alpha1/reasons", "internal/kube"}, kubernetes: true}},
-	{"internal/constraints", rule{ours: []string{"cpu", "internal/demand", "api/v1alpha1", "api/v1alpha1/reasons", "internal/kube"}, kubernetes: true}},
-	{"internal/allocation", rule{
-		ours: []string{
-			"cpu", "market", "internal/sense", "internal/demand", "internal/round", "api/v1alpha1", "api/v1alpha1/reasons",
-			"actuator", "internal/lifecycle", "internal/kube", "internal/constraints",
-		},
-		kubernetes: true,
-	}},
-	{"internal/autoscalers", rule{ours: []string{"actuator/podresize", "internal/kube", "internal/constraints"}, kubernetes: true}},
-	{"internal/demandsignal", rule{
-		ours: []string{
-			"api/v1alpha1", "api/v1alpha1/reasons", "internal/demandsignal/control", "internal/kube", "internal/constraints",
-			"internal/autoscalers",
-		},
-		kubernetes: true,
-	}},
-	{"internal/restore", rule{
-		ours: []string{
-			"cpu", "api/v1alpha1", "api/v1alpha1/reasons", "actuator", "actuator/podresize", "internal/quota", "internal/kube", "internal/constraints",
-		},
-		kubernetes: true,
-	}},
-	{"internal/agent", rule{
-		ours:       []string{"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "api/v1alpha1", "internal/kube", "internal/allocation"},
-		kubernetes: true, others: []string{"github.com/prometheus", "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
-	}},
-	{"internal/controller", rule{
-		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "actuator", "actuator/podresize", "internal/lifecycle", "internal/quota", "internal/coordinator", "internal/demandsignal", "internal/kube", "internal/constraints", "internal/allocation", "internal/autoscalers", "internal/restore"},
-		kubernetes: true, others: []string{"github.com/prometheus", "github.com/go-logr/logr"},
-	}},
-	{"internal/cli/format", rule{ours: []string{"cpu", "internal/kube"}, kubernetes: true}},
-	{"internal/cli/snapshot", rule{
-		ours:       []string{"api/v1alpha1/reasons", "internal/eligibility", "cpu", "market", "api/v1alpha1", "internal/kube", "internal/constraints", "internal/allocation"},
-		kubernetes: true,
-	}},
-	{"internal/cli/explain", rule{
-		ours:       []string{"api/v1alpha1/reasons", "cpu", "api/v1alpha1", "internal/kube", "internal/constraints", "internal/cli/format", "internal/cli/snapshot"},
-		kubernetes: true,
-	}},
-	{"internal/cli/cluster", rule{
-		ours: []string{
-			"api/v1alpha1", "actuator/podresize", "internal/kube", "internal/constraints", "internal/cli/format",
-			"internal/cli/snapshot", "internal/restore",
-		},
-		kubernetes: true,
-	}},
-	{"internal/cli/doctor", rule{
-		ours: []string{
-			"api/v1alpha1/reasons", "internal/eligibility", "cpu", "api/v1alpha1", "actuator/podresize", "internal/kube", "internal/constraints",
-			"internal/cli/format", "internal/cli/snapshot", "internal/cli/cluster", "internal/restore",
-		},
-		kubernetes: true,
-	}},
-	{"internal/cli/resize", rule{
-		ours: []string{
-			"api/v1alpha1/reasons", "internal/eligibility", "cpu", "actuator", "actuator/podresize", "internal/kube",
-			"internal/cli/format", "internal/cli/snapshot", "internal/cli/cluster",
-		},
-		kubernetes: true,
-	}},
-	{"internal/cli", rule{
-		ours: []string{
-			"api/v1alpha1/reasons", "cpu", "api/v1alpha1", "actuator", "actuator/podresize", "internal/kube",
-			"internal/cli/format", "internal/cli/snapshot", "internal/cli/explain", "internal/cli/cluster", "internal/cli/doctor",
-			"internal/cli/resize", "internal/restore",
-		},
-		kubernetes: true, others: []string{"github.com/spf13"},
-	}},
+// rules are what each package may import beside the standard library: packages of this module,
+// the modules of Kubernetes, and modules of others by their prefix. They are in the order of the
+// flow. Imports point up this list, never down.
+var rules = []struct{ pkg, imports string }{
+	{"cpu", ""},
+	{"market", "cpu"},
+	{"internal/kernel", "cpu golang.org/x/sys github.com/fsnotify/fsnotify"},
+	{"internal/sense", "cpu internal/kernel"},
+	{"internal/demand", "cpu market internal/sense"},
+	{"internal/round", "cpu market internal/kernel internal/sense internal/demand"},
+	{"internal/coordinator", "cpu market"},
+	{"api/v1alpha1/reasons", ""},
+	{"api/v1alpha1", "cpu market kubernetes"},
+	{"actuator", "cpu api/v1alpha1/reasons"},
+	{"internal/lifecycle", "cpu market api/v1alpha1/reasons actuator"},
+	{"internal/quota", "cpu market actuator internal/lifecycle"},
+	{"internal/demandsignal/control", ""},
+	{"actuator/podresize", "cpu actuator api/v1alpha1 kubernetes"},
+	{"internal/kube", "cpu api/v1alpha1 kubernetes"},
+	{"internal/eligibility", "api/v1alpha1/reasons internal/kube kubernetes"},
+	{"internal/constraints", "cpu internal/demand api/v1alpha1 api/v1alpha1/reasons internal/kube kubernetes"},
+	{"internal/allocation", `
+		cpu market internal/sense internal/demand internal/round api/v1alpha1 api/v1alpha1/reasons actuator
+		internal/lifecycle internal/kube internal/constraints kubernetes`},
+	{"internal/autoscalers", "actuator/podresize internal/kube internal/constraints kubernetes"},
+	{"internal/demandsignal", `
+		api/v1alpha1 api/v1alpha1/reasons internal/demandsignal/control internal/kube internal/constraints
+		internal/autoscalers kubernetes`},
+	{"internal/restore", `
+		cpu api/v1alpha1 api/v1alpha1/reasons actuator actuator/podresize internal/quota internal/kube
+		internal/constraints kubernetes`},
+	{"internal/agent", `
+		cpu market internal/kernel internal/demand internal/round api/v1alpha1 internal/kube internal/allocation
+		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
+	{"internal/controller", `
+		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
+		internal/lifecycle internal/quota internal/coordinator internal/demandsignal internal/kube
+		internal/constraints internal/allocation internal/autoscalers internal/restore kubernetes
+		github.com/prometheus github.com/go-logr/logr`},
+	{"internal/cli/format", "cpu internal/kube kubernetes"},
+	{"internal/cli/snapshot", `
+		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 internal/kube internal/constraints
+		internal/allocation kubernetes`},
+	{"internal/cli/explain", `
+		api/v1alpha1/reasons cpu api/v1alpha1 internal/kube internal/constraints internal/cli/format
+		internal/cli/snapshot kubernetes`},
+	{"internal/cli/cluster", `
+		api/v1alpha1 actuator/podresize internal/kube internal/constraints internal/cli/format
+		internal/cli/snapshot internal/restore kubernetes`},
+	{"internal/cli/doctor", `
+		api/v1alpha1/reasons internal/eligibility cpu api/v1alpha1 actuator/podresize internal/kube
+		internal/constraints internal/cli/format internal/cli/snapshot internal/cli/cluster internal/restore
+		kubernetes`},
+	{"internal/cli/resize", `
+		api/v1alpha1/reasons internal/eligibility cpu actuator actuator/podresize internal/kube internal/cli/format
+		internal/cli/snapshot internal/cli/cluster kubernetes`},
+	{"internal/cli", `
+		api/v1alpha1/reasons cpu api/v1alpha1 actuator actuator/podresize internal/kube internal/cli/format
+		internal/cli/snapshot internal/cli/explain internal/cli/cluster internal/cli/doctor internal/cli/resize
+		internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
-	{"internal/lab/load", rule{}},
-	{"internal/lab/sim", rule{ours: []string{"cpu", "market", "internal/lab/load"}}},
-	{"internal/lab/live", rule{ours: []string{"cpu", "market", "internal/lab/sim"}}},
-	{"internal/lab/scenario", rule{
-		ours: []string{"cpu", "internal/lab/load", "internal/lab/sim"}, others: []string{"go.yaml.in/yaml"},
-	}},
-	{"internal/lab/mbcas", rule{ours: []string{
-		"cpu", "market", "internal/kernel", "internal/demand", "internal/round", "internal/coordinator", "actuator",
-		"api/v1alpha1/reasons", "internal/lifecycle", "internal/quota", "internal/lab/sim",
-	}}},
-	{"internal/lab/baseline/division", rule{ours: []string{
-		"cpu", "market", "internal/sense", "internal/demand", "internal/round", "actuator", "internal/lab/sim",
-	}}},
-	{"internal/lab/baseline/feedback", rule{ours: []string{"cpu", "internal/lab/sim"}}},
-	{"internal/lab/baseline/autoscaler", rule{ours: []string{"cpu", "internal/lab/sim"}}},
-	{"internal/lab/baseline", rule{ours: []string{
-		"internal/lab/sim", "internal/lab/baseline/division", "internal/lab/baseline/feedback", "internal/lab/baseline/autoscaler",
-	}}},
-	{"internal/lab/experiment", rule{ours: []string{
-		"cpu", "market", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/lab/load", "internal/lab/sim",
-		"internal/lab/scenario", "internal/lab/mbcas", "internal/lab/baseline",
-	}}},
-	{"internal/lab/report", rule{ours: []string{"internal/lab/sim", "internal/lab/experiment"}, others: []string{"gonum.org/v1/plot"}}},
-	{"internal/lab/kernelrun", rule{ours: []string{"cpu", "internal/lab/load", "internal/lab/sim"}, others: []string{"golang.org/x/sys"}}},
-	{"internal/lab/fidelity", rule{ours: []string{
-		"cpu", "internal/lab/load", "internal/lab/sim", "internal/lab/mbcas", "internal/lab/baseline", "internal/lab/kernelrun",
-	}}},
-	{"internal/lab/cli", rule{
-		ours: []string{
-			"cpu", "market", "internal/coordinator", "internal/lab/sim", "internal/lab/scenario", "internal/lab/mbcas",
-			"internal/lab/baseline", "internal/lab/experiment", "internal/lab/report", "internal/lab/kernelrun", "internal/lab/fidelity",
-		},
-		others: []string{"github.com/spf13"},
-	}},
+	{"internal/lab/load", ""},
+	{"internal/lab/sim", "cpu market internal/lab/load"},
+	{"internal/lab/live", "cpu market internal/lab/sim"},
+	{"internal/lab/scenario", "cpu internal/lab/load internal/lab/sim go.yaml.in/yaml"},
+	{"internal/lab/mbcas", `
+		cpu market internal/kernel internal/demand internal/round internal/coordinator actuator
+		api/v1alpha1/reasons internal/lifecycle internal/quota internal/lab/sim`},
+	{"internal/lab/baseline/division", `
+		cpu market internal/sense internal/demand internal/round actuator internal/lab/sim`},
+	{"internal/lab/baseline/feedback", "cpu internal/lab/sim"},
+	{"internal/lab/baseline/autoscaler", "cpu internal/lab/sim"},
+	{"internal/lab/baseline", `
+		internal/lab/sim internal/lab/baseline/division internal/lab/baseline/feedback
+		internal/lab/baseline/autoscaler`},
+	{"internal/lab/experiment", `
+		cpu market internal/demand internal/round internal/coordinator actuator internal/lab/load internal/lab/sim
+		internal/lab/scenario internal/lab/mbcas internal/lab/baseline`},
+	{"internal/lab/report", "internal/lab/sim internal/lab/experiment gonum.org/v1/plot"},
+	{"internal/lab/kernelrun", "cpu internal/lab/load internal/lab/sim golang.org/x/sys"},
+	{"internal/lab/fidelity", `
+		cpu internal/lab/load internal/lab/sim internal/lab/mbcas internal/lab/baseline internal/lab/kernelrun`},
+	{"internal/lab/cli", `
+		cpu market internal/coordinator internal/lab/sim internal/lab/scenario internal/lab/mbcas
+		internal/lab/baseline internal/lab/experiment internal/lab/report internal/lab/kernelrun
+		internal/lab/fidelity github.com/spf13`},
 }
 
 // Packages outside the flow: programs wire what they like, and what serves tests is
@@ -234,9 +189,9 @@ func TestSizes(t *testing.T) {
 func TestRulesPointUp(t *testing.T) {
 	above := map[string]bool{}
 	for _, r := range rules {
-		for _, ours := range r.ours {
-			if !above[ours] {
-				t.Errorf("the rule of %s allows %s, which does not stand above it", r.pkg, ours)
+		for _, name := range strings.Fields(r.imports) {
+			if ours := name != "kubernetes" && !strings.Contains(name, "."); ours && !above[name] {
+				t.Errorf("the rule of %s allows %s, which does not stand above it", r.pkg, name)
 			}
 		}
 		above[r.pkg] = true
@@ -307,27 +262,27 @@ func importFaults(packages tree) (faults []string) {
 	return faults
 }
 
-func ruleOf(pkg string) (rule, bool) {
+// ruleOf are the names in the rule of a package.
+func ruleOf(pkg string) (names []string, ruled bool) {
 	for _, r := range rules {
 		if r.pkg == pkg {
-			return r.rule, true
+			return strings.Fields(r.imports), true
 		}
 	}
-	return rule{}, false
+	return nil, false
 }
 
-func allowed(r rule, path string) bool {
+func allowed(names []string, path string) bool {
 	ours, ok := strings.CutPrefix(path, module+"/")
 	switch {
 	case ok:
-		return slices.Contains(r.ours, ours)
+		return slices.Contains(names, ours)
 	case under(path, kubernetes):
-		return r.kubernetes
+		return slices.Contains(names, "kubernetes")
 	case !strings.Contains(strings.SplitN(path, "/", 2)[0], "."):
 		return true // the standard library
-	default:
-		return under(path, r.others)
 	}
+	return slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, ".") && strings.HasPrefix(path, n) })
 }
 
 func under(path string, prefixes []string) bool {

@@ -52,6 +52,6 @@ func ExampleClient_Apply() {
 		fmt.Println("back off:", result.Outcome, result.Message)
 	}
 	// Output:
-	// PATCH pods/web/resize {"metadata":{"uid":"4f2e","resourceVersion":"7"},"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"1500m"}}}]}}
+	// PATCH pods/web/resize {"metadata":{"resourceVersion":"7","uid":"4f2e"},"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"1500m"}}}]}}
 	// stored; wait until podresize.Check reports Done
 }

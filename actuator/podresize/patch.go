@@ -10,45 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// patch is a strategic merge patch of a pod: containers merge by name, absent fields stay as they are.
-type patch struct {
-	Metadata patchMeta `json:"metadata"`
-	Spec     patchSpec `json:"spec"`
-}
-
-// patchMeta makes the API server refuse the patch for any pod but the one that was read: the UID
-// guards against another pod of the same name, the version against every other change.
-type patchMeta struct {
-	UID             types.UID `json:"uid"`
-	ResourceVersion string    `json:"resourceVersion"`
-}
-
-type patchSpec struct {
-	Containers     []patchContainer `json:"containers,omitempty"`
-	InitContainers []patchContainer `json:"initContainers,omitempty"`
-}
-
-type patchContainer struct {
-	Name      string         `json:"name"`
-	Resources patchResources `json:"resources"`
-}
-
-type patchResources struct {
-	Limits patchLimits `json:"limits"`
-}
-
-type patchLimits struct {
-	CPU cpu.Milli `json:"cpu"`
-}
-
-// newPatch encodes the move as a patch. If the move does not fit the pod, ok is false, the result says
-// why, and nothing must be sent.
+// newPatch encodes the move as a strategic merge patch: containers merge by name, absent fields stay as
+// they are. The API server refuses it for any pod but the one that was read: the UID guards against
+// another pod of the same name, the version against every other change. If the move does not fit the
+// pod, ok is false, the result says why, and nothing must be sent.
 func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result, ok bool) {
 	refuse := func(o Outcome, format string, args ...any) ([]byte, Result, bool) {
 		message := fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, fmt.Sprintf(format, args...))
@@ -62,7 +32,7 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 	case len(move.Changes) == 0:
 		return refuse(Invalid, "the move changes nothing")
 	}
-	p := patch{Metadata: patchMeta{UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+	spec := map[string][]any{}
 	seen := map[string]bool{}
 	for _, ch := range move.Changes {
 		c, init := resizable(pod, ch.Container)
@@ -82,14 +52,15 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 			return refuse(Conflict, "container %q: the CPU limit is %s, the move was decided at %v", ch.Container, limit.String(), ch.From)
 		}
 		seen[ch.Container] = true
-		pc := patchContainer{ch.Container, patchResources{patchLimits{ch.To}}}
+		list := "containers"
 		if init {
-			p.Spec.InitContainers = append(p.Spec.InitContainers, pc)
-		} else {
-			p.Spec.Containers = append(p.Spec.Containers, pc)
+			list = "initContainers"
 		}
+		resources := map[string]any{"limits": map[string]any{"cpu": ch.To}}
+		spec[list] = append(spec[list], map[string]any{"name": ch.Container, "resources": resources})
 	}
-	body, err := json.Marshal(p)
+	metadata := map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}
+	body, err := json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
 	if err != nil {
 		return refuse(Invalid, "write the patch: %v", err)
 	}
