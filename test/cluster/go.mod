@@ -4,10 +4,13 @@ module github.com/mbcas/mbcas/test/cluster
 go 1.26.0
 
 require (
+	github.com/gofrs/flock v0.13.1
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
+	github.com/moby/sys/mountinfo v0.7.2
 	github.com/spf13/cobra v1.10.2
 	github.com/vishvananda/netlink v1.3.1
+	golang.org/x/mod v0.42.0
 	golang.org/x/sys v0.47.0
 )
 

@@ -6,12 +6,13 @@ import (
 	"testing"
 )
 
-// metrics-server and the VPA start, come back after a crash, and are removed. The end-to-end tests show that the HPA and the VPA act on pods.
+// metrics-server and the VPA start, come back after a crash, and are removed. The end-to-end tests show
+// that the HPA and the VPA act on pods.
 func TestAddons(t *testing.T) {
 	needNode(t)
 	u := newUser(t)
 	before := observeHost(t)
-	u.run("up", "--require-node", "--hpa-sync=2s")
+	u.run("up", "--hpa-sync=2s")
 
 	u.run("addon", "up", "metrics-server", "--interval=10s")
 	if out, err := u.kubectl("", "top", "nodes"); err != nil || !strings.Contains(out, "mbcas-node-1") {

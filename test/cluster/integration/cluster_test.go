@@ -38,10 +38,7 @@ func skipOrFail(t *testing.T, why ...string) {
 // needNode skips the test where no node can run.
 func needNode(t *testing.T) {
 	t.Helper()
-	missing, err := cluster.Obstacles(config.Default(t.TempDir(), true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	missing := cluster.Obstacles(config.Default(t.TempDir()))
 	if len(missing) > 0 {
 		skipOrFail(t, missing...)
 	}
@@ -52,8 +49,6 @@ type user struct {
 	t     *testing.T
 	bin   string // the program under test
 	state string
-	env   []string
-	as    *syscall.Credential // nil: the user of the test
 }
 
 func newUser(t *testing.T) user {
@@ -63,10 +58,7 @@ func newUser(t *testing.T) user {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(base, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	u := user{t: t, bin: filepath.Join(base, "mbcas-cluster"), state: filepath.Join(base, "state"), env: os.Environ()}
+	u := user{t: t, bin: filepath.Join(base, "mbcas-cluster"), state: filepath.Join(base, "state")}
 	u.goBuild(u.bin, "../cmd/mbcas-cluster")
 	t.Cleanup(func() {
 		if out, err := u.try("down"); err != nil {
@@ -96,8 +88,7 @@ func (u user) command(program string, args ...string) *exec.Cmd {
 		args = append(args, "--state="+u.state, "--source="+source)
 	}
 	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.Env = "/", u.env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.as}
+	cmd.Dir = "/"
 	return cmd
 }
 
@@ -137,31 +128,20 @@ func (u user) kubectl(stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// components are the processes that the cluster has recorded.
-func (u user) components() []proc.Record {
-	u.t.Helper()
-	records := proc.Records{Dir: filepath.Join(u.state, "pids"), State: u.state}
-	all := records.All()
-	if len(all) == 0 {
-		u.t.Fatalf("no records in %s", records.Dir)
-	}
-	return all
-}
-
 // crash kills every component at once, as a power cut does.
 func (u user) crash() {
 	u.t.Helper()
-	all := u.components()
-	for _, rec := range all {
-		if !rec.Alive() {
-			u.t.Fatalf("%s (pid %d) is not alive before the crash", rec.Name, rec.PID)
-		}
-		if err := syscall.Kill(rec.PID, syscall.SIGKILL); err != nil {
-			u.t.Fatalf("%s (pid %d): %v", rec.Name, rec.PID, err)
+	all, err := proc.Components(u.state)
+	if err != nil || len(all) == 0 {
+		u.t.Fatalf("components: %v, %v", all, err)
+	}
+	for _, p := range all {
+		if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+			u.t.Fatalf("%s (pid %d): %v", p.Name, p.PID, err)
 		}
 	}
 	u.until("components have ended", func() error {
-		if i := slices.IndexFunc(all, proc.Record.Alive); i >= 0 {
+		if i := slices.IndexFunc(all, proc.Process.Alive); i >= 0 {
 			return fmt.Errorf("%s (pid %d) is alive", all[i].Name, all[i].PID)
 		}
 		return nil

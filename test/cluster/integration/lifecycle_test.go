@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
@@ -53,13 +54,14 @@ spec:
     resources: {requests: {cpu: 10m}, limits: {cpu: 100m}}
 `
 
-// The whole life of a cluster with two nodes and two crashes: both come back with their pods untouched, the second one is removed without a
-// trace and without harm to the first, is complete although its start was interrupted, and is removed with the cluster.
+// The whole life of a cluster with two nodes and two crashes: both come back with their pods untouched,
+// the second one is removed without a trace and without harm to the first, is complete although its start
+// was interrupted, and is removed with the cluster.
 func TestClusterLifecycle(t *testing.T) {
 	needNode(t)
 	u := newUser(t)
 	before := observeHost(t)
-	u.run("up", "--require-node")
+	u.run("up")
 	u.loadInside() // before there is a second node
 	u.run("node", "add", "--system-reserved-cpu=500m")
 	if out, err := u.try("node", "add", "mbcas-node-2"); err == nil || !strings.Contains(out, "exists already") {
@@ -74,7 +76,7 @@ func TestClusterLifecycle(t *testing.T) {
 	if have := observeHost(t).Addresses; !slices.Contains(have, "mbcas0 10.244.0.128/32") {
 		t.Errorf("the second node has no address of its own: %q", have)
 	}
-	if !slices.ContainsFunc(u.cgroups(), func(dir string) bool { return strings.HasSuffix(dir, "/"+clean.LocalNodes+"/mbcas-node-2/kubepods") }) {
+	if !slices.ContainsFunc(u.cgroups(), func(dir string) bool { return strings.HasSuffix(dir, "/"+config.AddedNodes+"/mbcas-node-2/kubepods") }) {
 		t.Errorf("the pods of the second node have no cgroup of their own: %q", u.cgroups())
 	}
 
@@ -127,7 +129,7 @@ func (u user) checkNothingLeft(before hostState) {
 	if d := cmp.Diff(before, observeHost(t).withSettingsOf(before)); d != "" {
 		t.Errorf("down left something, or took something that was there before (-before +after):\n%s", d)
 	}
-	left, err := proc.Records{State: u.state}.Strays()
+	left, err := proc.All(u.state)
 	if err != nil || len(left) > 0 {
 		t.Errorf("processes after down: %v, %v", left, err)
 	}
@@ -141,29 +143,20 @@ func (u user) loadInside() {
 	dir := u.t.TempDir()
 	program, archive := filepath.Join(dir, "inside"), filepath.Join(dir, "inside.tar")
 	u.goBuild(program, "./inside")
-	image := u.command(u.bin)
-	image.Args = []string{u.bin, "image", "--name=mbcas.io/inside:dev", "--output=" + archive, program}
-	if out, err := image.CombinedOutput(); err != nil {
-		u.t.Fatalf("image: %v\n%s", err, out)
-	}
+	u.run("image", "--name=mbcas.io/inside:dev", "--output="+archive, program)
 	u.run("load", archive)
 }
 
 // cgroups are those of the nodes beside the first.
 func (u user) cgroups() []string {
 	u.t.Helper()
-	mounts, err := clean.Mounts()
+	all, err := clean.Cgroups(config.AddedNodes)
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	var all []string
-	for _, m := range mounts {
-		if m.Type == "cgroup" || m.Type == "cgroup2" {
-			for _, pattern := range []string{"", "*/kubepods"} {
-				found, _ := filepath.Glob(filepath.Join(m.Point, clean.LocalNodes, pattern))
-				all = append(all, found...)
-			}
-		}
+	for _, dir := range slices.Clone(all) {
+		found, _ := filepath.Glob(filepath.Join(dir, "*/kubepods"))
+		all = append(all, found...)
 	}
 	return all
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/clean"
+	"github.com/moby/sys/mountinfo"
 )
 
 // hostState is what a cluster may leave behind on one.
@@ -29,14 +29,14 @@ type hostState struct {
 func observeHost(t *testing.T) hostState {
 	t.Helper()
 	m := hostState{Sysctls: sysctls(t), Folders: map[string]bool{}, Rules: rules(t)}
-	mounts, err := clean.Mounts()
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, mt := range mounts {
-		m.Mounts = append(m.Mounts, mt.Type+" "+mt.Point)
-		if mt.Type == "cgroup" || mt.Type == "cgroup2" {
-			m.Cgroups = append(m.Cgroups, folders(mt.Point)...)
+		m.Mounts = append(m.Mounts, mt.FSType+" "+mt.Mountpoint)
+		if mt.FSType == "cgroup" || mt.FSType == "cgroup2" {
+			m.Cgroups = append(m.Cgroups, folders(mt.Mountpoint)...)
 		}
 	}
 	interfaces, err := net.Interfaces()

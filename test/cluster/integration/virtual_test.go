@@ -25,8 +25,8 @@ spec:
     resources: {requests: {cpu: 100m}, limits: {cpu: 200m}}
 `
 
-// A virtual node comes back after a crash, and is removed alone, with the cluster, and when its start was interrupted. The end-to-end tests
-// show that its kernel follows resizes.
+// A virtual node comes back after a crash, and is removed alone, with the cluster, and when its start was
+// interrupted. The end-to-end tests show that its kernel follows resizes.
 func TestVirtualNode(t *testing.T) {
 	needNode(t)
 	for _, program := range []string{"qemu-system-x86_64", "mmdebstrap", "mke2fs"} {
@@ -36,7 +36,7 @@ func TestVirtualNode(t *testing.T) {
 	}
 	u := newUser(t)
 	before := observeHost(t)
-	u.run("up", "--require-node")
+	u.run("up")
 	u.loadInside() // before there is a virtual node
 	u.run("node", "add", "--vm")
 	if out, err := u.kubectl(pods+"---"+busy, "apply", "--filename=-"); err != nil {

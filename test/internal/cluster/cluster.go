@@ -47,7 +47,7 @@ func (c *Cluster) Up(ctx context.Context, flags ...string) error {
 	}
 	if !c.Found {
 		c.started = true
-		if err := c.show(ctx, Program, append([]string{"up", "--require-node"}, flags...)...); err != nil {
+		if err := c.show(ctx, Program, append([]string{"up"}, flags...)...); err != nil {
 			return fmt.Errorf("cluster: %w; look at the lines above, and at: %s status", err, Program)
 		}
 	}

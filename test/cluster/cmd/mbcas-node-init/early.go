@@ -8,12 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
 const newRoot = "/disk"
@@ -75,7 +76,7 @@ func switchRoot() error {
 	if err := mountAll(mount{disk, newRoot, "ext4", 0, ""}); err != nil {
 		return err
 	}
-	if err := copyTree(nodeconfig.Payload, newRoot); err != nil {
+	if err := copyTree(config.Payload, newRoot); err != nil {
 		return err
 	}
 	for _, dir := range []string{"/proc", "/sys", "/dev"} {
@@ -95,16 +96,13 @@ func switchRoot() error {
 	return unix.Chdir("/")
 }
 
+// copyTree writes over what a former boot has left there.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
+		target := to + strings.TrimPrefix(path, from)
 		if d.IsDir() {
 			return os.MkdirAll(target, 0o755)
 		}
@@ -117,7 +115,7 @@ func copyTree(from, to string) error {
 }
 
 // setUp is what an init system does between the root and the first service.
-func setUp(n nodeconfig.Node) error {
+func setUp(n config.Boot) error {
 	err := mountAll(
 		mount{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // volumes that pods pass on
 		mount{"cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""},
@@ -129,7 +127,7 @@ func setUp(n nodeconfig.Node) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Sethostname([]byte(n.Name)); err != nil {
+	if err := unix.Sethostname([]byte(n.Node.Name)); err != nil {
 		return err
 	}
 	if time.Now().Before(n.Clock) {
@@ -143,7 +141,7 @@ func setUp(n nodeconfig.Node) error {
 
 // network puts the machine's only interface into the bridge that pods will be on,
 // so pods are on the same network as those of the host.
-func network(n nodeconfig.Node) error {
+func network(n config.Boot) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -155,34 +153,29 @@ func network(n nodeconfig.Node) error {
 	if err != nil {
 		return err
 	}
+	slot := n.Config.Slot(n.Node.Index)
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = n.Bridge
-	if attrs.HardwareAddr, err = net.ParseMAC(n.Hardware); err != nil {
-		return err
-	}
+	attrs.Name, attrs.HardwareAddr = config.Bridge, slot.HardwareAddr()
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(bridge); err != nil {
-		return fmt.Errorf("bridge %s: %w", n.Bridge, err)
+		return fmt.Errorf("bridge %s: %w", config.Bridge, err)
 	}
 	if err := netlink.LinkSetMaster(eth, bridge); err != nil {
-		return fmt.Errorf("eth0 into bridge %s: %w", n.Bridge, err)
+		return fmt.Errorf("eth0 into bridge %s: %w", config.Bridge, err)
 	}
 	for _, link := range []netlink.Link{eth, bridge} {
 		if err := netlink.LinkSetUp(link); err != nil {
 			return err
 		}
 	}
-	addr, err := netlink.ParseAddr(n.Address.String())
+	addr, err := netlink.ParseAddr(netip.PrefixFrom(slot.IP, n.Config.PodRange.Bits()).String())
 	if err != nil {
 		return err
 	}
 	if err := netlink.AddrAdd(bridge, addr); err != nil {
 		return err
 	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Dst: everywhere(), Gw: net.IP(n.Gateway.AsSlice())})
-}
-
-func everywhere() *net.IPNet {
-	p := netip.MustParsePrefix("0.0.0.0/0")
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(0, 32)}
+	gateway := net.IP(n.Config.NodeIP().AsSlice()) // the host, which is also the API server
+	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Dst: everywhere, Gw: gateway})
 }

@@ -13,64 +13,57 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/node"
 )
 
-// keepNode keeps runtime and kubelet running and the image server running. It ends only with
-// an error.
+// keepNode keeps runtime, kubelet and image server running. It ends only with an error.
 func keepNode() error {
 	n, err := read(settings)
 	if err != nil {
 		return err
 	}
 	ended := make(chan error)
-	go func() { ended <- keep(n.Runtime) }()
-	if err := importImages(n); err != nil {
+	go func() { ended <- keep("/usr/bin/containerd", node.RuntimeArgs(n.Config)...) }()
+	if err := importPause(n.Config); err != nil {
 		return err
 	}
-	go func() { ended <- keep(n.Kubelet) }()
-	go func() { ended <- open(n) }()
+	go func() { ended <- keep(config.VMKubelet, node.KubeletArgs(n.Config, n.Node)...) }()
+	go func() { ended <- serveImages(n) }()
 	return <-ended
 }
 
 // keep starts the program again whenever it ends.
-func keep(p nodeconfig.Program) error {
+func keep(program string, args ...string) error {
 	for {
-		cmd := exec.Command(p.Path, p.Args...)
+		cmd := exec.Command(program, args...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "mbcas-node-init: %s ended: %v\n", p.Path, cmd.Wait())
+		fmt.Fprintf(os.Stderr, "mbcas-node-init: %s ended: %v\n", program, cmd.Wait())
 		time.Sleep(time.Second)
 	}
 }
 
-// importImages waits for the runtime.
-func importImages(n nodeconfig.Node) error {
-	for _, archive := range n.Images {
-		deadline := time.Now().Add(5 * time.Minute)
-		for {
-			f, err := os.Open(archive)
-			if err != nil {
-				return err
-			}
-			err = importImage(context.Background(), n.ImageServer.Runtime, f)
-			f.Close()
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				return err
-			}
-			time.Sleep(time.Second)
+// importPause waits for the runtime.
+func importPause(c config.Config) error {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
+		f, err := os.Open(c.PauseArchive())
+		if err != nil {
+			return err
+		}
+		err = importImage(context.Background(), c, f)
+		f.Close()
+		if err == nil || time.Now().After(deadline) {
+			return err
 		}
 	}
-	return nil
 }
 
-func importImage(ctx context.Context, socket string, archive io.Reader) error {
-	cmd := exec.CommandContext(ctx, "ctr", "--address="+socket, "--namespace=k8s.io", "images", "import", "-")
+func importImage(ctx context.Context, c config.Config, archive io.Reader) error {
+	cmd := exec.CommandContext(ctx, "ctr", "--address="+c.ContainerdSocket(), "--namespace=k8s.io",
+		"images", "import", "-")
 	cmd.Stdin = archive
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("import an image: %w: %s", err, out)
@@ -78,10 +71,10 @@ func importImage(ctx context.Context, socket string, archive io.Reader) error {
 	return nil
 }
 
-// open serves images: pods share the network with it, so it requires the
+// serveImages takes images: pods share the network with it, so it requires the
 // administrator's certificate.
-func open(n nodeconfig.Node) error {
-	authority, err := os.ReadFile(n.ImageServer.Authority)
+func serveImages(n config.Boot) error {
+	authority, err := os.ReadFile(n.Config.PKI("ca.crt"))
 	if err != nil {
 		return err
 	}
@@ -91,23 +84,23 @@ func open(n nodeconfig.Node) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /images", func(w http.ResponseWriter, r *http.Request) {
-		if err := importImage(r.Context(), n.ImageServer.Runtime, r.Body); err != nil {
+		if err := importImage(r.Context(), n.Config, r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})
 	server := http.Server{
-		Addr:    netip.AddrPortFrom(n.Address.Addr(), uint16(n.ImageServer.Port)).String(),
+		Addr:    netip.AddrPortFrom(n.Config.Slot(n.Node.Index).IP, config.ImageServerPort).String(),
 		Handler: mux,
 		TLSConfig: &tls.Config{
 			ClientAuth: tls.RequireAndVerifyClientCert,
 			ClientCAs:  clients,
 			VerifyConnection: func(s tls.ConnectionState) error {
-				if s.PeerCertificates[0].Subject.CommonName != nodeconfig.Administrator {
+				if s.PeerCertificates[0].Subject.CommonName != "admin" {
 					return errors.New("not the administrator")
 				}
 				return nil
 			},
 		},
 	}
-	return server.ListenAndServeTLS(n.ImageServer.Certificate, n.ImageServer.Key)
+	return server.ListenAndServeTLS(n.Config.PKI("kubelet-server.crt"), n.Config.PKI("kubelet-server.key"))
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
 // settings are kept here once the initial file system is out of sight.
@@ -41,7 +41,7 @@ func first() error {
 	if err := mountEarly(); err != nil {
 		return err
 	}
-	n, err := read(nodeconfig.Settings)
+	n, err := read(config.BootFile)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,8 @@ func first() error {
 	}
 	// The program's own file went out of sight with the initial file system.
 	keeper, err := os.StartProcess("/proc/self/exe", []string{"mbcas-node-init", "keep"}, &os.ProcAttr{
-		Dir: "/", Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}, Files: []*os.File{nil, os.Stdout, os.Stderr},
+		Dir: "/", Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
+		Files: []*os.File{nil, os.Stdout, os.Stderr},
 	})
 	if err != nil {
 		return err
@@ -85,8 +86,8 @@ func reap(keeper int) error {
 	}
 }
 
-func read(path string) (nodeconfig.Node, error) {
-	var n nodeconfig.Node
+func read(path string) (config.Boot, error) {
+	var n config.Boot
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return n, err

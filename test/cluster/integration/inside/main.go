@@ -48,7 +48,8 @@ func ask() error {
 		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+string(token))
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	client := http.Client{Timeout: 10 * time.Second, Transport: transport}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

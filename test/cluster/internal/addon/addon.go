@@ -16,7 +16,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -164,14 +163,4 @@ func (a Addon) Manifests(c config.Config, cache build.Cache) []string {
 // Programs are the add-on's processes in the order of their start.
 func (a Addon) Programs(c config.Config, interval time.Duration, program func(name string) string) []proc.Program {
 	return a.programs(run{Config: c, addon: a, interval: interval, program: program})
-}
-
-// Names are the names of its processes.
-func (a Addon) Names(c config.Config) []string {
-	var names []string
-	for _, p := range a.Programs(c, a.Interval, func(string) string { return "" }) {
-		names = append(names, p.Name)
-	}
-	slices.Reverse(names) // as they are stopped
-	return names
 }

@@ -47,7 +47,7 @@ func metricsPrograms(r run) []proc.Program {
 		Path: r.program("metrics-server"),
 		Args: []string{
 			"--bind-address=" + r.NodeIP().String(),
-			"--secure-port=" + strconv.Itoa(r.MetricsServerPort()),
+			"--secure-port=" + strconv.Itoa(config.MetricsServerPort),
 			"--tls-cert-file=" + r.certificate(serverName+".crt"),
 			"--tls-private-key-file=" + r.certificate(serverName+".key"),
 			"--kubeconfig=" + kubeconfig,
@@ -92,7 +92,7 @@ func metricsObjects(c config.Config) ([]byte, error) {
 					"name": metricsService, "namespace": namespace, "labels": object{"kubernetes.io/service-name": metricsService},
 				},
 				"addressType": "IPv4",
-				"ports":       []object{{"name": "https", "port": c.MetricsServerPort(), "protocol": "TCP"}},
+				"ports":       []object{{"name": "https", "port": config.MetricsServerPort, "protocol": "TCP"}},
 				"endpoints":   []object{{"addresses": []string{c.NodeIP().String()}, "conditions": object{"ready": true}}},
 			},
 			{

@@ -3,11 +3,11 @@ package addon
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
@@ -45,6 +45,9 @@ var vpa = Addon{
 
 func vpaPrograms(r run) []proc.Program {
 	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+	health := func(port int) func(context.Context) error {
+		return controlplane.Probe(r.Config, "http://"+local(port)+"/health-check")
+	}
 	// Which namespace the Lease is in is also read from the environment variable
 	// NAMESPACE, which the environment may have.
 	return []proc.Program{
@@ -52,23 +55,23 @@ func vpaPrograms(r run) []proc.Program {
 			Name: "vpa-recommender", Path: r.program("recommender"),
 			Args: []string{
 				"--kubeconfig=" + r.kubeconfig("vpa-recommender"),
-				"--address=" + local(r.VPARecommenderPort()),
+				"--address=" + local(config.VPARecommenderPort),
 				"--recommender-interval=" + r.interval.String(),
 			},
-			Ready: healthCheck(local(r.VPARecommenderPort())),
+			Ready: health(config.VPARecommenderPort),
 		},
 		{
 			Name: "vpa-admission-controller", Path: r.program("admission-controller"),
 			Args: []string{
 				"--kubeconfig=" + r.kubeconfig("vpa-admission-controller"),
-				"--address=" + local(r.VPAAdmissionPort()),
-				"--port=" + strconv.Itoa(r.VPAWebhookPort()),
+				"--address=" + local(config.VPAAdmissionPort),
+				"--port=" + strconv.Itoa(config.VPAWebhookPort),
 				"--client-ca-file=" + r.Config.PKI("ca.crt"),
 				"--tls-cert-file=" + r.certificate(serverName+".crt"),
 				"--tls-private-key=" + r.certificate(serverName+".key"),
 				"--register-by-url",
 				"--webhook-address=https://127.0.0.1",
-				"--webhook-port=" + strconv.Itoa(r.VPAWebhookPort()),
+				"--webhook-port=" + strconv.Itoa(config.VPAWebhookPort),
 				"--status-lease-namespace=" + namespace,
 			},
 			Ready: func(ctx context.Context) error { return leaseHeld(ctx, r) },
@@ -77,11 +80,11 @@ func vpaPrograms(r run) []proc.Program {
 			Name: "vpa-updater", Path: r.program("updater"),
 			Args: []string{
 				"--kubeconfig=" + r.kubeconfig("vpa-updater"),
-				"--address=" + local(r.VPAUpdaterPort()),
+				"--address=" + local(config.VPAUpdaterPort),
 				"--updater-interval=" + r.interval.String(),
 				"--admission-controller-status-lease-namespace=" + namespace,
 			},
-			Ready: healthCheck(local(r.VPAUpdaterPort())),
+			Ready: health(config.VPAUpdaterPort),
 		},
 	}
 }
@@ -114,24 +117,4 @@ func fresh(made, renewed, now time.Time) error {
 		return fmt.Errorf("lease vpa-admission-controller: not renewed for %s", age.Round(time.Second))
 	}
 	return nil
-}
-
-func healthCheck(address string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/health-check", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s", req.URL, resp.Status)
-		}
-		return nil
-	}
 }

@@ -9,8 +9,6 @@
 package build
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -25,10 +24,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
+	"golang.org/x/mod/modfile"
 )
 
 // Cache is where the built programs of one set of pins are.
@@ -71,7 +70,8 @@ func FindSource(starts ...string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("test/cluster/programs is not above any of %s: run this inside the repository or give --source", strings.Join(starts, ", "))
+	return "", fmt.Errorf("test/cluster/programs is not above any of %s: run this inside the repository or give --source",
+		strings.Join(starts, ", "))
 }
 
 // Open computes the key of what the recipe makes from the pins in source. It
@@ -89,14 +89,19 @@ func Open(ctx context.Context, source string, r Recipe) (Cache, error) {
 	if err != nil {
 		return Cache{}, fmt.Errorf("%s: %w", source, err)
 	}
+	gomod, err := modfile.ParseLax("go.mod", files["go.mod"], nil)
+	if err != nil {
+		return Cache{}, fmt.Errorf("%s: %w", source, err)
+	}
 	versions := map[string]string{}
 	for _, module := range r.Modules {
-		if versions[module] = pin(files["go.mod"], module); versions[module] == "" {
+		if versions[module] = pin(gomod, module); versions[module] == "" {
 			return Cache{}, fmt.Errorf("%s: no pin of %s", filepath.Join(source, "go.mod"), module)
 		}
 	}
 	flags := r.flags(versions[r.Modules[0]])
-	extra := []string{strings.TrimSpace(string(goVersion)), runtime.GOOS + "/" + runtime.GOARCH, strings.Join(flags, " ")}
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	extra := []string{strings.TrimSpace(string(goVersion)), platform, strings.Join(flags, " ")}
 	key := key(files, append(extra, r.Files...)...)
 	return Cache{Root: root, Key: key, Source: source, Versions: versions, recipe: r, flags: flags}, nil
 }
@@ -121,12 +126,7 @@ func inputs(source fs.FS) (map[string][]byte, error) {
 func key(files map[string][]byte, extra ...string) string {
 	h := sha256.New()
 	add := func(b []byte) { fmt.Fprintf(h, "%d:%s", len(b), b) } // lengths keep parts apart
-	names := make([]string, 0, len(files))
-	for name := range files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		add([]byte(name))
 		add(files[name])
 	}
@@ -137,11 +137,10 @@ func key(files map[string][]byte, extra ...string) string {
 }
 
 // pin is the version that a go.mod requires of a module, or "".
-func pin(gomod []byte, module string) string {
-	for line := range bytes.Lines(gomod) {
-		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(string(line)), "require "))
-		if len(f) >= 2 && f[0] == module && strings.HasPrefix(f[1], "v") {
-			return f[1]
+func pin(gomod *modfile.File, module string) string {
+	for _, r := range gomod.Require {
+		if r.Mod.Path == module {
+			return r.Mod.Version
 		}
 	}
 	return ""
@@ -155,11 +154,12 @@ func (c Cache) Ensure(ctx context.Context, out io.Writer) error {
 	if err := os.MkdirAll(c.Dir(), 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, filepath.Join(c.Root, "lock"), out)
-	if err != nil {
-		return err
+	// The kernel gives the lock up when its holder ends, however it ends.
+	lock := flock.New(filepath.Join(c.Root, "lock"))
+	if _, err := lock.TryLockContext(ctx, time.Second); err != nil {
+		return fmt.Errorf("wait for another command that builds: %w", err)
 	}
-	defer unlock()
+	defer lock.Close()
 	if c.complete() { // another command built it while we waited
 		return nil
 	}
@@ -187,38 +187,20 @@ func (c Cache) complete() bool {
 	return err == nil
 }
 
-// build builds one program. The go command says nothing for minutes, so the
-// packages it compiles are counted instead.
 func (c Cache) build(ctx context.Context, p Program, out io.Writer) error {
 	if _, err := os.Stat(c.Program(p.Name)); err == nil {
 		return nil // a former, interrupted Ensure
 	}
 	start := time.Now()
-	list, err := goCommand(ctx, c.Source, "list", "-buildvcs=false", "-deps", p.Package).Output()
-	if err != nil {
-		return fmt.Errorf("go list %s in %s: %w", p.Package, c.Source, exitText(err))
-	}
-	total := bytes.Count(list, []byte("\n"))
-
-	tmp := c.Program(p.Name + ".new")
-	args := append([]string{"build", "-v"}, c.flags...)
-	cmd := goCommand(ctx, c.Source, append(args, "-o", tmp, p.Package)...)
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	var compiled atomic.Int64
 	stop := Report(out, 10*time.Second, func() string {
-		return fmt.Sprintf("  %s: %d of %d packages compiled, %s", p.Name, compiled.Load(), total, seconds(start))
+		return fmt.Sprintf("  %s: building for %s", p.Name, seconds(start))
 	})
-	said := count(stderr, &compiled)
-	err = cmd.Wait()
+	tmp := c.Program(p.Name + ".new")
+	args := slices.Concat([]string{"build"}, c.flags, []string{"-o", tmp, p.Package})
+	said, err := goCommand(ctx, c.Source, args...).CombinedOutput()
 	stop()
 	if err != nil {
-		return fmt.Errorf("go build %s in %s: %w\n%s", p.Package, c.Source, err, strings.Join(said, "\n"))
+		return fmt.Errorf("go build %s in %s: %w\n%s", p.Package, c.Source, err, said)
 	}
 	fmt.Fprintf(out, "  %s: built in %s\n", p.Name, seconds(start))
 	return os.Rename(tmp, c.Program(p.Name))
@@ -228,9 +210,9 @@ func (c Cache) build(ctx context.Context, p Program, out io.Writer) error {
 // put on this machine. Embedding cannot: the module is another one.
 func (c Cache) copyFile(ctx context.Context, name string) error {
 	module := c.recipe.Modules[0]
-	dir, err := goCommand(ctx, c.Source, "list", "-m", "-f", "{{.Dir}}", module).Output()
+	dir, err := goCommand(ctx, c.Source, "list", "-m", "-f", "{{.Dir}}", module).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("go list -m %s: %w", module, exitText(err))
+		return fmt.Errorf("go list -m %s: %w: %s", module, err, dir)
 	}
 	raw, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(name)))
 	if err != nil {
@@ -246,30 +228,12 @@ func (c Cache) copyFile(ctx context.Context, name string) error {
 // NodeInit builds the first process of a virtual node. It is part of this program
 // rather than of the cached set, so it is as new as this program's sources.
 func (c Cache) NodeInit(ctx context.Context, to string) error {
-	out, err := goCommand(ctx, filepath.Dir(c.Source), "build", "-trimpath", "-buildvcs=false", "-o", to, "./cmd/mbcas-node-init").CombinedOutput()
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", to, "./cmd/mbcas-node-init"}
+	out, err := goCommand(ctx, filepath.Dir(c.Source), args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build mbcas-node-init: %w\n%s", err, out)
 	}
 	return nil
-}
-
-// count reads the go command's standard error: package paths are counted, the
-// rest (downloads, compiler messages) is kept, at most its last 40 lines.
-func count(r io.Reader, compiled *atomic.Int64) []string {
-	var said []string
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		if !strings.ContainsAny(line, " #:") {
-			compiled.Add(1)
-			continue
-		}
-		if said = append(said, line); len(said) > 40 {
-			said = said[1:]
-		}
-	}
-	return said
 }
 
 // Report writes a line at every interval until the returned func is called.
@@ -298,40 +262,4 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// lock waits until no other command builds. The kernel gives the lock up when
-// its holder ends, however it ends.
-func lock(ctx context.Context, path string, out io.Writer) (func(), error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for waited := 0; ; waited++ {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		if waited%30 == 0 {
-			fmt.Fprintln(out, "waiting for another command that builds the cluster's programs")
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		case <-time.After(time.Second):
-		}
-	}
-}
-
 func seconds(start time.Time) string { return time.Since(start).Round(time.Second).String() }
-
-func exitText(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
-	}
-	return err
-}

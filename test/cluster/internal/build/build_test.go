@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -52,56 +51,12 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-func TestPin(t *testing.T) {
-	gomod := []byte("module x\n\nrequire (\n\tk8s.io/kubernetes v1.36.3 // why\n)\n\nrequire example.com/one v1.0.0\n\nreplace (\n\tk8s.io/api => k8s.io/api v0.36.3\n)\n")
-	for module, want := range map[string]string{
-		"k8s.io/kubernetes": "v1.36.3",
-		"example.com/one":   "v1.0.0",
-		"k8s.io/api":        "",
-		"k8s.io/kube":       "",
-	} {
-		if got := pin(gomod, module); got != want {
-			t.Errorf("pin(%s) = %q, want %q", module, got, want)
-		}
-	}
-}
-
-// The sources in the repository: their pins must be readable, and every staging
-// module must be of the same release.
-func TestPinsOfTheRepository(t *testing.T) {
-	gomod, err := os.ReadFile("../../programs/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubernetes := pin(gomod, "k8s.io/kubernetes")
-	if !strings.HasPrefix(kubernetes, "v1.") || pin(gomod, "go.etcd.io/etcd/server/v3") == "" {
-		t.Fatalf("kubernetes %q, etcd %q", kubernetes, pin(gomod, "go.etcd.io/etcd/server/v3"))
-	}
-	staging := "v0." + strings.TrimPrefix(kubernetes, "v1.")
-	for line := range strings.Lines(string(gomod)) {
-		if f := strings.Fields(line); len(f) == 4 && f[1] == "=>" && f[3] != staging {
-			t.Errorf("%s is replaced by %s, want %s", f[0], f[3], staging)
-		}
-	}
-}
-
 func TestFlagsStampTheVersion(t *testing.T) {
 	all := strings.Join(Kubernetes.flags("v1.36.3"), " ")
 	for _, want := range []string{"gitVersion=v1.36.3", "gitMajor=1", "gitMinor=36 "} {
 		if !strings.Contains(all, want) {
 			t.Errorf("flags %q lack %q", all, want)
 		}
-	}
-}
-
-func TestCount(t *testing.T) {
-	var n atomic.Int64
-	said := count(strings.NewReader("k8s.io/api/core/v1\ngo: downloading x v1\nfmt\n# pkg\nmain.go:3: undefined: x\n"), &n)
-	if n.Load() != 2 {
-		t.Errorf("counted %d packages, want 2", n.Load())
-	}
-	if d := cmp.Diff([]string{"go: downloading x v1", "# pkg", "main.go:3: undefined: x"}, said); d != "" {
-		t.Errorf("kept lines (-want +got):\n%s", d)
 	}
 }
 

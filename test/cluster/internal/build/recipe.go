@@ -68,7 +68,9 @@ func stampKubernetes(version string) []string {
 		major, minor = p[0], p[1]
 	}
 	const pkg = "k8s.io/component-base/version."
-	return []string{pkg + "gitVersion=" + version, pkg + "gitMajor=" + major, pkg + "gitMinor=" + minor, pkg + "gitTreeState=clean"}
+	return []string{
+		pkg + "gitVersion=" + version, pkg + "gitMajor=" + major, pkg + "gitMinor=" + minor, pkg + "gitTreeState=clean",
+	}
 }
 
 // flags are the go command's, for the version of the recipe's first module.

@@ -37,7 +37,7 @@ func SkewVersions(programs string) ([]string, error) {
 }
 
 // OpenVersion is the set of programs of a version of Kubernetes, such as "1.35": one of
-// SkewVersions, or the cluster's own. It builds nothing.
+// SkewVersions, or the cluster's own, which is also that of "". It builds nothing.
 func OpenVersion(ctx context.Context, programs, version string) (Cache, error) {
 	own, err := Open(ctx, programs, Kubernetes)
 	if err != nil {
@@ -45,7 +45,7 @@ func OpenVersion(ctx context.Context, programs, version string) (Cache, error) {
 	}
 	version = strings.TrimPrefix(version, "v")
 	pinned := minor(own.Versions[KubernetesModule])
-	if version == pinned {
+	if version == "" || version == pinned {
 		return own, nil
 	}
 	source := filepath.Join(skewFolder(programs), "v"+version)
@@ -54,7 +54,8 @@ func OpenVersion(ctx context.Context, programs, version string) (Cache, error) {
 		if err != nil {
 			return Cache{}, err
 		}
-		return Cache{}, fmt.Errorf("no pins of Kubernetes %q; there are %s and, in %s, %s", version, pinned, skewFolder(programs), strings.Join(others, " and "))
+		return Cache{}, fmt.Errorf("no pins of Kubernetes %q; there are %s and, in %s, %s",
+			version, pinned, skewFolder(programs), strings.Join(others, " and "))
 	}
 	return Open(ctx, source, Skew)
 }

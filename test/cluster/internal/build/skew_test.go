@@ -3,17 +3,19 @@ package build
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/mod/modfile"
 )
 
 const programs = "../../programs"
 
-// The pins of each other version are of that version, as are its staging modules, and
-// go.sum covers the programs.
-func TestSkewPins(t *testing.T) {
+// The pins in the repository: each version's are of that version, as are its staging modules, and go.sum covers
+// the programs that are no packages of ours.
+func TestPins(t *testing.T) {
 	versions, err := SkewVersions(programs)
 	if err != nil {
 		t.Fatal(err)
@@ -21,29 +23,35 @@ func TestSkewPins(t *testing.T) {
 	if d := cmp.Diff([]string{"1.35", "1.37"}, versions); d != "" {
 		t.Errorf("versions (-want +got):\n%s", d)
 	}
+	recipes := map[string]Recipe{programs: Kubernetes}
 	for _, version := range versions {
-		gomod, err := os.ReadFile(filepath.Join(skewFolder(programs), "v"+version, "go.mod"))
+		recipes[filepath.Join(skewFolder(programs), "v"+version)] = Skew
+	}
+	for folder, recipe := range recipes {
+		raw, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		gomod, err := modfile.Parse("go.mod", raw, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		kubernetes := pin(gomod, KubernetesModule)
-		if minor(kubernetes) != version {
-			t.Errorf("v%s/go.mod has Kubernetes %q", version, kubernetes)
+		if folder != programs && filepath.Base(folder) != "v"+minor(kubernetes) || pin(gomod, EtcdModule) == "" {
+			t.Errorf("%s has Kubernetes %q and etcd %q", folder, kubernetes, pin(gomod, EtcdModule))
 		}
-		replaced, staging := 0, "v0."+strings.TrimPrefix(kubernetes, "v1.")
-		for line := range strings.Lines(string(gomod)) {
-			if f := strings.Fields(line); len(f) == 4 && f[1] == "=>" {
-				if replaced++; f[3] != staging {
-					t.Errorf("v%s: %s is replaced by %s, want %s", version, f[0], f[3], staging)
-				}
+		if len(gomod.Replace) == 0 {
+			t.Errorf("%s: no staging module is replaced", folder)
+		}
+		for _, r := range gomod.Replace {
+			if want := "v0." + strings.TrimPrefix(kubernetes, "v1."); r.New.Version != want {
+				t.Errorf("%s: %s is replaced by %s, want %s", folder, r.Old.Path, r.New.Version, want)
 			}
 		}
-		if replaced == 0 {
-			t.Errorf("v%s: no staging module is replaced", version)
-		}
-		for _, p := range Skew.Programs {
-			if !strings.Contains(string(gomod), "\t"+p.Package+"\n") {
-				t.Errorf("v%s: %s is no tool, so go.sum need not cover it", version, p.Package)
+		for _, p := range recipe.Programs {
+			tool := slices.ContainsFunc(gomod.Tool, func(t *modfile.Tool) bool { return t.Path == p.Package })
+			if !tool && !strings.HasPrefix(p.Package, "./") {
+				t.Errorf("%s: %s is no tool, so go.sum need not cover it", folder, p.Package)
 			}
 		}
 	}
@@ -63,8 +71,10 @@ func TestOpenVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := open(minor(own.Versions[KubernetesModule])); got.Dir() != own.Dir() {
-		t.Errorf("the cluster's own version is in %s, want %s", got.Dir(), own.Dir())
+	for _, version := range []string{"", minor(own.Versions[KubernetesModule])} {
+		if got := open(version); got.Dir() != own.Dir() {
+			t.Errorf("the cluster's own version, %q, is in %s, want %s", version, got.Dir(), own.Dir())
+		}
 	}
 	old := open("1.35")
 	if old.Dir() != open("v1.35").Dir() || old.Dir() == open("1.37").Dir() || old.Dir() == own.Dir() {

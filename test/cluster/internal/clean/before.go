@@ -1,7 +1,6 @@
 package clean
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // Before is what the machine was like before a node was set up on it.
@@ -63,78 +64,37 @@ var fixedPaths = []string{
 const procSys = "/proc/sys"
 
 // Observe records the state of the machine.
-func Observe() (Before, error) {
-	b := Before{Sysctls: map[string]string{}}
+func Observe() (*Before, error) {
+	b := &Before{Sysctls: map[string]string{}}
 	for _, name := range sysctls {
 		raw, err := os.ReadFile(filepath.Join(procSys, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // not in this kernel
 		}
 		if err != nil {
-			return b, err
+			return nil, err
 		}
 		b.Sysctls[name] = strings.TrimSpace(string(raw))
 	}
 	for _, path := range fixedPaths {
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if !exists(path) {
 			b.Absent = append(b.Absent, path)
 		}
 	}
-	root, err := unifiedRoot()
-	if err != nil || root == "" {
-		return b, err
-	}
-	b.Controllers, err = controllers(root)
+	var err error
+	_, b.Controllers, err = passedOn()
 	return b, err
 }
 
-func unifiedRoot() (string, error) {
-	mounts, err := Mounts()
-	if err != nil {
-		return "", err
+// passedOn are the controllers that the root of the v2 hierarchy passes on, and the file that says so.
+func passedOn() (file string, controllers []string, err error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+	if err != nil || len(mounts) == 0 {
+		return "", nil, err
 	}
-	for _, m := range mounts {
-		if m.Type == "cgroup2" {
-			return m.Point, nil
-		}
-	}
-	return "", nil
-}
-
-func controllers(root string) ([]string, error) {
-	raw, err := os.ReadFile(filepath.Join(root, "cgroup.subtree_control"))
-	return strings.Fields(string(raw)), err
-}
-
-// Save writes b to path unless a former up did: only the first one saw the
-// machine as it was.
-func (b Before) Save(path string) error {
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	raw, err := json.MarshalIndent(b, "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	if err := os.WriteFile(path+".tmp", raw, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
-}
-
-// LoadBefore reads what Save wrote; ok is false when no node was ever set up.
-func LoadBefore(path string) (b Before, ok bool, err error) {
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, false, nil
-	}
-	if err != nil {
-		return b, false, err
-	}
-	if err := json.Unmarshal(raw, &b); err != nil {
-		return b, false, fmt.Errorf("%s: %w", path, err)
-	}
-	return b, true, nil
+	file = filepath.Join(mounts[0].Mountpoint, "cgroup.subtree_control")
+	raw, err := os.ReadFile(file)
+	return file, strings.Fields(string(raw)), err
 }
 
 // restore puts back each setting that differs.
@@ -154,20 +114,12 @@ func (b Before) restore() error {
 			errs = append(errs, fmt.Errorf("put back %s=%s: %w", name, want, err))
 		}
 	}
-	root, err := unifiedRoot()
-	if err != nil || root == "" {
-		return errors.Join(append(errs, err)...)
-	}
-	passed, err := controllers(root)
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	for _, c := range passed {
-		if slices.Contains(b.Controllers, c) {
-			continue
+	file, now, err := passedOn()
+	for _, c := range now {
+		if !slices.Contains(b.Controllers, c) {
+			// Others may need it by now; then it stays, which does no harm.
+			_ = os.WriteFile(file, []byte("-"+c), 0o644)
 		}
-		// Others may need it by now; then it stays, which does no harm.
-		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("-"+c), 0o644)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...)
 }

@@ -1,9 +1,9 @@
-// Package clean takes a node off the machine so that nothing of it is left.
+// Package clean takes nodes off the machine so that nothing of them is left.
 //
 // Promises:
 //   - Mounts below the state folder are undone, last first, before anything is
 //     removed, and a folder that still holds one is never removed:
-//     TestUnmountOrder, TestRemoveRefusesMounts.
+//     TestRemoveRefusesMounts, TestUnmount.
 //   - Only folders that were absent before are removed outside the state folder:
 //     TestRemovable.
 //   - Settings of the kernel are as they were: TestClusterLifecycle.
@@ -21,34 +21,29 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
-// Node removes everything a node left outside its state folder, and its mounts
-// below it. Kubelet and runtime have been stopped. It goes on after a fault and
+// Nodes removes everything that nodes left outside the state folder, and their mounts
+// below it. Kubelets and runtimes have been stopped. It goes on after a fault and
 // reports them all; running it again does what is left.
-func Node(ctx context.Context, state string, links []string, b Before, records proc.Records) error {
-	var left []string
-	for _, runtime := range []string{filepath.Join(state, "containerd"), filepath.Join(state, "nodes/*/containerd")} {
-		left = slices.Concat(left, shimSockets(runtime), cniResults(runtime))
-	}
-	pods, err := Kubepods()
-	errs := []error{
-		err,
-		endPods(ctx, pods),
-		Strays(ctx, records),
-		Unmount(state),
-	}
-	pods, err = Kubepods() // a stray kubelet may have made some meanwhile
+func Nodes(ctx context.Context, state string, b Before) error {
+	left := leftByRuntime(filepath.Join(state, "containerd"))
+	left = append(left, leftByRuntime(filepath.Join(state, "nodes/*/containerd"))...)
+	pods, err := Cgroups("kubepods", config.AddedNodes)
+	errs := []error{err, endPods(ctx, pods), Strays(ctx, state), Unmount(state)}
+	pods, err = Cgroups("kubepods", config.AddedNodes) // a stray kubelet may have made some meanwhile
 	errs = append(errs, err, removeCgroups(ctx, pods))
-	for _, name := range links {
-		errs = append(errs, RemoveLink(name))
+	for i := 1; i < config.Slots; i++ {
+		errs = append(errs, RemoveLink(config.Tap(i)))
 	}
-	errs = append(errs, b.restore(), removeFiles(left))
-	mounts, err := Mounts()
+	errs = append(errs, RemoveLink(config.Bridge), b.restore(), removeFiles(left))
+	mounts, err := mountinfo.GetMounts(nil)
 	errs = append(errs, err)
 	for _, path := range removable(b.Absent, mounts) {
 		errs = append(errs, os.RemoveAll(path))
@@ -56,37 +51,20 @@ func Node(ctx context.Context, state string, links []string, b Before, records p
 	return errors.Join(errs...)
 }
 
-// RemoveLocalNode removes everything a node that was added on this machine left outside its folder dir, and its mounts below it. Its
-// kubelet and runtime have been stopped.
-func RemoveLocalNode(ctx context.Context, dir, name string, records proc.Records) error {
-	left := append(shimSockets(filepath.Join(dir, "containerd")), cniResults(filepath.Join(dir, "containerd"))...)
-	cgroups, err := existing(filepath.Join(LocalNodes, name))
-	return errors.Join(
-		err,
-		endPods(ctx, cgroups),
-		strays(ctx, records, func(r proc.Record) bool { return names(r.Args, dir) }),
-		Unmount(dir),
-		removeCgroups(ctx, cgroups),
-		removeLocalNodesCgroup(),
-		removeFiles(left),
-	)
-}
-
-// names says whether an argument, or the value of a flag, lies in dir.
-func names(args []string, dir string) bool {
-	return slices.ContainsFunc(args, func(a string) bool {
-		_, value, _ := strings.Cut(a, "=")
-		return within(dir, a) || within(dir, value)
-	})
-}
-
-// removeLocalNodesCgroup removes the cgroup above those of the nodes that were added, if these are gone.
-func removeLocalNodesCgroup() error {
-	dirs, err := existing(LocalNodes)
-	for _, dir := range dirs {
+// LocalNode removes everything that a node of this machine beside the first left outside its folder
+// dir, and its mounts below it. Its kubelet and runtime have been stopped.
+func LocalNode(ctx context.Context, state, dir string, n config.Node) error {
+	left := leftByRuntime(filepath.Join(dir, "containerd"))
+	cgroups, err := Cgroups(n.Cgroup())
+	errs := []error{
+		err, endPods(ctx, cgroups), Strays(ctx, state, n.Processes()...), Unmount(dir),
+		removeCgroups(ctx, cgroups), removeFiles(left),
+	}
+	above, err := Cgroups(config.AddedNodes)
+	for _, dir := range above {
 		_ = os.Remove(dir) // another node's may be in it
 	}
-	return err
+	return errors.Join(append(errs, err)...)
 }
 
 func removeFiles(paths []string) error {
@@ -102,13 +80,14 @@ func removeFiles(paths []string) error {
 // endPods kills what runs in the pod cgroups. They are the cluster's: it does not
 // set up a node where such cgroups are.
 func endPods(ctx context.Context, dirs []string) error {
-	return until(ctx, 10*time.Second, "processes of pods", func() (bool, error) {
+	return until(ctx, "processes of pods", func() (bool, error) {
 		left := false
 		for _, dir := range dirs {
 			for _, pid := range members(dir) {
 				left = true
-				if err := kill(pid, dir); err != nil {
-					return false, err
+				meant := func() bool { return slices.Contains(members(dir), pid) }
+				if err := proc.Signal(pid, unix.SIGKILL, meant); err != nil {
+					return false, fmt.Errorf("process %d of a pod: %w", pid, err)
 				}
 			}
 		}
@@ -119,119 +98,114 @@ func endPods(ctx context.Context, dirs []string) error {
 // members lists the processes in a cgroup and those below it.
 func members(dir string) []int {
 	var pids []int
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
-			return nil // cgroups may vanish meanwhile
-		}
-		raw, _ := os.ReadFile(path)
+	for _, path := range tree(dir) { // cgroups may vanish meanwhile
+		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
 		for f := range strings.FieldsSeq(string(raw)) {
 			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
 				pids = append(pids, pid)
 			}
 		}
-		return nil
-	})
+	}
 	return pids
 }
 
-// kill opens the process by a descriptor and compares again before it kills.
-func kill(pid int, dir string) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil // gone
-	}
-	defer unix.Close(fd)
-	if !slices.Contains(members(dir), pid) {
+// tree is a folder and all folders below it, each before those in it.
+func tree(dir string) []string {
+	var all []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all = append(all, path)
+		}
 		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("process %d of a pod: kill: %w", pid, err)
-	}
-	return nil
+	})
+	return all
 }
 
-// Strays ends container shims, and components whose record was lost.
-func Strays(ctx context.Context, records proc.Records) error {
-	return strays(ctx, records, func(proc.Record) bool { return true })
-}
-
-func strays(ctx context.Context, records proc.Records, those func(proc.Record) bool) error {
-	all, err := records.Strays()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, s := range all {
-		if those(s) {
-			errs = append(errs, s.Stop(ctx, 2*time.Second))
+// Strays ends what still carries the cluster's mark, of the named components or of all: container shims, and
+// components that nothing has stopped.
+func Strays(ctx context.Context, state string, components ...string) error {
+	all, err := proc.All(state)
+	errs := []error{err}
+	for _, p := range all {
+		if len(components) == 0 || slices.Contains(components, p.Name) {
+			errs = append(errs, p.Stop(ctx, 2*time.Second))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// mountsBelow are the mounts in dir, dir's own left out.
+func mountsBelow(dir string) ([]*mountinfo.Info, error) {
+	return mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !strings.HasPrefix(m.Mountpoint, dir+"/"), false
+	})
+}
+
 // Unmount undoes every mount below dir.
 func Unmount(dir string) error {
 	for range 10 { // a mount point can carry several mounts
-		mounts, err := Mounts()
-		if err != nil {
+		mounts, err := mountsBelow(dir)
+		if err != nil || len(mounts) == 0 {
 			return err
 		}
-		points := below(mounts, dir)
-		if len(points) == 0 {
-			return nil
-		}
-		for _, p := range points {
-			if err := unix.Unmount(p, unix.UMOUNT_NOFOLLOW); err != nil {
+		for _, m := range slices.Backward(mounts) {
+			if err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW); err != nil {
 				// Busy: take it out of the tree now, the kernel frees it with its last user.
-				_ = unix.Unmount(p, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+				_ = unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 			}
 		}
 	}
 	return fmt.Errorf("%s: something is still mounted below it; see /proc/self/mountinfo", dir)
 }
 
-// RemoveState removes the state folder unless anything is mounted in it: what is
+// RemoveState removes a folder of the cluster unless anything is mounted in it: what is
 // mounted may be a user's data.
 func RemoveState(dir string) error {
-	mounts, err := Mounts()
-	if err != nil {
-		return err
+	mounts, err := mountsBelow(dir)
+	if err == nil && len(mounts) > 0 {
+		err = fmt.Errorf("%s: not removed, %s is mounted in it", dir, mounts[0].Mountpoint)
 	}
-	if err := holdsNoMount(dir, mounts); err != nil {
+	if err != nil {
 		return err
 	}
 	return os.RemoveAll(dir)
 }
 
-func holdsNoMount(dir string, mounts []Mount) error {
-	if points := below(mounts, dir); len(points) > 0 {
-		return fmt.Errorf("%s: not removed, %s is mounted in it", dir, points[0])
-	}
-	return nil
+// removable are the folders that were absent before and hold no mount.
+func removable(absent []string, mounts []*mountinfo.Info) []string {
+	return slices.DeleteFunc(slices.Clone(absent), func(path string) bool {
+		return slices.ContainsFunc(mounts, func(m *mountinfo.Info) bool {
+			return strings.HasPrefix(m.Mountpoint+"/", path+"/")
+		})
+	})
 }
 
-// removable are the folders that were absent before and hold no mount.
-func removable(absent []string, mounts []Mount) []string {
-	return slices.DeleteFunc(slices.Clone(absent), func(path string) bool {
-		return slices.ContainsFunc(mounts, func(m Mount) bool { return within(path, m.Point) })
-	})
+// Cgroups lists the cgroups with one of the names that are there, in each hierarchy.
+func Cgroups(names ...string) ([]string, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	var dirs []string
+	for _, name := range names {
+		for _, m := range mounts {
+			if dir := filepath.Join(m.Mountpoint, name); exists(dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs, err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // removeCgroups removes cgroups with all below them, deepest first. The kernel lets a cgroup
 // go only some time after its last process.
 func removeCgroups(ctx context.Context, dirs []string) error {
-	return until(ctx, 10*time.Second, "cgroups of pods", func() (bool, error) {
+	return until(ctx, "cgroups of pods", func() (bool, error) {
 		gone := true
 		for _, dir := range dirs {
-			var all []string
-			_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-				if err == nil && d.IsDir() {
-					all = append(all, path)
-				}
-				return nil
-			})
-			slices.Reverse(all) // a parent is walked before its children
-			for _, path := range all {
+			for _, path := range slices.Backward(tree(dir)) {
 				if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					gone = false
 				}
@@ -256,41 +230,31 @@ func RemoveLink(name string) error {
 	return nil
 }
 
-// shimSockets are where the container shims listen: outside the runtime's folder, but
-// each is written down below it.
-func shimSockets(runtime string) []string {
-	files, _ := filepath.Glob(filepath.Join(runtime, "state/io.containerd.runtime.v2.task/*/*/address"))
-	var sockets []string
-	for _, f := range files {
-		raw, err := os.ReadFile(f)
-		path, ok := strings.CutPrefix(strings.TrimSpace(string(raw)), "unix://")
-		if err == nil && ok && filepath.Dir(path) == "/run/containerd/s" {
-			sockets = append(sockets, path)
-		}
-	}
-	return sockets
-}
-
-// cniResults are what the network plugins keep of each pod's address: outside the runtime's folder too, by the ids of its sandboxes.
-func cniResults(runtime string) []string {
-	var results []string
+// leftByRuntime are files outside the runtime's folder, each known from what is below it: where the container
+// shims listen, and what the network plugins keep of each pod's address.
+func leftByRuntime(runtime string) []string {
+	var left []string
 	tasks, _ := filepath.Glob(filepath.Join(runtime, "state/io.containerd.runtime.v2.task/*/*"))
 	for _, task := range tasks {
-		found, _ := filepath.Glob("/var/lib/cni/results/*-" + filepath.Base(task) + "-*")
-		results = append(results, found...)
+		results, _ := filepath.Glob("/var/lib/cni/results/*-" + filepath.Base(task) + "-*")
+		left = append(left, results...)
+		raw, err := os.ReadFile(filepath.Join(task, "address"))
+		socket, ok := strings.CutPrefix(strings.TrimSpace(string(raw)), "unix://")
+		if err == nil && ok && filepath.Dir(socket) == "/run/containerd/s" {
+			left = append(left, socket)
+		}
 	}
-	return results
+	return left
 }
 
-func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
-	deadline := time.Now().Add(limit)
-	for {
-		ok, err := done()
-		if ok || err != nil {
+// until calls done until it is true, for at most 10 s.
+func until(ctx context.Context, what string, done func() (bool, error)) error {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if ok, err := done(); ok || err != nil {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: still there after %s", what, limit)
+			return fmt.Errorf("%s: still there after 10 s", what)
 		}
 		select {
 		case <-ctx.Done():

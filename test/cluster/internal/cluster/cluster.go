@@ -4,7 +4,7 @@
 //   - Up leaves alone what runs, starts what does not, and can be repeated after
 //     any interruption; down removes all of it: TestClusterLifecycle.
 //   - An add-on is part of the cluster until it is taken down: TestAddons.
-//   - No folder is taken over or removed that is not a cluster's: TestForeignFolder.
+//   - No folder is taken over or removed that is not a cluster's: TestFolderOfOthers.
 package cluster
 
 import (
@@ -16,7 +16,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/addon"
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
@@ -24,22 +28,94 @@ import (
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
+	"github.com/mbcas/mbcas/test/cluster/internal/vm"
 )
 
-// Cluster is one cluster on this machine.
+// Cluster is one cluster on this machine. Its file in the state folder makes that a cluster's.
 type Cluster struct {
-	Config config.Config
-	Out    io.Writer // progress, one line per step
+	config.Config
+	Before *clean.Before            `json:"before"` // the first up
+	Nodes  []config.Node            `json:"nodes"`  // added to the first, in the order of their slots
+	Addons map[string]time.Duration `json:"addons"` // with their intervals
+
+	programs string      // the folder test/cluster/programs
+	kube     build.Cache // the programs built from it
+	host     node.Host
+	out      io.Writer // progress, one line per step
+	started  int       // processes, by this command
 }
 
-func (c Cluster) records() proc.Records {
-	return proc.Records{Dir: c.Config.Path("pids"), State: c.Config.State}
+// errNone says that a folder holds no cluster.
+var errNone = errors.New("no cluster")
+
+// Read reads the cluster in the folder state. programs is the folder test/cluster/programs.
+func Read(state, programs string, out io.Writer) (*Cluster, error) {
+	c := &Cluster{Config: config.Config{State: state}, Addons: map[string]time.Duration{}, programs: programs, out: out}
+	raw, err := os.ReadFile(c.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w in %s; start one with: mbcas-cluster up", errNone, state)
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.file(), err)
+	}
+	if c.State != state {
+		return nil, fmt.Errorf("%s: is the cluster of the folder %s; a state folder cannot be moved", state, c.State)
+	}
+	return c, nil
 }
 
-func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }
+// Open locks the folder state and reads the cluster in it.
+func Open(ctx context.Context, state, programs string, out io.Writer) (c *Cluster, release func() error, err error) {
+	release, err = lock(ctx, state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("%w in %s; start one with: mbcas-cluster up", errNone, state)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if c, err = Read(state, programs, out); err != nil {
+		return nil, nil, errors.Join(err, release())
+	}
+	return c, release, nil
+}
+
+func (c *Cluster) file() string { return c.Path("cluster.json") }
+
+func (c *Cluster) save() error {
+	raw, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.file(), err)
+	}
+	if err := os.WriteFile(c.file()+".tmp", raw, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(c.file()+".tmp", c.file())
+}
+
+// lock locks the folder against other commands. The lock is on the
+// folder itself, so that down can remove it without leaving a lock file.
+func lock(ctx context.Context, dir string) (release func() error, err error) {
+	for {
+		l := flock.New(dir, flock.SetFlag(os.O_RDONLY))
+		if _, err := l.TryLockContext(ctx, 200*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		mine, err1 := l.Stat()
+		now, err2 := os.Stat(dir)
+		if err1 == nil && err2 == nil && os.SameFile(mine, now) {
+			return l.Close, nil
+		}
+		_ = l.Close() // the former holder has removed the folder
+	}
+}
+
+func (c *Cluster) say(format string, args ...any) { fmt.Fprintf(c.out, format+"\n", args...) }
 
 // step runs one step and says how long it took.
-func (c Cluster) step(name string, do func() error) error {
+func (c *Cluster) step(name string, do func() error) error {
 	start := time.Now()
 	if err := do(); err != nil {
 		return err
@@ -48,130 +124,109 @@ func (c Cluster) step(name string, do func() error) error {
 	return nil
 }
 
-// Recorded reads the settings of the cluster in the folder state; ok is false
-// when there is none.
-func Recorded(state string) (c config.Config, ok bool, err error) {
-	marker := config.Config{State: state}.Marker()
-	raw, err := os.ReadFile(marker)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, false, nil
-	}
-	if err != nil {
-		return c, false, err
-	}
-	c.HPASync = config.KubernetesHPASync // which clusters of former versions do not name
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return c, false, fmt.Errorf("%s: %w", marker, err)
-	}
-	if c.State != state {
-		return c, false, fmt.Errorf("%s: it is for the folder %s; a state folder cannot be moved", marker, c.State)
-	}
-	return c, true, nil
-}
-
 // Load imports image archives into every node.
-func (c Cluster) Load(ctx context.Context, archives ...string) error {
-	if !c.Config.Node {
-		return errors.New("this cluster has no node to load images into")
-	}
-	host, missing := node.Inspect(c.Config)
-	if len(missing) > 0 {
-		return errors.New(missing[0])
-	}
-	have, err := c.added()
-	if err != nil {
+func (c *Cluster) Load(ctx context.Context, archives ...string) error {
+	if err := c.inspect(); err != nil {
 		return err
 	}
-	for _, a := range archives {
-		if err := c.step("load "+filepath.Base(a), func() error { return node.Load(ctx, c.Config, host, a) }); err != nil {
+	for _, archive := range archives {
+		if _, err := os.Stat(archive); err != nil {
 			return err
 		}
-		for _, s := range have.local {
-			err := c.step("load "+filepath.Base(a)+" into "+s.Name, func() error { return node.Load(ctx, s.Inside(c.Config), host, a) })
+		for _, n := range c.nodes() {
+			name := "load " + filepath.Base(archive) + " into " + n.Name
+			err := c.step(name, func() error { return c.load(ctx, n, archive) })
 			if err != nil {
-				return err
-			}
-		}
-		for _, m := range have.virtual {
-			err := c.step("load "+filepath.Base(a)+" into "+m.Name, func() error { return m.Load(ctx, c.Config, a) })
-			if err != nil {
-				return err
+				return fmt.Errorf("load %s into %s: %w", archive, n.Name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// Down stops the cluster and removes all of it but the cache of built programs.
-func (c Cluster) Down(ctx context.Context) error {
-	release, err := lock(ctx, c.Config.State)
-	if errors.Is(err, fs.ErrNotExist) {
-		c.say("nothing to do: %s does not exist", c.Config.State)
+func (c *Cluster) load(ctx context.Context, n config.Node, archive string) error {
+	if n.VM != nil {
+		return vm.Load(ctx, c.Config, n, archive)
+	}
+	return node.Load(ctx, c.Inside(n), c.host, archive)
+}
+
+// inspect looks at the machine.
+func (c *Cluster) inspect() error {
+	host, missing := node.Inspect(c.Config)
+	if len(missing) > 0 {
+		return errors.New(strings.Join(missing, "; "))
+	}
+	c.host = host
+	return nil
+}
+
+// Down stops the cluster in the folder state and removes all of it but the cache of built programs.
+func Down(ctx context.Context, state string, out io.Writer) error {
+	if _, err := os.Stat(state); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(out, "nothing to do: %s does not exist\n", state)
 		return nil
+	}
+	c, release, err := Open(ctx, state, "", out)
+	if errors.Is(err, errNone) {
+		return fmt.Errorf("%s: is no cluster's state folder; nothing was touched", state)
 	}
 	if err != nil {
 		return err
 	}
-	defer release()
-	if _, ours, err := Recorded(c.Config.State); err != nil || !ours {
-		return errors.Join(err, fmt.Errorf("%s: is no cluster's state folder; nothing was touched", c.Config.State))
-	}
-	have, err := c.added()
-	if err != nil { // what they left is found all the same
-		c.say("the nodes that were added cannot all be read: %v", err)
-	}
+	defer func() { _ = release() }()
 	// Users of a service stop before it: add-ons, the nodes, then the control plane.
-	var names []string
-	for _, a := range addon.All() {
-		names = append(names, a.Names(c.Config)...)
-	}
-	names = append(names, have.processes()...)
-	names = append(names, "kubelet", "containerd", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
-	for _, name := range names {
-		if err := c.stop(ctx, name); err != nil {
+	for _, p := range slices.Backward(c.components()) {
+		if err := c.stop(ctx, p.Name); err != nil {
 			return err
 		}
 	}
-	before, hadNode, err := clean.LoadBefore(c.Config.Before())
-	if err != nil {
-		return err
-	}
-	if hadNode {
-		err = c.step("clean the node", func() error {
-			return clean.Node(ctx, c.Config.State, c.Config.Links(), before, c.records())
-		})
-	} else {
-		err = clean.Strays(ctx, c.records())
+	if c.Before != nil {
+		err = c.step("clean the nodes", func() error { return clean.Nodes(ctx, state, *c.Before) })
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nrun down again; the state folder %s is kept", err, c.Config.State)
+		return fmt.Errorf("%w\nrun down again; the state folder %s is kept", err, state)
 	}
-	return clean.RemoveState(c.Config.State)
-}
-
-// alive says whether the named process runs.
-func (c Cluster) alive(name string) bool {
-	rec, ok := c.records().Load(name)
-	return ok && rec.Alive()
+	return clean.RemoveState(state)
 }
 
 // stop ends the named process if it runs.
-func (c Cluster) stop(ctx context.Context, name string) error {
-	rec, ok := c.records().Load(name)
-	if !ok || !rec.Alive() {
+func (c *Cluster) stop(ctx context.Context, name string) error {
+	p, ok := proc.Find(c.State, name)
+	if !ok {
 		return nil
 	}
-	return c.step("stop "+name, func() error { return rec.Stop(ctx, 5*time.Second) })
+	return c.step("stop "+name, func() error { return p.Stop(ctx, 5*time.Second) })
+}
+
+func (c *Cluster) alive(name string) bool {
+	_, ok := proc.Find(c.State, name)
+	return ok
+}
+
+// components are all processes of the cluster in the order of their start.
+func (c *Cluster) components() []proc.Program {
+	all := c.controlPlane()
+	for _, n := range c.nodes() {
+		if n.VM != nil {
+			all = append(all, vm.Program(c.Config, n, vm.Image{}))
+			continue
+		}
+		runtime, kubelet := node.Programs(c.Config, n, c.host, c.kube.Program)
+		all = append(all, runtime, kubelet)
+	}
+	for _, a := range addon.All() {
+		if interval, ok := c.Addons[a.Name]; ok {
+			all = append(all, a.Programs(c.Config, interval, c.kube.Program)...)
+		}
+	}
+	return all
 }
 
 // Assets builds the programs of a version of Kubernetes, "" for the cluster's own, if
-// they are missing, and returns where they are.
-func Assets(ctx context.Context, source, version string, out io.Writer) (build.Cache, error) {
-	open := func() (build.Cache, error) { return build.Open(ctx, source, build.Kubernetes) }
-	if version != "" {
-		open = func() (build.Cache, error) { return build.OpenVersion(ctx, source, version) }
-	}
-	cache, err := open()
+// they are missing, and returns where they are. programs is the folder test/cluster/programs.
+func Assets(ctx context.Context, programs, version string, out io.Writer) (build.Cache, error) {
+	cache, err := build.OpenVersion(ctx, programs, version)
 	if err != nil {
 		return cache, err
 	}

@@ -2,139 +2,89 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
+	"time"
 
+	"github.com/mbcas/mbcas/test/cluster/internal/build"
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 	"github.com/mbcas/mbcas/test/cluster/internal/vm"
 )
 
-// Folders of the state folder with a record, and a folder, for each node that was added.
+// Limits of a node, from its start to Ready. An emulated processor beside a busy cluster takes its time.
 const (
-	localNodes   = "nodes" // those of this machine
-	virtualNodes = "vms"   // those in emulated machines
+	nodeLimit    = 120 * time.Second
+	virtualLimit = 10 * time.Minute
 )
 
-// recorded are the nodes of one kind, in the order of their slots.
-func recorded[N any](c Cluster, kind string, index func(N) int) ([]N, error) {
-	files, err := filepath.Glob(c.Config.Path(kind, "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	var all []N
-	for _, f := range files {
-		raw, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		var n N
-		if err := json.Unmarshal(raw, &n); err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
-		}
-		all = append(all, n)
-	}
-	slices.SortFunc(all, func(a, b N) int { return index(a) - index(b) })
-	return all, nil
-}
+// nodes are all nodes of the cluster.
+func (c *Cluster) nodes() []config.Node { return append([]config.Node{c.First()}, c.Nodes...) }
 
-// record writes down what the next up starts.
-func (c Cluster) record(kind, name string, n any) error {
-	if err := os.MkdirAll(c.Config.Path(kind), 0o755); err != nil {
+// AddNode records a node and starts it.
+func (c *Cluster) AddNode(ctx context.Context, n config.Node) (err error) {
+	if c.Before == nil {
+		return errors.New("the cluster has not been up yet: run up first")
+	}
+	if n.Index, n.Name, err = freeSlot(c.nodes(), n); err != nil {
 		return err
 	}
-	return writeJSON(c.recordOf(kind, name), n)
-}
-
-// deleteRecord removes the records of a node and of its processes.
-func (c Cluster) deleteRecord(kind, name string, processes ...string) error {
-	for _, p := range processes {
-		if err := c.records().Delete(p); err != nil {
+	if n.VM != nil {
+		n.SystemReservedCPU = c.SystemReservedCPU
+	}
+	in := c.Inside(n)
+	in.NodeName, in.SystemReservedCPU = n.Name, n.SystemReservedCPU
+	if err := in.Validate(); err != nil {
+		return err
+	}
+	if c.kube, err = Assets(ctx, c.programs, "", c.out); err != nil {
+		return err
+	}
+	if err := c.inspect(); err != nil {
+		return err
+	}
+	if n.VM != nil {
+		if _, err := c.vmImage(ctx); err != nil {
 			return err
 		}
 	}
-	return os.Remove(c.recordOf(kind, name))
+	c.Nodes = append(c.Nodes, n)
+	slices.SortFunc(c.Nodes, func(a, b config.Node) int { return a.Index - b.Index })
+	if err := c.save(); err != nil {
+		return err
+	}
+	if err := c.prepareNode(n); err != nil {
+		return err
+	}
+	return c.startNode(ctx, n)
 }
 
-func (c Cluster) recordOf(kind, name string) string { return c.Config.Path(kind, name+".json") }
-
-// added are the nodes that were added to the first.
-type added struct {
-	local   []node.LocalNode
-	virtual []vm.Node
-}
-
-func (c Cluster) added() (a added, err error) {
-	if a.local, err = c.LocalNodes(); err != nil {
-		return a, err
-	}
-	a.virtual, err = c.VirtualNodes()
-	return a, err
-}
-
-// slots are what the nodes take of the addresses.
-func (a added) slots(c config.Config) []config.Slot {
-	var all []config.Slot
-	for _, s := range a.local {
-		all = append(all, s.Slot(c))
-	}
-	for _, m := range a.virtual {
-		all = append(all, m.Slot(c))
-	}
-	return all
-}
-
-// processes are the names of their processes in the order of their end.
-func (a added) processes() []string {
-	var all []string
-	for _, s := range a.local {
-		all = append(all, s.Processes()...)
-	}
-	for _, m := range a.virtual {
-		all = append(all, m.Process())
-	}
-	return all
-}
-
-// allocateSlot gives a node the first free slot, and a name by that if it has none.
-func (c Cluster) allocateSlot(name string, usual func(index int) string) (index int, called string, err error) {
-	if !c.Config.Node {
-		return 0, "", errors.New("a further node needs the network of this machine's node, and the cluster has none")
-	}
-	if _, up, err := clean.LoadBefore(c.Config.Before()); err != nil || !up {
-		return 0, "", errors.Join(err, errors.New("the cluster has not been up yet: run up first"))
-	}
-	have, err := c.added()
-	if err != nil {
-		return 0, "", err
-	}
-	return freeSlot(c.Config, have.slots(c.Config), name, usual)
-}
-
-func freeSlot(c config.Config, have []config.Slot, name string, usual func(index int) string) (index int, called string, err error) {
-	for i := 1; i < config.Slots && index == 0; i++ {
-		if !slices.ContainsFunc(have, func(s config.Slot) bool { return s.Index == i }) {
-			index = i
-		}
-	}
-	if index == 0 {
-		return 0, "", fmt.Errorf("the cluster has %d further nodes already; remove one with: mbcas-cluster node remove %s", len(have), have[0].Node)
+// freeSlot is the first free slot for a node, and its name, or one by the slot if it has none.
+func freeSlot(have []config.Node, n config.Node) (index int, name string, err error) {
+	usual := func(i int) string { return fmt.Sprintf("mbcas-node-%d", i+1) }
+	if n.VM != nil {
+		usual = func(i int) string { return fmt.Sprintf("mbcas-vm-%d", i) }
 	}
 	taken := func(name string) bool {
-		return name == c.NodeName || slices.ContainsFunc(have, func(s config.Slot) bool { return s.Node == name })
+		return slices.ContainsFunc(have, func(n config.Node) bool { return n.Name == name })
 	}
+	for slices.ContainsFunc(have, func(n config.Node) bool { return n.Index == index }) {
+		index++
+	}
+	if index == config.Slots {
+		return 0, "", fmt.Errorf("the cluster has %d further nodes already; remove one with: mbcas-cluster node remove %s",
+			index-1, have[1].Name)
+	}
+	name = n.Name
 	for i := index; name == ""; i++ {
 		if !taken(usual(i)) {
 			name = usual(i)
 		}
-	}
-	if !config.ValidName(name) {
-		return 0, "", fmt.Errorf("node name %q: want a DNS label", name)
 	}
 	if taken(name) {
 		return 0, "", fmt.Errorf("a node %s exists already", name)
@@ -142,10 +92,80 @@ func freeSlot(c config.Config, have []config.Slot, name string, usual func(index
 	return index, name, nil
 }
 
-// exportImages writes the images of the first node to an archive, but for those that a new node has. It returns "" if there are none.
-// The caller removes the archive.
-func (c Cluster) exportImages(ctx context.Context, host node.Host, has []string) (archive string, err error) {
-	images, err := node.Images(ctx, c.Config, host)
+// prepareNode makes what a node of this machine needs, unless its kubelet runs.
+func (c *Cluster) prepareNode(n config.Node) error {
+	processes := n.Processes()
+	if n.VM != nil || c.alive(processes[len(processes)-1]) {
+		return nil
+	}
+	return node.Prepare(c.Config, n, c.host)
+}
+
+// startNode starts what does not run of the node and waits until it is Ready.
+func (c *Cluster) startNode(ctx context.Context, n config.Node) error {
+	start := c.startLocal
+	if n.VM != nil {
+		start = c.startVirtual
+	}
+	err := start(ctx, n)
+	if err != nil && n.Index > 0 {
+		return fmt.Errorf("node %s: %w\nremove it with: mbcas-cluster node remove %[1]s", n.Name, err)
+	}
+	return err
+}
+
+// startLocal starts a node of this machine.
+func (c *Cluster) startLocal(ctx context.Context, n config.Node) error {
+	runtime, kubelet := node.Programs(c.Config, n, c.host, c.kube.Program)
+	var began time.Time // nothing is down: any heartbeat is good
+	if !c.alive(runtime.Name) || !c.alive(kubelet.Name) {
+		began = time.Now()
+	}
+	if err := c.ensure(ctx, runtime, startLimit); err != nil {
+		return err
+	}
+	if err := c.copyImages(ctx, n); err != nil { // at each start, as the one before may have been interrupted
+		return err
+	}
+	if err := c.ensure(ctx, kubelet, startLimit); err != nil {
+		return err
+	}
+	err := c.step(n.Name+" Ready", func() error {
+		return wait(ctx, nodeLimit, c.ready(n, began), nil)
+	})
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, tail(c.Log(kubelet.Name)))
+	}
+	return err
+}
+
+func (c *Cluster) ready(n config.Node, began time.Time) func(context.Context) error {
+	return func(ctx context.Context) error { return node.Ready(ctx, c.Config, n.Name, began) }
+}
+
+// copyImages gives a node of this machine the images that it lacks: the first one the pause image, any
+// other those of the first.
+func (c *Cluster) copyImages(ctx context.Context, n config.Node) error {
+	has, err := node.Images(ctx, c.Inside(n), c.host)
+	if err != nil {
+		return err
+	}
+	archive := c.PauseArchive()
+	if n.Index > 0 {
+		if archive, err = c.exportImages(ctx, has); archive == "" || err != nil {
+			return err
+		}
+		defer os.Remove(archive)
+	} else if slices.Contains(has, node.PauseImage) {
+		return nil
+	}
+	return c.step("load images into "+n.Name, func() error { return c.load(ctx, n, archive) })
+}
+
+// exportImages writes the images of the first node to an archive, but for those that a new node has.
+// It returns "" if there are none. The caller removes the archive.
+func (c *Cluster) exportImages(ctx context.Context, has []string) (archive string, err error) {
+	images, err := node.Images(ctx, c.Config, c.host)
 	if err != nil {
 		return "", err
 	}
@@ -153,30 +173,110 @@ func (c Cluster) exportImages(ctx context.Context, host node.Host, has []string)
 	if len(images) == 0 {
 		return "", nil
 	}
-	archive = c.Config.Path("images.tar")
-	return archive, node.Export(ctx, c.Config, host, archive, images...)
+	archive = c.Path("images.tar")
+	return archive, node.Export(ctx, c.Config, c.host, archive, images...)
+}
+
+func (c *Cluster) vmImage(ctx context.Context) (vm.Image, error) {
+	img, err := vm.Open(c.kube)
+	if err != nil {
+		return img, err
+	}
+	return img, img.Ensure(ctx, c.kube, c.out)
+}
+
+// startVirtual starts a virtual node: its machine, that machine's first process, then the node.
+func (c *Cluster) startVirtual(ctx context.Context, n config.Node) error {
+	name := n.Processes()[0]
+	if c.alive(name) {
+		return nil
+	}
+	img, err := c.vmImage(ctx)
+	if err != nil {
+		return err
+	}
+	first := c.Path("node-init")
+	if err := c.kube.NodeInit(ctx, first); err != nil {
+		return err
+	}
+	began, log, program := time.Now(), c.Log(name), vm.Program(c.Config, n, img)
+	stop := build.Report(c.out, 15*time.Second, func() string {
+		return fmt.Sprintf("  %s: starting for %s; it writes to %s", n.Name, time.Since(began).Round(time.Second), log)
+	})
+	defer stop()
+	var machine proc.Process
+	for _, stage := range []struct {
+		name string
+		run  func() error
+	}{
+		{"start " + n.Name, func() (err error) {
+			if err := vm.Prepare(ctx, c.Config, n, img, first); err != nil {
+				return err
+			}
+			c.started++
+			machine, err = proc.Start(program, c.State, log)
+			return err
+		}},
+		{n.Name + " booted", func() error { return wait(ctx, virtualLimit, program.Ready, machine.Alive) }},
+		{"load images into " + n.Name, func() error { return c.loadVirtual(ctx, n) }},
+		{n.Name + " Ready", func() error {
+			return wait(ctx, virtualLimit, c.ready(n, began), machine.Alive)
+		}},
+	} {
+		if err := c.step(stage.name, stage.run); err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(log))
+		}
+	}
+	return nil
+}
+
+// loadVirtual gives a virtual node the images that were loaded before it was added, once.
+func (c *Cluster) loadVirtual(ctx context.Context, n config.Node) error {
+	if n.VM.Loaded {
+		return nil
+	}
+	archive, err := c.exportImages(ctx, []string{node.PauseImage})
+	if err != nil {
+		return err
+	}
+	if archive != "" {
+		defer os.Remove(archive)
+		if err := c.load(ctx, n, archive); err != nil {
+			return err
+		}
+	}
+	n.VM.Loaded = true // in c too: it is the same machine
+	return c.save()
 }
 
 // RemoveNode stops a node that was added and removes all of it.
-func (c Cluster) RemoveNode(ctx context.Context, name string) error {
-	release, err := lock(ctx, c.Config.State)
+func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
+	i := slices.IndexFunc(c.Nodes, func(n config.Node) bool { return n.Name == name })
+	if i < 0 {
+		return fmt.Errorf("no node %s that was added", name)
+	}
+	n := c.Nodes[i]
+	for _, process := range slices.Backward(n.Processes()) {
+		if err := c.stop(ctx, process); err != nil {
+			return err
+		}
+	}
+	var err error
+	if n.VM != nil {
+		err = clean.RemoveLink(config.Tap(n.Index))
+	} else if err = clean.LocalNode(ctx, c.State, c.Dir(n), n); err == nil {
+		err = node.RemoveAddress(c.Config, n)
+	}
 	if err != nil {
 		return err
 	}
-	defer release()
-	have, err := c.added()
-	if err != nil {
+	// What is left of its pods is removed by the cluster's own garbage collection.
+	if err := controlplane.Delete(ctx, c.Config, "/api/v1/nodes/"+name); err != nil {
 		return err
 	}
-	for _, s := range have.local {
-		if s.Name == name {
-			return c.removeLocalNode(ctx, s)
-		}
+	if err := clean.RemoveState(c.Dir(n)); err != nil {
+		return err
 	}
-	for _, m := range have.virtual {
-		if m.Name == name {
-			return c.removeVirtualNode(ctx, m)
-		}
-	}
-	return fmt.Errorf("no node %s that was added", name)
+	c.Nodes = slices.Delete(c.Nodes, i, i+1)
+	return c.save()
 }

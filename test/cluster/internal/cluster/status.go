@@ -4,56 +4,26 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/addon"
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
-	"github.com/mbcas/mbcas/test/cluster/internal/config"
-	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
-	"github.com/mbcas/mbcas/test/cluster/internal/vm"
 )
 
-// programs are all processes of the cluster in the order of their start.
-func (c Cluster) programs(cache build.Cache, host node.Host) []proc.Program {
-	all := controlplane.Programs(c.Config, cache.Program)
-	if c.Config.Node {
-		all = append(all, node.Runtime(c.Config, host), node.Kubelet(c.Config, cache.Program))
-	}
-	return all
-}
-
 // Status prints the components and their health. The error names those that do not work.
-func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
-	var host node.Host
-	if c.Config.Node {
-		host, _ = node.Inspect(c.Config)
-	}
-	components := c.programs(cache, host)
-	have, err := c.added()
-	if err != nil {
+func (c *Cluster) Status(ctx context.Context) (err error) {
+	if c.kube, err = build.Open(ctx, c.programs, build.Kubernetes); err != nil {
 		return err
 	}
-	for _, s := range have.local {
-		components = append(components, s.Runtime(c.Config, host), s.Kubelet(c.Config, cache.Program))
-	}
-	for _, m := range have.virtual {
-		components = append(components, m.Program(c.Config, vm.Image{}))
-	}
-	addons, versions, err := c.statusAddons(ctx, cache.Source)
-	if err != nil {
-		return err
-	}
-	components = append(components, addons...)
-
+	c.host, _ = node.Inspect(c.Config)
 	var failed []string
-	w := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "COMPONENT\tPID\tHEALTH")
-	for _, p := range components {
+	for _, p := range c.components() {
 		pid, health := c.health(ctx, p)
 		if health != "ok" {
 			failed = append(failed, p.Name)
@@ -63,105 +33,71 @@ func (c Cluster) Status(ctx context.Context, cache build.Cache) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	nodes, failedNodes := c.statusNodes(ctx, have.slots(c.Config))
-	failed = append(failed, failedNodes...)
 	c.say("")
-	w = tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
-	for _, row := range slices.Concat(nodes, [][2]string{
-		{"kubernetes", cache.Versions[build.KubernetesModule]},
-		{"etcd", cache.Versions[build.EtcdModule]},
-		{"containerd", runtimeVersion(ctx, c)},
-	}, versions, [][2]string{
-		{"hpa", fmt.Sprintf("every %v", c.Config.HPASync)},
-		{"cgroups", string(node.Cgroups())},
-		{"psi", psi()},
-		{"api", c.Config.APIURL()},
-		{"kubeconfig", c.Config.Kubeconfig("admin")},
-		{"logs", c.Config.Path("logs")},
-		{"programs", cache.Dir()},
-	}) {
-		fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
-	}
-	if err := w.Flush(); err != nil {
+	failedNodes, err := c.describe(ctx)
+	if err != nil {
 		return err
 	}
-	if len(failed) > 0 {
+	if failed = append(failed, failedNodes...); len(failed) > 0 {
 		return fmt.Errorf("not healthy: %s; run up to start what is missing", strings.Join(failed, ", "))
 	}
 	return nil
 }
 
-// statusNodes are the rows of the nodes, and those that are not Ready.
-func (c Cluster) statusNodes(ctx context.Context, added []config.Slot) (rows [][2]string, failed []string) {
-	if !c.Config.Node {
-		return [][2]string{{"node", "none (control plane alone)"}}, nil
-	}
-	names := []string{c.Config.NodeName}
-	for _, s := range added {
-		names = append(names, s.Node)
-	}
-	for _, name := range names {
-		state := name + " Ready"
-		if err := node.Ready(ctx, c.Config, name, time.Time{}); err != nil {
+// describe prints what the cluster consists of, and returns the nodes that are not Ready.
+func (c *Cluster) describe(ctx context.Context) (failed []string, err error) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, n := range c.nodes() {
+		state := "Ready"
+		if err := node.Ready(ctx, c.Config, n.Name, time.Time{}); err != nil {
 			state = oneLine(err)
-			failed = append(failed, "node "+name)
+			failed = append(failed, "node "+n.Name)
 		}
-		rows = append(rows, [2]string{"node", state})
+		fmt.Fprintf(w, "node\t%s %s\n", n.Name, state)
 	}
-	return rows, failed
-}
-
-// statusAddons are the processes of the add-ons that the cluster has, and a row for
-// each.
-func (c Cluster) statusAddons(ctx context.Context, programs string) (all []proc.Program, rows [][2]string, err error) {
 	for _, a := range addon.All() {
-		rec, ok, err := c.addonOf(a)
-		if err != nil {
-			return nil, nil, err
+		if interval, ok := c.Addons[a.Name]; ok {
+			cache, err := a.Open(ctx, c.programs)
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(w, "add-on\t%s %s, every %v\n", a.Name, a.Version(cache), interval)
 		}
-		if !ok {
-			continue
-		}
-		cache, err := a.Open(ctx, programs)
-		if err != nil {
-			return nil, nil, err
-		}
-		all = append(all, a.Programs(c.Config, rec.Interval, cache.Program)...)
-		rows = append(rows, [2]string{"add-on", fmt.Sprintf("%s %s, every %v", a.Name, a.Version(cache), rec.Interval)})
 	}
-	return all, rows, nil
+	runtime, err := node.RuntimeVersion(ctx, c.Config, c.NodeName)
+	if err != nil {
+		runtime = oneLine(err)
+	}
+	pressure := "on"
+	if _, err := os.Stat("/proc/pressure/cpu"); err != nil {
+		pressure = "off (boot with psi=1)"
+	}
+	for _, row := range [][2]string{
+		{"kubernetes", c.kube.Versions[build.KubernetesModule]},
+		{"etcd", c.kube.Versions[build.EtcdModule]},
+		{"containerd", runtime},
+		{"hpa", fmt.Sprintf("every %v", c.HPASync)},
+		{"cgroups", string(c.host.Cgroups)},
+		{"psi", pressure},
+		{"api", c.APIURL()},
+		{"kubeconfig", c.Kubeconfig("admin")},
+		{"logs", c.Path("logs")},
+		{"programs", c.kube.Dir()},
+	} {
+		fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
+	}
+	return failed, w.Flush()
 }
 
-func (c Cluster) health(ctx context.Context, p proc.Program) (pid, health string) {
-	rec, ok := c.records().Load(p.Name)
+func (c *Cluster) health(ctx context.Context, p proc.Program) (pid, health string) {
+	running, ok := proc.Find(c.State, p.Name)
 	if !ok {
-		return "-", "not started"
-	}
-	if !rec.Alive() {
-		return "-", fmt.Sprintf("ended (was pid %d)", rec.PID)
+		return "-", "does not run"
 	}
 	if err := p.Ready(ctx); err != nil {
-		return fmt.Sprint(rec.PID), oneLine(err)
+		return fmt.Sprint(running.PID), oneLine(err)
 	}
-	return fmt.Sprint(rec.PID), "ok"
-}
-
-func runtimeVersion(ctx context.Context, c Cluster) string {
-	if !c.Config.Node {
-		return "-"
-	}
-	v, err := node.RuntimeVersion(ctx, c.Config)
-	if err != nil {
-		return oneLine(err)
-	}
-	return v
-}
-
-func psi() string {
-	if _, err := os.Stat("/proc/pressure/cpu"); err != nil {
-		return "off (boot with psi=1)"
-	}
-	return "on"
+	return fmt.Sprint(running.PID), "ok"
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -8,10 +8,10 @@ import (
 )
 
 func TestPathsStayInState(t *testing.T) {
-	c := Default("/var/lib/x", true)
+	c := Default("/var/lib/x")
 	for _, path := range []string{
-		c.Marker(), c.Before(), c.PKI("ca.crt"), c.Log("etcd"), c.Kubeconfig("admin"),
-		c.KubeletRoot(), c.PodResourcesSocket(), c.ContainerdSocket(), c.Path("etcd"),
+		c.PKI("ca.crt"), c.Log("etcd"), c.Kubeconfig("admin"), c.KubeletRoot(), c.ContainerdSocket(), c.PauseArchive(),
+		c.Dir(Node{Name: "a", Index: 1}), c.Dir(Node{Name: "a", Index: 1, VM: &VM{}}),
 	} {
 		if !strings.HasPrefix(path, "/var/lib/x/") {
 			t.Errorf("%s is outside the state folder", path)
@@ -33,67 +33,49 @@ func TestValidate(t *testing.T) {
 		"host bits":         {func(c *Config) { c.PodRange = netip.MustParsePrefix("10.1.1.1/16") }, []string{"--pod-range"}},
 		"no range":          {func(c *Config) { c.ServiceRange = netip.Prefix{} }, []string{"--service-range"}},
 		"overlap":           {func(c *Config) { c.PodRange = netip.MustParsePrefix("10.96.4.0/24") }, []string{"overlap"}},
-		"long interface":    {func(c *Config) { c.Bridge = "a-very-long-interface" }, []string{"--bridge"}},
 		"reserve of a word": {func(c *Config) { c.SystemReservedCPU = "much" }, []string{"--system-reserved-cpu"}},
 		"no HPA period":     {func(c *Config) { c.HPASync = 0 }, []string{"--hpa-sync"}},
-		"long HPA period":   {func(c *Config) { c.HPASync = time.Hour }, []string{"--hpa-sync"}},
-		"several": {
-			func(c *Config) { c.NodeName, c.APIPort, c.PortOffset = "No", 0, -1 },
-			[]string{"--node-name", "--api-port", "--port-offset"},
-		},
+		"several":           {func(c *Config) { c.NodeName, c.HPASync = "../x", time.Hour }, []string{"DNS label", "--hpa-sync"}},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			c := Default("/var/lib/x", true)
-			tt.change(&c)
-			err := c.Validate()
-			if (err == nil) != (len(tt.wants) == 0) {
-				t.Fatalf("Validate = %v, want %q", err, tt.wants)
+		c := Default("/var/lib/x")
+		tt.change(&c)
+		err := c.Validate()
+		if (err == nil) != (len(tt.wants) == 0) {
+			t.Errorf("%s: %v, want %q", name, err, tt.wants)
+			continue
+		}
+		for _, want := range tt.wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want also %q", name, err, want)
 			}
-			for _, want := range tt.wants {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("Validate = %v, want also %q", err, want)
-				}
-			}
-		})
-	}
-}
-
-func TestAddressOfTheAPIServer(t *testing.T) {
-	if got := Default("/x", true).APIURL(); got != "https://10.96.0.1:443" {
-		t.Errorf("with a node %s: pods use the service's address and port", got)
-	}
-	if got := Default("/x", false).APIURL(); got != "https://127.0.0.1:6443" {
-		t.Errorf("without a node %s: no interface and no privilege is there", got)
-	}
-}
-
-func TestClash(t *testing.T) {
-	shared := Default("/var/lib/x", true)
-	beside := func(change func(*Config)) Config {
-		c := Default("/tmp/y", false)
-		c.PortOffset = 3000
-		change(&c)
-		return c
-	}
-	tests := map[string]struct {
-		c    Config
-		want string
-	}{
-		"beside it":         {beside(func(*Config) {}), ""},
-		"two nodes":         {beside(func(c *Config) { c.Node = true }), "the node"},
-		"same ports":        {beside(func(c *Config) { c.PortOffset = 0 }), "--port-offset"},
-		"ports one further": {beside(func(c *Config) { c.PortOffset = 1 }), "--port-offset"},
-	}
-	for name, tt := range tests {
-		got := tt.c.Conflict(shared)
-		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: clash %q, want %q", name, got, tt.want)
 		}
 	}
-	alone := beside(func(*Config) {})
-	third := beside(func(c *Config) { c.PortOffset = 6000 })
-	if got := third.Conflict(alone); !strings.Contains(got, "--api-port") {
-		t.Errorf("two API servers at one port: clash %q", got)
+}
+
+func TestSlotsShareTheRange(t *testing.T) {
+	for _, pods := range []string{"10.244.0.0/24", "10.1.0.0/16", "192.168.7.16/28"} {
+		c := Default("/x")
+		c.PodRange = netip.MustParsePrefix(pods)
+		end := c.PodRange.Addr()
+		for i := range Slots {
+			s := c.Slot(i)
+			if !end.Less(s.IP) || !s.IP.Less(s.First) || !s.First.Less(s.Last) {
+				t.Errorf("%s, slot %d: %+v overlaps what is before it (up to %v)", pods, i, s, end)
+			}
+			if !c.PodRange.Contains(s.Last) || !c.PodRange.Contains(s.Last.Next()) {
+				t.Errorf("%s, slot %d: %v is the broadcast address or beyond the range", pods, i, s.Last)
+			}
+			if s.MaxPods() < 2 || s.MaxPods() > 110 {
+				t.Errorf("%s, slot %d: room for %d pods", pods, i, s.MaxPods())
+			}
+			if mac := s.HardwareAddr(); mac[0]&1 != 0 || mac[0]&2 == 0 {
+				t.Errorf("%v is not a locally administered address of one station", mac)
+			}
+			end = s.Last
+		}
+	}
+	if got := Default("/x").Slot(0).MaxPods(); got != 110 {
+		t.Errorf("the first node has room for %d pods, want 110", got)
 	}
 }

@@ -10,8 +10,8 @@
 package controlplane
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,37 +22,28 @@ import (
 // Programs are the control plane's processes in the order of their start.
 // program gives the path of a built program.
 func Programs(c config.Config, program func(name string) string) []proc.Program {
-	local := "127.0.0.1:"
-	health := func(path string, port int) func(context.Context) error {
-		return func(ctx context.Context) error {
-			return Probe(ctx, c, "https://"+local+strconv.Itoa(port)+path)
-		}
-	}
-	return []proc.Program{
+	local := func(port int, path string) string { return fmt.Sprintf("https://127.0.0.1:%d%s", port, path) }
+	programs := []proc.Program{
+		{Name: "etcd", Args: etcdArgs(c), Ready: probe(c, etcdClient, local(config.EtcdPort, "/health"))},
+		{Name: "kube-apiserver", Args: apiServerArgs(c), Ready: Probe(c, c.APIURL()+"/readyz")},
 		{
-			Name: "etcd", Path: program("etcd"), Args: etcdArgs(c),
-			Ready: func(ctx context.Context) error {
-				return probeEtcd(ctx, c)
-			},
+			Name: "kube-controller-manager", Args: controllerManagerArgs(c),
+			Ready: Probe(c, local(config.ControllerManagerPort, "/healthz")),
 		},
 		{
-			Name: "kube-apiserver", Path: program("kube-apiserver"), Args: apiServerArgs(c),
-			Ready: func(ctx context.Context) error { return Probe(ctx, c, c.APIURL()+"/readyz") },
-		},
-		{
-			Name: "kube-controller-manager", Path: program("kube-controller-manager"), Args: controllerManagerArgs(c),
-			Ready: health("/healthz", c.ControllerManagerPort()),
-		},
-		{
-			Name: "kube-scheduler", Path: program("kube-scheduler"), Args: schedulerArgs(c),
-			Ready: health("/healthz", c.SchedulerPort()),
+			Name: "kube-scheduler", Args: clientArgs(c, "scheduler", config.SchedulerPort),
+			Ready: Probe(c, local(config.SchedulerPort, "/healthz")),
 		},
 	}
+	for i := range programs {
+		programs[i].Path = program(programs[i].Name)
+	}
+	return programs
 }
 
 func etcdArgs(c config.Config) []string {
-	client := fmt.Sprintf("https://127.0.0.1:%d", c.EtcdPort())
-	peer := fmt.Sprintf("https://127.0.0.1:%d", c.EtcdPeerPort())
+	client := fmt.Sprintf("https://127.0.0.1:%d", config.EtcdPort)
+	peer := fmt.Sprintf("https://127.0.0.1:%d", config.EtcdPeerPort)
 	return []string{
 		"--name=mbcas",
 		"--data-dir=" + c.Path("etcd"),
@@ -74,14 +65,14 @@ func etcdArgs(c config.Config) []string {
 }
 
 func apiServerArgs(c config.Config) []string {
-	args := []string{
+	return []string{
 		"--bind-address=" + c.APIAddress().String(),
 		"--advertise-address=" + c.APIAddress().String(),
-		"--secure-port=" + strconv.Itoa(c.APIPort),
+		"--secure-port=443", // the port that pods use
 		"--tls-cert-file=" + c.PKI("apiserver.crt"),
 		"--tls-private-key-file=" + c.PKI("apiserver.key"),
 
-		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", c.EtcdPort()),
+		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", config.EtcdPort),
 		"--etcd-cafile=" + c.PKI("etcd-ca.crt"),
 		"--etcd-certfile=" + c.PKI("etcd-client.crt"),
 		"--etcd-keyfile=" + c.PKI("etcd-client.key"),
@@ -115,24 +106,10 @@ func apiServerArgs(c config.Config) []string {
 		"--audit-log-maxsize=100", // MB
 		"--audit-log-maxbackup=2",
 	}
-	if !c.Node {
-		// Loopback is no valid endpoint address, and no pod uses it.
-		args = append(args, "--endpoint-reconciler-type=none")
-	}
-	return args
 }
 
 func controllerManagerArgs(c config.Config) []string {
-	kubeconfig := c.Kubeconfig("controller-manager")
-	args := []string{
-		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(c.ControllerManagerPort()),
-		"--tls-cert-file=" + c.PKI("controller-manager.crt"),
-		"--tls-private-key-file=" + c.PKI("controller-manager.key"),
-		"--kubeconfig=" + kubeconfig,
-		"--authentication-kubeconfig=" + kubeconfig,
-		"--authorization-kubeconfig=" + kubeconfig,
-		"--leader-elect=false",
+	return slices.Concat(clientArgs(c, "controller-manager", config.ControllerManagerPort), []string{
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + c.PKI("sa.key"),
 		"--root-ca-file=" + c.PKI("ca.crt"),
@@ -142,8 +119,7 @@ func controllerManagerArgs(c config.Config) []string {
 		"--flex-volume-plugin-dir=" + c.Path("volume-plugins"),
 		"--kube-api-qps=100", // with the default of 20 the start takes seconds longer
 		"--kube-api-burst=200",
-	}
-	return append(args, HPAWaits(c.HPASync)...)
+	}, HPAWaits(c.HPASync))
 }
 
 // HPAWaits are the controller manager's flags for an HPA controller that syncs
@@ -158,13 +134,14 @@ func HPAWaits(sync time.Duration) []string {
 	}
 }
 
-func schedulerArgs(c config.Config) []string {
-	kubeconfig := c.Kubeconfig("scheduler")
+// clientArgs are those of a client of the API server that serves its health.
+func clientArgs(c config.Config, id string, port int) []string {
+	kubeconfig := c.Kubeconfig(id)
 	return []string{
 		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(c.SchedulerPort()),
-		"--tls-cert-file=" + c.PKI("scheduler.crt"),
-		"--tls-private-key-file=" + c.PKI("scheduler.key"),
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + c.PKI(id+".crt"),
+		"--tls-private-key-file=" + c.PKI(id+".key"),
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,

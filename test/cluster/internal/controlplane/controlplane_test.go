@@ -2,8 +2,6 @@ package controlplane
 
 import (
 	"net/url"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,39 +29,32 @@ func value(t *testing.T, args []string, flag string) string {
 }
 
 func TestAddresses(t *testing.T) {
-	for name, node := range map[string]bool{"with a node": true, "control plane alone": false} {
-		t.Run(name, func(t *testing.T) {
-			c := config.Default("/var/lib/x", node)
-			all := allArgs(c)
-			for program, flags := range map[string][]string{
-				"etcd":                    {"--listen-client-urls", "--listen-peer-urls"},
-				"kube-apiserver":          {"--bind-address"},
-				"kube-controller-manager": {"--bind-address"},
-				"kube-scheduler":          {"--bind-address"},
-			} {
-				for _, flag := range flags {
-					got := value(t, all[program], flag)
-					if u, err := url.Parse(got); err == nil && u.Host != "" {
-						got = u.Hostname()
-					}
-					want := "127.0.0.1"
-					if program == "kube-apiserver" && node {
-						want = c.ServiceIP().String()
-					}
-					if got != want {
-						t.Errorf("%s %s: listens on %s, want %s", program, flag, got, want)
-					}
-				}
+	c := config.Default("/var/lib/x")
+	all := allArgs(c)
+	for program, flags := range map[string][]string{
+		"etcd":                    {"--listen-client-urls", "--listen-peer-urls"},
+		"kube-apiserver":          {"--bind-address"},
+		"kube-controller-manager": {"--bind-address"},
+		"kube-scheduler":          {"--bind-address"},
+	} {
+		for _, flag := range flags {
+			got := value(t, all[program], flag)
+			if u, err := url.Parse(got); err == nil && u.Host != "" {
+				got = u.Hostname()
 			}
-			if got := slices.Contains(all["kube-apiserver"], "--endpoint-reconciler-type=none"); got == node {
-				t.Errorf("endpoints of the service are left out: %v, want %v; pods find the API server by them", got, !node)
+			want := "127.0.0.1"
+			if program == "kube-apiserver" {
+				want = "10.96.0.1"
 			}
-		})
+			if got != want {
+				t.Errorf("%s %s: listens on %s, want %s", program, flag, got, want)
+			}
+		}
 	}
 }
 
 func TestAggregation(t *testing.T) {
-	args := allArgs(config.Default("/var/lib/x", true))["kube-apiserver"]
+	args := allArgs(config.Default("/var/lib/x"))["kube-apiserver"]
 	for _, flag := range []string{
 		"--client-ca-file", "--requestheader-client-ca-file", "--proxy-client-cert-file", "--proxy-client-key-file", "--enable-aggregator-routing",
 	} {
@@ -78,7 +69,7 @@ func TestAggregation(t *testing.T) {
 }
 
 func TestHPAWaits(t *testing.T) {
-	args := allArgs(config.Default("/var/lib/x", true))["kube-controller-manager"]
+	args := allArgs(config.Default("/var/lib/x"))["kube-controller-manager"]
 	// The defaults of kube-controller-manager --help in 1.36.
 	for flag, want := range map[string]string{
 		"sync-period": "15s", "downscale-stabilization": "5m0s", "cpu-initialization-period": "5m0s", "initial-readiness-delay": "30s",
@@ -94,36 +85,11 @@ func TestHPAWaits(t *testing.T) {
 
 // Every file that a flag names is below the state folder.
 func TestRenderedPathsStayInState(t *testing.T) {
-	for program, args := range allArgs(config.Default("/var/lib/x", true)) {
+	for program, args := range allArgs(config.Default("/var/lib/x")) {
 		for _, a := range args {
 			if _, v, ok := strings.Cut(a, "="); ok && strings.HasPrefix(v, "/") && !strings.HasPrefix(v, "/var/lib/x/") {
 				t.Errorf("%s: %s is outside the state folder", program, a)
 			}
-		}
-	}
-}
-
-func TestWriteFiles(t *testing.T) {
-	c := config.Default(t.TempDir(), true)
-	if err := WriteFiles(c); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(c.Kubeconfig("admin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{c.APIURL(), c.PKI("admin.crt"), c.PKI("admin.key"), c.PKI("ca.crt")} {
-		if !strings.Contains(string(raw), want) {
-			t.Errorf("kubeconfig lacks %s:\n%s", want, raw)
-		}
-	}
-	policy, err := os.ReadFile(c.Path("audit-policy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"pods/resize", "allocation.mbcas.io", "level: None"} {
-		if !strings.Contains(string(policy), want) {
-			t.Errorf("audit policy lacks %s", want)
 		}
 	}
 }

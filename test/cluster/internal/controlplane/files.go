@@ -8,7 +8,7 @@ import (
 )
 
 // auditPolicy records what tests assert: the user of each resize, with both bodies, other writers of
-// or evicted pods, and every write to its own objects. Nothing else is written.
+// pods, evictions, and every write to its own objects. Nothing else is written.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -34,7 +34,7 @@ rules:
 `
 
 // identities have a kubeconfig each; the name is also the certificate's.
-var identities = []string{"admin", "controller-manager", "scheduler", "kubelet"}
+var identities = []string{"admin", "controller-manager", "scheduler"}
 
 // WriteFiles writes what the control plane reads besides certificates.
 func WriteFiles(c config.Config) error {

@@ -3,7 +3,7 @@
 //
 // Promises:
 //   - Settings for cgroup v1 are given only where v1 carries the cpu controller:
-//     TestKubeletConfigByCgroupMode.
+//     TestKindsOfNodes.
 //   - Nothing the node writes by our choice lies outside the state folder:
 //     TestRenderedPathsStayInState.
 package node
@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
@@ -65,9 +67,10 @@ func Inspect(c config.Config) (h Host, missing []string) {
 		}
 	}
 	if h.CNI == "" {
-		missing = append(missing, "no CNI plugins in "+strings.Join(cniFolders, ", ")+" (Debian package containernetworking-plugins)")
+		where := strings.Join(cniFolders, ", ")
+		missing = append(missing, "no CNI plugins in "+where+" (Debian package containernetworking-plugins)")
 	}
-	mounts, err := clean.Mounts()
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return h, append(missing, err.Error())
 	}
@@ -75,18 +78,20 @@ func Inspect(c config.Config) (h Host, missing []string) {
 	if h.Cgroups == "" {
 		missing = append(missing, "no cgroup mount with a cpu controller")
 	}
-	fs := clean.FilesystemOf(mounts, c.State)
-	h.Overlay = fs != "overlay" && fs != "tmpfs"
+	h.Overlay = overlays(mounts, c.State)
 	return h, missing
 }
 
-// Cgroups is the mode of this machine, or "" when its mounts cannot be read.
-func Cgroups() CgroupMode {
-	mounts, err := clean.Mounts()
-	if err != nil {
-		return ""
+// overlays says whether the filesystem that holds path can carry overlay layers.
+func overlays(mounts []*mountinfo.Info, path string) bool {
+	best := &mountinfo.Info{}
+	for _, m := range mounts {
+		holds := m.Mountpoint == "/" || strings.HasPrefix(path+"/", m.Mountpoint+"/")
+		if holds && len(m.Mountpoint) >= len(best.Mountpoint) {
+			best = m
+		}
 	}
-	return cgroupMode(mounts)
+	return best.FSType != "overlay" && best.FSType != "tmpfs"
 }
 
 func hasPlugins(dir string) bool {
@@ -98,15 +103,11 @@ func hasPlugins(dir string) bool {
 	return true
 }
 
-func cgroupMode(mounts []clean.Mount) CgroupMode {
+func cgroupMode(mounts []*mountinfo.Info) CgroupMode {
 	v2, cpuOnV1 := false, false
 	for _, m := range mounts {
-		switch m.Type {
-		case "cgroup2":
-			v2 = true
-		case "cgroup":
-			cpuOnV1 = cpuOnV1 || slices.Contains(m.Options, "cpu")
-		}
+		v2 = v2 || m.FSType == "cgroup2"
+		cpuOnV1 = cpuOnV1 || m.FSType == "cgroup" && slices.Contains(strings.Split(m.VFSOptions, ","), "cpu")
 	}
 	switch {
 	case cpuOnV1 && v2:
@@ -124,10 +125,11 @@ func cgroupMode(mounts []clean.Mount) CgroupMode {
 // is asked before the cluster makes anything.
 func Conflicts(c config.Config) []string {
 	var found []string
-	if _, err := net.InterfaceByName(c.Bridge); err == nil {
-		found = append(found, fmt.Sprintf("the interface %s exists already", c.Bridge))
+	if _, err := net.InterfaceByName(config.Bridge); err == nil {
+		found = append(found, fmt.Sprintf("the interface %s exists: another cluster has it; stop that with mbcas-cluster down",
+			config.Bridge))
 	}
-	if dirs, err := clean.Kubepods(); err == nil && len(dirs) > 0 {
+	if dirs, err := clean.Cgroups("kubepods", config.AddedNodes); err == nil && len(dirs) > 0 {
 		found = append(found, fmt.Sprintf("%s exists: another kubelet is or was on this machine", dirs[0]))
 	}
 	addrs, err := net.InterfaceAddrs()
@@ -137,7 +139,8 @@ func Conflicts(c config.Config) []string {
 	for _, a := range addrs {
 		p, err := netip.ParsePrefix(a.String())
 		if err == nil && (p.Overlaps(c.PodRange) || p.Overlaps(c.ServiceRange)) {
-			found = append(found, fmt.Sprintf("this machine's address %v is in the cluster's ranges; choose others with --pod-range and --service-range", p))
+			found = append(found, fmt.Sprintf("this machine's address %v is in the cluster's ranges; choose others with"+
+				" --pod-range and --service-range", p))
 		}
 	}
 	return found

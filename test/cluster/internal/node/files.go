@@ -3,10 +3,9 @@ package node
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
 )
 
 // PauseImage is the sandbox of every pod; tests use it as an idle container too.
@@ -15,13 +14,14 @@ const PauseImage = "mbcas.io/pause:dev"
 // Virtual is the label and the taint of emulated nodes.
 const Virtual = "mbcas.io/virtual"
 
-// Files are what containerd, the CNI plugins and the kubelet of a node read, by path.
-func Files(c config.Config, s config.Slot, h Host) (map[string][]byte, error) {
-	kubelet, err := kubeletConfig(c, s, h)
+// Files are what containerd, the CNI plugins and the kubelet of a node read besides certificates, by
+// path. c is the cluster as the node sees it.
+func Files(c config.Config, n config.Node, h Host) (map[string][]byte, error) {
+	kubelet, err := kubeletConfig(c, n, h)
 	if err != nil {
 		return nil, err
 	}
-	cni, err := cniConfig(c, s)
+	cni, err := cniConfig(c, n)
 	if err != nil {
 		return nil, err
 	}
@@ -29,28 +29,8 @@ func Files(c config.Config, s config.Slot, h Host) (map[string][]byte, error) {
 		containerdConfigPath(c):                 []byte(containerdConfig(c, h)),
 		c.Path("cni", "conf", "mbcas.conflist"): cni,
 		kubeletConfigPath(c):                    kubelet,
+		c.Kubeconfig("kubelet"):                 controlplane.Kubeconfig(c, "kubelet"),
 	}, nil
-}
-
-// WriteFiles writes the Files of this machine's node.
-func WriteFiles(c config.Config, h Host) error {
-	files, err := Files(c, c.HostSlot(), h)
-	if err != nil {
-		return err
-	}
-	return write(files)
-}
-
-func write(files map[string][]byte) error {
-	for path, text := range files {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func containerdConfigPath(c config.Config) string { return c.Path("containerd", "config.toml") }
@@ -108,13 +88,14 @@ type object map[string]any
 // before the first pod, so the plugin need not turn on IP forwarding for the
 // whole machine (isGateway would): pods reach each other, the API server and the
 // kubelet, and nothing beyond this machine.
-func cniConfig(c config.Config, s config.Slot) ([]byte, error) {
+func cniConfig(c config.Config, n config.Node) ([]byte, error) {
+	s := c.Slot(n.Index)
 	return json.MarshalIndent(object{
 		"cniVersion": "0.4.0",
 		"name":       "mbcas",
 		"plugins": []object{{
 			"type":      "bridge",
-			"bridge":    c.Bridge,
+			"bridge":    config.Bridge,
 			"isGateway": false,
 			"ipMasq":    false,
 			"ipam": object{
@@ -133,15 +114,16 @@ func cniConfig(c config.Config, s config.Slot) ([]byte, error) {
 }
 
 // kubeletConfig is a KubeletConfiguration; JSON is YAML too.
-func kubeletConfig(c config.Config, s config.Slot, h Host) ([]byte, error) {
+func kubeletConfig(c config.Config, n config.Node, h Host) ([]byte, error) {
+	s := c.Slot(n.Index)
 	k := object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 
 		"address":            s.IP.String(),
-		"port":               c.KubeletPort(),
+		"port":               config.KubeletPort,
 		"healthzBindAddress": "127.0.0.1",
-		"healthzPort":        c.KubeletHealthPort(s),
+		"healthzPort":        n.KubeletHealthPort(),
 		"readOnlyPort":       0,
 		"tlsCertFile":        c.PKI("kubelet-server.crt"),
 		"tlsPrivateKeyFile":  c.PKI("kubelet-server.key"),
@@ -165,7 +147,7 @@ func kubeletConfig(c config.Config, s config.Slot, h Host) ([]byte, error) {
 		"clusterDNS":    []string{c.NodeIP().String()},
 		"clusterDomain": "cluster.local",
 
-		"systemReserved": object{"cpu": c.SystemReservedCPU, "memory": "1Gi"},
+		"systemReserved": object{"cpu": n.SystemReservedCPU, "memory": "1Gi"},
 		"evictionHard": object{
 			"memory.available":  "200Mi",
 			"nodefs.available":  "2%",
@@ -174,10 +156,10 @@ func kubeletConfig(c config.Config, s config.Slot, h Host) ([]byte, error) {
 		// Images come from archives and can't be pulled again: never collect them.
 		"imageGCHighThresholdPercent": 100,
 	}
-	if s.CgroupRoot != "" {
-		k["cgroupRoot"] = s.CgroupRoot
+	if cgroup := n.Cgroup(); cgroup != "" {
+		k["cgroupRoot"] = "/" + cgroup
 	}
-	if s.Emulated {
+	if n.VM != nil {
 		k["registerWithTaints"] = []object{{"key": Virtual, "value": "true", "effect": "NoSchedule"}}
 	}
 	if h.Cgroups != V2 {

@@ -4,47 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/vishvananda/netlink"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/controlplane"
+	"github.com/mbcas/mbcas/test/cluster/internal/pki"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
-	"github.com/vishvananda/netlink"
 )
 
-// Runtime is the container runtime of this machine's first node.
-func Runtime(c config.Config, h Host) proc.Program { return runtime(c, h, "containerd") }
-
-func runtime(c config.Config, h Host, name string) proc.Program {
-	return proc.Program{
-		Name: name,
-		Path: h.Containerd,
-		Args: RuntimeArgs(c),
+// Programs are the processes of a node of this machine: its container runtime, and its kubelet.
+func Programs(
+	c config.Config, n config.Node, h Host, program func(name string) string,
+) (runtime, kubelet proc.Program) {
+	names, in := n.Processes(), c.Inside(n)
+	runtime = proc.Program{
+		Name: names[0], Path: h.Containerd, Args: RuntimeArgs(in),
 		Ready: func(ctx context.Context) error {
-			_, err := ctr(ctx, c, h, "version")
+			_, err := ctr(ctx, in, h, "version")
 			return err
 		},
 	}
-}
-
-// Kubelet is the node agent of this machine's first node.
-func Kubelet(c config.Config, program func(name string) string) proc.Program {
-	return kubelet(c, c.HostSlot(), program, "kubelet")
-}
-
-func kubelet(c config.Config, s config.Slot, program func(name string) string, name string) proc.Program {
-	return proc.Program{
-		Name:  name,
-		Path:  program("kubelet"),
-		Args:  KubeletArgs(c, s),
-		Ready: func(ctx context.Context) error { return healthz(ctx, c.KubeletHealthPort(s)) },
+	kubelet = proc.Program{
+		Name: names[1], Path: program("kubelet"), Args: KubeletArgs(in, n),
+		Ready: controlplane.Probe(c, fmt.Sprintf("http://127.0.0.1:%d/healthz", n.KubeletHealthPort())),
 	}
+	return runtime, kubelet
 }
 
 // RuntimeArgs are the container runtime's, on any node.
@@ -52,116 +44,165 @@ func RuntimeArgs(c config.Config) []string {
 	return []string{"--config=" + containerdConfigPath(c)}
 }
 
-// KubeletArgs are the kubelet's, on the node in the slot.
-func KubeletArgs(c config.Config, s config.Slot) []string {
+// KubeletArgs are the kubelet's, on any node. c is the cluster as the node sees it.
+func KubeletArgs(c config.Config, n config.Node) []string {
 	args := []string{
 		"--config=" + kubeletConfigPath(c),
 		"--kubeconfig=" + c.Kubeconfig("kubelet"),
 		"--root-dir=" + c.KubeletRoot(),
 		"--cert-dir=" + c.PKI("kubelet"),
-		"--hostname-override=" + s.Node,
-		"--node-ip=" + s.IP.String(),
+		"--hostname-override=" + n.Name,
+		"--node-ip=" + c.Slot(n.Index).IP.String(),
 	}
-	if s.Emulated {
+	if n.VM != nil {
 		args = append(args, "--node-labels="+Virtual+"=true")
 	}
 	return args
 }
 
-func healthz(ctx context.Context, port int) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthz", port), nil)
-	if err != nil {
-		return err
+// Prepare makes everything that a node of this machine needs for its next start. For the first, the caller has
+// checked that an interface of the bridge's name is the cluster's own.
+func Prepare(c config.Config, n config.Node, h Host) error {
+	in, ip := c.Inside(n), c.Slot(n.Index).IP
+	addresses := []netip.Prefix{netip.PrefixFrom(ip, 32)}
+	if n.Index == 0 {
+		if err := addBridge(c); err != nil {
+			return err
+		}
+		addresses = []netip.Prefix{netip.PrefixFrom(ip, c.PodRange.Bits()), netip.PrefixFrom(c.APIAddress(), 32)}
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("kubelet healthz: %s", resp.Status)
-	}
-	return nil
-}
-
-// RuntimeVersion is the runtime's name and version, by the word of the node.
-func RuntimeVersion(ctx context.Context, c config.Config) (string, error) {
-	var n struct {
-		Status struct {
-			NodeInfo struct{ ContainerRuntimeVersion string }
+	if cgroup := n.Cgroup(); cgroup != "" {
+		if err := makeCgroup(cgroup, h.Cgroups); err != nil {
+			return err
 		}
 	}
-	err := controlplane.Get(ctx, c, "/api/v1/nodes/"+c.NodeName, &n)
-	return n.Status.NodeInfo.ContainerRuntimeVersion, err
+	if err := pki.Issue(in.PKI(""), pki.NodeLeaves(n.Name, ip), c.PKI("")); err != nil {
+		return err
+	}
+	files, err := Files(in, n, h)
+	if err != nil {
+		return err
+	}
+	for path, text := range files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return addAddresses(addresses)
 }
 
-// AddBridge makes the cluster's interface with the node's and the API server's
-// addresses, or completes it. The caller has checked that an interface of
-// that name is the cluster's own.
-func AddBridge(c config.Config) error {
-	link, err := netlink.LinkByName(c.Bridge)
+// addBridge makes the cluster's interface unless it is there.
+func addBridge(c config.Config) error {
+	_, err := netlink.LinkByName(config.Bridge)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name = c.Bridge
+		attrs.Name = config.Bridge
 		// A bridge without an address of its own takes over that of its lowest
 		// port, so neighbours would lose it whenever a pod comes or goes.
-		attrs.HardwareAddr = c.HostSlot().HardwareAddr()
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-			return fmt.Errorf("bridge %s: add: %w", c.Bridge, err)
-		}
-		link, err = netlink.LinkByName(c.Bridge)
+		attrs.HardwareAddr = c.Slot(0).HardwareAddr()
+		err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 	}
 	if err != nil {
-		return fmt.Errorf("bridge %s: %w", c.Bridge, err)
-	}
-	for _, p := range []netip.Prefix{
-		netip.PrefixFrom(c.NodeIP(), c.PodRange.Bits()),
-		netip.PrefixFrom(c.ServiceIP(), 32),
-	} {
-		if err := addAddress(link, p); err != nil {
-			return err
-		}
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("bridge %s: up: %w", c.Bridge, err)
+		return fmt.Errorf("bridge %s: add: %w", config.Bridge, err)
 	}
 	return nil
 }
 
-func addAddress(bridge netlink.Link, p netip.Prefix) error {
-	addr, err := netlink.ParseAddr(p.String())
-	if err == nil {
-		err = netlink.AddrReplace(bridge, addr)
-	}
+func addAddresses(all []netip.Prefix) error {
+	bridge, err := netlink.LinkByName(config.Bridge)
 	if err != nil {
-		return fmt.Errorf("bridge %s: add address %v: %w", bridge.Attrs().Name, p, err)
+		return fmt.Errorf("bridge %s: %w", config.Bridge, err)
+	}
+	for _, p := range all {
+		addr, err := netlink.ParseAddr(p.String())
+		if err == nil {
+			err = netlink.AddrReplace(bridge, addr)
+		}
+		if err != nil {
+			return fmt.Errorf("bridge %s: add address %v: %w", config.Bridge, p, err)
+		}
+	}
+	if err := netlink.LinkSetUp(bridge); err != nil {
+		return fmt.Errorf("bridge %s: up: %w", config.Bridge, err)
 	}
 	return nil
 }
 
-// Load imports image archives into the runtime, where the kubelet finds them.
-func Load(ctx context.Context, c config.Config, h Host, archives ...string) error {
-	for _, a := range archives {
-		if _, err := os.Stat(a); err != nil {
-			return err
+// RemoveAddress takes the address of a node of this machine off the bridge.
+func RemoveAddress(c config.Config, n config.Node) error {
+	bridge, err := netlink.LinkByName(config.Bridge)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", config.Bridge, err)
+	}
+	have, err := netlink.AddrList(bridge, netlink.FAMILY_V4)
+	for _, a := range have {
+		if err == nil && a.IP.String() == c.Slot(n.Index).IP.String() {
+			err = netlink.AddrDel(bridge, &a)
 		}
-		if _, err := ctr(ctx, c, h, "--namespace=k8s.io", "images", "import", a); err != nil {
-			return fmt.Errorf("load %s: %w", a, err)
+	}
+	if err != nil {
+		return fmt.Errorf("bridge %s: remove the address of %s: %w", config.Bridge, n.Name, err)
+	}
+	return nil
+}
+
+// makeCgroup makes a cgroup in every hierarchy. Where all controllers are those of v2, they are passed
+// on, as a kubelet requires of the cgroup above its own.
+func makeCgroup(name string, mode CgroupMode) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		dir := m.Mountpoint
+		for part := range strings.SplitSeq(name, "/") {
+			if mode == V2 && m.FSType == "cgroup2" {
+				if err := passOn(dir); err != nil {
+					return err
+				}
+			}
+			dir = filepath.Join(dir, part)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// passOn gives the children of a v2 cgroup the controllers that it has.
+func passOn(dir string) error {
+	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(dir, "cgroup.subtree_control")
+	for controller := range strings.FieldsSeq(string(raw)) {
+		if err := os.WriteFile(to, []byte("+"+controller), 0o644); err != nil {
+			return fmt.Errorf("%s: pass on %s: %w", dir, controller, err)
+		}
+	}
+	return nil
+}
+
+// Load imports an image archive into the runtime, where the kubelet finds it. c is the cluster as the node sees it.
+func Load(ctx context.Context, c config.Config, h Host, archive string) error {
+	_, err := ctr(ctx, c, h, "--namespace=k8s.io", "images", "import", archive)
+	return err
 }
 
 // Images are the names of the images that the runtime has.
 func Images(ctx context.Context, c config.Config, h Host) ([]string, error) {
 	out, err := ctr(ctx, c, h, "--namespace=k8s.io", "images", "list", "--quiet")
-	if err != nil {
-		return nil, err
-	}
 	// The kubelet's side of the runtime adds a second name for each, the digest.
-	return slices.DeleteFunc(strings.Fields(out), func(name string) bool { return strings.HasPrefix(name, "sha256:") }), nil
+	digest := func(name string) bool { return strings.HasPrefix(name, "sha256:") }
+	return slices.DeleteFunc(strings.Fields(out), digest), err
 }
 
 // Export writes images of the runtime to an archive.
@@ -175,7 +216,7 @@ func ctr(ctx context.Context, c config.Config, h Host, args ...string) (string, 
 	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	if err != nil {
-		return "", fmt.Errorf("ctr %s: %w: %s", args[0], err, text)
+		return "", fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, text)
 	}
 	return text, nil
 }

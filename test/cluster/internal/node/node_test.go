@@ -7,24 +7,24 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/mountinfo"
 
-	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
 func TestCgroupMode(t *testing.T) {
-	v1 := func(controllers ...string) clean.Mount { return clean.Mount{Type: "cgroup", Options: controllers} }
-	v2 := clean.Mount{Type: "cgroup2"}
+	v1 := func(options string) *mountinfo.Info { return &mountinfo.Info{FSType: "cgroup", VFSOptions: options} }
+	v2 := &mountinfo.Info{FSType: "cgroup2"}
 	tests := map[string]struct {
-		mounts []clean.Mount
+		mounts []*mountinfo.Info
 		want   CgroupMode
 		reason string
 	}{
-		"v2":              {[]clean.Mount{v2}, V2, ""},
-		"v1":              {[]clean.Mount{v1("rw", "cpu", "cpuacct"), v1("rw", "memory")}, V1, ""},
-		"hybrid":          {[]clean.Mount{v1("rw", "cpu"), v1("rw", "memory"), v2}, Hybrid, ""},
-		"v2 and systemd":  {[]clean.Mount{v1("rw", "name=systemd"), v2}, V2, "a named hierarchy has no controller"},
-		"cpuacct, no cpu": {[]clean.Mount{v1("rw", "cpuacct")}, "", "nothing can limit the CPU of a pod"},
+		"v2":              {[]*mountinfo.Info{v2}, V2, ""},
+		"v1":              {[]*mountinfo.Info{v1("rw,cpu,cpuacct"), v1("rw,memory")}, V1, ""},
+		"hybrid":          {[]*mountinfo.Info{v1("rw,cpu"), v1("rw,memory"), v2}, Hybrid, ""},
+		"v2 and systemd":  {[]*mountinfo.Info{v1("rw,name=systemd"), v2}, V2, "a named hierarchy has no controller"},
+		"cpuacct, no cpu": {[]*mountinfo.Info{v1("rw,cpuacct")}, "", "nothing can limit the CPU of a pod"},
 		"none":            {nil, "", ""},
 	}
 	for name, tt := range tests {
@@ -34,79 +34,51 @@ func TestCgroupMode(t *testing.T) {
 	}
 }
 
-func TestKubeletConfigByCgroupMode(t *testing.T) {
-	c := config.Default("/var/lib/x", true)
-	for mode, want := range map[CgroupMode]bool{V1: true, Hybrid: true, V2: false} {
-		raw, err := kubeletConfig(c, c.HostSlot(), Host{Cgroups: mode})
-		if err != nil {
-			t.Fatal(err)
+func TestOverlays(t *testing.T) {
+	mounts := []*mountinfo.Info{
+		{Mountpoint: "/", FSType: "ext4"}, {Mountpoint: "/tmp", FSType: "tmpfs"}, {Mountpoint: "/var/lib/xy", FSType: "overlay"},
+	}
+	for path, want := range map[string]bool{"/var/lib/x": true, "/tmp/state": false, "/tmpx": true, "/var/lib/xy/z": false} {
+		if got := overlays(mounts, path); got != want {
+			t.Errorf("overlay layers in %s: %v, want %v", path, got, want)
 		}
-		var k map[string]any
-		if err := json.Unmarshal(raw, &k); err != nil {
-			t.Fatal(err)
-		}
-		if _, got := k["failCgroupV1"]; got != want {
-			t.Errorf("%s: failCgroupV1 given: %v, want %v", mode, got, want)
-		}
-	}
-}
-
-func TestKubeletConfig(t *testing.T) {
-	c := config.Default("/var/lib/x", true)
-	c.SystemReservedCPU = "250m"
-	raw, err := kubeletConfig(c, c.HostSlot(), Host{Cgroups: V2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var k struct {
-		Address                string
-		MaxPods                int
-		ReadOnlyPort           int
-		CgroupDriver           string
-		MakeIPTablesUtilChains bool
-		SystemReserved         map[string]string
-	}
-	if err := json.Unmarshal(raw, &k); err != nil {
-		t.Fatal(err)
-	}
-	if k.Address != "10.244.0.1" || k.MaxPods != 110 || k.ReadOnlyPort != 0 || k.CgroupDriver != "cgroupfs" || k.MakeIPTablesUtilChains {
-		t.Errorf("kubelet configuration: %+v", k)
-	}
-	if k.SystemReserved["cpu"] != "250m" || k.SystemReserved["memory"] != "1Gi" {
-		t.Errorf("system reserve: %v", k.SystemReserved)
 	}
 }
 
 // The differences between the kinds of nodes.
 func TestKindsOfNodes(t *testing.T) {
-	c := config.Default("/var/lib/x", true)
-	beside := LocalNode{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1300m"}
-	emulated := c.Slot(2, "mbcas-vm-2")
-	emulated.Emulated = true
+	c := config.Default("/var/lib/x")
+	c.SystemReservedCPU = "250m"
 	type kind struct {
-		Address, CgroupRoot string
-		HealthzPort         int
-		SystemReserved      map[string]string
-		RegisterWithTaints  []map[string]string
-		Labels, RootDir     string `json:"-"`
+		Address, CgroupRoot  string
+		HealthzPort, MaxPods int
+		SystemReserved       map[string]string
+		RegisterWithTaints   []map[string]string
+		FailCgroupV1         *bool
+		Labels, RootDir      string `json:"-"`
 	}
 	reserved := func(cpu string) map[string]string { return map[string]string{"cpu": cpu, "memory": "1Gi"} }
 	for _, tt := range []struct {
-		c    config.Config
-		s    config.Slot
-		want kind
+		n       config.Node
+		cgroups CgroupMode
+		want    kind
 	}{
-		{c, c.HostSlot(), kind{Address: "10.244.0.1", HealthzPort: 10248, SystemReserved: reserved("400m"), RootDir: "--root-dir=/var/lib/x/kubelet"}},
-		{beside.Inside(c), beside.Slot(c), kind{
-			Address: "10.244.0.128", CgroupRoot: "/mbcas-nodes/mbcas-node-2", HealthzPort: 10247, SystemReserved: reserved("1300m"),
-			RootDir: "--root-dir=/var/lib/x/nodes/mbcas-node-2/kubelet",
+		{c.First(), Hybrid, kind{
+			Address: "10.244.0.1", HealthzPort: 10248, MaxPods: 110, SystemReserved: reserved("250m"), FailCgroupV1: new(bool),
+			RootDir: "--root-dir=/var/lib/x/kubelet",
 		}},
-		{c, emulated, kind{
-			Address: "10.244.0.192", HealthzPort: 10246, SystemReserved: reserved("400m"), RootDir: "--root-dir=/var/lib/x/kubelet",
-			RegisterWithTaints: []map[string]string{{"key": Virtual, "value": "true", "effect": "NoSchedule"}}, Labels: "--node-labels=" + Virtual + "=true",
+		{config.Node{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1300m"}, V1, kind{
+			Address: "10.244.0.128", CgroupRoot: "/mbcas-nodes/mbcas-node-2", HealthzPort: 10247, MaxPods: 63, SystemReserved: reserved("1300m"),
+			FailCgroupV1: new(bool), RootDir: "--root-dir=/var/lib/x/nodes/mbcas-node-2/kubelet",
+		}},
+		{config.Node{Name: "mbcas-vm-2", Index: 2, SystemReservedCPU: "400m", VM: &config.VM{}}, V2, kind{
+			Address: "10.244.0.192", HealthzPort: 10246, MaxPods: 62, SystemReserved: reserved("400m"),
+			RegisterWithTaints: []map[string]string{{"key": Virtual, "value": "true", "effect": "NoSchedule"}},
+			Labels:             "--node-labels=" + Virtual + "=true", RootDir: "--root-dir=/var/lib/mbcas-cluster/kubelet",
 		}},
 	} {
-		raw, err := kubeletConfig(tt.c, tt.s, Host{Cgroups: Hybrid})
+		in := c.Inside(tt.n)
+		raw, err := kubeletConfig(in, tt.n, Host{Cgroups: tt.cgroups})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +86,7 @@ func TestKindsOfNodes(t *testing.T) {
 		if err := json.Unmarshal(raw, &got); err != nil {
 			t.Fatal(err)
 		}
-		for _, arg := range KubeletArgs(tt.c, tt.s) {
+		for _, arg := range KubeletArgs(in, tt.n) {
 			switch name, _, _ := strings.Cut(arg, "="); name {
 			case "--node-labels":
 				got.Labels = arg
@@ -123,39 +95,27 @@ func TestKindsOfNodes(t *testing.T) {
 			}
 		}
 		if d := cmp.Diff(tt.want, got); d != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.s.Node, d)
+			t.Errorf("%s (-want +got):\n%s", tt.n.Name, d)
 		}
 	}
 }
 
 func TestRenderedPathsStayInState(t *testing.T) {
-	c := config.Default("/var/lib/x", true)
+	c := config.Default("/var/lib/x")
 	h := Host{Cgroups: Hybrid, CNI: "/usr/lib/cni", Overlay: true}
-	beside := LocalNode{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1"}
-	program := func(string) string { return "kubelet" }
-	for _, tt := range []struct {
-		c    config.Config
-		s    config.Slot
-		args []string
-	}{
-		{c, c.HostSlot(), Kubelet(c, program).Args},
-		{beside.Inside(c), beside.Slot(c), beside.Kubelet(c, program).Args},
-	} {
-		cni, err := cniConfig(tt.c, tt.s)
+	for _, n := range []config.Node{c.First(), {Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1"}} {
+		in := c.Inside(n)
+		files, err := Files(in, n, h)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kubelet, err := kubeletConfig(tt.c, tt.s, h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := regexp.MustCompile(`(?:["=]|unix://)(/[^"\n]*)`)
-		for name, text := range map[string]string{
-			"containerd": containerdConfig(tt.c, h), "cni": string(cni), "kubelet": string(kubelet), "kubelet flags": strings.Join(tt.args, "\n"),
-		} {
-			for _, m := range path.FindAllStringSubmatch(text, -1) {
-				if p := m[1]; !strings.HasPrefix(p, tt.c.State+"/") && p != h.CNI && p != tt.s.CgroupRoot {
-					t.Errorf("%s of %s: %s is outside the state folder", name, tt.s.Node, p)
+		_, kubelet := Programs(c, n, h, func(string) string { return "kubelet" })
+		files["flags"] = []byte(strings.Join(kubelet.Args, "\n"))
+		path := regexp.MustCompile(`(?:["=]|unix://|: )(/[^"\n]*)`)
+		for name, text := range files {
+			for _, m := range path.FindAllStringSubmatch(string(text), -1) {
+				if p := m[1]; !strings.HasPrefix(p, in.State+"/") && p != h.CNI && p != "/"+n.Cgroup() {
+					t.Errorf("%s of %s: %s is outside the state folder", name, n.Name, p)
 				}
 			}
 		}
@@ -163,7 +123,7 @@ func TestRenderedPathsStayInState(t *testing.T) {
 }
 
 func TestContainerdConfigBySnapshotter(t *testing.T) {
-	c := config.Default("/var/lib/x", true)
+	c := config.Default("/var/lib/x")
 	for overlay, want := range map[bool]string{true: `snapshotter = "overlayfs"`, false: `snapshotter = "native"`} {
 		if got := containerdConfig(c, Host{Overlay: overlay}); !strings.Contains(got, want) {
 			t.Errorf("overlay %v: no %s", overlay, want)

@@ -14,45 +14,48 @@ import (
 // crash by a minute; and a kubelet that gets a resize in its first
 // second, before it knows its pods, retries it only 30 s later.
 func Ready(ctx context.Context, c config.Config, name string, since time.Time) error {
-	if err := heartbeatSince(ctx, c, name, since); err != nil {
-		return err
-	}
-	if err := condition(ctx, c, name); err != nil {
-		return err
-	}
-	return knowsItsPods(ctx, c, name)
-}
-
-func heartbeatSince(ctx context.Context, c config.Config, name string, since time.Time) error {
 	var lease struct{ Spec struct{ RenewTime time.Time } }
-	if err := controlplane.Get(ctx, c, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name, &lease); err != nil {
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"
+	if err := controlplane.Get(ctx, c, leases+name, &lease); err != nil {
 		return err
 	}
 	if t := lease.Spec.RenewTime; t.Before(since) {
 		return fmt.Errorf("node %s: last heartbeat at %s", name, t.Local().Format(time.TimeOnly))
 	}
-	return nil
-}
-
-func condition(ctx context.Context, c config.Config, name string) error {
-	var n struct {
-		Status struct {
-			Conditions []struct{ Type, Status, Reason, Message string }
-		}
-	}
-	if err := controlplane.Get(ctx, c, "/api/v1/nodes/"+name, &n); err != nil {
+	n, err := get(ctx, c, name)
+	if err != nil {
 		return err
 	}
+	ready := condition{Reason: "no Ready condition yet"}
 	for _, cond := range n.Status.Conditions {
-		if cond.Type != "Ready" {
-			continue
+		if cond.Type == "Ready" {
+			ready = cond
 		}
-		if cond.Status != "True" {
-			return fmt.Errorf("node %s: %s: %s", name, cond.Reason, cond.Message)
-		}
-		return nil
 	}
-	return fmt.Errorf("node %s: no Ready condition yet", name)
+	if ready.Status != "True" {
+		return fmt.Errorf("node %s: %s: %s", name, ready.Reason, ready.Message)
+	}
+	return knowsItsPods(ctx, c, name)
+}
+
+type condition struct{ Type, Status, Reason, Message string }
+
+type apiNode struct {
+	Status struct {
+		Conditions []condition
+		NodeInfo   struct{ ContainerRuntimeVersion string }
+	}
+}
+
+func get(ctx context.Context, c config.Config, name string) (n apiNode, err error) {
+	err = controlplane.Get(ctx, c, "/api/v1/nodes/"+name, &n)
+	return n, err
+}
+
+// RuntimeVersion is the runtime's name and version, by the word of the node.
+func RuntimeVersion(ctx context.Context, c config.Config, name string) (string, error) {
+	n, err := get(ctx, c, name)
+	return n.Status.NodeInfo.ContainerRuntimeVersion, err
 }
 
 type podList struct {
@@ -77,7 +80,8 @@ func knowsItsPods(ctx context.Context, c config.Config, name string) error {
 	for _, p := range bound.Items {
 		ended := p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed"
 		if !ended && !knows[p.Metadata.UID] {
-			return fmt.Errorf("node %s: its kubelet does not know pod %s/%s yet", name, p.Metadata.Namespace, p.Metadata.Name)
+			return fmt.Errorf("node %s: its kubelet does not know pod %s/%s yet",
+				name, p.Metadata.Namespace, p.Metadata.Name)
 		}
 	}
 	return nil

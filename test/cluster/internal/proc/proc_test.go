@@ -2,169 +2,122 @@ package proc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
-func TestParseStat(t *testing.T) {
-	const rest = " 0 0 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 987654 1000 1 0\n"
-	tests := map[string]struct {
-		stat   string
-		tick   uint64
-		dead   bool
-		fails  bool
-		reason string
-	}{
-		"plain":       {stat: "7 (etcd) S 1" + rest, tick: 987654},
-		"odd name":    {stat: "7 (a b) R (c)) S 1" + rest, tick: 987654, reason: "a command may hold blanks and parentheses"},
-		"zombie":      {stat: "7 (etcd) Z 1" + rest, tick: 987654, dead: true, reason: "a zombie serves nothing"},
-		"cut short":   {stat: "7 (etcd) S 1 2 3", fails: true},
-		"no command":  {stat: "7 etcd S", fails: true},
-		"not numbers": {stat: "7 (etcd) S 1 0 0 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 soon 1000 1 0", fails: true},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			tick, dead, err := parseStat([]byte(tt.stat))
-			if (err != nil) != tt.fails {
-				t.Fatalf("parseStat: err %v, want failure %v; %s", err, tt.fails, tt.reason)
-			}
-			if err == nil && (tick != tt.tick || dead != tt.dead) {
-				t.Errorf("parseStat = %d, %v, want %d, %v; %s", tick, dead, tt.tick, tt.dead, tt.reason)
-			}
-		})
-	}
-}
-
-func TestRecycledIDIsAnotherProcess(t *testing.T) {
-	self, err := Observe(os.Getpid())
+// start starts a process of the cluster in a folder of the test's, and stops it at the end.
+func start(t *testing.T, p Program) Process {
+	t.Helper()
+	state := t.TempDir()
+	got, err := Start(p, state, filepath.Join(state, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !self.Alive() {
-		t.Fatal("this process is not recognised")
+	t.Cleanup(func() {
+		if err := got.Stop(context.Background(), time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	return got
+}
+
+var sleeper = Program{Name: "sleeper", Path: "/bin/sleep", Args: []string{"60"}}
+
+func TestStartFindStop(t *testing.T) {
+	p := start(t, sleeper)
+	if found, ok := Find(p.State, "sleeper"); !ok || found != p {
+		t.Errorf("Find = %v, %v, want %v", found, ok, p)
 	}
-	later := self
-	later.Tick++
-	if later.Alive() {
-		t.Error("a process with the same id that started later is taken for the recorded one")
+	for state, name := range map[string]string{p.State: "other", p.State + "-2": "sleeper"} {
+		if found, ok := Find(state, name); ok {
+			t.Errorf("%s of %s is %v", name, state, found)
+		}
 	}
-	rebooted := self
-	rebooted.Boot = "00000000-0000-0000-0000-000000000000"
-	if rebooted.Alive() {
-		t.Error("a process of another boot is taken for the recorded one")
+	if err := p.Stop(context.Background(), 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := Find(p.State, "sleeper"); ok || p.Alive() {
+		t.Error("it is alive after Stop")
 	}
 }
 
-func TestStopLeavesAStranger(t *testing.T) {
-	stranger := exec.Command("sleep", "60")
-	if err := stranger.Start(); err != nil {
+// What a component starts carries its mark, and is not taken for it.
+func TestFindOfAComponentWithChildren(t *testing.T) {
+	p := start(t, Program{Name: "parent", Path: "/bin/sh", Args: []string{"-c", "sleep 60 & wait"}})
+	var all []Process
+	until(t, func() bool {
+		var err error
+		if all, err = All(p.State); err != nil {
+			t.Fatal(err)
+		}
+		return len(all) == 2
+	})
+	if found, ok := Find(p.State, "parent"); !ok || found != p {
+		t.Errorf("Find = %v, %v, want %v", found, ok, p)
+	}
+	for _, stray := range all {
+		if err := stray.Stop(context.Background(), 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStopLeavesOthers(t *testing.T) {
+	other := exec.Command("sleep", "60")
+	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = stranger.Process.Kill(), stranger.Wait() })
-	seen, err := Observe(stranger.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { _, _ = other.Process.Kill(), other.Wait() })
+	marked := start(t, sleeper)
+	for name, former := range map[string]Process{
+		"a process of no cluster":      {PID: other.Process.Pid, State: marked.State, Name: "sleeper"},
+		"another component":            {PID: marked.PID, State: marked.State, Name: "etcd"},
+		"a process of another cluster": {PID: marked.PID, State: "/elsewhere", Name: "sleeper"},
+	} {
+		if former.Alive() {
+			t.Errorf("%s, with the same id, is taken for one that had it before", name)
+		}
+		if err := former.Stop(context.Background(), time.Second); err != nil {
+			t.Fatal(err)
+		}
 	}
-	record := seen
-	record.Tick-- // the record of a process that had this id before
-	if err := record.Stop(context.Background(), time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if !seen.Alive() {
-		t.Error("a process was stopped by the record of another one")
+	if err := other.Process.Signal(unix.Signal(0)); err != nil || !marked.Alive() {
+		t.Errorf("a process was stopped in place of one that had its id before: %v", err)
 	}
 }
 
 // TestPriority: a program starts with its priority. Every user may set one lower than its own.
 func TestPriority(t *testing.T) {
-	dir := t.TempDir()
-	rec, err := Records{Dir: dir, State: dir}.Start(Program{Name: "sleeper", Path: "/bin/sleep", Args: []string{"60"}, Nice: 15}, filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := rec.Stop(context.Background(), 5*time.Second); err != nil {
-			t.Error(err)
-		}
-	})
+	nice := sleeper
+	nice.Nice = 15
+	p := start(t, nice)
 	const zero = 20 // the system call returns 20 less the priority
-	if got, err := unix.Getpriority(unix.PRIO_PROCESS, rec.PID); err != nil || zero-got != 15 {
+	if got, err := unix.Getpriority(unix.PRIO_PROCESS, p.PID); err != nil || zero-got != 15 {
 		t.Errorf("priority %d, %v, want 15", zero-got, err)
 	}
-	if session, err := os.ReadFile(autogroup(rec.PID)); err == nil && !strings.HasSuffix(strings.TrimSpace(string(session)), " nice 15") {
+	if session, err := os.ReadFile(autogroup(p.PID)); err == nil && !strings.HasSuffix(strings.TrimSpace(string(session)), " nice 15") {
 		t.Errorf("priority of the session: %q, want 15", session)
 	}
 }
 
-func TestStartRecordStop(t *testing.T) {
-	dir := t.TempDir()
-	records := Records{Dir: dir, State: dir}
-	rec, err := records.Start(Program{Name: "sleeper", Path: "/bin/sleep", Args: []string{"60"}}, filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	loaded, ok := records.Load("sleeper")
-	if !ok {
-		t.Fatal("no record was written")
-	}
-	if d := cmp.Diff(rec, loaded); d != "" {
-		t.Errorf("record differs after loading (-want +got):\n%s", d)
-	}
-	if err := os.Remove(filepath.Join(dir, "sleeper.json")); err != nil {
-		t.Fatal(err)
-	}
-	lost := strays(t, records)
-	if len(lost) != 1 || lost[0].PID != rec.PID {
-		t.Fatalf("strays = %v, want the process whose record was lost, %d", lost, rec.PID)
-	}
-	if states, err := States(); err != nil || !slices.Contains(states, dir) {
-		t.Errorf("States = %v, %v, want %s among them", states, err, dir)
-	}
-	if others := (Records{Dir: dir, State: dir + "-2"}); len(strays(t, others)) != 0 {
-		t.Error("another cluster's process counts as a stray")
-	}
-	if err := lost[0].Stop(context.Background(), 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if rec.Alive() {
-		t.Error("it is alive after Stop")
-	}
-}
-
-func strays(t *testing.T, r Records) []Record {
-	t.Helper()
-	found, err := r.Strays()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-func TestStopKillsWhoIgnoresTheRequest(t *testing.T) {
-	dir := t.TempDir()
-	records := Records{Dir: dir, State: dir}
-	rec, err := records.Start(Program{
+func TestStopKillsWhatIgnoresTheRequest(t *testing.T) {
+	p := start(t, Program{
 		Name: "stubborn", Path: "/bin/sh",
 		Args: []string{"-c", "trap '' TERM; touch ready; while :; do sleep 0.1; done"},
-	}, filepath.Join(dir, "log"))
-	if err != nil {
+	})
+	until(t, func() bool { _, err := os.Stat(filepath.Join(p.State, "ready")); return err == nil })
+	if err := p.Stop(context.Background(), 100*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { _, err := os.Stat(filepath.Join(dir, "ready")); return err == nil })
-	if err := rec.Stop(context.Background(), 100*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
-	if rec.Alive() {
+	if p.Alive() {
 		t.Error("it is alive after Stop")
 	}
 }
@@ -181,53 +134,30 @@ func until(t *testing.T, done func() bool) {
 	}
 }
 
-func TestLoadOfABrokenRecord(t *testing.T) {
-	for name, text := range map[string]string{"empty": "", "cut": `{"pid": 1`, "init": `{"pid": 1}`, "group": `{"pid": -5}`} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "x.json"), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if rec, ok := (Records{Dir: dir}).Load("x"); ok {
-				t.Errorf("Load = %v, want none: signalling it could hit others", rec)
-			}
-		})
+// The kernel shows the environment of a process a moment after its start.
+func TestStartedIsAlive(t *testing.T) {
+	for range 50 {
+		if p := start(t, sleeper); !p.Alive() {
+			t.Fatal("a process that was started is not recognised")
+		}
 	}
 }
 
 func TestStartClosesInheritedFiles(t *testing.T) {
-	dir := t.TempDir()
-	lock := filepath.Join(dir, "lock")
+	lock := filepath.Join(t.TempDir(), "lock")
 	fd, err := unix.Open(lock, unix.O_CREAT|unix.O_RDWR, 0o600) // as flock(1) leaves it to us: not close-on-exec
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	records := Records{Dir: dir, State: dir}
-	rec, err := records.Start(Program{Name: "sleeper", Path: "/bin/sleep", Args: []string{"60"}}, filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := rec.Stop(context.Background(), time.Second); err != nil {
-			t.Error(err)
-		}
-	})
-	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", rec.PID))
+	p := start(t, sleeper)
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID))
 	if err != nil || len(open) == 0 {
-		t.Fatalf("open files of pid %d: %v, %v", rec.PID, open, err)
+		t.Fatalf("open files of pid %d: %v, %v", p.PID, open, err)
 	}
 	for _, f := range open {
 		if to, _ := os.Readlink(f); to == lock {
 			t.Errorf("the process has the caller's lock open, and holds it as long as it lives")
 		}
-	}
-}
-
-func TestStartOfAMissingProgram(t *testing.T) {
-	dir := t.TempDir()
-	_, err := Records{Dir: dir, State: dir}.Start(Program{Name: "none", Path: "/no/such/program"}, filepath.Join(dir, "log"))
-	if !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("err = %v, want not exist", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/build"
-	"github.com/mbcas/mbcas/test/cluster/internal/nodeconfig"
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
 // Image is what every virtual node starts from. It is in the cache, because it is
@@ -106,7 +106,7 @@ func (i Image) build(ctx context.Context, kube string, out io.Writer) error {
 		}
 	}
 	for _, c := range [][2]string{
-		{kube, filepath.Join(tree, nodeconfig.Kubelet)},
+		{kube, filepath.Join(tree, config.VMKubelet)},
 		{filepath.Join(tree, "boot", "vmlinuz-"+version), i.Kernel()},
 	} {
 		if err := run(ctx, "cp", c[0], c[1]); err != nil {
