@@ -1,7 +1,6 @@
 package addon
 
 import (
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -130,79 +129,6 @@ func TestAddresses(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// No two of the cluster's programs want one port.
-func TestPorts(t *testing.T) {
-	c := config.Default("/var/lib/x")
-	seen := map[string]string{}
-	for _, a := range All() {
-		for _, p := range programsOf(a, c, a.Interval) {
-			for _, flag := range []string{"--address", "--port", "--secure-port"} {
-				for _, v := range values([]proc.Program{p}, flag) {
-					port := v[strings.LastIndex(v, ":")+1:]
-					if seen[port] != "" {
-						t.Errorf("%s %s: port %s is that of %s", p.Name, flag, port, seen[port])
-					}
-					seen[port] = p.Name
-				}
-			}
-		}
-	}
-	if len(seen) != 5 {
-		t.Errorf("ports %v, want 5: metrics-server's, the webhook's, and one for the health of each of the VPA's", seen)
-	}
-}
-
-// The API server finds metrics-server by these: it refuses a loopback endpoint, and
-// joins Service and EndpointSlice by the port's name.
-func TestMetricsObjects(t *testing.T) {
-	c := withAuthority(t, config.Default("/var/lib/x"))
-	raw, err := metricsObjects(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list struct {
-		Items []struct {
-			Kind     string
-			Metadata struct {
-				Name   string
-				Labels map[string]string
-			}
-			Spec struct {
-				Selector map[string]string
-				Ports    []struct{ Name string }
-				Service  struct{ Name, Namespace string }
-				CABundle []byte
-			}
-			Ports     []struct{ Name string }
-			Endpoints []struct{ Addresses []string }
-		}
-	}
-	if err := json.Unmarshal(raw, &list); err != nil || len(list.Items) != 3 {
-		t.Fatalf("%d objects, %v", len(list.Items), err)
-	}
-	service, slice, api := list.Items[0], list.Items[1], list.Items[2]
-	if len(service.Spec.Selector) > 0 {
-		t.Errorf("the Service selects pods: %v; then its endpoints are not ours to write", service.Spec.Selector)
-	}
-	if service.Spec.Ports[0].Name != slice.Ports[0].Name {
-		t.Errorf("the port is %q in the Service, %q in the EndpointSlice", service.Spec.Ports[0].Name, slice.Ports[0].Name)
-	}
-	if got := slice.Metadata.Labels["kubernetes.io/service-name"]; got != service.Metadata.Name || api.Spec.Service.Name != got {
-		t.Errorf("the EndpointSlice is of %q, the API of %q, the Service is %q", got, api.Spec.Service.Name, service.Metadata.Name)
-	}
-	if d := cmp.Diff([]string{c.NodeIP().String()}, slice.Endpoints[0].Addresses); d != "" {
-		t.Errorf("endpoint (-want +got):\n%s", d)
-	}
-	if string(api.Spec.CABundle) != "the authority" {
-		t.Errorf("the API server would trust %q", api.Spec.CABundle)
-	}
-	host := api.Spec.Service.Name + "." + api.Spec.Service.Namespace + ".svc"
-	leaves := metricsServer.Leaves(c)
-	if hosts := leaves[len(leaves)-1].Hosts; !slices.Contains(hosts, host) {
-		t.Errorf("the certificate is for %q, and the API server expects %s", hosts, host)
 	}
 }
 
