@@ -127,6 +127,10 @@ func setUp(n config.Boot) error {
 	if err != nil {
 		return err
 	}
+	// They are of sandboxes of former boots. A crash may have cut them short; then these could not be removed.
+	if err := os.RemoveAll("/var/lib/cni/results"); err != nil {
+		return err
+	}
 	if err := unix.Sethostname([]byte(n.Node.Name)); err != nil {
 		return err
 	}
