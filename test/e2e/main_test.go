@@ -3,7 +3,6 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -72,9 +71,8 @@ type suite struct {
 	remote bool
 	// ceiling is the highest limit of a pod on it.
 	ceiling cpu.Milli
-	// audit is the API server's audit log, and audited its size when the test began.
-	audit   string
-	audited int64
+	// log is the API server's audit log since the test began.
+	log audit.Log
 }
 
 // start finds the cluster and installs MBCAS. Without a cluster the test is skipped, which
@@ -95,7 +93,7 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 	if err := schemes.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{audit: auditLog(path)}
+	s := &suite{}
 	if s.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +105,8 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 	s.use(slices.MinFunc(nodes.Items, func(a, b corev1.Node) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	}))
-	_, here := os.Stat(filepath.Dir(s.audit))
-	s.audited, err = audit.Size(s.audit)
-	if err := errors.Join(here, err); err != nil {
-		t.Fatalf("the logs of the local cluster: %v", err)
+	if s.log, err = audit.From(auditLog(path)); err != nil {
+		t.Fatalf("the audit log of the local cluster: %v", err)
 	}
 	for _, f := range prepare {
 		f(s)

@@ -17,7 +17,7 @@ func (p *platform) openShapes(t *testing.T) {
 	p.deploy(t, shapes, "zoo", resources{"20m", "33m", "32Mi"}, func(t *corev1.PodTemplateSpec) {
 		always := corev1.ContainerRestartPolicyAlways
 		migrate := part("migrate", 0, resources{"20m", "200m", "32Mi"})
-		migrate.Args = []string{"once"}
+		migrate.Args = []string{"--once=10000000"}
 		proxy := part("proxy", 8081, resources{"10m", "50m", "32Mi"})
 		proxy.RestartPolicy = &always
 		t.Spec.InitContainers = []corev1.Container{migrate, proxy}

@@ -39,9 +39,7 @@ const (
 func (p *platform) openScaling(t *testing.T) {
 	r := resources{webRequest.String(), webDeclared.String(), "64Mi"}
 	p.deploy(t, scaling, "twin", r)
-	p.deploy(t, scaling, "web", r, func(t *corev1.PodTemplateSpec) {
-		t.Spec.Containers[0].Args = []string{"serve"}
-	})
+	p.deploy(t, scaling, "web", r)
 	utilization := autoscalingv2.MetricTarget{
 		Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(webTarget)),
 	}

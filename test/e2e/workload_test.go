@@ -80,7 +80,7 @@ func (r resources) kubernetes() corev1.ResourceRequirements {
 func part(name string, port int, r resources) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: loadImage, ImagePullPolicy: corev1.PullNever, Resources: r.kubernetes(),
-		Args: []string{"hog", fmt.Sprintf("--listen=:%d", port)},
+		Args: []string{fmt.Sprintf("--listen=:%d", port)},
 	}
 }
 

@@ -13,90 +13,63 @@ import (
 	"time"
 )
 
-func TestWorkIsBounded(t *testing.T) {
-	srv := httptest.NewServer(newServer(1))
-	defer srv.Close()
-	for query, want := range map[string]int{
-		"n=1000": http.StatusOK, "n=0": http.StatusOK,
-		"": http.StatusBadRequest, "n=-1": http.StatusBadRequest, "n=x": http.StatusBadRequest,
-		"n=10000000001": http.StatusBadRequest,
+// answer is the answer to a request without a network.
+func answer(ctx context.Context, s *server, method, path, body string) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	s.routes().ServeHTTP(rec, httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body)))
+	return rec
+}
+
+// TestAnswers: work and plans are bounded, and a plan makes the probe fail.
+func TestAnswers(t *testing.T) {
+	s := newServer()
+	for _, c := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{"GET", "/work?n=1000", "", http.StatusOK}, {"GET", "/work?n=0", "", http.StatusOK},
+		{"GET", "/work", "", http.StatusBadRequest}, {"GET", "/work?n=-1", "", http.StatusBadRequest},
+		{"GET", "/work?n=10000000001", "", http.StatusBadRequest},
+		{"PUT", "/plan", `{"threads":65}`, http.StatusBadRequest},
+		{"PUT", "/plan", `{"threads":1}`, http.StatusOK}, {"GET", "/healthz", "", http.StatusOK},
+		{"PUT", "/plan", `{"unhealthy":true}`, http.StatusOK}, {"GET", "/healthz", "", http.StatusServiceUnavailable},
+		{"PUT", "/plan", `{}`, http.StatusOK}, {"GET", "/healthz", "", http.StatusOK},
 	} {
-		resp, err := http.Get(srv.URL + "/work?" + query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("GET /work?%s: %d, want %d", query, resp.StatusCode, want)
+		if got := answer(t.Context(), s, c.method, c.path, c.body); got.Code != c.want {
+			t.Errorf("%s %s %s: %d %s, want %d", c.method, c.path, c.body, got.Code, got.Body, c.want)
 		}
 	}
+	s.threads.Wait() // returns only if the endless thread was ended
 }
 
 // The request of a client that has gone costs nothing, and takes no slot.
 func TestRequestsOfGoneClientsAreDropped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	rec := httptest.NewRecorder()
-	routes := newServer(1)
-	routes.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/work?n=10000000000", nil))
-	if rec.Body.Len() != 0 {
-		t.Errorf("answered %q to a client that has gone", rec.Body)
+	if got := answer(ctx, newServer(), "GET", "/work?n=10000000000", ""); got.Body.Len() != 0 {
+		t.Errorf("answered %q to a client that has gone", got.Body)
 	}
 }
 
-func TestHogEndsByItself(*testing.T) {
-	h := newHog()
-	h.spin(plan{Threads: 2, Until: time.Now().Add(20 * time.Millisecond)})
-	h.threads.Wait() // returns only if the threads end
+func TestPlanEndsByItself(*testing.T) {
+	s := newServer()
+	s.follow(plan{Threads: 2, Until: time.Now().Add(20 * time.Millisecond)})
+	s.threads.Wait() // returns only if the threads end
 }
 
-func TestHogIsReplaced(t *testing.T) {
-	h := newHog()
-	rec := httptest.NewRecorder()
-	put := func(body string) int {
-		rec = httptest.NewRecorder()
-		h.routes().ServeHTTP(rec, httptest.NewRequest(http.MethodPut, "/plan", strings.NewReader(body)))
-		return rec.Code
-	}
-	if code := put(`{"threads":1}`); code != http.StatusOK {
-		t.Fatalf("plan refused: %d %s", code, rec.Body)
-	}
-	if code := put(`{"threads":65}`); code != http.StatusBadRequest {
-		t.Errorf("65 threads: %d", code)
-	}
-	h.stop() // returns only if the endless thread ends
-}
-
-func TestHogIsUnhealthyByPlan(t *testing.T) {
-	h := newHog()
-	defer h.stop()
-	for _, step := range []struct {
-		plan string
-		want int
-	}{{`{"unhealthy":true}`, http.StatusServiceUnavailable}, {`{}`, http.StatusOK}} {
-		put := httptest.NewRequest(http.MethodPut, "/plan", strings.NewReader(step.plan))
-		h.routes().ServeHTTP(httptest.NewRecorder(), put)
-		rec := httptest.NewRecorder()
-		h.routes().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-		if rec.Code != step.want {
-			t.Errorf("plan %s: health is %d, want %d", step.plan, rec.Code, step.want)
-		}
-	}
-}
-
-func TestOnceEnds(t *testing.T) {
+func TestCommandLine(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"once", "--n=1000"}, &out); err != nil || out.Len() == 0 {
-		t.Errorf("%v, said %q", err, out.String())
+	if err := run(t.Context(), []string{"--once=1000"}, &out); err != nil || out.Len() == 0 {
+		t.Errorf("%v, said %q", err, &out)
 	}
-}
-
-func TestUsage(t *testing.T) {
-	for _, args := range [][]string{
-		nil, {"unknown"}, {"serve", "--slots", "0"}, {"hog", "--threads", "-1"}, {"hog", "more"}, {"once", "more"},
-	} {
-		if err := run(t.Context(), args, &bytes.Buffer{}); !errors.Is(err, errUsage) {
+	for _, args := range [][]string{{"serve"}, {"--threads=-1"}, {"--threads=65"}, {"--what"}} {
+		if err := run(t.Context(), args, &out); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v, want a usage error", args, err)
 		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, []string{"--listen=127.0.0.1:0", "--threads=1"}, &out); err != nil {
+		t.Errorf("a server that is stopped: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command mbcas-load is the load of the demo and of tests. "serve" does a counted amount of CPU
-// work per HTTP request; "hog" spins threads by plans; "once" does some work and ends, as init
-// containers do.
+// Command mbcas-load is the load of the demo and of tests. It does a counted amount of CPU work per
+// HTTP request, and spins threads by plans. With --once it does some work and ends, as init containers
+// do.
 package main
 
 import (
@@ -20,60 +20,32 @@ import (
 )
 
 // errUsage marks a command line that cannot be understood.
-var errUsage = errors.New("usage: mbcas-load serve|hog|once [flags]")
+var errUsage = errors.New("usage: mbcas-load [--listen ADDRESS] [--threads N] | --once N")
 
 func main() { program.Main("mbcas-load", errUsage, run) }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	fs := flag.NewFlagSet("mbcas-load", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	listen := fs.String("listen", ":8080", "address to listen on")
-	switch args[0] {
-	case "serve":
-		slots := fs.Int("slots", 4, "requests worked on at a time; more wait in a queue")
-		if err := parse(fs, args[1:]); err != nil {
-			return err
-		}
-		if *slots < 1 {
-			return fmt.Errorf("%w: --slots %d: want at least 1", errUsage, *slots)
-		}
-		return listenAndServe(ctx, *listen, newServer(*slots), stdout)
-	case "hog":
-		threads := fs.Int("threads", 0, "threads that spin from the start until the first plan")
-		if err := parse(fs, args[1:]); err != nil {
-			return err
-		}
-		if *threads < 0 || *threads > maxThreads {
-			return fmt.Errorf("%w: --threads %d: want 0 to %d", errUsage, *threads, maxThreads)
-		}
-		h := newHog()
-		defer h.stop()
-		if *threads > 0 {
-			h.spin(plan{Threads: *threads})
-		}
-		return listenAndServe(ctx, *listen, h.routes(), stdout)
-	case "once":
-		n := fs.Int("n", 10_000_000, "iterations of work")
-		if err := parse(fs, args[1:]); err != nil {
-			return err
-		}
-		fmt.Fprintln(stdout, work.Burn(max(0, *n)))
-		return nil
-	}
-	return errUsage
-}
-
-func parse(fs *flag.FlagSet, args []string) error {
+	threads := fs.Int("threads", 0, "threads that spin from the start until the first plan")
+	once := fs.Int("once", 0, "iterations of work to do, and then to end")
 	if err := fs.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	if fs.NArg() > 0 {
+	switch {
+	case fs.NArg() > 0:
 		return fmt.Errorf("%w: %q is one too many", errUsage, fs.Arg(0))
+	case *threads < 0 || *threads > maxThreads || *once < 0:
+		return fmt.Errorf("%w: %d threads, once %d: want 0 to %d threads", errUsage, *threads, *once, maxThreads)
+	case *once > 0:
+		fmt.Fprintln(stdout, work.Burn(*once))
+		return nil
 	}
-	return nil
+	s := newServer()
+	defer s.follow(plan{})
+	s.follow(plan{Threads: *threads})
+	return listenAndServe(ctx, *listen, s.routes(), stdout)
 }
 
 // listenAndServe returns nil when ctx ends.
@@ -84,15 +56,10 @@ func listenAndServe(ctx context.Context, address string, routes http.Handler, st
 	}
 	fmt.Fprintln(stdout, "listening on", l.Addr())
 	srv := &http.Server{Handler: routes, ReadHeaderTimeout: time.Minute}
-	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(l) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	srv.Close() // requests under way are part of the load, not worth waiting for
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+	// Requests under way are part of the load, not worth waiting for.
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

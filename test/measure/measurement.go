@@ -84,7 +84,7 @@ func (m *measurement) run(ctx context.Context, keep bool) error {
 	if err != nil {
 		return err
 	}
-	offset, err := audit.Size(m.cluster.Log("audit"))
+	log, err := audit.From(m.cluster.Log("audit"))
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (m *measurement) run(ctx context.Context, keep bool) error {
 		return errors.Join(ctx.Err(), m.close(ctx))
 	}
 	// What was measured is worth reading even if a later part failed.
-	played = errors.Join(played, m.report(offset))
+	played = errors.Join(played, m.report(log))
 	if keep {
 		return errors.Join(played, m.workload.SetMode(ctx, "enforce"), m.player.Keep(ctx))
 	}
@@ -214,8 +214,8 @@ func (m *measurement) restore(ctx context.Context) error {
 }
 
 // report compares with the targets and writes everything.
-func (m *measurement) report(offset int64) error {
-	if err := audit.Each(m.cluster.Log("audit"), offset, m.facts.Request); err != nil {
+func (m *measurement) report(log audit.Log) error {
+	if err := log.Each(m.facts.Request); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	r := m.workload.Recorder

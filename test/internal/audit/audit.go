@@ -52,31 +52,35 @@ func (e Event) Canceled() bool {
 	return e.ResponseStatus.Code == 504 && strings.HasSuffix(e.ResponseStatus.Message, "context canceled")
 }
 
-// Size is where the log ends; 0 where there is none.
-func Size(path string) (int64, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
+// Log is the requests of an audit log from an offset on.
+type Log struct {
+	path   string
+	offset int64
 }
 
-// Each calls visit with every response that the log has from an offset on.
-func Each(path string, offset int64, visit func(Event)) error {
-	f, err := os.Open(path)
+// From is the log from its present end on, also where it does not exist yet.
+func From(path string) (Log, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Log{path: path}, nil
+	}
+	if err != nil {
+		return Log{}, err
+	}
+	return Log{path, info.Size()}, nil
+}
+
+// Each calls visit with every response of the log so far.
+func (l Log) Each(visit func(Event)) error {
+	f, err := os.Open(l.path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return err
-	} else if info.Size() < offset {
-		return fmt.Errorf("%s was rotated: what it said before is in another file", path)
+	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < l.offset {
+		return errors.Join(err, fmt.Errorf("%s was rotated: what it said before is in another file", l.path))
 	}
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+	if _, err := f.Seek(l.offset, io.SeekStart); err != nil {
 		return err
 	}
 	lines := bufio.NewReader(f)
@@ -90,7 +94,7 @@ func Each(path string, offset int64, visit func(Event)) error {
 		}
 		var e Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%s: %w", l.path, err)
 		}
 		if e.Stage == "ResponseComplete" {
 			visit(e)

@@ -16,13 +16,8 @@ func TestEach(t *testing.T) {
 	if err := os.WriteFile(path, []byte(whole+refused[:20]), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]int64{"audit.log": int64(len(whole) + 20), "none.log": 0} {
-		if size, err := Size(filepath.Join(filepath.Dir(path), name)); size != want || err != nil {
-			t.Errorf("%s has size %d, %v; want %d", name, size, err, want)
-		}
-	}
 	n := 0
-	err := Each(path, 0, func(e Event) {
+	err := Log{path: path}.Each(func(e Event) {
 		n++
 		if !e.Of("") || !e.OverQuota() || e.DryRun() || e.User.Username != "rs" || e.Received.Nanosecond() != 5e8 {
 			t.Errorf("%+v", e)
@@ -31,7 +26,20 @@ func TestEach(t *testing.T) {
 	if n != 1 || err != nil {
 		t.Errorf("%d answers, %v; want one", n, err)
 	}
-	if err := Each(path, int64(len(whole)+1000), func(Event) {}); err == nil {
+	log, err := From(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Each(func(e Event) { t.Errorf("%+v is older", e) }); err != nil {
+		t.Error(err)
+	}
+	if err := os.Truncate(path, 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Each(func(Event) {}); err == nil {
 		t.Error("no error although the log is shorter than it was")
+	}
+	if none, err := From(path + ".none"); err != nil || none.offset != 0 {
+		t.Errorf("a log that does not exist yet: %+v, %v", none, err)
 	}
 }

@@ -51,8 +51,7 @@ const slow = podresize.Timeout / 2
 // Guard is safe for use by several goroutines.
 type Guard struct {
 	client client.Client
-	audit  string
-	offset int64
+	log    audit.Log
 	stop   context.CancelFunc
 
 	mu     sync.Mutex
@@ -85,11 +84,11 @@ func New(kubeconfig, log string) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{audit: log, pods: map[types.UID]guarded{}}
+	g := &Guard{pods: map[types.UID]guarded{}}
 	if g.client, err = client.New(config, client.Options{}); err != nil {
 		return nil, err
 	}
-	if g.offset, err = audit.Size(log); err != nil {
+	if g.log, err = audit.From(log); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -191,7 +190,7 @@ func (g *Guard) End() Report {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := errors.Join(err, audit.Each(g.audit, g.offset, g.report.request)); err != nil {
+	if err := errors.Join(err, g.log.Each(g.report.request)); err != nil {
 		g.report.fault("what happened cannot be read to the end: %v", err)
 	}
 	g.ended, g.report.Pods = true, len(g.pods)

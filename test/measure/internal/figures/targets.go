@@ -13,30 +13,30 @@ import (
 // Check refuses a script with a figure or chart that does not exist.
 func Check(s *script.Script) error {
 	var errs []error
-	for _, r := range s.Rows {
-		if numbers[r.Figure] == nil {
-			errs = append(errs, fmt.Errorf("row %s: figure %q is none of %s", r.Title, r.Figure, names(numbers)))
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	for _, r := range s.Rows {
+		need(numbers[r.Figure] != nil, "row %s: figure %q is none of %s", r.Title, r.Figure, names(numbers))
+	}
 	for _, t := range s.Targets {
-		bounds := 0
+		bounds, wanted := 0, 0 // a number has one, a list none
 		for _, b := range []*float64{t.AtMost, t.Below, t.Above} {
 			if b != nil {
 				bounds++
 			}
 		}
-		switch {
-		case numbers[t.Figure] == nil && nevers[t.Figure] == nil:
-			known := names(numbers) + ", " + names(nevers)
-			errs = append(errs, fmt.Errorf("target %s: figure %q is none of %s", t.Title, t.Figure, known))
-		case numbers[t.Figure] != nil && bounds != 1 || nevers[t.Figure] != nil && bounds != 0:
-			errs = append(errs, fmt.Errorf("target %s: %d bounds: a number has one, a list none", t.Title, bounds))
+		if numbers[t.Figure] != nil {
+			wanted = 1
 		}
+		need(wanted == 1 || nevers[t.Figure] != nil, "target %s: figure %q is none of %s, %s",
+			t.Title, t.Figure, names(numbers), names(nevers))
+		need(bounds == wanted, "target %s: %d bounds, want %d", t.Title, bounds, wanted)
 	}
 	for _, c := range s.Charts {
-		if charts[c.Kind] == nil {
-			errs = append(errs, fmt.Errorf("chart %s: kind %q is none of %s", c.Title, c.Kind, names(charts)))
-		}
+		need(charts[c.Kind] != nil, "chart %s: kind %q is none of %s", c.Title, c.Kind, names(charts))
 	}
 	return errors.Join(errs...)
 }

@@ -131,13 +131,13 @@ func pod(w script.Workload, node string) corev1.PodTemplateSpec {
 }
 
 func container(w script.Workload) corev1.Container {
-	args, memory := []string{"serve"}, resource.MustParse("192Mi") // for the requests that wait
+	memory := resource.MustParse("192Mi") // for the requests that wait
 	if w.Kind == script.Spin {
-		args, memory = []string{"hog", fmt.Sprintf("--threads=%d", w.Threads)}, resource.MustParse("32Mi")
+		memory = resource.MustParse("32Mi")
 	}
 	c := corev1.Container{
 		Name: "main", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args:  append(args, fmt.Sprintf("--listen=:%d", Port)),
+		Args:  []string{fmt.Sprintf("--threads=%d", w.Threads), fmt.Sprintf("--listen=:%d", Port)},
 		Ports: []corev1.ContainerPort{{ContainerPort: Port}},
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), RunAsNonRoot: ptr.To(true),

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,11 +20,15 @@ const (
 	maxThreads = 64
 	// chunk is some tens of microseconds of work: how late a spinning thread sees the time.
 	chunk = 20_000
+	// maxIterations bounds the work of one request to about ten seconds.
+	maxIterations = 10_000_000_000
+	// atOnce is how many requests are worked on at a time; more wait in a queue.
+	atOnce = 4
 )
 
-// plan is what a hog does: Threads spin from From until Until. The times are given in advance, so
-// that a throttled or starved hog begins and ends on time. Zero means at once, and until the next
-// plan. An unhealthy hog fails its probes.
+// plan is what the server does besides requests: Threads spin from From until Until. The times are given
+// in advance, so that a throttled or starved one begins and ends on time. Zero means at once, and until
+// the next plan. An unhealthy server fails its probes.
 type plan struct {
 	Threads   int       `json:"threads"`
 	From      time.Time `json:"from,omitzero"`
@@ -31,20 +36,23 @@ type plan struct {
 	Unhealthy bool      `json:"unhealthy,omitzero"`
 }
 
-// hog spins according to one plan at a time.
-type hog struct {
+// server works on requests, and spins according to one plan at a time.
+type server struct {
+	slots     chan struct{}
 	mu        sync.Mutex
 	end       chan struct{} // closed: the plan was replaced
 	threads   sync.WaitGroup
 	unhealthy atomic.Bool
 }
 
-func newHog() *hog { return &hog{end: make(chan struct{})} }
+func newServer() *server {
+	return &server{slots: make(chan struct{}, atOnce), end: make(chan struct{})}
+}
 
-func (h *hog) routes() http.Handler {
+func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if h.unhealthy.Load() {
+		if s.unhealthy.Load() {
 			http.Error(w, "unhealthy, as planned", http.StatusServiceUnavailable)
 			return
 		}
@@ -66,28 +74,47 @@ func (h *hog) routes() http.Handler {
 			http.Error(w, text, http.StatusBadRequest)
 			return
 		}
-		h.spin(p)
+		s.follow(p)
 	})
+	mux.HandleFunc("GET /work", s.work)
 	return mux
 }
 
-// spin replaces the plan by p.
-func (h *hog) spin(p plan) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.unhealthy.Store(p.Unhealthy)
-	close(h.end)
-	h.threads.Wait()
-	h.end = make(chan struct{})
-	// Threads beyond the cores must be real ones, with one left to answer requests.
-	runtime.GOMAXPROCS(max(p.Threads+1, runtime.NumCPU()))
-	end := h.end
-	for range p.Threads {
-		h.threads.Go(func() { spin(p, end) })
+// work answers /work?n=ITERATIONS after so much work. A request whose client has gone is dropped.
+func (s *server) work(w http.ResponseWriter, r *http.Request) {
+	text := r.URL.Query().Get("n")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxIterations {
+		http.Error(w, fmt.Sprintf("n=%q: want 0 to %d iterations", text, maxIterations), http.StatusBadRequest)
+		return
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-r.Context().Done():
+		return
+	}
+	defer func() { <-s.slots }()
+	if r.Context().Err() == nil {
+		fmt.Fprintln(w, work.Burn(n))
 	}
 }
 
-func (h *hog) stop() { h.spin(plan{}) }
+// follow replaces the plan by p.
+func (s *server) follow(p plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unhealthy.Store(p.Unhealthy)
+	close(s.end)
+	s.threads.Wait()
+	s.end = make(chan struct{})
+	// The default would follow the CPU limit, in which compared runs differ. Threads beyond the cores must
+	// be real ones, with one left to answer requests.
+	runtime.GOMAXPROCS(max(p.Threads+1, runtime.NumCPU()))
+	end := s.end
+	for range p.Threads {
+		s.threads.Go(func() { spin(p, end) })
+	}
+}
 
 func spin(p plan, end <-chan struct{}) {
 	select {
