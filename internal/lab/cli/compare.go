@@ -70,7 +70,7 @@ func compareCommand(s Streams) *cobra.Command {
 		}
 	}
 	// The flags exist, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("policy", complete(func() []experiment.Named { return policyNames(policies()) }))
+	_ = cmd.RegisterFlagCompletionFunc("policy", complete(func() []experiment.Named { return policyNames(experiment.Policies()) }))
 	_ = cmd.RegisterFlagCompletionFunc("scenario", complete(func() []experiment.Named { return scenarioNames(scenario.Catalogue()) }))
 	return cmd
 }
@@ -140,12 +140,14 @@ func writeAll(dir string, r experiment.Results) error {
 
 // choosePolicies are the named policies, or all, each once and in the order of reports.
 func choosePolicies(names []string) ([]baseline.Policy, error) {
-	all := policies()
-	if err := checkNames("policy", "policies", names, policyNames(all)); err != nil {
-		return nil, err
-	}
+	all := experiment.Policies()
 	if len(names) == 0 {
 		return all, nil
+	}
+	for _, name := range names {
+		if _, err := findPolicy(name); err != nil {
+			return nil, err
+		}
 	}
 	return slices.DeleteFunc(all, func(p baseline.Policy) bool { return !slices.Contains(names, p.Name) }), nil
 }
@@ -153,17 +155,13 @@ func choosePolicies(names []string) ([]baseline.Policy, error) {
 // chooseScenarios are the named scenarios, or the catalogue, with their references. A name like a
 // path is a file.
 func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error) {
-	all := scenario.Catalogue()
-	if traces != "" {
-		all = append(all, scenario.Traced(traces)...)
-	}
 	if len(names) == 0 {
-		return all, nil
+		return allScenarios(traces), nil
 	}
 	var chosen []*scenario.Scenario
 	from := map[string]string{} // the argument that named it
 	for _, name := range names {
-		s, err := chooseScenario(name, all)
+		s, err := findScenario(name, traces)
 		if err != nil {
 			return nil, err
 		}
@@ -178,43 +176,13 @@ func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error
 		if _, there := from[s.Reference]; there || s.Reference == "" {
 			continue
 		}
-		i := slices.IndexFunc(all, func(t *scenario.Scenario) bool { return t.Name == s.Reference })
-		if i < 0 {
+		reference, err := scenario.Find(s.Reference, traces)
+		if err != nil {
 			return nil, usage("scenario %s: its reference %q is not in the catalogue; add its file with --scenario", s.Name, s.Reference)
 		}
-		chosen, from[s.Reference] = append(chosen, all[i]), s.Reference
+		chosen, from[s.Reference] = append(chosen, reference), s.Reference
 	}
 	return chosen, nil
-}
-
-// chooseScenario is the scenario in a file, or the one of that name.
-func chooseScenario(name string, all []*scenario.Scenario) (*scenario.Scenario, error) {
-	if isFile(name) {
-		return scenario.Read(name)
-	}
-	if err := checkNames("scenario", "scenarios", []string{name}, scenarioNames(all)); err != nil {
-		return nil, err
-	}
-	return all[slices.IndexFunc(all, func(s *scenario.Scenario) bool { return s.Name == name })], nil
-}
-
-func isFile(name string) bool {
-	return strings.ContainsRune(name, '/') || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
-}
-
-// checkNames refuses an unknown name, and lists the known ones.
-func checkNames(one, many string, names []string, all []experiment.Named) error {
-	for _, name := range names {
-		if slices.ContainsFunc(all, func(n experiment.Named) bool { return n.Name == name }) {
-			continue
-		}
-		var there []string
-		for _, n := range all {
-			there = append(there, n.Name)
-		}
-		return usage("there is no %s %q; the %s are %s", one, name, many, strings.Join(there, ", "))
-	}
-	return nil
 }
 
 func policyNames(policies []baseline.Policy) []experiment.Named {

@@ -121,8 +121,8 @@ func TestCompare(t *testing.T) {
 
 func TestCompareRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--policy king":    `there is no policy "king"; the policies are static, no-limits, `,
-		"--scenario duell": `there is no scenario "duell"; the scenarios are agent-outage, contended-services-hogs, duel, `,
+		"--policy king":    `--policy "king": want one of static, no-limits, `,
+		"--scenario duell": `there is no scenario "duell": see "mbcas-lab scenarios"`,
 		"--seeds 0":        "--seeds is 0: want at least 1",
 		"--out=":           "--out is empty: name the folder to write to, or leave the flag out",
 		"duel":             `"mbcas-lab compare" takes no argument "duel"`,

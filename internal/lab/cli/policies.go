@@ -10,16 +10,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// defaultPolicy is used where none is named.
-const defaultPolicy = experiment.Default
-
-// policies are all policies.
-func policies() []baseline.Policy { return experiment.Policies() }
-
-// policy finds one by its name.
-func policy(name string) (baseline.Policy, error) {
+// findPolicy finds one by its name.
+func findPolicy(name string) (baseline.Policy, error) {
 	var names []string
-	for _, p := range policies() {
+	for _, p := range experiment.Policies() {
 		if p.Name == name {
 			return p, nil
 		}
@@ -35,7 +29,7 @@ func policiesCommand(s Streams) *cobra.Command {
 		Args:  checkArgs(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			t := &table{header: []string{"POLICY", "WHAT IT DOES"}, left: 2}
-			for _, p := range policies() {
+			for _, p := range experiment.Policies() {
 				t.add(p.Name, p.Description)
 			}
 			_, err := fmt.Fprint(s.Out, t)

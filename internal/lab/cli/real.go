@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/lab/kernelrun"
-	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
@@ -55,7 +54,7 @@ func (r realOptions) run(ctx context.Context, s Streams, args []string) error {
 	t := &table{header: []string{
 		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL", "STOLEN", "LATE",
 	}, left: 2}
-	chosen, err := policy(r.policy)
+	chosen, err := findPolicy(r.policy)
 	if err != nil {
 		return err
 	}
@@ -94,12 +93,9 @@ func (r realOptions) cases(args []string) ([]kernelrun.Case, error) {
 		}
 		return cases, nil
 	}
-	sc, err := scenario.Find(args[0], "")
+	sc, err := findScenario(args[0], "")
 	if err != nil {
-		if found := (scenario.Problems)(nil); errors.As(err, &found) {
-			return nil, err
-		}
-		return nil, UsageError{err}
+		return nil, err
 	}
 	if sc.Nodes > 1 {
 		return nil, usage("scenario %s has %d nodes, and this machine is one", sc.Name, sc.Nodes)

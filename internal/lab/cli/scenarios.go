@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -22,7 +23,11 @@ func scenariosCommand(s Streams) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case schema:
-				_, err := s.Out.Write(scenario.Schema)
+				text, err := scenario.Schema()
+				if err != nil {
+					return err
+				}
+				_, err = s.Out.Write(text)
 				return err
 			case len(args) == 1:
 				text, err := scenario.Text(args[0])
@@ -32,11 +37,7 @@ func scenariosCommand(s Streams) *cobra.Command {
 				_, err = s.Out.Write(text)
 				return err
 			}
-			list := scenario.Catalogue()
-			if traces != "" {
-				list = append(list, scenario.Traced(traces)...)
-			}
-			_, err := fmt.Fprint(s.Out, scenarioTable(list))
+			_, err := fmt.Fprint(s.Out, scenarioTable(allScenarios(traces)))
 			return err
 		},
 	}
@@ -56,4 +57,23 @@ func scenarioTable(list []*scenario.Scenario) *table {
 		t.add(s.Name, fmt.Sprint(s.Node.Cores), fmt.Sprint(pods), fmt.Sprintf("%.0fs", s.Length.Seconds()), strings.TrimSuffix(shows, "."))
 	}
 	return t
+}
+
+// allScenarios are those of the catalogue, and those that play what is in a folder of traces.
+func allScenarios(traces string) []*scenario.Scenario {
+	all := scenario.Catalogue()
+	if traces != "" {
+		all = append(all, scenario.Traced(traces)...)
+	}
+	return all
+}
+
+// findScenario is a scenario of the catalogue or of a file. Only what is wrong with a file's content
+// is no usage error.
+func findScenario(what, traces string) (*scenario.Scenario, error) {
+	s, err := scenario.Find(what, traces)
+	if found := (scenario.Problems)(nil); err != nil && !errors.As(err, &found) {
+		return nil, UsageError{err}
+	}
+	return s, err
 }

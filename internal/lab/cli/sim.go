@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/experiment"
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
@@ -38,7 +38,7 @@ func simCommand(s Streams) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.policy, "policy", defaultPolicy, "the policy that sets limits: see \"mbcas-lab policies\"")
+	f.StringVar(&p.policy, "policy", experiment.Default, "the policy that sets limits: see \"mbcas-lab policies\"")
 	f.Uint64Var(&p.seed, "seed", 1, "another seed draws other arrivals")
 	f.StringVar(&p.out, "out", "", "folder into which series are written as CSV: pods.csv, nodes.csv, changes.csv")
 	f.StringVar(&p.traces, "traces", "", "folder of recorded load, for the scenarios that use it")
@@ -68,16 +68,13 @@ func (n nodeRun) changes() int {
 }
 
 func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
-	chosen, err := policy(p.policy)
+	chosen, err := findPolicy(p.policy)
 	if err != nil {
 		return err
 	}
-	sc, err := scenario.Find(what, p.traces)
+	sc, err := findScenario(what, p.traces)
 	if err != nil {
-		if found := (scenario.Problems)(nil); errors.As(err, &found) {
-			return err
-		}
-		return UsageError{err}
+		return err
 	}
 	if p.length != 0 && (p.length <= sc.WarmUp || p.length > sc.Length) {
 		return usage("--length %v: want more than the warm-up, %v, and at most the scenario's length, %v", p.length, sc.WarmUp, sc.Length)

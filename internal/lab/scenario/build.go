@@ -15,14 +15,14 @@ func (p *Profile) build(rng *rand.Rand, start, length time.Duration) load.Profil
 	case p.Constant != nil:
 		return load.Constant(*p.Constant)
 	case p.Step != nil:
-		l = load.Step{Before: p.Step.Before, After: p.Step.After, Time: p.Step.At}
+		l = load.Step(*p.Step)
 	case p.Ramp != nil:
-		l = load.Ramp{From: p.Ramp.From, To: p.Ramp.To, Start: p.Ramp.Start, End: p.Ramp.End}
+		l = load.Ramp(*p.Ramp)
 	case p.Square != nil:
 		s := p.Square
 		l = load.Burst{Low: s.Low, High: s.High, Start: s.Start, Length: s.On, Period: s.On + s.Off}
 	case p.Sine != nil:
-		l = load.Sine{Mean: p.Sine.Mean, Amplitude: p.Sine.Amplitude, Period: p.Sine.Period, Phase: p.Sine.Phase}
+		l = load.Sine(*p.Sine)
 	case p.Burst != nil:
 		b := p.Burst
 		l = load.Burst{Low: b.Low, High: b.High, Start: b.Start, Length: b.Length, Period: b.Period, Jitter: b.Jitter, Seed: rng.Uint64()}
@@ -60,7 +60,7 @@ func (p *Profile) increases(start, end time.Duration) []time.Duration {
 	}
 	switch {
 	case p.Step != nil && p.Step.After > p.Step.Before:
-		repeat(p.Step.At, 0)
+		repeat(p.Step.Time, 0)
 	case p.Square != nil && p.Square.High > p.Square.Low:
 		repeat(p.Square.Start, p.Square.On+p.Square.Off)
 	case p.Burst != nil && p.Burst.High > p.Burst.Low && p.Burst.Jitter == 0:

@@ -8,6 +8,7 @@ import (
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func (r *report) decode(data []byte, s *Scenario) bool {
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		r.add("", "the file has more than one document; a file is one scenario")
 	}
-	r.value(doc.Content[0], "", reflect.ValueOf(s).Elem())
+	r.value(doc.Content[0], "", reflect.ValueOf(s).Elem(), rules{})
 	return doc.Content[0].Kind == yaml.MappingNode
 }
 
@@ -50,9 +51,12 @@ func (r *report) syntax(err error) {
 	r.note("", line, "this is not YAML: %s", text)
 }
 
-// value fills one value. The types of fields are those of Scenario and what is in it.
-func (r *report) value(n *yaml.Node, field string, into reflect.Value) {
-	r.lines[field] = n.Line
+// value fills one value. The types of fields are those of Scenario and what is in it. A value that
+// does not follow the rules is left out.
+func (r *report) value(n *yaml.Node, field string, into reflect.Value, want rules) {
+	if r.lines[field] == 0 {
+		r.lines[field] = n.Line
+	}
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		r.add(field, "anchors and aliases are not read; write the value where it is needed")
 		return
@@ -64,51 +68,85 @@ func (r *report) value(n *yaml.Node, field string, into reflect.Value) {
 	switch v := into.Addr().Interface().(type) {
 	case *cpu.Milli:
 		r.quantity(n, field, v)
-		return
 	case *time.Duration:
 		r.duration(n, field, v)
-		return
 	case *Profile:
-		if n.Kind == yaml.ScalarNode {
-			v.Constant = new(float64)
-			r.value(n, field, reflect.ValueOf(v.Constant).Elem())
+		r.profile(n, field, v, want)
+		return
+	default:
+		switch into.Kind() {
+		case reflect.Pointer:
+			into.Set(reflect.New(into.Type().Elem()))
+			r.value(n, field, into.Elem(), want)
 			return
+		case reflect.Struct:
+			r.fields(n, field, into, want)
+		case reflect.Slice:
+			r.list(n, field, into)
+		default:
+			r.scalar(n, field, into)
 		}
 	}
-	switch into.Kind() {
-	case reflect.Pointer:
-		into.Set(reflect.New(into.Type().Elem()))
-		r.value(n, field, into.Elem())
-	case reflect.Struct:
-		r.fields(n, field, into)
-	case reflect.Slice:
-		r.list(n, field, into)
-	default:
-		r.scalar(n, field, into)
+	if !r.holds(field) && !want.allow(into) {
+		r.add(field, "%s, not %s", want.text(), shown(n))
+		into.SetZero()
 	}
 }
 
-// fields fills a struct.
-func (r *report) fields(n *yaml.Node, field string, into reflect.Value) {
-	known := fieldsOf(into.Type())
+// profile fills a profile, whose rules bound the values in it.
+func (r *report) profile(n *yaml.Node, field string, into *Profile, want rules) {
+	if n.Kind != yaml.ScalarNode {
+		r.fields(n, field, reflect.ValueOf(into).Elem(), want)
+		return
+	}
+	into.Constant = new(float64)
+	want.min = "0"
+	r.value(n, field, reflect.ValueOf(into.Constant).Elem(), want)
+}
+
+// fields fills a struct. Its rules bound fields whose rules say so.
+func (r *report) fields(n *yaml.Node, field string, into reflect.Value, outer rules) {
+	all := rulesOf(into.Type())
+	var known []string
+	for _, w := range all {
+		if w.field != "" {
+			known = append(known, w.field)
+		}
+	}
 	if n.Kind != yaml.MappingNode {
 		r.add(field, "want fields (%s), not %s", strings.Join(known, ", "), shown(n))
 		return
 	}
-	seen := map[string]int{}
+	given := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		at := join(field, key.Value)
-		index := indexOf(into.Type(), key.Value)
+		key, at := n.Content[i], join(field, n.Content[i].Value)
 		switch {
-		case key.Kind != yaml.ScalarNode || index < 0:
+		case key.Kind != yaml.ScalarNode || !slices.Contains(known, key.Value):
 			r.note(at, key.Line, "there is no such field here; there are %s", strings.Join(known, ", "))
-		case seen[key.Value] > 0:
-			r.note(at, key.Line, "it stands in line %d, too; keep one of them", seen[key.Value])
+		case given[key.Value] != nil:
+			r.note(at, key.Line, "it stands in line %d, too; keep one of them", r.lines[at])
 		default:
-			seen[key.Value] = key.Line
-			r.value(value, at, into.Field(index))
-			r.lines[at] = key.Line
+			given[key.Value], r.lines[at] = n.Content[i+1], key.Line
+		}
+	}
+	for i, w := range all {
+		at := join(field, w.field)
+		if w.max == "outer" || into.Type() == reflect.TypeFor[Profile]() {
+			w.max = outer.max
+		}
+		switch value := given[w.field]; {
+		case w.field == "":
+		case value != nil:
+			r.value(value, at, into.Field(i), w)
+		case w.fallback != "":
+			r.value(w.defaultValue(n.Line), at, into.Field(i), w)
+		}
+		empty := given[w.field] == nil
+		if k := into.Field(i).Kind(); k == reflect.String || k == reflect.Slice {
+			empty = into.Field(i).Len() == 0
+		}
+		if w.required && empty {
+			r.add(at, "%s", strings.TrimSuffix("it is missing; "+w.text(), "; "))
 		}
 	}
 }
@@ -120,26 +158,6 @@ func join(field, name string) string {
 	return field + "." + name
 }
 
-// fieldsOf are the names of a struct's fields in files.
-func fieldsOf(t reflect.Type) []string {
-	var names []string
-	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("yaml"); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func indexOf(t reflect.Type, name string) int {
-	for i := range t.NumField() {
-		if tag := t.Field(i).Tag.Get("yaml"); tag != "" && tag == name {
-			return i
-		}
-	}
-	return -1
-}
-
 func (r *report) list(n *yaml.Node, field string, into reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
 		r.add(field, "want a list, not %s", shown(n))
@@ -147,7 +165,7 @@ func (r *report) list(n *yaml.Node, field string, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
-		r.value(item, fmt.Sprintf("%s[%d]", field, i), into.Index(i))
+		r.value(item, fmt.Sprintf("%s[%d]", field, i), into.Index(i), rules{})
 	}
 }
 
@@ -207,11 +225,6 @@ func (r *report) duration(n *yaml.Node, field string, into *time.Duration) {
 	v, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || v < 0 {
 		r.add(field, `want a time such as "90s" or "10ms", not %s`, shown(n))
-		return
-	}
-	// A recording may be longer than a run.
-	if v > maxLength && !strings.HasSuffix(field, ".trace.from") {
-		r.add(field, "want a time up to %v, not %s", maxLength, shown(n))
 		return
 	}
 	*into = v

@@ -47,13 +47,17 @@ type report struct {
 // add notes a problem, unless one with the same field or one that holds it is known: it would
 // follow from that.
 func (r *report) add(field, format string, args ...any) {
-	for _, p := range r.found {
-		rest, inside := strings.CutPrefix(field, p.Field)
-		if inside && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return
-		}
+	if !r.holds(field) {
+		r.note(field, r.line(field), format, args...)
 	}
-	r.note(field, r.line(field), format, args...)
+}
+
+// holds says whether a problem with a field, or with one that holds it, is known.
+func (r *report) holds(field string) bool {
+	return slices.ContainsFunc(r.found, func(p Problem) bool {
+		rest, inside := strings.CutPrefix(field, p.Field)
+		return inside && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
 }
 
 func (r *report) note(field string, line int, format string, args ...any) {

@@ -10,11 +10,6 @@ import (
 	"strings"
 )
 
-// Schema is the JSON schema of scenario files, for editors.
-//
-//go:embed schema.json
-var Schema []byte
-
 //go:embed catalogue
 var catalogueFiles embed.FS
 
@@ -81,16 +76,18 @@ func embedded(folder, dir string) []*Scenario {
 
 // Text is the file of a scenario that ships.
 func Text(name string) ([]byte, error) {
-	for _, folder := range []string{"catalogue", "catalogue/traces"} {
-		if data, err := catalogueFiles.ReadFile(path.Join(folder, name+".yaml")); err == nil {
-			return data, nil
-		}
-	}
-	return nil, unknown(name)
+	data, _, err := shipped(name)
+	return data, err
 }
 
-func unknown(name string) error {
-	return fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file that ends in .yaml", name)
+// shipped is the file of a scenario that ships, and whether it plays recorded load.
+func shipped(name string) (data []byte, traced bool, err error) {
+	for _, folder := range []string{"catalogue", "catalogue/traces"} {
+		if data, err := catalogueFiles.ReadFile(path.Join(folder, name+".yaml")); err == nil {
+			return data, folder != "catalogue", nil
+		}
+	}
+	return nil, false, fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file that ends in .yaml", name)
 }
 
 // Find is a scenario of the catalogue, or the one in a file: what ends in .yaml or .yml or holds a
@@ -100,15 +97,12 @@ func Find(what, traces string) (*Scenario, error) {
 	if strings.ContainsRune(what, '/') || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") {
 		return Read(what)
 	}
-	for _, e := range []struct{ folder, dir string }{{"catalogue", ""}, {"catalogue/traces", traces}} {
-		data, err := catalogueFiles.ReadFile(path.Join(e.folder, what+".yaml"))
-		if err != nil {
-			continue
-		}
-		if e.folder != "catalogue" && e.dir == "" {
-			return nil, fmt.Errorf("scenario %q uses recorded load: name the folder of the traces with --traces", what)
-		}
-		return Parse(what+".yaml", data, e.dir)
+	data, traced, err := shipped(what)
+	if err != nil {
+		return nil, err
 	}
-	return nil, unknown(what)
+	if traced && traces == "" {
+		return nil, fmt.Errorf("scenario %q uses recorded load: name the folder of the traces with --traces", what)
+	}
+	return Parse(what+".yaml", data, traces)
 }

@@ -11,113 +11,66 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/baseline"
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// TestSchemaIsTheStructs walks through the structs and the schema side by side.
+// TestSchemaIsTheStructs: every field that a file may have is in the schema with an explanation, and
+// nothing else is; bounds and words are those of the checks.
 func TestSchemaIsTheStructs(t *testing.T) {
-	var root schema
-	if err := json.Unmarshal(Schema, &root); err != nil {
+	text, err := Schema()
+	if err != nil {
 		t.Fatal(err)
 	}
-	used := map[string]bool{}
-	var walk func(field string, typ reflect.Type, s *schema)
-	walk = func(field string, typ reflect.Type, s *schema) {
-		if typ.Kind() == reflect.Pointer {
-			typ = typ.Elem()
+	var root schema
+	if err := json.Unmarshal(text, &root); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for def, s := range root.Defs {
+		if s.Description == "" || s.Type == nil && s.Ref == "" {
+			t.Errorf("%s has no description or no type", def)
 		}
-		def := strings.TrimPrefix(s.Ref, "#/$defs/")
-		if s.Ref != "" {
-			used[def] = true
-			if root.Defs[def] == nil {
-				t.Fatalf("%s: the schema has no %s", field, s.Ref)
-			}
-			s = root.Defs[def]
+		if s.Properties != nil && (s.AdditionalProperties == nil || *s.AdditionalProperties) {
+			t.Errorf("%s: the schema lets other fields in", def)
 		}
-		want := map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int32: "integer", reflect.Float64: "number", reflect.Slice: "array", reflect.Struct: "object"}[typ.Kind()]
-		switch typ {
-		case reflect.TypeFor[time.Duration]():
-			if def != "duration" {
-				t.Errorf("%s is a time, the schema says %q", field, def)
+	}
+	root.Defs["Scenario"] = &root
+	for def, s := range root.Defs {
+		for name, p := range s.Properties {
+			names[name] = true
+			if p.Description == "" {
+				t.Errorf("%s.%s has no description", def, name)
 			}
-			return
-		case reflect.TypeFor[cpu.Milli]():
-			if def != "cpu" {
-				t.Errorf("%s is CPU, the schema says %q", field, def)
-			}
-			return
-		case reflect.TypeFor[Profile]():
-			want = "[number object]"
-		}
-		if got := strings.TrimSpace(strings.Trim(jsonText(s.Type), `"`)); got != want {
-			t.Errorf("%s is %q, the schema says %q", field, want, got)
-		}
-		switch typ.Kind() {
-		case reflect.Slice:
-			walk(field+"[]", typ.Elem(), s.Items)
-		case reflect.Struct:
-			names := fieldsOf(typ)
-			if s.AdditionalProperties == nil || *s.AdditionalProperties {
-				t.Errorf("%s: the schema lets other fields in", field)
-			}
-			for name, p := range s.Properties {
-				if !slices.Contains(names, name) {
-					t.Errorf("%s.%s is in the schema, and no field", field, name)
-				}
-				if p.Description == "" {
-					t.Errorf("%s.%s has no description in the schema", field, name)
-				}
-			}
-			for _, name := range names {
-				if s.Properties[name] == nil {
-					t.Errorf("%s.%s is not in the schema", field, name)
-					continue
-				}
-				walk(field+"."+name, typ.Field(indexOf(typ, name)).Type, s.Properties[name])
-			}
-			for _, name := range s.Required {
-				if !slices.Contains(names, name) {
-					t.Errorf("%s.%s is required, and no field", field, name)
+			for _, p := range []*schema{p, p.Items} {
+				if p != nil && p.Ref != "" && root.Defs[strings.TrimPrefix(p.Ref, "#/$defs/")] == nil {
+					t.Errorf("%s.%s: the schema has no %s", def, name, p.Ref)
 				}
 			}
 		}
 	}
-	walk("scenario", reflect.TypeFor[Scenario](), &root)
-	for def := range root.Defs {
-		if !used[def] {
-			t.Errorf("nothing uses %s of the schema", def)
+	if d := cmp.Diff(reflectFields(reflect.TypeFor[Scenario](), map[string]bool{}), names); d != "" {
+		t.Error(d)
+	}
+	pod := root.Defs["Pod"]
+	want := map[string]*schema{
+		"role":        {Type: "string", Enum: []string{"service", "batch", "honest", "liar", "other"}},
+		"replicas":    {Type: "integer", Minimum: "1", Maximum: "10000"},
+		"start":       {Ref: "#/$defs/duration"},
+		"optOut":      {Type: "boolean"},
+		"constraints": {Ref: "#/$defs/Constraints"},
+	}
+	for name, want := range want {
+		want.Description = pod.Properties[name].Description
+		if d := cmp.Diff(want, pod.Properties[name]); d != "" {
+			t.Errorf("%s of a pod: %s", name, d)
 		}
 	}
-	for where, words := range map[string][]string{"Pod.role": texts(Roles), "Requests.distribution": texts([]Distribution{Fixed, Exponential}), "Trace.format": texts(Formats)} {
-		def, field, _ := strings.Cut(where, ".")
-		if d := cmp.Diff(words, root.Defs[def].Properties[field].Enum); d != "" {
-			t.Errorf("%s in the schema:\n%s", where, d)
-		}
+	if d := cmp.Diff([]string{"name", "role"}, pod.Required); d != "" || root.Defs["Profile"].MaxProperties != 1 {
+		t.Errorf("what a pod requires: %s; a profile has up to %d kinds", d, root.Defs["Profile"].MaxProperties)
 	}
-}
-
-func jsonText(v any) string {
-	if list, ok := v.([]any); ok {
-		words := make([]string, len(list))
-		for i := range list {
-			words[i], _ = list[i].(string)
-		}
-		return "[" + strings.Join(words, " ") + "]"
-	}
-	text, _ := v.(string)
-	return text
-}
-
-func texts[T ~string](all []T) []string {
-	var words []string
-	for _, v := range all {
-		words = append(words, string(v))
-	}
-	return words
 }
 
 // TestCatalogueRuns plays the begin of every scenario, under a policy that does nothing and under
@@ -326,9 +279,11 @@ func reflectFields(t reflect.Type, all map[string]bool) map[string]bool {
 	case reflect.Pointer, reflect.Slice:
 		return reflectFields(t.Elem(), all)
 	case reflect.Struct:
-		for _, name := range fieldsOf(t) {
-			all[name] = true
-			reflectFields(t.Field(indexOf(t, name)).Type, all)
+		for i, r := range rulesOf(t) {
+			if r.field != "" {
+				all[r.field] = true
+				reflectFields(t.Field(i).Type, all)
+			}
 		}
 	}
 	return all

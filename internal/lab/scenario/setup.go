@@ -22,10 +22,10 @@ func (s *Scenario) Setup(node int, seed uint64) sim.Setup {
 		Length:  s.Length, WarmUp: s.WarmUp, Seed: seed,
 	}
 	for _, q := range s.Quotas {
-		out.Quotas = append(out.Quotas, sim.Quota{Namespace: q.Namespace, Limits: q.Limits})
+		out.Quotas = append(out.Quotas, sim.Quota(q))
 	}
 	for _, o := range s.Outages {
-		out.Outages = append(out.Outages, sim.Outage{At: o.At, Duration: o.Length})
+		out.Outages = append(out.Outages, sim.Outage(o))
 	}
 	if s.Node.SystemUsage > 0 {
 		const service = 2 * time.Millisecond
@@ -60,11 +60,9 @@ func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.PodSpec {
 	if p.End > 0 {
 		out.End = p.End + later
 	}
-	k := p.Constraints
-	out.Constraints = sim.Constraints{Floor: k.Floor, Ceiling: k.Ceiling, NoDecrease: k.NoDecrease, HPA: k.HPA}
-	out.ReadyTimeout = p.ReadyTimeout
+	out.Constraints, out.ReadyTimeout = sim.Constraints(p.Constraints), p.ReadyTimeout
 	for _, c := range p.ExternalChanges {
-		out.ExternalChanges = append(out.ExternalChanges, sim.ExternalChange{At: c.At, Limit: c.Limit})
+		out.ExternalChanges = append(out.ExternalChanges, sim.ExternalChange(c))
 	}
 	h := fnv.New64a()
 	h.Write([]byte("load of " + out.Namespace + "/" + out.Name))

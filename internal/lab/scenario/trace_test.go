@@ -136,7 +136,8 @@ func FuzzTrace(f *testing.F) {
 	f.Add(1, "timestamp,data\n0,1\n1000,2\n")
 	f.Add(2, "ts,value\n60,1\n120,2\n")
 	f.Fuzz(func(t *testing.T, format int, text string) {
-		r, err := readTrace(Formats[uint(format)%uint(len(Formats))], strings.NewReader(text))
+		formats := []Format{FormatRequests, FormatTimestamped, FormatUsage}
+		r, err := readTrace(formats[uint(format)%uint(len(formats))], strings.NewReader(text))
 		if err == nil && (len(r.values) == 0 || len(r.values) > maxSteps || r.step <= 0) {
 			t.Errorf("%d values, step %v", len(r.values), r.step)
 		}
