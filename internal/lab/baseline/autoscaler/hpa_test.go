@@ -260,21 +260,3 @@ func TestHPASharesRoom(t *testing.T) {
 		}
 	}
 }
-
-func TestHPAOnABusyNode(t *testing.T) {
-	r := simtest.RunTwice(t, 10*time.Minute, func() sim.Policy { return NewHPA(DefaultHPAConfig()) })
-	group := slices.DeleteFunc(slices.Clone(r.Pods), func(p sim.PodResult) bool { return p.Spec.Workload != "web" })
-	if len(group) <= 2 {
-		t.Fatalf("%d replicas at 135 %% of the request, want more than two", len(group))
-	}
-	for _, p := range r.Pods {
-		if len(p.Changes) > 0 {
-			t.Errorf("%s: the limit was changed: %v", p.Spec.Name, p.Changes)
-		}
-	}
-	for _, p := range group[2:] {
-		if late := p.Spec.Start % (15 * time.Second); late != sim.StartDelay {
-			t.Errorf("%s started at %v: not the start delay after a sync", p.Spec.Name, p.Spec.Start)
-		}
-	}
-}

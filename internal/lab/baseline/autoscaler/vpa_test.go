@@ -368,22 +368,3 @@ func TestHistogramBuckets(t *testing.T) {
 		t.Errorf("weight %v, want 0.05", h.total)
 	}
 }
-
-func TestVPAOnABusyNode(t *testing.T) {
-	r := simtest.RunTwice(t, 6*time.Minute, func() sim.Policy { return NewVPA(eager(24 * time.Hour)) })
-	changes := 0
-	for _, p := range r.Pods {
-		changes += len(p.Changes)
-		for _, c := range p.Changes {
-			if c.At%time.Minute != sim.ResizeDelay {
-				t.Errorf("%s changed at %v: not one resize after a run of the updater", p.Spec.Name, c.At)
-			}
-			if request := float64(c.To) * float64(p.Spec.Request) / float64(p.Spec.Limit); request < 24 {
-				t.Errorf("%s has limit %v, so a request of %vm, below 25m", p.Spec.Name, c.To, request)
-			}
-		}
-	}
-	if changes == 0 {
-		t.Error("nothing was changed")
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
@@ -73,20 +72,6 @@ func TestProportionalBidsReversal(t *testing.T) {
 	} {
 		if got := r.Run(p, c.until, []float64{1, 4}, []float64{0, 0}); !slices.Equal(got, c.want) || r.Next != c.until+time.Second {
 			t.Errorf("at %v: limits %v, want %v; next call at %v", c.until, got, c.want, r.Next)
-		}
-	}
-}
-
-func TestProportionalBidsKeepsItsCooldown(t *testing.T) {
-	r := sim.Run(simtest.MixedNode(1), NewProportionalBids(DefaultProportionalBids()))
-	for _, p := range r.Pods {
-		for i, c := range p.Changes {
-			if i > 0 && c.At-p.Changes[i-1].At < 30*time.Second {
-				t.Errorf("%s: changes at %v and %v, less than the cooldown apart", p.Spec.Name, p.Changes[i-1].At, c.At)
-			}
-			if f := float64(c.To) / float64(c.From); c.From >= 100 && (f > 1.501 || f < 1/1.501-0.02) {
-				t.Errorf("%s: %v -> %v is more than one step", p.Spec.Name, c.From, c.To)
-			}
 		}
 	}
 }

@@ -156,13 +156,3 @@ func TestCaptainDecidesEverySecond(t *testing.T) {
 		}
 	}
 }
-
-// A hog is throttled in every period, so its limit grows by 1 + 1 - 3 x 0.02 = 1.94 each second, on
-// the first one from 0.5 to 0.97.
-func TestCaptainInTheSimulator(t *testing.T) {
-	s := sim.Run(hogAlone(), NewCaptain(DefaultCaptain(0.02)))
-	first := s.Pods[0].Changes[0]
-	if first.At < time.Second || first.At > 1200*time.Millisecond || first.From != 500 || first.To < 900 || first.To > 970 {
-		t.Errorf("first change %+v; want 500m to 900m-970m within 1.2 s", first)
-	}
-}

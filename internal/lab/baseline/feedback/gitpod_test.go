@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
@@ -74,16 +73,5 @@ func TestGitpodClassGoesFirst(t *testing.T) {
 	got := r.Run(NewGitpod(DefaultGitpod()), 46*time.Second, []float64{0.3, 0.5}, []float64{1, 1})
 	if want := []cpu.Milli{1000, 3000}; !slices.Equal(got, want) {
 		t.Errorf("limits %v, want %v", got, want)
-	}
-}
-
-// Limits are the fixed or the burst limit, nothing else.
-func TestGitpodKnowsTwoLimits(t *testing.T) {
-	for _, p := range sim.Run(simtest.MixedNode(1), NewGitpod(DefaultGitpod())).Pods {
-		for _, c := range p.Changes {
-			if c.To != p.Spec.Limit && c.To != 3*p.Spec.Limit {
-				t.Errorf("%s: limit %v, want %v or three times as much", p.Spec.Name, c.To, p.Spec.Limit)
-			}
-		}
 	}
 }

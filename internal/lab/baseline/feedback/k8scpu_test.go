@@ -6,17 +6,8 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/lab/load"
-	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
-
-// hogAlone is one pod at 0.5 cores that wants two.
-func hogAlone() sim.Setup {
-	return sim.Setup{Machine: sim.Machine{Cores: 4}, Length: 10 * time.Second, Seed: 1, Pods: []sim.PodSpec{
-		{Name: "hog", Request: 100, Limit: 500, Spin: load.Constant(2)},
-	}}
-}
 
 // Threshold 0.5: 1 core of use makes a limit of 2 at 15 s. Then 0.2 cores of use recommend 0.4, but
 // the 2 counts for 20 decisions, at 15 s, 30 s, ..., 300 s; at 315 s it is gone.
@@ -49,14 +40,5 @@ func TestK8sCPUFastByHand(t *testing.T) {
 		if got := r.Run(p, time.Minute+c.until, []float64{c.use}, []float64{0}); !slices.Equal(got, []cpu.Milli{c.want}) {
 			t.Errorf("at %v: limit %v, want %v", c.until, got, c.want)
 		}
-	}
-}
-
-// Held to 0.5 it uses 0.5, so the limit becomes 1 after a second, then 2, and then 4: it wants two
-// cores.
-func TestK8sCPUFastInTheSimulator(t *testing.T) {
-	got := sim.Run(hogAlone(), NewK8sCPU(FastK8sCPU(0.5))).Pods[0].Changes
-	if len(got) < 3 || got[2].At > 3100*time.Millisecond || got[2].To < 3600 || got[2].To > 4100 {
-		t.Errorf("changes %+v; want about 4000m after 3 s", got)
 	}
 }

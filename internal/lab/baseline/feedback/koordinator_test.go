@@ -201,23 +201,3 @@ func TestKoordinatorTokens(t *testing.T) {
 		t.Errorf("with a ceiling of 100 %% the quota is %v, want 1000m", got)
 	}
 }
-
-func TestKoordinatorOnABusyNode(t *testing.T) {
-	for name, burst := range map[string]time.Duration{"no limiter": -1, "limiter": 5 * time.Second} {
-		cfg := DefaultKoordinatorConfig()
-		cfg.Burst = burst
-		r := simtest.RunTwice(t, 2*time.Minute, func() sim.Policy { return NewKoordinator(cfg) })
-		changes := 0
-		for _, p := range r.Pods {
-			changes += len(p.Changes)
-			for _, c := range p.Changes {
-				if c.To < p.Spec.Limit || c.To > 3*p.Spec.Limit || float64(c.To) > 1.2*float64(c.From) || float64(c.To) < 0.8*float64(c.From)-1 {
-					t.Errorf("%s: %s went from %v to %v, declared %v", name, p.Spec.Name, c.From, c.To, p.Spec.Limit)
-				}
-			}
-		}
-		if changes == 0 {
-			t.Errorf("%s: nothing was changed", name)
-		}
-	}
-}

@@ -188,38 +188,3 @@ func TestQuotaTurboRemembersFiftyNineReads(t *testing.T) {
 		t.Errorf("%d pods; %d reads from %v to %v, want 59 up to %v", len(q.pods), len(uses), uses[0].at, uses[len(uses)-1].at, w.Now)
 	}
 }
-
-func TestQuotaTurboOnABusyNode(t *testing.T) {
-	setup := simtest.BusyNode(3 * time.Minute)
-	const cores = 4
-	r := simtest.RunTwice(t, setup.Length, func() sim.Policy { return NewQuotaTurbo(DefaultQuotaTurboConfig()) })
-	for _, p := range r.Pods {
-		for _, c := range p.Changes {
-			if c.To < p.Spec.Limit || c.To > 2*p.Spec.Limit || c.To-c.From > cpu.Milli(cores*1000/100)+1 {
-				t.Errorf("%s went from %v to %v, declared %v", p.Spec.Name, c.From, c.To, p.Spec.Limit)
-			}
-		}
-	}
-	// On a node of 16 cores short bursts of two move the use by 8 points at most: the pod is lent
-	// quota.
-	calm := sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 90 * time.Second, Seed: 1, Pods: simtest.BusyNode(0).Pods[:1]}
-	calm.Pods[0].Requests.Rate = nil
-	calm.Pods[0].Limit, calm.Pods[0].Threads = 600, 4
-	calm.Pods[0].Spin = pulses{}
-	lent := sim.Run(calm, NewQuotaTurbo(DefaultQuotaTurboConfig()))
-	if len(lent.Pods[0].Changes) == 0 {
-		t.Error("nothing was lent")
-	}
-}
-
-// pulses are two threads for 150 ms of each half second.
-type pulses struct{}
-
-func (pulses) At(t time.Duration) (float64, time.Duration) {
-	const every, length = 500 * time.Millisecond, 150 * time.Millisecond
-	begin := t - t%every
-	if t-begin < length {
-		return 2, begin + length
-	}
-	return 0, begin + every
-}
