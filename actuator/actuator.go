@@ -17,6 +17,7 @@ package actuator
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -121,22 +122,12 @@ func (m Move) Delta() (d cpu.Milli) {
 
 // Lowers reports whether any container is lowered.
 func (m Move) Lowers() bool {
-	for _, c := range m.Changes {
-		if c.To < c.From {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.To < c.From })
 }
 
 // Raises reports whether any container is raised.
 func (m Move) Raises() bool {
-	for _, c := range m.Changes {
-		if c.To > c.From {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.To > c.From })
 }
 
 func (m Move) String() string {

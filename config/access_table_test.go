@@ -76,7 +76,6 @@ func ofAgents() []request {
 		rows{
 			{"create the Lease of a node", create(lease(system, "mbcas-agent-node-1")), "of mbcas-system only"},
 		}.of(leases, unboundAgent),
-		rows{{"decide for a pod of its node", decide(web), ""}}.of(byToken, otherAudience, orphanedAgent),
 	)
 }
 

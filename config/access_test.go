@@ -30,7 +30,6 @@ var newer = map[string]int{"change pod-level resources": 36, "change an init con
 
 // What refuses requests beside our policies.
 const (
-	byToken   = "authentication"
 	byRBAC    = "RBAC" // or, for kubelets, the authorizer that Kubernetes has for them
 	byServer  = "Kubernetes"
 	byNothing = "Kubernetes: without effect"
@@ -83,8 +82,6 @@ func refusedBy(err error) string {
 	switch {
 	case errors.Is(err, errNoEffect):
 		return byNothing
-	case apierrors.IsUnauthorized(err):
-		return byToken
 	case strings.Contains(text, " cannot ") && apierrors.IsForbidden(err), errors.Is(err, errNotAllowed):
 		return byRBAC
 	}

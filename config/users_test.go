@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,8 +18,6 @@ const (
 	agent1             = "agent of node-1"
 	agent2             = "agent of node-2"
 	unboundAgent       = "agent's token that names no node"
-	otherAudience      = "agent's token for another audience"
-	orphanedAgent      = "agent's token after its pod is gone"
 	elevatedAgent      = "agent of node-1 with cluster-admin"
 	controller         = "controller"
 	elevatedController = "controller with cluster-admin"
@@ -65,12 +62,9 @@ func (e *environment) addUsers(t *testing.T) {
 	e.program(t, "agent-2", "node-2", agentAccount)
 	e.users[agent2] = e.withToken(t, agentAccount, "agent-2")
 	e.users[unboundAgent] = e.withToken(t, agentAccount, "")
-	e.users[otherAudience] = e.withToken(t, agentAccount, "agent-1", "vault")
 	e.program(t, "controller", "node-2", controllerAccount)
 	e.users[controller] = e.withToken(t, controllerAccount, "controller")
 	e.users[elevatedAgent], e.users[elevatedController] = e.users[agent1], e.users[controller]
-	e.program(t, "agent-gone", "node-1", agentAccount)
-	e.orphan(t, "agent-gone")
 }
 
 // program makes a pod of MBCAS, with the volume for its token that ServiceAccount admission would give it.
@@ -88,26 +82,11 @@ func (e *environment) program(t *testing.T, name, node string, account client.Ob
 }
 
 // withToken is a client with a token of the account that is bound to a pod of mbcas-system, or to none.
-func (e *environment) withToken(t *testing.T, account client.ObjectKey, pod string, audiences ...string) client.Client {
+func (e *environment) withToken(t *testing.T, account client.ObjectKey, pod string) client.Client {
 	t.Helper()
-	token, err := apiserver.Token(t.Context(), e.Client, account, e.pods[system+"/"+pod], audiences...)
+	token, err := apiserver.Token(t.Context(), e.Client, account, e.pods[system+"/"+pod])
 	e.must(t, err)
 	return e.Bearer(t, token)
-}
-
-// orphan gets two tokens for a pod, sees that the first one works, and deletes the pod. The API server remembers for
-// some seconds that a token was good, so the orphaned user has the other.
-func (e *environment) orphan(t *testing.T, pod string) {
-	t.Helper()
-	seen, unseen := e.withToken(t, agentAccount, pod), e.withToken(t, agentAccount, pod)
-	self := &authenticationv1.SelfSubjectReview{}
-	e.must(t, seen.Create(t.Context(), self))
-	node := self.Status.UserInfo.Extra["authentication.kubernetes.io/node-name"]
-	if len(node) != 1 || node[0] != "node-1" {
-		t.Fatalf("the token of a pod on node-1 says that its node is %v", node)
-	}
-	e.must(t, e.Client.Delete(t.Context(), e.pods[system+"/"+pod], client.GracePeriodSeconds(0)))
-	e.users[orphanedAgent] = unseen
 }
 
 // addTenants makes users with rights in the namespace shop.

@@ -31,12 +31,10 @@ func (s *Server) User(t testing.TB, name string, groups ...string) *envtest.Auth
 // Token requests a token of a service account, as a kubelet does for a pod: such a token is bound to
 // the pod, and names the pod's node. With no pod it is bound to nothing, like those of kubectl create
 // token.
-func Token(
-	ctx context.Context, c client.Client, account client.ObjectKey, pod *corev1.Pod, audiences ...string,
-) (string, error) {
+func Token(ctx context.Context, c client.Client, account client.ObjectKey, pod *corev1.Pod) (string, error) {
 	sa := &corev1.ServiceAccount{}
 	sa.Namespace, sa.Name = account.Namespace, account.Name
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
+	request := &authenticationv1.TokenRequest{}
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
 			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
