@@ -81,39 +81,34 @@ func TestDoctorChecksSignals(t *testing.T) {
 	}
 }
 
-// TestExplainNamesTheSignal: explain and usage name the DemandSignals that raise the demand of
-// other pods of the node.
-func TestExplainNamesTheSignal(t *testing.T) {
-	constrained := func(percent int32, by string) func(*v1alpha1.PodAllocation) {
-		return func(pa *v1alpha1.PodAllocation) {
-			pa.Spec.NodeName, pa.Status.Constraints = "node-1", &v1alpha1.Constraints{DemandPercent: &percent, DemandBy: by}
-		}
+// TestSignalsOfTheNode: usage and explain name the DemandSignals that raise the demand of other pods
+// of the node, as far as the user may read their allocations.
+func TestSignalsOfTheNode(t *testing.T) {
+	raised := allocated(apiserver.RunningPod("lab", "front"), func(pa *v1alpha1.PodAllocation) {
+		pa.Status.Constraints = &v1alpha1.Constraints{DemandPercent: percentOf(300), DemandBy: "DemandSignal/p99"}
+	})
+	const want = "he demand of 1 pod is raised by DemandSignal lab/p99 (300%)."
+	c := newCluster(t, append(shop(), raised)...)
+	prints := func(args, want string) bool {
+		stdout, _, err := c.run(t, strings.Split(args, " ")...)
+		return err == nil && strings.Contains(strings.Join(strings.Fields(stdout), " "), want)
 	}
-	front, cart := apiserver.RunningPod("lab", "front"), apiserver.RunningPod("lab", "front-2")
-	idle := apiserver.RunningPod("lab", "idle")
-	objects := append(shop(),
-		allocated(front, constrained(300, "DemandSignal/p99")), allocated(cart, constrained(300, "DemandSignal/p99")),
-		allocated(idle, constrained(100, "DemandSignal/idle")))
-	const want = "he demand of 2 pods is raised by DemandSignal lab/p99 (300%)."
-	flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
-	c := newCluster(t, objects...)
-	c.Namespace = "shop"
-	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || !strings.Contains(flat(stdout), want) {
-		t.Errorf("%v: %s", err, stdout)
+	if !prints("explain batch-x2", want) {
+		t.Error("explain does not name the signal")
 	}
 	c.Round = respond(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","signalDemand":"1700m"`, 1))
-	if stdout, _, err := c.run(t, "usage"); err != nil || !strings.Contains(flat(stdout), "Note: The pods of node node-1 demand 5100m, DemandSignals add 1700m. T"+want) {
-		t.Errorf("%v: %s", err, stdout)
+	if !prints("usage", "Note: The pods of node node-1 demand 5100m, DemandSignals add 1700m. T"+want) {
+		t.Error("usage does not name the signal")
 	}
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*v1alpha1.PodAllocationList); ok && len(opts) > 0 && opts[0] != client.InNamespace("shop") {
+			if _, ok := list.(*v1alpha1.PodAllocationList); ok && opts[0] != client.InNamespace("shop") {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "podallocations"}, "", errors.New("no"))
 			}
 			return inner.List(ctx, list, opts...)
 		},
 	})
-	if stdout, _, err := c.run(t, "explain", "batch-x2"); err != nil || strings.Contains(stdout, "DemandSignal lab/p99") {
-		t.Errorf("%v: %s", err, stdout)
+	if !prints("explain batch-x2", "Decision:") || prints("explain batch-x2", "DemandSignal lab/p99") {
+		t.Error("explain of a user who may not list the node's allocations")
 	}
 }

@@ -41,14 +41,13 @@ func (e *readError) Error() string { return e.reason + ": " + e.message }
 
 // MetricsAPI reads metrics from the APIs that metrics adapters serve, as HorizontalPodAutoscalers do.
 type MetricsAPI struct {
-	config    *rest.Config
 	mapper    meta.RESTMapper
 	discovery rest.Interface
+	custom    custom_metrics.CustomMetricsClient
 	external  external_metrics.ExternalMetricsClient
 
 	mu     sync.Mutex
 	groups map[string]served
-	custom map[schema.GroupVersion]custom_metrics.CustomMetricsClient
 }
 
 // served says whether the API server serves a group.
@@ -78,10 +77,9 @@ func NewMetricsAPI(config *rest.Config, mapper meta.RESTMapper) (*MetricsAPI, er
 	if err != nil {
 		return nil, fmt.Errorf("set up a client of the external metrics API: %w", err)
 	}
-	return &MetricsAPI{
-		config: config, mapper: mapper, discovery: disco.RESTClient(), external: external,
-		groups: map[string]served{}, custom: map[schema.GroupVersion]custom_metrics.CustomMetricsClient{},
-	}, nil
+	a := &MetricsAPI{mapper: mapper, discovery: disco.RESTClient(), external: external, groups: map[string]served{}}
+	a.custom = custom_metrics.NewForConfig(config, mapper, a)
+	return a, nil
 }
 
 // Read reads the values of a metric, in no order. pods selects the pods of a metric of pods. The error is a *readError.
@@ -97,7 +95,7 @@ func (a *MetricsAPI) Read(ctx context.Context, namespace string, m kube.Metric, 
 	if m.Type == v1alpha1.ExternalMetric {
 		values, err = a.readExternal(namespace, m)
 	} else {
-		values, err = a.readCustom(versions, namespace, m, pods)
+		values, err = a.readCustom(namespace, m, pods)
 	}
 	if apierrors.IsNotFound(err) { // the metric, or all of them?
 		a.invalidate(m.Group())
@@ -140,11 +138,11 @@ func (a *MetricsAPI) versions(ctx context.Context, group string, now time.Time) 
 	return known.versions, nil
 }
 
-// invalidate drops what is known of a group, so that the API server is asked again.
+// invalidate has the API server asked again for the versions of a group.
 func (a *MetricsAPI) invalidate(group string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.groups, group)
+	a.groups[group] = served{versions: a.groups[group].versions}
 }
 
 func (a *MetricsAPI) readExternal(namespace string, m kube.Metric) ([]Value, error) {
@@ -159,12 +157,8 @@ func (a *MetricsAPI) readExternal(namespace string, m kube.Metric) ([]Value, err
 	return values, nil
 }
 
-func (a *MetricsAPI) readCustom(versions []string, namespace string, m kube.Metric, pods labels.Selector) ([]Value, error) {
-	c, err := a.client(versions)
-	if err != nil {
-		return nil, err
-	}
-	metrics := c.NamespacedMetrics(namespace)
+func (a *MetricsAPI) readCustom(namespace string, m kube.Metric, pods labels.Selector) ([]Value, error) {
+	metrics := a.custom.NamespacedMetrics(namespace)
 	if m.Type == v1alpha1.ObjectMetric {
 		kind := m.Object.GroupKind()
 		if _, err := a.mapper.RESTMapping(kind); meta.IsNoMatchError(err) {
@@ -195,26 +189,22 @@ func value(v *custombeta2.MetricValue) Value {
 	return m
 }
 
-// client speaks the best version that both sides know.
-func (a *MetricsAPI) client(versions []string) (custom_metrics.CustomMetricsClient, error) {
+// PreferredVersion is the best version of the custom metrics API that both sides know.
+func (a *MetricsAPI) PreferredVersion() (schema.GroupVersion, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	versions := a.groups[custom_metrics.MetricVersions[0].Group].versions
 	for _, gv := range custom_metrics.MetricVersions {
-		if !slices.Contains(versions, gv.Version) {
-			continue
+		if slices.Contains(versions, gv.Version) {
+			return gv, nil
 		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		c := a.custom[gv]
-		if c == nil {
-			var err error
-			if c, err = custom_metrics.NewForVersionForConfig(a.config, a.mapper, gv); err != nil {
-				return nil, err
-			}
-			a.custom[gv] = c
-		}
-		return c, nil
 	}
-	return nil, &readError{v1alpha1.ReasonMetricsAPIUnavailable, fmt.Sprintf("custom.metrics.k8s.io is served in the versions %v alone, which this version of MBCAS does not speak", versions)}
+	return schema.GroupVersion{}, &readError{v1alpha1.ReasonMetricsAPIUnavailable, fmt.Sprintf(
+		"custom.metrics.k8s.io is served in the versions %v alone, which this version of MBCAS does not speak", versions)}
 }
+
+// Invalidate has the API server asked again.
+func (a *MetricsAPI) Invalidate() { a.invalidate(custom_metrics.MetricVersions[0].Group) }
 
 func noAPI(m kube.Metric) error {
 	return &readError{v1alpha1.ReasonMetricsAPIMissing, "the cluster does not serve " + m.Group() + ": install a metrics adapter that does, such as prometheus-adapter or KEDA"}
