@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/resize"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -36,6 +38,17 @@ func access(t *testing.T, s *apiserver.Server, namespace string) *cluster.Access
 		t.Fatal(err)
 	}
 	return &cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}
+}
+
+// node is a node of the real API server whose kubelet follows resizes, and an Access to a namespace.
+func node(t *testing.T, name string) (*apiserver.Kubelet, *cluster.Access) {
+	t.Helper()
+	s := apiserver.Start(t)
+	return s.Kubelet(t, name), access(t, s, s.Namespace(t))
+}
+
+func limit(name string, m cpu.Milli) v1alpha1.ContainerLimit {
+	return v1alpha1.ContainerLimit{Name: name, CPULimit: m}
 }
 
 // record stores an allocation for the pod with the given declared limits.
@@ -60,46 +73,21 @@ func reload(t *testing.T, c client.Client, pod *corev1.Pod) *corev1.Pod {
 	return &p
 }
 
-// withLimits is the pod's spec with other CPU limits: what a resize may make of it, and nothing
-// else.
-func withLimits(pod *corev1.Pod, limits map[string]string) corev1.PodSpec {
-	spec := *pod.Spec.DeepCopy()
-	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range list {
-			if l, ok := limits[list[i].Name]; ok {
-				list[i].Resources.Limits[corev1.ResourceCPU] = resource.MustParse(l)
-			}
-		}
-	}
-	return spec
-}
+var sameQuantity = cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 
-var sameQuantity = cmp.Comparer(func(a, b corev1.ResourceList) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, q := range a {
-		other, ok := b[name]
-		if !ok || q.Cmp(other) != 0 {
-			return false
-		}
-	}
-	return true
-})
-
-func wantSpec(t *testing.T, want corev1.PodSpec, pod *corev1.Pod) {
+// wantLimits compares the stored pod with the spec that it had, but for these CPU limits.
+func wantLimits(t *testing.T, a *cluster.Access, before *corev1.Pod, limits map[string]cpu.Milli) {
 	t.Helper()
-	if diff := cmp.Diff(want, pod.Spec, sameQuantity); diff != "" {
-		t.Errorf("spec of pod %s (-want +got):\n%s", pod.Name, diff)
+	got := reload(t, a.Client, before)
+	if diff := cmp.Diff(kube.WithLimits(before, limits).Spec, got.Spec, sameQuantity); diff != "" {
+		t.Errorf("spec of pod %s (-want +got):\n%s", got.Name, diff)
 	}
 }
 
 // TestTouchesLimitsOnly: a resize changes the requested limit of one container only, and waits until it
 // is in force.
 func TestTouchesLimitsOnly(t *testing.T) {
-	s := apiserver.Start(t)
-	k := s.Kubelet(t, "cli-touches")
-	a := access(t, s, s.Namespace(t))
+	k, a := node(t, "cli-touches")
 	pod := apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", "100m"), apiserver.Container("free", "10m", ""))
 	pod.Spec.InitContainers = []corev1.Container{apiserver.Sidecar("mesh", "20m", "80m")}
 	pod.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
@@ -109,9 +97,8 @@ func TestTouchesLimitsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	after := reload(t, a.Client, before)
-	wantSpec(t, withLimits(before, map[string]string{"app": "450m"}), after)
-	if got := kube.Containers(after)[0].InForce(); got != 450 {
+	wantLimits(t, a, before, map[string]cpu.Milli{"app": 450})
+	if got := kube.Containers(reload(t, a.Client, before))[0].InForce(); got != 450 {
 		t.Errorf("in force when the command returned: %v", got)
 	}
 	if !strings.Contains(stdout, "container app 300m -> 450m") || !strings.Contains(stdout, "in force after") {
@@ -120,7 +107,7 @@ func TestTouchesLimitsOnly(t *testing.T) {
 	if _, _, err := runWith(t, a, "resize", "web", "-c", "mesh", "--cpu-limit", "120m"); err != nil {
 		t.Fatal(err)
 	}
-	wantSpec(t, withLimits(before, map[string]string{"app": "450m", "mesh": "120m"}), reload(t, a.Client, before))
+	wantLimits(t, a, before, map[string]cpu.Milli{"app": 450, "mesh": 120})
 	for _, m := range reload(t, a.Client, before).ManagedFields {
 		if m.Manager == kube.FieldManager {
 			t.Errorf("the change is recorded as the controller's: it would not be seen as made by hand")
@@ -134,62 +121,36 @@ func TestRefusesUnsafe(t *testing.T) {
 	s := apiserver.Start(t)
 	k := s.Kubelet(t, "cli-refuses")
 	for name, c := range map[string]struct {
-		pod    func(namespace string) *corev1.Pod
-		more   func(namespace string) client.Object // in the namespace beforehand
+		memory string // request and limit
 		answer apiserver.Answer
 		args   string
 		want   string // part of the error
 		stays  bool   // nothing is changed
 	}{
 		"turns Guaranteed": {
-			pod: func(ns string) *corev1.Pod {
-				p := apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
-				p.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
-				p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("64Mi")
-				return p
-			},
-			args: "--cpu-limit 100m", want: "Pod QOS Class may not change", stays: true,
-		},
-		"LimitRange forbids": {
-			pod: func(ns string) *corev1.Pod {
-				return apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
-			},
-			more: func(ns string) client.Object {
-				l := &corev1.LimitRange{}
-				l.Namespace, l.Name = ns, "bounds"
-				l.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: apiserver.Container("", "", "1").Resources.Limits}}
-				return l
-			},
-			args: "--cpu-limit 1500m", want: "a LimitRange of the namespace forbids it", stays: true,
+			memory: "64Mi", args: "--cpu-limit 100m", want: "Pod QOS Class may not change", stays: true,
 		},
 		"node never can": {
-			pod: func(ns string) *corev1.Pod {
-				return apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
-			},
 			answer: apiserver.Refuse, args: "--cpu-limit 400m", want: "the node never has that much",
 		},
 		"never done": {
-			pod: func(ns string) *corev1.Pod {
-				return apiserver.Pod(ns, "web", apiserver.Container("app", "100m", "200m"))
-			},
 			answer: apiserver.Stall, args: "--cpu-limit 400m --timeout 700ms", want: "not in force after 700ms",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := access(t, s, s.Namespace(t))
-			if c.more != nil {
-				if err := a.Client.Create(t.Context(), c.more(a.Namespace)); err != nil {
-					t.Fatal(err)
-				}
+			pod := apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "200m"))
+			if r := pod.Spec.Containers[0].Resources; c.memory != "" {
+				r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory] = resource.MustParse(c.memory), resource.MustParse(c.memory)
 			}
-			before := k.Run(t, c.pod(a.Namespace))
+			before := k.Run(t, pod)
 			k.Answer(before, c.answer)
 			_, _, err := runWith(t, a, append([]string{"resize", "web"}, strings.Split(c.args, " ")...)...)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want one with %q", err, c.want)
 			}
 			if c.stays {
-				wantSpec(t, before.Spec, reload(t, a.Client, before))
+				wantLimits(t, a, before, nil)
 			} else if !strings.Contains(err.Error(), "--cpu-limit 200m --force") {
 				t.Errorf("error %q does not say how to take it back", err)
 			}
@@ -199,12 +160,7 @@ func TestRefusesUnsafe(t *testing.T) {
 
 // TestRestoreIsExact: a restore sets every recorded limit exactly, and changes nothing else.
 func TestRestoreIsExact(t *testing.T) {
-	s := apiserver.Start(t)
-	k := s.Kubelet(t, "cli-restores")
-	a := access(t, s, s.Namespace(t))
-	limit := func(name string, m cpu.Milli) v1alpha1.ContainerLimit {
-		return v1alpha1.ContainerLimit{Name: name, CPULimit: m}
-	}
+	k, a := node(t, "cli-restores")
 	moved := k.Run(t, apiserver.Pod(a.Namespace, "moved", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", "200m")))
 	record(t, a.Client, moved, limit("app", 1234), limit("proxy", 77))
 	resizeAs(t, a, moved, kube.FieldManager, map[string]cpu.Milli{"app": 310, "proxy": 210})
@@ -212,7 +168,7 @@ func TestRestoreIsExact(t *testing.T) {
 	record(t, a.Client, there, limit("app", 300))
 	unknown := k.Run(t, apiserver.Pod(a.Namespace, "unknown", apiserver.Container("app", "100m", "300m")))
 	lost := k.Run(t, apiserver.Pod(a.Namespace, "lost", apiserver.Container("app", "100m", "300m")))
-	ledger(t, a.Client, lost, `{"namespace":"x","pod":"lost","limits":[{"name":"app","cpuLimit":"410m"}]}`)
+	ledger(t, a.Client, lost, limit("app", 410))
 	resizeAs(t, a, lost, kube.FieldManager, map[string]cpu.Milli{"app": 310})
 
 	stdout, stderr, err := runWith(t, a, "restore", "--all")
@@ -221,13 +177,13 @@ func TestRestoreIsExact(t *testing.T) {
 	}
 	for _, p := range []struct {
 		pod    *corev1.Pod
-		limits map[string]string
+		limits map[string]cpu.Milli
 	}{
-		{moved, map[string]string{"app": "1234m", "proxy": "77m"}},
+		{moved, map[string]cpu.Milli{"app": 1234, "proxy": 77}},
 		{there, nil}, {unknown, nil},
-		{lost, map[string]string{"app": "410m"}},
+		{lost, map[string]cpu.Milli{"app": 410}},
 	} {
-		wantSpec(t, withLimits(p.pod, p.limits), reload(t, a.Client, p.pod))
+		wantLimits(t, a, p.pod, p.limits)
 	}
 	if !strings.Contains(stdout, "2 pods restored, 2 at their declared limits or never changed, 0 failed") {
 		t.Errorf("printed %q", stdout)
@@ -256,13 +212,11 @@ func resizeAs(t *testing.T, a *cluster.Access, pod *corev1.Pod, manager string, 
 // TestRestoreKeepsExternalChanges: a limit that another client set after MBCAS stays, also on a pod that
 // is opted out, whatever is recorded, and also if it is set during the restore.
 func TestRestoreKeepsExternalChanges(t *testing.T) {
-	s := apiserver.Start(t)
-	k := s.Kubelet(t, "cli-owners")
-	a := access(t, s, s.Namespace(t))
+	k, a := node(t, "cli-owners")
 	pod := apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", "200m"))
 	pod.Labels = map[string]string{kube.ManagedKey: "false"}
 	web := k.Run(t, pod)
-	ledger(t, a.Client, web, `{"namespace":"x","pod":"web","limits":[{"name":"app","cpuLimit":"300m"},{"name":"proxy","cpuLimit":"200m"}]}`)
+	ledger(t, a.Client, web, limit("app", 300), limit("proxy", 200))
 	resizeAs(t, a, web, kube.FieldManager, map[string]cpu.Milli{"app": 900, "proxy": 400})
 	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"app": 700})
 
@@ -270,7 +224,7 @@ func TestRestoreKeepsExternalChanges(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	wantSpec(t, withLimits(web, map[string]string{"app": "700m", "proxy": "200m"}), reload(t, a.Client, web))
+	wantLimits(t, a, web, map[string]cpu.Milli{"app": 700, "proxy": 200})
 	for _, want := range []string{"left as it is: another client set app=700m", "1 with limits that another client set, 0 failed"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("printed %q, want %q", stdout, want)
@@ -280,7 +234,7 @@ func TestRestoreKeepsExternalChanges(t *testing.T) {
 	// The owner is faster than the command, which had read the pod before.
 	resizeAs(t, a, web, kube.FieldManager, map[string]cpu.Milli{"proxy": 400})
 	before := reload(t, a.Client, web)
-	declared := []v1alpha1.ContainerLimit{{Name: "proxy", CPULimit: 200}}
+	declared := []v1alpha1.ContainerLimit{limit("proxy", 200)}
 	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"proxy": 250})
 	var out, errs bytes.Buffer
 	again := func(p *corev1.Pod) *actuator.Move { return planRestore(p, declared, "").move }
@@ -288,29 +242,27 @@ func TestRestoreKeepsExternalChanges(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "left as they are") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
-	wantSpec(t, withLimits(web, map[string]string{"app": "700m", "proxy": "250m"}), reload(t, a.Client, web))
+	wantLimits(t, a, web, map[string]cpu.Milli{"app": 700, "proxy": 250})
 }
 
 // ledger stores the controller's second record of a pod.
-func ledger(t *testing.T, c client.Client, pod *corev1.Pod, line string) {
+func ledger(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1.ContainerLimit) {
 	t.Helper()
 	ns := &corev1.Namespace{}
 	ns.Name = kube.SystemNamespace
 	if err := c.Create(t.Context(), ns); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
-	cm := &corev1.ConfigMap{Data: map[string]string{string(pod.UID): line}}
-	cm.Namespace, cm.GenerateName, cm.Labels = kube.SystemNamespace, kube.LedgerPrefix, map[string]string{kube.LedgerLabel: "true"}
-	if err := c.Create(t.Context(), cm); err != nil {
+	key := client.ObjectKey{Namespace: kube.SystemNamespace, Name: restore.LedgerName(pod.Name)}
+	entry := restore.Entry{Namespace: pod.Namespace, Pod: pod.Name, Limits: declared}
+	if err := restore.WriteLedger(t.Context(), c, key, map[types.UID]restore.Entry{pod.UID: entry}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // TestResizeRetriesOnConflict: a pod that changes during the command is resized from its new limit.
 func TestResizeRetriesOnConflict(t *testing.T) {
-	s := apiserver.Start(t)
-	k := s.Kubelet(t, "cli-insists")
-	a := access(t, s, s.Namespace(t))
+	k, a := node(t, "cli-insists")
 	read := k.Run(t, apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m")))
 	if _, _, err := runWith(t, a, "resize", "web", "--cpu-limit", "450m"); err != nil {
 		t.Fatal(err)
@@ -322,16 +274,14 @@ func TestResizeRetriesOnConflict(t *testing.T) {
 	if err != nil || !strings.Contains(out.String(), "450m -> 600m") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
-	wantSpec(t, withLimits(read, map[string]string{"app": "600m"}), reload(t, a.Client, read))
+	wantLimits(t, a, read, map[string]cpu.Milli{"app": 600})
 }
 
 // TestDryRunChangesNothing: with --dry-run the API server checks the request, and no object changes.
 func TestDryRunChangesNothing(t *testing.T) {
-	s := apiserver.Start(t)
-	k := s.Kubelet(t, "cli-dry")
-	a := access(t, s, s.Namespace(t))
+	k, a := node(t, "cli-dry")
 	pod := k.Run(t, apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "700m")))
-	record(t, a.Client, pod, v1alpha1.ContainerLimit{Name: "app", CPULimit: 700})
+	record(t, a.Client, pod, limit("app", 700))
 	resizeAs(t, a, pod, kube.FieldManager, map[string]cpu.Milli{"app": 300})
 	eventually(t, "the resize to be in force", func() bool {
 		pod = reload(t, a.Client, pod)
@@ -366,7 +316,7 @@ func TestTenant(t *testing.T) {
 	k := s.Kubelet(t, "cli-tenant")
 	admin := access(t, s, s.Namespace(t))
 	pod := k.Run(t, apiserver.Pod(admin.Namespace, "web", apiserver.Container("app", "100m", "300m")))
-	record(t, admin.Client, pod, v1alpha1.ContainerLimit{Name: "app", CPULimit: 700})
+	record(t, admin.Client, pod, limit("app", 700))
 	a := *admin
 	a.Client = s.As(t, "tenant")
 	role := &rbacv1.Role{Rules: []rbacv1.PolicyRule{
