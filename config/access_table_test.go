@@ -48,7 +48,7 @@ const (
 
 func ofAgents() []request {
 	const own = "the Lease mbcas-agent-node-1 of mbcas-system only"
-	mine, foreign := allocation(web), "of that node only"
+	mine, ofNode := allocation(web), "of that node only"
 	return slices.Concat(
 		rows{
 			{"decide for a pod of its node", decide(web), ""},
@@ -57,13 +57,13 @@ func ofAgents() []request {
 		}.allowed(agent1),
 		rows{{"decide for a pod of its node", decide(other), ""}}.allowed(agent2),
 		rows{
-			{"decide for a pod of node-2", decide(other), foreign},
+			{"decide for a pod of node-2", decide(other), ofNode},
 			{"label a PodAllocation", patch(mine, aLabel), "no metadata"},
 			{"annotate it", patch(mine, `{"metadata":{"annotations":{"x":"y"}}}`), "no metadata"},
 			{"prevent its deletion", patch(mine, `{"metadata":{"finalizers":["x.io/y"]}}`), "no metadata"},
 			{"remove its owner", patch(mine, withoutOwner), "no metadata"},
 		}.of(agents, agent1),
-		rows{{"decide for a pod of node-1", decide(web), foreign}}.of(agents, agent2),
+		rows{{"decide for a pod of node-1", decide(web), ofNode}}.of(agents, agent2),
 		rows{
 			{"renew the Lease of the agent of node-2", renew("mbcas-agent-node-2"), own},
 			{"renew the controller's Lease", renew("mbcas-controller"), own},

@@ -23,7 +23,7 @@ func TestOnlyCPULimits(t *testing.T) {
 	app.Resources.Limits[corev1.ResourceMemory] = memory
 	pod := apiserver.Pod("", "web", app, apiserver.Container("free", "100m", ""))
 	pod.Spec.InitContainers = []corev1.Container{apiserver.Container("setup", "", "100m"), apiserver.Sidecar("proxy", "50m", "1")}
-	s := newSceneOf(t, pod)
+	s := newFixtureOf(t, pod)
 	want := s.pod.Spec.DeepCopy()
 	m := actuator.Move{UID: string(s.pod.UID), Changes: []actuator.Change{
 		{Container: "proxy", From: 1000, To: 700}, {Container: "app", From: 200, To: 1500},
@@ -61,7 +61,7 @@ func TestOnlyCPULimits(t *testing.T) {
 
 // TestNoChange: the limits that the pod already has are no change, and no write.
 func TestNoChange(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	r := s.resize.Apply(t.Context(), s.pod, s.move("app", 200))
 	s.expect("Apply", r, podresize.NoChange, "")
 	if r.Pod == nil || r.Pod.ResourceVersion != s.pod.ResourceVersion {
@@ -123,7 +123,7 @@ func (n noServer) SubResource(name string) client.SubResourceClient {
 // after a conflict, while others write to the pod. No step is lost and none is made twice.
 func TestConcurrentWriters(t *testing.T) {
 	const writers, steps = 4, 5
-	s := newScene(t)
+	s := newFixture(t)
 	s.kubelet.Answer(s.pod, apiserver.Ignore)
 	noise := make(chan struct{})
 	var noisy, wg sync.WaitGroup

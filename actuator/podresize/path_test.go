@@ -22,9 +22,9 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// between puts the middle between the scene's client and the API server, and returns the address of it.
+// between puts the middle between the fixture's client and the API server, and returns the address of it.
 // The middle sees every request of the client and may pass it on.
-func (s *scene) between(middle func(w http.ResponseWriter, r *http.Request, pass http.Handler)) string {
+func (s *fixture) between(middle func(w http.ResponseWriter, r *http.Request, pass http.Handler)) string {
 	s.t.Helper()
 	transport, err := rest.TransportFor(s.Config)
 	s.must(err)
@@ -42,8 +42,8 @@ func (s *scene) between(middle func(w http.ResponseWriter, r *http.Request, pass
 	return server.URL
 }
 
-// through sends the scene's resizes to another address.
-func (s *scene) through(address string) {
+// through sends the fixture's resizes to another address.
+func (s *fixture) through(address string) {
 	s.t.Helper()
 	c, err := client.New(&rest.Config{Host: address}, client.Options{Scheme: s.Client.Scheme(), Mapper: s.Client.RESTMapper()})
 	s.must(err)
@@ -52,7 +52,7 @@ func (s *scene) through(address string) {
 
 // TestNotServed: the API server's own words about a subresource that it does not know. The pod is there all the while.
 func TestNotServed(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		r.URL.Path = strings.TrimSuffix(r.URL.Path, "resize") + "resizing"
 		pass.ServeHTTP(w, r)
@@ -88,7 +88,7 @@ func TestServerTrouble(t *testing.T) {
 		"hung up":     {hangUp, podresize.Unknown, 0},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			s := newScene(t)
+			s := newFixture(t)
 			s.between(func(w http.ResponseWriter, r *http.Request, _ http.Handler) { tt.answer(w, r) })
 			got := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
 			s.expect("Apply", got, tt.want, "")
@@ -101,7 +101,7 @@ func TestServerTrouble(t *testing.T) {
 
 // TestRepeatedByClient: client-go repeats a request that was answered with Retry-After; the move is made once.
 func TestRepeatedByClient(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	var requests atomic.Int32
 	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if requests.Add(1) == 1 {
@@ -131,7 +131,7 @@ func TestTimeout(t *testing.T) {
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			s := newScene(t)
+			s := newFixture(t)
 			s.between(func(w http.ResponseWriter, r *http.Request, _ http.Handler) { middle(w, r) })
 			s.resize.Timeout = time.Second
 			s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.Unknown, "")
@@ -142,7 +142,7 @@ func TestTimeout(t *testing.T) {
 // TestLostAnswer is why Unknown is no refusal: the change is made and only the answer is lost. Deciding again on
 // the same copy is harmless, because that copy is stale.
 func TestLostAnswer(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.between(func(_ http.ResponseWriter, r *http.Request, pass http.Handler) {
 		pass.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
@@ -157,7 +157,7 @@ func TestLostAnswer(t *testing.T) {
 
 // TestNobodyListens: a connection that was never made cannot have changed anything.
 func TestNobodyListens(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	s.through(server.URL)
@@ -166,7 +166,7 @@ func TestNobodyListens(t *testing.T) {
 
 // TestSentRequestsComplete: a shutdown does not undo a request that was sent, so its answer is awaited; no request starts after it.
 func TestSentRequestsComplete(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var requests atomic.Int32
 	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
@@ -183,7 +183,7 @@ func TestSentRequestsComplete(t *testing.T) {
 
 // TestDryRunCancelled: a dry run changes nothing, so its answer is not awaited.
 func TestDryRunCancelled(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.between(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 		io.Copy(io.Discard, r.Body)
@@ -195,7 +195,7 @@ func TestDryRunCancelled(t *testing.T) {
 
 // TestServed asks a real server, the same server without the subresource, and one that is silent.
 func TestServed(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	ask := func(c *rest.Config) (podresize.Answer, error) {
 		d, err := discovery.NewDiscoveryClientForConfig(c)
 		s.must(err)
@@ -240,7 +240,7 @@ func (r resources) ServerResourcesForGroupVersionWithContext(context.Context, st
 
 // TestAllowed: as an administrator, as a user without rights, and as a user with a role in one namespace.
 func TestAllowed(t *testing.T) {
-	s := newScene(t, apiserver.Container("app", "100m", "200m"))
+	s := newFixture(t, apiserver.Container("app", "100m", "200m"))
 	s.allow("resizer", "pods/resize")
 	for reason, tt := range map[string]struct {
 		as        client.Client

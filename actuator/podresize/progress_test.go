@@ -117,7 +117,7 @@ func TestCheckOnServer(t *testing.T) {
 		apiserver.Refuse: actuator.Infeasible, apiserver.Fail: actuator.Errored,
 	} {
 		t.Run(want.String(), func(t *testing.T) {
-			s := newScene(t)
+			s := newFixture(t)
 			s.kubelet.Answer(s.pod, answer)
 			r := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
 			s.expect("Apply", r, podresize.Accepted, "")

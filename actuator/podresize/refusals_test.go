@@ -18,7 +18,7 @@ import (
 type resizeTest struct {
 	pod    []corev1.Container // default: app with request 100m, limit 200m
 	change func(*corev1.Pod)  // before it is created
-	after  func(*scene)       // once it runs
+	after  func(*fixture)     // once it runs
 	to     string             // app's new limit; default 300m
 	want   podresize.Outcome
 	says   string
@@ -33,7 +33,7 @@ func (tt resizeTest) run(t *testing.T) {
 	if tt.change != nil {
 		tt.change(pod)
 	}
-	s := newSceneOf(t, pod)
+	s := newFixtureOf(t, pod)
 	if tt.after != nil {
 		tt.after(s)
 	}
@@ -68,31 +68,31 @@ func guaranteed(limit string) []corev1.Container {
 }
 
 // limitRange makes one of that item, by default for containers.
-func limitRange(item corev1.LimitRangeItem) func(*scene) {
+func limitRange(item corev1.LimitRangeItem) func(*fixture) {
 	if item.Type == "" {
 		item.Type = corev1.LimitTypeContainer
 	}
-	return func(s *scene) {
+	return func(s *fixture) {
 		lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "bounds"}}
 		lr.Spec.Limits = []corev1.LimitRangeItem{item}
 		s.create(lr)
 	}
 }
 
-func quota(hard, used string) func(*scene) { return func(s *scene) { s.quota(hard, used) } }
+func quota(hard, used string) func(*fixture) { return func(s *fixture) { s.quota(hard, used) } }
 
-func replaceCPU(kind, value string) func(*scene) {
-	return func(s *scene) {
+func replaceCPU(kind, value string) func(*fixture) {
+	return func(s *fixture) {
 		path := "/spec/containers/0/resources/" + kind + "/cpu"
 		s.MutateResizes(s.t, s.namespace, apiserver.Change{Op: "replace", Path: path, Value: value})
 	}
 }
 
-func policy(reason metav1.StatusReason) func(*scene) { return func(s *scene) { s.policy(reason) } }
+func policy(reason metav1.StatusReason) func(*fixture) { return func(s *fixture) { s.policy(reason) } }
 
-func denial(status metav1.Status) func(*scene) {
+func denial(status metav1.Status) func(*fixture) {
 	status.Message += "not today"
-	return func(s *scene) { s.webhook(apiserver.Review(admissionv1.AdmissionResponse{Result: &status})) }
+	return func(s *fixture) { s.webhook(apiserver.Review(admissionv1.AdmissionResponse{Result: &status})) }
 }
 
 // TestRefusals meets each refusal on a real API server.
@@ -131,18 +131,18 @@ func TestRefusals(t *testing.T) {
 			want: podresize.LimitRangeRefused, says: "maximum cpu usage per Container is 500m, but limit is 1",
 		},
 		"the user has no permission": {
-			after: func(s *scene) { s.resize = podresize.New(s.As(s.t, "stranger"), owner) },
+			after: func(s *fixture) { s.resize = podresize.New(s.As(s.t, "stranger"), owner) },
 			want:  podresize.NotAllowed, says: `User "stranger" cannot patch resource "pods/resize"`,
 		},
 		"permission on pods is not permission on pods/resize": {
-			after: func(s *scene) {
+			after: func(s *fixture) {
 				s.allow("pod-writer", "pods")
 				s.resize = podresize.New(s.As(s.t, "pod-writer"), owner)
 			},
 			want: podresize.NotAllowed, says: `cannot patch resource "pods/resize"`,
 		},
 		"the kubelet does not report resources": {
-			after: func(s *scene) {
+			after: func(s *fixture) {
 				s.kubelet.Answer(s.pod, apiserver.Ignore)
 				s.pod.Status.ContainerStatuses[0].Resources = nil
 				s.must(s.Client.Status().Update(s.t.Context(), s.pod))
@@ -163,7 +163,7 @@ func TestRefusals(t *testing.T) {
 			want:   podresize.Invalid, says: "windows pods cannot be resized",
 		},
 		"changed since it was read": {
-			after: func(s *scene) {
+			after: func(s *fixture) {
 				p := s.stored()
 				p.Labels = map[string]string{"touched": "yes"}
 				s.must(s.Client.Update(s.t.Context(), p))
@@ -171,7 +171,7 @@ func TestRefusals(t *testing.T) {
 			want: podresize.Conflict, says: "the object has been modified",
 		},
 		"another pod of the name": {
-			after: func(s *scene) { s.replace() }, want: podresize.Conflict, says: "the object has been modified",
+			after: func(s *fixture) { s.replace() }, want: podresize.Conflict, says: "the object has been modified",
 		},
 		// Policies and webhooks choose their own code. None makes the pod gone, the server busy, or the patch stale.
 		"a policy":                   {after: policy(""), want: podresize.PolicyRefused, says: fridays},
@@ -199,7 +199,7 @@ func TestRefusals(t *testing.T) {
 			want:  podresize.PolicyRefused, says: "not today",
 		},
 		"a webhook that is down": { // no refusal, and nothing was changed
-			after: func(s *scene) { s.webhook(hangUp) }, want: podresize.Unavailable, says: "failed calling webhook",
+			after: func(s *fixture) { s.webhook(hangUp) }, want: podresize.Unavailable, says: "failed calling webhook",
 		},
 	} {
 		t.Run(reason, tt.run)
@@ -209,7 +209,7 @@ func TestRefusals(t *testing.T) {
 // TestWouldMutate: DryRun finds out that admission would change more than was asked for.
 func TestWouldMutate(t *testing.T) {
 	memoryList := corev1.ResourceList{corev1.ResourceMemory: memory}
-	for says, after := range map[string]func(*scene){
+	for says, after := range map[string]func(*fixture){
 		"side limits memory=64Mi is added":     limitRange(corev1.LimitRangeItem{Default: memoryList}),
 		"app requests memory=64Mi is added":    limitRange(corev1.LimitRangeItem{Max: memoryList}),
 		"app limits cpu=250m instead of 300m":  replaceCPU("limits", "250m"),
@@ -249,7 +249,7 @@ func TestVersions(t *testing.T) {
 	}{
 		// The admission plugin PodResizeValidator is of 1.36. Before, the kubelet alone knows.
 		"the node is smaller than the requests": {
-			resizeTest{after: func(s *scene) {
+			resizeTest{after: func(s *fixture) {
 				n := s.node()
 				n.Status.Allocatable = cpuList("50m")
 				s.must(s.Client.Status().Update(s.t.Context(), n))
@@ -259,7 +259,7 @@ func TestVersions(t *testing.T) {
 			},
 		},
 		"the node is not Linux": {
-			resizeTest{after: func(s *scene) {
+			resizeTest{after: func(s *fixture) {
 				n := s.node()
 				n.Labels[corev1.LabelOSStable] = "windows"
 				s.must(s.Client.Update(s.t.Context(), n))
@@ -267,7 +267,7 @@ func TestVersions(t *testing.T) {
 			[]answer{{35, podresize.Accepted, ""}, {36, podresize.NodeRefused, "only supported on linux nodes"}},
 		},
 		"the node is gone": {
-			resizeTest{after: func(s *scene) { s.must(s.Client.Delete(s.t.Context(), s.node())) }},
+			resizeTest{after: func(s *fixture) { s.must(s.Client.Delete(s.t.Context(), s.node())) }},
 			[]answer{{35, podresize.Accepted, ""}, {36, podresize.NodeRefused, "not found"}},
 		},
 		// InPlacePodLevelResourcesVerticalScaling is on from 1.36.
@@ -300,7 +300,7 @@ func TestVersions(t *testing.T) {
 			},
 		},
 		"the same on a node that can resize init containers": {
-			resizeTest{change: setup, after: func(s *scene) {
+			resizeTest{change: setup, after: func(s *fixture) {
 				n := s.node()
 				n.Status.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
 				s.must(s.Client.Status().Update(s.t.Context(), n))
@@ -329,7 +329,7 @@ func TestVersions(t *testing.T) {
 
 // TestGone: there is no pod to compare with afterwards.
 func TestGone(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.remove()
 	s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.PodGone, `pods "web" not found`)
 }
@@ -337,7 +337,7 @@ func TestGone(t *testing.T) {
 // TestReplaced: the uid in the patch alone stops a move for another pod of the name, if ever the two have
 // the same resourceVersion.
 func TestReplaced(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	uid := s.pod.UID
 	s.pod = s.replace()
 	lookalike := s.pod.DeepCopy()
@@ -351,7 +351,7 @@ func TestReplaced(t *testing.T) {
 // TestMutated: an Apply that admission changes on the way is not Accepted, and returns what was stored. What the webhook
 // changes beside resources does not get through a resize.
 func TestMutated(t *testing.T) {
-	s := newScene(t)
+	s := newFixture(t)
 	s.MutateResizes(t, s.namespace,
 		apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "250m"},
 		apiserver.Change{Op: "add", Path: "/metadata/annotations", Value: map[string]string{"touched": "yes"}},

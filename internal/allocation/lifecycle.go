@@ -38,8 +38,8 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	for _, c := range kube.Containers(pod) {
 		b := bounds.Containers[c.Spec.Name]
 		p.Containers = append(p.Containers, lifecycle.Container{
-			Name: c.Spec.Name, Limit: c.Limit(), MaybeOurs: possiblyOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
-			Floor: b.Floor, KeptFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
+			Name: c.Spec.Name, Limit: c.Limit(), PossiblyOwn: possiblyOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
+			Floor: b.Floor, NoDecreaseFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
 		})
 	}
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {

@@ -64,7 +64,7 @@ func (s *state) conflicting() bool {
 func (s *state) adopt() (declared Limits, external bool) {
 	declared = append(declared, s.pod.Declared...)
 	for _, c := range s.pod.Containers {
-		if !s.pod.managed(c) || c.MaybeOurs {
+		if !s.pod.managed(c) || c.PossiblyOwn {
 			continue
 		}
 		applied, ok := s.pod.Status.Applied.find(c.Name)

@@ -24,7 +24,7 @@ type constraint struct{ floor, ceiling, total cpu.Milli }
 // running is a Ready pod of one container that requests 100m, on a node of 4000m.
 func running(uid string, limit, declared cpu.Milli, c constraint) Pod {
 	p := Pod{UID: uid, Mode: ModeEnforce, Ready: true, Declared: app(declared), InLedger: true, Ceiling: c.total}
-	app := Container{Name: "app", Limit: limit, InForce: limit, Settable: 110, StartedAt: noon.Add(-time.Hour), MaybeOurs: true}
+	app := Container{Name: "app", Limit: limit, InForce: limit, Settable: 110, StartedAt: noon.Add(-time.Hour), PossiblyOwn: true}
 	app.Floor, app.Ceiling = c.bounds()
 	if app.Ceiling < 110 || c.total > 0 && c.total < 110 { // no limit fits: the container is left as it is
 		app.Floor, app.Ceiling = limit, limit
@@ -32,9 +32,9 @@ func running(uid string, limit, declared cpu.Milli, c constraint) Pod {
 	if p.Ceiling > 0 {
 		p.Ceiling = max(p.Ceiling, app.Floor)
 	}
-	app.KeptFloor = min(limit, max(declared, app.Floor)).Clamp(app.Floor, app.Ceiling)
+	app.NoDecreaseFloor = min(limit, max(declared, app.Floor)).Clamp(app.Floor, app.Ceiling)
 	if p.Ceiling > 0 {
-		app.KeptFloor = min(app.KeptFloor, p.Ceiling.RoundDown(cpu.Quantum))
+		app.NoDecreaseFloor = min(app.NoDecreaseFloor, p.Ceiling.RoundDown(cpu.Quantum))
 	}
 	p.Containers = []Container{app}
 	return p
@@ -74,8 +74,8 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	c := constraint{bound("floor"), bound("ceiling"), bound("total")}
 	p := running(fmt.Sprint("pod-", i), now, declared, c)
 	app := &p.Containers[0]
-	app.MaybeOurs = rapid.Bool().Draw(t, "ours")
-	p.OwnWrites = app.MaybeOurs
+	app.PossiblyOwn = rapid.Bool().Draw(t, "ours")
+	p.OwnWrites = app.PossiblyOwn
 	p.Mode = rapid.SampledFrom([]Mode{ModeEnforce, ModeEnforce, ModeEnforce, ModeRestore, ModeRecommend, ModeOff}).Draw(t, "mode")
 	p.Progress = rapid.SampledFrom([]actuator.Progress{actuator.Done, actuator.Done, actuator.Done, actuator.Done, actuator.InProgress, actuator.Deferred, actuator.Infeasible, actuator.Errored}).Draw(t, "progress")
 	p.InLedger = rapid.Bool().Draw(t, "in ledger")

@@ -60,7 +60,7 @@ func (p *Pod) Planned(desired Limits, keep bool) actuator.Pod {
 		}
 		floor, target := c.Floor, desired.Of(c.Name)
 		if keep {
-			floor = c.KeptFloor
+			floor = c.NoDecreaseFloor
 		}
 		plan.Containers = append(plan.Containers, actuator.Container{
 			Name: c.Name, Limit: c.Limit, Declared: p.Declared.Of(c.Name), Floor: floor, Ceiling: c.Ceiling, Desired: target,

@@ -100,13 +100,13 @@ type Container struct {
 	Limit cpu.Milli // in the pod's spec; 0: none
 	// InForce is the limit that the kubelet reports of a running container; 0: not known.
 	InForce cpu.Milli
-	// MaybeOurs: MBCAS may have written Limit.
-	MaybeOurs bool
+	// PossiblyOwn: MBCAS may have written Limit.
+	PossiblyOwn bool
 	// Settable is the lowest limit that a resize sets.
 	Settable cpu.Milli
-	// Floor and Ceiling bound the limit; KeptFloor is the floor of a pod that must not be
+	// Floor and Ceiling bound the limit; NoDecreaseFloor is the floor of a pod that must not be
 	// decreased.
-	Floor, KeptFloor, Ceiling cpu.Milli
+	Floor, NoDecreaseFloor, Ceiling cpu.Milli
 	// StartedAt is when the running container started; zero: it does not run.
 	StartedAt time.Time
 	Restarts  int

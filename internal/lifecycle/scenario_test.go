@@ -42,8 +42,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// scene is a pod with its node, agent and kubelet.
-type scene struct {
+// history is a pod with its node, agent and kubelet.
+type history struct {
 	pod       Pod
 	node      Node
 	now       time.Time
@@ -56,7 +56,7 @@ type scene struct {
 
 // play returns the scenario with what follows each event.
 func play(t *testing.T, text string) string {
-	s := scene{node: Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, now: noon, declared: 500}
+	s := history{node: Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, now: noon, declared: 500}
 	s.pod = running("web", 500, 500, constraint{})
 	s.pod.Recorded, s.pod.Status.Declared = true, app(500)
 	var out strings.Builder
@@ -81,7 +81,7 @@ func play(t *testing.T, text string) string {
 }
 
 // apply takes an event in.
-func (s *scene) apply(t *testing.T, event []string) {
+func (s *history) apply(t *testing.T, event []string) {
 	t.Helper()
 	arg := func(i int) string {
 		if i >= len(event) {
@@ -106,7 +106,7 @@ func (s *scene) apply(t *testing.T, event []string) {
 	case "confirm":
 		s.decidedAt = s.now
 	case "external": // LIMIT
-		c.Limit, c.InForce, c.MaybeOurs = limit(1), limit(1), false
+		c.Limit, c.InForce, c.PossiblyOwn = limit(1), limit(1), false
 	case "declared":
 		s.declared = limit(1)
 		s.pod.Declared, s.pod.Status.Declared, c.Limit, c.InForce = app(s.declared), app(s.declared), s.declared, s.declared
@@ -125,7 +125,7 @@ func (s *scene) apply(t *testing.T, event []string) {
 		s.constrain.floor = limit(1)
 	case "nodecrease":
 		s.pod.NoDecrease = reasons.Reason(arg(1))
-	case "silent": // the agent, from now on
+	case "agentstops":
 		s.renewedAt = s.now
 	case "kubelet":
 		s.kubelet = map[string]actuator.Progress{"obeys": actuator.Done, "stalls": actuator.InProgress, "defers": actuator.Deferred, "refuses": actuator.Infeasible, "fails": actuator.Errored}[arg(1)]
@@ -141,7 +141,7 @@ func (s *scene) apply(t *testing.T, event []string) {
 }
 
 // settle decides and carries out until nothing changes any more, and writes each change.
-func (s *scene) settle(out *strings.Builder) {
+func (s *history) settle(out *strings.Builder) {
 	s.node.LeaseAge = 0
 	if !s.renewedAt.IsZero() {
 		s.node.LeaseAge = s.now.Sub(s.renewedAt)
@@ -149,7 +149,7 @@ func (s *scene) settle(out *strings.Builder) {
 	for range 5 {
 		bounds := running("web", s.pod.Containers[0].Limit, s.declared, s.constrain)
 		c, b := &s.pod.Containers[0], bounds.Containers[0]
-		c.Floor, c.KeptFloor, c.Ceiling = b.Floor, b.KeptFloor, b.Ceiling
+		c.Floor, c.NoDecreaseFloor, c.Ceiling = b.Floor, b.NoDecreaseFloor, b.Ceiling
 		if s.pod.Decision != nil {
 			s.pod.Decision.Age = s.now.Sub(s.decidedAt)
 		}
@@ -163,7 +163,7 @@ func (s *scene) settle(out *strings.Builder) {
 			ch := t.Move.Changes[0]
 			fmt.Fprintf(out, "    %s %v to %v\n", t.Purpose, ch.From, ch.To)
 			t.Resized(scenarioConfig(), s.now, app(ch.From), app(ch.To), &s.pod.Memory)
-			c.Limit, c.MaybeOurs, s.pod.Progress = ch.To, true, s.kubelet
+			c.Limit, c.PossiblyOwn, s.pod.Progress = ch.To, true, s.kubelet
 			if s.kubelet == actuator.Done {
 				c.InForce = ch.To
 			} else if t.Purpose == Revert {

@@ -64,8 +64,8 @@ func (p *pod) facts(s *sim.PodSnapshot, r *sim.Snapshot, now time.Time) lifecycl
 		Recorded: true, InLedger: true, Declared: lifecycle.Limits{{Container: container, CPU: p.declared}},
 		Status: p.status, Memory: p.memory, HPA: s.Spec.Constraints.HPA,
 		Containers: []lifecycle.Container{{
-			Name: container, Limit: p.limit, InForce: s.Limit, MaybeOurs: p.ours, Settable: c.Settable,
-			Floor: c.Floor, KeptFloor: keptFloor(c), Ceiling: c.Ceiling, StartedAt: started,
+			Name: container, Limit: p.limit, InForce: s.Limit, PossiblyOwn: p.ours, Settable: c.Settable,
+			Floor: c.Floor, NoDecreaseFloor: keptFloor(c), Ceiling: c.Ceiling, StartedAt: started,
 		}},
 	}
 	if s.UnreadySince > 0 {

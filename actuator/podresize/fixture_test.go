@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 // owner is the name under which the tests resize: the one that the policies of config/policy let through.
 const owner = "mbcas-controller"
 
-// scene is one running pod in a namespace of its own on a real API server.
-type scene struct {
+// fixture is one running pod in a namespace of its own on a real API server.
+type fixture struct {
 	*apiserver.Server
 	t         *testing.T
 	kubelet   *apiserver.Kubelet
@@ -36,19 +36,19 @@ type scene struct {
 	resize    *podresize.Client
 }
 
-// newScene runs the pod; with no containers given, one called app with request 100m and limit 200m.
-func newScene(t *testing.T, containers ...corev1.Container) *scene {
+// newFixture runs the pod; with no containers given, one called app with request 100m and limit 200m.
+func newFixture(t *testing.T, containers ...corev1.Container) *fixture {
 	t.Helper()
 	if len(containers) == 0 {
 		containers = []corev1.Container{apiserver.Container("app", "100m", "200m")}
 	}
-	return newSceneOf(t, apiserver.Pod("", "web", containers...))
+	return newFixtureOf(t, apiserver.Pod("", "web", containers...))
 }
 
-func newSceneOf(t *testing.T, pod *corev1.Pod) *scene {
+func newFixtureOf(t *testing.T, pod *corev1.Pod) *fixture {
 	t.Helper()
 	s := apiserver.Start(t)
-	sc := &scene{Server: s, t: t, namespace: s.Namespace(t), resize: podresize.New(s.Client, owner)}
+	sc := &fixture{Server: s, t: t, namespace: s.Namespace(t), resize: podresize.New(s.Client, owner)}
 	sc.kubelet = s.Kubelet(t, "node-"+sc.namespace)
 	pod.Namespace = sc.namespace
 	sc.pod = sc.kubelet.Run(t, pod)
@@ -56,28 +56,28 @@ func newSceneOf(t *testing.T, pod *corev1.Pod) *scene {
 }
 
 // must ends the test at a step that only prepares it.
-func (s *scene) must(err error) {
+func (s *fixture) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *scene) create(o client.Object) {
+func (s *fixture) create(o client.Object) {
 	s.t.Helper()
 	s.must(s.Client.Create(s.t.Context(), o))
 }
 
 // stored is the pod as the API server has it now.
-func (s *scene) stored() *corev1.Pod {
+func (s *fixture) stored() *corev1.Pod {
 	s.t.Helper()
 	p := &corev1.Pod{}
 	s.must(s.Client.Get(s.t.Context(), client.ObjectKeyFromObject(s.pod), p))
 	return p
 }
 
-// move is a move of one container of the scene's pod from the limit that it was read with.
-func (s *scene) move(container string, to cpu.Milli) actuator.Move {
+// move is a move of one container of the fixture's pod from the limit that it was read with.
+func (s *fixture) move(container string, to cpu.Milli) actuator.Move {
 	s.t.Helper()
 	m := actuator.Move{UID: string(s.pod.UID), Changes: []actuator.Change{{Container: container, To: to}}}
 	for _, c := range append(s.pod.Spec.Containers, s.pod.Spec.InitContainers...) {
@@ -91,7 +91,7 @@ func (s *scene) move(container string, to cpu.Milli) actuator.Move {
 // refuses checks that both DryRun and Apply of the move come to the outcome, with a message that says so,
 // and that the stored pod's resources stay as they are. Admission reads from caches, so the dry run is
 // repeated until these know.
-func (s *scene) refuses(m actuator.Move, want podresize.Outcome, says string) {
+func (s *fixture) refuses(m actuator.Move, want podresize.Outcome, says string) {
 	s.t.Helper()
 	s.untilDryRun(m, want)
 	before := s.stored()
@@ -105,7 +105,7 @@ func (s *scene) refuses(m actuator.Move, want podresize.Outcome, says string) {
 	}
 }
 
-func (s *scene) untilDryRun(m actuator.Move, want podresize.Outcome) podresize.Result {
+func (s *fixture) untilDryRun(m actuator.Move, want podresize.Outcome) podresize.Result {
 	s.t.Helper()
 	var got podresize.Result
 	apiserver.Eventually(s.t, fmt.Sprintf("the dry run is %v", want), func() (bool, any) {
@@ -115,7 +115,7 @@ func (s *scene) untilDryRun(m actuator.Move, want podresize.Outcome) podresize.R
 	return got
 }
 
-func (s *scene) expect(what string, got podresize.Result, want podresize.Outcome, says string) {
+func (s *fixture) expect(what string, got podresize.Result, want podresize.Outcome, says string) {
 	s.t.Helper()
 	if got.Outcome != want {
 		s.t.Fatalf("%s is %v, want %v; message: %s", what, got.Outcome, want, got.Message)
@@ -131,7 +131,7 @@ func cpuList(s string) corev1.ResourceList {
 
 // quota makes a ResourceQuota of limits.cpu, and plays the quota controller, which fills in its status; with
 // used "" it has not counted yet.
-func (s *scene) quota(hard, used string) {
+func (s *fixture) quota(hard, used string) {
 	s.t.Helper()
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "budget"}}
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(hard)}
@@ -152,8 +152,8 @@ func milli(s string) cpu.Milli {
 
 func sameSpec(a, b *corev1.Pod) bool { return equality.Semantic.DeepEqual(a.Spec, b.Spec) }
 
-// policy makes a ValidatingAdmissionPolicy that refuses the resizes of the scene's namespace; reason "" is its default.
-func (s *scene) policy(reason metav1.StatusReason) {
+// policy makes a ValidatingAdmissionPolicy that refuses the resizes of the fixture's namespace; reason "" is its default.
+func (s *fixture) policy(reason metav1.StatusReason) {
 	s.t.Helper()
 	refuse := admission.Validation{Expression: "false", Message: "no resize on Fridays"}
 	if reason != "" {
@@ -172,8 +172,8 @@ func (s *scene) policy(reason metav1.StatusReason) {
 	s.CreateUntilEnd(s.t, binding)
 }
 
-// webhook makes a validating webhook for the resizes of the scene's namespace.
-func (s *scene) webhook(answer http.HandlerFunc) {
+// webhook makes a validating webhook for the resizes of the fixture's namespace.
+func (s *fixture) webhook(answer http.HandlerFunc) {
 	s.t.Helper()
 	fail, none := admission.Fail, admission.SideEffectClassNone
 	s.CreateUntilEnd(s.t, &admission.ValidatingWebhookConfiguration{
@@ -189,8 +189,8 @@ func (s *scene) webhook(answer http.HandlerFunc) {
 // hangUp ends the connection without an answer.
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// allow gives the user of the role's name all verbs on the resources in the scene's namespace.
-func (s *scene) allow(user string, resources ...string) {
+// allow gives the user of the role's name all verbs on the resources in the fixture's namespace.
+func (s *fixture) allow(user string, resources ...string) {
 	s.t.Helper()
 	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: user}
 	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, Verbs: []string{"*"}}
@@ -202,21 +202,21 @@ func (s *scene) allow(user string, resources ...string) {
 	})
 }
 
-func (s *scene) node() *corev1.Node {
+func (s *fixture) node() *corev1.Node {
 	s.t.Helper()
 	n := &corev1.Node{}
 	s.must(s.Client.Get(s.t.Context(), client.ObjectKey{Name: s.kubelet.Node}, n))
 	return n
 }
 
-// remove deletes the scene's pod at once.
-func (s *scene) remove() {
+// remove deletes the fixture's pod at once.
+func (s *fixture) remove() {
 	s.t.Helper()
 	s.must(s.Client.Delete(s.t.Context(), s.pod.DeepCopy(), client.GracePeriodSeconds(0)))
 }
 
 // replace deletes it, and runs another pod of its name.
-func (s *scene) replace() *corev1.Pod {
+func (s *fixture) replace() *corev1.Pod {
 	s.t.Helper()
 	s.remove()
 	app := apiserver.Container("app", "100m", "200m")
