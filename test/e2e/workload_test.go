@@ -29,8 +29,9 @@ const (
 	modeLabel = "mbcas.io/mode"
 )
 
-// namespace makes a namespace in the given mode. After the test it removes the namespace and waits until its pods
-// are gone: a pod that outlives its node is removed by the garbage collector, which a later guard counts as an eviction.
+// namespace makes a namespace in the given mode. After the test it removes the namespace and waits until
+// its pods are gone: a pod that outlives its node is removed by the garbage collector, which a later
+// guard counts as an eviction.
 func (s *suite) namespace(t *testing.T, name, mode string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{modeLabel: mode}}}

@@ -42,7 +42,7 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder.Recorder{Script: x, Node: s.kernel}
+	r := recorder.New(x, s.kernel)
 	m := &measurement{
 		session: s, script: x,
 		workload: workload.Workload{Client: s.client, Script: x, Recorder: r, Node: s.node.Name},

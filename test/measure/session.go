@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -76,17 +75,11 @@ func (s *session) setUp(ctx context.Context) error {
 	if err := s.cluster.Up(ctx); err != nil {
 		return err
 	}
-	var addons []string
 	for _, x := range s.scripts {
 		for _, name := range x.Addons {
-			if !slices.Contains(addons, name) {
-				addons = append(addons, name)
+			if err := s.cluster.Addon(ctx, name); err != nil {
+				return err
 			}
-		}
-	}
-	for _, name := range addons {
-		if err := s.cluster.Addon(ctx, name); err != nil {
-			return err
 		}
 	}
 	s.console.Say("images and MBCAS")

@@ -4,7 +4,6 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,36 +35,34 @@ type Cluster struct {
 }
 
 // Up makes sure that a cluster with a node runs. A cluster that runs already is taken as it is.
-func (c *Cluster) Up(ctx context.Context, flags ...string) error {
+func (c *Cluster) Up(ctx context.Context) (err error) {
 	if _, err := os.Stat(Program); err != nil {
 		return fmt.Errorf("%s is not built; build it with: make %s", Program, Program)
 	}
-	if path, err := output(ctx, Program, "kubeconfig"); err == nil {
-		c.Kubeconfig = path
+	if c.Kubeconfig, err = c.run(ctx, nil, Program, "kubeconfig"); err == nil {
 		_, err := c.Kubectl(ctx, "get", "--raw=/readyz")
 		c.Found = err == nil
 	}
 	if !c.Found {
 		c.started = true
-		if err := c.show(ctx, Program, append([]string{"up"}, flags...)...); err != nil {
+		if _, err := c.run(ctx, c.Out, Program, "up", "--require-node"); err != nil {
 			return fmt.Errorf("cluster: %w; look at the lines above, and at: %s status", err, Program)
 		}
 	}
-	var err error
-	c.Kubeconfig, err = output(ctx, Program, "kubeconfig")
+	c.Kubeconfig, err = c.run(ctx, nil, Program, "kubeconfig")
 	return err
 }
 
 // Kubectl runs kubectl, and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	if c.kubectl == "" {
-		assets, err := output(ctx, Program, "assets")
+		assets, err := c.run(ctx, nil, Program, "assets")
 		if err != nil {
 			return "", err
 		}
 		c.kubectl = filepath.Join(assets, "kubectl")
 	}
-	return output(ctx, c.kubectl, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	return c.run(ctx, nil, c.kubectl, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
 }
 
 // Node is the name of the node on this machine.
@@ -87,29 +84,25 @@ func (c *Cluster) Log(name string) string {
 	return filepath.Join(filepath.Dir(c.Kubeconfig), "logs", name+".log")
 }
 
-// Addon starts an add-on of the cluster.
-func (c *Cluster) Addon(ctx context.Context, name string, flags ...string) error {
-	if err := c.show(ctx, Program, append([]string{"addon", "up", name}, flags...)...); err != nil {
-		return fmt.Errorf("add-on %s: %w; look at the lines above", name, err)
-	}
-	return nil
+// Addon starts an add-on of the cluster, unless it runs.
+func (c *Cluster) Addon(ctx context.Context, name string) error {
+	_, err := c.run(ctx, c.Out, Program, "addon", "up", name)
+	return err
 }
 
 // Load builds the images of programs in bin/, and loads them into the node.
 func (c *Cluster) Load(ctx context.Context, names ...string) error {
-	args := []string{"load"}
+	load := []string{"load"}
 	for _, name := range names {
 		archive := filepath.Join("out", "images", name+".tar")
-		err := c.show(ctx, Program, "image", "--name", "mbcas.io/"+name+":dev", "-o", archive, "bin/mbcas-"+name)
-		if err != nil {
-			return fmt.Errorf("image %s: %w; is bin/mbcas-%s built? make build", name, err, name)
+		args := []string{"image", "--name", "mbcas.io/" + name + ":dev", "-o", archive, "bin/mbcas-" + name}
+		if _, err := c.run(ctx, c.Out, Program, args...); err != nil {
+			return fmt.Errorf("%w; is bin/mbcas-%s built? make build", err, name)
 		}
-		args = append(args, archive)
+		load = append(load, archive)
 	}
-	if err := c.show(ctx, Program, args...); err != nil {
-		return fmt.Errorf("images: %w", err)
-	}
-	return nil
+	_, err := c.run(ctx, c.Out, Program, load...)
+	return err
 }
 
 // Install installs MBCAS and waits until it is Ready.
@@ -140,48 +133,33 @@ func (c *Cluster) Ready(ctx context.Context) error {
 
 // Uninstall removes MBCAS as a user would: it restores every pod first.
 func (c *Cluster) Uninstall(ctx context.Context) error {
-	cmd := command(ctx, "config/uninstall.sh")
-	cmd.Env = append(os.Environ(), "KUBECTL="+c.kubectl+" --kubeconfig "+c.Kubeconfig, "TIMEOUT=60s")
-	cmd.Stdout, cmd.Stderr = c.Out, c.Out
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("config/uninstall.sh: %w; look at the lines above", err)
-	}
-	return nil
+	kubectl := "KUBECTL=" + c.kubectl + " --kubeconfig " + c.Kubeconfig
+	_, err := c.run(ctx, c.Out, "env", kubectl, "TIMEOUT=60s", "config/uninstall.sh")
+	return err
 }
 
 // Down removes a cluster that Up started.
-func (c *Cluster) Down(ctx context.Context) error {
-	if !c.started {
-		return nil
+func (c *Cluster) Down(ctx context.Context) (err error) {
+	if c.started {
+		_, err = c.run(ctx, c.Out, Program, "down")
 	}
-	return c.show(ctx, Program, "down")
+	return err
 }
 
-// show runs a program and shows its output.
-func (c *Cluster) show(ctx context.Context, name string, args ...string) error {
-	cmd := command(ctx, name, args...)
-	cmd.Stdout, cmd.Stderr = c.Out, c.Out
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
-	}
-	return nil
-}
-
-// output runs a program and returns its output.
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := command(ctx, name, args...).Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		said := strings.TrimSpace(string(exit.Stderr))
-		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, said)
-	}
-	return strings.TrimSpace(string(out)), err
-}
-
-// command is interrupted when ctx ends, and killed when it has not ended 30 s later.
-func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+// run runs a program and returns its output, or shows it where show is not nil. The program is
+// interrupted when ctx ends, and killed when it has not ended 30 s later.
+func (c *Cluster) run(ctx context.Context, show io.Writer, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
-	return cmd
+	var out, messages strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	if show != nil {
+		cmd.Stdout, cmd.Stderr = show, io.MultiWriter(show, &messages)
+	}
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, messages.String())
+	}
+	return strings.TrimSpace(out.String()), err
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mbcas/mbcas/test/internal/poll"
 )
 
 // Meter is the last sample of the CPU time of the whole machine.
@@ -47,10 +49,7 @@ func (m *Meter) Next() (busy, idle int64, ok bool) {
 func Busy(ctx context.Context, over time.Duration) int64 {
 	var m Meter
 	m.Next()
-	select {
-	case <-ctx.Done():
-	case <-time.After(over):
-	}
+	poll.Sleep(ctx, over)
 	busy, _, _ := m.Next()
 	return busy
 }

@@ -22,53 +22,58 @@ type query struct {
 
 // numbers are the figures with a value, by the name that scripts use. A nil value was not measured.
 var numbers = map[string]func(*Facts, query) *float64{
-	"p99":         ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Latency(q.Where, 0.99) }),
-	"p99_settled": ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Settled(q.Where, 0.99) }),
-	"throttled":   ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Throttled(q.Where) }),
-	"idle":        ofRun(func(r *recorder.Run, q query) (float64, bool) { return r.Idle(q.Phase) }),
-	"swings":      ofRun(func(r *recorder.Run, q query) (float64, bool) { return swings(r, q.Service) }),
+	"p99":         ofRun(func(r *recorder.Run, q query) *float64 { return r.Latency(q.Where, 0.99) }),
+	"p99_settled": ofRun(func(r *recorder.Run, q query) *float64 { return r.Settled(q.Where, 0.99) }),
+	"throttled":   ofRun(func(r *recorder.Run, q query) *float64 { return r.Throttled(q.Where) }),
+	"idle":        ofRun(func(r *recorder.Run, q query) *float64 { return r.Idle(q.Phase) }),
+	"swings":      ofRun(swings),
 	"replicas":    ofRun(replicas),
-	"most_replicas": ofRun(func(r *recorder.Run, _ query) (most float64, ok bool) {
+	"most_replicas": ofRun(func(r *recorder.Run, _ query) *float64 {
+		most := 0
 		for _, s := range r.Samples {
-			most, ok = max(most, float64(s.Desired)), true
+			most = max(most, s.Desired)
 		}
-		return most, ok
+		return measured(most, len(r.Samples) > 0)
 	}),
 	"replicas_apart": replicasApart,
 
-	"reactions":      ofFacts(func(f *Facts) (float64, bool) { return float64(len(f.delays())), len(f.Reacted) > 0 }),
-	"reaction_p50":   ofFacts(func(f *Facts) (float64, bool) { return traffic.Quantile(f.delays(), 0.50) }),
-	"reaction_p99":   ofFacts(func(f *Facts) (float64, bool) { return traffic.Quantile(f.delays(), 0.99) }),
+	"reactions":      func(f *Facts, _ query) *float64 { return measured(len(f.delays()), len(f.Reacted) > 0) },
+	"reaction_p50":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.50)) },
+	"reaction_p99":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.99)) },
 	"steady_changes": func(f *Facts, _ query) *float64 { most, _ := f.steady(); return most },
 	"min_limit":      func(f *Facts, _ query) *float64 { return f.minLimit() },
-	"resizes":        ofFacts(func(f *Facts) (float64, bool) { return float64(f.Resizes), len(f.Runs) > 0 }),
-	"new_pods":       ofFacts(func(f *Facts) (float64, bool) { return float64(len(f.newPods())), len(f.Runs) > 0 }),
+	"resizes":        func(f *Facts, _ query) *float64 { return measured(f.Resizes, len(f.Runs) > 0) },
+	"new_pods":       func(f *Facts, _ query) *float64 { return measured(len(f.newPods()), len(f.Runs) > 0) },
 	"quota_mean":     func(f *Facts, _ query) *float64 { mean, _ := f.quotaUse(); return mean },
 	"quota_most":     func(f *Facts, _ query) *float64 { _, most := f.quotaUse(); return most },
-	"quota_declared": ofFacts(func(f *Facts) (declared float64, ok bool) {
+	"quota_declared": func(f *Facts, _ query) *float64 {
 		if f.Script.Quota == nil {
-			return 0, false
+			return nil
 		}
+		declared := 0.0
 		for _, w := range f.Script.Workloads {
 			declared += float64(w.Limit)
 		}
-		return 100 * declared / float64(f.Script.Quota.LimitsCPU), true
-	}),
+		return new(100 * declared / float64(f.Script.Quota.LimitsCPU))
+	},
 }
 
 // ofRun is a figure of a run; nil where the run was not played.
-func ofRun(figure func(*recorder.Run, query) (float64, bool)) func(*Facts, query) *float64 {
+func ofRun(figure func(*recorder.Run, query) *float64) func(*Facts, query) *float64 {
 	return func(_ *Facts, q query) *float64 {
 		if q.run == nil {
 			return nil
 		}
-		return measured(figure(q.run, q))
+		return figure(q.run, q)
 	}
 }
 
-// ofFacts is a figure of the whole measurement.
-func ofFacts(figure func(*Facts) (float64, bool)) func(*Facts, query) *float64 {
-	return func(f *Facts, _ query) *float64 { return measured(figure(f)) }
+// measured is nil where there is no figure.
+func measured[T int | float64](v T, ok bool) *float64 {
+	if !ok {
+		return nil
+	}
+	return new(float64(v))
 }
 
 // nevers are the figures that list what must not happen; measured is whether it would have been
@@ -104,14 +109,6 @@ var nevers = map[string]func(*Facts) (found []string, measured bool){
 		}
 		return found, measured
 	},
-}
-
-// measured is nil where there is no figure.
-func measured(v float64, ok bool) *float64 {
-	if !ok {
-		return nil
-	}
-	return &v
 }
 
 // delays are the reactions in seconds, of the steps that count. One without a reaction is longer
@@ -178,14 +175,14 @@ func (f *Facts) minLimit() (low *float64) {
 const steadyPart = 60 * time.Second
 
 // replicas is the median of the Ready ones in the steady part of a phase.
-func replicas(r *recorder.Run, q query) (float64, bool) {
+func replicas(r *recorder.Run, q query) *float64 {
 	p, _ := r.Plan.Phase(q.Phase)
 	length := p.To - p.From
 	var all []float64
 	for _, s := range r.In(q.Where, length-min(steadyPart, length/2)-time.Second) {
 		all = append(all, float64(s.Ready))
 	}
-	return traffic.Quantile(all, 0.5)
+	return measured(traffic.Quantile(all, 0.5))
 }
 
 // replicasApart is the largest difference of the replicas of two runs in any of the phases.
@@ -207,13 +204,13 @@ func replicasApart(f *Facts, q query) (apart *float64) {
 
 // swings is how often the HPA scaled out again after it had scaled in, under the same load. To ask
 // for one replica too many when the load rises, and to take it back once, is none.
-func swings(r *recorder.Run, service string) (n float64, ok bool) {
-	down, before, rate := false, -1, -1.0
+func swings(r *recorder.Run, q query) *float64 {
+	n, down, before, rate := 0, false, -1, -1.0
 	for _, s := range r.Samples {
-		if s.App != service {
+		if s.App != q.Service {
 			continue
 		}
-		if now := r.Plan.At(max(0, s.At-time.Second)).Rates[service]; now != rate {
+		if now := r.Plan.At(max(0, s.At-time.Second)).Rates[q.Service]; now != rate {
 			rate, down = now, false
 		}
 		switch {
@@ -225,7 +222,7 @@ func swings(r *recorder.Run, service string) (n float64, ok bool) {
 		}
 		before = s.Desired
 	}
-	return n, len(r.Samples) > 0
+	return measured(n, len(r.Samples) > 0)
 }
 
 func (f *Facts) newPods() (all []recorder.NewPod) {

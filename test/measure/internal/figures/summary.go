@@ -143,8 +143,8 @@ func phaseFigures(r *recorder.Run) (all []Phase) {
 		for _, service := range r.Plan.Services() {
 			w := script.Where{Service: service, Phase: p.Name}
 			x := Phase{
-				Phase: p.Name, Service: service, Throttled: measured(r.Throttled(w)),
-				P50: measured(r.Latency(w, 0.5)), P99: measured(r.Latency(w, 0.99)),
+				Phase: p.Name, Service: service, Throttled: r.Throttled(w),
+				P50: r.Latency(w, 0.5), P99: r.Latency(w, 0.99),
 			}
 			if x.Unserved, x.Requests = r.Unserved(w); x.Requests > 0 {
 				all = append(all, x)

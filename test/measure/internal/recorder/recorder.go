@@ -63,6 +63,14 @@ type NewPod struct {
 	FreeAgain *float64 `json:"headroom_free_after_s"`
 }
 
+// New is a recorder of the pods of a script on a node.
+func New(s *script.Script, node cgroup.Node) *Recorder {
+	return &Recorder{
+		Script: s, Node: node,
+		pods: map[string]*entry{}, decisions: map[string]decision{}, desired: map[string]int{},
+	}
+}
+
 // Recorder is safe for use by several goroutines.
 type Recorder struct {
 	Script *script.Script
@@ -109,17 +117,10 @@ func (r *Recorder) see(now time.Time, o client.Object) {
 	case *v1alpha1.PodAllocation:
 		r.seeDecision(o)
 	case *autoscalingv2.HorizontalPodAutoscaler:
-		setDefault(&r.desired)
 		r.desired[o.Name] = int(o.Status.DesiredReplicas)
 	case *corev1.ResourceQuota:
 		used, hard := o.Status.Used[corev1.ResourceLimitsCPU], o.Status.Hard[corev1.ResourceLimitsCPU]
 		r.used, r.hard = cpu.Milli(used.MilliValue()), cpu.Milli(hard.MilliValue())
-	}
-}
-
-func setDefault[V any](m *map[string]V) {
-	if *m == nil {
-		*m = map[string]V{}
 	}
 }
 
@@ -134,7 +135,6 @@ func (r *Recorder) deleted(o client.Object) {
 
 func (r *Recorder) seePod(now time.Time, pod *corev1.Pod) {
 	p := read(pod)
-	setDefault(&r.pods)
 	e, known := r.pods[p.UID]
 	if !known {
 		e = &entry{order: slices.IndexFunc(r.Script.Workloads, func(w script.Workload) bool { return w.Name == p.App })}
@@ -160,11 +160,9 @@ func read(pod *corev1.Pod) Pod {
 			p.ContainerID = id
 		}
 	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			p.Ready = c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
-		}
-	}
+	p.Ready = pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 	return p
 }
 
@@ -173,7 +171,6 @@ func (r *Recorder) seeDecision(pa *v1alpha1.PodAllocation) {
 	if pa.Spec.Decision != nil {
 		d.demand, d.price = pa.Spec.Decision.Demand, pa.Spec.Decision.Price.String()
 	}
-	setDefault(&r.decisions)
 	uid := string(pa.Spec.PodRef.UID)
 	if d.phase == v1alpha1.PhaseFailed && r.decisions[uid].phase != v1alpha1.PhaseFailed {
 		r.failures++

@@ -20,9 +20,7 @@ import (
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func newRecorder() *Recorder {
-	return &Recorder{Script: &script.Script{Workloads: []script.Workload{
-		{Name: "web", Request: 100, Limit: 500},
-	}}}
+	return New(&script.Script{Workloads: []script.Workload{{Name: "web", Request: 100, Limit: 500}}}, cgroup.Node{})
 }
 
 // pod is a running pod of a workload.
@@ -133,11 +131,11 @@ func TestRequestsBelongToTheirIntendedPhase(t *testing.T) {
 		{At: time.Second, Latency: 10 * time.Millisecond},
 	}}}
 	for phase, want := range map[string]float64{"a": 15000, "b": 20} {
-		if p99, ok := r.Latency(script.Where{Service: "x", Phase: phase}, 0.99); !ok || p99 != want {
-			t.Errorf("p99 of %s is %v, %v; want %v ms", phase, p99, ok, want)
+		if p99 := r.Latency(script.Where{Service: "x", Phase: phase}, 0.99); p99 == nil || *p99 != want {
+			t.Errorf("p99 of %s is %v, want %v ms", phase, p99, want)
 		}
 	}
-	if _, ok := r.Latency(script.Where{Service: "y", Phase: "a"}, 0.99); ok {
+	if r.Latency(script.Where{Service: "y", Phase: "a"}, 0.99) != nil {
 		t.Error("a service without requests has a latency")
 	}
 	if unserved, all := r.Unserved(script.Where{Phase: "a"}); unserved != 1 || all != 2 {
@@ -157,10 +155,10 @@ func TestThrottledAfterTheStep(t *testing.T) {
 		}
 		r.Samples = append(r.Samples, Sample{At: time.Duration(s) * time.Second, App: "x", Throttled: throttled})
 	}
-	if got, ok := r.Throttled(script.Where{Service: "x", Phase: "b"}); !ok || got != 10 {
-		t.Errorf("throttled %v ms/s, %v; want 10", got, ok)
+	if got := r.Throttled(script.Where{Service: "x", Phase: "b"}); got == nil || *got != 10 {
+		t.Errorf("throttled %v ms/s, want 10", got)
 	}
-	if _, ok := r.Throttled(script.Where{Service: "y", Phase: "b"}); ok {
+	if r.Throttled(script.Where{Service: "y", Phase: "b"}) != nil {
 		t.Error("what was not sampled has a figure")
 	}
 }

@@ -73,23 +73,25 @@ func (r *Run) requests(w script.Where, settle time.Duration) (in []traffic.Resul
 	return in
 }
 
-// Latency is a quantile of the requests' latency in a phase, in milliseconds.
-func (r *Run) Latency(w script.Where, q float64) (ms float64, ok bool) {
+// Latency is a quantile of the requests' latency in a phase, in milliseconds; nil where there are none.
+func (r *Run) Latency(w script.Where, q float64) *float64 {
 	return quantile(r.requests(w, 0), q)
 }
 
 // Settled is the same from Settle after the phase's start.
-func (r *Run) Settled(w script.Where, q float64) (ms float64, ok bool) {
+func (r *Run) Settled(w script.Where, q float64) *float64 {
 	return quantile(r.requests(w, Settle), q)
 }
 
-func quantile(in []traffic.Result, q float64) (ms float64, ok bool) {
-	all := make([]time.Duration, len(in))
+func quantile(in []traffic.Result, q float64) *float64 {
+	all := make([]float64, len(in))
 	for i, x := range in {
-		all[i] = x.Latency
+		all[i] = Milliseconds(x.Latency)
 	}
-	d, ok := traffic.Quantile(all, q)
-	return Milliseconds(d), ok
+	if ms, ok := traffic.Quantile(all, q); ok {
+		return &ms
+	}
+	return nil
 }
 
 // Unserved counts the requests that were not served, and all of them.
@@ -128,12 +130,12 @@ func (r *Run) In(w script.Where, settle time.Duration) (in []Sample) {
 }
 
 // Throttled is the mean throttled time of a service in a phase, in milliseconds per second.
-func (r *Run) Throttled(w script.Where) (float64, bool) {
+func (r *Run) Throttled(w script.Where) *float64 {
 	return mean(r.In(w, Settle), func(s Sample) float64 { return s.Throttled })
 }
 
 // Idle is the mean idle CPU of the machine in a phase.
-func (r *Run) Idle(phase string) (float64, bool) {
+func (r *Run) Idle(phase string) *float64 {
 	p, ok := r.Plan.Phase(phase)
 	var in []NodeSample
 	for _, s := range r.Node {
@@ -144,11 +146,15 @@ func (r *Run) Idle(phase string) (float64, bool) {
 	return mean(in, func(s NodeSample) float64 { return float64(s.Idle) })
 }
 
-func mean[T any](all []T, of func(T) float64) (sum float64, ok bool) {
+func mean[T any](all []T, of func(T) float64) *float64 {
+	if len(all) == 0 {
+		return nil
+	}
+	sum := 0.0
 	for _, x := range all {
 		sum += of(x)
 	}
-	return sum / float64(max(1, len(all))), len(all) > 0
+	return new(sum / float64(len(all)))
 }
 
 // Milliseconds is d in milliseconds.

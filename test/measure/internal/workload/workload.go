@@ -99,7 +99,8 @@ func join(what string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return what + strings.Join(names, ", ") + "; look at: kubectl describe pods -A -l " + recorder.PartOf + "=" + recorder.PartOfValue
+	const look = "; look at: kubectl describe pods -A -l " + recorder.PartOf + "=" + recorder.PartOfValue
+	return what + strings.Join(names, ", ") + look
 }
 
 // unready are the workloads without a Ready pod.

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
@@ -109,7 +111,7 @@ func TestOpenAndClose(t *testing.T) {
 		s := open(t, name)
 		w := Workload{
 			Client: fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(),
-			Script: s, Recorder: &recorder.Recorder{Script: s}, Node: "n",
+			Script: s, Recorder: recorder.New(s, cgroup.Node{}), Node: "n",
 		}
 		for range 2 {
 			if err := w.Open(t.Context()); err != nil {
@@ -156,7 +158,8 @@ func TestNewPodFits(t *testing.T) {
 	}
 	p := newPod(s.NewPods, "n", 3)
 	limit := p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue()
-	if p.Name != "new-pod-3" || p.Labels[recorder.App] != NewPod || p.Labels[recorder.PartOf] != recorder.PartOfValue || limit != 320 {
+	want := map[string]string{recorder.App: NewPod, recorder.PartOf: recorder.PartOfValue}
+	if p.Name != "new-pod-3" || !maps.Equal(p.Labels, want) || limit != 320 {
 		t.Errorf("%+v", p)
 	}
 }
