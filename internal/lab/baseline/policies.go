@@ -99,10 +99,9 @@ func k8sCPU(cfg feedback.K8sCPUConfig) func() sim.Policy {
 	return func() sim.Policy { return feedback.NewK8sCPU(cfg) }
 }
 
-// vpa also changes pods without replicas, which VPA as it ships never does.
 func vpa(history time.Duration) func() sim.Policy {
 	cfg := autoscaler.DefaultVPAConfig()
-	cfg.IgnoreBudget, cfg.History = true, history
+	cfg.History = history
 	return func() sim.Policy { return autoscaler.NewVPA(cfg) }
 }
 

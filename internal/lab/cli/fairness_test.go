@@ -53,19 +53,9 @@ func TestFairnessRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want the usage error %s", args, err, want)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lab(t, "fairness", "--out", file); err == nil || !strings.HasPrefix(err.Error(), "--out: ") {
-		t.Errorf("a folder that cannot be made: %v", err)
-	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	var out bytes.Buffer
-	cmd := Command(Streams{&out, &out}, "test")
-	cmd.SetArgs([]string{"fairness", "--nodes", "2", "--length", "30s", "--coordination-interval", "10s"})
-	if err := cmd.ExecuteContext(ctx); err == nil || err.Error() != "stopped after 0 of 12 rounds of nodes: context canceled" {
+	if _, err := labIn(ctx, "fairness", "--nodes", "2", "--length", "30s", "--coordination-interval", "10s"); err == nil || err.Error() != "stopped after 0 of 12 rounds of nodes: context canceled" {
 		t.Errorf("stopped: %v", err)
 	}
 }

@@ -19,10 +19,14 @@ import (
 
 func lab(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	return labIn(t.Context(), args...)
+}
+
+func labIn(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := Command(Streams{&out, &out}, "test")
 	cmd.SetArgs(args)
-	err := cmd.ExecuteContext(t.Context())
+	err := cmd.ExecuteContext(ctx)
 	return out.String(), err
 }
 
@@ -195,11 +199,7 @@ func TestStopEndsSim(t *testing.T) {
 		defer stop()
 		s := &stopper{Context: ctx, stop: stop}
 		s.n.Store(n)
-		var out bytes.Buffer
-		cmd := Command(Streams{&out, &out}, "test")
-		cmd.SetArgs([]string{"sim", "noisy", "--length", length})
-		err := cmd.ExecuteContext(s)
-		return out.String(), err
+		return labIn(s, "sim", "noisy", "--length", length)
 	}
 	// It is asked before each node, and at the end.
 	if text, err := stopped(1, "20m"); text != "" || err == nil || err.Error() != "stopped after 0 of 1 nodes: context canceled" {
@@ -216,9 +216,11 @@ func TestOutIsMadeFirst(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	text, err := lab(t, "sim", "duel", "--length", "21s", "--out", file)
-	if err == nil || text != "" || !strings.HasPrefix(err.Error(), "--out: mkdir "+file) {
-		t.Errorf("it says %v and\n%s", err, text)
+	for _, args := range []string{"sim duel --length 21s", "compare --scenario duel --policy static", "fairness"} {
+		text, err := lab(t, append(strings.Fields(args), "--out", file)...)
+		if err == nil || text != "" || !strings.HasPrefix(err.Error(), "--out: mkdir "+file) {
+			t.Errorf("%s: it says %v and\n%s", args, err, text)
+		}
 	}
 }
 

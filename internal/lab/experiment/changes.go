@@ -11,11 +11,8 @@ import (
 
 func changes(r *Run) float64 {
 	sum := 0.0
-	for i := range r.Nodes {
-		n := &r.Nodes[i]
-		for j := range n.pods {
-			sum += float64(len(n.pods[j].changesBetween(n.Setup.WarmUp, n.Setup.Length)))
-		}
+	for n, p := range r.each() {
+		sum += float64(len(p.changesBetween(n.Setup.WarmUp, n.Setup.Length)))
 	}
 	return sum
 }
@@ -24,20 +21,13 @@ func changes(r *Run) float64 {
 func changesPer(seconds float64) func(*Run) float64 {
 	return func(r *Run) float64 {
 		var sum, life float64
-		for i := range r.Nodes {
-			n := &r.Nodes[i]
-			from, to := n.measured()
-			for j := range n.pods {
-				p := &n.pods[j]
-				if !p.Spec.Managed() {
-					continue
-				}
-				sum += float64(len(p.changesBetween(n.Setup.WarmUp, n.Setup.Length)))
-				for k := from; k < to; k++ {
-					if p.runs(k) {
-						life += n.every().Seconds()
-					}
-				}
+		for n, p := range r.each() {
+			if !p.Spec.Managed() {
+				continue
+			}
+			sum += float64(len(p.changesBetween(n.Setup.WarmUp, n.Setup.Length)))
+			for range n.intervals(p) {
+				life += n.every().Seconds()
 			}
 		}
 		return ratio(sum*seconds, life)
@@ -89,17 +79,10 @@ func (n *Node) steady(from, to time.Duration) bool {
 // load is constant then.
 func foldLateChanges(of func(n *Node, p *pod, changes []sim.Change) float64) func(*Run) (sum, pods float64) {
 	return func(r *Run) (sum, pods float64) {
-		for i := range r.Nodes {
-			n := &r.Nodes[i]
-			half := n.Setup.Length / 2
-			if !n.steady(half, n.Setup.Length) {
-				continue
-			}
-			for j := range n.pods {
-				if p := &n.pods[j]; p.Spec.Managed() {
-					sum += of(n, p, p.changesBetween(half, n.Setup.Length))
-					pods++
-				}
+		for n, p := range r.each() {
+			if half := n.Setup.Length / 2; p.Spec.Managed() && n.steady(half, n.Setup.Length) {
+				sum += of(n, p, p.changesBetween(half, n.Setup.Length))
+				pods++
 			}
 		}
 		return sum, pods

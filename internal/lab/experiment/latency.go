@@ -9,11 +9,9 @@ import (
 // Latency is the latency of all services of a run, together.
 func (r *Run) Latency() *sim.Latencies {
 	all := new(sim.Latencies)
-	for _, n := range r.Nodes {
-		for _, p := range n.pods {
-			if p.role == Service && p.Latency != nil {
-				all.Merge(p.Latency)
-			}
+	for _, p := range r.each() {
+		if p.role == Service && p.Latency != nil {
+			all.Merge(p.Latency)
 		}
 	}
 	return all
@@ -28,20 +26,13 @@ func quantile(q float64) func(*Run) float64 {
 
 func backlog(r *Run) float64 {
 	var waited, arrived float64
-	for i := range r.Nodes {
-		n := &r.Nodes[i]
-		from, to := n.measured()
-		for j := range n.pods {
-			p := &n.pods[j]
-			if p.role != Service {
-				continue
-			}
-			for k := from; k < to; k++ {
-				if p.runs(k) {
-					waited += p.backlogAt(k)
-					arrived += p.Points[k].Offered.Cores()
-				}
-			}
+	for n, p := range r.each() {
+		if p.role != Service {
+			continue
+		}
+		for k := range n.intervals(p) {
+			waited += p.backlogAt(k)
+			arrived += p.Points[k].Offered.Cores()
 		}
 	}
 	return ratio(waited, arrived)
@@ -60,13 +51,11 @@ func throttledIdle(r *Run) float64 {
 func periods(r *Run, counts func(*pod) bool, of func(*pod) uint64) float64 {
 	var on, all uint64
 	any := false
-	for i := range r.Nodes {
-		for j := range r.Nodes[i].pods {
-			if p := &r.Nodes[i].pods[j]; counts(p) {
-				on += of(p)
-				all += p.Periods
-				any = true
-			}
+	for _, p := range r.each() {
+		if counts(p) {
+			on += of(p)
+			all += p.Periods
+			any = true
 		}
 	}
 	if !any {

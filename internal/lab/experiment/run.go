@@ -11,6 +11,7 @@
 package experiment
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -66,6 +67,40 @@ func (r *Run) prepare() {
 			n.pods = append(n.pods, known)
 		}
 	}
+}
+
+// each yields every pod with its node.
+func (r *Run) each() iter.Seq2[*Node, *pod] {
+	return func(yield func(*Node, *pod) bool) {
+		for i := range r.Nodes {
+			for j := range r.Nodes[i].pods {
+				if !yield(&r.Nodes[i], &r.Nodes[i].pods[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// intervals yields those after the warm-up in which a pod runs.
+func (n *Node) intervals(p *pod) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for k, to := n.measured(); k < to; k++ {
+			if p.runs(k) && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// usefulMean is the useful usage of a pod after the warm-up, in cores.
+func (n *Node) usefulMean(p *pod) float64 {
+	from, to := n.measured()
+	sum := 0.0
+	for k := range n.intervals(p) {
+		sum += p.useful(k) / float64(to-from)
+	}
+	return sum
 }
 
 func (n *Node) every() time.Duration {

@@ -69,13 +69,9 @@ func meanIn(from, to int, of func(int) float64) float64 {
 
 // plottedPods are those with the highest demand: one of each role first, then any.
 func (n *Node) plottedPods() []*pod {
-	from, to := n.measured()
-	want := func(p *pod) float64 {
-		sum := 0.0
-		for k := from; k < to; k++ {
-			if p.runs(k) {
-				sum += p.need(k)
-			}
+	want := func(p *pod) (sum float64) {
+		for k := range n.intervals(p) {
+			sum += p.need(k)
 		}
 		return sum
 	}

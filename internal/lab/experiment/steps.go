@@ -102,24 +102,17 @@ func (n *Node) reached(p *pod, due float64, from, to time.Duration) time.Duratio
 func settling(r *Run) float64 {
 	longest := math.NaN()
 	for s, from := range r.Steps {
-		for i := range r.Nodes {
-			n := &r.Nodes[i]
+		for n, p := range r.each() {
 			to := n.Setup.Length
 			if s+1 < len(r.Steps) {
 				to = min(to, r.Steps[s+1])
 			}
-			if from >= to || !n.steady(from, to) {
+			if from >= to || !p.Spec.Managed() || !n.steady(from, to) {
 				continue
 			}
-			for j := range n.pods {
-				p := &n.pods[j]
-				if !p.Spec.Managed() {
-					continue
-				}
-				took := (n.settled(p, from, to) - from).Seconds()
-				if math.IsNaN(longest) || took > longest {
-					longest = took
-				}
+			took := (n.settled(p, from, to) - from).Seconds()
+			if math.IsNaN(longest) || took > longest {
+				longest = took
 			}
 		}
 	}

@@ -35,16 +35,9 @@ func (r *Run) Summarize(key Key, series bool) Summary {
 	o := Summary{Key: key, Values: MeasureRun(r), Latency: r.Latency()}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		from, to := n.measured()
 		for j := range n.pods {
 			if p := &n.pods[j]; p.role == Liar || p.role == Honest {
-				sum := 0.0
-				for k := from; k < to; k++ {
-					if p.runs(k) {
-						sum += p.useful(k) / float64(to-from)
-					}
-				}
-				o.Useful = append(o.Useful, Useful{i, p.Spec.Namespace + "/" + p.Spec.Name, p.role, sum})
+				o.Useful = append(o.Useful, Useful{i, p.Spec.Namespace + "/" + p.Spec.Name, p.role, n.usefulMean(p)})
 			}
 		}
 	}

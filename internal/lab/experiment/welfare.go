@@ -129,13 +129,7 @@ func nash(r *Run) float64 {
 				continue
 			}
 			p := &n.pods[i]
-			got := 0.0
-			for k := from; k < to; k++ {
-				if p.runs(k) {
-					got += p.useful(k) / float64(to-from)
-				}
-			}
-			sum += p.budget * math.Log(max(got, minUsage)/best)
+			sum += p.budget * math.Log(max(n.usefulMean(p), minUsage)/best)
 			weight += p.budget
 		}
 		return math.Exp(ratio(sum, weight))

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -107,20 +108,11 @@ func makeTree() (*tree, error) {
 func (t *tree) dirs() []string {
 	var dirs []string
 	for _, dir := range []string{t.quota, t.usage, t.unific} {
-		if dir != "" && !contains(dirs, dir) {
+		if dir != "" && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
 	return dirs
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 // sweep removes the groups of runs whose process has ended.

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -163,16 +162,5 @@ func bursts(low, high float64) load.Requests {
 	return load.Requests{
 		Rate:        load.Burst{Low: low, High: high, Start: 30 * time.Second, Length: 5 * time.Second, Period: 20 * time.Second},
 		ServiceTime: 10 * time.Millisecond,
-	}
-}
-
-func TestDeterministic(t *testing.T) {
-	setup := sim.Setup{Machine: sim.Machine{Cores: 4}, Length: time.Minute, Seed: 3, Pods: []sim.PodSpec{
-		{Name: "a", Request: 200, Limit: 1000, Requests: bursts(30, 200)},
-		{Name: "b", Request: 300, Limit: 2000, Spin: load.Constant(3)},
-		{Name: "c", Request: 300, Limit: 2000, Spin: load.Burst{High: 4, Start: 7 * time.Second, Length: 9 * time.Second, Period: 20 * time.Second}},
-	}}
-	if a, b := sim.Run(setup, New(DefaultConfig())), sim.Run(setup, New(DefaultConfig())); !reflect.DeepEqual(a, b) {
-		t.Error("two runs of the same set-up differ")
 	}
 }

@@ -171,35 +171,23 @@ func (r *report) list(n *yaml.Node, field string, into reflect.Value) {
 
 // scalar fills text, a number or a yes or no.
 func (r *report) scalar(n *yaml.Node, field string, into reflect.Value) {
+	want, tags := "", ""
 	switch into.Kind() {
 	case reflect.String:
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-			r.add(field, "want text, not %s", shown(n))
-			return
-		}
-		into.SetString(n.Value)
+		want, tags = "text", "!!str"
 	case reflect.Bool:
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-			r.add(field, "want true or false, not %s", shown(n))
-			return
-		}
-		into.SetBool(n.Value == "true" || n.Value == "True" || n.Value == "TRUE")
+		want, tags = "true or false", "!!bool"
 	case reflect.Int, reflect.Int32:
-		v, err := strconv.ParseInt(n.Value, 10, into.Type().Bits())
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
-			r.add(field, "want a whole number, not %s", shown(n))
-			return
-		}
-		into.SetInt(v)
+		want, tags = "a whole number", "!!int"
 	case reflect.Float64:
-		v, err := strconv.ParseFloat(n.Value, 64)
-		if n.Kind != yaml.ScalarNode || n.Tag == "!!str" || err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
-			r.add(field, "want a number, not %s", shown(n))
-			return
-		}
-		into.SetFloat(v)
+		want, tags = "a number", "!!int !!float"
 	default:
 		panic("scenario: no way to read a " + into.Type().String())
+	}
+	fits := n.Kind == yaml.ScalarNode && strings.Contains(tags, n.Tag) && n.Decode(into.Addr().Interface()) == nil
+	if !fits || into.CanFloat() && (math.IsInf(into.Float(), 0) || math.IsNaN(into.Float())) {
+		into.SetZero()
+		r.add(field, "want %s, not %s", want, shown(n))
 	}
 }
 

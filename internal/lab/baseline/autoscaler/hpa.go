@@ -11,8 +11,7 @@ import (
 // HPAConfig is the constants of the Horizontal Pod Autoscaler: kube-controller-manager's flags and
 // the defaults of autoscaling/v2.
 type HPAConfig struct {
-	Sync    time.Duration // --horizontal-pod-autoscaler-sync-period
-	Metrics time.Duration // time between two reads of metrics-server
+	Sync time.Duration // --horizontal-pod-autoscaler-sync-period
 	// Target is the use to be reached, in percent of the request (the API's default).
 	Target int
 	// Tolerance is by how much of the target the use may be off before anything is done.
@@ -31,7 +30,7 @@ type HPAConfig struct {
 // DefaultHPAConfig is what Kubernetes ships; Max has no default there.
 func DefaultHPAConfig() HPAConfig {
 	return HPAConfig{
-		Sync: 15 * time.Second, Metrics: metricsInterval, Target: 80, Tolerance: 0.1, Stabilize: 5 * time.Minute,
+		Sync: 15 * time.Second, Target: 80, Tolerance: 0.1, Stabilize: 5 * time.Minute,
 		Starting: 5 * time.Minute, UpFactor: 2, UpPods: 4, Min: 1, Max: 10,
 	}
 }
@@ -73,7 +72,7 @@ type hpaObservation struct {
 
 // NewHPA is HPA before its first call.
 func NewHPA(cfg HPAConfig) *HPA {
-	return &HPA{cfg: cfg, metrics: metricsServer{every: cfg.Metrics}, workloads: map[string]*hpaWorkload{}}
+	return &HPA{cfg: cfg, workloads: map[string]*hpaWorkload{}}
 }
 
 // Decide implements sim.Policy.

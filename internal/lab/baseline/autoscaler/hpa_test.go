@@ -114,27 +114,6 @@ func TestHPAViewsWorkloads(t *testing.T) {
 	}
 }
 
-// It reads the metrics and syncs each at its own interval.
-func TestHPARunsWithItsMetrics(t *testing.T) {
-	for metrics, want := range map[time.Duration]time.Duration{5 * time.Second: 5 * time.Second, 15 * time.Second: 15 * time.Second, time.Minute: 15 * time.Second} {
-		cfg := DefaultHPAConfig()
-		cfg.Metrics = metrics
-		spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
-		w := simtest.NewManualNode(16, spec)
-		h := NewHPA(cfg)
-		if _, next := h.Decide(&w.Snapshot); next != want {
-			t.Errorf("metrics each %v: next call at %v, want %v", metrics, next, want)
-		}
-		w.Advance(want, 1)
-		if actions, _ := h.Decide(&w.Snapshot); (len(actions) > 0) != (metrics == 15*time.Second) {
-			t.Errorf("metrics each %v: %v at %v", metrics, actions, w.Now)
-		}
-	}
-	if got := DefaultHPAConfig().Metrics; got != 15*time.Second {
-		t.Errorf("metrics each %v, want 15 s", got)
-	}
-}
-
 // Two idle replicas are wanted when they are first seen, so they stay for 300 s, and one goes at
 // the sync after that.
 func TestHPAKeepsWhatItFinds(t *testing.T) {

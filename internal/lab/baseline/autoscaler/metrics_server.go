@@ -14,9 +14,8 @@ const metricsInterval = 15 * time.Second
 // that runs at the time of a read sees the newest values, which is the best case: on a cluster the
 // two are not in step.
 type metricsServer struct {
-	every time.Duration
-	due   time.Duration
-	pods  map[int]podUsage
+	due  time.Duration
+	pods map[int]podUsage
 }
 
 // podUsage is the last read of a pod.
@@ -38,7 +37,7 @@ func (m *metricsServer) read(r *sim.Snapshot) {
 	if r.Now < m.due {
 		return
 	}
-	m.due = r.Now + m.every
+	m.due = r.Now + metricsInterval
 	was := m.pods
 	m.pods = make(map[int]podUsage, len(r.Pods))
 	for _, p := range r.Pods {

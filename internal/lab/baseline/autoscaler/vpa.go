@@ -14,7 +14,6 @@ import (
 // pkg/updater of kubernetes/autoscaler at 1.7.1.
 type VPAConfig struct {
 	Interval    time.Duration // of the recommender and of the updater
-	Metrics     time.Duration // time between two reads of metrics-server
 	FirstBucket cpu.Milli
 	Growth      float64 // of a bucket over the one before
 	LastBucket  cpu.Milli
@@ -30,35 +29,28 @@ type VPAConfig struct {
 	// share of it, though within the bounds.
 	OldAge     time.Duration
 	Difference float64
-	// MinReplicas and Tolerance: a workload with fewer replicas is left alone, and in one run of
-	// the updater at most this share of the replicas is touched. IgnoreBudget lifts both
-	// (--in-place-skip-disruption-budget).
-	MinReplicas  int
-	Tolerance    float64
-	IgnoreBudget bool
 
 	// History is for how long, before the run begins, every pod has used what it is declared to use
 	// in its first minute, so that the first decisions do not come from an empty histogram. A
 	// workload that begins later has such a history, too. 0: none. VPA keeps 8 days.
 	History time.Duration
-	Delay   time.Duration // from the decision to the kernel
 }
 
-// DefaultVPAConfig is what VPA ships, without a history. A pod that is not one of two replicas is
-// never changed then.
+// DefaultVPAConfig is what VPA ships, without a history.
 func DefaultVPAConfig() VPAConfig {
 	return VPAConfig{
-		Interval: time.Minute, Metrics: metricsInterval,
+		Interval:    time.Minute,
 		FirstBucket: 10, Growth: 1.05, LastBucket: 1000 * cpu.Core, HalfLife: 24 * time.Hour, Weight: 0.1, Empty: 1e-4,
 		Target: 0.9, Lower: 0.5, Upper: 0.95, Margin: 1.15, Least: 25,
-		OldAge: 12 * time.Hour, Difference: 0.1, MinReplicas: 2, Tolerance: 0.5, Delay: sim.ResizeDelay,
+		OldAge: 12 * time.Hour, Difference: 0.1,
 	}
 }
 
 // VPA is Kubernetes' Vertical Pod Autoscaler in the mode InPlace: a recommender that learns the
 // percentiles of the use of each workload, and an updater that brings requests there. Limits follow
 // in proportion. A request for which the node has no room waits for the updater's next run; it
-// evicts no pod. A pod that starts when there is a recommendation starts with it.
+// evicts no pod. A pod that starts when there is a recommendation starts with it. It ignores
+// disruption budgets (--in-place-skip-disruption-budget), so it changes pods without replicas, too.
 type VPA struct {
 	cfg     VPAConfig
 	metrics metricsServer
@@ -82,7 +74,7 @@ type vpaBounds struct{ lower, target, upper cpu.Milli }
 
 // NewVPA is VPA before its first call.
 func NewVPA(cfg VPAConfig) *VPA {
-	return &VPA{cfg: cfg, metrics: metricsServer{every: cfg.Metrics}, models: map[string]*vpaModel{}, met: map[int]bool{}}
+	return &VPA{cfg: cfg, models: map[string]*vpaModel{}, met: map[int]bool{}}
 }
 
 // vpaInterval is how soon a pod that begins is seen, in place of a webhook that sees it at once.
@@ -217,10 +209,8 @@ func (v *VPA) update(r *sim.Snapshot) []sim.Action {
 	}
 	var free = r.Allocatable
 	var all []candidate
-	replicas := map[string]int{}
 	for i, p := range r.Pods {
 		free -= p.Request
-		replicas[vpaKey(p.Spec)]++
 		m := v.models[vpaKey(p.Spec)]
 		if !v.scaled(&p) || !m.known || p.Request == m.bounds.target {
 			continue
@@ -245,19 +235,13 @@ func (v *VPA) update(r *sim.Snapshot) []sim.Action {
 		return cmp.Compare(b.off, a.off)
 	})
 	var actions []sim.Action
-	touched := map[string]int{}
 	for _, c := range all {
 		p := r.Pods[c.pod]
-		key := vpaKey(p.Spec)
-		if !v.cfg.IgnoreBudget && (replicas[key] < v.cfg.MinReplicas || touched[key] >= int(v.cfg.Tolerance*float64(replicas[key]))) {
-			continue
-		}
 		more := c.bounds.target - p.Request
 		if more > 0 && more > free {
 			continue // the kubelet defers it
 		}
 		free -= more
-		touched[key]++
 		actions = append(actions, v.resize(p, c.bounds.target))
 	}
 	return actions
@@ -267,5 +251,5 @@ func (v *VPA) update(r *sim.Snapshot) []sim.Action {
 // apart, as the API refuses a change of the QoS class.
 func (v *VPA) resize(p sim.PodSnapshot, request cpu.Milli) sim.Action {
 	limit := cpu.FromCores(request.Cores() * float64(p.Spec.Limit) / float64(p.Spec.Request))
-	return sim.Action{Pod: p.ID, Limit: max(limit, request+1), Request: request, Delay: v.cfg.Delay}
+	return sim.Action{Pod: p.ID, Limit: max(limit, request+1), Request: request, Delay: sim.ResizeDelay}
 }

@@ -2,7 +2,6 @@ package autoscaler
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -13,10 +12,10 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// eager is VPA for pods without replicas.
+// eager is VPA with a history.
 func eager(history time.Duration) VPAConfig {
 	cfg := DefaultVPAConfig()
-	cfg.IgnoreBudget, cfg.History = true, history
+	cfg.History = history
 	return cfg
 }
 
@@ -42,89 +41,6 @@ func TestVPAIncreasesWithConfidence(t *testing.T) {
 	}
 	if got := v.models["/pod/pod-0"].bounds.lower; got != 533 {
 		t.Errorf("lower bound %v, want 533m", got)
-	}
-}
-
-// With m samples of 1 core before and n of 4 cores after, p90 lies at 4 cores as soon as the new
-// ones weigh more than a tenth. In a half-life of 1440 samples, n of them weigh 2^(n/1440) - 1
-// where the old ones weigh 1 - 2^(-m/1440). For 1 hour, n > 6.6 gives 7 minutes; for 8 days
-// 2^(n/1440) = 1 + (1 - 2^-8)/9, n = 218 minutes. The lower bound needs half of the weight:
-// 2^(n/1440) = 1 + (1 - 2^-8), n = 1436 minutes.
-func TestVPAFollowsAStepAsLateAsItsHistoryIsLong(t *testing.T) {
-	for history, want := range map[time.Duration]int{time.Hour: 7, 8 * 24 * time.Hour: 218} {
-		minutes, _ := afterStep(history)
-		if math.Abs(float64(minutes-want)) > 1 {
-			t.Errorf("history of %v: target moves after %d min, want %d", history, minutes, want)
-		}
-	}
-	if _, minutes := afterStep(8 * 24 * time.Hour); math.Abs(float64(minutes-1436)) > 2 {
-		t.Errorf("lower bound moves after %d min, want 1436", minutes)
-	}
-}
-
-// afterStep is how many minutes after a step from 1 to 4 cores the target and the lower bound have
-// followed.
-func afterStep(history time.Duration) (target, lower int) {
-	v := NewVPA(eager(history))
-	w := simtest.NewManualNode(16, sim.PodSpec{Request: 1000, Limit: 5000, Spin: load.Step{Before: 1, After: 4, Time: time.Minute}})
-	v.Decide(&w.Snapshot)
-	for minute := 1; lower == 0 && minute < 3000; minute++ {
-		w.Advance(time.Minute, 4)
-		v.Decide(&w.Snapshot)
-		b := v.models["/pod/pod-0"].bounds
-		if target == 0 && b.target > 4000 {
-			target = minute
-		}
-		if b.lower > 4000 {
-			lower = minute
-		}
-	}
-	return target, lower
-}
-
-// Of four replicas floor(0.5 x 4) = 2 are touched in a call; one that is alone is not touched at
-// all.
-func TestVPATouchesHalfOfTheReplicas(t *testing.T) {
-	cfg := DefaultVPAConfig()
-	cfg.History = 24 * time.Hour
-	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 1000, Spin: load.Constant(1)}
-	alone := spec
-	alone.Workload = ""
-	w := simtest.NewManualNode(16, spec, spec, alone, spec, spec)
-	v := NewVPA(cfg)
-	for turn, want := range []int{2, 2, 0} {
-		actions, _ := v.Decide(&w.Snapshot)
-		if len(actions) != want {
-			t.Errorf("call %d: %d changes, want %d", turn, len(actions), want)
-		}
-		for _, a := range actions {
-			if a.Pod == 2 {
-				t.Error("the pod without replicas was changed")
-			}
-		}
-		w.Apply(actions)
-		w.Advance(time.Minute, 1, 1, 1, 1, 1)
-	}
-}
-
-// Of two or three replicas one is touched in a call, of twenty ten, and none that is alone,
-// whatever share may be.
-func TestVPAKeepsReplicas(t *testing.T) {
-	for _, c := range []struct {
-		replicas  int
-		tolerance float64 // 0: the default
-		want      int
-	}{{1, 1, 0}, {2, 0, 1}, {3, 0, 1}, {20, 0, 10}} {
-		cfg := DefaultVPAConfig()
-		cfg.History = 24 * time.Hour
-		if c.tolerance > 0 {
-			cfg.Tolerance = c.tolerance
-		}
-		spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 1000, Spin: load.Constant(1)}
-		w := simtest.NewManualNode(64, slices.Repeat([]sim.PodSpec{spec}, c.replicas)...)
-		if actions, _ := NewVPA(cfg).Decide(&w.Snapshot); len(actions) != c.want {
-			t.Errorf("%d replicas: %d changes, want %d", c.replicas, len(actions), c.want)
-		}
 	}
 }
 
@@ -272,27 +188,16 @@ func TestVPAAdmitsPods(t *testing.T) {
 	}
 }
 
-// A sample is the mean of the last 15 s, and counts once, also where metrics come later than the
-// recommender's runs.
+// A sample is the mean of the last 15 s, and counts once.
 func TestVPASamplesOnce(t *testing.T) {
-	for _, c := range []struct {
-		metrics, window time.Duration
-		samples         int
-	}{{0, 15 * time.Second, 6}, {2 * time.Minute, 2 * time.Minute, 3}} {
-		cfg := eager(0)
-		if c.metrics > 0 {
-			cfg.Metrics = c.metrics
-		}
-		v := NewVPA(cfg)
-		w := simtest.NewManualNode(16, sim.PodSpec{Request: 500, Limit: 1000})
-		for w.Now <= 6*time.Minute {
-			v.Decide(&w.Snapshot)
-			w.Advance(time.Second, 0.5)
-		}
-		samples, window := v.models["/pod/pod-0"].samples, v.metrics.pods[0].window
-		if samples != c.samples || window != c.window {
-			t.Errorf("%d samples of %v, want %d of %v", samples, window, c.samples, c.window)
-		}
+	v := NewVPA(eager(0))
+	w := simtest.NewManualNode(16, sim.PodSpec{Request: 500, Limit: 1000})
+	for w.Now <= 6*time.Minute {
+		v.Decide(&w.Snapshot)
+		w.Advance(time.Second, 0.5)
+	}
+	if samples, window := v.models["/pod/pod-0"].samples, v.metrics.pods[0].window; samples != 6 || window != 15*time.Second {
+		t.Errorf("%d samples of %v, want 6 of 15 s", samples, window)
 	}
 }
 

@@ -18,8 +18,6 @@ type GitpodConfig struct {
 	// workspace by its operator, so this factor is our choice: three times, as much as
 	// Koordinator's bursts get at most.
 	Burst float64
-	// Bandwidth is how much CPU the node has for workspaces; 0: what is allocatable.
-	Bandwidth cpu.Milli
 }
 
 // DefaultGitpod is the published algorithm at 15 s.
@@ -74,15 +72,11 @@ func (g *Gitpod) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	slices.SortStableFunc(pods, func(a, b *sim.PodSnapshot) int {
 		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(g.spent(a), g.spent(b)))
 	})
-	total := g.cfg.Bandwidth
-	if total == 0 {
-		total = r.Allocatable
-	}
 	booked := cpu.FromUsage(used, g.cfg.Interval)
 	var actions []sim.Action
 	for _, p := range pods {
 		limit := p.Spec.Limit.Cores()
-		if w := g.pods[p.ID]; booked < total && w.before > 0 && w.before != w.throttled {
+		if w := g.pods[p.ID]; booked < r.Allocatable && w.before > 0 && w.before != w.throttled {
 			limit *= g.cfg.Burst
 			booked += cpu.FromCores(limit)
 		}

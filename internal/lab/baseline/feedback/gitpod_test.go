@@ -36,11 +36,10 @@ func TestGitpodByHand(t *testing.T) {
 // pod that is no longer throttled gets that as well. When no more than 1.8 are there, no pod
 // bursts.
 func TestGitpodCountsFromTheFirstSample(t *testing.T) {
-	for bandwidth, third := range map[cpu.Milli]cpu.Milli{0: 3000, 1800: 1000} {
-		cfg := DefaultGitpod()
-		cfg.Bandwidth = bandwidth
-		p := NewGitpod(cfg)
+	for allocatable, third := range map[cpu.Milli]cpu.Milli{4000: 3000, 1800: 1000} {
+		p := NewGitpod(DefaultGitpod())
 		r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 100, 1000), simtest.ManagedPod(2, 100, 1000))
+		r.Allocatable = allocatable
 		r.Next, r.ThrottledPeriods, r.Pods[0].Limit = time.Minute, []float64{1, 1, 1}, 1500
 		use, calm := []float64{0.3, 1, 0.5}, []float64{0, 0, 0}
 		for _, c := range []struct {
@@ -53,7 +52,7 @@ func TestGitpodCountsFromTheFirstSample(t *testing.T) {
 			{90 * time.Second, use, calm, []cpu.Milli{1000, 1000, 1000}},
 		} {
 			if got := r.Run(p, c.until, c.use, c.throttled); !slices.Equal(got, c.want) {
-				t.Errorf("bandwidth %v, at %v: limits %v, want %v", bandwidth, c.until, got, c.want)
+				t.Errorf("allocatable %v, at %v: limits %v, want %v", allocatable, c.until, got, c.want)
 			}
 		}
 	}

@@ -24,7 +24,6 @@ type KoordinatorConfig struct {
 	// Burst is for how long a pod may use its ceiling after it has saved up
 	// (cfsQuotaBurstPeriodSeconds); negative: no such limit.
 	Burst time.Duration
-	Seed  uint64 // of the tokens that a pod begins with
 }
 
 // DefaultKoordinatorConfig is what Koordinator ships, with the policy cfsQuotaBurstOnly in place of
@@ -125,7 +124,7 @@ func (k *Koordinator) quota(state nodeState, allowed, throttled bool, cur, base 
 	case throttled && state == nodeIdle:
 		next = cpu.Milli(float64(cur) * k.cfg.Up)
 	}
-	return next.Clamp(base, base*cpu.Milli(max(k.cfg.Percent, 100))/100)
+	return next.Clamp(base, base*cpu.Milli(k.cfg.Percent)/100)
 }
 
 // A pod at or above a use of spendFrom percent of its declared limit spends tokens, and below
@@ -146,7 +145,7 @@ func (k *Koordinator) initial(s *sim.PodSpec) int64 {
 	}
 	h := fnv.New64a()
 	h.Write([]byte(s.Namespace + "/" + s.Name))
-	rng := rand.New(rand.NewPCG(k.cfg.Seed, h.Sum64()))
+	rng := rand.New(rand.NewPCG(0, h.Sum64()))
 	return int64(float64(k.capacity()) * rng.Float64() / 2)
 }
 

@@ -196,8 +196,4 @@ func TestKoordinatorTokens(t *testing.T) {
 	if got := k.quota(nodeIdle, false, true, 2000, 1000); got != 1600 {
 		t.Errorf("without tokens the quota is %v, want 1600m", got)
 	}
-	k.cfg.Percent = 100
-	if got := k.quota(nodeIdle, true, true, 1000, 1000); got != 1000 {
-		t.Errorf("with a ceiling of 100 %% the quota is %v, want 1000m", got)
-	}
 }
