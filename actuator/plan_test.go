@@ -22,6 +22,24 @@ func one(limit, want cpu.Milli) Pod {
 // plan plans for one pod on a node with room.
 func plan(p Pod) Step { return Plan(DefaultConfig(), now, false, []Pod{p})[0] }
 
+// with is the pod after the change.
+func with(p Pod, change func(*Pod)) Pod {
+	change(&p)
+	return p
+}
+
+// expect checks the whole plan for one pod on a node with room. A recheck of 0 is none.
+func expect(t *testing.T, p Pod, limit cpu.Milli, why reasons.Reason, recheck time.Duration, because string) {
+	t.Helper()
+	s, again := plan(p), time.Time{}
+	if recheck > 0 {
+		again = now.Add(recheck)
+	}
+	if to(s) != limit || s.Reason != why || !s.RecheckAt.Equal(again) {
+		t.Errorf("%+v %v, want %v (%s, again in %v): %s", s, s.Move, limit, why, recheck, because)
+	}
+}
+
 // to is where the step takes the pod's only container; 0: nowhere.
 func to(s Step) cpu.Milli {
 	if s.Move == nil {
@@ -104,49 +122,28 @@ func TestStaysInBounds(t *testing.T) {
 func TestIncreasesAreImmediate(t *testing.T) {
 	p := one(500, 4000)
 	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, reasons.PodNotReady
-	if got := to(plan(p)); got != 4000 {
-		t.Errorf("raised to %v, want 4000m in one move, whatever was done a moment ago", got)
-	}
-	if got := to(plan(one(500, 9000))); got != 4000 {
-		t.Errorf("raised to %v, want the ceiling", got)
-	}
-	p.InFlight = true
-	if s := plan(p); s.Move != nil || s.Reason != reasons.ResizeInFlight {
-		t.Errorf("%+v, want to wait for the resize in flight", s)
-	}
-	p.InFlight, p.RetryAt = false, now.Add(time.Second)
-	if s := plan(p); s.Move != nil || s.Reason != reasons.BackingOff || !s.RecheckAt.Equal(p.RetryAt) {
-		t.Errorf("%+v, want to wait for the back-off", s)
-	}
-	p = one(500, 4000)
-	if got := to(Plan(ConservativeConfig(), now, false, []Pod{p})[0]); got != 750 {
+	expect(t, p, 4000, reasons.Settled, 0, "an increase does not wait for what was done a moment ago")
+	expect(t, one(500, 9000), 4000, reasons.Settled, 0, "the ceiling bounds it")
+	inFlight := with(p, func(p *Pod) { p.InFlight = true })
+	expect(t, inFlight, 0, reasons.ResizeInFlight, 0, "it waits for the resize in flight")
+	failed := with(p, func(p *Pod) { p.RetryAt = now.Add(time.Second) })
+	expect(t, failed, 0, reasons.BackingOff, time.Second, "it waits for the back-off")
+	if got := to(Plan(ConservativeConfig(), now, false, []Pod{one(500, 4000)})[0]); got != 750 {
 		t.Errorf("the conservative configuration raised to %v, want 750m", got)
 	}
 }
 
 func TestDecreasesAreGradual(t *testing.T) {
-	s := plan(one(3000, 500))
-	if to(s) != 2000 || s.Reason != reasons.StepLimited || !s.RecheckAt.Equal(now.Add(5*time.Second)) {
-		t.Errorf("%+v %v, want a first step to 2000m and the next after the cooldown", s, s.Move)
-	}
-	p := one(2000, 500)
-	p.LastDecrease = now.Add(-4 * time.Second)
-	if s := plan(p); s.Move != nil || s.Reason != reasons.StepLimited || !s.RecheckAt.Equal(now.Add(time.Second)) {
-		t.Errorf("%+v, want to wait another second for one of several steps", s)
-	}
-	last := one(700, 500)
-	last.LastDecrease = p.LastDecrease
-	if s := plan(last); s.Move != nil || s.Reason != reasons.CoolingDown {
-		t.Errorf("%+v, want to wait for the one step that is left", s)
-	}
-	p.LastDecrease = now.Add(-5 * time.Second)
-	if got := to(plan(p)); got != 1340 {
-		t.Errorf("lowered to %v, want 2000m / 1.5 rounded up to 1340m", got)
-	}
+	lowered := func(ago time.Duration) func(*Pod) { return func(p *Pod) { p.LastDecrease = now.Add(-ago) } }
+	expect(t, one(3000, 500), 2000, reasons.StepLimited, 5*time.Second, "the next step is after the cooldown")
+	p := with(one(2000, 500), lowered(4*time.Second))
+	expect(t, p, 0, reasons.StepLimited, time.Second, "it waits for one of several steps")
+	last := with(one(700, 500), lowered(4*time.Second))
+	expect(t, last, 0, reasons.CoolingDown, time.Second, "it waits for the one step that is left")
+	p = with(p, lowered(5*time.Second))
+	expect(t, p, 1340, reasons.StepLimited, 5*time.Second, "2000m / 1.5 is rounded up")
 	p.NoDecrease = reasons.PodNotReady
-	if s := plan(p); s.Move != nil || s.Reason != reasons.PodNotReady {
-		t.Errorf("%+v, want a pod that is not ready left alone", s)
-	}
+	expect(t, p, 0, reasons.PodNotReady, 0, "a pod that is not Ready is left as it is")
 	eachPlan(t, func(t *rapid.T, cfg Config, all []Pod, steps []Step) {
 		for _, s := range steps {
 			if s.Move == nil || all[s.Pod].Restore {
@@ -174,14 +171,9 @@ func TestDeadBand(t *testing.T) {
 		{1000, 1000, 0, reasons.Settled},
 		{90, 95, 100, reasons.Settled}, // below its floor: the dead band does not apply
 	} {
-		s := plan(one(c.limit, c.want))
-		if to(s) != c.to || s.Reason != c.reason {
-			t.Errorf("from %v, wanting %v: to %v (%v), want %v (%v)", c.limit, c.want, to(s), s.Reason, c.to, c.reason)
-		}
+		expect(t, one(c.limit, c.want), c.to, c.reason, 0, "dead band")
 	}
-	if s := plan(one(1000, 0)); s.Move != nil || s.Reason != reasons.NoDecisionYet {
-		t.Errorf("nothing decided: %+v", s)
-	}
+	expect(t, one(1000, 0), 0, reasons.NoDecisionYet, 0, "nothing is decided")
 }
 
 func TestOneInFlight(t *testing.T) {
@@ -205,19 +197,14 @@ func TestStaleMovesNothing(t *testing.T) {
 			t.Fatalf("%s: nothing to move even when the decision is fresh", name)
 		}
 		p.Stale = true
-		if s := plan(p); s.Move != nil || s.Reason != reasons.DecisionTooOld {
-			t.Errorf("%s: %+v, want it to wait for a newer decision", name, s)
-		}
+		expect(t, p, 0, reasons.DecisionTooOld, 0, name+" waits for a newer decision")
 		p.Restore = true
 		if s := plan(p); to(s) != 500 && s.Reason != reasons.Settled {
 			t.Errorf("%s: %+v, want a restore to go ahead", name, s)
 		}
 	}
-	p := one(1000, 1000)
-	p.Stale = true
-	if s := plan(p); s.Reason != reasons.Settled {
-		t.Errorf("%+v, want no newer decision asked for where nothing is to be moved", s)
-	}
+	settled := with(one(1000, 1000), func(p *Pod) { p.Stale = true })
+	expect(t, settled, 0, reasons.Settled, 0, "no newer decision is needed where nothing moves")
 	eachPlan(t, func(t *rapid.T, _ Config, all []Pod, steps []Step) {
 		for _, s := range steps {
 			if p := all[s.Pod]; s.Move != nil && p.Stale && !p.Restore {
@@ -261,14 +248,9 @@ func TestRestoreIsExact(t *testing.T) {
 	p := one(4000, 100)
 	p.Restore, p.NoDecrease, p.LastDecrease = true, reasons.PodNotReady, now
 	p.Containers[0].Declared = 45 // outside of floor, band, step and quantum
-	s := plan(p)
-	if to(s) != 45 || !s.RecheckAt.IsZero() {
-		t.Errorf("%+v, want 45m in one move", s)
-	}
+	expect(t, p, 45, "", 0, "a restore is one move")
 	p.Containers[0].Limit = 45
-	if s := plan(p); s.Move != nil || s.Reason != reasons.Settled {
-		t.Errorf("%+v, want nothing more to do", s)
-	}
+	expect(t, p, 0, reasons.Settled, 0, "nothing is left to do")
 	increasing := one(100, 100)
 	increasing.Restore = true
 	if got := to(Plan(DefaultConfig(), now, true, []Pod{one(3000, 1000), increasing})[1]); got != 500 {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,25 +126,6 @@ func wrap(err error) error {
 		return nil
 	}
 	return fmt.Errorf("resize: %w", err)
-}
-
-// TestRetryAfter: what the server asks for is passed on, whatever the outcome.
-func TestRetryAfter(t *testing.T) {
-	for _, tt := range []struct {
-		err  error
-		want time.Duration
-	}{
-		{apierrors.NewTooManyRequests("slow down", 3), 3 * time.Second},
-		{apierrors.NewServerTimeout(pods, "update", 2), 2 * time.Second},
-		{apierrors.NewGenericServerResponse(503, "PATCH", pods, "web", "", 5, true), 5 * time.Second},
-		{apierrors.NewInternalError(errors.New("boom")), 0},
-		{apierrors.NewTooManyRequests("slow down", -3), 0},
-		{errors.New("boom"), 0},
-	} {
-		if got := podresize.Classify(tt.err).RetryAfter; got != tt.want {
-			t.Errorf("%v: retry after %v, want %v", tt.err, got, tt.want)
-		}
-	}
 }
 
 // TestClassifyAnything: no error is ever taken for a success, whatever it looks like, and a wrapped error is the
