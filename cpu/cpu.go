@@ -111,9 +111,6 @@ type Percent int32
 // Whole leaves an amount as it is.
 const Whole Percent = 100
 
-// PercentOf rounds a share; shares below 0 and above 1 count as these.
-func PercentOf(share float64) Percent { return Percent(math.Round(100 * max(0, min(1, share)))) }
-
 // Of is the part p of m, rounded towards 0.
 func (p Percent) Of(m Milli) Milli { return m * Milli(p) / Milli(Whole) }
 

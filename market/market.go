@@ -65,19 +65,9 @@ const (
 	ByCeiling              // the budget buys more than the ceiling, and the demand is above it
 )
 
-func (b Bound) String() string {
-	switch b {
-	case ByNothing:
-		return "Nothing"
-	case ByPrice:
-		return "Price"
-	case ByFloor:
-		return "Floor"
-	case ByCeiling:
-		return "Ceiling"
-	}
-	return fmt.Sprintf("Bound(%d)", uint8(b))
-}
+var boundNames = [...]string{ByNothing: "Nothing", ByPrice: "Price", ByFloor: "Floor", ByCeiling: "Ceiling"}
+
+func (b Bound) String() string { return boundNames[b] }
 
 // Result is a cleared market.
 type Result struct {

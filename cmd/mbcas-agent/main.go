@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -101,7 +102,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "highest factor on the budget of a pod that used less than "+
 		"its share before, 1 to 10; at 1 there are no credits")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
-	f.StringVar(&c.Namespace, "namespace", or(env("POD_NAMESPACE"), c.Namespace),
+	f.StringVar(&c.Namespace, "namespace", cmp.Or(env("POD_NAMESPACE"), c.Namespace),
 		"namespace of the node's Lease (environment POD_NAMESPACE)")
 	f.StringVar(&c.Kernel.OwnPod, "pod-uid", env("POD_UID"),
 		"UID of the agent's own pod, which identifies the node's cgroups (environment POD_UID)")
@@ -136,18 +137,11 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 			c.Round.Credits.MaxFactor = *credits
 		}
 	})
-	c.Holder = or(env("POD_NAME"), c.Node)
+	c.Holder = cmp.Or(env("POD_NAME"), c.Node)
 	if err := c.Validate(); err != nil {
 		return settings{}, usageError{err}
 	}
 	return s, nil
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // boundMemory sets the limits of the heap, unless the environment variables GOGC and GOMEMLIMIT do.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Agent is the daemon of one node.
@@ -55,7 +56,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		node: a.cfg.Node, nodeUID: func() types.UID { return objects.snapshot.Load().NodeUID },
 	}
 	heartbeat := &heartbeat{
-		lease: a.cfg.Namespace + "/" + LeaseName(a.cfg.Node), live: state.Live, renew: lease.renew, log: a.log, metrics: m,
+		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live, renew: lease.renew, log: a.log, metrics: m,
 	}
 	m.registry.MustRegister(nodeCollector{&loop.last})
 

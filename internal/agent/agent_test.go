@@ -309,7 +309,7 @@ func TestAgent(t *testing.T) {
 	w.eventually("a Lease", func() bool {
 		var l coordinationv1.Lease
 		err := w.api.Client.Get(t.Context(),
-			types.NamespacedName{Namespace: kube.SystemNamespace, Name: LeaseName(w.node.Node)}, &l)
+			types.NamespacedName{Namespace: kube.SystemNamespace, Name: kube.AgentLease(w.node.Node)}, &l)
 		return err == nil && l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "agent-pod" && len(l.OwnerReferences) == 1
 	})
 	for line, want := range map[string]float64{

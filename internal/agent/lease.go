@@ -32,9 +32,6 @@ type heartbeat struct {
 	metrics *metrics
 }
 
-// LeaseName is the name of a node's Lease.
-func LeaseName(node string) string { return kube.AgentLease(node) }
-
 // Run renews the Lease until ctx ends.
 func (h *heartbeat) Run(ctx context.Context) {
 	timer := time.NewTimer(retryInterval)
@@ -83,7 +80,7 @@ type leaseClient struct {
 func (l *leaseClient) renew(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	name := LeaseName(l.node)
+	name := kube.AgentLease(l.node)
 	if l.last == nil {
 		var seen coordinationv1.Lease
 		err := l.client.Get().Namespace(l.namespace).Resource("leases").Name(name).Do(ctx).Into(&seen)

@@ -63,30 +63,25 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var errs []error
 	for _, f := range []struct {
-		name string
-		v    float64
-	}{{"Rise", c.Rise}, {"Fall", c.Fall}} {
-		if !(f.v > 0 && f.v <= 1) {
-			errs = append(errs, fmt.Errorf("demand %s is %v: want more than 0 and at most 1", f.name, f.v))
+		name  string
+		v     float64
+		valid bool
+		want  string
+	}{
+		{"Rise", c.Rise, c.Rise > 0 && c.Rise <= 1, "more than 0 and at most 1"},
+		{"Fall", c.Fall, c.Fall > 0 && c.Fall <= 1, "more than 0 and at most 1"},
+		{"WarmUpSamples", float64(c.WarmUpSamples), c.WarmUpSamples >= 1, "at least 1"},
+		{"SaturationThreshold", c.SaturationThreshold, c.SaturationThreshold >= 0 && c.SaturationThreshold < 1,
+			"at least 0 and less than 1"},
+		{"StarvationThreshold", c.StarvationThreshold, c.StarvationThreshold >= 0 && c.StarvationThreshold <= 1,
+			"at least 0 and at most 1"},
+		{"StallThreshold", c.StallThreshold, c.StallThreshold > 0 && c.StallThreshold <= 1, "more than 0 and at most 1"},
+		{"ThrottleThreshold", c.ThrottleThreshold, c.ThrottleThreshold > 0 && c.ThrottleThreshold < 1,
+			"more than 0 and less than 1"},
+	} {
+		if !f.valid {
+			errs = append(errs, fmt.Errorf("demand %s is %v: want %s", f.name, f.v, f.want))
 		}
-	}
-	if c.WarmUpSamples < 1 {
-		errs = append(errs, fmt.Errorf("demand WarmUpSamples is %d samples: want at least 1", c.WarmUpSamples))
-	}
-	if !(c.SaturationThreshold >= 0 && c.SaturationThreshold < 1) {
-		errs = append(errs,
-			fmt.Errorf("demand SaturationThreshold is %v: want at least 0 and less than 1", c.SaturationThreshold))
-	}
-	if !(c.StarvationThreshold >= 0 && c.StarvationThreshold <= 1) {
-		errs = append(errs,
-			fmt.Errorf("demand StarvationThreshold is %v: want at least 0 and at most 1", c.StarvationThreshold))
-	}
-	if !(c.StallThreshold > 0 && c.StallThreshold <= 1) {
-		errs = append(errs, fmt.Errorf("demand StallThreshold is %v: want more than 0 and at most 1", c.StallThreshold))
-	}
-	if !(c.ThrottleThreshold > 0 && c.ThrottleThreshold < 1) {
-		errs = append(errs,
-			fmt.Errorf("demand ThrottleThreshold is %v: want more than 0 and less than 1", c.ThrottleThreshold))
 	}
 	return errors.Join(errs...)
 }

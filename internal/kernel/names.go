@@ -1,25 +1,15 @@
 package kernel
 
-import (
-	"strings"
-)
+import "strings"
 
 // The names of cgroups, as the kubelet (pkg/kubelet/cm/cgroup_manager_linux.go)
 // and the runtimes write them.
 
 // podKey is the form of pod UIDs for comparison: the systemd driver writes
 // "_" for "-", and the config hash of a static pod has neither.
-func podKey(uid string) string {
-	if !strings.ContainsAny(uid, "-_") {
-		return uid
-	}
-	return strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' {
-			return -1
-		}
-		return r
-	}, uid)
-}
+func podKey(uid string) string { return podKeys.Replace(uid) }
+
+var podKeys = strings.NewReplacer("-", "", "_", "")
 
 // podOf is the key of the pod that a directory's name belongs to:
 // "pod<uid>", "kubepods-pod<uid>.slice", "x-kubepods-burstable-pod<uid>.slice".

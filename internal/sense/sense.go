@@ -13,7 +13,6 @@
 package sense
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -31,22 +30,6 @@ const (
 	Reset                           // a counter decreased or jumped: the container restarted
 	Missing                         // the cgroup does not exist
 )
-
-func (v Validity) String() string {
-	switch v {
-	case Valid:
-		return "Valid"
-	case NoEarlierSample:
-		return "NoEarlierSample"
-	case Gap:
-		return "Gap"
-	case Reset:
-		return "Reset"
-	case Missing:
-		return "Missing"
-	}
-	return fmt.Sprintf("Validity(%d)", uint8(v))
-}
 
 // Rate is the change of the counters of one cgroup between two samples. Only a Valid one has
 // figures.
