@@ -114,8 +114,8 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	if n.SystemKnown {
 		gauge(systemDesc, n.System.Cores())
 	}
-	if n.PressureKnown {
-		gauge(pressureDesc, n.Pressure)
+	if n.Pressure.Known {
+		gauge(pressureDesc, n.Pressure.Value)
 	}
 	floors := 0.0
 	if n.FloorsExceedSupply {

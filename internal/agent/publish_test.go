@@ -94,7 +94,7 @@ func TestPatch(t *testing.T) {
 	if d := cmp.Diff(want, sent); d != "" {
 		t.Errorf("patch (-want +got):\n%s", d)
 	}
-	d.PressureKnown, d.Pressure = true, 0.2
+	d.Pressure = sense.Ratio{Known: true, Value: 0.2}
 	d.Stalls = &sense.Stalls{Memory: sense.Ratio{Known: true}, IO: sense.Ratio{Known: true, Value: 0.876}}
 	if _, err := p.write(t.Context(), publicationsOf(r)[0]); err != nil {
 		t.Fatal(err)

@@ -38,14 +38,10 @@ func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, obse
 		Budget: int64(d.Budget), PriorityPercent: w.PriorityPercent,
 		Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling,
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
-		ObservedAt: metav1.NewMicroTime(observed),
+		ObservedAt: metav1.NewMicroTime(observed), CPUPressurePercent: percentOf(d.Pressure),
 	}
 	if w.CoordinationPercent > 0 {
 		decision.CoordinationPercent = &w.CoordinationPercent
-	}
-	if d.PressureKnown {
-		p := percent(d.Pressure)
-		decision.CPUPressurePercent = &p
 	}
 	if s := d.Stalls; s != nil {
 		decision.MemoryPressurePercent, decision.IOPressurePercent = percentOf(s.Memory), percentOf(s.IO)

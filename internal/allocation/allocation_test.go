@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 	"github.com/mbcas/mbcas/market"
 )
@@ -76,7 +77,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 123456000, time.UTC)
 	d := round.Decision{
 		UID: "u-1", Limit: 1000, Containers: []round.ContainerLimit{{Name: "app", Limit: 800}, {Name: "proxy", Limit: 200}},
-		Demand: 700, Usage: 650, ThrottleRatio: 0.256, Pressure: 1.7, PressureKnown: true, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
+		Demand: 700, Usage: 650, ThrottleRatio: 0.256, Pressure: sense.Ratio{Known: true, Value: 1.7}, Budget: 340, Price: 0.34, Floor: 210, Ceiling: 4000,
 		Bound: market.ByPrice,
 	}
 	spec := DecisionSpec(d, demand.Weights{PriorityPercent: 200, CoordinationPercent: 120}, round.NodeDecision{}, at)

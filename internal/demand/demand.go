@@ -112,10 +112,10 @@ func (c Config) Next(e Estimate, r sense.Rate, share cpu.Milli) Estimate {
 		return Estimate{Mean: e.Mean * (1 - c.Fall)}
 	}
 	usage, maxGain := r.Usage.Cores(), c.maxGain(r)
-	saturation := min(maxGain, excess(r.ThrottleRatio, c.SaturationThreshold))
+	saturation := min(maxGain, aboveThreshold(r.ThrottleRatio, c.SaturationThreshold))
 	gain := saturation
-	if r.PressureKnown && usage > 0 {
-		starved := min(usage*(1+excess(r.Pressure, c.StarvationThreshold)), share.Cores())
+	if r.Pressure.Known && usage > 0 {
+		starved := min(usage*(1+aboveThreshold(r.Pressure.Value, c.StarvationThreshold)), share.Cores())
 		gain = max(gain, min(maxGain, starved/usage-1))
 	}
 	latest := usage * (1 + gain)
@@ -158,8 +158,8 @@ func (c Config) maxGain(r sense.Rate) float64 {
 	return 1
 }
 
-// excess is 0 up to the threshold and rises to 1 at a ratio of 1.
-func excess(ratio, threshold float64) float64 {
+// aboveThreshold is 0 up to the threshold and rises to 1 at a ratio of 1.
+func aboveThreshold(ratio, threshold float64) float64 {
 	if threshold >= 1 {
 		return 0
 	}

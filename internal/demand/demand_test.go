@@ -66,9 +66,9 @@ func TestThrottlingKeepsTheEstimate(t *testing.T) {
 
 func TestStarvationIsSeen(t *testing.T) {
 	waits := tick(200, 0)
-	waits.Pressure, waits.PressureKnown = 0.6, true // halfway from 0.2 to 1
+	waits.Pressure = sense.Ratio{Known: true, Value: 0.6} // halfway from 0.2 to 1
 	unknown, off := waits, DefaultConfig()
-	unknown.PressureKnown = false
+	unknown.Pressure.Known = false
 	off.StarvationThreshold = 1
 	for name, c := range map[string]struct {
 		cfg   Config
@@ -91,7 +91,7 @@ func TestStarvationIsSeen(t *testing.T) {
 
 func TestStarvationEndsAtTheShare(t *testing.T) {
 	r := tick(200, 0)
-	r.Pressure, r.PressureKnown = 1, true
+	r.Pressure = sense.Ratio{Known: true, Value: 1}
 	e := after(20, tick(4000, 0))
 	for range 100 {
 		e = DefaultConfig().Next(e, r, 300)
@@ -129,7 +129,7 @@ func TestStallsBoundDemand(t *testing.T) {
 			cfg.StallThreshold = c.cfg.Cores()
 		}
 		r := tick(200, c.throttle)
-		r.Pressure, r.PressureKnown = c.pressure, true
+		r.Pressure = known(c.pressure)
 		if c.memory.Known || c.io.Known {
 			r.Stalls = &sense.Stalls{Memory: c.memory, IO: c.io}
 		}
@@ -141,7 +141,7 @@ func TestStallsBoundDemand(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.StallThreshold = rapid.Float64Range(0.01, 1).Draw(t, "from")
 		r := tick(cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "usage")), rapid.Float64Range(0, 1).Draw(t, "throttle"))
-		r.Pressure, r.PressureKnown = rapid.Float64Range(0, 1).Draw(t, "pressure"), true
+		r.Pressure = known(rapid.Float64Range(0, 1).Draw(t, "pressure"))
 		plain, s := r, rapid.Float64Range(0, 1).Draw(t, "stalled")
 		r.Stalls = &sense.Stalls{IO: known(s)}
 		share := cpu.Milli(rapid.Int64Range(0, 64_000).Draw(t, "share"))

@@ -113,34 +113,35 @@ func ConservativeConfig() Config {
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
 	errs := []error{c.Demand.Validate(), c.Credits.validate()}
+	share := func(v float64) bool { return v >= 0 && v < 1 }
+	const shares, positive, notNegative = "at least 0 and less than 1", "more than 0", "0 or more"
 	for _, f := range []struct {
-		name string
-		v    float64
+		name  string
+		v     any
+		valid bool
+		want  string
 	}{
-		{"Reserve", c.Reserve}, {"PriceBand", c.PriceBand}, {"ReleaseBand", c.ReleaseBand},
-		{"ReleaseIdle", c.ReleaseIdle}, {"CapBand", c.CapBand}, {"TrimGain", c.TrimGain}, {"PublishBand", c.PublishBand},
+		{"LongestGap", c.LongestGap, c.LongestGap > 0, positive},
+		{"Reserve", c.Reserve, share(c.Reserve), shares},
+		{"PriceBand", c.PriceBand, share(c.PriceBand), shares},
+		{"FallDelay", c.FallDelay, c.FallDelay >= 0, notNegative},
+		{"Onset", c.Onset, c.Onset > 0, positive},
+		{"CatchUp", c.CatchUp, c.CatchUp > 0, positive},
+		{"Release", c.Release, c.Release > 0, positive},
+		{"ReleaseIdle", c.ReleaseIdle, share(c.ReleaseIdle), shares},
+		{"ReleaseBand", c.ReleaseBand, share(c.ReleaseBand), shares},
+		{"CapBand", c.CapBand, share(c.CapBand), shares},
+		{"TrimGain", c.TrimGain, share(c.TrimGain), shares},
+		{"TrimLimit", c.TrimLimit, c.TrimLimit >= 0 && c.TrimLimit <= 5, "0 to 5"},
+		{"PublishBand", c.PublishBand, share(c.PublishBand), shares},
+		{"PublishInterval", c.PublishInterval, c.PublishInterval >= 0, notNegative},
+		{"PriceInterval", c.PriceInterval, c.PriceInterval >= 0, notNegative},
+		{"RefreshInterval", c.RefreshInterval, c.RefreshInterval >= 0, notNegative},
+		{"RefreshBand", c.RefreshBand, c.RefreshBand >= 0, notNegative},
 	} {
-		if !(f.v >= 0 && f.v < 1) {
-			errs = append(errs, fmt.Errorf("round %s is %v: want at least 0 and less than 1", f.name, f.v))
+		if !f.valid {
+			errs = append(errs, fmt.Errorf("round %s is %v: want %s", f.name, f.v, f.want))
 		}
-	}
-	if !(c.TrimLimit >= 0 && c.TrimLimit <= 5) {
-		errs = append(errs, fmt.Errorf("round TrimLimit is %v: want 0 to 5", c.TrimLimit))
-	}
-	if c.Onset <= 0 || c.CatchUp <= 0 || c.Release <= 0 {
-		errs = append(errs, fmt.Errorf("round Onset is %v, CatchUp %v and Release %v: want more than 0",
-			c.Onset, c.CatchUp, c.Release))
-	}
-	if c.FallDelay < 0 {
-		errs = append(errs, fmt.Errorf("round FallDelay is %v: want 0 or more", c.FallDelay))
-	}
-	if c.LongestGap <= 0 {
-		errs = append(errs, fmt.Errorf("round LongestGap is %v: want more than 0", c.LongestGap))
-	}
-	if c.PublishInterval < 0 || c.PriceInterval < 0 || c.RefreshInterval < 0 || c.RefreshBand < 0 {
-		errs = append(errs, fmt.Errorf(
-			"round PublishInterval is %v, PriceInterval %v, RefreshInterval %v and RefreshBand %v: want 0 or more",
-			c.PublishInterval, c.PriceInterval, c.RefreshInterval, c.RefreshBand))
 	}
 	return errors.Join(errs...)
 }

@@ -25,8 +25,7 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		for j, c := range pod.Containers {
 			if r := rates[b.pod].Containers[j]; c.Limited() {
-				d.Pressure = max(d.Pressure, r.Pressure)
-				d.PressureKnown = d.PressureKnown || r.PressureKnown
+				d.Pressure = higher(d.Pressure, r.Pressure)
 				d.Stalls = higherStalls(d.Stalls, r.Stalls)
 			}
 		}
@@ -82,10 +81,11 @@ func higherStalls(a, b *sense.Stalls) *sense.Stalls {
 	case b == nil:
 		return a
 	}
-	higher := func(a, b sense.Ratio) sense.Ratio {
-		return sense.Ratio{Known: a.Known || b.Known, Value: max(a.Value, b.Value)}
-	}
 	return &sense.Stalls{Memory: higher(a.Memory, b.Memory), IO: higher(a.IO, b.IO)}
+}
+
+func higher(a, b sense.Ratio) sense.Ratio {
+	return sense.Ratio{Known: a.Known || b.Known, Value: max(a.Value, b.Value)}
 }
 
 // split divides a pod's limit among its limited containers by the same rule as the node's CPU among

@@ -74,14 +74,13 @@ type NodeDecision struct {
 	Price              market.Price // at which limits are set
 	Cleared            market.Price // as cleared in this round, before bands and trim
 	Supply             cpu.Milli
-	Demand             cpu.Milli // of all bidders, with unmanaged pods
-	SignalDemand       cpu.Milli // added to Demand by DemandSignals
-	Usage              cpu.Milli // by pods
-	UsageKnown         bool      // false: not readable in this round, and the price stays
-	System             cpu.Milli // usage outside of pods, smoothed
-	SystemKnown        bool      // false: not readable in this round; System is the last known, or 0
-	Pressure           float64   // CPU pressure of the node, in [0, 1]
-	PressureKnown      bool
+	Demand             cpu.Milli   // of all bidders, with unmanaged pods
+	SignalDemand       cpu.Milli   // added to Demand by DemandSignals
+	Usage              cpu.Milli   // by pods
+	UsageKnown         bool        // false: not readable in this round, and the price stays
+	System             cpu.Milli   // usage outside of pods, smoothed
+	SystemKnown        bool        // false: not readable in this round; System is the last known, or 0
+	Pressure           sense.Ratio // for a CPU
 	FloorsExceedSupply bool
 	Released           bool // the price was cleared from the last tick alone, as contention ended
 	Bidders, Unmanaged int
@@ -97,8 +96,7 @@ type Decision struct {
 	// containers count as unmanaged.
 	Demand, Usage cpu.Milli
 	ThrottleRatio float64
-	Pressure      float64
-	PressureKnown bool
+	Pressure      sense.Ratio
 	Stalls        *sense.Stalls // the highest of these containers; nil where they are not read
 	Budget        market.Budget
 	Price         market.Price

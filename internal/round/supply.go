@@ -39,7 +39,7 @@ func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, 
 	d = NodeDecision{
 		Usage: r.Kubepods, UsageKnown: r.KubepodsKnown,
 		System: cpu.FromCores(g.system), SystemKnown: known,
-		Pressure: r.Pressure, PressureKnown: r.PressureKnown,
+		Pressure: r.Pressure,
 	}
 	allocatable := n.Allocatable.Cores()
 	sold := cpu.FromCores(allocatable*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*allocatable)

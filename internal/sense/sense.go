@@ -40,9 +40,7 @@ type Rate struct {
 	// ThrottleRatio is the share of CFS periods in which the group was throttled, in [0, 1];
 	// 0 when no period passed because the group was idle or had no quota.
 	ThrottleRatio float64
-	// Pressure is the share of time in which some task waited for a CPU, in [0, 1].
-	Pressure      float64
-	PressureKnown bool
+	Pressure      Ratio     // share of time in which some task waited for a CPU
 	QuotaKnown    bool      // false: the kernel has no quota file
 	Quota         cpu.Milli // in force, as a limit; 0: none
 	// MinLimit is the lowest limit, in whole quanta, whose quota the kernel accepts; 0: unknown.
@@ -75,8 +73,7 @@ type NodeRates struct {
 	UsageKnown    bool      // false: not readable in one of the samples
 	Kubepods      cpu.Milli // of the pods
 	KubepodsKnown bool
-	Pressure      float64
-	PressureKnown bool
+	Pressure      Ratio
 }
 
 // Rates are those of a node. Pods are in the order of the later sample's.
@@ -132,9 +129,9 @@ func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
 	if periods := a.Periods - b.Periods; periods > 0 {
 		r.ThrottleRatio = min(1, float64(a.Throttled-b.Throttled)/float64(periods))
 	}
-	r.Pressure, r.PressureKnown = pressureRatio(before.Pressure, after.Pressure, elapsed)
+	r.Pressure = someRatio(before.Pressure, after.Pressure, elapsed)
 	if x, y := before.Stalls, after.Stalls; x != nil && y != nil {
-		r.Stalls = &Stalls{Memory: stallRatio(x.Memory, y.Memory, elapsed), IO: stallRatio(x.IO, y.IO, elapsed)}
+		r.Stalls = &Stalls{Memory: fullRatio(x.Memory, y.Memory, elapsed), IO: fullRatio(x.IO, y.IO, elapsed)}
 	}
 	if q := after.Quota; q.Period > 0 { // a group without a quota has a period, too
 		r.Quota, r.QuotaKnown = cpu.FromUsage(q.Limit, q.Period), true
@@ -165,7 +162,7 @@ func nodeRates(before, after kernel.NodeSample, longest time.Duration) NodeRates
 	}
 	n.Usage, n.UsageKnown = cpu.FromUsage(all, elapsed), allOK
 	n.Kubepods, n.KubepodsKnown = cpu.FromUsage(pods, elapsed), podsOK
-	n.Pressure, n.PressureKnown = pressureRatio(before.Pressure, after.Pressure, elapsed)
+	n.Pressure = someRatio(before.Pressure, after.Pressure, elapsed)
 	return n
 }
 
@@ -177,19 +174,20 @@ func cpuTime(before, after kernel.Total) (time.Duration, bool) {
 	return after.Time - before.Time, true
 }
 
-// pressureRatio is the share of elapsed in which some task waited. The kernel may count a little
-// more than elapsed.
-func pressureRatio(before, after kernel.Pressure, elapsed time.Duration) (float64, bool) {
-	if !before.Known || !after.Known || after.Some < before.Some {
-		return 0, false
-	}
-	return min(1, float64(after.Some-before.Some)/float64(elapsed)), true
+// someRatio is the share of elapsed in which some task waited.
+func someRatio(before, after kernel.Pressure, elapsed time.Duration) Ratio {
+	return ratio(before.Known && after.Known, before.Some, after.Some, elapsed)
 }
 
-// stallRatio is the share of elapsed in which all tasks that had work waited.
-func stallRatio(before, after kernel.Pressure, elapsed time.Duration) Ratio {
-	if !before.Known || !after.Known || after.Full < before.Full {
+// fullRatio is the share of elapsed in which all tasks that had work waited.
+func fullRatio(before, after kernel.Pressure, elapsed time.Duration) Ratio {
+	return ratio(before.Known && after.Known, before.Full, after.Full, elapsed)
+}
+
+// ratio is the growth of a counter as a share of elapsed. The kernel may count a little more.
+func ratio(known bool, before, after, elapsed time.Duration) Ratio {
+	if !known || after < before {
 		return Ratio{}
 	}
-	return Ratio{Known: true, Value: min(1, float64(after.Full-before.Full)/float64(elapsed))}
+	return Ratio{Known: true, Value: min(1, float64(after-before)/float64(elapsed))}
 }

@@ -31,7 +31,7 @@ func TestRates(t *testing.T) {
 	r := Compare(before, after, 3*time.Second)
 	got := r.Pods[0].Containers[0]
 	want := Rate{Validity: Valid, Elapsed: 2 * time.Second, Usage: 500, ThrottleRatio: 0.25,
-		Pressure: 0.25, PressureKnown: true, Quota: 500, QuotaKnown: true, MinLimit: 10}
+		Pressure: Ratio{true, 0.25}, Quota: 500, QuotaKnown: true, MinLimit: 10}
 	if got != want {
 		t.Errorf("rate = %+v, want %+v", got, want)
 	}

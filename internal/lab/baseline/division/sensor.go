@@ -74,7 +74,7 @@ func (k *sensedPod) rate(now time.Duration, p *sim.PodSnapshot) sense.Rate {
 	elapsed := now - k.at
 	rate := sense.Rate{
 		Validity: sense.Valid, Elapsed: elapsed, Usage: cpu.FromUsage(p.Usage-k.usage, elapsed), Quota: p.Limit, QuotaKnown: true,
-		Pressure: min(1, (p.Pressure-k.pressure).Seconds()/elapsed.Seconds()), PressureKnown: true,
+		Pressure: sense.Ratio{Known: true, Value: min(1, (p.Pressure-k.pressure).Seconds()/elapsed.Seconds())},
 	}
 	if periods := p.Periods - k.periods; periods > 0 {
 		rate.ThrottleRatio = min(1, float64(p.Throttled-k.throttled)/float64(periods))
