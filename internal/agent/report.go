@@ -5,7 +5,6 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/round"
-	"github.com/mbcas/mbcas/internal/sense"
 )
 
 // report is the round for /debug/round.
@@ -17,7 +16,7 @@ func report(r *roundResult) allocation.RoundReport {
 			Price: float64(n.Price), Cleared: float64(n.Cleared),
 			Supply: n.Supply, Demand: n.Demand, SignalDemand: n.SignalDemand, Usage: n.Usage,
 			System: n.System, SystemKnown: n.SystemKnown,
-			Pressure: optional(n.Pressure), FloorsExceedSupply: n.FloorsExceedSupply,
+			Pressure: n.Pressure.Optional(), FloorsExceedSupply: n.FloorsExceedSupply,
 			Managed: n.Bidders, Unmanaged: n.Unmanaged,
 			WarmingUp: skipped.WarmingUp, Stale: skipped.Stale, Unenforced: skipped.Unenforced,
 		},
@@ -39,22 +38,14 @@ func podReport(ref podRef, d round.Decision) allocation.PodReport {
 	p := allocation.PodReport{
 		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
 		Desired: d.Limit, Containers: make(map[string]cpu.Milli, len(d.Containers)),
-		Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottleRatio, Pressure: optional(d.Pressure),
+		Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottleRatio, Pressure: d.Pressure.Optional(),
 		Budget: int64(d.Budget), Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: v1alpha1.BoundBy(d.Bound.String()),
 	}
 	if s := d.Stalls; s != nil {
-		p.MemoryPressure, p.IOPressure = optional(s.Memory), optional(s.IO)
+		p.MemoryPressure, p.IOPressure = s.Memory.Optional(), s.IO.Optional()
 	}
 	for _, c := range d.Containers {
 		p.Containers[c.Name] = c.Limit
 	}
 	return p
-}
-
-// optional is nil for an unknown ratio.
-func optional(r sense.Ratio) *float64 {
-	if !r.Known {
-		return nil
-	}
-	return &r.Value
 }

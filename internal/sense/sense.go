@@ -59,6 +59,14 @@ type Ratio struct {
 	Value float64
 }
 
+// Optional is the value, or nil where it is unknown.
+func (r Ratio) Optional() *float64 {
+	if !r.Known {
+		return nil
+	}
+	return &r.Value
+}
+
 // PodRates are the rates of a pod. Containers are in the order of the sample's.
 type PodRates struct {
 	Own        Rate
