@@ -26,14 +26,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return UsageError{fmt.Errorf("%s", text)}
 }
 
-// podArgs accepts low to high pod names; "pod/web" means "web".
-func podArgs(low, high int) cobra.PositionalArgs {
+// podArgs accepts one pod name, or none if low is 0; "pod/web" means "web".
+func podArgs(low int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < low:
 			return UsageError{fmt.Errorf("%q needs the name of a pod", cmd.CommandPath())}
-		case len(args) > high:
-			return UsageError{fmt.Errorf("%q takes %s, got %d", cmd.CommandPath(), atMost(high), len(args))}
+		case len(args) > 1:
+			return UsageError{fmt.Errorf("%q takes one pod, got %d", cmd.CommandPath(), len(args))}
 		}
 		for i := range args {
 			kind, name, ok := strings.Cut(args[i], "/")
@@ -47,13 +47,6 @@ func podArgs(low, high int) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-func atMost(n int) string {
-	if n == 1 {
-		return "one pod"
-	}
-	return fmt.Sprintf("at most %d pods", n)
 }
 
 func (f *flags) completePods(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -72,7 +65,7 @@ func (f *flags) completeNamespaces(
 		f.all = true
 		return f.complete(cmd, &corev1.NamespaceList{}, prefix)
 	case 1:
-		return modeNames(), cobra.ShellCompDirectiveNoFileComp
+		return modeNames, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

@@ -18,7 +18,7 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 		Long: "Explain in sentences why a pod's CPU limit is what it is: its demand, what its\n" +
 			"budget buys at the node's price, what constrains it, the last change and what comes next.",
 		Example:           "  kubectl mbcas explain cart-7d9f -n shop",
-		Args:              podArgs(1, 1),
+		Args:              podArgs(1),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			snap, err := selection{pod: args[0]}.read(ctx, a)

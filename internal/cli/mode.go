@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,25 +20,19 @@ import (
 )
 
 // effects say what each mode does.
-var effects = []struct {
-	mode kube.Mode
-	text string
-}{
-	{kube.ModeOff, "its pods return to their declared limits and are not managed"},
-	{kube.ModeRecommend, "limits are decided and recorded; no pod is resized, and limits stay as they are"},
-	{kube.ModeEnforce, "limits are decided and applied"},
-	{kube.ModeRestore, "its pods return to their declared limits and stay there; decisions are still recorded"},
+var effects = map[kube.Mode]string{
+	kube.ModeOff:       "its pods return to their declared limits and are not managed",
+	kube.ModeRecommend: "limits are decided and recorded; no pod is resized, and limits stay as they are",
+	kube.ModeEnforce:   "limits are decided and applied",
+	kube.ModeRestore:   "its pods return to their declared limits and stay there; decisions are still recorded",
+	"":                 "the controller's default mode applies",
 }
 
 // defaultMode removes the label, so that the controller's default mode applies.
 const defaultMode = "default"
 
-func modeNames() []string {
-	var names []string
-	for _, e := range effects {
-		names = append(names, string(e.mode))
-	}
-	return append(names, defaultMode)
+var modeNames = []string{
+	string(kube.ModeOff), string(kube.ModeRecommend), string(kube.ModeEnforce), string(kube.ModeRestore), defaultMode,
 }
 
 func modeCommand(s Streams, f *flags) *cobra.Command {
@@ -56,8 +51,8 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 			switch {
 			case len(args) > 2:
 				return UsageError{fmt.Errorf("mode takes a namespace and a mode, got %d arguments", len(args))}
-			case len(args) == 2 && !slices.Contains(modeNames(), args[1]):
-				return UsageError{fmt.Errorf("mode %q: want one of %s", args[1], strings.Join(modeNames(), ", "))}
+			case len(args) == 2 && !slices.Contains(modeNames, args[1]):
+				return UsageError{fmt.Errorf("mode %q: want one of %s", args[1], strings.Join(modeNames, ", "))}
 			}
 			return nil
 		},
@@ -108,7 +103,7 @@ func modeText(ns *corev1.Namespace, byDefault kube.Mode, system string) (mode, f
 	case labelled:
 		return string(m), "label"
 	}
-	return knownMode(m), "default"
+	return cmp.Or(string(m), "unknown"), "default"
 }
 
 func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to string, dryRun bool) error {
@@ -124,7 +119,7 @@ func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to st
 	byDefault := settings.Mode()
 	from, how := modeText(ns, byDefault, a.System)
 	var label *string // nil removes it
-	mode, now := byDefault, knownMode(byDefault)+" (default)"
+	mode, now := byDefault, cmp.Or(string(byDefault), "unknown")+" (default)"
 	if to != defaultMode {
 		label, mode, now = &to, kube.Mode(to), to
 	}
@@ -144,22 +139,6 @@ func setMode(ctx context.Context, a *cluster.Access, s Streams, namespace, to st
 		}
 		return fmt.Errorf("label namespace %s: %w", namespace, err)
 	}
-	_, err = fmt.Fprintf(s.Out, "namespace %s: %s (%s) -> %s%s: %s.\n", namespace, from, how, now, suffix, effect(mode))
+	_, err = fmt.Fprintf(s.Out, "namespace %s: %s (%s) -> %s%s: %s.\n", namespace, from, how, now, suffix, effects[mode])
 	return err
-}
-
-func knownMode(m kube.Mode) string {
-	if m == "" {
-		return "unknown"
-	}
-	return string(m)
-}
-
-func effect(m kube.Mode) string {
-	for _, e := range effects {
-		if e.mode == m {
-			return e.text
-		}
-	}
-	return "the controller's default mode applies"
 }

@@ -33,7 +33,7 @@ func resizeCommand(s Streams, f *flags) *cobra.Command {
 			"If MBCAS manages the pod: " + resize.Adoption(nil) + ".",
 		Example: "  kubectl mbcas resize cart-7d9f --cpu-limit 500m\n" +
 			"  kubectl mbcas resize cart-7d9f --cpu-limit 1.5 -c app --dry-run",
-		Args:              podArgs(1, 1),
+		Args:              podArgs(1),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			q, err := resource.ParseQuantity(limit)

@@ -45,7 +45,7 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 			case !every && len(args) == 0:
 				return UsageError{errors.New("name a pod, or set --all for all pods of the namespace")}
 			}
-			return podArgs(0, 1)(cmd, args)
+			return podArgs(0)(cmd, args)
 		},
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			return restorePods(ctx, a, s, strings.Join(args, ""), o)

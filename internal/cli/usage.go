@@ -27,7 +27,7 @@ func usageCommand(s Streams, f *flags) *cobra.Command {
 			"which they are throttled, the share of time in which they wait for a CPU, and their demand.\n" +
 			"The figures come from the agent of the pod's node, or from the last published decision.",
 		Example:           "  kubectl mbcas usage -A\n  kubectl mbcas usage cart-7d9f -n shop",
-		Args:              podArgs(0, 1),
+		Args:              podArgs(0),
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			sel.pod = strings.Join(args, "")

@@ -43,7 +43,7 @@ type Facts struct {
 	Controller  *appsv1.Deployment
 	Agent       *appsv1.DaemonSet
 	SystemPods  []corev1.Pod
-	Leases      []coordinationv1.Lease
+	Leases      map[string]*coordinationv1.Lease // by name
 	Nodes       []corev1.Node
 	Namespaces  []corev1.Namespace
 	Pods        []corev1.Pod
@@ -112,7 +112,10 @@ func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
 	c.Pods = list(ctx, c, a.Client, "pods", &corev1.PodList{}).Items
 	var leases coordinationv1.LeaseList
 	c.record("leases", a.Client.List(ctx, &leases, client.InNamespace(a.System)))
-	c.Leases = leases.Items
+	c.Leases = map[string]*coordinationv1.Lease{}
+	for i := range leases.Items {
+		c.Leases[leases.Items[i].Name] = &leases.Items[i]
+	}
 	c.Nodes = list(ctx, c, a.Client, "nodes", &corev1.NodeList{}).Items
 	c.Namespaces = list(ctx, c, a.Client, "namespaces", &corev1.NamespaceList{}).Items
 	for _, p := range c.Pods {

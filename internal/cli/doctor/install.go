@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -99,12 +100,11 @@ func checkSettings(f *findings, s subject) {
 		}
 		return text
 	}
-	mode := s.Settings.Mode()
 	external, hasExternal := s.Settings.Duration(kube.ExternalChangeHoldOffFlag)
 	rollback, hasRollback := s.Settings.Duration(kube.RollbackHoldOffFlag)
 	headroom, hasHeadroom := s.Settings.Share(kube.QuotaHeadroomFlag)
 	f.ok(settings, "default mode %s, hold-off %s after an external change and %s after a rollback, quota headroom %s",
-		known(string(mode), mode != ""),
+		cmp.Or(string(s.Settings.Mode()), "unknown"),
 		known(format.Age(external), hasExternal), known(format.Age(rollback), hasRollback),
 		known(fmt.Sprintf("%g%%", 100*headroom), hasHeadroom))
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -87,11 +88,8 @@ func checkMode(f *findings, s subject) {
 			fmt.Sprintf("kubectl mbcas mode %s enforce (or recommend, restore, off)", n.name))
 		return
 	}
-	mode := string(n.mode)
-	switch {
-	case mode == "":
-		mode = "unknown"
-	case !n.labelled:
+	mode := cmp.Or(string(n.mode), "unknown")
+	if n.mode != "" && !n.labelled {
 		mode += " by default"
 	}
 	f.ok(n.name, "mode %s, %s to manage", mode, format.Plural(len(n.candidates), "pod"))

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
@@ -89,7 +88,7 @@ func checkAgent(f *findings, s subject) {
 			"Check the daemonset's nodeSelector and tolerations against the node's labels and taints.")
 		return
 	}
-	lease := leaseOf(s.Leases, node)
+	lease := s.Leases[kube.AgentLease(node)]
 	switch {
 	case s.Unreadable["leases"] != nil:
 	case lease == nil || lease.Spec.RenewTime == nil:
@@ -115,15 +114,6 @@ func agentLogs(system string, pod *corev1.Pod) string {
 		return fmt.Sprintf("kubectl -n %s get pods -o wide", system)
 	}
 	return fmt.Sprintf("kubectl -n %s logs %s", system, pod.Name)
-}
-
-func leaseOf(leases []coordinationv1.Lease, node string) *coordinationv1.Lease {
-	for i := range leases {
-		if leases[i].Name == kube.AgentLease(node) {
-			return &leases[i]
-		}
-	}
-	return nil
 }
 
 // checkRound judges the last round of the node's agent.

@@ -67,14 +67,11 @@ func Pod(s Subject, notes []string) Explanation {
 // Text is the explanation for a terminal.
 func (e Explanation) Text() string {
 	var b strings.Builder
-	node, mode := "", string(e.Mode)
+	node := ""
 	if e.Node != "" {
 		node = ", node " + e.Node
 	}
-	if mode == "" {
-		mode = "unknown"
-	}
-	fmt.Fprintf(&b, "Pod %s/%s%s, mode %s\n\n", e.Namespace, e.Pod, node, mode)
+	fmt.Fprintf(&b, "Pod %s/%s%s, mode %s\n\n", e.Namespace, e.Pod, node, cmp.Or(string(e.Mode), "unknown"))
 	b.WriteString(e.containers.String())
 	b.WriteByte('\n')
 	for _, s := range e.Sentences {

@@ -71,7 +71,7 @@ func (s *Snapshot) Row(pod *corev1.Pod) Row {
 	if why == reasons.ManagedByVPA {
 		r.VPA = vpa
 	}
-	if pa == nil || pa.Spec.PodRef.UID != pod.UID {
+	if pa == nil {
 		r.Reason, r.Message = string(why), why.Sentence()
 		if eligible {
 			r.Reason, r.Message = ReasonNoAllocation, "the pod can be managed and has no PodAllocation yet; a "+
