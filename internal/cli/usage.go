@@ -117,22 +117,19 @@ func usageTable(rows []snapshot.Row, namespaces bool, now time.Time) *format.Tab
 	return t
 }
 
+var diagnoses = map[snapshot.Bottleneck]string{
+	snapshot.BottleneckNone:       "not throttled",
+	snapshot.BottleneckStall:      "waits for memory or IO",
+	snapshot.BottleneckLimit:      "throttled by its limit",
+	snapshot.BottleneckBursts:     "bursts throttled by its limit",
+	snapshot.BottleneckContention: "waits for a CPU, not for its limit",
+}
+
 // diagnosis says in a few words what the counters mean.
 func diagnosis(r snapshot.Row) string {
-	f := r.Figures
-	switch f.Bottleneck() {
-	case snapshot.BottleneckStall:
-		return "waits for memory or IO"
-	case snapshot.BottleneckLimit:
-		return "throttled by its limit"
-	case snapshot.BottleneckBursts:
-		return "bursts throttled by its limit"
-	case snapshot.BottleneckContention:
-		return "waits for a CPU, not for its limit"
-	case snapshot.BottleneckNone:
-	}
-	if r.Limit > 0 && f.Usage*20 < r.Limit {
+	b := r.Figures.Bottleneck()
+	if b == snapshot.BottleneckNone && r.Limit > 0 && r.Figures.Usage*20 < r.Limit {
 		return "nearly idle"
 	}
-	return "not throttled"
+	return diagnoses[b]
 }

@@ -133,13 +133,12 @@ func (r *Cluster) find(ctx context.Context) ([]*candidate, error) {
 			pod := &page.Items[i]
 			entry, known := entries[pod.UID]
 			delete(entries, pod.UID)
-			switch {
-			case known:
-				c := &candidate{uid: pod.UID, entry: entry}
-				c.assess(pod)
-				pods = append(pods, c)
-			case !kube.Ended(pod) && len(kube.WrittenByMBCAS(pod)) > 0:
-				c := &candidate{uid: pod.UID, entry: Entry{Namespace: pod.Namespace, Pod: pod.Name}, lost: true}
+			lost := !known && !kube.Ended(pod) && len(kube.WrittenByMBCAS(pod)) > 0
+			if lost {
+				entry = Entry{Namespace: pod.Namespace, Pod: pod.Name}
+			}
+			if known || lost {
+				c := &candidate{uid: pod.UID, entry: entry, lost: lost}
 				c.assess(pod)
 				pods = append(pods, c)
 			}

@@ -3,6 +3,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Permission is one right in all namespaces, and whether it is granted.
@@ -58,19 +61,17 @@ func signalPermissions(signals []v1alpha1.DemandSignal) []Permission {
 		{Verb: "patch", Group: group, Resource: "demandsignals", Subresource: "status",
 			For: "reporting on DemandSignals"},
 	}
-	custom, external := false, false
+	verbs := map[string]string{} // by API group
 	for i := range signals {
-		of := signals[i].Spec.Metric.Type
-		custom, external = custom || of != v1alpha1.ExternalMetric, external || of == v1alpha1.ExternalMetric
+		m := kube.Metric{Type: signals[i].Spec.Metric.Type}
+		verbs[m.Group()] = "get"
+		if m.Type == v1alpha1.ExternalMetric {
+			verbs[m.Group()] = "list"
+		}
 	}
-	if custom {
+	for _, group := range slices.Sorted(maps.Keys(verbs)) {
 		needed = append(needed, Permission{
-			Verb: "get", Group: "custom.metrics.k8s.io", Resource: "*", For: "reading the metrics of DemandSignals",
-		})
-	}
-	if external {
-		needed = append(needed, Permission{
-			Verb: "list", Group: "external.metrics.k8s.io", Resource: "*", For: "reading the metrics of DemandSignals",
+			Verb: verbs[group], Group: group, Resource: "*", For: "reading the metrics of DemandSignals",
 		})
 	}
 	return needed

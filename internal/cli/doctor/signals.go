@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // checkSignals says which DemandSignals have no effect, and why.
@@ -42,31 +44,23 @@ func checkSignals(f *findings, s subject) {
 	}
 }
 
-// signalRemedy is what to do about a metric without effect.
+// signalRemedies are what to do about a metric without effect, by the reason of the condition.
+var signalRemedies = map[string]string{
+	v1alpha1.ReasonMetricStale:           "Check the source of the metrics adapter, and the clocks.",
+	v1alpha1.ReasonInvalidMetric:         "Check its spec.metric.",
+	v1alpha1.ReasonMetricForbidden:       reapply,
+	v1alpha1.ReasonMetricsAPIMissing:     "Install a metrics adapter, such as prometheus-adapter or KEDA.",
+	v1alpha1.ReasonMetricsAPIUnavailable: "kubectl get apiservices, and check the metrics adapter.",
+	v1alpha1.ReasonTargetUnknown:         "Check its spec.targetRef.",
+	v1alpha1.ReasonTargetNotManaged: "Run kubectl mbcas explain for a pod of its target; delete the signal if no pod " +
+		"can be resized.",
+	v1alpha1.ReasonSignalsOff: "Remove --signal-interval=0 from the controller's arguments.",
+}
+
 func signalRemedy(reason string, d *v1alpha1.DemandSignal) string {
-	switch reason {
-	case v1alpha1.ReasonMetricMissing:
-		group := "custom.metrics.k8s.io"
-		if d.Spec.Metric.Type == v1alpha1.ExternalMetric {
-			group = "external.metrics.k8s.io"
-		}
-		return "Check its spec.metric, and the source of the adapter that serves " + group + "."
-	case v1alpha1.ReasonMetricStale:
-		return "Check the source of the metrics adapter, and the clocks."
-	case v1alpha1.ReasonInvalidMetric:
-		return "Check its spec.metric."
-	case v1alpha1.ReasonMetricForbidden:
-		return reapply
-	case v1alpha1.ReasonMetricsAPIMissing:
-		return "Install a metrics adapter, such as prometheus-adapter or KEDA."
-	case v1alpha1.ReasonMetricsAPIUnavailable:
-		return "kubectl get apiservices, and check the metrics adapter."
-	case v1alpha1.ReasonTargetUnknown:
-		return "Check its spec.targetRef."
-	case v1alpha1.ReasonTargetNotManaged:
-		return "Run kubectl mbcas explain for a pod of its target; delete the signal if no pod can be resized."
-	case v1alpha1.ReasonSignalsOff:
-		return "Remove --signal-interval=0 from the controller's arguments."
+	if reason == v1alpha1.ReasonMetricMissing {
+		return "Check its spec.metric, and the source of the adapter that serves " +
+			kube.Metric{Type: d.Spec.Metric.Type}.Group() + "."
 	}
-	return "kubectl describe dsig -n " + d.Namespace + " " + d.Name
+	return cmp.Or(signalRemedies[reason], "kubectl describe dsig -n "+d.Namespace+" "+d.Name)
 }

@@ -47,22 +47,16 @@ func demand(s Subject) string {
 	if f.Pressure != nil {
 		text += fmt.Sprintf(". Some of its tasks waited for a CPU %d%% of the time", *f.Pressure)
 	}
-	return text + fmt.Sprintf(". Without a limit it would use about %v: %s.", f.Demand, bottleneckText(f.Bottleneck()))
+	return text + fmt.Sprintf(". Without a limit it would use about %v: %s.", f.Demand, bottlenecks[f.Bottleneck()])
 }
 
-func bottleneckText(b snapshot.Bottleneck) string {
-	switch b {
-	case snapshot.BottleneckStall:
-		return "it waits for memory or IO, and a higher limit does not help"
-	case snapshot.BottleneckLimit:
-		return "its limit throttles it most of the time"
-	case snapshot.BottleneckBursts:
-		return "its limit throttles its bursts"
-	case snapshot.BottleneckContention:
-		return "it waits for CPUs that other pods or its own threads use, and a higher limit does not help"
-	case snapshot.BottleneckNone:
-	}
-	return "its limit does not throttle it"
+var bottlenecks = map[snapshot.Bottleneck]string{
+	snapshot.BottleneckNone:   "its limit does not throttle it",
+	snapshot.BottleneckStall:  "it waits for memory or IO, and a higher limit does not help",
+	snapshot.BottleneckLimit:  "its limit throttles it most of the time",
+	snapshot.BottleneckBursts: "its limit throttles its bursts",
+	snapshot.BottleneckContention: "it waits for CPUs that other pods or its own threads use, and a higher limit " +
+		"does not help",
 }
 
 // stalls says for how much of the time all tasks of the pod waited for memory or IO.
