@@ -227,15 +227,15 @@ measure-programs: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller 
 
 .PHONY: kind-demo
 kind-demo: ## install on a new kind cluster, with a small shop (needs kind, docker and kubectl)
-	@tools/kind.sh up
+	@tools/install.sh kind
 
 .PHONY: kind-down
 kind-down: ## delete that kind cluster
-	@tools/kind.sh down
+	@tools/install.sh kind-down
 
 .PHONY: minikube-install
 minikube-install: ## install on a minikube that runs (needs minikube, docker and kubectl)
-	@tools/minikube.sh
+	@tools/install.sh minikube
 
 ##@ Clean up
 

@@ -29,8 +29,7 @@ var managed = []string{"web", "batch"}
 // path is the state that the steps of the end-to-end path share.
 type path struct {
 	*suite
-	pods      map[string]*corev1.Pod // of the shop, as they started
-	untouched map[string]string
+	pods map[string]*corev1.Pod // of the shop, as they started
 }
 
 // TestPath follows one node from an installation to its removal: limits are decided, raised, kept while
@@ -76,10 +75,6 @@ func (s *path) open(t *testing.T) {
 	s.pods = s.suite.pods(t, shop)
 	if len(s.pods) != 6 {
 		t.Fatalf("%d pods in the shop, want 6", len(s.pods))
-	}
-	s.untouched = map[string]string{}
-	for name, p := range s.pods {
-		s.untouched[name] = untouched(p)
 	}
 }
 
@@ -128,18 +123,13 @@ func (s *path) contentionLowersLimits(t *testing.T) {
 
 func (s *suite) aboutHalf(q cpu.Milli) bool { return q <= s.ceiling*6/10 }
 
-// kill ends the pods of a component at once, without a grace period.
-func kill(t *testing.T, component string) {
-	t.Helper()
-	kubectl(t, "-n", system, "delete", "pod", "-l", "app.kubernetes.io/component="+component,
-		"--grace-period=0", "--force")
-}
-
-// killedOnAnIdleNode: new instances of agent and controller change nothing.
+// killedOnAnIdleNode: new instances of agent and controller, which end at once, change nothing.
 func (s *path) killedOnAnIdleNode(t *testing.T) {
 	before := s.count(t, shop)
-	kill(t, "agent")
-	kill(t, "controller")
+	for _, component := range []string{"agent", "controller"} {
+		of := "app.kubernetes.io/component=" + component
+		kubectl(t, "-n", system, "delete", "pod", "-l", of, "--grace-period=0", "--force")
+	}
 	rolledOut(t, "deployment/mbcas-controller")
 	s.rounds(t, warmUp+5) // the new agent decides again
 	if now := s.count(t, shop); now != before {
@@ -176,8 +166,8 @@ func (s *path) witnessesAreUntouched(t *testing.T) {
 		if now.UID != started.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("%s was replaced or restarted", name)
 		}
-		if untouched(now) != s.untouched[name] {
-			t.Errorf("%s: more than CPU limits changed:\n%s\nwas\n%s", name, untouched(now), s.untouched[name])
+		if was := untouched(started); untouched(now) != was {
+			t.Errorf("%s: more than CPU limits changed:\n%s\nwas\n%s", name, untouched(now), was)
 		}
 		if slices.Contains(managed, name) {
 			continue

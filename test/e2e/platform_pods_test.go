@@ -37,10 +37,6 @@ var declaredShapes = map[string]map[string]cpu.Milli{
 // and in the kernel; nothing else of the pod changes, and nothing restarts.
 func (p *platform) everyKindOfContainer(t *testing.T) {
 	p.shapes = p.pods(t, shapes)
-	started := map[string]string{}
-	for name, pod := range p.shapes {
-		started[name] = untouched(pod)
-	}
 	p.shapesReach(t, func(string, string) cpu.Milli { return p.ceiling })
 
 	zoo := p.pod(t, p.shapes["zoo"])
@@ -62,8 +58,8 @@ func (p *platform) everyKindOfContainer(t *testing.T) {
 		t.Errorf("%d resizes after an ephemeral container came", now-before)
 	}
 	for name, pod := range p.shapes {
-		if now := untouched(p.pod(t, pod)); now != started[name] {
-			t.Errorf("%s: more than CPU limits changed:\n%s\nwas\n%s", name, now, started[name])
+		if now, was := untouched(p.pod(t, pod)), untouched(pod); now != was {
+			t.Errorf("%s: more than CPU limits changed:\n%s\nwas\n%s", name, now, was)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,7 +39,10 @@ type platform struct {
 func TestPlatform(t *testing.T) {
 	p := &platform{}
 	p.suite = start(t, func(*suite) { p.startAddons(t) })
-	defer p.cleanUp(t)
+	defer func() {
+		p.addons.Wait()
+		uninstall(t)
+	}()
 	for _, ns := range []string{shapes, quotas, contended, scaling, vpas} {
 		p.namespace(t, ns, "enforce")
 	}
@@ -69,15 +71,11 @@ func TestPlatform(t *testing.T) {
 
 // startAddons starts metrics-server and the VPA in the background. The first time that builds them.
 func (p *platform) startAddons(t *testing.T) {
-	var commands []func() ([]byte, error)
-	for _, name := range []string{"metrics-server", "vpa"} {
-		commands = append(commands, cluster(t.Context(), "addon", "up", name, "--interval=10s").CombinedOutput)
-	}
+	ctx := t.Context()
 	p.addons.Go(func() {
-		for _, run := range commands {
-			if out, err := run(); err != nil {
-				p.failed = fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out))
-				return
+		for _, name := range []string{"metrics-server", "vpa"} {
+			if out, err := cluster(ctx, "addon", "up", name, "--interval=10s").CombinedOutput(); err != nil {
+				p.failed += fmt.Sprintf("%s: %v: %s", name, err, bytes.TrimSpace(out))
 			}
 		}
 	})
@@ -89,12 +87,6 @@ func (p *platform) needAddons(t *testing.T) {
 	if p.failed != "" {
 		t.Fatalf("metrics-server or the VPA does not run: %s", p.failed)
 	}
-}
-
-// cleanUp uninstalls MBCAS.
-func (p *platform) cleanUp(t *testing.T) {
-	p.addons.Wait()
-	uninstall(t)
 }
 
 // hasNoDecrease waits until the constraints of the pod forbid a decrease for this reason.
@@ -115,24 +107,13 @@ func (p *platform) onlyIsLowered(t *testing.T, namespace string, declared cpu.Mi
 	}
 }
 
-// event waits until an event with the reason is about the pod.
+// event waits until an event with the reason and a message is about the pod.
 func (s *suite) event(t *testing.T, pod *corev1.Pod, reason string) {
 	t.Helper()
+	about := client.MatchingFields{"reason": reason, "involvedObject.uid": string(pod.UID)}
 	wait(t, 30*time.Second, fmt.Sprintf("an event %s of %s", reason, pod.Name), func() (bool, string) {
 		var list corev1.EventList
-		if err := s.List(t.Context(), &list, client.InNamespace(pod.Namespace)); err != nil {
-			return false, err.Error()
-		}
-		var others []string
-		for _, e := range list.Items {
-			if e.InvolvedObject.UID != pod.UID {
-				continue
-			}
-			if e.Reason == reason {
-				return e.Message != "", "it has no message"
-			}
-			others = append(others, e.Reason)
-		}
-		return false, "events " + strings.Join(others, ", ")
+		err := s.List(t.Context(), &list, client.InNamespace(pod.Namespace), about)
+		return len(list.Items) > 0 && list.Items[0].Message != "", orError(err, "%d without a message", len(list.Items))
 	})
 }
