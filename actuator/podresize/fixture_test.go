@@ -155,7 +155,7 @@ func sameSpec(a, b *corev1.Pod) bool { return equality.Semantic.DeepEqual(a.Spec
 // policy makes a ValidatingAdmissionPolicy that refuses the resizes of the fixture's namespace; reason "" is its default.
 func (s *fixture) policy(reason metav1.StatusReason) {
 	s.t.Helper()
-	refuse := admission.Validation{Expression: "false", Message: "no resize on Fridays"}
+	refuse := admission.Validation{Expression: "false", Message: refusal}
 	if reason != "" {
 		refuse.Reason = &reason
 	}

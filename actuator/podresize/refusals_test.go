@@ -88,19 +88,19 @@ func replaceCPU(kind, value string) func(*fixture) {
 	}
 }
 
+// refusal is what the policies and webhooks of the tests say.
+const refusal = "not today"
+
 func policy(reason metav1.StatusReason) func(*fixture) { return func(s *fixture) { s.policy(reason) } }
 
 func denial(status metav1.Status) func(*fixture) {
-	status.Message += "not today"
+	status.Message += refusal
 	return func(s *fixture) { s.webhook(apiserver.Review(admissionv1.AdmissionResponse{Result: &status})) }
 }
 
 // TestRefusals meets each refusal on a real API server.
 func TestRefusals(t *testing.T) {
-	const (
-		fridays = "no resize on Fridays"
-		qos     = "Pod QOS Class may not change as a result of resizing"
-	)
+	const qos = "Pod QOS Class may not change as a result of resizing"
 	for reason, tt := range map[string]resizeTest{
 		"quota without room": {
 			after: quota("250m", "200m"), want: podresize.QuotaExceeded, says: "exceeded quota: budget",
@@ -173,36 +173,25 @@ func TestRefusals(t *testing.T) {
 		"another pod of the name": {
 			after: func(s *fixture) { s.replace() }, want: podresize.Conflict, says: "the object has been modified",
 		},
-		// Policies and webhooks choose their own code. None makes the pod gone, the server busy, or the patch stale.
-		"a policy":                   {after: policy(""), want: podresize.PolicyRefused, says: fridays},
-		"a policy that forbids":      {after: policy(metav1.StatusReasonForbidden), want: podresize.PolicyRefused, says: fridays},
-		"a policy with another code": {after: policy("RequestEntityTooLarge"), want: podresize.PolicyRefused, says: fridays},
-		"a webhook":                  {after: denial(metav1.Status{}), want: podresize.PolicyRefused, says: "not today"},
-		"a webhook that answers not found": {
-			after: denial(metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}),
-			want:  podresize.PolicyRefused, says: "not today",
-		},
-		"a webhook that answers conflict": {
-			after: denial(metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}),
-			want:  podresize.PolicyRefused, says: "not today",
-		},
-		"a webhook that answers too many requests": {
-			after: denial(metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests}),
-			want:  podresize.PolicyRefused, says: "not today",
-		},
-		"a webhook that answers an internal error": {
-			after: denial(metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError}),
-			want:  podresize.PolicyRefused, says: "not today",
-		},
-		"a webhook that speaks of a quota": {
-			after: denial(metav1.Status{Code: 403, Message: "exceeded quota: of what is allowed today, "}),
-			want:  podresize.PolicyRefused, says: "not today",
-		},
 		"a webhook that is down": { // no refusal, and nothing was changed
 			after: func(s *fixture) { s.webhook(hangUp) }, want: podresize.Unavailable, says: "failed calling webhook",
 		},
 	} {
 		t.Run(reason, tt.run)
+	}
+	// Policies and webhooks choose their own code. None makes the pod gone, the server busy, or the patch stale.
+	for name, after := range map[string]func(*fixture){
+		"a policy":                    policy(""),
+		"a policy that forbids":       policy(metav1.StatusReasonForbidden),
+		"a policy with another code":  policy(metav1.StatusReasonRequestEntityTooLarge),
+		"a webhook":                   denial(metav1.Status{}),
+		"a webhook, not found":        denial(metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}),
+		"a webhook, conflict":         denial(metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}),
+		"a webhook, busy":             denial(metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests}),
+		"a webhook, internal error":   denial(metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError}),
+		"a webhook, words of a quota": denial(metav1.Status{Code: 403, Message: "exceeded quota: of what is allowed, "}),
+	} {
+		t.Run(name, resizeTest{after: after, want: podresize.PolicyRefused, says: refusal}.run)
 	}
 }
 

@@ -265,6 +265,16 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 	return ""
 }
 
+// decideOne is the only task of a node with one pod.
+func decideOne(t *testing.T, cfg Config, n Node, p Pod, at time.Time) Task {
+	t.Helper()
+	tasks := Decide(cfg, n, []Pod{p}, at)
+	if len(tasks) != 1 {
+		t.Fatalf("%d tasks, want one", len(tasks))
+	}
+	return tasks[0]
+}
+
 // TestWaitsForTheAgent: a node that comes back after more than five minutes is restored only if its
 // agent does not renew its Lease for five minutes from when it could have.
 func TestWaitsForTheAgent(t *testing.T) {
@@ -282,11 +292,7 @@ func TestWaitsForTheAgent(t *testing.T) {
 	} {
 		p := running("web", 1900, 2000, constraint{})
 		p.Recorded, p.Status.Applied, p.Status.Phase = true, app(1900), PhaseApplied
-		tasks := Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-c.ready), LeaseAge: c.lease}, []Pod{p}, noon)
-		if len(tasks) != 1 {
-			t.Fatalf("%s: %d tasks, want one", name, len(tasks))
-		}
-		got := tasks[0]
+		got := decideOne(t, cfg, Node{Ready: true, ReadySince: noon.Add(-c.ready), LeaseAge: c.lease}, p, noon)
 		if (got.Move != nil) != c.restored || !c.restored && (got.RecheckAt.Sub(noon) != c.again || got.Status.Reason != reasons.AgentUnresponsive) {
 			t.Errorf("%s: move %v, status %+v, another look at %v", name, got.Move, got.Status, got.RecheckAt)
 		}
@@ -308,9 +314,8 @@ func TestNamesTheConstraint(t *testing.T) {
 		p := running("a", 1000, 1000, constraint{})
 		c.decision.Limits, c.decision.Budget = app(1000), 100
 		p.Recorded, p.Decision, p.NoDecrease = true, &c.decision, reasons.NoDisruptionAllowed
-		tasks := Decide(DefaultConfig(), Node{Ready: true}, []Pod{p}, noon)
-		if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Reason != c.want {
-			t.Errorf("%s: %+v, want it left where it is with reason %s", name, tasks, c.want)
+		if got := decideOne(t, DefaultConfig(), Node{Ready: true}, p, noon); got.Move != nil || got.Status.Reason != c.want {
+			t.Errorf("%s: %+v, want it left where it is with reason %s", name, got, c.want)
 		}
 	}
 }
@@ -321,9 +326,9 @@ func TestShowsTheStepsOfADecrease(t *testing.T) {
 		p := running("a", limit, 2000, constraint{})
 		p.Recorded, p.Decision, p.Status.LastDecrease = true, &Decision{Limits: app(500), Budget: 100}, noon.Add(-time.Second)
 		p.Status.Applied = app(limit)
-		tasks := Decide(DefaultConfig(), Node{Ready: true}, []Pod{p}, noon)
-		if len(tasks) != 1 || tasks[0].Move != nil || tasks[0].Status.Phase != PhaseNotApplied || tasks[0].Status.Reason != want {
-			t.Errorf("from %v: %+v, want it to wait with reason %s", limit, tasks, want)
+		got := decideOne(t, DefaultConfig(), Node{Ready: true}, p, noon)
+		if got.Move != nil || got.Status.Phase != PhaseNotApplied || got.Status.Reason != want {
+			t.Errorf("from %v: %+v, want it to wait with reason %s", limit, got, want)
 		}
 	}
 }

@@ -64,11 +64,7 @@ func TestRollsBackHarm(t *testing.T) {
 			p := lowered(cfg, c.lowered...)
 			c.trouble(&p)
 			last := c.lowered[len(c.lowered)-1]
-			tasks := Decide(cfg, Node{Ready: true, ReadySince: noon.Add(c.up)}, []Pod{p}, noon.Add(last+125*s))
-			if len(tasks) != 1 {
-				t.Fatalf("%d tasks, want one", len(tasks))
-			}
-			got := tasks[0]
+			got := decideOne(t, cfg, Node{Ready: true, ReadySince: noon.Add(c.up)}, p, noon.Add(last+125*s))
 			if harmed := !got.Status.LastHarmfulDecrease.IsZero(); harmed != c.harmed || harmed != (got.Move != nil) {
 				t.Fatalf("harmed: %v, move %v; want %v, because %s", harmed, got.Move, c.harmed, c.why)
 			}
