@@ -113,7 +113,7 @@ func (i Image) build(ctx context.Context, kube string, out io.Writer) error {
 			return err
 		}
 	}
-	if err := i.copyModules(ctx, kernels[0]); err != nil {
+	if err := i.copyModules(ctx, tree, version); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "  file system")
@@ -123,58 +123,32 @@ func (i Image) build(ctx context.Context, kube string, out io.Writer) error {
 	return os.RemoveAll(tree)
 }
 
-// copyModules takes the wanted modules out, numbered in the order of loading.
-func (i Image) copyModules(ctx context.Context, kernel string) error {
-	dep, err := os.ReadFile(filepath.Join(kernel, "modules.dep"))
+// copyModules takes the wanted modules out, and all they depend on, numbered in the order of loading.
+func (i Image) copyModules(ctx context.Context, tree, version string) error {
+	args := append([]string{tree, "/sbin/modprobe", "--set-version=" + version, "--show-depends", "--all"}, wanted...)
+	out, err := exec.CommandContext(ctx, "chroot", args...).Output()
 	if err != nil {
-		return err
-	}
-	paths, err := moduleOrder(string(dep), wanted)
-	if err != nil {
-		return err
+		return fmt.Errorf("modprobe --show-depends: %w", err)
 	}
 	if err := os.Mkdir(i.modules(), 0o755); err != nil {
 		return err
 	}
-	for n, p := range paths {
-		to := filepath.Join(i.modules(), fmt.Sprintf("%02d-%s", n, filepath.Base(p)))
-		if err := run(ctx, "cp", filepath.Join(kernel, p), to); err != nil {
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "insmod" || seen[f[1]] { // others are built into the kernel
+			continue
+		}
+		to := filepath.Join(i.modules(), fmt.Sprintf("%02d-%s", len(seen), filepath.Base(f[1])))
+		if err := run(ctx, "cp", filepath.Join(tree, f[1]), to); err != nil {
 			return err
 		}
+		seen[f[1]] = true
 	}
 	return nil
 }
 
 func (i Image) modules() string { return filepath.Join(i.Dir, "modules") }
-
-// moduleOrder lists the files of the wanted modules and of all they depend on, in
-// an order in which they can be loaded. dep is the text of modules.dep: on each
-// line a file and all files it depends on, the deepest last.
-func moduleOrder(dep string, wanted []string) ([]string, error) {
-	needs := map[string][]string{}
-	for line := range strings.Lines(dep) {
-		file, on, ok := strings.Cut(strings.TrimSpace(line), ":")
-		if ok {
-			name := strings.TrimSuffix(filepath.Base(file), ".ko")
-			needs[name] = append([]string{file}, strings.Fields(on)...)
-		}
-	}
-	var order []string
-	seen := map[string]bool{}
-	for _, name := range wanted {
-		files, ok := needs[name]
-		if !ok {
-			return nil, fmt.Errorf("modules.dep: no module %s", name)
-		}
-		for n := len(files) - 1; n >= 0; n-- {
-			if !seen[files[n]] {
-				seen[files[n]] = true
-				order = append(order, files[n])
-			}
-		}
-	}
-	return order, nil
-}
 
 func run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()

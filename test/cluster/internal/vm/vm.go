@@ -2,7 +2,6 @@
 // v2 and nothing else. It is slow and for correctness only.
 //
 // Promises:
-//   - A module is loaded after all it depends on: TestModuleOrder.
 //   - The node has its own certificates and no key of an authority: TestPayload.
 package vm
 

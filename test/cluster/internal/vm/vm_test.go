@@ -6,33 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
 )
-
-func TestModuleOrder(t *testing.T) {
-	const dep = `kernel/virtio.ko:
-kernel/ring.ko: kernel/virtio.ko
-kernel/virtio_pci.ko: kernel/ring.ko kernel/virtio.ko
-kernel/virtio_net.ko: kernel/failover.ko kernel/ring.ko kernel/virtio.ko
-kernel/failover.ko:
-kernel/other.ko:
-`
-	got, err := moduleOrder(dep, []string{"virtio_pci", "virtio_net"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"kernel/virtio.ko", "kernel/ring.ko", "kernel/virtio_pci.ko", "kernel/failover.ko", "kernel/virtio_net.ko"}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("order of loading, each once (-want +got):\n%s", d)
-	}
-	if _, err := moduleOrder(dep, []string{"ring", "absent"}); err == nil || !strings.Contains(err.Error(), "absent") {
-		t.Errorf("a module that is not there: %v, want an error that names it", err)
-	}
-}
 
 func TestPayload(t *testing.T) {
 	c := config.Default(t.TempDir())
