@@ -209,13 +209,8 @@ func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 	// Just above last, usage is F + W/price.
 	fixed, spent := new(big.Rat), new(big.Rat)
 	for _, b := range p.Bids {
-		w, low, top := rat(
-			int64(b.Budget.positive()),
-		), rat(
-			int64(min(b.Demand, b.Floor)),
-		), rat(
-			int64(min(b.Demand, b.Ceiling)),
-		)
+		w := rat(int64(b.Budget.positive()))
+		low, top := rat(int64(min(b.Demand, b.Floor))), rat(int64(min(b.Demand, b.Ceiling)))
 		bought := new(big.Rat).Quo(w, last)
 		switch {
 		case bought.Cmp(top) > 0 || top.Cmp(low) == 0:
@@ -309,8 +304,8 @@ func TestCertifyRefusesWrongPrices(t *testing.T) {
 	}
 }
 
-// crowd is a scarce market in which most bidders differ in everything.
-func crowd(n int) Problem {
+// scarceMarket is one in which most bidders differ in everything.
+func scarceMarket(n int) Problem {
 	r := rand.New(rand.NewPCG(1, 2))
 	p := Problem{Supply: cpu.Milli(n) * 100}
 	for range n {
@@ -323,7 +318,7 @@ func crowd(n int) Problem {
 
 // TestClearAllocatesNothing: once a solver has seen a market of that size.
 func TestClearAllocatesNothing(t *testing.T) {
-	p := crowd(1000)
+	p := scarceMarket(1000)
 	var s Solver
 	s.Clear(p)
 	if n := testing.AllocsPerRun(10, func() { s.Clear(p) }); n != 0 {
@@ -334,7 +329,7 @@ func TestClearAllocatesNothing(t *testing.T) {
 func BenchmarkClear(b *testing.B) {
 	for _, n := range []int{110, 1000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := crowd(n)
+			p := scarceMarket(n)
 			var s Solver
 			s.Clear(p)
 			b.ReportAllocs()

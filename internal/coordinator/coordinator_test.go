@@ -109,13 +109,7 @@ func TestOneNodeIsUnchanged(t *testing.T) {
 	}
 	// A pod without a workload is a workload of its own.
 	bare := Replica{
-		Namespace:  "a",
-		BaseBudget: 100,
-		Demand:     5000,
-		Ceiling:    8000,
-		UpToDate:   true,
-		Node:       "cheap",
-		Price:      0.1,
+		Namespace: "a", BaseBudget: 100, Demand: 5000, Ceiling: 8000, UpToDate: true, Node: "cheap", Price: 0.1,
 	}
 	expensive := bare
 	expensive.Node, expensive.Price = "expensive", 0.6
@@ -186,9 +180,8 @@ func TestWorkloadsOfANamespace(t *testing.T) {
 	replicas := contended(0.2, 0.5)
 	replicas[1].Workload = "api"
 	got := converged(t, c, replicas)
-	if ratio, want := float64(got[1])/float64(got[0]), math.Pow(0.5/0.2, c.NamespaceRho/(c.NamespaceRho-1)); math.Abs(
-		ratio/want-1,
-	) > 0.03 {
+	ratio, want := float64(got[1])/float64(got[0]), math.Pow(0.5/0.2, c.NamespaceRho/(c.NamespaceRho-1))
+	if math.Abs(ratio/want-1) > 0.03 {
 		t.Errorf("two workloads of a namespace have the factors %v, a ratio of %.2f, want %.2f", got, ratio, want)
 	}
 	replicas[0].Demand = 10 // within its floor
@@ -310,15 +303,8 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	bad := Config{
-		WorkloadRho:  1,
-		SpreadRho:    math.NaN(),
-		NamespaceRho: -1000,
-		Gain:         0,
-		Headroom:     -1,
-		FloorMargin:  0,
-		Band:         1,
-		MinFactor:    101,
-		MaxFactor:    99,
+		WorkloadRho: 1, SpreadRho: math.NaN(), NamespaceRho: -1000, Gain: 0, Headroom: -1, FloorMargin: 0, Band: 1,
+		MinFactor: 101, MaxFactor: 99,
 	}
 	err := bad.Validate()
 	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 8 {
@@ -333,45 +319,35 @@ func FuzzRebalance(f *testing.F) {
 		int32(math.MaxInt32), uint8(255))
 	f.Add(uint64(3), 5e-324, float64(market.MaxPrice), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64),
 		int64(math.MaxInt64), int32(-5), int32(50), uint8(7))
-	f.Fuzz(
-		func(t *testing.T, seed uint64, price, other float64, own, demand, floor, ceiling int64, factor, second int32, flags uint8) {
-			rng := rand.New(rand.NewPCG(seed, 7))
-			var replicas []Replica
-			for range 1 + rng.IntN(12) {
-				r := Replica{
-					Namespace: fmt.Sprint(rng.IntN(2)), Workload: []string{"", "a", "b"}[rng.IntN(3)], Node: fmt.Sprint(rng.IntN(4)),
-					BaseBudget: market.Budget(
-						own,
-					), Price: market.Price(price), Demand: cpu.Milli(demand), Floor: cpu.Milli(floor), Ceiling: cpu.Milli(ceiling),
-					Factor: Factor(
-						factor,
-					), TopologySpread: flags&1 > 0, FixedToNode: rng.IntN(2) == 0 && flags&2 > 0, UpToDate: rng.IntN(4) > 0 || flags&4 > 0,
-				}
-				if rng.IntN(2) == 0 {
-					r.Price, r.Factor, r.BaseBudget, r.Demand = market.Price(
-						other,
-					), Factor(
-						second,
-					), market.Budget(
-						rng.IntN(1000),
-					), cpu.Milli(
-						rng.IntN(5000),
-					)
-				}
-				replicas = append(replicas, r)
+	f.Fuzz(func(t *testing.T, seed uint64, price, other float64, own, demand, floor, ceiling int64,
+		factor, second int32, flags uint8,
+	) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		var replicas []Replica
+		for range 1 + rng.IntN(12) {
+			r := Replica{
+				Namespace: fmt.Sprint(rng.IntN(2)), Workload: []string{"", "a", "b"}[rng.IntN(3)], Node: fmt.Sprint(rng.IntN(4)),
+				BaseBudget: market.Budget(own), Price: market.Price(price), Factor: Factor(factor),
+				Demand: cpu.Milli(demand), Floor: cpu.Milli(floor), Ceiling: cpu.Milli(ceiling), TopologySpread: flags&1 > 0,
+				FixedToNode: rng.IntN(2) == 0 && flags&2 > 0, UpToDate: rng.IntN(4) > 0 || flags&4 > 0,
 			}
-			c := DefaultConfig()
-			next, again := c.Rebalance(replicas), c.Rebalance(replicas)
-			for i, r := range replicas {
-				switch {
-				case next[i] != again[i]:
-					t.Fatalf("replica %d has the factor %d, and then %d", i, next[i], again[i])
-				case !r.UpToDate && next[i] != r.Factor && !(r.Factor <= 0 && next[i] == Neutral):
-					t.Fatalf("outdated replica %d goes from %d to %d", i, r.Factor, next[i])
-				case r.UpToDate && r.Price >= 0 && r.Price <= market.MaxPrice && (next[i] < c.MinFactor || next[i] > c.MaxFactor):
-					t.Fatalf("replica %d has the factor %d: %+v", i, next[i], r)
-				}
+			if rng.IntN(2) == 0 {
+				r.Price, r.Factor = market.Price(other), Factor(second)
+				r.BaseBudget, r.Demand = market.Budget(rng.IntN(1000)), cpu.Milli(rng.IntN(5000))
 			}
-		},
-	)
+			replicas = append(replicas, r)
+		}
+		c := DefaultConfig()
+		next, again := c.Rebalance(replicas), c.Rebalance(replicas)
+		for i, r := range replicas {
+			switch {
+			case next[i] != again[i]:
+				t.Fatalf("replica %d has the factor %d, and then %d", i, next[i], again[i])
+			case !r.UpToDate && next[i] != r.Factor && !(r.Factor <= 0 && next[i] == Neutral):
+				t.Fatalf("outdated replica %d goes from %d to %d", i, r.Factor, next[i])
+			case r.UpToDate && r.Price >= 0 && r.Price <= market.MaxPrice && (next[i] < c.MinFactor || next[i] > c.MaxFactor):
+				t.Fatalf("replica %d has the factor %d: %+v", i, next[i], r)
+			}
+		}
+	})
 }

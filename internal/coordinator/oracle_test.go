@@ -55,13 +55,7 @@ func TestAgreesWithOracle(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		rho := []float64{-0.5, -1, -3, -9}[seed%4]
 		c := Config{
-			WorkloadRho: rho,
-			SpreadRho:   rho,
-			Gain:        1,
-			Headroom:    1,
-			FloorMargin: 0.01,
-			MinFactor:   1,
-			MaxFactor:   factorLimit,
+			WorkloadRho: rho, SpreadRho: rho, Gain: 1, Headroom: 1, FloorMargin: 0.01, MinFactor: 1, MaxFactor: factorLimit,
 		}
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)

@@ -188,9 +188,8 @@ func BenchmarkRebalance(b *testing.B) {
 			k := rng.IntN(11_000)
 			replicas = append(replicas, Replica{
 				Namespace: fmt.Sprint("ns", k%200), Workload: fmt.Sprint("w", k), Node: fmt.Sprint("node", n), Price: price,
-				BaseBudget: market.Budget(
-					50 + rng.IntN(500),
-				), Demand: cpu.Milli(rng.IntN(2000)), Floor: 100, Ceiling: 8000, Factor: Neutral, UpToDate: true,
+				BaseBudget: market.Budget(50 + rng.IntN(500)), Demand: cpu.Milli(rng.IntN(2000)), Floor: 100, Ceiling: 8000,
+				Factor: Neutral, UpToDate: true,
 			})
 		}
 	}

@@ -40,12 +40,8 @@ func (w *world) clear() {
 }
 
 func bid(r Replica) market.Bid {
-	return market.Bid{
-		Budget:  r.BaseBudget * market.Budget(r.Factor) / market.Budget(Neutral),
-		Demand:  r.Demand,
-		Floor:   r.Floor,
-		Ceiling: r.Ceiling,
-	}
+	budget := r.BaseBudget * market.Budget(r.Factor) / market.Budget(Neutral)
+	return market.Bid{Budget: budget, Demand: r.Demand, Floor: r.Floor, Ceiling: r.Ceiling}
 }
 
 // got is the expected usage of a replica.
@@ -98,9 +94,8 @@ func cluster(rng *rand.Rand) *world {
 	for k := range nodes {
 		r := Replica{
 			Namespace: fmt.Sprint("ns", rng.IntN(1+nodes/3)), Workload: fmt.Sprint("w", k),
-			BaseBudget: market.Budget(
-				10 + rng.IntN(maxBudget),
-			), Demand: cpu.Milli(200 + rng.IntN(2000)), TopologySpread: rng.IntN(4) == 0,
+			BaseBudget: market.Budget(10 + rng.IntN(maxBudget)), Demand: cpu.Milli(200 + rng.IntN(2000)),
+			TopologySpread: rng.IntN(4) == 0,
 		}
 		for range 1 + rng.IntN(7) {
 			r.Node, r.FixedToNode = fmt.Sprint("node", rng.IntN(nodes)), rng.IntN(10) == 0

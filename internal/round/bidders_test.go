@@ -21,11 +21,8 @@ func TestCapBand(t *testing.T) {
 		{900, 1000, market.ByNothing},
 		{1090, 0, market.ByPrice}, // nothing was published
 	} {
-		e := bidder{
-			managed:   true,
-			published: c.published,
-			bid:       market.Bid{Budget: 500, Demand: c.demand, Floor: 100, Ceiling: 4000},
-		}
+		bid := market.Bid{Budget: 500, Demand: c.demand, Floor: 100, Ceiling: 4000}
+		e := bidder{managed: true, published: c.published, bid: bid}
 		if got := e.bound(cfg, 0.5); got != c.want {
 			t.Errorf("demand %v, published %v: bound by %v, want %v", c.demand, c.published, got, c.want)
 		}

@@ -104,10 +104,8 @@ func TestSignalsCapNoPod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := DefaultConfig()
 		e := bidder{managed: true, published: cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "published")), bid: market.Bid{
-			Budget: market.Budget(
-				rapid.IntRange(1, 2000).Draw(t, "budget"),
-			), Demand: cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "demand")),
-			Floor: 100, Ceiling: 4000,
+			Budget: market.Budget(rapid.IntRange(1, 2000).Draw(t, "budget")),
+			Demand: cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "demand")), Floor: 100, Ceiling: 4000,
 		}}
 		p := market.Price(rapid.Float64Range(0, 3).Draw(t, "price"))
 		before, alone := e.bound(cfg, p), keptForSignals([]bidder{e}, p)
