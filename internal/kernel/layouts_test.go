@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,12 @@ func (l *layout) add(id, path string) {
 	}
 }
 
+// system are the cgroups beside the kubelet's on each machine.
+var system = []string{
+	"init.scope", "system.slice/containerd.service", "system.slice/run-user-0.mount",
+	"user.slice/user-0.slice/session-1.scope",
+}
+
 // write creates the files of the layout, and nothing else.
 func (l *layout) write(t *testing.T) kernel.Config {
 	t.Helper()
@@ -104,7 +111,10 @@ func (l *layout) write(t *testing.T) kernel.Config {
 			t.Fatal(err)
 		}
 	}
-	for i, path := range l.paths {
+	for i, path := range append(l.paths, append(system, l.want["kubepods"])...) {
+		if i >= len(l.paths) && slices.Contains(l.paths, path) {
+			continue
+		}
 		if err := tree.Write(path, kernel.Group{
 			Stat:     kernel.Stat{Usage: time.Duration(i+1) * time.Second},
 			Quota:    l.quotas[path],
