@@ -82,7 +82,8 @@ func (s *path) podsRunUnprivileged(t *testing.T) {
 	accounts := map[string]bool{}
 	for _, p := range s.list(t, system, nil) {
 		accounts[p.Spec.ServiceAccountName] = true
-		if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.SecurityContext == nil || !*p.Spec.SecurityContext.RunAsNonRoot {
+		sc := p.Spec.SecurityContext
+		if p.Spec.HostNetwork || p.Spec.HostPID || sc == nil || !*sc.RunAsNonRoot {
 			t.Errorf("%s may be root or can access the host's network or processes", p.Name)
 		}
 		for _, c := range p.Spec.Containers {

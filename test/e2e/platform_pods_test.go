@@ -85,9 +85,10 @@ func (p *platform) debug(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	pod = p.pod(t, pod)
 	c := part("debug", 8083, resources{})
-	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+	common := corev1.EphemeralContainerCommon{
 		Name: c.Name, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: c.Args,
-	}}}
+	}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: common}}
 	if err := p.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}

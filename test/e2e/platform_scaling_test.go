@@ -43,10 +43,11 @@ func (p *platform) openScaling(t *testing.T) {
 	utilization := autoscalingv2.MetricTarget{
 		Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(webTarget)),
 	}
+	target := autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	p.create(t, &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: scaling, Name: "web"},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+			ScaleTargetRef: target,
 			MaxReplicas:    mostWebs,
 			Metrics: []autoscalingv2.MetricSpec{{
 				Type:     autoscalingv2.ResourceMetricSourceType,

@@ -86,8 +86,8 @@ func TestTwoNodes(t *testing.T) {
 // controllerFlag starts the controller anew with a flag more.
 func controllerFlag(t *testing.T, flag string) {
 	t.Helper()
-	const add = `[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":%q}]`
-	kubectl(t, "-n", system, "patch", "deployment", "mbcas-controller", "--type=json", "--patch", fmt.Sprintf(add, flag))
+	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":%q}]`, flag)
+	kubectl(t, "-n", system, "patch", "deployment", "mbcas-controller", "--type=json", "--patch", patch)
 	rolledOut(t, "deployment/mbcas-controller")
 }
 
@@ -95,7 +95,7 @@ func controllerFlag(t *testing.T, flag string) {
 func spinning(nodes ...string) func(*corev1.PodTemplateSpec) {
 	return func(p *corev1.PodTemplateSpec) {
 		p.Spec.NodeSelector = nil
-		on := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: nodes}
+		on := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Values: nodes, Operator: "In"}
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{on}}},

@@ -200,12 +200,11 @@ func (r *repo) fuzz(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	runs := fmt.Sprintf("-fuzztime=%dx", r.fuzzRuns)
+	args := []string{"-run=^$", fmt.Sprintf("-fuzztime=%dx", r.fuzzRuns), "-fuzzminimizetime=1000x", "-timeout=10m"}
 	for _, f := range targets {
 		dir, name := f[0], strings.TrimPrefix(f[1], "func ")
 		fmt.Fprintf(r.out, "      %s %s\n", dir, name)
-		err := r.goTest(ctx, dir, nil, "-run=^$", "-fuzz=^"+name+"$", runs, "-fuzzminimizetime=1000x", "-timeout=10m", ".")
-		if err != nil {
+		if err := r.goTest(ctx, dir, nil, append(slices.Clone(args), "-fuzz=^"+name+"$", ".")...); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,9 @@ func TestTiers(t *testing.T) {
 		"ci without git":        {tier: "ci", want: unknown},
 		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: unknown},
 		"ci on the main branch": {tier: "ci", git: branch, want: unknown},
-		"ci, market":            {tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? path nodes?"},
+		"ci, market": {
+			tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? path nodes?",
+		},
 		"ci, agent": {
 			tier: "ci", git: branch, change: "internal/agent/a.go", want: "check unit fuzz? long? path virtual?",
 		},
@@ -70,8 +72,8 @@ func TestTiers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			git := func(args ...string) {
-				cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
-				cmd.Dir = root
+				author := []string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com"}
+				cmd := exec.Command("git", append(author, args...)...)
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Fatalf("git %v: %v\n%s", args, err, out)
 				}
@@ -131,8 +133,8 @@ func TestRunSuite(t *testing.T) {
 		want string // the last line
 	}{
 		"passes":           {func(c *results) error { c.run("a", nil); return nil }, "1 passed, 0 failed, 0 skipped"},
-		"only skips":       {func(c *results) error { c.skip("a", "a", "no"); return nil }, "0 passed, 0 failed, 1 skipped"},
-		"counts a failure": {func(c *results) error { c.run("a", io.EOF); return nil }, "0 passed, 1 failed, 0 skipped"},
+		"skips":            {func(c *results) error { c.skip("", "", ""); return nil }, "0 passed, 0 failed, 1 skipped"},
+		"counts a failure": {func(c *results) error { c.run("", io.EOF); return nil }, "0 passed, 1 failed, 0 skipped"},
 		"cannot run":       {func(*results) error { return io.EOF }, "0 passed, 1 failed, 0 skipped"},
 		"does nothing":     {func(*results) error { return nil }, "0 passed, 1 failed, 0 skipped"},
 	}
@@ -174,7 +176,7 @@ func TestRaceDetectorMissing(t *testing.T) {
 			}
 			r.results.summary()
 			if r.results.failed != tc.failed || r.results.skipped != tc.skipped {
-				t.Errorf("%d failed, %d skipped, want %d and %d", r.results.failed, r.results.skipped, tc.failed, tc.skipped)
+				t.Errorf("%+v, want %d failed and %d skipped", r.results, tc.failed, tc.skipped)
 			}
 			if !strings.Contains(out.String(), tc.say) {
 				t.Errorf("printed %q, want %q in it", out.String(), tc.say)

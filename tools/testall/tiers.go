@@ -39,7 +39,7 @@ func (r *repo) choose(ctx context.Context, o options) ([]suite, error) {
 	case tierCI:
 		base, files, ok := r.changes(ctx)
 		if !ok {
-			fmt.Fprintf(r.out, "no commit to compare with: %s run beside make test\n", strings.Join(unknownChange, ", "))
+			fmt.Fprintf(r.out, "no commit to compare with: %v run beside make test\n", unknownChange)
 			return ci(all, unknownChange), nil
 		}
 		wanted := affected(all, files)

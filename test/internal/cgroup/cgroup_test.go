@@ -38,7 +38,7 @@ var layouts = map[string]struct {
 }{
 	"v2, systemd": {"v2", map[string]string{
 		"cgroup.controllers": "cpu memory\n",
-		scope + "/cpu.stat":  "usage_usec 2000000\nuser_usec 1\nnr_periods 50\nnr_throttled 20\nthrottled_usec 700000\n",
+		scope + "/cpu.stat":  "usage_usec 2000000\nnr_periods 50\nnr_throttled 20\nthrottled_usec 700000\n",
 		scope + "/cpu.max":   "50000 100000\n",
 	}, scope},
 	"hybrid, cgroupfs": {"hybrid", map[string]string{
@@ -71,7 +71,7 @@ func open(t *testing.T, name string) (Node, Container) {
 func TestReadsBothVersions(t *testing.T) {
 	for name, none := range map[string]string{"v2, systemd": "max 100000\n", "hybrid, cgroupfs": "-1\n"} {
 		_, c := open(t, name)
-		want := Sample{Usage: 2 * time.Second, Throttled: 700 * time.Millisecond, Periods: 50, Throttles: 20, Quota: 500}
+		want := Sample{Usage: 2 * time.Second, Throttled: 7e8, Periods: 50, Throttles: 20, Quota: 500}
 		for range 2 {
 			got, err := c.Read()
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Sample{}, "At")); diff != "" || err != nil {

@@ -77,7 +77,7 @@ func TestPodChanges(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	const late = "Timeout: request did not complete within requested timeout - context deadline exceeded"
-	const left = "Timeout: request did not complete within requested timeout - context canceled"
+	const cut = "Timeout: request did not complete within requested timeout - context canceled"
 	for name, c := range map[string]struct {
 		user, of, uri, message string // of: verb and subresource
 		code                   int
@@ -87,18 +87,20 @@ func TestRequests(t *testing.T) {
 		"a resize":                  {user: Controller, of: "patch resize", code: 200},
 		"one of a changed pod":      {user: Controller, of: "patch resize", code: 409},
 		"a refused one":             {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one cut off by its sender": {user: Controller, of: "patch resize", code: 504, message: left, took: time.Second},
-		"one cut off by a timeout":  {user: Controller, of: "patch resize", code: 504, message: left, took: 7e9, fault: true},
-		"one of unknown length":     {user: Controller, of: "patch resize", code: 504, message: left, fault: true},
-		"one that took too long":    {user: Controller, of: "patch resize", code: 504, message: late, fault: true},
-		"a refused dry run":         {user: Controller, of: "patch resize", uri: "?dryRun=All", code: 403},
-		"one by the agent":          {user: accounts + "mbcas-agent", of: "patch resize", code: 200, fault: true},
-		"a pod deleted by us":       {user: Controller, of: "delete ", code: 200, fault: true},
-		"a pod deleted":             {user: "admin", of: "delete ", code: 200},
-		"an eviction":               {user: "admin", of: "create eviction", code: 201, fault: true},
-		"an eviction by the VPA":    {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
-		"a new pod over a quota":    {user: "admin", of: "create ", code: 403, message: "exceeded quota: x", fault: true},
-		"a new pod not permitted":   {user: "admin", of: "create ", code: 403, message: "no"},
+		"one cut off by its sender": {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
+		"one that timed out": {
+			user: Controller, of: "patch resize", code: 504, message: cut, took: 7e9, fault: true,
+		},
+		"one of unknown length":   {user: Controller, of: "patch resize", code: 504, message: cut, fault: true},
+		"one that took too long":  {user: Controller, of: "patch resize", code: 504, message: late, fault: true},
+		"a refused dry run":       {user: Controller, of: "patch resize", uri: "?dryRun=All", code: 403},
+		"one by the agent":        {user: accounts + "mbcas-agent", of: "patch resize", code: 200, fault: true},
+		"a pod deleted by us":     {user: Controller, of: "delete ", code: 200, fault: true},
+		"a pod deleted":           {user: "admin", of: "delete ", code: 200},
+		"an eviction":             {user: "admin", of: "create eviction", code: 201, fault: true},
+		"an eviction by the VPA":  {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
+		"a new pod over a quota":  {user: "admin", of: "create ", code: 403, message: "exceeded quota", fault: true},
+		"a new pod not permitted": {user: "admin", of: "create ", code: 403, message: "no"},
 	} {
 		var r Report
 		verb, subresource, _ := strings.Cut(c.of, " ")

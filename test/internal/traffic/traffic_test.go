@@ -78,7 +78,8 @@ func TestOverloadIsCounted(t *testing.T) {
 
 func TestFastRefusalIsNoFastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := Generator{InFlight: 1, Timeout: time.Second, Send: func(context.Context) error { return errors.New("refused") }}
+		refuse := func(context.Context) error { return errors.New("refused") }
+		g := Generator{InFlight: 1, Timeout: time.Second, Send: refuse}
 		g.Run(t.Context(), time.Now(), []time.Duration{0}, func(r Result) {
 			if r.Status != Failed || r.Latency != time.Second {
 				t.Errorf("%+v: want failed, counted as the timeout", r)
