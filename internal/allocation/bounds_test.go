@@ -24,10 +24,10 @@ func planned(pod *corev1.Pod, declared, wanted []v1alpha1.ContainerLimit, given 
 	return actuator.Plan(actuator.DefaultConfig(), time.Now(), false, []actuator.Pod{state})[0], state
 }
 
-// TestWhatStandsIsLeft: a pod at its declared limit of what it requests, or hardly more, is not
+// TestDeclaredLimitIsLeft: a pod at its declared limit of what it requests, or hardly more, is not
 // raised for the sake of its floor. Under a LimitRange that allows no more the API server would
 // refuse that for ever.
-func TestWhatStandsIsLeft(t *testing.T) {
+func TestDeclaredLimitIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		request, limit string
 		item           corev1.LimitRangeItem

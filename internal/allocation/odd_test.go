@@ -44,8 +44,8 @@ func TestOddQuantities(t *testing.T) {
 	}
 }
 
-// TestSpecTellsStalls: absent is what is not known, and none is not absent.
-func TestSpecTellsStalls(t *testing.T) {
+// TestDecisionSpecStalls: absent is what is not known, and none is not absent.
+func TestDecisionSpecStalls(t *testing.T) {
 	d := DecisionSpec(round.Decision{}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
 	if d.MemoryPressurePercent != nil || d.IOPressurePercent != nil {
 		t.Errorf("not read, and told as %v and %v", d.MemoryPressurePercent, d.IOPressurePercent)

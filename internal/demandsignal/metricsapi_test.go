@@ -145,10 +145,11 @@ func TestReadsMetrics(t *testing.T) {
 	}
 }
 
-// TestUnread: each way not to answer has its reason, and a message that says what to do.
-func TestUnread(t *testing.T) {
+// TestReadErrors: each way not to answer has its reason, and a message that says what to do.
+func TestReadErrors(t *testing.T) {
 	const pods, ingress = "custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/queue", "custom.metrics.k8s.io/v1beta2/namespaces/shop/ingresses.networking.k8s.io/web/p99?metricLabelSelector=path%3Dbuy"
 	const external = "external.metrics.k8s.io/v1beta1/namespaces/shop/p99?labelSelector=service%3Dweb"
+	const noConnection = "no connection"
 	both := map[string][]string{"custom.metrics.k8s.io": {"v1beta1", "v1beta2"}, "external.metrics.k8s.io": {"v1beta1"}}
 	empty := func(w http.ResponseWriter) {
 		reply(w, map[string]any{"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "items": []any{}})
@@ -176,31 +177,26 @@ func TestUnread(t *testing.T) {
 		"two objects":             {both, onPath, ingress, values("v1beta2", "Ingress", map[string]string{"a": "1", "b": "1"}), v1alpha1.ReasonMetricMissing, "2 results"},
 		"a kind that is not":      {both, unknownKind, "", nil, v1alpha1.ReasonInvalidMetric, "spec.metric.object.describedObject"},
 		"forbidden":               {both, outside, external, status(403, metav1.StatusReasonForbidden, "no"), v1alpha1.ReasonMetricForbidden, "config/rbac/controller_role.yaml"},
-		"who are you":             {both, outside, external, status(401, metav1.StatusReasonUnauthorized, "who"), v1alpha1.ReasonMetricForbidden, "may not read"},
+		"no identity":             {both, outside, external, status(401, metav1.StatusReasonUnauthorized, "who"), v1alpha1.ReasonMetricForbidden, "may not read"},
 		"a bad question":          {both, outside, external, status(400, metav1.StatusReasonBadRequest, "what"), v1alpha1.ReasonInvalidMetric, "does not take the question"},
 		"the adapter is down":     {both, queue, pods, status(503, metav1.StatusReasonServiceUnavailable, "down"), v1alpha1.ReasonMetricsAPIUnavailable, "look at the metrics adapter and its APIService"},
+		"no connection":           {both, outside, noConnection, nil, v1alpha1.ReasonMetricsAPIUnavailable, "does not answer"},
 		"no JSON":                 {both, outside, external, garbage, v1alpha1.ReasonMetricMissing, "no answer"},
 		"no number":               {both, queue, pods, values("v1beta2", "Pod", map[string]string{"a": "NaN"}), v1alpha1.ReasonMetricMissing, "no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := newAdapter(t, &adapter{groups: tt.groups, answers: map[string]func(http.ResponseWriter){tt.path: tt.answer}})
+			server := httptest.NewServer(&adapter{groups: tt.groups, answers: map[string]func(http.ResponseWriter){tt.path: tt.answer}})
+			defer server.Close()
+			api := newAPI(t, server.URL)
+			if tt.path == noConnection {
+				server.Close()
+			}
 			got, err := api.Read(t.Context(), "shop", tt.m, labels.Everything(), noon)
 			var u *readError
 			if !errors.As(err, &u) || u.reason != tt.reason || !strings.Contains(u.message, tt.message) {
 				t.Errorf("values %v, error %v: want %s with %q", got, err, tt.reason, tt.message)
 			}
 		})
-	}
-}
-
-// TestNobodyAnswers: without a connection nothing is said to be missing.
-func TestNobodyAnswers(t *testing.T) {
-	server := httptest.NewServer(&adapter{})
-	server.Close()
-	_, err := newAPI(t, server.URL).Read(t.Context(), "shop", outside, labels.Everything(), noon)
-	var u *readError
-	if !errors.As(err, &u) || u.reason != v1alpha1.ReasonMetricsAPIUnavailable {
-		t.Error(err)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestMilli(t *testing.T) {
 	}
 }
 
-func TestLimitsAreOfWhatRuns(t *testing.T) {
+func TestLimits(t *testing.T) {
 	got := Limits(podtest.Shop())
 	if diff := cmp.Diff(podtest.Limits("app", 500, "proxy", 200), got); diff != "" {
 		t.Errorf("limits of the application and the sidecar, nothing else:\n%s", diff)
@@ -55,7 +55,7 @@ func TestModeOf(t *testing.T) {
 	}
 }
 
-func TestCgroupPod(t *testing.T) {
+func TestCgroupUID(t *testing.T) {
 	p := podtest.Shop()
 	if CgroupUID(p) != "u-1" {
 		t.Errorf("a pod's cgroup is named by its UID, not %q", CgroupUID(p))

@@ -31,7 +31,7 @@ func applied(m metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
 	return m
 }
 
-func TestOurs(t *testing.T) {
+func TestWrittenByMBCAS(t *testing.T) {
 	creator := by("kube-controller-manager", "", "f:containers", "app", "proxy")
 	all := map[string]bool{"app": true, "proxy": true}
 	for name, c := range map[string]struct {

@@ -59,7 +59,7 @@ func TestMetricOf(t *testing.T) {
 	}
 }
 
-func TestFigure(t *testing.T) {
+func TestDisplayQuantity(t *testing.T) {
 	for v, want := range map[float64]string{
 		0.2613: "261m", 0.0004567: "457u", 1: "1", 1234: "1230", 1.5e6: "1500k", 0: "0", -2: "-2", 1e-30: "1n", 1e300: "1E",
 	} {

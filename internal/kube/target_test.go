@@ -56,7 +56,7 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-func TestPinnedAndSpread(t *testing.T) {
+func TestFixedToNodeAndSpread(t *testing.T) {
 	pod := podtest.Shop()
 	if FixedToNode(pod) || TopologySpread(pod) {
 		t.Error("a pod without constraints has some")
@@ -90,18 +90,7 @@ func TestPinnedAndSpread(t *testing.T) {
 		trimmed := pod.DeepCopy()
 		trimmed.Spec.Affinity = TrimAffinity(pod.Spec.Affinity)
 		if got, after := FixedToNode(pod), FixedToNode(trimmed); got != c.want || after != c.want {
-			t.Errorf("%s: pinned %v, and trimmed %v; want %v", name, got, after, c.want)
-		}
-	}
-}
-
-func TestScales(t *testing.T) {
-	for target, want := range map[Target]bool{
-		{"apps/v1", "Deployment", "a"}: true, {"apps/v1", "StatefulSet", "a"}: true, {"v1", "ReplicationController", "a"}: true,
-		{"apps/v1", "DaemonSet", "a"}: false, {"batch/v1", "Job", "a"}: false, {"example.com/v1", "Deployment", "a"}: false,
-	} {
-		if target.HasScale() != want {
-			t.Errorf("%+v: %v", target, !want)
+			t.Errorf("%s: fixed %v, and trimmed %v; want %v", name, got, after, c.want)
 		}
 	}
 }
