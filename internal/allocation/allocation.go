@@ -46,8 +46,7 @@ func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, obse
 	if s := d.Stalls; s != nil {
 		decision.MemoryPressurePercent, decision.IOPressurePercent = percentOf(s.Memory), percentOf(s.IO)
 	}
-	total := d.Limit
-	return v1alpha1.PodAllocationSpec{DesiredCPULimit: &total, Containers: limits, Decision: decision}
+	return v1alpha1.PodAllocationSpec{DesiredCPULimit: new(d.Limit), Containers: limits, Decision: decision}
 }
 
 // percentOf is nil for an unknown ratio.
@@ -55,8 +54,7 @@ func percentOf(s sense.Ratio) *int32 {
 	if !s.Known {
 		return nil
 	}
-	p := percent(s.Value)
-	return &p
+	return new(percent(s.Value))
 }
 
 func percent(share float64) int32 { return int32(math.Round(100 * max(0, min(1, share)))) }

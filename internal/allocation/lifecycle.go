@@ -123,8 +123,7 @@ func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
 	to.DeclaredLimits, to.AppliedLimits = ContainerLimits(s.Declared), ContainerLimits(s.Applied)
 	to.AppliedCPULimit = nil
 	if len(s.Applied) > 0 {
-		total := s.Applied.Total()
-		to.AppliedCPULimit = &total
+		to.AppliedCPULimit = new(s.Applied.Total())
 	}
 	to.LastAppliedTime = microTime(s.LastApplied)
 	to.LastIncreaseTime, to.LastDecreaseTime = microTime(s.LastIncrease), microTime(s.LastDecrease)
@@ -165,6 +164,5 @@ func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
 	}
-	m := metav1.NewMicroTime(t)
-	return &m
+	return new(metav1.NewMicroTime(t))
 }

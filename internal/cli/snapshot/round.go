@@ -65,6 +65,5 @@ func percent(share *float64) *int32 {
 	if share == nil {
 		return nil
 	}
-	p := int32(math.Round(100 * max(0, min(1, *share))))
-	return &p
+	return new(int32(math.Round(100 * max(0, min(1, *share)))))
 }

@@ -85,8 +85,7 @@ func (s *Snapshot) Row(pod *corev1.Pod) Row {
 		r.Reason, r.Message = string(why), why.Sentence()
 	}
 	if len(pa.Status.DeclaredLimits) > 0 {
-		total := kube.Total(pa.Status.DeclaredLimits)
-		r.Declared = &total
+		r.Declared = new(kube.Total(pa.Status.DeclaredLimits))
 	}
 	r.Constraints, r.Desired, r.Figures = pa.Status.Constraints, pa.Spec.DesiredCPULimit, publishedFigures(pa)
 	if live := s.Live[pod.UID]; live != nil {
