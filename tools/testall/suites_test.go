@@ -132,11 +132,11 @@ func TestRunSuite(t *testing.T) {
 		run  func(*results) error
 		want string // the last line
 	}{
-		"passes":           {func(c *results) error { c.run("a", nil); return nil }, "1 passed, 0 failed, 0 skipped"},
-		"skips":            {func(c *results) error { c.skip("", "", ""); return nil }, "0 passed, 0 failed, 1 skipped"},
-		"counts a failure": {func(c *results) error { c.run("", io.EOF); return nil }, "0 passed, 1 failed, 0 skipped"},
-		"cannot run":       {func(*results) error { return io.EOF }, "0 passed, 1 failed, 0 skipped"},
-		"does nothing":     {func(*results) error { return nil }, "0 passed, 1 failed, 0 skipped"},
+		"passes":       {func(c *results) error { c.run("a", nil); return nil }, "1 passed, 0 failed, 0 skipped"},
+		"skips":        {func(c *results) error { c.skip("", "", ""); return nil }, "0 passed, 0 failed, 1 skipped"},
+		"a failure":    {func(c *results) error { c.run("", io.EOF); return nil }, "0 passed, 1 failed, 0 skipped"},
+		"cannot run":   {func(*results) error { return io.EOF }, "0 passed, 1 failed, 0 skipped"},
+		"does nothing": {func(*results) error { return nil }, "0 passed, 1 failed, 0 skipped"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,7 @@
 //   - Arrivals have the rates of the segments, and depend on the seed alone: TestArrivals. That
 //     they are a Poisson process is proved where they are drawn, in internal/lab/load.
 //   - Latency counts from the intended arrival: TestLatencyCountsFromTheIntendedArrival.
-//   - Requests beyond the bound are not sent, and counted: TestOverloadIsCounted.
+//   - Requests beyond the bound are not sent, and counted: TestUnservedCountsAsTheTimeout.
 package traffic
 
 import (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,36 +56,28 @@ func TestLatencyCountsFromTheIntendedArrival(t *testing.T) {
 	})
 }
 
-func TestOverloadIsCounted(t *testing.T) {
+// TestUnservedCountsAsTheTimeout: also a refusal, which is no fast answer, and what is never sent.
+func TestUnservedCountsAsTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sent := make(chan struct{}, 10)
+		var sent atomic.Int32
 		g := Generator{InFlight: 2, Timeout: time.Second, Send: func(ctx context.Context) error {
-			sent <- struct{}{}
+			if sent.Add(1) == 1 {
+				return errors.New("refused")
+			}
 			<-ctx.Done() // hangs
 			return ctx.Err()
 		}}
 		n := map[Status]int{}
-		g.Run(t.Context(), time.Now(), []time.Duration{0, 1, 2, 3, 4}, func(r Result) {
+		arrivals := []time.Duration{0, time.Millisecond, time.Millisecond + 1, time.Millisecond + 2, time.Millisecond + 3}
+		g.Run(t.Context(), time.Now(), arrivals, func(r Result) {
 			n[r.Status]++
 			if r.Latency != time.Second {
 				t.Errorf("%+v: an unserved request counts as the timeout", r)
 			}
 		})
-		if n[TimedOut] != 2 || n[Overload] != 3 || len(sent) != 2 {
-			t.Errorf("%d timed out, %d beyond the bound, %d sent; want 2, 3, 2", n[TimedOut], n[Overload], len(sent))
+		if n[Failed] != 1 || n[TimedOut] != 2 || n[Overload] != 2 || sent.Load() != 3 {
+			t.Errorf("%v by status, %d sent; want 1 failed, 2 timed out, 2 beyond the bound, 3 sent", n, sent.Load())
 		}
-	})
-}
-
-func TestFastRefusalIsNoFastAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refuse := func(context.Context) error { return errors.New("refused") }
-		g := Generator{InFlight: 1, Timeout: time.Second, Send: refuse}
-		g.Run(t.Context(), time.Now(), []time.Duration{0}, func(r Result) {
-			if r.Status != Failed || r.Latency != time.Second {
-				t.Errorf("%+v: want failed, counted as the timeout", r)
-			}
-		})
 	})
 }
 

@@ -69,18 +69,14 @@ func (p Plan) Length() time.Duration {
 	return p[len(p)-1].To
 }
 
-// Phase is from the first to the last step of that name; not ok where there is none.
-func (p Plan) Phase(name string) (all Step, ok bool) {
-	for _, s := range p {
-		switch {
-		case s.Name != name:
-		case !ok:
-			all, ok = s, true
-		default:
-			all.To = s.To
-		}
+// Phase is the phase of that name; not ok where there is none.
+func (p Plan) Phase(name string) (Step, bool) {
+	all := p.Phases()
+	i := slices.IndexFunc(all, func(s Step) bool { return s.Name == name })
+	if i < 0 {
+		return Step{}, false
 	}
-	return all, ok
+	return all[i], true
 }
 
 // Phases has each phase once.

@@ -109,17 +109,24 @@ func (s *Script) check() error {
 		phases = append(phases, x.Name)
 		s.checkPhase(&p, x, runs)
 	}
+	where := func(at string, w Where, more ...string) {
+		p.known(at+": service", w.Service, services)
+		for _, phase := range append(more, w.Phase) {
+			p.known(at+": phase", phase, phases)
+		}
+	}
+	where("headline: p99", s.Headline.P99)
+	where("headline: throttled", s.Headline.Throttled, s.Headline.Steady)
 	for _, r := range s.Rows {
-		p.known("row "+r.Title+": service", r.Service, services)
-		p.known("row "+r.Title+": phase", r.Phase, phases)
+		where("row "+r.Title, r.Where)
+		if r.Like != nil {
+			where("row "+r.Title+": like", *r.Like)
+		}
 	}
 	for _, t := range s.Targets {
-		p.known("target "+t.Title+": service", t.Service, services)
+		where("target "+t.Title, t.Where, t.Phases...)
 		p.known("target "+t.Title+": run", t.Run, runs)
 		p.known("target "+t.Title+": over", t.Over, runs)
-		for _, phase := range append(t.Phases, t.Phase) {
-			p.known("target "+t.Title+": phase", phase, phases)
-		}
 	}
 	if r := s.React; r != nil {
 		p.known("reaction: service", r.Service, services)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,23 +122,21 @@ func (w Workload) blind(ctx context.Context) (names []string) {
 			continue
 		}
 		hpa := scaler(x)
-		sees := false
-		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(hpa), hpa); err == nil {
-			for _, c := range hpa.Status.Conditions {
-				sees = sees || c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionTrue
-			}
-		}
-		if !sees {
+		err := w.Client.Get(ctx, client.ObjectKeyFromObject(hpa), hpa)
+		if err != nil || !slices.ContainsFunc(hpa.Status.Conditions, active) {
 			names = append(names, "HPA "+x.Namespace+"/"+x.Name)
 		}
 	}
 	return names
 }
 
+func active(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+	return c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionTrue
+}
+
 // Close removes everything.
 func (w Workload) Close(ctx context.Context) error {
-	all := fixtures(w.Script)
-	err := errors.Join(w.remove(ctx, pods(w.Script, w.Node, true)), w.remove(ctx, all))
+	err := w.remove(ctx, append(pods(w.Script, w.Node, true), fixtures(w.Script)...))
 	return errors.Join(err, poll.Until(ctx, patience, func() string {
 		for _, name := range w.Script.Namespaces {
 			if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
