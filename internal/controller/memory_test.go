@@ -1,42 +1,90 @@
 package controller
 
 import (
+	"reflect"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/eligibility"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// TestRemembersNoMoreThanTheCache: the API server's answer to a resize is kept as the cache would keep the pod, and only until the
-// cache shows it.
-func TestRemembersNoMoreThanTheCache(t *testing.T) {
-	r := newRig(t)
-	l := r.live(0, false)
-	pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
-	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "LONG", Value: "text"}}
-	pod = r.kubelet.Run(r, pod)
-	l.look(pod)
-	r.publish(pod, "0.000", app(2000))
-	l.until("resized", func() (bool, any) { l.look(pod); return l.counter.resizes() == 1, nil })
-	rec := l.memory.nodes[r.kubelet.Node][pod.UID]
-	if rec.pod == nil || rec.pod.Spec.Containers[0].Env != nil || len(rec.pod.Spec.Containers[0].Resources.Limits) == 0 {
-		t.Errorf("remembered after the resize: %+v, want the pod as the cache keeps it", rec.pod)
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// running is a pod of one Ready container that requests 100m.
+func running(uid string, limit cpu.Milli, mine bool) *corev1.Pod {
+	start := metav1.NewTime(noon.Add(-time.Hour))
+	resources := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(100)},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(limit)},
 	}
-	if rec.pa == nil || rec.pa.ManagedFields != nil {
-		t.Errorf("remembered after the resize: %+v, want the allocation as the cache keeps it", rec.pa)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: uid, Namespace: "shop", UID: types.UID(uid), Generation: 2, Labels: map[string]string{}},
+		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "app", Resources: resources}}},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "app", Resources: &resources, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: start}},
+			}},
+		},
 	}
-	l.until("forgotten", func() (bool, any) {
-		l.look(pod)
-		rec := l.memory.nodes[r.kubelet.Node][pod.UID]
-		return rec.pod == nil && rec.pa == nil, rec
-	})
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate}}
+	if mine { // as the API server notes that we wrote the limit
+		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: kube.FieldManager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate,
+			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}`),
+		})
+	}
+	return pod
 }
 
-// TestForgetsWhatTheCacheShows: an own write is remembered for as long as the cache is behind it, and no longer.
+// TestTrimKeepsTheProof: what proves which limits are declared, and which pods take part, is in the
+// cache; the API server's answer to a resize is remembered in the same form.
+func TestTrimKeepsTheProof(t *testing.T) {
+	pod := running("p", 500, true)
+	pod.Annotations = map[string]string{"big": "x", kube.ManagedKey: "false", kube.MaxCPUKey: "2"}
+	pod.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{}}}}}`)
+	pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: "kubelet", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`),
+	})
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
+	full := pod.DeepCopy()
+	for range 2 { // client-go may trim what it has trimmed before
+		if _, err := trim(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(pod.ManagedFields) != 2 || pod.ManagedFields[0].FieldsV1 != nil || len(pod.Annotations) != 2 || pod.Spec.Containers[0].Env != nil {
+		t.Errorf("trimmed to %+v", pod)
+	}
+	if !reflect.DeepEqual(kube.PossiblyWrittenByMBCAS(pod), kube.PossiblyWrittenByMBCAS(full)) {
+		t.Error("the proof is another after trimming")
+	}
+	for _, mode := range []kube.Mode{kube.ModeOff, kube.ModeEnforce} {
+		after := eligibility.Reasons(eligibility.Pod{Pod: pod, Mode: mode, System: "mbcas-system"})
+		if !reflect.DeepEqual(after, eligibility.Reasons(eligibility.Pod{Pod: full, Mode: mode, System: "mbcas-system"})) {
+			t.Errorf("the reasons are others after trimming: %v", after)
+		}
+	}
+	p := &podState{rec: &record{}}
+	if p.became(full, noon); p.pod != full || !reflect.DeepEqual(p.rec.pod, pod) {
+		t.Errorf("remembered %+v, want the pod as the cache keeps it", p.rec.pod)
+	}
+}
+
+// TestForgetsWhatTheCacheShows: an own write is remembered for as long as the cache is behind it, and
+// no longer.
 func TestForgetsWhatTheCacheShows(t *testing.T) {
 	podAt := func(version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod", ResourceVersion: version}}
@@ -49,24 +97,87 @@ func TestForgetsWhatTheCacheShows(t *testing.T) {
 		pa              *v1alpha1.PodAllocation
 		late            bool // much later
 		keepPod, keepPA bool
+		newest          string // version of the allocation that counts
 	}{
-		"both are behind":                    {pod: podAt("9"), pa: paAt("ours", "19"), keepPod: true, keepPA: true},
-		"the pod is there":                   {pod: podAt("10"), pa: paAt("ours", "19"), keepPA: true},
-		"the pod is newer":                   {pod: podAt("11"), pa: paAt("ours", "19"), keepPA: true},
-		"the allocation is there":            {pod: podAt("9"), pa: paAt("ours", "20"), keepPod: true},
-		"the allocation is newer":            {pod: podAt("9"), pa: paAt("ours", "21"), keepPod: true},
-		"the allocation is yet to come":      {pod: podAt("10"), keepPA: true},
-		"the allocation before ours":         {pod: podAt("10"), pa: paAt("before", "21"), keepPA: true},
-		"what never comes is not waited for": {pod: podAt("9"), pa: paAt("ours", "19"), late: true},
+		"both are behind":                    {pod: podAt("9"), pa: paAt("ours", "19"), keepPod: true, keepPA: true, newest: "20"},
+		"the pod is there":                   {pod: podAt("10"), pa: paAt("ours", "19"), keepPA: true, newest: "20"},
+		"the pod is newer":                   {pod: podAt("11"), pa: paAt("ours", "19"), keepPA: true, newest: "20"},
+		"the allocation is there":            {pod: podAt("9"), pa: paAt("ours", "20"), keepPod: true, newest: "20"},
+		"the allocation is newer":            {pod: podAt("9"), pa: paAt("ours", "21"), keepPod: true, newest: "21"},
+		"the allocation is yet to come":      {pod: podAt("10"), keepPA: true, newest: "20"},
+		"the allocation before ours":         {pod: podAt("10"), pa: paAt("before", "21"), keepPA: true, newest: "21"},
+		"what never comes is not waited for": {pod: podAt("9"), pa: paAt("ours", "19"), late: true, newest: "19"},
 	} {
 		rec := &record{pod: podAt("10"), podAt: noon, pa: paAt("ours", "20"), paAt: noon}
 		now := noon.Add(lag / 2)
 		if c.late {
 			now = noon.Add(31 * lag)
 		}
-		rec.newest(c.pod, c.pa, now)
-		if (rec.pod != nil) != c.keepPod || (rec.pa != nil) != c.keepPA {
-			t.Errorf("%s: pod kept %v, want %v; allocation kept %v, want %v", reason, rec.pod != nil, c.keepPod, rec.pa != nil, c.keepPA)
+		_, pa := rec.newest(c.pod, c.pa, now)
+		if (rec.pod != nil) != c.keepPod || (rec.pa != nil) != c.keepPA || pa.ResourceVersion != c.newest {
+			t.Errorf("%s: pod kept %v, want %v; allocation kept %v, want %v; newest %s, want %s",
+				reason, rec.pod != nil, c.keepPod, rec.pa != nil, c.keepPA, pa.ResourceVersion, c.newest)
+		}
+	}
+}
+
+// TestStaleMovesNothing: a decision grows old on our own clock until its agent confirms it, and one
+// that is found at our start has to look fresh. That an old one is not applied: TestKeepsTheRules and
+// TestScenarios/confirm (internal/lifecycle).
+func TestStaleMovesNothing(t *testing.T) {
+	const freeze = time.Minute
+	p := &podState{rec: &record{}, pa: allocation.New(running("p", 500, false))}
+	age := func(observed, at, want time.Duration) {
+		t.Helper()
+		p.pa.Spec.Decision = &v1alpha1.Decision{ObservedAt: metav1.NewMicroTime(noon.Add(observed))}
+		if got := p.decisionAge(noon.Add(at), freeze); got != want {
+			t.Errorf("a decision of %v at %v has the age %v, want %v", observed, at, got, want)
+		}
+	}
+	age(-10*time.Second, 0, 10*time.Second) // found at the start
+	age(-10*time.Second, time.Minute, 70*time.Second)
+	age(-time.Hour, 2*time.Minute, 0) // another one, of a clock that is behind
+	age(-time.Hour, 3*time.Minute, time.Minute)
+	p.rec = &record{} // a new leader
+	age(-time.Hour, 4*time.Minute, freeze)
+}
+
+func TestTheSoonestLookWins(t *testing.T) {
+	never, soon := time.Time{}, noon.Add(time.Minute)
+	at := func(d time.Duration) *task { return &task{Task: lifecycle.Task{RecheckAt: noon.Add(d)}} }
+	tasks := []*task{at(time.Second), at(time.Hour), {}}
+	for _, c := range []struct {
+		tasks  []*task
+		failed bool
+		node   time.Time
+		want   time.Duration
+	}{
+		{nil, false, never, 0}, {nil, true, never, failedRetry}, {nil, false, soon, time.Minute}, {nil, false, noon, time.Millisecond},
+		{tasks, false, never, time.Second}, {tasks, true, soon, time.Second}, {tasks[1:], true, soon, failedRetry},
+		{tasks[1:], false, never, time.Hour}, {tasks[1:], false, soon, time.Minute},
+	} {
+		if got := after(noon, c.node, c.tasks, c.failed); got != c.want {
+			t.Errorf("%d tasks, failed %v: looked at again after %v, want %v", len(c.tasks), c.failed, got, c.want)
+		}
+	}
+}
+
+func TestConfigReportsEverything(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	err := Config{Config: lifecycle.DefaultConfig(), CoordinationInterval: -1}.Validate()
+	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 8 {
+		t.Errorf("%d complaints, want 8: %v", got, err)
+	}
+}
+
+// TestEveryPurposeIsNamed in the help of the counter.
+func TestEveryPurposeIsNamed(t *testing.T) {
+	help := NewMetrics(prometheus.NewRegistry()).resizes.WithLabelValues("", "").Desc().String()
+	for _, p := range []lifecycle.Purpose{lifecycle.Allocate, lifecycle.Restore, lifecycle.Revert, lifecycle.Rollback} {
+		if !strings.Contains(help, string(p)) {
+			t.Errorf("purpose %s is missing in %s", p, help)
 		}
 	}
 }

@@ -2,13 +2,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestOutcomes gives every outcome of a resize, and looks at what becomes of the allocation and the pod.
@@ -28,17 +28,17 @@ func TestOutcomes(t *testing.T) {
 		failures int32
 	}
 	failed := func(r reasons.Reason) end { return end{v1alpha1.PhaseFailed, r, 1} }
-	held := func(r reasons.Reason) end { return end{v1alpha1.PhaseNotApplied, r, 0} }
+	waits := func(r reasons.Reason) end { return end{v1alpha1.PhaseNotApplied, r, 0} }
+	settled, asBefore := end{v1alpha1.PhaseApplied, reasons.Settled, 0}, end{v1alpha1.PhasePending, reasons.NoDecisionYet, 0}
 	ends := map[podresize.Outcome]end{
-		podresize.Accepted: {v1alpha1.PhaseApplied, reasons.Settled, 0}, podresize.NoChange: {v1alpha1.PhaseApplied, reasons.Settled, 0},
-		podresize.Conflict: held(reasons.WriteConflict), podresize.Unknown: held(reasons.OutcomeUnknown),
-		podresize.PodGone: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0}, podresize.Replaced: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0},
-		podresize.NotServed: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0}, podresize.NotAllowed: {v1alpha1.PhasePending, reasons.NoDecisionYet, 0},
+		podresize.Accepted: settled, podresize.NoChange: settled,
+		podresize.Conflict: waits(reasons.WriteConflict), podresize.Unknown: waits(reasons.OutcomeUnknown),
+		podresize.PodGone: asBefore, podresize.Replaced: asBefore, podresize.NotServed: asBefore, podresize.NotAllowed: asBefore,
 		podresize.QuotaExceeded: failed(reasons.QuotaExceeded), podresize.QuotaNeedsLimits: failed(reasons.QuotaNeedsLimits),
 		podresize.LimitRangeRefused: failed(reasons.LimitRangeRefused), podresize.WouldMutate: failed(reasons.AdmissionWouldMutate),
 		podresize.NodeRefused: failed(reasons.NodeRefused), podresize.PolicyRefused: failed(reasons.PolicyRefused),
-		podresize.Invalid: failed(reasons.InvalidResize), podresize.NotYet: held(reasons.ServerUnavailable),
-		podresize.Unavailable: held(reasons.ServerUnavailable), podresize.NoDryRun: failed(reasons.PolicyRefused),
+		podresize.Invalid: failed(reasons.InvalidResize), podresize.NotYet: waits(reasons.ServerUnavailable),
+		podresize.Unavailable: waits(reasons.ServerUnavailable), podresize.NoDryRun: failed(reasons.PolicyRefused),
 	}
 	for o := podresize.Outcome(0); !strings.HasPrefix(o.String(), "Outcome("); o++ {
 		want, ok := ends[o]
@@ -48,17 +48,14 @@ func TestOutcomes(t *testing.T) {
 		}
 		t.Run(o.String(), func(t *testing.T) {
 			r := r.in(t)
-			l := r.live(0, false)
-			pod := r.pod(strings.ToLower(o.String()), "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-			if o != podresize.Accepted && o != podresize.NoChange {
+			l := r.live()
+			pod := l.newPod(strings.ToLower(o.String()))
+			if want != settled {
 				l.Resize = answer{podresize.Result{Outcome: o, Message: "because"}}
 			}
 			r.publish(pod, "0.000", app(2000))
-			if _, err := l.once(); err != nil {
-				t.Fatal(err)
-			}
-			if o == podresize.Accepted || o == podresize.NoChange {
+			l.look(pod)
+			if want == settled {
 				l.settles(pod, want.phase, want.reason)
 			}
 			pa := r.stored(pod)
@@ -68,7 +65,7 @@ func TestOutcomes(t *testing.T) {
 			if want.failures > 0 && (pa.Status.Retry.Time == nil || !strings.Contains(pa.Status.Message, "because")) {
 				t.Errorf("a refusal without retry time or explanation: %+v", pa.Status)
 			}
-			if strings.Count(r.log.String(), `"msg":"resize"`) == 0 {
+			if !strings.Contains(r.audit.String(), `"msg":"resize"`) {
 				t.Error("no audit line")
 			}
 			// What was refused is not tried again before its time, and then it works.
@@ -79,21 +76,21 @@ func TestOutcomes(t *testing.T) {
 				if l.counter.resizes() != 0 {
 					t.Error("tried again at once")
 				}
-				l.ahead = r.config.Backoff + time.Second
-				r.hearAt(time.Now().Add(l.ahead))
+				l.pass(r.config.Backoff + time.Second)
 			} else if want.phase == v1alpha1.PhaseNotApplied {
-				l.ahead = 10 * time.Second
+				l.pass(20 * time.Second)
 			}
 			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			if pa.Status.Retry.Failures != 0 || pa.Status.Retry.Time != nil || r.limit(pod) != 2000 || l.counter.resizes() != 1 {
-				t.Errorf("limit %v after %d resizes, status %+v", r.limit(pod), l.counter.resizes(), pa.Status)
+			if pa.Status.Retry.Failures != 0 || pa.Status.Retry.Time != nil || l.counter.resizes() != 1 {
+				t.Errorf("%d resizes, status %+v", l.counter.resizes(), pa.Status)
 			}
+			r.limitIs(pod, 2000, "in the end")
 			r.hear()
 		})
 	}
 }
 
-// lostAnswer carries a resize out, or not, and then loses the answer.
+// lostAnswer carries resizes out, or not, and loses the answers of the first.
 type lostAnswer struct {
 	Resizer
 	carryOut bool
@@ -116,206 +113,117 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 	for name, carryOut := range map[string]bool{"carried-out": true, "not-carried-out": false} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
-			l := r.live(0, false)
-			pod := r.pod(name, "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-			left := 1
+			l, left := r.live(), 1
+			pod := l.newPod(name)
 			l.Resize = lostAnswer{l.counter, carryOut, &left}
 			r.publish(pod, "0.000", app(2000))
 			l.look(pod)
 			l.ahead = 2 * r.config.ServerBackoff
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			got := &corev1.Pod{}
-			r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
-			if got.Generation != pod.Generation+1 || r.limit(pod) != 2000 {
-				t.Errorf("generation %d from %d, limit %v: want exactly one resize to 2000m", got.Generation, pod.Generation, r.limit(pod))
+			r.limitIs(pod, 2000, "in the end")
+			if got := r.read(pod); got.Generation != pod.Generation+1 {
+				t.Errorf("generation %d from %d: want exactly one resize", got.Generation, pod.Generation)
 			}
 		})
 	}
 }
 
+// TestAChangedPodIsDecidedAnewAtOnce: a pod that changes between the decision and the resize is
+// resized in the same reconcile, and after that has been tried some times, in a later one.
 func TestAChangedPodIsDecidedAnewAtOnce(t *testing.T) {
 	r := newRig(t)
-	l := r.live(0, false)
-	pod := r.pod("web", "100m", "500m")
-	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	r.publish(pod, "0.000", app(2000))
-	touched := false
-	l.Resize = witness{l.counter, func(p *corev1.Pod) {
-		if !touched { // between the decision and the resize
-			touched = true
-			r.label(p, "true")
-		}
-	}}
-	if _, err := l.once(); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.limit(pod); got != 2000 || !touched {
-		t.Errorf("limit %v after one reconcile, want 2000m", got)
-	}
-}
-
-// TestKubelet lets the kubelet answer in each of its ways.
-func TestKubelet(t *testing.T) {
-	r := newRig(t)
-	for _, c := range []struct {
-		name   string
-		answer apiserver.Answer
-		late   bool // only after the time that the kubelet has
-		reason reasons.Reason
-		limit  string // in the spec, while it waits to be tried again
-	}{
-		{"defers", apiserver.Defer, false, reasons.ResizeDeferred, "500m"},
-		{"refuses", apiserver.Refuse, false, reasons.ResizeInfeasible, "500m"},
-		{"stalls", apiserver.Stall, true, reasons.ResizeTimedOut, "2"},
-		{"fails", apiserver.Fail, true, reasons.ResizeError, "500m"},
-		{"does-not-look", apiserver.Ignore, true, reasons.ResizeTimedOut, "2"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for name, changes := range map[string]int{"once": 1, "each-time": passes} {
+		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
-			l := r.live(0, false)
-			pod := r.pod(c.name, "100m", "500m")
-			l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-			r.kubelet.Answer(pod, c.answer)
+			l, attempts := r.live(), 0
+			pod := l.newPod(name)
 			r.publish(pod, "0.000", app(2000))
-			if c.late {
-				l.settles(pod, v1alpha1.PhasePending, reasons.ResizeInFlight)
-				if c.answer == apiserver.Fail {
-					apiserver.WaitFor(t, r.Client, pod, "in error", func(p *corev1.Pod) bool {
-						progress, _ := podresize.Check(p, nil, p.Generation)
-						return progress == actuator.Errored
-					})
+			l.Resize = witness{Resizer: l.counter, apply: func(p *corev1.Pod) {
+				if attempts++; attempts <= changes {
+					r.label(p, strings.Repeat("x", attempts))
 				}
-				l.ahead = r.config.ActuationTimeout + time.Second
-				r.hearAt(time.Now().Add(l.ahead))
+			}}
+			pa := l.look(pod)
+			if got := l.counter.resizes() == 1; got != (changes < passes) {
+				t.Errorf("resized in the same reconcile: %v after %d attempts, status %+v", got, attempts, pa.Status)
 			}
-			pa := l.settles(pod, v1alpha1.PhaseFailed, c.reason)
-			l.look(pod)
-			l.look(pod)
-			if want := resource.MustParse(c.limit); int64(r.limit(pod)) != want.MilliValue() || pa.Status.Retry.Failures != 1 {
-				t.Errorf("limit %v, want %s; status %+v", r.limit(pod), c.limit, pa.Status)
-			}
-			// Nothing changes until the back-off ends; then it is tried again, and works.
-			r.kubelet.Answer(pod, apiserver.Obey)
-			if c.reason != reasons.ResizeTimedOut {
-				l.settles(pod, v1alpha1.PhaseFailed, c.reason)
-				l.ahead += r.config.Backoff + time.Second
-				r.hearAt(time.Now().Add(l.ahead))
-			}
-			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			if r.limit(pod) != 2000 || pa.Status.Retry.Failures != 0 {
-				t.Errorf("limit %v, status %+v", r.limit(pod), pa.Status)
-			}
-			declaredIs(t, pa, app(500))
-			r.hear()
+			l.pass(2 * time.Second)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			r.limitIs(pod, 2000, "in the end")
 		})
 	}
 }
 
-func TestATakingBackIsRepeated(t *testing.T) {
+// TestOneForAll has the API server refuse everything about one pod.
+func TestOneForAll(t *testing.T) {
 	r := newRig(t)
-	l := r.live(0, false)
-	pod := r.pod("web", "100m", "500m")
-	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	r.kubelet.Answer(pod, apiserver.Defer)
-	r.publish(pod, "0.000", app(2000))
-	l.look(pod)
-	attempts := 0
-	l.Resize = witness{l.counter, func(p *corev1.Pod) {
-		if attempts++; attempts <= passes { // it changes under every attempt of the first reconcile
-			r.label(p, strings.Repeat("x", attempts))
+	l := r.live()
+	bad, good := l.raised("bad"), l.raised("good")
+	broken := errors.New("no such luck")
+	whole := l.Reconciler.Client
+	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
+		ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+	) error {
+		if o.GetName() == string(bad.UID) {
+			return broken
 		}
-	}}
-	l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
-	r.until("taken back", func() (bool, any) { l.look(pod); return r.limit(pod) == 500, r.limit(pod) })
-	if pa := r.stored(pod); attempts <= passes || pa.Status.Retry.Failures != 1 || pa.Status.Reason != string(reasons.ResizeDeferred) {
-		t.Errorf("%d attempts, status %+v", attempts, pa.Status)
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}})
+	r.publish(bad, "0.000", app(3000))
+	r.publish(good, "0.000", app(3000))
+	result, err := l.once()
+	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > failedRetry {
+		t.Errorf("looked at again after %v (error %v), want no error and at most %v", result.RequeueAfter, err, failedRetry)
+	}
+	r.limitIs(good, 3000, "of the other pod")
+	log := r.log.String()
+	if strings.Count(log, "pod not dealt with") != 1 || !strings.Contains(log, `"pod":"bad"`) || !strings.Contains(log, broken.Error()) {
+		t.Errorf("log:\n%swant one line that names the pod and the error", log)
+	}
+	var m dto.Metric
+	if err := l.Metrics.errors.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
+		t.Errorf("counted %v errors (%v), want 1", m.GetCounter().GetValue(), err)
+	}
+	l.Reconciler.Client = whole
+	l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: r.kubelet.Node}})
+	if strings.Count(r.log.String(), "pod not dealt with") != 1 || err == nil {
+		t.Errorf("a reconcile whose time is up: error %v; want an error and no line about a pod", err)
 	}
 }
 
-// without is a client that has no such node.
-func without(c client.WithWatch, node string) client.Client {
-	return interceptor.NewClient(c, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if _, ok := o.(*corev1.Node); ok && key.Name == node {
-				return apierrors.NewNotFound(corev1.Resource("nodes"), node)
-			}
-			return c.Get(ctx, key, o, opts...)
-		},
-	})
+// unready sets the pod to not Ready, as the kubelet does.
+func (r *rig) unready(pod *corev1.Pod) {
+	r.Helper()
+	got := r.read(pod)
+	for i := range got.Status.Conditions {
+		if c := &got.Status.Conditions[i]; c.Type == corev1.PodReady {
+			c.Status, c.Reason, c.LastTransitionTime.Time = corev1.ConditionFalse, "ContainersNotReady", time.Now()
+		}
+	}
+	r.must(r.Client.Status().Update(r.Context(), got))
 }
 
-// TestNode puts the node into each state in which nothing on it is resized.
-func TestNode(t *testing.T) {
+// TestRollsBackAHarmfulDecrease: a pod that is not Ready right after it was lowered gets its limits
+// back. Other kinds of harm: TestRollsBackHarm (internal/lifecycle).
+func TestRollsBackAHarmfulDecrease(t *testing.T) {
 	r := newRig(t)
-	l := r.live(0, false)
+	l := r.live()
 	pod := l.raised("web")
-	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus) {
-		n := &corev1.Node{}
-		r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, n))
-		kept := n.Status.Conditions[:0]
-		for _, c := range n.Status.Conditions {
-			if c.Type != kind {
-				kept = append(kept, c)
-			}
-		}
-		n.Status.Conditions = append(kept, corev1.NodeCondition{Type: kind, Status: status})
-		r.must(r.Client.Status().Update(r.Context(), n))
+	r.publish(pod, "0.500", app(1000)) // in two steps
+	l.gets(pod, 1000)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	r.unready(pod)
+	l.gets(pod, 2000)
+	s := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease).Status
+	if s.Rollback.LastHarmfulDecreaseTime == nil || s.Rollback.Limits != nil || s.Rollback.WindowStart != nil ||
+		s.Constraints == nil || s.Constraints.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
+		t.Errorf("status %+v", s)
 	}
-	taint := func(taints ...corev1.Taint) {
-		n := &corev1.Node{}
-		r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, n))
-		n.Spec.Taints = taints
-		r.must(r.Client.Update(r.Context(), n))
-	}
-	with := l.Reconciler.Client
-	limit := 2000
-	for _, c := range []struct {
-		reason      reasons.Reason
-		enter, exit func()
-	}{
-		{reasons.NodeNotReady, func() { condition(corev1.NodeReady, corev1.ConditionUnknown) }, func() { condition(corev1.NodeReady, corev1.ConditionTrue) }},
-		{reasons.NodeUnknown, func() { l.Reconciler.Client = without(r.Client, r.kubelet.Node) }, func() { l.Reconciler.Client = with }},
-		{reasons.NodeUnderPressure, func() { condition(corev1.NodeDiskPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodeDiskPressure, corev1.ConditionFalse) }},
-		{reasons.NodeUnderPressure, func() { condition(corev1.NodePIDPressure, corev1.ConditionTrue) }, func() { condition(corev1.NodePIDPressure, corev1.ConditionFalse) }},
-		{reasons.NodeEvicting, func() { taint(corev1.Taint{Key: "drain", Effect: corev1.TaintEffectNoExecute}) }, func() { taint() }},
-	} {
-		before := l.counter.resizes()
-		c.enter()
-		limit += 1000
-		if limit > 3000 {
-			limit = 2000
-		}
-		r.publish(pod, "0.000", app(milli(limit)))
-		l.settles(pod, v1alpha1.PhaseNotApplied, c.reason)
-		if got := l.counter.resizes(); got != before {
-			t.Errorf("%s: resized", c.reason)
-		}
-		c.exit()
-		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-		if got := r.limit(pod); got != milli(limit) {
-			t.Errorf("after %s: limit %v, want %dm", c.reason, got, limit)
-		}
-	}
-}
-
-// TestLimitRangeDefaultsAreNotTaken guards against defaults that a resize would add to another container for good.
-func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
-	r := newRig(t)
-	l := r.live(0, false)
-	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")))
-	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	lr := &corev1.LimitRange{}
-	lr.Namespace, lr.Name = r.namespace, "late"
-	lr.Spec.Limits = []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
-	}}
-	r.must(r.Client.Create(r.Context(), lr))
-	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AdmissionWouldMutate)
-	got := &corev1.Pod{}
-	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
-	if got.Generation != pod.Generation || len(got.Spec.Containers[1].Resources.Limits) != 0 {
-		t.Errorf("the pod was changed: %+v", got.Spec.Containers)
+	if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 || !strings.Contains(r.audit.String(), `"purpose":"rollback"`) {
+		t.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)
 	}
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -26,7 +24,7 @@ import (
 // shape is one kind of pod, as the eligibility table of docs/kubernetes.md names it.
 type shape struct {
 	name       string
-	containers []corev1.Container
+	containers []corev1.Container // nil: app with a limit of 500m
 	change     func(*corev1.Pod)
 	starting   bool                    // its containers do not run yet
 	after      func(*rig, *corev1.Pod) // once it runs
@@ -35,36 +33,36 @@ type shape struct {
 	// refused says that the API server itself refuses to change its limit, which is why.
 	refused bool
 	// want is what may become of its limits when each of its declared ones is doubled.
-	want []v1alpha1.ContainerLimit
+	want []v1alpha1.ContainerLimit // nil: app with 1000m
 }
 
-func two(name string, limit cpu.Milli) v1alpha1.ContainerLimit {
+func limited(name string, limit cpu.Milli) v1alpha1.ContainerLimit {
 	return v1alpha1.ContainerLimit{Name: name, CPULimit: limit}
 }
 
 var shapes = []shape{
-	{name: "several containers", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("log", "50m", "200m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("log", 400)}},
-	{name: "a container without a limit beside limited ones", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "several containers", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("log", "50m", "200m")}, want: []v1alpha1.ContainerLimit{app(1000), limited("log", 400)}},
+	{name: "a container without a limit beside limited ones", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")}},
 	{
-		name: "a native sidecar", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000), two("proxy", 400)},
+		name: "a native sidecar", want: []v1alpha1.ContainerLimit{app(1000), limited("proxy", 400)},
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Sidecar("proxy", "50m", "200m")}
 		},
 	},
 	{
-		name: "an init container that has finished", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		name: "an init container that has finished",
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
 		},
 	},
 	{
-		name: "an init container that still runs", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.NotRunning, starting: true,
+		name: "not yet running: an init container has not finished", out: reasons.NotRunning, starting: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
 		},
 	},
 	{
-		name: "an ephemeral container", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		name: "an ephemeral container",
 		after: func(r *rig, p *corev1.Pod) {
 			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 				Name: "debug", Image: "registry.invalid/debug", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways,
@@ -73,19 +71,19 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "resizePolicy RestartContainer for cpu", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.ResizeRestarts,
+		name: "with resizePolicy RestartContainer for cpu", out: reasons.ResizeRestarts,
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 		},
 	},
 	{
-		name: "resizePolicy RestartContainer for memory", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		name: "resizePolicy RestartContainer for memory",
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 		},
 	},
 	{
-		name: "pod-level resources", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.PodLevelResources, refused: true,
+		name: "with pod-level resources", out: reasons.PodLevelResources, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{
 				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("600m")}, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")},
@@ -93,42 +91,42 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "a static pod", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.StaticPod, refused: true,
+		name: "static", out: reasons.StaticPod, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash", "kubernetes.io/config.source": "file"}
 		},
 	},
 	{
-		name: "Windows", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.WindowsPod, refused: true,
+		name: "on Windows", out: reasons.WindowsPod, refused: true,
 		change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
 	},
 	{
-		name: "runtimeClassName, with overhead", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.RuntimeClass,
+		name: "with a RuntimeClass", out: reasons.RuntimeClass,
 		change: func(p *corev1.Pod) { class := "sandbox"; p.Spec.RuntimeClassName = &class },
 	},
 	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: reasons.GuaranteedQoS, refused: true},
 	{name: "BestEffort", containers: []corev1.Container{apiserver.Container("app", "", "")}, out: reasons.BestEffortQoS},
-	{name: "no CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: reasons.NoCPULimit},
-	{name: "request and limit equal, but Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
+	{name: "without a CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: reasons.NoCPULimit},
+	{name: "request and limit equal, but Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}},
 	{
-		name: "no CPU request", containers: []corev1.Container{memoryOnly()}, want: []v1alpha1.ContainerLimit{two("app", 1000)},
+		name: "no CPU request", containers: []corev1.Container{memoryOnly()},
 		// The API server gives it a request as high as its limit.
 	},
-	{name: "a limit written as 0.5", containers: []corev1.Container{apiserver.Container("app", "0.1", "0.5")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
-	{name: "a limit written as 0.5e0", containers: []corev1.Container{apiserver.Container("app", "100m", "0.5e0")}, want: []v1alpha1.ContainerLimit{two("app", 1000)}},
-	{name: "a limit above the node, written as 1e3", containers: []corev1.Container{apiserver.Container("app", "100m", "1e3")}, want: []v1alpha1.ContainerLimit{two("app", 4000)}},
-	{name: "a limit of no whole 10m", containers: []corev1.Container{apiserver.Container("app", "33m", "123m")}, want: []v1alpha1.ContainerLimit{two("app", 246)}},
-	{name: "a limit below 10m", containers: []corev1.Container{apiserver.Container("app", "1m", "4m")}, want: []v1alpha1.ContainerLimit{two("app", 20)}},
+	{name: "a limit written as 0.5", containers: []corev1.Container{apiserver.Container("app", "0.1", "0.5")}},
+	{name: "a limit written as 0.5e0", containers: []corev1.Container{apiserver.Container("app", "100m", "0.5e0")}},
+	{name: "a limit above the node, written as 1e3", containers: []corev1.Container{apiserver.Container("app", "100m", "1e3")}, want: []v1alpha1.ContainerLimit{app(4000)}},
+	{name: "a limit that is not a multiple of 10m", containers: []corev1.Container{apiserver.Container("app", "33m", "123m")}, want: []v1alpha1.ContainerLimit{app(246)}},
+	{name: "a limit below 10m, the kernel's lowest quota", containers: []corev1.Container{apiserver.Container("app", "1m", "4m")}, want: []v1alpha1.ContainerLimit{app(20)}},
 	{
-		name: "mbcas.io/managed=false", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.OptedOut,
+		name: "with `mbcas.io/managed=false`", out: reasons.OptedOut,
 		change: func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} },
 	},
 	{
-		name: "an mbcas.io annotation that cannot be read", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.InvalidAnnotation,
+		name: "with an mbcas.io annotation that cannot be parsed", out: reasons.InvalidAnnotation,
 		change: func(p *corev1.Pod) { p.Annotations = map[string]string{kube.MaxCPUKey: "lots"} },
 	},
 	{
-		name: "a kubelet that cannot resize", containers: []corev1.Container{apiserver.Container("app", "100m", "500m")}, out: reasons.NodeCannotResize, refused: true,
+		name: "on a kubelet that cannot resize", out: reasons.NodeCannotResize, refused: true,
 		after: func(r *rig, p *corev1.Pod) {
 			r.kubelet.Answer(p, apiserver.Ignore)
 			p.Status.ContainerStatuses[0].Resources = nil
@@ -150,7 +148,7 @@ func memoryOnly() corev1.Container {
 	return c
 }
 
-// TestPodsAsTheyAre runs pods of every shape: who takes part follows, with nothing changed but the limits, and who does not is left
+// TestPodsAsTheyAre runs pods of every shape: one that takes part follows, with nothing changed but the limits; one that does not is left
 // alone with its reason; where it is the API server that refuses, it is asked.
 func TestPodsAsTheyAre(t *testing.T) {
 	r := newRig(t)
@@ -158,12 +156,7 @@ func TestPodsAsTheyAre(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}, Handler: "sandbox",
 		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
 	}
-	r.must(r.Client.Create(t.Context(), sandbox))
-	t.Cleanup(func() {
-		if err := r.Client.Delete(context.Background(), sandbox); err != nil {
-			t.Error(err)
-		}
-	})
+	r.CreateUntilEnd(t, sandbox)
 	r.start()
 	page, err := os.ReadFile("../../docs/kubernetes.md")
 	r.must(err)
@@ -177,6 +170,12 @@ func TestPodsAsTheyAre(t *testing.T) {
 			}
 			if strings.Count(string(page), row) != 1 {
 				t.Errorf("docs/kubernetes.md: want one row that begins with %q", strings.TrimSpace(row))
+			}
+			if s.containers == nil {
+				s.containers = []corev1.Container{apiserver.Container("app", "100m", "500m")}
+			}
+			if s.want == nil {
+				s.want = []v1alpha1.ContainerLimit{app(1000)}
 			}
 			r := r.in(t)
 			pod := apiserver.Pod(r.namespace, "pod-"+string(rune('a'+i)), s.containers...)
@@ -220,9 +219,8 @@ func TestPodsAsTheyAre(t *testing.T) {
 
 func (s shape) follows(r *rig, pod *corev1.Pod) {
 	r.Helper()
-	before := &corev1.Pod{}
-	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), before))
-	pa := r.allocation(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 })
+	before := r.read(pod)
+	pa := r.allocation(pod, "made", recorded)
 	want := kube.Limits(pod)
 	var total cpu.Milli
 	for i := range want {
@@ -231,13 +229,11 @@ func (s shape) follows(r *rig, pod *corev1.Pod) {
 	}
 	r.decideUpTo(pod, total, want...)
 	r.until("limits follow", func() (bool, any) {
-		got := &corev1.Pod{}
-		r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
-		return kube.SameLimits(kube.Limits(got), s.want), kube.Limits(got)
+		got := kube.Limits(r.read(pod))
+		return kube.SameLimits(got, s.want), got
 	})
 	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
-	after := &corev1.Pod{}
-	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), after))
+	after := r.read(pod)
 	if diff := cmp.Diff(withoutLimits(before), withoutLimits(after)); diff != "" {
 		r.Errorf("more has changed than CPU limits:\n%s", diff)
 	}
@@ -249,11 +245,7 @@ func (s shape) follows(r *rig, pod *corev1.Pod) {
 // decideUpTo publishes a decision with a ceiling as high as its limit.
 func (r *rig) decideUpTo(pod *corev1.Pod, ceiling cpu.Milli, limits ...v1alpha1.ContainerLimit) {
 	r.Helper()
-	pa := r.stored(pod)
-	before := pa.DeepCopy()
-	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &ceiling, limits
-	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: 0.000, Floor: 10, Ceiling: ceiling, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
-	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
+	r.decide(pod, v1alpha1.Decision{Budget: 100, Floor: 10, Ceiling: ceiling, BoundBy: v1alpha1.BoundByNothing}, limits...)
 }
 
 // withoutLimits is the pod's spec and QoS class without the CPU limits.
@@ -274,13 +266,13 @@ func (s shape) staysOut(r *rig, pod *corev1.Pod) {
 	}
 	if s.refused {
 		move := actuator.Move{UID: string(pod.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 1000}}}
-		if got := podresize.New(r.Client, "somebody").Apply(r.Context(), pod, move); got.Outcome == podresize.Accepted {
+		if got := podresize.New(r.Client, "another-client").Apply(r.Context(), pod, move); got.Outcome == podresize.Accepted {
 			r.Error("the API server resizes it")
 		}
 	}
 	// A pod made after it gets its allocation, so this one would have one by then.
 	marker := r.pod("after-"+pod.Name, "100m", "500m")
-	r.allocation(marker, "made", func(*v1alpha1.PodAllocation) bool { return true })
+	r.allocation(marker, "made", recorded)
 	if pa := r.stored(pod); pa != nil {
 		r.Errorf("it has an allocation: %+v", pa.Status)
 	}

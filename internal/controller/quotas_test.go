@@ -1,40 +1,50 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/market"
 )
 
-// office is a namespace with a quota of ten cores and four managed pods that want the same, as two caches show them, which a test
-// may have at different moments.
-type office struct {
+// cached is a namespace with four managed pods of equal demand, as a cache shows it, which a test may
+// have behind a quota of ten cores.
+type cached struct {
 	*testing.T
 	r   *Reconciler
 	now time.Time
 }
 
-func newOffice(t *testing.T) *office {
+func newCached(t *testing.T) *cached {
 	t.Helper()
-	o := &office{T: t, now: noon}
+	c := &cached{T: t, now: noon}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme),
 		policyv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -51,122 +61,253 @@ func newOffice(t *testing.T) *office {
 		pa.Spec.Decision = &v1alpha1.Decision{Demand: 1000}
 		objects = append(objects, pod, pa)
 	}
-	o.r = (&Reconciler{
-		Config: DefaultConfig(), Now: func() time.Time { return o.now },
-		API:  API{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()},
-		Gate: NewGate(nil, nil),
+	c.r = (&Reconciler{
+		Config: DefaultConfig(), Now: func() time.Time { return c.now }, Gate: NewGate(nil, nil),
+		API: API{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()},
 	}).Ready()
-	return o
+	return c
 }
 
-// cores is the quota of the office.
-func cores(hard, used cpu.Milli) *corev1.ResourceQuota {
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cores", UID: "q1"}}
+func (c *cached) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// shares fails the test where the shares of the four pods, by a quota of that size and use, are not
+// all as wanted, or another look is not wanted then.
+func (c *cached) shares(what string, hard, used, want cpu.Milli, again time.Duration) {
+	c.Helper()
+	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cores", UID: "q1"}}
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(hard)}
 	q.Status.Hard = q.Spec.Hard
 	q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(used)}
-	return q
-}
-
-// divided is what each of the four pods may have by the quota as it shows that much, and how soon that may change by itself.
-func (o *office) divided(hard, used cpu.Milli) (shares []cpu.Milli, again time.Duration) {
-	o.Helper()
-	n := &namespaceState{NamespaceObjects: constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{*cores(hard, used)}}}
-	if err := o.r.divide(o.Context(), n, "shop"); err != nil {
-		o.Fatal(err)
-	}
+	n := &namespaceState{NamespaceObjects: constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}}
+	c.must(c.r.divide(c.Context(), n, "shop"))
+	var shares []cpu.Milli
 	for i := range 4 {
 		shares = append(shares, n.shares[types.UID(fmt.Sprintf("web-%d", i))].most)
 	}
-	if !n.recheckAt.IsZero() {
-		again = n.recheckAt.Sub(o.now)
+	recheckAt := time.Time{}
+	if again > 0 {
+		recheckAt = c.now.Add(again)
 	}
-	return shares, again
-}
-
-// is fails the test where the shares are not all as wanted.
-func (o *office) is(what string, hard, used, want cpu.Milli, wantAgain time.Duration) {
-	o.Helper()
-	shares, again := o.divided(hard, used)
-	if slices.Min(shares) != want || slices.Max(shares) != want || again != wantAgain {
-		o.Errorf("%s: shares %v and another look in %v, want %v and %v", what, shares, again, want, wantAgain)
+	if slices.Min(shares) != want || slices.Max(shares) != want || !n.recheckAt.Equal(recheckAt) {
+		c.Errorf("%s: shares %v and another look at %v, want %v and %v", what, shares, n.recheckAt, want, recheckAt)
 	}
 }
 
 // shows has the cache show a pod with that limit, in its spec and in force.
-func (o *office) shows(name string, spec, inForce cpu.Milli) {
-	o.Helper()
+func (c *cached) shows(name string, spec, inForce cpu.Milli) {
+	c.Helper()
 	pod := &corev1.Pod{}
-	if err := o.r.Client.Get(o.Context(), client.ObjectKey{Namespace: "shop", Name: name}, pod); err != nil {
-		o.Fatal(err)
-	}
+	c.must(c.r.Client.Get(c.Context(), client.ObjectKey{Namespace: "shop", Name: name}, pod))
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(spec)}
-	if err := o.r.Client.Update(o.Context(), pod); err != nil {
-		o.Fatal(err)
-	}
+	c.must(c.r.Client.Update(c.Context(), pod))
 	pod.Status.ContainerStatuses[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(inForce)}
-	if err := o.r.Client.Status().Update(o.Context(), pod); err != nil {
-		o.Fatal(err)
-	}
+	c.must(c.r.Client.Status().Update(c.Context(), pod))
 }
 
-// TestAResizeIsNobodyElse: while the quota shows a resize and the pod not yet, or the other way round, all shares stay, as nobody else
-// uses anything.
-func TestAResizeIsNobodyElse(t *testing.T) {
-	o := newOffice(t)
-	o.is("steady", 10000, 8000, 2250, 0)
-	o.now = o.now.Add(50 * time.Second) // nobody has looked for long
-	o.is("raised, in the quota", 10000, 9000, 2250, quota.Lag)
-	o.now = o.now.Add(20 * time.Millisecond)
-	o.shows("web-0", 3000, 2000)
-	o.is("raised, in both", 10000, 9000, 2250, 0)
-	o.shows("web-0", 2000, 3000)
-	o.is("lowered, not in force", 10000, 9000, 2250, 0)
-	o.now = o.now.Add(20 * time.Second)
-	o.shows("web-0", 2000, 2000)
-	o.is("lowered, in the pod", 10000, 9000, 2250, quota.Lag)
-	o.now = o.now.Add(quota.Lag / 2)
-	o.is("and one more", 10000, 9100, 2250, quota.Lag/2)
-	o.now = o.now.Add(quota.Lag / 4)
-	o.is("lowered, in both", 10000, 8000, 2250, 0)
+// TestAResizeIsNoOtherPod: while the quota shows a resize and the pod not yet, or the other way round,
+// all shares stay, as no other pod uses anything.
+func TestAResizeIsNoOtherPod(t *testing.T) {
+	c := newCached(t)
+	c.shares("steady", 10000, 8000, 2250, 0)
+	c.now = c.now.Add(50 * time.Second) // nothing was looked at for long
+	c.shares("raised, in the quota", 10000, 9000, 2250, quota.Lag)
+	c.now = c.now.Add(20 * time.Millisecond)
+	c.shows("web-0", 3000, 2000)
+	c.shares("raised, in both", 10000, 9000, 2250, 0)
+	c.shows("web-0", 2000, 3000)
+	c.shares("lowered, not in force", 10000, 9000, 2250, 0)
+	c.now = c.now.Add(20 * time.Second)
+	c.shows("web-0", 2000, 2000)
+	c.shares("lowered, in the pod", 10000, 9000, 2250, quota.Lag)
+	c.now = c.now.Add(quota.Lag / 2)
+	c.shares("and one more", 10000, 9100, 2250, quota.Lag/2)
+	c.now = c.now.Add(quota.Lag / 4)
+	c.shares("lowered, in both", 10000, 8000, 2250, 0)
 }
 
-// TestOthersCount: what others take lowers every share: at once where the cache shows their pods, and else once it has lasted.
+// TestOthersCount: what other pods take lowers every share: at once where the cache shows them, and
+// else once it has lasted.
 func TestOthersCount(t *testing.T) {
-	o := newOffice(t)
-	o.is("steady", 10000, 8000, 2250, 0)
-	o.is("a smaller quota", 8000, 8000, 1800, 0)
-	o.is("as before", 10000, 8000, 2250, 0)
+	c := newCached(t)
+	c.shares("steady", 10000, 8000, 2250, 0)
+	c.shares("a smaller quota", 8000, 8000, 1800, 0)
+	c.shares("as before", 10000, 8000, 2250, 0)
 	for i := range 3 {
-		o.is("in the quota only", 10000, 8800, 2250, quota.Lag-time.Duration(i)*time.Second)
-		o.now = o.now.Add(time.Second)
+		c.shares("in the quota only", 10000, 8800, 2250, quota.Lag-time.Duration(i)*time.Second)
+		c.now = c.now.Add(time.Second)
 	}
-	o.is("in the quota for long", 10000, 8800, 2050, 0)
-	o.is("not any more", 10000, 8000, 2250, 0)
-
+	c.shares("in the quota for long", 10000, 8800, 2050, 0)
+	c.shares("not any more", 10000, 8000, 2250, 0)
 	other := running("other", 600, false)
 	other.ManagedFields = nil
-	if err := o.r.Client.Create(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	o.is("a new pod", 10000, 8600, 2100, 0)
-	grace := int64(30)
-	for _, c := range []struct {
-		what  string
-		since time.Duration // it should have been gone
-		ended corev1.PodPhase
-		holds bool
-	}{
-		{"on its way out", -time.Minute, corev1.PodRunning, true},
-		{"late", 29 * time.Second, corev1.PodRunning, true},
-		{"stuck", 31 * time.Second, corev1.PodRunning, false},
-		{"ended", -time.Minute, corev1.PodSucceeded, false},
-	} {
-		pod := other.DeepCopy()
-		at := metav1.NewTime(o.now.Add(-c.since))
-		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds, pod.Status.Phase = &at, &grace, c.ended
-		if got := constraints.CountsAgainstQuota(pod, o.now); got != c.holds {
-			t.Errorf("a pod that is %s: a quota counts it: %v, want %v", c.what, got, c.holds)
+	c.must(c.r.Client.Create(t.Context(), other))
+	c.shares("a new pod", 10000, 8600, 2100, 0)
+}
+
+// TestClaim: where a quota is short a pod bids with its request (100m) as its priority counts, half
+// for one below 0, without what a coordinator gives it on its node; and a signal only ever raises its
+// demand.
+func TestClaim(t *testing.T) {
+	pod := running("u1", 500, false)
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}
+	pa := allocation.New(pod)
+	pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
+	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(200))}
+	pa.Spec.Decision = &v1alpha1.Decision{Demand: 400}
+	n := &constraints.NamespaceObjects{}
+	for priority, want := range map[int32]market.Budget{-1: 50, 0: 100, 4000: 200} {
+		pod.Spec.Priority = &priority
+		if got := claim(n, pod, pa, 4000).Budget; got != want {
+			t.Errorf("priority %d: budget %d, want %d", priority, got, want)
 		}
 	}
+	db := kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}
+	for percent, want := range map[int32]cpu.Milli{50: 400, 100: 400, 250: 1000} {
+		n.Signals = []constraints.Signal{{Name: "db", Target: db, Percent: percent}}
+		if got := claim(n, pod, pa, 4000).Demand; got != want {
+			t.Errorf("at %d %% a demand of 400m counts as %v, want %v", percent, got, want)
+		}
+	}
+}
+
+// quota makes a quota on CPU limits.
+func (r *rig) quota(hard string) *corev1.ResourceQuota {
+	r.Helper()
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "cores"}}
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(hard)}
+	r.must(r.Client.Create(r.Context(), q))
+	return q
+}
+
+// used is what the quota counts.
+func (r *rig) used(q *corev1.ResourceQuota) cpu.Milli {
+	r.Helper()
+	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(q), q))
+	return kube.Milli(q.Status.Used[corev1.ResourceLimitsCPU])
+}
+
+// TestARestoreTakesWhatThereIs: a restore that the quota has no room for goes as far as it has, is not
+// done until it is exact, and is completed when there is room.
+func TestARestoreTakesWhatThereIs(t *testing.T) {
+	r := newRig(t)
+	r.Controllers(t, "resourcequota-controller")
+	l := r.live()
+	pod := r.pod("web", "100m", "1")
+	l.settlesAt(pod, 200)
+	others := apiserver.Pod(l.namespace, "others", apiserver.Container("app", "100m", "1200m"))
+	others.Labels = map[string]string{kube.ManagedKey: "false"}
+	others = l.kubelet.Run(l.T, others)
+	q := r.quota("2")
+	counts := func(want cpu.Milli) {
+		r.until("counted", func() (bool, any) { got := r.used(q); return got == want, got })
+	}
+	counts(1400)
+	r.mode(r.namespace, kube.ModeRestore)
+	pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
+	counts(2000)
+	r.limitIs(pod, 800, "for which there is room")
+	r.declaredIs(pa, app(1000))
+	if l.look(pod); r.stored(pod).Status.Phase != v1alpha1.PhaseNotApplied || l.counter.resizes() == 0 {
+		t.Errorf("status %+v", r.stored(pod).Status)
+	}
+	r.must(r.Client.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
+	l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
+	r.limitIs(pod, 1000, "as declared")
+}
+
+// TestSharesAreLookedAtAgain: where the quota alone shows that other pods took from it, the pod is
+// looked at again though nothing happens then.
+func TestSharesAreLookedAtAgain(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.newPod("web")
+	q := r.quota("2")
+	share := func(used string, want cpu.Milli) {
+		t.Helper()
+		q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(used)}
+		r.must(r.Client.Status().Update(t.Context(), q))
+		if c := l.look(pod).Status.Constraints; c == nil || c.Ceiling == nil || *c.Ceiling != want {
+			t.Errorf("constraints %+v, want a ceiling of %v", c, want)
+		}
+	}
+	share("500m", 1800)
+	share("1", 1800)
+	result, err := l.once()
+	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > quota.Lag {
+		t.Errorf("another look after %v (%v), want one within %v", result.RequeueAfter, err, quota.Lag)
+	}
+	l.ahead = quota.Lag
+	share("1", 1300)
+}
+
+// TestQuotaIsNeverExceeded: pods on two nodes that demand more than their namespace's quota has get what
+// it leaves, by the real quota controller's count, without a refusal; a new pod finds the part that
+// stays free, and what it takes is given back.
+func TestQuotaIsNeverExceeded(t *testing.T) {
+	r := newRig(t)
+	r.Controllers(t, "resourcequota-controller")
+	q := r.quota("4")
+	r.until("counted", func() (bool, any) { r.used(q); return q.Status.Used != nil, q.Status })
+	second := *r
+	second.kubelet = r.Kubelet(t, r.kubelet.Node+"-2")
+	var pods []*corev1.Pod
+	for i := range 8 {
+		on := []*rig{r, &second}[i%2]
+		pods = append(pods, on.pod(fmt.Sprint("web-", i), "50m", "200m"))
+	}
+	var refused atomic.Int64
+	r.start(func(re *Reconciler) { re.Resize = quotaRefusals{re.Resize, &refused} })
+	decide := func(busy int) { // the market gives every pod what the constraints allow
+		t.Helper()
+		r.hear()
+		second.hear()
+		for i, pod := range pods {
+			d := v1alpha1.Decision{Demand: 20, Budget: 50, Floor: 60, Ceiling: 4000, BoundBy: v1alpha1.BoundByCeiling}
+			if i/2 == busy {
+				d.Demand = 1000
+			}
+			limit := cpu.Milli(200)
+			if c := r.allocation(pod, "made", recorded).Status.Constraints; c != nil && c.IncreaseOnNeed {
+				limit = *c.Ceiling
+			}
+			r.decide(pod, d, app(limit))
+		}
+	}
+	turns := 2 // of the four pairs, with MBCAS_LONG=1 all twice
+	if os.Getenv("MBCAS_LONG") != "" {
+		turns = 8
+	}
+	for turn := range turns {
+		for range 10 {
+			decide(turn % 4)
+		}
+		if u := r.used(q); u > 3600 {
+			t.Errorf("turn %d: %v of 4 cores are used, want a tenth free", turn, u)
+		}
+	}
+	r.until("what the quota leaves is given", func() (bool, any) { decide(3); u := r.used(q); return u >= 3400, u })
+	r.pod("new", "50m", "390m") // fits what is free
+	r.until("a tenth is free again", func() (bool, any) { decide(3); u := r.used(q); return u <= 3600, u })
+	if n := refused.Load(); n > 0 {
+		t.Errorf("%d refusals by the quota", n)
+	}
+}
+
+// quotaRefusals counts refusals by quotas.
+type quotaRefusals struct {
+	Resizer
+	n *atomic.Int64
+}
+
+func (w quotaRefusals) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
+	result := w.Resizer.Apply(ctx, pod, move)
+	if result.Outcome == podresize.QuotaExceeded {
+		w.n.Add(1)
+	}
+	return result
 }

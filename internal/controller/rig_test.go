@@ -3,9 +3,7 @@ package controller
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -29,8 +27,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/autoscalers"
-	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
@@ -44,10 +41,11 @@ type rig struct {
 	namespace string
 	config    Config
 	counter   *counter
-	log       *bytes.Buffer
+	audit     *syncWriter // audit lines of the controller
+	log       *syncWriter // its log
 }
 
-// newRig makes the node and the namespaces; the agent of the node has just been heard.
+// newRig makes the node and the namespaces; the agent of the node has just renewed its Lease.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := apiserver.Start(t)
@@ -58,7 +56,14 @@ func newRig(t *testing.T) *rig {
 	r := &rig{T: t, Server: s, kubelet: s.Kubelet(t, name), namespace: s.Namespace(t), config: c}
 	r.mode(r.namespace, kube.ModeEnforce)
 	r.hear()
-	t.Cleanup(r.clean)
+	t.Cleanup(func() { // what would keep the next test's controller busy
+		for _, o := range []client.Object{&corev1.Pod{}, &v1alpha1.PodAllocation{}} {
+			err := r.Client.DeleteAllOf(context.Background(), o, client.InNamespace(r.namespace), client.GracePeriodSeconds(0))
+			if err != nil {
+				t.Errorf("clean up: %v", err)
+			}
+		}
+	})
 	return r
 }
 
@@ -69,30 +74,51 @@ func (r *rig) in(t *testing.T) *rig {
 	return &sub
 }
 
-// clean removes what would keep the next test's controller busy.
-func (r *rig) clean() {
-	ctx := context.Background()
-	for _, o := range []client.Object{&corev1.Pod{}, &v1alpha1.PodAllocation{}} {
-		if err := r.Client.DeleteAllOf(ctx, o, client.InNamespace(r.namespace), client.GracePeriodSeconds(0)); err != nil {
-			r.Errorf("clean up: %v", err)
-		}
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
 	}
+}
+
+// until waits for a condition, and fails with what was last seen.
+func (r *rig) until(what string, is func() (bool, any)) {
+	r.Helper()
+	apiserver.Eventually(r, what, is)
+}
+
+// merge changes an object by a merge patch.
+func (r *rig) merge(o client.Object, patch string) {
+	r.Helper()
+	o = o.DeepCopyObject().(client.Object)
+	r.must(r.Client.Patch(r.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 func (r *rig) mode(namespace string, m kube.Mode) {
 	r.Helper()
-	ns := &corev1.Namespace{}
-	ns.Name = namespace
-	patch := `{"metadata":{"labels":{"mbcas.io/mode":"` + string(m) + `"}}}`
-	r.must(r.Client.Patch(r.Context(), ns, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	r.merge(ns, `{"metadata":{"labels":{"mbcas.io/mode":"`+string(m)+`"}}}`)
+}
+
+func (r *rig) label(pod *corev1.Pod, managed string) {
+	r.Helper()
+	r.merge(pod, `{"metadata":{"labels":{"`+kube.ManagedKey+`":"`+managed+`"}}}`)
+}
+
+func (r *rig) annotate(o client.Object, key, value string) {
+	r.Helper()
+	r.merge(o, `{"metadata":{"annotations":{"`+key+`":"`+value+`"}}}`)
 }
 
 // hear renews the agent's Lease.
-func (r *rig) hear() {
+func (r *rig) hear() { r.hearAt(time.Now()) }
+
+// hearAt renews the agent's Lease at a time of the test's clock.
+func (r *rig) hearAt(at time.Time) {
 	r.Helper()
 	lease := &coordinationv1.Lease{}
 	lease.Namespace, lease.Name = r.config.Namespace, kube.AgentLease(r.kubelet.Node)
-	now := metav1.NowMicro()
+	now := metav1.NewMicroTime(at)
 	lease.Spec.RenewTime = &now
 	err := r.Client.Create(r.Context(), lease)
 	if apierrors.IsAlreadyExists(err) {
@@ -102,17 +128,22 @@ func (r *rig) hear() {
 	r.must(err)
 }
 
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 // pod runs a Burstable pod of one container.
 func (r *rig) pod(name, request, limit string) *corev1.Pod {
 	r.Helper()
 	return r.kubelet.Run(r, apiserver.Pod(r.namespace, name, apiserver.Container("app", request, limit)))
+}
+
+// ownedPod runs a pod of one container as Deployments make them.
+func (r *rig) ownedPod(deployment, name, request, limit string) *corev1.Pod {
+	r.Helper()
+	pod := apiserver.Pod(r.namespace, name, apiserver.Container("app", request, limit))
+	pod.Labels = map[string]string{"app": deployment, "pod-template-hash": "abc"}
+	yes := true
+	pod.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-abc", UID: types.UID("rs-" + deployment), Controller: &yes,
+	}}
+	return r.kubelet.Run(r, pod)
 }
 
 // reconciler works directly on the API server, without caches.
@@ -120,20 +151,19 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 	r.Helper()
 	disco, err := discovery.NewDiscoveryClientForConfig(r.Config)
 	r.must(err)
-	m := NewMetrics(prometheus.NewRegistry())
-	r.log = &bytes.Buffer{}
-	said := &syncWriter{w: &bytes.Buffer{}}
+	r.audit, r.log = &syncWriter{}, &syncWriter{}
+	log := r.log
 	r.Cleanup(func() {
 		if r.Failed() {
-			r.Logf("what the controller said:\n%s", said)
+			r.Logf("log of the controller:\n%s", log)
 		}
 	})
 	r.counter = &counter{Resizer: podresize.New(c, kube.FieldManager)}
 	return (&Reconciler{
 		Config: r.config, API: API{Client: c, Live: live, Resize: r.counter}, Gate: NewGate(disco, c), Now: time.Now,
 		Telemetry: Telemetry{
-			Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(said, nil)),
-			Audit: slog.New(slog.NewJSONHandler(&syncWriter{w: r.log}, nil)), Metrics: m,
+			Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(r.log, nil)),
+			Audit: slog.New(slog.NewJSONHandler(r.audit, nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
 		},
 	}).Ready()
 }
@@ -161,37 +191,9 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 			r.Errorf("controller: %v", err)
 		}
 	})
-	r.Cleanup(func() {
-		if r.Failed() {
-			r.describe(rec, mgr.GetCache())
-		}
-		stop()
-	})
+	r.Cleanup(stop)
 	return stop
 }
-
-// describe says how a controller stands whose test has failed.
-func (r *rig) describe(rec *Reconciler, all cache.Cache) {
-	synced, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	gate, why := rec.Gate.Closed()
-	r.Logf("gate %q (%s); caches are full: %v; VPAs: %v", gate, why, all.WaitForCacheSync(synced), vpaState(rec))
-	var stacks bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-	for stack := range strings.SplitSeq(stacks.String(), "\n\n") {
-		if strings.Contains(stack, "mbcas/internal/controller.(*") || strings.Contains(stack, "WaitForCacheSync") {
-			r.Log(stack)
-		}
-	}
-}
-
-// vpaState is what a whole controller knows of VPAs.
-func vpaState(r *Reconciler) autoscalers.VPAState { return r.lookups.vpas.(*autoscalers.VPAs).State() }
-
-// noVPAs is a cluster that does not serve VerticalPodAutoscalers.
-type noVPAs struct{}
-
-func (noVPAs) List(context.Context, string) ([]constraints.VPA, string, error) { return nil, "", nil }
 
 // counter counts resizes that took place.
 type counter struct {
@@ -218,7 +220,7 @@ func (c *counter) resizes() int {
 
 type syncWriter struct {
 	mu sync.Mutex
-	w  *bytes.Buffer
+	w  bytes.Buffer
 }
 
 func (s *syncWriter) String() string {
@@ -233,35 +235,36 @@ func (s *syncWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
+// stored is the pod's allocation; nil where it has none.
+func (r *rig) stored(pod *corev1.Pod) *v1alpha1.PodAllocation {
+	r.Helper()
+	pa := &v1alpha1.PodAllocation{}
+	err := r.Client.Get(r.Context(), allocationOf(pod), pa)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	r.must(err)
+	return pa
+}
+
 // allocation waits until the pod's allocation is as wanted.
 func (r *rig) allocation(pod *corev1.Pod, what string, is func(*v1alpha1.PodAllocation) bool) *v1alpha1.PodAllocation {
 	r.Helper()
 	var pa *v1alpha1.PodAllocation
 	r.until("allocation of "+pod.Name+": "+what, func() (bool, any) {
-		pa = &v1alpha1.PodAllocation{}
-		if err := r.Client.Get(r.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa); err != nil {
-			return false, err
+		if pa = r.stored(pod); pa == nil {
+			return false, "none"
 		}
 		return is(pa), pa.Status
 	})
 	return pa
 }
 
-// until waits for a condition, and fails with what was last seen.
-func (r *rig) until(what string, is func() (bool, any)) {
-	r.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		ok, seen := is()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.Fatalf("%s: not after a minute; seen: %+v", what, seen)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
+// recorded says whether the declared limits are recorded.
+func recorded(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 }
+
+// constrained says whether constraints are recorded.
+func constrained(pa *v1alpha1.PodAllocation) bool { return pa.Status.Constraints != nil }
 
 // stands says whether a decision was dealt with, with this outcome. A decision that leaves the status as it is, is dealt with unseen.
 func stands(phase v1alpha1.Phase, reason reasons.Reason) func(*v1alpha1.PodAllocation) bool {
@@ -279,31 +282,86 @@ func stands(phase v1alpha1.Phase, reason reasons.Reason) func(*v1alpha1.PodAlloc
 // publish writes a decision as the agent does.
 func (r *rig) publish(pod *corev1.Pod, price string, limits ...v1alpha1.ContainerLimit) {
 	r.Helper()
-	pa := &v1alpha1.PodAllocation{}
-	r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa))
-	before := pa.DeepCopy()
-	total := kube.Total(limits)
-	var cleared market.Price
-	r.must(cleared.UnmarshalText([]byte(price)))
-	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &total, limits
-	pa.Spec.Decision = &v1alpha1.Decision{
-		Budget: 100, Price: cleared, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
+	d := v1alpha1.Decision{Budget: 100, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing}
+	r.must(d.Price.UnmarshalText([]byte(price)))
+	r.decide(pod, d, limits...)
+}
+
+// decide writes that decision.
+func (r *rig) decide(pod *corev1.Pod, d v1alpha1.Decision, limits ...v1alpha1.ContainerLimit) {
+	r.Helper()
+	pa := r.stored(pod)
+	if pa == nil {
+		r.Fatalf("pod %s has no allocation", pod.Name)
 	}
+	before, total := pa.DeepCopy(), kube.Total(limits)
+	d.ObservedAt = metav1.NowMicro()
+	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = &total, limits, &d
 	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
+}
+
+// capped is a decision that caps a pod, as the market does when CPU is scarce.
+func capped(by v1alpha1.BoundBy) v1alpha1.Decision {
+	return v1alpha1.Decision{Budget: 100, Floor: 10, Ceiling: 4000, BoundBy: by, Price: market.Price(0.5)}
+}
+
+// confirm publishes a decision anew, as the agent does, if the controller finds it too old.
+func (r *rig) confirm(pod *corev1.Pod) {
+	r.Helper()
+	if pa := r.stored(pod); pa != nil && pa.Spec.Decision != nil && allocation.Published(pa).At.IsZero() {
+		r.decide(pod, *pa.Spec.Decision, pa.Spec.Containers...)
+	}
+}
+
+// at runs until the pod has an allocation and stands at a limit.
+func (r *rig) at(pod *corev1.Pod, limit cpu.Milli) {
+	r.Helper()
+	r.hear()
+	r.allocation(pod, "made", recorded)
+	r.publish(pod, "0.000", app(limit))
+	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 }
 
 func app(m cpu.Milli) v1alpha1.ContainerLimit {
 	return v1alpha1.ContainerLimit{Name: "app", CPULimit: m}
 }
 
-// limit reads the pod's CPU limit.
-func (r *rig) limit(pod *corev1.Pod) cpu.Milli {
+// read reads a pod from the API server.
+func (r *rig) read(pod *corev1.Pod) *corev1.Pod {
 	r.Helper()
 	got := &corev1.Pod{}
 	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pod), got))
-	return kube.Total(kube.Limits(got))
+	return got
 }
 
-func milli(m int) cpu.Milli { return cpu.Milli(m) }
+// limit reads the pod's CPU limit.
+func (r *rig) limit(pod *corev1.Pod) cpu.Milli { return kube.Total(kube.Limits(r.read(pod))) }
 
-var errLost = errors.New("the test lets this write fail")
+// limitIs fails the test where the pod has another CPU limit.
+func (r *rig) limitIs(pod *corev1.Pod, want cpu.Milli, when string) {
+	r.Helper()
+	if got := r.limit(pod); got != want {
+		r.Errorf("limit %v, want %v %s", got, want, when)
+	}
+}
+
+// reaches waits until the pod has that CPU limit. The agent confirms its decision when it is asked to.
+func (r *rig) reaches(pod *corev1.Pod, want cpu.Milli) {
+	r.Helper()
+	r.until("limit "+want.String(), func() (bool, any) { r.confirm(pod); return r.limit(pod) == want, r.stored(pod) })
+}
+
+func (r *rig) declaredIs(pa *v1alpha1.PodAllocation, want ...v1alpha1.ContainerLimit) {
+	r.Helper()
+	if pa == nil || !kube.SameLimits(pa.Status.DeclaredLimits, want) {
+		r.Fatalf("allocation %+v: want declared limits %v", pa, want)
+	}
+}
+
+// resizeAs changes a pod's limit under another name.
+func (r *rig) resizeAs(manager string, pod *corev1.Pod, limit string) {
+	r.Helper()
+	patch := `{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"` + limit + `"}}}]}}`
+	raw := client.RawPatch(types.StrategicMergePatchType, []byte(patch))
+	r.must(r.Client.SubResource("resize").Patch(r.Context(), pod.DeepCopy(), raw, client.FieldOwner(manager)))
+}

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -17,9 +16,6 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/allocation"
-	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -37,16 +33,11 @@ func (r *rig) latency(name, deployment, metric string) *v1alpha1.DemandSignal {
 			Target: v1alpha1.SignalObjective{Type: "Value", Value: &aim},
 		}},
 	}
-	r.must(r.Client.Create(r.Context(), d))
-	r.Cleanup(func() {
-		if err := r.Client.Delete(context.Background(), d); client.IgnoreNotFound(err) != nil {
-			r.Error(err)
-		}
-	})
+	r.CreateUntilEnd(r, d)
 	return d
 }
 
-// stored is the signal as it is stored, with the reason of its condition.
+// storedSignal is the signal as it is stored, with the reason of its condition.
 func (r *rig) storedSignal(d *v1alpha1.DemandSignal) (*v1alpha1.DemandSignal, string) {
 	r.Helper()
 	got := &v1alpha1.DemandSignal{}
@@ -74,7 +65,7 @@ func (r *rig) says(d *v1alpha1.DemandSignal, reason string, words ...string) *v1
 	return got
 }
 
-// demandIs waits until a pod's terms ask for a demand; 0 for none.
+// demandIs waits until a pod's constraints ask for a demand; 0 for none.
 func (r *rig) demandIs(pod *corev1.Pod, what string, is func(percent int32) bool) {
 	r.Helper()
 	r.allocation(pod, what, func(pa *v1alpha1.PodAllocation) bool { return is(asksFor(pa)) })
@@ -121,7 +112,9 @@ func (r *rig) series(plural, service string, value any, at time.Time) {
 	})
 }
 
-// TestSignalDrivesDemand runs the controller as it ships beside an external metric that the real API server serves.
+// TestSignalDrivesDemand runs the controller as it ships beside an external metric that the real API
+// server serves. What comes of metrics that cannot be used: TestFallsBackToTheKernel, TestUnread
+// (internal/demandsignal).
 func TestSignalDrivesDemand(t *testing.T) {
 	r := newRig(t)
 	r.config.Signal.Interval = 100 * time.Millisecond
@@ -140,10 +133,9 @@ func TestSignalDrivesDemand(t *testing.T) {
 	r.says(d, v1alpha1.ReasonMetricsAPIMissing, "external.metrics.k8s.io", "install a metrics adapter")
 	r.demandIs(web, "without a metric", none)
 
-	remove := install(r, externalMetric("latencies"))
-	r.series("latencies", "somebody-else", "9", time.Now())
+	r.install(externalMetric("latencies"))
+	r.series("latencies", "another-service", "9", time.Now())
 	r.says(d, v1alpha1.ReasonMetricMissing, "external metric latencies{service=web}")
-
 	r.series("latencies", "web", "400m", time.Now())
 	got := r.says(d, v1alpha1.ReasonMetricRead)
 	if got.Status.Current == nil || got.Status.Current.String() != "400m" || got.Status.LastReadTime == nil {
@@ -151,54 +143,16 @@ func TestSignalDrivesDemand(t *testing.T) {
 	}
 	r.demandIs(web, "twice the target", func(p int32) bool { return p == 300 })
 	if pa := r.stored(web); pa.Status.Constraints.DemandBy != "DemandSignal/web-latency" {
-		t.Errorf("terms %+v", pa.Status.Constraints)
+		t.Errorf("constraints %+v", pa.Status.Constraints)
 	}
 	r.demandIs(other, "not meant", none)
 	r.series("latencies", "web", "100m", time.Now())
 	r.demandIs(web, "half the target", none)
 	r.series("latencies", "web", "1", time.Now())
 	r.demandIs(web, "five times the target", func(p int32) bool { return p == 300 })
-
 	r.series("latencies", "web", nil, time.Time{})
 	r.says(d, v1alpha1.ReasonMetricMissing)
 	r.demandIs(web, "the metric has vanished", none)
-	r.until("the signal has no say", func() (bool, any) {
-		got, _ := r.storedSignal(d)
-		return got.Status.DemandPercent == nil, got.Status
-	})
-
-	r.series("latencies", "web", "1", time.Now().Add(-time.Hour))
-	r.says(d, v1alpha1.ReasonMetricStale, "more than 2m0s ago")
-	r.series("latencies", "web", "0", time.Now())
-	r.says(d, v1alpha1.ReasonMetricRead)
-	r.series("latencies", "web", "-1", time.Now())
-	r.says(d, v1alpha1.ReasonInvalidMetric, "below 0")
-	r.series("latencies", "web", "1", time.Now().Add(time.Hour))
-	r.says(d, v1alpha1.ReasonMetricStale, "the clocks")
-	r.demandIs(web, "nothing that can be used", none)
-
-	r.series("latencies", "web", "1", time.Now())
-	r.demandIs(web, "back", func(p int32) bool { return p > 200 })
-	remove()
-	r.says(d, v1alpha1.ReasonMetricsAPIMissing)
-	r.demandIs(web, "the API has vanished", none)
-}
-
-// TestQuotaHearsSignals: what a pod's demand is taken for counts where a quota is short, and none is taken for less than it is.
-func TestQuotaHearsSignals(t *testing.T) {
-	pod := running("u1", 500, false)
-	yes := true
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", Controller: &yes}}
-	pa := allocation.New(pod)
-	pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
-	pa.Spec.Decision = &v1alpha1.Decision{Demand: 400}
-	n := &constraints.NamespaceObjects{}
-	for percent, want := range map[int32]cpu.Milli{50: 400, 100: 400, 250: 1000} {
-		n.Signals = []constraints.Signal{{Name: "db", Target: kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}, Percent: percent}}
-		if got := claim(n, pod, pa, 4000).Demand; got != want {
-			t.Errorf("at %d %% a demand of 400m counts as %v, want %v", percent, got, want)
-		}
-	}
 }
 
 // TestUnmanaged: of a workload without any managed pod it is said why.
@@ -215,18 +169,16 @@ func TestUnmanaged(t *testing.T) {
 		"managed":         {nil, "enforce", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			o.r.Gate = NewGate(nil, o.r.Client)
+			c := newCached(t)
 			pod := running("web-0", 500, false)
 			if tt.edit != nil {
 				pod = running("other", 500, false)
 				tt.edit(pod)
 			}
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{kube.ModeLabel: tt.mode}}}
-			if err := o.r.Client.Create(t.Context(), ns); err != nil {
-				t.Fatal(err)
-			}
-			if _, why := o.r.unmanaged(t.Context(), []*corev1.Pod{pod}); why != tt.want {
+			c.r.Gate.Set("", "")
+			c.must(c.r.Client.Create(t.Context(), ns))
+			if _, why := c.r.unmanaged(t.Context(), []*corev1.Pod{pod}); why != tt.want {
 				t.Errorf("%q, want %q", why, tt.want)
 			}
 		})

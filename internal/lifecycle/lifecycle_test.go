@@ -369,3 +369,25 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Errorf("%d complaints, want 9: %v", got, err)
 	}
 }
+
+// TestNoDecreaseAtTheStart: a pod that is not Ready, has just started or has just restarted is not
+// lowered, and says which of these it is; once that has passed it is.
+func TestNoDecreaseAtTheStart(t *testing.T) {
+	cfg := DefaultConfig()
+	for want, change := range map[reasons.Reason]func(*Pod, *Container){
+		reasons.PodStarting: func(_ *Pod, c *Container) { c.StartedAt = noon.Add(-cfg.StartGrace + time.Second) },
+		reasons.RecentlyRestarted: func(_ *Pod, c *Container) {
+			c.Restarts, c.StartedAt = 1, noon.Add(-cfg.RestartGrace+time.Second) // a start that long ago is over
+		},
+		reasons.PodNotReady: func(p *Pod, _ *Container) { p.Ready = false },
+		"":                  func(_ *Pod, c *Container) { c.Restarts = 3 },
+	} {
+		p := running("web", 900, 900, constraint{})
+		p.Recorded, p.Decision = true, &Decision{Limits: app(700), Price: 0.5, Budget: 100, Demand: 4000}
+		change(&p, &p.Containers[0])
+		tasks := Decide(cfg, Node{Ready: true}, []Pod{p}, noon)
+		if len(tasks) != 1 || (tasks[0].Move != nil) != (want == "") || want != "" && tasks[0].Status.Reason != want {
+			t.Errorf("%+v, want it lowered, or left for %q", tasks, want)
+		}
+	}
+}

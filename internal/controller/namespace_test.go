@@ -1,0 +1,237 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/market"
+)
+
+func cpus(q string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}
+}
+
+func (r *rig) limitRange(items ...corev1.LimitRangeItem) *corev1.LimitRange {
+	r.Helper()
+	lr := &corev1.LimitRange{}
+	lr.Namespace, lr.Name, lr.Spec.Limits = r.namespace, "limits", items
+	r.must(r.Client.Create(r.Context(), lr))
+	return lr
+}
+
+// TestLimitRangeBinds: limits stay within what the namespace's LimitRanges allow, and a pod that no
+// resize could pass is skipped with the reason, without a try.
+func TestLimitRangeBinds(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	pod := r.pod("web", "200m", "300m")
+	mixed := r.kubelet.Run(t, apiserver.Pod(r.namespace, "mixed", apiserver.Container("app", "200m", "300m"), apiserver.Container("big", "2600m", "2700m")))
+	ranges := r.limitRange(corev1.LimitRangeItem{
+		Type: corev1.LimitTypeContainer, Min: cpus("150m"), Max: cpus("2500m"), MaxLimitRequestRatio: cpus("8"),
+		Default: cpus("500m"), DefaultRequest: cpus("150m"),
+	}, corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("1400m")})
+	c := r.allocation(pod, "constrained", constrained).Status.Constraints
+	if *c.Containers[0].Floor != 150 || *c.Containers[0].Ceiling != 1600 || *c.Ceiling != 1400 || c.CeilingBy != "LimitRange/limits" {
+		t.Errorf("constraints %+v", c)
+	}
+	r.publish(pod, "0.000", app(4000))
+	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
+	r.limitIs(pod, 1400, "as the LimitRange allows for a pod")
+	r.publish(mixed, "0.000", app(1000), v1alpha1.ContainerLimit{Name: "big", CPULimit: 3000})
+	pa := r.allocation(mixed, "skipped", stands(v1alpha1.PhaseNotApplied, reasons.LimitRangeRefused))
+	if !strings.Contains(pa.Status.Message, "container big") || !strings.Contains(pa.Status.Message, "LimitRange limits") {
+		t.Errorf("message %q: want the container and the LimitRange", pa.Status.Message)
+	}
+	if strings.Contains(r.audit.String(), `"pod":"mixed"`) {
+		t.Error("a resize was tried that cannot pass")
+	}
+	r.must(r.Client.Delete(r.Context(), ranges))
+	r.allocation(mixed, "applied without the LimitRange", stands(v1alpha1.PhaseApplied, reasons.Settled))
+}
+
+// TestLimitRangeDefaultsAreNotTaken guards against defaults that a resize would add to another
+// container for good.
+func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")))
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
+	memory := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
+	r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: memory})
+	r.publish(pod, "0.000", app(2000))
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AdmissionWouldMutate)
+	if got := r.read(pod); got.Generation != pod.Generation || len(got.Spec.Containers[1].Resources.Limits) != 0 {
+		t.Errorf("the pod was changed: %+v", got.Spec.Containers)
+	}
+}
+
+// TestFirstResizeIsTriedDry: what admission adds to a resize is found before anything is stored, and
+// once for each pod and set of LimitRanges.
+func TestFirstResizeIsTriedDry(t *testing.T) {
+	r := newRig(t)
+	l, runs := r.live(), 0
+	l.Resize = witness{Resizer: l.Resize, dry: func(*corev1.Pod) { runs++ }}
+	pod := l.raised("web")
+	l.settlesAt(pod, 3000)
+	if runs != 1 {
+		t.Errorf("%d dry runs for two resizes, want one", runs)
+	}
+	r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("4")})
+	l.settlesAt(pod, 2000)
+	l.settlesAt(pod, 3000)
+	if runs != 2 {
+		t.Errorf("%d dry runs after a LimitRange came, want two", runs)
+	}
+	r.MutateResizes(t, r.namespace, apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
+	fresh := r.pod("fresh", "100m", "500m")
+	r.until("the API server knows the policy or webhook", func() (bool, any) {
+		move := actuator.Move{UID: string(fresh.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 1000}}}
+		got := l.counter.Resizer.DryRun(t.Context(), fresh, move)
+		return got.Outcome == podresize.WouldMutate, got
+	})
+	l.settles(fresh, v1alpha1.PhasePending, reasons.NoDecisionYet)
+	r.publish(fresh, "0.000", app(2000))
+	l.settles(fresh, v1alpha1.PhaseFailed, reasons.AdmissionWouldMutate)
+	if got := r.read(fresh); got.Generation != fresh.Generation {
+		t.Errorf("the pod was changed: %+v", got.Spec.Containers)
+	}
+}
+
+// TestRetriesOnceTheCauseIsGone: what was refused for the sake of a LimitRange waits to be tried again
+// only while that stands, also across a restart. The same of quotas: TestOneShortageCountsOnce (internal/quota).
+func TestRetriesOnceTheCauseIsGone(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.newPod("web")
+	l.Resize = answer{podresize.Result{Outcome: podresize.LimitRangeRefused, Message: "because"}}
+	r.publish(pod, "0.000", app(2000))
+	l.settles(pod, v1alpha1.PhaseFailed, reasons.LimitRangeRefused)
+	l = r.live()
+	l.look(pod)
+	l.look(pod)
+	r.limitIs(pod, 500, "while the cause stands")
+	r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("3")})
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	r.limitIs(pod, 2000, "once the cause is gone")
+}
+
+func hpa(namespace, name string, target kube.Target, percent int32) *autoscalingv2.HorizontalPodAutoscaler {
+	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: target.APIVersion, Kind: target.Kind, Name: target.Name}
+	h.Spec.MaxReplicas = 5
+	h.Spec.Metrics = []autoscalingv2.MetricSpec{{
+		Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+			Name:   corev1.ResourceCPU,
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent},
+		},
+	}}
+	return h
+}
+
+// TestHPAPodsAreNotLowered: a pod that an HPA scales is raised to where the HPA can see its load, and
+// is not lowered unless the HPA's owner allows it; then seldom, and not below that.
+func TestHPAPodsAreNotLowered(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	low, high := r.ownedPod("web", "low", "200m", "220m"), r.ownedPod("web", "high", "200m", "900m")
+	other := r.ownedPod("other", "other", "200m", "900m")
+	web := hpa(r.namespace, "web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, 150)
+	r.must(r.Client.Create(r.Context(), web))
+
+	c := r.allocation(low, "constrained", constrained).Status.Constraints // 200m x 150 % x 1.2
+	if len(c.Containers) != 1 || *c.Containers[0].Floor != 360 || c.FloorBy != "HorizontalPodAutoscaler/web" || c.NoDecrease != string(reasons.ScaledByHPA) {
+		t.Errorf("constraints %+v", c)
+	}
+	r.allocation(high, "constrained", constrained)
+	r.allocation(other, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+
+	// The agent may not have seen the constraints yet, so it decides as if there were none.
+	for _, pod := range []*corev1.Pod{low, high, other} {
+		r.decide(pod, capped(v1alpha1.BoundByFloor), app(220))
+	}
+	r.allocation(low, "raised", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
+	r.allocation(high, "left", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
+	r.until("the other is lowered", func() (bool, any) { return r.limit(other) < 900, r.limit(other) })
+	r.limitIs(low, 360, "at the floor")
+	r.limitIs(high, 900, "as before")
+
+	r.annotate(web, kube.AllowDecreaseKey, "true")
+	r.allocation(high, "lowered once", stands(v1alpha1.PhaseNotApplied, reasons.StepLimited))
+	r.limitIs(high, 600, "one step down")
+}
+
+// TestNoDisruptionNoDecrease: while a PodDisruptionBudget allows no disruption, as the real controller
+// counts it, no pod of it is lowered.
+func TestNoDisruptionNoDecrease(t *testing.T) {
+	r := newRig(t)
+	r.Controllers(t, "disruption-controller")
+	r.start()
+	one := r.ownedPod("web", "one", "200m", "900m")
+	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "web"}}
+	least := intstr.FromInt32(1)
+	pdb.Spec.MinAvailable, pdb.Spec.Selector = &least, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	r.must(r.Client.Create(r.Context(), pdb))
+	c := r.allocation(one, "constrained", constrained).Status.Constraints
+	if c.NoDecrease != string(reasons.NoDisruptionAllowed) {
+		t.Errorf("constraints %+v", c)
+	}
+	r.decide(one, capped(v1alpha1.BoundByFloor), app(700))
+	r.allocation(one, "left", stands(v1alpha1.PhaseApplied, reasons.NoDisruptionAllowed))
+	r.limitIs(one, 900, "as before")
+	r.ownedPod("web", "two", "200m", "900m") // now one of them may go
+	r.reaches(one, 700)
+}
+
+// priorityClass makes a class, and waits until the API server gives its priority to pods.
+func (r *rig) priorityClass(name string, value int32, byDefault bool) *schedulingv1.PriorityClass {
+	r.Helper()
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, GlobalDefault: byDefault}
+	r.CreateUntilEnd(r, class)
+	r.until("class "+name+" is known", func() (bool, any) {
+		pod := apiserver.Pod(r.namespace, "probe", apiserver.Container("app", "200m", "500m"))
+		if pod.Spec.PriorityClassName = name; byDefault {
+			pod.Spec.PriorityClassName = ""
+		}
+		err := r.Client.Create(r.Context(), pod, client.DryRunAll)
+		return err == nil && pod.Spec.Priority != nil && *pod.Spec.Priority == value, err
+	})
+	return class
+}
+
+// TestPriorityIsThatOfThePod: what counts is the priority that the API server gave the pod from its
+// class, or from the global default; a class that changes or goes changes no running pod.
+func TestPriorityIsThatOfThePod(t *testing.T) {
+	r := newRig(t)
+	gold := r.priorityClass("gold", 4000, false)
+	r.priorityClass("low", -10, false)
+	r.priorityClass("usual", 2000, true)
+	for class, want := range map[string]int32{"gold": 200, "low": 50, "": 150, "system-cluster-critical": 800} {
+		pod := apiserver.Pod(r.namespace, "of-"+class+"-class", apiserver.Container("app", "200m", "500m"))
+		pod.Spec.PriorityClassName = class
+		bidder := allocation.DemandPod(r.kubelet.Run(t, pod), nil, 4000)
+		if bidder.PriorityPercent != want || bidder.Budget != market.Budget(2*want) {
+			t.Errorf("class %q: %d %%, budget %v, want %d %% and %d", class, bidder.PriorityPercent, bidder.Budget, want, 2*want)
+		}
+	}
+	r.must(r.Client.Delete(t.Context(), gold))
+	pod := r.read(apiserver.Pod(r.namespace, "of-gold-class"))
+	if got := allocation.DemandPod(pod, nil, 4000).PriorityPercent; got != 200 {
+		t.Errorf("%d %% after its class was deleted, want 200", got)
+	}
+}

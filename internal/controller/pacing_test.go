@@ -1,0 +1,290 @@
+package controller
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+// ask is when a pod asks for a token; asks has the soonest first.
+type ask struct {
+	pod types.UID
+	at  time.Time
+}
+type asks []ask
+
+func (a asks) Len() int           { return len(a) }
+func (a asks) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
+func (a asks) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *asks) Push(x any)        { *a = append(*a, x.(ask)) }
+func (a *asks) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// TestRateLimiter: however many pods wait they are looked at about as often as there are resizes, all
+// get their turn, in the time that the rate takes, and the rate holds.
+func TestRateLimiter(t *testing.T) {
+	const rate, burst, pods = 10, 20, 5000
+	l := newRateLimiter(rate, burst)
+	var waiting asks
+	for i := range pods {
+		heap.Push(&waiting, ask{types.UID(fmt.Sprint(i)), noon})
+	}
+	looks, resized, end := 0, 0, noon
+	for len(waiting) > 0 {
+		next := heap.Pop(&waiting).(ask)
+		if next.at.After(noon) {
+			looks++
+		}
+		if _, waits := l.waiting(next.pod, next.at); waits {
+			t.Fatalf("pod %s waits beyond its turn", next.pod)
+		}
+		p, ok := l.take(next.pod, next.at)
+		if !ok {
+			if _, waits := l.waiting(next.pod, p.at.Add(-time.Nanosecond)); !waits {
+				t.Fatalf("pod %s may ask before its turn", next.pod)
+			}
+			heap.Push(&waiting, ask{next.pod, p.at})
+			continue
+		}
+		resized, end = resized+1, next.at
+		if most := burst + rate*next.at.Sub(noon).Seconds(); float64(resized) > most+1e-6 {
+			t.Fatalf("%d resizes in %v", resized, next.at.Sub(noon))
+		}
+	}
+	if looks > pods*11/10 || resized != pods || end.Sub(noon) > pods/rate*time.Second*11/10 {
+		t.Errorf("%d resizes of %d pods in %v, with %d looks", resized, pods, end.Sub(noon), looks)
+	}
+	if len(l.waits) > 0 {
+		t.Errorf("%d turns are kept", len(l.waits))
+	}
+}
+
+// TestTokens: a pod that does not ask again is forgotten, and a resize that changes nothing takes
+// nothing from the others.
+func TestTokens(t *testing.T) {
+	l := newRateLimiter(1, 1)
+	l.take("a", noon)
+	l.take("gone", noon)
+	l.take("b", noon.Add(turnKept))
+	if l.take("c", noon.Add(3*turnKept)); len(l.waits) != 0 {
+		t.Errorf("still kept: %v", l.waits)
+	}
+	l = newRateLimiter(0.1, 1)
+	for range 5 {
+		if _, ok := l.take("a", noon); !ok {
+			t.Fatal("no token")
+		}
+		l.giveBack()
+	}
+	_, first := l.take("a", noon)
+	if _, second := l.take("b", noon); !first || second {
+		t.Errorf("two tokens: %v and %v, want one", first, second)
+	}
+	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
+		if (podresize.Result{Outcome: o}).MayHaveChanged() != (o == podresize.Accepted || o == podresize.Unknown) {
+			t.Errorf("%v gives its token back, or not", o)
+		}
+	}
+}
+
+// TestLongWaitIsReported: a short wait leaves the status of a pod as it is, and no wait hides a
+// failure.
+func TestLongWaitIsReported(t *testing.T) {
+	stored := lifecycle.Status{Phase: lifecycle.PhaseApplied, Reason: reasons.Settled}
+	for wait, want := range map[time.Duration]reasons.Reason{unreportedWait: reasons.Settled, unreportedWait + time.Second: reasons.RateLimited} {
+		waits := &task{Task: lifecycle.Task{Status: stored}, podState: &podState{facts: lifecycle.Pod{Status: stored}}}
+		waits.awaitToken(turn{noon, noon.Add(wait)})
+		if waits.Status.Reason != want || !waits.RecheckAt.Equal(noon.Add(wait)) {
+			t.Errorf("a wait of %v: %+v, another look at %v", wait, waits.Status, waits.RecheckAt)
+		}
+	}
+	failed := &task{Task: lifecycle.Task{Purpose: lifecycle.Revert}, podState: &podState{}}
+	failed.Report(lifecycle.PhaseFailed, reasons.ResizeDeferred, "")
+	if failed.awaitToken(turn{noon, noon.Add(time.Hour)}); failed.Status.Reason != reasons.ResizeDeferred {
+		t.Errorf("the failure is not reported any more: %+v", failed.Status)
+	}
+}
+
+// TestAwaitsDecreases: a pod that waits for decreases is not looked at before one of them has its turn.
+func TestAwaitsDecreases(t *testing.T) {
+	move := func(to cpu.Milli, turn time.Time) *task {
+		m := &actuator.Move{Changes: []actuator.Change{{Container: "app", From: 500, To: to}}}
+		return &task{Task: lifecycle.Task{Move: m}, turn: turn}
+	}
+	for name, c := range map[string]struct {
+		other *task
+		want  time.Duration
+	}{
+		"a decrease waits for a token": {move(400, noon.Add(time.Minute)), time.Minute},
+		"a decrease was just made":     {move(400, time.Time{}), time.Second},
+		"no decrease":                  {move(600, noon.Add(time.Minute)), time.Second},
+	} {
+		waits := &task{Task: lifecycle.Task{RecheckAt: noon.Add(time.Second)}}
+		waits.Status.Reason = reasons.WaitingForDecreases
+		settled := &task{Task: lifecycle.Task{RecheckAt: noon.Add(time.Second)}}
+		awaitDecreases([]*task{c.other}, []*task{waits, settled})
+		if got := waits.RecheckAt.Sub(noon); got != c.want || settled.RecheckAt.Sub(noon) != time.Second {
+			t.Errorf("%s: looked at in %v, want %v; another pod in %v", name, got, c.want, settled.RecheckAt.Sub(noon))
+		}
+	}
+}
+
+// exactly is a jitter of nothing.
+func exactly(d time.Duration) time.Duration { return d }
+
+// TestBreaker: a namespace whose webhooks do not answer gets one probe at a time, ever more seldom,
+// and is open to all again with the first answer.
+func TestBreaker(t *testing.T) {
+	b, now := newBreakers(exactly), noon
+	admits := func(namespace string) bool {
+		_, ok := b.admit(namespace, now, true)
+		return ok
+	}
+	for i := range breakAfter + 5 { // all are in flight when the third fails
+		if !admits("sick") && i < breakAfter {
+			t.Fatalf("closed after %d failures", i)
+		}
+		b.failed("sick", now)
+	}
+	wait := probeAfter
+	for range 8 {
+		if until, admitted := b.admit("sick", now, false); admitted || until.Sub(now) != wait {
+			t.Fatalf("open until %v, want for %v", until, wait)
+		}
+		if !admits("healthy") {
+			t.Fatal("another namespace has to wait")
+		}
+		now = now.Add(wait)
+		if !admits("sick") || admits("sick") {
+			t.Fatalf("no probe, or two at the same time, after %v", wait)
+		}
+		b.failed("sick", now)
+		wait = min(2*wait, probeAfterMost)
+	}
+	now = now.Add(wait)
+	admits("sick")
+	now = now.Add(probeLost)
+	if !admits("sick") {
+		t.Error("no probe after one that was lost")
+	}
+	b.answered("sick")
+	if !admits("sick") || !admits("sick") {
+		t.Error("closed though the last probe was answered")
+	}
+}
+
+// hanging answers no resize of the pods in sick before the time of a request is over, and carries
+// the others out.
+type hanging struct {
+	Resizer
+	life  *life
+	sick  string // their namespace
+	tries int
+}
+
+func (h *hanging) Apply(ctx context.Context, pod *corev1.Pod, m actuator.Move) podresize.Result {
+	if pod.Namespace != h.sick {
+		return h.Resizer.Apply(ctx, pod, m)
+	}
+	h.tries++
+	h.life.ahead += podresize.Timeout
+	return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+}
+
+func (h *hanging) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
+	return podresize.Result{Outcome: podresize.Accepted}
+}
+
+// TestHangingWebhooks: pods whose resizes hang hold the worker of their node for little more than
+// one of them takes, and are tried seldom; a healthy pod of the node gets its resize all the same.
+func TestHangingWebhooks(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	l.jitter, l.breakers = exactly, newBreakers(exactly)
+	h := &hanging{l.counter, l, r.namespace, 0}
+	l.Resize = h
+	var pods []*corev1.Pod
+	for i := range 3 {
+		pods = append(pods, r.pod(fmt.Sprintf("sick-%d", i), "100m", "500m"))
+	}
+	other := *r
+	other.namespace = r.Namespace(t)
+	r.mode(other.namespace, kube.ModeEnforce)
+	healthy := other.pod("healthy", "100m", "500m")
+	pods = append(pods, healthy)
+	l.look(healthy)
+	for _, pod := range pods {
+		r.publish(pod, "0.000", app(2000))
+	}
+	step := func(d time.Duration) {
+		l.pass(d)
+		for _, pod := range pods {
+			r.confirm(pod)
+		}
+		before := l.ahead
+		l.look(healthy)
+		if took := l.ahead - before; took > resizesWithin+podresize.Timeout {
+			t.Errorf("one look took %v", took)
+		}
+	}
+	for range 3 {
+		step(time.Second)
+	}
+	r.limitIs(healthy, 2000, "of the healthy pod after three looks")
+	for start := l.ahead; l.ahead < start+10*time.Minute; {
+		step(40 * time.Second)
+	}
+	if h.tries > 12 {
+		t.Errorf("%d attempts in ten minutes, want some for the breaker and a probe now and then", h.tries)
+	}
+	r.must(r.Client.Delete(t.Context(), healthy))
+}
+
+// TestShortWaitIsNotWritten: a pod that waits some seconds for a token is not written to, and is
+// resized in its turn.
+func TestShortWaitIsNotWritten(t *testing.T) {
+	r := newRig(t)
+	r.config.Burst, r.config.Rate = 1, 1
+	l := r.live()
+	pods := []*corev1.Pod{l.newPod("a"), l.newPod("b"), l.newPod("c")}
+	for _, pod := range pods {
+		r.publish(pod, "0.000", app(2000))
+	}
+	before := l.writes.count()
+	result, err := l.once()
+	if err != nil || result.RequeueAfter < 500*time.Millisecond || result.RequeueAfter > 2*time.Second {
+		t.Errorf("another look after %v (%v), want one at the next turn", result.RequeueAfter, err)
+	}
+	// The dry run, the resize and what became of it.
+	if n := l.writes.count() - before; n != 3 || l.counter.resizes() != 1 {
+		t.Errorf("%d writes and %d resizes, want 3 and 1", n, l.counter.resizes())
+	}
+	if l.look(pods[0]); l.counter.resizes() > 1 {
+		t.Error("resized before its turn")
+	}
+	for _, pod := range pods[1:] {
+		if pa := r.stored(pod); pa.Status.Reason != string(reasons.NoDecisionYet) {
+			t.Errorf("%s: %+v", pod.Name, pa.Status)
+		}
+	}
+	l.until("all have had their turn", func() (bool, any) {
+		l.ahead += 500 * time.Millisecond
+		l.look(pods[0])
+		return l.counter.resizes() == 3, l.counter.resizes()
+	})
+}
