@@ -22,8 +22,8 @@ func (p *NoLimits) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		p.done = map[int]bool{}
 	}
 	var actions []sim.Action
-	for _, pod := range r.Pods {
-		if pod.Spec.Managed() && !p.done[pod.ID] {
+	for pod := range r.Managed() {
+		if !p.done[pod.ID] {
 			p.done[pod.ID] = true
 			actions = append(actions, sim.Action{Pod: pod.ID})
 		}

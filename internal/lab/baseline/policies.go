@@ -37,78 +37,32 @@ func Policies() []Policy {
 	return []Policy{
 		{"static", "limits as declared", func() sim.Policy { return Static{} }},
 		{"no-limits", "no limits: the kernel's weights alone", func() sim.Policy { return &NoLimits{} }},
-		{"equal", "an equal share of the node", equal(division.DefaultEqual())},
-		{"equal-left", "an equal share of what unmanaged pods leave", equal(division.EqualOfRest())},
-		{"strict", "strict partition by peak need", func() sim.Policy { return division.NewStrict(division.DefaultStrict()) }},
-		{"proportional-bids", "bid = weight x demand, limit = its share, every 15 s", func() sim.Policy {
-			return division.NewProportionalBids(division.DefaultProportionalBids())
-		}},
-		{"max-min", "weighted max-min of demand, no market", maxMin(1)},
-		{"max-min-1.5", "weighted max-min of 1.5 x demand, no market", maxMin(1.5)},
-		{"karma", "Karma: max-min with credits", karma(1)},
-		{"karma-1.5", "Karma on 1.5 x demand", karma(1.5)},
-		{"captain-0.02", "Autothrottle's Captain, throttle target 2 %", captain(0.02)},
-		{"captain-0.06", "Autothrottle's Captain, throttle target 6 %", captain(0.06)},
-		{"captain-0.10", "Autothrottle's Captain, throttle target 10 %", captain(0.10)},
-		{"captain-0.20", "Autothrottle's Captain, throttle target 20 %", captain(0.20)},
-		{"k8s-cpu-0.5", "limit = usage / 0.5, highest of 300 s, every 15 s", k8sCPU(feedback.SlowK8sCPU(0.5))},
-		{"k8s-cpu-0.7", "limit = usage / 0.7, highest of 300 s, every 15 s", k8sCPU(feedback.SlowK8sCPU(0.7))},
-		{"k8s-cpu-fast-0.5", "limit = usage / 0.5, highest of 20 s, every second", k8sCPU(feedback.FastK8sCPU(0.5))},
-		{"k8s-cpu-fast-0.7", "limit = usage / 0.7, highest of 20 s, every second", k8sCPU(feedback.FastK8sCPU(0.7))},
-		{"kondense", "Kondense: a resize each second towards usage / 0.8", func() sim.Policy {
-			return feedback.NewKondense(feedback.DefaultKondense())
-		}},
-		{"gitpod", "Gitpod: a burst limit for throttled pods while there is room, every 15 s", func() sim.Policy {
-			return feedback.NewGitpod(feedback.DefaultGitpod())
-		}},
-		{"vpa", "VPA in place, without a history", vpa(0)},
-		{"vpa-1h", "VPA in place, after an hour of steady usage", vpa(time.Hour)},
-		{"vpa-8d", "VPA in place, after eight days of steady usage", vpa(8 * 24 * time.Hour)},
-		{"hpa", "HPA: replicas, 80 % of the requests used", func() sim.Policy { return autoscaler.NewHPA(autoscaler.DefaultHPAConfig()) }},
-		{"koordinator", "Koordinator: x1.2 for throttled pods while the node is idle, every second", koordinator(-1)},
-		{"koordinator-60s", "Koordinator, a burst lasts 60 s at most", koordinator(time.Minute)},
-		{"rubik", "Rubik's quotaTurbo: quota lent to throttled pods, every 100 ms", func() sim.Policy {
-			return feedback.NewQuotaTurbo(feedback.DefaultQuotaTurboConfig())
-		}},
+		{"equal", "an equal share of the node", func() sim.Policy { return division.NewEqual(false) }},
+		{"equal-left", "an equal share of what unmanaged pods leave", func() sim.Policy { return division.NewEqual(true) }},
+		{"strict", "strict partition by peak need", func() sim.Policy { return division.NewStrict() }},
+		{"proportional-bids", "bid = weight x demand, limit = its share, every 15 s", func() sim.Policy { return division.NewProportionalBids() }},
+		{"max-min", "weighted max-min of demand, no market", func() sim.Policy { return division.NewMaxMin(1) }},
+		{"max-min-1.5", "weighted max-min of 1.5 x demand, no market", func() sim.Policy { return division.NewMaxMin(1.5) }},
+		{"karma", "Karma: max-min with credits", func() sim.Policy { return division.NewKarma(1) }},
+		{"karma-1.5", "Karma on 1.5 x demand", func() sim.Policy { return division.NewKarma(1.5) }},
+		{"captain-0.02", "Autothrottle's Captain, throttle target 2 %", func() sim.Policy { return feedback.NewCaptain(0.02) }},
+		{"captain-0.06", "Autothrottle's Captain, throttle target 6 %", func() sim.Policy { return feedback.NewCaptain(0.06) }},
+		{"captain-0.10", "Autothrottle's Captain, throttle target 10 %", func() sim.Policy { return feedback.NewCaptain(0.10) }},
+		{"captain-0.20", "Autothrottle's Captain, throttle target 20 %", func() sim.Policy { return feedback.NewCaptain(0.20) }},
+		{"k8s-cpu-0.5", "limit = usage / 0.5, highest of 300 s, every 15 s", func() sim.Policy { return feedback.NewK8sCPU(0.5, false) }},
+		{"k8s-cpu-0.7", "limit = usage / 0.7, highest of 300 s, every 15 s", func() sim.Policy { return feedback.NewK8sCPU(0.7, false) }},
+		{"k8s-cpu-fast-0.5", "limit = usage / 0.5, highest of 20 s, every second", func() sim.Policy { return feedback.NewK8sCPU(0.5, true) }},
+		{"k8s-cpu-fast-0.7", "limit = usage / 0.7, highest of 20 s, every second", func() sim.Policy { return feedback.NewK8sCPU(0.7, true) }},
+		{"kondense", "Kondense: a resize each second towards usage / 0.8", func() sim.Policy { return feedback.NewKondense() }},
+		{"gitpod", "Gitpod: a burst limit for throttled pods while there is room, every 15 s", func() sim.Policy { return feedback.NewGitpod() }},
+		{"vpa", "VPA in place, without a history", func() sim.Policy { return autoscaler.NewVPA(0) }},
+		{"vpa-1h", "VPA in place, after an hour of steady usage", func() sim.Policy { return autoscaler.NewVPA(time.Hour) }},
+		{"vpa-8d", "VPA in place, after eight days of steady usage", func() sim.Policy { return autoscaler.NewVPA(8 * 24 * time.Hour) }},
+		{"hpa", "HPA: replicas, 80 % of the requests used", func() sim.Policy { return autoscaler.NewHPA() }},
+		{"koordinator", "Koordinator: x1.2 for throttled pods while the node is idle, every second", func() sim.Policy { return feedback.NewKoordinator(-1) }},
+		{"koordinator-60s", "Koordinator, a burst lasts 60 s at most", func() sim.Policy { return feedback.NewKoordinator(time.Minute) }},
+		{"rubik", "Rubik's quotaTurbo: quota lent to throttled pods, every 100 ms", func() sim.Policy { return feedback.NewQuotaTurbo() }},
 	}
-}
-
-func equal(cfg division.EqualConfig) func() sim.Policy {
-	return func() sim.Policy { return division.NewEqual(cfg) }
-}
-
-// maxMin claims room times the demand.
-func maxMin(room float64) func() sim.Policy {
-	cfg := division.DefaultMaxMin()
-	cfg.Room = room
-	return func() sim.Policy { return division.NewMaxMin(cfg) }
-}
-
-// karma claims room times the demand.
-func karma(room float64) func() sim.Policy {
-	cfg := division.DefaultKarma()
-	cfg.Room = room
-	return func() sim.Policy { return division.NewKarma(cfg) }
-}
-
-func captain(target float64) func() sim.Policy {
-	return func() sim.Policy { return feedback.NewCaptain(feedback.DefaultCaptain(target)) }
-}
-
-func k8sCPU(cfg feedback.K8sCPUConfig) func() sim.Policy {
-	return func() sim.Policy { return feedback.NewK8sCPU(cfg) }
-}
-
-func vpa(history time.Duration) func() sim.Policy {
-	cfg := autoscaler.DefaultVPAConfig()
-	cfg.History = history
-	return func() sim.Policy { return autoscaler.NewVPA(cfg) }
-}
-
-func koordinator(burst time.Duration) func() sim.Policy {
-	cfg := feedback.DefaultKoordinatorConfig()
-	cfg.Burst = burst
-	return func() sim.Policy { return feedback.NewKoordinator(cfg) }
 }
 
 // ChangesRequestsOrReplicas says whether the policy of that name changes what a workload is

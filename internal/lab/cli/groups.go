@@ -10,7 +10,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// podGroup is the pods of one name on all nodes.
+// podGroup is a pod, or the pods of one name on all nodes.
 type podGroup struct {
 	sum     sim.PodResult // sums of their counters
 	ran     time.Duration
@@ -31,27 +31,40 @@ func (s *valueRange[N]) add(v N) {
 	s.low, s.high = min(s.low, v), max(s.high, v)
 }
 
-// groupTable has one row for all pods of a name: mean usage, all requests, all changes of limits,
-// and the lowest and highest limit at the end.
-func groupTable(sc *scenario.Scenario, nodes []nodeRun) *table {
-	var names []string
-	crowds := map[string]*podGroup{}
-	for _, n := range nodes {
-		for i := range n.result.Pods {
-			p := &n.result.Pods[i]
-			c := crowds[p.Spec.Name]
-			if c == nil {
-				names = append(names, p.Spec.Name)
-				c = &podGroup{sum: sim.PodResult{Spec: p.Spec}}
-				c.sum.Latency = new(sim.Latencies)
-				crowds[p.Spec.Name] = c
+// podTable has a row for each pod, or, of many nodes, one for all pods of a name: mean usage, all
+// requests, all changes of limits, and the lowest and highest limit at the end.
+func podTable(sc *scenario.Scenario, nodes []nodeRun) *table {
+	t := &table{header: podHeader, left: 2}
+	listed := len(nodes) > 1 && len(nodes) <= maxNodesListed
+	if listed {
+		t.header, t.left = append([]string{"NODE"}, podHeader...), 3
+	}
+	type key struct {
+		node int // 0: all
+		pod  string
+	}
+	var order []key
+	groups := map[key]*podGroup{}
+	for i, n := range nodes {
+		for j := range n.result.Pods {
+			p := &n.result.Pods[j]
+			of := key{pod: p.Spec.Namespace + "/" + p.Spec.Name}
+			if listed {
+				of.node = i + 1
 			}
-			c.add(p, ran(n.setup, p.Spec))
+			if groups[of] == nil {
+				order = append(order, of)
+				groups[of] = &podGroup{sum: sim.PodResult{Spec: p.Spec, Counters: sim.Counters{Latency: new(sim.Latencies)}}}
+			}
+			groups[of].add(p, ran(n.setup, p.Spec))
 		}
 	}
-	t := &table{header: podHeader, left: 2}
-	for _, name := range names {
-		t.add(crowds[name].cells(sc)...)
+	for _, of := range order {
+		row := groups[of].cells(sc)
+		if listed {
+			row = append([]string{fmt.Sprint(of.node)}, row...)
+		}
+		t.add(row...)
 	}
 	return t
 }
@@ -68,11 +81,32 @@ func (c *podGroup) add(p *sim.PodResult, ran time.Duration) {
 }
 
 func (c *podGroup) cells(sc *scenario.Scenario) []string {
-	limit := formatCPU(c.limits.low)
+	p, limit := &c.sum, formatCPU(c.limits.low)
 	if c.limits.high != c.limits.low {
 		limit += "-" + formatCPU(c.limits.high)
 	}
-	return podCells(sc, &c.sum, limit, c.ran, c.changes)
+	role := string(sc.Role(p.Spec.Name))
+	if p.Spec.System {
+		role = "system"
+	}
+	throttled := "-"
+	if p.Periods > 0 {
+		throttled = fmt.Sprintf("%.1f%%", 100*float64(p.Throttled)/float64(p.Periods))
+	}
+	latency := func(q float64) string {
+		if p.Latency.Count == 0 {
+			return "-"
+		}
+		return formatDuration(p.Latency.Quantile(q))
+	}
+	backlog := "-"
+	if p.Spec.Requests.Rate != nil {
+		backlog = formatDuration(p.Backlog)
+	}
+	return []string{
+		p.Spec.Name, role, formatCPU(p.Spec.Request), limit, cpu.FromUsage(p.Usage, c.ran).String(), throttled,
+		latency(0.5), latency(0.99), latency(0.999), backlog, fmt.Sprint(c.changes),
+	}
 }
 
 // groupLine is the utilisation of the nodes, and their last prices.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/experiment"
-	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
@@ -110,11 +109,11 @@ func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 		return fmt.Errorf("stopped after %d of %d nodes: %w", finished, len(nodes), ctx.Err())
 	}
 	fmt.Fprintf(s.Out, "%s under %s, seed %d: %s\n\n", sc.Name, chosen.Name, p.seed, chosen.Description)
-	text := fmt.Sprint(podTable(sc, nodes), "\n", nodeLines(nodes))
+	lines := nodeLines(nodes)
 	if len(nodes) > maxNodesListed {
-		text = fmt.Sprint(groupTable(sc, nodes), "\n", groupLine(nodes))
+		lines = groupLine(nodes)
 	}
-	if _, err := fmt.Fprint(s.Out, text); err != nil {
+	if _, err := fmt.Fprint(s.Out, podTable(sc, nodes), "\n", lines); err != nil {
 		return err
 	}
 	if p.out == "" {
@@ -125,52 +124,8 @@ func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 
 var podHeader = []string{"POD", "ROLE", "REQUEST", "LIMIT", "USE", "THROTTLED", "P50", "P99", "P99.9", "BACKLOG", "CHANGES"}
 
-func podTable(sc *scenario.Scenario, nodes []nodeRun) *table {
-	t := &table{header: podHeader, left: 2}
-	if len(nodes) > 1 {
-		t.header, t.left = append([]string{"NODE"}, t.header...), 3
-	}
-	for i, n := range nodes {
-		for j := range n.result.Pods {
-			p := &n.result.Pods[j]
-			row := podCells(sc, p, formatCPU(lastLimit(p)), ran(n.setup, p.Spec), len(p.Changes))
-			if len(nodes) > 1 {
-				row = append([]string{fmt.Sprint(i + 1)}, row...)
-			}
-			t.add(row...)
-		}
-	}
-	return t
-}
-
 // maxNodesListed is up to how many nodes are shown one by one; more are aggregated.
 const maxNodesListed = 4
-
-// podCells are the row of a pod, or of several with the sums of their counters and running times.
-func podCells(sc *scenario.Scenario, p *sim.PodResult, limit string, ran time.Duration, changes int) []string {
-	role := string(sc.Role(p.Spec.Name))
-	if p.Spec.System {
-		role = "system"
-	}
-	throttled := "-"
-	if p.Periods > 0 {
-		throttled = fmt.Sprintf("%.1f%%", 100*float64(p.Throttled)/float64(p.Periods))
-	}
-	latency := func(q float64) string {
-		if p.Latency.Count == 0 {
-			return "-"
-		}
-		return formatDuration(p.Latency.Quantile(q))
-	}
-	backlog := "-"
-	if p.Spec.Requests.Rate != nil {
-		backlog = formatDuration(p.Backlog)
-	}
-	return []string{
-		p.Spec.Name, role, formatCPU(p.Spec.Request), limit, cpu.FromUsage(p.Usage, ran).String(), throttled,
-		latency(0.5), latency(0.99), latency(0.999), backlog, fmt.Sprint(changes),
-	}
-}
 
 func lastLimit(p *sim.PodResult) cpu.Milli {
 	if len(p.Changes) > 0 {

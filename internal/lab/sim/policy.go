@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"iter"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -25,6 +26,17 @@ type Snapshot struct {
 	Quotas      []Quota
 	Outage      bool          // the policy's part on the node does not run
 	Pods        []PodSnapshot // that run, in the order of their start
+}
+
+// Managed yields the pods whose limits a policy may change.
+func (r *Snapshot) Managed() iter.Seq[*PodSnapshot] {
+	return func(yield func(*PodSnapshot) bool) {
+		for i := range r.Pods {
+			if p := &r.Pods[i]; p.Spec.Managed() && !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // PodSnapshot is one pod. Counters count from its start.

@@ -27,14 +27,6 @@ type HPAConfig struct {
 	Min, Max         int // of replicas; a workload that is declared with more than Max may keep them
 }
 
-// DefaultHPAConfig is what Kubernetes ships; Max has no default there.
-func DefaultHPAConfig() HPAConfig {
-	return HPAConfig{
-		Sync: 15 * time.Second, Target: 80, Tolerance: 0.1, Stabilize: 5 * time.Minute,
-		Starting: 5 * time.Minute, UpFactor: 2, UpPods: 4, Min: 1, Max: 10,
-	}
-}
-
 // HPA is Kubernetes' Horizontal Pod Autoscaler for every workload of managed pods. It leaves limits
 // alone. Replicas for which the node has no room wait, as there is no other node. Rules for pods
 // that are not ready later than at their start are left out: a simulated pod always is.
@@ -70,8 +62,12 @@ type hpaObservation struct {
 	requestMissing bool // one of them has no request
 }
 
-// NewHPA is HPA before its first call.
-func NewHPA(cfg HPAConfig) *HPA {
+// NewHPA is what Kubernetes ships; Max has no default there.
+func NewHPA() *HPA {
+	cfg := HPAConfig{
+		Sync: 15 * time.Second, Target: 80, Tolerance: 0.1, Stabilize: 5 * time.Minute,
+		Starting: 5 * time.Minute, UpFactor: 2, UpPods: 4, Min: 1, Max: 10,
+	}
 	return &HPA{cfg: cfg, workloads: map[string]*hpaWorkload{}}
 }
 

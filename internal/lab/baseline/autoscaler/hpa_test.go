@@ -28,7 +28,7 @@ func scaleTo(actions []sim.Action) int {
 func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	w := simtest.NewManualNode(16, spec, spec)
-	h := NewHPA(DefaultHPAConfig())
+	h := NewHPA()
 	turn := func(each float64) int {
 		uses := []float64{each, each, each, each, each}
 		w.Advance(15*time.Second, uses...)
@@ -80,7 +80,7 @@ func TestHPADesired(t *testing.T) {
 		"at 20 %, three at their start: 0.25 x 2":   {5, 5, 2, 0.08, false, 1},
 		"at 75 %, within a tenth, one at its start": {5, 5, 4, 0.6, false, 5},
 	} {
-		h := NewHPA(DefaultHPAConfig())
+		h := NewHPA()
 		v := hpaObservation{request: 200, running: c.running, ready: c.ready, use: c.use, requested: 200 * cpu.Milli(c.ready), requestMissing: c.unasked}
 		if got := h.desired(c.wanted, v); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -99,7 +99,7 @@ func TestHPAViewsWorkloads(t *testing.T) {
 	third := w.Pods[3]
 	w.Pods = append(w.Pods[:3:3], w.Pods[4:]...)
 	w.Pods[3].Terminating = true
-	h := NewHPA(DefaultHPAConfig())
+	h := NewHPA()
 	h.metrics.read(&w.Snapshot)
 	w.Advance(15*time.Second, 1, 0.5, 1, 1, 0.25, 0.5, 1)
 	w.Pods[2].Age = 14 * time.Second
@@ -119,7 +119,7 @@ func TestHPAViewsWorkloads(t *testing.T) {
 func TestHPAKeepsWhatItFinds(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	w := simtest.NewManualNode(16, spec, spec)
-	h := NewHPA(DefaultHPAConfig())
+	h := NewHPA()
 	for {
 		actions, _ := h.Decide(&w.Snapshot)
 		if got := scaleTo(actions); got != 0 {
@@ -139,7 +139,7 @@ func TestHPAKeepsWhatItFinds(t *testing.T) {
 func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	w := simtest.NewManualNode(16, slices.Repeat([]sim.PodSpec{spec}, 12)...)
-	h := NewHPA(DefaultHPAConfig())
+	h := NewHPA()
 	h.Decide(&w.Snapshot)
 	w.Advance(15*time.Second, slices.Repeat([]float64{0.4}, 12)...)
 	if actions, _ := h.Decide(&w.Snapshot); len(actions) > 0 {
@@ -148,7 +148,7 @@ func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 	w = simtest.NewManualNode(16, spec, spec, spec)
 	late := w.Pods[2]
 	w.Pods = w.Pods[:2]
-	h = NewHPA(DefaultHPAConfig())
+	h = NewHPA()
 	h.Decide(&w.Snapshot)
 	w.Pods = append(w.Pods, late)
 	w.Advance(15*time.Second, 0.16, 0.16, 0.16)
@@ -163,7 +163,7 @@ func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 4000}
 	for use, want := range map[float64]int{2: 6, 0.175: 0, 0.179: 3} { // 87 % is within a tenth of 80 %, 89 % is not: ceil(1.1125 x 2) = 3
 		w := simtest.NewManualNode(16, spec, spec)
-		h := NewHPA(DefaultHPAConfig())
+		h := NewHPA()
 		h.Decide(&w.Snapshot)
 		w.Advance(15*time.Second, use, use)
 		actions, _ := h.Decide(&w.Snapshot)
@@ -178,7 +178,7 @@ func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 			}
 		}
 	}
-	h := NewHPA(DefaultHPAConfig())
+	h := NewHPA()
 	if got := h.limit(&hpaWorkload{wanted: 8, max: 100}, 20); got != 16 {
 		t.Errorf("%d replicas, want twice as many at most", got)
 	}
@@ -198,7 +198,7 @@ func TestHPAWaitsForRoom(t *testing.T) {
 	for allocatable, want := range map[cpu.Milli]int{700: 3, 500: 0, 100: 0} {
 		w := simtest.NewManualNode(4, spec, spec)
 		w.Allocatable = allocatable
-		h := NewHPA(DefaultHPAConfig())
+		h := NewHPA()
 		h.Decide(&w.Snapshot)
 		for range 2 {
 			w.Advance(15*time.Second, 0.4, 0.4)
@@ -231,7 +231,7 @@ func TestHPASharesRoom(t *testing.T) {
 	} {
 		w := simtest.NewManualNode(4, sim.PodSpec{Workload: "a", Request: 200, Limit: 600}, sim.PodSpec{Workload: "b", Request: 200, Limit: 600})
 		w.Allocatable = c.allocatable
-		h := NewHPA(DefaultHPAConfig())
+		h := NewHPA()
 		h.Decide(&w.Snapshot)
 		w.Advance(15*time.Second, 0.4, c.second)
 		if actions, _ := h.Decide(&w.Snapshot); !slices.Equal(actions, c.want) {

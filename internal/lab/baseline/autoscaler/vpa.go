@@ -36,16 +36,6 @@ type VPAConfig struct {
 	History time.Duration
 }
 
-// DefaultVPAConfig is what VPA ships, without a history.
-func DefaultVPAConfig() VPAConfig {
-	return VPAConfig{
-		Interval:    time.Minute,
-		FirstBucket: 10, Growth: 1.05, LastBucket: 1000 * cpu.Core, HalfLife: 24 * time.Hour, Weight: 0.1, Empty: 1e-4,
-		Target: 0.9, Lower: 0.5, Upper: 0.95, Margin: 1.15, Least: 25,
-		OldAge: 12 * time.Hour, Difference: 0.1,
-	}
-}
-
 // VPA is Kubernetes' Vertical Pod Autoscaler in the mode InPlace: a recommender that learns the
 // percentiles of the use of each workload, and an updater that brings requests there. Limits follow
 // in proportion. A request for which the node has no room waits for the updater's next run; it
@@ -72,8 +62,14 @@ type vpaModel struct {
 // vpaBounds are the recommendation.
 type vpaBounds struct{ lower, target, upper cpu.Milli }
 
-// NewVPA is VPA before its first call.
-func NewVPA(cfg VPAConfig) *VPA {
+// NewVPA is what VPA ships, with a history.
+func NewVPA(history time.Duration) *VPA {
+	cfg := VPAConfig{
+		Interval:    time.Minute,
+		FirstBucket: 10, Growth: 1.05, LastBucket: 1000 * cpu.Core, HalfLife: 24 * time.Hour, Weight: 0.1, Empty: 1e-4,
+		Target: 0.9, Lower: 0.5, Upper: 0.95, Margin: 1.15, Least: 25,
+		OldAge: 12 * time.Hour, Difference: 0.1, History: history,
+	}
 	return &VPA{cfg: cfg, models: map[string]*vpaModel{}, met: map[int]bool{}}
 }
 

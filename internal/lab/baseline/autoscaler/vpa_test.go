@@ -12,13 +12,6 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// eager is VPA with a history.
-func eager(history time.Duration) VPAConfig {
-	cfg := DefaultVPAConfig()
-	cfg.History = history
-	return cfg
-}
-
 // A pod with request 500m and limit 1000m uses 1 core. Buckets begin at 0.2 x (1.05^n - 1): 1 core
 // lies in n = 36, as ln 6 / ln 1.05 = 36.7, which ends at 0.2 x (6.0814 - 1) = 1.01628. Target =
 // 1.01628 x 1.15 = 1.16872: 1168m. Samples come at 60 s, 120 s and so on, so at 60 s x k the
@@ -26,7 +19,7 @@ func eager(history time.Duration) VPAConfig {
 // 1.44/(k - 1))^-2: 196m at k = 2, 395m at 3, 533m at 4, which is the first above 500m. Limit =
 // 1168 x 1000/500.
 func TestVPAIncreasesWithConfidence(t *testing.T) {
-	v := NewVPA(eager(0))
+	v := NewVPA(0)
 	w := simtest.NewManualNode(8, sim.PodSpec{Request: 500, Limit: 1000})
 	for w.Now < 4*time.Minute {
 		if actions, _ := v.Decide(&w.Snapshot); len(actions) > 0 {
@@ -63,7 +56,7 @@ func TestVPABoundsByHand(t *testing.T) {
 		m.use.add(c.use, 0.93, 0)
 		m.use.add(4*c.use, 0.04, 0)
 		m.use.add(8*c.use, 0.03, 0)
-		NewVPA(eager(0)).recommend(m)
+		NewVPA(0).recommend(m)
 		if m.bounds != c.want {
 			t.Errorf("use %v, %d samples in %v: %v, want %v", c.use, c.samples, c.last, m.bounds, c.want)
 		}
@@ -88,7 +81,7 @@ func TestVPAUpdatesWhatIsOutOfBoundsOrOld(t *testing.T) {
 		{1000, time.Hour, time.Hour, 11 * time.Hour, true},
 		{1000, time.Hour, 2 * time.Hour, 11 * time.Hour, false},
 	} {
-		v := NewVPA(eager(c.history))
+		v := NewVPA(c.history)
 		w := simtest.NewManualNode(16, sim.PodSpec{Request: c.request, Limit: 2 * c.request})
 		w.Now, w.Pods[0].Age = c.now, c.age
 		v.models["/pod/pod-0"] = &vpaModel{known: true, bounds: vpaBounds{400, 1100, 2000}}
@@ -102,7 +95,7 @@ func TestVPAUpdatesWhatIsOutOfBoundsOrOld(t *testing.T) {
 // first lowered, by 0.9 and 0.8. On a node that is too small they can only be lowered.
 func TestVPARaisesFirst(t *testing.T) {
 	for allocatable, want := range map[cpu.Milli][]int{99000: {2, 1, 3, 0}, 0: {3, 0}} {
-		v := NewVPA(eager(0))
+		v := NewVPA(0)
 		w := simtest.NewManualNode(16, sim.PodSpec{Request: 5000, Limit: 6000}, sim.PodSpec{Request: 800, Limit: 900}, sim.PodSpec{Request: 500, Limit: 600}, sim.PodSpec{Request: 10000, Limit: 11000})
 		w.Allocatable = allocatable
 		for i := range w.Pods {
@@ -120,7 +113,7 @@ func TestVPARaisesFirst(t *testing.T) {
 
 // The limit keeps its proportion, 5/3 here, and stays above the request.
 func TestVPAScalesLimits(t *testing.T) {
-	v := NewVPA(eager(0))
+	v := NewVPA(0)
 	for _, c := range []struct{ request, limit, to, want cpu.Milli }{{300, 500, 1000, 1667}, {1000, 1001, 25, 26}} {
 		spec := sim.PodSpec{Request: c.request, Limit: c.limit}
 		if got := v.resize(sim.PodSnapshot{Spec: &spec}, c.to).Limit; got != c.want {
@@ -152,7 +145,7 @@ func TestVPAAdmitsPods(t *testing.T) {
 	out, asks, other := web, web, sim.PodSpec{Workload: "other", Request: 200, Limit: 1000, Spin: load.Step{Before: 4, Time: 95 * time.Second}}
 	out.OptOut, asks.Request, asks.Workload = true, 0, "asks"
 	for history, want := range map[time.Duration][]int{24 * time.Hour: {1, 4}, 0: {1}} {
-		v := NewVPA(eager(history))
+		v := NewVPA(history)
 		w := simtest.NewManualNode(16, web, web, out, asks, other)
 		coming := w.Pods[1:]
 		coming[3].Age = 30 * time.Second
@@ -190,7 +183,7 @@ func TestVPAAdmitsPods(t *testing.T) {
 
 // A sample is the mean of the last 15 s, and counts once.
 func TestVPASamplesOnce(t *testing.T) {
-	v := NewVPA(eager(0))
+	v := NewVPA(0)
 	w := simtest.NewManualNode(16, sim.PodSpec{Request: 500, Limit: 1000})
 	for w.Now <= 6*time.Minute {
 		v.Decide(&w.Snapshot)
@@ -213,7 +206,7 @@ func TestVPADefersWhatDoesNotFit(t *testing.T) {
 	} {
 		w := simtest.NewManualNode(16, sim.PodSpec{Request: 300, Limit: 1500, Spin: load.Constant(1)}, sim.PodSpec{Request: 200, Limit: 1500, Spin: load.Constant(1)})
 		w.Allocatable = allocatable
-		if actions, _ := NewVPA(eager(24 * time.Hour)).Decide(&w.Snapshot); !slices.Equal(actions, want) {
+		if actions, _ := NewVPA(24 * time.Hour).Decide(&w.Snapshot); !slices.Equal(actions, want) {
 			t.Errorf("%v allocatable: %v, want %v", allocatable, actions, want)
 		}
 	}

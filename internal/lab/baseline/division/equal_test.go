@@ -14,15 +14,15 @@ import (
 // 2.51.
 func TestEqualByHand(t *testing.T) {
 	for _, c := range []struct {
-		cfg  EqualConfig
+		rest bool
 		want []cpu.Milli
-	}{{DefaultEqual(), []cpu.Milli{2000, 2510, 0}}, {EqualOfRest(), []cpu.Milli{2500, 2510, 0}}} {
+	}{{false, []cpu.Milli{2000, 2510, 0}}, {true, []cpu.Milli{2500, 2510, 0}}} {
 		r := simtest.NewNode(6, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 2500, 6000), simtest.ManagedPod(2, 500, 0))
-		if got := r.Run(NewEqual(c.cfg), time.Minute, []float64{1, 1, 1}, []float64{0, 0, 0}); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: limits %v, want %v", c.cfg, got, c.want)
+		if got := r.Run(NewEqual(c.rest), time.Minute, []float64{1, 1, 1}, []float64{0, 0, 0}); !slices.Equal(got, c.want) {
+			t.Errorf("rest %v: limits %v, want %v", c.rest, got, c.want)
 		}
-		if _, next := NewEqual(c.cfg).Decide(&r.Snapshot); next != r.Now+15*time.Second {
-			t.Errorf("%+v: next call at %v, want in 15 s", c.cfg, next)
+		if _, next := NewEqual(c.rest).Decide(&r.Snapshot); next != r.Now+15*time.Second {
+			t.Errorf("rest %v: next call at %v, want in 15 s", c.rest, next)
 		}
 	}
 }
@@ -37,7 +37,7 @@ func TestEqualOfRestLeavesTheSystemItsUse(t *testing.T) {
 	}{{0.5, 1, 2000}, {2, 1, 1500}, {1, 4.9, 110}} {
 		r := simtest.NewNode(6, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 100, 1000), simtest.ManagedPod(2, 500, 0))
 		r.Allocatable = 5000
-		p := NewEqual(EqualOfRest())
+		p := NewEqual(true)
 		p.Decide(&r.Snapshot)
 		r.Now = 10 * time.Minute
 		r.Pods[2].Usage = time.Duration(c.unmanaged * float64(r.Now))

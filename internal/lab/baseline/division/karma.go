@@ -30,11 +30,6 @@ type KarmaConfig struct {
 	Actuator actuator.Config
 }
 
-// DefaultKarma senses and acts as MBCAS does.
-func DefaultKarma() KarmaConfig {
-	return KarmaConfig{Quantum: time.Second, Slice: cpu.Quantum, Alpha: 0.5, Credits: 1_000_000, Room: 1, Actuator: actuator.DefaultConfig()}
-}
-
 // Karma is max-min fairness over time: a pod that leaves a part of its guaranteed share to others
 // earns credits, and a borrower pays with them. All pods are equal; requests and priorities do not
 // count. The limit is the allotment, but for what Kubernetes demands: it stays above the request.
@@ -45,8 +40,9 @@ type Karma struct {
 	credits map[int]int64
 }
 
-// NewKarma has seen nothing.
-func NewKarma(cfg KarmaConfig) *Karma {
+// NewKarma claims room times the demand. It senses and acts as MBCAS does.
+func NewKarma(room float64) *Karma {
+	cfg := KarmaConfig{Quantum: time.Second, Slice: cpu.Quantum, Alpha: 0.5, Credits: 1_000_000, Room: room, Actuator: actuator.DefaultConfig()}
 	return &Karma{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator), credits: map[int]int64{}}
 }
 

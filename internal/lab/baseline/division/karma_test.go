@@ -57,7 +57,7 @@ func TestKarmaByHand(t *testing.T) {
 // The first pods get a million credits each, and later pods the mean of the existing ones: 31/2,
 // rounded down.
 func TestKarmaNewcomersGetTheMean(t *testing.T) {
-	k := NewKarma(DefaultKarma())
+	k := NewKarma(1)
 	bidders := make([]bidder, 3)
 	for i := range bidders {
 		p := simtest.ManagedPod(i, 100, 1000)
@@ -84,9 +84,7 @@ func TestKarmaNewcomersGetTheMean(t *testing.T) {
 // after 10 s, with 2/1.5 at most.
 func TestKarmaScalesDemand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
-	cfg := DefaultKarma()
-	cfg.Room = 1.5
-	p := NewKarma(cfg)
+	p := NewKarma(1.5)
 	for until, want := range []cpu.Milli{10: 1340, 60: 500} {
 		got := r.Run(p, time.Duration(until)*time.Second, []float64{1, 0.333}, []float64{0, 0})
 		if want > 0 && !slices.Equal(got, []cpu.Milli{1500, want}) {
@@ -102,9 +100,8 @@ func TestKarmaScalesDemand(t *testing.T) {
 // % stays.
 func TestKarmaKeepsCredits(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 4000), simtest.ManagedPod(1, 100, 4000))
-	cfg := DefaultKarma()
-	cfg.Actuator = singleStep()
-	p := NewKarma(cfg)
+	p := NewKarma(1)
+	p.resizer = newResizer(singleStep())
 	r.Run(p, 60*time.Second, []float64{0, 1.5}, []float64{0, 0})
 	if d := p.credits[0] - p.credits[1]; d < 6700 || d > 7700 {
 		t.Fatalf("the idle pod is %d credits richer, want about 7200", d)

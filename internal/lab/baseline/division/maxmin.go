@@ -20,11 +20,6 @@ type MaxMinConfig struct {
 	Actuator actuator.Config
 }
 
-// DefaultMaxMin senses and acts as MBCAS does.
-func DefaultMaxMin() MaxMinConfig {
-	return MaxMinConfig{Interval: time.Second, Room: 1, Actuator: actuator.DefaultConfig()}
-}
-
 // MaxMin gives each pod its weighted max-min fair allotment of the supply, and makes it the limit:
 // what an MBCAS without a market would do. The weight is the pod's budget. (Weighted max-min with
 // caps as in Cilantro's HMMF and in Karma's MaxMin baseline: progressive filling; Bertsekas and
@@ -35,8 +30,9 @@ type MaxMin struct {
 	resizer *resizer
 }
 
-// NewMaxMin has seen nothing.
-func NewMaxMin(cfg MaxMinConfig) *MaxMin {
+// NewMaxMin claims room times the demand. It senses and acts as MBCAS does.
+func NewMaxMin(room float64) *MaxMin {
+	cfg := MaxMinConfig{Interval: time.Second, Room: room, Actuator: actuator.DefaultConfig()}
 	return &MaxMin{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator)}
 }
 

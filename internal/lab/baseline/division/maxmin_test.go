@@ -50,9 +50,7 @@ func TestMaxMinKeepsFloorsAboveTheSupply(t *testing.T) {
 // 2/1.5 at most.
 func TestMaxMinScalesDemand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
-	cfg := DefaultMaxMin()
-	cfg.Room = 1.5
-	p := NewMaxMin(cfg)
+	p := NewMaxMin(1.5)
 	if _, next := p.Decide(&r.Snapshot); next != time.Second {
 		t.Errorf("next call at %v, want in 1 s", next)
 	}
@@ -88,7 +86,7 @@ func TestMaxMinWithoutWeights(t *testing.T) {
 // other 1.6. Lowering from 3 goes by /1.5 each 15 s: 3 -> 2 at once, and 3 -> 2 -> 1.6.
 func TestMaxMinLimitIsTheAllotment(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 3000), simtest.ManagedPod(1, 500, 3000))
-	got := r.Run(NewMaxMin(DefaultMaxMin()), 40*time.Second, []float64{2, 2}, []float64{0, 0})
+	got := r.Run(NewMaxMin(1), 40*time.Second, []float64{2, 2}, []float64{0, 0})
 	if want := []cpu.Milli{2000, 1600}; !slices.Equal(got, want) {
 		t.Errorf("limits %v, want %v", got, want)
 	}

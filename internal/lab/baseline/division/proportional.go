@@ -23,11 +23,6 @@ type ProportionalBidsConfig struct {
 	Step float64
 }
 
-// DefaultProportionalBids has the values of that design: 15 s, 30 s, 10 %, x1.5 in both directions.
-func DefaultProportionalBids() ProportionalBidsConfig {
-	return ProportionalBidsConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
-}
-
 // ProportionalBids sets each pod's limit to its share of all bids, where a bid is weight times
 // demand. So a high demand pays, and an idle node throttles: the limits always add up to the
 // supply.
@@ -38,8 +33,9 @@ type ProportionalBids struct {
 	next    time.Duration
 }
 
-// NewProportionalBids has seen nothing.
-func NewProportionalBids(cfg ProportionalBidsConfig) *ProportionalBids {
+// NewProportionalBids has the values of that design: 15 s, 30 s, 10 %, x1.5 in both directions.
+func NewProportionalBids() *ProportionalBids {
+	cfg := ProportionalBidsConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
 	return &ProportionalBids{cfg: cfg, sensor: newSensor(), next: cfg.Interval, resizer: newResizer(actuator.Config{
 		DeadBand: cfg.Hysteresis, MaxDecreaseFactor: cfg.Step, MaxIncreaseFactor: cfg.Step,
 		DecreaseCooldown: cfg.Cooldown, IncreaseCooldown: cfg.Cooldown,

@@ -30,7 +30,7 @@ func TestProportionalBidsByHand(t *testing.T) {
 // 1.65 -> 1.8 is 9 %, which is not worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78).
 func TestProportionalBidsStepsAndCooldown(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
-	p := NewProportionalBids(DefaultProportionalBids())
+	p := NewProportionalBids()
 	for _, c := range []struct {
 		until time.Duration
 		want  []cpu.Milli
@@ -50,7 +50,7 @@ func TestProportionalBidsStepsAndCooldown(t *testing.T) {
 // 1.63 -> 1.8 is 10.4 %, which is worth a resize.
 func TestProportionalBidsDeadBand(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1630), simtest.ManagedPod(1, 500, 1800))
-	got := r.Run(NewProportionalBids(DefaultProportionalBids()), 15*time.Second, []float64{1, 2}, []float64{0, 0})
+	got := r.Run(NewProportionalBids(), 15*time.Second, []float64{1, 2}, []float64{0, 0})
 	if want := []cpu.Milli{1800, 1800}; !slices.Equal(got, want) {
 		t.Errorf("limits %v, want %v", got, want)
 	}
@@ -60,7 +60,7 @@ func TestProportionalBidsDeadBand(t *testing.T) {
 // s the first is lowered, and at 75 s, 30 s after its last change, the second is raised.
 func TestProportionalBidsReversal(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
-	p := NewProportionalBids(DefaultProportionalBids())
+	p := NewProportionalBids()
 	r.Run(p, 45*time.Second, []float64{1, 2}, []float64{0, 0})
 	for _, c := range []struct {
 		until time.Duration

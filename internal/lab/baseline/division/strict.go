@@ -19,11 +19,6 @@ type StrictConfig struct {
 	Actuator actuator.Config
 }
 
-// DefaultStrict senses and acts as MBCAS does, and remembers peaks of a second for five minutes.
-func DefaultStrict() StrictConfig {
-	return StrictConfig{Interval: time.Second, Window: 5 * time.Minute, Actuator: actuator.DefaultConfig()}
-}
-
 // Strict hands out the supply once: limits add up to it, never to more. Each pod claims its peak
 // need; short supply is shared by weighted max-min, and what is left over goes to all by weight.
 type Strict struct {
@@ -33,8 +28,9 @@ type Strict struct {
 	needs   map[int][]float64 // cores in each interval of the window, the last one at the end
 }
 
-// NewStrict has seen nothing.
-func NewStrict(cfg StrictConfig) *Strict {
+// NewStrict senses and acts as MBCAS does, and remembers peaks of a second for five minutes.
+func NewStrict() *Strict {
+	cfg := StrictConfig{Interval: time.Second, Window: 5 * time.Minute, Actuator: actuator.DefaultConfig()}
 	return &Strict{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator), needs: map[int][]float64{}}
 }
 

@@ -34,7 +34,7 @@ func TestStrictByHand(t *testing.T) {
 // first goes to 1.8/1.5 at once.
 func TestStrictKeepsPeaks(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 500, 1800), simtest.ManagedPod(1, 500, 1800))
-	p := NewStrict(DefaultStrict())
+	p := NewStrict()
 	if _, next := p.Decide(&r.Snapshot); next != time.Second {
 		t.Errorf("next call at %v, want in 1 s", next)
 	}

@@ -33,14 +33,6 @@ type CaptainConfig struct {
 	Half float64
 }
 
-// DefaultCaptain has the constants of the published code.
-func DefaultCaptain(target float64) CaptainConfig {
-	return CaptainConfig{
-		Target: target, Tick: 100 * time.Millisecond, Decision: time.Second, Throttles: 10, Usages: 50,
-		Margin: 3, Tolerance: 3, DecreaseBelow: 0.9, Half: 0.5,
-	}
-}
-
 // Captain holds each pod's throttle ratio near a target, looking at nothing but that pod. A pod
 // starts at its declared limit (in the published experiments at 32 cores).
 type Captain struct {
@@ -61,17 +53,19 @@ type captainPod struct {
 	throttled   uint64
 }
 
-// NewCaptain has seen nothing.
-func NewCaptain(cfg CaptainConfig) *Captain { return &Captain{cfg: cfg, pods: map[int]*captainPod{}} }
+// NewCaptain has the constants of the published code.
+func NewCaptain(target float64) *Captain {
+	cfg := CaptainConfig{
+		Target: target, Tick: 100 * time.Millisecond, Decision: time.Second, Throttles: 10, Usages: 50,
+		Margin: 3, Tolerance: 3, DecreaseBelow: 0.9, Half: 0.5,
+	}
+	return &Captain{cfg: cfg, pods: map[int]*captainPod{}}
+}
 
 // Decide implements sim.Policy.
 func (c *Captain) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	var actions []sim.Action
-	for i := range r.Pods {
-		p := &r.Pods[i]
-		if !p.Spec.Managed() {
-			continue
-		}
+	for p := range r.Managed() {
 		s := c.pods[p.ID]
 		if s == nil {
 			c.pods[p.ID] = c.cfg.start(r, p)

@@ -31,7 +31,7 @@ func (c CaptainConfig) play(s *captainPod, throttled int, use float64) {
 // Target 0.1, limit 2. Five of ten periods are throttled: ratio 0.5, 0.2 more than 3 x 0.1, so the
 // limit is 2 x 1.2 = 2.4, and the margin 3 + 0.5 - 0.1 = 3.4.
 func TestCaptainRaisesByHand(t *testing.T) {
-	c := DefaultCaptain(0.1)
+	c := NewCaptain(0.1).cfg
 	s := captainWithTarget(2, c)
 	c.play(s, 5, 2)
 	if !simtest.AlmostEqual(s.limit, 2.4) || !simtest.AlmostEqual(s.margin, 3.4) || s.lowered {
@@ -48,7 +48,7 @@ func TestCaptainRaisesByHand(t *testing.T) {
 // 20 are 1: mean 0.4, sum of squares 20 x 0.6^2 + 30 x 0.4^2 = 12. Enough is 1 + 3.1 x sqrt(12/49)
 // = 2.534, below half of the limit: 2.9141. Throttled again, it goes back to 2 x 5.8282 - 2.9141.
 func TestCaptainLowersAndRollsBackByHand(t *testing.T) {
-	c := DefaultCaptain(0.1)
+	c := NewCaptain(0.1).cfg
 	s := captainWithTarget(4, c)
 	c.play(s, 0, 1)
 	want := 1 + 2.9*math.Sqrt(8.0/49)
@@ -86,7 +86,7 @@ func TestCaptainLowersAndRollsBackByHand(t *testing.T) {
 // throttled is left, margin 3.4, and enough is 1 + 3.4 x sqrt(12/49) = 2.683, below half of the
 // limit: 2.8535.
 func TestCaptainForgetsThrottlingAtDecisions(t *testing.T) {
-	c := DefaultCaptain(0.1)
+	c := NewCaptain(0.1).cfg
 	s := captainWithTarget(4, c)
 	ticks := func(throttled ...float64) {
 		for i, x := range throttled {
@@ -109,7 +109,7 @@ func TestCaptainForgetsThrottlingAtDecisions(t *testing.T) {
 // not below 0.9 x 1.1 = 0.99. In 40 s without throttling the margin falls by 0.1 each, from 3 to 0
 // and no further.
 func TestCaptainLeavesASmallExcess(t *testing.T) {
-	c := DefaultCaptain(0.1)
+	c := NewCaptain(0.1).cfg
 	for limit, want := range map[float64]float64{1.12: 1, 1.1: 1.1} {
 		s := captainWithTarget(limit, c)
 		for i := range s.usages {
@@ -128,7 +128,7 @@ func TestCaptainLeavesASmallExcess(t *testing.T) {
 // seven. At a target of 0, too: no throttling is not more than 0.
 func TestCaptainHalvesAtMost(t *testing.T) {
 	for _, target := range []float64{0, 0.02} {
-		c := DefaultCaptain(target)
+		c := NewCaptain(target).cfg
 		s := captainWithTarget(1, c)
 		for i, want := range []float64{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.01, 0.01} {
 			if c.play(s, 0, 0); !simtest.AlmostEqual(s.limit, want) {
@@ -143,7 +143,7 @@ func TestCaptainHalvesAtMost(t *testing.T) {
 // 0, so enough is 1 + 2.6 x 0.4041 = 2.05 still, above 0.9 x 2; after 5 s all are 1, and the limit
 // is 1.
 func TestCaptainDecidesEverySecond(t *testing.T) {
-	p := NewCaptain(DefaultCaptain(0.1))
+	p := NewCaptain(0.1)
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000))
 	r.Next = time.Minute
 	r.Run(p, time.Minute, []float64{1}, []float64{1})

@@ -20,9 +20,6 @@ type GitpodConfig struct {
 	Burst float64
 }
 
-// DefaultGitpod is the published algorithm at 15 s.
-func DefaultGitpod() GitpodConfig { return GitpodConfig{Interval: 15 * time.Second, Burst: 3} }
-
 // Gitpod gives the burst limit to pods that were throttled in the last interval, those of the
 // higher class first, then those that have used least, as long as bandwidth is left; the rest get
 // their fixed limit. A burst limit counts in full, and the last one granted may go beyond the
@@ -43,19 +40,18 @@ type workspace struct {
 	before, throttled uint64        // periods, at the last two samples
 }
 
-// NewGitpod has seen nothing.
-func NewGitpod(cfg GitpodConfig) *Gitpod { return &Gitpod{cfg: cfg, pods: map[int]*workspace{}} }
+// NewGitpod is the published algorithm at 15 s.
+func NewGitpod() *Gitpod {
+	cfg := GitpodConfig{Interval: 15 * time.Second, Burst: 3}
+	return &Gitpod{cfg: cfg, pods: map[int]*workspace{}}
+}
 
 // Decide implements sim.Policy.
 func (g *Gitpod) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	next := r.Now + g.cfg.Interval
 	var pods []*sim.PodSnapshot
 	var used time.Duration
-	for i := range r.Pods {
-		p := &r.Pods[i]
-		if !p.Spec.Managed() {
-			continue
-		}
+	for p := range r.Managed() {
 		pods = append(pods, p)
 		w := g.pods[p.ID]
 		if w == nil {

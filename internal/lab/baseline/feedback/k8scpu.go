@@ -20,16 +20,6 @@ type K8sCPUConfig struct {
 	Window time.Duration
 }
 
-// SlowK8sCPU is K8s-CPU.
-func SlowK8sCPU(threshold float64) K8sCPUConfig {
-	return K8sCPUConfig{Threshold: threshold, Interval: 15 * time.Second, Window: 300 * time.Second}
-}
-
-// FastK8sCPU is K8s-CPU-Fast.
-func FastK8sCPU(threshold float64) K8sCPUConfig {
-	return K8sCPUConfig{Threshold: threshold, Interval: time.Second, Window: 20 * time.Second}
-}
-
 // K8sCPU keeps each pod's use at a part of its limit. A pod keeps its declared limit until the
 // first decision.
 type K8sCPU struct {
@@ -43,18 +33,20 @@ type k8sCPUPod struct {
 	recommendations []float64 // cores, the latest at the end
 }
 
-// NewK8sCPU has seen nothing.
-func NewK8sCPU(cfg K8sCPUConfig) *K8sCPU { return &K8sCPU{cfg: cfg, pods: map[int]*k8sCPUPod{}} }
+// NewK8sCPU is K8s-CPU, or K8s-CPU-Fast.
+func NewK8sCPU(threshold float64, fast bool) *K8sCPU {
+	cfg := K8sCPUConfig{Threshold: threshold, Interval: 15 * time.Second, Window: 300 * time.Second}
+	if fast {
+		cfg.Interval, cfg.Window = time.Second, 20*time.Second
+	}
+	return &K8sCPU{cfg: cfg, pods: map[int]*k8sCPUPod{}}
+}
 
 // Decide implements sim.Policy.
 func (k *K8sCPU) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	most := int(k.cfg.Window / k.cfg.Interval)
 	var actions []sim.Action
-	for i := range r.Pods {
-		p := &r.Pods[i]
-		if !p.Spec.Managed() {
-			continue
-		}
+	for p := range r.Managed() {
 		s := k.pods[p.ID]
 		if s == nil {
 			k.pods[p.ID] = &k8sCPUPod{at: r.Now, usage: p.Usage}

@@ -27,14 +27,6 @@ type KondenseConfig struct {
 	Least, Most cpu.Milli
 }
 
-// DefaultKondense has the defaults of the published code.
-func DefaultKondense() KondenseConfig {
-	return KondenseConfig{
-		Interval: time.Second, Probes: 6, Target: 0.8, Coefficient: 6, MostUp: 0.5, MostDown: 0.1, Ignore: 0.01,
-		Least: 10, Most: 100 * cpu.Core,
-	}
-}
-
 // Kondense follows each pod's mean use, by itself. The original is for Guaranteed pods and moves
 // request and limit together; the pods here are Burstable, so the limit moves and stays above the
 // request. It also waits for two samples, where the original lowers once before it has seen any
@@ -53,19 +45,19 @@ type kondensePod struct {
 // probe is one sample.
 type probe struct{ at, usage time.Duration }
 
-// NewKondense has seen nothing.
-func NewKondense(cfg KondenseConfig) *Kondense {
+// NewKondense has the defaults of the published code.
+func NewKondense() *Kondense {
+	cfg := KondenseConfig{
+		Interval: time.Second, Probes: 6, Target: 0.8, Coefficient: 6, MostUp: 0.5, MostDown: 0.1, Ignore: 0.01,
+		Least: 10, Most: 100 * cpu.Core,
+	}
 	return &Kondense{cfg: cfg, pods: map[int]*kondensePod{}}
 }
 
 // Decide implements sim.Policy.
 func (k *Kondense) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	var actions []sim.Action
-	for i := range r.Pods {
-		p := &r.Pods[i]
-		if !p.Spec.Managed() {
-			continue
-		}
+	for p := range r.Managed() {
 		s := k.pods[p.ID]
 		if s == nil {
 			s = &kondensePod{limit: p.Limit}

@@ -14,7 +14,7 @@ import (
 // %. Use 1 needs 1.25: 0.25 + 2.25 is cut to +50 %. Use 0.76 needs 0.95: -5 %. Use 0.4 needs 0.5:
 // -50 % is cut to -10 %.
 func TestKondenseByHand(t *testing.T) {
-	c := DefaultKondense()
+	c := NewKondense().cfg
 	for use, want := range map[float64]float64{0.84: 0.14, 1: 0.5, 0.76: -0.05, 0.4: -0.1, 0.8: 0} {
 		if got := c.factor(use, 1); !simtest.AlmostEqual(got, want) {
 			t.Errorf("use %v: change %v, want %v", use, got, want)
@@ -35,7 +35,7 @@ func TestKondenseByHand(t *testing.T) {
 // From 1 core, use 0.4: the need is 0.5, so it goes down by a tenth each second: 900, 810, 729,
 // 656, 590, 531, and then by 0.058 to 500. The kernel's is rounded up to 10m.
 func TestKondenseFollows(t *testing.T) {
-	p := NewKondense(DefaultKondense())
+	p := NewKondense()
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000))
 	for i, want := range []cpu.Milli{1000, 900, 810, 730, 660, 590, 540, 500, 500} {
 		if got := r.Run(p, time.Duration(i)*time.Second, []float64{0.4}, []float64{0}); i > 0 && got[0] != want {
@@ -57,7 +57,7 @@ func TestKondenseUsesFiveSeconds(t *testing.T) {
 		{0, 0, 0.7916, []sim.Action{{Pod: 1, Limit: 990, Delay: sim.ResizeDelay}}},
 		{20, 0.8, 0.72, []sim.Action{{Pod: 1, Limit: 980, Delay: sim.ResizeDelay}}},
 	} {
-		p := NewKondense(DefaultKondense())
+		p := NewKondense()
 		w := simtest.NewManualNode(4, sim.PodSpec{}, sim.PodSpec{Request: 100, Limit: 1000})
 		for range c.seconds {
 			p.Decide(&w.Snapshot)

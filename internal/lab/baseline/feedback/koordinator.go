@@ -26,14 +26,6 @@ type KoordinatorConfig struct {
 	Burst time.Duration
 }
 
-// DefaultKoordinatorConfig is what Koordinator ships, with the policy cfsQuotaBurstOnly in place of
-// none.
-func DefaultKoordinatorConfig() KoordinatorConfig {
-	return KoordinatorConfig{
-		Interval: time.Second, Percent: 300, Up: 1.2, Down: 0.8, Overload: 0.5, Cooling: 0.45, Window: 5 * time.Second, Burst: -1,
-	}
-}
-
 // Koordinator raises the quota of pods that were throttled while the node is idle, and lowers all
 // quotas when it is not. It writes cgroups itself. Its static burst (cpu.max.burst) is not played:
 // with its default the kernel refuses it on cgroup v2.
@@ -52,8 +44,11 @@ type burstPod struct {
 	tokens    int64 // percent of the limit, times seconds
 }
 
-// NewKoordinator is Koordinator before its first call.
-func NewKoordinator(cfg KoordinatorConfig) *Koordinator {
+// NewKoordinator is what Koordinator ships, with the policy cfsQuotaBurstOnly in place of none.
+func NewKoordinator(burst time.Duration) *Koordinator {
+	cfg := KoordinatorConfig{
+		Interval: time.Second, Percent: 300, Up: 1.2, Down: 0.8, Overload: 0.5, Cooling: 0.45, Window: 5 * time.Second, Burst: burst,
+	}
 	return &Koordinator{cfg: cfg, pods: map[int]*burstPod{}}
 }
 
@@ -72,10 +67,7 @@ func (k *Koordinator) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	state := k.state(r)
 	pods := make(map[int]*burstPod, len(r.Pods))
 	var actions []sim.Action
-	for _, p := range r.Pods {
-		if !p.Spec.Managed() {
-			continue
-		}
+	for p := range r.Managed() {
 		before := k.pods[p.ID]
 		now := &burstPod{at: r.Now, usage: p.Usage, throttled: p.Throttled}
 		pods[p.ID] = now
@@ -150,7 +142,7 @@ func (k *Koordinator) initial(s *sim.PodSpec) int64 {
 }
 
 // spend is what is left of a pod's tokens. Parts of a second do not count.
-func (k *Koordinator) spend(before *burstPod, p sim.PodSnapshot, now time.Duration) int64 {
+func (k *Koordinator) spend(before *burstPod, p *sim.PodSnapshot, now time.Duration) int64 {
 	if k.cfg.Burst < 0 {
 		return 0
 	}

@@ -17,7 +17,7 @@ import (
 // 1536, 1228.8 -> 1228, 982 -> the limit.
 func TestKoordinatorBurstsAndReturns(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
-	k := NewKoordinator(DefaultKoordinatorConfig())
+	k := NewKoordinator(-1)
 	second := func(other float64, throttled bool) cpu.Milli {
 		actions, next := k.Decide(&w.Snapshot)
 		if next != w.Now+time.Second {
@@ -75,7 +75,7 @@ func TestKoordinatorRaisesTheThrottledOnly(t *testing.T) {
 	late := w.Pods[1]
 	late.Limit, late.Throttled = 1500, 10
 	w.Pods = w.Pods[:1]
-	k := NewKoordinator(DefaultKoordinatorConfig())
+	k := NewKoordinator(-1)
 	for i, want := range []cpu.Milli{1000, 1200, 1200} {
 		if i == 2 {
 			w.Pods = append(w.Pods, late)
@@ -104,7 +104,7 @@ func TestKoordinatorNodeState(t *testing.T) {
 		want  nodeState
 	}{{4.4, 10, nodeIdle}, {4.5, 10, nodeCooling}, {4.9, 10, nodeCooling}, {5, 10, nodeOverload}, {9, 2, nodeIdle}, {9, 3, nodeOverload}} {
 		w := simtest.NewManualNode(10, sim.PodSpec{})
-		k := NewKoordinator(DefaultKoordinatorConfig())
+		k := NewKoordinator(-1)
 		got := k.state(&w.Snapshot)
 		if got != nodeUnknown {
 			t.Errorf("the first sample says %v", got)
@@ -135,11 +135,9 @@ func TestKoordinatorBurstsAsLongAsTokensLast(t *testing.T) {
 		{10 * time.Second, 200, []cpu.Milli{2400, 2000, 2000}},
 		{0, 0, []cpu.Milli{2000, 2000, 2000}},
 	} {
-		cfg := DefaultKoordinatorConfig()
-		cfg.Burst = c.burst
 		w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 2000})
 		w.Now = time.Minute
-		k := NewKoordinator(cfg)
+		k := NewKoordinator(c.burst)
 		k.Decide(&w.Snapshot)
 		if got, want := k.pods[0].tokens, k.initial(w.Pods[0].Spec); got != want {
 			t.Errorf("begins with %d tokens, want %d", got, want)
@@ -160,9 +158,7 @@ func TestKoordinatorBurstsAsLongAsTokensLast(t *testing.T) {
 // to 1000. A pod at 300 % of its limit for 1 s spends 200, one at 20 % saves 80, one from 60 to 99
 // % does neither, and 0.99 s count as none.
 func TestKoordinatorTokens(t *testing.T) {
-	cfg := DefaultKoordinatorConfig()
-	cfg.Burst = 10 * time.Second
-	k := NewKoordinator(cfg)
+	k := NewKoordinator(10 * time.Second)
 	spec := &sim.PodSpec{Name: "a", Request: 500, Limit: 1000}
 	least, most := int64(1000), int64(0)
 	for i := range 100 {
@@ -189,7 +185,7 @@ func TestKoordinatorTokens(t *testing.T) {
 		{1990, 0, time.Second, 2000},
 		{-1990, 3 * time.Second, time.Second, -2000},
 	} {
-		if got := k.spend(&burstPod{tokens: c.before}, sim.PodSnapshot{Spec: spec, Usage: c.used}, c.past); got != c.want {
+		if got := k.spend(&burstPod{tokens: c.before}, &sim.PodSnapshot{Spec: spec, Usage: c.used}, c.past); got != c.want {
 			t.Errorf("%d tokens after %v of CPU in %v: %d, want %d", c.before, c.used, c.past, got, c.want)
 		}
 	}

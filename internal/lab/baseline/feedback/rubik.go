@@ -28,13 +28,6 @@ type QuotaTurboConfig struct {
 	Samples int
 }
 
-// DefaultQuotaTurboConfig is what Rubik ships.
-func DefaultQuotaTurboConfig() QuotaTurboConfig {
-	return QuotaTurboConfig{
-		Interval: 100 * time.Millisecond, High: 60, Alarm: 80, Fall: 0.1, Rise: 1, Swing: 10, Memory: time.Minute, Height: 2, Samples: 59,
-	}
-}
-
 // QuotaTurbo lends quota to pods that are throttled while the node has room, as far as they have
 // used less than their limit in the last six seconds. It writes cgroups itself.
 type QuotaTurbo struct {
@@ -63,8 +56,11 @@ type quotaTurboPod struct {
 	delta         float64
 }
 
-// NewQuotaTurbo is Rubik's quotaTurbo before its first call.
-func NewQuotaTurbo(cfg QuotaTurboConfig) *QuotaTurbo {
+// NewQuotaTurbo is what Rubik ships.
+func NewQuotaTurbo() *QuotaTurbo {
+	cfg := QuotaTurboConfig{
+		Interval: 100 * time.Millisecond, High: 60, Alarm: 80, Fall: 0.1, Rise: 1, Swing: 10, Memory: time.Minute, Height: 2, Samples: 59,
+	}
 	return &QuotaTurbo{cfg: cfg, pods: map[int]*quotaTurboPod{}}
 }
 

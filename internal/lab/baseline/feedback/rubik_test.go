@@ -13,7 +13,7 @@ import (
 // period of 100 ms and wants 0.6 cores; another one for 40 ms in two and wants 0.2. They get 0.075
 // and 0.025; the third was not throttled.
 func TestQuotaTurboRisesInProportionToThrottling(t *testing.T) {
-	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+	q := NewQuotaTurbo()
 	a := &quotaTurboPod{newThrottled: 1, newTime: 60 * time.Millisecond}
 	b := &quotaTurboPod{newThrottled: 2, newTime: 40 * time.Millisecond}
 	c := &quotaTurboPod{newTime: 40 * time.Millisecond}
@@ -27,7 +27,7 @@ func TestQuotaTurboRisesInProportionToThrottling(t *testing.T) {
 // 60)/20 x 0.1 = 0.05 of its excess: 0.0125. At 82 % it loses 22/20 x 0.1 = 0.11 of it, 0.0275, and
 // both lose their part, 2/3 and 1/3, of 2 % of 10 cores.
 func TestQuotaTurboFallsByTheNodesUse(t *testing.T) {
-	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+	q := NewQuotaTurbo()
 	for util, want := range map[float64][2]float64{
 		59: {0, 0},
 		70: {0, -0.0125},
@@ -47,7 +47,7 @@ func TestQuotaTurboFallsByTheNodesUse(t *testing.T) {
 // are left, and it is 2. When 6.5 s were, nothing is, and it is 1. Two reads with a full period
 // between them leave 1 period, too.
 func TestQuotaTurboKeepsTheMeanAtTheLimit(t *testing.T) {
-	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+	q := NewQuotaTurbo()
 	for used, want := range map[time.Duration]float64{5800: 1 + 1.0/6, 5700: 1 + 2.0/6, 4900: 2, 6500: 1} {
 		p := &quotaTurboPod{limit: 1}
 		for i := range time.Duration(59) {
@@ -71,7 +71,7 @@ func TestQuotaTurboIsCalmWithinTenPoints(t *testing.T) {
 		first, second float64
 		want          bool
 	}{{20, 30, true}, {20, 30.5, false}, {30.5, 20, false}} {
-		q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+		q := NewQuotaTurbo()
 		q.utils = []nodeUtil{{percent: c.first}, {percent: c.second}}
 		if q.calm() != c.want {
 			t.Errorf("from %v to %v %%: calm is %v", c.first, c.second, !c.want)
@@ -85,7 +85,7 @@ func TestQuotaTurboIsCalmWithinTenPoints(t *testing.T) {
 func TestQuotaTurboWaitsForACalmMinute(t *testing.T) {
 	for other, want := range map[float64]time.Duration{2.8: time.Minute + 200*time.Millisecond, 7.7: time.Minute + 200*time.Millisecond, 7.75: 0} {
 		w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
-		q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+		q := NewQuotaTurbo()
 		q.Decide(&w.Snapshot)
 		w.Advance(100*time.Millisecond, 0, 0)
 		var rose time.Duration
@@ -135,7 +135,7 @@ func tick(t *testing.T, w *simtest.ManualNode, q *QuotaTurbo, throttled time.Dur
 func TestQuotaTurboLendsAndTakesBack(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{}, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 10000})
 	w.Now, w.Usage = time.Minute, 5*time.Minute
-	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+	q := NewQuotaTurbo()
 	q.Decide(&w.Snapshot)
 	for i, c := range []struct {
 		throttled time.Duration
@@ -159,7 +159,7 @@ func TestQuotaTurboLendsAndTakesBack(t *testing.T) {
 // no more than 1 + 1/6. The one that uses a tenth of 2 cores gets twice its limit.
 func TestQuotaTurboLendsNoMoreThanIsLeft(t *testing.T) {
 	w := simtest.NewManualNode(20, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 2000})
-	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+	q := NewQuotaTurbo()
 	q.Decide(&w.Snapshot)
 	for range 50 {
 		tick(t, w, q, 60*time.Millisecond, 1, 0.2)
@@ -174,7 +174,7 @@ func TestQuotaTurboLendsNoMoreThanIsLeft(t *testing.T) {
 func TestQuotaTurboRemembersFiftyNineReads(t *testing.T) {
 	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
 	w.Pods[0].Limit = 1500
-	q := NewQuotaTurbo(DefaultQuotaTurboConfig())
+	q := NewQuotaTurbo()
 	if actions, _ := q.Decide(&w.Snapshot); len(actions) > 0 {
 		t.Errorf("at first it does %v, want nothing", actions)
 	}
