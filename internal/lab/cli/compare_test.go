@@ -20,7 +20,6 @@ import (
 // files.
 func shop(t *testing.T) (lie, truth string) {
 	t.Helper()
-	dir := t.TempDir()
 	write := func(name, role, reference, spin string) string {
 		text := fmt.Sprintf(`name: %s
 description: a test
@@ -49,11 +48,7 @@ pods:
       requests: {rate: 40, serviceTime: 10ms}
       %s
 `, name, reference, role, spin)
-		file := filepath.Join(dir, name+".yaml")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return file
+		return written(t, name+".yaml", text)
 	}
 	return write("lie", "liar", "reference: told", "spin: 4"), write("told", "honest", "", "")
 }

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,12 +36,9 @@ func TestFidelityReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"fidelity.txt", "fidelity.csv"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := content(t, dir, name)
 		for _, want := range []string{"alone", "p99, ms", "MBCAS, service steps up and down"} {
-			if !strings.Contains(string(text), want) {
+			if !strings.Contains(text, want) {
 				t.Errorf("%s has no %q", name, want)
 			}
 		}

@@ -57,6 +57,27 @@ func TestOneErrorPerLine(t *testing.T) {
 	}
 }
 
+// written is a file with that text.
+func written(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// rows are the lines of a table by their first cells, of which the others are returned.
+func rows(text string, columns, keys int) map[string][]string {
+	found := map[string][]string{}
+	for line := range strings.Lines(text) {
+		if cells := strings.Fields(line); len(cells) == columns {
+			found[strings.Join(cells[:keys], "/")] = cells[keys:]
+		}
+	}
+	return found
+}
+
 const small = `name: small
 description: a test
 nodes: 2
@@ -81,24 +102,16 @@ pods:
 // TestManyNodes: a run of many nodes under what ships is shown together, and has the same figures
 // however many CPUs there are.
 func TestManyNodes(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "many.yaml")
 	text := strings.NewReplacer("nodes: 2", "nodes: 200", "length: 20s", "length: 14s", "start: 14500ms", "start: 1s").Replace(small)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	file := written(t, "many.yaml", text)
 	out, err := lab(t, "sim", file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string][]string{}
-	for line := range strings.SplitSeq(out, "\n") {
-		if cells := strings.Fields(line); len(cells) == 11 {
-			rows[cells[0]] = cells[1:]
-		}
-	}
+	pods := rows(out, 11, 1)
 	// 20 requests of 10 ms are 0.2 cores. The thread that spins has 0.3 cores until it is lifted to
 	// the node's two, about 25 ms into the four seconds that count.
-	web, hog := rows["web"], rows["hog"]
+	web, hog := pods["web"], pods["hog"]
 	if len(web) == 0 || len(hog) == 0 {
 		t.Fatalf("no rows in\n%s", out)
 	}
@@ -121,24 +134,15 @@ func TestManyNodes(t *testing.T) {
 // TestSim: the table and the files of a run whose figures are known beforehand.
 func TestSim(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "small.yaml")
-	if err := os.WriteFile(file, []byte(small), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	text, err := lab(t, "sim", file, "--policy", "static", "--out", filepath.Join(dir, "out"))
+	text, err := lab(t, "sim", written(t, "small.yaml", small), "--policy", "static", "--out", filepath.Join(dir, "out"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string][]string{}
-	for line := range strings.SplitSeq(text, "\n") {
-		if cells := strings.Fields(line); len(cells) == 12 {
-			rows[cells[0]+"/"+cells[1]] = cells[2:]
-		}
-	}
+	shown := rows(text, 12, 2)
 	// 20 requests of 10 ms each second are 0.2 cores; a hog held to 0.3 cores is throttled in every
 	// period.
 	for _, node := range []string{"1", "2"} {
-		web, hog := rows[node+"/web"], rows[node+"/hog"]
+		web, hog := shown[node+"/web"], shown[node+"/hog"]
 		if len(web) == 0 || len(hog) == 0 {
 			t.Fatalf("no rows of node %s in\n%s", node, text)
 		}
@@ -212,10 +216,7 @@ func TestStopEndsSim(t *testing.T) {
 
 // TestOutIsMadeFirst: a folder that cannot be created is found before anything runs.
 func TestOutIsMadeFirst(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	file := written(t, "file", "")
 	for _, args := range []string{"sim duel --length 21s", "compare --scenario duel --policy static", "fairness"} {
 		text, err := lab(t, append(strings.Fields(args), "--out", file)...)
 		if err == nil || text != "" || !strings.HasPrefix(err.Error(), "--out: mkdir "+file) {
@@ -256,11 +257,7 @@ func TestSameAnswer(t *testing.T) {
 		}
 		files := map[string]string{}
 		for _, name := range []string{"pods.csv", "nodes.csv", "changes.csv"} {
-			data, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			files[name] = string(data)
+			files[name] = content(t, dir, name)
 		}
 		return text, files
 	}

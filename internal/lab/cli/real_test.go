@@ -5,8 +5,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -28,12 +26,8 @@ func TestRealRefuses(t *testing.T) {
 
 // TestRealPrintsNoEmptyTable: the first run fails on any machine, as it is for one core more.
 func TestRealPrintsNoEmptyTable(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "small.yaml")
 	text := strings.NewReplacer("nodes: 2\n", "", "cores: 2", fmt.Sprint("cores: ", runtime.NumCPU()+1)).Replace(small)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := lab(t, "real", file); err == nil || strings.Contains(out, "OTHERS") {
+	if out, err := lab(t, "real", written(t, "small.yaml", text)); err == nil || strings.Contains(out, "OTHERS") {
 		t.Errorf("it says %v and\n%s", err, out)
 	}
 }

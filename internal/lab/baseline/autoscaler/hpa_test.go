@@ -20,6 +20,13 @@ func scaleTo(actions []sim.Action) int {
 	return 0
 }
 
+// sync lets 15 s pass in which pod i uses uses[i], and is what the actions then ask for; 0: nothing.
+func sync(h *HPA, w *simtest.ManualNode, uses ...float64) int {
+	w.Advance(15*time.Second, uses...)
+	actions, _ := h.Decide(&w.Snapshot)
+	return scaleTo(actions)
+}
+
 // Two replicas with a request of 200m use 400m each: 200 %, or 2.5 times the target of 80 %, so
 // ceil(2.5 x 2) = 5; two may become max(2 x 2, 2 + 4) = 6 in a period. At the next sync three are
 // on their way. They count as using nothing: 800m of 1000m is 80 %, so five it stays. When each of
@@ -29,12 +36,7 @@ func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	w := simtest.NewManualNode(16, spec, spec)
 	h := NewHPA()
-	turn := func(each float64) int {
-		uses := []float64{each, each, each, each, each}
-		w.Advance(15*time.Second, uses...)
-		actions, _ := h.Decide(&w.Snapshot)
-		return scaleTo(actions)
-	}
+	turn := func(each float64) int { return sync(h, w, each, each, each, each, each) }
 	h.Decide(&w.Snapshot)
 	if got := turn(0.4); got != 5 {
 		t.Fatalf("asked for %d, want 5", got)
@@ -141,9 +143,8 @@ func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 	w := simtest.NewManualNode(16, slices.Repeat([]sim.PodSpec{spec}, 12)...)
 	h := NewHPA()
 	h.Decide(&w.Snapshot)
-	w.Advance(15*time.Second, slices.Repeat([]float64{0.4}, 12)...)
-	if actions, _ := h.Decide(&w.Snapshot); len(actions) > 0 {
-		t.Errorf("twelve at 200 %%: %v, want nothing", actions)
+	if got := sync(h, w, slices.Repeat([]float64{0.4}, 12)...); got != 0 {
+		t.Errorf("twelve at 200 %%: asked for %d, want nothing", got)
 	}
 	w = simtest.NewManualNode(16, spec, spec, spec)
 	late := w.Pods[2]
@@ -151,9 +152,8 @@ func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 	h = NewHPA()
 	h.Decide(&w.Snapshot)
 	w.Pods = append(w.Pods, late)
-	w.Advance(15*time.Second, 0.16, 0.16, 0.16)
-	if actions, _ := h.Decide(&w.Snapshot); len(actions) > 0 {
-		t.Errorf("a third one at 80 %%: %v, want nothing", actions)
+	if got := sync(h, w, 0.16, 0.16, 0.16); got != 0 {
+		t.Errorf("a third one at 80 %%: asked for %d, want nothing", got)
 	}
 }
 
@@ -165,15 +165,11 @@ func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 		w := simtest.NewManualNode(16, spec, spec)
 		h := NewHPA()
 		h.Decide(&w.Snapshot)
-		w.Advance(15*time.Second, use, use)
-		actions, _ := h.Decide(&w.Snapshot)
-		if got := scaleTo(actions); got != want {
+		if got := sync(h, w, use, use); got != want {
 			t.Errorf("use %v: asked for %d, want %d", use, got, want)
 		}
 		if use == 2 {
-			w.Advance(15*time.Second, use, use)
-			actions, _ := h.Decide(&w.Snapshot)
-			if got := scaleTo(actions); got != 10 {
+			if got := sync(h, w, use, use); got != 10 {
 				t.Errorf("asked for %d next, want 10", got)
 			}
 		}
@@ -201,17 +197,13 @@ func TestHPAWaitsForRoom(t *testing.T) {
 		h := NewHPA()
 		h.Decide(&w.Snapshot)
 		for range 2 {
-			w.Advance(15*time.Second, 0.4, 0.4)
-			actions, _ := h.Decide(&w.Snapshot)
-			if got := scaleTo(actions); got != want {
+			if got := sync(h, w, 0.4, 0.4); got != want {
 				t.Errorf("%v allocatable: asked for %d at %v, want %d", allocatable, got, w.Now, want)
 			}
 		}
 		if want == 3 {
 			w.Allocatable = 4000
-			w.Advance(15*time.Second, 0.04, 0.04)
-			actions, _ := h.Decide(&w.Snapshot)
-			if got := scaleTo(actions); got != want {
+			if got := sync(h, w, 0.04, 0.04); got != want {
 				t.Errorf("idle: asked for %d, want %d", got, want)
 			}
 		}

@@ -10,39 +10,35 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// Supply 6, weights 1, 1, 2. Demand per weight: 0.5, 4, 2.
-// First: its share is 6 x 1/4 = 1.5, it wants 0.5: it gets 0.5, 5.5 are left for weights 1 and 2.
-// Third: its share is 5.5 x 2/3 = 3.667, it wants 4: it gets 3.667. Second: the rest, 1.833.
+// Three: supply 6, weights 1, 1, 2. Demand per weight: 0.5, 4, 2. First: its share is 6 x 1/4 = 1.5,
+// it wants 0.5: it gets 0.5, 5.5 are left for weights 1 and 2. Third: its share is 5.5 x 2/3 = 3.667,
+// it wants 4: it gets 3.667. Second: the rest, 1.833.
+//
+// Smallest first: the bidder with the least demand per weight is served first, whatever its index. Of
+// 0.9 one of two equals wants 0.2, the other the rest. Of 3.3 the second weighs 2 and wants 2, less
+// than its share of 2.2; the first gets the rest.
+//
+// Floors: supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5 for
+// the second. A floor above the demand has no effect: with a demand of 0.2 the first gets 0.2, and the
+// second 2.8. A floor above the supply leaves nothing. Without weights there are the floors alone.
 func TestMaxMinByHand(t *testing.T) {
-	got := maxMin(6, []claim{{weight: 1, demand: 0.5}, {weight: 1, demand: 4}, {weight: 2, demand: 4}})
-	want := []float64{0.5, 5.5 / 3, 11.0 / 3}
-	if !slices.EqualFunc(got, want, simtest.AlmostEqual) {
-		t.Errorf("shares %v, want %v", got, want)
-	}
-}
-
-// The bidder with the least demand per weight is served first, whatever its index. Of 0.9 one of two
-// equals wants 0.2, the other the rest. Of 3.3 the second weighs 2 and wants 2, less than its share
-// of 2.2; the first gets the rest.
-func TestMaxMinServesTheSmallestFirst(t *testing.T) {
-	for _, c := range []struct {
-		supply        float64
-		claims        []claim
-		first, second float64
+	for name, c := range map[string]struct {
+		supply float64
+		claims []claim
+		want   []float64
 	}{
-		{0.9, []claim{{1, 5, 0, false}, {1, 0.2, 0, false}}, 0.7, 0.2},
-		{3.3, []claim{{1, 2, 0, false}, {2, 2, 0, false}}, 1.3, 2},
+		"three":                   {6, []claim{{1, 0.5, 0, false}, {1, 4, 0, false}, {2, 4, 0, false}}, []float64{0.5, 5.5 / 3, 11.0 / 3}},
+		"smallest first, equals":  {0.9, []claim{{1, 5, 0, false}, {1, 0.2, 0, false}}, []float64{0.7, 0.2}},
+		"smallest first, weights": {3.3, []claim{{1, 2, 0, false}, {2, 2, 0, false}}, []float64{1.3, 2}},
+		"no floor":                {3, []claim{{1, 5, 0, false}, {2, 5, 0, false}}, []float64{1, 2}},
+		"floor":                   {3, []claim{{1, 5, 1.5, false}, {2, 5, 0, false}}, []float64{1.5, 1.5}},
+		"floor above demand":      {3, []claim{{1, 0.2, 1.5, false}, {2, 5, 0, false}}, []float64{0.2, 2.8}},
+		"floor above supply":      {1, []claim{{1, 5, 2, false}, {1, 5, 0, false}}, []float64{2, 0}},
+		"no weights":              {3, []claim{{0, math.Inf(1), 0.1, false}, {0, math.Inf(1), 0.2, false}}, []float64{0.1, 0.2}},
 	} {
-		if got := maxMin(c.supply, c.claims); !simtest.AlmostEqual(got[0], c.first) || !simtest.AlmostEqual(got[1], c.second) {
-			t.Errorf("supply %v: %v, want %v and %v", c.supply, got, c.first, c.second)
+		if got := maxMin(c.supply, c.claims); !slices.EqualFunc(got, c.want, simtest.AlmostEqual) {
+			t.Errorf("%s: shares %v, want %v", name, got, c.want)
 		}
-	}
-}
-
-// A floor above the supply leaves nothing.
-func TestMaxMinKeepsFloorsAboveTheSupply(t *testing.T) {
-	if got := maxMin(1, []claim{{1, 5, 2, false}, {1, 5, 0, false}}); !simtest.AlmostEqual(got[0], 2) || !simtest.AlmostEqual(got[1], 0) {
-		t.Errorf("shares %v, want 2 and 0", got)
 	}
 }
 
@@ -59,25 +55,6 @@ func TestMaxMinScalesDemand(t *testing.T) {
 		if want > 0 && !slices.Equal(got, []cpu.Milli{1500, want}) {
 			t.Errorf("after %d s: limits %v, want 1500m and %v", until, got, want)
 		}
-	}
-}
-
-// Supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5 for the
-// second. A floor above the demand has no effect: with a demand of 0.2 the first gets 0.2, and the
-// second 2.8.
-func TestMaxMinKeepsFloors(t *testing.T) {
-	for _, c := range []struct{ demand, floor, first, second float64 }{{5, 0, 1, 2}, {5, 1.5, 1.5, 1.5}, {0.2, 1.5, 0.2, 2.8}} {
-		got := maxMin(3, []claim{{1, c.demand, c.floor, false}, {2, 5, 0, false}})
-		if !simtest.AlmostEqual(got[0], c.first) || !simtest.AlmostEqual(got[1], c.second) {
-			t.Errorf("demand %v and floor %v: %v, want %v and %v", c.demand, c.floor, got, c.first, c.second)
-		}
-	}
-}
-
-func TestMaxMinWithoutWeights(t *testing.T) {
-	got := maxMin(3, []claim{{0, math.Inf(1), 0.1, false}, {0, math.Inf(1), 0.2, false}})
-	if !simtest.AlmostEqual(got[0], 0.1) || !simtest.AlmostEqual(got[1], 0.2) {
-		t.Errorf("a pod without weight gets %v, want the floors", got)
 	}
 }
 

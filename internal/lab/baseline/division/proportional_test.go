@@ -27,22 +27,27 @@ func TestProportionalBidsByHand(t *testing.T) {
 
 // The limits are to be 1.8 each, as above. The first stands at 1.1, the second at 4. Decisions fall
 // at 15 s, 30 s, ..., each pod changes each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then
-// 1.65 -> 1.8 is 9 %, which is not worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78).
+// 1.65 -> 1.8 is 9 %, which is not worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78). After
+// the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the
+// first is lowered, and at 75 s, 30 s after its last change, the second is raised.
 func TestProportionalBidsStepsAndCooldown(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
 	p := NewProportionalBids()
 	for _, c := range []struct {
-		until time.Duration
-		want  []cpu.Milli
+		until  time.Duration
+		second float64 // cores that it uses
+		want   []cpu.Milli
 	}{
-		{14 * time.Second, []cpu.Milli{1100, 4000}},
-		{15 * time.Second, []cpu.Milli{1650, 2670}},
-		{44 * time.Second, []cpu.Milli{1650, 2670}},
-		{45 * time.Second, []cpu.Milli{1650, 1800}},
-		{90 * time.Second, []cpu.Milli{1650, 1800}},
+		{14 * time.Second, 2, []cpu.Milli{1100, 4000}},
+		{15 * time.Second, 2, []cpu.Milli{1650, 2670}},
+		{44 * time.Second, 2, []cpu.Milli{1650, 2670}},
+		{45 * time.Second, 2, []cpu.Milli{1650, 1800}},
+		{59 * time.Second, 4, []cpu.Milli{1650, 1800}},
+		{74 * time.Second, 4, []cpu.Milli{1200, 1800}},
+		{75 * time.Second, 4, []cpu.Milli{1200, 2400}},
 	} {
-		if got := r.Run(p, c.until, []float64{1, 2}, []float64{0, 0}); !slices.Equal(got, c.want) {
-			t.Errorf("at %v: limits %v, want %v", c.until, got, c.want)
+		if got := r.Run(p, c.until, []float64{1, c.second}, []float64{0, 0}); !slices.Equal(got, c.want) || r.Next != c.until+time.Second {
+			t.Errorf("at %v: limits %v, want %v; next call at %v", c.until, got, c.want, r.Next)
 		}
 	}
 }
@@ -53,25 +58,5 @@ func TestProportionalBidsDeadBand(t *testing.T) {
 	got := r.Run(NewProportionalBids(), 15*time.Second, []float64{1, 2}, []float64{0, 0})
 	if want := []cpu.Milli{1800, 1800}; !slices.Equal(got, want) {
 		t.Errorf("limits %v, want %v", got, want)
-	}
-}
-
-// After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60
-// s the first is lowered, and at 75 s, 30 s after its last change, the second is raised.
-func TestProportionalBidsReversal(t *testing.T) {
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
-	p := NewProportionalBids()
-	r.Run(p, 45*time.Second, []float64{1, 2}, []float64{0, 0})
-	for _, c := range []struct {
-		until time.Duration
-		want  []cpu.Milli
-	}{
-		{59 * time.Second, []cpu.Milli{1650, 1800}},
-		{74 * time.Second, []cpu.Milli{1200, 1800}},
-		{75 * time.Second, []cpu.Milli{1200, 2400}},
-	} {
-		if got := r.Run(p, c.until, []float64{1, 4}, []float64{0, 0}); !slices.Equal(got, c.want) || r.Next != c.until+time.Second {
-			t.Errorf("at %v: limits %v, want %v; next call at %v", c.until, got, c.want, r.Next)
-		}
 	}
 }
