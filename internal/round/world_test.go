@@ -26,13 +26,6 @@ type world struct {
 	stalls   bool      // memory and IO pressure are read
 }
 
-func (w *world) total(t time.Duration, unread bool) kernel.Total {
-	if unread {
-		return kernel.Total{}
-	}
-	return kernel.KnownTotal(t)
-}
-
 // fakePod is a pod of one container and its load.
 type fakePod struct {
 	name              string
@@ -134,7 +127,8 @@ func (w *world) tick() Output {
 
 func (w *world) input() Input {
 	in := Input{Now: w.now, Node: w.node, Sample: kernel.Sample{
-		Node: kernel.NodeSample{At: w.now, Usage: w.total(w.all, w.noStat), Kubepods: w.total(w.kubepods, w.noPods)},
+		Node: kernel.NodeSample{At: w.now, Usage: kernel.Total{Known: !w.noStat, Time: w.all},
+			Kubepods: kernel.Total{Known: !w.noPods, Time: w.kubepods}},
 	}}
 	for _, p := range w.pods {
 		floor := p.floor
