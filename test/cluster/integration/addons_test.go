@@ -20,7 +20,8 @@ func TestAddons(t *testing.T) {
 	}
 
 	u.run("addon", "up", "vpa", "--interval=5s")
-	if out, err := u.try("addon", "up", "vpa", "--interval=6s"); err == nil || !strings.Contains(out, "addon down vpa") {
+	out, err := u.try("addon", "up", "vpa", "--interval=6s")
+	if err == nil || !strings.Contains(out, "addon down vpa") {
 		t.Errorf("another interval for a running add-on: %v\n%s", err, out)
 	}
 
@@ -29,7 +30,7 @@ func TestAddons(t *testing.T) {
 		t.Errorf("status after a crash: %v, want a failure that names what is down\n%s", err, out)
 	}
 	u.run("up")
-	out := u.run("status")
+	out = u.run("status")
 	for _, want := range []string{"metrics-server v", "every 10s", "vpa v", "every 5s", "every 2s"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("status does not say %q", want)
@@ -52,7 +53,8 @@ func TestAddons(t *testing.T) {
 func (u user) checkNothingNamed(part string) {
 	u.t.Helper()
 	out, err := u.kubectl("", "get", "--output=json", "--all-namespaces",
-		"crds,mutatingwebhookconfigurations,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,leases,services,endpointslices,apiservices")
+		"crds,mutatingwebhookconfigurations,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,"+
+			"leases,services,endpointslices,apiservices")
 	if err != nil {
 		u.t.Fatalf("list what is left: %v\n%s", err, out)
 	}

@@ -76,7 +76,8 @@ func TestClusterLifecycle(t *testing.T) {
 	if have := observeHost(t).Addresses; !slices.Contains(have, "mbcas0 10.244.0.128/32") {
 		t.Errorf("the second node has no address of its own: %q", have)
 	}
-	if !slices.ContainsFunc(u.cgroups(), func(dir string) bool { return strings.HasSuffix(dir, "/"+config.AddedNodes+"/mbcas-node-2/kubepods") }) {
+	ofSecond := func(dir string) bool { return strings.HasSuffix(dir, "/mbcas-nodes/mbcas-node-2/kubepods") }
+	if !slices.ContainsFunc(u.cgroups(), ofSecond) {
 		t.Errorf("the pods of the second node have no cgroup of their own: %q", u.cgroups())
 	}
 

@@ -53,8 +53,10 @@ func observeHost(t *testing.T) hostState {
 			m.Addresses = append(m.Addresses, i.Name+" "+a.String())
 		}
 	}
-	for _, path := range []string{"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni", "/run/containerd",
-		"/run/netns", "/etc/cni", "/opt/cni", "/opt/containerd", "/usr/libexec/kubernetes", "/etc/kubernetes", "/run/flannel"} {
+	for _, path := range []string{
+		"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni", "/run/containerd", "/run/netns",
+		"/etc/cni", "/opt/cni", "/opt/containerd", "/usr/libexec/kubernetes", "/etc/kubernetes", "/run/flannel",
+	} {
 		_, err := os.Stat(path)
 		m.Folders[path] = err == nil
 	}
@@ -109,7 +111,8 @@ func rules(t *testing.T) []string {
 }
 
 // moving are settings that change by themselves.
-var moving = regexp.MustCompile(`^kernel/(random/|ns_last_pid$|pty/nr$|sched_)|^net/netfilter/nf_conntrack_count$|^net/ipv[46]/(conf|neigh)/(mbcas|veth)|/stat_refresh$`)
+var moving = regexp.MustCompile(`^kernel/(random/|ns_last_pid$|pty/nr$|sched_)|/stat_refresh$` +
+	`|^net/netfilter/nf_conntrack_count$|^net/ipv[46]/(conf|neigh)/(mbcas|veth)`)
 
 func sysctls(t *testing.T) map[string]string {
 	t.Helper()

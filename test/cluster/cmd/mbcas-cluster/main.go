@@ -108,7 +108,7 @@ func newUp(f *common) *cobra.Command {
 	fl.StringVar(&want.SystemReservedCPU, "system-reserved-cpu", want.SystemReservedCPU,
 		"CPU that the kubelet keeps back for everything but pods")
 	fl.DurationVar(&want.HPASync, "hpa-sync", want.HPASync,
-		"interval of the HPA controller; its stabilisation and CPU initialisation are 20 times, its readiness delay twice that")
+		"interval of the HPA controller; it stabilises and initialises for 20 times, its readiness delay is twice that")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		programs, err := f.programs()
 		if err != nil {
@@ -220,7 +220,7 @@ func newAssets(f *common) *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&version, "version", "",
-		"another version of Kubernetes, such as 1.35: the control plane's programs alone (default the cluster's own, with all)")
+		"another version of Kubernetes, such as 1.35, with the control plane alone (default the cluster's own)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		programs, err := f.programs()
 		if err != nil {

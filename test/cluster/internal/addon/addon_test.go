@@ -57,7 +57,8 @@ func TestIdentities(t *testing.T) {
 			}
 			for _, flag := range []string{"--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig"} {
 				for _, path := range values([]proc.Program{p}, flag) {
-					if certificate := filepath.Join(a.PKI(c), p.Name+".crt"); !strings.Contains(string(files[path]), certificate) {
+					certificate := filepath.Join(a.PKI(c), p.Name+".crt")
+					if !strings.Contains(string(files[path]), certificate) {
 						t.Errorf("%s %s: %s does not speak by %s:\n%s", p.Name, flag, path, certificate, files[path])
 					}
 				}
@@ -140,7 +141,8 @@ func TestFindAndValidate(t *testing.T) {
 		if got, err := Find(a.Name); err != nil || got.Name != a.Name {
 			t.Errorf("Find(%s) = %s, %v", a.Name, got.Name, err)
 		}
-		if needed := slices.IndexFunc(All(), func(o Addon) bool { return o.Name == a.Needs }); a.Needs != "" && needed >= i {
+		needed := slices.IndexFunc(All(), func(o Addon) bool { return o.Name == a.Needs })
+		if a.Needs != "" && needed >= i {
 			t.Errorf("%s is before %s, which it needs: up would start it first", a.Name, a.Needs)
 		}
 		if err := a.Validate(a.Interval); err != nil {

@@ -79,6 +79,8 @@ func metricsObjects(c config.Config) ([]byte, error) {
 		return nil, err
 	}
 	meta := object{"name": metricsService, "namespace": namespace}
+	named := object{"kubernetes.io/service-name": metricsService}
+	endpoint := object{"addresses": []string{c.NodeIP().String()}, "conditions": object{"ready": true}}
 	raw, err := json.MarshalIndent(object{
 		"apiVersion": "v1", "kind": "List",
 		"items": []object{
@@ -88,18 +90,17 @@ func metricsObjects(c config.Config) ([]byte, error) {
 			},
 			{
 				"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-				"metadata": object{
-					"name": metricsService, "namespace": namespace, "labels": object{"kubernetes.io/service-name": metricsService},
-				},
+				"metadata":    object{"name": metricsService, "namespace": namespace, "labels": named},
 				"addressType": "IPv4",
 				"ports":       []object{{"name": "https", "port": config.MetricsServerPort, "protocol": "TCP"}},
-				"endpoints":   []object{{"addresses": []string{c.NodeIP().String()}, "conditions": object{"ready": true}}},
+				"endpoints":   []object{endpoint},
 			},
 			{
-				"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1beta1.metrics.k8s.io"},
+				"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+				"metadata": object{"name": "v1beta1.metrics.k8s.io"},
 				"spec": object{
-					"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
-					"service":  meta,
+					"group": "metrics.k8s.io", "version": "v1beta1", "service": meta,
+					"groupPriorityMinimum": 100, "versionPriority": 100,
 					"caBundle": ca, // base64, as JSON has bytes
 				},
 			},

@@ -70,7 +70,7 @@ func FindSource(starts ...string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("test/cluster/programs is not above any of %s: run this inside the repository or give --source",
+	return "", fmt.Errorf("test/cluster/programs is not above any of %s: run this in the repository, or give --source",
 		strings.Join(starts, ", "))
 }
 

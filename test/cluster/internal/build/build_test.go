@@ -40,7 +40,8 @@ func TestKey(t *testing.T) {
 func TestInputs(t *testing.T) {
 	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
 	got, err := inputs(fstest.MapFS{
-		"go.mod": file("m"), "go.sum": file("s"), "kube/main.go": file("g"), "kube/README.md": file("text"), "kube/go.mod.orig": file("x"),
+		"go.mod": file("m"), "go.sum": file("s"), "kube/main.go": file("g"),
+		"kube/README.md": file("text"), "kube/go.mod.orig": file("x"),
 	})
 	if err != nil {
 		t.Fatal(err)

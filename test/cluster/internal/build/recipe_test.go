@@ -22,7 +22,8 @@ func small(t *testing.T) (source string, r Recipe) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	source = t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":               "module example.com/programs\n\ngo 1.26\n\nrequire example.com/lib v1.2.3\n\nreplace example.com/lib => ./lib\n",
+		"go.mod": "module example.com/programs\n\ngo 1.26\n\nrequire example.com/lib v1.2.3\n\n" +
+			"replace example.com/lib => ./lib\n",
 		"lib/go.mod":           "module example.com/lib\n",
 		"lib/lib.go":           "package lib\n\nvar Version string\n",
 		"lib/deploy/roles.yml": "kind: Role\n",

@@ -83,7 +83,8 @@ func TestOpenVersion(t *testing.T) {
 	if flags := strings.Join(old.flags, " "); !strings.Contains(flags, "gitVersion="+old.Versions[KubernetesModule]) {
 		t.Errorf("flags %s do not stamp the version", flags)
 	}
-	if _, err := OpenVersion(t.Context(), programs, "1.12"); err == nil || !strings.Contains(err.Error(), "1.35 and 1.37") {
+	_, err = OpenVersion(t.Context(), programs, "1.12")
+	if err == nil || !strings.Contains(err.Error(), "1.35 and 1.37") {
 		t.Errorf("a version without pins: %v, want an error with those there are", err)
 	}
 }

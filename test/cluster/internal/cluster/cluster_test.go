@@ -36,7 +36,8 @@ func TestFolderOfOthers(t *testing.T) {
 // saved is a cluster in a folder of the test's.
 func saved(t *testing.T) *Cluster {
 	t.Helper()
-	c := &Cluster{Config: config.Default(filepath.Join(t.TempDir(), "state")), Addons: map[string]time.Duration{}, out: io.Discard}
+	state := filepath.Join(t.TempDir(), "state")
+	c := &Cluster{Config: config.Default(state), Addons: map[string]time.Duration{}, out: io.Discard}
 	if err := os.Mkdir(c.State, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b config.Config) bool { return a == b }), ignoreUnexported); d != "" {
+	equal := cmp.Comparer(func(a, b config.Config) bool { return a == b })
+	if d := cmp.Diff(want, got, equal, ignoreUnexported); d != "" {
 		t.Errorf("read back (-want +got):\n%s", d)
 	}
 	busy, stop := context.WithCancel(t.Context())
@@ -67,7 +69,8 @@ func TestOpen(t *testing.T) {
 	}
 	other := want.Config
 	other.NodeName = "another"
-	if err := Up(t.Context(), other, true, "", io.Discard); err == nil || !strings.Contains(err.Error(), "other settings") {
+	err = Up(t.Context(), other, true, "", io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "other settings") {
 		t.Errorf("up with chosen settings that differ: %v, want a refusal", err)
 	}
 	moved := want.State + "-moved"
@@ -113,7 +116,7 @@ func TestFreeSlot(t *testing.T) {
 		"named":       {name: "slow", want: spot{1, "slow"}},
 		"no room":     {have: []spot{one, two}, wants: "node remove mbcas-vm-1"},
 		"name taken":  {have: []spot{one}, name: "mbcas-vm-1", wants: "exists"},
-		"name in use": {have: []spot{{2, "mbcas-vm-1"}}, want: spot{1, "mbcas-vm-2"}, reason: "a nameless one gets the next name that is free"},
+		"name in use": {have: []spot{{2, "mbcas-vm-1"}}, want: spot{1, "mbcas-vm-2"}, reason: "the next name is free"},
 		"the first's": {name: "mbcas-node-1", wants: "exists"},
 	}
 	for name, tt := range tests {

@@ -77,7 +77,7 @@ func freeSlot(have []config.Node, n config.Node) (index int, name string, err er
 		index++
 	}
 	if index == config.Slots {
-		return 0, "", fmt.Errorf("the cluster has %d further nodes already; remove one with: mbcas-cluster node remove %s",
+		return 0, "", fmt.Errorf("the cluster has %d further nodes; remove one with: mbcas-cluster node remove %s",
 			index-1, have[1].Name)
 	}
 	name = n.Name

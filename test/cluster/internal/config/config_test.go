@@ -20,6 +20,9 @@ func TestPathsStayInState(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
+	pods := func(prefix string) func(*Config) {
+		return func(c *Config) { c.PodRange = netip.MustParsePrefix(prefix) }
+	}
 	tests := map[string]struct {
 		change func(*Config)
 		wants  []string // one part of the error per fault; none: valid
@@ -28,14 +31,17 @@ func TestValidate(t *testing.T) {
 		"relative state":    {func(c *Config) { c.State = "here" }, []string{"--state"}},
 		"quote in state":    {func(c *Config) { c.State = `/a"b` }, []string{"--state"}},
 		"state too long":    {func(c *Config) { c.State = "/" + strings.Repeat("x", 90) }, []string{"too long"}},
-		"loopback range":    {func(c *Config) { c.PodRange = netip.MustParsePrefix("127.0.0.0/16") }, []string{"--pod-range"}},
-		"public range":      {func(c *Config) { c.PodRange = netip.MustParsePrefix("8.8.0.0/16") }, []string{"--pod-range"}},
-		"host bits":         {func(c *Config) { c.PodRange = netip.MustParsePrefix("10.1.1.1/16") }, []string{"--pod-range"}},
+		"loopback range":    {pods("127.0.0.0/16"), []string{"--pod-range"}},
+		"public range":      {pods("8.8.0.0/16"), []string{"--pod-range"}},
+		"host bits":         {pods("10.1.1.1/16"), []string{"--pod-range"}},
 		"no range":          {func(c *Config) { c.ServiceRange = netip.Prefix{} }, []string{"--service-range"}},
-		"overlap":           {func(c *Config) { c.PodRange = netip.MustParsePrefix("10.96.4.0/24") }, []string{"overlap"}},
+		"overlap":           {pods("10.96.4.0/24"), []string{"overlap"}},
 		"reserve of a word": {func(c *Config) { c.SystemReservedCPU = "much" }, []string{"--system-reserved-cpu"}},
 		"no HPA period":     {func(c *Config) { c.HPASync = 0 }, []string{"--hpa-sync"}},
-		"several":           {func(c *Config) { c.NodeName, c.HPASync = "../x", time.Hour }, []string{"DNS label", "--hpa-sync"}},
+		"several": {
+			func(c *Config) { c.NodeName, c.HPASync = "../x", time.Hour },
+			[]string{"DNS label", "--hpa-sync"},
+		},
 	}
 	for name, tt := range tests {
 		c := Default("/var/lib/x")

@@ -56,7 +56,8 @@ func TestAddresses(t *testing.T) {
 func TestAggregation(t *testing.T) {
 	args := allArgs(config.Default("/var/lib/x"))["kube-apiserver"]
 	for _, flag := range []string{
-		"--client-ca-file", "--requestheader-client-ca-file", "--proxy-client-cert-file", "--proxy-client-key-file", "--enable-aggregator-routing",
+		"--client-ca-file", "--requestheader-client-ca-file", "--proxy-client-cert-file", "--proxy-client-key-file",
+		"--enable-aggregator-routing",
 	} {
 		value(t, args, flag)
 	}
@@ -72,7 +73,8 @@ func TestHPAWaits(t *testing.T) {
 	args := allArgs(config.Default("/var/lib/x"))["kube-controller-manager"]
 	// The defaults of kube-controller-manager --help in 1.36.
 	for flag, want := range map[string]string{
-		"sync-period": "15s", "downscale-stabilization": "5m0s", "cpu-initialization-period": "5m0s", "initial-readiness-delay": "30s",
+		"sync-period": "15s", "downscale-stabilization": "5m0s",
+		"cpu-initialization-period": "5m0s", "initial-readiness-delay": "30s",
 	} {
 		if got := value(t, args, "--horizontal-pod-autoscaler-"+flag); got != want {
 			t.Errorf("%s is %s, and Kubernetes' own is %s", flag, got, want)
@@ -87,7 +89,8 @@ func TestHPAWaits(t *testing.T) {
 func TestRenderedPathsStayInState(t *testing.T) {
 	for program, args := range allArgs(config.Default("/var/lib/x")) {
 		for _, a := range args {
-			if _, v, ok := strings.Cut(a, "="); ok && strings.HasPrefix(v, "/") && !strings.HasPrefix(v, "/var/lib/x/") {
+			_, v, _ := strings.Cut(a, "=")
+			if strings.HasPrefix(v, "/") && !strings.HasPrefix(v, "/var/lib/x/") {
 				t.Errorf("%s: %s is outside the state folder", program, a)
 			}
 		}

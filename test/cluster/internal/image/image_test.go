@@ -23,9 +23,12 @@ const tag = "mbcas.io/agent:dev"
 func program(t *testing.T, segment elf.ProgType) string {
 	t.Helper()
 	var buf bytes.Buffer
-	head := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1}
+	head := elf.Header64{
+		Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1,
+		Ehsize: 64, Phoff: 64, Phentsize: 56, Phnum: 1,
+	}
 	copy(head.Ident[:], elf.ELFMAG)
-	head.Ident[elf.EI_CLASS], head.Ident[elf.EI_DATA], head.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1
+	copy(head.Ident[elf.EI_CLASS:], []byte{byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1})
 	for _, part := range []any{head, elf.Prog64{Type: uint32(segment)}} {
 		if err := binary.Write(&buf, binary.LittleEndian, part); err != nil {
 			t.Fatal(err)

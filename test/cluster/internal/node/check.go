@@ -126,8 +126,8 @@ func cgroupMode(mounts []*mountinfo.Info) CgroupMode {
 func Conflicts(c config.Config) []string {
 	var found []string
 	if _, err := net.InterfaceByName(config.Bridge); err == nil {
-		found = append(found, fmt.Sprintf("the interface %s exists: another cluster has it; stop that with mbcas-cluster down",
-			config.Bridge))
+		const what = "the interface %s exists: another cluster has it; stop that with mbcas-cluster down"
+		found = append(found, fmt.Sprintf(what, config.Bridge))
 	}
 	if dirs, err := clean.Cgroups("kubepods", config.AddedNodes); err == nil && len(dirs) > 0 {
 		found = append(found, fmt.Sprintf("%s exists: another kubelet is or was on this machine", dirs[0]))
@@ -139,8 +139,8 @@ func Conflicts(c config.Config) []string {
 	for _, a := range addrs {
 		p, err := netip.ParsePrefix(a.String())
 		if err == nil && (p.Overlaps(c.PodRange) || p.Overlaps(c.ServiceRange)) {
-			found = append(found, fmt.Sprintf("this machine's address %v is in the cluster's ranges; choose others with"+
-				" --pod-range and --service-range", p))
+			const what = "this machine's address %v is in the cluster's ranges; choose other ones (up --help)"
+			found = append(found, fmt.Sprintf(what, p))
 		}
 	}
 	return found

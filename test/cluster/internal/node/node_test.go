@@ -36,9 +36,12 @@ func TestCgroupMode(t *testing.T) {
 
 func TestOverlays(t *testing.T) {
 	mounts := []*mountinfo.Info{
-		{Mountpoint: "/", FSType: "ext4"}, {Mountpoint: "/tmp", FSType: "tmpfs"}, {Mountpoint: "/var/lib/xy", FSType: "overlay"},
+		{Mountpoint: "/", FSType: "ext4"},
+		{Mountpoint: "/tmp", FSType: "tmpfs"},
+		{Mountpoint: "/var/lib/xy", FSType: "overlay"},
 	}
-	for path, want := range map[string]bool{"/var/lib/x": true, "/tmp/state": false, "/tmpx": true, "/var/lib/xy/z": false} {
+	tests := map[string]bool{"/var/lib/x": true, "/tmp/state": false, "/tmpx": true, "/var/lib/xy/z": false}
+	for path, want := range tests {
 		if got := overlays(mounts, path); got != want {
 			t.Errorf("overlay layers in %s: %v, want %v", path, got, want)
 		}
@@ -64,17 +67,19 @@ func TestKindsOfNodes(t *testing.T) {
 		want    kind
 	}{
 		{c.First(), Hybrid, kind{
-			Address: "10.244.0.1", HealthzPort: 10248, MaxPods: 110, SystemReserved: reserved("250m"), FailCgroupV1: new(bool),
-			RootDir: "--root-dir=/var/lib/x/kubelet",
+			Address: "10.244.0.1", HealthzPort: 10248, MaxPods: 110, SystemReserved: reserved("250m"),
+			FailCgroupV1: new(bool), RootDir: "--root-dir=/var/lib/x/kubelet",
 		}},
 		{config.Node{Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1300m"}, V1, kind{
-			Address: "10.244.0.128", CgroupRoot: "/mbcas-nodes/mbcas-node-2", HealthzPort: 10247, MaxPods: 63, SystemReserved: reserved("1300m"),
-			FailCgroupV1: new(bool), RootDir: "--root-dir=/var/lib/x/nodes/mbcas-node-2/kubelet",
+			Address: "10.244.0.128", CgroupRoot: "/mbcas-nodes/mbcas-node-2", HealthzPort: 10247, MaxPods: 63,
+			SystemReserved: reserved("1300m"), FailCgroupV1: new(bool),
+			RootDir: "--root-dir=/var/lib/x/nodes/mbcas-node-2/kubelet",
 		}},
 		{config.Node{Name: "mbcas-vm-2", Index: 2, SystemReservedCPU: "400m", VM: &config.VM{}}, V2, kind{
 			Address: "10.244.0.192", HealthzPort: 10246, MaxPods: 62, SystemReserved: reserved("400m"),
 			RegisterWithTaints: []map[string]string{{"key": Virtual, "value": "true", "effect": "NoSchedule"}},
-			Labels:             "--node-labels=" + Virtual + "=true", RootDir: "--root-dir=/var/lib/mbcas-cluster/kubelet",
+			Labels:             "--node-labels=" + Virtual + "=true",
+			RootDir:            "--root-dir=/var/lib/mbcas-cluster/kubelet",
 		}},
 	} {
 		in := c.Inside(tt.n)

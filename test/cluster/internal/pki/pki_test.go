@@ -28,7 +28,8 @@ func TestLeavesVerify(t *testing.T) {
 		}
 		for _, ca := range []string{"ca", "front-proxy-ca", "etcd-ca"} {
 			roots := pool(t, filepath.Join(dir, ca+".crt"))
-			_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+			client := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+			_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: client})
 			if trusted := err == nil; trusted != (ca == l.CA) {
 				t.Errorf("%s: trusted by %s: %v (%v), signed by %s", l.Name, ca, trusted, err, l.CA)
 			}

@@ -103,7 +103,8 @@ func TestPriority(t *testing.T) {
 	if got, err := unix.Getpriority(unix.PRIO_PROCESS, p.PID); err != nil || zero-got != 15 {
 		t.Errorf("priority %d, %v, want 15", zero-got, err)
 	}
-	if session, err := os.ReadFile(autogroup(p.PID)); err == nil && !strings.HasSuffix(strings.TrimSpace(string(session)), " nice 15") {
+	session, err := os.ReadFile(autogroup(p.PID))
+	if err == nil && !strings.HasSuffix(strings.TrimSpace(string(session)), " nice 15") {
 		t.Errorf("priority of the session: %q, want 15", session)
 	}
 }

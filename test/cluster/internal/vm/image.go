@@ -41,10 +41,13 @@ var wanted = []string{"virtio_pci", "virtio_blk", "virtio_net"}
 
 // Open finds the image, and the programs that it takes to build and to run it.
 func Open(cache build.Cache) (Image, error) {
-	sum := sha256.Sum256([]byte(strings.Join([]string{suite, packages, diskSize, recipe, strings.Join(wanted, ",")}, " ")))
+	inputs := []string{suite, packages, diskSize, recipe, strings.Join(wanted, ",")}
+	sum := sha256.Sum256([]byte(strings.Join(inputs, " ")))
 	img := Image{Dir: filepath.Join(cache.Dir(), fmt.Sprintf("vm-%x", sum[:6]))}
 	var missing []string
-	for _, p := range [][2]string{{"qemu-system-x86_64", "qemu-system-x86"}, {"mmdebstrap", "mmdebstrap"}, {"mke2fs", "e2fsprogs"}} {
+	for _, p := range [][2]string{
+		{"qemu-system-x86_64", "qemu-system-x86"}, {"mmdebstrap", "mmdebstrap"}, {"mke2fs", "e2fsprogs"},
+	} {
 		path, err := exec.LookPath(p[0])
 		if err != nil {
 			missing = append(missing, p[1])
@@ -96,7 +99,8 @@ func (i Image) build(ctx context.Context, kube string, out io.Writer) error {
 		return err
 	}
 	for path, text := range map[string]string{
-		"etc/passwd":      "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n" +
+			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"etc/group":       "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
 		"etc/hosts":       "127.0.0.1 localhost\n",
 		"etc/resolv.conf": "",
@@ -117,7 +121,7 @@ func (i Image) build(ctx context.Context, kube string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out, "  file system")
-	if err := run(ctx, "mke2fs", "-q", "-t", "ext4", "-d", tree, filepath.Join(i.Dir, "disk.raw"), diskSize); err != nil {
+	if err := run(ctx, "mke2fs", "-q", "-t", "ext4", "-d", tree, i.disk(), diskSize); err != nil {
 		return err
 	}
 	return os.RemoveAll(tree)

@@ -40,7 +40,9 @@ func TestPayload(t *testing.T) {
 		}
 	}
 	in := c.Inside(n)
-	for _, needed := range []string{in.PKI("kubelet-server.crt"), in.PKI("kubelet-server.key"), in.PKI("ca.crt"), in.PauseArchive()} {
+	for _, needed := range []string{
+		in.PKI("kubelet-server.crt"), in.PKI("kubelet-server.key"), in.PKI("ca.crt"), in.PauseArchive(),
+	} {
 		if _, ok := files[needed]; !ok {
 			t.Errorf("the node does not get %s", needed)
 		}
