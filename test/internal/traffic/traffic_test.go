@@ -68,7 +68,7 @@ func TestUnservedCountsAsTheTimeout(t *testing.T) {
 			return ctx.Err()
 		}}
 		n := map[Status]int{}
-		arrivals := []time.Duration{0, time.Millisecond, time.Millisecond + 1, time.Millisecond + 2, time.Millisecond + 3}
+		arrivals := []time.Duration{0, 1e6, 1e6 + 1, 1e6 + 2, 1e6 + 3}
 		g.Run(t.Context(), time.Now(), arrivals, func(r Result) {
 			n[r.Status]++
 			if r.Latency != time.Second {

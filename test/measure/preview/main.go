@@ -14,10 +14,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/baseline"
+	"github.com/mbcas/mbcas/internal/lab/live"
+	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/mbcas"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/test/internal/poll"
 	"github.com/mbcas/mbcas/test/internal/program"
+	"github.com/mbcas/mbcas/test/measure/internal/progress"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 	"github.com/mbcas/mbcas/test/measure/scripts"
 )
@@ -108,4 +117,136 @@ func tail(path string, n int) []string {
 	text, _ := os.ReadFile(path)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[max(0, len(lines)-n):]
+}
+
+const (
+	// allocatablePercent is what the local node gives to pods, of its cores: it keeps a fifth back.
+	allocatablePercent = 80
+	// hogThreads is how many threads a hog spins.
+	hogThreads = 4
+	// seed of the simulated load.
+	seed = 1
+)
+
+// second is one second of a simulated run.
+type second struct {
+	price float64
+	pods  map[string]live.Pod
+}
+
+// preview plays the runs of a script: those without MBCAS at once, the last one at the pace.
+func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) error {
+	fmt.Fprintf(out, "\nThe measurement needs programs that are being built now; their output is in %s.\n", s.log)
+	fmt.Fprintf(out, "Until then the simulator plays the same load (%d cores, no real pods):\n", runtime.NumCPU())
+	fmt.Fprintf(out, "%s\n", x.Title)
+	var without [][]second
+	last := x.Runs[len(x.Runs)-1]
+	plan := x.Plan(last.Name, false, seed)
+	for _, r := range x.Runs[:len(x.Runs)-1] {
+		var all []second
+		if err := simulate(ctx, x, r, plan, func(now second) error { all = append(all, now); return nil }); err != nil {
+			return err
+		}
+		without = append(without, all)
+	}
+	table := progress.Table{}
+	for _, r := range x.Runs {
+		table.Latencies = append(table.Latencies, r.Name+" p99")
+	}
+	var at time.Duration
+	err := simulate(ctx, x, last, plan, func(now second) error {
+		step := plan.At(at)
+		line := progress.Line{At: at, Phase: step.Name, Price: progress.Price(now.price)}
+		for _, all := range without {
+			line.Latencies = append(line.Latencies, latency(all[at/time.Second].pods[step.Service]))
+		}
+		line.Latencies = append(line.Latencies, latency(now.pods[step.Service]))
+		service, hog := now.pods[step.Service], now.pods[step.Hog]
+		line.Service = progress.Pod{Limit: service.Limit, Usage: service.Usage}
+		line.Hog = progress.Pod{Limit: hog.Limit, Usage: hog.Usage}
+		table.Print(out, line)
+		at += time.Second
+		if !poll.Sleep(ctx, s.pace) {
+			return ctx.Err()
+		}
+		return nil
+	})
+	for begin := time.Now(); err == nil; {
+		last := tail(s.log, 1)[0]
+		fmt.Fprintf(out, "still building, %.0f s since the preview ended: %s\n", time.Since(begin).Seconds(), last)
+		if !poll.Sleep(ctx, s.progressEvery) {
+			err = ctx.Err()
+		}
+	}
+	return err
+}
+
+func latency(p live.Pod) string { return progress.Latency(float64(p.P99) / float64(time.Millisecond)) }
+
+// simulate plays one run in the simulator. Its pods are as old as the script wants them before the
+// first second that is reported.
+func simulate(ctx context.Context, x *script.Script, r script.Run, plan script.Plan, report func(second) error) error {
+	policy := sim.Policy(baseline.Static{})
+	if r.Mode == "enforce" {
+		policy = mbcas.New(mbcas.DefaultConfig())
+	}
+	_, err := live.Run(ctx, setup(x, r, plan), policy, func(p live.Point) error {
+		if p.Time <= r.MinAge {
+			return nil
+		}
+		now := second{price: float64(p.Price), pods: map[string]live.Pod{}}
+		for _, pod := range p.Pods {
+			now.pods[pod.Name] = pod
+		}
+		return report(now)
+	})
+	return err
+}
+
+// setup is a run of the script for the simulator.
+func setup(x *script.Script, r script.Run, plan script.Plan) sim.Setup {
+	cores := runtime.NumCPU()
+	s := sim.Setup{
+		Machine: sim.Machine{Cores: cores, Allocatable: cpu.Milli(cores) * cpu.Core * allocatablePercent / 100},
+		Seed:    seed, Length: r.MinAge + plan.Length(), WarmUp: r.MinAge,
+	}
+	for _, w := range x.Workloads {
+		pod := sim.PodSpec{
+			Name: w.Name, Namespace: w.Namespace, Request: w.Request, Limit: w.Limit,
+			Priority: x.Classes[w.Class], OptOut: w.OptOut,
+		}
+		if r.NoLimits && w.Managed() {
+			pod.Limit = 0
+		}
+		rates, threads := series(w, plan, r.MinAge)
+		if w.Kind == script.Serve {
+			pod.Requests = load.Requests{Rate: rates, ServiceTime: x.RequestCPU}
+		} else {
+			pod.Spin = threads
+		}
+		s.Pods = append(s.Pods, pod)
+	}
+	return s
+}
+
+// series are the requests per second and the spinning threads of a workload in every second, after
+// a time without load.
+func series(w script.Workload, plan script.Plan, before time.Duration) (rates, threads load.Series) {
+	for at := time.Duration(0); at < before+plan.Length(); at += time.Second {
+		rate, spin := 0.0, float64(w.Threads)
+		if at >= before {
+			step := plan.At(at - before)
+			rate = step.Rates[w.Name]
+			for _, name := range step.Spin {
+				if name == w.Name {
+					spin = hogThreads
+				}
+			}
+		}
+		rates.Values, threads.Values = append(rates.Values, rate), append(threads.Values, spin)
+	}
+	for _, s := range []*load.Series{&rates, &threads} {
+		s.Step, s.Scale = time.Second, 1
+	}
+	return rates, threads
 }

@@ -104,3 +104,149 @@ func (f *Facts) run(name string) *recorder.Run {
 	}
 	return nil
 }
+
+// Summary is summary.json, the same for every script. A figure that was not measured is null.
+type Summary struct {
+	Kubernetes string `json:"kubernetes"`
+	Node       struct {
+		Cgroup string `json:"cgroup"`
+		PSI    bool   `json:"psi"`
+	} `json:"node"`
+	Reaction struct {
+		N   int      `json:"n"`
+		P50 *float64 `json:"p50"`
+		P99 *float64 `json:"p99"`
+	} `json:"reaction_s"`
+	Throttled struct {
+		Static *float64 `json:"static"`
+		MBCAS  *float64 `json:"mbcas"`
+	} `json:"throttled_ms_per_s"`
+	P99 struct {
+		Static  *float64 `json:"static"`
+		MBCAS   *float64 `json:"mbcas"`
+		NoLimit *float64 `json:"no_limit"`
+	} `json:"p99_ms"`
+	SteadyChanges *float64 `json:"steady_changes_per_5min"`
+	MinLimit      *float64 `json:"min_limit_m"`
+	Resizes       int      `json:"resizes"`
+	Failed        int      `json:"failed"`
+	Restored      *bool    `json:"restored_exactly"`
+
+	Script        string             `json:"script"`
+	Setup         Setup              `json:"setup"`
+	Rows          []Row              `json:"rows"`
+	Checks        []Result           `json:"checks"`
+	Phases        map[string][]Phase `json:"phases"`
+	Reactions     []player.Reaction  `json:"reactions"`
+	NewPods       []recorder.NewPod  `json:"new_pods"`
+	Faults        []string           `json:"faults"`
+	Notes         []string           `json:"notes"`
+	ChangesByPod  map[string]int     `json:"changes_by_pod"`
+	SteadyByPod   map[string]int     `json:"steady_changes_by_pod"`
+	FailedReasons map[string]int     `json:"failed_reasons"`
+	GeneratorLate map[string]float64 `json:"generator_late_p99_ms"`
+	Busy          int64              `json:"busy_before_m"`
+	Started       time.Time          `json:"started"`
+	Seconds       float64            `json:"took_s"`
+}
+
+// Row is a line of the table: a figure in each run.
+type Row struct {
+	Title string              `json:"title"`
+	Runs  map[string]*float64 `json:"runs"`
+	// Like are the runs that show the figure of another row's phase, because they do not differ from
+	// it.
+	Like []string `json:"like,omitempty"`
+}
+
+// Phase is one service in one phase of a run.
+type Phase struct {
+	Phase     string   `json:"phase"`
+	Service   string   `json:"service"`
+	Requests  int      `json:"requests"`
+	Unserved  int      `json:"unserved"`
+	P50       *float64 `json:"p50_ms"`
+	P99       *float64 `json:"p99_ms"`
+	Throttled *float64 `json:"throttled_ms_per_s"`
+}
+
+// Summary draws the figures and compares them with the targets.
+func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
+	s := Summary{
+		Kubernetes: kubernetes, Script: f.Script.Name, Setup: f.Setup, Checks: f.results(), NewPods: f.newPods(),
+		Reactions: f.Reacted, Notes: f.Guard.Notes, Faults: f.Guard.Faults, FailedReasons: f.Failed,
+		Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(),
+		Resizes: f.Resizes, MinLimit: f.minLimit(),
+		ChangesByPod: map[string]int{}, GeneratorLate: map[string]float64{}, Phases: map[string][]Phase{},
+	}
+	s.Node.Cgroup, s.Node.PSI = cgroup, psi
+	for _, n := range f.Failed {
+		s.Failed += n
+	}
+	s.Failed = max(s.Failed, f.Failures)
+	s.SteadyChanges, s.SteadyByPod = f.steady()
+	if f.Restored {
+		s.Restored = new(len(f.NotRestored) == 0)
+	}
+	s.headline(f)
+	for _, row := range f.Script.Rows {
+		s.Rows = append(s.Rows, f.row(row))
+	}
+	for _, c := range f.Changes {
+		s.ChangesByPod[c.App]++
+	}
+	for _, r := range f.Runs {
+		s.GeneratorLate[r.Name] = r.Late(0.99)
+		s.Phases[r.Name] = phaseFigures(r)
+	}
+	return s
+}
+
+// headline fills the first keys.
+func (s *Summary) headline(f *Facts) {
+	p99, throttled := f.Script.Headline.P99, f.Script.Headline.Throttled
+	figure := func(name, run string, at script.Where) *float64 {
+		if at.Phase == "" {
+			return nil
+		}
+		return numbers[name](f, query{Where: at, run: f.run(run)})
+	}
+	s.P99.Static, s.P99.MBCAS = figure("p99", "static", p99), figure("p99", "mbcas", p99)
+	s.P99.NoLimit = figure("p99", "no_limit", p99)
+	s.Throttled.Static = figure("throttled", "static", throttled)
+	s.Throttled.MBCAS = figure("throttled", "mbcas", throttled)
+	s.Reaction.N = len(f.delays())
+	s.Reaction.P50, s.Reaction.P99 = numbers["reaction_p50"](f, query{}), numbers["reaction_p99"](f, query{})
+}
+
+// row has a figure of every run.
+func (f *Facts) row(row script.Row) Row {
+	out := Row{Title: row.Title, Runs: map[string]*float64{}}
+	for _, r := range f.Script.Runs {
+		q := query{Where: row.Where, run: f.run(r.Name)}
+		if row.Like != nil && q.run != nil {
+			if _, played := q.run.Plan.Phase(row.Phase); !played {
+				q.Where = *row.Like
+				out.Like = append(out.Like, r.Name)
+			}
+		}
+		out.Runs[r.Name] = numbers[row.Figure](f, q)
+	}
+	return out
+}
+
+func phaseFigures(r *recorder.Run) (all []Phase) {
+	for _, p := range r.Plan.Phases() {
+		for _, service := range r.Plan.Services() {
+			w := script.Where{Service: service, Phase: p.Name}
+			x := Phase{
+				Phase: p.Name, Service: service, Throttled: r.Throttled(w),
+				P50: r.Latency(w, 0.5), P99: r.Latency(w, 0.99),
+			}
+			if x.Unserved, x.Requests = r.Unserved(w); x.Requests > 0 {
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
