@@ -28,7 +28,7 @@ func Up(ctx context.Context, want config.Config, chosen bool, programs string, o
 		return err
 	}
 	if err := os.MkdirAll(want.State, 0o755); err != nil {
-		return err
+		return fmt.Errorf("no node can run here: %w; it needs root", err)
 	}
 	release, err := lock(ctx, want.State)
 	if err != nil {
