@@ -28,16 +28,18 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml)
 
 .DEFAULT_GOAL := help
-.PHONY: help
+.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew fidelity bench check check-format \
+	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
+	cluster-up cluster-down cluster-addons images load install uninstall manifests demo platform is-root \
+	measure-programs kind-demo kind-down minikube-install clean
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^##@ / { print substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ Build
 
-.PHONY: build
 build: go-found $(COMMANDS:%=bin/%) $(CLUSTER) ## build every program into bin/
 
-.PHONY: FORCE
 FORCE:
 
 bin/%: FORCE | go-found
@@ -55,14 +57,12 @@ bin/mbcas-load: FORCE | go-found
 $(CLUSTER): FORCE | go-found
 	@cd test/cluster && CGO_ENABLED=0 $(GO) build -o ../../$@ ./cmd/mbcas-cluster
 
-.PHONY: go-found
 go-found:
 	@need=$$(sed -n 's/^go //p' go.mod); \
 	command -v $(GO) >/dev/null || { echo "no Go in PATH; install Go $$need or newer from https://go.dev/dl"; exit 1; }; \
 	have=$$($(GO) version | sed -n 's/.*go\([0-9][0-9.]*\).*/\1/p'); \
 	printf '%s\n' "$$need" "$$have" | sort -VC || { echo "Go $$have is too old; install Go $$need or newer from https://go.dev/dl"; exit 1; }
 
-.PHONY: generate
 generate: go-found ## write the generated files (deepcopy, CRD)
 	@$(GO) tool -modfile=tools/controller-gen.mod controller-gen object crd paths=./api/... output:crd:dir=config/crd
 
@@ -71,54 +71,42 @@ generate: go-found ## write the generated files (deepcopy, CRD)
 # TESTALL runs suites; tools/testall lists them.
 TESTALL := $(GO) run ./tools/testall
 
-.PHONY: test
 test: $(CLUSTER) test-packages node-packages ## run every package, the API server tests and one end-to-end path; the last line counts the tests
 	@$(TESTALL)
 
-.PHONY: test-all
 test-all: $(CLUSTER) test-packages node-packages vm-packages cluster-addons ## run every suite: also virtual nodes, two nodes, other versions, fuzzing at length (90 minutes)
 	@$(TESTALL) -tier all -fuzzruns $(LONGFUZZRUNS)
 
-.PHONY: ci
 ci: $(CLUSTER) test-packages node-packages vm-packages
 	@$(TESTALL) -tier ci -fuzzruns $(FUZZRUNS)
 
-.PHONY: test-unit
 test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
 	@$(TESTALL) -only unit
 
-.PHONY: fuzz
 fuzz: go-found ## run each fuzz target FUZZRUNS times (30000; make fuzz FUZZRUNS=5000000)
 	@$(TESTALL) -only fuzz -fuzzruns $(FUZZRUNS)
 
-.PHONY: e2e
 e2e: $(CLUSTER) node-packages ## run the end-to-end path on a real node (root)
 	@$(TESTALL) -only path
 
-.PHONY: skew
 skew: $(CLUSTER) ## run the API server tests on other versions of Kubernetes (the first time 10 to 14 minutes of building)
 	@$(TESTALL) -only skew
 
-.PHONY: fidelity
 fidelity: bin/mbcas-lab ## measure how closely the simulator agrees with this machine's kernel; also in out/fidelity (root, Perl; 11 minutes)
 	@bin/mbcas-lab fidelity --out out/fidelity
 
-.PHONY: bench
 bench: $(CLUSTER) ## run the benchmarks, 6 minutes; also in out/bench.txt (the first time builds an API server)
 	@mkdir -p out
 	@bash -c 'set -o pipefail; KUBEBUILDER_ASSETS="$$($(CLUSTER) assets)" $(GO) test -run "^$$" -bench . -benchmem -benchtime $(BENCHTIME) \
 		$(sort $(dir $(shell grep -rlE "^func Benchmark" --include=*_test.go cpu market internal actuator 2>/dev/null | sed "s,^,./,"))) | tee out/bench.txt'
 
-.PHONY: check
 check: check-format check-tidy check-vet check-lint check-generated check-imports ## format, go.mod, vet, lint, generated files, import rules
 
-.PHONY: check-format
 check-format: go-found
 	@bad=$$(gofmt -l .) || exit 1; \
 	test -z "$$bad" || { echo "not formatted; run gofmt -w on:"; echo "$$bad"; exit 1; }
 
 # What go.mod says is what is imported. Needs no network once the modules are in the cache.
-.PHONY: check-tidy
 check-tidy: go-found
 	@for dir in . test/cluster; do \
 		diff=$$(cd $$dir && $(GO) mod tidy -diff) && continue; \
@@ -126,59 +114,47 @@ check-tidy: go-found
 		exit 1; \
 	done
 
-.PHONY: check-vet
 check-vet: go-found
 	@$(GO) vet ./...
 	@cd test/cluster && $(GO) vet ./...
 
-.PHONY: check-lint
 check-lint: go-found
 	@$(GO) tool -modfile=tools/golangci-lint.mod golangci-lint run ./...
 	@cd test/cluster && $(GO) tool -modfile=$(CURDIR)/tools/golangci-lint.mod golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
-.PHONY: check-generated
 check-generated: go-found
 	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate || exit 1; \
 	test "$$before" = "$$(sha256sum $(GENERATED))" || { echo "generated files were out of date; they are written now, commit them"; exit 1; }
 
-.PHONY: check-imports
 check-imports: go-found
 	@$(GO) test -count=1 .
 
-.PHONY: test-packages
 test-packages:
 	@tools/packages.sh gcc=gcc /usr/include/stdlib.h=libc6-dev corelist=perl || true
 
 ##@ The local cluster
 
-.PHONY: node-packages
 node-packages:
 	@tools/packages.sh containerd=containerd ctr=containerd runc=runc /usr/lib/cni/bridge=containernetworking-plugins || true
 
-.PHONY: vm-packages
 vm-packages:
 	@tools/packages.sh qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap mke2fs=e2fsprogs || true
 
-.PHONY: cluster-up
 cluster-up: $(CLUSTER) node-packages ## start a real Kubernetes on this machine (root; the first time builds it, 10 minutes)
 	@$(CLUSTER) up
 
-.PHONY: cluster-down
 cluster-down: $(CLUSTER) ## stop it and remove everything of it
 	@$(CLUSTER) down
 
-.PHONY: cluster-addons
 cluster-addons: $(CLUSTER) ## build metrics-server and the VPA for it, unless they are built (the first time 6 minutes)
 	@$(CLUSTER) addon build
 
-.PHONY: images
 images: $(CLUSTER) $(IMAGES:%=bin/mbcas-%) ## build the image archives into out/images, without a container engine
 	@for i in $(IMAGES); do \
 		$(CLUSTER) image --name mbcas.io/$$i:$(TAG) -o out/images/$$i.tar bin/mbcas-$$i || exit 1; \
 		echo "out/images/$$i.tar"; \
 	done
 
-.PHONY: load
 load: images ## load the images into the local cluster, with that of the tests' load
 	@$(CLUSTER) load $(IMAGES:%=out/images/%.tar)
 
@@ -188,17 +164,14 @@ load: images ## load the images into the local cluster, with that of the tests' 
 # change another cluster by accident.
 LOCAL_KUBECTL = $$($(CLUSTER) assets)/kubectl --kubeconfig $$($(CLUSTER) kubeconfig)
 
-.PHONY: install
 install: load ## install MBCAS on the local cluster, from config/overlays/local
 	@$(LOCAL_KUBECTL) apply -k config/overlays/local
 	@$(LOCAL_KUBECTL) -n mbcas-system rollout status deployment/mbcas-controller --timeout=120s
 	@$(LOCAL_KUBECTL) -n mbcas-system rollout status daemonset/mbcas-agent --timeout=120s
 
-.PHONY: uninstall
 uninstall: $(CLUSTER) ## restore every pod on the local cluster, then take MBCAS off it
 	@KUBECTL="$(LOCAL_KUBECTL)" config/uninstall.sh
 
-.PHONY: manifests
 manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mbcas.yaml
 	@mkdir -p out
 	@$$($(CLUSTER) assets)/kubectl kustomize config/base > out/mbcas.yaml
@@ -206,39 +179,31 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 
 ##@ Demo
 
-.PHONY: demo
 demo: is-root bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
 	@bin/mbcas-preview demo $(MAKE) --no-print-directory measure-programs
 	@bin/mbcas-measure $(MEASURE_FLAGS) demo
 
-.PHONY: platform
 platform: is-root measure-programs ## twenty pods in a quota, and a service under an HPA, with and without MBCAS: 17 minutes (root; FULL=1 measures for 35)
 	@bin/mbcas-measure $(MEASURE_FLAGS) quota hpa
 
 MEASURE_FLAGS = $(if $(FULL),--full) $(if $(KEEP),--keep)
 
-.PHONY: is-root
 is-root:
 	@test "$$(id -u)" -eq 0 || { echo "this runs a node, which needs root; use: sudo make $(MAKECMDGOALS)"; exit 1; }
 
-.PHONY: measure-programs
 measure-programs: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-measure
 	@$(CLUSTER) assets
 
-.PHONY: kind-demo
 kind-demo: ## install on a new kind cluster, with a small shop (needs kind, docker and kubectl)
 	@tools/install.sh kind
 
-.PHONY: kind-down
 kind-down: ## delete that kind cluster
 	@tools/install.sh kind-down
 
-.PHONY: minikube-install
 minikube-install: ## install on a minikube that runs (needs minikube, docker and kubectl)
 	@tools/install.sh minikube
 
 ##@ Clean up
 
-.PHONY: clean
 clean: ## remove bin/ and out/ (the cluster's programs stay in ~/.cache/mbcas)
 	@rm -rf bin out
