@@ -254,23 +254,6 @@ func TestAgreesWithOracle(t *testing.T) {
 	})
 }
 
-func FuzzClear(f *testing.F) {
-	f.Add(int64(1000), []byte{1, 2, 3, 4, 5, 6, 7, 8})
-	f.Add(int64(0), []byte{})
-	f.Fuzz(func(t *testing.T, supply int64, raw []byte) {
-		p := Problem{Supply: cpu.Milli(supply)}
-		for ; len(raw) >= 4 && len(p.Bids) < 40; raw = raw[4:] {
-			p.Bids = append(p.Bids, Bid{Budget(raw[0]), cpu.Milli(raw[1]), cpu.Milli(raw[2]), cpu.Milli(raw[3])})
-		}
-		if p.Validate() != nil {
-			return
-		}
-		if err := agree(p); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 func TestBoundNamesTheCause(t *testing.T) {
 	bid := Bid{Budget: 100, Demand: 500, Floor: 50, Ceiling: 400}
 	for price, want := range map[Price]Bound{0: ByCeiling, 0.1: ByCeiling, 0.5: ByPrice, 10: ByFloor} {

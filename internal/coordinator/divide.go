@@ -12,12 +12,14 @@ type claim struct {
 	gain      float64 // the part, 0 to 1, of an increase above 1 that it gets
 }
 
-// factorAt is its factor at a level.
-func (c *claim) factorAt(level float64) float64 { return c.bounded(min(level*c.rate, c.useful)) }
-
-// factorBeyond is its factor when every claim has its useful factor, and the rest goes to those
-// with the lowest factors.
-func (c *claim) factorBeyond(level float64) float64 { return c.bounded(max(level, c.useful)) }
+// factorAt is its factor at a level: up to the useful factor or, beyond that, where every claim has
+// its useful factor, and the rest goes to those with the lowest factors.
+func (c *claim) factorAt(level float64, beyond bool) float64 {
+	if beyond {
+		return c.bounded(max(level, c.useful))
+	}
+	return c.bounded(min(level*c.rate, c.useful))
+}
 
 func (c *claim) bounded(factor float64) float64 {
 	factor = min(max(factor, c.low), c.high)
@@ -67,11 +69,7 @@ func divide(claims []claim, total float64) []float64 {
 		}
 	}
 	for k := range claims {
-		if beyond {
-			factors[k] = claims[k].factorBeyond(to)
-		} else {
-			factors[k] = claims[k].factorAt(to)
-		}
+		factors[k] = claims[k].factorAt(to, beyond)
 	}
 	return factors
 }
@@ -80,11 +78,7 @@ func divide(claims []claim, total float64) []float64 {
 func budgetAt(claims []claim, level float64, beyond bool) float64 {
 	sum := 0.0
 	for k := range claims {
-		if c := &claims[k]; beyond {
-			sum += c.weight * c.factorBeyond(level)
-		} else {
-			sum += c.weight * c.factorAt(level)
-		}
+		sum += claims[k].weight * claims[k].factorAt(level, beyond)
 	}
 	return sum
 }

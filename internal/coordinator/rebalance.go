@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -16,13 +17,7 @@ func (c Config) Rebalance(replicas []Replica) []Factor {
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		r, s := &replicas[a], &replicas[b]
-		if d := strings.Compare(r.Namespace, s.Namespace); d != 0 {
-			return d
-		}
-		if d := strings.Compare(r.Workload, s.Workload); d != 0 {
-			return d
-		}
-		return a - b
+		return cmp.Or(strings.Compare(r.Namespace, s.Namespace), strings.Compare(r.Workload, s.Workload), a-b)
 	})
 	var workloads []*workload // of one namespace
 	for begin := 0; begin < len(order); {

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 )
@@ -26,18 +27,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Root == "" {
-		c.Root = "/sys/fs/cgroup"
-	}
-	if c.Proc == "" {
-		c.Proc = "/proc"
-	}
+	c.Root, c.Proc = cmp.Or(c.Root, "/sys/fs/cgroup"), cmp.Or(c.Proc, "/proc")
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 

@@ -69,9 +69,8 @@ func Open(cfg Config) (*Host, error) {
 	h.log.Info("cgroup layout", "version", l.Version, "driver", l.Driver, "kubepods", l.Kubepods, "anchor", l.ChosenBy,
 		"psi", l.PSI)
 	if cfg.MemoryIOPressure && !l.PSI {
-		h.log.Warn(
-			"this kernel's cgroups have no pressure, so memory and IO pressure are unknown; boot the node with psi=1 and cgroup v2",
-		)
+		h.log.Warn("this kernel's cgroups have no pressure, so memory and IO pressure are unknown; " +
+			"boot the node with psi=1 and cgroup v2")
 	}
 	if cfg.OwnPod != "" && l.ChosenBy != ByOwnPod {
 		h.log.Warn("own pod has no cgroup", "pod", cfg.OwnPod, "kubepods", l.Kubepods)

@@ -65,13 +65,10 @@ func (n *node) logged(what string) int { return strings.Count(n.log.String(), wh
 
 // TestRead: what is in the files comes back in units, on each version.
 func TestRead(t *testing.T) {
-	for _, c := range []struct {
-		version kernel.Version
-		stalls  bool
-	}{{kernel.V1, false}, {kernel.V2, false}, {kernel.Hybrid, false}, {kernel.V1, true}, {kernel.V2, true}, {kernel.Hybrid, true}} {
-		version := c.version
-		t.Run(fmt.Sprintf("%s, stalls %v", version, c.stalls), func(t *testing.T) {
-			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = c.stalls })
+	for i, version := range []kernel.Version{kernel.V1, kernel.V2, kernel.Hybrid, kernel.V1, kernel.V2, kernel.Hybrid} {
+		stalls := i >= 3
+		t.Run(fmt.Sprintf("%s, stalls %v", version, stalls), func(t *testing.T) {
+			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = stalls })
 			n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
 			want := kernel.Group{
 				ID: id(2), Found: true,
@@ -82,7 +79,7 @@ func TestRead(t *testing.T) {
 				want.Pressure = kernel.Pressure{Known: true, Some: 30 * time.Microsecond, Full: 20 * time.Microsecond}
 			}
 			var calm *kernel.Stalls // of a container that waits for nothing
-			if c.stalls && version != kernel.V1 {
+			if stalls && version != kernel.V1 {
 				none := kernel.Pressure{Known: true}
 				calm = &kernel.Stalls{Memory: none, IO: none}
 				want.Stalls = &kernel.Stalls{
