@@ -91,7 +91,7 @@ pods:
     limit: 500m
     load:
       requests: {rate: 20, serviceTime: 10ms, distribution: fixed, evenlySpaced: true}
-  - name: hog
+  - name: batch
     role: batch
     request: 100m
     limit: 300m
@@ -111,15 +111,15 @@ func TestManyNodes(t *testing.T) {
 	pods := rows(out, 11, 1)
 	// 20 requests of 10 ms are 0.2 cores. The thread that spins has 0.3 cores until it is lifted to
 	// the node's two, about 25 ms into the four seconds that count.
-	web, hog := pods["web"], pods["hog"]
-	if len(web) == 0 || len(hog) == 0 {
+	web, batch := pods["web"], pods["batch"]
+	if len(web) == 0 || len(batch) == 0 {
 		t.Fatalf("no rows in\n%s", out)
 	}
 	if d := cmp.Diff([]string{"service", "500m", "500m", "200m", "0.0%"}, web[:5]); d != "" || web[9] != "0" {
 		t.Errorf("web: %v, %s", web, d)
 	}
-	if d := cmp.Diff([]string{"batch", "100m", "2000m"}, hog[:3]); d != "" || !strings.HasPrefix(hog[3], "98") || hog[9] != "200" {
-		t.Errorf("hog: %v, %s", hog, d)
+	if d := cmp.Diff([]string{"batch", "100m", "2000m"}, batch[:3]); d != "" || !strings.HasPrefix(batch[3], "98") || batch[9] != "200" {
+		t.Errorf("batch: %v, %s", batch, d)
 	}
 	if want := "200 nodes of 2 cores: 59."; !strings.Contains(out, want) {
 		t.Errorf("%q is missing in\n%s", want, out)
@@ -139,11 +139,11 @@ func TestSim(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := rows(text, 12, 2)
-	// 20 requests of 10 ms each second are 0.2 cores; a hog held to 0.3 cores is throttled in every
+	// 20 requests of 10 ms each second are 0.2 cores; a batch pod held to 0.3 cores is throttled in every
 	// period.
 	for _, node := range []string{"1", "2"} {
-		web, hog := shown[node+"/web"], shown[node+"/hog"]
-		if len(web) == 0 || len(hog) == 0 {
+		web, batch := shown[node+"/web"], shown[node+"/batch"]
+		if len(web) == 0 || len(batch) == 0 {
 			t.Fatalf("no rows of node %s in\n%s", node, text)
 		}
 		if d := cmp.Diff([]string{"service", "500m", "500m", "200m", "0.0%"}, web[:5]); d != "" {
@@ -152,25 +152,25 @@ func TestSim(t *testing.T) {
 		if web[5] != "10.0ms" && web[5] != "10.1ms" {
 			t.Errorf("web: half of the requests took %s", web[5])
 		}
-		if d := cmp.Diff([]string{"batch", "100m", "300m"}, hog[:3]); d != "" || !strings.HasPrefix(hog[3], "3") || len(hog[3]) != 4 {
-			t.Errorf("hog uses %s: %s", hog[3], d)
+		if d := cmp.Diff([]string{"batch", "100m", "300m"}, batch[:3]); d != "" || !strings.HasPrefix(batch[3], "3") || len(batch[3]) != 4 {
+			t.Errorf("batch uses %s: %s", batch[3], d)
 		}
-		if d := cmp.Diff([]string{"-", "-", "-", "-", "0"}, hog[5:]); d != "" {
-			t.Errorf("hog: %s", d)
+		if d := cmp.Diff([]string{"-", "-", "-", "-", "0"}, batch[5:]); d != "" {
+			t.Errorf("batch: %s", d)
 		}
 	}
 	pods := readCSV(t, filepath.Join(dir, "out", "pods.csv"))
-	hogs := 0
+	seconds := 0
 	for _, row := range pods {
-		if row["pod"] == "hog" {
-			hogs++
+		if row["pod"] == "batch" {
+			seconds++
 			if row["role"] != "batch" || row["limit"] != "0.3" {
-				t.Errorf("hog in pods.csv: %v", row)
+				t.Errorf("batch in pods.csv: %v", row)
 			}
 		}
 	}
-	if hogs != 2*6 {
-		t.Errorf("pods.csv has %d seconds of the hogs, want 6 on each of 2 nodes", hogs)
+	if seconds != 2*6 {
+		t.Errorf("pods.csv has %d seconds of the batch pods, want 6 on each of 2 nodes", seconds)
 	}
 	if nodes := readCSV(t, filepath.Join(dir, "out", "nodes.csv")); len(nodes) != 40 || nodes[20]["node"] != "2" || nodes[20]["time"] != "1" {
 		t.Errorf("nodes.csv has %d rows, the 21st is %v", len(nodes), nodes[min(20, len(nodes)-1)])

@@ -26,7 +26,7 @@ func role(pod string) Role {
 	switch pod {
 	case "web", "shop":
 		return Service
-	case "hog":
+	case "batch":
 		return Batch
 	case "liar":
 		return Liar
@@ -37,8 +37,8 @@ func role(pod string) Role {
 }
 
 // smallRun is a node of 2 cores for 10 s, the first 2 of them warm-up: a service that asks for 0.5
-// cores and is held to 0.4 until its limit goes to 1 at 6 s, beside a hog of two threads that gets
-// the rest.
+// cores and is held to 0.4 until its limit goes to 1 at 6 s, beside a batch pod of two threads that
+// gets the rest.
 func smallRun() *Run {
 	web := sim.PodResult{
 		Spec: sim.PodSpec{Name: "web", Request: 300, Limit: 400, Requests: load.Requests{Rate: load.Step{Before: 20, After: 50, Time: 4 * time.Second}, ServiceTime: 10 * time.Millisecond}},
@@ -48,8 +48,8 @@ func smallRun() *Run {
 		},
 		Changes: []sim.Change{{At: time.Second, From: 400, To: 410}, {At: 6 * time.Second, From: 410, To: 1000}},
 	}
-	hog := sim.PodResult{
-		Spec:     sim.PodSpec{Name: "hog", Request: 100, Limit: 2000, Spin: load.Constant(2)},
+	batch := sim.PodResult{
+		Spec:     sim.PodSpec{Name: "batch", Request: 100, Limit: 2000, Spin: load.Constant(2)},
 		Counters: sim.Counters{Usage: 8 * time.Second, Periods: 80, Throttled: 60, ThrottledIdle: 12, Latency: new(sim.Latencies)},
 		Changes:  []sim.Change{{At: 5 * time.Second, From: 2000, To: 1000}},
 	}
@@ -73,17 +73,17 @@ func smallRun() *Run {
 		web.Points = append(web.Points, sim.PodPoint{
 			Usage: use[k], Useful: use[k], Offered: offered, Limit: limit, Throttle: throttle, Backlog: time.Duration(left[k]) * time.Millisecond,
 		})
-		hogLimit := cpu.Milli(2000)
+		batchLimit := cpu.Milli(2000)
 		if k >= 5 {
-			hogLimit = 1000
+			batchLimit = 1000
 		}
-		hog.Points = append(hog.Points, sim.PodPoint{Usage: 1000, Limit: hogLimit})
+		batch.Points = append(batch.Points, sim.PodPoint{Usage: 1000, Limit: batchLimit})
 	}
 	return &Run{
 		Role: role, Steps: []time.Duration{4 * time.Second},
 		Nodes: []Node{{
-			Setup:  sim.Setup{Machine: sim.Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: 2 * time.Second, Pods: []sim.PodSpec{web.Spec, hog.Spec}},
-			Result: sim.Result{Pods: []sim.PodResult{web, hog}, Idle: make([]float64, 10), IdleTime: 4 * time.Second},
+			Setup:  sim.Setup{Machine: sim.Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: 2 * time.Second, Pods: []sim.PodSpec{web.Spec, batch.Spec}},
+			Result: sim.Result{Pods: []sim.PodResult{web, batch}, Idle: make([]float64, 10), IdleTime: 4 * time.Second},
 		}},
 	}
 }
@@ -100,12 +100,12 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 		"throttled-%":      100 * 20.0 / 80,
 		"throttled-idle-%": 100 * 16.0 / 160,
 		// Budgets 300 and 100 of 2 cores: 1.5 and 0.5. The web uses 0.4 at least, due min(0.5 +
-		// 0.1, 1.5): more than half; the hog 1, due 0.5.
+		// 0.1, 1.5): more than half; the batch pod 1, due 0.5.
 		"starved-%":   0,
 		"batch-cores": 8.0 / 8,
 		"util-%":      75, // 4 of 16 core seconds idle
-		// Limits: web 4 x 0.4 + 4 x 1 = 5.6, hog 3 x 2 + 5 x 1 = 11. Needs: web uses 3.4 and
-		// waiting work grows by 0 over all, hog 8.
+		// Limits: web 4 x 0.4 + 4 x 1 = 5.6, batch 3 x 2 + 5 x 1 = 11. Needs: web uses 3.4 and
+		// waiting work grows by 0 over all, batch 8.
 		"limit/need":        16.6 / 11.4,
 		"changes":           2, // the one at 1 s is warm-up
 		"changes/pod/10min": 2 * 600 / 16.0,
@@ -113,15 +113,15 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 		// The web wants 0.5 from 4 s on; its limit is 0.41 until 6 s.
 		"react-p50-s":   2,
 		"react-worst-s": 2,
-		"settle-s":      2, // the web's limit moves at 6 s, the hog's at 5 s, and then they rest
-		// Late changes: all load is constant from 5 s on; the web's change at 6 s counts, the hog's
+		"settle-s":      2, // the web's limit moves at 6 s, the batch pod's at 5 s, and then they rest
+		// Late changes: all load is constant from 5 s on; the web's change at 6 s counts, the batch pod's
 		// at 5 s does not.
 		"late-changes/pod": 0.5,
 		"cycling-pods":     0,
-		// Contended: the web in seconds 4 and 5 with 0.4 per budget 300, the hog all the time with
+		// Contended: the web in seconds 4 and 5 with 0.4 per budget 300, the batch pod all the time with
 		// 1 per 100.
 		"jain": math.Pow(0.4/300+1.0/100, 2) / (2 * (math.Pow(0.4/300, 2) + math.Pow(1.0/100, 2))),
-		// The web gets 2 x 0.2 + 2 x 0.4 + 0.7 + 3 x 0.5 = 3.4, due 3.4; the hog 8, due 4.
+		// The web gets 2 x 0.2 + 2 x 0.4 + 0.7 + 3 x 0.5 = 3.4, due 3.4; the batch pod 8, due 4.
 		"worst-share": 1,
 		// Loads 0.425 and 2 on 2 cores: the best is 0.425 and 1.575; 0.425 (all of its best) and 1
 		// were had.
@@ -233,20 +233,20 @@ func TestReaction(t *testing.T) {
 
 func TestCycle(t *testing.T) {
 	r := smallRun()
-	hog := &r.Nodes[0].Result.Pods[1]
-	hog.Changes = nil
+	batch := &r.Nodes[0].Result.Pods[1]
+	batch.Changes = nil
 	for i := range 6 { // up and down: five turns
 		c := sim.Change{At: time.Duration(5500+500*i) * time.Millisecond, From: 1000, To: 2000}
 		if i%2 == 1 {
 			c.From, c.To = c.To, c.From
 		}
-		hog.Changes = append(hog.Changes, c)
+		batch.Changes = append(batch.Changes, c)
 	}
 	if got := MeasureRun(r); got["cycling-pods"] != 1 || got["late-changes/pod"] != 3.5 {
 		t.Errorf("%v pods cycle with %v late changes, want 1 and 3.5", got["cycling-pods"], got["late-changes/pod"])
 	}
-	for i := range hog.Changes { // a staircase is no cycle
-		hog.Changes[i].From, hog.Changes[i].To = cpu.Milli(1000+10*i), cpu.Milli(1010+10*i)
+	for i := range batch.Changes { // a staircase is no cycle
+		batch.Changes[i].From, batch.Changes[i].To = cpu.Milli(1000+10*i), cpu.Milli(1010+10*i)
 	}
 	if got := MeasureRun(r)["cycling-pods"]; got != 0 {
 		t.Errorf("a staircase counts as %v cycles", got)

@@ -110,7 +110,7 @@ func TestSeriesIsThinned(t *testing.T) {
 	}
 	n.Setup.Length = 1000 * time.Second
 	s := r.Summarize(Key{}, true).Series
-	if len(s.Idle) != 200 || s.Step != 5 || len(s.Pods) != 2 || s.Pods[0].Pod != "hog" || s.Pods[1].Limit[0] != cpu.Milli(400).Cores() {
+	if len(s.Idle) != 200 || s.Step != 5 || len(s.Pods) != 2 || s.Pods[0].Pod != "batch" || s.Pods[1].Limit[0] != cpu.Milli(400).Cores() {
 		t.Errorf("%d points of %v s for %d pods, the first %q", len(s.Idle), s.Step, len(s.Pods), s.Pods[0].Pod)
 	}
 }

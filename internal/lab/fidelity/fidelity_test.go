@@ -85,7 +85,7 @@ func TestDifferencesShow(t *testing.T) {
 			t.Errorf("%s, %s: %v and %v agree", f.Run, f.Measure, f.Kernel, f.Simulated)
 		}
 		seen[f.Measure] = seen[f.Measure] || differs
-		if f.Pod == "hog" && f.Measure == "limit, cores" && f.Kernel.Low <= 0 {
+		if f.Pod == "batch" && f.Measure == "limit, cores" && f.Kernel.Low <= 0 {
 			t.Errorf("the trajectory has no limit: %+v", f)
 		}
 	}

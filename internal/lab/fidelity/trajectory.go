@@ -67,7 +67,7 @@ func stepping(seed uint64) sim.Setup {
 					ServiceTime: 10 * time.Millisecond,
 				},
 			},
-			{Name: "hog", Request: cpu.Milli(500 * k), Limit: cpu.Milli(2000 * k), Spin: load.Constant(4 * k)},
+			{Name: "batch", Request: cpu.Milli(500 * k), Limit: cpu.Milli(2000 * k), Spin: load.Constant(4 * k)},
 		},
 	}
 }

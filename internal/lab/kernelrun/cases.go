@@ -50,7 +50,7 @@ func duel(requests [2]cpu.Milli, service, batch cpu.Milli, threads int, length t
 				Name: "service", Request: requests[0] * times, Limit: service * times, Threads: 8 * k,
 				Requests: load.Requests{Rate: load.Constant(60 * k), ServiceTime: 10 * time.Millisecond},
 			},
-			{Name: "hog", Request: requests[1] * times, Limit: batch * times, Spin: load.Constant(threads * k)},
+			{Name: "batch", Request: requests[1] * times, Limit: batch * times, Spin: load.Constant(threads * k)},
 		},
 	}
 }

@@ -122,7 +122,7 @@ func TestDemandAtTheShareIsStable(t *testing.T) {
 	}
 	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 8}, Length: length, Seed: 1, Pods: []sim.PodSpec{
 		serve("a", 1100, 120), serve("b", 1200, 200), serve("c", 1300, 200), serve("d", 1000, 160),
-		{Name: "hog", Request: 1100, Limit: 7900, Spin: load.Constant(8)},
+		{Name: "batch", Request: 1100, Limit: 7900, Spin: load.Constant(8)},
 	}}, New(DefaultConfig()))
 	for i := range r.Pods {
 		p := &r.Pods[i]
@@ -131,7 +131,7 @@ func TestDemandAtTheShareIsStable(t *testing.T) {
 			t.Errorf("%s: %d changes after the first minute, want one in ten minutes at most: %v", p.Spec.Name, len(late), late)
 		}
 	}
-	if len(r.Pod("hog").Changes) == 0 {
+	if len(r.Pod("batch").Changes) == 0 {
 		t.Error("the batch pod was not capped, so there was no price")
 	}
 }

@@ -2,8 +2,6 @@ package report
 
 import (
 	"bytes"
-	"encoding/xml"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -24,13 +22,7 @@ func TestFairnessPicture(t *testing.T) {
 	if err := WriteFairness(&out, run(0.4, 0.4, 0.4), run(0.4, 0.2, 0.1)); err != nil {
 		t.Fatal(err)
 	}
-	for d := xml.NewDecoder(strings.NewReader(out.String())); ; {
-		if _, err := d.Token(); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatalf("not well formed: %v", err)
-		}
-	}
+	wellFormed(t, out.String())
 	if want := "0.400 of what it wants more than the worst one without a coordinator, and 0.100 with it"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is missing in %.500s", want, out.String())
 	}

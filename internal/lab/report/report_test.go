@@ -28,7 +28,7 @@ func outcome(scenario, policy string, seed uint64, p99, batch float64) experimen
 	if seed == 1 {
 		o.Series = &experiment.Series{Step: 1, Cores: 2, Price: []float64{0, 0.5, 0.4}, Idle: []float64{0.5, 0, 0}, Pods: []experiment.PodSeries{
 			{Pod: "web", Role: experiment.Service, Usage: []float64{-1, 0.5, 0.6}, Limit: []float64{-1, 1, 0.7}, Needs: []float64{-1, 0.5, 0.6}},
-			{Pod: "hog", Role: experiment.Batch, Usage: []float64{1, 1, 1}, Limit: []float64{0, 0, 0}, Needs: []float64{2, 2, 2}},
+			{Pod: "batch", Role: experiment.Batch, Usage: []float64{1, 1, 1}, Limit: []float64{0, 0, 0}, Needs: []float64{2, 2, 2}},
 		}}
 	}
 	return o
@@ -36,7 +36,7 @@ func outcome(scenario, policy string, seed uint64, p99, batch float64) experimen
 
 func results() experiment.Results {
 	r := experiment.Results{
-		Scenarios: []experiment.Named{{Name: "shop", Description: "Bursts & hogs."}, {Name: "empty", Description: "nothing was played"}},
+		Scenarios: []experiment.Named{{Name: "shop", Description: "Bursts & batch."}, {Name: "empty", Description: "nothing was played"}},
 		Policies: []experiment.Named{
 			{Name: "static", Description: "as declared"}, {Name: "captain", Description: "throttles"}, {Name: "fast", Description: "is unfair"}, {Name: "mbcas", Description: "what ships"},
 		},
@@ -77,8 +77,19 @@ func TestStandsAlone(t *testing.T) {
 			t.Errorf("link %q leads out of the page, or nowhere", href[1])
 		}
 	}
-	if strings.Contains(page, "Bursts & hogs") || !strings.Contains(page, "Bursts &amp; hogs") {
+	if strings.Contains(page, "Bursts & batch") || !strings.Contains(page, "Bursts &amp; batch") {
 		t.Error("text is not escaped")
+	}
+}
+
+func wellFormed(t *testing.T, svg string) {
+	t.Helper()
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatalf("a picture is not well formed: %v", err)
+		}
 	}
 }
 
@@ -95,13 +106,7 @@ func TestAccessible(t *testing.T) {
 		if strings.Contains(svg[:200], "width=") {
 			t.Error("a picture has a fixed width")
 		}
-		for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-			if _, err := d.Token(); err == io.EOF {
-				break
-			} else if err != nil {
-				t.Fatalf("a picture is not well formed: %v", err)
-			}
-		}
+		wellFormed(t, svg)
 	}
 	if tables, captions := strings.Count(page, "<table>"), strings.Count(page, "<caption>"); tables < 3 || tables != captions {
 		t.Errorf("%d tables and %d captions", tables, captions)

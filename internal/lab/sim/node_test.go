@@ -44,7 +44,7 @@ func drawSetup(t *rapid.T) Setup {
 		} else {
 			p.Requests = load.Requests{
 				Rate: load.Constant(rapid.Float64Range(0, 200).Draw(t, "rate")), ServiceTime: 8 * time.Millisecond,
-				Distribution: Spread(rapid.IntRange(0, 1).Draw(t, "spread")),
+				Distribution: load.Distribution(rapid.IntRange(0, 1).Draw(t, "spread")),
 			}
 		}
 		if rapid.IntRange(0, 3).Draw(t, "short") == 0 {
@@ -55,9 +55,6 @@ func drawSetup(t *rapid.T) Setup {
 	}
 	return s
 }
-
-// Spread is the load package's.
-type Spread = load.Distribution
 
 func TestDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -266,16 +263,16 @@ func TestGapsDelayThreads(t *testing.T) {
 // two cores runs for the first half of each period, and is throttled on both cores for the second.
 func TestThrottlingIsCountedAsTheKernelDoes(t *testing.T) {
 	r := Run(Setup{Machine: Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: time.Second, Pods: []PodSpec{
-		{Name: "hog", Request: 500, Limit: 1000, Spin: load.Constant(4)},
+		{Name: "batch", Request: 500, Limit: 1000, Spin: load.Constant(4)},
 	}}, noChanges{})
-	hog := r.Pod("hog")
-	if hog.Periods != 90 || hog.Throttled != 90 || hog.ThrottledIdle != 90 {
-		t.Errorf("%d periods, %d throttled, %d of them on an idle node: want 90 of each in 9 s", hog.Periods, hog.Throttled, hog.ThrottledIdle)
+	batch := r.Pod("batch")
+	if batch.Periods != 90 || batch.Throttled != 90 || batch.ThrottledIdle != 90 {
+		t.Errorf("%d periods, %d throttled, %d of them on an idle node: want 90 of each in 9 s", batch.Periods, batch.Throttled, batch.ThrottledIdle)
 	}
-	if got, want := hog.ThrottledTime, 9*time.Second; got < want-100*time.Millisecond || got > want+100*time.Millisecond {
+	if got, want := batch.ThrottledTime, 9*time.Second; got < want-100*time.Millisecond || got > want+100*time.Millisecond {
 		t.Errorf("throttled for %v: want 50 ms on each of two cores in each of 90 periods, %v", got, want)
 	}
-	if got := hog.Pressure; got < 8900*time.Millisecond || got > 9*time.Second {
+	if got := batch.Pressure; got < 8900*time.Millisecond || got > 9*time.Second {
 		t.Errorf("pressure %v: want all of 9 s, as four threads on two cores never all run", got)
 	}
 }

@@ -9,9 +9,12 @@ import (
 
 // scalingPolicy scales the first pod's workload at given times, and records which pods it sees.
 type scalingPolicy struct {
-	at   []time.Duration
-	want []int
+	want map[int]int                // replicas, by second
 	seen map[time.Duration][]string // names, with a minus where the pod is terminating
+}
+
+func scaling(want map[int]int) *scalingPolicy {
+	return &scalingPolicy{want, map[time.Duration][]string{}}
 }
 
 func (s *scalingPolicy) Decide(r *Snapshot) ([]Action, time.Duration) {
@@ -24,10 +27,8 @@ func (s *scalingPolicy) Decide(r *Snapshot) ([]Action, time.Duration) {
 		names = append(names, name)
 	}
 	s.seen[r.Now] = names
-	for i, at := range s.at {
-		if at == r.Now {
-			return []Action{{Pod: r.Pods[0].ID, Replicas: s.want[i]}}, r.Now + time.Second
-		}
+	if want := s.want[int(r.Now/time.Second)]; want > 0 {
+		return []Action{{Pod: r.Pods[0].ID, Replicas: want}}, r.Now + time.Second
 	}
 	return nil, r.Now + time.Second
 }
@@ -57,7 +58,7 @@ func offered(p *PodResult, from, to int) float64 {
 func near(got, want, share float64) bool { return got >= want*(1-share) && got <= want*(1+share) }
 
 func TestReplicasComeShareAndDrain(t *testing.T) {
-	s := &scalingPolicy{at: []time.Duration{20 * time.Second, 60 * time.Second}, want: []int{4, 1}, seen: map[time.Duration][]string{}}
+	s := scaling(map[int]int{20: 4, 60: 1})
 	r := Run(web(2), s)
 	count := func(at time.Duration) int { return len(s.seen[at]) }
 	// StartDelay is 10 s: two come at 30 s.
@@ -96,7 +97,7 @@ func TestReplicasComeShareAndDrain(t *testing.T) {
 }
 
 func TestReplicasOnTheirWayAreTakenBack(t *testing.T) {
-	s := &scalingPolicy{at: []time.Duration{20 * time.Second, 25 * time.Second}, want: []int{4, 2}, seen: map[time.Duration][]string{}}
+	s := scaling(map[int]int{20: 4, 25: 2})
 	Run(web(2), s)
 	if got := s.seen[50*time.Second]; len(got) != 2 || got[0] != "web-1" || got[1] != "web-2" {
 		t.Errorf("saw %v, want the two that were declared", got)
@@ -126,7 +127,7 @@ func TestReplicasEndWithTheirWorkload(t *testing.T) {
 	for i := range 2 {
 		setup.Pods[i].End = 50 * time.Second
 	}
-	s := &scalingPolicy{at: []time.Duration{20 * time.Second, 45 * time.Second}, want: []int{4, 6}, seen: map[time.Duration][]string{}}
+	s := scaling(map[int]int{20: 4, 45: 6})
 	Run(setup, s)
 	if got := s.seen[70*time.Second]; len(got) != 1 || got[0] != "other" {
 		t.Errorf("saw %v after the workload's end, want only the other pod", got)
@@ -136,7 +137,7 @@ func TestReplicasEndWithTheirWorkload(t *testing.T) {
 func TestAQuietReplicaEnds(t *testing.T) {
 	setup := web(1)
 	setup.Pods[0].Requests.Rate = load.Burst{High: 10, Length: time.Second}
-	r := Run(setup, &scalingPolicy{at: []time.Duration{20 * time.Second}, want: []int{2}, seen: map[time.Duration][]string{}})
+	r := Run(setup, scaling(map[int]int{20: 2}))
 	if len(r.Pods) != 2 {
 		t.Errorf("%d pods, want 2", len(r.Pods))
 	}
@@ -144,7 +145,7 @@ func TestAQuietReplicaEnds(t *testing.T) {
 
 func TestWorkloadsOfTwoNamespacesAreTwo(t *testing.T) {
 	other := PodSpec{Name: "web-9", Namespace: "bank", Workload: "web", Request: 200, Limit: 400}
-	s := &scalingPolicy{at: []time.Duration{20 * time.Second}, want: []int{1}, seen: map[time.Duration][]string{}}
+	s := scaling(map[int]int{20: 1})
 	Run(web(2, other), s)
 	if got := s.seen[60*time.Second]; len(got) != 2 || got[0] != "web-1" || got[1] != "web-9" {
 		t.Errorf("saw %v, want web-1 and the other namespace's web-9", got)

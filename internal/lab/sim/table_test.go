@@ -15,10 +15,10 @@ func (noChanges) Decide(r *Snapshot) ([]Action, time.Duration) { return nil, r.N
 
 // duel is a service at 60 requests of 10 ms per second beside a batch pod of four threads, on two
 // cores.
-func duel(service, hog, serviceLimit, hogLimit cpu.Milli, threads float64) Setup {
+func duel(service, batch, serviceLimit, batchLimit cpu.Milli, threads float64) Setup {
 	return Setup{Machine: Machine{Cores: 2}, Length: 120 * time.Second, WarmUp: 2 * time.Second, Seed: 1, Pods: []PodSpec{
 		{Name: "service", Request: service, Limit: serviceLimit, Threads: 8, Requests: load.Requests{Rate: load.Constant(60), ServiceTime: 10 * time.Millisecond}},
-		{Name: "hog", Request: hog, Limit: hogLimit, Spin: load.Constant(threads)},
+		{Name: "batch", Request: batch, Limit: batchLimit, Spin: load.Constant(threads)},
 	}}
 }
 

@@ -21,7 +21,7 @@ func MixedNode(seed uint64) sim.Setup {
 		{Name: "api", Request: 100, Limit: 300, Threads: 4, Requests: load.Requests{
 			Rate: load.Constant(20), ServiceTime: 5 * time.Millisecond, Distribution: load.Exponential,
 		}},
-		{Name: "hog", Request: 500, Limit: 2000, Spin: load.Constant(4)},
+		{Name: "batch", Request: 500, Limit: 2000, Spin: load.Constant(4)},
 		{Name: "late", Limit: 400, Start: 20 * time.Second, Spin: load.Constant(1)},
 		{Name: "early", Request: 100, Limit: 1000, End: 30 * time.Second, Spin: load.Constant(1)},
 		{Name: "idle", Request: 50, Limit: 200},
@@ -42,7 +42,7 @@ func CalmNode(seed uint64) sim.Setup {
 	return sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 100 * time.Second, Seed: seed, Pods: []sim.PodSpec{
 		{Name: "web-1", Workload: "web", Request: 300, Limit: 600, Requests: burst},
 		{Name: "web-2", Workload: "web", Request: 300, Limit: 600, Requests: burst},
-		{Name: "hog", Request: 200, Limit: 800, Spin: load.Burst{High: 2, Start: 30 * time.Second, Length: 45 * time.Second}},
+		{Name: "batch", Request: 200, Limit: 800, Spin: load.Burst{High: 2, Start: 30 * time.Second, Length: 45 * time.Second}},
 		{Name: "free", Request: 100, Requests: burst},
 		{Name: "own", Request: 100, Limit: 200, OptOut: true, Requests: burst},
 	}}

@@ -10,17 +10,18 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// Three: supply 6, weights 1, 1, 2. Demand per weight: 0.5, 4, 2. First: its share is 6 x 1/4 = 1.5,
-// it wants 0.5: it gets 0.5, 5.5 are left for weights 1 and 2. Third: its share is 5.5 x 2/3 = 3.667,
-// it wants 4: it gets 3.667. Second: the rest, 1.833.
+// Three: supply 6, weights 1, 1, 2. Demand per weight: 0.5, 4, 2. First: its share is 6 x 1/4 =
+// 1.5, it wants 0.5: it gets 0.5, 5.5 are left for weights 1 and 2. Third: its share is 5.5 x 2/3
+// = 3.667, it wants 4: it gets 3.667. Second: the rest, 1.833.
 //
-// Smallest first: the bidder with the least demand per weight is served first, whatever its index. Of
-// 0.9 one of two equals wants 0.2, the other the rest. Of 3.3 the second weighs 2 and wants 2, less
-// than its share of 2.2; the first gets the rest.
+// Smallest first: the bidder with the least demand per weight is served first, whatever its index.
+// Of 0.9 one of two equals wants 0.2, the other the rest. Of 3.3 the second weighs 2 and wants 2,
+// less than its share of 2.2; the first gets the rest.
 //
-// Floors: supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5 for
-// the second. A floor above the demand has no effect: with a demand of 0.2 the first gets 0.2, and the
-// second 2.8. A floor above the supply leaves nothing. Without weights there are the floors alone.
+// Floors: supply 3, weights 1 and 2, both want 5: 1 and 2. A floor of 1.5 for the first leaves 1.5
+// for the second. A floor above the demand has no effect: with a demand of 0.2 the first gets 0.2,
+// and the second 2.8. A floor above the supply leaves nothing. Without weights there are the
+// floors alone.
 func TestMaxMinByHand(t *testing.T) {
 	for name, c := range map[string]struct {
 		supply float64

@@ -40,12 +40,12 @@ func TestShadowsTakePart(t *testing.T) {
 // TestDemandEstimateMatchesMBCAS: on a full node a pod that waits below its share has a higher
 // demand than usage, and a throttled pod keeps its demand when its usage falls.
 func TestDemandEstimateMatchesMBCAS(t *testing.T) {
-	w := simtest.NewManualNode(2, sim.PodSpec{Name: "starved", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "hog", Request: 500, Limit: 2000})
+	w := simtest.NewManualNode(2, sim.PodSpec{Name: "starved", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "batch", Request: 500, Limit: 2000})
 	w.Allocatable = 2000
 	s := newSensor()
-	play := func(seconds int, starved, hog float64, throttled uint64) {
+	play := func(seconds int, starved, batch float64, throttled uint64) {
 		for range seconds {
-			w.Advance(time.Second, starved, hog)
+			w.Advance(time.Second, starved, batch)
 			w.Kubepods = w.Usage
 			w.Pods[0].Pressure += time.Second
 			w.Pods[1].Periods += 10
