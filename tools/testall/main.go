@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return 2
 	}
-	out := &progress{out: stdout, last: time.Now()}
+	out := newProgress(stdout)
 	r := &repo{root: o.root, fuzzRuns: o.fuzzRuns, out: out, results: newResults(out, os.Getenv("CI") == "true")}
 	chosen, err := r.choose(ctx, o)
 	if err != nil {
@@ -81,11 +81,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 
-	done, reported := make(chan struct{}), make(chan struct{})
-	go func() { defer close(reported); out.report(done) }()
 	r.runAll(ctx, out, chosen, time.Now().Add(o.budget))
-	close(done)
-	<-reported
+	out.follow("")
 	r.results.summary()
 	if r.results.failed > 0 {
 		return 1

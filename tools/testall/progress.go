@@ -13,44 +13,45 @@ const reportEvery = 30 * time.Second
 
 // progress is a writer that adds a line of progress when nothing was written for a while.
 type progress struct {
-	out io.Writer
+	out   io.Writer
+	quiet *time.Timer
 
 	mu      sync.Mutex
-	step    string
+	step    string // "" reports nothing
 	started time.Time
-	last    time.Time
+}
+
+func newProgress(out io.Writer) *progress {
+	p := &progress{out: out}
+	p.quiet = time.AfterFunc(reportEvery, p.report)
+	return p
 }
 
 func (p *progress) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = time.Now()
+	p.quiet.Reset(reportEvery)
 	return p.out.Write(text)
 }
 
 // begin prints the name of a step and reports it from now on.
 func (p *progress) begin(step string) {
 	fmt.Fprintf(p, "\n== %s\n", step)
+	p.follow(step)
+}
+
+// follow reports a step from now on.
+func (p *progress) follow(step string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.step, p.started = step, time.Now()
 }
 
-// report prints lines of progress until done is closed.
-func (p *progress) report(done <-chan struct{}) {
-	tick := time.NewTicker(reportEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case now := <-tick.C:
-			p.mu.Lock()
-			if now.Sub(p.last) >= reportEvery {
-				fmt.Fprintf(p.out, "   %s: running for %s\n", p.step, now.Sub(p.started).Round(time.Second))
-				p.last = now
-			}
-			p.mu.Unlock()
-		}
+func (p *progress) report() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.step != "" {
+		fmt.Fprintf(p.out, "   %s: running for %s\n", p.step, time.Since(p.started).Round(time.Second))
+		p.quiet.Reset(reportEvery)
 	}
 }

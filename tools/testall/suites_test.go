@@ -111,7 +111,7 @@ func TestDeadline(t *testing.T) {
 	pass := func(name string) func(context.Context) error {
 		return func(context.Context) error { r.results.run(name, nil); return nil }
 	}
-	r.runAll(t.Context(), &progress{out: &out}, []suite{
+	r.runAll(t.Context(), newProgress(&out), []suite{
 		{name: "must", title: "must", run: pass("must"), takes: time.Hour},
 		{name: "long", title: "long", run: pass("long"), takes: time.Hour, optional: true},
 		{name: "short", title: "short", run: pass("short"), takes: time.Second, optional: true},
