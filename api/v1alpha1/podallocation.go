@@ -299,16 +299,16 @@ type PodAllocationStatus struct {
 	AppliedCPULimit *cpu.Milli `json:"appliedCPULimit,omitempty"`
 	// LastAppliedTime is when the controller last changed the pod's limits.
 	// +optional
-	LastAppliedTime *metav1.MicroTime `json:"lastAppliedTime,omitempty"`
+	LastAppliedTime metav1.MicroTime `json:"lastAppliedTime,omitzero"`
 	// LastIncreaseTime is when it last raised one of them.
 	// +optional
-	LastIncreaseTime *metav1.MicroTime `json:"lastIncreaseTime,omitempty"`
+	LastIncreaseTime metav1.MicroTime `json:"lastIncreaseTime,omitzero"`
 	// LastDecreaseTime is when it last lowered one of them.
 	// +optional
-	LastDecreaseTime *metav1.MicroTime `json:"lastDecreaseTime,omitempty"`
+	LastDecreaseTime metav1.MicroTime `json:"lastDecreaseTime,omitzero"`
 	// LastExternalChangeTime is when the controller last found that another client had changed the limits.
 	// +optional
-	LastExternalChangeTime *metav1.MicroTime `json:"lastExternalChangeTime,omitempty"`
+	LastExternalChangeTime metav1.MicroTime `json:"lastExternalChangeTime,omitzero"`
 	// Rollback is what the controller needs to take a harmful decrease back.
 	// +optional
 	Rollback RollbackStatus `json:"rollback,omitzero"`
@@ -342,18 +342,18 @@ type RollbackStatus struct {
 	Limits []ContainerLimit `json:"limits,omitempty"`
 	// WindowStart is the time of the decrease from Limits: in a run of decreases, of the first.
 	// +optional
-	WindowStart *metav1.MicroTime `json:"windowStart,omitempty"`
+	WindowStart metav1.MicroTime `json:"windowStart,omitzero"`
 	// LastHarmfulDecreaseTime is when the controller last found that a decrease had harmed the pod. The
 	// pod keeps at least its declared limit for a day after it (flag --rollback-holdoff).
 	// +optional
-	LastHarmfulDecreaseTime *metav1.MicroTime `json:"lastHarmfulDecreaseTime,omitempty"`
+	LastHarmfulDecreaseTime metav1.MicroTime `json:"lastHarmfulDecreaseTime,omitzero"`
 }
 
 // RetryStatus is the back-off of one pod.
 type RetryStatus struct {
 	// Time is when the controller may try again.
 	// +optional
-	Time *metav1.MicroTime `json:"time,omitempty"`
+	Time metav1.MicroTime `json:"time,omitzero"`
 	// Failures counts refused or failed resizes in a row.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

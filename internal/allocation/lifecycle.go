@@ -108,12 +108,12 @@ func StatusOf(s *v1alpha1.PodAllocationStatus) lifecycle.Status {
 	return lifecycle.Status{
 		Phase: lifecycle.Phase(s.Phase), Reason: reasons.Reason(s.Reason), Message: s.Message,
 		Declared: LimitsOf(s.DeclaredLimits), Applied: LimitsOf(s.AppliedLimits),
-		LastApplied:  timeOf(s.LastAppliedTime),
-		LastIncrease: timeOf(s.LastIncreaseTime), LastDecrease: timeOf(s.LastDecreaseTime),
-		RollbackLimits: LimitsOf(s.Rollback.Limits), RollbackWindowStart: timeOf(s.Rollback.WindowStart),
-		LastHarmfulDecrease: timeOf(s.Rollback.LastHarmfulDecreaseTime),
-		LastExternalChange:  timeOf(s.LastExternalChangeTime),
-		RetryAt:             timeOf(s.Retry.Time), Failures: s.Retry.Failures,
+		LastApplied:  s.LastAppliedTime.Time,
+		LastIncrease: s.LastIncreaseTime.Time, LastDecrease: s.LastDecreaseTime.Time,
+		RollbackLimits: LimitsOf(s.Rollback.Limits), RollbackWindowStart: s.Rollback.WindowStart.Time,
+		LastHarmfulDecrease: s.Rollback.LastHarmfulDecreaseTime.Time,
+		LastExternalChange:  s.LastExternalChangeTime.Time,
+		RetryAt:             s.Retry.Time.Time, Failures: s.Retry.Failures,
 	}
 }
 
@@ -125,14 +125,14 @@ func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
 	if len(s.Applied) > 0 {
 		to.AppliedCPULimit = new(s.Applied.Total())
 	}
-	to.LastAppliedTime = microTime(s.LastApplied)
-	to.LastIncreaseTime, to.LastDecreaseTime = microTime(s.LastIncrease), microTime(s.LastDecrease)
+	to.LastAppliedTime = metav1.NewMicroTime(s.LastApplied)
+	to.LastIncreaseTime, to.LastDecreaseTime = metav1.NewMicroTime(s.LastIncrease), metav1.NewMicroTime(s.LastDecrease)
 	to.Rollback = v1alpha1.RollbackStatus{
-		Limits: ContainerLimits(s.RollbackLimits), WindowStart: microTime(s.RollbackWindowStart),
-		LastHarmfulDecreaseTime: microTime(s.LastHarmfulDecrease),
+		Limits: ContainerLimits(s.RollbackLimits), WindowStart: metav1.NewMicroTime(s.RollbackWindowStart),
+		LastHarmfulDecreaseTime: metav1.NewMicroTime(s.LastHarmfulDecrease),
 	}
-	to.LastExternalChangeTime = microTime(s.LastExternalChange)
-	to.Retry = v1alpha1.RetryStatus{Time: microTime(s.RetryAt), Failures: s.Failures}
+	to.LastExternalChangeTime = metav1.NewMicroTime(s.LastExternalChange)
+	to.Retry = v1alpha1.RetryStatus{Time: metav1.NewMicroTime(s.RetryAt), Failures: s.Failures}
 }
 
 // LimitsOf are limits of the API as lifecycle has them; nil: none.
@@ -151,18 +151,4 @@ func ContainerLimits(limits lifecycle.Limits) []v1alpha1.ContainerLimit {
 		list = append(list, v1alpha1.ContainerLimit{Name: l.Container, CPULimit: l.CPU})
 	}
 	return list
-}
-
-func timeOf(t *metav1.MicroTime) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.Time
-}
-
-func microTime(t time.Time) *metav1.MicroTime {
-	if t.IsZero() {
-		return nil
-	}
-	return new(metav1.NewMicroTime(t))
 }

@@ -133,7 +133,7 @@ func plaza() []client.Object {
 		allocated(frail, both(decided(800, "app", decision(v1alpha1.Decision{
 			Demand: 790, Usage: 640, Budget: 100, Price: 0.961, Floor: 800, Ceiling: 4000, BoundBy: v1alpha1.BoundByFloor,
 		})), applied(reasons.UnhealthyAfterDecrease), declared("app", 500, 10*time.Minute), constrained(v1alpha1.Constraints{NoDecrease: string(reasons.UnhealthyAfterDecrease)}), func(pa *v1alpha1.PodAllocation) {
-			pa.Status.Rollback.LastHarmfulDecreaseTime = ago(10 * time.Minute)
+			pa.Status.Rollback.LastHarmfulDecreaseTime = *ago(10 * time.Minute)
 		})),
 		allocated(db, both(decided(1000, "app", decision(v1alpha1.Decision{
 			Demand: 1300, Usage: 1249, Budget: 750, PriorityPercent: 200, CoordinationPercent: percentOf(150), Price: 0.600, Floor: 1250, Ceiling: 3000, BoundBy: v1alpha1.BoundByPrice,

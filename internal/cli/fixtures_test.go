@@ -79,7 +79,7 @@ func status(phase v1alpha1.Phase, reason, message string) func(*v1alpha1.PodAllo
 func declared(container string, limit cpu.Milli, changed time.Duration) func(*v1alpha1.PodAllocation) {
 	return func(pa *v1alpha1.PodAllocation) {
 		pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{{Name: container, CPULimit: limit}}
-		pa.Status.LastAppliedTime = ago(changed)
+		pa.Status.LastAppliedTime = *ago(changed)
 		total := kube.Total(pa.Status.AppliedLimits)
 		pa.Status.AppliedCPULimit = &total
 	}
@@ -120,7 +120,7 @@ func shop() []client.Object {
 			BoundBy: v1alpha1.BoundByNothing, ObservedAt: *ago(20 * time.Second),
 		}), status(v1alpha1.PhaseFailed, "QuotaExceeded", "exceeded quota: shop, requested: limits.cpu=500m, used: limits.cpu=4, limited: limits.cpu=4"), func(pa *v1alpha1.PodAllocation) {
 			retry := metav1.NewMicroTime(noon.Add(100 * time.Second))
-			pa.Status.Retry.Time, pa.Status.Retry.Failures = &retry, 2
+			pa.Status.Retry.Time, pa.Status.Retry.Failures = retry, 2
 		})),
 	}
 	for name, mode := range map[string]string{"shop": "enforce", "lab": "off", "default": "", "kube-system": ""} {

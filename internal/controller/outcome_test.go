@@ -62,7 +62,7 @@ func TestOutcomes(t *testing.T) {
 			if got := (end{pa.Status.Phase, reasons.Reason(pa.Status.Reason), pa.Status.Retry.Failures}); got != want {
 				t.Errorf("ends as %+v, want %+v", got, want)
 			}
-			if want.failures > 0 && (pa.Status.Retry.Time == nil || !strings.Contains(pa.Status.Message, "because")) {
+			if want.failures > 0 && (pa.Status.Retry.Time.IsZero() || !strings.Contains(pa.Status.Message, "because")) {
 				t.Errorf("a refusal without retry time or explanation: %+v", pa.Status)
 			}
 			if !strings.Contains(r.audit.String(), `"msg":"resize"`) {
@@ -81,7 +81,7 @@ func TestOutcomes(t *testing.T) {
 				l.pass(20 * time.Second)
 			}
 			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			if pa.Status.Retry.Failures != 0 || pa.Status.Retry.Time != nil || l.counter.resizes() != 1 {
+			if pa.Status.Retry.Failures != 0 || !pa.Status.Retry.Time.IsZero() || l.counter.resizes() != 1 {
 				t.Errorf("%d resizes, status %+v", l.counter.resizes(), pa.Status)
 			}
 			r.limitIs(pod, 2000, "in the end")
@@ -219,7 +219,7 @@ func TestRollsBackAHarmfulDecrease(t *testing.T) {
 	r.unready(pod)
 	l.gets(pod, 2000)
 	s := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease).Status
-	if s.Rollback.LastHarmfulDecreaseTime == nil || s.Rollback.Limits != nil || s.Rollback.WindowStart != nil ||
+	if s.Rollback.LastHarmfulDecreaseTime.IsZero() || s.Rollback.Limits != nil || !s.Rollback.WindowStart.IsZero() ||
 		s.Constraints == nil || s.Constraints.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
 		t.Errorf("status %+v", s)
 	}

@@ -197,7 +197,7 @@ func (p *podState) resolved() bool {
 	if refused := p.rec.refused; refused != nil {
 		return refused.ranges != p.admission.ranges || quota.Eased(refused.quotas, p.admission.quotas)
 	}
-	if p.pa != nil && p.pa.Status.Retry.Time != nil && byNamespace(reasons.Reason(p.pa.Status.Reason)) {
+	if p.pa != nil && !p.pa.Status.Retry.Time.IsZero() && byNamespace(reasons.Reason(p.pa.Status.Reason)) {
 		p.rec.refused = &p.admission
 	}
 	return false

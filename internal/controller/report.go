@@ -98,7 +98,7 @@ func setConditions(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	if reason == "" {
 		reason = string(reasons.NoDecisionYet)
 	}
-	ready, actuation := metav1.ConditionFalse, s.LastAppliedTime != nil
+	ready, actuation := metav1.ConditionFalse, !s.LastAppliedTime.IsZero()
 	switch s.Phase {
 	case v1alpha1.PhaseApplied, v1alpha1.PhaseRestored:
 		ready = metav1.ConditionTrue

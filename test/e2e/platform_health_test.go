@@ -76,7 +76,7 @@ func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.reaches(t, 3*time.Minute, frail, "is lowered", p.aboutHalf)
 	setLoad(t, frail, map[string]any{"threads": 1, "unhealthy": true})
 	p.waitAllocation(t, time.Minute, frail, "records the harmful decrease", func(pa *v1alpha1.PodAllocation) bool {
-		return pa.Status.Rollback.LastHarmfulDecreaseTime != nil
+		return !pa.Status.Rollback.LastHarmfulDecreaseTime.IsZero()
 	})
 	p.has(t, 30*time.Second, frail, p.ceiling)
 	p.event(t, frail, string(reasons.UnhealthyAfterDecrease))

@@ -85,7 +85,7 @@ func noDecrease(s Subject) string {
 		return fmt.Sprintf(override, "its HorizontalPodAutoscaler scales on CPU usage", why, kube.AllowDecreaseKey)
 	case why == reasons.NoDisruptionAllowed:
 		return fmt.Sprintf(override, "its PodDisruptionBudget allows no disruption now", why, kube.AllowDecreaseKey)
-	case why == reasons.UnhealthyAfterDecrease && harmed != nil:
+	case why == reasons.UnhealthyAfterDecrease && !harmed.IsZero():
 		until := "for the controller's --" + kube.RollbackHoldOffFlag
 		if hold, ok := s.Settings.Duration(kube.RollbackHoldOffFlag); ok {
 			until = "until " + harmed.Add(hold).UTC().Format("2006-01-02 15:04 UTC")

@@ -72,18 +72,18 @@ func TestStalls(t *testing.T) {
 func TestNoDecrease(t *testing.T) {
 	unhealthy := string(reasons.UnhealthyAfterDecrease)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	harmed := metav1.NewMicroTime(now.Add(-10 * time.Minute))
+	harmed, never := metav1.NewMicroTime(now.Add(-10*time.Minute)), metav1.MicroTime{}
 	for name, c := range map[string]struct {
 		reason   string
-		harmed   *metav1.MicroTime
+		harmed   metav1.MicroTime
 		settings kube.Settings
 		want     string
 	}{
-		"a day":            {unhealthy, &harmed, kube.Settings{kube.RollbackHoldOffFlag: "24h0m0s"}, "not decreased until 2026-11-22 11:50 UTC, because"},
-		"an hour":          {unhealthy, &harmed, kube.Settings{kube.RollbackHoldOffFlag: "1h0m0s"}, "not decreased until 2026-11-21 12:50 UTC, because"},
-		"unknown hold-off": {unhealthy, &harmed, nil, "not decreased for the controller's --rollback-holdoff, because"},
-		"unknown time":     {unhealthy, nil, nil, "not decreased: " + reasons.UnhealthyAfterDecrease.Sentence() + " (UnhealthyAfterDecrease)."},
-		"unknown reason":   {"MoonPhase", nil, nil, "not decreased: reason MoonPhase (MoonPhase)."},
+		"a day":            {unhealthy, harmed, kube.Settings{kube.RollbackHoldOffFlag: "24h0m0s"}, "not decreased until 2026-11-22 11:50 UTC, because"},
+		"an hour":          {unhealthy, harmed, kube.Settings{kube.RollbackHoldOffFlag: "1h0m0s"}, "not decreased until 2026-11-21 12:50 UTC, because"},
+		"unknown hold-off": {unhealthy, harmed, nil, "not decreased for the controller's --rollback-holdoff, because"},
+		"unknown time":     {unhealthy, never, nil, "not decreased: " + reasons.UnhealthyAfterDecrease.Sentence() + " (UnhealthyAfterDecrease)."},
+		"unknown reason":   {"MoonPhase", never, nil, "not decreased: reason MoonPhase (MoonPhase)."},
 	} {
 		s := web()
 		s.Row.Constraints, s.Settings, s.Now = &v1alpha1.Constraints{NoDecrease: c.reason}, c.settings, now

@@ -198,7 +198,7 @@ func lastChange(s Subject) string {
 	}
 	st := s.Allocation.Status
 	text := "Last change: none by MBCAS."
-	if t := st.LastAppliedTime; t != nil {
+	if t := st.LastAppliedTime; !t.IsZero() {
 		text = fmt.Sprintf("Last change: %s ago", format.Age(s.Now.Sub(t.Time)))
 		if st.AppliedCPULimit != nil {
 			text += fmt.Sprintf(", to %v", *st.AppliedCPULimit)
@@ -229,7 +229,7 @@ func state(s Subject) string {
 		why = reasons.Reason(st.Reason).Sentence()
 	}
 	text := fmt.Sprintf("State: %s (%s): %s.", st.Phase, st.Reason, strings.TrimSuffix(format.OneLine(why), "."))
-	if t := st.Retry.Time; t != nil && t.After(s.Now) {
+	if t := st.Retry.Time; t.After(s.Now) {
 		text += fmt.Sprintf(" Next: the controller tries again in %s", format.Age(t.Sub(s.Now)))
 		if st.Retry.Failures > 0 {
 			text += fmt.Sprintf(", after %s in a row", format.Plural(int(st.Retry.Failures), "failure"))
