@@ -1,4 +1,4 @@
-// Package cpu has the units of the market: thousandths of a CPU core, and percent.
+// Package cpu has the unit of the market: thousandths of a CPU core.
 package cpu
 
 import (
@@ -104,18 +104,6 @@ func (m *Milli) UnmarshalJSON(data []byte) error {
 	}
 	return m.UnmarshalText([]byte(text))
 }
-
-// Percent is a factor or a share; 100 is one whole.
-type Percent int32
-
-// Whole leaves an amount as it is.
-const Whole Percent = 100
-
-// Of is the part p of m, rounded towards 0.
-func (p Percent) Of(m Milli) Milli { return m * Milli(p) / Milli(Whole) }
-
-// Factor is p as a number: 1 for Whole.
-func (p Percent) Factor() float64 { return float64(p) / float64(Whole) }
 
 // FitTotal takes from each limit the same share of what it has above its floor, so that together
 // they are within total; 0: there is no bound. The floors are in the order of the limits, and not

@@ -59,9 +59,3 @@ func TestTextHasOneSpelling(t *testing.T) {
 		}
 	}
 }
-
-func TestPercent(t *testing.T) {
-	if got, factor := Percent(150).Of(333), Percent(150).Factor(); got != 499 || factor != 1.5 {
-		t.Errorf("150 %% of 333m = %v, as a factor %v: want 499m and 1.5", got, factor)
-	}
-}

@@ -15,9 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -65,20 +62,7 @@ func (w *world) big(name string) {
 // program starts the agent as a process of its own.
 func (w *world) program(b *testing.B, path string) (pid int, url string, stop func()) {
 	b.Helper()
-	access := w.access()
-	auth := clientcmdapi.NewAuthInfo()
-	auth.ClientCertificateData, auth.ClientKeyData = access.CertData, access.KeyData
-	auth.Impersonate, auth.ImpersonateGroups, auth.ImpersonateUserExtra = access.Impersonate.UserName, access.Impersonate.Groups, access.Impersonate.Extra
-	cluster := clientcmdapi.NewCluster()
-	cluster.Server, cluster.CertificateAuthorityData = access.Host, access.CAData
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["c"], kubeconfig.AuthInfos["a"] = cluster, auth
-	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "a"}
-	kubeconfig.CurrentContext = "x"
-	file := filepath.Join(b.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*kubeconfig, file); err != nil {
-		b.Fatal(err)
-	}
+	file := w.api.Kubeconfig(b, "system:serviceaccount:mbcas-system:mbcas-agent", "system:serviceaccounts")
 	cmd := exec.Command(path, "--kubeconfig", file, "--node-name", w.node.Node, "--cgroup-root", w.tree.Config().Root,
 		"--listen", "127.0.0.1:0", "--interval", "100ms")
 	out, err := cmd.StdoutPipe()
