@@ -45,7 +45,7 @@ func (c *Cluster) Up(ctx context.Context) (err error) {
 	}
 	if !c.Found {
 		c.started = true
-		if _, err := c.run(ctx, c.Out, Program, "up", "--require-node"); err != nil {
+		if _, err := c.run(ctx, c.Out, Program, "up"); err != nil {
 			return fmt.Errorf("cluster: %w; look at the lines above, and at: %s status", err, Program)
 		}
 	}
