@@ -70,11 +70,8 @@ func podTable(sc *scenario.Scenario, nodes []nodeRun) *table {
 }
 
 func (c *podGroup) add(p *sim.PodResult, ran time.Duration) {
-	c.sum.Usage += p.Usage
-	c.sum.Periods += p.Periods
-	c.sum.Throttled += p.Throttled
+	c.sum.Counters.Merge(p.Counters)
 	c.sum.Backlog += p.Backlog
-	c.sum.Latency.Merge(p.Latency)
 	c.ran += ran
 	c.changes += len(p.Changes)
 	c.limits.add(lastLimit(p))

@@ -125,7 +125,7 @@ type measurement struct {
 
 // fixedLimits compares one case under fixed limits.
 func (m *measurement) fixedLimits(ctx context.Context, index int, name string) error {
-	var real, model []pod
+	var real, model []sim.PodResult
 	var figures []Figure
 	for runs := 1; runs <= m.cfg.MaxSeeds; runs++ {
 		setup := kernelrun.Cases(m.cfg.Length, uint64(runs))[index].Setup
@@ -167,46 +167,34 @@ func (m *measurement) run(ctx context.Context, name string, s sim.Setup, policy 
 	}
 }
 
-// pod is what became of a pod in all runs.
-type pod struct {
-	name               string
-	usage              time.Duration
-	periods, throttled uint64
-	latency            sim.Latencies
-}
-
-func add(pods []pod, run []sim.PodResult) []pod {
-	if pods == nil {
-		pods = make([]pod, len(run))
-	}
-	for i := range run {
-		p, more := &pods[i], &run[i]
-		p.name = more.Spec.Name
-		p.usage += more.Usage
-		p.periods += more.Periods
-		p.throttled += more.Throttled
-		p.latency.Merge(more.Latency)
+// add adds the counters of each pod of a run.
+func add(pods, run []sim.PodResult) []sim.PodResult {
+	for i, p := range run {
+		if i == len(pods) {
+			pods = append(pods, sim.PodResult{Spec: p.Spec, Counters: sim.Counters{Latency: new(sim.Latencies)}})
+		}
+		pods[i].Counters.Merge(p.Counters)
 	}
 	return pods
 }
 
 // compare are the figures of pods that ran for so many seconds in all.
-func compare(run string, seconds float64, real, model []pod) (figures []Figure) {
+func compare(run string, seconds float64, real, model []sim.PodResult) (figures []Figure) {
 	for i := range real {
 		r, s := &real[i], &model[i]
 		exact := func(measure string, a, b float64) {
-			figures = append(figures, Figure{run, r.name, measure, Interval{a, a}, Interval{b, b}, math.Abs(a-b) <= max(nearShare*a, nearPoints)})
+			figures = append(figures, Figure{run, r.Spec.Name, measure, Interval{a, a}, Interval{b, b}, math.Abs(a-b) <= max(nearShare*a, nearPoints)})
 		}
-		exact("usage, cores", r.usage.Seconds()/seconds, s.usage.Seconds()/seconds)
-		if r.periods > 0 || s.periods > 0 {
-			exact("throttled", ratio(r.throttled, r.periods), ratio(s.throttled, s.periods))
+		exact("usage, cores", r.Usage.Seconds()/seconds, s.Usage.Seconds()/seconds)
+		if r.Periods > 0 || s.Periods > 0 {
+			exact("throttled", ratio(r.Throttled, r.Periods), ratio(s.Throttled, s.Periods))
 		}
-		if r.latency.Count == 0 {
+		if r.Latency.Count == 0 {
 			continue
 		}
 		for _, q := range []float64{0.5, 0.99} {
-			a, b := uncertain(&r.latency, q), uncertain(&s.latency, q)
-			figures = append(figures, Figure{run, r.name, fmt.Sprintf("p%g, ms", 100*q), a, b, b.High >= a.Low/nearLatency && b.Low <= a.High*nearLatency})
+			a, b := uncertain(r.Latency, q), uncertain(s.Latency, q)
+			figures = append(figures, Figure{run, r.Spec.Name, fmt.Sprintf("p%g, ms", 100*q), a, b, b.High >= a.Low/nearLatency && b.Low <= a.High*nearLatency})
 		}
 	}
 	return figures

@@ -98,6 +98,14 @@ type Counters struct {
 	Latency         *Latencies
 }
 
+// Merge adds what another pod used, how it was throttled, and its latencies.
+func (c *Counters) Merge(other Counters) {
+	c.Usage += other.Usage
+	c.Periods += other.Periods
+	c.Throttled += other.Throttled
+	c.Latency.Merge(other.Latency)
+}
+
 // requestQueue is a FIFO of the requests that wait for a thread.
 type requestQueue struct {
 	items []request
