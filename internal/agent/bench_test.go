@@ -21,7 +21,7 @@ import (
 )
 
 // BenchmarkRound110Pods2Containers is what the agent does each second on a full node where CPU is
-// scarce: it reads 330 real cgroups, plays the round and sorts out what is to be published.
+// scarce: it reads 330 real cgroups, runs the round and queues what is to be published.
 // cpu-ms/op is the CPU time of the process, user and system, collection of garbage included, with
 // the memory settings of the shipped program.
 //
@@ -38,8 +38,8 @@ func BenchmarkRound110Pods2Containers(b *testing.B) {
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
 }
 
-// BenchmarkStallSignals is what --memory-io-pressure costs: the same round with it and without, in
-// turns, so that what else the machine does falls on both. x is the CPU time with it as a multiple
+// BenchmarkStallSignals is what --memory-io-pressure costs: the same round with it and without,
+// alternating, so that what else the machine does falls on both. x is the CPU time with it as a multiple
 // of that without.
 func BenchmarkStallSignals(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
@@ -81,7 +81,7 @@ func fullNode() *snapshot {
 	return v
 }
 
-// turns is a player past its warm-up on real cgroups.
+// turns is a round loop past its warm-up on real cgroups.
 func turns(b *testing.B, v *snapshot, cfg kernel.Config) (turn func()) {
 	b.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
