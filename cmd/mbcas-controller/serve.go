@@ -28,6 +28,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/controller"
 	"github.com/mbcas/mbcas/internal/demandsignal"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -162,7 +163,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 		return err
 	}
 	r := (&controller.Reconciler{
-		Config: s.controller, Gate: controller.NewGate(disco, mgr.GetClient()), Now: time.Now,
+		Config: s.controller, Gate: flowcontrol.NewGate(disco, mgr.GetClient()), Now: time.Now,
 		API: controller.API{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient(), kube.FieldManager),
 			ReadMetric: metricsAPI.Read,
@@ -175,7 +176,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	if err := r.Setup(ctx, mgr); err != nil {
 		return err
 	}
-	publisher := &controller.SettingsPublisher{Client: mgr.GetClient(), Namespace: s.controller.Namespace, Settings: s.published, Log: log}
+	publisher := &settingsPublisher{Client: mgr.GetClient(), Namespace: s.controller.Namespace, Settings: s.published, Log: log}
 	if err := mgr.Add(publisher); err != nil {
 		return fmt.Errorf("add the publisher of settings: %w", err)
 	}

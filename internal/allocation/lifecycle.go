@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -151,4 +152,30 @@ func ContainerLimits(limits lifecycle.Limits) []v1alpha1.ContainerLimit {
 		list = append(list, v1alpha1.ContainerLimit{Name: l.Container, CPULimit: l.CPU})
 	}
 	return list
+}
+
+// SetConditions says the same as phase and reason in the form that generic tools read.
+func SetConditions(s *v1alpha1.PodAllocationStatus, now time.Time) {
+	reason := s.Reason
+	if reason == "" {
+		reason = string(reasons.NoDecisionYet)
+	}
+	ready, actuation := metav1.ConditionFalse, !s.LastAppliedTime.IsZero()
+	switch s.Phase {
+	case v1alpha1.PhaseApplied, v1alpha1.PhaseRestored:
+		ready = metav1.ConditionTrue
+	case v1alpha1.PhaseFailed, v1alpha1.PhasePending:
+	default:
+		actuation = false // it stays as it was
+	}
+	kinds := []string{"Ready"}
+	if actuation {
+		kinds = append(kinds, "Actuated")
+	}
+	for _, kind := range kinds {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: ready, Reason: reason, Message: s.Message,
+			ObservedGeneration: s.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
 }

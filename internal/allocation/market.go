@@ -11,6 +11,7 @@ import (
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
@@ -72,4 +73,34 @@ func BaseBudget(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budg
 		}
 	}
 	return demand.Budget(requests, kube.Priority(pod))
+}
+
+// QuotaClaim is a pod's claim on what a quota leaves. It may always have what its owner declared, and what other constraints
+// demand at least.
+func QuotaClaim(
+	n *constraints.NamespaceObjects, pod *corev1.Pod, pa *v1alpha1.PodAllocation, size cpu.Milli,
+) quota.Claim {
+	declared := pa.Status.DeclaredLimits
+	kept, _ := n.ConstraintsOf(pod, declared)
+	kept.NoDecrease = "" // it may have been raised since
+	bounds := constraints.BoundsOf(pod, declared, size, &kept)
+	var floor, most cpu.Milli
+	for _, b := range bounds.Containers {
+		floor += b.Floor
+		most += b.Ceiling
+	}
+	if bounds.Ceiling > 0 {
+		most = min(most, bounds.Ceiling)
+	}
+	c := quota.Claim{Own: max(floor, kube.Total(declared)), Most: most, Budget: BaseBudget(pod, declared)}
+	if d := pa.Spec.Decision; d != nil {
+		c.Demand = d.Demand
+		if p := kept.DemandPercent; p != nil { // as in the market, it only ever raises the demand
+			c.Demand = c.Demand * cpu.Milli(max(100, *p)) / 100
+		}
+	}
+	if t := pa.Status.Constraints; t != nil && t.IncreaseOnNeed && t.Ceiling != nil {
+		c.Last = *t.Ceiling
+	}
+	return c
 }

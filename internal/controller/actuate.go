@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
@@ -109,8 +110,8 @@ func (r *Reconciler) resize(ctx context.Context, s *snapshot, t *task, last bool
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r.Gate.inFlight.Add(1)
-	defer r.Gate.inFlight.Add(-1)
+	r.Gate.InFlight.Add(1)
+	defer r.Gate.InFlight.Add(-1)
 	now := r.Now()
 	if blocked, err := r.blocked(ctx); err != nil || blocked != "" {
 		return err
@@ -135,11 +136,11 @@ func (r *Reconciler) admit(ctx context.Context, s *snapshot, t *task, now time.T
 		}
 		return false, nil
 	}
-	if until, admitted := r.breakers.admit(t.pod.Namespace, now, false); !admitted {
+	if until, admitted := r.breakers.Admit(t.pod.Namespace, now, false); !admitted {
 		t.awaitWebhooks(until)
 		return false, nil
 	}
-	if turn, waits := r.limiter.waiting(t.pod.UID, now); waits {
+	if turn, waits := r.limiter.Waiting(t.pod.UID, now); waits {
 		t.awaitToken(turn)
 		return false, nil
 	}
@@ -149,13 +150,13 @@ func (r *Reconciler) admit(ctx context.Context, s *snapshot, t *task, now time.T
 		}
 		return false, err
 	}
-	if turn, ok := r.limiter.take(t.pod.UID, now); !ok {
+	if turn, ok := r.limiter.Take(t.pod.UID, now); !ok {
 		r.quotas.release(t)
 		t.awaitToken(turn)
 		return false, nil
 	}
-	if until, admitted := r.breakers.admit(t.pod.Namespace, now, true); !admitted {
-		r.limiter.giveBack()
+	if until, admitted := r.breakers.Admit(t.pod.Namespace, now, true); !admitted {
+		r.limiter.GiveBack()
 		r.quotas.release(t)
 		t.awaitWebhooks(until)
 		return false, nil
@@ -170,13 +171,13 @@ func (t *task) awaitWebhooks(until time.Time) {
 
 // awaitToken has the task wait for its turn. Only a long wait is reported, which spares a write for
 // every pod that waits.
-func (t *task) awaitToken(turn turn) {
-	t.turn = turn.at
-	t.Recheck(turn.at)
+func (t *task) awaitToken(turn flowcontrol.Turn) {
+	t.turn = turn.At
+	t.Recheck(turn.At)
 	if t.Purpose == lifecycle.Revert { // whose failure says more
 		return
 	}
-	if turn.at.Sub(turn.since) > unreportedWait || !reflect.DeepEqual(t.Status, t.facts.Status) {
+	if turn.At.Sub(turn.Since) > unreportedWait || !reflect.DeepEqual(t.Status, t.facts.Status) {
 		t.Report(lifecycle.PhaseNotApplied, reasons.RateLimited, "")
 	}
 }
@@ -227,17 +228,17 @@ func (r *Reconciler) attempt(ctx context.Context, t *task) podresize.Result {
 func (r *Reconciler) account(t *task, result podresize.Result) {
 	now := r.Now()
 	if !result.MayHaveChanged() {
-		r.limiter.giveBack()
+		r.limiter.GiveBack()
 	}
 	switch result.Outcome {
 	case podresize.Unknown:
-		r.breakers.failed(t.pod.Namespace, now)
+		r.breakers.Failed(t.pod.Namespace, now)
 	case podresize.Unavailable:
 		if result.WebhookFailed {
-			r.breakers.failed(t.pod.Namespace, now)
+			r.breakers.Failed(t.pod.Namespace, now)
 		}
 	case podresize.Accepted, podresize.WouldMutate, podresize.PolicyRefused, podresize.NoDryRun, podresize.QuotaExceeded:
-		r.breakers.answered(t.pod.Namespace)
+		r.breakers.Answered(t.pod.Namespace)
 	}
 	r.quotas.settle(t, result.Outcome, now)
 }

@@ -20,16 +20,9 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demandsignal"
@@ -95,44 +88,4 @@ func (c Config) Validate() error {
 	want(c.Rate > 0 && c.Burst >= 1, "Rate and Burst are %v and %d: want more than 0 and at least 1", c.Rate, c.Burst)
 	want(c.Nodes >= 1 && c.Pods >= 1, "Nodes and Pods are %d and %d: want at least 1", c.Nodes, c.Pods)
 	return errors.Join(errs...)
-}
-
-// SettingsPublisher writes the effective settings of the leader into ConfigMap mbcas-settings once,
-// so that kubectl mbcas shows what this installation uses.
-type SettingsPublisher struct {
-	Client    client.Client
-	Namespace string
-	Settings  kube.Settings
-	Log       *slog.Logger
-}
-
-// settingsBackoff spaces the attempts: 1 s, doubled up to a minute, with jitter, without an end.
-var settingsBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Cap: time.Minute, Steps: 1 << 30}
-
-// NeedLeaderElection has only the leader publish: a standby may have other settings.
-func (*SettingsPublisher) NeedLeaderElection() bool { return true }
-
-// Start writes the ConfigMap and ends. A write that fails is tried again until it succeeds or the
-// controller stops; resizes do not wait for it.
-func (p *SettingsPublisher) Start(ctx context.Context) error {
-	data, err := p.Settings.Data()
-	if err != nil {
-		return err
-	}
-	cm := &corev1.ConfigMap{}
-	err = settingsBackoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
-		cm.Namespace, cm.Name = p.Namespace, kube.SettingsName
-		_, err := controllerutil.CreateOrPatch(ctx, p.Client, cm, func() error {
-			cm.Data = data
-			return nil
-		})
-		if err != nil {
-			p.Log.Error("settings not published; trying again", "err", err)
-		}
-		return err == nil, nil
-	})
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }

@@ -10,13 +10,12 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/allocation"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/coordination"
 	"github.com/mbcas/mbcas/market"
 )
 
 // percentOf is what the pod's budget is multiplied by.
-func percentOf(pa *v1alpha1.PodAllocation) int32 { return int32(factorOf(pa)) }
+func percentOf(pa *v1alpha1.PodAllocation) int32 { return int32(coordination.FactorOf(pa)) }
 
 // TestBudgetMovesToHighPrices: of two replicas, the one on the node with a high price gets a larger
 // budget and the other a smaller one, and a pod of another workload hardly another; a controller that
@@ -78,26 +77,10 @@ func TestUnresponsiveNodeKeepsItsFactors(t *testing.T) {
 	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(150))}
 	r.must(r.Client.Status().Patch(r.Context(), pa, client.MergeFrom(before)))
 	l.ahead = 2 * time.Minute
-	if nodes, err := l.conductor.rebalance(t.Context()); err != nil || len(nodes) != 0 {
+	if nodes, err := l.conductor.Rebalance(t.Context()); err != nil || len(nodes) != 0 {
 		t.Errorf("changed on %v (%v)", nodes, err)
 	}
 	if got := percentOf(l.look(pod)); got != 150 {
 		t.Errorf("%d %%, want 150 as before", got)
-	}
-}
-
-// TestReplicaOf: the budget that counts is the one without a factor.
-func TestReplicaOf(t *testing.T) {
-	pod := apiserver.Pod("shop", "web-1", apiserver.Container("app", "200m", "500m"))
-	pod.Spec.NodeName, pod.Spec.NodeSelector = "n1", map[string]string{corev1.LabelHostname: "n1"}
-	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
-	pa := allocation.New(pod)
-	pa.Spec.Decision = &v1alpha1.Decision{
-		Budget: 320, CoordinationPercent: ptr.To(int32(160)), Price: 0.250, Demand: 700, Floor: 210, Ceiling: 4000,
-	}
-	r := replicaOf(pod, pa, false)
-	if r.BaseBudget != 200 || r.Price != 0.25 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" ||
-		!r.TopologySpread || !r.FixedToNode || r.UpToDate || r.Factor != 100 {
-		t.Errorf("replica %+v", r)
 	}
 }

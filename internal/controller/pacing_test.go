@@ -1,106 +1,21 @@
 package controller
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
-
-// ask is when a pod asks for a token; asks has the soonest first.
-type ask struct {
-	pod types.UID
-	at  time.Time
-}
-type asks []ask
-
-func (a asks) Len() int           { return len(a) }
-func (a asks) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
-func (a asks) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
-func (a *asks) Push(x any)        { *a = append(*a, x.(ask)) }
-func (a *asks) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
-}
-
-// TestRateLimiter: however many pods wait they are looked at about as often as there are resizes, all
-// get their turn, in the time that the rate takes, and the rate holds.
-func TestRateLimiter(t *testing.T) {
-	const rate, burst, pods = 10, 20, 5000
-	l := newRateLimiter(rate, burst)
-	var waiting asks
-	for i := range pods {
-		heap.Push(&waiting, ask{types.UID(fmt.Sprint(i)), noon})
-	}
-	looks, resized, end := 0, 0, noon
-	for len(waiting) > 0 {
-		next := heap.Pop(&waiting).(ask)
-		if next.at.After(noon) {
-			looks++
-		}
-		if _, waits := l.waiting(next.pod, next.at); waits {
-			t.Fatalf("pod %s waits beyond its turn", next.pod)
-		}
-		p, ok := l.take(next.pod, next.at)
-		if !ok {
-			if _, waits := l.waiting(next.pod, p.at.Add(-time.Nanosecond)); !waits {
-				t.Fatalf("pod %s may ask before its turn", next.pod)
-			}
-			heap.Push(&waiting, ask{next.pod, p.at})
-			continue
-		}
-		resized, end = resized+1, next.at
-		if most := burst + rate*next.at.Sub(noon).Seconds(); float64(resized) > most+1e-6 {
-			t.Fatalf("%d resizes in %v", resized, next.at.Sub(noon))
-		}
-	}
-	if looks > pods*11/10 || resized != pods || end.Sub(noon) > pods/rate*time.Second*11/10 {
-		t.Errorf("%d resizes of %d pods in %v, with %d looks", resized, pods, end.Sub(noon), looks)
-	}
-	if len(l.waits) > 0 {
-		t.Errorf("%d turns are kept", len(l.waits))
-	}
-}
-
-// TestTokens: a pod that does not ask again is forgotten, and a resize that changes nothing takes
-// nothing from the others.
-func TestTokens(t *testing.T) {
-	l := newRateLimiter(1, 1)
-	l.take("a", noon)
-	l.take("gone", noon)
-	l.take("b", noon.Add(turnKept))
-	if l.take("c", noon.Add(3*turnKept)); len(l.waits) != 0 {
-		t.Errorf("still kept: %v", l.waits)
-	}
-	l = newRateLimiter(0.1, 1)
-	for range 5 {
-		if _, ok := l.take("a", noon); !ok {
-			t.Fatal("no token")
-		}
-		l.giveBack()
-	}
-	_, first := l.take("a", noon)
-	if _, second := l.take("b", noon); !first || second {
-		t.Errorf("two tokens: %v and %v, want one", first, second)
-	}
-	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
-		if (podresize.Result{Outcome: o}).MayHaveChanged() != (o == podresize.Accepted || o == podresize.Unknown) {
-			t.Errorf("%v gives its token back, or not", o)
-		}
-	}
-}
 
 // TestLongWaitIsReported: a short wait leaves the status of a pod as it is, and no wait hides a
 // failure.
@@ -108,14 +23,14 @@ func TestLongWaitIsReported(t *testing.T) {
 	stored := lifecycle.Status{Phase: lifecycle.PhaseApplied, Reason: reasons.Settled}
 	for wait, want := range map[time.Duration]reasons.Reason{unreportedWait: reasons.Settled, unreportedWait + time.Second: reasons.RateLimited} {
 		waits := &task{Task: lifecycle.Task{Status: stored}, podState: &podState{facts: lifecycle.Pod{Status: stored}}}
-		waits.awaitToken(turn{noon, noon.Add(wait)})
+		waits.awaitToken(flowcontrol.Turn{Since: noon, At: noon.Add(wait)})
 		if waits.Status.Reason != want || !waits.RecheckAt.Equal(noon.Add(wait)) {
 			t.Errorf("a wait of %v: %+v, another look at %v", wait, waits.Status, waits.RecheckAt)
 		}
 	}
 	failed := &task{Task: lifecycle.Task{Purpose: lifecycle.Revert}, podState: &podState{}}
 	failed.Report(lifecycle.PhaseFailed, reasons.ResizeDeferred, "")
-	if failed.awaitToken(turn{noon, noon.Add(time.Hour)}); failed.Status.Reason != reasons.ResizeDeferred {
+	if failed.awaitToken(flowcontrol.Turn{Since: noon, At: noon.Add(time.Hour)}); failed.Status.Reason != reasons.ResizeDeferred {
 		t.Errorf("the failure is not reported any more: %+v", failed.Status)
 	}
 }
@@ -147,44 +62,12 @@ func TestAwaitsDecreases(t *testing.T) {
 // exactly is a jitter of nothing.
 func exactly(d time.Duration) time.Duration { return d }
 
-// TestBreaker: a namespace whose webhooks do not answer gets one probe at a time, ever more seldom,
-// and is open to all again with the first answer.
-func TestBreaker(t *testing.T) {
-	b, now := newBreakers(exactly), noon
-	admits := func(namespace string) bool {
-		_, ok := b.admit(namespace, now, true)
-		return ok
-	}
-	for i := range breakAfter + 5 { // all are in flight when the third fails
-		if !admits("sick") && i < breakAfter {
-			t.Fatalf("closed after %d failures", i)
+// TestTokensOfOutcomes: a resize that changes nothing gives its token back.
+func TestTokensOfOutcomes(t *testing.T) {
+	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
+		if (podresize.Result{Outcome: o}).MayHaveChanged() != (o == podresize.Accepted || o == podresize.Unknown) {
+			t.Errorf("%v gives its token back, or not", o)
 		}
-		b.failed("sick", now)
-	}
-	wait := probeAfter
-	for range 8 {
-		if until, admitted := b.admit("sick", now, false); admitted || until.Sub(now) != wait {
-			t.Fatalf("open until %v, want for %v", until, wait)
-		}
-		if !admits("healthy") {
-			t.Fatal("another namespace has to wait")
-		}
-		now = now.Add(wait)
-		if !admits("sick") || admits("sick") {
-			t.Fatalf("no probe, or two at the same time, after %v", wait)
-		}
-		b.failed("sick", now)
-		wait = min(2*wait, probeAfterMost)
-	}
-	now = now.Add(wait)
-	admits("sick")
-	now = now.Add(probeLost)
-	if !admits("sick") {
-		t.Error("no probe after one that was lost")
-	}
-	b.answered("sick")
-	if !admits("sick") || !admits("sick") {
-		t.Error("closed though the last probe was answered")
 	}
 }
 
@@ -215,7 +98,7 @@ func (h *hanging) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.
 func TestHangingWebhooks(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
-	l.jitter, l.breakers = exactly, newBreakers(exactly)
+	l.jitter, l.breakers = exactly, flowcontrol.NewBreakers(exactly)
 	h := &hanging{l.counter, l, r.namespace, 0}
 	l.Resize = h
 	var pods []*corev1.Pod

@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -338,7 +339,7 @@ func TestActsNowhereBlind(t *testing.T) {
 	}
 	t.Run("a user without the right", func(t *testing.T) {
 		r := r.in(t)
-		gate := NewGate(r.live().Gate.Discovery, r.As(t, "nobody-"+r.namespace))
+		gate := flowcontrol.NewGate(r.live().Gate.Discovery, r.As(t, "nobody-"+r.namespace))
 		r.must(gate.Check(t.Context()))
 		if reason, why := gate.Closed(); reason != reasons.PermissionMissing || !strings.Contains(why, "pods/resize") {
 			t.Errorf("gate closed for %q: %s", reason, why)

@@ -28,6 +28,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -62,7 +63,7 @@ func newCached(t *testing.T) *cached {
 		objects = append(objects, pod, pa)
 	}
 	c.r = (&Reconciler{
-		Config: DefaultConfig(), Now: func() time.Time { return c.now }, Gate: NewGate(nil, nil),
+		Config: DefaultConfig(), Now: func() time.Time { return c.now }, Gate: flowcontrol.NewGate(nil, nil),
 		API: API{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()},
 	}).Ready()
 	return c
@@ -162,14 +163,14 @@ func TestClaim(t *testing.T) {
 	n := &constraints.NamespaceObjects{}
 	for priority, want := range map[int32]market.Budget{-1: 50, 0: 100, 4000: 200} {
 		pod.Spec.Priority = &priority
-		if got := claim(n, pod, pa, 4000).Budget; got != want {
+		if got := allocation.QuotaClaim(n, pod, pa, 4000).Budget; got != want {
 			t.Errorf("priority %d: budget %d, want %d", priority, got, want)
 		}
 	}
 	db := kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}
 	for percent, want := range map[int32]cpu.Milli{50: 400, 100: 400, 250: 1000} {
 		n.Signals = []constraints.Signal{{Name: "db", Target: db, Percent: percent}}
-		if got := claim(n, pod, pa, 4000).Demand; got != want {
+		if got := allocation.QuotaClaim(n, pod, pa, 4000).Demand; got != want {
 			t.Errorf("at %d %% a demand of 400m counts as %v, want %v", percent, got, want)
 		}
 	}

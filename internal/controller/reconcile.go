@@ -23,7 +23,9 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/coordination"
 	"github.com/mbcas/mbcas/internal/demandsignal"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -40,14 +42,14 @@ type Reconciler struct {
 	Config Config
 	API
 	Telemetry
-	Gate *Gate
+	Gate *flowcontrol.Gate
 	Now  func() time.Time
 
 	memory    memory
 	liveness  *liveness
 	lookups   lookups
 	requeue   requeue
-	conductor *coordination
+	conductor *coordination.Coordination
 	quotas    *quotaState
 	pacing
 }
@@ -76,8 +78,8 @@ type Telemetry struct {
 
 // pacing bounds resizes, by the rate of the installation and where webhooks do not answer.
 type pacing struct {
-	limiter  *rateLimiter
-	breakers *breakers
+	limiter  *flowcontrol.RateLimiter
+	breakers *flowcontrol.Breakers
 	jitter   func(time.Duration) time.Duration
 }
 
@@ -96,17 +98,17 @@ func (r *Reconciler) Ready() *Reconciler {
 	c := r.Config
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-	r.limiter, r.breakers = newRateLimiter(c.Rate, c.Burst), newBreakers(r.jitter)
+	r.limiter, r.breakers = flowcontrol.NewRateLimiter(c.Rate, c.Burst), flowcontrol.NewBreakers(r.jitter)
 	r.memory.nodes, r.liveness, r.requeue = map[string]map[types.UID]*record{}, newLiveness(), newRequeue()
 	r.quotas = &quotaState{reservations: quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)}
 	r.lookups = lookups{
 		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
 		percentages: func(string) ([]constraints.Signal, bool) { return nil, true },
 	}
-	r.conductor = &coordination{
-		config: c.Coordinator, interval: c.CoordinationInterval, pods: r.Client, now: now,
-		fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < c.FreezeAfter },
-		requeue: r.requeue.nodes, log: r.Log,
+	r.conductor = &coordination.Coordination{
+		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, Now: now,
+		Fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < c.FreezeAfter },
+		Requeue: r.requeue.nodes, Log: r.Log,
 	}
 	return r
 }

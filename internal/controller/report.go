@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,36 +84,10 @@ func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	if t.Status.Reason == reasons.DecisionTooOld {
 		s.ConfirmGeneration = t.pa.Generation
 	}
-	setConditions(s, now)
+	allocation.SetConditions(s, now)
 	if !equality.Semantic.DeepEqual(t.pa.Status, *s) {
 		s.ObservedGeneration = t.pa.Generation
-		setConditions(s, now)
-	}
-}
-
-// setConditions says the same as phase and reason in the form that generic tools read.
-func setConditions(s *v1alpha1.PodAllocationStatus, now time.Time) {
-	reason := s.Reason
-	if reason == "" {
-		reason = string(reasons.NoDecisionYet)
-	}
-	ready, actuation := metav1.ConditionFalse, !s.LastAppliedTime.IsZero()
-	switch s.Phase {
-	case v1alpha1.PhaseApplied, v1alpha1.PhaseRestored:
-		ready = metav1.ConditionTrue
-	case v1alpha1.PhaseFailed, v1alpha1.PhasePending:
-	default:
-		actuation = false // it stays as it was
-	}
-	kinds := []string{"Ready"}
-	if actuation {
-		kinds = append(kinds, "Actuated")
-	}
-	for _, kind := range kinds {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: ready, Reason: reason, Message: s.Message,
-			ObservedGeneration: s.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
-		})
+		allocation.SetConditions(s, now)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
@@ -160,7 +161,7 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 	})
 	r.counter = &counter{Resizer: podresize.New(c, kube.FieldManager)}
 	return (&Reconciler{
-		Config: r.config, API: API{Client: c, Live: live, Resize: r.counter}, Gate: NewGate(disco, c), Now: time.Now,
+		Config: r.config, API: API{Client: c, Live: live, Resize: r.counter}, Gate: flowcontrol.NewGate(disco, c), Now: time.Now,
 		Telemetry: Telemetry{
 			Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(r.log, nil)),
 			Audit: slog.New(slog.NewJSONHandler(r.audit, nil)), Metrics: NewMetrics(prometheus.NewRegistry()),

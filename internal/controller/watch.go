@@ -44,7 +44,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("index %T by node: %w", o, err)
 		}
 	}
-	r.Gate.changed, r.Gate.log = r.blockedChanged, r.Log
+	r.Gate.Changed, r.Gate.Log = r.blockedChanged, r.Log
 	for _, runnable := range []manager.Runnable{r.Gate, r.conductor} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("add %T: %w", runnable, err)
@@ -58,8 +58,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 			Changed: r.requeue.allNodes,
 		},
 		&restore.Acknowledger{
-			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.inFlight.Load, Wake: r.requeue.pause,
-			Blocked: r.Gate.published, Changed: r.pauseChanged,
+			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.pause,
+			Blocked: r.Gate.Published, Changed: r.pauseChanged,
 		},
 	}
 	if r.ReadMetric != nil {

@@ -1,4 +1,6 @@
-package controller
+// Package coordination runs the coordinator: it reads replicas and prices from PodAllocations, and keeps
+// the factors of budgets until they are in the PodAllocations.
+package coordination
 
 import (
 	"context"
@@ -19,53 +21,53 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// coordination rebalances budgets between nodes at each interval, and remembers the factors until
+// Coordination rebalances budgets between nodes at each interval, and remembers the factors until
 // they are in the PodAllocations. While it does not run, factors stay as they were last written,
 // within their bounds.
-type coordination struct {
-	config   coordinator.Config
-	interval time.Duration // between two rounds; 0: never
-	pods     client.Reader
-	now      func() time.Time
-	// fresh says whether the agent of a node renews its Lease.
-	fresh func(node string, now time.Time) bool
-	// requeue has nodes reconciled whose pods get other factors.
-	requeue func(ctx context.Context, nodes []string)
-	log     *slog.Logger
+type Coordination struct {
+	Config   coordinator.Config
+	Interval time.Duration // between two passes; 0: never
+	Pods     client.Reader
+	Now      func() time.Time
+	// Fresh says whether the agent of a node renews its Lease.
+	Fresh func(node string, now time.Time) bool
+	// Requeue has nodes reconciled whose pods get other factors.
+	Requeue func(ctx context.Context, nodes []string)
+	Log     *slog.Logger
 
 	mu      sync.Mutex
 	factors map[types.UID]coordinator.Factor // of pods
 }
 
 // Start rebalances at each interval until ctx ends. Only the leader does.
-func (c *coordination) Start(ctx context.Context) error {
-	if c.interval == 0 {
+func (c *Coordination) Start(ctx context.Context) error {
+	if c.Interval == 0 {
 		return nil
 	}
-	tick := time.NewTicker(c.interval)
+	tick := time.NewTicker(c.Interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			nodes, err := c.rebalance(ctx)
+			nodes, err := c.Rebalance(ctx)
 			if err != nil {
-				c.log.Error("budgets are not coordinated", "err", err)
+				c.Log.Error("budgets are not coordinated", "err", err)
 			}
-			c.requeue(ctx, nodes)
+			c.Requeue(ctx, nodes)
 		}
 	}
 }
 
-// rebalance works the factors out, and returns the nodes of the pods whose factor has changed.
-func (c *coordination) rebalance(ctx context.Context) ([]string, error) {
+// Rebalance works the factors out, and returns the nodes of the pods whose factor has changed.
+func (c *Coordination) Rebalance(ctx context.Context) ([]string, error) {
 	var allocations v1alpha1.PodAllocationList
-	if err := c.pods.List(ctx, &allocations, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.Pods.List(ctx, &allocations, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PodAllocations: %w", err)
 	}
 	var pods corev1.PodList
-	if err := c.pods.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.Pods.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	of := make(map[types.UID]*corev1.Pod, len(pods.Items))
@@ -75,20 +77,20 @@ func (c *coordination) rebalance(ctx context.Context) ([]string, error) {
 	prices := newestPrices(allocations.Items)
 	var replicas []coordinator.Replica
 	var uids []types.UID
-	now := c.now()
+	now := c.Now()
 	for i := range allocations.Items {
 		pa := &allocations.Items[i]
 		pod := of[pa.Spec.PodRef.UID]
 		if pod == nil || kube.Ended(pod) || pa.Spec.Decision == nil {
 			continue
 		}
-		replica := replicaOf(pod, pa, c.fresh(pa.Spec.NodeName, now))
+		replica := replicaOf(pod, pa, c.Fresh(pa.Spec.NodeName, now))
 		replica.Price = prices[pa.Spec.NodeName]
 		replicas, uids = append(replicas, replica), append(uids, pod.UID)
 	}
 	factors := make(map[types.UID]coordinator.Factor, len(uids))
 	var changed []string
-	for i, f := range c.config.Rebalance(replicas) {
+	for i, f := range c.Config.Rebalance(replicas) {
 		factors[uids[i]] = f
 		if f != replicas[i].Factor {
 			changed = append(changed, replicas[i].Node)
@@ -124,28 +126,28 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, fresh bool) coordina
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
 		BaseBudget: own, Price: d.Price, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
-		Factor: factorOf(pa), TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: fresh,
+		Factor: FactorOf(pa), TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: fresh,
 	}
 }
 
-// factorOf is the factor in force.
-func factorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
+// FactorOf is the factor in force.
+func FactorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
 	if pa == nil || pa.Status.Constraints == nil || pa.Status.Constraints.CoordinationPercent == nil {
 		return coordinator.Neutral
 	}
 	return coordinator.Factor(*pa.Status.Constraints.CoordinationPercent)
 }
 
-// factor is what a pod's budget is multiplied by from now on, for its constraints; nil for as it is.
-func (c *coordination) factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
-	if c.interval == 0 {
+// Factor is what a pod's budget is multiplied by from now on, for its constraints; nil for as it is.
+func (c *Coordination) Factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
+	if c.Interval == 0 {
 		return nil
 	}
 	c.mu.Lock()
 	f, ok := c.factors[pod.UID]
 	c.mu.Unlock()
 	if !ok {
-		f = factorOf(pa)
+		f = FactorOf(pa)
 	}
 	if f == coordinator.Neutral {
 		return nil

@@ -1,4 +1,6 @@
-package controller
+// Package flowcontrol decides when resizes may be made: a gate for the whole cluster, a rate for the
+// installation, and a breaker for each namespace whose admission webhooks do not answer.
+package flowcontrol
 
 import (
 	"maps"
@@ -10,23 +12,23 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// rateLimiter bounds the resizes per second of the installation. A pod without a token gets a turn,
+// RateLimiter bounds the resizes per second of the installation. A pod without a token gets a turn,
 // as far from the turn before as the rate says, and is not looked at before it: however many pods
 // wait, looks are no more frequent than resizes. A turn reserves no token, so a turn that is not
 // used costs nothing.
-type rateLimiter struct {
+type RateLimiter struct {
 	interval time.Duration // between two tokens
 	burst    time.Duration // in which all tokens come
 
 	mu       sync.Mutex
 	full     time.Time // when all tokens are there
 	lastTurn time.Time
-	waits    map[types.UID]turn
+	waits    map[types.UID]Turn
 	pruned   time.Time
 }
 
-// turn is when a pod that waits since then may ask again.
-type turn struct{ since, at time.Time }
+// Turn is when a pod that waits since then may ask again.
+type Turn struct{ Since, At time.Time }
 
 // leastTurn is the least time until a turn, so that a short burst beyond the budget is not followed
 // by looks in no time.
@@ -36,26 +38,26 @@ const leastTurn = time.Second
 // long to be looked at is overloaded.
 const turnKept = time.Minute
 
-func newRateLimiter(perSecond float64, burst int) *rateLimiter {
+func NewRateLimiter(perSecond float64, burst int) *RateLimiter {
 	interval := time.Duration(float64(time.Second) / perSecond)
-	return &rateLimiter{interval: interval, burst: time.Duration(burst) * interval, waits: map[types.UID]turn{}}
+	return &RateLimiter{interval: interval, burst: time.Duration(burst) * interval, waits: map[types.UID]Turn{}}
 }
 
-// waiting is the turn of a pod that is still to come; false where the pod may ask for a token.
-func (l *rateLimiter) waiting(pod types.UID, now time.Time) (turn, bool) {
+// Waiting is the turn of a pod that is still to come; false where the pod may ask for a token.
+func (l *RateLimiter) Waiting(pod types.UID, now time.Time) (Turn, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.waits[pod]
-	return t, now.Before(t.at)
+	return t, now.Before(t.At)
 }
 
-// take takes the token for a resize of the pod; where there is none it gives the pod a turn, and
+// Take takes the token for a resize of the pod; where there is none it gives the pod a turn, and
 // returns false.
-func (l *rateLimiter) take(pod types.UID, now time.Time) (turn, bool) {
+func (l *RateLimiter) Take(pod types.UID, now time.Time) (Turn, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.pruned) >= turnKept { // pods that did not ask again are forgotten
-		maps.DeleteFunc(l.waits, func(_ types.UID, t turn) bool { return now.Sub(t.at) >= turnKept })
+		maps.DeleteFunc(l.waits, func(_ types.UID, t Turn) bool { return now.Sub(t.At) >= turnKept })
 		l.pruned = now
 	}
 	if now.After(l.full) {
@@ -65,15 +67,15 @@ func (l *rateLimiter) take(pod types.UID, now time.Time) (turn, bool) {
 	if wait <= 0 {
 		l.full = l.full.Add(l.interval)
 		delete(l.waits, pod)
-		return turn{}, true
+		return Turn{}, true
 	}
 	t := l.waits[pod]
-	if t.since.IsZero() {
-		t.since = now
+	if t.Since.IsZero() {
+		t.Since = now
 	}
-	t.at = now.Add(max(leastTurn, wait))
+	t.At = now.Add(max(leastTurn, wait))
 	if next := l.lastTurn.Add(l.interval); next.After(now) {
-		t.at = t.at.Add(next.Sub(now))
+		t.At = t.At.Add(next.Sub(now))
 		l.lastTurn = next
 	} else {
 		l.lastTurn = now
@@ -82,17 +84,17 @@ func (l *rateLimiter) take(pod types.UID, now time.Time) (turn, bool) {
 	return t, false
 }
 
-// giveBack returns the token of a resize that changed nothing.
-func (l *rateLimiter) giveBack() {
+// GiveBack returns the token of a resize that changed nothing.
+func (l *RateLimiter) GiveBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.full = l.full.Add(-l.interval)
 }
 
-// breakers keep resizes away from namespaces whose admission webhooks do not answer. Each attempt
+// Breakers keep resizes away from namespaces whose admission webhooks do not answer. Each attempt
 // there holds a worker for the whole timeout of the request, and the workers are those of all
 // nodes.
-type breakers struct {
+type Breakers struct {
 	jitter func(time.Duration) time.Duration
 
 	mu         sync.Mutex
@@ -121,13 +123,13 @@ const (
 	probeLost      = time.Minute
 )
 
-func newBreakers(jitter func(time.Duration) time.Duration) *breakers {
-	return &breakers{jitter: jitter, namespaces: map[string]*breaker{}}
+func NewBreakers(jitter func(time.Duration) time.Duration) *Breakers {
+	return &Breakers{jitter: jitter, namespaces: map[string]*breaker{}}
 }
 
-// admit says whether a resize of the namespace may be made now, and if not, until when none is tried.
+// Admit says whether a resize of the namespace may be made now, and if not, until when none is tried.
 // A resize that is about to be made probes: of several one is admitted as the probe.
-func (b *breakers) admit(namespace string, now time.Time, probes bool) (until time.Time, admitted bool) {
+func (b *Breakers) Admit(namespace string, now time.Time, probes bool) (until time.Time, admitted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.namespaces[namespace]
@@ -141,16 +143,16 @@ func (b *breakers) admit(namespace string, now time.Time, probes bool) (until ti
 	return time.Time{}, true
 }
 
-// answered closes the breaker of a namespace whose webhooks answered.
-func (b *breakers) answered(namespace string) {
+// Answered closes the breaker of a namespace whose webhooks answered.
+func (b *Breakers) Answered(namespace string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.namespaces, namespace)
 }
 
-// failed counts a resize that no webhook, or no server, answered. Requests that were on their way
+// Failed counts a resize that no webhook, or no server, answered. Requests that were on their way
 // when the breaker opened do not count.
-func (b *breakers) failed(namespace string, now time.Time) {
+func (b *Breakers) Failed(namespace string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.namespaces[namespace]

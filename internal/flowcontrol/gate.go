@@ -1,4 +1,4 @@
-package controller
+package flowcontrol
 
 import (
 	"context"
@@ -26,13 +26,13 @@ type Gate struct {
 	mu     sync.Mutex
 	reason reasons.Reason // "": open
 	why    string
-	// inFlight counts resize requests that the API server has not answered.
-	inFlight atomic.Int64
+	// InFlight counts resize requests that the API server has not answered.
+	InFlight atomic.Int64
 	// recheck asks for a check before its time.
 	recheck chan struct{}
-	// changed is called when the gate has opened or closed; nil: no one is to be told.
-	changed func(reason reasons.Reason, why string)
-	log     *slog.Logger
+	// Changed is called when the gate has opened or closed; nil: no one is to be told.
+	Changed func(reason reasons.Reason, why string)
+	Log     *slog.Logger
 }
 
 // NewGate is a closed gate.
@@ -48,8 +48,8 @@ func (g *Gate) Closed() (reasons.Reason, string) {
 	return g.reason, g.why
 }
 
-// published is what the switch says about the gate: nothing before the first check.
-func (g *Gate) published() (reason, message string) {
+// Published is what the switch says about the gate: nothing before the first check.
+func (g *Gate) Published() (reason, message string) {
 	r, why := g.Closed()
 	if r == reasons.ServerUnavailable {
 		return "", ""
@@ -63,8 +63,8 @@ func (g *Gate) Set(reason reasons.Reason, why string) {
 	changed := g.reason != reason
 	g.reason, g.why = reason, why
 	g.mu.Unlock()
-	if changed && g.changed != nil {
-		g.changed(reason, why)
+	if changed && g.Changed != nil {
+		g.Changed(reason, why)
 	}
 }
 
@@ -127,7 +127,7 @@ func (*Gate) NeedLeaderElection() bool { return false }
 func (g *Gate) Start(ctx context.Context) error {
 	for {
 		if err := g.Check(ctx); err != nil {
-			g.log.Error("cannot tell whether resizing is possible", "err", err)
+			g.Log.Error("cannot tell whether resizing is possible", "err", err)
 		}
 		wait := checkEvery
 		if reason, _ := g.Closed(); reason == reasons.CRDNotInstalled || reason == reasons.ServerUnavailable {
