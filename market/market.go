@@ -118,9 +118,9 @@ type breakpoint struct {
 	atFloor bool
 }
 
-// comparePrice compares the prices of two breakpoints exactly.
-func (a breakpoint) comparePrice(b breakpoint) int {
-	return cmp.Compare(int64(a.budget)*int64(b.usage), int64(b.budget)*int64(a.usage))
+// lowerPriced compares the prices of two breakpoints exactly.
+func (a breakpoint) lowerPriced(b breakpoint) bool {
+	return int64(a.budget)*int64(b.usage) < int64(b.budget)*int64(a.usage)
 }
 
 // segment is the expected usage between two neighbouring breakpoints: constant + budgets/price.
@@ -154,8 +154,9 @@ func (s segment) exceeds(supply cpu.Milli, t breakpoint) bool {
 // (see Problem.Validate): same problem, same price.
 //
 // As the price rises from 0, the usage of each bidder is first min(d, c), then w/p, then min(d, f).
-// Clear goes through the breakpoints in order of their prices, to the segment between two of them
-// where usage equals the supply. Cost grows as n log n.
+// Clear finds the segment between two neighbouring breakpoints where usage equals the supply, by
+// halving the breakpoints around a pivot (breakpoint search; Kiwiel 2008, Math. Program. 112,
+// section 3). Cost grows as n; as n log n when the pivots are unlucky.
 func (s *Solver) Clear(p Problem) Result {
 	s.breakpoints = s.breakpoints[:0]
 	var lowest segment // at the lowest prices, where no bidder is capped
@@ -185,14 +186,52 @@ func (s *Solver) Clear(p Problem) Result {
 // crossingSegment is the segment in which usage equals the supply. All breakpoints are at prices
 // above s.
 func crossingSegment(s segment, turns []breakpoint, supply cpu.Milli) segment {
-	slices.SortFunc(turns, breakpoint.comparePrice)
-	for _, t := range turns {
-		if !s.exceeds(supply, t) {
-			break
+	for tries := 2 * bits.Len(uint(len(turns))); len(turns) > 0; tries-- {
+		if tries == 0 { // the pivots are unlucky: from here each halves what is left
+			slices.SortFunc(turns, func(a, b breakpoint) int {
+				return cmp.Compare(int64(a.budget)*int64(b.usage), int64(b.budget)*int64(a.usage))
+			})
 		}
-		s = s.past(t)
+		pivot := turns[len(turns)/2]
+		if tries > 0 {
+			pivot = median(turns[0], pivot, turns[len(turns)-1])
+		}
+		// Breakpoints up to the pivot are moved to the front, those at its own price behind the others.
+		beyond, under := s, 0
+		same := 0
+		for i, t := range turns {
+			if pivot.lowerPriced(t) {
+				continue
+			}
+			beyond = beyond.past(t)
+			turns[i], turns[same] = turns[same], t
+			if t.lowerPriced(pivot) {
+				turns[same], turns[under] = turns[under], t
+				under++
+			}
+			same++
+		}
+		if beyond.exceeds(supply, pivot) {
+			s, turns = beyond, turns[same:]
+		} else {
+			turns = turns[:under]
+		}
 	}
 	return s
+}
+
+// median is the median of three by price.
+func median(a, b, c breakpoint) breakpoint {
+	if b.lowerPriced(a) {
+		a, b = b, a
+	}
+	if c.lowerPriced(b) {
+		b = c
+		if b.lowerPriced(a) {
+			b = a
+		}
+	}
+	return b
 }
 
 // Clear is Solver.Clear without a Solver.
