@@ -1,11 +1,14 @@
 package config_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +18,8 @@ import (
 	"github.com/mbcas/mbcas/internal/cli"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
+
+var update = flag.Bool("update", false, "rewrite docs/security.md")
 
 // request is one row of the access table.
 type request struct {
@@ -107,6 +112,45 @@ func TestAccess(t *testing.T) {
 	run(false)
 	e.elevate(t)
 	run(true)
+}
+
+// TestAccessPage: docs/security.md has the table. go test ./config -run TestAccessPage -update rewrites it.
+func TestAccessPage(t *testing.T) {
+	const path, begin, end = "../docs/security.md", "<!-- access -->\n", "<!-- end -->"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	have, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", path)
+	}
+	type row struct{ user, by string }
+	var order []row
+	actions := map[row][]string{}
+	for _, r := range accessTable() {
+		if k := (row{r.user, r.by}); r.by != "" {
+			if actions[k] == nil {
+				order = append(order, k)
+			}
+			actions[k] = append(actions[k], r.action)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b row) int { return cmp.Compare(a.user, b.user) })
+	want := "\n| user | tries to | refused by |\n| --- | --- | --- |\n"
+	for _, k := range order {
+		want += fmt.Sprintf("| %s | %s | %s |\n", k.user, strings.Join(actions[k], "; "), k.by)
+	}
+	if want += "\n"; want == have {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s does not have the access table; go test ./config -run TestAccessPage -update rewrites it", path)
+	}
+	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // oldest is the first version of Kubernetes that MBCAS supports.

@@ -322,3 +322,20 @@ func BenchmarkClear(b *testing.B) {
 		})
 	}
 }
+
+func FuzzClear(f *testing.F) {
+	f.Add(int64(1000), []byte{1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add(int64(0), []byte{})
+	f.Fuzz(func(t *testing.T, supply int64, raw []byte) {
+		p := Problem{Supply: cpu.Milli(supply)}
+		for ; len(raw) >= 4 && len(p.Bids) < 40; raw = raw[4:] {
+			p.Bids = append(p.Bids, Bid{Budget(raw[0]), cpu.Milli(raw[1]), cpu.Milli(raw[2]), cpu.Milli(raw[3])})
+		}
+		if p.Validate() != nil {
+			return
+		}
+		if err := agree(p); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -82,10 +82,13 @@ func TestServerTrouble(t *testing.T) {
 			w.Header().Set("Retry-After", "0") // so that client-go repeats it at once
 			answer(429, "text/plain", "Too many requests, please try again later.")(w, r)
 		}, podresize.Unavailable, 0},
-		"bad gateway": {answer(502, "text/html", "<h1>no</h1>"), podresize.Unknown, 0},
-		"no sense":    {answer(200, "application/json", `{"kind":"Pod","apiVersion":"v1","metadata":`), podresize.Unknown, 0},
-		"no pod":      {answer(200, "application/json", `{}`), podresize.Unknown, 0},
-		"hung up":     {hangUp, podresize.Unknown, 0},
+		"internal error":      {answer(500, "text/plain", "boom"), podresize.Unavailable, 0},
+		"service unavailable": {answer(503, "text/html", "<h1>no</h1>"), podresize.Unavailable, 0},
+		"bad gateway":         {answer(502, "text/html", "<h1>no</h1>"), podresize.Unknown, 0},
+		"gateway timeout":     {answer(504, "text/html", "<h1>no</h1>"), podresize.Unknown, 0},
+		"no sense":            {answer(200, "application/json", `{"kind":"Pod","apiVersion":"v1","metadata":`), podresize.Unknown, 0},
+		"no pod":              {answer(200, "application/json", `{}`), podresize.Unknown, 0},
+		"hung up":             {hangUp, podresize.Unknown, 0},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			s := newFixture(t)
