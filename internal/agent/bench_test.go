@@ -91,13 +91,11 @@ func turns(b *testing.B, v *snapshot, cfg kernel.Config) (turn func()) {
 	}
 	busy := &busyHost{Host: host}
 	queue := newPublishQueue(time.Hour)
-	p := &roundLoop{
-		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.NewTextHandler(b.Output(), nil)),
-		open:     func(context.Context) (sampler, error) { return busy, nil },
-		snapshot: func() *snapshot { return v },
-		publish:  func(r *roundResult) { queue.replace(publicationsOf(r), r.At) },
-		health:   newHealth(time.Second, time.Now()), metrics: newMetrics(),
-	}
+	p, _ := newLoop(nil)
+	p.log = slog.New(slog.NewTextHandler(b.Output(), nil))
+	p.open = func(context.Context) (sampler, error) { return busy, nil }
+	p.snapshot = func() *snapshot { return v }
+	p.publish = func(r *roundResult) { queue.replace(publicationsOf(r), r.At) }
 	b.Cleanup(p.close)
 	now := time.Now()
 	turn = func() {

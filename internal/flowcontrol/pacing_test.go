@@ -129,7 +129,9 @@ func TestBreaker(t *testing.T) {
 		t.Error("no probe after one that was lost")
 	}
 	b.Answered("sick")
-	if !admits("sick") || !admits("sick") {
-		t.Error("closed though the last probe was answered")
+	for range 2 {
+		if !admits("sick") {
+			t.Error("closed though the last probe was answered")
+		}
 	}
 }

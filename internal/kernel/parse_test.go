@@ -26,13 +26,24 @@ var oddTexts = map[string]string{
 	"many spaces":   strings.Repeat(" ", 1<<20) + "\n",
 }
 
+type parseCase[T comparable] struct {
+	text   string
+	want   T
+	err    string
+	reason string
+}
+
+func checkCases[T comparable](t *testing.T, parse func([]byte) (T, error), cases map[string]parseCase[T]) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := parse([]byte(c.text))
+			checkParse(t, got, c.want, err, c.err, c.reason)
+		})
+	}
+}
+
 func TestParseStat(t *testing.T) {
-	for name, tc := range map[string]struct {
-		text   string
-		want   Stat
-		err    string
-		reason string
-	}{
+	checkCases(t, parseStat, map[string]parseCase[Stat]{
 		"linux 6.12": {
 			text: "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\nnice_usec 0\ncore_sched.force_idle_usec 0\n" +
 				"nr_periods 20\nnr_throttled 3\nthrottled_usec 700\nnr_bursts 0\nburst_usec 0\n",
@@ -62,40 +73,21 @@ func TestParseStat(t *testing.T) {
 		"above 64 bit": {text: "usage_usec 1\nnr_periods 18446744073709551616\n", err: "field nr_periods: too large"},
 		"not UTF-8":    {text: "usage_usec \xff\xfe\n", err: `field usage_usec: not a number: "\xff\xfe"`},
 		"long number":  {text: "usage_usec 1" + strings.Repeat("0", 1<<20) + "\n", err: "field usage_usec: too large"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseStat([]byte(tc.text))
-			checkParse(t, got, tc.want, err, tc.err, tc.reason)
-		})
-	}
+	})
 }
 
 func TestParseStatV1(t *testing.T) {
-	for name, tc := range map[string]struct {
-		text string
-		want Stat
-		err  string
-	}{
+	checkCases(t, parseStatV1, map[string]parseCase[Stat]{
 		"linux 6.18":   {text: "nr_periods 20\nnr_throttled 3\nthrottled_time 700\nnr_bursts 0\nburst_time 0\n", want: Stat{Periods: 20, Throttled: 3, ThrottledTime: 700}},
 		"schedstats":   {text: "nr_periods 1\nnr_throttled 0\nthrottled_time 0\nwait_sum 12345\n", want: Stat{Periods: 1}},
 		"no periods":   {text: "nr_throttled 3\n", err: "field nr_periods: missing"},
 		"negative":     {text: "nr_periods 1\nthrottled_time -1\n", err: "field throttled_time: negative"},
 		"jump by 2^63": {text: "nr_periods 1\nthrottled_time 9223372036854775808\n", err: "field throttled_time: too large"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseStatV1([]byte(tc.text))
-			checkParse(t, got, tc.want, err, tc.err, "")
-		})
-	}
+	})
 }
 
 func TestParseQuota(t *testing.T) {
-	for name, tc := range map[string]struct {
-		text   string
-		want   Quota
-		err    string
-		reason string
-	}{
+	checkCases(t, parseMax, map[string]parseCase[Quota]{
 		"limited":         {text: "50000 100000\n", want: Quota{Limit: 50 * ms, Period: 100 * ms}},
 		"unlimited":       {text: "max 100000\n", want: Quota{Period: 100 * ms}},
 		"CRLF":            {text: "max 100000\r\n", want: Quota{Period: 100 * ms}},
@@ -109,12 +101,7 @@ func TestParseQuota(t *testing.T) {
 		"maximum":         {text: "maximum 100000\n", err: `field quota: not a number: "maximum"`},
 		"far too large":   {text: "99999999999999999999 100000\n", err: "field quota: too large"},
 		"only a new line": {text: "\n", err: "field quota: empty"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseMax([]byte(tc.text))
-			checkParse(t, got, tc.want, err, tc.err, tc.reason)
-		})
-	}
+	})
 	for text, want := range map[string]time.Duration{"-1\n": 0, "50000\n": 50 * ms, "1000\r\n": ms} {
 		got, err := parseQuotaV1([]byte(text))
 		checkParse(t, got, want, err, "", text)
@@ -127,12 +114,7 @@ func TestParseQuota(t *testing.T) {
 
 func TestParsePressure(t *testing.T) {
 	const some, full = "some avg10=0.00 avg60=1.50 avg300=0.00 total=123\n", "full avg10=0.00 avg60=0.00 avg300=0.00 total=45\n"
-	for name, tc := range map[string]struct {
-		text   string
-		want   Pressure
-		err    string
-		reason string
-	}{
+	checkCases(t, parsePressure, map[string]parseCase[Pressure]{
 		"both":          {text: some + full, want: Pressure{true, 123 * us, 45 * us}},
 		"before 5.13":   {text: some, want: Pressure{true, 123 * us, 0}, reason: "no full line then"},
 		"other order":   {text: full + some, want: Pressure{true, 123 * us, 45 * us}},
@@ -143,33 +125,18 @@ func TestParsePressure(t *testing.T) {
 		"full cut":      {text: some + full[:len(full)-1], err: "field total: cut short"},
 		"negative":      {text: "some total=-3\n", err: "field total: negative"},
 		"fraction":      {text: "some total=1.5\n", err: `field total: not a number: "1.5"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parsePressure([]byte(tc.text))
-			checkParse(t, got, tc.want, err, tc.err, tc.reason)
-		})
-	}
+	})
 }
 
 func TestParseProcStat(t *testing.T) {
-	for name, tc := range map[string]struct {
-		text   string
-		want   time.Duration
-		err    string
-		reason string
-	}{
+	checkCases(t, parseProcStat, map[string]parseCase[time.Duration]{
 		"linux":       {text: "cpu  100 20 3 9999 8888 4 5 7777 100 20\ncpu0 1 1 1 1\n", want: 132 * 10 * ms, reason: "no idle, iowait, stolen; guests are in user and nice"},
 		"cut after":   {text: "cpu  1 0 0 9 0 0 0 0 0 0\nintr 12", want: 10 * ms, reason: "only the first line matters"},
 		"other first": {text: "cpu0 1 2 3\n", err: "field cpu: missing"},
 		"columns":     {text: "cpu 1 2 3 4\n", err: "field cpu: empty"},
 		"cut":         {text: "cpu  100 20 3 9999 8888 4 5 7777 100 20", err: "field cpu: cut short"},
 		"sum":         {text: "cpu 900000000000000000 900000000000000000 0 0 0 0 0\n", want: 0, err: "field cpu: too large"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseProcStat([]byte(tc.text))
-			checkParse(t, got, tc.want, err, tc.err, tc.reason)
-		})
-	}
+	})
 }
 
 // TestOddTexts: nothing the file may contain makes a parser panic or allocate

@@ -34,25 +34,25 @@ func TestMain(m *testing.M) {
 	_, _ = in.ReadByte()
 }
 
-// real is a node whose cgroups are the kernel's.
-type real struct{ *cgroups.Real }
+// realNode is a node whose cgroups are the kernel's.
+type realNode struct{ *cgroups.Real }
 
-func newReal(t testing.TB) real { return real{cgroups.NewReal(t)} }
+func newReal(t testing.TB) realNode { return realNode{cgroups.NewReal(t)} }
 
-func (c real) must(err error) {
+func (c realNode) must(err error) {
 	c.T.Helper()
 	if err != nil {
 		c.T.Fatal(err)
 	}
 }
 
-func (c real) setLimit(path string, limit time.Duration) {
+func (c realNode) setLimit(path string, limit time.Duration) {
 	c.T.Helper()
 	c.must(c.SetQuota(path, kernel.Quota{Limit: limit, Period: 100 * time.Millisecond}))
 }
 
 // spin starts a process with one busy thread in the cgroup at path.
-func (c real) spin(path string) (stop func()) {
+func (c realNode) spin(path string) (stop func()) {
 	c.T.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "KERNEL_TEST_SPIN=1", "GOMAXPROCS=2")
@@ -76,7 +76,7 @@ func (c real) spin(path string) (stop func()) {
 	return stop
 }
 
-func (c real) open(now func() time.Time) *kernel.Host {
+func (c realNode) open(now func() time.Time) *kernel.Host {
 	c.T.Helper()
 	h, err := kernel.Open(kernel.Config{Root: c.Dir, Now: now, MemoryIOPressure: true, Log: slog.New(slog.DiscardHandler)})
 	c.must(err)

@@ -74,6 +74,9 @@ func TestScarcityIsSeenAtOnce(t *testing.T) {
 	if out.Node.Price == 0 || d.Bound != market.ByPrice || !d.Publish || d.Limit > 1250 {
 		t.Errorf("two seconds into scarcity: price %v, batch %+v: want it capped, and at once", out.Node.Price, d)
 	}
+	if w.run(60); service.limit < service.demand {
+		t.Errorf("the service, of a high priority, has %v and demands %v", service.limit, service.demand)
+	}
 }
 
 func TestIntervalChangesNothing(t *testing.T) {
@@ -173,20 +176,6 @@ func TestOneMissedSampleRaisesNoPod(t *testing.T) {
 	a.absent = true
 	if out := w.tick(); out.Node.Price == 0 || b.limit > before*12/10 {
 		t.Errorf("b went from %v to %v at price %v because a was not readable", before, b.limit, out.Node.Price)
-	}
-}
-
-// The price caps pods whose demand exceeds their budget line, whatever their limit was.
-func TestHigherBudgetsAreNotCapped(t *testing.T) {
-	service := &fakePod{name: "service", request: 100, budget: demand.Budget(100, 1_000_000), declared: 500, demand: 450}
-	batch := &fakePod{name: "batch", request: 2000, declared: 4000, demand: 8000}
-	w := newWorld(service, batch)
-	w.run(60)
-	if service.limit < service.demand {
-		t.Errorf("the important service has %v and demands %v", service.limit, service.demand)
-	}
-	if batch.limit >= 3600 {
-		t.Errorf("the batch pod has %v of 4 cores: want it to leave the reserve and the part of the service", batch.limit)
 	}
 }
 

@@ -184,7 +184,7 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 		"odd, and the budget buys a milli more": {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 107.5, []cpu.Milli{105}},
 		"odd, and the budget buys a step more":  {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 119.5, []cpu.Milli{110}},
 	} {
-		d := decideOnce(t, c.declared, c.ceiling, nil, c.warmingUp, c.price)
+		d := podLimits{c.declared, c.ceiling, nil, c.warmingUp}.decide(t, c.price)
 		var got []cpu.Milli
 		for _, part := range d.Containers {
 			got = append(got, part.Limit)
@@ -207,7 +207,8 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 			requests[i] = min(requests[i], declared[i])
 		}
 		warmingUp := rapid.Bool().Draw(r, "warming up")
-		d := decideOnce(t, declared, ceilings, requests, warmingUp, market.Price(rapid.Float64Range(0, 1).Draw(r, "price")))
+		pod := podLimits{declared, ceilings, requests, warmingUp}
+		d := pod.decide(t, market.Price(rapid.Float64Range(0, 1).Draw(r, "price")))
 		var sum, before cpu.Milli
 		for i, part := range d.Containers {
 			c := demand.Container{Request: requests[i], Declared: declared[i], Limit: declared[i]}.Within(0, ceilings[i])
@@ -231,22 +232,26 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 	})
 }
 
-// decideOnce decides about one pod with a budget of 10 and a container for each declared limit,
-// which is in force.
-func decideOnce(t testing.TB, declared, ceilings, requests []cpu.Milli, warmingUp bool, p market.Price) Decision {
+// podLimits are of a pod with a budget of 10 and a container for each declared limit, which is in force.
+type podLimits struct {
+	declared, ceilings, requests []cpu.Milli // requests may be nil
+	warmingUp                    bool
+}
+
+func (o podLimits) decide(t testing.TB, p market.Price) Decision {
 	t.Helper()
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 10}}
 	rates, known := sense.PodRates{}, map[string]demand.Estimate{}
-	for i, d := range declared {
+	samples := DefaultConfig().Demand.WarmUpSamples
+	if o.warmingUp {
+		samples = 1
+	}
+	for i, d := range o.declared {
 		c := demand.Container{Name: fmt.Sprint("c", i), ID: fmt.Sprint(i), Declared: d, Limit: d}
-		if requests != nil {
-			c.Request = requests[i]
+		if o.requests != nil {
+			c.Request = o.requests[i]
 		}
-		samples := DefaultConfig().Demand.WarmUpSamples
-		if warmingUp {
-			samples = 1
-		}
-		pod.Containers = append(pod.Containers, c.Within(0, ceilings[i]))
+		pod.Containers = append(pod.Containers, c.Within(0, o.ceilings[i]))
 		rates.Containers = append(rates.Containers, sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Usage: d})
 		known[c.ID] = demand.Estimate{Samples: samples, Mean: 8 / float64(i+1), Latest: 8}
 	}
