@@ -76,7 +76,6 @@ var rules = []struct{ pkg, imports string }{
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},
 	{"internal/lab/sim", "cpu market internal/lab/load"},
-	{"internal/lab/live", "cpu market internal/lab/sim"},
 	{"internal/lab/scenario", "cpu internal/lab/load internal/lab/sim go.yaml.in/yaml"},
 	{"internal/lab/mbcas", `
 		cpu market internal/kernel internal/demand internal/round internal/coordinator actuator

@@ -20,7 +20,6 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/baseline"
-	"github.com/mbcas/mbcas/internal/lab/live"
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
@@ -126,12 +125,20 @@ const (
 	hogThreads = 4
 	// seed of the simulated load.
 	seed = 1
+	// tailSeconds is the time over which p99 is measured. A shorter one has too few requests.
+	tailSeconds = 10
 )
 
 // second is one second of a simulated run.
 type second struct {
 	price float64
-	pods  map[string]live.Pod
+	pods  map[string]pod
+}
+
+// pod is the state of a pod at the end of a second.
+type pod struct {
+	sim.PodPoint
+	p99 time.Duration
 }
 
 // preview plays the runs of a script: those without MBCAS at once, the last one at the pace.
@@ -181,7 +188,7 @@ func (s settings) preview(ctx context.Context, x *script.Script, out io.Writer) 
 	return err
 }
 
-func latency(p live.Pod) string { return progress.Latency(float64(p.P99) / float64(time.Millisecond)) }
+func latency(p pod) string { return progress.Latency(float64(p.p99) / float64(time.Millisecond)) }
 
 // simulate plays one run in the simulator. Its pods are as old as the script wants them before the
 // first second that is reported.
@@ -190,17 +197,44 @@ func simulate(ctx context.Context, x *script.Script, r script.Run, plan script.P
 	if r.Mode == "enforce" {
 		policy = mbcas.New(mbcas.DefaultConfig())
 	}
-	_, err := live.Run(ctx, setup(x, r, plan), policy, func(p live.Point) error {
-		if p.Time <= r.MinAge {
-			return nil
+	s := setup(x, r, plan)
+	run := sim.Start(s, policy)
+	run.RunUntil(r.MinAge) // latencies count from then on
+	tails := make([]latencies, len(s.Pods))
+	for at := r.MinAge + time.Second; at <= s.Length; at += time.Second {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		now := second{price: float64(p.Price), pods: map[string]live.Pod{}}
-		for _, pod := range p.Pods {
-			now.pods[pod.Name] = pod
+		run.RunUntil(at)
+		partial := run.Partial()
+		now := second{pods: map[string]pod{}}
+		if n := len(partial.Price); n > 0 {
+			now.price = float64(partial.Price[n-1])
 		}
-		return report(now)
-	})
-	return err
+		for i := range partial.Pods {
+			p := &partial.Pods[i]
+			tail := tails[i].add(p.Latency)
+			now.pods[p.Spec.Name] = pod{p.Points[len(p.Points)-1], tail.Quantile(0.99)}
+		}
+		if err := report(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// latencies are those counted until the ends of the last seconds, oldest first.
+type latencies []*sim.Latencies
+
+// add is what was counted within the last tailSeconds.
+func (l *latencies) add(all *sim.Latencies) sim.Latencies {
+	if len(*l) == 0 {
+		*l = latencies{new(sim.Latencies)}
+	}
+	tail := all.Since((*l)[0])
+	*l = append(*l, all.Clone())
+	*l = (*l)[max(0, len(*l)-tailSeconds):]
+	return tail
 }
 
 // setup is a run of the script for the simulator.

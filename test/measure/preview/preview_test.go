@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
 	"github.com/mbcas/mbcas/test/measure/scripts"
 )
@@ -56,6 +57,22 @@ func TestPreview(t *testing.T) {
 	}
 	if lowered < 5 {
 		t.Errorf("the limit of the big hog is lowered in %d seconds, want most of its phase:\n%s", lowered, out)
+	}
+}
+
+// TestTailIsOfTheWindow: requests count for ten seconds after they ended, and no longer.
+func TestTailIsOfTheWindow(t *testing.T) {
+	var all sim.Latencies
+	var l latencies
+	for second := range 40 {
+		if second < 20 {
+			all.Add(time.Second)
+		}
+		want := uint64(max(0, min(second+1, tailSeconds, 29-second)))
+		tail := l.add(&all)
+		if tail.Count != want || (tail.Quantile(0.99) > 0) != (want > 0) {
+			t.Errorf("second %d: %d requests with a p99 of %v, want %d", second, tail.Count, tail.Quantile(0.99), want)
+		}
 	}
 }
 
