@@ -14,6 +14,7 @@ const module = "github.com/mbcas/mbcas"
 // the modules of Kubernetes, and modules of others by their prefix. They are in the order of the
 // flow. Imports point up this list, never down.
 var rules = []struct{ pkg, imports string }{
+	{"internal/program", ""},
 	{"cpu", ""},
 	{"market", "cpu"},
 	{"internal/kernel", "cpu golang.org/x/sys github.com/fsnotify/fsnotify"},
@@ -72,7 +73,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu api/v1alpha1 actuator actuator/podresize internal/kube internal/cli/format
 		internal/cli/snapshot internal/cli/explain internal/cli/cluster internal/cli/doctor internal/cli/resize
-		internal/restore kubernetes github.com/spf13`},
+		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},
 	{"internal/lab/sim", "cpu market internal/lab/load"},
@@ -97,7 +98,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/lab/cli", `
 		cpu market internal/coordinator internal/lab/sim internal/lab/scenario internal/lab/mbcas
 		internal/lab/baseline internal/lab/experiment internal/lab/report internal/lab/kernelrun
-		internal/lab/fidelity github.com/spf13`},
+		internal/lab/fidelity internal/program github.com/spf13`},
 }
 
 // Packages outside the flow: programs wire what they like, and what serves tests is

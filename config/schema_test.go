@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -375,19 +374,5 @@ func TestColumns(t *testing.T) {
 // TestSampleSignals: the sample is accepted as it is.
 func TestSampleSignals(t *testing.T) {
 	s := apiserver.Start(t)
-	text, err := os.ReadFile("samples/demand-signal.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := s.Namespace(t)
-	for i, doc := range strings.Split(string(text), "\n---\n") {
-		o := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
-			t.Fatal(err)
-		}
-		o.SetNamespace(ns)
-		if err := s.Client.Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
-			t.Errorf("sample %d: %v", i, err)
-		}
-	}
+	s.Install(t, s.Namespace(t), "samples/demand-signal.yaml")
 }

@@ -1,11 +1,7 @@
 package config_test
 
 import (
-	"bytes"
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +17,7 @@ import (
 // API, so it checks copies that name the present versions.
 func TestTypes(t *testing.T) {
 	e := open(t)
-	e.startTypeChecker(t)
+	e.Controllers(t, "validatingadmissionpolicy-status-controller")
 	for _, policy := range e.policies(t) {
 		p := typed(policy)
 		e.create(t, p)
@@ -60,25 +56,4 @@ func typed(policy admissionv1.ValidatingAdmissionPolicy) *admissionv1.Validating
 	}
 	p.Spec.Validations = append(p.Spec.Validations, admissionv1.Validation{Expression: "object.metadata.colour == 'red'"})
 	return p
-}
-
-// startTypeChecker runs the controller of Kubernetes that checks types, until the test ends.
-func (e *environment) startTypeChecker(t *testing.T) {
-	t.Helper()
-	kubeconfig, err := e.User(t, "type-checker", "system:masters").KubeConfig()
-	e.must(t, err)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	e.must(t, os.WriteFile(path, kubeconfig, 0o600))
-	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-controller-manager"),
-		"--kubeconfig", path, "--controllers", "validatingadmissionpolicy-status-controller", "--leader-elect=false", "--secure-port=0")
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	e.must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended with the test's context
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("kube-controller-manager:\n%s", log.String())
-		}
-	})
 }

@@ -4,13 +4,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/mbcas/mbcas/internal/cli"
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 // version is set by the linker.
@@ -28,18 +28,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return cmd.ExecuteContext(ctx)
 }
 
-// exitCode is 1 for a failure and 2 for bad usage.
 func exitCode(err error, stderr io.Writer) int {
-	var usage cli.UsageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, cli.ErrFindings):
+	if errors.Is(err, cli.ErrFindings) {
 		return 1 // printed already
-	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "error:", err)
-		return 2
 	}
-	fmt.Fprintln(stderr, "error:", err)
-	return 1
+	return program.ExitCode(err, "error", stderr)
 }

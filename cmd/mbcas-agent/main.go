@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/mbcas/mbcas/internal/agent"
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 // version is set by the linker.
@@ -30,22 +30,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
-	var bad usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.As(err, &bad):
-		fmt.Fprintln(os.Stderr, "mbcas-agent:", err)
-		os.Exit(2)
-	default:
-		fmt.Fprintln(os.Stderr, "mbcas-agent:", err)
-		os.Exit(1)
-	}
+	os.Exit(program.ExitCode(err, "mbcas-agent", os.Stderr))
 }
-
-// usageError is an error in the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 // settings are the flags.
 type settings struct {
@@ -56,12 +42,9 @@ type settings struct {
 }
 
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "version", "--version", "-version":
-			_, err := fmt.Fprintln(stdout, "mbcas-agent", version)
-			return err
-		}
+	if program.AsksForVersion(args) {
+		_, err := fmt.Fprintln(stdout, "mbcas-agent", version)
+		return err
 	}
 	s, err := parse(args, env, stderr)
 	if err != nil {
@@ -94,7 +77,6 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	s := settings{agent: agent.DefaultConfig()}
 	c := &s.agent
 	f := flag.NewFlagSet("mbcas-agent", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
 	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
 	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not "+
@@ -113,18 +95,12 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f.StringVar(&s.kubeconfig, "kubeconfig", "",
 		"file with access to the API server; empty: that of the pod's service account")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return settings{}, err
-		}
-		return settings{}, usageError{err}
-	}
-	if f.NArg() > 0 {
-		return settings{}, usageError{fmt.Errorf("argument %q: want flags only", f.Arg(0))}
+	if err := program.Parse(f, args, stderr); err != nil {
+		return settings{}, err
 	}
 	with, err := c.With(agent.Profile(*profile))
 	if err != nil {
-		return settings{}, usageError{err}
+		return settings{}, program.UsageError{Err: err}
 	}
 	*c = with
 	f.Visit(func(given *flag.Flag) { // flags override the profile
@@ -139,7 +115,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	})
 	c.Holder = cmp.Or(env("POD_NAME"), c.Node)
 	if err := c.Validate(); err != nil {
-		return settings{}, usageError{err}
+		return settings{}, program.UsageError{Err: err}
 	}
 	return s, nil
 }

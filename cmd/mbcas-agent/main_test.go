@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 func TestParse(t *testing.T) {
@@ -55,7 +57,7 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
-			var usage usageError
+			var usage program.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.bad) {
 				t.Errorf("error %v, want a usage error with %q", err, c.bad)
 			}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 const usage = `mbcas-controller turns PodAllocations into CPU limits of running pods.
@@ -32,53 +33,30 @@ func main() {
 	level := new(slog.LevelVar)
 	logLibraries(os.Stderr, level)
 	err := run(ctx, os.Args[1:], level, os.Stdout, os.Stderr)
-	var bad usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.As(err, &bad):
-		fmt.Fprintln(os.Stderr, "mbcas-controller:", err)
-		os.Exit(2)
-	default:
-		fmt.Fprintln(os.Stderr, "mbcas-controller:", err)
-		os.Exit(1)
-	}
+	os.Exit(program.ExitCode(err, "mbcas-controller", os.Stderr))
 }
 
-// usageError is the caller's fault.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 func run(ctx context.Context, args []string, level *slog.LevelVar, stdout, stderr io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "version", "--version", "-version":
-			fmt.Fprintln(stdout, "mbcas-controller", build())
-			return nil
-		case "restore":
-			return restoreAll(ctx, args[1:], stdout, stderr)
-		case "help":
-			fmt.Fprint(stdout, usage)
-			return nil
-		}
+	switch {
+	case program.AsksForVersion(args):
+		fmt.Fprintln(stdout, "mbcas-controller", build())
+		return nil
+	case len(args) > 0 && args[0] == "restore":
+		return restoreAll(ctx, args[1:], stdout, stderr)
+	case len(args) > 0 && args[0] == "help":
+		fmt.Fprint(stdout, usage)
+		return nil
 	}
 	return serve(ctx, args, level, stdout, stderr)
 }
 
-// parse reads the flags, and takes nothing else.
+// parse reads the flags; help shows the commands, too.
 func parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
-	fs.SetOutput(stderr)
 	fs.Usage = func() {
 		fmt.Fprint(stderr, usage+"\nFlags:\n")
 		fs.PrintDefaults()
 	}
-	if err := fs.Parse(args); err != nil {
-		return usageError{err}
-	}
-	if fs.NArg() > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q", fs.Arg(0))}
-	}
-	return nil
+	return program.Parse(fs, args, stderr)
 }
 
 // build is the version that the linker set, else that of the module that this command was built from, and its commit.

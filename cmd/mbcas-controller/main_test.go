@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -31,12 +30,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/program"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -57,7 +56,7 @@ func TestUsage(t *testing.T) {
 		"bad settings":        {"--resizes-per-second=0"},
 		"restore without all": {"restore"},
 	} {
-		var bad usageError
+		var bad program.UsageError
 		if err := run(t.Context(), args, new(slog.LevelVar), io.Discard, io.Discard); !errors.As(err, &bad) {
 			t.Errorf("%s: error %v, want a usage error", name, err)
 		}
@@ -109,7 +108,7 @@ func TestServe(t *testing.T) {
 	ns := &corev1.Namespace{}
 	ns.Name = kube.SystemNamespace
 	must(c.Create(ctx, ns))
-	install(t, c, "rbac/controller_role.yaml", "rbac/bindings.yaml",
+	s.Install(t, "", "rbac/controller_role.yaml", "rbac/bindings.yaml",
 		"policy/controller.yaml", "policy/controller_records.yaml", "policy/leases.yaml")
 	kubeconfig := s.Kubeconfig(t, "system:serviceaccount:mbcas-system:mbcas-controller", "system:serviceaccounts")
 
@@ -299,26 +298,6 @@ func audited(t *testing.T, log string, pod *corev1.Pod) {
 	}
 	if n != 1 {
 		t.Errorf("%d audit lines, want 1:\n%s", n, log)
-	}
-}
-
-// install creates the objects of manifests.
-func install(t *testing.T, c client.Client, files ...string) {
-	t.Helper()
-	for _, file := range files {
-		text, err := os.ReadFile(filepath.Join("../../config", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, doc := range strings.Split(string(text), "\n---\n") {
-			o := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			if err := c.Create(t.Context(), o); err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/program"
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
@@ -23,7 +24,7 @@ func restoreAll(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	if !*all {
-		return usageError{errors.New("restore wants --all: it touches every pod of the cluster; for one namespace use kubectl label namespace NAME mbcas.io/mode=restore --overwrite")}
+		return program.UsageError{Err: errors.New("restore wants --all: it touches every pod of the cluster; for one namespace use kubectl label namespace NAME mbcas.io/mode=restore --overwrite")}
 	}
 	c, err := newClient(*kubeconfig)
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 // settings are the flags of the controller.
@@ -104,7 +105,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 		})
 	}
 	if err := c.Validate(); err != nil {
-		return s, usageError{err}
+		return s, program.UsageError{Err: err}
 	}
 	s.published = kube.NewSettings(build(), effective(fs, map[string]string{"mode": string(c.Mode), "profile": profile}))
 	return s, nil

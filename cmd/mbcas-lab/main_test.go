@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 // TestExitCodes: 0 for success, 1 for a failure, 2 for bad usage, and an error begins on stderr
@@ -32,7 +34,7 @@ func TestExitCodes(t *testing.T) {
 		"sim duel --length 21s --out " + bad: 1,
 	} {
 		var stdout, stderr bytes.Buffer
-		code := exitCode(run(t.Context(), strings.Fields(args), &stdout, &stderr), &stderr)
+		code := program.ExitCode(run(t.Context(), strings.Fields(args), &stdout, &stderr), "error", &stderr)
 		if code != want {
 			t.Errorf("%q: exit code %d, want %d; stderr %q", args, code, want, stderr.String())
 		}

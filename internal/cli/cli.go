@@ -15,17 +15,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 // Streams are where a command writes.
 type Streams = format.Streams
 
 // UsageError is an invalid command line. The plugin exits with 2 for it.
-type UsageError struct{ Err error }
-
-func (e UsageError) Error() string { return e.Err.Error() }
-
-func (e UsageError) Unwrap() error { return e.Err }
+type UsageError = program.UsageError
 
 // ErrFindings is the error of doctor if a check failed. The findings have been printed.
 var ErrFindings = errors.New("doctor found failures: see the findings marked FAIL")

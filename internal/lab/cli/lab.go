@@ -12,16 +12,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/program"
 )
 
 // Streams are where a command writes: answers to Out, progress and warnings to Err.
 type Streams struct{ Out, Err io.Writer }
 
 // UsageError is a command line that cannot be parsed; main exits with 2 for it.
-type UsageError struct{ Err error }
-
-func (e UsageError) Error() string { return e.Err.Error() }
-func (e UsageError) Unwrap() error { return e.Err }
+type UsageError = program.UsageError
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 

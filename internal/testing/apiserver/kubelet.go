@@ -132,16 +132,6 @@ func WaitFor(t testing.TB, c client.Reader, pod *corev1.Pod, what string, is fun
 	return got
 }
 
-// WaitGone reads the pod until there is none of that name and uid.
-func WaitGone(t testing.TB, c client.Reader, pod *corev1.Pod) {
-	t.Helper()
-	Eventually(t, fmt.Sprintf("pod %s/%s is gone", pod.Namespace, pod.Name), func() (bool, any) {
-		got := &corev1.Pod{}
-		err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), got)
-		return apierrors.IsNotFound(err) || (err == nil && got.UID != pod.UID), err
-	})
-}
-
 // Eventually asks until the answer is yes, and fails the test after a minute, with what was seen
 // last.
 func Eventually(t testing.TB, what string, ask func() (yes bool, seen any)) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -29,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
@@ -215,4 +217,31 @@ func (s *Server) Namespace(t testing.TB) string {
 		t.Fatalf("create a namespace: %v", err)
 	}
 	return ns.Name
+}
+
+// Install creates the objects of manifests of config, strictly as they are, or all in one namespace.
+func (s *Server) Install(t testing.TB, namespace string, files ...string) {
+	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(root, "config", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, doc := range strings.Split(string(text), "\n---\n") {
+			o := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if namespace != "" {
+				o.SetNamespace(namespace)
+			}
+			if err := s.Client.Create(t.Context(), o, client.FieldValidation("Strict")); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+		}
+	}
 }

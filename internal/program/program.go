@@ -1,0 +1,46 @@
+// Package program is how the programs of MBCAS read their command lines and end.
+package program
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+)
+
+// UsageError is an invalid command line.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Parse reads flags, and accepts nothing else. An error is a usage error.
+func Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
+	fs.SetOutput(stderr)
+	if err := fs.Parse(args); err != nil {
+		return UsageError{err}
+	}
+	if fs.NArg() > 0 {
+		return UsageError{fmt.Errorf("unexpected argument %q: want flags only", fs.Arg(0))}
+	}
+	return nil
+}
+
+// AsksForVersion says whether the arguments ask for the program's version.
+func AsksForVersion(args []string) bool {
+	return len(args) > 0 && (args[0] == "version" || args[0] == "--version" || args[0] == "-version")
+}
+
+// ExitCode writes the error behind its prefix, and is 2 for bad usage and 1 for any other failure.
+func ExitCode(err error, prefix string, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintln(stderr, prefix+":", err)
+	var usage UsageError
+	if errors.As(err, &usage) {
+		return 2
+	}
+	return 1
+}
