@@ -17,13 +17,13 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if !cmd.HasSubCommands() {
-		return UsageError{fmt.Errorf("%q takes no argument, got %q", cmd.CommandPath(), args[0])}
+		return UsageError{Err: fmt.Errorf("%q takes no argument, got %q", cmd.CommandPath(), args[0])}
 	}
 	text := fmt.Sprintf("unknown command %q: see \"%s --help\"", args[0], cmd.CommandPath())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text = fmt.Sprintf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
 	}
-	return UsageError{fmt.Errorf("%s", text)}
+	return UsageError{Err: fmt.Errorf("%s", text)}
 }
 
 // podArgs accepts one pod name, or none if low is 0; "pod/web" means "web".
@@ -31,9 +31,9 @@ func podArgs(low int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < low:
-			return UsageError{fmt.Errorf("%q needs the name of a pod", cmd.CommandPath())}
+			return UsageError{Err: fmt.Errorf("%q needs the name of a pod", cmd.CommandPath())}
 		case len(args) > 1:
-			return UsageError{fmt.Errorf("%q takes one pod, got %d", cmd.CommandPath(), len(args))}
+			return UsageError{Err: fmt.Errorf("%q takes one pod, got %d", cmd.CommandPath(), len(args))}
 		}
 		for i := range args {
 			kind, name, ok := strings.Cut(args[i], "/")
@@ -42,7 +42,7 @@ func podArgs(low int) cobra.PositionalArgs {
 			case name != "" && (kind == "pod" || kind == "pods" || kind == "po"):
 				args[i] = name
 			default:
-				return UsageError{fmt.Errorf("%q is not a pod: write its name or pod/NAME", args[i])}
+				return UsageError{Err: fmt.Errorf("%q is not a pod: write its name or pod/NAME", args[i])}
 			}
 		}
 		return nil

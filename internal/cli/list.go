@@ -54,7 +54,7 @@ func listCommand(s Streams, f *flags) *cobra.Command {
 func listPods(ctx context.Context, a *cluster.Access, s Streams, l listFlags) error {
 	sort, ok := sorts[l.sort]
 	if !ok {
-		return UsageError{fmt.Errorf("--sort %q: want one of %s", l.sort, strings.Join(sortKeys(), ", "))}
+		return UsageError{Err: fmt.Errorf("--sort %q: want one of %s", l.sort, strings.Join(sortKeys(), ", "))}
 	}
 	snap, err := l.read(ctx, a)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *selection) bind(f *flags, cmd *cobra.Command) {
 func (s selection) read(ctx context.Context, a *cluster.Access) (*snapshot.Snapshot, error) {
 	selector, err := labels.Parse(s.selector)
 	if err != nil {
-		return nil, UsageError{fmt.Errorf("-l %q: %w", s.selector, err)}
+		return nil, UsageError{Err: fmt.Errorf("-l %q: %w", s.selector, err)}
 	}
 	snap, err := cluster.Read(ctx, a,
 		cluster.Selection{Namespace: a.Namespace, Pod: s.pod, Node: s.node, Labels: selector})

@@ -50,9 +50,9 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 2:
-				return UsageError{fmt.Errorf("mode takes a namespace and a mode, got %d arguments", len(args))}
+				return UsageError{Err: fmt.Errorf("mode takes a namespace and a mode, got %d arguments", len(args))}
 			case len(args) == 2 && !slices.Contains(modeNames, args[1]):
-				return UsageError{fmt.Errorf("mode %q: want one of %s", args[1], strings.Join(modeNames, ", "))}
+				return UsageError{Err: fmt.Errorf("mode %q: want one of %s", args[1], strings.Join(modeNames, ", "))}
 			}
 			return nil
 		},

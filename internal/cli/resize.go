@@ -38,7 +38,7 @@ func resizeCommand(s Streams, f *flags) *cobra.Command {
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			q, err := resource.ParseQuantity(limit)
 			if limit == "" || err != nil || q.Sign() <= 0 {
-				return UsageError{fmt.Errorf("--cpu-limit %q: want a positive amount of CPU such as 500m or 1.5",
+				return UsageError{Err: fmt.Errorf("--cpu-limit %q: want a positive amount of CPU such as 500m or 1.5",
 					limit)}
 			}
 			r.Limit = kube.Milli(q)

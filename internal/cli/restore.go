@@ -39,11 +39,11 @@ func restoreCommand(s Streams, f *flags) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case every && len(args) > 0:
-				return UsageError{errors.New("name a pod or set --all, not both")}
+				return UsageError{Err: errors.New("name a pod or set --all, not both")}
 			case !every && f.all:
-				return UsageError{errors.New("to restore pods of all namespaces, set --all as well as -A")}
+				return UsageError{Err: errors.New("to restore pods of all namespaces, set --all as well as -A")}
 			case !every && len(args) == 0:
-				return UsageError{errors.New("name a pod, or set --all for all pods of the namespace")}
+				return UsageError{Err: errors.New("name a pod, or set --all for all pods of the namespace")}
 			}
 			return podArgs(0)(cmd, args)
 		},

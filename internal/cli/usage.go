@@ -50,7 +50,7 @@ type UsageView struct {
 
 func showUsage(ctx context.Context, a *cluster.Access, s Streams, sel selection, o output) error {
 	if sel.pod != "" && a.Namespace == "" {
-		return UsageError{errors.New("a pod and --all-namespaces exclude each other: name its namespace with -n")}
+		return UsageError{Err: errors.New("a pod and --all-namespaces exclude each other: name its namespace with -n")}
 	}
 	snap, err := sel.read(ctx, a)
 	if err != nil {

@@ -32,7 +32,7 @@ func fairnessCommand(s Streams) *cobra.Command {
 		Args:    checkArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.Validate(); err != nil {
-				return UsageError{err}
+				return UsageError{Err: err}
 			}
 			return runFairness(cmd.Context(), s, f, cfg, out)
 		},

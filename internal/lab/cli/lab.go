@@ -22,7 +22,7 @@ type Streams struct{ Out, Err io.Writer }
 // UsageError is a command line that cannot be parsed; main exits with 2 for it.
 type UsageError = program.UsageError
 
-func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+func usage(format string, args ...any) error { return UsageError{Err: fmt.Errorf(format, args...)} }
 
 // Command is the whole program.
 func Command(s Streams, version string) *cobra.Command {
@@ -45,7 +45,7 @@ func Command(s Streams, version string) *cobra.Command {
 	}
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{Err: err} })
 	root.AddCommand(scenariosCommand(s), policiesCommand(s), simCommand(s), compareCommand(s), fairnessCommand(s))
 	root.AddCommand(realCommands(s)...)
 	return root

@@ -32,7 +32,7 @@ func scenariosCommand(s Streams) *cobra.Command {
 			case len(args) == 1:
 				text, err := scenario.Text(args[0])
 				if err != nil {
-					return UsageError{err}
+					return UsageError{Err: err}
 				}
 				_, err = s.Out.Write(text)
 				return err
@@ -73,7 +73,7 @@ func allScenarios(traces string) []*scenario.Scenario {
 func findScenario(what, traces string) (*scenario.Scenario, error) {
 	s, err := scenario.Find(what, traces)
 	if found := (scenario.Problems)(nil); err != nil && !errors.As(err, &found) {
-		return nil, UsageError{err}
+		return nil, UsageError{Err: err}
 	}
 	return s, err
 }
