@@ -61,8 +61,8 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1/reasons cpu api/v1alpha1 internal/kube internal/constraints internal/cli/format
 		internal/cli/snapshot kubernetes`},
 	{"internal/cli/cluster", `
-		api/v1alpha1 actuator/podresize internal/kube internal/constraints internal/cli/format
-		internal/cli/snapshot internal/restore kubernetes`},
+		api/v1alpha1 actuator/podresize internal/kube internal/constraints internal/autoscalers
+		internal/cli/format internal/cli/snapshot internal/restore kubernetes`},
 	{"internal/cli/doctor", `
 		api/v1alpha1/reasons internal/eligibility cpu api/v1alpha1 actuator/podresize internal/kube
 		internal/constraints internal/cli/format internal/cli/snapshot internal/cli/cluster internal/restore

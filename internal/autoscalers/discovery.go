@@ -166,7 +166,7 @@ func (d *Discovery) checkRights(ctx context.Context) error {
 // watch fills the cache of VPAs, and reports changes from then on. A new recommendation is no change.
 func (d *Discovery) watch(ctx context.Context) error {
 	// An informer tries for ever what cannot be read, and does not say why.
-	if err := d.Live.List(ctx, vpaList(), client.Limit(1)); err != nil {
+	if err := d.Live.List(ctx, VPAList(), client.Limit(1)); err != nil {
 		return fmt.Errorf("list VerticalPodAutoscalers: %w", err)
 	}
 	informer, err := d.cache.GetInformer(ctx, anyVPA(), cache.BlockUntilSynced(true))

@@ -3,6 +3,7 @@ package autoscalers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -85,7 +86,7 @@ func (s *ScaleTargets) Selector(ctx context.Context, namespace string, t kube.Ta
 func (s *ScaleTargets) renew(ctx context.Context, key scaleTarget, before lookup, known bool) (labels.Selector, error) {
 	asked, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	selector, err := s.ask(asked, key.namespace, key.target)
+	selector, err := ReadSelector(asked, s.client, key.namespace, key.target)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.asking[key])
@@ -123,13 +124,14 @@ func noSelector(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, kube.ErrUnreadable)
 }
 
-func (s *ScaleTargets) ask(ctx context.Context, namespace string, t kube.Target) (labels.Selector, error) {
+// ReadSelector reads the selector of a target's pods from its scale subresource, as autoscalers do.
+func ReadSelector(ctx context.Context, c client.Client, namespace string, t kube.Target) (labels.Selector, error) {
 	o, scale, err := kube.ScaleOf(namespace, t)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("its target %s: %w", t, err)
 	}
-	if err := s.client.SubResource("scale").Get(ctx, o, scale); err != nil {
-		return nil, err
+	if err := c.SubResource("scale").Get(ctx, o, scale); err != nil {
+		return nil, fmt.Errorf("read the scale of %s %s/%s: %w", t.Kind, namespace, t.Name, err)
 	}
 	return kube.SelectorOf(scale)
 }

@@ -61,7 +61,7 @@ func (v *VPAs) List(ctx context.Context, namespace string) (list []constraints.V
 		return nil, "VerticalPodAutoscalers: " + v.cause, nil
 	case VPAsWatched:
 	}
-	items := vpaList()
+	items := VPAList()
 	if err := v.reader.List(ctx, items, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, "", fmt.Errorf("list the VerticalPodAutoscalers of namespace %s: %w", namespace, err)
 	}
@@ -72,7 +72,8 @@ func (v *VPAs) List(ctx context.Context, namespace string) (list []constraints.V
 	return list, "", nil
 }
 
-func vpaList() *unstructured.UnstructuredList {
+// VPAList is an empty list of VPAs.
+func VPAList() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
 	return list

@@ -133,9 +133,9 @@ func (c *Controller) poll(ctx context.Context) {
 		c.requeue(first, changed)
 		return
 	}
-	changed, pass, first := c.signals.listed(list.Items, c.Config.Control, c.Now())
+	changed, first := c.signals.listed(list.Items, c.Config.Control, c.Now())
 	c.requeue(first, nil)
-	evaluated := c.evaluateAll(ctx, list.Items, pass)
+	evaluated := c.evaluateAll(ctx, list.Items)
 	if ctx.Err() != nil {
 		return
 	}
@@ -167,7 +167,7 @@ const (
 
 // evaluate takes one signal a pass further. changed says whether its percentage has changed, unanswered that its metrics API took long
 // and gave nothing.
-func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, pass int, how attempt) (changed, unanswered bool) {
+func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, how attempt) (changed, unanswered bool) {
 	s := c.signals.of(d)
 	var sample control.Sample
 	var err error
@@ -178,7 +178,7 @@ func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, pas
 		if ctx.Err() != nil {
 			return false, false // the metric is not at fault
 		}
-		s.pass, s.slow = pass, c.Now().Sub(begin) >= slowAnswer
+		s.asked, s.slow = begin, c.Now().Sub(begin) >= slowAnswer
 		unanswered = s.slow && reasonOf(err) == v1alpha1.ReasonMetricsAPIUnavailable
 	case skipRead:
 		s.slow, err = true, notRead(d)

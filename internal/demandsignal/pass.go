@@ -36,13 +36,13 @@ func sourceOf(d *v1alpha1.DemandSignal) source {
 
 // evaluateAll evaluates signals for an interval at most, and returns the namespaces in which percentages have changed. Signals for
 // which there is no time come first in the next pass.
-func (c *Controller) evaluateAll(ctx context.Context, list []v1alpha1.DemandSignal, pass int) map[string]bool {
+func (c *Controller) evaluateAll(ctx context.Context, list []v1alpha1.DemandSignal) map[string]bool {
 	var quick, slow []*v1alpha1.DemandSignal
-	last := map[*v1alpha1.DemandSignal]int{}
+	last := map[*v1alpha1.DemandSignal]time.Time{}
 	for i := range list {
 		d := &list[i]
 		s := c.signals.of(d)
-		last[d] = s.pass
+		last[d] = s.asked
 		if s.slow {
 			slow = append(slow, d)
 		} else {
@@ -50,7 +50,7 @@ func (c *Controller) evaluateAll(ctx context.Context, list []v1alpha1.DemandSign
 		}
 	}
 	end := c.Now().Add(c.Config.Interval)
-	first, second := newBatch(c, pass, end), newBatch(c, pass, end)
+	first, second := newBatch(c, end), newBatch(c, end)
 	var wg sync.WaitGroup
 	wg.Go(func() { first.run(ctx, fairOrder(quick, last)) })
 	wg.Go(func() { second.run(ctx, fairOrder(slow, last)) })
@@ -63,9 +63,9 @@ func (c *Controller) evaluateAll(ctx context.Context, list []v1alpha1.DemandSign
 
 // fairOrder orders signals so that each source has its first read before any has its second; within a source, and among those that are
 // as far, the signal comes first that was last read longest ago.
-func fairOrder(list []*v1alpha1.DemandSignal, last map[*v1alpha1.DemandSignal]int) []*v1alpha1.DemandSignal {
+func fairOrder(list []*v1alpha1.DemandSignal, last map[*v1alpha1.DemandSignal]time.Time) []*v1alpha1.DemandSignal {
 	list = slices.Clone(list)
-	byLast := func(a, b *v1alpha1.DemandSignal) int { return last[a] - last[b] }
+	byLast := func(a, b *v1alpha1.DemandSignal) int { return last[a].Compare(last[b]) }
 	slices.SortStableFunc(list, byLast)
 	before, rank := map[source]int{}, map[*v1alpha1.DemandSignal]int{}
 	for _, d := range list {
@@ -78,9 +78,8 @@ func fairOrder(list []*v1alpha1.DemandSignal, last map[*v1alpha1.DemandSignal]in
 
 // batch is a part of a pass.
 type batch struct {
-	evaluate func(ctx context.Context, d *v1alpha1.DemandSignal, pass int, how attempt) (changed, unanswered bool)
+	evaluate func(ctx context.Context, d *v1alpha1.DemandSignal, how attempt) (changed, unanswered bool)
 	now      func() time.Time
-	pass     int
 	end      time.Time
 
 	mu         sync.Mutex
@@ -88,8 +87,8 @@ type batch struct {
 	changed    map[string]bool
 }
 
-func newBatch(c *Controller, pass int, end time.Time) *batch {
-	return &batch{evaluate: c.evaluate, now: c.Now, pass: pass, end: end, unanswered: map[source]int{}, changed: map[string]bool{}}
+func newBatch(c *Controller, end time.Time) *batch {
+	return &batch{evaluate: c.evaluate, now: c.Now, end: end, unanswered: map[source]int{}, changed: map[string]bool{}}
 }
 
 func (b *batch) run(ctx context.Context, list []*v1alpha1.DemandSignal) {
@@ -103,7 +102,7 @@ func (b *batch) run(ctx context.Context, list []*v1alpha1.DemandSignal) {
 				return
 			}
 			how := b.attempt(d)
-			changed, unanswered := b.evaluate(ctx, d, b.pass, how)
+			changed, unanswered := b.evaluate(ctx, d, how)
 			b.done(d, how, changed, unanswered)
 		})
 	}

@@ -348,13 +348,13 @@ func TestSignalEvents(t *testing.T) {
 // TestFairOrder: each source has its first read before any has its second, and the signal that was read longest ago comes first.
 func TestFairOrder(t *testing.T) {
 	var list []*v1alpha1.DemandSignal
-	asked := map[*v1alpha1.DemandSignal]int{}
+	asked := map[*v1alpha1.DemandSignal]time.Time{}
 	for _, s := range []struct {
 		namespace, name string
-		asked           int
+		asked           int64
 	}{{"a", "1", 7}, {"a", "2", 6}, {"a", "3", 6}, {"b", "1", 7}, {"c", "1", 5}, {"c", "2", 6}} {
 		d := &v1alpha1.DemandSignal{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name}}
-		list, asked[d] = append(list, d), s.asked
+		list, asked[d] = append(list, d), time.Unix(s.asked, 0)
 	}
 	var got []string
 	for _, d := range fairOrder(list, asked) {

@@ -19,7 +19,6 @@ type signals struct {
 	mu        sync.Mutex
 	known     bool // they have been listed, or could not be for long
 	byUID     map[types.UID]*signal
-	pass      int       // the number of the last one
 	listError string    // why they could not be listed
 	failing   time.Time // when they could not be listed at first, before any list
 }
@@ -34,7 +33,7 @@ type signal struct {
 	reason      string    // of its condition
 	written     time.Time // its status
 	statusError string    // why it could not be written
-	pass        int       // in which its metric was last read
+	asked       time.Time // when its metric was last read
 	slow        bool      // the answer took long, or did not come
 }
 
@@ -51,9 +50,9 @@ func (s *signals) asks(namespace string) (asks []constraints.Signal, known bool)
 }
 
 // listed takes over a list of all signals: it drops those that are gone, and begins new ones with what their status says, so that
-// nothing waits for the first read. It returns the namespaces in which a dropped signal asked for something, and the number of the
-// pass. first says that there was no list before.
-func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now time.Time) (changed map[string]bool, pass int, first bool) {
+// nothing waits for the first read. It returns the namespaces in which a dropped signal asked for something. first says that there
+// was no list before.
+func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now time.Time) (changed map[string]bool, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed = map[string]bool{}
@@ -71,9 +70,8 @@ func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now t
 			changed[one.namespace] = true
 		}
 	}
-	s.pass++
 	first, s.known, s.listError = !s.known, true, ""
-	return changed, s.pass, first
+	return changed, first
 }
 
 // listFailed notes why the signals could not be listed, says whether that is news, and returns the namespaces in which percentages have

@@ -3,6 +3,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -35,9 +36,7 @@ type Settings map[string]string
 // NewSettings are the values of flags in a controller of a version.
 func NewSettings(version string, flags map[string]string) Settings {
 	s := Settings{versionKey: version}
-	for name, value := range flags {
-		s[name] = value
-	}
+	maps.Copy(s, flags)
 	return s
 }
 

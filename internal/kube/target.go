@@ -31,29 +31,26 @@ func (t Target) GroupKind() schema.GroupKind {
 
 func (t Target) String() string { return t.Kind + "/" + t.Name }
 
+// builtIn are the kinds whose pods are found by their owner references, each with whether it has a
+// scale subresource.
+var builtIn = map[schema.GroupKind]bool{
+	{Group: "apps", Kind: "Deployment"}: true, {Group: "apps", Kind: "ReplicaSet"}: true,
+	{Group: "apps", Kind: "StatefulSet"}: true, {Group: "apps", Kind: "DaemonSet"}: false,
+	{Group: "batch", Kind: "Job"}: false, {Group: "batch", Kind: "CronJob"}: false,
+	{Kind: "ReplicationController"}: true,
+}
+
 // KnownByOwner says whether the pods of such a target are found by their owner references. Pods of
 // any other target are found by the label selector of its scale subresource, as the HPA controller
 // does.
 func (t Target) KnownByOwner() bool {
-	switch t.GroupKind() {
-	case schema.GroupKind{Group: "apps", Kind: "Deployment"}, schema.GroupKind{Group: "apps", Kind: "ReplicaSet"},
-		schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, schema.GroupKind{Group: "apps", Kind: "DaemonSet"},
-		schema.GroupKind{Group: "batch", Kind: "Job"}, schema.GroupKind{Group: "batch", Kind: "CronJob"},
-		schema.GroupKind{Kind: "ReplicationController"}:
-		return true
-	}
-	return false
+	_, known := builtIn[t.GroupKind()]
+	return known
 }
 
 // HasScale says whether a target of a built-in kind has a scale subresource, which holds the
 // selector of its pods.
-func (t Target) HasScale() bool {
-	switch t.Kind {
-	case "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController":
-		return t.KnownByOwner()
-	}
-	return false
-}
+func (t Target) HasScale() bool { return builtIn[t.GroupKind()] }
 
 // Owns says whether the pod, of the target's namespace, belongs to it. The selector is needed for a
 // target that is not KnownByOwner; with nil no pod belongs to such a target.

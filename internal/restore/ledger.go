@@ -68,35 +68,48 @@ func WriteLedger(
 	ctx context.Context, c client.Client, key types.NamespacedName,
 	add map[types.UID]Entry, ledger *corev1.ConfigMap, exists map[types.UID]bool,
 ) error {
-	patch, created := map[string]any{}, map[string]string{}
+	data := map[string]string{}
 	for uid, e := range add {
 		line, err := json.Marshal(e)
 		if err != nil {
 			return fmt.Errorf("record the declared limits of pod %s/%s: %w", e.Namespace, e.Pod, err)
 		}
-		patch[string(uid)], created[string(uid)] = string(line), string(line)
+		data[string(uid)] = string(line)
 	}
 	for _, uid := range outdated(ledger, exists) {
-		patch[uid] = nil
+		data[uid] = ""
 	}
-	if len(patch) == 0 {
+	if len(data) == 0 {
 		return nil
 	}
-	raw, err := json.Marshal(map[string]any{"data": patch})
-	if err != nil {
-		return fmt.Errorf("write ConfigMap %s, the record of declared limits: %w", key, err)
-	}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	err = c.Patch(ctx, cm, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.FieldManager))
-	if apierrors.IsNotFound(err) {
-		cm.Labels = map[string]string{kube.LedgerLabel: "true", "app.kubernetes.io/part-of": "mbcas"}
-		cm.Data = created
-		err = c.Create(ctx, cm, client.FieldOwner(kube.FieldManager))
-	}
-	if err != nil {
+	cm.Labels = map[string]string{kube.LedgerLabel: "true", "app.kubernetes.io/part-of": "mbcas"}
+	if err := writeData(ctx, c, cm, kube.FieldManager, data); err != nil {
 		return fmt.Errorf("write ConfigMap %s, the record of declared limits: %w", key, err)
 	}
 	return nil
+}
+
+// writeData sets keys of a ConfigMap; an empty value removes the key. Without anything to set it does not create the ConfigMap.
+func writeData(ctx context.Context, c client.Client, cm *corev1.ConfigMap, manager string, data map[string]string) error {
+	patch, created := map[string]any{}, map[string]string{}
+	for key, value := range data {
+		patch[key] = nil
+		if value != "" {
+			patch[key], created[key] = value, value
+		}
+	}
+	raw, err := json.Marshal(map[string]any{"data": patch})
+	if err != nil {
+		return err
+	}
+	patched := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name}}
+	err = c.Patch(ctx, patched, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(manager))
+	if apierrors.IsNotFound(err) && len(created) > 0 {
+		cm.Data = created
+		return c.Create(ctx, cm, client.FieldOwner(manager))
+	}
+	return client.IgnoreNotFound(err)
 }
 
 // outdated are the keys of pods that no longer exist, if there are at least pruneFrom.

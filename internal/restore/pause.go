@@ -2,13 +2,13 @@ package restore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,27 +65,8 @@ func Resume(ctx context.Context, c client.Client, namespace, manager string) err
 
 // writeSwitch sets keys of the switch; an empty value removes the key.
 func writeSwitch(ctx context.Context, c client.Client, namespace, manager string, data map[string]string) error {
-	patch, created := map[string]any{}, map[string]string{}
-	for key, value := range data {
-		patch[key] = nil
-		if value != "" {
-			patch[key], created[key] = value, value
-		}
-	}
-	raw, err := json.Marshal(map[string]any{"data": patch})
-	if err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", namespace, kube.SwitchName, err)
-	}
-	cm := &corev1.ConfigMap{}
-	cm.Namespace, cm.Name = namespace, kube.SwitchName
-	err = c.Patch(ctx, cm, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(manager))
-	if apierrors.IsNotFound(err) && len(created) > 0 {
-		cm.Data = created
-		err = c.Create(ctx, cm, client.FieldOwner(manager))
-	} else {
-		err = client.IgnoreNotFound(err)
-	}
-	if err != nil {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kube.SwitchName}}
+	if err := writeData(ctx, c, cm, manager, data); err != nil {
 		return fmt.Errorf("write ConfigMap %s/%s: %w", namespace, kube.SwitchName, err)
 	}
 	return nil

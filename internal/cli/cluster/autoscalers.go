@@ -6,11 +6,10 @@ import (
 	"maps"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/constraints"
@@ -40,8 +39,7 @@ func readVPAs(ctx context.Context, a *Access, s *snapshot.Snapshot, namespace st
 // AddVPAs lists the VerticalPodAutoscalers of a namespace, or all for "". A cluster that does not
 // serve the kind has none.
 func AddVPAs(ctx context.Context, c client.Client, objects snapshot.ObjectsByNamespace, namespace string) error {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(constraints.VPAKind.GroupVersion().WithKind(constraints.VPAKind.Kind + "List"))
+	list := autoscalers.VPAList()
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		if NotInstalled(err) {
 			return nil
@@ -67,26 +65,13 @@ func ResolveTarget(
 	if t.KnownByOwner() || n.Selectors[t] != nil || n.Unresolved[t] != nil {
 		return
 	}
-	selector, err := readSelector(ctx, c, namespace, t)
-	if err != nil {
+	selector, err := autoscalers.ReadSelector(ctx, c, namespace, t)
+	switch {
+	case err == nil:
+		n.Selectors[t] = selector
+	case NotInstalled(err): // a target that does not exist has no pods
+		n.Selectors[t] = labels.Nothing()
+	default:
 		n.Unresolved[t] = err
-		return
 	}
-	n.Selectors[t] = selector
-}
-
-// readSelector reads the label selector of a target's pods from its scale subresource, as the
-// controller and autoscalers do. A target that does not exist has no pods.
-func readSelector(ctx context.Context, c client.Client, namespace string, t kube.Target) (labels.Selector, error) {
-	o, scale, err := kube.ScaleOf(namespace, t)
-	if err != nil {
-		return nil, fmt.Errorf("its target %s: %w", t, err)
-	}
-	switch err := c.SubResource("scale").Get(ctx, o, scale); {
-	case apierrors.IsNotFound(err) || NotInstalled(err):
-		return labels.Nothing(), nil
-	case err != nil:
-		return nil, fmt.Errorf("read the scale of %s %s/%s: %w", t.Kind, namespace, t.Name, err)
-	}
-	return kube.SelectorOf(scale)
 }

@@ -13,7 +13,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -27,8 +26,9 @@ import (
 // Facts are all that the checks judge. What could not be read is nil or empty, and its error is in
 // Unreadable.
 type Facts struct {
+	snapshot.Snapshot // of all pods
+
 	Now     time.Time
-	System  string // the namespace of MBCAS
 	Version string // of the API server; "": it does not respond
 	Served  podresize.Answer
 
@@ -36,7 +36,6 @@ type Facts struct {
 	ControllerPermissions []Permission
 
 	Switch      restore.State
-	Settings    kube.Settings
 	CRD         *apiextensionsv1.CustomResourceDefinition
 	SignalCRD   *apiextensionsv1.CustomResourceDefinition
 	Signals     []v1alpha1.DemandSignal
@@ -46,10 +45,7 @@ type Facts struct {
 	Leases      map[string]*coordinationv1.Lease // by name
 	Nodes       []corev1.Node
 	Namespaces  []corev1.Namespace
-	Pods        []corev1.Pod
-	Allocations map[types.UID]*v1alpha1.PodAllocation
-	Objects     snapshot.ObjectsByNamespace
-	Markets     map[string]snapshot.Market // by node
+	Rounds      map[string]snapshot.Market // by node
 	RoundErrors map[string]error           // by node, of agents whose last round cannot be read
 
 	Unreadable map[string]error // by the kind of object
@@ -58,7 +54,8 @@ type Facts struct {
 // Gather reads all facts, one request after the other. It stops only if the API server does not
 // respond.
 func Gather(ctx context.Context, a *cluster.Access) *Facts {
-	c := &Facts{Now: a.Now(), System: a.System, Objects: snapshot.ObjectsByNamespace{}, Unreadable: map[string]error{}}
+	c := &Facts{Now: a.Now(), Unreadable: map[string]error{}}
+	c.System, c.Modes, c.Objects = a.System, map[string]kube.Mode{}, snapshot.ObjectsByNamespace{}
 	version, err := a.Discovery.ServerVersionWithContext(ctx)
 	if err != nil {
 		c.record("version", err)
@@ -118,6 +115,9 @@ func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
 	}
 	c.Nodes = list(ctx, c, a.Client, "nodes", &corev1.NodeList{}).Items
 	c.Namespaces = list(ctx, c, a.Client, "namespaces", &corev1.NamespaceList{}).Items
+	for _, ns := range c.Namespaces {
+		c.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, c.Settings.Mode())
+	}
 	for _, p := range c.Pods {
 		if p.Namespace == a.System {
 			c.SystemPods = append(c.SystemPods, p)
@@ -200,7 +200,7 @@ func (c *Facts) readPermissions(ctx context.Context, api client.Client) {
 // readRounds reads the last round of every agent, unless there are too many. The error means that
 // no agent may be read.
 func (c *Facts) readRounds(ctx context.Context, a *cluster.Access) error {
-	c.Markets, c.RoundErrors = map[string]snapshot.Market{}, map[string]error{}
+	c.Rounds, c.RoundErrors = map[string]snapshot.Market{}, map[string]error{}
 	if a.Round == nil || len(c.Nodes) > cluster.MaxRoundNodes {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (c *Facts) readRounds(ctx context.Context, a *cluster.Access) error {
 		case err != nil:
 			c.RoundErrors[n.Name] = err
 		default:
-			c.Markets[n.Name] = market
+			c.Rounds[n.Name] = market
 		}
 	}
 	return nil

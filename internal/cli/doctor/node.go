@@ -124,7 +124,7 @@ func checkRound(f *findings, s subject) {
 			agentLogs(s.System, cluster.AgentOn(s.SystemPods, node)))
 		return
 	}
-	m, ok := s.Markets[node]
+	m, ok := s.Rounds[node]
 	if !ok {
 		return
 	}

@@ -7,20 +7,12 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
-	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // checkPods counts the managed pods, and names those whose resize failed.
 func checkPods(f *findings, s subject) {
 	const all = "all"
-	snap := &snapshot.Snapshot{
-		Pods: s.Pods, Allocations: s.Allocations, Modes: map[string]kube.Mode{}, Objects: s.Objects,
-		System: s.System, Settings: s.Settings,
-	}
-	for _, ns := range s.Namespaces {
-		snap.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, s.Settings.Mode())
-	}
-	rows := snap.Rows()
+	rows := s.Rows()
 	slices.SortFunc(rows, snapshot.ByName)
 	managed, without := 0, 0
 	for _, r := range rows {
