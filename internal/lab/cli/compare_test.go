@@ -111,22 +111,6 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestCompareRefuses(t *testing.T) {
-	for args, want := range map[string]string{
-		"--policy king":    `--policy "king": want one of static, no-limits, `,
-		"--scenario duell": `there is no scenario "duell": see "mbcas-lab scenarios"`,
-		"--seeds 0":        "--seeds is 0: want at least 1",
-		"--out=":           "--out is empty: name the folder to write to, or leave the flag out",
-		"duel":             `"mbcas-lab compare" takes no argument "duel"`,
-	} {
-		_, _, err := compared(t, t.Context(), strings.Fields(args)...)
-		var usage UsageError
-		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.As(err, &usage) {
-			t.Errorf("compare %s: %v, want the usage error %s", args, err, want)
-		}
-	}
-}
-
 // TestCompareRefusesNames: references run along, and two sources of one name, or a reference that
 // does not exist, are refused.
 func TestCompareRefusesNames(t *testing.T) {

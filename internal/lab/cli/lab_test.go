@@ -44,17 +44,35 @@ func TestOneErrorPerLine(t *testing.T) {
 		"sim duel --length 20s": `--length 20s: want more than the warm-up, 20s, and at most the scenario's length, 2m0s`,
 		"policies all":          `"mbcas-lab policies" takes no argument "all"`,
 		"scenarios --colour":    `unknown flag: --colour`,
+
+		"compare --scenario duell": `there is no scenario "duell": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
+		"compare --seeds 0":        "--seeds is 0: want at least 1",
+		"compare --out=":           "--out is empty: name the folder to write to, or leave the flag out",
+		"compare duel":             `"mbcas-lab compare" takes no argument "duel"`,
+
+		"fairness --nodes 1":                       `--nodes is 1: want 2 to 10000`,
+		"fairness --min-tenants 5 --max-tenants 4": `--min-tenants is 5 and --max-tenants 4: want 0 <= min <= max <= 30`,
+		"fairness --tenant-stddev NaN":             `--tenant-stddev is NaN: want 0 to 2`,
+		"fairness --length 45s --coordination-interval 20s": "--coordination-interval is 20s and --length 45s: " +
+			"want whole seconds, and at least three rounds",
+		"fairness --rho 1": `coordinator WorkloadRho is 1: want -99 to 0`,
+		"fairness more":    `"mbcas-lab fairness" takes no argument "more"`,
 	} {
-		_, err := lab(t, strings.Fields(args)...)
-		var usage UsageError
-		if err == nil || err.Error() != want || !errors.As(err, &usage) {
+		if _, err := lab(t, strings.Fields(args)...); !isUsage(err) || err.Error() != want {
 			t.Errorf("%q: got %v, want the usage error %s", args, err, want)
 		}
 	}
-	_, err := lab(t, "sim", "duel", "--policy", "king")
-	if err == nil || !strings.HasPrefix(err.Error(), `--policy "king": want one of static, no-limits, `) {
-		t.Errorf("an unknown policy: %v", err)
+	for _, args := range []string{"sim duel", "compare"} {
+		_, err := lab(t, append(strings.Fields(args), "--policy", "king")...)
+		if want := `--policy "king": want one of static, no-limits, `; !isUsage(err) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: an unknown policy: %v", args, err)
+		}
 	}
+}
+
+func isUsage(err error) bool {
+	var usage UsageError
+	return errors.As(err, &usage)
 }
 
 // written is a file with that text.

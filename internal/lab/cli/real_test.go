@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -16,9 +15,7 @@ func TestRealRefuses(t *testing.T) {
 		"real --length 1ns": "--length 1ns: want more than the warm-up of the table, 2s",
 		"real --length -1s": "--length -1s: want more than 0",
 	} {
-		_, err := lab(t, strings.Fields(args)...)
-		var usage UsageError
-		if err == nil || err.Error() != want || !errors.As(err, &usage) {
+		if _, err := lab(t, strings.Fields(args)...); !isUsage(err) || err.Error() != want {
 			t.Errorf("%q: got %v, want the usage error %s", args, err, want)
 		}
 	}

@@ -13,6 +13,11 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
+// noChanges changes nothing.
+type noChanges struct{}
+
+func (noChanges) Decide(r *Snapshot) ([]Action, time.Duration) { return nil, r.Now + time.Hour }
+
 // randomLimits changes limits at random; pods without one keep none.
 type randomLimits struct{ next uint64 }
 
@@ -56,17 +61,8 @@ func drawSetup(t *rapid.T) Setup {
 	return s
 }
 
+// TestDeterministic: two simulations of a set-up end the same, even if one of them pauses.
 func TestDeterministic(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSetup(t)
-		if a, b := Run(s, &randomLimits{}), Run(s, &randomLimits{}); !reflect.DeepEqual(a, b) {
-			t.Fatal("two runs of the same set-up differ")
-		}
-	})
-}
-
-// TestPausesChangeNothing: a simulation that pauses ends as one that does not.
-func TestPausesChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSetup(t)
 		c := Start(s, &randomLimits{})
@@ -198,6 +194,22 @@ func TestWeightsShare(t *testing.T) {
 		if got := r.Pod(name).Usage.Seconds() / 20; math.Abs(got-want) > 0.05*want {
 			t.Errorf("%s used %.3f cores beside busy neighbours, want %.1f as it requests", name, got, want)
 		}
+	}
+}
+
+func TestCappingTheBatchPodHelpsTheService(t *testing.T) {
+	before := time.Hour
+	for _, limit := range []cpu.Milli{0, 1200, 1000, 800, 600, 200} {
+		service := load.Requests{Rate: load.Constant(60), ServiceTime: 10 * time.Millisecond}
+		r := Run(Setup{Machine: Machine{Cores: 2}, Length: 120 * time.Second, WarmUp: 2 * time.Second, Seed: 1, Pods: []PodSpec{
+			{Name: "service", Request: 125, Threads: 8, Requests: service},
+			{Name: "batch", Request: 1000, Limit: limit, Spin: load.Constant(4)},
+		}}, noChanges{})
+		p99 := r.Pod("service").Latency.Quantile(0.99)
+		if p99 >= before {
+			t.Errorf("batch pod limited to %v: p99 %v, no better than %v", limit, p99, before)
+		}
+		before = p99
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -96,14 +97,6 @@ func TestReplicasComeShareAndDrain(t *testing.T) {
 	}
 }
 
-func TestReplicasOnTheirWayAreTakenBack(t *testing.T) {
-	s := scaling(map[int]int{20: 4, 25: 2})
-	Run(web(2), s)
-	if got := s.seen[50*time.Second]; len(got) != 2 || got[0] != "web-1" || got[1] != "web-2" {
-		t.Errorf("saw %v, want the two that were declared", got)
-	}
-}
-
 func TestReplicasWithoutScalingChangeNoLoad(t *testing.T) {
 	// A replica that starts later and one that ends earlier have their own load only, as pods
 	// without a workload.
@@ -122,15 +115,29 @@ func TestReplicasWithoutScalingChangeNoLoad(t *testing.T) {
 	}
 }
 
-func TestReplicasEndWithTheirWorkload(t *testing.T) {
-	setup := web(2, PodSpec{Name: "other", Namespace: "shop", Request: 100, Limit: 200})
-	for i := range 2 {
-		setup.Pods[i].End = 50 * time.Second
-	}
-	s := scaling(map[int]int{20: 4, 45: 6})
-	Run(setup, s)
-	if got := s.seen[70*time.Second]; len(got) != 1 || got[0] != "other" {
-		t.Errorf("saw %v after the workload's end, want only the other pod", got)
+// TestScaling: replicas on their way are taken back, end with their workload, and those of another
+// namespace stay.
+func TestScaling(t *testing.T) {
+	ending := web(2, PodSpec{Name: "other", Namespace: "shop", Request: 100, Limit: 200})
+	ending.Pods[0].End, ending.Pods[1].End = 50*time.Second, 50*time.Second
+	for _, c := range []struct {
+		setup Setup
+		scale map[int]int
+		at    time.Duration
+		want  []string
+	}{
+		{web(2), map[int]int{20: 4, 25: 2}, 50 * time.Second, []string{"web-1", "web-2"}},
+		{ending, map[int]int{20: 4, 45: 6}, 70 * time.Second, []string{"other"}},
+		{
+			web(2, PodSpec{Name: "web-9", Namespace: "bank", Workload: "web", Request: 200, Limit: 400}),
+			map[int]int{20: 1}, 60 * time.Second, []string{"web-1", "web-9"},
+		},
+	} {
+		s := scaling(c.scale)
+		Run(c.setup, s)
+		if got := s.seen[c.at]; !slices.Equal(got, c.want) {
+			t.Errorf("scaled to %v: saw %v at %v, want %v", c.scale, got, c.at, c.want)
+		}
 	}
 }
 
@@ -140,14 +147,5 @@ func TestAQuietReplicaEnds(t *testing.T) {
 	r := Run(setup, scaling(map[int]int{20: 2}))
 	if len(r.Pods) != 2 {
 		t.Errorf("%d pods, want 2", len(r.Pods))
-	}
-}
-
-func TestWorkloadsOfTwoNamespacesAreTwo(t *testing.T) {
-	other := PodSpec{Name: "web-9", Namespace: "bank", Workload: "web", Request: 200, Limit: 400}
-	s := scaling(map[int]int{20: 1})
-	Run(web(2, other), s)
-	if got := s.seen[60*time.Second]; len(got) != 2 || got[0] != "web-1" || got[1] != "web-9" {
-		t.Errorf("saw %v, want web-1 and the other namespace's web-9", got)
 	}
 }

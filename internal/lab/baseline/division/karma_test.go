@@ -80,19 +80,6 @@ func TestKarmaNewcomersGetTheMean(t *testing.T) {
 	}
 }
 
-// Uses of 1 and 0.333 with half as much room are 150 slices and 49.95, so 50. The way there begins
-// after 10 s, with 2/1.5 at most.
-func TestKarmaScalesDemand(t *testing.T) {
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
-	p := NewKarma(1.5)
-	for until, want := range []cpu.Milli{10: 1340, 60: 500} {
-		got := r.Run(p, time.Duration(until)*time.Second, []float64{1, 0.333}, []float64{0, 0})
-		if want > 0 && !slices.Equal(got, []cpu.Milli{1500, want}) {
-			t.Errorf("after %d s: limits %v, want 1500m and %v", until, got, want)
-		}
-	}
-}
-
 // 3.6 cores are 360 slices: 180 public, 90 guaranteed to each of two. The first was idle for 60 s,
 // while the second used 1.5 cores and so borrowed 60 slices each second: in 60 s 3600 credits went
 // from hand to hand, and the first is 7200 richer. Then both want 3 cores: the first gets all 180

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
@@ -43,18 +44,23 @@ func TestMaxMinByHand(t *testing.T) {
 	}
 }
 
-// Uses of 1 and 0.4 with half as much room are 1.5 and 0.6. The way there begins after 10 s, with
-// 2/1.5 at most.
-func TestMaxMinScalesDemand(t *testing.T) {
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
-	p := NewMaxMin(1.5)
-	if _, next := p.Decide(&r.Snapshot); next != time.Second {
-		t.Errorf("next call at %v, want in 1 s", next)
-	}
-	for until, want := range []cpu.Milli{10: 1340, 60: 600} {
-		got := r.Run(p, time.Duration(until)*time.Second, []float64{1, 0.4}, []float64{0, 0})
-		if want > 0 && !slices.Equal(got, []cpu.Milli{1500, want}) {
-			t.Errorf("after %d s: limits %v, want 1500m and %v", until, got, want)
+// Uses of 1 and 0.4 with half as much room are 1.5 and 0.6. For Karma, 1 and 0.333 are 150 slices
+// and 49.95, so 50. The way there begins after 10 s, with 2/1.5 at most.
+func TestDemandIsScaled(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy sim.Policy
+		second float64 // cores that it uses
+		want   cpu.Milli
+	}{"max-min": {NewMaxMin(1.5), 0.4, 600}, "karma": {NewKarma(1.5), 0.333, 500}} {
+		r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
+		if _, next := c.policy.Decide(&r.Snapshot); next != time.Second {
+			t.Errorf("%s: next call at %v, want in 1 s", name, next)
+		}
+		for _, step := range []struct{ until, want cpu.Milli }{{10, 1340}, {60, c.want}} {
+			got := r.Run(c.policy, time.Duration(step.until)*time.Second, []float64{1, c.second}, []float64{0, 0})
+			if !slices.Equal(got, []cpu.Milli{1500, step.want}) {
+				t.Errorf("%s, after %d s: limits %v, want 1500m and %v", name, step.until, got, step.want)
+			}
 		}
 	}
 }
