@@ -46,8 +46,8 @@ func (p Price) MarshalJSON() ([]byte, error) { return []byte(`"` + p.String() + 
 // UnmarshalText reads the form that the API server accepts, and no other.
 func (p *Price) UnmarshalText(text []byte) error {
 	if !priceText.Match(text) {
-		return fmt.Errorf("price %q: want budget per thousandth of a core with at least three decimals, such as \"0.340\"",
-			text)
+		return fmt.Errorf(
+			"price %q: want budget per thousandth of a core with at least three decimals, such as \"0.340\"", text)
 	}
 	v, err := strconv.ParseFloat(string(text), 64)
 	if err != nil {

@@ -171,7 +171,7 @@ func (r *report) list(n *yaml.Node, field string, into reflect.Value) {
 
 // scalar fills text, a number or a yes or no.
 func (r *report) scalar(n *yaml.Node, field string, into reflect.Value) {
-	want, tags := "", ""
+	var want, tags string
 	switch into.Kind() {
 	case reflect.String:
 		want, tags = "text", "!!str"
