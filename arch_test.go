@@ -46,10 +46,10 @@ var rules = []struct{ pkg, imports string }{
 		cpu market internal/kernel internal/demand internal/round api/v1alpha1 internal/kube internal/allocation
 		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes"},
-	{"internal/coordination", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
+	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
-		internal/lifecycle internal/quota internal/coordinator internal/coordination internal/flowcontrol
+		internal/lifecycle internal/quota internal/coordinator internal/coordinator/runner internal/flowcontrol
 		internal/demandsignal internal/kube
 		internal/constraints internal/allocation internal/autoscalers internal/restore kubernetes
 		github.com/prometheus github.com/go-logr/logr`},

@@ -10,12 +10,12 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/coordination"
+	"github.com/mbcas/mbcas/internal/coordinator/runner"
 	"github.com/mbcas/mbcas/market"
 )
 
 // percentOf is what the pod's budget is multiplied by.
-func percentOf(pa *v1alpha1.PodAllocation) int32 { return int32(coordination.FactorOf(pa)) }
+func percentOf(pa *v1alpha1.PodAllocation) int32 { return int32(runner.FactorOf(pa)) }
 
 // TestBudgetMovesToHighPrices: of two replicas, the one on the node with a high price gets a larger
 // budget and the other a smaller one, and a pod of another workload hardly another; a controller that
@@ -77,7 +77,7 @@ func TestUnresponsiveNodeKeepsItsFactors(t *testing.T) {
 	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(150))}
 	r.must(r.Client.Status().Patch(r.Context(), pa, client.MergeFrom(before)))
 	l.ahead = 2 * time.Minute
-	if nodes, err := l.conductor.Rebalance(t.Context()); err != nil || len(nodes) != 0 {
+	if nodes, err := l.coordinator.Rebalance(t.Context()); err != nil || len(nodes) != 0 {
 		t.Errorf("changed on %v (%v)", nodes, err)
 	}
 	if got := percentOf(l.look(pod)); got != 150 {

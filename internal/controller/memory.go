@@ -110,24 +110,10 @@ func newer(a, b client.Object) bool {
 func CacheOptions(namespace string) cache.Options {
 	own := map[string]cache.Config{namespace: {}}
 	return cache.Options{
-		DefaultTransform: trim,
+		DefaultTransform: kube.Trim,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}:     {Namespaces: own},
 			&coordinationv1.Lease{}: {Namespaces: own},
 		},
 	}
-}
-
-// trim drops what is long: most of a pod, a node's list of images, and the managers of all other
-// objects. A tombstone stays as it is: the object in it was trimmed when it came.
-func trim(object any) (any, error) {
-	switch o := object.(type) {
-	case *corev1.Pod:
-		kube.TrimPod(o)
-	case *corev1.Node:
-		o.ManagedFields, o.Status.Images, o.Annotations = nil, nil, nil
-	case client.Object:
-		o.SetManagedFields(nil)
-	}
-	return object, nil
 }

@@ -61,7 +61,7 @@ func TestTrimKeepsTheProof(t *testing.T) {
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
 	full := pod.DeepCopy()
 	for range 2 { // client-go may trim what it has trimmed before
-		if _, err := trim(pod); err != nil {
+		if _, err := kube.Trim(pod); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -43,7 +44,7 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (node
 	if err := r.Client.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
 		return nodeState{}, fmt.Errorf("read the Lease of the agent of node %s: %w", name, err)
 	}
-	r.liveness.observe(name, lease, now, r.Config.FreezeAfter)
+	r.liveness.observe(name, renewed(lease), now, r.Config.FreezeAfter)
 	node.LeaseAge = r.liveness.age(name, now)
 	return node, nil
 }
@@ -93,65 +94,7 @@ func evicted(pod *corev1.Pod, taints []corev1.Taint) bool {
 	})
 }
 
-// liveness remembers when each node's agent was last seen to renew its Lease. Only changes of a
-// Lease count, seen on our own clock: the clocks of nodes may be wrong.
-type liveness struct {
-	mu    sync.Mutex
-	nodes map[string]renewal
-}
-
-type renewal struct {
-	renewed time.Time // what the Lease says
-	seen    time.Time // on our clock
-}
-
-func newLiveness() *liveness { return &liveness{nodes: map[string]renewal{}} }
-
-// observe takes in a Lease as seen at now, and returns how old its renewal was before. grace is the
-// age of a Lease that was never seen to be renewed.
-func (l *liveness) observe(node string, lease *coordinationv1.Lease, now time.Time, grace time.Duration) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var renewed time.Time // zero: never
-	if lease.Spec.RenewTime != nil {
-		renewed = lease.Spec.RenewTime.Time
-	}
-	last, known := l.nodes[node]
-	before := now.Sub(last.seen)
-	switch {
-	case !known:
-		// At first sight the Lease has to speak for itself. One that claims to be fresh is believed
-		// until it is late; any other has to be renewed first.
-		last.seen, before = believed(renewed, now, grace), grace
-	case !renewed.IsZero() && !renewed.Equal(last.renewed):
-		last.seen = now
-	}
-	if !renewed.IsZero() {
-		last.renewed = renewed
-	}
-	l.nodes[node] = last
-	return before
-}
-
-// believed is the time, on our own clock, of an event that another clock dates at claimed and that
-// was not observed. A date that is not fresh, or far ahead, is as old as it takes to be stale.
-func believed(claimed, now time.Time, grace time.Duration) time.Time {
-	if age := now.Sub(claimed); age > -grace && age < grace {
-		return now.Add(-max(age, 0))
-	}
-	return now.Add(-grace)
-}
-
-// age is the time since the agent was last seen to renew its Lease.
-func (l *liveness) age(node string, now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return now.Sub(l.nodes[node].seen)
-}
-
-// drop forgets a node that does not exist any more.
-func (l *liveness) drop(node string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.nodes, node)
+// renewed is when a Lease was renewed last, by its holder's clock; zero: never.
+func renewed(lease *coordinationv1.Lease) time.Time {
+	return ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time
 }

@@ -4,9 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -114,40 +112,6 @@ func TestLeaving(t *testing.T) {
 		if got := leaving(*p); got != c.want {
 			t.Errorf("a pod that %s: leaving %v, want %v", name, got, c.want)
 		}
-	}
-}
-
-func TestLiveness(t *testing.T) {
-	const grace = time.Minute
-	lease := func(at time.Time) *coordinationv1.Lease {
-		renewed := metav1.NewMicroTime(at)
-		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
-	}
-	for name, c := range map[string]struct {
-		first *coordinationv1.Lease
-		want  time.Duration
-	}{
-		"no lease":                    {&coordinationv1.Lease{}, grace},
-		"renewed 10 s ago":            {lease(noon.Add(-10 * time.Second)), 10 * time.Second},
-		"renewed an hour ago":         {lease(noon.Add(-time.Hour)), grace},
-		"a clock that is ahead":       {lease(noon.Add(30 * time.Second)), 0},
-		"a clock that is far ahead":   {lease(noon.Add(time.Hour)), grace},
-		"renewed just a minute ago":   {lease(noon.Add(-grace)), grace},
-		"renewed almost a minute ago": {lease(noon.Add(-59 * time.Second)), 59 * time.Second},
-	} {
-		l := newLiveness()
-		check := func(when string, after, want time.Duration) {
-			if got := l.age("n1", noon.Add(after)); got != want {
-				t.Errorf("%s: age %v %s, want %v", name, got, when, want)
-			}
-		}
-		l.observe("n1", c.first, noon, grace)
-		check("at first sight", 0, c.want)
-		// A renewal counts, whatever time it claims; seeing the same again does not.
-		l.observe("n1", lease(noon.Add(-48*time.Hour)), noon.Add(time.Second), grace)
-		check("a second after a renewal", 2*time.Second, time.Second)
-		l.observe("n1", lease(noon.Add(-48*time.Hour)), noon.Add(time.Minute), grace)
-		check("a minute after the last renewal", 61*time.Second, time.Minute)
 	}
 }
 

@@ -120,7 +120,7 @@ func (n *namespaceState) exclusion(pod *corev1.Pod, system string) lifecycle.Cau
 func (r *Reconciler) constrain(p *podState, n *namespaceState, declared []v1alpha1.ContainerLimit) (hpa bool) {
 	p.constraints, hpa = n.ConstraintsOf(p.pod, declared)
 	n.shares[p.pod.UID].constrain(&p.constraints)
-	p.constraints.CoordinationPercent = r.conductor.Factor(p.pod, p.pa)
+	p.constraints.CoordinationPercent = r.coordinator.Factor(p.pod, p.pa)
 	if !n.signalsKnown && p.pa != nil && p.pa.Status.Constraints != nil { // after a start, the last known demand holds
 		stored := p.pa.Status.Constraints
 		p.constraints.DemandPercent, p.constraints.DemandBy = stored.DemandPercent, stored.DemandBy

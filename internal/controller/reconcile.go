@@ -23,7 +23,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/internal/coordination"
+	"github.com/mbcas/mbcas/internal/coordinator/runner"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/lifecycle"
@@ -45,12 +45,12 @@ type Reconciler struct {
 	Gate *flowcontrol.Gate
 	Now  func() time.Time
 
-	memory    memory
-	liveness  *liveness
-	lookups   lookups
-	requeue   requeue
-	conductor *coordination.Coordination
-	quotas    *quotaState
+	memory      memory
+	liveness    liveness
+	lookups     lookups
+	requeue     requeue
+	coordinator *runner.Runner
+	quotas      *quotaState
 	pacing
 }
 
@@ -99,13 +99,13 @@ func (r *Reconciler) Ready() *Reconciler {
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.limiter, r.breakers = flowcontrol.NewRateLimiter(c.Rate, c.Burst), flowcontrol.NewBreakers(r.jitter)
-	r.memory.nodes, r.liveness, r.requeue = map[string]map[types.UID]*record{}, newLiveness(), newRequeue()
+	r.memory.nodes, r.requeue = map[string]map[types.UID]*record{}, newRequeue()
 	r.quotas = &quotaState{reservations: quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)}
 	r.lookups = lookups{
 		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
 		percentages: func(string) ([]constraints.Signal, bool) { return nil, true },
 	}
-	r.conductor = &coordination.Coordination{
+	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, Now: now,
 		Fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < c.FreezeAfter },
 		Requeue: r.requeue.nodes, Log: r.Log,

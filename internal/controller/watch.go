@@ -45,7 +45,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		}
 	}
 	r.Gate.Changed, r.Gate.Log = r.blockedChanged, r.Log
-	for _, runnable := range []manager.Runnable{r.Gate, r.conductor} {
+	for _, runnable := range []manager.Runnable{r.Gate, r.coordinator} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("add %T: %w", runnable, err)
 		}
@@ -179,7 +179,7 @@ func nodeName(o client.Object) string {
 // overdue.
 func (r *Reconciler) nodeOfLease(o *coordinationv1.Lease) string {
 	name, ok := kube.AgentLeaseNode(o.Name)
-	if !ok || r.liveness.observe(name, o, r.Now(), r.Config.FreezeAfter) < r.Config.FreezeAfter {
+	if !ok || r.liveness.observe(name, renewed(o), r.Now(), r.Config.FreezeAfter) < r.Config.FreezeAfter {
 		return ""
 	}
 	return name

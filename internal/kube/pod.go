@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -231,4 +232,18 @@ func TrimPod(pod *corev1.Pod) {
 		NodeSelector: s.NodeSelector, Affinity: TrimAffinity(s.Affinity),
 		TopologySpreadConstraints: s.TopologySpreadConstraints,
 	}
+}
+
+// Trim drops what is long: most of a pod, a node's list of images, and the managers of all other
+// objects. A tombstone stays as it is: the object in it was trimmed when it came.
+func Trim(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		TrimPod(o)
+	case *corev1.Node:
+		o.ManagedFields, o.Status.Images, o.Annotations = nil, nil, nil
+	case metav1.Object:
+		o.SetManagedFields(nil)
+	}
+	return object, nil
 }

@@ -17,93 +17,10 @@
 package lifecycle
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/mbcas/mbcas/actuator"
 )
-
-// Config is how pods are treated.
-type Config struct {
-	Actuator actuator.Config
-	// FreezeAfter is how long after the last renewal of its Lease an agent's decisions are no
-	// longer applied, and how old a decision may be before the agent has to confirm it. Shorter
-	// freezes on hiccups; longer applies stale decisions.
-	FreezeAfter time.Duration
-	// RestoreAfter is how long an agent may be unresponsive before the declared limits of its pods
-	// are restored.
-	RestoreAfter time.Duration
-	// StartGrace is how long after its start a pod is not lowered.
-	StartGrace time.Duration
-	// RestartGrace is how long after a restart of a container a pod is not lowered.
-	RestartGrace time.Duration
-	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it
-	// may be lowered at all. Shorter disturbs the HPA; the default is the time over which the HPA
-	// looks back before it scales in.
-	HPACooldown time.Duration
-	// RollbackWindow is how soon after a decrease a pod that becomes not Ready, or restarts, counts
-	// as harmed by it.
-	RollbackWindow time.Duration
-	// RollbackHoldOff is how long a pod keeps at least its declared limit after a rollback, and how
-	// long it is left alone after a second external change.
-	RollbackHoldOff time.Duration
-	// ConflictWindow is the time within which a second external change, after a resize of ours, is
-	// a conflict.
-	ConflictWindow time.Duration
-	// ExternalChangeHoldOff is how long a pod is left alone after an external change of its limits.
-	ExternalChangeHoldOff time.Duration
-	// ActuationTimeout is how long the kubelet may take to carry a resize out before it counts as
-	// failed.
-	ActuationTimeout time.Duration
-	// Backoff is how long a pod waits after its first refused or failed resize; it doubles up to
-	// BackoffMax.
-	Backoff, BackoffMax time.Duration
-	// ServerBackoff is the same for a resize that the API server did not answer, up to
-	// ServerBackoffMax.
-	ServerBackoff, ServerBackoffMax time.Duration
-}
-
-// DefaultConfig is what we run ourselves.
-func DefaultConfig() Config {
-	return Config{
-		Actuator: actuator.DefaultConfig(), FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
-		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HPACooldown: 5 * time.Minute,
-		RollbackWindow: 2 * time.Minute, RollbackHoldOff: 24 * time.Hour,
-		ConflictWindow: time.Hour, ExternalChangeHoldOff: 10 * time.Minute,
-		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
-		ServerBackoff: 5 * time.Second, ServerBackoffMax: 5 * time.Minute,
-	}
-}
-
-// Validate returns everything that is wrong.
-func (c Config) Validate() error {
-	errs := []error{c.Actuator.Validate()}
-	for _, d := range []struct {
-		name     string
-		value    time.Duration
-		positive bool
-	}{
-		{"FreezeAfter", c.FreezeAfter, true}, {"RestoreAfter", c.RestoreAfter, true},
-		{"RollbackHoldOff", c.RollbackHoldOff, true}, {"ActuationTimeout", c.ActuationTimeout, true},
-		{"Backoff", c.Backoff, true}, {"BackoffMax", c.BackoffMax, true},
-		{"ServerBackoff", c.ServerBackoff, true}, {"ServerBackoffMax", c.ServerBackoffMax, true},
-		{"StartGrace", c.StartGrace, false}, {"RestartGrace", c.RestartGrace, false}, {"HPACooldown", c.HPACooldown, false},
-		{"RollbackWindow", c.RollbackWindow, false}, {"ConflictWindow", c.ConflictWindow, false},
-		{"ExternalChangeHoldOff", c.ExternalChangeHoldOff, false},
-	} {
-		switch {
-		case d.positive && d.value <= 0:
-			errs = append(errs, fmt.Errorf("lifecycle %s is %v: want more than 0", d.name, d.value))
-		case d.value < 0:
-			errs = append(errs, fmt.Errorf("lifecycle %s is %v: want 0 or more", d.name, d.value))
-		}
-	}
-	if c.RestoreAfter < c.FreezeAfter {
-		errs = append(errs, fmt.Errorf("lifecycle RestoreAfter is %v: want at least FreezeAfter, %v", c.RestoreAfter, c.FreezeAfter))
-	}
-	return errors.Join(errs...)
-}
 
 // Decide returns what to do about the pods of a node, in the order in which to do it: decreases,
 // increases, the rest. Pods that need nothing, not even another look, have no task.
@@ -131,4 +48,66 @@ func Decide(cfg Config, node Node, pods []Pod, now time.Time) []Task {
 		tasks = append(tasks, t)
 	}
 	return append(tasks, complete...)
+}
+
+// state is one pod on its way through the steps.
+type state struct {
+	cfg  *Config
+	node *Node
+	now  time.Time
+	pod  *Pod
+	Task
+
+	leaving   bool         // the pod leaves the market for good
+	restoring bool         // the pod returns to its declared limits
+	plan      actuator.Pod // for the plan of the node
+}
+
+// verdict is what follows a step.
+type verdict int
+
+const (
+	next   verdict = iota // the next step
+	skip                  // there is nothing to do about the pod
+	done                  // the task is complete
+	toPlan                // the plan of the whole node decides
+)
+
+// step is one part of the decision.
+type step struct {
+	name string
+	run  func(*state) verdict
+}
+
+// steps are in the order in which they count. A step that ends the decision hides all below it.
+var steps = []step{
+	// What the pod is, and what is recorded of it. Nothing below runs without known declared
+	// limits.
+	{"retry a resize whose cause of refusal is gone", retryResolved},
+	{"forget a pod that has ended", forgetEnded},
+	{"record a new pod, skip one that does not take part", enroll},
+	{"stop where the declared limits are unknown", requireDeclared},
+	{"record the declared limits", recordDeclared},
+	{"apply constraints", applyConstraints},
+	// An external change comes before the resize in flight: it may have replaced that resize.
+	{"yield to an external change", yieldToExternalChange},
+	// What is in flight is known only where the kubelet reports limits.
+	{"stop where the kubelet does not report limits", requireReportedLimits},
+	{"follow a resize in flight", followInFlight},
+	// A restore ends before the hold-offs: a pod at its declared limits needs no resize.
+	{"choose between restore and allocation", chooseRestore},
+	{"end a restore", endRestore},
+	{"hold off", holdOff},
+	{"roll back a harmful decrease", rollBackHarmful},
+	{"leave the rest to the plan of the node", leaveToPlan},
+}
+
+// run takes the pod through the steps.
+func (s *state) run() verdict {
+	for _, step := range steps {
+		if v := step.run(s); v != next {
+			return v
+		}
+	}
+	return toPlan
 }

@@ -1,6 +1,6 @@
-// Package coordination runs the coordinator: it reads replicas and prices from PodAllocations, and keeps
+// Package runner runs the coordinator: it reads replicas and prices from PodAllocations, and keeps
 // the factors of budgets until they are in the PodAllocations.
-package coordination
+package runner
 
 import (
 	"context"
@@ -21,10 +21,10 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// Coordination rebalances budgets between nodes at each interval, and remembers the factors until
+// Runner rebalances budgets between nodes at each interval, and remembers the factors until
 // they are in the PodAllocations. While it does not run, factors stay as they were last written,
 // within their bounds.
-type Coordination struct {
+type Runner struct {
 	Config   coordinator.Config
 	Interval time.Duration // between two passes; 0: never
 	Pods     client.Reader
@@ -40,7 +40,7 @@ type Coordination struct {
 }
 
 // Start rebalances at each interval until ctx ends. Only the leader does.
-func (c *Coordination) Start(ctx context.Context) error {
+func (c *Runner) Start(ctx context.Context) error {
 	if c.Interval == 0 {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (c *Coordination) Start(ctx context.Context) error {
 }
 
 // Rebalance works the factors out, and returns the nodes of the pods whose factor has changed.
-func (c *Coordination) Rebalance(ctx context.Context) ([]string, error) {
+func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
 	var allocations v1alpha1.PodAllocationList
 	if err := c.Pods.List(ctx, &allocations, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PodAllocations: %w", err)
@@ -139,7 +139,7 @@ func FactorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
 }
 
 // Factor is what a pod's budget is multiplied by from now on, for its constraints; nil for as it is.
-func (c *Coordination) Factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
+func (c *Runner) Factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
 	if c.Interval == 0 {
 		return nil
 	}
