@@ -83,15 +83,7 @@ func QuotaClaim(
 	declared := pa.Status.DeclaredLimits
 	kept, _ := n.ConstraintsOf(pod, declared)
 	kept.NoDecrease = "" // it may have been raised since
-	bounds := constraints.BoundsOf(pod, declared, size, &kept)
-	var floor, most cpu.Milli
-	for _, b := range bounds.Containers {
-		floor += b.Floor
-		most += b.Ceiling
-	}
-	if bounds.Ceiling > 0 {
-		most = min(most, bounds.Ceiling)
-	}
+	floor, most := constraints.BoundsOf(pod, declared, size, &kept).Total()
 	c := quota.Claim{Own: max(floor, kube.Total(declared)), Most: most, Budget: BaseBudget(pod, declared)}
 	if d := pa.Spec.Decision; d != nil {
 		c.Demand = d.Demand

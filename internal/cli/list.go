@@ -169,29 +169,24 @@ func writeNotes(b *strings.Builder, notes []string) {
 }
 
 func listTable(rows []snapshot.Row, namespaces, wide bool, now time.Time) *format.Table {
-	t := &format.Table{}
-	if namespaces {
-		t.Header = append(t.Header, "NAMESPACE")
-	}
-	t.Header = append(t.Header,
-		"POD", "REQUEST", "LIMIT", "DECLARED", "USAGE", "THROTTLED", "DEMAND", "PRICE", "PHASE", "REASON")
+	t := &format.Table{Header: []string{"NAMESPACE", "POD", "REQUEST", "LIMIT", "DECLARED", "USAGE", "THROTTLED",
+		"DEMAND", "PRICE", "PHASE", "REASON"}}
 	if wide {
 		t.Header = append(t.Header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY",
 			"CONSTRAINTS", "SEEN", "MESSAGE")
 	}
 	for _, r := range rows {
-		var cells []string
-		if namespaces {
-			cells = append(cells, r.Namespace)
-		}
 		f := cellsOf(r.Figures, now)
-		cells = append(cells, r.Pod, format.CPU(r.Request), limitText(r), optional(r.Declared),
-			f.usage, f.throttled, f.demand, f.price, string(r.Phase), r.Reason)
+		cells := []string{r.Namespace, r.Pod, format.CPU(r.Request), limitText(r), optional(r.Declared),
+			f.usage, f.throttled, f.demand, f.price, string(r.Phase), r.Reason}
 		if wide {
 			cells = append(cells, r.Node, optional(r.Desired), f.floor, f.ceiling, f.budget, f.pressure, f.boundBy,
 				explain.ConstraintWords(r.Constraints), f.seen, r.Message)
 		}
 		t.Add(cells...)
+	}
+	if !namespaces {
+		t.DropFirst()
 	}
 	return t
 }

@@ -95,24 +95,19 @@ func (v UsageView) text(now time.Time) string {
 }
 
 func usageTable(rows []snapshot.Row, namespaces bool, now time.Time) *format.Table {
-	t := &format.Table{}
-	if namespaces {
-		t.Header = append(t.Header, "NAMESPACE")
-	}
-	t.Header = append(t.Header, "POD", "LIMIT", "USAGE", "OF-LIMIT", "THROTTLED", "PRESSURE", "DEMAND", "BOUND-BY",
-		"SEEN", "DIAGNOSIS")
+	t := &format.Table{Header: []string{"NAMESPACE", "POD", "LIMIT", "USAGE", "OF-LIMIT", "THROTTLED", "PRESSURE",
+		"DEMAND", "BOUND-BY", "SEEN", "DIAGNOSIS"}}
 	for _, r := range rows {
-		var cells []string
-		if namespaces {
-			cells = append(cells, r.Namespace)
-		}
 		f := cellsOf(r.Figures, now)
 		share := ""
 		if r.Limit > 0 {
 			share = fmt.Sprintf("%.0f%%", 100*r.Figures.Usage.Cores()/r.Limit.Cores())
 		}
-		t.Add(append(cells, r.Pod, limitText(r), f.usage, share, f.throttled, f.pressure, f.demand, f.boundBy, f.seen,
-			diagnosis(r))...)
+		t.Add(r.Namespace, r.Pod, limitText(r), f.usage, share, f.throttled, f.pressure, f.demand, f.boundBy, f.seen,
+			diagnosis(r))
+	}
+	if !namespaces {
+		t.DropFirst()
 	}
 	return t
 }

@@ -16,6 +16,18 @@ type Bounds struct {
 	Ceiling cpu.Milli
 }
 
+// Total are the bounds of the sum of the limits.
+func (b Bounds) Total() (floor, ceiling cpu.Milli) {
+	for _, c := range b.Containers {
+		floor += c.Floor
+		ceiling += c.Ceiling
+	}
+	if b.Ceiling > 0 {
+		ceiling = min(ceiling, b.Ceiling)
+	}
+	return floor, ceiling
+}
+
 // BoundsOf are the bounds of a pod: its containers' requests and the node's allocatable CPU, its
 // own mbcas.io/max-cpu, which can only lower the ceiling, and the constraints; nil: none. Where
 // they contradict each other:

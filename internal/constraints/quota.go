@@ -39,19 +39,14 @@ func CPUQuotaOf(q *corev1.ResourceQuota) (CPUQuota, bool) {
 // API server (pkg/quota/v1/evaluator/core/pods.go and pkg/apis/core/v1/helper of Kubernetes). An
 // unknown scope selects every pod, so that no increase is tried that the API server might refuse.
 func QuotaSelects(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
+	var required []corev1.ScopedResourceSelectorRequirement
 	for _, scope := range q.Spec.Scopes {
-		if !scopeMatches(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, pod) {
-			return false
-		}
+		required = append(required, corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists})
 	}
 	if q.Spec.ScopeSelector != nil {
-		for _, r := range q.Spec.ScopeSelector.MatchExpressions {
-			if !scopeMatches(r, pod) {
-				return false
-			}
-		}
+		required = append(required, q.Spec.ScopeSelector.MatchExpressions...)
 	}
-	return true
+	return !slices.ContainsFunc(required, func(r corev1.ScopedResourceSelectorRequirement) bool { return !scopeMatches(r, pod) })
 }
 
 // CountsAgainstQuota says whether quotas count the pod at all: not after it has ended, nor after
@@ -97,18 +92,15 @@ func scopeMatches(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) b
 // MissingValue is a container that lacks a value which the quota requires of every container, and
 // the name of the value; "" where there is none. The API server refuses every resize of such a pod.
 func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value string) {
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			r := list[i].Resources
-			for _, w := range []struct {
-				prefix corev1.ResourceName
-				has    corev1.ResourceList
-			}{{"limits.", r.Limits}, {"requests.", r.Requests}, {"", r.Requests}} {
-				for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-					_, required := q.Spec.Hard[w.prefix+name]
-					if _, ok := w.has[name]; required && !ok {
-						return list[i].Name, string(w.prefix + name)
-					}
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, w := range []struct {
+			prefix corev1.ResourceName
+			has    corev1.ResourceList
+		}{{"limits.", c.Resources.Limits}, {"requests.", c.Resources.Requests}, {"", c.Resources.Requests}} {
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				_, required := q.Spec.Hard[w.prefix+name]
+				if _, ok := w.has[name]; required && !ok {
+					return c.Name, string(w.prefix + name)
 				}
 			}
 		}

@@ -61,15 +61,12 @@ func subjectsOf(pod *corev1.Pod) (each []subject, whole subject) {
 			lowest[c.Spec.Name] = min(limit, demand.Settable(c.Request()))
 		}
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			c := &list[i]
-			limit, resizable := lowest[c.Name]
-			if !resizable { // no resize changes an init container that runs to completion
-				limit = kube.Milli(c.Resources.Limits[corev1.ResourceCPU])
-			}
-			each = append(each, subject{"container " + c.Name, c.Resources.Requests, c.Resources.Limits, limit})
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		limit, resizable := lowest[c.Name]
+		if !resizable { // no resize changes an init container that runs to completion
+			limit = kube.Milli(c.Resources.Limits[corev1.ResourceCPU])
 		}
+		each = append(each, subject{"container " + c.Name, c.Resources.Requests, c.Resources.Limits, limit})
 	}
 	return each, subject{"the whole pod", totalRequests(pod), totalLimits(pod),
 		kube.Milli(totalLimits(kube.WithLimits(pod, lowest))[corev1.ResourceCPU])}

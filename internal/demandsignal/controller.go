@@ -56,7 +56,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Reader reads the values of a metric, as MetricsAPI.Read does.
+// Reader reads the values of a metric, as MetricsAPI.Read does. Its error is a *readError.
 type Reader func(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]Value, error)
 
 // Controller follows the metrics of all DemandSignals.
@@ -126,32 +126,30 @@ func (c *Controller) poll(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		news, first, changed := c.signals.listFailed(err.Error(), c.Config.Control, c.Now())
+		news, first := c.signals.listFailed(err.Error(), c.Config.Control, c.Now())
 		if news {
 			c.Log.Error("DemandSignals cannot be listed", "err", err)
 		}
-		c.requeue(first, changed)
+		c.requeue(first)
 		return
 	}
-	changed, first := c.signals.listed(list.Items, c.Config.Control, c.Now())
-	c.requeue(first, nil)
-	evaluated := c.evaluateAll(ctx, list.Items)
+	if first := c.signals.listed(list.Items, c.Config.Control, c.Now()); first {
+		c.Changed("")
+	}
+	c.evaluateAll(ctx, list.Items)
 	if ctx.Err() != nil {
 		return
 	}
 	c.Count(c.signals.reasons())
-	for namespace := range evaluated {
-		changed[namespace] = true
-	}
-	c.requeue(false, changed)
+	c.requeue(false)
 }
 
-// requeue reports changed percentages: of some namespaces, or after the first list of all.
-func (c *Controller) requeue(all bool, namespaces map[string]bool) {
+// requeue reports changed percentages, or after the first list all.
+func (c *Controller) requeue(all bool) {
 	if all {
 		c.Changed("")
 	}
-	for namespace := range namespaces {
+	for _, namespace := range c.signals.takeChanged() {
 		c.Changed(namespace)
 	}
 }
@@ -165,9 +163,8 @@ const (
 	outOfTime                 // nor is there time to write so into its status
 )
 
-// evaluate takes one signal a pass further. changed says whether its percentage has changed, unanswered that its metrics API took long
-// and gave nothing.
-func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, how attempt) (changed, unanswered bool) {
+// evaluate takes one signal a pass further. unanswered says that its metrics API took long and gave nothing.
+func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, how attempt) (unanswered bool) {
 	s := c.signals.of(d)
 	var sample control.Sample
 	var err error
@@ -176,7 +173,7 @@ func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, how
 		begin := c.Now()
 		sample, err = c.sample(ctx, d)
 		if ctx.Err() != nil {
-			return false, false // the metric is not at fault
+			return false // the metric is not at fault
 		}
 		s.asked, s.slow = begin, c.Now().Sub(begin) >= slowAnswer
 		unanswered = s.slow && reasonOf(err) == v1alpha1.ReasonMetricsAPIUnavailable
@@ -190,7 +187,7 @@ func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, how
 		s.state = c.Config.Control.Decay(s.state, s.bounds, now)
 	}
 	ask := constraints.Signal{Name: d.Name, Target: kube.SignalTarget(d), Percent: s.state.Percent}
-	changed = ask != s.ask && max(ask.Percent, s.ask.Percent) > 100
+	changed := ask != s.ask && max(ask.Percent, s.ask.Percent) > 100
 	s.ask = ask
 	status := percentStatus(d, s.state.Percent)
 	if how != outOfTime {
@@ -198,6 +195,6 @@ func (c *Controller) evaluate(ctx context.Context, d *v1alpha1.DemandSignal, how
 	}
 	c.announce(d, &s, status)
 	c.storeStatus(ctx, d, &s, status, now)
-	c.signals.set(d.UID, s)
-	return changed, unanswered
+	c.signals.set(d.UID, s, changed)
+	return unanswered
 }

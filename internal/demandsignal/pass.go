@@ -34,9 +34,8 @@ func sourceOf(d *v1alpha1.DemandSignal) source {
 	return source{"custom", d.Namespace}
 }
 
-// evaluateAll evaluates signals for an interval at most, and returns the namespaces in which percentages have changed. Signals for
-// which there is no time come first in the next pass.
-func (c *Controller) evaluateAll(ctx context.Context, list []v1alpha1.DemandSignal) map[string]bool {
+// evaluateAll evaluates signals for an interval at most. Signals for which there is no time come first in the next pass.
+func (c *Controller) evaluateAll(ctx context.Context, list []v1alpha1.DemandSignal) {
 	var quick, slow []*v1alpha1.DemandSignal
 	last := map[*v1alpha1.DemandSignal]time.Time{}
 	for i := range list {
@@ -50,15 +49,12 @@ func (c *Controller) evaluateAll(ctx context.Context, list []v1alpha1.DemandSign
 		}
 	}
 	end := c.Now().Add(c.Config.Interval)
-	first, second := newBatch(c, end), newBatch(c, end)
 	var wg sync.WaitGroup
-	wg.Go(func() { first.run(ctx, fairOrder(quick, last)) })
-	wg.Go(func() { second.run(ctx, fairOrder(slow, last)) })
-	wg.Wait()
-	for namespace := range second.changed {
-		first.changed[namespace] = true
+	for _, part := range [][]*v1alpha1.DemandSignal{quick, slow} {
+		b := &batch{evaluate: c.evaluate, now: c.Now, end: end, unanswered: map[source]int{}}
+		wg.Go(func() { b.run(ctx, fairOrder(part, last)) })
 	}
-	return first.changed
+	wg.Wait()
 }
 
 // fairOrder orders signals so that each source has its first read before any has its second; within a source, and among those that are
@@ -78,17 +74,12 @@ func fairOrder(list []*v1alpha1.DemandSignal, last map[*v1alpha1.DemandSignal]ti
 
 // batch is a part of a pass.
 type batch struct {
-	evaluate func(ctx context.Context, d *v1alpha1.DemandSignal, how attempt) (changed, unanswered bool)
+	evaluate func(ctx context.Context, d *v1alpha1.DemandSignal, how attempt) (unanswered bool)
 	now      func() time.Time
 	end      time.Time
 
 	mu         sync.Mutex
 	unanswered map[source]int // reads that gave nothing; without a namespace: of the group, since its last answer
-	changed    map[string]bool
-}
-
-func newBatch(c *Controller, end time.Time) *batch {
-	return &batch{evaluate: c.evaluate, now: c.Now, end: end, unanswered: map[source]int{}, changed: map[string]bool{}}
 }
 
 func (b *batch) run(ctx context.Context, list []*v1alpha1.DemandSignal) {
@@ -102,8 +93,7 @@ func (b *batch) run(ctx context.Context, list []*v1alpha1.DemandSignal) {
 				return
 			}
 			how := b.attempt(d)
-			changed, unanswered := b.evaluate(ctx, d, how)
-			b.done(d, how, changed, unanswered)
+			b.done(d, how, b.evaluate(ctx, d, how))
 		})
 	}
 	wg.Wait()
@@ -122,12 +112,9 @@ func (b *batch) attempt(d *v1alpha1.DemandSignal) attempt {
 	return readMetric
 }
 
-func (b *batch) done(d *v1alpha1.DemandSignal, how attempt, changed, unanswered bool) {
+func (b *batch) done(d *v1alpha1.DemandSignal, how attempt, unanswered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if changed {
-		b.changed[d.Namespace] = true
-	}
 	s := sourceOf(d)
 	switch group := (source{group: s.group}); {
 	case how != readMetric:

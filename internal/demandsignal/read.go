@@ -2,7 +2,6 @@ package demandsignal
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -29,10 +28,6 @@ func (c *Controller) sample(ctx context.Context, d *v1alpha1.DemandSignal) (cont
 	}
 	values, err := c.Read(ctx, d.Namespace, m, selector, c.Now())
 	if err != nil {
-		var known *readError
-		if !errors.As(err, &known) {
-			err = &readError{v1alpha1.ReasonMetricsAPIUnavailable, err.Error()}
-		}
 		return control.Sample{}, err
 	}
 	now := c.Now()

@@ -1,6 +1,7 @@
 package demandsignal
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type signals struct {
 	mu        sync.Mutex
 	known     bool // they have been listed, or could not be for long
 	byUID     map[types.UID]*signal
+	changed   []string  // namespaces in which percentages have changed
 	listError string    // why they could not be listed
 	failing   time.Time // when they could not be listed at first, before any list
 }
@@ -50,12 +52,10 @@ func (s *signals) asks(namespace string) (asks []constraints.Signal, known bool)
 }
 
 // listed takes over a list of all signals: it drops those that are gone, and begins new ones with what their status says, so that
-// nothing waits for the first read. It returns the namespaces in which a dropped signal asked for something. first says that there
-// was no list before.
-func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now time.Time) (changed map[string]bool, first bool) {
+// nothing waits for the first read. first says that there was no list before.
+func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now time.Time) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed = map[string]bool{}
 	exists, before := map[types.UID]bool{}, s.byUID
 	s.byUID = map[types.UID]*signal{}
 	for i := range list {
@@ -67,24 +67,22 @@ func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now t
 	}
 	for uid, one := range before {
 		if !exists[uid] && one.ask.Percent > 100 {
-			changed[one.namespace] = true
+			s.changed = append(s.changed, one.namespace)
 		}
 	}
 	first, s.known, s.listError = !s.known, true, ""
-	return changed, first
+	return first
 }
 
-// listFailed notes why the signals could not be listed, says whether that is news, and returns the namespaces in which percentages have
-// changed: without a list no metric is read. first says that what was asked for before a start is given up.
-func (s *signals) listFailed(cause string, cfg control.Config, now time.Time) (news, first bool, changed map[string]bool) {
+// listFailed notes why the signals could not be listed, and says whether that is news. Without a list no metric is read. first says that what was asked for before a start is given up.
+func (s *signals) listFailed(cause string, cfg control.Config, now time.Time) (news, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	news, s.listError = s.listError != cause, cause
-	changed = map[string]bool{}
 	for _, one := range s.byUID {
 		one.state = cfg.Decay(one.state, one.bounds, now)
 		if one.state.Percent != one.ask.Percent && one.ask.Percent > 100 {
-			changed[one.namespace] = true
+			s.changed = append(s.changed, one.namespace)
 		}
 		one.ask.Percent = one.state.Percent
 	}
@@ -94,7 +92,7 @@ func (s *signals) listFailed(cause string, cfg control.Config, now time.Time) (n
 	if first = !s.known && now.Sub(s.failing) > cfg.RetainFor; first {
 		s.known = true
 	}
-	return news, first, changed
+	return news, first
 }
 
 // resumed is a signal as its status tells of it.
@@ -132,10 +130,23 @@ func (s *signals) of(d *v1alpha1.DemandSignal) signal {
 	return one
 }
 
-func (s *signals) set(uid types.UID, one signal) {
+func (s *signals) set(uid types.UID, one signal, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byUID[uid] = &one
+	if changed {
+		s.changed = append(s.changed, one.namespace)
+	}
+}
+
+// takeChanged are the namespaces in which percentages have changed since the last call.
+func (s *signals) takeChanged() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.changed
+	s.changed = nil
+	slices.Sort(changed)
+	return slices.Compact(changed)
 }
 
 // reasons counts the signals by the reason of their condition.

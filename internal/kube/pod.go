@@ -179,14 +179,12 @@ func Ended(pod *corev1.Pod) bool {
 // FullySpecified says whether every container has each request and limit for which a LimitRange can
 // give a default.
 func FullySpecified(pod *corev1.Pod) bool {
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for _, c := range list {
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-				_, request := c.Resources.Requests[name]
-				_, limit := c.Resources.Limits[name]
-				if !request || !limit {
-					return false
-				}
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+			_, request := c.Resources.Requests[name]
+			_, limit := c.Resources.Limits[name]
+			if !request || !limit {
+				return false
 			}
 		}
 	}

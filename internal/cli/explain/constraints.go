@@ -186,11 +186,12 @@ func floorSource(s Subject) string {
 	}
 	decreasing := *c
 	decreasing.NoDecrease = ""
-	own, constrained := bounds(s, nil), bounds(s, &decreasing)
+	own, _ := bounds(s, nil)
+	constrained, _ := bounds(s, &decreasing)
 	switch floor := s.Row.Figures.Floor; {
-	case floor <= own.floor:
+	case floor <= own:
 		return ""
-	case c.NoDecrease != "" && floor > constrained.floor:
+	case c.NoDecrease != "" && floor > constrained:
 		return "because it is not decreased"
 	case c.FloorBy != "":
 		return "set by " + objects(c.FloorBy)
@@ -204,27 +205,16 @@ func ceilingSource(s Subject) string {
 	if c == nil || c.CeilingBy == "" {
 		return ""
 	}
-	own, constrained := bounds(s, nil), bounds(s, c)
-	if constrained.ceiling < own.ceiling && s.Row.Figures.Ceiling == constrained.ceiling {
+	_, own := bounds(s, nil)
+	if _, ceiling := bounds(s, c); ceiling < own && s.Row.Figures.Ceiling == ceiling {
 		return "set by " + objects(c.CeilingBy)
 	}
 	return ""
 }
 
-// podBounds bound the sum of a pod's limits.
-type podBounds struct{ floor, ceiling cpu.Milli }
-
-// bounds are those of the pod under the constraints, on a node of unlimited size.
-func bounds(s Subject, c *v1alpha1.Constraints) podBounds {
+// bounds are those of the sum of the pod's limits under the constraints, on a node of unlimited
+// size.
+func bounds(s Subject, c *v1alpha1.Constraints) (floor, ceiling cpu.Milli) {
 	const unlimited = cpu.Milli(1e9)
-	b := constraints.BoundsOf(s.Pod, s.Allocation.Status.DeclaredLimits, unlimited, c)
-	var sum podBounds
-	for _, container := range b.Containers {
-		sum.floor += container.Floor
-		sum.ceiling += container.Ceiling
-	}
-	if b.Ceiling > 0 {
-		sum.ceiling = min(sum.ceiling, b.Ceiling)
-	}
-	return sum
+	return constraints.BoundsOf(s.Pod, s.Allocation.Status.DeclaredLimits, unlimited, c).Total()
 }

@@ -137,6 +137,14 @@ func (t *Table) Add(cells ...string) {
 	t.Rows = append(t.Rows, cells)
 }
 
+// DropFirst removes the first column.
+func (t *Table) DropFirst() {
+	t.Header = t.Header[1:]
+	for i, row := range t.Rows {
+		t.Rows[i] = row[1:]
+	}
+}
+
 func (t *Table) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
