@@ -91,8 +91,8 @@ func (c compareOptions) run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.out, 0o755); err != nil { // before anything runs in vain
-		return fmt.Errorf("--out: %w", err)
+	if err := createOut(c.out); err != nil {
+		return err
 	}
 	plan := plan{scenarios: scenarios, policies: chosen, seeds: c.seeds}
 	if c.quick {

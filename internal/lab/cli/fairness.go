@@ -63,10 +63,8 @@ func runFairness(ctx context.Context, s Streams, f experiment.Fairness, cfg coor
 	case f.CoordinationInterval < time.Second || f.CoordinationInterval%time.Second != 0 || f.Length < 3*f.CoordinationInterval || f.Length%f.CoordinationInterval != 0:
 		return usage("--coordination-interval is %v and --length %v: want whole seconds, and at least three rounds", f.CoordinationInterval, f.Length)
 	}
-	if out != "" {
-		if err := os.MkdirAll(out, 0o755); err != nil { // before anything runs in vain
-			return fmt.Errorf("--out: %w", err)
-		}
+	if err := createOut(out); err != nil {
+		return err
 	}
 	progress := newProgress(s.Err, "rounds of nodes")
 	all := 2 * f.Nodes * int(f.Length/f.CoordinationInterval)

@@ -39,10 +39,8 @@ func fidelityCommand(s Streams) *cobra.Command {
 
 // runFidelity reports what was measured also where the measurement ends early.
 func runFidelity(ctx context.Context, s Streams, cfg fidelity.Config, out string, kernel fidelity.Kernel) error {
-	if out != "" {
-		if err := os.MkdirAll(out, 0o755); err != nil { // before anything is measured in vain
-			return fmt.Errorf("--out: %w", err)
-		}
+	if err := createOut(out); err != nil {
+		return err
 	}
 	report, failed := fidelity.Measure(ctx, cfg, kernel, func(format string, args ...any) {
 		fmt.Fprintf(s.Err, format+"\n", args...)

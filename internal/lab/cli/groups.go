@@ -86,23 +86,13 @@ func (c *podGroup) cells(sc *scenario.Scenario) []string {
 	if p.Spec.System {
 		role = "system"
 	}
-	throttled := "-"
-	if p.Periods > 0 {
-		throttled = fmt.Sprintf("%.1f%%", 100*float64(p.Throttled)/float64(p.Periods))
-	}
-	latency := func(q float64) string {
-		if p.Latency.Count == 0 {
-			return "-"
-		}
-		return formatDuration(p.Latency.Quantile(q))
-	}
 	backlog := "-"
 	if p.Spec.Requests.Rate != nil {
 		backlog = formatDuration(p.Backlog)
 	}
 	return []string{
-		p.Spec.Name, role, formatCPU(p.Spec.Request), limit, cpu.FromUsage(p.Usage, c.ran).String(), throttled,
-		latency(0.5), latency(0.99), latency(0.999), backlog, fmt.Sprint(c.changes),
+		p.Spec.Name, role, formatCPU(p.Spec.Request), limit, cpu.FromUsage(p.Usage, c.ran).String(),
+		formatThrottled(p.Counters, 1), formatLatency(p.Counters, 0.5), formatLatency(p.Counters, 0.99), formatLatency(p.Counters, 0.999), backlog, fmt.Sprint(c.changes),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -117,15 +118,24 @@ pods:
     load: {spin: 1}
 `
 
-// TestManyNodes: a run of many nodes under what ships is shown together, and has the same figures
-// however many CPUs there are.
-func TestManyNodes(t *testing.T) {
+// TestSameAnswer: a run of many nodes under what ships is shown together, and has the same figures
+// and files however many CPUs there are; another seed has others.
+func TestSameAnswer(t *testing.T) {
 	text := strings.NewReplacer("nodes: 2", "nodes: 200", "length: 20s", "length: 14s", "start: 14500ms", "start: 1s").Replace(small)
 	file := written(t, "many.yaml", text)
-	out, err := lab(t, "sim", file)
-	if err != nil {
-		t.Fatal(err)
+	run := func(seed string) (string, map[string]string) {
+		dir, files := t.TempDir(), map[string]string{}
+		out, err := lab(t, "sim", file, "--seed", seed, "--out", dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"pods.csv", "nodes.csv", "changes.csv"} {
+			files[name] = content(t, dir, name)
+		}
+		_, figures, _ := strings.Cut(out, "small under") // behind what it says on the way
+		return figures, files
 	}
+	out, files := run("1")
 	pods := rows(out, 11, 1)
 	// 20 requests of 10 ms are 0.2 cores. The thread that spins has 0.3 cores until it is lifted to
 	// the node's two, about 25 ms into the four seconds that count.
@@ -142,10 +152,15 @@ func TestManyNodes(t *testing.T) {
 	if want := "200 nodes of 2 cores: 59."; !strings.Contains(out, want) {
 		t.Errorf("%q is missing in\n%s", want, out)
 	}
+	if !strings.Contains(out, "; prices ") || strings.Count(files["changes.csv"], "\n") != 201 {
+		t.Errorf("MBCAS has no price, or changed other than 200 limits:\n%s\n%.999s", out, files["changes.csv"])
+	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	_, figures, _ := strings.Cut(out, "small under") // behind what it says on the way
-	if again, err := lab(t, "sim", file); err != nil || figures == "" || !strings.HasSuffix(again, figures) {
-		t.Errorf("on one CPU it says (%v)\n%s", err, again)
+	if again, same := run("1"); out != again || !maps.Equal(files, same) {
+		t.Errorf("on one CPU the files differ, or it says\n%s", again)
+	}
+	if _, other := run("2"); files["pods.csv"] == other["pods.csv"] {
+		t.Error("another seed gives the same series")
 	}
 }
 
@@ -263,34 +278,6 @@ func readCSV(t *testing.T, path string) []map[string]string {
 		found = append(found, m)
 	}
 	return found
-}
-
-// TestSameAnswer: text and files of two runs, and other ones with another seed.
-func TestSameAnswer(t *testing.T) {
-	run := func(seed string) (string, map[string]string) {
-		dir := t.TempDir()
-		text, err := lab(t, "sim", "duel", "--length", "40s", "--seed", seed, "--out", dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files := map[string]string{}
-		for _, name := range []string{"pods.csv", "nodes.csv", "changes.csv"} {
-			files[name] = content(t, dir, name)
-		}
-		return text, files
-	}
-	text, files := run("1")
-	text1, files1 := run("1")
-	_, files2 := run("2")
-	if text != text1 || cmp.Diff(files, files1) != "" {
-		t.Error("two runs of one command differ")
-	}
-	if files["pods.csv"] == files2["pods.csv"] {
-		t.Error("another seed gives the same series")
-	}
-	if !strings.Contains(text, "price ") || strings.Count(files["changes.csv"], "\n") < 2 {
-		t.Errorf("MBCAS has no price, or changed nothing:\n%s\n%s", text, files["changes.csv"])
-	}
 }
 
 // TestScenarios: all are listed, and the file of each can be printed and read again.

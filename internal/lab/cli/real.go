@@ -112,24 +112,12 @@ func realCells(setup sim.Setup, r, m *sim.PodResult, measured kernelrun.Result) 
 	use := func(p *sim.PodResult) string {
 		return fmt.Sprintf("%.2f", p.Usage.Seconds()/(setup.Length-setup.WarmUp).Seconds())
 	}
-	throttled := func(p *sim.PodResult) string {
-		if p.Periods == 0 {
-			return "-"
-		}
-		return fmt.Sprintf("%.0f%%", 100*float64(p.Throttled)/float64(p.Periods))
-	}
-	latency := func(p *sim.PodResult, q float64) string {
-		if p.Latency.Count == 0 {
-			return "-"
-		}
-		return formatDuration(p.Latency.Quantile(q))
-	}
 	ratio := "-"
 	if r.Latency.Count > 0 && m.Latency.Count > 0 {
 		ratio = fmt.Sprintf("%.2f", r.Latency.Quantile(0.99).Seconds()/m.Latency.Quantile(0.99).Seconds())
 	}
 	return []string{
-		r.Spec.Name, use(r), use(m), throttled(r), throttled(m), latency(r, 0.5), latency(m, 0.5), latency(r, 0.99), latency(m, 0.99),
-		ratio, fmt.Sprintf("%.1f%%", 100*measured.Others), fmt.Sprintf("%.0f%%", 100*measured.Stall), fmt.Sprintf("%.1f%%", 100*measured.Stolen), formatDuration(measured.Late),
+		r.Spec.Name, use(r), use(m), formatThrottled(r.Counters, 0), formatThrottled(m.Counters, 0),
+		formatLatency(r.Counters, 0.5), formatLatency(m.Counters, 0.5), formatLatency(r.Counters, 0.99), formatLatency(m.Counters, 0.99), ratio, fmt.Sprintf("%.1f%%", 100*measured.Others), fmt.Sprintf("%.0f%%", 100*measured.Stall), fmt.Sprintf("%.1f%%", 100*measured.Stolen), formatDuration(measured.Late),
 	}
 }

@@ -56,6 +56,17 @@ func writeSeries(dir string, sc *scenario.Scenario, nodes []nodeRun) error {
 	return nil
 }
 
+// createOut creates the folder of --out, if there is to be one, before anything runs in vain.
+func createOut(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return nil
+}
+
 func writeCSV(path string, rows [][]string) error {
 	f, err := os.Create(path)
 	if err != nil {

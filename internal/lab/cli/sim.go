@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -78,10 +77,8 @@ func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 	if p.length != 0 && (p.length <= sc.WarmUp || p.length > sc.Length) {
 		return usage("--length %v: want more than the warm-up, %v, and at most the scenario's length, %v", p.length, sc.WarmUp, sc.Length)
 	}
-	if p.out != "" {
-		if err := os.MkdirAll(p.out, 0o755); err != nil { // before anything runs in vain
-			return fmt.Errorf("--out: %w", err)
-		}
+	if err := createOut(p.out); err != nil {
+		return err
 	}
 	nodes := make([]nodeRun, sc.Nodes)
 	progress := newProgress(s.Err, "nodes")
@@ -148,6 +145,21 @@ func formatCPU(m cpu.Milli) string {
 		return "none"
 	}
 	return m.String()
+}
+
+// formatThrottled is the share of throttled periods in percent, with so many digits after the point.
+func formatThrottled(c sim.Counters, digits int) string {
+	if c.Periods == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f%%", digits, 100*float64(c.Throttled)/float64(c.Periods))
+}
+
+func formatLatency(c sim.Counters, quantile float64) string {
+	if c.Latency.Count == 0 {
+		return "-"
+	}
+	return formatDuration(c.Latency.Quantile(quantile))
 }
 
 // formatDuration has three digits.

@@ -147,6 +147,10 @@ func TestGainMargin(t *testing.T) {
 }
 
 func TestIdleNodeThrottlesNoPod(t *testing.T) {
+	bursts := func(low, high float64) load.Requests {
+		rate := load.Burst{Low: low, High: high, Start: 30 * time.Second, Length: 5 * time.Second, Period: 20 * time.Second}
+		return load.Requests{Rate: rate, ServiceTime: 10 * time.Millisecond}
+	}
 	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 16}, Length: 2 * time.Minute, WarmUp: 20 * time.Second, Seed: 1, Pods: []sim.PodSpec{
 		{Name: "a", Request: 500, Limit: 1000, Requests: bursts(15, 120)},
 		{Name: "b", Request: 500, Limit: 1000, Requests: bursts(120, 15)},
@@ -155,12 +159,5 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 		if p.Throttled > 0 || len(p.Changes) != 1 {
 			t.Errorf("%s was throttled in %d periods, and its limit changed %d times: want none, and one", p.Spec.Name, p.Throttled, len(p.Changes))
 		}
-	}
-}
-
-func bursts(low, high float64) load.Requests {
-	return load.Requests{
-		Rate:        load.Burst{Low: low, High: high, Start: 30 * time.Second, Length: 5 * time.Second, Period: 20 * time.Second},
-		ServiceTime: 10 * time.Millisecond,
 	}
 }

@@ -47,12 +47,17 @@ func results() experiment.Results {
 			outcome("shop", "fast", seed+1, 50, 2.5), outcome("shop", "mbcas", seed+1, 100, 3),
 		)
 	}
+	each(r, "fast", func(o *experiment.Summary) { o.Values[experiment.WorstShare] = 0.5 })
+	return r
+}
+
+// each changes the summaries of a policy.
+func each(r experiment.Results, policy string, change func(*experiment.Summary)) {
 	for i := range r.Summaries {
-		if r.Summaries[i].Policy == "fast" {
-			r.Summaries[i].Values[experiment.WorstShare] = 0.5
+		if r.Summaries[i].Policy == policy {
+			change(&r.Summaries[i])
 		}
 	}
-	return r
 }
 
 func written(t *testing.T, r experiment.Results) string {
@@ -157,24 +162,12 @@ func TestMarksTheBest(t *testing.T) {
 	if len(v.BeatenBy) != 0 {
 		t.Errorf("beaten by %v: fast is faster, and does less work", v.BeatenBy)
 	}
-	for i := range r.Summaries {
-		if o := &r.Summaries[i]; o.Policy == "fast" {
-			o.Values[experiment.BatchCores] = 100
-		}
-	}
+	each(r, "fast", func(o *experiment.Summary) { o.Values[experiment.BatchCores] = 100 })
 	if v, _ = judge(r, "shop"); !slices.Equal(v.BeatenBy, []string{"fast"}) {
 		t.Errorf("beaten by %v, want fast, which is better in both", v.BeatenBy)
 	}
-	for i := range r.Summaries {
-		if o := &r.Summaries[i]; o.Policy == "fast" {
-			o.Policy = "vpa"
-		}
-	}
-	for i := range r.Policies {
-		if r.Policies[i].Name == "fast" {
-			r.Policies[i].Name = "vpa"
-		}
-	}
+	each(r, "fast", func(o *experiment.Summary) { o.Policy = "vpa" })
+	r.Policies[2].Name = "vpa" // was fast
 	if v, _ = judge(r, "shop"); len(v.BeatenBy) != 0 || v.Latency.By == "vpa" {
 		t.Errorf("held against a policy that changes requests: %+v", v)
 	}
