@@ -17,9 +17,8 @@
 //     empty state.
 //   - StuckRoundStopsTheHeartbeat: the Lease is renewed only while rounds complete.
 //   - NothingIsPublishedTwice: a decision that the API server accepted is not sent again, however
-//     slow the watch is.
+//     slow the watch is, nor by an agent that restarts.
 //   - LatestWins: of several decisions for a pod only the newest is written; increases are written
 //     first.
 //   - StaleIsDropped: a decision older than three samples is never written.
-//   - RestartPublishesNothing: an agent that restarts writes nothing that has not changed.
 package agent

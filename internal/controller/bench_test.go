@@ -16,14 +16,12 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -140,17 +138,7 @@ func (c *process) fill(b *testing.B) {
 func (c *process) hear(b *testing.B) {
 	b.Helper()
 	for _, node := range c.nodes {
-		now := metav1.NowMicro()
-		lease := &coordinationv1.Lease{}
-		lease.Namespace, lease.Name = c.namespace, kube.AgentLease(node)
-		err := c.server.Client.Get(b.Context(), client.ObjectKeyFromObject(lease), lease)
-		lease.Spec.RenewTime = &now
-		if client.IgnoreNotFound(err) == nil && err != nil {
-			err = c.server.Client.Create(b.Context(), lease)
-		} else if err == nil {
-			err = c.server.Client.Update(b.Context(), lease)
-		}
-		if err != nil {
+		if err := renew(b.Context(), c.server.Client, c.namespace, node, time.Now()); err != nil {
 			b.Fatal(err)
 		}
 	}

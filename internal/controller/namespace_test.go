@@ -86,7 +86,10 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 func TestFirstResizeIsTriedDry(t *testing.T) {
 	r := newRig(t)
 	l, runs := r.live(), 0
-	l.Resize = witness{Resizer: l.Resize, dry: func(*corev1.Pod) { runs++ }}
+	l.Resize = fakeResizer{Resizer: l.Resize, dry: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+		runs++
+		return next()
+	}}
 	pod := l.raised("web")
 	l.settlesAt(pod, 3000)
 	if runs != 1 {
@@ -119,7 +122,7 @@ func TestRetriesOnceTheCauseIsGone(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
 	pod := l.newPod("web")
-	l.Resize = answer{podresize.Result{Outcome: podresize.LimitRangeRefused, Message: "because"}}
+	l.Resize = answer(podresize.LimitRangeRefused)
 	r.publish(pod, "0.000", app(2000))
 	l.settles(pod, v1alpha1.PhaseFailed, reasons.LimitRangeRefused)
 	l = r.live()

@@ -128,8 +128,8 @@ func TestMixedNodes(t *testing.T) {
 	r.live().settlesAt(here, 2000)
 	r.limitIs(here, 2000, "on the new node")
 	o := old.live()
-	if pa := o.look(there); pa != nil || o.writes.count() > 0 {
-		t.Fatalf("%d writes (%v) for a node on which nothing can be resized: %+v", o.writes.count(), o.writes.seen, pa)
+	if pa := o.look(there); pa != nil || len(o.writes()) > 0 {
+		t.Fatalf("writes %v for a node on which nothing can be resized: %+v", o.writes(), pa)
 	}
 	why, in := eligibility.Eligible(eligibility.Pod{Pod: there, Mode: kube.ModeEnforce, System: r.config.Namespace})
 	if in || why != reasons.NodeCannotResize || !strings.Contains(why.Sentence(), "kubelet") {
@@ -161,11 +161,11 @@ func TestKubeletIsRolledBack(t *testing.T) {
 	})
 	r.publish(pod, "0.500", app(1000))
 	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeCannotResize)
-	writes := l.writes.count()
+	before := len(l.writes())
 	l.pass(r.config.ActuationTimeout)
 	l.look(pod)
-	if n := l.writes.count() - writes; n != 0 {
-		t.Errorf("%d writes (%v) where nothing can be done, want none", n, l.writes.seen[writes:])
+	if w := l.writes()[before:]; len(w) != 0 {
+		t.Errorf("writes %v where nothing can be done, want none", w)
 	}
 	r.limitIs(pod, 2000, "as before")
 	r.kubelet.SetVersion(t, r.Version(t))

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
@@ -62,44 +63,30 @@ func (r *rig) watchPods() *observers {
 	r.Helper()
 	o := &observers{rig: r, first: map[types.UID]*corev1.Pod{}, latest: map[types.UID]string{}}
 	ctx, cancel := context.WithCancel(context.Background())
-	pods, err := r.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(r.namespace))
-	r.must(err)
-	nodes, err := r.Client.Watch(ctx, &corev1.NodeList{}, client.MatchingFields{"metadata.name": r.kubelet.Node})
-	r.must(err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case e, open := <-pods.ResultChan():
-				if !open {
-					return // seen will wait in vain
-				}
-				if pod, ok := e.Object.(*corev1.Pod); ok {
-					o.look(pod)
-				}
-			case e, open := <-nodes.ResultChan():
-				if !open {
-					return
-				}
-				if node, ok := e.Object.(*corev1.Node); ok {
-					o.lookAtNode(node)
-				}
-			}
-		}
-	}()
+	var running sync.WaitGroup
 	r.Cleanup(func() {
 		cancel()
-		pods.Stop()
-		nodes.Stop()
-		<-done
+		running.Wait()
 	})
+	follow := func(list client.ObjectList, which client.ListOption, look func(runtime.Object)) {
+		w, err := r.Client.Watch(ctx, list, which)
+		r.must(err)
+		running.Go(func() {
+			for e := range w.ResultChan() { // where it ends too early, seen will wait in vain
+				look(e.Object)
+			}
+		})
+	}
+	follow(&corev1.PodList{}, client.InNamespace(r.namespace), o.look)
+	follow(&corev1.NodeList{}, client.MatchingFields{"metadata.name": r.kubelet.Node}, o.lookAtNode)
 	return o
 }
 
-func (o *observers) look(pod *corev1.Pod) {
+func (o *observers) look(object runtime.Object) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.latest[pod.UID] = pod.ResourceVersion
@@ -121,10 +108,12 @@ func (o *observers) look(pod *corev1.Pod) {
 	}
 }
 
-func (o *observers) lookAtNode(node *corev1.Node) {
+func (o *observers) lookAtNode(object runtime.Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.node == nil {
+	if node, ok := object.(*corev1.Node); !ok {
+		return
+	} else if o.node == nil {
 		o.node = node
 	} else if d := cmp.Diff(o.node, node); d != "" {
 		o.saw = append(o.saw, fmt.Sprintf("node %s has changed:\n%s", node.Name, d))
@@ -137,14 +126,12 @@ func (o *observers) lookAtNode(node *corev1.Node) {
 func withoutResize(pod *corev1.Pod) *corev1.Pod {
 	p := pod.DeepCopy()
 	p.ResourceVersion, p.Generation, p.ManagedFields, p.Status.ObservedGeneration = "", 0, nil, 0
-	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			delete(list[i].Resources.Limits, corev1.ResourceCPU)
-		}
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		delete(c.Resources.Limits, corev1.ResourceCPU)
 	}
-	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for i := range list {
-			delete(list[i].Resources.Limits, corev1.ResourceCPU)
+	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+		if s.Resources != nil {
+			delete(s.Resources.Limits, corev1.ResourceCPU)
 		}
 	}
 	p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -51,7 +50,7 @@ func TestOutcomes(t *testing.T) {
 			l := r.live()
 			pod := l.newPod(strings.ToLower(o.String()))
 			if want != settled {
-				l.Resize = answer{podresize.Result{Outcome: o, Message: "because"}}
+				l.Resize = answer(o)
 			}
 			r.publish(pod, "0.000", app(2000))
 			l.look(pod)
@@ -90,32 +89,22 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// lostAnswer carries resizes out, or not, and loses the answers of the first.
-type lostAnswer struct {
-	Resizer
-	carryOut bool
-	left     *int
-}
-
-func (a lostAnswer) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
-	if *a.left == 0 {
-		return a.Resizer.Apply(ctx, pod, move)
-	}
-	*a.left--
-	if a.carryOut {
-		a.Resizer.Apply(ctx, pod, move)
-	}
-	return podresize.Result{Outcome: podresize.Unknown, Message: "the answer was lost"}
-}
-
 func TestALostAnswerIsLookedUp(t *testing.T) {
 	r := newRig(t)
 	for name, carryOut := range map[string]bool{"carried-out": true, "not-carried-out": false} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
-			l, left := r.live(), 1
+			l, attempts := r.live(), 0
 			pod := l.newPod(name)
-			l.Resize = lostAnswer{l.counter, carryOut, &left}
+			l.Resize = fakeResizer{Resizer: l.counter, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+				if attempts++; attempts > 1 {
+					return next()
+				}
+				if carryOut {
+					next()
+				}
+				return podresize.Result{Outcome: podresize.Unknown, Message: "the answer was lost"}
+			}}
 			r.publish(pod, "0.000", app(2000))
 			l.look(pod)
 			l.ahead = 2 * r.config.ServerBackoff
@@ -138,10 +127,11 @@ func TestAChangedPodIsDecidedAnewAtOnce(t *testing.T) {
 			l, attempts := r.live(), 0
 			pod := l.newPod(name)
 			r.publish(pod, "0.000", app(2000))
-			l.Resize = witness{Resizer: l.counter, apply: func(p *corev1.Pod) {
+			l.Resize = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
 				if attempts++; attempts <= changes {
 					r.label(p, strings.Repeat("x", attempts))
 				}
+				return next()
 			}}
 			pa := l.look(pod)
 			if got := l.counter.resizes() == 1; got != (changes < passes) {

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -71,36 +70,21 @@ func TestTokensOfOutcomes(t *testing.T) {
 	}
 }
 
-// hanging answers no resize of the pods in sick before the time of a request is over, and carries
-// the others out.
-type hanging struct {
-	Resizer
-	life  *life
-	sick  string // their namespace
-	tries int
-}
-
-func (h *hanging) Apply(ctx context.Context, pod *corev1.Pod, m actuator.Move) podresize.Result {
-	if pod.Namespace != h.sick {
-		return h.Resizer.Apply(ctx, pod, m)
-	}
-	h.tries++
-	h.life.ahead += podresize.Timeout
-	return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
-}
-
-func (h *hanging) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
-	return podresize.Result{Outcome: podresize.Accepted}
-}
-
 // TestHangingWebhooks: pods whose resizes hang hold the worker of their node for little more than
 // one of them takes, and are tried seldom; a healthy pod of the node gets its resize all the same.
 func TestHangingWebhooks(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
 	l.jitter, l.breakers = exactly, flowcontrol.NewBreakers(exactly)
-	h := &hanging{l.counter, l, r.namespace, 0}
-	l.Resize = h
+	tries := 0
+	l.Resize = fakeResizer{apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+		if pod.Namespace != r.namespace {
+			return next()
+		}
+		tries++
+		l.ahead += podresize.Timeout
+		return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+	}, dry: answer(podresize.Unknown).(fakeResizer).dry, Resizer: l.counter}
 	var pods []*corev1.Pod
 	for i := range 3 {
 		pods = append(pods, r.pod(fmt.Sprintf("sick-%d", i), "100m", "500m"))
@@ -132,8 +116,8 @@ func TestHangingWebhooks(t *testing.T) {
 	for start := l.ahead; l.ahead < start+10*time.Minute; {
 		step(40 * time.Second)
 	}
-	if h.tries > 12 {
-		t.Errorf("%d attempts in ten minutes, want some for the breaker and a probe now and then", h.tries)
+	if tries > 12 {
+		t.Errorf("%d attempts in ten minutes, want some for the breaker and a probe now and then", tries)
 	}
 	r.must(r.Client.Delete(t.Context(), healthy))
 }
@@ -148,13 +132,13 @@ func TestShortWaitIsNotWritten(t *testing.T) {
 	for _, pod := range pods {
 		r.publish(pod, "0.000", app(2000))
 	}
-	before := l.writes.count()
+	before := len(l.writes())
 	result, err := l.once()
 	if err != nil || result.RequeueAfter < 500*time.Millisecond || result.RequeueAfter > 2*time.Second {
 		t.Errorf("another look after %v (%v), want one at the next turn", result.RequeueAfter, err)
 	}
 	// The dry run, the resize and what became of it.
-	if n := l.writes.count() - before; n != 3 || l.counter.resizes() != 1 {
+	if n := len(l.writes()) - before; n != 3 || l.counter.resizes() != 1 {
 		t.Errorf("%d writes and %d resizes, want 3 and 1", n, l.counter.resizes())
 	}
 	if l.look(pods[0]); l.counter.resizes() > 1 {

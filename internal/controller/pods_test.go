@@ -234,7 +234,7 @@ func (s shape) follows(r *rig, pod *corev1.Pod) {
 	})
 	r.allocation(pod, "applied", stands(v1alpha1.PhaseApplied, reasons.Settled))
 	after := r.read(pod)
-	if diff := cmp.Diff(withoutLimits(before), withoutLimits(after)); diff != "" {
+	if diff := cmp.Diff(withoutResize(before), withoutResize(after)); diff != "" {
 		r.Errorf("more has changed than CPU limits:\n%s", diff)
 	}
 	if !kube.SameLimits(pa.Status.DeclaredLimits, kube.Limits(before)) {
@@ -246,17 +246,6 @@ func (s shape) follows(r *rig, pod *corev1.Pod) {
 func (r *rig) decideUpTo(pod *corev1.Pod, ceiling cpu.Milli, limits ...v1alpha1.ContainerLimit) {
 	r.Helper()
 	r.decide(pod, v1alpha1.Decision{Budget: 100, Floor: 10, Ceiling: ceiling, BoundBy: v1alpha1.BoundByNothing}, limits...)
-}
-
-// withoutLimits is the pod's spec and QoS class without the CPU limits.
-func withoutLimits(pod *corev1.Pod) any {
-	p := pod.DeepCopy()
-	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			delete(list[i].Resources.Limits, corev1.ResourceCPU)
-		}
-	}
-	return []any{p.Spec, p.Status.QOSClass}
 }
 
 func (s shape) staysOut(r *rig, pod *corev1.Pod) {

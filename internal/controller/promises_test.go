@@ -29,7 +29,7 @@ func TestRecordsBeforeResizing(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
 	seen := 0
-	l.Resize = witness{Resizer: l.Resize, apply: func(pod *corev1.Pod) {
+	l.Resize = fakeResizer{Resizer: l.Resize, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
 		seen++
 		r.declaredIs(r.stored(pod), app(500))
 		cm := &corev1.ConfigMap{}
@@ -39,6 +39,7 @@ func TestRecordsBeforeResizing(t *testing.T) {
 		if !ok || !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) || e.Pod != pod.Name {
 			t.Errorf("ledger entry at the time of a resize: %+v", e)
 		}
+		return next()
 	}}
 	l.raised("web")
 	if seen == 0 {
@@ -202,8 +203,8 @@ func (r *rig) history(dieAt int, done bool, lost lose) (writes int, generation i
 	} {
 		r.mode(r.namespace, step.mode)
 		r.until(fmt.Sprintf("limit %v after a death at write %d", step.want, dieAt), func() (bool, any) {
-			if _, err := l.once(); errors.Is(err, errLost) || l.writes.dead {
-				writes += l.writes.count()
+			if _, err := l.once(); errors.Is(err, errLost) || l.broken {
+				writes += len(l.writes())
 				r.vanish(pod, lost)
 				l = r.live()
 				return false, err
@@ -226,7 +227,7 @@ func (r *rig) history(dieAt int, done bool, lost lose) (writes int, generation i
 	generation = r.read(pod).Generation
 	r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
 	r.vanish(pod, theAllocation) // no garbage collector here
-	return writes + l.writes.count(), generation
+	return writes + len(l.writes()), generation
 }
 
 // TestStandsBack: not even a restart shortens the hold-off after an external change.
@@ -285,14 +286,14 @@ func TestQuiet(t *testing.T) {
 	for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
 		r.mode(r.namespace, mode)
 		l.look(pod)
-		before := l.writes.count()
+		before := len(l.writes())
 		for range 5 {
 			l.pass(time.Minute)
 			r.publish(pod, "0.000", app(2000)) // another decision, and the same limits
 			l.look(pod)
 		}
-		if got := l.writes.count() - before; got != 0 {
-			t.Errorf("mode %s: %d writes while no limit changed: %v", mode, got, l.writes.seen[before:])
+		if w := l.writes()[before:]; len(w) != 0 {
+			t.Errorf("mode %s: writes while no limit changed: %v", mode, w)
 		}
 	}
 }
@@ -318,7 +319,7 @@ func TestActsNowhereBlind(t *testing.T) {
 		t.Run(outcome.String(), func(t *testing.T) {
 			r := r.in(t)
 			l := r.live()
-			l.Resize = answer{podresize.Result{Outcome: outcome, Message: "no"}}
+			l.Resize = answer(outcome)
 			pod := l.newPod(strings.ToLower(outcome.String()))
 			r.publish(pod, "0.000", app(2000))
 			before := l.stored(pod).Status

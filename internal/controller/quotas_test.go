@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -262,7 +260,15 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		pods = append(pods, on.pod(fmt.Sprint("web-", i), "50m", "200m"))
 	}
 	var refused atomic.Int64
-	r.start(func(re *Reconciler) { re.Resize = quotaRefusals{re.Resize, &refused} })
+	r.start(func(re *Reconciler) {
+		re.Resize = fakeResizer{Resizer: re.Resize, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+			result := next()
+			if result.Outcome == podresize.QuotaExceeded {
+				refused.Add(1)
+			}
+			return result
+		}}
+	})
 	decide := func(busy int) { // the market gives every pod what the constraints allow
 		t.Helper()
 		r.hear()
@@ -297,18 +303,4 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	if n := refused.Load(); n > 0 {
 		t.Errorf("%d refusals by the quota", n)
 	}
-}
-
-// quotaRefusals counts refusals by quotas.
-type quotaRefusals struct {
-	Resizer
-	n *atomic.Int64
-}
-
-func (w quotaRefusals) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
-	result := w.Resizer.Apply(ctx, pod, move)
-	if result.Outcome == podresize.QuotaExceeded {
-		w.n.Add(1)
-	}
-	return result
 }

@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"errors"
+	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,10 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -32,54 +34,95 @@ var errLost = errors.New("the test lets this request fail")
 type life struct {
 	*rig
 	*Reconciler
-	writes *writes
-	ahead  time.Duration // of the real clock
+	*wire
+	ahead time.Duration // of the real clock
 }
 
-// writes counts a client's writes, and lets the process die at one of them: from then on no request
-// gets through.
-type writes struct {
-	mu    sync.Mutex
-	n     int
-	dieAt int  // 0: never
-	done  bool // the fatal write itself still takes effect
-	dead  bool
-	seen  []string
+// wire is what the requests of a controller go through: it notes them, lets those for one path fail, and
+// may break at a write: from then on no request gets through.
+type wire struct {
+	mu            sync.Mutex
+	seen, written []string // of written also what was lost
+	cut           string
+	breakAt       int  // the number of a write; 0: never
+	done          bool // that write itself still takes effect
+	broken        bool
 }
 
-func (w *writes) count() int {
+// through is one connection through it.
+type through struct {
+	*wire
+	http.RoundTripper
+}
+
+func (w through) RoundTrip(q *http.Request) (*http.Response, error) {
+	sent, answered := w.note(q)
+	if !sent {
+		return nil, errLost
+	}
+	response, err := w.RoundTripper.RoundTrip(q)
+	if err == nil && !answered {
+		_ = response.Body.Close()
+		return nil, errLost
+	}
+	return response, err
+}
+
+// note says whether a request is sent, and whether its answer arrives.
+func (w *wire) note(q *http.Request) (sent, answered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.n
+	if w.broken {
+		return false, false
+	}
+	request := q.Method + " " + q.URL.Path + " " + q.URL.RawQuery
+	w.seen = append(w.seen, request)
+	if q.Method != http.MethodGet {
+		w.written = append(w.written, request)
+		w.broken = len(w.written) == w.breakAt
+	}
+	return w.cut != q.URL.Path && (!w.broken || w.done), !w.broken
 }
 
-func (w *writes) read(read func() error) error {
+// fail lets requests for a path fail; "" none.
+func (w *wire) fail(path string) {
 	w.mu.Lock()
-	dead := w.dead
-	w.mu.Unlock()
-	if dead {
-		return errLost
-	}
-	return read()
+	defer w.mu.Unlock()
+	w.cut = path
 }
 
-func (w *writes) do(what string, write func() error) error {
+// requests are those so far for that method and path that are no watches.
+func (w *wire) requests(method, suffix string) (n int) {
 	w.mu.Lock()
-	effect := !w.dead
-	if effect {
-		w.n++
-		w.seen = append(w.seen, what)
-		w.dead = w.n == w.dieAt
-		effect = !w.dead || w.done
-	}
-	alive := !w.dead
-	w.mu.Unlock()
-	if effect {
-		if err := write(); alive || err != nil {
-			return err
+	defer w.mu.Unlock()
+	for _, s := range w.seen {
+		parts := strings.SplitN(s, " ", 3)
+		if parts[0] == method && strings.HasSuffix(parts[1], suffix) && !strings.Contains(parts[2], "watch=true") {
+			n++
 		}
 	}
-	return errLost
+	return n
+}
+
+// writes are those so far.
+func (w *wire) writes() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.written)
+}
+
+// wired is the same rig, whose controllers connect through a wire, as another user or with nil as they are.
+func (r *rig) wired(as *rest.Config) (*rig, *wire) {
+	w := &wire{}
+	there, server := *r, *r.Server
+	if as == nil {
+		as = server.Config
+	}
+	server.Config = rest.CopyConfig(as)
+	server.Config.QPS = -1
+	server.Config.Wrap(func(next http.RoundTripper) http.RoundTripper { return through{w, next} })
+	there.Server = &server
+	return &there, w
 }
 
 // noVPAs is a cluster that does not serve VerticalPodAutoscalers.
@@ -90,33 +133,14 @@ func (noVPAs) List(context.Context, string) ([]constraints.VPA, string, error) {
 // live starts a controller.
 func (r *rig) live() *life { return r.liveUntil(0, false) }
 
-// liveUntil starts a controller whose client dies at the given write; 0 for never.
-func (r *rig) liveUntil(dieAt int, done bool) *life {
+// liveUntil starts a controller whose connection breaks at the given write; 0 for never.
+func (r *rig) liveUntil(breakAt int, done bool) *life {
 	r.Helper()
-	w := &writes{dieAt: dieAt, done: done}
-	c := interceptor.NewClient(r.Client, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return w.read(func() error { return c.Get(ctx, key, o, opts...) })
-		},
-		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
-			return w.read(func() error { return c.List(ctx, o, opts...) })
-		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return w.do("create", func() error { return c.Create(ctx, o, opts...) })
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return w.do("delete", func() error { return c.Delete(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return w.do("patch", func() error { return c.Patch(ctx, o, p, opts...) })
-		},
-		SubResourcePatch: func(
-			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-		) error {
-			return w.do("patch "+sub, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
-		},
-	})
-	l := &life{rig: r, Reconciler: r.reconciler(c, c), writes: w}
+	there, w := r.wired(nil)
+	w.breakAt, w.done = breakAt, done
+	c, err := client.New(there.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
+	r.must(err)
+	l := &life{rig: r, Reconciler: r.reconciler(c, c), wire: w}
 	l.Reconciler.Now = func() time.Time { return time.Now().Add(l.ahead) }
 	l.Reconciler.Config.Pods = 1
 	l.Gate.Set("", "")
@@ -208,36 +232,40 @@ func (l *life) told(reason reasons.Reason) (n int) {
 	return n
 }
 
+// fakeResizer stands between a controller and the API server. A nil function is next alone.
+type fakeResizer struct {
+	Resizer
+	apply, dry func(pod *corev1.Pod, next func() podresize.Result) podresize.Result
+}
+
+func (f fakeResizer) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
+	next := func() podresize.Result { return f.Resizer.Apply(ctx, pod, move) }
+	if f.apply == nil {
+		return next()
+	}
+	return f.apply(pod, next)
+}
+
+func (f fakeResizer) DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
+	next := func() podresize.Result { return f.Resizer.DryRun(ctx, pod, move) }
+	if f.dry == nil {
+		return next()
+	}
+	return f.dry(pod, next)
+}
+
 // answer has every resize answered with an outcome instead. One whose answer is lost is lost after
 // its dry run.
-type answer struct{ podresize.Result }
-
-func (a answer) Apply(context.Context, *corev1.Pod, actuator.Move) podresize.Result { return a.Result }
-func (a answer) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
-	if a.Outcome == podresize.Unknown {
-		return podresize.Result{Outcome: podresize.Accepted}
+func answer(o podresize.Outcome) Resizer {
+	instead := func(o podresize.Outcome) func(*corev1.Pod, func() podresize.Result) podresize.Result {
+		return func(*corev1.Pod, func() podresize.Result) podresize.Result {
+			return podresize.Result{Outcome: o, Message: "because"}
+		}
 	}
-	return a.Result
-}
-
-// witness is called before each resize, and each dry run; either may be nil.
-type witness struct {
-	Resizer
-	apply, dry func(*corev1.Pod)
-}
-
-func (w witness) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
-	if w.apply != nil {
-		w.apply(pod)
+	if o == podresize.Unknown {
+		return fakeResizer{apply: instead(o), dry: instead(podresize.Accepted)}
 	}
-	return w.Resizer.Apply(ctx, pod, move)
-}
-
-func (w witness) DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
-	if w.dry != nil {
-		w.dry(pod)
-	}
-	return w.Resizer.DryRun(ctx, pod, move)
+	return fakeResizer{apply: instead(o), dry: instead(o)}
 }
 
 // custom is a definition of a custom resource that takes anything.

@@ -117,16 +117,19 @@ func (r *rig) hear() { r.hearAt(time.Now()) }
 // hearAt renews the agent's Lease at a time of the test's clock.
 func (r *rig) hearAt(at time.Time) {
 	r.Helper()
-	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = r.config.Namespace, kube.AgentLease(r.kubelet.Node)
-	now := metav1.NewMicroTime(at)
-	lease.Spec.RenewTime = &now
-	err := r.Client.Create(r.Context(), lease)
+	r.must(renew(r.Context(), r.Client, r.config.Namespace, r.kubelet.Node, at))
+}
+
+// renew renews the Lease of a node's agent.
+func renew(ctx context.Context, c client.Client, namespace, node string, at time.Time) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kube.AgentLease(node)}}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: at}
+	err := c.Create(ctx, lease)
 	if apierrors.IsAlreadyExists(err) {
 		lease.ResourceVersion = ""
-		err = r.Client.Patch(r.Context(), lease, client.Merge)
+		err = c.Patch(ctx, lease, client.Merge)
 	}
-	r.must(err)
+	return err
 }
 
 // pod runs a Burstable pod of one container.

@@ -2,19 +2,16 @@ package controller
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -24,64 +21,6 @@ import (
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
-
-// wire is what the controller's requests go through: it notes them, and lets those for one path fail.
-type wire struct {
-	mu   sync.Mutex
-	seen []string
-	cut  string
-}
-
-// through is one connection through it.
-type through struct {
-	*wire
-	http.RoundTripper
-}
-
-func (w through) RoundTrip(q *http.Request) (*http.Response, error) {
-	w.mu.Lock()
-	w.seen = append(w.seen, q.Method+" "+q.URL.Path+" "+q.URL.RawQuery)
-	cut := w.cut == q.URL.Path
-	w.mu.Unlock()
-	if cut {
-		return nil, fmt.Errorf("the test lets %s fail", q.URL.Path)
-	}
-	return w.RoundTripper.RoundTrip(q)
-}
-
-// fail lets requests for a path fail; "" none.
-func (w *wire) fail(path string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cut = path
-}
-
-// requests are those so far for that method and path that are no watches.
-func (w *wire) requests(method, suffix string) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.seen {
-		parts := strings.SplitN(s, " ", 3)
-		if parts[0] == method && strings.HasSuffix(parts[1], suffix) && !strings.Contains(parts[2], "watch=true") {
-			n++
-		}
-	}
-	return n
-}
-
-// wired is the same rig, whose controllers connect through a wire, as another user or with nil as they are.
-func (r *rig) wired(as *rest.Config) (*rig, *wire) {
-	w := &wire{}
-	there, server := *r, *r.Server
-	if as == nil {
-		as = server.Config
-	}
-	server.Config = rest.CopyConfig(as)
-	server.Config.QPS = -1
-	server.Config.Wrap(func(next http.RoundTripper) http.RoundTripper { return through{w, next} })
-	there.Server = &server
-	return &there, w
-}
 
 const (
 	vpaGroup = "/apis/autoscaling.k8s.io/v1"
