@@ -3,11 +3,10 @@
 // podresize carries out a move.
 //
 // What it promises, each a test of the same name:
-//   - StaysInBounds: no move leaves a container outside its floor and ceiling.
+//   - KeepsTheRules: no move leaves a container outside its floor and ceiling, or is of a pod with a resize in flight.
 //   - IncreasesAreImmediate: an increase beyond the dead band waits only for a resize in flight, back-off and decreases.
 //   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown.
 //   - DeadBand: a change smaller than the dead band causes no move.
-//   - OneInFlight: a pod with a resize in flight is not moved.
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
 //   - DecreasesFirst: on a full node decreases precede increases, and increases wait for them.
 //   - RestoreIsExact: a restore goes to the declared limit, regardless of bounds and bands.

@@ -28,15 +28,25 @@ func with(p Pod, change func(*Pod)) Pod {
 	return p
 }
 
-// expect checks the whole plan for one pod on a node with room. A recheck of 0 is none.
-func expect(t *testing.T, p Pod, limit cpu.Milli, why reasons.Reason, recheck time.Duration, because string) {
+// planned is what the plan does with one pod on a node with room. A recheck of 0 is none.
+type planned struct {
+	pod     Pod
+	to      cpu.Milli
+	reason  reasons.Reason
+	recheck time.Duration
+}
+
+// expect checks the whole plan of each, by why it is so.
+func expect(t *testing.T, rows map[string]planned) {
 	t.Helper()
-	s, again := plan(p), time.Time{}
-	if recheck > 0 {
-		again = now.Add(recheck)
-	}
-	if to(s) != limit || s.Reason != why || !s.RecheckAt.Equal(again) {
-		t.Errorf("%+v %v, want %v (%s, again in %v): %s", s, s.Move, limit, why, recheck, because)
+	for because, want := range rows {
+		s, again := plan(want.pod), time.Time{}
+		if want.recheck > 0 {
+			again = now.Add(want.recheck)
+		}
+		if to(s) != want.to || s.Reason != want.reason || !s.RecheckAt.Equal(again) {
+			t.Errorf("%s: %+v %v, want %v (%s, again in %v)", because, s, s.Move, want.to, want.reason, want.recheck)
+		}
 	}
 }
 
@@ -85,133 +95,123 @@ func pods(t *rapid.T) []Pod {
 	return pods
 }
 
-// eachPlan draws nodes, and checks the plan of each.
-func eachPlan(t *testing.T, check func(t *rapid.T, cfg Config, pods []Pod, steps []Step)) {
-	t.Helper()
-	rapid.Check(t, func(t *rapid.T) {
-		cfg, all := configs(t), pods(t)
-		check(t, cfg, all, Plan(cfg, now, rapid.Bool().Draw(t, "full"), all))
-	})
-}
-
 func container(p Pod, name string) Container {
 	return p.Containers[slices.IndexFunc(p.Containers, func(c Container) bool { return c.Name == name })]
 }
 
-func TestStaysInBounds(t *testing.T) {
-	eachPlan(t, func(t *rapid.T, _ Config, all []Pod, steps []Step) {
+// TestKeepsTheRules draws nodes with pods in every standing, and holds the plan of each to the rules.
+func TestKeepsTheRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg, all := configs(t), pods(t)
+		steps := Plan(cfg, now, rapid.Bool().Draw(t, "full"), all)
+		if len(steps) != len(all) {
+			t.Fatalf("%d steps for %d pods", len(steps), len(all))
+		}
+		if !slices.IsSortedFunc(steps, func(a, b Step) int { return a.rank() - b.rank() }) {
+			t.Fatalf("order %v: want decreases, increases, no move", steps)
+		}
+		seen := map[int]bool{}
 		for _, s := range steps {
-			if s.Move == nil || all[s.Pod].Restore {
-				continue
+			if seen[s.Pod] {
+				t.Fatalf("two steps of pod %d", s.Pod)
 			}
-			for _, ch := range s.Move.Changes {
-				c := container(all[s.Pod], ch.Container)
-				// A limit that was outside comes nearer with each step.
-				low, high := min(c.Floor, c.Limit), max(c.Ceiling, c.Limit)
-				if ch.To < low || ch.To > high || ch.To == ch.From || ch.From != c.Limit {
-					t.Fatalf("%v: container %+v", s.Move, c)
-				}
-				if c.Limit >= c.Floor && c.Limit <= c.Ceiling && (ch.To < c.Floor || ch.To > c.Ceiling) {
-					t.Fatalf("%v leaves the bounds of %+v", s.Move, c)
-				}
+			seen[s.Pod] = true
+			if rule := breaks(cfg, s, all[s.Pod]); rule != "" {
+				t.Fatalf("%s: %v of %+v", rule, s.Move, all[s.Pod])
 			}
 		}
 	})
 }
 
+// breaks names the rule that a step breaks; "" if it breaks none.
+func breaks(cfg Config, s Step, p Pod) string {
+	switch {
+	case s.Move == nil:
+		return ""
+	case p.InFlight || now.Before(p.RetryAt):
+		return "moves before the last resize has ended, or within the back-off"
+	case p.Restore:
+		return ""
+	case p.Stale:
+		return "moves on a stale decision"
+	}
+	for _, ch := range s.Move.Changes {
+		c := container(p, ch.Container)
+		least := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum)
+		switch {
+		case ch.From != c.Limit || ch.To == ch.From:
+			return "starts from another limit, or changes nothing"
+		case ch.To < min(c.Floor, c.Limit) || ch.To > max(c.Ceiling, c.Limit):
+			return "a limit that was outside of its bounds does not come nearer"
+		case c.Limit >= c.Floor && c.Limit <= c.Ceiling && (ch.To < c.Floor || ch.To > c.Ceiling):
+			return "leaves its bounds"
+		case ch.To < ch.From && ch.To < least:
+			return "lowers by more than a step"
+		case ch.To < ch.From && (p.NoDecrease != "" || now.Sub(p.LastDecrease) < cfg.DecreaseCooldown):
+			return "lowers a pod that must not be, or within the cooldown"
+		}
+	}
+	return ""
+}
+
 func TestIncreasesAreImmediate(t *testing.T) {
 	p := one(500, 4000)
 	p.LastIncrease, p.LastDecrease, p.NoDecrease = now, now, reasons.PodNotReady
-	expect(t, p, 4000, reasons.Settled, 0, "an increase does not wait for what was done a moment ago")
-	expect(t, one(500, 9000), 4000, reasons.Settled, 0, "the ceiling bounds it")
 	inFlight := with(p, func(p *Pod) { p.InFlight = true })
-	expect(t, inFlight, 0, reasons.ResizeInFlight, 0, "it waits for the resize in flight")
 	failed := with(p, func(p *Pod) { p.RetryAt = now.Add(time.Second) })
-	expect(t, failed, 0, reasons.BackingOff, time.Second, "it waits for the back-off")
+	expect(t, map[string]planned{
+		"it does not wait for what was done a moment ago": {p, 4000, reasons.Settled, 0},
+		"the ceiling bounds it":                           {one(500, 9000), 4000, reasons.Settled, 0},
+		"it waits for the resize in flight":               {inFlight, 0, reasons.ResizeInFlight, 0},
+		"it waits for the back-off":                       {failed, 0, reasons.BackingOff, time.Second},
+	})
 	if got := to(Plan(ConservativeConfig(), now, false, []Pod{one(500, 4000)})[0]); got != 750 {
 		t.Errorf("the conservative configuration raised to %v, want 750m", got)
 	}
 }
 
 func TestDecreasesAreGradual(t *testing.T) {
-	lowered := func(ago time.Duration) func(*Pod) { return func(p *Pod) { p.LastDecrease = now.Add(-ago) } }
-	expect(t, one(3000, 500), 2000, reasons.StepLimited, 5*time.Second, "the next step is after the cooldown")
-	p := with(one(2000, 500), lowered(4*time.Second))
-	expect(t, p, 0, reasons.StepLimited, time.Second, "it waits for one of several steps")
-	last := with(one(700, 500), lowered(4*time.Second))
-	expect(t, last, 0, reasons.CoolingDown, time.Second, "it waits for the one step that is left")
-	p = with(p, lowered(5*time.Second))
-	expect(t, p, 1340, reasons.StepLimited, 5*time.Second, "2000m / 1.5 is rounded up")
-	p.NoDecrease = reasons.PodNotReady
-	expect(t, p, 0, reasons.PodNotReady, 0, "a pod that is not Ready is left as it is")
-	eachPlan(t, func(t *rapid.T, cfg Config, all []Pod, steps []Step) {
-		for _, s := range steps {
-			if s.Move == nil || all[s.Pod].Restore {
-				continue
-			}
-			for _, ch := range s.Move.Changes {
-				least := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum)
-				if ch.To < ch.From && (ch.To < least || all[s.Pod].NoDecrease != "" || now.Sub(all[s.Pod].LastDecrease) < cfg.DecreaseCooldown) {
-					t.Fatalf("%v for %+v", s.Move, all[s.Pod])
-				}
-			}
-		}
+	lowered := func(limit cpu.Milli, ago time.Duration) Pod {
+		return with(one(limit, 500), func(p *Pod) { p.LastDecrease = now.Add(-ago) })
+	}
+	notReady := with(lowered(2000, 5*time.Second), func(p *Pod) { p.NoDecrease = reasons.PodNotReady })
+	expect(t, map[string]planned{
+		"the next step is after the cooldown":      {one(3000, 500), 2000, reasons.StepLimited, 5 * time.Second},
+		"it waits for one of several steps":        {lowered(2000, 4*time.Second), 0, reasons.StepLimited, time.Second},
+		"it waits for the one step that is left":   {lowered(700, 4*time.Second), 0, reasons.CoolingDown, time.Second},
+		"2000m / 1.5 is rounded up":                {lowered(2000, 5*time.Second), 1340, reasons.StepLimited, 5 * time.Second},
+		"a pod that is not Ready is left as it is": {notReady, 0, reasons.PodNotReady, 0},
 	})
 }
 
 func TestDeadBand(t *testing.T) {
-	for _, c := range []struct {
-		limit, want, to cpu.Milli
-		reason          reasons.Reason
-	}{
-		{1000, 1090, 0, reasons.WithinDeadBand},
-		{1000, 910, 0, reasons.WithinDeadBand},
-		{1000, 1100, 1100, reasons.Settled},
-		{1000, 900, 900, reasons.Settled},
-		{1000, 1000, 0, reasons.Settled},
-		{90, 95, 100, reasons.Settled}, // below its floor: the dead band does not apply
-	} {
-		expect(t, one(c.limit, c.want), c.to, c.reason, 0, "dead band")
-	}
-	expect(t, one(1000, 0), 0, reasons.NoDecisionYet, 0, "nothing is decided")
-}
-
-func TestOneInFlight(t *testing.T) {
-	eachPlan(t, func(t *rapid.T, _ Config, all []Pod, steps []Step) {
-		if len(steps) != len(all) {
-			t.Fatalf("%d steps for %d pods", len(steps), len(all))
-		}
-		seen := map[int]bool{}
-		for _, s := range steps {
-			if p := all[s.Pod]; seen[s.Pod] || s.Move != nil && (p.InFlight || now.Before(p.RetryAt)) {
-				t.Fatalf("%+v for %+v", s, p)
-			}
-			seen[s.Pod] = true
-		}
+	expect(t, map[string]planned{
+		"a little more":              {one(1000, 1090), 0, reasons.WithinDeadBand, 0},
+		"a little less":              {one(1000, 910), 0, reasons.WithinDeadBand, 0},
+		"more":                       {one(1000, 1100), 1100, reasons.Settled, 0},
+		"less":                       {one(1000, 900), 900, reasons.Settled, 0},
+		"the same":                   {one(1000, 1000), 0, reasons.Settled, 0},
+		"below its floor it is moot": {one(90, 95), 100, reasons.Settled, 0},
+		"nothing is decided":         {one(1000, 0), 0, reasons.NoDecisionYet, 0},
 	})
 }
 
 func TestStaleMovesNothing(t *testing.T) {
-	for name, p := range map[string]Pod{"a raise": one(500, 2000), "a decrease": one(2000, 500), "back into its bounds": one(9000, 500)} {
+	for name, p := range map[string]Pod{
+		"a raise": one(500, 2000), "a decrease": one(2000, 500), "back into its bounds": one(9000, 500),
+	} {
 		if plan(p).Move == nil {
 			t.Fatalf("%s: nothing to move even when the decision is fresh", name)
 		}
 		p.Stale = true
-		expect(t, p, 0, reasons.DecisionTooOld, 0, name+" waits for a newer decision")
+		expect(t, map[string]planned{name + " waits for a newer decision": {p, 0, reasons.DecisionTooOld, 0}})
 		p.Restore = true
 		if s := plan(p); to(s) != 500 && s.Reason != reasons.Settled {
 			t.Errorf("%s: %+v, want a restore to go ahead", name, s)
 		}
 	}
 	settled := with(one(1000, 1000), func(p *Pod) { p.Stale = true })
-	expect(t, settled, 0, reasons.Settled, 0, "no newer decision is needed where nothing moves")
-	eachPlan(t, func(t *rapid.T, _ Config, all []Pod, steps []Step) {
-		for _, s := range steps {
-			if p := all[s.Pod]; s.Move != nil && p.Stale && !p.Restore {
-				t.Fatalf("%v on a stale decision", s.Move)
-			}
-		}
-	})
+	expect(t, map[string]planned{"no newer decision is needed where nothing moves": {settled, 0, reasons.Settled, 0}})
 }
 
 func TestDecreasesFirst(t *testing.T) {
@@ -248,9 +248,9 @@ func TestRestoreIsExact(t *testing.T) {
 	p := one(4000, 100)
 	p.Restore, p.NoDecrease, p.LastDecrease = true, reasons.PodNotReady, now
 	p.Containers[0].Declared = 45 // outside of floor, band, step and quantum
-	expect(t, p, 45, "", 0, "a restore is one move")
+	expect(t, map[string]planned{"a restore is one move": {p, 45, "", 0}})
 	p.Containers[0].Limit = 45
-	expect(t, p, 0, reasons.Settled, 0, "nothing is left to do")
+	expect(t, map[string]planned{"nothing is left to do": {p, 0, reasons.Settled, 0}})
 	increasing := one(100, 100)
 	increasing.Restore = true
 	if got := to(Plan(DefaultConfig(), now, true, []Pod{one(3000, 1000), increasing})[1]); got != 500 {
@@ -290,14 +290,6 @@ func TestQuiesces(t *testing.T) {
 			}
 		}
 		t.Fatalf("still moving after 40 plans: %+v", all)
-	})
-}
-
-func TestPlanOrder(t *testing.T) {
-	eachPlan(t, func(t *rapid.T, _ Config, _ []Pod, steps []Step) {
-		if !slices.IsSortedFunc(steps, func(a, b Step) int { return a.rank() - b.rank() }) {
-			t.Fatalf("order %v: want decreases, increases, no move", steps)
-		}
 	})
 }
 
