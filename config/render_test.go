@@ -84,9 +84,10 @@ func one[T client.Object](t *testing.T, objects []client.Object, name string) T 
 	return found[0]
 }
 
-// TestPodsAreRestricted: both pods meet the Pod Security level restricted, but for the
-// agent's one volume.
-func TestPodsAreRestricted(t *testing.T) {
+// TestOverlays: both pods of each overlay meet the Pod Security level restricted, but for the agent's one volume.
+// Applying base changes no pod; the overlays for clusters of one's own enforce, and get their images by hand, so
+// that they never ask a registry.
+func TestOverlays(t *testing.T) {
 	for _, overlay := range overlays {
 		t.Run(overlay, func(t *testing.T) {
 			objects := render(t, overlay)
@@ -95,6 +96,9 @@ func TestPodsAreRestricted(t *testing.T) {
 			for name, pod := range map[string]corev1.PodSpec{"agent": agent, "controller": controller} {
 				for _, fault := range weaknesses(pod) {
 					t.Errorf("%s: %s", name, fault)
+				}
+				if c := pod.Containers[0]; overlay != "base" && c.ImagePullPolicy != corev1.PullNever {
+					t.Errorf("%s has pull policy %q, want Never", c.Image, c.ImagePullPolicy)
 				}
 			}
 			if len(controller.Volumes) > 0 {
@@ -107,6 +111,20 @@ func TestPodsAreRestricted(t *testing.T) {
 				if !m.ReadOnly || m.RecursiveReadOnly == nil || m.MountPath != "/host/cgroup" {
 					t.Errorf("agent: mount %v, want /host/cgroup, recursively read-only", m)
 				}
+			}
+			want := "enforce"
+			if overlay == "base" {
+				want = "recommend"
+			}
+			// A namespace without a label is resized if the controller does it and its policy allows it.
+			policy := one[*admissionv1.ValidatingAdmissionPolicy](t, objects, "mbcas-controller")
+			if v := policy.Spec.Variables[0]; v.Name != "byDefault" || v.Expression != "'"+want+"'" {
+				t.Errorf("the policy mbcas-controller takes the mode to be %s, want '%s'", v.Expression, want)
+			}
+			c := controller.Containers[0]
+			i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "MBCAS_MODE" })
+			if i < 0 || c.Env[i].Value != want || !slices.Contains(c.Args, "--mode=$(MBCAS_MODE)") {
+				t.Errorf("mode is not %s: args %v, env %v", want, c.Args, c.Env)
 			}
 		})
 	}
@@ -137,42 +155,6 @@ func weaknesses(pod corev1.PodSpec) (faults []string) {
 		check(c.LivenessProbe != nil && c.ReadinessProbe != nil, "has no probes")
 	}
 	return faults
-}
-
-// TestModes: applying base changes no pod; the overlays for clusters of one's own enforce.
-func TestModes(t *testing.T) {
-	for _, overlay := range overlays {
-		want := "enforce"
-		if overlay == "base" {
-			want = "recommend"
-		}
-		objects := render(t, overlay)
-		controller := one[*appsv1.Deployment](t, objects, "mbcas-controller").Spec.Template.Spec.Containers[0]
-		i := slices.IndexFunc(controller.Env, func(e corev1.EnvVar) bool { return e.Name == "MBCAS_MODE" })
-		// A namespace without a label is resized if the controller does it and its policy allows it.
-		policy := one[*admissionv1.ValidatingAdmissionPolicy](t, objects, "mbcas-controller")
-		if v := policy.Spec.Variables[0]; v.Name != "byDefault" || v.Expression != "'"+want+"'" {
-			t.Errorf("%s: the policy mbcas-controller takes the mode to be %s, want '%s'", overlay, v.Expression, want)
-		}
-		if i < 0 || controller.Env[i].Value != want || !slices.Contains(controller.Args, "--mode=$(MBCAS_MODE)") {
-			t.Errorf("%s: mode is not %s: args %v, env %v", overlay, want, controller.Args, controller.Env)
-		}
-	}
-}
-
-// TestNothingIsPulled: the overlays for clusters that get their images by hand never ask a registry.
-func TestNothingIsPulled(t *testing.T) {
-	for _, overlay := range overlays[1:] {
-		objects := render(t, overlay)
-		for _, pod := range []corev1.PodSpec{
-			one[*appsv1.DaemonSet](t, objects, "mbcas-agent").Spec.Template.Spec,
-			one[*appsv1.Deployment](t, objects, "mbcas-controller").Spec.Template.Spec,
-		} {
-			if c := pod.Containers[0]; c.ImagePullPolicy != corev1.PullNever {
-				t.Errorf("%s: %s has pull policy %q, want Never", overlay, c.Image, c.ImagePullPolicy)
-			}
-		}
-	}
 }
 
 // TestRoles: the only write to pods is pods/resize, by the controller and by users with that role. No role reads

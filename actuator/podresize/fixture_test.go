@@ -36,13 +36,10 @@ type fixture struct {
 	resize    *podresize.Client
 }
 
-// newFixture runs the pod; with no containers given, one called app with request 100m and limit 200m.
-func newFixture(t *testing.T, containers ...corev1.Container) *fixture {
+// newFixture runs a pod of one container called app with request 100m and limit 200m.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	if len(containers) == 0 {
-		containers = []corev1.Container{apiserver.Container("app", "100m", "200m")}
-	}
-	return newFixtureOf(t, apiserver.Pod("", "web", containers...))
+	return newFixtureOf(t, apiserver.Pod("", "web", apiserver.Container("app", "100m", "200m")))
 }
 
 func newFixtureOf(t *testing.T, pod *corev1.Pod) *fixture {
@@ -209,10 +206,11 @@ func (s *fixture) node() *corev1.Node {
 	return n
 }
 
-// remove deletes the fixture's pod at once.
+// remove deletes the fixture's pod at once, if it is there.
 func (s *fixture) remove() {
 	s.t.Helper()
-	s.must(s.Client.Delete(s.t.Context(), s.pod.DeepCopy(), client.GracePeriodSeconds(0)))
+	err := s.Client.Delete(s.t.Context(), s.pod.DeepCopy(), client.GracePeriodSeconds(0))
+	s.must(client.IgnoreNotFound(err))
 }
 
 // replace deletes it, and runs another pod of its name.

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // between puts the middle between the fixture's client and the API server, and returns the address of it.
@@ -243,7 +242,7 @@ func (r resources) ServerResourcesForGroupVersionWithContext(context.Context, st
 
 // TestAllowed: as an administrator, as a user without rights, and as a user with a role in one namespace.
 func TestAllowed(t *testing.T) {
-	s := newFixture(t, apiserver.Container("app", "100m", "200m"))
+	s := newFixture(t)
 	s.allow("resizer", "pods/resize")
 	for reason, tt := range map[string]struct {
 		as        client.Client

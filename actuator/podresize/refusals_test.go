@@ -316,17 +316,12 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestGone: there is no pod to compare with afterwards.
-func TestGone(t *testing.T) {
+// TestReplaced: while there is no pod of the name, the pod is gone. Once there is, the uid in the patch alone stops a
+// move for the pod before, if ever the two have the same resourceVersion.
+func TestReplaced(t *testing.T) {
 	s := newFixture(t)
 	s.remove()
 	s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.PodGone, `pods "web" not found`)
-}
-
-// TestReplaced: the uid in the patch alone stops a move for another pod of the name, if ever the two have
-// the same resourceVersion.
-func TestReplaced(t *testing.T) {
-	s := newFixture(t)
 	uid := s.pod.UID
 	s.pod = s.replace()
 	lookalike := s.pod.DeepCopy()

@@ -299,36 +299,50 @@ func TestWaitsForTheAgent(t *testing.T) {
 	}
 }
 
-// TestNamesTheConstraint: a pod that is not lowered says why as soon as the market would lower it,
-// though it has room below its limit.
+// TestNamesTheConstraint: a pod that is not lowered says why as soon as the market would lower it, though it has room
+// below its limit. Between two of several steps that is StepLimited, and before the last one CoolingDown. One that is
+// not Ready, has just started or has just restarted says which of these it is; once that has passed it is lowered.
 func TestNamesTheConstraint(t *testing.T) {
-	for name, c := range map[string]struct {
-		decision Decision
-		want     reasons.Reason
-	}{
-		"CPU is not scarce":               {Decision{Demand: 900}, reasons.Settled},
-		"its budget buys its demand":      {Decision{Demand: 190, Price: 0.5}, reasons.Settled},
-		"its demand is more":              {Decision{Demand: 300, Price: 0.5}, reasons.NoDisruptionAllowed},
-		"its demand is more than it gets": {Decision{Demand: 1200, Price: 0.5, AtFloor: true}, reasons.NoDisruptionAllowed},
-	} {
-		p := running("a", 1000, 1000, constraint{})
-		c.decision.Limits, c.decision.Budget = app(1000), 100
-		p.Recorded, p.Decision, p.NoDecrease = true, &c.decision, reasons.NoDisruptionAllowed
-		if got := decideOne(t, DefaultConfig(), Node{Ready: true}, p, noon); got.Move != nil || got.Status.Reason != c.want {
-			t.Errorf("%s: %+v, want it left where it is with reason %s", name, got, c.want)
-		}
+	cfg := DefaultConfig()
+	started := func(ago time.Duration, restarts int) func(*Pod) {
+		return func(p *Pod) { p.Containers[0].StartedAt, p.Containers[0].Restarts = noon.Add(-ago), restarts }
 	}
-}
-
-// TestShowsTheStepsOfADecrease: between two of several steps the status says StepLimited, and before the last one CoolingDown.
-func TestShowsTheStepsOfADecrease(t *testing.T) {
-	for limit, want := range map[cpu.Milli]reasons.Reason{1340: reasons.StepLimited, 600: reasons.CoolingDown} {
-		p := running("a", limit, 2000, constraint{})
-		p.Recorded, p.Decision, p.Status.LastDecrease = true, &Decision{Limits: app(500), Budget: 100}, noon.Add(-time.Second)
-		p.Status.Applied = app(limit)
-		got := decideOne(t, DefaultConfig(), Node{Ready: true}, p, noon)
-		if got.Move != nil || got.Status.Phase != PhaseNotApplied || got.Status.Reason != want {
-			t.Errorf("from %v: %+v, want it to wait with reason %s", limit, got, want)
+	noDisruption := func(p *Pod) { p.NoDecrease = reasons.NoDisruptionAllowed }
+	lowered := func(p *Pod) {
+		p.Status.Applied, p.Status.LastDecrease = app(p.Containers[0].Limit), noon.Add(-time.Second)
+	}
+	scarce := Decision{Limits: app(700), Demand: 4000, Price: 0.5}
+	for name, c := range map[string]struct {
+		limit, declared cpu.Milli
+		decision        Decision
+		edit            func(*Pod)
+		want            reasons.Reason // empty: it is lowered
+	}{
+		"CPU is not scarce":          {1000, 1000, Decision{Limits: app(1000), Demand: 900}, noDisruption, reasons.Settled},
+		"its budget buys its demand": {1000, 1000, Decision{Limits: app(1000), Demand: 190, Price: 0.5}, noDisruption, reasons.Settled},
+		"its demand is more": {
+			1000, 1000, Decision{Limits: app(1000), Demand: 300, Price: 0.5}, noDisruption, reasons.NoDisruptionAllowed,
+		},
+		"its demand is more than it gets": {
+			1000, 1000, Decision{Limits: app(1000), Demand: 1200, Price: 0.5, AtFloor: true}, noDisruption, reasons.NoDisruptionAllowed,
+		},
+		"several steps are left": {1340, 2000, Decision{Limits: app(500)}, lowered, reasons.StepLimited},
+		"one step is left":       {600, 2000, Decision{Limits: app(500)}, lowered, reasons.CoolingDown},
+		"it starts":              {900, 900, scarce, started(cfg.StartGrace-time.Second, 0), reasons.PodStarting},
+		// A start that long ago is over.
+		"it has restarted": {900, 900, scarce, started(cfg.RestartGrace-time.Second, 1), reasons.RecentlyRestarted},
+		"it is not Ready":  {900, 900, scarce, func(p *Pod) { p.Ready = false }, reasons.PodNotReady},
+		"all that is over": {900, 900, scarce, started(time.Hour, 3), ""},
+	} {
+		p := running("a", c.limit, c.declared, constraint{})
+		c.decision.Budget, p.Recorded, p.Decision = 100, true, &c.decision
+		c.edit(&p)
+		got := decideOne(t, cfg, Node{Ready: true}, p, noon)
+		if (got.Move != nil) != (c.want == "") || c.want != "" && got.Status.Reason != c.want {
+			t.Errorf("%s: %+v, want it left where it is with reason %s, or lowered for none", name, got, c.want)
+		}
+		if waits := c.declared > c.limit; waits && got.Status.Phase != PhaseNotApplied {
+			t.Errorf("%s: phase %s between two steps, want NotApplied", name, got.Status.Phase)
 		}
 	}
 }
@@ -367,27 +381,5 @@ func TestConfigReportsEverything(t *testing.T) {
 	err := Config{Actuator: DefaultConfig().Actuator, StartGrace: -1, FreezeAfter: -1}.Validate()
 	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 8+1 {
 		t.Errorf("%d complaints, want 9: %v", got, err)
-	}
-}
-
-// TestNoDecreaseAtTheStart: a pod that is not Ready, has just started or has just restarted is not
-// lowered, and says which of these it is; once that has passed it is.
-func TestNoDecreaseAtTheStart(t *testing.T) {
-	cfg := DefaultConfig()
-	for want, change := range map[reasons.Reason]func(*Pod, *Container){
-		reasons.PodStarting: func(_ *Pod, c *Container) { c.StartedAt = noon.Add(-cfg.StartGrace + time.Second) },
-		reasons.RecentlyRestarted: func(_ *Pod, c *Container) {
-			c.Restarts, c.StartedAt = 1, noon.Add(-cfg.RestartGrace+time.Second) // a start that long ago is over
-		},
-		reasons.PodNotReady: func(p *Pod, _ *Container) { p.Ready = false },
-		"":                  func(_ *Pod, c *Container) { c.Restarts = 3 },
-	} {
-		p := running("web", 900, 900, constraint{})
-		p.Recorded, p.Decision = true, &Decision{Limits: app(700), Price: 0.5, Budget: 100, Demand: 4000}
-		change(&p, &p.Containers[0])
-		tasks := Decide(cfg, Node{Ready: true}, []Pod{p}, noon)
-		if len(tasks) != 1 || (tasks[0].Move != nil) != (want == "") || want != "" && tasks[0].Status.Reason != want {
-			t.Errorf("%+v, want it lowered, or left for %q", tasks, want)
-		}
 	}
 }
