@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -138,12 +140,7 @@ func (d *Discovery) served(ctx context.Context) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("discover the resources of %s: %w", group, err)
 	}
-	for _, resource := range list.APIResources {
-		if resource.Kind == constraints.VPAKind.Kind {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == constraints.VPAKind.Kind }), nil
 }
 
 // checkRights returns a missingRight if the controller may not watch VPAs.

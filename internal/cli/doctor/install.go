@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
@@ -26,18 +28,10 @@ func checkCRD(f *findings, s subject) {
 		f.fail(crd, "is not installed", "Install MBCAS: kubectl apply -k config/base")
 		return
 	}
-	served, established := false, false
-	for _, v := range s.CRD.Spec.Versions {
-		served = served || (v.Name == v1alpha1.GroupVersion.Version && v.Served)
-	}
-	for _, cond := range s.CRD.Status.Conditions {
-		established = established ||
-			cond.Type == apiextensionsv1.Established && cond.Status == apiextensionsv1.ConditionTrue
-	}
 	switch {
-	case !served:
+	case !apihelpers.HasServedCRDVersion(s.CRD, v1alpha1.GroupVersion.Version):
 		f.fail(crd, "does not serve version "+v1alpha1.GroupVersion.Version, "Install the CRD of the plugin's version.")
-	case !established:
+	case !apihelpers.IsCRDConditionTrue(s.CRD, apiextensionsv1.Established):
 		f.fail(crd, "is not established yet", "Wait some seconds, then: kubectl describe crd "+cluster.CRDName)
 	default:
 		f.ok(crd, "%s is served", v1alpha1.GroupVersion)
@@ -51,10 +45,7 @@ func checkController(f *findings, s subject) {
 		f.fail(controller, fmt.Sprintf("deployment %s/%s does not exist", s.System, cluster.ControllerName), install)
 		return
 	}
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
+	want := ptr.Deref(d.Spec.Replicas, 1)
 	ready, why := d.Status.ReadyReplicas, whyNotReady(s.SystemPods, cluster.ControllerName)
 	switch {
 	case want == 0:

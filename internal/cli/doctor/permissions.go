@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -101,10 +102,7 @@ func allowedText(list []Permission) string {
 
 // accountName is the user name of the controller's service account.
 func accountName(d *appsv1.Deployment) string {
-	account := d.Spec.Template.Spec.ServiceAccountName
-	if account == "" {
-		account = "default"
-	}
+	account := cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
 	return fmt.Sprintf("system:serviceaccount:%s:%s", d.Namespace, account)
 }
 

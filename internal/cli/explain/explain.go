@@ -38,26 +38,15 @@ type Subject struct {
 }
 
 // sentences are in the order in which a limit comes about. A sentence is "" if it does not apply.
-var sentences = []struct {
-	name  string
-	write func(Subject) string
-}{
-	{"eligibility", eligibility},
-	{"demand", demand},
-	{"stalls", stalls},
-	{"price", price},
-	{"constraints", constraintSentences},
-	{"decision", decision},
-	{"supply", floorsExceedSupply},
-	{"last change", lastChange},
-	{"state", state},
+var sentences = []func(Subject) string{
+	eligibility, demand, stalls, price, constraintSentences, decision, floorsExceedSupply, lastChange, state,
 }
 
 // Pod explains the limit of a pod.
 func Pod(s Subject, notes []string) Explanation {
 	e := Explanation{Row: s.Row, Notes: notes, containers: containers(s)}
 	for _, sentence := range sentences {
-		if text := sentence.write(s); text != "" {
+		if text := sentence(s); text != "" {
 			e.Sentences = append(e.Sentences, text)
 		}
 	}

@@ -3,8 +3,11 @@ package snapshot
 import (
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -42,23 +45,14 @@ func publishedFigures(pa *v1alpha1.PodAllocation) *Figures {
 		return nil
 	}
 	d := pa.Spec.Decision
-	f := &Figures{
+	return &Figures{
 		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottledPercent,
 		Pressure: d.CPUPressurePercent, MemoryPressure: d.MemoryPressurePercent, IOPressure: d.IOPressurePercent,
 		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
-		FloorsExceedSupply: d.FloorsExceedSupply, Containers: map[string]cpu.Milli{},
+		FloorsExceedSupply: d.FloorsExceedSupply, Containers: kube.ByName(pa.Spec.Containers),
+		PriorityPercent: d.PriorityPercent, CoordinationPercent: ptr.Deref(d.CoordinationPercent, 0),
+		Desired: ptr.Deref(pa.Spec.DesiredCPULimit, 0),
 	}
-	f.PriorityPercent = d.PriorityPercent
-	if d.CoordinationPercent != nil {
-		f.CoordinationPercent = *d.CoordinationPercent
-	}
-	if pa.Spec.DesiredCPULimit != nil {
-		f.Desired = *pa.Spec.DesiredCPULimit
-	}
-	for _, c := range pa.Spec.Containers {
-		f.Containers[c.Name] = c.CPULimit
-	}
-	return f
 }
 
 // withMultipliers are figures of a round with the multipliers of the last published decision: a
