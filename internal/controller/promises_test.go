@@ -246,19 +246,9 @@ func TestStandsBack(t *testing.T) {
 	r.declaredIs(r.stored(pod), app(900))
 }
 
+// TestLeavesNothingBehind: that of a pod that opts out: TestFollowsEvents.
 func TestLeavesNothingBehind(t *testing.T) {
 	r := newRig(t)
-	gone := func(pa *v1alpha1.PodAllocation) bool { return pa == nil }
-	t.Run("opted out", func(t *testing.T) {
-		r := r.in(t)
-		l := r.live()
-		pod := l.raised("optout")
-		r.label(pod, "false")
-		l.becomes(pod, "gone", gone)
-		r.limitIs(pod, 500, "as declared")
-		r.label(pod, "true")
-		r.declaredIs(l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
-	})
 	t.Run("opted out after its allocation was deleted", func(t *testing.T) {
 		r := r.in(t)
 		l := r.live()
@@ -272,7 +262,7 @@ func TestLeavesNothingBehind(t *testing.T) {
 		l := r.live()
 		pod := l.raised("off")
 		r.mode(r.namespace, kube.ModeOff)
-		l.becomes(pod, "gone", gone)
+		l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
 		r.limitIs(pod, 500, "as declared")
 		r.mode(r.namespace, kube.ModeEnforce)
 	})

@@ -21,7 +21,7 @@ func TestSignalDemandIsKeptFree(t *testing.T) {
 		{150, 2250, 450},
 		{200, 1800, 900},
 		{1000, 1800, 900}, // its share, and no more
-		{50, 2700, 0},     // its demand counts nevertheless
+		{50, 2700, 0},     // no signal lowers a demand
 	} {
 		batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
 		service := &fakePod{name: "service", request: 500, declared: 4000, demand: 900, percent: c.percent}
@@ -118,18 +118,4 @@ func TestSignalsCapNoPod(t *testing.T) {
 			t.Fatalf("%v is kept free at %d %% of %v, with a share of %v", room, e.signalPercent, e.bid.Demand, e.bid.Limit(p))
 		}
 	})
-}
-
-// TestSignalsNeverLowerDemand: a signal below 100 % does not change how a saturating pod is capped.
-func TestSignalsNeverLowerDemand(t *testing.T) {
-	var limits []cpu.Milli
-	for _, percent := range []int32{0, 10} {
-		batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000, percent: percent}
-		service := &fakePod{name: "service", request: 500, declared: 4000, demand: 900}
-		newWorld(batch, service).run(60)
-		limits = append(limits, batch.limit)
-	}
-	if limits[0] >= 3600 || limits[1] != limits[0] {
-		t.Errorf("the saturating pod is capped at %v, and with a signal of 10 %% at %v", limits[0], limits[1])
-	}
 }

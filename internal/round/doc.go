@@ -43,8 +43,7 @@
 //   - BoundsHoldForOddLimits: limits are within their bounds, and multiples of the quantum unless
 //     they stay as they are, whatever was declared.
 //   - SignalDemandIsKeptFree: demand that a DemandSignal adds is kept free, up to the pod's share,
-//     and other pods pay for it.
+//     and other pods pay for it; no signal makes a pod count with less than its demand.
 //   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
-//   - SignalsNeverLowerDemand: no DemandSignal makes a pod count with less than its demand.
 //   - UnmanagedPodsCount: unmanaged pods count with their usage, and get no decision.
 package round
