@@ -208,22 +208,12 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// demandSignal makes a DemandSignal, its target's pod, and its metric, which the API server itself serves: the plural of a custom
-// resource is the name of the metric, and its objects are the series.
+// demandSignal makes a DemandSignal, its target's pod, and its metric.
 func demandSignal(t *testing.T, s *apiserver.Server, node *apiserver.Kubelet, namespace string) *v1alpha1.DemandSignal {
 	t.Helper()
 	yes, ctx := true, t.Context()
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	crd.Name, crd.Annotations = "latencies.external.metrics.k8s.io", map[string]string{"api-approved.kubernetes.io": "unapproved, for a test"}
-	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
-		Group: "external.metrics.k8s.io", Scope: apiextensionsv1.NamespaceScoped,
-		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "latencies", Kind: "ExternalMetricValue", Singular: "latency"},
-		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-			Name: "v1beta1", Served: true, Storage: true,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}},
-		}},
-	}
-	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}, MaxTime: time.Minute}); err != nil {
+	crds := []*apiextensionsv1.CustomResourceDefinition{apiserver.ExternalMetric("latencies")}
+	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{CRDs: crds, MaxTime: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	value := &unstructured.Unstructured{Object: map[string]any{

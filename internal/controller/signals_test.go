@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // latency creates a DemandSignal on an external metric for a Deployment, with a target of 200m and at most 300 %.
@@ -80,16 +80,6 @@ func asksFor(pa *v1alpha1.PodAllocation) int32 {
 
 func none(percent int32) bool { return percent == 0 }
 
-// externalMetric serves an external metric through the API server itself: a custom resource whose plural is the metric's name, and
-// whose objects are its series.
-func externalMetric(plural string) *apiextensionsv1.CustomResourceDefinition {
-	crd := custom(plural, "external.metrics.k8s.io", "ExternalMetricValue", false)
-	yes := true
-	crd.Spec.Versions[0].Name, crd.Spec.Versions[0].Subresources = "v1beta1", nil
-	crd.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}
-	return crd
-}
-
 // series sets the one series of an external metric; nil removes it.
 func (r *rig) series(plural, service string, value any, at time.Time) {
 	r.Helper()
@@ -133,7 +123,7 @@ func TestSignalDrivesDemand(t *testing.T) {
 	r.says(d, v1alpha1.ReasonMetricsAPIMissing, "external.metrics.k8s.io", "install a metrics adapter")
 	r.demandIs(web, "without a metric", none)
 
-	r.install(externalMetric("latencies"))
+	r.install(apiserver.ExternalMetric("latencies"))
 	r.series("latencies", "another-service", "9", time.Now())
 	r.says(d, v1alpha1.ReasonMetricMissing, "external metric latencies{service=web}")
 	r.series("latencies", "web", "400m", time.Now())

@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 const (
@@ -50,7 +51,7 @@ func (r *rig) vpa(deployment, mode string) client.Object {
 // (internal/autoscalers).
 func TestVPAsWithAnOldRole(t *testing.T) {
 	r := newRig(t)
-	r.install(custom("verticalpodautoscalers", constraints.VPAKind.Group, constraints.VPAKind.Kind, false))
+	r.install(apiserver.CustomResource("verticalpodautoscalers", constraints.VPAKind.Group, constraints.VPAKind.Kind, false))
 	r.vpa("tuned", "Recreate")
 	tuned, free := r.ownedPod("tuned", "tuned", "200m", "900m"), r.ownedPod("free", "free", "200m", "900m")
 	raised := r.pod("raised", "100m", "500m")
@@ -136,7 +137,7 @@ func TestVPAPodsAreLeftAlone(t *testing.T) {
 	pod := r.ownedPod("web", "web", "200m", "900m")
 	r.at(pod, 2000)
 
-	remove := r.install(custom("verticalpodautoscalers", constraints.VPAKind.Group, constraints.VPAKind.Kind, false))
+	remove := r.install(apiserver.CustomResource("verticalpodautoscalers", constraints.VPAKind.Group, constraints.VPAKind.Kind, false))
 	vpa := r.vpa("web", "Off")
 	r.until("VPAs are watched", func() (bool, any) { return vpaState(rec) == autoscalers.VPAsWatched, "not watched" })
 	before := w.requests(http.MethodGet, "verticalpodautoscalers")
@@ -163,7 +164,7 @@ func TestVPAPodsAreLeftAlone(t *testing.T) {
 // resized.
 func TestATargetThatDoesNotAnswer(t *testing.T) {
 	r := newRig(t)
-	r.install(custom("rollouts", "example.mbcas.io", "Rollout", true))
+	r.install(apiserver.CustomResource("rollouts", "example.mbcas.io", "Rollout", true))
 	rollout := kube.Target{APIVersion: "example.mbcas.io/v1", Kind: "Rollout", Name: "shop"}
 	target := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": rollout.APIVersion, "kind": rollout.Kind, "metadata": map[string]any{"namespace": r.namespace, "name": rollout.Name},
