@@ -9,63 +9,57 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// KarmaConfig is Karma (OSDI'23; resource-disaggregation/karma, algorithm/src/karma_allocator.cpp).
-type KarmaConfig struct {
-	// Quantum is the time between two allotments.
-	Quantum time.Duration
-	// Slice is what is lent and borrowed in one piece. 10m is the step of limits in Kubernetes, so
+const (
+	// karmaSlice is what is lent and borrowed in one piece. 10m is the step of limits in Kubernetes, so
 	// nothing is lost to rounding. At 100m a hundred pods on 16 cores would have no guaranteed
 	// slice at all: half of the node makes 80, or 72 after the reserve.
-	Slice cpu.Milli
-	// Alpha is the part of the node that is shared and not guaranteed. 0.5 is the paper's usual
+	karmaSlice = cpu.Quantum
+	// karmaAlpha is the part of the node that is shared and not guaranteed. 0.5 is the paper's usual
 	// value, between a fixed partition (0) and a node where everything is borrowed (1).
-	Alpha float64
-	// Credits is what the first pods start with: one is a slice for a quantum. A million is 10,000
+	karmaAlpha = 0.5
+	// karmaCredits is what the first pods start with: one is a slice for a quantum. A million is 10,000
 	// core seconds, so that no pod runs out and the node is used in full; only differences matter
 	// then.
-	Credits int64
-	// Room is what demand is multiplied with before it is claimed; 1 is the paper's.
-	Room float64
-	// Actuator is how carefully limits move: as MBCAS does, so that the split alone is compared.
-	Actuator actuator.Config
-}
+	karmaCredits = 1_000_000
+)
 
-// Karma is max-min fairness over time: a pod that leaves a part of its guaranteed share to others
-// earns credits, and a borrower pays with them. All pods are equal; requests and priorities do not
-// count. The limit is the allotment, but for what Kubernetes demands: it stays above the request.
+// Karma (OSDI'23; resource-disaggregation/karma, algorithm/src/karma_allocator.cpp) is max-min
+// fairness over time: a pod that leaves a part of its guaranteed share to others earns credits, and
+// a borrower pays with them. All pods are equal; requests and priorities do not count. The limit
+// is the allotment, but for what Kubernetes demands: it stays above the request.
 type Karma struct {
-	cfg     KarmaConfig
+	room    float64
 	sensor  *sensor
 	resizer *resizer
 	credits map[int]int64
 }
 
-// NewKarma claims room times the demand. It senses and acts as MBCAS does.
+// NewKarma claims room times the demand; 1 is the paper's. It senses and acts as MBCAS does, so that
+// the split alone is compared.
 func NewKarma(room float64) *Karma {
-	cfg := KarmaConfig{Quantum: time.Second, Slice: cpu.Quantum, Alpha: 0.5, Credits: 1_000_000, Room: room, Actuator: actuator.DefaultConfig()}
-	return &Karma{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator), credits: map[int]int64{}}
+	return &Karma{room: room, sensor: newSensor(), resizer: newResizer(actuator.DefaultConfig()), credits: map[int]int64{}}
 }
 
 // Decide implements sim.Policy.
 func (k *Karma) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := k.sensor.bidders(r)
 	users := make([]karmaUser, len(bidders))
-	slice := k.cfg.Slice.Cores()
+	slice := karmaSlice.Cores()
 	for i, b := range bidders {
-		room := k.cfg.Room
+		room := k.room
 		if b.shadow {
 			room = 1
 		}
 		users[i] = karmaUser{demand: int64(math.Ceil(b.demand * room / slice))}
 	}
 	k.assignCredits(bidders, users)
-	allocate(users, int64(supply/slice), k.cfg.Alpha)
+	allocate(users, int64(supply/slice), karmaAlpha)
 	shares := make([]float64, len(bidders))
 	for i, b := range bidders {
 		k.credits[b.pod.ID] = users[i].credits
 		shares[i] = float64(users[i].slices) * slice
 	}
-	return k.resizer.resize(r, targets(bidders, shares)), r.Now + k.cfg.Quantum
+	return k.resizer.resize(r, targets(bidders, shares)), r.Now + splitInterval
 }
 
 // assignCredits fills in the credits. A new pod gets the mean of the others.
@@ -77,7 +71,7 @@ func (k *Karma) assignCredits(bidders []bidder, users []karmaUser) {
 			n++
 		}
 	}
-	first := k.cfg.Credits
+	first := int64(karmaCredits)
 	if n > 0 {
 		first = sum / n
 	}

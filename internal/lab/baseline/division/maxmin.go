@@ -9,31 +9,24 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// MaxMinConfig is how a node is split by weighted max-min fairness.
-type MaxMinConfig struct {
-	// Interval is the time between two splits. Longer follows demand later.
-	Interval time.Duration
-	// Room is what demand is multiplied with before it is claimed. 1 is the textbook's; more leaves
-	// room for bursts, and sets CPU aside that may not be used.
-	Room float64
-	// Actuator is how carefully limits move: as MBCAS does, so that the split alone is compared.
-	Actuator actuator.Config
-}
+// splitInterval is the time between two splits. Longer follows demand later.
+const splitInterval = time.Second
 
 // MaxMin gives each pod its weighted max-min fair allotment of the supply, and makes it the limit:
 // what an MBCAS without a market would do. The weight is the pod's budget. (Weighted max-min with
 // caps as in Cilantro's HMMF and in Karma's MaxMin baseline: progressive filling; Bertsekas and
 // Gallager, Data Networks, section 6.5.2.)
 type MaxMin struct {
-	cfg     MaxMinConfig
+	room    float64
 	sensor  *sensor
 	resizer *resizer
 }
 
-// NewMaxMin claims room times the demand. It senses and acts as MBCAS does.
+// NewMaxMin claims room times the demand: 1 is the textbook's; more leaves room for bursts, and sets
+// CPU aside that may not be used. It senses and acts as MBCAS does, so that the split alone is
+// compared.
 func NewMaxMin(room float64) *MaxMin {
-	cfg := MaxMinConfig{Interval: time.Second, Room: room, Actuator: actuator.DefaultConfig()}
-	return &MaxMin{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator)}
+	return &MaxMin{room: room, sensor: newSensor(), resizer: newResizer(actuator.DefaultConfig())}
 }
 
 // Decide implements sim.Policy.
@@ -41,11 +34,11 @@ func (m *MaxMin) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := m.sensor.bidders(r)
 	for i := range bidders {
 		if !bidders[i].shadow {
-			bidders[i].demand *= m.cfg.Room
+			bidders[i].demand *= m.room
 		}
 	}
 	shares := maxMin(supply, claims(bidders))
-	return m.resizer.resize(r, targets(bidders, shares)), r.Now + m.cfg.Interval
+	return m.resizer.resize(r, targets(bidders, shares)), r.Now + splitInterval
 }
 
 // claim is one pod's part in a division, in cores.

@@ -9,25 +9,17 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// ProportionalBidsConfig is that of the first design of MBCAS (bid = weight x demand).
-type ProportionalBidsConfig struct {
-	// Sample is the time between two samples at the counters; each moves the demand estimate.
-	Sample time.Duration
-	// Interval is the time between two decisions.
-	Interval time.Duration
-	// Cooldown is the least time between two changes of a pod, up or down.
-	Cooldown time.Duration
-	// Hysteresis is the relative change that causes no resize.
-	Hysteresis float64
-	// Step is the factor by which one resize raises or lowers a limit at most.
-	Step float64
-}
+const (
+	// bidInterval is the time between two decisions; demand is sampled every splitInterval.
+	bidInterval = 15 * time.Second
+	// bidCooldown is the least time between two changes of a pod, up or down.
+	bidCooldown = 30 * time.Second
+)
 
-// ProportionalBids sets each pod's limit to its share of all bids, where a bid is weight times
-// demand. So a high demand pays, and an idle node throttles: the limits always add up to the
-// supply.
+// ProportionalBids is the first design of MBCAS: each pod's limit is its share of all bids, where a
+// bid is weight times demand. So a high demand pays, and an idle node throttles: the limits always
+// add up to the supply.
 type ProportionalBids struct {
-	cfg     ProportionalBidsConfig
 	sensor  *sensor
 	resizer *resizer
 	next    time.Duration
@@ -35,10 +27,8 @@ type ProportionalBids struct {
 
 // NewProportionalBids has the values of that design: 15 s, 30 s, 10 %, x1.5 in both directions.
 func NewProportionalBids() *ProportionalBids {
-	cfg := ProportionalBidsConfig{Sample: time.Second, Interval: 15 * time.Second, Cooldown: 30 * time.Second, Hysteresis: 0.10, Step: 1.5}
-	return &ProportionalBids{cfg: cfg, sensor: newSensor(), next: cfg.Interval, resizer: newResizer(actuator.Config{
-		DeadBand: cfg.Hysteresis, MaxDecreaseFactor: cfg.Step, MaxIncreaseFactor: cfg.Step,
-		DecreaseCooldown: cfg.Cooldown, IncreaseCooldown: cfg.Cooldown,
+	return &ProportionalBids{sensor: newSensor(), next: bidInterval, resizer: newResizer(actuator.Config{
+		DeadBand: 0.10, MaxDecreaseFactor: 1.5, MaxIncreaseFactor: 1.5, DecreaseCooldown: bidCooldown, IncreaseCooldown: bidCooldown,
 	})}
 }
 
@@ -46,9 +36,9 @@ func NewProportionalBids() *ProportionalBids {
 func (s *ProportionalBids) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := s.sensor.bidders(r)
 	if r.Now < s.next {
-		return nil, r.Now + s.cfg.Sample
+		return nil, r.Now + splitInterval
 	}
-	s.next = r.Now + s.cfg.Interval
+	s.next = r.Now + bidInterval
 	for i := range bidders {
 		if b := &bidders[i]; b.shadow {
 			b.weight *= b.demand // it takes no more than its demand
@@ -59,9 +49,9 @@ func (s *ProportionalBids) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration)
 	all := targets(bidders, maxMin(supply, claims(bidders)))
 	due := slices.DeleteFunc(all, func(w target) bool {
 		last := s.resizer.pod(w.pod).last
-		return !last.IsZero() && epoch.Add(r.Now).Sub(last) < s.cfg.Cooldown
+		return !last.IsZero() && epoch.Add(r.Now).Sub(last) < bidCooldown
 	})
-	return s.resizer.resize(r, due), r.Now + s.cfg.Sample
+	return s.resizer.resize(r, due), r.Now + splitInterval
 }
 
 // bid is a claim with its weight times its demand and no bound on what it gets.

@@ -8,43 +8,34 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// StrictConfig is a strict partition of the node by peak need. It is our own rule, so its constants
-// are ours.
-type StrictConfig struct {
-	// Interval is the time between two splits.
-	Interval time.Duration
-	// Window is how long a peak counts. Longer is prepared for rarer peaks, and sets more aside.
-	Window time.Duration
-	// Actuator is how carefully limits move.
-	Actuator actuator.Config
-}
+// peakWindow is how long a peak counts. Longer is prepared for rarer peaks, and sets more aside.
+const peakWindow = 5 * time.Minute
 
 // Strict hands out the supply once: limits add up to it, never to more. Each pod claims its peak
 // need; short supply is shared by weighted max-min, and what is left over goes to all by weight.
 type Strict struct {
-	cfg     StrictConfig
 	sensor  *sensor
 	resizer *resizer
 	needs   map[int][]float64 // cores in each interval of the window, the last one at the end
 }
 
-// NewStrict senses and acts as MBCAS does, and remembers peaks of a second for five minutes.
+// NewStrict senses and acts as MBCAS does, and remembers peaks of a second for five minutes. It is
+// our own rule, and so are its constants.
 func NewStrict() *Strict {
-	cfg := StrictConfig{Interval: time.Second, Window: 5 * time.Minute, Actuator: actuator.DefaultConfig()}
-	return &Strict{cfg: cfg, sensor: newSensor(), resizer: newResizer(cfg.Actuator), needs: map[int][]float64{}}
+	return &Strict{sensor: newSensor(), resizer: newResizer(actuator.DefaultConfig()), needs: map[int][]float64{}}
 }
 
 // Decide implements sim.Policy.
 func (s *Strict) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	bidders, supply := s.sensor.bidders(r)
-	most := max(1, int(s.cfg.Window/s.cfg.Interval))
+	const most = int(peakWindow / splitInterval)
 	for i, b := range bidders {
 		needs := append(s.needs[b.pod.ID], b.estimate.Latest)
 		s.needs[b.pod.ID] = needs[max(0, len(needs)-most):]
 		bidders[i].demand = slices.Max(needs[max(0, len(needs)-most):])
 	}
 	shares := partition(supply, claims(bidders))
-	return s.resizer.resize(r, targets(bidders, shares)), r.Now + s.cfg.Interval
+	return s.resizer.resize(r, targets(bidders, shares)), r.Now + splitInterval
 }
 
 // partition divides the whole supply: every floor is met, and unclaimed CPU goes by weight to all

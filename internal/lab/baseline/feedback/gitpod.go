@@ -9,27 +9,25 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// GitpodConfig is the distributor of CPU limits in Gitpod's ws-daemon (gitpod-io/gitpod,
-// components/ws-daemon/pkg/cpulimit).
-type GitpodConfig struct {
-	// Interval is the time between two calls.
-	Interval time.Duration
-	// Burst times the declared limit is the burst limit. In Gitpod both limits are set per
+const (
+	// gitpodInterval is the time between two calls.
+	gitpodInterval = 15 * time.Second
+	// gitpodBurst times the declared limit is the burst limit. In Gitpod both limits are set per
 	// workspace by its operator, so this factor is our choice: three times, as much as
 	// Koordinator's bursts get at most.
-	Burst float64
-}
+	gitpodBurst = 3
+)
 
-// Gitpod gives the burst limit to pods that were throttled in the last interval, those of the
-// higher class first, then those that have used least, as long as bandwidth is left; the rest get
-// their fixed limit. A burst limit counts in full, and the last one granted may go beyond the
-// bandwidth.
+// Gitpod is the distributor of CPU limits in Gitpod's ws-daemon (gitpod-io/gitpod,
+// components/ws-daemon/pkg/cpulimit). It gives the burst limit to pods that were throttled in the
+// last interval, those of the higher class first, then those that have used least, as long as
+// bandwidth is left; the rest get their fixed limit. A burst limit counts in full, and the last one
+// granted may go beyond the bandwidth.
 //
 // Kept from the original: pods that it doesn't manage are not counted; a pod that was never
 // throttled before the last interval does not count as throttled. Not kept: when a workspace ends,
 // the original skips turns until the others have used as much; here the ended pod just drops out.
 type Gitpod struct {
-	cfg   GitpodConfig
 	pods  map[int]*workspace
 	start bool // some pod has been seen
 }
@@ -41,14 +39,11 @@ type workspace struct {
 }
 
 // NewGitpod is the published algorithm at 15 s.
-func NewGitpod() *Gitpod {
-	cfg := GitpodConfig{Interval: 15 * time.Second, Burst: 3}
-	return &Gitpod{cfg: cfg, pods: map[int]*workspace{}}
-}
+func NewGitpod() *Gitpod { return &Gitpod{pods: map[int]*workspace{}} }
 
 // Decide implements sim.Policy.
 func (g *Gitpod) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
-	next := r.Now + g.cfg.Interval
+	next := r.Now + gitpodInterval
 	var pods []*sim.PodSnapshot
 	var used time.Duration
 	for p := range r.Managed() {
@@ -68,12 +63,12 @@ func (g *Gitpod) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	slices.SortStableFunc(pods, func(a, b *sim.PodSnapshot) int {
 		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(g.spent(a), g.spent(b)))
 	})
-	booked := cpu.FromUsage(used, g.cfg.Interval)
+	booked := cpu.FromUsage(used, gitpodInterval)
 	var actions []sim.Action
 	for _, p := range pods {
 		limit := p.Spec.Limit.Cores()
 		if w := g.pods[p.ID]; booked < r.Allocatable && w.before > 0 && w.before != w.throttled {
-			limit *= g.cfg.Burst
+			limit *= gitpodBurst
 			booked += cpu.FromCores(limit)
 		}
 		if a, changes := setCgroupLimit(p, limit); changes {
