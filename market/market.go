@@ -67,7 +67,12 @@ const (
 
 var boundNames = [...]string{ByNothing: "Nothing", ByPrice: "Price", ByFloor: "Floor", ByCeiling: "Ceiling"}
 
-func (b Bound) String() string { return boundNames[b] }
+func (b Bound) String() string {
+	if int(b) >= len(boundNames) {
+		return fmt.Sprintf("Bound(%d)", uint8(b))
+	}
+	return boundNames[b]
+}
 
 // Result is a cleared market.
 type Result struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwait "k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -35,15 +36,14 @@ func (p *settingsPublisher) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cm := &corev1.ConfigMap{}
 	err = settingsBackoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
-		cm.Namespace, cm.Name = p.Namespace, kube.SettingsName
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: kube.SettingsName}}
 		_, err := controllerutil.CreateOrPatch(ctx, p.Client, cm, func() error {
 			cm.Data = data
 			return nil
 		})
 		if err != nil {
-			p.Log.Error("settings not published; trying again", "err", err)
+			p.Log.Error("settings not published; trying again", "configmap", kube.SettingsName, "err", err)
 		}
 		return err == nil, nil
 	})

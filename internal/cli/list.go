@@ -67,7 +67,7 @@ func listPods(ctx context.Context, a *cluster.Access, s Streams, l listFlags) er
 	return l.output.write(s.Out, view, func() string { return view.text(l.output == asWide, a.Now()) })
 }
 
-// selection is which pods list and usage show.
+// selection is which pods a command is about.
 type selection struct{ pod, selector, node string }
 
 func (s *selection) bind(f *flags, cmd *cobra.Command) {

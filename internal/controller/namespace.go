@@ -133,14 +133,17 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 	if err != nil {
 		return "", ""
 	}
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return allocations[allocationOf(p)] != nil }) {
+		return "", "" // the usual case, known without the other objects of the namespace
+	}
 	n, err := r.gatherNamespace(ctx, &snapshot{namespaces: map[string]*namespaceState{}}, namespace)
 	if err != nil {
 		return "", ""
 	}
 	for _, pod := range pods {
 		reason := n.exclusion(pod, r.Config.Namespace).Reason
-		if reason == "" || allocations[allocationOf(pod)] != nil {
-			return "", "" // it has its PodAllocation, or that is on its way
+		if reason == "" {
+			return "", "" // its PodAllocation is on its way
 		}
 		if name == "" {
 			name, why = pod.Name, reason
@@ -266,10 +269,10 @@ func (s share) constrain(c *v1alpha1.Constraints) {
 	if c.Ceiling == nil || s.most < *c.Ceiling {
 		c.Ceiling = &s.most
 	}
-	if c.CeilingBy != "" {
-		s.by = slices.Insert(s.by, 0, c.CeilingBy)
-	}
 	by := strings.Join(s.by, ", ")
+	if c.CeilingBy != "" {
+		by = c.CeilingBy + ", " + by
+	}
 	c.CeilingBy = by[:min(len(by), 512)]
 }
 

@@ -157,7 +157,7 @@ func (r *Reconciler) nodesOf(ctx context.Context, o client.Object) (requests []r
 		}
 	}
 	if err != nil {
-		r.Log.Error("a change is not looked at", "object", fmt.Sprintf("%T", o), "namespace", o.GetNamespace(), "err", err)
+		r.Log.Error("a change is not looked at", "object", fmt.Sprintf("%T", o), "namespace", cmp.Or(o.GetNamespace(), o.GetName()), "err", err)
 	}
 	for _, name := range names {
 		if name != "" {

@@ -56,7 +56,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Reader reads the values of a metric, as MetricsAPI.Read does. Its error is a *readError.
+// Reader reads the values of a metric, as MetricsAPI.Read does. Errors that MetricsAPI.Read does not return count as an
+// unavailable metrics API.
 type Reader func(ctx context.Context, namespace string, m kube.Metric, pods labels.Selector, now time.Time) ([]Value, error)
 
 // Controller follows the metrics of all DemandSignals.

@@ -39,9 +39,12 @@ func readStatus(d *v1alpha1.DemandSignal, percent int32, sample control.Sample, 
 		ObservedGeneration: d.Generation, LastTransitionTime: metav1.NewTime(now),
 	}
 	var bad *readError
-	if errors.As(err, &bad) {
+	switch {
+	case errors.As(err, &bad):
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, bad.reason, bad.message
-	} else {
+	case err != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonMetricsAPIUnavailable, err.Error()
+	default:
 		read := metav1.NewTime(now).Rfc3339Copy()
 		s.LastReadTime, s.Current = &read, kube.DisplayQuantity(sample.Value)
 	}
@@ -132,7 +135,7 @@ func worthWriting(was, is v1alpha1.DemandSignalStatus, ago time.Duration) bool {
 	}
 	is.Current, is.LastReadTime = was.Current, was.LastReadTime
 	is.Conditions = append([]metav1.Condition(nil), is.Conditions...)
-	if len(was.Conditions) == len(is.Conditions) {
+	if len(is.Conditions) > 0 && len(was.Conditions) == len(is.Conditions) {
 		is.Conditions[0].Message = was.Conditions[0].Message
 	}
 	return !equality.Semantic.DeepEqual(was, is)

@@ -23,9 +23,10 @@ type Gate struct {
 	Discovery podresize.Discovery
 	API       podresize.Creator
 
-	mu     sync.Mutex
-	reason reasons.Reason // "": open
-	why    string
+	setting sync.Mutex // one change at a time, with its call of Changed
+	mu      sync.Mutex
+	reason  reasons.Reason // "": open
+	why     string
 	// InFlight counts resize requests that the API server has not answered.
 	InFlight atomic.Int64
 	// recheck asks for a check before its time.
@@ -59,6 +60,8 @@ func (g *Gate) Published() (reason, message string) {
 
 // Set opens (reason "") or closes the gate.
 func (g *Gate) Set(reason reasons.Reason, why string) {
+	g.setting.Lock()
+	defer g.setting.Unlock()
 	g.mu.Lock()
 	changed := g.reason != reason
 	g.reason, g.why = reason, why
