@@ -38,9 +38,8 @@ func skipOrFail(t *testing.T, why ...string) {
 // needNode skips the test where no node can run.
 func needNode(t *testing.T) {
 	t.Helper()
-	missing := cluster.Obstacles(config.Default(t.TempDir()))
-	if len(missing) > 0 {
-		skipOrFail(t, missing...)
+	if err := cluster.Obstacle(config.Default(t.TempDir())); err != nil {
+		skipOrFail(t, err.Error())
 	}
 }
 

@@ -77,7 +77,11 @@ func Observe() (*Before, error) {
 		b.Sysctls[name] = strings.TrimSpace(string(raw))
 	}
 	for _, path := range fixedPaths {
-		if !exists(path) {
+		there, err := exists(path)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
 			b.Absent = append(b.Absent, path)
 		}
 	}

@@ -56,8 +56,11 @@ func Nodes(ctx context.Context, state string, b Before) error {
 func LocalNode(ctx context.Context, state, dir string, n config.Node) error {
 	left := leftByRuntime(filepath.Join(dir, "containerd"))
 	cgroups, err := Cgroups(n.Cgroup())
+	if err != nil {
+		return err
+	}
 	errs := []error{
-		err, endPods(ctx, cgroups), Strays(ctx, state, n.Processes()...), Unmount(dir),
+		endPods(ctx, cgroups), Strays(ctx, state, n.Processes()...), Unmount(dir),
 		removeCgroups(ctx, cgroups), removeFiles(left),
 	}
 	above, err := Cgroups(config.AddedNodes)
@@ -180,23 +183,35 @@ func removable(absent []string, mounts []*mountinfo.Info) []string {
 	})
 }
 
-// Cgroups lists the cgroups with one of the names that are there, in each hierarchy.
+// Cgroups lists the cgroups with one of the names that are there, in each hierarchy. No name may be that
+// of a root: all processes of the machine are in it.
 func Cgroups(names ...string) ([]string, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	errs := []error{err}
 	var dirs []string
 	for _, name := range names {
+		if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
+			errs = append(errs, fmt.Errorf("%q names no cgroup below the root", name))
+			continue
+		}
 		for _, m := range mounts {
-			if dir := filepath.Join(m.Mountpoint, name); exists(dir) {
+			dir := filepath.Join(m.Mountpoint, name)
+			there, err := exists(dir)
+			if errs = append(errs, err); there {
 				dirs = append(dirs, dir)
 			}
 		}
 	}
-	return dirs, err
+	return dirs, errors.Join(errs...)
 }
 
-func exists(path string) bool {
+// exists says whether something is at the path. An error tells neither.
+func exists(path string) (bool, error) {
 	_, err := os.Lstat(path)
-	return err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // removeCgroups removes cgroups with all below them, deepest first. The kernel lets a cgroup

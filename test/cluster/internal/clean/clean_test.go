@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
 func TestRemovable(t *testing.T) {
@@ -30,6 +32,9 @@ func mountIn(t *testing.T, folder string) {
 			t.Fatal(err)
 		}
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatalf("cannot mount, and CI=true: %v", err)
+			}
 			t.Skipf("cannot mount: %v", err)
 		}
 		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
@@ -51,7 +56,9 @@ func TestRemoveRefusesMounts(t *testing.T) {
 	if err := RemoveState(other); err != nil {
 		t.Fatal(err)
 	}
-	if exists(other) || !exists(filepath.Join(state, "user", "a b")) {
+	left, err1 := exists(other)
+	kept, err2 := exists(filepath.Join(state, "user", "a b"))
+	if left || !kept || err1 != nil || err2 != nil {
 		t.Error("the folder without mounts stays, or the other lost what is mounted in it")
 	}
 }
@@ -75,6 +82,32 @@ func TestUnmount(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{neighbour, filepath.Join(neighbour, "a b"), filepath.Join(base, "x")}, left); d != "" {
 		t.Errorf("mounts that are left (-want +got):\n%s", d)
+	}
+}
+
+// TestCgroupsBelowTheRoot: all processes of the machine are in a root, and those found are killed.
+func TestCgroupsBelowTheRoot(t *testing.T) {
+	first := config.Node{Name: "a"}
+	for _, name := range []string{first.Cgroup(), ".", "..", "/", "a/..", "../a", "/a"} {
+		if got, err := Cgroups(name); err == nil || len(got) > 0 {
+			t.Errorf("%q: %v, no error", name, got)
+		}
+	}
+	if got, err := Cgroups("mbcas-test-none"); err != nil || len(got) > 0 {
+		t.Errorf("a name that is in no hierarchy: %v, %v", got, err)
+	}
+}
+
+// TestObserveOfUnknown: what cannot be looked at is not absent, or down would remove it.
+func TestObserveOfUnknown(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer func(before []string) { fixedPaths = before }(fixedPaths)
+	fixedPaths = []string{filepath.Join(file, "in-a-file")}
+	if got, err := Observe(); err == nil {
+		t.Errorf("absent: %q, no error", got.Absent)
 	}
 }
 

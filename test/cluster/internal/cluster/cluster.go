@@ -5,6 +5,7 @@
 //     any interruption; down removes all of it: TestClusterLifecycle.
 //   - An add-on is part of the cluster until it is taken down: TestAddons.
 //   - No folder is taken over or removed that is not a cluster's: TestFolderOfOthers.
+//   - Nothing is done while another cluster has the machine: TestOneCluster.
 package cluster
 
 import (
@@ -50,6 +51,10 @@ var errNone = errors.New("no cluster")
 
 // Read reads the cluster in the folder state. programs is the folder test/cluster/programs.
 func Read(state, programs string, out io.Writer) (*Cluster, error) {
+	state, err := resolve(state)
+	if err != nil {
+		return nil, err
+	}
 	c := &Cluster{Config: config.Config{State: state}, Addons: map[string]time.Duration{}, programs: programs, out: out}
 	raw, err := os.ReadFile(c.file())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,6 +63,9 @@ func Read(state, programs string, out io.Writer) (*Cluster, error) {
 	if err == nil {
 		err = json.Unmarshal(raw, c)
 	}
+	for _, n := range c.Nodes {
+		err = errors.Join(err, n.ValidateAdded())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.file(), err)
 	}
@@ -65,6 +73,22 @@ func Read(state, programs string, out io.Writer) (*Cluster, error) {
 		return nil, fmt.Errorf("%s: is the cluster of the folder %s; a state folder cannot be moved", state, c.State)
 	}
 	return c, nil
+}
+
+// resolve is the path without symlinks, as the table of mounts has it. Nothing need be there yet.
+func resolve(path string) (string, error) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return resolved, err
+	}
+	if to, err := os.Readlink(path); err == nil { // to a folder that is not there, as after down
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		return resolve(to)
+	}
+	dir, err := resolve(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
 }
 
 // Open locks the folder state and reads the cluster in it.
@@ -84,15 +108,23 @@ func Open(ctx context.Context, state, programs string, out io.Writer) (c *Cluste
 
 func (c *Cluster) file() string { return c.Path("cluster.json") }
 
+// unsaved is what an interrupted save leaves.
+const unsaved = "cluster.json.tmp"
+
 func (c *Cluster) save() error {
 	raw, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.file(), err)
 	}
-	if err := os.WriteFile(c.file()+".tmp", raw, 0o644); err != nil {
-		return err
+	part := c.Path(unsaved)
+	err = os.WriteFile(part, raw, 0o644)
+	if err == nil {
+		err = os.Rename(part, c.file())
 	}
-	return os.Rename(c.file()+".tmp", c.file())
+	if err != nil {
+		_ = os.Remove(part)
+	}
+	return err
 }
 
 // lock locks the folder against other commands. The lock is on the
@@ -163,6 +195,10 @@ func (c *Cluster) inspect() error {
 
 // Down stops the cluster in the folder state and removes all of it but the cache of built programs.
 func Down(ctx context.Context, state string, out io.Writer) error {
+	state, err := resolve(state)
+	if err != nil {
+		return err
+	}
 	if _, err := os.Stat(state); errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(out, "nothing to do: %s does not exist\n", state)
 		return nil
@@ -175,6 +211,9 @@ func Down(ctx context.Context, state string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = release() }()
+	if err := alone(state); err != nil {
+		return err
+	}
 	// Users of a service stop before it: add-ons, the nodes, then the control plane.
 	for _, p := range slices.Backward(c.components()) {
 		if err := c.stop(ctx, p.Name); err != nil {

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
 func TestFolderOfOthers(t *testing.T) {
@@ -36,7 +39,10 @@ func TestFolderOfOthers(t *testing.T) {
 // saved is a cluster in a folder of the test's.
 func saved(t *testing.T) *Cluster {
 	t.Helper()
-	state := filepath.Join(t.TempDir(), "state")
+	state, err := resolve(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &Cluster{Config: config.Default(state), Addons: map[string]time.Duration{}, out: io.Discard}
 	if err := os.Mkdir(c.State, 0o755); err != nil {
 		t.Fatal(err)
@@ -59,10 +65,18 @@ func TestOpen(t *testing.T) {
 	if d := cmp.Diff(want, got, equal, ignoreUnexported); d != "" {
 		t.Errorf("read back (-want +got):\n%s", d)
 	}
-	busy, stop := context.WithCancel(t.Context())
-	stop()
-	if _, _, err := Open(busy, want.State, "", io.Discard); err == nil {
-		t.Error("two commands have the lock of one state folder")
+	busy, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if _, _, err := Open(busy, want.State, "", io.Discard); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("open while another command has the lock: %v, want that it waits", err)
+	}
+	for range 2 {
+		if err := release(); err != nil {
+			t.Fatal(err)
+		}
+		if _, release, err = Open(t.Context(), want.State, "", io.Discard); err != nil {
+			t.Fatalf("open after the release: %v", err)
+		}
 	}
 	if err := release(); err != nil {
 		t.Fatal(err)
@@ -94,6 +108,131 @@ func TestBrokenFile(t *testing.T) {
 	}
 	if err := Down(t.Context(), c.State, io.Discard); err == nil {
 		t.Error("down does not see a broken file: nothing would be put back")
+	}
+}
+
+// TestBrokenNodes: a name or slot that no node can have would be a path or cgroup of others.
+func TestBrokenNodes(t *testing.T) {
+	for _, n := range []config.Node{{Name: "a"}, {Name: "a", Index: config.Slots}, {Name: "../a", Index: 1}, {Index: 1}} {
+		c := saved(t)
+		c.Nodes = []config.Node{n}
+		if err := c.save(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(c.State, "", io.Discard); err == nil {
+			t.Errorf("node %q in slot %d: no error", n.Name, n.Index)
+		}
+	}
+}
+
+// TestSymlink: a state folder behind a symlink is the same, and a refusal leaves the symlink.
+func TestSymlink(t *testing.T) {
+	c := saved(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(c.State, link); err != nil {
+		t.Fatal(err)
+	}
+	other := config.Default(link)
+	other.NodeName = "another"
+	if err := Up(t.Context(), other, true, "", io.Discard); err == nil {
+		t.Fatal("up with other settings: no error")
+	}
+	got, err := Read(link, "", io.Discard)
+	if err != nil || got.State != c.State {
+		t.Fatalf("read through a symlink: %v, want the cluster of %s", err, c.State)
+	}
+	if err := os.RemoveAll(c.State); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := resolve(filepath.Join(link, "new")); err != nil || got != filepath.Join(c.State, "new") {
+		t.Errorf("through a symlink to nothing: %s, %v", got, err)
+	}
+}
+
+// TestRefusedUp: a folder that was there stays, and one that was made goes. What an interrupted first save
+// has left is no file of others.
+func TestRefusedUp(t *testing.T) {
+	up := func(state string) error {
+		return Up(t.Context(), config.Default(state), false, filepath.Join(t.TempDir(), "none"), io.Discard)
+	}
+	empty := t.TempDir()
+	if err := up(empty); err == nil {
+		t.Fatal("up without programs: no error")
+	}
+	if _, err := os.Stat(empty); err != nil {
+		t.Errorf("an empty folder of the user's: %v", err)
+	}
+	made := filepath.Join(t.TempDir(), "state")
+	if err := up(made); err == nil {
+		t.Fatal("up without programs: no error")
+	}
+	if _, err := os.Stat(made); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder of which nothing came: %v, want that it is gone", err)
+	}
+	if err := os.WriteFile(filepath.Join(empty, "cluster.json.tmp"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := up(empty); err == nil || strings.Contains(err.Error(), "has files") {
+		t.Errorf("up after a save that was interrupted: %v", err)
+	}
+}
+
+// TestFailedSave leaves nothing that would keep the next up from starting.
+func TestFailedSave(t *testing.T) {
+	c := &Cluster{Config: config.Default(t.TempDir())}
+	if err := os.MkdirAll(filepath.Join(c.file(), "in-the-way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.save(); err == nil {
+		t.Fatal("save over a folder: no error")
+	}
+	if _, err := os.Stat(c.file() + ".tmp"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file with the other name: %v, want that it is gone", err)
+	}
+}
+
+func TestOneCluster(t *testing.T) {
+	c, other := saved(t), t.TempDir()
+	c.Before, c.Nodes = nil, nil // if down goes on, there is nothing but its folder to remove
+	if err := c.save(); err != nil {
+		t.Fatal(err)
+	}
+	sleeper := proc.Program{Name: "kubelet", Path: "/bin/sleep", Args: []string{"60"}}
+	p, err := proc.Start(t.Context(), sleeper, other, filepath.Join(other, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(context.Background(), time.Second) }()
+	for name, err := range map[string]error{
+		"down": Down(t.Context(), c.State, io.Discard),
+		"up":   Up(t.Context(), c.Config, false, filepath.Join(c.State, "none"), io.Discard),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "down --state "+other) {
+			t.Errorf("%s while another cluster runs: %v, want a refusal that names %s", name, err, other)
+		}
+	}
+}
+
+// TestBrokenNode: an added node that is broken keeps no other from starting.
+func TestBrokenNode(t *testing.T) {
+	first, one, two := config.Node{Name: "a"}, config.Node{Name: "b", Index: 1}, config.Node{Name: "c", Index: 2}
+	fail := func(name string) func(config.Node) error {
+		return func(n config.Node) error {
+			if n.Name == name {
+				return io.EOF
+			}
+			return nil
+		}
+	}
+	done, failed, err := each([]config.Node{first, one, two}, fail("b"))
+	if d := cmp.Diff([]config.Node{first, two}, done); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	if failed == nil || !strings.Contains(failed.Error(), "node remove b") {
+		t.Errorf("%v, want the way out", failed)
+	}
+	if done, _, err := each([]config.Node{first, one}, fail("a")); err == nil || len(done) > 0 {
+		t.Errorf("without the first node: done %v, error %v", done, err)
 	}
 }
 

@@ -59,9 +59,34 @@ func (c *Cluster) AddNode(ctx context.Context, n config.Node) (err error) {
 		return err
 	}
 	if err := c.prepareNode(n); err != nil {
-		return err
+		return broken(n, err)
 	}
-	return c.startNode(ctx, n)
+	return broken(n, c.startNode(ctx, n))
+}
+
+// broken is the error of a node, with the way out for one that was added.
+func broken(n config.Node, err error) error {
+	if err != nil && n.Index > 0 {
+		return fmt.Errorf("node %s: %w\nremove it with: mbcas-cluster node remove %[1]s", n.Name, err)
+	}
+	return err
+}
+
+// each calls do for the nodes and returns those for which it is done. An added node's error is one of
+// failed, and keeps nothing else from starting; the first node's ends it.
+func each(nodes []config.Node, do func(config.Node) error) (done []config.Node, failed, err error) {
+	for _, n := range nodes {
+		err := broken(n, do(n))
+		switch {
+		case err == nil:
+			done = append(done, n)
+		case n.Index == 0:
+			return done, failed, err
+		default:
+			failed = errors.Join(failed, err)
+		}
+	}
+	return done, failed, nil
 }
 
 // freeSlot is the first free slot for a node, and its name, or one by the slot if it has none.
@@ -103,15 +128,10 @@ func (c *Cluster) prepareNode(n config.Node) error {
 
 // startNode starts what does not run of the node and waits until it is Ready.
 func (c *Cluster) startNode(ctx context.Context, n config.Node) error {
-	start := c.startLocal
 	if n.VM != nil {
-		start = c.startVirtual
+		return c.startVirtual(ctx, n)
 	}
-	err := start(ctx, n)
-	if err != nil && n.Index > 0 {
-		return fmt.Errorf("node %s: %w\nremove it with: mbcas-cluster node remove %[1]s", n.Name, err)
-	}
-	return err
+	return c.startLocal(ctx, n)
 }
 
 // startLocal starts a node of this machine.
@@ -214,7 +234,7 @@ func (c *Cluster) startVirtual(ctx context.Context, n config.Node) error {
 				return err
 			}
 			c.started++
-			machine, err = proc.Start(program, c.State, log)
+			machine, err = proc.Start(ctx, program, c.State, log)
 			return err
 		}},
 		{n.Name + " booted", func() error { return wait(ctx, virtualLimit, program.Ready, machine.Alive) }},

@@ -5,9 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
@@ -24,10 +29,15 @@ const startLimit = 60 * time.Second
 // Up starts what does not run and waits until the cluster can be used. It builds
 // the programs in the folder programs first if need be. chosen says that the settings are not just the defaults.
 func Up(ctx context.Context, want config.Config, chosen bool, programs string, out io.Writer) error {
+	var err error
+	if want.State, err = resolve(want.State); err != nil {
+		return err
+	}
 	if err := want.Validate(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(want.State, 0o755); err != nil {
+	made, err := makeFolder(want.State)
+	if err != nil {
 		return fmt.Errorf("no node can run here: %w; it needs root", err)
 	}
 	release, err := lock(ctx, want.State)
@@ -35,20 +45,23 @@ func Up(ctx context.Context, want config.Config, chosen bool, programs string, o
 		return err
 	}
 	defer func() {
-		_ = os.Remove(want.State) // if nothing came of it: then it is empty
+		if made {
+			_ = unix.Rmdir(want.State) // if nothing came of it: then it is empty
+		}
 		_ = release()
 	}()
 	c, err := Read(want.State, programs, out)
 	switch {
 	case errors.Is(err, errNone):
-		c, err = newCluster(want, programs, out)
+		err = unclaimed(want.State)
+		c = &Cluster{Config: want, Addons: map[string]time.Duration{}, programs: programs, out: out}
 	case err == nil && chosen && c.Config != want:
 		err = fmt.Errorf("%s holds a cluster with other settings; run down first", want.State)
 	}
 	if err != nil {
 		return err
 	}
-	if err := c.inspect(); err != nil {
+	if err := c.canRun(); err != nil {
 		return err
 	}
 	if c.kube, err = Assets(ctx, programs, "", out); err != nil {
@@ -57,28 +70,63 @@ func Up(ctx context.Context, want config.Config, chosen bool, programs string, o
 	return c.up(ctx)
 }
 
-// newCluster claims an empty folder.
-func newCluster(want config.Config, programs string, out io.Writer) (*Cluster, error) {
-	entries, err := os.ReadDir(want.State)
-	if err != nil {
-		return nil, err
+// makeFolder says whether it has made the folder: otherwise it was there.
+func makeFolder(dir string) (made bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return false, err
 	}
-	if len(entries) > 0 {
-		return nil, fmt.Errorf("%s: has files but is no cluster's state folder; choose another with --state",
-			want.State)
+	err = os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return false, os.MkdirAll(dir, 0o755) // an error if it is no folder
 	}
-	if missing := Obstacles(want); len(missing) > 0 {
-		return nil, fmt.Errorf("no node can run here: %s", strings.Join(missing, "; "))
-	}
-	return &Cluster{Config: want, Addons: map[string]time.Duration{}, programs: programs, out: out}, nil
+	return err == nil, err
 }
 
-// Obstacles say why no cluster can run here. It is called before a cluster is made.
-func Obstacles(want config.Config) []string {
-	if _, missing := node.Inspect(want); len(missing) > 0 {
-		return missing
+// unclaimed is an error for a folder with files of others.
+func unclaimed(state string) error {
+	entries, err := os.ReadDir(state)
+	if err != nil {
+		return err
 	}
-	return node.Conflicts(want)
+	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != unsaved }) {
+		return fmt.Errorf("%s: has files but is no cluster's state folder; choose another with --state", state)
+	}
+	return nil
+}
+
+// Obstacle is why no cluster can run here, or nil. It is asked before a cluster is made.
+func Obstacle(want config.Config) error { return (&Cluster{Config: want}).canRun() }
+
+// canRun says what the machine lacks, or what else has it now.
+func (c *Cluster) canRun() error {
+	err := alone(c.State)
+	if err == nil {
+		err = c.inspect()
+	}
+	if err == nil && c.Before == nil {
+		if found := node.Conflicts(c.Config); len(found) > 0 {
+			err = errors.New(strings.Join(found, "; "))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("no node can run here: %w", err)
+	}
+	return nil
+}
+
+// alone is an error if another cluster has the machine: both would use the same
+// interface, cgroups, ports and settings of the kernel.
+func alone(state string) error {
+	others, err := proc.Others(state)
+	errs, named := []error{err}, map[string]bool{}
+	for _, p := range others {
+		if !named[p.State] {
+			const what = "another cluster has this machine: %s (pid %d) runs; stop it with: mbcas-cluster down --state %s"
+			errs = append(errs, fmt.Errorf(what, p.Name, p.PID, p.State))
+		}
+		named[p.State] = true
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Cluster) up(ctx context.Context) error {
@@ -86,24 +134,18 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.writeFiles(); err != nil {
 		return err
 	}
-	for _, n := range c.nodes() {
-		if err := c.prepareNode(n); err != nil {
-			return err
-		}
+	prepared, unprepared, err := each(c.nodes(), c.prepareNode)
+	if err != nil {
+		return err
 	}
 	for _, p := range c.controlPlane() {
 		if err := c.ensure(ctx, p, startLimit); err != nil {
 			return err
 		}
 	}
-	var broken error // which keeps nothing else from starting
-	for _, n := range c.nodes() {
-		if err := c.startNode(ctx, n); err != nil {
-			if n.Index == 0 {
-				return err
-			}
-			broken = errors.Join(broken, err)
-		}
+	_, unstarted, err := each(prepared, func(n config.Node) error { return c.startNode(ctx, n) })
+	if err != nil {
+		return err
 	}
 	if err := c.step("default service account", func() error { return c.defaultServiceAccount(ctx) }); err != nil {
 		return err
@@ -111,8 +153,8 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.startAddons(ctx); err != nil {
 		return err
 	}
-	if broken != nil {
-		return broken
+	if err := errors.Join(unprepared, unstarted); err != nil {
+		return err
 	}
 	if c.started == 0 {
 		c.say("already running: export KUBECONFIG=%s", c.Kubeconfig("admin"))
@@ -125,6 +167,9 @@ func (c *Cluster) up(ctx context.Context) error {
 // writeFiles records the state of the machine before anything changes it, then writes what all components read.
 func (c *Cluster) writeFiles() (err error) {
 	if c.Before == nil {
+		if err := c.canRun(); err != nil { // again: building the programs takes minutes
+			return err
+		}
 		if c.Before, err = clean.Observe(); err != nil {
 			return err
 		}
@@ -161,7 +206,7 @@ func (c *Cluster) ensure(ctx context.Context, p proc.Program, limit time.Duratio
 	c.started++
 	return c.step(p.Name, func() error {
 		log := c.Log(p.Name)
-		process, err := proc.Start(p, c.State, log)
+		process, err := proc.Start(ctx, p, c.State, log)
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,15 @@ type VM struct {
 // First is the first node, in slot 0. All others were added to it.
 func (c Config) First() Node { return Node{Name: c.NodeName, SystemReservedCPU: c.SystemReservedCPU} }
 
+// ValidateAdded reports what is wrong with a node that was added: its name is part of
+// paths, and slot 0, the root of all cgroups, is the first node's.
+func (n Node) ValidateAdded() error {
+	if n.Index < 1 || n.Index >= Slots || !dnsLabel.MatchString(n.Name) {
+		return fmt.Errorf("node %q in slot %d: want a DNS label and a slot from 1 to %d", n.Name, n.Index, Slots-1)
+	}
+	return nil
+}
+
 // Dir is the folder of everything of the node.
 func (c Config) Dir(n Node) string {
 	switch {

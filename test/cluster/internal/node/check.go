@@ -129,7 +129,11 @@ func Conflicts(c config.Config) []string {
 		const what = "the interface %s exists: another cluster has it; stop that with mbcas-cluster down"
 		found = append(found, fmt.Sprintf(what, config.Bridge))
 	}
-	if dirs, err := clean.Cgroups("kubepods", config.AddedNodes); err == nil && len(dirs) > 0 {
+	dirs, err := clean.Cgroups("kubepods", config.AddedNodes)
+	if err != nil {
+		found = append(found, err.Error())
+	}
+	if len(dirs) > 0 {
 		found = append(found, fmt.Sprintf("%s exists: another kubelet is or was on this machine", dirs[0]))
 	}
 	addrs, err := net.InterfaceAddrs()

@@ -52,7 +52,7 @@ type Process struct {
 
 // Start starts p in a session of its own, with its output appended to the file log. The process
 // outlives the caller.
-func Start(p Program, state, log string) (Process, error) {
+func Start(ctx context.Context, p Program, state, log string) (Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return Process{}, fmt.Errorf("%s: %w", p.Name, err)
@@ -88,6 +88,8 @@ func Start(p Program, state, log string) (Process, error) {
 		select {
 		case <-ended:
 			return started, fmt.Errorf("%s: ended at once; see %s", p.Name, log)
+		case <-ctx.Done():
+			return started, fmt.Errorf("%s: %w", p.Name, ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -130,6 +132,16 @@ func identify(pid int) Process {
 // All are the processes with the mark of the cluster in the folder state: components, container shims,
 // and what else these started.
 func All(state string) ([]Process, error) {
+	return marked(func(of string) bool { return of == state })
+}
+
+// Others are the processes with the mark of another cluster than that in the folder state.
+func Others(state string) ([]Process, error) {
+	return marked(func(of string) bool { return of != state && of != "" })
+}
+
+// marked are the processes with the mark of such a state folder.
+func marked(such func(state string) bool) ([]Process, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	var found []Process
 	for _, dir := range dirs {
@@ -137,7 +149,7 @@ func All(state string) ([]Process, error) {
 		if err != nil {
 			continue
 		}
-		if p := identify(pid); p.State == state {
+		if p := identify(pid); such(p.State) {
 			found = append(found, p)
 		}
 	}
@@ -166,29 +178,39 @@ func Find(state, name string) (Process, bool) {
 // Alive says whether the process still runs.
 func (p Process) Alive() bool { return identify(p.PID) == p }
 
-// Stop signals the process to end, waits up to grace, then kills it. It
-// does nothing when the process is gone or its id belongs to another one.
+// Stop signals the process to end, waits up to grace, then kills it. When it returns, the process has let go of
+// its files and ports. It does nothing when the process is gone or its id belongs to another one.
 func (p Process) Stop(ctx context.Context, grace time.Duration) error {
-	for _, s := range []struct {
-		signal unix.Signal
-		limit  time.Duration
-	}{{unix.SIGTERM, grace}, {unix.SIGKILL, 10 * time.Second}} {
-		if err := Signal(p.PID, s.signal, p.Alive); err != nil {
-			return fmt.Errorf("%s (pid %d): %w", p.Name, p.PID, err)
+	err := hold(p.PID, p.Alive, func(fd int) error {
+		if err := send(fd, unix.SIGTERM); err != nil {
+			return err
 		}
-		for deadline := time.Now().Add(s.limit); time.Now().Before(deadline) && ctx.Err() == nil; {
-			if !p.Alive() {
-				return nil
-			}
-			time.Sleep(20 * time.Millisecond)
+		if ended, err := await(ctx, fd, grace); ended || err != nil {
+			return err
 		}
+		if err := send(fd, unix.SIGKILL); err != nil {
+			return err
+		}
+		const limit = 10 * time.Second
+		if ended, err := await(ctx, fd, limit); ended || err != nil {
+			return err
+		}
+		return fmt.Errorf("still there %s after SIGKILL", limit)
+	})
+	if err != nil {
+		return fmt.Errorf("%s (pid %d): %w", p.Name, p.PID, err)
 	}
-	return fmt.Errorf("%s (pid %d): still there 10 s after SIGKILL", p.Name, p.PID)
+	return nil
 }
 
-// Signal holds the process by a descriptor while it checks that it still is the one that is meant, so the
-// id cannot be reused between the check and the signal.
+// Signal signals the process unless it is another one than is meant.
 func Signal(pid int, sig unix.Signal, meant func() bool) error {
+	return hold(pid, meant, func(fd int) error { return send(fd, sig) })
+}
+
+// hold opens a descriptor of the process, which refers to no later one with the same id, then checks that it
+// is the one that is meant, and calls do.
+func hold(pid int, meant func() bool, do func(fd int) error) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -200,8 +222,30 @@ func Signal(pid int, sig unix.Signal, meant func() bool) error {
 	if !meant() {
 		return nil
 	}
+	return do(fd)
+}
+
+func send(fd int, sig unix.Signal) error {
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("%v: %w", sig, err)
 	}
 	return nil
+}
+
+// await says whether the process ends within the limit. It has ended when its last thread has: its memory,
+// and with it its environment, goes before that, and before its files.
+func await(ctx context.Context, fd int, limit time.Duration) (ended bool, err error) {
+	const interval = 20 // ms, to see that ctx has ended
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, interval)
+		switch {
+		case n > 0:
+			return true, nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return false, fmt.Errorf("poll: %w", err)
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		}
+	}
+	return false, nil
 }

@@ -5,19 +5,71 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+const lingers = "MBCAS_TEST_LINGERS"
+
+// With lingers set, the test is a program that a request to end takes its first thread, and with that its
+// environment, half a second before the rest of it ends.
+func init() {
+	if os.Getenv(lingers) == "" {
+		return
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, unix.SIGTERM)
+	first := make(chan struct{})
+	go func() {
+		_ = os.WriteFile("ready", nil, 0o644)
+		<-asked
+		close(first)
+		time.Sleep(500 * time.Millisecond)
+		_ = os.WriteFile("ended", nil, 0o644)
+		os.Exit(0)
+	}()
+	<-first
+	_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // init runs in the first thread
+}
+
+func TestStopWaitsForTheWholeProcess(t *testing.T) {
+	t.Setenv(lingers, "1")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, Program{Name: "lingering", Path: self})
+	until(t, func() bool { _, err := os.Stat(filepath.Join(p.State, "ready")); return err == nil })
+	if err := p.Stop(t.Context(), 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(p.State, "ended")); err != nil {
+		t.Errorf("it still runs, with files and ports open, after Stop: %v", err)
+	}
+}
+
+func TestOthers(t *testing.T) {
+	p := start(t, sleeper)
+	for state, want := range map[string]bool{p.State: false, "/elsewhere": true} {
+		others, err := Others(state)
+		if err != nil || slices.Contains(others, p) != want {
+			t.Errorf("the others of %s: %v, %v; want %v among them: %v", state, others, err, p, want)
+		}
+	}
+}
+
 // start starts a process of the cluster in a folder of the test's, and stops it at the end.
 func start(t *testing.T, p Program) Process {
 	t.Helper()
 	state := t.TempDir()
-	got, err := Start(p, state, filepath.Join(state, "log"))
+	got, err := Start(t.Context(), p, state, filepath.Join(state, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
