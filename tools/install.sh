@@ -4,7 +4,13 @@
 # runs. kind-down deletes the kind cluster.
 set -eu
 cd "$(dirname "$0")/.."
-on=${1%-down}
+case ${1-} in
+kind | kind-down | minikube) on=${1%-down} ;;
+*)
+	echo "usage: tools/install.sh kind|kind-down|minikube" >&2
+	exit 2
+	;;
+esac
 kind_cluster=${KIND_CLUSTER:-mbcas}
 profile=${MINIKUBE_PROFILE:-minikube}
 

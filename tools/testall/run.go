@@ -55,7 +55,11 @@ func (r *repo) goTest(ctx context.Context, dir string, env []string, args ...str
 	events, written := io.Pipe()
 	cmd.Stdout = written
 	read := make(chan error, 1)
-	go func() { read <- r.results.read(events) }()
+	go func() {
+		err := r.results.read(events)
+		events.Close() // if it ended early, go test would wait for it for ever
+		read <- err
+	}()
 	err := r.run(cmd)
 	written.Close()
 	if err = errors.Join(err, <-read); r.results.failed > before {
@@ -85,14 +89,17 @@ type localCluster struct {
 	started bool     // by this run, which stops it
 }
 
+// errNoNode says that a suite needs a node where none can run.
+var errNoNode = errors.New("no node")
+
 // e2e returns a suite: a test of test/e2e, on the shared cluster. Where no node can run, it is a skip.
 func (r *repo) e2e(test string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		err := errors.New("no node: needs root on Linux")
+		err := fmt.Errorf("%w: needs root on Linux", errNoNode)
 		if os.Geteuid() == 0 {
 			err = r.startCluster(ctx)
 		}
-		if err != nil && strings.Contains(err.Error(), "no node") {
+		if errors.Is(err, errNoNode) {
 			r.results.skip("test/e2e", "test/e2e", err.Error())
 			return nil
 		}
@@ -117,6 +124,10 @@ func (r *repo) startCluster(ctx context.Context) error {
 		up = append(up, "--hpa-sync=5s") // the HPA acts three times as fast: the suites take two minutes less
 	}
 	if err := r.run(r.program(ctx, up...)); err != nil {
+		if strings.Contains(err.Error(), "no node can run here") {
+			r.cluster.started = false
+			err = fmt.Errorf("%w: %w", errNoNode, err)
+		}
 		return err
 	}
 	if err := r.run(exec.CommandContext(ctx, "make", "--no-print-directory", "load")); err != nil {
@@ -127,11 +138,14 @@ func (r *repo) startCluster(ctx context.Context) error {
 		return err
 	}
 	assets, err := r.assets(ctx)
+	if err != nil {
+		return err
+	}
 	r.cluster.env = []string{
 		"KUBECONFIG=" + kubeconfig, "KUBEBUILDER_ASSETS=" + assets,
 		"PATH=" + assets + string(os.PathListSeparator) + os.Getenv("PATH"),
 	}
-	return err
+	return nil
 }
 
 // stopCluster stops the cluster that this run started. It runs after an interrupt, too.

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -148,6 +153,58 @@ func TestRunSuite(t *testing.T) {
 				t.Errorf("want %s:\n%s", tc.want, &out)
 			}
 		})
+	}
+}
+
+// TestStartCluster: only where up says that no node can run, the suites are skips, and nothing is to be
+// stopped. A start that fails is tried again by the next suite.
+func TestStartCluster(t *testing.T) {
+	tests := map[string]struct {
+		up, load, assets string // commands
+		skip, stop, env  bool
+	}{
+		"runs":          {up: "true", load: "true", assets: "echo /assets", stop: true, env: true},
+		"no node":       {up: "echo no node can run here: not root >&2; false", skip: true},
+		"up fails":      {up: "echo no node mbcas-node-1 >&2; false", stop: true},
+		"load fails":    {up: "true", load: "echo no node can run here >&2; false", stop: true},
+		"assets missed": {up: "true", load: "true", assets: "false", stop: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			const program = "#!/bin/sh\ncase $1 in\nkubeconfig) [ -e up ] && echo /kubeconfig ;;\nup) touch up; %s ;;\n" +
+				"assets) %s ;;\nesac\n"
+			write(t, root, map[string]string{
+				"bin/mbcas-cluster": fmt.Sprintf(program, tc.up, cmp.Or(tc.assets, "true")),
+				"Makefile":          "load:\n\t@" + tc.load + "\n",
+			})
+			r := &repo{root: root, out: io.Discard}
+			err := r.startCluster(t.Context())
+			if (err == nil) != tc.env || errors.Is(err, errNoNode) != tc.skip {
+				t.Errorf("%v; want a skip: %v", err, tc.skip)
+			}
+			if got := r.cluster.env != nil; got != tc.env || r.cluster.started != tc.stop {
+				t.Errorf("%+v, want an environment: %v, to be stopped: %v", r.cluster, tc.env, tc.stop)
+			}
+		})
+	}
+}
+
+// TestLineTooLong: output that cannot be read ends the run with an error.
+func TestLineTooLong(t *testing.T) {
+	bin := t.TempDir()
+	write(t, bin, map[string]string{"go": "#!/bin/sh\nhead -c 40000000 /dev/zero\n"})
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	r := &repo{root: bin, out: io.Discard, results: newResults(io.Discard, false)}
+	ended := make(chan error, 1)
+	go func() { ended <- r.goTest(t.Context(), "", nil) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, bufio.ErrTooLong) {
+			t.Errorf("%v, want %v", err, bufio.ErrTooLong)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("go test waits for ever")
 	}
 }
 
