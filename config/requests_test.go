@@ -157,10 +157,14 @@ func changeImage(key string) send {
 	return change{object: pod(key), kind: types.StrategicMergePatchType, body: evilImage}.send
 }
 
-// resizeImage tries the same through pods/resize.
+// resizeImage tries the same through pods/resize, together with a change of the limit, which takes effect.
 func resizeImage(key string) send {
-	c := resize(key, types.StrategicMergePatchType, evilImage, client.DryRunAll)
-	c.unchanged = func(o client.Object) bool { return o.(*corev1.Pod).Spec.Containers[0].Image != "evil" }
+	body := `{"spec":{"containers":[{"name":"app","image":"evil","resources":{"limits":{"cpu":"300m"}}}]}}`
+	c := resize(key, types.StrategicMergePatchType, body, client.DryRunAll)
+	c.unchanged = func(o client.Object) bool {
+		app := o.(*corev1.Pod).Spec.Containers[0]
+		return app.Image != "evil" && app.Resources.Limits.Cpu().MilliValue() == 300
+	}
 	return c.send
 }
 

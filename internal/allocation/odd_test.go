@@ -4,8 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/internal/testing/podtest"
@@ -40,6 +45,34 @@ func TestOddQuantities(t *testing.T) {
 		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(2000, floor) {
 			t.Errorf("request %q, limit %q: limit %v, declared %v, from %v to %v; want %v and a floor of %v",
 				c.request, c.limit, got.Limit, got.Declared, floor, ceiling, c.want, c.floor)
+		}
+	}
+}
+
+// TestObservedEnds: a container's starts and ends reach lifecycle, whether it runs again or not.
+func TestObservedEnds(t *testing.T) {
+	at := func(s int) metav1.Time { return metav1.Unix(int64(s), 0) }
+	ended := func(s int) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: at(s)}}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(9)}}
+	for name, c := range map[string]struct {
+		status corev1.ContainerStatus
+		want   lifecycle.Container
+	}{
+		"runs": {corev1.ContainerStatus{State: running}, lifecycle.Container{StartedAt: at(9).Time}},
+		"runs again": {corev1.ContainerStatus{RestartCount: 2, State: running, LastTerminationState: ended(5)},
+			lifecycle.Container{Restarts: 2, StartedAt: at(9).Time, EndedAt: []time.Time{at(5).Time}}},
+		"has ended": {corev1.ContainerStatus{State: ended(7), LastTerminationState: ended(5)},
+			lifecycle.Container{EndedAt: []time.Time{at(7).Time, at(5).Time}}},
+	} {
+		p := podtest.Shop()
+		c.status.Name = "app"
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{c.status}
+		got := Facts(p, nil, 2000, nil).Containers[0]
+		got = lifecycle.Container{Restarts: got.Restarts, StartedAt: got.StartedAt, EndedAt: got.EndedAt}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -116,22 +117,47 @@ func TestFirstResizeIsTriedDry(t *testing.T) {
 	}
 }
 
-// TestRetriesOnceTheCauseIsGone: what was refused for the sake of a LimitRange waits to be tried again
-// only while that stands, also across a restart. The same of quotas: TestOneShortageCountsOnce (internal/quota).
+// TestRetriesOnceTheCauseIsGone: what was refused for the sake of a LimitRange or a quota waits to be
+// tried again only while that stands, also across a restart.
 func TestRetriesOnceTheCauseIsGone(t *testing.T) {
 	r := newRig(t)
-	l := r.live()
-	pod := l.newPod("web")
-	l.Resize = answer(podresize.LimitRangeRefused)
-	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseFailed, reasons.LimitRangeRefused)
-	l = r.live()
-	l.look(pod)
-	l.look(pod)
-	r.limitIs(pod, 500, "while the cause stands")
-	r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("3")})
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.limitIs(pod, 2000, "once the cause is gone")
+	q := r.quota("30")
+	room := func(hard, used string) {
+		r.merge(q, `{"spec":{"hard":{"limits.cpu":"`+hard+`"}}}`)
+		status := `{"status":{"hard":{"limits.cpu":"` + hard + `"},"used":{"limits.cpu":"` + used + `"}}}`
+		r.must(r.Client.Status().Patch(t.Context(), q, client.RawPatch(types.MergePatchType, []byte(status))))
+	}
+	for name, c := range map[string]struct {
+		outcome podresize.Outcome
+		reason  reasons.Reason
+		goes    func()
+	}{
+		"limit-range": {podresize.LimitRangeRefused, reasons.LimitRangeRefused, func() {
+			r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("3")})
+		}},
+		"larger-quota": {podresize.QuotaExceeded, reasons.QuotaExceeded, func() { room("40", "7") }},
+		"freed-quota":  {podresize.QuotaExceeded, reasons.QuotaExceeded, func() { room("30", "3") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			room("30", "5") // and what the pod has
+			l := r.live()
+			pod := l.newPod(name)
+			l.Resize = answer(c.outcome)
+			r.publish(pod, "0.000", app(2000))
+			l.settles(pod, v1alpha1.PhaseFailed, c.reason)
+			l.Resize = l.counter
+			room("30", "7") // less is left than before
+			l.look(pod)
+			l = r.live()
+			l.look(pod)
+			l.look(pod)
+			r.limitIs(pod, 500, "while the cause stands")
+			c.goes()
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			r.limitIs(pod, 2000, "once the cause is gone")
+		})
+	}
 }
 
 func hpa(namespace, name string, target kube.Target, percent int32) *autoscalingv2.HorizontalPodAutoscaler {

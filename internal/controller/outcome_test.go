@@ -9,6 +9,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -16,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestOutcomes gives every outcome of a resize, and looks at what becomes of the allocation and the pod.
@@ -186,34 +188,97 @@ func TestOneForAll(t *testing.T) {
 }
 
 // unready sets the pod to not Ready, as the kubelet does.
-func (r *rig) unready(pod *corev1.Pod) {
-	r.Helper()
-	got := r.read(pod)
-	for i := range got.Status.Conditions {
-		if c := &got.Status.Conditions[i]; c.Type == corev1.PodReady {
+func unready(s *corev1.PodStatus) {
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == corev1.PodReady {
 			c.Status, c.Reason, c.LastTransitionTime.Time = corev1.ConditionFalse, "ContainersNotReady", time.Now()
 		}
 	}
+}
+
+// restarted is what the kubelet reports of a container that the kernel has killed.
+func restarted(s *corev1.PodStatus) {
+	s.ContainerStatuses[0].RestartCount++
+	s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{FinishedAt: metav1.Now(), ExitCode: 137}
+}
+
+// harm writes what befell the pod into its status.
+func (r *rig) harm(pod *corev1.Pod, how func(*corev1.PodStatus)) {
+	r.Helper()
+	got := r.read(pod)
+	how(&got.Status)
 	r.must(r.Client.Status().Update(r.Context(), got))
 }
 
-// TestRollsBackAHarmfulDecrease: a pod that is not Ready right after it was lowered gets its limits
-// back. Other kinds of harm: TestRollsBackHarm (internal/lifecycle).
+// TestRevertsUntilItIsDone: an increase that the kubelet defers is taken back even where the answer
+// is lost or the pod changes under every attempt of a reconcile. That counts as no decrease.
+func TestRevertsUntilItIsDone(t *testing.T) {
+	r := newRig(t)
+	for name, disturb := range map[string]func(r *rig, p *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result{
+		"answer-lost": func(_ *rig, _ *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result {
+			result := next()
+			if attempt == 1 {
+				return podresize.Result{Outcome: podresize.Unknown, Message: "the answer was lost"}
+			}
+			return result
+		},
+		"conflicts": func(r *rig, p *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result {
+			if attempt <= passes {
+				r.label(p, strings.Repeat("x", attempt))
+			}
+			return next()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			l, attempts := r.live(), 0
+			pod := l.newPod(name)
+			r.kubelet.Answer(pod, apiserver.Defer)
+			r.publish(pod, "0.000", app(2000))
+			l.look(pod)
+			l.Resize = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
+				attempts++
+				return disturb(r, p, attempts, next)
+			}}
+			l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
+			l.gets(pod, 500)
+			r.harm(pod, unready)
+			l.look(pod)
+			s := l.look(pod).Status
+			if !s.LastDecreaseTime.IsZero() || s.Rollback.Limits != nil || !s.Rollback.LastHarmfulDecreaseTime.IsZero() {
+				t.Errorf("a decrease is noted that never happened: %+v", s)
+			}
+			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Retry.Failures != 1 ||
+				attempts == 0 || name == "conflicts" && attempts <= passes {
+				t.Errorf("%d attempts, status %+v", attempts, s)
+			}
+		})
+	}
+}
+
+// TestRollsBackAHarmfulDecrease: a pod that is not Ready, or restarts, right after it was lowered gets
+// its limits back. Other kinds of harm: TestRollsBackHarm (internal/lifecycle).
 func TestRollsBackAHarmfulDecrease(t *testing.T) {
 	r := newRig(t)
+	for name, how := range map[string]func(*corev1.PodStatus){"not-ready": unready, "restarted": restarted} {
+		t.Run(name, func(t *testing.T) { r.in(t).rollsBack(name, how) })
+	}
+}
+
+func (r *rig) rollsBack(name string, how func(*corev1.PodStatus)) {
 	l := r.live()
-	pod := l.raised("web")
+	pod := l.raised(name)
 	r.publish(pod, "0.500", app(1000)) // in two steps
 	l.gets(pod, 1000)
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.unready(pod)
+	r.harm(pod, how)
 	l.gets(pod, 2000)
 	s := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease).Status
 	if s.Rollback.LastHarmfulDecreaseTime.IsZero() || s.Rollback.Limits != nil || !s.Rollback.WindowStart.IsZero() ||
 		s.Constraints == nil || s.Constraints.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
-		t.Errorf("status %+v", s)
+		r.Errorf("status %+v", s)
 	}
 	if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 || !strings.Contains(r.audit.String(), `"purpose":"rollback"`) {
-		t.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)
+		r.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)
 	}
 }

@@ -208,7 +208,7 @@ func TestPodsAsTheyAre(t *testing.T) {
 	}
 	for _, reason := range eligibility.Exclusions() {
 		switch reason {
-		case reasons.SystemNamespace, reasons.NamespaceOff, reasons.ManagedByVPA: // of no shape: TestOutside, TestVPAPodsAreLeftAlone
+		case reasons.SystemNamespace, reasons.NamespaceOff, reasons.ManagedByVPA: // of no shape: TestEveryExclusion (internal/eligibility)
 		default:
 			if !seen[reason] {
 				t.Errorf("no shape of a pod is out for %s", reason)

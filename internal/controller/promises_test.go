@@ -268,6 +268,24 @@ func TestLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+func TestRecommendNeverResizes(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	raised := l.raised("raised")
+	r.mode(r.namespace, kube.ModeRecommend)
+	fresh := r.pod("fresh", "100m", "500m")
+	l.settles(fresh, v1alpha1.PhaseNotApplied, reasons.Recommending)
+	before := l.counter.resizes()
+	for pod, limit := range map[*corev1.Pod]cpu.Milli{raised: 2000, fresh: 500} {
+		r.publish(pod, "0.000", app(3000))
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+		r.limitIs(pod, limit, "in mode recommend")
+	}
+	if n := l.counter.resizes() - before; n != 0 {
+		t.Errorf("%d resizes in mode recommend", n)
+	}
+}
+
 func TestQuiet(t *testing.T) {
 	r := newRig(t)
 	l := r.live()

@@ -190,33 +190,56 @@ func (r *rig) used(q *corev1.ResourceQuota) cpu.Milli {
 	return kube.Milli(q.Status.Used[corev1.ResourceLimitsCPU])
 }
 
-// TestARestoreTakesWhatThereIs: a restore that the quota has no room for goes as far as it has, is not
-// done until it is exact, and is completed when there is room.
+// TestARestoreTakesWhatThereIs: a restore or a rollback that the quota has no room for goes as far as
+// it has, is not done until it is exact, and is completed when there is room.
 func TestARestoreTakesWhatThereIs(t *testing.T) {
 	r := newRig(t)
 	r.Controllers(t, "resourcequota-controller")
-	l := r.live()
-	pod := r.pod("web", "100m", "1")
-	l.settlesAt(pod, 200)
-	others := apiserver.Pod(l.namespace, "others", apiserver.Container("app", "100m", "1200m"))
-	others.Labels = map[string]string{kube.ManagedKey: "false"}
-	others = l.kubelet.Run(l.T, others)
-	q := r.quota("2")
-	counts := func(want cpu.Milli) {
-		r.until("counted", func() (bool, any) { got := r.used(q); return got == want, got })
+	for name, c := range map[string]struct {
+		begin  func(*rig, *corev1.Pod)
+		phase  v1alpha1.Phase
+		reason reasons.Reason
+	}{
+		"restore": {func(r *rig, _ *corev1.Pod) { r.mode(r.namespace, kube.ModeRestore) },
+			v1alpha1.PhaseRestored, reasons.Restoring},
+		"rollback": {func(r *rig, pod *corev1.Pod) { r.harm(pod, unready) },
+			v1alpha1.PhaseApplied, reasons.Settled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			r.namespace = r.Namespace(t)
+			r.mode(r.namespace, kube.ModeEnforce)
+			l := r.live()
+			pod := r.pod("web", "100m", "1")
+			l.settlesAt(pod, 1000)
+			r.publish(pod, "0.500", app(200))
+			l.gets(pod, 200)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			others := apiserver.Pod(r.namespace, "others", apiserver.Container("app", "100m", "1200m"))
+			others.Labels = map[string]string{kube.ManagedKey: "false"}
+			others = r.kubelet.Run(t, others)
+			q := r.quota("2")
+			counts := func(want cpu.Milli) {
+				r.until("counted", func() (bool, any) { got := r.used(q); return got == want, got })
+			}
+			counts(1400)
+			c.begin(r, pod)
+			pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
+			counts(2000)
+			r.limitIs(pod, 800, "for which there is room")
+			r.declaredIs(pa, app(1000))
+			if l.look(pod); r.stored(pod).Status.Phase != v1alpha1.PhaseNotApplied || l.counter.resizes() == 0 {
+				t.Errorf("status %+v", r.stored(pod).Status)
+			}
+			r.must(r.Client.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
+			s := l.settles(pod, c.phase, c.reason).Status
+			r.limitIs(pod, 1000, "as declared")
+			if undone := s.Rollback.Limits == nil && !s.Rollback.LastHarmfulDecreaseTime.IsZero(); undone != (name == "rollback") {
+				t.Errorf("status %+v", s)
+			}
+			r.must(r.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+		})
 	}
-	counts(1400)
-	r.mode(r.namespace, kube.ModeRestore)
-	pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
-	counts(2000)
-	r.limitIs(pod, 800, "for which there is room")
-	r.declaredIs(pa, app(1000))
-	if l.look(pod); r.stored(pod).Status.Phase != v1alpha1.PhaseNotApplied || l.counter.resizes() == 0 {
-		t.Errorf("status %+v", r.stored(pod).Status)
-	}
-	r.must(r.Client.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
-	l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
-	r.limitIs(pod, 1000, "as declared")
 }
 
 // TestSharesAreLookedAtAgain: where the quota alone shows that other pods took from it, the pod is

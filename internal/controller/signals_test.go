@@ -103,7 +103,7 @@ func (r *rig) series(plural, service string, value any, at time.Time) {
 }
 
 // TestSignalDrivesDemand runs the controller as it ships beside an external metric that the real API
-// server serves. What comes of metrics that cannot be used: TestFallsBackToTheKernel, TestUnread
+// server serves. What comes of metrics that cannot be used: TestFallsBackToTheKernel, TestReadErrors
 // (internal/demandsignal).
 func TestSignalDrivesDemand(t *testing.T) {
 	r := newRig(t)

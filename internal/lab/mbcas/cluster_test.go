@@ -89,6 +89,17 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
+// TestWithoutCoordinator: nodes of a cluster without a coordinator end as nodes that run alone.
+func TestWithoutCoordinator(t *testing.T) {
+	setups := unequalPairs(1, time.Minute, 1000)
+	p, _ := Cluster{Interval: 7 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), setups)
+	for i, s := range setups {
+		if !reflect.DeepEqual(p.Nodes[i], sim.Run(s, New(DefaultConfig()))) {
+			t.Errorf("node %d ends differently", i)
+		}
+	}
+}
+
 // byOwnDemand is a simpler rule: satisfaction is a replica's limit over its own demand, and its
 // factor follows satisfaction to the power of rho.
 func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Factor {
