@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
+	"github.com/mbcas/mbcas/test/measure/scripts"
 )
 
 func TestParse(t *testing.T) {
@@ -23,6 +25,15 @@ func TestParse(t *testing.T) {
 	}
 	if s, err := parse([]string{"-full", "quota", "hpa"}, io.Discard); err != nil || len(s.scripts) != 2 || !s.full {
 		t.Errorf("%+v, %v", s, err)
+	}
+	shipped, err := fs.Glob(scripts.Files, "*.yaml")
+	if err != nil || len(shipped) < 3 {
+		t.Errorf("scripts %q, %v", shipped, err)
+	}
+	for _, name := range shipped {
+		if _, err := parse([]string{strings.TrimSuffix(name, ".yaml")}, io.Discard); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	own := filepath.Join(t.TempDir(), "own.yaml")
 	if err := os.WriteFile(own, []byte("name: x\n"), 0o644); err != nil {

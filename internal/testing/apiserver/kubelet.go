@@ -55,8 +55,7 @@ func (s *Server) Kubelet(t testing.TB, node string) *Kubelet {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			k.watchPods(ctx, t)
+		for k.watchPods(ctx, t) {
 		}
 	}()
 	t.Cleanup(func() {
@@ -178,28 +177,29 @@ func (k *Kubelet) register(ctx context.Context, version string) error {
 	return k.api.Status().Update(ctx, node)
 }
 
-// watchPods looks at each pod of the node, and again whenever one changes, until it is triggered.
-func (k *Kubelet) watchPods(ctx context.Context, t testing.TB) {
+// watchPods looks at each pod of the node, and again whenever one changes, until it is triggered. It
+// says whether to go on.
+func (k *Kubelet) watchPods(ctx context.Context, t testing.TB) bool {
 	// It begins with every pod as it is.
 	w, err := k.api.Watch(ctx, &corev1.PodList{}, client.MatchingFields{"spec.nodeName": k.Node})
 	if err != nil {
 		if ctx.Err() == nil {
 			t.Errorf("stand-in kubelet of %s: watch its pods: %v", k.Node, err)
 		}
-		return
+		return false
 	}
 	defer w.Stop()
 	for {
 		select {
 		case e, ok := <-w.ResultChan():
 			if !ok {
-				return
+				return ctx.Err() == nil
 			}
 			if pod, ok := e.Object.(*corev1.Pod); ok {
 				k.reconcile(ctx, t, pod)
 			}
 		case <-k.poke:
-			return
+			return true
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (s *Script) Plan(run string, full bool, seed uint64) (plan Plan) {
 			length = p.Full
 		}
 		switch {
-		case length == 0 || len(p.Runs) > 0 && !slices.Contains(p.Runs, run):
+		case length == 0 || !p.plays(run):
 		case p.Moving == nil:
 			add(p, length)
 		default:
@@ -43,6 +43,9 @@ func (s *Script) Plan(run string, full bool, seed uint64) (plan Plan) {
 	}
 	return plan
 }
+
+// plays says whether a run plays the phase.
+func (p *Phase) plays(run string) bool { return len(p.Runs) == 0 || slices.Contains(p.Runs, run) }
 
 // turns are the rates of every workload in every turn.
 func (s *Script) turns(m *Moving, length time.Duration, seed uint64) (all []map[string]float64) {

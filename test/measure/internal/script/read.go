@@ -103,6 +103,7 @@ func (s *Script) check() error {
 		runs = append(runs, r.Name)
 		p.known("run "+r.Name+": mode", r.Mode, []string{"off", "recommend", "enforce", "restore"})
 		p.need(i > 0 || !r.KeepPods, "run %s: keepPods: no run before it has pods", r.Name)
+		s.checkOrder(&p, r.Name)
 	}
 	services, hogs := s.names(Serve), s.names(Spin)
 	for _, x := range s.Phases {
@@ -133,6 +134,20 @@ func (s *Script) check() error {
 		p.known("reaction: hog", r.Hog, hogs)
 	}
 	return errors.Join(p...)
+}
+
+// checkOrder needs the phases of one name in a run to follow each other: figures are of them as one.
+func (s *Script) checkOrder(p *problems, run string) {
+	var played []string
+	for _, x := range s.Phases {
+		if !x.plays(run) {
+			continue
+		}
+		n := len(played)
+		p.need(n == 0 || played[n-1] == x.Name || !slices.Contains(played, x.Name),
+			"phase %s: run %s plays it again after another phase", x.Name, run)
+		played = append(played, x.Name)
+	}
 }
 
 func (s *Script) checkPhase(p *problems, x Phase, runs []string) {

@@ -123,6 +123,7 @@ func TestMistakes(t *testing.T) {
 		{"mode: enforce", "mode: on", `run mbcas: mode: "on" is none of enforce, off`},
 		{"priorityClass: shop-normal", "priorityClass: x", `workload search: priorityClass: "x"`},
 		{"namespace: batch, kind: spin", "namespace: y, kind: spin", `workload hog: namespace: "y"`},
+		{"name: recover again", "name: recover", "phase recover: run mbcas plays it again after another phase"},
 		{"runs: [mbcas], service", "runs: [z], service", `phase no class: runs: "z" is none of`},
 		{"over: no_limit, service: checkout, phase: big hog", "over: no, phase: big", `over: "no" is none of mbcas`},
 		{"title: No CPU limits, mode: \"off\"", "mode: \"off\", keepPods: true", "run no_limit: keepPods"},
