@@ -172,7 +172,8 @@ func TestStartCluster(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			const program = "#!/bin/sh\ncase $1 in\nkubeconfig) [ -e up ] && echo /kubeconfig ;;\nup) touch up; %s ;;\n" +
+			const program = "#!/bin/sh\ncase $1 in\n" +
+				"kubeconfig) [ -e up ] && echo /kubeconfig ;;\nup) touch up; %s ;;\n" +
 				"assets) %s ;;\nesac\n"
 			write(t, root, map[string]string{
 				"bin/mbcas-cluster": fmt.Sprintf(program, tc.up, cmp.Or(tc.assets, "true")),
