@@ -113,7 +113,9 @@ func TestBrokenFile(t *testing.T) {
 
 // TestBrokenNodes: a name or slot that no node can have would be a path or cgroup of others.
 func TestBrokenNodes(t *testing.T) {
-	for _, n := range []config.Node{{Name: "a"}, {Name: "a", Index: config.Slots}, {Name: "../a", Index: 1}, {Index: 1}} {
+	for _, n := range []config.Node{
+		{Name: "a"}, {Name: "a", Index: config.Slots}, {Name: "../a", Index: 1}, {Index: 1},
+	} {
 		c := saved(t)
 		c.Nodes = []config.Node{n}
 		if err := c.save(); err != nil {

@@ -121,7 +121,8 @@ func alone(state string) error {
 	errs, named := []error{err}, map[string]bool{}
 	for _, p := range others {
 		if !named[p.State] {
-			const what = "another cluster has this machine: %s (pid %d) runs; stop it with: mbcas-cluster down --state %s"
+			const what = "another cluster has this machine: %s (pid %d) runs; " +
+				"stop it with: mbcas-cluster down --state %s"
 			errs = append(errs, fmt.Errorf(what, p.Name, p.PID, p.State))
 		}
 		named[p.State] = true
