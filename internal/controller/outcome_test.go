@@ -202,7 +202,7 @@ func restarted(s *corev1.PodStatus) {
 	s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{FinishedAt: metav1.Now(), ExitCode: 137}
 }
 
-// harm writes what befell the pod into its status.
+// harm writes the harm (not Ready, or a restart) into the status of the pod.
 func (r *rig) harm(pod *corev1.Pod, how func(*corev1.PodStatus)) {
 	r.Helper()
 	got := r.read(pod)
