@@ -10,30 +10,29 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// HPAConfig is the constants of the Horizontal Pod Autoscaler: kube-controller-manager's flags and
-// the defaults of autoscaling/v2.
-type HPAConfig struct {
-	Sync time.Duration // --horizontal-pod-autoscaler-sync-period
-	// Target is the use to be reached, in percent of the request (the API's default).
-	Target int
-	// Tolerance is by how much of the target the use may be off before anything is done.
-	Tolerance float64
-	// Stabilize is the window of the highest recommendation for a scale-in.
-	Stabilize time.Duration
-	// Starting is the age below which a pod counts as not ready until its metrics are all from
+// The constants of the Horizontal Pod Autoscaler: kube-controller-manager's flags and the defaults
+// of autoscaling/v2, which has none for hpaMax.
+const (
+	hpaSync = 15 * time.Second // --horizontal-pod-autoscaler-sync-period
+	// hpaTarget is the use to be reached, in percent of the request (the API's default).
+	hpaTarget = 80
+	// hpaTolerance is by how much of the target the use may be off before anything is done.
+	hpaTolerance = 0.1
+	// hpaStabilize is the window of the highest recommendation for a scale-in.
+	hpaStabilize = 5 * time.Minute
+	// hpaStarting is the age below which a pod counts as not ready until its metrics are all from
 	// after its start.
-	Starting time.Duration
-	// UpFactor and UpPods: in one period of 15 s replicas grow to the larger of so many times, and
-	// so many more.
-	UpFactor, UpPods int
-	Min, Max         int // of replicas; a workload that is declared with more than Max may keep them
-}
+	hpaStarting = 5 * time.Minute
+	// In one period of 15 s replicas grow to the larger of so many times, and so many more.
+	hpaUpFactor, hpaUpPods = 2, 4
+	// Bounds of replicas; a workload that is declared with more may keep them.
+	hpaMin, hpaMax = 1, 10
+)
 
 // HPA is Kubernetes' Horizontal Pod Autoscaler for every workload of managed pods. It leaves limits
 // alone. Replicas for which the node has no room wait, as there is no other node. Rules for pods
 // that are not ready later than at their start are left out: a simulated pod always is.
 type HPA struct {
-	cfg       HPAConfig
 	metrics   metricsServer
 	due       time.Duration
 	workloads map[string]*hpaWorkload
@@ -43,7 +42,7 @@ type HPA struct {
 type hpaWorkload struct {
 	wanted    int // replicas in its spec
 	max       int
-	proposals []hpaProposal // of the last Stabilize
+	proposals []hpaProposal // of the last hpaStabilize
 }
 
 type hpaProposal struct {
@@ -64,21 +63,15 @@ type hpaObservation struct {
 	requestMissing bool // one of them has no request
 }
 
-// NewHPA is what Kubernetes ships; Max has no default there.
-func NewHPA() *HPA {
-	cfg := HPAConfig{
-		Sync: 15 * time.Second, Target: 80, Tolerance: 0.1, Stabilize: 5 * time.Minute,
-		Starting: 5 * time.Minute, UpFactor: 2, UpPods: 4, Min: 1, Max: 10,
-	}
-	return &HPA{cfg: cfg, workloads: map[string]*hpaWorkload{}}
-}
+// NewHPA is what Kubernetes ships.
+func NewHPA() *HPA { return &HPA{workloads: map[string]*hpaWorkload{}} }
 
 // Decide implements sim.Policy.
 func (h *HPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	h.metrics.read(r)
 	var actions []sim.Action
 	if r.Now >= h.due {
-		h.due = r.Now + h.cfg.Sync
+		h.due = r.Now + hpaSync
 		actions = h.sync(r)
 	}
 	return actions, min(h.due, h.metrics.due)
@@ -99,11 +92,11 @@ func (h *HPA) sync(r *sim.Snapshot) []sim.Action {
 	for _, v := range views {
 		w := h.workloads[v.key]
 		if w == nil {
-			w = &hpaWorkload{wanted: v.running, max: max(h.cfg.Max, v.running), proposals: []hpaProposal{{r.Now, v.running}}}
+			w = &hpaWorkload{wanted: v.running, max: max(hpaMax, v.running), proposals: []hpaProposal{{r.Now, v.running}}}
 			h.workloads[v.key] = w
 		}
 		w.wanted = max(w.wanted, v.running)
-		want := h.limit(w, h.stable(r.Now, w, h.desired(w.wanted, v)))
+		want := limit(w, stable(r.Now, w, desired(w.wanted, v)))
 		if more := want - w.wanted; more > 0 && v.request > 0 {
 			more = min(more, int(max(0, free)/v.request))
 			want = w.wanted + more
@@ -137,7 +130,7 @@ func (h *HPA) observe(r *sim.Snapshot) []hpaObservation {
 		v.requestMissing = v.requestMissing || p.Request == 0
 		u := h.metrics.pods[p.ID]
 		cores, ok := u.cores()
-		if !ok || p.Age < h.cfg.Starting && u.at-u.window < r.Now-p.Age {
+		if !ok || p.Age < hpaStarting && u.at-u.window < r.Now-p.Age {
 			continue
 		}
 		v.ready++
@@ -148,37 +141,37 @@ func (h *HPA) observe(r *sim.Snapshot) []hpaObservation {
 }
 
 // desired is how many replicas bring the use to the target, with wanted ones in the spec.
-func (h *HPA) desired(wanted int, v hpaObservation) int {
+func desired(wanted int, v hpaObservation) int {
 	if v.ready == 0 || v.requestMissing {
 		return wanted
 	}
-	ratio := h.ratio(v.use, v.requested)
+	ratio := targetRatio(v.use, v.requested)
 	unready := max(wanted, v.running) - v.ready
 	if ratio <= 1 || unready == 0 {
-		if math.Abs(ratio-1) <= h.cfg.Tolerance {
+		if math.Abs(ratio-1) <= hpaTolerance {
 			return wanted
 		}
 		return int(math.Ceil(ratio * float64(v.ready)))
 	}
 	// To grow, those that are not ready are taken to use nothing.
-	ratio = h.ratio(v.use, v.requested+v.request*cpu.Milli(unready))
-	if ratio <= 1+h.cfg.Tolerance {
+	ratio = targetRatio(v.use, v.requested+v.request*cpu.Milli(unready))
+	if ratio <= 1+hpaTolerance {
 		return wanted
 	}
 	return max(wanted, int(math.Ceil(ratio*float64(v.ready+unready))))
 }
 
-// ratio is the use over the target. Kubernetes counts the use in whole percent of the requests.
-func (h *HPA) ratio(use float64, requested cpu.Milli) float64 {
+// targetRatio is the use over the target. Kubernetes counts the use in whole percent of the requests.
+func targetRatio(use float64, requested cpu.Milli) float64 {
 	percent := int(100 * float64(cpu.FromCores(use)) / float64(requested))
-	return float64(percent) / float64(h.cfg.Target)
+	return float64(percent) / float64(hpaTarget)
 }
 
 // stable is the proposal, or for a scale-in the highest of the recent ones, up to the present
 // number.
-func (h *HPA) stable(now time.Duration, w *hpaWorkload, desired int) int {
+func stable(now time.Duration, w *hpaWorkload, desired int) int {
 	w.proposals = append(w.proposals, hpaProposal{now, desired})
-	for w.proposals[0].at < now-h.cfg.Stabilize {
+	for w.proposals[0].at < now-hpaStabilize {
 		w.proposals = w.proposals[1:]
 	}
 	if desired >= w.wanted {
@@ -192,7 +185,7 @@ func (h *HPA) stable(now time.Duration, w *hpaWorkload, desired int) int {
 }
 
 // limit applies the bounds and the scale-out rate to a proposal.
-func (h *HPA) limit(w *hpaWorkload, want int) int {
-	want = min(want, max(w.wanted*h.cfg.UpFactor, w.wanted+h.cfg.UpPods))
-	return max(h.cfg.Min, min(want, w.max))
+func limit(w *hpaWorkload, want int) int {
+	want = min(want, max(w.wanted*hpaUpFactor, w.wanted+hpaUpPods))
+	return max(hpaMin, min(want, w.max))
 }

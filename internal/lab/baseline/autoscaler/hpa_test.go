@@ -82,9 +82,8 @@ func TestHPADesired(t *testing.T) {
 		"at 20 %, three at their start: 0.25 x 2":   {5, 5, 2, 0.08, false, 1},
 		"at 75 %, within a tenth, one at its start": {5, 5, 4, 0.6, false, 5},
 	} {
-		h := NewHPA()
 		v := hpaObservation{request: 200, running: c.running, ready: c.ready, use: c.use, requested: 200 * cpu.Milli(c.ready), requestMissing: c.unasked}
-		if got := h.desired(c.wanted, v); got != c.want {
+		if got := desired(c.wanted, v); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -174,14 +173,13 @@ func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 			}
 		}
 	}
-	h := NewHPA()
-	if got := h.limit(&hpaWorkload{wanted: 8, max: 100}, 20); got != 16 {
+	if got := limit(&hpaWorkload{wanted: 8, max: 100}, 20); got != 16 {
 		t.Errorf("%d replicas, want twice as many at most", got)
 	}
-	if got := h.limit(&hpaWorkload{wanted: 8, max: 10}, 20); got != 10 {
+	if got := limit(&hpaWorkload{wanted: 8, max: 10}, 20); got != 10 {
 		t.Errorf("%d replicas, want 10 at most", got)
 	}
-	if got := h.limit(&hpaWorkload{wanted: 8, max: 10}, 0); got != 1 {
+	if got := limit(&hpaWorkload{wanted: 8, max: 10}, 0); got != 1 {
 		t.Errorf("%d replicas, want 1 at least", got)
 	}
 }

@@ -10,31 +10,22 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// VPAConfig is the constants of Kubernetes' Vertical Pod Autoscaler, from pkg/recommender and
-// pkg/updater of kubernetes/autoscaler at 1.7.1.
-type VPAConfig struct {
-	Interval    time.Duration // of the recommender and of the updater
-	FirstBucket cpu.Milli
-	Growth      float64 // of a bucket over the one before
-	LastBucket  cpu.Milli
-	HalfLife    time.Duration
-	Weight      float64 // of a sample
-	Empty       float64 // weight below which a bucket does not count
+// The constants of Kubernetes' Vertical Pod Autoscaler, from pkg/recommender and pkg/updater of
+// kubernetes/autoscaler at 1.7.1.
+const (
+	vpaInterval  = time.Minute // of the recommender and of the updater
+	sampleWeight = 0.1
 
-	Target, Lower, Upper float64 // percentiles
-	Margin               float64 // factor on each of them
-	Least                cpu.Milli
+	targetPercentile, lowerPercentile, upperPercentile = 0.9, 0.5, 0.95
 
-	// OldAge and Difference: a pod as old as this is changed, too, when its request is off by this
-	// share of it, though within the bounds.
-	OldAge     time.Duration
-	Difference float64
+	vpaMargin = 1.15 // factor on each of them
+	vpaLeast  = cpu.Milli(25)
 
-	// History is for how long, before the run begins, every pod has used what it is declared to use
-	// in its first minute, so that the first decisions do not come from an empty histogram. A
-	// workload that begins later has such a history, too. 0: none. VPA keeps 8 days.
-	History time.Duration
-}
+	// A pod as old as oldAge is changed, too, when its request is off by oldDifference of it, though
+	// within the bounds.
+	oldAge        = 12 * time.Hour
+	oldDifference = 0.1
+)
 
 // VPA is Kubernetes' Vertical Pod Autoscaler in the mode InPlace: a recommender that learns the
 // percentiles of the use of each workload, and an updater that brings requests there. Limits follow
@@ -42,7 +33,10 @@ type VPAConfig struct {
 // evicts no pod. A pod that starts when there is a recommendation starts with it. It ignores
 // disruption budgets (--in-place-skip-disruption-budget), so it changes pods without replicas, too.
 type VPA struct {
-	cfg     VPAConfig
+	// history is for how long, before the run begins, every pod has used what it is declared to use
+	// in its first minute, so that the first decisions do not come from an empty histogram. A
+	// workload that begins later has such a history, too. 0: none. VPA keeps 8 days.
+	history time.Duration
 	metrics metricsServer
 	due     time.Duration // next run of the recommender and the updater
 
@@ -64,31 +58,25 @@ type vpaBounds struct{ lower, target, upper cpu.Milli }
 
 // NewVPA is what VPA ships, with a history.
 func NewVPA(history time.Duration) *VPA {
-	cfg := VPAConfig{
-		Interval:    time.Minute,
-		FirstBucket: 10, Growth: 1.05, LastBucket: 1000 * cpu.Core, HalfLife: 24 * time.Hour, Weight: 0.1, Empty: 1e-4,
-		Target: 0.9, Lower: 0.5, Upper: 0.95, Margin: 1.15, Least: 25,
-		OldAge: 12 * time.Hour, Difference: 0.1, History: history,
-	}
-	return &VPA{cfg: cfg, models: map[string]*vpaModel{}, met: map[int]bool{}}
+	return &VPA{history: history, models: map[string]*vpaModel{}, met: map[int]bool{}}
 }
 
-// vpaInterval is how soon a pod that begins is seen, in place of a webhook that sees it at once.
-const vpaInterval = time.Second
+// admitInterval is how soon a pod that begins is seen, in place of a webhook that sees it at once.
+const admitInterval = time.Second
 
 // Decide implements sim.Policy.
 func (v *VPA) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	v.metrics.read(r)
 	actions := v.admit(r)
 	if r.Now >= v.due {
-		v.due = r.Now + v.cfg.Interval
+		v.due = r.Now + vpaInterval
 		v.sample(r)
 		for _, m := range v.models {
-			v.recommend(m)
+			m.recommend()
 		}
 		actions = append(actions, v.update(r)...)
 	}
-	return actions, min(v.due, v.metrics.due, r.Now+vpaInterval)
+	return actions, min(v.due, v.metrics.due, r.Now+admitInterval)
 }
 
 // scaled says whether VPA may set the pod's request. Where there is none, it sets the limit equal
@@ -113,9 +101,7 @@ func (v *VPA) admit(r *sim.Snapshot) []sim.Action {
 		key := vpaKey(p.Spec)
 		m := v.models[key]
 		if m == nil {
-			m = &vpaModel{use: histogram{
-				first: v.cfg.FirstBucket.Cores(), growth: v.cfg.Growth, most: v.cfg.LastBucket.Cores(), least: v.cfg.Empty, halfLife: v.cfg.HalfLife,
-			}}
+			m = &vpaModel{}
 			v.models[key] = m
 			v.recordHistory(m, r, p)
 		}
@@ -128,14 +114,14 @@ func (v *VPA) admit(r *sim.Snapshot) []sim.Action {
 
 // recordHistory gives a workload its history.
 func (v *VPA) recordHistory(m *vpaModel, r *sim.Snapshot, p sim.PodSnapshot) {
-	n := int(v.cfg.History / v.cfg.Interval)
+	n := int(v.history / vpaInterval)
 	if n == 0 {
 		return
 	}
 	use := min(declaredUse(p.Spec, r.Now-p.Age), p.Spec.Limit.Cores())
-	m.use.steady(use, v.cfg.Weight, n, v.cfg.Interval, r.Now)
-	m.first, m.last, m.samples = r.Now-time.Duration(n)*v.cfg.Interval, r.Now-v.cfg.Interval, n
-	v.recommend(m)
+	m.use.steady(use, sampleWeight, n, vpaInterval, r.Now)
+	m.first, m.last, m.samples = r.Now-time.Duration(n)*vpaInterval, r.Now-vpaInterval, n
+	m.recommend()
 }
 
 // declaredUse is the mean of the load that a pod is given in the minute from a time on, in cores.
@@ -165,10 +151,10 @@ func (v *VPA) sample(r *sim.Snapshot) {
 		m := v.models[vpaKey(p.Spec)]
 		u := v.metrics.pods[p.ID]
 		cores, ok := u.cores()
-		if !v.scaled(&p) || !ok || u.at <= r.Now-v.cfg.Interval {
+		if !v.scaled(&p) || !ok || u.at <= r.Now-vpaInterval {
 			continue
 		}
-		m.use.add(cores, v.cfg.Weight, u.at)
+		m.use.add(cores, sampleWeight, u.at)
 		if m.samples++; m.samples == 1 {
 			m.first = u.at
 		}
@@ -177,21 +163,21 @@ func (v *VPA) sample(r *sim.Snapshot) {
 }
 
 // recommend derives bounds from percentiles: the shorter the history, the wider they are.
-func (v *VPA) recommend(m *vpaModel) {
+func (m *vpaModel) recommend() {
 	if m.samples == 0 {
 		return
 	}
 	const day = 24 * time.Hour
 	confidence := min(float64(m.last-m.first)/float64(day), float64(m.samples)/float64(day/time.Minute))
 	estimate := func(share, factor float64) cpu.Milli {
-		cores := m.use.percentile(share) * v.cfg.Margin * factor
-		return max(v.cfg.Least, cpu.Milli(min(cores*1000, 1e12))) // VPA drops what is below 1m
+		cores := m.use.percentile(share) * vpaMargin * factor
+		return max(vpaLeast, cpu.Milli(min(cores*1000, 1e12))) // VPA drops what is below 1m
 	}
 	m.known = true
 	m.bounds = vpaBounds{
-		lower:  estimate(v.cfg.Lower, math.Pow(1+0.001/confidence, -2)),
-		target: estimate(v.cfg.Target, 1),
-		upper:  estimate(v.cfg.Upper, 1+1/confidence),
+		lower:  estimate(lowerPercentile, math.Pow(1+0.001/confidence, -2)),
+		target: estimate(targetPercentile, 1),
+		upper:  estimate(upperPercentile, 1+1/confidence),
 	}
 }
 
@@ -214,9 +200,9 @@ func (v *VPA) update(r *sim.Snapshot) []sim.Action {
 		off := math.Abs(float64(p.Request-m.bounds.target)) / max(1, float64(p.Request))
 		age := p.Age
 		if p.Age == r.Now {
-			age += v.cfg.History
+			age += v.history
 		}
-		if p.Request < m.bounds.lower || p.Request > m.bounds.upper || age >= v.cfg.OldAge && off >= v.cfg.Difference {
+		if p.Request < m.bounds.lower || p.Request > m.bounds.upper || age >= oldAge && off >= oldDifference {
 			all = append(all, candidate{i, m.bounds, off})
 		}
 	}

@@ -52,11 +52,11 @@ func TestVPABoundsByHand(t *testing.T) {
 		{1, 48 * time.Hour, 360, vpaBounds{1159, 1168, 23717}},
 		{0, 24 * time.Hour, 1440, vpaBounds{25, 25, 25}},
 	} {
-		m := &vpaModel{use: histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour}, last: c.last, samples: c.samples}
+		m := &vpaModel{last: c.last, samples: c.samples}
 		m.use.add(c.use, 0.93, 0)
 		m.use.add(4*c.use, 0.04, 0)
 		m.use.add(8*c.use, 0.03, 0)
-		NewVPA(0).recommend(m)
+		m.recommend()
 		if m.bounds != c.want {
 			t.Errorf("use %v, %d samples in %v: %v, want %v", c.use, c.samples, c.last, m.bounds, c.want)
 		}
@@ -213,7 +213,7 @@ func TestVPADefersWhatDoesNotFit(t *testing.T) {
 }
 
 func TestHistogramForgetsByHalf(t *testing.T) {
-	h := histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour}
+	var h histogram
 	const days = 20*(maxExponent+1) + 1 // the last one moves the reference
 	for day := range days {
 		h.add(1, 0.1, time.Duration(day)*24*time.Hour)
@@ -243,7 +243,7 @@ func TestHistogramPercentiles(t *testing.T) {
 		"least that counts":   {[]float64{0.9e-4, 1}, 0, 0.0205},
 		"least, just enough":  {[]float64{1e-4, 1}, 0, 0.01},
 	} {
-		h := histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour, weights: c.weights}
+		h := histogram{weights: c.weights}
 		for _, w := range c.weights {
 			h.total += w
 		}
@@ -256,9 +256,9 @@ func TestHistogramPercentiles(t *testing.T) {
 // The second bucket begins at 0.01. All that is above the most shares the last one. One sample a
 // half-life before counts half.
 func TestHistogramBuckets(t *testing.T) {
-	h := histogram{first: 0.01, growth: 1.05, most: 1000, least: 1e-4, halfLife: 24 * time.Hour}
-	for cores, want := range map[float64]int{0.009: 0, 0.01: 1, 0.0204: 1, 0.0206: 2, 2000: h.bucket(1000)} {
-		if got := h.bucket(cores); got != want {
+	var h histogram
+	for cores, want := range map[float64]int{0.009: 0, 0.01: 1, 0.0204: 1, 0.0206: 2, 2000: bucketOf(1000)} {
+		if got := bucketOf(cores); got != want {
 			t.Errorf("%v cores: bucket %d, want %d", cores, got, want)
 		}
 	}

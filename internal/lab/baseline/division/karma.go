@@ -2,11 +2,8 @@ package division
 
 import (
 	"math"
-	"time"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
 const (
@@ -23,26 +20,21 @@ const (
 	karmaCredits = 1_000_000
 )
 
-// Karma (OSDI'23; resource-disaggregation/karma, algorithm/src/karma_allocator.cpp) is max-min
+// karma (OSDI'23; resource-disaggregation/karma, algorithm/src/karma_allocator.cpp) is max-min
 // fairness over time: a pod that leaves a part of its guaranteed share to others earns credits, and
 // a borrower pays with them. All pods are equal; requests and priorities do not count. The limit
 // is the allotment, but for what Kubernetes demands: it stays above the request.
-type Karma struct {
+type karma struct {
 	room    float64
-	sensor  *sensor
-	resizer *resizer
 	credits map[int]int64
 }
 
-// NewKarma claims room times the demand; 1 is the paper's. It senses and acts as MBCAS does, so that
-// the split alone is compared.
-func NewKarma(room float64) *Karma {
-	return &Karma{room: room, sensor: newSensor(), resizer: newResizer(actuator.DefaultConfig()), credits: map[int]int64{}}
+// NewKarma claims room times the demand; 1 is the paper's.
+func NewKarma(room float64) *Division {
+	return newDivision((&karma{room, map[int]int64{}}).divide)
 }
 
-// Decide implements sim.Policy.
-func (k *Karma) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
-	bidders, supply := k.sensor.bidders(r)
+func (k *karma) divide(bidders []bidder, supply float64) []float64 {
 	users := make([]karmaUser, len(bidders))
 	slice := karmaSlice.Cores()
 	for i, b := range bidders {
@@ -59,11 +51,11 @@ func (k *Karma) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		k.credits[b.pod.ID] = users[i].credits
 		shares[i] = float64(users[i].slices) * slice
 	}
-	return k.resizer.resize(r, targets(bidders, shares)), r.Now + splitInterval
+	return shares
 }
 
 // assignCredits fills in the credits. A new pod gets the mean of the others.
-func (k *Karma) assignCredits(bidders []bidder, users []karmaUser) {
+func (k *karma) assignCredits(bidders []bidder, users []karmaUser) {
 	var sum, n int64
 	for _, b := range bidders {
 		if c, ok := k.credits[b.pod.ID]; ok {

@@ -57,7 +57,7 @@ func TestKarmaByHand(t *testing.T) {
 // The first pods get a million credits each, and later pods the mean of the existing ones: 31/2,
 // rounded down.
 func TestKarmaNewcomersGetTheMean(t *testing.T) {
-	k := NewKarma(1)
+	k := &karma{room: 1}
 	bidders := make([]bidder, 3)
 	for i := range bidders {
 		p := simtest.ManagedPod(i, 100, 1000)
@@ -87,10 +87,11 @@ func TestKarmaNewcomersGetTheMean(t *testing.T) {
 // % stays.
 func TestKarmaKeepsCredits(t *testing.T) {
 	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 4000), simtest.ManagedPod(1, 100, 4000))
-	p := NewKarma(1)
+	k := &karma{1, map[int]int64{}}
+	p := newDivision(k.divide)
 	p.resizer = newResizer(singleStep())
 	r.Run(p, 60*time.Second, []float64{0, 1.5}, []float64{0, 0})
-	if d := p.credits[0] - p.credits[1]; d < 6700 || d > 7700 {
+	if d := k.credits[0] - k.credits[1]; d < 6700 || d > 7700 {
 		t.Fatalf("the idle pod is %d credits richer, want about 7200", d)
 	}
 	if got, want := r.Run(p, 80*time.Second, []float64{3, 3}, []float64{0, 0}), []cpu.Milli{2700, 900}; got[0] < 2460 || got[0] > 2700 || got[1] < 900 || got[1] > 990 {

@@ -12,33 +12,40 @@ import (
 // splitInterval is the time between two splits. Longer follows demand later.
 const splitInterval = time.Second
 
-// MaxMin gives each pod its weighted max-min fair allotment of the supply, and makes it the limit:
-// what an MBCAS without a market would do. The weight is the pod's budget. (Weighted max-min with
-// caps as in Cilantro's HMMF and in Karma's MaxMin baseline: progressive filling; Bertsekas and
-// Gallager, Data Networks, section 6.5.2.)
-type MaxMin struct {
-	room    float64
+// Division makes each pod's share of the supply its limit. It senses and acts as MBCAS does, so that
+// the division alone is compared.
+type Division struct {
 	sensor  *sensor
 	resizer *resizer
+	divide  func(bidders []bidder, supply float64) []float64
 }
 
-// NewMaxMin claims room times the demand: 1 is the textbook's; more leaves room for bursts, and sets
-// CPU aside that may not be used. It senses and acts as MBCAS does, so that the split alone is
-// compared.
-func NewMaxMin(room float64) *MaxMin {
-	return &MaxMin{room: room, sensor: newSensor(), resizer: newResizer(actuator.DefaultConfig())}
+func newDivision(divide func([]bidder, float64) []float64) *Division {
+	return &Division{newSensor(), newResizer(actuator.DefaultConfig()), divide}
 }
 
 // Decide implements sim.Policy.
-func (m *MaxMin) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
-	bidders, supply := m.sensor.bidders(r)
-	for i := range bidders {
-		if !bidders[i].shadow {
-			bidders[i].demand *= m.room
+func (d *Division) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+	bidders, supply := d.sensor.bidders(r)
+	return d.resizer.resize(r, targets(bidders, d.divide(bidders, supply))), r.Now + splitInterval
+}
+
+// NewMaxMin gives each pod its weighted max-min fair allotment of the supply, and makes it the limit:
+// what an MBCAS without a market would do. The weight is the pod's budget. (Weighted max-min with
+// caps as in Cilantro's HMMF and in Karma's MaxMin baseline: progressive filling; Bertsekas and
+// Gallager, Data Networks, section 6.5.2.)
+//
+// A pod claims room times its demand: 1 is the textbook's; more leaves room for bursts, and sets CPU
+// aside that may not be used.
+func NewMaxMin(room float64) *Division {
+	return newDivision(func(bidders []bidder, supply float64) []float64 {
+		for i := range bidders {
+			if !bidders[i].shadow {
+				bidders[i].demand *= room
+			}
 		}
-	}
-	shares := maxMin(supply, claims(bidders))
-	return m.resizer.resize(r, targets(bidders, shares)), r.Now + splitInterval
+		return maxMin(supply, claims(bidders))
+	})
 }
 
 // claim is one pod's part in a division, in cores.

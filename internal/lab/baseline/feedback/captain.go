@@ -8,36 +8,33 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// CaptainConfig is Autothrottle's per-service controller (NSDI'24; microsoft/autothrottle,
-// worker-daemon.py).
-type CaptainConfig struct {
-	// Target is the share of CFS periods that may be throttled (tau); Autothrottle's Tower chooses
-	// it from 0 to 0.3. Higher saves CPU and costs latency.
-	Target float64
-	// Tick is the time between two samples: one CFS period. (The original reads 3 ms before the end
-	// of the period, where all pods' periods are one; here each pod has its own.)
-	Tick time.Duration
-	// Decision is the time between two decisions, and Throttles how many ticks the throttle ratio
-	// is the mean of.
-	Decision  time.Duration
-	Throttles int
-	// Usages is how many ticks of use are looked at.
-	Usages int
-	// Margin is how many standard deviations of use are kept above its maximum at first.
-	Margin float64
-	// Tolerance times the target is the throttle ratio from which limits are raised.
-	Tolerance float64
-	// DecreaseBelow is the dead band of lowering: only to less than this part of the limit.
-	DecreaseBelow float64
-	// Half is the part of a limit that a lowering leaves at least.
-	Half float64
-}
+// The constants of the published code.
+const (
+	// captainTick is the time between two samples: one CFS period. (The original reads 3 ms before
+	// the end of the period, where all pods' periods are one; here each pod has its own.)
+	captainTick = 100 * time.Millisecond
+	// captainDecision is the time between two decisions, and captainThrottles how many ticks the
+	// throttle ratio is the mean of.
+	captainDecision  = time.Second
+	captainThrottles = 10
+	// captainUsages is how many ticks of use are looked at.
+	captainUsages = 50
+	// captainMargin is how many standard deviations of use are kept above its maximum at first.
+	captainMargin = 3
+	// captainTolerance times the target is the throttle ratio from which limits are raised.
+	captainTolerance = 3
+	// captainDecreaseBelow is the dead band of lowering: only to less than this part of the limit.
+	captainDecreaseBelow = 0.9
+	// captainHalf is the part of a limit that a lowering leaves at least.
+	captainHalf = 0.5
+)
 
-// Captain holds each pod's throttle ratio near a target, looking at nothing but that pod. A pod
-// starts at its declared limit (in the published experiments at 32 cores).
+// Captain is Autothrottle's per-service controller (NSDI'24; microsoft/autothrottle,
+// worker-daemon.py). It holds each pod's throttle ratio near a target, looking at nothing but that
+// pod. A pod starts at its declared limit (in the published experiments at 32 cores).
 type Captain struct {
-	cfg  CaptainConfig
-	pods map[int]*captainPod
+	target float64
+	pods   map[int]*captainPod
 }
 
 // captainPod is the state of one pod.
@@ -53,13 +50,10 @@ type captainPod struct {
 	throttled   uint64
 }
 
-// NewCaptain has the constants of the published code.
+// NewCaptain lets that share of CFS periods be throttled (tau); Autothrottle's Tower chooses it from
+// 0 to 0.3. Higher saves CPU and costs latency.
 func NewCaptain(target float64) *Captain {
-	cfg := CaptainConfig{
-		Target: target, Tick: 100 * time.Millisecond, Decision: time.Second, Throttles: 10, Usages: 50,
-		Margin: 3, Tolerance: 3, DecreaseBelow: 0.9, Half: 0.5,
-	}
-	return &Captain{cfg: cfg, pods: map[int]*captainPod{}}
+	return &Captain{target: target, pods: map[int]*captainPod{}}
 }
 
 // Decide implements sim.Policy.
@@ -68,42 +62,42 @@ func (c *Captain) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	for p := range r.Managed() {
 		s := c.pods[p.ID]
 		if s == nil {
-			c.pods[p.ID] = c.cfg.start(r, p)
+			c.pods[p.ID] = startCaptain(r, p)
 			continue
 		}
 		use := (p.Usage - s.usage).Seconds() / (r.Now - s.at).Seconds()
 		throttled := p.Throttled - s.throttled
 		s.at, s.usage, s.throttled = r.Now, p.Usage, p.Throttled
-		decides := r.Now >= s.decided+c.cfg.Decision
+		decides := r.Now >= s.decided+captainDecision
 		if decides {
 			s.decided = r.Now
 		}
-		c.cfg.tick(s, float64(throttled), use, decides)
+		c.tick(s, float64(throttled), use, decides)
 		if a, changes := setCgroupLimit(p, s.limit); changes {
 			actions = append(actions, a)
 		}
 	}
-	return actions, r.Now + c.cfg.Tick
+	return actions, r.Now + captainTick
 }
 
-func (c CaptainConfig) start(r *sim.Snapshot, p *sim.PodSnapshot) *captainPod {
+func startCaptain(r *sim.Snapshot, p *sim.PodSnapshot) *captainPod {
 	limit := p.Limit.Cores()
 	return &captainPod{
-		limit: limit, last: limit, margin: c.Margin,
-		throttles: make([]float64, c.Throttles), usages: make([]float64, c.Usages),
+		limit: limit, last: limit, margin: captainMargin,
+		throttles: make([]float64, captainThrottles), usages: make([]float64, captainUsages),
 		at: r.Now, decided: r.Now, usage: p.Usage, throttled: p.Throttled,
 	}
 }
 
 // tick takes in how often the pod was throttled and how many cores it used, and decides when it is
 // time.
-func (c CaptainConfig) tick(s *captainPod, throttled, use float64, decides bool) {
+func (c *Captain) tick(s *captainPod, throttled, use float64, decides bool) {
 	appendShifted(s.throttles, throttled)
 	appendShifted(s.usages, use)
 	ratio := mean(s.throttles)
-	if ratio > c.Tolerance*c.Target && s.lowered {
+	if ratio > captainTolerance*c.target && s.lowered {
 		s.limit = 2*s.last - s.limit // back to what it was, and as much again
-		s.margin += ratio - c.Target
+		s.margin += ratio - c.target
 		clear(s.throttles)
 		s.lowered = false
 	}
@@ -112,12 +106,12 @@ func (c CaptainConfig) tick(s *captainPod, throttled, use float64, decides bool)
 	}
 	s.last = s.limit
 	ratio = mean(s.throttles)
-	s.margin = max(0, s.margin+ratio-c.Target)
+	s.margin = max(0, s.margin+ratio-c.target)
 	s.lowered = false
-	if over := ratio - c.Tolerance*c.Target; over > 0 {
+	if over := ratio - captainTolerance*c.target; over > 0 {
 		s.limit *= 1 + over
-	} else if enough := slices.Max(s.usages) + deviation(s.usages)*s.margin; enough <= c.DecreaseBelow*s.limit {
-		s.limit = max(c.Half*s.limit, enough)
+	} else if enough := slices.Max(s.usages) + deviation(s.usages)*s.margin; enough <= captainDecreaseBelow*s.limit {
+		s.limit = max(captainHalf*s.limit, enough)
 		s.lowered = true
 	}
 	clear(s.throttles)

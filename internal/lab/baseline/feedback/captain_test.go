@@ -10,15 +10,14 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-func captainWithTarget(limit float64, c CaptainConfig) *captainPod {
-	p := &sim.PodSnapshot{}
-	s := c.start(&sim.Snapshot{}, p)
+func captainAt(limit float64) *captainPod {
+	s := startCaptain(&sim.Snapshot{}, &sim.PodSnapshot{})
 	s.limit, s.last = limit, limit
 	return s
 }
 
 // play is one second: ten ticks, the first so many of them throttled.
-func (c CaptainConfig) play(s *captainPod, throttled int, use float64) {
+func (c *Captain) play(s *captainPod, throttled int, use float64) {
 	for i := range 10 {
 		t := 0.0
 		if i < throttled {
@@ -31,8 +30,8 @@ func (c CaptainConfig) play(s *captainPod, throttled int, use float64) {
 // Target 0.1, limit 2. Five of ten periods are throttled: ratio 0.5, 0.2 more than 3 x 0.1, so the
 // limit is 2 x 1.2 = 2.4, and the margin 3 + 0.5 - 0.1 = 3.4.
 func TestCaptainRaisesByHand(t *testing.T) {
-	c := NewCaptain(0.1).cfg
-	s := captainWithTarget(2, c)
+	c := NewCaptain(0.1)
+	s := captainAt(2)
 	c.play(s, 5, 2)
 	if !simtest.AlmostEqual(s.limit, 2.4) || !simtest.AlmostEqual(s.margin, 3.4) || s.lowered {
 		t.Errorf("limit %v, margin %v, lowered %v; want 2.4, 3.4, false", s.limit, s.margin, s.lowered)
@@ -48,8 +47,8 @@ func TestCaptainRaisesByHand(t *testing.T) {
 // 20 are 1: mean 0.4, sum of squares 20 x 0.6^2 + 30 x 0.4^2 = 12. Enough is 1 + 3.1 x sqrt(12/49)
 // = 2.534, below half of the limit: 2.9141. Throttled again, it goes back to 2 x 5.8282 - 2.9141.
 func TestCaptainLowersAndRollsBackByHand(t *testing.T) {
-	c := NewCaptain(0.1).cfg
-	s := captainWithTarget(4, c)
+	c := NewCaptain(0.1)
+	s := captainAt(4)
 	c.play(s, 0, 1)
 	want := 1 + 2.9*math.Sqrt(8.0/49)
 	if !simtest.AlmostEqual(s.limit, want) || !s.lowered {
@@ -86,8 +85,8 @@ func TestCaptainLowersAndRollsBackByHand(t *testing.T) {
 // throttled is left, margin 3.4, and enough is 1 + 3.4 x sqrt(12/49) = 2.683, below half of the
 // limit: 2.8535.
 func TestCaptainForgetsThrottlingAtDecisions(t *testing.T) {
-	c := NewCaptain(0.1).cfg
-	s := captainWithTarget(4, c)
+	c := NewCaptain(0.1)
+	s := captainAt(4)
 	ticks := func(throttled ...float64) {
 		for i, x := range throttled {
 			c.tick(s, x, 1, i == len(throttled)-1)
@@ -109,9 +108,9 @@ func TestCaptainForgetsThrottlingAtDecisions(t *testing.T) {
 // not below 0.9 x 1.1 = 0.99. In 40 s without throttling the margin falls by 0.1 each, from 3 to 0
 // and no further.
 func TestCaptainLeavesASmallExcess(t *testing.T) {
-	c := NewCaptain(0.1).cfg
+	c := NewCaptain(0.1)
 	for limit, want := range map[float64]float64{1.12: 1, 1.1: 1.1} {
-		s := captainWithTarget(limit, c)
+		s := captainAt(limit)
 		for i := range s.usages {
 			s.usages[i] = 1
 		}
@@ -128,8 +127,8 @@ func TestCaptainLeavesASmallExcess(t *testing.T) {
 // seven. At a target of 0, too: no throttling is not more than 0.
 func TestCaptainHalvesAtMost(t *testing.T) {
 	for _, target := range []float64{0, 0.02} {
-		c := NewCaptain(target).cfg
-		s := captainWithTarget(1, c)
+		c := NewCaptain(target)
+		s := captainAt(1)
 		for i, want := range []float64{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.01, 0.01} {
 			if c.play(s, 0, 0); !simtest.AlmostEqual(s.limit, want) {
 				t.Fatalf("target %v, after %d s: limit %v, want %v", target, i+1, s.limit, want)

@@ -14,9 +14,8 @@ import (
 // %. Use 1 needs 1.25: 0.25 + 2.25 is cut to +50 %. Use 0.76 needs 0.95: -5 %. Use 0.4 needs 0.5:
 // -50 % is cut to -10 %.
 func TestKondenseByHand(t *testing.T) {
-	c := NewKondense().cfg
 	for use, want := range map[float64]float64{0.84: 0.14, 1: 0.5, 0.76: -0.05, 0.4: -0.1, 0.8: 0} {
-		if got := c.factor(use, 1); !simtest.AlmostEqual(got, want) {
+		if got := kondenseFactor(use, 1); !simtest.AlmostEqual(got, want) {
 			t.Errorf("use %v: change %v, want %v", use, got, want)
 		}
 	}
@@ -26,7 +25,7 @@ func TestKondenseByHand(t *testing.T) {
 		request cpu.Milli
 		want    cpu.Milli
 	}{{1000, 0.14, 100, 1140}, {33, -0.1, 0, 29}, {10, -0.1, 0, 10}, {1000, -0.1, 950, 960}, {90000, 0.5, 0, 100000}} {
-		if got := c.next(s.limit, s.factor, s.request); got != s.want {
+		if got := kondenseNext(s.limit, s.factor, s.request); got != s.want {
 			t.Errorf("%v by %v at request %v: %v, want %v", s.limit, s.factor, s.request, got, s.want)
 		}
 	}

@@ -9,30 +9,29 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// KoordinatorConfig is the constants of Koordinator's dynamic CFS quota burst
+// The constants of Koordinator's dynamic CFS quota burst
 // (pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go).
-type KoordinatorConfig struct {
-	Interval time.Duration // 1 s
-	// Percent is the ceiling of a quota in percent of the declared limit (cfsQuotaBurstPercent).
-	Percent int
-	// Up and Down are the factors of one step.
-	Up, Down float64
-	// Overload and Cooling are the node's use, as a share of its cores and a mean over Window, from
-	// which on quotas shrink, or no longer grow (sharePoolThresholdPercent, and nine tenths of it).
-	Overload, Cooling float64
-	Window            time.Duration
-	// Burst is for how long a pod may use its ceiling after it has saved up
-	// (cfsQuotaBurstPeriodSeconds); negative: no such limit.
-	Burst time.Duration
-}
+const (
+	koordinatorInterval = time.Second
+	// burstPercent is the ceiling of a quota in percent of the declared limit (cfsQuotaBurstPercent).
+	burstPercent = 300
+	// The factors of one step.
+	burstUp, burstDown = 1.2, 0.8
+	// The node's use, as a share of its cores and a mean over useWindow, from which on quotas shrink,
+	// or no longer grow (sharePoolThresholdPercent, and nine tenths of it).
+	overloadUse, coolingUse = 0.5, 0.45
+	useWindow               = 5 * time.Second
+)
 
 // Koordinator raises the quota of pods that were throttled while the node is idle, and lowers all
 // quotas when it is not. It writes cgroups itself. Its static burst (cpu.max.burst) is not played:
 // with its default the kernel refuses it on cgroup v2.
 type Koordinator struct {
-	cfg  KoordinatorConfig
-	used []nodeUse // at the last calls, the oldest first, as far as Window reaches
-	pods map[int]*burstPod
+	// burst is for how long a pod may use its ceiling after it has saved up
+	// (cfsQuotaBurstPeriodSeconds); negative: no such limit.
+	burst time.Duration
+	used  []nodeUse // at the last calls, the oldest first, as far as useWindow reaches
+	pods  map[int]*burstPod
 }
 
 type nodeUse struct{ at, usage time.Duration }
@@ -46,10 +45,7 @@ type burstPod struct {
 
 // NewKoordinator is what Koordinator ships, with the policy cfsQuotaBurstOnly in place of none.
 func NewKoordinator(burst time.Duration) *Koordinator {
-	cfg := KoordinatorConfig{
-		Interval: time.Second, Percent: 300, Up: 1.2, Down: 0.8, Overload: 0.5, Cooling: 0.45, Window: 5 * time.Second, Burst: burst,
-	}
-	return &Koordinator{cfg: cfg, pods: map[int]*burstPod{}}
+	return &Koordinator{burst: burst, pods: map[int]*burstPod{}}
 }
 
 // nodeState is how full the node is.
@@ -76,22 +72,22 @@ func (k *Koordinator) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 			now.tokens = k.initial(p.Spec)
 		} else {
 			now.tokens = k.spend(before, p, r.Now)
-			allowed = k.cfg.Burst < 0 || now.tokens > 0
+			allowed = k.burst < 0 || now.tokens > 0
 			throttled = p.Throttled > before.throttled
 		}
-		if limit := k.quota(state, allowed, throttled, p.Limit, p.Spec.Limit); limit != p.Limit {
+		if limit := burstQuota(state, allowed, throttled, p.Limit, p.Spec.Limit); limit != p.Limit {
 			actions = append(actions, sim.Action{Pod: p.ID, Limit: limit, Delay: sim.DirectDelay})
 		}
 	}
 	k.pods = pods
-	return actions, r.Now + k.cfg.Interval
+	return actions, r.Now + koordinatorInterval
 }
 
 // state is the use of the shared pool: all of the node, as no pod is bound to cores and none is
 // marked best effort.
 func (k *Koordinator) state(r *sim.Snapshot) nodeState {
 	k.used = append(k.used, nodeUse{r.Now, r.Usage})
-	for len(k.used) > 1 && k.used[0].at < r.Now-k.cfg.Window {
+	for len(k.used) > 1 && k.used[0].at < r.Now-useWindow {
 		k.used = k.used[1:]
 	}
 	over := r.Now - k.used[0].at
@@ -99,24 +95,24 @@ func (k *Koordinator) state(r *sim.Snapshot) nodeState {
 		return nodeUnknown
 	}
 	switch share := float64(r.Usage-k.used[0].usage) / float64(over) / float64(r.Cores); {
-	case share >= k.cfg.Overload:
+	case share >= overloadUse:
 		return nodeOverload
-	case share >= k.cfg.Cooling:
+	case share >= coolingUse:
 		return nodeCooling
 	}
 	return nodeIdle
 }
 
-// quota is the next quota of a pod, in steps of 1m, dropping what is less.
-func (k *Koordinator) quota(state nodeState, allowed, throttled bool, cur, base cpu.Milli) cpu.Milli {
+// burstQuota is the next quota of a pod, in steps of 1m, dropping what is less.
+func burstQuota(state nodeState, allowed, throttled bool, cur, base cpu.Milli) cpu.Milli {
 	next := cur
 	switch {
 	case !allowed, state == nodeOverload:
-		next = cpu.Milli(float64(cur) * k.cfg.Down)
+		next = cpu.Milli(float64(cur) * burstDown)
 	case throttled && state == nodeIdle:
-		next = cpu.Milli(float64(cur) * k.cfg.Up)
+		next = cpu.Milli(float64(cur) * burstUp)
 	}
-	return next.Clamp(base, base*cpu.Milli(k.cfg.Percent)/100)
+	return next.Clamp(base, base*burstPercent/100)
 }
 
 // A pod at or above a use of spendFrom percent of its declared limit spends tokens, and below
@@ -127,12 +123,12 @@ const (
 )
 
 func (k *Koordinator) capacity() int64 {
-	return int64(k.cfg.Burst/time.Second) * int64(k.cfg.Percent-100)
+	return int64(k.burst/time.Second) * (burstPercent - 100)
 }
 
 // initial is a random part of the first half of the bucket, as Koordinator does.
 func (k *Koordinator) initial(s *sim.PodSpec) int64 {
-	if k.cfg.Burst < 0 {
+	if k.burst < 0 {
 		return 0
 	}
 	h := fnv.New64a()
@@ -143,7 +139,7 @@ func (k *Koordinator) initial(s *sim.PodSpec) int64 {
 
 // spend is what is left of a pod's tokens. Parts of a second do not count.
 func (k *Koordinator) spend(before *burstPod, p *sim.PodSnapshot, now time.Duration) int64 {
-	if k.cfg.Burst < 0 {
+	if k.burst < 0 {
 		return 0
 	}
 	past := now - before.at

@@ -189,7 +189,7 @@ func TestKoordinatorTokens(t *testing.T) {
 			t.Errorf("%d tokens after %v of CPU in %v: %d, want %d", c.before, c.used, c.past, got, c.want)
 		}
 	}
-	if got := k.quota(nodeIdle, false, true, 2000, 1000); got != 1600 {
+	if got := burstQuota(nodeIdle, false, true, 2000, 1000); got != 1600 {
 		t.Errorf("without tokens the quota is %v, want 1600m", got)
 	}
 }

@@ -7,35 +7,34 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// QuotaTurboConfig is the constants of openEuler Rubik's quotaTurbo (pkg/lib/cpu/quotaturbo).
-type QuotaTurboConfig struct {
-	Interval time.Duration // 100 ms
-	// High and Alarm are the node's use in percent from which on quotas fall slowly, and fast.
-	High, Alarm float64
-	// Fall is the share of its excess that a quota loses per call when the node is at Alarm.
-	Fall float64
-	// Rise is by how much all quotas together rise in a call, in percent of the node; nothing rises
-	// when the node is closer than that to Alarm.
-	Rise float64
-	// Swing is by how many points the node's use may have moved within Memory; nothing rises when
-	// it moved more.
-	Swing  float64
-	Memory time.Duration
-	// Height is the highest quota as a multiple of the declared limit.
-	Height float64
-	// Samples is over how many reads, the last one included, the mean use must stay at the declared
-	// limit.
-	Samples int
-}
+// The constants of openEuler Rubik's quotaTurbo (pkg/lib/cpu/quotaturbo).
+const (
+	turboInterval = 100 * time.Millisecond
+	// The node's use in percent from which on quotas fall slowly, and fast.
+	turboHigh, turboAlarm = 60, 80
+	// turboFall is the share of its excess that a quota loses per call when the node is at turboAlarm.
+	turboFall = 0.1
+	// turboRise is by how much all quotas together rise in a call, in percent of the node; nothing
+	// rises when the node is closer than that to turboAlarm.
+	turboRise = 1.0
+	// turboSwing is by how many points the node's use may have moved within turboMemory; nothing
+	// rises when it moved more.
+	turboSwing  = 10
+	turboMemory = time.Minute
+	// turboHeight is the highest quota as a multiple of the declared limit.
+	turboHeight = 2
+	// turboSamples is over how many reads, the last one included, the mean use must stay at the
+	// declared limit.
+	turboSamples = 59
+)
 
 // QuotaTurbo lends quota to pods that are throttled while the node has room, as far as they have
 // used less than their limit in the last six seconds. It writes cgroups itself.
 type QuotaTurbo struct {
-	cfg   QuotaTurboConfig
 	at    time.Duration // of the last call
 	usage time.Duration // of the node then
 	begun bool
-	utils []nodeUtil // within Memory
+	utils []nodeUtil // within turboMemory
 	pods  map[int]*quotaTurboPod
 }
 
@@ -57,12 +56,7 @@ type quotaTurboPod struct {
 }
 
 // NewQuotaTurbo is what Rubik ships.
-func NewQuotaTurbo() *QuotaTurbo {
-	cfg := QuotaTurboConfig{
-		Interval: 100 * time.Millisecond, High: 60, Alarm: 80, Fall: 0.1, Rise: 1, Swing: 10, Memory: time.Minute, Height: 2, Samples: 59,
-	}
-	return &QuotaTurbo{cfg: cfg, pods: map[int]*quotaTurboPod{}}
-}
+func NewQuotaTurbo() *QuotaTurbo { return &QuotaTurbo{pods: map[int]*quotaTurboPod{}} }
 
 // Decide implements sim.Policy.
 func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
@@ -82,23 +76,23 @@ func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		}
 		q.pods = here
 	}
-	q.decrease(util, r.Cores, pods)
-	if q.calm() && q.cfg.Alarm-util >= q.cfg.Rise {
-		q.increase(r, pods)
+	decrease(util, r.Cores, pods)
+	if q.calm() && turboAlarm-util >= turboRise {
+		increase(r, pods)
 	}
 	var actions []sim.Action
 	for i, p := range pods {
-		p.cur = max(min(p.cur+p.delta, q.maxLimit(p)), p.limit)
+		p.cur = max(min(p.cur+p.delta, p.maxLimit()), p.limit)
 		if limit := cpu.FromCores(p.cur); limit != p.sent {
 			p.sent = limit
 			actions = append(actions, sim.Action{Pod: ids[i], Limit: limit, Delay: sim.DirectDelay})
 		}
 	}
-	return actions, r.Now + q.cfg.Interval
+	return actions, r.Now + turboInterval
 }
 
 // util is the node's use in the last interval, in percent; 0 at the first call, which is remembered
-// as such, so nothing rises in the first minute on a node with a use of more than Swing.
+// as such, so nothing rises in the first minute on a node with a use of more than turboSwing.
 func (q *QuotaTurbo) util(r *sim.Snapshot) float64 {
 	var percent float64
 	if q.begun && r.Now > q.at {
@@ -106,7 +100,7 @@ func (q *QuotaTurbo) util(r *sim.Snapshot) float64 {
 	}
 	q.begun, q.at, q.usage = true, r.Now, r.Usage
 	q.utils = append(q.utils, nodeUtil{r.Now, percent})
-	for r.Now-q.utils[0].at > q.cfg.Memory {
+	for r.Now-q.utils[0].at > turboMemory {
 		q.utils = q.utils[1:]
 	}
 	return percent
@@ -118,7 +112,7 @@ func (q *QuotaTurbo) calm() bool {
 	for _, u := range q.utils {
 		low, high = min(low, u.percent), max(high, u.percent)
 	}
-	return high-low <= q.cfg.Swing
+	return high-low <= turboSwing
 }
 
 // sample brings what is known of a pod up to date.
@@ -134,31 +128,31 @@ func (q *QuotaTurbo) sample(now time.Duration, r sim.PodSnapshot) *quotaTurboPod
 	p.newThrottled, p.newTime = r.Throttled-p.throttled, r.ThrottledTime-p.throttledTime
 	p.throttled, p.throttledTime = r.Throttled, r.ThrottledTime
 	p.uses = append(p.uses, nodeUse{now, r.Usage})
-	if len(p.uses) > q.cfg.Samples {
+	if len(p.uses) > turboSamples {
 		p.uses = p.uses[1:]
 	}
 	return p
 }
 
 // decrease takes back: slowly from those that are not throttled, and fast from all.
-func (q *QuotaTurbo) decrease(util float64, cores int, pods []*quotaTurboPod) {
+func decrease(util float64, cores int, pods []*quotaTurboPod) {
 	var excess float64
 	for _, p := range pods {
 		excess += p.cur - p.limit
 	}
 	for _, p := range pods {
-		if util >= q.cfg.High && p.newThrottled == 0 {
-			p.delta -= (util - q.cfg.High) / (q.cfg.Alarm - q.cfg.High) * q.cfg.Fall * (p.cur - p.limit)
+		if util >= turboHigh && p.newThrottled == 0 {
+			p.delta -= (util - turboHigh) / (turboAlarm - turboHigh) * turboFall * (p.cur - p.limit)
 		}
-		if util >= q.cfg.Alarm && excess > 0 {
-			p.delta -= (util - q.cfg.Alarm) / 100 * float64(cores) * (p.cur - p.limit) / excess
+		if util >= turboAlarm && excess > 0 {
+			p.delta -= (util - turboAlarm) / 100 * float64(cores) * (p.cur - p.limit) / excess
 		}
 	}
 }
 
 // increase gives to those that were throttled, in proportion to how long they were in each period
 // in which they were.
-func (q *QuotaTurbo) increase(r *sim.Snapshot, pods []*quotaTurboPod) {
+func increase(r *sim.Snapshot, pods []*quotaTurboPod) {
 	want := func(p *quotaTurboPod) float64 {
 		if p.newThrottled == 0 {
 			return 0
@@ -172,7 +166,7 @@ func (q *QuotaTurbo) increase(r *sim.Snapshot, pods []*quotaTurboPod) {
 	if sum == 0 {
 		return
 	}
-	given := min(sum, q.cfg.Rise/100*float64(r.Cores))
+	given := min(sum, turboRise/100*float64(r.Cores))
 	for _, p := range pods {
 		p.delta += given * want(p) / sum
 	}
@@ -184,8 +178,8 @@ const nearEmpty = 3
 
 // maxLimit is the highest quota that the pod's balance allows: what it may use in the interval to
 // come, if its mean over the samples is to stay at its limit.
-func (q *QuotaTurbo) maxLimit(p *quotaTurboPod) float64 {
-	height := q.cfg.Height * p.limit
+func (p *quotaTurboPod) maxLimit() float64 {
+	height := turboHeight * p.limit
 	n := len(p.uses)
 	if n <= 1 {
 		return height

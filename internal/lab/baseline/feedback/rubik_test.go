@@ -13,11 +13,10 @@ import (
 // period of 100 ms and wants 0.6 cores; another one for 40 ms in two and wants 0.2. They get 0.075
 // and 0.025; the third was not throttled.
 func TestQuotaTurboRisesInProportionToThrottling(t *testing.T) {
-	q := NewQuotaTurbo()
 	a := &quotaTurboPod{newThrottled: 1, newTime: 60 * time.Millisecond}
 	b := &quotaTurboPod{newThrottled: 2, newTime: 40 * time.Millisecond}
 	c := &quotaTurboPod{newTime: 40 * time.Millisecond}
-	q.increase(&sim.Snapshot{Cores: 10, Period: 100 * time.Millisecond}, []*quotaTurboPod{a, b, c})
+	increase(&sim.Snapshot{Cores: 10, Period: 100 * time.Millisecond}, []*quotaTurboPod{a, b, c})
 	if !simtest.AlmostEqual(a.delta, 0.075) || !simtest.AlmostEqual(b.delta, 0.025) || c.delta != 0 {
 		t.Errorf("got %v, %v and %v, want 0.075, 0.025 and 0", a.delta, b.delta, c.delta)
 	}
@@ -27,14 +26,13 @@ func TestQuotaTurboRisesInProportionToThrottling(t *testing.T) {
 // 60)/20 x 0.1 = 0.05 of its excess: 0.0125. At 82 % it loses 22/20 x 0.1 = 0.11 of it, 0.0275, and
 // both lose their part, 2/3 and 1/3, of 2 % of 10 cores.
 func TestQuotaTurboFallsByTheNodesUse(t *testing.T) {
-	q := NewQuotaTurbo()
 	for util, want := range map[float64][2]float64{
 		59: {0, 0},
 		70: {0, -0.0125},
 		82: {-0.2 * 2 / 3, -0.0275 - 0.2/3},
 	} {
 		a, b := &quotaTurboPod{limit: 1, cur: 1.5, newThrottled: 1}, &quotaTurboPod{limit: 1, cur: 1.25}
-		q.decrease(util, 10, []*quotaTurboPod{a, b})
+		decrease(util, 10, []*quotaTurboPod{a, b})
 		if !simtest.AlmostEqual(a.delta, want[0]) || !simtest.AlmostEqual(b.delta, want[1]) {
 			t.Errorf("at %v %%: %v and %v, want %v", util, a.delta, b.delta, want)
 		}
@@ -47,21 +45,20 @@ func TestQuotaTurboFallsByTheNodesUse(t *testing.T) {
 // are left, and it is 2. When 6.5 s were, nothing is, and it is 1. Two reads with a full period
 // between them leave 1 period, too.
 func TestQuotaTurboKeepsTheMeanAtTheLimit(t *testing.T) {
-	q := NewQuotaTurbo()
 	for used, want := range map[time.Duration]float64{5800: 1 + 1.0/6, 5700: 1 + 2.0/6, 4900: 2, 6500: 1} {
 		p := &quotaTurboPod{limit: 1}
 		for i := range time.Duration(59) {
 			p.uses = append(p.uses, nodeUse{time.Minute + i*100*time.Millisecond, used * time.Millisecond * i / 58})
 		}
-		if got := q.maxLimit(p); !simtest.AlmostEqual(got, want) {
+		if got := p.maxLimit(); !simtest.AlmostEqual(got, want) {
 			t.Errorf("%d ms used: %v, want %v", used, got, want)
 		}
 	}
 	two := []nodeUse{{0, 0}, {100 * time.Millisecond, 100 * time.Millisecond}}
-	if got, want := q.maxLimit(&quotaTurboPod{limit: 1, uses: two}), 1+1.0/6; !simtest.AlmostEqual(got, want) {
+	if got, want := (&quotaTurboPod{limit: 1, uses: two}).maxLimit(), 1+1.0/6; !simtest.AlmostEqual(got, want) {
 		t.Errorf("two reads: %v, want %v", got, want)
 	}
-	if got := q.maxLimit(&quotaTurboPod{limit: 1}); got != 2 {
+	if got := (&quotaTurboPod{limit: 1}).maxLimit(); got != 2 {
 		t.Errorf("nothing known: %v, want 2", got)
 	}
 }
