@@ -4,6 +4,7 @@ package kernelrun
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"encoding/binary"
 	"errors"
@@ -99,11 +100,7 @@ func newPod(tree *tree, s sim.Setup, spec sim.PodSpec, start instant) (*pod, err
 	}
 	defer end.Close() // the processes have it
 	p.pipe = line
-	threads := spec.Threads
-	if threads == 0 {
-		threads = s.Machine.Cores
-	}
-	for range threads {
+	for range cmp.Or(spec.Threads, s.Machine.Cores) {
 		if err := p.add(end, "serve", start.String(), seconds(s.Length), seconds(s.WarmUp)); err != nil {
 			return p, err
 		}

@@ -18,6 +18,7 @@ package kernelrun
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,10 +218,7 @@ func (r *runner) now() time.Duration { return time.Since(r.start) }
 
 // run follows the clock: calls of the policy, changes that take effect, points of the series.
 func (r *runner) run(ctx context.Context) error {
-	every := r.setup.Interval
-	if every == 0 {
-		every = time.Second
-	}
+	every := cmp.Or(r.setup.Interval, time.Second)
 	decide, point, warm, watch := time.Duration(0), every, r.setup.WarmUp, time.Duration(0)
 	for {
 		next := min(decide, point, watch, r.setup.Length)
@@ -300,11 +298,9 @@ func (r *runner) read() error {
 	}
 	r.machine = m
 	r.snapshot = sim.Snapshot{
-		Now: r.now(), Cores: r.setup.Machine.Cores, Allocatable: r.setup.Machine.Allocatable,
-		Period: period, Usage: m.busy, Pods: r.snapshot.Pods[:0],
-	}
-	if r.snapshot.Allocatable == 0 {
-		r.snapshot.Allocatable = cpu.Milli(r.setup.Machine.Cores) * cpu.Core
+		Now: r.now(), Cores: r.setup.Machine.Cores,
+		Allocatable: cmp.Or(r.setup.Machine.Allocatable, cpu.Milli(r.setup.Machine.Cores)*cpu.Core),
+		Period:      period, Usage: m.busy, Pods: r.snapshot.Pods[:0],
 	}
 	for i, p := range r.pods {
 		if p.failed != nil {

@@ -41,7 +41,7 @@ type CoordinatorRound struct {
 // node is one node in progress.
 type node struct {
 	mbcas      *MBCAS
-	simulation sim.Simulation
+	simulation *sim.Simulation
 }
 
 // Run simulates all nodes to the end. Between two rounds nodes are independent, so the result does

@@ -44,9 +44,7 @@ func (r *report) check(s *Scenario, open opener) {
 
 func (r *report) checkNode(n *Node) {
 	whole := cpu.Milli(n.Cores) * cpu.Core
-	if n.Allocatable == 0 {
-		n.Allocatable = whole
-	}
+	n.Allocatable = cmp.Or(n.Allocatable, whole)
 	if whole > 0 && n.Allocatable > whole {
 		r.add("node.allocatable", "%s is more than the node has, %d", cores(n.Allocatable), n.Cores)
 	}

@@ -38,7 +38,7 @@ const (
 )
 
 // scheduleKubernetes plans the probes and external changes of a pod that has started.
-func (r *runner) scheduleKubernetes(id int, s *PodSpec) {
+func (r *Simulation) scheduleKubernetes(id int, s *PodSpec) {
 	if s.ReadyTimeout > 0 {
 		r.schedule(event{at: r.node.now + probePeriod, probe: true, podID: id})
 	}
@@ -51,7 +51,7 @@ func (r *runner) scheduleKubernetes(id int, s *PodSpec) {
 
 // probe runs one readiness probe: it fails while a request has waited for longer than the pod's
 // timeout.
-func (r *runner) probe(id int) {
+func (r *Simulation) probe(id int) {
 	p := r.node.pods[id]
 	if p.ended {
 		return
@@ -70,7 +70,7 @@ func (r *runner) probe(id int) {
 }
 
 // changeExternally sets a limit that no policy asked for.
-func (r *runner) changeExternally(id int, limit cpu.Milli) {
+func (r *Simulation) changeExternally(id int, limit cpu.Milli) {
 	p := r.node.pods[id]
 	if p.ended {
 		return
@@ -80,7 +80,7 @@ func (r *runner) changeExternally(id int, limit cpu.Milli) {
 }
 
 // inOutage says whether the policy's part on the node does not run now.
-func (r *runner) inOutage() bool {
+func (r *Simulation) inOutage() bool {
 	for _, o := range r.setup.Outages {
 		if now := r.node.now; now >= o.At && now < o.At+o.Duration {
 			return true

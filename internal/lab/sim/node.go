@@ -57,18 +57,10 @@ const (
 )
 
 func (m Machine) withDefaults() Machine {
-	if m.Allocatable == 0 {
-		m.Allocatable = cpu.Milli(m.Cores) * cpu.Core
-	}
-	if m.Period == 0 {
-		m.Period = 100 * time.Millisecond
-	}
-	if m.Tick == 0 {
-		m.Tick = 4 * time.Millisecond
-	}
-	if m.Slice == 0 {
-		m.Slice = time.Duration(bits.Len(uint(min(m.Cores, 8)))) * 700 * time.Microsecond
-	}
+	m.Allocatable = cmp.Or(m.Allocatable, cpu.Milli(m.Cores)*cpu.Core)
+	m.Period = cmp.Or(m.Period, 100*time.Millisecond)
+	m.Tick = cmp.Or(m.Tick, 4*time.Millisecond)
+	m.Slice = cmp.Or(m.Slice, time.Duration(bits.Len(uint(min(m.Cores, 8))))*700*time.Microsecond)
 	return m
 }
 

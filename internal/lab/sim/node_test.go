@@ -70,8 +70,8 @@ func TestDeterministic(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "rests") {
 			at := time.Duration(rapid.Int64Range(0, int64(s.Length)).Draw(t, "rest"))
 			c.RunUntil(at)
-			if latest = max(latest, at); c.runner.node.now != latest {
-				t.Fatalf("it pauses at %v, want %v", c.runner.node.now, latest)
+			if latest = max(latest, at); c.node.now != latest {
+				t.Fatalf("it pauses at %v, want %v", c.node.now, latest)
 			}
 		}
 		c.RunUntil(2 * s.Length)

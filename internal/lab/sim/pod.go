@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -142,9 +143,7 @@ func (s PodSpec) rng(seed uint64, purpose string) *rand.Rand {
 // Add starts a pod with its load and returns its ID.
 func (n *Node) Add(s PodSpec) int {
 	p := &pod{id: len(n.pods), spec: s, startedAt: n.now, request: s.Request, limit: s.Limit}
-	if p.spec.Threads == 0 {
-		p.spec.Threads = n.machine.Cores
-	}
+	p.spec.Threads = cmp.Or(p.spec.Threads, n.machine.Cores)
 	p.Latency = new(Latencies)
 	p.pressure.at = n.now
 	p.weight = cpuWeight(s)

@@ -56,7 +56,7 @@ func (w *replicas) addPod(id int, s *PodSpec) {
 }
 
 // scale sets the number of a workload's replicas, at least one.
-func (r *runner) scale(like PodSpec, want int) {
+func (r *Simulation) scale(like PodSpec, want int) {
 	w := r.replicas[workloadKey(&like)]
 	if w == nil {
 		return // it has no workload
@@ -84,14 +84,14 @@ func (r *runner) scale(like PodSpec, want int) {
 }
 
 // cancelReplica cancels the latest replica that has not started.
-func (r *runner) cancelReplica(w *replicas) {
+func (r *Simulation) cancelReplica(w *replicas) {
 	last := len(w.pending) - 1
 	r.events = slices.DeleteFunc(r.events, func(e event) bool { return e.starts == w.pending[last] })
 	w.pending = w.pending[:last]
 }
 
 // endPod ends a declared pod. With the last one of a workload, its other replicas end, too.
-func (r *runner) endPod(id int) {
+func (r *Simulation) endPod(id int) {
 	r.node.Remove(id)
 	w := r.replicas[workloadKey(&r.node.pods[id].spec)]
 	if w == nil {

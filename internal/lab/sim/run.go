@@ -64,38 +64,29 @@ type PodPoint struct {
 
 // Run simulates one node from start to end.
 func Run(s Setup, policy Policy) Result {
-	c := Start(s, policy)
-	c.RunUntil(s.Length)
-	return c.Result()
+	r := Start(s, policy)
+	r.RunUntil(s.Length)
+	return r.Result()
 }
 
-// Simulation is a run in progress. Pauses change nothing, so several nodes can run in lockstep.
-type Simulation struct{ runner *runner }
-
-// Start is a simulation at time 0.
-func Start(s Setup, policy Policy) Simulation { return Simulation{newRunner(s, policy)} }
-
 // RunUntil runs to a time, or to the end.
-func (c Simulation) RunUntil(at time.Duration) {
-	for c.runner.node.now < min(at, c.runner.setup.Length) {
-		c.runner.step(at)
+func (r *Simulation) RunUntil(at time.Duration) {
+	for r.node.now < min(at, r.setup.Length) {
+		r.step(at)
 	}
 }
 
 // Partial is what is recorded so far. Counters count from the start of a pod, latencies from the
 // end of the warm-up once that is over. It is valid until the simulation continues.
-func (c Simulation) Partial() *Result {
-	for i, p := range c.runner.node.pods {
-		c.runner.out.Pods[i].Counters = p.Counters
+func (r *Simulation) Partial() *Result {
+	for i, p := range r.node.pods {
+		r.out.Pods[i].Counters = p.Counters
 	}
-	return &c.runner.out
+	return &r.out
 }
 
-// Result is the result so far. The simulation cannot continue after it.
-func (c Simulation) Result() Result { return c.runner.result() }
-
-// runner is the state of a simulation.
-type runner struct {
+// Simulation is a run in progress. Pauses change nothing, so several nodes can run in lockstep.
+type Simulation struct {
 	setup    Setup
 	policy   Policy
 	node     *Node
@@ -126,11 +117,10 @@ type event struct {
 	terminated bool // podID was scaled in
 }
 
-func newRunner(s Setup, policy Policy) *runner {
-	if s.Interval == 0 {
-		s.Interval = time.Second
-	}
-	r := &runner{setup: s, policy: policy, node: NewNode(s.Machine, s.Seed), pointAt: s.Interval, replicas: map[string]*replicas{}}
+// Start is a simulation at time 0.
+func Start(s Setup, policy Policy) *Simulation {
+	s.Interval = cmp.Or(s.Interval, time.Second)
+	r := &Simulation{setup: s, policy: policy, node: NewNode(s.Machine, s.Seed), pointAt: s.Interval, replicas: map[string]*replicas{}}
 	for i := range s.Pods {
 		spec := s.Pods[i]
 		if spec.Workload != "" {
@@ -149,7 +139,7 @@ func newRunner(s Setup, policy Policy) *runner {
 	return r
 }
 
-func (r *runner) schedule(e event) {
+func (r *Simulation) schedule(e event) {
 	i, _ := slices.BinarySearchFunc(r.events, e, func(a, b event) int {
 		if a.at <= b.at {
 			return -1
@@ -160,7 +150,7 @@ func (r *runner) schedule(e event) {
 }
 
 // step advances to the next event and handles it, or to until, if that is earlier.
-func (r *runner) step(until time.Duration) {
+func (r *Simulation) step(until time.Duration) {
 	at := min(r.decideAt, r.pointAt, r.setup.Length, until)
 	if len(r.events) > 0 {
 		at = min(at, r.events[0].at)
@@ -192,7 +182,7 @@ func (r *runner) step(until time.Duration) {
 	}
 }
 
-func (r *runner) handle(e event) {
+func (r *Simulation) handle(e event) {
 	switch {
 	case e.starts != nil:
 		if w := r.replicas[workloadKey(e.starts)]; w != nil {
@@ -223,7 +213,7 @@ func (r *runner) handle(e event) {
 	}
 }
 
-func (r *runner) apply(a Action) {
+func (r *Simulation) apply(a Action) {
 	p := r.node.pods[a.Pod]
 	if p.ended {
 		return
@@ -239,7 +229,7 @@ func (r *runner) apply(a Action) {
 }
 
 // setLimit changes the limit in force and records it.
-func (r *runner) setLimit(id int, limit cpu.Milli) {
+func (r *Simulation) setLimit(id int, limit cpu.Milli) {
 	p := r.node.pods[id]
 	if limit == p.limit {
 		return
@@ -250,7 +240,7 @@ func (r *runner) setLimit(id int, limit cpu.Milli) {
 }
 
 // endWarmUp starts the measured part.
-func (r *runner) endWarmUp() {
+func (r *Simulation) endWarmUp() {
 	r.warmedUp = true
 	r.node.updateCounters()
 	for i, p := range r.node.pods {
@@ -262,7 +252,7 @@ func (r *runner) endWarmUp() {
 }
 
 // recordPoint records the interval that ends.
-func (r *runner) recordPoint() {
+func (r *Simulation) recordPoint() {
 	r.node.updateCounters()
 	every := r.setup.Interval
 	priced, _ := r.policy.(MarketPolicy)
@@ -288,7 +278,8 @@ func (r *runner) recordPoint() {
 	r.idleAtPoint = r.node.idleTime
 }
 
-func (r *runner) result() Result {
+// Result is the result so far. The simulation cannot continue after it.
+func (r *Simulation) Result() Result {
 	r.node.updateCounters()
 	for i, p := range r.node.pods {
 		out := &r.out.Pods[i]
