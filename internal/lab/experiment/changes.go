@@ -30,7 +30,7 @@ func changesPer(seconds float64) func(*Run) float64 {
 				life += n.every().Seconds()
 			}
 		}
-		return ratio(sum*seconds, life)
+		return sum * seconds / life
 	}
 }
 
@@ -90,7 +90,8 @@ func foldLateChanges(of func(n *Node, p *pod, changes []sim.Change) float64) fun
 }
 
 func lateChanges(r *Run) float64 {
-	return ratio(foldLateChanges(func(_ *Node, _ *pod, c []sim.Change) float64 { return float64(len(c)) })(r))
+	sum, pods := foldLateChanges(func(_ *Node, _ *pod, c []sim.Change) float64 { return float64(len(c)) })(r)
+	return sum / pods
 }
 
 // minReversals is how often a limit must reverse direction in half a run to count as a cycle.

@@ -3,6 +3,7 @@ package experiment
 import (
 	"math"
 
+	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
@@ -10,7 +11,7 @@ import (
 func (r *Run) Latency() *sim.Latencies {
 	all := new(sim.Latencies)
 	for _, p := range r.each() {
-		if p.role == Service && p.Latency != nil {
+		if p.role == scenario.Service && p.Latency != nil {
 			all.Merge(p.Latency)
 		}
 	}
@@ -20,14 +21,14 @@ func (r *Run) Latency() *sim.Latencies {
 func quantile(q float64) func(*Run) float64 {
 	return func(r *Run) float64 {
 		l := r.Latency()
-		return ratio(l.Quantile(q).Seconds()*1000, float64(min(l.Count, 1)))
+		return l.Quantile(q).Seconds() * 1000 / float64(min(l.Count, 1))
 	}
 }
 
 func backlog(r *Run) float64 {
 	var waited, arrived float64
 	for n, p := range r.each() {
-		if p.role != Service {
+		if p.role != scenario.Service {
 			continue
 		}
 		for k := range n.intervals(p) {
@@ -35,11 +36,11 @@ func backlog(r *Run) float64 {
 			arrived += p.Points[k].Offered.Cores()
 		}
 	}
-	return ratio(waited, arrived)
+	return waited / arrived
 }
 
 func throttled(r *Run) float64 {
-	return periods(r, func(p *pod) bool { return p.role == Service }, func(p *pod) uint64 { return p.Throttled })
+	return periods(r, func(p *pod) bool { return p.role == scenario.Service }, func(p *pod) uint64 { return p.Throttled })
 }
 
 func throttledIdle(r *Run) float64 {
@@ -83,7 +84,7 @@ func starved(r *Run) float64 {
 			}
 		}
 	}
-	return 100 * ratio(on, all)
+	return 100 * (on / all)
 }
 
 // starved says whether work waited throughout an interval while the pod used less than half of its

@@ -15,7 +15,7 @@ type Measure struct {
 	// Main measures are in the first table of a report.
 	Main bool
 
-	of func(*Run) float64 // NaN: it does not apply to the run
+	of func(*Run) float64 // NaN or infinite: it does not apply to the run
 }
 
 // Direction says which of two figures is better.

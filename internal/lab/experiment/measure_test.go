@@ -8,6 +8,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
@@ -22,18 +23,18 @@ func latencies(n int, of ...time.Duration) *sim.Latencies {
 	return l
 }
 
-func role(pod string) Role {
+func role(pod string) scenario.Role {
 	switch pod {
 	case "web", "shop":
-		return Service
+		return scenario.Service
 	case "batch":
-		return Batch
+		return scenario.Batch
 	case "liar":
-		return Liar
+		return scenario.Liar
 	case "honest":
-		return Honest
+		return scenario.Honest
 	}
-	return Other
+	return scenario.Other
 }
 
 // smallRun is a node of 2 cores for 10 s, the first 2 of them warm-up: a service that asks for 0.5
@@ -146,7 +147,7 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 func TestAbsentIsNotZero(t *testing.T) {
 	r := smallRun()
 	r.Steps = nil
-	r.Role = func(string) Role { return Other }
+	r.Role = func(string) scenario.Role { return scenario.Other }
 	got := MeasureRun(r)
 	for _, unit := range []string{"p99-ms", "backlog-s", "throttled-%", "batch-cores", "react-p50-s", "react-worst-s", "settle-s", LiarGain, HonestLoss} {
 		if v, ok := got[unit]; ok {
@@ -279,8 +280,8 @@ func TestJainOfEquals(t *testing.T) {
 }
 
 func TestCompareWithTruth(t *testing.T) {
-	lie := Summary{Values: Values{}, Useful: []Useful{{0, "a/liar", Liar, 0.66}, {0, "a/honest", Honest, 0.9}, {1, "a/honest", Honest, 1.2}, {0, "a/new", Liar, 5}}}
-	truth := Summary{Useful: []Useful{{0, "a/liar", Honest, 0.6}, {0, "a/honest", Honest, 1}, {1, "a/honest", Honest, 1}}}
+	lie := Summary{Values: Values{}, Useful: []Useful{{0, "a/liar", scenario.Liar, 0.66}, {0, "a/honest", scenario.Honest, 0.9}, {1, "a/honest", scenario.Honest, 1.2}, {0, "a/new", scenario.Liar, 5}}}
+	truth := Summary{Useful: []Useful{{0, "a/liar", scenario.Honest, 0.6}, {0, "a/honest", scenario.Honest, 1}, {1, "a/honest", scenario.Honest, 1}}}
 	lie.CompareWithTruth(truth)
 	if fmt.Sprintf("%.3f %.3f", lie.Values[LiarGain], lie.Values[HonestLoss]) != "10.000 10.000" {
 		t.Errorf("gain %v %%, loss %v %%, want 10 and 10", lie.Values[LiarGain], lie.Values[HonestLoss])

@@ -11,13 +11,14 @@
 package experiment
 
 import (
+	"cmp"
 	"iter"
-	"math"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/lab/load"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
@@ -25,7 +26,7 @@ import (
 type Run struct {
 	Nodes []Node
 	// Role is the role of a pod in the scenario.
-	Role func(pod string) Role
+	Role func(pod string) scenario.Role
 	// Steps are the times at which the load of some pod steps up.
 	Steps []time.Duration
 	// StepsOf are those of one pod; nil: Steps are those of every pod.
@@ -42,7 +43,7 @@ type Node struct {
 // pod is one pod with what several measures need.
 type pod struct {
 	*sim.PodResult
-	role   Role
+	role   scenario.Role
 	budget float64
 	// needs is the demand of busy threads in each interval, in cores.
 	needs []float64
@@ -104,10 +105,7 @@ func (n *Node) usefulMean(p *pod) float64 {
 }
 
 func (n *Node) every() time.Duration {
-	if n.Setup.Interval == 0 {
-		return time.Second
-	}
-	return n.Setup.Interval
+	return cmp.Or(n.Setup.Interval, time.Second)
 }
 
 // at is the end of an interval.
@@ -126,10 +124,7 @@ func (n *Node) length() time.Duration { return n.Setup.Length - n.Setup.WarmUp }
 func (n *Node) cores() float64 { return float64(n.Setup.Machine.Cores) }
 
 func (n *Node) allocatable() cpu.Milli {
-	if n.Setup.Machine.Allocatable == 0 {
-		return cpu.Milli(n.Setup.Machine.Cores) * cpu.Core
-	}
-	return n.Setup.Machine.Allocatable
+	return cmp.Or(n.Setup.Machine.Allocatable, cpu.Milli(n.Setup.Machine.Cores)*cpu.Core)
 }
 
 // limit is a limit in cores; none is the whole node.
@@ -214,12 +209,4 @@ func meanOf(p load.Profile, from, to time.Duration) float64 {
 		at = until
 	}
 	return sum / float64(to-from)
-}
-
-// ratio is a/b; NaN for b = 0.
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return math.NaN()
-	}
-	return a / b
 }

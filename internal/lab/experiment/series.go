@@ -3,24 +3,25 @@ package experiment
 import (
 	"cmp"
 	"slices"
+
+	"github.com/mbcas/mbcas/internal/lab/scenario"
 )
 
 // Series is the time series of a node, thinned.
 type Series struct {
-	Step   float64 // seconds between two points
-	Cores  float64
-	WarmUp float64 // seconds at the start that are not measured
-	Pods   []PodSeries
-	Price  []float64 // empty where the policy has none
-	Idle   []float64 // share of the cores
+	Step  float64 // seconds between two points
+	Cores float64
+	Pods  []PodSeries
+	Price []float64 // empty where the policy has none
+	Idle  []float64 // share of the cores
 }
 
 // PodSeries is that of one pod. Limit is 0 where it has none; a point is -1 where the pod does not
 // run.
 type PodSeries struct {
-	Pod                 string
-	Role                Role
-	Usage, Limit, Needs []float64 // cores
+	Pod          string
+	Role         scenario.Role
+	Usage, Limit []float64 // cores
 }
 
 // maxPoints and maxPods bound what is plotted.
@@ -34,7 +35,7 @@ const (
 func (n *Node) series() *Series {
 	all := len(n.Result.Idle)
 	step := max(1, (all+maxPoints-1)/maxPoints)
-	s := &Series{Step: float64(step) * n.every().Seconds(), Cores: n.cores(), WarmUp: n.Setup.WarmUp.Seconds()}
+	s := &Series{Step: float64(step) * n.every().Seconds(), Cores: n.cores()}
 	for k := 0; k < all; k += step {
 		to := min(k+step, all)
 		s.Idle = append(s.Idle, meanIn(k, to, func(i int) float64 { return n.Result.Idle[i] }))
@@ -47,11 +48,10 @@ func (n *Node) series() *Series {
 		for k := 0; k < all; k += step {
 			to := min(k+step, all)
 			if !p.runs(k) || !p.runs(to-1) {
-				c.Usage, c.Limit, c.Needs = append(c.Usage, -1), append(c.Limit, -1), append(c.Needs, -1)
+				c.Usage, c.Limit = append(c.Usage, -1), append(c.Limit, -1)
 				continue
 			}
 			c.Usage = append(c.Usage, meanIn(k, to, func(i int) float64 { return p.Points[i].Usage.Cores() }))
-			c.Needs = append(c.Needs, meanIn(k, to, p.need))
 			c.Limit = append(c.Limit, p.Points[to-1].Limit.Cores())
 		}
 		s.Pods = append(s.Pods, c)
@@ -81,9 +81,9 @@ func (n *Node) plottedPods() []*pod {
 	}
 	slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(want(b), want(a)) })
 	var first []*pod
-	seen := map[Role]bool{}
+	seen := map[scenario.Role]bool{}
 	for _, p := range pods {
-		if seen[p.role] || p.role == Other {
+		if seen[p.role] || p.role == scenario.Other {
 			rest = append(rest, p)
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
@@ -28,7 +29,7 @@ func reaction(q float64) func(*Run) float64 {
 			n := &r.Nodes[i]
 			for j := range n.pods {
 				p := &n.pods[j]
-				if p.role != Service || !p.Spec.Managed() || !p.servesRequests() {
+				if p.role != scenario.Service || !p.Spec.Managed() || !p.servesRequests() {
 					continue
 				}
 				steps := r.Steps

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
@@ -26,7 +27,7 @@ type Summary struct {
 type Useful struct {
 	Node int
 	Pod  string
-	Role Role
+	Role scenario.Role
 	Mean float64 // cores, after the warm-up
 }
 
@@ -36,7 +37,7 @@ func (r *Run) Summarize(key Key, series bool) Summary {
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		for j := range n.pods {
-			if p := &n.pods[j]; p.role == Liar || p.role == Honest {
+			if p := &n.pods[j]; p.role == scenario.Liar || p.role == scenario.Honest {
 				o.Useful = append(o.Useful, Useful{i, p.Spec.Namespace + "/" + p.Spec.Name, p.role, n.usefulMean(p)})
 			}
 		}
@@ -65,7 +66,7 @@ func (o *Summary) CompareWithTruth(truth Summary) {
 		if !ok || was == 0 {
 			continue
 		}
-		if u.Role == Liar {
+		if u.Role == scenario.Liar {
 			liars = true
 			lied += u.Mean
 			told += was

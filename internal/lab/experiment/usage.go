@@ -1,14 +1,16 @@
 package experiment
 
+import "github.com/mbcas/mbcas/internal/lab/scenario"
+
 func batchCores(r *Run) float64 {
 	sum, any := 0.0, 0.0
 	for n, p := range r.each() {
-		if p.role == Batch {
+		if p.role == scenario.Batch {
 			sum += p.Usage.Seconds() / n.length().Seconds()
 			any = 1
 		}
 	}
-	return ratio(sum, any)
+	return sum / any
 }
 
 func utilisation(r *Run) float64 {
@@ -18,7 +20,7 @@ func utilisation(r *Run) float64 {
 		idle += n.Result.IdleTime.Seconds()
 		all += n.cores() * n.length().Seconds()
 	}
-	return 100 - 100*ratio(idle, all)
+	return 100 - 100*(idle/all)
 }
 
 func limitOverNeed(r *Run) float64 {
@@ -32,5 +34,5 @@ func limitOverNeed(r *Run) float64 {
 			needs += p.Points[k].Usage.Cores() + (p.backlogAt(k)-p.backlogAt(k-1))/n.every().Seconds()
 		}
 	}
-	return ratio(limits, needs)
+	return limits / needs
 }

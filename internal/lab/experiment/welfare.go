@@ -132,7 +132,7 @@ func nash(r *Run) float64 {
 			sum += p.budget * math.Log(max(n.usefulMean(p), minUsage)/best)
 			weight += p.budget
 		}
-		return math.Exp(ratio(sum, weight))
+		return math.Exp(sum / weight)
 	})
 }
 
@@ -145,5 +145,5 @@ func overNodes(r *Run, of func(*Node) float64) float64 {
 			count++
 		}
 	}
-	return ratio(sum, count)
+	return sum / count
 }

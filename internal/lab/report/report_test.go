@@ -27,8 +27,8 @@ func outcome(scenario, policy string, seed uint64, p99, batch float64) experimen
 	}
 	if seed == 1 {
 		o.Series = &experiment.Series{Step: 1, Cores: 2, Price: []float64{0, 0.5, 0.4}, Idle: []float64{0.5, 0, 0}, Pods: []experiment.PodSeries{
-			{Pod: "web", Role: experiment.Service, Usage: []float64{-1, 0.5, 0.6}, Limit: []float64{-1, 1, 0.7}, Needs: []float64{-1, 0.5, 0.6}},
-			{Pod: "batch", Role: experiment.Batch, Usage: []float64{1, 1, 1}, Limit: []float64{0, 0, 0}, Needs: []float64{2, 2, 2}},
+			{Pod: "web", Role: "service", Usage: []float64{-1, 0.5, 0.6}, Limit: []float64{-1, 1, 0.7}},
+			{Pod: "batch", Role: "batch", Usage: []float64{1, 1, 1}, Limit: []float64{0, 0, 0}},
 		}}
 	}
 	return o
