@@ -58,7 +58,7 @@ func runFidelity(ctx context.Context, s Streams, cfg fidelity.Config, out string
 }
 
 func fidelityText(r fidelity.Report) string {
-	t := &table{header: []string{"RUN", "POD", "MEASURE", "KERNEL", "SIMULATED", "AGREES"}, left: 3}
+	t := &table{header: []string{"RUN", "POD", "MEASURE", "KERNEL", "SIMULATED", "AGREES"}}
 	for _, f := range r.Figures {
 		agrees := "yes"
 		if !f.Agrees {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -15,29 +16,16 @@ type podGroup struct {
 	sum     sim.PodResult // sums of their counters
 	ran     time.Duration
 	changes int
-	limits  valueRange[cpu.Milli] // at the end
-}
-
-// valueRange is a minimum and a maximum.
-type valueRange[N cpu.Milli | float64 | market.Price] struct {
-	low, high N
-	known     bool
-}
-
-func (s *valueRange[N]) add(v N) {
-	if !s.known {
-		*s = valueRange[N]{v, v, true}
-	}
-	s.low, s.high = min(s.low, v), max(s.high, v)
+	limits  []cpu.Milli // at the end
 }
 
 // podTable has a row for each pod, or, of many nodes, one for all pods of a name: mean usage, all
 // requests, all changes of limits, and the lowest and highest limit at the end.
 func podTable(sc *scenario.Scenario, nodes []nodeRun) *table {
-	t := &table{header: podHeader, left: 2}
+	t := &table{header: podHeader}
 	listed := len(nodes) > 1 && len(nodes) <= maxNodesListed
 	if listed {
-		t.header, t.left = append([]string{"NODE"}, podHeader...), 3
+		t.header = append([]string{"NODE"}, podHeader...)
 	}
 	type key struct {
 		node int // 0: all
@@ -74,13 +62,13 @@ func (c *podGroup) add(p *sim.PodResult, ran time.Duration) {
 	c.sum.Backlog += p.Backlog
 	c.ran += ran
 	c.changes += len(p.Changes)
-	c.limits.add(lastLimit(p))
+	c.limits = append(c.limits, lastLimit(p))
 }
 
 func (c *podGroup) cells(sc *scenario.Scenario) []string {
-	p, limit := &c.sum, formatCPU(c.limits.low)
-	if c.limits.high != c.limits.low {
-		limit += "-" + formatCPU(c.limits.high)
+	p, limit := &c.sum, formatCPU(slices.Min(c.limits))
+	if most := formatCPU(slices.Max(c.limits)); most != limit {
+		limit += "-" + most
 	}
 	role := string(sc.Role(p.Spec.Name))
 	if p.Spec.System {
@@ -98,23 +86,22 @@ func (c *podGroup) cells(sc *scenario.Scenario) []string {
 
 // groupLine is the utilisation of the nodes, and their last prices.
 func groupLine(nodes []nodeRun) string {
-	var used valueRange[float64]
-	var prices valueRange[market.Price]
+	var used []float64
+	var prices []market.Price
 	sum, changes := 0.0, 0
 	for _, n := range nodes {
-		u := n.used()
-		used.add(u)
-		sum += u
+		used = append(used, n.used())
+		sum += n.used()
 		changes += n.changes()
 		if last := len(n.result.Price); last > 0 {
-			prices.add(n.result.Price[last-1])
+			prices = append(prices, n.result.Price[last-1])
 		}
 	}
 	first := nodes[0].setup
 	line := fmt.Sprintf("%d nodes of %d cores: %.1f%% used (%.1f%% to %.1f%%) over %v after %v of warm-up; %d changes of limits",
-		len(nodes), first.Machine.Cores, 100*sum/float64(len(nodes)), 100*used.low, 100*used.high, first.Length-first.WarmUp, first.WarmUp, changes)
-	if prices.known {
-		line += fmt.Sprintf("; prices %v to %v at the end", prices.low, prices.high)
+		len(nodes), first.Machine.Cores, 100*sum/float64(len(nodes)), 100*slices.Min(used), 100*slices.Max(used), first.Length-first.WarmUp, first.WarmUp, changes)
+	if len(prices) > 0 {
+		line += fmt.Sprintf("; prices %v to %v at the end", slices.Min(prices), slices.Max(prices))
 	}
 	return line + ".\n"
 }

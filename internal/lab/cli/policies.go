@@ -28,7 +28,7 @@ func policiesCommand(s Streams) *cobra.Command {
 		Short: "List the policies that set limits",
 		Args:  checkArgs(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
-			t := &table{header: []string{"POLICY", "WHAT IT DOES"}, left: 2}
+			t := &table{header: []string{"POLICY", "WHAT IT DOES"}}
 			for _, p := range experiment.Policies() {
 				t.add(p.Name, p.Description)
 			}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (r realOptions) run(ctx context.Context, s Streams, args []string) error {
 	}
 	t := &table{header: []string{
 		"RUN", "POD", "USE", "SIM", "THROTTLED", "SIM", "P50", "SIM", "P99", "SIM", "P99/SIM", "OTHERS", "STALL", "STOLEN", "LATE",
-	}, left: 2}
+	}}
 	chosen, err := findPolicy(r.policy)
 	if err != nil {
 		return err
@@ -81,10 +82,7 @@ func (r realOptions) run(ctx context.Context, s Streams, args []string) error {
 // cases are the rows of the table, or one scenario.
 func (r realOptions) cases(args []string) ([]kernelrun.Case, error) {
 	if len(args) == 0 {
-		length := r.length
-		if length == 0 {
-			length = 30 * time.Second
-		}
+		length := cmp.Or(r.length, 30*time.Second)
 		cases := kernelrun.Cases(length, r.seed)
 		for _, c := range cases {
 			if length <= c.Setup.WarmUp {

@@ -47,7 +47,7 @@ func scenariosCommand(s Streams) *cobra.Command {
 }
 
 func scenarioTable(list []*scenario.Scenario) *table {
-	t := &table{header: []string{"SCENARIO", "CORES", "PODS", "LENGTH", "SHOWS"}, left: 5}
+	t := &table{header: []string{"SCENARIO", "CORES", "PODS", "LENGTH", "SHOWS"}}
 	for _, s := range list {
 		pods := 0
 		for _, p := range s.Pods {

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/scenario"
@@ -19,10 +21,7 @@ func writeSeries(dir string, sc *scenario.Scenario, nodes []nodeRun) error {
 	machines := [][]string{{"node", "time", "idle", "price"}}
 	for i, n := range nodes {
 		node := strconv.Itoa(i + 1)
-		every := n.setup.Interval.Seconds()
-		if every == 0 {
-			every = 1
-		}
+		every := cmp.Or(n.setup.Interval, time.Second).Seconds()
 		at := func(k int) string { return figure(float64(k+1) * every) }
 		for j := range n.result.Pods {
 			p := &n.result.Pods[j]

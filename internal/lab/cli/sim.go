@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -86,22 +87,12 @@ func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 		progress = newProgress(io.Discard, "")
 	}
 	progress.begin(len(nodes), float64(len(nodes)))
-	all := make(chan struct{})
-	go func() {
-		defer close(all)
-		parallel(ctx, len(nodes), func(i int) {
-			setup := sc.Setup(i, p.seed)
-			if p.length != 0 {
-				setup.Length = p.length
-			}
-			nodes[i] = nodeRun{setup, sim.Run(setup, chosen.New())}
-			progress.done(1, fmt.Sprintf("node %d", i+1))
-		})
-	}()
-	select {
-	case <-all:
-	case <-ctx.Done(): // a run cannot be stopped; runs in progress end with the process
-	}
+	parallel(ctx, len(nodes), func(i int) {
+		setup := sc.Setup(i, p.seed)
+		setup.Length = cmp.Or(p.length, setup.Length)
+		nodes[i] = nodeRun{setup, sim.Run(setup, chosen.New())}
+		progress.done(1, fmt.Sprintf("node %d", i+1))
+	})
 	if finished := progress.end(); finished < len(nodes) {
 		return fmt.Errorf("stopped after %d of %d nodes: %w", finished, len(nodes), ctx.Err())
 	}

@@ -1,42 +1,25 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
-// table writes rows under a header. The first columns are aligned left, figures right.
+// table writes rows under a header.
 type table struct {
 	header []string
-	left   int // columns aligned left
 	rows   [][]string
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
 func (t *table) String() string {
-	all := append([][]string{t.header}, t.rows...)
-	widths := make([]int, len(t.header))
-	for _, row := range all {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
 	var b strings.Builder
-	for _, row := range all {
-		var line strings.Builder
-		for i, cell := range row {
-			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i > 0 {
-				line.WriteString("   ")
-			}
-			if i < t.left {
-				line.WriteString(cell + fill)
-			} else {
-				line.WriteString(fill + cell)
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, row := range append([][]string{t.header}, t.rows...) {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
+	w.Flush()
 	return b.String()
 }
