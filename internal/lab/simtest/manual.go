@@ -8,12 +8,12 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// ManagedPod is a managed pod as a policy sees it.
-func ManagedPod(id int, request, limit cpu.Milli) sim.PodSnapshot {
-	return sim.PodSnapshot{ID: id, Spec: &sim.PodSpec{Request: request, Limit: limit}, Request: request, Limit: limit}
+// Managed is a managed pod.
+func Managed(request, limit cpu.Milli) sim.PodSpec {
+	return sim.PodSpec{Request: request, Limit: limit}
 }
 
-// Node runs a policy against counters that a test sets, and applies its actions at once.
+// Node is a snapshot whose counters a test advances, with a policy or step by step.
 type Node struct {
 	sim.Snapshot
 	Next             time.Duration // call of the policy
@@ -21,48 +21,10 @@ type Node struct {
 }
 
 // NewNode is a node at time 0. All its cores are allocatable.
-func NewNode(cores int, pods ...sim.PodSnapshot) *Node {
-	return &Node{Snapshot: sim.Snapshot{
-		Cores: cores, Allocatable: cpu.Milli(cores) * cpu.Core, Period: 100 * time.Millisecond, Pods: pods,
-	}, ThrottledPeriods: make([]float64, len(pods))}
-}
-
-// Run calls the policy as often as it asks for, up to a time. Pod i uses cores[i], and throttled[i]
-// of its periods are throttled. It returns the limits at the end.
-func (n *Node) Run(p sim.Policy, until time.Duration, cores, throttled []float64) []cpu.Milli {
-	for n.Next <= until {
-		passed := n.Next - n.Now
-		n.Now = n.Next
-		for i := range n.Pods {
-			pod, used := &n.Pods[i], time.Duration(cores[i]*float64(passed))
-			pod.Usage += used
-			n.Usage += used
-			pod.Periods += uint64(passed / n.Period)
-			n.ThrottledPeriods[i] += throttled[i] * float64(passed/n.Period)
-			pod.Throttled = uint64(n.ThrottledPeriods[i])
-		}
-		n.Kubepods = n.Usage
-		var actions []sim.Action
-		actions, n.Next = p.Decide(&n.Snapshot)
-		for _, a := range actions {
-			n.Pods[a.Pod].Limit = a.Limit
-		}
-	}
-	limits := make([]cpu.Milli, len(n.Pods))
-	for i := range n.Pods {
-		limits[i] = n.Pods[i].Limit
-	}
-	return limits
-}
-
-// ManualNode is a snapshot that a test advances step by step.
-type ManualNode struct {
-	sim.Snapshot
-}
-
-// NewManualNode has room for all requests.
-func NewManualNode(cores int, specs ...sim.PodSpec) *ManualNode {
-	n := &ManualNode{Snapshot: sim.Snapshot{Cores: cores, Allocatable: 1000 * cpu.Core, Period: 100 * time.Millisecond}}
+func NewNode(cores int, specs ...sim.PodSpec) *Node {
+	n := &Node{ThrottledPeriods: make([]float64, len(specs)), Snapshot: sim.Snapshot{
+		Cores: cores, Allocatable: cpu.Milli(cores) * cpu.Core, Period: 100 * time.Millisecond,
+	}}
 	for i, s := range specs {
 		if s.Name == "" {
 			s.Name = fmt.Sprint("pod-", i)
@@ -73,18 +35,19 @@ func NewManualNode(cores int, specs ...sim.PodSpec) *ManualNode {
 }
 
 // Advance lets time pass in which pod i uses cores[i].
-func (n *ManualNode) Advance(d time.Duration, cores ...float64) {
+func (n *Node) Advance(d time.Duration, cores ...float64) {
 	n.Now += d
 	for i := range n.Pods {
 		used := time.Duration(cores[i] * float64(d))
 		n.Pods[i].Usage += used
 		n.Pods[i].Age += d
 		n.Usage += used
+		n.Kubepods += used
 	}
 }
 
 // Apply carries out actions at once.
-func (n *ManualNode) Apply(actions []sim.Action) {
+func (n *Node) Apply(actions []sim.Action) {
 	for _, a := range actions {
 		for i := range n.Pods {
 			if p := &n.Pods[i]; p.ID == a.Pod && a.Replicas == 0 {
@@ -95,4 +58,25 @@ func (n *ManualNode) Apply(actions []sim.Action) {
 			}
 		}
 	}
+}
+
+// Run calls the policy as often as it asks for, up to a time, and applies its actions. Pod i uses
+// cores[i], and throttled[i] of its periods are throttled. It returns the limits at the end.
+func (n *Node) Run(p sim.Policy, until time.Duration, cores, throttled []float64) (limits []cpu.Milli) {
+	for n.Next <= until {
+		periods := (n.Next - n.Now) / n.Period
+		n.Advance(n.Next-n.Now, cores...)
+		for i := range n.Pods {
+			n.Pods[i].Periods += uint64(periods)
+			n.ThrottledPeriods[i] += throttled[i] * float64(periods)
+			n.Pods[i].Throttled = uint64(n.ThrottledPeriods[i])
+		}
+		var actions []sim.Action
+		actions, n.Next = p.Decide(&n.Snapshot)
+		n.Apply(actions)
+	}
+	for _, p := range n.Pods {
+		limits = append(limits, p.Limit)
+	}
+	return limits
 }

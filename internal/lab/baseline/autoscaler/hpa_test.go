@@ -21,7 +21,7 @@ func scaleTo(actions []sim.Action) int {
 }
 
 // sync lets 15 s pass in which pod i uses uses[i], and is what the actions then ask for; 0: nothing.
-func sync(h *HPA, w *simtest.ManualNode, uses ...float64) int {
+func sync(h *HPA, w *simtest.Node, uses ...float64) int {
 	w.Advance(15*time.Second, uses...)
 	actions, _ := h.Decide(&w.Snapshot)
 	return scaleTo(actions)
@@ -34,7 +34,7 @@ func sync(h *HPA, w *simtest.ManualNode, uses ...float64) int {
 // wish for 5 is more than 300 s old.
 func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
-	w := simtest.NewManualNode(16, spec, spec)
+	w := simtest.NewNode(16, spec, spec)
 	h := NewHPA()
 	turn := func(each float64) int { return sync(h, w, each, each, each, each, each) }
 	h.Decide(&w.Snapshot)
@@ -96,7 +96,7 @@ func TestHPAViewsWorkloads(t *testing.T) {
 	a, b := sim.PodSpec{Workload: "a", Request: 200, Limit: 600}, sim.PodSpec{Workload: "b", Limit: 600}
 	out, asks, alone := a, b, a
 	out.OptOut, asks.Request, alone.Workload = true, 100, ""
-	w := simtest.NewManualNode(16, out, a, a, a, a, b, asks, alone)
+	w := simtest.NewNode(16, out, a, a, a, a, b, asks, alone)
 	third := w.Pods[3]
 	w.Pods = append(w.Pods[:3:3], w.Pods[4:]...)
 	w.Pods[3].Terminating = true
@@ -119,7 +119,7 @@ func TestHPAViewsWorkloads(t *testing.T) {
 // the sync after that.
 func TestHPAKeepsWhatItFinds(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
-	w := simtest.NewManualNode(16, spec, spec)
+	w := simtest.NewNode(16, spec, spec)
 	h := NewHPA()
 	for {
 		actions, _ := h.Decide(&w.Snapshot)
@@ -139,13 +139,13 @@ func TestHPAKeepsWhatItFinds(t *testing.T) {
 // Twelve are more than Max, but declared. One more that is declared to begin later is kept, too.
 func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
-	w := simtest.NewManualNode(16, slices.Repeat([]sim.PodSpec{spec}, 12)...)
+	w := simtest.NewNode(16, slices.Repeat([]sim.PodSpec{spec}, 12)...)
 	h := NewHPA()
 	h.Decide(&w.Snapshot)
 	if got := sync(h, w, slices.Repeat([]float64{0.4}, 12)...); got != 0 {
 		t.Errorf("twelve at 200 %%: asked for %d, want nothing", got)
 	}
-	w = simtest.NewManualNode(16, spec, spec, spec)
+	w = simtest.NewNode(16, spec, spec, spec)
 	late := w.Pods[2]
 	w.Pods = w.Pods[:2]
 	h = NewHPA()
@@ -161,7 +161,7 @@ func TestHPAKeepsDeclaredReplicas(t *testing.T) {
 func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 4000}
 	for use, want := range map[float64]int{2: 6, 0.175: 0, 0.179: 3} { // 87 % is within a tenth of 80 %, 89 % is not: ceil(1.1125 x 2) = 3
-		w := simtest.NewManualNode(16, spec, spec)
+		w := simtest.NewNode(16, spec, spec)
 		h := NewHPA()
 		h.Decide(&w.Snapshot)
 		if got := sync(h, w, use, use); got != want {
@@ -190,7 +190,7 @@ func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 func TestHPAWaitsForRoom(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	for allocatable, want := range map[cpu.Milli]int{700: 3, 500: 0, 100: 0} {
-		w := simtest.NewManualNode(4, spec, spec)
+		w := simtest.NewNode(4, spec, spec)
 		w.Allocatable = allocatable
 		h := NewHPA()
 		h.Decide(&w.Snapshot)
@@ -219,7 +219,7 @@ func TestHPASharesRoom(t *testing.T) {
 		{1000, 0.4, []sim.Action{{Pod: 0, Replicas: 3}, {Pod: 1, Replicas: 2}}},
 		{900, 0.2, []sim.Action{{Pod: 0, Replicas: 3}}},
 	} {
-		w := simtest.NewManualNode(4, sim.PodSpec{Workload: "a", Request: 200, Limit: 600}, sim.PodSpec{Workload: "b", Request: 200, Limit: 600})
+		w := simtest.NewNode(4, sim.PodSpec{Workload: "a", Request: 200, Limit: 600}, sim.PodSpec{Workload: "b", Request: 200, Limit: 600})
 		w.Allocatable = c.allocatable
 		h := NewHPA()
 		h.Decide(&w.Snapshot)

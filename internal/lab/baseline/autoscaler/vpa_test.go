@@ -20,7 +20,7 @@ import (
 // 1168 x 1000/500.
 func TestVPAIncreasesWithConfidence(t *testing.T) {
 	v := NewVPA(0)
-	w := simtest.NewManualNode(8, sim.PodSpec{Request: 500, Limit: 1000})
+	w := simtest.NewNode(8, sim.PodSpec{Request: 500, Limit: 1000})
 	for w.Now < 4*time.Minute {
 		if actions, _ := v.Decide(&w.Snapshot); len(actions) > 0 {
 			t.Fatalf("changed at %v: %v", w.Now, actions)
@@ -82,7 +82,7 @@ func TestVPAUpdatesWhatIsOutOfBoundsOrOld(t *testing.T) {
 		{1000, time.Hour, 2 * time.Hour, 11 * time.Hour, false},
 	} {
 		v := NewVPA(c.history)
-		w := simtest.NewManualNode(16, sim.PodSpec{Request: c.request, Limit: 2 * c.request})
+		w := simtest.NewNode(16, sim.PodSpec{Request: c.request, Limit: 2 * c.request})
 		w.Now, w.Pods[0].Age = c.now, c.age
 		v.models["/pod/pod-0"] = &vpaModel{known: true, bounds: vpaBounds{400, 1100, 2000}}
 		if actions := v.update(&w.Snapshot); len(actions) > 0 != c.changes {
@@ -96,7 +96,7 @@ func TestVPAUpdatesWhatIsOutOfBoundsOrOld(t *testing.T) {
 func TestVPARaisesFirst(t *testing.T) {
 	for allocatable, want := range map[cpu.Milli][]int{99000: {2, 1, 3, 0}, 0: {3, 0}} {
 		v := NewVPA(0)
-		w := simtest.NewManualNode(16, sim.PodSpec{Request: 5000, Limit: 6000}, sim.PodSpec{Request: 800, Limit: 900}, sim.PodSpec{Request: 500, Limit: 600}, sim.PodSpec{Request: 10000, Limit: 11000})
+		w := simtest.NewNode(16, sim.PodSpec{Request: 5000, Limit: 6000}, sim.PodSpec{Request: 800, Limit: 900}, sim.PodSpec{Request: 500, Limit: 600}, sim.PodSpec{Request: 10000, Limit: 11000})
 		w.Allocatable = allocatable
 		for i := range w.Pods {
 			v.models[fmt.Sprint("/pod/pod-", i)] = &vpaModel{known: true, bounds: vpaBounds{1000, 1000, 1000}}
@@ -146,7 +146,7 @@ func TestVPAAdmitsPods(t *testing.T) {
 	out.OptOut, asks.Request, asks.Workload = true, 0, "asks"
 	for history, want := range map[time.Duration][]int{24 * time.Hour: {1, 4}, 0: {1}} {
 		v := NewVPA(history)
-		w := simtest.NewManualNode(16, web, web, out, asks, other)
+		w := simtest.NewNode(16, web, web, out, asks, other)
 		coming := w.Pods[1:]
 		coming[3].Age = 30 * time.Second
 		w.Pods = w.Pods[:1:1]
@@ -184,7 +184,7 @@ func TestVPAAdmitsPods(t *testing.T) {
 // A sample is the mean of the last 15 s, and counts once.
 func TestVPASamplesOnce(t *testing.T) {
 	v := NewVPA(0)
-	w := simtest.NewManualNode(16, sim.PodSpec{Request: 500, Limit: 1000})
+	w := simtest.NewNode(16, sim.PodSpec{Request: 500, Limit: 1000})
 	for w.Now <= 6*time.Minute {
 		v.Decide(&w.Snapshot)
 		w.Advance(time.Second, 0.5)
@@ -204,7 +204,7 @@ func TestVPADefersWhatDoesNotFit(t *testing.T) {
 		1467: {{Pod: 0, Request: 1168, Limit: 5840, Delay: sim.ResizeDelay}},
 		1300: nil,
 	} {
-		w := simtest.NewManualNode(16, sim.PodSpec{Request: 300, Limit: 1500, Spin: load.Constant(1)}, sim.PodSpec{Request: 200, Limit: 1500, Spin: load.Constant(1)})
+		w := simtest.NewNode(16, sim.PodSpec{Request: 300, Limit: 1500, Spin: load.Constant(1)}, sim.PodSpec{Request: 200, Limit: 1500, Spin: load.Constant(1)})
 		w.Allocatable = allocatable
 		if actions, _ := NewVPA(24 * time.Hour).Decide(&w.Snapshot); !slices.Equal(actions, want) {
 			t.Errorf("%v allocatable: %v, want %v", allocatable, actions, want)

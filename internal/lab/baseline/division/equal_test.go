@@ -17,7 +17,7 @@ func TestEqualByHand(t *testing.T) {
 		rest bool
 		want []cpu.Milli
 	}{{false, []cpu.Milli{2000, 2510, 0}}, {true, []cpu.Milli{2500, 2510, 0}}} {
-		r := simtest.NewNode(6, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 2500, 6000), simtest.ManagedPod(2, 500, 0))
+		r := simtest.NewNode(6, simtest.Managed(100, 1000), simtest.Managed(2500, 6000), simtest.Managed(500, 0))
 		if got := r.Run(NewEqual(c.rest), time.Minute, []float64{1, 1, 1}, []float64{0, 0, 0}); !slices.Equal(got, c.want) {
 			t.Errorf("rest %v: limits %v, want %v", c.rest, got, c.want)
 		}
@@ -35,7 +35,7 @@ func TestEqualOfRestLeavesTheSystemItsUse(t *testing.T) {
 		system, unmanaged float64
 		want              cpu.Milli
 	}{{0.5, 1, 2000}, {2, 1, 1500}, {1, 4.9, 110}} {
-		r := simtest.NewNode(6, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 100, 1000), simtest.ManagedPod(2, 500, 0))
+		r := simtest.NewNode(6, simtest.Managed(100, 1000), simtest.Managed(100, 1000), simtest.Managed(500, 0))
 		r.Allocatable = 5000
 		p := NewEqual(true)
 		p.Decide(&r.Snapshot)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
@@ -58,10 +59,9 @@ func TestKarmaByHand(t *testing.T) {
 // rounded down.
 func TestKarmaNewcomersGetTheMean(t *testing.T) {
 	k := &karma{room: 1}
-	bidders := make([]bidder, 3)
+	n, bidders := simtest.NewNode(1, make([]sim.PodSpec, 3)...), make([]bidder, 3)
 	for i := range bidders {
-		p := simtest.ManagedPod(i, 100, 1000)
-		bidders[i].pod = &p
+		bidders[i].pod = &n.Pods[i]
 	}
 	for _, c := range []struct {
 		here map[int]int64
@@ -86,7 +86,7 @@ func TestKarmaNewcomersGetTheMean(t *testing.T) {
 // public slices as long as that lasts, 40 s: limits 2.7 and 0.9. What is within the dead band of 10
 // % stays.
 func TestKarmaKeepsCredits(t *testing.T) {
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 4000), simtest.ManagedPod(1, 100, 4000))
+	r := simtest.NewNode(4, simtest.Managed(100, 4000), simtest.Managed(100, 4000))
 	k := &karma{1, map[int]int64{}}
 	p := newDivision(k.divide)
 	p.resizer = newResizer(singleStep())

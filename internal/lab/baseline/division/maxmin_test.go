@@ -52,7 +52,7 @@ func TestDemandIsScaled(t *testing.T) {
 		second float64 // cores that it uses
 		want   cpu.Milli
 	}{"max-min": {NewMaxMin(1.5), 0.4, 600}, "karma": {NewKarma(1.5), 0.333, 500}} {
-		r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000), simtest.ManagedPod(1, 100, 2000))
+		r := simtest.NewNode(4, simtest.Managed(100, 2000), simtest.Managed(100, 2000))
 		if _, next := c.policy.Decide(&r.Snapshot); next != time.Second {
 			t.Errorf("%s: next call at %v, want in 1 s", name, next)
 		}
@@ -69,7 +69,7 @@ func TestDemandIsScaled(t *testing.T) {
 // period, so they want 2 each: 2.4 would be the first one's share, it gets 2; the second gets the
 // other 1.6. Lowering from 3 goes by /1.5 each 15 s: 3 -> 2 at once, and 3 -> 2 -> 1.6.
 func TestMaxMinLimitIsTheAllotment(t *testing.T) {
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 3000), simtest.ManagedPod(1, 500, 3000))
+	r := simtest.NewNode(4, simtest.Managed(1000, 3000), simtest.Managed(500, 3000))
 	got := r.Run(NewMaxMin(1), 40*time.Second, []float64{2, 2}, []float64{0, 0})
 	if want := []cpu.Milli{2000, 1600}; !slices.Equal(got, want) {
 		t.Errorf("limits %v, want %v", got, want)

@@ -32,7 +32,7 @@ func TestProportionalBidsByHand(t *testing.T) {
 // first is lowered, and at 75 s, 30 s after its last change, the second is raised. On another node
 // 1.63 -> 1.8 is 10.4 %, which is worth a resize.
 func TestProportionalBidsStepsAndCooldown(t *testing.T) {
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1100), simtest.ManagedPod(1, 500, 4000))
+	r := simtest.NewNode(4, simtest.Managed(1000, 1100), simtest.Managed(500, 4000))
 	p := NewProportionalBids()
 	for _, c := range []struct {
 		until  time.Duration
@@ -51,7 +51,7 @@ func TestProportionalBidsStepsAndCooldown(t *testing.T) {
 			t.Errorf("at %v: limits %v, want %v; next call at %v", c.until, got, c.want, r.Next)
 		}
 	}
-	r = simtest.NewNode(4, simtest.ManagedPod(0, 1000, 1630), simtest.ManagedPod(1, 500, 1800))
+	r = simtest.NewNode(4, simtest.Managed(1000, 1630), simtest.Managed(500, 1800))
 	got := r.Run(NewProportionalBids(), 15*time.Second, []float64{1, 2}, []float64{0, 0})
 	if !slices.Equal(got, []cpu.Milli{1800, 1800}) {
 		t.Errorf("limits %v, want 1.8 each", got)

@@ -12,13 +12,11 @@ import (
 // TestShadowsTakePart: a pod without a limit, on a node with a supply of 3.6 cores, takes part with
 // its budget.
 func TestShadowsTakePart(t *testing.T) {
-	w := simtest.NewManualNode(4, sim.PodSpec{Name: "service", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "free", Request: 500}, sim.PodSpec{Name: "own", Request: 100, Limit: 400, OptOut: true})
-	w.Allocatable = 4000
+	w := simtest.NewNode(4, sim.PodSpec{Name: "service", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "free", Request: 500}, sim.PodSpec{Name: "own", Request: 100, Limit: 400, OptOut: true})
 	s := newSensor()
 	for range 60 {
 		s.bidders(&w.Snapshot)
 		w.Advance(time.Second, 1.6, 2, 0.4)
-		w.Kubepods = w.Usage
 	}
 	bidders, supply := s.bidders(&w.Snapshot)
 	if math.Abs(supply-3.6) > 1e-9 || bidders[0].shadow || !bidders[1].shadow || !bidders[2].shadow {
@@ -40,13 +38,11 @@ func TestShadowsTakePart(t *testing.T) {
 // TestDemandEstimateMatchesMBCAS: on a full node a pod that waits below its share has a higher
 // demand than usage, and a throttled pod keeps its demand when its usage falls.
 func TestDemandEstimateMatchesMBCAS(t *testing.T) {
-	w := simtest.NewManualNode(2, sim.PodSpec{Name: "starved", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "batch", Request: 500, Limit: 2000})
-	w.Allocatable = 2000
+	w := simtest.NewNode(2, sim.PodSpec{Name: "starved", Request: 1000, Limit: 2000}, sim.PodSpec{Name: "batch", Request: 500, Limit: 2000})
 	s := newSensor()
 	play := func(seconds int, starved, batch float64, throttled uint64) {
 		for range seconds {
 			w.Advance(time.Second, starved, batch)
-			w.Kubepods = w.Usage
 			w.Pods[0].Pressure += time.Second
 			w.Pods[1].Periods += 10
 			w.Pods[1].Throttled += throttled

@@ -33,7 +33,7 @@ func TestStrictByHand(t *testing.T) {
 // the peak of 2 are met, and 1.09 is shared: 1.055 and 2.545, in steps of 10m 1.05 and 2.54. The
 // first goes to 1.8/1.5 at once.
 func TestStrictKeepsPeaks(t *testing.T) {
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 500, 1800), simtest.ManagedPod(1, 500, 1800))
+	r := simtest.NewNode(4, simtest.Managed(500, 1800), simtest.Managed(500, 1800))
 	p := NewStrict()
 	if _, next := p.Decide(&r.Snapshot); next != time.Second {
 		t.Errorf("next call at %v, want in 1 s", next)

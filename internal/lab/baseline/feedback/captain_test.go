@@ -143,7 +143,7 @@ func TestCaptainHalvesAtMost(t *testing.T) {
 // is 1.
 func TestCaptainDecidesEverySecond(t *testing.T) {
 	p := NewCaptain(0.1)
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 2000))
+	r := simtest.NewNode(4, simtest.Managed(100, 2000))
 	r.Next = time.Minute
 	r.Run(p, time.Minute, []float64{1}, []float64{1})
 	for _, c := range []struct {

@@ -19,7 +19,7 @@ func TestGitpodByHand(t *testing.T) {
 		want  []cpu.Milli
 	}{{0, []cpu.Milli{1000, 3000, 1000}}, {0.5, []cpu.Milli{3000, 1000, 1000}}} {
 		p := NewGitpod()
-		r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 100, 1000), simtest.ManagedPod(2, 100, 1000))
+		r := simtest.NewNode(4, simtest.Managed(100, 1000), simtest.Managed(100, 1000), simtest.Managed(100, 1000))
 		throttled := []float64{c.first, 0.2, 1}
 		if got := r.Run(p, 15*time.Second, []float64{0.3, 0.5, 1}, throttled); !slices.Equal(got, []cpu.Milli{1000, 1000, 1000}) {
 			t.Fatalf("throttled for the first time: limits %v, want the fixed ones", got)
@@ -38,7 +38,7 @@ func TestGitpodByHand(t *testing.T) {
 func TestGitpodCountsFromTheFirstSample(t *testing.T) {
 	for allocatable, third := range map[cpu.Milli]cpu.Milli{4000: 3000, 1800: 1000} {
 		p := NewGitpod()
-		r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 100, 1000), simtest.ManagedPod(2, 100, 1000))
+		r := simtest.NewNode(4, simtest.Managed(100, 1000), simtest.Managed(100, 1000), simtest.Managed(100, 1000))
 		r.Allocatable = allocatable
 		r.Next, r.ThrottledPeriods, r.Pods[0].Limit = time.Minute, []float64{1, 1, 1}, 1500
 		use, calm := []float64{0.3, 1, 0.5}, []float64{0, 0, 0}
@@ -60,11 +60,11 @@ func TestGitpodCountsFromTheFirstSample(t *testing.T) {
 
 // One alone bursts, and a pod of a higher class goes first, although it has used more.
 func TestGitpodClassGoesFirst(t *testing.T) {
-	alone := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000))
+	alone := simtest.NewNode(4, simtest.Managed(100, 1000))
 	if got := alone.Run(NewGitpod(), 30*time.Second, []float64{1}, []float64{1}); got[0] != 3000 {
 		t.Errorf("alone: limit %v, want 3000m", got[0])
 	}
-	r := simtest.NewNode(3, simtest.ManagedPod(0, 100, 1000), simtest.ManagedPod(1, 100, 1000))
+	r := simtest.NewNode(3, simtest.Managed(100, 1000), simtest.Managed(100, 1000))
 	r.Pods[1].Spec.Priority = 2000
 	got := r.Run(NewGitpod(), 46*time.Second, []float64{0.3, 0.5}, []float64{1, 1})
 	if want := []cpu.Milli{1000, 3000}; !slices.Equal(got, want) {

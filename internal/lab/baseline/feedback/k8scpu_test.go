@@ -29,7 +29,7 @@ func TestK8sCPUByHand(t *testing.T) {
 		{NewK8sCPU(0.5, false), 1000, 0, []step{{14, 1, 1000}, {15, 1, 2000}, {300, 0.2, 2000}, {315, 0.2, 400}}},
 		{NewK8sCPU(0.7, true), 600, time.Minute, []step{{0, 0.3, 600}, {1, 0.7, 1000}, {20, 0.07, 1000}, {21, 0.07, 100}}},
 	} {
-		r := simtest.NewNode(4, simtest.ManagedPod(0, 50, c.limit))
+		r := simtest.NewNode(4, simtest.Managed(50, c.limit))
 		r.Next = c.begin
 		for _, s := range c.steps {
 			if got := r.Run(c.policy, c.begin+s.until*time.Second, []float64{s.use}, []float64{0}); got[0] != s.want {

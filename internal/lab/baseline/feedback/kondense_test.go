@@ -35,7 +35,7 @@ func TestKondenseByHand(t *testing.T) {
 // 656, 590, 531, and then by 0.058 to 500. The kernel's is rounded up to 10m.
 func TestKondenseFollows(t *testing.T) {
 	p := NewKondense()
-	r := simtest.NewNode(4, simtest.ManagedPod(0, 100, 1000))
+	r := simtest.NewNode(4, simtest.Managed(100, 1000))
 	for i, want := range []cpu.Milli{1000, 900, 810, 730, 660, 590, 540, 500, 500} {
 		if got := r.Run(p, time.Duration(i)*time.Second, []float64{0.4}, []float64{0}); i > 0 && got[0] != want {
 			t.Errorf("after %d s: limit %v, want %v", i, got[0], want)
@@ -57,7 +57,7 @@ func TestKondenseUsesFiveSeconds(t *testing.T) {
 		{20, 0.8, 0.72, []sim.Action{{Pod: 1, Limit: 980, Delay: sim.ResizeDelay}}},
 	} {
 		p := NewKondense()
-		w := simtest.NewManualNode(4, sim.PodSpec{}, sim.PodSpec{Request: 100, Limit: 1000})
+		w := simtest.NewNode(4, sim.PodSpec{}, sim.PodSpec{Request: 100, Limit: 1000})
 		for range c.seconds {
 			p.Decide(&w.Snapshot)
 			w.Advance(time.Second, 0, c.before)

@@ -16,7 +16,7 @@ import (
 // (a mean over 5 s) the node cools: nothing rises. At 5.5 it is overloaded: x 0.8 = 2400, 1920,
 // 1536, 1228.8 -> 1228, 982 -> the limit.
 func TestKoordinatorBurstsAndReturns(t *testing.T) {
-	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
+	w := simtest.NewNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
 	k := NewKoordinator(-1)
 	second := func(other float64, throttled bool) cpu.Milli {
 		actions, next := k.Decide(&w.Snapshot)
@@ -71,7 +71,7 @@ func TestKoordinatorBurstsAndReturns(t *testing.T) {
 // A pod that is no longer throttled keeps its limit, and a new pod is not raised for earlier
 // throttling.
 func TestKoordinatorRaisesTheThrottledOnly(t *testing.T) {
-	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
+	w := simtest.NewNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
 	late := w.Pods[1]
 	late.Limit, late.Throttled = 1500, 10
 	w.Pods = w.Pods[:1]
@@ -103,7 +103,7 @@ func TestKoordinatorNodeState(t *testing.T) {
 		after int // seconds
 		want  nodeState
 	}{{4.4, 10, nodeIdle}, {4.5, 10, nodeCooling}, {4.9, 10, nodeCooling}, {5, 10, nodeOverload}, {9, 2, nodeIdle}, {9, 3, nodeOverload}} {
-		w := simtest.NewManualNode(10, sim.PodSpec{})
+		w := simtest.NewNode(10, sim.PodSpec{})
 		k := NewKoordinator(-1)
 		got := k.state(&w.Snapshot)
 		if got != nodeUnknown {
@@ -135,7 +135,7 @@ func TestKoordinatorBurstsAsLongAsTokensLast(t *testing.T) {
 		{10 * time.Second, 200, []cpu.Milli{2400, 2000, 2000}},
 		{0, 0, []cpu.Milli{2000, 2000, 2000}},
 	} {
-		w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 2000})
+		w := simtest.NewNode(10, sim.PodSpec{Request: 500, Limit: 2000})
 		w.Now = time.Minute
 		k := NewKoordinator(c.burst)
 		k.Decide(&w.Snapshot)

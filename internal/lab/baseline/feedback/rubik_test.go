@@ -81,7 +81,7 @@ func TestQuotaTurboIsCalmWithinTenPoints(t *testing.T) {
 // %, but not at 79.5 %, closer than 1 to 80.
 func TestQuotaTurboWaitsForACalmMinute(t *testing.T) {
 	for other, want := range map[float64]time.Duration{2.8: time.Minute + 200*time.Millisecond, 7.7: time.Minute + 200*time.Millisecond, 7.75: 0} {
-		w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
+		w := simtest.NewNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{})
 		q := NewQuotaTurbo()
 		q.Decide(&w.Snapshot)
 		w.Advance(100*time.Millisecond, 0, 0)
@@ -103,7 +103,7 @@ func TestQuotaTurboWaitsForACalmMinute(t *testing.T) {
 
 // Time passes for one tick, in which the pods use so many cores and those with a limit are
 // throttled for a time.
-func tick(t *testing.T, w *simtest.ManualNode, q *QuotaTurbo, throttled time.Duration, cores ...float64) {
+func tick(t *testing.T, w *simtest.Node, q *QuotaTurbo, throttled time.Duration, cores ...float64) {
 	t.Helper()
 	w.Advance(100*time.Millisecond, cores...)
 	for i := range w.Pods {
@@ -130,7 +130,7 @@ func tick(t *testing.T, w *simtest.ManualNode, q *QuotaTurbo, throttled time.Dur
 // at 95 % it would lose 1.5 cores and goes back to its limit. What the node used before the first
 // call does not count.
 func TestQuotaTurboLendsAndTakesBack(t *testing.T) {
-	w := simtest.NewManualNode(10, sim.PodSpec{}, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 10000})
+	w := simtest.NewNode(10, sim.PodSpec{}, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 10000})
 	w.Now, w.Usage = time.Minute, 5*time.Minute
 	q := NewQuotaTurbo()
 	q.Decide(&w.Snapshot)
@@ -155,7 +155,7 @@ func TestQuotaTurboLendsAndTakesBack(t *testing.T) {
 // Throttled in each tick, the pod that uses its whole limit of 1 core has 1 period left, so it gets
 // no more than 1 + 1/6. The one that uses a tenth of 2 cores gets twice its limit.
 func TestQuotaTurboLendsNoMoreThanIsLeft(t *testing.T) {
-	w := simtest.NewManualNode(20, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 2000})
+	w := simtest.NewNode(20, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 2000})
 	q := NewQuotaTurbo()
 	q.Decide(&w.Snapshot)
 	for range 50 {
@@ -169,7 +169,7 @@ func TestQuotaTurboLendsNoMoreThanIsLeft(t *testing.T) {
 // The balance is over the last 59 reads. Of a pod that has gone nothing is kept, of the other one
 // everything. Where a pod stands at first is not written again.
 func TestQuotaTurboRemembersFiftyNineReads(t *testing.T) {
-	w := simtest.NewManualNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
+	w := simtest.NewNode(10, sim.PodSpec{Request: 500, Limit: 1000}, sim.PodSpec{Request: 500, Limit: 1000})
 	w.Pods[0].Limit = 1500
 	q := NewQuotaTurbo()
 	if actions, _ := q.Decide(&w.Snapshot); len(actions) > 0 {
