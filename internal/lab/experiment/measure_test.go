@@ -81,7 +81,7 @@ func smallRun() *Run {
 		batch.Points = append(batch.Points, sim.PodPoint{Usage: 1000, Limit: batchLimit})
 	}
 	return &Run{
-		Role: role, Steps: []time.Duration{4 * time.Second},
+		Role: role, Steps: func(string) []time.Duration { return []time.Duration{4 * time.Second} },
 		Nodes: []Node{{
 			Setup:  sim.Setup{Machine: sim.Machine{Cores: 2}, Length: 10 * time.Second, WarmUp: 2 * time.Second, Pods: []sim.PodSpec{web.Spec, batch.Spec}},
 			Result: sim.Result{Pods: []sim.PodResult{web, batch}, Idle: make([]float64, 10), IdleTime: 4 * time.Second},
@@ -146,7 +146,7 @@ func TestEveryMeasureIsWorkedByHand(t *testing.T) {
 
 func TestAbsentIsNotZero(t *testing.T) {
 	r := smallRun()
-	r.Steps = nil
+	r.Steps = func(string) []time.Duration { return nil }
 	r.Role = func(string) scenario.Role { return scenario.Other }
 	got := MeasureRun(r)
 	for _, unit := range []string{"p99-ms", "backlog-s", "throttled-%", "batch-cores", "react-p50-s", "react-worst-s", "settle-s", LiarGain, HonestLoss} {
@@ -159,7 +159,7 @@ func TestAbsentIsNotZero(t *testing.T) {
 	if v, ok := MeasureRun(r)["late-changes/pod"]; ok {
 		t.Errorf("late changes of a load that is not constant are %v, want none", v)
 	}
-	if got := MeasureRun(&Run{Role: role}); len(got) != 1 || got["changes"] != 0 {
+	if got := MeasureRun(&Run{Role: role, Steps: r.Steps}); len(got) != 1 || got["changes"] != 0 {
 		t.Errorf("no node at all measures %v, want no more than that nothing changed", got)
 	}
 }

@@ -27,10 +27,8 @@ type Run struct {
 	Nodes []Node
 	// Role is the role of a pod in the scenario.
 	Role func(pod string) scenario.Role
-	// Steps are the times at which the load of some pod steps up.
-	Steps []time.Duration
-	// StepsOf are those of one pod; nil: Steps are those of every pod.
-	StepsOf func(pod string) []time.Duration
+	// Steps are the times at which the load of a pod steps up, or of any for "".
+	Steps func(pod string) []time.Duration
 }
 
 // Node is one node of a run.

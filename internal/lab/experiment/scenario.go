@@ -11,7 +11,7 @@ import (
 // RunScenario runs a scenario under a policy, one node after the other, and measures it. A length
 // other than 0 ends it earlier.
 func RunScenario(s *scenario.Scenario, p baseline.Policy, seed uint64, length time.Duration, series bool) Summary {
-	r := Run{Role: s.Role, Steps: s.Steps(), StepsOf: s.StepsOf}
+	r := Run{Role: s.Role, Steps: s.Steps}
 	for node := range max(1, s.Nodes) {
 		setup := s.Setup(node, seed)
 		if length > 0 {

@@ -32,10 +32,7 @@ func reaction(q float64) func(*Run) float64 {
 				if p.role != scenario.Service || !p.Spec.Managed() || !p.servesRequests() {
 					continue
 				}
-				steps := r.Steps
-				if r.StepsOf != nil {
-					steps = r.StepsOf(p.Spec.Name)
-				}
+				steps := r.Steps(p.Spec.Name)
 				for s, at := range steps {
 					next := n.Setup.Length
 					if s+1 < len(steps) {
@@ -102,11 +99,12 @@ func (n *Node) reached(p *pod, due float64, from, to time.Duration) time.Duratio
 // settling is the longest time from a step until limits settle, in seconds.
 func settling(r *Run) float64 {
 	longest := math.NaN()
-	for s, from := range r.Steps {
+	steps := r.Steps("")
+	for s, from := range steps {
 		for n, p := range r.each() {
 			to := n.Setup.Length
-			if s+1 < len(r.Steps) {
-				to = min(to, r.Steps[s+1])
+			if s+1 < len(steps) {
+				to = min(to, steps[s+1])
 			}
 			if from >= to || !p.Spec.Managed() || !n.steady(from, to) {
 				continue

@@ -354,7 +354,7 @@ func (r *runner) finish() (Result, error) {
 		}
 		r.out.Late = max(r.out.Late, p.late())
 		spent -= p.now.usage - p.warm.usage
-		res := sim.PodResult{Spec: p.spec, Changes: p.changes, Points: p.points, Pressure: p.now.pressure - p.warm.pressure}
+		res := sim.PodResult{Spec: p.spec, Changes: p.changes, Points: p.points}
 		res.Usage = p.now.usage - p.warm.usage
 		res.Periods, res.Throttled = p.now.periods-p.warm.periods, p.now.throttled-p.warm.throttled
 		res.ThrottledTime = p.now.throttledTime - p.warm.throttledTime

@@ -191,12 +191,12 @@ type Requests struct {
 	EvenlySpaced bool
 }
 
-// Distribution is a distribution of service times.
-type Distribution uint8
+// Distribution is a distribution of service times; empty: Fixed.
+type Distribution string
 
 const (
-	Fixed       Distribution = iota // every request takes the mean
-	Exponential                     // coefficient of variation 1
+	Fixed       Distribution = "fixed"       // every request takes the mean
+	Exponential Distribution = "exponential" // coefficient of variation 1
 )
 
 // Arrivals draws the requests of one stream.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/load"
 )
 
 // Scenario is one file.
@@ -146,15 +147,7 @@ type Requests struct {
 	// ServiceTime is the mean CPU time of a request.
 	ServiceTime time.Duration `yaml:"serviceTime" want:"required min=1us max=1m"`
 	// Distribution is that of CPU times: fixed or exponential; empty: exponential.
-	Distribution Distribution `yaml:"distribution" want:"default=exponential oneof=fixed,exponential"`
+	Distribution load.Distribution `yaml:"distribution" want:"default=exponential oneof=fixed,exponential"`
 	// EvenlySpaced requests arrive at equal intervals; otherwise they are a Poisson process.
 	EvenlySpaced bool `yaml:"evenlySpaced"`
 }
-
-// Distribution is a distribution of CPU times.
-type Distribution string
-
-const (
-	Fixed       Distribution = "fixed"
-	Exponential Distribution = "exponential"
-)

@@ -185,7 +185,7 @@ pods:
 	second.Requests.Rate = nil
 	want := sim.PodSpec{
 		Name: "web-2", Namespace: "shop", Workload: "front", Request: 250, Limit: 1000, Priority: -5, OptOut: true, Threads: 3,
-		Requests: load.Requests{ServiceTime: 10 * time.Millisecond, EvenlySpaced: true}, Spin: load.Constant(2), Start: 5 * time.Second, End: 53 * time.Second,
+		Requests: load.Requests{ServiceTime: 10 * time.Millisecond, EvenlySpaced: true, Distribution: load.Fixed}, Spin: load.Constant(2), Start: 5 * time.Second, End: 53 * time.Second,
 	}
 	if !reflect.DeepEqual(second, want) {
 		t.Errorf("the second replica is %+v, want %+v", second, want)
@@ -198,10 +198,10 @@ pods:
 			t.Errorf("the role of %q is %q, want %q", pod, got, want)
 		}
 	}
-	if d := cmp.Diff([]time.Duration{22 * time.Second, 26 * time.Second}, s.Steps()); d != "" {
+	if d := cmp.Diff([]time.Duration{22 * time.Second, 26 * time.Second}, s.Steps("")); d != "" {
 		t.Errorf("steps: %s", d)
 	}
-	if d := cmp.Diff([]time.Duration{26 * time.Second}, s.StepsOf("web-2")); d != "" {
+	if d := cmp.Diff([]time.Duration{26 * time.Second}, s.Steps("web-2")); d != "" {
 		t.Errorf("steps of the second replica: %s", d)
 	}
 }
@@ -229,13 +229,13 @@ func TestSteps(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", profile, err)
 		}
-		if d := cmp.Diff(want, s.Steps()); d != "" {
+		if d := cmp.Diff(want, s.Steps("")); d != "" {
 			t.Errorf("%s: %s", profile, d)
 		}
-		if got := s.StepsOf("a"); !slices.Equal(got, want) {
+		if got := s.Steps("a"); !slices.Equal(got, want) {
 			t.Errorf("%s: the pod has steps at %v, want %v", profile, got, want)
 		}
-		if got := s.StepsOf("a-2"); got != nil {
+		if got := s.Steps("a-2"); got != nil {
 			t.Errorf("%s: a pod that is not in the file has steps at %v", profile, got)
 		}
 	}

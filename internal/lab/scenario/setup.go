@@ -69,12 +69,11 @@ func (p *Pod) spec(i int, seed uint64, length time.Duration) sim.PodSpec {
 	rng := rand.New(rand.NewPCG(seed, h.Sum64()))
 	begin := p.loadStart(i)
 	if q := p.Load.Requests; q != nil {
-		out.Requests = load.Requests{Rate: q.Rate.build(rng, begin, length), ServiceTime: q.ServiceTime, EvenlySpaced: q.EvenlySpaced}
+		out.Requests = load.Requests{
+			Rate: q.Rate.build(rng, begin, length), ServiceTime: q.ServiceTime, EvenlySpaced: q.EvenlySpaced, Distribution: q.Distribution,
+		}
 		if t := q.Rate.Trace; t != nil && t.Format == FormatUsage {
 			out.Requests.Rate = load.Scaled{Profile: out.Requests.Rate, Factor: 1 / q.ServiceTime.Seconds()}
-		}
-		if q.Distribution == Exponential {
-			out.Requests.Distribution = load.Exponential
 		}
 		if out.Workload == "" {
 			out.Workload = out.Name
@@ -115,38 +114,23 @@ func (p *Pod) has(pod string) bool {
 	return ok && err == nil && i >= 1 && i <= p.Replicas
 }
 
-// Steps are the times after the warm-up at which the load of some pod steps up, in order: where
-// reactions can be measured. They are the file's loadSteps, or those of its steps, squares and
-// bursts without jitter.
-func (s *Scenario) Steps() []time.Duration {
-	if len(s.LoadSteps) > 0 {
-		return slices.Sorted(slices.Values(s.LoadSteps))
-	}
-	var at []time.Duration
+// Steps are the times after the warm-up at which the load of a pod of the file steps up, or of any
+// for "", in order: where reactions can be measured. They are the file's loadSteps, or those of its
+// steps, squares and bursts without jitter.
+func (s *Scenario) Steps(pod string) (at []time.Duration) {
 	for i := range s.Pods {
 		for k := range s.Pods[i].Replicas {
-			at = append(at, s.loadIncreases(&s.Pods[i], k)...)
+			switch {
+			case pod != "" && s.Pods[i].replica(k) != pod:
+			case len(s.LoadSteps) > 0:
+				at = append(at, s.LoadSteps...)
+			default:
+				at = append(at, s.loadIncreases(&s.Pods[i], k)...)
+			}
 		}
 	}
 	slices.Sort(at)
 	return slices.Compact(at)
-}
-
-// StepsOf are those of one pod of the file: the file's loadSteps, or its own after the warm-up.
-func (s *Scenario) StepsOf(pod string) []time.Duration {
-	for i := range s.Pods {
-		for k := range s.Pods[i].Replicas {
-			if s.Pods[i].replica(k) == pod {
-				if len(s.LoadSteps) > 0 {
-					return s.Steps()
-				}
-				at := s.loadIncreases(&s.Pods[i], k)
-				slices.Sort(at)
-				return slices.Compact(at)
-			}
-		}
-	}
-	return nil
 }
 
 func (s *Scenario) loadIncreases(p *Pod, replica int) []time.Duration {

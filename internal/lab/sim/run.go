@@ -39,11 +39,10 @@ type PodResult struct {
 	// Counters are those after the warm-up. Latency counts completed requests, and unfinished ones
 	// with their age at the end: a policy that starves requests must not look fast.
 	Counters
-	Pressure time.Duration
-	Backlog  time.Duration   // CPU time of unfinished requests at the end
-	Changes  []Change        // of its limit, all of them
-	Points   []PodPoint      // one per interval, all of them
-	Unready  []time.Duration // when it became not Ready
+	Backlog time.Duration   // CPU time of unfinished requests at the end
+	Changes []Change        // of its limit, all of them
+	Points  []PodPoint      // one per interval, all of them
+	Unready []time.Duration // when it became not Ready
 }
 
 // Change is a new limit in force.
@@ -97,13 +96,12 @@ type Simulation struct {
 	pointAt  time.Duration
 	warmedUp bool
 
-	replicas         map[string]*replicas // by namespace and workload
-	lastPoint        []Counters           // at the last point
-	warmUpEnd        []Counters           // at the end of the warm-up
-	idleAtPoint      time.Duration        // at the last point
-	pressureAtWarmUp []time.Duration
-	idleAtWarmUp     time.Duration
-	out              Result
+	replicas     map[string]*replicas // by namespace and workload
+	lastPoint    []Counters           // at the last point
+	warmUpEnd    []Counters           // at the end of the warm-up
+	idleAtPoint  time.Duration        // at the last point
+	idleAtWarmUp time.Duration
+	out          Result
 }
 
 // event is a change at a future time.
@@ -192,7 +190,6 @@ func (r *Simulation) handle(e event) {
 		r.out.Pods = append(r.out.Pods, PodResult{Spec: *e.starts})
 		r.lastPoint = append(r.lastPoint, Counters{})
 		r.warmUpEnd = append(r.warmUpEnd, Counters{})
-		r.pressureAtWarmUp = append(r.pressureAtWarmUp, 0)
 		for len(r.out.Pods[id].Points) < len(r.out.Idle) {
 			r.out.Pods[id].Points = append(r.out.Pods[id].Points, PodPoint{Absent: true})
 		}
@@ -246,7 +243,6 @@ func (r *Simulation) endWarmUp() {
 	for i, p := range r.node.pods {
 		r.warmUpEnd[i] = p.Counters
 		p.Latency = new(Latencies)
-		r.pressureAtWarmUp[i] = p.pressure.total
 	}
 	r.idleAtWarmUp = r.node.idleTime
 }
@@ -285,7 +281,6 @@ func (r *Simulation) Result() Result {
 		out := &r.out.Pods[i]
 		p.eachWaiting(r.node.now, func(age time.Duration) { p.Latency.Add(age) })
 		out.Counters = p.Counters.since(r.warmUpEnd[i])
-		out.Pressure = p.pressure.total - r.pressureAtWarmUp[i]
 		out.Backlog = p.backlog()
 	}
 	r.out.IdleTime = r.node.idleTime - r.idleAtWarmUp
