@@ -41,7 +41,6 @@ type pageData struct {
 	Seeds         int
 	Default       string
 	Verdicts      []verdict
-	Changes       table
 	Sections      []section
 	Measures      []experiment.Measure
 	Policies      []row
@@ -79,7 +78,6 @@ func newPage(r experiment.Results) (pageData, error) {
 			v.Verdicts = append(v.Verdicts, x)
 		}
 	}
-	v.Changes = changesTable(r)
 	return v, nil
 }
 

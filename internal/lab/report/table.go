@@ -89,29 +89,6 @@ func mark(m experiment.Measure, v, best float64) string {
 	return ""
 }
 
-// changesTable has scenarios as columns: how often limits change.
-func changesTable(r experiment.Results) table {
-	var t table
-	for _, s := range r.Scenarios {
-		t.Heads = append(t.Heads, head{Title: s.Name})
-	}
-	for i, p := range r.Policies {
-		line := row{Number: i + 1, Policy: p.Name, Default: p.Name == experiment.Default}
-		any := false
-		for _, s := range r.Scenarios {
-			c := cell{Text: "–"}
-			if x := experiment.Aggregate(r.Select(s.Name, p.Name), experiment.Changes); x.Count > 0 {
-				c.Text, any = short(x.Mean), true
-			}
-			line.Cells = append(line.Cells, c)
-		}
-		if any {
-			t.Rows = append(t.Rows, line)
-		}
-	}
-	return t
-}
-
 // short writes about three digits that count.
 func short(v float64) string {
 	digits := 0
