@@ -13,7 +13,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/experiment"
 )
 
-// TestFairness: text and files, the same on one CPU.
+// TestFairness: text and files, the same on one CPU as in any order on several.
 func TestFairness(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"fairness", "--nodes", "6", "--length", "60s", "--coordination-interval", "20s"}
@@ -33,8 +33,12 @@ func TestFairness(t *testing.T) {
 		t.Errorf("the picture: %v, %.40s", err, svg)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	if again, err := lab(t, args...); err != nil || !strings.HasSuffix(again, text) {
+	other := t.TempDir()
+	if again, err := lab(t, append(args, "--out", other)...); err != nil || !strings.HasSuffix(again, text) {
 		t.Errorf("on one CPU it says (%v)\n%s\nand not\n%s", err, again, text)
+	}
+	if content(t, other, "fairness.csv") != content(t, dir, "fairness.csv") {
+		t.Error("on one CPU the files differ")
 	}
 }
 

@@ -34,7 +34,6 @@ type ClusterResult struct {
 // CoordinatorRound is one round of the coordinator.
 type CoordinatorRound struct {
 	At      time.Duration
-	Pods    int // under coordination
 	Changed int // factors
 }
 
@@ -89,7 +88,7 @@ func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
 			}
 		}
 	}
-	round := CoordinatorRound{At: at, Pods: len(pods)}
+	round := CoordinatorRound{At: at}
 	for i, f := range c.Coordinate(replicas) {
 		if f != pods[i].factor {
 			pods[i].factor = f

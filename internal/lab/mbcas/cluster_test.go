@@ -3,8 +3,6 @@ package mbcas
 import (
 	"fmt"
 	"math"
-	"reflect"
-	"sync"
 	"testing"
 	"time"
 
@@ -49,55 +47,6 @@ func replicaUsage(p ClusterResult) []float64 {
 		all = append(all, sum)
 	}
 	return all
-}
-
-// TestAnyOrder: a cluster's result does not depend on the order of its nodes, nor on how many run
-// at a time.
-func TestAnyOrder(t *testing.T) {
-	play := func(each func(int, func(int)) bool) ClusterResult {
-		c := Cluster{Coordinate: coordinator.DefaultConfig().Rebalance, Interval: 10 * time.Second, ForEach: each}
-		p, _ := c.Run(DefaultConfig(), unequalPairs(2, time.Minute, 1000))
-		return p
-	}
-	want := play(inOrder)
-	for name, each := range map[string]func(int, func(int)) bool{
-		"the last one first": func(n int, do func(int)) bool {
-			for i := range n {
-				do(n - 1 - i)
-			}
-			return true
-		},
-		"all at a time": func(n int, do func(int)) bool {
-			var all sync.WaitGroup
-			for i := range n {
-				all.Go(func() { do(i) })
-			}
-			all.Wait()
-			return true
-		},
-	} {
-		if got := play(each); !reflect.DeepEqual(got, want) {
-			t.Errorf("run %s, the cluster ends differently", name)
-		}
-	}
-	if len(want.Rounds) != 5 || want.Rounds[4].Pods != 18 {
-		t.Errorf("rounds: %+v", want.Rounds)
-	}
-	stopped := Cluster{Interval: time.Second, ForEach: func(int, func(int)) bool { return false }}
-	if _, ok := stopped.Run(DefaultConfig(), unequalPairs(1, time.Minute, 1000)); ok {
-		t.Error("it reports success though nothing ran")
-	}
-}
-
-// TestWithoutCoordinator: nodes of a cluster without a coordinator end as nodes that run alone.
-func TestWithoutCoordinator(t *testing.T) {
-	setups := unequalPairs(1, time.Minute, 1000)
-	p, _ := Cluster{Interval: 7 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), setups)
-	for i, s := range setups {
-		if !reflect.DeepEqual(p.Nodes[i], sim.Run(s, New(DefaultConfig()))) {
-			t.Errorf("node %d ends differently", i)
-		}
-	}
 }
 
 // byOwnDemand is a simpler rule: satisfaction is a replica's limit over its own demand, and its
