@@ -17,10 +17,7 @@ func (Static) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) { return nil
 type NoLimits struct{ done map[int]bool }
 
 // Decide implements sim.Policy.
-func (p *NoLimits) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
-	if p.done == nil {
-		p.done = map[int]bool{}
-	}
+func (p NoLimits) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	var actions []sim.Action
 	for pod := range r.Managed() {
 		if !p.done[pod.ID] {

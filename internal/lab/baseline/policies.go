@@ -36,7 +36,7 @@ type Policy struct {
 func Policies() []Policy {
 	return []Policy{
 		{"static", "limits as declared", func() sim.Policy { return Static{} }},
-		{"no-limits", "no limits: the kernel's weights alone", func() sim.Policy { return &NoLimits{} }},
+		{"no-limits", "no limits: the kernel's weights alone", func() sim.Policy { return NoLimits{map[int]bool{}} }},
 		{"equal", "an equal share of the node", func() sim.Policy { return division.NewEqual(false) }},
 		{"equal-left", "an equal share of what unmanaged pods leave", func() sim.Policy { return division.NewEqual(true) }},
 		{"strict", "strict partition by peak need", func() sim.Policy { return division.NewStrict() }},

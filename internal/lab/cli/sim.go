@@ -143,7 +143,7 @@ func formatThrottled(c sim.Counters, digits int) string {
 	if c.Periods == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.*f%%", digits, 100*float64(c.Throttled)/float64(c.Periods))
+	return fmt.Sprintf("%.*f%%", digits, 100*c.ThrottleRatio())
 }
 
 func formatLatency(c sim.Counters, quantile float64) string {

@@ -19,23 +19,13 @@ type Measure struct {
 }
 
 // Direction says which of two figures is better.
-type Direction uint8
+type Direction string
 
 const (
-	Neither Direction = iota
-	Lower
-	Higher
+	Neither Direction = "neither"
+	Lower   Direction = "lower"
+	Higher  Direction = "higher"
 )
-
-func (d Direction) String() string {
-	switch d {
-	case Lower:
-		return "lower"
-	case Higher:
-		return "higher"
-	}
-	return "neither"
-}
 
 // Values are the figures of one run, by unit. Measures that do not apply are absent.
 type Values map[string]float64

@@ -187,7 +187,7 @@ func compare(run string, seconds float64, real, model []sim.PodResult) (figures 
 		}
 		exact("usage, cores", r.Usage.Seconds()/seconds, s.Usage.Seconds()/seconds)
 		if r.Periods > 0 || s.Periods > 0 {
-			exact("throttled", ratio(r.Throttled, r.Periods), ratio(s.Throttled, s.Periods))
+			exact("throttled", r.ThrottleRatio(), s.ThrottleRatio())
 		}
 		if r.Latency.Count == 0 {
 			continue
@@ -205,11 +205,4 @@ func uncertain(l *sim.Latencies, q float64) Interval {
 	d := 2 * math.Sqrt(q*(1-q)/float64(l.Count))
 	ms := func(q float64) float64 { return l.Quantile(q).Seconds() * 1000 }
 	return Interval{ms(q - d), ms(min(1, q+d))}
-}
-
-func ratio(part, whole uint64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(part) / float64(whole)
 }

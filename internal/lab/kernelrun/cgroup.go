@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
 // period is the CFS period of every group.
@@ -48,19 +49,7 @@ func findTree() (*tree, error) {
 		}
 		return &tree{v2: true, quota: root, unific: root}, nil
 	}
-	t := &tree{}
-	for _, dir := range []string{"cpu", "cpu,cpuacct"} {
-		if _, err := os.Stat(filepath.Join(root, dir, "cpu.shares")); err == nil {
-			t.quota = filepath.Join(root, dir)
-			break
-		}
-	}
-	for _, dir := range []string{"cpuacct", "cpu,cpuacct"} {
-		if _, err := os.Stat(filepath.Join(root, dir, "cpuacct.usage")); err == nil {
-			t.usage = filepath.Join(root, dir)
-			break
-		}
-	}
+	t := &tree{quota: hierarchy("cpu.shares", "cpu"), usage: hierarchy("cpuacct.usage", "cpuacct")}
 	if t.quota == "" || t.usage == "" {
 		return nil, fmt.Errorf("%w: no cgroup hierarchy with cpu and cpuacct below %s", ErrUnsupported, root)
 	}
@@ -68,6 +57,17 @@ func findTree() (*tree, error) {
 		t.unific = filepath.Join(root, "unified")
 	}
 	return t, nil
+}
+
+// hierarchy is the v1 hierarchy that has a file; empty: there is none.
+func hierarchy(file, controller string) string {
+	for _, name := range []string{controller, "cpu,cpuacct"} {
+		dir := filepath.Join(root, name)
+		if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
+			return dir
+		}
+	}
+	return ""
 }
 
 // makeTree makes the folder of this run, and clears away those of runs that were killed.
@@ -79,13 +79,10 @@ func makeTree() (*tree, error) {
 	for _, dir := range t.dirs() {
 		sweep(dir)
 	}
-	name := prefix + strconv.Itoa(os.Getpid())
-	t.quota = filepath.Join(t.quota, name)
-	if t.usage != "" {
-		t.usage = filepath.Join(t.usage, name)
-	}
-	if t.unific != "" {
-		t.unific = filepath.Join(t.unific, name)
+	for _, dir := range []*string{&t.quota, &t.usage, &t.unific} {
+		if *dir != "" {
+			*dir = filepath.Join(*dir, prefix+strconv.Itoa(os.Getpid()))
+		}
 	}
 	if t.v2 {
 		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0); err != nil {
@@ -211,8 +208,8 @@ func write(file, text string) error { return os.WriteFile(file, []byte(text), 0)
 
 // counters is what the kernel counts about a group.
 type counters struct {
-	usage, throttledTime, pressure time.Duration
-	periods, throttled             uint64
+	sim.Counters
+	pressure time.Duration
 }
 
 func (g *group) read() (c counters, err error) {
@@ -220,12 +217,12 @@ func (g *group) read() (c counters, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.periods, c.throttled = stat["nr_periods"], stat["nr_throttled"]
+	c.Periods, c.Throttled = stat["nr_periods"], stat["nr_throttled"]
 	if g.tree.v2 {
-		c.usage = time.Duration(stat["usage_usec"]) * time.Microsecond
-		c.throttledTime = time.Duration(stat["throttled_usec"]) * time.Microsecond
+		c.Usage = time.Duration(stat["usage_usec"]) * time.Microsecond
+		c.ThrottledTime = time.Duration(stat["throttled_usec"]) * time.Microsecond
 	} else {
-		c.throttledTime = time.Duration(stat["throttled_time"])
+		c.ThrottledTime = time.Duration(stat["throttled_time"])
 		text, err := os.ReadFile(filepath.Join(g.tree.usage, g.name, "cpuacct.usage"))
 		if err != nil {
 			return c, err
@@ -234,7 +231,7 @@ func (g *group) read() (c counters, err error) {
 		if err != nil {
 			return c, fmt.Errorf("cpuacct.usage of %s: %w", g.name, err)
 		}
-		c.usage = time.Duration(ns)
+		c.Usage = time.Duration(ns)
 	}
 	if g.tree.unific != "" {
 		c.pressure = pressure(filepath.Join(g.tree.unific, g.name, "cpu.pressure"))
@@ -263,16 +260,10 @@ func fields(file string) (map[string]uint64, error) {
 
 // pressure is the total of the line "some"; 0 where the kernel has none.
 func pressure(file string) time.Duration {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(file)
 	some, _, _ := strings.Cut(string(text), "\n")
 	_, total, _ := strings.Cut(some, "total=")
-	us, err := strconv.ParseInt(total, 10, 64)
-	if err != nil {
-		return 0
-	}
+	us, _ := strconv.ParseInt(total, 10, 64)
 	return time.Duration(us) * time.Microsecond
 }
 

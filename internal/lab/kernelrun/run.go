@@ -311,10 +311,10 @@ func (r *runner) read() error {
 			return fmt.Errorf("pod %s: %w", p.spec.Name, err)
 		}
 		p.now = c
-		r.snapshot.Kubepods += c.usage
+		r.snapshot.Kubepods += c.Usage
 		r.snapshot.Pods = append(r.snapshot.Pods, sim.PodSnapshot{
 			ID: i, Spec: &p.spec, Age: r.snapshot.Now, Request: p.spec.Request, Limit: p.limit,
-			Usage: c.usage, Periods: c.periods, Throttled: c.throttled, ThrottledTime: c.throttledTime, Pressure: c.pressure,
+			Usage: c.Usage, Periods: c.Periods, Throttled: c.Throttled, ThrottledTime: c.ThrottledTime, Pressure: c.pressure,
 		})
 	}
 	return nil
@@ -324,19 +324,18 @@ func (r *runner) read() error {
 func (r *runner) others() sample {
 	used := r.machine.busy
 	for _, p := range r.pods {
-		used -= p.now.usage
+		used -= p.now.Usage
 	}
 	return sample{r.snapshot.Now, used}
 }
 
 func (r *runner) point(every time.Duration) {
 	for _, p := range r.pods {
-		pt := sim.PodPoint{Usage: cpu.FromUsage(p.now.usage-p.before.usage, every), Limit: p.limit}
-		if n := p.now.periods - p.before.periods; n > 0 {
-			pt.Throttle = float64(p.now.throttled-p.before.throttled) / float64(n)
-		}
+		spent := p.now.Since(p.before.Counters)
 		p.before = p.now
-		p.points = append(p.points, pt)
+		p.points = append(p.points, sim.PodPoint{
+			Usage: cpu.FromUsage(spent.Usage, every), Limit: p.limit, Throttle: spent.ThrottleRatio(),
+		})
 	}
 	if priced, ok := r.policy.(sim.MarketPolicy); ok {
 		r.out.Price = append(r.out.Price, priced.Price())
@@ -353,11 +352,8 @@ func (r *runner) finish() (Result, error) {
 			return r.out, fmt.Errorf("pod %s: %w", p.spec.Name, err)
 		}
 		r.out.Late = max(r.out.Late, p.late())
-		spent -= p.now.usage - p.warm.usage
-		res := sim.PodResult{Spec: p.spec, Changes: p.changes, Points: p.points}
-		res.Usage = p.now.usage - p.warm.usage
-		res.Periods, res.Throttled = p.now.periods-p.warm.periods, p.now.throttled-p.warm.throttled
-		res.ThrottledTime = p.now.throttledTime - p.warm.throttledTime
+		res := sim.PodResult{Spec: p.spec, Changes: p.changes, Points: p.points, Counters: p.now.Since(p.warm.Counters)}
+		spent -= res.Usage
 		res.Served, res.Useful, res.Backlog = report.Served, report.Useful, report.Backlog
 		for _, q := range p.arrivals {
 			if q.At >= r.setup.WarmUp {

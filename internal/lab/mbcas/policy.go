@@ -11,6 +11,7 @@
 package mbcas
 
 import (
+	"maps"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -176,11 +177,7 @@ func (m *MBCAS) trackPods(r *sim.Snapshot) {
 	for _, p := range r.Pods {
 		here[p.ID] = true
 	}
-	for id := range m.pods {
-		if !here[id] {
-			delete(m.pods, id)
-		}
-	}
+	maps.DeleteFunc(m.pods, func(id int, _ *pod) bool { return !here[id] })
 }
 
 // Price implements sim.MarketPolicy.

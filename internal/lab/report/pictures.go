@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -178,7 +179,7 @@ func drawSeries(r experiment.Results, scenario, policy string) (template.HTML, e
 				p.Add(line)
 				if l == 0 && j == 1 {
 					p.Legend.Add(pod.Pod, line)
-				} else if l == 0 && !limited(pod.Limit) {
+				} else if l == 0 && !slices.ContainsFunc(pod.Limit, func(l float64) bool { return l > 0 }) {
 					p.Legend.Add(pod.Pod+" (no limit)", line)
 				}
 			}
@@ -201,15 +202,6 @@ func drawSeries(r experiment.Results, scenario, policy string) (template.HTML, e
 		plots = append(plots, q)
 	}
 	return picture(fmt.Sprintf("%s under %s: limits, use and price over time", scenario, policy), strings.Join(words, "; ")+".", plots...)
-}
-
-func limited(limits []float64) bool {
-	for _, l := range limits {
-		if l > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // segments are the lines of a figure over time; it has gaps where the pod does not run, or has no

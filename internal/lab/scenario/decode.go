@@ -151,12 +151,7 @@ func (r *report) fields(n *yaml.Node, field string, into reflect.Value, outer ru
 	}
 }
 
-func join(field, name string) string {
-	if field == "" {
-		return name
-	}
-	return field + "." + name
-}
+func join(field, name string) string { return strings.TrimPrefix(field+"."+name, ".") }
 
 func (r *report) list(n *yaml.Node, field string, into reflect.Value) {
 	if n.Kind != yaml.SequenceNode {

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -42,36 +43,25 @@ func Parse(file string, data []byte, dir string) (*Scenario, error) {
 }
 
 // Catalogue are the scenarios that ship and need no file, by name.
-func Catalogue() []*Scenario { return embedded("catalogue", "") }
+func Catalogue() []*Scenario { return all("catalogue", "") }
 
 // Traced are the scenarios with the recorded load in a folder; those without a file there are left
 // out.
-func Traced(dir string) []*Scenario { return embedded("catalogue/traces", dir) }
+func Traced(dir string) []*Scenario { return all("catalogue/traces", dir) }
 
-// embedded reads shipped files. Only a missing trace may keep one from being read.
-func embedded(folder, dir string) []*Scenario {
-	entries, err := catalogueFiles.ReadDir(folder)
-	if err != nil {
-		panic(err)
-	}
-	var all []*Scenario
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		data, err := catalogueFiles.ReadFile(path.Join(folder, e.Name()))
-		if err != nil {
-			panic(err)
-		}
-		s, err := Parse(e.Name(), data, dir)
+// all are the shipped scenarios of a folder. Only a missing trace may keep one from being read.
+func all(folder, traces string) (found []*Scenario) {
+	files, _ := fs.Glob(catalogueFiles, folder+"/*.yaml") // the pattern is valid
+	for _, file := range files {
+		s, err := Find(strings.TrimSuffix(path.Base(file), ".yaml"), traces)
 		switch {
 		case err == nil:
-			all = append(all, s)
-		case dir == "":
+			found = append(found, s)
+		case traces == "":
 			panic(err)
 		}
 	}
-	return all
+	return found
 }
 
 // Text is the file of a scenario that ships.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -81,10 +82,6 @@ func (r *Simulation) changeExternally(id int, limit cpu.Milli) {
 
 // inOutage says whether the policy's part on the node does not run now.
 func (r *Simulation) inOutage() bool {
-	for _, o := range r.setup.Outages {
-		if now := r.node.now; now >= o.At && now < o.At+o.Duration {
-			return true
-		}
-	}
-	return false
+	now := r.node.now
+	return slices.ContainsFunc(r.setup.Outages, func(o Outage) bool { return now >= o.At && now < o.At+o.Duration })
 }

@@ -61,8 +61,8 @@ type pod struct {
 	arrivals                          *load.Arrivals
 	nextWork                          time.Duration // of the request that comes next
 	arrivalSlot, periodSlot, busySlot int32         // slots of events
-	queue                             requestQueue
-	sleeping                          []*thread // longest asleep first
+	queue                             []request     // that wait for a thread
+	sleeping                          []*thread     // longest asleep first
 	busyThreads                       []*thread
 	entities                          []entity // by core
 
@@ -99,6 +99,9 @@ type Counters struct {
 	Latency         *Latencies
 }
 
+// ThrottleRatio is the share of periods in which the pod was throttled; 0 without any.
+func (c *Counters) ThrottleRatio() float64 { return float64(c.Throttled) / float64(max(1, c.Periods)) }
+
 // Merge adds what another pod used, how it was throttled, and its latencies.
 func (c *Counters) Merge(other Counters) {
 	c.Usage += other.Usage
@@ -107,26 +110,7 @@ func (c *Counters) Merge(other Counters) {
 	c.Latency.Merge(other.Latency)
 }
 
-// requestQueue is a FIFO of the requests that wait for a thread.
-type requestQueue struct {
-	items []request
-	head  int
-}
-
 type request struct{ arrived, work time.Duration }
-
-func (l *requestQueue) len() int { return len(l.items) - l.head }
-
-func (l *requestQueue) push(r request) { l.items = append(l.items, r) }
-
-func (l *requestQueue) pop() request {
-	r := l.items[l.head]
-	if l.head++; l.head > 1024 && l.head > len(l.items)/2 {
-		l.items = append(l.items[:0], l.items[l.head:]...)
-		l.head = 0
-	}
-	return r
-}
 
 // Arrivals is the pod's stream of requests from a time on. It depends on the pod's name and on the
 // seed, not on other pods or on the policy.
@@ -183,7 +167,7 @@ func (n *Node) Remove(id int) {
 	}
 	p.ended = true
 	p.eachWaiting(n.now, func(age time.Duration) { p.Latency.Add(age) })
-	p.queue = requestQueue{}
+	p.queue = nil
 	for _, s := range []int32{p.arrivalSlot, p.periodSlot, p.busySlot} {
 		n.events.plan(s, never)
 	}
@@ -254,7 +238,7 @@ func (n *Node) acceptRequest(p *pod) {
 	p.Offered += r.work
 	n.planArrival(p)
 	if len(p.sleeping) == 0 {
-		p.queue.push(r)
+		p.queue = append(p.queue, r)
 		return
 	}
 	t := p.sleeping[0] // longest asleep first, as for readers of a pipe
@@ -298,7 +282,7 @@ func (p *pod) eachWaiting(now time.Duration, each func(age time.Duration)) {
 			}
 		}
 	}
-	for _, r := range p.queue.items[p.queue.head:] {
+	for _, r := range p.queue {
 		each(now - r.arrived)
 	}
 }

@@ -253,13 +253,11 @@ func (r *Simulation) recordPoint() {
 	every := r.setup.Interval
 	priced, _ := r.policy.(MarketPolicy)
 	for i, p := range r.node.pods {
-		was := r.lastPoint[i]
+		in := p.Counters.Since(r.lastPoint[i])
 		pt := PodPoint{
-			Usage: cpu.FromUsage(p.Usage-was.Usage, every), Useful: cpu.FromUsage(p.Useful-was.Useful, every),
-			Offered: cpu.FromUsage(p.Offered-was.Offered, every), Limit: p.limit, Backlog: p.backlog(), Absent: p.ended,
-		}
-		if periods := p.Periods - was.Periods; periods > 0 {
-			pt.Throttle = float64(p.Counters.Throttled-was.Throttled) / float64(periods)
+			Usage: cpu.FromUsage(in.Usage, every), Useful: cpu.FromUsage(in.Useful, every),
+			Offered: cpu.FromUsage(in.Offered, every), Throttle: in.ThrottleRatio(),
+			Limit: p.limit, Backlog: p.backlog(), Absent: p.ended,
 		}
 		if priced != nil {
 			pt.Demand = priced.Demand(p.id)
@@ -280,7 +278,7 @@ func (r *Simulation) Result() Result {
 	for i, p := range r.node.pods {
 		out := &r.out.Pods[i]
 		p.eachWaiting(r.node.now, func(age time.Duration) { p.Latency.Add(age) })
-		out.Counters = p.Counters.since(r.warmUpEnd[i])
+		out.Counters = p.Counters.Since(r.warmUpEnd[i])
 		out.Backlog = p.backlog()
 	}
 	r.out.IdleTime = r.node.idleTime - r.idleAtWarmUp
@@ -301,8 +299,8 @@ func setupIndex(order map[string]int, s PodSpec) int {
 	return len(order)
 }
 
-// since are the counts after before.
-func (c Counters) since(before Counters) Counters {
+// Since are the counts after before.
+func (c Counters) Since(before Counters) Counters {
 	c.Usage -= before.Usage
 	c.Useful -= before.Useful
 	c.Periods -= before.Periods

@@ -184,8 +184,8 @@ func (n *Node) completeRequest(t *thread) {
 	p := t.entity.pod
 	p.Served++
 	p.Latency.Add(n.now - t.arrived)
-	if p.queue.len() > 0 {
-		t.request = p.queue.pop()
+	if len(p.queue) > 0 {
+		t.request, p.queue = p.queue[0], p.queue[1:]
 		return
 	}
 	n.sleep(t)

@@ -1,6 +1,8 @@
 package feedback
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -70,11 +72,7 @@ func (q *QuotaTurbo) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		}
 	}
 	if len(q.pods) > len(pods) {
-		here := make(map[int]*quotaTurboPod, len(pods))
-		for i, id := range ids {
-			here[id] = pods[i]
-		}
-		q.pods = here
+		maps.DeleteFunc(q.pods, func(id int, _ *quotaTurboPod) bool { return !slices.Contains(ids, id) })
 	}
 	decrease(util, r.Cores, pods)
 	if q.calm() && turboAlarm-util >= turboRise {
