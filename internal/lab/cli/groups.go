@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -62,7 +63,7 @@ func (c *podGroup) add(p *sim.PodResult, ran time.Duration) {
 	c.sum.Backlog += p.Backlog
 	c.ran += ran
 	c.changes += len(p.Changes)
-	c.limits = append(c.limits, lastLimit(p))
+	c.limits = append(c.limits, p.LimitAt(math.MaxInt64))
 }
 
 func (c *podGroup) cells(sc *scenario.Scenario) []string {

@@ -115,13 +115,6 @@ var podHeader = []string{"POD", "ROLE", "REQUEST", "LIMIT", "USE", "THROTTLED", 
 // maxNodesListed is up to how many nodes are shown one by one; more are aggregated.
 const maxNodesListed = 4
 
-func lastLimit(p *sim.PodResult) cpu.Milli {
-	if len(p.Changes) > 0 {
-		return p.Changes[len(p.Changes)-1].To
-	}
-	return p.Spec.Limit
-}
-
 // ran is how long a pod ran after the warm-up.
 func ran(setup sim.Setup, s sim.PodSpec) time.Duration {
 	end := setup.Length

@@ -12,7 +12,7 @@ import (
 func changes(r *Run) float64 {
 	sum := 0.0
 	for n, p := range r.each() {
-		sum += float64(len(p.changesBetween(n.Setup.WarmUp, n.Setup.Length)))
+		sum += float64(len(p.ChangesBetween(n.Setup.WarmUp, n.Setup.Length)))
 	}
 	return sum
 }
@@ -25,36 +25,13 @@ func changesPer(seconds float64) func(*Run) float64 {
 			if !p.Spec.Managed() {
 				continue
 			}
-			sum += float64(len(p.changesBetween(n.Setup.WarmUp, n.Setup.Length)))
+			sum += float64(len(p.ChangesBetween(n.Setup.WarmUp, n.Setup.Length)))
 			for range n.intervals(p) {
 				life += n.every().Seconds()
 			}
 		}
 		return sum * seconds / life
 	}
-}
-
-// changesBetween are the changes of the limit after from, up to to.
-func (p *pod) changesBetween(from, to time.Duration) []sim.Change {
-	var in []sim.Change
-	for _, c := range p.Changes {
-		if c.At > from && c.At <= to {
-			in = append(in, c)
-		}
-	}
-	return in
-}
-
-// limitAt is the limit in force at a time.
-func (n *Node) limitAt(p *pod, at time.Duration) float64 {
-	limit := p.Spec.Limit
-	for _, c := range p.Changes {
-		if c.At > at {
-			break
-		}
-		limit = c.To
-	}
-	return n.limit(limit)
 }
 
 // steady says whether all load of the node is constant for a time.
@@ -81,7 +58,7 @@ func foldLateChanges(of func(n *Node, p *pod, changes []sim.Change) float64) fun
 	return func(r *Run) (sum, pods float64) {
 		for n, p := range r.each() {
 			if half := n.Setup.Length / 2; p.Spec.Managed() && n.steady(half, n.Setup.Length) {
-				sum += of(n, p, p.changesBetween(half, n.Setup.Length))
+				sum += of(n, p, p.ChangesBetween(half, n.Setup.Length))
 				pods++
 			}
 		}

@@ -126,11 +126,7 @@ func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, eac
 	intervals := int(f.Length / f.CoordinationInterval)
 	for k := range intervals {
 		in := Interval{At: time.Duration(k+1) * f.CoordinationInterval}
-		for _, t := range played.Rounds {
-			if t.At == in.At {
-				in.Factors = t.Changed
-			}
-		}
+		in.Factors = played.Changed[in.At]
 		e.Workloads = f.measureRun(&in, k, played.Nodes)
 		e.Intervals = append(e.Intervals, in)
 	}
@@ -145,11 +141,7 @@ func (f Fairness) measureRun(in *Interval, k int, nodes []sim.Result) int {
 	for i := range nodes {
 		for j := range nodes[i].Pods {
 			p := &nodes[i].Pods[j]
-			for _, c := range p.Changes {
-				if c.At > in.At-f.CoordinationInterval && c.At <= in.At {
-					in.Limits++
-				}
-			}
+			in.Limits += len(p.ChangesBetween(in.At-f.CoordinationInterval, in.At))
 			if p.Spec.Workload == "" {
 				continue
 			}

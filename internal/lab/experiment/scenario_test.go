@@ -3,6 +3,7 @@ package experiment
 import (
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,10 +25,10 @@ func named(t *testing.T, name string) baseline.Policy {
 }
 
 func TestPoliciesHaveNames(t *testing.T) {
-	seen := map[string]bool{}
+	seen, name := map[string]bool{}, regexp.MustCompile(`^[a-z0-9.-]+$`)
 	for _, p := range Policies() {
-		if p.Name == "" || p.Description == "" || seen[p.Name] || p.New() == nil {
-			t.Errorf("policy %q (%q) has no name of its own, says nothing, or does nothing", p.Name, p.Description)
+		if !name.MatchString(p.Name) || p.Description == "" || seen[p.Name] || p.New() == nil {
+			t.Errorf("policy %q (%q) has no name of its own in lower case, says nothing, or does nothing", p.Name, p.Description)
 		}
 		seen[p.Name] = true
 	}

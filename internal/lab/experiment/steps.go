@@ -85,10 +85,10 @@ func (n *Node) offered(p *pod, at time.Duration) float64 {
 
 // reached is when the limit of a pod is at least due; to, if it never is.
 func (n *Node) reached(p *pod, due float64, from, to time.Duration) time.Duration {
-	if n.limitAt(p, from) >= due {
+	if n.limit(p.LimitAt(from)) >= due {
 		return from
 	}
-	for _, c := range p.changesBetween(from, to) {
+	for _, c := range p.ChangesBetween(from, to) {
 		if n.limit(c.To) >= due {
 			return c.At
 		}
@@ -120,9 +120,9 @@ func settling(r *Run) float64 {
 
 // settled is when the limit came near its last value and stayed there.
 func (n *Node) settled(p *pod, from, to time.Duration) time.Duration {
-	end := n.limitAt(p, to)
+	end := n.limit(p.LimitAt(to))
 	at := from
-	for _, c := range p.changesBetween(from, to) {
+	for _, c := range p.ChangesBetween(from, to) {
 		if math.Abs(n.limit(c.From)-end) > settledBand*end {
 			at = c.At // it had not settled before
 		}

@@ -25,16 +25,11 @@ type Cluster struct {
 
 // ClusterResult is the result of a cluster.
 type ClusterResult struct {
-	Nodes  []sim.Result // in the order of the set-ups
-	Rounds []CoordinatorRound
+	Nodes []sim.Result // in the order of the set-ups
+	// Changed is how many factors the coordinator changed, by the time of its round.
+	Changed map[time.Duration]int
 	// Factors are those in force at the end, for each node by namespace and name.
 	Factors []map[string]coordinator.Factor
-}
-
-// CoordinatorRound is one round of the coordinator.
-type CoordinatorRound struct {
-	At      time.Duration
-	Changed int // factors
 }
 
 // node is one node in progress.
@@ -53,14 +48,14 @@ func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 		nodes[i] = node{mbcas, sim.Start(s, mbcas)}
 		end = max(end, s.Length)
 	}
-	var played ClusterResult
+	played := ClusterResult{Changed: map[time.Duration]int{}}
 	for at := time.Duration(0); at < end; {
 		at = min(at+c.Interval, end)
 		if !c.ForEach(len(nodes), func(i int) { nodes[i].simulation.RunUntil(at) }) {
 			return ClusterResult{}, false
 		}
 		if c.Coordinate != nil && at < end {
-			played.Rounds = append(played.Rounds, c.coordinate(at, nodes))
+			played.Changed[at] = c.coordinate(nodes)
 		}
 	}
 	for _, n := range nodes {
@@ -75,8 +70,8 @@ func (c Cluster) Run(cfg Config, setups []sim.Setup) (ClusterResult, bool) {
 }
 
 // coordinate is one round of the coordinator on what has been published. The nodes' next rounds use
-// its factors.
-func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
+// its factors. It returns how many have changed.
+func (c Cluster) coordinate(nodes []node) (changed int) {
 	var pods []*pod
 	var replicas []coordinator.Replica
 	for i := range nodes {
@@ -88,14 +83,13 @@ func (c Cluster) coordinate(at time.Duration, nodes []node) CoordinatorRound {
 			}
 		}
 	}
-	round := CoordinatorRound{At: at}
 	for i, f := range c.Coordinate(replicas) {
 		if f != pods[i].factor {
 			pods[i].factor = f
-			round.Changed++
+			changed++
 		}
 	}
-	return round
+	return changed
 }
 
 // replica is the pod as its PodAllocation shows it.

@@ -78,11 +78,7 @@ func (a signalCase) run(percent int32) signalResult {
 		r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: a.cores}, Pods: a.pods, Length: length, WarmUp: warm, Seed: uint64(seed + 1)}, New(cfg))
 		for i := range r.Pods {
 			p := &r.Pods[i]
-			for _, c := range p.Changes {
-				if c.At > warm {
-					changes++
-				}
-			}
+			changes += len(p.ChangesBetween(warm, length))
 			switch {
 			case a.signalled(p.Spec.Name):
 				asks.Merge(p.Latency)

@@ -21,17 +21,6 @@ func catalogue(t *testing.T, name string) (sim.Setup, sim.Result) {
 	return setup, sim.Run(setup, New(DefaultConfig()))
 }
 
-// limitAt is a pod's limit at a time.
-func limitAt(p *sim.PodResult, at time.Duration) cpu.Milli {
-	limit := p.Spec.Limit
-	for _, c := range p.Changes {
-		if c.At <= at {
-			limit = c.To
-		}
-	}
-	return limit
-}
-
 // TestRollsBackInTheSimulator: the service is decreased, becomes not Ready, gets its former limit
 // back, and keeps at least its declared limit from then on.
 func TestRollsBackInTheSimulator(t *testing.T) {
@@ -41,7 +30,7 @@ func TestRollsBackInTheSimulator(t *testing.T) {
 		t.Fatalf("it became not Ready at %v, want once", service.Unready)
 	}
 	found := service.Unready[0]
-	before, after := limitAt(service, found), limitAt(service, found+time.Second)
+	before, after := service.LimitAt(found), service.LimitAt(found+time.Second)
 	if before >= service.Spec.Limit/2 || after != 2*cpu.Core {
 		t.Errorf("when it became not Ready its limit went from %v to %v, want from less than half of %v to the 2 that it had before the decreases",
 			before, after, service.Spec.Limit)
@@ -88,7 +77,7 @@ func TestQuotaHolds(t *testing.T) {
 			sum := cpu.Milli(0)
 			for j := range r.Pods {
 				if p := &r.Pods[j]; p.Spec.Namespace == quota.Namespace {
-					sum += limitAt(p, c.At)
+					sum += p.LimitAt(c.At)
 				}
 			}
 			if sum > quota.Limits {
@@ -117,12 +106,12 @@ func TestOutageFreezesAndRestores(t *testing.T) {
 				t.Errorf("%s: at %v the limit becomes %v, not the declared %v", name, c.At, c.To, p.Spec.Limit)
 			}
 		}
-		if restored != 1 || limitAt(p, end) != p.Spec.Limit {
-			t.Errorf("%s: %d restores and a limit of %v after the outage, want the declared %v", name, restored, limitAt(p, end), p.Spec.Limit)
+		if restored != 1 || p.LimitAt(end) != p.Spec.Limit {
+			t.Errorf("%s: %d restores and a limit of %v after the outage, want the declared %v", name, restored, p.LimitAt(end), p.Spec.Limit)
 		}
 	}
-	if batch := r.Pod("batch"); limitAt(batch, setup.Length) >= batch.Spec.Limit {
-		t.Errorf("after the outage the batch pod has %v, so it was not capped again", limitAt(batch, setup.Length))
+	if batch := r.Pod("batch"); batch.LimitAt(setup.Length) >= batch.Spec.Limit {
+		t.Errorf("after the outage the batch pod has %v, so it was not capped again", batch.LimitAt(setup.Length))
 	}
 }
 
@@ -135,16 +124,14 @@ func TestExternalChangesHoldOff(t *testing.T) {
 		{Name: "batch", Request: 500, Limit: 1900, Spin: load.Constant(4), ExternalChanges: []sim.ExternalChange{{At: at, Limit: 1800}}},
 	}}, New(DefaultConfig()))
 	batch := r.Pod("batch")
-	if before := limitAt(batch, at-time.Second); before >= 1500 {
+	if before := batch.LimitAt(at - time.Second); before >= 1500 {
 		t.Errorf("the batch pod was not capped before: %v", before)
 	}
-	next := time.Duration(0)
-	for _, c := range batch.Changes {
-		if c.At > at && next == 0 {
-			next = c.At
-		}
+	later := batch.ChangesBetween(at, 14*time.Minute)
+	if len(later) == 0 {
+		t.Fatal("the batch pod stays as it is")
 	}
-	if limitAt(batch, at) != 1800 || next < at+10*time.Minute || next > at+11*time.Minute {
-		t.Errorf("limit %v after the external change, and the next change at %v: want 1.8, and %v", limitAt(batch, at), next, at+10*time.Minute)
+	if next := later[0].At; batch.LimitAt(at) != 1800 || next < at+10*time.Minute || next > at+11*time.Minute {
+		t.Errorf("limit %v after the external change, and the next change at %v: want 1.8, and %v", batch.LimitAt(at), next, at+10*time.Minute)
 	}
 }

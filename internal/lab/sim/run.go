@@ -51,6 +51,25 @@ type Change struct {
 	From, To cpu.Milli
 }
 
+// ChangesBetween are the changes after from, up to to.
+func (p *PodResult) ChangesBetween(from, to time.Duration) (in []Change) {
+	for _, c := range p.Changes {
+		if c.At > from && c.At <= to {
+			in = append(in, c)
+		}
+	}
+	return in
+}
+
+// LimitAt is the limit in force at a time.
+func (p *PodResult) LimitAt(at time.Duration) cpu.Milli {
+	limit := p.Spec.Limit
+	for _, c := range p.ChangesBetween(-1, at) {
+		limit = c.To
+	}
+	return limit
+}
+
 // PodPoint is one interval of a pod.
 type PodPoint struct {
 	Usage, Useful, Offered cpu.Milli // means
