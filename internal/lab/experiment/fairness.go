@@ -196,10 +196,11 @@ func (f Fairness) groups(played mbcas.ClusterResult, from, to int) []Group {
 				}
 			}
 		}
-		factors := 0.0
+		var sum coordinator.Factor // of whole numbers, so in any order
 		for _, x := range played.Factors[i] {
-			factors += float64(x) / float64(coordinator.Neutral)
+			sum += x
 		}
+		factors := float64(sum) / float64(coordinator.Neutral)
 		g.Factor += (factors - float64(tenants)) / 2
 		g.Budgets += factors/float64(len(r.Pods)) - 1
 	}
