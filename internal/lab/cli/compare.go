@@ -61,17 +61,6 @@ func compareCommand(s Streams) *cobra.Command {
 	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario runs, each time with other load")
 	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed unless --seeds is given, and %v of each scenario, or twice its warm-up where that is longer", quickLength))
 	f.StringVar(&c.out, "out", filepath.Join("out", "compare"), "the folder to write to")
-	complete := func(of func() []experiment.Named) cobra.CompletionFunc {
-		return func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-			for _, n := range of() {
-				names = append(names, n.Name)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		}
-	}
-	// The flags exist, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("policy", complete(func() []experiment.Named { return policyNames(experiment.Policies()) }))
-	_ = cmd.RegisterFlagCompletionFunc("scenario", complete(func() []experiment.Named { return scenarioNames(scenario.Catalogue()) }))
 	return cmd
 }
 

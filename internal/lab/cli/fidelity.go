@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,7 @@ import (
 )
 
 func fidelityCommand(s Streams) *cobra.Command {
-	cfg, out := fidelity.DefaultConfig(), ""
+	var out string
 	cmd := &cobra.Command{
 		Use:   "fidelity",
 		Short: "Measure how closely the simulator agrees with this machine's kernel",
@@ -30,7 +31,7 @@ func fidelityCommand(s Streams) *cobra.Command {
 			if err := kernelrun.Supported(); err != nil {
 				return err
 			}
-			return runFidelity(cmd.Context(), s, cfg, out, kernelrun.Run)
+			return runFidelity(cmd.Context(), s, fidelity.Length, out, kernelrun.Run)
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "folder into which the report is written as fidelity.txt and fidelity.csv")
@@ -38,11 +39,11 @@ func fidelityCommand(s Streams) *cobra.Command {
 }
 
 // runFidelity reports what was measured also where the measurement ends early.
-func runFidelity(ctx context.Context, s Streams, cfg fidelity.Config, out string, kernel fidelity.Kernel) error {
+func runFidelity(ctx context.Context, s Streams, length time.Duration, out string, kernel fidelity.Kernel) error {
 	if err := createOut(out); err != nil {
 		return err
 	}
-	report, failed := fidelity.Measure(ctx, cfg, kernel, func(format string, args ...any) {
+	report, failed := fidelity.Measure(ctx, length, kernel, func(format string, args ...any) {
 		fmt.Fprintf(s.Err, format+"\n", args...)
 	})
 	if len(report.Figures) == 0 {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mbcas/mbcas/internal/lab/fidelity"
 	"github.com/mbcas/mbcas/internal/lab/kernelrun"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
@@ -19,8 +18,7 @@ import (
 // names the figures that differ, and differences are no error; a kernel that fails later leaves the
 // report of what came before.
 func TestFidelityReports(t *testing.T) {
-	cfg := fidelity.DefaultConfig()
-	cfg.Length = 4 * time.Second
+	const length = 4 * time.Second
 	left := 1000
 	kernel := func(_ context.Context, s sim.Setup, p sim.Policy) (kernelrun.Result, error) {
 		if left--; left < 0 {
@@ -32,7 +30,7 @@ func TestFidelityReports(t *testing.T) {
 	}
 	var out, log bytes.Buffer
 	dir := t.TempDir()
-	if err := runFidelity(t.Context(), Streams{&out, &log}, cfg, dir, kernel); err != nil {
+	if err := runFidelity(t.Context(), Streams{&out, &log}, length, dir, kernel); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"fidelity.txt", "fidelity.csv"} {
@@ -48,7 +46,7 @@ func TestFidelityReports(t *testing.T) {
 	}
 	out.Reset()
 	left = 10
-	if err := runFidelity(t.Context(), Streams{&out, &log}, cfg, "", kernel); err == nil || !strings.Contains(out.String(), "alone") {
+	if err := runFidelity(t.Context(), Streams{&out, &log}, length, "", kernel); err == nil || !strings.Contains(out.String(), "alone") {
 		t.Errorf("error %v, and the report\n%s", err, out.String())
 	}
 }

@@ -26,23 +26,18 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 )
 
-// Config is how much is measured.
-type Config struct {
+// How much is measured: all of it takes about 11 minutes.
+const (
 	// Length is that of one run under fixed limits, its warm-up of 2 s included. Longer has
 	// narrower intervals.
-	Length time.Duration
-	// Seeds is how many sets of requests each set-up gets; all are taken together. Where they
-	// differ, there are MaxSeeds: of dozens of figures that each agree with a certainty of 95 %, a
+	Length = 22 * time.Second
+	// minSeeds is how many sets of requests each set-up gets; all are taken together. Where they
+	// differ, there are maxSeeds: of dozens of figures that each agree with a certainty of 95 %, a
 	// few differ by chance.
-	Seeds, MaxSeeds int
-	// Repeats is how many disturbed runs may be repeated, over all set-ups.
-	Repeats int
-}
-
-// DefaultConfig takes about 11 minutes.
-func DefaultConfig() Config {
-	return Config{Length: 22 * time.Second, Seeds: 2, MaxSeeds: 4, Repeats: 16}
-}
+	minSeeds, maxSeeds = 2, 4
+	// maxRepeats is how many disturbed runs may be repeated, over all set-ups.
+	maxRepeats = 16
+)
 
 // Usage, limits and throttle ratios agree where they differ by at most nearShare of what the kernel
 // did, or by nearPoints of a ratio.
@@ -99,11 +94,13 @@ func (r Report) Differing() int {
 	return n
 }
 
-// Measure runs everything on the kernel and in the simulator. On an error the report holds what was
-// measured before.
-func Measure(ctx context.Context, cfg Config, kernel Kernel, logf func(format string, args ...any)) (Report, error) {
-	m := &measurement{cfg: cfg, kernel: kernel, logf: logf}
-	for i, c := range kernelrun.Cases(cfg.Length, 1) {
+// Measure runs everything on the kernel and in the simulator, each run under fixed limits for a
+// length. On an error the report holds what was measured before.
+func Measure(
+	ctx context.Context, length time.Duration, kernel Kernel, logf func(format string, args ...any),
+) (Report, error) {
+	m := &measurement{length: length, kernel: kernel, logf: logf}
+	for i, c := range kernelrun.Cases(length, 1) {
 		if strings.Contains(c.Name, "limited to 600m") || strings.Contains(c.Name, "limited to 200m") {
 			continue // mbcas-lab real runs all
 		}
@@ -117,7 +114,7 @@ func Measure(ctx context.Context, cfg Config, kernel Kernel, logf func(format st
 
 // measurement is a measurement under way.
 type measurement struct {
-	cfg    Config
+	length time.Duration
 	kernel Kernel
 	logf   func(string, ...any)
 	report Report
@@ -127,15 +124,15 @@ type measurement struct {
 func (m *measurement) fixedLimits(ctx context.Context, index int, name string) error {
 	var real, model []sim.PodResult
 	var figures []Figure
-	for runs := 1; runs <= m.cfg.MaxSeeds; runs++ {
-		setup := kernelrun.Cases(m.cfg.Length, uint64(runs))[index].Setup
+	for runs := 1; runs <= maxSeeds; runs++ {
+		setup := kernelrun.Cases(m.length, uint64(runs))[index].Setup
 		r, err := m.run(ctx, name, setup, func() sim.Policy { return baseline.Static{} }, maxStall)
 		if err != nil {
 			return err
 		}
 		real = add(real, r.Pods)
 		model = add(model, kernelrun.Simulate(setup, baseline.Static{}, r).Pods)
-		if runs < m.cfg.Seeds || runs > m.cfg.Seeds && runs < m.cfg.MaxSeeds {
+		if runs < minSeeds || runs > minSeeds && runs < maxSeeds {
 			continue
 		}
 		figures = compare(name, float64(runs)*(setup.Length-setup.WarmUp).Seconds(), real, model)
@@ -159,7 +156,7 @@ func (m *measurement) run(ctx context.Context, name string, s sim.Setup, policy 
 		if r.Others <= maxOthers && r.Stall <= stall && r.Stolen <= maxStolen {
 			return r, nil
 		}
-		if m.report.Disturbed == m.cfg.Repeats {
+		if m.report.Disturbed == maxRepeats {
 			return r, ErrDisturbed
 		}
 		m.report.Disturbed++

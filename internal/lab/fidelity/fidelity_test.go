@@ -28,9 +28,7 @@ func same(*sim.Setup) {}
 
 func measure(t *testing.T, kernel Kernel) Report {
 	t.Helper()
-	cfg := DefaultConfig()
-	cfg.Length = 12 * time.Second
-	r, err := Measure(t.Context(), cfg, kernel, t.Logf)
+	r, err := Measure(t.Context(), 12*time.Second, kernel, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +93,7 @@ func TestDifferencesShow(t *testing.T) {
 }
 
 func TestDisturbedRunsAreRepeated(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.Length = 4 * time.Second
+	const length = 4 * time.Second
 	kernel, runs := simulated(same), 0
 	sometimes := func(ctx context.Context, s sim.Setup, p sim.Policy) (kernelrun.Result, error) {
 		r, err := kernel(ctx, s, p)
@@ -110,19 +107,19 @@ func TestDisturbedRunsAreRepeated(t *testing.T) {
 		}
 		return r, err
 	}
-	if r, err := Measure(t.Context(), cfg, sometimes, t.Logf); err != nil || r.Disturbed != 3 || r.Differing() != 0 {
+	if r, err := Measure(t.Context(), length, sometimes, t.Logf); err != nil || r.Disturbed != 3 || r.Differing() != 0 {
 		t.Errorf("%d disturbed runs, %d figures differ, error %v: want 3, none, none", r.Disturbed, r.Differing(), err)
 	}
 	always := func(ctx context.Context, s sim.Setup, p sim.Policy) (kernelrun.Result, error) {
 		return kernelrun.Result{Others: 1}, nil
 	}
-	if r, err := Measure(t.Context(), cfg, always, t.Logf); !errors.Is(err, ErrDisturbed) || r.Disturbed != cfg.Repeats {
-		t.Errorf("%d repeats and error %v, want %d and %v", r.Disturbed, err, cfg.Repeats, ErrDisturbed)
+	if r, err := Measure(t.Context(), length, always, t.Logf); !errors.Is(err, ErrDisturbed) || r.Disturbed != maxRepeats {
+		t.Errorf("%d repeats and error %v, want %d and %v", r.Disturbed, err, maxRepeats, ErrDisturbed)
 	}
 	broken := func(context.Context, sim.Setup, sim.Policy) (kernelrun.Result, error) {
 		return kernelrun.Result{}, errors.New("no cgroups")
 	}
-	if _, err := Measure(t.Context(), cfg, broken, t.Logf); err == nil || !strings.Contains(err.Error(), "alone: no cgroups") {
+	if _, err := Measure(t.Context(), length, broken, t.Logf); err == nil || !strings.Contains(err.Error(), "alone: no cgroups") {
 		t.Errorf("a kernel that fails gives %v", err)
 	}
 }

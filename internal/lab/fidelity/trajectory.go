@@ -26,7 +26,7 @@ func (m *measurement) trajectory(ctx context.Context) error {
 	const name = "MBCAS, service steps up and down"
 	policy := func() sim.Policy { return mbcas.New(mbcas.DefaultConfig()) }
 	var series []windows
-	for seed := uint64(1); seed <= uint64(m.cfg.Seeds); seed++ {
+	for seed := uint64(1); seed <= minSeeds; seed++ {
 		s := stepping(seed)
 		r, err := m.run(ctx, name, s, policy, math.Inf(1))
 		if err != nil {

@@ -40,11 +40,11 @@ const (
 
 // Pod is a pod as the API server has it.
 type Pod struct {
-	UID, Namespace, Name, App string
-	IP, ContainerID           string
-	Request, Limit            cpu.Milli // 0: none
-	Ready                     bool
-	Created                   time.Time
+	UID, Name, App  string
+	IP, ContainerID string
+	Request, Limit  cpu.Milli // 0: none
+	Ready           bool
+	Created         time.Time
 }
 
 // Change is a new CPU limit of a pod.
@@ -148,7 +148,7 @@ func (r *Recorder) seePod(now time.Time, pod *corev1.Pod) {
 
 func read(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name,
+		UID: string(pod.UID), Name: pod.Name,
 		App: pod.Labels[App], IP: pod.Status.PodIP, Created: pod.CreationTimestamp.Time,
 	}
 	for _, c := range pod.Spec.Containers {
