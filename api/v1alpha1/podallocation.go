@@ -315,11 +315,6 @@ type PodAllocationStatus struct {
 	// Retry is the back-off after refused or failed resizes.
 	// +optional
 	Retry RetryStatus `json:"retry,omitzero"`
-	// ConfirmGeneration asks the node's agent to confirm the decision of that generation of spec: the
-	// decision is old, and the controller is about to apply it. An agent that still stands by it writes it
-	// again with a new observedAt. 0: no confirmation is asked for.
-	// +optional
-	ConfirmGeneration int64 `json:"confirmGeneration,omitempty"`
 	// ObservedGeneration is the generation of spec that this status answers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -41,19 +41,22 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 	defer stop()
 	m, state := newMetrics(), newHealth(a.cfg.Interval, time.Now())
 	objects := newInformers(a.clients, a.cfg.Node, a.log)
-	queue := newPublishQueue(a.cfg.samples(3))
+	queue, standing := newPublishQueue(a.cfg.samples(3)), &standing{}
 	loop := &roundLoop{
 		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, health: state, metrics: m,
 		open:     a.openHost,
 		snapshot: objects.snapshot.Load,
-		publish:  func(r *roundResult) { queue.replace(publicationsOf(r), r.At) },
+		publish: func(r *roundResult) {
+			queue.replace(publicationsOf(r), r.At)
+			standing.update(r)
+		},
 	}
 	publisher := &publisher{
 		queue: queue, client: a.clients.allocations, recordWrite: objects.recordWrite, log: a.log, metrics: m,
 	}
 	lease := &leaseClient{
 		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
-		node: a.cfg.Node, nodeUID: func() types.UID { return objects.snapshot.Load().NodeUID },
+		node: a.cfg.Node, nodeUID: func() types.UID { return objects.snapshot.Load().NodeUID }, market: standing.say,
 	}
 	heartbeat := &heartbeat{
 		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live, renew: lease.renew, log: a.log, metrics: m,

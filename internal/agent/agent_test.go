@@ -306,7 +306,9 @@ func TestAgent(t *testing.T) {
 		var l coordinationv1.Lease
 		err := w.api.Client.Get(t.Context(),
 			types.NamespacedName{Namespace: kube.SystemNamespace, Name: kube.AgentLease(w.node.Node)}, &l)
-		return err == nil && l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "agent-pod" && len(l.OwnerReferences) == 1
+		m, _ := allocation.ParseNodeMarket(l.Annotations[kube.MarketKey])
+		return err == nil && l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "agent-pod" && len(l.OwnerReferences) == 1 &&
+			m.Round > 0 && m.Supply >= 1800
 	})
 	for line, want := range map[string]float64{
 		`mbcas_node_pods{part="bidding"}`: 1, `mbcas_node_pods{part="unmanaged"}`: 1, `mbcas_node_price`: 0,

@@ -72,6 +72,7 @@ type leaseClient struct {
 	holder    string
 	node      string
 	nodeUID   func() types.UID
+	market    func(time.Time) string // the annotation kube.MarketKey
 	last      *coordinationv1.Lease // as the API server returned it last; nil: not known
 }
 
@@ -110,6 +111,7 @@ func (l *leaseClient) renew(ctx context.Context, now time.Time) error {
 // setRenewed fills in the renewal. Another holder's Lease, of an earlier agent of this node, is
 // taken over.
 func (l *leaseClient) setRenewed(to *coordinationv1.Lease, at metav1.MicroTime) {
+	metav1.SetMetaDataAnnotation(&to.ObjectMeta, kube.MarketKey, l.market(at.Time))
 	seconds := int32(leaseSeconds)
 	to.Spec.RenewTime, to.Spec.LeaseDurationSeconds = &at, &seconds
 	if to.Spec.HolderIdentity == nil || *to.Spec.HolderIdentity != l.holder {

@@ -1,6 +1,11 @@
 package agent
 
 import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
@@ -48,4 +53,64 @@ func podReport(ref podRef, d round.Decision) allocation.PodReport {
 		p.Containers[c.Name] = c.Limit
 	}
 	return p
+}
+
+// standing is which published decisions the agent stands by, and the market of the last round: what it
+// says with each renewal of the Lease.
+type standing struct {
+	mu     sync.Mutex
+	market allocation.NodeMarket
+	// decided is when the agent last stood by the published decision of each pod that has one; zero:
+	// not since the agent started.
+	decided map[types.UID]time.Time
+}
+
+// unconfirmedAfter is how long a decision stays confirmed about which the agent cannot decide anew:
+// its counters are not readable, or another decision cannot be published. Shorter holds resizes up
+// for every container that restarts; longer has old decisions applied.
+const unconfirmedAfter = 30 * time.Second
+
+// update takes in a round.
+func (s *standing) update(r *roundResult) {
+	n := r.Output.Node
+	m := allocation.NodeMarket{Price: n.Price, Supply: n.Supply, Demand: n.Demand, Usage: n.Usage}
+	decided := make(map[types.UID]time.Time, len(r.Snapshot.Pods))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, p := range r.Snapshot.Pods {
+		if p.Published.At.IsZero() {
+			continue
+		}
+		uid := r.Snapshot.Refs[i].UID
+		decided[uid] = s.decided[uid]
+		if p.Published.At.After(m.Epoch.Time) {
+			m.Epoch.Time = p.Published.At
+		}
+	}
+	for _, d := range r.Output.Decisions {
+		uid := r.Snapshot.Refs[d.Pod].UID
+		if _, published := decided[uid]; published && !d.Publish {
+			decided[uid] = r.At
+		}
+		if d.Publish {
+			m.Waiting++
+		}
+	}
+	m.Round = s.market.Round + 1
+	s.market, s.decided = m, decided
+}
+
+// say is the annotation for a renewal.
+func (s *standing) say(now time.Time) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var unconfirmed []types.UID
+	for uid, at := range s.decided {
+		if now.Sub(at) > unconfirmedAfter {
+			unconfirmed = append(unconfirmed, uid)
+		}
+	}
+	m := s.market
+	m.Unconfirmed = allocation.UnconfirmedOf(unconfirmed)
+	return m.Text()
 }

@@ -90,7 +90,6 @@ func trimAllocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
 		ObjectMeta: trimMeta(pa.ObjectMeta), Spec: pa.Spec,
 		Status: v1alpha1.PodAllocationStatus{
 			DeclaredLimits: pa.Status.DeclaredLimits, Constraints: pa.Status.Constraints,
-			ConfirmGeneration: pa.Status.ConfirmGeneration,
 		},
 	}
 }

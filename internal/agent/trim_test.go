@@ -142,10 +142,6 @@ func TestSnapshot(t *testing.T) {
 			published: time.Unix(0, 0),
 			pa:        func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) },
 		},
-		"what the controller finds too old is published anew": {pa: func(pa *v1alpha1.PodAllocation) {
-			pa.Generation, pa.Status.ConfirmGeneration = 3, 3
-			*pa = *trimAllocation(pa) // nothing of this is trimmed
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := newPod("a")

@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
 )
 
 // New is the object for a pod, before anything is decided or recorded.
@@ -59,18 +60,20 @@ func percentOf(s sense.Ratio) *int32 {
 
 func percent(share float64) int32 { return int32(math.Round(100 * max(0, min(1, share)))) }
 
-// Published is the decision that a PodAllocation holds. A decision that the controller asks to
-// confirm counts as never published, so that the next round publishes it again if it still holds.
+// Published is the decision that a PodAllocation holds.
 func Published(pa *v1alpha1.PodAllocation) round.Published {
 	if pa == nil || pa.Spec.Decision == nil {
 		return round.Published{}
 	}
-	p := round.Published{
-		At: pa.Spec.Decision.ObservedAt.Time, Limits: kube.ByName(pa.Spec.Containers),
-		Demand: pa.Spec.Decision.Demand, Price: pa.Spec.Decision.Price,
+	d := pa.Spec.Decision
+	return round.Published{
+		At: d.ObservedAt.Time, Limits: kube.ByName(pa.Spec.Containers), Demand: d.Demand, Price: d.Price,
+		Bound: bounds[d.BoundBy],
 	}
-	if g := pa.Status.ConfirmGeneration; g != 0 && g == pa.Generation {
-		p.At = time.Time{}
-	}
-	return p
+}
+
+// bounds are what binds a limit, as a round has it.
+var bounds = map[v1alpha1.BoundBy]market.Bound{
+	v1alpha1.BoundByNothing: market.ByNothing, v1alpha1.BoundByPrice: market.ByPrice,
+	v1alpha1.BoundByFloor: market.ByFloor, v1alpha1.BoundByCeiling: market.ByCeiling,
 }

@@ -88,18 +88,9 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		t.Errorf("spec %+v, decision %+v", spec, spec.Decision)
 	}
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
-	want := round.Published{At: at, Limits: map[string]cpu.Milli{"app": 800, "proxy": 200}, Demand: 700, Price: 0.34}
+	want := round.Published{At: at, Limits: map[string]cpu.Milli{"app": 800, "proxy": 200}, Demand: 700, Price: 0.34, Bound: market.ByPrice}
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("what was written reads otherwise:\n%s", diff)
-	}
-	pa.Generation, pa.Status.ConfirmGeneration = 7, 7
-	want.At = time.Time{}
-	if diff := cmp.Diff(want, Published(pa)); diff != "" {
-		t.Errorf("a decision that is to be confirmed counts as published:\n%s", diff)
-	}
-	pa.Generation++
-	if got := Published(pa).At; !got.Equal(at) {
-		t.Errorf("published at %v, want %v: it has been confirmed", got, at)
 	}
 	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
 	if got := Published(&v1alpha1.PodAllocation{Spec: DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -138,7 +139,7 @@ func (c *process) fill(b *testing.B) {
 func (c *process) hear(b *testing.B) {
 	b.Helper()
 	for _, node := range c.nodes {
-		if err := renew(b.Context(), c.server.Client, c.namespace, node, time.Now()); err != nil {
+		if err := renew(b.Context(), c.server.Client, c.namespace, node, time.Now(), allocation.NodeMarket{}); err != nil {
 			b.Fatal(err)
 		}
 	}

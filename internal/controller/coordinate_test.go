@@ -10,6 +10,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/coordinator/runner"
 	"github.com/mbcas/mbcas/market"
 )
@@ -48,6 +49,8 @@ func TestBudgetMovesToHighPrices(t *testing.T) {
 		decide(dear, 0.500, 400)
 		decide(cheap, 0.150, 1330)
 		decide(lone, 0.500, 400)
+		r.renews(time.Now(), allocation.NodeMarket{Price: 0.5})
+		low.renews(time.Now(), allocation.NodeMarket{Price: 0.15})
 		d, o, l := percentOf(r.stored(dear)), percentOf(r.stored(cheap)), percentOf(r.stored(lone))
 		return d >= 120 && o <= 80 && l >= 95 && l <= 115, []int32{d, o, l}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/markets"
 )
 
 // memory is what this process knows of each node's pods beyond the objects: above all its own last
@@ -24,6 +25,8 @@ import (
 type memory struct {
 	mu    sync.Mutex
 	nodes map[string]map[types.UID]*record
+	// markets are what the agents said last.
+	markets *markets.Markets
 }
 
 // record is what is remembered of one pod.

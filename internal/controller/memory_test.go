@@ -121,16 +121,18 @@ func TestForgetsWhatTheCacheShows(t *testing.T) {
 	}
 }
 
-// TestStaleMovesNothing: a decision grows old on our own clock until its agent confirms it, and one
-// that is found at our start has to look fresh. That an old one is not applied: TestKeepsTheRules and
+// TestStaleMovesNothing: a decision grows old on our own clock unless its agent's Lease confirms it, and
+// one that is found at our start has to look fresh. That an old one is not applied: TestKeepsTheRules and
 // TestScenarios/confirm (internal/lifecycle).
 func TestStaleMovesNothing(t *testing.T) {
 	const freeze = time.Minute
 	p := &podState{rec: &record{}, pa: allocation.New(running("p", 500, false))}
+	p.pod = running("p", 500, false)
+	node := nodeState{unconfirmed: allocation.AllPods}
 	age := func(observed, at, want time.Duration) {
 		t.Helper()
 		p.pa.Spec.Decision = &v1alpha1.Decision{ObservedAt: metav1.NewMicroTime(noon.Add(observed))}
-		if got := p.decisionAge(noon.Add(at), freeze); got != want {
+		if got := p.decisionAge(&node, noon.Add(at), freeze); got != want {
 			t.Errorf("a decision of %v at %v has the age %v, want %v", observed, at, got, want)
 		}
 	}
@@ -140,6 +142,11 @@ func TestStaleMovesNothing(t *testing.T) {
 	age(-time.Hour, 3*time.Minute, time.Minute)
 	p.rec = &record{} // a new leader
 	age(-time.Hour, 4*time.Minute, freeze)
+	node.unconfirmed, node.LeaseAge = "", 20*time.Second // the Lease confirms it
+	age(-time.Hour, 5*time.Minute, 20*time.Second)
+	age(0, 5*time.Minute, 0) // newer than the Lease
+	node.unconfirmed = allocation.UnconfirmedOf([]types.UID{p.pod.UID})
+	age(0, 7*time.Minute, 2*time.Minute)
 }
 
 func TestTheSoonestLookWins(t *testing.T) {

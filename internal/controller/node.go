@@ -28,6 +28,7 @@ type nodeState struct {
 	allocatable cpu.Milli
 	cordoned    bool           // no new pods come
 	evicting    []corev1.Taint // NoExecute
+	unconfirmed allocation.Unconfirmed
 }
 
 // node reads the node and the Lease of its agent.

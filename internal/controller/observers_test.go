@@ -297,7 +297,6 @@ func TestTheSchedulerDoesNotMind(t *testing.T) {
 		}
 		for _, pod := range pods {
 			r.until("limits are in force", func() (bool, any) {
-				r.confirm(pod)
 				return r.limit(pod) == limit && stands(v1alpha1.PhaseApplied, reasons.Settled)(r.stored(pod)), r.stored(pod).Status
 			})
 		}

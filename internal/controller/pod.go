@@ -98,7 +98,7 @@ func (r *Reconciler) pod(
 	f.Resolved = p.resolved()
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status)
-		f.Decision = allocation.DecisionOf(p.pa, p.decisionAge(s.now, r.Config.FreezeAfter))
+		f.Decision = allocation.DecisionOf(p.pa, p.decisionAge(&s.node, s.now, r.Config.FreezeAfter))
 	}
 	f.Progress, f.Said = podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
 	return p, nil
@@ -128,10 +128,11 @@ func (r *Reconciler) constrain(p *podState, n *namespaceState, declared []v1alph
 	return hpa
 }
 
-// decisionAge is the time since the agent is known to have stood by its decision, by the rule for
-// Leases: a new one counts from when it is first seen, on our own clock, and one that is found at
-// our start has to look fresh.
-func (p *podState) decisionAge(now time.Time, freeze time.Duration) time.Duration {
+// decisionAge is the time since the agent is known to have stood by its decision: since the last
+// renewal of its Lease, where that confirms it. Else it is that of the decision itself, by the rule for
+// Leases: a new one counts from when it is first seen, on our own clock, and one that is found at our
+// start has to look fresh.
+func (p *podState) decisionAge(n *nodeState, now time.Time, freeze time.Duration) time.Duration {
 	d, rec := p.pa.Spec.Decision, p.rec
 	if d == nil {
 		return 0
@@ -143,7 +144,11 @@ func (p *podState) decisionAge(now time.Time, freeze time.Duration) time.Duratio
 		}
 		rec.observed = observed
 	}
-	return now.Sub(rec.observedAt)
+	age := now.Sub(rec.observedAt)
+	if !n.unconfirmed.Has(p.pod.UID) {
+		age = min(age, n.LeaseAge)
+	}
+	return age
 }
 
 // inDoubt says whether the pod looks as if another client, or this one before a restart, had

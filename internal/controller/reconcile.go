@@ -27,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/markets"
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/restore"
 )
@@ -100,6 +101,7 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.limiter, r.breakers = flowcontrol.NewRateLimiter(c.Rate, c.Burst), flowcontrol.NewBreakers(r.jitter)
 	r.memory.nodes, r.requeue = map[string]map[types.UID]*record{}, newRequeue()
+	r.memory.markets = &markets.Markets{Leases: r.Client, Namespace: c.Namespace}
 	r.quotas = &quotaState{reservations: quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)}
 	r.lookups = lookups{
 		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
@@ -108,6 +110,7 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, Now: now,
 		Fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < c.FreezeAfter },
+		Price:   r.memory.markets.Price,
 		Requeue: r.requeue.nodes, Log: r.Log,
 	}
 	return r
@@ -215,6 +218,9 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	if err != nil {
 		return nil, err
 	}
+	if s.node.unconfirmed, err = r.memory.markets.Unconfirmed(ctx, name, allocations, s.now); err != nil {
+		return nil, err
+	}
 	s.ledger = &corev1.ConfigMap{}
 	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(name)}
 	if err := r.Client.Get(ctx, key, s.ledger); client.IgnoreNotFound(err) != nil {
@@ -240,6 +246,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	}
 	if s.node.allocatable == 0 && len(s.exists) == 0 && len(s.strays) == 0 {
 		r.liveness.drop(name) // no such node any more
+		r.memory.markets.Drop(name)
 	}
 	return s, nil
 }

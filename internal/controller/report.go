@@ -80,10 +80,6 @@ func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) {
 			s.Constraints = &c
 		}
 	}
-	s.ConfirmGeneration = 0
-	if t.Status.Reason == reasons.DecisionTooOld {
-		s.ConfirmGeneration = t.pa.Generation
-	}
 	allocation.SetConditions(s, now)
 	if !equality.Semantic.DeepEqual(t.pa.Status, *s) {
 		s.ObservedGeneration = t.pa.Generation

@@ -168,14 +168,10 @@ func (l *life) look(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	return l.stored(pod)
 }
 
-// settles reconciles until the allocation is as wanted. The agent confirms a decision when it is
-// asked to.
+// settles reconciles until the allocation is as wanted.
 func (l *life) settles(pod *corev1.Pod, phase v1alpha1.Phase, reason reasons.Reason) *v1alpha1.PodAllocation {
 	l.Helper()
 	return l.becomes(pod, string(phase)+" "+string(reason), func(pa *v1alpha1.PodAllocation) bool {
-		if reason != reasons.DecisionTooOld {
-			l.confirm(pod)
-		}
 		return pa != nil && stands(phase, reason)(pa)
 	})
 }

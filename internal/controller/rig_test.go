@@ -117,12 +117,20 @@ func (r *rig) hear() { r.hearAt(time.Now()) }
 // hearAt renews the agent's Lease at a time of the test's clock.
 func (r *rig) hearAt(at time.Time) {
 	r.Helper()
-	r.must(renew(r.Context(), r.Client, r.config.Namespace, r.kubelet.Node, at))
+	r.renews(at, allocation.NodeMarket{})
+}
+
+// renews is the same with what the agent says of its node.
+func (r *rig) renews(at time.Time, m allocation.NodeMarket) {
+	r.Helper()
+	r.must(renew(r.Context(), r.Client, r.config.Namespace, r.kubelet.Node, at, m))
 }
 
 // renew renews the Lease of a node's agent.
-func renew(ctx context.Context, c client.Client, namespace, node string, at time.Time) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kube.AgentLease(node)}}
+func renew(ctx context.Context, c client.Client, namespace, node string, at time.Time, m allocation.NodeMarket) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: kube.AgentLease(node), Annotations: map[string]string{kube.MarketKey: m.Text()},
+	}}
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: at}
 	err := c.Create(ctx, lease)
 	if apierrors.IsAlreadyExists(err) {
@@ -309,14 +317,6 @@ func capped(by v1alpha1.BoundBy) v1alpha1.Decision {
 	return v1alpha1.Decision{Budget: 100, Floor: 10, Ceiling: 4000, BoundBy: by, Price: market.Price(0.5)}
 }
 
-// confirm publishes a decision anew, as the agent does, if the controller finds it too old.
-func (r *rig) confirm(pod *corev1.Pod) {
-	r.Helper()
-	if pa := r.stored(pod); pa != nil && pa.Spec.Decision != nil && allocation.Published(pa).At.IsZero() {
-		r.decide(pod, *pa.Spec.Decision, pa.Spec.Containers...)
-	}
-}
-
 // at runs until the pod has an allocation and stands at a limit.
 func (r *rig) at(pod *corev1.Pod, limit cpu.Milli) {
 	r.Helper()
@@ -352,7 +352,7 @@ func (r *rig) limitIs(pod *corev1.Pod, want cpu.Milli, when string) {
 // reaches waits until the pod has that CPU limit. The agent confirms its decision when it is asked to.
 func (r *rig) reaches(pod *corev1.Pod, want cpu.Milli) {
 	r.Helper()
-	r.until("limit "+want.String(), func() (bool, any) { r.confirm(pod); return r.limit(pod) == want, r.stored(pod) })
+	r.until("limit "+want.String(), func() (bool, any) { return r.limit(pod) == want, r.stored(pod) })
 }
 
 func (r *rig) declaredIs(pa *v1alpha1.PodAllocation, want ...v1alpha1.ContainerLimit) {

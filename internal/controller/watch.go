@@ -176,10 +176,11 @@ func nodeName(o client.Object) string {
 }
 
 // nodeOfLease takes the renewal of an agent's Lease in, and returns its node if the Lease was
-// overdue.
+// overdue, or if it confirms other decisions than before.
 func (r *Reconciler) nodeOfLease(o *coordinationv1.Lease) string {
 	name, ok := kube.AgentLeaseNode(o.Name)
-	if !ok || r.liveness.observe(name, renewed(o), r.Now(), r.Config.FreezeAfter) < r.Config.FreezeAfter {
+	changed := r.memory.markets.Renewed(o, r.Now())
+	if !ok || r.liveness.observe(name, renewed(o), r.Now(), r.Config.FreezeAfter) < r.Config.FreezeAfter && !changed {
 		return ""
 	}
 	return name

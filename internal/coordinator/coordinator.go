@@ -129,8 +129,8 @@ type Replica struct {
 	Node     string
 	// BaseBudget is its budget without a factor: that of its limited containers.
 	BaseBudget market.Budget
-	// Price is the newest published price of its node. Demand, Floor and Ceiling are those of its own
-	// decision, which may be older.
+	// Price is that of its node. Demand, Floor and Ceiling are those of its own decision, which may be
+	// older.
 	Price          market.Price
 	Demand         cpu.Milli
 	Floor, Ceiling cpu.Milli

@@ -21,6 +21,9 @@ const (
 // HPA sets still holds.
 const AllowDecreaseKey = "mbcas.io/allow-decrease"
 
+// MarketKey as annotation of an agent's Lease is what the agent says of the market of its node.
+const MarketKey = "mbcas.io/market"
+
 // Names under which the API server records writes.
 const (
 	// FieldManager is the controller's, for pods above all: WrittenByMBCAS looks for it.

@@ -31,14 +31,10 @@ func leaveToPlan(s *state) verdict {
 
 // stale says whether the decision is too old to resize by.
 //
-// Age alone does not tell: an agent publishes changes only, so in a steady state every decision is
-// old and holds. Nor does the agent's Lease: it says that the node is measured, not that this pod
-// is. Its counters may have become unreadable, or its decisions may be refused, while decreases go
-// on step by step to what was right minutes ago. So age counts only where a limit would change, and
-// there it is a question to the agent: status gets the reason DecisionTooOld, and an agent that
-// still decides on the pod publishes anew. That costs two writes for each resize that was decided
-// long ago, and nothing in a steady state. An agent that does not decide on the pod any more does
-// not answer, and the pod stays as it is.
+// The agent publishes changes only, so in a steady state every decision is old and holds: a renewal of
+// the agent's Lease confirms all of them, but for those that it names. It names a decision that it
+// could not make anew, or could not publish another one for. Such a decision is not applied, and the
+// pod stays as it is, until the agent confirms it or publishes another.
 func (s *state) stale() bool { return s.pod.Decision != nil && s.pod.Decision.Age >= s.cfg.FreezeAfter }
 
 // planned is the pod as the plan of the node sees it, with these limits desired.

@@ -60,18 +60,15 @@ type Config struct {
 	// price need not wait either, at most once in this time on a node. Longer costs less; shorter
 	// gives the controller fresher targets.
 	PublishInterval time.Duration
-	// PriceInterval is the least time after which one decision of a node is published because the
-	// node's price, but no limit, has changed by more than PublishBand. Longer costs less; shorter
-	// gives the coordinator fresher prices.
-	PriceInterval time.Duration
-	// RefreshInterval is the least time after which a decision is published again because its
-	// demand or price, but not its limit, has changed by more than PublishBand. Longer costs less;
-	// shorter shows fresher figures in the API server.
-	RefreshInterval time.Duration
-	// RefreshBand is the change of demand, besides PublishBand and one percent of the node's
+	// QuotaInterval and FiguresInterval are the least times after which a decision is published again
+	// although no limit has changed: the first for the demand of a pod that shares a short quota, the
+	// second for what binds the limit of any pod and, while CPU has a price, for its demand. Longer
+	// costs less; shorter gives the division of the quota and the coordinator fresher figures.
+	QuotaInterval, FiguresInterval time.Duration
+	// DemandBand is the change of demand, besides a quarter of it and one percent of the node's
 	// allocatable CPU, that does not count for this. Larger writes less for small pods that vary;
-	// smaller shows fresher figures.
-	RefreshBand cpu.Milli
+	// smaller gives fresher figures.
+	DemandBand cpu.Milli
 }
 
 // DefaultConfig is the recommended config.
@@ -93,9 +90,9 @@ func DefaultConfig() Config {
 		Credits:         Credits{MaxFactor: 1, MaxSaved: time.Minute, HalfLife: 5 * time.Minute},
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
-		PriceInterval:   time.Minute,
-		RefreshInterval: 10 * time.Minute,
-		RefreshBand:     20,
+		QuotaInterval:   30 * time.Second,
+		FiguresInterval: 20 * time.Minute,
+		DemandBand:      20,
 	}
 }
 
@@ -135,9 +132,9 @@ func (c Config) Validate() error {
 		{"TrimLimit", c.TrimLimit, c.TrimLimit >= 0 && c.TrimLimit <= 5, "0 to 5"},
 		{"PublishBand", c.PublishBand, share(c.PublishBand), shares},
 		{"PublishInterval", c.PublishInterval, c.PublishInterval >= 0, notNegative},
-		{"PriceInterval", c.PriceInterval, c.PriceInterval >= 0, notNegative},
-		{"RefreshInterval", c.RefreshInterval, c.RefreshInterval >= 0, notNegative},
-		{"RefreshBand", c.RefreshBand, c.RefreshBand >= 0, notNegative},
+		{"QuotaInterval", c.QuotaInterval, c.QuotaInterval >= 0, notNegative},
+		{"FiguresInterval", c.FiguresInterval, c.FiguresInterval >= 0, notNegative},
+		{"DemandBand", c.DemandBand, c.DemandBand >= 0, notNegative},
 	} {
 		if !f.valid {
 			errs = append(errs, fmt.Errorf("round %s is %v: want %s", f.name, f.v, f.want))

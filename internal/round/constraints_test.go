@@ -88,10 +88,10 @@ func TestRaisedOnNeed(t *testing.T) {
 			"price %v, limits %v, %v and %v: want the limit of the idle pod unchanged, and that of the busy one at its ceiling",
 			out.Node.Price, idle.limit, busy.limit, free.limit)
 	}
-	// A changed demand is published after the publish interval, not only after the refresh interval.
+	// A changed demand is published although the limit stays.
 	before := idle.published.At
 	idle.demand = 200
-	w.run(int(w.cfg.PublishInterval.Seconds()) + 3)
+	w.run(int(w.cfg.QuotaInterval.Seconds()) + 3)
 	if idle.published.At.Equal(before) {
 		t.Error("a changed demand is not published while other pods wait for the quota")
 	}

@@ -1,8 +1,6 @@
 package round
 
 import (
-	"slices"
-
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/sense"
@@ -12,7 +10,6 @@ import (
 // decide gives every managed bidder its limit at the price in force.
 func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State) []Decision {
 	decisions := make([]Decision, 0, len(book))
-	newest, published := -1, Published{} // the decision that was published last
 	for _, b := range book {
 		if !b.managed {
 			continue
@@ -31,15 +28,8 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		d.Limit, d.Containers = limits(cfg, s, pod, b, d)
 		d.Publish = changeDue(cfg, in.Now, s.price.urgent, pod.Published, d) ||
-			relievesThrottling(cfg, pod, rates[b.pod], d) || refreshDue(cfg, in, pod, d)
-		if newest < 0 || pod.Published.At.After(published.At) {
-			newest, published = len(decisions), pod.Published
-		}
+			relievesThrottling(cfg, pod, rates[b.pod], d) || figuresDue(cfg, in, pod, d)
 		decisions = append(decisions, d)
-	}
-	if newest >= 0 && priceDue(cfg, in.Now, published, s.price.inForce) &&
-		!slices.ContainsFunc(decisions, func(d Decision) bool { return d.Publish }) {
-		decisions[newest].Publish = true
 	}
 	return decisions
 }

@@ -4,11 +4,11 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/internal/sense"
-	"github.com/mbcas/mbcas/market"
 )
 
 // The API server and the controller pay for each publication, so a decision is published only when
-// it differs enough from the published one. Limits are published soon, figures alone seldom.
+// it differs enough from the published one: when a limit changes. The agent's Lease carries the price
+// of the node, and confirms decisions that stay as they are.
 
 // changeDue says whether a decision is published because a limit changes: a raise at once, and so,
 // where urgent, the first decrease after a time without a price; any other change after the publish
@@ -59,43 +59,22 @@ func relievesThrottling(cfg Config, p PodInput, r sense.PodRates, d Decision) bo
 	return false
 }
 
-// refreshDue says whether a decision is published although its limits stay, because its demand or
-// its price has changed. Noise must cause no publication: a change of demand counts only beyond
-// PublishBand, RefreshBand and one percent of the node. A pod that shares a quota need not wait for
-// RefreshInterval, as the division of the quota depends on its demand, but its demand must have
-// changed by quotaBand.
-func refreshDue(cfg Config, in Input, p PodInput, d Decision) bool {
+// figuresDue says whether a decision is published although its limits stay. What binds the limit is
+// the state of the pod, and says why its limit stays. Others count on its demand: the division of a
+// short quota and, where CPU has a price, the coordinator. Noise must cause no publication: a change
+// of demand counts only beyond DemandBand, a quarter, and one percent of the node.
+func figuresDue(cfg Config, in Input, p PodInput, d Decision) bool {
 	was, age := p.Published, in.Now.Sub(p.Published.At)
-	band := max(cfg.RefreshBand, in.Node.Allocatable/100)
-	if change := max(d.Demand-was.Demand, was.Demand-d.Demand); change > band {
-		if age >= cfg.RefreshInterval && differs(d.Demand, was.Demand, cfg.PublishBand) {
-			return true
-		}
-		if p.IncreaseOnNeed && age >= cfg.PublishInterval && differs(d.Demand, was.Demand, quotaBand) {
-			return true
-		}
+	change := max(d.Demand-was.Demand, was.Demand-d.Demand)
+	changed := change > max(cfg.DemandBand, in.Node.Allocatable/100) && differs(d.Demand, was.Demand, demandBand)
+	if changed && p.IncreaseOnNeed && age >= cfg.QuotaInterval {
+		return true
 	}
-	return age >= cfg.RefreshInterval && priceDiffers(cfg, d.Price, was.Price)
+	return age >= cfg.FiguresInterval && (d.Bound != was.Bound || changed && d.Price > 0)
 }
 
-// quotaBand is the relative change of demand that a pod that shares a quota publishes.
-const quotaBand = 0.25
-
-// priceDue says whether a decision is published because the price of the node has changed since
-// was, the newest published decision of the node. The coordinator compares the prices of nodes, so
-// one pod publishes the price: the one with that decision, as writing it succeeded last.
-func priceDue(cfg Config, now time.Time, was Published, price market.Price) bool {
-	return now.Sub(was.At) >= cfg.PriceInterval && priceDiffers(cfg, price, was.Price)
-}
-
-// priceDiffers says whether two prices differ by more than the bands. A price of 0, at which CPU is
-// not scarce, differs from every other.
-func priceDiffers(cfg Config, a, b market.Price) bool {
-	return differs(a, b, max(cfg.PublishBand, priceDigits))
-}
-
-// priceDigits is the least relative difference between two prices that shows in their text.
-const priceDigits = 0.01
+// demandBand is the relative change of demand that is published although the limits stay.
+const demandBand = 0.25
 
 // differs says whether a and b differ by more than the band, as a share of b.
 func differs[N ~int64 | ~float64](a, b N, band float64) bool {

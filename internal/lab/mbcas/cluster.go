@@ -9,6 +9,7 @@ import (
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/market"
 )
 
 // Cluster is nodes under MBCAS and a coordinator, which sees what all of them have published.
@@ -79,7 +80,7 @@ func (c Cluster) coordinate(nodes []node) (changed int) {
 		for _, id := range slices.Sorted(maps.Keys(known)) {
 			if p := known[id]; p.spec.Managed() {
 				pods = append(pods, p)
-				replicas = append(replicas, p.replica(strconv.Itoa(i)))
+				replicas = append(replicas, p.replica(strconv.Itoa(i), nodes[i].mbcas.out.Node.Price))
 			}
 		}
 	}
@@ -92,12 +93,12 @@ func (c Cluster) coordinate(nodes []node) (changed int) {
 	return changed
 }
 
-// replica is the pod as its PodAllocation shows it.
-func (p *pod) replica(node string) coordinator.Replica {
+// replica is the pod as its PodAllocation shows it, at the price that its node's agent said last.
+func (p *pod) replica(node string, price market.Price) coordinator.Replica {
 	return coordinator.Replica{
 		Namespace: p.spec.Namespace, Workload: p.spec.Workload, Node: node,
 		BaseBudget: demand.Budget(p.spec.Request, p.spec.Priority),
-		Price:      p.published.Price, Demand: p.published.Demand, Floor: p.floor, Ceiling: p.ceiling,
+		Price:      price, Demand: p.published.Demand, Floor: p.floor, Ceiling: p.ceiling,
 		Factor: p.factor, TopologySpread: p.spec.Spread, FixedToNode: p.spec.Pinned, UpToDate: !p.published.At.IsZero(),
 	}
 }

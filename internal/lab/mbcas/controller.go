@@ -31,7 +31,7 @@ func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
 			m.planAt = min(m.planAt, known.doneAt)
 		}
 		ids = append(ids, i)
-		pods = append(pods, known.facts(p, r, now))
+		pods = append(pods, known.facts(p, r, now, r.Now-m.renewedAt))
 	}
 	node := lifecycle.Node{Ready: true, LeaseAge: r.Now - m.renewedAt}
 	freeze := now.Add(m.cfg.Lifecycle.FreezeAfter - node.LeaseAge)
@@ -53,7 +53,7 @@ func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
 }
 
 // facts are what the controller's caches say about a pod.
-func (p *pod) facts(s *sim.PodSnapshot, r *sim.Snapshot, now time.Time) lifecycle.Pod {
+func (p *pod) facts(s *sim.PodSnapshot, r *sim.Snapshot, now time.Time, leaseAge time.Duration) lifecycle.Pod {
 	c := p.bounds(s.Request, r.Allocatable)
 	started := now.Add(-s.Age)
 	if s.Spec.Start == 0 {
@@ -82,7 +82,7 @@ func (p *pod) facts(s *sim.PodSnapshot, r *sim.Snapshot, now time.Time) lifecycl
 	}
 	if p.decision != nil {
 		d := *p.decision
-		d.Age = now.Sub(p.published.At)
+		d.Age = min(now.Sub(p.published.At), leaseAge) // a renewal of the Lease confirms every decision
 		facts.Decision = &d
 	}
 	return facts

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// TestStandsBy: the agent confirms the decisions that it makes anew with each round, and not one that
+// it could not make for half a minute, or never made, or wants to replace.
+func TestStandsBy(t *testing.T) {
+	var s standing
+	uids := []types.UID{"steady-pod", "silent-pod", "change-pod", "undecided-pod"}
+	tick := func(at time.Duration, decided ...int) {
+		r := &roundResult{At: t0.Add(at), Snapshot: &snapshot{}, Output: round.Output{Node: round.NodeDecision{Price: 0.5, Supply: 3600}}}
+		for i, uid := range uids {
+			p := round.PodInput{Pod: demand.Pod{UID: string(uid)}}
+			if i < 3 {
+				p.Published.At = t0.Add(time.Duration(i-10) * time.Minute)
+			}
+			r.Snapshot.Refs, r.Snapshot.Pods = append(r.Snapshot.Refs, podRef{UID: uid}), append(r.Snapshot.Pods, p)
+		}
+		for _, i := range decided {
+			r.Output.Decisions = append(r.Output.Decisions, round.Decision{UID: string(uids[i]), Pod: i, Publish: i == 2 && at > 0})
+		}
+		s.update(r)
+	}
+	check := func(at time.Duration, want ...types.UID) {
+		t.Helper()
+		m, err := allocation.ParseNodeMarket(s.say(t0.Add(at)))
+		if err != nil || m.Unconfirmed != allocation.UnconfirmedOf(want) || m.Price != 0.5 || m.Supply != 3600 ||
+			!m.Epoch.Equal(t0.Add(-8*time.Minute)) {
+			t.Errorf("after %v the agent says %+v (%v), want %v unconfirmed", at, m, err, want)
+		}
+	}
+	tick(-time.Second)
+	check(-time.Second, uids[:3]...) // the first round after a start decides nothing
+	tick(0, 0, 1, 2, 3)
+	check(0)
+	tick(time.Second, 0, 2, 3)
+	check(time.Second)
+	tick(31*time.Second, 0, 2)
+	check(31*time.Second, uids[1:3]...)
+	uids = uids[:2] // the pod has gone
+	tick(40*time.Second, 0, 1)
+	if m, _ := allocation.ParseNodeMarket(s.say(t0.Add(40 * time.Second))); m.Unconfirmed != "" || m.Round != 5 {
+		t.Errorf("the agent says %+v, want all confirmed in round 5", m)
+	}
+}
