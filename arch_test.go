@@ -36,6 +36,7 @@ var rules = []struct{ pkg, imports string }{
 		cpu market internal/sense internal/demand internal/round api/v1alpha1 api/v1alpha1/reasons actuator
 		internal/lifecycle internal/quota internal/kube internal/constraints kubernetes`},
 	{"internal/markets", "market api/v1alpha1 internal/kube internal/allocation kubernetes"},
+	{"internal/nodeallocation", "api/v1alpha1 internal/kube internal/allocation kubernetes"},
 	{"internal/autoscalers", "actuator/podresize internal/kube internal/constraints kubernetes"},
 	{"internal/demandsignal", `
 		api/v1alpha1 api/v1alpha1/reasons internal/demandsignal/control internal/kube internal/constraints
@@ -52,7 +53,7 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/quota internal/coordinator internal/coordinator/runner internal/flowcontrol
 		internal/demandsignal internal/kube
-		internal/constraints internal/allocation internal/markets internal/autoscalers internal/restore kubernetes
+		internal/constraints internal/allocation internal/markets internal/nodeallocation internal/autoscalers internal/restore kubernetes
 		github.com/prometheus github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
 	{"internal/cli/snapshot", `

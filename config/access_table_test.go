@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
@@ -70,7 +71,6 @@ func ofAgents() []request {
 		}.of(leases, agent1),
 		rows{
 			{"write a status beside its decision", patchBeside(web, `{"status":{"phase":"Applied","reason":"Mine"}}`), ""},
-			{"write constraints beside it", patchBeside(web, `{"status":{"constraints":{"coordinationPercent":200}}}`), ""},
 		}.of(byNothing, agent1),
 		rows{{"decide for a pod", decide(web), "must name its node"}}.of(agents, unboundAgent),
 		rows{
@@ -158,12 +158,15 @@ func ofControllerRecords() []request {
 	ownedBy := func(edit func(*metav1.OwnerReference)) send {
 		return create(newAllocation(resized, func(pa *v1alpha1.PodAllocation) { edit(&pa.OwnerReferences[0]) }))
 	}
+	ofNode := func(edit func(*metav1.OwnerReference)) send { return create(nodeAllocation("node-2", edit)) }
 	half := cpu.Milli(500)
 	return slices.Concat(
 		rows{
 			{"create the PodAllocation of a pod", create(newAllocation(resized, nil)), ""},
 			{"write a status", patchStatus(allocation(web), `"phase":"Applied","reason":"Settled"`), ""},
 			{"delete a PodAllocation", remove(allocation(web)), ""},
+			{"create the NodeAllocation of a node", create(nodeAllocation("node-2", nil)), ""},
+			{"constrain a pod", patch(nodeAllocation("node-1", nil), constrain), ""},
 			{"record declared limits", create(configMap(system, "mbcas-declared-node-1")), ""},
 			{"pause", create(configMap(system, "mbcas")), ""},
 			{"renew its Lease", renew("mbcas-controller"), ""},
@@ -189,6 +192,14 @@ func ofControllerRecords() []request {
 				}
 			})), "decides nothing"},
 		}.of(records, controller),
+		rows{
+			{"create a NodeAllocation without an owner", create(func(e *environment) client.Object {
+				return &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}
+			}), "has one owner"},
+			{"create one for another node", ofNode(func(o *metav1.OwnerReference) { o.Name = "node-1" }), "the node of its name"},
+			{"create one for a pod", ofNode(func(o *metav1.OwnerReference) { o.Kind = "Pod" }), "the node of its name"},
+			{"create one for a node of another API", ofNode(func(o *metav1.OwnerReference) { o.APIVersion = "x.io/v1" }), "the node of its name"},
+		}.of(told, controller),
 		rows{
 			{
 				"replace the certificate of the API server", create(configMap(system, "kube-root-ca.crt")),
@@ -232,6 +243,8 @@ func refusedByRBAC() []request {
 			{"write the status of a DemandSignal", patchStatus(demandSignal("latency"), `"demandPercent":200`), "demandsignals/status"},
 		}.of(byRBAC, agent1, editor, admin),
 		rows{{"decide", decide(web), patchNo}}.of(byRBAC, controller, kubelet, editor, admin, pluginUser),
+		rows{{"constrain a pod", patch(nodeAllocation("node-1", nil), constrain), patchNo}}.of(byRBAC, agent1, editor, admin, pluginUser),
+		rows{{"delete a NodeAllocation", remove(nodeAllocation("node-1", nil)), "cannot delete resource"}}.of(byRBAC, agent1, controller),
 		rows{{"resize a pod of its node", limit(web, "app", "300m"), "pods/resize"}}.of(byRBAC, kubelet),
 		rows{
 			{"get a token of the controller", token(controllerAccount, ""), "serviceaccounts/token"},
@@ -303,6 +316,7 @@ func ofTenants() []request {
 		rows{
 			{"correct a status", patchStatus(allocation(web), `"phase":"NotApplied"`), ""},
 			{"correct a decision", decide(web), ""},
+			{"correct a NodeAllocation", patch(nodeAllocation("node-1", nil), constrain), ""},
 		}.allowed(masters),
 		rows{
 			{"read from an agent", may("get", "pods/proxy", system), ""},
@@ -335,6 +349,11 @@ func ofElevatedAccounts() []request {
 			{"write a status", patchStatus(allocation(web), `"phase":"NotApplied"`), "writes no status"},
 			{"decide for a pod of node-2", decide(other), "of that node only"},
 		}.of(agents, elevatedAgent),
+		rows{
+			{"create a NodeAllocation", create(nodeAllocation("node-2", nil)), "by the controller of MBCAS alone"},
+			{"constrain a pod", patch(nodeAllocation("node-1", nil), constrain), "by the controller of MBCAS alone"},
+			{"give a NodeAllocation another owner", patch(nodeAllocation("node-1", nil), withOtherOwner), "the node of its name"},
+		}.of(told, elevatedAgent),
 		rows{
 			{"delete an agent's Lease", remove(lease(system, "mbcas-agent-node-2")), "deletes no Lease"},
 			{"delete the controller's Lease", remove(lease(system, "mbcas-controller")), "deletes no Lease"},

@@ -46,6 +46,7 @@ const (
 	events    = "mbcas-controller-events"
 	leases    = "mbcas-leases"
 	mbcasOnly = "mbcas-machine-written"
+	told      = "mbcas-node-allocations"
 )
 
 // elevated says whether the request is made by an account that is cluster-admin by mistake.

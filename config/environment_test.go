@@ -127,7 +127,7 @@ func (e *environment) createRecords(t *testing.T) {
 	t.Helper()
 	for _, o := range []object{
 		lease(system, "mbcas-controller"), lease(system, "mbcas-agent-node-2"), demandSignal("latency"),
-		newAllocation("shop/web", nil), newAllocation("shop/other", nil),
+		newAllocation("shop/web", nil), newAllocation("shop/other", nil), nodeAllocation("node-1", nil),
 	} {
 		e.asAdmin(t, create(o))
 	}

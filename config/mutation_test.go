@@ -50,6 +50,9 @@ var clauses = []struct{ policy, old, new string }{
 	{records, "o.kind == 'Pod'", "true"},
 	{records, "o.name == object.spec.podRef.name", "true"},
 	{records, "o.uid == object.spec.podRef.uid", "true"},
+	{told, "o.apiVersion == 'v1'", "true"},
+	{told, "o.kind == 'Node'", "true"},
+	{told, "o.name == object.metadata.name", "true"},
 	{maps, "request.namespace == 'mbcas-system'", "true"},
 	{
 		maps, "(object.metadata.name in ['mbcas', 'mbcas-settings'] || object.metadata.name.startsWith('mbcas-declared-'))",

@@ -204,8 +204,10 @@ func excesses(role string, r rbacv1.PolicyRule) (faults []string) {
 			faults = append(faults, "writes "+resource)
 		case strings.HasPrefix(resource, "demandsignals/") && role == "mbcas-edit":
 			faults = append(faults, "users write the status of DemandSignals")
-		case resource == "podallocations" && role == "mbcas-agent" && !slices.Equal(r.Verbs, []string{"list", "watch", "patch"}):
-			faults = append(faults, "an agent does more to PodAllocations than patch them")
+		case resource == "podallocations" && role == "mbcas-agent" && !slices.Equal(r.Verbs, []string{"get", "patch"}):
+			faults = append(faults, "an agent does more to PodAllocations than read and patch them")
+		case resource == "nodeallocations" && role != "mbcas-controller":
+			faults = append(faults, "writes "+resource)
 		}
 	}
 	return faults

@@ -281,6 +281,22 @@ func newAllocation(key string, edit func(*v1alpha1.PodAllocation)) object {
 	}
 }
 
+// nodeAllocation is that of a node as the controller makes it, changed by the edit.
+func nodeAllocation(node string, edit func(*metav1.OwnerReference)) object {
+	return func(*environment) client.Object {
+		n := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		n.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: "u"}}
+		if edit != nil {
+			edit(&n.OwnerReferences[0])
+		}
+		return n
+	}
+}
+
+// constrain lowers the ceiling of a pod in a NodeAllocation.
+const constrain = `{"spec":{"pods":[{"uid":"u","allocationUID":"a","declaredLimits":[{"name":"app","cpuLimit":"500m"}],
+	"constraints":{"ceiling":"500m"}}]}}`
+
 // decide writes a valid decision for a pod.
 func decide(key string) send {
 	return patch(allocation(key), `{"spec":{"desiredCPULimit":"500m","containers":[{"name":"app","cpuLimit":"500m"}],
@@ -291,8 +307,7 @@ func decide(key string) send {
 // patchBeside writes something beside what the user may write of a PodAllocation.
 func patchBeside(key, body string) send {
 	return change{object: allocation(key), body: body, unchanged: func(o client.Object) bool {
-		status := o.(*v1alpha1.PodAllocation).Status
-		return status.Phase == "" && status.Constraints == nil
+		return o.(*v1alpha1.PodAllocation).Status.Phase == ""
 	}}.send
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	nodeallocation "github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -85,6 +86,7 @@ func TestSchema(t *testing.T) {
 		"PodAllocation":        allocationSchema(decided(ns, "u2"), create),
 		"PodAllocation update": {object: stored, write: update, rules: immutable},
 		"PodAllocation status": allocationStatusSchema(stored, status),
+		"NodeAllocation":       nodeAllocationSchema(create),
 		"DemandSignal":         signalSchema(another, create),
 		"DemandSignal status": {object: signal, write: status, invalid: map[string][]any{
 			"status.demandPercent": {int64(99), int64(2000)}, "status.current": {"NaN"}, "status.lastReadTime": {"soon"},
@@ -186,18 +188,52 @@ func allocationSchema(pa *v1alpha1.PodAllocation, write func(context.Context, cl
 func allocationStatusSchema(pa *v1alpha1.PodAllocation, write func(context.Context, client.Object) error) schemaCase {
 	invalid := []any{limits("app", "1"), limits("app", "0m"), limits("app", "10m", "app", "20m"), manyLimits(65)}
 	return schemaCase{object: pa, write: write, invalid: map[string][]any{
-		"status.phase":                           {"Done"},
-		"status.reason":                          {strings.Repeat("r", 65)},
-		"status.message":                         {strings.Repeat("m", 1025)},
-		"status.declaredLimits":                  invalid,
-		"status.appliedLimits":                   invalid,
-		"status.appliedCPULimit":                 {"1"},
-		"status.constraints.coordinationPercent": {int64(1000)},
-		"status.retry.failures":                  {int64(-1)},
-		"status.retry.time":                      {"soon"},
+		"status.phase":           {"Done"},
+		"status.reason":          {strings.Repeat("r", 65)},
+		"status.message":         {strings.Repeat("m", 1025)},
+		"status.declaredLimits":  invalid,
+		"status.appliedLimits":   invalid,
+		"status.appliedCPULimit": {"1"},
+		"status.retry.failures":  {int64(-1)},
+		"status.retry.time":      {"soon"},
 		"status.conditions": {[]any{map[string]any{
 			"type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-11-20T12:00:00Z",
 		}}},
+	}}
+}
+
+func nodeAllocationSchema(write func(context.Context, client.Object) error) schemaCase {
+	pod := func(change func(map[string]any)) []any {
+		p := map[string]any{"uid": "u1", "allocationUID": "a1", "declaredLimits": limits("app", "500m")}
+		change(p)
+		return []any{p}
+	}
+	with := func(field string, value any) []any { return pod(func(p map[string]any) { p[field] = value }) }
+	without := func(field string) []any { return pod(func(p map[string]any) { delete(p, field) }) }
+	constrained := func(field string, value any) []any { return with("constraints", map[string]any{field: value}) }
+	var many, full []any
+	for i := range v1alpha1.MaxNodePods + 1 {
+		many = append(many, pod(func(p map[string]any) {
+			p["uid"] = fmt.Sprint("u", i)
+			p["constraints"] = map[string]any{"ceiling": "2000m", "ceilingBy": "ResourceQuota/limits", "noDecrease": "ScaledByHPA"}
+		})...)
+	}
+	full = many[1:]
+	o := nodeallocation.NewNode("n1", "node")
+	return schemaCase{object: o, write: write, rules: []rule{
+		{"spec.pods", pod(func(map[string]any) {}), ""},
+		{"spec.pods", full, ""},
+		{"spec.pods", many, "spec.pods: Too many"},
+		{"spec.pods", without("uid"), "spec.pods[0].uid: Required"},
+		{"spec.pods", without("allocationUID"), "spec.pods[0].allocationUID: Required"},
+		{"spec.pods", without("declaredLimits"), "spec.pods[0].declaredLimits: Required"},
+		{"spec.pods", with("declaredLimits", []any{}), "declaredLimits"},
+		{"spec.pods", with("declaredLimits", manyLimits(65)), "declaredLimits: Too many"},
+		{"spec.pods", with("declaredLimits", limits("app", "0m")), "a CPU limit of 0m is none"},
+		{"spec.pods", constrained("coordinationPercent", int64(1000)), "coordinationPercent"},
+		{"spec.pods", constrained("demandPercent", int64(99)), "demandPercent"},
+		{"spec.pods", constrained("ceiling", "2"), "ceiling"},
+		{"spec.pods", constrained("noDecrease", strings.Repeat("n", 65)), "noDecrease"},
 	}}
 }
 
@@ -261,8 +297,11 @@ func edited(t *testing.T, o client.Object, path string, value any) *unstructured
 		t.Fatal(err)
 	}
 	kind := "PodAllocation"
-	if _, ok := o.(*v1alpha1.DemandSignal); ok {
+	switch o.(type) {
+	case *v1alpha1.DemandSignal:
 		kind = "DemandSignal"
+	case *v1alpha1.NodeAllocation:
+		kind = "NodeAllocation"
 	}
 	obj.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	fields := strings.Split(path, ".")
@@ -319,7 +358,7 @@ func TestStoredAsWritten(t *testing.T) {
 			t.Errorf("generation %d after writes of status, want 1", got.GetGeneration())
 		}
 	}
-	var list v1alpha1.PodAllocationList // the agent watches those of its node only
+	var list v1alpha1.PodAllocationList // the plugin lists those of a node
 	of := client.MatchingFields{"spec.nodeName": "n2"}
 	if err := s.Client.List(t.Context(), &list, client.InNamespace(ns), of); err != nil {
 		t.Fatal(err)

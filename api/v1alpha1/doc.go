@@ -1,5 +1,6 @@
-// Package v1alpha1 holds PodAllocation, the record of what a pod's CPU limits should
-// be, why, and what came of it, and DemandSignal, by which a metric has CPU kept free for pods.
+// Package v1alpha1 holds PodAllocation, the record of what a pod's CPU limits should be, why, and what
+// came of it; NodeAllocation, by which the controller tells the agent of a node what to decide about;
+// and DemandSignal, by which a metric has CPU kept free for pods.
 //
 // +kubebuilder:object:generate=true
 // +groupName=allocation.mbcas.io
@@ -16,7 +17,8 @@ var GroupVersion = schema.GroupVersion{Group: "allocation.mbcas.io", Version: "v
 
 // AddToScheme registers the types in this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &PodAllocation{}, &PodAllocationList{}, &DemandSignal{}, &DemandSignalList{})
+	s.AddKnownTypes(GroupVersion,
+		&PodAllocation{}, &PodAllocationList{}, &NodeAllocation{}, &NodeAllocationList{}, &DemandSignal{}, &DemandSignalList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -161,7 +161,7 @@ type Decision struct {
 	// +kubebuilder:validation:Minimum=50
 	// +kubebuilder:validation:Maximum=800
 	PriorityPercent int32 `json:"priorityPercent,omitempty"`
-	// CoordinationPercent is status.constraints.coordinationPercent as this decision used it.
+	// CoordinationPercent is that of the pod's constraints, in the NodeAllocation, as this decision used it.
 	// +optional
 	// +kubebuilder:validation:Minimum=50
 	// +kubebuilder:validation:Maximum=200
@@ -200,69 +200,6 @@ const (
 	PhaseRestored Phase = "Restored"
 )
 
-// Constraints are what other Kubernetes objects (HPAs, ResourceQuotas, LimitRanges, PodDisruptionBudgets,
-// DemandSignals) and the coordinator demand of the decisions about one pod. A pod without constraints
-// is decided by its node alone.
-//
-// The controller derives them from those objects and can rebuild them at any time. That makes them
-// observed state, so they stand in status although the agent reads them: spec has one writer, the
-// agent, and an admission policy keeps it so.
-type Constraints struct {
-	// Containers bound the limits of single containers.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
-	Containers []ContainerConstraints `json:"containers,omitempty"`
-	// Ceiling bounds the pod's total limit.
-	// +optional
-	Ceiling *cpu.Milli `json:"ceiling,omitempty"`
-	// FloorBy names the objects that set the floors, as Kind/name, separated by ", ".
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	FloorBy string `json:"floorBy,omitempty"`
-	// CeilingBy names the objects that set the ceilings, in the same form.
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	CeilingBy string `json:"ceilingBy,omitempty"`
-	// IncreaseOnNeed is true where a ResourceQuota that counts the pod is short: its limit rises only
-	// when the pod is throttled or uses more than half of it.
-	// +optional
-	IncreaseOnNeed bool `json:"increaseOnNeed,omitempty"`
-	// NoDecrease is the reason why the pod is not lowered; absent where it may be.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	NoDecrease string `json:"noDecrease,omitempty"`
-	// CoordinationPercent multiplies the pod's budget, so that equal budgets buy equal CPU on all nodes.
-	// +optional
-	// +kubebuilder:validation:Minimum=50
-	// +kubebuilder:validation:Maximum=200
-	CoordinationPercent *int32 `json:"coordinationPercent,omitempty"`
-	// DemandPercent multiplies the pod's demand, up to its share, when the market is cleared: a
-	// DemandSignal keeps that much CPU free for it. The pod's own cap does not depend on it.
-	// +optional
-	// +kubebuilder:validation:Minimum=100
-	// +kubebuilder:validation:Maximum=1000
-	DemandPercent *int32 `json:"demandPercent,omitempty"`
-	// DemandBy names the DemandSignals that set DemandPercent, in the form of FloorBy.
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	DemandBy string `json:"demandBy,omitempty"`
-}
-
-// ContainerConstraints bound the limit of one container.
-type ContainerConstraints struct {
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	Name string `json:"name"`
-	// Floor is the lowest limit. It prevails over a lower Ceiling.
-	// +optional
-	Floor *cpu.Milli `json:"floor,omitempty"`
-	// Ceiling is the highest limit.
-	// +optional
-	Ceiling *cpu.Milli `json:"ceiling,omitempty"`
-}
-
 // PodAllocationStatus says what the controller did with the decision.
 type PodAllocationStatus struct {
 	// Phase is where the allocation stands.
@@ -283,10 +220,6 @@ type PodAllocationStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	DeclaredLimits []ContainerLimit `json:"declaredLimits,omitempty"`
-	// Constraints are what other Kubernetes objects demand of the decisions about this pod. The agent
-	// decides within them, and the controller applies no limit outside them.
-	// +optional
-	Constraints *Constraints `json:"constraints,omitempty"`
 	// AppliedLimits are the limits that the controller last applied, per container. A pod with
 	// other limits was changed by another client.
 	// +optional

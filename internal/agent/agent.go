@@ -52,7 +52,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		},
 	}
 	publisher := &publisher{
-		queue: queue, client: a.clients.allocations, recordWrite: objects.recordWrite, log: a.log, metrics: m,
+		queue: queue, client: a.clients.allocations, published: objects.published, log: a.log, metrics: m,
 	}
 	lease := &leaseClient{
 		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,

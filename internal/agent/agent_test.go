@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -174,11 +176,26 @@ func (w *world) start(pod *corev1.Pod, cores, throttle float64) (*corev1.Pod, *v
 	if err := w.api.Client.Create(w.t.Context(), pa); err != nil {
 		w.t.Fatal(err)
 	}
-	pa.Status.DeclaredLimits = kube.Limits(pod)
-	if err := w.api.Client.Status().Update(w.t.Context(), pa); err != nil {
+	w.tell(pa, kube.Limits(pod), nil)
+	return pod, pa
+}
+
+// tell puts a pod into the NodeAllocation, as the controller does.
+func (w *world) tell(pa *v1alpha1.PodAllocation, declared []v1alpha1.ContainerLimit, c *v1alpha1.Constraints) {
+	w.t.Helper()
+	n, err := allocation.NewNode(w.node.Node, "node"), error(nil)
+	if err = w.api.Client.Get(w.t.Context(), client.ObjectKeyFromObject(n), n); apierrors.IsNotFound(err) {
+		err = w.api.Client.Create(w.t.Context(), n)
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	return pod, pa
+	told := v1alpha1.NodePod{UID: pa.Spec.PodRef.UID, AllocationUID: pa.UID, DeclaredLimits: declared, Constraints: c}
+	n.Spec.Pods = slices.DeleteFunc(n.Spec.Pods, func(p v1alpha1.NodePod) bool { return p.UID == told.UID })
+	n.Spec.Pods = append(n.Spec.Pods, told)
+	if err := w.api.Client.Update(w.t.Context(), n); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // enforced gives a cgroup a quota, as the kubelet does for a limit.
@@ -293,8 +310,7 @@ func TestAgent(t *testing.T) {
 		d.Ceiling != 4000 {
 		t.Errorf("decision %+v", d)
 	}
-	if len(got.Status.DeclaredLimits) != 1 || got.Status.DeclaredLimits[0].CPULimit != 1000 ||
-		got.Spec.PodRef.UID != pod.UID {
+	if len(got.Status.DeclaredLimits) != 0 || got.Spec.PodRef.UID != pod.UID {
 		t.Errorf("more than the decision was written: %+v", got)
 	}
 
@@ -329,68 +345,152 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// stalledWatch delays the watch of PodAllocations from stall to resume, and records patches.
-type stalledWatch struct {
-	next    http.RoundTripper
-	stall   chan struct{} // closed: events stop
-	resume  chan struct{} // closed: events flow again
-	patches chan string
+// requests records what an agent sends, and breaks its connection where asked.
+type requests struct {
+	next http.RoundTripper
+
+	mu   sync.Mutex
+	seen []string
+	lose func(*http.Request) bool // the answer does not arrive
 }
 
-func (d *stalledWatch) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPatch {
-		d.patches <- r.URL.Path
-	}
+func (d *requests) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := d.next.RoundTrip(r)
-	if err == nil && strings.HasSuffix(r.URL.Path, "/podallocations") && r.URL.Query().Get("watch") != "" {
-		resp.Body = &stalledBody{resp.Body, d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen = append(d.seen, r.Method+" "+r.URL.RequestURI())
+	if err == nil && d.lose != nil && d.lose(r) {
+		resp.Body.Close()
+		return nil, errors.New("the connection broke")
 	}
 	return resp, err
 }
 
-type stalledBody struct {
-	io.ReadCloser
-	d *stalledWatch
-}
-
-func (b *stalledBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	select {
-	case <-b.d.stall:
-		<-b.d.resume
-	default:
+// count is how many requests have that method and each of the parts.
+func (d *requests) count(method string, parts ...string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.seen {
+		found := strings.HasPrefix(r, method+" ")
+		for _, p := range parts {
+			found = found && strings.Contains(r, p)
+		}
+		if found {
+			n++
+		}
 	}
-	return n, err
+	return n
 }
 
-// TestNothingIsPublishedTwice: neither steady load nor a stalled watch nor a restart writes a decision again.
-func TestNothingIsPublishedTwice(t *testing.T) {
-	w := newWorld(t)
-	_, pa := w.run("throttled", "500m", "1", 1, 0.9)
-	d := &stalledWatch{stall: make(chan struct{}), resume: make(chan struct{}), patches: make(chan string, 1000)}
-	access := w.access()
+// recorded is access whose requests are recorded.
+func (w *world) recorded() (*rest.Config, *requests) {
+	d, access := &requests{}, w.access()
 	access.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		d.next = next
 		return d
 	})
+	return access, d
+}
+
+// TestNothingIsPublishedTwice: neither steady load nor a restart writes a decision again.
+func TestNothingIsPublishedTwice(t *testing.T) {
+	w := newWorld(t)
+	_, pa := w.run("throttled", "500m", "1", 1, 0.9)
+	access, d := w.recorded()
 	url, stop := w.agent(access)
-	w.eventually("a first round", func() bool { return w.metric(url, `mbcas_node_pods{part="warming"}`) == 1 })
-	close(d.stall)
 	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
 	w.rounds(url, 20)
-	if n := len(d.patches); n != 1 {
-		t.Errorf("%d writes while the watch was stalled, want 1", n)
-	}
-	close(d.resume)
-	w.rounds(url, 10)
-	if n := len(d.patches); n != 1 {
-		t.Errorf("%d writes after the watch had caught up, want 1", n)
+	if n := d.count(http.MethodPatch); n != 1 {
+		t.Errorf("%d writes, want 1", n)
 	}
 	stop()
 	url, _ = w.agent(access)
 	w.eventually("a bid after the restart", func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 1 })
 	w.rounds(url, 20)
-	if n := len(d.patches); n != 1 {
+	if n := d.count(http.MethodPatch); n != 1 {
 		t.Errorf("%d writes after a restart, want 1:\n%+v", n, w.allocation(pa).Spec.Decision)
+	}
+}
+
+// TestWatchesByIndex: the agent watches its node, its pods and its NodeAllocation, each by an index of the
+// API server, and no PodAllocations: it reads each of these once.
+func TestWatchesByIndex(t *testing.T) {
+	w := newWorld(t)
+	_, one := w.run("one", "500m", "1", 1, 0.9)
+	_, two := w.run("two", "500m", "1", 1, 0.9)
+	access, d := w.recorded()
+	url, _ := w.agent(access)
+	w.eventually("decisions", func() bool {
+		return w.allocation(one).Spec.Decision != nil && w.allocation(two).Spec.Decision != nil
+	})
+	w.rounds(url, 20)
+	if n := d.count(http.MethodGet, "/podallocations?"); n != 0 {
+		t.Errorf("%d lists or watches of PodAllocations, want none", n)
+	}
+	if n := d.count(http.MethodGet, "/podallocations/"); n != 2 {
+		t.Errorf("%d PodAllocations were read, want each once", n)
+	}
+	for resource, field := range map[string]string{
+		"/nodes": "metadata.name%3D" + w.node.Node, "/pods": "spec.nodeName%3D" + w.node.Node, "/nodeallocations": "metadata.name%3D" + w.node.Node,
+	} {
+		all, watches := d.count(http.MethodGet, resource+"?"), d.count(http.MethodGet, resource+"?", "watch=true", "fieldSelector="+field)
+		if watches == 0 || all != d.count(http.MethodGet, resource+"?", "fieldSelector="+field) {
+			t.Errorf("%s: %d requests, of which %d watch that node's alone", resource, all, watches)
+		}
+	}
+}
+
+// TestFollowsItsNodeAllocation: what the agent is told takes effect; a PodAllocation that was created again
+// counts as never published, and a pod of which it is not told any more is left alone.
+func TestFollowsItsNodeAllocation(t *testing.T) {
+	w := newWorld(t)
+	pod, pa := w.run("throttled", "500m", "1", 1, 0.9)
+	access, d := w.recorded()
+	url, _ := w.agent(access)
+	desired := func(want cpu.Milli) {
+		t.Helper()
+		w.eventually(fmt.Sprint("a limit of ", want), func() bool {
+			got := w.allocation(pa).Spec.DesiredCPULimit
+			return got != nil && *got == want
+		})
+	}
+	desired(4000)
+	ceiling := cpu.Milli(1500)
+	w.tell(pa, kube.Limits(pod), &v1alpha1.Constraints{Ceiling: &ceiling})
+	desired(1500)
+	again := allocation.New(pod)
+	if err := errors.Join(w.api.Client.Delete(t.Context(), pa), w.api.Client.Create(t.Context(), again)); err != nil {
+		t.Fatal(err)
+	}
+	w.tell(again, kube.Limits(pod), &v1alpha1.Constraints{Ceiling: &ceiling})
+	desired(1500)
+	if err := w.api.Client.Delete(t.Context(), allocation.NewNode(w.node.Node, "node")); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("an unmanaged pod", func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 0 })
+	w.rounds(url, 5)
+	if n := d.count(http.MethodPatch); n != 3 {
+		t.Errorf("%d writes, want 3", n)
+	}
+}
+
+// TestALostAnswerIsWrittenAgain: a decision whose answer was lost may have been written, so the next one is
+// published whatever it is.
+func TestALostAnswerIsWrittenAgain(t *testing.T) {
+	w := newWorld(t)
+	_, pa := w.run("throttled", "500m", "1", 1, 0.9)
+	access, d := w.recorded()
+	lost := 0
+	d.lose = func(r *http.Request) bool {
+		if r.Method == http.MethodPatch {
+			lost++
+		}
+		return r.Method == http.MethodPatch && lost == 1
+	}
+	url, _ := w.agent(access)
+	w.eventually("a second write", func() bool { return d.count(http.MethodPatch) == 2 })
+	w.rounds(url, 20)
+	if n := d.count(http.MethodPatch); n != 2 || w.allocation(pa).Spec.Decision == nil {
+		t.Errorf("%d writes, want 2", n)
 	}
 }

@@ -19,7 +19,7 @@ import (
 type clients struct {
 	core        *rest.RESTClient // pods and nodes, as protobuf
 	leases      *rest.RESTClient // as protobuf
-	allocations *rest.RESTClient // JSON: the API server stores custom objects so
+	allocations *rest.RESTClient // PodAllocations and NodeAllocations, as JSON: the API server stores custom objects so
 }
 
 // Rate limits of the agent's requests, without watches and heartbeat. A burst is one decision for

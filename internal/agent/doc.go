@@ -16,8 +16,11 @@
 //   - PanicSkipsARound: a panic in a round is counted, and the next round starts on time from an
 //     empty state.
 //   - StuckRoundStopsTheHeartbeat: the Lease is renewed only while rounds complete.
-//   - NothingIsPublishedTwice: a decision that the API server accepted is not sent again, however
-//     slow the watch is, nor by an agent that restarts.
+//   - NothingIsPublishedTwice: a decision that the API server accepted is not sent again, nor by an agent
+//     that restarts.
+//   - WatchesByIndex: the agent watches its node, its pods and its NodeAllocation, each by an index of the
+//     API server, and no PodAllocations.
+//   - StandsBy: the Lease confirms the decisions that the agent makes anew with each round, and no others.
 //   - LatestWins: of several decisions for a pod only the newest is written; increases are written
 //     first.
 //   - StaleIsDropped: a decision older than three samples is never written.

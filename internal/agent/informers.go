@@ -12,14 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// informers watch the node's own objects and keep a snapshot of them. To load the snapshot never
+// informers watch the node, its pods and its NodeAllocation, each by an index of the API server, and
+// keep a snapshot of them. PodAllocations are not watched: no index serves that, so each of them would
+// be offered to every agent. To load the snapshot never
 // blocks.
 type informers struct {
 	node     string
@@ -27,12 +28,9 @@ type informers struct {
 	snapshot atomic.Pointer[snapshot] // nil until everything has been listed
 	changed  chan struct{}            // holds one value: an object is newer than the snapshot
 
-	nodes, pods, allocations informer
+	nodes, pods, told informer
 
-	mu sync.Mutex
-	// written are PodAllocations as the API server returned them from the agent's own writes, until
-	// the informer has seen them: without them a slow watch would have every decision written twice.
-	written map[types.UID]*v1alpha1.PodAllocation
+	published *publishedDecisions
 }
 
 // informer holds the objects of one kind, trimmed to what a round needs.
@@ -43,12 +41,11 @@ type informer struct {
 }
 
 func newInformers(c clients, node string, log *slog.Logger) *informers {
-	i := &informers{
-		node: node, log: log, changed: make(chan struct{}, 1), written: make(map[types.UID]*v1alpha1.PodAllocation),
-	}
+	i := &informers{node: node, log: log, changed: make(chan struct{}, 1)}
+	i.published = newPublishedDecisions(c.allocations, i.markChanged, log)
 	i.nodes = i.informer(c.core, "nodes", "metadata.name", &corev1.Node{})
 	i.pods = i.informer(c.core, "pods", "spec.nodeName", &corev1.Pod{})
-	i.allocations = i.informer(c.allocations, "podallocations", "spec.nodeName", &v1alpha1.PodAllocation{})
+	i.told = i.informer(c.allocations, "nodeallocations", "metadata.name", &v1alpha1.NodeAllocation{})
 	return i
 }
 
@@ -79,17 +76,18 @@ func (i *informers) markChanged() {
 func (i *informers) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, in := range []informer{i.nodes, i.pods, i.allocations} {
+	for _, in := range []informer{i.nodes, i.pods, i.told} {
 		running.Go(func() { in.controller.RunWithContext(ctx) })
 	}
-	for _, in := range []informer{i.nodes, i.pods, i.allocations} {
+	running.Go(func() { i.published.Run(ctx) })
+	for _, in := range []informer{i.nodes, i.pods, i.told} {
 		i.snapshot.Store(&snapshot{NotReady: "waiting for the API server to list " + in.resource +
 			": is it reachable, is the CRD installed, may this account list them?"})
 		if !cache.WaitFor(ctx, "", in.controller.HasSyncedChecker()) {
 			return
 		}
 	}
-	i.log.Debug("objects listed", "pods", len(i.pods.store.ListKeys()), "allocations", len(i.allocations.store.ListKeys()))
+	i.log.Debug("objects listed", "pods", len(i.pods.store.ListKeys()), "told", len(i.told.store.ListKeys()) > 0)
 	i.markChanged()
 	for {
 		select {
@@ -112,43 +110,13 @@ func (i *informers) takeSnapshot(now time.Time) *snapshot {
 	for k, o := range list {
 		pods[k] = o.(*corev1.Pod)
 	}
-	list = i.allocations.store.List()
-	allocations := make(map[string]*v1alpha1.PodAllocation, len(list))
-	for _, o := range list {
-		pa := o.(*v1alpha1.PodAllocation)
-		allocations[pa.Name] = pa
+	var told *v1alpha1.NodeAllocation
+	for _, o := range i.told.store.List() {
+		told = o.(*v1alpha1.NodeAllocation)
 	}
-	i.mergeWritten(allocations)
-	return newSnapshot(i.node, node, pods, allocations, now)
-}
-
-// mergeWritten replaces the spec of each PodAllocation of which the informer has an older
-// generation than the agent wrote.
-func (i *informers) mergeWritten(allocations map[string]*v1alpha1.PodAllocation) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for uid, own := range i.written {
-		seen := allocations[own.Name]
-		if seen == nil || seen.UID != uid || seen.Generation >= own.Generation {
-			delete(i.written, uid)
-			continue
-		}
-		merged := *seen
-		merged.Spec, merged.Generation = own.Spec, own.Generation
-		allocations[own.Name] = &merged
-	}
-}
-
-// recordWrite remembers a PodAllocation as the API server returned it from a write.
-func (i *informers) recordWrite(pa *v1alpha1.PodAllocation) {
-	o, err := trim(pa)
-	if err != nil {
-		return
-	}
-	i.mu.Lock()
-	i.written[pa.UID] = o.(*v1alpha1.PodAllocation)
-	i.mu.Unlock()
-	i.markChanged()
+	s, unread := newSnapshot(i.node, node, pods, told, i.published.current(now))
+	i.published.follow(s, unread)
+	return s
 }
 
 // trim keeps of an object only what a round reads, so that the memory of a full node stays small.
@@ -158,8 +126,8 @@ func trim(o any) (any, error) {
 		return trimNode(o), nil
 	case *corev1.Pod:
 		return trimPod(o), nil
-	case *v1alpha1.PodAllocation:
-		return trimAllocation(o), nil
+	case *v1alpha1.NodeAllocation:
+		return &v1alpha1.NodeAllocation{ObjectMeta: trimMeta(o.ObjectMeta), Spec: o.Spec}, nil
 	case cache.DeletedFinalStateUnknown:
 		return o, nil
 	}

@@ -73,7 +73,7 @@ type leaseClient struct {
 	node      string
 	nodeUID   func() types.UID
 	market    func(time.Time) string // the annotation kube.MarketKey
-	last      *coordinationv1.Lease // as the API server returned it last; nil: not known
+	last      *coordinationv1.Lease  // as the API server returned it last; nil: not known
 }
 
 // renew sets the renew time of the Lease. An update creates a Lease that does not exist, for which

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,15 +20,16 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/round"
 )
 
 // publisher writes decisions into PodAllocations.
 type publisher struct {
-	queue       *publishQueue
-	client      rest.Interface
-	recordWrite func(*v1alpha1.PodAllocation) // gets what the API server returned
-	log         *slog.Logger
-	metrics     *metrics
+	queue     *publishQueue
+	client    rest.Interface
+	published *publishedDecisions // learns what was written
+	log       *slog.Logger
+	metrics   *metrics
 }
 
 const (
@@ -93,9 +97,13 @@ func (p *publisher) write(ctx context.Context, pub publication) (publishResult, 
 		Resource("podallocations").Name(string(pub.Ref.UID)).Param("fieldManager", "mbcas-agent").
 		MaxRetries(0) // the queue decides when to try again, and with which decision
 	if err := request.Body(body).Do(ctx).Into(&pa); err != nil {
-		return classify(err), fmt.Errorf("patch podallocation %s/%s: %w", pub.Ref.Namespace, pub.Ref.UID, err)
+		result := classify(err)
+		if result == unavailable {
+			p.published.doubt(pub.Ref.Allocation) // it may have been written
+		}
+		return result, fmt.Errorf("patch podallocation %s/%s: %w", pub.Ref.Namespace, pub.Ref.UID, err)
 	}
-	p.recordWrite(&pa)
+	p.published.record(pa.UID, allocation.Published(&pa))
 	return written, nil
 }
 
@@ -179,4 +187,145 @@ func classify(err error) publishResult {
 		return unavailable
 	}
 	return invalid
+}
+
+// publishedDecisions are the decisions in the PodAllocations of the node's pods, by the UIDs of these
+// objects. The agent alone writes them, so what it wrote it knows, and the rest it reads once: after its
+// start, and of a pod that is new to it. A PodAllocation that was created again has another UID.
+type publishedDecisions struct {
+	client  rest.Interface
+	changed func() // called when more is known
+	log     *slog.Logger
+
+	mu     sync.Mutex
+	known  map[types.UID]round.Published
+	unread []podRef
+	wake   chan struct{} // holds one value: unread has changed
+}
+
+func newPublishedDecisions(c rest.Interface, changed func(), log *slog.Logger) *publishedDecisions {
+	return &publishedDecisions{
+		client: c, changed: changed, log: log, known: map[types.UID]round.Published{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// current are the published decisions as far as they are known.
+func (d *publishedDecisions) current(now time.Time) map[types.UID]round.Published {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := make(map[types.UID]round.Published, len(d.known))
+	for uid, p := range d.known {
+		if p.At.After(now.Add(time.Minute)) {
+			// It was written before this node's clock was set back. It counts as old: otherwise no
+			// decrease would be published until the clock has caught up.
+			p.At = time.Unix(0, 0)
+		}
+		known[uid] = p
+	}
+	return known
+}
+
+// follow takes in the pods of which the node's agent is told now. What is published about unread is read;
+// what is known of other pods than these and those of the snapshot is forgotten.
+func (d *publishedDecisions) follow(s *snapshot, unread []podRef) {
+	if s.NotReady != "" {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := make(map[types.UID]round.Published, len(s.Refs))
+	for _, ref := range slices.Concat(s.Refs, unread) {
+		if p, ok := d.known[ref.Allocation]; ok {
+			kept[ref.Allocation] = p
+		}
+	}
+	d.known, d.unread = kept, unread
+	if len(unread) > 0 {
+		d.signal()
+	}
+}
+
+func (d *publishedDecisions) signal() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// record takes in what a PodAllocation holds.
+func (d *publishedDecisions) record(allocation types.UID, p round.Published) {
+	d.mu.Lock()
+	d.known[allocation] = p
+	d.mu.Unlock()
+	d.changed()
+}
+
+// doubt takes in that a decision may have been written. Whatever is decided next is published.
+func (d *publishedDecisions) doubt(allocation types.UID) {
+	d.mu.Lock()
+	p := d.known[allocation]
+	p.At, p.Limits = time.Time{}, maps.Clone(p.Limits)
+	if p.Limits == nil {
+		p.Limits = map[string]cpu.Milli{}
+	}
+	d.known[allocation] = p
+	d.mu.Unlock()
+	d.changed()
+}
+
+// Run reads what is not known until ctx ends. While the API server does not answer, it waits longer
+// and longer.
+func (d *publishedDecisions) Run(ctx context.Context) {
+	var wait backoff
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		}
+		if d.readAll(ctx) {
+			wait = backoff{}
+			continue
+		}
+		wait = wait.doubled(time.Second, maxOutageBackoff, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait.duration - rand.N(wait.duration/2)):
+			d.signal()
+		}
+	}
+}
+
+// readAll reads what is not known, and says whether the API server answered.
+func (d *publishedDecisions) readAll(ctx context.Context) bool {
+	d.mu.Lock()
+	unread := d.unread
+	d.mu.Unlock()
+	for _, ref := range unread {
+		p, err := d.read(ctx, ref)
+		if err != nil && classify(err) == unavailable {
+			d.log.Debug("published decision not read", "namespace", ref.Namespace, "pod", ref.Name, "err", err)
+			return false
+		}
+		// Where it cannot be read for another reason, it is written anew; why that fails is then said.
+		d.mu.Lock()
+		d.known[ref.Allocation] = p
+		d.mu.Unlock()
+	}
+	d.changed()
+	return true
+}
+
+// read is what a PodAllocation holds; nothing of one that was created again.
+func (d *publishedDecisions) read(ctx context.Context, ref podRef) (round.Published, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	var pa v1alpha1.PodAllocation
+	err := d.client.Get().Namespace(ref.Namespace).Resource("podallocations").Name(string(ref.UID)).
+		MaxRetries(0).Do(ctx).Into(&pa)
+	if err != nil || pa.UID != ref.Allocation {
+		return round.Published{}, err
+	}
+	return allocation.Published(&pa), nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
@@ -47,8 +48,9 @@ func newPublisher(t *testing.T, url string) *publisher {
 		t.Fatal(err)
 	}
 	return &publisher{
-		queue: newPublishQueue(3 * time.Second), client: c.allocations, recordWrite: func(*v1alpha1.PodAllocation) {},
-		log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+		queue: newPublishQueue(3 * time.Second), client: c.allocations,
+		published: newPublishedDecisions(c.allocations, func() {}, slog.New(slog.DiscardHandler)),
+		log:       slog.New(slog.DiscardHandler), metrics: newMetrics(),
 	}
 }
 
@@ -64,8 +66,6 @@ func accept(w http.ResponseWriter, r *http.Request) {
 // TestPatch: the whole request, with null for the fields that must be cleared.
 func TestPatch(t *testing.T) {
 	p, got := apiServer(t, accept)
-	var recorded *v1alpha1.PodAllocation
-	p.recordWrite = func(pa *v1alpha1.PodAllocation) { recorded = pa }
 	r := decided(t0, 600)
 	d := &r.Output.Decisions[0]
 	d.Demand, d.Usage, d.ThrottleRatio, d.Budget, d.Price, d.Floor, d.Ceiling, d.Bound = 900, 480, 0.61, 200, 0.3333, 110, 2000, market.ByPrice
@@ -105,8 +105,74 @@ func TestPatch(t *testing.T) {
 			t.Errorf("no %s in %s", field, body)
 		}
 	}
-	if recorded == nil || recorded.Generation != 7 {
-		t.Errorf("recorded answer: %+v", recorded)
+	if _, known := p.published.current(t0)["pa"]; !known {
+		t.Error("what was written is not known")
+	}
+}
+
+// TestPublishedDecisions: what is published is known from the own writes, and what is not known is read;
+// after a lost answer the next decision is published, whatever it is.
+func TestPublishedDecisions(t *testing.T) {
+	ref := podRef{Namespace: "shop", Name: "a", UID: "uid-a", Allocation: "pa-a"}
+	stored, status := newAllocation(newPod("a")), http.StatusOK
+	var reads int
+	p, _ := apiServer(t, func(w http.ResponseWriter, r *http.Request) {
+		reads++
+		stored.TypeMeta = metav1.TypeMeta{Kind: "PodAllocation", APIVersion: v1alpha1.GroupVersion.String()}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(stored)
+	})
+	d := p.published
+	look := func() (round.Published, bool) {
+		s := &snapshot{}
+		got, known := d.current(t0)[ref.Allocation]
+		if known {
+			s.Refs = []podRef{ref}
+			d.follow(s, nil)
+		} else {
+			d.follow(s, []podRef{ref})
+		}
+		return got, known
+	}
+	if _, known := look(); known {
+		t.Fatal("known before it was read")
+	}
+	status = http.StatusServiceUnavailable
+	if d.readAll(t.Context()) {
+		t.Error("an API server that does not answer was read")
+	}
+	if _, known := look(); known || reads != 1 {
+		t.Errorf("known %v after %d failed reads, want one", known, reads)
+	}
+	status = http.StatusOK
+	if !d.readAll(t.Context()) {
+		t.Error("not read")
+	}
+	if got, known := look(); !known || !got.At.Equal(t0) || got.Limits["app"] != 400 {
+		t.Errorf("read %+v (%v)", got, known)
+	}
+	d.doubt(ref.Allocation)
+	if got, _ := look(); !got.At.IsZero() || got.Limits["app"] != 400 {
+		t.Errorf("after a lost answer %+v, want that it has to be published again", got)
+	}
+	d.record(ref.Allocation, round.Published{At: t0.Add(time.Hour)})
+	if got, _ := look(); !got.At.Equal(time.Unix(0, 0)) {
+		t.Errorf("a decision from the future, before the clock was set back, is of %v", got.At)
+	}
+	ref.Allocation = "created-again"
+	look()
+	if len(d.current(t0)) != 0 || !d.readAll(t.Context()) {
+		t.Error("what is known of an object that is gone is kept")
+	}
+	if got, known := look(); !known || got.Limits != nil || !got.At.IsZero() {
+		t.Errorf("of another object of that name %+v (%v), want that nothing is published", got, known)
+	}
+	for range 2 {
+		d.doubt(ref.Allocation)
+		if got, _ := look(); got.Limits == nil {
+			t.Error("a first decision that may have been written counts as none")
+		}
 	}
 }
 

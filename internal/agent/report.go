@@ -77,8 +77,11 @@ func (s *standing) update(r *roundResult) {
 	decided := make(map[types.UID]time.Time, len(r.Snapshot.Pods))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !r.Snapshot.Told {
+		m.Unconfirmed = allocation.AllPods // what is published is not known
+	}
 	for i, p := range r.Snapshot.Pods {
-		if p.Published.At.IsZero() {
+		if p.Published.Limits == nil {
 			continue
 		}
 		uid := r.Snapshot.Refs[i].UID
@@ -111,6 +114,8 @@ func (s *standing) say(now time.Time) string {
 		}
 	}
 	m := s.market
-	m.Unconfirmed = allocation.UnconfirmedOf(unconfirmed)
+	if m.Unconfirmed == "" {
+		m.Unconfirmed = allocation.UnconfirmedOf(unconfirmed)
+	}
 	return m.Text()
 }

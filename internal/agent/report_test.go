@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/round"
@@ -17,11 +18,11 @@ func TestStandsBy(t *testing.T) {
 	var s standing
 	uids := []types.UID{"steady-pod", "silent-pod", "change-pod", "undecided-pod"}
 	tick := func(at time.Duration, decided ...int) {
-		r := &roundResult{At: t0.Add(at), Snapshot: &snapshot{}, Output: round.Output{Node: round.NodeDecision{Price: 0.5, Supply: 3600}}}
+		r := &roundResult{At: t0.Add(at), Snapshot: &snapshot{Told: true}, Output: round.Output{Node: round.NodeDecision{Price: 0.5, Supply: 3600}}}
 		for i, uid := range uids {
 			p := round.PodInput{Pod: demand.Pod{UID: string(uid)}}
 			if i < 3 {
-				p.Published.At = t0.Add(time.Duration(i-10) * time.Minute)
+				p.Published.At, p.Published.Limits = t0.Add(time.Duration(i-10)*time.Minute), map[string]cpu.Milli{}
 			}
 			r.Snapshot.Refs, r.Snapshot.Pods = append(r.Snapshot.Refs, podRef{UID: uid}), append(r.Snapshot.Pods, p)
 		}
@@ -50,5 +51,10 @@ func TestStandsBy(t *testing.T) {
 	tick(40*time.Second, 0, 1)
 	if m, _ := allocation.ParseNodeMarket(s.say(t0.Add(40 * time.Second))); m.Unconfirmed != "" || m.Round != 5 {
 		t.Errorf("the agent says %+v, want all confirmed in round 5", m)
+	}
+	untold := &roundResult{Snapshot: &snapshot{}}
+	s.update(untold)
+	if m, _ := allocation.ParseNodeMarket(s.say(t0)); m.Unconfirmed != allocation.AllPods {
+		t.Errorf("without a NodeAllocation the agent says %+v, want that it stands by nothing", m)
 	}
 }

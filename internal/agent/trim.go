@@ -4,7 +4,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -83,13 +82,4 @@ func onlyCPU(l corev1.ResourceList) corev1.ResourceList {
 		return nil
 	}
 	return corev1.ResourceList{corev1.ResourceCPU: q}
-}
-
-func trimAllocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
-	return &v1alpha1.PodAllocation{
-		ObjectMeta: trimMeta(pa.ObjectMeta), Spec: pa.Spec,
-		Status: v1alpha1.PodAllocationStatus{
-			DeclaredLimits: pa.Status.DeclaredLimits, Constraints: pa.Status.Constraints,
-		},
-	}
 }

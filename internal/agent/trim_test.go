@@ -2,7 +2,6 @@ package agent
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -82,39 +81,51 @@ func newAllocation(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	spec := allocation.DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, t0)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
 	pa.Status.DeclaredLimits = kube.Limits(pod)
-	floor, fair := cpu.Milli(250), int32(150)
-	pa.Status.Constraints = &v1alpha1.Constraints{
-		Containers:          []v1alpha1.ContainerConstraints{{Name: "app", Floor: &floor}},
-		CoordinationPercent: &fair,
-	}
 	pa.Status.Message = "long"
 	return pa
+}
+
+// toldOf is what the agent is told about the pods of these PodAllocations.
+func toldOf(list ...*v1alpha1.PodAllocation) *v1alpha1.NodeAllocation {
+	floor, fair := cpu.Milli(250), int32(150)
+	n := allocation.NewNode("n1", "node-1")
+	n.Annotations = map[string]string{"long": "text"}
+	for _, pa := range list {
+		n.Spec.Pods = append(n.Spec.Pods, v1alpha1.NodePod{
+			UID: pa.Spec.PodRef.UID, AllocationUID: pa.UID, DeclaredLimits: pa.Status.DeclaredLimits,
+			Constraints: &v1alpha1.Constraints{
+				Containers:          []v1alpha1.ContainerConstraints{{Name: "app", Floor: &floor}},
+				CoordinationPercent: &fair,
+			},
+		})
+	}
+	return n
 }
 
 // TestTrimChangesNoSnapshot: a snapshot of trimmed objects is that of whole ones.
 func TestTrimChangesNoSnapshot(t *testing.T) {
 	pod, node := newPod("a"), newNode()
 	pa := newAllocation(pod)
-	whole := newSnapshot("n1", node, []*corev1.Pod{pod}, map[string]*v1alpha1.PodAllocation{pa.Name: pa}, t0)
+	told, published := toldOf(pa), map[types.UID]round.Published{pa.UID: allocation.Published(pa)}
+	whole, _ := newSnapshot("n1", node, []*corev1.Pod{pod}, told, published)
 	trimmed := make([]any, 3)
-	for i, o := range []any{node, pod, pa} {
+	for i, o := range []any{node, pod, told} {
 		var err error
 		if trimmed[i], err = trim(o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	small := trimmed[2].(*v1alpha1.PodAllocation)
-	got := newSnapshot("n1", trimmed[0].(*corev1.Node), []*corev1.Pod{trimmed[1].(*corev1.Pod)},
-		map[string]*v1alpha1.PodAllocation{small.Name: small}, t0)
-	if d := cmp.Diff(whole, got); d != "" {
-		t.Errorf("snapshot of trimmed objects (-whole +trimmed):\n%s", d)
+	got, unread := newSnapshot("n1", trimmed[0].(*corev1.Node), []*corev1.Pod{trimmed[1].(*corev1.Pod)},
+		trimmed[2].(*v1alpha1.NodeAllocation), published)
+	if d := cmp.Diff(whole, got); d != "" || len(unread) != 0 {
+		t.Errorf("snapshot of trimmed objects (-whole +trimmed), unread %v:\n%s", unread, d)
 	}
 	if p := got.Pods[0]; p.Unmanaged || p.Published.Limits["app"] != 400 || got.Node.Pressures != 1 ||
-		p.Ceiling != 800 || p.Containers[0].Floor != 250 {
+		p.Ceiling != 800 || p.Containers[0].Floor != 250 || !got.Told {
 		t.Errorf("the objects say too little to show anything: %+v", got)
 	}
 	if p := trimmed[1].(*corev1.Pod); p.Labels != nil || p.Spec.Volumes != nil ||
-		len(p.Spec.Containers[0].Resources.Limits) != 1 {
+		len(p.Spec.Containers[0].Resources.Limits) != 1 || trimmed[2].(*v1alpha1.NodeAllocation).Annotations != nil {
 		t.Errorf("not trimmed: %+v", p)
 	}
 }
@@ -123,37 +134,32 @@ func TestSnapshot(t *testing.T) {
 	deleted := metav1.NewTime(t0)
 	for name, c := range map[string]struct {
 		pod       func(*corev1.Pod)
-		pa        func(*v1alpha1.PodAllocation)
+		told      func(*v1alpha1.NodePod)
 		absent    bool // it is no input of the round
 		unmanaged bool
-		published time.Time
+		unread    bool
 	}{
-		"managed":                                   {published: t0},
+		"managed":                                   {},
 		"a pod that does not run has no cgroup":     {absent: true, pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }},
 		"neither has one that has ended":            {absent: true, pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }},
 		"a pod that is being deleted only uses CPU": {unmanaged: true, pod: func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }},
-		"without declared limits nothing is decided": {
-			unmanaged: true, published: t0, pa: func(pa *v1alpha1.PodAllocation) { pa.Status.DeclaredLimits = nil },
-		},
-		"an object in another namespace is not that of this pod": {
-			unmanaged: true, pa: func(pa *v1alpha1.PodAllocation) { pa.Namespace = "other" },
-		},
-		"a decision from the future counts as old": {
-			published: time.Unix(0, 0),
-			pa:        func(pa *v1alpha1.PodAllocation) { pa.Spec.Decision.ObservedAt = metav1.NewMicroTime(t0.Add(time.Hour)) },
+		"so does one that the agent is not told of": {unmanaged: true, told: func(p *v1alpha1.NodePod) { p.UID = "other" }},
+		"what is published is read first": {
+			unmanaged: true, unread: true, told: func(p *v1alpha1.NodePod) { p.AllocationUID = "created again" },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := newPod("a")
 			pa := newAllocation(pod)
-			if c.pa != nil {
-				c.pa(pa)
+			told := toldOf(pa)
+			if c.told != nil {
+				c.told(&told.Spec.Pods[0])
 			}
 			if c.pod != nil {
 				c.pod(pod)
 			}
-			all := map[string]*v1alpha1.PodAllocation{pa.Name: pa}
-			s := newSnapshot("n1", newNode(), []*corev1.Pod{pod}, all, t0.Add(time.Second))
+			published := map[types.UID]round.Published{pa.UID: allocation.Published(pa)}
+			s, unread := newSnapshot("n1", newNode(), []*corev1.Pod{pod}, told, published)
 			want := 1
 			if c.absent {
 				want = 0
@@ -164,8 +170,9 @@ func TestSnapshot(t *testing.T) {
 			if c.absent {
 				return
 			}
-			if p := s.Pods[0]; p.Unmanaged != c.unmanaged || !p.Published.At.Equal(c.published) {
-				t.Errorf("unmanaged %v, published %v; want %v, %v", p.Unmanaged, p.Published.At, c.unmanaged, c.published)
+			p := s.Pods[0]
+			if p.Unmanaged != c.unmanaged || p.Published.At.Equal(t0) == c.unmanaged || (len(unread) == 1) != c.unread {
+				t.Errorf("unmanaged %v, published %v, unread %v; want %v, %v", p.Unmanaged, p.Published.At, unread, c.unmanaged, c.unread)
 			}
 			if d := cmp.Diff([]string{"a-app", "a-side"}, s.Targets[0].Containers); d != "" || s.Targets[0].Pod != "hash-a" {
 				t.Errorf("target %+v: want the hash of the static pod, and its running containers", s.Targets[0])
@@ -178,8 +185,8 @@ func TestSnapshot(t *testing.T) {
 func TestSnapshotOrder(t *testing.T) {
 	a, b, c := newPod("a"), newPod("b"), newPod("c")
 	c.Namespace = "alpha"
-	one := newSnapshot("n1", newNode(), []*corev1.Pod{a, b, c}, nil, t0)
-	two := newSnapshot("n1", newNode(), []*corev1.Pod{b, c, a}, nil, t0)
+	one, _ := newSnapshot("n1", newNode(), []*corev1.Pod{a, b, c}, nil, nil)
+	two, _ := newSnapshot("n1", newNode(), []*corev1.Pod{b, c, a}, nil, nil)
 	if d := cmp.Diff(one, two); d != "" || one.Refs[0].Name != "c" {
 		t.Errorf("order of input shows (-one +two):\n%s", d)
 	}
@@ -189,41 +196,8 @@ func TestSnapshotNotReady(t *testing.T) {
 	bare := newNode()
 	bare.Status.Allocatable = nil
 	for reason, node := range map[string]*corev1.Node{"no node": nil, "no allocatable CPU": bare} {
-		if v := newSnapshot("n1", node, nil, nil, t0); v.NotReady == "" {
+		if v, _ := newSnapshot("n1", node, nil, nil, nil); v.NotReady == "" {
 			t.Errorf("%s: a round would run with %v", reason, v.Node)
 		}
-	}
-}
-
-// TestOwnWritesCountAtOnce: what the API server answered is believed until the watch has caught up.
-func TestOwnWritesCountAtOnce(t *testing.T) {
-	pod := newPod("a")
-	seen := newAllocation(pod)
-	limit := func(f *informers, pa *v1alpha1.PodAllocation) cpu.Milli {
-		all := map[string]*v1alpha1.PodAllocation{pa.Name: pa}
-		f.mergeWritten(all)
-		return all[pa.Name].Spec.Containers[0].CPULimit
-	}
-	own := seen.DeepCopy()
-	own.Generation++
-	own.Spec.Containers[0].CPULimit = 450
-	f := newInformers(clients{}, "n1", nil)
-	if got := limit(f, seen); got != 400 {
-		t.Errorf("before the write: %v", got)
-	}
-	f.recordWrite(own)
-	if got := limit(f, seen); got != 450 {
-		t.Errorf("while the watch is behind: %v, want what was written", got)
-	}
-	later := own.DeepCopy()
-	later.Spec.Containers[0].CPULimit = 500
-	if got := limit(f, later); got != 500 || len(f.written) != 0 {
-		t.Errorf("after the watch caught up: %v with %d writes remembered, want what it says", got, len(f.written))
-	}
-	f.recordWrite(own)
-	anew := seen.DeepCopy()
-	anew.UID, anew.Generation = "another", 1
-	if got := limit(f, anew); got != 400 || len(f.written) != 0 {
-		t.Errorf("an object made anew: %v, want what it says", got)
 	}
 }

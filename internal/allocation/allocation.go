@@ -7,11 +7,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
@@ -26,6 +29,23 @@ func New(pod *corev1.Pod) *v1alpha1.PodAllocation {
 		},
 		Spec: v1alpha1.PodAllocationSpec{NodeName: pod.Spec.NodeName, PodRef: kube.PodRef(pod)},
 	}
+}
+
+// NewNode is the object for a node, before it names any pod.
+func NewNode(name string, uid types.UID) *v1alpha1.NodeAllocation {
+	return &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{
+		Name:            name,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}},
+	}}
+}
+
+// NodePod is what the agent is told about a pod with that PodAllocation.
+func NodePod(pa *v1alpha1.PodAllocation, declared lifecycle.Limits, c v1alpha1.Constraints) v1alpha1.NodePod {
+	p := v1alpha1.NodePod{UID: types.UID(pa.Name), AllocationUID: pa.UID, DeclaredLimits: ContainerLimits(declared)}
+	if !equality.Semantic.DeepEqual(c, v1alpha1.Constraints{}) {
+		p.Constraints = &c
+	}
+	return p
 }
 
 // DecisionSpec is a decision as the part of a PodAllocation's spec that the agent owns.

@@ -25,6 +25,14 @@ func recorded(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	return pa
 }
 
+// told is what the agent is told about the pod.
+func told(pod *corev1.Pod, c v1alpha1.Constraints) *v1alpha1.NodePod {
+	pa := recorded(pod)
+	pa.UID = "pa-1"
+	p := NodePod(pa, LimitsOf(pa.Status.DeclaredLimits), c)
+	return &p
+}
+
 func TestDemandPod(t *testing.T) {
 	p := podtest.Shop()
 	budget := market.Budget(340) // requests of 170m at the weight 1 + log2(4)/2
@@ -43,22 +51,23 @@ func TestDemandPod(t *testing.T) {
 	weights := demand.Weights{PriorityPercent: 200}
 	shadow := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Unmanaged: true, Containers: containers(false)}
 	if diff := cmp.Diff(shadow, DemandPod(p, nil, 2000)); diff != "" {
-		t.Errorf("without an allocation:\n%s", diff)
+		t.Errorf("of which the agent is told nothing:\n%s", diff)
 	}
-	if diff := cmp.Diff(shadow, DemandPod(p, New(p), 2000)); diff != "" {
-		t.Errorf("before its declared limits are recorded:\n%s", diff)
-	}
-	stranger := recorded(p)
-	stranger.Spec.PodRef.UID = "u-0"
+	stranger := told(p, v1alpha1.Constraints{})
+	stranger.UID = "u-0"
 	if diff := cmp.Diff(shadow, DemandPod(p, stranger, 2000)); diff != "" {
-		t.Errorf("with the allocation of an earlier pod of its name:\n%s", diff)
+		t.Errorf("with what is told of another pod:\n%s", diff)
+	}
+	plain := told(p, v1alpha1.Constraints{})
+	if plain.Constraints != nil || plain.UID != p.UID || plain.AllocationUID != "pa-1" {
+		t.Errorf("told without constraints: %+v", plain)
 	}
 	want := demand.Pod{UID: "u-1", Budget: budget, Weights: weights, Containers: containers(true)}
-	if diff := cmp.Diff(want, DemandPod(p, recorded(p), 2000)); diff != "" {
+	if diff := cmp.Diff(want, DemandPod(p, plain, 2000)); diff != "" {
 		t.Errorf("managed:\n%s", diff)
 	}
-	bent, fair, slo, most := recorded(p), int32(150), int32(120), cpu.Milli(1500)
-	bent.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: &fair, DemandPercent: &slo, Ceiling: &most, IncreaseOnNeed: true, NoDecrease: "ScaledByHPA"}
+	fair, slo, most := int32(150), int32(120), cpu.Milli(1500)
+	bent := told(p, v1alpha1.Constraints{CoordinationPercent: &fair, DemandPercent: &slo, Ceiling: &most, IncreaseOnNeed: true, NoDecrease: "ScaledByHPA"})
 	want.CoordinationPercent, want.Budget, want.DemandPercent = 150, 510, 120
 	want.Ceiling, want.IncreaseOnNeed = 1500, true
 	want.Containers[0].Floor, want.Containers[2].Floor = 500, 200
@@ -66,7 +75,7 @@ func TestDemandPod(t *testing.T) {
 		t.Errorf("under constraints:\n%s", diff)
 	}
 	p.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
-	if id := DemandPod(p, recorded(p), 2000).Containers[0].ID; id != "" {
+	if id := DemandPod(p, plain, 2000).Containers[0].ID; id != "" {
 		t.Errorf("a container that waits has the ID %q", id)
 	}
 }
@@ -100,8 +109,9 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		t.Error("an allocation without a decision counts as published")
 	}
 
+	var given *v1alpha1.Constraints
 	planned := func() actuator.Pod {
-		facts := Facts(p, pa.Status.DeclaredLimits, 2000, pa.Status.Constraints)
+		facts := Facts(p, pa.Status.DeclaredLimits, 2000, given)
 		return facts.Planned(DecisionOf(pa, 0).Limits, false)
 	}
 	state := actuator.Pod{UID: "u-1", Containers: []actuator.Container{
@@ -112,7 +122,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		t.Error(diff)
 	}
 	most := cpu.Milli(800)
-	pa.Status.Constraints = &v1alpha1.Constraints{Ceiling: &most}
+	given = &v1alpha1.Constraints{Ceiling: &most}
 	capped := state
 	capped.Containers = slices.Clone(state.Containers)
 	capped.Containers[0].Desired, capped.Containers[1].Desired = 620, 170 // 690 and 100 above the floors, of which 590 are left
@@ -125,7 +135,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		t.Errorf("the pod is above its ceiling:\n%s", diff)
 	}
 	p.Spec.Containers[0].Resources.Limits = podtest.CPU("500m")
-	pa.Status.Constraints = nil
+	given = nil
 	// A container that was given a limit after the record is not managed.
 	p.Spec.Containers[1].Resources.Limits = podtest.CPU("1")
 	if diff := cmp.Diff(state, planned()); diff != "" {

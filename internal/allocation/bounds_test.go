@@ -49,9 +49,7 @@ func TestDeclaredLimitIsLeft(t *testing.T) {
 			t.Errorf("%+v: %s, %s", c, r, said)
 		}
 		given, _ := n.ConstraintsOf(pod, declared)
-		bid := DemandPod(pod, &v1alpha1.PodAllocation{
-			Spec: v1alpha1.PodAllocationSpec{PodRef: kube.PodRef(pod)}, Status: v1alpha1.PodAllocationStatus{DeclaredLimits: declared, Constraints: &given},
-		}, 4000)
+		bid := DemandPod(pod, &v1alpha1.NodePod{UID: pod.UID, DeclaredLimits: declared, Constraints: &given}, 4000)
 		floor, ceiling := bid.Containers[0].Floor, bid.Containers[0].Ceiling
 		if bid.Ceiling > 0 {
 			ceiling = min(ceiling, bid.Ceiling)
@@ -104,10 +102,9 @@ func TestNoMoveIsRefused(t *testing.T) {
 		if rapid.Bool().Draw(t, "firm") {
 			given.NoDecrease = string(reasons.ScaledByHPA)
 		}
-		pa := New(pod)
-		pa.Status.DeclaredLimits, pa.Status.Constraints = declared, &given
+		told := &v1alpha1.NodePod{UID: pod.UID, DeclaredLimits: declared, Constraints: &given}
 		bounds := constraints.BoundsOf(pod, declared, 4000, &given)
-		for i, c := range DemandPod(pod, pa, 4000).Containers {
+		for i, c := range DemandPod(pod, told, 4000).Containers {
 			if c.Bounds != bounds.Containers[c.Name] {
 				t.Fatalf("container %d: the agent decides within %+v, the controller within %+v", i, c.Bounds, bounds.Containers[c.Name])
 			}

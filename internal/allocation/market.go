@@ -33,19 +33,19 @@ func Node(n *corev1.Node) round.Node {
 	return node
 }
 
-// DemandPod is what a round needs of the pod. Without a PodAllocation, or before its declared
-// limits are recorded, the pod is unmanaged: its usage counts, and it is never resized.
-func DemandPod(pod *corev1.Pod, pa *v1alpha1.PodAllocation, allocatable cpu.Milli) demand.Pod {
+// DemandPod is what a round needs of the pod. A pod of which the agent is told nothing is unmanaged:
+// its usage counts, and it is never resized.
+func DemandPod(pod *corev1.Pod, told *v1alpha1.NodePod, allocatable cpu.Milli) demand.Pod {
 	p := demand.Pod{UID: string(pod.UID), Unmanaged: true}
 	p.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(kube.Priority(pod))))
 	var declared map[string]cpu.Milli
 	var bounds constraints.Bounds
-	if pa != nil && pa.Spec.PodRef.UID == pod.UID && len(pa.Status.DeclaredLimits) > 0 {
+	if told != nil && told.UID == pod.UID && len(told.DeclaredLimits) > 0 {
 		p.Unmanaged = false
-		declared = kube.ByName(pa.Status.DeclaredLimits)
-		bounds = constraints.BoundsOf(pod, pa.Status.DeclaredLimits, allocatable, pa.Status.Constraints)
+		declared = kube.ByName(told.DeclaredLimits)
+		bounds = constraints.BoundsOf(pod, told.DeclaredLimits, allocatable, told.Constraints)
 		p.Ceiling = bounds.Ceiling
-		if t := pa.Status.Constraints; t != nil {
+		if t := told.Constraints; t != nil {
 			p.IncreaseOnNeed = t.IncreaseOnNeed
 			p.CoordinationPercent, p.DemandPercent = ptr.Deref(t.CoordinationPercent, 0), ptr.Deref(t.DemandPercent, 0)
 		}
@@ -75,10 +75,10 @@ func BaseBudget(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) market.Budg
 	return demand.Budget(requests, kube.Priority(pod))
 }
 
-// QuotaClaim is a pod's claim on what a quota leaves. It may always have what its owner declared, and what other constraints
-// demand at least.
+// QuotaClaim is a pod's claim on what a quota leaves, on a node of that size, where its agent is told these constraints.
+// It may always have what its owner declared, and what other constraints demand at least.
 func QuotaClaim(
-	n *constraints.NamespaceObjects, pod *corev1.Pod, pa *v1alpha1.PodAllocation, size cpu.Milli,
+	n *constraints.NamespaceObjects, pod *corev1.Pod, pa *v1alpha1.PodAllocation, told *v1alpha1.Constraints, size cpu.Milli,
 ) quota.Claim {
 	declared := pa.Status.DeclaredLimits
 	kept, _ := n.ConstraintsOf(pod, declared)
@@ -91,8 +91,8 @@ func QuotaClaim(
 			c.Demand = c.Demand * cpu.Milli(max(100, *p)) / 100
 		}
 	}
-	if t := pa.Status.Constraints; t != nil && t.IncreaseOnNeed && t.Ceiling != nil {
-		c.Last = *t.Ceiling
+	if told != nil && told.IncreaseOnNeed && told.Ceiling != nil {
+		c.Last = *told.Ceiling
 	}
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/lifecycle"
@@ -40,7 +41,7 @@ func TestOddQuantities(t *testing.T) {
 	} {
 		p := podtest.Shop()
 		p.Spec.Containers[0] = podtest.Container("app", c.request, c.limit)
-		got := DemandPod(p, recorded(p), 2000).Containers[0]
+		got := DemandPod(p, told(p, v1alpha1.Constraints{}), 2000).Containers[0]
 		floor, ceiling := got.Floor, got.Ceiling
 		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(2000, floor) {
 			t.Errorf("request %q, limit %q: limit %v, declared %v, from %v to %v; want %v and a floor of %v",

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -43,8 +45,37 @@ func owned(kind, workload, name string, containers ...corev1.Container) *corev1.
 
 func milli(m cpu.Milli) *cpu.Milli { return &m }
 
+// constrained notes the pod's constraints for told.
 func constrained(t v1alpha1.Constraints) func(*v1alpha1.PodAllocation) {
-	return func(pa *v1alpha1.PodAllocation) { pa.Status.Constraints = &t }
+	return func(pa *v1alpha1.PodAllocation) {
+		text, err := json.Marshal(t)
+		if err != nil {
+			panic(err)
+		}
+		pa.Annotations = map[string]string{"constraints": string(text)}
+	}
+}
+
+// told are the NodeAllocations for the constraints that these objects note.
+func told(objects []client.Object) []client.Object {
+	nodes, list := map[string]*v1alpha1.NodeAllocation{}, []client.Object(nil)
+	for _, o := range objects {
+		pa, ok := o.(*v1alpha1.PodAllocation)
+		if !ok || pa.Annotations["constraints"] == "" {
+			continue
+		}
+		n := nodes[pa.Spec.NodeName]
+		if n == nil {
+			n = allocation.NewNode(pa.Spec.NodeName, "node")
+			nodes[n.Name], list = n, append(list, n)
+		}
+		p := v1alpha1.NodePod{UID: pa.Spec.PodRef.UID, DeclaredLimits: pa.Status.DeclaredLimits}
+		if err := json.Unmarshal([]byte(pa.Annotations["constraints"]), &p.Constraints); err != nil {
+			panic(err)
+		}
+		n.Spec.Pods = append(n.Spec.Pods, p)
+	}
+	return list
 }
 
 func applied(reason reasons.Reason) func(*v1alpha1.PodAllocation) {

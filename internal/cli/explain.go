@@ -34,7 +34,7 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 				subject.Market = &snap.Markets[0]
 			}
 			if subject.Row.Figures != nil {
-				subject.NodeAllocations = cluster.ReadNodeAllocations(ctx, a, snap, pod.Spec.NodeName)
+				subject.NodeConstraints = cluster.ReadNodeConstraints(ctx, a, snap, pod.Spec.NodeName)
 			}
 			e := explain.Pod(subject, snap.Notes)
 			return o.write(s.Out, e, e.Text)

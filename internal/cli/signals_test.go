@@ -84,9 +84,9 @@ func TestDoctorChecksSignals(t *testing.T) {
 // TestSignalsOfTheNode: usage and explain name the DemandSignals that raise the demand of other pods
 // of the node, as far as the user may read their allocations.
 func TestSignalsOfTheNode(t *testing.T) {
-	raised := allocated(apiserver.RunningPod("lab", "front"), func(pa *v1alpha1.PodAllocation) {
-		pa.Status.Constraints = &v1alpha1.Constraints{DemandPercent: percentOf(300), DemandBy: "DemandSignal/p99"}
-	})
+	raised := allocated(apiserver.RunningPod("lab", "front"), constrained(v1alpha1.Constraints{
+		DemandPercent: percentOf(300), DemandBy: "DemandSignal/p99",
+	}))
 	const want = "he demand of 1 pod is raised by DemandSignal lab/p99 (300%)."
 	c := newCluster(t, append(shop(), raised)...)
 	prints := func(args, want string) bool {

@@ -57,7 +57,7 @@ func showUsage(ctx context.Context, a *cluster.Access, s Streams, sel selection,
 		return err
 	}
 	for _, m := range snap.Markets {
-		if signals := explain.Signals(cluster.ReadNodeAllocations(ctx, a, snap, m.Node)); signals != "" {
+		if signals := explain.Signals(cluster.ReadNodeConstraints(ctx, a, snap, m.Node)); signals != "" {
 			demand := explain.NodeDemand(&m)
 			snap.Note("%s. %s", strings.ToUpper(demand[:1])+demand[1:], signals)
 		}

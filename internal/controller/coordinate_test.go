@@ -5,8 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
@@ -16,7 +16,10 @@ import (
 )
 
 // percentOf is what the pod's budget is multiplied by.
-func percentOf(pa *v1alpha1.PodAllocation) int32 { return int32(runner.FactorOf(pa)) }
+func (r *rig) percentOf(pod *corev1.Pod) int32 {
+	r.Helper()
+	return int32(runner.FactorOf(r.toldConstraints(pod)))
+}
 
 // TestBudgetMovesToHighPrices: of two replicas, the one on the node with a high price gets a larger
 // budget and the other a smaller one, and a pod of another workload hardly another; a controller that
@@ -35,13 +38,12 @@ func TestBudgetMovesToHighPrices(t *testing.T) {
 	}
 	decide := func(pod *corev1.Pod, price market.Price, limit cpu.Milli) { // as the agents would, whose markets follow the budget
 		t.Helper()
-		pa := r.stored(pod)
 		d := v1alpha1.Decision{
-			Demand: 2000, Budget: int64(200 * percentOf(pa) / 100), Price: price, Floor: 210, Ceiling: 4000,
+			Demand: 2000, Budget: int64(200 * r.percentOf(pod) / 100), Price: price, Floor: 210, Ceiling: 4000,
 			BoundBy: v1alpha1.BoundByPrice,
 		}
-		if pa.Status.Constraints != nil {
-			d.CoordinationPercent = pa.Status.Constraints.CoordinationPercent
+		if c := r.toldConstraints(pod); c != nil {
+			d.CoordinationPercent = c.CoordinationPercent
 		}
 		r.decide(pod, d, app(limit))
 	}
@@ -51,21 +53,21 @@ func TestBudgetMovesToHighPrices(t *testing.T) {
 		decide(lone, 0.500, 400)
 		r.renews(time.Now(), allocation.NodeMarket{Price: 0.5})
 		low.renews(time.Now(), allocation.NodeMarket{Price: 0.15})
-		d, o, l := percentOf(r.stored(dear)), percentOf(r.stored(cheap)), percentOf(r.stored(lone))
+		d, o, l := r.percentOf(dear), r.percentOf(cheap), r.percentOf(lone)
 		return d >= 120 && o <= 80 && l >= 95 && l <= 115, []int32{d, o, l}
 	})
 	stop() // what was decided stays, and is taken up again
-	before := percentOf(r.stored(dear))
+	before := r.percentOf(dear)
 	r.config.CoordinationInterval = time.Hour
 	stop = r.start()
 	r.at(lone, 1000)
-	if got := percentOf(r.stored(dear)); got != before {
+	if got := r.percentOf(dear); got != before {
 		t.Errorf("%d %% after the controller has come back, want %d as before", got, before)
 	}
 	stop()
 	r.config.CoordinationInterval = 0
 	r.start()
-	r.allocation(dear, "without a factor", func(pa *v1alpha1.PodAllocation) bool { return percentOf(pa) == 100 })
+	r.until("without a factor", func() (bool, any) { p := r.percentOf(dear); return p == 100, p })
 }
 
 // TestUnresponsiveNodeKeepsItsFactors: what the coordinator knows of a node whose agent does not renew
@@ -75,15 +77,23 @@ func TestUnresponsiveNodeKeepsItsFactors(t *testing.T) {
 	l := r.live()
 	pod := r.ownedPod("web", "web", "200m", "900m")
 	l.settlesAt(pod, 900)
-	pa := r.stored(pod)
-	before := pa.DeepCopy()
-	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(150))}
-	r.must(r.Client.Status().Patch(r.Context(), pa, client.MergeFrom(before)))
+	told := *r.toldOf(pod)
+	told.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(150))}
+	r.must(l.memory.told.Tell(t.Context(), pod.Spec.NodeName, l.nodeUID(), []v1alpha1.NodePod{told}))
 	l.ahead = 2 * time.Minute
 	if nodes, err := l.coordinator.Rebalance(t.Context()); err != nil || len(nodes) != 0 {
 		t.Errorf("changed on %v (%v)", nodes, err)
 	}
-	if got := percentOf(l.look(pod)); got != 150 {
+	l.look(pod)
+	if got := r.percentOf(pod); got != 150 {
 		t.Errorf("%d %%, want 150 as before", got)
 	}
+}
+
+// nodeUID is that of the node.
+func (r *rig) nodeUID() types.UID {
+	r.Helper()
+	var n corev1.Node
+	r.must(r.Client.Get(r.Context(), types.NamespacedName{Name: r.kubelet.Node}, &n))
+	return n.UID
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/markets"
+	"github.com/mbcas/mbcas/internal/nodeallocation"
 )
 
 // memory is what this process knows of each node's pods beyond the objects: above all its own last
@@ -27,6 +29,8 @@ type memory struct {
 	nodes map[string]map[types.UID]*record
 	// markets are what the agents said last.
 	markets *markets.Markets
+	// told is what agents are told.
+	told *nodeallocation.Writer
 }
 
 // record is what is remembered of one pod.
@@ -45,10 +49,8 @@ type record struct {
 	paAt  time.Time
 	// cached is the allocation that the cache last showed: once it has shown ours, a missing one is
 	// a deleted one.
-	cached types.UID
-	// observed is the date of the last seen decision, on the agent's clock, and observedAt when it
-	// was first seen, on ours.
-	observed, observedAt time.Time
+	cached   types.UID
+	decision markets.Sight // the last seen
 	// decidedAt is when the resize in flight was decided.
 	decidedAt time.Time
 	lifecycle.Memory
@@ -117,6 +119,8 @@ func CacheOptions(namespace string) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}:     {Namespaces: own},
 			&coordinationv1.Lease{}: {Namespaces: own},
+			// They are large, and nothing changes them.
+			&v1alpha1.NodeAllocation{}: {UnsafeDisableDeepCopy: ptr.To(true)},
 		},
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/nodeallocation"
 	"github.com/mbcas/mbcas/internal/quota"
 )
 
@@ -237,7 +238,7 @@ func (r *Reconciler) claimants(ctx context.Context, n *namespaceState, namespace
 		return nil, err
 	}
 	list := []claimant{}
-	sizes := map[string]cpu.Milli{}
+	sizes, told := map[string]cpu.Milli{}, map[string]nodeallocation.Told{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if !constraints.CountsAgainstQuota(pod, r.Now()) {
@@ -252,8 +253,11 @@ func (r *Reconciler) claimants(ctx context.Context, n *namespaceState, namespace
 					return nil, fmt.Errorf("read node %s: %w", node, err)
 				}
 				sizes[node] = allocation.Node(&o).Allocatable
+				if told[node], err = r.memory.told.Told(ctx, node); err != nil {
+					return nil, err
+				}
 			}
-			c.claim = allocation.QuotaClaim(&n.NamespaceObjects, pod, pa, sizes[node])
+			c.claim = allocation.QuotaClaim(&n.NamespaceObjects, pod, pa, told[node].Constraints(pod.UID), sizes[node])
 		}
 		list = append(list, c)
 	}

@@ -47,7 +47,7 @@ func TestLimitRangeBinds(t *testing.T) {
 		Type: corev1.LimitTypeContainer, Min: cpus("150m"), Max: cpus("2500m"), MaxLimitRequestRatio: cpus("8"),
 		Default: cpus("500m"), DefaultRequest: cpus("150m"),
 	}, corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("1400m")})
-	c := r.allocation(pod, "constrained", constrained).Status.Constraints
+	c := r.constraints(pod, "constrained")
 	if *c.Containers[0].Floor != 150 || *c.Containers[0].Ceiling != 1600 || *c.Ceiling != 1400 || c.CeilingBy != "LimitRange/limits" {
 		t.Errorf("constraints %+v", c)
 	}
@@ -183,11 +183,11 @@ func TestHPAPodsAreNotLowered(t *testing.T) {
 	web := hpa(r.namespace, "web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, 150)
 	r.must(r.Client.Create(r.Context(), web))
 
-	c := r.allocation(low, "constrained", constrained).Status.Constraints // 200m x 150 % x 1.2
+	c := r.constraints(low, "constrained") // 200m x 150 % x 1.2
 	if len(c.Containers) != 1 || *c.Containers[0].Floor != 360 || c.FloorBy != "HorizontalPodAutoscaler/web" || c.NoDecrease != string(reasons.ScaledByHPA) {
 		t.Errorf("constraints %+v", c)
 	}
-	r.allocation(high, "constrained", constrained)
+	r.constraints(high, "constrained")
 	r.allocation(other, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 
 	// The agent may not have seen the constraints yet, so it decides as if there were none.
@@ -216,7 +216,7 @@ func TestNoDisruptionNoDecrease(t *testing.T) {
 	least := intstr.FromInt32(1)
 	pdb.Spec.MinAvailable, pdb.Spec.Selector = &least, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	r.must(r.Client.Create(r.Context(), pdb))
-	c := r.allocation(one, "constrained", constrained).Status.Constraints
+	c := r.constraints(one, "constrained")
 	if c.NoDecrease != string(reasons.NoDisruptionAllowed) {
 		t.Errorf("constraints %+v", c)
 	}

@@ -29,6 +29,7 @@ type nodeState struct {
 	cordoned    bool           // no new pods come
 	evicting    []corev1.Taint // NoExecute
 	unconfirmed allocation.Unconfirmed
+	uid         types.UID
 }
 
 // node reads the node and the Lease of its agent.
@@ -51,7 +52,7 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (node
 }
 
 func nodeOf(n *corev1.Node) nodeState {
-	node := nodeState{name: n.Name, allocatable: allocation.Node(n).Allocatable, cordoned: n.Spec.Unschedulable}
+	node := nodeState{name: n.Name, uid: n.UID, allocatable: allocation.Node(n).Allocatable, cordoned: n.Spec.Unschedulable}
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:

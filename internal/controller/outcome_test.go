@@ -275,8 +275,8 @@ func (r *rig) rollsBack(name string, how func(*corev1.PodStatus)) {
 	l.gets(pod, 2000)
 	s := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease).Status
 	if s.Rollback.LastHarmfulDecreaseTime.IsZero() || s.Rollback.Limits != nil || !s.Rollback.WindowStart.IsZero() ||
-		s.Constraints == nil || s.Constraints.NoDecrease != string(reasons.UnhealthyAfterDecrease) {
-		r.Errorf("status %+v", s)
+		r.toldConstraints(pod).NoDecrease != string(reasons.UnhealthyAfterDecrease) {
+		r.Errorf("status %+v, constraints %+v", s, r.toldConstraints(pod))
 	}
 	if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 || !strings.Contains(r.audit.String(), `"purpose":"rollback"`) {
 		r.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)

@@ -85,7 +85,7 @@ func (r *Reconciler) pod(
 			return nil, client.IgnoreNotFound(err)
 		}
 	}
-	hpa := r.constrain(p, n, declared)
+	hpa := r.constrain(p, n, s.told.Constraints(p.pod.UID), declared)
 	p.admission = admission{versions(n.LimitRanges), rooms(n.Quotas, p.pod)}
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
@@ -115,36 +115,28 @@ func (n *namespaceState) exclusion(pod *corev1.Pod, system string) lifecycle.Cau
 	return c
 }
 
-// constrain finds what other objects demand of decisions about the pod. hpa says that an HPA scales
-// it by its CPU usage.
-func (r *Reconciler) constrain(p *podState, n *namespaceState, declared []v1alpha1.ContainerLimit) (hpa bool) {
+// constrain finds what other objects demand of decisions about the pod, of which its agent is told
+// these constraints now. hpa says that an HPA scales it by its CPU usage.
+func (r *Reconciler) constrain(
+	p *podState, n *namespaceState, told *v1alpha1.Constraints, declared []v1alpha1.ContainerLimit,
+) (hpa bool) {
 	p.constraints, hpa = n.ConstraintsOf(p.pod, declared)
 	n.shares[p.pod.UID].constrain(&p.constraints)
-	p.constraints.CoordinationPercent = r.coordinator.Factor(p.pod, p.pa)
-	if !n.signalsKnown && p.pa != nil && p.pa.Status.Constraints != nil { // after a start, the last known demand holds
-		stored := p.pa.Status.Constraints
-		p.constraints.DemandPercent, p.constraints.DemandBy = stored.DemandPercent, stored.DemandBy
+	p.constraints.CoordinationPercent = r.coordinator.Factor(p.pod, told)
+	if !n.signalsKnown && told != nil { // after a start, the last known demand holds
+		p.constraints.DemandPercent, p.constraints.DemandBy = told.DemandPercent, told.DemandBy
 	}
 	return hpa
 }
 
 // decisionAge is the time since the agent is known to have stood by its decision: since the last
-// renewal of its Lease, where that confirms it. Else it is that of the decision itself, by the rule for
-// Leases: a new one counts from when it is first seen, on our own clock, and one that is found at our
-// start has to look fresh.
+// renewal of its Lease, where that confirms it.
 func (p *podState) decisionAge(n *nodeState, now time.Time, freeze time.Duration) time.Duration {
-	d, rec := p.pa.Spec.Decision, p.rec
+	d := p.pa.Spec.Decision
 	if d == nil {
 		return 0
 	}
-	if observed := d.ObservedAt.Time; !rec.observed.Equal(observed) {
-		rec.observedAt = now
-		if rec.observed.IsZero() {
-			rec.observedAt = believed(observed, now, freeze)
-		}
-		rec.observed = observed
-	}
-	age := now.Sub(rec.observedAt)
+	age := p.rec.decision.Age(d.ObservedAt.Time, now, believed(d.ObservedAt.Time, now, freeze))
 	if !n.unconfirmed.Has(p.pod.UID) {
 		age = min(age, n.LeaseAge)
 	}

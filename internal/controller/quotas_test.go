@@ -156,19 +156,19 @@ func TestClaim(t *testing.T) {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}
 	pa := allocation.New(pod)
 	pa.Status.DeclaredLimits = []v1alpha1.ContainerLimit{app(500)}
-	pa.Status.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(200))}
+	told := &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(200))}
 	pa.Spec.Decision = &v1alpha1.Decision{Demand: 400}
 	n := &constraints.NamespaceObjects{}
 	for priority, want := range map[int32]market.Budget{-1: 50, 0: 100, 4000: 200} {
 		pod.Spec.Priority = &priority
-		if got := allocation.QuotaClaim(n, pod, pa, 4000).Budget; got != want {
+		if got := allocation.QuotaClaim(n, pod, pa, told, 4000).Budget; got != want {
 			t.Errorf("priority %d: budget %d, want %d", priority, got, want)
 		}
 	}
 	db := kube.Target{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}
 	for percent, want := range map[int32]cpu.Milli{50: 400, 100: 400, 250: 1000} {
 		n.Signals = []constraints.Signal{{Name: "db", Target: db, Percent: percent}}
-		if got := allocation.QuotaClaim(n, pod, pa, 4000).Demand; got != want {
+		if got := allocation.QuotaClaim(n, pod, pa, told, 4000).Demand; got != want {
 			t.Errorf("at %d %% a demand of 400m counts as %v, want %v", percent, got, want)
 		}
 	}
@@ -253,7 +253,8 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 		t.Helper()
 		q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(used)}
 		r.must(r.Client.Status().Update(t.Context(), q))
-		if c := l.look(pod).Status.Constraints; c == nil || c.Ceiling == nil || *c.Ceiling != want {
+		l.look(pod)
+		if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != want {
 			t.Errorf("constraints %+v, want a ceiling of %v", c, want)
 		}
 	}
@@ -302,7 +303,8 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 				d.Demand = 1000
 			}
 			limit := cpu.Milli(200)
-			if c := r.allocation(pod, "made", recorded).Status.Constraints; c != nil && c.IncreaseOnNeed {
+			r.allocation(pod, "made", recorded)
+			if c := r.toldConstraints(pod); c != nil && c.IncreaseOnNeed {
 				limit = *c.Ceiling
 			}
 			r.decide(pod, d, app(limit))

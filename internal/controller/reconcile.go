@@ -28,6 +28,7 @@ import (
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/markets"
+	"github.com/mbcas/mbcas/internal/nodeallocation"
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/restore"
 )
@@ -101,6 +102,10 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.limiter, r.breakers = flowcontrol.NewRateLimiter(c.Rate, c.Burst), flowcontrol.NewBreakers(r.jitter)
 	r.memory.nodes, r.requeue = map[string]map[types.UID]*record{}, newRequeue()
+	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Served: func() bool {
+		closed, _ := r.Gate.Closed()
+		return closed != reasons.CRDNotInstalled
+	}}
 	r.memory.markets = &markets.Markets{Leases: r.Client, Namespace: c.Namespace}
 	r.quotas = &quotaState{reservations: quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)}
 	r.lookups = lookups{
@@ -143,6 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		failed := r.act(ctx, s, tasks, pass == passes)
 		failed = r.report(ctx, s, tasks) || failed || s.failed
+		failed = r.tell(ctx, s, tasks) || failed
 		if ctx.Err() != nil {
 			return ctrl.Result{}, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
 		}
@@ -190,6 +196,8 @@ type snapshot struct {
 	strays  []*task
 	records map[types.UID]*record
 
+	told       nodeallocation.Told // what the agent is told
+	leftOut    []types.UID         // pods that are not in pods
 	ledger     *corev1.ConfigMap
 	exists     map[types.UID]bool
 	failed     bool // some pods are left out, because of API errors
@@ -221,6 +229,9 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	if s.node.unconfirmed, err = r.memory.markets.Unconfirmed(ctx, name, allocations, s.now); err != nil {
 		return nil, err
 	}
+	if s.told, err = r.memory.told.Told(ctx, name); err != nil {
+		return nil, err
+	}
 	s.ledger = &corev1.ConfigMap{}
 	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(name)}
 	if err := r.Client.Get(ctx, key, s.ledger); client.IgnoreNotFound(err) != nil {
@@ -234,10 +245,11 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 		pod := &pods.Items[i]
 		key := allocationOf(pod)
 		p, err := r.pod(ctx, s, pod, allocations[key])
-		if r.failed(ctx, pod, err) { // the others do not wait for this one
-			s.failed = true
-		} else if p != nil {
+		s.failed = r.failed(ctx, pod, err) || s.failed // the others do not wait for this one
+		if p != nil {
 			s.pods = append(s.pods, p)
+		} else {
+			s.leftOut = append(s.leftOut, pod.UID)
 		}
 		delete(allocations, key)
 	}
@@ -247,6 +259,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	if s.node.allocatable == 0 && len(s.exists) == 0 && len(s.strays) == 0 {
 		r.liveness.drop(name) // no such node any more
 		r.memory.markets.Drop(name)
+		r.memory.told.Drop(name)
 	}
 	return s, nil
 }

@@ -39,6 +39,23 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) (fa
 	return r.forEach(ctx, kept, func(t *task) error { return r.write(ctx, s, t) })
 }
 
+// tell tells the agent of the node what to decide about, and says whether that could not be written.
+// What it is told of a pod that was left out stays.
+func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) (failed bool) {
+	pods := s.told.Of(s.leftOut)
+	for _, t := range tasks {
+		if t.pa != nil && !t.Delete && t.facts.Declared != nil && !t.facts.Ended {
+			t.constraints.NoDecrease = string(t.NoDecrease)
+			pods = append(pods, allocation.NodePod(t.pa, t.Status.Declared, t.constraints))
+		}
+	}
+	err := r.memory.told.Tell(ctx, s.node.name, s.node.uid, pods)
+	if err != nil && ctx.Err() == nil {
+		r.Log.Error("agent not told what to decide about", "node", s.node.name, "retry", failedRetry, "err", err)
+	}
+	return err != nil
+}
+
 // write stores the task's status if it differs from the stored one.
 func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 	pa := t.pa
@@ -72,14 +89,6 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 // else is not worth a write for each pod and decision: the next change carries it.
 func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	allocation.SetStatus(s, t.Status)
-	if t.facts.Declared != nil && !t.facts.Ended {
-		c := t.constraints
-		c.NoDecrease = string(t.NoDecrease)
-		s.Constraints = nil
-		if !equality.Semantic.DeepEqual(c, v1alpha1.Constraints{}) {
-			s.Constraints = &c
-		}
-	}
 	allocation.SetConditions(s, now)
 	if !equality.Semantic.DeepEqual(t.pa.Status, *s) {
 		s.ObservedGeneration = t.pa.Generation
@@ -149,11 +158,8 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 	if vpa := t.facts.Excluded; vpa.Reason == reasons.ManagedByVPA && t.pa != nil {
 		r.event(s, t, podEvent{normal, vpa.Reason, "SkipResize", lifecycle.Sentence(vpa.Reason, vpa.Detail)})
 	}
-	stored := ""
-	if t.pa != nil && t.pa.Status.Constraints != nil {
-		stored = t.pa.Status.Constraints.NoDecrease
-	}
-	if why := t.NoDecrease; why != "" && stored != string(why) {
+	told := s.told.Constraints(t.pod.UID)
+	if why := t.NoDecrease; why != "" && (told == nil || told.NoDecrease != string(why)) {
 		kind := normal
 		if why == reasons.UnhealthyAfterDecrease {
 			kind = warning

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -275,8 +276,41 @@ func (r *rig) allocation(pod *corev1.Pod, what string, is func(*v1alpha1.PodAllo
 // recorded says whether the declared limits are recorded.
 func recorded(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 }
 
-// constrained says whether constraints are recorded.
-func constrained(pa *v1alpha1.PodAllocation) bool { return pa.Status.Constraints != nil }
+// toldOf is what the agent is told about a pod; nil: nothing.
+func (r *rig) toldOf(pod *corev1.Pod) *v1alpha1.NodePod {
+	r.Helper()
+	n := &v1alpha1.NodeAllocation{}
+	err := r.Client.Get(r.Context(), types.NamespacedName{Name: pod.Spec.NodeName}, n)
+	r.must(client.IgnoreNotFound(err))
+	for i := range n.Spec.Pods {
+		if n.Spec.Pods[i].UID == pod.UID {
+			return &n.Spec.Pods[i]
+		}
+	}
+	return nil
+}
+
+// toldConstraints are the constraints that the agent is told for a pod; nil: none.
+func (r *rig) toldConstraints(pod *corev1.Pod) *v1alpha1.Constraints {
+	r.Helper()
+	if p := r.toldOf(pod); p != nil {
+		return p.Constraints
+	}
+	return nil
+}
+
+// constraints waits until a pod has constraints that are as wanted, and returns them.
+func (r *rig) constraints(pod *corev1.Pod, what string, is ...func(*v1alpha1.Constraints) bool) *v1alpha1.Constraints {
+	r.Helper()
+	var c *v1alpha1.Constraints
+	r.until("constraints of "+pod.Name+": "+what, func() (bool, any) {
+		if c = r.toldConstraints(pod); c == nil {
+			return false, "none"
+		}
+		return !slices.ContainsFunc(is, func(f func(*v1alpha1.Constraints) bool) bool { return !f(c) }), c
+	})
+	return c
+}
 
 // stands says whether a decision was dealt with, with this outcome. A decision that leaves the status as it is, is dealt with unseen.
 func stands(phase v1alpha1.Phase, reason reasons.Reason) func(*v1alpha1.PodAllocation) bool {

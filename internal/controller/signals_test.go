@@ -68,14 +68,14 @@ func (r *rig) says(d *v1alpha1.DemandSignal, reason string, words ...string) *v1
 // demandIs waits until a pod's constraints ask for a demand; 0 for none.
 func (r *rig) demandIs(pod *corev1.Pod, what string, is func(percent int32) bool) {
 	r.Helper()
-	r.allocation(pod, what, func(pa *v1alpha1.PodAllocation) bool { return is(asksFor(pa)) })
+	r.until(what, func() (bool, any) { p := asksFor(r.toldConstraints(pod)); return is(p), p })
 }
 
-func asksFor(pa *v1alpha1.PodAllocation) int32 {
-	if pa.Status.Constraints == nil || pa.Status.Constraints.DemandPercent == nil {
+func asksFor(c *v1alpha1.Constraints) int32 {
+	if c == nil || c.DemandPercent == nil {
 		return 0
 	}
-	return *pa.Status.Constraints.DemandPercent
+	return *c.DemandPercent
 }
 
 func none(percent int32) bool { return percent == 0 }
@@ -132,8 +132,8 @@ func TestSignalDrivesDemand(t *testing.T) {
 		t.Errorf("status %+v", got.Status)
 	}
 	r.demandIs(web, "twice the target", func(p int32) bool { return p == 300 })
-	if pa := r.stored(web); pa.Status.Constraints.DemandBy != "DemandSignal/web-latency" {
-		t.Errorf("constraints %+v", pa.Status.Constraints)
+	if c := r.toldConstraints(web); c.DemandBy != "DemandSignal/web-latency" {
+		t.Errorf("constraints %+v", c)
 	}
 	r.demandIs(other, "not meant", none)
 	r.series("latencies", "web", "100m", time.Now())

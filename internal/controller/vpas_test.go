@@ -190,9 +190,9 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	r.until("asked again", func() (bool, any) { n := w.requests(http.MethodGet, "/scale"); return n > asked, n })
 	r.limitIs(pod, 900, "while it is not known that an HPA scales the pod")
 	w.fail("")
-	c := r.allocation(pod, "left to its HPA", func(pa *v1alpha1.PodAllocation) bool {
-		return constrained(pa) && pa.Status.Constraints.NoDecrease == string(reasons.ScaledByHPA)
-	}).Status.Constraints
+	c := r.constraints(pod, "left to its HPA", func(c *v1alpha1.Constraints) bool {
+		return c.NoDecrease == string(reasons.ScaledByHPA)
+	})
 	if *c.Containers[0].Floor != 240 {
 		t.Errorf("constraints %+v", c)
 	}

@@ -92,6 +92,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 	}{
 		{&corev1.Pod{}, nil}, {&corev1.LimitRange{}, nil}, {&coordinationv1.Lease{}, nil}, {&corev1.ConfigMap{}, nil},
 		{&v1alpha1.PodAllocation{}, func(o client.Object) any { return []any{o.GetUID(), o.GetGeneration()} }},
+		{&v1alpha1.NodeAllocation{}, func(client.Object) any { return nil }}, // written here alone; one that is deleted counts
 		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
 		{namespace, func(o client.Object) any { return o.GetLabels() }},
 		{&corev1.ResourceQuota{}, func(o client.Object) any {
@@ -135,6 +136,8 @@ func (r *Reconciler) nodesOf(ctx context.Context, o client.Object) (requests []r
 	switch o := o.(type) {
 	case *corev1.Pod, *v1alpha1.PodAllocation:
 		names = []string{nodeName(o)}
+	case *v1alpha1.NodeAllocation:
+		names = []string{o.Name}
 	case *coordinationv1.Lease:
 		names = []string{r.nodeOfLease(o)}
 	case *corev1.ConfigMap: // a record of declared limits

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -82,7 +84,7 @@ func (g *Gate) Recheck() {
 // Check asks the API server and sets the gate; without an answer it stays as it is.
 func (g *Gate) Check(ctx context.Context) error {
 	switch list, err := g.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.GroupVersion.String()); {
-	case apierrors.IsNotFound(err), err == nil && len(list.APIResources) == 0:
+	case apierrors.IsNotFound(err), err == nil && !complete(list.APIResources):
 		g.Set(reasons.CRDNotInstalled, reasons.CRDNotInstalled.Sentence())
 		return nil
 	case err != nil:
@@ -106,6 +108,16 @@ func (g *Gate) Check(ctx context.Context) error {
 	}
 	g.Set("", "")
 	return nil
+}
+
+// complete says whether the kinds are there that the controller cannot do without.
+func complete(resources []metav1.APIResource) bool {
+	for _, name := range []string{"podallocations", "nodeallocations"} {
+		if !slices.ContainsFunc(resources, func(r metav1.APIResource) bool { return r.Name == name }) {
+			return false
+		}
+	}
+	return true
 }
 
 // Ready is a readiness check: an installation that cannot resize is not ready.

@@ -101,6 +101,25 @@ func (m *Markets) Unconfirmed(
 	return n.said.Unconfirmed, nil
 }
 
+// Sight is when a decision was first seen, by the rule for Leases: on our own clock.
+type Sight struct {
+	observed time.Time // by the agent's clock
+	seen     time.Time
+}
+
+// Age is the time since the decision of that date was first seen. One that is found at our start counts
+// from the time at which its date is believed.
+func (s *Sight) Age(observed, now, believed time.Time) time.Duration {
+	if !s.observed.Equal(observed) {
+		s.seen = now
+		if s.observed.IsZero() {
+			s.seen = believed
+		}
+		s.observed = observed
+	}
+	return now.Sub(s.seen)
+}
+
 // Price is the price of a node as of the last renewal; 0 where none is known.
 func (m *Markets) Price(name string) market.Price {
 	m.mu.Lock()

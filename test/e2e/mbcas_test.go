@@ -78,11 +78,34 @@ func summary(pa *v1alpha1.PodAllocation) string {
 		text += fmt.Sprintf(", desired %v of %v to %v, demand %v, price %s, %s",
 			*pa.Spec.DesiredCPULimit, d.Floor, d.Ceiling, d.Demand, d.Price, d.BoundBy)
 	}
-	if c := st.Constraints; c != nil {
-		text += fmt.Sprintf(", constraints %v by %q and %q, no decrease %q, increase on need %v",
-			c.Containers, c.FloorBy, c.CeilingBy, c.NoDecrease, c.IncreaseOnNeed)
-	}
 	return text
+}
+
+// constraints are those that the agent is told for a pod; nil: none.
+func (s *suite) constraints(t *testing.T, pod *corev1.Pod) *v1alpha1.Constraints {
+	t.Helper()
+	var n v1alpha1.NodeAllocation
+	if err := s.Get(t.Context(), client.ObjectKey{Name: pod.Spec.NodeName}, &n); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	for _, p := range n.Spec.Pods {
+		if p.UID == pod.UID {
+			return p.Constraints
+		}
+	}
+	return nil
+}
+
+// waitConstraints waits until the constraints of a pod are as wanted, and returns them.
+func (s *suite) waitConstraints(
+	t *testing.T, most time.Duration, pod *corev1.Pod, what string, is func(*v1alpha1.Constraints) bool,
+) (c *v1alpha1.Constraints) {
+	t.Helper()
+	wait(t, most, pod.Name+": "+what, func() (bool, string) {
+		c = s.constraints(t, pod)
+		return c != nil && is(c), fmt.Sprintf("%+v", c)
+	})
+	return c
 }
 
 // warmUp is how many rounds an agent, or a new container, is only watched.

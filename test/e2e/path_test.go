@@ -202,7 +202,7 @@ func (s *path) uninstallRestoresFirst(t *testing.T) {
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "mbcas-controller"}},
-		crd("podallocations"), crd("demandsignals"),
+		crd("podallocations"), crd("nodeallocations"), crd("demandsignals"),
 	} {
 		wait(t, time.Minute, o.GetName()+" is gone", func() (bool, string) {
 			err := s.Get(t.Context(), client.ObjectKeyFromObject(o), o)

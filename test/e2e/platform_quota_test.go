@@ -61,9 +61,8 @@ func (p *platform) quotaIsShared(t *testing.T) {
 		return u, fmt.Sprintf("%v of %v are used;%s", u, hard, p.allocations(t, quotas))
 	}
 	for _, pod := range pods {
-		p.waitAllocation(t, time.Minute, pod, "has the constraint of the quota", func(pa *v1alpha1.PodAllocation) bool {
-			c := pa.Status.Constraints
-			return c != nil && c.IncreaseOnNeed && c.CeilingBy == "ResourceQuota/compute"
+		p.waitConstraints(t, time.Minute, pod, "has the constraint of the quota", func(c *v1alpha1.Constraints) bool {
+			return c.IncreaseOnNeed && c.CeilingBy == "ResourceQuota/compute"
 		})
 	}
 	// Twice, as pods that have it must be lowered before others can be raised.

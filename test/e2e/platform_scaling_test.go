@@ -69,7 +69,7 @@ func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 	pods := p.pods(t, scaling)
 	p.has(t, time.Minute, pods["web"], p.ceiling)
 	p.has(t, time.Minute, pods["twin"], p.ceiling)
-	c := p.hasNoDecrease(t, pods["web"], reasons.ScaledByHPA).Status.Constraints
+	c := p.hasNoDecrease(t, pods["web"], reasons.ScaledByHPA)
 	if c.FloorBy != "HorizontalPodAutoscaler/web" || len(c.Containers) != 1 || *c.Containers[0].Floor != webFloor {
 		t.Errorf("constraints %+v, want a floor of %v", c, webFloor)
 	}

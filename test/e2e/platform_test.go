@@ -90,10 +90,10 @@ func (p *platform) needAddons(t *testing.T) {
 }
 
 // hasNoDecrease waits until the constraints of the pod forbid a decrease for this reason.
-func (p *platform) hasNoDecrease(t *testing.T, pod *corev1.Pod, r reasons.Reason) *v1alpha1.PodAllocation {
+func (p *platform) hasNoDecrease(t *testing.T, pod *corev1.Pod, r reasons.Reason) *v1alpha1.Constraints {
 	t.Helper()
-	return p.waitAllocation(t, time.Minute, pod, "no decrease: "+string(r), func(pa *v1alpha1.PodAllocation) bool {
-		return pa.Status.Constraints != nil && pa.Status.Constraints.NoDecrease == string(r)
+	return p.waitConstraints(t, time.Minute, pod, "no decrease: "+string(r), func(c *v1alpha1.Constraints) bool {
+		return c.NoDecrease == string(r)
 	})
 }
 

@@ -128,7 +128,7 @@ func (s *suite) replicaStates(t *testing.T) (low, high replica, text string) {
 		if d := pa.Spec.Decision; d != nil {
 			r.capped = d.BoundBy == v1alpha1.BoundByPrice && near(r.applied, *pa.Spec.DesiredCPULimit)
 		}
-		if c := pa.Status.Constraints; c != nil && c.CoordinationPercent != nil {
+		if c := s.constraints(t, &pod); c != nil && c.CoordinationPercent != nil {
 			r.factor = *c.CoordinationPercent
 		}
 		text += fmt.Sprintf("%s: %s; ", r.node, summary(pa))

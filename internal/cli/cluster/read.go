@@ -43,6 +43,9 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 		s.Note("MBCAS is not installed in this cluster: it has no PodAllocation resource. " +
 			"See \"kubectl mbcas doctor\".")
 	}
+	if err := readConstraints(ctx, a.Client, s, sel.Pod == ""); err != nil && sel.Pod != "" {
+		s.Note("What constrains the pod is unknown: %s.", format.OneLine(err.Error()))
+	}
 	if state, err := restore.ReadState(ctx, a.Client, a.System); err != nil {
 		s.Note("Whether MBCAS is paused is unknown: %s.", format.OneLine(err.Error()))
 	} else if stopped := state.Stopped(); stopped != "" {
@@ -150,24 +153,59 @@ func ReadAllocations(
 	return byUID, nil
 }
 
-// ReadNodeAllocations reads the PodAllocations of a node: of all namespaces, or, if those may not
-// be listed, those of the snapshot.
-func ReadNodeAllocations(
+// ReadNodeConstraints reads the constraints of the pods of a node: of all namespaces, or, if their
+// PodAllocations may not be listed, of the pods of the snapshot.
+func ReadNodeConstraints(
 	ctx context.Context, a *Access, s *snapshot.Snapshot, node string,
-) (found []*v1alpha1.PodAllocation) {
+) (found []snapshot.PodConstraints) {
+	add := func(pa *v1alpha1.PodAllocation) {
+		if c := s.Constraints[pa.Spec.PodRef.UID]; c != nil && pa.Spec.NodeName == node {
+			found = append(found, snapshot.PodConstraints{Namespace: pa.Namespace, Constraints: c})
+		}
+	}
 	var list v1alpha1.PodAllocationList
 	if err := a.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err == nil {
 		for i := range list.Items {
-			found = append(found, &list.Items[i])
+			add(&list.Items[i])
 		}
 		return found
 	}
 	for _, pa := range s.Allocations {
-		if pa.Spec.NodeName == node {
-			found = append(found, pa)
-		}
+		add(pa)
 	}
 	return found
+}
+
+// readConstraints reads the NodeAllocation of the node of one pod, or all NodeAllocations.
+func readConstraints(ctx context.Context, c client.Client, s *snapshot.Snapshot, all bool) error {
+	s.Constraints = map[types.UID]*v1alpha1.Constraints{}
+	add := func(n *v1alpha1.NodeAllocation) {
+		for i := range n.Spec.Pods {
+			if p := &n.Spec.Pods[i]; p.Constraints != nil {
+				s.Constraints[p.UID] = p.Constraints
+			}
+		}
+	}
+	if all {
+		var list v1alpha1.NodeAllocationList
+		if err := c.List(ctx, &list); err != nil {
+			return fmt.Errorf("list nodeallocations: %w", err)
+		}
+		for i := range list.Items {
+			add(&list.Items[i])
+		}
+		return nil
+	}
+	for _, name := range managedNodes(s) {
+		n, err := Get(ctx, c, &v1alpha1.NodeAllocation{}, client.ObjectKey{Name: name})
+		if err != nil {
+			return err
+		}
+		if n != nil {
+			add(n)
+		}
+	}
+	return nil
 }
 
 var errNoNamespace = errors.New("does not exist: see kubectl get namespaces")

@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -107,19 +108,18 @@ func demandSignals(c *v1alpha1.Constraints) string {
 }
 
 // Signals names the DemandSignals that raise the demand of pods of a node; "" if there are none.
-func Signals(allocations []*v1alpha1.PodAllocation) string {
+func Signals(of []snapshot.PodConstraints) string {
 	pods, known := 0, map[string]bool{}
 	var by []string
-	for _, pa := range allocations {
-		c := pa.Status.Constraints
-		if c == nil || c.DemandPercent == nil || *c.DemandPercent <= 100 {
+	for _, c := range of {
+		if c.DemandPercent == nil || *c.DemandPercent <= 100 {
 			continue
 		}
 		pods++
 		for _, object := range strings.Split(c.DemandBy, ", ") {
-			name := "a DemandSignal of namespace " + pa.Namespace
+			name := "a DemandSignal of namespace " + c.Namespace
 			if _, after, ok := strings.Cut(object, "/"); ok {
-				name = "DemandSignal " + pa.Namespace + "/" + after
+				name = "DemandSignal " + c.Namespace + "/" + after
 			}
 			if name = fmt.Sprintf("%s (%d%%)", name, *c.DemandPercent); !known[name] {
 				known[name], by = true, append(by, name)

@@ -141,11 +141,10 @@ func TestDemandSignals(t *testing.T) {
 			t.Errorf("%q: %q, want %q", by, got, want)
 		}
 	}
-	var list []*v1alpha1.PodAllocation
+	var list []snapshot.PodConstraints
 	for _, by := range []string{"", "DemandSignal/a", "DemandSignal/a, DemandSignal/b", "DemandSignal/c", "DemandSignal/d"} {
-		pa := &v1alpha1.PodAllocation{}
-		pa.Namespace, pa.Status.Constraints = "lab", &v1alpha1.Constraints{DemandPercent: &percent, DemandBy: by}
-		list = append(list, pa)
+		c := &v1alpha1.Constraints{DemandPercent: &percent, DemandBy: by}
+		list = append(list, snapshot.PodConstraints{Namespace: "lab", Constraints: c})
 	}
 	want := "The demand of 5 pods is raised by DemandSignal lab/a (150%), DemandSignal lab/b (150%), DemandSignal lab/c (150%) and 2 more."
 	if got := Signals(list); got != want {

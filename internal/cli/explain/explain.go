@@ -32,7 +32,7 @@ type Subject struct {
 	Pod             *corev1.Pod
 	Allocation      *v1alpha1.PodAllocation   // nil: none
 	Market          *snapshot.Market          // of its node; nil: unknown
-	NodeAllocations []*v1alpha1.PodAllocation // all of its node, as far as they can be read
+	NodeConstraints []snapshot.PodConstraints // of all pods of its node, as far as they can be read
 	Settings        kube.Settings             // of the controller; nil: unknown
 	Now             time.Time
 }

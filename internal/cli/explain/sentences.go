@@ -97,7 +97,7 @@ func price(s Subject) string {
 	if m := s.Market; m != nil {
 		why = fmt.Sprintf("%s, and its supply is %v", NodeDemand(m), m.Supply)
 	}
-	if signals := Signals(s.NodeAllocations); signals != "" {
+	if signals := Signals(s.NodeConstraints); signals != "" {
 		why += ". " + strings.TrimSuffix(signals, ".")
 	}
 	if !scarce {

@@ -87,7 +87,7 @@ func (s *Snapshot) Row(pod *corev1.Pod) Row {
 	if len(pa.Status.DeclaredLimits) > 0 {
 		r.Declared = new(kube.Total(pa.Status.DeclaredLimits))
 	}
-	r.Constraints, r.Desired, r.Figures = pa.Status.Constraints, pa.Spec.DesiredCPULimit, publishedFigures(pa)
+	r.Constraints, r.Desired, r.Figures = s.Constraints[pod.UID], pa.Spec.DesiredCPULimit, publishedFigures(pa)
 	if live := s.Live[pod.UID]; live != nil {
 		r.Figures = live.withMultipliers(r.Figures)
 	}

@@ -18,6 +18,8 @@ import (
 type Snapshot struct {
 	Pods        []corev1.Pod
 	Allocations map[types.UID]*v1alpha1.PodAllocation
+	// Constraints are those of each pod that has any, as its agent is told them.
+	Constraints map[types.UID]*v1alpha1.Constraints
 	// Modes holds the mode of each namespace that has a label for it.
 	Modes map[string]kube.Mode
 	// Settings are the controller's; nil if they cannot be read.
@@ -54,6 +56,12 @@ type NamespaceObjects struct {
 	constraints.NamespaceObjects
 	// Unresolved are the scale targets whose pods are unknown, each with the error.
 	Unresolved map[kube.Target]error
+}
+
+// PodConstraints are the constraints of a pod of that namespace.
+type PodConstraints struct {
+	Namespace string
+	*v1alpha1.Constraints
 }
 
 // ObjectsByNamespace holds the objects of each namespace that has any.

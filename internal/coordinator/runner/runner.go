@@ -1,5 +1,5 @@
 // Package runner runs the coordinator: it reads replicas from PodAllocations and prices from what agents
-// say, and keeps the factors of budgets until they are in the PodAllocations.
+// say, and keeps the factors of budgets until they are in the NodeAllocations.
 package runner
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 // Runner rebalances budgets between nodes at each interval, and remembers the factors until
-// they are in the PodAllocations. While it does not run, factors stay as they were last written,
+// they are in the NodeAllocations. While it does not run, factors stay as they were last written,
 // within their bounds.
 type Runner struct {
 	Config   coordinator.Config
@@ -72,6 +72,10 @@ func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
 	if err := c.Pods.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
+	told, err := c.told(ctx)
+	if err != nil {
+		return nil, err
+	}
 	of := make(map[types.UID]*corev1.Pod, len(pods.Items))
 	for i := range pods.Items {
 		of[pods.Items[i].UID] = &pods.Items[i]
@@ -86,6 +90,7 @@ func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
 			continue
 		}
 		replica := replicaOf(pod, pa, c.Fresh(pa.Spec.NodeName, now))
+		replica.Factor = FactorOf(told[pod.UID])
 		replica.Price = c.Price(pa.Spec.NodeName)
 		replicas, uids = append(replicas, replica), append(uids, pod.UID)
 	}
@@ -114,20 +119,38 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, fresh bool) coordina
 	return coordinator.Replica{
 		Namespace: pod.Namespace, Workload: kube.Workload(pod), Node: pod.Spec.NodeName,
 		BaseBudget: own, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
-		Factor: FactorOf(pa), TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: fresh,
+		TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: fresh,
 	}
+}
+
+// told are the constraints that agents are told, by the UIDs of pods.
+func (c *Runner) told(ctx context.Context) (map[types.UID]*v1alpha1.Constraints, error) {
+	var nodes v1alpha1.NodeAllocationList
+	if err := c.Pods.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list NodeAllocations: %w", err)
+	}
+	told := map[types.UID]*v1alpha1.Constraints{}
+	for _, n := range nodes.Items {
+		for _, p := range n.Spec.Pods {
+			if p.Constraints != nil {
+				told[p.UID] = p.Constraints
+			}
+		}
+	}
+	return told, nil
 }
 
 // FactorOf is the factor in force.
-func FactorOf(pa *v1alpha1.PodAllocation) coordinator.Factor {
-	if pa == nil || pa.Status.Constraints == nil || pa.Status.Constraints.CoordinationPercent == nil {
+func FactorOf(told *v1alpha1.Constraints) coordinator.Factor {
+	if told == nil || told.CoordinationPercent == nil {
 		return coordinator.Neutral
 	}
-	return coordinator.Factor(*pa.Status.Constraints.CoordinationPercent)
+	return coordinator.Factor(*told.CoordinationPercent)
 }
 
-// Factor is what a pod's budget is multiplied by from now on, for its constraints; nil for as it is.
-func (c *Runner) Factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
+// Factor is what a pod's budget is multiplied by from now on, for its constraints; nil for as it is. told
+// are the constraints that its agent is told now.
+func (c *Runner) Factor(pod *corev1.Pod, told *v1alpha1.Constraints) *int32 {
 	if c.Interval == 0 {
 		return nil
 	}
@@ -135,7 +158,7 @@ func (c *Runner) Factor(pod *corev1.Pod, pa *v1alpha1.PodAllocation) *int32 {
 	f, ok := c.factors[pod.UID]
 	c.mu.Unlock()
 	if !ok {
-		f = FactorOf(pa)
+		f = FactorOf(told)
 	}
 	if f == coordinator.Neutral {
 		return nil

@@ -23,7 +23,7 @@ func TestReplicaOf(t *testing.T) {
 	}
 	r := replicaOf(pod, pa, false)
 	if r.BaseBudget != 200 || r.Demand != 700 || r.Node != "n1" || r.Workload != "Pod/web-1" ||
-		!r.TopologySpread || !r.FixedToNode || r.UpToDate || r.Factor != 100 {
+		!r.TopologySpread || !r.FixedToNode || r.UpToDate {
 		t.Errorf("replica %+v", r)
 	}
 }

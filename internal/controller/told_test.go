@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// TestTellsTheAgent: the agent of a node is told of each managed pod its declared limits and its PodAllocation,
+// and no more of a pod that leaves the market; a NodeAllocation that another client deletes is written again.
+func TestTellsTheAgent(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	web, idle := r.pod("web", "100m", "500m"), r.pod("idle", "", "")
+	r.until("told", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
+	told, pa := r.toldOf(web), r.stored(web)
+	if told.AllocationUID != pa.UID || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) || told.Constraints != nil {
+		t.Errorf("told %+v, want the declared limits of %s", told, pa.UID)
+	}
+	if p := r.toldOf(idle); p != nil {
+		t.Errorf("told %+v of a pod that cannot be managed", p)
+	}
+	n := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
+	r.must(r.Client.Delete(t.Context(), n))
+	r.until("told again", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
+	r.label(web, "false")
+	r.until("told no more", func() (bool, any) { p := r.toldOf(web); return p == nil, p })
+}
+
+// TestAnErrorIsNoNews: what the agent is told of a pod that cannot be read stays, and the others are told.
+func TestAnErrorIsNoNews(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	bad, good := l.raised("bad"), l.newPod("good")
+	before := r.toldOf(bad)
+	api, err := client.NewWithWatch(r.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
+	r.must(err)
+	l.Live = interceptor.NewClient(api, interceptor.Funcs{Get: func(
+		ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+	) error {
+		if key.Name == bad.Name {
+			return errors.New("no such luck")
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	r.resizeAs("another-client", bad, "700m") // so that it is read again
+	r.merge(good, `{"metadata":{"annotations":{"mbcas.io/max-cpu":"900m"}}}`)
+	other := r.pod("other", "100m", "500m")
+	l.look(other)
+	if p := r.toldOf(bad); p == nil || p.AllocationUID != before.AllocationUID || !strings.Contains(r.log.String(), "no such luck") {
+		t.Errorf("told %+v of the pod that cannot be read, want %+v as before", p, before)
+	}
+	if r.toldOf(good) == nil || r.toldOf(other) == nil {
+		t.Error("the others are not told of")
+	}
+}
+
+// TestOneWriteForAll: a constraint that comes and goes for all pods of a node costs one write of its
+// NodeAllocation each time, and none of a PodAllocation; what an agent says of its market costs none.
+func TestOneWriteForAll(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	const pods = 12
+	var last *corev1.Pod
+	for i := range pods {
+		last = r.pod(fmt.Sprint("web-", i), "100m", "500m")
+	}
+	l.settles(last, v1alpha1.PhasePending, reasons.NoDecisionYet)
+	l.look(last)
+	ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("3")})
+	l.look(last)
+	for i, most := range []string{"2", "1500m", "2"} {
+		r.merge(ranges, `{"spec":{"limits":[{"type":"Pod","max":{"cpu":"`+most+`"}}]}}`)
+		before := len(l.writes())
+		l.look(last)
+		if w := l.writes()[before:]; len(w) != 1 || !strings.Contains(w[0], "/nodeallocations/") {
+			t.Errorf("change %d: writes %v, want one of the NodeAllocation", i, w)
+		}
+	}
+	before := len(l.writes())
+	for i := range 5 {
+		l.ahead += 30 * time.Second
+		r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Round: uint64(i), Price: 0.5, Demand: 4000, Usage: 3000})
+		l.look(last)
+	}
+	if w := l.writes()[before:]; len(w) != 0 {
+		t.Errorf("writes %v while nothing but figures changed", w)
+	}
+}

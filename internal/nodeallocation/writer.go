@@ -1,0 +1,197 @@
+// Package nodeallocation tells the agent of each node what to decide about: it writes one
+// NodeAllocation per node, and remembers its own last writes until the cache shows them.
+//
+// What it promises, each a test of the same name:
+//   - WritesOnlyChanges: what is told already is not written again.
+//   - ToldIsKnownAtOnce: what was written is known before the cache shows it.
+//   - DeletedIsWrittenAgain: a NodeAllocation that another client deletes is created again.
+//   - OldWriterIsRefused: a writer that has not seen the newest version changes nothing.
+package nodeallocation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// Writer writes NodeAllocations. Those of different nodes may be written at the same time.
+type Writer struct {
+	Client client.Client
+	Now    func() time.Time
+	// Served says whether the CRD is installed. While it is not, nothing is told.
+	Served func() bool
+
+	mu sync.Mutex
+	// written are the own last writes, by node, until the cache has caught up.
+	written map[string]write
+}
+
+type write struct {
+	object *v1alpha1.NodeAllocation
+	at     time.Time
+}
+
+// lag is how long the cache may take to show an object that was created.
+const lag = 10 * time.Second
+
+// Told is what the agent of a node is told, by the UIDs of pods. Nothing changes it.
+type Told map[types.UID]*v1alpha1.NodePod
+
+// Constraints are those that the agent is told for a pod; nil: none.
+func (t Told) Constraints(pod types.UID) *v1alpha1.Constraints {
+	if p := t[pod]; p != nil {
+		return p.Constraints
+	}
+	return nil
+}
+
+// Of is what is told of some pods.
+func (t Told) Of(pods []types.UID) (list []v1alpha1.NodePod) {
+	for _, uid := range pods {
+		if p := t[uid]; p != nil {
+			list = append(list, *p)
+		}
+	}
+	return list
+}
+
+// Told is what the agent of a node is told.
+func (w *Writer) Told(ctx context.Context, node string) (Told, error) {
+	o, err := w.newest(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	told := Told{}
+	if o != nil {
+		for i := range o.Spec.Pods {
+			told[o.Spec.Pods[i].UID] = &o.Spec.Pods[i]
+		}
+	}
+	return told, nil
+}
+
+// newest is the newest known version of a NodeAllocation; nil: there is none.
+func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocation, error) {
+	if !w.Served() {
+		return nil, nil
+	}
+	cached := &v1alpha1.NodeAllocation{}
+	err := w.Client.Get(ctx, types.NamespacedName{Name: node}, cached)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read NodeAllocation %s: %w", node, err)
+	}
+	if err != nil {
+		cached = nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	own, ok := w.written[node]
+	switch {
+	case !ok:
+		return cached, nil
+	case cached == nil && w.Now().Sub(own.at) < lag, cached != nil && newer(own.object, cached):
+		return own.object, nil
+	}
+	delete(w.written, node)
+	return cached, nil
+}
+
+// newer says whether one version of an object is later than another.
+func newer(a, b *v1alpha1.NodeAllocation) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order > 0
+}
+
+// Tell tells the agent of a node about these pods and no others. A node without a UID does not exist.
+func (w *Writer) Tell(ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod) error {
+	if uid == "" || !w.Served() {
+		return nil
+	}
+	slices.SortFunc(pods, func(a, b v1alpha1.NodePod) int { return cmp.Compare(a.UID, b.UID) })
+	pods = pods[:min(len(pods), v1alpha1.MaxNodePods)]
+	was, err := w.newest(ctx, node)
+	if err != nil {
+		return err
+	}
+	next := allocation.NewNode(node, uid)
+	next.Spec.Pods = pods
+	if was == nil {
+		if len(pods) == 0 {
+			return nil
+		}
+		if err := w.Client.Create(ctx, next, client.FieldOwner(kube.FieldManager)); err != nil {
+			return fmt.Errorf("create NodeAllocation %s: %w", node, err)
+		}
+		w.keep(next)
+		return nil
+	}
+	patch := map[string]any{}
+	if !equality.Semantic.DeepEqual(was.Spec.Pods, pods) && len(was.Spec.Pods)+len(pods) > 0 {
+		patch["spec"] = map[string]any{"pods": pods}
+	}
+	owned := slices.ContainsFunc(was.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
+	if !owned { // that of an earlier node of this name goes with that node
+		patch["metadata"] = map[string]any{"ownerReferences": next.OwnerReferences}
+	}
+	if len(patch) == 0 {
+		return nil
+	}
+	return w.patch(ctx, was, patch)
+}
+
+// patch sends a merge patch, which is refused where there is a newer version than that one.
+func (w *Writer) patch(ctx context.Context, was *v1alpha1.NodeAllocation, patch map[string]any) error {
+	metadata, _ := patch["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+		patch["metadata"] = metadata
+	}
+	metadata["uid"], metadata["resourceVersion"] = was.UID, was.ResourceVersion
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("patch of NodeAllocation %s: %w", was.Name, err)
+	}
+	answer := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: was.Name}}
+	err = w.Client.Patch(ctx, answer, client.RawPatch(types.MergePatchType, body), client.FieldOwner(kube.FieldManager))
+	if err != nil {
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			w.Drop(was.Name)
+		}
+		return fmt.Errorf("write NodeAllocation %s: %w", was.Name, err)
+	}
+	w.keep(answer)
+	return nil
+}
+
+// keep remembers a NodeAllocation as the API server returned it.
+func (w *Writer) keep(o *v1alpha1.NodeAllocation) {
+	o.ManagedFields = nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.written == nil {
+		w.written = map[string]write{}
+	}
+	w.written[o.Name] = write{o, w.Now()}
+}
+
+// Drop forgets a node: it does not exist any more, or its NodeAllocation is to be read again.
+func (w *Writer) Drop(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.written, node)
+}

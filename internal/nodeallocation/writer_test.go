@@ -1,0 +1,214 @@
+package nodeallocation
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
+
+// world is a node in a real API server, and a writer whose cache may be late.
+type world struct {
+	*testing.T
+	*Writer
+	api    client.Client
+	node   *corev1.Node
+	now    time.Time
+	shown  *v1alpha1.NodeAllocation // what the cache shows while it is late
+	late   bool
+	writes int
+}
+
+func newWorld(t *testing.T) *world {
+	s := apiserver.Start(t)
+	w := &world{T: t, api: s.Client, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	w.node = &corev1.Node{}
+	w.node.Name = "node-" + s.Namespace(t)
+	s.CreateUntilEnd(t, w.node)
+	api, err := client.NewWithWatch(s.Config, client.Options{Scheme: s.Client.Scheme(), Mapper: s.Client.RESTMapper()})
+	w.must(err)
+	cached := interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if !w.late {
+				return c.Get(ctx, key, o, opts...)
+			}
+			if w.shown == nil {
+				return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("nodeallocations").GroupResource(), key.Name)
+			}
+			w.shown.DeepCopyInto(o.(*v1alpha1.NodeAllocation))
+			return nil
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			w.writes++
+			return c.Create(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			w.writes++
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	w.Writer = w.writer(cached)
+	t.Cleanup(func() { _ = s.Client.Delete(context.Background(), w.stored()) })
+	return w
+}
+
+func (w *world) writer(c client.Client) *Writer {
+	return &Writer{Client: c, Now: func() time.Time { return w.now }, Served: func() bool { return true }}
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// stored is the NodeAllocation in the API server.
+func (w *world) stored() *v1alpha1.NodeAllocation {
+	o := &v1alpha1.NodeAllocation{}
+	if err := w.api.Get(context.Background(), types.NamespacedName{Name: w.node.Name}, o); client.IgnoreNotFound(err) != nil {
+		w.Error(err)
+	}
+	o.Name = w.node.Name
+	return o
+}
+
+func pod(uid types.UID, ceiling cpu.Milli) v1alpha1.NodePod {
+	p := v1alpha1.NodePod{UID: uid, AllocationUID: "pa-" + uid, DeclaredLimits: []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 500}}}
+	if ceiling > 0 {
+		p.Constraints = &v1alpha1.Constraints{Ceiling: &ceiling}
+	}
+	return p
+}
+
+// tell tells these pods, and asserts how many writes that takes.
+func (w *world) tell(writes int, pods ...v1alpha1.NodePod) {
+	w.Helper()
+	before := w.writes
+	w.must(w.Tell(w.Context(), w.node.Name, w.node.UID, pods))
+	if n := w.writes - before; n != writes {
+		w.Errorf("%d writes, want %d", n, writes)
+	}
+}
+
+// told asserts what the agent is known to be told.
+func (w *world) told(want ...types.UID) Told {
+	w.Helper()
+	told, err := w.Told(w.Context(), w.node.Name)
+	w.must(err)
+	if len(told) != len(want) {
+		w.Errorf("told %d pods, want %v", len(told), want)
+	}
+	for _, uid := range want {
+		if told[uid] == nil {
+			w.Errorf("not told of %s", uid)
+		}
+	}
+	return told
+}
+
+// TestWritesOnlyChanges: what is told already is not written again, in whatever order it comes; a node
+// without managed pods gets no object, and one that was made anew owns its own.
+func TestWritesOnlyChanges(t *testing.T) {
+	w := newWorld(t)
+	w.tell(0)
+	w.told()
+	w.tell(1, pod("b", 0), pod("a", 700))
+	w.tell(0, pod("a", 700), pod("b", 0))
+	if c := w.told("a", "b").Constraints("a"); *c.Ceiling != 700 || w.told("a", "b").Constraints("b") != nil {
+		t.Errorf("constraints %+v", c)
+	}
+	w.tell(1, pod("a", 800), pod("b", 0))
+	w.tell(1, pod("a", 800))
+	w.tell(1)
+	w.tell(0)
+	w.told()
+	o := w.stored()
+	if len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != w.node.UID || len(o.Spec.Pods) != 0 {
+		t.Errorf("stored %+v", o)
+	}
+	w.node.UID = "made-anew"
+	w.tell(1, pod("a", 0))
+	if o := w.stored(); len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != "made-anew" || len(o.Spec.Pods) != 1 {
+		t.Errorf("stored %+v", o)
+	}
+}
+
+// TestToldIsKnownAtOnce: what was written is known before the cache shows it.
+func TestToldIsKnownAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.late = true
+	w.tell(1, pod("a", 0))
+	w.told("a")
+	w.tell(0, pod("a", 0))
+	w.tell(1, pod("a", 0), pod("b", 0))
+	w.shown = w.stored()
+	w.tell(1, pod("b", 0))
+	w.told("b")
+	w.late = false
+	w.told("b")
+	w.tell(0, pod("b", 0))
+}
+
+// TestDeletedIsWrittenAgain: a NodeAllocation that another client deletes is created again, once the cache
+// had the time to show that it was created.
+func TestDeletedIsWrittenAgain(t *testing.T) {
+	w := newWorld(t)
+	w.tell(1, pod("a", 0))
+	w.must(w.api.Delete(t.Context(), w.stored()))
+	w.told("a")
+	w.now = w.now.Add(lag)
+	w.told()
+	w.tell(1, pod("a", 0))
+	if n := len(w.stored().Spec.Pods); n != 1 {
+		t.Errorf("%d pods stored, want 1", n)
+	}
+}
+
+// TestOldWriterIsRefused: a writer that has not seen the newest version changes nothing, and then
+// learns it.
+func TestOldWriterIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.tell(1, pod("a", 0))
+	w.late, w.shown = true, w.stored()
+	other := w.writer(w.api)
+	w.must(other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 900)}))
+	if err := w.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("b", 0)}); !apierrors.IsConflict(err) {
+		t.Errorf("an old writer gets %v, want a conflict", err)
+	}
+	if p := w.stored().Spec.Pods; len(p) != 1 || p[0].Constraints == nil || *p[0].Constraints.Ceiling != 900 {
+		t.Errorf("stored %+v, want what the newer one wrote", p)
+	}
+	w.late = false
+	w.tell(1, pod("b", 0))
+	if p := w.stored().Spec.Pods; len(p) != 1 || p[0].UID != "b" {
+		t.Errorf("stored %+v", p)
+	}
+}
+
+// TestManyPods: more pods than an object takes are told as far as it does.
+func TestManyPods(t *testing.T) {
+	w := newWorld(t)
+	var pods []v1alpha1.NodePod
+	for i := range v1alpha1.MaxNodePods + 10 {
+		pods = append(pods, pod(types.UID(fmt.Sprintf("%05d", i)), 500))
+	}
+	w.tell(1, pods...)
+	w.tell(0, pods...)
+	if n := len(w.stored().Spec.Pods); n != v1alpha1.MaxNodePods {
+		t.Errorf("%d pods stored, want %d", n, v1alpha1.MaxNodePods)
+	}
+}
