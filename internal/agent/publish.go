@@ -239,8 +239,11 @@ func (d *publishedDecisions) follow(s *snapshot, unread []podRef) {
 			kept[ref.Allocation] = p
 		}
 	}
-	d.known, d.unread = kept, unread
-	if len(unread) > 0 {
+	d.known, d.unread = kept, slices.DeleteFunc(unread, func(ref podRef) bool { // just read
+		_, known := kept[ref.Allocation]
+		return known
+	})
+	if len(d.unread) > 0 {
 		d.signal()
 	}
 }
@@ -299,6 +302,7 @@ func (d *publishedDecisions) Run(ctx context.Context) {
 
 // readAll reads what is not known, and says whether the API server answered.
 func (d *publishedDecisions) readAll(ctx context.Context) bool {
+	defer d.changed()
 	d.mu.Lock()
 	unread := d.unread
 	d.mu.Unlock()
@@ -313,7 +317,6 @@ func (d *publishedDecisions) readAll(ctx context.Context) bool {
 		d.known[ref.Allocation] = p
 		d.mu.Unlock()
 	}
-	d.changed()
 	return true
 }
 

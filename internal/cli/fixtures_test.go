@@ -183,9 +183,9 @@ func installation() []client.Object {
 	crd.Name = cluster.CRDName
 	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true}}
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
-	signals := crd.DeepCopy()
-	signals.Name = cluster.SignalCRDName
-	return []client.Object{ns, d, ds, agent, node, lease, crd, signals, settings(shopSettings)}
+	nodes, signals := crd.DeepCopy(), crd.DeepCopy()
+	nodes.Name, signals.Name = cluster.NodeCRDName, cluster.SignalCRDName
+	return []client.Object{ns, d, ds, agent, node, lease, crd, nodes, signals, settings(shopSettings)}
 }
 
 // discovered is what an API server says about itself.

@@ -52,6 +52,7 @@ const (
 	AgentName      = "mbcas-agent"      // DaemonSet
 	AgentPort      = "9090"
 	CRDName        = "podallocations.allocation.mbcas.io"
+	NodeCRDName    = "nodeallocations.allocation.mbcas.io"
 	SignalCRDName  = "demandsignals.allocation.mbcas.io"
 )
 

@@ -41,7 +41,7 @@ var checks = []check{
 	{"cluster", "pods/resize", perCluster, reachable, []string{"resize"}, checkResizeServed},
 	{"cluster", "user permissions", perCluster, reachable, nil, checkUserPermissions},
 
-	{"install", "PodAllocation CRD", perCluster, reachable, []string{"crd"}, checkCRD},
+	{"install", "PodAllocation CRD", perCluster, reachable, []string{"crd"}, checkCRDs},
 	{"install", "controller", perCluster, installed, []string{"controller"}, checkController},
 	{"install", "controller permissions", perCluster, installed, nil, checkControllerPermissions},
 	{"install", "settings", perCluster, hasController, nil, checkSettings},

@@ -37,6 +37,7 @@ type Facts struct {
 
 	Switch      restore.State
 	CRD         *apiextensionsv1.CustomResourceDefinition
+	NodeCRD     *apiextensionsv1.CustomResourceDefinition
 	SignalCRD   *apiextensionsv1.CustomResourceDefinition
 	Signals     []v1alpha1.DemandSignal
 	Controller  *appsv1.Deployment
@@ -96,6 +97,8 @@ func (c *Facts) readInstallation(ctx context.Context, a *cluster.Access) {
 	own := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: a.System, Name: name} }
 	c.CRD = get(ctx, c, a.Client, "crd", &apiextensionsv1.CustomResourceDefinition{},
 		client.ObjectKey{Name: cluster.CRDName})
+	c.NodeCRD = get(ctx, c, a.Client, "nodecrd", &apiextensionsv1.CustomResourceDefinition{},
+		client.ObjectKey{Name: cluster.NodeCRDName})
 	c.Controller = get(ctx, c, a.Client, "controller", &appsv1.Deployment{}, own(cluster.ControllerName))
 	c.Agent = get(ctx, c, a.Client, "agent", &appsv1.DaemonSet{}, own(cluster.AgentName))
 	var err error

@@ -22,20 +22,27 @@ const (
 	install = "Install MBCAS, or name its namespace with --system-namespace."
 )
 
-func checkCRD(f *findings, s subject) {
-	const crd = "PodAllocation CRD"
-	if s.CRD == nil {
-		f.fail(crd, "is not installed", "Install MBCAS: kubectl apply -k config/base")
+func checkCRDs(f *findings, s subject) {
+	const pods, nodes = "PodAllocation CRD", "NodeAllocation CRD"
+	if !servesCRD(f, pods, s.CRD) || s.Unreadable["nodecrd"] == nil && !servesCRD(f, nodes, s.NodeCRD) {
 		return
 	}
+	f.ok(pods, "%s is served", v1alpha1.GroupVersion)
+}
+
+// servesCRD says whether the API server serves a CRD; if not, that is a finding.
+func servesCRD(f *findings, name string, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	switch {
-	case !apihelpers.HasServedCRDVersion(s.CRD, v1alpha1.GroupVersion.Version):
-		f.fail(crd, "does not serve version "+v1alpha1.GroupVersion.Version, "Install the CRD of the plugin's version.")
-	case !apihelpers.IsCRDConditionTrue(s.CRD, apiextensionsv1.Established):
-		f.fail(crd, "is not established yet", "Wait some seconds, then: kubectl describe crd "+cluster.CRDName)
+	case crd == nil:
+		f.fail(name, "is not installed", "Install MBCAS: kubectl apply -k config/base")
+	case !apihelpers.HasServedCRDVersion(crd, v1alpha1.GroupVersion.Version):
+		f.fail(name, "does not serve version "+v1alpha1.GroupVersion.Version, "Install the CRD of the plugin's version.")
+	case !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established):
+		f.fail(name, "is not established yet", "Wait some seconds, then: kubectl describe crd "+crd.Name)
 	default:
-		f.ok(crd, "%s is served", v1alpha1.GroupVersion)
+		return true
 	}
+	return false
 }
 
 func checkController(f *findings, s subject) {
