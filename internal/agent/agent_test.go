@@ -183,8 +183,9 @@ func (w *world) start(pod *corev1.Pod, cores, throttle float64) (*corev1.Pod, *v
 // tell puts a pod into the NodeAllocation, as the controller does.
 func (w *world) tell(pa *v1alpha1.PodAllocation, declared []v1alpha1.ContainerLimit, c *v1alpha1.Constraints) {
 	w.t.Helper()
-	n, err := allocation.NewNode(w.node.Node, "node"), error(nil)
-	if err = w.api.Client.Get(w.t.Context(), client.ObjectKeyFromObject(n), n); apierrors.IsNotFound(err) {
+	n := allocation.NewNode(w.node.Node, "node")
+	err := w.api.Client.Get(w.t.Context(), client.ObjectKeyFromObject(n), n)
+	if apierrors.IsNotFound(err) {
 		err = w.api.Client.Create(w.t.Context(), n)
 	}
 	if err != nil {
