@@ -49,12 +49,13 @@ var rules = []struct{ pkg, imports string }{
 		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes"},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
+	{"internal/controller/metrics", "api/v1alpha1/reasons github.com/prometheus"},
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/quota internal/coordinator internal/coordinator/runner internal/flowcontrol
-		internal/demandsignal internal/kube
+		internal/controller/metrics internal/demandsignal internal/kube
 		internal/constraints internal/allocation internal/markets internal/nodeallocation internal/autoscalers internal/restore kubernetes
-		github.com/prometheus github.com/go-logr/logr`},
+		github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
 	{"internal/cli/snapshot", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 internal/kube internal/constraints

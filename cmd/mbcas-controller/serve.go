@@ -20,13 +20,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/controller"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -171,7 +172,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 		},
 		Telemetry: controller.Telemetry{
 			Events: mgr.GetEventRecorder(kube.FieldManager), Log: log,
-			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: controller.NewMetrics(metrics.Registry),
+			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: metrics.New(crmetrics.Registry),
 		},
 	}).Ready()
 	if err := r.Setup(ctx, mgr); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
@@ -181,7 +182,7 @@ func TestConfigReportsEverything(t *testing.T) {
 
 // TestEveryPurposeIsNamed in the help of the counter.
 func TestEveryPurposeIsNamed(t *testing.T) {
-	help := NewMetrics(prometheus.NewRegistry()).resizes.WithLabelValues("", "").Desc().String()
+	help := metrics.New(prometheus.NewRegistry()).Resizes.WithLabelValues("", "").Desc().String()
 	for _, p := range []lifecycle.Purpose{lifecycle.Allocate, lifecycle.Restore, lifecycle.Revert, lifecycle.Rollback} {
 		if !strings.Contains(help, string(p)) {
 			t.Errorf("purpose %s is missing in %s", p, help)

@@ -173,7 +173,7 @@ func TestOneForAll(t *testing.T) {
 		t.Errorf("log:\n%swant one line that names the pod and the error", log)
 	}
 	var m dto.Metric
-	if err := l.Metrics.errors.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
+	if err := l.Metrics.Errors.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
 		t.Errorf("counted %v errors (%v), want 1", m.GetCounter().GetValue(), err)
 	}
 	l.Reconciler.Client = whole

@@ -23,6 +23,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/coordinator/runner"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
@@ -75,7 +76,7 @@ type Telemetry struct {
 	Log    *slog.Logger
 	// Audit gets one line per attempt to resize.
 	Audit   *slog.Logger
-	Metrics *Metrics
+	Metrics *metrics.Metrics
 }
 
 // pacing bounds resizes, by the rate of the installation and where webhooks do not answer.
@@ -179,7 +180,7 @@ func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) boo
 	if err != nil && ctx.Err() == nil { // where time is up, that is said once for the node
 		r.Log.Error("pod not dealt with",
 			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", failedRetry, "err", err)
-		r.Metrics.errors.Inc()
+		r.Metrics.Errors.Inc()
 	}
 	return err != nil
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
@@ -35,8 +33,19 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) (fa
 			kept = append(kept, t)
 		}
 	}
-	r.Metrics.node(s.node.name, kept)
+	r.Metrics.Allocations(s.node.name, states(kept))
 	return r.forEach(ctx, kept, func(t *task) error { return r.write(ctx, s, t) })
+}
+
+// states counts the pods with a PodAllocation by its phase and reason.
+func states(tasks []*task) map[metrics.State]float64 {
+	n := map[metrics.State]float64{}
+	for _, t := range tasks {
+		if t.pa != nil {
+			n[metrics.State{Phase: string(t.Status.Phase), Reason: string(t.Status.Reason)}]++
+		}
+	}
+	return n
 }
 
 // tell tells the agent of the node what to decide about, and says whether that could not be written.
@@ -106,7 +115,7 @@ func (r *Reconciler) audit(s *snapshot, t *task, result podresize.Result, took t
 			if t.Purpose == lifecycle.Allocate {
 				why = "BoundBy" + string(pa.Spec.Decision.BoundBy)
 			}
-			r.Metrics.age.Observe(max(0, s.now.Sub(pa.Spec.Decision.ObservedAt.Time).Seconds()))
+			r.Metrics.Age.Observe(max(0, s.now.Sub(pa.Spec.Decision.ObservedAt.Time).Seconds()))
 		}
 	}
 	if t.Purpose == lifecycle.Revert {
@@ -120,7 +129,7 @@ func (r *Reconciler) audit(s *snapshot, t *task, result podresize.Result, took t
 		"namespace", t.pod.Namespace, "pod", t.pod.Name, "uid", t.pod.UID, "node", s.node.name,
 		"from", from, "to", to, "price", price, "generation", generation, "purpose", t.Purpose,
 		"reason", why, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
-	r.Metrics.resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
+	r.Metrics.Resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
 }
 
 // quiet is how long an event of the same reason is not repeated for a pod.
@@ -140,7 +149,7 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 	before := t.facts.Status
 	if t.Done && !t.rec.decidedAt.IsZero() {
-		r.Metrics.done.Observe(s.now.Sub(t.rec.decidedAt).Seconds())
+		r.Metrics.Done.Observe(s.now.Sub(t.rec.decidedAt).Seconds())
 		t.rec.decidedAt = time.Time{}
 	}
 	if harm := t.Status.LastHarmfulDecrease; !harm.IsZero() && !harm.Equal(before.LastHarmfulDecrease) {
@@ -194,113 +203,4 @@ func (r *Reconciler) event(s *snapshot, t *task, e podEvent) {
 		related = pa
 	}
 	r.Events.Eventf(t.pod, related, e.kind, string(e.reason), e.action, "%s", e.note)
-}
-
-// Metrics is how the controller is. Labels never name a pod, so that the number of series stays
-// small.
-type Metrics struct {
-	resizes *prometheus.CounterVec
-	done    prometheus.Histogram
-	age     prometheus.Histogram
-	closed  *prometheus.GaugeVec
-	errors  prometheus.Counter
-	signals *prometheus.GaugeVec
-
-	allocations *prometheus.GaugeVec
-
-	mu    sync.Mutex
-	nodes map[string]map[state]float64 // the phases of the pods of each node
-	// reason is why no pod can be resized, without regard to a pause; "" if pods can be.
-	reason reasons.Reason
-}
-
-type state struct{ phase, reason string }
-
-// NewMetrics registers the metrics.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
-	auto := promauto.With(reg)
-	return &Metrics{
-		resizes: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "mbcas_controller_resizes_total",
-			Help: "Attempts to resize a pod, by purpose (allocate, restore, revert, rollback) and outcome.",
-		}, []string{"purpose", "outcome"}),
-		done: auto.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mbcas_controller_resize_duration_seconds",
-			Help:    "Time from the controller's decision to resize until the kubelet reports the limits in force.",
-			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 90},
-		}),
-		age: auto.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mbcas_controller_decision_age_seconds",
-			Help:    "Age of the agent's decision when the controller acts on it, by the clocks of both machines.",
-			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300},
-		}),
-		closed: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "mbcas_controller_blocked",
-			Help: "1 while nothing may be resized anywhere, by reason.",
-		}, []string{"reason"}),
-		errors: auto.NewCounter(prometheus.CounterOpts{
-			Name: "mbcas_controller_pod_errors_total",
-			Help: "Errors of the API server that kept one pod from being dealt with; the log names the pod.",
-		}),
-		signals: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "mbcas_controller_demand_signals",
-			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",
-		}, []string{"reason"}),
-		allocations: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "mbcas_controller_allocations",
-			Help: "PodAllocations by phase and reason.",
-		}, []string{"phase", "reason"}),
-		nodes: map[string]map[state]float64{},
-	}
-}
-
-// node notes the phases of the pods of a node.
-func (m *Metrics) node(name string, tasks []*task) {
-	states, change := map[state]float64{}, map[state]float64{}
-	for _, t := range tasks {
-		if t.pa != nil {
-			states[state{string(t.Status.Phase), string(t.Status.Reason)}]++
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for s, n := range m.nodes[name] {
-		change[s] -= n
-	}
-	for s, n := range states {
-		change[s] += n
-	}
-	for s, n := range change {
-		m.allocations.WithLabelValues(s.phase, s.reason).Add(n)
-	}
-	if m.nodes[name] = states; len(states) == 0 {
-		delete(m.nodes, name)
-	}
-}
-
-// blocked notes why no pod can be resized; "" if pods can be.
-func (m *Metrics) blocked(reason reasons.Reason) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed.DeleteLabelValues(string(m.reason))
-	if m.reason = reason; reason != "" {
-		m.closed.WithLabelValues(string(reason)).Set(1)
-	}
-}
-
-// paused notes that the installation is paused, or no longer is.
-func (m *Metrics) paused(yes bool) {
-	if yes {
-		m.closed.WithLabelValues(string(reasons.Paused)).Set(1)
-	} else {
-		m.closed.DeleteLabelValues(string(reasons.Paused))
-	}
-}
-
-// countSignals notes how many DemandSignals there are, by the reason of their condition.
-func (m *Metrics) countSignals(reasons map[string]int) {
-	m.signals.Reset()
-	for reason, n := range reasons {
-		m.signals.WithLabelValues(reason).Set(float64(n))
-	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -176,7 +177,7 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 		Config: r.config, API: API{Client: c, Live: live, Resize: r.counter}, Gate: flowcontrol.NewGate(disco, c), Now: time.Now,
 		Telemetry: Telemetry{
 			Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(r.log, nil)),
-			Audit: slog.New(slog.NewJSONHandler(r.audit, nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
+			Audit: slog.New(slog.NewJSONHandler(r.audit, nil)), Metrics: metrics.New(prometheus.NewRegistry()),
 		},
 	}).Ready()
 }

@@ -66,7 +66,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		signals := &demandsignal.Controller{
 			Config: r.Config.Signal, Client: r.Client, Live: r.Live, Read: r.ReadMetric,
 			Targets: r.lookups.scaleTargets, Unmanaged: r.unmanaged, Changed: r.requeue.namespace,
-			Count: r.Metrics.countSignals, Events: r.Events, Log: r.Log, Now: r.Now,
+			Count: r.Metrics.Signals, Events: r.Events, Log: r.Log, Now: r.Now,
 		}
 		r.lookups.percentages = signals.Percentages
 		setups = append(setups, signals)
@@ -237,7 +237,7 @@ func (q requeue) namespace(name string) {
 // blockedChanged says once for the installation that pods can no longer be resized, or can again: in
 // the log, the metric and the switch.
 func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
-	r.Metrics.blocked(reason)
+	r.Metrics.Blocked(reason)
 	if reason != "" {
 		r.Log.Error("no pod can be resized", "reason", reason, "why", why)
 	} else {
@@ -249,7 +249,7 @@ func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
 
 // pauseChanged says once that the installation was paused or resumed.
 func (r *Reconciler) pauseChanged(paused bool) {
-	r.Metrics.paused(paused)
+	r.Metrics.Paused(paused)
 	if paused {
 		r.Log.Warn("MBCAS is paused: no pod is resized")
 		return

@@ -1,0 +1,117 @@
+// Package metrics is what the controller tells Prometheus. Labels never name a pod, so that the number
+// of series stays small.
+package metrics
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+)
+
+// Metrics is how the controller is.
+type Metrics struct {
+	// Resizes are attempts by purpose and outcome.
+	Resizes *prometheus.CounterVec
+	// Done is the time from a decision until the kubelet reports the limits, Age how old a decision is
+	// when it is acted on.
+	Done, Age prometheus.Histogram
+	// Errors keep one pod from being dealt with.
+	Errors prometheus.Counter
+
+	closed, signals, allocations *prometheus.GaugeVec
+
+	mu    sync.Mutex
+	nodes map[string]map[State]float64
+	// reason is why no pod can be resized, without regard to a pause; "" if pods can be.
+	reason reasons.Reason
+}
+
+// State is the phase of a PodAllocation and its reason.
+type State struct{ Phase, Reason string }
+
+// New registers the metrics.
+func New(reg prometheus.Registerer) *Metrics {
+	auto := promauto.With(reg)
+	return &Metrics{
+		Resizes: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "mbcas_controller_resizes_total",
+			Help: "Attempts to resize a pod, by purpose (allocate, restore, revert, rollback) and outcome.",
+		}, []string{"purpose", "outcome"}),
+		Done: auto.NewHistogram(prometheus.HistogramOpts{
+			Name:    "mbcas_controller_resize_duration_seconds",
+			Help:    "Time from the controller's decision to resize until the kubelet reports the limits in force.",
+			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 90},
+		}),
+		Age: auto.NewHistogram(prometheus.HistogramOpts{
+			Name:    "mbcas_controller_decision_age_seconds",
+			Help:    "Age of the agent's decision when the controller acts on it, by the clocks of both machines.",
+			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300},
+		}),
+		closed: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "mbcas_controller_blocked",
+			Help: "1 while nothing may be resized anywhere, by reason.",
+		}, []string{"reason"}),
+		Errors: auto.NewCounter(prometheus.CounterOpts{
+			Name: "mbcas_controller_pod_errors_total",
+			Help: "Errors of the API server that kept one pod from being dealt with; the log names the pod.",
+		}),
+		signals: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "mbcas_controller_demand_signals",
+			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",
+		}, []string{"reason"}),
+		allocations: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "mbcas_controller_allocations",
+			Help: "PodAllocations by phase and reason.",
+		}, []string{"phase", "reason"}),
+		nodes: map[string]map[State]float64{},
+	}
+}
+
+// Allocations notes how many PodAllocations of a node are in each state.
+func (m *Metrics) Allocations(node string, states map[State]float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change := map[State]float64{}
+	for s, n := range m.nodes[node] {
+		change[s] -= n
+	}
+	for s, n := range states {
+		change[s] += n
+	}
+	for s, n := range change {
+		m.allocations.WithLabelValues(s.Phase, s.Reason).Add(n)
+	}
+	if m.nodes[node] = states; len(states) == 0 {
+		delete(m.nodes, node)
+	}
+}
+
+// Blocked notes why no pod can be resized; "" if pods can be.
+func (m *Metrics) Blocked(reason reasons.Reason) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed.DeleteLabelValues(string(m.reason))
+	if m.reason = reason; reason != "" {
+		m.closed.WithLabelValues(string(reason)).Set(1)
+	}
+}
+
+// Paused notes that the installation is paused, or no longer is.
+func (m *Metrics) Paused(yes bool) {
+	if yes {
+		m.closed.WithLabelValues(string(reasons.Paused)).Set(1)
+	} else {
+		m.closed.DeleteLabelValues(string(reasons.Paused))
+	}
+}
+
+// Signals notes how many DemandSignals there are, by the reason of their condition.
+func (m *Metrics) Signals(byReason map[string]int) {
+	m.signals.Reset()
+	for reason, n := range byReason {
+		m.signals.WithLabelValues(reason).Set(float64(n))
+	}
+}
