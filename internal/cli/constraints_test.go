@@ -288,3 +288,23 @@ func TestOptedOutOfVPA(t *testing.T) {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 }
+
+// TestConstraintsAreUnknown: a user who may not read NodeAllocations is told so, and is told the rest.
+func TestConstraintsAreUnknown(t *testing.T) {
+	c := newCluster(t, plaza()...)
+	c.Namespace = "plaza"
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{Get: func(
+		ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+	) error {
+		if _, ok := o.(*v1alpha1.NodeAllocation); ok {
+			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("nodeallocations").GroupResource(), key.Name, errors.New("no"))
+		}
+		return w.Get(ctx, key, o, opts...)
+	}})
+	stdout, _, err := c.run(t, "explain", "web-abc-1")
+	for _, want := range []string{"What constrains the pod is unknown", `"node-1" is forbidden`, "declared"} {
+		if err != nil || !strings.Contains(stdout, want) {
+			t.Errorf("explain says nothing of %q (%v):\n%s", want, err, stdout)
+		}
+	}
+}
