@@ -37,6 +37,9 @@ var rules = []struct{ pkg, imports string }{
 		internal/lifecycle internal/quota internal/kube internal/constraints kubernetes`},
 	{"internal/markets", "market api/v1alpha1 internal/kube internal/allocation kubernetes"},
 	{"internal/nodeallocation", "api/v1alpha1 internal/kube internal/allocation kubernetes"},
+	{"internal/quota/shares", `
+		cpu api/v1alpha1 internal/lifecycle internal/quota internal/kube internal/constraints internal/allocation
+		internal/nodeallocation kubernetes`},
 	{"internal/autoscalers", "actuator/podresize internal/kube internal/constraints kubernetes"},
 	{"internal/demandsignal", `
 		api/v1alpha1 api/v1alpha1/reasons internal/demandsignal/control internal/kube internal/constraints
@@ -52,8 +55,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/controller/metrics", "api/v1alpha1/reasons github.com/prometheus"},
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
-		internal/lifecycle internal/quota internal/coordinator internal/coordinator/runner internal/flowcontrol
-		internal/controller/metrics internal/demandsignal internal/kube
+		internal/lifecycle internal/quota internal/quota/shares internal/coordinator internal/coordinator/runner
+		internal/flowcontrol internal/controller/metrics internal/demandsignal internal/kube
 		internal/constraints internal/allocation internal/markets internal/nodeallocation internal/autoscalers internal/restore kubernetes
 		github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},

@@ -35,11 +35,11 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	kept.NoDecrease = string(reasons.UnhealthyAfterDecrease)
 	keeping := constraints.BoundsOf(pod, declared, allocatable, &kept)
 	p.Ceiling = bounds.Ceiling
-	possiblyOurs := kube.PossiblyWrittenByMBCAS(pod)
+	ours, possiblyOurs := kube.WrittenByMBCAS(pod), kube.PossiblyWrittenByMBCAS(pod)
 	for _, c := range kube.Containers(pod) {
 		b := bounds.Containers[c.Spec.Name]
 		p.Containers = append(p.Containers, lifecycle.Container{
-			Name: c.Spec.Name, Limit: c.Limit(), PossiblyOwn: possiblyOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
+			Name: c.Spec.Name, Limit: c.Limit(), Own: ours[c.Spec.Name], PossiblyOwn: possiblyOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
 			Floor: b.Floor, NoDecreaseFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
 		})
 	}

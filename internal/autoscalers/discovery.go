@@ -32,8 +32,8 @@ type Discovery struct {
 	Live client.Reader
 	Now  func() time.Time
 	Log  *slog.Logger
-	// Changed is called when a VPA, or what is known of VPAs, has changed.
-	Changed func()
+	// Changed is called with the namespace when a VPA has changed, and with "" when what is known of VPAs has.
+	Changed func(namespace string)
 
 	// cache holds VPAs and nothing else: the controller starts only once the manager's caches are full, and VPAs that cannot all be
 	// read would keep it from that.
@@ -169,12 +169,12 @@ func (d *Discovery) watch(ctx context.Context) error {
 	informer, err := d.cache.GetInformer(ctx, anyVPA(), cache.BlockUntilSynced(true))
 	if err == nil {
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { d.Changed() }, DeleteFunc: func(any) { d.Changed() },
+			AddFunc: func(o any) { d.Changed(namespaceOf(o)) }, DeleteFunc: func(o any) { d.Changed(namespaceOf(o)) },
 			UpdateFunc: func(old, changed any) {
 				before, ok := old.(*unstructured.Unstructured)
 				after, ok2 := changed.(*unstructured.Unstructured)
 				if !ok || !ok2 || !reflect.DeepEqual(constraints.VPAOf(before), constraints.VPAOf(after)) {
-					d.Changed()
+					d.Changed(namespaceOf(changed))
 				}
 			},
 		})
@@ -187,6 +187,17 @@ func (d *Discovery) watch(ctx context.Context) error {
 	return nil
 }
 
+// namespaceOf is that of an object of an informer, or of the last that is known of a deleted one; "" where that is unknown.
+func namespaceOf(o any) string {
+	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	if vpa, ok := o.(*unstructured.Unstructured); ok {
+		return vpa.GetNamespace()
+	}
+	return ""
+}
+
 // lose makes VPAs unknown, because of err.
 func (d *Discovery) lose(ctx context.Context, err error) error {
 	d.set(VPAsUnknown, Cause(err), nil)
@@ -195,7 +206,7 @@ func (d *Discovery) lose(ctx context.Context, err error) error {
 
 func (d *Discovery) set(state VPAState, cause string, reader client.Reader) {
 	if d.VPAs.set(state, cause, reader) && d.found {
-		d.Changed()
+		d.Changed("")
 	}
 }
 

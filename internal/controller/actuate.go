@@ -22,9 +22,8 @@ import (
 )
 
 // act carries tasks out: the resizes in the order of the plan, then the rest. last says that the node
-// is not decided anew at once, whatever has changed. It says whether the API server did not let a
-// pod be dealt with.
-func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last bool) (failed bool) {
+// is not decided anew at once, whatever has changed.
+func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last bool) {
 	var moves, rest []*task
 	for _, t := range tasks {
 		if t.Move != nil {
@@ -33,9 +32,9 @@ func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last b
 			rest = append(rest, t)
 		}
 	}
-	failed = r.forEach(ctx, moves, func(t *task) error { return r.resize(ctx, s, t, last) })
+	r.forEach(ctx, acting, moves, func(t *task) error { return r.resize(ctx, s, t, last) })
 	awaitDecreases(moves, rest)
-	return r.forEach(ctx, rest, func(t *task) error {
+	r.forEach(ctx, acting, rest, func(t *task) error {
 		switch {
 		case t.Delete:
 			return r.drop(ctx, t)
@@ -43,21 +42,41 @@ func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task, last b
 			return r.create(ctx, s, t)
 		}
 		return nil
-	}) || failed
+	})
 }
 
-// forEach runs f on every task, and says whether it failed on any: the others do not wait for that
-// one.
-func (r *Reconciler) forEach(ctx context.Context, tasks []*task, f func(*task) error) bool {
-	return each(r.Config.Pods, tasks, func(t *task) error {
-		err := f(t)
-		r.failed(ctx, t.pod, err)
-		return err
-	}) != nil
+// What is done about a pod, each with a back-off of its own. A pod about which either fails waits:
+// what is done to it has to be recorded.
+const acting, reporting = "act ", "report "
+
+// forEach runs f on every task that no earlier failure holds off: the others do not wait for those.
+func (r *Reconciler) forEach(ctx context.Context, what string, tasks []*task, f func(*task) error) {
+	_ = each(r.Config.Pods, tasks, func(t *task) error { // never fails
+		key := allocationOf(t.pod).String()
+		until := r.backoffs.Waits(r.Now(), acting+key, reporting+key)
+		if until.IsZero() {
+			until = r.done(ctx, t.pod, what+key, f(t))
+		}
+		t.Recheck(until)
+		return nil
+	})
 }
 
-// drop deletes a PodAllocation that is not needed any more.
+// drop deletes a PodAllocation that is not needed any more. That of a pod that the cache does not show
+// is kept if the pod exists: the two caches of a new leader are not of the same moment.
 func (r *Reconciler) drop(ctx context.Context, t *task) error {
+	if t.stray {
+		pod := &corev1.Pod{}
+		err := r.Live.Get(ctx, client.ObjectKeyFromObject(t.pod), pod)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read pod %s/%s of PodAllocation %s: %w", t.pod.Namespace, t.pod.Name, t.pa.Name, err)
+		}
+		if err == nil && allocationOf(pod) == client.ObjectKeyFromObject(t.pa) &&
+			pod.UID == t.pa.Spec.PodRef.UID && pod.Spec.NodeName == t.pa.Spec.NodeName {
+			t.Recheck(r.Now().Add(lag))
+			return nil
+		}
+	}
 	err := r.Client.Delete(ctx, t.pa, client.Preconditions{UID: &t.pa.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete PodAllocation %s/%s: %w", t.pa.Namespace, t.pa.Name, err)
@@ -89,9 +108,9 @@ func (r *Reconciler) create(ctx context.Context, s *snapshot, t *task) error {
 }
 
 // keep remembers a PodAllocation as the API server returned it, until the cache shows it too.
-func (t *task) keep(s *snapshot, pa *v1alpha1.PodAllocation) {
+func (p *podState) keep(s *snapshot, pa *v1alpha1.PodAllocation) {
 	pa.ManagedFields = nil // as in the cache
-	t.pa, t.rec.pa, t.rec.paAt = pa, pa, s.now
+	p.pa, p.rec.pa, p.rec.paAt = pa, pa, s.now
 }
 
 // resize carries one resize out and records what came of it in the task's status.
@@ -207,7 +226,8 @@ func awaitDecreases(moves, rest []*task) {
 // asks what admission would make of it, because what that adds to a pod can never be removed.
 func (r *Reconciler) attempt(ctx context.Context, t *task) podresize.Result {
 	ranges := t.admission.ranges
-	if t.rec.checked == nil || *t.rec.checked != ranges {
+	under := fmt.Sprint(r.mutations.Load(), " ", ranges)
+	if t.rec.checked == nil || *t.rec.checked != under {
 		result := r.Resize.DryRun(ctx, t.pod, *t.Move)
 		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks
 		// nothing.
@@ -218,9 +238,14 @@ func (r *Reconciler) attempt(ctx context.Context, t *task) podresize.Result {
 			}
 			return result
 		}
-		t.rec.checked = &ranges
+		t.rec.checked = &under
 	}
-	return r.Resize.Apply(ctx, t.pod, *t.Move)
+	t.rec.Send(*t.Move)
+	result := r.Resize.Apply(ctx, t.pod, *t.Move)
+	if result.Outcome == podresize.WouldMutate { // admission changed since the dry runs: none counts any more
+		r.mutations.Add(1)
+	}
+	return result
 }
 
 // account tells everything that bounds resizes what came of one: a resize that changed nothing gives
@@ -299,6 +324,7 @@ func (r *Reconciler) resized(s *snapshot, t *task, pod *corev1.Pod) {
 	t.became(pod, r.Now())
 	t.Resized(r.Config.Config, r.Now(), allocation.LimitsOf(from), allocation.LimitsOf(to), &t.rec.Memory)
 	t.rec.decidedAt, t.rec.refused = s.now, nil
+	t.rec.dates.Looked(r.Now()) // the pod as it was answered shows nothing yet
 }
 
 // refused sets the back-off of a pod whose resize was refused.

@@ -26,11 +26,24 @@ import (
 // the worker that reconciles it.
 type memory struct {
 	mu    sync.Mutex
-	nodes map[string]map[types.UID]*record
+	nodes map[string]*nodeMemory
 	// markets are what the agents said last.
 	markets *markets.Markets
 	// told is what agents are told.
 	told *nodeallocation.Writer
+}
+
+// nodeMemory is what is remembered of one node.
+type nodeMemory struct {
+	records map[types.UID]*record
+	// ledger is that of the node as our last write returned it; nil once the cache has caught up.
+	ledger   *corev1.ConfigMap
+	ledgerAt time.Time
+	adopted  bool // the Node was made the owner of an old ledger, or that was tried
+	// dates are those of the node's conditions, and evicted is when a pod of the cordoned node was
+	// last seen to be evicted.
+	dates   lifecycle.Dates
+	evicted time.Time
 }
 
 // record is what is remembered of one pod.
@@ -38,9 +51,6 @@ type record struct {
 	declared []v1alpha1.ContainerLimit
 	// unknownAt is when the declared limits were last searched for in vain.
 	unknownAt time.Time
-	// ledgered is what was written to the ledger at ledgeredAt.
-	ledgered   []v1alpha1.ContainerLimit
-	ledgeredAt time.Time
 	// pod and pa are the objects as our last write or read returned them, trimmed as in the caches;
 	// nil once those have caught up.
 	pod   *corev1.Pod
@@ -54,7 +64,9 @@ type record struct {
 	// decidedAt is when the resize in flight was decided.
 	decidedAt time.Time
 	lifecycle.Memory
-	// checked are the LimitRanges under which a dry run was found harmless; nil: none was made.
+	// dates are those that the kubelet gives.
+	dates lifecycle.Dates
+	// checked is under which admission a dry run was found harmless; nil: none was made.
 	checked *string
 	// refused are the objects by which the last resize was refused; nil: it was not.
 	refused *admission
@@ -65,19 +77,30 @@ type record struct {
 // not show for a multiple of it is from before a restore of the store.
 const lag = 10 * time.Second
 
-// of are the records of a node's pods, without those that do not exist any more.
-func (m *memory) of(node string, exists map[types.UID]bool) map[types.UID]*record {
+// of is what is remembered of a node, without pods that do not exist any more.
+func (m *memory) of(node string, exists map[types.UID]bool) *nodeMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	records := m.nodes[node]
-	maps.DeleteFunc(records, func(uid types.UID, _ *record) bool { return !exists[uid] })
-	if len(exists) == 0 {
-		delete(m.nodes, node)
-	} else if records == nil {
-		records = map[types.UID]*record{}
-		m.nodes[node] = records
+	n := m.nodes[node]
+	if n == nil {
+		n = &nodeMemory{records: map[types.UID]*record{}}
 	}
-	return records
+	maps.DeleteFunc(n.records, func(uid types.UID, _ *record) bool { return !exists[uid] })
+	if m.nodes[node] = n; len(exists) == 0 {
+		delete(m.nodes, node)
+	}
+	return n
+}
+
+// newest is the newest known version of the ledger, of which the cache may show none.
+func (n *nodeMemory) newest(cached *corev1.ConfigMap, now time.Time) *corev1.ConfigMap {
+	switch {
+	case n.ledger == nil:
+	case cached == nil && now.Sub(n.ledgerAt) < lag, cached != nil && newer(n.ledger, cached) && now.Sub(n.ledgerAt) < 30*lag:
+		return n.ledger
+	}
+	n.ledger = nil
+	return cached
 }
 
 // newest are the newest known versions of a pod and its allocation, of which the cache may show none.

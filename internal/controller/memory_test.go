@@ -155,17 +155,15 @@ func TestTheSoonestLookWins(t *testing.T) {
 	at := func(d time.Duration) *task { return &task{Task: lifecycle.Task{RecheckAt: noon.Add(d)}} }
 	tasks := []*task{at(time.Second), at(time.Hour), {}}
 	for _, c := range []struct {
-		tasks  []*task
-		failed bool
-		node   time.Time
-		want   time.Duration
+		tasks []*task
+		node  time.Time
+		want  time.Duration
 	}{
-		{nil, false, never, 0}, {nil, true, never, failedRetry}, {nil, false, soon, time.Minute}, {nil, false, noon, time.Millisecond},
-		{tasks, false, never, time.Second}, {tasks, true, soon, time.Second}, {tasks[1:], true, soon, failedRetry},
-		{tasks[1:], false, never, time.Hour}, {tasks[1:], false, soon, time.Minute},
+		{nil, never, 0}, {nil, soon, time.Minute}, {nil, noon, time.Millisecond},
+		{tasks, never, time.Second}, {tasks, soon, time.Second}, {tasks[1:], never, time.Hour}, {tasks[1:], soon, time.Minute},
 	} {
-		if got := after(noon, c.node, c.tasks, c.failed); got != c.want {
-			t.Errorf("%d tasks, failed %v: looked at again after %v, want %v", len(c.tasks), c.failed, got, c.want)
+		if got := after(noon, c.node, c.tasks); got != c.want {
+			t.Errorf("%d tasks: looked at again after %v, want %v", len(c.tasks), got, c.want)
 		}
 	}
 }

@@ -18,16 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
-	"github.com/mbcas/mbcas/internal/nodeallocation"
 	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/quota/shares"
 )
 
 // namespaceState is a namespace with all that constrains decisions about its pods.
@@ -35,8 +33,8 @@ type namespaceState struct {
 	constraints.NamespaceObjects
 	exists    bool
 	mode      kube.Mode
-	shares    map[types.UID]share // of quotas that are short
-	recheckAt time.Time           // when they may change though nothing does; zero: they will not
+	shares    shares.Division // of quotas that are short
+	recheckAt time.Time       // when to look again though nothing changes; zero: no need
 	// signalsKnown: the DemandSignals have been listed since the start.
 	signalsKnown bool
 	// unknownAutoscaler says what is not known of the autoscalers of any pod; "" where all is.
@@ -89,7 +87,9 @@ func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, n
 	if err := r.lookUpSelectors(ctx, n, name); err != nil {
 		return err
 	}
-	return r.divide(ctx, n, name)
+	n.shares, err = r.quotas.shares.Of(ctx, &n.NamespaceObjects, name, r.Now())
+	n.recheckAt = lifecycle.Earlier(n.recheckAt, n.shares.RecheckAt)
+	return err
 }
 
 // lookUpSelectors finds the pods of the targets that are not known by their owners. They are looked
@@ -158,142 +158,7 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 type quotaState struct {
 	mu           sync.Mutex
 	reservations *quota.Reservations
-	drift        quota.Drift
-}
-
-// share is the highest total limit that short quotas leave a pod, and the quotas that set it.
-type share struct {
-	most cpu.Milli
-	by   []string
-}
-
-// divide divides what the quotas of a namespace leave over its pods, on all nodes.
-func (r *Reconciler) divide(ctx context.Context, n *namespaceState, namespace string) error {
-	n.shares = map[types.UID]share{}
-	var claimants []claimant
-	for i := range n.Quotas {
-		q := &n.Quotas[i]
-		room, bounds := constraints.CPUQuotaOf(q)
-		if !bounds || !room.Known {
-			continue
-		}
-		if claimants == nil {
-			var err error
-			if claimants, err = r.claimants(ctx, n, namespace); err != nil {
-				return err
-			}
-		}
-		var pods []types.UID
-		var claims []quota.Claim
-		var seen, others cpu.Milli
-		for _, c := range claimants {
-			switch charged := constraints.QuotaUsage(c.pod); {
-			case !constraints.QuotaSelects(q, c.pod):
-			case c.managed:
-				seen += charged
-				pods, claims = append(pods, c.pod.UID), append(claims, c.claim)
-			default:
-				seen += charged
-				others += charged
-			}
-		}
-		r.quotas.mu.Lock()
-		drift, again := r.quotas.drift.Lasting(string(q.UID), room.Used-seen, r.Now())
-		r.quotas.mu.Unlock()
-		if len(pods) == 0 {
-			continue
-		}
-		n.recheckAt = lifecycle.Earlier(n.recheckAt, again)
-		shares, short := r.Config.Quota.Share(quota.Room{Hard: room.Hard, Used: room.Used, Others: others + drift}, claims)
-		if !short {
-			continue
-		}
-		for j, uid := range pods {
-			s := n.shares[uid]
-			if s.by == nil || shares[j] < s.most {
-				s.most = shares[j]
-			}
-			s.by = append(s.by, "ResourceQuota/"+q.Name)
-			n.shares[uid] = s
-		}
-	}
-	return nil
-}
-
-// claimant is a pod that counts against quotas, and what it claims of them if it is managed.
-type claimant struct {
-	pod     *corev1.Pod
-	managed bool
-	claim   quota.Claim
-}
-
-// claimants are the pods of a namespace that count against quotas, on all nodes.
-func (r *Reconciler) claimants(ctx context.Context, n *namespaceState, namespace string) ([]claimant, error) {
-	var pods corev1.PodList
-	if err := r.list(ctx, &pods, client.InNamespace(namespace)); err != nil {
-		return nil, err
-	}
-	of, err := r.allocations(ctx, client.InNamespace(namespace))
-	if err != nil {
-		return nil, err
-	}
-	list := []claimant{}
-	sizes, told := map[string]cpu.Milli{}, map[string]nodeallocation.Told{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if !constraints.CountsAgainstQuota(pod, r.Now()) {
-			continue
-		}
-		c := claimant{pod: pod}
-		pa, node := of[allocationOf(pod)], pod.Spec.NodeName
-		if c.managed = pa != nil && !kube.Ended(pod) && len(pa.Status.DeclaredLimits) > 0; c.managed {
-			if _, ok := sizes[node]; !ok {
-				var o corev1.Node
-				if err := r.Client.Get(ctx, types.NamespacedName{Name: node}, &o); client.IgnoreNotFound(err) != nil {
-					return nil, fmt.Errorf("read node %s: %w", node, err)
-				}
-				sizes[node] = allocation.Node(&o).Allocatable
-				if told[node], err = r.memory.told.Told(ctx, node); err != nil {
-					return nil, err
-				}
-			}
-			c.claim = allocation.QuotaClaim(&n.NamespaceObjects, pod, pa, told[node].Constraints(pod.UID), sizes[node])
-		}
-		list = append(list, c)
-	}
-	return list, nil
-}
-
-// constrain adds the pod's share of short quotas to its constraints.
-func (s share) constrain(c *v1alpha1.Constraints) {
-	if s.by == nil {
-		return
-	}
-	c.IncreaseOnNeed = true
-	if c.Ceiling == nil || s.most < *c.Ceiling {
-		c.Ceiling = &s.most
-	}
-	by := strings.Join(s.by, ", ")
-	if c.CeilingBy != "" {
-		by = c.CeilingBy + ", " + by
-	}
-	c.CeilingBy = by[:min(len(by), 512)]
-}
-
-// rooms are those of the quotas that bound the CPU limits of the pod.
-func rooms(quotas []corev1.ResourceQuota, pod *corev1.Pod) (list []quota.Room) {
-	for i := range quotas {
-		q, ok := constraints.CPUQuotaOf(&quotas[i])
-		if !ok || !constraints.QuotaSelects(&quotas[i], pod) {
-			continue
-		}
-		room := quota.Room{Name: q.Name}
-		if q.Known {
-			room.Hard, room.Used = q.Hard, q.Used
-		}
-		list = append(list, room)
-	}
-	return list
+	shares       shares.Divider
 }
 
 // reserve shortens an increase to what the quotas of the namespace have room for now. It returns
@@ -313,7 +178,7 @@ func (r *Reconciler) reserve(ctx context.Context, t *task) (reasons.Reason, erro
 	if err := r.list(ctx, &quotas, client.InNamespace(t.pod.Namespace)); err != nil {
 		return "", err
 	}
-	within := rooms(quotas.Items, t.pod)
+	within := shares.Rooms(quotas.Items, t.pod)
 	if len(within) == 0 {
 		return "", nil
 	}

@@ -25,11 +25,11 @@ import (
 type nodeState struct {
 	lifecycle.Node
 	name        string
+	uid         types.UID
 	allocatable cpu.Milli
 	cordoned    bool           // no new pods come
 	evicting    []corev1.Taint // NoExecute
 	unconfirmed allocation.Unconfirmed
-	uid         types.UID
 }
 
 // node reads the node and the Lease of its agent.
@@ -76,13 +76,33 @@ func nodeOf(n *corev1.Node) nodeState {
 // Karpenter, and by the administrator of a node that was shut down.
 var drainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}
 
-// leaving says whether a pod is on its way out. One that has ended is no sign of a drain: an evicted
-// pod stays behind with its condition until it is deleted.
+// drainLasts is how long after the last eviction a cordoned node counts as being drained. Longer leaves
+// the limits of a node alone that was cordoned for another reason; shorter resizes pods between two
+// evictions, which may be far between under a PodDisruptionBudget.
+const drainLasts = 10 * time.Minute
+
+// drain takes a cordoned node for one that is drained while pods are evicted from it.
+func (s *snapshot) drain(pods []corev1.Pod) {
+	switch {
+	case !s.node.cordoned:
+		s.memory.evicted = time.Time{}
+	case slices.ContainsFunc(pods, leaving):
+		s.memory.evicted = s.now
+	}
+	if until := s.memory.evicted.Add(drainLasts); !s.memory.evicted.IsZero() && s.now.Before(until) {
+		s.node.Draining = true
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
+	}
+}
+
+// leaving says whether a pod is being evicted. Pods end, and are deleted, for many other reasons, on
+// cordoned nodes, too. One that has ended is no sign of a drain either: an evicted pod stays behind
+// with its condition until it is deleted.
 func leaving(p corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
-	return p.DeletionTimestamp != nil || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
 	})
 }

@@ -80,13 +80,16 @@ func TestNothingMovesAtTheNodesEnd(t *testing.T) {
 	r.limitIs(pod, 3000, "while the node is drained")
 	going.Status.Phase = corev1.PodFailed // the remains of what was evicted
 	r.must(r.Client.Status().Update(r.Context(), going))
+	l.look(pod)
+	r.limitIs(pod, 3000, "until the next pod is evicted")
+	l.pass(drainLasts)
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	r.must(r.Client.Delete(r.Context(), node))
 	r.publish(pod, "0.000", app(2000))
 	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeUnknown)
 }
 
-// TestLeaving: what has ended is not on its way out.
+// TestLeaving: a pod that ends, or is deleted by its owner, is no sign of a drain.
 func TestLeaving(t *testing.T) {
 	now := metav1.Now()
 	condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "TerminationByKubelet"}
@@ -98,7 +101,7 @@ func TestLeaving(t *testing.T) {
 	}{
 		"runs":                {corev1.PodRunning, false, false, false},
 		"is evicted":          {corev1.PodRunning, true, false, true},
-		"is deleted":          {corev1.PodRunning, false, true, true},
+		"is deleted":          {corev1.PodRunning, false, true, false},
 		"was evicted":         {corev1.PodFailed, true, false, false},
 		"has ended, and goes": {corev1.PodSucceeded, false, true, false},
 	} {

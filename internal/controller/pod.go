@@ -2,28 +2,23 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/quota/shares"
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
@@ -31,6 +26,7 @@ import (
 type podState struct {
 	pod         *corev1.Pod
 	pa          *v1alpha1.PodAllocation // nil: none
+	stray       bool                    // pod stands for one that the cache does not show on the node
 	constraints v1alpha1.Constraints
 	admission   admission
 	facts       lifecycle.Pod
@@ -51,13 +47,15 @@ type task struct {
 	conflict bool      // the pod has changed since the decision: the node is decided anew at once
 }
 
-// pod gathers what is known of one pod; nil for a pod of which nothing can be said yet.
+// pod gathers what is known of one pod; nil for a pod of which nothing can be said yet. looked is when
+// its node was last looked at.
 func (r *Reconciler) pod(
-	ctx context.Context, s *snapshot, cached *corev1.Pod, pa *v1alpha1.PodAllocation,
+	ctx context.Context, s *snapshot, cached *corev1.Pod, pa *v1alpha1.PodAllocation, looked time.Time,
 ) (*podState, error) {
-	rec := s.records[cached.UID]
+	rec := s.memory.records[cached.UID]
 	if rec == nil {
 		rec = &record{}
+		rec.dates.Looked(looked)
 	}
 	p := &podState{rec: rec}
 	p.pod, p.pa = rec.newest(cached, pa, s.now)
@@ -70,11 +68,13 @@ func (r *Reconciler) pod(
 		p.facts.Excluded = excluded
 		return p, nil
 	}
-	s.records[cached.UID] = rec
+	s.memory.records[cached.UID] = rec
 	unknown := n.unknownAutoscaler
 	if unknown == "" {
 		unknown = n.FailedLookup(p.pod)
-		s.failed = s.failed || unknown != "" // reconciled again when the target is asked again
+		if unknown != "" { // reconciled again when the target is asked again
+			s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(failedRetry))
+		}
 	}
 	declared, err := r.declaredLimits(ctx, s, p)
 	if err != nil {
@@ -86,21 +86,23 @@ func (r *Reconciler) pod(
 		}
 	}
 	hpa := r.constrain(p, n, s.told.Constraints(p.pod.UID), declared)
-	p.admission = admission{versions(n.LimitRanges), rooms(n.Quotas, p.pod)}
+	p.admission = admission{versions(n.LimitRanges), shares.Rooms(n.Quotas, p.pod)}
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
-	f.Memory, f.Evicted = rec.Memory, evicted(p.pod, s.node.evicting)
-	e, _ := restore.ReadEntry(s.ledger, p.pod.UID)
-	f.InLedger = kube.SameLimits(e.Limits, declared) ||
-		kube.SameLimits(rec.ledgered, declared) && s.now.Sub(rec.ledgeredAt) < lag
+	f.Evicted = evicted(p.pod, s.node.evicting)
+	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
+	f.InLedger = kube.SameLimits(e.Limits, declared)
 	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
 	f.Resolved = p.resolved()
 	if p.pa != nil {
-		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status)
+		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
 		f.Decision = allocation.DecisionOf(p.pa, p.decisionAge(&s.node, s.now, r.Config.FreezeAfter))
 	}
 	f.Progress, f.Said = podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
+	rec.dates.Translate(s.now, f.Dates()...)
+	rec.Witness(f)
+	f.Memory = rec.Memory
 	return p, nil
 }
 
@@ -121,7 +123,7 @@ func (r *Reconciler) constrain(
 	p *podState, n *namespaceState, told *v1alpha1.Constraints, declared []v1alpha1.ContainerLimit,
 ) (hpa bool) {
 	p.constraints, hpa = n.ConstraintsOf(p.pod, declared)
-	n.shares[p.pod.UID].constrain(&p.constraints)
+	n.shares.Shares[p.pod.UID].Constrain(&p.constraints)
 	p.constraints.CoordinationPercent = r.coordinator.Factor(p.pod, told)
 	if !n.signalsKnown && told != nil { // after a start, the last known demand holds
 		p.constraints.DemandPercent, p.constraints.DemandBy = told.DemandPercent, told.DemandBy
@@ -217,106 +219,44 @@ func (r *Reconciler) declaredLimits(
 	if s.now.Sub(p.rec.unknownAt) < time.Minute {
 		return nil, nil
 	}
-	if declared, err = r.findDeclared(ctx, s, p); err != nil {
-		return nil, err
-	}
-	p.rec.declared, p.rec.unknownAt = declared, time.Time{}
-	if declared == nil {
-		p.rec.unknownAt = s.now
-	}
-	return declared, nil
-}
-
-// findDeclared finds the declared limits: those that are remembered or recorded, else those that the
-// pod itself proves, else those of its owner's template. A limit that MBCAS may have set is never
-// taken for a declared one.
-func (r *Reconciler) findDeclared(ctx context.Context, s *snapshot, p *podState) ([]v1alpha1.ContainerLimit, error) {
 	if len(p.rec.declared) > 0 {
+		if p.pa != nil && len(p.pa.Status.DeclaredLimits) > 0 { // perhaps by another leader
+			p.rec.declared = p.pa.Status.DeclaredLimits
+		}
 		return p.rec.declared, nil
 	}
-	if p.pa != nil && len(p.pa.Status.DeclaredLimits) > 0 {
-		return p.pa.Status.DeclaredLimits, nil
-	}
-	if e, ok := restore.ReadEntry(s.ledger, p.pod.UID); ok {
-		return e.Limits, nil
-	}
-	limits, doubtful := kube.Limits(p.pod), kube.PossiblyWrittenByMBCAS(p.pod)
-	if len(doubtful) == 0 {
-		return limits, nil
-	}
-	template, err := r.template(ctx, p.pod)
+	finder := restore.Finder{Live: r.Live, Namespace: r.Config.Namespace}
+	found, err := finder.Find(ctx, p.pod, restore.Records{Allocation: p.pa, Ledger: s.ledger.Stored})
 	if err != nil {
 		return nil, err
 	}
-	for i, l := range limits {
-		if !doubtful[l.Name] {
-			continue
-		}
-		if limits[i].CPULimit = template[l.Name]; template[l.Name] == 0 {
-			return nil, nil
-		}
+	if found.Allocation != nil {
+		p.keep(s, found.Allocation)
 	}
-	return limits, nil
+	p.rec.declared, p.rec.unknownAt = found.Limits, time.Time{}
+	if found.Limits == nil {
+		p.rec.unknownAt = s.now
+	}
+	return found.Limits, nil
 }
 
-// template is the CPU limit of each container in the template that the pod was made from; empty
-// where there is none.
-func (r *Reconciler) template(ctx context.Context, pod *corev1.Pod) (map[string]cpu.Milli, error) {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil {
-		return nil, nil
+// ledger reads the second record of the declared limits of the node.
+func (r *Reconciler) ledger(ctx context.Context, s *snapshot) (restore.NodeLedger, error) {
+	l := restore.NodeLedger{Namespace: r.Config.Namespace, Node: s.node.name, NodeUID: s.node.uid}
+	key, cached := types.NamespacedName{Namespace: l.Namespace, Name: restore.LedgerName(l.Node)}, &corev1.ConfigMap{}
+	switch err := r.Client.Get(ctx, key, cached); {
+	case client.IgnoreNotFound(err) != nil:
+		return l, fmt.Errorf("read ConfigMap %s, the record of declared limits: %w", key, err)
+	case err != nil:
+		cached = nil
 	}
-	key := types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}
-	var spec corev1.PodSpec
-	var uid types.UID
-	var err error
-	switch owner.Kind {
-	case "ReplicaSet":
-		o := &appsv1.ReplicaSet{}
-		err = r.Live.Get(ctx, key, o)
-		spec, uid = o.Spec.Template.Spec, o.UID
-	case "Job":
-		o := &batchv1.Job{}
-		err = r.Live.Get(ctx, key, o)
-		spec, uid = o.Spec.Template.Spec, o.UID
-	case "StatefulSet", "DaemonSet":
-		// Their template may be newer than the pod; the revision that the pod names is not.
-		o := &appsv1.ControllerRevision{}
-		key.Name = revision(pod, owner.Name)
-		if err = r.Live.Get(ctx, key, o); err == nil {
-			var patch struct {
-				Spec struct{ Template corev1.PodTemplateSpec }
-			}
-			err = json.Unmarshal(o.Data.Raw, &patch)
-			spec = patch.Spec.Template.Spec
-		}
-		if c := metav1.GetControllerOf(o); c != nil {
-			uid = c.UID
-		}
-	default:
-		return nil, nil
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read the template of pod %s/%s, %s %s: %w", pod.Namespace, pod.Name, owner.Kind, key.Name, err)
-	}
-	if err != nil || uid != owner.UID {
-		return nil, nil
-	}
-	return kube.ByName(kube.Limits(&corev1.Pod{Spec: spec})), nil
+	l.Stored = s.memory.newest(cached, s.now)
+	return l, nil
 }
 
-// revision is the name of the ControllerRevision of a pod: StatefulSets label pods with the
-// whole name, DaemonSets with its last part.
-func revision(pod *corev1.Pod, owner string) string {
-	label := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-	if strings.HasPrefix(label, owner+"-") {
-		return label
-	}
-	return owner + "-" + label
-}
-
-// record writes newly found declared limits to the ledger, before anything else happens.
-func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) error {
+// record writes newly found declared limits to the ledger, before anything else happens. Where that
+// fails, the pods wait whose limits are recorded nowhere; the others do not.
+func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 	entries := map[types.UID]restore.Entry{}
 	for _, t := range tasks {
 		if t.Record != nil {
@@ -324,13 +264,32 @@ func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) err
 			entries[t.pod.UID] = restore.Entry{Namespace: t.pod.Namespace, Pod: t.pod.Name, Limits: limits}
 		}
 	}
-	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(s.node.name)}
-	if err := restore.WriteLedger(ctx, r.Client, key, entries, s.ledger, s.exists); err != nil {
-		return err
+	thing := "ledger " + s.node.name
+	until := r.backoffs.Waits(s.now, thing)
+	if until.IsZero() {
+		stored, err := s.ledger.Write(ctx, r.Client, entries, s.exists)
+		if err == nil && s.ledger.Orphaned() && !s.memory.adopted {
+			s.memory.adopted = true
+			s.ledger.Stored = stored
+			if adopted, err := s.ledger.Adopt(ctx, r.Client); err == nil {
+				stored = adopted
+			} else {
+				r.Log.Warn("an old record of declared limits outlives its node", "node", s.node.name, "err", err)
+			}
+		}
+		until = r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, thing, err)
+		if stored != s.ledger.Stored {
+			s.memory.ledger, s.memory.ledgerAt, s.ledger.Stored = stored, s.now, stored
+		}
 	}
-	for uid, e := range entries {
-		rec := s.records[uid]
-		rec.declared, rec.ledgered, rec.ledgeredAt = e.Limits, e.Limits, s.now
+	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
+	for _, t := range tasks {
+		switch {
+		case t.Record == nil:
+		case until.IsZero():
+			t.rec.declared = entries[t.pod.UID].Limits
+		default:
+			t.AwaitRecord(t.facts.Status)
+		}
 	}
-	return nil
 }

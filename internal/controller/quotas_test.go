@@ -82,18 +82,19 @@ func (c *cached) shares(what string, hard, used, want cpu.Milli, again time.Dura
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(hard)}
 	q.Status.Hard = q.Spec.Hard
 	q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(used)}
-	n := &namespaceState{NamespaceObjects: constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}}
-	c.must(c.r.divide(c.Context(), n, "shop"))
+	n, err := c.r.quotas.shares.Of(
+		c.Context(), &constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}, "shop", c.now)
+	c.must(err)
 	var shares []cpu.Milli
 	for i := range 4 {
-		shares = append(shares, n.shares[types.UID(fmt.Sprintf("web-%d", i))].most)
+		shares = append(shares, n.Shares[types.UID(fmt.Sprintf("web-%d", i))].Most)
 	}
 	recheckAt := time.Time{}
 	if again > 0 {
 		recheckAt = c.now.Add(again)
 	}
-	if slices.Min(shares) != want || slices.Max(shares) != want || !n.recheckAt.Equal(recheckAt) {
-		c.Errorf("%s: shares %v and another look at %v, want %v and %v", what, shares, n.recheckAt, want, recheckAt)
+	if slices.Min(shares) != want || slices.Max(shares) != want || !n.RecheckAt.Equal(recheckAt) {
+		c.Errorf("%s: shares %v and another look at %v, want %v and %v", what, shares, n.RecheckAt, want, recheckAt)
 	}
 }
 

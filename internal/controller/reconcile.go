@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/mbcas/mbcas/internal/markets"
 	"github.com/mbcas/mbcas/internal/nodeallocation"
 	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/quota/shares"
 	"github.com/mbcas/mbcas/internal/restore"
 )
 
@@ -83,7 +85,10 @@ type Telemetry struct {
 type pacing struct {
 	limiter  *flowcontrol.RateLimiter
 	breakers *flowcontrol.Breakers
+	backoffs *flowcontrol.Backoffs
 	jitter   func(time.Duration) time.Duration
+	// mutations counts the resizes that admission changed although their dry run was harmless.
+	mutations atomic.Int64
 }
 
 // lookups find what other objects of a namespace demand of its pods.
@@ -102,13 +107,21 @@ func (r *Reconciler) Ready() *Reconciler {
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.limiter, r.breakers = flowcontrol.NewRateLimiter(c.Rate, c.Burst), flowcontrol.NewBreakers(r.jitter)
-	r.memory.nodes, r.requeue = map[string]map[types.UID]*record{}, newRequeue()
+	r.backoffs = flowcontrol.NewBackoffs(r.jitter)
+	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, newRequeue()
 	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Served: func() bool {
 		closed, _ := r.Gate.Closed()
 		return closed != reasons.CRDNotInstalled
 	}}
 	r.memory.markets = &markets.Markets{Leases: r.Client, Namespace: c.Namespace}
 	r.quotas = &quotaState{reservations: quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)}
+	r.quotas.shares = shares.Divider{
+		Config: c.Quota, Client: r.Client,
+		Allocations: func(ctx context.Context, namespace string) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {
+			return r.allocations(ctx, client.InNamespace(namespace))
+		},
+		Told: r.memory.told.Told,
+	}
 	r.lookups = lookups{
 		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
 		percentages: func(string) ([]constraints.Signal, bool) { return nil, true },
@@ -131,7 +144,7 @@ const passes = 3
 // nodes.
 const resizesWithin = 10 * time.Second
 
-// failedRetry is how soon a node is looked at again after an API error about one of its pods.
+// failedRetry is how soon a node is looked at again that was left half done.
 const failedRetry = 5 * time.Second
 
 // Reconcile brings one node to what its decisions call for: gather, decide, act, report.
@@ -144,27 +157,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		s.deadline = deadline
 		tasks := s.decide(r.Config.Config)
-		if err := r.record(ctx, s, tasks); err != nil {
-			return ctrl.Result{}, err
-		}
-		failed := r.act(ctx, s, tasks, pass == passes)
-		failed = r.report(ctx, s, tasks) || failed || s.failed
-		failed = r.tell(ctx, s, tasks) || failed
+		r.record(ctx, s, tasks)
+		r.act(ctx, s, tasks, pass == passes)
+		r.report(ctx, s, tasks)
+		r.tell(ctx, s, tasks)
 		if ctx.Err() != nil {
 			return ctrl.Result{}, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
 		}
 		if pass == passes || !slices.ContainsFunc(tasks, func(t *task) bool { return t.conflict }) {
-			return ctrl.Result{RequeueAfter: after(r.Now(), s.recheckAt, tasks, failed)}, nil
+			return ctrl.Result{RequeueAfter: after(r.Now(), s.recheckAt, tasks)}, nil
 		}
 	}
 }
 
 // after is how long until another look is wanted, for the node as a whole or for one of the tasks;
 // 0: none is.
-func after(now, again time.Time, tasks []*task, failed bool) time.Duration {
-	if failed {
-		again = lifecycle.Earlier(again, now.Add(failedRetry))
-	}
+func after(now, again time.Time, tasks []*task) time.Duration {
 	for _, t := range tasks {
 		again = lifecycle.Earlier(again, t.RecheckAt)
 	}
@@ -174,15 +182,24 @@ func after(now, again time.Time, tasks []*task, failed bool) time.Duration {
 	return max(again.Sub(now), time.Millisecond)
 }
 
-// failed logs and counts an error about one pod, and says whether there is one. It is not returned:
-// the whole node would wait for it longer and longer.
-func (r *Reconciler) failed(ctx context.Context, pod *corev1.Pod, err error) bool {
-	if err != nil && ctx.Err() == nil { // where time is up, that is said once for the node
-		r.Log.Error("pod not dealt with",
-			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", failedRetry, "err", err)
-		r.Metrics.Errors.Inc()
+// done notes whether dealing with a pod, or with a part of it, succeeded. An error is counted, and
+// logged where it is another than before. It is not returned: the whole node would wait for it
+// longer and longer. The thing waits until then; zero: it does not.
+func (r *Reconciler) done(ctx context.Context, pod *corev1.Pod, thing string, err error) (until time.Time) {
+	if err == nil {
+		r.backoffs.Succeeded(thing)
+		return time.Time{}
 	}
-	return err != nil
+	if ctx.Err() != nil { // that time is up is said once for the node
+		return r.Now().Add(failedRetry)
+	}
+	until, news := r.backoffs.Failed(thing, err, r.Now())
+	if news {
+		r.Log.Error("pod not dealt with",
+			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", until.Sub(r.Now()), "err", err)
+	}
+	r.Metrics.Errors.Inc()
+	return until
 }
 
 // nodeField is the field by which pods and allocations are listed.
@@ -194,14 +211,13 @@ type snapshot struct {
 	node nodeState
 	pods []*podState
 	// strays are the PodAllocations of this node whose pod is not on it.
-	strays  []*task
-	records map[types.UID]*record
+	strays []*task
+	memory *nodeMemory
 
 	told       nodeallocation.Told // what the agent is told
 	leftOut    []types.UID         // pods that are not in pods
-	ledger     *corev1.ConfigMap
+	ledger     restore.NodeLedger
 	exists     map[types.UID]bool
-	failed     bool // some pods are left out, because of API errors
 	namespaces map[string]*namespaceState
 	recheckAt  time.Time // when to reconcile again whatever the tasks want; zero: no need
 	deadline   time.Time // until when this reconcile may begin resizes
@@ -222,7 +238,6 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	if err := r.list(ctx, &pods, client.MatchingFields{nodeField: name}); err != nil {
 		return nil, err
 	}
-	s.node.Draining = s.node.Draining || s.node.cordoned && slices.ContainsFunc(pods.Items, leaving)
 	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: name})
 	if err != nil {
 		return nil, err
@@ -233,26 +248,33 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	if s.told, err = r.memory.told.Told(ctx, name); err != nil {
 		return nil, err
 	}
-	s.ledger = &corev1.ConfigMap{}
-	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: restore.LedgerName(name)}
-	if err := r.Client.Get(ctx, key, s.ledger); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read ConfigMap %s, the record of declared limits: %w", key, err)
-	}
 	for i := range pods.Items {
 		s.exists[pods.Items[i].UID] = true
 	}
-	s.records = r.memory.of(name, s.exists)
+	s.memory = r.memory.of(name, s.exists)
+	looked := s.memory.dates.LastLook()
+	s.memory.dates.Translate(s.now, &s.node.ReadySince)
+	s.drain(pods.Items)
+	if s.ledger, err = r.ledger(ctx, s); err != nil {
+		return nil, err
+	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		key := allocationOf(pod)
-		p, err := r.pod(ctx, s, pod, allocations[key])
-		s.failed = r.failed(ctx, pod, err) || s.failed // the others do not wait for this one
-		if p != nil {
-			s.pods = append(s.pods, p)
-		} else {
+		thing := "read " + key.String()
+		pa := allocations[key]
+		delete(allocations, key)
+		until, here := r.backoffs.Waits(s.now, thing), false
+		if until.IsZero() { // the others do not wait for this one
+			p, err := r.pod(ctx, s, pod, pa, looked)
+			if until = r.done(ctx, pod, thing, err); p != nil {
+				s.pods, here = append(s.pods, p), true
+			}
+		}
+		if !here {
 			s.leftOut = append(s.leftOut, pod.UID)
 		}
-		delete(allocations, key)
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 	}
 	for _, pa := range allocations {
 		s.strays = append(s.strays, stray(pa))
@@ -268,8 +290,8 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 // stray has a PodAllocation deleted that belongs to no pod of the node.
 func stray(pa *v1alpha1.PodAllocation) *task {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: pa.Spec.NodeName}}
-	pod.ObjectMeta = metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Spec.PodRef.Name, UID: pa.Spec.PodRef.UID}
-	return &task{Task: lifecycle.Task{Delete: true}, podState: &podState{pod: pod, pa: pa, rec: &record{}}}
+	pod.ObjectMeta = metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Spec.PodRef.Name, UID: types.UID(pa.Name)}
+	return &task{Task: lifecycle.Task{Delete: true}, podState: &podState{pod: pod, pa: pa, stray: true, rec: &record{}}}
 }
 
 // decide returns the tasks of the node, in the order in which to do them.

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,9 +24,8 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// report writes what changed: statuses, events and metrics. It says whether a status could not be
-// written.
-func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) (failed bool) {
+// report writes what changed: statuses, events and metrics.
+func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 	var kept []*task
 	for _, t := range tasks {
 		if !t.Delete {
@@ -34,7 +34,7 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) (fa
 		}
 	}
 	r.Metrics.Allocations(s.node.name, states(kept))
-	return r.forEach(ctx, kept, func(t *task) error { return r.write(ctx, s, t) })
+	r.forEach(ctx, reporting, kept, func(t *task) error { return r.write(ctx, s, t) })
 }
 
 // states counts the pods with a PodAllocation by its phase and reason.
@@ -48,9 +48,14 @@ func states(tasks []*task) map[metrics.State]float64 {
 	return n
 }
 
-// tell tells the agent of the node what to decide about, and says whether that could not be written.
-// What it is told of a pod that was left out stays.
-func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) (failed bool) {
+// tell tells the agent of the node what to decide about. What it is told of a pod that was left out
+// stays.
+func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
+	thing := "tell " + s.node.name
+	until := r.backoffs.Waits(s.now, thing)
+	if s.recheckAt = lifecycle.Earlier(s.recheckAt, until); !until.IsZero() {
+		return
+	}
 	pods := s.told.Of(s.leftOut)
 	for _, t := range tasks {
 		if t.pa != nil && !t.Delete && t.facts.Declared != nil && !t.facts.Ended {
@@ -59,10 +64,8 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) (fail
 		}
 	}
 	err := r.memory.told.Tell(ctx, s.node.name, s.node.uid, pods)
-	if err != nil && ctx.Err() == nil {
-		r.Log.Error("agent not told what to decide about", "node", s.node.name, "retry", failedRetry, "err", err)
-	}
-	return err != nil
+	until = r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, thing, err)
+	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 }
 
 // write stores the task's status if it differs from the stored one.
@@ -77,13 +80,22 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 		return nil
 	}
 	patch, err := client.MergeFrom(pa).Data(changed)
-	if err == nil { // the agent may write the spec at the same time
-		patch, err = kube.ForUID(patch, pa.UID)
+	if err != nil {
+		return fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
 	}
-	answer := &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Name}}
-	if err == nil {
-		raw := client.RawPatch(types.MergePatchType, patch)
-		err = r.Client.Status().Patch(ctx, answer, raw, client.FieldOwner(kube.FieldManager))
+	answer, err := r.patchStatus(ctx, pa, patch)
+	if apierrors.IsConflict(err) {
+		now := &v1alpha1.PodAllocation{}
+		switch err = r.Live.Get(ctx, client.ObjectKeyFromObject(pa), now); {
+		case err != nil:
+		case now.UID == pa.UID && equality.Semantic.DeepEqual(now.Status, pa.Status): // only the agent wrote
+			answer, err = r.patchStatus(ctx, now, patch)
+		default: // another controller wrote, and may know better: look again
+			t.rec.declared = nil
+			t.keep(s, now)
+			t.Recheck(r.Now().Add(time.Second))
+			return nil
+		}
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
@@ -92,6 +104,20 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 		t.keep(s, answer)
 	}
 	return nil
+}
+
+// patchStatus changes the status of this version of a PodAllocation, and of no later one: a leader that
+// was frozen must not overwrite what its successor has recorded.
+func (r *Reconciler) patchStatus(
+	ctx context.Context, pa *v1alpha1.PodAllocation, patch []byte,
+) (*v1alpha1.PodAllocation, error) {
+	patch, err := kube.ForVersion(patch, pa)
+	if err != nil {
+		return nil, err
+	}
+	answer := &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Name}}
+	raw := client.RawPatch(types.MergePatchType, patch)
+	return answer, r.Client.Status().Patch(ctx, answer, raw, client.FieldOwner(kube.FieldManager))
 }
 
 // setStatus puts what the task changes into a status. A newer generation of spec that changes nothing

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -55,7 +54,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	setups := []interface{ Setup(mgr ctrl.Manager) error }{
 		&autoscalers.Discovery{
 			VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log,
-			Changed: r.requeue.allNodes,
+			Changed: r.requeue.namespace,
 		},
 		&restore.Acknowledger{
 			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.pause,
@@ -90,7 +89,8 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		// part is what decisions depend on in the object; nil: all of it.
 		part func(client.Object) any
 	}{
-		{&corev1.Pod{}, nil}, {&corev1.LimitRange{}, nil}, {&coordinationv1.Lease{}, nil}, {&corev1.ConfigMap{}, nil},
+		{&corev1.Pod{}, func(o client.Object) any { return kube.Relevant(o.(*corev1.Pod)) }},
+		{&corev1.LimitRange{}, nil}, {&coordinationv1.Lease{}, nil}, {&corev1.ConfigMap{}, nil},
 		{&v1alpha1.PodAllocation{}, func(o client.Object) any { return []any{o.GetUID(), o.GetGeneration()} }},
 		{&v1alpha1.NodeAllocation{}, func(client.Object) any { return nil }}, // written here alone; one that is deleted counts
 		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
@@ -112,7 +112,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.part == nil || !reflect.DeepEqual(w.part(e.ObjectOld), w.part(e.ObjectNew))
 		}}
-		b = b.Watches(w.object, nodes, builder.WithPredicates(changed))
+		b = b.Watches(w.object, nodes, builder.WithPredicates(r.claims(), changed))
 	}
 	err := b.WatchesRawSource(source.Channel(r.requeue.some, nodes)).
 		WatchesRawSource(source.Channel(r.requeue.all, nodes)).
@@ -129,6 +129,31 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 	return nil
 }
 
+// claims notes changes that change what quotas leave others of a namespace, and lets all pass.
+func (r *Reconciler) claims() predicate.Predicate {
+	r.quotas.shares.Watched = true
+	claim := func(o client.Object) any {
+		switch o := o.(type) {
+		case *corev1.Pod:
+			return kube.Relevant(o)
+		case *v1alpha1.PodAllocation:
+			return []any{o.UID, o.Generation, o.Status.DeclaredLimits}
+		}
+		return nil
+	}
+	note := func(before, now client.Object) bool {
+		if !reflect.DeepEqual(claim(before), claim(now)) {
+			r.quotas.shares.Changed(now.GetNamespace())
+		}
+		return true
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return note(nil, e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return note(nil, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return note(e.ObjectOld, e.ObjectNew) },
+	}
+}
+
 // nodesOf are the nodes that a changed object concerns; of a Node without a name, all.
 func (r *Reconciler) nodesOf(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	var names []string
@@ -141,7 +166,7 @@ func (r *Reconciler) nodesOf(ctx context.Context, o client.Object) (requests []r
 	case *coordinationv1.Lease:
 		names = []string{r.nodeOfLease(o)}
 	case *corev1.ConfigMap: // a record of declared limits
-		if node, ok := strings.CutPrefix(o.Name, kube.LedgerPrefix); ok && o.Labels[kube.LedgerLabel] != "" {
+		if node, ok := kube.NodeOfName(kube.LedgerPrefix, o); ok && o.Labels[kube.LedgerLabel] != "" {
 			names = []string{node}
 		}
 	case *corev1.Node:
@@ -181,7 +206,7 @@ func nodeName(o client.Object) string {
 // nodeOfLease takes the renewal of an agent's Lease in, and returns its node if the Lease was
 // overdue, or if it confirms other decisions than before.
 func (r *Reconciler) nodeOfLease(o *coordinationv1.Lease) string {
-	name, ok := kube.AgentLeaseNode(o.Name)
+	name, ok := kube.AgentLeaseNode(o)
 	changed := r.memory.markets.Renewed(o, r.Now())
 	if !ok || r.liveness.observe(name, renewed(o), r.Now(), r.Config.FreezeAfter) < r.Config.FreezeAfter && !changed {
 		return ""

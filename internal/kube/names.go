@@ -3,7 +3,13 @@
 // function of objects.
 package kube
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Labels and annotations that users write.
 const (
@@ -59,11 +65,41 @@ const (
 	agentLease = "mbcas-agent-"
 )
 
+// maxName is how long the name of an object may be.
+const maxName = 253
+
+// NameOfNode is the name of an object that belongs to a node: a prefix and the name of the node. Where
+// that is too long, a hash of the node's name stands for its end.
+func NameOfNode(prefix, node string) string {
+	if len(prefix)+len(node) <= maxName {
+		return prefix + node
+	}
+	sum := sha256.Sum256([]byte(node))
+	hash := hex.EncodeToString(sum[:10])
+	start := node[:maxName-len(prefix)-1-len(hash)]
+	return prefix + strings.TrimRight(start, "-.") + "-" + hash
+}
+
+// NodeOfName is the node that an object with such a name belongs to; false for another object. A
+// shortened name does not tell: there the Node that owns the object does.
+func NodeOfName(prefix string, o metav1.Object) (node string, ok bool) {
+	name, ok := strings.CutPrefix(o.GetName(), prefix)
+	if !ok || name == "" {
+		return "", false
+	}
+	for _, owner := range o.GetOwnerReferences() {
+		if owner.Kind == "Node" && NameOfNode(prefix, owner.Name) == o.GetName() {
+			return owner.Name, true
+		}
+	}
+	return name, true
+}
+
 // AgentLease is the name of the Lease that the agent of a node renews.
-func AgentLease(node string) string { return agentLease + node }
+func AgentLease(node string) string { return NameOfNode(agentLease, node) }
 
 // AgentLeaseNode is the node of an agent's Lease; false for any other Lease.
-func AgentLeaseNode(lease string) (node string, ok bool) { return strings.CutPrefix(lease, agentLease) }
+func AgentLeaseNode(lease metav1.Object) (node string, ok bool) { return NodeOfName(agentLease, lease) }
 
 // Mode is what MBCAS does in a namespace.
 type Mode string

@@ -60,11 +60,12 @@ func (s *state) conflicting() bool {
 
 // adopt returns the declared limits after an external change; external is false where there was
 // none. A limit was changed externally when it is neither what MBCAS last applied nor written by
-// it.
+// it. Where the pod does not tell which manager wrote it, what this process saw and sent does.
 func (s *state) adopt() (declared Limits, external bool) {
 	declared = append(declared, s.pod.Declared...)
 	for _, c := range s.pod.Containers {
-		if !s.pod.managed(c) || c.PossiblyOwn {
+		own := c.Own || c.PossiblyOwn && !(s.pod.Memory.Witnessed && c.Limit != s.pod.Memory.Sent.Of(c.Name))
+		if !s.pod.managed(c) || own {
 			continue
 		}
 		applied, ok := s.pod.Status.Applied.find(c.Name)

@@ -92,6 +92,23 @@ type Memory struct {
 	Troubles int
 	// RestoreRefused: the last refused resize was a restore.
 	RestoreRefused bool
+	// Witnessed: this process has seen the pod at the limits that are recorded as applied, and has
+	// sent Sent since. So any other limit is of another writer.
+	Witnessed bool
+	Sent      Limits
+}
+
+// Send notes a resize before it is sent: its answer may be lost.
+func (m *Memory) Send(move actuator.Move) {
+	m.Sent = nil
+	for _, c := range move.Changes {
+		m.Sent = append(m.Sent, Limit{c.Container, c.To})
+	}
+}
+
+// Witness notes what the process sees of the pod.
+func (m *Memory) Witness(p *Pod) {
+	m.Witnessed = m.Witnessed || p.Recorded && p.Declared != nil && p.Current().Equal(p.LastApplied())
 }
 
 // Container is one container of a pod.
@@ -100,8 +117,8 @@ type Container struct {
 	Limit cpu.Milli // in the pod's spec; 0: none
 	// InForce is the limit that the kubelet reports of a running container; 0: not known.
 	InForce cpu.Milli
-	// PossiblyOwn: MBCAS may have written Limit.
-	PossiblyOwn bool
+	// Own: MBCAS wrote Limit for certain. PossiblyOwn: it may have.
+	Own, PossiblyOwn bool
 	// Settable is the lowest limit that a resize sets.
 	Settable cpu.Milli
 	// Floor and Ceiling bound the limit; NoDecreaseFloor is the floor of a pod that must not be

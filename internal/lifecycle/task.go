@@ -82,6 +82,15 @@ func (t *Task) Report(p Phase, r reasons.Reason, detail string) {
 	t.Status.Phase, t.Status.Reason, t.Status.Message = p, r, Sentence(r, detail)
 }
 
+// AwaitRecord has the task wait until its declared limits can be recorded in the ledger. What returns a
+// pod to limits that its PodAllocation, with that status, records does not wait.
+func (t *Task) AwaitRecord(stored Status) {
+	if t.Move != nil && t.Purpose != Allocate && stored.Declared.Equal(t.Record) {
+		return
+	}
+	t.Record, t.Create, t.Move, t.Status = nil, false, nil, stored
+}
+
 // Recheck has the pod looked at again no later than at.
 func (t *Task) Recheck(at time.Time) { t.RecheckAt = Earlier(t.RecheckAt, at) }
 

@@ -50,7 +50,7 @@ func (n node) epoch(now time.Time) time.Time {
 
 // Renewed takes in a Lease, and says whether it confirms other decisions than the renewal before it.
 func (m *Markets) Renewed(lease *coordinationv1.Lease, now time.Time) (changed bool) {
-	name, ok := kube.AgentLeaseNode(lease.Name)
+	name, ok := kube.AgentLeaseNode(lease)
 	if !ok {
 		return false
 	}

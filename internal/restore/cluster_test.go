@@ -162,7 +162,8 @@ func recorded(t *testing.T, pods ...*corev1.Pod) client.WithWatch {
 		objects = append(objects, p)
 	}
 	c := newClient(t, objects...)
-	must(t, WriteLedger(t.Context(), c, types.NamespacedName{Namespace: system, Name: LedgerName("n1")}, entries, nil, exists))
+	_, err := NodeLedger{Namespace: system, Node: "n1"}.Write(t.Context(), c, entries, exists)
+	must(t, err)
 	return c
 }
 

@@ -2,31 +2,38 @@ package restore
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // TestLedger: entries come back as they were written, and those of pods that no longer exist are removed once there are many.
 func TestLedger(t *testing.T) {
 	c := newClient(t)
-	key := types.NamespacedName{Namespace: system, Name: LedgerName("n1")}
+	ledger := NodeLedger{Namespace: system, Node: "n1"}
+	write := func(add map[types.UID]Entry, exists map[types.UID]bool) {
+		t.Helper()
+		var err error
+		ledger.Stored, err = ledger.Write(t.Context(), c, add, exists)
+		must(t, err)
+	}
 	exists, all := map[types.UID]bool{"new": true}, map[types.UID]Entry{}
 	for i := range pruneFrom {
 		uid := types.UID(fmt.Sprintf("u%d", i))
 		all[uid], exists[uid] = Entry{"shop", string(uid), limits(500)}, true
 	}
-	must(t, WriteLedger(t.Context(), c, key, all, nil, exists))
+	write(all, exists)
 	for _, gone := range []int{pruneFrom - 1, pruneFrom} {
 		for i := range gone {
 			delete(exists, types.UID(fmt.Sprintf("u%d", i)))
 		}
-		ledger := &corev1.ConfigMap{}
-		must(t, c.Get(t.Context(), key, ledger))
-		must(t, WriteLedger(t.Context(), c, key, map[types.UID]Entry{"new": {"shop", "new", limits(700)}}, ledger, exists))
+		write(map[types.UID]Entry{"new": {"shop", "new", limits(700)}}, exists)
 		entries, err := ReadLedgers(t.Context(), c, system)
 		must(t, err)
 		want := 1 + pruneFrom
@@ -39,5 +46,43 @@ func TestLedger(t *testing.T) {
 	}
 	if e, ok := ReadEntry(&corev1.ConfigMap{Data: map[string]string{"u1": "no JSON"}}, "u1"); ok {
 		t.Errorf("an entry that cannot be read is %+v", e)
+	}
+}
+
+// TestLedgerOfANode: it is owned by its Node, also where it is older than that, and a write that does not know the last one is refused.
+func TestLedgerOfANode(t *testing.T) {
+	c := newClient(t)
+	entry := func(limit cpu.Milli) map[types.UID]Entry {
+		return map[types.UID]Entry{"u1": {"shop", "web", limits(limit)}}
+	}
+	exists := map[types.UID]bool{"u1": true}
+	l := NodeLedger{Namespace: system, Node: strings.Repeat("n", 253), NodeUID: "node-uid"}
+	first, err := l.Write(t.Context(), c, entry(500), exists)
+	must(t, err)
+	if l.Stored = first; l.Orphaned() {
+		t.Errorf("owners of a new ledger: %v", first.OwnerReferences)
+	}
+	l.Stored, err = l.Write(t.Context(), c, entry(700), exists)
+	must(t, err)
+	late := NodeLedger{Namespace: l.Namespace, Node: l.Node, NodeUID: l.NodeUID, Stored: first}
+	if _, err := late.Write(t.Context(), c, entry(500), exists); !apierrors.IsConflict(err) {
+		t.Errorf("a write over a later one: %v, want a conflict", err)
+	}
+	late.Stored = nil
+	if _, err := late.Write(t.Context(), c, entry(500), exists); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("a second ledger of the node: %v, want a refusal", err)
+	}
+	entries, err := ReadLedgers(t.Context(), c, system)
+	must(t, err)
+	if !kube.SameLimits(entries["u1"].Limits, limits(700)) {
+		t.Errorf("recorded is %+v, want 700m", entries["u1"])
+	}
+	if l.NodeUID = "made-anew"; !l.Orphaned() {
+		t.Error("the ledger of an earlier node of the name has an owner")
+	}
+	l.Stored, err = l.Adopt(t.Context(), c)
+	must(t, err)
+	if l.Orphaned() || len(l.Stored.OwnerReferences) != 1 {
+		t.Errorf("owners of an adopted ledger: %v", l.Stored.OwnerReferences)
 	}
 }

@@ -1,0 +1,394 @@
+package controller
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+)
+
+// refusedBy is what an admission webhook that is down makes of a request.
+func refusedBy(o client.Object) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, o.GetName(), context.DeadlineExceeded)
+}
+
+// ledger is the entry of a pod in the ledger of the node.
+func (r *rig) ledger(pod *corev1.Pod) []v1alpha1.ContainerLimit {
+	r.Helper()
+	cm := &corev1.ConfigMap{}
+	r.must(r.Client.Get(r.Context(), types.NamespacedName{
+		Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node),
+	}, cm))
+	e, _ := restore.ReadEntry(cm, pod.UID)
+	return e.Limits
+}
+
+// TestLedgerTroubleHoldsNewPodsOnly: while the ledger cannot be written, a pod whose limits are recorded
+// is restored, and a new one waits.
+func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	old, lost := l.raised("old"), l.raised("lost")
+	whole := l.Reconciler.Client
+	r.vanish(old, theLedger) // one that is recorded in its PodAllocation alone can be restored, too
+	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*corev1.ConfigMap); ok {
+				return refusedBy(o)
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if _, ok := o.(*corev1.ConfigMap); ok {
+				return refusedBy(o)
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	fresh := r.pod("fresh", "100m", "500m")
+	r.publish(lost, "0.000", app(3000))
+	r.mode(r.namespace, kube.ModeRestore)
+	for range 4 {
+		if _, err := l.once(); err != nil {
+			t.Errorf("the node is not dealt with: %v", err)
+		}
+	}
+	r.limitIs(old, 500, "restored without a ledger")
+	if pa := r.stored(fresh); pa != nil {
+		t.Errorf("a pod that is recorded nowhere has an allocation: %+v", pa.Status)
+	}
+	if n := strings.Count(r.log.String(), "not dealt with"); n != 1 {
+		t.Errorf("%d lines about the ledger, want one", n)
+	}
+	l.Reconciler.Client = whole
+	r.mode(r.namespace, kube.ModeEnforce)
+	l.pass(20 * time.Minute)
+	l.settles(fresh, v1alpha1.PhasePending, reasons.NoDecisionYet)
+	if got := r.ledger(fresh); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
+		t.Errorf("recorded %v", got)
+	}
+}
+
+// TestLedgerGoesWithItsNode: the garbage collector deletes it, as its Node owns it.
+func TestLedgerGoesWithItsNode(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	l.newPod("web")
+	cm, node := &corev1.ConfigMap{}, &corev1.Node{}
+	r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, node))
+	r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(node.Name)}, cm))
+	if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID || o[0].Kind != "Node" {
+		t.Errorf("owners %+v, want the node %s", o, node.UID)
+	}
+	r.merge(cm, `{"metadata":{"ownerReferences":null}}`) // as an earlier version left it
+	l = r.live()
+	l.once()
+	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(cm), cm))
+	if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID {
+		t.Errorf("owners of an old ledger %+v, want the node %s", o, node.UID)
+	}
+}
+
+// TestStaleCachesLoseNoRecord: a new leader whose caches do not show the records yet reads them from the
+// API server, before it takes the template's limits for the declared ones.
+func TestStaleCachesLoseNoRecord(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := r.templated("web", "600m")
+	l.settlesAt(pod, 2000)
+	l = r.live()
+	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*corev1.ConfigMap); ok {
+				return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*v1alpha1.PodAllocationList); ok {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	for range 3 {
+		l.look(pod)
+	}
+	r.declaredIs(r.stored(pod), app(500))
+	if got := r.ledger(pod); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
+		t.Errorf("the ledger says %v, want 500m", got)
+	}
+}
+
+// TestALivingAllocationStays: the pod cache of a new leader may show less than that of PodAllocations.
+func TestALivingAllocationStays(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.raised("web")
+	before := r.stored(pod)
+	l = r.live()
+	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*corev1.PodList); ok {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	if now := l.look(pod); now == nil || now.UID != before.UID {
+		t.Errorf("the allocation of a living pod became %+v", now)
+	}
+	r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
+	l.becomes(pod, "gone with its pod", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
+}
+
+// TestAFrozenLeaderOverwritesNothing: a leader that is stopped between its decision and its records finds
+// that another one has recorded newer declared limits.
+func TestAFrozenLeaderOverwritesNothing(t *testing.T) {
+	r := newRig(t)
+	for name, frozenAt := range map[string]string{"ledger": "ConfigMap", "status": "status"} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			a, b := r.live(), r.live()
+			pod := a.raised(name)
+			b.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			wake := func() {
+				r.resizeAs("another-client", pod, "700m")
+				b.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
+			}
+			frozen := func(what string) {
+				if what == frozenAt {
+					frozenAt = ""
+					wake()
+				}
+			}
+			a.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+					if _, ok := o.(*corev1.ConfigMap); ok {
+						frozen("ConfigMap")
+					}
+					return c.Patch(ctx, o, p, opts...)
+				},
+				SubResourcePatch: func(
+					ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+				) error {
+					frozen(sub)
+					return c.SubResource(sub).Patch(ctx, o, p, opts...)
+				},
+			})
+			r.resizeAs("another-client", pod, "900m")
+			_, err := a.once()
+			r.must(err)
+			if frozenAt != "" {
+				t.Fatal("it was never stopped")
+			}
+			r.declaredIs(r.stored(pod), app(700))
+			if got := r.ledger(pod); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(700)}) {
+				a.pass(time.Minute)
+				a.look(pod)
+				a.look(pod)
+				if got = r.ledger(pod); name == "ledger" || !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(700)}) {
+					t.Errorf("the ledger says %v, want 700m", got)
+				}
+			}
+			a.pass(time.Minute)
+			a.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
+			r.declaredIs(r.stored(pod), app(700))
+		})
+	}
+}
+
+// TestAgentsWritesCostTwoRequests: the agent writes the spec at the same time, which is no reason to look again.
+func TestAgentsWritesCostTwoRequests(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.raised("web")
+	writes, published := 0, false
+	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
+		ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+	) error {
+		if sub == "status" {
+			if writes++; !published {
+				published = true
+				r.publish(pod, "0.000", app(3000))
+			}
+		}
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}})
+	r.publish(pod, "0.000", app(2500))
+	l.look(pod)
+	if s := r.stored(pod).Status; writes != 2 || !kube.SameLimits(s.AppliedLimits, []v1alpha1.ContainerLimit{app(2500)}) {
+		t.Errorf("%d writes, want 2; status %+v", writes, s)
+	}
+}
+
+// TestARefusedStatusBacksOff: what the API server will not store is not sent every five seconds.
+func TestARefusedStatusBacksOff(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	bad, good := l.raised("bad"), l.raised("good")
+	whole, tries := l.Reconciler.Client, 0
+	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
+		ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+	) error {
+		if o.GetName() == string(bad.UID) {
+			tries++
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "PodAllocation"}, o.GetName(), nil)
+		}
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}})
+	r.publish(bad, "0.000", app(3000))
+	looks, soon := 0, 0
+	for start := l.ahead; l.ahead-start < 30*time.Minute; looks++ {
+		result, err := l.once()
+		r.must(err)
+		if result.RequeueAfter <= 10*time.Second {
+			soon++
+		}
+		l.pass(min(result.RequeueAfter, time.Minute))
+
+	}
+	if tries < 3 || tries > 15 || soon > 5 {
+		t.Errorf("sent %d times in half an hour, %d of %d looks were followed by another within 10 s", tries, soon, looks)
+	}
+	var m dto.Metric
+	if err := l.Metrics.Errors.Write(&m); err != nil || m.GetCounter().GetValue() != float64(tries) {
+		t.Errorf("counted %v errors of %d (%v)", m.GetCounter().GetValue(), tries, err)
+	}
+	if n := strings.Count(r.log.String(), "pod not dealt with"); n != 1 {
+		t.Errorf("%d lines in the log, want one", n)
+	}
+	r.publish(good, "0.000", app(3000))
+	l.settles(good, v1alpha1.PhaseApplied, reasons.Settled)
+	l.Reconciler.Client = whole
+	l.pass(11 * time.Minute)
+	l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
+}
+
+// TestAMutationVoidsDryRuns: admission that begins to change resizes later changes one pod, and no second
+// one that had its dry run before.
+func TestAMutationVoidsDryRuns(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pods := []*corev1.Pod{l.raised("one"), l.raised("two"), l.newPod("canary")}
+	r.MutateResizes(t, r.namespace, apiserver.Change{
+		Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "1234m",
+	})
+	r.until("the webhook is asked", func() (bool, any) {
+		pod := r.read(pods[2])
+		move := actuator.Move{UID: string(pod.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 600}}}
+		result := l.counter.DryRun(t.Context(), pod, move)
+		return result.Outcome == podresize.WouldMutate, result
+	})
+	for _, pod := range pods[:2] {
+		r.publish(pod, "0.000", app(3000))
+	}
+	for range 3 {
+		l.look(pods[0])
+	}
+	changed := 0
+	for _, pod := range pods[:2] {
+		if r.limit(pod) == 1234 {
+			changed++
+		}
+	}
+	if changed != 1 {
+		t.Errorf("admission changed %d pods, want the first one alone", changed)
+	}
+}
+
+// TestHarmIsFoundOnAnyClock: the clock of a node may be minutes off.
+func TestHarmIsFoundOnAnyClock(t *testing.T) {
+	r := newRig(t)
+	for name, off := range map[string]time.Duration{"behind": -3 * time.Minute, "ahead": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			r.in(t).rollsBack(name, func(s *corev1.PodStatus) {
+				unready(s)
+				for i := range s.Conditions {
+					if c := &s.Conditions[i]; c.Type == corev1.PodReady {
+						c.LastTransitionTime.Time = c.LastTransitionTime.Add(off)
+					}
+				}
+			})
+		})
+		t.Run(name+"-restarted", func(t *testing.T) {
+			r.in(t).rollsBack(name+"-restarted", func(s *corev1.PodStatus) {
+				restarted(s)
+				end := s.ContainerStatuses[0].LastTerminationState.Terminated
+				end.FinishedAt = metav1.NewTime(end.FinishedAt.Add(off))
+			})
+		})
+	}
+}
+
+// TestALeaderFromTheFuture: the cool-downs of a leader whose clock was an hour ahead end with it.
+func TestALeaderFromTheFuture(t *testing.T) {
+	r := newRig(t)
+	r.config.Actuator.DecreaseCooldown = 5 * time.Second
+	early := r.live()
+	early.pass(time.Hour)
+	pod := early.raised("web")
+	r.publish(pod, "0.500", app(1500))
+	early.gets(pod, 1500)
+	r.hear()
+	l := r.live()
+	l.look(pod)
+	r.publish(pod, "0.500", app(1200))
+	l.pass(10 * time.Second)
+	l.gets(pod, 1200)
+}
+
+// TestWipedFieldsHideNoExternalChange: where a pod does not tell which manager wrote its limits, what MBCAS
+// saw and sent does.
+func TestWipedFieldsHideNoExternalChange(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.raised("web")
+	r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	r.publish(pod, "0.000", app(3000))
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+	r.limitIs(pod, 3000, "as MBCAS set it")
+	r.resizeAs("another-client", pod, "900m")
+	r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+	r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(900))
+}
+
+// TestACordonIsNoDrain: pods of a cordoned node end and are deleted as anywhere.
+func TestACordonIsNoDrain(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod, going := l.raised("web"), l.newPod("going")
+	r.merge(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}, `{"spec":{"unschedulable":true}}`)
+	r.merge(going, `{"metadata":{"finalizers":["example.com/wait"]}}`)
+	defer r.merge(going, `{"metadata":{"finalizers":null}}`)
+	r.must(r.Client.Delete(r.Context(), going))
+	before := len(l.writes())
+	l.look(pod)
+	for _, w := range l.writes()[before:] {
+		if strings.HasPrefix(w, http.MethodPatch) && strings.Contains(w, string(pod.UID)) {
+			t.Errorf("a pod that is deleted has the others written: %s", w)
+		}
+	}
+	r.publish(pod, "0.000", app(3000))
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+}
