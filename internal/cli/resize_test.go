@@ -253,9 +253,9 @@ func ledger(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1
 	if err := c.Create(t.Context(), ns); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
-	key := client.ObjectKey{Namespace: kube.SystemNamespace, Name: restore.LedgerName(pod.Name)}
+	l := restore.NodeLedger{Namespace: kube.SystemNamespace, Node: pod.Name}
 	entry := restore.Entry{Namespace: pod.Namespace, Pod: pod.Name, Limits: declared}
-	if err := restore.WriteLedger(t.Context(), c, key, map[types.UID]restore.Entry{pod.UID: entry}, nil, nil); err != nil {
+	if _, err := l.Write(t.Context(), c, map[types.UID]restore.Entry{pod.UID: entry}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
