@@ -13,8 +13,11 @@
 //   - LeavesNothingBehind: a pod that leaves the market goes back to its declared limits first.
 //   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is
 //     resized, and status says so.
-//   - StaleMovesNothing: a pod whose agent does not confirm an old decision is not resized, even
+//   - StaleMovesNothing: a pod whose agent does not stand by an old decision is not resized, even
 //     while the agent renews its Lease.
+//   - TellsTheAgent: the agent of a node is told of each managed pod its declared limits and its
+//     constraints.
+//   - OneWriteForAll: a constraint that comes and goes for all pods of a node costs one write.
 //   - OneForAll: an API error about one pod costs the others of its node nothing.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
@@ -42,8 +45,8 @@ type Config struct {
 	// Coordinator is how budgets are moved between nodes.
 	Coordinator coordinator.Config
 	// CoordinationInterval is the time from one pass of the coordinator to the next; 0 switches it
-	// off. Shorter follows sooner; longer writes less. Agents tell a changed price within a minute,
-	// so much shorter than that does not help.
+	// off. Shorter follows sooner; longer writes less. Agents tell the price of their nodes with each
+	// renewal of their Leases, so much shorter than that does not help.
 	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
 	Quota quota.Config

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -99,4 +100,33 @@ func TestOneWriteForAll(t *testing.T) {
 	if w := l.writes()[before:]; len(w) != 0 {
 		t.Errorf("writes %v while nothing but figures changed", w)
 	}
+}
+
+// TestUnconfirmedIsNotApplied: a decision that was made long ago is applied when its agent's Lease confirms it,
+// and not while the Lease names the pod, or says that there is a later decision than the cache shows.
+func TestUnconfirmedIsNotApplied(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.raised("web")
+	r.mode(r.namespace, kube.ModeRecommend)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+	r.publish(pod, "0.000", app(3000))
+	l.look(pod)
+	renew := func(m allocation.NodeMarket) {
+		t.Helper()
+		l.ahead += 61 * time.Second
+		r.renews(time.Now().Add(l.ahead), m)
+		l.look(pod)
+	}
+	later := allocation.Epoch{Time: time.Now().Add(time.Hour)}
+	renew(allocation.NodeMarket{Epoch: later, Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
+	r.mode(r.namespace, kube.ModeEnforce)
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
+	renew(allocation.NodeMarket{Epoch: later}) // which the cache had a minute to show
+	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
+	r.limitIs(pod, 2000, "while the agent does not stand by its decision")
+	renew(allocation.NodeMarket{})
+	l.ahead += 20 * time.Second
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	r.limitIs(pod, 3000, "once the agent stands by its decision")
 }
