@@ -264,7 +264,6 @@ func TestARefusedStatusBacksOff(t *testing.T) {
 			soon++
 		}
 		l.pass(min(result.RequeueAfter, time.Minute))
-
 	}
 	if tries < 3 || tries > 15 || soon > 5 {
 		t.Errorf("sent %d times in half an hour, %d of %d looks were followed by another within 10 s", tries, soon, looks)

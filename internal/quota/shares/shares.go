@@ -24,7 +24,7 @@ import (
 	"github.com/mbcas/mbcas/internal/quota"
 )
 
-// Divider divides the quotas of all namespaces. Several nodes are looked at at the same time.
+// Divider divides the quotas of all namespaces. Its methods may be called from several goroutines.
 type Divider struct {
 	Config quota.Config
 	// Client reads from caches.
