@@ -19,9 +19,8 @@ import (
 )
 
 // informers watch the node, its pods and its NodeAllocation, each by an index of the API server, and
-// keep a snapshot of them. PodAllocations are not watched: no index serves that, so each of them would
-// be offered to every agent. To load the snapshot never
-// blocks.
+// keep a snapshot of them. To load the snapshot never blocks. PodAllocations are not watched: no index
+// serves that, so each of them would be offered to every agent.
 type informers struct {
 	node     string
 	log      *slog.Logger
