@@ -30,6 +30,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/demandsignal/control", ""},
 	{"actuator/podresize", "cpu actuator api/v1alpha1 kubernetes"},
 	{"internal/kube", "cpu api/v1alpha1 kubernetes"},
+	{"internal/liveness", "api/v1alpha1/reasons internal/lifecycle internal/kube kubernetes"},
 	{"internal/eligibility", "api/v1alpha1/reasons internal/kube kubernetes"},
 	{"internal/constraints", "cpu internal/demand api/v1alpha1 api/v1alpha1/reasons internal/kube kubernetes"},
 	{"internal/allocation", `
@@ -44,21 +45,22 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/demandsignal", `
 		api/v1alpha1 api/v1alpha1/reasons internal/demandsignal/control internal/kube internal/constraints
 		internal/autoscalers kubernetes`},
+	{"internal/audit", "cpu actuator actuator/podresize internal/kube kubernetes"},
 	{"internal/restore", `
 		cpu api/v1alpha1 api/v1alpha1/reasons actuator actuator/podresize internal/quota internal/kube
-		internal/constraints kubernetes`},
+		internal/constraints internal/audit kubernetes`},
 	{"internal/agent", `
 		cpu market internal/kernel internal/demand internal/round api/v1alpha1 internal/kube internal/allocation
 		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes"},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
-	{"internal/controller/metrics", "api/v1alpha1/reasons github.com/prometheus"},
+	{"internal/controller/metrics", "api/v1alpha1/reasons internal/liveness github.com/prometheus"},
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
-		internal/lifecycle internal/quota internal/quota/shares internal/coordinator internal/coordinator/runner
-		internal/flowcontrol internal/controller/metrics internal/demandsignal internal/kube
-		internal/constraints internal/allocation internal/markets internal/nodeallocation internal/autoscalers internal/restore kubernetes
-		github.com/go-logr/logr`},
+		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
+		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/demandsignal
+		internal/kube internal/constraints internal/allocation internal/markets internal/nodeallocation
+		internal/autoscalers internal/audit internal/restore kubernetes github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
 	{"internal/cli/snapshot", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 internal/kube internal/constraints

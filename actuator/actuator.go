@@ -10,6 +10,7 @@
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
 //   - DecreasesFirst: on a full node decreases precede increases, and increases wait for them.
 //   - RestoreIsExact: a restore goes to the declared limit, regardless of bounds and bands.
+//   - RestoreInSteps: one in steps lowers no faster than a decision, and ends at the declared limit, too.
 //   - Quiesces: once a plan is carried out, planning again yields no move.
 package actuator
 
@@ -83,8 +84,9 @@ type Container struct {
 type Pod struct {
 	UID        string
 	Containers []Container
-	// Restore asks for the declared limits instead of the desired ones.
-	Restore bool
+	// Restore asks for the declared limits instead of the desired ones. InSteps lowers them as a
+	// decision does: one step at a time, with cooldowns, and not while NoDecrease says why not.
+	Restore, InSteps bool
 	// InFlight: the kubelet has not finished the last resize.
 	InFlight bool
 	// NoDecrease says why the pod must not be lowered; "" if it may be.

@@ -58,13 +58,19 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 	if now.Before(p.RetryAt) {
 		return Step{Reason: reasons.BackingOff, RecheckAt: p.RetryAt}
 	}
-	if p.Restore {
+	if p.Restore && !p.InSteps {
 		return restore(p)
+	}
+	if p.Restore { // what was taken is given back at once
+		p.LastIncrease = time.Time{}
 	}
 	step := Step{Reason: reasons.Settled}
 	move := Move{UID: p.UID}
 	decided := false
 	for _, c := range p.Containers {
+		if p.Restore { // neither bounds nor bands apply
+			c.Desired, c.Floor, c.Ceiling = c.Declared, c.Declared, c.Declared
+		}
 		if c.Desired == 0 {
 			continue
 		}
@@ -86,7 +92,7 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 	switch {
 	case len(move.Changes) == 0:
 		return step
-	case p.Stale: // a pod at its desired limits needs no newer decision
+	case p.Stale && !p.Restore: // a pod at its desired limits needs no newer decision
 		return Step{Reason: reasons.DecisionTooOld}
 	}
 	step.Move = &move

@@ -76,7 +76,7 @@ func pods(t *rapid.T) []Pod {
 	pods := make([]Pod, rapid.IntRange(0, 6).Draw(t, "pods"))
 	for i := range pods {
 		pods[i] = Pod{
-			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0,
+			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0, InSteps: rapid.Bool().Draw(t, "in steps"),
 			Stale:        rapid.IntRange(0, 5).Draw(t, "stale") == 0,
 			InFlight:     rapid.IntRange(0, 5).Draw(t, "in flight") == 0,
 			NoDecrease:   rapid.SampledFrom([]reasons.Reason{"", "", reasons.PodNotReady}).Draw(t, "no decrease"),
@@ -130,13 +130,16 @@ func breaks(cfg Config, s Step, p Pod) string {
 		return ""
 	case p.InFlight || now.Before(p.RetryAt):
 		return "moves before the last resize has ended, or within the back-off"
-	case p.Restore:
+	case p.Restore && !p.InSteps:
 		return ""
-	case p.Stale:
+	case p.Stale && !p.Restore:
 		return "moves on a stale decision"
 	}
 	for _, ch := range s.Move.Changes {
 		c := container(p, ch.Container)
+		if p.Restore {
+			c.Floor, c.Ceiling = c.Declared, c.Declared
+		}
 		least := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum)
 		switch {
 		case ch.From != c.Limit || ch.To == ch.From:
@@ -182,6 +185,29 @@ func TestDecreasesAreGradual(t *testing.T) {
 		"2000m / 1.5 is rounded up":                {lowered(2000, 5*time.Second), 1340, reasons.StepLimited, 5 * time.Second},
 		"a pod that is not Ready is left as it is": {notReady, 0, reasons.PodNotReady, 0},
 	})
+}
+
+// TestRestoreInSteps: a restore in steps falls no faster than a decision and rises at once, whatever
+// was decided, and each ends at the declared limit of 500m.
+func TestRestoreInSteps(t *testing.T) {
+	steps := func(p Pod) Pod {
+		p.Restore, p.InSteps, p.Stale = true, true, true
+		return p
+	}
+	lowered := steps(with(one(2000, 4000), func(p *Pod) { p.LastDecrease = now.Add(-time.Second) }))
+	expect(t, map[string]planned{
+		"one step":                       {steps(one(3000, 4000)), 2000, reasons.StepLimited, 5 * time.Second},
+		"the cooldown":                   {lowered, 0, reasons.StepLimited, 4 * time.Second},
+		"the last step, within the band": {steps(one(510, 4000)), 500, reasons.Settled, 0},
+		"not below a pod in trouble": {
+			steps(with(one(2000, 0), func(p *Pod) { p.NoDecrease = reasons.PodNotReady })), 0, reasons.PodNotReady, 0,
+		},
+		"up at once":  {steps(with(one(100, 100), func(p *Pod) { p.LastIncrease = now })), 500, reasons.Settled, 0},
+		"as declared": {steps(one(500, 4000)), 0, reasons.Settled, 0},
+	})
+	if got := to(Plan(ConservativeConfig(), now, false, []Pod{steps(one(100, 100))})[0]); got != 500 {
+		t.Errorf("the conservative configuration restored to %v, want 500m", got)
+	}
 }
 
 func TestDeadBand(t *testing.T) {

@@ -36,11 +36,13 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	keeping := constraints.BoundsOf(pod, declared, allocatable, &kept)
 	p.Ceiling = bounds.Ceiling
 	ours, possiblyOurs := kube.WrittenByMBCAS(pod), kube.PossiblyWrittenByMBCAS(pod)
+	restoreFloors := kube.RestoreFloors(pod, declared)
 	for _, c := range kube.Containers(pod) {
 		b := bounds.Containers[c.Spec.Name]
 		p.Containers = append(p.Containers, lifecycle.Container{
 			Name: c.Spec.Name, Limit: c.Limit(), Own: ours[c.Spec.Name], PossiblyOwn: possiblyOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
 			Floor: b.Floor, NoDecreaseFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
+			RestoreFloor: restoreFloors[c.Spec.Name],
 		})
 	}
 	for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {

@@ -53,6 +53,10 @@ const (
 	// BlockedMessageKey the reason in a sentence.
 	BlockedKey        = "blocked"
 	BlockedMessageKey = "blockedMessage"
+	// WarningKey is the reason why the controller does less than it should, though it resizes pods,
+	// and WarningMessageKey the reason in a sentence.
+	WarningKey        = "warning"
+	WarningMessageKey = "warningMessage"
 
 	// LedgerLabel marks the ConfigMaps of the second record of declared limits, one per node;
 	// LedgerPrefix and the node's name make theirs.

@@ -162,6 +162,42 @@ func WithLimits(pod *corev1.Pod, limits map[string]cpu.Milli) *corev1.Pod {
 	return p
 }
 
+// RestoreFloors are the lowest limits that a restore can set where a container's CPU request was
+// raised above its declared limit: the API server takes no limit below the request. They are higher
+// by a quantum where a limit equal to the request would make the pod Guaranteed, which no resize may.
+func RestoreFloors(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) map[string]cpu.Milli {
+	floors, limits, known := map[string]cpu.Milli{}, map[string]cpu.Milli{}, ByName(declared)
+	for _, c := range Containers(pod) {
+		name, request := c.Spec.Name, c.Request()
+		limit, ok := known[name]
+		if !ok || c.Limit() == 0 {
+			continue
+		}
+		if limits[name] = max(limit, request); request > limit {
+			floors[name] = request
+		}
+	}
+	if len(floors) > 0 && guaranteed(WithLimits(pod, limits)) {
+		for name := range floors {
+			floors[name] += cpu.Quantum
+		}
+	}
+	return floors
+}
+
+// guaranteed says whether the pod's resources make it Guaranteed: every limit is its request.
+func guaranteed(pod *corev1.Pod) bool {
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			limit, ok := c.Resources.Limits[name]
+			if request := c.Resources.Requests[name]; !ok || limit.Cmp(request) != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // LimitsText is limits in words: app=500m, proxy=100m.
 func LimitsText(limits []v1alpha1.ContainerLimit) string {
 	parts := make([]string, len(limits))

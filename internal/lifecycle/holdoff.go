@@ -13,7 +13,7 @@ var holdOffs = []struct {
 	applies        func(*state) Cause
 }{
 	{true, func(s *state) Cause { return s.pod.Excluded }},
-	{true, func(s *state) Cause { return when(s.pod.Mode == ModeRecommend, reasons.Recommending) }},
+	{true, recommends},
 	{false, func(s *state) Cause { return Cause{Reason: s.node.Blocked} }},
 	{false, func(s *state) Cause { return when(s.node.Unknown, reasons.NodeUnknown) }},
 	{false, func(s *state) Cause { return when(s.node.ShuttingDown, reasons.NodeShuttingDown) }},
@@ -29,6 +29,18 @@ var holdOffs = []struct {
 		return Cause{reasons.AutoscalerLookupFailed, s.pod.UnknownAutoscaler}
 	}},
 	{true, func(s *state) Cause { return s.pod.Refused }}, // a restore is tried all the same
+}
+
+// recommends holds off in mode recommend, and says so where limits stay above the declared ones.
+func recommends(s *state) Cause {
+	if s.pod.Mode != ModeRecommend {
+		return Cause{}
+	}
+	c := Cause{Reason: reasons.Recommending}
+	if !s.pod.Current().Equal(s.pod.RestoreLimits()) {
+		c.Detail = "the limits that MBCAS raised stay until the mode is restore or off"
+	}
+	return c
 }
 
 func when(applies bool, r reasons.Reason) Cause {

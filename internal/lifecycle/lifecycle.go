@@ -11,6 +11,11 @@
 //     does not count.
 //   - WaitsForTheAgent: a node is restored only after its agent had the time to renew its Lease and
 //     did not.
+//   - StopsRestoresInAnOutage: where many agents are unresponsive, and before the API server confirms
+//     that one is, limits stay as they are.
+//   - RestoresInSteps: after an unresponsive agent, limits fall as slowly as by decisions.
+//   - RestoresToTheRequest: a restore ends at the request where that was raised above the declared limit.
+//   - RaisesWhatItLowered: in mode recommend, limits below the declared ones go back to them.
 //   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says
 //     why.
 //   - BackOffDoubles: each failure in a row doubles the wait.
@@ -60,6 +65,7 @@ type state struct {
 
 	leaving   bool         // the pod leaves the market for good
 	restoring bool         // the pod returns to its declared limits
+	raiseOnly bool         // but is not lowered to them
 	plan      actuator.Pod // for the plan of the node
 }
 

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,9 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	p.Progress = rapid.SampledFrom([]actuator.Progress{actuator.Done, actuator.Done, actuator.Done, actuator.Done, actuator.InProgress, actuator.Deferred, actuator.Infeasible, actuator.Errored}).Draw(t, "progress")
 	p.InLedger = rapid.Bool().Draw(t, "in ledger")
 	p.Memory.RestoreRefused = rapid.Bool().Draw(t, "restore refused")
+	if one("request raised", 8) {
+		app.RestoreFloor = limit("request")
+	}
 	if one("declared unknown", 4) {
 		p.Declared = nil
 	}
@@ -163,6 +167,7 @@ func TestKeepsTheRules(t *testing.T) {
 			Ready: !one("not ready", 5), Pressure: one("pressure", 5), Draining: one("draining", 10), ShuttingDown: one("shutting down", 10),
 			LeaseAge: rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "lease"),
 		}
+		n.Outage, n.Unconfirmed = one("outage", 4), one("unconfirmed", 4)
 		n.Blocked = rapid.SampledFrom([]reasons.Reason{"", "", "", "", "", reasons.Paused, reasons.PermissionMissing, reasons.CRDNotInstalled}).Draw(t, "blocked")
 		pods := make([]Pod, rapid.IntRange(1, 20).Draw(t, "pods"))
 		constraints := make([]constraint, len(pods))
@@ -195,7 +200,7 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 	switch {
 	case p.Declared != nil && len(s.Declared) == 0 && (p.Recorded || t.Create) && !t.Delete:
 		return "known declared limits are left out"
-	case t.Delete && p.Declared != nil && !p.Current().Equal(p.Declared):
+	case t.Delete && p.Declared != nil && !p.Current().Equal(app(restoreTo(p))):
 		return "forgotten before it was restored"
 	case t.Move == nil:
 		return ""
@@ -236,15 +241,15 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 				return "rolls back what did no harm, or too much"
 			}
 		case Restore:
-			if ch.To != p.Declared.Total() {
-				return "restores something else"
+			if broken := breaksRestore(cfg, n, p, t); broken != "" {
+				return broken
 			}
 		}
 	}
 	allocates := t.Purpose == Allocate
 	switch {
-	case p.Mode == ModeRecommend && !leaving:
-		return "moved in mode recommend"
+	case p.Mode == ModeRecommend && !leaving && (t.Purpose != Restore || t.Move.Lowers()):
+		return "moved in mode recommend, other than back up"
 	case t.Purpose == Revert:
 		return ""
 	case allocates && p.Refused.Reason != "":
@@ -261,6 +266,37 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return "manages a pod outside of the market"
 	case allocates && p.Progress == actuator.InProgress && s.Phase != PhaseFailed && (s.Failures == 0 || s.Reason != reasons.DecisionTooOld):
 		return "a second resize in flight" // other than after the back-off of one that was given up, and confirmed
+	}
+	return ""
+}
+
+// restoreTo is the limit that a restore of a pod of one container ends at.
+func restoreTo(p Pod) cpu.Milli { return max(p.Declared.Total(), p.Containers[0].RestoreFloor) }
+
+// breaksRestore names the rule that a restore breaks; "" if it breaks none.
+func breaksRestore(cfg Config, n Node, p Pod, t Task) string {
+	ch, to := t.Move.Changes[0], restoreTo(p)
+	switch lowers := ch.To < ch.From; {
+	case t.Why != reasons.AgentUnresponsive:
+		if ch.To != to {
+			return "restores something else"
+		}
+	case n.Outage:
+		return "restores in an outage"
+	case n.Unconfirmed:
+		return "restores before the API server confirms that the agent is unresponsive"
+	case n.LeaseAge < cfg.RestoreAfter:
+		return "restores although the agent is responsive"
+	case !lowers && ch.To != to:
+		return "restores something else"
+	case lowers && (ch.To < to || float64(ch.To)*cfg.Actuator.MaxDecreaseFactor < float64(ch.From)):
+		return "lowers by more than a step"
+	case lowers && (!p.Ready || noon.Sub(p.Status.LastDecrease) < cfg.Actuator.DecreaseCooldown):
+		return "lowers a pod that is not Ready, or within the cooldown"
+	case lowers && p.HPA && noon.Sub(p.Status.LastDecrease) < cfg.HPACooldown:
+		return "lowers a pod of an HPA within its cooldown"
+	case lowers && p.Containers[0].Restarts > 0 && noon.Sub(p.Containers[0].StartedAt) < cfg.RestartGrace:
+		return "lowers a pod that has just restarted"
 	}
 	return ""
 }
@@ -295,6 +331,134 @@ func TestWaitsForTheAgent(t *testing.T) {
 		got := decideOne(t, cfg, Node{Ready: true, ReadySince: noon.Add(-c.ready), LeaseAge: c.lease}, p, noon)
 		if (got.Move != nil) != c.restored || !c.restored && (got.RecheckAt.Sub(noon) != c.again || got.Status.Reason != reasons.AgentUnresponsive) {
 			t.Errorf("%s: move %v, status %+v, another look at %v", name, got.Move, got.Status, got.RecheckAt)
+		}
+	}
+}
+
+// TestStopsRestoresInAnOutage: of ten agents, the node of one that is unresponsive is restored; where
+// more than a third are, limits stay where they are. In a small cluster each is on its own.
+func TestStopsRestoresInAnOutage(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		agents Agents
+		begun  bool
+		outage bool
+	}{
+		"the only one":            {agents: Agents{1, 1}},
+		"one of two":              {agents: Agents{2, 1}},
+		"both of two":             {agents: Agents{2, 2}},
+		"all of three":            {agents: Agents{3, 3}, outage: true},
+		"one of ten":              {agents: Agents{10, 1}},
+		"a third":                 {agents: Agents{9, 3}},
+		"more than a third":       {agents: Agents{10, 4}, outage: true},
+		"all of ten":              {agents: Agents{10, 10}, outage: true},
+		"fewer, after the outage": {agents: Agents{9, 3}, begun: true, outage: true},
+		"a quarter, after it":     {agents: Agents{12, 3}, begun: true},
+		"one of two, after it":    {agents: Agents{2, 1}, begun: true},
+		"none, after it":          {agents: Agents{10, 0}, begun: true},
+	} {
+		if got := c.agents.Outage(c.begun); got != c.outage {
+			t.Errorf("%s: an outage: %v, want %v", name, got, c.outage)
+		}
+	}
+	p := running("web", 2000, 500, constraint{})
+	p.Recorded, p.Status.Applied, p.Status.Phase = true, app(2000), PhaseApplied
+	for name, n := range map[string]Node{
+		"alone": {}, "in an outage": {Outage: true}, "not confirmed": {Unconfirmed: true},
+	} {
+		n.Ready, n.LeaseAge = true, cfg.RestoreAfter
+		got := decideOne(t, cfg, n, p, noon)
+		if (got.Move != nil) != (name == "alone") || got.Move == nil && got.Status.Reason != reasons.AgentUnresponsive {
+			t.Errorf("%s: move %v, status %+v", name, got.Move, got.Status)
+		}
+	}
+}
+
+// TestRestoresInSteps: after an unresponsive agent each resize is one step, the next waits for the
+// cooldown, and none is made while the pod is not Ready. Limits below the declared one rise at once.
+func TestRestoresInSteps(t *testing.T) {
+	cfg, n := DefaultConfig(), Node{Ready: true, LeaseAge: 10 * time.Minute}
+	for name, c := range map[string]struct {
+		limit cpu.Milli
+		edit  func(*Pod)
+		to    cpu.Milli // 0: none
+		again time.Duration
+	}{
+		"one step":         {limit: 3000, to: 2000},
+		"the last step":    {limit: 600, to: 500},
+		"the cooldown":     {3000, func(p *Pod) { p.Status.LastDecrease = noon.Add(-time.Second) }, 0, 4 * time.Second},
+		"that of an HPA":   {3000, func(p *Pod) { p.HPA, p.Status.LastDecrease = true, noon.Add(-time.Second) }, 0, cfg.HPACooldown - time.Second},
+		"it is not Ready":  {3000, func(p *Pod) { p.Ready = false }, 0, 0},
+		"it starts":        {3000, func(p *Pod) { p.Containers[0].StartedAt = noon }, 0, cfg.StartGrace},
+		"below, not Ready": {200, func(p *Pod) { p.Ready = false }, 500, 0},
+		"its agent decided long ago": {
+			3000, func(p *Pod) { p.Decision = &Decision{Limits: app(4000), Age: time.Hour, Price: 1} }, 2000, 0,
+		},
+	} {
+		p := running("web", c.limit, 500, constraint{})
+		p.Recorded, p.Status.Applied, p.Status.Phase = true, app(c.limit), PhaseApplied
+		if c.edit != nil {
+			c.edit(&p)
+		}
+		got, to := decideOne(t, cfg, n, p, noon), cpu.Milli(0)
+		if got.Move != nil {
+			to = got.Move.Changes[0].To
+		}
+		if to != c.to || got.Purpose != Restore || to == 0 && (got.Status.Reason != reasons.AgentUnresponsive ||
+			c.again != 0 && got.RecheckAt.Sub(noon) != c.again) {
+			t.Errorf("%s: to %v, want %v; %+v", name, to, c.to, got)
+		}
+	}
+}
+
+// TestRestoresToTheRequest: where the CPU request was raised above the declared limit, a restore goes
+// to the request, says so, and ends. The declared limit stays recorded.
+func TestRestoresToTheRequest(t *testing.T) {
+	cfg := DefaultConfig()
+	p := running("web", 900, 500, constraint{})
+	p.Mode, p.Recorded, p.Containers[0].RestoreFloor = ModeRestore, true, 700
+	p.Status.Applied, p.Status.Phase = app(900), PhaseApplied
+	got := decideOne(t, cfg, Node{Ready: true}, p, noon)
+	if got.Move == nil || got.Move.Changes[0].To != 700 {
+		t.Fatalf("%+v, want a resize to the request of 700m", got)
+	}
+	p.Containers[0].Limit, p.Containers[0].InForce, p.Status.Applied = 700, 700, app(700)
+	got = decideOne(t, cfg, Node{Ready: true}, p, noon)
+	if got.Move != nil || got.Status.Phase != PhaseRestored || !strings.Contains(got.Status.Message, "container app") ||
+		!got.Status.Declared.Equal(app(500)) {
+		t.Errorf("at the request: %+v, want it Restored, with the reason why it is not the declared limit", got)
+	}
+	p.Excluded.Reason = reasons.OptedOut
+	if got = decideOne(t, cfg, Node{Ready: true}, p, noon); !got.Delete {
+		t.Errorf("out, at the request: %+v, want its record deleted", got)
+	}
+}
+
+// TestRaisesWhatItLowered: a change from enforce to recommend leaves no limit below the declared one,
+// whatever the agent does, and lowers none. What stays above is said.
+func TestRaisesWhatItLowered(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		limit cpu.Milli
+		lease time.Duration
+		to    cpu.Milli // 0: none
+		says  string
+	}{
+		"lowered":                       {limit: 200, to: 500},
+		"lowered, by an agent now gone": {limit: 200, lease: time.Hour, to: 500},
+		"raised":                        {limit: 2000, says: "the limits that MBCAS raised stay"},
+		"raised, by an agent now gone":  {limit: 2000, lease: time.Hour, says: "the limits that MBCAS raised stay"},
+		"as declared":                   {limit: 500},
+	} {
+		p := running("web", c.limit, 500, constraint{})
+		p.Mode, p.Recorded, p.Status.Applied, p.Status.Phase = ModeRecommend, true, app(c.limit), PhaseApplied
+		p.Decision = &Decision{Limits: app(150)}
+		got, to := decideOne(t, cfg, Node{Ready: true, LeaseAge: c.lease}, p, noon), cpu.Milli(0)
+		if got.Move != nil {
+			to = got.Move.Changes[0].To
+		}
+		if to != c.to || to == 0 && (got.Status.Reason != reasons.Recommending || !strings.Contains(got.Status.Message, c.says)) {
+			t.Errorf("%s: to %v, want %v; %+v", name, to, c.to, got.Status)
 		}
 	}
 }

@@ -15,7 +15,8 @@ func leaveToPlan(s *state) verdict {
 		desired = s.pod.Decision.Limits
 	}
 	s.plan = s.planned(desired)
-	s.plan.Restore, s.plan.RetryAt = s.restoring, s.pod.Memory.RetryAt
+	s.plan.RetryAt = s.pod.Memory.RetryAt
+	s.planRestore()
 	if s.pod.HPA {
 		s.plan.DecreaseCooldown = s.cfg.HPACooldown
 	}
@@ -27,6 +28,22 @@ func leaveToPlan(s *state) verdict {
 		s.plan.RetryAt = r
 	}
 	return toPlan
+}
+
+// planRestore plans the way back to the declared limits. Its pods wait for no decision, and after an
+// unresponsive agent nothing is urgent: they are lowered in steps.
+func (s *state) planRestore() {
+	if !s.restoring {
+		return
+	}
+	s.plan.Restore, s.plan.InSteps = true, s.Why == reasons.AgentUnresponsive
+	to := s.pod.RestoreLimits()
+	for i := range s.plan.Containers {
+		c := &s.plan.Containers[i]
+		if c.Declared = to.Of(c.Name); s.raiseOnly {
+			c.Declared = max(c.Declared, c.Limit)
+		}
+	}
 }
 
 // stale says whether the decision is too old to resize by.
@@ -105,6 +122,8 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 		t.Report(PhasePending, reason, "")
 	case reason == reasons.BackingOff && (failed || now.Before(p.Memory.RetryAt)):
 		// The refusal says more than the wait for the next attempt.
+	case t.Why == reasons.AgentUnresponsive: // a restore in steps
+		t.Report(PhaseNotApplied, t.Why, reason.Sentence())
 	default:
 		t.Report(PhaseNotApplied, reason, "")
 	}

@@ -24,6 +24,9 @@ type Node struct {
 	ShuttingDown, Draining bool
 	// LeaseAge is the time since the agent was last seen to renew its Lease, on our own clock.
 	LeaseAge time.Duration
+	// Outage: so many agents are unresponsive that the cause is likely not theirs. Unconfirmed: the
+	// API server itself has not been asked for the Lease.
+	Outage, Unconfirmed bool
 }
 
 // Mode is what happens in a namespace.
@@ -121,6 +124,9 @@ type Container struct {
 	Own, PossiblyOwn bool
 	// Settable is the lowest limit that a resize sets.
 	Settable cpu.Milli
+	// RestoreFloor is the lowest limit that a restore can set where the CPU request was raised above
+	// the declared limit; 0 where it was not.
+	RestoreFloor cpu.Milli
 	// Floor and Ceiling bound the limit; NoDecreaseFloor is the floor of a pod that must not be
 	// decreased.
 	Floor, NoDecreaseFloor, Ceiling cpu.Milli
@@ -212,6 +218,20 @@ func (p *Pod) Current() Limits {
 func (p *Pod) managed(c Container) bool {
 	_, ok := p.Declared.find(c.Name)
 	return ok && c.Limit > 0
+}
+
+// RestoreLimits are the limits that a restore returns to: the declared ones, but for containers whose
+// CPU request was raised above them. The API server takes no limit below the request.
+func (p *Pod) RestoreLimits() Limits {
+	limits := slices.Clone(p.Declared)
+	for i, l := range limits {
+		for _, c := range p.Containers {
+			if c.Name == l.Container {
+				limits[i].CPU = max(l.CPU, c.RestoreFloor)
+			}
+		}
+	}
+	return limits
 }
 
 // LastApplied are the limits that MBCAS last applied; the declared ones if none.

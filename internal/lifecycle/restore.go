@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -10,15 +12,18 @@ import (
 // has to be started first.
 const agentStart = time.Minute
 
-// chooseRestore decides whether the pod returns to its declared limits, and why.
+// chooseRestore decides whether the pod returns to its declared limits, and why. In mode recommend
+// nothing is decided for it any more, so what MBCAS took is given back, and nothing is taken.
 func chooseRestore(s *state) verdict {
 	switch {
 	case s.leaving:
 		s.Why = reasons.Unmanaging
 	case s.pod.Mode == ModeRestore:
 		s.Why = reasons.Restoring
-	case s.pod.Mode == ModeEnforce && s.unresponsive() >= s.cfg.RestoreAfter:
+	case s.pod.Mode == ModeEnforce && s.node.lost(s.cfg, s.now):
 		s.Why = reasons.AgentUnresponsive
+	case s.pod.Mode == ModeRecommend && s.lowered():
+		s.Why, s.raiseOnly = reasons.Recommending, true
 	default:
 		return next
 	}
@@ -26,26 +31,48 @@ func chooseRestore(s *state) verdict {
 	return next
 }
 
+// lowered says whether a limit is below the one that a restore returns to.
+func (s *state) lowered() bool {
+	to := s.pod.RestoreLimits()
+	return slices.ContainsFunc(s.pod.Current(), func(l Limit) bool { return l.CPU < to.Of(l.Container) })
+}
+
 // endRestore ends the restore of a pod at its declared limits. One that leaves the market needs no
 // record any more.
 func endRestore(s *state) verdict {
-	if !s.restoring || !s.pod.Current().Equal(s.pod.Declared) {
+	if !s.restoring || !s.pod.Current().Equal(s.pod.RestoreLimits()) {
 		return next
 	}
 	s.settle()
-	s.Report(PhaseRestored, s.Why, "")
+	s.Report(PhaseRestored, s.Why, s.pod.raisedRequests())
 	s.Delete = s.leaving && s.pod.Recorded
 	return done
 }
 
-// unresponsive is for how long the agent could have renewed its Lease and did not. While the node
+// raisedRequests says which declared limits cannot be set, and why; "" if all can.
+func (p *Pod) raisedRequests() (text string) {
+	for _, c := range p.Containers {
+		if declared, ok := p.Declared.find(c.Name); ok && c.RestoreFloor > declared {
+			text = fmt.Sprintf("the CPU request of container %s was raised above its declared limit of %v, so its limit is %v",
+				c.Name, declared, c.RestoreFloor)
+		}
+	}
+	return text
+}
+
+// Unresponsive is for how long the agent could have renewed its Lease and did not. While the node
 // was not Ready, and for agentStart after that, it could not: a node that comes back is not
 // restored before its agent can renew.
-func (s *state) unresponsive() time.Duration {
-	if !s.node.Ready || s.node.ReadySince.IsZero() {
-		return s.node.LeaseAge
+func (n *Node) Unresponsive(now time.Time) time.Duration {
+	if !n.Ready || n.ReadySince.IsZero() {
+		return n.LeaseAge
 	}
-	return min(s.node.LeaseAge, s.now.Sub(s.node.ReadySince)-agentStart)
+	return min(n.LeaseAge, now.Sub(n.ReadySince)-agentStart)
+}
+
+// lost says whether the node's agent alone has failed, and for so long that the node is restored.
+func (n *Node) lost(cfg *Config, now time.Time) bool {
+	return n.Unresponsive(now) >= cfg.RestoreAfter && !n.Outage && !n.Unconfirmed
 }
 
 // livenessChanges is when the age of the Lease has a consequence that it does not have yet.
@@ -53,8 +80,26 @@ func (s *state) livenessChanges() time.Time {
 	if age := s.node.LeaseAge; age < s.cfg.FreezeAfter {
 		return s.now.Add(s.cfg.FreezeAfter - age)
 	}
-	if age := s.unresponsive(); age < s.cfg.RestoreAfter {
+	if age := s.node.Unresponsive(s.now); age < s.cfg.RestoreAfter {
 		return s.now.Add(s.cfg.RestoreAfter - age)
 	}
 	return time.Time{}
+}
+
+// Agents counts the agents that could renew their Leases: those of Ready nodes.
+type Agents struct{ Total, Unresponsive int }
+
+// outageFrom is the least number of unresponsive agents that is an outage. With fewer, the loss of
+// each is its own: in a cluster of two nodes one lost agent is half of them.
+const outageFrom = 3
+
+// Outage says whether so many agents are unresponsive that the cause is likely not theirs: a fault
+// of the API server or of a release, or one of the controller, which no longer sees renewals. It
+// begins above a third of the agents. One that has begun ends at a quarter, or at one, so that a
+// single node does not begin and end it.
+func (a Agents) Outage(begun bool) bool {
+	if begun {
+		return a.Unresponsive > 1 && 4*a.Unresponsive > a.Total
+	}
+	return a.Unresponsive >= outageFrom && 3*a.Unresponsive > a.Total
 }

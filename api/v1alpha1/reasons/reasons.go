@@ -64,6 +64,7 @@ const (
 	ExternalChange         Reason = "ExternalChange"
 	ConflictingWriter      Reason = "ConflictingWriter"
 	AgentUnresponsive      Reason = "AgentUnresponsive"
+	AgentsUnresponsive     Reason = "AgentsUnresponsive"
 	NodeUnknown            Reason = "NodeUnknown"
 	NodeNotReady           Reason = "NodeNotReady"
 	NodeShuttingDown       Reason = "NodeShuttingDown"
@@ -160,7 +161,8 @@ var explained = []struct {
 	{DeclaredLimitUnknown, "the record of the declared limits is lost and cannot be recovered; recreate the pod to manage it again"},
 	{ExternalChange, "another client changed the limits; they are the new declared limits, and the pod is not resized for a while"},
 	{ConflictingWriter, "another client changed the limits twice within an hour; the pod is not resized for a day"},
-	{AgentUnresponsive, "the node's agent has not renewed its Lease for a minute, so its decisions are not applied; after five minutes the declared limits are restored"},
+	{AgentUnresponsive, "the node's agent has not renewed its Lease for a minute, so its decisions are not applied; after five minutes the declared limits are restored in steps"},
+	{AgentsUnresponsive, "more than a third of the agents are unresponsive, so the cause is likely not theirs: limits stay as they are, and no node is restored because of its agent"},
 	{NodeUnknown, "the API server has no Node object of the pod's node, so nothing on it is resized"},
 	{NodeNotReady, "the node is not Ready, so nothing on it is resized"},
 	{NodeShuttingDown, "the node is shutting down, so nothing on it is resized"},

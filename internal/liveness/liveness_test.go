@@ -1,0 +1,129 @@
+package liveness
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+// cluster is ten nodes that are Ready, with agents.
+type cluster struct {
+	*testing.T
+	Agents
+	client.Client
+	sent    chan string // events
+	changes []bool
+	last    Outage
+}
+
+const ten = 10
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	recorder := events.NewFakeRecorder(100)
+	c := &cluster{T: t, Client: fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), sent: recorder.Events}
+	c.Agents = Agents{
+		Client: c.Client, Live: c.Client, Namespace: "mbcas-system", FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
+		Events: recorder, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Count: func(o Outage) { c.last = o }, Changed: func(begun bool) { c.changes = append(c.changes, begun) },
+	}
+	for i := range ten {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: kube.AgentLease(fmt.Sprint("n", i))}}
+		if err := c.Create(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// renew has the agents of some nodes renew their Leases.
+func (c *cluster) renew(at time.Time, nodes ...int) {
+	c.Helper()
+	for _, i := range nodes {
+		lease := &coordinationv1.Lease{}
+		key := client.ObjectKey{Namespace: c.Namespace, Name: kube.AgentLease(fmt.Sprint("n", i))}
+		err := c.Get(c.Context(), key, lease)
+		if err == nil {
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: at}
+			err = c.Update(c.Context(), lease)
+		}
+		if err != nil {
+			c.Fatal(err)
+		}
+		c.Renewed(lease, at) // says the watch
+	}
+}
+
+// restored are the nodes whose raised pods are lowered at that time.
+func (c *cluster) restored(at time.Time) (nodes []string) {
+	c.Helper()
+	for i := range ten {
+		n := lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
+		name := fmt.Sprint("n", i)
+		if err := c.Judge(c.Context(), name, &n, at); err != nil {
+			c.Fatal(err)
+		}
+		pod := lifecycle.Pod{
+			Mode: lifecycle.ModeEnforce, Ready: true, Declared: lifecycle.Limits{{Container: "app", CPU: 500}}, InLedger: true,
+			Recorded: true, Containers: []lifecycle.Container{{Name: "app", Limit: 2000, PossiblyOwn: true}},
+		}
+		pod.Status.Declared, pod.Status.Applied = pod.Declared, pod.Current()
+		for _, task := range lifecycle.Decide(lifecycle.DefaultConfig(), n, []lifecycle.Pod{pod}, at) {
+			if task.Move != nil {
+				nodes = append(nodes, name)
+			}
+		}
+	}
+	return nodes
+}
+
+// TestTellsOfAnOutage: one of ten agents that stops has its node restored. When all ten stop, limits
+// stay where they are, and that is told once; when they are back, that is told, too.
+func TestTellsOfAnOutage(t *testing.T) {
+	c := newCluster(t)
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	at := now
+	c.renew(at, all...)
+	c.restored(at)
+	at = at.Add(5 * time.Minute)
+	c.renew(at, all[1:]...)
+	if got := c.restored(at); len(got) != 1 || got[0] != "n0" {
+		t.Errorf("restored %v, want the node of the agent that stopped alone", got)
+	}
+	if reason, _ := c.Warning(); reason != "" || len(c.changes) != 0 || len(c.sent) != 0 {
+		t.Errorf("one agent: warning %q, changes %v, %d events; want none", reason, c.changes, len(c.sent))
+	}
+	for range 20 { // minutes
+		at = at.Add(time.Minute)
+		if got := c.restored(at); len(got) > 0 && at.Sub(now) > 7*time.Minute {
+			t.Errorf("restored %v %v after all agents stopped", got, at.Sub(now))
+		}
+	}
+	reason, message := c.Warning()
+	if reason != "AgentsUnresponsive" || !strings.Contains(message, "10 of 10 agents") || len(c.changes) != 1 || !c.changes[0] || len(c.sent) != 1 {
+		t.Errorf("all agents: warning %q %q, changes %v, %d events; want it told once", reason, message, c.changes, len(c.sent))
+	}
+	c.renew(at, all...)
+	if got := c.restored(at.Add(time.Second)); len(got) != 0 {
+		t.Errorf("restored %v when all are back", got)
+	}
+	if got := c.restored(at.Add(3 * time.Second)); len(got) != 0 || len(c.changes) != 2 || c.changes[1] || c.last.Unresponsive != 0 {
+		t.Errorf("restored %v, changes %v, %+v; want the outage to have ended", got, c.changes, c.last)
+	}
+	if reason, _ := c.Warning(); reason != "" {
+		t.Errorf("after the outage: warning %q", reason)
+	}
+}

@@ -1,0 +1,161 @@
+package liveness
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+// tracker remembers when each node's agent was last seen to renew its Lease. Only changes of a Lease
+// count, seen on our own clock: the clocks of nodes may be wrong. The zero value has seen none.
+type tracker struct {
+	mu     sync.Mutex
+	nodes  map[string]agent
+	outage Outage
+	counts time.Time // when the agents were last counted
+}
+
+type agent struct {
+	renewed   time.Time // what the Lease says; zero: there was none
+	seen      time.Time // on our clock
+	confirmed bool      // by the API server itself, that it was not renewed since
+	node      lifecycle.Node
+	known     bool // node is
+}
+
+// Outage is how many agents are unresponsive, and whether so many that nothing is restored.
+type Outage struct {
+	lifecycle.Agents
+	Begun bool
+	// At are the agents when it began.
+	At lifecycle.Agents
+}
+
+// String says what an outage is, in words that do not change while it lasts.
+func (o Outage) String() string {
+	return fmt.Sprintf("%d of %d agents are unresponsive, so the cause is likely not theirs: limits stay as they are, "+
+		"and no node is restored because of its agent", o.At.Unresponsive, o.At.Total)
+}
+
+// observe takes in the renewal time of a node's Lease (zero: never renewed) as seen at now, and
+// returns how old the renewal before it was. grace is the age of a Lease that was never seen to be
+// renewed.
+func (t *tracker) observe(node string, renewed, now time.Time, grace time.Duration) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, known := t.nodes[node]
+	before := now.Sub(last.seen)
+	switch {
+	case !known:
+		// At first sight the Lease has to speak for itself. One that claims to be fresh is believed
+		// until it is late; any other has to be renewed first.
+		last.seen, before = Believed(renewed, now, grace), grace
+	case !renewed.IsZero() && !renewed.Equal(last.renewed):
+		last.seen, last.confirmed = now, false
+	}
+	if !renewed.IsZero() {
+		last.renewed = renewed
+	}
+	if t.nodes == nil {
+		t.nodes = map[string]agent{}
+	}
+	t.nodes[node] = last
+	return before
+}
+
+// Believed is the time, on our own clock, of an event that another clock dates at claimed and that
+// was not observed. A date that is not fresh, or far ahead, is as old as it takes to be stale.
+func Believed(claimed, now time.Time, grace time.Duration) time.Time {
+	if age := now.Sub(claimed); age > -grace && age < grace {
+		return now.Add(-max(age, 0))
+	}
+	return now.Add(-grace)
+}
+
+// age is the time since the agent was last seen to renew its Lease.
+func (t *tracker) age(node string, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return now.Sub(t.nodes[node].seen)
+}
+
+// isConfirmed says whether the API server itself was asked since the last renewal.
+func (t *tracker) isConfirmed(node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.nodes[node].confirmed
+}
+
+// confirm takes in what the API server itself says of a Lease. It returns false for a renewal that
+// the watch did not show.
+func (t *tracker) confirm(node string, renewed, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.nodes[node]
+	if !renewed.IsZero() && !renewed.Equal(a.renewed) {
+		a.renewed, a.seen = renewed, now
+	} else {
+		a.confirmed = true
+	}
+	t.nodes[node] = a
+	return a.confirmed
+}
+
+// see takes in the state of a node.
+func (t *tracker) see(name string, n lifecycle.Node) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a, ok := t.nodes[name]; ok {
+		a.node, a.known = n, true
+		t.nodes[name] = a
+	}
+}
+
+// countInterval is how often agents are counted at most.
+const countInterval = time.Second
+
+// observeOutage counts the agents that have been unresponsive for some time, and says whether an outage has
+// begun or ended with that.
+func (t *tracker) observeOutage(now time.Time, after time.Duration) (o Outage, changed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if since := now.Sub(t.counts); since >= 0 && since < countInterval {
+		return t.outage, false
+	}
+	t.counts = now
+	t.outage.Agents = t.count(now, after)
+	if begun := t.outage.Agents.Outage(t.outage.Begun); begun != t.outage.Begun {
+		t.outage.Begun, t.outage.At, changed = begun, t.outage.Agents, true
+	}
+	return t.outage, changed
+}
+
+func (t *tracker) count(now time.Time, after time.Duration) (agents lifecycle.Agents) {
+	for _, a := range t.nodes {
+		if a.renewed.IsZero() || a.known && (!a.node.Ready || a.node.Unknown) {
+			continue
+		}
+		agents.Total++
+		a.node.LeaseAge = now.Sub(a.seen)
+		if a.node.Unresponsive(now) >= after {
+			agents.Unresponsive++
+		}
+	}
+	return agents
+}
+
+// last is what the agents were when they were last counted.
+func (t *tracker) last() Outage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.outage
+}
+
+// drop forgets a node that does not exist any more.
+func (t *tracker) drop(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.nodes, node)
+}

@@ -1,0 +1,99 @@
+package liveness
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+const grace = time.Minute
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func TestRenewalsCount(t *testing.T) {
+	for name, c := range map[string]struct {
+		first time.Time
+		want  time.Duration
+	}{
+		"no lease":                    {time.Time{}, grace},
+		"renewed 10 s ago":            {now.Add(-10 * time.Second), 10 * time.Second},
+		"renewed an hour ago":         {now.Add(-time.Hour), grace},
+		"a clock that is ahead":       {now.Add(30 * time.Second), 0},
+		"a clock that is far ahead":   {now.Add(time.Hour), grace},
+		"renewed just a minute ago":   {now.Add(-grace), grace},
+		"renewed almost a minute ago": {now.Add(-59 * time.Second), 59 * time.Second},
+	} {
+		var l tracker
+		check := func(when string, after, want time.Duration) {
+			if got := l.age("n1", now.Add(after)); got != want {
+				t.Errorf("%s: age %v %s, want %v", name, got, when, want)
+			}
+		}
+		l.observe("n1", c.first, now, grace)
+		check("at first sight", 0, c.want)
+		l.observe("n1", now.Add(-48*time.Hour), now.Add(time.Second), grace)
+		check("a second after a renewal", 2*time.Second, time.Second)
+		l.observe("n1", now.Add(-48*time.Hour), now.Add(time.Minute), grace)
+		check("a minute after the last renewal", 61*time.Second, time.Minute)
+	}
+}
+
+// TestCountsAgents: of ten agents that stop, those count whose nodes are Ready, or not known yet; a
+// node without a Lease has no agent. An outage is told when it begins and when it ends.
+func TestCountsAgents(t *testing.T) {
+	var l tracker
+	ready := lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
+	for i := range 10 {
+		name := fmt.Sprint("n", i)
+		l.observe(name, now, now, grace)
+		if i > 0 { // of n0 only the Lease was seen
+			l.see(name, ready)
+		}
+	}
+	l.see("n8", lifecycle.Node{ReadySince: now})
+	l.see("n9", lifecycle.Node{Ready: true, ReadySince: now.Add(11 * time.Minute)}) // it comes back
+	l.observe("virtual", time.Time{}, now, grace)
+	l.see("virtual", ready)
+	l.observe("gone", now, now, grace)
+	l.drop("gone")
+	check := func(when string, at time.Duration, want lifecycle.Agents, outage, changed bool) {
+		t.Helper()
+		got, isChanged := l.observeOutage(now.Add(at), 2*time.Minute)
+		if got.Agents != want || got.Begun != outage || isChanged != changed {
+			t.Errorf("%s: %+v, changed %v; want %+v, outage %v, changed %v", when, got, isChanged, want, outage, changed)
+		}
+	}
+	check("while all renew", time.Minute, lifecycle.Agents{Total: 9}, false, false)
+	check("after ten minutes", 10*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 8}, true, true)
+	text := l.last().String()
+	check("later", 11*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 8}, true, false)
+	for i := range 6 {
+		l.observe(fmt.Sprint("n", i), now.Add(11*time.Minute), now.Add(11*time.Minute), grace)
+	}
+	check("within the same second", 11*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 8}, true, false)
+	if got := l.last().String(); got != text {
+		t.Errorf("the outage is %q, and was %q", got, text)
+	}
+	check("when six renew", 12*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 2}, false, true)
+}
+
+// TestDeafWatch: a Lease that the API server shows renewed ends the silence; one that it shows as the
+// watch did confirms it, until the next renewal.
+func TestDeafWatch(t *testing.T) {
+	var l tracker
+	l.observe("n1", now, now, grace)
+	later := now.Add(6 * time.Minute)
+	if l.confirm("n1", later.Add(-time.Second), later) || l.age("n1", later) != 0 || l.isConfirmed("n1") {
+		t.Errorf("a renewal that the watch did not show: age %v, confirmed %v", l.age("n1", later), l.isConfirmed("n1"))
+	}
+	much := later.Add(6 * time.Minute)
+	if !l.confirm("n1", later.Add(-time.Second), much) || l.age("n1", much) != 6*time.Minute || !l.isConfirmed("n1") {
+		t.Errorf("no renewal: age %v, confirmed %v", l.age("n1", much), l.isConfirmed("n1"))
+	}
+	l.observe("n1", much, much, grace)
+	if l.isConfirmed("n1") || l.age("n1", much) != 0 {
+		t.Errorf("a renewal: age %v, confirmed %v", l.age("n1", much), l.isConfirmed("n1"))
+	}
+}
