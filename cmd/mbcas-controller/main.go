@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/mbcas/mbcas/internal/program"
@@ -20,7 +21,7 @@ const usage = `mbcas-controller turns PodAllocations into CPU limits of running 
 
 Usage:
   mbcas-controller [flags]                          run the controller
-  mbcas-controller restore --all [--timeout 2m]     return every pod to its declared limits, and pause
+  mbcas-controller restore --all [flags]            return every pod to its declared limits, and pause
   mbcas-controller version
 `
 
@@ -32,8 +33,23 @@ func main() {
 	defer stop()
 	level := new(slog.LevelVar)
 	logLibraries(os.Stderr, level)
+	debug.SetMemoryLimit(memoryLimit(os.Getenv))
 	err := run(ctx, os.Args[1:], level, os.Stdout, os.Stderr)
 	os.Exit(program.ExitCode(err, "mbcas-controller", os.Stderr))
+}
+
+// memoryLimitKey is the environment variable that holds the memory limit of the container, in bytes.
+const memoryLimitKey = "MBCAS_MEMORY_LIMIT"
+
+// memoryLimit is the soft limit of the process for debug.SetMemoryLimit: nine tenths of the container's
+// limit, so that the heap is collected before the kernel ends the process. Negative: as it is, because
+// the container has none, or because GOMEMLIMIT says one.
+func memoryLimit(env func(string) string) int64 {
+	limit, err := strconv.ParseInt(env(memoryLimitKey), 10, 64)
+	if err != nil || limit <= 0 || env("GOMEMLIMIT") != "" {
+		return -1
+	}
+	return limit / 10 * 9
 }
 
 func run(ctx context.Context, args []string, level *slog.LevelVar, stdout, stderr io.Writer) error {

@@ -55,10 +55,25 @@ func TestUsage(t *testing.T) {
 		"bad profile":         {"--profile=bold"},
 		"bad settings":        {"--resizes-per-second=0"},
 		"restore without all": {"restore"},
+		"restore by none":     {"restore", "--all", "--workers=0"},
+		"restore at no rate":  {"restore", "--all", "--rate=0"},
 	} {
 		var bad program.UsageError
 		if err := run(t.Context(), args, new(slog.LevelVar), io.Discard, io.Discard); !errors.As(err, &bad) {
 			t.Errorf("%s: error %v, want a usage error", name, err)
+		}
+	}
+}
+
+// TestMemoryLimit: the heap stays below the container's limit, unless GOMEMLIMIT says how.
+func TestMemoryLimit(t *testing.T) {
+	for _, c := range []struct {
+		container, goes string
+		want            int64
+	}{{"536870912", "", 483183819}, {"536870912", "400MiB", -1}, {"", "", -1}, {"0", "", -1}, {"512Mi", "", -1}} {
+		env := map[string]string{memoryLimitKey: c.container, "GOMEMLIMIT": c.goes}
+		if got := memoryLimit(func(key string) string { return env[key] }); got/10 != c.want/10 {
+			t.Errorf("container %q, GOMEMLIMIT %q: %d, want %d", c.container, c.goes, got, c.want)
 		}
 	}
 }
@@ -197,6 +212,9 @@ func TestServe(t *testing.T) {
 	var restored bytes.Buffer
 	if err := run(ctx, []string{"restore", "--all", "--timeout=1m", "--kubeconfig=" + kubeconfig}, new(slog.LevelVar), &restored, io.Discard); err != nil {
 		t.Fatalf("restore: %v\n%s", err, restored.String())
+	}
+	if line := restored.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, `"audit":true`) || !strings.Contains(line, `"purpose":"restore"`) {
+		t.Errorf("restore wrote %q, want one audit line", line)
 	}
 	got := &corev1.Pod{}
 	must(c.Get(ctx, client.ObjectKeyFromObject(pod), got))

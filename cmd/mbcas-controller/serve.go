@@ -211,8 +211,8 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // newClient reads from the API server itself.
-func newClient(kubeconfig string) (client.Client, error) {
-	config, err := restConfig(kubeconfig, 50)
+func newClient(kubeconfig string, qps float64) (client.Client, error) {
+	config, err := restConfig(kubeconfig, qps)
 	if err != nil {
 		return nil, err
 	}

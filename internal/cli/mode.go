@@ -22,7 +22,7 @@ import (
 // effects say what each mode does.
 var effects = map[kube.Mode]string{
 	kube.ModeOff:       "its pods return to their declared limits and are not managed",
-	kube.ModeRecommend: "limits are decided and recorded; no pod is resized, and limits stay as they are",
+	kube.ModeRecommend: "limits are decided and recorded, not applied; limits below the declared ones go back to them, higher ones stay",
 	kube.ModeEnforce:   "limits are decided and applied",
 	kube.ModeRestore:   "its pods return to their declared limits and stay there; decisions are still recorded",
 	"":                 "the controller's default mode applies",
@@ -42,7 +42,7 @@ func modeCommand(s Streams, f *flags) *cobra.Command {
 		Short: "Show or set what MBCAS does in a namespace",
 		Long: "Show the mode of all namespaces or of one, or set it by the label " + kube.ModeLabel + ".\n\n" +
 			"  off        pods are not managed; resized pods return to their declared limits\n" +
-			"  recommend  limits are decided and recorded, and no pod is resized\n" +
+			"  recommend  limits are decided and recorded, not applied; pods below their declared limits return to them\n" +
 			"  enforce    limits are decided and applied\n" +
 			"  restore    pods return to their declared limits and stay there\n" +
 			"  default    the label is removed, so that the controller's default mode applies",

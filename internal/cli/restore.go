@@ -175,9 +175,12 @@ func planRestore(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, reason str
 	if len(external) > 0 {
 		p.external = "left as it is: another client set " + kube.LimitsText(external)
 	}
-	if len(move.Changes) > 0 {
+	switch {
+	case len(move.Changes) > 0:
 		p.move = &move
-	} else {
+	case len(kube.RestoreFloors(pod, declared)) > 0:
+		p.why = fmt.Sprintf("stays at %s: its CPU request was raised above its declared limit", kube.LimitsText(kube.Limits(pod)))
+	default:
 		p.why = fmt.Sprintf("already has its declared limit of %v", kube.Total(declared))
 	}
 	return p

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ func TestPlanRestore(t *testing.T) {
 		why      string // part of
 		failed   bool
 		external string
+		requests string // of app
 	}{
 		"one differs":           {declared: both[:1], changes: []actuator.Change{app}},
 		"the writer is unknown": {declared: both, changes: []actuator.Change{app, proxy}},
@@ -42,10 +44,14 @@ func TestPlanRestore(t *testing.T) {
 			declared: both, writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.PluginFieldManager, "app"), wrote("kubectl", "proxy")},
 			why: "already", external: "left as it is: another client set app=500m, proxy=50m",
 		},
+		"the request was raised above": {
+			declared: []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 300}, {Name: "proxy", CPULimit: 50}}, requests: "500m",
+			why: "stays at app=500m, proxy=50m: its CPU request was raised",
+		},
 		"no record":                     {why: "never changed"},
 		"no record of what MBCAS wrote": {writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app")}, why: "lost", failed: true},
 	} {
-		pod := apiserver.RunningPod("shop", "web", apiserver.Container("app", "200m", "500m"), apiserver.Container("proxy", "10m", "50m"))
+		pod := apiserver.RunningPod("shop", "web", apiserver.Container("app", cmp.Or(c.requests, "200m"), "500m"), apiserver.Container("proxy", "10m", "50m"))
 		pod.ManagedFields = c.writers
 		p := planRestore(pod, c.declared, "")
 		var changes []actuator.Change

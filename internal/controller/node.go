@@ -7,17 +7,13 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
@@ -41,13 +37,9 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (node
 	}
 	node := nodeOf(&n)
 	node.name, node.Unknown = name, err != nil
-	lease := &coordinationv1.Lease{}
-	key := types.NamespacedName{Namespace: r.Config.Namespace, Name: kube.AgentLease(name)}
-	if err := r.Client.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
-		return nodeState{}, fmt.Errorf("read the Lease of the agent of node %s: %w", name, err)
+	if err := r.liveness.Judge(ctx, name, &node.Node, now); err != nil {
+		return nodeState{}, err
 	}
-	r.liveness.observe(name, renewed(lease), now, r.Config.FreezeAfter)
-	node.LeaseAge = r.liveness.age(name, now)
 	return node, nil
 }
 
@@ -114,9 +106,4 @@ func evicted(pod *corev1.Pod, taints []corev1.Taint) bool {
 			return o.ToleratesTaint(klog.Logger{}, &t, false)
 		})
 	})
-}
-
-// renewed is when a Lease was renewed last, by its holder's clock; zero: never.
-func renewed(lease *coordinationv1.Lease) time.Time {
-	return ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/liveness"
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/quota/shares"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -138,7 +139,7 @@ func (p *podState) decisionAge(n *nodeState, now time.Time, freeze time.Duration
 	if d == nil {
 		return 0
 	}
-	age := p.rec.decision.Age(d.ObservedAt.Time, now, believed(d.ObservedAt.Time, now, freeze))
+	age := p.rec.decision.Age(d.ObservedAt.Time, now, liveness.Believed(d.ObservedAt.Time, now, freeze))
 	if !n.unconfirmed.Has(p.pod.UID) {
 		age = min(age, n.LeaseAge)
 	}

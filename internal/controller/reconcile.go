@@ -29,6 +29,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/liveness"
 	"github.com/mbcas/mbcas/internal/markets"
 	"github.com/mbcas/mbcas/internal/nodeallocation"
 	"github.com/mbcas/mbcas/internal/quota"
@@ -51,7 +52,7 @@ type Reconciler struct {
 	Now  func() time.Time
 
 	memory      memory
-	liveness    liveness
+	liveness    *liveness.Agents
 	lookups     lookups
 	requeue     requeue
 	coordinator *runner.Runner
@@ -126,9 +127,13 @@ func (r *Reconciler) Ready() *Reconciler {
 		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
 		percentages: func(string) ([]constraints.Signal, bool) { return nil, true },
 	}
+	r.liveness = &liveness.Agents{
+		Client: r.Client, Live: r.Live, Namespace: c.Namespace, FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter,
+		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
+	}
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, Now: now,
-		Fresh:   func(node string, now time.Time) bool { return r.liveness.age(node, now) < c.FreezeAfter },
+		Fresh:   func(node string, now time.Time) bool { return r.liveness.Age(node, now) < c.FreezeAfter },
 		Price:   r.memory.markets.Price,
 		Requeue: r.requeue.nodes, Log: r.Log,
 	}
@@ -223,6 +228,9 @@ type snapshot struct {
 	deadline   time.Time // until when this reconcile may begin resizes
 }
 
+// unconfirmedRetry is how soon a node is looked at again whose agent's Lease could not be read live.
+const unconfirmedRetry = 5 * time.Second
+
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API
 // server.
 func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error) {
@@ -237,6 +245,9 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	var pods corev1.PodList
 	if err := r.list(ctx, &pods, client.MatchingFields{nodeField: name}); err != nil {
 		return nil, err
+	}
+	if s.node.Unconfirmed {
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(unconfirmedRetry))
 	}
 	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: name})
 	if err != nil {
@@ -280,7 +291,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 		s.strays = append(s.strays, stray(pa))
 	}
 	if s.node.allocatable == 0 && len(s.exists) == 0 && len(s.strays) == 0 {
-		r.liveness.drop(name) // no such node any more
+		r.liveness.Drop(name) // no such node any more
 		r.memory.markets.Drop(name)
 		r.memory.told.Drop(name)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/audit"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
@@ -147,14 +147,10 @@ func (r *Reconciler) audit(s *snapshot, t *task, result podresize.Result, took t
 	if t.Purpose == lifecycle.Revert {
 		why = string(t.Status.Reason)
 	}
-	from, to := map[string]cpu.Milli{}, map[string]cpu.Milli{}
-	for _, c := range t.Move.Changes {
-		from[c.Container], to[c.Container] = c.From, c.To
-	}
-	r.Audit.Info("resize", "actor", kube.FieldManager,
-		"namespace", t.pod.Namespace, "pod", t.pod.Name, "uid", t.pod.UID, "node", s.node.name,
-		"from", from, "to", to, "price", price, "generation", generation, "purpose", t.Purpose,
-		"reason", why, "outcome", result.Outcome.String(), "message", result.Message, "latency", took.Seconds())
+	audit.Write(r.Audit, audit.Attempt{
+		Pod: t.pod, Move: *t.Move, Purpose: string(t.Purpose), Reason: why, Price: price, Generation: generation,
+		Result: result, Latency: took,
+	})
 	r.Metrics.Resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
 }
 

@@ -46,6 +46,8 @@ type wire struct {
 	cut           string
 	breakAt       int  // the number of a write; 0: never
 	done          bool // that write itself still takes effect
+	held          string
+	release       chan struct{} // closed: writes whose path ends with held go on
 	broken        bool
 }
 
@@ -59,6 +61,13 @@ func (w through) RoundTrip(q *http.Request) (*http.Response, error) {
 	sent, answered := w.note(q)
 	if !sent {
 		return nil, errLost
+	}
+	if until := w.holds(q); until != nil {
+		select {
+		case <-until:
+		case <-q.Context().Done():
+			return nil, q.Context().Err()
+		}
 	}
 	response, err := w.RoundTripper.RoundTrip(q)
 	if err == nil && !answered {
@@ -82,6 +91,23 @@ func (w *wire) note(q *http.Request) (sent, answered bool) {
 		w.broken = len(w.written) == w.breakAt
 	}
 	return w.cut != q.URL.Path && (!w.broken || w.done), !w.broken
+}
+
+// hold has writes whose path ends with suffix wait until the returned function is called.
+func (w *wire) hold(suffix string) (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held, w.release = suffix, make(chan struct{})
+	return sync.OnceFunc(func() { close(w.release) })
+}
+
+func (w *wire) holds(q *http.Request) chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == "" || q.Method == http.MethodGet || !strings.HasSuffix(q.URL.Path, w.held) {
+		return nil
+	}
+	return w.release
 }
 
 // fail lets requests for a path fail; "" none.

@@ -58,7 +58,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		},
 		&restore.Acknowledger{
 			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.pause,
-			Blocked: r.Gate.Published, Changed: r.pauseChanged,
+			Blocked: r.Gate.Published, Warning: r.liveness.Warning, Changed: r.pauseChanged,
 		},
 	}
 	if r.ReadMetric != nil {
@@ -206,10 +206,9 @@ func nodeName(o client.Object) string {
 // nodeOfLease takes the renewal of an agent's Lease in, and returns its node if the Lease was
 // overdue, or if it confirms other decisions than before.
 func (r *Reconciler) nodeOfLease(o *coordinationv1.Lease) string {
-	name, ok := kube.AgentLeaseNode(o)
-	changed := r.memory.markets.Renewed(o, r.Now())
-	if !ok || r.liveness.observe(name, renewed(o), r.Now(), r.Config.FreezeAfter) < r.Config.FreezeAfter && !changed {
-		return ""
+	name := r.liveness.Renewed(o, r.Now())
+	if r.memory.markets.Renewed(o, r.Now()) {
+		name, _ = kube.AgentLeaseNode(o)
 	}
 	return name
 }
@@ -281,4 +280,12 @@ func (r *Reconciler) pauseChanged(paused bool) {
 	}
 	r.Log.Info("MBCAS is resumed")
 	r.requeue.allNodes()
+}
+
+// outageChanged publishes that an outage has begun, or has ended.
+func (r *Reconciler) outageChanged(begun bool) {
+	if !begun {
+		r.requeue.allNodes()
+	}
+	offer(r.requeue.pause, &corev1.ConfigMap{})
 }

@@ -99,7 +99,7 @@ func (a *Agents) Warning() (reason, message string) {
 
 // Renewed takes a Lease in. It returns the node of its agent if the Lease was overdue; else "".
 func (a *Agents) Renewed(lease *coordinationv1.Lease, now time.Time) (node string) {
-	name, ok := kube.AgentLeaseNode(lease.Name)
+	name, ok := kube.AgentLeaseNode(lease)
 	if !ok || a.tracker.observe(name, renewed(lease), now, a.FreezeAfter) < a.FreezeAfter {
 		return ""
 	}

@@ -28,9 +28,12 @@ type Acknowledger struct {
 	InFlight func() int64
 	// Blocked is the reason why no pod can be resized, and the reason in a sentence; "" if pods can be resized.
 	Blocked func() (reason, message string)
+	// Warning is the reason why the controller does less than it should, and the reason in a sentence;
+	// "" if there is none.
+	Warning func() (reason, message string)
 	// Changed is called when the installation is paused and when it is resumed.
 	Changed func(paused bool)
-	// Wake gets an event when Blocked has changed.
+	// Wake gets an event when Blocked or Warning has changed.
 	Wake chan event.GenericEvent
 
 	paused bool // at the last reconcile
@@ -78,6 +81,9 @@ func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Resu
 	}
 	if reason, message := a.Blocked(); reason != state.Blocked || message != state.Message {
 		data[kube.BlockedKey], data[kube.BlockedMessageKey] = reason, message
+	}
+	if reason, message := a.Warning(); reason != state.Warning || message != state.WarningMessage {
+		data[kube.WarningKey], data[kube.WarningMessageKey] = reason, message
 	}
 	if len(data) == 0 {
 		return result, nil

@@ -3,9 +3,13 @@ package restore
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,9 +112,18 @@ type kubelet struct {
 	most   cpu.Milli // above it a quota refuses; 0: none does
 	after  func()    // is called after the first resize
 	moves  []actuator.Move
+	asked  []string // the pods of dry runs
+	audit  bytes.Buffer
+	// hangs is the namespace whose webhook does not answer; mutates is the pod of which admission
+	// changes more than was asked for, though not in a dry run.
+	hangs, mutates string
 }
 
-func (k *kubelet) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
+func (k *kubelet) DryRun(_ context.Context, pod *corev1.Pod, _ actuator.Move) podresize.Result {
+	k.asked = append(k.asked, pod.Name)
+	if pod.Namespace == k.hangs {
+		return podresize.Result{Outcome: podresize.Unavailable, WebhookFailed: true, Message: "failed calling webhook"}
+	}
 	return podresize.Result{Outcome: k.dryRun, Message: "because"}
 }
 
@@ -133,16 +146,22 @@ func (k *kubelet) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move
 	if err := k.Status().Update(ctx, pod); err != nil {
 		return podresize.Result{Outcome: podresize.Unavailable, Message: err.Error()}
 	}
+	if pod.Name == k.mutates {
+		return podresize.Result{Outcome: podresize.WouldMutate, Pod: pod, Message: "app limits memory=64Mi is added"}
+	}
 	return podresize.Result{Outcome: podresize.Accepted, Pod: pod}
 }
 
 // cluster restores the pods of a client, under a clock that goes a second ahead whenever it is read.
 func cluster(c client.Client) (r *Cluster, k *kubelet, out *bytes.Buffer) {
-	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	var now atomic.Int64 // seconds
 	k, out = &kubelet{Client: c, dryRun: podresize.Accepted}, &bytes.Buffer{}
 	return &Cluster{
-		Client: c, Resize: k, Namespace: system, Out: out, Parallel: 1, Interval: time.Millisecond,
-		Now: func() time.Time { now = now.Add(time.Second); return now },
+		Client: c, Resize: k, Namespace: system, Out: out, Audit: slog.New(slog.NewJSONHandler(&k.audit, nil)),
+		Workers: 1, Rate: 1e6, Interval: time.Millisecond,
+		Now: func() time.Time {
+			return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).Add(time.Duration(now.Add(1)) * time.Second)
+		},
 	}, k, out
 }
 
@@ -185,33 +204,132 @@ func TestLeavesExternalChanges(t *testing.T) {
 	}
 }
 
-// TestReadsEachPodOnce: pods that the list shows at their declared limits are not read again, and pods that are gone are not looked for.
-func TestReadsEachPodOnce(t *testing.T) {
+// TestReadsPages: records and pods are listed in pages, no pod is read by itself, and only a pod that is
+// not at its declared limits is resized, with an audit line.
+func TestReadsPages(t *testing.T) {
 	gone := pod("gone", 2000, true)
 	base := recorded(t, pod("at-declared", 500, true), gone, pod("external", 700, false), pod("raised", 2000, true), pod("never", 500, false))
 	must(t, base.Delete(t.Context(), gone))
-	read := map[string]int{}
 	c := interceptor.NewClient(base, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, ok := o.(*corev1.Pod); ok {
-				read[key.Name]++
+				t.Errorf("pod %s was read by itself", key.Name)
 			}
 			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+			var of client.ListOptions
+			if of.ApplyOptions(opts); of.Limit != pageSize {
+				t.Errorf("%T is listed with limit %d, want %d", o, of.Limit, pageSize)
+			}
+			return c.List(ctx, o, opts...)
 		},
 	})
 	r, k, out := cluster(c)
 	if err := r.Restore(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if len(read) != 1 || read["raised"] == 0 || len(k.moves) != 1 || k.moves[0].Changes[0].To != 500 {
-		t.Errorf("read %v, resized %+v; want only the raised pod\n%s", read, k.moves, out)
+	if len(k.moves) != 1 || k.moves[0].Changes[0].To != 500 {
+		t.Errorf("resized %+v; want only the raised pod\n%s", k.moves, out)
 	}
-	for _, line := range []string{
-		"at-declared: at its declared limits, app=500m", "raised: at its declared limits, app=500m", "never: at its declared limits",
-		"external: left as it is: another writer changed its limits to app=700m", "gone: gone", "5 pods looked at",
-	} {
-		if !strings.Contains(out.String(), line) {
-			t.Errorf("no line %q in\n%s", line, out)
+	if !regexp.MustCompile("1 pods restored in .*, 2 at their declared limits before, 1 left as another client set them, 0 not restored; 1 records").Match(out.Bytes()) {
+		t.Errorf("report:\n%s", out)
+	}
+	var line map[string]any
+	must(t, json.Unmarshal(k.audit.Bytes(), &line))
+	for key, want := range map[string]any{"namespace": "shop", "pod": "raised", "purpose": "restore", "outcome": "Accepted", "actor": kube.FieldManager} {
+		if line[key] != want {
+			t.Errorf("audit line %v: %s is %v, want %v", line, key, line[key], want)
+		}
+	}
+}
+
+// TestContinuesWhereItEnded: a run whose time is up says what is left, and the next run resizes only
+// those pods.
+func TestContinuesWhereItEnded(t *testing.T) {
+	const all, first = 20, 7
+	var pods []*corev1.Pod
+	for i := range all {
+		pods = append(pods, pod(fmt.Sprintf("web-%02d", i), 2000, true))
+	}
+	c := recorded(t, pods...)
+	r, k, out := cluster(c)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r.Resize = resizer{k, func() {
+		if len(k.moves) == first {
+			cancel()
+		}
+	}}
+	err := r.Restore(ctx)
+	if err == nil || len(k.moves) != first || !strings.Contains(err.Error(), "13 pods are not back") || !strings.Contains(err.Error(), "shop/web-19: ") {
+		t.Fatalf("%d pods resized; error %v\n%s", len(k.moves), err, out)
+	}
+	r, k, out = cluster(c)
+	must(t, r.Restore(t.Context()))
+	if len(k.moves) != all-first || !strings.Contains(out.String(), "13 pods restored in") || !strings.Contains(out.String(), "7 at their declared limits before") {
+		t.Errorf("the next run resized %d pods, want %d\n%s", len(k.moves), all-first, out)
+	}
+}
+
+// resizer calls a function after each resize.
+type resizer struct {
+	*kubelet
+	after func()
+}
+
+func (r resizer) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
+	defer r.after()
+	return r.kubelet.Apply(ctx, pod, move)
+}
+
+// TestOneNamespaceCostsItself: of a namespace whose webhook does not answer three pods are tried in a
+// pass; the others are restored.
+func TestOneNamespaceCostsItself(t *testing.T) {
+	var pods []*corev1.Pod
+	for i := range 20 {
+		sick, well := pod(fmt.Sprint("sick-", i), 2000, true), pod(fmt.Sprint("well-", i), 2000, true)
+		sick.Namespace, well.Namespace = "abc", "xyz"
+		pods = append(pods, sick, well)
+	}
+	r, k, out := cluster(recorded(t, pods...))
+	k.hangs = "abc"
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r.Resize = resizer{k, func() {
+		if len(k.moves) == 20 {
+			cancel()
+		}
+	}}
+	err := r.Restore(ctx)
+	tried := 0
+	for _, name := range k.asked {
+		if strings.HasPrefix(name, "sick") {
+			tried++
+		}
+	}
+	if err == nil || len(k.moves) != 20 || tried != webhooksFail || !strings.Contains(err.Error(), "20 pods are not back") ||
+		!strings.Contains(err.Error(), "abc/sick-0: failed calling webhook") {
+		t.Errorf("%d pods restored, %d tried where the webhook does not answer; error %v\n%s", len(k.moves), tried, err, out)
+	}
+}
+
+// TestDryRunsOncePerTemplate: one dry run serves all pods of an owner. Once admission has changed a pod
+// all the same, each pod of its namespace has one.
+func TestDryRunsOncePerTemplate(t *testing.T) {
+	yes := true
+	for mutates, want := range map[string]int{"": 2, "a-2": 2 + 7} {
+		var pods []*corev1.Pod
+		for i := range 10 {
+			p := pod(fmt.Sprint("a-", i), 2000, true)
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "a", UID: "a", Controller: &yes}}
+			pods = append(pods, p)
+		}
+		r, k, _ := cluster(recorded(t, append(pods, pod("bare", 2000, true))...))
+		k.mutates = mutates
+		must(t, r.Restore(t.Context()))
+		if len(k.asked) != want || len(k.moves) != 11 {
+			t.Errorf("admission changes %q: dry runs of %v, want %d", mutates, k.asked, want)
 		}
 	}
 }
@@ -226,28 +344,34 @@ func TestNamesWhatIsNotRestored(t *testing.T) {
 		moves  int
 	}{
 		"no record":                    {lost: true, cause: "shop/web: no record of its declared limits; recreate it (DeclaredLimitUnknown)"},
-		"admission would change it":    {dryRun: podresize.WouldMutate, cause: "shop/web: " + podresize.WouldMutate.String() + ": because"},
-		"a kubelet that does not obey": {dryRun: podresize.Accepted, ignore: true, cause: "shop/web: ", moves: 1},
+		"admission would change it":    {dryRun: podresize.WouldMutate, cause: "shop/web: because (" + podresize.WouldMutate.String() + ")"},
+		"a kubelet that does not obey": {dryRun: podresize.Accepted, ignore: true, cause: "(not yet in force)", moves: 1},
 	} {
 		base := newClient(t, pod("web", 2000, true))
 		if !c.lost {
 			base = recorded(t, pod("web", 2000, true))
 		}
-		r, k, out := cluster(base)
-		k.dryRun, k.ignore = c.dryRun, c.ignore
-		ctx, cancel := context.WithCancel(t.Context())
 		passes := 0
-		clock := r.Now
-		r.Now = func() time.Time { // two passes, each of which reads the clock, and the pause before
-			if passes++; passes == 20 {
-				cancel()
-			}
-			return clock()
-		}
+		ctx, cancel := context.WithCancel(t.Context())
+		r, k, out := cluster(interceptor.NewClient(base, interceptor.Funcs{
+			List: func(ctx context.Context, w client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+				err := w.List(ctx, o, opts...)
+				if _, ok := o.(*corev1.PodList); ok {
+					if passes++; passes == 3 {
+						cancel()
+					}
+				}
+				return err
+			},
+		}))
+		k.dryRun, k.ignore = c.dryRun, c.ignore
 		err := r.Restore(ctx)
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), "1 of 1 pods") || !strings.Contains(err.Error(), c.cause) || len(k.moves) != c.moves {
+		if err == nil || !strings.Contains(err.Error(), "1 pods are not back") || !strings.Contains(err.Error(), c.cause) || len(k.moves) != c.moves {
 			t.Errorf("%s: error %v after %d resizes, want %q\n%s", name, err, len(k.moves), c.cause, out)
+		}
+		if c.lost && passes != 1 {
+			t.Errorf("%s: %d passes, want one: no other is of any use", name, passes)
 		}
 	}
 }
@@ -280,9 +404,9 @@ func TestWaitsForTheLeader(t *testing.T) {
 		says                   string
 	}{
 		"lives":     {leads: true, renews: true, limit: 2000, says: "rollout restart deployment/mbcas-controller"},
-		"answers":   {leads: true, renews: true, answers: true, limit: 500, says: "1 pods looked at"},
+		"answers":   {leads: true, renews: true, answers: true, limit: 500, says: "1 pods restored"},
 		"died":      {leads: true, limit: 500, says: "controller-1 does not renew its Lease"},
-		"no leader": {limit: 500, says: "1 pods looked at"},
+		"no leader": {limit: 500, says: "1 pods restored"},
 	} {
 		base := recorded(t, pod("web", 2000, true))
 		// An acknowledgement of an earlier pause is no answer to this one.
@@ -302,7 +426,7 @@ func TestWaitsForTheLeader(t *testing.T) {
 				lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &at
 				if c.answers {
 					a := Acknowledger{Client: base, Namespace: system, InFlight: func() int64 { return 0 }, Changed: func(bool) {},
-						Blocked: func() (string, string) { return "", "" }}
+						Blocked: func() (string, string) { return "", "" }, Warning: func() (string, string) { return "", "" }}
 					_, err := a.Reconcile(ctx, ctrl.Request{})
 					return err
 				}

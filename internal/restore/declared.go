@@ -5,25 +5,27 @@
 //   - AcknowledgesAtOnce: a pause is acknowledged as soon as no resize is in flight, however many pods are managed.
 //   - LeavesExternalChanges: a limit that another writer has changed since is not restored.
 //   - WaitsForTheLeader: nothing is restored while a living controller has not acknowledged the pause.
-//   - ReadsEachPodOnce: pods that are at their declared limits cost no request of their own.
+//   - ReadsPages: records and pods are read page by page, and a pod at its declared limits costs no
+//     request of its own.
+//   - ContinuesWhereItEnded: a run that was cut short says what is left, and the next does only that.
+//   - OneNamespaceCostsItself: pods of other namespaces do not wait for a webhook that does not answer.
+//   - DryRunsOncePerTemplate: pods of one template share a dry run until admission changes one of them.
 package restore
 
 import (
-	"context"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // ToDeclared is the resize that returns a pod to its declared limits; without changes if there is nothing to do. A limit that
 // another writer has set is newer than any record: it stays, and is listed in external.
 func ToDeclared(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (move actuator.Move, external []v1alpha1.ContainerLimit) {
-	ours, limits := kube.PossiblyWrittenByMBCAS(pod), kube.ByName(declared)
+	ours, limits := kube.PossiblyWrittenByMBCAS(pod), RestoreLimits(pod, declared)
 	move = actuator.Move{UID: string(pod.UID)}
 	for _, l := range kube.Limits(pod) {
 		switch to, ok := limits[l.Name]; {
@@ -37,25 +39,6 @@ func ToDeclared(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (move actua
 	return move, external
 }
 
-// Recorded lists the declared limits of pods: those in the ledger, and those in PodAllocations, which win. What could be read is
-// returned with the error.
-func Recorded(ctx context.Context, c client.Reader, namespace string) (map[types.UID]Entry, error) {
-	entries, err := ReadLedgers(ctx, c, namespace)
-	if err != nil {
-		return entries, err
-	}
-	for more := ""; ; {
-		var page v1alpha1.PodAllocationList
-		if err := c.List(ctx, &page, client.Limit(pageSize), client.Continue(more)); err != nil {
-			return entries, err
-		}
-		AddRecorded(entries, page.Items)
-		if more = page.Continue; more == "" {
-			return entries, nil
-		}
-	}
-}
-
 // AddRecorded adds the declared limits that PodAllocations record.
 func AddRecorded(entries map[types.UID]Entry, allocations []v1alpha1.PodAllocation) {
 	for i := range allocations {
@@ -66,4 +49,12 @@ func AddRecorded(entries map[types.UID]Entry, allocations []v1alpha1.PodAllocati
 	}
 }
 
-const pageSize = 500 // objects that are read in one request
+// RestoreLimits are the limits that a pod returns to, by container: the declared ones, or its CPU
+// request where that was raised above them.
+func RestoreLimits(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) map[string]cpu.Milli {
+	limits := kube.ByName(declared)
+	for name, floor := range kube.RestoreFloors(pod, declared) {
+		limits[name] = floor
+	}
+	return limits
+}

@@ -24,6 +24,9 @@ type State struct {
 	Acknowledged string
 	// Blocked is the reason why the controller can resize no pod, and Message the reason in a sentence; "" if it can.
 	Blocked, Message string
+	// Warning is the reason why the controller does less than it should, and WarningMessage the
+	// reason in a sentence; "" if there is none.
+	Warning, WarningMessage string
 }
 
 // Paused says whether the switch stops all resizes.
@@ -50,6 +53,7 @@ func ReadState(ctx context.Context, c client.Reader, namespace string) (State, e
 	return State{
 		Pause: cm.Data[kube.PausedKey], Acknowledged: cm.Data[kube.AcknowledgedKey],
 		Blocked: cm.Data[kube.BlockedKey], Message: cm.Data[kube.BlockedMessageKey],
+		Warning: cm.Data[kube.WarningKey], WarningMessage: cm.Data[kube.WarningMessageKey],
 	}, nil
 }
 

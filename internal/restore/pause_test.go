@@ -1,13 +1,21 @@
 package restore
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -17,6 +25,7 @@ type acknowledger struct {
 	*testing.T
 	inFlight int64
 	blocked  [2]string
+	warning  [2]string
 	changes  []bool
 }
 
@@ -25,7 +34,8 @@ func newAcknowledger(t *testing.T) *acknowledger {
 	a := &acknowledger{T: t}
 	a.Acknowledger = Acknowledger{
 		Client: newClient(t), Namespace: system, InFlight: func() int64 { return a.inFlight },
-		Blocked: func() (string, string) { return a.blocked[0], a.blocked[1] }, Changed: func(paused bool) { a.changes = append(a.changes, paused) },
+		Blocked: func() (string, string) { return a.blocked[0], a.blocked[1] },
+		Warning: func() (string, string) { return a.warning[0], a.warning[1] }, Changed: func(paused bool) { a.changes = append(a.changes, paused) },
 	}
 	return a
 }
@@ -67,6 +77,71 @@ func TestAcknowledgesAtOnce(t *testing.T) {
 	}
 }
 
+// manyAllocations is a client of a cluster with that many PodAllocations, which counts its requests.
+func manyAllocations(t testing.TB, n int) (c client.Client, requests *int) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	objects := make([]client.Object, n)
+	for i := range objects {
+		objects[i] = &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("uid-", i)}}
+	}
+	requests = new(int)
+	return interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			*requests++
+			return w.Get(ctx, key, o, opts...)
+		},
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("nothing needs a list")
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			*requests++
+			return w.Patch(ctx, o, p, opts...)
+		},
+	}), requests
+}
+
+// pauseAndAcknowledge pauses, and reconciles the switch once.
+func pauseAndAcknowledge(t testing.TB, c client.Client, value string) {
+	t.Helper()
+	none := func() (string, string) { return "", "" }
+	a := Acknowledger{
+		Client: c, Namespace: system, InFlight: func() int64 { return 0 }, Blocked: none, Warning: none, Changed: func(bool) {},
+	}
+	err := Pause(t.Context(), c, system, kube.PluginFieldManager, value)
+	if err == nil {
+		_, err = a.Reconcile(t.Context(), ctrl.Request{})
+	}
+	if state, _ := ReadState(t.Context(), c, system); err != nil || state.Acknowledged != value {
+		t.Fatalf("%v, %+v", err, state)
+	}
+}
+
+// TestAcknowledgementCostsTheSame: one read and one write acknowledge a pause, with no PodAllocation as with
+// five thousand.
+func TestAcknowledgementCostsTheSame(t *testing.T) {
+	for _, n := range []int{0, 5000} {
+		c, requests := manyAllocations(t, n)
+		pauseAndAcknowledge(t, c, "first") // creates the switch
+		*requests = 0
+		pauseAndAcknowledge(t, c, "second")
+		if *requests != 2+2 { // the pause itself, what the acknowledger reads and writes, and what the test reads
+			t.Errorf("%d PodAllocations: %d requests, want 4", n, *requests)
+		}
+	}
+}
+
+// BenchmarkAcknowledge acknowledges pauses of a cluster with 20,000 PodAllocations.
+func BenchmarkAcknowledge(b *testing.B) {
+	c, _ := manyAllocations(b, 20000)
+	for i := 0; b.Loop(); i++ {
+		pauseAndAcknowledge(b, c, fmt.Sprint("incident ", i))
+	}
+}
+
 // TestSaysWhatBlocks: what blocks resizing stands in the switch for as long as it does, and a cluster where nothing ever did has no switch.
 func TestSaysWhatBlocks(t *testing.T) {
 	a := newAcknowledger(t)
@@ -78,7 +153,11 @@ func TestSaysWhatBlocks(t *testing.T) {
 	if _, state := a.reconcile(); state.Blocked != a.blocked[0] || state.Message != a.blocked[1] || state.Stopped() == "" {
 		t.Errorf("blocked: the switch says %+v", state)
 	}
-	a.blocked = [2]string{}
+	a.blocked, a.warning = [2]string{}, [2]string{"AgentsUnresponsive", "4 of 10 agents are unresponsive"}
+	if _, state := a.reconcile(); state.Warning != a.warning[0] || state.WarningMessage != a.warning[1] || state.Stopped() != "" {
+		t.Errorf("a warning: the switch says %+v", state)
+	}
+	a.warning = [2]string{}
 	if _, state := a.reconcile(); state != (State{}) {
 		t.Errorf("no longer blocked: the switch says %+v", state)
 	}

@@ -50,6 +50,8 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 		s.Note("Whether MBCAS is paused is unknown: %s.", format.OneLine(err.Error()))
 	} else if stopped := state.Stopped(); stopped != "" {
 		s.Note("%s.", stopped)
+	} else if state.Warning != "" {
+		s.Note("%s (%s).", state.WarningMessage, state.Warning)
 	}
 	if err := readModes(ctx, a, s, sel.Namespace); err != nil && len(s.Pods) == 0 {
 		return nil, err

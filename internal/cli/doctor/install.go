@@ -115,6 +115,10 @@ func checkPause(f *findings, s subject) {
 		f.fail("controller", fmt.Sprintf("cannot resize any pod: %s (%s)", s.Switch.Message, s.Switch.Blocked),
 			"Fix the cause; the controller tries again every minute.")
 	}
+	if s.Switch.Warning != "" {
+		f.warn("controller", fmt.Sprintf("%s (%s)", s.Switch.WarningMessage, s.Switch.Warning),
+			"Look at the agents and at the controller's log. To restore all the same: kubectl mbcas mode NAMESPACE restore")
+	}
 }
 
 func checkAgents(f *findings, s subject) {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/liveness"
 )
 
 // Metrics is how the controller is.
@@ -22,6 +23,7 @@ type Metrics struct {
 	Errors prometheus.Counter
 
 	closed, signals, allocations *prometheus.GaugeVec
+	unresponsive, outage         prometheus.Gauge
 
 	mu    sync.Mutex
 	nodes map[string]map[State]float64
@@ -62,6 +64,14 @@ func New(reg prometheus.Registerer) *Metrics {
 			Name: "mbcas_controller_demand_signals",
 			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",
 		}, []string{"reason"}),
+		unresponsive: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "mbcas_controller_agents_unresponsive",
+			Help: "Agents of Ready nodes that have not renewed their Leases for two minutes.",
+		}),
+		outage: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "mbcas_controller_restores_stopped",
+			Help: "1 while so many agents are unresponsive that no node is restored because of its agent.",
+		}),
 		allocations: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mbcas_controller_allocations",
 			Help: "PodAllocations by phase and reason.",
@@ -105,6 +115,15 @@ func (m *Metrics) Paused(yes bool) {
 		m.closed.WithLabelValues(string(reasons.Paused)).Set(1)
 	} else {
 		m.closed.DeleteLabelValues(string(reasons.Paused))
+	}
+}
+
+// Agents notes how many agents are unresponsive.
+func (m *Metrics) Agents(o liveness.Outage) {
+	m.unresponsive.Set(float64(o.Unresponsive))
+	m.outage.Set(0)
+	if o.Begun {
+		m.outage.Set(1)
 	}
 }
 

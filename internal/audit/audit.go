@@ -1,0 +1,41 @@
+// Package audit writes the audit record: one line for each attempt to resize a pod, in the same form
+// whichever program makes the attempt.
+package audit
+
+import (
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// Attempt is one attempt to resize a pod, and what came of it.
+type Attempt struct {
+	Pod     *corev1.Pod
+	Move    actuator.Move
+	Purpose string
+	Reason  string
+	// Price and Generation are those of the decision; "" and 0 where there is none.
+	Price      string
+	Generation int64
+	Result     podresize.Result
+	Latency    time.Duration
+}
+
+// Write writes the line of an attempt.
+func Write(log *slog.Logger, a Attempt) {
+	from, to := map[string]cpu.Milli{}, map[string]cpu.Milli{}
+	for _, c := range a.Move.Changes {
+		from[c.Container], to[c.Container] = c.From, c.To
+	}
+	log.Info("resize", "actor", kube.FieldManager,
+		"namespace", a.Pod.Namespace, "pod", a.Pod.Name, "uid", a.Pod.UID, "node", a.Pod.Spec.NodeName,
+		"from", from, "to", to, "price", a.Price, "generation", a.Generation, "purpose", a.Purpose,
+		"reason", a.Reason, "outcome", a.Result.Outcome.String(), "message", a.Result.Message,
+		"latency", a.Latency.Seconds())
+}

@@ -1,0 +1,187 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// tally counts what became of pods, of one pass or of all.
+type tally struct {
+	out    io.Writer
+	now    func() time.Time
+	before *tally // of the passes before
+
+	mu       sync.Mutex
+	looked   int // pods with a record
+	already  int // at their declared limits when first looked at
+	external int // left as another writer set them
+	done     int // restored by this run
+	// undone counts by cause, and named are the first of them.
+	undone map[string]int
+	named  []string
+	lost   int   // of undone: without a record, so that another pass is of no use
+	cut    error // why not all pods were looked at
+	sick   map[string]int
+	told   time.Time
+}
+
+func newTally(out io.Writer, now func() time.Time) *tally {
+	return &tally{out: out, now: now, told: now(), undone: map[string]int{}, sick: map[string]int{}}
+}
+
+// look counts a pod as a page shows it, and says whether it is to be restored.
+func (t *tally) look(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, known bool) bool {
+	ours := len(kube.WrittenByMBCAS(pod)) > 0
+	if kube.Ended(pod) || !known && !ours {
+		return false
+	}
+	if !known {
+		t.leave(pod, string(reasons.DeclaredLimitUnknown), "no record of its declared limits; recreate it")
+		t.count(&t.lost)
+		return false
+	}
+	t.count(&t.looked)
+	move, external := ToDeclared(pod, declared)
+	if len(move.Changes) > 0 {
+		return true
+	}
+	if len(external) > 0 {
+		t.count(&t.external)
+		return false
+	}
+	limits := RestoreLimits(pod, declared)
+	if progress, said := podresize.Check(pod, limits, pod.Generation); ours && progress != actuator.Done {
+		t.leave(pod, "not yet in force", fmt.Sprintf("%v: %s", progress, said))
+		return false
+	}
+	t.count(&t.already)
+	return false
+}
+
+func (t *tally) count(n *int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*n++
+}
+
+// restored counts a pod whose declared limits the API server has accepted.
+func (t *tally) restored() {
+	t.count(&t.done)
+	t.progress()
+}
+
+// mostNamed is how many pods the report names.
+const mostNamed = 100
+
+// leave counts a pod that is not restored, and why.
+func (t *tally) leave(pod *corev1.Pod, cause, message string) {
+	t.mu.Lock()
+	t.undone[cause]++
+	if len(t.named) < mostNamed {
+		t.named = append(t.named, fmt.Sprintf("%s/%s: %s (%s)", pod.Namespace, pod.Name, message, cause))
+	}
+	t.mu.Unlock()
+	t.progress()
+}
+
+// webhooksFail is after how many requests in a row that a webhook did not answer the other pods of
+// its namespace are left for the next pass.
+const webhooksFail = 3
+
+func (t *tally) webhooks(namespace string, result podresize.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case result.Outcome == podresize.Unknown || result.WebhookFailed:
+		t.sick[namespace]++
+	case result.Outcome == podresize.Accepted:
+		delete(t.sick, namespace)
+	}
+}
+
+func (t *tally) isSick(namespace string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sick[namespace] >= webhooksFail
+}
+
+// progressInterval is how often the progress is printed.
+const progressInterval = 5 * time.Second
+
+func (t *tally) progress() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if now.Sub(t.told) < progressInterval {
+		return
+	}
+	t.told = now
+	fmt.Fprintf(t.out, "%d pods restored, %d at their declared limits before, %d tried in vain in this pass\n",
+		t.before.done+t.done, max(t.before.already, t.already), sum(t.undone))
+}
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// open says whether another pass may restore more.
+func (t *tally) open() bool { return t.cut != nil || t.done > 0 || sum(t.undone) > t.lost }
+
+// add adds a pass. What the first pass found done counts, and what the last complete one left undone.
+func (t *tally) add(pass *tally) {
+	if t.done += pass.done; t.looked == 0 {
+		t.already = pass.already
+	}
+	if t.looked > 0 && pass.cut != nil {
+		return
+	}
+	t.looked, t.external, t.lost, t.cut = pass.looked, pass.external, pass.lost, pass.cut
+	t.undone, t.named = pass.undone, pass.named
+}
+
+// summary is the report in a sentence.
+func (t *tally) summary(took time.Duration, records int) string {
+	return fmt.Sprintf("%d pods restored in %v, %d at their declared limits before, %d left as another client set them, %d not restored; "+
+		"%d records are of pods that do not run any more",
+		t.done, took.Round(time.Second), t.already, t.external, sum(t.undone), max(0, records-t.looked))
+}
+
+// left is the error that says what is not restored; nil if all is.
+func (t *tally) left(records int) error {
+	undone := sum(t.undone)
+	if undone == 0 && t.cut == nil {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d pods are not back at their declared limits; run this again, or recreate them:", undone)
+	if t.cut != nil {
+		fmt.Fprintf(&b, "\n  %d pods with a record were not looked at, or do not run any more: %v", max(0, records-t.looked), t.cut)
+	}
+	slices.Sort(t.named)
+	for _, line := range t.named {
+		b.WriteString("\n  " + line)
+	}
+	if more := undone - len(t.named); more > 0 {
+		fmt.Fprintf(&b, "\n  and %d more", more)
+		for cause, n := range t.undone {
+			fmt.Fprintf(&b, "; %s: %d in all", cause, n)
+		}
+	}
+	return errors.New(b.String())
+}
