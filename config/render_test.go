@@ -15,6 +15,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -93,8 +94,19 @@ func TestOverlays(t *testing.T) {
 			objects := render(t, overlay)
 			agent := one[*appsv1.DaemonSet](t, objects, "mbcas-agent").Spec.Template.Spec
 			controller := one[*appsv1.Deployment](t, objects, "mbcas-controller").Spec.Template.Spec
-			for name, pod := range map[string]corev1.PodSpec{"agent": agent, "controller": controller} {
+			job := one[*batchv1.CronJob](t, objects, "mbcas-restore").Spec
+			restore := job.JobTemplate.Spec.Template.Spec
+			if job.Suspend == nil || !*job.Suspend || restore.Containers[0].Image != controller.Containers[0].Image {
+				t.Errorf("the template of the restore runs by itself, or has another image than the controller: %+v", job)
+			}
+			if restore.ServiceAccountName != controller.ServiceAccountName {
+				t.Errorf("the restore has the account %s: the policies fence that of the controller", restore.ServiceAccountName)
+			}
+			for name, pod := range map[string]corev1.PodSpec{"agent": agent, "controller": controller, "restore": restore} {
 				for _, fault := range weaknesses(pod) {
+					if name == "restore" && fault == "has no probes" {
+						continue
+					}
 					t.Errorf("%s: %s", name, fault)
 				}
 				if c := pod.Containers[0]; overlay != "base" && c.ImagePullPolicy != corev1.PullNever {

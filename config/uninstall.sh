@@ -2,21 +2,62 @@
 # Usage: config/uninstall.sh
 # Takes MBCAS off the cluster of kubectl's current context: first every pod gets its declared
 # limits back, then what config/base installed is deleted. If a pod cannot be restored nothing
-# is deleted. FORCE=1 deletes all the same: such pods keep their limits until they are replaced.
+# is deleted; run it again to restore the rest. FORCE=1 deletes all the same: such pods keep their
+# limits until they are replaced. TIMEOUT, WORKERS and RATE are those of the restore (30m, 32, 200).
 set -eu
 
 here=$(dirname "$0")
 kubectl=${KUBECTL:-kubectl}
 system=mbcas-system
+job=mbcas-restore-$(date +%Y%m%d%H%M%S)
 
 if ! said=$($kubectl get namespace "$system" 2>&1); then
 	echo "MBCAS is not installed here: $said" >&2
 	exit 1
 fi
 
-# The controller pauses itself and restores with its own rights.
-echo "restoring the declared limits"
-if ! $kubectl -n "$system" exec deployment/mbcas-controller -- /mbcas-controller restore --all --timeout "${TIMEOUT:-5m}"; then
+# phase is that of the Job's pod: none before it is made.
+phase() {
+	$kubectl -n "$system" get pods -l "job-name=$job" -o 'jsonpath={.items[0].status.phase}' 2>/dev/null || true
+}
+
+# restore runs the restore in a Job of its own, which pauses the controller first, and shows its
+# progress. The audit lines stay in the log of the Job.
+restore() {
+	$kubectl -n "$system" create job "$job" --from=cronjob/mbcas-restore --dry-run=client -o yaml |
+		$kubectl set env --local -f - -o yaml "MBCAS_RESTORE_TIMEOUT=${TIMEOUT:-30m}" \
+			"MBCAS_RESTORE_WORKERS=${WORKERS:-32}" "MBCAS_RESTORE_RATE=${RATE:-200}" |
+		$kubectl create -f - || return 1
+	waited=0
+	since=0s # all of the log; after an interruption, the end of it
+	while :; do
+		case $(phase) in
+		Running)
+			$kubectl -n "$system" logs -f "job/$job" "--since=$since" | grep -v '"audit":true' || true
+			since=5s
+			;;
+		Succeeded | Failed)
+			# Its log was not shown if it was not seen to run.
+			test "$since" = 5s || $kubectl -n "$system" logs "job/$job" | grep -v '"audit":true' || true
+			test "$(phase)" = Succeeded
+			return
+			;;
+		*)
+			waited=$((waited + 2))
+			if test "$waited" -gt 180; then
+				$kubectl -n "$system" describe pods -l "job-name=$job" >&2 || true
+				echo "the pod of Job $job has not started in three minutes" >&2
+				$kubectl -n "$system" delete job "$job" >&2 || true
+				return 1
+			fi
+			;;
+		esac
+		sleep "${POLL:-2}"
+	done
+}
+
+echo "restoring the declared limits (Job $job)"
+if ! restore; then
 	if test "${FORCE:-}" != 1; then
 		echo "nothing was deleted; run this again once the above is mended, or restore with your own rights (kubectl mbcas restore --all -A) and run this with FORCE=1" >&2
 		exit 1

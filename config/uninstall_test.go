@@ -1,0 +1,78 @@
+package config_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// kubectlStub notes what it is asked, and answers for the Job what the test says: a phase per line, of which
+// the last stays.
+const kubectlStub = `#!/bin/sh
+echo "$*" >> "$NOTES"
+case "$*" in
+*"create job"*) echo "kind: Job" ;;
+"set env"*) cat ;;
+"create -f -") cat > /dev/null ;;
+*"get pods"*)
+	head -n 1 "$PHASES" | tr -d '\n'
+	if test "$(wc -l < "$PHASES")" -gt 1; then sed -i 1d "$PHASES"; fi
+	;;
+*" logs "*)
+	echo '{"msg":"resize","audit":true}'
+	echo "2 pods restored"
+	;;
+esac
+`
+
+// TestUninstall: the script restores in a Job of its own, with the settings that it was given, shows the
+// progress without the audit lines, and deletes nothing unless the Job succeeds or FORCE=1 is set.
+func TestUninstall(t *testing.T) {
+	for name, c := range map[string]struct {
+		phases  []string
+		env     []string
+		deletes bool
+		shows   bool
+	}{
+		"succeeds":         {[]string{"", "Pending", "Running", "Succeeded"}, nil, true, true},
+		"was not seen":     {[]string{"Pending", "Succeeded"}, nil, true, true},
+		"fails":            {[]string{"Running", "Failed"}, nil, false, true},
+		"fails, by force":  {[]string{"Running", "Failed"}, []string{"FORCE=1"}, true, true},
+		"does not start":   {[]string{"Pending"}, nil, false, false},
+		"with other times": {[]string{"Running", "Succeeded"}, []string{"TIMEOUT=7m", "WORKERS=3", "RATE=9"}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			notes, phases := filepath.Join(dir, "notes"), filepath.Join(dir, "phases")
+			stub := filepath.Join(dir, "kubectl")
+			if err := os.WriteFile(stub, []byte(kubectlStub), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(phases, []byte(strings.Join(c.phases, "\n")+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("sh", "uninstall.sh")
+			cmd.Env = append(os.Environ(), append(c.env, "KUBECTL="+stub, "NOTES="+notes, "PHASES="+phases, "POLL=0")...)
+			out, err := cmd.CombinedOutput()
+			asked, readErr := os.ReadFile(notes)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if deleted := strings.Contains(string(asked), "delete -k"); deleted != c.deletes || (err == nil) != c.deletes {
+				t.Errorf("deleted %v, error %v\n%s\nasked:\n%s", deleted, err, out, asked)
+			}
+			if shown := strings.Contains(string(out), "2 pods restored"); shown != c.shows || strings.Contains(string(out), "audit") {
+				t.Errorf("output:\n%s", out)
+			}
+			want := "MBCAS_RESTORE_TIMEOUT=30m MBCAS_RESTORE_WORKERS=32 MBCAS_RESTORE_RATE=200"
+			if name == "with other times" {
+				want = "MBCAS_RESTORE_TIMEOUT=7m MBCAS_RESTORE_WORKERS=3 MBCAS_RESTORE_RATE=9"
+			}
+			if !strings.Contains(string(asked), want) || !strings.Contains(string(asked), "--from=cronjob/mbcas-restore") {
+				t.Errorf("asked:\n%s\nwant %s", asked, want)
+			}
+		})
+	}
+}
