@@ -18,7 +18,7 @@ fi
 
 # phase is that of the Job's pod: none before it is made.
 phase() {
-	$kubectl -n "$system" get pods -l "job-name=$job" -o 'jsonpath={.items[0].status.phase}' 2>/dev/null || true
+	$kubectl -n "$system" get pods -l "job-name=$job" -o 'jsonpath={.items[*].status.phase}' 2>/dev/null || true
 }
 
 # restore runs the restore in a Job of its own, which pauses the controller first, and shows its

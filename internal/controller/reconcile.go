@@ -228,9 +228,6 @@ type snapshot struct {
 	deadline   time.Time // until when this reconcile may begin resizes
 }
 
-// unconfirmedRetry is how soon a node is looked at again whose agent's Lease could not be read live.
-const unconfirmedRetry = 5 * time.Second
-
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API
 // server.
 func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error) {
@@ -247,7 +244,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 		return nil, err
 	}
 	if s.node.Unconfirmed {
-		s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(unconfirmedRetry))
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(failedRetry))
 	}
 	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: name})
 	if err != nil {
