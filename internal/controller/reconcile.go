@@ -243,7 +243,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	if err := r.list(ctx, &pods, client.MatchingFields{nodeField: name}); err != nil {
 		return nil, err
 	}
-	if s.node.Unconfirmed {
+	if s.node.LeaseUnread {
 		s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(failedRetry))
 	}
 	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: name})

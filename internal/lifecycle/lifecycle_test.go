@@ -167,7 +167,7 @@ func TestKeepsTheRules(t *testing.T) {
 			Ready: !one("not ready", 5), Pressure: one("pressure", 5), Draining: one("draining", 10), ShuttingDown: one("shutting down", 10),
 			LeaseAge: rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "lease"),
 		}
-		n.Outage, n.Unconfirmed = one("outage", 4), one("unconfirmed", 4)
+		n.Outage, n.LeaseUnread = one("outage", 4), one("Lease unread", 4)
 		n.Blocked = rapid.SampledFrom([]reasons.Reason{"", "", "", "", "", reasons.Paused, reasons.PermissionMissing, reasons.CRDNotInstalled}).Draw(t, "blocked")
 		pods := make([]Pod, rapid.IntRange(1, 20).Draw(t, "pods"))
 		constraints := make([]constraint, len(pods))
@@ -283,7 +283,7 @@ func breaksRestore(cfg Config, n Node, p Pod, t Task) string {
 		}
 	case n.Outage:
 		return "restores in an outage"
-	case n.Unconfirmed:
+	case n.LeaseUnread:
 		return "restores before the API server confirms that the agent is unresponsive"
 	case n.LeaseAge < cfg.RestoreAfter:
 		return "restores although the agent is responsive"
@@ -364,7 +364,7 @@ func TestStopsRestoresInAnOutage(t *testing.T) {
 	p := running("web", 2000, 500, constraint{})
 	p.Recorded, p.Status.Applied, p.Status.Phase = true, app(2000), PhaseApplied
 	for name, n := range map[string]Node{
-		"alone": {}, "in an outage": {Outage: true}, "not confirmed": {Unconfirmed: true},
+		"alone": {}, "in an outage": {Outage: true}, "Lease unread": {LeaseUnread: true},
 	} {
 		n.Ready, n.LeaseAge = true, cfg.RestoreAfter
 		got := decideOne(t, cfg, n, p, noon)

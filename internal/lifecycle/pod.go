@@ -24,9 +24,9 @@ type Node struct {
 	ShuttingDown, Draining bool
 	// LeaseAge is the time since the agent was last seen to renew its Lease, on our own clock.
 	LeaseAge time.Duration
-	// Outage: so many agents are unresponsive that the cause is likely not theirs. Unconfirmed: the
-	// API server itself has not been asked for the Lease.
-	Outage, Unconfirmed bool
+	// Outage: so many agents are unresponsive that the cause is likely not theirs. LeaseUnread: the
+	// Lease could not be read from the API server itself, so the cache may be late.
+	Outage, LeaseUnread bool
 }
 
 // Mode is what happens in a namespace.

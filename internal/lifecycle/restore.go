@@ -72,7 +72,7 @@ func (n *Node) Unresponsive(now time.Time) time.Duration {
 
 // lost says whether the node's agent alone has failed, and for so long that the node is restored.
 func (n *Node) lost(cfg *Config, now time.Time) bool {
-	return n.Unresponsive(now) >= cfg.RestoreAfter && !n.Outage && !n.Unconfirmed
+	return n.Unresponsive(now) >= cfg.RestoreAfter && !n.Outage && !n.LeaseUnread
 }
 
 // livenessChanges is when the age of the Lease has a consequence that it does not have yet.

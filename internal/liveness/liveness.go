@@ -61,7 +61,7 @@ func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, n
 	// The watch of Leases may be late, or show nothing any more.
 	lease = &coordinationv1.Lease{}
 	err := a.Live.Get(ctx, key, lease)
-	if node.Unconfirmed = client.IgnoreNotFound(err) != nil; node.Unconfirmed {
+	if node.LeaseUnread = client.IgnoreNotFound(err) != nil; node.LeaseUnread {
 		a.Log.Error("node not restored: the Lease of its agent cannot be read", "node", name, "err", err)
 	} else if !a.tracker.confirm(name, renewed(lease), now) {
 		a.Log.Warn("the watch of Leases is late: the agent is responsive", "node", name)
