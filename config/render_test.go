@@ -29,15 +29,21 @@ import (
 // overlays are all that a user may apply.
 var overlays = []string{"base", "overlays/local", "overlays/kind", "overlays/minikube"}
 
-// render is what kubectl makes of an overlay, each object decoded strictly: an unknown or
-// doubled field is an error.
-func render(t *testing.T, overlay string) []client.Object {
+// kubectl is the real program, of the version of the API server tests.
+func kubectl(t *testing.T) string {
 	t.Helper()
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {
 		t.Skip("needs kubectl and an API server: KUBEBUILDER_ASSETS=\"$(bin/mbcas-cluster assets)\"")
 	}
-	cmd := exec.Command(filepath.Join(assets, "kubectl"), "kustomize", overlay)
+	return filepath.Join(assets, "kubectl")
+}
+
+// render is what kubectl makes of an overlay, each object decoded strictly: an unknown or
+// doubled field is an error.
+func render(t *testing.T, overlay string) []client.Object {
+	t.Helper()
+	cmd := exec.Command(kubectl(t), "kustomize", overlay)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	text, err := cmd.Output()

@@ -21,12 +21,19 @@ phase() {
 	$kubectl -n "$system" get pods -l "job-name=$job" -o 'jsonpath={.items[*].status.phase}' 2>/dev/null || true
 }
 
+# setting is an environment variable of the Job, as JSON.
+setting() {
+	printf '{"name":"MBCAS_RESTORE_%s","value":"%s"}' "$1" "$2"
+}
+
 # restore runs the restore in a Job of its own, which pauses the controller first, and shows its
 # progress. The audit lines stay in the log of the Job.
 restore() {
+	# `kubectl set env` prints nothing where the values are those of the template.
+	env="$(setting TIMEOUT "${TIMEOUT:-30m}"),$(setting WORKERS "${WORKERS:-32}"),$(setting RATE "${RATE:-200}")"
 	$kubectl -n "$system" create job "$job" --from=cronjob/mbcas-restore --dry-run=client -o yaml |
-		$kubectl set env --local -f - -o yaml "MBCAS_RESTORE_TIMEOUT=${TIMEOUT:-30m}" \
-			"MBCAS_RESTORE_WORKERS=${WORKERS:-32}" "MBCAS_RESTORE_RATE=${RATE:-200}" |
+		$kubectl patch --local -f - --type=strategic -o yaml \
+			-p '{"spec":{"template":{"spec":{"containers":[{"name":"restore","env":['"$env"']}]}}}}' |
 		$kubectl create -f - || return 1
 	waited=0
 	since=0s # all of the log; after an interruption, the end of it

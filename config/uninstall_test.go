@@ -13,9 +13,13 @@ import (
 const kubectlStub = `#!/bin/sh
 echo "$*" >> "$NOTES"
 case "$*" in
-*"create job"*) echo "kind: Job" ;;
-"set env"*) cat ;;
-"create -f -") cat > /dev/null ;;
+*"create job"*)
+	echo '{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": {"template": {"spec": {"containers":
+		[{"name": "restore", "image": "x", "env": [{"name": "MBCAS_RESTORE_TIMEOUT", "value": "30m"},
+		{"name": "MBCAS_RESTORE_WORKERS", "value": "32"}, {"name": "MBCAS_RESTORE_RATE", "value": "200"}]}]}}}}'
+	;;
+"patch --local"*) "$REAL" "$@" ;;
+"create -f -") grep -A 1 MBCAS_RESTORE_ | tr -d '\n' >> "$NOTES" ;;
 *"get pods"*)
 	head -n 1 "$PHASES" | tr -d '\n'
 	if test "$(wc -l < "$PHASES")" -gt 1; then sed -i 1d "$PHASES"; fi
@@ -28,7 +32,8 @@ esac
 `
 
 // TestUninstall: the script restores in a Job of its own, with the settings that it was given, shows the
-// progress without the audit lines, and deletes nothing unless the Job succeeds or FORCE=1 is set.
+// progress without the audit lines, and deletes nothing unless the Job succeeds or FORCE=1 is set. The
+// Job is made of the template by the real kubectl.
 func TestUninstall(t *testing.T) {
 	for name, c := range map[string]struct {
 		phases  []string
@@ -54,7 +59,7 @@ func TestUninstall(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := exec.Command("sh", "uninstall.sh")
-			cmd.Env = append(os.Environ(), append(c.env, "KUBECTL="+stub, "NOTES="+notes, "PHASES="+phases, "POLL=0")...)
+			cmd.Env = append(os.Environ(), append(c.env, "KUBECTL="+stub, "REAL="+kubectl(t), "NOTES="+notes, "PHASES="+phases, "POLL=0")...)
 			out, err := cmd.CombinedOutput()
 			asked, readErr := os.ReadFile(notes)
 			if readErr != nil {
@@ -66,12 +71,18 @@ func TestUninstall(t *testing.T) {
 			if shown := strings.Contains(string(out), "2 pods restored"); shown != c.shows || strings.Contains(string(out), "audit") {
 				t.Errorf("output:\n%s", out)
 			}
-			want := "MBCAS_RESTORE_TIMEOUT=30m MBCAS_RESTORE_WORKERS=32 MBCAS_RESTORE_RATE=200"
+			want := []string{"30m", `"32"`, `"200"`}
 			if name == "with other times" {
-				want = "MBCAS_RESTORE_TIMEOUT=7m MBCAS_RESTORE_WORKERS=3 MBCAS_RESTORE_RATE=9"
+				want = []string{"7m", `"3"`, `"9"`}
 			}
-			if !strings.Contains(string(asked), want) || !strings.Contains(string(asked), "--from=cronjob/mbcas-restore") {
-				t.Errorf("asked:\n%s\nwant %s", asked, want)
+			made := strings.Join(strings.Fields(string(asked)), " ")
+			for i, setting := range []string{"TIMEOUT", "WORKERS", "RATE"} {
+				if env := "name: MBCAS_RESTORE_" + setting + " value: " + want[i]; !strings.Contains(made, env) {
+					t.Errorf("the Job lacks %q:\n%s", env, asked)
+				}
+			}
+			if !strings.Contains(made, "--from=cronjob/mbcas-restore") {
+				t.Errorf("asked:\n%s\nwant a Job of the CronJob", asked)
 			}
 		})
 	}
