@@ -28,7 +28,7 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml)
 
 .DEFAULT_GOAL := help
-.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew fidelity bench check check-format \
+.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests demo platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
@@ -50,6 +50,9 @@ bin/mbcas-measure: FORCE | go-found
 
 bin/mbcas-preview: FORCE | go-found
 	@$(BUILD) -o $@ ./test/measure/preview
+
+bin/mbcas-scale: FORCE | go-found
+	@$(BUILD) -o $@ ./test/scale
 
 bin/mbcas-load: FORCE | go-found
 	@$(BUILD) -o $@ ./test/load
@@ -94,6 +97,13 @@ skew: $(CLUSTER) ## run the API server tests on other versions of Kubernetes (th
 
 fidelity: bin/mbcas-lab ## measure how closely the simulator agrees with this machine's kernel; also in out/fidelity (root, Perl; 11 minutes)
 	@bin/mbcas-lab fidelity --out out/fidelity
+
+# SCALE is the size: make scale SCALE='-nodes 1000 -pods 30000'. Nodes and pods are simulated; the API server, etcd and the
+# controller are real.
+SCALE ?= -nodes 100 -pods 3000
+
+scale: $(CLUSTER) bin/mbcas-controller bin/mbcas-scale ## measure MBCAS on a cluster of simulated nodes; also in out/scale (7 minutes)
+	@KUBEBUILDER_ASSETS="$$($(CLUSTER) assets)" bin/mbcas-scale $(SCALE)
 
 bench: $(CLUSTER) ## run the benchmarks, 6 minutes; also in out/bench.txt (the first time builds an API server)
 	@mkdir -p out

@@ -113,7 +113,10 @@ var rules = []struct{ pkg, imports string }{
 // imported by tests only.
 var (
 	programs  = []string{"cmd/", "tools/", "test/"}
-	testsOnly = []string{"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/podtest", "internal/lab/simtest"}
+	testsOnly = []string{
+		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet", "internal/testing/podtest",
+		"internal/lab/simtest",
+	}
 	modules   = []string{"test/cluster"} // modules of their own
 )
 

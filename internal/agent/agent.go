@@ -17,6 +17,10 @@ import (
 
 // Agent is the daemon of one node.
 type Agent struct {
+	// Open finds the counters of the node. New sets it to the kernel's; a measurement without a
+	// kernel replaces it.
+	Open func(context.Context) (Sampler, error)
+
 	cfg     Config
 	log     *slog.Logger
 	clients clients
@@ -31,7 +35,9 @@ func New(cfg Config, api *rest.Config, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{cfg: cfg, log: log, clients: c}, nil
+	a := &Agent{cfg: cfg, log: log, clients: c}
+	a.Open = a.openHost
+	return a, nil
 }
 
 // Run works until ctx ends, and serves HTTP on l. It returns an error only when it cannot serve: it
@@ -44,7 +50,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 	queue, standing := newPublishQueue(a.cfg.samples(3)), &standing{}
 	loop := &roundLoop{
 		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, health: state, metrics: m,
-		open:     a.openHost,
+		open:     a.Open,
 		snapshot: objects.snapshot.Load,
 		publish: func(r *roundResult) {
 			queue.replace(publicationsOf(r), r.At)
@@ -74,7 +80,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 }
 
 // openHost finds the node's cgroups.
-func (a *Agent) openHost(ctx context.Context) (sampler, error) {
+func (a *Agent) openHost(ctx context.Context) (Sampler, error) {
 	cfg := a.cfg.Kernel
 	cfg.Log = a.log
 	h, err := kernel.Open(cfg)

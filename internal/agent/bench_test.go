@@ -93,7 +93,7 @@ func turns(b *testing.B, v *snapshot, cfg kernel.Config) (turn func()) {
 	queue := newPublishQueue(time.Hour)
 	p, _ := newLoop(nil)
 	p.log = slog.New(slog.NewTextHandler(b.Output(), nil))
-	p.open = func(context.Context) (sampler, error) { return busy, nil }
+	p.open = func(context.Context) (Sampler, error) { return busy, nil }
 	p.snapshot = func() *snapshot { return v }
 	p.publish = func(r *roundResult) { queue.replace(publicationsOf(r), r.At) }
 	b.Cleanup(p.close)

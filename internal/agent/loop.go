@@ -11,8 +11,8 @@ import (
 	"github.com/mbcas/mbcas/internal/round"
 )
 
-// sampler reads the counters of the machine: a kernel.Host.
-type sampler interface {
+// Sampler reads the counters of the machine: a kernel.Host.
+type Sampler interface {
 	Read([]kernel.Target) kernel.Sample
 	Descriptors() int // files held open
 	Close() error
@@ -32,14 +32,14 @@ type roundLoop struct {
 	interval time.Duration
 	cfg      round.Config
 	log      *slog.Logger
-	open     func(context.Context) (sampler, error)
+	open     func(context.Context) (Sampler, error)
 	snapshot func() *snapshot   // the newest; nil before the first
 	publish  func(*roundResult) // queues the decisions; returns at once
 	health   *health
 	metrics  *metrics
 	last     atomic.Pointer[roundResult]
 
-	host             sampler   // nil until the cgroups are found
+	host             Sampler   // nil until the cgroups are found
 	openedAt         time.Time // last attempt to find them
 	state            round.State
 	lastObstacle     string // as logged

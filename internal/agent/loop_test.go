@@ -61,7 +61,7 @@ func newLoop(do func(read int)) (*roundLoop, *fakeSampler) {
 	host := &fakeSampler{start: now, do: do}
 	return &roundLoop{
 		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.DiscardHandler),
-		open:     func(context.Context) (sampler, error) { return host, nil },
+		open:     func(context.Context) (Sampler, error) { return host, nil },
 		snapshot: func() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} },
 		publish:  func(*roundResult) {}, health: newHealth(time.Second, now), metrics: newMetrics(),
 	}, host
@@ -251,7 +251,7 @@ func TestNoRoundWithoutAllInputs(t *testing.T) {
 		var found atomic.Bool
 		var current atomic.Pointer[snapshot]
 		open := p.open
-		p.open = func(ctx context.Context) (sampler, error) {
+		p.open = func(ctx context.Context) (Sampler, error) {
 			if opens.Add(1); !found.Load() {
 				return nil, errors.New("mount the host's /sys/fs/cgroup")
 			}

@@ -21,11 +21,16 @@ func (s *Server) As(t testing.TB, user string, groups ...string) client.Client {
 // User is such a user with a client certificate.
 func (s *Server) User(t testing.TB, name string, groups ...string) *envtest.AuthenticatedUser {
 	t.Helper()
-	u, err := s.env.AddUser(envtest.User{Name: name, Groups: groups}, s.Config)
+	u, err := s.AddUser(name, groups...)
 	if err != nil {
 		t.Fatalf("add user %s: %v", name, err)
 	}
 	return u
+}
+
+// AddUser is such a user for a program that is no test.
+func (s *Server) AddUser(name string, groups ...string) (*envtest.AuthenticatedUser, error) {
+	return s.env.AddUser(envtest.User{Name: name, Groups: groups}, s.Config)
 }
 
 // Token requests a token of a service account, as a kubelet does for a pod: such a token is bound to

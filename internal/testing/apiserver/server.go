@@ -87,14 +87,18 @@ func Main(m *testing.M) int {
 // stop ends the control plane and waits for it. It returns the exit code, which is a failure if
 // that fails.
 func (s *Server) stop(code int) int {
-	if err := s.env.Stop(); err != nil {
+	if err := s.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the API server:", err)
 		return max(code, 1)
 	}
 	return code
 }
 
-func start(assets string) (*Server, error) {
+func start(assets string) (*Server, error) { return Open(assets, func(*envtest.Environment) {}) }
+
+// Open starts a control plane for a program that is no test, and that closes it. tune may change how
+// it runs.
+func Open(assets string, tune func(*envtest.Environment)) (*Server, error) {
 	log.SetLogger(logr.Discard()) // else the library complains with a stack trace
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -126,6 +130,7 @@ func start(assets string) (*Server, error) {
 		env.ControlPlane.GetAPIServer().Configure().Set("emulated-version", v)
 	}
 	env.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
+	tune(env)
 	config, err := env.Start()
 	if err != nil {
 		return nil, errors.Join(err, env.Stop())
@@ -137,6 +142,12 @@ func start(assets string) (*Server, error) {
 	}
 	return &Server{Config: config, Client: c, env: env}, nil
 }
+
+// Close ends the control plane and waits for it.
+func (s *Server) Close() error { return s.env.Stop() }
+
+// Etcd is the address of etcd, which asks for no certificate.
+func (s *Server) Etcd() string { return s.env.ControlPlane.Etcd.URL.String() }
 
 // dieWithParent makes programs that run the control plane's and die with this process, so that
 // nothing is left when a test is killed or times out, which ends it without a chance to stop

@@ -1,0 +1,121 @@
+// Command scale measures MBCAS on a cluster of many simulated nodes: the real API server and etcd,
+// the agent's production code for every node with synthetic counters, a stand-in for the kubelets,
+// and the controller as it ships, in a process of its own. It prints what the installation writes,
+// how long decisions wait and what the controller costs, phase by phase, and compares the figures
+// with their targets. Everything runs on this machine and ends with the program.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/mbcas/mbcas/test/internal/program"
+)
+
+var errUsage = errors.New("usage")
+
+func main() { program.Main("scale", errUsage, run) }
+
+// options are what is measured.
+type options struct {
+	nodes, pods int
+	cores       int           // of each node
+	length      time.Duration // of each phase in which nothing is waited for
+	settle      time.Duration // until the installation has to be quiet before the first phase
+	timeout     time.Duration // of all
+	throttled   float64       // share of pods that want more than they declare
+	contended   float64       // share of nodes on which pods want more than there is
+	churn       float64       // share of pods that are replaced in a minute
+	seed        bool          // the cluster's PodAllocations exist already
+	controller  string        // program
+	args        []string      // of the controller, beyond those that say where it runs
+	out         string
+	skip        map[string]bool // phases
+}
+
+func parse(args []string) (options, error) {
+	o := options{skip: map[string]bool{}}
+	f := flag.NewFlagSet("scale", flag.ContinueOnError)
+	f.IntVar(&o.nodes, "nodes", 100, "simulated nodes")
+	f.IntVar(&o.pods, "pods", 3000, "pods of all nodes")
+	f.IntVar(&o.cores, "cores", 16, "CPUs of a node")
+	f.DurationVar(&o.length, "phase", time.Minute, "length of the phases with steady load and with churn")
+	f.DurationVar(&o.settle, "settle", 3*time.Minute, "time in which the installation has to become quiet after its start")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "end after this time, whatever is still to be measured")
+	f.Float64Var(&o.throttled, "throttled", 0.02, "share of pods that want more CPU than they declare")
+	f.Float64Var(&o.contended, "contended", 0, "share of nodes on which pods want more CPU than the node has")
+	f.Float64Var(&o.churn, "churn", 0.05, "share of pods that are replaced in a minute of the phase churn")
+	f.BoolVar(&o.seed, "seed", true, "begin with the PodAllocations of all pods, as after an earlier installation")
+	f.StringVar(&o.controller, "controller", "bin/mbcas-controller", "program of the controller")
+	controller := f.String("controller-args", "", "more flags for the controller, with spaces between them")
+	f.StringVar(&o.out, "out", "out/scale", "folder for report.md, results.csv and the logs")
+	skip := f.String("skip", "", "phases to leave out, with commas between them")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return o, err
+		}
+		return o, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	o.args = strings.Fields(*controller)
+	for name := range strings.SplitSeq(*skip, ",") {
+		o.skip[name] = true
+	}
+	if o.nodes < 1 || o.pods < o.nodes || f.NArg() > 0 {
+		return o, fmt.Errorf("%w: want at least one node, and one pod on each", errUsage)
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		return fmt.Errorf(`%w: no API server: set KUBEBUILDER_ASSETS="$(bin/mbcas-cluster assets)"`, errUsage)
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	logs, err := os.Create(filepath.Join(o.out, "harness.log"))
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	log := slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	klog.SetLogger(logr.FromSlogHandler(log.Handler()))
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+
+	w := &world{options: o, log: log, progress: newProgress(os.Stderr), report: newReport(o)}
+	err = w.measure(ctx, assets)
+	if wrote := w.report.write(o.out); wrote != nil {
+		return errors.Join(err, wrote)
+	}
+	w.report.print(stdout)
+	return err
+}
+
+// progress prints one line at a time with the seconds since the start.
+type progress struct {
+	out   io.Writer
+	start time.Time
+}
+
+func newProgress(out io.Writer) *progress { return &progress{out, time.Now()} }
+
+func (p *progress) say(format string, args ...any) {
+	fmt.Fprintf(p.out, "%6.1f s  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
+}
