@@ -31,6 +31,7 @@ var rules = []struct{ pkg, imports string }{
 	{"actuator/podresize", "cpu actuator api/v1alpha1 kubernetes"},
 	{"internal/kube", "cpu api/v1alpha1 kubernetes"},
 	{"internal/liveness", "api/v1alpha1/reasons internal/lifecycle internal/kube kubernetes"},
+	{"internal/objectcache", "api/v1alpha1 internal/kube kubernetes"},
 	{"internal/eligibility", "api/v1alpha1/reasons internal/kube kubernetes"},
 	{"internal/constraints", "cpu internal/demand api/v1alpha1 api/v1alpha1/reasons internal/kube kubernetes"},
 	{"internal/allocation", `
@@ -59,7 +60,7 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
 		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/demandsignal
-		internal/kube internal/constraints internal/allocation internal/markets internal/nodeallocation
+		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore kubernetes github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
 	{"internal/cli/snapshot", `
@@ -117,7 +118,7 @@ var (
 		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet", "internal/testing/podtest",
 		"internal/lab/simtest",
 	}
-	modules   = []string{"test/cluster"} // modules of their own
+	modules = []string{"test/cluster"} // modules of their own
 )
 
 var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}

@@ -15,10 +15,10 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/markets"
 	"github.com/mbcas/mbcas/internal/nodeallocation"
+	"github.com/mbcas/mbcas/internal/objectcache"
 )
 
 // memory is what this process knows of each node's pods beyond the objects: above all its own last
@@ -138,7 +138,7 @@ func newer(a, b client.Object) bool {
 func CacheOptions(namespace string) cache.Options {
 	own := map[string]cache.Config{namespace: {}}
 	return cache.Options{
-		DefaultTransform: kube.Trim,
+		DefaultTransform: objectcache.NewTransform(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}:     {Namespaces: own},
 			&coordinationv1.Lease{}: {Namespaces: own},

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/objectcache"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -61,8 +62,9 @@ func TestTrimKeepsTheProof(t *testing.T) {
 	})
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
 	full := pod.DeepCopy()
+	transform := objectcache.NewTransform()
 	for range 2 { // client-go may trim what it has trimmed before
-		if _, err := kube.Trim(pod); err != nil {
+		if _, err := transform(pod); err != nil {
 			t.Fatal(err)
 		}
 	}

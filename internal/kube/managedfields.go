@@ -50,6 +50,7 @@ func PossiblyWrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 func TrimManagedFields(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, m := range entries {
+		m.Time = nil
 		switch {
 		case isOwnResize(m), m.Manager == ancientManager:
 			kept = append(kept, m)

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -239,45 +238,4 @@ func NotServed(err error) bool {
 	}
 	d := status.Status().Details
 	return d == nil || d.Kind != "namespaces"
-}
-
-// TrimPod keeps the resources of a pod's containers, its state, and which manager changed its limits.
-func TrimPod(pod *corev1.Pod) {
-	pod.ManagedFields = TrimManagedFields(pod.ManagedFields)
-	annotations := map[string]string{}
-	for _, key := range []string{ManagedKey, MaxCPUKey, corev1.MirrorPodAnnotationKey} {
-		if v, ok := pod.Annotations[key]; ok {
-			annotations[key] = v
-		}
-	}
-	pod.Annotations = annotations
-	s := &pod.Spec
-	for _, list := range [][]corev1.Container{s.Containers, s.InitContainers} {
-		for i, c := range list {
-			list[i] = corev1.Container{
-				Name: c.Name, Resources: c.Resources, ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy,
-			}
-		}
-	}
-	pod.Spec = corev1.PodSpec{
-		Containers: s.Containers, InitContainers: s.InitContainers, NodeName: s.NodeName, Tolerations: s.Tolerations,
-		OS: s.OS, Resources: s.Resources, RuntimeClassName: s.RuntimeClassName, Overhead: s.Overhead,
-		Priority: s.Priority, PriorityClassName: s.PriorityClassName, ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
-		NodeSelector: s.NodeSelector, Affinity: TrimAffinity(s.Affinity),
-		TopologySpreadConstraints: s.TopologySpreadConstraints,
-	}
-}
-
-// Trim drops what is long: most of a pod, a node's list of images, and the managers of all other
-// objects. A tombstone stays as it is: the object in it was trimmed when it came.
-func Trim(object any) (any, error) {
-	switch o := object.(type) {
-	case *corev1.Pod:
-		TrimPod(o)
-	case *corev1.Node:
-		o.ManagedFields, o.Status.Images, o.Annotations = nil, nil, nil
-	case metav1.Object:
-		o.SetManagedFields(nil)
-	}
-	return object, nil
 }

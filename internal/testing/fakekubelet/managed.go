@@ -86,3 +86,16 @@ func leaves(names ...string) fieldSet {
 }
 
 func key(name, value string) string { return `k:{"` + name + `":"` + value + `"}` }
+
+// AddResizer adds a manager who changed the CPU limit of every limited container.
+func AddResizer(pod *corev1.Pod, manager string, at metav1.Time) {
+	containers := fieldSet{}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if _, limited := c.Resources.Limits[corev1.ResourceCPU]; limited {
+			containers[key("name", c.Name)] = fieldSet{"f:resources": fieldSet{"f:limits": leaves("f:cpu")}}
+		}
+	}
+	pod.ManagedFields = append(pod.ManagedFields,
+		writer(manager, "resize", at, fieldSet{"f:spec": fieldSet{"f:containers": containers}}))
+}
