@@ -142,7 +142,9 @@ func (n *node) Read(targets []kernel.Target) kernel.Sample {
 	}
 	out := kernel.Sample{Pods: make([]kernel.PodSample, len(targets))}
 	for i, t := range targets {
-		p := kernel.PodSample{Pod: t.Pod, Own: kernel.Group{Found: true, At: now}, Containers: make([]kernel.Group, len(sources[i]))}
+		p := kernel.PodSample{
+			Pod: t.Pod, Own: kernel.Group{Found: true, At: now}, Containers: make([]kernel.Group, len(sources[i])),
+		}
 		for j, s := range sources[i] {
 			p.Containers[j] = kernel.Group{ID: t.Containers[j]}
 			if s != nil {

@@ -51,7 +51,8 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.pods, "pods", 3000, "pods of all nodes")
 	f.IntVar(&o.cores, "cores", 16, "CPUs of a node")
 	f.DurationVar(&o.length, "phase", time.Minute, "length of the phases with steady load and with churn")
-	f.DurationVar(&o.settle, "settle", 3*time.Minute, "time in which the installation has to become quiet after its start")
+	f.DurationVar(&o.settle, "settle", 3*time.Minute,
+		"time in which the installation has to become quiet after its start")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "end after this time, whatever is still to be measured")
 	f.Float64Var(&o.throttled, "throttled", 0.02, "share of pods that want more CPU than they declare")
 	f.Float64Var(&o.contended, "contended", 0, "share of nodes on which pods want more CPU than the node has")

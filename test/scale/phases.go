@@ -375,8 +375,7 @@ func (w *world) restoreAll(ctx context.Context, r *row) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		_ = cmd.Process.Kill() // it may have ended
-		<-ended
-		return ctx.Err()
+		return errors.Join(ctx.Err(), <-ended)
 	}
 	r.restore = time.Since(start)
 	if err != nil {

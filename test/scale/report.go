@@ -73,7 +73,7 @@ func (r *row) fill(w *world, before, after snapshot) {
 			r.ours += r.writes[kind]
 		}
 	}
-	r.watched = difference(after.api.by("apiserver_watch_events_total", watchKind), before.api.by("apiserver_watch_events_total", watchKind))
+	r.watched = difference(watchedOf(after), watchedOf(before))
 	for kind := range r.watched {
 		r.watched[kind] /= s
 	}
@@ -103,6 +103,11 @@ func (r *row) fill(w *world, before, after snapshot) {
 
 // writesOf are all writes so far, by kind.
 func writesOf(s snapshot) map[string]float64 { return s.api.by("apiserver_request_total", writeKind) }
+
+// watchedOf are all watch events so far, by kind.
+func watchedOf(s snapshot) map[string]float64 {
+	return s.api.by("apiserver_watch_events_total", watchKind)
+}
 
 func since(after, before snapshot, name string, want labels) distribution {
 	return after.controller.histogram(name, want).since(before.controller.histogram(name, want))
@@ -155,12 +160,13 @@ const mebibyte = 1 << 20
 
 // line is the row in one line.
 func (r *row) line() string {
-	return fmt.Sprintf("%-9s %3.0f s: %.1f writes/s and %.1f Leases/s, %.0f watch events/s, +%d -%d limits, waits %s s (%d open), "+
-		"queue %s s, depth %.0f, controller %.2f cores %.0f MiB, API server %.2f cores, etcd %.0f MiB, load %.1f %s",
+	return fmt.Sprintf("%-9s %3.0f s: %.1f writes/s and %.1f Leases/s, %.0f watch events/s, +%d -%d limits, "+
+		"waits %s s (%d open), queue %s s, depth %.0f, controller %.2f cores %.0f MiB, API server %.2f cores, "+
+		"etcd %.0f MiB, load %.1f %s",
 		r.name, r.length.Seconds(), r.ours, r.beats, total(r.watched), r.seen.increases, r.seen.decreases,
 		pair(of(r.seen.waits, 0.5), of(r.seen.waits, 0.99)), r.seen.waiting,
-		pair(r.queue.quantile(0.5), r.queue.quantile(0.99)), r.maxDepth, r.controller.cores, r.controller.resident/mebibyte,
-		r.apiserver.cores, r.etcdSize/mebibyte, r.load, r.note)
+		pair(r.queue.quantile(0.5), r.queue.quantile(0.99)), r.maxDepth,
+		r.controller.cores, r.controller.resident/mebibyte, r.apiserver.cores, r.etcdSize/mebibyte, r.load, r.note)
 }
 
 // column is a figure of a row.
@@ -176,15 +182,22 @@ var columns = []column{
 	{"per pod and min", func(p *report, r *row) string { return number(60*r.ours/float64(p.options.pods), 4) }},
 	{"Leases/s", func(_ *report, r *row) string { return number(r.beats, 1) }},
 	{"watch events/s", func(_ *report, r *row) string { return number(total(r.watched), 0) }},
-	{"limits raised, lowered", func(_ *report, r *row) string { return fmt.Sprintf("%d, %d", r.seen.increases, r.seen.decreases) }},
-	{"wait of throttled pods p50 / p99 s", func(_ *report, r *row) string {
-		return pair(of(r.seen.waits, 0.5), of(r.seen.waits, 0.99)) + fmt.Sprintf(" (%d, %d open)", len(r.seen.waits), r.seen.waiting)
+	{"limits raised, lowered", func(_ *report, r *row) string {
+		return fmt.Sprintf("%d, %d", r.seen.increases, r.seen.decreases)
 	}},
-	{"queue p50 / p99 s", func(_ *report, r *row) string { return pair(r.queue.quantile(0.5), r.queue.quantile(0.99)) }},
+	{"wait of throttled pods p50 / p99 s", func(_ *report, r *row) string {
+		waits := r.seen.waits
+		return pair(of(waits, 0.5), of(waits, 0.99)) + fmt.Sprintf(" (%d, %d open)", len(waits), r.seen.waiting)
+	}},
+	{"queue p50 / p99 s", func(_ *report, r *row) string {
+		return pair(r.queue.quantile(0.5), r.queue.quantile(0.99))
+	}},
 	{"deepest", func(_ *report, r *row) string { return number(r.maxDepth, 0) }},
 	{"node p50 / p99 s", func(_ *report, r *row) string { return pair(r.work.quantile(0.5), r.work.quantile(0.99)) }},
 	{"controller cores", func(_ *report, r *row) string { return number(r.controller.cores, 3) }},
-	{"per 1,000 pods", func(p *report, r *row) string { return number(1000*r.controller.cores/float64(p.options.pods), 4) }},
+	{"per 1,000 pods", func(p *report, r *row) string {
+		return number(1000*r.controller.cores/float64(p.options.pods), 4)
+	}},
 	{"RSS MiB", func(_ *report, r *row) string { return number(r.controller.resident/mebibyte, 0) }},
 	{"heap MiB", func(_ *report, r *row) string { return number(r.heap/mebibyte, 0) }},
 	{"API server cores", func(_ *report, r *row) string { return number(r.apiserver.cores, 2) }},
@@ -264,7 +277,8 @@ func (p *report) markdown(out io.Writer) {
 		p.began.UTC().Format(time.RFC3339), commit(), runtime.Version(), runtime.NumCPU(), machineLoad())
 	fmt.Fprintf(out, "Throttled pods %.0f %%, contended nodes %.0f %%, churn %.0f %% per minute. ",
 		100*o.throttled, 100*o.contended, 100*o.churn)
-	fmt.Fprintf(out, "Flags of the controller: `%s`. Control plane: `%s`. ", strings.Join(o.args, " "), strings.Join(disclosed(), "`, `"))
+	fmt.Fprintf(out, "Flags of the controller: `%s`. Control plane: `%s`. ",
+		strings.Join(o.args, " "), strings.Join(disclosed(), "`, `"))
 	fmt.Fprint(out, "API server, etcd, agents, kubelets and controller share the CPUs.\n\n")
 	fmt.Fprint(out, "| figure | target | measured | |\n| --- | --- | --- | --- |\n")
 	for _, t := range targets {
@@ -296,8 +310,8 @@ func (p *report) markdown(out io.Writer) {
 			d := r.latency[name]
 			fmt.Fprintf(out, "%s: %.0f, p50 / p99 %s.\n\n", name, d.count(), pair(d.quantile(0.5), d.quantile(0.99)))
 		}
-		fmt.Fprintf(out, "Requests of agents since the start: %d refused (429), %d failed; writes of kubelets that failed: %d.\n",
-			r.refused, r.failed, r.kubeletErrors)
+		fmt.Fprintf(out, "Requests of agents since the start: %d refused (429), %d failed; "+
+			"writes of kubelets that failed: %d.\n", r.refused, r.failed, r.kubeletErrors)
 	}
 }
 

@@ -183,7 +183,8 @@ var writeVerbs = []string{"POST", "PUT", "PATCH", "DELETE", "APPLY", "DELETECOLL
 
 // writeKind names a request that changes something; "" for any other.
 func writeKind(l labels) string {
-	if !slices.Contains(writeVerbs, l["verb"]) || strings.HasPrefix(l["code"], "4") || strings.HasPrefix(l["code"], "5") {
+	refused := strings.HasPrefix(l["code"], "4") || strings.HasPrefix(l["code"], "5")
+	if refused || !slices.Contains(writeVerbs, l["verb"]) {
 		return ""
 	}
 	if l["resource"] == "" || strings.HasSuffix(l["resource"], "reviews") || l["dry_run"] != "" {
@@ -196,9 +197,10 @@ func writeKind(l labels) string {
 	return strings.ToLower(l["verb"]) + " " + kind
 }
 
-// kubelets are the writes that stand for kubelets and workloads, not for MBCAS.
+// notOurs are the writes that stand for kubelets and workloads, not for MBCAS.
 var notOurs = map[string]bool{
-	"patch pods/status": true, "delete pods": true, "post pods": true, "patch namespaces": true, "post namespaces": true,
+	"patch pods/status": true, "delete pods": true, "post pods": true,
+	"patch namespaces": true, "post namespaces": true,
 	"put nodes": true, "put nodes/status": true, "patch nodes": true, "patch nodes/status": true,
 }
 
