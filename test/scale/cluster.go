@@ -23,7 +23,6 @@ import (
 // Requests in flight, watch caches, priority and fairness and the compaction of etcd are as
 // Kubernetes has them by default.
 var flags = []struct{ program, name, value string }{
-	{"kube-apiserver", "profiling", "false"},
 	{"etcd", "quota-backend-bytes", "8589934592"},
 	{"etcd", "snapshot-count", "10000"},
 }

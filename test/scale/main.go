@@ -41,6 +41,7 @@ type options struct {
 	controller  string        // program
 	args        []string      // of the controller, beyond those that say where it runs
 	out         string
+	profile     bool            // the API server
 	skip        map[string]bool // phases
 }
 
@@ -61,6 +62,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.controller, "controller", "bin/mbcas-controller", "program of the controller")
 	controller := f.String("controller-args", "", "more flags for the controller, with spaces between them")
 	f.StringVar(&o.out, "out", "out/scale", "folder for report.md, results.csv and the logs")
+	f.BoolVar(&o.profile, "profile", false, "write a CPU profile of the API server for each phase")
 	skip := f.String("skip", "", "phases to leave out, with commas between them")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

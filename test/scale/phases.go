@@ -231,9 +231,12 @@ func (w *world) phase(ctx context.Context, name string, run func(context.Context
 		return err
 	}
 	w.watcher.begin()
-	depth, stop := context.WithCancel(ctx)
+	during, stop := context.WithCancel(ctx)
 	var sampling sync.WaitGroup
-	sampling.Go(func() { r.maxDepth = w.deepest(depth) })
+	sampling.Go(func() { r.maxDepth = w.deepest(during) })
+	if w.profile {
+		sampling.Go(func() { w.writeProfile(during, name) })
+	}
 	err = run(ctx, r)
 	stop()
 	sampling.Wait()

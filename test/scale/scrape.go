@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +80,17 @@ func read(ctx context.Context, hc *http.Client, url string) (families, error) {
 		return nil, fmt.Errorf("read metrics from %s: %w", url, err)
 	}
 	return found, nil
+}
+
+// writeProfile writes where the API server uses the CPU for some seconds of a phase.
+func (w *world) writeProfile(ctx context.Context, phase string) {
+	text, err := w.core.Discovery().RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", "20").DoRaw(ctx)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.out, "apiserver-"+phase+".pprof"), text, 0o644)
+	}
+	if err != nil {
+		w.progress.say("no profile of phase %s: %v", phase, err)
+	}
 }
 
 // labels are those of a series.
