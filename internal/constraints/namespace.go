@@ -10,8 +10,6 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -24,7 +22,7 @@ import (
 type NamespaceObjects struct {
 	HPAs        []autoscalingv2.HorizontalPodAutoscaler
 	VPAs        []VPA
-	PDBs        []policyv1.PodDisruptionBudget
+	PDBs        []PDB // those that allow no disruption
 	LimitRanges []corev1.LimitRange
 	Quotas      []corev1.ResourceQuota
 	Signals     []Signal // of DemandSignals
@@ -130,13 +128,8 @@ func (n *NamespaceObjects) ConstraintsOf(
 			b.noDecrease = reasons.ScaledByHPA
 		}
 	}
-	for i := range n.PDBs {
-		p := &n.PDBs[i]
-		// Before the disruption controller has counted, it allows no disruption.
-		firm := p.Status.DisruptionsAllowed <= 0 && p.Annotations[kube.AllowDecreaseKey] != "true"
-		if b.noDecrease == "" && firm && selectsPod(p, pod) {
-			b.noDecrease = reasons.NoDisruptionAllowed
-		}
+	if b.noDecrease == "" && slices.ContainsFunc(n.PDBs, func(p PDB) bool { return p.selects(pod) }) {
+		b.noDecrease = reasons.NoDisruptionAllowed
 	}
 	for i := range n.LimitRanges {
 		r := &n.LimitRanges[i]
@@ -148,11 +141,4 @@ func (n *NamespaceObjects) ConstraintsOf(
 		}
 	}
 	return b.build(declared), scaledByHPA
-}
-
-// selectsPod says whether the budget selects the pod, which is of its namespace. A budget without a
-// selector selects none.
-func selectsPod(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
-	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }

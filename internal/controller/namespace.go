@@ -78,7 +78,8 @@ func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, n
 			return err
 		}
 	}
-	n.HPAs, n.PDBs, n.LimitRanges, n.Quotas = hpas.Items, pdbs.Items, ranges.Items, quotas.Items
+	n.HPAs, n.LimitRanges, n.Quotas = hpas.Items, ranges.Items, quotas.Items
+	n.PDBs, n.recheckAt = constraints.PDBsOf(pdbs.Items, r.Now())
 	var err error
 	if n.VPAs, n.unknownAutoscaler, err = r.lookups.vpas.List(ctx, name); err != nil {
 		return err

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -210,7 +212,9 @@ func TestHPAPodsAreNotLowered(t *testing.T) {
 func TestNoDisruptionNoDecrease(t *testing.T) {
 	r := newRig(t)
 	r.Controllers(t, "disruption-controller")
-	r.start()
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	r.start(func(rec *Reconciler) { rec.Now = now })
 	one := r.ownedPod("web", "one", "200m", "900m")
 	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "web"}}
 	least := intstr.FromInt32(1)
@@ -224,6 +228,12 @@ func TestNoDisruptionNoDecrease(t *testing.T) {
 	r.allocation(one, "left", stands(v1alpha1.PhaseApplied, reasons.NoDisruptionAllowed))
 	r.limitIs(one, 900, "as before")
 	r.ownedPod("web", "two", "200m", "900m") // now one of them may go
+	r.until("a disruption is allowed", func() (bool, any) {
+		r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pdb), pdb))
+		return pdb.Status.DisruptionsAllowed == 1, pdb.Status
+	})
+	ahead.Store(int64(5*time.Minute + 10*time.Second)) // for long enough
+	r.hearAt(now())
 	r.reaches(one, 700)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 )
@@ -145,7 +146,8 @@ func (c *Facts) readConstrainingObjects(ctx context.Context, api client.Client) 
 	}
 	for _, b := range list(ctx, c, api, "poddisruptionbudgets", &policyv1.PodDisruptionBudgetList{}).Items {
 		n := c.Objects.Get(b.Namespace)
-		n.PDBs = append(n.PDBs, b)
+		binding, _ := constraints.PDBsOf([]policyv1.PodDisruptionBudget{b}, c.Now)
+		n.PDBs = append(n.PDBs, binding...)
 	}
 	for _, h := range list(ctx, c, api, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscalerList{}).Items {
 		n := c.Objects.Get(h.Namespace)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
@@ -227,7 +226,7 @@ func checkBudgets(f *findings, s subject) {
 	var names []string
 	affected := map[*corev1.Pod]bool{}
 	for i := range n.objects.PDBs {
-		only := constraints.NamespaceObjects{PDBs: []policyv1.PodDisruptionBudget{n.objects.PDBs[i]}}
+		only := constraints.NamespaceObjects{PDBs: n.objects.PDBs[i : i+1]}
 		applies := false
 		for _, p := range n.candidates {
 			if c, _ := only.ConstraintsOf(p, nil); c.NoDecrease != "" {

@@ -85,7 +85,7 @@ func noDecrease(s Subject) string {
 	case why == reasons.ScaledByHPA:
 		return fmt.Sprintf(override, "its HorizontalPodAutoscaler scales on CPU usage", why, kube.AllowDecreaseKey)
 	case why == reasons.NoDisruptionAllowed:
-		return fmt.Sprintf(override, "its PodDisruptionBudget allows no disruption now", why, kube.AllowDecreaseKey)
+		return fmt.Sprintf(override, "its PodDisruptionBudget allows no disruption, or has allowed one for less than five minutes", why, kube.AllowDecreaseKey)
 	case why == reasons.UnhealthyAfterDecrease && !harmed.IsZero():
 		until := "for the controller's --" + kube.RollbackHoldOffFlag
 		if hold, ok := s.Settings.Duration(kube.RollbackHoldOffFlag); ok {
