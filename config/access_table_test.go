@@ -8,6 +8,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // accessTable is what each user may do and what is refused.
@@ -69,6 +70,8 @@ func ofAgents() []request {
 			{"renew the Lease of the agent of node-2", renew("mbcas-agent-node-2"), own},
 			{"renew the controller's Lease", renew("mbcas-controller"), own},
 		}.of(leases, agent1),
+		rows{{"create its Lease", create(lease(system, kube.AgentLease(longNode))), ""}}.allowed(longAgent),
+		rows{{"renew the Lease of the agent of node-2", renew("mbcas-agent-node-2"), "of mbcas-system only"}}.of(leases, longAgent),
 		rows{
 			{"write a status beside its decision", patchBeside(web, `{"status":{"phase":"Applied","reason":"Mine"}}`), ""},
 		}.of(byNothing, agent1),

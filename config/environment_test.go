@@ -64,7 +64,7 @@ func open(t *testing.T) *environment {
 
 func (e *environment) createNodes(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"node-1", "node-2"} {
+	for _, name := range []string{"node-1", "node-2", longNode} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		e.create(t, n)
 		n.Status.Allocatable = corev1.ResourceList{

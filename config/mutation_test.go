@@ -61,6 +61,7 @@ var clauses = []struct{ policy, old, new string }{
 	{leases, "request.namespace == 'mbcas-system'", "true"},
 	{leases, "object.metadata.name == variables.own", "true"},
 	{leases, "'mbcas-agent-' + variables.node", "object.metadata.name"},
+	{leases, "? variables.node", "? object.metadata.name"},
 	{leases, ": 'mbcas-controller'", ": object.metadata.name"},
 }
 

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 const (
 	agent1             = "agent of node-1"
 	agent2             = "agent of node-2"
+	longAgent          = "agent of a node with a long name"
 	unboundAgent       = "agent's token that names no node"
 	elevatedAgent      = "agent of node-1 with cluster-admin"
 	controller         = "controller"
@@ -30,6 +32,9 @@ const (
 	masters            = "member of system:masters"
 	collector          = "garbage collector"
 )
+
+// longNode is a name to which no prefix can be added: longer than 241 characters.
+var longNode = strings.Repeat("rack-1.", 35) + "a"
 
 var (
 	agentAccount      = client.ObjectKey{Namespace: system, Name: "mbcas-agent"}
@@ -61,6 +66,8 @@ func (e *environment) addUsers(t *testing.T) {
 	})
 	e.program(t, "agent-2", "node-2", agentAccount)
 	e.users[agent2] = e.withToken(t, agentAccount, "agent-2")
+	e.program(t, "agent-long", longNode, agentAccount)
+	e.users[longAgent] = e.withToken(t, agentAccount, "agent-long")
 	e.users[unboundAgent] = e.withToken(t, agentAccount, "")
 	e.program(t, "controller", "node-2", controllerAccount)
 	e.users[controller] = e.withToken(t, controllerAccount, "controller")

@@ -99,11 +99,23 @@ func NodeOfName(prefix string, o metav1.Object) (node string, ok bool) {
 	return name, true
 }
 
-// AgentLease is the name of the Lease that the agent of a node renews.
-func AgentLease(node string) string { return NameOfNode(agentLease, node) }
+// AgentLease is the name of the Lease that the agent of a node renews. Where a prefix would make it too
+// long, it is that of the node: the policy mbcas-leases can work out no hash.
+func AgentLease(node string) string {
+	if len(node) > maxName-len(agentLease) {
+		return node
+	}
+	return agentLease + node
+}
 
 // AgentLeaseNode is the node of an agent's Lease; false for any other Lease.
-func AgentLeaseNode(lease metav1.Object) (node string, ok bool) { return NodeOfName(agentLease, lease) }
+func AgentLeaseNode(lease metav1.Object) (node string, ok bool) {
+	name := lease.GetName()
+	if node, ok = strings.CutPrefix(name, agentLease); ok {
+		return node, node != ""
+	}
+	return name, AgentLease(name) == name
+}
 
 // Mode is what MBCAS does in a namespace.
 type Mode string

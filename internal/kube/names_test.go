@@ -17,7 +17,7 @@ func TestNameOfNode(t *testing.T) {
 		"node-1", strings.Repeat(long, 3) + strings.Repeat("a", 52), strings.Repeat(long, 4) + "b", strings.Repeat(long, 4) + "c",
 		strings.Repeat(long, 3) + strings.Repeat("-", 30) + strings.Repeat("a", 30) + ".b",
 	} {
-		for _, prefix := range []string{LedgerPrefix, agentLease} {
+		for _, prefix := range []string{LedgerPrefix, "mbcas-"} {
 			name := NameOfNode(prefix, node)
 			if why := validation.IsDNS1123Subdomain(name); len(name) > maxName || names[name] || len(why) > 0 && !strings.Contains(node, "---") {
 				t.Errorf("node %s (%d characters): name %s (%d): %v", node, len(node), name, len(name), why)
@@ -32,6 +32,22 @@ func TestNameOfNode(t *testing.T) {
 			if got, _ := NodeOfName(prefix, lease); got == "another" {
 				t.Errorf("%s claims to be of another node", name)
 			}
+		}
+	}
+}
+
+// TestAgentLease: the Lease of every node has a name of its own, which says the node.
+func TestAgentLease(t *testing.T) {
+	for _, node := range []string{"n", strings.Repeat("a", 241), strings.Repeat("a", 242), strings.Repeat("a", 253)} {
+		name := AgentLease(node)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if got, ok := AgentLeaseNode(lease); !ok || got != node || len(name) > maxName {
+			t.Errorf("node of %d characters: Lease of %d characters is of the node %s, %v", len(node), len(name), got, ok)
+		}
+	}
+	for _, name := range []string{LeaderLease, "", agentLease, "kube-scheduler"} {
+		if node, ok := AgentLeaseNode(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}); ok {
+			t.Errorf("Lease %q is of the agent of node %q", name, node)
 		}
 	}
 }
