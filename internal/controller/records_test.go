@@ -72,8 +72,14 @@ func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
 		}
 	}
 	r.limitIs(old, 500, "restored without a ledger")
-	if pa := r.stored(fresh); pa != nil {
-		t.Errorf("a pod that is recorded nowhere has an allocation: %+v", pa.Status)
+	pa := r.stored(fresh)
+	if pa == nil || !stands(v1alpha1.PhaseNotApplied, reasons.LimitsNotRecorded)(pa) || recorded(pa) {
+		t.Fatalf("allocation of a pod whose limits cannot be recorded: %+v, want the reason and no declared limits", pa)
+	}
+	version := pa.ResourceVersion
+	l.pass(time.Minute)
+	if pa := l.look(fresh); pa.ResourceVersion != version {
+		t.Errorf("its status was written again: %+v", pa.Status)
 	}
 	if n := strings.Count(r.log.String(), "not dealt with"); n != 1 {
 		t.Errorf("%d lines about the ledger, want one", n)

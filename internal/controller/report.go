@@ -58,7 +58,7 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
 	}
 	pods := s.told.Of(s.leftOut)
 	for _, t := range tasks {
-		if t.pa != nil && !t.Delete && t.facts.Declared != nil && !t.facts.Ended {
+		if t.pa != nil && !t.Delete && len(t.Status.Declared) > 0 && !t.facts.Ended {
 			t.constraints.NoDecrease = string(t.NoDecrease)
 			pods = append(pods, allocation.NodePod(t.pa, t.Status.Declared, t.constraints))
 		}

@@ -88,7 +88,10 @@ func (t *Task) AwaitRecord(stored Status) {
 	if t.Move != nil && t.Purpose != Allocate && stored.Declared.Equal(t.Record) {
 		return
 	}
-	t.Record, t.Create, t.Move, t.Status = nil, false, nil, stored
+	t.Record, t.Move, t.Status = nil, nil, stored
+	if stored.LastApplied.IsZero() && stored.RetryAt.IsZero() { // else its status says more
+		t.Report(PhaseNotApplied, reasons.LimitsNotRecorded, "")
+	}
 }
 
 // Recheck has the pod looked at again no later than at.
