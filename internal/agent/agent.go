@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/mbcas/mbcas/internal/kernel"
@@ -52,22 +51,27 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, health: state, metrics: m,
 		open:     a.Open,
 		snapshot: objects.snapshot.Load,
-		publish: func(r *roundResult) {
-			queue.replace(publicationsOf(r), r.At)
-			standing.update(r)
-		},
 	}
 	publisher := &publisher{
 		queue: queue, client: a.clients.allocations, published: objects.published, log: a.log, metrics: m,
 	}
 	lease := &leaseClient{
 		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
-		node: a.cfg.Node, nodeUID: func() types.UID { return objects.snapshot.Load().NodeUID }, market: standing.say,
+		node: a.cfg.Node, snapshot: objects.snapshot.Load, market: standing.say,
+	}
+	loop.publish = func(r *roundResult) {
+		standing.update(r)
+		if !lease.holds(time.Now()) {
+			queue.replace(nil, r.At)
+			return
+		}
+		queue.replace(publicationsOf(r), r.At)
 	}
 	heartbeat := &heartbeat{
-		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live, renew: lease.renew, log: a.log, metrics: m,
+		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live, renew: lease.renew,
+		health: state, log: a.log, metrics: m,
 	}
-	m.registry.MustRegister(nodeCollector{&loop.last})
+	m.registry.MustRegister(nodeCollector{&loop.last}, leaseGauge(lease.holds))
 
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){objects.Run, loop.Run, publisher.Run, heartbeat.Run} {

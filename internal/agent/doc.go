@@ -16,6 +16,10 @@
 //   - PanicSkipsARound: a panic in a round is counted, and the next round starts on time from an
 //     empty state.
 //   - StuckRoundStopsTheHeartbeat: the Lease is renewed only while rounds complete.
+//   - HeartbeatsSpread: agents renew their Leases 20 to 30 s apart and back off with jitter, so that
+//     those of a cluster never arrive in step.
+//   - OneAgentPublishes: of two agents on a node only the holder of its Lease publishes: the one of
+//     the newer pod.
 //   - NothingIsPublishedTwice: a decision that the API server accepted is not sent again, nor by an agent
 //     that restarts.
 //   - WatchesByIndex: the agent watches its node, its pods and its NodeAllocation, each by an index of the

@@ -13,6 +13,7 @@ type health struct {
 	lastTick  atomic.Pointer[time.Time] // end of the last tick, with or without a round
 	lastRound atomic.Pointer[time.Time] // end of the last completed round
 	obstacle  atomic.Pointer[string]    // why no round can run; empty or nil: nothing prevents it
+	standby   atomic.Pointer[string]    // why another agent publishes for this node; nil: this one may
 	panics    atomic.Int32              // in a row
 }
 
@@ -53,6 +54,9 @@ func (h *health) Ready(now time.Time) error {
 	}
 	if !h.Live(now) {
 		return fmt.Errorf("no round has completed in the last %v", h.window())
+	}
+	if standby := h.standby.Load(); standby != nil {
+		return fmt.Errorf("nothing is published: %s", *standby)
 	}
 	return nil
 }

@@ -2,25 +2,35 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
 const (
-	renewInterval = 10 * time.Second
-	retryInterval = time.Second // before the first round, and after a failure
+	// The Lease is renewed every renewInterval and a random part of renewSpread, so that the agents
+	// of a cluster stay apart. startSpread keeps those apart that start together.
+	renewInterval = 20 * time.Second
+	renewSpread   = 10 * time.Second
+	startSpread   = 2 * time.Second
+	checkInterval = time.Second // while no rounds complete; sends no request
+	// After a failure the wait doubles from firstRetry to longestRetry; half of it is random.
+	firstRetry   = 2 * time.Second
+	longestRetry = 10 * time.Second
 	// leaseSeconds is the duration of the Lease. On a node whose Lease is older the controller resizes
-	// nothing.
-	leaseSeconds = 60
+	// nothing, and its holder publishes nothing. It leaves room for retries for half a minute.
+	leaseSeconds  = 60
+	leaseDuration = leaseSeconds * time.Second
 )
 
 // heartbeat renews the node's Lease while rounds complete.
@@ -28,59 +38,123 @@ type heartbeat struct {
 	lease   string // namespace and name, for the log
 	live    func(time.Time) bool
 	renew   func(context.Context, time.Time) error
+	health  *health
 	log     *slog.Logger
 	metrics *metrics
+
+	retry   time.Duration // the last wait after a failure; 0: the last renewal succeeded
+	standby bool          // as logged
 }
 
 // Run renews the Lease until ctx ends.
 func (h *heartbeat) Run(ctx context.Context) {
-	timer := time.NewTimer(retryInterval)
+	timer := time.NewTimer(checkInterval + rand.N(startSpread))
 	defer timer.Stop()
-	failed := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		wait := retryInterval
-		switch now := time.Now(); {
-		case !h.live(now):
-			h.metrics.heartbeats.skipped.Inc()
-		default:
-			err := h.renew(ctx, now)
-			if err == nil {
-				h.metrics.heartbeats.renewed.Inc()
-				wait = renewInterval
-				failed = false
-				break
-			}
-			h.metrics.heartbeats.failed.Inc()
-			if !failed && ctx.Err() == nil {
-				h.log.Warn("lease not renewed", "lease", h.lease, "err", err)
-				failed = true
-			}
-		}
-		timer.Reset(wait)
+		timer.Reset(h.beat(ctx, time.Now()))
 	}
 }
 
-// leaseClient writes the node's Lease.
+// beat renews the Lease, if rounds complete, and returns the wait until the next time.
+func (h *heartbeat) beat(ctx context.Context, now time.Time) (wait time.Duration) {
+	if !h.live(now) {
+		h.metrics.heartbeats.skipped.Inc()
+		return checkInterval
+	}
+	err := h.renew(ctx, now)
+	var other *otherHolder
+	standby := errors.As(err, &other)
+	h.setStandby(standby, err)
+	switch {
+	case err == nil:
+		h.metrics.heartbeats.renewed.Inc()
+		h.retry = 0
+		return renewInterval + rand.N(renewSpread)
+	case standby:
+		h.metrics.heartbeats.standby.Inc()
+		h.retry = longestRetry
+	default:
+		h.metrics.heartbeats.failed.Inc()
+		if h.retry == 0 && ctx.Err() == nil {
+			h.log.Warn("lease not renewed", "lease", h.lease, "err", err)
+		}
+		h.retry = min(max(firstRetry, 2*h.retry), longestRetry)
+	}
+	return h.retry/2 + rand.N(h.retry/2)
+}
+
+// setStandby tells /readyz and the log when another agent takes the node over, and when that ends.
+func (h *heartbeat) setStandby(standby bool, err error) {
+	switch {
+	case standby:
+		why := err.Error()
+		h.health.standby.Store(&why)
+		if !h.standby {
+			h.log.Error("two agents run on this node, and this one publishes nothing", "lease", h.lease, "err", err)
+		}
+	case err == nil:
+		h.health.standby.Store(nil)
+		if h.standby {
+			h.log.Info("this agent holds the lease of the node now", "lease", h.lease)
+		}
+	default:
+		return // not known
+	}
+	h.standby = standby
+}
+
+// leaseClient writes the node's Lease. Only its holder publishes decisions: where two agents run on
+// a node, the one of the newer pod.
 type leaseClient struct {
 	client    rest.Interface
 	namespace string
-	holder    string
+	holder    string // the name of the agent's pod
 	node      string
-	nodeUID   func() types.UID
+	snapshot  func() *snapshot
 	market    func(time.Time) string // the annotation kube.MarketKey
 	last      *coordinationv1.Lease  // as the API server returned it last; nil: not known
+	tenure    atomic.Pointer[tenure]
 }
 
-// renew sets the renew time of the Lease. An update creates a Lease that does not exist, for which
-// the API server demands no rights beyond those to update and create.
+// tenure is the time in which this agent may publish.
+type tenure struct{ from, until time.Time }
+
+// holds says whether this agent may publish.
+func (l *leaseClient) holds(now time.Time) bool {
+	t := l.tenure.Load()
+	return t != nil && !now.Before(t.from) && now.Before(t.until)
+}
+
+// otherHolder is why this agent does not renew the Lease.
+type otherHolder struct{ name string }
+
+func (o *otherHolder) Error() string {
+	return "the agent's pod " + o.name + " holds the Lease: is there a second DaemonSet, or an agent outside of it?"
+}
+
+// renew sets the renew time of the Lease. A Lease that is not as it was last known is read again.
 func (l *leaseClient) renew(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
+	err := l.update(ctx, now)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		l.last = nil
+		err = l.update(ctx, now)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		l.last = nil
+	}
+	return err
+}
+
+// update renews the Lease as last known. An update creates a Lease that does not exist, for which
+// the API server demands no rights beyond those to update and create.
+func (l *leaseClient) update(ctx context.Context, now time.Time) error {
 	name := kube.AgentLease(l.node)
 	if l.last == nil {
 		var seen coordinationv1.Lease
@@ -89,27 +163,56 @@ func (l *leaseClient) renew(ctx context.Context, now time.Time) error {
 		case apierrors.IsNotFound(err): // the Lease is deleted with its node
 			seen.Namespace, seen.Name = l.namespace, name
 			seen.OwnerReferences = []metav1.OwnerReference{
-				{APIVersion: "v1", Kind: "Node", Name: l.node, UID: l.nodeUID()},
+				{APIVersion: "v1", Kind: "Node", Name: l.node, UID: l.snapshot().NodeUID},
 			}
 		case err != nil:
 			return fmt.Errorf("get: %w", err)
 		}
 		l.last = &seen
 	}
+	from, err := l.claim(now)
+	if err != nil {
+		l.tenure.Store(nil)
+		l.last = nil // the holder renews it
+		return err
+	}
 	next := l.last.DeepCopy()
 	l.setRenewed(next, metav1.NewMicroTime(now))
 	var answer coordinationv1.Lease
-	err := l.client.Put().Namespace(l.namespace).Resource("leases").Name(name).Body(next).Do(ctx).Into(&answer)
+	err = l.client.Put().Namespace(l.namespace).Resource("leases").Name(name).Body(next).Do(ctx).Into(&answer)
 	if err != nil {
-		l.last = nil // read it again next time
 		return fmt.Errorf("update: %w", err)
 	}
 	l.last = &answer
+	l.tenure.Store(&tenure{from, now.Add(leaseDuration)})
 	return nil
 }
 
-// setRenewed fills in the renewal. Another holder's Lease, of an earlier agent of this node, is
-// taken over.
+// claim is from when this agent may publish once it has renewed the Lease as last known, or why it
+// may not renew it. Of two pods that run the newer one holds the Lease, so it never changes hands
+// twice. It publishes only when the older one, which may not know yet, cannot any more.
+func (l *leaseClient) claim(now time.Time) (from time.Time, err error) {
+	s := l.last.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || *s.HolderIdentity == l.holder {
+		if t := l.tenure.Load(); t != nil {
+			return t.from, nil
+		}
+		return now, nil
+	}
+	expired := s.RenewTime == nil || now.Sub(s.RenewTime.Time) > leaseDuration
+	node := l.snapshot()
+	other, running := node.pod(l.namespace, *s.HolderIdentity)
+	own, known := node.pod(l.namespace, l.holder)
+	switch {
+	case expired, !running && node.NotReady == "":
+		return now, nil
+	case known && own.newerThan(other):
+		return now.Add(leaseDuration), nil
+	}
+	return time.Time{}, &otherHolder{*s.HolderIdentity}
+}
+
+// setRenewed fills in the renewal.
 func (l *leaseClient) setRenewed(to *coordinationv1.Lease, at metav1.MicroTime) {
 	metav1.SetMetaDataAnnotation(&to.ObjectMeta, kube.MarketKey, l.market(at.Time))
 	seconds := int32(leaseSeconds)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -14,7 +15,7 @@ import (
 type metrics struct {
 	registry   *prometheus.Registry
 	rounds     struct{ completed, skipped, panicked prometheus.Counter }
-	heartbeats struct{ renewed, skipped, failed prometheus.Counter }
+	heartbeats struct{ renewed, skipped, failed, standby prometheus.Counter }
 	publishes  [publishResults]prometheus.Counter // by result
 	late       prometheus.Counter
 	duration   prometheus.Histogram
@@ -33,10 +34,12 @@ func newMetrics() *metrics {
 	m.rounds.skipped = rounds.WithLabelValues("skipped")
 	m.rounds.panicked = rounds.WithLabelValues("panicked")
 	heartbeats := counters("mbcas_agent_lease_renewals_total",
-		"Renewals of the node's Lease, by result; skipped means that no rounds complete.")
+		"Renewals of the node's Lease, by result; skipped means that no rounds complete, standby that another agent "+
+			"holds it.")
 	m.heartbeats.renewed = heartbeats.WithLabelValues("renewed")
 	m.heartbeats.skipped = heartbeats.WithLabelValues("skipped")
 	m.heartbeats.failed = heartbeats.WithLabelValues("failed")
+	m.heartbeats.standby = heartbeats.WithLabelValues("standby")
 	publishes := counters("mbcas_agent_publishes_total", "Decisions to publish, by result.")
 	for r := range publishResults {
 		m.publishes[r] = publishes.WithLabelValues(r.String())
@@ -55,6 +58,18 @@ func newMetrics() *metrics {
 	})
 	m.registry.MustRegister(m.late, m.duration, m.delay, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// leaseGauge tells whether this agent holds the node's Lease, and so publishes.
+func leaseGauge(holds func(time.Time) bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "mbcas_agent_holds_lease", Help: "1 while this agent holds the node's Lease; otherwise it publishes nothing.",
+	}, func() float64 {
+		if holds(time.Now()) {
+			return 1
+		}
+		return 0
+	})
 }
 
 // nodeCollector collects the metrics of the last round.

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,7 +33,23 @@ type snapshot struct {
 type podRef struct {
 	Namespace, Name string
 	UID             types.UID
+	Created         time.Time
 	Allocation      types.UID // of the PodAllocation, which changes when it is created again; empty: none
+}
+
+// newerThan says whether the pod was created after another; the UID decides between pods of the
+// same second.
+func (r podRef) newerThan(other podRef) bool {
+	return cmp.Or(r.Created.Compare(other.Created), cmp.Compare(r.UID, other.UID)) > 0
+}
+
+// pod is the running pod of this name on the node.
+func (s *snapshot) pod(namespace, name string) (ref podRef, running bool) {
+	i := slices.IndexFunc(s.Refs, func(r podRef) bool { return r.Namespace == namespace && r.Name == name })
+	if i < 0 {
+		return podRef{}, false
+	}
+	return s.Refs[i], true
 }
 
 // newSnapshot translates the node's objects. It has only running pods. A pod that is being deleted, or of
@@ -63,7 +80,7 @@ func newSnapshot(
 		if pod.DeletionTimestamp != nil {
 			managed = nil
 		}
-		r := podRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+		r := podRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time}
 		var p round.PodInput
 		if managed != nil {
 			r.Allocation = managed.AllocationUID

@@ -36,6 +36,7 @@ func trimNode(n *corev1.Node) *corev1.Node {
 
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta)}
+	out.CreationTimestamp = p.CreationTimestamp
 	for _, key := range keptAnnotations {
 		if v, ok := p.Annotations[key]; ok {
 			if out.Annotations == nil {

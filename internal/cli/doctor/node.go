@@ -14,8 +14,8 @@ import (
 )
 
 // leaseFresh is the highest age of an agent's Lease that is no failure. The agent renews it every
-// 10 s.
-const leaseFresh = 30 * time.Second
+// 20 to 30 s.
+const leaseFresh = 45 * time.Second
 
 func checkKubelet(f *findings, s subject) {
 	node, info := s.node.Name, s.node.Status.NodeInfo

@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// TestHeartbeatsSpread: agents that start together renew 20 to 30 s apart and never in step; while
+// the API server fails, each makes fewer than 15 attempts a minute; and they come back apart.
+func TestHeartbeatsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const agents = 500
+		begin := time.Now()
+		since := func() time.Duration { return time.Since(begin) }
+		outage, recovered := 10*time.Minute, 11*time.Minute
+		attempts := make([][]time.Duration, agents)
+		var stops []func()
+		for i := range agents {
+			h := &heartbeat{
+				live: func(time.Time) bool { return true }, health: newHealth(time.Second, begin),
+				log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+				renew: func(context.Context, time.Time) error {
+					attempts[i] = append(attempts[i], since())
+					if at := since(); at >= outage && at < recovered {
+						return errors.New("no API server")
+					}
+					return nil
+				},
+			}
+			stops = append(stops, start(h.Run))
+		}
+		time.Sleep(12 * time.Minute)
+		for _, stop := range stops {
+			stop()
+		}
+		perSecond := map[int]int{}
+		for i, all := range attempts {
+			failed := 0
+			for k, at := range all {
+				perSecond[int(at.Seconds())]++
+				if at >= outage && at < recovered {
+					failed++
+				}
+				if at < outage && k > 0 && (at-all[k-1] < 20*time.Second || at-all[k-1] > 30*time.Second) {
+					t.Fatalf("agent %d renewed %v after the time before, want 20 to 30 s", i, at-all[k-1])
+				}
+			}
+			if failed == 0 || failed >= 15 {
+				t.Errorf("agent %d made %d attempts in a minute of failures, want 1 to 14", i, failed)
+			}
+		}
+		for second := 60; second < 12*60; second++ { // after a minute nothing is left of the common start
+			if n := perSecond[second]; n > agents/4 {
+				t.Errorf("second %d: %d of %d agents at once", second, n, agents)
+			}
+		}
+	})
+}
+
+// leaseServer stores one Lease, as the API server does.
+type leaseServer struct {
+	stored   *coordinationv1.Lease
+	requests []string // methods, with the code of each answer
+	fail     int      // the status code of the next answer; 0: none
+	lose     bool     // the next write is done, and its answer lost
+}
+
+func (s *leaseServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := func(code int, body any) (*http.Response, error) {
+		s.requests = append(s.requests, r.Method+" "+strconv.Itoa(code))
+		text, err := json.Marshal(body)
+		header := http.Header{"Content-Type": []string{"application/json"}}
+		return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(bytes.NewReader(text)), Request: r}, err
+	}
+	refuse := func(code int, reason metav1.StatusReason) (*http.Response, error) {
+		status := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: reason}
+		status.Kind, status.APIVersion = "Status", "v1"
+		return answer(code, status)
+	}
+	if code := s.fail; code != 0 {
+		s.fail = 0
+		return refuse(code, metav1.StatusReasonServiceUnavailable)
+	}
+	if r.Method == http.MethodGet {
+		if s.stored == nil {
+			return refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
+		}
+		return answer(http.StatusOK, s.stored)
+	}
+	next := &coordinationv1.Lease{}
+	if err := json.NewDecoder(r.Body).Decode(next); err != nil {
+		return nil, err
+	}
+	version := 0
+	if s.stored != nil {
+		version, _ = strconv.Atoi(s.stored.ResourceVersion)
+	}
+	if next.ResourceVersion != "" && next.ResourceVersion != strconv.Itoa(version) {
+		return refuse(http.StatusConflict, metav1.StatusReasonConflict)
+	}
+	next.ResourceVersion = strconv.Itoa(version + 1)
+	s.stored = next
+	if s.lose {
+		s.lose = false
+		s.requests = append(s.requests, "PUT lost")
+		return nil, io.ErrUnexpectedEOF
+	}
+	return answer(http.StatusOK, next)
+}
+
+// agent is a client of the Lease for an agent whose pod has this name. It sees the pods in *pods.
+func (s *leaseServer) agent(t *testing.T, name string, pods *[]podRef) *leaseClient {
+	t.Helper()
+	c, err := rest.RESTClientFor(&rest.Config{
+		Host: "http://server", APIPath: "/apis", Transport: s, QPS: -1,
+		ContentConfig: rest.ContentConfig{
+			GroupVersion: &coordinationv1.SchemeGroupVersion, NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &leaseClient{
+		client: c, namespace: "mbcas-system", holder: name, node: "n1",
+		market:   func(time.Time) string { return "" },
+		snapshot: func() *snapshot { return &snapshot{NodeUID: "node-uid", Refs: *pods} },
+	}
+}
+
+// TestLeaseIsKept: a Lease is read once. After an error it is written again as last known; only
+// where it has changed meanwhile, or is gone, it is read again, at once.
+func TestLeaseIsKept(t *testing.T) {
+	s, pods := &leaseServer{}, []podRef{}
+	l := s.agent(t, "a", &pods)
+	now := time.Now()
+	for _, step := range []struct {
+		what   string
+		before func()
+		failed bool
+		want   string
+	}{
+		{"the first", func() {}, false, "GET 404, PUT 200"},
+		{"the next", func() {}, false, "PUT 200"},
+		{"the server is unavailable", func() { s.fail = http.StatusServiceUnavailable }, true, "PUT 503"},
+		{"it is available again", func() {}, false, "PUT 200"},
+		{"an answer is lost", func() { s.lose = true }, true, "PUT lost"},
+		{"after a lost answer", func() {}, false, "PUT 409, GET 200, PUT 200"},
+		{"the Lease was deleted", func() { s.stored = nil }, false, "PUT 409, GET 404, PUT 200"},
+		{"the one made again", func() {}, false, "PUT 200"},
+	} {
+		step.before()
+		s.requests = nil
+		now = now.Add(25 * time.Second)
+		if err := l.renew(t.Context(), now); (err != nil) != step.failed {
+			t.Errorf("%s: %v", step.what, err)
+		}
+		if got := strings.Join(s.requests, ", "); got != step.want {
+			t.Errorf("%s: sent %s, want %s", step.what, got, step.want)
+		}
+	}
+	if o := s.stored.OwnerReferences; len(o) != 1 || o[0].UID != "node-uid" {
+		t.Errorf("owners are %v, want the node", o)
+	}
+}
+
+// TestOneAgentPublishes: of two agents on a node the one of the newer pod holds the Lease and
+// publishes, once the older one cannot any more; the older one says why it does not, and takes over
+// when the newer pod is gone or does not renew. However long both run, the Lease changes hands once.
+func TestOneAgentPublishes(t *testing.T) {
+	begin := time.Now()
+	pod := func(name string, age time.Duration) podRef {
+		return podRef{Namespace: "mbcas-system", Name: name, UID: types.UID(name), Created: begin.Add(-age)}
+	}
+	older, newer := pod("older", time.Hour), pod("newer", time.Minute)
+	s, pods := &leaseServer{}, []podRef{older}
+	a, b := s.agent(t, "older", &pods), s.agent(t, "newer", &pods)
+	now := begin
+	beat := func(l *leaseClient) bool {
+		err := l.renew(t.Context(), now)
+		var other *otherHolder
+		if err != nil && !errors.As(err, &other) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	check := func(what string, wantA, wantB bool) {
+		t.Helper()
+		if a.holds(now) != wantA || b.holds(now) != wantB {
+			t.Errorf("%s: older publishes %v, newer %v; want %v, %v", what, a.holds(now), b.holds(now), wantA, wantB)
+		}
+	}
+	check("before anything", false, false)
+	if !beat(a) {
+		t.Error("an agent alone does not get the Lease")
+	}
+	check("alone", true, false)
+	pods = []podRef{older} // the newer pod runs, and is not seen to yet
+	if beat(b) {
+		t.Error("the newer agent takes the Lease before its own pod is seen to run")
+	}
+	pods = []podRef{older, newer}
+	if !beat(b) {
+		t.Error("the newer agent does not get the Lease")
+	}
+	check("just taken over", true, false)
+	now = now.Add(25 * time.Second)
+	if beat(a) {
+		t.Error("the older agent takes the Lease back")
+	}
+	check("both know", false, false)
+	changes, holder := 0, *s.stored.Spec.HolderIdentity
+	for range 100 {
+		now = now.Add(25 * time.Second)
+		for _, l := range []*leaseClient{a, b} {
+			beat(l)
+			if got := *s.stored.Spec.HolderIdentity; got != holder {
+				changes, holder = changes+1, got
+			}
+		}
+		if a.holds(now) {
+			t.Fatal("the older agent publishes beside the newer one")
+		}
+	}
+	if changes != 0 || !b.holds(now) {
+		t.Errorf("the Lease changed hands %d times more, and the newer agent publishes: %v", changes, b.holds(now))
+	}
+	now = now.Add(leaseDuration + time.Second) // the newer agent hangs
+	check("the Lease has expired", false, false)
+	if !beat(a) {
+		t.Error("the older agent does not take an expired Lease")
+	}
+	check("after an expired Lease", true, false)
+	if !beat(b) {
+		t.Error("the newer agent does not get the Lease back")
+	}
+	pods = []podRef{older} // deleted
+	if !beat(a) {
+		t.Error("the older agent does not take the Lease of a pod that is gone")
+	}
+	check("alone again", true, false)
+}
+
+// TestStandbyIsTold: /readyz, the metric and one line of the log say that another agent publishes.
+func TestStandbyIsTold(t *testing.T) {
+	var log bytes.Buffer
+	m, now := newMetrics(), time.Now()
+	var err error = &otherHolder{"mbcas-agent-x"}
+	h := &heartbeat{
+		live: func(time.Time) bool { return true }, renew: func(context.Context, time.Time) error { return err },
+		health: newHealth(time.Second, now), log: slog.New(slog.NewTextHandler(&log, nil)), metrics: m,
+	}
+	h.health.lastTick.Store(&now)
+	h.health.lastRound.Store(&now)
+	for range 3 {
+		h.beat(t.Context(), now)
+	}
+	if ready := h.health.Ready(now); ready == nil || !strings.Contains(ready.Error(), "mbcas-agent-x") {
+		t.Errorf("ready: %v, want the other agent's name", ready)
+	}
+	if h.health.Healthy(now) != nil || count(t, m.heartbeats.standby) != 3 || strings.Count(log.String(), "two agents") != 1 {
+		t.Errorf("healthy %v, counted %v, logged:\n%s", h.health.Healthy(now), count(t, m.heartbeats.standby), log.String())
+	}
+	err = errors.New("no API server") // nothing is known about the other agent
+	h.beat(t.Context(), now)
+	if h.health.Ready(now) == nil {
+		t.Error("ready while the other agent may publish")
+	}
+	err = nil
+	h.beat(t.Context(), now)
+	if ready := h.health.Ready(now); ready != nil {
+		t.Errorf("ready: %v after the Lease was renewed", ready)
+	}
+	if !slices.Contains(strings.Fields(log.String()), "level=INFO") {
+		t.Errorf("the end is not logged:\n%s", log.String())
+	}
+}
