@@ -1,0 +1,215 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	admissionreview "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+)
+
+// Priority levels of config/base, and the one of Kubernetes for other service accounts.
+const (
+	heartbeats         = "mbcas-heartbeats"
+	agentRequests      = "mbcas-agents"
+	controllerRequests = "mbcas-controller"
+	otherAccounts      = "workload-low"
+)
+
+// levelled is a client with the token of a service account that notes the priority level of its last answer.
+type levelled struct {
+	client.Client
+	next http.RoundTripper
+	uid  atomic.Value // string: of the PriorityLevelConfiguration
+}
+
+func (l *levelled) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(r)
+	if err == nil {
+		l.uid.Store(resp.Header.Get("X-Kubernetes-PF-PriorityLevel-UID"))
+	}
+	return resp, err
+}
+
+func (e *environment) levelled(t *testing.T, account client.ObjectKey, pod string) *levelled {
+	t.Helper()
+	token, err := apiserver.Token(t.Context(), e.Client, account, e.pods[system+"/"+pod])
+	e.must(t, err)
+	l := &levelled{}
+	config := rest.AnonymousClientConfig(e.Config)
+	config.BearerToken, config.QPS = token, -1
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		l.next = next
+		return l
+	})
+	l.Client, err = client.New(config, client.Options{Scheme: e.Client.Scheme()})
+	e.must(t, err)
+	return l
+}
+
+// level is the priority level of the client's last answer.
+func (e *environment) level(t *testing.T, l *levelled) string {
+	t.Helper()
+	var all flowcontrolv1.PriorityLevelConfigurationList
+	e.must(t, e.Client.List(t.Context(), &all))
+	for _, p := range all.Items {
+		if string(p.UID) == l.uid.Load() {
+			return p.Name
+		}
+	}
+	return fmt.Sprintf("no level has the UID %v", l.uid.Load())
+}
+
+// heartbeat reads the Lease of a node, as its agent does. The answer does not matter, only what it waits for.
+func heartbeat(ctx context.Context, c client.Client) error {
+	return client.IgnoreNotFound(c.Get(ctx, client.ObjectKey{Namespace: system, Name: "mbcas-agent-node-1"}, &coordinationv1.Lease{}))
+}
+
+// TestFlows: heartbeats, other requests of agents, and the controller each have a priority level of their own, and no
+// other account is in it.
+func TestFlows(t *testing.T) {
+	e := open(t)
+	agent, controller := e.levelled(t, agentAccount, "agent-1"), e.levelled(t, controllerAccount, "controller")
+	namesake := e.levelled(t, client.ObjectKey{Namespace: "shop", Name: "mbcas-controller"}, "")
+	lists := func(o client.ObjectList, opts ...client.ListOption) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error { return c.List(ctx, o, opts...) }
+	}
+	for _, tc := range []struct {
+		what string
+		by   *levelled
+		send func(context.Context, client.Client) error
+		want string
+	}{
+		{"an agent's Lease", agent, heartbeat, heartbeats},
+		{"an agent's pods", agent, lists(&corev1.PodList{}), agentRequests},
+		{"an agent's other Leases", agent, lists(&coordinationv1.LeaseList{}, client.InNamespace("shop")), agentRequests},
+		{"the controller's Lease", controller, heartbeat, controllerRequests},
+		{"the controller's pods", controller, lists(&corev1.PodList{}), controllerRequests},
+		{"an account of the same name in another namespace", namesake, lists(&corev1.PodList{}), otherAccounts},
+	} {
+		apiserver.Eventually(t, tc.what+" has its level", func() (bool, any) { // the API server reads new levels in a second
+			_ = tc.send(t.Context(), tc.by.Client)
+			got := e.level(t, tc.by)
+			return got == tc.want, got
+		})
+	}
+}
+
+// waiting is how many requests wait in the queues of a priority level.
+func (e *environment) waiting(t *testing.T, level string) int {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(e.Config)
+	e.must(t, err)
+	text, err := c.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	e.must(t, err)
+	line := regexp.MustCompile(`(?m)^apiserver_flowcontrol_current_inqueue_requests\{[^}]*priority_level="` + level + `"\} (\d+)`)
+	n := 0
+	for _, found := range line.FindAllStringSubmatch(string(text), -1) {
+		more, _ := strconv.Atoi(found[1])
+		n += more
+	}
+	return n
+}
+
+// TestFloodWaitsAlone: when the API server is slow with what one agent sends, that waits in its own level. The
+// heartbeats of this and other agents, and the controller's requests, are answered meanwhile.
+func TestFloodWaitsAlone(t *testing.T) {
+	const flood, beats = 30, 20
+	e := open(t)
+	agent, other := e.levelled(t, agentAccount, "agent-1"), e.levelled(t, agentAccount, "agent-2")
+	controller := e.levelled(t, controllerAccount, "controller")
+
+	// Clients ask for the API's resources first.
+	e.must(t, decide(web)(call{t.Context(), e, client.NewDryRunClient(agent.Client)}))
+	e.must(t, heartbeat(t.Context(), agent.Client))
+	e.must(t, heartbeat(t.Context(), other.Client))
+	e.must(t, controller.List(t.Context(), &corev1.PodList{}))
+	release, patches, none := make(chan struct{}), allocations(), admissionv1.SideEffectClassNone
+	answer, wait := apiserver.Review(admissionreview.AdmissionResponse{Allowed: true}), int32(30)
+	e.CreateUntilEnd(t, &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "hang"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "hang.example.com", Rules: []admissionv1.RuleWithOperations{patches}, SideEffects: &none,
+			AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: &wait, NamespaceSelector: apiserver.Within("shop"),
+			ClientConfig: apiserver.Webhook(t, func(w http.ResponseWriter, r *http.Request) {
+				<-release
+				answer(w, r)
+			}),
+		}},
+	})
+	stop := e.narrow(t, agentRequests)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for range flood {
+		running.Go(func() {
+			for ctx.Err() == nil { // the first may pass before the webhook is known
+				_ = decide(web)(call{ctx, e, client.NewDryRunClient(agent.Client)})
+			}
+		})
+	}
+	defer func() {
+		cancel()
+		close(release)
+		running.Wait()
+		stop()
+	}()
+	apiserver.Eventually(t, "the flood waits", func() (bool, any) {
+		n := e.waiting(t, agentRequests)
+		return n >= flood/2, n
+	})
+	for range beats {
+		e.must(t, heartbeat(t.Context(), agent.Client))
+		e.must(t, heartbeat(t.Context(), other.Client))
+		e.must(t, controller.List(t.Context(), &corev1.PodList{}))
+	}
+	if n := e.waiting(t, agentRequests); n < flood/2 {
+		t.Errorf("%d requests of the flood wait after %d heartbeats of two agents, want at least %d", n, beats, flood/2)
+	}
+}
+
+// allocations are the writes of PodAllocations.
+func allocations() admissionv1.RuleWithOperations {
+	return admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Update},
+		Rule: admissionv1.Rule{
+			APIGroups: []string{"allocation.mbcas.io"}, APIVersions: []string{"v1alpha1"}, Resources: []string{"podallocations"},
+		},
+	}
+}
+
+// narrow has a priority level serve one request at a time until the returned function is called.
+func (e *environment) narrow(t *testing.T, name string) (open func()) {
+	t.Helper()
+	set := func(limits flowcontrolv1.LimitedPriorityLevelConfiguration) (before flowcontrolv1.LimitedPriorityLevelConfiguration) {
+		var level flowcontrolv1.PriorityLevelConfiguration
+		e.must(t, e.Client.Get(context.Background(), client.ObjectKey{Name: name}, &level))
+		before = *level.Spec.Limited.DeepCopy()
+		level.Spec.Limited = &limits
+		e.must(t, e.Client.Update(context.Background(), &level))
+		return before
+	}
+	none := int32(0)
+	narrowed := flowcontrolv1.LimitedPriorityLevelConfiguration{
+		NominalConcurrencyShares: &none, LendablePercent: &none, BorrowingLimitPercent: &none,
+	}
+	var level flowcontrolv1.PriorityLevelConfiguration
+	e.must(t, e.Client.Get(t.Context(), client.ObjectKey{Name: name}, &level))
+	narrowed.LimitResponse = level.Spec.Limited.LimitResponse
+	before := set(narrowed)
+	return func() { set(before) }
+}
