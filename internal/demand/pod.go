@@ -14,7 +14,7 @@ type Pod struct {
 	Weights
 	// Ceiling is the highest total limit of its limited containers; 0: the sum of their ceilings.
 	Ceiling cpu.Milli
-	// IncreaseOnNeed says that the pod shares a quota with others: it is raised only when it needs more.
+	// IncreaseOnNeed says that the pod shares a short quota with others: it needs more to be raised, and publishes its demand soon.
 	IncreaseOnNeed bool
 	// DemandPercent is the factor of a DemandSignal on its demand, for the price alone; below 100 it
 	// has no effect.

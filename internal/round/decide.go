@@ -38,14 +38,13 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 //
 // An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts
 // beyond that come at other times than those of its neighbours, and a burst that lasts becomes
-// demand. While CPU is scarce it is raised only when it needs more, which saves writes; so is, at
-// any price, a pod that shares a quota. Its published limit stands, applied or not.
+// demand. It is raised only when it needs more: each increase costs a resize, and those of pods that
+// need none would delay the others. Its published limit stands, applied or not.
 func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, []ContainerLimit) {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce), d.Floor)
 	if d.Bound == market.ByNothing {
 		target = d.Ceiling
-		needs := b.throttleRatio >= needThrottleRatio || b.latestDemand > current/2
-		if target < current || ((s.price.inForce > 0 || p.IncreaseOnNeed) && !needs) {
+		if target < current || !b.needsMore(s.price.inForce > 0 || p.IncreaseOnNeed) {
 			target = max(current, min(target, b.published)).Clamp(d.Floor, d.Ceiling)
 		}
 	}
@@ -58,6 +57,17 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 		limit, parts = split(limit.Clamp(d.Floor, d.Ceiling), p.Pod, s.estimates, false)
 	}
 	return limit, parts
+}
+
+// needsMore says whether an uncapped pod is throttled, or may soon be: a burst takes it from a
+// quarter of its limit to its limit within the second in which it is noticed. Where CPU, or a quota
+// that the pod shares, is short, it has to use half of its limit.
+func (b *bidder) needsMore(short bool) bool {
+	part := b.limit / 4
+	if short {
+		part = b.limit / 2
+	}
+	return b.throttleRatio >= needThrottleRatio || b.latestDemand > part
 }
 
 // needThrottleRatio is the smoothed throttle ratio from which an uncapped pod needs more CPU.

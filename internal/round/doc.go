@@ -2,8 +2,8 @@
 // It is pure; the agent and the simulator run the same code.
 //
 // What it promises, each a test of the same name:
-//   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod is its
-//     ceiling.
+//   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs
+//     more is its ceiling, and no limit falls.
 //   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor is never lowered.
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds
 //     its budget line.
@@ -34,7 +34,8 @@
 //     must not be decreased is not lowered.
 //   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint
 //     takes nothing that other budgets buy.
-//   - RaisedOnNeed: a pod that shares a quota is raised only when it needs more, and publishes
+//   - RaisedOnNeed: a pod is raised only when it is throttled or uses more than a quarter of its
+//     limit, or half of it where CPU or its quota is short; one that shares a short quota publishes
 //     changes of its demand soon.
 //   - StalledIsNotRaised: a pod that waits for memory or IO demands what it uses, and is not raised
 //     for being throttled while CPU is scarce.

@@ -31,6 +31,14 @@ func (s *suite) has(t *testing.T, most time.Duration, pod *corev1.Pod, limit cpu
 	s.reaches(t, most, pod, fmt.Sprintf("has a limit of %v", limit), func(q cpu.Milli) bool { return q == limit })
 }
 
+// raise has the pod use its whole limit until that is its ceiling, where it stays when the pod is idle.
+func (s *suite) raise(t *testing.T, most time.Duration, pod *corev1.Pod) {
+	t.Helper()
+	spin(t, pod, 1)
+	s.has(t, most, pod, s.ceiling)
+	spin(t, pod, 0)
+}
+
 // allocation is the pod's PodAllocation.
 func (s *suite) allocation(t *testing.T, pod *corev1.Pod) (*v1alpha1.PodAllocation, error) {
 	var pa v1alpha1.PodAllocation

@@ -101,7 +101,7 @@ func (s *path) podsRunUnprivileged(t *testing.T) {
 
 func (s *path) idleNodeRaisesLimits(t *testing.T) {
 	for _, app := range managed {
-		s.has(t, 3*time.Minute, s.pods[app], s.ceiling)
+		s.raise(t, 3*time.Minute, s.pods[app])
 		pa := s.inPhase(t, s.pods[app], v1alpha1.PhaseApplied)
 		if d := pa.Status.DeclaredLimits; len(d) != 1 || d[0].CPULimit != declared {
 			t.Errorf("%s: declared limits %v, want %v", app, d, declared)

@@ -46,7 +46,7 @@ func (p *platform) contend(t *testing.T) {
 	if p.contended == nil {
 		p.contended = p.pods(t, contended)
 		for _, pod := range p.contended {
-			p.has(t, 90*time.Second, pod, p.ceiling)
+			p.raise(t, 90*time.Second, pod)
 		}
 	}
 	for _, pod := range p.contended {

@@ -37,6 +37,9 @@ var declaredShapes = map[string]map[string]cpu.Milli{
 // and in the kernel; nothing else of the pod changes, and nothing restarts.
 func (p *platform) everyKindOfContainer(t *testing.T) {
 	p.shapes = p.pods(t, shapes)
+	for _, pod := range p.shapes {
+		p.raise(t, 90*time.Second, pod)
+	}
 	p.shapesReach(t, func(string, string) cpu.Milli { return p.ceiling })
 
 	zoo := p.pod(t, p.shapes["zoo"])

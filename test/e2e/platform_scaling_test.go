@@ -67,8 +67,8 @@ func (p *platform) openScaling(t *testing.T) {
 func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 	p.needAddons(t)
 	pods := p.pods(t, scaling)
-	p.has(t, time.Minute, pods["web"], p.ceiling)
-	p.has(t, time.Minute, pods["twin"], p.ceiling)
+	p.raise(t, time.Minute, pods["web"])
+	p.raise(t, time.Minute, pods["twin"])
 	c := p.hasNoDecrease(t, pods["web"], reasons.ScaledByHPA)
 	if c.FloorBy != "HorizontalPodAutoscaler/web" || len(c.Containers) != 1 || *c.Containers[0].Floor != webFloor {
 		t.Errorf("constraints %+v, want a floor of %v", c, webFloor)
@@ -197,7 +197,7 @@ func (p *platform) vpa(t *testing.T, name, mode string) {
 // its CPU, and its allocation is removed. Another has its VPA before it starts.
 func (p *platform) vpaIsAddedLater(t *testing.T) {
 	late := p.pods(t, vpas)["late"]
-	p.has(t, time.Minute, late, p.ceiling)
+	p.raise(t, time.Minute, late)
 	p.needAddons(t)
 	p.vpa(t, "late", "InPlaceOrRecreate")
 	p.vpa(t, "born", "Recreate")
