@@ -59,6 +59,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
 		node: a.cfg.Node, snapshot: objects.snapshot.Load, market: standing.say,
 	}
+	loop.before = lease.priceBefore
 	loop.publish = func(r *roundResult) {
 		standing.update(r)
 		if !lease.holds(time.Now()) {

@@ -14,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/market"
 )
 
 const (
@@ -119,6 +121,7 @@ type leaseClient struct {
 	market    func(time.Time) string // the annotation kube.MarketKey
 	last      *coordinationv1.Lease  // as the API server returned it last; nil: not known
 	tenure    atomic.Pointer[tenure]
+	before    atomic.Pointer[market.Price] // the price in the Lease that was found at the start
 }
 
 // tenure is the time in which this agent may publish.
@@ -128,6 +131,27 @@ type tenure struct{ from, until time.Time }
 func (l *leaseClient) holds(now time.Time) bool {
 	t := l.tenure.Load()
 	return t != nil && !now.Before(t.from) && now.Before(t.until)
+}
+
+// priceBefore is the price of the agent before this one, if it renewed the Lease lately; 0: none, or
+// not known yet.
+func (l *leaseClient) priceBefore() market.Price {
+	if p := l.before.Load(); p != nil {
+		return *p
+	}
+	return 0
+}
+
+// priceKept is the age of a Lease up to which its price is taken up: later, limits are restored.
+const priceKept = 5 * time.Minute
+
+// takeUp remembers the price in the Lease that is found first.
+func (l *leaseClient) takeUp(seen *coordinationv1.Lease, now time.Time) {
+	m, err := allocation.ParseNodeMarket(seen.Annotations[kube.MarketKey])
+	if renewed := seen.Spec.RenewTime; err != nil || renewed == nil || now.Sub(renewed.Time) > priceKept {
+		m.Price = 0
+	}
+	l.before.CompareAndSwap(nil, &m.Price)
 }
 
 // otherHolder is why this agent does not renew the Lease.
@@ -168,6 +192,7 @@ func (l *leaseClient) update(ctx context.Context, now time.Time) error {
 		case err != nil:
 			return fmt.Errorf("get: %w", err)
 		}
+		l.takeUp(&seen, now)
 		l.last = &seen
 	}
 	from, err := l.claim(now)

@@ -20,6 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/market"
 )
 
 // TestHeartbeatsSpread: agents that start together renew 20 to 30 s apart and never in step; while
@@ -177,6 +180,34 @@ func TestLeaseIsKept(t *testing.T) {
 	}
 	if o := s.stored.OwnerReferences; len(o) != 1 || o[0].UID != "node-uid" {
 		t.Errorf("owners are %v, want the node", o)
+	}
+}
+
+// TestPriceIsTakenUp: an agent that starts goes on at the price in the Lease of the one before it, if
+// that was renewed lately, and not at what it writes there itself.
+func TestPriceIsTakenUp(t *testing.T) {
+	now := time.Now()
+	for age, want := range map[time.Duration]market.Price{20 * time.Second: 0.25, time.Hour: 0} {
+		s, pods := &leaseServer{}, []podRef{}
+		before := s.agent(t, "before", &pods)
+		before.market = func(time.Time) string { return allocation.NodeMarket{Price: 0.25}.Text() }
+		if err := before.renew(t.Context(), now.Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+		l := s.agent(t, "after", &pods)
+		if p := l.priceBefore(); p != 0 {
+			t.Errorf("price %v before the Lease was read", p)
+		}
+		l.market = func(time.Time) string { return allocation.NodeMarket{Price: 0.5}.Text() }
+		for range 2 {
+			l.last = nil
+			if err := l.renew(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+			if p := l.priceBefore(); p != want {
+				t.Errorf("price %v from a Lease renewed %v ago, want %v", p, age, want)
+			}
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
 )
 
 // Sampler reads the counters of the machine: a kernel.Host.
@@ -33,8 +34,9 @@ type roundLoop struct {
 	cfg      round.Config
 	log      *slog.Logger
 	open     func(context.Context) (Sampler, error)
-	snapshot func() *snapshot   // the newest; nil before the first
-	publish  func(*roundResult) // queues the decisions; returns at once
+	snapshot func() *snapshot    // the newest; nil before the first
+	publish  func(*roundResult)  // queues the decisions; returns at once
+	before   func() market.Price // in force before the state was lost; 0: not known
 	health   *health
 	metrics  *metrics
 	last     atomic.Pointer[roundResult]
@@ -86,6 +88,9 @@ func (l *roundLoop) tick(ctx context.Context, now time.Time) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.state = round.State{}
+			if r := l.last.Load(); r != nil {
+				l.before = func() market.Price { return r.Output.Node.Price }
+			}
 			l.health.panics.Add(1)
 			l.metrics.rounds.panicked.Inc()
 			l.log.Error("round panicked", "panic", r, "stack", string(debug.Stack()))
@@ -141,7 +146,7 @@ func (l *roundLoop) logObstacle(obstacle string) {
 
 func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	sample := l.host.Read(s.Targets)
-	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample}
+	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample, PriceBefore: l.before()}
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors()}
 	l.state, r.Output = round.Run(l.cfg, l.state, in)
 	l.logChanges(r.Output)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
 )
 
 // fakeSampler records when it is read, in seconds after the start, and then calls do.
@@ -63,7 +64,7 @@ func newLoop(do func(read int)) (*roundLoop, *fakeSampler) {
 		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.DiscardHandler),
 		open:     func(context.Context) (Sampler, error) { return host, nil },
 		snapshot: func() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} },
-		publish:  func(*roundResult) {}, health: newHealth(time.Second, now), metrics: newMetrics(),
+		publish:  func(*roundResult) {}, before: func() market.Price { return 0 }, health: newHealth(time.Second, now), metrics: newMetrics(),
 	}, host
 }
 

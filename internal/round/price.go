@@ -20,6 +20,7 @@ type price struct {
 	latestUntil   time.Time     // until when the demand of the last tick counts, too
 	urgentAt      time.Time     // when the price last rose from zero and urgent was set
 	urgent        bool          // the first decreases at this price are published at once
+	resumed       bool          // the demand was not known, so the price goes on with the trim that it implies
 }
 
 // clearing is the input of one update of the price. The update raises the demands in the book to
@@ -31,6 +32,8 @@ type clearing struct {
 	node    *NodeDecision
 	now     time.Time
 	elapsed time.Duration
+	// demandKnown says that the node has enough samples. Until then the price stays.
+	demandKnown bool
 }
 
 // update clears the market and moves the price: feed-forward from the clearing, an integral trim
@@ -49,7 +52,7 @@ func (p price) update(c clearing) price {
 		p.latestUntil = c.now.Add(c.cfg.CatchUp)
 	}
 	problem := c.problem(c.now.Add(c.elapsed / 2).Before(p.latestUntil))
-	if !c.node.UsageKnown { // the price stays
+	if p.resumed = p.resumed || !c.demandKnown; !c.node.UsageKnown || !c.demandKnown { // the price stays
 		p.overSupplyFor, p.idleFor, p.lowerFor, p.lowerMax, c.node.Price = 0, 0, 0, 0, p.inForce
 		return p
 	}
@@ -67,10 +70,14 @@ func (p price) update(c clearing) price {
 	case cleared == 0:
 		// Demand is just below the supply: a price in force stays, and none begins.
 	default:
+		if p.resumed && before > 0 {
+			p.trim = max(-c.cfg.TrimLimit, min(c.cfg.TrimLimit, math.Log(float64(before/cleared))))
+		}
 		p.trim = p.updateTrim(c)
 		highest := max(cleared, sharePrice(c.solver, problem))
 		p = p.moveTo(c.cfg, min(highest, cleared*market.Price(math.Exp(p.trim))), idle, c.elapsed)
 	}
+	p.resumed = false
 	if before == 0 && p.inForce > 0 {
 		// A price that alternates with zero would lower and raise limits each time at once.
 		if p.urgent = p.urgentAt.IsZero() || c.now.Sub(p.urgentAt) >= c.cfg.PublishInterval; p.urgent {

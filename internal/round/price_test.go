@@ -31,6 +31,7 @@ func TestTrimLeavesTheShare(t *testing.T) {
 	}
 	p = p.update(clearing{
 		cfg: cfg, solver: new(market.Solver), book: book, node: &d, now: epoch, elapsed: time.Second,
+		demandKnown: true,
 	})
 	if got := book[0].bid.Limit(p.inForce); got < 1799 || got > 1800 {
 		t.Errorf("with its trim at the limit the price leaves the saturating pod %v, want its half of 3600m", got)

@@ -41,6 +41,8 @@ type Input struct {
 	Node   Node
 	Pods   []PodInput
 	Sample kernel.Sample
+	// PriceBefore was in force when the state was lost, as far as that is known by now.
+	PriceBefore market.Price
 }
 
 // State is what a round keeps for the next. The zero value is that of the first round.
@@ -51,6 +53,7 @@ type State struct {
 	gauge     Gauge
 	savings   map[string]time.Duration // credits: what each pod has saved of its share, by UID
 	price     price
+	priced    bool // Input.PriceBefore does not count any more
 	solver    *market.Solver
 }
 
@@ -143,12 +146,14 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
 
+	if !s.priced && in.PriceBefore > 0 {
+		s.price, s.priced = price{inForce: in.PriceBefore}, true
+	}
+	s.priced = s.priced || warm
 	s.price = s.price.update(clearing{ // market
 		cfg: cfg, solver: s.solver, book: book, node: &out.Node, now: in.Now, elapsed: rates.Node.Elapsed,
+		demandKnown: warm,
 	})
-	if !warm { // the demand of the pods is not known either
-		s.price, out.Node.Price = price{}, 0
-	}
 	if out.Node.Released {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}

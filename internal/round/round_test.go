@@ -88,7 +88,7 @@ func TestNewPodsAreOnlyRaised(t *testing.T) {
 	w := newWorld(batch)
 	for i := range w.cfg.Demand.WarmUpSamples {
 		if out := w.tick(); len(out.Decisions) != 0 || out.Skipped.WarmingUp != 1 || out.Node.Price != 0 ||
-			w.state.price != (price{}) {
+			w.state.price != (price{resumed: true}) {
 			t.Fatalf("tick %d: %d decisions, skipped %+v, price %+v: want no decision, and no state", i, len(out.Decisions),
 				out.Skipped, w.state.price)
 		}

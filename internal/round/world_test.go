@@ -20,10 +20,11 @@ type world struct {
 	pods     []*fakePod
 	all      time.Duration // CPU time of the whole node
 	kubepods time.Duration
-	system   cpu.Milli // usage outside of pods
-	noStat   bool      // the node's usage cannot be read
-	noPods   bool      // the usage of the pods cannot be read
-	stalls   bool      // memory and IO pressure are read
+	system   cpu.Milli    // usage outside of pods
+	noStat   bool         // the node's usage cannot be read
+	noPods   bool         // the usage of the pods cannot be read
+	stalls   bool         // memory and IO pressure are read
+	before   market.Price // in force before a restart
 }
 
 // fakePod is a pod of one container and its load.
@@ -126,7 +127,7 @@ func (w *world) tick() Output {
 }
 
 func (w *world) input() Input {
-	in := Input{Now: w.now, Node: w.node, Sample: kernel.Sample{
+	in := Input{Now: w.now, Node: w.node, PriceBefore: w.before, Sample: kernel.Sample{
 		Node: kernel.NodeSample{At: w.now, Usage: kernel.Total{Known: !w.noStat, Time: w.all},
 			Kubepods: kernel.Total{Known: !w.noPods, Time: w.kubepods}},
 	}}

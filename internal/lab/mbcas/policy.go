@@ -134,6 +134,9 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		m.divideQuotas(r)
 		if !r.Outage {
 			m.runRound(r)
+			if r.Now-m.renewedAt >= m.cfg.Lifecycle.FreezeAfter { // the controller looks at a node that is heard of again
+				m.planAt = r.Now
+			}
 			m.renewedAt = r.Now
 		}
 		if r.Outage || r.Now >= m.livenessAt {
