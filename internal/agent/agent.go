@@ -69,8 +69,8 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		queue.replace(publicationsOf(r), r.At)
 	}
 	heartbeat := &heartbeat{
-		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live, renew: lease.renew,
-		health: state, log: a.log, metrics: m,
+		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live,
+		settled: standing.isSettled, find: lease.find, renew: lease.renew, health: state, log: a.log, metrics: m,
 	}
 	m.registry.MustRegister(nodeCollector{&loop.last}, leaseGauge(lease.holds))
 

@@ -20,6 +20,8 @@
 //     those of a cluster never arrive in step.
 //   - OneAgentPublishes: of two agents on a node only the holder of its Lease publishes: the one of
 //     the newer pod.
+//   - StartConfirms: an agent that starts renews its Lease when it has decided on each pod, or after
+//     20 s.
 //   - NothingIsPublishedTwice: a decision that the API server accepted is not sent again, nor by an agent
 //     that restarts.
 //   - WatchesByIndex: the agent watches its node, its pods and its NodeAllocation, each by an index of the

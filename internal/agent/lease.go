@@ -26,6 +26,12 @@ const (
 	renewSpread   = 10 * time.Second
 	startSpread   = 2 * time.Second
 	checkInterval = time.Second // while no rounds complete; sends no request
+	// settleWait is how long an agent that starts waits with its first renewal for decisions that it
+	// can confirm: a node's demand is known after ten rounds. Longer lets the Lease of the agent
+	// before it expire; shorter says that no decision of the node is confirmed.
+	settleWait = 20 * time.Second
+	// lastTimeout bounds the renewal at the end: it gives the next agent time to start.
+	lastTimeout = 2 * time.Second
 	// After a failure the wait doubles from firstRetry to longestRetry; half of it is random.
 	firstRetry   = 2 * time.Second
 	longestRetry = 10 * time.Second
@@ -39,22 +45,28 @@ const (
 type heartbeat struct {
 	lease   string // namespace and name, for the log
 	live    func(time.Time) bool
-	renew   func(context.Context, time.Time) error
-	health  *health
-	log     *slog.Logger
-	metrics *metrics
+	settled func() bool // see settleWait
+	// find reads the Lease that the agent before this one left; renew renews it.
+	find, renew func(context.Context, time.Time) error
+	health      *health
+	log         *slog.Logger
+	metrics     *metrics
 
-	retry   time.Duration // the last wait after a failure; 0: the last renewal succeeded
-	standby bool          // as logged
+	liveSince time.Time     // the first round; zero: none has completed
+	begins    bool          // the first renewal was due
+	holds     bool          // the last renewal succeeded
+	retry     time.Duration // the last wait after a failure; 0: there was none since the last success
+	standby   bool          // as logged
 }
 
-// Run renews the Lease until ctx ends.
+// Run renews the Lease until ctx ends, and then for the last time.
 func (h *heartbeat) Run(ctx context.Context) {
 	timer := time.NewTimer(checkInterval + rand.N(startSpread))
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			h.endTenure(context.WithoutCancel(ctx), time.Now())
 			return
 		case <-timer.C:
 		}
@@ -68,10 +80,14 @@ func (h *heartbeat) beat(ctx context.Context, now time.Time) (wait time.Duration
 		h.metrics.heartbeats.skipped.Inc()
 		return checkInterval
 	}
+	if h.begins = h.begins || h.isDue(ctx, now); !h.begins {
+		return checkInterval
+	}
 	err := h.renew(ctx, now)
 	var other *otherHolder
 	standby := errors.As(err, &other)
 	h.setStandby(standby, err)
+	h.holds = err == nil
 	switch {
 	case err == nil:
 		h.metrics.heartbeats.renewed.Inc()
@@ -88,6 +104,33 @@ func (h *heartbeat) beat(ctx context.Context, now time.Time) (wait time.Duration
 		h.retry = min(max(firstRetry, 2*h.retry), longestRetry)
 	}
 	return h.retry/2 + rand.N(h.retry/2)
+}
+
+// isDue says whether the first renewal is due. Until then the Lease is only read: the round needs the
+// price in it.
+func (h *heartbeat) isDue(ctx context.Context, now time.Time) bool {
+	if h.liveSince.IsZero() {
+		h.liveSince = now
+	}
+	if h.settled() || now.Sub(h.liveSince) >= settleWait {
+		return true
+	}
+	if err := h.find(ctx, now); err != nil {
+		h.log.Debug("lease not read", "lease", h.lease, "err", err)
+	}
+	return false
+}
+
+// endTenure renews the Lease for the agent that follows, if this one held it.
+func (h *heartbeat) endTenure(ctx context.Context, now time.Time) {
+	if !h.holds || !h.live(now) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
+	defer cancel()
+	if err := h.renew(ctx, now); err != nil {
+		h.log.Debug("lease not renewed at the end", "lease", h.lease, "err", err)
+	}
 }
 
 // setStandby tells /readyz and the log when another agent takes the node over, and when that ends.
@@ -179,21 +222,8 @@ func (l *leaseClient) renew(ctx context.Context, now time.Time) error {
 // update renews the Lease as last known. An update creates a Lease that does not exist, for which
 // the API server demands no rights beyond those to update and create.
 func (l *leaseClient) update(ctx context.Context, now time.Time) error {
-	name := kube.AgentLease(l.node)
-	if l.last == nil {
-		var seen coordinationv1.Lease
-		err := l.client.Get().Namespace(l.namespace).Resource("leases").Name(name).Do(ctx).Into(&seen)
-		switch {
-		case apierrors.IsNotFound(err): // the Lease is deleted with its node
-			seen.Namespace, seen.Name = l.namespace, name
-			seen.OwnerReferences = []metav1.OwnerReference{
-				{APIVersion: "v1", Kind: "Node", Name: l.node, UID: l.snapshot().NodeUID},
-			}
-		case err != nil:
-			return fmt.Errorf("get: %w", err)
-		}
-		l.takeUp(&seen, now)
-		l.last = &seen
+	if err := l.find(ctx, now); err != nil {
+		return err
 	}
 	from, err := l.claim(now)
 	if err != nil {
@@ -204,12 +234,36 @@ func (l *leaseClient) update(ctx context.Context, now time.Time) error {
 	next := l.last.DeepCopy()
 	l.setRenewed(next, metav1.NewMicroTime(now))
 	var answer coordinationv1.Lease
-	err = l.client.Put().Namespace(l.namespace).Resource("leases").Name(name).Body(next).Do(ctx).Into(&answer)
+	err = l.client.Put().Namespace(l.namespace).Resource("leases").Name(next.Name).Body(next).Do(ctx).Into(&answer)
 	if err != nil {
 		return fmt.Errorf("update: %w", err)
 	}
 	l.last = &answer
 	l.tenure.Store(&tenure{from, now.Add(leaseDuration)})
+	return nil
+}
+
+// find reads the Lease where it is not known.
+func (l *leaseClient) find(ctx context.Context, now time.Time) error {
+	if l.last != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	var seen coordinationv1.Lease
+	name := kube.AgentLease(l.node)
+	err := l.client.Get().Namespace(l.namespace).Resource("leases").Name(name).Do(ctx).Into(&seen)
+	switch {
+	case apierrors.IsNotFound(err): // the Lease is deleted with its node
+		seen.Namespace, seen.Name = l.namespace, name
+		seen.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: l.node, UID: l.snapshot().NodeUID},
+		}
+	case err != nil:
+		return fmt.Errorf("get: %w", err)
+	}
+	l.takeUp(&seen, now)
+	l.last = &seen
 	return nil
 }
 

@@ -21,7 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -37,7 +39,7 @@ func TestHeartbeatsSpread(t *testing.T) {
 		var stops []func()
 		for i := range agents {
 			h := &heartbeat{
-				live: func(time.Time) bool { return true }, health: newHealth(time.Second, begin),
+				live: func(time.Time) bool { return true }, settled: func() bool { return true }, health: newHealth(time.Second, begin),
 				log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
 				renew: func(context.Context, time.Time) error {
 					attempts[i] = append(attempts[i], since())
@@ -75,6 +77,64 @@ func TestHeartbeatsSpread(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStartConfirms: an agent that starts first renews its Lease when it has decided on each pod, and
+// so says the price and confirms the decisions; or after 20 s. Before, it only reads the Lease. An agent
+// that ends renews it for the last time.
+func TestStartConfirms(t *testing.T) {
+	for name, warm := range map[string]time.Duration{"after the warm-up": 10 * time.Second, "no pod can be decided": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				var s standing
+				finds := 0
+				var at []time.Duration
+				var said []allocation.NodeMarket
+				h := &heartbeat{
+					live: func(time.Time) bool { return true }, settled: s.isSettled, health: newHealth(time.Second, begin),
+					log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+					find: func(context.Context, time.Time) error {
+						finds++
+						return nil
+					},
+					renew: func(_ context.Context, now time.Time) error {
+						m, err := allocation.ParseNodeMarket(s.say(now))
+						at, said = append(at, now.Sub(begin)), append(said, m)
+						return err
+					},
+				}
+				stop := start(h.Run)
+				for now := begin; now.Sub(begin) < 35*time.Second; now = now.Add(time.Second) {
+					s.update(roundOf(now, now.Sub(begin) >= warm))
+					time.Sleep(time.Second)
+				}
+				stop()
+				if warm > settleWait {
+					if at[0] < settleWait || at[0] > settleWait+4*time.Second || said[0].Unconfirmed == "" {
+						t.Errorf("renewed at %v, said %+v; want nothing confirmed after %v", at, said[0], settleWait)
+					}
+					return
+				}
+				if at[0] < warm || at[0] > warm+2*time.Second || said[0].Unconfirmed != "" || said[0].Price != 0.5 || finds == 0 {
+					t.Errorf("renewed at %v, found %d times, said %+v; want all confirmed right after %v", at, finds, said[0], warm)
+				}
+				if last := at[len(at)-1]; last != 35*time.Second {
+					t.Errorf("renewed at %v, want the last time when the agent ends", at)
+				}
+			})
+		})
+	}
+}
+
+// roundOf is a round with a pod that has a published decision.
+func roundOf(at time.Time, decided bool) *roundResult {
+	r := &roundResult{At: at, Snapshot: &snapshot{Told: true, Refs: []podRef{{UID: "a-pod"}}, Pods: make([]round.PodInput, 1)}}
+	r.Snapshot.Pods[0].Published = round.Published{At: at.Add(-time.Hour), Limits: map[string]cpu.Milli{"app": 500}}
+	if decided {
+		r.Output = round.Output{Node: round.NodeDecision{Price: 0.5}, Decisions: []round.Decision{{Pod: 0}}}
+	}
+	return r
 }
 
 // leaseServer stores one Lease, as the API server does.
@@ -294,7 +354,8 @@ func TestStandbyIsTold(t *testing.T) {
 	m, now := newMetrics(), time.Now()
 	var err error = &otherHolder{"mbcas-agent-x"}
 	h := &heartbeat{
-		live: func(time.Time) bool { return true }, renew: func(context.Context, time.Time) error { return err },
+		live: func(time.Time) bool { return true }, settled: func() bool { return true },
+		renew:  func(context.Context, time.Time) error { return err },
 		health: newHealth(time.Second, now), log: slog.New(slog.NewTextHandler(&log, nil)), metrics: m,
 	}
 	h.health.lastTick.Store(&now)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -63,6 +64,8 @@ type standing struct {
 	// decided is when the agent last stood by the published decision of each pod that has one; zero:
 	// not since the agent started.
 	decided map[types.UID]time.Time
+	// settled: since its start the agent has decided on each pod that has a published decision.
+	settled bool
 }
 
 // unconfirmedAfter is how long a decision stays confirmed about which the agent cannot decide anew:
@@ -75,8 +78,12 @@ func (s *standing) update(r *roundResult) {
 	n := r.Output.Node
 	m := allocation.NodeMarket{Price: n.Price, Supply: n.Supply, Demand: n.Demand, Usage: n.Usage}
 	decided := make(map[types.UID]time.Time, len(r.Snapshot.Pods))
+	open := map[types.UID]bool{} // a decision is published, and none was made since the start
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, uid := range r.Snapshot.Unread {
+		decided[uid], open[uid] = s.decided[uid], s.decided[uid].IsZero()
+	}
 	if !r.Snapshot.Told {
 		m.Unconfirmed = allocation.AllPods // what is published is not known
 	}
@@ -85,7 +92,7 @@ func (s *standing) update(r *roundResult) {
 			continue
 		}
 		uid := r.Snapshot.Refs[i].UID
-		decided[uid] = s.decided[uid]
+		decided[uid], open[uid] = s.decided[uid], s.decided[uid].IsZero()
 		if p.Published.At.After(m.Epoch.Time) {
 			m.Epoch.Time = p.Published.At
 		}
@@ -98,9 +105,18 @@ func (s *standing) update(r *roundResult) {
 		if d.Publish {
 			m.Waiting++
 		}
+		delete(open, uid)
 	}
+	maps.DeleteFunc(open, func(_ types.UID, open bool) bool { return !open })
 	m.Round = s.market.Round + 1
-	s.market, s.decided = m, decided
+	s.market, s.decided, s.settled = m, decided, len(open) == 0
+}
+
+// isSettled says whether a renewal tells more than that the agent has just started.
+func (s *standing) isSettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled
 }
 
 // say is the annotation for a renewal.

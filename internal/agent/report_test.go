@@ -52,6 +52,12 @@ func TestStandsBy(t *testing.T) {
 	if m, _ := allocation.ParseNodeMarket(s.say(t0.Add(40 * time.Second))); m.Unconfirmed != "" || m.Round != 5 {
 		t.Errorf("the agent says %+v, want all confirmed in round 5", m)
 	}
+	unread := roundOf(t0.Add(41*time.Second), true)
+	unread.Snapshot.Unread = []types.UID{"unread-pod"}
+	s.update(unread)
+	if m, _ := allocation.ParseNodeMarket(s.say(unread.At)); !m.Unconfirmed.Has("unread-pod") || m.Unconfirmed.Has("a-pod") || s.isSettled() {
+		t.Errorf("the agent says %+v, want a decision that it has not read yet unconfirmed", m)
+	}
 	untold := &roundResult{Snapshot: &snapshot{}}
 	s.update(untold)
 	if m, _ := allocation.ParseNodeMarket(s.say(t0)); m.Unconfirmed != allocation.AllPods {

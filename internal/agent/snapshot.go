@@ -27,6 +27,8 @@ type snapshot struct {
 	Refs    []podRef
 	Pods    []round.PodInput
 	Targets []kernel.Target
+	// Unread are managed pods of which it is not known yet what is published.
+	Unread []types.UID
 }
 
 // podRef names a pod and its PodAllocation for logs and the API server.
@@ -86,7 +88,7 @@ func newSnapshot(
 			r.Allocation = managed.AllocationUID
 			var known bool
 			if p.Published, known = published[r.Allocation]; !known {
-				unread = append(unread, r)
+				unread, s.Unread = append(unread, r), append(s.Unread, r.UID)
 				managed, r.Allocation = nil, ""
 			}
 		}
