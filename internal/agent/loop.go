@@ -24,6 +24,7 @@ type roundResult struct {
 	At       time.Time // start of the round
 	Duration time.Duration
 	Files    int // of cgroups that are held open
+	Blocked  int // pods of which a file's read does not end
 	Snapshot *snapshot
 	Output   round.Output
 }
@@ -47,6 +48,7 @@ type roundLoop struct {
 	lastObstacle     string // as logged
 	systemUnknown    bool   // the system's usage was not readable in the last round with rates
 	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
+	blocked          map[podRef]bool
 }
 
 // openInterval is how often the agent looks for the cgroups while it does not find them.
@@ -147,7 +149,7 @@ func (l *roundLoop) logObstacle(obstacle string) {
 func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	sample := l.host.Read(s.Targets)
 	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample, PriceBefore: l.before()}
-	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors()}
+	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
 	l.state, r.Output = round.Run(l.cfg, l.state, in)
 	l.logChanges(r.Output)
 	end := time.Now()
@@ -182,6 +184,33 @@ func (l *roundLoop) logChanges(out round.Output) {
 			l.log.Info("CPU usage outside of pods is readable again")
 		}
 	}
+}
+
+// logBlocked counts the pods of which a file's read does not end, and logs each when that begins and
+// when it ends.
+func (l *roundLoop) logBlocked(s *snapshot, sample kernel.Sample) (count int) {
+	before := l.blocked
+	l.blocked = nil
+	for i, p := range sample.Pods {
+		ref := s.Refs[i]
+		ref.Allocation = ""
+		if !p.Blocked {
+			continue
+		}
+		if l.blocked == nil {
+			l.blocked = map[podRef]bool{}
+		}
+		if l.blocked[ref] = true; !before[ref] {
+			l.log.Warn("the kernel does not answer a read of the pod's cgroup, so nothing is decided for it until it does",
+				"namespace", ref.Namespace, "pod", ref.Name, "uid", ref.UID)
+		}
+	}
+	for ref := range before {
+		if !l.blocked[ref] {
+			l.log.Info("the pod's cgroup is read again", "namespace", ref.Namespace, "pod", ref.Name, "uid", ref.UID)
+		}
+	}
+	return len(l.blocked)
 }
 
 func (l *roundLoop) close() {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
@@ -30,6 +31,7 @@ type fakeSampler struct {
 	at     []float64
 	do     func(read int)
 	closed bool
+	sample func(kernel.Sample) kernel.Sample // of a Read; nil: as it is
 }
 
 func (p *fakeSampler) Read(targets []kernel.Target) kernel.Sample {
@@ -40,7 +42,11 @@ func (p *fakeSampler) Read(targets []kernel.Target) kernel.Sample {
 	if p.do != nil {
 		p.do(n)
 	}
-	return kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
+	s := kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
+	if p.sample != nil {
+		s = p.sample(s)
+	}
+	return s
 }
 
 func (*fakeSampler) Descriptors() int { return 0 }
@@ -275,6 +281,38 @@ func TestNoRoundWithoutAllInputs(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestBlockedPodsAreTold: the log says which pod's cgroup the kernel does not let be read, and when it
+// does again; the round counts them.
+func TestBlockedPodsAreTold(t *testing.T) {
+	var log bytes.Buffer
+	blocked := []bool{false, true}
+	p, host := newLoop(nil)
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	host.sample = func(s kernel.Sample) kernel.Sample {
+		for i := range s.Pods {
+			s.Pods[i].Blocked = blocked[i]
+		}
+		return s
+	}
+	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
+	for _, name := range []string{"one", "two"} {
+		s.Refs, s.Pods = append(s.Refs, podRef{Namespace: "shop", Name: name}), append(s.Pods, round.PodInput{Pod: demand.Pod{Unmanaged: true}})
+		s.Targets = append(s.Targets, kernel.Target{Pod: name})
+	}
+	p.snapshot = func() *snapshot { return s }
+	for range 3 {
+		p.tick(t.Context(), time.Now())
+	}
+	if n := strings.Count(log.String(), "pod=two"); n != 1 || strings.Contains(log.String(), "pod=one") || p.last.Load().Blocked != 1 {
+		t.Errorf("%d lines about the pod, %d blocked; want one of each:\n%s", n, p.last.Load().Blocked, log.String())
+	}
+	blocked[1] = false
+	p.tick(t.Context(), time.Now())
+	if n := strings.Count(log.String(), "is read again"); n != 1 || p.last.Load().Blocked != 0 {
+		t.Errorf("%d lines that it is read again, %d blocked:\n%s", n, p.last.Load().Blocked, log.String())
+	}
 }
 
 // TestUnreadableSystemIsLoggedOnce: the log says when the system's usage becomes unreadable and

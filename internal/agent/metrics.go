@@ -90,8 +90,10 @@ var (
 	)
 	podsDesc = describe("mbcas_node_pods", "Pods of the node by their part in the last round: bidding, unmanaged, "+
 		"warming (too few samples), stale, unenforced (the kernel has no quota for the limit).", "part")
-	boundDesc = describe("mbcas_node_bound_pods", "Bidding pods by what bounds their limit.", "by")
-	filesDesc = describe("mbcas_agent_open_files", "Open files of cgroups.")
+	boundDesc   = describe("mbcas_node_bound_pods", "Bidding pods by what bounds their limit.", "by")
+	filesDesc   = describe("mbcas_agent_open_files", "Open files of cgroups.")
+	blockedDesc = describe("mbcas_agent_blocked_pods", "Pods for which nothing is decided because the kernel does not "+
+		"answer a read of their cgroups; the log names them.")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -102,7 +104,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 func (c nodeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		priceDesc, clearedDesc, supplyDesc, demandDesc, usageDesc, systemDesc, pressureDesc, floorsDesc,
-		podsDesc, boundDesc, filesDesc,
+		podsDesc, boundDesc, filesDesc, blockedDesc,
 	} {
 		ch <- d
 	}
@@ -118,6 +120,7 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(filesDesc, float64(r.Files))
+	gauge(blockedDesc, float64(r.Blocked))
 	n := r.Output.Node
 	gauge(priceDesc, float64(n.Price))
 	gauge(clearedDesc, float64(n.Cleared))

@@ -141,7 +141,8 @@ func countOpen(fds ...int) (n int) {
 // reader reads files into one buffer. 8 KiB is several times what the kernel prints; longer content
 // is cut, and the parsers detect that.
 type reader struct {
-	buf [8192]byte
+	buf   [8192]byte
+	pread func(fd int, to []byte, offset int64) (int, error)
 }
 
 // file is the content of an open file. It is valid until the next call. A file that is not open
@@ -151,7 +152,7 @@ func (r *reader) file(fd int) ([]byte, error) {
 		return nil, unix.ENOENT
 	}
 	for {
-		n, err := unix.Pread(fd, r.buf[:], 0)
+		n, err := r.pread(fd, r.buf[:], 0)
 		if err == unix.EINTR {
 			continue
 		}

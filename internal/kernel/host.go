@@ -16,8 +16,7 @@ import (
 )
 
 // Host reads the counters of one machine. It keeps the files of every target open from one Read to
-// the next. Its methods may be called from several goroutines; a Read that blocks in the kernel
-// blocks Close and other Reads.
+// the next. Its methods may be called from several goroutines.
 type Host struct {
 	cfg    Config
 	log    *slog.Logger
@@ -38,6 +37,11 @@ type Host struct {
 	kubepods       string // its path
 	pods           map[string]*pod
 	reads          uint64 // counts Reads; targets not in the last one are closed
+	reading        reading
+	worker         *worker
+	done           chan struct{}   // the worker has read the last target
+	check          *time.Timer     // whether the worker goes on
+	blocked        map[string]*pod // they belong to the workers that read them
 
 	index       map[string]string // podKey -> directory
 	indexedAt   time.Time
@@ -58,9 +62,12 @@ func Open(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{
-		cfg: cfg, log: cfg.Log, now: cfg.Now, tree: t,
+		cfg: cfg, log: cfg.Log, now: cfg.Now, tree: t, done: make(chan struct{}, 1), blocked: make(map[string]*pod),
 		pods: make(map[string]*pod), displaced: make(map[string]string), faultLogged: make(map[string]time.Time),
 	}
+	h.reader.pread = unix.Pread
+	h.check = time.NewTimer(blockedTick)
+	h.worker = h.newWorker(0)
 	if err := h.findRoot(); err != nil {
 		return nil, err
 	}

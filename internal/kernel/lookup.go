@@ -138,6 +138,9 @@ func (h *Host) nested(g *group, id string) *group {
 // recheck detects changes of a living cgroup that have no event: pressure that was hidden and is
 // shown again, a quota that an inner cgroup got later, a burst.
 func (h *Host) recheck(m *member) {
+	if m.group == nil {
+		return
+	}
 	if m.id != "" {
 		if inner := h.nested(m.group, m.id); inner != nil {
 			m.group.close()

@@ -11,32 +11,6 @@ func (h *Host) newStalls(n int) []Stalls {
 	return make([]Stalls, n)
 }
 
-// readStalls reads those of the containers of p that were found. What the kernel does not have
-// stays unknown. The next Read finds out whether the cgroup itself was removed.
-func (h *Host) readStalls(p *pod, found []Group, out []Stalls) {
-	for i := range found {
-		if found[i].Found {
-			found[i].Stalls = &out[i]
-			g := p.container(found[i].ID).group
-			out[i] = Stalls{Memory: h.stall(g, memoryFile), IO: h.stall(g, ioFile)}
-		}
-	}
-}
-
-func (h *Host) stall(g *group, file int) Pressure {
-	p, why, err := g.pressure(h.tree, &h.reader, file)
-	if why != pressureRead {
-		g.closeFile(file)
-	}
-	if why == pressureUnsupported {
-		h.noPSI()
-	}
-	if err != nil {
-		h.logFault("stalls", err)
-	}
-	return p
-}
-
 // pressures are the pressure files to read of a container or, with an empty id, of a pod's own
 // cgroup.
 func (h *Host) pressures(id string) []int {

@@ -5,6 +5,7 @@ package kernel
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type pod struct {
 	containers []*member
 	lookups    int // in a row that left a cgroup missing
 	nextLookup time.Time
+	released   atomic.Bool // the read of it that blocked has ended
 }
 
 // members are the own cgroup and the containers'.
@@ -37,7 +39,8 @@ type pass struct {
 }
 
 // Read samples the machine and each target, in order. It never fails as a whole: a cgroup that does
-// not exist, or is removed meanwhile, has Found false and is looked up again by the next Read.
+// not exist, or is removed meanwhile, has Found false and is looked up again by the next Read. So has
+// a pod of which a file blocks its reader, until that ends.
 // Files of pods and containers that are no longer among the targets are closed.
 func (h *Host) Read(targets []Target) Sample {
 	h.mu.Lock()
@@ -59,18 +62,22 @@ func (h *Host) Read(targets []Target) Sample {
 		out.Node.At = h.now()
 		return out
 	}
-	stalls := h.newStalls(n)
 	h.reads++
 	out.Node = h.node()
 
 	p := h.newPass()
+	h.forgetReleased()
+	r := &h.reading
+	r.targets, r.out, r.stalls, r.pods = targets, out.Pods, h.newStalls(n), r.pods[:0]
 	for i, t := range targets {
-		h.readTarget(t, &out.Pods[i], &p)
-		if stalls != nil {
-			h.readStalls(h.pods[t.Pod], out.Pods[i].Containers, stalls)
-			stalls = stalls[len(t.Containers):]
+		out.Pods[i].Blocked = h.blocked[t.Pod] != nil
+		if out.Pods[i].Blocked {
+			r.pods = append(r.pods, nil)
+			continue
 		}
+		r.pods = append(r.pods, h.prepare(t, &p))
 	}
+	h.readAll()
 	if p.scan && p.now.Sub(h.scannedAt) >= scanInterval {
 		h.scan(p.now)
 	}
@@ -91,18 +98,20 @@ func (h *Host) newPass() pass {
 	return p
 }
 
-// readTarget looks up what is missing of a target, and reads it.
-func (h *Host) readTarget(t Target, out *PodSample, pass *pass) {
+// prepare looks up what is missing of a target.
+func (h *Host) prepare(t Target, pass *pass) *pod {
 	p := h.track(t)
 	if p.missing() && (pass.hinted || p.lookups < maxFastLookups || !pass.now.Before(p.nextLookup)) {
 		pass.scan = h.resolve(p, pass.now) || pass.scan
 	}
-	h.read(p, &p.own, &out.Own, pass.recheck)
-	for j, id := range t.Containers {
-		if m := p.container(id); m != nil {
-			h.read(p, m, &out.Containers[j], pass.recheck)
-		}
+	if !pass.recheck {
+		return p
 	}
+	h.recheck(&p.own)
+	for _, m := range p.containers {
+		h.recheck(m)
+	}
+	return p
 }
 
 // track is the pod of a target, with a member for each of its containers.
@@ -139,54 +148,6 @@ func (p *pod) container(id string) *member {
 
 func (p *pod) missing() bool {
 	return p.own.group == nil || slices.ContainsFunc(p.containers, func(m *member) bool { return m.group == nil })
-}
-
-// read fills out from m, if that is open. A cgroup that was removed, or whose counters are invalid,
-// is closed.
-func (h *Host) read(p *pod, m *member, out *Group, recheck bool) {
-	if m.group == nil {
-		return
-	}
-	if recheck {
-		h.recheck(m)
-	}
-	err := h.readGroup(m.group, out)
-	if err == nil {
-		return
-	}
-	*out = Group{ID: out.ID}
-	m.group.close()
-	m.group = nil
-	p.lookups = 0 // look it up in the next Read
-	if !gone(err) {
-		h.logFault("container", err)
-	}
-}
-
-func (h *Host) readGroup(g *group, out *Group) (err error) {
-	if out.Stat, out.At, err = g.stat(h.tree, &h.reader, h.now); err != nil {
-		return err
-	}
-	if out.Quota, err = g.quota(h.tree, &h.reader); err != nil {
-		return err
-	}
-	var why pressureStatus
-	out.Pressure, why, err = g.pressure(h.tree, &h.reader, pressureFile)
-	switch {
-	case err != nil:
-		h.logFault("pressure", err)
-	case why == pressureUnsupported:
-		g.closeFile(pressureFile)
-		h.noPSI()
-	case why == pressureGone:
-		// Either the file was removed, by cgroup.pressure, or the cgroup: its counters show which.
-		g.closeFile(pressureFile)
-		if _, _, err := g.stat(h.tree, &h.reader, h.now); err != nil {
-			return err
-		}
-	}
-	out.Found = true
-	return nil
 }
 
 // closeUnused closes the cgroups that were not among the targets of the Read with this number.

@@ -7,6 +7,7 @@
 //     not certain which those are, Open says why.
 //   - Gone: a removed cgroup is not found; one that is created again in its place is opened again,
 //     never read through an old file.
+//   - BlockedReadCostsItsPod: a file whose read does not end costs the figures of its pod, until it ends.
 //   - Descriptors: files that no target needs any more are closed.
 //   - Quiet: lasting faults are logged once a minute, missing pressure once.
 //   - OddTexts: no content of a file makes a parser panic or allocate much.
@@ -56,6 +57,7 @@ type PodSample struct {
 	Pod        string // as the target named it
 	Own        Group  // the pod's own cgroup, with its own quota and throttling
 	Containers []Group
+	Blocked    bool // a read of one of its files does not end, so nothing of it is read
 }
 
 // Group is the counters of one cgroup.
