@@ -15,6 +15,7 @@
 //     up.
 //   - PanicSkipsARound: a panic in a round is counted, and the next round starts on time from an
 //     empty state.
+//   - PanicCostsItsPod: a panic about one pod sets that pod aside, and the round goes on.
 //   - StuckRoundStopsTheHeartbeat: the Lease is renewed only while rounds complete.
 //   - HeartbeatsSpread: agents renew their Leases 20 to 30 s apart and back off with jitter, so that
 //     those of a cluster never arrive in step.

@@ -2,11 +2,17 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
@@ -49,6 +55,7 @@ type roundLoop struct {
 	systemUnknown    bool   // the system's usage was not readable in the last round with rates
 	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
 	blocked          map[podRef]bool
+	faulty           map[types.UID]time.Time // pods about which a round panicked, and until when they are set aside
 }
 
 // openInterval is how often the agent looks for the cgroups while it does not find them.
@@ -150,7 +157,7 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	sample := l.host.Read(s.Targets)
 	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample, PriceBefore: l.before()}
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
-	l.state, r.Output = round.Run(l.cfg, l.state, in)
+	l.state, r.Output = l.decide(s, in)
 	l.logChanges(r.Output)
 	end := time.Now()
 	r.Duration = end.Sub(now)
@@ -160,6 +167,67 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	l.health.lastRound.Store(&end)
 	l.metrics.rounds.completed.Inc()
 	l.metrics.duration.Observe(r.Duration.Seconds())
+}
+
+// faultyFor is how long a pod is set aside about which a round panicked: nothing is decided for it.
+const faultyFor = 5 * time.Minute
+
+// decide runs the round. After a panic the pod that it is about is found by a round of each pod alone,
+// and set aside; the round is run again without it. A round only replaces what its state holds, so the
+// state of before the panic is whole.
+func (l *roundLoop) decide(s *snapshot, in round.Input) (round.State, round.Output) {
+	in = l.setAside(s, in)
+	state, out, panicked := l.try(in)
+	if panicked == "" {
+		return state, out
+	}
+	found := false
+	for i, ref := range s.Refs {
+		alone := in
+		alone.Pods, alone.Sample.Pods = in.Pods[i:i+1], in.Sample.Pods[i:i+1]
+		_, _, why := l.try(alone)
+		if why == "" {
+			continue
+		}
+		if found = true; l.faulty == nil {
+			l.faulty = map[types.UID]time.Time{}
+		}
+		l.faulty[ref.UID] = in.Now.Add(faultyFor)
+		l.metrics.podPanics.Inc()
+		l.log.Error("the decision about a pod panicked, so it gets none for a while", "namespace", ref.Namespace,
+			"pod", ref.Name, "for", faultyFor, "panic", why)
+	}
+	if !found {
+		panic(panicked)
+	}
+	return round.Run(l.cfg, l.state, l.setAside(s, in))
+}
+
+// try runs a round; panicked is the panic with its stack, or empty.
+func (l *roundLoop) try(in round.Input) (state round.State, out round.Output, panicked string) {
+	defer func() {
+		if r := recover(); r != nil {
+			panicked = fmt.Sprintf("%v\n%s", r, debug.Stack())
+		}
+	}()
+	state, out = round.Run(l.cfg, l.state, in)
+	return state, out, ""
+}
+
+// setAside replaces the faulty pods by ones without containers.
+func (l *roundLoop) setAside(s *snapshot, in round.Input) round.Input {
+	maps.DeleteFunc(l.faulty, func(_ types.UID, until time.Time) bool { return !in.Now.Before(until) })
+	if len(l.faulty) == 0 {
+		return in
+	}
+	in.Pods, in.Sample.Pods = slices.Clone(in.Pods), slices.Clone(in.Sample.Pods)
+	for i, ref := range s.Refs {
+		if _, faulty := l.faulty[ref.UID]; faulty {
+			in.Pods[i] = round.PodInput{Pod: demand.Pod{UID: string(ref.UID), Unmanaged: true}}
+			in.Sample.Pods[i].Containers = nil
+		}
+	}
+	return in
 }
 
 // logChanges logs when the system's usage becomes unreadable or limits are not enforced, and when

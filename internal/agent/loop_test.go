@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
@@ -166,6 +167,56 @@ func TestPanicSkipsARound(t *testing.T) {
 			t.Error("healthy after five panics in a row")
 		}
 	})
+}
+
+// TestPanicCostsItsPod: a panic about one pod sets that pod aside for five minutes, and says so; the
+// round goes on with the others, and with the state of before.
+func TestPanicCostsItsPod(t *testing.T) {
+	var log bytes.Buffer
+	p, host := newLoop(nil)
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
+	for _, name := range []string{"one", "two", "three"} {
+		c := demand.Container{Name: "app", ID: name, Request: 100, Declared: 500, Limit: 500, Bounds: demand.Bounds{Floor: 100, Ceiling: 1800}}
+		s.Refs = append(s.Refs, podRef{Namespace: "shop", Name: name, UID: types.UID(name)})
+		s.Pods = append(s.Pods, round.PodInput{Pod: demand.Pod{UID: name, Budget: 100, Containers: []demand.Container{c}}})
+		s.Targets = append(s.Targets, kernel.Target{Pod: name, Containers: []string{name}})
+	}
+	now, broken := time.Now(), true
+	host.sample = func(sample kernel.Sample) kernel.Sample {
+		sample.Node.At = now
+		for i := range sample.Pods {
+			sample.Pods[i].Containers = []kernel.Group{{
+				ID: s.Refs[i].Name, Found: true, At: now, Stat: kernel.Stat{Usage: now.Sub(p.health.started) / 10},
+				Quota: kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond},
+			}}
+		}
+		if broken {
+			sample.Pods[1].Containers = nil // the round counts on one for each of the pod
+		}
+		return sample
+	}
+	p.snapshot = func() *snapshot { return s }
+	seconds := func(n int) {
+		for range n {
+			now = now.Add(time.Second)
+			p.tick(t.Context(), now)
+		}
+	}
+	seconds(20)
+	if got := len(p.last.Load().Output.Decisions); got != 2 || count(t, p.metrics.rounds.completed) != 20 || count(t, p.metrics.rounds.panicked) != 0 {
+		t.Errorf("%d decisions, %v rounds, %v lost; want the others decided in all 20", got,
+			count(t, p.metrics.rounds.completed), count(t, p.metrics.rounds.panicked))
+	}
+	seconds(int(faultyFor/time.Second) - 10)
+	if n := strings.Count(log.String(), "pod=two"); n != 2 || count(t, p.metrics.podPanics) != 2 || strings.Contains(log.String(), "pod=one") {
+		t.Errorf("%d lines, %v counted in 5 min; want one at the start and one after five minutes:\n%s", n, count(t, p.metrics.podPanics), log.String())
+	}
+	broken = false
+	seconds(int(faultyFor/time.Second) + 20)
+	if got := len(p.last.Load().Output.Decisions); got != 3 {
+		t.Errorf("%d decisions once nothing is broken, want 3", got)
+	}
 }
 
 // TestPanicClearsTheState: estimates from before a panic are not used after it.

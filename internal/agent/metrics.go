@@ -18,6 +18,7 @@ type metrics struct {
 	heartbeats struct{ renewed, skipped, failed, standby prometheus.Counter }
 	publishes  [publishResults]prometheus.Counter // by result
 	late       prometheus.Counter
+	podPanics  prometheus.Counter
 	duration   prometheus.Histogram
 	delay      prometheus.Histogram
 }
@@ -47,6 +48,9 @@ func newMetrics() *metrics {
 	m.late = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "mbcas_agent_missed_ticks_total", Help: "Ticks skipped because a round took too long.",
 	})
+	m.podPanics = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mbcas_agent_pod_panics_total", Help: "Pods set aside because the decision about them panicked; the log names them.",
+	})
 	m.duration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "mbcas_agent_round_duration_seconds", Help: "Time to read all counters and run the round.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1},
@@ -56,7 +60,7 @@ func newMetrics() *metrics {
 		Help:    "Time from the start of a round to the API server's answer to its decision.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 	})
-	m.registry.MustRegister(m.late, m.duration, m.delay, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.late, m.podPanics, m.duration, m.delay, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
