@@ -5,6 +5,7 @@
 //   - WritesOnlyChanges: what is told already is not written again.
 //   - ToldIsKnownAtOnce: what was written is known before the cache shows it.
 //   - DeletedIsWrittenAgain: a NodeAllocation that another client deletes is created again.
+//   - LessIsStored: what an older CRD drops is not written again and again.
 //   - OldWriterIsRefused: a writer that has not seen the newest version changes nothing.
 package nodeallocation
 
@@ -39,11 +40,19 @@ type Writer struct {
 	mu sync.Mutex
 	// written are the own last writes, by node, until the cache has caught up.
 	written map[string]write
+	// dropped is what was last told, by node, where the API server stored less of it: its CRD is of an
+	// older version.
+	dropped map[string]dropped
 }
 
 type write struct {
 	object *v1alpha1.NodeAllocation
 	at     time.Time
+}
+
+type dropped struct {
+	told   []v1alpha1.NodePod
+	stored string // the version
 }
 
 // lag is how long the cache may take to show an object that was created.
@@ -134,14 +143,15 @@ func (w *Writer) Tell(ctx context.Context, node string, uid types.UID, pods []v1
 		if len(pods) == 0 {
 			return nil
 		}
+		next.Spec.Pods = slices.Clone(pods) // the answer is read into it
 		if err := w.Client.Create(ctx, next, client.FieldOwner(kube.FieldManager)); err != nil {
 			return fmt.Errorf("create NodeAllocation %s: %w", node, err)
 		}
-		w.keep(next)
+		w.keep(next, pods)
 		return nil
 	}
 	patch := map[string]any{}
-	if !equality.Semantic.DeepEqual(was.Spec.Pods, pods) && len(was.Spec.Pods)+len(pods) > 0 {
+	if !same(was.Spec.Pods, pods) && !w.drops(was, pods) {
 		patch["spec"] = map[string]any{"pods": pods}
 	}
 	owned := slices.ContainsFunc(was.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
@@ -151,11 +161,26 @@ func (w *Writer) Tell(ctx context.Context, node string, uid types.UID, pods []v1
 	if len(patch) == 0 {
 		return nil
 	}
-	return w.patch(ctx, was, patch)
+	return w.patch(ctx, was, patch, pods)
+}
+
+// same says whether two nodes' pods are told the same.
+func same(a, b []v1alpha1.NodePod) bool {
+	return len(a)+len(b) == 0 || equality.Semantic.DeepEqual(a, b)
+}
+
+// drops says whether this version is what the API server stored of these pods.
+func (w *Writer) drops(was *v1alpha1.NodeAllocation, pods []v1alpha1.NodePod) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d, ok := w.dropped[was.Name]
+	return ok && d.stored == was.ResourceVersion && same(d.told, pods)
 }
 
 // patch sends a merge patch, which is refused where there is a newer version than that one.
-func (w *Writer) patch(ctx context.Context, was *v1alpha1.NodeAllocation, patch map[string]any) error {
+func (w *Writer) patch(
+	ctx context.Context, was *v1alpha1.NodeAllocation, patch map[string]any, told []v1alpha1.NodePod,
+) error {
 	metadata, _ := patch["metadata"].(map[string]any)
 	if metadata == nil {
 		metadata = map[string]any{}
@@ -174,17 +199,21 @@ func (w *Writer) patch(ctx context.Context, was *v1alpha1.NodeAllocation, patch 
 		}
 		return fmt.Errorf("write NodeAllocation %s: %w", was.Name, err)
 	}
-	w.keep(answer)
+	w.keep(answer, told)
 	return nil
 }
 
-// keep remembers a NodeAllocation as the API server returned it.
-func (w *Writer) keep(o *v1alpha1.NodeAllocation) {
+// keep remembers a NodeAllocation as the API server returned it, of what it was to tell.
+func (w *Writer) keep(o *v1alpha1.NodeAllocation, told []v1alpha1.NodePod) {
 	o.ManagedFields = nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.written == nil {
-		w.written = map[string]write{}
+		w.written, w.dropped = map[string]write{}, map[string]dropped{}
+	}
+	delete(w.dropped, o.Name)
+	if !same(o.Spec.Pods, told) {
+		w.dropped[o.Name] = dropped{told, o.ResourceVersion}
 	}
 	w.written[o.Name] = write{o, w.Now()}
 }
@@ -194,4 +223,5 @@ func (w *Writer) Drop(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.written, node)
+	delete(w.dropped, node)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -25,6 +27,7 @@ type world struct {
 	*testing.T
 	*Writer
 	api    client.Client
+	config *rest.Config
 	node   *corev1.Node
 	now    time.Time
 	shown  *v1alpha1.NodeAllocation // what the cache shows while it is late
@@ -34,7 +37,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	s := apiserver.Start(t)
-	w := &world{T: t, api: s.Client, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	w := &world{T: t, api: s.Client, config: s.Config, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	w.node = &corev1.Node{}
 	w.node.Name = "node-" + s.Namespace(t)
 	s.CreateUntilEnd(t, w.node)
@@ -211,4 +214,39 @@ func TestManyPods(t *testing.T) {
 	if n := len(w.stored().Spec.Pods); n != v1alpha1.MaxNodePods {
 		t.Errorf("%d pods stored, want %d", n, v1alpha1.MaxNodePods)
 	}
+}
+
+// TestLessIsStored: what the API server drops of a write is not written again and again, and is once something
+// else changes.
+func TestLessIsStored(t *testing.T) {
+	w := newWorld(t)
+	raw, err := client.NewWithWatch(w.config, client.Options{Scheme: w.api.Scheme(), Mapper: w.api.RESTMapper()})
+	w.must(err)
+	w.Writer = w.writer(interceptor.NewClient(raw, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			w.writes++
+			o.(*v1alpha1.NodeAllocation).Spec.Pods[0].Constraints = nil // as a CRD without that field does
+			return c.Create(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			w.writes++
+			body, err := p.Data(o)
+			w.must(err)
+			body = []byte(strings.ReplaceAll(string(body), `"constraints":{"ceiling":"700m"}`, `"constraints":null`))
+			return c.Patch(ctx, o, client.RawPatch(p.Type(), body), opts...)
+		},
+	}))
+	w.tell(1, pod("a", 700))
+	w.tell(0, pod("a", 700))
+	w.tell(1, pod("a", 700), pod("b", 0))
+	w.tell(0, pod("a", 700), pod("b", 0))
+	w.tell(1, pod("a", 800), pod("b", 0))
+	if c := w.told("a", "b").Constraints("a"); c == nil || *c.Ceiling != 800 {
+		t.Errorf("constraints %+v, want what is stored", c)
+	}
+	w.tell(1, pod("a", 700), pod("b", 0))
+	w.must(w.api.Delete(t.Context(), w.stored()))
+	w.now = w.now.Add(lag)
+	w.tell(1, pod("a", 700))
+	w.tell(0, pod("a", 700))
 }

@@ -1,0 +1,93 @@
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// faultCase is one row of reliability.md.
+type faultCase struct {
+	fault   string
+	happens string
+	tests   string // by name, or by folder/name where two packages have one of that name
+	open    string // what no test shows yet; "" for nothing
+}
+
+// TestReliability: reliability.md has a row for each of the 54 cases, each test in it exists, and no case is without
+// a test or a word on what is open. go test ./docs -run TestReliability -update rewrites the table.
+func TestReliability(t *testing.T) {
+	where := testFolders(t)
+	if len(faultCases) != 54 {
+		t.Errorf("%d cases, want 54", len(faultCases))
+	}
+	table := "\n| # | fault | what happens | shown by | open |\n| --- | --- | --- | --- | --- |\n"
+	proved := 0
+	for i, c := range faultCases {
+		var cells []string
+		for _, name := range strings.Fields(c.tests) {
+			folder, test := filepath.Split(name)
+			folders := where[test]
+			if folder != "" {
+				folders = slices.DeleteFunc(slices.Clone(folders), func(f string) bool { return f+"/" != folder })
+			}
+			if len(folders) != 1 {
+				t.Errorf("case %d names %s, which is in %d folders: %v", i+1, name, len(folders), where[test])
+				continue
+			}
+			cells = append(cells, fmt.Sprintf("`%s` (%s)", test, folders[0]))
+		}
+		if len(cells) == 0 && c.open == "" {
+			t.Errorf("case %d, %s, has no test and says nothing of what is open", i+1, c.fault)
+		}
+		open := c.open
+		if open == "" {
+			proved, open = proved+1, "-"
+		}
+		table += fmt.Sprintf("| %d | %s | %s | %s | %s |\n", i+1, c.fault, c.happens, strings.Join(cells, ", "), open)
+	}
+	table += fmt.Sprintf("\n%d of %d cases are shown in full.\n\n", proved, len(faultCases))
+
+	const page, begin, end = "reliability.md", "<!-- cases -->\n", "<!-- end -->"
+	before, rest, ok := strings.Cut(read(t, page), begin)
+	have, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(table, have); d != "" {
+		t.Errorf("%s (go test ./docs -run TestReliability -update rewrites it):\n%s", page, d)
+	}
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9]+)\(`)
+
+// testFolders are the folders in which each test of the repository is.
+func testFolders(t *testing.T) map[string][]string {
+	t.Helper()
+	where := map[string][]string{}
+	for _, path := range files(t, root, ".go") {
+		if !strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testFunc.FindAllStringSubmatch(read(t, path), -1) {
+			where[m[1]] = append(where[m[1]], filepath.ToSlash(folder))
+		}
+	}
+	return where
+}
