@@ -132,7 +132,8 @@ func (r *Reconciler) Ready() *Reconciler {
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
 	r.coordinator = &runner.Runner{
-		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, Now: now,
+		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
+		Now:     now,
 		Fresh:   func(node string, now time.Time) bool { return r.liveness.Age(node, now) < c.FreezeAfter },
 		Price:   r.memory.markets.Price,
 		Requeue: r.requeue.nodes, Log: r.Log,

@@ -28,7 +28,9 @@ type Runner struct {
 	Config   coordinator.Config
 	Interval time.Duration // between two passes; 0: never
 	Pods     client.Reader
-	Now      func() time.Time
+	// NodeField is the field by which Pods lists the pods and PodAllocations of a node.
+	NodeField string
+	Now       func() time.Time
 	// Fresh says whether the agent of a node renews its Lease.
 	Fresh func(node string, now time.Time) bool
 	// Price is the price of a node, as its agent said last.
@@ -38,7 +40,7 @@ type Runner struct {
 	Log     *slog.Logger
 
 	mu      sync.Mutex
-	factors map[types.UID]coordinator.Factor // of pods
+	factors map[types.UID]coordinator.Factor // of pods, where it is not the one that is told
 }
 
 // Start rebalances at each interval until ctx ends. Only the leader does.
@@ -62,44 +64,25 @@ func (c *Runner) Start(ctx context.Context) error {
 	}
 }
 
-// Rebalance works the factors out, and returns the nodes of the pods whose factor has changed.
+// Rebalance works the factors out, and returns the nodes of the pods whose factor has changed. It
+// lists objects node by node: a list of all pods of a cluster is as large as its cache.
 func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
-	var allocations v1alpha1.PodAllocationList
-	if err := c.Pods.List(ctx, &allocations, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list PodAllocations: %w", err)
+	var nodes v1alpha1.NodeAllocationList
+	if err := c.Pods.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list NodeAllocations: %w", err)
 	}
-	var pods corev1.PodList
-	if err := c.Pods.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	told, err := c.told(ctx)
-	if err != nil {
-		return nil, err
-	}
-	of := make(map[types.UID]*corev1.Pod, len(pods.Items))
-	for i := range pods.Items {
-		of[pods.Items[i].UID] = &pods.Items[i]
-	}
-	var replicas []coordinator.Replica
-	var uids []types.UID
-	now := c.Now()
-	for i := range allocations.Items {
-		pa := &allocations.Items[i]
-		pod := of[pa.Spec.PodRef.UID]
-		if pod == nil || kube.Ended(pod) || pa.Spec.Decision == nil {
-			continue
+	var b bids
+	for i := range nodes.Items {
+		if err := c.add(ctx, &b, &nodes.Items[i]); err != nil {
+			return nil, err
 		}
-		replica := replicaOf(pod, pa, c.Fresh(pa.Spec.NodeName, now))
-		replica.Factor = FactorOf(told[pod.UID])
-		replica.Price = c.Price(pa.Spec.NodeName)
-		replicas, uids = append(replicas, replica), append(uids, pod.UID)
 	}
-	factors := make(map[types.UID]coordinator.Factor, len(uids))
+	factors := map[types.UID]coordinator.Factor{}
 	var changed []string
-	for i, f := range c.Config.Rebalance(replicas) {
-		factors[uids[i]] = f
-		if f != replicas[i].Factor {
-			changed = append(changed, replicas[i].Node)
+	for i, f := range c.Config.Rebalance(b.replicas) {
+		if f != b.replicas[i].Factor {
+			factors[b.uids[i]] = f
+			changed = append(changed, b.replicas[i].Node)
 		}
 	}
 	c.mu.Lock()
@@ -107,6 +90,45 @@ func (c *Runner) Rebalance(ctx context.Context) ([]string, error) {
 	c.factors = factors
 	slices.Sort(changed)
 	return slices.Compact(changed), nil
+}
+
+// bids are the managed pods of a cluster, with their UIDs.
+type bids struct {
+	replicas []coordinator.Replica
+	uids     []types.UID
+}
+
+// add adds the pods of a node that have a decision. Its agent is told of each.
+func (c *Runner) add(ctx context.Context, b *bids, node *v1alpha1.NodeAllocation) error {
+	told := make(map[types.UID]*v1alpha1.Constraints, len(node.Spec.Pods))
+	for i := range node.Spec.Pods {
+		told[node.Spec.Pods[i].UID] = node.Spec.Pods[i].Constraints
+	}
+	of := client.MatchingFields{c.NodeField: node.Name}
+	var allocations v1alpha1.PodAllocationList
+	if err := c.Pods.List(ctx, &allocations, of, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list PodAllocations of node %s: %w", node.Name, err)
+	}
+	var pods corev1.PodList
+	if err := c.Pods.List(ctx, &pods, of, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list pods of node %s: %w", node.Name, err)
+	}
+	running := make(map[types.UID]*corev1.Pod, len(pods.Items))
+	for i := range pods.Items {
+		running[pods.Items[i].UID] = &pods.Items[i]
+	}
+	fresh, price := c.Fresh(node.Name, c.Now()), c.Price(node.Name)
+	for i := range allocations.Items {
+		pa := &allocations.Items[i]
+		pod := running[pa.Spec.PodRef.UID]
+		if pod == nil || kube.Ended(pod) || pa.Spec.Decision == nil {
+			continue
+		}
+		replica := replicaOf(pod, pa, fresh)
+		replica.Factor, replica.Price = FactorOf(told[pod.UID]), price
+		b.replicas, b.uids = append(b.replicas, replica), append(b.uids, pod.UID)
+	}
+	return nil
 }
 
 // replicaOf is a managed pod as the coordinator sees it.
@@ -121,23 +143,6 @@ func replicaOf(pod *corev1.Pod, pa *v1alpha1.PodAllocation, fresh bool) coordina
 		BaseBudget: own, Demand: d.Demand, Floor: d.Floor, Ceiling: d.Ceiling,
 		TopologySpread: kube.TopologySpread(pod), FixedToNode: kube.FixedToNode(pod), UpToDate: fresh,
 	}
-}
-
-// told are the constraints that agents are told, by the UIDs of pods.
-func (c *Runner) told(ctx context.Context) (map[types.UID]*v1alpha1.Constraints, error) {
-	var nodes v1alpha1.NodeAllocationList
-	if err := c.Pods.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list NodeAllocations: %w", err)
-	}
-	told := map[types.UID]*v1alpha1.Constraints{}
-	for _, n := range nodes.Items {
-		for _, p := range n.Spec.Pods {
-			if p.Constraints != nil {
-				told[p.UID] = p.Constraints
-			}
-		}
-	}
-	return told, nil
 }
 
 // FactorOf is the factor in force.
