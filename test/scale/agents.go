@@ -44,6 +44,9 @@ func (w *world) startAgents(ctx context.Context, within time.Duration) (*agents,
 		}
 		cfg := agent.DefaultConfig()
 		cfg.Node, cfg.Holder = nodeName(i), "mbcas-agent-"+nodeName(i)
+		if !w.probed(cfg.Node) {
+			cfg.Interval = w.interval
+		}
 		a, err := agent.New(cfg, &rest.Config{
 			Host: w.api.Config.Host, Transport: shared, UserAgent: "mbcas-agent",
 			Impersonate: rest.ImpersonationConfig{

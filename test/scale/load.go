@@ -65,16 +65,22 @@ func (l *loads) add(pod *corev1.Pod) {
 		s := &source{rng: drawn(id)}
 		request := float64(kube.Milli(c.Resources.Requests[corev1.ResourceCPU]))
 		limit := float64(kube.Milli(c.Resources.Limits[corev1.ResourceCPU]))
-		switch s.mean = request * (0.2 + 0.5*s.rng.Float64()); {
-		case limit == 0:
-		case kind == throttled:
-			s.mean = greed * limit
-		case kind == saturating:
-			s.mean = 8000
-		}
+		s.mean = mean(s.rng, kind, request, limit)
 		s.noise = s.rng.NormFloat64()
 		l.sources.Store(id, s)
 	}
+}
+
+// mean is what a container wants on average, drawn first of all that is drawn for it.
+func mean(rng *rand.Rand, kind loadKind, request, limit float64) float64 {
+	calmly := request * (0.2 + 0.5*rng.Float64())
+	switch {
+	case kind == throttled && limit > 0:
+		return greed * limit
+	case kind == saturating && limit > 0:
+		return 8000
+	}
+	return calmly
 }
 
 func (l *loads) drop(pod *corev1.Pod) {

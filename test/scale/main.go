@@ -31,6 +31,8 @@ func main() { program.Main("scale", errUsage, run) }
 type options struct {
 	nodes, pods int
 	cores       int           // of each node
+	interval    time.Duration // of the agents' rounds, except on the nodes with probes
+	pace        time.Duration // from the start of one agent to that of the next
 	length      time.Duration // of each phase in which nothing is waited for
 	settle      time.Duration // until the installation has to be quiet before the first phase
 	timeout     time.Duration // of all
@@ -39,6 +41,7 @@ type options struct {
 	churn       float64       // share of pods that are replaced in a minute
 	seed        bool          // the cluster's PodAllocations exist already
 	controller  string        // program
+	memory      string        // the controller's GOMEMLIMIT
 	args        []string      // of the controller, beyond those that say where it runs
 	out         string
 	profile     bool            // the API server
@@ -51,6 +54,9 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.nodes, "nodes", 100, "simulated nodes")
 	f.IntVar(&o.pods, "pods", 3000, "pods of all nodes")
 	f.IntVar(&o.cores, "cores", 16, "CPUs of a node")
+	f.DurationVar(&o.interval, "interval", time.Second,
+		"time between two rounds of an agent, of 9 agents in 10; pods that come to want more are on the other nodes")
+	f.DurationVar(&o.pace, "pace", 15*time.Millisecond, "time from the start of one agent to that of the next")
 	f.DurationVar(&o.length, "phase", time.Minute, "length of the phases with steady load and with churn")
 	f.DurationVar(&o.settle, "settle", 3*time.Minute,
 		"time in which the installation has to become quiet after its start")
@@ -61,6 +67,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.seed, "seed", true, "begin with the PodAllocations of all pods, as after an earlier installation")
 	f.StringVar(&o.controller, "controller", "bin/mbcas-controller", "program of the controller")
 	controller := f.String("controller-args", "", "more flags for the controller, with spaces between them")
+	f.StringVar(&o.memory, "controller-memory", "off", "GOMEMLIMIT of the controller")
 	f.StringVar(&o.out, "out", "out/scale", "folder for report.md, results.csv and the logs")
 	f.BoolVar(&o.profile, "profile", false, "write a CPU profile of the API server for each phase")
 	skip := f.String("skip", "", "phases to leave out, with commas between them")
@@ -102,6 +109,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 
+	// The runtime of this process has read its own; what it starts reads that of the environment.
+	if err := os.Setenv("GOGC", "400"); err != nil {
+		return err
+	}
 	w := &world{options: o, log: log, progress: newProgress(os.Stderr), report: newReport(o)}
 	err = w.measure(ctx, assets)
 	if wrote := w.report.write(o.out); wrote != nil {

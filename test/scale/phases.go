@@ -110,7 +110,7 @@ func (w *world) start(ctx context.Context, assets string, running *sync.WaitGrou
 	if w.process, err = w.startController(ctx); err != nil {
 		return err
 	}
-	within := time.Duration(w.nodes) * 15 * time.Millisecond
+	within := time.Duration(w.nodes) * w.pace
 	w.progress.say("%d agents start within %v", w.nodes, within)
 	w.agents, err = w.startAgents(ctx, within)
 	return err
@@ -264,6 +264,11 @@ func (w *world) deepest(ctx context.Context) (depth float64) {
 	return depth
 }
 
+// probed says whether pods of a node come to want more: on each tenth.
+func (w *world) probed(node string) bool {
+	return w.interval == time.Second || strings.HasSuffix(node, "0")
+}
+
 // steady lets time pass. With probes some pods want more for a while, which is how long an increase
 // takes.
 func (w *world) steady(ctx context.Context, probes bool) error {
@@ -286,11 +291,12 @@ func (w *world) probe() {
 		w.loads.want(pod, "app", 0)
 	}
 	for _, pod := range w.kubelets.Pods() { // in the order of a map, so any
-		if w.loads.kind(pod) != calm || pod.Status.Phase != corev1.PodRunning || kube.Ended(pod) {
+		calmly := w.loads.kind(pod) == calm && pod.Status.Phase == corev1.PodRunning && !kube.Ended(pod)
+		if !calmly || !w.probed(pod.Spec.NodeName) {
 			continue
 		}
 		limit := kube.Limits(pod)[0].CPULimit
-		if limit > cpu.Milli(w.cores)*500 || !w.watcher.start(pod, limit, now) {
+		if limit > cpu.Milli(w.cores)*500 || !w.watcher.start(pod, limit, now, false) {
 			continue
 		}
 		w.loads.want(pod, "app", limit+limit/2)
@@ -302,7 +308,7 @@ func (w *world) probe() {
 func (w *world) enforceAll(ctx context.Context, r *row) error {
 	for _, pod := range w.kubelets.Pods() {
 		if w.loads.kind(pod) == throttled {
-			w.watcher.start(pod, kube.Limits(pod)[0].CPULimit, time.Now())
+			w.watcher.start(pod, kube.Limits(pod)[0].CPULimit, time.Now(), true)
 		}
 	}
 	began := time.Now()

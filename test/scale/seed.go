@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -137,7 +138,7 @@ func (w *world) seedCluster(ctx context.Context, s *store) error {
 			return err
 		}
 		if w.seed {
-			if err := seedAllocation(ctx, s, p, since); err != nil {
+			if err := w.seedAllocation(ctx, s, p, since); err != nil {
 				return err
 			}
 		}
@@ -145,18 +146,49 @@ func (w *world) seedCluster(ctx context.Context, s *store) error {
 	return s.flush(ctx)
 }
 
-// seedAllocation writes the PodAllocation of a pod as the controller leaves it before the first
-// decision.
-func seedAllocation(ctx context.Context, s *store, pod *corev1.Pod, since metav1.Time) error {
+// seedAllocation writes the PodAllocation of a pod as agent and controller leave it in recommend mode,
+// while CPU is not scarce.
+func (w *world) seedAllocation(ctx context.Context, s *store, pod *corev1.Pod, since metav1.Time) error {
 	pa := allocation.New(pod)
 	pa.APIVersion, pa.Kind = v1alpha1.GroupVersion.String(), "PodAllocation"
 	pa.UID, pa.CreationTimestamp, pa.Generation = uuid.NewUUID(), since, 1
-	pa.Status.DeclaredLimits = kube.Limits(pod)
+	declared := kube.Limits(pod)
+	pa.Status.DeclaredLimits = declared
+	if w.contended == 0 {
+		pa.Spec.Containers, pa.Spec.Decision = w.decided(pod, declared[0], since)
+		pa.Spec.DesiredCPULimit = &pa.Spec.Containers[0].CPULimit
+		pa.Status.Phase, pa.Status.Reason = v1alpha1.PhaseNotApplied, string(reasons.Recommending)
+		pa.Status.Message = reasons.Recommending.Sentence()
+		allocation.SetConditions(&pa.Status, since.Time)
+	}
 	value, err := json.Marshal(pa)
 	if err != nil {
 		return err
 	}
 	return s.put(ctx, v1alpha1.GroupVersion.Group+"/podallocations/"+pa.Namespace+"/"+pa.Name, value)
+}
+
+// peak is how far above its mean the demand of a calm pod has been at some time.
+const peak = 1 + 2*noiseSwing
+
+// decided is the last decision about the only container of a pod with a limit: its node's size if it
+// has been throttled or has used a quarter of its limit, else its limit.
+func (w *world) decided(
+	pod *corev1.Pod, declared v1alpha1.ContainerLimit, at metav1.Time,
+) ([]v1alpha1.ContainerLimit, *v1alpha1.Decision) {
+	kind, budget := w.kindOf(pod), kube.Milli(pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU])
+	rng := drawn(fakekubelet.ContainerID(pod.UID, declared.Name))
+	usage := mean(rng, kind, float64(budget), float64(declared.CPULimit))
+	limit, ceiling := declared.CPULimit, cpu.Milli(1000*w.cores)
+	if kind != calm || usage*peak > float64(limit)/4 {
+		limit = ceiling
+	}
+	d := &v1alpha1.Decision{
+		Demand: cpu.Milli(usage), Usage: cpu.Milli(min(usage, float64(declared.CPULimit))), Budget: int64(budget),
+		PriorityPercent: 100, Floor: budget + cpu.Quantum, Ceiling: ceiling, BoundBy: v1alpha1.BoundByNothing,
+		ObservedAt: metav1.NewMicroTime(at.Time),
+	}
+	return []v1alpha1.ContainerLimit{{Name: declared.Name, CPULimit: limit}}, d
 }
 
 // drawn is a generator that always draws the same for a name.

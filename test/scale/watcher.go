@@ -25,6 +25,7 @@ type watcher struct {
 type probe struct {
 	pod     *corev1.Pod
 	limit   cpu.Milli
+	before  bool // the phase, the pod wanted more already
 	started time.Time
 	raised  time.Time // when the API server had a higher limit; zero: not yet
 }
@@ -32,9 +33,17 @@ type probe struct {
 // seen is what happened in a phase.
 type seen struct {
 	increases, decreases int
-	waits                []time.Duration // of pods that wanted more, until the API server had it
-	waiting              int             // those that have not got it
+	// probes are the pods that came to want more in the phase, before those that did already.
+	probes, before waits
 }
+
+// waits are those of pods that want more, until the API server has it.
+type waits struct {
+	times []time.Duration
+	open  int // those that have not got it; their times are in times, too
+}
+
+func (w *waits) add(d time.Duration) { w.times = append(w.times, d) }
 
 // probeFor is how long a pod wants more.
 const probeFor = 20 * time.Second
@@ -54,16 +63,16 @@ func (w *watcher) begin() {
 func (w *watcher) end() seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s, now := w.seen, time.Now()
-	s.waits = slices.Clone(s.waits)
+	s, now := &w.seen, time.Now()
 	for _, p := range w.probes {
 		if p.raised.IsZero() && now.Sub(p.started) > 2*time.Second { // a younger one says nothing yet
-			s.waiting++
-			s.waits = append(s.waits, now.Sub(p.started))
+			s.of(p).add(now.Sub(p.started))
+			s.of(p).open++
 		}
 	}
-	slices.Sort(s.waits)
-	return s
+	slices.Sort(s.probes.times)
+	slices.Sort(s.before.times)
+	return *s
 }
 
 // see takes in a change of a pod.
@@ -88,7 +97,7 @@ func (w *watcher) see(before, after *corev1.Pod, now time.Time) {
 	}
 	if p := w.probes[after.UID]; p != nil && p.raised.IsZero() && to > p.limit {
 		p.raised = now
-		w.seen.waits = append(w.seen.waits, now.Sub(p.started))
+		w.seen.of(p).add(now.Sub(p.started))
 	}
 }
 
@@ -99,14 +108,22 @@ func podOf(before, after *corev1.Pod) *corev1.Pod {
 	return after
 }
 
-// start notes that a pod wants more than its limit; false if it did before in this phase.
-func (w *watcher) start(pod *corev1.Pod, limit cpu.Milli, now time.Time) bool {
+// of is where the wait of a probe belongs.
+func (s *seen) of(p *probe) *waits {
+	if p.before {
+		return &s.before
+	}
+	return &s.probes
+}
+
+// start notes that a pod wants more than its limit, or did before the phase; false if that was noted.
+func (w *watcher) start(pod *corev1.Pod, limit cpu.Milli, now time.Time, before bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.probes[pod.UID] != nil {
 		return false
 	}
-	w.probes[pod.UID] = &probe{pod: pod, limit: limit, started: now}
+	w.probes[pod.UID] = &probe{pod: pod, limit: limit, started: now, before: before}
 	return true
 }
 
@@ -124,7 +141,7 @@ func (w *watcher) over(now time.Time) (pods []*corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.probes {
-		if !p.raised.IsZero() && now.Sub(p.started) > probeFor && p.pod != nil {
+		if !p.raised.IsZero() && now.Sub(p.started) > probeFor && p.pod != nil && !p.before {
 			pods, p.pod = append(pods, p.pod), nil
 		}
 	}
