@@ -3,6 +3,7 @@ package round
 import (
 	"time"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/sense"
 )
 
@@ -58,6 +59,24 @@ func relievesThrottling(cfg Config, p PodInput, r sense.PodRates, d Decision) bo
 	}
 	return false
 }
+
+// waitChanges says whether a pod whose published limit is not in force yet, as in mode recommend or
+// while the controller raises other pods, has come to demand its limit, or does not any more. The
+// controller raises first the pods that demand their limits, and knows them from publications alone.
+func waitChanges(now time.Time, p PodInput, current cpu.Milli, d Decision) bool {
+	was := p.Published
+	switch {
+	case d.Limit <= current:
+		return false
+	case was.Demand < current:
+		return d.Demand >= current
+	}
+	return d.Demand < current/2 && now.Sub(was.At) >= calmInterval
+}
+
+// calmInterval is how long a pod counts as one that demands its limit. Shorter costs more publications
+// about pods with bursts; longer has more pods at the head of the queue that need nothing.
+const calmInterval = time.Hour
 
 // figuresDue says whether a decision is published although its limits stay. What binds the limit is
 // the state of the pod, and says why its limit stays. Others count on its demand: the division of a

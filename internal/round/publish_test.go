@@ -184,6 +184,41 @@ func TestPublishedLimitStands(t *testing.T) {
 	}
 }
 
+// TestDemandOfWaitingPodIsPublished: a pod that comes to demand its limit while a higher one is published
+// and not in force, says so at once, and an hour later that it does not any more: twice an hour at most.
+func TestDemandOfWaitingPodIsPublished(t *testing.T) {
+	service := &fakePod{name: "service", request: 500, declared: 1000, demand: 400}
+	w := newWorld(service)
+	tick := func() bool {
+		out := w.tick()
+		service.limit = service.declared // as in mode recommend
+		d, ok := decision(out, "service")
+		return ok && d.Publish
+	}
+	for range 60 {
+		tick()
+	}
+	if p := service.published; p.Limits["c"] != w.node.Allocatable || p.Demand >= service.declared {
+		t.Fatalf("published %+v, want the ceiling and a demand below the limit", p)
+	}
+	const hours = 3
+	published, first := 0, 0
+	for i := range hours * 3600 {
+		if service.demand = 200; i/600%2 == 0 {
+			service.demand = 1500
+		}
+		if tick() {
+			if published++; published == 1 {
+				first = i
+			}
+		}
+	}
+	if first > 5 || service.published.Demand < service.declared || published < 3 || published > 2*hours {
+		t.Errorf("%d publications in %d hours, the first after %d s, the last of demand %v: want 3 to %d, at once, %v or more",
+			published, hours, first, service.published.Demand, 2*hours, service.declared)
+	}
+}
+
 func TestChangeDue(t *testing.T) {
 	cfg := DefaultConfig()
 	was := Published{At: epoch, Limits: map[string]cpu.Milli{"c": 1000}, Demand: 500, Price: 1}
