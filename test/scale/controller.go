@@ -47,7 +47,7 @@ func (w *world) startController(ctx context.Context) (*controllerProcess, error)
 	c.cmd = tied(w.controller, append([]string{
 		"--kubeconfig=" + c.kubeconfig, "--metrics-address=" + address, "--health-address=127.0.0.1:0",
 	}, w.args...)...)
-	c.cmd.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT="+w.memory)
+	c.cmd.Env = append(os.Environ(), "GOGC=", fmt.Sprintf("MBCAS_MEMORY_LIMIT=%d", w.memory*mebibyte))
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the controller: %w", err)

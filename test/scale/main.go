@@ -41,7 +41,7 @@ type options struct {
 	churn       float64       // share of pods that are replaced in a minute
 	seed        bool          // the cluster's PodAllocations exist already
 	controller  string        // program
-	memory      string        // the controller's GOMEMLIMIT
+	memory      int           // MiB, the memory limit of the controller's container
 	args        []string      // of the controller, beyond those that say where it runs
 	out         string
 	profile     bool            // the API server
@@ -67,7 +67,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.seed, "seed", true, "begin with the PodAllocations of all pods, as after an earlier installation")
 	f.StringVar(&o.controller, "controller", "bin/mbcas-controller", "program of the controller")
 	controller := f.String("controller-args", "", "more flags for the controller, with spaces between them")
-	f.StringVar(&o.memory, "controller-memory", "off", "GOMEMLIMIT of the controller")
+	f.IntVar(&o.memory, "controller-memory", 512, "limit in MiB that the controller knows of")
 	f.StringVar(&o.out, "out", "out/scale", "folder for report.md, results.csv and the logs")
 	f.BoolVar(&o.profile, "profile", false, "write a CPU profile of the API server for each phase")
 	skip := f.String("skip", "", "phases to leave out, with commas between them")
