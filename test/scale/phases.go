@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -243,6 +244,7 @@ func (w *world) phase(ctx context.Context, name string, run func(context.Context
 	if err != nil {
 		return w.died(err)
 	}
+	r.waitFor = w.reasons(ctx, w.watcher.waiting(time.Now(), 5*time.Second))
 	r.seen = w.watcher.end()
 	after, err := w.scrape(ctx)
 	if err != nil {
@@ -252,6 +254,25 @@ func (w *world) phase(ctx context.Context, name string, run func(context.Context
 	w.report.rows = append(w.report.rows, r)
 	w.progress.say("%s", r.line())
 	return nil
+}
+
+// reasons are why pods wait, with their numbers.
+func (w *world) reasons(ctx context.Context, pods []*corev1.Pod) map[string]int {
+	const most = 200 // are asked
+	count := map[string]int{}
+	for _, pod := range pods[:min(most, len(pods))] {
+		pa := &v1alpha1.PodAllocation{}
+		if err := w.api.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}, pa); err != nil {
+			count["no PodAllocation"]++
+			continue
+		}
+		reason := pa.Status.Reason
+		if kube.Total(pa.Spec.Containers) <= kube.Total(kube.Limits(pod)) {
+			reason = "no higher limit published, " + reason
+		}
+		count[fmt.Sprintf("%s %s", pa.Status.Phase, reason)]++
+	}
+	return count
 }
 
 // deepest is the deepest that the controller's queue of nodes was seen, looked at each second.

@@ -48,6 +48,7 @@ type row struct {
 	load       float64 // of the machine, at the end
 
 	seen                 seen
+	waitFor              map[string]int // of pods that have waited for 5 s at the end, by reason
 	pause                time.Duration
 	restore              time.Duration
 	toRestore            int
@@ -318,6 +319,9 @@ func (p *report) markdown(out io.Writer) {
 		for _, name := range slices.Sorted(maps.Keys(r.latency)) {
 			d := r.latency[name]
 			fmt.Fprintf(out, "%s: %.0f, p50 / p99 %s.\n\n", name, d.count(), pair(d.quantile(0.5), d.quantile(0.99)))
+		}
+		for _, reason := range slices.Sorted(maps.Keys(r.waitFor)) {
+			fmt.Fprintf(out, "Have waited for 5 s at the end: %d, %s.\n\n", r.waitFor[reason], reason)
 		}
 		fmt.Fprintf(out, "Requests of agents since the start: %d refused (429), %d failed; "+
 			"writes of kubelets that failed: %d.\n", r.refused, r.failed, r.kubeletErrors)

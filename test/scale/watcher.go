@@ -136,6 +136,18 @@ func (w *watcher) restart(at time.Time) {
 	}
 }
 
+// waiting are the pods that have waited for longer than a time.
+func (w *watcher) waiting(now time.Time, longer time.Duration) (pods []*corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.probes {
+		if p.raised.IsZero() && now.Sub(p.started) > longer {
+			pods = append(pods, p.pod)
+		}
+	}
+	return pods
+}
+
 // over are the pods that have wanted more for long enough. They are no candidates again.
 func (w *watcher) over(now time.Time) (pods []*corev1.Pod) {
 	w.mu.Lock()
