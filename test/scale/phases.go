@@ -184,8 +184,8 @@ func (w *world) phases(ctx context.Context) error {
 	return nil
 }
 
-// warmUp is how long agents take to a first decision about every pod, and some more.
-const warmUp = 30 * time.Second
+// warmUp is how long agents take to stand by a decision about every pod, and some more.
+func (w *world) warmUp() time.Duration { return max(30*time.Second, 15*w.interval) }
 
 // quiet waits until every agent has decided, and the installation writes hardly anything but
 // heartbeats.
@@ -215,7 +215,7 @@ func (w *world) quiet(ctx context.Context) error {
 			perSecond, after.controller.sum("workqueue_depth", labels{"name": "nodes"}),
 			after.controller.sum("process_resident_memory_bytes", nil)/mebibyte)
 		before = after
-		if perSecond < max(0.5, 0.1*float64(w.pods)/60) && time.Since(start) > warmUp {
+		if perSecond < max(0.5, 0.1*float64(w.pods)/60) && time.Since(start) > w.warmUp() {
 			return nil
 		}
 	}
