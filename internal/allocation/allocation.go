@@ -88,7 +88,7 @@ func Published(pa *v1alpha1.PodAllocation) round.Published {
 	d := pa.Spec.Decision
 	return round.Published{
 		At: d.ObservedAt.Time, Limits: kube.ByName(pa.Spec.Containers), Demand: d.Demand, Price: d.Price,
-		Bound: bounds[d.BoundBy],
+		Bound: bounds[d.BoundBy], ThrottleRatio: float64(d.ThrottledPercent) / 100,
 	}
 }
 

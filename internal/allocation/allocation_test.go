@@ -97,7 +97,10 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		t.Errorf("spec %+v, decision %+v", spec, spec.Decision)
 	}
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = spec.DesiredCPULimit, spec.Containers, spec.Decision
-	want := round.Published{At: at, Limits: map[string]cpu.Milli{"app": 800, "proxy": 200}, Demand: 700, Price: 0.34, Bound: market.ByPrice}
+	want := round.Published{
+		At: at, Limits: map[string]cpu.Milli{"app": 800, "proxy": 200}, Demand: 700, Price: 0.34, Bound: market.ByPrice,
+		ThrottleRatio: 0.26,
+	}
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("what was written reads otherwise:\n%s", diff)
 	}

@@ -28,7 +28,7 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		d.Limit, d.Containers = limits(cfg, s, pod, b, d)
 		d.Publish = changeDue(cfg, in.Now, s.price.urgent, pod.Published, d) ||
-			relievesThrottling(cfg, pod, rates[b.pod], d) || waitChanges(in.Now, pod, b.limit, d) ||
+			relievesThrottling(cfg, pod, rates[b.pod], d) || waitChanges(cfg, in.Now, pod, b.limit, d) ||
 			figuresDue(cfg, in, pod, d)
 		decisions = append(decisions, d)
 	}

@@ -61,17 +61,17 @@ func relievesThrottling(cfg Config, p PodInput, r sense.PodRates, d Decision) bo
 }
 
 // waitChanges says whether a pod whose published limit is not in force yet, as in mode recommend or
-// while the controller raises other pods, has come to demand its limit, or does not any more. The
-// controller raises first the pods that demand their limits, and knows them from publications alone.
-func waitChanges(now time.Time, p PodInput, current cpu.Milli, d Decision) bool {
-	was := p.Published
+// while the controller raises other pods, has come to be throttled at its limit, or to demand it, or does
+// not any more. The controller raises such pods first, and knows them from publications alone.
+func waitChanges(cfg Config, now time.Time, p PodInput, current cpu.Milli, d Decision) bool {
+	was, throttled := p.Published, d.ThrottleRatio >= cfg.Demand.ThrottleThreshold
 	switch {
 	case d.Limit <= current:
 		return false
-	case was.Demand < current:
-		return d.Demand >= current
+	case was.Demand < current && was.ThrottleRatio < cfg.Demand.ThrottleThreshold:
+		return throttled || d.Demand >= current
 	}
-	return d.Demand < current/2 && now.Sub(was.At) >= calmInterval
+	return !throttled && d.Demand < current/2 && now.Sub(was.At) >= calmInterval
 }
 
 // calmInterval is how long a pod counts as one that demands its limit. Shorter costs more publications

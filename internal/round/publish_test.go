@@ -184,6 +184,28 @@ func TestPublishedLimitStands(t *testing.T) {
 	}
 }
 
+// TestThrottlingOfWaitingPodIsPublished: a pod that has bursts at its limit says so, though its demand is
+// lower.
+func TestThrottlingOfWaitingPodIsPublished(t *testing.T) {
+	service := &fakePod{name: "service", request: 500, declared: 1000, demand: 400}
+	w := newWorld(service)
+	published := 0
+	for i := range 120 {
+		if i == 60 {
+			service.bursts, published = 0.3, 0
+		}
+		out := w.tick()
+		service.limit = service.declared // as in mode recommend
+		if d, ok := decision(out, "service"); ok && d.Publish {
+			published++
+		}
+	}
+	p := service.published
+	if published != 1 || p.ThrottleRatio < w.cfg.Demand.ThrottleThreshold || p.Demand >= service.declared {
+		t.Errorf("%d publications in a minute of bursts, the last %+v: want one that says so", published, p)
+	}
+}
+
 // TestDemandOfWaitingPodIsPublished: a pod that comes to demand its limit while a higher one is published
 // and not in force, says so at once, and an hour later that it does not any more: twice an hour at most.
 func TestDemandOfWaitingPodIsPublished(t *testing.T) {

@@ -32,6 +32,8 @@ type Published struct {
 	Demand cpu.Milli
 	Price  market.Price
 	Bound  market.Bound
+	// ThrottleRatio is that of the pod then.
+	ThrottleRatio float64
 }
 
 // Input is everything that a round depends on. Pods and Sample.Pods are in the same order, and so

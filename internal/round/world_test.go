@@ -120,7 +120,10 @@ func (w *world) tick() Output {
 		if d.Limit != p.limit {
 			p.changes++
 		}
-		p.published = Published{At: w.now, Limits: map[string]cpu.Milli{"c": d.Limit}, Demand: d.Demand, Price: d.Price, Bound: d.Bound}
+		p.published = Published{
+			At: w.now, Limits: map[string]cpu.Milli{"c": d.Limit}, Demand: d.Demand, Price: d.Price, Bound: d.Bound,
+			ThrottleRatio: d.ThrottleRatio,
+		}
 		p.limit = d.Limit
 	}
 	return out

@@ -81,7 +81,9 @@ func (p *pod) publish(d *round.Decision, now time.Time) {
 	for _, c := range d.Containers {
 		limits[c.Name] = c.Limit
 	}
-	p.published = round.Published{At: now, Limits: limits, Demand: d.Demand, Price: d.Price, Bound: d.Bound}
+	p.published = round.Published{
+		At: now, Limits: limits, Demand: d.Demand, Price: d.Price, Bound: d.Bound, ThrottleRatio: d.ThrottleRatio,
+	}
 	p.floor, p.ceiling = d.Floor, d.Ceiling
 	p.decision = &lifecycle.Decision{
 		Limits: lifecycle.Limits{{Container: container, CPU: limits[container]}},
