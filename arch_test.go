@@ -56,10 +56,13 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes"},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
 	{"internal/controller/metrics", "api/v1alpha1/reasons internal/liveness github.com/prometheus"},
+	{"internal/dispatch", `
+		api/v1alpha1/reasons cpu actuator actuator/podresize internal/lifecycle internal/quota internal/quota/shares
+		internal/flowcontrol internal/controller/metrics internal/kube internal/constraints internal/audit kubernetes`},
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
-		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/demandsignal
+		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/dispatch internal/demandsignal
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore kubernetes github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},

@@ -8,7 +8,8 @@
 //   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown.
 //   - DeadBand: a change smaller than the dead band causes no move.
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
-//   - DecreasesFirst: on a full node decreases precede increases, and increases wait for them.
+//   - DecreasesFirst: on a full node decreases precede increases, and increases of capped pods wait for them.
+//   - WaitsAreBounded: no increase waits for decreases longer than DecreasesWait, or for one that waits itself.
 //   - RestoreIsExact: a restore goes to the declared limit, regardless of bounds and bands.
 //   - RestoreInSteps: one in steps lowers no faster than a decision, and ends at the declared limit, too.
 //   - Quiesces: once a plan is carried out, planning again yields no move.
@@ -38,18 +39,23 @@ type Config struct {
 	MaxIncreaseFactor float64
 	// IncreaseCooldown is the least time between two increases of a pod.
 	IncreaseCooldown time.Duration
+	// DecreasesWait is how long the increase of a capped pod waits for decreases of other pods at most.
+	// Longer lets limits exceed a full node less often; shorter lets the pod wait less.
+	DecreasesWait time.Duration
 }
 
 // DefaultConfig raises at once and lowers gradually.
 func DefaultConfig() Config {
-	return Config{DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 5 * time.Second}
+	return Config{
+		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 5 * time.Second, DecreasesWait: 3 * time.Second,
+	}
 }
 
 // ConservativeConfig moves rarely, in small steps in both directions.
 func ConservativeConfig() Config {
 	return Config{
 		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 30 * time.Second,
-		MaxIncreaseFactor: 1.5, IncreaseCooldown: 30 * time.Second,
+		MaxIncreaseFactor: 1.5, IncreaseCooldown: 30 * time.Second, DecreasesWait: 3 * time.Second,
 	}
 }
 
@@ -67,6 +73,9 @@ func (c Config) Validate() error {
 	}
 	if c.DecreaseCooldown < 0 || c.IncreaseCooldown < 0 {
 		errs = append(errs, fmt.Errorf("actuator cooldowns are %v and %v: want 0 or more", c.DecreaseCooldown, c.IncreaseCooldown))
+	}
+	if c.DecreasesWait < 0 {
+		errs = append(errs, fmt.Errorf("actuator DecreasesWait is %v: want 0 or more", c.DecreasesWait))
 	}
 	return errors.Join(errs...)
 }
@@ -99,6 +108,12 @@ type Pod struct {
 	Stale bool
 	// RetryAt is when the next attempt after a failure may be made; zero: at once.
 	RetryAt time.Time
+	// Capped: the price bounds the limit, so that an increase takes what others have to give up first.
+	Capped bool
+	// Queued: a resize of it waits for its turn, so others do not wait for it.
+	Queued bool
+	// WaitsSince is when its increase began to wait for decreases; zero: it does not.
+	WaitsSince time.Time
 }
 
 // Change is a new limit for one container.

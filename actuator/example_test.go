@@ -11,7 +11,10 @@ import (
 func ExamplePlan() {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	pods := []actuator.Pod{
-		{UID: "web", Containers: []actuator.Container{{Name: "app", Limit: 500, Declared: 500, Floor: 200, Ceiling: 4000, Desired: 1500}}},
+		{
+			UID: "web", Capped: true,
+			Containers: []actuator.Container{{Name: "app", Limit: 500, Declared: 500, Floor: 200, Ceiling: 4000, Desired: 1500}},
+		},
 		{UID: "batch", Containers: []actuator.Container{{Name: "job", Limit: 3000, Declared: 3000, Floor: 500, Ceiling: 4000, Desired: 1000}}},
 	}
 	for _, step := range actuator.Plan(actuator.DefaultConfig(), now, true, pods) {

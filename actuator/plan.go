@@ -10,30 +10,29 @@ import (
 
 // Plan decides the moves of the pods of one node, in the order in which to carry them out:
 // decreases first, then increases, then pods without a move. If the node is full (CPU is scarce),
-// increases wait until no pod has a decrease planned or in flight.
+// increases of capped pods wait for decreases that are planned or in flight, up to DecreasesWait.
 func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
 	steps := make([]Step, len(pods))
 	decreasing := false
 	for i, p := range pods {
 		steps[i] = planPod(cfg, now, p)
 		steps[i].Pod = i
-		if m := steps[i].Move; m != nil && m.Delta() < 0 || p.InFlight && decreasedLast(p) {
+		if m := steps[i].Move; m != nil && m.Delta() < 0 && !p.Queued || p.InFlight && decreasedLast(p) {
 			decreasing = true
 		}
 	}
-	if full && decreasing {
-		for i := range steps {
-			if m := steps[i].Move; m != nil && m.Delta() > 0 && !pods[i].Restore {
-				steps[i] = Step{Pod: i, Reason: reasons.WaitingForDecreases, RecheckAt: now.Add(decreasesRecheck)}
-			}
+	for i, p := range pods {
+		m, until := steps[i].Move, now.Add(cfg.DecreasesWait)
+		if !p.WaitsSince.IsZero() {
+			until = p.WaitsSince.Add(cfg.DecreasesWait)
+		}
+		if full && decreasing && m != nil && m.Delta() > 0 && p.Capped && !p.Restore && now.Before(until) {
+			steps[i] = Step{Pod: i, Reason: reasons.WaitingForDecreases, RecheckAt: until}
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b Step) int { return a.rank() - b.rank() })
 	return steps
 }
-
-// decreasesRecheck is how soon an increase that waits for decreases is planned again.
-const decreasesRecheck = 500 * time.Millisecond
 
 // decreasedLast reports whether the pod's last move was a decrease.
 func decreasedLast(p Pod) bool {

@@ -242,7 +242,7 @@ func TestStaleMovesNothing(t *testing.T) {
 
 func TestDecreasesFirst(t *testing.T) {
 	decreasing, increasing := one(3000, 1000), one(500, 2000)
-	decreasing.UID, increasing.UID = "decreasing", "increasing"
+	decreasing.UID, increasing.UID, increasing.Capped = "decreasing", "increasing", true
 	steps := Plan(DefaultConfig(), now, false, []Pod{increasing, decreasing})
 	if steps[0].Move.UID != "decreasing" || steps[1].Move.UID != "increasing" {
 		t.Errorf("with room: %v, want both, the decreasing first", steps)
@@ -267,6 +267,43 @@ func TestDecreasesFirst(t *testing.T) {
 	decreasing.LastDecrease = now
 	if got := to(Plan(DefaultConfig(), now, true, []Pod{increasing, decreasing})[0]); got != 2000 {
 		t.Errorf("beside a decreasing that cools down the increasing goes to %v, want 2000m", got)
+	}
+}
+
+// TestWaitsAreBounded: an increase on a full node waits for a decrease whose turn does not come, or that
+// stays in flight, no longer than DecreasesWait in ten minutes; one of a pod that is not capped does
+// not wait.
+func TestWaitsAreBounded(t *testing.T) {
+	inFlight := with(one(1000, 1000), func(p *Pod) { p.InFlight, p.LastDecrease = true, now })
+	for name, c := range map[string]struct {
+		decreasing Pod
+		capped     bool
+		want       time.Duration
+	}{
+		"a decrease that is planned again and again": {one(3000, 1000), true, 3 * time.Second},
+		"a decrease in flight":                       {inFlight, true, 3 * time.Second},
+		"a decrease that waits for its turn":         {with(one(3000, 1000), func(p *Pod) { p.Queued = true }), true, 0},
+		"a pod that is not capped":                   {one(3000, 1000), false, 0},
+	} {
+		increasing := with(one(500, 2000), func(p *Pod) { p.UID, p.Capped = "increasing", c.capped })
+		held := time.Duration(0)
+		for at := now; at.Before(now.Add(10 * time.Minute)); at = at.Add(500 * time.Millisecond) {
+			for _, s := range Plan(DefaultConfig(), at, true, []Pod{c.decreasing, increasing}) {
+				if s.Pod != 1 || s.Reason != reasons.WaitingForDecreases {
+					continue
+				}
+				held += 500 * time.Millisecond
+				if increasing.WaitsSince.IsZero() {
+					increasing.WaitsSince = at
+				}
+				if end := increasing.WaitsSince.Add(3 * time.Second); !s.RecheckAt.Equal(end) {
+					t.Errorf("%s: planned again at %v, want when the wait ends, %v", name, s.RecheckAt, end)
+				}
+			}
+		}
+		if held != c.want {
+			t.Errorf("%s: held up for %v of ten minutes, want %v", name, held, c.want)
+		}
 	}
 }
 
@@ -325,8 +362,8 @@ func TestConfigReportsEverything(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	err := Config{DeadBand: 1, MaxDecreaseFactor: 1, MaxIncreaseFactor: 0.5, DecreaseCooldown: -1}.Validate()
-	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 4 {
-		t.Errorf("Validate = %v, want four complaints", err)
+	err := Config{DeadBand: 1, MaxDecreaseFactor: 1, MaxIncreaseFactor: 0.5, DecreaseCooldown: -1, DecreasesWait: -1}.Validate()
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 5 {
+		t.Errorf("Validate = %v, want five complaints", err)
 	}
 }

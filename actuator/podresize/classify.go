@@ -24,6 +24,9 @@ func Classify(err error) Result {
 	}
 	status := s.Status()
 	r := Result{Outcome: outcome(status), Message: status.Message, WebhookFailed: strings.Contains(status.Message, failedWebhook)}
+	if m := namedWebhook.FindStringSubmatch(status.Message); m != nil {
+		r.Webhook = m[1]
+	}
 	if r.Message == "" {
 		r.Message = err.Error()
 	}
@@ -53,8 +56,8 @@ func outcome(s metav1.Status) Outcome {
 			return NoDryRun
 		}
 		return Invalid
-	case http.StatusUnauthorized:
-		return NotAllowed
+	case http.StatusUnauthorized: // the token, or what checks it: nothing is said about this resize
+		return Unavailable
 	case http.StatusForbidden:
 		return forbidden(s)
 	case http.StatusNotFound:
@@ -163,6 +166,8 @@ func serverError(s metav1.Status) Outcome {
 
 // failedWebhook is in the message of the API server when a webhook is unreachable or times out.
 const failedWebhook = "failed calling webhook"
+
+var namedWebhook = regexp.MustCompile(failedWebhook + ` "([^"]+)"`)
 
 var timedOut = regexp.MustCompile(`(?i)timed? ?out|deadline exceeded|leader changed`)
 

@@ -56,7 +56,7 @@ func TestClassify(t *testing.T) {
 		"deleted at last":  {apierrors.NewConflict(pods, "web", errors.New("StorageError: invalid object, Code: 4, Key: /registry/pods/shop/web, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: u1, UID in object meta: ")), podresize.PodGone},
 
 		"no permission":             {forbidden(`User "x" cannot patch resource "pods/resize" in API group "" in the namespace "shop"`), podresize.NotAllowed},
-		"no credentials":            {apierrors.NewUnauthorized("Unauthorized"), podresize.NotAllowed},
+		"no credentials":            {apierrors.NewUnauthorized("Unauthorized"), podresize.Unavailable},
 		"quota":                     {forbidden("exceeded quota: rq, requested: limits.cpu=2, used: limits.cpu=3, limited: limits.cpu=3"), podresize.QuotaExceeded},
 		"no covering quota":         {forbidden("insufficient quota to consume: limits.cpu"), podresize.QuotaExceeded},
 		"quota wants limits":        {forbidden("failed quota: rq: must specify limits.cpu for: side"), podresize.QuotaNeedsLimits},

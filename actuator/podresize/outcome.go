@@ -30,8 +30,8 @@ const (
 	Conflict                         // the pod changed or was replaced since the decision: read it and decide again
 	PodGone                          // the pod does not exist any more
 	Replaced                         // another pod has taken its name
-	NotServed                        // this API server has no pods/resize: act nowhere
-	NotAllowed                       // RBAC forbids it: act nowhere
+	NotServed                        // there is no pods/resize at this address: ask Served whether the API server has it
+	NotAllowed                       // authorization forbids it: ask Allowed whether that holds everywhere
 	QuotaExceeded                    // a ResourceQuota has no room
 	QuotaNeedsLimits                 // a ResourceQuota wants limits on containers that have none
 	LimitRangeRefused                // a LimitRange forbids it, perhaps because of another container
@@ -40,7 +40,7 @@ const (
 	PolicyRefused                    // an admission policy or webhook refused it
 	Invalid                          // the API server calls it invalid: QoS class, limit below request, static pod
 	NotYet                           // the server is not ready for it: caches starting, quota status unknown
-	Unavailable                      // 429 or 5xx, or not sent: nothing changed
+	Unavailable                      // 401, 429 or 5xx, or not sent: nothing changed
 	Unknown                          // timeout or lost answer: read the pod again first
 	NoDryRun                         // a webhook does not support dry runs
 )
@@ -54,6 +54,8 @@ type Result struct {
 	RetryAfter time.Duration
 	// WebhookFailed: an admission webhook could not be reached or did not answer, as far as can be told.
 	WebhookFailed bool
+	// Webhook is the name of that webhook; "" where the API server does not say it.
+	Webhook string
 	// Pod is the pod as the API server returned it with Accepted and NoChange, and with WouldMutate of
 	// Apply: then the server has stored more than the move. Otherwise nil.
 	Pod *corev1.Pod

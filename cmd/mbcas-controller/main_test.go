@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -54,6 +55,8 @@ func TestUsage(t *testing.T) {
 		"bad mode":            {"--mode=sometimes"},
 		"bad profile":         {"--profile=bold"},
 		"bad settings":        {"--resizes-per-second=0"},
+		"too few requests":    {"--qps=100"},
+		"more than the most":  {"--resizes-per-second=200"},
 		"restore without all": {"restore"},
 		"restore by none":     {"restore", "--all", "--workers=0"},
 		"restore at no rate":  {"restore", "--all", "--rate=0"},
@@ -81,9 +84,11 @@ func TestMemoryLimit(t *testing.T) {
 func TestProfile(t *testing.T) {
 	said := actuator.ConservativeConfig()
 	said.DeadBand, said.MaxDecreaseFactor, said.DecreaseCooldown = 0.2, 3, time.Minute
+	threefold := actuator.DefaultConfig()
+	threefold.MaxDecreaseFactor = 3
 	for args, want := range map[string]actuator.Config{
 		"": actuator.DefaultConfig(),
-		"--profile=default --max-decrease-factor=3": {DeadBand: 0.1, MaxDecreaseFactor: 3, DecreaseCooldown: 5 * time.Second},
+		"--profile=default --max-decrease-factor=3": threefold,
 		"--profile=conservative":                    actuator.ConservativeConfig(),
 		"--dead-band=0.2 --max-decrease-factor=3 --decrease-cooldown=1m --profile=conservative": said,
 	} {
@@ -92,6 +97,20 @@ func TestProfile(t *testing.T) {
 		} else if got, _ := s.published.Duration("decrease-cooldown"); got != want.DecreaseCooldown {
 			t.Errorf("%q publishes a decrease-cooldown of %v, want %v", args, got, want.DecreaseCooldown)
 		}
+	}
+}
+
+// TestQPS: the client may send what the budget of resizes needs, and says so in the settings.
+func TestQPS(t *testing.T) {
+	for args, want := range map[string]float64{"": 650, "--max-resizes-per-second=20": 170, "--qps=1000": 1000} {
+		s, err := serveFlags(strings.Fields(args), io.Discard)
+		if err != nil || s.qps != want || s.published["qps"] != fmt.Sprint(want) {
+			t.Errorf("%q: %v requests per second, published %q, %v; want %v", args, s.qps, s.published["qps"], err, want)
+		}
+	}
+	_, err := serveFlags([]string{"--qps=100"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "--max-resizes-per-second") {
+		t.Errorf("error %v, want one that names both flags", err)
 	}
 }
 

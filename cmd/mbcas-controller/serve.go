@@ -65,8 +65,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 		return nil
 	})
 	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace that MBCAS runs in")
-	fs.Float64Var(&c.Rate, "resizes-per-second", c.Rate, "bound on the resizes of the whole cluster")
-	fs.IntVar(&c.Burst, "resizes-burst", c.Burst, "resizes that may be made at once within that bound")
+	resizeFlags(fs, &c.Resizes)
 	fs.DurationVar(&c.FreezeAfter, "freeze-after", c.FreezeAfter, "time without a renewed Lease after which an agent's decisions are no longer applied")
 	fs.DurationVar(&c.RestoreAfter, "restore-after", c.RestoreAfter, "time without a renewed Lease after which the declared limits of a node's pods are restored")
 	fs.DurationVar(&c.StartGrace, "start-grace", c.StartGrace, "time after its start in which a pod is not lowered")
@@ -86,7 +85,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")
 	fs.StringVar(&s.health, "health-address", ":8081", "address of /healthz and /readyz")
 	fs.BoolVar(&s.elect, "leader-elect", true, "act only while holding the Lease "+kube.LeaderLease)
-	fs.Float64Var(&s.qps, "qps", 100, "requests per second to the API server at most; twice as many in a burst")
+	fs.Float64Var(&s.qps, "qps", 0, "requests per second to the API server at most, for each kind of object, twice as many in a burst; 0: what max-resizes-per-second needs")
 	fs.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "least level of log lines: debug, info, warn or error")
 	if err := parse(fs, args, stderr); err != nil {
 		return s, err
@@ -105,11 +104,35 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 			}
 		})
 	}
-	if err := c.Validate(); err != nil {
+	if err := errors.Join(c.Validate(), s.deriveQPS()); err != nil {
 		return s, program.UsageError{Err: err}
 	}
 	s.published = kube.NewSettings(build(), effective(fs, map[string]string{"mode": string(c.Mode), "profile": profile}))
 	return s, nil
+}
+
+// resizeFlags are the flags that bound resizes.
+func resizeFlags(fs *flag.FlagSet, c *flowcontrol.Config) {
+	fs.Float64Var(&c.PerSecond, "resizes-per-second", c.PerSecond, "bound on the resizes of the whole cluster, before what each node adds")
+	fs.Float64Var(&c.PerNode, "resizes-per-second-and-node", c.PerNode, "what each node of the cluster adds to that bound")
+	fs.Float64Var(&c.MaxPerSecond, "max-resizes-per-second", c.MaxPerSecond, "bound on the resizes of a cluster of any size")
+	fs.IntVar(&c.Burst, "resizes-burst", c.Burst, "resizes that may be made at once within that bound; it grows with the cluster as the bound does")
+	fs.Float64Var(&c.NodePerSecond, "node-resizes-per-second", c.NodePerSecond, "bound on the resizes of one node")
+	fs.IntVar(&c.NodeBurst, "node-resizes-burst", c.NodeBurst, "resizes of one node that may be made at once within that bound")
+}
+
+// deriveQPS has the client send what the resizes need. A lower bound would be the one that holds,
+// unseen.
+func (s *settings) deriveQPS() error {
+	need := s.controller.Resizes.QPS()
+	switch {
+	case s.qps == 0:
+		s.qps = need
+	case s.qps < need:
+		return fmt.Errorf("--qps=%v is less than the %v that --max-resizes-per-second=%v needs: lower that, or leave --qps out",
+			s.qps, need, s.controller.Resizes.MaxPerSecond)
+	}
+	return nil
 }
 
 // effective are the values of all flags after profiles; those of flags that are functions are given.

@@ -18,7 +18,8 @@
 //   - TellsTheAgent: the agent of a node is told of each managed pod its declared limits and its
 //     constraints.
 //   - OneWriteForAll: a constraint that comes and goes for all pods of a node costs one write.
-//   - OneForAll: an API error about one pod costs the others of its node nothing.
+//   - OneForAll: an API error, or a panic, about one pod costs the others of its node nothing.
+//   - HangsAlone: no look at a node waits for a resize, and a resize that hangs costs its namespace only.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
 
@@ -29,6 +30,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demandsignal"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
@@ -52,13 +54,11 @@ type Config struct {
 	Quota quota.Config
 	// Signal is how the metrics of DemandSignals are read and used.
 	Signal demandsignal.Config
-	// Rate and Burst bound the resizes of the whole cluster, in resizes per second. Lower protects the
-	// API server; higher follows large shifts of load sooner.
-	Rate  float64
-	Burst int
-	// Timeout is how long one look at a node may take, with all its writes; a resize that was sent
-	// may take podresize.Timeout longer. Shorter gives up on a slow API server; longer acts on what
-	// was read long ago, and lets a request that hangs hold its node up.
+	// Resizes bounds the resizes of the installation.
+	Resizes flowcontrol.Config
+	// Timeout is how long one look at a node may take, with all its writes but resizes. Shorter gives
+	// up on a slow API server; longer acts on what was read long ago, and lets a request that hangs
+	// hold its node up.
 	Timeout time.Duration
 	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are
 	// written at the same time.
@@ -71,13 +71,15 @@ func DefaultConfig() Config {
 		Config: lifecycle.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
 		Quota: quota.DefaultConfig(), Signal: demandsignal.DefaultConfig(),
-		Rate: 10, Burst: 20, Timeout: time.Minute, Nodes: 8, Pods: 8,
+		Resizes: flowcontrol.DefaultConfig(), Timeout: time.Minute, Nodes: 8, Pods: 8,
 	}
 }
 
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
-	errs := []error{c.Config.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate()}
+	errs := []error{
+		c.Config.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate(), c.Resizes.Validate(),
+	}
 	want := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf("controller "+format, args...))
@@ -88,7 +90,6 @@ func (c Config) Validate() error {
 	want(c.Namespace != "", "Namespace is empty: want the namespace that MBCAS runs in")
 	want(c.Timeout > 0, "Timeout is %v: want more than 0", c.Timeout)
 	want(c.CoordinationInterval >= 0, "CoordinationInterval is %v: want 0 or more", c.CoordinationInterval)
-	want(c.Rate > 0 && c.Burst >= 1, "Rate and Burst are %v and %d: want more than 0 and at least 1", c.Rate, c.Burst)
 	want(c.Nodes >= 1 && c.Pods >= 1, "Nodes and Pods are %d and %d: want at least 1", c.Nodes, c.Pods)
 	return errors.Join(errs...)
 }

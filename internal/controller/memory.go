@@ -15,6 +15,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/markets"
 	"github.com/mbcas/mbcas/internal/nodeallocation"
@@ -64,12 +65,16 @@ type record struct {
 	// decidedAt is when the resize in flight was decided.
 	decidedAt time.Time
 	lifecycle.Memory
+	// status is what came of the last resize, until it is stored; nil: it is.
+	status *lifecycle.Status
+	// conflicts is how often in a row the pod had changed since the decision.
+	conflicts int
 	// dates are those that the kubelet gives.
 	dates lifecycle.Dates
-	// checked is under which admission a dry run was found harmless; nil: none was made.
-	checked *string
+	// checked is under which admission a dry run was found harmless; "": none was made.
+	checked string
 	// refused are the objects by which the last resize was refused; nil: it was not.
-	refused *admission
+	refused *dispatch.Admission
 	events  map[reasons.Reason]time.Time // when an event of that reason was last sent
 }
 

@@ -17,14 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
-	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/quota/shares"
 )
 
@@ -88,7 +86,7 @@ func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, n
 	if err := r.lookUpSelectors(ctx, n, name); err != nil {
 		return err
 	}
-	n.shares, err = r.quotas.shares.Of(ctx, &n.NamespaceObjects, name, r.Now())
+	n.shares, err = r.quotas.Of(ctx, &n.NamespaceObjects, name, r.Now())
 	n.recheckAt = lifecycle.Earlier(n.recheckAt, n.shares.RecheckAt)
 	return err
 }
@@ -98,7 +96,7 @@ func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, n
 func (r *Reconciler) lookUpSelectors(ctx context.Context, n *namespaceState, name string) error {
 	n.Selectors, n.LookupErrors = map[kube.Target]labels.Selector{}, map[kube.Target]string{}
 	var mu sync.Mutex
-	return each(r.Config.Pods, n.SelectedTargets(), func(t kube.Target) error {
+	return flowcontrol.Each(r.Config.Pods, n.SelectedTargets(), func(t kube.Target) error {
 		s, err := r.lookups.scaleTargets.Selector(ctx, name, t)
 		if ctx.Err() != nil {
 			return fmt.Errorf("find the pods of %s in namespace %s: %w", t, name, ctx.Err())
@@ -152,78 +150,4 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 		}
 	}
 	return name, why
-}
-
-// quotaState is what is known of the quotas of all namespaces. Several nodes are reconciled at the
-// same time.
-type quotaState struct {
-	mu           sync.Mutex
-	reservations *quota.Reservations
-	shares       shares.Divider
-}
-
-// reserve shortens an increase to what the quotas of the namespace have room for now. It returns
-// WaitingForQuota where that is too little to be worth a resize. The rest is asked for again when the
-// kubelet has carried this out; a change of a quota has the pod looked at again.
-func (r *Reconciler) reserve(ctx context.Context, t *task) (reasons.Reason, error) {
-	to := map[string]cpu.Milli{}
-	for _, c := range t.Move.Changes {
-		to[c.Container] = c.To
-	}
-	before := constraints.QuotaUsage(t.pod)
-	increase := constraints.QuotaUsage(kube.WithLimits(t.pod, to)) - before
-	if increase <= 0 {
-		return "", nil
-	}
-	var quotas corev1.ResourceQuotaList
-	if err := r.list(ctx, &quotas, client.InNamespace(t.pod.Namespace)); err != nil {
-		return "", err
-	}
-	within := shares.Rooms(quotas.Items, t.pod)
-	if len(within) == 0 {
-		return "", nil
-	}
-	below := min(increase, max(0, t.facts.Declared.Total()-before))
-	i := quota.Increase{Namespace: t.pod.Namespace, Pod: string(t.pod.UID), Below: below, Above: increase - below}
-	r.quotas.mu.Lock()
-	defer r.quotas.mu.Unlock()
-	granted, again := r.quotas.reservations.Reserve(i, within, r.Now())
-	if granted >= increase {
-		return "", nil
-	}
-	cut, worth := quota.Shorten(*t.Move, granted, r.Config.Actuator.DeadBand)
-	if !worth || !cut.Raises() {
-		r.quotas.reservations.Release(i.Pod)
-	}
-	if !worth {
-		t.Recheck(again)
-		return reasons.WaitingForQuota, nil
-	}
-	t.Move = &cut
-	return "", nil
-}
-
-// release returns what was reserved for a resize that is not made.
-func (q *quotaState) release(t *task) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reservations.Release(string(t.pod.UID))
-}
-
-// settle tells the reservations what came of a resize.
-func (q *quotaState) settle(t *task, o podresize.Outcome, now time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch o {
-	case podresize.Accepted:
-		if t.Move.Raises() {
-			q.reservations.Accepted(t.pod.Namespace, now)
-		}
-	case podresize.Unknown: // it may have been charged
-	default:
-		q.reservations.Release(string(t.pod.UID))
-	}
-	if o == podresize.QuotaExceeded {
-		q.reservations.Refused(t.pod.Namespace, t.admission.quotas, now)
-	}
 }

@@ -89,7 +89,7 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 func TestFirstResizeIsTriedDry(t *testing.T) {
 	r := newRig(t)
 	l, runs := r.live(), 0
-	l.Resize = fakeResizer{Resizer: l.Resize, dry: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+	l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, dry: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
 		runs++
 		return next()
 	}}
@@ -145,10 +145,10 @@ func TestRetriesOnceTheCauseIsGone(t *testing.T) {
 			room("30", "5") // and what the pod has
 			l := r.live()
 			pod := l.newPod(name)
-			l.Resize = answer(c.outcome)
+			l.resizes.Resizer = answer(c.outcome)
 			r.publish(pod, "0.000", app(2000))
 			l.settles(pod, v1alpha1.PhaseFailed, c.reason)
-			l.Resize = l.counter
+			l.resizes.Resizer = l.counter
 			room("30", "7") // less is left than before
 			l.look(pod)
 			l = r.live()

@@ -52,7 +52,7 @@ func TestOutcomes(t *testing.T) {
 			l := r.live()
 			pod := l.newPod(strings.ToLower(o.String()))
 			if want != settled {
-				l.Resize = answer(o)
+				l.resizes.Resizer = answer(o)
 			}
 			r.publish(pod, "0.000", app(2000))
 			l.look(pod)
@@ -70,7 +70,7 @@ func TestOutcomes(t *testing.T) {
 				t.Error("no audit line")
 			}
 			// What was refused is not tried again before its time, and then it works.
-			l.Resize = l.counter
+			l.resizes.Resizer = l.counter
 			l.Gate.Set("", "")
 			if want.failures > 0 {
 				l.look(pod)
@@ -98,7 +98,7 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 			r := r.in(t)
 			l, attempts := r.live(), 0
 			pod := l.newPod(name)
-			l.Resize = fakeResizer{Resizer: l.counter, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
 				if attempts++; attempts > 1 {
 					return next()
 				}
@@ -120,26 +120,26 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 }
 
 // TestAChangedPodIsDecidedAnewAtOnce: a pod that changes between the decision and the resize is
-// resized in the same reconcile, and after that has been tried some times, in a later one.
+// decided anew at once, and after that has been tried some times, a while later.
 func TestAChangedPodIsDecidedAnewAtOnce(t *testing.T) {
 	r := newRig(t)
-	for name, changes := range map[string]int{"once": 1, "each-time": passes} {
+	for name, changes := range map[string]int{"once": 1, "each-time": conflictsAtOnce} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
 			l, attempts := r.live(), 0
 			pod := l.newPod(name)
 			r.publish(pod, "0.000", app(2000))
-			l.Resize = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
+			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
 				if attempts++; attempts <= changes {
 					r.label(p, strings.Repeat("x", attempts))
 				}
 				return next()
 			}}
 			pa := l.look(pod)
-			if got := l.counter.resizes() == 1; got != (changes < passes) {
-				t.Errorf("resized in the same reconcile: %v after %d attempts, status %+v", got, attempts, pa.Status)
+			if got := l.counter.resizes() == 1; got != (changes < conflictsAtOnce) {
+				t.Errorf("resized at once: %v after %d attempts, status %+v", got, attempts, pa.Status)
 			}
-			l.pass(2 * time.Second)
+			l.pass(2 * r.config.ServerBackoff)
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			r.limitIs(pod, 2000, "in the end")
 		})
@@ -224,7 +224,7 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 			return result
 		},
 		"conflicts": func(r *rig, p *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result {
-			if attempt <= passes {
+			if attempt <= conflictsAtOnce {
 				r.label(p, strings.Repeat("x", attempt))
 			}
 			return next()
@@ -236,12 +236,18 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 			pod := l.newPod(name)
 			r.kubelet.Answer(pod, apiserver.Defer)
 			r.publish(pod, "0.000", app(2000))
-			l.look(pod)
-			l.Resize = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
+			increased := false
+			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
+				if !increased {
+					increased = true
+					return next()
+				}
 				attempts++
 				return disturb(r, p, attempts, next)
 			}}
+			l.look(pod)
 			l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
+			l.ahead += 2 * r.config.ServerBackoff
 			l.gets(pod, 500)
 			r.harm(pod, unready)
 			l.look(pod)
@@ -250,7 +256,7 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 				t.Errorf("a decrease is noted that never happened: %+v", s)
 			}
 			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Retry.Failures != 1 ||
-				attempts == 0 || name == "conflicts" && attempts <= passes {
+				attempts == 0 || name == "conflicts" && attempts <= conflictsAtOnce {
 				t.Errorf("%d attempts, status %+v", attempts, s)
 			}
 		})

@@ -2,13 +2,18 @@ package controller
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
@@ -20,40 +25,49 @@ import (
 // failure.
 func TestLongWaitIsReported(t *testing.T) {
 	stored := lifecycle.Status{Phase: lifecycle.PhaseApplied, Reason: reasons.Settled}
-	for wait, want := range map[time.Duration]reasons.Reason{unreportedWait: reasons.Settled, unreportedWait + time.Second: reasons.RateLimited} {
-		waits := &task{Task: lifecycle.Task{Status: stored}, podState: &podState{facts: lifecycle.Pod{Status: stored}}}
-		waits.awaitToken(flowcontrol.Turn{Since: noon, At: noon.Add(wait)})
-		if waits.Status.Reason != want || !waits.RecheckAt.Equal(noon.Add(wait)) {
+	for wait, want := range map[time.Duration]reasons.Reason{
+		unreportedWait - time.Second: reasons.Settled, unreportedWait: reasons.RateLimited,
+	} {
+		waits := &task{Task: lifecycle.Task{Status: stored}}
+		waits.awaitTurn(noon.Add(-wait), noon)
+		if waits.Status.Reason != want || want == reasons.Settled && !waits.RecheckAt.Equal(noon.Add(time.Second)) {
 			t.Errorf("a wait of %v: %+v, another look at %v", wait, waits.Status, waits.RecheckAt)
 		}
 	}
-	failed := &task{Task: lifecycle.Task{Purpose: lifecycle.Revert}, podState: &podState{}}
+	failed := &task{Task: lifecycle.Task{Purpose: lifecycle.Revert}}
 	failed.Report(lifecycle.PhaseFailed, reasons.ResizeDeferred, "")
-	if failed.awaitToken(flowcontrol.Turn{Since: noon, At: noon.Add(time.Hour)}); failed.Status.Reason != reasons.ResizeDeferred {
+	if failed.awaitTurn(noon.Add(-time.Hour), noon); failed.Status.Reason != reasons.ResizeDeferred {
 		t.Errorf("the failure is not reported any more: %+v", failed.Status)
 	}
 }
 
-// TestAwaitsDecreases: a pod that waits for decreases is not looked at before one of them has its turn.
-func TestAwaitsDecreases(t *testing.T) {
-	move := func(to cpu.Milli, turn time.Time) *task {
-		m := &actuator.Move{Changes: []actuator.Change{{Container: "app", From: 500, To: to}}}
-		return &task{Task: lifecycle.Task{Move: m}, turn: turn}
+// TestPriorities: what a resize is for, and whether the pod needs it, decides its place.
+func TestPriorities(t *testing.T) {
+	pod := func(demand cpu.Milli, excluded reasons.Reason) lifecycle.Pod {
+		return lifecycle.Pod{
+			Declared: lifecycle.Limits{{Container: "app", CPU: 500}}, Excluded: lifecycle.Cause{Reason: excluded},
+			Containers: []lifecycle.Container{{Name: "app", Limit: 500}}, Decision: &lifecycle.Decision{Demand: demand},
+		}
 	}
 	for name, c := range map[string]struct {
-		other *task
-		want  time.Duration
+		purpose lifecycle.Purpose
+		to      cpu.Milli
+		pod     lifecycle.Pod
+		want    flowcontrol.Priority
 	}{
-		"a decrease waits for a token": {move(400, noon.Add(time.Minute)), time.Minute},
-		"a decrease was just made":     {move(400, time.Time{}), time.Second},
-		"no decrease":                  {move(600, noon.Add(time.Minute)), time.Second},
+		"a rollback":                         {lifecycle.Rollback, 800, pod(100, ""), flowcontrol.Urgent},
+		"a revert":                           {lifecycle.Revert, 400, pod(100, ""), flowcontrol.Urgent},
+		"a pod that opts out":                {lifecycle.Restore, 400, pod(100, reasons.OptedOut), flowcontrol.Urgent},
+		"up to the declared limit":           {lifecycle.Restore, 800, pod(100, ""), flowcontrol.Needed},
+		"down to the declared limit":         {lifecycle.Restore, 400, pod(900, ""), flowcontrol.Decrease},
+		"an increase of a throttled pod":     {lifecycle.Allocate, 800, pod(500, ""), flowcontrol.Needed},
+		"a decrease":                         {lifecycle.Allocate, 400, pod(100, ""), flowcontrol.Decrease},
+		"an increase that nothing waits for": {lifecycle.Allocate, 800, pod(499, ""), flowcontrol.Idle},
 	} {
-		waits := &task{Task: lifecycle.Task{RecheckAt: noon.Add(time.Second)}}
-		waits.Status.Reason = reasons.WaitingForDecreases
-		settled := &task{Task: lifecycle.Task{RecheckAt: noon.Add(time.Second)}}
-		awaitDecreases([]*task{c.other}, []*task{waits, settled})
-		if got := waits.RecheckAt.Sub(noon); got != c.want || settled.RecheckAt.Sub(noon) != time.Second {
-			t.Errorf("%s: looked at in %v, want %v; another pod in %v", name, got, c.want, settled.RecheckAt.Sub(noon))
+		m := &actuator.Move{Changes: []actuator.Change{{Container: "app", From: 500, To: c.to}}}
+		got := (&task{Task: lifecycle.Task{Move: m, Purpose: c.purpose}, podState: &podState{facts: c.pod}}).priority()
+		if got != c.want {
+			t.Errorf("%s is %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -70,14 +84,26 @@ func TestTokensOfOutcomes(t *testing.T) {
 	}
 }
 
-// TestHangingWebhooks: pods whose resizes hang hold the worker of their node for little more than
-// one of them takes, and are tried seldom; a healthy pod of the node gets its resize all the same.
+// healthyBeside runs a pod in another namespace of the node.
+func (r *rig) healthyBeside() *corev1.Pod {
+	r.Helper()
+	other := *r
+	other.namespace = r.Namespace(r.T)
+	r.mode(other.namespace, kube.ModeEnforce)
+	return other.pod("healthy", "100m", "500m")
+}
+
+// TestHangingWebhooks: pods whose resizes hang are tried seldom, and a look at their node takes no
+// time; a healthy pod of the node gets its resize all the same.
 func TestHangingWebhooks(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
-	l.jitter, l.breakers = exactly, flowcontrol.NewBreakers(exactly)
-	tries := 0
-	l.Resize = fakeResizer{apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+	l.jitter = exactly
+	tries, looking := 0, false
+	l.resizes.Resizer = fakeResizer{apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+		if looking {
+			t.Error("a look at the node resizes")
+		}
 		if pod.Namespace != r.namespace {
 			return next()
 		}
@@ -89,10 +115,7 @@ func TestHangingWebhooks(t *testing.T) {
 	for i := range 3 {
 		pods = append(pods, r.pod(fmt.Sprintf("sick-%d", i), "100m", "500m"))
 	}
-	other := *r
-	other.namespace = r.Namespace(t)
-	r.mode(other.namespace, kube.ModeEnforce)
-	healthy := other.pod("healthy", "100m", "500m")
+	healthy := r.healthyBeside()
 	pods = append(pods, healthy)
 	l.look(healthy)
 	for _, pod := range pods {
@@ -100,10 +123,13 @@ func TestHangingWebhooks(t *testing.T) {
 	}
 	step := func(d time.Duration) {
 		l.pass(d)
-		before := l.ahead
-		l.look(healthy)
-		if took := l.ahead - before; took > resizesWithin+podresize.Timeout {
-			t.Errorf("one look took %v", took)
+		for range 10 {
+			looking = true
+			_, err := l.Reconcile(t.Context(), request(r.kubelet.Node))
+			if looking = false; err != nil || !l.steps() {
+				r.must(err)
+				return
+			}
 		}
 	}
 	for range 3 {
@@ -119,36 +145,215 @@ func TestHangingWebhooks(t *testing.T) {
 	r.must(r.Client.Delete(t.Context(), healthy))
 }
 
+// TestHangsAlone runs the whole controller with as many pods behind a hanging webhook as there are
+// workers, on all nodes: while none of them is answered, healthy pods of the same nodes are resized
+// again and again.
+func TestHangsAlone(t *testing.T) {
+	r := newRig(t)
+	r.config.Nodes = 1
+	hangs := make(chan struct{})
+	var once bool
+	release := func() {
+		if !once {
+			close(hangs)
+			once = true
+		}
+	}
+	sickNamespace := r.namespace
+	r.start(func(re *Reconciler) {
+		re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+			if pod.Namespace == sickNamespace {
+				<-hangs
+				return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+			}
+			return next()
+		}}
+	})
+	t.Cleanup(release) // before the controller stops
+	var sick []*corev1.Pod
+	for i := range 12 {
+		sick = append(sick, r.pod(fmt.Sprintf("sick-%d", i), "50m", "500m"))
+	}
+	healthy := r.healthyBeside()
+	for _, pod := range append(sick, healthy) {
+		r.allocation(pod, "made", recorded)
+	}
+	for _, pod := range sick {
+		r.decide(pod, v1alpha1.Decision{Demand: 900, Budget: 100, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing}, app(2000))
+	}
+	for i := range 5 {
+		r.at(healthy, cpu.Milli(1000+500*i))
+	}
+	for _, pod := range sick {
+		r.limitIs(pod, 500, "while its resize hangs")
+	}
+	release()
+	r.must(r.Client.Delete(t.Context(), healthy))
+}
+
+// TestRefusedInOneNamespace: an authorizer that refuses in one namespace costs only that one. The gate
+// stays open as long as a review by the API server says that resizes are allowed.
+func TestRefusedInOneNamespace(t *testing.T) {
+	r := newRig(t)
+	for name, outcome := range map[string]podresize.Outcome{"not-allowed": podresize.NotAllowed, "not-served": podresize.NotServed} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			r.namespace = r.Namespace(t)
+			r.mode(r.namespace, kube.ModeEnforce)
+			r.hear()
+			l := r.live()
+			l.jitter = exactly
+			tries := 0
+			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+				if pod.Namespace != r.namespace {
+					return next()
+				}
+				tries++
+				return podresize.Result{Outcome: outcome, Message: "because"}
+			}}
+			fenced, second, healthy := r.pod("fenced-"+name, "100m", "500m"), r.pod("second-"+name, "100m", "500m"), r.healthyBeside()
+			l.look(healthy)
+			for _, pod := range []*corev1.Pod{fenced, second, healthy} {
+				r.publish(pod, "0.000", app(2000))
+			}
+			l.look(healthy)
+			if tries == 0 || tries > 2 {
+				t.Errorf("%d tries, want no more than what was under way", tries)
+			}
+			r.limitIs(healthy, 2000, "of a pod of another namespace")
+			if reason, _ := l.Gate.Closed(); reason != "" {
+				t.Errorf("the gate is closed: %s", reason)
+			}
+			r.must(l.Gate.Check(t.Context()))
+			if reason, why := l.Gate.Closed(); reason != "" {
+				t.Errorf("the gate is closed after a check: %s, %s", reason, why)
+			}
+			before := tries
+			l.pass(7 * time.Second) // the back-off of the pods is over, the breaker is open
+			if s := l.look(fenced).Status; tries != before || !strings.Contains(s.Message, r.namespace) {
+				t.Errorf("%d more tries; status %+v, want its namespace named", tries-before, s)
+			}
+			l.resizes.Resizer = l.counter
+			l.pass(time.Minute)
+			l.settles(fenced, v1alpha1.PhaseApplied, reasons.Settled)
+			l.settles(second, v1alpha1.PhaseApplied, reasons.Settled)
+			r.must(r.Client.Delete(t.Context(), healthy))
+		})
+	}
+}
+
+// TestAPanicCostsItsPod: where the decision about a pod panics, or its resize does, the others go on, and the
+// panic is counted and logged with its stack.
+func TestAPanicCostsItsPod(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	l.jitter = exactly
+	bad, good := l.newPod("bad"), l.newPod("good")
+	tries := 0
+	l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+		if pod.Name == bad.Name {
+			tries++
+			panic("poison")
+		}
+		return next()
+	}}
+	for _, pod := range []*corev1.Pod{bad, good} {
+		r.publish(pod, "0.000", app(2000))
+	}
+	for range 5 {
+		l.look(good)
+	}
+	r.limitIs(good, 2000, "of the other pod")
+	if log := r.log.String(); tries != 1 || !strings.Contains(log, "poison") || !strings.Contains(log, "pacing_test.go") {
+		t.Errorf("%d tries, want one and then a wait; log:\n%s", tries, log)
+	}
+	if !strings.Contains(r.audit.String(), `"pod":"bad"`) {
+		t.Error("no audit line about the attempt")
+	}
+	panics := func() float64 {
+		var m dto.Metric
+		r.must(l.Metrics.Panics.Write(&m))
+		return m.GetCounter().GetValue()
+	}
+	if panics() != 1 {
+		t.Errorf("%v panics are counted, want 1", panics())
+	}
+	l.resizes.Resizer = l.counter
+	l.pass(time.Minute)
+	l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
+
+	look := &snapshot{pods: []*podState{{pod: bad}, {pod: good}}}
+	look.pods[0].facts.UID = "bad"
+	tasks := l.Reconciler.decide(t.Context(), look, func(_ lifecycle.Config, _ lifecycle.Node, pods []lifecycle.Pod, _ time.Time) (tasks []lifecycle.Task) {
+		for i, p := range pods {
+			if p.UID == "bad" {
+				panic("poison")
+			}
+			tasks = append(tasks, lifecycle.Task{Pod: i})
+		}
+		return tasks
+	})
+	if len(tasks) != 1 || tasks[0].pod != good || look.recheckAt.IsZero() || !slices.Equal(look.leftOut, []types.UID{bad.UID}) || panics() != 2 {
+		t.Errorf("%d tasks and %v panics, want the task of the other pod", len(tasks), panics())
+	}
+}
+
 // TestShortWaitIsNotWritten: a pod that waits some seconds for a token is not written to, and is
 // resized in its turn.
 func TestShortWaitIsNotWritten(t *testing.T) {
 	r := newRig(t)
-	r.config.Burst, r.config.Rate = 1, 1
+	r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 1, 0
 	l := r.live()
 	pods := []*corev1.Pod{l.newPod("a"), l.newPod("b"), l.newPod("c")}
 	for _, pod := range pods {
 		r.publish(pod, "0.000", app(2000))
 	}
 	before := len(l.writes())
-	result, err := l.once()
-	if err != nil || result.RequeueAfter < 500*time.Millisecond || result.RequeueAfter > 2*time.Second {
-		t.Errorf("another look after %v (%v), want one at the next turn", result.RequeueAfter, err)
-	}
+	l.look(pods[0])
 	// The dry run, the resize and what became of it.
 	if n := len(l.writes()) - before; n != 3 || l.counter.resizes() != 1 {
 		t.Errorf("%d writes and %d resizes, want 3 and 1", n, l.counter.resizes())
 	}
-	if l.look(pods[0]); l.counter.resizes() > 1 {
-		t.Error("resized before its turn")
-	}
-	for _, pod := range pods[1:] {
-		if pa := r.stored(pod); pa.Status.Reason != string(reasons.NoDecisionYet) {
-			t.Errorf("%s: %+v", pod.Name, pa.Status)
+	waiting := 0
+	for _, pod := range pods {
+		if pa := r.stored(pod); pa.Status.Reason == string(reasons.NoDecisionYet) {
+			waiting++
 		}
+	}
+	if waiting != 2 {
+		t.Errorf("%d pods have the status of before, want the 2 that wait", waiting)
 	}
 	l.until("all have had their turn", func() (bool, any) {
 		l.ahead += 500 * time.Millisecond
 		l.look(pods[0])
 		return l.counter.resizes() == 3, l.counter.resizes()
 	})
+}
+
+// TestTheTurnOutlastsTheDecision: a pod that has waited for its turn for longer than its decision was
+// fresh is resized in its turn, as its agent stands by the decision; without the agent it is not.
+func TestTheTurnOutlastsTheDecision(t *testing.T) {
+	r := newRig(t)
+	r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 0.01, 0
+	l := r.live()
+	pods := []*corev1.Pod{l.newPod("first"), l.newPod("second"), l.newPod("third")}
+	for _, pod := range pods {
+		r.publish(pod, "0.000", app(2000))
+		l.look(pod)
+	}
+	l.pass(105 * time.Second) // no look meanwhile
+	l.look(pods[1])
+	r.limitIs(pods[1], 2000, "in its turn")
+	r.limitIs(pods[2], 500, "before its turn")
+	l.ahead += 105 * time.Second // the agent is unresponsive
+	if !l.steps() {
+		t.Error("the third pod has had no turn")
+	}
+	if s := l.look(pods[2]).Status; s.Reason != string(reasons.AgentUnresponsive) {
+		t.Errorf("status %+v", s)
+	}
+	r.limitIs(pods[2], 500, "without its agent")
+	if l.counter.resizes() != 2 {
+		t.Errorf("%d resizes, want 2", l.counter.resizes())
+	}
 }

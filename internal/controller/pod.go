@@ -6,15 +6,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/eligibility"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/liveness"
@@ -29,23 +31,16 @@ type podState struct {
 	pa          *v1alpha1.PodAllocation // nil: none
 	stray       bool                    // pod stands for one that the cache does not show on the node
 	constraints v1alpha1.Constraints
-	admission   admission
+	admission   dispatch.Admission
 	facts       lifecycle.Pod
 	rec         *record
-}
-
-// admission are the objects of a namespace by which the API server refuses a resize of a pod.
-type admission struct {
-	ranges string       // the LimitRanges, in their versions; "" for none
-	quotas []quota.Room // of the ResourceQuotas that count the pod
 }
 
 // task is what to do about one pod.
 type task struct {
 	lifecycle.Task
 	*podState
-	turn     time.Time // when a token may have come; zero: it does not wait for one
-	conflict bool      // the pod has changed since the decision: the node is decided anew at once
+	request *dispatch.Request // of the resize; nil: it is not to be made now
 }
 
 // pod gathers what is known of one pod; nil for a pod of which nothing can be said yet. looked is when
@@ -58,6 +53,7 @@ func (r *Reconciler) pod(
 		rec = &record{}
 		rec.dates.Looked(looked)
 	}
+	sent, queued := r.follow(rec, cached.UID)
 	p := &podState{rec: rec}
 	p.pod, p.pa = rec.newest(cached, pa, s.now)
 	n, err := r.gatherNamespace(ctx, s, cached.Namespace)
@@ -81,13 +77,13 @@ func (r *Reconciler) pod(
 	if err != nil {
 		return nil, err
 	}
-	if declared != nil && inDoubt(p, declared) {
+	if declared != nil && sent == nil && inDoubt(p, declared) {
 		if err := r.reread(ctx, p); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
 	}
 	hpa := r.constrain(p, n, s.told.Constraints(p.pod.UID), declared)
-	p.admission = admission{versions(n.LimitRanges), shares.Rooms(n.Quotas, p.pod)}
+	p.admission = dispatch.Admission{Ranges: versions(n.LimitRanges), Quotas: shares.Rooms(n.Quotas, p.pod)}
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
@@ -100,11 +96,30 @@ func (r *Reconciler) pod(
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
 		f.Decision = allocation.DecisionOf(p.pa, p.decisionAge(&s.node, s.now, r.Config.FreezeAfter))
 	}
+	if p.pa == nil {
+		rec.status = nil // of a PodAllocation that is gone
+	} else if rec.status != nil {
+		f.Status = *rec.status
+	}
+	f.Sent, f.Queued = sent, queued
 	f.Progress, f.Said = podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
 	rec.dates.Translate(s.now, f.Dates()...)
 	rec.Witness(f)
 	f.Memory = rec.Memory
 	return p, nil
+}
+
+// follow takes in what came of the resize of a pod, and returns the one whose answer is awaited, and
+// whether one waits for its turn.
+func (r *Reconciler) follow(rec *record, pod types.UID) (sent *actuator.Move, queued bool) {
+	if z, answered := r.resizes.Take(pod); answered {
+		r.conclude(rec, z)
+	}
+	standing, _, z := r.resizes.Standing(pod)
+	if standing == flowcontrol.Sent || standing == flowcontrol.Answered {
+		return z.Move, false
+	}
+	return nil, standing == flowcontrol.Waiting
 }
 
 // exclusion is why the market may not manage the pod.
@@ -154,6 +169,9 @@ func inDoubt(p *podState, declared []v1alpha1.ContainerLimit) bool {
 	if p.pa != nil && len(p.pa.Status.AppliedLimits) > 0 {
 		applied = p.pa.Status.AppliedLimits
 	}
+	if yet := p.rec.status; yet != nil && len(yet.Applied) > 0 {
+		applied = allocation.ContainerLimits(yet.Applied)
+	}
 	return !kube.Ended(p.pod) && !kube.SameLimits(applied, limitsOf(p.pod, declared))
 }
 
@@ -170,24 +188,24 @@ func limitsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (limits []v1a
 
 // reread reads a pod from the API server itself.
 func (r *Reconciler) reread(ctx context.Context, p *podState) error {
-	fresh := &corev1.Pod{}
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(p.pod), fresh); err != nil {
-		return fmt.Errorf("read pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
+	fresh, err := dispatch.ReadLive(ctx, r.Live, p.pod)
+	if err == nil {
+		p.became(fresh, r.Now())
 	}
-	if fresh.UID != p.pod.UID {
-		return apierrors.NewNotFound(corev1.Resource("pods"), p.pod.Name)
-	}
-	p.became(fresh, r.Now())
-	return nil
+	return err
 }
 
 // became takes in the pod as the API server returned it. What decisions need of it is kept until the
 // cache shows it too.
 func (p *podState) became(pod *corev1.Pod, now time.Time) {
 	p.pod = pod
+	p.rec.became(pod, now)
+}
+
+func (r *record) became(pod *corev1.Pod, now time.Time) {
 	kept := pod.DeepCopy()
 	kube.TrimPod(kept)
-	p.rec.pod, p.rec.podAt = kept, now
+	r.pod, r.podAt = kept, now
 }
 
 // resolved says whether the objects by which the pod's last resize was refused have changed since,
@@ -195,7 +213,7 @@ func (p *podState) became(pod *corev1.Pod, now time.Time) {
 // are known.
 func (p *podState) resolved() bool {
 	if refused := p.rec.refused; refused != nil {
-		return refused.ranges != p.admission.ranges || quota.Eased(refused.quotas, p.admission.quotas)
+		return refused.Ranges != p.admission.Ranges || quota.Eased(refused.Quotas, p.admission.Quotas)
 	}
 	if p.pa != nil && !p.pa.Status.Retry.Time.IsZero() && byNamespace(reasons.Reason(p.pa.Status.Reason)) {
 		p.rec.refused = &p.admission

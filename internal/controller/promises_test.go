@@ -1,15 +1,18 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +32,7 @@ func TestRecordsBeforeResizing(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
 	seen := 0
-	l.Resize = fakeResizer{Resizer: l.Resize, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+	l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
 		seen++
 		r.declaredIs(r.stored(pod), app(500))
 		cm := &corev1.ConfigMap{}
@@ -327,23 +330,35 @@ func TestActsNowhereBlind(t *testing.T) {
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			r := r.in(t)
+			r.hear()
 			l := r.live()
-			l.Resize = answer(outcome)
+			asked := &doubt{Discovery: l.Gate.Discovery, Creator: l.Gate.API, reason: reason}
+			l.Gate.Discovery, l.Gate.API, l.Gate.Log = asked, asked, l.Log
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- l.Gate.Start(ctx) }()
+			defer func() { <-ended }()
+			defer cancel()
+			r.until("the first check", func() (bool, any) { return asked.checks.Load() == 1, asked.checks.Load() })
+			l.resizes.Resizer = answer(outcome)
 			pod := l.newPod(strings.ToLower(outcome.String()))
 			r.publish(pod, "0.000", app(2000))
+			asked.begun.Store(true)
 			before := l.stored(pod).Status
-			now := l.look(pod).Status
-			if l.Gate.Ready(nil) == nil || now.Phase != v1alpha1.PhasePending || !reflect.DeepEqual(now, before) {
-				t.Errorf("ready: %v; status %+v, want it as it was: %+v", l.Gate.Ready(nil), now, before)
+			if now := l.look(pod).Status; now.Phase != v1alpha1.PhasePending || !reflect.DeepEqual(now, before) {
+				t.Errorf("status %+v, want it as it was: %+v", now, before)
 			}
-			if why, _ := l.Gate.Closed(); why != reason {
-				t.Errorf("the gate is closed for %q, want %q", why, reason)
-			}
+			r.until("the gate closes, as the API server says so, too", func() (bool, any) {
+				why, _ := l.Gate.Closed()
+				return why == reason && l.Gate.Ready(nil) != nil, why
+			})
 			// The real API server serves it, and the test's user may: the next check opens the gate again.
-			l.Resize = l.counter
+			l.resizes.Resizer = l.counter
+			asked.begun.Store(false)
 			if err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
 				t.Fatalf("check: %v, ready: %v", err, l.Gate.Ready(nil))
 			}
+			l.pass(time.Minute) // the breaker of the namespace, too
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 		})
 	}
@@ -369,6 +384,33 @@ func TestActsNowhereBlind(t *testing.T) {
 		r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
 		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	})
+}
+
+// doubt answers for the API server once it has begun that resizes are not possible, for a reason.
+type doubt struct {
+	podresize.Discovery
+	podresize.Creator
+	reason reasons.Reason
+	begun  atomic.Bool
+	checks atomic.Int64
+}
+
+func (d *doubt) ServerResourcesForGroupVersionWithContext(ctx context.Context, gv string) (*metav1.APIResourceList, error) {
+	list, err := d.Discovery.ServerResourcesForGroupVersionWithContext(ctx, gv)
+	if gv == v1alpha1.GroupVersion.String() {
+		d.checks.Add(1)
+	} else if d.reason == reasons.ResizeNotServed && d.begun.Load() {
+		return &metav1.APIResourceList{GroupVersion: gv}, err
+	}
+	return list, err
+}
+
+func (d *doubt) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	err := d.Creator.Create(ctx, o, opts...)
+	if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok && d.reason == reasons.PermissionMissing && d.begun.Load() {
+		review.Status.Allowed = false
+	}
+	return err
 }
 
 // TestForgeriesAreRemoved: an allocation of a pod that is not on the node goes, and the true one stays.

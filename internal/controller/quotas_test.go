@@ -82,7 +82,7 @@ func (c *cached) shares(what string, hard, used, want cpu.Milli, again time.Dura
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(hard)}
 	q.Status.Hard = q.Spec.Hard
 	q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(used)}
-	n, err := c.r.quotas.shares.Of(
+	n, err := c.r.quotas.Of(
 		c.Context(), &constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}, "shop", c.now)
 	c.must(err)
 	var shares []cpu.Milli
@@ -286,7 +286,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	}
 	var refused atomic.Int64
 	r.start(func(re *Reconciler) {
-		re.Resize = fakeResizer{Resizer: re.Resize, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+		re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
 			result := next()
 			if result.Outcome == podresize.QuotaExceeded {
 				refused.Add(1)

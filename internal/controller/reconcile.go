@@ -6,20 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
-	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
@@ -27,6 +23,7 @@ import (
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/coordinator/runner"
 	"github.com/mbcas/mbcas/internal/demandsignal"
+	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/liveness"
@@ -36,12 +33,6 @@ import (
 	"github.com/mbcas/mbcas/internal/quota/shares"
 	"github.com/mbcas/mbcas/internal/restore"
 )
-
-// Resizer carries resizes out; a *podresize.Client is one.
-type Resizer interface {
-	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-}
 
 // Reconciler reconciles one node at a time.
 type Reconciler struct {
@@ -56,7 +47,7 @@ type Reconciler struct {
 	lookups     lookups
 	requeue     requeue
 	coordinator *runner.Runner
-	quotas      *quotaState
+	quotas      *shares.Divider
 	pacing
 }
 
@@ -67,7 +58,7 @@ type API struct {
 	// Live reads from the API server itself.
 	Live client.Reader
 	// Resize carries resizes out.
-	Resize Resizer
+	Resize dispatch.Resizer
 	// ReadMetric reads a metric of a DemandSignal, as demandsignal.MetricsAPI.Read does; nil: there are
 	// no DemandSignals.
 	ReadMetric demandsignal.Reader
@@ -82,14 +73,11 @@ type Telemetry struct {
 	Metrics *metrics.Metrics
 }
 
-// pacing bounds resizes, by the rate of the installation and where webhooks do not answer.
+// pacing bounds resizes, by the budgets of the installation and where webhooks do not answer.
 type pacing struct {
-	limiter  *flowcontrol.RateLimiter
-	breakers *flowcontrol.Breakers
+	resizes  *dispatch.Dispatcher
 	backoffs *flowcontrol.Backoffs
 	jitter   func(time.Duration) time.Duration
-	// mutations counts the resizes that admission changed although their dry run was harmless.
-	mutations atomic.Int64
 }
 
 // lookups find what other objects of a namespace demand of its pods.
@@ -107,7 +95,6 @@ func (r *Reconciler) Ready() *Reconciler {
 	c := r.Config
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-	r.limiter, r.breakers = flowcontrol.NewRateLimiter(c.Rate, c.Burst), flowcontrol.NewBreakers(r.jitter)
 	r.backoffs = flowcontrol.NewBackoffs(r.jitter)
 	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, newRequeue()
 	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Served: func() bool {
@@ -115,8 +102,7 @@ func (r *Reconciler) Ready() *Reconciler {
 		return closed != reasons.CRDNotInstalled
 	}}
 	r.memory.markets = &markets.Markets{Leases: r.Client, Namespace: c.Namespace}
-	r.quotas = &quotaState{reservations: quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)}
-	r.quotas.shares = shares.Divider{
+	r.quotas = &shares.Divider{
 		Config: c.Quota, Client: r.Client,
 		Allocations: func(ctx context.Context, namespace string) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {
 			return r.allocations(ctx, client.InNamespace(namespace))
@@ -131,6 +117,7 @@ func (r *Reconciler) Ready() *Reconciler {
 		Client: r.Client, Live: r.Live, Namespace: c.Namespace, FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter,
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
+	r.resizes = r.dispatcher()
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
 		Now:     now,
@@ -141,39 +128,43 @@ func (r *Reconciler) Ready() *Reconciler {
 	return r
 }
 
-// passes is how often a node is decided anew at once when pods change under the decision.
-const passes = 3
-
-// resizesWithin is how long one look at a node may begin resizes. A resize that hangs holds the
-// worker of its node for the timeout of podresize, or twice that with a dry run; those that are
-// left are for the next look. Shorter leaves more of them; longer keeps the worker from other
-// nodes.
-const resizesWithin = 10 * time.Second
+// dispatcher is what carries resizes out.
+func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
+	c := r.Config
+	reservations := quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)
+	return (&dispatch.Dispatcher{
+		Resizer: r.Resize, Live: r.Live, Gate: r.Gate, Blocked: r.blocked,
+		Breakers: flowcontrol.NewBreakers(func(d time.Duration) time.Duration { return r.jitter(d) }),
+		Quotas:   dispatch.NewQuotas(r.Client, c.Actuator.DeadBand, reservations), FreezeAfter: c.FreezeAfter,
+		Answered: func(ctx context.Context, node string) { r.requeue.nodes(ctx, []string{node}) },
+		Failed: func(ctx context.Context, pod *corev1.Pod, err error) {
+			r.done(ctx, pod, "resize "+allocationOf(pod).String(), err)
+		},
+		Now: func() time.Time { return r.Now() }, Audit: r.Audit, Metrics: r.Metrics,
+	}).Ready(c.Resizes)
+}
 
 // failedRetry is how soon a node is looked at again that was left half done.
 const failedRetry = 5 * time.Second
 
-// Reconcile brings one node to what its decisions call for: gather, decide, act, report.
+// Reconcile brings one node to what its decisions call for: gather, decide, act, report. The queue would
+// keep the low priority of a node that was listed at the start, also for its timers.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	deadline := r.Now().Add(resizesWithin)
-	for pass := 1; ; pass++ {
-		s, err := r.gather(ctx, req.Name)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		s.deadline = deadline
-		tasks := s.decide(r.Config.Config)
-		r.record(ctx, s, tasks)
-		r.act(ctx, s, tasks, pass == passes)
-		r.report(ctx, s, tasks)
-		r.tell(ctx, s, tasks)
-		if ctx.Err() != nil {
-			return ctrl.Result{}, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
-		}
-		if pass == passes || !slices.ContainsFunc(tasks, func(t *task) bool { return t.conflict }) {
-			return ctrl.Result{RequeueAfter: after(r.Now(), s.recheckAt, tasks)}, nil
-		}
+	result := ctrl.Result{Priority: ptr.To(0)}
+	s, err := r.gather(ctx, req.Name)
+	if err != nil {
+		return result, err
 	}
+	tasks := r.decide(ctx, s, lifecycle.Decide)
+	r.record(ctx, s, tasks)
+	r.act(ctx, s, tasks)
+	r.report(ctx, s, tasks)
+	r.tell(ctx, s, tasks)
+	if ctx.Err() != nil {
+		return result, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
+	}
+	result.RequeueAfter = after(r.Now(), s.recheckAt, tasks)
+	return result, nil
 }
 
 // after is how long until another look is wanted, for the node as a whole or for one of the tasks;
@@ -198,6 +189,11 @@ func (r *Reconciler) done(ctx context.Context, pod *corev1.Pod, thing string, er
 	}
 	if ctx.Err() != nil { // that time is up is said once for the node
 		return r.Now().Add(failedRetry)
+	}
+	var p *flowcontrol.Panic
+	if errors.As(err, &p) {
+		r.Metrics.Panics.Inc()
+		r.Log.Error("panic", "value", p.Value, "stack", p.Stack)
 	}
 	until, news := r.backoffs.Failed(thing, err, r.Now())
 	if news {
@@ -226,7 +222,6 @@ type snapshot struct {
 	exists     map[types.UID]bool
 	namespaces map[string]*namespaceState
 	recheckAt  time.Time // when to reconcile again whatever the tasks want; zero: no need
-	deadline   time.Time // until when this reconcile may begin resizes
 }
 
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API
@@ -270,20 +265,13 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		key := allocationOf(pod)
-		thing := "read " + key.String()
 		pa := allocations[key]
 		delete(allocations, key)
-		until, here := r.backoffs.Waits(s.now, thing), false
-		if until.IsZero() { // the others do not wait for this one
-			p, err := r.pod(ctx, s, pod, pa, looked)
-			if until = r.done(ctx, pod, thing, err); p != nil {
-				s.pods, here = append(s.pods, p), true
-			}
-		}
-		if !here {
+		if p := r.podApart(ctx, s, pod, pa, looked); p != nil {
+			s.pods = append(s.pods, p)
+		} else {
 			s.leftOut = append(s.leftOut, pod.UID)
 		}
-		s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 	}
 	for _, pa := range allocations {
 		s.strays = append(s.strays, stray(pa))
@@ -296,6 +284,22 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	return s, nil
 }
 
+// podApart gathers what is known of one pod; nil for one that is left out. The others do not wait for it.
+func (r *Reconciler) podApart(
+	ctx context.Context, s *snapshot, pod *corev1.Pod, pa *v1alpha1.PodAllocation, looked time.Time,
+) (p *podState) {
+	thing := "read " + allocationOf(pod).String()
+	until := r.backoffs.Waits(s.now, thing)
+	if until.IsZero() {
+		until = r.done(ctx, pod, thing, flowcontrol.Guard(func() (err error) {
+			p, err = r.pod(ctx, s, pod, pa, looked)
+			return err
+		}))
+	}
+	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
+	return p
+}
+
 // stray has a PodAllocation deleted that belongs to no pod of the node.
 func stray(pa *v1alpha1.PodAllocation) *task {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: pa.Spec.NodeName}}
@@ -304,17 +308,25 @@ func stray(pa *v1alpha1.PodAllocation) *task {
 }
 
 // decide returns the tasks of the node, in the order in which to do them.
-func (s *snapshot) decide(cfg lifecycle.Config) []*task {
-	facts := make([]lifecycle.Pod, len(s.pods))
-	for i, p := range s.pods {
-		facts[i] = p.facts
-	}
-	var tasks []*task
-	for _, t := range lifecycle.Decide(cfg, s.node.Node, facts, s.now) {
-		tasks = append(tasks, &task{Task: t, podState: s.pods[t.Pod]})
-	}
+func (r *Reconciler) decide(ctx context.Context, s *snapshot, decide decider) []*task {
+	tasks := flowcontrol.Sound(s.pods, func(pods []*podState) (tasks []*task) {
+		facts := make([]lifecycle.Pod, len(pods))
+		for i, p := range pods {
+			facts[i] = p.facts
+		}
+		for _, t := range decide(r.Config.Config, s.node.Node, facts, s.now) {
+			tasks = append(tasks, &task{Task: t, podState: pods[t.Pod]})
+		}
+		return tasks
+	}, func(p *podState, err error) { // it is looked at again, and the agent is told of it what it was
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.done(ctx, p.pod, "decide "+allocationOf(p.pod).String(), err))
+		s.leftOut = append(s.leftOut, p.pod.UID)
+	})
 	return append(tasks, s.strays...)
 }
+
+// decider is lifecycle.Decide.
+type decider func(lifecycle.Config, lifecycle.Node, []lifecycle.Pod, time.Time) []lifecycle.Task
 
 // blocked is why nothing may be resized anywhere; "" where resizes are possible.
 func (r *Reconciler) blocked(ctx context.Context) (reasons.Reason, error) {
@@ -357,20 +369,4 @@ func (r *Reconciler) allocations(
 		all[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
 	}
 	return all, nil
-}
-
-// each runs f on every item, at most n at a time, and waits for all.
-func each[T any](n int, items []T, f func(T) error) error {
-	errs := make([]error, len(items))
-	slots := make(chan struct{}, n)
-	var wg sync.WaitGroup
-	for i, t := range items {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = f(t)
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

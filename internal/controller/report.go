@@ -14,11 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
-	"github.com/mbcas/mbcas/internal/audit"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
@@ -77,6 +75,7 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 	changed := pa.DeepCopy()
 	t.setStatus(&changed.Status, r.Now())
 	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
+		t.rec.status = nil
 		return nil
 	}
 	patch, err := client.MergeFrom(pa).Data(changed)
@@ -91,7 +90,7 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 		case now.UID == pa.UID && equality.Semantic.DeepEqual(now.Status, pa.Status): // only the agent wrote
 			answer, err = r.patchStatus(ctx, now, patch)
 		default: // another controller wrote, and may know better: look again
-			t.rec.declared = nil
+			t.rec.declared, t.rec.status = nil, nil
 			t.keep(s, now)
 			t.Recheck(r.Now().Add(time.Second))
 			return nil
@@ -102,6 +101,7 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 	}
 	if err == nil {
 		t.keep(s, answer)
+		t.rec.status = nil
 	}
 	return nil
 }
@@ -131,29 +131,6 @@ func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	}
 }
 
-// audit writes the line of one attempt.
-func (r *Reconciler) audit(s *snapshot, t *task, result podresize.Result, took time.Duration) {
-	price, generation, why := "", int64(0), string(t.Why)
-	if pa := t.pa; pa != nil {
-		generation = pa.Generation
-		if pa.Spec.Decision != nil {
-			price = pa.Spec.Decision.Price.String()
-			if t.Purpose == lifecycle.Allocate {
-				why = "BoundBy" + string(pa.Spec.Decision.BoundBy)
-			}
-			r.Metrics.Age.Observe(max(0, s.now.Sub(pa.Spec.Decision.ObservedAt.Time).Seconds()))
-		}
-	}
-	if t.Purpose == lifecycle.Revert {
-		why = string(t.Status.Reason)
-	}
-	audit.Write(r.Audit, audit.Attempt{
-		Pod: t.pod, Move: *t.Move, Purpose: string(t.Purpose), Reason: why, Price: price, Generation: generation,
-		Result: result, Latency: took,
-	})
-	r.Metrics.Resizes.WithLabelValues(string(t.Purpose), result.Outcome.String()).Inc()
-}
-
 // quiet is how long an event of the same reason is not repeated for a pod.
 const quiet = 10 * time.Minute
 
@@ -169,7 +146,10 @@ var skips = map[reasons.Reason]string{
 // was carried out.
 func (r *Reconciler) observe(s *snapshot, t *task) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
-	before := t.facts.Status
+	before := lifecycle.Status{}
+	if t.pa != nil {
+		before = allocation.StatusOf(&t.pa.Status)
+	}
 	if t.Done && !t.rec.decidedAt.IsZero() {
 		r.Metrics.Done.Observe(s.now.Sub(t.rec.decidedAt).Seconds())
 		t.rec.decidedAt = time.Time{}

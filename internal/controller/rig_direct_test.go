@@ -26,6 +26,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/dispatch"
 )
 
 var errLost = errors.New("the test lets this request fail")
@@ -171,6 +172,7 @@ func (r *rig) liveUntil(breakAt int, done bool) *life {
 	l.Reconciler.Config.Pods = 1
 	l.Gate.Set("", "")
 	l.lookups.vpas = noVPAs{}
+	l.resizes.Answered = func(context.Context, string) {} // once looks again by itself
 	return l
 }
 
@@ -181,9 +183,26 @@ func (l *life) pass(d time.Duration) {
 	l.hearAt(time.Now().Add(l.ahead))
 }
 
-// once reconciles the node.
+// once reconciles the node, carries out the resizes whose turn it is, and reconciles it again until
+// there are none.
 func (l *life) once() (ctrl.Result, error) {
-	return l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
+	l.Helper()
+	for range 20 {
+		result, err := l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
+		if err != nil || !l.steps() {
+			return result, err
+		}
+	}
+	l.Fatal("resizes without an end")
+	return ctrl.Result{}, nil
+}
+
+// steps carries out the resizes whose turn it is, and says whether there were any.
+func (l *life) steps() (some bool) {
+	for l.resizes.Step(l.Context()) {
+		some = true
+	}
+	return some
 }
 
 // look reconciles the node and returns the pod's allocation; nil where it has none.
@@ -256,7 +275,7 @@ func (l *life) told(reason reasons.Reason) (n int) {
 
 // fakeResizer stands between a controller and the API server. A nil function is next alone.
 type fakeResizer struct {
-	Resizer
+	dispatch.Resizer
 	apply, dry func(pod *corev1.Pod, next func() podresize.Result) podresize.Result
 }
 
@@ -278,7 +297,7 @@ func (f fakeResizer) DryRun(ctx context.Context, pod *corev1.Pod, move actuator.
 
 // answer has every resize answered with an outcome instead. One whose answer is lost is lost after
 // its dry run.
-func answer(o podresize.Outcome) Resizer {
+func answer(o podresize.Outcome) dispatch.Resizer {
 	instead := func(o podresize.Outcome) func(*corev1.Pod, func() podresize.Result) podresize.Result {
 		return func(*corev1.Pod, func() podresize.Result) podresize.Result {
 			return podresize.Result{Outcome: o, Message: "because"}
@@ -322,4 +341,9 @@ func (r *rig) install(crd *apiextensionsv1.CustomResourceDefinition) (remove fun
 		})
 	})
 	return remove
+}
+
+// request asks for a look at a node.
+func request(node string) ctrl.Request {
+	return ctrl.Request{NamespacedName: types.NamespacedName{Name: node}}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
+	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -211,7 +212,7 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 
 // counter counts resizes that took place.
 type counter struct {
-	Resizer
+	dispatch.Resizer
 	mu    sync.Mutex
 	moves []actuator.Move
 }

@@ -44,7 +44,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		}
 	}
 	r.Gate.Changed, r.Gate.Log = r.blockedChanged, r.Log
-	for _, runnable := range []manager.Runnable{r.Gate, r.coordinator} {
+	for _, runnable := range []manager.Runnable{r.Gate, r.coordinator, r.resizes} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("add %T: %w", runnable, err)
 		}
@@ -131,7 +131,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 
 // claims notes changes that change what quotas leave others of a namespace, and lets all pass.
 func (r *Reconciler) claims() predicate.Predicate {
-	r.quotas.shares.Watched = true
+	r.quotas.Watched = true
 	claim := func(o client.Object) any {
 		switch o := o.(type) {
 		case *corev1.Pod:
@@ -143,7 +143,7 @@ func (r *Reconciler) claims() predicate.Predicate {
 	}
 	note := func(before, now client.Object) bool {
 		if !reflect.DeepEqual(claim(before), claim(now)) {
-			r.quotas.shares.Changed(now.GetNamespace())
+			r.quotas.Changed(now.GetNamespace())
 		}
 		return true
 	}

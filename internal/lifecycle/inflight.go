@@ -8,6 +8,21 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
+// awaitAnswer leaves a pod as it is whose resize the API server has not answered. It takes part in the
+// plan of the node like a resize in flight.
+func awaitAnswer(s *state) verdict {
+	if s.pod.Sent == nil {
+		return next
+	}
+	s.plan = s.planned(nil)
+	s.plan.InFlight = true
+	s.plan.LastIncrease, s.plan.LastDecrease = s.now, time.Time{}
+	if s.pod.Sent.Lowers() {
+		s.plan.LastDecrease = s.now
+	}
+	return toPlan
+}
+
 // followInFlight follows a resize until the kubelet has carried it out or has failed to. A decrease
 // in flight takes part in the plan of the node, because increases of other pods wait for it.
 func followInFlight(s *state) verdict {
@@ -97,10 +112,16 @@ func (s *state) onlyReverts() bool {
 }
 
 // fail sets the back-off after a resize that the kubelet did not carry out.
-func (s *state) fail(r reasons.Reason) { s.Refused(*s.cfg, s.now, r, s.pod.Said) }
+func (s *state) fail(r reasons.Reason) {
+	s.Refused(*s.cfg, s.now, Cause{r, s.pod.Said}, func(wait time.Duration) time.Duration { return wait })
+}
 
 // revert asks for the limits in force, so that spec and kernel agree.
 func (s *state) revert() {
+	if s.now.Before(s.pod.Memory.RetryAt) { // the API server did not answer
+		s.Recheck(s.pod.Memory.RetryAt)
+		return
+	}
 	if s.node.Blocked != "" || s.pod.Mode != ModeEnforce && s.pod.Mode != ModeRestore {
 		return
 	}

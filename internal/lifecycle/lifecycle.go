@@ -95,6 +95,8 @@ var steps = []step{
 	{"stop where the declared limits are unknown", requireDeclared},
 	{"record the declared limits", recordDeclared},
 	{"apply constraints", applyConstraints},
+	// What the pod shows now may be our own resize, so nothing is concluded before the answer.
+	{"wait for the answer to a resize", awaitAnswer},
 	// An external change comes before the resize in flight: it may have replaced that resize.
 	{"yield to an external change", yieldToExternalChange},
 	// What is in flight is known only where the kubelet reports limits.

@@ -516,8 +516,8 @@ func TestBackOffDoubles(t *testing.T) {
 	var refused, unanswered Task
 	var m Memory
 	double := func(d time.Duration) time.Duration { return 2 * d }
-	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
-		refused.Refused(cfg, noon, reasons.QuotaExceeded, "")
+	for i, want := range []time.Duration{2, 4, 8, 16, 32, 60, 60} {
+		refused.Refused(cfg, noon, Cause{Reason: reasons.QuotaExceeded}, double)
 		if got := refused.Status.RetryAt.Sub(noon); got != want*time.Minute {
 			t.Errorf("after refusal %d: wait %v, want %v minutes", i+1, got, want)
 		}
@@ -535,6 +535,70 @@ func TestBackOffDoubles(t *testing.T) {
 	unanswered.Resized(cfg, noon, app(100), app(200), &m)
 	if m.Troubles != 0 || !m.RetryAt.IsZero() || unanswered.Status.Reason != reasons.ResizeInFlight {
 		t.Errorf("after a resize: %+v, %+v", m, unanswered.Status)
+	}
+}
+
+// TestWaitsForTheAnswer: while the answer to a resize is awaited nothing is concluded from what the pod
+// shows, and a decrease among these holds up the increases of capped pods.
+func TestWaitsForTheAnswer(t *testing.T) {
+	cfg := DefaultConfig()
+	sent := running("sent", 800, 1000, constraint{}) // the cache shows the resize, no record does
+	sent.Recorded, sent.InLedger, sent.Status.Declared = true, true, sent.Declared
+	sent.Decision = &Decision{Limits: app(800), Demand: 500, Budget: 100, Price: 1}
+	sent.Sent = &actuator.Move{UID: "sent", Changes: []actuator.Change{{Container: "app", From: 1000, To: 800}}}
+	other := running("other", 500, 500, constraint{})
+	other.Recorded, other.InLedger, other.Status.Declared = true, true, other.Declared
+	other.Decision = &Decision{Limits: app(1500), Demand: 3000, Budget: 100, Price: 1}
+	node := Node{Ready: true}
+	tasks := map[int]Task{}
+	for _, t := range Decide(cfg, node, []Pod{sent, other}, noon) {
+		tasks[t.Pod] = t
+	}
+	if got := tasks[0]; got.Move != nil || got.Status.Reason != sent.Status.Reason || !got.Status.LastApplied.IsZero() {
+		t.Errorf("the pod whose answer is awaited: %+v", got)
+	}
+	if got := tasks[1]; got.Move != nil || got.Status.Reason != reasons.WaitingForDecreases || !got.WaitsSince.Equal(noon) {
+		t.Errorf("the capped pod: %+v, want it to wait since now", got)
+	}
+	other.Memory.WaitsSince = noon.Add(-cfg.Actuator.DecreasesWait)
+	for _, got := range Decide(cfg, node, []Pod{sent, other}, noon) {
+		if got.Pod == 1 && (got.Move == nil || !got.WaitsSince.Equal(other.Memory.WaitsSince)) {
+			t.Errorf("after the wait: %+v, want the increase", got)
+		}
+	}
+}
+
+// TestThrottled: a pod is throttled that demands at least its limits.
+func TestThrottled(t *testing.T) {
+	p := running("web", 500, 500, constraint{})
+	for demand, want := range map[cpu.Milli]bool{0: false, 400: false, 499: false, 500: true, 900: true} {
+		p.Decision = &Decision{Demand: demand}
+		if p.Throttled() != want {
+			t.Errorf("demand %v: throttled %v, want %v", demand, !want, want)
+		}
+	}
+	if p.Decision = nil; p.Throttled() {
+		t.Error("throttled without a decision")
+	}
+}
+
+// TestARevertBacksOff: a revert that the API server did not answer is asked for again when its back-off
+// ends, and not before.
+func TestARevertBacksOff(t *testing.T) {
+	p := running("web", 2000, 500, constraint{})
+	p.Recorded, p.InLedger, p.Progress = true, true, actuator.Deferred
+	p.Containers[0].InForce = 500
+	p.Status = Status{
+		Phase: PhaseFailed, Reason: reasons.ResizeDeferred, Declared: p.Declared, Applied: app(2000),
+		LastApplied: noon, RetryAt: noon.Add(time.Minute), Failures: 1,
+	}
+	retry := noon.Add(10 * time.Second)
+	p.Memory.RetryAt = retry
+	if got := Decide(DefaultConfig(), Node{Ready: true}, []Pod{p}, noon)[0]; got.Move != nil || !got.RecheckAt.Equal(retry) {
+		t.Errorf("before the back-off ends: %+v", got)
+	}
+	if got := Decide(DefaultConfig(), Node{Ready: true}, []Pod{p}, retry)[0]; got.Move == nil || got.Purpose != Revert {
+		t.Errorf("after the back-off: %+v", got)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 // Resized records a resize that the API server stored.
 func (t *Task) Resized(cfg Config, now time.Time, from, to Limits, m *Memory) {
-	m.RetryAt, m.Troubles = time.Time{}, 0
+	m.RetryAt, m.Troubles, m.WaitsSince = time.Time{}, 0, time.Time{}
 	if t.Purpose != Revert { // a revert belongs to the resize that it takes back
 		m.RestoreRefused = t.Purpose == Restore
 	}
@@ -16,9 +16,11 @@ func (t *Task) Resized(cfg Config, now time.Time, from, to Limits, m *Memory) {
 	t.Recheck(now.Add(cfg.ActuationTimeout))
 }
 
-// Refused records a refusal and sets the back-off: it doubles with each failure in a row.
-func (t *Task) Refused(cfg Config, now time.Time, r reasons.Reason, detail string) {
-	t.Status.RetryAt = now.Add(Doubled(cfg.Backoff, cfg.BackoffMax, int(t.Status.Failures)))
+// Refused records a refusal and sets the back-off: it doubles with each failure in a row, and jitter
+// spreads it.
+func (t *Task) Refused(cfg Config, now time.Time, c Cause, jitter func(time.Duration) time.Duration) {
+	r, detail := c.Reason, c.Detail
+	t.Status.RetryAt = now.Add(jitter(Doubled(cfg.Backoff, cfg.BackoffMax, int(t.Status.Failures))))
 	t.Status.Failures++
 	t.Report(PhaseFailed, r, detail)
 	t.Recheck(t.Status.RetryAt)
@@ -45,6 +47,13 @@ func (t *Task) Postpone(r reasons.Reason, detail string, until time.Time) {
 	if t.Status.Phase != PhaseFailed {
 		t.Report(PhaseNotApplied, r, detail)
 	}
+}
+
+// Leave leaves the pod alone for a short while, without a word: it is about to be gone, or the answer
+// concerns more than this pod.
+func (t *Task) Leave(cfg Config, now time.Time, jitter func(time.Duration) time.Duration, m *Memory) {
+	m.RetryAt = now.Add(jitter(cfg.ServerBackoff))
+	t.Recheck(m.RetryAt)
 }
 
 // Doubled is a wait that doubles n times, up to most.

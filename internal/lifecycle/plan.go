@@ -16,6 +16,7 @@ func leaveToPlan(s *state) verdict {
 	}
 	s.plan = s.planned(desired)
 	s.plan.RetryAt = s.pod.Memory.RetryAt
+	s.plan.Capped, s.plan.Queued, s.plan.WaitsSince = s.pod.limitedByPrice(), s.pod.Queued, s.pod.Memory.WaitsSince
 	s.planRestore()
 	if s.pod.HPA {
 		s.plan.DecreaseCooldown = s.cfg.HPACooldown
@@ -107,6 +108,11 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 	t.Recheck(step.RecheckAt)
 	t.Move = step.Move
 	reason := step.Reason
+	if t.WaitsSince = p.Memory.WaitsSince; reason == reasons.WaitingForDecreases {
+		t.WaitsSince = Earlier(t.WaitsSince, now)
+	} else if t.Move == nil || !t.Move.Raises() {
+		t.WaitsSince = time.Time{}
+	}
 	switch failed := t.Status.failed(); {
 	case t.Move != nil || reason == reasons.ResizeInFlight:
 	case reason == reasons.Settled, reason == reasons.WithinDeadBand:

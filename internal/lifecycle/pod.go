@@ -84,7 +84,11 @@ type Pod struct {
 
 	// Resolved: what the last resize was refused for has changed since.
 	Resolved bool
-	Memory   Memory
+	// Sent is the resize to which the API server has not answered yet; nil: there is none. Queued: one
+	// waits for its turn.
+	Sent   *actuator.Move
+	Queued bool
+	Memory Memory
 }
 
 // Memory is what the process remembers of a pod beyond its record. All of it may be lost.
@@ -99,9 +103,11 @@ type Memory struct {
 	// sent Sent since. So any other limit is of another writer.
 	Witnessed bool
 	Sent      Limits
+	// WaitsSince is when the increase of the pod began to wait for decreases: see Task.WaitsSince.
+	WaitsSince time.Time
 }
 
-// Send notes a resize before it is sent: its answer may be lost.
+// Send notes a resize that was sent: its answer may be lost.
 func (m *Memory) Send(move actuator.Move) {
 	m.Sent = nil
 	for _, c := range move.Changes {
@@ -212,6 +218,11 @@ func (p *Pod) Current() Limits {
 		}
 	}
 	return limits
+}
+
+// Throttled says whether the pod demands at least what its limits let it have.
+func (p *Pod) Throttled() bool {
+	return p.Decision != nil && p.Decision.Demand > 0 && p.Decision.Demand >= p.Current().Total()
 }
 
 // managed says whether the container's limit is one that MBCAS resizes.

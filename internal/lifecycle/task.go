@@ -73,6 +73,9 @@ type Task struct {
 	// Done: the resize in flight has just been found carried out.
 	Done   bool
 	Delete bool // the PodAllocation is not needed any more
+	// WaitsSince is when the increase of the pod began to wait for decreases; zero: it does not want one. It
+	// is remembered until the pod is looked at again.
+	WaitsSince time.Time
 	// RecheckAt is when to look again even if nothing changes; zero: no need.
 	RecheckAt time.Time
 }

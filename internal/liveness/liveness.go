@@ -109,6 +109,9 @@ func (a *Agents) Renewed(lease *coordinationv1.Lease, now time.Time) (node strin
 // Age is the time since the agent of a node was last seen to renew its Lease.
 func (a *Agents) Age(node string, now time.Time) time.Duration { return a.tracker.age(node, now) }
 
+// Nodes is how many nodes are known.
+func (a *Agents) Nodes() int { return a.tracker.nodeCount() }
+
 // Drop forgets a node that does not exist any more.
 func (a *Agents) Drop(node string) { a.tracker.drop(node) }
 

@@ -153,6 +153,13 @@ func (t *tracker) last() Outage {
 	return t.outage
 }
 
+// nodeCount is how many nodes are known.
+func (t *tracker) nodeCount() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.nodes)
+}
+
 // drop forgets a node that does not exist any more.
 func (t *tracker) drop(node string) {
 	t.mu.Lock()

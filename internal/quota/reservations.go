@@ -54,11 +54,25 @@ type Increase struct {
 // Reserve grants as much of an increase as all of the rooms have, and reserves it. again is when
 // more may be granted even if no quota changes; zero: never.
 func (r *Reservations) Reserve(i Increase, rooms []Room, now time.Time) (granted cpu.Milli, again time.Time) {
+	g, again := r.grant(i, rooms, now)
+	if g.amount > 0 {
+		r.granted[i.Pod] = g
+	}
+	return g.amount, again
+}
+
+// Grants is what Reserve would grant. It reserves nothing.
+func (r *Reservations) Grants(i Increase, rooms []Room, now time.Time) (granted cpu.Milli, again time.Time) {
+	g, again := r.grant(i, rooms, now)
+	return g.amount, again
+}
+
+func (r *Reservations) grant(i Increase, rooms []Room, now time.Time) (g grant, again time.Time) {
 	r.expire(now)
 	if f := r.refusals[i.Namespace]; now.Before(f.until) && !Eased(f.rooms, rooms) {
 		i.Above, again = 0, f.until
 	}
-	g := grant{namespace: i.Namespace, at: now, before: map[string]cpu.Milli{}}
+	g = grant{namespace: i.Namespace, at: now, before: map[string]cpu.Milli{}}
 	for _, room := range rooms {
 		reserved := cpu.Milli(0)
 		for pod, other := range r.granted {
@@ -73,10 +87,8 @@ func (r *Reservations) Reserve(i Increase, rooms []Room, now time.Time) (granted
 		i.Below, i.Above = r.config.Grant(room, reserved, i.Below, i.Above)
 		g.before[room.Name] = room.Used + reserved
 	}
-	if g.amount = i.Below + i.Above; g.amount > 0 {
-		r.granted[i.Pod] = g
-	}
-	return g.amount, again
+	g.amount = i.Below + i.Above
+	return g, again
 }
 
 // Release returns what was reserved for a pod.

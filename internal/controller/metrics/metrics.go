@@ -19,8 +19,10 @@ type Metrics struct {
 	// Done is the time from a decision until the kubelet reports the limits, Age how old a decision is
 	// when it is acted on.
 	Done, Age prometheus.Histogram
-	// Errors keep one pod from being dealt with.
-	Errors prometheus.Counter
+	// Errors keep one pod from being dealt with, and so do Panics.
+	Errors, Panics prometheus.Counter
+	// Waiting are the resizes that wait for their turn, by priority.
+	Waiting *prometheus.GaugeVec
 
 	closed, signals, allocations *prometheus.GaugeVec
 	unresponsive, outage         prometheus.Gauge
@@ -60,6 +62,14 @@ func New(reg prometheus.Registerer) *Metrics {
 			Name: "mbcas_controller_pod_errors_total",
 			Help: "Errors of the API server that kept one pod from being dealt with; the log names the pod.",
 		}),
+		Panics: auto.NewCounter(prometheus.CounterOpts{
+			Name: "mbcas_controller_panics_total",
+			Help: "Panics about one pod, which is left alone for a while; the log has the stack.",
+		}),
+		Waiting: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "mbcas_controller_resizes_waiting",
+			Help: "Resizes that wait for their turn, by priority (urgent, needed, decrease, idle).",
+		}, []string{"priority"}),
 		signals: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mbcas_controller_demand_signals",
 			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",

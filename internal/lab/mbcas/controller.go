@@ -94,7 +94,7 @@ func (m *MBCAS) carryOut(t *lifecycle.Task, s *sim.PodSnapshot, r *sim.Snapshot,
 	if t.Record != nil {
 		p.declared = t.Record.Of(container)
 	}
-	p.status = t.Status
+	p.status, p.memory.WaitsSince = t.Status, t.WaitsSince
 	if t.Move == nil {
 		return sim.Action{}, false
 	}

@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/dispatch"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+// refusals are the outcomes after which a resize is tried again after a back-off that doubles, with
+// the reason that status gets.
+var refusals = map[podresize.Outcome]reasons.Reason{
+	podresize.WouldMutate:       reasons.AdmissionWouldMutate,
+	podresize.QuotaExceeded:     reasons.QuotaExceeded,
+	podresize.QuotaNeedsLimits:  reasons.QuotaNeedsLimits,
+	podresize.LimitRangeRefused: reasons.LimitRangeRefused,
+	podresize.NodeRefused:       reasons.NodeRefused,
+	podresize.PolicyRefused:     reasons.PolicyRefused,
+	podresize.NoDryRun:          reasons.PolicyRefused,
+	podresize.Invalid:           reasons.InvalidResize,
+}
+
+// conclude takes in what came of a resize. What it says about the pod counts until it is in the status.
+func (r *Reconciler) conclude(rec *record, z *dispatch.Resize) {
+	a := z.Answer
+	if a == nil { // nothing was sent
+		return
+	}
+	if rec.checked = z.Checked; a.Sent {
+		rec.Send(*z.Move)
+	}
+	if a.Outcome != podresize.Conflict {
+		rec.conflicts = 0
+	}
+	switch a.Outcome {
+	case podresize.Accepted, podresize.NoChange:
+		r.resized(rec, z, a.Pod)
+	case podresize.NotYet, podresize.Unavailable:
+		r.unanswered(rec, z, lifecycle.Answer{Reason: reasons.ServerUnavailable, RetryAfter: a.RetryAfter})
+	case podresize.Unknown:
+		if a.Err == nil && hasLimits(a.Found, *z.Move) {
+			r.resized(rec, z, a.Found)
+		} else {
+			r.unanswered(rec, z, lifecycle.Answer{Reason: reasons.OutcomeUnknown})
+		}
+	case podresize.Conflict:
+		r.decideAnew(rec, z)
+	case podresize.PodGone, podresize.Replaced, podresize.NotServed, podresize.NotAllowed:
+		z.Leave(r.Config.Config, r.Now(), r.jitter, &rec.Memory)
+	default:
+		reason, ok := refusals[a.Outcome]
+		if !ok {
+			panic(fmt.Sprintf("outcome %v of a resize has no consequence", a.Outcome))
+		}
+		if a.Pod != nil { // admission changed more than was asked for, and it is stored
+			r.resized(rec, z, a.Pod)
+		}
+		r.refused(rec, z, reason)
+	}
+}
+
+// resized records a resize that the API server stored.
+func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
+	now, declared := r.Now(), allocation.ContainerLimits(z.Declared)
+	from, to := limitsOf(z.Pod, declared), limitsOf(pod, declared)
+	rec.became(pod, now)
+	z.Resized(r.Config.Config, now, allocation.LimitsOf(from), allocation.LimitsOf(to), &rec.Memory)
+	rec.decidedAt, rec.refused, rec.status = z.At, nil, &z.Status
+	rec.dates.Looked(now) // the pod as it was answered shows nothing yet
+}
+
+// refused sets the back-off of a pod whose resize was refused.
+func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Reason) {
+	z.Refused(r.Config.Config, r.Now(), lifecycle.Cause{Reason: reason, Detail: z.Answer.Message}, r.jitter)
+	rec.RestoreRefused, rec.Troubles, rec.refused, rec.status = z.Purpose == lifecycle.Restore, 0, nil, &z.Status
+	if byNamespace(reason) {
+		rec.refused = &z.Admission
+	}
+	if reason == reasons.AdmissionWouldMutate {
+		rec.checked = ""
+	}
+}
+
+// unanswered has the resize tried again later.
+func (r *Reconciler) unanswered(rec *record, z *dispatch.Resize, a lifecycle.Answer) {
+	z.Unanswered(r.Config.Config, r.Now(), a, r.jitter, &rec.Memory)
+	rec.status = &z.Status
+}
+
+// conflictsAtOnce is how often in a row a pod that has changed since the decision is decided anew at
+// once.
+const conflictsAtOnce = 3
+
+// decideAnew has a pod that has changed since the decision decided anew, as it is now.
+func (r *Reconciler) decideAnew(rec *record, z *dispatch.Resize) {
+	switch a := z.Answer; {
+	case apierrors.IsNotFound(a.Err):
+		z.Leave(r.Config.Config, r.Now(), r.jitter, &rec.Memory)
+		return
+	case a.Err == nil:
+		rec.became(a.Found, r.Now())
+		if rec.conflicts++; rec.conflicts < conflictsAtOnce {
+			return
+		}
+	}
+	rec.conflicts = 0
+	r.unanswered(rec, z, lifecycle.Answer{Reason: reasons.WriteConflict})
+}
+
+// hasLimits says whether the pod has the limits of the move.
+func hasLimits(pod *corev1.Pod, m actuator.Move) bool {
+	limits := kube.ByName(kube.Limits(pod))
+	return !slices.ContainsFunc(m.Changes, func(c actuator.Change) bool { return limits[c.Container] != c.To })
+}

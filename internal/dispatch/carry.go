@@ -1,0 +1,164 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/audit"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+)
+
+// within is how long a resize may take with its dry run and a read of the pod after a lost answer.
+const within = 3 * podresize.Timeout
+
+// carryOut carries a resize out that has its turn, and returns it with its answer.
+func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontrol.Use) {
+	d.Gate.InFlight.Add(1)
+	defer d.Gate.InFlight.Add(-1)
+	bounded, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := flowcontrol.Guard(func() error {
+		admitted, err := d.admit(bounded, &z)
+		if err == nil && admitted {
+			d.attempt(bounded, &z)
+		}
+		return err
+	})
+	if err != nil {
+		d.Failed(ctx, z.Pod, err)
+		z.Answer = &Answer{Result: podresize.Result{Outcome: podresize.Unavailable, Message: err.Error()}}
+	}
+	switch {
+	case z.Answer == nil:
+		return &z, flowcontrol.Untried
+	case z.Answer.MayHaveChanged():
+		return &z, flowcontrol.Spent
+	}
+	return &z, flowcontrol.Unspent
+}
+
+// admit asks everything whose answer may have changed since the decision whether the resize may be
+// made now. Where it may not, the node is looked at again.
+func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
+	now := d.Now()
+	age := now.Sub(z.At)
+	if z.Purpose == lifecycle.Allocate {
+		age += z.Age
+	}
+	if age >= d.FreezeAfter { // does the agent stand by it?
+		return false, nil
+	}
+	if blocked, err := d.Blocked(ctx); err != nil || blocked != "" {
+		return false, err
+	}
+	if reserved, err := d.Quotas.reserve(ctx, z, now); err != nil || !reserved {
+		return false, err
+	}
+	if _, _, admitted := d.Breakers.Admit(z.Pod.Namespace, now, true); !admitted {
+		d.Quotas.release(z)
+		return false, nil
+	}
+	return true, nil
+}
+
+// attempt resizes, and notes what came of it. A panic leaves that open.
+func (d *Dispatcher) attempt(ctx context.Context, z *Resize) {
+	started := d.Now()
+	z.Answer = &Answer{}
+	err := flowcontrol.Guard(func() error {
+		z.Answer.Result = d.try(ctx, z)
+		return nil
+	})
+	if err != nil {
+		d.Failed(ctx, z.Pod, err)
+		z.Answer.Result = podresize.Result{Outcome: podresize.Unknown, Message: err.Error()}
+	}
+	d.audit(z, d.Now().Sub(started))
+	if err == nil {
+		d.account(z)
+	}
+	if o := z.Answer.Outcome; o == podresize.Unknown || o == podresize.Conflict {
+		z.Answer.Found, z.Answer.Err = ReadLive(ctx, d.Live, z.Pod)
+	}
+}
+
+// try resizes. Before the first resize of a pod, and the first one under other LimitRanges, it asks
+// what admission would make of it, because what that adds to a pod can never be removed.
+func (d *Dispatcher) try(ctx context.Context, z *Resize) podresize.Result {
+	ranges := z.Admission.Ranges
+	under := fmt.Sprint(d.mutations.Load(), " ", ranges)
+	if z.Checked != under {
+		result := d.Resizer.DryRun(ctx, z.Pod, *z.Move)
+		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks
+		// nothing.
+		if result.Outcome != podresize.Accepted &&
+			!(result.Outcome == podresize.NoDryRun && (ranges == "" || kube.FullySpecified(z.Pod))) {
+			if result.Outcome == podresize.Unknown { // a dry run changes nothing
+				result.Outcome, result.WebhookFailed = podresize.Unavailable, true
+			}
+			return result
+		}
+		z.Checked = under
+	}
+	z.Answer.Sent = true
+	result := d.Resizer.Apply(ctx, z.Pod, *z.Move)
+	if result.Outcome == podresize.WouldMutate { // admission changed since the dry runs: none counts any more
+		d.mutations.Add(1)
+	}
+	return result
+}
+
+// account tells everything that bounds resizes what came of one.
+func (d *Dispatcher) account(z *Resize) {
+	now, namespace, result := d.Now(), z.Pod.Namespace, &z.Answer.Result
+	switch result.Outcome {
+	case podresize.Unknown:
+		d.Breakers.Failed(namespace, result.Webhook, now)
+	case podresize.Unavailable:
+		if result.WebhookFailed {
+			d.Breakers.Failed(namespace, result.Webhook, now)
+		}
+	case podresize.NotAllowed: // here; whether everywhere, the gate finds out
+		d.Breakers.Refused(namespace, reasons.PermissionMissing, now)
+		d.Gate.Recheck()
+	case podresize.NotServed:
+		d.Breakers.Refused(namespace, reasons.ResizeNotServed, now)
+		d.Gate.Recheck()
+	case podresize.Accepted, podresize.WouldMutate, podresize.PolicyRefused, podresize.NoDryRun, podresize.QuotaExceeded:
+		d.Breakers.Answered(namespace)
+	}
+	d.Quotas.settle(z, now)
+}
+
+// audit writes the line of one attempt.
+func (d *Dispatcher) audit(z *Resize, took time.Duration) {
+	audit.Write(d.Audit, audit.Attempt{
+		Pod: z.Pod, Move: *z.Move, Purpose: string(z.Purpose), Reason: z.Reason, Price: z.Price, Generation: z.Generation,
+		Result: z.Answer.Result, Latency: took,
+	})
+	d.Metrics.Resizes.WithLabelValues(string(z.Purpose), z.Answer.Outcome.String()).Inc()
+	if !z.ObservedAt.IsZero() {
+		d.Metrics.Age.Observe(max(0, d.Now().Sub(z.ObservedAt)-took).Seconds())
+	}
+}
+
+// ReadLive reads a pod from the API server itself. It is not found where another has taken its name.
+func ReadLive(ctx context.Context, live client.Reader, pod *corev1.Pod) (*corev1.Pod, error) {
+	fresh := &corev1.Pod{}
+	if err := live.Get(ctx, client.ObjectKeyFromObject(pod), fresh); err != nil {
+		return nil, fmt.Errorf("read pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	if fresh.UID != pod.UID {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
+	}
+	return fresh, nil
+}

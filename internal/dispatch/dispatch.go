@@ -1,0 +1,191 @@
+// Package dispatch carries resizes out, beside the workers that decide about nodes: each as it gets
+// its turn, after all has been asked again whose answer may have changed since the decision.
+//
+// What it promises, each a test of the same name:
+//   - HangsAlone: a resize that hangs holds a worker of its namespace, and no other.
+//   - LeavesUntried: what may not be done any more is not tried, and keeps its place.
+//   - APanicIsAnAnswer: a panic about one resize is its answer, and has an audit line.
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/quota"
+)
+
+// Resizer carries resizes out; a *podresize.Client is one.
+type Resizer interface {
+	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
+	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
+}
+
+// Resize is one resize of a pod, with what is needed to carry it out and to record what came of it.
+type Resize struct {
+	// Task has the move, its purpose, and the status of the pod as it was decided.
+	lifecycle.Task
+	Pod       *corev1.Pod
+	Declared  lifecycle.Limits
+	Admission Admission
+	// At is when the resize was decided, and Age how old its decision was then.
+	At  time.Time
+	Age time.Duration
+	// Checked is under which admission a dry run was found harmless; "": none was made.
+	Checked string
+	// Reason, Price and Generation are for the audit line.
+	Reason, Price string
+	Generation    int64
+	// ObservedAt is when the agent decided; zero: it did not.
+	ObservedAt time.Time
+	// Answer is what came of it; nil: nothing was sent.
+	Answer *Answer
+}
+
+// Admission are the objects of a namespace by which the API server refuses a resize of a pod.
+type Admission struct {
+	Ranges string       // the LimitRanges, in their versions; "" for none
+	Quotas []quota.Room // of the ResourceQuotas that count the pod
+}
+
+// Answer is what came of a resize.
+type Answer struct {
+	podresize.Result
+	Sent bool // beyond the dry run
+	// Found is the pod as it was read after an outcome that leaves open what it is now, Err why it was
+	// not.
+	Found *corev1.Pod
+	Err   error
+}
+
+// Request asks for a resize.
+type Request = flowcontrol.Request[*Resize]
+
+// Dispatcher carries resizes out as they get their turn.
+type Dispatcher struct {
+	Resizer Resizer
+	// Live reads from the API server itself.
+	Live client.Reader
+	Gate *flowcontrol.Gate
+	// Blocked is why nothing may be resized anywhere; "" where resizes are possible.
+	Blocked  func(ctx context.Context) (reasons.Reason, error)
+	Breakers *flowcontrol.Breakers
+	Quotas   *Quotas
+	// FreezeAfter is how old a decision may get.
+	FreezeAfter time.Duration
+	// Answered is called when the answer about a pod of a node can be taken.
+	Answered func(ctx context.Context, node string)
+	// Failed notes an error about one pod.
+	Failed  func(ctx context.Context, pod *corev1.Pod, err error)
+	Now     func() time.Time
+	Audit   *slog.Logger
+	Metrics *metrics.Metrics
+
+	mu    sync.Mutex
+	queue *flowcontrol.Queue[*Resize]
+	wake  chan struct{}
+	// mutations counts the resizes that admission changed although their dry run was harmless.
+	mutations atomic.Int64
+}
+
+// Ready prepares a Dispatcher whose exported fields are set.
+func (d *Dispatcher) Ready(c flowcontrol.Config) *Dispatcher {
+	d.queue, d.wake = flowcontrol.NewQueue[*Resize](c), make(chan struct{}, 1)
+	return d
+}
+
+// Offer replaces the resizes of a node that wait: see flowcontrol.Queue. nodes is how many nodes the
+// cluster has.
+func (d *Dispatcher) Offer(node string, nodes int, requests []Request, exists func(types.UID) bool) {
+	d.mu.Lock()
+	d.queue.Nodes(nodes)
+	d.queue.Offer(node, requests, exists, d.Now())
+	waiting := d.queue.Waiting()
+	d.mu.Unlock()
+	for p, n := range waiting {
+		d.Metrics.Waiting.WithLabelValues(flowcontrol.Priority(p).String()).Set(float64(n))
+	}
+	d.look()
+}
+
+// Standing is where the resize of a pod stands: see flowcontrol.Queue. What it returns is not to be
+// changed.
+func (d *Dispatcher) Standing(pod types.UID) (flowcontrol.State, time.Time, *Resize) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.queue.Standing(pod)
+}
+
+// Take takes the answer about a pod: see flowcontrol.Queue.
+func (d *Dispatcher) Take(pod types.UID) (*Resize, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.queue.Take(pod, d.Now())
+}
+
+// Start carries resizes out until ctx ends, and waits for those that are under way.
+func (d *Dispatcher) Start(ctx context.Context) error {
+	var underWay sync.WaitGroup
+	defer underWay.Wait()
+	for ctx.Err() == nil {
+		r, ok, again := d.next()
+		if ok {
+			underWay.Go(func() { d.run(ctx, r) })
+			continue
+		}
+		var timer <-chan time.Time
+		if !again.IsZero() {
+			timer = time.After(max(again.Sub(d.Now()), time.Millisecond))
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.wake:
+		case <-timer:
+		}
+	}
+	return nil
+}
+
+// Step carries out the resize whose turn it is, and says whether there was one.
+func (d *Dispatcher) Step(ctx context.Context) bool {
+	r, ok, _ := d.next()
+	if ok {
+		d.run(ctx, r)
+	}
+	return ok
+}
+
+func (d *Dispatcher) next() (Request, bool, time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.queue.Next(d.Now())
+}
+
+func (d *Dispatcher) run(ctx context.Context, r Request) {
+	z, use := d.carryOut(ctx, *r.Value)
+	d.mu.Lock()
+	d.queue.Finish(r.Pod, z, use)
+	d.mu.Unlock()
+	d.look()
+	d.Answered(ctx, r.Node)
+}
+
+// look has the queue looked at again.
+func (d *Dispatcher) look() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}

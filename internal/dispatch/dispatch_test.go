@@ -1,0 +1,192 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
+	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/quota"
+)
+
+// exactly is a jitter of nothing.
+func exactly(d time.Duration) time.Duration { return d }
+
+// server answers resizes as a function says.
+type server func(pod *corev1.Pod) podresize.Result
+
+func (s server) Apply(_ context.Context, pod *corev1.Pod, _ actuator.Move) podresize.Result {
+	return s(pod)
+}
+func (s server) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
+	return podresize.Result{Outcome: podresize.Accepted}
+}
+
+// bench is a dispatcher with what it told.
+type bench struct {
+	*Dispatcher
+	answered []string // nodes
+	failed   []error
+	blocked  reasons.Reason
+	audit    *bytes.Buffer
+}
+
+func newBench(c flowcontrol.Config, s server) *bench {
+	empty := fake.NewClientBuilder().Build()
+	b := &bench{audit: &bytes.Buffer{}}
+	b.Dispatcher = (&Dispatcher{
+		Resizer: s, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
+		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour)),
+		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, nil },
+		FreezeAfter: time.Minute, Now: time.Now,
+		Answered: func(_ context.Context, node string) { b.answered = append(b.answered, node) },
+		Failed:   func(_ context.Context, _ *corev1.Pod, err error) { b.failed = append(b.failed, err) },
+		Audit:    slog.New(slog.NewJSONHandler(b.audit, nil)), Metrics: metrics.New(prometheus.NewRegistry()),
+	}).Ready(c)
+	return b
+}
+
+// resizeOf asks for an increase of a pod.
+func (b *bench) resizeOf(namespace, name, node string, p flowcontrol.Priority) Request {
+	uid := types.UID(namespace + "/" + name)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}, Spec: corev1.PodSpec{NodeName: node},
+	}
+	m := &actuator.Move{UID: string(uid), Changes: []actuator.Change{{Container: "app", From: 500, To: 2000}}}
+	z := &Resize{Task: lifecycle.Task{Move: m, Purpose: lifecycle.Allocate}, Pod: pod, At: b.Now()}
+	return Request{Pod: uid, Namespace: namespace, Node: node, Priority: p, Value: z}
+}
+
+func exists(types.UID) bool { return true }
+
+// TestHangsAlone: while resizes behind hanging and dead webhooks, on the same node and under the default
+// budgets, are not answered, healthy pods are resized as if there were none of them.
+func TestHangsAlone(t *testing.T) {
+	for name, sick := range map[string]struct {
+		pods  int
+		hangs time.Duration
+	}{"none": {0, 0}, "8 that hang": {8, podresize.Timeout}, "32 that hang": {32, podresize.Timeout}, "150 that fail": {150, 0}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries, healthy := 0, 0
+				b := newBench(flowcontrol.DefaultConfig(), func(pod *corev1.Pod) podresize.Result {
+					if pod.Namespace == "healthy" {
+						healthy++
+						return podresize.Result{Outcome: podresize.Accepted}
+					}
+					tries++
+					time.Sleep(sick.hangs) // of the clock of the bubble
+					return podresize.Result{Outcome: podresize.Unavailable, WebhookFailed: true}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- b.Start(ctx) }()
+				var list []Request
+				for i := range sick.pods {
+					list = append(list, b.resizeOf("sick", fmt.Sprint(i), "n", flowcontrol.Needed))
+				}
+				for i := range 5 {
+					list = append(list, b.resizeOf("healthy", fmt.Sprint(i), "n", flowcontrol.Needed))
+				}
+				b.Offer("n", 1, list, exists)
+				synctest.Wait()
+				if healthy != 5 {
+					t.Errorf("%d of 5 healthy pods are resized at once, beside %d attempts", healthy, tries)
+				}
+				if most := flowcontrol.DefaultConfig().NamespaceWorkers; tries > most {
+					t.Errorf("%d attempts in one namespace at once, want at most %d", tries, most)
+				}
+				cancel()
+				synctest.Wait()
+				if sick.hangs > 0 {
+					select {
+					case <-ended:
+						t.Error("ended while resizes are under way")
+					default:
+					}
+				}
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestLeavesUntried: what is blocked, too old or held off by a breaker when its turn comes is not tried,
+// costs no token, and its node is looked at again.
+func TestLeavesUntried(t *testing.T) {
+	for name, breaks := range map[string]func(b *bench, z *Resize){
+		"blocked":      func(b *bench, _ *Resize) { b.blocked = reasons.Paused },
+		"too old":      func(b *bench, z *Resize) { z.At = z.At.Add(-b.FreezeAfter) },
+		"old together": func(b *bench, z *Resize) { z.Age, z.At = b.FreezeAfter/2, z.At.Add(-b.FreezeAfter/2) },
+		"held off":     func(b *bench, _ *Resize) { b.Breakers.Refused("a", reasons.PermissionMissing, b.Now()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tries := 0
+			c := flowcontrol.DefaultConfig()
+			c.Burst, c.PerSecond, c.PerNode = 1, 1e-6, 0 // one token
+			b := newBench(c, func(*corev1.Pod) podresize.Result {
+				tries++
+				return podresize.Result{Outcome: podresize.Accepted}
+			})
+			r := b.resizeOf("a", "first", "n", flowcontrol.Needed)
+			breaks(b, r.Value)
+			b.Offer("n", 1, []Request{r}, exists)
+			if !b.Step(t.Context()) || tries != 0 || len(b.answered) != 1 || b.audit.Len() != 0 {
+				t.Fatalf("%d tries, answers of nodes %v, audit %s", tries, b.answered, b.audit)
+			}
+			z, ok := b.Take(r.Pod)
+			if !ok || z.Answer != nil {
+				t.Errorf("taken %v: %+v, want no answer", ok, z)
+			}
+			b.blocked = ""
+			other := b.resizeOf("b", "second", "n", flowcontrol.Needed)
+			b.Offer("n", 1, []Request{other}, exists)
+			if !b.Step(t.Context()) || tries != 1 {
+				t.Errorf("%d tries: the token was not returned", tries)
+			}
+		})
+	}
+}
+
+// TestAPanicIsAnAnswer: a panic under a resize is told, its outcome is unknown, and the attempt is in the
+// audit log; the next resize is made.
+func TestAPanicIsAnAnswer(t *testing.T) {
+	b := newBench(flowcontrol.DefaultConfig(), func(pod *corev1.Pod) podresize.Result {
+		if pod.Name == "bad" {
+			panic("poison")
+		}
+		return podresize.Result{Outcome: podresize.Accepted}
+	})
+	bad, good := b.resizeOf("a", "bad", "n", flowcontrol.Needed), b.resizeOf("a", "good", "n", flowcontrol.Needed)
+	b.Offer("n", 1, []Request{bad, good}, exists)
+	for b.Step(t.Context()) {
+	}
+	z, _ := b.Take(bad.Pod)
+	if z.Answer == nil || z.Answer.Outcome != podresize.Unknown || !z.Answer.Sent || len(b.failed) != 1 {
+		t.Errorf("answer %+v, errors %v", z.Answer, b.failed)
+	}
+	if z, _ := b.Take(good.Pod); z.Answer == nil || z.Answer.Outcome != podresize.Accepted {
+		t.Errorf("answer about the other %+v", z.Answer)
+	}
+	if n := strings.Count(b.audit.String(), "\n"); n != 2 {
+		t.Errorf("%d audit lines, want 2", n)
+	}
+}

@@ -1,0 +1,41 @@
+package flowcontrol
+
+import "time"
+
+// bucket holds tokens, of which one comes every so often, up to a burst. It begins full.
+type bucket struct {
+	perSecond, burst float64
+	used             float64 // tokens that are missing, at
+	at               time.Time
+}
+
+// refill brings the bucket up to now.
+func (b *bucket) refill(now time.Time) {
+	if now.After(b.at) {
+		if !b.at.IsZero() {
+			b.used = max(0, b.used-b.perSecond*now.Sub(b.at).Seconds())
+		}
+		b.at = now
+	}
+}
+
+// wait is how long it takes until there is a token; 0: there is one.
+func (b *bucket) wait(now time.Time) time.Duration {
+	b.refill(now)
+	if missing := b.used + 1 - b.burst; missing > 1e-9 {
+		return max(time.Duration(missing/b.perSecond*float64(time.Second)), time.Nanosecond)
+	}
+	return 0
+}
+
+// take takes a token, which there has to be.
+func (b *bucket) take() { b.used++ }
+
+// giveBack returns the token of a resize that changed nothing.
+func (b *bucket) giveBack() { b.used = max(0, b.used-1) }
+
+// full says whether no token is missing.
+func (b *bucket) full(now time.Time) bool {
+	b.refill(now)
+	return b.used == 0
+}

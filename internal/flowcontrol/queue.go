@@ -1,0 +1,304 @@
+package flowcontrol
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Priority is how urgent a resize is. A lower one goes first.
+type Priority int
+
+const (
+	Urgent   Priority = iota // a rollback, a revert, a restore that the pod's owner asked for
+	Needed                   // an increase of a throttled pod, or up to a declared limit
+	Decrease                 // frees CPU for others
+	Idle                     // an increase that the pod does not need yet
+)
+
+// Priorities is how many there are.
+const Priorities = 4
+
+func (p Priority) String() string {
+	return [Priorities]string{"urgent", "needed", "decrease", "idle"}[p]
+}
+
+// patience is how many resizes of higher priorities go first at most while one of a lower priority
+// could be made. Lower takes more from urgent resizes; higher lets the others wait longer under load.
+const patience = 8
+
+// placeKept is for how long a pod that is withdrawn keeps its place: its decision may just have to be
+// confirmed.
+const placeKept = 10 * time.Second
+
+// wakeEvery is how often it is asked whether nodes without a token have one again, at most.
+const wakeEvery = 100 * time.Millisecond
+
+// Request is a resize of a pod, with what is needed to carry it out.
+type Request[T any] struct {
+	Pod             types.UID
+	Namespace, Node string
+	Priority        Priority
+	Value           T
+}
+
+// State is where the resize of a pod stands.
+type State int
+
+const (
+	None     State = iota // there is none
+	Waiting               // it waits for its turn
+	Sent                  // it is under way
+	Answered              // what came of it is to be looked at
+	left                  // it was withdrawn, and keeps its place for a while
+)
+
+// Use is what became of the tokens of a resize.
+type Use int
+
+const (
+	Spent   Use = iota // the pod was changed, or may have been
+	Unspent            // nothing was changed
+	Untried            // nothing was sent: the pod keeps its place
+)
+
+// Queue has the resizes of pods wait for their turn. Of the highest priority that waits, namespaces
+// take turns, and within one the pod that has waited longest comes first; a lower priority gets a turn
+// after some of higher ones. The place of a pod is reserved: no resize that comes later takes it. A
+// pod without a token of its node's budget lets others pass, and the next token of the node is kept
+// for it.
+type Queue[T any] struct {
+	cfg      Config
+	cluster  bucket
+	tickets  map[types.UID]*ticket[T]
+	nodes    map[string]*node[T]
+	classes  [Priorities]class[T]
+	waiting  [Priorities]int
+	sent     int
+	sentOf   map[string]int // by namespace
+	counter  uint64
+	parked   map[string]*node[T] // nodes with pods that wait for a token of the node
+	wakeAt   time.Time           // when one of them may have one; zero: none waits
+	leavings []leaving[T]        // in the order in which they are forgotten
+	pruned   time.Time
+}
+
+// ticket is the place of a pod.
+type ticket[T any] struct {
+	Request[T]
+	state  State
+	number uint64    // smaller ones came earlier
+	since  time.Time // when it first came
+	until  time.Time // withdrawn: when it is forgotten
+	parked bool
+	token  bool // of the node
+	keeps  bool // answered: its place is kept
+}
+
+// leaving is a withdrawal. The pod may have come back since, and may have left again.
+type leaving[T any] struct {
+	ticket *ticket[T]
+	until  time.Time
+}
+
+// node is the budget of a node with its pods.
+type node[T any] struct {
+	bucket
+	tickets map[types.UID]*ticket[T]
+	parked  []*ticket[T] // by priority, then number
+}
+
+// NewQueue is an empty queue of a cluster without nodes.
+func NewQueue[T any](c Config) *Queue[T] {
+	q := &Queue[T]{
+		cfg: c, tickets: map[types.UID]*ticket[T]{}, nodes: map[string]*node[T]{}, sentOf: map[string]int{},
+		parked: map[string]*node[T]{},
+	}
+	for i := range q.classes {
+		q.classes[i].lines = map[string]*line[T]{}
+	}
+	q.Nodes(0)
+	return q
+}
+
+// Nodes sets the number of nodes of the cluster, by which its budget grows.
+func (q *Queue[T]) Nodes(n int) { q.cluster.perSecond, q.cluster.burst = q.cfg.rate(n) }
+
+// Offer replaces the resizes of a node that wait. A pod that waits already keeps its place, with what
+// is to be done for it now; one that is not among them any more is withdrawn. A pod whose resize is
+// under way is left as it is. Answers about pods that do not exist are dropped.
+func (q *Queue[T]) Offer(name string, requests []Request[T], exists func(types.UID) bool, now time.Time) {
+	q.forget(now)
+	n := q.nodes[name]
+	if n == nil {
+		b := bucket{perSecond: q.cfg.NodePerSecond, burst: float64(q.cfg.NodeBurst)}
+		n = &node[T]{bucket: b, tickets: map[types.UID]*ticket[T]{}}
+		q.nodes[name] = n
+	}
+	offered := map[types.UID]bool{}
+	for _, r := range requests {
+		offered[r.Pod] = true
+		q.offer(n, r, now)
+	}
+	for uid, t := range n.tickets {
+		switch {
+		case t.state == Waiting && !offered[uid]:
+			q.remove(t)
+			q.leave(t, now)
+		case t.state == Answered && !exists(uid):
+			q.drop(t)
+		}
+	}
+	if len(n.tickets) == 0 && n.full(now) {
+		delete(q.nodes, name)
+	}
+}
+
+func (q *Queue[T]) offer(n *node[T], r Request[T], now time.Time) {
+	t := q.tickets[r.Pod]
+	switch {
+	case t == nil:
+		q.counter++
+		t = &ticket[T]{number: q.counter, since: now}
+		q.tickets[r.Pod], n.tickets[r.Pod] = t, t
+	case t.state == Sent || t.state == Answered:
+		return
+	case t.state == Waiting && t.Priority == r.Priority:
+		t.Request = r
+		return
+	case t.state == Waiting:
+		q.remove(t)
+	}
+	if t.Request.Pod != "" && t.Priority != r.Priority { // to the end of the other priority
+		q.counter++
+		t.number = q.counter
+	}
+	t.Request, t.state = r, Waiting
+	q.waiting[t.Priority]++
+	q.line(t).add(t)
+	q.list(t.Priority, t.Namespace)
+}
+
+// Standing is where the resize of a pod stands, since when it waits, and what is to be done.
+func (q *Queue[T]) Standing(pod types.UID) (s State, since time.Time, v T) {
+	if t := q.tickets[pod]; t != nil && t.state != left {
+		return t.state, t.since, t.Value
+	}
+	return None, time.Time{}, v
+}
+
+// Waiting is how many resizes of each priority wait.
+func (q *Queue[T]) Waiting() [Priorities]int { return q.waiting }
+
+// Next begins the resize whose turn it is. Without one it says when to ask again if nothing else
+// happens; zero: there is no need.
+func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) {
+	q.forget(now)
+	q.wake(now)
+	if q.sent >= q.cfg.Workers {
+		return r, false, time.Time{}
+	}
+	heads, waits := [Priorities]*ticket[T]{}, false
+	for p := range q.classes {
+		heads[p] = q.head(Priority(p), now)
+		waits = waits || heads[p] != nil
+	}
+	if !waits {
+		return r, false, q.wakeAt
+	}
+	if wait := q.cluster.wait(now); wait > 0 {
+		return r, false, now.Add(wait)
+	}
+	t := q.choose(heads)
+	q.send(t)
+	return t.Request, true, time.Time{}
+}
+
+// send takes the tokens of a resize, and gives its namespace the last turn.
+func (q *Queue[T]) send(t *ticket[T]) {
+	q.cluster.take()
+	if !t.token {
+		q.nodes[t.Node].take()
+	}
+	t.token, t.state = false, Sent
+	q.waiting[t.Priority]--
+	q.sent++
+	q.sentOf[t.Namespace]++
+	c := &q.classes[t.Priority]
+	l := c.turns[0]
+	c.turns, l.listed, l.tickets = c.turns[1:], false, l.tickets[1:]
+	if len(l.tickets) == 0 {
+		delete(c.lines, t.Namespace)
+	}
+	q.list(t.Priority, t.Namespace)
+}
+
+// Finish notes that a resize is not under way any more, with what came of it.
+func (q *Queue[T]) Finish(pod types.UID, v T, u Use) {
+	t := q.tickets[pod]
+	if t == nil || t.state != Sent {
+		return
+	}
+	t.state, t.keeps, t.Value = Answered, u == Untried, v
+	if u != Spent {
+		q.cluster.giveBack()
+		q.nodes[t.Node].giveBack()
+	}
+	q.sent--
+	if q.sentOf[t.Namespace]--; q.sentOf[t.Namespace] == 0 {
+		delete(q.sentOf, t.Namespace)
+	}
+	for p := range q.classes {
+		q.list(Priority(p), t.Namespace)
+	}
+}
+
+// Take takes the answer about a pod, which is not in flight from then on; false: there is none.
+func (q *Queue[T]) Take(pod types.UID, now time.Time) (v T, ok bool) {
+	t := q.tickets[pod]
+	if t == nil || t.state != Answered {
+		return v, false
+	}
+	v = t.Value
+	if t.keeps {
+		q.leave(t, now)
+	} else {
+		q.drop(t)
+	}
+	return v, true
+}
+
+// leave keeps the place of a pod for a while.
+func (q *Queue[T]) leave(t *ticket[T], now time.Time) {
+	var none T
+	t.state, t.keeps, t.until, t.Value = left, false, now.Add(placeKept), none
+	q.leavings = append(q.leavings, leaving[T]{t, t.until})
+}
+
+// drop forgets a pod.
+func (q *Queue[T]) drop(t *ticket[T]) {
+	delete(q.tickets, t.Pod)
+	if n := q.nodes[t.Node]; n != nil {
+		delete(n.tickets, t.Pod)
+	}
+}
+
+// forget forgets the places of pods that have not come back, and nodes without pods.
+func (q *Queue[T]) forget(now time.Time) {
+	for len(q.leavings) > 0 && !now.Before(q.leavings[0].until) {
+		l := q.leavings[0]
+		if t := l.ticket; t.state == left && t.until.Equal(l.until) && q.tickets[t.Pod] == t {
+			q.drop(t)
+		}
+		q.leavings = q.leavings[1:]
+	}
+	if now.Sub(q.pruned) < time.Minute {
+		return
+	}
+	q.pruned = now
+	for name, n := range q.nodes {
+		if len(n.tickets) == 0 && n.full(now) {
+			delete(q.nodes, name)
+		}
+	}
+}

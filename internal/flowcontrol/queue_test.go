@@ -1,0 +1,489 @@
+package flowcontrol
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+// bench is a queue under a clock of the test.
+type bench struct {
+	*Queue[int]
+	now time.Time
+	// offered are the resizes of each node, as its worker offers them.
+	offered map[string]map[types.UID]Request[int]
+	came    map[types.UID]arrival
+	sentIn  []Request[int] // in order
+}
+
+// arrival is when a resize came, and how many waited then.
+type arrival struct {
+	at     time.Time
+	number int
+}
+
+func newBench(c Config) *bench {
+	return &bench{
+		Queue: NewQueue[int](c), now: noon, offered: map[string]map[types.UID]Request[int]{}, came: map[types.UID]arrival{},
+	}
+}
+
+// roomy is a configuration in which only the rate of the cluster is a bound.
+func roomy() Config {
+	return Config{
+		PerSecond: 10, PerNode: 0, MaxPerSecond: 10, Burst: 1, NodePerSecond: 1e6, NodeBurst: 1e6,
+		Workers: 1 << 30, NamespaceWorkers: 1<<30 - 1,
+	}
+}
+
+// comes adds a resize.
+func (b *bench) comes(namespace, node string, p Priority) types.UID {
+	uid := types.UID(fmt.Sprintf("%s-%s-%d-%d", namespace, node, p, len(b.came)))
+	if b.offered[node] == nil {
+		b.offered[node] = map[types.UID]Request[int]{}
+	}
+	b.offered[node][uid] = Request[int]{Pod: uid, Namespace: namespace, Node: node, Priority: p}
+	b.came[uid] = arrival{b.now, len(b.came)}
+	b.offer(node)
+	return uid
+}
+
+// offer offers the resizes of a node in the order in which they came.
+func (b *bench) offer(node string) {
+	list := slices.SortedFunc(maps.Values(b.offered[node]), func(x, y Request[int]) int {
+		return b.came[x.Pod].number - b.came[y.Pod].number
+	})
+	b.Offer(node, list, func(types.UID) bool { return true }, b.now)
+}
+
+// sends begins all resizes whose turn it is.
+func (b *bench) sends() (sent []Request[int]) {
+	for {
+		r, ok, _ := b.Next(b.now)
+		if !ok {
+			b.sentIn = append(b.sentIn, sent...)
+			return sent
+		}
+		delete(b.offered[r.Node], r.Pod)
+		sent = append(sent, r)
+	}
+}
+
+// ends has a resize end, and its answer taken.
+func (b *bench) ends(r Request[int], u Use) {
+	b.Finish(r.Pod, r.Value, u)
+	b.Take(r.Pod, b.now)
+}
+
+// TestNoStarvation: while new resizes of every priority and namespace come at twice the rate, each
+// gets its turn within the time that those before it take: of its own namespace by the number of
+// namespaces, and of lower priorities by the share that they have.
+func TestNoStarvation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBench(roomy())
+		const namespaces, rate = 3, 10
+		name := rapid.SampledFrom([]string{"a", "b", "c"})
+		level := rapid.SampledFrom([]Priority{Urgent, Needed, Decrease, Idle})
+		// place is how many of the same namespace and priority wait, with the new one.
+		place := map[types.UID]int{}
+		queued := map[string]int{}
+		key := func(r Request[int]) string { return fmt.Sprint(r.Namespace, r.Priority) }
+		for tick := range 400 {
+			b.now = noon.Add(time.Duration(tick) * 100 * time.Millisecond)
+			if tick < 200 {
+				for range rapid.IntRange(0, 4).Draw(t, "newcomers") {
+					uid := b.comes(name.Draw(t, "namespace"), "n", level.Draw(t, "priority"))
+					r := b.offered["n"][uid]
+					queued[key(r)]++
+					place[uid] = queued[key(r)]
+				}
+			}
+			for _, r := range b.sends() {
+				queued[key(r)]--
+				waited := b.now.Sub(b.came[r.Pod].at)
+				// A priority gets at least one turn of patience+3, and a namespace one of three of these.
+				share := patience + Priorities - 1
+				most := time.Duration(place[r.Pod]*namespaces*share) * time.Second / rate
+				if waited > most+100*time.Millisecond {
+					t.Fatalf("%s waited %v at place %d, want at most %v", r.Pod, waited, place[r.Pod], most)
+				}
+				b.ends(r, Spent)
+			}
+		}
+	})
+}
+
+// TestUrgentGoesFirst: behind 3,000 decreases of 100 nodes and the defaults, with the budgets used up
+// and more decreases to come, a rollback and an increase of a throttled pod are made within a second:
+// the decreases are of the same node and namespace, or of others.
+func TestUrgentGoesFirst(t *testing.T) {
+	for name, place := range map[string]struct{ namespace, node string }{
+		"beside them": {"batch", "n7"}, "elsewhere": {"shop", "own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(DefaultConfig())
+			b.Nodes(100)
+			for i := range 3000 {
+				b.comes("batch", fmt.Sprint("n", i%100), Decrease)
+			}
+			tick := func() (sent []types.UID) {
+				for _, r := range b.sends() {
+					sent = append(sent, r.Pod)
+					b.ends(r, Spent)
+					if r.Priority == Decrease {
+						b.comes("batch", r.Node, Decrease)
+					}
+				}
+				b.now = b.now.Add(50 * time.Millisecond)
+				return sent
+			}
+			for range 60 { // the bursts are over
+				tick()
+			}
+			before := b.Waiting()[Decrease]
+			want := []types.UID{b.comes(place.namespace, place.node, Urgent), b.comes(place.namespace, place.node, Needed)}
+			var sent []types.UID
+			for range 20 {
+				sent = append(sent, tick()...)
+			}
+			got := slices.DeleteFunc(slices.Clone(sent), func(uid types.UID) bool { return !slices.Contains(want, uid) })
+			if !slices.Equal(got, want) {
+				t.Errorf("of %v, %v were made in a second, want the rollback and then the increase", want, got)
+			}
+			if after := b.Waiting()[Decrease]; before != 3000 || after != 3000 || len(sent) < 18 {
+				t.Errorf("%d decreases waited before and %d after, %d resizes", before, after, len(sent))
+			}
+		})
+	}
+}
+
+// TestTokensComeBack: a resize that changed nothing, or was not tried, takes no token of its node or of
+// the cluster; one that may have changed a pod does.
+func TestTokensComeBack(t *testing.T) {
+	for use, want := range map[Use]int{Spent: 1, Unspent: 50, Untried: 50} {
+		for _, c := range []Config{
+			{PerSecond: 1e-6, MaxPerSecond: 1, Burst: 1, NodePerSecond: 1, NodeBurst: 100, Workers: 9, NamespaceWorkers: 8},
+			{PerSecond: 1, MaxPerSecond: 1, Burst: 100, NodePerSecond: 1e-6, NodeBurst: 1, Workers: 9, NamespaceWorkers: 8},
+		} {
+			b, made := newBench(c), 0
+			for range 50 {
+				b.comes("a", "n", Needed)
+				for _, r := range b.sends() {
+					made++
+					b.ends(r, use)
+				}
+			}
+			if made != want {
+				t.Errorf("%d resizes that end as %d with one token, want %d", made, use, want)
+			}
+		}
+	}
+}
+
+// TestBounded: however often resizes are offered and withdrawn, the queue holds one place for each pod, and
+// none of pods that are gone.
+func TestBounded(t *testing.T) {
+	const pods = 1000
+	b := newBench(DefaultConfig())
+	for round := range 200 {
+		b.now = b.now.Add(time.Second)
+		for node := range 10 {
+			var list []Request[int]
+			for i := range pods / 10 {
+				p := Priority((round + i) % Priorities)
+				list = append(list, Request[int]{
+					Pod: types.UID(fmt.Sprint(node, "-", i)), Namespace: fmt.Sprint(i % 7), Node: fmt.Sprint(node), Priority: p,
+				})
+			}
+			if round%3 == 0 {
+				list = list[:len(list)/2]
+			}
+			b.Offer(fmt.Sprint(node), list, func(types.UID) bool { return true }, b.now)
+		}
+		for _, r := range b.sends() {
+			b.Finish(r.Pod, r.Value, Use(round%3))
+			b.Take(r.Pod, b.now)
+		}
+		waiting := 0
+		for _, n := range b.Waiting() {
+			waiting += n
+		}
+		if waiting > pods || len(b.tickets) > pods || len(b.leavings) > pods*int(placeKept/time.Second) {
+			t.Fatalf("%d wait, %d places, %d of them withdrawn, for %d pods", waiting, len(b.tickets), len(b.leavings), pods)
+		}
+	}
+	for node := range 10 {
+		b.Offer(fmt.Sprint(node), nil, func(types.UID) bool { return false }, b.now)
+	}
+	b.now = b.now.Add(time.Hour)
+	b.Next(b.now)
+	lines := 0
+	for p := range b.classes {
+		lines += len(b.classes[p].lines)
+	}
+	if n := len(b.tickets) + len(b.nodes) + len(b.parked) + len(b.leavings) + lines; n != 0 {
+		t.Errorf("%d things are kept of pods that are gone, %d of them lines", n, lines)
+	}
+}
+
+// TestFairBetweenNamespaces: while namespaces wait in the same priority, none gets more than one resize
+// more than another, however many they have, and whenever they came.
+func TestFairBetweenNamespaces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBench(roomy())
+		for _, ns := range []string{"a", "b", "c", "d"} {
+			for range rapid.IntRange(1, 40).Draw(t, ns) {
+				b.comes(ns, "n", Needed)
+			}
+		}
+		counts := map[string]int{}
+		left := map[string]int{}
+		for _, r := range b.offered["n"] {
+			left[r.Namespace]++
+		}
+		for range 200 {
+			b.now = b.now.Add(100 * time.Millisecond)
+			for _, r := range b.sends() {
+				counts[r.Namespace]++
+				left[r.Namespace]--
+				b.ends(r, Spent)
+			}
+			for x := range left {
+				for y := range left {
+					if left[x] > 0 && left[y] > 0 && counts[x] > counts[y]+1 {
+						t.Fatalf("%v: %s is more than one ahead of %s, and both wait", counts, x, y)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestKeepsItsPlace: whatever is decided anew, withdrawn for a moment or given back, resizes of one
+// namespace and priority are made in the order in which they came.
+func TestKeepsItsPlace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBench(roomy())
+		last := -1
+		for tick := range 300 {
+			b.now = noon.Add(time.Duration(tick) * 100 * time.Millisecond)
+			for range rapid.IntRange(0, 3).Draw(t, "newcomers") {
+				b.comes("a", rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node"), Needed)
+			}
+			node := rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "decided anew")
+			if rapid.Bool().Draw(t, "withdrawn") { // and offered again in the same moment
+				b.Offer(node, nil, func(types.UID) bool { return true }, b.now)
+			}
+			b.offer(node)
+			for _, r := range b.sends() {
+				if rapid.IntRange(0, 4).Draw(t, "untried") == 0 {
+					b.offered[r.Node][r.Pod] = r
+					b.ends(r, Untried)
+					b.offer(r.Node)
+					continue
+				}
+				if n := b.came[r.Pod].number; n < last {
+					t.Fatalf("%s is made after one that came later", r.Pod)
+				}
+				last = b.came[r.Pod].number
+				b.ends(r, Spent)
+			}
+		}
+	})
+}
+
+// TestBudgetsHold: whatever comes and ends, the resizes that may have changed a pod stay within the
+// budgets of the cluster and of each node; and what nothing is made of is not lost.
+func TestBudgetsHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{
+			PerSecond: 5, PerNode: 1, MaxPerSecond: 8, Burst: 5, NodePerSecond: 2, NodeBurst: 3,
+			Workers: 6, NamespaceWorkers: 3,
+		}
+		b := newBench(c)
+		b.Nodes(2)
+		nodes := []string{"n1", "n2"}
+		spent, of := 0, map[string]int{}
+		var underWay []Request[int]
+		for tick := range 200 {
+			b.now = noon.Add(time.Duration(tick) * 100 * time.Millisecond)
+			for range rapid.IntRange(0, 3).Draw(t, "newcomers") {
+				b.comes(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "namespace"), rapid.SampledFrom(nodes).Draw(t, "node"),
+					rapid.SampledFrom([]Priority{Urgent, Needed, Decrease, Idle}).Draw(t, "priority"))
+			}
+			for _, r := range b.sends() {
+				underWay = append(underWay, r)
+				spent++
+				of[r.Node]++
+			}
+			inNamespace := map[string]int{}
+			for _, r := range underWay {
+				inNamespace[r.Namespace]++
+			}
+			if len(underWay) > c.Workers || inNamespace["a"] > c.NamespaceWorkers || inNamespace["b"] > c.NamespaceWorkers {
+				t.Fatalf("under way %v", inNamespace)
+			}
+			passed := b.now.Sub(noon).Seconds()
+			if most := 7*passed + 7; float64(spent) > most+1e-6 {
+				t.Fatalf("%d resizes in %v s, want at most %v", spent, passed, most)
+			}
+			for _, node := range nodes {
+				if most := 2*passed + 3; float64(of[node]) > most+1e-6 {
+					t.Fatalf("%d resizes of %s in %v s, want at most %v", of[node], node, passed, most)
+				}
+			}
+			for i := len(underWay) - 1; i >= 0; i-- {
+				if r := underWay[i]; rapid.Bool().Draw(t, "ends") {
+					u := rapid.SampledFrom([]Use{Spent, Unspent}).Draw(t, "use")
+					if u == Unspent {
+						spent--
+						of[r.Node]--
+					}
+					underWay = slices.Delete(underWay, i, i+1)
+					b.ends(r, u)
+				}
+			}
+		}
+		for range 2000 { // all that is left is made
+			b.now = b.now.Add(100 * time.Millisecond)
+			for _, r := range append(b.sends(), underWay...) {
+				b.ends(r, Spent)
+			}
+			underWay = nil
+		}
+		if n := b.Queue.waiting; n != [Priorities]int{} || b.sent != 0 || len(b.sentOf) != 0 {
+			t.Fatalf("%v still wait, %d under way", n, b.sent)
+		}
+		b.now = b.now.Add(time.Hour)
+		b.Next(b.now)
+		if len(b.tickets)+len(b.nodes)+len(b.parked)+len(b.leavings) != 0 {
+			t.Fatalf("something is kept of what is gone: %d tickets, %d nodes", len(b.tickets), len(b.nodes))
+		}
+	})
+}
+
+// TestSlotsHold: while all resizes of a namespace hang, those of another are made at the full rate.
+func TestSlotsHold(t *testing.T) {
+	c := roomy()
+	c.Workers, c.NamespaceWorkers = 10, 4
+	b := newBench(c)
+	for range 100 {
+		b.comes("sick", "n", Needed)
+	}
+	sick, healthy := 0, 0
+	for range 100 {
+		b.now = b.now.Add(100 * time.Millisecond)
+		b.comes("healthy", "n", Needed)
+		for _, r := range b.sends() {
+			if r.Namespace == "sick" {
+				sick++
+				continue
+			}
+			healthy++
+			b.ends(r, Spent)
+		}
+	}
+	if sick != 4 || healthy < 95 {
+		t.Errorf("%d sick ones are under way and %d healthy ones were made, want 4 and nearly 100", sick, healthy)
+	}
+}
+
+// TestTheNodeWithoutATokenWaits: pods of a node that has used its budget up let others pass, and get
+// its next token, the most urgent first.
+func TestTheNodeWithoutATokenWaits(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.NodePerSecond, c.NodeBurst = 1000, 1000, 1000, 1, 1
+	b := newBench(c)
+	first := b.comes("a", "full", Idle)
+	idle := b.comes("a", "full", Idle)
+	other := b.comes("b", "other", Idle)
+	sent := func(want ...types.UID) {
+		t.Helper()
+		var got []types.UID
+		for _, r := range b.sends() {
+			got = append(got, r.Pod)
+			b.ends(r, Spent)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("sent %v, want %v", got, want)
+		}
+	}
+	sent(first, other)
+	urgent := b.comes("c", "full", Urgent)
+	sent()
+	if _, _, again := b.Next(b.now); again.Sub(b.now) != time.Second {
+		t.Errorf("asked again in %v, want a second", again.Sub(b.now))
+	}
+	b.now = b.now.Add(time.Second)
+	sent(urgent)
+	b.now = b.now.Add(time.Second)
+	sent(idle)
+}
+
+// TestANewerDecisionReplaces: what waits is replaced, what is under way is not, and what is withdrawn
+// is not made.
+func TestANewerDecisionReplaces(t *testing.T) {
+	q := NewQueue[int](roomy())
+	exists := func(types.UID) bool { return true }
+	offer := func(values ...int) {
+		var list []Request[int]
+		for i, v := range values {
+			list = append(list, Request[int]{Pod: types.UID(fmt.Sprint(i)), Namespace: "a", Node: "n", Priority: Needed, Value: v})
+		}
+		q.Offer("n", list, exists, noon)
+	}
+	offer(1, 2)
+	offer(3, 4)
+	r, ok, _ := q.Next(noon)
+	if !ok || r.Value != 3 {
+		t.Fatalf("%+v %v, want the newer decision about the first", r, ok)
+	}
+	offer(5)
+	if s, _, v := q.Standing("0"); s != Sent || v != 3 {
+		t.Errorf("the first is %v with %d, want as it was sent", s, v)
+	}
+	if _, ok, again := q.Next(noon.Add(time.Second)); ok || !again.IsZero() {
+		t.Errorf("made a resize that was withdrawn (again at %v)", again)
+	}
+	if _, ok := q.Take("0", noon); ok {
+		t.Error("an answer before there is one")
+	}
+	q.Finish("0", 7, Spent)
+	q.Finish("0", 8, Unspent) // too late
+	if v, ok := q.Take("0", noon); !ok || v != 7 {
+		t.Errorf("answer %v, %v", v, ok)
+	}
+	offer(6)
+	r, _, _ = q.Next(noon.Add(time.Second))
+	q.Finish(r.Pod, r.Value, Spent)
+	q.Offer("n", nil, func(types.UID) bool { return false }, noon)
+	if _, ok := q.Take(r.Pod, noon); ok {
+		t.Error("the answer about a pod that is gone is kept")
+	}
+}
+
+// TestRates: the budget grows with the cluster up to its bound, the burst with it, and the client may
+// send what the largest budget needs.
+func TestRates(t *testing.T) {
+	c := DefaultConfig()
+	for nodes, want := range map[int][2]float64{0: {10, 20}, 100: {20, 40}, 900: {100, 200}, 5000: {100, 200}} {
+		if rate, burst := c.rate(nodes); rate != want[0] || burst != want[1] {
+			t.Errorf("%d nodes: %v/s and a burst of %v, want %v", nodes, rate, burst, want)
+		}
+	}
+	if got := c.QPS(); got != 650 {
+		t.Errorf("%v requests per second, want 650", got)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	err := Config{PerNode: -1, MaxPerSecond: -1, NamespaceWorkers: 0}.Validate()
+	if n := len(err.(interface{ Unwrap() []error }).Unwrap()); n != 8 {
+		t.Errorf("%d faults, want 8: %v", n, err)
+	}
+}
