@@ -59,7 +59,7 @@ type signalResult struct {
 }
 
 func (a signalCase) run(percent int32) signalResult {
-	seeds, length, warm := 1, 4*time.Minute, time.Minute
+	seeds, length, warm := 2, 4*time.Minute, time.Minute
 	if long() || *table {
 		seeds, length = 3, 6*time.Minute
 	}
