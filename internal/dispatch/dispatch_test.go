@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +43,7 @@ func (s server) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Re
 // bench is a dispatcher with what it told.
 type bench struct {
 	*Dispatcher
+	mu       sync.Mutex
 	answered []string // nodes
 	failed   []error
 	blocked  reasons.Reason
@@ -55,9 +58,17 @@ func newBench(c flowcontrol.Config, s server) *bench {
 		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour)),
 		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, nil },
 		FreezeAfter: time.Minute, Now: time.Now,
-		Answered: func(_ context.Context, node string) { b.answered = append(b.answered, node) },
-		Failed:   func(_ context.Context, _ *corev1.Pod, err error) { b.failed = append(b.failed, err) },
-		Audit:    slog.New(slog.NewJSONHandler(b.audit, nil)), Metrics: metrics.New(prometheus.NewRegistry()),
+		Answered: func(_ context.Context, node string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.answered = append(b.answered, node)
+		},
+		Failed: func(_ context.Context, _ *corev1.Pod, err error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.failed = append(b.failed, err)
+		},
+		Audit: slog.New(slog.NewJSONHandler(b.audit, nil)), Metrics: metrics.New(prometheus.NewRegistry()),
 	}).Ready(c)
 	return b
 }
@@ -84,13 +95,13 @@ func TestHangsAlone(t *testing.T) {
 	}{"none": {0, 0}, "8 that hang": {8, podresize.Timeout}, "32 that hang": {32, podresize.Timeout}, "150 that fail": {150, 0}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tries, healthy := 0, 0
+				var tries, healthy atomic.Int64
 				b := newBench(flowcontrol.DefaultConfig(), func(pod *corev1.Pod) podresize.Result {
 					if pod.Namespace == "healthy" {
-						healthy++
+						healthy.Add(1)
 						return podresize.Result{Outcome: podresize.Accepted}
 					}
-					tries++
+					tries.Add(1)
 					time.Sleep(sick.hangs) // of the clock of the bubble
 					return podresize.Result{Outcome: podresize.Unavailable, WebhookFailed: true}
 				})
@@ -106,11 +117,11 @@ func TestHangsAlone(t *testing.T) {
 				}
 				b.Offer("n", 1, list, exists)
 				synctest.Wait()
-				if healthy != 5 {
-					t.Errorf("%d of 5 healthy pods are resized at once, beside %d attempts", healthy, tries)
+				if healthy.Load() != 5 {
+					t.Errorf("%d of 5 healthy pods are resized at once, beside %d attempts", healthy.Load(), tries.Load())
 				}
-				if most := flowcontrol.DefaultConfig().NamespaceWorkers; tries > most {
-					t.Errorf("%d attempts in one namespace at once, want at most %d", tries, most)
+				if most := int64(flowcontrol.DefaultConfig().NamespaceWorkers); tries.Load() > most {
+					t.Errorf("%d attempts in one namespace at once, want at most %d", tries.Load(), most)
 				}
 				cancel()
 				synctest.Wait()
