@@ -59,6 +59,6 @@ var faultCases = []faultCase{
 	{"a bad build", "agents that do not become Ready stop a rollout at a tenth of the nodes; the controller keeps its old pods", "TestABadBuildStops", "a build that is Ready and decides badly is not stopped"},
 	{"roll-back triggers", "a decrease after which a pod is not Ready or ends is taken back, once", "TestRollsBackAHarmfulDecrease TestHarmIsFoundOnce", "harm that only latency shows is not found"},
 	{"floods of events and log lines", "one event per pod and reason in ten minutes; one line per new error", "TestTenMinutesOfTrouble internal/controller/TestQuiet TestSignalEvents TestARefusedStatusBacksOff", "no bound on the events of a whole cluster"},
-	{"demand that flips each second", "bands, a bucket per pod and the rate of the cluster bound resizes", "TestAlternatingPriceIsRateLimited internal/flowcontrol/TestRateLimiter", ""},
+	{"demand that flips each second", "bands, a bucket per pod and budgets of node and cluster bound resizes", "TestAlternatingPriceIsRateLimited internal/flowcontrol/TestBudgetsHold", ""},
 	{"a day with mixed faults", "", "", "no soak"},
 }
