@@ -30,7 +30,7 @@ var faultCases = []faultCase{
 	{"200, and the cgroup never changes", "a status that says so is a timeout with a back-off", "internal/lifecycle/TestScenarios", "a status that says done is believed"},
 	{"another client changes limits", "they become the declared ones; a second time, the pod is left alone for a day", "TestStandsBack TestWipedFieldsHideNoExternalChange internal/lifecycle/TestScenarios", ""},
 	{"admission changes the patch", "a dry run finds it; what changes later costs one pod", "TestWouldMutate TestMutated TestAMutationVoidsDryRuns", ""},
-	{"a webhook refuses, hangs or is down", "back-off with jitter; a breaker per namespace", "TestHangingWebhooks internal/flowcontrol/TestBreaker", "increases elsewhere may wait for the workers that hang"},
+	{"a webhook refuses, hangs or is down", "back-off with jitter; a breaker per webhook and namespace; resizes beside the decisions", "TestHangingWebhooks internal/controller/TestHangsAlone internal/dispatch/TestHangsAlone internal/flowcontrol/TestBreaker", ""},
 	{"a ResourceQuota or a LimitRange binds", "limits are shortened to what fits; a tenth of a quota stays free", "TestQuotaIsNeverExceeded TestLimitRangeBinds TestSharesAreLookedAtAgain", ""},
 	{"an admission policy refuses", "the pod waits with a back-off that doubles", "TestRefusals TestOutcomes TestBackOffDoubles", ""},
 	{"429, 503, 504 for ten minutes", "each pod backs off by itself, with jitter; the server may ask for more", "TestTenMinutesOfTrouble TestServerTrouble TestRepeatedByClient internal/agent/TestBackoff TestARefusedStatusBacksOff", ""},
