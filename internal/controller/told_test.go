@@ -130,3 +130,22 @@ func TestUnconfirmedIsNotApplied(t *testing.T) {
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	r.limitIs(pod, 3000, "once the agent stands by its decision")
 }
+
+// TestUndecidedIsRaised: a lowered pod that its agent, which lives, does not stand by for five minutes has its
+// declared limit again.
+func TestUndecidedIsRaised(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.lowered("web")
+	for i := range 6 {
+		if r.limitIs(pod, 200, "before five minutes"); i == 0 {
+			l.ahead += time.Minute // after the last decision
+		}
+		l.ahead += 50 * time.Second
+		r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
+		l.look(pod)
+	}
+	l.ahead += 50 * time.Second
+	r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
+	l.gets(pod, 500)
+}

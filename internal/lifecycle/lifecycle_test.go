@@ -463,6 +463,36 @@ func TestRaisesWhatItLowered(t *testing.T) {
 	}
 }
 
+// TestRaisesWhatStaysUndecided: a pod whose limit was lowered, and about which an agent that lives has not
+// been able to decide for five minutes, has its declared limit again. Nothing is lowered for that.
+func TestRaisesWhatStaysUndecided(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		limit       cpu.Milli
+		unconfirmed time.Duration
+		node        Node
+		to          cpu.Milli // 0: none
+	}{
+		"lowered":                        {limit: 200, unconfirmed: cfg.RestoreAfter, to: 500},
+		"lowered, not for long":          {limit: 200, unconfirmed: 4 * time.Minute},
+		"lowered, and the agent decides": {limit: 200},
+		"lowered, in an outage":          {limit: 200, unconfirmed: time.Hour, node: Node{Outage: true}},
+		"raised":                         {limit: 2000, unconfirmed: time.Hour},
+	} {
+		p := running("web", c.limit, 500, constraint{})
+		p.Recorded, p.InLedger, p.Status.Applied, p.Status.Phase = true, true, app(c.limit), PhaseApplied
+		p.Decision = &Decision{Limits: app(c.limit), Age: c.unconfirmed, Unconfirmed: c.unconfirmed}
+		c.node.Ready = true
+		got, to := decideOne(t, cfg, c.node, p, noon), cpu.Milli(0)
+		if got.Move != nil {
+			to = got.Move.Changes[0].To
+		}
+		if to != c.to {
+			t.Errorf("%s: to %v, want %v", name, to, c.to)
+		}
+	}
+}
+
 // TestNamesTheConstraint: a pod that is not lowered says why as soon as the market would lower it, though it has room
 // below its limit. Between two of several steps that is StepLimited, and before the last one CoolingDown. One that is
 // not Ready, has just started or has just restarted says which of these it is; once that has passed it is lowered.

@@ -147,9 +147,12 @@ type Container struct {
 type Decision struct {
 	Limits Limits
 	Age    time.Duration // since the agent is known to have stood by it, on our own clock
-	Price  market.Price
-	Demand cpu.Milli
-	Budget market.Budget
+	// Unconfirmed is for how long the agent has said, with each renewal of its Lease, that it does not
+	// stand by it.
+	Unconfirmed time.Duration
+	Price       market.Price
+	Demand      cpu.Milli
+	Budget      market.Budget
 	// AtFloor: the floor binds the limit.
 	AtFloor bool
 }

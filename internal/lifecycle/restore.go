@@ -12,8 +12,9 @@ import (
 // has to be started first.
 const agentStart = time.Minute
 
-// chooseRestore decides whether the pod returns to its declared limits, and why. In mode recommend
-// nothing is decided for it any more, so what MBCAS took is given back, and nothing is taken.
+// chooseRestore decides whether the pod returns to its declared limits, and why. In mode recommend,
+// and where its agent cannot decide about it, nothing is decided for it any more, so what MBCAS took is
+// given back, and nothing is taken.
 func chooseRestore(s *state) verdict {
 	switch {
 	case s.leaving:
@@ -24,11 +25,21 @@ func chooseRestore(s *state) verdict {
 		s.Why = reasons.AgentUnresponsive
 	case s.pod.Mode == ModeRecommend && s.lowered():
 		s.Why, s.raiseOnly = reasons.Recommending, true
+	case s.pod.Mode == ModeEnforce && s.undecided() >= s.cfg.RestoreAfter && !s.node.Outage:
+		s.Why, s.raiseOnly = reasons.DecisionTooOld, true
 	default:
 		return next
 	}
 	s.restoring, s.Purpose = true, Restore
 	return next
+}
+
+// undecided is for how long an agent that lives could not decide about the pod, whose limit is lowered.
+func (s *state) undecided() time.Duration {
+	if s.pod.Decision == nil || s.node.LeaseAge >= s.cfg.FreezeAfter || !s.lowered() {
+		return 0
+	}
+	return s.pod.Decision.Unconfirmed
 }
 
 // lowered says whether a limit is below the one that a restore returns to.

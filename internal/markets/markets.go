@@ -103,8 +103,9 @@ func (m *Markets) Unconfirmed(
 
 // Sight is when a decision was first seen, by the rule for Leases: on our own clock.
 type Sight struct {
-	observed time.Time // by the agent's clock
-	seen     time.Time
+	observed    time.Time // by the agent's clock
+	seen        time.Time
+	unconfirmed time.Time // since when its agent does not stand by it; zero: it does
 }
 
 // Age is the time since the decision of that date was first seen. One that is found at our start counts
@@ -118,6 +119,18 @@ func (s *Sight) Age(observed, now, believed time.Time) time.Duration {
 		s.observed = observed
 	}
 	return now.Sub(s.seen)
+}
+
+// Unconfirmed is for how long the agent has neither stood by a decision nor made another one.
+func (s *Sight) Unconfirmed(confirmed bool, now time.Time) time.Duration {
+	switch {
+	case confirmed:
+		s.unconfirmed = time.Time{}
+		return 0
+	case s.unconfirmed.IsZero():
+		s.unconfirmed = now
+	}
+	return min(now.Sub(s.unconfirmed), now.Sub(s.seen))
 }
 
 // Price is the price of a node as of the last renewal; 0 where none is known.
