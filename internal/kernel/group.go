@@ -153,7 +153,7 @@ func (r *reader) file(fd int) ([]byte, error) {
 	}
 	for {
 		n, err := r.pread(fd, r.buf[:], 0)
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
