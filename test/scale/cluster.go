@@ -32,7 +32,7 @@ func disclosed() []string {
 	list := []string{
 		"kube-apiserver --authorization-mode=Node,RBAC --disable-admission-plugins=ServiceAccount",
 		"etcd --unsafe-no-fsync=true (writes do not wait for the disk)",
-		"GOGC=400 for both (less of the CPU that all share goes into the collection of garbage)",
+		"GOGC=150 for both (less of the CPU that all share goes into the collection of garbage)",
 	}
 	for _, f := range flags {
 		list = append(list, fmt.Sprintf("%s --%s=%s", f.program, f.name, f.value))

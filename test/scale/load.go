@@ -17,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
 )
 
-// Loads are like those of recorded services: a mean below the request with noise that lasts for
-// some seconds. Some pods always want more than they declare.
+// Loads are like those of recorded services: a mean of 5 to 40 % of the request with noise that lasts
+// for some seconds. Some pods always want more than they declare.
 const (
 	noiseKept  = 0.9 // of one second's deviation in the next
 	noiseSwing = 0.2 // standard deviation, as a share of the mean
@@ -73,7 +73,7 @@ func (l *loads) add(pod *corev1.Pod) {
 
 // mean is what a container wants on average, drawn first of all that is drawn for it.
 func mean(rng *rand.Rand, kind loadKind, request, limit float64) float64 {
-	calmly := request * (0.2 + 0.5*rng.Float64())
+	calmly := request * (0.05 + 0.35*rng.Float64())
 	switch {
 	case kind == throttled && limit > 0:
 		return greed * limit

@@ -110,7 +110,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	defer cancel()
 
 	// The runtime of this process has read its own; what it starts reads that of the environment.
-	if err := os.Setenv("GOGC", "400"); err != nil {
+	if err := os.Setenv("GOGC", "150"); err != nil {
 		return err
 	}
 	w := &world{options: o, log: log, progress: newProgress(os.Stderr), report: newReport(o)}
