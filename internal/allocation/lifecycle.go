@@ -100,6 +100,7 @@ func DecisionOf(pa *v1alpha1.PodAllocation, age time.Duration) *lifecycle.Decisi
 	if d := pa.Spec.Decision; d != nil {
 		decision.Price, decision.Demand, decision.Budget = d.Price, d.Demand, market.Budget(d.Budget)
 		decision.AtFloor = d.BoundBy == v1alpha1.BoundByFloor
+		decision.Throttled = float64(d.ThrottledPercent) >= 100*demand.DefaultConfig().ThrottleThreshold
 	}
 	return decision
 }

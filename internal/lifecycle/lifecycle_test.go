@@ -598,7 +598,7 @@ func TestWaitsForTheAnswer(t *testing.T) {
 	}
 }
 
-// TestThrottled: a pod is throttled that demands at least its limits.
+// TestThrottled: a pod is throttled that demands at least its limits, or whose agent says so.
 func TestThrottled(t *testing.T) {
 	p := running("web", 500, 500, constraint{})
 	for demand, want := range map[cpu.Milli]bool{0: false, 400: false, 499: false, 500: true, 900: true} {
@@ -606,6 +606,9 @@ func TestThrottled(t *testing.T) {
 		if p.Throttled() != want {
 			t.Errorf("demand %v: throttled %v, want %v", demand, !want, want)
 		}
+	}
+	if p.Decision = (&Decision{Demand: 100, Throttled: true}); !p.Throttled() {
+		t.Error("a pod with throttled bursts is not throttled")
 	}
 	if p.Decision = nil; p.Throttled() {
 		t.Error("throttled without a decision")

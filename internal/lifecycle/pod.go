@@ -155,6 +155,8 @@ type Decision struct {
 	Budget      market.Budget
 	// AtFloor: the floor binds the limit.
 	AtFloor bool
+	// Throttled: a container was throttled in enough of its periods to count.
+	Throttled bool
 }
 
 // Cause is a reason with what its sentence does not know; the zero value is none.
@@ -223,9 +225,11 @@ func (p *Pod) Current() Limits {
 	return limits
 }
 
-// Throttled says whether the pod demands at least what its limits let it have.
+// Throttled says whether the pod is throttled, as its agent said last, or demands at least what its
+// limits let it have. Bursts are throttled at a mean demand below the limit.
 func (p *Pod) Throttled() bool {
-	return p.Decision != nil && p.Decision.Demand > 0 && p.Decision.Demand >= p.Current().Total()
+	d := p.Decision
+	return d != nil && (d.Throttled || d.Demand > 0 && d.Demand >= p.Current().Total())
 }
 
 // managed says whether the container's limit is one that MBCAS resizes.
