@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
@@ -31,6 +32,7 @@ type roundResult struct {
 	Duration time.Duration
 	Files    int // of cgroups that are held open
 	Blocked  int // pods of which a file's read does not end
+	Unlike   int // pods whose quota in the kernel is not their limit
 	Snapshot *snapshot
 	Output   round.Output
 }
@@ -55,6 +57,7 @@ type roundLoop struct {
 	systemUnknown    bool   // the system's usage was not readable in the last round with rates
 	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
 	blocked          map[podRef]bool
+	unlike           map[types.UID]unlikePod // pods whose quota in the kernel is not their limit
 	faulty           map[types.UID]time.Time // pods about which a round panicked, and until when they are set aside
 }
 
@@ -157,6 +160,7 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	sample := l.host.Read(s.Targets)
 	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample, PriceBefore: l.before()}
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
+	r.Unlike = l.compareQuotas(s, sample, now)
 	l.state, r.Output = l.decide(s, in)
 	l.logChanges(r.Output)
 	end := time.Now()
@@ -279,6 +283,68 @@ func (l *roundLoop) logBlocked(s *snapshot, sample kernel.Sample) (count int) {
 		}
 	}
 	return len(l.blocked)
+}
+
+// unlikeFor is how long the quota in the kernel may be another than the limit in the pod's spec: the
+// kubelet sets it within seconds, or says in the pod's status why it does not.
+const unlikeFor = time.Minute
+
+// unlikePod is a pod whose quota in the kernel is not its limit, and whether the log has said so.
+type unlikePod struct {
+	since time.Time
+	told  bool
+}
+
+// compareQuotas counts the managed pods whose quota in the kernel has not been their limit for long, and
+// logs each when that begins and when it ends. A runtime that answers a resize and does not carry it out
+// shows nowhere else: the pod's status says that it is done.
+func (l *roundLoop) compareQuotas(s *snapshot, sample kernel.Sample, now time.Time) (count int) {
+	before := l.unlike
+	l.unlike = nil
+	for i, ref := range s.Refs {
+		limit, quota, unlike := unlikeQuota(s.Pods[i], sample.Pods[i])
+		u, was := before[ref.UID]
+		if !unlike {
+			if u.told {
+				l.log.Info("the pod's quota in the kernel is its limit again", "namespace", ref.Namespace, "pod", ref.Name)
+			}
+			continue
+		}
+		if !was {
+			u.since = now
+		}
+		if now.Sub(u.since) >= unlikeFor {
+			count++
+		}
+		if !u.told && now.Sub(u.since) >= unlikeFor {
+			u.told = true
+			l.log.Warn("the pod's quota in the kernel is not its limit; the kubelet's and the runtime's logs say why",
+				"namespace", ref.Namespace, "pod", ref.Name, "limit", limit, "quota", quota)
+		}
+		if l.unlike == nil {
+			l.unlike = map[types.UID]unlikePod{}
+		}
+		l.unlike[ref.UID] = u
+	}
+	return count
+}
+
+// unlikeQuota is the first container of a pod whose quota in the kernel is not its limit.
+func unlikeQuota(p round.PodInput, sample kernel.PodSample) (limit, quota cpu.Milli, unlike bool) {
+	for j, c := range p.Containers {
+		if p.Unmanaged || !c.Limited() || j >= len(sample.Containers) {
+			continue
+		}
+		q := sample.Containers[j].Quota
+		if q.Limit <= 0 || q.Period <= 0 { // there is none, or it was not read
+			continue
+		}
+		limit, quota = max(c.Limit, cpu.FromUsage(q.Min(), q.Period)), cpu.FromUsage(q.Limit, q.Period)
+		if diff := max(limit-quota, quota-limit); diff > cpu.Quantum {
+			return limit, quota, true
+		}
+	}
+	return 0, 0, false
 }
 
 func (l *roundLoop) close() {

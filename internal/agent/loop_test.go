@@ -366,6 +366,51 @@ func TestBlockedPodsAreTold(t *testing.T) {
 	}
 }
 
+// TestUnlikeQuotaIsTold: the log says once which pod's quota in the kernel has not been its limit for a
+// minute, and when it is again; the round counts such pods. A resize under way is not told.
+func TestUnlikeQuotaIsTold(t *testing.T) {
+	var log bytes.Buffer
+	p, host := newLoop(nil)
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
+	for _, name := range []string{"one", "two"} {
+		c := demand.Container{Name: "app", ID: name, Request: 100, Declared: 500, Limit: 500, Bounds: demand.Bounds{Floor: 100, Ceiling: 1800}}
+		s.Refs = append(s.Refs, podRef{Namespace: "shop", Name: name, UID: types.UID(name)})
+		s.Pods = append(s.Pods, round.PodInput{Pod: demand.Pod{UID: name, Budget: 100, Containers: []demand.Container{c}}})
+		s.Targets = append(s.Targets, kernel.Target{Pod: name, Containers: []string{name}})
+	}
+	now, second := time.Now(), 300*time.Microsecond*100
+	host.sample = func(sample kernel.Sample) kernel.Sample {
+		for i := range sample.Pods {
+			quota := kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond}
+			if i == 1 {
+				quota.Limit = second
+			}
+			sample.Pods[i].Containers = []kernel.Group{{ID: s.Refs[i].Name, Found: true, At: now, Quota: quota}}
+		}
+		return sample
+	}
+	p.snapshot = func() *snapshot { return s }
+	check := func(seconds, unlike, lines int) {
+		t.Helper()
+		for range seconds {
+			now = now.Add(time.Second)
+			p.tick(t.Context(), now)
+		}
+		if got := p.last.Load().Unlike; got != unlike || strings.Count(log.String(), "pod=two") != lines || strings.Contains(log.String(), "pod=one") {
+			t.Errorf("%d pods counted, want %d and %d lines:\n%s", got, unlike, lines, log.String())
+		}
+	}
+	check(59, 0, 0)
+	check(60, 1, 1)
+	second = 50*time.Millisecond - 500*time.Microsecond // rounded
+	check(1, 0, 2)
+	second = 20 * time.Millisecond // a resize under way
+	check(5, 0, 2)
+	second = 50 * time.Millisecond
+	check(5, 0, 2)
+}
+
 // TestUnreadableSystemIsLoggedOnce: the log says when the system's usage becomes unreadable and
 // readable, not in each round.
 func TestUnreadableSystemIsLoggedOnce(t *testing.T) {
