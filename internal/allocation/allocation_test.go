@@ -115,7 +115,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 	var given *v1alpha1.Constraints
 	planned := func() actuator.Pod {
 		facts := Facts(p, pa.Status.DeclaredLimits, 2000, given)
-		return facts.Planned(DecisionOf(pa, 0).Limits, false)
+		return facts.Planned(DecisionOf(pa, 0, 0).Limits, false)
 	}
 	state := actuator.Pod{UID: "u-1", Containers: []actuator.Container{
 		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800},

@@ -91,12 +91,13 @@ func observe(p *lifecycle.Pod, s *corev1.ContainerStatus) {
 	}
 }
 
-// DecisionOf is the decision of a PodAllocation, at that age; nil: none yet.
-func DecisionOf(pa *v1alpha1.PodAllocation, age time.Duration) *lifecycle.Decision {
+// DecisionOf is the decision of a PodAllocation, at that age, which the agent has not stood by for so
+// long; nil: none yet.
+func DecisionOf(pa *v1alpha1.PodAllocation, age, unconfirmed time.Duration) *lifecycle.Decision {
 	if len(pa.Spec.Containers) == 0 && pa.Spec.Decision == nil {
 		return nil
 	}
-	decision := &lifecycle.Decision{Limits: LimitsOf(pa.Spec.Containers), Age: age}
+	decision := &lifecycle.Decision{Limits: LimitsOf(pa.Spec.Containers), Age: age, Unconfirmed: unconfirmed}
 	if d := pa.Spec.Decision; d != nil {
 		decision.Price, decision.Demand, decision.Budget = d.Price, d.Demand, market.Budget(d.Budget)
 		decision.AtFloor = d.BoundBy == v1alpha1.BoundByFloor

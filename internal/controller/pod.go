@@ -94,10 +94,8 @@ func (r *Reconciler) pod(
 	f.Resolved = p.resolved()
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
-		f.Decision = allocation.DecisionOf(p.pa, p.decisionAge(&s.node, s.now, r.Config.FreezeAfter))
-		if f.Decision != nil {
-			f.Decision.Unconfirmed = rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now)
-		}
+		age := p.decisionAge(&s.node, s.now, r.Config.FreezeAfter)
+		f.Decision = allocation.DecisionOf(p.pa, age, rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now))
 	}
 	if p.pa == nil {
 		rec.status = nil // of a PodAllocation that is gone
