@@ -166,7 +166,7 @@ func TestDecisionOfThrottledPod(t *testing.T) {
 	for percent, want := range map[int32]bool{0: false, 9: false, 10: true, 100: true} {
 		pa := &v1alpha1.PodAllocation{}
 		pa.Spec.Decision = &v1alpha1.Decision{ThrottledPercent: percent}
-		if got := DecisionOf(pa, 0).Throttled; got != want {
+		if got := DecisionOf(pa, 0, 0).Throttled; got != want {
 			t.Errorf("throttled in %d %% of its periods: %v, want %v", percent, got, want)
 		}
 	}
