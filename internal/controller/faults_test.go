@@ -34,8 +34,8 @@ func TestTenMinutesOfTrouble(t *testing.T) {
 		r.publish(pod, "0.000", app(3000))
 	}
 	var mu sync.Mutex
-	tries, whole, lines := map[string]int{}, l.Resize, strings.Count(r.log.String(), "\n")
-	l.Resize = fakeResizer{Resizer: whole, apply: func(pod *corev1.Pod, _ func() podresize.Result) podresize.Result {
+	tries, whole, lines := map[string]int{}, l.resizes.Resizer, strings.Count(r.log.String(), "\n")
+	l.resizes.Resizer = fakeResizer{Resizer: whole, apply: func(pod *corev1.Pod, _ func() podresize.Result) podresize.Result {
 		mu.Lock()
 		defer mu.Unlock()
 		tries[pod.Name]++
@@ -60,7 +60,7 @@ func TestTenMinutesOfTrouble(t *testing.T) {
 	if n := strings.Count(r.log.String(), "\n") - lines; told > len(pods) || n > 2*len(pods) {
 		t.Errorf("%d events and %d log lines for %d pods", told, n, len(pods))
 	}
-	l.Resize = whole
+	l.resizes.Resizer = whole
 	l.pass(10 * time.Minute)
 	for _, pod := range pods {
 		l.gets(pod, 3000)
@@ -113,8 +113,8 @@ func TestTwoLeaders(t *testing.T) {
 	var mu sync.Mutex
 	var lowered []time.Time
 	for _, l := range []*life{first, second} {
-		next := l.Resize
-		l.Resize = fakeResizer{Resizer: next, apply: func(_ *corev1.Pod, apply func() podresize.Result) podresize.Result {
+		next := l.resizes.Resizer
+		l.resizes.Resizer = fakeResizer{Resizer: next, apply: func(_ *corev1.Pod, apply func() podresize.Result) podresize.Result {
 			mu.Lock()
 			defer mu.Unlock()
 			result := apply()
