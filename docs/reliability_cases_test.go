@@ -48,9 +48,9 @@ var faultCases = []faultCase{
 	{"what each account may not do", "RBAC or a policy refuses it, with real tokens", "TestAccess TestAccessOnOldest TestEveryExpressionIsNeeded", ""},
 	{"a forged PodAllocation", "it moves nothing and is deleted", "TestForgeriesAreRemoved", ""},
 	{"an agent floods the API server", "its requests wait in a flow of its own; heartbeats and other agents do not", "TestFlows TestFloodWaitsAlone", ""},
-	{"a greedy tenant", "demand is bounded by use; what refuses decreases keeps its declared limit at most", "TestNoGainFromLying TestSplittingGainsNothing TestNoDecreaseKeepsWhatIsDeclared", ""},
+	{"a greedy tenant", "demand is bounded by use; what refuses decreases comes down to its declared limit all the same", "TestNoGainFromLying TestSplittingGainsNothing TestNoDecreaseKeepsWhatIsDeclared TestRefusingDecreases", ""},
 	{"RBAC and pod security", "roles are lists that a test holds; pods meet the level restricted but for one volume", "TestRoles TestPluginRoles config/TestOverlays config/TestTypes", ""},
-	{"hostile settings and objects", "the API server or the program refuses them with the field; a label that cannot be read resizes nothing", "TestSchema internal/kube/TestModeOf internal/controller/TestConfigReportsEverything cmd/mbcas-controller/TestUsage", "not generated from the schemas"},
+	{"hostile settings and objects", "they are refused with the name of the field or flag, or move no limit out of its bounds; a good one counts again", "TestHostileObjects TestOddFlags TestSchema internal/kube/TestModeOf", "DemandSignals are not generated"},
 	// Operations.
 	{"mode recommend", "nothing is resized but back to what is declared", "TestRecommendNeverResizes TestRaisesWhatItLowered", ""},
 	{"pause, restore all", "a pause holds at once and is acknowledged; a restore continues where the last one ended", "TestPauseCausesNoStatus TestPauseWaitsForNoStatus TestRestoreAll TestContinuesWhereItEnded", ""},

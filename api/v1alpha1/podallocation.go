@@ -179,6 +179,11 @@ type Decision struct {
 	// +optional
 	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
 	// ObservedAt is when the agent read the counters behind this decision, on the node's clock.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}(Z|[+-][0-9]{2}:[0-9]{2})$`
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="timestamp(self) > timestamp('2000-01-01T00:00:00Z')",message="observedAt is a date after the year 2000"
 	ObservedAt metav1.MicroTime `json:"observedAt"`
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/dispatch"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/markets"
 	"github.com/mbcas/mbcas/internal/nodeallocation"
@@ -45,6 +46,8 @@ type nodeMemory struct {
 	// last seen to be evicted.
 	dates   lifecycle.Dates
 	evicted time.Time
+	// strays are the PodAllocations that belong to no pod of the node, by when they were first seen.
+	strays map[types.UID]time.Time
 }
 
 // record is what is remembered of one pod.
@@ -80,10 +83,11 @@ type record struct {
 
 // lag is how long a cache may take to show an object that we created. An object that the cache does
 // not show for a multiple of it is from before a restore of the store.
-const lag = 10 * time.Second
+const lag = kube.CacheLag
 
-// of is what is remembered of a node, without pods that do not exist any more.
-func (m *memory) of(node string, exists map[types.UID]bool) *nodeMemory {
+// of is what is remembered of a node, without pods that do not exist any more. Of one without pods and
+// PodAllocations nothing is.
+func (m *memory) of(node string, exists map[types.UID]bool, allocations int) *nodeMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[node]
@@ -91,7 +95,7 @@ func (m *memory) of(node string, exists map[types.UID]bool) *nodeMemory {
 		n = &nodeMemory{records: map[types.UID]*record{}}
 	}
 	maps.DeleteFunc(n.records, func(uid types.UID, _ *record) bool { return !exists[uid] })
-	if m.nodes[node] = n; len(exists) == 0 {
+	if m.nodes[node] = n; len(exists)+allocations == 0 {
 		delete(m.nodes, node)
 	}
 	return n

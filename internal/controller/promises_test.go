@@ -428,6 +428,8 @@ func TestForgeriesAreRemoved(t *testing.T) {
 		forge(forged)
 		r.must(r.Client.Create(r.Context(), forged))
 		before := l.counter.resizes()
+		l.look(pod)
+		l.pass(lag)
 		pa := l.look(pod)
 		if err := r.Client.Get(r.Context(), client.ObjectKeyFromObject(forged), forged); client.IgnoreNotFound(err) != nil || err == nil {
 			t.Errorf("an allocation %s is still there (%v)", name, err)

@@ -255,7 +255,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	for i := range pods.Items {
 		s.exists[pods.Items[i].UID] = true
 	}
-	s.memory = r.memory.of(name, s.exists)
+	s.memory = r.memory.of(name, s.exists, len(allocations))
 	looked := s.memory.dates.LastLook()
 	s.memory.dates.Translate(s.now, &s.node.ReadySince)
 	s.drain(pods.Items)
@@ -273,10 +273,8 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 			s.leftOut = append(s.leftOut, pod.UID)
 		}
 	}
-	for _, pa := range allocations {
-		s.strays = append(s.strays, stray(pa))
-	}
-	if s.node.allocatable == 0 && len(s.exists) == 0 && len(s.strays) == 0 {
+	s.addStrays(allocations)
+	if s.node.allocatable == 0 && len(s.exists) == 0 && len(allocations) == 0 {
 		r.liveness.Drop(name) // no such node any more
 		r.memory.markets.Drop(name)
 		r.memory.told.Drop(name)
@@ -298,6 +296,25 @@ func (r *Reconciler) podApart(
 	}
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 	return p
+}
+
+// addStrays has PodAllocations deleted that belong to no pod of the node, if they have for a while: the
+// garbage collector deletes those of pods that are gone.
+func (s *snapshot) addStrays(allocations map[types.NamespacedName]*v1alpha1.PodAllocation) {
+	seen := make(map[types.UID]time.Time, len(allocations))
+	for _, pa := range allocations {
+		since, ok := s.memory.strays[pa.UID]
+		if !ok {
+			since = s.now
+		}
+		seen[pa.UID] = since
+		if due := since.Add(lag); s.now.Before(due) {
+			s.recheckAt = lifecycle.Earlier(s.recheckAt, due)
+		} else {
+			s.strays = append(s.strays, stray(pa))
+		}
+	}
+	s.memory.strays = seen
 }
 
 // stray has a PodAllocation deleted that belongs to no pod of the node.

@@ -159,11 +159,38 @@ func TestALivingAllocationStays(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		},
 	})
+	l.look(pod)
+	l.pass(lag)
 	if now := l.look(pod); now == nil || now.UID != before.UID {
 		t.Errorf("the allocation of a living pod became %+v", now)
 	}
 	r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
+	l.pass(lag)
 	l.becomes(pod, "gone with its pod", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
+}
+
+// TestAnEndedPodCostsNoRequest: the PodAllocation of a deleted pod is left to the garbage collector; one that it leaves
+// behind is deleted.
+func TestAnEndedPodCostsNoRequest(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	gone, left, stays := l.raised("gone"), l.raised("left"), l.raised("stays")
+	l.look(stays)
+	for _, pod := range []*corev1.Pod{gone, left} {
+		r.must(r.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	}
+	gets, deletes := l.requests(http.MethodGet, "/pods/gone"), l.requests(http.MethodDelete, "")
+	l.look(stays)
+	r.vanish(gone, theAllocation) // as the garbage collector does
+	l.look(stays)
+	l.pass(2 * lag)
+	if pa := l.look(left); pa != nil {
+		t.Errorf("the PodAllocation of a pod that is gone stays: %+v", pa.Status)
+	}
+	gets, deletes = l.requests(http.MethodGet, "/pods/gone")-gets, l.requests(http.MethodDelete, "")-deletes
+	if gets != 0 || deletes != 1 {
+		t.Errorf("%d GETs of a pod that is gone and %d DELETEs, want none and that of the one left behind", gets, deletes)
+	}
 }
 
 // TestAFrozenLeaderOverwritesNothing: a leader that is stopped between its decision and its records finds

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -68,6 +69,10 @@ const (
 
 	agentLease = "mbcas-agent-"
 )
+
+// CacheLag is how long a cache may take to show what the API server has. Shorter takes a late object for
+// a deleted one; longer builds on what is gone.
+const CacheLag = 10 * time.Second
 
 // maxName is how long the name of an object may be.
 const maxName = 253

@@ -100,3 +100,48 @@ func TestAShortRollbackGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusingDecreases: a pod that an HPA or a PodDisruptionBudget keeps from being lowered, or a container of which
+// ends after each decrease, comes down to its declared limit all the same but for the dead band, and not below it.
+func TestRefusingDecreases(t *testing.T) {
+	const declared, near = 500, 550
+	for name, refuse := range map[string]func(p *Pod, lowered bool, now time.Time){
+		"HPA":                 func(p *Pod, _ bool, _ time.Time) { p.NoDecrease, p.HPA = reasons.ScaledByHPA, true },
+		"PodDisruptionBudget": func(p *Pod, _ bool, _ time.Time) { p.NoDecrease = reasons.NoDisruptionAllowed },
+		"ends": func(p *Pod, lowered bool, now time.Time) {
+			if lowered {
+				p.Containers[0].EndedAt = append(p.Containers[0].EndedAt, now)
+				p.Containers[0].Restarts++
+			}
+		},
+	} {
+		cfg := DefaultConfig()
+		p := running("web", 4000, declared, constraint{})
+		p.Recorded, p.Status.Applied, p.Status.Phase = true, app(4000), PhaseApplied
+		var above time.Duration
+		lowest, lowered := p.Containers[0].Limit, false
+		const look = 5 * time.Second
+		for now := noon; now.Before(noon.Add(20 * time.Hour)); now = now.Add(look) {
+			refuse(&p, lowered, now)
+			p.Decision = &Decision{Limits: app(200), Price: 1, Demand: 4000}
+			c := &p.Containers[0]
+			c.NoDecreaseFloor = min(c.Limit, declared)
+			task := decideOne(t, cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, p, now)
+			lowered = false
+			if m := task.Move; m != nil {
+				from := p.Current()
+				lowered, c.Limit = m.Changes[0].To < c.Limit, m.Changes[0].To
+				c.InForce = c.Limit
+				task.Resized(cfg, now, from, p.Current(), &p.Memory)
+			}
+			p.Status = task.Status
+			if c.Limit > near {
+				above += look
+			}
+			lowest = min(lowest, c.Limit)
+		}
+		if lowest < declared || lowest > near || above > time.Hour {
+			t.Errorf("%s: the lowest limit is %v, and was above %v for %v; want an hour at most", name, lowest, cpu.Milli(near), above)
+		}
+	}
+}

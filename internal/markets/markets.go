@@ -38,7 +38,7 @@ type node struct {
 }
 
 // lag is how late the cache of PodAllocations may be while that of Leases is not.
-const lag = 10 * time.Second
+const lag = kube.CacheLag
 
 // epoch is that of the decisions which a cache must show by now.
 func (n node) epoch(now time.Time) time.Time {

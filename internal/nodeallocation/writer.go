@@ -56,7 +56,7 @@ type dropped struct {
 }
 
 // lag is how long the cache may take to show an object that was created.
-const lag = 10 * time.Second
+const lag = kube.CacheLag
 
 // Told is what the agent of a node is told, by the UIDs of pods. Nothing changes it.
 type Told map[types.UID]*v1alpha1.NodePod

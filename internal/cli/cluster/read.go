@@ -43,7 +43,7 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 		s.Note("MBCAS is not installed in this cluster: it has no PodAllocation resource. " +
 			"See \"kubectl mbcas doctor\".")
 	}
-	if err := readConstraints(ctx, a.Client, s, sel.Pod == ""); err != nil && sel.Pod != "" {
+	if err := readConstraints(ctx, a.Client, s, sel.Namespace == ""); err != nil && sel.Pod != "" {
 		s.Note("What constrains the pod is unknown: %s.", format.OneLine(err.Error()))
 	}
 	if state, err := restore.ReadState(ctx, a.Client, a.System); err != nil {
@@ -178,7 +178,10 @@ func ReadNodeConstraints(
 	return found
 }
 
-// readConstraints reads the NodeAllocation of the node of one pod, or all NodeAllocations.
+// mostGets is how many NodeAllocations are read one by one. Beyond, one list of all costs less.
+const mostGets = 50
+
+// readConstraints reads the NodeAllocations of the nodes of the pods that were read, or of all nodes.
 func readConstraints(ctx context.Context, c client.Client, s *snapshot.Snapshot, all bool) error {
 	s.Constraints = map[types.UID]*v1alpha1.Constraints{}
 	add := func(n *v1alpha1.NodeAllocation) {
@@ -188,7 +191,8 @@ func readConstraints(ctx context.Context, c client.Client, s *snapshot.Snapshot,
 			}
 		}
 	}
-	if all {
+	nodes := managedNodes(s)
+	if all || len(nodes) > mostGets {
 		var list v1alpha1.NodeAllocationList
 		if err := c.List(ctx, &list); err != nil {
 			return fmt.Errorf("list nodeallocations: %w", err)
@@ -198,7 +202,7 @@ func readConstraints(ctx context.Context, c client.Client, s *snapshot.Snapshot,
 		}
 		return nil
 	}
-	for _, name := range managedNodes(s) {
+	for _, name := range nodes {
 		n, err := Get(ctx, c, &v1alpha1.NodeAllocation{}, client.ObjectKey{Name: name})
 		if err != nil {
 			return err
