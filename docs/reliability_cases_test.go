@@ -9,7 +9,7 @@ var faultCases = []faultCase{
 	{"malformed kernel files", "a typed error; the container has no sample", "TestOddTexts FuzzStat FuzzMax FuzzPressure", ""},
 	{"no pressure figures (PSI)", "demand is estimated from throttling alone; one log line says why", "TestWhyNoPressure TestRealPressureHidden TestStallsWithoutPressure", ""},
 	{"cgroup v1, v2, hybrid; drivers; nesting", "each layout is found, others are refused with a reason", "TestLayouts", ""},
-	{"the read of one cgroup blocks", "a round is skipped; after ten seconds the agent is restarted", "TestTicksNeverQueue TestStuckRoundStopsTheHeartbeat", "other pods wait as well"},
+	{"the read of one cgroup blocks", "its pod has no samples until the read ends, and is told; the others go on; ticks never queue", "TestBlockedReadCostsItsPod TestWholeTreeBlocked TestBlockedPodsAreTold TestTicksNeverQueue TestStuckRoundStopsTheHeartbeat", ""},
 	{"clocks jump", "ages count on own clocks; dates of others by when they were first seen", "TestGapYieldsNoRate TestRenewalsCount TestHarmIsFoundOnAnyClock TestALeaderFromTheFuture TestDates", "no test of a whole agent under a clock that jumps"},
 	{"allocatable CPU shrinks", "limits above what is left come down", "TestAllocatableIsFollowed", ""},
 	{"an agent is killed anywhere", "its successor takes the price up and publishes only what changes a limit", "TestRestartKeepsThePrice TestPriceIsTakenUp TestNothingIsPublishedTwice TestNewPodsAreOnlyRaised", ""},
@@ -21,7 +21,7 @@ var faultCases = []faultCase{
 	{"is the result the best one", "each result has a certificate", "market/TestAgreesWithOracle TestAgreesWithOracleAtLength TestCertifyRefusesWrongPrices", ""},
 	{"strategic bidders", "nothing is gained by lies, splits, or order", "TestNoGainFromLying TestSplittingGainsNothing TestEnvyFree TestOrderFree", ""},
 	{"more CPU; noise", "more CPU lowers no limit; noise moves none", "TestMonotone TestJustAboveItsShareIsNotCapped TestNoisePublishesNothing TestNoiseWritesLittle", ""},
-	{"the solver panics", "the round is lost, limits stay, estimates start afresh", "TestPanicSkipsARound TestPanicClearsTheState", ""},
+	{"the solver panics", "a panic about one pod costs that pod, another one the round; limits stay", "TestPanicCostsItsPod TestPanicSkipsARound TestPanicClearsTheState", ""},
 	// API and controller.
 	{"409, the pod has changed", "it is read and decided anew at once", "TestAChangedPodIsDecidedAnewAtOnce TestConcurrentWriters", ""},
 	{"another pod of the same name", "the UID in each patch refuses it", "TestReplaced TestAResizeIsNoOtherPod", ""},

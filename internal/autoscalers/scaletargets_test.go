@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -232,5 +233,19 @@ func TestUnknownUntilListed(t *testing.T) {
 	cancel()
 	if _, _, err := v.List(ctx, "shop"); !errors.Is(err, context.Canceled) {
 		t.Errorf("before the first discovery: %v", err)
+	}
+}
+
+// TestNamespaceOf: a VPA that is deleted unseen wakes its namespace as any other does.
+func TestNamespaceOf(t *testing.T) {
+	vpa := anyVPA()
+	vpa.SetNamespace("shop")
+	for _, c := range []struct {
+		o    any
+		want string
+	}{{vpa, "shop"}, {toolscache.DeletedFinalStateUnknown{Key: "shop/web", Obj: vpa}, "shop"}, {"nonsense", ""}} {
+		if got := namespaceOf(c.o); got != c.want {
+			t.Errorf("%T: namespace %q, want %q", c.o, got, c.want)
+		}
 	}
 }

@@ -198,3 +198,32 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	}
 	r.limitIs(pod, 900, "as before")
 }
+
+// TestAVPAWakesItsNamespace: a VPA that changes has the nodes with pods of its namespace looked at, and no others,
+// unless so many have changed that all are.
+func TestAVPAWakesItsNamespace(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	elsewhere, namespace := r.Kubelet(t, "elsewhere"), r.Namespace(t)
+	r.pod("web", "100m", "500m")
+	elsewhere.Run(t, apiserver.Pod(namespace, "web", apiserver.Container("app", "100m", "500m")))
+	for namespace, node := range map[string]string{r.namespace: r.kubelet.Node, namespace: elsewhere.Node} {
+		l.requeue.namespace(namespace)
+		var names []string
+		for _, q := range l.nodesOf(t.Context(), (<-l.requeue.some).Object) {
+			names = append(names, q.Name)
+		}
+		if !slices.Equal(names, []string{node}) {
+			t.Errorf("nodes %v are looked at, want %s", names, node)
+		}
+	}
+	if len(l.requeue.all) != 0 {
+		t.Error("all nodes are looked at")
+	}
+	for range cap(l.requeue.some) + 1 {
+		l.requeue.namespace(namespace)
+	}
+	if len(l.requeue.all) != 1 {
+		t.Error("a change that found no room is forgotten")
+	}
+}
