@@ -262,7 +262,8 @@ func (w *world) reasons(ctx context.Context, pods []*corev1.Pod) map[string]int 
 	count := map[string]int{}
 	for _, pod := range pods[:min(most, len(pods))] {
 		pa := &v1alpha1.PodAllocation{}
-		if err := w.api.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}, pa); err != nil {
+		key := types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
+		if err := w.api.Client.Get(ctx, key, pa); err != nil {
 			count["no PodAllocation"]++
 			continue
 		}
