@@ -1,0 +1,149 @@
+package history_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/history"
+)
+
+var rules = history.Rules{
+	FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute, HoldOff: 10 * time.Minute, ActuationTimeout: 90 * time.Second,
+	Rate: 1, Burst: 2, Slack: 10 * time.Second,
+}
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// build builds histories of one pod, web on n1, that process A1 resizes.
+type build struct {
+	now    time.Time
+	events []history.Event
+}
+
+func (b *build) wait(d time.Duration) *build { b.now = b.now.Add(d); return b }
+
+func (b *build) add(e history.Event) *build {
+	e.At, e.By, e.Node = b.now, "A1", "n1"
+	if e.Kind == history.Renewed {
+		e.By = ""
+	}
+	b.events = append(b.events, e)
+	return b
+}
+
+func app(m int) history.Limits {
+	if m == 0 {
+		return nil
+	}
+	return history.Limits{"app": milli(m)}
+}
+
+// seen: the agent renewed its Lease and decided, and A1 has seen it.
+func (b *build) seen() *build {
+	return b.add(history.Event{Kind: history.Renewed}).
+		add(history.Event{Kind: history.Shown, Stamp: b.now}).
+		add(history.Event{Kind: history.Shown, Pod: "web", Stamp: b.now}).
+		add(history.Event{Kind: history.Looked})
+}
+
+func (b *build) pod(kind history.Kind, before, after int) *build {
+	return b.add(history.Event{Kind: kind, Pod: "web", Before: app(before), Limits: app(after)})
+}
+
+// created is a pod that declared 500m, which is recorded.
+func created() *build {
+	b := &build{now: noon}
+	return b.pod(history.Created, 0, 500).pod(history.Ledgered, 0, 500).pod(history.Recorded, 0, 500).seen()
+}
+
+var view = history.View{Enforced: true, Requests: app(100), Node: 4000, InForce: app(500)}
+
+// sends, stores and records a resize.
+func (b *build) resize(purpose string, before, after int, change ...func(*history.Event)) *build {
+	sent := history.Event{Kind: history.Sent, Pod: "web", Saw: view}
+	stored := history.Event{Kind: history.Resized, Pod: "web", Before: app(before), Limits: app(after), Guarded: true}
+	audit := history.Event{Kind: history.Audited, Pod: "web", Before: app(before), Limits: app(after), Purpose: purpose, Outcome: "Accepted"}
+	for _, e := range []*history.Event{&sent, &stored, &audit} {
+		for _, f := range change {
+			f(e)
+		}
+		if e.Kind != "" {
+			b.add(*e)
+		}
+	}
+	return b
+}
+
+func (b *build) actuated() *build { return b.add(history.Event{Kind: history.Actuated, Pod: "web"}) }
+
+// on changes events of one kind.
+func on(kind history.Kind, f func(*history.Event)) func(*history.Event) {
+	return func(e *history.Event) {
+		if e.Kind == kind {
+			f(e)
+		}
+	}
+}
+
+// TestInvariants gives the checker histories that keep the invariants and histories that break one.
+func TestInvariants(t *testing.T) {
+	for name, c := range map[string]struct {
+		b         *build
+		invariant int // 0: none is broken
+		says      string
+	}{
+		"raised, lowered and restored": {created().resize("allocate", 500, 2000).actuated().wait(6*time.Second).seen().
+			resize("allocate", 2000, 1400).actuated().wait(6*time.Second).seen().resize("restore", 1400, 500).add(history.Event{Kind: history.Quiet}).
+			add(history.Event{Kind: history.Restored}), 0, ""},
+		"a rollback":              {created().resize("rollback", 500, 700), 0, ""},
+		"an answer that was lost": {created().resize("allocate", 500, 700, on(history.Audited, func(e *history.Event) { e.Outcome = "Unknown" })), 0, ""},
+
+		"above the node":                {created().resize("allocate", 500, 4010), 1, "above the node's"},
+		"below the request":             {created().resize("allocate", 500, 90), 1, "below its floor"},
+		"lowered under an HPA":          {created().resize("allocate", 500, 400, on(history.Sent, func(e *history.Event) { e.Saw.Keep = true })), 1, "below its floor"},
+		"more than CPU limits":          {created().resize("allocate", 500, 700, on(history.Resized, func(e *history.Event) { e.Other = "the memory limit" })), 1, "the memory limit"},
+		"in mode recommend":             {created().resize("allocate", 500, 700, on(history.Sent, func(e *history.Event) { e.Saw.Enforced = false })), 1, "enforced false"},
+		"while paused":                  {created().resize("allocate", 500, 700, on(history.Sent, func(e *history.Event) { e.Saw.Paused = true })), 1, "paused true"},
+		"a revert to anything":          {created().resize("revert", 500, 700), 1, "the kubelet reports"},
+		"not recorded":                  {(&build{now: noon}).pod(history.Created, 0, 500).seen().resize("allocate", 500, 700), 2, "not in the ledger"},
+		"recorded in the ledger only":   {(&build{now: noon}).pod(history.Created, 0, 500).pod(history.Ledgered, 0, 500).seen().resize("allocate", 500, 700), 2, "not in the PodAllocation"},
+		"recorded wrongly":              {created().pod(history.Recorded, 0, 600).resize("allocate", 500, 700), 2, "declared limits app=600m"},
+		"restored to something else":    {created().resize("allocate", 500, 700).actuated().seen().resize("restore", 700, 600), 2, "its owner declared 500m"},
+		"not restored in the end":       {created().resize("allocate", 500, 700).add(history.Event{Kind: history.Restored}), 2, "ends at app=700m"},
+		"without preconditions":         {created().resize("allocate", 500, 700, on(history.Resized, func(e *history.Event) { e.Guarded = false })), 3, "no UID"},
+		"from a limit that is not so":   {created().resize("allocate", 600, 700), 3, "starts from app=600m"},
+		"over an external change":       {created().pod(history.External, 500, 300).pod(history.Ledgered, 0, 300).pod(history.Recorded, 0, 300).resize("allocate", 300, 700), 3, "another writer changed it"},
+		"a second decrease":             {created().resize("allocate", 500, 400).wait(6*time.Second).seen().resize("allocate", 400, 300), 4, "has not carried out"},
+		"too many":                      {created().resize("allocate", 500, 700).resize("allocate", 700, 800).resize("allocate", 800, 900), 4, "more often"},
+		"an old Lease":                  {created().wait(71*time.Second).add(history.Event{Kind: history.Shown, Pod: "web", Stamp: noon.Add(time.Minute)}).add(history.Event{Kind: history.Looked}).resize("allocate", 500, 700), 5, "by a Lease"},
+		"an old decision":               {created().wait(71*time.Second).add(history.Event{Kind: history.Shown, Stamp: noon.Add(time.Minute)}).add(history.Event{Kind: history.Looked}).resize("allocate", 500, 700), 5, "by a decision"},
+		"a living agent taken for dead": {created().resize("allocate", 500, 700).actuated().seen().resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 5, "renewed its Lease"},
+		"never quiet":                   {created().add(history.Event{Kind: history.Quiet}).add(history.Event{Kind: history.Wrote}), 6, "still writes"},
+		"no audit record":               {created().resize("allocate", 500, 700, on(history.Audited, func(e *history.Event) { e.Kind = "" })).seen(), 7, "no audit record"},
+		"an audit record of nothing":    {created().resize("allocate", 500, 700, on(history.Resized, func(e *history.Event) { e.Kind = "" })), 7, "never stored"},
+		"an audit record of another":    {created().resize("allocate", 500, 700, on(history.Audited, func(e *history.Event) { e.Limits = app(800) })), 7, "the resize was"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := history.Check(rules, c.b.events)
+			switch {
+			case c.invariant == 0 && len(found) > 0:
+				t.Errorf("found %v", found)
+			case c.invariant > 0 && (len(found) == 0 || found[0].Invariant != c.invariant || !strings.Contains(found[0].Text, c.says)):
+				t.Errorf("found %v, want invariant %d and %q", found, c.invariant, c.says)
+			}
+		})
+	}
+}
+
+// TestACrashIsNoViolation: a process that ended between a resize and its record leaves none.
+func TestACrashIsNoViolation(t *testing.T) {
+	b := created().resize("allocate", 500, 700, on(history.Audited, func(e *history.Event) { e.Kind = "" })).
+		add(history.Event{Kind: history.Crashed}).seen()
+	if found := history.Check(rules, b.events); len(found) > 0 {
+		t.Errorf("found %v", found)
+	}
+}
+
+func milli(m int) cpu.Milli { return cpu.Milli(m) }
