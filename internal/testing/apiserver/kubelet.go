@@ -208,7 +208,7 @@ func (k *Kubelet) reconcile(ctx context.Context, t testing.TB, pod *corev1.Pod) 
 	k.mu.Lock()
 	answer, old := k.answer[pod.UID], k.old
 	k.mu.Unlock()
-	next := report
+	next := Report
 	if old {
 		next = reportOld
 	}
@@ -225,8 +225,8 @@ func (k *Kubelet) reconcile(ctx context.Context, t testing.TB, pod *corev1.Pod) 
 	}
 }
 
-// report is the status that the kubelet writes next for a pod.
-func report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
+// Report is the status that a kubelet writes next for a pod, where it handles resizes in that way.
+func Report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
 		return s

@@ -1,0 +1,232 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/history"
+)
+
+// Result is what came of a schedule.
+type Result struct {
+	Events     []history.Event
+	Violations []history.Violation
+	Counts     map[string]int // of steps and faults
+}
+
+// Run plays a schedule, then lets everything work again, waits until nothing should change any more,
+// starts another process, has all pods restored, and checks the history.
+func Run(s System, text string) Result {
+	w := newWorld(s)
+	for _, line := range strings.Split(text, "\n") {
+		if fields := strings.Fields(line); len(fields) > 0 && !strings.HasPrefix(fields[0], "#") {
+			w.steps = append(w.steps, fields)
+		}
+	}
+	for len(w.steps) > 0 {
+		step := w.steps[0]
+		w.steps = w.steps[1:]
+		w.play(step)
+	}
+	w.mend()
+	w.live(45 * time.Minute)
+	w.note(history.Event{Kind: history.Quiet})
+	w.live(12 * time.Minute)
+	return Result{w.events, history.Check(s.Rules, w.events), w.counts}
+}
+
+// mend ends all faults. Process A leads.
+func (w *world) mend() {
+	w.arrive()
+	for _, n := range Nodes {
+		w.kubelets[n] = apiserver.Obey
+		w.agents[n].stopped, w.agents[n].skew = false, 0
+		w.play([]string{"node", n, "back"})
+		w.play([]string{"node", n, "ready"})
+	}
+	for _, ns := range Namespaces {
+		w.webhooks[ns] = "none"
+	}
+	for _, name := range Pods() {
+		w.harm(name, "well")
+	}
+	w.play([]string{"pause", "false"})
+	if b := w.processes["B"]; b != nil && b.controller != nil {
+		b.crash()
+	}
+	if a := w.processes["A"]; a.controller == nil {
+		w.start("A", 0, false)
+	}
+	w.processes["A"].stopped = false
+}
+
+// live lets the cluster run by itself: agents renew their Leases every twenty seconds, kubelets and
+// caches follow at once, and a node is reconciled when it is due.
+func (w *world) live(d time.Duration) {
+	a := w.processes["A"]
+	for end := w.now.Add(d); w.now.Before(end); {
+		for _, n := range Nodes {
+			w.renew(n)
+			w.confirm(n)
+		}
+		for next := w.now.Add(20 * time.Second); ; {
+			for _, n := range Nodes {
+				w.kubelet(n, w.kubelets[n])
+			}
+			w.api.Credit()
+			a.show("all")
+			node, at := a.soonest()
+			if node == "" || !at.Before(next) {
+				w.now = next
+				break
+			}
+			if at.After(w.now) {
+				w.now = at
+			}
+			a.show("all")
+			a.reconcile(node, nil)
+		}
+	}
+}
+
+// soonest is the node that is due next, and when; "" for none.
+func (p *process) soonest() (node string, at time.Time) {
+	for _, n := range Nodes {
+		if due, ok := p.due[n]; ok && (node == "" || due.Before(at)) {
+			node, at = n, due
+		}
+	}
+	return node, at
+}
+
+// Shrink leaves steps out of a schedule that fails, and faults out of its steps, for as long as it
+// still fails.
+func Shrink(text string, fails func(string) bool) string {
+	var steps [][]string
+	for _, line := range strings.Split(text, "\n") {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			steps = append(steps, fields)
+		}
+	}
+	for size := len(steps) / 2; size > 0; size /= 2 {
+		for at := 0; at+size <= len(steps); {
+			fewer := append(append([][]string{}, steps[:at]...), steps[at+size:]...)
+			if fails(lines(fewer)) {
+				steps = fewer
+			} else {
+				at += size
+			}
+		}
+	}
+	for i := range steps {
+		for at := len(steps[i]) - 1; at > arguments[steps[i][0]]; at-- {
+			whole := steps[i]
+			steps[i] = append(append([]string{}, whole[:at]...), whole[at+1:]...)
+			if !fails(lines(steps)) {
+				steps[i] = whole
+			}
+		}
+	}
+	return lines(steps)
+}
+
+// Failure is a schedule that breaks an invariant.
+type Failure struct {
+	Seed  uint64
+	Steps string // as few as break it
+	history.Violation
+}
+
+// Campaign is what came of many schedules.
+type Campaign struct {
+	Schedules, Events int
+	Took              time.Duration
+	Counts            map[string]int // of steps and faults
+	Checked           map[history.Kind]int
+	Failures          []Failure
+}
+
+// Play plays schedules of that length with seeds from first on, on several threads, until one of five
+// has failed.
+func Play(s System, first uint64, schedules, length int) Campaign {
+	began := time.Now()
+	c := Campaign{Counts: map[string]int{}, Checked: map[history.Kind]int{}}
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	next := first
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for {
+				mu.Lock()
+				seed := next
+				next++
+				done := seed >= first+uint64(schedules) || len(c.Failures) >= 5
+				mu.Unlock()
+				if done {
+					return
+				}
+				text := Draw(seed, length)
+				r := Run(s, text)
+				f := smallest(s, seed, text, r)
+				mu.Lock()
+				c.add(r)
+				c.Failures = append(c.Failures, f...)
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	c.Took = time.Since(began)
+	slices.SortFunc(c.Failures, func(a, b Failure) int { return cmp.Compare(a.Seed, b.Seed) })
+	return c
+}
+
+func (c *Campaign) add(r Result) {
+	c.Schedules++
+	c.Events += len(r.Events)
+	for name, n := range r.Counts {
+		c.Counts[name] += n
+	}
+	for _, e := range r.Events {
+		c.Checked[e.Kind]++
+	}
+}
+
+// smallest is the smallest schedule that breaks the invariant that this one breaks; none if it breaks none.
+func smallest(s System, seed uint64, text string, r Result) []Failure {
+	if len(r.Violations) == 0 {
+		return nil
+	}
+	breaks := func(text string) (history.Violation, bool) {
+		v := Run(s, text).Violations
+		if len(v) == 0 || v[0].Invariant != r.Violations[0].Invariant {
+			return history.Violation{}, false
+		}
+		return v[0], true
+	}
+	small := Shrink(text, func(text string) bool { _, yes := breaks(text); return yes })
+	v, _ := breaks(small)
+	return []Failure{{seed, small, v}}
+}
+
+// Story is a history as a text, for a report about a schedule that failed.
+func Story(r Result) string {
+	var b strings.Builder
+	for _, v := range r.Violations {
+		fmt.Fprintln(&b, v)
+	}
+	for i, e := range r.Events {
+		fmt.Fprintf(&b, "%4d %s %-9s %-3s %.8s %s", i, e.At.Format("15:04:05.000"), e.Kind, e.By, e.Pod, e.Node)
+		if e.Limits != nil {
+			fmt.Fprintf(&b, " %v -> %v", e.Before, e.Limits)
+		}
+		fmt.Fprintf(&b, " %s %s %s %s\n", e.Purpose, e.Reason, e.Outcome, e.Text)
+	}
+	return b.String()
+}

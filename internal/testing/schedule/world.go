@@ -1,0 +1,310 @@
+// Package schedule plays histories of a small cluster against the production controller: a text of
+// steps (a reconcile with a fault, a decision of an agent, an external change, a kubelet that errs, a
+// crash) is carried out on an API server in memory under a clock of its own. What happens is recorded
+// and checked. Steps are drawn from a seed, and a schedule that fails is made smaller until each step
+// of it is needed.
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/go-logr/logr"
+
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/faults"
+	"github.com/mbcas/mbcas/internal/testing/history"
+	"github.com/mbcas/mbcas/internal/testing/memapi"
+)
+
+// Controller is a controller under test: a *controller.Reconciler with its watches.
+type Controller interface {
+	Reconcile(context.Context, reconcile.Request) (reconcile.Result, error)
+	// Changed are the nodes to reconcile because an object has changed.
+	Changed(context.Context, client.Object) []reconcile.Request
+}
+
+// Process is what a controller gets of its surroundings.
+type Process struct {
+	Client client.Client // reads from a cache that may lag
+	Live   client.Reader
+	Now    func() time.Time
+	Jitter func(time.Duration) time.Duration
+	Audit  slog.Handler
+}
+
+// System is what a schedule is played against.
+type System struct {
+	Namespace string // of the installation
+	Rules     history.Rules
+	Trim      func(any) (any, error) // of caches
+	New       func(Process) Controller
+}
+
+// Nodes, namespaces and processes of the world.
+var (
+	Nodes      = []string{"n1", "n2", "n3"}
+	Namespaces = []string{"shop", "lab"}
+	Processes  = []string{"A", "B"}
+)
+
+// pods of the world. Those of the deployment web are in reach of the HPA and the PDB.
+var pods = []struct {
+	name, namespace, node, deployment string
+	containers                        []corev1.Container
+}{
+	{"p1", "shop", "n1", "web", []corev1.Container{apiserver.Container("app", "100m", "500m")}},
+	{"p2", "shop", "n1", "", []corev1.Container{apiserver.Container("app", "200m", "1"), apiserver.Container("side", "50m", "200m")}},
+	{"p3", "lab", "n1", "", []corev1.Container{apiserver.Container("app", "100m", "400m")}},
+	{"p4", "shop", "n2", "web", []corev1.Container{apiserver.Container("app", "100m", "500m")}},
+	{"p5", "lab", "n2", "", []corev1.Container{apiserver.Container("app", "300m", "600m")}},
+	{"p6", "lab", "n3", "", []corev1.Container{apiserver.Container("app", "100m", "2")}},
+}
+
+// Pods are their names.
+func Pods() (names []string) {
+	for _, p := range pods {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// start is when every history begins.
+var start = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// world is the cluster of one schedule.
+type world struct {
+	System
+	api       *memapi.Server
+	now       time.Time
+	processes map[string]*process
+	agents    map[string]*agent
+	kubelets  map[string]apiserver.Answer
+	webhooks  map[string]string // of a namespace: down, deny, hang, mutate
+	events    []history.Event
+	counts    map[string]int // of faults and steps
+	steps     [][]string     // those to come: a paused request lets some of them pass
+	held      []*http.Request
+	settled   map[types.UID]string // the version of a pod about which its kubelet has nothing to do
+	acting    *process             // whose requests are on their way
+}
+
+// agent is the agent of a node, and what it knows.
+type agent struct {
+	node    string
+	stopped bool
+	skew    time.Duration
+	client  client.Client
+	conn    *faults.Transport
+}
+
+// newWorld is a cluster in which everything works.
+func newWorld(s System) *world {
+	w := &world{
+		System: s, now: start, processes: map[string]*process{}, agents: map[string]*agent{},
+		kubelets: map[string]apiserver.Answer{}, webhooks: map[string]string{}, counts: map[string]int{},
+		settled: map[types.UID]string{},
+	}
+	w.api = memapi.New(func() time.Time { return w.now })
+	w.api.Admit, w.api.Stored = w.admit, w.stored
+	for _, name := range append([]string{s.Namespace}, Namespaces...) {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if name != s.Namespace {
+			ns.Labels = map[string]string{kube.ModeLabel: string(kube.ModeEnforce)}
+		}
+		w.create("user", ns)
+	}
+	for _, n := range Nodes {
+		w.node(n)
+		w.agents[n] = w.newAgent(n)
+		w.renew(n)
+	}
+	for _, p := range pods {
+		w.run(p.name)
+	}
+	w.now = w.now.Add(2 * time.Minute) // grace periods are over
+	for _, n := range Nodes {
+		w.renew(n)
+	}
+	w.start("A", 0, false)
+	return w
+}
+
+func (w *world) create(actor string, o client.Object) {
+	if err := w.api.Create(actor, o); err != nil {
+		panic(fmt.Sprintf("create %T %s: %v", o, o.GetName(), err)) // the world itself is wrong
+	}
+}
+
+// node makes a node that has been Ready for an hour.
+func (w *world) node(name string) {
+	resources := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"),
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	n.Status = corev1.NodeStatus{
+		Capacity: resources, Allocatable: resources,
+		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", KubeletVersion: "v1.36.3"},
+		Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			LastTransitionTime: metav1.NewTime(w.now.Add(-time.Hour)),
+		}},
+	}
+	w.create("kubelet "+name, n)
+}
+
+// run creates a pod, and its kubelet starts it.
+func (w *world) run(name string) {
+	for _, p := range pods {
+		if p.name != name || memapi.Get[*corev1.Pod](w.api, p.namespace, name) != nil ||
+			memapi.Get[*corev1.Node](w.api, "", p.node) == nil {
+			continue
+		}
+		pod := apiserver.Pod(p.namespace, name)
+		for _, c := range p.containers {
+			pod.Spec.Containers = append(pod.Spec.Containers, *c.DeepCopy())
+		}
+		pod.Spec.NodeName, pod.Status.QOSClass = p.node, corev1.PodQOSBurstable
+		if p.deployment != "" {
+			yes := true
+			pod.Labels = map[string]string{"app": p.deployment, "pod-template-hash": "abc"}
+			pod.OwnerReferences = []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.deployment + "-abc", UID: "rs-1", Controller: &yes,
+			}}
+		}
+		w.create("owner", pod)
+		w.kubelet(p.node, apiserver.Obey)
+	}
+}
+
+// pod is a pod by its name; nil where there is none.
+func (w *world) pod(name string) *corev1.Pod {
+	i := slices.IndexFunc(pods, func(p struct {
+		name, namespace, node, deployment string
+		containers                        []corev1.Container
+	}) bool {
+		return p.name == name
+	})
+	if i < 0 {
+		return nil
+	}
+	return memapi.Get[*corev1.Pod](w.api, pods[i].namespace, name)
+}
+
+// kubelet has a kubelet look at its pods.
+func (w *world) kubelet(node string, answer apiserver.Answer) {
+	n := memapi.Get[*corev1.Node](w.api, "", node)
+	if n == nil {
+		return
+	}
+	for _, p := range memapi.All[*corev1.Pod](w.api) {
+		if p.Spec.NodeName != node || w.settled[p.UID] == p.ResourceVersion {
+			continue
+		}
+		// It speaks to the API server in whole seconds, and sets its own time.
+		status := apiserver.Report(p, answer, metav1.NewTime(w.now.Truncate(time.Second)))
+		memapi.Change(w.api, "kubelet "+node, p.Namespace, p.Name, func(p *corev1.Pod) { p.Status = status })
+		if now := memapi.Get[*corev1.Pod](w.api, p.Namespace, p.Name); now == p && answer == apiserver.Obey {
+			w.settled[p.UID] = p.ResourceVersion
+		}
+	}
+}
+
+// newAgent is the agent of a node, with a connection of its own.
+func (w *world) newAgent(node string) *agent {
+	a := &agent{node: node, conn: &faults.Transport{Next: w.api, Wait: w.wait, Crash: func() {}}}
+	a.client = newClient(a.conn, "agent "+node, nil)
+	return a
+}
+
+// renew renews the Lease of a node's agent.
+func (w *world) renew(node string) {
+	a := w.agents[node]
+	if a.stopped || memapi.Get[*corev1.Node](w.api, "", node) == nil {
+		return
+	}
+	at := metav1.NewMicroTime(w.now.Add(a.skew))
+	if !memapi.Change(w.api, "agent "+node, w.Namespace, kube.AgentLease(node), func(l *coordinationv1.Lease) {
+		l.Spec.RenewTime = &at
+	}) {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: kube.AgentLease(node)}}
+		l.Spec.RenewTime = &at
+		w.create("agent "+node, l)
+	}
+}
+
+// The library complains once where it has no logger.
+func init() { log.SetLogger(logr.Discard()) }
+
+// newClient is a client through a transport, which reads from a cache if there is one.
+func newClient(conn http.RoundTripper, actor string, cache client.Reader) client.Client {
+	options := client.Options{Scheme: memapi.Scheme, Mapper: mapper}
+	if cache != nil {
+		options.Cache = &client.CacheOptions{Reader: cache}
+	}
+	c, err := client.New(memapi.Config(conn, actor), options)
+	if err != nil {
+		panic(err) // nothing is sent yet
+	}
+	return c
+}
+
+var mapper = memapi.Mapper()
+
+// wait lets time pass while a request is on its way, until the client gives up.
+func (w *world) wait(ctx context.Context, d time.Duration) error {
+	if left := w.patience(); d >= left {
+		w.now = w.now.Add(left)
+		return context.DeadlineExceeded
+	}
+	w.now = w.now.Add(d)
+	return ctx.Err()
+}
+
+// patience is how long a client waits for its answer.
+func (w *world) patience() time.Duration {
+	if w.acting == nil || w.acting.resizing {
+		return 8 * time.Second
+	}
+	return 30 * time.Second
+}
+
+// random is the source of jitter of one life of a process: the same in every run.
+func random(life string) *rand.Rand {
+	seed := uint64(1)
+	for _, c := range []byte(life) {
+		seed = seed*31 + uint64(c)
+	}
+	return rand.New(rand.NewPCG(seed, 7))
+}
+
+// note adds an event.
+func (w *world) note(e history.Event) {
+	e.At = w.now
+	w.events = append(w.events, e)
+}
+
+// lines are a schedule as a text.
+func lines(steps [][]string) string {
+	var b strings.Builder
+	for _, s := range steps {
+		b.WriteString(strings.Join(s, " ") + "\n")
+	}
+	return b.String()
+}
