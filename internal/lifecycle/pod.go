@@ -25,7 +25,7 @@ type Node struct {
 	// LeaseAge is the time since the agent was last seen to renew its Lease, on our own clock.
 	LeaseAge time.Duration
 	// Outage: so many agents are unresponsive that the cause is likely not theirs. LeaseUnread: the
-	// Lease could not be read from the API server itself, so the cache may be late.
+	// Lease could not be read from the API server itself, or is newer there than in the cache.
 	Outage, LeaseUnread bool
 }
 

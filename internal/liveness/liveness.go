@@ -5,6 +5,7 @@
 //   - RenewalsCount: a renewal counts, whatever time it claims; seeing the same again does not.
 //   - CountsAgents: agents count that could renew: those of Ready nodes that have had one.
 //   - DeafWatch: a renewal that only the API server itself shows ends the silence.
+//   - DeafWatchConfirmsNothing: it confirms no decision.
 //   - TellsOfAnOutage: an outage is told when it begins and when it ends, and not in between.
 package liveness
 
@@ -59,13 +60,16 @@ func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, n
 		return nil
 	}
 	// The watch of Leases may be late, or show nothing any more.
+	if node.LeaseUnread = a.tracker.isLate(name, now, a.RestoreAfter); node.LeaseUnread {
+		return nil
+	}
 	lease = &coordinationv1.Lease{}
 	err := a.Live.Get(ctx, key, lease)
 	if node.LeaseUnread = client.IgnoreNotFound(err) != nil; node.LeaseUnread {
 		a.Log.Error("node not restored: the Lease of its agent cannot be read", "node", name, "err", err)
 	} else if !a.tracker.confirm(name, renewed(lease), now) {
 		a.Log.Warn("the watch of Leases is late: the agent is responsive", "node", name)
-		node.LeaseAge = a.Age(name, now)
+		node.LeaseUnread = true
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package liveness
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
@@ -88,6 +90,48 @@ func (c *cluster) restored(at time.Time) (nodes []string) {
 		}
 	}
 	return nodes
+}
+
+// TestDeafWatchConfirmsNothing: a renewal that only the API server itself shows ends the silence, so
+// the node is not restored. But the watch that is late may be late with decisions, too, so none is
+// confirmed until it shows the renewal. The API server is asked once.
+func TestDeafWatchConfirmsNothing(t *testing.T) {
+	c := newCluster(t)
+	asked := 0
+	late := now.Add(10 * time.Minute)
+	c.Live = interceptor.NewClient(fake.NewFakeClient(), interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			asked++
+			o.SetName(key.Name)
+			o.(*coordinationv1.Lease).Spec.RenewTime = &metav1.MicroTime{Time: late}
+			return nil
+		},
+	})
+	c.renew(now, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	c.restored(now)
+	c.renew(late, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	judge := func(at time.Time) (n lifecycle.Node) {
+		n = lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
+		if err := c.Judge(t.Context(), "n0", &n, at); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for range 3 {
+		if n := judge(late.Add(time.Second)); n.LeaseAge < c.FreezeAfter {
+			t.Errorf("a Lease that the watch shows 10 minutes old counts as %v old", n.LeaseAge)
+		}
+		if got := c.restored(late.Add(time.Second)); len(got) > 0 {
+			t.Errorf("restored %v although the agent is responsive", got)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the API server was asked %d times, want once", asked)
+	}
+	c.renew(late.Add(2*time.Second), 0)
+	if n := judge(late.Add(3 * time.Second)); n.LeaseAge > 2*time.Second || n.LeaseUnread {
+		t.Errorf("after the watch has caught up, the Lease is %v old, in doubt %v", n.LeaseAge, n.LeaseUnread)
+	}
 }
 
 // TestTellsOfAnOutage: one of ten agents that stops has its node restored. When all ten stop, limits

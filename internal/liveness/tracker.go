@@ -21,6 +21,7 @@ type agent struct {
 	renewed   time.Time // what the Lease says; zero: there was none
 	seen      time.Time // on our clock
 	confirmed bool      // by the API server itself, that it was not renewed since
+	live      time.Time // when the API server itself showed a renewal that the watch does not show
 	node      lifecycle.Node
 	known     bool // node is
 }
@@ -53,7 +54,7 @@ func (t *tracker) observe(node string, renewed, now time.Time, grace time.Durati
 		// until it is late; any other has to be renewed first.
 		last.seen, before = Believed(renewed, now, grace), grace
 	case !renewed.IsZero() && !renewed.Equal(last.renewed):
-		last.seen, last.confirmed = now, false
+		last.seen, last.confirmed, last.live = now, false, time.Time{}
 	}
 	if !renewed.IsZero() {
 		last.renewed = renewed
@@ -88,14 +89,23 @@ func (t *tracker) isConfirmed(node string) bool {
 	return t.nodes[node].confirmed
 }
 
+// isLate says whether the API server itself showed a renewal not long ago that the watch does not show.
+func (t *tracker) isLate(node string, now time.Time, long time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	live := t.nodes[node].live
+	return !live.IsZero() && now.Sub(live) < long
+}
+
 // confirm takes in what the API server itself says of a Lease. It returns false for a renewal that
-// the watch did not show.
+// the watch did not show. That one ends the silence, and confirms no decision: what the cache shows of
+// the decisions may be as old.
 func (t *tracker) confirm(node string, renewed, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.nodes[node]
 	if !renewed.IsZero() && !renewed.Equal(a.renewed) {
-		a.renewed, a.seen = renewed, now
+		a.live = now
 	} else {
 		a.confirmed = true
 	}

@@ -85,15 +85,23 @@ func TestDeafWatch(t *testing.T) {
 	var l tracker
 	l.observe("n1", now, now, grace)
 	later := now.Add(6 * time.Minute)
-	if l.confirm("n1", later.Add(-time.Second), later) || l.age("n1", later) != 0 || l.isConfirmed("n1") {
-		t.Errorf("a renewal that the watch did not show: age %v, confirmed %v", l.age("n1", later), l.isConfirmed("n1"))
+	check := func(when string, at time.Time, age time.Duration, confirmed, late bool) {
+		t.Helper()
+		if a, c, l := l.age("n1", at), l.isConfirmed("n1"), l.isLate("n1", at, 5*time.Minute); a != age || c != confirmed || l != late {
+			t.Errorf("%s: age %v, confirmed %v, late %v; want %v, %v, %v", when, a, c, l, age, confirmed, late)
+		}
 	}
-	much := later.Add(6 * time.Minute)
-	if !l.confirm("n1", later.Add(-time.Second), much) || l.age("n1", much) != 6*time.Minute || !l.isConfirmed("n1") {
-		t.Errorf("no renewal: age %v, confirmed %v", l.age("n1", much), l.isConfirmed("n1"))
+	if l.confirm("n1", later.Add(-time.Second), later) {
+		t.Error("a renewal that the watch did not show confirms the silence")
 	}
-	l.observe("n1", much, much, grace)
-	if l.isConfirmed("n1") || l.age("n1", much) != 0 {
-		t.Errorf("a renewal: age %v, confirmed %v", l.age("n1", much), l.isConfirmed("n1"))
+	check("after a renewal that the watch did not show", later, 6*time.Minute, false, true)
+	check("long after it", later.Add(5*time.Minute), 11*time.Minute, false, false)
+	l.observe("n1", later.Add(-time.Second), later, grace)
+	check("when the watch shows it", later, 0, false, false)
+	if !l.confirm("n1", later.Add(-time.Second), later.Add(6*time.Minute)) {
+		t.Error("no renewal does not confirm the silence")
 	}
+	check("without a renewal", later.Add(6*time.Minute), 6*time.Minute, true, false)
+	l.observe("n1", later.Add(6*time.Minute), later.Add(6*time.Minute), grace)
+	check("after a renewal", later.Add(6*time.Minute), 0, false, false)
 }
