@@ -65,6 +65,7 @@ type record struct {
 	// a deleted one.
 	cached   types.UID
 	decision markets.Sight // the last seen
+	untold   time.Time     // when its agent was last seen not to be told of the pod
 	// decidedAt is when the resize in flight was decided.
 	decidedAt time.Time
 	lifecycle.Memory

@@ -94,6 +94,9 @@ func (r *Reconciler) pod(
 	f.Resolved = p.resolved()
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
+		if s.told[p.pod.UID] == nil {
+			rec.untold = s.now
+		}
 		age := p.decisionAge(&s.node, s.now, r.Config.FreezeAfter)
 		f.Decision = allocation.DecisionOf(p.pa, age, rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now))
 	}
@@ -156,7 +159,8 @@ func (p *podState) decisionAge(n *nodeState, now time.Time, freeze time.Duration
 		return 0
 	}
 	age := p.rec.decision.Age(d.ObservedAt.Time, now, liveness.Believed(d.ObservedAt.Time, now, freeze))
-	if !n.unconfirmed.Has(p.pod.UID) {
+	told := now.Sub(p.rec.untold) - lag // of a pod that it is not told of, the agent says nothing
+	if !n.unconfirmed.Has(p.pod.UID) && n.LeaseAge < told {
 		age = min(age, n.LeaseAge)
 	}
 	return age
