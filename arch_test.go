@@ -118,7 +118,8 @@ var rules = []struct{ pkg, imports string }{
 var (
 	programs  = []string{"cmd/", "tools/", "test/"}
 	testsOnly = []string{
-		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet", "internal/testing/podtest",
+		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet", "internal/testing/podtest", "internal/testing/faults",
+		"internal/testing/memapi", "internal/testing/history", "internal/testing/schedule",
 		"internal/lab/simtest",
 	}
 	modules = []string{"test/cluster"} // modules of their own

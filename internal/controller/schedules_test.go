@@ -17,8 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/objectcache"
 	"github.com/mbcas/mbcas/internal/testing/history"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
@@ -28,6 +30,24 @@ type underTest struct{ *Reconciler }
 
 func (u underTest) Changed(ctx context.Context, o client.Object) []reconcile.Request {
 	return u.nodesOf(ctx, o)
+}
+
+// Background opens the gate, as its check does, and empties the queues of nodes.
+func (u underTest) Background(ctx context.Context) (requests []reconcile.Request) {
+	if closed, _ := u.Gate.Closed(); closed != "" {
+		u.Gate.Set("", "")
+		u.requeue.allNodes()
+	}
+	for {
+		select {
+		case e := <-u.requeue.all:
+			requests = append(requests, u.nodesOf(ctx, e.Object)...)
+		case e := <-u.requeue.some:
+			requests = append(requests, u.nodesOf(ctx, e.Object)...)
+		default:
+			return requests
+		}
+	}
 }
 
 // noEvents takes events and forgets them.
@@ -40,11 +60,11 @@ func system() schedule.System {
 	c := DefaultConfig()
 	c.Pods = 1
 	return schedule.System{
-		Namespace: c.Namespace, Trim: kube.Trim,
+		Namespace: c.Namespace, Trim: objectcache.NewTransform(),
 		Rules: history.Rules{
 			FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter, HoldOff: c.ExternalChangeHoldOff,
 			ActuationTimeout: c.ActuationTimeout, Rate: c.Rate, Burst: c.Burst,
-			Skew: 2 * time.Minute, Slack: 45 * time.Second,
+			Skew: 2 * time.Minute, Slack: 45 * time.Second, Lag: 45 * time.Second,
 		},
 		New: func(p schedule.Process) schedule.Controller {
 			r := (&Reconciler{
@@ -52,7 +72,7 @@ func system() schedule.System {
 				Gate: flowcontrol.NewGate(nil, nil), Now: p.Now,
 				Telemetry: Telemetry{
 					Events: noEvents{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Audit: slog.New(p.Audit),
-					Metrics: NewMetrics(prometheus.NewRegistry()),
+					Metrics: metrics.New(prometheus.NewRegistry()),
 				},
 			}).Ready()
 			r.jitter, r.breakers = p.Jitter, flowcontrol.NewBreakers(p.Jitter)
@@ -64,7 +84,7 @@ func system() schedule.System {
 }
 
 var (
-	schedules = flag.Int("schedules", 300, "how many random schedules to play")
+	schedules = flag.Int("schedules", 30, "how many random schedules to play")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first one")
 	reportTo  = flag.String("report", "", "the file to write a report to")
 	play      = flag.String("play", "", "print the history of the schedule in this file")

@@ -44,9 +44,12 @@ const (
 	Shown     Kind = "shown"     // the cache of a process shows a renewal or a decision (of Pod)
 	Started   Kind = "started"   // a process
 	Crashed   Kind = "crashed"   // a process
+	Woken     Kind = "woken"     // a process that was stopped: its caches show what was
 	Forgotten Kind = "forgotten" // a user deleted the PodAllocation of a pod, or the ledger of a node
+	Admission Kind = "admission" // from here on admission answers otherwise
 	Told      Kind = "told"      // a user chose another mode for the namespace of a pod
 	Quiet     Kind = "quiet"     // from here on no input changes
+	Endless   Kind = "endless"   // a process reconciles a node again and again, at the same moment
 	Restored  Kind = "restored"  // everything was told to return to declared limits, and had the time to
 )
 
@@ -60,28 +63,28 @@ type Event struct {
 
 	Before, Limits Limits
 	// Of resizes: Guarded says that the request named the UID and the version of the pod, Other what it
-	// changed beside CPU limits.
-	Guarded bool
-	Other   string
-	Saw     View // with Sent
+	// changed beside CPU limits, and Mutated that admission did that.
+	Guarded, Mutated bool
+	Other            string
+	Saw              View // with Sent
 
 	// Of audit records.
 	Purpose, Reason string
 	Outcome         string
 	// Stamp names a renewal or a decision; it is the time that the agent wrote into it. First says that
 	// the process has seen none before.
-	// Answer says that it was in the answer to a request.
-	Stamp         time.Time
-	First, Answer bool
-	Text          string // of Wrote
+	Stamp time.Time
+	First bool
+	Text  string // of Wrote
 }
 
 // View is what a process saw when it decided.
 type View struct {
 	Enforced bool // the mode of the namespace
 	Paused   bool
-	Keep     bool // an autoscaler or a disruption budget wants no decrease
-	Quota    bool // the namespace has one, which may leave room for a part of a restore
+	Keep     bool      // an autoscaler or a disruption budget wants no decrease
+	Most     cpu.Milli // what the owner allows a container; 0: no bound
+	Quota    bool      // the namespace has one, which may leave room for a part of a restore
 	Requests Limits
 	Node     cpu.Milli // what the node can allocate
 	InForce  Limits    // what the kubelet reported
@@ -93,8 +96,8 @@ type Rules struct {
 	Rate                                                 float64
 	Burst                                                int
 	// Skew is by how much the clocks of processes and agents differ at most, Slack how long a decision
-	// may take from its look at the node to its requests.
-	Skew, Slack time.Duration
+	// may take from its look at the node to its requests, and Lag how late caches are at most.
+	Skew, Slack, Lag time.Duration
 }
 
 // Violation is an invariant that does not hold.
@@ -121,7 +124,7 @@ var Invariants = [...]string{
 
 // Check returns everything that breaks an invariant.
 func Check(rules Rules, events []Event) []Violation {
-	c := checker{rules: rules, events: events, pods: map[string]*pod{}, lives: map[string]*life{}, agents: map[string]time.Time{}}
+	c := checker{rules: rules, events: events, pods: map[string]*pod{}, lives: map[string]*life{}, agents: map[string][]time.Time{}, stood: map[standing]time.Time{}}
 	for i := range events {
 		c.at = i
 		c.take(&events[i])
@@ -135,7 +138,8 @@ type checker struct {
 	at     int
 	pods   map[string]*pod
 	lives  map[string]*life
-	agents map[string]time.Time // when the agent of a node last renewed its Lease
+	agents map[string][]time.Time // when the agent of a node renewed its Lease
+	stood  map[standing]time.Time // when an agent last stood by a decision
 	quiet  bool
 	found  []Violation
 }
@@ -149,9 +153,17 @@ type pod struct {
 	decrease           time.Time // when the decrease in flight was sent; zero: none is
 }
 
+// standing is a decision about a pod, by its date.
+type standing struct {
+	pod   string
+	stamp int64
+}
+
 // life is one life of a process.
 type life struct {
 	crashed   bool
+	woken     time.Time
+	mutated   bool // it has learned that admission changes resizes
 	tokens    float64
 	filled    time.Time
 	renewals  map[string]seen // by node
@@ -172,6 +184,7 @@ type attempt struct {
 type request struct {
 	Event
 	lease, decision seen
+	number          int // its place in the history
 }
 
 // seen is a renewal or a decision as a process saw it.
@@ -228,13 +241,18 @@ func (c *checker) take(e *Event) {
 	case Gone:
 		c.pod(e.Pod).decrease, c.pod(e.Pod).limits = time.Time{}, nil
 	case Renewed:
-		c.agents[e.Node] = e.At
+		c.agents[e.Node] = append(c.agents[e.Node], e.At)
+	case Published:
+		c.stood[standing{e.Pod, e.Stamp.UnixMicro()}] = e.At
+	case Admission:
+		for _, l := range c.lives {
+			l.mutated = false
+		}
+	case Woken:
+		c.life(e.By).woken = e.At
 	case Shown:
 		l := c.life(e.By)
 		s := seen{node: e.Node, stamp: e.Stamp, shown: e.At, first: e.First}
-		if e.Answer {
-			s.looked = e.At
-		}
 		if e.Pod != "" {
 			l.decisions[e.Pod] = s
 		} else {
@@ -246,6 +264,8 @@ func (c *checker) take(e *Event) {
 		c.life(e.By).crashed = true
 	case Quiet:
 		c.quiet = true
+	case Endless:
+		c.fail(6, "%s reconciles node %s again and again", e.By, e.Node)
 	case Restored:
 		c.restored()
 	}
@@ -286,10 +306,18 @@ func (c *checker) recorded(e *Event) {
 	}
 }
 
-// forgotten: a hold-off is part of the record, and ends where a user chooses another mode.
+// forgotten: a hold-off is part of the record, as are the limits that were applied, and it ends where
+// a user chooses another mode.
 func (c *checker) forgotten(e *Event) {
-	if e.Pod != "" {
-		c.pod(e.Pod).external = time.Time{}
+	if e.Pod == "" {
+		return
+	}
+	p := c.pod(e.Pod)
+	p.external = time.Time{}
+	if e.Kind == Forgotten {
+		p.applied = nil
+	} else {
+		c.quiet = false
 	}
 }
 
@@ -313,12 +341,12 @@ func (c *checker) sent(e *Event) {
 		l.tokens = min(float64(c.rules.Burst), l.tokens+c.rules.Rate*e.At.Sub(l.filled).Seconds())
 	}
 	l.filled = e.At
-	l.sent[e.Pod] = request{*e, l.renewals[e.Node], l.decisions[e.Pod]}
+	l.sent[e.Pod] = request{*e, l.renewals[e.Node], l.decisions[e.Pod], c.at}
 }
 
 func (c *checker) resized(e *Event) {
 	p, l := c.pod(e.Pod), c.life(e.By)
-	if e.Other != "" {
+	if e.Other != "" && (!e.Mutated || l.mutated) {
 		c.fail(1, "the resize of %s changes %s", e.Pod, e.Other)
 	}
 	if !e.Guarded {
@@ -341,7 +369,7 @@ func (c *checker) resized(e *Event) {
 		c.fail(4, "%s resizes more often than %v per second after a burst of %d", e.By, c.rules.Rate, c.rules.Burst)
 	}
 	p.limits, p.applied = maps.Clone(e.Limits), e.Limits
-	if a, ok := l.unknown[e.Pod]; ok && sameChange(e, &a.audit) {
+	if a, ok := l.unknown[e.Pod]; ok && sameChange(e, &a.audit) && a.sent.number == l.sent[e.Pod].number {
 		delete(l.unknown, e.Pod)
 		c.judge(e, &a.audit, a.sent)
 		return
@@ -373,6 +401,7 @@ func lowers(before, after Limits) bool {
 // the resize was for.
 func (c *checker) audited(e *Event) {
 	l := c.life(e.By)
+	l.mutated = l.mutated || e.Outcome == "WouldMutate"
 	if _, ok := l.sent[e.Pod]; !ok && e.Outcome == "Accepted" {
 		c.fail(7, "the audit record of %s is of a resize that was never sent", e.Pod)
 	}
@@ -408,13 +437,15 @@ func (c *checker) judge(resize, audit *Event, sent request) {
 		}
 	case "restore":
 		for name, l := range resize.Limits {
-			part := sent.Saw.Quota && l > resize.Before[name] && l < p.owners[name]
-			if l != resize.Before[name] && l != p.owners[name] && !part {
+			before, owners := resize.Before[name], p.owners[name]
+			part := sent.Saw.Quota && l > before && l < owners
+			step := audit.Reason == "AgentUnresponsive" && l < before && l > owners
+			if l != before && l != owners && !part && !step {
 				c.fail(2, "a restore of %s sets %s to %v, its owner declared %v", resize.Pod, name, l, p.owners[name])
 			}
 		}
-		if last := c.agents[audit.Node]; audit.Reason == "AgentUnresponsive" && at.Sub(last) < c.rules.RestoreAfter-c.rules.Slack {
-			c.fail(5, "%s is restored for an unresponsive agent, which renewed its Lease %v before", resize.Pod, at.Sub(last))
+		if audit.Reason == "AgentUnresponsive" {
+			c.judgeSilence(resize, audit.Node, at)
 		}
 	case "revert":
 		for name, l := range resize.Limits {
@@ -445,6 +476,9 @@ func (c *checker) judgeBounds(resize, audit *Event, saw View) {
 		if saw.Keep && audit.Purpose == "allocate" {
 			floor = max(floor, min(from, p.owners[name]))
 		}
+		if saw.Most > 0 {
+			floor = min(floor, saw.Most)
+		}
 		switch {
 		case to == from:
 		case to > saw.Node && to >= from:
@@ -455,20 +489,42 @@ func (c *checker) judgeBounds(resize, audit *Event, saw View) {
 	}
 }
 
+// judgeSilence: a node is restored because its agent was silent, but for what the caches may not show.
+func (c *checker) judgeSilence(resize *Event, node string, at time.Time) {
+	if at.Sub(c.life(resize.By).woken) < c.rules.Lag {
+		return
+	}
+	for _, renewed := range slices.Backward(c.agents[node]) {
+		age := at.Sub(renewed)
+		if age >= c.rules.RestoreAfter-c.rules.Slack {
+			return
+		}
+		if age > c.rules.Lag {
+			c.fail(5, "%s is restored for an unresponsive agent, which renewed its Lease %v before", resize.Pod, age)
+			return
+		}
+	}
+}
+
 // judgeAge: what the process decided by was fresh when it looked.
 func (c *checker) judgeAge(resize, audit *Event, sent request) {
-	at := sent.At
-	for what, s := range map[string]seen{"Lease": sent.lease, "decision": sent.decision} {
-		if what == "decision" && audit.Purpose != "allocate" {
-			continue
-		}
-		since := s.looked
-		if s.first { // it has to speak for itself
-			since = s.stamp.Add(c.rules.Skew)
-		}
-		if s.shown.IsZero() || at.Sub(since) >= c.rules.FreezeAfter+c.rules.Slack {
-			c.fail(5, "%s is resized by a %s that %s first saw %v before", resize.Pod, what, resize.By, at.Sub(since))
-		}
+	at, lease := sent.At, sent.lease
+	since := lease.looked
+	switch {
+	case lease.first: // it has to speak for itself
+		since = lease.stamp.Add(c.rules.Skew)
+	case since.IsZero():
+		since = lease.shown
+	}
+	if lease.shown.IsZero() || at.Sub(since) >= c.rules.FreezeAfter+c.rules.Slack {
+		c.fail(5, "%s is resized by a Lease that %s first saw %v before", resize.Pod, resize.By, at.Sub(since))
+	}
+	if audit.Purpose != "allocate" || at.Sub(c.life(resize.By).woken) < c.rules.FreezeAfter+c.rules.Lag {
+		return
+	}
+	stood := c.stood[standing{resize.Pod, sent.decision.stamp.UnixMicro()}]
+	if late := max(c.rules.Skew, c.rules.Lag); at.Sub(stood) >= c.rules.FreezeAfter+c.rules.Slack+late {
+		c.fail(5, "%s is resized by a decision that its agent last stood by %v before", resize.Pod, at.Sub(stood))
 	}
 }
 

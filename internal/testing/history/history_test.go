@@ -11,7 +11,7 @@ import (
 
 var rules = history.Rules{
 	FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute, HoldOff: 10 * time.Minute, ActuationTimeout: 90 * time.Second,
-	Rate: 1, Burst: 2, Slack: 10 * time.Second,
+	Rate: 1, Burst: 2, Slack: 10 * time.Second, Lag: 20 * time.Second,
 }
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -44,6 +44,7 @@ func app(m int) history.Limits {
 func (b *build) seen() *build {
 	return b.add(history.Event{Kind: history.Renewed}).
 		add(history.Event{Kind: history.Shown, Stamp: b.now}).
+		add(history.Event{Kind: history.Published, Pod: "web", Stamp: b.now}).
 		add(history.Event{Kind: history.Shown, Pod: "web", Stamp: b.now}).
 		add(history.Event{Kind: history.Looked})
 }
@@ -100,6 +101,9 @@ func TestInvariants(t *testing.T) {
 		"a rollback":              {created().resize("rollback", 500, 700), 0, ""},
 		"an answer that was lost": {created().resize("allocate", 500, 700, on(history.Audited, func(e *history.Event) { e.Outcome = "Unknown" })), 0, ""},
 
+		"a renewal that no cache shows yet": {created().resize("allocate", 500, 700).actuated().wait(6*time.Minute).seen().wait(10*time.Second).
+			resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 0, ""},
+
 		"above the node":                {created().resize("allocate", 500, 4010), 1, "above the node's"},
 		"below the request":             {created().resize("allocate", 500, 90), 1, "below its floor"},
 		"lowered under an HPA":          {created().resize("allocate", 500, 400, on(history.Sent, func(e *history.Event) { e.Saw.Keep = true })), 1, "below its floor"},
@@ -118,8 +122,8 @@ func TestInvariants(t *testing.T) {
 		"a second decrease":             {created().resize("allocate", 500, 400).wait(6*time.Second).seen().resize("allocate", 400, 300), 4, "has not carried out"},
 		"too many":                      {created().resize("allocate", 500, 700).resize("allocate", 700, 800).resize("allocate", 800, 900), 4, "more often"},
 		"an old Lease":                  {created().wait(71*time.Second).add(history.Event{Kind: history.Shown, Pod: "web", Stamp: noon.Add(time.Minute)}).add(history.Event{Kind: history.Looked}).resize("allocate", 500, 700), 5, "by a Lease"},
-		"an old decision":               {created().wait(71*time.Second).add(history.Event{Kind: history.Shown, Stamp: noon.Add(time.Minute)}).add(history.Event{Kind: history.Looked}).resize("allocate", 500, 700), 5, "by a decision"},
-		"a living agent taken for dead": {created().resize("allocate", 500, 700).actuated().seen().resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 5, "renewed its Lease"},
+		"an old decision":               {created().wait(91*time.Second).add(history.Event{Kind: history.Shown, Stamp: noon.Add(time.Minute)}).add(history.Event{Kind: history.Looked}).resize("allocate", 500, 700), 5, "by a decision"},
+		"a living agent taken for dead": {created().resize("allocate", 500, 700).actuated().seen().wait(30*time.Second).resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 5, "renewed its Lease"},
 		"never quiet":                   {created().add(history.Event{Kind: history.Quiet}).add(history.Event{Kind: history.Wrote}), 6, "still writes"},
 		"no audit record":               {created().resize("allocate", 500, 700, on(history.Audited, func(e *history.Event) { e.Kind = "" })).seen(), 7, "no audit record"},
 		"an audit record of nothing":    {created().resize("allocate", 500, 700, on(history.Resized, func(e *history.Event) { e.Kind = "" })), 7, "never stored"},

@@ -3,6 +3,7 @@ package memapi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -64,6 +65,11 @@ func (c *Cache) Show(resource string, upTo int) (changed []client.Object) {
 	}
 	c.seen[resource] = max(c.seen[resource], upTo)
 	return changed
+}
+
+// Items are the objects of a kind that the cache shows, by namespace and name.
+func (c *Cache) Items(resource string) []client.Object {
+	return slices.SortedFunc(maps.Values(c.items[resource]), order)
 }
 
 // Seen is how many changes of all kinds the cache has taken in of one kind.

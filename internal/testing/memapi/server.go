@@ -56,6 +56,7 @@ var kinds = []Kind{
 	kind(&autoscalingv2.HorizontalPodAutoscaler{}, autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", true),
 	kind(&appsv1.ReplicaSet{}, appsv1.SchemeGroupVersion, "replicasets", true),
 	kind(&v1alpha1.PodAllocation{}, v1alpha1.GroupVersion, "podallocations", true),
+	kind(&v1alpha1.NodeAllocation{}, v1alpha1.GroupVersion, "nodeallocations", false),
 	kind(&v1alpha1.DemandSignal{}, v1alpha1.GroupVersion, "demandsignals", true),
 }
 
@@ -247,7 +248,7 @@ func (s *Server) create(w write, o client.Object) (client.Object, *apierrors.Sta
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), ns)
 	}
 	s.uids++
-	o.SetUID(types.UID(fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.uids)))
+	o.SetUID(types.UID(fmt.Sprintf("%06d00-0000-4000-8000-000000000000", s.uids)))
 	o.SetCreationTimestamp(metav1.NewTime(s.Now().Truncate(time.Second)))
 	if w.kind.counted {
 		o.SetGeneration(1)
@@ -301,6 +302,7 @@ func (s *Server) store(w write, current, next client.Object) client.Object {
 	next.SetGeneration(current.GetGeneration())
 	next.SetResourceVersion(current.GetResourceVersion())
 	next.SetCreationTimestamp(current.GetCreationTimestamp())
+	next.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as it is stored
 	if equality.Semantic.DeepEqual(current, next) {
 		return current
 	}

@@ -70,7 +70,12 @@ func (w *world) start(name string, skew time.Duration, stale bool) {
 	w.processes[name] = p
 	w.note(history.Event{Kind: history.Started, By: p.life})
 	for _, e := range w.api.Log(0)[:at] {
-		p.seen(e, false)
+		p.seen(e)
+	}
+	for _, r := range memapi.Resources() {
+		for _, o := range p.cache.Items(r) {
+			p.controller.Changed(context.Background(), o)
+		}
 	}
 	for _, n := range Nodes {
 		p.due[n] = w.now
@@ -81,6 +86,14 @@ func (w *world) start(name string, skew time.Duration, stale bool) {
 func (p *process) crash() {
 	p.world.note(history.Event{Kind: history.Crashed, By: p.life})
 	p.controller = nil
+}
+
+// wakeUp has a process that was stopped go on.
+func (p *process) wakeUp() {
+	if p.stopped {
+		p.stopped, p.caughtUp = false, p.world.now
+		p.world.note(history.Event{Kind: history.Woken, By: p.life})
+	}
 }
 
 // show takes changes of a kind into the process's cache; "all" of every kind.
@@ -94,7 +107,7 @@ func (p *process) show(resource string) {
 		from := p.cache.Seen(r)
 		for _, e := range p.world.api.Log(min(from, to)) {
 			if e.Resource == r {
-				p.seen(e, false)
+				p.seen(e)
 			}
 		}
 		for _, o := range p.cache.Show(r, to) {
@@ -102,6 +115,23 @@ func (p *process) show(resource string) {
 				p.wake(q.Name, p.world.now)
 			}
 		}
+	}
+}
+
+// catchUp: a watch that is too late is noticed.
+func (p *process) catchUp() {
+	if !p.stopped && p.world.now.Sub(p.caughtUp) >= maxLag {
+		p.show("all")
+	}
+}
+
+// background lets what runs beside the reconciles of a process run.
+func (p *process) background() {
+	if p.controller == nil || p.stopped {
+		return
+	}
+	for _, q := range p.controller.Background(context.Background()) {
+		p.wake(q.Name, p.world.now)
 	}
 }
 
@@ -118,9 +148,7 @@ func (p *process) reconcile(node string, script []string) {
 	if p.controller == nil || p.stopped {
 		return
 	}
-	if w.now.Sub(p.caughtUp) > maxLag {
-		p.show("all")
-	}
+	p.catchUp()
 	p.requests, p.script = 0, map[int]string{}
 	for _, s := range script {
 		fault, n, _ := strings.Cut(s, "@")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -34,7 +35,7 @@ func (w *world) stored(e memapi.Event) {
 		w.storedPod(e, p)
 		return
 	case "leases":
-		if node, ok := kube.AgentLeaseNode(e.Key.Name); ok && e.After != nil {
+		if node, ok := kube.AgentLeaseNode(e.After); ok {
 			w.note(history.Event{Kind: history.Renewed, Node: node})
 			return
 		}
@@ -84,6 +85,7 @@ func (w *world) storedPod(e memapi.Event, p *process) {
 			Kind: history.Resized, By: p.life, Pod: string(after.UID), Node: after.Spec.NodeName,
 			Before: containerLimits(before), Limits: containerLimits(after),
 			Guarded: e.UID == before.UID && e.Version == before.ResourceVersion, Other: others(before, after),
+			Mutated: w.webhooks[after.Namespace] == "mutate",
 		})
 	case p != nil:
 		w.note(history.Event{Kind: history.Wrote, By: p.life, Text: e.Verb + " pod " + e.Key.String()})
@@ -120,7 +122,11 @@ func (w *world) storedAllocation(e memapi.Event, p *process) {
 	case p == nil && after == nil:
 		w.note(history.Event{Kind: history.Forgotten, Pod: string(before.Spec.PodRef.UID)})
 	case p == nil:
-		w.note(history.Event{Kind: history.Published, Pod: string(after.Spec.PodRef.UID)})
+		stamp := time.Time{}
+		if after.Spec.Decision != nil {
+			stamp = after.Spec.Decision.ObservedAt.Time
+		}
+		w.note(history.Event{Kind: history.Published, Pod: string(after.Spec.PodRef.UID), Stamp: stamp})
 	case after != nil && len(after.Status.DeclaredLimits) > 0 &&
 		(before == nil || !kube.SameLimits(before.Status.DeclaredLimits, after.Status.DeclaredLimits)):
 		w.note(history.Event{
@@ -171,31 +177,32 @@ func (p *process) view(pod *corev1.Pod) history.View {
 	var hpas autoscalingv2.HorizontalPodAutoscalerList
 	var pdbs policyv1.PodDisruptionBudgetList
 	if p.cache.List(ctx, &hpas) == nil && p.cache.List(ctx, &pdbs) == nil {
+		v.Most, _ = kube.MaxCPU(pod) // one that cannot be read is none
 		v.Keep = pod.Labels["app"] == "web" && len(hpas.Items)+len(pdbs.Items) > 0
 	}
 	return v
 }
 
-// answered notes what the process learns from the answer to a write.
+// answered notes what the process learns from the answer to a request.
 func (p *process) answered(q *http.Request) {
 	c := faults.CallOf(q)
-	if !strings.HasPrefix(c.Resource, "podallocations") {
-		return
-	}
 	for _, pa := range memapi.All[*v1alpha1.PodAllocation](p.world.api) {
 		if pa.Name == c.Name {
-			p.seen(memapi.Event{After: pa}, true)
+			p.seen(memapi.Event{After: pa})
 		}
+	}
+	if lease := memapi.Get[*coordinationv1.Lease](p.world.api, p.world.Namespace, c.Name); lease != nil {
+		p.seen(memapi.Event{After: lease})
 	}
 }
 
 // seen notes that the process sees a renewal or a decision.
-func (p *process) seen(e memapi.Event, answer bool) {
+func (p *process) seen(e memapi.Event) {
 	var name string
-	n := history.Event{Kind: history.Shown, By: p.life, Answer: answer}
+	n := history.Event{Kind: history.Shown, By: p.life}
 	switch o := e.After.(type) {
 	case *coordinationv1.Lease:
-		node, ok := kube.AgentLeaseNode(o.Name)
+		node, ok := kube.AgentLeaseNode(o)
 		if !ok || o.Spec.RenewTime == nil {
 			return
 		}

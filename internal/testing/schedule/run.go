@@ -51,7 +51,7 @@ func (w *world) mend() {
 		w.play([]string{"node", n, "ready"})
 	}
 	for _, ns := range Namespaces {
-		w.webhooks[ns] = "none"
+		w.webhook(ns, "none")
 	}
 	for _, name := range Pods() {
 		w.harm(name, "well")
@@ -63,18 +63,19 @@ func (w *world) mend() {
 	if a := w.processes["A"]; a.controller == nil {
 		w.start("A", 0, false)
 	}
-	w.processes["A"].stopped = false
+	w.processes["A"].wakeUp()
 }
 
 // live lets the cluster run by itself: agents renew their Leases every twenty seconds, kubelets and
 // caches follow at once, and a node is reconciled when it is due.
 func (w *world) live(d time.Duration) {
-	a := w.processes["A"]
+	a, times := w.processes["A"], 0
 	for end := w.now.Add(d); w.now.Before(end); {
 		for _, n := range Nodes {
-			w.renew(n)
-			w.confirm(n)
+			w.agents[n].publishAll(nil)
+			w.agents[n].renew()
 		}
+		a.background()
 		for next := w.now.Add(20 * time.Second); ; {
 			for _, n := range Nodes {
 				w.kubelet(n, w.kubelets[n])
@@ -86,14 +87,22 @@ func (w *world) live(d time.Duration) {
 				w.now = next
 				break
 			}
-			if at.After(w.now) {
-				w.now = at
+			if times++; at.After(w.now) {
+				w.now, times = at, 0
+			}
+			if times > endless {
+				w.note(history.Event{Kind: history.Endless, By: a.life, Node: node})
+				return
 			}
 			a.show("all")
 			a.reconcile(node, nil)
 		}
 	}
 }
+
+// endless is how many reconciles at one moment are no coincidence: each change of an object is cause
+// for one.
+const endless = 200
 
 // soonest is the node that is due next, and when; "" for none.
 func (p *process) soonest() (node string, at time.Time) {

@@ -2,9 +2,7 @@ package schedule
 
 import (
 	"context"
-	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -12,17 +10,14 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
-	"github.com/mbcas/mbcas/internal/testing/faults"
+	"github.com/mbcas/mbcas/internal/testing/history"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
 )
 
@@ -33,19 +28,20 @@ var verbs map[string]func(*world, []string)
 // A reconcile may play steps while its request is on its way, so the table is filled at the start.
 func init() {
 	verbs = map[string]func(*world, []string){
-		"wait":      func(w *world, a []string) { w.now = w.now.Add(duration(a[0])) },
+		"wait":      func(w *world, a []string) { w.pass(duration(a[0])) },
 		"reconcile": func(w *world, a []string) { w.process(a[0], func(p *process) { p.reconcile(a[1], a[2:]) }) },
 		"show":      func(w *world, a []string) { w.process(a[0], func(p *process) { p.show(a[1]) }) },
 		"crash":     func(w *world, a []string) { w.process(a[0], (*process).crash) },
 		"start":     (*world).startStep,
 		"stop":      func(w *world, a []string) { w.process(a[0], func(p *process) { p.stopped = true }) },
 		"continue": func(w *world, a []string) {
-			w.process(a[0], func(p *process) { p.stopped, p.caughtUp = false, w.now })
+			w.process(a[0], (*process).wakeUp)
 		},
-		"arrive": func(w *world, _ []string) { w.arrive() },
-		"renew":  func(w *world, a []string) { w.renew(a[0]); w.confirm(a[0]) },
-		"decide": func(w *world, a []string) { w.decide(a[0], a[1], a[2], a[3:]) },
-		"agent":  (*world).agentStep,
+		"arrive":  func(w *world, _ []string) { w.arrive() },
+		"renew":   func(w *world, a []string) { w.agent(a[0], (*agent).renew) },
+		"decide":  func(w *world, a []string) { w.decideStep(a[0], a[1], a[2], a[3:]) },
+		"publish": func(w *world, a []string) { w.agent(a[0], func(g *agent) { g.publishAll(a[1:]) }) },
+		"agent":   (*world).agentStep,
 		"kubelet": func(w *world, a []string) {
 			w.kubelets[a[0]] = answers[a[1]]
 		},
@@ -71,7 +67,7 @@ func init() {
 		"pdb":     (*world).pdb,
 		"quota":   (*world).quota,
 		"credit":  func(w *world, _ []string) { w.api.Credit() },
-		"webhook": func(w *world, a []string) { w.webhooks[a[0]] = a[1] },
+		"webhook": func(w *world, a []string) { w.webhook(a[0], a[1]) },
 		"forget":  func(w *world, a []string) { w.forget(a[0]) },
 		"pause": func(w *world, a []string) {
 			c := newClient(w.api, "user", nil)
@@ -82,7 +78,7 @@ func init() {
 
 // arguments are how many of them a verb needs.
 var arguments = map[string]int{
-	"wait": 1, "reconcile": 2, "show": 2, "crash": 1, "start": 1, "stop": 1, "continue": 1, "renew": 1, "decide": 3, "agent": 2,
+	"wait": 1, "reconcile": 2, "show": 2, "crash": 1, "start": 1, "stop": 1, "continue": 1, "renew": 1, "decide": 3, "publish": 1, "agent": 2,
 	"kubelet": 2, "sync": 1, "resize": 2, "delete": 1, "create": 1, "replace": 1, "harm": 2, "annotate": 3, "mode": 2, "node": 2,
 	"hpa": 1, "pdb": 1, "quota": 2, "webhook": 2, "forget": 1, "pause": 1,
 }
@@ -103,6 +99,19 @@ func (w *world) play(step []string) {
 }
 
 func (w *world) context() context.Context { return context.Background() }
+
+// pass lets time pass. Caches never fall behind by more than maxLag.
+func (w *world) pass(d time.Duration) {
+	for ; d > 0; d -= maxLag {
+		w.now = w.now.Add(min(d, maxLag))
+		for _, name := range Processes {
+			w.process(name, func(p *process) {
+				p.catchUp()
+				p.background()
+			})
+		}
+	}
+}
 
 func duration(s string) time.Duration {
 	d, _ := time.ParseDuration(s) // what cannot be read is no time
@@ -137,10 +146,19 @@ func (w *world) startStep(a []string) {
 	w.start(a[0], skew, stale)
 }
 
+// agent does something with the agent of a node.
+func (w *world) agent(node string, f func(*agent)) {
+	if a := w.agents[node]; a != nil {
+		f(a)
+	}
+}
+
 func (w *world) agentStep(a []string) {
 	g := w.agents[a[0]]
 	switch {
 	case g == nil:
+	case a[1] == "restart":
+		g.restart()
 	case a[1] == "stop" || a[1] == "start":
 		g.stopped = a[1] == "stop"
 	default:
@@ -148,71 +166,10 @@ func (w *world) agentStep(a []string) {
 	}
 }
 
-// decide publishes limits for the first container of a pod, and as much in proportion for the others.
-func (w *world) decide(name, limit, price string, script []string) {
-	pod := w.pod(name)
-	if pod == nil {
-		return
-	}
-	pa := memapi.Get[*v1alpha1.PodAllocation](w.api, pod.Namespace, string(pod.UID))
-	a := w.agents[pod.Spec.NodeName]
-	if pa == nil || a.stopped {
-		return
-	}
-	first := cpu.Milli(number(limit))
-	var limits []v1alpha1.ContainerLimit
-	for i, c := range pod.Spec.Containers {
-		to := first
-		if i > 0 {
-			to = max(10, first/5)
-		}
-		limits = append(limits, v1alpha1.ContainerLimit{Name: c.Name, CPULimit: to})
-	}
-	d := v1alpha1.Decision{Budget: 100, Demand: first, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing}
-	if err := d.Price.UnmarshalText([]byte(price)); err != nil {
-		return
-	}
-	w.publish(a, pa, limits, &d, script)
-}
-
-// publish writes a decision as agents do.
-func (w *world) publish(a *agent, pa *v1alpha1.PodAllocation, limits []v1alpha1.ContainerLimit, d *v1alpha1.Decision, script []string) {
-	d = d.DeepCopy()
-	d.ObservedAt = metav1.NewMicroTime(w.now.Add(a.skew))
-	raw, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pa.UID},
-		"spec":     map[string]any{"desiredCPULimit": kube.Total(limits), "containers": limits, "decision": d},
-	})
-	if err != nil {
-		panic(err) // it is numbers and strings
-	}
-	a.conn.Play(nil)
-	if len(script) > 0 {
-		text, _, _ := strings.Cut(script[0], "@")
-		if f, err := faults.Parse(text); err == nil && !strings.HasPrefix(text, "crash") {
-			w.counts["agent "+text]++
-			a.conn.Play(faults.Rules(faults.Rule{Fault: f}))
-		}
-	}
-	acting := w.acting
-	w.acting = nil
-	to := &v1alpha1.PodAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: pa.Namespace, Name: pa.Name}}
-	// Whether it gets through is the schedule's business.
-	_ = a.client.Patch(w.context(), to, client.RawPatch(types.MergePatchType, raw), client.FieldOwner("mbcas-agent"))
-	w.acting = acting
-}
-
-// confirm publishes anew what the controller asks the agent to confirm.
-func (w *world) confirm(node string) {
-	a := w.agents[node]
-	if a == nil || a.stopped {
-		return
-	}
-	for _, pa := range memapi.All[*v1alpha1.PodAllocation](w.api) {
-		if pa.Spec.NodeName == node && pa.Spec.Decision != nil && allocation.Published(pa).At.IsZero() {
-			w.publish(a, pa, pa.Spec.Containers, pa.Spec.Decision, nil)
-		}
-	}
+// webhook changes the answers of admission.
+func (w *world) webhook(namespace, how string) {
+	w.webhooks[namespace] = how
+	w.note(history.Event{Kind: history.Admission})
 }
 
 // resize changes a pod's limit as another writer does.

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +27,6 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
-	"github.com/mbcas/mbcas/internal/testing/faults"
 	"github.com/mbcas/mbcas/internal/testing/history"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
 )
@@ -38,6 +36,8 @@ type Controller interface {
 	Reconcile(context.Context, reconcile.Request) (reconcile.Result, error)
 	// Changed are the nodes to reconcile because an object has changed.
 	Changed(context.Context, client.Object) []reconcile.Request
+	// Background does what runs beside the reconciles, and returns the nodes to reconcile because of it.
+	Background(context.Context) []reconcile.Request
 }
 
 // Process is what a controller gets of its surroundings.
@@ -105,15 +105,6 @@ type world struct {
 	acting    *process             // whose requests are on their way
 }
 
-// agent is the agent of a node, and what it knows.
-type agent struct {
-	node    string
-	stopped bool
-	skew    time.Duration
-	client  client.Client
-	conn    *faults.Transport
-}
-
 // newWorld is a cluster in which everything works.
 func newWorld(s System) *world {
 	w := &world{
@@ -133,14 +124,14 @@ func newWorld(s System) *world {
 	for _, n := range Nodes {
 		w.node(n)
 		w.agents[n] = w.newAgent(n)
-		w.renew(n)
+		w.agents[n].renew()
 	}
 	for _, p := range pods {
 		w.run(p.name)
 	}
 	w.now = w.now.Add(2 * time.Minute) // grace periods are over
 	for _, n := range Nodes {
-		w.renew(n)
+		w.agents[n].renew()
 	}
 	w.start("A", 0, false)
 	return w
@@ -193,6 +184,9 @@ func (w *world) run(name string) {
 	}
 }
 
+// exists says whether there is such a node.
+func (w *world) exists(node string) bool { return memapi.Get[*corev1.Node](w.api, "", node) != nil }
+
 // pod is a pod by its name; nil where there is none.
 func (w *world) pod(name string) *corev1.Pod {
 	i := slices.IndexFunc(pods, func(p struct {
@@ -223,29 +217,6 @@ func (w *world) kubelet(node string, answer apiserver.Answer) {
 		if now := memapi.Get[*corev1.Pod](w.api, p.Namespace, p.Name); now == p && answer == apiserver.Obey {
 			w.settled[p.UID] = p.ResourceVersion
 		}
-	}
-}
-
-// newAgent is the agent of a node, with a connection of its own.
-func (w *world) newAgent(node string) *agent {
-	a := &agent{node: node, conn: &faults.Transport{Next: w.api, Wait: w.wait, Crash: func() {}}}
-	a.client = newClient(a.conn, "agent "+node, nil)
-	return a
-}
-
-// renew renews the Lease of a node's agent.
-func (w *world) renew(node string) {
-	a := w.agents[node]
-	if a.stopped || memapi.Get[*corev1.Node](w.api, "", node) == nil {
-		return
-	}
-	at := metav1.NewMicroTime(w.now.Add(a.skew))
-	if !memapi.Change(w.api, "agent "+node, w.Namespace, kube.AgentLease(node), func(l *coordinationv1.Lease) {
-		l.Spec.RenewTime = &at
-	}) {
-		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: kube.AgentLease(node)}}
-		l.Spec.RenewTime = &at
-		w.create("agent "+node, l)
 	}
 }
 
