@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -25,15 +26,43 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
 
-// underTest is the production controller in a schedule.
-type underTest struct{ *Reconciler }
+// underTest is the production controller in a schedule, without goroutines of its own.
+type underTest struct {
+	*Reconciler
+	answered map[string]bool // nodes about whose pods resizes were answered
+}
 
-func (u underTest) Changed(ctx context.Context, o client.Object) []reconcile.Request {
+func (u *underTest) Changed(ctx context.Context, o client.Object) []reconcile.Request {
 	return u.nodesOf(ctx, o)
 }
 
-// Background opens the gate, as its check does, and empties the queues of nodes.
-func (u underTest) Background(ctx context.Context) (requests []reconcile.Request) {
+// Reconcile reconciles a node, carries resizes out, and reconciles the nodes about whose pods these
+// were answered.
+func (u *underTest) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
+	result, err := u.Reconciler.Reconcile(ctx, q)
+	for range 3 {
+		if u.carryOut(ctx); !u.answered[q.Name] || err != nil {
+			break
+		}
+		delete(u.answered, q.Name)
+		result, err = u.Reconciler.Reconcile(ctx, q)
+	}
+	return result, err
+}
+
+// carryOut carries out the resizes whose turn it is.
+func (u *underTest) carryOut(ctx context.Context) {
+	for u.resizes.Step(ctx) {
+	}
+}
+
+// Background carries resizes out, opens the gate, as its check does, and empties the queues of nodes.
+func (u *underTest) Background(ctx context.Context) (requests []reconcile.Request) {
+	u.carryOut(ctx)
+	for node := range u.answered {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
+	}
+	clear(u.answered)
 	if closed, _ := u.Gate.Closed(); closed != "" {
 		u.Gate.Set("", "")
 		u.requeue.allNodes()
@@ -63,7 +92,7 @@ func system() schedule.System {
 		Namespace: c.Namespace, Trim: objectcache.NewTransform(),
 		Rules: history.Rules{
 			FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter, HoldOff: c.ExternalChangeHoldOff,
-			ActuationTimeout: c.ActuationTimeout, Rate: c.Rate, Burst: c.Burst,
+			ActuationTimeout: c.ActuationTimeout, Rate: c.Resizes.PerSecond + 3*c.Resizes.PerNode, Burst: c.Resizes.Burst + 2,
 			Skew: 2 * time.Minute, Slack: 45 * time.Second, Lag: 45 * time.Second,
 		},
 		New: func(p schedule.Process) schedule.Controller {
@@ -75,10 +104,12 @@ func system() schedule.System {
 					Metrics: metrics.New(prometheus.NewRegistry()),
 				},
 			}).Ready()
-			r.jitter, r.breakers = p.Jitter, flowcontrol.NewBreakers(p.Jitter)
+			r.jitter = p.Jitter
 			r.lookups.vpas = noVPAs{}
 			r.Gate.Set("", "")
-			return underTest{r}
+			u := &underTest{r, map[string]bool{}}
+			r.resizes.Answered = func(_ context.Context, node string) { u.answered[node] = true }
+			return u
 		},
 	}
 }
@@ -102,6 +133,66 @@ func TestSchedules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// busy is a schedule in which a pod is raised, lowered, changed by another client, restored and
+// forgotten, another one is raised beside it, and the agent is lost.
+const busy = `
+reconcile A n1
+decide p1 900 0.000
+decide p2 2000 0.000
+show A all
+reconcile A n1
+sync n1
+renew n1
+show A all
+reconcile A n1
+decide p1 300 2.000
+show A all
+reconcile A n1
+sync n1
+wait 6s
+renew n1
+show A all
+reconcile A n1
+resize p2 700
+harm p1 unready
+show A all
+reconcile A n1
+forget p1
+show A all
+reconcile A n1
+mode shop restore
+show A all
+reconcile A n1
+sync n1
+show A all
+reconcile A n1
+`
+
+// everyFault are the faults that each request of the busy schedule meets in turn, in make faults.
+var everyFault = []string{
+	"crash-before", "crash-after", "lost-request", "lost-answer", "hang", "hang-after", "delay(7s)", "late",
+	"401", "403", "404", "409", "410", "429", "500", "503", "504",
+}
+
+// TestCrashes ends the controller before and after each request in turn, has another one go on, and
+// checks what came of it. With many schedules, each request meets each other fault, too.
+func TestCrashes(t *testing.T) {
+	kinds := everyFault[:2]
+	if *schedules >= 1000 {
+		kinds = everyFault
+	}
+	variants := schedule.EachCall(system(), busy, kinds...)
+	if len(variants) < 60 {
+		t.Errorf("%d variants, want at least 60: the schedule makes too few requests", len(variants))
+	}
+	for _, text := range variants {
+		for _, v := range schedule.Run(system(), text).Violations {
+			t.Errorf("%s\n%s", text, v)
+		}
+	}
+	t.Logf("%d schedules, one for each request and fault", len(variants))
 }
 
 // TestKnownSchedules plays the schedules that once broke an invariant.

@@ -59,8 +59,9 @@ var weighted = []struct {
 	}},
 	{10, func(d drawer) string { return "sync " + d.node() }},
 	{12, func(d drawer) string { return "renew " + d.node() }},
+	{2, func(d drawer) string { return "publish " + d.node() }},
 	{2, func(d drawer) string {
-		return fmt.Sprintf("agent %s %s", d.node(), d.of("stop", "start", "start", "1m", "-1m", "0s"))
+		return fmt.Sprintf("agent %s %s", d.node(), d.of("stop", "start", "start", "restart", "1m", "-1m", "0s"))
 	}},
 	{3, func(d drawer) string {
 		return fmt.Sprintf("kubelet %s %s", d.node(), d.of("obey", "obey", "obey", "stall", "defer", "refuse", "fail", "ignore"))

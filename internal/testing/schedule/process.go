@@ -130,9 +130,13 @@ func (p *process) background() {
 	if p.controller == nil || p.stopped {
 		return
 	}
+	w := p.world
+	before := w.acting
+	w.acting, p.requests, p.script = p, 0, nil
 	for _, q := range p.controller.Background(context.Background()) {
-		p.wake(q.Name, p.world.now)
+		p.wake(q.Name, w.now)
 	}
+	w.acting = before
 }
 
 func (p *process) wake(node string, at time.Time) {

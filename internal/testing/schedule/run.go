@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/history"
 )
@@ -18,6 +19,33 @@ type Result struct {
 	Events     []history.Event
 	Violations []history.Violation
 	Counts     map[string]int // of steps and faults
+	Requests   []int          // of each reconcile that is a step
+}
+
+// EachCall are variants of a schedule: in each of them one request of one reconcile meets one of the
+// faults. After a crash, the process starts anew.
+func EachCall(s System, text string, faults ...string) (variants []string) {
+	steps := strings.Split(strings.TrimSpace(text), "\n")
+	reconcile := -1
+	requests := Run(s, text).Requests
+	for i, step := range steps {
+		fields := strings.Fields(step)
+		if len(fields) < 3 || fields[0] != "reconcile" {
+			continue
+		}
+		reconcile++
+		for n := range requests[reconcile] {
+			for _, fault := range faults {
+				with := slices.Clone(steps)
+				with[i] = fmt.Sprintf("%s %s@%d", step, fault, n+1)
+				if strings.HasPrefix(fault, "crash") {
+					with[i] += "\nstart " + fields[1]
+				}
+				variants = append(variants, strings.Join(with, "\n")+"\n")
+			}
+		}
+	}
+	return variants
 }
 
 // Run plays a schedule, then lets everything work again, waits until nothing should change any more,
@@ -38,7 +66,18 @@ func Run(s System, text string) Result {
 	w.live(45 * time.Minute)
 	w.note(history.Event{Kind: history.Quiet})
 	w.live(12 * time.Minute)
-	return Result{w.events, history.Check(s.Rules, w.events), w.counts}
+	w.restoreAll()
+	return Result{w.events, history.Check(s.Rules, w.events), w.counts, w.requests}
+}
+
+// restoreAll has all pods restored. A quota that is full would keep some of them back.
+func (w *world) restoreAll() {
+	for _, ns := range Namespaces {
+		w.play([]string{"quota", ns, "none"})
+		w.play([]string{"mode", ns, string(kube.ModeRestore)})
+	}
+	w.live(5 * time.Minute)
+	w.note(history.Event{Kind: history.Restored})
 }
 
 // mend ends all faults. Process A leads.
@@ -75,13 +114,13 @@ func (w *world) live(d time.Duration) {
 			w.agents[n].publishAll(nil)
 			w.agents[n].renew()
 		}
-		a.background()
 		for next := w.now.Add(20 * time.Second); ; {
 			for _, n := range Nodes {
 				w.kubelet(n, w.kubelets[n])
 			}
 			w.api.Credit()
 			a.show("all")
+			a.background()
 			node, at := a.soonest()
 			if node == "" || !at.Before(next) {
 				w.now = next

@@ -29,7 +29,7 @@ var verbs map[string]func(*world, []string)
 func init() {
 	verbs = map[string]func(*world, []string){
 		"wait":      func(w *world, a []string) { w.pass(duration(a[0])) },
-		"reconcile": func(w *world, a []string) { w.process(a[0], func(p *process) { p.reconcile(a[1], a[2:]) }) },
+		"reconcile": (*world).reconcileStep,
 		"show":      func(w *world, a []string) { w.process(a[0], func(p *process) { p.show(a[1]) }) },
 		"crash":     func(w *world, a []string) { w.process(a[0], (*process).crash) },
 		"start":     (*world).startStep,
@@ -128,6 +128,15 @@ func (w *world) process(name string, f func(*process)) {
 	if p := w.processes[name]; p != nil && p.controller != nil && p != w.acting {
 		f(p)
 	}
+}
+
+func (w *world) reconcileStep(a []string) {
+	at := len(w.requests)
+	w.requests = append(w.requests, 0)
+	w.process(a[0], func(p *process) {
+		p.reconcile(a[1], a[2:])
+		w.requests[at] = p.requests
+	})
 }
 
 func (w *world) startStep(a []string) {

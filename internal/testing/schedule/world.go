@@ -99,6 +99,7 @@ type world struct {
 	webhooks  map[string]string // of a namespace: down, deny, hang, mutate
 	events    []history.Event
 	counts    map[string]int // of faults and steps
+	requests  []int          // of each reconcile that is a step
 	steps     [][]string     // those to come: a paused request lets some of them pass
 	held      []*http.Request
 	settled   map[types.UID]string // the version of a pod about which its kubelet has nothing to do
