@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/nodeallocation"
 	"github.com/mbcas/mbcas/internal/objectcache"
 )
 
@@ -131,11 +132,14 @@ func TestStaleMovesNothing(t *testing.T) {
 	const freeze = time.Minute
 	p := &podState{rec: &record{}, pa: allocation.New(running("p", 500, false))}
 	p.pod = running("p", 500, false)
-	node := nodeState{unconfirmed: allocation.AllPods}
+	told := nodeallocation.Told{p.pod.UID: {}}
+	s := &snapshot{node: nodeState{unconfirmed: allocation.AllPods}, told: told}
+	node := &s.node
 	age := func(observed, at, want time.Duration) {
 		t.Helper()
 		p.pa.Spec.Decision = &v1alpha1.Decision{ObservedAt: metav1.NewMicroTime(noon.Add(observed))}
-		if got := p.decisionAge(&node, noon.Add(at), freeze); got != want {
+		s.now = noon.Add(at)
+		if got := p.decisionAge(s, freeze); got != want {
 			t.Errorf("a decision of %v at %v has the age %v, want %v", observed, at, got, want)
 		}
 	}
@@ -148,6 +152,11 @@ func TestStaleMovesNothing(t *testing.T) {
 	node.unconfirmed, node.LeaseAge = "", 20*time.Second // the Lease confirms it
 	age(-time.Hour, 5*time.Minute, 20*time.Second)
 	age(0, 5*time.Minute, 0) // newer than the Lease
+	s.told = nil             // of a pod of which the agent is not told, the Lease says nothing
+	age(0, 7*time.Minute, 2*time.Minute)
+	s.told = told
+	age(0, 7*time.Minute+time.Second, 2*time.Minute+time.Second) // until it is renewed after that
+	age(0, 8*time.Minute, 20*time.Second)
 	node.unconfirmed = allocation.UnconfirmedOf([]types.UID{p.pod.UID})
 	age(0, 7*time.Minute, 2*time.Minute)
 }

@@ -66,13 +66,7 @@ func (r *Reconciler) pod(
 		return p, nil
 	}
 	s.memory.records[cached.UID] = rec
-	unknown := n.unknownAutoscaler
-	if unknown == "" {
-		unknown = n.FailedLookup(p.pod)
-		if unknown != "" { // reconciled again when the target is asked again
-			s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(failedRetry))
-		}
-	}
+	unknown := s.unknownAutoscaler(n, p.pod)
 	declared, err := r.declaredLimits(ctx, s, p)
 	if err != nil {
 		return nil, err
@@ -94,10 +88,7 @@ func (r *Reconciler) pod(
 	f.Resolved = p.resolved()
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
-		if s.told[p.pod.UID] == nil {
-			rec.untold = s.now
-		}
-		age := p.decisionAge(&s.node, s.now, r.Config.FreezeAfter)
+		age := p.decisionAge(s, r.Config.FreezeAfter)
 		f.Decision = allocation.DecisionOf(p.pa, age, rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now))
 	}
 	if p.pa == nil {
@@ -124,6 +115,18 @@ func (r *Reconciler) follow(rec *record, pod types.UID) (sent *actuator.Move, qu
 		return z.Move, false
 	}
 	return nil, standing == flowcontrol.Waiting
+}
+
+// unknownAutoscaler is what is not known of the autoscalers of a pod; "" where all is.
+func (s *snapshot) unknownAutoscaler(n *namespaceState, pod *corev1.Pod) string {
+	if n.unknownAutoscaler != "" {
+		return n.unknownAutoscaler
+	}
+	unknown := n.FailedLookup(pod)
+	if unknown != "" { // reconciled again when the target is asked again
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(failedRetry))
+	}
+	return unknown
 }
 
 // exclusion is why the market may not manage the pod.
@@ -153,15 +156,18 @@ func (r *Reconciler) constrain(
 
 // decisionAge is the time since the agent is known to have stood by its decision: since the last
 // renewal of its Lease, where that confirms it.
-func (p *podState) decisionAge(n *nodeState, now time.Time, freeze time.Duration) time.Duration {
+func (p *podState) decisionAge(s *snapshot, freeze time.Duration) time.Duration {
+	if s.told[p.pod.UID] == nil {
+		p.rec.untold = s.now
+	}
 	d := p.pa.Spec.Decision
 	if d == nil {
 		return 0
 	}
-	age := p.rec.decision.Age(d.ObservedAt.Time, now, liveness.Believed(d.ObservedAt.Time, now, freeze))
-	told := now.Sub(p.rec.untold) - lag // of a pod that it is not told of, the agent says nothing
-	if !n.unconfirmed.Has(p.pod.UID) && n.LeaseAge < told {
-		age = min(age, n.LeaseAge)
+	age := p.rec.decision.Age(d.ObservedAt.Time, s.now, liveness.Believed(d.ObservedAt.Time, s.now, freeze))
+	told := s.now.Sub(p.rec.untold) - lag // of a pod that it is not told of, the agent says nothing
+	if !s.node.unconfirmed.Has(p.pod.UID) && s.node.LeaseAge < told {
+		age = min(age, s.node.LeaseAge)
 	}
 	return age
 }

@@ -24,7 +24,7 @@ type next struct {
 
 func (n *next) RoundTrip(q *http.Request) (*http.Response, error) {
 	n.arrived++
-	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(n.body)), Request: q}, nil
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(n.body)), Request: q}, nil
 }
 
 // TestFaults plays every kind of fault: whether the request arrives, and what the client sees.
@@ -58,24 +58,24 @@ func TestFaults(t *testing.T) {
 				tr.Play(faults.Rules(faults.Rule{Verb: "PATCH", Resource: "pods/resize", Nth: 2, Times: 1, Fault: f}))
 				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 				defer cancel()
-				send := func(method, path string) (*http.Response, error) {
-					return tr.RoundTrip(httptest.NewRequest(method, path, nil).WithContext(ctx))
+				send := func(method, path string) (code int, err error) {
+					response, err := tr.RoundTrip(httptest.NewRequest(method, path, nil).WithContext(ctx))
+					if err != nil {
+						return 0, err
+					}
+					return response.StatusCode, response.Body.Close()
 				}
 				const resize = "/api/v1/namespaces/shop/pods/web/resize"
-				for _, other := range []func() (*http.Response, error){
-					func() (*http.Response, error) { return send("GET", "/api/v1/namespaces/shop/pods/web") },
-					func() (*http.Response, error) { return send("PATCH", resize) },
+				for _, other := range []func() (int, error){
+					func() (int, error) { return send(http.MethodGet, "/api/v1/namespaces/shop/pods/web") },
+					func() (int, error) { return send("PATCH", resize) },
 				} {
-					if response, err := other(); err != nil || response.StatusCode != 200 {
+					if code, err := other(); err != nil || code != http.StatusOK {
 						t.Fatalf("a request that no rule names: %v", err)
 					}
 				}
 				start := time.Now()
-				response, err := send("PATCH", resize)
-				code := 0
-				if response != nil {
-					code = response.StatusCode
-				}
+				code, err := send("PATCH", resize)
 				if !errors.Is(err, want.err) || code != want.code || (n.arrived == 3) != want.arrives || time.Since(start) != want.after {
 					t.Errorf("%v, code %d, %d arrived, after %v; want %+v", err, code, n.arrived, time.Since(start), want)
 				}
@@ -98,7 +98,7 @@ func TestCrash(t *testing.T) {
 	done, survived := make(chan struct{}), false
 	go func() {
 		defer close(done)
-		_, _ = tr.RoundTrip(httptest.NewRequest("GET", "/api/v1/nodes/n1", nil))
+		_, _ = tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/api/v1/nodes/n1", nil))
 		survived = true
 	}()
 	<-done
@@ -131,7 +131,7 @@ func TestWatches(t *testing.T) {
 					return f
 				})
 				start := time.Now()
-				response, err := tr.RoundTrip(httptest.NewRequest("GET", "/api/v1/pods?watch=true", nil))
+				response, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
 				if err != nil {
 					t.Fatal(err)
 				}

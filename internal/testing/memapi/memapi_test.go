@@ -40,8 +40,8 @@ type side struct {
 // TestAnswersAsTheRealOne sends the same requests to the server in memory and to a real API server, and
 // compares what they answer and store.
 func TestAnswersAsTheRealOne(t *testing.T) {
-	real := apiserver.Start(t)
-	kubelet := real.Kubelet(t, "conformance")
+	server := apiserver.Start(t)
+	kubelet := server.Kubelet(t, "conformance")
 	mem := memapi.New(time.Now)
 	c, err := client.New(memapi.Config(mem, "test"), client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
 	if err != nil {
@@ -53,8 +53,8 @@ func TestAnswersAsTheRealOne(t *testing.T) {
 		}
 	}
 	sides := []*side{
-		{Client: real.Client, namespace: real.Namespace(t), node: kubelet.Node, started: func(p *corev1.Pod) {
-			apiserver.WaitFor(t, real.Client, p, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+		{Client: server.Client, namespace: server.Namespace(t), node: kubelet.Node, started: func(p *corev1.Pod) {
+			apiserver.WaitFor(t, server.Client, p, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 			kubelet.Answer(p, apiserver.Ignore)
 		}},
 		{Client: c, namespace: "ns", node: kubelet.Node, started: func(*corev1.Pod) {}},
@@ -165,7 +165,6 @@ func (s *side) allocations(ctx context.Context, pod *corev1.Pod) {
 			err = s.Patch(ctx, got, p, client.FieldOwner("mbcas-agent"))
 		}
 		if err != nil {
-			got = nil
 			s.say(what, err, nil)
 			return
 		}

@@ -125,7 +125,7 @@ func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *a
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != current.GetUID() {
-			return nil, apierrors.NewConflict(w.kind.resource(), w.name.Name, fmt.Errorf(
+			return nil, apierrors.NewConflict(w.kind.resource(), w.name.Name, fmt.Errorf( //nolint:staticcheck // as the API server words it
 				"Precondition failed: UID in precondition: %s, UID in object meta: %s", *p.UID, current.GetUID()))
 		}
 		s.remove(w, current)
@@ -136,7 +136,7 @@ func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *a
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		if uid := next.GetUID(); uid != "" && uid != current.GetUID() {
-			return nil, apierrors.NewConflict(w.kind.resource(), w.name.Name, fmt.Errorf(
+			return nil, apierrors.NewConflict(w.kind.resource(), w.name.Name, fmt.Errorf( //nolint:staticcheck // as the API server words it
 				"Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, current.GetUID()))
 		}
 		return s.update(w, current, next)

@@ -97,7 +97,7 @@ var weighted = []struct {
 	{2, func(d drawer) string {
 		return fmt.Sprintf("%s %s", d.of("crash", "crash", "stop", "continue", "continue"), d.process())
 	}},
-	{3, func(d drawer) string { return "arrive" }},
+	{3, func(drawer) string { return "arrive" }},
 }
 
 func (d drawer) step() string {
