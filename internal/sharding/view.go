@@ -1,0 +1,121 @@
+package sharding
+
+import (
+	"hash/fnv"
+	"time"
+)
+
+// The times by which replicas agree without a leader. Each compares times of its own clock only. A
+// view is trusted for less time than it takes the others to give its replica up, and a replica that
+// joins waits for longer than any view is trusted: so no two replicas own a node at the same time.
+const (
+	// renewInterval is the mean time from one renewal to the next.
+	renewInterval = 2 * time.Second
+	// requestTimeout bounds the renewal, and the list after it. A renewal that the others see too
+	// late fails.
+	requestTimeout = 2 * time.Second
+	// viewTrusted is how long a replica acts on what it saw last.
+	viewTrusted = 6 * time.Second
+	// joinDelay is how long a replica that joins others owns nothing; longer than viewTrusted.
+	joinDelay = 8 * time.Second
+	// memberLost is how long after the last renewal seen the others give a replica up; at least
+	// viewTrusted and requestTimeout together.
+	memberLost = 9 * time.Second
+	// leaseKept is how long the Lease of a lost replica is kept.
+	leaseKept = 10 * time.Minute
+)
+
+// sighting is what one replica has seen of another: the renewal in its Lease, and when that was
+// new.
+type sighting struct {
+	renewal string
+	seen    time.Time
+}
+
+// view is what one replica knows of all of them. It is never changed.
+type view struct {
+	self    string
+	readAt  time.Time // before the renewal that led to it
+	listed  time.Time // after the list that led to it
+	ownFrom time.Time // from when the replica owns nodes
+	members map[string]sighting
+}
+
+// next is the view after a renewal at started, a list of the renewals of all replicas, and the end
+// of that list at ended. A replica whose view was not trusted any more joins anew, as others may
+// have given it up. Where no other replica has a Lease there is no other owner to wait for.
+func (v view) next(started, ended time.Time, renewals map[string]string) view {
+	to := v
+	to.readAt, to.listed, to.members = started, ended, make(map[string]sighting, len(renewals))
+	for name, renewal := range renewals {
+		s, known := v.members[name]
+		if !known || s.renewal != renewal {
+			s = sighting{renewal, ended}
+		}
+		to.members[name] = s
+	}
+	if !v.trusted(started) {
+		to.ownFrom = ended.Add(joinDelay)
+		if len(renewals) == 1 {
+			to.ownFrom = ended
+		}
+	}
+	return to
+}
+
+// trusted says whether the view is young enough to act on.
+func (v view) trusted(now time.Time) bool {
+	return !v.readAt.IsZero() && now.Sub(v.readAt) < viewTrusted
+}
+
+// owns says whether the replica of the view owns a node.
+func (v view) owns(node string, now time.Time) bool {
+	return v.trusted(now) && !now.Before(v.ownFrom) && v.owner(node) == v.self
+}
+
+// owner is the replica with the highest hash for the node, of those that are not lost (rendezvous
+// hashing, Thaler and Ravishankar 1998). A replica that joins or leaves moves no node between the
+// others.
+func (v view) owner(node string) (owner string) {
+	var highest uint64
+	for name := range v.members {
+		if v.lost(name, memberLost) {
+			continue
+		}
+		if h := weight(name, node); owner == "" || h > highest || h == highest && name < owner {
+			owner, highest = name, h
+		}
+	}
+	return owner
+}
+
+// lost says whether another replica had not renewed its Lease for that long at the time of the
+// list. What it did since is not known.
+func (v view) lost(name string, after time.Duration) bool {
+	return name != v.self && v.listed.Sub(v.members[name].seen) >= after
+}
+
+// live is how many replicas are not lost.
+func (v view) live() (n int) {
+	for name := range v.members {
+		if !v.lost(name, memberLost) {
+			n++
+		}
+	}
+	return n
+}
+
+// weight is a hash of a replica and a node. FNV alone is too regular for names that differ in one
+// digit, so its result is mixed (the finaliser of MurmurHash3).
+func weight(replica, node string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(replica))
+	h.Write([]byte{0})
+	h.Write([]byte(node))
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
