@@ -67,6 +67,11 @@ const (
 	// LeaderLease is the Lease by which controllers elect their leader.
 	LeaderLease = "mbcas-controller"
 
+	// ReplicaLabel marks the Leases by which the replicas of the controller divide the nodes, and
+	// AcknowledgedPauseKey as annotation of one is the pause that its replica has acknowledged.
+	ReplicaLabel         = "mbcas.io/controller-replica"
+	AcknowledgedPauseKey = "mbcas.io/acknowledged-pause"
+
 	agentLease = "mbcas-agent-"
 )
 
@@ -102,6 +107,12 @@ func NodeOfName(prefix string, o metav1.Object) (node string, ok bool) {
 		}
 	}
 	return name, true
+}
+
+// ReplicaLease is the name of the Lease that a replica of the controller renews; host is the name of
+// its pod, which tells replicas apart.
+func ReplicaLease(host string) string {
+	return NameOfNode(LeaderLease+"-", strings.ToLower(strings.TrimPrefix(host, LeaderLease+"-")))
 }
 
 // AgentLease is the name of the Lease that the agent of a node renews. Where a prefix would make it too

@@ -5,6 +5,9 @@
 // What it promises, each a test of the same name:
 //   - OneOwner: no two replicas own a node at the same time, whatever requests are lost or late and
 //     whichever replica stops.
+//   - TellsOfEachChange: whenever the owner of a node changes, its new owner is told.
+//   - AllAcknowledge: a pause is acknowledged once all replicas have that may still send a resize.
+//   - NothingIsSentLate: a write about a node of another replica is not sent.
 //   - MovesInTime: the nodes of a replica that stops, or joins, have their new owner within 15 s.
 //   - MovesLittle: a replica that joins or leaves moves no node between the others, and about its
 //     share in all.
@@ -22,32 +25,75 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Label marks the Leases of replicas.
-const Label = "mbcas.io/controller-replica"
-
 // Replica is one replica's part in the division of nodes. As a part of the manager it runs without
-// leader election.
+// leader election. One that is nil is alone: it owns every node.
 type Replica struct {
 	// API reads Leases from the API server itself, not from a cache.
 	API client.Client
-	// Namespace holds the Leases; Name is the replica's, unique in the cluster: that of its pod.
+	// Namespace holds the Leases; Name is that of this replica's, unique in the cluster.
 	Namespace, Name string
 	// Changed is called when the replica may own other nodes than before.
 	Changed func()
-	Log     *slog.Logger
+	// InFlight is the number of resizes that the API server has not answered. A replica that stops
+	// keeps its Lease until there are none.
+	InFlight func() int64
+	Log      *slog.Logger
 
 	view  atomic.Pointer[view]
-	lease *coordinationv1.Lease // as last written
-	live  int                   // replicas, as last told
-	owner bool                  // whether this replica owned nodes when it last told
+	pause atomic.Pointer[string] // the last that this replica acknowledged
+	wake  chan struct{}          // has the Lease renewed at once
+	lease *coordinationv1.Lease  // as last written
+	told  state                  // what Changed was last called for
+	nodes nodes
+}
+
+// state is what decides which nodes the replica owns.
+type state struct {
+	live    string // the names of the replicas that are not lost
+	owner   bool   // whether this one may own nodes
+	ownFrom time.Time
+}
+
+// New is a replica that owns nothing before it has started.
+func New(api client.Client, namespace, name string, log *slog.Logger) *Replica {
+	r := &Replica{API: api, Namespace: namespace, Name: name, Log: log, wake: make(chan struct{}, 1)}
+	r.Changed, r.InFlight = func() {}, func() int64 { return 0 }
+	r.view.Store(&view{self: name})
+	return r
 }
 
 // Owns says whether this replica owns the node now.
 func (r *Replica) Owns(node string) bool {
+	return r == nil || r.view.Load().owns(node, time.Now())
+}
+
+// Alone says whether no other replica may own a node.
+func (r *Replica) Alone() bool {
+	if r == nil {
+		return true
+	}
 	v := r.view.Load()
-	return v != nil && v.owns(node, time.Now())
+	return v.trusted(time.Now()) && len(v.live()) == 1
+}
+
+// Acknowledge has the Lease tell that no resize of this replica is in flight that began before the
+// pause, and says whether all replicas have told so that may still send a resize.
+func (r *Replica) Acknowledge(pause string) (all bool) {
+	if r == nil {
+		return true
+	}
+	if last := r.pause.Swap(&pause); last == nil || *last != pause {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+	return r.view.Load().acknowledged(pause, time.Now())
 }
 
 // NeedLeaderElection is false: all replicas take part.
@@ -56,7 +102,6 @@ func (*Replica) NeedLeaderElection() bool { return false }
 // Start renews the Lease until ctx ends, and then deletes it, so that the others need not wait for
 // it to lapse.
 func (r *Replica) Start(ctx context.Context) error {
-	r.view.Store(&view{self: r.Name})
 	for failed := false; ; {
 		err := r.renew(ctx)
 		if ctx.Err() != nil {
@@ -74,6 +119,7 @@ func (r *Replica) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return r.leave()
+		case <-r.wake:
 		case <-time.After(renewInterval*3/4 + rand.N(renewInterval/2)):
 		}
 	}
@@ -90,14 +136,15 @@ func (r *Replica) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var all coordinationv1.LeaseList
-	if err := r.API.List(ctx, &all, client.InNamespace(r.Namespace), client.HasLabels{Label}); err != nil {
+	if err := r.API.List(ctx, &all, client.InNamespace(r.Namespace), client.HasLabels{kube.ReplicaLabel}); err != nil {
 		return fmt.Errorf("list the Leases of the replicas in %s: %w", r.Namespace, err)
 	}
-	renewals := map[string]string{}
+	renewals := map[string]renewal{}
 	for i := range all.Items {
-		renewals[all.Items[i].Name] = all.Items[i].ResourceVersion
+		l := &all.Items[i]
+		renewals[l.Name] = renewal{l.ResourceVersion, l.Annotations[kube.AcknowledgedPauseKey]}
 	}
-	if renewals[r.Name] == "" {
+	if _, ok := renewals[r.Name]; !ok {
 		return fmt.Errorf("the list of the Leases of the replicas in %s lacks %s", r.Namespace, r.Name)
 	}
 	v := r.view.Load().next(started, time.Now(), renewals)
@@ -126,7 +173,11 @@ func (r *Replica) write(ctx context.Context, now time.Time) error {
 	}
 	next := lease.DeepCopy()
 	at, seconds := metav1.NewMicroTime(now), int32(memberLost/time.Second)
-	next.Labels = map[string]string{Label: "true"}
+	next.Labels = map[string]string{kube.ReplicaLabel: "true"}
+	next.Annotations = nil
+	if pause := r.pause.Load(); pause != nil {
+		next.Annotations = map[string]string{kube.AcknowledgedPauseKey: *pause}
+	}
 	next.Spec.HolderIdentity, next.Spec.RenewTime, next.Spec.LeaseDurationSeconds = &r.Name, &at, &seconds
 	var err error
 	if next.ResourceVersion == "" {
@@ -145,18 +196,25 @@ func (r *Replica) write(ctx context.Context, now time.Time) error {
 // tell calls Changed when a replica came or went, or this one begins to own nodes or stops.
 func (r *Replica) tell() {
 	v, now := r.view.Load(), time.Now()
-	live, owner := v.live(), v.trusted(now) && !now.Before(v.ownFrom)
-	if live == r.live && owner == r.owner {
+	live := v.live()
+	is := state{fmt.Sprint(live), v.trusted(now) && !now.Before(v.ownFrom), v.ownFrom}
+	if is == r.told {
 		return
 	}
-	r.live, r.owner = live, owner
-	r.Log.Info("nodes are divided anew", "replicas", live, "owner", owner)
+	if is.live != r.told.live || is.owner != r.told.owner {
+		r.Log.Info("nodes are divided anew", "replicas", live, "owner", is.owner)
+	}
+	r.told = is
+	r.nodes.recount(r.Owns)
 	r.Changed()
 }
 
-// leave deletes the Lease. From here on this replica owns nothing.
+// leave deletes the Lease once no resize is in flight. From here on this replica owns nothing.
 func (r *Replica) leave() error {
 	r.view.Store(&view{self: r.Name})
+	for begun := time.Now(); r.InFlight() > 0 && time.Since(begun) < podresize.Timeout; {
+		time.Sleep(leaveInterval)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), renewInterval)
 	defer cancel()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}}

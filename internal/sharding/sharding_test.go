@@ -14,9 +14,13 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/actuator/podresize"
 )
 
 // api holds Leases as the API server does: resource versions, conflicts, and requests whose answer is late or lost.
@@ -151,7 +155,9 @@ func newCluster(t *testing.T, nodes int) *cluster {
 }
 
 // start starts a replica; delay is what each of its requests takes.
-func (c *cluster) start(name string, delay func() (before, after time.Duration)) *running {
+func (c *cluster) start(
+	name string, delay func() (before, after time.Duration), change ...func(*Replica),
+) *running {
 	r := &running{}
 	link := c.api
 	link.delay = func() (time.Duration, time.Duration) {
@@ -162,8 +168,9 @@ func (c *cluster) start(name string, delay func() (before, after time.Duration))
 		}
 		return delay()
 	}
-	r.Replica = &Replica{
-		API: link, Namespace: "mbcas-system", Name: name, Changed: func() {}, Log: slog.New(slog.DiscardHandler),
+	r.Replica = New(link, "mbcas-system", name, slog.New(slog.DiscardHandler))
+	for _, f := range change {
+		f(r.Replica)
 	}
 	ctx, stop := context.WithCancel(c.t.Context())
 	r.stop = stop
@@ -308,6 +315,284 @@ func TestMovesInTime(t *testing.T) {
 		for _, r := range c.replicas {
 			r.crash()
 		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// TestTellsOfEachChange: when one replica goes and another comes between two looks, the others own other
+// nodes, though they are as many as before; so does a replica whose view lapsed between two looks.
+func TestTellsOfEachChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 100)
+		var mu sync.Mutex
+		known := map[string]bool{} // the nodes that a owned when it was told last
+		var a *running
+		a = c.start("a", quick, func(r *Replica) {
+			r.Changed = func() {
+				mu.Lock()
+				defer mu.Unlock()
+				clear(known)
+				for _, node := range c.nodes {
+					known[node] = r.Owns(node)
+				}
+			}
+		})
+		b := c.start("b", quick)
+		time.Sleep(20 * time.Second)
+		for round := range 30 {
+			b.stop()
+			time.Sleep(10 * time.Millisecond)
+			b = c.start(fmt.Sprint("c-", round), quick)
+			for range 200 {
+				time.Sleep(100 * time.Millisecond)
+				mu.Lock()
+				for _, node := range c.nodes {
+					if a.Owns(node) && !known[node] {
+						t.Fatalf("round %d: a owns %s and was not told", round, node)
+					}
+				}
+				mu.Unlock()
+			}
+		}
+		b.stop()
+		time.Sleep(30 * time.Second) // a is alone
+		told := 0
+		mu.Lock()
+		clear(known)
+		mu.Unlock()
+		for range 20 { // the view lapses, shortly before or long before the next renewal
+			c.mu.Lock()
+			a.cut = true
+			c.mu.Unlock()
+			for a.Owns(c.nodes[0]) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			mu.Lock()
+			clear(known)
+			mu.Unlock()
+			c.mu.Lock()
+			a.cut = false
+			c.mu.Unlock()
+			for !a.Owns(c.nodes[0]) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(3 * time.Second)
+			mu.Lock()
+			if known[c.nodes[0]] {
+				told++
+			}
+			mu.Unlock()
+		}
+		if told != 20 {
+			t.Errorf("told %d of 20 times that it owns the nodes again", told)
+		}
+		a.crash()
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// TestAllAcknowledge: a pause is acknowledged within a second by all, later by those with resizes in
+// flight, and without a replica that is frozen only when nothing of it can be in flight any more.
+func TestAllAcknowledge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 10)
+		names := []string{"a", "b", "c"}
+		for _, name := range names {
+			c.start(name, quick)
+		}
+		time.Sleep(20 * time.Second)
+		// all says after how long each of some replicas says that all have.
+		all := func(pause string, by ...string) time.Duration {
+			t.Helper()
+			begun := time.Now()
+			for {
+				n := 0
+				for _, name := range by {
+					if c.replicas[name].Acknowledge(pause) {
+						n++
+					}
+				}
+				if n > 0 {
+					return time.Since(begun)
+				}
+				if time.Since(begun) > time.Minute {
+					t.Fatalf("%s is not acknowledged", pause)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		if took := all("one", names...); took > time.Second {
+			t.Errorf("one: after %v", took)
+		}
+		for range 100 { // c has a resize in flight
+			time.Sleep(50 * time.Millisecond)
+			for _, name := range names[:2] {
+				if c.replicas[name].Acknowledge("two") {
+					t.Fatal("two: without c")
+				}
+			}
+		}
+		if took := all("two", names...); took > time.Second {
+			t.Errorf("two: after %v", took)
+		}
+		c.replicas["b"].crash()
+		if took := all("three", "a", "c"); took < silentAfter-renewInterval*2 || took > silentAfter+2*renewInterval {
+			t.Errorf("three: after %v, want about %v", took, silentAfter)
+		}
+		c.start("d", quick) // it counts before it owns anything
+		time.Sleep(4 * time.Second)
+		if c.replicas["a"].Acknowledge("four"); c.replicas["a"].Acknowledge("four") {
+			t.Error("four: without d")
+		}
+		if took := all("four", "a", "c", "d"); took > time.Second {
+			t.Errorf("four: after %v", took)
+		}
+		c.replicas["a"].cut = true
+		time.Sleep(10 * time.Second)
+		if c.replicas["a"].Acknowledge("five") {
+			t.Error("five: by a replica that cannot tell")
+		}
+		for _, r := range c.replicas {
+			r.crash()
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// TestNothingIsSentLate: what was begun while the node was owned is not sent after it has moved.
+func TestNothingIsSentLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		a := c.start("a", quick)
+		time.Sleep(time.Second)
+		sent := 0
+		f := a.Client(requests{sent: &sent})
+		resizer := a.Resizer(resizes{&sent})
+		o := &corev1.ConfigMap{}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: c.nodes[0]}}
+		write := func() (errs []error) {
+			ctx := About(t.Context(), c.nodes[0])
+			for _, o := range []podresize.Outcome{
+				resizer.Apply(ctx, pod, actuator.Move{}).Outcome, resizer.DryRun(ctx, pod, actuator.Move{}).Outcome,
+			} {
+				var err error
+				if o != podresize.Accepted {
+					err = ErrMoved
+				}
+				errs = append(errs, err)
+			}
+			return append(errs, f.Create(ctx, o), f.Update(ctx, o), f.Delete(ctx, o),
+				f.Patch(ctx, o, nil), f.Status().Patch(ctx, o, nil))
+		}
+		for _, err := range write() {
+			if err != nil {
+				t.Errorf("while the node is owned: %v", err)
+			}
+		}
+		if sent != 7 {
+			t.Errorf("%d requests, want 7", sent)
+		}
+		a.crash()
+		time.Sleep(viewTrusted)
+		sent = 0
+		for i, err := range write() {
+			if !errors.Is(err, ErrMoved) {
+				t.Errorf("write %d when the view has lapsed: %v", i, err)
+			}
+		}
+		if sent != 0 {
+			t.Errorf("%d requests when the view has lapsed", sent)
+		}
+		if err := f.Patch(t.Context(), o, nil); err != nil {
+			t.Errorf("a write about no node: %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// requests counts writes.
+type requests struct {
+	client.Client
+	sent *int
+}
+
+func (r requests) Create(context.Context, client.Object, ...client.CreateOption) error {
+	return r.count()
+}
+func (r requests) Update(context.Context, client.Object, ...client.UpdateOption) error {
+	return r.count()
+}
+func (r requests) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	return r.count()
+}
+func (r requests) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return r.count()
+}
+func (r requests) Status() client.SubResourceWriter { return statuses{r: r} }
+
+func (r requests) count() error {
+	*r.sent++
+	return nil
+}
+
+type statuses struct {
+	client.SubResourceWriter
+	r requests
+}
+
+func (s statuses) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	return s.r.count()
+}
+
+type resizes struct{ sent *int }
+
+func (r resizes) Apply(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
+	*r.sent++
+	return podresize.Result{}
+}
+
+func (r resizes) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Result {
+	*r.sent++
+	return podresize.Result{}
+}
+
+// TestCounts: the numbers of nodes follow nodes that come and go, and replicas.
+func TestCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 40)
+		var mine, all int
+		a := c.start("a", quick, func(r *Replica) { r.Counts(func(m, n int) { mine, all = m, n }) })
+		time.Sleep(time.Second)
+		for _, node := range c.nodes {
+			a.Saw(node, true)
+			a.Saw(node, true)
+		}
+		if mine != 40 || all != 40 {
+			t.Errorf("alone: %d of %d", mine, all)
+		}
+		b := c.start("b", quick)
+		time.Sleep(20 * time.Second)
+		owned := 0
+		for _, node := range c.nodes {
+			if a.Owns(node) {
+				owned++
+			}
+		}
+		if mine != owned || all != 40 || owned == 40 {
+			t.Errorf("with another: %d of %d, want %d of 40", mine, all, owned)
+		}
+		for _, node := range c.nodes {
+			a.Saw(node, false)
+			a.Saw(node, false)
+		}
+		if mine != 0 || all != 0 {
+			t.Errorf("without nodes: %d of %d", mine, all)
+		}
+		if n := (*Replica)(nil); !n.Owns("x") || !n.Alone() || !n.Acknowledge("x") || a.Alone() {
+			t.Error("a replica that is nil is not alone")
+		}
+		a.crash()
+		b.crash()
 		time.Sleep(2 * time.Hour)
 	})
 }

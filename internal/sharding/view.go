@@ -2,7 +2,10 @@ package sharding
 
 import (
 	"hash/fnv"
+	"slices"
 	"time"
+
+	"github.com/mbcas/mbcas/actuator/podresize"
 )
 
 // The times by which replicas agree without a leader. Each compares times of its own clock only. A
@@ -21,15 +24,22 @@ const (
 	// memberLost is how long after the last renewal seen the others give a replica up; at least
 	// viewTrusted and requestTimeout together.
 	memberLost = 9 * time.Second
+	// silentAfter is how long after the last renewal seen no resize of a replica is in flight any more:
+	// it has sent none for some time.
+	silentAfter = viewTrusted + podresize.Timeout
 	// leaseKept is how long the Lease of a lost replica is kept.
 	leaseKept = 10 * time.Minute
+	// leaveInterval is how soon resizes in flight are counted again before a replica leaves.
+	leaveInterval = 50 * time.Millisecond
 )
 
-// sighting is what one replica has seen of another: the renewal in its Lease, and when that was
-// new.
+// renewal is a version of a replica's Lease, and the pause that the replica acknowledged with it.
+type renewal struct{ version, pause string }
+
+// sighting is what one replica has seen of another: the last renewal, and when that was new.
 type sighting struct {
-	renewal string
-	seen    time.Time
+	renewal
+	seen time.Time
 }
 
 // view is what one replica knows of all of them. It is never changed.
@@ -44,13 +54,13 @@ type view struct {
 // next is the view after a renewal at started, a list of the renewals of all replicas, and the end
 // of that list at ended. A replica whose view was not trusted any more joins anew, as others may
 // have given it up. Where no other replica has a Lease there is no other owner to wait for.
-func (v view) next(started, ended time.Time, renewals map[string]string) view {
+func (v view) next(started, ended time.Time, renewals map[string]renewal) view {
 	to := v
 	to.readAt, to.listed, to.members = started, ended, make(map[string]sighting, len(renewals))
-	for name, renewal := range renewals {
+	for name, last := range renewals {
 		s, known := v.members[name]
-		if !known || s.renewal != renewal {
-			s = sighting{renewal, ended}
+		if !known || s.renewal != last {
+			s = sighting{last, ended}
 		}
 		to.members[name] = s
 	}
@@ -95,14 +105,29 @@ func (v view) lost(name string, after time.Duration) bool {
 	return name != v.self && v.listed.Sub(v.members[name].seen) >= after
 }
 
-// live is how many replicas are not lost.
-func (v view) live() (n int) {
+// live are the replicas that are not lost.
+func (v view) live() (names []string) {
 	for name := range v.members {
 		if !v.lost(name, memberLost) {
-			n++
+			names = append(names, name)
 		}
 	}
-	return n
+	slices.Sort(names)
+	return names
+}
+
+// acknowledged says whether every replica has acknowledged a pause that may still send a resize, or
+// have one in flight.
+func (v view) acknowledged(pause string, now time.Time) bool {
+	if !v.trusted(now) {
+		return false
+	}
+	for name, m := range v.members {
+		if m.pause != pause && !v.lost(name, silentAfter) {
+			return false
+		}
+	}
+	return true
 }
 
 // weight is a hash of a replica and a node. FNV alone is too regular for names that differ in one
