@@ -173,6 +173,9 @@ func ofControllerRecords() []request {
 			{"record declared limits", create(configMap(system, "mbcas-declared-node-1")), ""},
 			{"pause", create(configMap(system, "mbcas")), ""},
 			{"renew its Lease", renew("mbcas-controller"), ""},
+			{"create the Lease of a replica", create(lease(system, "mbcas-controller-7f9c-x")), ""},
+			{"renew the Lease of a replica", renew("mbcas-controller-7f9c-q"), ""},
+			{"delete the Lease of a replica", remove(lease(system, "mbcas-controller-7f9c-q")), ""},
 			{"send an event about a pod", create(event(web, manager)), ""},
 			{"send an event about its leader", create(coreEvent(system, "mbcas-controller-7f9c_1b2e")), ""},
 		}.allowed(controller),
@@ -211,7 +214,10 @@ func ofControllerRecords() []request {
 		}.of(maps, controller),
 		rows{
 			{"create the Lease of an agent", create(lease(system, "mbcas-agent-node-1")), "Lease mbcas-controller"},
-			{"create another Lease", create(lease(system, "mbcas-controller-2")), "Lease mbcas-controller"},
+			{"create another Lease", create(lease(system, "mbcas-other")), "Lease mbcas-controller"},
+			{"renew an agent's Lease", renew("mbcas-agent-node-2"), "Lease mbcas-controller"},
+			{"delete an agent's Lease", remove(lease(system, "mbcas-agent-node-2")), "but those of the replicas"},
+			{"delete its Lease", remove(lease(system, "mbcas-controller")), "but those of the replicas"},
 		}.of(leases, controller),
 		rows{{"send an event in the kubelet's name", create(event(web, "kubelet")), "signs its events"}}.of(events, controller),
 	)
@@ -275,7 +281,6 @@ func refusedByRBAC() []request {
 			{"delete a Lease", remove(lease(system, "mbcas-controller")), "cannot delete resource"},
 		}.of(byRBAC, agent1),
 		rows{
-			{"renew an agent's Lease", renew("mbcas-agent-node-2"), "cannot update resource"},
 			{"send an event of the core group elsewhere", create(coreEvent("shop", "kubelet")), createNo},
 			{"write a ConfigMap elsewhere", create(configMap("shop", "mbcas")), createNo},
 		}.of(byRBAC, controller),
@@ -360,6 +365,8 @@ func ofElevatedAccounts() []request {
 		rows{
 			{"delete an agent's Lease", remove(lease(system, "mbcas-agent-node-2")), "deletes no Lease"},
 			{"delete the controller's Lease", remove(lease(system, "mbcas-controller")), "deletes no Lease"},
+			{"delete the Lease of a replica", remove(lease(system, "mbcas-controller-7f9c-q")), "deletes no Lease"},
+			{"create the Lease of a replica", create(lease(system, "mbcas-controller-7f9c-x")), "of mbcas-system only"},
 			{"create its Lease elsewhere", create(lease("kube-node-lease", "mbcas-agent-node-1")), "of mbcas-system only"},
 		}.of(leases, elevatedAgent),
 		rows{
@@ -382,7 +389,8 @@ func ofElevatedAccounts() []request {
 		}.of(maps, elevatedController),
 		rows{
 			{"create its Lease elsewhere", create(lease("kube-node-lease", "mbcas-controller")), "of mbcas-system only"},
-			{"renew an agent's Lease", renew("mbcas-agent-node-2"), "Lease mbcas-controller"},
+			{"create the Lease of a replica elsewhere", create(lease("kube-node-lease", "mbcas-controller-7f9c-x")), "of mbcas-system only"},
+			{"delete the Lease of a replica elsewhere", remove(lease("kube-node-lease", "mbcas-controller-7f9c-q")), "but those of the replicas"},
 		}.of(leases, elevatedController),
 		rows{
 			{"send an event of the core group in the kubelet's name", create(coreEvent("shop", "kubelet")), "signs its events"},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,6 +33,7 @@ import (
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/program"
+	"github.com/mbcas/mbcas/internal/sharding"
 )
 
 // settings are the flags of the controller.
@@ -84,7 +86,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account, else $KUBECONFIG)")
 	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")
 	fs.StringVar(&s.health, "health-address", ":8081", "address of /healthz and /readyz")
-	fs.BoolVar(&s.elect, "leader-elect", true, "act only while holding the Lease "+kube.LeaderLease)
+	fs.BoolVar(&s.elect, "leader-elect", true, "do the work that one replica does for all only while holding the Lease "+kube.LeaderLease)
 	fs.Float64Var(&s.qps, "qps", 0, "requests per second to the API server at most, for each kind of object, twice as many in a burst; 0: what max-resizes-per-second needs")
 	fs.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "least level of log lines: debug, info, warn or error")
 	if err := parse(fs, args, stderr); err != nil {
@@ -187,11 +189,15 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	if err != nil {
 		return err
 	}
+	replica, err := newReplica(config, scheme, s.controller.Namespace, log)
+	if err != nil {
+		return err
+	}
 	r := (&controller.Reconciler{
 		Config: s.controller, Gate: flowcontrol.NewGate(disco, mgr.GetClient()), Now: time.Now,
 		API: controller.API{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resize: podresize.New(mgr.GetClient(), kube.FieldManager),
-			ReadMetric: metricsAPI.Read,
+			ReadMetric: metricsAPI.Read, Replica: replica,
 		},
 		Telemetry: controller.Telemetry{
 			Events: mgr.GetEventRecorder(kube.FieldManager), Log: log,
@@ -213,6 +219,22 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	}
 	log.Info("mbcas-controller starts", "version", build(), "mode", s.controller.Mode, "namespace", s.controller.Namespace)
 	return mgr.Start(ctx)
+}
+
+// newReplica is this replica, by the name of its host, which is that of its pod. Its connection is its
+// own: a renewal of its Lease never waits behind other requests.
+func newReplica(config *rest.Config, scheme *runtime.Scheme, namespace string, log *slog.Logger) (*sharding.Replica, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("find the name of this replica: %w", err)
+	}
+	own := rest.CopyConfig(config)
+	own.QPS, own.Burst = 20, 40
+	c, err := client.New(own, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("set up the connection of this replica: %w", err)
+	}
+	return sharding.New(c, namespace, kube.ReplicaLease(host), log), nil
 }
 
 // restConfig is how the API server is reached.

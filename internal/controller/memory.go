@@ -102,6 +102,14 @@ func (m *memory) of(node string, exists map[types.UID]bool, allocations int) *no
 	return n
 }
 
+// forget forgets a node that another replica deals with.
+func (m *memory) forget(node string) {
+	m.told.Drop(node)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.nodes, node)
+}
+
 // newest is the newest known version of the ledger, of which the cache may show none.
 func (n *nodeMemory) newest(cached *corev1.ConfigMap, now time.Time) *corev1.ConfigMap {
 	switch {

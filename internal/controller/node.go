@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +43,32 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (node
 	}
 	return node, nil
 }
+
+// watchOnly takes in what is to be known of a node that another replica owns: whether its agent counts
+// when unresponsive agents are counted. All else of it is forgotten: should it come back, that is as
+// after a restart.
+func (r *Reconciler) watchOnly(ctx context.Context, name string) (again time.Duration, err error) {
+	r.memory.forget(name)
+	r.resizes.Offer(name, r.liveness.Nodes(), nil, func(types.UID) bool { return false })
+	r.Metrics.Allocations(name, nil)
+	var n corev1.Node
+	err = r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
+	r.Replica.Saw(name, err == nil)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.liveness.Drop(name)
+		r.memory.markets.Drop(name)
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("read node %s: %w", name, err)
+	}
+	node := nodeOf(&n)
+	return r.jitter(watchInterval), r.liveness.Observe(ctx, name, &node.Node, r.Now())
+}
+
+// watchInterval is how soon a node of another replica is looked at again: agents become unresponsive
+// without an event.
+const watchInterval = time.Minute
 
 func nodeOf(n *corev1.Node) nodeState {
 	node := nodeState{name: n.Name, uid: n.UID, allocatable: allocation.Node(n).Allocatable, cordoned: n.Spec.Unschedulable}

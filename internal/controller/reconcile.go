@@ -32,6 +32,7 @@ import (
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/quota/shares"
 	"github.com/mbcas/mbcas/internal/restore"
+	"github.com/mbcas/mbcas/internal/sharding"
 )
 
 // Reconciler reconciles one node at a time.
@@ -59,6 +60,8 @@ type API struct {
 	Live client.Reader
 	// Resize carries resizes out.
 	Resize dispatch.Resizer
+	// Replica divides the nodes over the replicas of the controller; nil: there is no other.
+	Replica *sharding.Replica
 	// ReadMetric reads a metric of a DemandSignal, as demandsignal.MetricsAPI.Read does; nil: there are
 	// no DemandSignals.
 	ReadMetric demandsignal.Reader
@@ -93,6 +96,7 @@ type lookups struct {
 // Ready prepares a Reconciler whose exported fields are set.
 func (r *Reconciler) Ready() *Reconciler {
 	c := r.Config
+	r.Client, r.Resize = r.Replica.Client(r.Client), r.Replica.Resizer(r.Resize)
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.backoffs = flowcontrol.NewBackoffs(r.jitter)
@@ -133,7 +137,7 @@ func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 	c := r.Config
 	reservations := quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)
 	return (&dispatch.Dispatcher{
-		Resizer: r.Resize, Live: r.Live, Gate: r.Gate, Blocked: r.blocked,
+		Resizer: r.Resize, Live: r.Live, Gate: r.Gate, Blocked: r.blocked, Owns: r.Replica.Owns,
 		Breakers: flowcontrol.NewBreakers(func(d time.Duration) time.Duration { return r.jitter(d) }),
 		Quotas:   dispatch.NewQuotas(r.Client, c.Actuator.DeadBand, reservations), FreezeAfter: c.FreezeAfter,
 		Answered: func(ctx context.Context, node string) { r.requeue.nodes(ctx, []string{node}) },
@@ -151,6 +155,12 @@ const failedRetry = 5 * time.Second
 // keep the low priority of a node that was listed at the start, also for its timers.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	result := ctrl.Result{Priority: ptr.To(0)}
+	if !r.Replica.Owns(req.Name) {
+		var err error
+		result.RequeueAfter, err = r.watchOnly(ctx, req.Name)
+		return result, err
+	}
+	ctx = sharding.About(ctx, req.Name)
 	s, err := r.gather(ctx, req.Name)
 	if err != nil {
 		return result, err
@@ -187,7 +197,7 @@ func (r *Reconciler) done(ctx context.Context, pod *corev1.Pod, thing string, er
 		r.backoffs.Succeeded(thing)
 		return time.Time{}
 	}
-	if ctx.Err() != nil { // that time is up is said once for the node
+	if ctx.Err() != nil || errors.Is(err, sharding.ErrMoved) { // that time is up is said once for the node
 		return r.Now().Add(failedRetry)
 	}
 	var p *flowcontrol.Panic
@@ -274,11 +284,13 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 		}
 	}
 	s.addStrays(allocations)
-	if s.node.allocatable == 0 && len(s.exists) == 0 && len(allocations) == 0 {
-		r.liveness.Drop(name) // no such node any more
+	gone := s.node.allocatable == 0 && len(s.exists) == 0 && len(allocations) == 0
+	if gone { // no such node any more
+		r.liveness.Drop(name)
 		r.memory.markets.Drop(name)
 		r.memory.told.Drop(name)
 	}
+	r.Replica.Saw(name, !gone)
 	return s, nil
 }
 

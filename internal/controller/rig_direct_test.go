@@ -94,6 +94,9 @@ func (w *wire) note(q *http.Request) (sent, answered bool) {
 	return w.cut != q.URL.Path && (!w.broken || w.done), !w.broken
 }
 
+// anyWrite is the suffix of all paths, for hold.
+const anyWrite = "*"
+
 // hold has writes whose path ends with suffix wait until the returned function is called.
 func (w *wire) hold(suffix string) (release func()) {
 	w.mu.Lock()
@@ -105,7 +108,7 @@ func (w *wire) hold(suffix string) (release func()) {
 func (w *wire) holds(q *http.Request) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held == "" || q.Method == http.MethodGet || !strings.HasSuffix(q.URL.Path, w.held) {
+	if w.held == "" || q.Method == http.MethodGet || w.held != anyWrite && !strings.HasSuffix(q.URL.Path, w.held) {
 		return nil
 	}
 	return w.release

@@ -33,6 +33,7 @@ import (
 	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/sharding"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
 )
@@ -47,6 +48,8 @@ type rig struct {
 	counter   *counter
 	audit     *syncWriter // audit lines of the controller
 	log       *syncWriter // its log
+	// replica is that of the controllers that are started from here; nil: there is one alone.
+	replica *sharding.Replica
 }
 
 // newRig makes the node and the namespaces; the agent of the node has just renewed its Lease.
@@ -175,7 +178,7 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 	})
 	r.counter = &counter{Resizer: podresize.New(c, kube.FieldManager)}
 	return (&Reconciler{
-		Config: r.config, API: API{Client: c, Live: live, Resize: r.counter}, Gate: flowcontrol.NewGate(disco, c), Now: time.Now,
+		Config: r.config, API: API{Client: c, Live: live, Resize: r.counter, Replica: r.replica}, Gate: flowcontrol.NewGate(disco, c), Now: time.Now,
 		Telemetry: Telemetry{
 			Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(r.log, nil)),
 			Audit: slog.New(slog.NewJSONHandler(r.audit, nil)), Metrics: metrics.New(prometheus.NewRegistry()),
@@ -190,6 +193,8 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 	mgr, err := ctrl.NewManager(r.Config, ctrl.Options{
 		Scheme: r.Client.Scheme(), Cache: CacheOptions(r.config.Namespace),
 		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &yes},
+		LeaderElection: r.replica != nil, LeaderElectionID: kube.LeaderLease, LeaderElectionNamespace: r.config.Namespace,
+		LeaderElectionReleaseOnCancel: true,
 	})
 	r.must(err)
 	rec := r.reconciler(mgr.GetClient(), mgr.GetAPIReader())

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,7 +45,21 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		}
 	}
 	r.Gate.Changed, r.Gate.Log = r.blockedChanged, r.Log
-	for _, runnable := range []manager.Runnable{r.Gate, r.coordinator, r.resizes} {
+	runnables := []manager.Runnable{r.Gate, r.coordinator, r.resizes}
+	if r.Replica != nil {
+		r.Replica.Changed, r.Replica.InFlight = r.requeue.allNodes, r.Gate.InFlight.Load
+		r.Replica.Counts(r.divide)
+		runnables = append(runnables, r.Replica)
+	}
+	leads := func() bool {
+		select {
+		case <-mgr.Elected():
+			return true
+		default:
+			return false
+		}
+	}
+	for _, runnable := range runnables {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("add %T: %w", runnable, err)
 		}
@@ -59,11 +74,12 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		&restore.Acknowledger{
 			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.pause,
 			Blocked: r.Gate.Published, Warning: r.liveness.Warning, Changed: r.pauseChanged,
+			Acknowledge: r.Replica.Acknowledge, Leads: leads,
 		},
 	}
 	if r.ReadMetric != nil {
 		signals := &demandsignal.Controller{
-			Config: r.Config.Signal, Client: r.Client, Live: r.Live, Read: r.ReadMetric,
+			Config: r.Config.Signal, Client: r.Client, Live: r.Live, Read: r.ReadMetric, Leads: leads,
 			Targets: r.lookups.scaleTargets, Unmanaged: r.unmanaged, Changed: r.requeue.namespace,
 			Count: r.Metrics.Signals, Events: r.Events, Log: r.Log, Now: r.Now,
 		}
@@ -117,6 +133,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 	err := b.WatchesRawSource(source.Channel(r.requeue.some, nodes)).
 		WatchesRawSource(source.Channel(r.requeue.all, nodes)).
 		WithOptions(controller.Options{
+			NeedLeaderElection:      ptr.To(false),
 			MaxConcurrentReconciles: r.Config.Nodes,
 			ReconciliationTimeout:   r.Config.Timeout,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
@@ -127,6 +144,12 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		return fmt.Errorf("set up the controller: %w", err)
 	}
 	return nil
+}
+
+// divide takes the part of the rate of resizes that goes with the nodes which this replica owns.
+func (r *Reconciler) divide(mine, all int) {
+	r.Metrics.ShardNodes.Set(float64(mine))
+	r.resizes.Divide(float64(mine) / float64(max(all, 1)))
 }
 
 // claims notes changes that change what quotas leave others of a namespace, and lets all pass.

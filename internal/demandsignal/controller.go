@@ -1,10 +1,12 @@
 // Package demandsignal is the controller of DemandSignals: it reads their metrics, and tells for which pods demand is multiplied by
-// what. The per-pod path asks it for percentages and for nothing else.
+// what. The per-pod path asks it for percentages and for nothing else. The leader reads metrics and writes the percentages into the
+// status of the signals; the other replicas take them from there.
 //
 // What it promises, each a test of the same name:
 //   - FallsBackToTheKernel: if the metric cannot be read, the percentage stays for a minute, goes back to 100, and is gone.
 //   - ASlowAdapterDelaysNoOther: signals whose metrics are answered at once are read in time, whatever becomes of the others.
 //   - ANewLeaderKeepsThePercentage: a restart, or a change of the leader, changes no percentage.
+//   - FollowsTheLeader: a replica that does not lead has the leader's percentages, and reads and writes nothing.
 //   - SignalsAreQuiet: a metric that does not change costs one write a minute, and requeues no node.
 package demandsignal
 
@@ -80,6 +82,8 @@ type Controller struct {
 	Events events.EventRecorder
 	Log    *slog.Logger
 	Now    func() time.Time
+	// Leads says whether this replica is the leader.
+	Leads func() bool
 
 	signals signals
 }
@@ -99,17 +103,17 @@ func (c *Controller) Percentages(namespace string) (asks []constraints.Signal, k
 	return asks, known || c.Config.Interval == 0
 }
 
-// NeedLeaderElection is true: the status of a signal has one writer.
-func (c *Controller) NeedLeaderElection() bool { return true }
+// NeedLeaderElection is false: every replica has the percentages. The status of a signal has one writer, the leader.
+func (c *Controller) NeedLeaderElection() bool { return false }
 
-// Start reads metrics until ctx ends. With an Interval of 0 it writes once into all signals that none is read.
+// Start follows the signals until ctx ends. With an Interval of 0 the leader writes once into all signals that none is read.
 func (c *Controller) Start(ctx context.Context) error {
 	tick := time.NewTicker(cmp.Or(c.Config.Interval, statusInterval))
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if c.Config.Interval > 0 {
 			c.poll(ctx)
-		} else if c.switchOff(ctx) {
+		} else if c.Leads() && c.switchOff(ctx) {
 			return nil
 		}
 		select {
@@ -136,6 +140,12 @@ func (c *Controller) poll(ctx context.Context) {
 	}
 	if first := c.signals.listed(list.Items, c.Config.Control, c.Now()); first {
 		c.Changed("")
+	}
+	if !c.Leads() {
+		c.signals.follow(list.Items, c.Config.Control, c.Now())
+		c.Count(nil)
+		c.requeue(false)
+		return
 	}
 	c.evaluateAll(ctx, list.Items)
 	if ctx.Err() != nil {

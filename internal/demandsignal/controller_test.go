@@ -102,6 +102,40 @@ func TestFallsBackToTheKernel(t *testing.T) {
 	})
 }
 
+// TestFollowsTheLeader: a replica that does not lead has the percentage that the leader wrote, within an
+// interval, and reads and writes nothing. When it becomes the leader the percentage stays.
+func TestFollowsTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newCluster(t)
+		h.signals("shop", 1, v1alpha1.ExternalMetric)
+		leads := false
+		second := h.leader()
+		second.Leads = func() bool { return leads }
+		second.Client = nil // a write panics
+		second.Read = nil   // and so does a read
+		for range 12 {
+			h.later(h.c, 15*time.Second)
+			h.changed = nil
+			before := percent(second, "shop")
+			second.poll(t.Context())
+			if a, b := percent(h.c, "shop"), percent(second, "shop"); a != b {
+				t.Errorf("the leader has %d %%, the other replica %d %%", a, b)
+			} else if a != before && before != 0 && !slices.Equal(h.changed, []string{"shop"}) {
+				t.Errorf("from %d to %d %%, requeued %q", before, a, h.changed)
+			}
+		}
+		was := percent(second, "shop")
+		if was < 140 {
+			t.Errorf("%d %% after three minutes at four times the target", was)
+		}
+		leads, second.Client, second.Read = true, h.Client, h.read
+		h.later(second, 15*time.Second)
+		if is := percent(second, "shop"); is < was || is > was+10 {
+			t.Errorf("from %d to %d %% with the new leader", was, is)
+		}
+	})
+}
+
 // TestDeletedWithoutALeader: what a signal asked for stays unknown until the first list of a new leader, and goes with it.
 func TestDeletedWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,6 +67,7 @@ func (h *cluster) leader() *Controller {
 			h.changed = append(h.changed, namespace)
 		},
 		Events: events.NewFakeRecorder(10000), Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Leads: func() bool { return true },
 	}
 }
 

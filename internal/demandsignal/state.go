@@ -74,6 +74,20 @@ func (s *signals) listed(list []v1alpha1.DemandSignal, cfg control.Config, now t
 	return first
 }
 
+// follow takes over what the leader has written into the status of the signals, all of which are listed.
+func (s *signals) follow(list []v1alpha1.DemandSignal, cfg control.Config, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range list {
+		d := &list[i]
+		was, is := s.byUID[d.UID], resumed(d, cfg, now)
+		if was.ask != is.ask && max(was.ask.Percent, is.ask.Percent) > 100 {
+			s.changed = append(s.changed, d.Namespace)
+		}
+		s.byUID[d.UID] = is
+	}
+}
+
 // listFailed notes why the signals could not be listed, and says whether that is news. Without a list no metric is read. first says that what was asked for before a start is given up.
 func (s *signals) listFailed(cause string, cfg control.Config, now time.Time) (news, first bool) {
 	s.mu.Lock()

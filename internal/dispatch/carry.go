@@ -49,6 +49,9 @@ func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontr
 // admit asks everything whose answer may have changed since the decision whether the resize may be
 // made now. Where it may not, the node is looked at again.
 func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
+	if !d.Owns(z.Pod.Spec.NodeName) {
+		return false, nil
+	}
 	now := d.Now()
 	age := now.Sub(z.At)
 	if z.Purpose == lifecycle.Allocate {

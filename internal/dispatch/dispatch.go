@@ -80,7 +80,9 @@ type Dispatcher struct {
 	Live client.Reader
 	Gate *flowcontrol.Gate
 	// Blocked is why nothing may be resized anywhere; "" where resizes are possible.
-	Blocked  func(ctx context.Context) (reasons.Reason, error)
+	Blocked func(ctx context.Context) (reasons.Reason, error)
+	// Owns says whether this replica of the controller resizes the pods of a node.
+	Owns     func(node string) bool
 	Breakers *flowcontrol.Breakers
 	Quotas   *Quotas
 	// FreezeAfter is how old a decision may get.
@@ -120,6 +122,13 @@ func (d *Dispatcher) Offer(node string, nodes int, requests []Request, exists fu
 	d.look()
 }
 
+// Divide leaves a share, 0 to 1, of the budget of the cluster, as other replicas have the rest.
+func (d *Dispatcher) Divide(share float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queue.Divide(share)
+}
+
 // Standing is where the resize of a pod stands: see flowcontrol.Queue. What it returns is not to be
 // changed.
 func (d *Dispatcher) Standing(pod types.UID) (flowcontrol.State, time.Time, *Resize) {
@@ -134,6 +143,9 @@ func (d *Dispatcher) Take(pod types.UID) (*Resize, bool) {
 	defer d.mu.Unlock()
 	return d.queue.Take(pod, d.Now())
 }
+
+// NeedLeaderElection is false: each replica of the controller resizes pods of its own nodes.
+func (*Dispatcher) NeedLeaderElection() bool { return false }
 
 // Start carries resizes out until ctx ends, and waits for those that are under way.
 func (d *Dispatcher) Start(ctx context.Context) error {

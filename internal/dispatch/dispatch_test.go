@@ -47,6 +47,7 @@ type bench struct {
 	answered []string // nodes
 	failed   []error
 	blocked  reasons.Reason
+	moved    string // a node that another replica owns
 	audit    *bytes.Buffer
 }
 
@@ -57,7 +58,7 @@ func newBench(c flowcontrol.Config, s server) *bench {
 		Resizer: s, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
 		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour)),
 		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, nil },
-		FreezeAfter: time.Minute, Now: time.Now,
+		FreezeAfter: time.Minute, Now: time.Now, Owns: func(node string) bool { return node != b.moved },
 		Answered: func(_ context.Context, node string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -144,6 +145,7 @@ func TestHangsAlone(t *testing.T) {
 // costs no token, and its node is looked at again.
 func TestLeavesUntried(t *testing.T) {
 	for name, breaks := range map[string]func(b *bench, z *Resize){
+		"moved":        func(b *bench, z *Resize) { b.moved = z.Pod.Spec.NodeName },
 		"blocked":      func(b *bench, _ *Resize) { b.blocked = reasons.Paused },
 		"too old":      func(b *bench, z *Resize) { z.At = z.At.Add(-b.FreezeAfter) },
 		"old together": func(b *bench, z *Resize) { z.Age, z.At = b.FreezeAfter/2, z.At.Add(-b.FreezeAfter/2) },
@@ -167,7 +169,7 @@ func TestLeavesUntried(t *testing.T) {
 			if !ok || z.Answer != nil {
 				t.Errorf("taken %v: %+v, want no answer", ok, z)
 			}
-			b.blocked = ""
+			b.blocked, b.moved = "", ""
 			other := b.resizeOf("b", "second", "n", flowcontrol.Needed)
 			b.Offer("n", 1, []Request{other}, exists)
 			if !b.Step(t.Context()) || tries != 1 {

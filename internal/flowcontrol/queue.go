@@ -70,6 +70,8 @@ const (
 type Queue[T any] struct {
 	cfg      Config
 	cluster  bucket
+	size     int     // nodes of the cluster
+	share    float64 // of the cluster's budget
 	tickets  map[types.UID]*ticket[T]
 	nodes    map[string]*node[T]
 	classes  [Priorities]class[T]
@@ -112,7 +114,7 @@ type node[T any] struct {
 func NewQueue[T any](c Config) *Queue[T] {
 	q := &Queue[T]{
 		cfg: c, tickets: map[types.UID]*ticket[T]{}, nodes: map[string]*node[T]{}, sentOf: map[string]int{},
-		parked: map[string]*node[T]{},
+		parked: map[string]*node[T]{}, share: 1,
 	}
 	for i := range q.classes {
 		q.classes[i].lines = map[string]*line[T]{}
@@ -122,7 +124,20 @@ func NewQueue[T any](c Config) *Queue[T] {
 }
 
 // Nodes sets the number of nodes of the cluster, by which its budget grows.
-func (q *Queue[T]) Nodes(n int) { q.cluster.perSecond, q.cluster.burst = q.cfg.rate(n) }
+func (q *Queue[T]) Nodes(n int) {
+	q.size = n
+	perSecond, burst := q.cfg.rate(n)
+	q.cluster.perSecond, q.cluster.burst = perSecond*q.share, max(1, burst*q.share)
+}
+
+// leastShare keeps the rate of a replica that has nothing to resize above 0.
+const leastShare = 0.001
+
+// Divide leaves a share, 0 to 1, of the cluster's budget.
+func (q *Queue[T]) Divide(share float64) {
+	q.share = max(share, leastShare)
+	q.Nodes(q.size)
+}
 
 // Offer replaces the resizes of a node that wait. A pod that waits already keeps its place, with what
 // is to be done for it now; one that is not among them any more is withdrawn. A pod whose resize is

@@ -46,15 +46,9 @@ type Agents struct {
 
 // Judge adds to a node what is known of its agent.
 func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, now time.Time) error {
-	key := types.NamespacedName{Namespace: a.Namespace, Name: kube.AgentLease(name)}
-	lease := &coordinationv1.Lease{}
-	if err := a.Client.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read the Lease of the agent of node %s: %w", name, err)
+	if err := a.Observe(ctx, name, node, now); err != nil {
+		return err
 	}
-	a.tracker.observe(name, renewed(lease), now, a.FreezeAfter)
-	a.tracker.see(name, *node)
-	node.LeaseAge = a.Age(name, now)
-	node.Outage = a.observeOutage(now)
 	unresponsive := node.Ready && node.Unresponsive(now) >= a.RestoreAfter
 	if node.Outage || !unresponsive || a.tracker.isConfirmed(name) {
 		return nil
@@ -63,14 +57,29 @@ func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, n
 	if node.LeaseUnread = a.tracker.isLate(name, now, a.RestoreAfter); node.LeaseUnread {
 		return nil
 	}
-	lease = &coordinationv1.Lease{}
-	err := a.Live.Get(ctx, key, lease)
+	lease := &coordinationv1.Lease{}
+	err := a.Live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: kube.AgentLease(name)}, lease)
 	if node.LeaseUnread = client.IgnoreNotFound(err) != nil; node.LeaseUnread {
 		a.Log.Error("node not restored: the Lease of its agent cannot be read", "node", name, "err", err)
 	} else if !a.tracker.confirm(name, renewed(lease), now) {
 		a.Log.Warn("the watch of Leases is late: the agent is responsive", "node", name)
 		node.LeaseUnread = true
 	}
+	return nil
+}
+
+// Observe takes in the state of a node and of its agent's Lease, and counts the agents. It is all that a
+// replica needs of a node that another one owns: an outage is one of all agents.
+func (a *Agents) Observe(ctx context.Context, name string, node *lifecycle.Node, now time.Time) error {
+	lease := &coordinationv1.Lease{}
+	err := a.Client.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: kube.AgentLease(name)}, lease)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read the Lease of the agent of node %s: %w", name, err)
+	}
+	a.tracker.observe(name, renewed(lease), now, a.FreezeAfter)
+	a.tracker.see(name, *node)
+	node.LeaseAge = a.Age(name, now)
+	node.Outage = a.observeOutage(now)
 	return nil
 }
 

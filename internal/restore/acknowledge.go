@@ -7,11 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -19,13 +22,18 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Acknowledger is the controller of the switch. It has a work queue of its own, so that the acknowledgement of a pause never
-// waits behind nodes, and it says once in the switch why no pod can be resized, so that no PodAllocation has to.
+// Acknowledger is the controller of the switch, in every replica. It has a work queue of its own, so that the acknowledgement of a
+// pause never waits behind nodes. The leader's says once in the switch why no pod can be resized, so that no PodAllocation has to.
 type Acknowledger struct {
 	Client    client.Client
 	Namespace string
-	// InFlight is the number of resize requests that the API server has not answered.
+	// InFlight is the number of resize requests of this replica that the API server has not answered.
 	InFlight func() int64
+	// Acknowledge tells the other replicas that this one has acknowledged a pause, and says whether all
+	// have, so that the switch may say so.
+	Acknowledge func(pause string) (all bool)
+	// Leads says whether this replica is the leader.
+	Leads func() bool
 	// Blocked is the reason why no pod can be resized, and the reason in a sentence; "" if pods can be resized.
 	Blocked func() (reason, message string)
 	// Warning is the reason why the controller does less than it should, and the reason in a sentence;
@@ -39,7 +47,7 @@ type Acknowledger struct {
 	paused bool // at the last reconcile
 }
 
-// inFlightInterval is how soon the requests in flight are counted again before a pause is acknowledged.
+// inFlightInterval is how soon the requests in flight, and the other replicas, are looked at again before a pause is acknowledged.
 const inFlightInterval = 50 * time.Millisecond
 
 // Setup has the manager call Reconcile when the switch changes, and when Wake gets an event.
@@ -52,14 +60,27 @@ func (a *Acknowledger) Setup(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("switch").
 		For(&corev1.ConfigMap{}, builder.WithPredicates(isSwitch)).
 		WatchesRawSource(source.Channel(a.Wake, theSwitch)).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		Complete(a)
+	if err == nil {
+		err = mgr.Add(manager.RunnableFunc(a.publish))
+	}
 	if err != nil {
 		return fmt.Errorf("set up the controller of the pause switch: %w", err)
 	}
 	return nil
 }
 
-// Reconcile acknowledges a pause once no resize is in flight, and publishes what blocks resizing.
+// publish has what the last leader wrote replaced by what this one, which has just been elected, knows.
+func (a *Acknowledger) publish(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case a.Wake <- event.GenericEvent{Object: &corev1.ConfigMap{}}:
+	}
+	return nil
+}
+
+// Reconcile acknowledges a pause once no resize of any replica is in flight, and publishes what blocks resizing.
 func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	state, err := ReadState(ctx, a.Client, a.Namespace)
 	if err != nil {
@@ -73,17 +94,19 @@ func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Resu
 	data := map[string]string{}
 	if state.Acknowledged != state.Pause {
 		// A resize that starts from here on reads the same switch before it is sent.
-		if a.InFlight() > 0 {
+		if a.InFlight() > 0 || !a.Acknowledge(state.Pause) {
 			result.RequeueAfter = inFlightInterval
 		} else {
 			data[kube.AcknowledgedKey] = state.Pause
 		}
 	}
-	if reason, message := a.Blocked(); reason != state.Blocked || message != state.Message {
-		data[kube.BlockedKey], data[kube.BlockedMessageKey] = reason, message
-	}
-	if reason, message := a.Warning(); reason != state.Warning || message != state.WarningMessage {
-		data[kube.WarningKey], data[kube.WarningMessageKey] = reason, message
+	if a.Leads() {
+		if reason, message := a.Blocked(); reason != state.Blocked || message != state.Message {
+			data[kube.BlockedKey], data[kube.BlockedMessageKey] = reason, message
+		}
+		if reason, message := a.Warning(); reason != state.Warning || message != state.WarningMessage {
+			data[kube.WarningKey], data[kube.WarningMessageKey] = reason, message
+		}
 	}
 	if len(data) == 0 {
 		return result, nil

@@ -396,10 +396,11 @@ func TestFillsTheQuota(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheLeader: a living leader has to acknowledge this pause before anything is restored; a dead one, or none, does not.
+// TestWaitsForTheLeader: a living leader, or another living replica, has to acknowledge this pause before anything is restored; a dead one, or none, does not.
 func TestWaitsForTheLeader(t *testing.T) {
 	for name, c := range map[string]struct {
 		leads, renews, answers bool
+		replica                string // "renews" its Lease, or "died"
 		limit                  cpu.Milli
 		says                   string
 	}{
@@ -407,6 +408,11 @@ func TestWaitsForTheLeader(t *testing.T) {
 		"answers":   {leads: true, renews: true, answers: true, limit: 500, says: "1 pods restored"},
 		"died":      {leads: true, limit: 500, says: "controller-1 does not renew its Lease"},
 		"no leader": {limit: 500, says: "1 pods restored"},
+		// Whether a replica leads makes no difference to its resizes.
+		"left others":       {replica: "renews", limit: 2000, says: "the controller controller-2 renews its Lease"},
+		"died before":       {leads: true, replica: "renews", limit: 2000, says: "rollout restart deployment/mbcas-controller"},
+		"died with others":  {leads: true, replica: "died", limit: 500, says: "controller-1, controller-2 does not renew its Lease"},
+		"answers with them": {leads: true, renews: true, answers: true, replica: "renews", limit: 500, says: "1 pods restored"},
 	} {
 		base := recorded(t, pod("web", 2000, true))
 		// An acknowledgement of an earlier pause is no answer to this one.
@@ -426,10 +432,25 @@ func TestWaitsForTheLeader(t *testing.T) {
 				lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &at
 				if c.answers {
 					a := Acknowledger{Client: base, Namespace: system, InFlight: func() int64 { return 0 }, Changed: func(bool) {},
-						Blocked: func() (string, string) { return "", "" }, Warning: func() (string, string) { return "", "" }}
+						Blocked: func() (string, string) { return "", "" }, Warning: func() (string, string) { return "", "" },
+						Acknowledge: func(string) bool { return true }, Leads: func() bool { return true }}
 					_, err := a.Reconcile(ctx, ctrl.Request{})
 					return err
 				}
+				return nil
+			},
+			List: func(ctx context.Context, w client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+				list, ok := o.(*coordinationv1.LeaseList)
+				if !ok || c.replica == "" {
+					return w.List(ctx, o, opts...)
+				}
+				if c.replica == "renews" {
+					renewed = renewed.Add(time.Second)
+				}
+				holder, at := "controller-2", metav1.NewMicroTime(renewed)
+				lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: holder, Labels: map[string]string{kube.ReplicaLabel: "true"}}}
+				lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &at
+				list.Items = append(list.Items, lease)
 				return nil
 			},
 		})

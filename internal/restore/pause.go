@@ -1,13 +1,15 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +22,7 @@ import (
 type State struct {
 	// Pause is the value of kube.PausedKey: what the pause is for.
 	Pause string
-	// Acknowledged is the pause that the controller has acknowledged: no resize that started before it is in flight.
+	// Acknowledged is the pause that all replicas of the controller have acknowledged: no resize that started before it is in flight.
 	Acknowledged string
 	// Blocked is the reason why the controller can resize no pod, and Message the reason in a sentence; "" if it can.
 	Blocked, Message string
@@ -82,9 +84,9 @@ type Answer int
 const (
 	// Acknowledged: the controller has acknowledged the pause, and no resize is in flight.
 	Acknowledged Answer = iota
-	// NoController: no controller holds the leader's Lease.
+	// NoController: no controller holds a Lease.
 	NoController
-	// DeadController: the controller that holds the Lease no longer renews it.
+	// DeadController: the controllers that hold Leases no longer renew them.
 	DeadController
 )
 
@@ -100,53 +102,99 @@ type Waiter struct {
 	Interval time.Duration
 }
 
-// Wait returns once the pause is acknowledged, or no controller is left that could acknowledge it; holder names the controller.
-// A controller that renews its Lease and does not answer may still resize pods: that is an error. So is a Lease that cannot be
-// read: its holder counts as alive.
+// Wait returns once the pause is acknowledged, or no controller is left that could acknowledge it; holder names the controllers.
+// A controller that renews its Lease and does not answer may still resize pods: that is an error. So are Leases that cannot be
+// read: their holders count as alive.
 func (w Waiter) Wait(ctx context.Context, pause string) (answer Answer, holder string, err error) {
-	var leader kube.LeaderObserver
+	seen := map[string]*kube.LeaderObserver{}
+	late := ""
 	var unread error
 	for end := w.Now().Add(AcknowledgeWithin); w.Now().Before(end); {
 		state, err := ReadState(ctx, w.Client, w.Namespace)
 		if err == nil && state.Acknowledged == pause {
-			return Acknowledged, leader.Holder(), nil
+			return Acknowledged, holders(seen), nil
 		}
 		unread = err
-		lease, err := w.lease(ctx)
+		leases, err := w.leases(ctx)
 		if err != nil {
 			unread = err
 		} else {
-			switch leader.Observe(lease, w.Now()) {
-			case kube.NoLeader:
-				return NoController, "", nil
-			case kube.LeaderLapsed:
-				return DeadController, leader.Holder(), nil
-			case kube.LeaderAlive:
+			late = unacknowledged(leases, pause)
+			if answer, ok := observe(seen, leases, w.Now()); ok {
+				return answer, holders(seen), nil
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return 0, leader.Holder(), fmt.Errorf("interrupted: MBCAS is paused, and the controller has not acknowledged it yet: %w", ctx.Err())
+			return 0, holders(seen), fmt.Errorf("interrupted: MBCAS is paused, and the controller has not acknowledged it yet: %w", ctx.Err())
 		case <-time.After(w.Interval):
 		}
 	}
 	if unread != nil {
-		return 0, leader.Holder(), fmt.Errorf("MBCAS is paused, and whether the controller has acknowledged it is not known: %w", unread)
+		return 0, holders(seen), fmt.Errorf("MBCAS is paused, and whether the controller has acknowledged it is not known: %w", unread)
 	}
-	return 0, leader.Holder(), fmt.Errorf("the controller %s holds Lease %s/%s, has not acknowledged the pause in %v and may still be resizing: "+
-		"look at its log (kubectl -n %s logs deployment/mbcas-controller), or restart it (kubectl -n %s rollout restart deployment/mbcas-controller)",
-		leader.Holder(), w.Namespace, kube.LeaderLease, AcknowledgeWithin, w.Namespace, w.Namespace)
+	return 0, holders(seen), fmt.Errorf("the controller %s renews its Lease in namespace %s, has not acknowledged the pause in %v and may still be "+
+		"resizing: look at its log (kubectl -n %s logs deployment/mbcas-controller), or restart it (kubectl -n %s rollout restart "+
+		"deployment/mbcas-controller)", cmp.Or(late, holders(seen)), w.Namespace, AcknowledgeWithin, w.Namespace, w.Namespace)
 }
 
-// lease is the leader's Lease; nil if there is none.
-func (w Waiter) lease(ctx context.Context) (*coordinationv1.Lease, error) {
-	lease := &coordinationv1.Lease{}
-	err := w.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace, Name: kube.LeaderLease}, lease)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+// observe takes in the Leases of the leader and of all replicas, and says what is known where none of
+// their holders is alive.
+func observe(seen map[string]*kube.LeaderObserver, leases []coordinationv1.Lease, now time.Time) (Answer, bool) {
+	answer, alive := NoController, false
+	for i := range leases {
+		l := &leases[i]
+		if seen[l.Name] == nil {
+			seen[l.Name] = &kube.LeaderObserver{}
+		}
+		switch seen[l.Name].Observe(l, now) {
+		case kube.NoLeader:
+		case kube.LeaderAlive:
+			alive = true
+		case kube.LeaderLapsed:
+			answer = DeadController
+		}
 	}
+	return answer, !alive
+}
+
+// holders names all holders that were seen.
+func holders(seen map[string]*kube.LeaderObserver) string {
+	var names []string
+	for _, l := range seen {
+		if h := l.Holder(); h != "" {
+			names = append(names, h)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+// unacknowledged names the replicas whose Leases do not tell that they have acknowledged the pause.
+func unacknowledged(leases []coordinationv1.Lease, pause string) string {
+	var names []string
+	for i := range leases {
+		if l := &leases[i]; l.Labels[kube.ReplicaLabel] != "" && l.Annotations[kube.AcknowledgedPauseKey] != pause {
+			names = append(names, l.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// leases are those of the leader and of all replicas.
+func (w Waiter) leases(ctx context.Context) ([]coordinationv1.Lease, error) {
+	var list coordinationv1.LeaseList
+	err := w.Client.List(ctx, &list, client.InNamespace(w.Namespace), client.HasLabels{kube.ReplicaLabel}, client.Limit(pageSize))
 	if err != nil {
+		return nil, fmt.Errorf("list the Leases of the replicas in %s: %w", w.Namespace, err)
+	}
+	lease := &coordinationv1.Lease{}
+	err = w.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace, Name: kube.LeaderLease}, lease)
+	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read Lease %s/%s: %w", w.Namespace, kube.LeaderLease, err)
 	}
-	return lease, nil
+	if err == nil {
+		list.Items = append(list.Items, *lease)
+	}
+	return list.Items, nil
 }

@@ -24,9 +24,13 @@ type acknowledger struct {
 	Acknowledger
 	*testing.T
 	inFlight int64
-	blocked  [2]string
-	warning  [2]string
-	changes  []bool
+	others   bool // have not acknowledged
+	follows  bool // another replica leads
+	// acknowledged is what this replica has.
+	acknowledged string
+	blocked      [2]string
+	warning      [2]string
+	changes      []bool
 }
 
 func newAcknowledger(t *testing.T) *acknowledger {
@@ -34,6 +38,7 @@ func newAcknowledger(t *testing.T) *acknowledger {
 	a := &acknowledger{T: t}
 	a.Acknowledger = Acknowledger{
 		Client: newClient(t), Namespace: system, InFlight: func() int64 { return a.inFlight },
+		Acknowledge: func(pause string) bool { a.acknowledged = pause; return !a.others }, Leads: func() bool { return !a.follows },
 		Blocked: func() (string, string) { return a.blocked[0], a.blocked[1] },
 		Warning: func() (string, string) { return a.warning[0], a.warning[1] }, Changed: func(paused bool) { a.changes = append(a.changes, paused) },
 	}
@@ -77,6 +82,29 @@ func TestAcknowledgesAtOnce(t *testing.T) {
 	}
 }
 
+// TestAllReplicasAcknowledge: the switch says that a pause is acknowledged once every replica has, and a
+// replica has once no resize of it is in flight. Any of them may write that.
+func TestAllReplicasAcknowledge(t *testing.T) {
+	a := newAcknowledger(t)
+	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "incident"))
+	a.follows, a.others, a.inFlight = true, true, 1
+	if a.reconcile(); a.acknowledged != "" {
+		t.Errorf("%q is acknowledged with a resize in flight", a.acknowledged)
+	}
+	a.inFlight = 0
+	if result, state := a.reconcile(); a.acknowledged != "incident" || state.Acknowledged != "" || result.RequeueAfter != inFlightInterval {
+		t.Errorf("by this replica alone: %q, in the switch %q, again in %v", a.acknowledged, state.Acknowledged, result.RequeueAfter)
+	}
+	a.others = false
+	if result, state := a.reconcile(); state.Acknowledged != "incident" || result.RequeueAfter != 0 {
+		t.Errorf("by all: in the switch %q, again in %v", state.Acknowledged, result.RequeueAfter)
+	}
+	a.blocked, a.warning = [2]string{"PermissionMissing", "why"}, [2]string{"AgentsUnresponsive", "why"}
+	if _, state := a.reconcile(); state.Blocked != "" || state.Warning != "" {
+		t.Errorf("a replica that does not lead writes %+v", state)
+	}
+}
+
 // manyAllocations is a client of a cluster with that many PodAllocations, which counts its requests.
 func manyAllocations(t testing.TB, n int) (c client.Client, requests *int) {
 	t.Helper()
@@ -110,6 +138,7 @@ func pauseAndAcknowledge(t testing.TB, c client.Client, value string) {
 	none := func() (string, string) { return "", "" }
 	a := Acknowledger{
 		Client: c, Namespace: system, InFlight: func() int64 { return 0 }, Blocked: none, Warning: none, Changed: func(bool) {},
+		Acknowledge: func(string) bool { return true }, Leads: func() bool { return true },
 	}
 	err := Pause(t.Context(), c, system, kube.PluginFieldManager, value)
 	if err == nil {

@@ -23,6 +23,8 @@ type Metrics struct {
 	Errors, Panics prometheus.Counter
 	// Waiting are the resizes that wait for their turn, by priority.
 	Waiting *prometheus.GaugeVec
+	// ShardNodes is the number of nodes that this replica deals with.
+	ShardNodes prometheus.Gauge
 
 	closed, signals, allocations *prometheus.GaugeVec
 	unresponsive, outage         prometheus.Gauge
@@ -70,6 +72,10 @@ func New(reg prometheus.Registerer) *Metrics {
 			Name: "mbcas_controller_resizes_waiting",
 			Help: "Resizes that wait for their turn, by priority (urgent, needed, decrease, idle).",
 		}, []string{"priority"}),
+		ShardNodes: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "mbcas_controller_shard_nodes",
+			Help: "Nodes that this replica deals with; the sum over all replicas is the number of nodes.",
+		}),
 		signals: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mbcas_controller_demand_signals",
 			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",

@@ -43,7 +43,11 @@ type Runner struct {
 	factors map[types.UID]coordinator.Factor // of pods, where it is not the one that is told
 }
 
-// Start rebalances at each interval until ctx ends. Only the leader does.
+// NeedLeaderElection is false: each replica works out the factors of all pods, from the same objects,
+// and tells the agents of its own nodes.
+func (*Runner) NeedLeaderElection() bool { return false }
+
+// Start rebalances at each interval until ctx ends.
 func (c *Runner) Start(ctx context.Context) error {
 	if c.Interval == 0 {
 		return nil

@@ -1,0 +1,275 @@
+package controller
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
+	"github.com/mbcas/mbcas/internal/sharding"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+)
+
+// shards are several replicas of the controller beside the same API server, and nodes with a pod each.
+type shards struct {
+	*rig
+	nodes    []string
+	pods     []*corev1.Pod
+	replicas []*shard
+}
+
+// shard is one replica.
+type shard struct {
+	*rig // with its own audit lines
+	wire *wire
+	name string
+	stop func()
+}
+
+func newShards(t *testing.T, nodes int) *shards {
+	t.Helper()
+	s := &shards{rig: newRig(t)}
+	for i := range nodes {
+		k := s.Kubelet(t, fmt.Sprintf("%s-%d", s.kubelet.Node, i))
+		pod := apiserver.Pod(s.namespace, fmt.Sprintf("web-%d", i), apiserver.Container("app", "100m", "500m"))
+		s.nodes, s.pods = append(s.nodes, k.Node), append(s.pods, k.Run(s, pod))
+	}
+	s.heard()
+	return s
+}
+
+// heard renews the Leases of all agents.
+func (s *shards) heard() {
+	s.Helper()
+	for _, node := range s.nodes {
+		s.must(renew(s.Context(), s.Client, s.config.Namespace, node, time.Now(), allocation.NodeMarket{}))
+	}
+}
+
+// join starts a replica.
+func (s *shards) join(name string) *shard {
+	s.Helper()
+	there, w := s.wired(nil)
+	c, err := client.New(there.Config, client.Options{Scheme: s.Client.Scheme(), Mapper: s.Client.RESTMapper()})
+	s.must(err)
+	there.replica = sharding.New(c, s.config.Namespace, kube.ReplicaLease(name), slog.New(slog.DiscardHandler))
+	one := &shard{rig: there, wire: w, name: name, stop: there.start()}
+	s.replicas = append(s.replicas, one)
+	return one
+}
+
+// crash ends a replica as if its process were killed: no request of it gets through any more.
+func (s *shards) crash(one *shard) {
+	s.Helper()
+	one.wire.mu.Lock()
+	one.wire.broken = true
+	one.wire.mu.Unlock()
+	go one.stop()
+}
+
+// owners are the replicas that own a node, by the node; one with two fails the test.
+func (s *shards) owners() map[string]*shard {
+	s.Helper()
+	owners := map[string]*shard{}
+	for _, one := range s.replicas {
+		for _, node := range s.nodes {
+			if one.replica.Owns(node) {
+				if other := owners[node]; other != nil {
+					s.Fatalf("%s is owned by %s and by %s", node, other.name, one.name)
+				}
+				owners[node] = one
+			}
+		}
+	}
+	return owners
+}
+
+// divided waits until all nodes are owned, by these replicas, and returns how long that took.
+func (s *shards) divided(by ...*shard) time.Duration {
+	s.Helper()
+	begun := time.Now()
+	s.until("all nodes have an owner", func() (bool, any) {
+		owners, with := s.owners(), map[*shard]bool{}
+		for _, one := range owners {
+			with[one] = true
+		}
+		all := len(owners) == len(s.nodes) && len(with) == len(by)
+		return all && !slices.ContainsFunc(by, func(one *shard) bool { return !with[one] }), len(owners)
+	})
+	return time.Since(begun)
+}
+
+// decideAll has the agents decide on a limit for all pods.
+func (s *shards) decideAll(limit cpu.Milli) {
+	s.Helper()
+	s.heard()
+	for _, pod := range s.pods {
+		s.allocation(pod, "made", recorded)
+		s.publish(pod, "0.000", app(limit))
+	}
+}
+
+// reach waits until all pods have a limit.
+func (s *shards) reach(limit cpu.Milli) {
+	s.Helper()
+	for _, pod := range s.pods {
+		s.reaches(pod, limit)
+	}
+}
+
+// attempts are the audit lines of all replicas, by pod, limit and outcome, with the replicas' names.
+func (s *shards) attempts() map[string][]string {
+	s.Helper()
+	by := map[string][]string{}
+	for _, one := range s.replicas {
+		lines := bufio.NewScanner(strings.NewReader(one.audit.String()))
+		for lines.Scan() {
+			var line struct {
+				Pod, Outcome string
+				To           map[string]any
+			}
+			s.must(json.Unmarshal(lines.Bytes(), &line))
+			key := fmt.Sprint(line.Pod, " ", line.To["app"], " ", line.Outcome)
+			by[key] = append(by[key], one.name)
+		}
+	}
+	return by
+}
+
+// onceEach fails the test unless every pod was resized to each of the limits once, and by no failed attempt.
+func (s *shards) onceEach(limits ...cpu.Milli) {
+	s.Helper()
+	attempts := s.attempts()
+	if len(attempts) != len(limits)*len(s.pods) {
+		s.Errorf("%d different resizes, want %d for each of %d pods", len(attempts), len(limits), len(s.pods))
+	}
+	for what, by := range attempts {
+		if len(by) != 1 || !strings.HasSuffix(what, " Accepted") {
+			s.Errorf("resize %s by %v, want one", what, by)
+		}
+	}
+}
+
+// paused pauses and waits for the acknowledgement, for as long as that took.
+func (s *shards) paused(value string) time.Duration {
+	s.Helper()
+	begun := time.Now()
+	s.must(restore.Pause(s.Context(), s.Client, s.config.Namespace, kube.PluginFieldManager, value))
+	w := restore.Waiter{Client: s.Client, Namespace: s.config.Namespace, Now: time.Now, Interval: 10 * time.Millisecond}
+	answer, _, err := w.Wait(s.Context(), value)
+	s.must(err)
+	if answer != restore.Acknowledged {
+		s.Fatalf("pause %s: answer %v", value, answer)
+	}
+	return time.Since(begun)
+}
+
+func (s *shards) resumed() {
+	s.Helper()
+	s.must(restore.Resume(s.Context(), s.Client, s.config.Namespace, kube.PluginFieldManager))
+}
+
+// TestShards: the nodes are divided over two and three replicas, and those of one that is killed have
+// a new owner within 15 s; no resize is made twice; a pause is acknowledged by all replicas that live.
+func TestShards(t *testing.T) {
+	s := newShards(t, 9)
+	a, b := s.join("a"), s.join("b")
+	s.divided(a, b)
+	s.decideAll(1000)
+	s.reach(1000)
+	s.onceEach(1000)
+
+	c := s.join("c")
+	t.Logf("a third replica owns its part after %v", s.divided(a, b, c))
+	s.decideAll(2000)
+	s.reach(2000)
+	s.onceEach(1000, 2000)
+	for _, one := range s.replicas {
+		if one.counter.resizes() == 0 {
+			t.Errorf("replica %s resized no pod", one.name)
+		}
+	}
+	took := s.paused("by three")
+	if t.Logf("paused by three after %v", took); took > 2*time.Second {
+		t.Errorf("a pause was acknowledged after %v", took)
+	}
+	s.decideAll(3000)
+	s.resumed()
+	s.reach(3000)
+	s.onceEach(1000, 2000, 3000)
+
+	s.crash(b)
+	s.decideAll(4000)
+	if took := s.divided(a, c); took > 15*time.Second {
+		t.Errorf("the nodes of a replica that was killed have a new owner after %v, want within 15 s", took)
+	} else {
+		t.Logf("the nodes of a replica that was killed have a new owner after %v", took)
+	}
+	s.reach(4000)
+	s.onceEach(1000, 2000, 3000, 4000)
+
+	a.stop()
+	if took := s.divided(c); took > 5*time.Second {
+		t.Errorf("the nodes of a replica that stopped have a new owner after %v, want within 5 s", took)
+	}
+	s.decideAll(3900)
+	for _, pod := range s.pods {
+		s.allocation(pod, "not changed by so little", stands(v1alpha1.PhaseApplied, reasons.WithinDeadBand))
+	}
+	s.onceEach(1000, 2000, 3000, 4000)
+}
+
+// TestAFrozenReplica: a resize of a replica that is frozen just before the request changes nothing when
+// it comes at last: the new owner of the node has resized the pod. Pauses count without the replica
+// once nothing of it can be in flight.
+func TestAFrozenReplica(t *testing.T) {
+	s := newShards(t, 4)
+	a := s.join("a") // and leads: a leader that is frozen for so long ends
+	s.divided(a)
+	b := s.join("b")
+	s.divided(a, b)
+	s.decideAll(1000)
+	s.reach(1000)
+	var frozen []*corev1.Pod
+	for i, pod := range s.pods {
+		if s.owners()[s.nodes[i]] == b {
+			frozen = append(frozen, pod)
+		}
+	}
+	thaw := b.wire.hold(anyWrite)
+	defer thaw()
+	before := len(b.wire.writes())
+	s.decideAll(2000)
+	s.until("a resize waits", func() (bool, any) {
+		writes := b.wire.writes()[before:]
+		return slices.ContainsFunc(writes, func(w string) bool { return strings.Contains(w, "/resize") }), writes
+	})
+	s.divided(a)
+	s.reach(2000)
+	t.Logf("paused with one frozen after %v", s.paused("with one frozen"))
+	thaw()
+	s.divided(a, b) // it joins anew
+	attempts := s.attempts()
+	for _, pod := range frozen {
+		if by := attempts[pod.Name+" 2000m Accepted"]; !slices.Equal(by, []string{"a"}) {
+			t.Errorf("pod %s was resized by %v, want by a alone", pod.Name, by)
+		}
+		s.limitIs(pod, 2000, "after the replica went on")
+	}
+	s.resumed()
+	s.decideAll(3000)
+	s.reach(3000)
+}
