@@ -151,3 +151,15 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 	}
 	return name, why
 }
+
+// ownedElsewhere is the share of the pods of a namespace that other replicas resize.
+func (r *Reconciler) ownedElsewhere(ctx context.Context, namespace string) (float64, error) {
+	if r.Replica.Alone() {
+		return 0, nil
+	}
+	var pods corev1.PodList
+	if err := r.list(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return 0, err
+	}
+	return r.Replica.Elsewhere(pods.Items), nil
+}

@@ -53,15 +53,14 @@ func (r *Reconciler) watchOnly(ctx context.Context, name string) (again time.Dur
 	r.Metrics.Allocations(name, nil)
 	var n corev1.Node
 	err = r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
-	r.Replica.Saw(name, err == nil)
 	switch {
 	case apierrors.IsNotFound(err):
-		r.liveness.Drop(name)
-		r.memory.markets.Drop(name)
+		r.saw(name, false)
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("read node %s: %w", name, err)
 	}
+	r.saw(name, true)
 	node := nodeOf(&n)
 	return r.jitter(watchInterval), r.liveness.Observe(ctx, name, &node.Node, r.Now())
 }

@@ -138,9 +138,10 @@ func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 	reservations := quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)
 	return (&dispatch.Dispatcher{
 		Resizer: r.Resize, Live: r.Live, Gate: r.Gate, Blocked: r.blocked, Owns: r.Replica.Owns,
-		Breakers: flowcontrol.NewBreakers(func(d time.Duration) time.Duration { return r.jitter(d) }),
-		Quotas:   dispatch.NewQuotas(r.Client, c.Actuator.DeadBand, reservations), FreezeAfter: c.FreezeAfter,
-		Answered: func(ctx context.Context, node string) { r.requeue.nodes(ctx, []string{node}) },
+		Breakers:    flowcontrol.NewBreakers(func(d time.Duration) time.Duration { return r.jitter(d) }),
+		Quotas:      dispatch.NewQuotas(r.Client, c.Actuator.DeadBand, reservations, r.ownedElsewhere),
+		FreezeAfter: c.FreezeAfter,
+		Answered:    func(ctx context.Context, node string) { r.requeue.nodes(ctx, []string{node}) },
 		Failed: func(ctx context.Context, pod *corev1.Pod, err error) {
 			r.done(ctx, pod, "resize "+allocationOf(pod).String(), err)
 		},
@@ -284,14 +285,18 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 		}
 	}
 	s.addStrays(allocations)
-	gone := s.node.allocatable == 0 && len(s.exists) == 0 && len(allocations) == 0
-	if gone { // no such node any more
-		r.liveness.Drop(name)
-		r.memory.markets.Drop(name)
-		r.memory.told.Drop(name)
-	}
-	r.Replica.Saw(name, !gone)
+	r.saw(name, s.node.allocatable > 0 || len(s.exists)+len(allocations) > 0)
 	return s, nil
+}
+
+// saw notes whether a node exists. One that does not is forgotten.
+func (r *Reconciler) saw(node string, exists bool) {
+	r.Replica.Saw(node, exists)
+	if !exists {
+		r.liveness.Drop(node)
+		r.memory.markets.Drop(node)
+		r.memory.told.Drop(node)
+	}
 }
 
 // podApart gathers what is known of one pod; nil for one that is left out. The others do not wait for it.

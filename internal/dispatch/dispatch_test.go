@@ -30,6 +30,9 @@ import (
 // exactly is a jitter of nothing.
 func exactly(d time.Duration) time.Duration { return d }
 
+// alone is a replica without others.
+func alone(context.Context, string) (float64, error) { return 0, nil }
+
 // server answers resizes as a function says.
 type server func(pod *corev1.Pod) podresize.Result
 
@@ -56,7 +59,7 @@ func newBench(c flowcontrol.Config, s server) *bench {
 	b := &bench{audit: &bytes.Buffer{}}
 	b.Dispatcher = (&Dispatcher{
 		Resizer: s, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
-		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour)),
+		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour), alone),
 		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, nil },
 		FreezeAfter: time.Minute, Now: time.Now, Owns: func(node string) bool { return node != b.moved },
 		Answered: func(_ context.Context, node string) {

@@ -23,14 +23,20 @@ import (
 type Quotas struct {
 	client   client.Reader // of the cache
 	deadBand float64       // the relative change of a limit that is worth a resize
+	// elsewhere is the share of the pods of a namespace that other replicas of the controller resize.
+	elsewhere func(ctx context.Context, namespace string) (float64, error)
 
 	mu           sync.Mutex
 	reservations *quota.Reservations
 }
 
-// NewQuotas reserves in r, which belongs to it from then on.
-func NewQuotas(c client.Reader, deadBand float64, r *quota.Reservations) *Quotas {
-	return &Quotas{client: c, deadBand: deadBand, reservations: r}
+// NewQuotas reserves in r, which belongs to it from then on. elsewhere is the share of the pods of a
+// namespace that other replicas of the controller resize.
+func NewQuotas(
+	c client.Reader, deadBand float64, r *quota.Reservations,
+	elsewhere func(ctx context.Context, namespace string) (float64, error),
+) *Quotas {
+	return &Quotas{client: c, deadBand: deadBand, reservations: r, elsewhere: elsewhere}
 }
 
 // Fits says whether the quotas have room for an increase that is worth a resize, and if not, when to
@@ -86,7 +92,14 @@ func (q *Quotas) increase(ctx context.Context, z *Resize) (quota.Increase, []quo
 	}
 	below := min(increase, max(0, z.Declared.Total()-before))
 	i := quota.Increase{Namespace: z.Pod.Namespace, Pod: string(z.Pod.UID), Below: below, Above: increase - below}
-	return i, shares.Rooms(quotas.Items, z.Pod), nil
+	within := shares.Rooms(quotas.Items, z.Pod)
+	if len(within) > 0 {
+		var err error
+		if i.Others, err = q.elsewhere(ctx, i.Namespace); err != nil {
+			return quota.Increase{}, nil, err
+		}
+	}
+	return i, within, nil
 }
 
 // shortened is the move with what was granted of its increase; false where that is not worth a resize.

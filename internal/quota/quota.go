@@ -16,6 +16,8 @@
 //   - SteadySharesStay: shares that would change by less than the band stay as they were, where that
 //     leaves enough free. The promises about need and budgets are to within that.
 //   - GrantsShowInTurn: what one increase adds to a quota is not taken for another one.
+//   - ReplicasGrantNoMoreThanIsLeft: replicas that do not know of each other's grants yet grant no more
+//     than a quota leaves, and what one of them does not use the others get.
 //   - OneShortageCountsOnce: refusals at the same time cause one back-off.
 package quota
 

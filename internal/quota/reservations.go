@@ -15,12 +15,21 @@ import (
 const Lag = 3 * time.Second
 
 // Reservations keep increases within quotas: what was granted counts until the status of the quota
-// shows it. After a refusal, the pods of the namespace get no more than they declared for a while.
+// shows it. What a quota leaves is divided over the replicas of the controller, in proportion to the
+// pods that each of them resizes. After a refusal, the pods of the namespace get no more than they declared for a while.
 type Reservations struct {
 	config              Config
 	backoff, backoffMax time.Duration
 	granted             map[string]grant   // by pod
 	refusals            map[string]refusal // by namespace
+	waits               map[string]wait    // by pod
+}
+
+// wait is since when a pod waits because other replicas may have granted what a quota leaves, and what
+// the quotas showed then.
+type wait struct {
+	since time.Time
+	used  []Room
 }
 
 // grant is an increase that was let through.
@@ -28,6 +37,8 @@ type grant struct {
 	namespace string
 	amount    cpu.Milli
 	at        time.Time
+	// settled: no more of the increase is to be had by waiting for other replicas.
+	settled bool
 	// before is what each quota, by name, shows without it, and with the grants before it.
 	before map[string]cpu.Milli
 }
@@ -42,13 +53,15 @@ type refusal struct {
 
 // NewReservations has no reservation yet. The back-off after a refusal doubles up to backoffMax.
 func NewReservations(c Config, backoff, backoffMax time.Duration) *Reservations {
-	return &Reservations{c, backoff, backoffMax, map[string]grant{}, map[string]refusal{}}
+	return &Reservations{c, backoff, backoffMax, map[string]grant{}, map[string]refusal{}, map[string]wait{}}
 }
 
 // Increase is what a pod is to get: Below up to what it declared, and Above more than that.
 type Increase struct {
 	Namespace, Pod string
 	Below, Above   cpu.Milli
+	// Others is the share, 0 to 1, of the namespace's pods that other replicas of the controller resize.
+	Others float64
 }
 
 // Reserve grants as much of an increase as all of the rooms have, and reserves it. again is when
@@ -57,6 +70,9 @@ func (r *Reservations) Reserve(i Increase, rooms []Room, now time.Time) (granted
 	g, again := r.grant(i, rooms, now)
 	if g.amount > 0 {
 		r.granted[i.Pod] = g
+	}
+	if g.settled {
+		delete(r.waits, i.Pod)
 	}
 	return g.amount, again
 }
@@ -72,23 +88,54 @@ func (r *Reservations) grant(i Increase, rooms []Room, now time.Time) (g grant, 
 	if f := r.refusals[i.Namespace]; now.Before(f.until) && !Eased(f.rooms, rooms) {
 		i.Above, again = 0, f.until
 	}
-	g = grant{namespace: i.Namespace, at: now, before: map[string]cpu.Milli{}}
+	g, wanted := grant{namespace: i.Namespace, at: now, before: map[string]cpu.Milli{}}, i.Below+i.Above
+	waited := r.waited(i, rooms, now)
 	for _, room := range rooms {
-		reserved := cpu.Milli(0)
+		reserved, recent := cpu.Milli(0), cpu.Milli(0)
 		for pod, other := range r.granted {
 			before, counts := other.before[room.Name]
-			shown := !counts || room.Used >= before+other.amount
-			if pod == i.Pod || other.namespace != i.Namespace || shown {
+			if !counts || other.namespace != i.Namespace {
+				continue
+			}
+			recent += other.amount
+			if pod == i.Pod || room.Used >= before+other.amount || now.Sub(other.at) >= Lag {
 				continue
 			}
 			reserved += other.amount
 			again = lifecycle.Earlier(again, other.at.Add(Lag))
 		}
-		i.Below, i.Above = r.config.Grant(room, reserved, i.Below, i.Above)
 		g.before[room.Name] = room.Used + reserved
+		if !waited {
+			reserved += cpu.FromCores(i.Others * max(0, room.Hard-room.Used+recent).Cores())
+		}
+		i.Below, i.Above = r.config.Grant(room, reserved, i.Below, i.Above)
 	}
 	g.amount = i.Below + i.Above
+	if g.settled = g.amount >= wanted || waited; !g.settled && i.Others > 0 {
+		again = lifecycle.Earlier(again, r.waits[i.Pod].since.Add(othersTake))
+	}
 	return g, again
+}
+
+// othersTake is after how long without a change of a quota no other replica has granted what it leaves:
+// what one of them granted shows after Lag, and it may have seen the quota as late.
+const othersTake = 2 * Lag
+
+// waited says whether a pod has waited for so long while nothing changed that all that quotas leave may
+// be granted, also the part of other replicas. Two of them may come to that at the same time; then
+// the API server refuses one.
+func (r *Reservations) waited(i Increase, rooms []Room, now time.Time) bool {
+	if i.Others == 0 {
+		return false
+	}
+	w, waits := r.waits[i.Pod]
+	same := waits && slices.EqualFunc(w.used, rooms, func(a, b Room) bool {
+		return a.Name == b.Name && a.Used == b.Used && a.Hard == b.Hard
+	})
+	if !same {
+		r.waits[i.Pod] = wait{now, slices.Clone(rooms)}
+	}
+	return same && now.Sub(w.since) >= othersTake
 }
 
 // Release returns what was reserved for a pod.
@@ -118,7 +165,8 @@ func (r *Reservations) Accepted(namespace string, now time.Time) {
 // expire drops grants that every quota shows by now, and refusals of long ago, whose namespace may
 // be gone.
 func (r *Reservations) expire(now time.Time) {
-	maps.DeleteFunc(r.granted, func(_ string, g grant) bool { return now.Sub(g.at) >= Lag })
+	maps.DeleteFunc(r.granted, func(_ string, g grant) bool { return now.Sub(g.at) >= othersTake })
+	maps.DeleteFunc(r.waits, func(_ string, w wait) bool { return now.Sub(w.since) >= 10*othersTake })
 	maps.DeleteFunc(r.refusals, func(_ string, f refusal) bool { return !now.Before(f.forgotten) })
 }
 

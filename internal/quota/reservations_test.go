@@ -1,6 +1,8 @@
 package quota
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ func newReservations() *Reservations { return NewReservations(DefaultConfig(), b
 
 // grants is how much of an increase of a pod of namespace shop is granted.
 func (r *Reservations) grants(pod string, below, above cpu.Milli, rooms []Room, now time.Time) cpu.Milli {
-	granted, _ := r.Reserve(Increase{"shop", pod, below, above}, rooms, now)
+	granted, _ := r.Reserve(Increase{Namespace: "shop", Pod: pod, Below: below, Above: above}, rooms, now)
 	return granted
 }
 
@@ -71,6 +73,64 @@ func TestGrantsShowInTurn(t *testing.T) {
 		if c.used == 2880 {
 			now = now.Add(Lag)
 		}
+	}
+}
+
+// TestReplicasGrantNoMoreThanIsLeft: replicas see the status of a quota late, each at another time, and
+// know nothing of each other's grants. What they grant pods that ask for the first time is never more
+// than there is; a replica with few pods gets what the others leave after a while.
+func TestReplicasGrantNoMoreThanIsLeft(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		parts := []float64{0.5, 0.3, 0.2}
+		replicas := []*Reservations{newReservations(), newReservations(), newReservations()}
+		const hard = 10000
+		type change struct {
+			at   time.Time
+			used cpu.Milli
+		}
+		history := []change{{noon.Add(-time.Hour), 4000}}
+		used := func() cpu.Milli { return history[len(history)-1].used }
+		seen := make([]int, len(replicas)) // into history
+		now := noon
+		for i := range 200 {
+			now = now.Add(time.Duration(random.IntN(400)) * time.Millisecond)
+			k := random.IntN(len(replicas))
+			for seen[k]+1 < len(history) && (now.Sub(history[seen[k]+1].at) >= Lag || random.IntN(2) == 0) {
+				seen[k]++
+			}
+			room := Room{Name: "cores", Hard: hard, Used: history[seen[k]].used}
+			below := cpu.Milli(1 + random.IntN(3000))
+			granted, _ := replicas[k].Reserve(
+				Increase{Namespace: "shop", Pod: fmt.Sprint("pod-", i), Below: below, Others: 1 - parts[k]}, []Room{room}, now)
+			if used()+granted > hard {
+				t.Fatalf("seed %d: %v granted at %v of %v", seed, granted, used(), cpu.Milli(hard))
+			}
+			if granted > 0 {
+				history = append(history, change{now, used() + granted})
+			}
+		}
+		if used() < 9000 {
+			t.Errorf("seed %d: %v of %v is used in the end", seed, used(), cpu.Milli(hard))
+		}
+	}
+	r, now, room := newReservations(), noon, []Room{{Name: "cores", Hard: 10000, Used: 9000}}
+	ask := func() (granted cpu.Milli, again time.Time) {
+		return r.Reserve(Increase{Namespace: "shop", Pod: "one", Below: 1000, Others: 0.9}, room, now)
+	}
+	granted, again := ask()
+	if granted != 100 || !again.Equal(now.Add(othersTake)) {
+		t.Errorf("%v granted of 1000m with a tenth of the pods, again at %v, want 100m and again after %v", granted, again, othersTake)
+	}
+	now = again
+	if granted, _ := ask(); granted != 1000 {
+		t.Errorf("%v granted when no other has asked, want 1000m", granted)
+	}
+	now = now.Add(time.Hour)
+	ask()
+	now, room[0].Used = now.Add(othersTake), 9500
+	if granted, _ := ask(); granted > 100 {
+		t.Errorf("%v granted after another grant, want a tenth of what is left", granted)
 	}
 }
 

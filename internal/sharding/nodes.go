@@ -1,6 +1,10 @@
 package sharding
 
-import "sync"
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // nodes are those of the cluster that this replica has looked at, and whether it owned them then.
 type nodes struct {
@@ -63,4 +67,15 @@ func (n *nodes) tell() {
 	if n.count != nil {
 		n.count(n.mine, len(n.owned))
 	}
+}
+
+// Elsewhere is the share of pods that this replica does not own the nodes of.
+func (r *Replica) Elsewhere(pods []corev1.Pod) float64 {
+	n := 0
+	for i := range pods {
+		if !r.Owns(pods[i].Spec.NodeName) {
+			n++
+		}
+	}
+	return float64(n) / float64(max(len(pods), 1))
 }
