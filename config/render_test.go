@@ -148,6 +148,17 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
+// TestReplicas: an installation has a second replica of the controller, the component shards a third; a
+// cluster of one's own has one.
+func TestReplicas(t *testing.T) {
+	for overlay, want := range map[string]int32{"base": 2, "testdata/shards": 3, "overlays/kind": 1} {
+		controller := one[*appsv1.Deployment](t, render(t, overlay), "mbcas-controller")
+		if n := controller.Spec.Replicas; n == nil || *n != want {
+			t.Errorf("%s: %v replicas of the controller, want %d", overlay, n, want)
+		}
+	}
+}
+
 // weaknesses are what makes the pod more than restricted allows.
 func weaknesses(pod corev1.PodSpec) (faults []string) {
 	check := func(ok bool, fault string) {

@@ -110,6 +110,10 @@ func checkSettings(f *findings, s subject) {
 func checkPause(f *findings, s subject) {
 	if s.Switch.Paused() {
 		f.warn("pause", "all resizes are paused: "+s.Switch.Pause, "kubectl mbcas resume")
+		if s.Switch.Acknowledged != s.Switch.Pause {
+			f.warn("pause", "not all replicas of the controller have acknowledged the pause: a resize may be in flight",
+				"Look at the controllers' logs if this stays for more than 20 s.")
+		}
 	}
 	if s.Switch.Blocked != "" {
 		f.fail("controller", fmt.Sprintf("cannot resize any pod: %s (%s)", s.Switch.Message, s.Switch.Blocked),
