@@ -326,8 +326,7 @@ func TestTellsOfEachChange(t *testing.T) {
 		c := newCluster(t, 100)
 		var mu sync.Mutex
 		known := map[string]bool{} // the nodes that a owned when it was told last
-		var a *running
-		a = c.start("a", quick, func(r *Replica) {
+		a := c.start("a", quick, func(r *Replica) {
 			r.Changed = func() {
 				mu.Lock()
 				defer mu.Unlock()
