@@ -340,6 +340,10 @@ func ofDemandSignals() []request {
 			{"write the status of a DemandSignal", patchStatus(demandSignal("latency"), `"demandPercent":200`), ""},
 		}.allowed(controller),
 		rows{{"read DemandSignals", may("list", "demandsignals.allocation.mbcas.io", ""), ""}}.allowed(pluginUser),
+		// A status that no client can read would keep the controller from reading any DemandSignal.
+		rows{
+			{"write the status of a DemandSignal", patchStatus(demandSignal("latency"), `"demandPercent":200`), "by MBCAS alone"},
+		}.of(mbcasOnly, owner),
 		rows{
 			{"write a DemandSignal", create(demandSignal("new")), ""},
 			{"change a DemandSignal", patch(demandSignal("latency"), `{"spec":{"maxPercent":300}}`), ""},
