@@ -31,6 +31,9 @@ import (
 // root is the repository, from this folder.
 const root = "../.."
 
+// watched is the guard of the suite.
+var watched *guard.Guard
+
 // TestMain watches every pod of the cluster from before the first test until after the last one.
 // What MBCAS must never do fails the whole suite, in whichever test it was done.
 func TestMain(m *testing.M) {
@@ -40,6 +43,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run()) // every test is skipped
 	}
 	g, err := guard.New(path, auditLog(path))
+	watched = g
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the watch over the whole suite:", err)
 		os.Exit(1)

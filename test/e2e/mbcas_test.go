@@ -154,6 +154,11 @@ func (s *suite) played(t *testing.T) (int, error) {
 	if agent == nil {
 		return 0, fmt.Errorf("no agent on %s", s.node)
 	}
+	return roundsOf(t, agent)
+}
+
+// roundsOf is how many rounds an agent has played since it started.
+func roundsOf(t *testing.T, agent *corev1.Pod) (int, error) {
 	text, err := traffic.Get(t.Context(), http.DefaultClient, "http://"+agent.Status.PodIP+":9090/metrics")
 	if err != nil {
 		return 0, err
@@ -164,5 +169,5 @@ func (s *suite) played(t *testing.T) (int, error) {
 			return int(n), nil
 		}
 	}
-	return 0, fmt.Errorf("the agent on %s has played no round", s.node)
+	return 0, fmt.Errorf("the agent on %s has played no round", agent.Spec.NodeName)
 }

@@ -56,6 +56,8 @@ func (r *repo) suites() []suite {
 			covers: node, takes: 8 * time.Minute},
 		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("TestPlatform"),
 			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
+		{name: "faults", title: "end to end: kubelet, containerd, API server and etcd fail", run: r.e2e("TestFaults"),
+			covers: slices.Concat(node, perPod), takes: 6 * time.Minute},
 		{name: "nodes", title: "end to end: two nodes", run: r.e2e("TestTwoNodes"),
 			covers: nodes, takes: 8 * time.Minute},
 		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests,

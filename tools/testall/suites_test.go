@@ -56,7 +56,7 @@ func TestTiers(t *testing.T) {
 		want       string   // a suite with a question mark is optional
 	}{
 		"test":                  {tier: "test", want: "unit path"},
-		"all":                   {tier: "all", want: "unit fuzz long path virtual platform nodes cluster skew"},
+		"all":                   {tier: "all", want: "unit fuzz long path virtual platform faults nodes cluster skew"},
 		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
 		"ci without git":        {tier: "ci", want: unknown},
 		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: unknown},
@@ -70,7 +70,7 @@ func TestTiers(t *testing.T) {
 		"ci, documentation": {tier: "ci", git: branch, change: "docs/a.md", want: "check unit path"},
 		"ci since a tag": {
 			tier: "ci", git: append(slices.Clone(main), "tag v0.1.0"), change: "test/cluster/skew/a",
-			want: "check unit path virtual? nodes? cluster? skew?",
+			want: "check unit path virtual? faults? nodes? cluster? skew?",
 		},
 	}
 	for name, tc := range tests {

@@ -60,6 +60,13 @@ type Guard struct {
 	ended  bool // an event that is still on its way does not count
 }
 
+// APIServerFails says that a test breaks the API server: answers of 500 and above are no faults.
+func (g *Guard) APIServerFails() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.report.serverFails = true
+}
+
 // Report is the result.
 type Report struct {
 	// Pods and Resizes are how many there were; with none the watch proves nothing.
@@ -68,6 +75,8 @@ type Report struct {
 	Faults []string
 	// Notes are restarts of MBCAS itself, and resizes whose answer it did not wait for.
 	Notes []string
+
+	serverFails bool
 }
 
 // guarded is the part of a pod that must not change.
@@ -209,6 +218,8 @@ func (r *Report) request(e audit.Event) {
 		switch took := e.Ended.Sub(e.Received); {
 		case e.Canceled() && took > 0 && took < slow: // of a controller that was killed, or lost its lease
 			r.note("a resize of %s was cut off by its sender", name)
+		case r.serverFails && code >= 500:
+			r.note("a resize of %s failed with %d: %s", name, code, e.ResponseStatus.Message)
 		case code >= 300 && code != 409 && code != 404: // a pod may change, or go, under a resize
 			r.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)
 		}

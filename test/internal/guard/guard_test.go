@@ -82,12 +82,14 @@ func TestRequests(t *testing.T) {
 		user, of, uri, message string // of: verb and subresource
 		code                   int
 		took                   time.Duration
-		fault                  bool
+		fault, broken          bool // broken: the test breaks the API server
 	}{
-		"a resize":                  {user: Controller, of: "patch resize", code: 200},
-		"one of a changed pod":      {user: Controller, of: "patch resize", code: 409},
-		"a refused one":             {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one cut off by its sender": {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
+		"one that a broken server fails":   {user: Controller, of: "patch resize", code: 500, broken: true},
+		"one that a broken server refuses": {user: Controller, of: "patch resize", code: 422, broken: true, fault: true},
+		"a resize":                         {user: Controller, of: "patch resize", code: 200},
+		"one of a changed pod":             {user: Controller, of: "patch resize", code: 409},
+		"a refused one":                    {user: Controller, of: "patch resize", code: 422, fault: true},
+		"one cut off by its sender":        {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
 		"one that timed out": {
 			user: Controller, of: "patch resize", code: 504, message: cut, took: 7e9, fault: true,
 		},
@@ -102,7 +104,7 @@ func TestRequests(t *testing.T) {
 		"a new pod over a quota":  {user: "admin", of: "create ", code: 403, message: "exceeded quota", fault: true},
 		"a new pod not permitted": {user: "admin", of: "create ", code: 403, message: "no"},
 	} {
-		var r Report
+		r := Report{serverFails: c.broken}
 		verb, subresource, _ := strings.Cut(c.of, " ")
 		e := audit.Event{Stage: "ResponseComplete", Verb: verb, RequestURI: "/x" + c.uri}
 		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", subresource
