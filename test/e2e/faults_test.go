@@ -31,8 +31,8 @@ type faults struct {
 func TestFaults(t *testing.T) {
 	s := &faults{path: path{suite: start(t)}, state: filepath.Dir(os.Getenv("KUBECONFIG"))}
 	watched.APIServerFails()
-	t.Cleanup(func() { repair(context.Background(), t) })
 	s.open(t)
+	t.Cleanup(func() { repair(context.Background(), t) }) // before the namespace goes, which needs a kubelet
 	s.idleNodeRaisesLimits(t)
 	for _, step := range []struct {
 		name string
