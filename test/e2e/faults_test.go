@@ -53,29 +53,31 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// kubeletKilled: a limit is lowered in its spec while no kubelet can carry that out, and in the kernel
-// when it is back.
+// kubeletKilled: a limit is raised in its spec while no kubelet can carry that out, and in the kernel when
+// it is back.
 func (s *faults) kubeletKilled(t *testing.T) {
-	before := s.quotas(t)
-	kill(t, "kubelet")
 	s.contend(t)
-	wait(t, time.Minute, "a limit is lowered in its spec", func() (bool, string) {
+	s.halves(t)
+	before, was := s.quotas(t), limit(s.pod(t, s.pods["web"]))
+	kill(t, "kubelet")
+	s.release(t)
+	wait(t, time.Minute, "the limit is raised in its spec", func() (bool, string) {
 		now := limit(s.pod(t, s.pods["web"]))
-		return now < s.ceiling, "web has " + now.String()
+		return now > was, "web has " + now.String()
 	})
 	s.keeps(t, before)
 	repair(t.Context(), t)
-	s.halves(t)
+	s.webRises(t)
 }
 
 // containerdKilled: the agent needs no container runtime.
 func (s *faults) containerdKilled(t *testing.T) {
 	agent := s.agent(t)
 	kill(t, "containerd")
-	s.release(t)
+	s.contend(t)
 	decidesOn(t, agent)
 	repair(t.Context(), t)
-	s.has(t, 2*time.Minute, s.pods["web"], s.ceiling)
+	s.halves(t)
 }
 
 // etcdFrozen: three writes in a row time out. Limits stay, then follow the load.
@@ -84,7 +86,7 @@ func (s *faults) etcdFrozen(t *testing.T) {
 	signal(t, "etcd", syscall.SIGSTOP)
 	thaw := sync.OnceFunc(func() { signal(t, "etcd", syscall.SIGCONT) })
 	defer thaw()
-	s.contend(t)
+	s.release(t)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: shop, GenerateName: "write-"}}
@@ -96,17 +98,17 @@ func (s *faults) etcdFrozen(t *testing.T) {
 	s.keeps(t, before)
 	thaw()
 	repair(t.Context(), t) // components that lost their Lease have ended
-	s.halves(t)
+	s.webRises(t)
 }
 
 // apiServerKilled: the agent decides on, and what it decides arrives when the API server is back.
 func (s *faults) apiServerKilled(t *testing.T) {
 	agent := s.agent(t)
 	kill(t, "kube-apiserver")
-	s.release(t)
+	s.contend(t)
 	decidesOn(t, agent)
 	repair(t.Context(), t)
-	s.has(t, 2*time.Minute, s.pods["web"], s.ceiling)
+	s.halves(t)
 }
 
 // etcdSetBack: every object becomes as it was in a copy of etcd's data from before the last resizes.
@@ -120,16 +122,18 @@ func (s *faults) etcdSetBack(t *testing.T) {
 	kill(t, "etcd")
 	replace(data, snapshot)
 	repair(t.Context(), t)
-	s.contend(t)
-	s.halves(t)
+	s.release(t)
+	s.webRises(t)
 	kill(t, "kube-apiserver")
 	kill(t, "etcd")
 	replace(snapshot, data)
 	repair(t.Context(), t)
 	s.rounds(t, 10)
+	s.webRises(t)
+	s.contend(t)
 	s.halves(t)
 	s.release(t)
-	s.has(t, 2*time.Minute, s.pods["web"], s.ceiling)
+	s.webRises(t)
 }
 
 // contend has both managed pods demand the whole node.
@@ -153,6 +157,12 @@ func (s *faults) release(t *testing.T) {
 	t.Helper()
 	spin(t, s.pods["web"], 1)
 	spin(t, s.pods["batch"], 0)
+}
+
+// webRises waits until web, which demands a CPU alone, has as much as it can get.
+func (s *faults) webRises(t *testing.T) {
+	t.Helper()
+	s.has(t, 2*time.Minute, s.pods["web"], s.ceiling)
 }
 
 // quotas are the limits that the kernel enforces on the managed pods.
