@@ -487,3 +487,26 @@ func TestRates(t *testing.T) {
 		t.Errorf("%d faults, want 8: %v", n, err)
 	}
 }
+
+// TestDivide: the parts of several replicas add up to the budget of the cluster, whenever nodes come, and
+// a replica without nodes keeps a little.
+func TestDivide(t *testing.T) {
+	c := DefaultConfig()
+	parts := []float64{0.5, 0.3, 0.2, 0}
+	for _, nodes := range []int{0, 100, 5000} {
+		want, _ := c.rate(nodes)
+		sum := 0.0
+		for _, part := range parts {
+			q := NewQueue[int](c)
+			q.Divide(part)
+			q.Nodes(nodes)
+			if q.cluster.perSecond <= 0 || q.cluster.burst < 1 {
+				t.Errorf("%v of %d nodes: %v/s and a burst of %v", part, nodes, q.cluster.perSecond, q.cluster.burst)
+			}
+			sum += q.cluster.perSecond
+		}
+		if sum < want || sum > want*(1+2*leastShare) {
+			t.Errorf("%d nodes: %v/s in all, want %v", nodes, sum, want)
+		}
+	}
+}
