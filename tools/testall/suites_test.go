@@ -65,7 +65,8 @@ func TestTiers(t *testing.T) {
 			tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? path nodes?",
 		},
 		"ci, agent": {
-			tier: "ci", git: branch, change: "internal/agent/a.go", want: "check unit fuzz? long? path virtual? faults?",
+			tier: "ci", git: branch, change: "internal/agent/a.go",
+			want: "check unit fuzz? long? path virtual? faults?",
 		},
 		"ci, documentation": {tier: "ci", git: branch, change: "docs/a.md", want: "check unit path"},
 		"ci since a tag": {

@@ -98,7 +98,9 @@ func TestCrash(t *testing.T) {
 	done, survived := make(chan struct{}), false
 	go func() {
 		defer close(done)
-		_, _ = tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/api/v1/nodes/n1", nil))
+		if r, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/api/v1/nodes/n1", nil)); err == nil {
+			r.Body.Close()
+		}
 		survived = true
 	}()
 	<-done

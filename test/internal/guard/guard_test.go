@@ -84,12 +84,12 @@ func TestRequests(t *testing.T) {
 		took                   time.Duration
 		fault, broken          bool // broken: the test breaks the API server
 	}{
-		"one that a broken server fails":   {user: Controller, of: "patch resize", code: 500, broken: true},
-		"one that a broken server refuses": {user: Controller, of: "patch resize", code: 422, broken: true, fault: true},
-		"a resize":                         {user: Controller, of: "patch resize", code: 200},
-		"one of a changed pod":             {user: Controller, of: "patch resize", code: 409},
-		"a refused one":                    {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one cut off by its sender":        {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
+		"one that a broken server fails": {user: Controller, of: "patch resize", code: 500, broken: true},
+		"one that it refuses":            {user: Controller, of: "patch resize", code: 422, broken: true, fault: true},
+		"a resize":                       {user: Controller, of: "patch resize", code: 200},
+		"one of a changed pod":           {user: Controller, of: "patch resize", code: 409},
+		"a refused one":                  {user: Controller, of: "patch resize", code: 422, fault: true},
+		"one cut off by its sender":      {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
 		"one that timed out": {
 			user: Controller, of: "patch resize", code: 504, message: cut, took: 7e9, fault: true,
 		},
