@@ -27,7 +27,7 @@ var faultCases = []faultCase{
 	{"another pod of the same name", "the UID in each patch refuses it", "TestReplaced TestAResizeIsNoOtherPod", ""},
 	{"an answer is lost, written or not", "the pod is read before anything is tried again", "TestALostAnswerIsLookedUp TestLostAnswer", ""},
 	{"the kubelet defers, refuses or fails", "the resize is taken back and tried again after a back-off that doubles to half an hour", "internal/lifecycle/TestScenarios TestRevertsUntilItIsDone TestBackOffDoubles TestCheckOnServer", ""},
-	{"200, and the cgroup never changes", "a status that says so is a timeout with a back-off", "internal/lifecycle/TestScenarios", "a status that says done is believed"},
+	{"200, and the cgroup never changes", "a status that says so is a timeout with a back-off; the agent compares the quota in the kernel with the limit, and tells of a pod that differs", "TestUnlikeQuotaIsTold internal/lifecycle/TestScenarios", "such a pod is told and still resized"},
 	{"another client changes limits", "they become the declared ones; a second time, the pod is left alone for a day", "TestStandsBack TestWipedFieldsHideNoExternalChange internal/lifecycle/TestScenarios", ""},
 	{"admission changes the patch", "a dry run finds it; what changes later costs one pod", "TestWouldMutate TestMutated TestAMutationVoidsDryRuns", ""},
 	{"a webhook refuses, hangs or is down", "back-off with jitter; a breaker per webhook and namespace; resizes beside the decisions", "TestHangingWebhooks internal/controller/TestHangsAlone internal/dispatch/TestHangsAlone internal/flowcontrol/TestBreaker", ""},
