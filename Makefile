@@ -28,7 +28,7 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml)
 
 .DEFAULT_GOAL := help
-.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew fidelity scale bench check check-format \
+.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew faults mutants fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests demo platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
@@ -94,6 +94,19 @@ e2e: $(CLUSTER) node-packages ## run the end-to-end path on a real node (root)
 
 skew: $(CLUSTER) ## run the API server tests on other versions of Kubernetes (the first time 10 to 14 minutes of building)
 	@$(TESTALL) -only skew
+
+# SCHEDULES is how many random schedules make faults plays, SEED the first of them.
+SCHEDULES ?= 10000
+SEED ?= 1
+
+faults: go-found ## play SCHEDULES random schedules of faults (10000; an hour), and each fault at each request; report in out/faults.md
+	@mkdir -p out
+	@$(GO) test -c -o out/faults.test ./internal/controller
+	@cd internal/controller && GOGC=400 ../../out/faults.test -test.timeout 12h -test.run '^(TestSchedules|TestKnownSchedules|TestCrashes)$$' \
+		-schedules $(SCHEDULES) -seed $(SEED) -report $(CURDIR)/out/faults.md
+
+mutants: go-found ## put bugs into safety-relevant lines, one at a time: the tests must catch each (20 minutes)
+	@$(GO) run ./tools/mutants
 
 fidelity: bin/mbcas-lab ## measure how closely the simulator agrees with this machine's kernel; also in out/fidelity (root, Perl; 11 minutes)
 	@bin/mbcas-lab fidelity --out out/fidelity

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -117,21 +118,45 @@ func system() schedule.System {
 var (
 	schedules = flag.Int("schedules", 30, "how many random schedules to play")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first one")
-	reportTo  = flag.String("report", "", "the file to write a report to")
+	reportTo  = flag.String("report", "", "the file to write a report to; schedules that fail are kept in testdata/schedules")
 	play      = flag.String("play", "", "print the history of the schedule in this file")
 )
 
 // TestSchedules plays random schedules of faults. One that breaks an invariant is made smaller and
 // printed; kept in testdata/schedules, TestKnownSchedules plays it again.
 func TestSchedules(t *testing.T) {
-	c := schedule.Play(system(), *firstSeed, *schedules, 80)
+	c := schedule.Play(system(), *firstSeed, *schedules, 80, progress())
 	for _, f := range c.Failures {
+		keep(t, f)
 		t.Errorf("seed %d breaks invariant %d: %s\n%s\n%v", f.Seed, f.Invariant, history.Invariants[f.Invariant], f.Steps, f.Violation)
 	}
 	if *reportTo != "" {
 		if err := os.WriteFile(*reportTo, []byte(c.Report()), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// progress prints a line every ten seconds where a report is wanted.
+func progress() func(done, failed int) {
+	began := time.Now()
+	last := began
+	return func(done, failed int) {
+		if *reportTo != "" && time.Since(last) > 10*time.Second {
+			last = time.Now()
+			fmt.Printf("%5d of %d schedules, %d failed, %v\n", done, *schedules, failed, time.Since(began).Round(time.Second))
+		}
+	}
+}
+
+// keep keeps a schedule that fails for TestKnownSchedules, where a report is wanted.
+func keep(t *testing.T, f schedule.Failure) {
+	if *reportTo == "" {
+		return
+	}
+	text := fmt.Sprintf("# Seed %d: %s\n%s", f.Seed, f.Text, f.Steps)
+	if err := os.WriteFile(fmt.Sprintf("testdata/schedules/seed-%d.txt", f.Seed), []byte(text), 0o644); err != nil {
+		t.Error(err)
 	}
 }
 

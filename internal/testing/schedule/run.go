@@ -105,7 +105,7 @@ func (w *world) mend() {
 	w.processes["A"].wakeUp()
 }
 
-// live lets the cluster run by itself: agents renew their Leases every twenty seconds, kubelets and
+// live lets the cluster run by itself: agents renew their Leases every thirty seconds, kubelets and
 // caches follow at once, and a node is reconciled when it is due.
 func (w *world) live(d time.Duration) {
 	a, times := w.processes["A"], 0
@@ -114,7 +114,7 @@ func (w *world) live(d time.Duration) {
 			w.agents[n].publishAll(nil)
 			w.agents[n].renew()
 		}
-		for next := w.now.Add(20 * time.Second); ; {
+		for next := w.now.Add(30 * time.Second); ; {
 			for _, n := range Nodes {
 				w.kubelet(n, w.kubelets[n])
 			}
@@ -200,9 +200,9 @@ type Campaign struct {
 	Failures          []Failure
 }
 
-// Play plays schedules of that length with seeds from first on, on several threads, until one of five
-// has failed.
-func Play(s System, first uint64, schedules, length int) Campaign {
+// Play plays schedules of that length with seeds from first on, on several threads, until five have
+// failed. After each it tells progress how many were played, and how many failed.
+func Play(s System, first uint64, schedules, length int, progress func(done, failed int)) Campaign {
 	began := time.Now()
 	c := Campaign{Counts: map[string]int{}, Checked: map[history.Kind]int{}}
 	var mu sync.Mutex
@@ -225,6 +225,7 @@ func Play(s System, first uint64, schedules, length int) Campaign {
 				mu.Lock()
 				c.add(r)
 				c.Failures = append(c.Failures, f...)
+				progress(c.Schedules, len(c.Failures))
 				mu.Unlock()
 			}
 		})

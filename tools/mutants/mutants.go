@@ -1,0 +1,137 @@
+package main
+
+// The suites that catch mutants. Schedules play the whole controller; the others are of one package.
+var (
+	schedules = suite{"internal/controller", "^(TestSchedules|TestKnownSchedules|TestCrashes)$"}
+	patches   = suite{"actuator/podresize", "^TestNothingIsSent$"}
+	plans     = suite{"actuator", "."}
+	rules     = suite{"internal/lifecycle", "."}
+	lives     = suite{"internal/liveness", "."}
+	bounds    = suite{"internal/constraints", "."}
+	rates     = suite{"internal/flowcontrol", "."}
+)
+
+var mutants = []mutant{
+	{
+		"a resize names neither the UID nor the version of the pod", "actuator/podresize/patch.go",
+		`metadata := map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}`,
+		`metadata := map[string]any{}`, schedules,
+	},
+	{
+		"a resize does not look at the limit that it was decided at", "actuator/podresize/patch.go",
+		`case limit.Cmp(quantity(ch.From)) != 0:`, `case limit.Cmp(quantity(ch.From)) != 0 && ch.From == 0:`, patches,
+	},
+	{
+		"a pod is resized before its declared limits are in the ledger", "internal/controller/pod.go",
+		`			t.AwaitRecord(t.facts.Status)`, `			t.rec.declared = entries[t.pod.UID].Limits`, schedules,
+	},
+	{
+		"a pod is resized before its declared limits are in its PodAllocation", "internal/controller/actuate.go",
+		`	if t.Record != nil || t.Create {
+		// The`, `	if t.Record != nil && t.Create && t.Delete {
+		// The`, schedules,
+	},
+	{
+		"a limit that MBCAS may have set is taken for the declared one", "internal/restore/find.go",
+		`	case len(doubtful) == 0:
+		found.Limits = limits
+	default:`, `	case len(doubtful) >= 0:
+		found.Limits = limits
+	default:`, schedules,
+	},
+	{
+		"a restore stops short of the declared limits", "internal/lifecycle/plan.go",
+		`c.Declared = to.Of(c.Name); s.raiseOnly`, `c.Declared = to.Of(c.Name) + 50; s.raiseOnly`, schedules,
+	},
+	{
+		"external changes are not seen", "internal/lifecycle/external.go",
+		`if declared[i].Container == c.Name && c.Limit != applied {`,
+		`if declared[i].Container == c.Name && c.Limit != applied && applied == 0 {`, schedules,
+	},
+	{
+		"pods are resized in mode recommend", "internal/lifecycle/holdoff.go",
+		`	if s.pod.Mode != ModeRecommend {
+		return Cause{}`, `	if s.pod.Mode != "" {
+		return Cause{}`, rules,
+	},
+	{
+		"a pause is ignored", "internal/controller/reconcile.go",
+		`if err == nil && state.Paused() {`, `if err == nil && state.Paused() && r.Config.Pods > 99 {`, schedules,
+	},
+	{
+		"an old Lease does not freeze", "internal/lifecycle/holdoff.go",
+		`when(s.node.LeaseAge >= s.cfg.FreezeAfter, reasons.AgentUnresponsive)`,
+		`when(s.node.LeaseAge >= 99*s.cfg.FreezeAfter, reasons.AgentUnresponsive)`, rules,
+	},
+	{
+		"a decision that its agent does not stand by is applied", "internal/lifecycle/plan.go",
+		`s.pod.Decision != nil && s.pod.Decision.Age >= s.cfg.FreezeAfter }`,
+		`s.pod.Decision != nil && s.pod.Decision.Age >= 99*s.cfg.FreezeAfter }`, rules,
+	},
+	{
+		"a Lease confirms decisions about pods of which its agent is not told", "internal/controller/pod.go",
+		`s.node.LeaseAge < told {`, `s.node.LeaseAge < told+1e18 {`, schedules,
+	},
+	{
+		"a renewal that the watch does not show confirms decisions", "internal/liveness/tracker.go",
+		`		a.live = now
+`, `		a.live, a.renewed, a.seen = now, renewed, now
+`, lives,
+	},
+	{
+		"a node is restored before its agent was silent for long", "internal/lifecycle/restore.go",
+		`return n.Unresponsive(now) >= cfg.RestoreAfter && !n.Outage`, `return n.Unresponsive(now) >= cfg.FreezeAfter && !n.Outage`, rules,
+	},
+	{
+		"a node is restored in an outage", "internal/lifecycle/restore.go",
+		`>= cfg.RestoreAfter && !n.Outage && !n.LeaseUnread`, `>= cfg.RestoreAfter && !n.LeaseUnread`, rules,
+	},
+	{
+		"a second decrease is sent while one is in flight", "internal/lifecycle/inflight.go",
+		`	s.plan.InFlight = true
+	return toPlan`, `	s.plan.InFlight = s.Status.LastDecrease.IsZero()
+	return next`, rules,
+	},
+	{
+		"increases do not wait for decreases of a full node", "actuator/plan.go",
+		`if full && decreasing && m != nil`, `if full && decreasing && len(pods) < 2 && m != nil`, plans,
+	},
+	{
+		"limits fall in one step", "actuator/plan.go",
+		`want < least {`, `want < least && least < 0 {`, plans,
+	},
+	{
+		"a pod that must not be lowered is lowered", "internal/constraints/bounds.go",
+		`	if constraints.NoDecrease != "" {
+		kept`, `	if constraints.NoDecrease == "none" {
+		kept`, bounds,
+	},
+	{
+		"resizes are not bounded", "internal/flowcontrol/bucket.go",
+		`func (b *bucket) take() { b.used++ }`, `func (b *bucket) take() {}`, rates,
+	},
+	{
+		"an unchanged status is written", "internal/controller/report.go",
+		`	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
+		t.rec.status = nil`, `	changed.Status.Message += r.Now().Format(" 05")
+	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
+		t.rec.status = nil`, schedules,
+	},
+	{
+		"a resize leaves no audit record", "internal/dispatch/carry.go",
+		`	d.audit(z, d.Now().Sub(started))
+`, `	if !z.Answer.MayHaveChanged() {
+		d.audit(z, d.Now().Sub(started))
+	}
+`, schedules,
+	},
+	{
+		"a leader that was frozen overwrites the status that its successor wrote", "internal/controller/report.go",
+		`	patch, err := kube.ForVersion(patch, pa)
+	if err != nil {
+		return nil, err
+	}
+`, `	var err error
+`, schedules,
+	},
+}
