@@ -4,6 +4,7 @@
 // What it promises, each a test of the same name:
 //   - WritesOnlyChanges: what is told already is not written again.
 //   - ToldIsKnownAtOnce: what was written is known before the cache shows it.
+//   - ForgetsWhatTheCacheShows: after a restore of the store, what the cache shows counts.
 //   - DeletedIsWrittenAgain: a NodeAllocation that another client deletes is created again.
 //   - LessIsStored: what an older CRD drops is not written again and again.
 //   - OldWriterIsRefused: a writer that has not seen the newest version changes nothing.
@@ -57,6 +58,10 @@ type dropped struct {
 
 // lag is how long the cache may take to show an object that was created.
 const lag = kube.CacheLag
+
+// kept is how long a write is remembered that the cache does not show. A version that is still later
+// than the cached one then is from before a restore of the store.
+const kept = 30 * lag
 
 // Told is what the agent of a node is told, by the UIDs of pods. Nothing changes it.
 type Told map[types.UID]*v1alpha1.NodePod
@@ -113,7 +118,8 @@ func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocat
 	switch {
 	case !ok:
 		return cached, nil
-	case cached == nil && w.Now().Sub(own.at) < lag, cached != nil && newer(own.object, cached):
+	case cached == nil && w.Now().Sub(own.at) < lag,
+		cached != nil && newer(own.object, cached) && w.Now().Sub(own.at) <= kept:
 		return own.object, nil
 	}
 	delete(w.written, node)

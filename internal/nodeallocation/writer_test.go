@@ -181,6 +181,20 @@ func TestDeletedIsWrittenAgain(t *testing.T) {
 	}
 }
 
+// TestForgetsWhatTheCacheShows: what the cache does not show for five minutes is from before a restore of
+// the store. The agent is told of it anew.
+func TestForgetsWhatTheCacheShows(t *testing.T) {
+	w := newWorld(t)
+	w.tell(1, pod("a", 0))
+	w.late, w.shown = true, w.stored()
+	w.tell(1, pod("a", 0), pod("b", 0))
+	w.told("a", "b")
+	w.now = w.now.Add(30 * lag)
+	w.told("a", "b")
+	w.now = w.now.Add(time.Second)
+	w.told("a")
+}
+
 // TestOldWriterIsRefused: a writer that has not seen the newest version changes nothing, and then
 // learns it.
 func TestOldWriterIsRefused(t *testing.T) {
