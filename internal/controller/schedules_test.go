@@ -122,38 +122,27 @@ var (
 	play      = flag.String("play", "", "print the history of the schedule in this file")
 )
 
-// TestSchedules plays random schedules of faults. One that breaks an invariant is made smaller and
-// printed; kept in testdata/schedules, TestKnownSchedules plays it again.
-func TestSchedules(t *testing.T) {
-	c := schedule.Play(system(), *firstSeed, *schedules, 80, progress())
-	for _, f := range c.Failures {
-		keep(t, f)
-		t.Errorf("seed %d breaks invariant %d: %s\n%s\n%v", f.Seed, f.Invariant, history.Invariants[f.Invariant], f.Steps, f.Violation)
-	}
-	if *reportTo != "" {
-		if err := os.WriteFile(*reportTo, []byte(c.Report()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// progress prints a line every ten seconds where a report is wanted.
-func progress() func(done, failed int) {
-	began := time.Now()
+// progress keeps each schedule that fails, and prints a line every ten seconds, where a report is wanted.
+func progress(t *testing.T) func(done int, failed []schedule.Failure) {
+	began, kept := time.Now(), 0
 	last := began
-	return func(done, failed int) {
-		if *reportTo != "" && time.Since(last) > 10*time.Second {
+	return func(done int, failed []schedule.Failure) {
+		if *reportTo == "" {
+			return
+		}
+		for ; kept < len(failed); kept++ {
+			keep(t, failed[kept])
+		}
+		if time.Since(last) > 10*time.Second {
 			last = time.Now()
-			fmt.Printf("%5d of %d schedules, %d failed, %v\n", done, *schedules, failed, time.Since(began).Round(time.Second))
+			fmt.Printf("%5d of %d schedules, %d failed, %v\n", done, *schedules, kept, time.Since(began).Round(time.Second))
 		}
 	}
 }
 
-// keep keeps a schedule that fails for TestKnownSchedules, where a report is wanted.
+// keep keeps a schedule that fails for TestKnownSchedules.
 func keep(t *testing.T, f schedule.Failure) {
-	if *reportTo == "" {
-		return
-	}
+	fmt.Printf("seed %d breaks invariant %d: %s\n%s%s\n", f.Seed, f.Invariant, history.Invariants[f.Invariant], f.Steps, f.Text)
 	text := fmt.Sprintf("# Seed %d: %s\n%s", f.Seed, f.Text, f.Steps)
 	if err := os.WriteFile(fmt.Sprintf("testdata/schedules/seed-%d.txt", f.Seed), []byte(text), 0o644); err != nil {
 		t.Error(err)
@@ -213,11 +202,25 @@ func TestCrashes(t *testing.T) {
 		t.Errorf("%d variants, want at least 60: the schedule makes too few requests", len(variants))
 	}
 	for _, text := range variants {
-		for _, v := range schedule.Run(system(), text).Violations {
-			t.Errorf("%s\n%s", text, v)
+		if v := schedule.Run(system(), text).Violations; len(v) > 0 {
+			t.Fatalf("%s\n%v", text, v)
 		}
 	}
 	t.Logf("%d schedules, one for each request and fault", len(variants))
+}
+
+// TestSchedules plays random schedules of faults. One that breaks an invariant is made smaller and
+// printed; kept in testdata/schedules, TestKnownSchedules plays it again.
+func TestSchedules(t *testing.T) {
+	c := schedule.Play(system(), *firstSeed, *schedules, 80, progress(t))
+	for _, f := range c.Failures {
+		t.Errorf("seed %d breaks invariant %d: %s\n%s\n%v", f.Seed, f.Invariant, history.Invariants[f.Invariant], f.Steps, f.Violation)
+	}
+	if *reportTo != "" {
+		if err := os.WriteFile(*reportTo, []byte(c.Report()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestKnownSchedules plays the schedules that once broke an invariant.

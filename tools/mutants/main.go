@@ -103,7 +103,7 @@ func (s suite) String() string { return "go test ./" + s.pkg + " -run '" + s.run
 
 // run1 runs the tests, with the overlay if there is one.
 func (s suite) run1(ctx context.Context, root, overlay string) (text string, err error) {
-	args := []string{"test", "-count=1", "-timeout=10m", "-run", s.run}
+	args := []string{"test", "-count=1", "-failfast", "-timeout=10m", "-run", s.run}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}

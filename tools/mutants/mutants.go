@@ -26,20 +26,6 @@ var mutants = []mutant{
 		`			t.AwaitRecord(t.facts.Status)`, `			t.rec.declared = entries[t.pod.UID].Limits`, schedules,
 	},
 	{
-		"a pod is resized before its declared limits are in its PodAllocation", "internal/controller/actuate.go",
-		`	if t.Record != nil || t.Create {
-		// The`, `	if t.Record != nil && t.Create && t.Delete {
-		// The`, schedules,
-	},
-	{
-		"a limit that MBCAS may have set is taken for the declared one", "internal/restore/find.go",
-		`	case len(doubtful) == 0:
-		found.Limits = limits
-	default:`, `	case len(doubtful) >= 0:
-		found.Limits = limits
-	default:`, schedules,
-	},
-	{
 		"a restore stops short of the declared limits", "internal/lifecycle/plan.go",
 		`c.Declared = to.Of(c.Name); s.raiseOnly`, `c.Declared = to.Of(c.Name) + 50; s.raiseOnly`, schedules,
 	},
@@ -123,15 +109,6 @@ var mutants = []mutant{
 `, `	if !z.Answer.MayHaveChanged() {
 		d.audit(z, d.Now().Sub(started))
 	}
-`, schedules,
-	},
-	{
-		"a leader that was frozen overwrites the status that its successor wrote", "internal/controller/report.go",
-		`	patch, err := kube.ForVersion(patch, pa)
-	if err != nil {
-		return nil, err
-	}
-`, `	var err error
 `, schedules,
 	},
 }

@@ -50,6 +50,7 @@ const (
 	Told      Kind = "told"      // a user chose another mode for the namespace of a pod
 	Quiet     Kind = "quiet"     // from here on no input changes
 	Endless   Kind = "endless"   // a process reconciles a node again and again, at the same moment
+	Stirred   Kind = "stirred"   // inputs change again
 	Restored  Kind = "restored"  // everything was told to return to declared limits, and had the time to
 )
 
@@ -264,6 +265,8 @@ func (c *checker) take(e *Event) {
 		c.life(e.By).crashed = true
 	case Quiet:
 		c.quiet = true
+	case Stirred:
+		c.quiet = false
 	case Endless:
 		c.fail(6, "%s reconciles node %s again and again", e.By, e.Node)
 	case Restored:
@@ -316,8 +319,6 @@ func (c *checker) forgotten(e *Event) {
 	p.external = time.Time{}
 	if e.Kind == Forgotten {
 		p.applied = nil
-	} else {
-		c.quiet = false
 	}
 }
 

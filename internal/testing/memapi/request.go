@@ -139,8 +139,14 @@ func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *a
 			return nil, apierrors.NewConflict(w.kind.resource(), w.name.Name, fmt.Errorf( //nolint:staticcheck // as the API server words it
 				"Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, current.GetUID()))
 		}
+		w.uid, w.version = next.GetUID(), next.GetResourceVersion()
 		return s.update(w, current, next)
 	}
+	var named metav1.PartialObjectMetadata // what the patch itself names, and not the object
+	if err := json.Unmarshal(body, &named); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	w.uid, w.version = named.UID, named.ResourceVersion
 	next, err := patched(w.kind, current, q.Header.Get("Content-Type"), body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -198,7 +204,6 @@ func merge(to, patch any) any {
 
 // update stores an object that a request has changed, as far as the request may change it.
 func (s *Server) update(w write, current, next client.Object) (client.Object, *apierrors.StatusError) {
-	w.uid, w.version = next.GetUID(), next.GetResourceVersion()
 	if v := next.GetResourceVersion(); v != "" && v != current.GetResourceVersion() {
 		return nil, apierrors.NewConflict(w.kind.resource(), w.name.Name, errModified)
 	}

@@ -72,6 +72,7 @@ func Run(s System, text string) Result {
 
 // restoreAll has all pods restored. A quota that is full would keep some of them back.
 func (w *world) restoreAll() {
+	w.note(history.Event{Kind: history.Stirred})
 	for _, ns := range Namespaces {
 		w.play([]string{"quota", ns, "none"})
 		w.play([]string{"mode", ns, string(kube.ModeRestore)})
@@ -201,8 +202,8 @@ type Campaign struct {
 }
 
 // Play plays schedules of that length with seeds from first on, on several threads, until five have
-// failed. After each it tells progress how many were played, and how many failed.
-func Play(s System, first uint64, schedules, length int, progress func(done, failed int)) Campaign {
+// failed. After each it tells progress how many were played, and which of these failed.
+func Play(s System, first uint64, schedules, length int, progress func(done int, failed []Failure)) Campaign {
 	began := time.Now()
 	c := Campaign{Counts: map[string]int{}, Checked: map[history.Kind]int{}}
 	var mu sync.Mutex
@@ -225,7 +226,7 @@ func Play(s System, first uint64, schedules, length int, progress func(done, fai
 				mu.Lock()
 				c.add(r)
 				c.Failures = append(c.Failures, f...)
-				progress(c.Schedules, len(c.Failures))
+				progress(c.Schedules, c.Failures)
 				mu.Unlock()
 			}
 		})
