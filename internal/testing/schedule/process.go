@@ -217,6 +217,9 @@ func (p *process) fault(c faults.Call) faults.Fault {
 	}
 	began := p.world.now
 	p.world.meanwhile(p, steps)
+	if p.world.now.Sub(began) > maxLag { // it stood still
+		p.world.note(history.Event{Kind: history.Woken, By: p.life})
+	}
 	if p.world.now.Sub(began) > p.world.patience() { // it gave up before it went on
 		return faults.Fault{Kind: faults.Hang, For: time.Nanosecond}
 	}
