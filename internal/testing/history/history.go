@@ -524,6 +524,9 @@ func (c *checker) judgeAge(resize, audit *Event, sent request) {
 		return
 	}
 	stood := c.stood[standing{resize.Pod, sent.decision.stamp.UnixMicro()}]
+	if d := sent.decision; !d.first && d.looked.After(stood) { // its age counts from the first look
+		stood = d.looked
+	}
 	if late := max(c.rules.Skew, c.rules.Lag); at.Sub(stood) >= c.rules.FreezeAfter+c.rules.Slack+late {
 		c.fail(5, "%s is resized by a decision that its agent last stood by %v before", resize.Pod, at.Sub(stood))
 	}
