@@ -120,7 +120,7 @@ func (m mutant) mutated(root string) (string, error) {
 		return "", err
 	}
 	if n := strings.Count(string(raw), m.old); n != 1 {
-		return "", fmt.Errorf("%s has the line of this bug %d times, want once: it changed; mend the list of bugs", m.file, n)
+		return "", fmt.Errorf("%s has the line of this bug %d times, want once: mend the list of bugs", m.file, n)
 	}
 	return strings.Replace(string(raw), m.old, m.new, 1), nil
 }

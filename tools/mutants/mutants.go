@@ -23,7 +23,8 @@ var mutants = []mutant{
 	},
 	{
 		"a pod is resized before its declared limits are in the ledger", "internal/controller/pod.go",
-		`			t.AwaitRecord(t.facts.Status)`, `			t.rec.declared = entries[t.pod.UID].Limits`, schedules,
+		`			t.AwaitRecord(t.facts.Status)`,
+		`			t.rec.declared = entries[t.pod.UID].Limits`, schedules,
 	},
 	{
 		"a restore stops short of the declared limits", "internal/lifecycle/plan.go",
@@ -66,7 +67,8 @@ var mutants = []mutant{
 	},
 	{
 		"a node is restored before its agent was silent for long", "internal/lifecycle/restore.go",
-		`return n.Unresponsive(now) >= cfg.RestoreAfter && !n.Outage`, `return n.Unresponsive(now) >= cfg.FreezeAfter && !n.Outage`, rules,
+		`return n.Unresponsive(now) >= cfg.RestoreAfter && !n.Outage`,
+		`return n.Unresponsive(now) >= cfg.FreezeAfter && !n.Outage`, rules,
 	},
 	{
 		"a node is restored in an outage", "internal/lifecycle/restore.go",
