@@ -58,15 +58,25 @@ func (r *rollout) builds() map[string]int {
 	return count
 }
 
-// becomes rolls a build out, and waits until the pods are of these builds.
+// becomes rolls a build out, and waits until the pods are of these builds and the DaemonSet counts the
+// good ones as available: of the others, its controller replaces as many as there are.
 func (r *rollout) becomes(build string, want map[string]int) {
 	r.Helper()
 	patch := client.MergeFrom(r.agents.DeepCopy())
 	r.agents.Spec.Template.Spec.Containers[0].Image = build
 	r.e.must(r.T, r.e.Client.Patch(r.Context(), r.agents, patch))
+	good := 0
+	for of, n := range want {
+		if !strings.HasPrefix(of, "bad") {
+			good += n
+		}
+	}
 	apiserver.Eventually(r, "pods are "+fmt.Sprint(want), func() (bool, any) {
 		have := r.builds()
-		return fmt.Sprint(have) == fmt.Sprint(want), have
+		now := &appsv1.DaemonSet{}
+		r.e.must(r.T, r.e.Client.Get(r.Context(), client.ObjectKeyFromObject(r.agents), now))
+		done := fmt.Sprint(have) == fmt.Sprint(want) && int(now.Status.NumberAvailable) == good
+		return done, fmt.Sprint(have, ", available: ", now.Status.NumberAvailable)
 	})
 }
 
