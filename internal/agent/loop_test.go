@@ -249,11 +249,19 @@ func TestStuckRoundStopsTheHeartbeat(t *testing.T) {
 				<-release
 			}
 		})
+		var mu sync.Mutex
 		var renewals []float64
+		renewed := func() []float64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(renewals)
+		}
 		begin := time.Now()
 		h := &heartbeat{
 			live: p.health.Live, settled: func() bool { return true }, health: p.health, log: p.log, metrics: p.metrics,
 			renew: func(context.Context, time.Time) error {
+				mu.Lock()
+				defer mu.Unlock()
 				renewals = append(renewals, time.Since(begin).Seconds())
 				return nil
 			},
@@ -264,10 +272,10 @@ func TestStuckRoundStopsTheHeartbeat(t *testing.T) {
 			t.Error("healthy 70 seconds after the last round")
 		}
 		// The round of second 30 does not end; at 39 the one of 29 is recent, later it is not.
-		if last := renewals[len(renewals)-1]; last > 39.5 {
+		before := renewed()
+		if last := before[len(before)-1]; last > 39.5 {
 			t.Errorf("renewed at second %v, long after the last round", last)
 		}
-		before := len(renewals)
 		close(release)
 		time.Sleep(15 * time.Second)
 		if err := p.health.Ready(time.Now()); err != nil {
@@ -275,7 +283,7 @@ func TestStuckRoundStopsTheHeartbeat(t *testing.T) {
 		}
 		stopLoop()
 		stopHeartbeat()
-		if after := renewals[before:]; len(after) != 2 || after[0] > 102.5 || after[1] != 115.5 {
+		if after := renewed()[len(before):]; len(after) != 2 || after[0] > 102.5 || after[1] != 115.5 {
 			t.Errorf("renewed at %v after the rounds went on at 100.5, want within two seconds, and at the end", after)
 		}
 	})
