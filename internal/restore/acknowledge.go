@@ -93,8 +93,8 @@ func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Resu
 	var result ctrl.Result
 	data := map[string]string{}
 	if state.Acknowledged != state.Pause {
-		// A resize that starts from here on reads the same switch before it is sent.
-		if a.InFlight() > 0 || !a.Acknowledge(state.Pause) {
+		// A resize that starts from here on reads the same switch before it is sent. The end of a pause waits for nothing.
+		if state.Paused() && (a.InFlight() > 0 || !a.Acknowledge(state.token())) {
 			result.RequeueAfter = inFlightInterval
 		} else {
 			data[kube.AcknowledgedKey] = state.Pause

@@ -22,6 +22,8 @@ import (
 type State struct {
 	// Pause is the value of kube.PausedKey: what the pause is for.
 	Pause string
+	// Version is the version of the switch, so that a pause is not taken for an earlier one of the same words.
+	Version string
 	// Acknowledged is the pause that all replicas of the controller have acknowledged: no resize that started before it is in flight.
 	Acknowledged string
 	// Blocked is the reason why the controller can resize no pod, and Message the reason in a sentence; "" if it can.
@@ -33,6 +35,12 @@ type State struct {
 
 // Paused says whether the switch stops all resizes.
 func (s State) Paused() bool { return s.Pause != "" && s.Pause != "false" }
+
+// token is what a replica acknowledges: the pause and the version of the switch that it has seen.
+func (s State) token() string { return s.Pause + tokenMark + s.Version }
+
+// tokenMark divides a token. No version contains it.
+const tokenMark = "@"
 
 // Stopped says in a sentence why MBCAS resizes no pod of the cluster; "" if it does.
 func (s State) Stopped() string {
@@ -53,7 +61,8 @@ func ReadState(ctx context.Context, c client.Reader, namespace string) (State, e
 		return State{}, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, kube.SwitchName, err)
 	}
 	return State{
-		Pause: cm.Data[kube.PausedKey], Acknowledged: cm.Data[kube.AcknowledgedKey],
+		Version: string(cm.UID) + "/" + cm.ResourceVersion,
+		Pause:   cm.Data[kube.PausedKey], Acknowledged: cm.Data[kube.AcknowledgedKey],
 		Blocked: cm.Data[kube.BlockedKey], Message: cm.Data[kube.BlockedMessageKey],
 		Warning: cm.Data[kube.WarningKey], WarningMessage: cm.Data[kube.WarningMessageKey],
 	}, nil
@@ -174,7 +183,7 @@ func holders(seen map[string]*kube.LeaderObserver) string {
 func unacknowledged(leases []coordinationv1.Lease, pause string) string {
 	var names []string
 	for i := range leases {
-		if l := &leases[i]; l.Labels[kube.ReplicaLabel] != "" && l.Annotations[kube.AcknowledgedPauseKey] != pause {
+		if l := &leases[i]; l.Labels[kube.ReplicaLabel] != "" && !strings.HasPrefix(l.Annotations[kube.AcknowledgedPauseKey], pause+tokenMark) {
 			names = append(names, l.Name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +75,8 @@ func TestAcknowledgesAtOnce(t *testing.T) {
 		}
 	}
 	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
-	if _, state := a.reconcile(); state.Paused() || state.Stopped() != "" {
+	a.inFlight = 1 // the end of a pause waits for nothing
+	if result, state := a.reconcile(); state.Paused() || state.Stopped() != "" || result.RequeueAfter != 0 {
 		t.Errorf("after the end of the pause: %+v", state)
 	}
 	if len(a.changes) != 2 || !a.changes[0] || a.changes[1] {
@@ -92,12 +94,18 @@ func TestAllReplicasAcknowledge(t *testing.T) {
 		t.Errorf("%q is acknowledged with a resize in flight", a.acknowledged)
 	}
 	a.inFlight = 0
-	if result, state := a.reconcile(); a.acknowledged != "incident" || state.Acknowledged != "" || result.RequeueAfter != inFlightInterval {
+	if result, state := a.reconcile(); !strings.HasPrefix(a.acknowledged, "incident@") || state.Acknowledged != "" || result.RequeueAfter != inFlightInterval {
 		t.Errorf("by this replica alone: %q, in the switch %q, again in %v", a.acknowledged, state.Acknowledged, result.RequeueAfter)
 	}
 	a.others = false
 	if result, state := a.reconcile(); state.Acknowledged != "incident" || result.RequeueAfter != 0 {
 		t.Errorf("by all: in the switch %q, again in %v", state.Acknowledged, result.RequeueAfter)
+	}
+	first := a.acknowledged
+	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "incident"))
+	if a.reconcile(); a.acknowledged == first {
+		t.Errorf("a second pause of the same words is acknowledged as the first: %q", first)
 	}
 	a.blocked, a.warning = [2]string{"PermissionMissing", "why"}, [2]string{"AgentsUnresponsive", "why"}
 	if _, state := a.reconcile(); state.Blocked != "" || state.Warning != "" {
@@ -187,7 +195,7 @@ func TestSaysWhatBlocks(t *testing.T) {
 		t.Errorf("a warning: the switch says %+v", state)
 	}
 	a.warning = [2]string{}
-	if _, state := a.reconcile(); state != (State{}) {
+	if _, state := a.reconcile(); state != (State{Version: state.Version}) {
 		t.Errorf("no longer blocked: the switch says %+v", state)
 	}
 }

@@ -57,6 +57,7 @@ type state struct {
 	live    string // the names of the replicas that are not lost
 	owner   bool   // whether this one may own nodes
 	ownFrom time.Time
+	lapses  int // nodes that were looked at meanwhile were taken for those of others
 }
 
 // New is a replica that owns nothing before it has started.
@@ -197,7 +198,7 @@ func (r *Replica) write(ctx context.Context, now time.Time) error {
 func (r *Replica) tell() {
 	v, now := r.view.Load(), time.Now()
 	live := v.live()
-	is := state{fmt.Sprint(live), v.trusted(now) && !now.Before(v.ownFrom), v.ownFrom}
+	is := state{fmt.Sprint(live), v.trusted(now) && !now.Before(v.ownFrom), v.ownFrom, v.lapses}
 	if is == r.told {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,7 +143,7 @@ type cluster struct {
 type running struct {
 	*Replica
 	crash, stop context.CancelFunc
-	cut         bool // requests get lost
+	cut         atomic.Bool // requests get lost
 }
 
 func newCluster(t *testing.T, nodes int) *cluster {
@@ -163,7 +164,7 @@ func (c *cluster) start(
 	link.delay = func() (time.Duration, time.Duration) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if r.cut {
+		if r.cut.Load() {
 			return time.Hour, 0
 		}
 		return delay()
@@ -176,7 +177,7 @@ func (c *cluster) start(
 	r.stop = stop
 	r.crash = func() { // as a process that ends: no request any more, and it owns nothing
 		c.mu.Lock()
-		r.cut = true
+		r.cut.Store(true)
 		c.mu.Unlock()
 		stop()
 	}
@@ -264,7 +265,7 @@ func TestOneOwner(t *testing.T) {
 					delete(c.replicas, r.Name)
 				case 2:
 					c.mu.Lock()
-					r.cut = !r.cut
+					r.cut.Store(!r.cut.Load())
 					c.mu.Unlock()
 				}
 			}
@@ -361,7 +362,7 @@ func TestTellsOfEachChange(t *testing.T) {
 		mu.Unlock()
 		for range 20 { // the view lapses, shortly before or long before the next renewal
 			c.mu.Lock()
-			a.cut = true
+			a.cut.Store(true)
 			c.mu.Unlock()
 			for a.Owns(c.nodes[0]) {
 				time.Sleep(10 * time.Millisecond)
@@ -370,7 +371,7 @@ func TestTellsOfEachChange(t *testing.T) {
 			clear(known)
 			mu.Unlock()
 			c.mu.Lock()
-			a.cut = false
+			a.cut.Store(false)
 			c.mu.Unlock()
 			for !a.Owns(c.nodes[0]) {
 				time.Sleep(10 * time.Millisecond)
@@ -388,6 +389,19 @@ func TestTellsOfEachChange(t *testing.T) {
 		a.crash()
 		time.Sleep(2 * time.Hour)
 	})
+}
+
+// TestTellsOfALapse: after a renewal that took so long that the replica owned nothing for a moment, its
+// nodes are looked at again.
+func TestTellsOfALapse(t *testing.T) {
+	at := time.Now()
+	one := map[string]renewal{"a": {"1", ""}}
+	v := view{self: "a"}.next(at, at, one)
+	quick := v.next(at.Add(renewInterval), at.Add(renewInterval+time.Second), one)
+	slow := v.next(at.Add(viewTrusted-time.Second), at.Add(viewTrusted+time.Second), one)
+	if quick.lapses != v.lapses || slow.lapses != v.lapses+1 || slow.ownFrom != v.ownFrom {
+		t.Errorf("lapses %d, then %d and %d; owns from %v and %v", v.lapses, quick.lapses, slow.lapses, v.ownFrom, slow.ownFrom)
+	}
 }
 
 // TestAllAcknowledge: a pause is acknowledged within a second by all, later by those with resizes in
@@ -446,7 +460,7 @@ func TestAllAcknowledge(t *testing.T) {
 		if took := all("four", "a", "c", "d"); took > time.Second {
 			t.Errorf("four: after %v", took)
 		}
-		c.replicas["a"].cut = true
+		c.replicas["a"].cut.Store(true)
 		time.Sleep(10 * time.Second)
 		if c.replicas["a"].Acknowledge("five") {
 			t.Error("five: by a replica that cannot tell")

@@ -48,6 +48,7 @@ type view struct {
 	readAt  time.Time // before the renewal that led to it
 	listed  time.Time // after the list that led to it
 	ownFrom time.Time // from when the replica owns nodes
+	lapses  int       // how often it owned nothing for a while, as a renewal took long
 	members map[string]sighting
 }
 
@@ -63,6 +64,9 @@ func (v view) next(started, ended time.Time, renewals map[string]renewal) view {
 			s = sighting{last, ended}
 		}
 		to.members[name] = s
+	}
+	if !v.trusted(ended) {
+		to.lapses++
 	}
 	if !v.trusted(started) {
 		to.ownFrom = ended.Add(joinDelay)
