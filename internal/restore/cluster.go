@@ -63,10 +63,10 @@ func (r *Cluster) Restore(ctx context.Context) error {
 	for again := true; again; wait = min(2*wait, longestInterval) {
 		t := r.pass(ctx, known, total)
 		total.add(t)
-		if again = t.open() && ctx.Err() == nil; again {
+		if again = t.open(); again {
 			select {
 			case <-ctx.Done():
-				again = false
+				again, total.cut = false, ctx.Err()
 			case <-time.After(wait):
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -331,6 +332,24 @@ func TestDryRunsOncePerTemplate(t *testing.T) {
 		if len(k.asked) != want || len(k.moves) != 11 {
 			t.Errorf("admission changes %q: dry runs of %v, want %d", mutates, k.asked, want)
 		}
+	}
+}
+
+// TestACutCheckIsNoSuccess: whether kubelets carried out what was accepted is open when the pass that
+// looks is cut.
+func TestACutCheckIsNoSuccess(t *testing.T) {
+	total, first := newTally(io.Discard, time.Now), newTally(io.Discard, time.Now)
+	first.looked, first.done = 1, 1
+	total.add(first)
+	check := newTally(io.Discard, time.Now)
+	check.cut = context.DeadlineExceeded
+	if total.add(check); total.left(1) == nil {
+		t.Error("all pods count as restored although nothing looked at them again")
+	}
+	complete := newTally(io.Discard, time.Now)
+	complete.looked = 1
+	if total.add(complete); total.left(1) != nil {
+		t.Errorf("after a complete pass: %v", total.left(1))
 	}
 }
 

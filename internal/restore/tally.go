@@ -143,15 +143,16 @@ func sum(counts map[string]int) (n int) {
 // open says whether another pass may restore more.
 func (t *tally) open() bool { return t.cut != nil || t.done > 0 || sum(t.undone) > t.lost }
 
-// add adds a pass. What the first pass found done counts, and what the last complete one left undone.
+// add adds a pass. What the first pass found done counts, and what the last complete one left undone. A
+// last pass that was cut leaves open whether the kubelets carried out what was accepted before it.
 func (t *tally) add(pass *tally) {
 	if t.done += pass.done; t.looked == 0 {
 		t.already = pass.already
 	}
-	if t.looked > 0 && pass.cut != nil {
+	if t.cut = pass.cut; t.looked > 0 && t.cut != nil {
 		return
 	}
-	t.looked, t.external, t.lost, t.cut = pass.looked, pass.external, pass.lost, pass.cut
+	t.looked, t.external, t.lost = pass.looked, pass.external, pass.lost
 	t.undone, t.named = pass.undone, pass.named
 }
 
@@ -171,7 +172,8 @@ func (t *tally) left(records int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d pods are not back at their declared limits; run this again, or recreate them:", undone)
 	if t.cut != nil {
-		fmt.Fprintf(&b, "\n  %d pods with a record were not looked at, or do not run any more: %v", max(0, records-t.looked), t.cut)
+		fmt.Fprintf(&b, "\n  the last look at all pods did not end (%v): %d pods with a record were never looked at, or do not run any more",
+			t.cut, max(0, records-t.looked))
 	}
 	slices.Sort(t.named)
 	for _, line := range t.named {
