@@ -77,10 +77,19 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 func (d *Dispatcher) attempt(ctx context.Context, z *Resize) {
 	started := d.Now()
 	z.Answer = &Answer{}
-	err := flowcontrol.Guard(func() error {
-		z.Answer.Result = d.try(ctx, z)
-		return nil
+	tried := true
+	err := flowcontrol.Guard(func() (err error) {
+		z.Answer.Result, tried, err = d.try(ctx, z)
+		return err
 	})
+	if !tried {
+		if err != nil {
+			d.Failed(ctx, z.Pod, err)
+		}
+		z.Answer = nil
+		d.Quotas.release(z)
+		return
+	}
 	if err != nil {
 		d.Failed(ctx, z.Pod, err)
 		z.Answer.Result = podresize.Result{Outcome: podresize.Unknown, Message: err.Error()}
@@ -95,12 +104,13 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) {
 }
 
 // try resizes. Before the first resize of a pod, and the first one under other LimitRanges, it asks
-// what admission would make of it, because what that adds to a pod can never be removed.
-func (d *Dispatcher) try(ctx context.Context, z *Resize) podresize.Result {
+// what admission would make of it, because what that adds to a pod can never be removed. A pause that
+// began meanwhile leaves it untried.
+func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Result, tried bool, err error) {
 	ranges := z.Admission.Ranges
 	under := fmt.Sprint(d.mutations.Load(), " ", ranges)
 	if z.Checked != under {
-		result := d.Resizer.DryRun(ctx, z.Pod, *z.Move)
+		result = d.Resizer.DryRun(ctx, z.Pod, *z.Move)
 		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks
 		// nothing.
 		if result.Outcome != podresize.Accepted &&
@@ -108,16 +118,19 @@ func (d *Dispatcher) try(ctx context.Context, z *Resize) podresize.Result {
 			if result.Outcome == podresize.Unknown { // a dry run changes nothing
 				result.Outcome, result.WebhookFailed = podresize.Unavailable, true
 			}
-			return result
+			return result, true, nil
 		}
 		z.Checked = under
+		if blocked, err := d.Blocked(ctx); err != nil || blocked != "" {
+			return result, false, err
+		}
 	}
 	z.Answer.Sent = true
-	result := d.Resizer.Apply(ctx, z.Pod, *z.Move)
+	result = d.Resizer.Apply(ctx, z.Pod, *z.Move)
 	if result.Outcome == podresize.WouldMutate { // admission changed since the dry runs: none counts any more
 		d.mutations.Add(1)
 	}
-	return result
+	return result, true, nil
 }
 
 // account tells everything that bounds resizes what came of one.

@@ -43,6 +43,19 @@ func (s server) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Re
 	return podresize.Result{Outcome: podresize.Accepted}
 }
 
+// watched calls a function of the test at each dry run.
+type watched struct {
+	Resizer
+	b *bench
+}
+
+func (w watched) DryRun(ctx context.Context, pod *corev1.Pod, m actuator.Move) podresize.Result {
+	if w.b.dryRun != nil {
+		w.b.dryRun()
+	}
+	return w.Resizer.DryRun(ctx, pod, m)
+}
+
 // bench is a dispatcher with what it told.
 type bench struct {
 	*Dispatcher
@@ -50,6 +63,7 @@ type bench struct {
 	answered []string // nodes
 	failed   []error
 	blocked  reasons.Reason
+	dryRun   func() // what happens during a dry run
 	moved    string // a node that another replica owns
 	audit    *bytes.Buffer
 }
@@ -58,7 +72,7 @@ func newBench(c flowcontrol.Config, s server) *bench {
 	empty := fake.NewClientBuilder().Build()
 	b := &bench{audit: &bytes.Buffer{}}
 	b.Dispatcher = (&Dispatcher{
-		Resizer: s, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
+		Resizer: watched{s, b}, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
 		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour), alone),
 		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, nil },
 		FreezeAfter: time.Minute, Now: time.Now, Owns: func(node string) bool { return node != b.moved },
@@ -148,8 +162,11 @@ func TestHangsAlone(t *testing.T) {
 // costs no token, and its node is looked at again.
 func TestLeavesUntried(t *testing.T) {
 	for name, breaks := range map[string]func(b *bench, z *Resize){
-		"moved":        func(b *bench, z *Resize) { b.moved = z.Pod.Spec.NodeName },
-		"blocked":      func(b *bench, _ *Resize) { b.blocked = reasons.Paused },
+		"moved":   func(b *bench, z *Resize) { b.moved = z.Pod.Spec.NodeName },
+		"blocked": func(b *bench, _ *Resize) { b.blocked = reasons.Paused },
+		"blocked after the dry run": func(b *bench, _ *Resize) {
+			b.dryRun = func() { b.blocked = reasons.Paused }
+		},
 		"too old":      func(b *bench, z *Resize) { z.At = z.At.Add(-b.FreezeAfter) },
 		"old together": func(b *bench, z *Resize) { z.Age, z.At = b.FreezeAfter/2, z.At.Add(-b.FreezeAfter/2) },
 		"held off":     func(b *bench, _ *Resize) { b.Breakers.Refused("a", reasons.PermissionMissing, b.Now()) },
@@ -172,7 +189,7 @@ func TestLeavesUntried(t *testing.T) {
 			if !ok || z.Answer != nil {
 				t.Errorf("taken %v: %+v, want no answer", ok, z)
 			}
-			b.blocked, b.moved = "", ""
+			b.blocked, b.moved, b.dryRun = "", "", nil
 			other := b.resizeOf("b", "second", "n", flowcontrol.Needed)
 			b.Offer("n", 1, []Request{other}, exists)
 			if !b.Step(t.Context()) || tries != 1 {
