@@ -122,7 +122,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 	}
 	if t.Record != nil || t.Create {
 		// The declared limits are in the PodAllocation before the first resize.
-		if err := r.write(ctx, s, t); err != nil {
+		if stored, err := r.write(ctx, s, t); err != nil || !stored {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -190,6 +193,35 @@ func TestAnEndedPodCostsNoRequest(t *testing.T) {
 	gets, deletes = l.requests(http.MethodGet, "/pods/gone")-gets, l.requests(http.MethodDelete, "")-deletes
 	if gets != 0 || deletes != 1 {
 		t.Errorf("%d GETs of a pod that is gone and %d DELETEs, want none and that of the one left behind", gets, deletes)
+	}
+}
+
+// TestNoResizeWithoutItsRecord: a leader whose record of the declared limits is refused, because another
+// one has written meanwhile, requests no resize.
+func TestNoResizeWithoutItsRecord(t *testing.T) {
+	r := newRig(t)
+	a, b := r.live(), r.live()
+	pod := r.pod("web", "100m", "500m")
+	a.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
+	r.publish(pod, "0.000", app(2000))
+	lost := client.RawPatch(types.MergePatchType, []byte(`{"status":{"declaredLimits":null}}`))
+	r.must(r.Client.Status().Patch(r.Context(), r.stored(pod), lost))
+	look := func(l *life) {
+		_, err := l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
+		r.must(err)
+	}
+	meanwhile := sync.OnceFunc(func() { look(b) })
+	a.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			meanwhile()
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	look(a)
+	if state, _, _ := a.resizes.Standing(pod.UID); state != flowcontrol.None {
+		t.Errorf("a resize is requested (%v) although its record was refused", state)
 	}
 }
 

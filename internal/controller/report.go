@@ -32,7 +32,10 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 		}
 	}
 	r.Metrics.Allocations(s.node.name, states(kept))
-	r.forEach(ctx, reporting, kept, func(t *task) error { return r.write(ctx, s, t) })
+	r.forEach(ctx, reporting, kept, func(t *task) error {
+		_, err := r.write(ctx, s, t)
+		return err
+	})
 }
 
 // states counts the pods with a PodAllocation by its phase and reason.
@@ -66,21 +69,22 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 }
 
-// write stores the task's status if it differs from the stored one.
-func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
+// write stores the task's status if it differs from the stored one, and says whether it is stored: not
+// where another controller has written, or the PodAllocation is gone.
+func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) (stored bool, err error) {
 	pa := t.pa
 	if pa == nil {
-		return nil
+		return false, nil
 	}
 	changed := pa.DeepCopy()
 	t.setStatus(&changed.Status, r.Now())
 	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
 		t.rec.status = nil
-		return nil
+		return true, nil
 	}
 	patch, err := client.MergeFrom(pa).Data(changed)
 	if err != nil {
-		return fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
+		return false, fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
 	}
 	answer, err := r.patchStatus(ctx, pa, patch)
 	if apierrors.IsConflict(err) {
@@ -93,17 +97,18 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) error {
 			t.rec.declared, t.rec.status = nil, nil
 			t.keep(s, now)
 			t.Recheck(r.Now().Add(time.Second))
-			return nil
+			return false, nil
 		}
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
+	if err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			err = fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
+		}
+		return false, client.IgnoreNotFound(err)
 	}
-	if err == nil {
-		t.keep(s, answer)
-		t.rec.status = nil
-	}
-	return nil
+	t.keep(s, answer)
+	t.rec.status = nil
+	return true, nil
 }
 
 // patchStatus changes the status of this version of a PodAllocation, and of no later one: a leader that
