@@ -36,10 +36,13 @@ restore() {
 			-p '{"spec":{"template":{"spec":{"containers":[{"name":"restore","env":['"$env"']}]}}}}' |
 		$kubectl create -f - || return 1
 	waited=0
+	ran=
 	since=0s # all of the log; after an interruption, the end of it
 	while :; do
 		case $(phase) in
 		Running)
+			waited=0
+			ran=1
 			$kubectl -n "$system" logs -f "job/$job" "--since=$since" | grep -v '"audit":true' || true
 			since=5s
 			;;
@@ -51,7 +54,10 @@ restore() {
 			;;
 		*)
 			waited=$((waited + 2))
-			if test "$waited" -gt 180; then
+			if test "$waited" -gt 180 && test -n "$ran"; then
+				echo "the state of Job $job has not been known for three minutes; it may still run: kubectl -n $system logs -f job/$job" >&2
+				return 1
+			elif test "$waited" -gt 180; then
 				$kubectl -n "$system" describe pods -l "job-name=$job" >&2 || true
 				echo "the pod of Job $job has not started in three minutes" >&2
 				$kubectl -n "$system" delete job "$job" >&2 || true
