@@ -57,6 +57,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes"},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
 	{"internal/controller/metrics", "api/v1alpha1/reasons internal/liveness github.com/prometheus"},
+	{"internal/events", "kubernetes golang.org/x/time"},
 	{"internal/dispatch", `
 		api/v1alpha1/reasons cpu actuator actuator/podresize internal/lifecycle internal/quota internal/quota/shares
 		internal/flowcontrol internal/controller/metrics internal/kube internal/constraints internal/audit kubernetes`},
@@ -65,7 +66,8 @@ var rules = []struct{ pkg, imports string }{
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
 		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/dispatch internal/demandsignal
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
-		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr`},
+		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr
+		golang.org/x/time`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
 	{"internal/cli/snapshot", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 internal/kube internal/constraints

@@ -30,6 +30,7 @@ import (
 	"github.com/mbcas/mbcas/internal/controller"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/demandsignal"
+	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/program"
@@ -193,6 +194,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	if err != nil {
 		return err
 	}
+	counts := metrics.New(crmetrics.Registry)
 	r := (&controller.Reconciler{
 		Config: s.controller, Gate: flowcontrol.NewGate(disco, mgr.GetClient()), Now: time.Now,
 		API: controller.API{
@@ -200,8 +202,8 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 			ReadMetric: metricsAPI.Read, Replica: replica,
 		},
 		Telemetry: controller.Telemetry{
-			Events: mgr.GetEventRecorder(kube.FieldManager), Log: log,
-			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: metrics.New(crmetrics.Registry),
+			Events: events.Bound(mgr.GetEventRecorder(kube.FieldManager), counts.DroppedEvents.Inc), Log: log,
+			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: counts,
 		},
 	}).Ready()
 	if err := r.Setup(ctx, mgr); err != nil {

@@ -21,6 +21,8 @@ type Metrics struct {
 	Done, Age prometheus.Histogram
 	// Errors keep one pod from being dealt with, and so do Panics.
 	Errors, Panics prometheus.Counter
+	// DroppedEvents are Kubernetes Events beyond their budget.
+	DroppedEvents prometheus.Counter
 	// Waiting are the resizes that wait for their turn, by priority.
 	Waiting *prometheus.GaugeVec
 	// ShardNodes is the number of nodes that this replica deals with.
@@ -67,6 +69,10 @@ func New(reg prometheus.Registerer) *Metrics {
 		Panics: auto.NewCounter(prometheus.CounterOpts{
 			Name: "mbcas_controller_panics_total",
 			Help: "Panics about one pod, which is left alone for a while; the log has the stack.",
+		}),
+		DroppedEvents: auto.NewCounter(prometheus.CounterOpts{
+			Name: "mbcas_controller_events_dropped_total",
+			Help: "Kubernetes Events that were not written because too many were; the status of each pod says the same.",
 		}),
 		Waiting: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mbcas_controller_resizes_waiting",
