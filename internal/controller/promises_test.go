@@ -290,6 +290,30 @@ func TestRecommendNeverResizes(t *testing.T) {
 	}
 }
 
+// TestStatusesLetResizesPass: when a mode changes, a status that only says so waits where many are
+// written; a resize does not wait for it.
+func TestStatusesLetResizesPass(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	settled, needed := l.raised("settled"), l.raised("needed")
+	r.mode(r.namespace, kube.ModeRecommend)
+	for _, pod := range []*corev1.Pod{settled, needed} {
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+	}
+	r.publish(needed, "0.000", app(3000))
+	l.statuses.SetBurst(0)
+	r.mode(r.namespace, kube.ModeEnforce)
+	l.gets(needed, 3000)
+	if pa := l.look(settled); pa.Status.Reason != string(reasons.Recommending) {
+		t.Errorf("a status is written without a token: %s", pa.Status.Reason)
+	}
+	if result, err := l.once(); err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 2*statusWait {
+		t.Errorf("the node is looked at again in %v, %v; want at most %v", result.RequeueAfter, err, 2*statusWait)
+	}
+	l.statuses.SetBurst(1)
+	l.settles(settled, v1alpha1.PhaseApplied, reasons.Settled)
+}
+
 func TestQuiet(t *testing.T) {
 	r := newRig(t)
 	l := r.live()

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,6 +80,7 @@ type Telemetry struct {
 // pacing bounds resizes, by the budgets of the installation and where webhooks do not answer.
 type pacing struct {
 	resizes  *dispatch.Dispatcher
+	statuses *rate.Limiter // for those that can wait
 	backoffs *flowcontrol.Backoffs
 	jitter   func(time.Duration) time.Duration
 }
@@ -121,7 +123,7 @@ func (r *Reconciler) Ready() *Reconciler {
 		Client: r.Client, Live: r.Live, Namespace: c.Namespace, FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter,
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
-	r.resizes = r.dispatcher()
+	r.resizes, r.statuses = r.dispatcher(), rate.NewLimiter(statusesPerSecond, 4*statusesPerSecond)
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
 		Now:     now,

@@ -32,10 +32,48 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 		}
 	}
 	r.Metrics.Allocations(s.node.name, states(kept))
-	r.forEach(ctx, reporting, kept, func(t *task) error {
+	var due []*task
+	later := s.now.Add(r.jitter(statusWait))
+	for _, t := range kept {
+		if !t.canWait(s.now) || r.statuses.AllowN(r.Now(), 1) {
+			due = append(due, t)
+		} else {
+			s.recheckAt = lifecycle.Earlier(s.recheckAt, later)
+		}
+	}
+	r.forEach(ctx, reporting, due, func(t *task) error {
 		_, err := r.write(ctx, s, t)
 		return err
 	})
+}
+
+// When the mode of many pods changes at once, statuses that only tell so are written at most so often.
+// The worker of a node goes on to other nodes meanwhile, where pods may be throttled; the node is looked
+// at again after about statusWait.
+const (
+	statusesPerSecond = 50
+	statusWait        = 10 * time.Second
+)
+
+// canWait says whether the status changes only in what it tells a reader, between phases in which no
+// resize is under way or has failed.
+func (t *task) canWait(now time.Time) bool {
+	if t.pa == nil || t.request != nil || t.rec.status != nil {
+		return false
+	}
+	before, after := &t.pa.Status, t.pa.Status.DeepCopy()
+	t.setStatus(after, now)
+	told := before.Phase != after.Phase || before.Reason != after.Reason || before.Message != after.Message
+	if !told || !atRest(before.Phase) || !atRest(after.Phase) {
+		return false
+	}
+	after.Phase, after.Reason, after.Message = before.Phase, before.Reason, before.Message
+	after.Conditions, after.ObservedGeneration = before.Conditions, before.ObservedGeneration
+	return equality.Semantic.DeepEqual(before, after)
+}
+
+func atRest(p v1alpha1.Phase) bool {
+	return p == v1alpha1.PhaseApplied || p == v1alpha1.PhaseNotApplied || p == v1alpha1.PhaseRestored
 }
 
 // states counts the pods with a PodAllocation by its phase and reason.
