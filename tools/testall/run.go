@@ -113,13 +113,20 @@ func (r *repo) e2e(test string) func(context.Context) error {
 }
 
 // startCluster starts the local cluster, unless it runs, and loads the images. A cluster that ran before
-// is left running at the end.
+// is left running at the end; what is left of one that does not run is removed first.
 func (r *repo) startCluster(ctx context.Context) error {
 	if r.cluster.env != nil {
 		return nil
 	}
 	up := []string{"up"}
-	if _, err := r.output(r.program(ctx, "kubeconfig")); err != nil {
+	_, noCluster := r.output(r.program(ctx, "kubeconfig"))
+	_, unhealthy := r.output(r.program(ctx, "status"))
+	if noCluster == nil && unhealthy != nil { // its machine was stopped, perhaps in the middle of a test
+		if err := r.run(r.program(ctx, "down")); err != nil {
+			return err
+		}
+	}
+	if noCluster != nil || unhealthy != nil {
 		r.cluster.started = true
 		up = append(up, "--hpa-sync=5s") // the HPA acts three times as fast: the suites take two minutes less
 	}

@@ -158,13 +158,17 @@ func TestRunSuite(t *testing.T) {
 }
 
 // TestStartCluster: only where up says that no node can run, the suites are skips, and nothing is to be
-// stopped. A start that fails is tried again by the next suite.
+// stopped. A start that fails is tried again by the next suite. A cluster that runs is left running; what
+// is left of one that does not run is removed first.
 func TestStartCluster(t *testing.T) {
 	tests := map[string]struct {
+		before           string // files of an earlier cluster
 		up, load, assets string // commands
 		skip, stop, env  bool
 	}{
 		"runs":          {up: "true", load: "true", assets: "echo /assets", stop: true, env: true},
+		"ran before":    {before: "up healthy", up: "true", load: "true", assets: "echo /assets", env: true},
+		"was cut off":   {before: "up rest", up: "[ ! -e rest ]", load: "true", assets: "echo /assets", stop: true, env: true},
 		"no node":       {up: "echo no node can run here: not root >&2; false", skip: true},
 		"up fails":      {up: "echo no node mbcas-node-1 >&2; false", stop: true},
 		"load fails":    {up: "true", load: "echo no node can run here >&2; false", stop: true},
@@ -174,12 +178,15 @@ func TestStartCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			const program = "#!/bin/sh\ncase $1 in\n" +
-				"kubeconfig) [ -e up ] && echo /kubeconfig ;;\nup) touch up; %s ;;\n" +
-				"assets) %s ;;\nesac\n"
+				"kubeconfig) [ -e up ] && echo /kubeconfig ;;\nstatus) [ -e healthy ] ;;\nup) touch up; %s ;;\n" +
+				"down) rm -f up healthy rest ;;\nassets) %s ;;\nesac\n"
 			write(t, root, map[string]string{
 				"bin/mbcas-cluster": fmt.Sprintf(program, tc.up, cmp.Or(tc.assets, "true")),
 				"Makefile":          "load:\n\t@" + tc.load + "\n",
 			})
+			for _, name := range strings.Fields(tc.before) {
+				write(t, root, map[string]string{name: ""})
+			}
 			r := &repo{root: root, out: io.Discard}
 			err := r.startCluster(t.Context())
 			if (err == nil) != tc.env || errors.Is(err, errNoNode) != tc.skip {
