@@ -123,7 +123,7 @@ func (r *Reconciler) Ready() *Reconciler {
 		Client: r.Client, Live: r.Live, Namespace: c.Namespace, FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter,
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
-	r.resizes, r.statuses = r.dispatcher(), rate.NewLimiter(statusesPerSecond, 4*statusesPerSecond)
+	r.resizes, r.statuses = r.dispatcher(), rate.NewLimiter(statusesPerSecond, statusesPerSecond)
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
 		Now:     now,

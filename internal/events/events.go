@@ -36,6 +36,8 @@ func Bound(to events.EventRecorder, dropped func()) *Recorder {
 }
 
 // Eventf implements events.EventRecorder.
+//
+//nolint:revive // the interface has so many parameters
 func (r *Recorder) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
 	limiter := r.normal
 	if eventtype == corev1.EventTypeWarning {

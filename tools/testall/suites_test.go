@@ -166,9 +166,11 @@ func TestStartCluster(t *testing.T) {
 		up, load, assets string // commands
 		skip, stop, env  bool
 	}{
-		"runs":          {up: "true", load: "true", assets: "echo /assets", stop: true, env: true},
-		"ran before":    {before: "up healthy", up: "true", load: "true", assets: "echo /assets", env: true},
-		"was cut off":   {before: "up rest", up: "[ ! -e rest ]", load: "true", assets: "echo /assets", stop: true, env: true},
+		"runs":       {up: "true", load: "true", assets: "echo /assets", stop: true, env: true},
+		"ran before": {before: "up healthy", up: "true", load: "true", assets: "echo /assets", env: true},
+		"was cut off": {
+			before: "up rest", up: "[ ! -e rest ]", load: "true", assets: "echo /assets", stop: true, env: true,
+		},
 		"no node":       {up: "echo no node can run here: not root >&2; false", skip: true},
 		"up fails":      {up: "echo no node mbcas-node-1 >&2; false", stop: true},
 		"load fails":    {up: "true", load: "echo no node can run here >&2; false", stop: true},
