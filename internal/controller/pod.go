@@ -53,7 +53,7 @@ func (r *Reconciler) pod(
 		rec = &record{}
 		rec.dates.Looked(looked)
 	}
-	sent, queued := r.follow(rec, cached.UID)
+	sent, queued := r.follow(s, rec, cached.UID)
 	p := &podState{rec: rec}
 	p.pod, p.pa = rec.newest(cached, pa, s.now)
 	n, err := r.gatherNamespace(ctx, s, cached.Namespace)
@@ -104,10 +104,11 @@ func (r *Reconciler) pod(
 	return p, nil
 }
 
-// follow takes in what came of the resize of a pod, and returns the one whose answer is awaited, and
-// whether one waits for its turn.
-func (r *Reconciler) follow(rec *record, pod types.UID) (sent *actuator.Move, queued bool) {
+// follow takes in what came of the resize of a pod, which is remembered whatever becomes of this look,
+// and returns the one whose answer is awaited, and whether one waits for its turn.
+func (r *Reconciler) follow(s *snapshot, rec *record, pod types.UID) (sent *actuator.Move, queued bool) {
 	if z, answered := r.resizes.Take(pod); answered {
+		s.memory.records[pod] = rec
 		r.conclude(rec, z)
 	}
 	standing, _, z := r.resizes.Standing(pod)

@@ -456,3 +456,30 @@ func TestACordonIsNoDrain(t *testing.T) {
 	r.publish(pod, "0.000", app(3000))
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 }
+
+// TestAnswersOutliveAFailedLook: what came of a resize is known at the next look where the one that took
+// the answer could not be finished, also about a pod of which nothing else is remembered.
+func TestAnswersOutliveAFailedLook(t *testing.T) {
+	r := newRig(t)
+	l, node := r.live(), request(r.kubelet.Node)
+	pod := l.newPod("web")
+	l.resizes.Resizer = answer(podresize.PolicyRefused)
+	r.publish(pod, "0.000", app(2000))
+	_, err := l.Reconcile(t.Context(), node)
+	r.must(err)
+	l.memory.forget(r.kubelet.Node) // as when the node was another replica's for a moment
+	if !l.steps() {
+		t.Fatal("no resize is tried")
+	}
+	l.fail("/api/v1/namespaces/" + r.namespace)
+	_, err = l.Reconcile(t.Context(), node)
+	r.must(err)
+	l.fail("")
+	l.pass(10 * time.Second) // the back-off after a failed read is over
+	if pa := l.look(pod); pa.Status.Reason != string(reasons.PolicyRefused) || pa.Status.Retry.Failures != 1 {
+		t.Errorf("status %+v, want the one refusal", pa.Status)
+	}
+	if n := strings.Count(r.audit.String(), `"msg":"resize"`); n != 1 {
+		t.Errorf("%d attempts, want one", n)
+	}
+}
