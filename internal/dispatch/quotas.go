@@ -28,7 +28,20 @@ type Quotas struct {
 
 	mu           sync.Mutex
 	reservations *quota.Reservations
+
+	others sync.Mutex
+	known  map[string]sharing // by namespace
 }
+
+// sharing is what elsewhere returned, and when.
+type sharing struct {
+	share float64
+	at    time.Time
+}
+
+// sharingKept is for how long that is not asked for again: it counts all pods of a namespace. Longer
+// follows pods that come and go later.
+const sharingKept = 5 * time.Second
 
 // NewQuotas reserves in r, which belongs to it from then on. elsewhere is the share of the pods of a
 // namespace that other replicas of the controller resize.
@@ -42,7 +55,7 @@ func NewQuotas(
 // Fits says whether the quotas have room for an increase that is worth a resize, and if not, when to
 // ask again. A change of a quota has the pod looked at again, too.
 func (q *Quotas) Fits(ctx context.Context, z *Resize, now time.Time) (again time.Time, fits bool, err error) {
-	i, within, err := q.increase(ctx, z)
+	i, within, err := q.increase(ctx, z, now)
 	if err != nil || len(within) == 0 {
 		return time.Time{}, true, err
 	}
@@ -57,7 +70,7 @@ func (q *Quotas) Fits(ctx context.Context, z *Resize, now time.Time) (again time
 // where that is too little to be worth a resize. The rest is asked for again when the kubelet has
 // carried this out.
 func (q *Quotas) reserve(ctx context.Context, z *Resize, now time.Time) (bool, error) {
-	i, within, err := q.increase(ctx, z)
+	i, within, err := q.increase(ctx, z, now)
 	if err != nil || len(within) == 0 {
 		return true, err
 	}
@@ -76,7 +89,7 @@ func (q *Quotas) reserve(ctx context.Context, z *Resize, now time.Time) (bool, e
 
 // increase is what a resize adds to the quotas of its namespace, and what these have room for; none
 // where no quota bounds it.
-func (q *Quotas) increase(ctx context.Context, z *Resize) (quota.Increase, []quota.Room, error) {
+func (q *Quotas) increase(ctx context.Context, z *Resize, now time.Time) (quota.Increase, []quota.Room, error) {
 	to := map[string]cpu.Milli{}
 	for _, c := range z.Move.Changes {
 		to[c.Container] = c.To
@@ -95,11 +108,38 @@ func (q *Quotas) increase(ctx context.Context, z *Resize) (quota.Increase, []quo
 	within := shares.Rooms(quotas.Items, z.Pod)
 	if len(within) > 0 {
 		var err error
-		if i.Others, err = q.elsewhere(ctx, i.Namespace); err != nil {
+		if i.Others, err = q.shareOfOthers(ctx, i.Namespace, now); err != nil {
 			return quota.Increase{}, nil, err
 		}
 	}
 	return i, within, nil
+}
+
+// shareOfOthers is the share of the pods of a namespace that other replicas resize, as it just was.
+func (q *Quotas) shareOfOthers(ctx context.Context, namespace string, now time.Time) (float64, error) {
+	q.others.Lock()
+	defer q.others.Unlock()
+	if last, ok := q.known[namespace]; ok && now.Sub(last.at) < sharingKept {
+		return last.share, nil
+	}
+	share, err := q.elsewhere(ctx, namespace)
+	if err == nil {
+		if q.known == nil || len(q.known) >= sharingMost {
+			q.known = map[string]sharing{}
+		}
+		q.known[namespace] = sharing{share, now}
+	}
+	return share, err
+}
+
+// sharingMost bounds the namespaces of which that is kept.
+const sharingMost = 10000
+
+// forgetSharing has the shares of pods that other replicas resize found out anew.
+func (q *Quotas) forgetSharing() {
+	q.others.Lock()
+	defer q.others.Unlock()
+	q.known = nil
 }
 
 // shortened is the move with what was granted of its increase; false where that is not worth a resize.
