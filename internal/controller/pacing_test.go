@@ -337,6 +337,7 @@ func TestTheTurnOutlastsTheDecision(t *testing.T) {
 	r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 0.01, 0
 	l := r.live()
 	pods := []*corev1.Pod{l.newPod("first"), l.newPod("second"), l.newPod("third")}
+	l.pass(105 * time.Second) // the burst is there
 	for _, pod := range pods {
 		r.publish(pod, "0.000", app(2000))
 		l.look(pod)

@@ -145,7 +145,9 @@ func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 		FreezeAfter: c.FreezeAfter,
 		Answered:    func(ctx context.Context, node string) { r.requeue.nodes(ctx, []string{node}) },
 		Failed: func(ctx context.Context, pod *corev1.Pod, err error) {
-			r.done(ctx, pod, "resize "+allocationOf(pod).String(), err)
+			if ctx.Err() == nil { // the status of the pod says when the resize is tried again
+				r.failed(pod, err, true)
+			}
 		},
 		Now: func() time.Time { return r.Now() }, Audit: r.Audit, Metrics: r.Metrics,
 	}).Ready(c.Resizes)
@@ -203,18 +205,23 @@ func (r *Reconciler) done(ctx context.Context, pod *corev1.Pod, thing string, er
 	if ctx.Err() != nil || errors.Is(err, sharding.ErrMoved) { // that time is up is said once for the node
 		return r.Now().Add(failedRetry)
 	}
+	until, news := r.backoffs.Failed(thing, err, r.Now())
+	r.failed(pod, err, news)
+	return until
+}
+
+// failed counts an error about a pod, and logs what is news.
+func (r *Reconciler) failed(pod *corev1.Pod, err error, news bool) {
 	var p *flowcontrol.Panic
 	if errors.As(err, &p) {
 		r.Metrics.Panics.Inc()
 		r.Log.Error("panic", "value", p.Value, "stack", p.Stack)
 	}
-	until, news := r.backoffs.Failed(thing, err, r.Now())
 	if news {
 		r.Log.Error("pod not dealt with",
-			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "retry", until.Sub(r.Now()), "err", err)
+			"namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "err", err)
 	}
 	r.Metrics.Errors.Inc()
-	return until
 }
 
 // nodeField is the field by which pods and allocations are listed.

@@ -47,7 +47,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	r.Gate.Changed, r.Gate.Log = r.blockedChanged, r.Log
 	runnables := []manager.Runnable{r.Gate, r.coordinator, r.resizes}
 	if r.Replica != nil {
-		r.Replica.Changed, r.Replica.InFlight = r.requeue.allNodes, r.Gate.InFlight.Load
+		r.Replica.Changed, r.Replica.InFlight = r.shardsChanged, r.Gate.InFlight.Load
 		r.Replica.Counts(r.divide)
 		runnables = append(runnables, r.Replica)
 	}
@@ -144,6 +144,12 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		return fmt.Errorf("set up the controller: %w", err)
 	}
 	return nil
+}
+
+// shardsChanged has all nodes looked at, as some may have come from another replica.
+func (r *Reconciler) shardsChanged() {
+	r.resizes.TakeOver()
+	r.requeue.allNodes()
 }
 
 // divide takes the part of the rate of resizes that goes with the nodes which this replica owns.

@@ -29,11 +29,11 @@ func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontr
 	err := flowcontrol.Guard(func() error {
 		admitted, err := d.admit(bounded, &z)
 		if err == nil && admitted {
-			d.attempt(bounded, &z)
+			err = d.attempt(bounded, &z)
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil { // the pod backs off
 		d.Failed(ctx, z.Pod, err)
 		z.Answer = &Answer{Result: podresize.Result{Outcome: podresize.Unavailable, Message: err.Error()}}
 	}
@@ -73,8 +73,9 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 	return true, nil
 }
 
-// attempt resizes, and notes what came of it. A panic leaves that open.
-func (d *Dispatcher) attempt(ctx context.Context, z *Resize) {
+// attempt resizes, and notes what came of it. A panic leaves that open. An error is of what was not
+// sent.
+func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 	started := d.Now()
 	z.Answer = &Answer{}
 	tried := true
@@ -83,12 +84,9 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) {
 		return err
 	})
 	if !tried {
-		if err != nil {
-			d.Failed(ctx, z.Pod, err)
-		}
 		z.Answer = nil
 		d.Quotas.release(z)
-		return
+		return err
 	}
 	if err != nil {
 		d.Failed(ctx, z.Pod, err)
@@ -101,6 +99,7 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) {
 	if o := z.Answer.Outcome; o == podresize.Unknown || o == podresize.Conflict {
 		z.Answer.Found, z.Answer.Err = ReadLive(ctx, d.Live, z.Pod)
 	}
+	return nil
 }
 
 // try resizes. Before the first resize of a pod, and the first one under other LimitRanges, it asks

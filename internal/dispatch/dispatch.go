@@ -3,6 +3,7 @@
 //
 // What it promises, each a test of the same name:
 //   - HangsAlone: a resize that hangs holds a worker of its namespace, and no other.
+//   - ManyHangAlone: however many namespaces hang, there are workers for those that answer.
 //   - LeavesUntried: what may not be done any more is not tried, and keeps its place.
 //   - APanicIsAnAnswer: a panic about one resize is its answer, and has an audit line.
 package dispatch
@@ -112,8 +113,9 @@ func (d *Dispatcher) Ready(c flowcontrol.Config) *Dispatcher {
 // cluster has.
 func (d *Dispatcher) Offer(node string, nodes int, requests []Request, exists func(types.UID) bool) {
 	d.mu.Lock()
-	d.queue.Nodes(nodes)
-	d.queue.Offer(node, requests, exists, d.Now())
+	now := d.Now()
+	d.queue.Nodes(nodes, now)
+	d.queue.Offer(node, requests, exists, now)
 	waiting := d.queue.Waiting()
 	d.mu.Unlock()
 	for p, n := range waiting {
@@ -126,7 +128,15 @@ func (d *Dispatcher) Offer(node string, nodes int, requests []Request, exists fu
 func (d *Dispatcher) Divide(share float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.queue.Divide(share)
+	d.queue.Divide(share, d.Now())
+}
+
+// TakeOver notes that nodes may have come from another replica: see flowcontrol.Queue.
+func (d *Dispatcher) TakeOver() {
+	d.Quotas.forgetSharing()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queue.TakeOver(d.Now())
 }
 
 // Standing is where the resize of a pod stands: see flowcontrol.Queue. What it returns is not to be
@@ -188,7 +198,7 @@ func (d *Dispatcher) next() (Request, bool, time.Time) {
 func (d *Dispatcher) run(ctx context.Context, r Request) {
 	z, use := d.carryOut(ctx, *r.Value)
 	d.mu.Lock()
-	d.queue.Finish(r.Pod, z, use)
+	d.queue.Finish(r.Pod, z, use, d.Now())
 	d.mu.Unlock()
 	d.look()
 	d.Answered(ctx, r.Node)

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -63,6 +64,7 @@ type bench struct {
 	answered []string // nodes
 	failed   []error
 	blocked  reasons.Reason
+	unknown  error  // whether resizes are possible
 	dryRun   func() // what happens during a dry run
 	moved    string // a node that another replica owns
 	audit    *bytes.Buffer
@@ -74,7 +76,7 @@ func newBench(c flowcontrol.Config, s server) *bench {
 	b.Dispatcher = (&Dispatcher{
 		Resizer: watched{s, b}, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
 		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour), alone),
-		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, nil },
+		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, b.unknown },
 		FreezeAfter: time.Minute, Now: time.Now, Owns: func(node string) bool { return node != b.moved },
 		Answered: func(_ context.Context, node string) {
 			b.mu.Lock()
@@ -126,6 +128,8 @@ func TestHangsAlone(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- b.Start(ctx) }()
+				b.Offer("n", 1, nil, exists)
+				time.Sleep(time.Minute) // the bursts are there
 				var list []Request
 				for i := range sick.pods {
 					list = append(list, b.resizeOf("sick", fmt.Sprint(i), "n", flowcontrol.Needed))
@@ -158,6 +162,80 @@ func TestHangsAlone(t *testing.T) {
 	}
 }
 
+// TestManyHangAlone: while resizes of a hundred namespaces hang, for longer than a resize may take, each
+// increase of a namespace whose resizes were answered is made at once, also when the hanging begins after
+// they were answered, too.
+func TestManyHangAlone(t *testing.T) {
+	for name, answersFirst := range map[string]bool{"at first": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var healthy, sick, hanging, most atomic.Int64
+				var hangs atomic.Bool
+				b := newBench(flowcontrol.DefaultConfig(), func(pod *corev1.Pod) podresize.Result {
+					if pod.Namespace == "healthy" {
+						healthy.Add(1)
+						return podresize.Result{Outcome: podresize.Accepted}
+					}
+					sick.Add(1)
+					if !hangs.Load() {
+						return podresize.Result{Outcome: podresize.Accepted}
+					}
+					most.Store(max(most.Load(), hanging.Add(1)))
+					defer hanging.Add(-1)
+					time.Sleep(podresize.Timeout)
+					return podresize.Result{Outcome: podresize.Unknown}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- b.Start(ctx) }()
+				n := 0
+				offer := func(namespace string, pods int) {
+					n++
+					node, list := fmt.Sprint("n", n), []Request(nil)
+					for i := range pods {
+						list = append(list, b.resizeOf(namespace, fmt.Sprint(n, "-", i), node, flowcontrol.Needed))
+					}
+					b.Offer(node, 1000, list, exists)
+				}
+				offer("healthy", 1)
+				time.Sleep(time.Minute) // the bursts are there
+				all := func() {
+					for i := range 100 {
+						offer(fmt.Sprint("sick-", i), 5)
+					}
+				}
+				if answersFirst {
+					all()
+					time.Sleep(time.Minute)
+				}
+				hangs.Store(true)
+				if all(); answersFirst { // until each has hung once
+					time.Sleep(3 * podresize.Timeout)
+				}
+				synctest.Wait()
+				waited, made := 0, healthy.Load()
+				for range 600 {
+					offer("healthy", 1)
+					synctest.Wait()
+					if made++; healthy.Load() < made {
+						waited++
+						time.Sleep(2 * podresize.Timeout)
+						synctest.Wait()
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if waited > 0 || sick.Load() < 100 || most.Load() < 16 {
+					t.Errorf("%d of 600 wait beside %d attempts that hang, %d at once", waited, sick.Load(), most.Load())
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // TestLeavesUntried: what is blocked, too old or held off by a breaker when its turn comes is not tried,
 // costs no token, and its node is looked at again.
 func TestLeavesUntried(t *testing.T) {
@@ -174,7 +252,7 @@ func TestLeavesUntried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tries := 0
 			c := flowcontrol.DefaultConfig()
-			c.Burst, c.PerSecond, c.PerNode = 1, 1e-6, 0 // one token
+			c.Burst, c.PerSecond, c.PerNode = 1, 1, 0 // one token
 			b := newBench(c, func(*corev1.Pod) podresize.Result {
 				tries++
 				return podresize.Result{Outcome: podresize.Accepted}
@@ -194,6 +272,30 @@ func TestLeavesUntried(t *testing.T) {
 			b.Offer("n", 1, []Request{other}, exists)
 			if !b.Step(t.Context()) || tries != 1 {
 				t.Errorf("%d tries: the token was not returned", tries)
+			}
+		})
+	}
+}
+
+// TestAnErrorIsAnAnswer: an error before a resize is sent is told, and is its answer, so that the pod backs
+// off: before the dry run, and after it.
+func TestAnErrorIsAnAnswer(t *testing.T) {
+	for name, during := range map[string]bool{"at first": false, "during the dry run": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(flowcontrol.DefaultConfig(), func(*corev1.Pod) podresize.Result {
+				t.Error("a resize was sent")
+				return podresize.Result{Outcome: podresize.Accepted}
+			})
+			fails := func() { b.unknown = errors.New("the cache is not there") }
+			if b.dryRun = fails; !during {
+				fails()
+			}
+			r := b.resizeOf("a", "web", "n", flowcontrol.Needed)
+			b.Offer("n", 1, []Request{r}, exists)
+			b.Step(t.Context())
+			z, _ := b.Take(r.Pod)
+			if z.Answer == nil || z.Answer.Outcome != podresize.Unavailable || z.Answer.Sent || len(b.failed) != 1 || b.audit.Len() != 0 {
+				t.Errorf("answer %+v, errors %v, audit %s", z.Answer, b.failed, b.audit)
 			}
 		})
 	}

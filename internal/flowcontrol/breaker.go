@@ -8,7 +8,9 @@
 //   - KeepsItsPlace: in a namespace and priority, no resize goes before one that came earlier.
 //   - BudgetsHold: neither the cluster nor a node gets more resizes than its budget.
 //   - SlotsHold: a namespace whose resizes hang uses its own workers, and no others.
+//   - SlowOnesHaveFewWorkers: namespaces that are answered late, or are new, leave half of the workers to others.
 //   - UrgentGoesFirst: thousands of waiting decreases delay no rollback and no increase of a throttled pod.
+//   - TakeOverIsNoBurst: a process that starts, or takes nodes over, begins with what a second allows.
 //   - TokensComeBack: a resize that changes nothing takes no token.
 //   - Bounded: the queue holds one place for each pod.
 package flowcontrol

@@ -2,11 +2,30 @@ package flowcontrol
 
 import "time"
 
-// bucket holds tokens, of which one comes every so often, up to a burst. It begins full.
+// bucket holds tokens, of which one comes every so often, up to a burst.
 type bucket struct {
 	perSecond, burst float64
 	used             float64 // tokens that are missing, at
 	at               time.Time
+}
+
+// newBucket holds what so many seconds refill.
+func newBucket(perSecond, burst, seconds float64) bucket {
+	return bucket{perSecond: perSecond, burst: burst, used: max(0, burst-perSecond*seconds)}
+}
+
+// set changes the rate and the burst. A larger burst adds no token, and a smaller one takes its share of
+// them.
+func (b *bucket) set(perSecond, burst float64, now time.Time) {
+	b.refill(now)
+	held := (b.burst - b.used) * min(1, burst/b.burst)
+	b.perSecond, b.burst, b.used = perSecond, burst, burst-held
+}
+
+// drain leaves no more than a second refills.
+func (b *bucket) drain(now time.Time) {
+	b.refill(now)
+	b.used = max(b.used, b.burst-b.perSecond)
 }
 
 // refill brings the bucket up to now.

@@ -77,12 +77,15 @@ type Queue[T any] struct {
 	classes  [Priorities]class[T]
 	waiting  [Priorities]int
 	sent     int
-	sentOf   map[string]int // by namespace
+	sentAt   [paces]int // by the pace of their namespaces
 	counter  uint64
 	parked   map[string]*node[T] // nodes with pods that wait for a token of the node
 	wakeAt   time.Time           // when one of them may have one; zero: none waits
 	leavings []leaving[T]        // in the order in which they are forgotten
 	pruned   time.Time
+	since    time.Time // when the last nodes were taken over
+
+	namespaces map[string]*namespace
 }
 
 // ticket is the place of a pod.
@@ -95,6 +98,7 @@ type ticket[T any] struct {
 	parked bool
 	token  bool // of the node
 	keeps  bool // answered: its place is kept
+	sentAt time.Time
 }
 
 // leaving is a withdrawal. The pod may have come back since, and may have left again.
@@ -110,43 +114,55 @@ type node[T any] struct {
 	parked  []*ticket[T] // by priority, then number
 }
 
-// NewQueue is an empty queue of a cluster without nodes.
+// NewQueue is an empty queue of a cluster without nodes. Another process may just have used the budgets up,
+// so it begins with what they allow in a second.
 func NewQueue[T any](c Config) *Queue[T] {
 	q := &Queue[T]{
-		cfg: c, tickets: map[types.UID]*ticket[T]{}, nodes: map[string]*node[T]{}, sentOf: map[string]int{},
+		cfg: c, tickets: map[types.UID]*ticket[T]{}, nodes: map[string]*node[T]{}, namespaces: map[string]*namespace{},
 		parked: map[string]*node[T]{}, share: 1,
 	}
 	for i := range q.classes {
-		q.classes[i].lines = map[string]*line[T]{}
+		q.classes[i].flows = map[string]*flow[T]{}
 	}
-	q.Nodes(0)
+	q.cluster = newBucket(c.PerSecond, float64(c.Burst), 1)
 	return q
 }
 
 // Nodes sets the number of nodes of the cluster, by which its budget grows.
-func (q *Queue[T]) Nodes(n int) {
+func (q *Queue[T]) Nodes(n int, now time.Time) {
 	q.size = n
 	perSecond, burst := q.cfg.rate(n)
-	q.cluster.perSecond, q.cluster.burst = perSecond*q.share, max(1, burst*q.share)
+	q.cluster.set(perSecond*q.share, max(1, burst*q.share), now)
+}
+
+// TakeOver notes that nodes may have come from another replica, which may just have used their budgets up.
+func (q *Queue[T]) TakeOver(now time.Time) {
+	q.since = now
+	q.cluster.drain(now)
+	for _, n := range q.nodes {
+		n.drain(now)
+	}
 }
 
 // leastShare keeps the rate of a replica that has nothing to resize above 0.
 const leastShare = 0.001
 
 // Divide leaves a share, 0 to 1, of the cluster's budget.
-func (q *Queue[T]) Divide(share float64) {
+func (q *Queue[T]) Divide(share float64, now time.Time) {
 	q.share = max(share, leastShare)
-	q.Nodes(q.size)
+	q.Nodes(q.size, now)
 }
 
 // Offer replaces the resizes of a node that wait. A pod that waits already keeps its place, with what
 // is to be done for it now; one that is not among them any more is withdrawn. A pod whose resize is
 // under way is left as it is. Answers about pods that do not exist are dropped.
 func (q *Queue[T]) Offer(name string, requests []Request[T], exists func(types.UID) bool, now time.Time) {
-	q.forget(now)
+	if q.forget(now); q.since.IsZero() {
+		q.since = now
+	}
 	n := q.nodes[name]
 	if n == nil {
-		b := bucket{perSecond: q.cfg.NodePerSecond, burst: float64(q.cfg.NodeBurst)}
+		b := newBucket(q.cfg.NodePerSecond, float64(q.cfg.NodeBurst), 1+now.Sub(q.since).Seconds())
 		n = &node[T]{bucket: b, tickets: map[types.UID]*ticket[T]{}}
 		q.nodes[name] = n
 	}
@@ -190,7 +206,7 @@ func (q *Queue[T]) offer(n *node[T], r Request[T], now time.Time) {
 	}
 	t.Request, t.state = r, Waiting
 	q.waiting[t.Priority]++
-	q.line(t).add(t)
+	q.flow(t).add(t)
 	q.list(t.Priority, t.Namespace)
 }
 
@@ -225,31 +241,28 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 		return r, false, now.Add(wait)
 	}
 	t := q.choose(heads)
-	q.send(t)
+	q.send(t, now)
 	return t.Request, true, time.Time{}
 }
 
 // send takes the tokens of a resize, and gives its namespace the last turn.
-func (q *Queue[T]) send(t *ticket[T]) {
+func (q *Queue[T]) send(t *ticket[T], now time.Time) {
 	q.cluster.take()
 	if !t.token {
 		q.nodes[t.Node].take()
 	}
-	t.token, t.state = false, Sent
+	t.token, t.state, t.sentAt = false, Sent, now
 	q.waiting[t.Priority]--
-	q.sent++
-	q.sentOf[t.Namespace]++
-	c := &q.classes[t.Priority]
-	l := c.turns[0]
-	c.turns, l.listed, l.tickets = c.turns[1:], false, l.tickets[1:]
-	if len(l.tickets) == 0 {
-		delete(c.lines, t.Namespace)
-	}
+	q.begin(q.namespace(t.Namespace))
+	c, f := &q.classes[t.Priority], q.flow(t)
+	f.tickets = f.tickets[1:]
+	c.unlist(f)
+	f.turn = 0
 	q.list(t.Priority, t.Namespace)
 }
 
 // Finish notes that a resize is not under way any more, with what came of it.
-func (q *Queue[T]) Finish(pod types.UID, v T, u Use) {
+func (q *Queue[T]) Finish(pod types.UID, v T, u Use, now time.Time) {
 	t := q.tickets[pod]
 	if t == nil || t.state != Sent {
 		return
@@ -259,10 +272,7 @@ func (q *Queue[T]) Finish(pod types.UID, v T, u Use) {
 		q.cluster.giveBack()
 		q.nodes[t.Node].giveBack()
 	}
-	q.sent--
-	if q.sentOf[t.Namespace]--; q.sentOf[t.Namespace] == 0 {
-		delete(q.sentOf, t.Namespace)
-	}
+	q.end(q.namespace(t.Namespace), now.Sub(t.sentAt), u != Untried, now)
 	for p := range q.classes {
 		q.list(Priority(p), t.Namespace)
 	}
@@ -311,6 +321,7 @@ func (q *Queue[T]) forget(now time.Time) {
 		return
 	}
 	q.pruned = now
+	q.forgetNamespaces(now)
 	for name, n := range q.nodes {
 		if len(n.tickets) == 0 && n.full(now) {
 			delete(q.nodes, name)

@@ -8,17 +8,21 @@ import (
 
 // class are the pods of one priority.
 type class[T any] struct {
-	lines map[string]*line[T]
-	turns []*line[T] // those that may have a turn, the next one first
+	flows map[string]*flow[T] // by namespace
+	// turns are the flows that may have a turn, by the pace of their namespaces, the next one first.
+	turns [paces][]*flow[T]
+	given uint64 // turns so far
 	// passed is how many resizes of higher priorities have gone first since the last of this one.
 	passed int
 }
 
-// line are the pods of one namespace in a class.
-type line[T any] struct {
-	namespace string
-	tickets   []*ticket[T] // by number
-	listed    bool         // in turns
+// flow are the pods of one namespace in a class.
+type flow[T any] struct {
+	name    string       // of the namespace
+	tickets []*ticket[T] // by number
+	listed  bool         // in turns, of
+	pace    pace
+	turn    uint64 // lower ones come first; 0: it has had its turn
 }
 
 // choose picks the highest priority, or a lower one that was passed over often enough.
@@ -46,46 +50,71 @@ func (q *Queue[T]) choose(heads [Priorities]*ticket[T]) *ticket[T] {
 // step aside.
 func (q *Queue[T]) head(p Priority, now time.Time) *ticket[T] {
 	c := &q.classes[p]
-	for len(c.turns) > 0 {
-		l := c.turns[0]
-		if len(l.tickets) == 0 || q.sentOf[l.namespace] >= q.cfg.NamespaceWorkers {
-			c.turns, l.listed = c.turns[1:], false
-			if len(l.tickets) == 0 {
-				delete(c.lines, l.namespace)
-			}
+	for f := q.first(c); f != nil; f = q.first(c) {
+		if len(f.tickets) == 0 {
+			c.unlist(f)
 			continue
 		}
-		t := l.tickets[0]
-		n := q.nodes[t.Node]
-		wait := n.wait(now)
-		if t.token || wait == 0 && len(n.parked) == 0 {
+		if n := q.namespace(f.name); q.full(n) || f.pace != n.pace {
+			c.unlist(f)
+			q.list(p, f.name)
+			continue
+		}
+		t := f.tickets[0]
+		node := q.nodes[t.Node]
+		wait := node.wait(now)
+		if t.token || wait == 0 && len(node.parked) == 0 {
 			return t
 		}
-		l.tickets = l.tickets[1:]
-		q.park(n, t, now.Add(wait))
+		f.tickets = f.tickets[1:]
+		q.park(node, t, now.Add(wait))
 	}
 	return nil
 }
 
-// list gives a namespace a turn if it has a pod that waits and may have more resizes under way.
+// first is the flow whose turn is next, of those whose namespaces may have a worker; nil: there is none.
+func (q *Queue[T]) first(c *class[T]) (first *flow[T]) {
+	for p, turns := range c.turns {
+		if len(turns) > 0 && (first == nil || turns[0].turn < first.turn) && q.may(pace(p)) {
+			first = turns[0]
+		}
+	}
+	return first
+}
+
+// unlist takes the turn of a flow that is the first of its pace.
+func (c *class[T]) unlist(f *flow[T]) {
+	c.turns[f.pace], f.listed = c.turns[f.pace][1:], false
+	if len(f.tickets) == 0 {
+		delete(c.flows, f.name)
+	}
+}
+
+// list gives a namespace a turn if it has a pod that waits and may have more resizes under way. A turn
+// that it could not take it keeps.
 func (q *Queue[T]) list(p Priority, namespace string) {
-	c := &q.classes[p]
-	l := c.lines[namespace]
-	if l == nil || l.listed || len(l.tickets) == 0 || q.sentOf[namespace] >= q.cfg.NamespaceWorkers {
+	c, n := &q.classes[p], q.namespace(namespace)
+	f := c.flows[namespace]
+	if f == nil || f.listed || len(f.tickets) == 0 || q.full(n) {
 		return
 	}
-	c.turns, l.listed = append(c.turns, l), true
-}
-
-func (q *Queue[T]) line(t *ticket[T]) *line[T] {
-	lines := q.classes[t.Priority].lines
-	if lines[t.Namespace] == nil {
-		lines[t.Namespace] = &line[T]{namespace: t.Namespace}
+	if f.turn == 0 {
+		c.given++
+		f.turn = c.given
 	}
-	return lines[t.Namespace]
+	f.listed, f.pace = true, n.pace
+	c.turns[f.pace] = insert(c.turns[f.pace], f, func(a, b *flow[T]) int { return cmp.Compare(a.turn, b.turn) })
 }
 
-func (l *line[T]) add(t *ticket[T]) { l.tickets = insert(l.tickets, t, byNumber) }
+func (q *Queue[T]) flow(t *ticket[T]) *flow[T] {
+	flows := q.classes[t.Priority].flows
+	if flows[t.Namespace] == nil {
+		flows[t.Namespace] = &flow[T]{name: t.Namespace}
+	}
+	return flows[t.Namespace]
+}
+
+func (f *flow[T]) add(t *ticket[T]) { f.tickets = insert(f.tickets, t, byNumber) }
 
 func byNumber[T any](a, b *ticket[T]) int { return cmp.Compare(a.number, b.number) }
 
@@ -93,7 +122,7 @@ func byPriority[T any](a, b *ticket[T]) int {
 	return cmp.Or(cmp.Compare(a.Priority, b.Priority), byNumber(a, b))
 }
 
-func insert[T any](list []*ticket[T], t *ticket[T], order func(a, b *ticket[T]) int) []*ticket[T] {
+func insert[T any](list []*T, t *T, order func(a, b *T) int) []*T {
 	i, _ := slices.BinarySearchFunc(list, t, order)
 	return slices.Insert(list, i, t)
 }
@@ -127,7 +156,7 @@ func (q *Queue[T]) wake(now time.Time) {
 			n.parked = n.parked[1:]
 			n.take()
 			t.parked, t.token = false, true
-			q.line(t).add(t)
+			q.flow(t).add(t)
 			q.list(t.Priority, t.Namespace)
 		}
 		if len(n.parked) == 0 {
@@ -140,7 +169,7 @@ func (q *Queue[T]) wake(now time.Time) {
 	}
 }
 
-// remove takes a pod that waits out of its line.
+// remove takes a pod that waits out of its flow.
 func (q *Queue[T]) remove(t *ticket[T]) {
 	n := q.nodes[t.Node]
 	q.waiting[t.Priority]--
@@ -151,10 +180,10 @@ func (q *Queue[T]) remove(t *ticket[T]) {
 		}
 		return
 	}
-	l := q.line(t)
-	l.tickets = without(l.tickets, t, byNumber)
-	if len(l.tickets) == 0 && !l.listed {
-		delete(q.classes[t.Priority].lines, t.Namespace)
+	f := q.flow(t)
+	f.tickets = without(f.tickets, t, byNumber)
+	if len(f.tickets) == 0 && !f.listed {
+		delete(q.classes[t.Priority].flows, t.Namespace)
 	}
 	if t.token {
 		t.token = false
