@@ -122,7 +122,7 @@ var (
 	programs  = []string{"cmd/", "tools/", "test/"}
 	testsOnly = []string{
 		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet", "internal/testing/podtest", "internal/testing/faults",
-		"internal/testing/memapi", "internal/testing/history", "internal/testing/schedule",
+		"internal/testing/memapi", "internal/testing/history", "internal/testing/schedule", "internal/testing/loads",
 		"internal/lab/simtest",
 	}
 	modules = []string{"test/cluster"} // modules of their own

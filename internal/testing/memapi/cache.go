@@ -136,12 +136,15 @@ func matches(o client.Object, want *client.ListOptions) bool {
 		return true
 	}
 	for _, r := range want.FieldSelector.Requirements() {
-		spec := reflect.ValueOf(o).Elem().FieldByName("Spec")
-		if r.Field != "spec.nodeName" || spec.FieldByName("NodeName").String() != r.Value {
+		if r.Field != "spec.nodeName" || nodeNameOf(o) != r.Value {
 			return false
 		}
 	}
 	return true
+}
+
+func nodeNameOf(o client.Object) string {
+	return reflect.ValueOf(o).Elem().FieldByName("Spec").FieldByName("NodeName").String()
 }
 
 type labelsOfObject struct{ client.Object }

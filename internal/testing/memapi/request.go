@@ -10,7 +10,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	genericregistry "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -32,6 +34,12 @@ func (s *Server) RoundTrip(q *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	w, ok := parse(q)
+	if ok && w.name.Name == "" && w.verb == "get" {
+		if q.URL.Query().Get("watch") != "" {
+			return s.watch(w.kind, q)
+		}
+		return s.list(w.kind, q)
+	}
 	if !ok {
 		return answer(q, http.StatusNotImplemented, []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":501}`)), nil
 	}
@@ -100,7 +108,7 @@ func parse(q *http.Request) (w write, ok bool) {
 	w.verb = map[string]string{
 		http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 	}[q.Method]
-	return w, ok && w.verb != "" && (w.name.Name != "" || w.verb == "create")
+	return w, ok && w.verb != "" && (w.name.Name != "" || w.verb == "create" || w.verb == "get")
 }
 
 func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *apierrors.StatusError) {
@@ -113,6 +121,13 @@ func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *a
 		return s.create(w, o)
 	}
 	current, ok := s.objects[w.key()]
+	if !ok && w.verb == "update" && w.kind.Resource == "leases" { // an update may create one
+		o, err := decode(w.kind, q, body)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return s.create(w, o)
+	}
 	if !ok {
 		return nil, apierrors.NewNotFound(w.kind.resource(), w.name.Name)
 	}
@@ -131,8 +146,8 @@ func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *a
 		s.remove(w, current)
 		return nil, nil
 	case "update":
-		next := w.kind.new()
-		if err := json.Unmarshal(body, next); err != nil {
+		next, err := decode(w.kind, q, body)
+		if err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		if uid := next.GetUID(); uid != "" && uid != current.GetUID() {
@@ -152,6 +167,16 @@ func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *a
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return s.update(w, current, next)
+}
+
+// decode reads the object of a request, which is JSON or, from agents, protobuf.
+func decode(k Kind, q *http.Request, body []byte) (client.Object, error) {
+	o := k.new()
+	if q.Header.Get("Content-Type") != runtime.ContentTypeProtobuf {
+		return o, json.Unmarshal(body, o)
+	}
+	_, _, err := protobuf.NewSerializer(Scheme, Scheme).Decode(body, nil, o)
+	return o, err
 }
 
 // patched is an object after a patch.

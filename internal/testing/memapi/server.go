@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -131,6 +132,8 @@ type Event struct {
 	// UID and Version are the preconditions of the request; "" for none.
 	UID     types.UID
 	Version string
+	// Revision is that of the store after the change.
+	Revision int64
 }
 
 // Server is the server. The zero value is not ready: see New.
@@ -147,6 +150,10 @@ type Server struct {
 	version int64
 	uids    int
 	writers map[types.UID]map[string]string // of each pod: the manager that last changed a container's limit
+
+	compacted int64 // the last version that Compact has forgotten
+	watching  sync.Mutex
+	watchers  map[*watcher]bool
 }
 
 // New is a server without objects.
@@ -179,6 +186,16 @@ func All[T client.Object](s *Server) (list []T) {
 
 func order(a, b client.Object) int {
 	return slices.Compare([]string{a.GetNamespace(), a.GetName()}, []string{b.GetNamespace(), b.GetName()})
+}
+
+// Count is the number of stored objects of a resource.
+func (s *Server) Count(resource string) (n int) {
+	for id := range s.objects {
+		if id.resource == resource {
+			n++
+		}
+	}
+	return n
 }
 
 // Create stores an object in the name of an actor.
@@ -278,9 +295,10 @@ func (s *Server) put(w write, before, o client.Object) {
 func (s *Server) note(w write, before, after client.Object) {
 	e := Event{
 		At: s.Now(), Actor: w.actor, Verb: w.verb, Resource: w.kind.Resource, Sub: w.sub, Key: w.name,
-		Before: before, After: after, UID: w.uid, Version: w.version,
+		Before: before, After: after, UID: w.uid, Version: w.version, Revision: s.version,
 	}
 	s.log = append(s.log, e)
+	s.tell(e)
 	if s.Stored != nil {
 		s.Stored(e)
 	}

@@ -29,7 +29,7 @@ type drawer struct{ *rand.Rand }
 func (d drawer) of(choices ...string) string { return choices[d.IntN(len(choices))] }
 
 // pod and node prefer the first: so more happens to one and the same.
-func (d drawer) pod() string { return d.of(append(Pods(), "p1", "p1", "p1", "p2", "p3")...) }
+func (d drawer) pod() string { return d.of(append(podNames(small), "p1", "p1", "p1", "p2", "p3")...) }
 
 func (d drawer) node() string { return d.of("n1", "n1", "n1", "n2", "n2", "n3") }
 

@@ -77,7 +77,7 @@ func (w *world) start(name string, skew time.Duration, stale bool) {
 			p.controller.Changed(context.Background(), o)
 		}
 	}
-	for _, n := range Nodes {
+	for _, n := range w.nodes {
 		p.due[n] = w.now
 	}
 }
@@ -238,11 +238,11 @@ func (p *process) send(q *http.Request) (*http.Response, error) {
 		late := q.Clone(context.Background())
 		late.Body = io.NopCloser(strings.NewReader(string(body)))
 		w.held = append(w.held, late)
-		w.now = w.now.Add(w.patience())
+		w.elapse(w.patience())
 		return nil, context.DeadlineExceeded
 	}
 	if p.resizing && w.hangs(q) {
-		w.now = w.now.Add(w.patience())
+		w.elapse(w.patience())
 		return nil, context.DeadlineExceeded
 	}
 	response, err := w.api.RoundTrip(q)

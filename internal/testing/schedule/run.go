@@ -84,16 +84,16 @@ func (w *world) restoreAll() {
 // mend ends all faults. Process A leads.
 func (w *world) mend() {
 	w.arrive()
-	for _, n := range Nodes {
+	for _, n := range w.nodes {
 		w.kubelets[n] = apiserver.Obey
-		w.agents[n].stopped, w.agents[n].skew = false, 0
+		w.agent(n, func(a *agent) { a.stopped, a.skew = false, 0 })
 		w.play([]string{"node", n, "back"})
 		w.play([]string{"node", n, "ready"})
 	}
 	for _, ns := range Namespaces {
 		w.webhook(ns, "none")
 	}
-	for _, name := range Pods() {
+	for _, name := range podNames(w.pods) {
 		w.harm(name, "well")
 	}
 	w.play([]string{"pause", "false"})
@@ -111,12 +111,12 @@ func (w *world) mend() {
 func (w *world) live(d time.Duration) {
 	a, times := w.processes["A"], 0
 	for end := w.now.Add(d); w.now.Before(end); {
-		for _, n := range Nodes {
+		for _, n := range w.nodes {
 			w.agents[n].publishAll(nil)
 			w.agents[n].renew()
 		}
 		for next := w.now.Add(30 * time.Second); ; {
-			for _, n := range Nodes {
+			for _, n := range w.nodes {
 				w.kubelet(n, w.kubelets[n])
 			}
 			w.api.Credit()
@@ -146,7 +146,7 @@ const endless = 200
 
 // soonest is the node that is due next, and when; "" for none.
 func (p *process) soonest() (node string, at time.Time) {
-	for _, n := range Nodes {
+	for _, n := range p.world.nodes {
 		if due, ok := p.due[n]; ok && (node == "" || due.Before(at)) {
 			node, at = n, due
 		}

@@ -103,7 +103,7 @@ func (w *world) context() context.Context { return context.Background() }
 // pass lets time pass. Caches never fall behind by more than maxLag.
 func (w *world) pass(d time.Duration) {
 	for ; d > 0; d -= maxLag {
-		w.now = w.now.Add(min(d, maxLag))
+		w.elapse(min(d, maxLag))
 		for _, name := range Processes {
 			w.process(name, func(p *process) {
 				p.catchUp()
@@ -238,14 +238,14 @@ func (w *world) nodeStep(a []string) {
 	switch {
 	case a[1] == "back" && node == nil:
 		w.node(a[0])
-		for _, name := range Pods() {
+		for _, name := range podNames(w.pods) {
 			w.run(name)
 		}
 		return
 	case node == nil:
 		return
 	case a[1] == "gone":
-		for _, name := range Pods() {
+		for _, name := range podNames(w.pods) {
 			if p := w.pod(name); p != nil && p.Spec.NodeName == a[0] {
 				w.remove(name)
 			}

@@ -64,11 +64,14 @@ var (
 	Processes  = []string{"A", "B"}
 )
 
-// pods of the world. Those of the deployment web are in reach of the HPA and the PDB.
-var pods = []struct {
+// podSpec is a pod of the world. Those of the deployment web are in reach of the HPA and the PDB.
+type podSpec struct {
 	name, namespace, node, deployment string
 	containers                        []corev1.Container
-}{
+}
+
+// small are the pods of the world of a schedule.
+var small = []podSpec{
 	{"p1", "shop", "n1", "web", []corev1.Container{apiserver.Container("app", "100m", "500m")}},
 	{"p2", "shop", "n1", "", []corev1.Container{apiserver.Container("app", "200m", "1"), apiserver.Container("side", "50m", "200m")}},
 	{"p3", "lab", "n1", "", []corev1.Container{apiserver.Container("app", "100m", "400m")}},
@@ -77,9 +80,9 @@ var pods = []struct {
 	{"p6", "lab", "n3", "", []corev1.Container{apiserver.Container("app", "100m", "2")}},
 }
 
-// Pods are their names.
-func Pods() (names []string) {
-	for _, p := range pods {
+// podNames are the names of pods.
+func podNames(list []podSpec) (names []string) {
+	for _, p := range list {
 		names = append(names, p.name)
 	}
 	return names
@@ -93,6 +96,9 @@ type world struct {
 	System
 	api       *memapi.Server
 	now       time.Time
+	elapse    func(time.Duration) // lets time pass
+	nodes     []string
+	pods      []podSpec
 	processes map[string]*process
 	agents    map[string]*agent
 	kubelets  map[string]apiserver.Answer
@@ -106,13 +112,34 @@ type world struct {
 	acting    *process             // whose requests are on their way
 }
 
-// newWorld is a cluster in which everything works.
+// newWorld is a small cluster in which everything works.
 func newWorld(s System) *world {
+	w := emptyWorld(s, start)
+	w.nodes, w.pods = Nodes, small
+	for _, n := range w.nodes {
+		w.node(n)
+		w.agents[n] = w.newAgent(n)
+		w.agents[n].renew()
+	}
+	for _, p := range w.pods {
+		w.run(p.name)
+	}
+	w.now = w.now.Add(2 * time.Minute) // grace periods are over
+	for _, n := range w.nodes {
+		w.agents[n].renew()
+	}
+	w.start("A", 0, false)
+	return w
+}
+
+// emptyWorld is a cluster without nodes, pods and processes.
+func emptyWorld(s System, now time.Time) *world {
 	w := &world{
-		System: s, now: start, processes: map[string]*process{}, agents: map[string]*agent{},
+		System: s, now: now, processes: map[string]*process{}, agents: map[string]*agent{},
 		kubelets: map[string]apiserver.Answer{}, webhooks: map[string]string{}, counts: map[string]int{},
 		settled: map[types.UID]string{},
 	}
+	w.elapse = func(d time.Duration) { w.now = w.now.Add(d) }
 	w.api = memapi.New(func() time.Time { return w.now })
 	w.api.Admit, w.api.Stored = w.admit, w.stored
 	for _, name := range append([]string{s.Namespace}, Namespaces...) {
@@ -122,19 +149,6 @@ func newWorld(s System) *world {
 		}
 		w.create("user", ns)
 	}
-	for _, n := range Nodes {
-		w.node(n)
-		w.agents[n] = w.newAgent(n)
-		w.agents[n].renew()
-	}
-	for _, p := range pods {
-		w.run(p.name)
-	}
-	w.now = w.now.Add(2 * time.Minute) // grace periods are over
-	for _, n := range Nodes {
-		w.agents[n].renew()
-	}
-	w.start("A", 0, false)
 	return w
 }
 
@@ -163,7 +177,7 @@ func (w *world) node(name string) {
 
 // run creates a pod, and its kubelet starts it.
 func (w *world) run(name string) {
-	for _, p := range pods {
+	for _, p := range w.pods {
 		if p.name != name || memapi.Get[*corev1.Pod](w.api, p.namespace, name) != nil ||
 			memapi.Get[*corev1.Node](w.api, "", p.node) == nil {
 			continue
@@ -190,16 +204,11 @@ func (w *world) exists(node string) bool { return memapi.Get[*corev1.Node](w.api
 
 // pod is a pod by its name; nil where there is none.
 func (w *world) pod(name string) *corev1.Pod {
-	i := slices.IndexFunc(pods, func(p struct {
-		name, namespace, node, deployment string
-		containers                        []corev1.Container
-	}) bool {
-		return p.name == name
-	})
+	i := slices.IndexFunc(w.pods, func(p podSpec) bool { return p.name == name })
 	if i < 0 {
 		return nil
 	}
-	return memapi.Get[*corev1.Pod](w.api, pods[i].namespace, name)
+	return memapi.Get[*corev1.Pod](w.api, w.pods[i].namespace, name)
 }
 
 // kubelet has a kubelet look at its pods.
@@ -242,10 +251,10 @@ var mapper = memapi.Mapper()
 // wait lets time pass while a request is on its way, until the client gives up.
 func (w *world) wait(ctx context.Context, d time.Duration) error {
 	if left := w.patience(); d >= left {
-		w.now = w.now.Add(left)
+		w.elapse(left)
 		return context.DeadlineExceeded
 	}
-	w.now = w.now.Add(d)
+	w.elapse(d)
 	return ctx.Err()
 }
 
