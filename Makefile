@@ -28,7 +28,7 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml)
 
 .DEFAULT_GOAL := help
-.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew faults mutants fidelity scale bench check check-format \
+.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew faults soak mutants fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests demo platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
@@ -104,6 +104,15 @@ faults: go-found ## play SCHEDULES random schedules of faults (10000; an hour), 
 	@$(GO) test -c -o out/faults.test ./internal/controller
 	@cd internal/controller && GOGC=400 ../../out/faults.test -test.timeout 12h -test.run '^(TestSchedules|TestKnownSchedules|TestCrashes)$$' \
 		-schedules $(SCHEDULES) -seed $(SEED) -report $(CURDIR)/out/faults.md
+
+# SOAK is how long the soak has load and faults, and TRACES a folder of recorded load for it.
+SOAK ?= 24h
+
+soak: go-found ## let a cluster run through SOAK of load, churn and faults (24h) by a clock of its own (15 minutes); report in out/soak.md
+	@mkdir -p out
+	@$(GO) test -c -o out/soak.test ./internal/controller
+	@cd internal/controller && GOGC=400 ../../out/soak.test -test.timeout 12h -test.run '^TestSoak$$' \
+		-soak $(SOAK) -seed $(SEED) -traces "$(TRACES)" -soakreport $(CURDIR)/out/soak.md
 
 mutants: go-found ## put bugs into safety-relevant lines, one at a time: the tests must catch each (20 minutes)
 	@$(GO) run ./tools/mutants

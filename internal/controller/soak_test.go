@@ -3,79 +3,160 @@ package controller
 import (
 	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/mbcas/mbcas/internal/testing/history"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/loads"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
 
 var (
-	soakFor = flag.Duration("soak", 10*time.Minute, "how long TestSoak has load and faults, on its own clock")
+	soakFor  = flag.Duration("soak", 10*time.Minute, "how long TestSoak has load and faults, by its own clock")
+	soakTo   = flag.String("soakreport", "", "the file to write the report of TestSoak to")
+	tracesOf = flag.String("traces", os.Getenv("MBCAS_TRACES"), "a folder of recorded load, cpu-usage-*.csv")
 )
+
+// traces are the recorded ones; none where there is no folder of them.
+func traces(t *testing.T) []*loads.Trace {
+	if *tracesOf == "" {
+		t.Log("no recorded traces (-traces, MBCAS_TRACES): the load is generated")
+		return nil
+	}
+	list, err := loads.Read(*tracesOf)
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%d traces in %s: %v", len(list), *tracesOf, err)
+	}
+	return list
+}
+
+// TestSoak: over a long time with load like that recorded, pods that come and go, lost nodes and faults,
+// no invariant breaks, little is written that changes no limit, and what the controller remembers goes
+// with the pods. make soak plays a day.
+func TestSoak(t *testing.T) {
+	recorded := traces(t)
+	synctest.Test(t, func(t *testing.T) {
+		soak := schedule.Soak{
+			System: system(), Nodes: 5, Pods: 60, Length: *soakFor, Seed: *firstSeed, Traces: recorded, Remembered: remembered,
+		}
+		if *soakTo != "" {
+			soak.Progress = func(text string) { fmt.Println(text) }
+		}
+		r := soak.Run()
+		for _, v := range r.Violations {
+			t.Errorf("%v: %v", r.Events[v.Event].At.Sub(r.Events[0].At), v)
+		}
+		if b := r.Beyond(); b > 0.05 {
+			t.Errorf("%.3f writes per pod and minute change nothing, want at most 0.05: %v", b, r.Writes)
+		}
+		for path, n := range r.After {
+			if n > r.Before[path] {
+				t.Errorf("without pods, %s has %d entries; before the first there were %d", path, n, r.Before[path])
+			}
+		}
+		if r.Ledgered >= 20 { // as many may stay until they are removed together
+			t.Errorf("a ledger has %d entries of pods that are gone", r.Ledgered)
+		}
+		if r.Writes.Resizes < 100 || r.Requests["OK"] == 0 {
+			t.Errorf("%d resizes, requests of agents %v: this proves nothing", r.Writes.Resizes, r.Requests)
+		}
+		if *soakTo == "" {
+			t.Log(r.Writes)
+		} else if err := os.WriteFile(*soakTo, []byte(r.Report()), 0o644); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLiveLoadWritesLittle: with load like that recorded, agents and controller write at most 0.05 times
+// per pod and minute beyond what changes of limits cost, whether limits are applied or not.
+func TestLiveLoadWritesLittle(t *testing.T) {
+	recorded := traces(t)
+	for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := schedule.Soak{
+					System: system(), Nodes: 1, Pods: 30, Length: time.Hour, Calm: true, Mode: mode, Seed: *firstSeed,
+					Traces: recorded, Remembered: remembered,
+				}.Run()
+				if b := r.Beyond(); b > 0.05 {
+					t.Errorf("%.3f writes per pod and minute change no limit, want at most 0.05: %v", b, r.Writes)
+				}
+				if r.Writes.Kinds["decisions"] == 0 {
+					t.Error("no decision changes a limit: this proves nothing")
+				}
+				t.Logf("%.4f per pod and minute: %v", r.Beyond(), r.Writes)
+			})
+		})
+	}
+}
+
+// TestNothingIsWrittenWithinBands: while load varies by five percent, where it throttles no pod, nothing but Leases is written.
+func TestNothingIsWrittenWithinBands(t *testing.T) {
+	for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := schedule.Soak{
+					System: system(), Nodes: 2, Pods: 30, Length: 30 * time.Minute, Calm: true, Mode: mode, Remembered: remembered,
+					Load: func(request cpu.Milli, seed uint64) *loads.Load { return loads.Steady(request.Cores()/2, 0.05, seed) },
+				}.Run()
+				for kind, n := range r.Writes.Kinds {
+					if kind != "Leases" {
+						t.Errorf("%d %s are written, want none", n, kind)
+					}
+				}
+				if r.Writes.Kinds["Leases"] < 2*60 {
+					t.Errorf("%d Leases are renewed: the agents do not work", r.Writes.Kinds["Leases"])
+				}
+			})
+		})
+	}
+}
 
 // remembered counts what a controller remembers: the entries of every map and list that can be reached
 // from it, by the fields that lead there.
 func remembered(c schedule.Controller) map[string]int {
 	counts, seen := map[string]int{}, map[uintptr]bool{}
-	count(reflect.ValueOf(c.(*underTest).Reconciler).Elem(), "", counts, seen)
+	countEntries(reflect.ValueOf(c.(*underTest).Reconciler).Elem(), "", counts, seen)
 	return counts
 }
 
-func count(v reflect.Value, path string, counts map[string]int, seen map[uintptr]bool) {
+func countEntries(v reflect.Value, path string, counts map[string]int, seen map[uintptr]bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() && !seen[v.Pointer()] {
 			seen[v.Pointer()] = true
-			count(v.Elem(), path, counts, seen)
+			countEntries(v.Elem(), path, counts, seen)
 		}
 	case reflect.Interface:
 		if !v.IsNil() {
-			count(v.Elem(), path, counts, seen)
+			countEntries(v.Elem(), path, counts, seen)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; !notMemory[name] {
-				count(v.Field(i), path+"."+name, counts, seen)
+				countEntries(v.Field(i), path+"."+name, counts, seen)
 			}
 		}
 	case reflect.Map:
 		counts[path] += v.Len()
 		for each := v.MapRange(); each.Next(); {
-			count(each.Value(), path+"[]", counts, seen)
+			countEntries(each.Value(), path+"[]", counts, seen)
 		}
 	case reflect.Slice:
 		counts[path] += v.Len()
 		for i := range v.Len() {
-			count(v.Index(i), path+"[]", counts, seen)
+			countEntries(v.Index(i), path+"[]", counts, seen)
 		}
 	}
 }
 
-// notMemory are fields that lead out of the controller.
+// notMemory are fields that lead out of the controller, to the API server and its caches.
 var notMemory = map[string]bool{
-	"Client": true, "Live": true, "Resize": true, "Telemetry": true, "Config": true, "Log": true, "Metrics": true, "Events": true,
-	"Audit": true, "client": true, "Resizer": true, "Reader": true, "Leases": true, "Pods": true, "API": true,
-}
-
-// TestSoak plays a long run of a cluster: see schedule.Soak.
-func TestSoak(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		soak := schedule.Soak{System: system(), Length: *soakFor, Seed: *firstSeed, Remembered: remembered}
-		soak.Progress = func(text string) { fmt.Println(text) }
-		r := soak.Run()
-		for _, v := range r.Violations {
-			t.Errorf("%v: invariant %d: %s", r.Events[v.Event].At, v.Invariant, history.Invariants[v.Invariant])
-			t.Error(v)
-		}
-		t.Log(r.Writes, r.PodMinutes, r.Writes.Resizes, r.Writes.Moves, float64(r.Writes.Total())/r.PodMinutes)
-		t.Log(r.Requests, r.Counts)
-		for path, n := range r.After {
-			if n > r.Before[path] {
-				t.Errorf("%s: %d, %d before", path, n, r.Before[path])
-			}
-		}
-	})
+	"API": true, "Client": true, "client": true, "Live": true, "Resizer": true, "Reader": true, "Leases": true, "Pods": true,
+	"Telemetry": true, "Log": true, "Metrics": true, "Events": true, "Audit": true, "Config": true,
 }

@@ -61,6 +61,13 @@ func New(mean float64, trace *Trace, seed uint64) *Load {
 	return l
 }
 
+// Steady is a load with noise of that standard deviation, as a part of its mean, without trend and bursts.
+func Steady(mean, sigma float64, seed uint64) *Load {
+	l := &Load{mean: mean, random: rand.New(rand.NewPCG(seed, 5)), sigma: sigma, frozen: -1, next: math.MaxInt64}
+	l.trend = func(time.Duration) float64 { return 1 }
+	return l
+}
+
 // Constant is a load that does not vary.
 func Constant(cores float64) *Load { return &Load{frozen: cores} }
 

@@ -100,6 +100,9 @@ func (s *soak) load(pod string, container int, request cpu.Milli) *loads.Load {
 	h := fnv.New64a()
 	fmt.Fprint(h, pod, container, s.Seed)
 	seed := h.Sum64()
+	if s.Load != nil {
+		return s.Load(request, seed)
+	}
 	if seed%20 == 0 {
 		return loads.Constant(8)
 	}
@@ -150,7 +153,8 @@ func (b *inbox) take() []*letter {
 	return list
 }
 
-func (l *letter) answer(response *http.Response, err error) {
+func (l *letter) answer(api http.RoundTripper) {
+	response, err := api.RoundTrip(l.Request) //nolint:bodyclose // the agent does
 	what := "no answer"
 	if err == nil {
 		what = http.StatusText(response.StatusCode)

@@ -35,6 +35,9 @@ func (w *world) stored(e memapi.Event) {
 		w.storedPod(e, p)
 		return
 	case "leases":
+		if e.After == nil {
+			return
+		}
 		if node, ok := kube.AgentLeaseNode(e.After); ok {
 			w.note(history.Event{Kind: history.Renewed, Node: node})
 			return

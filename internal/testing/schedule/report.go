@@ -39,3 +39,55 @@ func (c *Campaign) Report() string {
 	}
 	return b.String()
 }
+
+// Report is a soak in words.
+func (r *SoakResult) Report() string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	load := "generated load (no recorded traces were given)"
+	if n := len(r.Traces); n > 0 {
+		load = fmt.Sprintf("the load of %d recorded traces", n)
+	}
+	p("# Soak\n")
+	p("%v on the clock of the test, %d nodes, %d pods, %s, seed %d: %d events, %.0f pod minutes, %d resizes, %d pods that came or went.\n",
+		r.Length, r.Nodes, r.Pods, load, r.Seed, len(r.Events), r.PodMinutes, r.Writes.Resizes, r.Writes.Moves)
+	broken := map[int]int{}
+	for _, v := range r.Violations {
+		broken[v.Invariant]++
+	}
+	p("| invariant | | broken |\n| --- | --- | --- |")
+	for i := 1; i < len(history.Invariants); i++ {
+		p("| %d | %s | %d |", i, history.Invariants[i], broken[i])
+	}
+	p("\n| writes of MBCAS | all | beyond changes of limits and pods |\n| --- | --- | --- |")
+	for _, kind := range slices.Sorted(maps.Keys(r.Writes.Kinds)) {
+		p("| %s | %d | %d |", kind, r.Writes.Kinds[kind], r.Writes.Beyond[kind])
+	}
+	p("\nBeyond: %.4f per pod and minute. What the records beyond say:\n", r.Beyond())
+	for _, why := range slices.Sorted(maps.Keys(r.Writes.Why)) {
+		p("- %s: %d", why, r.Writes.Why[why])
+	}
+	p("")
+	p("| trouble | times |\n| --- | --- |")
+	for _, name := range slices.Sorted(maps.Keys(r.Counts)) {
+		p("| `%s` | %d |", name, r.Counts[name])
+	}
+	p("\n| requests of agents | times |\n| --- | --- |")
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		p("| %s | %d |", name, r.Requests[name])
+	}
+	p("\nLeft in the controller's memory after all pods are gone, beyond what was there before the first:\n")
+	for _, path := range slices.Sorted(maps.Keys(r.After)) {
+		if more := r.After[path] - r.Before[path]; more > 0 {
+			p("- %s: %d", path, more)
+		}
+	}
+	p("- ledgers: at most %d entries in one", r.Ledgered)
+	for _, v := range r.Violations {
+		p("\n%s: %v", r.Events[v.Event].At.Format("15:04:05"), v)
+	}
+	return b.String()
+}
+
+// Beyond is how many writes per pod and minute were neither changes of limits nor of pods.
+func (r *SoakResult) Beyond() float64 { return float64(r.Writes.Total()) / r.PodMinutes }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
@@ -22,18 +23,21 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/memapi"
 )
 
-// Soak is a long run of a cluster of five nodes and sixty pods: the production agents, each with all its
-// goroutines, and the production controller, on the clock of a synctest bubble. Pods come and go, are
-// rolled out anew, and run load like that recorded; nodes are lost; requests, kubelets, webhooks, agents
-// and controllers fail. Then everything works again, the load stays as it is, all pods are restored, and
-// all of them go.
+// Soak is a long run of a cluster of a few nodes: the production agents, each with all its goroutines, and
+// the production controller, on the clock of a synctest bubble. Pods come and go, are rolled out anew, and
+// run load like that recorded; nodes are lost; requests, kubelets, webhooks, agents and controllers fail.
+// Then everything works again, the load stays as it is, all pods are restored, and all of them go.
 type Soak struct {
 	System
-	Length time.Duration // of the part with load and faults
-	Seed   uint64        // of what is drawn, but for the jitter of the agents
-	Calm   bool          // no faults, rollouts and lost nodes: load alone
-	Mode   kube.Mode     // of the namespaces; "": enforce
+	Nodes, Pods int
+	Length      time.Duration // of the part with load and faults
+	Seed        uint64        // of what is drawn, but for the jitter of the agents
+	// Calm: no faults, no pods that come or go, and no end: load alone, of which the first ten minutes are not counted.
+	Calm   bool
+	Mode   kube.Mode // of the namespaces; "": enforce
 	Traces []*loads.Trace
+	// Load is that of a container which requests so much; nil: as said above.
+	Load func(request cpu.Milli, seed uint64) *loads.Load
 	// Remembered is how much a controller remembers, by what it is.
 	Remembered func(Controller) map[string]int
 	// Progress is told each simulated hour; nil: it is not.
@@ -43,22 +47,22 @@ type Soak struct {
 // SoakResult is what came of it.
 type SoakResult struct {
 	Result
-	Length     time.Duration
+	Soak
 	Writes     *Writes
 	PodMinutes float64
 	// Before and After are how much the controller remembers of the nodes without pods.
 	Before, After map[string]int
 	Requests      map[string]int // of agents, by what became of them
+	Ledgered      int            // the most entries that a ledger has in the end, all of pods that are gone
 }
 
 const (
-	soakNodes = 5
-	soakPods  = 60
 	// settleFor is how long things may take to come to rest, quietFor how long nothing is to be written then,
 	// and forgetFor how long what is remembered of pods may stay after them.
 	settleFor = 45 * time.Minute
 	quietFor  = 12 * time.Minute
 	forgetFor = 35 * time.Minute
+	warmUp    = 10 * time.Minute
 )
 
 // soak is a Soak under way.
@@ -99,24 +103,33 @@ func (o Soak) Run() SoakResult {
 		s.confirmed(e)
 		s.writes.count(s.world, e)
 	}
-	for range soakNodes {
+	for range s.Nodes {
 		s.addNode()
 	}
 	s.start("A", 0, false)
 	s.run(3 * time.Minute)
-	result := SoakResult{Length: o.Length, Writes: s.writes, Before: s.Remembered(s.processes["A"].controller)}
+	result := SoakResult{Soak: o, Writes: s.writes, Before: s.Remembered(s.processes["A"].controller)}
 	s.populate()
-	s.minutes = 0
-	s.next = s.now.Add(2 * time.Minute)
+	if s.Calm {
+		s.run(warmUp)
+		*s.writes = *newWrites()
+	}
+	s.minutes, s.next = 0, s.now.Add(2*time.Minute)
 	s.runHours(o.Length)
 	result.PodMinutes = s.minutes
-	s.writes.stopped = true
-	s.end()
+	if s.writes.stopped = true; !s.Calm {
+		s.end()
+	}
 	result.After = s.Remembered(s.processes["A"].controller)
 	for _, m := range s.members {
 		m.stop()
 	}
 	result.Requests = s.answers
+	for _, cm := range memapi.All[*corev1.ConfigMap](s.api) {
+		if strings.HasPrefix(cm.Name, kube.LedgerPrefix) {
+			result.Ledgered = max(result.Ledgered, len(cm.Data))
+		}
+	}
 	result.Result = Result{s.events, history.Check(s.Soak.Rules, s.events), s.counts, s.requests}
 	return result
 }
@@ -184,10 +197,10 @@ func (s *soak) populate() {
 			s.play([]string{"mode", ns, string(s.Mode)})
 		}
 	}
-	for i := range soakPods {
+	for i := range s.Pods {
 		request := []int{50, 100, 200, 300}[s.random.IntN(4)]
 		p := podSpec{
-			name: fmt.Sprintf("p%d", i+1), namespace: Namespaces[min(i%3, 1)], node: s.nodes[i%soakNodes],
+			name: fmt.Sprintf("p%d", i+1), namespace: Namespaces[min(i%3, 1)], node: s.nodes[i%s.Nodes],
 			containers: []corev1.Container{apiserver.Container("app", milliText(request), milliText(request*(2+s.random.IntN(4))))},
 		}
 		if i < 10 {
@@ -220,7 +233,7 @@ func (s *soak) serve() {
 			return
 		}
 		for _, q := range list {
-			q.answer(s.api.RoundTrip(q.Request))
+			q.answer(s.api)
 		}
 	}
 }

@@ -43,7 +43,7 @@ var troubles = []trouble{
 	{weight: 1, begin: "mode %s recommend|restore|off", end: "mode %s enforce", least: 2 * time.Minute, most: 10 * time.Minute},
 	{weight: 2, begin: "hpa on", end: "hpa off", least: 5 * time.Minute, most: 30 * time.Minute},
 	{weight: 2, begin: "pdb on", end: "pdb off", least: 5 * time.Minute, most: 30 * time.Minute},
-	{weight: 2, begin: "quota %s 12000|20000|30000", end: "quota %s none", least: 5 * time.Minute, most: 30 * time.Minute},
+	{weight: 2, begin: "quota %s 12000|20000|30000", end: "quota %s none", least: 5 * time.Minute, most: 15 * time.Minute},
 	{weight: 2, begin: "forget %p"},
 	{weight: 1, begin: "forget %n"},
 	{weight: 1, begin: "pause true", end: "pause false", least: 10 * time.Second, most: 5 * time.Minute},
@@ -201,7 +201,7 @@ func (s *soak) connection(node string, broken bool) {
 
 // lose loses a node with its pods. Five minutes later these run on another one.
 func (s *soak) lose(node string) {
-	if len(s.nodes) < soakNodes {
+	if len(s.nodes) < s.Nodes {
 		return // one at a time
 	}
 	s.members[node].stop()

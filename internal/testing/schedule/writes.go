@@ -6,29 +6,45 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
 )
 
-// Writes are those of MBCAS in a soak. Needed is what changes of limits and of pods cost: a resize, the
-// decision that it follows, and two records of it (that it is in flight, and what came of it); for a pod
-// that comes, its PodAllocation, its ledger entry, two records, its first decision, and what its agent is told; for
-// one that goes, its ledger entry and what its agent is told. Leases, one for each node and 25 s, are neither.
+// Writes are those of MBCAS in a soak. Some of them are needed: decisions that change a limit, each with a
+// record (that the pod waits, or does not any more); resizes, each with two records (that it is in flight,
+// and what came of it); for a pod that comes, goes, or
+// is managed otherwise from now on because its owner says so, a PodAllocation created or deleted, two
+// records, a ledger entry, and two changes of what the agent is told. All others are beyond: records of
+// what else becomes of a pod, such as that its agent is silent or a webhook refuses its resizes, and
+// decisions that change no limit. Leases, one for each node and 25 s, are neither.
 type Writes struct {
 	Kinds  map[string]int // what was written
 	Beyond map[string]int // of these, what nothing above paid for
+	Why    map[string]int // of records beyond: what they say
 	// Resizes are the changes of limits, Moves the pods that came and went.
 	Resizes, Moves int
 
-	credit  map[string]int // of a pod and a kind of write: what it may still cost
+	credit  map[string]credit // of a pod and a kind of write: what it may still cost
 	stopped bool
 }
 
+// credit is how many writes were paid for, until they are no more.
+type credit struct {
+	n     int
+	until time.Time
+}
+
+// creditLasts is how long a record may come after its cause.
+const creditLasts = 10 * time.Minute
+
 func newWrites() *Writes {
-	return &Writes{Kinds: map[string]int{}, Beyond: map[string]int{}, credit: map[string]int{}}
+	return &Writes{Kinds: map[string]int{}, Beyond: map[string]int{}, Why: map[string]int{}, credit: map[string]credit{}}
 }
 
 // Total is what was written beyond what was needed.
@@ -44,7 +60,7 @@ func (w *Writes) String() string {
 	for _, kind := range slices.Sorted(maps.Keys(w.Kinds)) {
 		parts = append(parts, fmt.Sprintf("%s %d (%d)", kind, w.Kinds[kind], w.Beyond[kind]))
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, ", ") + fmt.Sprint(" ", w.Why)
 }
 
 // The kinds of writes.
@@ -57,7 +73,7 @@ const (
 	created   = "PodAllocations created or deleted"
 	ledgers   = "ledgers"
 	telling   = "NodeAllocations"
-	others_   = "others"
+	elsewhere = "others"
 )
 
 // count takes in a change.
@@ -65,9 +81,8 @@ func (w *Writes) count(world *world, e memapi.Event) {
 	if w.stopped {
 		return
 	}
-	if e.Resource == "pods" && e.Sub == "" && (e.Before == nil || e.After == nil) {
-		w.moved(e)
-		return
+	for _, uid := range managedOtherwise(world, e) {
+		w.moved(e.At, uid)
 	}
 	fromAgent := strings.HasPrefix(e.Actor, agentActor)
 	if !fromAgent && world.life(e.Actor) == nil {
@@ -83,33 +98,71 @@ func (w *Writes) count(world *world, e memapi.Event) {
 		return
 	case resizes:
 		w.Resizes++
-		w.pay(string(e.After.GetUID()), records, 2)
+		w.pay(e.At, string(e.After.GetUID()), records, 2)
 		return
 	case decisions:
+		w.pay(e.At, pod, records, 1)
 		return
 	}
-	if w.credit[pod+" "+kind]--; w.credit[pod+" "+kind] < 0 {
-		w.credit[pod+" "+kind] = 0
+	if !w.paid(e.At, pod, kind) {
 		w.Beyond[kind]++
+		if pa, ok := e.After.(*v1alpha1.PodAllocation); ok && kind == records {
+			w.Why[string(pa.Status.Phase)+" "+pa.Status.Reason]++
+		}
 	}
 }
 
-func (w *Writes) pay(pod, kind string, n int) { w.credit[pod+" "+kind] += n }
-
-// moved: a pod has come or gone.
-func (w *Writes) moved(e memapi.Event) {
-	w.Moves++
-	w.pay("", telling, 1)
-	w.pay("", ledgers, 1)
-	if e.After == nil {
-		uid := string(e.Before.GetUID())
-		maps.DeleteFunc(w.credit, func(key string, _ int) bool { return strings.HasPrefix(key, uid+" ") })
-		return
+func (w *Writes) pay(at time.Time, pod, kind string, n int) {
+	c := w.credit[pod+" "+kind]
+	if at.After(c.until) {
+		c.n = 0
 	}
-	uid := string(e.After.GetUID())
-	w.pay("", telling, 1) // its declared limits, and its PodAllocation
-	w.pay(uid, created, 1)
-	w.pay(uid, records, 2)
+	w.credit[pod+" "+kind] = credit{c.n + n, at.Add(creditLasts)}
+}
+
+// paid says whether a write was paid for, and takes the pay.
+func (w *Writes) paid(at time.Time, pod, kind string) bool {
+	c := w.credit[pod+" "+kind]
+	if c.n == 0 || at.After(c.until) {
+		return false
+	}
+	w.credit[pod+" "+kind] = credit{c.n - 1, c.until}
+	return true
+}
+
+// moved pays for a pod that comes, goes, or is managed otherwise.
+func (w *Writes) moved(at time.Time, uid types.UID) {
+	w.Moves++
+	w.pay(at, "", telling, 2)
+	w.pay(at, "", ledgers, 1)
+	w.pay(at, string(uid), created, 1)
+	w.pay(at, string(uid), records, 2)
+}
+
+// managedOtherwise are the pods that come or go, and those of which their owner, or a user, changes how
+// they are managed: their annotations, the mode of their namespace, their PodAllocation.
+func managedOtherwise(world *world, e memapi.Event) (uids []types.UID) {
+	of := e.After
+	if e.After == nil {
+		of = e.Before
+	}
+	switch o := of.(type) {
+	case *corev1.Pod:
+		if e.Before == nil || e.After == nil || !maps.Equal(e.Before.GetAnnotations(), e.After.GetAnnotations()) {
+			uids = append(uids, o.UID)
+		}
+	case *corev1.Namespace:
+		for _, pod := range memapi.All[*corev1.Pod](world.api) {
+			if pod.Namespace == o.Name {
+				uids = append(uids, pod.UID)
+			}
+		}
+	case *v1alpha1.PodAllocation:
+		if e.Actor == "user" {
+			uids = append(uids, o.Spec.PodRef.UID)
+		}
+	}
+	return uids
 }
 
 func kindOfWrite(e memapi.Event) string {
@@ -123,7 +176,7 @@ func kindOfWrite(e memapi.Event) string {
 	case e.Resource == "nodeallocations":
 		return telling
 	case e.Resource != "podallocations":
-		return others_
+		return elsewhere
 	case e.Before == nil || e.After == nil:
 		return created
 	}
