@@ -15,12 +15,12 @@ var faultCases = []faultCase{
 	{"an agent is killed anywhere", "its successor takes the price up and publishes only what changes a limit", "TestRestartKeepsThePrice TestPriceIsTakenUp TestNothingIsPublishedTwice TestNewPodsAreOnlyRaised", ""},
 	{"two agents on a node", "the one that holds the Lease of the node publishes; the other waits and says so", "TestOneAgentPublishes TestStandbyIsTold", ""},
 	{"a node reboots under its name", "its containers start from fresh samples", "TestNewContainersHaveNoRate", ""},
-	{"pods come and go for a day", "files are closed, what is remembered goes with the pod", "TestDescriptors TestBackoffsAreRemoved TestWatch", "no soak over a day"},
+	{"pods come and go for a day", "files are closed, what is remembered goes with the pod", "TestDescriptors TestBackoffsAreRemoved internal/kernel/TestWatch TestStateForgetsPods TestSoak", ""},
 	// The solver.
 	{"odd numbers in the solver", "whole numbers only; the result is within bounds and feasible", "TestFeasible market/TestBounded FuzzClear", ""},
 	{"is the result the best one", "each result has a certificate", "market/TestAgreesWithOracle TestAgreesWithOracleAtLength TestCertifyRefusesWrongPrices", ""},
 	{"strategic bidders", "nothing is gained by lies, splits, or order", "TestNoGainFromLying TestSplittingGainsNothing TestEnvyFree TestOrderFree", ""},
-	{"more CPU; noise", "more CPU lowers no limit; noise moves none", "TestMonotone TestJustAboveItsShareIsNotCapped TestNoisePublishesNothing TestNoiseWritesLittle", ""},
+	{"more CPU; noise", "more CPU lowers no limit; noise moves none", "TestMonotone TestJustAboveItsShareIsNotCapped TestNoisePublishesNothing TestNoiseWritesLittle TestLiveLoadWritesLittle TestNothingIsWrittenWithinBands", ""},
 	{"the solver panics", "a panic about one pod costs that pod, another one the round; limits stay", "TestPanicCostsItsPod TestPanicSkipsARound TestPanicClearsTheState", ""},
 	// API and controller.
 	{"409, the pod has changed", "it is read and decided anew at once", "TestAChangedPodIsDecidedAnewAtOnce TestConcurrentWriters", ""},
@@ -60,5 +60,5 @@ var faultCases = []faultCase{
 	{"roll-back triggers", "a decrease after which a pod is not Ready or ends is taken back, once", "TestRollsBackAHarmfulDecrease TestHarmIsFoundOnce", "harm that only latency shows is not found"},
 	{"floods of events and log lines", "one event per pod and reason in ten minutes, ten per second of a cluster; one line per new error", "TestTenMinutesOfTrouble internal/controller/TestQuiet TestSignalEvents TestFloodIsBounded TestARefusedStatusBacksOff", ""},
 	{"demand that flips each second", "bands, a bucket per pod and budgets of node and cluster bound resizes", "TestAlternatingPriceIsRateLimited internal/flowcontrol/TestBudgetsHold", ""},
-	{"a day with mixed faults", "random schedules of faults keep the invariants; those that once failed are played again", "TestSchedules TestKnownSchedules internal/testing/history/TestInvariants", "schedules last minutes, not a day"},
+	{"a day with mixed faults", "random schedules of faults keep the invariants, and those that once failed are played again; so does a whole cluster over a day with faults mixed in (`make soak`)", "TestSchedules TestKnownSchedules internal/testing/history/TestInvariants TestSoak", ""},
 }

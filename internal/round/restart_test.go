@@ -1,6 +1,7 @@
 package round
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -75,5 +76,25 @@ func TestPriceOfTheTimeBeforeEnds(t *testing.T) {
 	out := w.run(w.cfg.Demand.WarmUpSamples + int(w.cfg.FallDelay.Seconds()) + 5)
 	if out.Node.Price != 0 {
 		t.Errorf("price %v, and no pod needs CPU", out.Node.Price)
+	}
+}
+
+// TestStateForgetsPods: what a round keeps for the next of a pod goes with the pod, however many there were.
+func TestStateForgetsPods(t *testing.T) {
+	w := newWorld()
+	w.cfg.Credits.MaxFactor = 2
+	for i := range 200 {
+		w.pods = nil
+		w.join(&fakePod{name: fmt.Sprintf("p%d", i), request: 100, declared: 500, demand: 300},
+			&fakePod{name: fmt.Sprintf("q%d", i), request: 100, declared: 500, demand: 9000})
+		w.run(20)
+	}
+	if n := len(w.state.estimates); n != 2 {
+		t.Errorf("%d estimates for two pods", n)
+	}
+	w.pods = nil
+	w.run(2)
+	if s := w.state; len(s.estimates)+len(s.savings)+len(s.last.Pods) > 0 {
+		t.Errorf("%d estimates, %d savings and %d samples without pods", len(s.estimates), len(s.savings), len(s.last.Pods))
 	}
 }
