@@ -50,7 +50,8 @@ func TestSoak(t *testing.T) {
 		for _, v := range r.Violations {
 			t.Errorf("%v: %v", r.Events[v.Event].At.Sub(r.Events[0].At), v)
 		}
-		if b := r.Beyond(); b > 0.05 {
+		// In a short run, one fault decides; TestLiveLoadWritesLittle is without faults.
+		if b := r.Beyond(); b > 0.05 && r.Length >= 6*time.Hour {
 			t.Errorf("%.3f writes per pod and minute change nothing, want at most 0.05: %v", b, r.Writes)
 		}
 		for path, n := range r.After {
