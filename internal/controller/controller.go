@@ -61,7 +61,8 @@ type Config struct {
 	// hold its node up.
 	Timeout time.Duration
 	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are
-	// written at the same time.
+	// written at the same time. A reconcile waits for its writes: with fewer nodes at a time, a slow API
+	// server delays decisions about the others; with more it gets more requests at once.
 	Nodes, Pods int
 }
 
@@ -71,7 +72,7 @@ func DefaultConfig() Config {
 		Config: lifecycle.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
 		Quota: quota.DefaultConfig(), Signal: demandsignal.DefaultConfig(),
-		Resizes: flowcontrol.DefaultConfig(), Timeout: time.Minute, Nodes: 8, Pods: 8,
+		Resizes: flowcontrol.DefaultConfig(), Timeout: time.Minute, Nodes: 32, Pods: 8,
 	}
 }
 

@@ -32,26 +32,39 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 		}
 	}
 	r.Metrics.Allocations(s.node.name, states(kept))
-	var due []*task
-	later := s.now.Add(r.jitter(statusWait))
+	var due, waiting []*task
 	for _, t := range kept {
-		if !t.canWait(s.now) || r.statuses.AllowN(r.Now(), 1) {
-			due = append(due, t)
+		if t.canWait(s.now) {
+			waiting = append(waiting, t)
 		} else {
-			s.recheckAt = lifecycle.Earlier(s.recheckAt, later)
+			due = append(due, t)
 		}
 	}
-	r.forEach(ctx, reporting, due, func(t *task) error {
+	write := func(t *task) error {
 		_, err := r.write(ctx, s, t)
+		return err
+	}
+	r.forEach(ctx, reporting, due, write)
+	later := s.now.Add(r.jitter(statusWait))
+	r.forEach(ctx, reporting, waiting, func(t *task) error {
+		began := r.Now()
+		if !r.statuses.AllowN(began, 1) {
+			t.Recheck(later)
+			return nil
+		}
+		err := write(t)
+		_ = r.statuses.ReserveN(r.Now(), min(int(r.Now().Sub(began)/statusTime), statusesPerSecond)) // it is a debt
 		return err
 	})
 }
 
-// When the mode of many pods changes at once, statuses that only tell so are written at most so often.
-// The worker of a node goes on to other nodes meanwhile, where pods may be throttled; the node is looked
-// at again after about statusWait.
+// When the mode of many pods changes at once, statuses that only tell so are written at most so often, and
+// less often where the API server is slow: one takes a token for each statusTime that it lasts, so that on
+// average one is under way. Workers go on to other nodes meanwhile, where pods may be throttled. The
+// node is looked at again after about statusWait.
 const (
 	statusesPerSecond = 50
+	statusTime        = time.Second / statusesPerSecond
 	statusWait        = 10 * time.Second
 )
 

@@ -128,10 +128,10 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.part == nil || !reflect.DeepEqual(w.part(e.ObjectOld), w.part(e.ObjectNew))
 		}}
-		b = b.Watches(w.object, nodes, builder.WithPredicates(r.claims(), changed))
+		b = b.Watches(w.object, ordered{nodes, urgency(w.object)}, builder.WithPredicates(r.claims(), changed))
 	}
 	err := b.WatchesRawSource(source.Channel(r.requeue.some, nodes)).
-		WatchesRawSource(source.Channel(r.requeue.all, nodes)).
+		WatchesRawSource(source.Channel(r.requeue.all, ordered{nodes, later})).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      ptr.To(false),
 			MaxConcurrentReconciles: r.Config.Nodes,

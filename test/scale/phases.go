@@ -187,8 +187,8 @@ func (w *world) phases(ctx context.Context) error {
 // warmUp is how long agents take to stand by a decision about every pod, and some more.
 func (w *world) warmUp() time.Duration { return max(30*time.Second, 15*w.interval) }
 
-// quiet waits until every agent has decided, and the installation writes hardly anything but
-// heartbeats.
+// quiet waits until every agent has decided, the controller has looked at every node, and the
+// installation writes hardly anything but heartbeats.
 func (w *world) quiet(ctx context.Context) error {
 	const every = 5 * time.Second
 	start := time.Now()
@@ -211,11 +211,13 @@ func (w *world) quiet(ctx context.Context) error {
 				perSecond += n / after.at.Sub(before.at).Seconds()
 			}
 		}
-		w.progress.say("settling: %.1f writes/s of PodAllocations and ConfigMaps, queue %.0f, controller %.0f MiB",
-			perSecond, after.controller.sum("workqueue_depth", labels{"name": "nodes"}),
+		looks := after.controller.sum("controller_runtime_reconcile_total", labels{"controller": "nodes"})
+		w.progress.say("settling: %.1f writes/s of records, %.0f looks at nodes, queue %.0f, controller %.0f MiB",
+			perSecond, looks, after.controller.sum("workqueue_depth", labels{"name": "nodes"}),
 			after.controller.sum("process_resident_memory_bytes", nil)/mebibyte)
 		before = after
-		if perSecond < max(0.5, 0.1*float64(w.pods)/60) && time.Since(start) > w.warmUp() {
+		calm := perSecond < max(0.5, 0.1*float64(w.pods)/60)
+		if calm && looks >= float64(w.nodes) && time.Since(start) > w.warmUp() {
 			return nil
 		}
 	}
