@@ -39,8 +39,8 @@ func main() {
 }
 
 // gcPercent is the program's GOGC. Its caches are large and change slowly: more collections cost little
-// CPU, and spare half of the headroom.
-const gcPercent = 50
+// CPU, and spare most of the headroom.
+const gcPercent = 30
 
 // boundMemory sets the limits of the heap, unless the environment variables GOGC and GOMEMLIMIT do.
 func boundMemory(env func(string) string) {
