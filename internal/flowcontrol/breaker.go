@@ -10,6 +10,7 @@
 //   - SlotsHold: a namespace whose resizes hang uses its own workers, and no others.
 //   - SlowOnesHaveFewWorkers: namespaces that are answered late, or are new, leave half of the workers to others.
 //   - UrgentGoesFirst: thousands of waiting decreases delay no rollback and no increase of a throttled pod.
+//   - IdleOnesHaveFewWorkers: increases that are not needed yet leave three quarters of the workers to others.
 //   - TakeOverIsNoBurst: a process that starts, or takes nodes over, begins with what a second allows.
 //   - TokensComeBack: a resize that changes nothing takes no token.
 //   - Bounded: the queue holds one place for each pod.

@@ -27,6 +27,10 @@ func (p Priority) String() string {
 // could be made. Lower takes more from urgent resizes; higher lets the others wait longer under load.
 const patience = 8
 
+// idleShare: increases that no pod needs yet have one worker in so many at most. More would fill the queues of
+// a slow API server before those of throttled pods; fewer leave it unused.
+const idleShare = 4
+
 // placeKept is for how long a pod that is withdrawn keeps its place: its decision may just have to be
 // confirmed.
 const placeKept = 10 * time.Second
@@ -78,6 +82,7 @@ type Queue[T any] struct {
 	waiting  [Priorities]int
 	sent     int
 	sentAt   [paces]int // by the pace of their namespaces
+	idle     int        // of priority Idle, under way
 	counter  uint64
 	parked   map[string]*node[T] // nodes with pods that wait for a token of the node
 	wakeAt   time.Time           // when one of them may have one; zero: none waits
@@ -231,6 +236,9 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 	}
 	heads, waits := [Priorities]*ticket[T]{}, false
 	for p := range q.classes {
+		if Priority(p) == Idle && q.idle >= max(1, q.cfg.Workers/idleShare) {
+			continue
+		}
 		heads[p] = q.head(Priority(p), now)
 		waits = waits || heads[p] != nil
 	}
@@ -253,6 +261,9 @@ func (q *Queue[T]) send(t *ticket[T], now time.Time) {
 	}
 	t.token, t.state, t.sentAt = false, Sent, now
 	q.waiting[t.Priority]--
+	if t.Priority == Idle {
+		q.idle++
+	}
 	q.begin(q.namespace(t.Namespace))
 	c, f := &q.classes[t.Priority], q.flow(t)
 	f.tickets = f.tickets[1:]
@@ -268,6 +279,9 @@ func (q *Queue[T]) Finish(pod types.UID, v T, u Use, now time.Time) {
 		return
 	}
 	t.state, t.keeps, t.Value = Answered, u == Untried, v
+	if t.Priority == Idle {
+		q.idle--
+	}
 	if u != Spent {
 		q.cluster.giveBack()
 		q.nodes[t.Node].giveBack()

@@ -396,6 +396,34 @@ func TestSlotsHold(t *testing.T) {
 	}
 }
 
+// TestIdleOnesHaveFewWorkers: of increases that no pod needs yet, a quarter of the workers is under way at
+// most; the next one begins when one of them ends. Those of throttled pods have the other workers.
+func TestIdleOnesHaveFewWorkers(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 40, 8
+	b := newBench(c)
+	for i := range 100 {
+		b.comes(fmt.Sprint("team-", i), fmt.Sprint("n", i), Idle)
+	}
+	idle := b.sends()
+	if len(idle) != 10 {
+		t.Fatalf("%d idle ones are under way, want a quarter of 40 workers", len(idle))
+	}
+	for i := range 5 {
+		b.comes(fmt.Sprint("other-", i), fmt.Sprint("n", i), Needed)
+	}
+	if needed := b.sends(); len(needed) != 5 || needed[0].Priority != Needed {
+		t.Errorf("%d of 5 needed ones begin beside them: %v", len(needed), needed)
+	}
+	for _, use := range []Use{Spent, Unspent, Untried} {
+		b.ends(idle[0], use)
+		if next := b.sends(); len(next) != 1 || next[0].Priority != Idle {
+			t.Errorf("after one has ended, %v begin, want one", next)
+		}
+		idle = idle[1:]
+	}
+}
+
 // TestSlowOnesHaveFewWorkers: namespaces whose last answers were slow have one worker each and a quarter of
 // all together, untried ones one each and with those a half. A namespace has all that it may have again
 // with the first prompt answer a minute after the last slow one.
