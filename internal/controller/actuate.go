@@ -134,6 +134,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 		return nil
 	}
 	z := t.resize(s.now)
+	z.Tenure = s.memory.tenure
 	again, fits, err := r.resizes.Quotas.Fits(ctx, z, s.now)
 	if err != nil {
 		return err

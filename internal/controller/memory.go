@@ -37,6 +37,7 @@ type memory struct {
 
 // nodeMemory is what is remembered of one node.
 type nodeMemory struct {
+	tenure  int // of the replica, see sharding.Replica.Tenure
 	records map[types.UID]*record
 	// ledger is that of the node as our last write returned it; nil once the cache has caught up.
 	ledger   *corev1.ConfigMap
@@ -82,18 +83,34 @@ type record struct {
 	events  map[reasons.Reason]time.Time // when an event of that reason was last sent
 }
 
+// lapse keeps what holds even if another replica has resized the pod meanwhile, and recorded that: what
+// this one saw and when, what it tells, and waits that are its own. Versions of objects say which is newer.
+func (r *record) lapse() {
+	*r = record{
+		pod: r.pod, podAt: r.podAt, pa: r.pa, paAt: r.paAt, cached: r.cached,
+		decision: r.decision, untold: r.untold, dates: r.dates, checked: r.checked, events: r.events,
+		Memory: lifecycle.Memory{RetryAt: r.RetryAt, Troubles: r.Troubles, WaitsSince: r.WaitsSince},
+	}
+}
+
 // lag is how long a cache may take to show an object that we created. An object that the cache does
 // not show for a multiple of it is from before a restore of the store.
 const lag = kube.CacheLag
 
 // of is what is remembered of a node, without pods that do not exist any more. Of one without pods and
 // PodAllocations nothing is.
-func (m *memory) of(node string, exists map[types.UID]bool, allocations int) *nodeMemory {
+func (m *memory) of(node string, tenure int, exists map[types.UID]bool, allocations int) *nodeMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[node]
 	if n == nil {
 		n = &nodeMemory{records: map[types.UID]*record{}}
+	}
+	if n.tenure != tenure {
+		for _, rec := range n.records {
+			rec.lapse()
+		}
+		n.tenure = tenure
 	}
 	maps.DeleteFunc(n.records, func(uid types.UID, _ *record) bool { return !exists[uid] })
 	if m.nodes[node] = n; len(exists)+allocations == 0 {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
@@ -195,6 +196,42 @@ func TestEveryPurposeIsNamed(t *testing.T) {
 	for _, p := range []lifecycle.Purpose{lifecycle.Allocate, lifecycle.Restore, lifecycle.Revert, lifecycle.Rollback} {
 		if !strings.Contains(help, string(p)) {
 			t.Errorf("purpose %s is missing in %s", p, help)
+		}
+	}
+}
+
+// TestALapseKeepsWhatHolds: after another replica may have owned a node, what this one saw of its pods
+// counts, and its waits; what it knew of their records does not. An answer from before counts as lost.
+func TestALapseKeepsWhatHolds(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod, tries := l.raised("web"), 0
+	l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+		tries++
+		return podresize.Result{Outcome: podresize.PolicyRefused}
+	}}
+	r.publish(pod, "0.000", app(3000))
+	_, err := l.Reconcile(t.Context(), request(r.kubelet.Node))
+	r.must(err)
+	_, _, z := l.resizes.Standing(pod.UID)
+	z.Tenure = 1
+	l.steps()
+	l.look(pod)
+	if tries != 2 {
+		t.Errorf("%d tries, want the second after the answer of another tenure", tries)
+	}
+	n := l.memory.nodes[r.kubelet.Node]
+	rec := n.records[pod.UID]
+	rec.RetryAt, rec.Sent, rec.status = noon, lifecycle.Limits{{Container: "app", CPU: 3000}}, &lifecycle.Status{}
+	if rec.dates.LastLook().IsZero() || rec.declared == nil || !rec.Witnessed {
+		t.Fatalf("%+v lacks something to begin with", rec)
+	}
+	for _, tenure := range []int{0, 1} {
+		rec := l.memory.of(r.kubelet.Node, tenure, map[types.UID]bool{pod.UID: true}, 1).records[pod.UID]
+		kept := rec.RetryAt.Equal(noon) && !rec.dates.LastLook().IsZero() && len(rec.events) > 0
+		sole := rec.declared != nil && rec.status != nil && rec.Witnessed && rec.Sent != nil
+		if !kept || sole != (tenure == 0) {
+			t.Errorf("in tenure %d: %+v", tenure, rec)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/sharding"
 )
 
 // nodeState is the part of a node that decisions depend on.
@@ -44,15 +45,18 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (node
 	return node, nil
 }
 
-// watchOnly takes in what is to be known of a node that another replica owns: whether its agent counts
-// when unresponsive agents are counted. All else of it is forgotten: should it come back, that is as
-// after a restart.
-func (r *Reconciler) watchOnly(ctx context.Context, name string) (again time.Duration, err error) {
-	r.memory.forget(name)
-	r.resizes.Offer(name, r.liveness.Nodes(), nil, func(types.UID) bool { return false })
-	r.Metrics.Allocations(name, nil)
+// watchOnly takes in what is to be known of a node that this replica does not own: whether its agent
+// counts when unresponsive agents are counted. Where another one owns it, all else of it is forgotten:
+// should it come back, that is as after a restart. While none is known to, resizes of it do not start.
+func (r *Reconciler) watchOnly(ctx context.Context, name string, owner sharding.Ownership) (again time.Duration, err error) {
 	var n corev1.Node
 	err = r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
+	forgotten := owner == sharding.OwnedByOther || apierrors.IsNotFound(err)
+	r.resizes.Offer(name, r.liveness.Nodes(), nil, func(types.UID) bool { return !forgotten })
+	if forgotten {
+		r.memory.forget(name)
+		r.Metrics.Allocations(name, nil)
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		r.saw(name, false)

@@ -105,9 +105,10 @@ func (r *Reconciler) pod(
 }
 
 // follow takes in what came of the resize of a pod, which is remembered whatever becomes of this look,
-// and returns the one whose answer is awaited, and whether one waits for its turn.
+// and returns the one whose answer is awaited, and whether one waits for its turn. An answer of another
+// tenure counts as lost: another replica may have dealt with the pod since.
 func (r *Reconciler) follow(s *snapshot, rec *record, pod types.UID) (sent *actuator.Move, queued bool) {
-	if z, answered := r.resizes.Take(pod); answered {
+	if z, answered := r.resizes.Take(pod); answered && z.Tenure == s.memory.tenure {
 		s.memory.records[pod] = rec
 		r.conclude(rec, z)
 	}

@@ -160,13 +160,14 @@ const failedRetry = 5 * time.Second
 // keep the low priority of a node that was listed at the start, also for its timers.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	result := ctrl.Result{Priority: ptr.To(0)}
-	if !r.Replica.Owns(req.Name) {
+	tenure := r.Replica.Tenure(req.Name)
+	if owner := r.Replica.Ownership(req.Name); owner != sharding.Owned {
 		var err error
-		result.RequeueAfter, err = r.watchOnly(ctx, req.Name)
+		result.RequeueAfter, err = r.watchOnly(ctx, req.Name, owner)
 		return result, err
 	}
 	ctx = sharding.About(ctx, req.Name)
-	s, err := r.gather(ctx, req.Name)
+	s, err := r.gather(ctx, req.Name, tenure)
 	if err != nil {
 		return result, err
 	}
@@ -246,7 +247,7 @@ type snapshot struct {
 
 // gather reads what is known of a node: caches, our own last writes, and only in doubt the API
 // server.
-func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error) {
+func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snapshot, error) {
 	s := &snapshot{now: r.Now(), exists: map[types.UID]bool{}, namespaces: map[string]*namespaceState{}}
 	var err error
 	if s.node, err = r.node(ctx, name, s.now); err != nil {
@@ -275,7 +276,7 @@ func (r *Reconciler) gather(ctx context.Context, name string) (*snapshot, error)
 	for i := range pods.Items {
 		s.exists[pods.Items[i].UID] = true
 	}
-	s.memory = r.memory.of(name, s.exists, len(allocations))
+	s.memory = r.memory.of(name, tenure, s.exists, len(allocations))
 	looked := s.memory.dates.LastLook()
 	s.memory.dates.Translate(s.now, &s.node.ReadySince)
 	s.drain(pods.Items)

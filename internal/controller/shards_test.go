@@ -2,17 +2,21 @@ package controller
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
@@ -272,4 +276,61 @@ func TestAFrozenReplica(t *testing.T) {
 	s.resumed()
 	s.decideAll(3000)
 	s.reach(3000)
+}
+
+// TestAHiccupForgetsNothing: while the API server lists no Leases of replicas, nothing is written about a
+// node. What is known of its pods holds after that: none is resized before its time.
+func TestAHiccupForgetsNothing(t *testing.T) {
+	r := newRig(t)
+	api, err := client.NewWithWatch(r.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
+	r.must(err)
+	var cut atomic.Bool
+	flaky := interceptor.NewClient(api, interceptor.Funcs{List: func(
+		ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption,
+	) error {
+		if cut.Load() {
+			return errLost
+		}
+		return c.List(ctx, list, opts...)
+	}})
+	r.replica = sharding.New(flaky, r.config.Namespace, kube.ReplicaLease("a"), slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.replica.Start(ctx) }()
+	defer func() {
+		stop()
+		r.must(<-ended)
+	}()
+	owned := func(want bool) {
+		t.Helper()
+		r.until(fmt.Sprint("owned: ", want), func() (bool, any) { return r.replica.Owns(r.kubelet.Node) == want, nil })
+	}
+	owned(true)
+	l := r.live()
+	pod, tries := l.raised("web"), 0
+	l.jitter = func(time.Duration) time.Duration { return time.Hour }
+	l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+		tries++
+		return podresize.Result{Outcome: podresize.Unavailable, Message: "the server is overloaded"}
+	}}
+	r.publish(pod, "0.000", app(3000))
+	l.becomes(pod, "tried", func(*v1alpha1.PodAllocation) bool { return tries == 1 })
+	cut.Store(true)
+	owned(false)
+	writes := len(l.writes())
+	r.publish(pod, "0.000", app(4000))
+	_, err = l.once()
+	r.must(err)
+	if got := l.writes()[writes:]; len(got) > 0 {
+		t.Errorf("written while nothing is known of other replicas: %v", got)
+	}
+	cut.Store(false)
+	owned(true)
+	l.pass(time.Second)
+	for range 3 {
+		l.look(pod)
+	}
+	if tries != 1 {
+		t.Errorf("the resize was tried %d times, want once in an hour", tries)
+	}
 }

@@ -44,6 +44,8 @@ type Resize struct {
 	// At is when the resize was decided, and Age how old its decision was then.
 	At  time.Time
 	Age time.Duration
+	// Tenure is that of the node when it was decided.
+	Tenure int
 	// Checked is under which admission a dry run was found harmless; "": none was made.
 	Checked string
 	// Reason, Price and Generation are for the audit line.

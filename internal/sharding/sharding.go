@@ -5,6 +5,7 @@
 // What it promises, each a test of the same name:
 //   - OneOwner: no two replicas own a node at the same time, whatever requests are lost or late and
 //     whichever replica stops.
+//   - AHiccupMovesNothing: a short time without renewals, or a long one without lists, moves no node.
 //   - TellsOfEachChange: whenever the owner of a node changes, its new owner is told.
 //   - AllAcknowledge: a pause is acknowledged once all replicas have that may still send a resize.
 //   - NothingIsSentLate: a write about a node of another replica is not sent.
@@ -48,8 +49,11 @@ type Replica struct {
 	pause atomic.Pointer[string] // the last that this replica acknowledged
 	wake  chan struct{}          // has the Lease renewed at once
 	lease *coordinationv1.Lease  // as last written
-	told  state                  // what Changed was last called for
-	nodes nodes
+	// renewed is when the last renewal that succeeded was begun; zero: there was none since the Lease
+	// was created.
+	renewed time.Time
+	told    state // what Changed was last called for
+	nodes   nodes
 }
 
 // state is what decides which nodes the replica owns.
@@ -68,9 +72,35 @@ func New(api client.Client, namespace, name string, log *slog.Logger) *Replica {
 	return r
 }
 
+// Ownership is what a replica knows of the owner of a node.
+type Ownership int
+
+const (
+	// Unknown: the replica can not tell. It writes nothing about the node, and forgets nothing of it.
+	Unknown Ownership = iota
+	Owned
+	OwnedByOther
+)
+
+// Ownership is what this replica knows of the owner of a node now.
+func (r *Replica) Ownership(node string) Ownership {
+	if r == nil {
+		return Owned
+	}
+	return r.view.Load().ownership(node, time.Now())
+}
+
 // Owns says whether this replica owns the node now.
-func (r *Replica) Owns(node string) bool {
-	return r == nil || r.view.Load().owns(node, time.Now())
+func (r *Replica) Owns(node string) bool { return r.Ownership(node) == Owned }
+
+// Tenure is another number each time when another replica may have owned the node since this one owned
+// it last. Read it before Ownership: then what is done while the node is owned belongs to that tenure, or
+// to a later one.
+func (r *Replica) Tenure(node string) int {
+	if r == nil {
+		return 0
+	}
+	return r.view.Load().lost + r.nodes.moves(node)
 }
 
 // Alone says whether no other replica may own a node.
@@ -134,6 +164,14 @@ func (r *Replica) renew(ctx context.Context) error {
 		r.lease = nil
 		return err
 	}
+	// The others have seen the renewal before this one from its begin on at the earliest, and this one
+	// by now. They may have given this replica up in between.
+	if r.renewed.IsZero() || time.Since(r.renewed) >= memberLost {
+		v := *r.view.Load()
+		v.lost++
+		r.view.Store(&v)
+	}
+	r.renewed = started
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var all coordinationv1.LeaseList
@@ -151,7 +189,7 @@ func (r *Replica) renew(ctx context.Context) error {
 	v := r.view.Load().next(started, time.Now(), renewals)
 	r.view.Store(&v)
 	for i := range all.Items {
-		if old := &all.Items[i]; v.lost(old.Name, leaseKept) {
+		if old := &all.Items[i]; v.isLost(old.Name, leaseKept) {
 			if err := r.API.Delete(ctx, old, client.Preconditions{ResourceVersion: &old.ResourceVersion}); err != nil {
 				r.Log.Debug("the Lease of a lost replica is not deleted", "lease", r.Namespace+"/"+old.Name, "err", err)
 			}
@@ -183,6 +221,7 @@ func (r *Replica) write(ctx context.Context, now time.Time) error {
 	var err error
 	if next.ResourceVersion == "" {
 		next.Namespace, next.Name = r.Namespace, r.Name
+		r.renewed = time.Time{}
 		err = r.API.Create(ctx, next)
 	} else {
 		err = r.API.Update(ctx, next)
@@ -206,7 +245,7 @@ func (r *Replica) tell() {
 		r.Log.Info("nodes are divided anew", "replicas", live, "owner", is.owner)
 	}
 	r.told = is
-	r.nodes.recount(r.Owns)
+	r.nodes.recount(*v)
 	r.Changed()
 }
 

@@ -237,21 +237,29 @@ func TestOneOwner(t *testing.T) {
 			c := newCluster(t, 12)
 			owned := 0
 			next := 0
-			for range 3 {
-				c.start(fmt.Sprintf("replica-%d", next), slow)
+			begin := func() {
+				r := c.start(fmt.Sprintf("replica-%d", next), slow)
+				for _, node := range c.nodes {
+					r.Saw(node, true)
+				}
 				next++
 			}
+			for range 3 {
+				begin()
+			}
+			tenures := tenures{t: t, last: map[string]string{}, of: map[string]map[string]tenure{}}
 			for range 3000 { // five minutes
 				time.Sleep(time.Duration(1+draw(200)) * time.Millisecond)
-				owned += len(c.owners())
+				owners := c.owners()
+				owned += len(owners)
+				tenures.check(c, owners)
 				names := []string{}
 				for name := range c.replicas {
 					names = append(names, name)
 				}
 				if len(names) == 0 || draw(200) > 0 {
 					if len(names) < 3 && draw(30) == 0 {
-						c.start(fmt.Sprintf("replica-%d", next), slow)
-						next++
+						begin()
 					}
 					continue
 				}
@@ -278,6 +286,133 @@ func TestOneOwner(t *testing.T) {
 			time.Sleep(2 * time.Hour) // the requests that are on their way
 		})
 	}
+}
+
+// tenure is what a replica said of one when it owned a node last, and whether another has owned it since.
+type tenure struct {
+	number int
+	other  bool
+}
+
+// tenures holds replicas to a new tenure of each node that another one has owned.
+type tenures struct {
+	t    *testing.T
+	last map[string]string            // the owner of each node, when it had one last
+	of   map[string]map[string]tenure // by node and replica
+}
+
+func (ts *tenures) check(c *cluster, owners map[string]string) {
+	ts.t.Helper()
+	for node, name := range owners {
+		known := ts.of[node]
+		if known == nil {
+			known = map[string]tenure{}
+			ts.of[node] = known
+		}
+		now := c.replicas[name].Tenure(node)
+		if was, ok := known[name]; ok && was.other && was.number == now {
+			ts.t.Fatalf("%s owns %s again, which another replica owned meanwhile, in tenure %d as before", name, node, now)
+		}
+		known[name] = tenure{number: now}
+		if ts.last[node] == name {
+			continue
+		}
+		ts.last[node] = name
+		for other, last := range known {
+			if other != name {
+				last.other = true
+				known[other] = last
+			}
+		}
+	}
+}
+
+// TestAHiccupMovesNothing: while the API server answers no list for long, or no renewal for a short time,
+// nodes are owned by none. What was known of them still holds after that: no other replica owned them.
+func TestAHiccupMovesNothing(t *testing.T) {
+	for name, hiccup := range map[string]struct {
+		lists, renewals bool
+		lasts           time.Duration
+		anew            bool
+	}{
+		"lists":             {lists: true, lasts: 40 * time.Second},
+		"renewals, briefly": {renewals: true, lasts: 4 * time.Second},
+		"renewals, longer":  {renewals: true, lasts: 20 * time.Second, anew: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 20)
+				var cut atomic.Bool
+				a := c.start("a", quick, func(r *Replica) {
+					r.API = flaky{r.API, func(list bool) bool { return cut.Load() && (list && hiccup.lists || !list && hiccup.renewals) }}
+				})
+				b := c.start("b", quick)
+				time.Sleep(20 * time.Second)
+				mine := map[string]int{}
+				for _, node := range c.nodes {
+					a.Saw(node, true)
+					if a.Owns(node) {
+						mine[node] = a.Tenure(node)
+					}
+				}
+				if len(mine) == 0 || len(mine) == len(c.nodes) {
+					t.Fatalf("a owns %d of %d nodes", len(mine), len(c.nodes))
+				}
+				cut.Store(true)
+				lapsed := false
+				for begun := time.Now(); time.Since(begun) < hiccup.lasts+30*time.Second; time.Sleep(100 * time.Millisecond) {
+					if time.Since(begun) > hiccup.lasts {
+						cut.Store(false)
+					}
+					c.owners()
+					for node := range mine {
+						switch a.Ownership(node) {
+						case OwnedByOther:
+							t.Fatalf("a takes %s for another replica's", node)
+						case Unknown:
+							lapsed = true
+						}
+						if b.Owns(node) && !hiccup.anew {
+							t.Fatalf("b owns %s", node)
+						}
+					}
+				}
+				for node, tenure := range mine {
+					if !a.Owns(node) || (a.Tenure(node) != tenure) != hiccup.anew {
+						t.Errorf("%s: owned %v, tenure %d, was %d", node, a.Owns(node), a.Tenure(node), tenure)
+					}
+				}
+				if !lapsed && hiccup.lasts > viewTrusted {
+					t.Error("a owned its nodes all the time")
+				}
+				a.crash()
+				b.crash()
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// flaky is an API server that does not answer some requests.
+type flaky struct {
+	client.Client
+	fails func(list bool) bool
+}
+
+var errNoAnswer = errors.New("no answer")
+
+func (f flaky) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	if f.fails(true) {
+		return errNoAnswer
+	}
+	return f.Client.List(ctx, l, opts...)
+}
+
+func (f flaky) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	if f.fails(false) {
+		return errNoAnswer
+	}
+	return f.Client.Update(ctx, o, opts...)
 }
 
 func TestMovesInTime(t *testing.T) {

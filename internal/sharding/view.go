@@ -49,6 +49,7 @@ type view struct {
 	listed  time.Time // after the list that led to it
 	ownFrom time.Time // from when the replica owns nodes
 	lapses  int       // how often it owned nothing for a while, as a renewal took long
+	lost    int       // how often the others may have given this replica up
 	members map[string]sighting
 }
 
@@ -82,9 +83,17 @@ func (v view) trusted(now time.Time) bool {
 	return !v.readAt.IsZero() && now.Sub(v.readAt) < viewTrusted
 }
 
-// owns says whether the replica of the view owns a node.
-func (v view) owns(node string, now time.Time) bool {
-	return v.trusted(now) && !now.Before(v.ownFrom) && v.owner(node) == v.self
+// ownership is what the replica of the view knows of the owner of a node.
+func (v view) ownership(node string, now time.Time) Ownership {
+	switch {
+	case !v.trusted(now):
+		return Unknown
+	case v.owner(node) != v.self:
+		return OwnedByOther
+	case now.Before(v.ownFrom): // another one may not know yet that this one has joined
+		return Unknown
+	}
+	return Owned
 }
 
 // owner is the replica with the highest hash for the node, of those that are not lost (rendezvous
@@ -93,7 +102,7 @@ func (v view) owns(node string, now time.Time) bool {
 func (v view) owner(node string) (owner string) {
 	var highest uint64
 	for name := range v.members {
-		if v.lost(name, memberLost) {
+		if v.isLost(name, memberLost) {
 			continue
 		}
 		if h := weight(name, node); owner == "" || h > highest || h == highest && name < owner {
@@ -103,16 +112,16 @@ func (v view) owner(node string) (owner string) {
 	return owner
 }
 
-// lost says whether another replica had not renewed its Lease for that long at the time of the
+// isLost says whether another replica had not renewed its Lease for that long at the time of the
 // list. What it did since is not known.
-func (v view) lost(name string, after time.Duration) bool {
+func (v view) isLost(name string, after time.Duration) bool {
 	return name != v.self && v.listed.Sub(v.members[name].seen) >= after
 }
 
 // live are the replicas that are not lost.
 func (v view) live() (names []string) {
 	for name := range v.members {
-		if !v.lost(name, memberLost) {
+		if !v.isLost(name, memberLost) {
 			names = append(names, name)
 		}
 	}
@@ -127,7 +136,7 @@ func (v view) acknowledged(pause string, now time.Time) bool {
 		return false
 	}
 	for name, m := range v.members {
-		if m.pause != pause && !v.lost(name, silentAfter) {
+		if m.pause != pause && !v.isLost(name, silentAfter) {
 			return false
 		}
 	}
