@@ -56,6 +56,7 @@ func TestUsage(t *testing.T) {
 		"bad profile":         {"--profile=bold"},
 		"bad settings":        {"--resizes-per-second=0"},
 		"too few requests":    {"--qps=100"},
+		"too soon frozen":     {"--freeze-after=44s"},
 		"more than the most":  {"--resizes-per-second=200"},
 		"restore without all": {"restore"},
 		"restore by none":     {"restore", "--all", "--workers=0"},

@@ -48,9 +48,9 @@ func (r *Reconciler) node(ctx context.Context, name string, now time.Time) (node
 // watchOnly takes in what is to be known of a node that this replica does not own: whether its agent
 // counts when unresponsive agents are counted. Where another one owns it, all else of it is forgotten:
 // should it come back, that is as after a restart. While none is known to, resizes of it do not start.
-func (r *Reconciler) watchOnly(ctx context.Context, name string, owner sharding.Ownership) (again time.Duration, err error) {
+func (r *Reconciler) watchOnly(ctx context.Context, name string, owner sharding.Ownership) (time.Duration, error) {
 	var n corev1.Node
-	err = r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
+	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
 	forgotten := owner == sharding.OwnedByOther || apierrors.IsNotFound(err)
 	r.resizes.Offer(name, r.liveness.Nodes(), nil, func(types.UID) bool { return !forgotten })
 	if forgotten {

@@ -60,6 +60,10 @@ func DefaultConfig() Config {
 	}
 }
 
+// leastFreezeAfter is the least FreezeAfter that no healthy agent reaches: its heartbeat of 20 to 30 s,
+// one that fails, and the way through the caches.
+const leastFreezeAfter = 45 * time.Second
+
 // Validate returns everything that is wrong.
 func (c Config) Validate() error {
 	errs := []error{c.Actuator.Validate()}
@@ -68,7 +72,7 @@ func (c Config) Validate() error {
 		value    time.Duration
 		positive bool
 	}{
-		{"FreezeAfter", c.FreezeAfter, true}, {"RestoreAfter", c.RestoreAfter, true},
+		{"RestoreAfter", c.RestoreAfter, true},
 		{"RollbackHoldOff", c.RollbackHoldOff, true}, {"ActuationTimeout", c.ActuationTimeout, true},
 		{"Backoff", c.Backoff, true}, {"BackoffMax", c.BackoffMax, true},
 		{"ServerBackoff", c.ServerBackoff, true}, {"ServerBackoffMax", c.ServerBackoffMax, true},
@@ -82,6 +86,10 @@ func (c Config) Validate() error {
 		case d.value < 0:
 			errs = append(errs, fmt.Errorf("lifecycle %s is %v: want 0 or more", d.name, d.value))
 		}
+	}
+	if c.FreezeAfter < leastFreezeAfter {
+		errs = append(errs, fmt.Errorf("lifecycle FreezeAfter is %v: want at least %v, as agents renew their Leases "+
+			"every 20 to 30 s, and again up to 10 s after a failure", c.FreezeAfter, leastFreezeAfter))
 	}
 	if c.RestoreAfter < c.FreezeAfter {
 		errs = append(errs, fmt.Errorf("lifecycle RestoreAfter is %v: want at least FreezeAfter, %v", c.RestoreAfter, c.FreezeAfter))

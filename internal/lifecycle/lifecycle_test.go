@@ -643,4 +643,11 @@ func TestConfigReportsEverything(t *testing.T) {
 	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 8+1 {
 		t.Errorf("%d complaints, want 9: %v", got, err)
 	}
+	for freeze, ok := range map[time.Duration]bool{44 * time.Second: false, 45 * time.Second: true} {
+		c := DefaultConfig()
+		c.FreezeAfter = freeze
+		if err := c.Validate(); (err == nil) != ok {
+			t.Errorf("FreezeAfter %v: %v", freeze, err)
+		}
+	}
 }
