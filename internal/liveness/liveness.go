@@ -3,6 +3,7 @@
 //
 // What it promises, each a test of the same name:
 //   - RenewalsCount: a renewal counts, whatever time it claims; seeing the same again does not.
+//   - OldRenewals: what a watch that begins late shows late is no renewal.
 //   - CountsAgents: agents count that could renew: those of Ready nodes that have had one.
 //   - DeafWatch: a renewal that only the API server itself shows ends the silence.
 //   - DeafWatchConfirmsNothing: it confirms no decision.
@@ -50,22 +51,36 @@ func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, n
 		return err
 	}
 	unresponsive := node.Ready && node.Unresponsive(now) >= a.RestoreAfter
-	if node.Outage || !unresponsive || a.tracker.isConfirmed(name) {
+	if node.Outage || !unresponsive {
 		return nil
 	}
 	// The watch of Leases may be late, or show nothing any more.
-	if node.LeaseUnread = a.tracker.isLate(name, now, a.RestoreAfter); node.LeaseUnread {
-		return nil
+	confirmed, err := a.confirm(ctx, name, now)
+	if node.LeaseUnread = !confirmed; err != nil {
+		a.Log.Error("node not restored: the Lease of its agent cannot be read", "node", name, "err", err)
+	}
+	return nil
+}
+
+// confirm says whether the API server itself shows no renewal that the watch does not show. It is asked
+// once for each renewal, and again after a while where the watch is late.
+func (a *Agents) confirm(ctx context.Context, name string, now time.Time) (bool, error) {
+	if a.tracker.isConfirmed(name) {
+		return true, nil
+	}
+	if a.tracker.isLate(name, now, a.RestoreAfter) {
+		return false, nil
 	}
 	lease := &coordinationv1.Lease{}
 	err := a.Live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: kube.AgentLease(name)}, lease)
-	if node.LeaseUnread = client.IgnoreNotFound(err) != nil; node.LeaseUnread {
-		a.Log.Error("node not restored: the Lease of its agent cannot be read", "node", name, "err", err)
-	} else if !a.tracker.confirm(name, renewed(lease), now) {
-		a.Log.Warn("the watch of Leases is late: the agent is responsive", "node", name)
-		node.LeaseUnread = true
+	if client.IgnoreNotFound(err) != nil {
+		return false, err
 	}
-	return nil
+	if !a.tracker.confirm(name, renewed(lease), now) {
+		a.Log.Warn("the watch of Leases is late", "node", name)
+		return false, nil
+	}
+	return true, nil
 }
 
 // Observe takes in the state of a node and of its agent's Lease, and counts the agents. It is all that a
@@ -77,6 +92,11 @@ func (a *Agents) Observe(ctx context.Context, name string, node *lifecycle.Node,
 		return fmt.Errorf("read the Lease of the agent of node %s: %w", name, err)
 	}
 	a.tracker.observe(name, renewed(lease), now, a.FreezeAfter)
+	if !a.tracker.isProven(name) {
+		if _, err := a.confirm(ctx, name, now); err != nil {
+			a.Log.Warn("the renewals of an agent do not count until its Lease can be read", "node", name, "err", err)
+		}
+	}
 	a.tracker.see(name, *node)
 	node.LeaseAge = a.Age(name, now)
 	node.Outage = a.observeOutage(now)

@@ -54,12 +54,18 @@ func newCluster(t *testing.T) *cluster {
 // renew has the agents of some nodes renew their Leases.
 func (c *cluster) renew(at time.Time, nodes ...int) {
 	c.Helper()
+	c.renewAs(0, at, nodes...)
+}
+
+// renewAs is the same with clocks that are ahead.
+func (c *cluster) renewAs(ahead time.Duration, at time.Time, nodes ...int) {
+	c.Helper()
 	for _, i := range nodes {
 		lease := &coordinationv1.Lease{}
 		key := client.ObjectKey{Namespace: c.Namespace, Name: kube.AgentLease(fmt.Sprint("n", i))}
 		err := c.Get(c.Context(), key, lease)
 		if err == nil {
-			lease.Spec.RenewTime = &metav1.MicroTime{Time: at}
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: at.Add(ahead)}
 			err = c.Update(c.Context(), lease)
 		}
 		if err != nil {
@@ -169,5 +175,44 @@ func TestTellsOfAnOutage(t *testing.T) {
 	}
 	if reason, _ := c.Warning(); reason != "" {
 		t.Errorf("after the outage: warning %q", reason)
+	}
+}
+
+// TestAsksAboutOldLeases: of a Lease that looks old at first sight the API server is asked once, also
+// where another replica owns the node; after that the next renewal counts.
+func TestAsksAboutOldLeases(t *testing.T) {
+	c := newCluster(t)
+	asked := 0
+	live := interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			asked++
+			return next.Get(ctx, key, o, opts...)
+		},
+	})
+	c.Live = live
+	observe := func(at time.Time) (n lifecycle.Node) {
+		t.Helper()
+		n = lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
+		if err := c.Observe(t.Context(), "n0", &n, at); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const behind = -11 * time.Minute
+	c.renewAs(behind, now, 0)
+	for i := range 3 {
+		if n := observe(now.Add(time.Duration(i) * time.Second)); n.LeaseAge < c.FreezeAfter {
+			t.Errorf("a Lease that looks 11 minutes old counts as %v old", n.LeaseAge)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times, want once", asked)
+	}
+	c.renewAs(behind, now.Add(30*time.Second), 0)
+	if n := observe(now.Add(30 * time.Second)); n.LeaseAge >= c.FreezeAfter {
+		t.Errorf("after a renewal the Lease counts as %v old", n.LeaseAge)
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times after a renewal, want once", asked)
 	}
 }

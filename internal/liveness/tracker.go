@@ -21,9 +21,12 @@ type agent struct {
 	renewed   time.Time // what the Lease says; zero: there was none
 	seen      time.Time // on our clock
 	confirmed bool      // by the API server itself, that it was not renewed since
-	live      time.Time // when the API server itself showed a renewal that the watch does not show
-	node      lifecycle.Node
-	known     bool // node is
+	// proven: the watch once was as new as the API server itself, or showed a date that is near our own
+	// clock. So a change that it shows later is a renewal, and not one from before our start.
+	proven bool
+	live   time.Time // when the API server itself showed a renewal that the watch does not show
+	node   lifecycle.Node
+	known  bool // node is
 }
 
 // Outage is how many agents are unresponsive, and whether so many that nothing is restored.
@@ -53,8 +56,15 @@ func (t *tracker) observe(node string, renewed, now time.Time, grace time.Durati
 		// At first sight the Lease has to speak for itself. One that claims to be fresh is believed
 		// until it is late; any other has to be renewed first.
 		last.seen, before = Believed(renewed, now, grace), grace
+		last.proven = credible(renewed, now, grace)
 	case !renewed.IsZero() && !renewed.Equal(last.renewed):
-		last.seen, last.confirmed, last.live = now, false, time.Time{}
+		last.confirmed, last.live = false, time.Time{}
+		switch {
+		case last.proven:
+			last.seen = now
+		case credible(renewed, now, grace):
+			last.seen, last.proven = Believed(renewed, now, grace), true
+		}
 	}
 	if !renewed.IsZero() {
 		last.renewed = renewed
@@ -69,10 +79,16 @@ func (t *tracker) observe(node string, renewed, now time.Time, grace time.Durati
 // Believed is the time, on our own clock, of an event that another clock dates at claimed and that
 // was not observed. A date that is not fresh, or far ahead, is as old as it takes to be stale.
 func Believed(claimed, now time.Time, grace time.Duration) time.Time {
-	if age := now.Sub(claimed); age > -grace && age < grace {
-		return now.Add(-max(age, 0))
+	if credible(claimed, now, grace) {
+		return now.Add(-max(now.Sub(claimed), 0))
 	}
 	return now.Add(-grace)
+}
+
+// credible says whether a date of another clock is fresh, and not far ahead.
+func credible(claimed, now time.Time, grace time.Duration) bool {
+	age := now.Sub(claimed)
+	return age > -grace && age < grace
 }
 
 // age is the time since the agent was last seen to renew its Lease.
@@ -87,6 +103,13 @@ func (t *tracker) isConfirmed(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.nodes[node].confirmed
+}
+
+// isProven says whether a change of the Lease counts as a renewal.
+func (t *tracker) isProven(node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.nodes[node].proven
 }
 
 // isLate says whether the API server itself showed a renewal not long ago that the watch does not show.
@@ -107,7 +130,7 @@ func (t *tracker) confirm(node string, renewed, now time.Time) bool {
 	if !renewed.IsZero() && !renewed.Equal(a.renewed) {
 		a.live = now
 	} else {
-		a.confirmed = true
+		a.confirmed, a.proven = true, true
 	}
 	t.nodes[node] = a
 	return a.confirmed

@@ -33,6 +33,7 @@ func TestRenewalsCount(t *testing.T) {
 		}
 		l.observe("n1", c.first, now, grace)
 		check("at first sight", 0, c.want)
+		l.confirm("n1", c.first, now) // the watch shows what there is
 		l.observe("n1", now.Add(-48*time.Hour), now.Add(time.Second), grace)
 		check("a second after a renewal", 2*time.Second, time.Second)
 		l.observe("n1", now.Add(-48*time.Hour), now.Add(time.Minute), grace)
@@ -104,4 +105,33 @@ func TestDeafWatch(t *testing.T) {
 	check("without a renewal", later.Add(6*time.Minute), 6*time.Minute, true, false)
 	l.observe("n1", later.Add(6*time.Minute), later.Add(6*time.Minute), grace)
 	check("after a renewal", later.Add(6*time.Minute), 0, false, false)
+}
+
+// TestOldRenewals: a watch that begins minutes late shows renewals from before, one after the other.
+// None of them counts, until it has shown what the API server itself shows, or a date that is fresh.
+func TestOldRenewals(t *testing.T) {
+	ago := func(minutes time.Duration) time.Time { return now.Add(-minutes * time.Minute) }
+	for name, c := range map[string]struct {
+		first, live, next, then time.Time // live: as the API server itself shows it meanwhile; zero: it is not asked
+		want, later             time.Duration
+	}{
+		"late for good":           {ago(13), ago(11), ago(12), ago(11), grace + 10*time.Second, grace + 20*time.Second},
+		"late, then fresh":        {ago(13), ago(11), ago(12), now.Add(15 * time.Second), grace + 10*time.Second, 5 * time.Second},
+		"a clock that is behind":  {ago(13), ago(13), ago(12), ago(11), 0, 0},
+		"no Lease was shown":      {time.Time{}, ago(11), ago(11), ago(11), grace + 10*time.Second, grace + 20*time.Second},
+		"fresh from the start":    {now.Add(-10 * time.Second), time.Time{}, ago(11), ago(10), 0, 0},
+		"nothing was asked, late": {ago(13), time.Time{}, ago(12), ago(11), grace + 10*time.Second, grace + 20*time.Second},
+	} {
+		var l tracker
+		l.observe("n1", c.first, now, grace)
+		if !c.live.IsZero() {
+			l.confirm("n1", c.live, now)
+		}
+		l.observe("n1", c.next, now.Add(10*time.Second), grace)
+		got := l.age("n1", now.Add(10*time.Second))
+		l.observe("n1", c.then, now.Add(20*time.Second), grace)
+		if later := l.age("n1", now.Add(20*time.Second)); got != c.want || later != c.later {
+			t.Errorf("%s: age %v, then %v; want %v, then %v", name, got, later, c.want, c.later)
+		}
+	}
 }
