@@ -60,7 +60,15 @@ func (r *Reconciler) watchOnly(ctx context.Context, name string, owner sharding.
 	switch {
 	case apierrors.IsNotFound(err):
 		r.saw(name, false)
-		return 0, nil
+		// What is left of it is deleted by the replica that owns its name. No Node leads there.
+		left, err := r.allocations(ctx, client.MatchingFields{nodeField: name})
+		if len(left) == 0 {
+			return 0, err
+		}
+		if owner == sharding.Unknown {
+			return r.jitter(failedRetry), nil
+		}
+		return r.jitter(watchInterval), nil
 	case err != nil:
 		return 0, fmt.Errorf("read node %s: %w", name, err)
 	}

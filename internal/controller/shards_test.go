@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -234,6 +235,24 @@ func TestShards(t *testing.T) {
 		s.allocation(pod, "not changed by so little", stands(v1alpha1.PhaseApplied, reasons.WithinDeadBand))
 	}
 	s.onceEach(1000, 2000, 3000, 4000)
+}
+
+// TestAllocationsWithoutANode: a PodAllocation that names a node which does not exist is deleted, also where
+// it is older than the controller.
+func TestAllocationsWithoutANode(t *testing.T) {
+	r := newRig(t)
+	forged := allocation.New(r.pod("web", "100m", "500m"))
+	forged.OwnerReferences, forged.Spec.NodeName = nil, "no-such-node"
+	forged.Name, forged.Spec.PodRef.UID = "no-such-pod", "no-such-pod"
+	r.must(r.Client.Create(t.Context(), forged))
+	c, err := client.New(r.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
+	r.must(err)
+	r.replica = sharding.New(c, r.config.Namespace, kube.ReplicaLease("a"), slog.New(slog.DiscardHandler))
+	r.start()
+	r.until("deleted", func() (bool, any) {
+		err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(forged), forged)
+		return apierrors.IsNotFound(err), err
+	})
 }
 
 // TestAFrozenReplica: a resize of a replica that is frozen just before the request changes nothing when
