@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -66,6 +67,28 @@ func TestUsage(t *testing.T) {
 		if err := run(t.Context(), args, new(slog.LevelVar), io.Discard, io.Discard); !errors.As(err, &bad) {
 			t.Errorf("%s: error %v, want a usage error", name, err)
 		}
+	}
+}
+
+// TestTwoOnOneHost: two replicas on one host, as two pods in its network are, have names of their own, by
+// which people find the host.
+func TestTwoOnOneHost(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for range 2 {
+		r, err := newReplica(&rest.Config{}, nil, "mbcas-system", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names[r.Name] = true; !strings.HasPrefix(r.Name, kube.ReplicaLease(host)) {
+			t.Errorf("the Lease %s does not say its host, %s", r.Name, host)
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("both replicas are %v", names)
 	}
 }
 

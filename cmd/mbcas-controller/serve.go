@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -223,8 +225,9 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	return mgr.Start(ctx)
 }
 
-// newReplica is this replica, by the name of its host, which is that of its pod. Its connection is its
-// own: a renewal of its Lease never waits behind other requests.
+// newReplica is this replica, named by its host, which is its pod, and a random part: no process before
+// it or on the same host has its name. Its connection is its own: a renewal of its Lease never waits
+// behind other requests.
 func newReplica(config *rest.Config, scheme *runtime.Scheme, namespace string, log *slog.Logger) (*sharding.Replica, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -236,7 +239,8 @@ func newReplica(config *rest.Config, scheme *runtime.Scheme, namespace string, l
 	if err != nil {
 		return nil, fmt.Errorf("set up the connection of this replica: %w", err)
 	}
-	return sharding.New(c, namespace, kube.ReplicaLease(host), log), nil
+	identity := host + "-" + strings.ToLower(rand.Text()[:8])
+	return sharding.New(c, namespace, kube.ReplicaLease(identity), log), nil
 }
 
 // restConfig is how the API server is reached.

@@ -109,10 +109,10 @@ func NodeOfName(prefix string, o metav1.Object) (node string, ok bool) {
 	return name, true
 }
 
-// ReplicaLease is the name of the Lease that a replica of the controller renews; host is the name of
-// its pod, which tells replicas apart.
-func ReplicaLease(host string) string {
-	return NameOfNode(LeaderLease+"-", strings.ToLower(strings.TrimPrefix(host, LeaderLease+"-")))
+// ReplicaLease is the name of the Lease that a replica of the controller renews. The identity, which no
+// other process has, begins with the name of its pod.
+func ReplicaLease(identity string) string {
+	return NameOfNode(LeaderLease+"-", strings.ToLower(strings.TrimPrefix(identity, LeaderLease+"-")))
 }
 
 // AgentLease is the name of the Lease that the agent of a node renews. Where a prefix would make it too

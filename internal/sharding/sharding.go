@@ -36,7 +36,8 @@ import (
 type Replica struct {
 	// API reads Leases from the API server itself, not from a cache.
 	API client.Client
-	// Namespace holds the Leases; Name is that of this replica's, unique in the cluster.
+	// Namespace holds the Leases; Name is that of this replica's, which no other process uses: two with
+	// one name would own all nodes both.
 	Namespace, Name string
 	// Changed is called when the replica may own other nodes than before.
 	Changed func()
