@@ -49,6 +49,11 @@ type Cluster struct {
 // longestInterval is the longest time from one pass to the next. A pass lists all pods.
 const longestInterval = 15 * time.Second
 
+// vainPasses is after how many passes in a row without progress the pods that are left are given up.
+// With the waits between them that is at least 45 s: kubelets and webhooks that are slow need some. Fewer
+// leave pods that could be restored yet; more keep an uninstall waiting for a pod that never can be.
+const vainPasses = 8
+
 // Restore restores every pod that can be restored, until ctx ends. The error says what is left.
 func (r *Cluster) Restore(ctx context.Context) error {
 	if err := r.pause(ctx); err != nil {
@@ -63,7 +68,7 @@ func (r *Cluster) Restore(ctx context.Context) error {
 	for again := true; again; wait = min(2*wait, longestInterval) {
 		t := r.pass(ctx, known, total)
 		total.add(t)
-		if again = t.open(); again {
+		if again = t.open() && total.vain < vainPasses; again {
 			select {
 			case <-ctx.Done():
 				again, total.cut = false, ctx.Err()

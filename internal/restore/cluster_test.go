@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -271,6 +272,50 @@ func TestContinuesWhereItEnded(t *testing.T) {
 	if len(k.moves) != all-first || !strings.Contains(out.String(), "13 pods restored in") || !strings.Contains(out.String(), "7 at their declared limits before") {
 		t.Errorf("the next run resized %d pods, want %d\n%s", len(k.moves), all-first, out)
 	}
+}
+
+// TestEndsWithoutProgress: pods that cannot be restored are tried a few times, and then named with the
+// reason; the rest of the time is not waited out. While something changes, or the API server does not list
+// all pods, the run goes on.
+func TestEndsWithoutProgress(t *testing.T) {
+	for name, change := range map[string]func(r *Cluster, k *kubelet){
+		"refused":             func(_ *Cluster, k *kubelet) { k.dryRun = podresize.LimitRangeRefused },
+		"never in force":      func(_ *Cluster, k *kubelet) { k.ignore = true },
+		"behind dead webhook": func(_ *Cluster, k *kubelet) { k.hangs = "shop" },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, k, _ := cluster(recorded(t, pod("web", 2000, true)))
+			r.Interval = time.Second
+			change(r, k)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			began := time.Now()
+			err := r.Restore(ctx)
+			if took := time.Since(began); took < 15*time.Second || took > 2*time.Minute {
+				t.Errorf("%s: ended after %v, want some passes", name, took)
+			}
+			if err == nil || !strings.Contains(err.Error(), "1 pods are not back") || !strings.Contains(err.Error(), "shop/web: ") ||
+				!strings.Contains(err.Error(), "no progress") {
+				t.Errorf("%s: error %v", name, err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		base := recorded(t, pod("web", 2000, true))
+		began := time.Now()
+		r, _, out := cluster(interceptor.NewClient(base, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := o.(*corev1.PodList); ok && time.Since(began) < 10*time.Minute {
+					return errors.New("the server is away")
+				}
+				return c.List(ctx, o, opts...)
+			},
+		}))
+		r.Interval = time.Second
+		if err := r.Restore(t.Context()); err != nil {
+			t.Errorf("after the API server is back: %v\n%s", err, out)
+		}
+	})
 }
 
 // resizer calls a function after each resize.

@@ -8,6 +8,7 @@
 //   - ReadsPages: records and pods are read page by page, and a pod at its declared limits costs no
 //     request of its own.
 //   - ContinuesWhereItEnded: a run that was cut short says what is left, and the next does only that.
+//   - EndsWithoutProgress: pods that cannot be restored do not use up the time of a run.
 //   - OneNamespaceCostsItself: pods of other namespaces do not wait for a webhook that does not answer.
 //   - DryRunsOncePerTemplate: pods of one template share a dry run until admission changes one of them.
 package restore

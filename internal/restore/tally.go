@@ -34,6 +34,7 @@ type tally struct {
 	named  []string
 	lost   int   // of undone: without a record, so that another pass is of no use
 	cut    error // why not all pods were looked at
+	vain   int   // passes in a row that looked at all pods and changed nothing
 	sick   map[string]int
 	told   time.Time
 }
@@ -146,6 +147,12 @@ func (t *tally) open() bool { return t.cut != nil || t.done > 0 || sum(t.undone)
 // add adds a pass. What the first pass found done counts, and what the last complete one left undone. A
 // last pass that was cut leaves open whether the kubelets carried out what was accepted before it.
 func (t *tally) add(pass *tally) {
+	switch {
+	case pass.done > 0 || sum(pass.undone) < sum(t.undone):
+		t.vain = 0
+	case pass.cut == nil:
+		t.vain++
+	}
 	if t.done += pass.done; t.looked == 0 {
 		t.already = pass.already
 	}
@@ -174,6 +181,9 @@ func (t *tally) left(records int) error {
 	if t.cut != nil {
 		fmt.Fprintf(&b, "\n  the last look at all pods did not end (%v): %d pods with a record were never looked at, or do not run any more",
 			t.cut, max(0, records-t.looked))
+	}
+	if t.vain >= vainPasses {
+		fmt.Fprintf(&b, "\n  no progress was made in the last %d passes", t.vain)
 	}
 	slices.Sort(t.named)
 	for _, line := range t.named {
