@@ -5,7 +5,7 @@
 // What it promises, each a test of the same name:
 //   - OneOwner: no two replicas own a node at the same time, whatever requests are lost or late and
 //     whichever replica stops.
-//   - AHiccupMovesNothing: a short time without renewals, or a long one without lists, moves no node.
+//   - AHiccupMovesNothing: a replica without renewals or lists takes none of its nodes for another's.
 //   - TellsOfEachChange: whenever the owner of a node changes, its new owner is told.
 //   - AllAcknowledge: a pause is acknowledged once all replicas have that may still send a resize.
 //   - NothingIsSentLate: a write about a node of another replica is not sent.
@@ -50,11 +50,8 @@ type Replica struct {
 	pause atomic.Pointer[string] // the last that this replica acknowledged
 	wake  chan struct{}          // has the Lease renewed at once
 	lease *coordinationv1.Lease  // as last written
-	// renewed is when the last renewal that succeeded was begun; zero: there was none since the Lease
-	// was created.
-	renewed time.Time
-	told    state // what Changed was last called for
-	nodes   nodes
+	told  state                  // what Changed was last called for
+	nodes nodes
 }
 
 // state is what decides which nodes the replica owns.
@@ -101,7 +98,7 @@ func (r *Replica) Tenure(node string) int {
 	if r == nil {
 		return 0
 	}
-	return r.view.Load().lost + r.nodes.moves(node)
+	return r.view.Load().tenures + r.nodes.moves(node)
 }
 
 // Alone says whether no other replica may own a node.
@@ -165,14 +162,6 @@ func (r *Replica) renew(ctx context.Context) error {
 		r.lease = nil
 		return err
 	}
-	// The others have seen the renewal before this one from its begin on at the earliest, and this one
-	// by now. They may have given this replica up in between.
-	if r.renewed.IsZero() || time.Since(r.renewed) >= memberLost {
-		v := *r.view.Load()
-		v.lost++
-		r.view.Store(&v)
-	}
-	r.renewed = started
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var all coordinationv1.LeaseList
@@ -212,7 +201,7 @@ func (r *Replica) write(ctx context.Context, now time.Time) error {
 		}
 	}
 	next := lease.DeepCopy()
-	at, seconds := metav1.NewMicroTime(now), int32(memberLost/time.Second)
+	at, seconds := metav1.NewMicroTime(now), int32(silentAfter/time.Second)
 	next.Labels = map[string]string{kube.ReplicaLabel: "true"}
 	next.Annotations = nil
 	if pause := r.pause.Load(); pause != nil {
@@ -222,7 +211,9 @@ func (r *Replica) write(ctx context.Context, now time.Time) error {
 	var err error
 	if next.ResourceVersion == "" {
 		next.Namespace, next.Name = r.Namespace, r.Name
-		r.renewed = time.Time{}
+		v := *r.view.Load()
+		v.tenures++ // where another client deleted the Lease, others own the nodes
+		r.view.Store(&v)
 		err = r.API.Create(ctx, next)
 	} else {
 		err = r.API.Update(ctx, next)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // api holds Leases as the API server does: resource versions, conflicts, and requests whose answer is late or lost.
@@ -211,7 +212,7 @@ func (c *cluster) owners() map[string]string {
 func quick() (before, after time.Duration) { return time.Millisecond, time.Millisecond }
 
 func TestOneOwner(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(120) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var mu sync.Mutex
@@ -327,16 +328,17 @@ func (ts *tenures) check(c *cluster, owners map[string]string) {
 	}
 }
 
-// TestAHiccupMovesNothing: while the API server answers no list for long, or no renewal for a short time,
-// nodes are owned by none. What was known of them still holds after that: no other replica owned them.
+// TestAHiccupMovesNothing: while the API server answers no list or no renewal, a replica takes none of its
+// nodes for another's. After a short time it owns them in the same tenure: no other replica owned them.
 func TestAHiccupMovesNothing(t *testing.T) {
 	for name, hiccup := range map[string]struct {
 		lists, renewals bool
 		lasts           time.Duration
 		anew            bool
 	}{
-		"lists":             {lists: true, lasts: 40 * time.Second},
-		"renewals, briefly": {renewals: true, lasts: 4 * time.Second},
+		"lists, briefly":    {lists: true, lasts: 3 * time.Second},
+		"lists, longer":     {lists: true, lasts: 20 * time.Second, anew: true},
+		"renewals, briefly": {renewals: true, lasts: 3 * time.Second},
 		"renewals, longer":  {renewals: true, lasts: 20 * time.Second, anew: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -539,6 +541,24 @@ func TestTellsOfALapse(t *testing.T) {
 	}
 }
 
+// TestALateListLosesNone: a list that was answered late shows what was when it was asked for. Another
+// replica may have renewed its Lease since, and own nodes all the time.
+func TestALateListLosesNone(t *testing.T) {
+	at := time.Now()
+	after := func(d time.Duration) time.Time { return at.Add(d) }
+	both := map[string]renewal{"a": {"1", ""}, "b": {"2", ""}}
+	a := view{self: "a"}.next(at, at, both)
+	b := view{self: "b"}.next(at, at, both)
+	b = b.next(after(viewTrusted-1), after(viewTrusted+requestTimeout-1), both) // its renewal takes effect late
+	a = a.next(after(memberLost-requestTimeout), after(memberLost), both)       // and is not seen yet
+	for _, node := range []string{"n1", "n2", "n3", "n4", "n5"} {
+		now := after(memberLost)
+		if a.owner(node) != b.owner(node) || !b.trusted(now) {
+			t.Errorf("%s is owned by %s and by %s", node, a.owner(node), b.owner(node))
+		}
+	}
+}
+
 // TestAllAcknowledge: a pause is acknowledged within a second by all, later by those with resizes in
 // flight, and without a replica that is frozen only when nothing of it can be in flight any more.
 func TestAllAcknowledge(t *testing.T) {
@@ -603,6 +623,35 @@ func TestAllAcknowledge(t *testing.T) {
 		for _, r := range c.replicas {
 			r.crash()
 		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// TestALeaseCoversResizes: the Lease of a replica that stops does not lapse for its observers, as a restore
+// of all pods is one, before the last resize that the replica may have sent has its answer.
+func TestALeaseCoversResizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		a := c.start("a", quick)
+		time.Sleep(20 * time.Second)
+		observer, owned := &kube.LeaderObserver{}, time.Time{}
+		observe := func() kube.LeaderState {
+			c.api.mu.Lock()
+			defer c.api.mu.Unlock()
+			lease := c.api.leases["a"]
+			return observer.Observe(&lease, time.Now())
+		}
+		observe()
+		a.cut.Store(true) // frozen, and a resize is sent as late as it may be
+		for ; observe() == kube.LeaderAlive; time.Sleep(10 * time.Millisecond) {
+			if a.Owns(c.nodes[0]) {
+				owned = time.Now()
+			}
+		}
+		if after := time.Since(owned); owned.IsZero() || after < podresize.Timeout || after > podresize.Timeout+2*renewInterval {
+			t.Errorf("the Lease lapses %v after the last resize may have been sent, want %v at least", after, podresize.Timeout)
+		}
+		a.crash()
 		time.Sleep(2 * time.Hour)
 	})
 }

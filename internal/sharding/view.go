@@ -46,10 +46,9 @@ type sighting struct {
 type view struct {
 	self    string
 	readAt  time.Time // before the renewal that led to it
-	listed  time.Time // after the list that led to it
 	ownFrom time.Time // from when the replica owns nodes
 	lapses  int       // how often it owned nothing for a while, as a renewal took long
-	lost    int       // how often the others may have given this replica up
+	tenures int       // how often others may have owned its nodes, and be gone
 	members map[string]sighting
 }
 
@@ -58,7 +57,7 @@ type view struct {
 // have given it up. Where no other replica has a Lease there is no other owner to wait for.
 func (v view) next(started, ended time.Time, renewals map[string]renewal) view {
 	to := v
-	to.readAt, to.listed, to.members = started, ended, make(map[string]sighting, len(renewals))
+	to.readAt, to.members = started, make(map[string]sighting, len(renewals))
 	for name, last := range renewals {
 		s, known := v.members[name]
 		if !known || s.renewal != last {
@@ -68,6 +67,11 @@ func (v view) next(started, ended time.Time, renewals map[string]renewal) view {
 	}
 	if !v.trusted(ended) {
 		to.lapses++
+	}
+	// Within less than joinDelay no other one has joined, owned nodes, and left; and none has given this
+	// one up.
+	if ended.Sub(v.readAt) >= joinDelay {
+		to.tenures++
 	}
 	if !v.trusted(started) {
 		to.ownFrom = ended.Add(joinDelay)
@@ -112,10 +116,10 @@ func (v view) owner(node string) (owner string) {
 	return owner
 }
 
-// isLost says whether another replica had not renewed its Lease for that long at the time of the
-// list. What it did since is not known.
+// isLost says whether another replica had not renewed its Lease for that long when the list was asked
+// for. What it did since is not known: the answer may have been under way for long.
 func (v view) isLost(name string, after time.Duration) bool {
-	return name != v.self && v.listed.Sub(v.members[name].seen) >= after
+	return name != v.self && v.readAt.Sub(v.members[name].seen) >= after
 }
 
 // live are the replicas that are not lost.
