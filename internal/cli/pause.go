@@ -69,11 +69,9 @@ func waitForPause(ctx context.Context, a *cluster.Access, value string) (string,
 	case err != nil:
 		return "", err
 	case answer == restore.NoController:
-		return fmt.Sprintf("no controller leads (Lease %s/%s); a controller that starts finds the pause", a.System,
-			kube.LeaderLease), nil
+		return fmt.Sprintf("no controller runs in namespace %s; one that starts finds the pause", a.System), nil
 	case answer == restore.DeadController:
-		return fmt.Sprintf("the controller %s no longer renews its Lease; a controller that starts finds the pause",
-			holder), nil
+		return fmt.Sprintf("no controller renews its Lease any more (last: %s); one that starts finds the pause", holder), nil
 	default:
 		return "the controller has acknowledged it: no resize is in flight", nil
 	}

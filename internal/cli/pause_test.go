@@ -19,8 +19,8 @@ func TestPause(t *testing.T) {
 	dead.Namespace, dead.Name = kube.SystemNamespace, kube.LeaderLease
 	dead.Spec.HolderIdentity, dead.Spec.RenewTime = new("controller-1"), ago(0)
 	for want, objects := range map[string][]client.Object{
-		"no controller leads": installation(),
-		"the controller controller-1 no longer renews its Lease": append(installation(), dead),
+		"no controller runs": installation(),
+		"no controller renews its Lease any more (last: controller-1)": append(installation(), dead),
 	} {
 		c, now := newCluster(t, objects...), noon
 		c.Now = func() time.Time { now = now.Add(2 * time.Second); return now }

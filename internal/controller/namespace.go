@@ -161,5 +161,5 @@ func (r *Reconciler) ownedElsewhere(ctx context.Context, namespace string) (floa
 	if err := r.list(ctx, &pods, client.InNamespace(namespace)); err != nil {
 		return 0, err
 	}
-	return r.Replica.Elsewhere(pods.Items), nil
+	return r.Replica.UnownedFraction(pods.Items), nil
 }

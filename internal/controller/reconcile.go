@@ -166,7 +166,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		result.RequeueAfter, err = r.watchOnly(ctx, req.Name, owner)
 		return result, err
 	}
-	ctx = sharding.About(ctx, req.Name)
+	ctx = sharding.WithNode(ctx, req.Name)
 	s, err := r.gather(ctx, req.Name, tenure)
 	if err != nil {
 		return result, err
@@ -301,7 +301,7 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 
 // saw notes whether a node exists. One that does not is forgotten.
 func (r *Reconciler) saw(node string, exists bool) {
-	r.Replica.Saw(node, exists)
+	r.Replica.ObserveNode(node, exists)
 	if !exists {
 		r.liveness.Drop(node)
 		r.memory.markets.Drop(node)

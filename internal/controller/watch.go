@@ -48,7 +48,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	runnables := []manager.Runnable{r.Gate, r.coordinator, r.resizes}
 	if r.Replica != nil {
 		r.Replica.Changed, r.Replica.InFlight = r.shardsChanged, r.Gate.InFlight.Load
-		r.Replica.Counts(r.divide)
+		r.Replica.OnNodeCount(r.setShare)
 		runnables = append(runnables, r.Replica)
 	}
 	leads := func() bool {
@@ -152,10 +152,10 @@ func (r *Reconciler) shardsChanged() {
 	r.requeue.allNodes()
 }
 
-// divide takes the part of the rate of resizes that goes with the nodes which this replica owns.
-func (r *Reconciler) divide(mine, all int) {
+// setShare takes the part of the rate of resizes that goes with the nodes which this replica owns.
+func (r *Reconciler) setShare(mine, all int) {
 	r.Metrics.ShardNodes.Set(float64(mine))
-	r.resizes.Divide(float64(mine) / float64(max(all, 1)))
+	r.resizes.SetShare(float64(mine) / float64(max(all, 1)))
 }
 
 // claims notes changes that change what quotas leave others of a namespace, and lets all pass.

@@ -126,11 +126,11 @@ func (d *Dispatcher) Offer(node string, nodes int, requests []Request, exists fu
 	d.look()
 }
 
-// Divide leaves a share, 0 to 1, of the budget of the cluster, as other replicas have the rest.
-func (d *Dispatcher) Divide(share float64) {
+// SetShare leaves a share, 0 to 1, of the budget of the cluster, as other replicas have the rest.
+func (d *Dispatcher) SetShare(share float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.queue.Divide(share, d.Now())
+	d.queue.SetShare(share, d.Now())
 }
 
 // TakeOver notes that nodes may have come from another replica: see flowcontrol.Queue.

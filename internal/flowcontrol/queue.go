@@ -152,8 +152,8 @@ func (q *Queue[T]) TakeOver(now time.Time) {
 // leastShare keeps the rate of a replica that has nothing to resize above 0.
 const leastShare = 0.001
 
-// Divide leaves a share, 0 to 1, of the cluster's budget.
-func (q *Queue[T]) Divide(share float64, now time.Time) {
+// SetShare leaves a share, 0 to 1, of the cluster's budget.
+func (q *Queue[T]) SetShare(share float64, now time.Time) {
 	q.share = max(share, leastShare)
 	q.Nodes(q.size, now)
 }

@@ -621,15 +621,15 @@ func TestTakeOverIsNoBurst(t *testing.T) {
 	check("a minute later", 100, 20, 20)
 	b.now = b.now.Add(time.Minute)
 	for i := range 10 { // replicas come and go
-		b.Divide([]float64{0.2, 1}[i%2], b.now)
+		b.SetShare([]float64{0.2, 1}[i%2], b.now)
 		b.TakeOver(b.now)
 	}
 	if n, most := made(100); n > 8 || most > 2 {
 		t.Errorf("after a change of shards %d resizes, %d of one node, want at most 8 and 2", n, most)
 	}
 	b.now = b.now.Add(time.Minute)
-	b.Divide(0.2, b.now)
-	b.Divide(1, b.now)
+	b.SetShare(0.2, b.now)
+	b.SetShare(1, b.now)
 	b.Nodes(900, b.now)
 	check("with a larger share of more nodes", 100, 4, 4)
 	b.now = b.now.Add(time.Second)
@@ -646,7 +646,7 @@ func TestDivide(t *testing.T) {
 		sum := 0.0
 		for _, part := range parts {
 			q := NewQueue[int](c)
-			q.Divide(part, noon)
+			q.SetShare(part, noon)
 			q.Nodes(nodes, noon)
 			if q.cluster.perSecond <= 0 || q.cluster.burst < 1 {
 				t.Errorf("%v of %d nodes: %v/s and a burst of %v", part, nodes, q.cluster.perSecond, q.cluster.burst)

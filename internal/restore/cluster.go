@@ -93,7 +93,7 @@ func (r *Cluster) pause(ctx context.Context) error {
 		return fmt.Errorf("nothing was restored: %w", err)
 	}
 	if answer == DeadController {
-		fmt.Fprintf(r.Out, "the controller %s does not renew its Lease %s/%s any more; going on without it\n", holder, r.Namespace, kube.LeaderLease)
+		fmt.Fprintf(r.Out, "no controller renews its Lease in namespace %s any more (last: %s); going on without one\n", r.Namespace, holder)
 	}
 	return nil
 }

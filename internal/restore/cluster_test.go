@@ -460,8 +460,8 @@ func TestFillsTheQuota(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheLeader: a living leader, or another living replica, has to acknowledge this pause before anything is restored; a dead one, or none, does not.
-func TestWaitsForTheLeader(t *testing.T) {
+// TestWaitsForAllReplicas: a living leader, or another living replica, has to acknowledge this pause before anything is restored; a dead one, or none, does not.
+func TestWaitsForAllReplicas(t *testing.T) {
 	for name, c := range map[string]struct {
 		leads, renews, answers bool
 		replica                string // "renews" its Lease, or "died"
@@ -470,12 +470,12 @@ func TestWaitsForTheLeader(t *testing.T) {
 	}{
 		"lives":     {leads: true, renews: true, limit: 2000, says: "rollout restart deployment/mbcas-controller"},
 		"answers":   {leads: true, renews: true, answers: true, limit: 500, says: "1 pods restored"},
-		"died":      {leads: true, limit: 500, says: "controller-1 does not renew its Lease"},
+		"died":      {leads: true, limit: 500, says: "any more (last: controller-1)"},
 		"no leader": {limit: 500, says: "1 pods restored"},
 		// Whether a replica leads makes no difference to its resizes.
 		"left others":       {replica: "renews", limit: 2000, says: "the controller controller-2 renews its Lease"},
 		"died before":       {leads: true, replica: "renews", limit: 2000, says: "rollout restart deployment/mbcas-controller"},
-		"died with others":  {leads: true, replica: "died", limit: 500, says: "controller-1, controller-2 does not renew its Lease"},
+		"died with others":  {leads: true, replica: "died", limit: 500, says: "any more (last: controller-1, controller-2)"},
 		"answers with them": {leads: true, renews: true, answers: true, replica: "renews", limit: 500, says: "1 pods restored"},
 	} {
 		base := recorded(t, pod("web", 2000, true))

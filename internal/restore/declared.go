@@ -4,7 +4,8 @@
 // What it promises, each a test of the same name:
 //   - AcknowledgesAtOnce: a pause is acknowledged as soon as no resize is in flight, however many pods are managed.
 //   - LeavesExternalChanges: a limit that another writer has changed since is not restored.
-//   - WaitsForTheLeader: nothing is restored while a living controller has not acknowledged the pause.
+//   - WaitsForAllReplicas: nothing is restored while a living replica of the controller has not
+//     acknowledged the pause.
 //   - ReadsPages: records and pods are read page by page, and a pod at its declared limits costs no
 //     request of its own.
 //   - ContinuesWhereItEnded: a run that was cut short says what is left, and the next does only that.

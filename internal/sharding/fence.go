@@ -16,8 +16,8 @@ var ErrMoved = errors.New("not sent: the node is not this replica's any more")
 
 type nodeKey struct{}
 
-// About is a context for writes about a node.
-func About(ctx context.Context, node string) context.Context {
+// WithNode is a context for writes about a node.
+func WithNode(ctx context.Context, node string) context.Context {
 	return context.WithValue(ctx, nodeKey{}, node)
 }
 
@@ -29,7 +29,7 @@ func (r *Replica) check(ctx context.Context) error {
 	return nil
 }
 
-// Client is a client that sends no write with a context About a node of another replica. What such a
+// Client is a client that sends no write with a context WithNode of another replica. What such a
 // write might overwrite all the same, as it was under way when the node moved, its resourceVersion
 // protects.
 func (r *Replica) Client(c client.Client) client.Client {

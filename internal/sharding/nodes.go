@@ -22,16 +22,16 @@ type node struct {
 	moves int
 }
 
-// Counts has f called with the number of nodes that the replica owns, and of all nodes that it knows.
-func (r *Replica) Counts(f func(mine, all int)) {
+// OnNodeCount has f called with the number of nodes that the replica owns, and of all nodes that it knows.
+func (r *Replica) OnNodeCount(f func(mine, all int)) {
 	if r != nil {
 		r.nodes.count = f
 	}
 }
 
-// Saw takes a node in, and whether it exists. The numbers of all replicas' own nodes never add up to
+// ObserveNode takes a node in, and whether it exists. The numbers of all replicas' own nodes never add up to
 // more than there are, but for the moment after a node has moved.
-func (r *Replica) Saw(name string, exists bool) {
+func (r *Replica) ObserveNode(name string, exists bool) {
 	if r == nil {
 		return
 	}
@@ -101,8 +101,8 @@ func (n *nodes) tell() {
 	}
 }
 
-// Elsewhere is the share of pods that this replica does not own the nodes of.
-func (r *Replica) Elsewhere(pods []corev1.Pod) float64 {
+// UnownedFraction is the part of pods that this replica does not own the nodes of.
+func (r *Replica) UnownedFraction(pods []corev1.Pod) float64 {
 	n := 0
 	for i := range pods {
 		if !r.Owns(pods[i].Spec.NodeName) {

@@ -241,7 +241,7 @@ func TestOneOwner(t *testing.T) {
 			begin := func() {
 				r := c.start(fmt.Sprintf("replica-%d", next), slow)
 				for _, node := range c.nodes {
-					r.Saw(node, true)
+					r.ObserveNode(node, true)
 				}
 				next++
 			}
@@ -352,7 +352,7 @@ func TestAHiccupMovesNothing(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				mine := map[string]int{}
 				for _, node := range c.nodes {
-					a.Saw(node, true)
+					a.ObserveNode(node, true)
 					if a.Owns(node) {
 						mine[node] = a.Tenure(node)
 					}
@@ -668,7 +668,7 @@ func TestNothingIsSentLate(t *testing.T) {
 		o := &corev1.ConfigMap{}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: c.nodes[0]}}
 		write := func() (errs []error) {
-			ctx := About(t.Context(), c.nodes[0])
+			ctx := WithNode(t.Context(), c.nodes[0])
 			for _, o := range []podresize.Outcome{
 				resizer.Apply(ctx, pod, actuator.Move{}).Outcome, resizer.DryRun(ctx, pod, actuator.Move{}).Outcome,
 			} {
@@ -758,11 +758,11 @@ func TestCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 40)
 		var mine, all int
-		a := c.start("a", quick, func(r *Replica) { r.Counts(func(m, n int) { mine, all = m, n }) })
+		a := c.start("a", quick, func(r *Replica) { r.OnNodeCount(func(m, n int) { mine, all = m, n }) })
 		time.Sleep(time.Second)
 		for _, node := range c.nodes {
-			a.Saw(node, true)
-			a.Saw(node, true)
+			a.ObserveNode(node, true)
+			a.ObserveNode(node, true)
 		}
 		if mine != 40 || all != 40 {
 			t.Errorf("alone: %d of %d", mine, all)
@@ -779,8 +779,8 @@ func TestCounts(t *testing.T) {
 			t.Errorf("with another: %d of %d, want %d of 40", mine, all, owned)
 		}
 		for _, node := range c.nodes {
-			a.Saw(node, false)
-			a.Saw(node, false)
+			a.ObserveNode(node, false)
+			a.ObserveNode(node, false)
 		}
 		if mine != 0 || all != 0 {
 			t.Errorf("without nodes: %d of %d", mine, all)

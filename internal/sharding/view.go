@@ -8,9 +8,20 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 )
 
-// The times by which replicas agree without a leader. Each compares times of its own clock only. A
-// view is trusted for less time than it takes the others to give its replica up, and a replica that
-// joins waits for longer than any view is trusted: so no two replicas own a node at the same time.
+// The times by which replicas agree without a leader. Each compares times of its own clock only.
+//
+// No two replicas have Owned for a node at one time (TestOneOwner):
+//   - Another one gives a replica up memberLost after the last renewal that it saw, by a list that it
+//     asked for then. Any later renewal of the replica was begun more than viewTrusted after that one,
+//     so its view had lapsed, and it joins anew.
+//   - A replica that joins owns nothing for joinDelay. By then each other one has seen its Lease, or has
+//     a view that has lapsed.
+//
+// That rests on three things: clocks may differ, and run equally fast; a list shows every renewal that
+// was answered before it was asked for; no client deletes the Lease of a replica that lives.
+//
+// It is no lock on the API server. A request that was sent while the node was owned may take effect
+// after it has moved: its UID and resourceVersion have it refused once the new owner has written.
 const (
 	// renewInterval is the mean time from one renewal to the next.
 	renewInterval = 2 * time.Second
@@ -22,10 +33,11 @@ const (
 	// joinDelay is how long a replica that joins others owns nothing; longer than viewTrusted.
 	joinDelay = 8 * time.Second
 	// memberLost is how long after the last renewal seen the others give a replica up; at least
-	// viewTrusted and requestTimeout together.
+	// viewTrusted and requestTimeout together. Its nodes move then; its resizes may be in flight yet.
 	memberLost = 9 * time.Second
 	// silentAfter is how long after the last renewal seen no resize of a replica is in flight any more:
-	// it has sent none for some time.
+	// it has sent none for some time. It is the duration of the Lease, so that a pause, a restore of all
+	// pods and an uninstall wait for as long.
 	silentAfter = viewTrusted + podresize.Timeout
 	// leaseKept is how long the Lease of a lost replica is kept.
 	leaseKept = 10 * time.Minute
