@@ -71,7 +71,7 @@ func (r *Reconciler) conclude(rec *record, z *dispatch.Resize) {
 // resized records a resize that the API server stored.
 func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
 	now, declared := r.Now(), allocation.ContainerLimits(z.Declared)
-	from, to := limitsOf(z.Pod, declared), limitsOf(pod, declared)
+	from, to := kube.LimitsOf(z.Pod, declared), kube.LimitsOf(pod, declared)
 	rec.became(pod, now)
 	z.Resized(r.Config.Config, now, allocation.LimitsOf(from), allocation.LimitsOf(to), &rec.Memory)
 	rec.decidedAt, rec.refused, rec.status = z.At, nil, &z.Status

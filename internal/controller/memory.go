@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -131,7 +130,7 @@ func (m *memory) forget(node string) {
 func (n *nodeMemory) newest(cached *corev1.ConfigMap, now time.Time) *corev1.ConfigMap {
 	switch {
 	case n.ledger == nil:
-	case cached == nil && now.Sub(n.ledgerAt) < lag, cached != nil && newer(n.ledger, cached) && now.Sub(n.ledgerAt) < 30*lag:
+	case cached == nil && now.Sub(n.ledgerAt) < lag, cached != nil && kube.Newer(n.ledger, cached) && now.Sub(n.ledgerAt) < 30*lag:
 		return n.ledger
 	}
 	n.ledger = nil
@@ -143,14 +142,14 @@ func (n *nodeMemory) newest(cached *corev1.ConfigMap, now time.Time) *corev1.Con
 func (r *record) newest(
 	pod *corev1.Pod, pa *v1alpha1.PodAllocation, now time.Time,
 ) (*corev1.Pod, *v1alpha1.PodAllocation) {
-	if r.pod != nil && (now.Sub(r.podAt) > 30*lag || !newer(r.pod, pod)) {
+	if r.pod != nil && (now.Sub(r.podAt) > 30*lag || !kube.Newer(r.pod, pod)) {
 		r.pod = nil
 	}
 	if r.pod != nil {
 		pod = r.pod
 	}
 	shown := pa != nil && r.pa != nil && pa.UID == r.pa.UID // another one is from before: ours is still to come
-	if r.pa != nil && (now.Sub(r.paAt) > 30*lag || shown && !newer(r.pa, pa)) {
+	if r.pa != nil && (now.Sub(r.paAt) > 30*lag || shown && !kube.Newer(r.pa, pa)) {
 		r.pa = nil
 	}
 	yetToCome := pa == nil && r.pa != nil && r.cached != r.pa.UID && now.Sub(r.paAt) < lag
@@ -161,12 +160,6 @@ func (r *record) newest(
 		pa = r.pa
 	}
 	return pod, pa
-}
-
-// newer says whether one version of an object is later than another.
-func newer(a, b client.Object) bool {
-	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
-	return err == nil && order > 0
 }
 
 // CacheOptions keeps in memory what decisions need of a cluster's objects, and no more.

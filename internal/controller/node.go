@@ -15,6 +15,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/sharding"
 )
@@ -116,25 +117,13 @@ func (s *snapshot) drain(pods []corev1.Pod) {
 	switch {
 	case !s.node.cordoned:
 		s.memory.evicted = time.Time{}
-	case slices.ContainsFunc(pods, leaving):
+	case slices.ContainsFunc(pods, func(p corev1.Pod) bool { return kube.BeingEvicted(&p) }):
 		s.memory.evicted = s.now
 	}
 	if until := s.memory.evicted.Add(drainLasts); !s.memory.evicted.IsZero() && s.now.Before(until) {
 		s.node.Draining = true
 		s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 	}
-}
-
-// leaving says whether a pod is being evicted. Pods end, and are deleted, for many other reasons, on
-// cordoned nodes, too. One that has ended is no sign of a drain either: an evicted pod stays behind
-// with its condition until it is deleted.
-func leaving(p corev1.Pod) bool {
-	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-		return false
-	}
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
-	})
 }
 
 // evicted says whether the pod does not tolerate one of the taints.

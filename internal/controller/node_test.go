@@ -112,7 +112,7 @@ func TestLeaving(t *testing.T) {
 		if c.deleted {
 			p.DeletionTimestamp = &now
 		}
-		if got := leaving(*p); got != c.want {
+		if got := kube.BeingEvicted(p); got != c.want {
 			t.Errorf("a pod that %s: leaving %v, want %v", name, got, c.want)
 		}
 	}

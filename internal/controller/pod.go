@@ -185,18 +185,7 @@ func inDoubt(p *podState, declared []v1alpha1.ContainerLimit) bool {
 	if yet := p.rec.status; yet != nil && len(yet.Applied) > 0 {
 		applied = allocation.ContainerLimits(yet.Applied)
 	}
-	return !kube.Ended(p.pod) && !kube.SameLimits(applied, limitsOf(p.pod, declared))
-}
-
-// limitsOf are the limits in the pod's spec, of the containers whose declared limits are known.
-func limitsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (limits []v1alpha1.ContainerLimit) {
-	known := kube.ByName(declared)
-	for _, l := range kube.Limits(pod) {
-		if _, ok := known[l.Name]; ok {
-			limits = append(limits, l)
-		}
-	}
-	return limits
+	return !kube.Ended(p.pod) && !kube.SameLimits(applied, kube.LimitsOf(p.pod, declared))
 }
 
 // reread reads a pod from the API server itself.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Labels and annotations that users write.
@@ -173,4 +174,10 @@ func AlwaysUnmanaged(namespace, system string) bool {
 		return true
 	}
 	return false
+}
+
+// Newer says whether one version of an object is later than another.
+func Newer(a, b metav1.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	return err == nil && order > 0
 }

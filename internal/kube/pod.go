@@ -239,3 +239,26 @@ func NotServed(err error) bool {
 	d := status.Status().Details
 	return d == nil || d.Kind != "namespaces"
 }
+
+// LimitsOf are the limits in the pod's spec, of the containers whose declared limits are known.
+func LimitsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (limits []v1alpha1.ContainerLimit) {
+	known := ByName(declared)
+	for _, l := range Limits(pod) {
+		if _, ok := known[l.Name]; ok {
+			limits = append(limits, l)
+		}
+	}
+	return limits
+}
+
+// BeingEvicted says whether a pod is being evicted. Pods end, and are deleted, for many other reasons, on
+// cordoned nodes, too. One that has ended is no sign of a drain either: an evicted pod stays behind
+// with its condition until it is deleted.
+func BeingEvicted(p *corev1.Pod) bool {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
+}

@@ -23,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -119,17 +118,11 @@ func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocat
 	case !ok:
 		return cached, nil
 	case cached == nil && w.Now().Sub(own.at) < lag,
-		cached != nil && newer(own.object, cached) && w.Now().Sub(own.at) <= kept:
+		cached != nil && kube.Newer(own.object, cached) && w.Now().Sub(own.at) <= kept:
 		return own.object, nil
 	}
 	delete(w.written, node)
 	return cached, nil
-}
-
-// newer says whether one version of an object is later than another.
-func newer(a, b *v1alpha1.NodeAllocation) bool {
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	return err == nil && order > 0
 }
 
 // Tell tells the agent of a node about these pods and no others. A node without a UID does not exist.
