@@ -22,17 +22,60 @@ type Cache struct {
 	trim   func(any) (any, error)
 	seen   map[string]int // of each resource: how many changes of the log
 	items  map[string]map[types.NamespacedName]client.Object
+	// by are the same by namespace and by node.
+	by map[index]map[types.NamespacedName]client.Object
+}
+
+// index is a namespace or a node of the objects of a resource.
+type index struct{ resource, namespace, node string }
+
+func indexesOf(resource string, o client.Object) (list []index) {
+	if ns := o.GetNamespace(); ns != "" {
+		list = append(list, index{resource: resource, namespace: ns})
+	}
+	if resource == "pods" || resource == "podallocations" {
+		list = append(list, index{resource: resource, node: nodeNameOf(o)})
+	}
+	return list
+}
+
+// set replaces an object; nil removes it.
+func (c *Cache) set(resource string, name types.NamespacedName, o client.Object) {
+	if before := c.items[resource][name]; before != nil {
+		for _, i := range indexesOf(resource, before) {
+			if delete(c.by[i], name); len(c.by[i]) == 0 {
+				delete(c.by, i)
+			}
+		}
+	}
+	if o == nil {
+		delete(c.items[resource], name)
+		return
+	}
+	c.items[resource][name] = o
+	for _, i := range indexesOf(resource, o) {
+		if c.by[i] == nil {
+			c.by[i] = map[types.NamespacedName]client.Object{}
+		}
+		c.by[i][name] = o
+	}
 }
 
 // NewCache lists all objects as they were after so many changes.
 func (s *Server) NewCache(at int, trim func(any) (any, error)) *Cache {
-	c := &Cache{server: s, trim: trim, seen: map[string]int{}, items: map[string]map[types.NamespacedName]client.Object{}}
+	c := &Cache{
+		server: s, trim: trim, seen: map[string]int{}, items: map[string]map[types.NamespacedName]client.Object{},
+		by: map[index]map[types.NamespacedName]client.Object{},
+	}
 	for _, k := range kinds {
 		c.items[k.Resource] = map[types.NamespacedName]client.Object{}
 		c.Show(k.Resource, at)
 	}
 	return c
 }
+
+// Detach leaves the server: nothing new is shown any more.
+func (c *Cache) Detach() { c.server = nil }
 
 // Resources are the names of all kinds.
 func Resources() (names []string) {
@@ -53,14 +96,14 @@ func (c *Cache) Show(resource string, upTo int) (changed []client.Object) {
 			if o := c.items[resource][e.Key]; o != nil {
 				changed = append(changed, o)
 			}
-			delete(c.items[resource], e.Key)
+			c.set(resource, e.Key, nil)
 			continue
 		}
 		o := e.After.DeepCopyObject().(client.Object)
 		if _, err := c.trim(o); err != nil {
 			panic(err) // it only drops fields
 		}
-		c.items[resource][e.Key] = o
+		c.set(resource, e.Key, o)
 		changed = append(changed, o)
 	}
 	c.seen[resource] = max(c.seen[resource], upTo)
@@ -111,7 +154,7 @@ func (c *Cache) List(_ context.Context, to client.ObjectList, opts ...client.Lis
 		return fmt.Errorf("no cache of %T", to)
 	}
 	var found []client.Object
-	for _, item := range c.items[kinds[i].Resource] {
+	for _, item := range c.among(kinds[i].Resource, o) {
 		if matches(item, o) {
 			found = append(found, item)
 		}
@@ -123,6 +166,19 @@ func (c *Cache) List(_ context.Context, to client.ObjectList, opts ...client.Lis
 	}
 	slice.Set(out)
 	return nil
+}
+
+// among are the objects that an index finds for a list.
+func (c *Cache) among(resource string, want *client.ListOptions) map[types.NamespacedName]client.Object {
+	if want.FieldSelector != nil {
+		if node, ok := want.FieldSelector.RequiresExactMatch("spec.nodeName"); ok {
+			return c.by[index{resource: resource, node: node}]
+		}
+	}
+	if want.Namespace != "" {
+		return c.by[index{resource: resource, namespace: want.Namespace}]
+	}
+	return c.items[resource]
 }
 
 func matches(o client.Object, want *client.ListOptions) bool {

@@ -146,6 +146,7 @@ type Server struct {
 	Stored func(Event)
 
 	objects map[key]client.Object // never changed once stored
+	number  map[string]int        // of the objects of each resource
 	log     []Event
 	version int64
 	uids    int
@@ -158,7 +159,7 @@ type Server struct {
 
 // New is a server without objects.
 func New(now func() time.Time) *Server {
-	return &Server{Now: now, objects: map[key]client.Object{}, writers: map[types.UID]map[string]string{}}
+	return &Server{Now: now, objects: map[key]client.Object{}, number: map[string]int{}, writers: map[types.UID]map[string]string{}}
 }
 
 // Get is a stored object, which nothing may change; nil where there is none.
@@ -175,6 +176,9 @@ func Get[T client.Object](s *Server, namespace, name string) (o T) {
 func All[T client.Object](s *Server) (list []T) {
 	var o T
 	k, _ := kindOf(o)
+	if s.number[k.Resource] == 0 {
+		return nil
+	}
 	for id, stored := range s.objects {
 		if id.resource == k.Resource {
 			list = append(list, stored.(T))
@@ -189,14 +193,7 @@ func order(a, b client.Object) int {
 }
 
 // Count is the number of stored objects of a resource.
-func (s *Server) Count(resource string) (n int) {
-	for id := range s.objects {
-		if id.resource == resource {
-			n++
-		}
-	}
-	return n
-}
+func (s *Server) Count(resource string) int { return s.number[resource] }
 
 // Create stores an object in the name of an actor.
 func (s *Server) Create(actor string, o client.Object) error {
@@ -288,6 +285,9 @@ func (s *Server) create(w write, o client.Object) (client.Object, *apierrors.Sta
 func (s *Server) put(w write, before, o client.Object) {
 	o.SetResourceVersion(s.next())
 	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if before == nil {
+		s.number[w.kind.Resource]++
+	}
 	s.objects[w.key()] = o
 	s.note(w, before, o)
 }
@@ -307,6 +307,7 @@ func (s *Server) note(w write, before, after client.Object) {
 func (s *Server) remove(w write, current client.Object) {
 	s.next()
 	delete(s.objects, w.key())
+	s.number[w.kind.Resource]--
 	s.note(w, current, nil)
 	if w.kind.Resource == "pods" {
 		delete(s.writers, current.GetUID())
