@@ -3,6 +3,7 @@ package main
 // The suites that catch mutants. Schedules play the whole controller; the others are of one package.
 var (
 	schedules = suite{"internal/controller", "^(TestSchedules|TestKnownSchedules|TestCrashes)$"}
+	first     = suite{"internal/controller", "^TestTheAllocationHasTheRecordFirst$"}
 	patches   = suite{"actuator/podresize", "^TestNothingIsSent$"}
 	plans     = suite{"actuator", "."}
 	rules     = suite{"internal/lifecycle", "."}
@@ -25,6 +26,18 @@ var mutants = []mutant{
 		"a pod is resized before its declared limits are in the ledger", "internal/controller/pod.go",
 		`			t.AwaitRecord(t.facts.Status)`,
 		`			t.rec.declared = entries[t.pod.UID].Limits`, schedules,
+	},
+	{
+		"declared limits are not in the PodAllocation before the resize", "internal/controller/actuate.go",
+		`	if t.Record != nil || t.Create {
+		// The`, `	if t.Record != nil && t.Create && s == nil {
+		// The`, first,
+	},
+	{
+		"a limit that may be MBCAS's own is taken for the declared one", "internal/restore/find.go",
+		`case recorded == nil && inLedger == nil && len(doubtful) == 0:
+		return`, `case recorded == nil && inLedger == nil:
+		return`, schedules,
 	},
 	{
 		"a restore stops short of the declared limits", "internal/lifecycle/plan.go",
