@@ -224,7 +224,7 @@ func (c *large) join(owns func(string) bool) {
 			c.due[name] = c.now
 		}
 	}
-	c.process.resizes.Divide(float64(len(c.due)) / float64(*largeNodes))
+	c.process.resizes.SetShare(float64(len(c.due)) / float64(*largeNodes))
 }
 
 // counting counts events.

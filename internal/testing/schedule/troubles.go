@@ -33,7 +33,7 @@ var troubles = []trouble{
 	{weight: 3, begin: "crash A", end: "start A", least: 2 * time.Second, most: 3 * time.Minute, early: true},
 	{weight: 2, begin: "crash A", end: "start A stale", least: 2 * time.Second, most: time.Minute, early: true},
 	{weight: 2, begin: "stop A", end: "continue A", least: 5 * time.Second, most: 4 * time.Minute},
-	{weight: 2, begin: "start B", end: "crash B", least: time.Minute, most: 6 * time.Minute},
+	{weight: 2, begin: "start B", end: "crash B", least: 5 * time.Second, most: 45 * time.Second},
 	{weight: 2, begin: "node %n notready|pressure|cordon", end: "node %n ready", least: time.Minute, most: 8 * time.Minute},
 	{weight: 3, begin: "resize %p 150|300|500|750"},
 	{weight: 2, begin: "harm %p unready", end: "harm %p well", least: 10 * time.Second, most: 4 * time.Minute},
