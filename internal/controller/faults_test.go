@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -233,4 +234,39 @@ func TestAnOlderCRD(t *testing.T) {
 	quiet("with the CRDs of today")
 	r.mode(r.namespace, kube.ModeRestore)
 	l.gets(pod, 500)
+}
+
+// TestWatchesAreCut: while all watches are cut, and their versions gone when they begin anew, pods come and go,
+// decisions are made, and another client changes a limit. Then all of that is followed, by one resize each.
+func TestWatchesAreCut(t *testing.T) {
+	r := newRig(t)
+	there, w := r.wired(nil)
+	there.start()
+	web, other, gone := r.pod("web", "100m", "500m"), r.pod("other", "100m", "500m"), r.pod("gone", "100m", "500m")
+	for _, pod := range []*corev1.Pod{web, other, gone} {
+		r.allocation(pod, "made", recorded)
+		r.publish(pod, "0.000", app(1000))
+		r.reaches(pod, 1000)
+	}
+	for round := range cpu.Milli(3) {
+		watches, mend := w.cutWatches()
+		if round == 0 && watches < 10 { // later, some are not made again yet
+			t.Fatalf("%d watches are cut, want those of all kinds of objects", watches)
+		}
+		limit := 2000 + 500*round
+		r.publish(web, "0.000", app(limit))
+		if round == 1 {
+			r.resizeAs("another-client", other, "700m")
+			r.must(r.Client.Delete(t.Context(), gone, client.GracePeriodSeconds(0)))
+		}
+		fresh := r.pod(fmt.Sprint("fresh-", round), "100m", "500m")
+		r.hear()
+		mend()
+		r.reaches(web, limit)
+		r.allocation(fresh, "made", recorded)
+	}
+	r.declaredIs(r.allocation(other, "left alone", stands(v1alpha1.PhaseNotApplied, reasons.ExternalChange)), app(700))
+	if n := there.counter.resizes(); n != 3+3 {
+		t.Errorf("%d resizes, want one for each decision", n)
+	}
 }

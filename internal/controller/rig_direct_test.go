@@ -1,8 +1,11 @@
 package controller
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -50,6 +53,45 @@ type wire struct {
 	held          string
 	release       chan struct{} // closed: writes whose path ends with held go on
 	broken        bool
+	watches       []io.Closer // that are open
+	deaf          bool        // each watch is told that its version is gone
+}
+
+// watch begins a watch that cutWatches ends.
+func (w *wire) watch(next http.RoundTripper, q *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	deaf := w.deaf
+	w.mu.Unlock()
+	if deaf {
+		gone := apierrors.NewResourceExpired("too old resource version").Status()
+		body, err := json.Marshal(&gone)
+		return &http.Response{
+			StatusCode: http.StatusGone, Header: http.Header{"Content-Type": {"application/json"}}, Request: q,
+			Body: io.NopCloser(bytes.NewReader(body)),
+		}, err
+	}
+	response, err := next.RoundTrip(q)
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.watches = append(w.watches, response.Body)
+	}
+	return response, err
+}
+
+// cutWatches ends all watches, and has no other begin until the returned function is called.
+func (w *wire) cutWatches() (watches int, mend func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, body := range w.watches {
+		_ = body.Close()
+	}
+	watches, w.watches, w.deaf = len(w.watches), nil, true
+	return watches, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.deaf = false
+	}
 }
 
 // through is one connection through it.
@@ -62,6 +104,9 @@ func (w through) RoundTrip(q *http.Request) (*http.Response, error) {
 	sent, answered := w.note(q)
 	if !sent {
 		return nil, errLost
+	}
+	if q.URL.Query().Get("watch") == "true" {
+		return w.watch(w.RoundTripper, q)
 	}
 	if until := w.holds(q); until != nil {
 		select {
