@@ -35,7 +35,7 @@ var faultCases = []faultCase{
 	{"an admission policy refuses", "the pod waits with a back-off that doubles", "TestRefusals TestOutcomes TestBackOffDoubles", ""},
 	{"429, 503, 504 for ten minutes", "each pod backs off by itself, with jitter; the server may ask for more", "TestTenMinutesOfTrouble TestServerTrouble TestRepeatedByClient internal/agent/TestBackoff TestARefusedStatusBacksOff TestSchedules", ""},
 	{"the API server restarts, watches are cut", "informers list again; decisions depend on the present state alone", "TestFollowsEvents TestWatchesAreCut TestSchedules", ""},
-	{"etcd stands still for a minute", "requests have deadlines; a node that takes too long is left half done and looked at again", "TestTimeout TestSentRequestsComplete TestPauseWaitsForNoStatus", "no test over a minute"},
+	{"etcd stands still for a minute", "requests have deadlines; a node that takes too long is left half done and looked at again", "TestTimeout TestSentRequestsComplete TestPauseWaitsForNoStatus TestEtcdStandsStill", ""},
 	{"etcd comes back from a snapshot", "what the cache does not show for five minutes is forgotten", "internal/controller/TestForgetsWhatTheCacheShows internal/nodeallocation/TestForgetsWhatTheCacheShows TestSchedules", ""},
 	{"caches are late", "own writes are remembered; in doubt the API server is asked", "internal/controller/TestForgetsWhatTheCacheShows internal/nodeallocation/TestForgetsWhatTheCacheShows TestToldIsKnownAtOnce TestStaleCachesLoseNoRecord TestALivingAllocationStays TestSchedules", ""},
 	{"intermediate versions are never seen", "decisions depend on the present state alone", "TestUnseenVersions", ""},

@@ -223,6 +223,51 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// TestEtcdStandsStill: while no request of the controller is answered for more than two minutes, each gives up
+// in time, and nothing is resized. With the next renewal of the agent the decision is carried out, once.
+func TestEtcdStandsStill(t *testing.T) {
+	hang := ""
+	for n := range 20 {
+		hang += fmt.Sprintf(" hang@%d", n+1)
+	}
+	text := "reconcile A n1\ndecide p1 900 0.000\nrenew n1\nshow A all\n" +
+		strings.Repeat("reconcile A n1"+hang+"\nwait 6s\n", 12) +
+		"renew n1\nshow A all\nreconcile A n1\nwait 6s\nreconcile A n1\n"
+	result := schedule.Run(system(), text)
+	for _, v := range result.Violations {
+		t.Error(v)
+	}
+	var began, again time.Time
+	looks, asked, carried := 0, 0, 0
+	for i, n := range result.Requests {
+		if asked += n; i > 0 && i <= 12 && n == 0 {
+			t.Errorf("look %d sent no request", i)
+		}
+	}
+	for _, e := range result.Events {
+		switch e.Kind {
+		case history.Looked:
+			if looks++; looks == 2 {
+				began = e.At
+			} else if looks == 14 {
+				again = e.At
+			}
+		case history.Resized:
+			if looks > 1 && looks < 14 {
+				t.Errorf("resized at %v, in look %d", e.At, looks)
+			} else if looks == 14 || looks == 15 {
+				carried++
+			}
+		}
+	}
+	if carried != 1 {
+		t.Errorf("%d resizes after that, want one", carried)
+	}
+	if stood := again.Sub(began); stood < 2*time.Minute || stood > 20*time.Minute {
+		t.Errorf("%d requests, of which those of 12 looks were given up, took %v", asked, stood)
+	}
+}
+
 // TestKnownSchedules plays the schedules that once broke an invariant.
 func TestKnownSchedules(t *testing.T) {
 	files, err := filepath.Glob("testdata/schedules/*.txt")
