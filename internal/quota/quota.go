@@ -18,6 +18,7 @@
 //   - GrantsShowInTurn: what one increase adds to a quota is not taken for another one.
 //   - ReplicasGrantNoMoreThanIsLeft: replicas that do not know of each other's grants yet grant no more
 //     than a quota leaves, and what one of them does not use the others get.
+//   - TalliesAreExact: a question costs the same however many pods wait, and has the same answer.
 //   - OneShortageCountsOnce: refusals at the same time cause one back-off.
 package quota
 

@@ -23,6 +23,21 @@ type Reservations struct {
 	granted             map[string]grant   // by pod
 	refusals            map[string]refusal // by namespace
 	waits               map[string]wait    // by pod
+	tallies             map[tallied]tally
+	expired             time.Time // the last time that was looked for
+}
+
+// tallied is a quota of a namespace.
+type tallied struct{ namespace, quota string }
+
+// tally is what was granted of a quota, as long as that is used as much, no grant is added or returned, and
+// none expires: there may be thousands of pods that ask.
+type tally struct {
+	used     cpu.Milli
+	until    time.Time // zero: for ever
+	reserved cpu.Milli // what the quota may not show yet
+	recent   cpu.Milli // what another replica may not have seen in the quota yet
+	again    time.Time // when less may be reserved; zero: nothing is
 }
 
 // wait is since when a pod waits because other replicas may have granted what a quota leaves, and what
@@ -53,7 +68,7 @@ type refusal struct {
 
 // NewReservations has no reservation yet. The back-off after a refusal doubles up to backoffMax.
 func NewReservations(c Config, backoff, backoffMax time.Duration) *Reservations {
-	return &Reservations{c, backoff, backoffMax, map[string]grant{}, map[string]refusal{}, map[string]wait{}}
+	return &Reservations{c, backoff, backoffMax, map[string]grant{}, map[string]refusal{}, map[string]wait{}, map[tallied]tally{}, time.Time{}}
 }
 
 // Increase is what a pod is to get: Below up to what it declared, and Above more than that.
@@ -69,7 +84,9 @@ type Increase struct {
 func (r *Reservations) Reserve(i Increase, rooms []Room, now time.Time) (granted cpu.Milli, again time.Time) {
 	g, again := r.grant(i, rooms, now)
 	if g.amount > 0 {
+		r.Release(i.Pod)
 		r.granted[i.Pod] = g
+		r.recount(g)
 	}
 	if g.settled {
 		delete(r.waits, i.Pod)
@@ -91,22 +108,12 @@ func (r *Reservations) grant(i Increase, rooms []Room, now time.Time) (g grant, 
 	g, wanted := grant{namespace: i.Namespace, at: now, before: map[string]cpu.Milli{}}, i.Below+i.Above
 	waited := r.waited(i, rooms, now)
 	for _, room := range rooms {
-		reserved, recent := cpu.Milli(0), cpu.Milli(0)
-		for pod, other := range r.granted {
-			before, counts := other.before[room.Name]
-			if !counts || other.namespace != i.Namespace {
-				continue
-			}
-			recent += other.amount
-			if pod == i.Pod || room.Used >= before+other.amount || now.Sub(other.at) >= Lag {
-				continue
-			}
-			reserved += other.amount
-			again = lifecycle.Earlier(again, other.at.Add(Lag))
-		}
-		g.before[room.Name] = room.Used + reserved
+		t := r.tally(i, room, now)
+		again = lifecycle.Earlier(again, t.again)
+		g.before[room.Name] = room.Used + t.reserved
+		reserved := t.reserved
 		if !waited {
-			reserved += cpu.FromCores(i.Others * max(0, room.Hard-room.Used+recent).Cores())
+			reserved += cpu.FromCores(i.Others * max(0, room.Hard-room.Used+t.recent).Cores())
 		}
 		i.Below, i.Above = r.config.Grant(room, reserved, i.Below, i.Above)
 	}
@@ -115,6 +122,43 @@ func (r *Reservations) grant(i Increase, rooms []Room, now time.Time) (g grant, 
 		again = lifecycle.Earlier(again, r.waits[i.Pod].since.Add(othersTake))
 	}
 	return g, again
+}
+
+// tally counts what was granted of a quota to other pods than the one that asks.
+func (r *Reservations) tally(i Increase, room Room, now time.Time) tally {
+	key := tallied{i.Namespace, room.Name}
+	_, own := r.granted[i.Pod]
+	if t, ok := r.tallies[key]; ok && !own && t.used == room.Used && (t.until.IsZero() || now.Before(t.until)) {
+		return t
+	}
+	t := tally{used: room.Used}
+	for pod, g := range r.granted {
+		before, counts := g.before[room.Name]
+		if age := now.Sub(g.at); !counts || g.namespace != i.Namespace || age >= othersTake {
+			continue
+		}
+		t.recent += g.amount
+		shown := g.at.Add(Lag)
+		if now.Before(shown) {
+			t.until = lifecycle.Earlier(t.until, shown)
+			if pod != i.Pod && room.Used < before+g.amount {
+				t.reserved += g.amount
+				t.again = lifecycle.Earlier(t.again, shown)
+			}
+		}
+		t.until = lifecycle.Earlier(t.until, g.at.Add(othersTake))
+	}
+	if !own {
+		r.tallies[key] = t
+	}
+	return t
+}
+
+// recount has what a grant counts in counted anew.
+func (r *Reservations) recount(g grant) {
+	for quota := range g.before {
+		delete(r.tallies, tallied{g.namespace, quota})
+	}
 }
 
 // othersTake is after how long without a change of a quota no other replica has granted what it leaves:
@@ -139,7 +183,12 @@ func (r *Reservations) waited(i Increase, rooms []Room, now time.Time) bool {
 }
 
 // Release returns what was reserved for a pod.
-func (r *Reservations) Release(pod string) { delete(r.granted, pod) }
+func (r *Reservations) Release(pod string) {
+	if g, ok := r.granted[pod]; ok {
+		r.recount(g)
+		delete(r.granted, pod)
+	}
+}
 
 // Refused notes that a quota refused an increase in these rooms. Many are in flight at once, so that
 // one shortage may refuse them all: it counts once.
@@ -163,8 +212,13 @@ func (r *Reservations) Accepted(namespace string, now time.Time) {
 }
 
 // expire drops grants that every quota shows by now, and refusals of long ago, whose namespace may
-// be gone.
+// be gone. It need not find them at once.
 func (r *Reservations) expire(now time.Time) {
+	if now.Sub(r.expired) < time.Second {
+		return
+	}
+	r.expired = now
+	clear(r.tallies)
 	maps.DeleteFunc(r.granted, func(_ string, g grant) bool { return now.Sub(g.at) >= othersTake })
 	maps.DeleteFunc(r.waits, func(_ string, w wait) bool { return now.Sub(w.since) >= 10*othersTake })
 	maps.DeleteFunc(r.refusals, func(_ string, f refusal) bool { return !now.Before(f.forgotten) })

@@ -134,6 +134,45 @@ func TestReplicasGrantNoMoreThanIsLeft(t *testing.T) {
 	}
 }
 
+// TestTalliesAreExact: what is granted, and when more may be, is what counting all grants anew at each
+// question makes it.
+func TestTalliesAreExact(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		r, slow := newReservations(), newReservations()
+		now, used := noon, map[string]cpu.Milli{"cores": 4000, "low": 1000}
+		for step := range 300 {
+			now = now.Add(time.Duration(random.IntN(5)*random.IntN(200)) * time.Millisecond)
+			i := Increase{
+				Namespace: []string{"shop", "bank"}[random.IntN(2)], Below: cpu.Milli(random.IntN(800)), Above: cpu.Milli(random.IntN(800)),
+				Others: []float64{0, 0.3}[random.IntN(2)],
+			}
+			i.Pod = fmt.Sprint(i.Namespace, random.IntN(12))
+			rooms := []Room{{Name: "cores", Hard: 10000, Used: used["cores"]}, {Name: "low", Hard: 5000, Used: used["low"]}}
+			rooms = rooms[random.IntN(2) : 1+random.IntN(2)]
+			if len(rooms) == 0 {
+				continue
+			}
+			ask := (*Reservations).Grants
+			switch random.IntN(4) {
+			case 0:
+				ask = (*Reservations).Reserve
+			case 1:
+				r.Release(i.Pod)
+				slow.Release(i.Pod)
+			case 2:
+				used[rooms[0].Name] += cpu.Milli(random.IntN(900) - 400)
+			}
+			clear(slow.tallies)
+			got, again := ask(r, i, rooms, now)
+			want, wantAgain := ask(slow, i, rooms, now)
+			if got != want || !again.Equal(wantAgain) {
+				t.Fatalf("seed %d, step %d: %v granted and again at %v, want %v and %v", seed, step, got, again, want, wantAgain)
+			}
+		}
+	}
+}
+
 // TestRefusalsAreForgotten: also those of a namespace that is not seen again.
 func TestRefusalsAreForgotten(t *testing.T) {
 	r := newReservations()
