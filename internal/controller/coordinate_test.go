@@ -79,7 +79,8 @@ func TestUnresponsiveNodeKeepsItsFactors(t *testing.T) {
 	l.settlesAt(pod, 900)
 	told := *r.toldOf(pod)
 	told.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(150))}
-	r.must(l.memory.told.Tell(t.Context(), pod.Spec.NodeName, l.nodeUID(), []v1alpha1.NodePod{told}))
+	_, err := l.memory.told.Tell(t.Context(), pod.Spec.NodeName, l.nodeUID(), []v1alpha1.NodePod{told})
+	r.must(err)
 	l.ahead = 2 * time.Minute
 	if nodes, err := l.coordinator.Rebalance(t.Context()); err != nil || len(nodes) != 0 {
 		t.Errorf("changed on %v (%v)", nodes, err)

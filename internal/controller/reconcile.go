@@ -103,7 +103,7 @@ func (r *Reconciler) Ready() *Reconciler {
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.backoffs = flowcontrol.NewBackoffs(r.jitter)
 	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, newRequeue()
-	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Served: func() bool {
+	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Interval: tellInterval, Served: func() bool {
 		closed, _ := r.Gate.Closed()
 		return closed != reasons.CRDNotInstalled
 	}}
@@ -133,6 +133,9 @@ func (r *Reconciler) Ready() *Reconciler {
 	}
 	return r
 }
+
+// tellInterval is the least time from one write about a node to the next.
+const tellInterval = 200 * time.Millisecond
 
 // dispatcher is what carries resizes out.
 func (r *Reconciler) dispatcher() *dispatch.Dispatcher {

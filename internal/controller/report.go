@@ -115,7 +115,8 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
 			pods = append(pods, allocation.NodePod(t.pa, t.Status.Declared, t.constraints))
 		}
 	}
-	err := r.memory.told.Tell(ctx, s.node.name, s.node.uid, pods)
+	again, err := r.memory.told.Tell(ctx, s.node.name, s.node.uid, pods)
+	s.recheckAt = lifecycle.Earlier(s.recheckAt, again)
 	until = r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, thing, err)
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 }

@@ -219,6 +219,7 @@ func (r *rig) liveUntil(breakAt int, done bool) *life {
 	l.Reconciler.Now = func() time.Time { return time.Now().Add(l.ahead) }
 	l.Reconciler.Config.Pods = 1
 	l.Gate.Set("", "")
+	l.memory.told.Interval = 0
 	l.lookups.vpas = noVPAs{}
 	l.resizes.Answered = func(context.Context, string) {} // once looks again by itself
 	return l

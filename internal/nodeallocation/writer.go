@@ -2,6 +2,7 @@
 // NodeAllocation per node, and remembers its own last writes until the cache shows them.
 //
 // What it promises, each a test of the same name:
+//   - OneWriteForManyPods: what changes for pods of a node within a moment is one write.
 //   - WritesOnlyChanges: what is told already is not written again.
 //   - ToldIsKnownAtOnce: what was written is known before the cache shows it.
 //   - ForgetsWhatTheCacheShows: after a restore of the store, what the cache shows counts.
@@ -36,8 +37,13 @@ type Writer struct {
 	Now    func() time.Time
 	// Served says whether the CRD is installed. While it is not, nothing is told.
 	Served func() bool
+	// Interval is the least time from one write about a node to the next. Shorter tells sooner; longer
+	// saves writes where pods of a node come one after another.
+	Interval time.Duration
 
 	mu sync.Mutex
+	// last is when a node was last written about.
+	last map[string]time.Time
 	// written are the own last writes, by node, until the cache has caught up.
 	written map[string]write
 	// dropped is what was last told, by node, where the API server stored less of it: its CRD is of an
@@ -125,42 +131,66 @@ func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocat
 	return cached, nil
 }
 
-// Tell tells the agent of a node about these pods and no others. A node without a UID does not exist.
-func (w *Writer) Tell(ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod) error {
+// Tell tells the agent of a node about these pods and no others, or says when to ask again, as it was told
+// something just now. A node without a UID does not exist.
+func (w *Writer) Tell(
+	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod,
+) (again time.Time, err error) {
 	if uid == "" || !w.Served() {
-		return nil
+		return time.Time{}, nil
 	}
 	slices.SortFunc(pods, func(a, b v1alpha1.NodePod) int { return cmp.Compare(a.UID, b.UID) })
 	pods = pods[:min(len(pods), v1alpha1.MaxNodePods)]
 	was, err := w.newest(ctx, node)
 	if err != nil {
-		return err
+		return time.Time{}, err
+	}
+	patch := w.changes(was, allocation.NewNode(node, uid), pods)
+	if was == nil && len(pods) == 0 || was != nil && len(patch) == 0 {
+		return time.Time{}, nil
+	}
+	if again := w.notBefore(node); !again.IsZero() {
+		return again, nil
+	}
+	if was != nil {
+		return time.Time{}, w.patch(ctx, was, patch, pods)
 	}
 	next := allocation.NewNode(node, uid)
-	next.Spec.Pods = pods
-	if was == nil {
-		if len(pods) == 0 {
-			return nil
-		}
-		next.Spec.Pods = slices.Clone(pods) // the answer is read into it
-		if err := w.Client.Create(ctx, next, client.FieldOwner(kube.FieldManager)); err != nil {
-			return fmt.Errorf("create NodeAllocation %s: %w", node, err)
-		}
-		w.keep(next, pods)
-		return nil
+	next.Spec.Pods = slices.Clone(pods) // the answer is read into it
+	if err := w.Client.Create(ctx, next, client.FieldOwner(kube.FieldManager)); err != nil {
+		return time.Time{}, fmt.Errorf("create NodeAllocation %s: %w", node, err)
 	}
+	w.keep(next, pods)
+	return time.Time{}, nil
+}
+
+// notBefore is when a node may be written about again; zero: now.
+func (w *Writer) notBefore(node string) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if last, ok := w.last[node]; ok {
+		if age := w.Now().Sub(last); age >= 0 && age < w.Interval {
+			return last.Add(w.Interval)
+		}
+	}
+	return time.Time{}
+}
+
+// changes are what a merge patch makes of the newest version, so that it tells about these pods.
+func (w *Writer) changes(was, next *v1alpha1.NodeAllocation, pods []v1alpha1.NodePod) map[string]any {
 	patch := map[string]any{}
+	if was == nil {
+		return patch
+	}
 	if !same(was.Spec.Pods, pods) && !w.drops(was, pods) {
 		patch["spec"] = map[string]any{"pods": pods}
 	}
+	uid := next.OwnerReferences[0].UID
 	owned := slices.ContainsFunc(was.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
 	if !owned { // that of an earlier node of this name goes with that node
 		patch["metadata"] = map[string]any{"ownerReferences": next.OwnerReferences}
 	}
-	if len(patch) == 0 {
-		return nil
-	}
-	return w.patch(ctx, was, patch, pods)
+	return patch
 }
 
 // same says whether two nodes' pods are told the same.
@@ -208,8 +238,9 @@ func (w *Writer) keep(o *v1alpha1.NodeAllocation, told []v1alpha1.NodePod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.written == nil {
-		w.written, w.dropped = map[string]write{}, map[string]dropped{}
+		w.written, w.dropped, w.last = map[string]write{}, map[string]dropped{}, map[string]time.Time{}
 	}
+	w.last[o.Name] = w.Now()
 	delete(w.dropped, o.Name)
 	if !same(o.Spec.Pods, told) {
 		w.dropped[o.Name] = dropped{told, o.ResourceVersion}
@@ -223,4 +254,5 @@ func (w *Writer) Drop(node string) {
 	defer w.mu.Unlock()
 	delete(w.written, node)
 	delete(w.dropped, node)
+	delete(w.last, node)
 }

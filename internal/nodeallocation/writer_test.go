@@ -101,7 +101,8 @@ func pod(uid types.UID, ceiling cpu.Milli) v1alpha1.NodePod {
 func (w *world) tell(writes int, pods ...v1alpha1.NodePod) {
 	w.Helper()
 	before := w.writes
-	w.must(w.Tell(w.Context(), w.node.Name, w.node.UID, pods))
+	_, err := w.Tell(w.Context(), w.node.Name, w.node.UID, pods)
+	w.must(err)
 	if n := w.writes - before; n != writes {
 		w.Errorf("%d writes, want %d", n, writes)
 	}
@@ -202,8 +203,9 @@ func TestOldWriterIsRefused(t *testing.T) {
 	w.tell(1, pod("a", 0))
 	w.late, w.shown = true, w.stored()
 	other := w.writer(w.api)
-	w.must(other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 900)}))
-	if err := w.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("b", 0)}); !apierrors.IsConflict(err) {
+	_, err := other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 900)})
+	w.must(err)
+	if _, err := w.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("b", 0)}); !apierrors.IsConflict(err) {
 		t.Errorf("an old writer gets %v, want a conflict", err)
 	}
 	if p := w.stored().Spec.Pods; len(p) != 1 || p[0].Constraints == nil || *p[0].Constraints.Ceiling != 900 {
@@ -263,4 +265,39 @@ func TestLessIsStored(t *testing.T) {
 	w.now = w.now.Add(lag)
 	w.tell(1, pod("a", 700))
 	w.tell(0, pod("a", 700))
+}
+
+// TestOneWriteForManyPods: pods that come one after another are told together, the first at once and the
+// others a moment later; what is told already is never asked for again.
+func TestOneWriteForManyPods(t *testing.T) {
+	w := newWorld(t)
+	w.Interval = 200 * time.Millisecond
+	ask := func(n, writes int, wait time.Duration) {
+		t.Helper()
+		var pods []v1alpha1.NodePod
+		for i := range n {
+			pods = append(pods, pod(types.UID(fmt.Sprint("pod-", i)), 0))
+		}
+		before := w.writes
+		again, err := w.Tell(t.Context(), w.node.Name, w.node.UID, pods)
+		w.must(err)
+		want := time.Time{}
+		if wait > 0 {
+			want = w.now.Add(wait)
+		}
+		if got := w.writes - before; got != writes || !again.Equal(want) {
+			t.Errorf("%d pods: %d writes, again at %v, want %d and %v", n, got, again, writes, want)
+		}
+	}
+	ask(1, 1, 0)
+	for n := 2; n <= 10; n++ {
+		w.now = w.now.Add(20 * time.Millisecond)
+		ask(n, 0, w.Interval-time.Duration(n-1)*20*time.Millisecond)
+	}
+	ask(1, 0, 0) // as it is told
+	w.now = w.now.Add(20 * time.Millisecond)
+	ask(10, 1, 0)
+	ask(10, 0, 0)
+	w.now = w.now.Add(-time.Hour) // the clock was set back
+	ask(11, 1, 0)
 }
