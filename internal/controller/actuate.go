@@ -140,6 +140,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 		return err
 	}
 	if !fits {
+		r.quotas.Await(t.pod.Namespace, s.node.name)
 		t.Recheck(again)
 		t.reportWait(reasons.WaitingForQuota)
 		return nil

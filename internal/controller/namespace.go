@@ -56,7 +56,7 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	n.exists = true
 	n.mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
 	if n.mode != kube.ModeOff && !kube.AlwaysUnmanaged(name, r.Config.Namespace) {
-		if err := r.gatherConstraints(ctx, n, name); err != nil {
+		if err := r.gatherConstraints(ctx, n, name, s.node.name); err != nil {
 			return nil, err
 		}
 	}
@@ -65,8 +65,8 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	return n, nil
 }
 
-// gatherConstraints reads the objects of the namespace that constrain its pods.
-func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, name string) error {
+// gatherConstraints reads the objects of the namespace that constrain its pods, at a look at a node.
+func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, name, node string) error {
 	var hpas autoscalingv2.HorizontalPodAutoscalerList
 	var pdbs policyv1.PodDisruptionBudgetList
 	var ranges corev1.LimitRangeList
@@ -86,7 +86,7 @@ func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, n
 	if err := r.lookUpSelectors(ctx, n, name); err != nil {
 		return err
 	}
-	n.shares, err = r.quotas.Of(ctx, &n.NamespaceObjects, name, r.Now())
+	n.shares, err = r.quotas.Of(ctx, &n.NamespaceObjects, name, node, r.Now())
 	n.recheckAt = lifecycle.Earlier(n.recheckAt, n.shares.RecheckAt)
 	return err
 }

@@ -85,7 +85,9 @@ func (r *Reconciler) pod(
 	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
 	f.InLedger = kube.SameLimits(e.Limits, declared)
 	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
-	f.Resolved = p.resolved()
+	if f.Resolved = p.resolved(); p.rec.refused != nil && len(p.rec.refused.Quotas) > 0 {
+		r.quotas.Await(p.pod.Namespace, s.node.name)
+	}
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
 		age := p.decisionAge(s, r.Config.FreezeAfter)

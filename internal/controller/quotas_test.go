@@ -83,7 +83,7 @@ func (c *cached) shares(what string, hard, used, want cpu.Milli, again time.Dura
 	q.Status.Hard = q.Spec.Hard
 	q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(used)}
 	n, err := c.r.quotas.Of(
-		c.Context(), &constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}, "shop", c.now)
+		c.Context(), &constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}, "shop", "n1", c.now)
 	c.must(err)
 	var shares []cpu.Milli
 	for i := range 4 {

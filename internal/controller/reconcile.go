@@ -113,7 +113,7 @@ func (r *Reconciler) Ready() *Reconciler {
 		Allocations: func(ctx context.Context, namespace string) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {
 			return r.allocations(ctx, client.InNamespace(namespace))
 		},
-		Told: r.memory.told.Told,
+		Told: r.memory.told.Told, Wake: r.wakeOwn,
 	}
 	r.lookups = lookups{
 		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},

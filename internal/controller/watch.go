@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -98,7 +99,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 func (r *Reconciler) watch(mgr ctrl.Manager) error {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	nodes := handler.EnqueueRequestsFromMapFunc(r.nodesOf)
+	nodes, claims := handler.EnqueueRequestsFromMapFunc(r.nodesOf), r.quotas.Watch()
 	b := ctrl.NewControllerManagedBy(mgr).Named("nodes")
 	for _, w := range []struct {
 		object client.Object
@@ -111,10 +112,10 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		{&v1alpha1.NodeAllocation{}, func(client.Object) any { return nil }}, // written here alone; one that is deleted counts
 		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
 		{namespace, func(o client.Object) any { return o.GetLabels() }},
-		{&corev1.ResourceQuota{}, func(o client.Object) any {
+		{&corev1.ResourceQuota{}, func(o client.Object) any { // its usage: see quotaUsed
 			q := o.(*corev1.ResourceQuota)
 			room, _ := constraints.CPUQuotaOf(q)
-			return []any{q.Spec, room}
+			return []any{q.Spec, room.Hard, room.Known}
 		}},
 		{&autoscalingv2.HorizontalPodAutoscaler{}, func(o client.Object) any { // not its number of replicas
 			h := o.(*autoscalingv2.HorizontalPodAutoscaler)
@@ -128,9 +129,10 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.part == nil || !reflect.DeepEqual(w.part(e.ObjectOld), w.part(e.ObjectNew))
 		}}
-		b = b.Watches(w.object, ordered{nodes, urgency(w.object)}, builder.WithPredicates(r.claims(), changed))
+		b = b.Watches(w.object, ordered{nodes, urgency(w.object)}, builder.WithPredicates(claims, changed))
 	}
-	err := b.WatchesRawSource(source.Channel(r.requeue.some, nodes)).
+	err := b.Watches(&corev1.ResourceQuota{}, handler.Funcs{UpdateFunc: r.quotaUsed}).
+		WatchesRawSource(source.Channel(r.requeue.some, nodes)).
 		WatchesRawSource(source.Channel(r.requeue.all, ordered{nodes, later})).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      ptr.To(false),
@@ -158,29 +160,30 @@ func (r *Reconciler) setShare(mine, all int) {
 	r.resizes.SetShare(float64(mine) / float64(max(all, 1)))
 }
 
-// claims notes changes that change what quotas leave others of a namespace, and lets all pass.
-func (r *Reconciler) claims() predicate.Predicate {
-	r.quotas.Watched = true
-	claim := func(o client.Object) any {
-		switch o := o.(type) {
-		case *corev1.Pod:
-			return kube.Relevant(o)
-		case *v1alpha1.PodAllocation:
-			return []any{o.UID, o.Generation, o.Status.DeclaredLimits}
-		}
-		return nil
+// usageDelay is how soon nodes are looked at as the usage of a quota has changed. Many resizes within it
+// cost one look; longer has pods that wait for a quota wait longer.
+const usageDelay = 500 * time.Millisecond
+
+// quotaUsed has the nodes looked at which the usage of a quota concerns.
+func (r *Reconciler) quotaUsed(
+	ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
+	nodes, all := r.quotas.Used(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota), r.Now())
+	var requests []reconcile.Request
+	if all {
+		requests = r.nodesOf(ctx, e.ObjectNew)
 	}
-	note := func(before, now client.Object) bool {
-		if !reflect.DeepEqual(claim(before), claim(now)) {
-			r.quotas.Changed(now.GetNamespace())
-		}
-		return true
+	for _, node := range nodes {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
 	}
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return note(nil, e.Object) },
-		DeleteFunc: func(e event.DeleteEvent) bool { return note(nil, e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return note(e.ObjectOld, e.ObjectNew) },
+	for _, request := range requests {
+		queue.AddAfter(request, usageDelay)
 	}
+}
+
+// wakeOwn has those of some nodes looked at that this replica owns.
+func (r *Reconciler) wakeOwn(ctx context.Context, nodes []string) {
+	r.requeue.nodes(ctx, slices.DeleteFunc(nodes, func(node string) bool { return !r.Replica.Owns(node) }))
 }
 
 // nodesOf are the nodes that a changed object concerns; of a Node without a name, all.

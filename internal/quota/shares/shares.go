@@ -1,11 +1,19 @@
 // Package shares keeps what short ResourceQuotas leave each pod. The quotas of a namespace are divided
-// over its pods on all nodes, once for each version of the quotas and the pods, and not at each look
-// at a node.
+// over its pods on all nodes.
+//
+// What it promises, each a test of the same name:
+//   - DividedOnce: a namespace is divided when something has changed, once a second at most, and not at
+//     each look at a node.
+//   - WakesWhatChanges: a division has the nodes looked at whose pods have other shares than before, and
+//     no others.
+//   - WaitersAreWoken: where a quota is used less, the nodes are looked at whose pods wait for it.
 package shares
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,14 +41,17 @@ type Divider struct {
 	Allocations func(ctx context.Context, namespace string) (map[types.NamespacedName]*v1alpha1.PodAllocation, error)
 	// Told is what the agent of a node is told.
 	Told func(ctx context.Context, node string) (nodeallocation.Told, error)
-	// Watched: Changed is called for each change of a pod or a PodAllocation. Without that, quotas are
-	// divided at each look.
-	Watched bool
+	// Wake has nodes looked at, whose pods have other shares than before.
+	Wake func(ctx context.Context, nodes []string)
 
 	mu         sync.Mutex
+	watched    bool // each change of a pod or a PodAllocation is noted
 	drift      quota.Drift
-	changes    map[string]int64 // of the pods of a namespace
+	changes    map[string]int64 // of the pods of a namespace, or of the usage of its quotas
 	namespaces map[string]*division
+	by         map[string]string          // the node whose look divides a namespace again
+	asked      map[string]time.Time       // since when that look is wanted and has not come
+	waiting    map[string]map[string]bool // nodes with pods that wait for quotas, by namespace
 	pruned     time.Time
 }
 
@@ -48,7 +59,8 @@ type Divider struct {
 type division struct {
 	mu      sync.Mutex
 	changes int64
-	quotas  string // in their versions
+	pending bool   // a look is to come, as something has changed since
+	quotas  string // what they bound
 	at      time.Time
 	result  Division
 }
@@ -64,6 +76,7 @@ type Division struct {
 type Share struct {
 	Most cpu.Milli
 	By   []string
+	node string
 }
 
 // How soon a namespace whose pods change is divided again, and how long a division is kept at most:
@@ -74,72 +87,139 @@ const (
 	mostAge  = 30 * time.Second
 )
 
-// Changed notes a change of a pod or a PodAllocation.
-func (d *Divider) Changed(namespace string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, divided := d.namespaces[namespace]; divided {
-		d.changes[namespace]++
-	}
-}
-
-// Of divides what the quotas of a namespace leave over its pods, unless it just has.
+// Of divides what the quotas of a namespace leave over its pods at a look at a node, unless it just has.
 func (d *Divider) Of(
-	ctx context.Context, n *constraints.NamespaceObjects, namespace string, now time.Time,
+	ctx context.Context, n *constraints.NamespaceObjects, namespace, node string, now time.Time,
 ) (Division, error) {
-	versions := versionsOf(n.Quotas)
-	if versions == "" {
+	quotas := bounds(n.Quotas)
+	if quotas == "" {
 		return Division{}, nil
 	}
-	if !d.Watched {
+	last, changes, watched := d.last(namespace, now)
+	if !watched {
 		return d.divide(ctx, n, namespace, now)
 	}
-	last, changes := d.last(namespace, now)
-	last.mu.Lock()
-	defer last.mu.Unlock()
-	age := now.Sub(last.at)
-	if last.quotas == versions && age < mostAge && (last.result.RecheckAt.IsZero() || now.Before(last.result.RecheckAt)) {
-		result := last.result
-		if last.changes == changes {
-			return result, nil
-		}
-		if age < leastAge {
-			result.RecheckAt = lifecycle.Earlier(result.RecheckAt, last.at.Add(leastAge))
-			return result, nil
-		}
+	result, changed, err := last.of(quotas, changes, now, func() (Division, error) { return d.divide(ctx, n, namespace, now) })
+	if err != nil {
+		return Division{}, err
 	}
-	result, err := d.divide(ctx, n, namespace, now)
-	if err == nil {
-		last.changes, last.quotas, last.at, last.result = changes, versions, now, result
+	if !d.looksAgain(namespace, node, changed != nil || result.pending) {
+		result.RecheckAt = time.Time{}
 	}
-	return result, err
+	if delete(changed, node); len(changed) > 0 {
+		d.Wake(ctx, slices.Sorted(maps.Keys(changed)))
+	}
+	return result.Division, nil
 }
 
-// last is the last division of a namespace, and how often its pods have changed. Those of namespaces
-// that are not looked at any more are forgotten.
-func (d *Divider) last(namespace string, now time.Time) (*division, int64) {
+// outcome is a division, and whether the look that finds it is to be followed by another.
+type outcome struct {
+	Division
+	pending bool
+}
+
+// of is the last division, or where that does not hold any more a new one, with the nodes on which shares
+// have changed by it; nil: it is not new.
+func (d *division) of(
+	quotas string, changes int64, now time.Time, divide func() (Division, error),
+) (o outcome, changed map[string]bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	age, again := now.Sub(d.at), d.result.RecheckAt
+	holds := d.quotas == quotas && age < mostAge && (again.IsZero() || now.Before(again))
+	if holds && (d.changes == changes || age < leastAge) {
+		o = outcome{Division: d.result}
+		if d.changes != changes && !d.pending { // this look is followed by another, and no other one is
+			d.pending, o.pending = true, true
+			d.result.RecheckAt = lifecycle.Earlier(again, d.at.Add(leastAge))
+			o.RecheckAt = d.result.RecheckAt
+		}
+		return o, nil, nil
+	}
+	result, err := divide()
+	if err != nil {
+		return o, nil, err
+	}
+	changed = map[string]bool{}
+	if !d.at.IsZero() {
+		changed = differing(d.result.Shares, result.Shares)
+	}
+	d.changes, d.pending, d.quotas, d.at, d.result = changes, false, quotas, now, result
+	return outcome{Division: result}, changed, nil
+}
+
+// differing are the nodes of pods whose shares differ.
+func differing(before, now map[types.UID]Share) map[string]bool {
+	nodes := map[string]bool{}
+	for uid, b := range before {
+		if s := now[uid]; s.Most != b.Most || !slices.Equal(s.By, b.By) {
+			nodes[b.node] = true
+		}
+	}
+	for uid, s := range now {
+		if _, had := before[uid]; !had {
+			nodes[s.node] = true
+		}
+	}
+	return nodes
+}
+
+// looksAgain says whether a node is the one whose look divides the namespace again. One that takes that
+// over is from then on.
+func (d *Divider) looksAgain(namespace, node string, takes bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if takes && node != "" {
+		d.by[namespace] = node
+	}
+	if d.by[namespace] != node {
+		return false
+	}
+	delete(d.asked, namespace)
+	return true
+}
+
+// last is the last division of a namespace, how often its pods have changed, and whether that is noted.
+// Those of namespaces that are not looked at any more are forgotten.
+func (d *Divider) last(namespace string, now time.Time) (*division, int64, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.namespaces == nil {
 		d.namespaces, d.changes, d.pruned = map[string]*division{}, map[string]int64{}, now
+		d.by, d.asked = map[string]string{}, map[string]time.Time{}
 	}
 	if now.Sub(d.pruned) >= 20*mostAge {
-		clear(d.namespaces)
-		clear(d.changes)
+		for name, n := range d.namespaces {
+			if n.mu.TryLock() {
+				old := now.Sub(n.at) >= 20*mostAge
+				if n.mu.Unlock(); old {
+					d.forget(name)
+				}
+			}
+		}
 		d.pruned = now
 	}
 	if d.namespaces[namespace] == nil {
 		d.namespaces[namespace] = &division{}
 	}
-	return d.namespaces[namespace], d.changes[namespace]
+	return d.namespaces[namespace], d.changes[namespace], d.watched
 }
 
-// versionsOf names the versions of the quotas that bound CPU limits; "" where there are none.
-func versionsOf(quotas []corev1.ResourceQuota) string {
+func (d *Divider) forget(namespace string) {
+	delete(d.namespaces, namespace)
+	delete(d.changes, namespace)
+	delete(d.by, namespace)
+	delete(d.asked, namespace)
+	delete(d.waiting, namespace)
+}
+
+// bounds names what the quotas bound that bound CPU limits; "" where there are none.
+func bounds(quotas []corev1.ResourceQuota) string {
 	var s strings.Builder
 	for i := range quotas {
-		if _, bounds := constraints.CPUQuotaOf(&quotas[i]); bounds {
-			fmt.Fprint(&s, quotas[i].UID, "=", quotas[i].ResourceVersion, " ")
+		q := &quotas[i]
+		if room, bounds := constraints.CPUQuotaOf(q); bounds {
+			fmt.Fprint(&s, q.UID, "=", room.Known, room.Hard, q.Spec.Scopes, q.Spec.ScopeSelector, " ")
 		}
 	}
 	return s.String()
@@ -163,7 +243,7 @@ func (d *Divider) divide(
 				return Division{}, err
 			}
 		}
-		var pods []types.UID
+		var pods []*corev1.Pod
 		var claims []quota.Claim
 		var seen, others cpu.Milli
 		for _, c := range claimants {
@@ -171,7 +251,7 @@ func (d *Divider) divide(
 			case !constraints.QuotaSelects(q, c.pod):
 			case c.managed:
 				seen += c.charged
-				pods, claims = append(pods, c.pod.UID), append(claims, c.claim)
+				pods, claims = append(pods, c.pod), append(claims, c.claim)
 			default:
 				seen += c.charged
 				others += c.charged
@@ -188,8 +268,10 @@ func (d *Divider) divide(
 		if !short {
 			continue
 		}
-		for j, uid := range pods {
-			result.Shares[uid] = result.Shares[uid].with(most[j], q.Name)
+		for j, pod := range pods {
+			s := result.Shares[pod.UID].with(most[j], q.Name)
+			s.node = pod.Spec.NodeName
+			result.Shares[pod.UID] = s
 		}
 	}
 	return result, nil

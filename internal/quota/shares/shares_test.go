@@ -3,6 +3,7 @@ package shares
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type cached struct {
 	pods  []corev1.Pod
 	of    map[types.NamespacedName]*v1alpha1.PodAllocation
 	lists int
+	woken []string
 }
 
 func (c *cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -57,7 +59,8 @@ func namespace(n int) (*Divider, *cached, *constraints.NamespaceObjects) {
 	q.Spec.Hard = podtest.Amounts("limits.cpu", fmt.Sprint(n))
 	q.Status.Hard, q.Status.Used = q.Spec.Hard, podtest.Amounts("limits.cpu", fmt.Sprint(n/2))
 	d := &Divider{
-		Config: quota.DefaultConfig(), Client: c, Watched: true,
+		Config: quota.DefaultConfig(), Client: c, watched: true,
+		Wake: func(_ context.Context, nodes []string) { c.woken = append(c.woken, nodes...) },
 		Allocations: func(context.Context, string) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {
 			return c.of, nil
 		},
@@ -66,27 +69,106 @@ func namespace(n int) (*Divider, *cached, *constraints.NamespaceObjects) {
 	return d, c, &constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}
 }
 
-// TestDividedOnce: a namespace is divided again when its quota changes, when its pods have and a second
-// is over, and when a division is old; and not at other looks.
+// TestDividedOnce: a namespace is divided again when what its quota bounds changes, when its pods or the
+// usage of its quota have and a second is over, and when a division is old; and not at other looks.
+// One node is looked at again for that, and no other.
 func TestDividedOnce(t *testing.T) {
 	d, c, n := namespace(60)
-	look := func(what string, at time.Duration, lists int) {
+	look := func(what, node string, at time.Duration, lists int, again time.Duration) {
 		t.Helper()
-		got, err := d.Of(t.Context(), n, "shop", noon.Add(at))
+		got, err := d.Of(t.Context(), n, "shop", node, noon.Add(at))
 		if err != nil || len(got.Shares) != 60 || c.lists != lists {
 			t.Errorf("%s: %d shares after %d lists (%v), want 60 after %d", what, len(got.Shares), c.lists, err, lists)
 		}
+		want := time.Time{}
+		if again > 0 {
+			want = noon.Add(again)
+		}
+		if !got.RecheckAt.Equal(want) {
+			t.Errorf("%s: again at %v, want %v", what, got.RecheckAt, want)
+		}
 	}
-	look("at first", 0, 1)
-	look("another node", 10*time.Millisecond, 1)
-	d.Changed("shop")
-	d.Changed("another")
-	look("a pod has just changed", 20*time.Millisecond, 1)
-	look("and a second is over", leastAge, 2)
-	n.Quotas[0].ResourceVersion = "2"
-	look("the quota has changed", leastAge+time.Millisecond, 3)
-	look("it is the same", leastAge+2*time.Millisecond, 3)
-	look("the division is old", leastAge+mostAge+time.Second, 4)
+	look("at first", "n0", 0, 1, 0)
+	look("another node", "n1", 10*time.Millisecond, 1, 0)
+	d.changed("shop")
+	d.changed("another")
+	look("a pod has just changed", "n1", 20*time.Millisecond, 1, leastAge)
+	look("the other node", "n0", 30*time.Millisecond, 1, 0)
+	look("and a second is over", "n1", leastAge, 2, 0)
+	for range 100 { // resizes
+		n.Quotas[0] = *used(&n.Quotas[0], "90")
+	}
+	look("the quota is used otherwise", "n1", leastAge+time.Millisecond, 2, 0)
+	n.Quotas[0].Status.Hard = podtest.Amounts("limits.cpu", "59")
+	look("the quota is smaller", "n0", leastAge+time.Millisecond, 3, leastAge+time.Millisecond+quota.Lag)
+	look("it is the same", "n0", leastAge+2*time.Millisecond, 3, leastAge+time.Millisecond+quota.Lag)
+	look("another node", "n1", leastAge+2*time.Millisecond, 3, 0)
+	look("the division is old", "n0", leastAge+mostAge+time.Second, 4, 0)
+}
+
+// used is the same quota with other usage.
+func used(q *corev1.ResourceQuota, amount string) *corev1.ResourceQuota {
+	q = q.DeepCopy()
+	q.Namespace, q.Status.Used = "shop", podtest.Amounts("limits.cpu", amount)
+	return q
+}
+
+// TestWakesWhatChanges: a resize, which changes the usage of the quota and no share, has one node looked
+// at; a division by which shares change has those looked at, and another one none.
+func TestWakesWhatChanges(t *testing.T) {
+	d, c, n := namespace(300)
+	at := noon
+	look := func(node string, want ...string) {
+		t.Helper()
+		at, c.woken = at.Add(2*leastAge), nil
+		if _, err := d.Of(t.Context(), n, "shop", node, at); err != nil || !slices.Equal(c.woken, want) {
+			t.Errorf("woken %v (%v), want %v", c.woken, err, want)
+		}
+	}
+	look("n0")
+	before := n.Quotas[0].DeepCopy()
+	for range 100 {
+		if nodes, all := d.Used(before, used(before, "151"), at); all || !slices.Equal(nodes, []string{"n0"}) {
+			t.Fatalf("a resize has %v looked at, all %v, want n0 alone", nodes, all)
+		}
+	}
+	look("n0")
+	c.of[types.NamespacedName{Namespace: "shop", Name: "u3"}].Status.DeclaredLimits = nil // of a pod on n0
+	d.changed("shop")
+	look("n0")
+	n.Quotas[0].Status.Hard = podtest.Amounts("limits.cpu", "200")
+	look("n2", "n0", "n1", "n3", "n4", "n5", "n6", "n7", "n8", "n9")
+	look("n1")
+}
+
+// TestWaitersAreWoken: nodes with pods that wait are looked at once when a quota is used less, and not when
+// it is used more. Where the one node is not looked at in time, all are.
+func TestWaitersAreWoken(t *testing.T) {
+	d, _, n := namespace(60)
+	if _, err := d.Of(t.Context(), n, "shop", "n0", noon); err != nil {
+		t.Fatal(err)
+	}
+	d.Await("shop", "n1")
+	d.Await("shop", "n7")
+	d.Await("bank", "n8")
+	q := used(&n.Quotas[0], "40")
+	for _, c := range []struct {
+		used  string
+		at    time.Duration
+		nodes []string
+		all   bool
+	}{
+		{"40", 0, nil, false},
+		{"41", 0, []string{"n0"}, false},
+		{"39", time.Second, []string{"n0", "n1", "n7"}, false},
+		{"39", time.Second, []string{"n0"}, false},
+		{"41", askedFor, nil, true},
+		{"41", askedFor, []string{"n0"}, false},
+	} {
+		if nodes, all := d.Used(q, used(q, c.used), noon.Add(c.at)); !slices.Equal(nodes, c.nodes) || all != c.all {
+			t.Errorf("from 40 to %s at %v: %v, all %v, want %v and %v", c.used, c.at, nodes, all, c.nodes, c.all)
+		}
+	}
 }
 
 // BenchmarkLook is what a look at a node costs that has pods in a namespace of 5,000 pods under a quota.
@@ -94,9 +176,9 @@ func BenchmarkLook(b *testing.B) {
 	for name, watched := range map[string]bool{"each-look": false, "once": true} {
 		b.Run(name, func(b *testing.B) {
 			d, _, n := namespace(5000)
-			d.Watched = watched
+			d.watched = watched
 			for b.Loop() {
-				if _, err := d.Of(b.Context(), n, "shop", noon); err != nil {
+				if _, err := d.Of(b.Context(), n, "shop", "n0", noon); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,0 +1,108 @@
+package shares
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/kube"
+)
+
+// Watch returns a predicate that lets all events pass, and notes those of pods and PodAllocations that
+// change what quotas leave others. From then on a division is kept until something has changed.
+func (d *Divider) Watch() predicate.Predicate {
+	d.mu.Lock()
+	d.watched = true
+	d.mu.Unlock()
+	note := func(before, now client.Object) bool {
+		if !reflect.DeepEqual(claimed(before), claimed(now)) {
+			d.changed(now.GetNamespace())
+		}
+		return true
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return note(nil, e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return note(nil, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return note(e.ObjectOld, e.ObjectNew) },
+	}
+}
+
+// claimed is what divisions depend on in an object.
+func claimed(o client.Object) any {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return kube.Relevant(o)
+	case *v1alpha1.PodAllocation:
+		return []any{o.UID, o.Generation, o.Status.DeclaredLimits}
+	}
+	return nil
+}
+
+// changed notes a change of a pod or a PodAllocation.
+func (d *Divider) changed(namespace string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, divided := d.namespaces[namespace]; divided {
+		d.changes[namespace]++
+	}
+}
+
+// askedFor is how long the look of the one node may take. Its pods of the namespace may be gone.
+const askedFor = 5 * time.Second
+
+// Used takes in that a quota is used otherwise than before, and returns the nodes to look at: one, whose
+// look divides the quotas anew, and where it is used less, those with pods that wait for it. Each resize
+// in a namespace changes that, so its other nodes are looked at only if their shares change. all: every
+// node with pods of the namespace is to be looked at, as the one did not do it.
+func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes []string, all bool) {
+	was, _ := constraints.CPUQuotaOf(before)
+	is, bounds := constraints.CPUQuotaOf(now)
+	namespace := now.Namespace
+	if !bounds || is.Used == was.Used {
+		return nil, false
+	}
+	d.changed(namespace)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if is.Used < was.Used {
+		nodes = slices.Collect(maps.Keys(d.waiting[namespace]))
+		delete(d.waiting, namespace)
+	}
+	if d.namespaces[namespace] == nil {
+		return nodes, false
+	}
+	by, asked := d.by[namespace], d.asked[namespace]
+	switch {
+	case by == "" || !asked.IsZero() && at.Sub(asked) >= askedFor:
+		delete(d.asked, namespace)
+		return nil, true
+	case asked.IsZero():
+		d.asked[namespace] = at
+	}
+	if !slices.Contains(nodes, by) {
+		nodes = append(nodes, by)
+	}
+	slices.Sort(nodes)
+	return nodes, false
+}
+
+// Await notes that a pod of a node waits for the quotas of a namespace to be used less.
+func (d *Divider) Await(namespace, node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting == nil {
+		d.waiting = map[string]map[string]bool{}
+	}
+	if d.waiting[namespace] == nil {
+		d.waiting[namespace] = map[string]bool{}
+	}
+	d.waiting[namespace][node] = true
+}
