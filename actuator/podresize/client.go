@@ -16,6 +16,12 @@ import (
 // webhooks and quota after 10 s.
 const Timeout = 8 * time.Second
 
+// Resizer carries moves out; a *Client is one.
+type Resizer interface {
+	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result
+	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) Result
+}
+
 // Client sends moves to the API server. It needs the verb patch on pods/resize only.
 type Client struct {
 	// API is where the requests go; a client.Client is one.

@@ -66,6 +66,12 @@ func (r Result) MayHaveChanged() bool {
 	return r.Outcome == Accepted || r.Outcome == Unknown || r.Pod != nil && r.Outcome == WouldMutate
 }
 
+// Harmless says of a dry run whether its resize may be sent. Where a webhook does not support dry runs, it
+// may if no LimitRange has a default to add to the pod, as what that adds can never be removed.
+func (r Result) Harmless(defaults bool) bool {
+	return r.Outcome == Accepted || r.Outcome == NoDryRun && !defaults
+}
+
 var outcomeNames = [...]string{
 	"Accepted", "NoChange", "Conflict", "PodGone", "Replaced", "NotServed", "NotAllowed", "QuotaExceeded",
 	"QuotaNeedsLimits", "LimitRangeRefused", "WouldMutate", "NodeRefused", "PolicyRefused", "Invalid", "NotYet",

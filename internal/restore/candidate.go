@@ -81,17 +81,25 @@ func (r *Cluster) resize(ctx context.Context, pod *corev1.Pod, move actuator.Mov
 	}()
 	if !r.admission.trusts(pod) {
 		result = r.Resize.DryRun(ctx, pod, move)
-		switch {
-		case result.Outcome == podresize.Accepted:
-			r.admission.trust(pod)
-		case result.Outcome != podresize.NoDryRun || !kube.FullySpecified(pod):
+		defaults := result.Outcome == podresize.NoDryRun && !kube.FullySpecified(pod) && r.ranged(ctx, pod.Namespace)
+		if !result.Harmless(defaults) {
 			return result
+		}
+		if result.Outcome == podresize.Accepted {
+			r.admission.trust(pod)
 		}
 	}
 	if result = r.Resize.Apply(ctx, pod, move); result.Outcome == podresize.WouldMutate {
 		r.admission.distrust(pod.Namespace)
 	}
 	return result
+}
+
+// ranged says whether a namespace has a LimitRange, or may have one.
+func (r *Cluster) ranged(ctx context.Context, namespace string) bool {
+	var ranges corev1.LimitRangeList
+	err := r.Client.List(ctx, &ranges, client.InNamespace(namespace), client.Limit(1))
+	return err != nil || len(ranges.Items) > 0
 }
 
 // affordable is the part of a resize that the quotas of the namespace have room for; false if there

@@ -12,17 +12,10 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
 )
-
-// Resizer resizes pods; a *podresize.Client is one.
-type Resizer interface {
-	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-}
 
 // Cluster returns every pod of the cluster to its declared limits, once, and pauses the controller
 // first. An uninstall runs it. What is done stands in the pods alone: a run that was cut short is
@@ -30,7 +23,7 @@ type Resizer interface {
 type Cluster struct {
 	// Client reads from the API server itself, not from a cache.
 	Client    client.Client
-	Resize    Resizer
+	Resize    podresize.Resizer
 	Namespace string
 	// Out gets the progress and the report, Audit one line per attempt to resize.
 	Out   io.Writer

@@ -380,6 +380,28 @@ func TestDryRunsOncePerTemplate(t *testing.T) {
 	}
 }
 
+// TestWithoutDryRuns: where a webhook does not support dry runs, a pod is restored all the same unless a
+// LimitRange could add a default to it, as the controller resizes it.
+func TestWithoutDryRuns(t *testing.T) {
+	for name, ranges := range map[string][]client.Object{
+		"no LimitRange": nil,
+		"a LimitRange":  {&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "defaults"}}},
+	} {
+		c := recorded(t, pod("bare", 2000, true))
+		for _, o := range ranges {
+			must(t, c.Create(t.Context(), o))
+		}
+		r, k, out := cluster(c)
+		k.dryRun = podresize.NoDryRun
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := r.Restore(ctx)
+		cancel()
+		if restored := len(k.moves) == 1; restored != (ranges == nil) || (err == nil) != restored {
+			t.Errorf("%s: %d resizes, error %v\n%s", name, len(k.moves), err, out)
+		}
+	}
+}
+
 // TestACutCheckIsNoSuccess: whether kubelets carried out what was accepted is open when the pass that
 // looks is cut.
 func TestACutCheckIsNoSuccess(t *testing.T) {

@@ -86,14 +86,8 @@ func (f fencedStatus) Patch(ctx context.Context, o client.Object, p client.Patch
 	return f.SubResourceWriter.Patch(ctx, o, p, opts...)
 }
 
-// Resizer carries resizes out; a *podresize.Client is one.
-type Resizer interface {
-	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-}
-
 // Resizer is a resizer that sends nothing for a pod on a node of another replica.
-func (r *Replica) Resizer(next Resizer) Resizer {
+func (r *Replica) Resizer(next podresize.Resizer) podresize.Resizer {
 	if r == nil {
 		return next
 	}
@@ -101,7 +95,7 @@ func (r *Replica) Resizer(next Resizer) Resizer {
 }
 
 type fencedResizer struct {
-	Resizer
+	podresize.Resizer
 	replica *Replica
 }
 
