@@ -207,7 +207,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 			Events: events.Bound(mgr.GetEventRecorder(kube.FieldManager), counts.DroppedEvents.Inc), Log: log,
 			Audit: slog.New(slog.NewJSONHandler(stdout, nil)).With("audit", true), Metrics: counts,
 		},
-	}).Ready()
+	}).Init()
 	if err := r.Setup(ctx, mgr); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ var (
 	filesDesc   = describe("mbcas_agent_open_files", "Open files of cgroups.")
 	blockedDesc = describe("mbcas_agent_blocked_pods", "Pods for which nothing is decided because the kernel does not "+
 		"answer a read of their cgroups; the log names them.")
-	unlikeDesc = describe("mbcas_agent_unlike_quota_pods", "Managed pods whose quota in the kernel has not been their limit "+
+	unlikeDesc = describe("mbcas_agent_quota_mismatch_pods", "Managed pods whose quota in the kernel has not been their limit "+
 		"for a minute; the log names them.")
 )
 

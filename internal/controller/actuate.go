@@ -41,7 +41,7 @@ func (r *Reconciler) act(ctx context.Context, s *snapshot, tasks []*task) {
 			requests = append(requests, *t.request)
 		}
 	}
-	r.resizes.Offer(s.node.name, r.liveness.Nodes(), requests, func(pod types.UID) bool { return s.exists[pod] })
+	r.resizes.Replace(s.node.name, r.liveness.Nodes(), requests, func(pod types.UID) bool { return s.exists[pod] })
 }
 
 // What is done about a pod, each with a back-off of its own. A pod about which either fails waits:
@@ -72,7 +72,7 @@ func (r *Reconciler) drop(ctx context.Context, t *task) error {
 		}
 		if err == nil && allocationOf(pod) == client.ObjectKeyFromObject(t.pa) &&
 			pod.UID == t.pa.Spec.PodRef.UID && pod.Spec.NodeName == t.pa.Spec.NodeName {
-			t.Recheck(r.Now().Add(lag))
+			t.Recheck(r.Now().Add(kube.CacheLag))
 			return nil
 		}
 	}

@@ -92,9 +92,9 @@ func (r *record) lapse() {
 	}
 }
 
-// lag is how long a cache may take to show an object that we created. An object that the cache does
-// not show for a multiple of it is from before a restore of the store.
-const lag = kube.CacheLag
+// versionKept is how long a version is remembered that the cache does not show. One that is still later
+// than the cached one then is from before a restore of the store.
+const versionKept = 30 * kube.CacheLag
 
 // of is what is remembered of a node, without pods that do not exist any more. Of one without pods and
 // PodAllocations nothing is.
@@ -130,7 +130,8 @@ func (m *memory) forget(node string) {
 func (n *nodeMemory) newest(cached *corev1.ConfigMap, now time.Time) *corev1.ConfigMap {
 	switch {
 	case n.ledger == nil:
-	case cached == nil && now.Sub(n.ledgerAt) < lag, cached != nil && kube.Newer(n.ledger, cached) && now.Sub(n.ledgerAt) < 30*lag:
+	case cached == nil && now.Sub(n.ledgerAt) < kube.CacheLag,
+		cached != nil && kube.Newer(n.ledger, cached) && now.Sub(n.ledgerAt) < versionKept:
 		return n.ledger
 	}
 	n.ledger = nil
@@ -142,17 +143,17 @@ func (n *nodeMemory) newest(cached *corev1.ConfigMap, now time.Time) *corev1.Con
 func (r *record) newest(
 	pod *corev1.Pod, pa *v1alpha1.PodAllocation, now time.Time,
 ) (*corev1.Pod, *v1alpha1.PodAllocation) {
-	if r.pod != nil && (now.Sub(r.podAt) > 30*lag || !kube.Newer(r.pod, pod)) {
+	if r.pod != nil && (now.Sub(r.podAt) > versionKept || !kube.Newer(r.pod, pod)) {
 		r.pod = nil
 	}
 	if r.pod != nil {
 		pod = r.pod
 	}
 	shown := pa != nil && r.pa != nil && pa.UID == r.pa.UID // another one is from before: ours is still to come
-	if r.pa != nil && (now.Sub(r.paAt) > 30*lag || shown && !kube.Newer(r.pa, pa)) {
+	if r.pa != nil && (now.Sub(r.paAt) > versionKept || shown && !kube.Newer(r.pa, pa)) {
 		r.pa = nil
 	}
-	yetToCome := pa == nil && r.pa != nil && r.cached != r.pa.UID && now.Sub(r.paAt) < lag
+	yetToCome := pa == nil && r.pa != nil && r.cached != r.pa.UID && now.Sub(r.paAt) < kube.CacheLag
 	if pa != nil {
 		r.cached = pa.UID
 	}

@@ -114,9 +114,9 @@ func TestForgetsWhatTheCacheShows(t *testing.T) {
 		"what never comes is not waited for": {pod: podAt("9"), pa: paAt("ours", "19"), late: true, newest: "19"},
 	} {
 		rec := &record{pod: podAt("10"), podAt: noon, pa: paAt("ours", "20"), paAt: noon}
-		now := noon.Add(lag / 2)
+		now := noon.Add(kube.CacheLag / 2)
 		if c.late {
-			now = noon.Add(31 * lag)
+			now = noon.Add(31 * kube.CacheLag)
 		}
 		_, pa := rec.newest(c.pod, c.pa, now)
 		if (rec.pod != nil) != c.keepPod || (rec.pa != nil) != c.keepPA || pa.ResourceVersion != c.newest {

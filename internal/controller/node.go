@@ -53,7 +53,7 @@ func (r *Reconciler) watchOnly(ctx context.Context, name string, owner sharding.
 	var n corev1.Node
 	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, &n)
 	forgotten := owner == sharding.OwnedByOther || apierrors.IsNotFound(err)
-	r.resizes.Offer(name, r.liveness.Nodes(), nil, func(types.UID) bool { return !forgotten })
+	r.resizes.Replace(name, r.liveness.Nodes(), nil, func(types.UID) bool { return !forgotten })
 	if forgotten {
 		r.memory.forget(name)
 		r.Metrics.Allocations(name, nil)

@@ -169,7 +169,7 @@ func (p *podState) decisionAge(s *snapshot, freeze time.Duration) time.Duration 
 		return 0
 	}
 	age := p.rec.decision.Age(d.ObservedAt.Time, s.now, liveness.Believed(d.ObservedAt.Time, s.now, freeze))
-	told := s.now.Sub(p.rec.untold) - lag // of a pod that it is not told of, the agent says nothing
+	told := s.now.Sub(p.rec.untold) - kube.CacheLag // of a pod that it is not told of, the agent says nothing
 	if !s.node.unconfirmed.Has(p.pod.UID) && s.node.LeaseAge < told {
 		age = min(age, s.node.LeaseAge)
 	}

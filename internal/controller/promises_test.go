@@ -453,7 +453,7 @@ func TestForgeriesAreRemoved(t *testing.T) {
 		r.must(r.Client.Create(r.Context(), forged))
 		before := l.counter.resizes()
 		l.look(pod)
-		l.pass(lag)
+		l.pass(kube.CacheLag)
 		pa := l.look(pod)
 		if err := r.Client.Get(r.Context(), client.ObjectKeyFromObject(forged), forged); client.IgnoreNotFound(err) != nil || err == nil {
 			t.Errorf("an allocation %s is still there (%v)", name, err)

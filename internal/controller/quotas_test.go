@@ -63,7 +63,7 @@ func newCached(t *testing.T) *cached {
 	c.r = (&Reconciler{
 		Config: DefaultConfig(), Now: func() time.Time { return c.now }, Gate: flowcontrol.NewGate(nil, nil),
 		API: API{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()},
-	}).Ready()
+	}).Init()
 	return c
 }
 

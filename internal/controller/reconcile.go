@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
@@ -26,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/liveness"
 	"github.com/mbcas/mbcas/internal/markets"
@@ -60,7 +62,7 @@ type API struct {
 	// Live reads from the API server itself.
 	Live client.Reader
 	// Resize carries resizes out.
-	Resize dispatch.Resizer
+	Resize podresize.Resizer
 	// Replica divides the nodes over the replicas of the controller; nil: there is no other.
 	Replica *sharding.Replica
 	// ReadMetric reads a metric of a DemandSignal, as demandsignal.MetricsAPI.Read does; nil: there are
@@ -95,15 +97,15 @@ type lookups struct {
 	percentages func(namespace string) (list []constraints.Signal, known bool)
 }
 
-// Ready prepares a Reconciler whose exported fields are set.
-func (r *Reconciler) Ready() *Reconciler {
+// Init prepares a Reconciler whose exported fields are set.
+func (r *Reconciler) Init() *Reconciler {
 	c := r.Config
 	r.Client, r.Resize = r.Replica.Client(r.Client), r.Replica.Resizer(r.Resize)
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.backoffs = flowcontrol.NewBackoffs(r.jitter)
 	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, newRequeue()
-	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Interval: tellInterval, Served: func() bool {
+	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Interval: nodeallocation.Interval, Served: func() bool {
 		closed, _ := r.Gate.Closed()
 		return closed != reasons.CRDNotInstalled
 	}}
@@ -134,15 +136,12 @@ func (r *Reconciler) Ready() *Reconciler {
 	return r
 }
 
-// tellInterval is the least time from one write about a node to the next.
-const tellInterval = 200 * time.Millisecond
-
 // dispatcher is what carries resizes out.
 func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 	c := r.Config
 	reservations := quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)
 	return (&dispatch.Dispatcher{
-		Resizer: r.Resize, Live: r.Live, Gate: r.Gate, Blocked: r.blocked, Owns: r.Replica.Owns,
+		Resizer: r.Resize, Live: r.Live, Gate: r.Gate, Suspended: r.suspended, Owns: r.Replica.Owns,
 		Breakers:    flowcontrol.NewBreakers(func(d time.Duration) time.Duration { return r.jitter(d) }),
 		Quotas:      dispatch.NewQuotas(r.Client, c.Actuator.DeadBand, reservations, r.ownedElsewhere),
 		FreezeAfter: c.FreezeAfter,
@@ -153,7 +152,7 @@ func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 			}
 		},
 		Now: func() time.Time { return r.Now() }, Audit: r.Audit, Metrics: r.Metrics,
-	}).Ready(c.Resizes)
+	}).Init(c.Resizes)
 }
 
 // failedRetry is how soon a node is looked at again that was left half done.
@@ -256,7 +255,7 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 	if s.node, err = r.node(ctx, name, s.now); err != nil {
 		return nil, err
 	}
-	if s.node.Blocked, err = r.blocked(ctx); err != nil {
+	if s.node.Suspended, err = r.suspended(ctx); err != nil {
 		return nil, err
 	}
 	var pods corev1.PodList
@@ -338,7 +337,7 @@ func (s *snapshot) addStrays(allocations map[types.NamespacedName]*v1alpha1.PodA
 			since = s.now
 		}
 		seen[pa.UID] = since
-		if due := since.Add(lag); s.now.Before(due) {
+		if due := since.Add(kube.CacheLag); s.now.Before(due) {
 			s.recheckAt = lifecycle.Earlier(s.recheckAt, due)
 		} else {
 			s.strays = append(s.strays, stray(pa))
@@ -356,7 +355,7 @@ func stray(pa *v1alpha1.PodAllocation) *task {
 
 // decide returns the tasks of the node, in the order in which to do them.
 func (r *Reconciler) decide(ctx context.Context, s *snapshot, decide decider) []*task {
-	tasks := flowcontrol.Sound(s.pods, func(pods []*podState) (tasks []*task) {
+	tasks := flowcontrol.Isolate(s.pods, func(pods []*podState) (tasks []*task) {
 		facts := make([]lifecycle.Pod, len(pods))
 		for i, p := range pods {
 			facts[i] = p.facts
@@ -375,8 +374,8 @@ func (r *Reconciler) decide(ctx context.Context, s *snapshot, decide decider) []
 // decider is lifecycle.Decide.
 type decider func(lifecycle.Config, lifecycle.Node, []lifecycle.Pod, time.Time) []lifecycle.Task
 
-// blocked is why nothing may be resized anywhere; "" where resizes are possible.
-func (r *Reconciler) blocked(ctx context.Context) (reasons.Reason, error) {
+// suspended is why nothing may be resized anywhere; "" where resizes are possible.
+func (r *Reconciler) suspended(ctx context.Context) (reasons.Reason, error) {
 	if reason, _ := r.Gate.Closed(); reason != "" {
 		return reason, nil
 	}

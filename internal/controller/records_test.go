@@ -163,12 +163,12 @@ func TestALivingAllocationStays(t *testing.T) {
 		},
 	})
 	l.look(pod)
-	l.pass(lag)
+	l.pass(kube.CacheLag)
 	if now := l.look(pod); now == nil || now.UID != before.UID {
 		t.Errorf("the allocation of a living pod became %+v", now)
 	}
 	r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
-	l.pass(lag)
+	l.pass(kube.CacheLag)
 	l.becomes(pod, "gone with its pod", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
 }
 
@@ -186,7 +186,7 @@ func TestAnEndedPodCostsNoRequest(t *testing.T) {
 	l.look(stays)
 	r.vanish(gone, theAllocation) // as the garbage collector does
 	l.look(stays)
-	l.pass(2 * lag)
+	l.pass(2 * kube.CacheLag)
 	if pa := l.look(left); pa != nil {
 		t.Errorf("the PodAllocation of a pod that is gone stays: %+v", pa.Status)
 	}

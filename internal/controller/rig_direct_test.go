@@ -29,7 +29,6 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
-	"github.com/mbcas/mbcas/internal/dispatch"
 )
 
 var errLost = errors.New("the test lets this request fail")
@@ -324,7 +323,7 @@ func (l *life) told(reason reasons.Reason) (n int) {
 
 // fakeResizer stands between a controller and the API server. A nil function is next alone.
 type fakeResizer struct {
-	dispatch.Resizer
+	podresize.Resizer
 	apply, dry func(pod *corev1.Pod, next func() podresize.Result) podresize.Result
 }
 
@@ -346,7 +345,7 @@ func (f fakeResizer) DryRun(ctx context.Context, pod *corev1.Pod, move actuator.
 
 // answer has every resize answered with an outcome instead. One whose answer is lost is lost after
 // its dry run.
-func answer(o podresize.Outcome) dispatch.Resizer {
+func answer(o podresize.Outcome) podresize.Resizer {
 	instead := func(o podresize.Outcome) func(*corev1.Pod, func() podresize.Result) podresize.Result {
 		return func(*corev1.Pod, func() podresize.Result) podresize.Result {
 			return podresize.Result{Outcome: o, Message: "because"}

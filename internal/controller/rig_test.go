@@ -30,7 +30,6 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
-	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/sharding"
@@ -184,7 +183,7 @@ func (r *rig) reconciler(c client.Client, live client.Reader) *Reconciler {
 			Events: events.NewFakeRecorder(1000), Log: slog.New(slog.NewJSONHandler(r.log, nil)),
 			Audit: slog.New(slog.NewJSONHandler(r.audit, nil)), Metrics: metrics.New(prometheus.NewRegistry()),
 		},
-	}).Ready()
+	}).Init()
 }
 
 // start runs a whole controller until the test ends or the returned function is called.
@@ -218,7 +217,7 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 
 // counter counts resizes that took place.
 type counter struct {
-	dispatch.Resizer
+	podresize.Resizer
 	mu    sync.Mutex
 	moves []actuator.Move
 }

@@ -104,7 +104,7 @@ func system() schedule.System {
 					Events: noEvents{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Audit: slog.New(p.Audit),
 					Metrics: metrics.New(prometheus.NewRegistry()),
 				},
-			}).Ready()
+			}).Init()
 			r.jitter = p.Jitter
 			r.lookups.vpas = noVPAs{}
 			r.Gate.Set("", "")

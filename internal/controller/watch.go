@@ -169,15 +169,13 @@ func (r *Reconciler) quotaUsed(
 	ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	nodes, all := r.quotas.Used(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota), r.Now())
-	var requests []reconcile.Request
-	if all {
-		requests = r.nodesOf(ctx, e.ObjectNew)
-	}
 	for _, node := range nodes {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
+		queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, usageDelay)
 	}
-	for _, request := range requests {
-		queue.AddAfter(request, usageDelay)
+	if all {
+		for _, request := range r.nodesOf(ctx, e.ObjectNew) {
+			queue.AddAfter(request, usageDelay)
+		}
 	}
 }
 

@@ -17,14 +17,14 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// within is how long a resize may take with its dry run and a read of the pod after a lost answer.
-const within = 3 * podresize.Timeout
+// resizeDeadline is how long a resize may take with its dry run and a read of the pod after a lost answer.
+const resizeDeadline = 3 * podresize.Timeout
 
 // carryOut carries a resize out that has its turn, and returns it with its answer.
-func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontrol.Use) {
+func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontrol.Charge) {
 	d.Gate.InFlight.Add(1)
 	defer d.Gate.InFlight.Add(-1)
-	bounded, cancel := context.WithTimeout(ctx, within)
+	bounded, cancel := context.WithTimeout(ctx, resizeDeadline)
 	defer cancel()
 	err := flowcontrol.Guard(func() error {
 		admitted, err := d.admit(bounded, &z)
@@ -39,11 +39,11 @@ func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontr
 	}
 	switch {
 	case z.Answer == nil:
-		return &z, flowcontrol.Untried
+		return &z, flowcontrol.NotAttempted
 	case z.Answer.MayHaveChanged():
-		return &z, flowcontrol.Spent
+		return &z, flowcontrol.Charged
 	}
-	return &z, flowcontrol.Unspent
+	return &z, flowcontrol.Refunded
 }
 
 // admit asks everything whose answer may have changed since the decision whether the resize may be
@@ -60,7 +60,7 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 	if age >= d.FreezeAfter { // does the agent stand by it?
 		return false, nil
 	}
-	if blocked, err := d.Blocked(ctx); err != nil || blocked != "" {
+	if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
 		return false, err
 	}
 	if reserved, err := d.Quotas.reserve(ctx, z, now); err != nil || !reserved {
@@ -110,17 +110,14 @@ func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Resul
 	under := fmt.Sprint(d.mutations.Load(), " ", ranges)
 	if z.Checked != under {
 		result = d.Resizer.DryRun(ctx, z.Pod, *z.Move)
-		// Where a webhook refuses dry runs, no LimitRange gives anything to a pod that lacks
-		// nothing.
-		if result.Outcome != podresize.Accepted &&
-			!(result.Outcome == podresize.NoDryRun && (ranges == "" || kube.FullySpecified(z.Pod))) {
+		if !result.Harmless(ranges != "" && !kube.FullySpecified(z.Pod)) {
 			if result.Outcome == podresize.Unknown { // a dry run changes nothing
 				result.Outcome, result.WebhookFailed = podresize.Unavailable, true
 			}
 			return result, true, nil
 		}
 		z.Checked = under
-		if blocked, err := d.Blocked(ctx); err != nil || blocked != "" {
+		if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
 			return result, false, err
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
@@ -27,12 +26,6 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
 )
-
-// Resizer carries resizes out; a *podresize.Client is one.
-type Resizer interface {
-	Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-	DryRun(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result
-}
 
 // Resize is one resize of a pod, with what is needed to carry it out and to record what came of it.
 type Resize struct {
@@ -78,12 +71,12 @@ type Request = flowcontrol.Request[*Resize]
 
 // Dispatcher carries resizes out as they get their turn.
 type Dispatcher struct {
-	Resizer Resizer
+	Resizer podresize.Resizer
 	// Live reads from the API server itself.
 	Live client.Reader
 	Gate *flowcontrol.Gate
-	// Blocked is why nothing may be resized anywhere; "" where resizes are possible.
-	Blocked func(ctx context.Context) (reasons.Reason, error)
+	// Suspended is why nothing may be resized anywhere; "" where resizes are possible.
+	Suspended func(ctx context.Context) (reasons.Reason, error)
 	// Owns says whether this replica of the controller resizes the pods of a node.
 	Owns     func(node string) bool
 	Breakers *flowcontrol.Breakers
@@ -105,19 +98,19 @@ type Dispatcher struct {
 	mutations atomic.Int64
 }
 
-// Ready prepares a Dispatcher whose exported fields are set.
-func (d *Dispatcher) Ready(c flowcontrol.Config) *Dispatcher {
+// Init prepares a Dispatcher whose exported fields are set.
+func (d *Dispatcher) Init(c flowcontrol.Config) *Dispatcher {
 	d.queue, d.wake = flowcontrol.NewQueue[*Resize](c), make(chan struct{}, 1)
 	return d
 }
 
-// Offer replaces the resizes of a node that wait: see flowcontrol.Queue. nodes is how many nodes the
+// Replace replaces the resizes of a node that wait: see flowcontrol.Queue. nodes is how many nodes the
 // cluster has.
-func (d *Dispatcher) Offer(node string, nodes int, requests []Request, exists func(types.UID) bool) {
+func (d *Dispatcher) Replace(node string, nodes int, requests []Request, exists func(types.UID) bool) {
 	d.mu.Lock()
 	now := d.Now()
 	d.queue.Nodes(nodes, now)
-	d.queue.Offer(node, requests, exists, now)
+	d.queue.Replace(node, requests, exists, now)
 	waiting := d.queue.Waiting()
 	d.mu.Unlock()
 	for p, n := range waiting {

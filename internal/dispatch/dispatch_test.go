@@ -46,7 +46,7 @@ func (s server) DryRun(context.Context, *corev1.Pod, actuator.Move) podresize.Re
 
 // watched calls a function of the test at each dry run.
 type watched struct {
-	Resizer
+	podresize.Resizer
 	b *bench
 }
 
@@ -76,7 +76,7 @@ func newBench(c flowcontrol.Config, s server) *bench {
 	b.Dispatcher = (&Dispatcher{
 		Resizer: watched{s, b}, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
 		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour), alone),
-		Blocked:     func(context.Context) (reasons.Reason, error) { return b.blocked, b.unknown },
+		Suspended:   func(context.Context) (reasons.Reason, error) { return b.blocked, b.unknown },
 		FreezeAfter: time.Minute, Now: time.Now, Owns: func(node string) bool { return node != b.moved },
 		Answered: func(_ context.Context, node string) {
 			b.mu.Lock()
@@ -89,7 +89,7 @@ func newBench(c flowcontrol.Config, s server) *bench {
 			b.failed = append(b.failed, err)
 		},
 		Audit: slog.New(slog.NewJSONHandler(b.audit, nil)), Metrics: metrics.New(prometheus.NewRegistry()),
-	}).Ready(c)
+	}).Init(c)
 	return b
 }
 
@@ -128,7 +128,7 @@ func TestHangsAlone(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- b.Start(ctx) }()
-				b.Offer("n", 1, nil, exists)
+				b.Replace("n", 1, nil, exists)
 				time.Sleep(time.Minute) // the bursts are there
 				var list []Request
 				for i := range sick.pods {
@@ -137,7 +137,7 @@ func TestHangsAlone(t *testing.T) {
 				for i := range 5 {
 					list = append(list, b.resizeOf("healthy", fmt.Sprint(i), "n", flowcontrol.Needed))
 				}
-				b.Offer("n", 1, list, exists)
+				b.Replace("n", 1, list, exists)
 				synctest.Wait()
 				if healthy.Load() != 5 {
 					t.Errorf("%d of 5 healthy pods are resized at once, beside %d attempts", healthy.Load(), tries.Load())
@@ -195,7 +195,7 @@ func TestManyHangAlone(t *testing.T) {
 					for i := range pods {
 						list = append(list, b.resizeOf(namespace, fmt.Sprint(n, "-", i), node, flowcontrol.Needed))
 					}
-					b.Offer(node, 1000, list, exists)
+					b.Replace(node, 1000, list, exists)
 				}
 				offer("healthy", 1)
 				time.Sleep(time.Minute) // the bursts are there
@@ -259,7 +259,7 @@ func TestLeavesUntried(t *testing.T) {
 			})
 			r := b.resizeOf("a", "first", "n", flowcontrol.Needed)
 			breaks(b, r.Value)
-			b.Offer("n", 1, []Request{r}, exists)
+			b.Replace("n", 1, []Request{r}, exists)
 			if !b.Step(t.Context()) || tries != 0 || len(b.answered) != 1 || b.audit.Len() != 0 {
 				t.Fatalf("%d tries, answers of nodes %v, audit %s", tries, b.answered, b.audit)
 			}
@@ -269,7 +269,7 @@ func TestLeavesUntried(t *testing.T) {
 			}
 			b.blocked, b.moved, b.dryRun = "", "", nil
 			other := b.resizeOf("b", "second", "n", flowcontrol.Needed)
-			b.Offer("n", 1, []Request{other}, exists)
+			b.Replace("n", 1, []Request{other}, exists)
 			if !b.Step(t.Context()) || tries != 1 {
 				t.Errorf("%d tries: the token was not returned", tries)
 			}
@@ -291,7 +291,7 @@ func TestAnErrorIsAnAnswer(t *testing.T) {
 				fails()
 			}
 			r := b.resizeOf("a", "web", "n", flowcontrol.Needed)
-			b.Offer("n", 1, []Request{r}, exists)
+			b.Replace("n", 1, []Request{r}, exists)
 			b.Step(t.Context())
 			z, _ := b.Take(r.Pod)
 			if z.Answer == nil || z.Answer.Outcome != podresize.Unavailable || z.Answer.Sent || len(b.failed) != 1 || b.audit.Len() != 0 {
@@ -311,7 +311,7 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 		return podresize.Result{Outcome: podresize.Accepted}
 	})
 	bad, good := b.resizeOf("a", "bad", "n", flowcontrol.Needed), b.resizeOf("a", "good", "n", flowcontrol.Needed)
-	b.Offer("n", 1, []Request{bad, good}, exists)
+	b.Replace("n", 1, []Request{bad, good}, exists)
 	for b.Step(t.Context()) {
 	}
 	z, _ := b.Take(bad.Pod)

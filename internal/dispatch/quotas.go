@@ -55,13 +55,13 @@ func NewQuotas(
 // Fits says whether the quotas have room for an increase that is worth a resize, and if not, when to
 // ask again. A change of a quota has the pod looked at again, too.
 func (q *Quotas) Fits(ctx context.Context, z *Resize, now time.Time) (again time.Time, fits bool, err error) {
-	i, within, err := q.increase(ctx, z, now)
-	if err != nil || len(within) == 0 {
+	i, rooms, err := q.increase(ctx, z, now)
+	if err != nil || len(rooms) == 0 {
 		return time.Time{}, true, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	granted, again := q.reservations.Grants(i, within, now)
+	granted, again := q.reservations.Grants(i, rooms, now)
 	_, fits = q.shortened(z, i, granted)
 	return again, fits, nil
 }
@@ -70,13 +70,13 @@ func (q *Quotas) Fits(ctx context.Context, z *Resize, now time.Time) (again time
 // where that is too little to be worth a resize. The rest is asked for again when the kubelet has
 // carried this out.
 func (q *Quotas) reserve(ctx context.Context, z *Resize, now time.Time) (bool, error) {
-	i, within, err := q.increase(ctx, z, now)
-	if err != nil || len(within) == 0 {
+	i, rooms, err := q.increase(ctx, z, now)
+	if err != nil || len(rooms) == 0 {
 		return true, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	granted, _ := q.reservations.Reserve(i, within, now)
+	granted, _ := q.reservations.Reserve(i, rooms, now)
 	move, worth := q.shortened(z, i, granted)
 	if !worth || !move.Raises() {
 		q.reservations.Release(i.Pod)
@@ -105,14 +105,14 @@ func (q *Quotas) increase(ctx context.Context, z *Resize, now time.Time) (quota.
 	}
 	below := min(increase, max(0, z.Declared.Total()-before))
 	i := quota.Increase{Namespace: z.Pod.Namespace, Pod: string(z.Pod.UID), Below: below, Above: increase - below}
-	within := shares.Rooms(quotas.Items, z.Pod)
-	if len(within) > 0 {
+	rooms := shares.Rooms(quotas.Items, z.Pod)
+	if len(rooms) > 0 {
 		var err error
 		if i.Others, err = q.shareOfOthers(ctx, i.Namespace, now); err != nil {
 			return quota.Increase{}, nil, err
 		}
 	}
-	return i, within, nil
+	return i, rooms, nil
 }
 
 // shareOfOthers is the share of the pods of a namespace that other replicas resize, as it just was.

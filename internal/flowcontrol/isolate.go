@@ -41,9 +41,9 @@ func Guard(f func() error) (err error) {
 	return f()
 }
 
-// Sound returns what decide makes of all items, or where that panics, of those that it does not panic
+// Isolate returns what decide makes of all items, or where that panics, of those that it does not panic
 // about alone. It tells failed of the others.
-func Sound[T, R any](items []T, decide func([]T) []R, failed func(T, error)) (made []R) {
+func Isolate[T, R any](items []T, decide func([]T) []R, failed func(T, error)) (made []R) {
 	try := func(items []T) error {
 		return Guard(func() error {
 			made = decide(items)
@@ -53,16 +53,16 @@ func Sound[T, R any](items []T, decide func([]T) []R, failed func(T, error)) (ma
 	if try(items) == nil {
 		return made
 	}
-	var sound []T
+	var rest []T
 	for _, item := range items {
 		if err := try([]T{item}); err != nil {
 			failed(item, err)
 		} else {
-			sound = append(sound, item)
+			rest = append(rest, item)
 		}
 	}
-	if err := try(sound); err != nil {
-		for _, item := range sound {
+	if err := try(rest); err != nil {
+		for _, item := range rest {
 			failed(item, err)
 		}
 		return nil

@@ -54,7 +54,7 @@ func TestSound(t *testing.T) {
 		"together": {decide(), nil, 3},
 	} {
 		failed := 0
-		made := Sound([]int{1, 2, 3}, c.decide, func(int, error) { failed++ })
+		made := Isolate([]int{1, 2, 3}, c.decide, func(int, error) { failed++ })
 		if !slices.Equal(made, c.want) || failed != c.failed {
 			t.Errorf("%s: made %v, %d failed", name, made, failed)
 		}

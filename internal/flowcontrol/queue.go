@@ -23,9 +23,9 @@ func (p Priority) String() string {
 	return [Priorities]string{"urgent", "needed", "decrease", "idle"}[p]
 }
 
-// patience is how many resizes of higher priorities go first at most while one of a lower priority
+// maxBypassed is how many resizes of higher priorities go first at most while one of a lower priority
 // could be made. Lower takes more from urgent resizes; higher lets the others wait longer under load.
-const patience = 8
+const maxBypassed = 8
 
 // idleShare: increases that no pod needs yet have one worker in so many at most. More would fill the queues of
 // a slow API server before those of throttled pods; fewer leave it unused.
@@ -50,20 +50,20 @@ type Request[T any] struct {
 type State int
 
 const (
-	None     State = iota // there is none
-	Waiting               // it waits for its turn
-	Sent                  // it is under way
-	Answered              // what came of it is to be looked at
-	left                  // it was withdrawn, and keeps its place for a while
+	None      State = iota // there is none
+	Waiting                // it waits for its turn
+	Sent                   // it is under way
+	Answered               // what came of it is to be looked at
+	withdrawn              // it was withdrawn, and keeps its place for a while
 )
 
-// Use is what became of the tokens of a resize.
-type Use int
+// Charge is what became of the tokens of a resize.
+type Charge int
 
 const (
-	Spent   Use = iota // the pod was changed, or may have been
-	Unspent            // nothing was changed
-	Untried            // nothing was sent: the pod keeps its place
+	Charged      Charge = iota // the pod was changed, or may have been
+	Refunded                   // nothing was changed
+	NotAttempted               // nothing was sent: the pod keeps its place
 )
 
 // Queue has the resizes of pods wait for their turn. Of the highest priority that waits, namespaces
@@ -158,10 +158,10 @@ func (q *Queue[T]) SetShare(share float64, now time.Time) {
 	q.Nodes(q.size, now)
 }
 
-// Offer replaces the resizes of a node that wait. A pod that waits already keeps its place, with what
+// Replace replaces the resizes of a node that wait. A pod that waits already keeps its place, with what
 // is to be done for it now; one that is not among them any more is withdrawn. A pod whose resize is
 // under way is left as it is. Answers about pods that do not exist are dropped.
-func (q *Queue[T]) Offer(name string, requests []Request[T], exists func(types.UID) bool, now time.Time) {
+func (q *Queue[T]) Replace(name string, requests []Request[T], exists func(types.UID) bool, now time.Time) {
 	if q.forget(now); q.since.IsZero() {
 		q.since = now
 	}
@@ -171,14 +171,14 @@ func (q *Queue[T]) Offer(name string, requests []Request[T], exists func(types.U
 		n = &node[T]{bucket: b, tickets: map[types.UID]*ticket[T]{}}
 		q.nodes[name] = n
 	}
-	offered := map[types.UID]bool{}
+	requested := map[types.UID]bool{}
 	for _, r := range requests {
-		offered[r.Pod] = true
-		q.offer(n, r, now)
+		requested[r.Pod] = true
+		q.replace(n, r, now)
 	}
 	for uid, t := range n.tickets {
 		switch {
-		case t.state == Waiting && !offered[uid]:
+		case t.state == Waiting && !requested[uid]:
 			q.remove(t)
 			q.leave(t, now)
 		case t.state == Answered && !exists(uid):
@@ -190,7 +190,7 @@ func (q *Queue[T]) Offer(name string, requests []Request[T], exists func(types.U
 	}
 }
 
-func (q *Queue[T]) offer(n *node[T], r Request[T], now time.Time) {
+func (q *Queue[T]) replace(n *node[T], r Request[T], now time.Time) {
 	t := q.tickets[r.Pod]
 	switch {
 	case t == nil:
@@ -217,7 +217,7 @@ func (q *Queue[T]) offer(n *node[T], r Request[T], now time.Time) {
 
 // Standing is where the resize of a pod stands, since when it waits, and what is to be done.
 func (q *Queue[T]) Standing(pod types.UID) (s State, since time.Time, v T) {
-	if t := q.tickets[pod]; t != nil && t.state != left {
+	if t := q.tickets[pod]; t != nil && t.state != withdrawn {
 		return t.state, t.since, t.Value
 	}
 	return None, time.Time{}, v
@@ -273,20 +273,20 @@ func (q *Queue[T]) send(t *ticket[T], now time.Time) {
 }
 
 // Finish notes that a resize is not under way any more, with what came of it.
-func (q *Queue[T]) Finish(pod types.UID, v T, u Use, now time.Time) {
+func (q *Queue[T]) Finish(pod types.UID, v T, u Charge, now time.Time) {
 	t := q.tickets[pod]
 	if t == nil || t.state != Sent {
 		return
 	}
-	t.state, t.keeps, t.Value = Answered, u == Untried, v
+	t.state, t.keeps, t.Value = Answered, u == NotAttempted, v
 	if t.Priority == Idle {
 		q.idle--
 	}
-	if u != Spent {
+	if u != Charged {
 		q.cluster.giveBack()
 		q.nodes[t.Node].giveBack()
 	}
-	q.end(q.namespace(t.Namespace), now.Sub(t.sentAt), u != Untried, now)
+	q.end(q.namespace(t.Namespace), now.Sub(t.sentAt), u != NotAttempted, now)
 	for p := range q.classes {
 		q.list(Priority(p), t.Namespace)
 	}
@@ -310,7 +310,7 @@ func (q *Queue[T]) Take(pod types.UID, now time.Time) (v T, ok bool) {
 // leave keeps the place of a pod for a while.
 func (q *Queue[T]) leave(t *ticket[T], now time.Time) {
 	var none T
-	t.state, t.keeps, t.until, t.Value = left, false, now.Add(placeKept), none
+	t.state, t.keeps, t.until, t.Value = withdrawn, false, now.Add(placeKept), none
 	q.leavings = append(q.leavings, leaving[T]{t, t.until})
 }
 
@@ -326,7 +326,7 @@ func (q *Queue[T]) drop(t *ticket[T]) {
 func (q *Queue[T]) forget(now time.Time) {
 	for len(q.leavings) > 0 && !now.Before(q.leavings[0].until) {
 		l := q.leavings[0]
-		if t := l.ticket; t.state == left && t.until.Equal(l.until) && q.tickets[t.Pod] == t {
+		if t := l.ticket; t.state == withdrawn && t.until.Equal(l.until) && q.tickets[t.Pod] == t {
 			q.drop(t)
 		}
 		q.leavings = q.leavings[1:]

@@ -40,7 +40,7 @@ func queueOf(b *testing.B, pods, namespaces int, bounded bool) {
 		})
 	}
 	for node, list := range nodes {
-		q.Offer(node, list, exists, now)
+		q.Replace(node, list, exists, now)
 	}
 	for b.Loop() {
 		r, ok, _ := q.Next(now)
@@ -48,9 +48,9 @@ func queueOf(b *testing.B, pods, namespaces int, bounded bool) {
 			now = now.Add(wakeEvery)
 			continue
 		}
-		q.Finish(r.Pod, 0, Spent, now)
+		q.Finish(r.Pod, 0, Charged, now)
 		q.Take(r.Pod, now)
-		q.Offer(r.Node, nodes[r.Node], exists, now)
+		q.Replace(r.Node, nodes[r.Node], exists, now)
 		now = now.Add(time.Millisecond)
 	}
 }

@@ -15,7 +15,7 @@ import (
 type bench struct {
 	*Queue[int]
 	now time.Time
-	// offered are the resizes of each node, as its worker offers them.
+	// offered are the resizes of each node, as its worker replaces them.
 	offered map[string]map[types.UID]Request[int]
 	came    map[types.UID]arrival
 	sentIn  []Request[int] // in order
@@ -60,7 +60,7 @@ func (b *bench) offer(node string) {
 	list := slices.SortedFunc(maps.Values(b.offered[node]), func(x, y Request[int]) int {
 		return b.came[x.Pod].number - b.came[y.Pod].number
 	})
-	b.Offer(node, list, func(types.UID) bool { return true }, b.now)
+	b.Replace(node, list, func(types.UID) bool { return true }, b.now)
 }
 
 // sends begins all resizes whose turn it is.
@@ -77,7 +77,7 @@ func (b *bench) sends() (sent []Request[int]) {
 }
 
 // ends has a resize end, and its answer taken.
-func (b *bench) ends(r Request[int], u Use) {
+func (b *bench) ends(r Request[int], u Charge) {
 	b.Finish(r.Pod, r.Value, u, b.now)
 	b.Take(r.Pod, b.now)
 }
@@ -108,13 +108,13 @@ func TestNoStarvation(t *testing.T) {
 			for _, r := range b.sends() {
 				queued[key(r)]--
 				waited := b.now.Sub(b.came[r.Pod].at)
-				// A priority gets at least one turn of patience+3, and a namespace one of three of these.
-				share := patience + Priorities - 1
+				// A priority gets at least one turn of maxBypassed+3, and a namespace one of three of these.
+				share := maxBypassed + Priorities - 1
 				most := time.Duration(place[r.Pod]*namespaces*share) * time.Second / rate
 				if waited > most+100*time.Millisecond {
 					t.Fatalf("%s waited %v at place %d, want at most %v", r.Pod, waited, place[r.Pod], most)
 				}
-				b.ends(r, Spent)
+				b.ends(r, Charged)
 			}
 		}
 	})
@@ -136,7 +136,7 @@ func TestUrgentGoesFirst(t *testing.T) {
 			tick := func() (sent []types.UID) {
 				for _, r := range b.sends() {
 					sent = append(sent, r.Pod)
-					b.ends(r, Spent)
+					b.ends(r, Charged)
 					if r.Priority == Decrease {
 						b.comes("batch", r.Node, Decrease)
 					}
@@ -167,7 +167,7 @@ func TestUrgentGoesFirst(t *testing.T) {
 // TestTokensComeBack: a resize that changed nothing, or was not tried, takes no token of its node or of
 // the cluster; one that may have changed a pod does.
 func TestTokensComeBack(t *testing.T) {
-	for use, want := range map[Use]int{Spent: 1, Unspent: 50, Untried: 50} {
+	for use, want := range map[Charge]int{Charged: 1, Refunded: 50, NotAttempted: 50} {
 		for _, c := range []Config{
 			{PerSecond: 1e-6, MaxPerSecond: 1, Burst: 1, NodePerSecond: 1, NodeBurst: 100, Workers: 9, NamespaceWorkers: 8},
 			{PerSecond: 1, MaxPerSecond: 1, Burst: 100, NodePerSecond: 1e-6, NodeBurst: 1, Workers: 9, NamespaceWorkers: 8},
@@ -205,10 +205,10 @@ func TestBounded(t *testing.T) {
 			if round%3 == 0 {
 				list = list[:len(list)/2]
 			}
-			b.Offer(fmt.Sprint(node), list, func(types.UID) bool { return true }, b.now)
+			b.Replace(fmt.Sprint(node), list, func(types.UID) bool { return true }, b.now)
 		}
 		for _, r := range b.sends() {
-			b.Finish(r.Pod, r.Value, Use(round%3), b.now)
+			b.Finish(r.Pod, r.Value, Charge(round%3), b.now)
 			b.Take(r.Pod, b.now)
 		}
 		waiting := 0
@@ -220,7 +220,7 @@ func TestBounded(t *testing.T) {
 		}
 	}
 	for node := range 10 {
-		b.Offer(fmt.Sprint(node), nil, func(types.UID) bool { return false }, b.now)
+		b.Replace(fmt.Sprint(node), nil, func(types.UID) bool { return false }, b.now)
 	}
 	b.now = b.now.Add(time.Hour)
 	b.Next(b.now)
@@ -253,7 +253,7 @@ func TestFairBetweenNamespaces(t *testing.T) {
 			for _, r := range b.sends() {
 				counts[r.Namespace]++
 				left[r.Namespace]--
-				b.ends(r, Spent)
+				b.ends(r, Charged)
 			}
 			for x := range left {
 				for y := range left {
@@ -279,13 +279,13 @@ func TestKeepsItsPlace(t *testing.T) {
 			}
 			node := rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "decided anew")
 			if rapid.Bool().Draw(t, "withdrawn") { // and offered again in the same moment
-				b.Offer(node, nil, func(types.UID) bool { return true }, b.now)
+				b.Replace(node, nil, func(types.UID) bool { return true }, b.now)
 			}
 			b.offer(node)
 			for _, r := range b.sends() {
 				if rapid.IntRange(0, 4).Draw(t, "untried") == 0 {
 					b.offered[r.Node][r.Pod] = r
-					b.ends(r, Untried)
+					b.ends(r, NotAttempted)
 					b.offer(r.Node)
 					continue
 				}
@@ -293,7 +293,7 @@ func TestKeepsItsPlace(t *testing.T) {
 					t.Fatalf("%s is made after one that came later", r.Pod)
 				}
 				last = b.came[r.Pod].number
-				b.ends(r, Spent)
+				b.ends(r, Charged)
 			}
 		}
 	})
@@ -341,8 +341,8 @@ func TestBudgetsHold(t *testing.T) {
 			}
 			for i := len(underWay) - 1; i >= 0; i-- {
 				if r := underWay[i]; rapid.Bool().Draw(t, "ends") {
-					u := rapid.SampledFrom([]Use{Spent, Unspent}).Draw(t, "use")
-					if u == Unspent {
+					u := rapid.SampledFrom([]Charge{Charged, Refunded}).Draw(t, "use")
+					if u == Refunded {
 						spent--
 						of[r.Node]--
 					}
@@ -354,7 +354,7 @@ func TestBudgetsHold(t *testing.T) {
 		for range 2000 { // all that is left is made
 			b.now = b.now.Add(100 * time.Millisecond)
 			for _, r := range append(b.sends(), underWay...) {
-				b.ends(r, Spent)
+				b.ends(r, Charged)
 			}
 			underWay = nil
 		}
@@ -377,7 +377,7 @@ func TestSlotsHold(t *testing.T) {
 	for range 101 {
 		b.comes("sick", "n", Needed)
 	}
-	b.ends(b.sends()[0], Spent) // the first is answered
+	b.ends(b.sends()[0], Charged) // the first is answered
 	sick, healthy := 0, 0
 	for range 100 {
 		b.now = b.now.Add(100 * time.Millisecond)
@@ -388,7 +388,7 @@ func TestSlotsHold(t *testing.T) {
 				continue
 			}
 			healthy++
-			b.ends(r, Spent)
+			b.ends(r, Charged)
 		}
 	}
 	if sick < 3 || sick > 4 || healthy < 95 {
@@ -415,7 +415,7 @@ func TestIdleOnesHaveFewWorkers(t *testing.T) {
 	if needed := b.sends(); len(needed) != 5 || needed[0].Priority != Needed {
 		t.Errorf("%d of 5 needed ones begin beside them: %v", len(needed), needed)
 	}
-	for _, use := range []Use{Spent, Unspent, Untried} {
+	for _, use := range []Charge{Charged, Refunded, NotAttempted} {
 		b.ends(idle[0], use)
 		if next := b.sends(); len(next) != 1 || next[0].Priority != Idle {
 			t.Errorf("after one has ended, %v begin, want one", next)
@@ -452,7 +452,7 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 	}
 	finish := func(sent []Request[int]) {
 		for _, r := range sent {
-			b.ends(r, Unspent)
+			b.ends(r, Refunded)
 		}
 	}
 	hanging := fill("hangs", 100, 6)
@@ -473,7 +473,7 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 	check("that are prompt", b.sends(), 10, 8)
 	check("healthy ones beside both", fill("new", 1, 20), 2, 2)
 	for _, r := range hanging {
-		b.ends(r, Unspent)
+		b.ends(r, Refunded)
 	}
 	b = newBench(c)
 	one := fill("a", 1, 30)
@@ -503,7 +503,7 @@ func TestTheNodeWithoutATokenWaits(t *testing.T) {
 		var got []types.UID
 		for _, r := range b.sends() {
 			got = append(got, r.Pod)
-			b.ends(r, Spent)
+			b.ends(r, Charged)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("sent %v, want %v", got, want)
@@ -531,7 +531,7 @@ func TestANewerDecisionReplaces(t *testing.T) {
 		for i, v := range values {
 			list = append(list, Request[int]{Pod: types.UID(fmt.Sprint(i)), Namespace: "a", Node: "n", Priority: Needed, Value: v})
 		}
-		q.Offer("n", list, exists, noon)
+		q.Replace("n", list, exists, noon)
 	}
 	offer(1, 2)
 	offer(3, 4)
@@ -549,15 +549,15 @@ func TestANewerDecisionReplaces(t *testing.T) {
 	if _, ok := q.Take("0", noon); ok {
 		t.Error("an answer before there is one")
 	}
-	q.Finish("0", 7, Spent, noon)
-	q.Finish("0", 8, Unspent, noon) // too late
+	q.Finish("0", 7, Charged, noon)
+	q.Finish("0", 8, Refunded, noon) // too late
 	if v, ok := q.Take("0", noon); !ok || v != 7 {
 		t.Errorf("answer %v, %v", v, ok)
 	}
 	offer(6)
 	r, _, _ = q.Next(noon.Add(time.Second))
-	q.Finish(r.Pod, r.Value, Spent, noon)
-	q.Offer("n", nil, func(types.UID) bool { return false }, noon)
+	q.Finish(r.Pod, r.Value, Charged, noon)
+	q.Replace("n", nil, func(types.UID) bool { return false }, noon)
 	if _, ok := q.Take(r.Pod, noon); ok {
 		t.Error("the answer about a pod that is gone is kept")
 	}
@@ -600,7 +600,7 @@ func TestTakeOverIsNoBurst(t *testing.T) {
 			for _, r := range sent {
 				n++
 				of[r.Node]++
-				b.ends(r, Spent)
+				b.ends(r, Charged)
 			}
 		}
 		for node := range 4 { // what is left waits no longer

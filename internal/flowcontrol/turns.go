@@ -12,8 +12,8 @@ type class[T any] struct {
 	// turns are the flows that may have a turn, by the pace of their namespaces, the next one first.
 	turns [paces][]*flow[T]
 	given uint64 // turns so far
-	// passed is how many resizes of higher priorities have gone first since the last of this one.
-	passed int
+	// bypassed is how many resizes of higher priorities have gone first since the last of this one.
+	bypassed int
 }
 
 // flow are the pods of one namespace in a class.
@@ -32,17 +32,17 @@ func (q *Queue[T]) choose(heads [Priorities]*ticket[T]) *ticket[T] {
 		c := &q.classes[p]
 		switch {
 		case heads[p] == nil:
-			c.passed = 0
-		case chosen < 0, c.passed >= patience && c.passed > q.classes[chosen].passed:
+			c.bypassed = 0
+		case chosen < 0, c.bypassed >= maxBypassed && c.bypassed > q.classes[chosen].bypassed:
 			chosen = p
 		}
 	}
 	for p := chosen + 1; p < Priorities; p++ {
 		if heads[p] != nil {
-			q.classes[p].passed++
+			q.classes[p].bypassed++
 		}
 	}
-	q.classes[chosen].passed = 0
+	q.classes[chosen].bypassed = 0
 	return heads[chosen]
 }
 

@@ -37,7 +37,7 @@ type Host struct {
 	kubepods       string // its path
 	pods           map[string]*pod
 	reads          uint64 // counts Reads; targets not in the last one are closed
-	reading        reading
+	batch          batch
 	worker         *worker
 	done           chan struct{}   // the worker has read the last target
 	check          *time.Timer     // whether the worker goes on

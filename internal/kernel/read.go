@@ -67,7 +67,7 @@ func (h *Host) Read(targets []Target) Sample {
 
 	p := h.newPass()
 	h.forgetReleased()
-	r := &h.reading
+	r := &h.batch
 	r.targets, r.out, r.stalls, r.pods = targets, out.Pods, h.newStalls(n), r.pods[:0]
 	for i, t := range targets {
 		out.Pods[i].Blocked = h.blocked[t.Pod] != nil

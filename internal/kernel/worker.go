@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reading is the pods of one Read, in the order of the targets. It belongs to the worker that reads them.
-type reading struct {
+// batch is the pods of one Read, in the order of the targets. It belongs to the worker that reads them.
+type batch struct {
 	targets []Target
 	pods    []*pod // nil: not to be read
 	out     []PodSample
@@ -47,7 +47,7 @@ type fault struct {
 }
 
 const (
-	// blockedTick is how often it is checked that a Read goes on. A pod whose reading makes no
+	// blockedTick is how often it is checked that a Read goes on. A pod whose read makes no
 	// progress from one check to the next is blocked. To read a pod takes some tenths of a
 	// millisecond; where the agent gets no CPU for a while, a pod may lose a sample.
 	blockedTick = 250 * time.Millisecond
@@ -56,7 +56,7 @@ const (
 	maxBlocked = 16
 )
 
-// readAll reads the pods of h.reading.
+// readAll reads the pods of h.batch.
 func (h *Host) readAll() {
 	h.worker.next = 0
 	go h.worker.start()
@@ -81,7 +81,7 @@ func (h *Host) readAll() {
 
 // run reads from the next target on.
 func (w *worker) run() {
-	r := &w.host.reading
+	r := &w.host.batch
 	for {
 		p, t, stalls := w.begin(r)
 		if p == nil {
@@ -102,7 +102,7 @@ func (w *worker) run() {
 }
 
 // begin is the next pod to read; nil: there is none. Until end it belongs to the worker.
-func (w *worker) begin(r *reading) (p *pod, t Target, stalls bool) {
+func (w *worker) begin(r *batch) (p *pod, t Target, stalls bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.next < len(r.pods) && r.pods[w.next] == nil {
@@ -116,7 +116,7 @@ func (w *worker) begin(r *reading) (p *pod, t Target, stalls bool) {
 }
 
 // end hands over what was read; not ok if the worker was abandoned.
-func (w *worker) end(r *reading) (ok bool) {
+func (w *worker) end(r *batch) (ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.abandoned {
@@ -146,7 +146,7 @@ func (w *worker) abandon(last int, may bool) (at int, abandoned bool) {
 
 // block leaves a pod to the worker that reads it.
 func (h *Host) block(at int) {
-	r := &h.reading
+	r := &h.batch
 	p := r.pods[at]
 	key := r.targets[at].Pod
 	h.blocked[key] = p

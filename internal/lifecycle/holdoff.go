@@ -14,7 +14,7 @@ var holdOffs = []struct {
 }{
 	{true, func(s *state) Cause { return s.pod.Excluded }},
 	{true, recommends},
-	{false, func(s *state) Cause { return Cause{Reason: s.node.Blocked} }},
+	{false, func(s *state) Cause { return Cause{Reason: s.node.Suspended} }},
 	{false, func(s *state) Cause { return when(s.node.Unknown, reasons.NodeUnknown) }},
 	{false, func(s *state) Cause { return when(s.node.ShuttingDown, reasons.NodeShuttingDown) }},
 	{false, func(s *state) Cause { return when(!s.node.Ready, reasons.NodeNotReady) }},
@@ -59,7 +59,7 @@ func holdOff(s *state) verdict {
 			continue
 		}
 		c := h.applies(s)
-		if c.Reason != "" && c.Reason == s.node.Blocked {
+		if c.Reason != "" && c.Reason == s.node.Suspended {
 			return done
 		}
 		if c.Reason != "" {

@@ -122,7 +122,7 @@ func (s *state) revert() {
 		s.Recheck(s.pod.Memory.RetryAt)
 		return
 	}
-	if s.node.Blocked != "" || s.pod.Mode != ModeEnforce && s.pod.Mode != ModeRestore {
+	if s.node.Suspended != "" || s.pod.Mode != ModeEnforce && s.pod.Mode != ModeRestore {
 		return
 	}
 	move := actuator.Move{UID: s.pod.UID}

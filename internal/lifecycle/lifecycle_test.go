@@ -168,7 +168,7 @@ func TestKeepsTheRules(t *testing.T) {
 			LeaseAge: rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Minute, 10 * time.Minute}).Draw(t, "lease"),
 		}
 		n.Outage, n.LeaseUnread = one("outage", 4), one("Lease unread", 4)
-		n.Blocked = rapid.SampledFrom([]reasons.Reason{"", "", "", "", "", reasons.Paused, reasons.PermissionMissing, reasons.CRDNotInstalled}).Draw(t, "blocked")
+		n.Suspended = rapid.SampledFrom([]reasons.Reason{"", "", "", "", "", reasons.Paused, reasons.PermissionMissing, reasons.CRDNotInstalled}).Draw(t, "blocked")
 		pods := make([]Pod, rapid.IntRange(1, 20).Draw(t, "pods"))
 		constraints := make([]constraint, len(pods))
 		for i := range pods {
@@ -206,7 +206,7 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return ""
 	case p.Declared == nil:
 		return "moved without known declared limits"
-	case n.Blocked != "":
+	case n.Suspended != "":
 		return "moved while blocked"
 	}
 	x := state{pod: &p}

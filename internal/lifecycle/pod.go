@@ -13,10 +13,10 @@ import (
 
 // Node is what decisions depend on in a node and in the installation.
 type Node struct {
-	// Blocked is why nothing is resized anywhere; "" where resizes are possible.
-	Blocked reasons.Reason
-	Unknown bool // the API server has no such node
-	Ready   bool
+	// Suspended is why nothing is resized anywhere; "" where resizes are possible.
+	Suspended reasons.Reason
+	Unknown   bool // the API server has no such node
+	Ready     bool
 	// ReadySince is when Ready last changed; zero: not known.
 	ReadySince time.Time
 	Pressure   bool // short of disk or PIDs: its kubelet defers every resize

@@ -35,7 +35,7 @@ func enroll(s *state) verdict {
 	if s.pod.Recorded {
 		return next
 	}
-	if s.Create = eligible && s.node.Blocked != reasons.CRDNotInstalled; s.Create {
+	if s.Create = eligible && s.node.Suspended != reasons.CRDNotInstalled; s.Create {
 		s.Report(PhasePending, reasons.NoDecisionYet, "")
 	} else if !s.leaving || !s.pod.OwnWrites {
 		return skip

@@ -37,12 +37,9 @@ type node struct {
 	epochSeen, lastEpoch time.Time
 }
 
-// lag is how late the cache of PodAllocations may be while that of Leases is not.
-const lag = kube.CacheLag
-
 // epoch is that of the decisions which a cache must show by now.
 func (n node) epoch(now time.Time) time.Time {
-	if now.Sub(n.epochSeen) < lag {
+	if now.Sub(n.epochSeen) < kube.CacheLag {
 		return n.lastEpoch
 	}
 	return n.said.Epoch.Time

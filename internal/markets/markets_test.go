@@ -60,14 +60,14 @@ func TestLeaseConfirms(t *testing.T) {
 	say(0, market(-time.Hour))
 	check(0, -time.Hour, true, true)
 	check(0, -2*time.Hour, true, true) // its cache may be a little late
-	check(lag, -2*time.Hour, false, false)
+	check(kube.CacheLag, -2*time.Hour, false, false)
 	if say(25*time.Second, market(-time.Hour)) {
 		t.Error("a renewal that says the same counts as a change")
 	}
 	check(25*time.Second, -time.Hour, true, true)
 	say(50*time.Second, market(40*time.Second)) // a new decision, which the cache shows late
 	check(50*time.Second, -time.Hour, true, true)
-	check(50*time.Second+lag, -time.Hour, false, false)
+	check(50*time.Second+kube.CacheLag, -time.Hour, false, false)
 	say(75*time.Second, market(60*time.Second)) // still late, of another one
 	check(75*time.Second, -time.Hour, false, false)
 	check(75*time.Second, 60*time.Second, true, true)

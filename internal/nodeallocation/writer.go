@@ -61,12 +61,12 @@ type dropped struct {
 	stored string // the version
 }
 
-// lag is how long the cache may take to show an object that was created.
-const lag = kube.CacheLag
-
 // kept is how long a write is remembered that the cache does not show. A version that is still later
 // than the cached one then is from before a restore of the store.
-const kept = 30 * lag
+const kept = 30 * kube.CacheLag
+
+// Interval is what is usual for the least time from one write about a node to the next.
+const Interval = 200 * time.Millisecond
 
 // Told is what the agent of a node is told, by the UIDs of pods. Nothing changes it.
 type Told map[types.UID]*v1alpha1.NodePod
@@ -123,7 +123,7 @@ func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocat
 	switch {
 	case !ok:
 		return cached, nil
-	case cached == nil && w.Now().Sub(own.at) < lag,
+	case cached == nil && w.Now().Sub(own.at) < kube.CacheLag,
 		cached != nil && kube.Newer(own.object, cached) && w.Now().Sub(own.at) <= kept:
 		return own.object, nil
 	}

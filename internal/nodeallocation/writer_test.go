@@ -17,6 +17,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -174,7 +175,7 @@ func TestDeletedIsWrittenAgain(t *testing.T) {
 	w.tell(1, pod("a", 0))
 	w.must(w.api.Delete(t.Context(), w.stored()))
 	w.told("a")
-	w.now = w.now.Add(lag)
+	w.now = w.now.Add(kube.CacheLag)
 	w.told()
 	w.tell(1, pod("a", 0))
 	if n := len(w.stored().Spec.Pods); n != 1 {
@@ -190,7 +191,7 @@ func TestForgetsWhatTheCacheShows(t *testing.T) {
 	w.late, w.shown = true, w.stored()
 	w.tell(1, pod("a", 0), pod("b", 0))
 	w.told("a", "b")
-	w.now = w.now.Add(30 * lag)
+	w.now = w.now.Add(30 * kube.CacheLag)
 	w.told("a", "b")
 	w.now = w.now.Add(time.Second)
 	w.told("a")
@@ -262,7 +263,7 @@ func TestLessIsStored(t *testing.T) {
 	}
 	w.tell(1, pod("a", 700), pod("b", 0))
 	w.must(w.api.Delete(t.Context(), w.stored()))
-	w.now = w.now.Add(lag)
+	w.now = w.now.Add(kube.CacheLag)
 	w.tell(1, pod("a", 700))
 	w.tell(0, pod("a", 700))
 }
