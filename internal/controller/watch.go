@@ -112,7 +112,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		{&v1alpha1.NodeAllocation{}, func(client.Object) any { return nil }}, // written here alone; one that is deleted counts
 		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
 		{namespace, func(o client.Object) any { return o.GetLabels() }},
-		{&corev1.ResourceQuota{}, func(o client.Object) any { // its usage: see quotaUsed
+		{&corev1.ResourceQuota{}, func(o client.Object) any { // its usage: see shares.Divider
 			q := o.(*corev1.ResourceQuota)
 			room, _ := constraints.CPUQuotaOf(q)
 			return []any{q.Spec, room.Hard, room.Known}
@@ -131,7 +131,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		}}
 		b = b.Watches(w.object, ordered{nodes, urgency(w.object)}, builder.WithPredicates(claims, changed))
 	}
-	err := b.Watches(&corev1.ResourceQuota{}, handler.Funcs{UpdateFunc: r.quotaUsed}).
+	err := b.Watches(&corev1.ResourceQuota{}, r.quotas.Usage(r.nodesOf, r.Now)).
 		WatchesRawSource(source.Channel(r.requeue.some, nodes)).
 		WatchesRawSource(source.Channel(r.requeue.all, ordered{nodes, later})).
 		WithOptions(controller.Options{
@@ -158,25 +158,6 @@ func (r *Reconciler) shardsChanged() {
 func (r *Reconciler) setShare(mine, all int) {
 	r.Metrics.ShardNodes.Set(float64(mine))
 	r.resizes.SetShare(float64(mine) / float64(max(all, 1)))
-}
-
-// usageDelay is how soon nodes are looked at as the usage of a quota has changed. Many resizes within it
-// cost one look; longer has pods that wait for a quota wait longer.
-const usageDelay = 500 * time.Millisecond
-
-// quotaUsed has the nodes looked at which the usage of a quota concerns.
-func (r *Reconciler) quotaUsed(
-	ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
-) {
-	nodes, all := r.quotas.Used(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota), r.Now())
-	for _, node := range nodes {
-		queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, usageDelay)
-	}
-	if all {
-		for _, request := range r.nodesOf(ctx, e.ObjectNew) {
-			queue.AddAfter(request, usageDelay)
-		}
-	}
 }
 
 // wakeOwn has those of some nodes looked at that this replica owns.

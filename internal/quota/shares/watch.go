@@ -1,15 +1,20 @@
 package shares
 
 import (
+	"context"
 	"maps"
 	"reflect"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/constraints"
@@ -53,6 +58,28 @@ func (d *Divider) changed(namespace string) {
 	if _, divided := d.namespaces[namespace]; divided {
 		d.changes[namespace]++
 	}
+}
+
+// usageDelay is how soon nodes are looked at as the usage of a quota has changed. Many resizes within it
+// cost one look; longer has pods that wait for a quota wait longer.
+const usageDelay = 500 * time.Millisecond
+
+// Usage returns a handler that has the nodes looked at which the usage of a quota concerns. all are those
+// with pods of its namespace.
+func (d *Divider) Usage(all handler.MapFunc, now func() time.Time) handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(
+		ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
+	) {
+		nodes, every := d.Used(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota), now())
+		for _, node := range nodes {
+			queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, usageDelay)
+		}
+		if every {
+			for _, request := range all(ctx, e.ObjectNew) {
+				queue.AddAfter(request, usageDelay)
+			}
+		}
+	}}
 }
 
 // askedFor is how long the look of the one node may take. Its pods of the namespace may be gone.
