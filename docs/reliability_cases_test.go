@@ -41,7 +41,7 @@ var faultCases = []faultCase{
 	{"intermediate versions are never seen", "decisions depend on the present state alone", "TestUnseenVersions", ""},
 	{"a crash before or after each write", "nothing is resized on return that the decision does not call for", "TestComesBackQuietly TestRecordsBeforeResizing TestNeverForgetsDeclared TestCrashes TestKnownSchedules", ""},
 	{"two leaders; one that was stopped", "each write names the version that it builds on; two lower a pod no faster than one", "TestTwoLeaders TestAFrozenLeaderOverwritesNothing TestOldWriterIsRefused TestConcurrentWriters TestSchedules TestNothingIsSentLate TestOneOwner", ""},
-	{"150,000 pods, 125 births a second", "figures of 30,000 pods are in [large clusters](large-clusters.md)", "", "150,000 pods were not run; `make scale` measures, no test holds it"},
+	{"150,000 pods, 125 births a second", "memory, etcd and writes grow with pods and changes of limits as [large clusters](large-clusters.md) says; a test holds them for each pod", "TestLargeCluster TestAtMost6KB", "125 births a second were not run"},
 	{"kinds of pods", "each is managed, or left alone with a reason", "TestPodsAsTheyAre TestEveryExclusion TestMixedNodes", ""},
 	{"odd quantities", "limits are whole hundredths of a core within what the kernel accepts", "internal/allocation/TestOddQuantities TestBoundsHoldForOddLimits TestOddLimits", ""},
 	// Security.
@@ -50,7 +50,7 @@ var faultCases = []faultCase{
 	{"an agent floods the API server", "its requests wait in a flow of its own; heartbeats and other agents do not", "TestFlows TestFloodWaitsAlone", ""},
 	{"a greedy tenant", "demand is bounded by use; what refuses decreases comes down to its declared limit all the same", "TestNoGainFromLying TestSplittingGainsNothing TestNoDecreaseKeepsWhatIsDeclared TestRefusingDecreases", ""},
 	{"RBAC and pod security", "roles are lists that a test holds; pods meet the level restricted but for one volume", "TestRoles TestPluginRoles config/TestOverlays config/TestTypes", ""},
-	{"hostile settings and objects", "they are refused with the name of the field or flag, or move no limit out of its bounds; a good one counts again", "TestHostileObjects TestOddFlags TestSchema internal/kube/TestModeOf", "DemandSignals are not generated"},
+	{"hostile settings and objects", "they are refused with the name of the field or flag, or move no limit out of its bounds; a good one counts again", "TestHostileObjects TestHostileSignals TestOddFlags TestSchema internal/kube/TestModeOf", ""},
 	// Operations.
 	{"mode recommend", "nothing is resized but back to what is declared", "TestRecommendNeverResizes TestRaisesWhatItLowered", ""},
 	{"pause, restore all", "a pause holds at once and is acknowledged; a restore continues where the last one ended", "TestPauseCausesNoStatus TestPauseWaitsForNoStatus TestRestoreAll TestContinuesWhereItEnded", ""},
