@@ -50,7 +50,7 @@ var faultCases = []faultCase{
 	{"an agent floods the API server", "its requests wait in a flow of its own; heartbeats and other agents do not", "TestFlows TestFloodWaitsAlone", ""},
 	{"a greedy tenant", "demand is bounded by use; what refuses decreases comes down to its declared limit all the same", "TestNoGainFromLying TestSplittingGainsNothing TestNoDecreaseKeepsWhatIsDeclared TestRefusingDecreases", ""},
 	{"RBAC and pod security", "roles are lists that a test holds; pods meet the level restricted but for one volume", "TestRoles TestPluginRoles config/TestOverlays config/TestTypes", ""},
-	{"hostile settings and objects", "they are refused with the name of the field or flag, or move no limit out of its bounds; a good one counts again", "TestHostileObjects TestHostileSignals TestOddFlags TestSchema internal/kube/TestModeOf", ""},
+	{"hostile settings and objects", "they are refused with the name of the field or flag, or move no limit out of its bounds; a good one counts again", "TestHostileObjects TestOddFlags TestSchema internal/kube/TestModeOf", "DemandSignals are not generated"},
 	// Operations.
 	{"mode recommend", "nothing is resized but back to what is declared", "TestRecommendNeverResizes TestRaisesWhatItLowered", ""},
 	{"pause, restore all", "a pause holds at once and is acknowledged; a restore continues where the last one ended", "TestPauseCausesNoStatus TestPauseWaitsForNoStatus TestRestoreAll TestContinuesWhereItEnded", ""},
