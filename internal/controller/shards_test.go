@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -248,7 +249,12 @@ func TestAllocationsWithoutANode(t *testing.T) {
 	c, err := client.New(r.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
 	r.must(err)
 	r.replica = sharding.New(c, r.config.Namespace, kube.ReplicaLease("a"), slog.New(slog.DiscardHandler))
-	r.start()
+	// Beside the Lease of another replica it owns nothing at first.
+	other := &coordinationv1.Lease{}
+	other.Namespace, other.Name = r.config.Namespace, kube.ReplicaLease("b")
+	other.Labels = map[string]string{kube.ReplicaLabel: "true"}
+	r.must(r.Client.Create(t.Context(), other))
+	r.start(func(rec *Reconciler) { rec.jitter = func(d time.Duration) time.Duration { return d / 30 } })
 	r.until("deleted", func() (bool, any) {
 		err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(forged), forged)
 		return apierrors.IsNotFound(err), err
