@@ -1,6 +1,10 @@
 package flowcontrol
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // namespace is what the queue knows of the resizes of a namespace.
 type namespace struct {
@@ -46,15 +50,27 @@ func (q *Queue[T]) may(p pace) bool {
 	}
 }
 
-// full says whether a namespace has all the workers that it may have: of those that no other one has,
+// isFull says whether a namespace has all the workers that it may have: of those that no other one has,
 // the same share as of all workers. So while many namespaces begin to hang at the same time, some
 // are left for the others.
-func (q *Queue[T]) full(n *namespace) bool {
+func (q *Queue[T]) isFull(n *namespace) bool {
 	if n.pace != prompt {
 		return n.sent > 0
 	}
 	free := q.cfg.Workers - q.sent + n.sent
 	return n.sent >= max(1, q.cfg.NamespaceWorkers*free/q.cfg.Workers)
+}
+
+// listFull gives namespaces a turn that may have more workers, as others have ended.
+func (q *Queue[T]) listFull() {
+	for _, name := range slices.Sorted(maps.Keys(q.full)) {
+		if !q.isFull(q.namespace(name)) {
+			delete(q.full, name)
+			for p := range q.classes {
+				q.list(Priority(p), name)
+			}
+		}
+	}
 }
 
 func (q *Queue[T]) namespace(name string) *namespace {

@@ -91,6 +91,8 @@ type Queue[T any] struct {
 	since    time.Time // when the last nodes were taken over
 
 	namespaces map[string]*namespace
+	// full are the namespaces with pods that wait which have all the workers that they may have now.
+	full map[string]bool
 }
 
 // ticket is the place of a pod.
@@ -124,6 +126,7 @@ type node[T any] struct {
 func NewQueue[T any](c Config) *Queue[T] {
 	q := &Queue[T]{
 		cfg: c, tickets: map[types.UID]*ticket[T]{}, nodes: map[string]*node[T]{}, namespaces: map[string]*namespace{},
+		full:   map[string]bool{},
 		parked: map[string]*node[T]{}, share: 1,
 	}
 	for i := range q.classes {
@@ -290,6 +293,7 @@ func (q *Queue[T]) Finish(pod types.UID, v T, u Charge, now time.Time) {
 	for p := range q.classes {
 		q.list(Priority(p), t.Namespace)
 	}
+	q.listFull()
 }
 
 // Take takes the answer about a pod, which is not in flight from then on; false: there is none.

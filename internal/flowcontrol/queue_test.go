@@ -396,6 +396,37 @@ func TestSlotsHold(t *testing.T) {
 	}
 }
 
+// TestWorkersThatEndAreUsed: a namespace that may have few workers because others have many has more as
+// those end, though none of its own has ended.
+func TestWorkersThatEndAreUsed(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
+	b := newBench(c)
+	name := func(i int) string { return fmt.Sprint("team-", i) }
+	for i := range 56 { // all are known to answer
+		b.comes(name(i), "n", Needed)
+		for _, r := range b.sends() {
+			b.ends(r, Charged)
+		}
+	}
+	for i := range 55 {
+		b.comes(name(i), "n", Needed)
+	}
+	others := b.sends()
+	for range 5 {
+		b.comes(name(55), "n", Needed)
+	}
+	if first := b.sends(); len(others) != 55 || len(first) != 1 {
+		t.Fatalf("%d others and %d of the last namespace begin, want 55 and 1", len(others), len(first))
+	}
+	for _, r := range others {
+		b.ends(r, Charged)
+	}
+	if rest := b.sends(); len(rest) != 4 {
+		t.Errorf("%d more begin once the others have ended, want 4", len(rest))
+	}
+}
+
 // TestIdleOnesHaveFewWorkers: of increases that no pod needs yet, a quarter of the workers is under way at
 // most; the next one begins when one of them ends. Those of throttled pods have the other workers.
 func TestIdleOnesHaveFewWorkers(t *testing.T) {

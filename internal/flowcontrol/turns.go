@@ -55,7 +55,7 @@ func (q *Queue[T]) head(p Priority, now time.Time) *ticket[T] {
 			c.unlist(f)
 			continue
 		}
-		if n := q.namespace(f.name); q.full(n) || f.pace != n.pace {
+		if n := q.namespace(f.name); q.isFull(n) || f.pace != n.pace {
 			c.unlist(f)
 			q.list(p, f.name)
 			continue
@@ -95,7 +95,11 @@ func (c *class[T]) unlist(f *flow[T]) {
 func (q *Queue[T]) list(p Priority, namespace string) {
 	c, n := &q.classes[p], q.namespace(namespace)
 	f := c.flows[namespace]
-	if f == nil || f.listed || len(f.tickets) == 0 || q.full(n) {
+	if f == nil || f.listed || len(f.tickets) == 0 {
+		return
+	}
+	if q.isFull(n) {
+		q.full[namespace] = true
 		return
 	}
 	if f.turn == 0 {
