@@ -3,9 +3,12 @@ package restore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -111,5 +114,21 @@ func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Resu
 	if len(data) == 0 {
 		return result, nil
 	}
-	return result, writeSwitch(ctx, a.Client, a.Namespace, kube.FieldManager, data)
+	err = a.write(ctx, state.Version, data)
+	if apierrors.IsConflict(err) { // the switch has changed since it was read
+		return ctrl.Result{RequeueAfter: inFlightInterval}, nil
+	}
+	return result, err
+}
+
+// write sets keys of this version of the switch, and of no later one: an acknowledgement that is late must
+// not count for the next pause.
+func (a *Acknowledger) write(ctx context.Context, version string, data map[string]string) error {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: kube.SwitchName}}
+	uid, resourceVersion, _ := strings.Cut(version, "/")
+	cm.UID, cm.ResourceVersion = types.UID(uid), resourceVersion
+	if err := writeData(ctx, a.Client, cm, kube.FieldManager, data); err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", a.Namespace, kube.SwitchName, err)
+	}
+	return nil
 }

@@ -156,6 +156,9 @@ func writeData(ctx context.Context, c client.Client, cm *corev1.ConfigMap, manag
 		}
 	}
 	raw, err := json.Marshal(map[string]any{"data": patch})
+	if err == nil && cm.ResourceVersion != "" {
+		raw, err = kube.ForVersion(raw, cm)
+	}
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -81,6 +82,24 @@ func TestAcknowledgesAtOnce(t *testing.T) {
 	}
 	if len(a.changes) != 2 || !a.changes[0] || a.changes[1] {
 		t.Errorf("told of the changes %v, want one pause and one end of it", a.changes)
+	}
+}
+
+// TestALateAcknowledgementIsNone: what a replica acknowledges late does not count for a pause that has begun
+// since, with the same words.
+func TestALateAcknowledgementIsNone(t *testing.T) {
+	a := newAcknowledger(t)
+	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
+	before, err := ReadState(t.Context(), a.Client, system)
+	must(t, err)
+	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
+	if err := a.write(t.Context(), before.Version, map[string]string{kube.AcknowledgedKey: "true"}); !apierrors.IsConflict(err) {
+		t.Errorf("%v, want a conflict", err)
+	}
+	a.inFlight = 1
+	if _, state := a.reconcile(); state.Acknowledged != "" {
+		t.Errorf("acknowledged %q with a resize in flight", state.Acknowledged)
 	}
 }
 

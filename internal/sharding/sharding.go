@@ -212,7 +212,8 @@ func (r *Replica) write(ctx context.Context, now time.Time) error {
 	if next.ResourceVersion == "" {
 		next.Namespace, next.Name = r.Namespace, r.Name
 		v := *r.view.Load()
-		v.tenures++ // where another client deleted the Lease, others own the nodes
+		v.tenures++ // where another client deleted the Lease, others own the nodes: it joins again
+		v.readAt = time.Time{}
 		r.view.Store(&v)
 		err = r.API.Create(ctx, next)
 	} else {
