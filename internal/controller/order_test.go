@@ -17,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// TestDecidedNodesGoFirst: where a change concerns a thousand nodes, a node with a new decision is looked
-// at before all of them, and one with a changed pod before those that only the change concerns.
+// TestDecidedNodesGoFirst: where a change concerns a thousand nodes, those with a new decision or a changed
+// pod are looked at before all of them.
 func TestDecidedNodesGoFirst(t *testing.T) {
 	const all = 1000
 	name := func(i int) reconcile.Request {
@@ -41,12 +41,16 @@ func TestDecidedNodesGoFirst(t *testing.T) {
 	changed := func(o client.Object) {
 		before := o.DeepCopyObject().(client.Object)
 		o.SetResourceVersion("2")
-		ordered{nodes, urgency(o)}.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: o}, q)
+		h := handler.EventHandler(nodes)
+		if _, all := o.(*corev1.ResourceQuota); !all {
+			h = first{nodes}
+		}
+		h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: o}, q)
 	}
 	changed(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "team"}})
 	changed(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "n700"}})
 	changed(&v1alpha1.PodAllocation{Spec: v1alpha1.PodAllocationSpec{NodeName: "n500"}})
-	for _, want := range []int{500, 700} {
+	for _, want := range []int{700, 500} {
 		if got, _ := q.Get(); got != name(want) {
 			t.Errorf("%v is looked at, want %v", got, name(want))
 		}

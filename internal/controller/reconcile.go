@@ -81,10 +81,12 @@ type Telemetry struct {
 
 // pacing bounds resizes, by the budgets of the installation and where webhooks do not answer.
 type pacing struct {
-	resizes  *dispatch.Dispatcher
-	statuses *rate.Limiter // for those that can wait
-	backoffs *flowcontrol.Backoffs
-	jitter   func(time.Duration) time.Duration
+	resizes *dispatch.Dispatcher
+	// statuses and statusSlots are for statuses that can wait.
+	statuses    *rate.Limiter
+	statusSlots chan struct{}
+	backoffs    *flowcontrol.Backoffs
+	jitter      func(time.Duration) time.Duration
 }
 
 // lookups find what other objects of a namespace demand of its pods.
@@ -126,6 +128,7 @@ func (r *Reconciler) Init() *Reconciler {
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
 	r.resizes, r.statuses = r.dispatcher(), rate.NewLimiter(statusesPerSecond, statusesPerSecond)
+	r.statusSlots = make(chan struct{}, statusesAtOnce)
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
 		Now:     now,

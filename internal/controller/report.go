@@ -45,26 +45,27 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 		return err
 	}
 	r.forEach(ctx, reporting, due, write)
-	later := s.now.Add(r.jitter(statusWait))
+	wait := r.jitter(statusWait)
 	r.forEach(ctx, reporting, waiting, func(t *task) error {
-		began := r.Now()
-		if !r.statuses.AllowN(began, 1) {
-			t.Recheck(later)
-			return nil
+		select {
+		case r.statusSlots <- struct{}{}:
+			defer func() { <-r.statusSlots }()
+			if r.statuses.AllowN(r.Now(), 1) {
+				return write(t)
+			}
+		default:
 		}
-		err := write(t)
-		_ = r.statuses.ReserveN(r.Now(), min(int(r.Now().Sub(began)/statusTime), statusesPerSecond)) // it is a debt
-		return err
+		t.Recheck(r.Now().Add(wait))
+		return nil
 	})
 }
 
 // When the mode of many pods changes at once, statuses that only tell so are written at most so often, and
-// less often where the API server is slow: one takes a token for each statusTime that it lasts, so that on
-// average one is under way. Workers go on to other nodes meanwhile, where pods may be throttled. The
-// node is looked at again after about statusWait.
+// so many at the same time. Workers go on to other nodes meanwhile, where pods may be throttled. The node
+// is looked at again after about statusWait.
 const (
 	statusesPerSecond = 50
-	statusTime        = time.Second / statusesPerSecond
+	statusesAtOnce    = 4
 	statusWait        = 10 * time.Second
 )
 

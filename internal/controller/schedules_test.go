@@ -238,11 +238,14 @@ func TestEtcdStandsStill(t *testing.T) {
 		t.Error(v)
 	}
 	var began, again time.Time
-	looks, asked, carried := 0, 0, 0
+	looks, asked, hung, carried := 0, 0, 0, 0
 	for i, n := range result.Requests {
-		if asked += n; i > 0 && i <= 12 && n == 0 {
-			t.Errorf("look %d sent no request", i)
+		if asked += n; i > 0 && i <= 12 && n > 0 {
+			hung++
 		}
+	}
+	if hung < 6 {
+		t.Errorf("%d of 12 looks sent a request, want most of them", hung)
 	}
 	for _, e := range result.Events {
 		switch e.Kind {

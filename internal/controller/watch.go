@@ -129,11 +129,16 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.part == nil || !reflect.DeepEqual(w.part(e.ObjectOld), w.part(e.ObjectNew))
 		}}
-		b = b.Watches(w.object, ordered{nodes, urgency(w.object)}, builder.WithPredicates(claims, changed))
+		h := nodes
+		switch w.object.(type) {
+		case *corev1.Pod, *v1alpha1.PodAllocation:
+			h = first{nodes}
+		}
+		b = b.Watches(w.object, h, builder.WithPredicates(claims, changed))
 	}
 	err := b.Watches(&corev1.ResourceQuota{}, r.quotas.Usage(r.nodesOf, r.Now)).
 		WatchesRawSource(source.Channel(r.requeue.some, nodes)).
-		WatchesRawSource(source.Channel(r.requeue.all, ordered{nodes, later})).
+		WatchesRawSource(source.Channel(r.requeue.all, nodes)).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      ptr.To(false),
 			MaxConcurrentReconciles: r.Config.Nodes,

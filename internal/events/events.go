@@ -19,8 +19,8 @@ const (
 	Burst     = 100
 )
 
-// Recorder writes Events within PerSecond and Burst, and drops the others: the status of each pod says
-// the same. Warnings have a budget of their own, so that many resizes hide none.
+// Recorder writes Events about pods within PerSecond and Burst, and drops the others: the status of each
+// pod says the same. Warnings have a budget of their own, so that many resizes hide none.
 type Recorder struct {
 	to               events.EventRecorder
 	dropped          func()
@@ -28,7 +28,7 @@ type Recorder struct {
 	now              func() time.Time
 }
 
-// Bound returns a recorder that writes to another one within PerSecond and Burst, and calls dropped for
+// Bound returns a recorder that writes to another one, about pods within PerSecond and Burst, and calls dropped for
 // each Event that it drops.
 func Bound(to events.EventRecorder, dropped func()) *Recorder {
 	limiter := func() *rate.Limiter { return rate.NewLimiter(PerSecond, Burst) }
@@ -43,7 +43,7 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, eventtype, reason, 
 	if eventtype == corev1.EventTypeWarning {
 		limiter = r.warnings
 	}
-	if !limiter.AllowN(r.now(), 1) {
+	if _, ofPod := regarding.(*corev1.Pod); ofPod && !limiter.AllowN(r.now(), 1) {
 		r.dropped()
 		return
 	}
