@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -112,6 +113,9 @@ func (r *repo) e2e(test string) func(context.Context) error {
 	}
 }
 
+// notStarted is how status says that the cluster does not run.
+var notStarted = regexp.MustCompile(`(?m)^etcd .*not started`)
+
 // startCluster starts the local cluster, unless it runs, and loads the images. A cluster that ran before
 // is left running at the end; what is left of one that does not run is removed first.
 func (r *repo) startCluster(ctx context.Context) error {
@@ -119,14 +123,15 @@ func (r *repo) startCluster(ctx context.Context) error {
 		return nil
 	}
 	up := []string{"up"}
-	_, noCluster := r.output(r.program(ctx, "kubeconfig"))
-	_, unhealthy := r.output(r.program(ctx, "status"))
-	if noCluster == nil && unhealthy != nil { // its machine was stopped, perhaps in the middle of a test
+	_, err := r.output(r.program(ctx, "kubeconfig"))
+	runs := err == nil
+	if status, _ := r.output(r.program(ctx, "status")); runs && notStarted.MatchString(status) {
+		runs = false // its machine was stopped, perhaps in the middle of a test
 		if err := r.run(r.program(ctx, "down")); err != nil {
 			return err
 		}
 	}
-	if noCluster != nil || unhealthy != nil {
+	if !runs {
 		r.cluster.started = true
 		up = append(up, "--hpa-sync=5s") // the HPA acts three times as fast: the suites take two minutes less
 	}

@@ -166,8 +166,9 @@ func TestStartCluster(t *testing.T) {
 		up, load, assets string // commands
 		skip, stop, env  bool
 	}{
-		"runs":       {up: "true", load: "true", assets: "echo /assets", stop: true, env: true},
-		"ran before": {before: "up healthy", up: "true", load: "true", assets: "echo /assets", env: true},
+		"runs":            {up: "true", load: "true", assets: "echo /assets", stop: true, env: true},
+		"ran before":      {before: "up healthy", up: "true", load: "true", assets: "echo /assets", env: true},
+		"an add-on fails": {before: "up healthy", up: "true", load: "true", assets: "echo /assets", env: true},
 		"was cut off": {
 			before: "up rest", up: "[ ! -e rest ]", load: "true", assets: "echo /assets", stop: true, env: true,
 		},
@@ -180,7 +181,8 @@ func TestStartCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			const program = "#!/bin/sh\ncase $1 in\n" +
-				"kubeconfig) [ -e up ] && echo /kubeconfig ;;\nstatus) [ -e healthy ] ;;\nup) touch up; %s ;;\n" +
+				"kubeconfig) [ -e up ] && echo /kubeconfig ;;\nup) touch up; %s ;;\n" +
+				"status) [ -e healthy ] || echo etcd not started ;;\n" +
 				"down) rm -f up healthy rest ;;\nassets) %s ;;\nesac\n"
 			write(t, root, map[string]string{
 				"bin/mbcas-cluster": fmt.Sprintf(program, tc.up, cmp.Or(tc.assets, "true")),
