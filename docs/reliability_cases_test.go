@@ -58,7 +58,7 @@ var faultCases = []faultCase{
 	{"upgrade and downgrade by one version", "with CRDs of the other version nothing is resized or lost, and writes stop", "TestAnOlderCRD TestLessIsStored", "the one version that is released later will be tried with the one before it"},
 	{"a bad build", "agents that do not become Ready stop a rollout at a tenth of the nodes; the controller keeps its old pods", "TestABadBuildStops", "a build that is Ready and decides badly is not stopped"},
 	{"roll-back triggers", "a decrease after which a pod is not Ready or ends is taken back, once", "TestRollsBackAHarmfulDecrease TestHarmIsFoundOnce", "harm that only latency shows is not found"},
-	{"floods of events and log lines", "one event per pod and reason in ten minutes, ten per second of a cluster; one line per new error", "TestTenMinutesOfTrouble internal/controller/TestQuiet TestSignalEvents TestFloodIsBounded TestARefusedStatusBacksOff", ""},
+	{"floods of events and log lines", "one event per pod and reason in ten minutes, and of each type ten per second of a replica; one line per new error", "TestTenMinutesOfTrouble internal/controller/TestQuiet TestSignalEvents TestFloodIsBounded TestARefusedStatusBacksOff", ""},
 	{"demand that flips each second", "bands, a bucket per pod and budgets of node and cluster bound resizes", "TestAlternatingPriceIsRateLimited internal/flowcontrol/TestBudgetsHold", ""},
 	{"a day with mixed faults", "random schedules of faults keep the invariants, and those that once failed are played again; so does a whole cluster over a day with faults mixed in (`make soak`)", "TestSchedules TestKnownSchedules internal/testing/history/TestInvariants TestSoak", ""},
 }

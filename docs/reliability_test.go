@@ -28,7 +28,7 @@ func TestReliability(t *testing.T) {
 		t.Errorf("%d cases, want 54", len(faultCases))
 	}
 	table := "\n| # | fault | what happens | shown by | open |\n| --- | --- | --- | --- | --- |\n"
-	proved := 0
+	tested, proved := 0, 0
 	for i, c := range faultCases {
 		var cells []string
 		for _, name := range strings.Fields(c.tests) {
@@ -43,6 +43,9 @@ func TestReliability(t *testing.T) {
 			}
 			cells = append(cells, fmt.Sprintf("`%s` (%s)", test, folders[0]))
 		}
+		if len(cells) > 0 {
+			tested++
+		}
 		if len(cells) == 0 && c.open == "" {
 			t.Errorf("case %d, %s, has no test and says nothing of what is open", i+1, c.fault)
 		}
@@ -52,7 +55,7 @@ func TestReliability(t *testing.T) {
 		}
 		table += fmt.Sprintf("| %d | %s | %s | %s | %s |\n", i+1, c.fault, c.happens, strings.Join(cells, ", "), open)
 	}
-	table += fmt.Sprintf("\n%d of %d cases are shown in full.\n\n", proved, len(faultCases))
+	table += fmt.Sprintf("\n%d of %d cases have a test; in %d of these nothing is open.\n\n", tested, len(faultCases), proved)
 
 	const page, begin, end = "reliability.md", "<!-- cases -->\n", "<!-- end -->"
 	before, rest, ok := strings.Cut(read(t, page), begin)

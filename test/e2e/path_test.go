@@ -144,6 +144,7 @@ func (s *path) releaseRaisesAtOnce(t *testing.T) {
 	spin(t, s.pods["batch"], 0)
 	s.has(t, time.Minute, s.pods["web"], s.ceiling)
 	spin(t, s.pods["web"], 0)
+	spin(t, s.pods["batch"], 1) // a pod that needs no more than its limit keeps it
 	s.has(t, time.Minute, s.pods["batch"], s.ceiling)
 }
 
