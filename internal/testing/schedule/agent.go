@@ -186,7 +186,8 @@ func (a *agent) renew() {
 
 // writeLease renews the Lease of an agent.
 func (w *world) writeLease(a *agent, market string) {
-	at := metav1.NewMicroTime(w.now.Add(a.skew))
+	// As it is stored: the cache would show more digits than the API server.
+	at := metav1.NewMicroTime(w.now.Add(a.skew).Truncate(time.Microsecond))
 	change := func(l *coordinationv1.Lease) {
 		l.Spec.RenewTime = &at
 		l.Annotations = map[string]string{kube.MarketKey: market}
