@@ -15,6 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -312,6 +313,40 @@ func TestStatusesLetResizesPass(t *testing.T) {
 	}
 	l.statuses.SetBurst(1)
 	l.settles(settled, v1alpha1.PhaseApplied, reasons.Settled)
+}
+
+// TestStatusesOfANodeAreWrittenAtOnce: where the API server is prompt, one reconcile writes the status of
+// every pod of a node whose mode has changed.
+func TestStatusesOfANodeAreWrittenAtOnce(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	var pods []*corev1.Pod
+	for i := range 12 {
+		pods = append(pods, l.raised(fmt.Sprint("pod-", i)))
+	}
+	r.mode(r.namespace, kube.ModeRecommend)
+	for _, pod := range pods {
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+	}
+	r.mode(r.namespace, kube.ModeEnforce)
+	l.Config.Pods = len(pods)
+	if _, err := l.once(); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for _, pod := range pods {
+		var pa v1alpha1.PodAllocation
+		key := types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
+		if err := r.Client.Get(t.Context(), key, &pa); err != nil {
+			t.Fatal(err)
+		}
+		if pa.Status.Reason == string(reasons.Settled) {
+			told++
+		}
+	}
+	if told != len(pods) {
+		t.Errorf("%d of %d statuses are written, want all", told, len(pods))
+	}
 }
 
 func TestQuiet(t *testing.T) {

@@ -128,7 +128,7 @@ func (r *Reconciler) Init() *Reconciler {
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
 	r.resizes, r.statuses = r.dispatcher(), rate.NewLimiter(statusesPerSecond, statusesPerSecond)
-	r.statusSlots = make(chan struct{}, statusesAtOnce)
+	r.statusSlots = make(chan struct{}, statusNodes)
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
 		Now:     now,

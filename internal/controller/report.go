@@ -45,27 +45,38 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 		return err
 	}
 	r.forEach(ctx, reporting, due, write)
-	wait := r.jitter(statusWait)
-	r.forEach(ctx, reporting, waiting, func(t *task) error {
-		select {
-		case r.statusSlots <- struct{}{}:
-			defer func() { <-r.statusSlots }()
-			if r.statuses.AllowN(r.Now(), 1) {
+	r.writeSlowly(ctx, waiting, write)
+}
+
+// writeSlowly writes statuses that can wait, one after the other and for statusTime, if no more than
+// statusNodes do so; the others when the node is looked at again.
+func (r *Reconciler) writeSlowly(ctx context.Context, waiting []*task, write func(*task) error) {
+	writes := false
+	select {
+	case r.statusSlots <- struct{}{}:
+		writes = true
+		defer func() { <-r.statusSlots }()
+	default:
+	}
+	end, wait := r.Now().Add(statusTime), r.jitter(statusWait)
+	for i := range waiting {
+		r.forEach(ctx, reporting, waiting[i:i+1], func(t *task) error {
+			if writes && !r.Now().After(end) && r.statuses.AllowN(r.Now(), 1) {
 				return write(t)
 			}
-		default:
-		}
-		t.Recheck(r.Now().Add(wait))
-		return nil
-	})
+			t.Recheck(r.Now().Add(wait))
+			return nil
+		})
+	}
 }
 
 // When the mode of many pods changes at once, statuses that only tell so are written at most so often, and
-// so many at the same time. Workers go on to other nodes meanwhile, where pods may be throttled. The node
-// is looked at again after about statusWait.
+// for so many nodes at the same time, each for statusTime. Workers go on to other nodes, where pods may
+// be throttled; the node is looked at again after about statusWait.
 const (
 	statusesPerSecond = 50
-	statusesAtOnce    = 4
+	statusNodes       = 4
+	statusTime        = time.Second
 	statusWait        = 10 * time.Second
 )
 

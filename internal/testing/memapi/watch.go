@@ -108,7 +108,7 @@ func (s *Server) watch(k Kind, q *http.Request) (*http.Response, error) {
 	return r, nil
 }
 
-// tell hands a change to those who watch.
+// tell hands a change to the watches.
 func (s *Server) tell(e Event) {
 	s.watching.Lock()
 	defer s.watching.Unlock()
