@@ -103,6 +103,10 @@ func (r *Reconciler) create(ctx context.Context, s *snapshot, t *task) error {
 		return fmt.Errorf("create PodAllocation %s/%s for pod %s: %w", pa.Namespace, pa.Name, t.pod.Name, err)
 	}
 	t.keep(s, pa)
+	if pa.Status.Phase != "" { // nothing was decided by what it says, so nothing replaces that yet
+		t.pa = nil
+		t.Recheck(s.now.Add(time.Second))
+	}
 	return nil
 }
 
