@@ -282,6 +282,10 @@ func (r *Reconciler) ledger(ctx context.Context, s *snapshot) (restore.NodeLedge
 func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 	entries := map[types.UID]restore.Entry{}
 	for _, t := range tasks {
+		if t.Record != nil && !t.Record.Equal(t.facts.Declared) && (t.pa != nil || t.Create) {
+			t.Record = nil // of an external change: the PodAllocation, which tells of the hold-off, comes first
+			t.Recheck(s.now.Add(time.Second))
+		}
 		if t.Record != nil {
 			limits := allocation.ContainerLimits(t.Record)
 			entries[t.pod.UID] = restore.Entry{Namespace: t.pod.Namespace, Pod: t.pod.Name, Limits: limits}

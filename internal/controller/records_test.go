@@ -237,7 +237,10 @@ func TestAFrozenLeaderOverwritesNothing(t *testing.T) {
 			b.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			wake := func() {
 				r.resizeAs("another-client", pod, "700m")
-				b.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
+				b.becomes(pod, "adopted", func(pa *v1alpha1.PodAllocation) bool {
+					return kube.SameLimits(pa.Status.DeclaredLimits, []v1alpha1.ContainerLimit{app(700)})
+				})
+				b.look(pod) // the ledger follows
 			}
 			frozen := func(what string) {
 				if what == frozenAt {
@@ -260,8 +263,9 @@ func TestAFrozenLeaderOverwritesNothing(t *testing.T) {
 				},
 			})
 			r.resizeAs("another-client", pod, "900m")
-			_, err := a.once()
-			r.must(err)
+			for range 2 { // the PodAllocation comes first, and then the ledger
+				a.look(pod)
+			}
 			if frozenAt != "" {
 				t.Fatal("it was never stopped")
 			}
