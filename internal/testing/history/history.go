@@ -45,7 +45,7 @@ const (
 	Started   Kind = "started"   // a process
 	Crashed   Kind = "crashed"   // a process
 	Woken     Kind = "woken"     // a process that was stopped: its caches show what was
-	Forgotten Kind = "forgotten" // a user deleted the PodAllocation of a pod, or the ledger of a node
+	Forgotten Kind = "forgotten" // a user deleted the PodAllocation of a pod, or, where Pod is "", the ledger of a node
 	Admission Kind = "admission" // from here on admission answers otherwise
 	Told      Kind = "told"      // a user chose another mode for the namespace of a pod
 	Quiet     Kind = "quiet"     // from here on no input changes
@@ -69,7 +69,7 @@ type Event struct {
 	Other            string
 	Saw              View // with Sent
 
-	// Of audit records.
+	// Of audit records; Reason also of what a process wrote about a pod.
 	Purpose, Reason string
 	Outcome         string
 	// Stamp names a renewal or a decision; it is the time that the agent wrote into it. First says that
@@ -152,6 +152,7 @@ type pod struct {
 	ledgered, recorded Limits
 	external           time.Time // when another writer last changed a limit of a pod with a record
 	decrease           time.Time // when the decrease in flight was sent; zero: none is
+	records
 }
 
 // standing is a decision about a pod, by its date.
@@ -224,7 +225,7 @@ func (c *checker) take(e *Event) {
 	switch e.Kind {
 	case Created:
 		p := c.pod(e.Pod)
-		p.limits, p.owners = maps.Clone(e.Limits), maps.Clone(e.Limits)
+		p.limits, p.owners, p.node = maps.Clone(e.Limits), maps.Clone(e.Limits), e.Node
 	case External:
 		c.external(e)
 	case Ledgered, Recorded:
@@ -263,6 +264,9 @@ func (c *checker) take(e *Event) {
 		c.looked(e)
 	case Crashed:
 		c.life(e.By).crashed = true
+		c.lose()
+	case Wrote:
+		c.wrote(e)
 	case Quiet:
 		c.quiet = true
 	case Stirred:
@@ -295,7 +299,7 @@ func (c *checker) external(e *Event) {
 		expected = p.recorded
 	}
 	p.external = time.Time{}
-	if expected != nil && !maps.Equal(expected, p.limits) { // one that was changed and changed back is as it was
+	if expected != nil && !p.lost && !maps.Equal(expected, p.limits) { // one that was changed and changed back is as it was
 		p.external = e.At
 	}
 }
@@ -303,28 +307,36 @@ func (c *checker) external(e *Event) {
 func (c *checker) recorded(e *Event) {
 	p := c.pod(e.Pod)
 	if e.Kind == Ledgered {
-		p.ledgered = e.Limits
+		p.ledgered, p.inLedger = e.Limits, true
 	} else {
-		p.recorded = e.Limits
+		p.recorded, p.inAllocation, p.reason = e.Limits, true, e.Reason
 	}
+	p.isKnown(e.By)
 }
 
 // forgotten: a hold-off is part of the record, as are the limits that were applied, and it ends where
 // a user chooses another mode.
 func (c *checker) forgotten(e *Event) {
 	if e.Pod == "" {
+		c.forgottenLedger(e.Node)
 		return
 	}
 	p := c.pod(e.Pod)
 	p.external = time.Time{}
 	if e.Kind == Forgotten {
-		p.applied = nil
+		p.applied, p.inAllocation, p.reason = nil, false, ""
+		c.lose()
 	}
 }
 
 // looked: a process counts the age of what it sees from its first look.
 func (c *checker) looked(e *Event) {
 	l := c.life(e.By)
+	for _, p := range c.pods {
+		if p.node == e.Node && (p.inLedger || p.inAllocation) {
+			p.isKnown(e.By)
+		}
+	}
 	for _, of := range []map[string]seen{l.renewals, l.decisions} {
 		for name, s := range of {
 			if s.looked.IsZero() && s.node == e.Node {
@@ -365,6 +377,9 @@ func (c *checker) resized(e *Event) {
 		} else if !maps.Equal(r.limits, p.owners) {
 			c.fail(2, "%s is resized with declared limits %v in the %s; its owner set %v", e.Pod, r.limits, r.where, p.owners)
 		}
+	}
+	if p.lost && !l.crashed { // a request of one that ended may come late
+		c.fail(2, "%s is resized, and its declared limits are known nowhere", e.Pod)
 	}
 	if l.tokens--; l.tokens < -0.001 {
 		c.fail(4, "%s resizes more often than %v per second after a burst of %d", e.By, c.rules.Rate, c.rules.Burst)
@@ -552,9 +567,13 @@ func (c *checker) unaudited(e *Event) {
 	}
 }
 
-// restored: every pod with a record is back at what its owner set.
+// restored: every pod with a record is back at what its owner set. Of one whose declared limits are known
+// nowhere, the status says so.
 func (c *checker) restored() {
 	for uid, p := range c.pods {
+		if p.lost && (p.reason == "" || p.reason == "DeclaredLimitUnknown") {
+			continue
+		}
 		if p.recorded != nil && p.limits != nil && !maps.Equal(p.limits, p.owners) {
 			c.fail(2, "%s ends at %v, its owner declared %v", uid, p.limits, p.owners)
 		}

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -16,16 +17,17 @@ var rules = history.Rules{
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// build builds histories of one pod, web on n1, that process A1 resizes.
+// build builds histories of one pod, web on n1, that process A1 resizes, or the one named by.
 type build struct {
 	now    time.Time
+	by     string
 	events []history.Event
 }
 
 func (b *build) wait(d time.Duration) *build { b.now = b.now.Add(d); return b }
 
 func (b *build) add(e history.Event) *build {
-	e.At, e.By, e.Node = b.now, "A1", "n1"
+	e.At, e.By, e.Node = b.now, cmp.Or(b.by, "A1"), "n1"
 	if e.Kind == history.Renewed {
 		e.By = ""
 	}
@@ -60,6 +62,21 @@ func created() *build {
 }
 
 var view = history.View{Enforced: true, Requests: app(100), Node: 4000, InForce: app(500)}
+
+// raised is a pod that A1 has raised to 2000m.
+func raised() *build { return created().resize("allocate", 500, 2000).actuated() }
+
+// lost: users delete both of its records while no process runs. A2 starts.
+func (b *build) lost() *build {
+	b.add(history.Event{Kind: history.Crashed}).add(history.Event{Kind: history.Forgotten, Pod: "web"}).add(history.Event{Kind: history.Forgotten})
+	b.by = "A2"
+	return b.seen()
+}
+
+// ends: the process says of the pod why it is as it is, and all pods are restored.
+func (b *build) ends(reason string) *build {
+	return b.add(history.Event{Kind: history.Wrote, Pod: "web", Reason: reason}).add(history.Event{Kind: history.Restored})
+}
 
 // sends, stores and records a resize.
 func (b *build) resize(purpose string, before, after int, change ...func(*history.Event)) *build {
@@ -103,6 +120,18 @@ func TestInvariants(t *testing.T) {
 
 		"a renewal that no cache shows yet": {created().resize("allocate", 500, 700).actuated().wait(6*time.Minute).seen().wait(10*time.Second).
 			resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 0, ""},
+
+		"both records lost":                       {raised().lost().ends("DeclaredLimitUnknown"), 0, ""},
+		"both records lost, changed externally":   {raised().lost().pod(history.External, 2000, 300).pod(history.Ledgered, 0, 300).pod(history.Recorded, 0, 300).resize("allocate", 300, 700), 0, ""},
+		"both records lost, and not told":         {raised().lost().ends("Settled"), 2, "ends at app=2000m"},
+		"both records lost, and resized":          {raised().lost().resize("allocate", 2000, 700), 2, "known nowhere"},
+		"both records lost, and a wrong one made": {raised().lost().pod(history.Ledgered, 0, 2000).ends("DeclaredLimitUnknown"), 2, "ends at app=2000m"},
+		"both records deleted beside a process": {raised().add(history.Event{Kind: history.Forgotten, Pod: "web"}).add(history.Event{Kind: history.Forgotten}).
+			ends("DeclaredLimitUnknown"), 2, "ends at app=2000m"},
+		"one record deleted": {raised().add(history.Event{Kind: history.Crashed}).add(history.Event{Kind: history.Forgotten, Pod: "web"}).
+			ends("DeclaredLimitUnknown"), 2, "ends at app=2000m"},
+		"changed externally with one record": {created().add(history.Event{Kind: history.Crashed}).add(history.Event{Kind: history.Forgotten, Pod: "web"}).
+			pod(history.External, 500, 300).pod(history.Ledgered, 0, 300).pod(history.Recorded, 0, 300).resize("allocate", 300, 700), 3, "another writer changed it"},
 
 		"above the node":                {created().resize("allocate", 500, 4010), 1, "above the node's"},
 		"below the request":             {created().resize("allocate", 500, 90), 1, "below its floor"},

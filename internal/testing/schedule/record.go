@@ -52,9 +52,11 @@ func (w *world) stored(e memapi.Event) {
 		w.storedAllocation(e, p)
 		return
 	case "configmaps":
-		if p != nil && strings.HasPrefix(e.Key.Name, kube.LedgerPrefix) {
+		if node, ok := strings.CutPrefix(e.Key.Name, kube.LedgerPrefix); ok && p != nil {
 			w.storedLedger(e, p)
 			return
+		} else if ok && e.After == nil {
+			w.note(history.Event{Kind: history.Forgotten, Node: node})
 		}
 	}
 	if p != nil {
@@ -134,13 +136,15 @@ func (w *world) storedAllocation(e memapi.Event, p *process) {
 		(before == nil || !kube.SameLimits(before.Status.DeclaredLimits, after.Status.DeclaredLimits)):
 		w.note(history.Event{
 			Kind: history.Recorded, By: p.life, Pod: string(after.Spec.PodRef.UID), Limits: kube.ByName(after.Status.DeclaredLimits),
+			Reason: after.Status.Reason,
 		})
 	default:
-		text := e.Verb + " podallocation " + e.Sub + " of " + e.Key.String()
+		n := history.Event{Kind: history.Wrote, By: p.life, Pod: e.Key.Name, Text: e.Verb + " podallocation " + e.Sub + " of " + e.Key.String()}
 		if after != nil {
-			text += ": " + string(after.Status.Phase) + " " + after.Status.Reason
+			n.Reason = after.Status.Reason
+			n.Text += ": " + string(after.Status.Phase) + " " + n.Reason
 		}
-		w.note(history.Event{Kind: history.Wrote, By: p.life, Text: text})
+		w.note(n)
 	}
 }
 

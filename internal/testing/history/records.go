@@ -1,0 +1,63 @@
+package history
+
+import (
+	"strings"
+	"time"
+)
+
+// records is where the declared limits of a pod are recorded now, and which processes have seen that.
+type records struct {
+	node                   string
+	inLedger, inAllocation bool
+	reason                 string // in its PodAllocation; "": none is
+	known                  map[string]bool
+	// lost: users have deleted both records while no process ran that had seen one. Where the limits are not
+	// its owner's, the pod is not resized any more: what its owner declared is known nowhere.
+	lost bool
+}
+
+// isKnown: a process has seen or written a record. It rewrites one that is deleted.
+func (r *records) isKnown(by string) {
+	if r.known == nil {
+		r.known = map[string]bool{}
+	}
+	r.known[by], r.lost = true, false
+}
+
+// lose finds the pods whose declared limits are known nowhere any more. A hold-off ends with the records.
+func (c *checker) lose() {
+	for _, p := range c.pods {
+		if p.inLedger || p.inAllocation || p.known == nil {
+			continue
+		}
+		lost := true
+		for by := range p.known {
+			lost = lost && c.life(by).crashed
+		}
+		if lost {
+			p.lost, p.external = true, time.Time{}
+		}
+	}
+}
+
+// forgottenLedger: a user deleted the ledger of a node.
+func (c *checker) forgottenLedger(node string) {
+	for _, p := range c.pods {
+		if p.node == node {
+			p.inLedger = false
+		}
+	}
+	c.lose()
+}
+
+// wrote takes in what a process wrote about a pod.
+func (c *checker) wrote(e *Event) {
+	if e.Pod == "" {
+		return
+	}
+	p := c.pod(e.Pod)
+	p.reason = e.Reason
+	if strings.HasPrefix(e.Text, "delete ") {
+		p.inAllocation = false
+	}
+}
