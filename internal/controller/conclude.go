@@ -85,9 +85,6 @@ func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Rea
 	if byNamespace(reason) {
 		rec.refused = &z.Admission
 	}
-	if reason == reasons.AdmissionWouldMutate {
-		rec.checked = ""
-	}
 }
 
 // unanswered has the resize tried again later.

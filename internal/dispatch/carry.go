@@ -102,12 +102,17 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 	return nil
 }
 
-// try resizes. Before the first resize of a pod, and the first one under other LimitRanges, it asks
-// what admission would make of it, because what that adds to a pod can never be removed. A pause that
-// began meanwhile leaves it untried.
+// try resizes. Before the first resize of a pod, the first one under other LimitRanges, and the first one
+// since admission was seen to change a pod of its namespace, a dry run shows what admission would change:
+// what that adds to a pod can never be removed. A pause that began meanwhile leaves it untried.
 func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Result, tried bool, err error) {
 	ranges := z.Admission.Ranges
-	under := fmt.Sprint(d.mutations.Load(), " ", ranges)
+	under := fmt.Sprint(d.mutations.last(z.Pod.Namespace), " ", ranges)
+	defer func() {
+		if result.Outcome == podresize.WouldMutate {
+			d.mutations.found(z.Pod.Namespace)
+		}
+	}()
 	if z.Checked != under {
 		result = d.Resizer.DryRun(ctx, z.Pod, *z.Move)
 		if !result.Harmless(ranges != "" && !kube.FullySpecified(z.Pod)) {
@@ -122,11 +127,7 @@ func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Resul
 		}
 	}
 	z.Answer.Sent = true
-	result = d.Resizer.Apply(ctx, z.Pod, *z.Move)
-	if result.Outcome == podresize.WouldMutate { // admission changed since the dry runs: none counts any more
-		d.mutations.Add(1)
-	}
-	return result, true, nil
+	return d.Resizer.Apply(ctx, z.Pod, *z.Move), true, nil
 }
 
 // account tells everything that bounds resizes what came of one.

@@ -5,6 +5,7 @@
 //   - HangsAlone: a resize that hangs holds a worker of its namespace, and no other.
 //   - ManyHangAlone: however many namespaces hang, there are workers for those that answer.
 //   - LeavesUntried: what may not be done any more is not tried, and keeps its place.
+//   - AskedAnew: once admission changes a pod, earlier dry runs of pods of its namespace do not count.
 //   - APanicIsAnAnswer: a panic about one resize is its answer, and has an audit line.
 package dispatch
 
@@ -12,7 +13,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,11 +91,10 @@ type Dispatcher struct {
 	Audit   *slog.Logger
 	Metrics *metrics.Metrics
 
-	mu    sync.Mutex
-	queue *flowcontrol.Queue[*Resize]
-	wake  chan struct{}
-	// mutations counts the resizes that admission changed although their dry run was harmless.
-	mutations atomic.Int64
+	mu        sync.Mutex
+	queue     *flowcontrol.Queue[*Resize]
+	wake      chan struct{}
+	mutations mutations
 }
 
 // Init prepares a Dispatcher whose exported fields are set.

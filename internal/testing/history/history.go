@@ -46,7 +46,7 @@ const (
 	Crashed   Kind = "crashed"   // a process
 	Woken     Kind = "woken"     // a process that was stopped: its caches show what was
 	Forgotten Kind = "forgotten" // a user deleted the PodAllocation of a pod, or, where Pod is "", the ledger of a node
-	Admission Kind = "admission" // from here on admission answers otherwise
+	Admission Kind = "admission" // from here on admission answers otherwise in a namespace
 	Told      Kind = "told"      // a user chose another mode for the namespace of a pod
 	Quiet     Kind = "quiet"     // from here on no input changes
 	Endless   Kind = "endless"   // a process reconciles a node again and again, at the same moment
@@ -61,6 +61,8 @@ type Event struct {
 	By   string // the process, with the number of its life
 	Pod  string // its UID
 	Node string
+
+	Namespace string // with Created and Admission
 
 	Before, Limits Limits
 	// Of resizes: Guarded says that the request named the UID and the version of the pod, Other what it
@@ -147,6 +149,7 @@ type checker struct {
 
 // pod is what is known of one pod at some point of the history.
 type pod struct {
+	namespace          string
 	limits, owners     Limits // in the spec, and those that the owner or another writer set last
 	applied            Limits // by MBCAS; nil: none
 	ledgered, recorded Limits
@@ -165,7 +168,7 @@ type standing struct {
 type life struct {
 	crashed   bool
 	woken     time.Time
-	mutated   bool // it has learned that admission changes resizes
+	mutated   map[string]bool // namespaces in which it has learned that admission changes resizes
 	tokens    float64
 	filled    time.Time
 	renewals  map[string]seen // by node
@@ -205,7 +208,7 @@ func (c *checker) life(by string) *life {
 	if l == nil {
 		l = &life{
 			tokens: float64(c.rules.Burst), renewals: map[string]seen{}, decisions: map[string]seen{}, sent: map[string]request{},
-			unknown: map[string]attempt{},
+			unknown: map[string]attempt{}, mutated: map[string]bool{},
 		}
 		c.lives[by] = l
 	}
@@ -225,7 +228,8 @@ func (c *checker) take(e *Event) {
 	switch e.Kind {
 	case Created:
 		p := c.pod(e.Pod)
-		p.limits, p.owners, p.node = maps.Clone(e.Limits), maps.Clone(e.Limits), e.Node
+		p.namespace, p.node = e.Namespace, e.Node
+		p.limits, p.owners = maps.Clone(e.Limits), maps.Clone(e.Limits)
 	case External:
 		c.external(e)
 	case Ledgered, Recorded:
@@ -248,7 +252,7 @@ func (c *checker) take(e *Event) {
 		c.stood[standing{e.Pod, e.Stamp.UnixMicro()}] = e.At
 	case Admission:
 		for _, l := range c.lives {
-			l.mutated = false
+			delete(l.mutated, e.Namespace)
 		}
 	case Woken:
 		c.life(e.By).woken = e.At
@@ -359,7 +363,7 @@ func (c *checker) sent(e *Event) {
 
 func (c *checker) resized(e *Event) {
 	p, l := c.pod(e.Pod), c.life(e.By)
-	if e.Other != "" && (!e.Mutated || l.mutated) {
+	if e.Other != "" && (!e.Mutated || l.mutated[p.namespace]) {
 		c.fail(1, "the resize of %s changes %s", e.Pod, e.Other)
 	}
 	if !e.Guarded {
@@ -417,7 +421,9 @@ func lowers(before, after Limits) bool {
 // the resize was for.
 func (c *checker) audited(e *Event) {
 	l := c.life(e.By)
-	l.mutated = l.mutated || e.Outcome == "WouldMutate"
+	if e.Outcome == "WouldMutate" {
+		l.mutated[c.pod(e.Pod).namespace] = true
+	}
 	if _, ok := l.sent[e.Pod]; !ok && e.Outcome == "Accepted" {
 		c.fail(7, "the audit record of %s is of a resize that was never sent", e.Pod)
 	}

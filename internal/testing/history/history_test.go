@@ -52,7 +52,7 @@ func (b *build) seen() *build {
 }
 
 func (b *build) pod(kind history.Kind, before, after int) *build {
-	return b.add(history.Event{Kind: kind, Pod: "web", Before: app(before), Limits: app(after)})
+	return b.add(history.Event{Kind: kind, Namespace: "shop", Pod: "web", Before: app(before), Limits: app(after)})
 }
 
 // created is a pod that declared 500m, which is recorded.
@@ -105,6 +105,16 @@ func on(kind history.Kind, f func(*history.Event)) func(*history.Event) {
 	}
 }
 
+// mutated has admission change more of a pod than its resize asks for.
+func mutated(e *history.Event) {
+	switch e.Kind {
+	case history.Resized:
+		e.Other, e.Mutated = "the memory limit", true
+	case history.Audited:
+		e.Outcome = "WouldMutate"
+	}
+}
+
 // TestInvariants gives the checker histories that keep the invariants and histories that break one.
 func TestInvariants(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -120,6 +130,12 @@ func TestInvariants(t *testing.T) {
 
 		"a renewal that no cache shows yet": {created().resize("allocate", 500, 700).actuated().wait(6*time.Minute).seen().wait(10*time.Second).
 			resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 0, ""},
+		"admission begins to change pods":        {created().resize("allocate", 500, 700, mutated), 0, ""},
+		"admission that is known to change pods": {created().resize("allocate", 500, 700, mutated).resize("allocate", 700, 800, mutated), 1, "the memory limit"},
+		"admission begins anew": {created().resize("allocate", 500, 700, mutated).
+			add(history.Event{Kind: history.Admission, Namespace: "shop"}).wait(time.Minute).seen().resize("allocate", 700, 800, mutated), 0, ""},
+		"admission begins anew elsewhere": {created().resize("allocate", 500, 700, mutated).
+			add(history.Event{Kind: history.Admission, Namespace: "lab"}).wait(time.Minute).seen().resize("allocate", 700, 800, mutated), 1, "the memory limit"},
 
 		"both records lost":                       {raised().lost().ends("DeclaredLimitUnknown"), 0, ""},
 		"both records lost, changed externally":   {raised().lost().pod(history.External, 2000, 300).pod(history.Ledgered, 0, 300).pod(history.Recorded, 0, 300).resize("allocate", 300, 700), 0, ""},

@@ -80,7 +80,10 @@ func (w *world) storedPod(e memapi.Event, p *process) {
 	after, _ := e.After.(*corev1.Pod)
 	switch {
 	case before == nil:
-		w.note(history.Event{Kind: history.Created, Pod: string(after.UID), Node: after.Spec.NodeName, Limits: containerLimits(after)})
+		w.note(history.Event{
+			Kind: history.Created, Namespace: after.Namespace, Pod: string(after.UID), Node: after.Spec.NodeName,
+			Limits: containerLimits(after),
+		})
 	case after == nil:
 		w.note(history.Event{Kind: history.Gone, Pod: string(before.UID)})
 	case e.Sub == "resize" && p == nil:

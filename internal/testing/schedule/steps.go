@@ -178,7 +178,7 @@ func (w *world) agentStep(a []string) {
 // webhook changes the answers of admission.
 func (w *world) webhook(namespace, how string) {
 	w.webhooks[namespace] = how
-	w.note(history.Event{Kind: history.Admission})
+	w.note(history.Event{Kind: history.Admission, Namespace: namespace})
 }
 
 // resize changes a pod's limit as another writer does.
