@@ -9,6 +9,7 @@
 //   - BudgetsHold: neither the cluster nor a node gets more resizes than its budget.
 //   - SlotsHold: a namespace whose resizes hang uses its own workers, and no others.
 //   - SlowOnesHaveFewWorkers: namespaces that are answered late, or are new, leave half of the workers to others.
+//   - OneSlowAnswerCostsLittle: a namespace has all its workers again with the prompt answer after a slow one.
 //   - UrgentGoesFirst: thousands of waiting decreases delay no rollback and no increase of a throttled pod.
 //   - IdleOnesHaveFewWorkers: increases that are not needed yet leave three quarters of the workers to others.
 //   - TakeOverIsNoBurst: a process that starts, or takes nodes over, begins with what a second allows.

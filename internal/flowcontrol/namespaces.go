@@ -10,7 +10,8 @@ import (
 type namespace struct {
 	pace     pace
 	sent     int       // under way
-	slowAt   time.Time // the last answer that was slow
+	idle     int       // of these, of priority Idle
+	slowAt   time.Time // a slow answer; later ones of resizes that were under way then do not count
 	answered time.Time // the last of all
 }
 
@@ -19,7 +20,7 @@ type namespace struct {
 type pace int
 
 const (
-	untried pace = iota
+	unknown pace = iota // no answer yet, or the last one was slow and no other one in the minute before
 	prompt
 	slow
 
@@ -30,41 +31,48 @@ const (
 // higher lets webhooks hold more workers.
 const slowAfter = 2 * time.Second
 
-// slowKept is for how long after a slow answer the next prompt one does not count: a webhook may hang
-// for some pods and not for others.
+// slowKept is within which time of a slow answer another one makes a namespace slow, and for how long after
+// that prompt ones do not count: a webhook may hang for some pods and not for others.
 const slowKept = time.Minute
 
 // namespaceKept is how long a namespace is remembered without a resize.
 const namespaceKept = 10 * time.Minute
 
-// may says whether namespaces of that pace may have one more resize under way. Half of the workers is
-// for prompt ones alone, and of the rest half for untried ones.
-func (q *Queue[T]) may(p pace) bool {
-	switch late, workers := q.sentAt[slow], q.cfg.Workers; {
-	case p == prompt:
+// may says whether namespaces of that pace may have one more resize of a priority under way. Half of the
+// workers is for prompt ones alone. Slow ones may have half of the others, and all of them only for
+// urgent resizes. Of the share of Idle ones, half is for prompt namespaces alone.
+func (q *Queue[T]) may(is pace, p Priority) bool {
+	workers := q.cfg.Workers
+	switch {
+	case is == prompt:
 		return true
-	case p == slow && late >= max(1, workers/4):
+	case p == Idle && q.idleAt[slow]+q.idleAt[unknown] >= max(1, workers/idleShare/2):
 		return false
-	default:
-		return late+q.sentAt[untried] < max(1, workers/2)
+	case is == slow && p != Urgent && q.sentAt[slow] >= max(1, workers/4):
+		return false
 	}
+	return q.sentAt[slow]+q.sentAt[unknown] < max(1, workers/2)
 }
 
-// isFull says whether a namespace has all the workers that it may have: of those that no other one has,
-// the same share as of all workers. So while many namespaces begin to hang at the same time, some
-// are left for the others.
-func (q *Queue[T]) isFull(n *namespace) bool {
-	if n.pace != prompt {
-		return n.sent > 0
+// isFull says whether a namespace has all the workers that it may have. One that is not prompt may have one,
+// and one more for an urgent resize. For a prompt one the number falls as others use workers: of those
+// that no other namespace uses, it may have NamespaceWorkers/Workers. So when many namespaces begin to
+// hang at the same time, some workers are left.
+func (q *Queue[T]) isFull(n *namespace, p Priority) bool {
+	switch {
+	case n.pace == prompt:
+		free := q.cfg.Workers - q.sent + n.sent
+		return n.sent >= max(1, q.cfg.NamespaceWorkers*free/q.cfg.Workers)
+	case p == Urgent:
+		return n.sent > 1
 	}
-	free := q.cfg.Workers - q.sent + n.sent
-	return n.sent >= max(1, q.cfg.NamespaceWorkers*free/q.cfg.Workers)
+	return n.sent > 0
 }
 
 // listFull gives namespaces a turn that may have more workers, as others have ended.
 func (q *Queue[T]) listFull() {
 	for _, name := range slices.Sorted(maps.Keys(q.full)) {
-		if !q.isFull(q.namespace(name)) {
+		if !q.isFull(q.namespace(name), Urgent) {
 			delete(q.full, name)
 			for p := range q.classes {
 				q.list(Priority(p), name)
@@ -83,26 +91,55 @@ func (q *Queue[T]) namespace(name string) *namespace {
 }
 
 // begin counts a resize of a namespace that begins, and end one that ends.
-func (q *Queue[T]) begin(n *namespace) {
+func (q *Queue[T]) begin(n *namespace, p Priority) {
 	q.sent++
 	n.sent++
 	q.sentAt[n.pace]++
+	if p == Idle {
+		q.idle++
+		n.idle++
+		q.idleAt[n.pace]++
+	}
 }
 
-func (q *Queue[T]) end(n *namespace, took time.Duration, tried bool, now time.Time) {
+func (q *Queue[T]) end(n *namespace, t *ticket[T], tried bool, now time.Time) {
 	q.sent--
 	n.sent--
 	q.sentAt[n.pace]--
-	is := n.pace
-	switch n.answered = now; {
-	case took >= slowAfter:
-		is, n.slowAt = slow, now
-	case tried && now.Sub(n.slowAt) >= slowKept:
-		is = prompt
+	if t.Priority == Idle {
+		q.idle--
+		n.idle--
+		q.idleAt[n.pace]--
 	}
+	is := n.answer(t.sentAt, tried, now)
 	q.sentAt[n.pace] -= n.sent
 	q.sentAt[is] += n.sent
+	q.idleAt[n.pace] -= n.idle
+	q.idleAt[is] += n.idle
 	n.pace = is
+}
+
+// answer takes in an answer to what was sent at a time, and returns the pace by it. One slow answer, or
+// many at the same moment, may be of an API server that stood still for a moment.
+func (n *namespace) answer(sent time.Time, tried bool, now time.Time) pace {
+	n.answered = now
+	recent := now.Sub(n.slowAt) < slowKept
+	switch took := now.Sub(sent); {
+	case took < slowAfter && (!tried || n.pace == slow && recent):
+		return n.pace
+	case took < slowAfter:
+		return prompt
+	case n.pace == slow:
+		n.slowAt = now
+		return slow
+	case sent.Before(n.slowAt):
+		return unknown
+	}
+	n.slowAt = now
+	if recent {
+		return slow
+	}
+	return unknown
 }
 
 // forgetNamespaces forgets namespaces without a resize for long.

@@ -83,6 +83,7 @@ type Queue[T any] struct {
 	sent     int
 	sentAt   [paces]int // by the pace of their namespaces
 	idle     int        // of priority Idle, under way
+	idleAt   [paces]int
 	counter  uint64
 	parked   map[string]*node[T] // nodes with pods that wait for a token of the node
 	wakeAt   time.Time           // when one of them may have one; zero: none waits
@@ -264,10 +265,7 @@ func (q *Queue[T]) send(t *ticket[T], now time.Time) {
 	}
 	t.token, t.state, t.sentAt = false, Sent, now
 	q.waiting[t.Priority]--
-	if t.Priority == Idle {
-		q.idle++
-	}
-	q.begin(q.namespace(t.Namespace))
+	q.begin(q.namespace(t.Namespace), t.Priority)
 	c, f := &q.classes[t.Priority], q.flow(t)
 	f.tickets = f.tickets[1:]
 	c.unlist(f)
@@ -282,14 +280,11 @@ func (q *Queue[T]) Finish(pod types.UID, v T, u Charge, now time.Time) {
 		return
 	}
 	t.state, t.keeps, t.Value = Answered, u == NotAttempted, v
-	if t.Priority == Idle {
-		q.idle--
-	}
 	if u != Charged {
 		q.cluster.giveBack()
 		q.nodes[t.Node].giveBack()
 	}
-	q.end(q.namespace(t.Namespace), now.Sub(t.sentAt), u != NotAttempted, now)
+	q.end(q.namespace(t.Namespace), t, u != NotAttempted, now)
 	for p := range q.classes {
 		q.list(Priority(p), t.Namespace)
 	}

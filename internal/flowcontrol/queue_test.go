@@ -434,6 +434,9 @@ func TestIdleOnesHaveFewWorkers(t *testing.T) {
 	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 40, 8
 	b := newBench(c)
 	for i := range 100 {
+		b.answered(fmt.Sprint("team-", i))
+	}
+	for i := range 100 {
 		b.comes(fmt.Sprint("team-", i), fmt.Sprint("n", i), Idle)
 	}
 	idle := b.sends()
@@ -455,8 +458,8 @@ func TestIdleOnesHaveFewWorkers(t *testing.T) {
 	}
 }
 
-// TestSlowOnesHaveFewWorkers: namespaces whose last answers were slow have one worker each and a quarter of
-// all together, untried ones one each and with those a half. A namespace has all that it may have again
+// TestSlowOnesHaveFewWorkers: namespaces with two slow answers in a minute have one worker each and a quarter
+// of all together, unknown ones one each and with those a half. A namespace has all that it may have again
 // with the first prompt answer a minute after the last slow one.
 func TestSlowOnesHaveFewWorkers(t *testing.T) {
 	c := roomy()
@@ -487,20 +490,20 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 		}
 	}
 	hanging := fill("hangs", 100, 6)
-	check("untried", hanging, 16, 1)
+	check("not known", hanging, 16, 1)
 	wait(slowAfter)
 	finish(hanging)
 	hanging = b.sends()
 	check("some are slow", hanging, 16, 1)
-	for range 12 { // all have been tried
+	for range 20 { // all have been tried twice
 		wait(slowAfter)
 		finish(hanging)
 		hanging = b.sends()
 	}
 	check("all are slow", hanging, 8, 1)
-	untried := fill("new", 10, 2)
-	check("new ones beside them", untried, 8, 1)
-	finish(untried)
+	unknown := fill("new", 10, 2)
+	check("new ones beside them", unknown, 8, 1)
+	finish(unknown)
 	check("that are prompt", b.sends(), 10, 8)
 	check("healthy ones beside both", fill("new", 1, 20), 2, 2)
 	for _, r := range hanging {
@@ -508,7 +511,11 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 	}
 	b = newBench(c)
 	one := fill("a", 1, 30)
-	wait(slowAfter)
+	for range 2 {
+		wait(slowAfter)
+		finish(one)
+		one = b.sends()
+	}
 	finish(one)
 	for range 5 {
 		one = b.sends()
@@ -518,6 +525,153 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 	wait(slowKept)
 	finish(b.sends())
 	check("a minute after it", b.sends(), 8, 8)
+}
+
+// answered has resizes of namespaces answered promptly, so that they may have all their workers.
+func (b *bench) answered(namespaces ...string) {
+	for _, name := range namespaces {
+		b.comes(name, "first", Needed)
+	}
+	for _, r := range b.sends() {
+		b.ends(r, Charged)
+	}
+}
+
+// TestOneSlowAnswerCostsLittle: after one slow answer, or many at the same moment, a namespace has one worker
+// until its next answer: with a prompt one all again, and with a slow one few for a minute. A webhook that
+// hangs for some pods only is as slow as one that hangs for all.
+func TestOneSlowAnswerCostsLittle(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
+	for name, slowAgain := range map[string]bool{"once": false, "twice": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(c)
+			b.answered("a")
+			for range 40 {
+				b.comes("a", "n", Needed)
+			}
+			check := func(what string, want int) (sent []Request[int]) {
+				t.Helper()
+				if sent = b.sends(); len(sent) != want {
+					t.Fatalf("%s: %d under way, want %d", what, len(sent), want)
+				}
+				return sent
+			}
+			end := func(sent []Request[int], after time.Duration) {
+				b.now = b.now.Add(after)
+				for _, r := range sent {
+					b.ends(r, Charged)
+				}
+			}
+			end(check("at first", 8), slowAfter) // the API server stood still
+			end(check("after slow answers", 1), 10*time.Millisecond)
+			sent := check("after a prompt one", 8)
+			if !slowAgain {
+				end(sent, 10*time.Millisecond)
+				end(check("and another", 8), 0)
+				return
+			}
+			end(sent[:1], slowAfter) // a webhook hangs for one pod
+			end(sent[1:], 0)
+			for range 5 {
+				end(check("slow again", 1), 10*time.Millisecond)
+			}
+			end(nil, slowKept)
+			end(check("a minute later", 1), 10*time.Millisecond)
+			check("after the first prompt answer then", 8)
+		})
+	}
+}
+
+// TestUrgentOnesOfSlowNamespaces: while resizes of many namespaces hang, each of these still has a worker for a
+// rollback at once, up to half of the workers together; namespaces that answer have theirs.
+func TestUrgentOnesOfSlowNamespaces(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
+	b := newBench(c)
+	b.answered("healthy")
+	name := func(i int) string { return fmt.Sprint("slow-", i) }
+	for i := range 40 {
+		for range 10 {
+			b.comes(name(i), "n", Needed)
+		}
+	}
+	hanging := b.sends()
+	for range 10 { // until all are slow
+		b.now = b.now.Add(slowAfter)
+		for _, r := range hanging {
+			b.ends(r, Refunded)
+		}
+		hanging = b.sends()
+	}
+	if len(hanging) != 16 {
+		t.Fatalf("%d of slow namespaces are under way, want a quarter of 64", len(hanging))
+	}
+	holds := hanging[0].Namespace
+	for range 2 {
+		b.comes(holds, "n", Urgent)
+	}
+	if sent := b.sends(); len(sent) != 1 || sent[0].Namespace != holds || sent[0].Priority != Urgent {
+		t.Errorf("of two rollbacks in a namespace with a resize that hangs, %v begin, want one", sent)
+	}
+	for i := range 40 {
+		b.comes(name(i), "n", Urgent)
+	}
+	urgent := b.sends()
+	for range 8 {
+		b.comes("healthy", "n", Needed)
+	}
+	healthy := b.sends()
+	if len(urgent) != 15 || len(healthy) != 4 {
+		t.Errorf("%d more rollbacks and %d of a namespace that answers are under way, want 15 and 4", len(urgent), len(healthy))
+	}
+}
+
+// TestSlowIdleOnesLeaveHalf: increases that no pod needs yet, of namespaces that are slow or not known, leave
+// half of the workers for such increases to namespaces that answer.
+func TestSlowIdleOnesLeaveHalf(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
+	b := newBench(c)
+	b.answered("healthy")
+	for i := range 40 {
+		b.comes(fmt.Sprint("new-", i), "n", Idle)
+	}
+	for range 10 {
+		b.comes("healthy", "n", Idle)
+	}
+	of := func(sent []Request[int]) (healthy, others int) {
+		for _, r := range sent {
+			if r.Namespace == "healthy" {
+				healthy++
+			} else {
+				others++
+			}
+		}
+		return healthy, others
+	}
+	sent := b.sends()
+	if healthy, others := of(sent); healthy < 6 || others != 8 {
+		t.Errorf("%d of a namespace that answers and %d others are under way, want most of 8, and 8", healthy, others)
+	}
+	for _, r := range sent { // the others hang
+		if r.Namespace == "healthy" {
+			b.ends(r, Charged)
+		}
+	}
+	b.sends()
+	b.now = b.now.Add(slowAfter)
+	for _, r := range sent {
+		if r.Namespace != "healthy" {
+			b.ends(r, Refunded)
+		}
+	}
+	if healthy, others := of(b.sends()); healthy != 0 || others != 8 {
+		t.Errorf("then %d and %d others begin, want 8 others", healthy, others)
+	}
+	if b.idle != len(b.tickets)-b.waiting[Idle] {
+		t.Errorf("%d count as under way, %d are", b.idle, len(b.tickets)-b.waiting[Idle])
+	}
 }
 
 // TestTheNodeWithoutATokenWaits: pods of a node that has used its budget up let others pass, and get

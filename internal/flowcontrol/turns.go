@@ -50,12 +50,12 @@ func (q *Queue[T]) choose(heads [Priorities]*ticket[T]) *ticket[T] {
 // step aside.
 func (q *Queue[T]) head(p Priority, now time.Time) *ticket[T] {
 	c := &q.classes[p]
-	for f := q.first(c); f != nil; f = q.first(c) {
+	for f := q.first(p); f != nil; f = q.first(p) {
 		if len(f.tickets) == 0 {
 			c.unlist(f)
 			continue
 		}
-		if n := q.namespace(f.name); q.isFull(n) || f.pace != n.pace {
+		if n := q.namespace(f.name); q.isFull(n, p) || f.pace != n.pace {
 			c.unlist(f)
 			q.list(p, f.name)
 			continue
@@ -73,9 +73,9 @@ func (q *Queue[T]) head(p Priority, now time.Time) *ticket[T] {
 }
 
 // first is the flow whose turn is next, of those whose namespaces may have a worker; nil: there is none.
-func (q *Queue[T]) first(c *class[T]) (first *flow[T]) {
-	for p, turns := range c.turns {
-		if len(turns) > 0 && (first == nil || turns[0].turn < first.turn) && q.may(pace(p)) {
+func (q *Queue[T]) first(p Priority) (first *flow[T]) {
+	for is, turns := range q.classes[p].turns {
+		if len(turns) > 0 && (first == nil || turns[0].turn < first.turn) && q.may(pace(is), p) {
 			first = turns[0]
 		}
 	}
@@ -98,7 +98,7 @@ func (q *Queue[T]) list(p Priority, namespace string) {
 	if f == nil || f.listed || len(f.tickets) == 0 {
 		return
 	}
-	if q.isFull(n) {
+	if q.isFull(n, p) {
 		q.full[namespace] = true
 		return
 	}
