@@ -5,6 +5,7 @@
 // What it promises, each a test of the same name:
 //   - NoStarvation: however many resizes come later, each gets its turn within a bounded time.
 //   - FairBetweenNamespaces: of namespaces that wait in one priority, none is ahead by more than one.
+//   - NodesAreFairBetweenNamespaces: of pods that wait for their node, namespaces take turns, too.
 //   - KeepsItsPlace: in a namespace and priority, no resize goes before one that came earlier.
 //   - BudgetsHold: neither the cluster nor a node gets more resizes than its budget.
 //   - SlotsHold: a namespace whose resizes hang uses its own workers, and no others.

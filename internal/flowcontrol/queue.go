@@ -120,6 +120,9 @@ type node[T any] struct {
 	bucket
 	tickets map[types.UID]*ticket[T]
 	parked  []*ticket[T] // by priority, then number
+	// turns are the last turns of namespaces that had to wait for a token, of as many as given.
+	turns map[turn]uint64
+	given uint64
 }
 
 // NewQueue is an empty queue of a cluster without nodes. Another process may just have used the budgets up,

@@ -530,7 +530,7 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 // answered has resizes of namespaces answered promptly, so that they may have all their workers.
 func (b *bench) answered(namespaces ...string) {
 	for _, name := range namespaces {
-		b.comes(name, "first", Needed)
+		b.comes(name, "first of "+name, Needed)
 	}
 	for _, r := range b.sends() {
 		b.ends(r, Charged)
@@ -704,6 +704,70 @@ func TestTheNodeWithoutATokenWaits(t *testing.T) {
 	sent(urgent)
 	b.now = b.now.Add(time.Second)
 	sent(idle)
+}
+
+// TestNodesAreFairBetweenNamespaces: of the tokens that a node gets, namespaces with pods that wait for them
+// take turns within a priority, however many pods each has; in a namespace the pod that came first is first.
+func TestNodesAreFairBetweenNamespaces(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.NodePerSecond, c.NodeBurst = 1000, 1000, 1000, 1, 1
+	b := newBench(c)
+	b.answered("large", "small", "other")
+	made := func(tokens int) (order string) {
+		for range tokens {
+			b.now = b.now.Add(time.Second)
+			for _, r := range b.sends() {
+				order += r.Namespace[:1]
+				b.ends(r, Charged)
+			}
+		}
+		return order
+	}
+	comes := func(namespace string, p Priority, pods int) {
+		for range pods {
+			b.comes(namespace, "n", p)
+		}
+	}
+	comes("large", Decrease, 100)
+	if got := made(5); got != "lllll" {
+		t.Errorf("alone: %s", got)
+	}
+	comes("small", Decrease, 3)
+	comes("other", Decrease, 1)
+	if got := made(8); got != "lsolslsl" { // the token that comes next is for a pod that waits already
+		t.Errorf("with two others: %s, want turns", got)
+	}
+	comes("small", Decrease, 1) // and again whenever it has had its turn: it goes first no more than every other time
+	order := ""
+	for range 6 {
+		order += made(1)
+		if order[len(order)-1] == 's' {
+			comes("small", Decrease, 1)
+		}
+	}
+	if order != "lslsls" {
+		t.Errorf("beside one that comes again: %s, want turns", order)
+	}
+	comes("other", Needed, 2)
+	if got := made(4); got != "loos" {
+		t.Errorf("with more urgent ones: %s, want these first", got)
+	}
+	last := 0
+	for _, r := range b.sentIn {
+		if n := b.came[r.Pod].number; r.Namespace == "large" && r.Priority == Decrease {
+			if n < last {
+				t.Errorf("%s goes after one that came later", r.Pod)
+			}
+			last = n
+		}
+	}
+	for i := range 1000 { // namespaces that come and go
+		b.comes(fmt.Sprint("brief-", i), "n", Urgent)
+		made(1)
+	}
+	if n := len(b.nodes["n"].turns); n > Priorities*len(b.nodes["n"].tickets) {
+		t.Errorf("turns of %d namespaces are kept, for %d pods", n, len(b.nodes["n"].tickets))
+	}
 }
 
 // TestANewerDecisionReplaces: what waits is replaced, what is under way is not, and what is withdrawn

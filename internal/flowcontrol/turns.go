@@ -147,6 +147,31 @@ func (q *Queue[T]) park(n *node[T], t *ticket[T], at time.Time) {
 	}
 }
 
+// turn is a namespace in a priority.
+type turn struct {
+	Priority
+	namespace string
+}
+
+// unpark takes the pod whose turn it is out of those that wait for a token of the node: of the highest
+// priority, and in it of the namespace whose last turn on this node was earliest.
+func (n *node[T]) unpark() *ticket[T] {
+	of := func(t *ticket[T]) turn { return turn{t.Priority, t.Namespace} }
+	next := n.parked[0]
+	for _, t := range n.parked {
+		if t.Priority == next.Priority && n.turns[of(t)] < n.turns[of(next)] {
+			next = t
+		}
+	}
+	if n.turns == nil || len(n.turns) >= Priorities*len(n.tickets) { // of namespaces that are gone, too
+		n.turns = map[turn]uint64{}
+	}
+	n.given++
+	n.turns[of(next)] = n.given
+	n.parked = without(n.parked, next, byPriority)
+	return next
+}
+
 // wake gives tokens that have come to pods that wait for them.
 func (q *Queue[T]) wake(now time.Time) {
 	if q.wakeAt.IsZero() || now.Before(q.wakeAt) {
@@ -156,8 +181,7 @@ func (q *Queue[T]) wake(now time.Time) {
 	for name, n := range q.parked {
 		wait := n.wait(now)
 		for ; wait == 0 && len(n.parked) > 0; wait = n.wait(now) {
-			t := n.parked[0]
-			n.parked = n.parked[1:]
+			t := n.unpark()
 			n.take()
 			t.parked, t.token = false, true
 			q.flow(t).add(t)
