@@ -316,7 +316,8 @@ func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 		case until.IsZero():
 			t.rec.declared = entries[t.pod.UID].Limits
 		default:
-			t.AwaitRecord(t.facts.Status)
+			_, others := restore.ReadEntry(s.ledger.Stored, t.pod.UID)
+			t.AwaitRecord(t.facts.Status, others)
 		}
 	}
 }

@@ -86,9 +86,10 @@ func (t *Task) Report(p Phase, r reasons.Reason, detail string) {
 }
 
 // AwaitRecord has the task wait until its declared limits can be recorded in the ledger. What returns a
-// pod to limits that its PodAllocation, with that status, records does not wait.
-func (t *Task) AwaitRecord(stored Status) {
-	if t.Move != nil && t.Purpose != Allocate && stored.Declared.Equal(t.Record) {
+// pod to limits that its PodAllocation, with that status, records does not wait, unless the ledger has
+// others: of two records that differ, none is certain.
+func (t *Task) AwaitRecord(stored Status, others bool) {
+	if t.Move != nil && t.Purpose != Allocate && stored.Declared.Equal(t.Record) && !others {
 		return
 	}
 	t.Record, t.Move, t.Status = nil, nil, stored

@@ -24,7 +24,8 @@ var mutants = []mutant{
 	},
 	{
 		"a pod is resized before its declared limits are in the ledger", "internal/controller/pod.go",
-		`			t.AwaitRecord(t.facts.Status)`,
+		`			_, others := restore.ReadEntry(s.ledger.Stored, t.pod.UID)
+			t.AwaitRecord(t.facts.Status, others)`,
 		`			t.rec.declared = entries[t.pod.UID].Limits`, schedules,
 	},
 	{
