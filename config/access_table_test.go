@@ -371,7 +371,7 @@ func ofElevatedAccounts() []request {
 			{"delete the controller's Lease", remove(lease(system, "mbcas-controller")), "deletes no Lease"},
 			{"delete the Lease of a replica", remove(lease(system, "mbcas-controller-7f9c-q")), "deletes no Lease"},
 			{"create the Lease of a replica", create(lease(system, "mbcas-controller-7f9c-x")), "of mbcas-system only"},
-			{"create its Lease elsewhere", create(lease("kube-node-lease", "mbcas-agent-node-1")), "of mbcas-system only"},
+			{"create its Lease elsewhere", create(lease("shop", "mbcas-agent-node-1")), "of mbcas-system only"},
 		}.of(leases, elevatedAgent),
 		rows{
 			{"run a pod", create(newPod("shop", "default")), only},
@@ -392,9 +392,9 @@ func ofElevatedAccounts() []request {
 			{"write a ConfigMap elsewhere", create(configMap("shop", "mbcas")), "of mbcas-system only"},
 		}.of(maps, elevatedController),
 		rows{
-			{"create its Lease elsewhere", create(lease("kube-node-lease", "mbcas-controller")), "of mbcas-system only"},
-			{"create the Lease of a replica elsewhere", create(lease("kube-node-lease", "mbcas-controller-7f9c-x")), "of mbcas-system only"},
-			{"delete the Lease of a replica elsewhere", remove(lease("kube-node-lease", "mbcas-controller-7f9c-q")), "but those of the replicas"},
+			{"create its Lease elsewhere", create(lease("shop", "mbcas-controller")), "of mbcas-system only"},
+			{"create the Lease of a replica elsewhere", create(lease("shop", "mbcas-controller-7f9c-x")), "of mbcas-system only"},
+			{"delete the Lease of a replica elsewhere", remove(lease("shop", "mbcas-controller-7f9c-q")), "but those of the replicas"},
 		}.of(leases, elevatedController),
 		rows{
 			{"send an event of the core group in the kubelet's name", create(coreEvent("shop", "kubelet")), "signs its events"},

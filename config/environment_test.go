@@ -127,7 +127,7 @@ func (e *environment) createRecords(t *testing.T) {
 	t.Helper()
 	for _, o := range []object{
 		lease(system, "mbcas-controller"), lease(system, "mbcas-agent-node-2"),
-		lease(system, "mbcas-controller-7f9c-q"), lease("kube-node-lease", "mbcas-controller-7f9c-q"), demandSignal("latency"),
+		lease(system, "mbcas-controller-7f9c-q"), lease("shop", "mbcas-controller-7f9c-q"), demandSignal("latency"),
 		newAllocation("shop/web", nil), newAllocation("shop/other", nil), nodeAllocation("node-1", nil),
 	} {
 		e.asAdmin(t, create(o))
