@@ -3,6 +3,7 @@ package controller
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -44,8 +45,9 @@ type nodeMemory struct {
 	adopted  bool // the Node was made the owner of an old ledger, or that was tried
 	// dates are those of the node's conditions, and evicted is when a pod of the cordoned node was
 	// last seen to be evicted.
-	dates   lifecycle.Dates
-	evicted time.Time
+	dates     lifecycle.Dates
+	evicted   time.Time
+	throttled atomic.Bool // a pod was, at the last look
 	// strays are the PodAllocations that belong to no pod of the node, by when they were first seen.
 	strays map[types.UID]time.Time
 }
@@ -124,6 +126,14 @@ func (m *memory) forget(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.nodes, node)
+}
+
+// throttled says whether a pod of a node was throttled at the last look.
+func (m *memory) throttled(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[node]
+	return n != nil && n.throttled.Load()
 }
 
 // newest is the newest known version of the ledger, of which the cache may show none.

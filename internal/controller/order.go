@@ -4,31 +4,40 @@ import (
 	"context"
 
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// first has nodes with a new decision or a changed pod looked at before all others, where more wait than
-// there are workers: a pod may be throttled, or harmed.
-type first struct{ handler.EventHandler }
+// first has some nodes looked at before all others, where more wait than there are workers.
+type first struct {
+	handler.EventHandler
+	of func(node string) bool
+}
+
+// always: a node with a new decision or a changed pod, which may be throttled, or harmed.
+func always(string) bool { return true }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 func (f first) Update(ctx context.Context, e event.UpdateEvent, q queue) {
 	if p, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		q = firstInQueue{p}
+		q = firstInQueue{p, f.of}
 	}
 	f.EventHandler.Update(ctx, e, q)
 }
 
-// firstInQueue adds nodes before those of the usual priority, 0.
+// firstInQueue adds some nodes before those of the usual priority, 0.
 type firstInQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
+	of func(node string) bool
 }
 
 func (q firstInQueue) Add(node reconcile.Request) {
-	q.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(1)}, node)
+	priority := 0
+	if q.of(node.Name) {
+		priority = 1
+	}
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, node)
 }

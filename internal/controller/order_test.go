@@ -17,8 +17,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// TestDecidedNodesGoFirst: where a change concerns a thousand nodes, those with a new decision or a changed
-// pod are looked at before all of them.
+// TestDecidedNodesGoFirst: where a change concerns a thousand nodes, those with a new decision, a changed pod or
+// a throttled one are looked at before all of them.
 func TestDecidedNodesGoFirst(t *testing.T) {
 	const all = 1000
 	name := func(i int) reconcile.Request {
@@ -41,21 +41,21 @@ func TestDecidedNodesGoFirst(t *testing.T) {
 	changed := func(o client.Object) {
 		before := o.DeepCopyObject().(client.Object)
 		o.SetResourceVersion("2")
-		h := handler.EventHandler(nodes)
-		if _, all := o.(*corev1.ResourceQuota); !all {
-			h = first{nodes}
+		h := first{nodes, always}
+		if _, all := o.(*corev1.ResourceQuota); all {
+			h.of = func(node string) bool { return node == "n900" } // has a throttled pod
 		}
 		h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: o}, q)
 	}
 	changed(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "team"}})
 	changed(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "n700"}})
 	changed(&v1alpha1.PodAllocation{Spec: v1alpha1.PodAllocationSpec{NodeName: "n500"}})
-	for _, want := range []int{700, 500} {
+	for _, want := range []int{900, 700, 500} {
 		if got, _ := q.Get(); got != name(want) {
 			t.Errorf("%v is looked at, want %v", got, name(want))
 		}
 	}
-	if n := q.Len(); n != all-2 {
-		t.Errorf("%d nodes wait, want %d", n, all-2)
+	if n := q.Len(); n != all-3 {
+		t.Errorf("%d nodes wait, want %d", n, all-3)
 	}
 }

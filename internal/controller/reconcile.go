@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -177,6 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return result, err
 	}
 	tasks := r.decide(ctx, s, lifecycle.Decide)
+	s.memory.throttled.Store(slices.ContainsFunc(tasks, func(t *task) bool { return t.facts.Throttled() }))
 	r.record(ctx, s, tasks)
 	r.act(ctx, s, tasks)
 	r.report(ctx, s, tasks)

@@ -58,7 +58,7 @@ func newRig(t *testing.T) *rig {
 	c := DefaultConfig()
 	c.Namespace = s.Namespace(t)
 	c.StartGrace, c.RestartGrace, c.Actuator.DecreaseCooldown = 0, 0, 0
-	c.Resizes.NodePerSecond = float64(c.Resizes.NodeBurst) // the burst is there from the start
+	c.Resizes.NodePerSecond, c.Resizes.PerSecond = float64(c.Resizes.NodeBurst), float64(c.Resizes.Burst) // bursts are there from the start
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	r := &rig{T: t, Server: s, kubelet: s.Kubelet(t, name), namespace: s.Namespace(t), config: c}
 	r.mode(r.namespace, kube.ModeEnforce)

@@ -129,10 +129,10 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.part == nil || !reflect.DeepEqual(w.part(e.ObjectOld), w.part(e.ObjectNew))
 		}}
-		h := nodes
+		h := first{nodes, r.memory.throttled} // what changes may be the mode of all pods of a namespace
 		switch w.object.(type) {
 		case *corev1.Pod, *v1alpha1.PodAllocation:
-			h = first{nodes}
+			h.of = always
 		}
 		b = b.Watches(w.object, h, builder.WithPredicates(claims, changed))
 	}

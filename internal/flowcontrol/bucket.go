@@ -38,10 +38,10 @@ func (b *bucket) refill(now time.Time) {
 	}
 }
 
-// wait is how long it takes until there is a token; 0: there is one.
-func (b *bucket) wait(now time.Time) time.Duration {
+// wait is how long it takes until there is a token beside those that are kept for others; 0: there is one.
+func (b *bucket) wait(now time.Time, kept float64) time.Duration {
 	b.refill(now)
-	if missing := b.used + 1 - b.burst; missing > 1e-9 {
+	if missing := b.used + 1 + kept - b.burst; missing > 1e-9 {
 		return max(time.Duration(missing/b.perSecond*float64(time.Second)), time.Nanosecond)
 	}
 	return 0

@@ -31,6 +31,11 @@ const maxBypassed = 8
 // a slow API server before those of throttled pods; fewer leave it unused.
 const idleShare = 4
 
+// idleKeeps is the part of the cluster's burst that increases which no pod needs yet leave to other resizes.
+// With less, a change of mode lets them use up the tokens before the pods that are throttled have their turn;
+// with more, they take longer.
+const idleKeeps = 0.75
+
 // placeKept is for how long a pod that is withdrawn keeps its place: its decision may just have to be
 // confirmed.
 const placeKept = 10 * time.Second
@@ -241,23 +246,35 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 	if q.sent >= q.cfg.Workers {
 		return r, false, time.Time{}
 	}
-	heads, waits := [Priorities]*ticket[T]{}, false
+	heads, again, sends := [Priorities]*ticket[T]{}, q.wakeAt, false
 	for p := range q.classes {
 		if Priority(p) == Idle && q.idle >= max(1, q.cfg.Workers/idleShare) {
 			continue
 		}
-		heads[p] = q.head(Priority(p), now)
-		waits = waits || heads[p] != nil
+		t := q.head(Priority(p), now)
+		if t == nil {
+			continue
+		}
+		if wait := q.cluster.wait(now, q.kept(Priority(p))); wait == 0 {
+			heads[p], sends = t, true
+		} else if at := now.Add(wait); again.IsZero() || at.Before(again) {
+			again = at
+		}
 	}
-	if !waits {
-		return r, false, q.wakeAt
-	}
-	if wait := q.cluster.wait(now); wait > 0 {
-		return r, false, now.Add(wait)
+	if !sends {
+		return r, false, again
 	}
 	t := q.choose(heads)
 	q.send(t, now)
 	return t.Request, true, time.Time{}
+}
+
+// kept are the tokens of the cluster that a priority leaves to others.
+func (q *Queue[T]) kept(p Priority) float64 {
+	if p == Idle {
+		return idleKeeps * (q.cluster.burst - 1)
+	}
+	return 0
 }
 
 // send takes the tokens of a resize, and gives its namespace the last turn.

@@ -62,7 +62,7 @@ func (q *Queue[T]) head(p Priority, now time.Time) *ticket[T] {
 		}
 		t := f.tickets[0]
 		node := q.nodes[t.Node]
-		wait := node.wait(now)
+		wait := node.wait(now, 0)
 		if t.token || wait == 0 && len(node.parked) == 0 {
 			return t
 		}
@@ -179,8 +179,8 @@ func (q *Queue[T]) wake(now time.Time) {
 	}
 	q.wakeAt = time.Time{}
 	for name, n := range q.parked {
-		wait := n.wait(now)
-		for ; wait == 0 && len(n.parked) > 0; wait = n.wait(now) {
+		wait := n.wait(now, 0)
+		for ; wait == 0 && len(n.parked) > 0; wait = n.wait(now, 0) {
 			t := n.unpark()
 			n.take()
 			t.parked, t.token = false, true
