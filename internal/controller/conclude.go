@@ -2,12 +2,10 @@ package controller
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
@@ -47,7 +45,7 @@ func (r *Reconciler) conclude(rec *record, z *dispatch.Resize) {
 	case podresize.NotYet, podresize.Unavailable:
 		r.unanswered(rec, z, lifecycle.Answer{Reason: reasons.ServerUnavailable, RetryAfter: a.RetryAfter})
 	case podresize.Unknown:
-		if a.Err == nil && hasLimits(a.Found, *z.Move) {
+		if a.Err == nil && z.Made(a.Found) {
 			r.resized(rec, z, a.Found)
 		} else {
 			r.unanswered(rec, z, lifecycle.Answer{Reason: reasons.OutcomeUnknown})
@@ -78,11 +76,16 @@ func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
 	rec.dates.Looked(now) // the pod as it was answered shows nothing yet
 }
 
-// refused sets the back-off of a pod whose resize was refused.
+// refused sets the back-off of a pod whose resize was refused. That of a revert has a back-off of its own, as it
+// is due while the resize that it takes back waits.
 func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Reason) {
+	if z.Purpose == lifecycle.Revert {
+		r.unanswered(rec, z, lifecycle.Answer{Reason: reason})
+		return
+	}
 	z.Refused(r.Config.Config, r.Now(), lifecycle.Cause{Reason: reason, Detail: z.Answer.Message}, r.jitter)
 	rec.RestoreRefused, rec.Troubles, rec.refused, rec.status = z.Purpose == lifecycle.Restore, 0, nil, &z.Status
-	if byNamespace(reason) {
+	if dispatch.ByAdmission(reason) {
 		rec.refused = &z.Admission
 	}
 }
@@ -111,10 +114,4 @@ func (r *Reconciler) decideAnew(rec *record, z *dispatch.Resize) {
 	}
 	rec.conflicts = 0
 	r.unanswered(rec, z, lifecycle.Answer{Reason: reasons.WriteConflict})
-}
-
-// hasLimits says whether the pod has the limits of the move.
-func hasLimits(pod *corev1.Pod, m actuator.Move) bool {
-	limits := kube.ByName(kube.Limits(pod))
-	return !slices.ContainsFunc(m.Changes, func(c actuator.Change) bool { return limits[c.Container] != c.To })
 }

@@ -212,7 +212,8 @@ func (r *rig) harm(pod *corev1.Pod, how func(*corev1.PodStatus)) {
 }
 
 // TestRevertsUntilItIsDone: an increase that the kubelet defers is taken back even where the answer
-// is lost or the pod changes under every attempt of a reconcile. That counts as no decrease.
+// is lost, the pod changes under every attempt of a reconcile, or the API server refuses that, with a back-off.
+// That counts as no decrease.
 func TestRevertsUntilItIsDone(t *testing.T) {
 	r := newRig(t)
 	for name, disturb := range map[string]func(r *rig, p *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result{
@@ -226,6 +227,12 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 		"conflicts": func(r *rig, p *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result {
 			if attempt <= conflictsAtOnce {
 				r.label(p, strings.Repeat("x", attempt))
+			}
+			return next()
+		},
+		"refused": func(_ *rig, _ *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result {
+			if attempt == 1 {
+				return podresize.Result{Outcome: podresize.QuotaExceeded, Message: "no room"}
 			}
 			return next()
 		},
@@ -247,6 +254,9 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 			}}
 			l.look(pod)
 			l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
+			if l.look(pod); name == "refused" && attempts != 1 {
+				t.Errorf("%d attempts at once, want one and a back-off", attempts)
+			}
 			l.ahead += 2 * r.config.ServerBackoff
 			l.gets(pod, 500)
 			r.harm(pod, unready)

@@ -219,17 +219,8 @@ func (p *podState) resolved() bool {
 	if refused := p.rec.refused; refused != nil {
 		return refused.Ranges != p.admission.Ranges || quota.Eased(refused.Quotas, p.admission.Quotas)
 	}
-	if p.pa != nil && !p.pa.Status.Retry.Time.IsZero() && byNamespace(reasons.Reason(p.pa.Status.Reason)) {
+	if p.pa != nil && !p.pa.Status.Retry.Time.IsZero() && dispatch.ByAdmission(reasons.Reason(p.pa.Status.Reason)) {
 		p.rec.refused = &p.admission
-	}
-	return false
-}
-
-// byNamespace says whether a resize is refused for this reason by an object of the namespace.
-func byNamespace(r reasons.Reason) bool {
-	switch r {
-	case reasons.LimitRangeRefused, reasons.AdmissionWouldMutate, reasons.QuotaExceeded, reasons.QuotaNeedsLimits:
-		return true
 	}
 	return false
 }

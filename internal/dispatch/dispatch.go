@@ -12,6 +12,7 @@ package dispatch
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
 )
@@ -54,6 +57,21 @@ type Resize struct {
 type Admission struct {
 	Ranges string       // the LimitRanges, in their versions; "" for none
 	Quotas []quota.Room // of the ResourceQuotas that count the pod
+}
+
+// ByAdmission says whether a resize is refused for this reason by an object of the namespace.
+func ByAdmission(r reasons.Reason) bool {
+	switch r {
+	case reasons.LimitRangeRefused, reasons.AdmissionWouldMutate, reasons.QuotaExceeded, reasons.QuotaNeedsLimits:
+		return true
+	}
+	return false
+}
+
+// Made says whether the pod has the limits of the resize.
+func (z *Resize) Made(pod *corev1.Pod) bool {
+	limits := kube.ByName(kube.Limits(pod))
+	return !slices.ContainsFunc(z.Move.Changes, func(c actuator.Change) bool { return limits[c.Container] != c.To })
 }
 
 // Answer is what came of a resize.
