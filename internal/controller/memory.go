@@ -73,6 +73,7 @@ type record struct {
 	lifecycle.Memory
 	// status is what came of the last resize, until it is stored; nil: it is.
 	status *lifecycle.Status
+	wrote  kube.Stamp // the status as this controller wrote it last
 	// conflicts is how often in a row the pod had changed since the decision.
 	conflicts int
 	// dates are those that the kubelet gives.

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -115,8 +116,8 @@ func states(tasks []*task) map[metrics.State]float64 {
 // tell tells the agent of the node what to decide about. What it is told of a pod that was left out
 // stays.
 func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
-	thing := "tell " + s.node.name
-	until := r.backoffs.Waits(s.now, thing)
+	thing, contest := "tell "+s.node.name, "contest "+s.node.name
+	until := r.backoffs.Waits(s.now, thing, contest)
 	if s.recheckAt = lifecycle.Earlier(s.recheckAt, until); !until.IsZero() {
 		return
 	}
@@ -129,6 +130,9 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
 	}
 	again, err := r.memory.told.Tell(ctx, s.node.name, s.node.uid, pods)
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, again)
+	if errors.Is(err, kube.ErrContested) {
+		thing = contest // which a success does not end
+	}
 	until = r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, thing, err)
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 }
@@ -145,6 +149,9 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) (stored bo
 	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
 		t.rec.status = nil
 		return true, nil
+	}
+	if r.yields(ctx, t) {
+		return false, nil
 	}
 	patch, err := client.MergeFrom(pa).Data(changed)
 	if err != nil {
@@ -164,15 +171,31 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) (stored bo
 			return false, nil
 		}
 	}
-	if err != nil {
+	if t.rec.wrote = (kube.Stamp{}); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			err = fmt.Errorf("write the status of PodAllocation %s/%s: %w", pa.Namespace, pa.Name, err)
 		}
 		return false, client.IgnoreNotFound(err)
 	}
 	t.keep(s, answer)
-	t.rec.status = nil
+	t.rec.status, t.rec.wrote = nil, kube.StampOf(answer, answer.Status)
 	return true, nil
+}
+
+// yields says whether a status is left to another controller for a while, which has changed it since this one
+// wrote it: two that see things otherwise would write as fast as watches tell them. What came of a resize, and
+// declared limits, are always written.
+func (r *Reconciler) yields(ctx context.Context, t *task) bool {
+	if t.rec.status != nil || t.Record != nil {
+		return false
+	}
+	thing := "contest " + allocationOf(t.pod).String()
+	until := r.backoffs.Waits(r.Now(), thing)
+	if until.IsZero() && t.rec.wrote.Contested(kube.StampOf(t.pa, t.pa.Status)) {
+		until, t.rec.wrote = r.done(ctx, t.pod, thing, kube.ErrContested), kube.Stamp{}
+	}
+	t.Recheck(until)
+	return !until.IsZero()
 }
 
 // patchStatus changes the status of this version of a PodAllocation, and of no later one: a leader that

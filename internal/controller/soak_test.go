@@ -18,6 +18,7 @@ import (
 var (
 	soakFor  = flag.Duration("soak", 10*time.Minute, "how long TestSoak has load and faults, by its own clock")
 	soakTo   = flag.String("soakreport", "", "the file to write the report of TestSoak to")
+	rivals   = flag.Bool("rivals", false, "two controllers work on all nodes during all of TestSoak")
 	tracesOf = flag.String("traces", os.Getenv("MBCAS_TRACES"), "a folder of recorded load, cpu-usage-*.csv")
 )
 
@@ -41,7 +42,7 @@ func TestSoak(t *testing.T) {
 	recorded := traces(t)
 	synctest.Test(t, func(t *testing.T) {
 		soak := schedule.Soak{
-			System: system(), Nodes: 5, Pods: 60, Length: *soakFor, Seed: *firstSeed, Traces: recorded, Remembered: remembered,
+			System: system(), Nodes: 5, Pods: 60, Length: *soakFor, Seed: *firstSeed, Traces: recorded, Remembered: remembered, Rivals: *rivals,
 		}
 		if *soakTo != "" {
 			soak.Progress = func(text string) { fmt.Println(text) }
@@ -116,6 +117,26 @@ func TestNothingIsWrittenWithinBands(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRivals: two controllers that see things otherwise, here when the agent of a node was last heard of, leave
+// records to each other for longer and longer, instead of writing as fast as watches tell them. Nothing else
+// breaks, and in the end both come to rest.
+func TestRivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := schedule.Soak{
+			System: system(), Nodes: 2, Pods: 12, Length: 30 * time.Minute, Rivals: true, Remembered: remembered,
+			Load: func(request cpu.Milli, seed uint64) *loads.Load { return loads.Steady(request.Cores()/2, 0.05, seed) },
+			// B, which has forgotten, takes the agent for alive for longer.
+			Steps: []string{"2m agent n1 stop", "4m crash B", "4m1s start B", "15m agent n1 start"},
+		}.Run()
+		for _, v := range r.Violations {
+			t.Error(v)
+		}
+		if n := r.Writes.Kinds["records in PodAllocations"]; n < 12 || n > 100 {
+			t.Errorf("%d records of 12 pods: %v", n, r.Writes)
+		}
+	})
 }
 
 // fewLeft are the entries that a map may keep after the pods: what was reserved of a quota, for one, is

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
@@ -29,7 +30,7 @@ type failure struct {
 }
 
 // The first wait, and the longest: after an error that the server or the network may get over, and
-// after a refusal, which only another object or setting ends. Longer waits cost less; shorter ones
+// after a refusal, or a change by another controller, which only another object or setting ends. Longer waits cost less; shorter ones
 // end sooner after the cause.
 const (
 	failedFirst = 5 * time.Second
@@ -63,7 +64,7 @@ func (b *Backoffs) Failed(thing string, err error, now time.Time) (until time.Ti
 		b.pruned = now
 	}
 	most := failedMost
-	if refusal(err) {
+	if refusal(err) || errors.Is(err, kube.ErrContested) {
 		most = refusedMost
 	}
 	f := b.failed[thing]

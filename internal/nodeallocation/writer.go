@@ -9,6 +9,7 @@
 //   - DeletedIsWrittenAgain: a NodeAllocation that another client deletes is created again.
 //   - LessIsStored: what an older CRD drops is not written again and again.
 //   - OldWriterIsRefused: a writer that has not seen the newest version changes nothing.
+//   - ContestsAreErrors: what another writer has changed since is not changed back at once.
 package nodeallocation
 
 import (
@@ -42,8 +43,8 @@ type Writer struct {
 	Interval time.Duration
 
 	mu sync.Mutex
-	// last is when a node was last written about.
-	last map[string]time.Time
+	// last is the last write about a node, until another writer's is seen.
+	last map[string]last
 	// written are the own last writes, by node, until the cache has caught up.
 	written map[string]write
 	// dropped is what was last told, by node, where the API server stored less of it: its CRD is of an
@@ -54,6 +55,11 @@ type Writer struct {
 type write struct {
 	object *v1alpha1.NodeAllocation
 	at     time.Time
+}
+
+type last struct {
+	at      time.Time
+	version string
 }
 
 type dropped struct {
@@ -132,7 +138,7 @@ func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocat
 }
 
 // Tell tells the agent of a node about these pods and no others, or says when to ask again, as it was told
-// something just now. A node without a UID does not exist.
+// something just now. Where another writer has told it something else since, that is an error at first. A node without a UID does not exist.
 func (w *Writer) Tell(
 	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod,
 ) (again time.Time, err error) {
@@ -153,6 +159,9 @@ func (w *Writer) Tell(
 		return again, nil
 	}
 	if was != nil {
+		if w.contested(was) {
+			return time.Time{}, fmt.Errorf("NodeAllocation %s: %w", node, kube.ErrContested)
+		}
 		return time.Time{}, w.patch(ctx, was, patch, pods)
 	}
 	next := allocation.NewNode(node, uid)
@@ -169,11 +178,23 @@ func (w *Writer) notBefore(node string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if last, ok := w.last[node]; ok {
-		if age := w.Now().Sub(last); age >= 0 && age < w.Interval {
-			return last.Add(w.Interval)
+		if age := w.Now().Sub(last.at); age >= 0 && age < w.Interval {
+			return last.at.Add(w.Interval)
 		}
 	}
 	return time.Time{}
+}
+
+// contested says, once, whether another writer has changed a NodeAllocation since it was last written.
+func (w *Writer) contested(was *v1alpha1.NodeAllocation) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, ok := w.last[was.Name]
+	if !ok || last.version == was.ResourceVersion {
+		return false
+	}
+	delete(w.last, was.Name)
+	return true
 }
 
 // changes are what a merge patch makes of the newest version, so that it tells about these pods.
@@ -238,9 +259,9 @@ func (w *Writer) keep(o *v1alpha1.NodeAllocation, told []v1alpha1.NodePod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.written == nil {
-		w.written, w.dropped, w.last = map[string]write{}, map[string]dropped{}, map[string]time.Time{}
+		w.written, w.dropped, w.last = map[string]write{}, map[string]dropped{}, map[string]last{}
 	}
-	w.last[o.Name] = w.Now()
+	w.last[o.Name] = last{w.Now(), o.ResourceVersion}
 	delete(w.dropped, o.Name)
 	if !same(o.Spec.Pods, told) {
 		w.dropped[o.Name] = dropped{told, o.ResourceVersion}

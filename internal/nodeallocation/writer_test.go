@@ -2,6 +2,7 @@ package nodeallocation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -217,6 +218,33 @@ func TestOldWriterIsRefused(t *testing.T) {
 	if p := w.stored().Spec.Pods; len(p) != 1 || p[0].UID != "b" {
 		t.Errorf("stored %+v", p)
 	}
+}
+
+// TestContestsAreErrors: what another writer has changed since is not changed back at once. The caller has a back-off.
+func TestContestsAreErrors(t *testing.T) {
+	w := newWorld(t)
+	other := w.writer(w.api)
+	tell := func(by *Writer, contested bool, ceiling cpu.Milli) {
+		t.Helper()
+		_, err := by.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", ceiling)})
+		if errors.Is(err, kube.ErrContested) != contested || !contested && err != nil {
+			t.Errorf("contested %v: %v", contested, err)
+		}
+	}
+	tell(w.Writer, false, 700)
+	tell(w.Writer, false, 800) // its own
+	tell(other, false, 900)
+	tell(w.Writer, false, 900) // as it is told
+	tell(w.Writer, true, 700)
+	if c := w.stored().Spec.Pods[0].Constraints; *c.Ceiling != 900 {
+		t.Errorf("stored %+v", c)
+	}
+	tell(w.Writer, false, 700)
+	tell(other, true, 900)
+	w.Drop(w.node.Name) // it was another replica's for a while
+	other.Drop(w.node.Name)
+	tell(other, false, 900)
+	tell(w.Writer, false, 700)
 }
 
 // TestManyPods: more pods than an object takes are told as far as it does.

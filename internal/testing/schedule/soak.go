@@ -33,8 +33,12 @@ type Soak struct {
 	Length      time.Duration // of the part with load and faults
 	Seed        uint64        // of what is drawn, but for the jitter of the agents
 	// Calm: no faults, no pods that come or go, and no end: load alone, of which the first ten minutes are not counted.
-	Calm   bool
-	Mode   kube.Mode // of the namespaces; "": enforce
+	Calm bool
+	Mode kube.Mode // of the namespaces; "": enforce
+	// Rivals: two controllers work on all nodes from the beginning to the end. One of them forgets now and then.
+	Rivals bool
+	// Steps are troubles, such as "2m agent n1 stop", instead of those that are drawn, and of pods that come or go.
+	Steps  []string
 	Traces []*loads.Trace
 	// Load is that of a container which requests so much; nil: as said above.
 	Load func(request cpu.Milli, seed uint64) *loads.Load
@@ -107,6 +111,9 @@ func (o Soak) Run() SoakResult {
 		s.addNode()
 	}
 	s.start("A", 0, false)
+	if s.Rivals {
+		s.start("B", 0, false)
+	}
 	s.run(3 * time.Minute)
 	result := SoakResult{Soak: o, Writes: s.writes, Before: s.Remembered(s.processes["A"].controller)}
 	s.populate()
@@ -115,6 +122,14 @@ func (o Soak) Run() SoakResult {
 		*s.writes = *newWrites()
 	}
 	s.minutes, s.next = 0, s.now.Add(2*time.Minute)
+	for _, text := range s.Steps {
+		after, step, _ := strings.Cut(text, " ")
+		d, err := time.ParseDuration(after)
+		if err != nil {
+			panic(err)
+		}
+		s.plan(d, step)
+	}
 	s.runHours(o.Length)
 	result.PodMinutes = s.minutes
 	if s.writes.stopped = true; !s.Calm {
@@ -153,6 +168,9 @@ func (s *soak) end() {
 	}
 	s.planned, s.share = nil, 0
 	s.mend()
+	if s.Rivals {
+		s.start("B", 0, false)
+	}
 	for _, m := range s.members {
 		m.conn.Play(nil)
 		m.counters.Freeze()
@@ -265,27 +283,11 @@ func (s *soak) settle() {
 		if !worked && s.api.Length() == s.seen {
 			return
 		}
-		if times > 2 && s.both() {
-			return // each sees what the other writes
-		}
 		if times > endless {
 			s.note(history.Event{Kind: history.Endless, By: "all", Node: "all"})
 			return
 		}
 	}
-}
-
-// both says whether two controllers work on the same nodes.
-func (s *soak) both() bool {
-	n := 0
-	for _, name := range Processes {
-		s.process(name, func(p *process) {
-			if !p.stopped {
-				n++
-			}
-		})
-	}
-	return n > 1
 }
 
 // work has a process do what is due, and says whether there was anything.

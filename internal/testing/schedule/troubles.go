@@ -33,7 +33,7 @@ var troubles = []trouble{
 	{weight: 3, begin: "crash A", end: "start A", least: 2 * time.Second, most: 3 * time.Minute, early: true},
 	{weight: 2, begin: "crash A", end: "start A stale", least: 2 * time.Second, most: time.Minute, early: true},
 	{weight: 2, begin: "stop A", end: "continue A", least: 5 * time.Second, most: 4 * time.Minute},
-	{weight: 2, begin: "start B", end: "crash B", least: 5 * time.Second, most: 45 * time.Second},
+	{weight: 2, begin: "start B", end: "crash B", least: time.Minute, most: 6 * time.Minute},
 	{weight: 2, begin: "node %n notready|pressure|cordon", end: "node %n ready", least: time.Minute, most: 8 * time.Minute},
 	{weight: 3, begin: "resize %p 150|300|500|750"},
 	{weight: 2, begin: "harm %p unready", end: "harm %p well", least: 10 * time.Second, most: 4 * time.Minute},
@@ -65,7 +65,7 @@ func (s *soak) trouble() {
 		}
 	}
 	s.planned = slices.DeleteFunc(s.planned, due)
-	if len(s.pods) == 0 || s.Calm {
+	if len(s.pods) == 0 || s.Calm || s.Steps != nil {
 		return
 	}
 	if s.random.Float64() < time.Second.Seconds()/churnApart.Seconds() {
@@ -76,6 +76,11 @@ func (s *soak) trouble() {
 	}
 	s.next = s.now.Add(time.Duration(s.random.ExpFloat64() * float64(troublesApart)))
 	t := troubles[s.weighted()]
+	if s.Rivals && t.begin == "start B" { // it forgets
+		s.play([]string{"crash", "B"})
+		s.play([]string{"start", "B"})
+		return
+	}
 	if t.early && s.now.Sub(s.began) > s.Length/2 {
 		return
 	}
