@@ -10,7 +10,7 @@ var faultCases = []faultCase{
 	{"no pressure figures (PSI)", "demand is estimated from throttling alone; one log line says why", "TestWhyNoPressure TestRealPressureHidden TestStallsWithoutPressure", ""},
 	{"cgroup v1, v2, hybrid; drivers; nesting", "each layout is found, others are refused with a reason", "TestLayouts", ""},
 	{"the read of one cgroup blocks", "its pod has no samples until the read ends, and is told; the others go on; ticks never queue", "TestBlockedReadCostsItsPod TestWholeTreeBlocked TestBlockedPodsAreTold TestTicksNeverQueue TestStuckRoundStopsTheHeartbeat", ""},
-	{"clocks jump", "ages count on own clocks; dates of others by when they were first seen", "TestGapYieldsNoRate TestRenewalsCount TestHarmIsFoundOnAnyClock TestALeaderFromTheFuture TestDates TestSchedules", "no test of a whole agent under a clock that jumps"},
+	{"clocks jump", "ages count on own clocks; dates of others by when they were first seen", "TestGapYieldsNoRate TestRenewalsCount TestHarmIsFoundOnAnyClock TestALeaderFromTheFuture TestDates TestSchedules TestAgentsWhoseClockJumps", ""},
 	{"allocatable CPU shrinks", "limits above what is left come down", "TestAllocatableIsFollowed", ""},
 	{"an agent is killed anywhere", "its successor takes the price up and publishes only what changes a limit", "TestRestartKeepsThePrice TestPriceIsTakenUp TestNothingIsPublishedTwice TestNewPodsAreOnlyRaised", ""},
 	{"two agents on a node", "the one that holds the Lease of the node publishes; the other waits and says so", "TestOneAgentPublishes TestStandbyIsTold", ""},

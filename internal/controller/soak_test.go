@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/history"
 	"github.com/mbcas/mbcas/internal/testing/loads"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
@@ -117,6 +119,35 @@ func TestNothingIsWrittenWithinBands(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAgentsWhoseClockJumps: while the clock of a node jumps by minutes, to and fro, and its agent also starts anew,
+// Leases are renewed and pods are resized as with clocks that go right, and nothing breaks.
+func TestAgentsWhoseClockJumps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		steps := []string{"15m agent n1 stop", "15m5s agent n1 start", "25m agent n1 stop", "25m10s agent n1 start", "35m crash A", "35m1s start A"}
+		run := func(clocks ...string) (renewals, resizes int) {
+			r := schedule.Soak{
+				System: system(), Nodes: 2, Pods: 16, Length: 40 * time.Minute, Calm: true, Remembered: remembered,
+				Steps: slices.Concat(clocks, steps),
+			}.Run()
+			for _, v := range r.Violations {
+				t.Errorf("clocks %v: %v", clocks, v)
+			}
+			for _, e := range r.Events {
+				if e.Kind == history.Renewed && e.Node == "n1" {
+					renewals++
+				}
+			}
+			return renewals, r.Writes.Resizes
+		}
+		renewals, resizes := run()
+		jumping, resized := run("2m clock n1 10m", "8m clock n1 -10m", "20m clock n1 1h", "25m5s clock n1 -1h", "38m clock n1 0s")
+		if jumping < renewals*9/10 || resized < resizes*9/10 || resized > resizes*11/10 || resizes < 100 {
+			t.Errorf("%d renewals and %d resizes, want about %d and %d", jumping, resized, renewals, resizes)
+		}
+		t.Logf("%d renewals and %d resizes; %d and %d with a clock that jumps", renewals, resizes, jumping, resized)
+	})
 }
 
 // TestRivals: two controllers that see things otherwise, here when the agent of a node was last heard of, leave

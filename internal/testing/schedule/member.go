@@ -28,14 +28,16 @@ type member struct {
 	soak     *soak
 	node     string
 	conn     *faults.Transport
+	clock    *clock
 	counters *loads.Node
 	stop     func() // the agent, and waits for it
 	runs     bool
 }
 
 func (s *soak) newMember(node string) *member {
+	c := &clock{next: &s.inbox}
 	return &member{
-		soak: s, node: node, conn: &faults.Transport{Next: &s.inbox}, counters: &loads.Node{Cores: 4, System: 0.2}, stop: func() {},
+		soak: s, node: node, conn: &faults.Transport{Next: c}, clock: c, counters: &loads.Node{Cores: 4, System: 0.2}, stop: func() {},
 	}
 }
 

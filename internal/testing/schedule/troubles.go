@@ -30,6 +30,7 @@ var troubles = []trouble{
 	{weight: 4, begin: "requests 30", end: "requests 0", least: time.Minute, most: 8 * time.Minute},
 	{weight: 4, begin: "connection %n 0.3", end: "connection %n 0", least: time.Minute, most: 8 * time.Minute},
 	{weight: 3, begin: "agent %n stop", end: "agent %n start", least: 10 * time.Second, most: 12 * time.Minute},
+	{weight: 2, begin: "clock %n 1m|-1m|10m|-10m", end: "clock %n 0s", least: time.Minute, most: 20 * time.Minute},
 	{weight: 3, begin: "crash A", end: "start A", least: 2 * time.Second, most: 3 * time.Minute, early: true},
 	{weight: 2, begin: "crash A", end: "start A stale", least: 2 * time.Second, most: time.Minute, early: true},
 	{weight: 2, begin: "stop A", end: "continue A", least: 5 * time.Second, most: 4 * time.Minute},
@@ -143,6 +144,7 @@ func (s *soak) step(text string) {
 	fields := strings.Fields(text)
 	own := map[string]func([]string){
 		"agent":      func(a []string) { s.memberStep(a[0], a[1]) },
+		"clock":      func(a []string) { s.clock(a[0], a[1]) },
 		"requests":   func(a []string) { s.share = float64(number(a[0])) / 100 },
 		"connection": func(a []string) { s.connection(a[0], a[1] != "0") },
 		"lose":       func(a []string) { s.lose(a[0]) },
@@ -177,6 +179,17 @@ func (s *soak) memberStep(node, what string) {
 		m.start()
 	default:
 		m.stop()
+	}
+}
+
+// clock sets the wall clock of a node ahead of the right time.
+func (s *soak) clock(node, ahead string) {
+	d, err := time.ParseDuration(ahead)
+	if err != nil {
+		panic(err)
+	}
+	if m := s.members[node]; m != nil {
+		m.clock.ahead.Store(int64(d))
 	}
 }
 
