@@ -46,6 +46,7 @@ func NewBackoffs(jitter func(time.Duration) time.Duration) *Backoffs {
 func (b *Backoffs) Waits(now time.Time, things ...string) (until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.prune(now)
 	for _, thing := range things {
 		if f := b.failed[thing]; now.Before(f.until) && f.until.After(until) {
 			until = f.until
@@ -54,15 +55,20 @@ func (b *Backoffs) Waits(now time.Time, things ...string) (until time.Time) {
 	return until
 }
 
+// prune forgets what is gone: it does not fail again.
+func (b *Backoffs) prune(now time.Time) {
+	if now.Sub(b.pruned) >= refusedMost {
+		maps.DeleteFunc(b.failed, func(_ string, f failure) bool { return now.Sub(f.until) >= refusedMost })
+		b.pruned = now
+	}
+}
+
 // Failed counts a failure, and returns until when the thing waits. news says that it failed
 // otherwise than the last time.
 func (b *Backoffs) Failed(thing string, err error, now time.Time) (until time.Time, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now.Sub(b.pruned) >= refusedMost { // what is gone does not fail again
-		maps.DeleteFunc(b.failed, func(_ string, f failure) bool { return now.Sub(f.until) >= refusedMost })
-		b.pruned = now
-	}
+	b.prune(now)
 	most := failedMost
 	if refusal(err) || errors.Is(err, kube.ErrContested) {
 		most = refusedMost

@@ -43,4 +43,7 @@ func TestBackoffs(t *testing.T) {
 	if len(b.failed) != 1 {
 		t.Errorf("%d things are remembered, want those of the last hour: one", len(b.failed))
 	}
+	if b.Waits(noon.Add(2*time.Hour), "other"); len(b.failed) != 0 {
+		t.Errorf("%d things are remembered without another failure, want none", len(b.failed))
+	}
 }
