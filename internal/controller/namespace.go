@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -110,16 +109,6 @@ func (r *Reconciler) lookUpSelectors(ctx context.Context, n *namespaceState, nam
 		}
 		return nil
 	})
-}
-
-// versions names the versions of LimitRanges; "" where there are none.
-func versions(ranges []corev1.LimitRange) string {
-	names := make([]string, len(ranges))
-	for i, l := range ranges {
-		names[i] = l.Name + "=" + l.ResourceVersion
-	}
-	slices.Sort(names)
-	return strings.Join(names, " ")
 }
 
 // unmanaged names one of a workload's pods, and why MBCAS does not resize it; "" if it resizes one

@@ -77,7 +77,7 @@ func (r *Reconciler) pod(
 		}
 	}
 	hpa := r.constrain(p, n, s.told.Constraints(p.pod.UID), declared)
-	p.admission = dispatch.Admission{Ranges: versions(n.LimitRanges), Quotas: shares.Rooms(n.Quotas, p.pod)}
+	p.admission = dispatch.Admission{Ranges: dispatch.Versions(n.LimitRanges), Quotas: shares.Rooms(n.Quotas, p.pod)}
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa

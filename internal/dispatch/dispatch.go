@@ -13,6 +13,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +58,16 @@ type Resize struct {
 type Admission struct {
 	Ranges string       // the LimitRanges, in their versions; "" for none
 	Quotas []quota.Room // of the ResourceQuotas that count the pod
+}
+
+// Versions names the versions of LimitRanges; "" where there are none.
+func Versions(ranges []corev1.LimitRange) string {
+	names := make([]string, len(ranges))
+	for i, l := range ranges {
+		names[i] = l.Name + "=" + l.ResourceVersion
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
 }
 
 // ByAdmission says whether a resize is refused for this reason by an object of the namespace.
