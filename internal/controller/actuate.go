@@ -144,8 +144,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 		return err
 	}
 	if !fits {
-		r.quotas.Await(t.pod.Namespace, s.node.name)
-		t.Recheck(again)
+		t.Recheck(lifecycle.Earlier(again, r.quotas.Await(t.pod.Namespace, s.node.name, s.now)))
 		t.reportWait(reasons.WaitingForQuota)
 		return nil
 	}

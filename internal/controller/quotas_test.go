@@ -269,6 +269,51 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 	share("1", 1300)
 }
 
+// TestNoWakeUpIsLost: a pod that begins to wait for a quota is looked at again soon, as there may have been room
+// since the quota was read; from then on the quota's usage has it looked at.
+func TestNoWakeUpIsLost(t *testing.T) {
+	r := newRig(t)
+	for name, refused := range map[string]bool{"no room": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			r.namespace = r.Namespace(t)
+			r.mode(r.namespace, kube.ModeEnforce)
+			l := r.live()
+			pod := r.pod("web", "100m", "1")
+			l.settlesAt(pod, 1000)
+			r.publish(pod, "0.500", app(200))
+			l.gets(pod, 200)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			q := r.quota("2")
+			q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}
+			if refused {
+				q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("100m")}
+				l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+					return podresize.Result{Outcome: podresize.QuotaExceeded, Message: "exceeded quota"}
+				}}
+			}
+			r.must(r.Client.Status().Update(t.Context(), q))
+			r.mode(r.namespace, kube.ModeRestore)
+			awaits := func() bool {
+				return r.stored(pod).Status.Phase == v1alpha1.PhaseNotApplied || r.stored(pod).Status.Phase == v1alpha1.PhaseFailed
+			}
+			var after []time.Duration
+			for i := 0; i < 30 && len(after) < 2; i++ {
+				result, err := l.once()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if awaits() {
+					after = append(after, result.RequeueAfter)
+				}
+			}
+			if len(after) < 2 || after[0] <= 0 || after[0] > time.Second || after[1] <= time.Second {
+				t.Errorf("looked at again after %v, want once within a second, and then later: %+v", after, r.stored(pod).Status)
+			}
+		})
+	}
+}
+
 // TestQuotaIsNeverExceeded: pods on two nodes that demand more than their namespace's quota has get what
 // it leaves, by the real quota controller's count, without a refusal; a new pod finds the part that
 // stays free, and what it takes is given back.

@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/allocation"
@@ -128,7 +132,7 @@ func TestWakesWhatChanges(t *testing.T) {
 	look("n0")
 	before := n.Quotas[0].DeepCopy()
 	for range 100 {
-		if nodes, all := d.Used(before, used(before, "151"), at); all || !slices.Equal(nodes, []string{"n0"}) {
+		if nodes, _, all := d.Used(before, used(before, "151"), at); all || !slices.Equal(nodes, []string{"n0"}) {
 			t.Fatalf("a resize has %v looked at, all %v, want n0 alone", nodes, all)
 		}
 	}
@@ -142,32 +146,93 @@ func TestWakesWhatChanges(t *testing.T) {
 }
 
 // TestWaitersAreWoken: nodes with pods that wait are looked at once when a quota is used less, and not when
-// it is used more. Where the one node is not looked at in time, all are.
+// it is used more.
 func TestWaitersAreWoken(t *testing.T) {
 	d, _, n := namespace(60)
 	if _, err := d.Of(t.Context(), n, "shop", "n0", noon); err != nil {
 		t.Fatal(err)
 	}
-	d.Await("shop", "n1")
-	d.Await("shop", "n7")
-	d.Await("bank", "n8")
+	awaits := func(namespace, node string, again time.Duration) {
+		t.Helper()
+		want := time.Time{}
+		if again > 0 {
+			want = noon.Add(again)
+		}
+		if got := d.Await(namespace, node, noon); !got.Equal(want) {
+			t.Errorf("%s waits in %s and is looked at again at %v, want %v", node, namespace, got, want)
+		}
+	}
+	awaits("shop", "n1", usageDelay)
+	awaits("shop", "n7", usageDelay)
+	awaits("bank", "n8", usageDelay)
+	awaits("shop", "n7", 0) // it has been since
 	q := used(&n.Quotas[0], "40")
 	for _, c := range []struct {
 		used  string
-		at    time.Duration
 		nodes []string
-		all   bool
+		asked bool
 	}{
-		{"40", 0, nil, false},
-		{"41", 0, []string{"n0"}, false},
-		{"39", time.Second, []string{"n0", "n1", "n7"}, false},
-		{"39", time.Second, []string{"n0"}, false},
-		{"41", askedFor, nil, true},
-		{"41", askedFor, []string{"n0"}, false},
+		{"40", nil, false},
+		{"41", []string{"n0"}, true},
+		{"39", []string{"n0", "n1", "n7"}, false},
+		{"39", []string{"n0"}, false},
 	} {
-		if nodes, all := d.Used(q, used(q, c.used), noon.Add(c.at)); !slices.Equal(nodes, c.nodes) || all != c.all {
-			t.Errorf("from 40 to %s at %v: %v, all %v, want %v and %v", c.used, c.at, nodes, all, c.nodes, c.all)
+		nodes, asked, all := d.Used(q, used(q, c.used), noon)
+		if !slices.Equal(nodes, c.nodes) || asked != c.asked || all {
+			t.Errorf("from 40 to %s: %v, asked %v, all %v, want %v and %v", c.used, nodes, asked, all, c.nodes, c.asked)
 		}
+	}
+}
+
+// TestTheOneNodeMayBeGone: where the one node that is to divide quotas anew is not looked at, all nodes are soon,
+// though no quota changes any more; where it is, no other one is.
+func TestTheOneNodeMayBeGone(t *testing.T) {
+	for name, gone := range map[string]bool{"it is gone": true, "it is there": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, _, n := namespace(60)
+				look := func() {
+					t.Helper()
+					if _, err := d.Of(t.Context(), n, "shop", "n0", time.Now()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				look()
+				queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+				defer queue.ShutDown()
+				request := func(node string) reconcile.Request {
+					return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
+				}
+				all := func(context.Context, client.Object) []reconcile.Request {
+					return []reconcile.Request{request("n0"), request("n1")}
+				}
+				looks := func(want ...string) {
+					t.Helper()
+					synctest.Wait()
+					var got []string
+					for queue.Len() > 0 {
+						r, _ := queue.Get()
+						got = append(got, r.Name)
+						queue.Done(r)
+					}
+					if slices.Sort(got); !slices.Equal(got, want) {
+						t.Errorf("looked at %v, want %v", got, want)
+					}
+				}
+				change := event.UpdateEvent{ObjectOld: used(&n.Quotas[0], "40"), ObjectNew: used(&n.Quotas[0], "41")}
+				d.Usage(all, time.Now).Update(t.Context(), change, queue)
+				time.Sleep(usageDelay)
+				if looks("n0"); !gone {
+					look()
+				}
+				time.Sleep(askedFor)
+				if gone {
+					looks("n0", "n1")
+				} else {
+					looks()
+				}
+			})
+		})
 	}
 }
 

@@ -70,31 +70,55 @@ func (d *Divider) Usage(all handler.MapFunc, now func() time.Time) handler.Event
 	return handler.Funcs{UpdateFunc: func(
 		ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
 	) {
-		nodes, every := d.Used(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota), now())
+		at := now()
+		nodes, asked, every := d.Used(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota), at)
 		for _, node := range nodes {
 			queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, usageDelay)
 		}
-		if every {
+		addAll := func() {
 			for _, request := range all(ctx, e.ObjectNew) {
 				queue.AddAfter(request, usageDelay)
 			}
 		}
+		if every {
+			addAll()
+		}
+		if asked {
+			time.AfterFunc(askedFor, func() {
+				if ctx.Err() == nil && d.unanswered(e.ObjectNew.GetNamespace(), at) {
+					addAll()
+				}
+			})
+		}
 	}}
 }
 
-// askedFor is how long the look of the one node may take. Its pods of the namespace may be gone.
+// askedFor is how long the look of the one node may take. It, or its pods of the namespace, may be gone.
 const askedFor = 5 * time.Second
+
+// unanswered says whether the look that was wanted at a time has not come. It is not wanted any more then.
+func (d *Divider) unanswered(namespace string, at time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	since, asked := d.asked[namespace]
+	if !asked || !since.Equal(at) {
+		return false
+	}
+	delete(d.asked, namespace)
+	return true
+}
 
 // Used takes in that a quota is used otherwise than before, and returns the nodes to look at: one, whose
 // look divides the quotas anew, and where it is used less, those with pods that wait for it. Each resize
-// in a namespace changes that, so its other nodes are looked at only if their shares change. all: every
-// node with pods of the namespace is to be looked at, as the one did not do it.
-func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes []string, all bool) {
+// in a namespace changes that, so its other nodes are looked at only if their shares change. asked: that
+// one was not to be looked at before. all: it is not known, so every node with pods of the namespace is
+// to be looked at.
+func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes []string, asked, all bool) {
 	was, _ := constraints.CPUQuotaOf(before)
 	is, bounds := constraints.CPUQuotaOf(now)
 	namespace := now.Namespace
 	if !bounds || is.Used == was.Used {
-		return nil, false
+		return nil, false, false
 	}
 	d.changed(namespace)
 	d.mu.Lock()
@@ -104,25 +128,25 @@ func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes [
 		delete(d.waiting, namespace)
 	}
 	if d.namespaces[namespace] == nil {
-		return nodes, false
+		return nodes, false, false
 	}
-	by, asked := d.by[namespace], d.asked[namespace]
-	switch {
-	case by == "" || !asked.IsZero() && at.Sub(asked) >= askedFor:
-		delete(d.asked, namespace)
-		return nil, true
-	case asked.IsZero():
+	by := d.by[namespace]
+	if by == "" {
+		return nil, false, true
+	}
+	if asked = d.asked[namespace].IsZero(); asked {
 		d.asked[namespace] = at
 	}
 	if !slices.Contains(nodes, by) {
 		nodes = append(nodes, by)
 	}
 	slices.Sort(nodes)
-	return nodes, false
+	return nodes, asked, false
 }
 
-// Await notes that a pod of a node waits for the quotas of a namespace to be used less.
-func (d *Divider) Await(namespace, node string) {
+// Await notes that a pod of a node waits for the quotas of a namespace to be used less. It returns when the
+// node is to be looked at again: once, as there may have been room since they were read; zero: no need.
+func (d *Divider) Await(namespace, node string, now time.Time) (again time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.waiting == nil {
@@ -131,5 +155,9 @@ func (d *Divider) Await(namespace, node string) {
 	if d.waiting[namespace] == nil {
 		d.waiting[namespace] = map[string]bool{}
 	}
+	if !d.waiting[namespace][node] {
+		again = now.Add(usageDelay)
+	}
 	d.waiting[namespace][node] = true
+	return again
 }
