@@ -8,6 +8,7 @@
 //   - DeafWatch: a renewal that only the API server itself shows ends the silence.
 //   - DeafWatchConfirmsNothing: it confirms no decision.
 //   - TellsOfAnOutage: an outage is told when it begins and when it ends, and not in between.
+//   - TroubleIsLoggedSeldom: while the API server does not answer, there is a log line in five minutes.
 package liveness
 
 import (
@@ -42,7 +43,8 @@ type Agents struct {
 	Count   func(Outage)
 	Changed func(begun bool)
 
-	tracker tracker
+	tracker      tracker
+	unread, late seldom // trouble that the agents of many nodes share
 }
 
 // Judge adds to a node what is known of its agent.
@@ -55,32 +57,35 @@ func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, n
 		return nil
 	}
 	// The watch of Leases may be late, or show nothing any more.
-	confirmed, err := a.confirm(ctx, name, now)
-	if node.LeaseUnread = !confirmed; err != nil {
-		a.Log.Error("node not restored: the Lease of its agent cannot be read", "node", name, "err", err)
-	}
+	node.LeaseUnread = !a.confirm(ctx, name, now)
 	return nil
 }
 
 // confirm says whether the API server itself shows no renewal that the watch does not show. It is asked
 // once for each renewal, and again after a while where the watch is late.
-func (a *Agents) confirm(ctx context.Context, name string, now time.Time) (bool, error) {
+func (a *Agents) confirm(ctx context.Context, name string, now time.Time) bool {
 	if a.tracker.isConfirmed(name) {
-		return true, nil
+		return true
 	}
 	if a.tracker.isLate(name, now, a.RestoreAfter) {
-		return false, nil
+		return false
 	}
 	lease := &coordinationv1.Lease{}
 	err := a.Live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: kube.AgentLease(name)}, lease)
 	if client.IgnoreNotFound(err) != nil {
-		return false, err
+		if more, due := a.unread.due(now); due {
+			a.Log.Warn("the Lease of an agent cannot be read: until it can, its renewals do not count, and its node is not restored",
+				"node", name, "err", err, "unlogged", more)
+		}
+		return false
 	}
-	if !a.tracker.confirm(name, renewed(lease), now) {
-		a.Log.Warn("the watch of Leases is late", "node", name)
-		return false, nil
+	if a.tracker.confirm(name, renewed(lease), now) {
+		return true
 	}
-	return true, nil
+	if more, due := a.late.due(now); due {
+		a.Log.Warn("the watch of Leases is late", "node", name, "unlogged", more)
+	}
+	return false
 }
 
 // Observe takes in the state of a node and of its agent's Lease, and counts the agents. It is all that a
@@ -93,9 +98,7 @@ func (a *Agents) Observe(ctx context.Context, name string, node *lifecycle.Node,
 	}
 	a.tracker.observe(name, renewed(lease), now, a.FreezeAfter)
 	if !a.tracker.isProven(name) {
-		if _, err := a.confirm(ctx, name, now); err != nil {
-			a.Log.Warn("the renewals of an agent do not count until its Lease can be read", "node", name, "err", err)
-		}
+		a.confirm(ctx, name, now)
 	}
 	a.tracker.see(name, *node)
 	node.LeaseAge = a.Age(name, now)

@@ -2,6 +2,7 @@ package liveness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -215,4 +216,50 @@ func TestAsksAboutOldLeases(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times after a renewal, want once", asked)
 	}
+}
+
+// TestTroubleIsLoggedSeldom: while Leases cannot be read for twelve minutes, and while the watch of all is late,
+// few lines are in the log, however many nodes are looked at how often; the first one comes at once, and
+// with the next trouble, too.
+func TestTroubleIsLoggedSeldom(t *testing.T) {
+	c := newCluster(t)
+	var log strings.Builder
+	c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	down := true
+	c.Live = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if down {
+				return errors.New("no answer")
+			}
+			err := next.Get(ctx, key, o, opts...)
+			o.(*coordinationv1.Lease).Spec.RenewTime = &metav1.MicroTime{Time: now} // which the watch does not show
+			return err
+		},
+	})
+	lines := func(what, text string, began time.Time, minutes, most int) {
+		t.Helper()
+		log.Reset()
+		for second := range minutes * 60 {
+			for i := range ten {
+				n := lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
+				if err := c.Judge(t.Context(), fmt.Sprint("n", i), &n, began.Add(time.Duration(second)*time.Second)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if second == 0 && strings.Count(log.String(), text) != 1 {
+				t.Errorf("%s: %d lines at once, want one:\n%s", what, strings.Count(log.String(), text), log.String())
+			}
+		}
+		if n := strings.Count(log.String(), text); n > most {
+			t.Errorf("%s for %d minutes: %d lines, want at most %d", what, minutes, n, most)
+		}
+	}
+	lines("no answer", "cannot be read", now, 12, 3)
+	down = false
+	lines("late", "the watch of Leases is late", now.Add(20*time.Minute), 12, 3)
+	for i := range ten {
+		c.Drop(fmt.Sprint("n", i))
+	}
+	down = true
+	lines("no answer again", "cannot be read", now.Add(40*time.Minute), 1, 1)
 }
