@@ -64,7 +64,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
-		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/dispatch internal/demandsignal
+		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/events internal/dispatch internal/demandsignal
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr
 		golang.org/x/time`},

@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -17,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -297,5 +299,68 @@ func (r *rig) rollsBack(name string, how func(*corev1.PodStatus)) {
 	}
 	if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 || !strings.Contains(r.audit.String(), `"purpose":"rollback"`) {
 		r.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)
+	}
+}
+
+// droppingEvents drops Events until it is told to send them.
+type droppingEvents struct {
+	noEvents
+	sends   bool
+	dropped int // without those that were dropped before
+	sent    []string
+}
+
+func (d *droppingEvents) Send(_ *corev1.Pod, _ runtime.Object, e events.Event) bool {
+	switch {
+	case d.sends:
+		d.sent = append(d.sent, e.Reason)
+	case !e.Again:
+		d.dropped++
+	}
+	return d.sends
+}
+
+// TestADroppedEventIsSentLater: an Event that was dropped is sent at a later look, once, if the pod is still in
+// the state that it tells of.
+func TestADroppedEventIsSentLater(t *testing.T) {
+	r := newRig(t)
+	for name, still := range map[string]bool{"still refused": true, "accepted since": false} {
+		t.Run(name, func(t *testing.T) {
+			l := r.in(t).live()
+			told := &droppingEvents{}
+			pod := l.raised(map[bool]string{true: "still", false: "since"}[still])
+			l.Events = told
+			whole := l.resizes.Resizer
+			l.resizes.Resizer = fakeResizer{Resizer: whole, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+				return podresize.Result{Outcome: podresize.PolicyRefused, Message: "no"}
+			}}
+			r.publish(pod, "0.000", app(3000))
+			l.settles(pod, v1alpha1.PhaseFailed, reasons.PolicyRefused)
+			for range 3 {
+				l.look(pod)
+			}
+			if told.dropped != 1 {
+				t.Errorf("%d Events count as dropped, want one", told.dropped)
+			}
+			if !still {
+				l.resizes.Resizer = whole
+				l.pass(10 * time.Minute)
+				l.gets(pod, 3000)
+				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			}
+			told.sends = true
+			for range 3 {
+				l.look(pod)
+			}
+			got := 0
+			for _, reason := range told.sent {
+				if reason == string(reasons.PolicyRefused) {
+					got++
+				}
+			}
+			if want := map[bool]int{true: 1, false: 0}[still]; got != want {
+				t.Errorf("sent %v, want the refusal %d times", told.sent, want)
+			}
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
+	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
@@ -238,6 +238,14 @@ var skips = map[reasons.Reason]string{
 // was carried out.
 func (r *Reconciler) observe(s *snapshot, t *task) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
+	tell := func(kind string, reason reasons.Reason, action, note string) {
+		r.event(s, t, events.Event{Type: kind, Reason: string(reason), Action: action, Note: note})
+	}
+	if e := t.rec.unsent; t.rec.unsentIn != t.Status.Reason {
+		t.rec.unsent = nil
+	} else if e != nil {
+		r.event(s, t, *e)
+	}
 	before := lifecycle.Status{}
 	if t.pa != nil {
 		before = allocation.StatusOf(&t.pa.Status)
@@ -248,18 +256,18 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 	}
 	if harm := t.Status.LastHarmfulDecrease; !harm.IsZero() && !harm.Equal(before.LastHarmfulDecrease) {
 		why := reasons.UnhealthyAfterDecrease
-		r.event(s, t, podEvent{warning, why, "Rollback", why.Sentence()})
+		tell(warning, why, "Rollback", why.Sentence())
 	}
 	switch reason := t.Status.Reason; {
 	case t.Done && len(t.facts.Declared) > 0:
-		r.event(s, t, podEvent{normal, "CPUResized", "Resize", "CPU limits are " + t.facts.Current().String()})
+		tell(normal, "CPUResized", "Resize", "CPU limits are "+t.facts.Current().String())
 	case t.Status.Phase == lifecycle.PhaseFailed && (before.Reason != reason || before.Phase != lifecycle.PhaseFailed):
-		r.event(s, t, podEvent{warning, reason, "Resize", t.Status.Message})
+		tell(warning, reason, "Resize", t.Status.Message)
 	case before.Reason != reason && skips[reason] != "":
-		r.event(s, t, podEvent{skips[reason], reason, "SkipResize", t.Status.Message})
+		tell(skips[reason], reason, "SkipResize", t.Status.Message)
 	}
 	if vpa := t.facts.Excluded; vpa.Reason == reasons.ManagedByVPA && t.pa != nil {
-		r.event(s, t, podEvent{normal, vpa.Reason, "SkipResize", lifecycle.Sentence(vpa.Reason, vpa.Detail)})
+		tell(normal, vpa.Reason, "SkipResize", lifecycle.Sentence(vpa.Reason, vpa.Detail))
 	}
 	told := s.told.Constraints(t.pod.UID)
 	if why := t.NoDecrease; why != "" && (told == nil || told.NoDecrease != string(why)) {
@@ -267,28 +275,16 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 		if why == reasons.UnhealthyAfterDecrease {
 			kind = warning
 		}
-		r.event(s, t, podEvent{kind, why, "SkipResize", why.Sentence()})
+		tell(kind, why, "SkipResize", why.Sentence())
 	}
 }
 
-type podEvent struct {
-	kind   string // Normal or Warning
-	reason reasons.Reason
-	action string
-	note   string
-}
-
-// event sends an event, unless one of the same reason was sent just now.
-func (r *Reconciler) event(s *snapshot, t *task, e podEvent) {
-	if last := t.rec.events[e.reason]; !last.IsZero() && s.now.Sub(last) < quiet {
+// event sends an event, unless one of the same reason was sent just now. One that was dropped is sent at
+// a later look, if the pod is still in the state that it tells of.
+func (r *Reconciler) event(s *snapshot, t *task, e events.Event) {
+	reason := reasons.Reason(e.Reason)
+	if last := t.rec.events[reason]; !last.IsZero() && s.now.Sub(last) < quiet {
 		return
-	}
-	if t.rec.events == nil {
-		t.rec.events = map[reasons.Reason]time.Time{}
-	}
-	t.rec.events[e.reason] = s.now
-	if most := 1000; len(e.note) > most {
-		e.note = strings.ToValidUTF8(e.note[:most], "")
 	}
 	var related runtime.Object
 	if t.pa != nil {
@@ -296,5 +292,13 @@ func (r *Reconciler) event(s *snapshot, t *task, e podEvent) {
 		pa.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PodAllocation"))
 		related = pa
 	}
-	r.Events.Eventf(t.pod, related, e.kind, string(e.reason), e.action, "%s", e.note)
+	e.Again = t.rec.unsent != nil && t.rec.unsent.Reason == e.Reason
+	if !events.Send(r.Events, t.pod, related, e) {
+		t.rec.unsent, t.rec.unsentIn = &e, t.Status.Reason
+		return
+	}
+	if t.rec.events == nil {
+		t.rec.events = map[reasons.Reason]time.Time{}
+	}
+	t.rec.events[reason], t.rec.unsent = s.now, nil
 }
