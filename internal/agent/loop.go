@@ -28,13 +28,13 @@ type Sampler interface {
 
 // roundResult is one round with its inputs. It is never changed.
 type roundResult struct {
-	At       time.Time // start of the round
-	Duration time.Duration
-	Files    int // of cgroups that are held open
-	Blocked  int // pods of which a file's read does not end
-	Unlike   int // pods whose quota in the kernel is not their limit
-	Snapshot *snapshot
-	Output   round.Output
+	At              time.Time // start of the round
+	Duration        time.Duration
+	Files           int // of cgroups that are held open
+	Blocked         int // pods of which a file's read does not end
+	QuotaMismatches int // pods whose quota in the kernel is not their limit
+	Snapshot        *snapshot
+	Output          round.Output
 }
 
 // roundLoop runs the rounds, in one goroutine that never uses the network.
@@ -57,8 +57,8 @@ type roundLoop struct {
 	systemUnknown    bool   // the system's usage was not readable in the last round with rates
 	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
 	blocked          map[podRef]bool
-	unlike           map[types.UID]unlikePod // pods whose quota in the kernel is not their limit
-	faulty           map[types.UID]time.Time // pods about which a round panicked, and until when they are set aside
+	mismatched       map[types.UID]mismatchedPod // pods whose quota in the kernel is not their limit
+	faulty           map[types.UID]time.Time     // pods about which a round panicked, and until when they are set aside
 }
 
 // openInterval is how often the agent looks for the cgroups while it does not find them.
@@ -160,7 +160,7 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	sample := l.host.Read(s.Targets)
 	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample, PriceBefore: l.before()}
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
-	r.Unlike = l.compareQuotas(s, sample, now)
+	r.QuotaMismatches = l.compareQuotas(s, sample, now)
 	l.state, r.Output = l.decide(s, in)
 	l.logChanges(r.Output)
 	end := time.Now()
@@ -285,12 +285,12 @@ func (l *roundLoop) logBlocked(s *snapshot, sample kernel.Sample) (count int) {
 	return len(l.blocked)
 }
 
-// unlikeFor is how long the quota in the kernel may be another than the limit in the pod's spec: the
+// mismatchAfter is how long the quota in the kernel may be another than the limit in the pod's spec: the
 // kubelet sets it within seconds, or says in the pod's status why it does not.
-const unlikeFor = time.Minute
+const mismatchAfter = time.Minute
 
-// unlikePod is a pod whose quota in the kernel is not its limit, and whether the log has said so.
-type unlikePod struct {
+// mismatchedPod is a pod whose quota in the kernel is not its limit, and whether the log has said so.
+type mismatchedPod struct {
 	since time.Time
 	told  bool
 }
@@ -299,12 +299,12 @@ type unlikePod struct {
 // logs each when that begins and when it ends. A runtime that answers a resize and does not carry it out
 // shows nowhere else: the pod's status says that it is done.
 func (l *roundLoop) compareQuotas(s *snapshot, sample kernel.Sample, now time.Time) (count int) {
-	before := l.unlike
-	l.unlike = nil
+	before := l.mismatched
+	l.mismatched = nil
 	for i, ref := range s.Refs {
-		limit, quota, unlike := unlikeQuota(s.Pods[i], sample.Pods[i])
+		limit, quota, differs := mismatchedQuota(s.Pods[i], sample.Pods[i])
 		u, was := before[ref.UID]
-		if !unlike {
+		if !differs {
 			if u.told {
 				l.log.Info("the pod's quota in the kernel is its limit again", "namespace", ref.Namespace, "pod", ref.Name)
 			}
@@ -313,24 +313,24 @@ func (l *roundLoop) compareQuotas(s *snapshot, sample kernel.Sample, now time.Ti
 		if !was {
 			u.since = now
 		}
-		if now.Sub(u.since) >= unlikeFor {
+		if now.Sub(u.since) >= mismatchAfter {
 			count++
 		}
-		if !u.told && now.Sub(u.since) >= unlikeFor {
+		if !u.told && now.Sub(u.since) >= mismatchAfter {
 			u.told = true
 			l.log.Warn("the pod's quota in the kernel is not its limit; the kubelet's and the runtime's logs say why",
 				"namespace", ref.Namespace, "pod", ref.Name, "limit", limit, "quota", quota)
 		}
-		if l.unlike == nil {
-			l.unlike = map[types.UID]unlikePod{}
+		if l.mismatched == nil {
+			l.mismatched = map[types.UID]mismatchedPod{}
 		}
-		l.unlike[ref.UID] = u
+		l.mismatched[ref.UID] = u
 	}
 	return count
 }
 
-// unlikeQuota is the first container of a pod whose quota in the kernel is not its limit.
-func unlikeQuota(p round.PodInput, sample kernel.PodSample) (limit, quota cpu.Milli, unlike bool) {
+// mismatchedQuota is the first container of a pod whose quota in the kernel is not its limit.
+func mismatchedQuota(p round.PodInput, sample kernel.PodSample) (limit, quota cpu.Milli, differs bool) {
 	for j, c := range p.Containers {
 		if p.Unmanaged || !c.Limited() || j >= len(sample.Containers) {
 			continue

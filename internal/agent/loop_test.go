@@ -405,7 +405,7 @@ func TestUnlikeQuotaIsTold(t *testing.T) {
 			now = now.Add(time.Second)
 			p.tick(t.Context(), now)
 		}
-		if got := p.last.Load().Unlike; got != unlike || strings.Count(log.String(), "pod=two") != lines || strings.Contains(log.String(), "pod=one") {
+		if got := p.last.Load().QuotaMismatches; got != unlike || strings.Count(log.String(), "pod=two") != lines || strings.Contains(log.String(), "pod=one") {
 			t.Errorf("%d pods counted, want %d and %d lines:\n%s", got, unlike, lines, log.String())
 		}
 	}

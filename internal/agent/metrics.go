@@ -98,7 +98,7 @@ var (
 	filesDesc   = describe("mbcas_agent_open_files", "Open files of cgroups.")
 	blockedDesc = describe("mbcas_agent_blocked_pods", "Pods for which nothing is decided because the kernel does not "+
 		"answer a read of their cgroups; the log names them.")
-	unlikeDesc = describe("mbcas_agent_quota_mismatch_pods", "Managed pods whose quota in the kernel has not been their limit "+
+	mismatchDesc = describe("mbcas_agent_quota_mismatch_pods", "Managed pods whose quota in the kernel has not been their limit "+
 		"for a minute; the log names them.")
 )
 
@@ -110,7 +110,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 func (c nodeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		priceDesc, clearedDesc, supplyDesc, demandDesc, usageDesc, systemDesc, pressureDesc, floorsDesc,
-		podsDesc, boundDesc, filesDesc, blockedDesc, unlikeDesc,
+		podsDesc, boundDesc, filesDesc, blockedDesc, mismatchDesc,
 	} {
 		ch <- d
 	}
@@ -127,7 +127,7 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(filesDesc, float64(r.Files))
 	gauge(blockedDesc, float64(r.Blocked))
-	gauge(unlikeDesc, float64(r.Unlike))
+	gauge(mismatchDesc, float64(r.QuotaMismatches))
 	n := r.Output.Node
 	gauge(priceDesc, float64(n.Price))
 	gauge(clearedDesc, float64(n.Cleared))

@@ -180,9 +180,9 @@ func (t *task) resize(now time.Time) *dispatch.Resize {
 
 // priority is how urgent the resize is.
 func (t *task) priority() flowcontrol.Priority {
-	ownWish := t.Purpose == lifecycle.Restore && t.facts.Excluded.Reason == reasons.OptedOut
+	optsOut := t.Purpose == lifecycle.Restore && t.facts.Excluded.Reason == reasons.OptedOut
 	switch {
-	case ownWish || t.Purpose == lifecycle.Rollback || t.Purpose == lifecycle.Revert:
+	case optsOut || t.Purpose == lifecycle.Rollback || t.Purpose == lifecycle.Revert:
 		return flowcontrol.Urgent
 	case t.Move.Delta() < 0:
 		return flowcontrol.Decrease

@@ -8,8 +8,8 @@
 //     a resized limit is never taken for a declared one.
 //   - ComesBackQuietly: killed before or after any write, it resizes nothing on return that the
 //     decision does not call for.
-//   - StandsBack: limits that another client changed become the declared ones, and the pod is left
-//     alone for a while.
+//   - HoldsOffAfterExternalChange: limits that another client changed become the declared ones, and the
+//     pod is left alone for a while.
 //   - LeavesNothingBehind: a pod that leaves the market goes back to its declared limits first.
 //   - ActsNowhereBlind: without pods/resize, the right to it, or a living agent, nothing is
 //     resized, and status says so.

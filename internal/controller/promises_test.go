@@ -235,8 +235,8 @@ func (r *rig) history(dieAt int, done bool, lost lose) (writes int, generation i
 	return writes + len(l.writes()), generation
 }
 
-// TestStandsBack: not even a restart shortens the hold-off after an external change.
-func TestStandsBack(t *testing.T) {
+// TestHoldsOffAfterExternalChange: not even a restart shortens the hold-off after an external change.
+func TestHoldsOffAfterExternalChange(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
 	pod := l.raised("web")

@@ -20,7 +20,8 @@ import (
 // resizeDeadline is how long a resize may take with its dry run and a read of the pod after a lost answer.
 const resizeDeadline = 3 * podresize.Timeout
 
-// carryOut carries a resize out that has its turn, and returns it with its answer.
+// carryOut carries out a resize whose turn it is. It returns the resize with its answer, and what becomes of
+// its tokens.
 func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontrol.Charge) {
 	d.Gate.InFlight.Add(1)
 	defer d.Gate.InFlight.Add(-1)
@@ -46,8 +47,8 @@ func (d *Dispatcher) carryOut(ctx context.Context, z Resize) (*Resize, flowcontr
 	return &z, flowcontrol.Refunded
 }
 
-// admit asks everything whose answer may have changed since the decision whether the resize may be
-// made now. Where it may not, the node is looked at again.
+// admit checks again everything that may have changed since the decision, and says whether the resize may be
+// made now. If not, the node is looked at again.
 func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 	if !d.Owns(z.Pod.Spec.NodeName) {
 		return false, nil
@@ -57,7 +58,7 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 	if z.Purpose == lifecycle.Allocate {
 		age += z.Age
 	}
-	if age >= d.FreezeAfter { // does the agent stand by it?
+	if age >= d.FreezeAfter { // the agent may not stand by it any more
 		return false, nil
 	}
 	if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
@@ -73,7 +74,7 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 	return true, nil
 }
 
-// attempt resizes, and notes what came of it. A panic leaves that open. An error is of what was not
+// attempt resizes, and notes the outcome; after a panic that is Unknown. An error says that nothing was
 // sent.
 func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 	started := d.Now()

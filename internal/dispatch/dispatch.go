@@ -1,10 +1,10 @@
-// Package dispatch carries resizes out, beside the workers that decide about nodes: each as it gets
-// its turn, after all has been asked again whose answer may have changed since the decision.
+// Package dispatch carries resizes out, beside the workers that decide about nodes: each when it is its
+// turn, after a second check of everything that may have changed since the decision.
 //
 // What it promises, each a test of the same name:
 //   - HangsAlone: a resize that hangs holds a worker of its namespace, and no other.
 //   - ManyHangAlone: however many namespaces hang, there are workers for those that answer.
-//   - LeavesUntried: what may not be done any more is not tried, and keeps its place.
+//   - LeavesUntried: a resize that is not allowed any more is not tried, and keeps its place.
 //   - AskedAnew: once admission changes a pod, earlier dry runs of pods of its namespace do not count.
 //   - APanicIsAnAnswer: a panic about one resize is its answer, and has an audit line.
 package dispatch
@@ -219,9 +219,9 @@ func (d *Dispatcher) next() (Request, bool, time.Time) {
 }
 
 func (d *Dispatcher) run(ctx context.Context, r Request) {
-	z, use := d.carryOut(ctx, *r.Value)
+	z, charge := d.carryOut(ctx, *r.Value)
 	d.mu.Lock()
-	d.queue.Finish(r.Pod, z, use, d.Now())
+	d.queue.Finish(r.Pod, z, charge, d.Now())
 	d.mu.Unlock()
 	d.look()
 	d.Answered(ctx, r.Node)

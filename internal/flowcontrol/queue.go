@@ -40,7 +40,8 @@ const idleKeeps = 0.75
 // confirmed.
 const placeKept = 10 * time.Second
 
-// wakeEvery is how often it is asked whether nodes without a token have one again, at most.
+// wakeEvery is the least time between two checks whether nodes with pods that wait for a token have one. Lower
+// costs more on a large cluster; higher makes these pods wait longer.
 const wakeEvery = 100 * time.Millisecond
 
 // Request is a resize of a pod, with what is needed to carry it out.
@@ -62,7 +63,7 @@ const (
 	withdrawn              // it was withdrawn, and keeps its place for a while
 )
 
-// Charge is what became of the tokens of a resize.
+// Charge says whether a resize costs its tokens.
 type Charge int
 
 const (
@@ -293,18 +294,18 @@ func (q *Queue[T]) send(t *ticket[T], now time.Time) {
 	q.list(t.Priority, t.Namespace)
 }
 
-// Finish notes that a resize is not under way any more, with what came of it.
-func (q *Queue[T]) Finish(pod types.UID, v T, u Charge, now time.Time) {
+// Finish notes that a resize has ended, with its value from then on and what becomes of its tokens.
+func (q *Queue[T]) Finish(pod types.UID, v T, charge Charge, now time.Time) {
 	t := q.tickets[pod]
 	if t == nil || t.state != Sent {
 		return
 	}
-	t.state, t.keeps, t.Value = Answered, u == NotAttempted, v
-	if u != Charged {
+	t.state, t.keeps, t.Value = Answered, charge == NotAttempted, v
+	if charge != Charged {
 		q.cluster.giveBack()
 		q.nodes[t.Node].giveBack()
 	}
-	q.end(q.namespace(t.Namespace), t, u != NotAttempted, now)
+	q.end(q.namespace(t.Namespace), t, charge != NotAttempted, now)
 	for p := range q.classes {
 		q.list(Priority(p), t.Namespace)
 	}

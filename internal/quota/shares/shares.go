@@ -1,12 +1,12 @@
-// Package shares keeps what short ResourceQuotas leave each pod. The quotas of a namespace are divided
-// over its pods on all nodes.
+// Package shares divides ResourceQuotas on CPU limits that are short: those that leave the pods of their
+// namespace, on all nodes, less than these demand.
 //
 // What it promises, each a test of the same name:
 //   - DividedOnce: a namespace is divided when something has changed, once a second at most, and not at
 //     each look at a node.
-//   - WakesWhatChanges: a division has the nodes looked at whose pods have other shares than before, and
-//     no others.
-//   - WaitersAreWoken: where a quota is used less, the nodes are looked at whose pods wait for it.
+//   - WakesWhatChanges: after a division, nodes are looked at whose pods have another share, and no others.
+//   - WaitersAreWoken: when a quota is used less, nodes are looked at whose pods wait for it.
+//   - TheOneNodeMayBeGone: if the node whose look is to divide does not exist any more, all are looked at.
 package shares
 
 import (
@@ -45,30 +45,30 @@ type Divider struct {
 	Wake func(ctx context.Context, nodes []string)
 
 	mu         sync.Mutex
-	watched    bool // each change of a pod or a PodAllocation is noted
+	watched    bool // Watch was called, so changes counts
 	drift      quota.Drift
 	changes    map[string]int64 // of the pods of a namespace, or of the usage of its quotas
 	namespaces map[string]*division
-	by         map[string]string          // the node whose look divides a namespace again
-	asked      map[string]time.Time       // since when that look is wanted and has not come
+	by         map[string]string          // the node whose look divides again, by namespace
+	asked      map[string]time.Time       // since when that look is awaited, by namespace
 	waiting    map[string]map[string]bool // nodes with pods that wait for quotas, by namespace
 	pruned     time.Time
 }
 
-// division is the last one of a namespace.
+// division is the last division of a namespace.
 type division struct {
 	mu      sync.Mutex
 	changes int64
-	pending bool   // a look is to come, as something has changed since
-	quotas  string // what they bound
+	pending bool   // something has changed since, and a look is to come that divides again
+	quotas  string // their bounds then
 	at      time.Time
 	result  Division
 }
 
-// Division is what short quotas leave the pods of a namespace, and when that may change though nothing
-// does; zero: it will not.
+// Division has the shares of the pods of a namespace in its short quotas.
 type Division struct {
-	Shares    map[types.UID]Share
+	Shares map[types.UID]Share
+	// RecheckAt is when the shares may change though no object does; zero: they do not.
 	RecheckAt time.Time
 }
 
@@ -79,15 +79,16 @@ type Share struct {
 	node string
 }
 
-// How soon a namespace whose pods change is divided again, and how long a division is kept at most:
-// other objects, such as HPAs and nodes, change it a little. Shorter follows sooner; longer costs less
-// where namespaces have thousands of pods.
+// A namespace whose pods change is divided again after leastAge, and any other one after mostAge, because
+// HPAs and nodes change shares a little, too. Shorter follows sooner; longer costs less where namespaces
+// have thousands of pods.
 const (
 	leastAge = time.Second
 	mostAge  = 30 * time.Second
 )
 
-// Of divides what the quotas of a namespace leave over its pods at a look at a node, unless it just has.
+// Of returns the division of a namespace for a look at a node. Where the last one does not hold any more, the
+// look divides again.
 func (d *Divider) Of(
 	ctx context.Context, n *constraints.NamespaceObjects, namespace, node string, now time.Time,
 ) (Division, error) {
@@ -112,14 +113,14 @@ func (d *Divider) Of(
 	return result.Division, nil
 }
 
-// outcome is a division, and whether the look that finds it is to be followed by another.
+// outcome is a division for a look.
 type outcome struct {
 	Division
-	pending bool
+	pending bool // the node is to be looked at again, to divide then
 }
 
-// of is the last division, or where that does not hold any more a new one, with the nodes on which shares
-// have changed by it; nil: it is not new.
+// of returns the last division if it holds, and else a new one. changed are the nodes on which shares differ
+// from those before; nil: the division is not new.
 func (d *division) of(
 	quotas string, changes int64, now time.Time, divide func() (Division, error),
 ) (o outcome, changed map[string]bool, err error) {
@@ -129,7 +130,7 @@ func (d *division) of(
 	holds := d.quotas == quotas && age < mostAge && (again.IsZero() || now.Before(again))
 	if holds && (d.changes == changes || age < leastAge) {
 		o = outcome{Division: d.result}
-		if d.changes != changes && !d.pending { // this look is followed by another, and no other one is
+		if d.changes != changes && !d.pending { // of all looks at this division, only this one is repeated
 			d.pending, o.pending = true, true
 			d.result.RecheckAt = lifecycle.Earlier(again, d.at.Add(leastAge))
 			o.RecheckAt = d.result.RecheckAt
@@ -164,8 +165,8 @@ func differing(before, now map[types.UID]Share) map[string]bool {
 	return nodes
 }
 
-// looksAgain says whether a node is the one whose look divides the namespace again. One that takes that
-// over is from then on.
+// looksAgain says whether a node is the one whose look divides the namespace again. With takes, it becomes
+// that one.
 func (d *Divider) looksAgain(namespace, node string, takes bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,8 +180,8 @@ func (d *Divider) looksAgain(namespace, node string, takes bool) bool {
 	return true
 }
 
-// last is the last division of a namespace, how often its pods have changed, and whether that is noted.
-// Those of namespaces that are not looked at any more are forgotten.
+// last returns the last division of a namespace, how often its pods have changed, and whether changes are
+// counted at all. It forgets namespaces that were not looked at for long.
 func (d *Divider) last(namespace string, now time.Time) (*division, int64, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -213,7 +214,7 @@ func (d *Divider) forget(namespace string) {
 	delete(d.waiting, namespace)
 }
 
-// bounds names what the quotas bound that bound CPU limits; "" where there are none.
+// bounds is a text of the bounds of those quotas that bound CPU limits; "" without such quotas.
 func bounds(quotas []corev1.ResourceQuota) string {
 	var s strings.Builder
 	for i := range quotas {
@@ -225,7 +226,7 @@ func bounds(quotas []corev1.ResourceQuota) string {
 	return s.String()
 }
 
-// divide divides what the quotas of a namespace leave over its pods, on all nodes.
+// divide divides the quotas of a namespace over its pods on all nodes.
 func (d *Divider) divide(
 	ctx context.Context, n *constraints.NamespaceObjects, namespace string, now time.Time,
 ) (Division, error) {
@@ -277,7 +278,7 @@ func (d *Divider) divide(
 	return result, nil
 }
 
-// with is the share with that of another quota.
+// with is the share of a pod that another quota bounds, too.
 func (s Share) with(most cpu.Milli, by string) Share {
 	if s.By == nil || most < s.Most {
 		s.Most = most

@@ -21,8 +21,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// Watch returns a predicate that lets all events pass, and notes those of pods and PodAllocations that
-// change what quotas leave others. From then on a division is kept until something has changed.
+// Watch returns a predicate that lets all events pass, and counts those of pods and PodAllocations that
+// change shares. From then on a division is kept until something has changed.
 func (d *Divider) Watch() predicate.Predicate {
 	d.mu.Lock()
 	d.watched = true
@@ -40,7 +40,7 @@ func (d *Divider) Watch() predicate.Predicate {
 	}
 }
 
-// claimed is what divisions depend on in an object.
+// claimed is the part of an object that divisions depend on.
 func claimed(o client.Object) any {
 	switch o := o.(type) {
 	case *corev1.Pod:
@@ -60,12 +60,12 @@ func (d *Divider) changed(namespace string) {
 	}
 }
 
-// usageDelay is how soon nodes are looked at as the usage of a quota has changed. Many resizes within it
-// cost one look; longer has pods that wait for a quota wait longer.
+// usageDelay is how soon nodes are looked at after the usage of a quota has changed. Many resizes within it
+// cost one look; longer makes pods that wait for a quota wait longer.
 const usageDelay = 500 * time.Millisecond
 
-// Usage returns a handler that has the nodes looked at which the usage of a quota concerns. all are those
-// with pods of its namespace.
+// Usage returns a handler that has nodes looked at when the usage of a quota changes: see Used. all returns
+// the nodes with pods of its namespace.
 func (d *Divider) Usage(all handler.MapFunc, now func() time.Time) handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(
 		ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
