@@ -85,6 +85,7 @@ type Queue[T any] struct {
 	tickets  map[types.UID]*ticket[T]
 	nodes    map[string]*node[T]
 	classes  [Priorities]class[T]
+	bypassed bypassed
 	waiting  [Priorities]int
 	sent     int
 	sentAt   [paces]int // by the pace of their namespaces
@@ -127,8 +128,9 @@ type node[T any] struct {
 	tickets map[types.UID]*ticket[T]
 	parked  []*ticket[T] // by priority, then number
 	// turns are the last turns of namespaces that had to wait for a token, of as many as given.
-	turns map[turn]uint64
-	given uint64
+	turns    map[turn]uint64
+	given    uint64
+	bypassed bypassed
 }
 
 // NewQueue is an empty queue of a cluster without nodes. Another process may just have used the budgets up,
@@ -247,25 +249,24 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 	if q.sent >= q.cfg.Workers {
 		return r, false, time.Time{}
 	}
-	heads, again, sends := [Priorities]*ticket[T]{}, q.wakeAt, false
+	heads, can, again := [Priorities]*ticket[T]{}, [Priorities]bool{}, q.wakeAt
 	for p := range q.classes {
 		if Priority(p) == Idle && q.idle >= max(1, q.cfg.Workers/idleShare) {
 			continue
 		}
-		t := q.head(Priority(p), now)
-		if t == nil {
+		if heads[p] = q.head(Priority(p), now); heads[p] == nil {
 			continue
 		}
 		if wait := q.cluster.wait(now, q.kept(Priority(p))); wait == 0 {
-			heads[p], sends = t, true
+			can[p] = true
 		} else if at := now.Add(wait); again.IsZero() || at.Before(again) {
 			again = at
 		}
 	}
-	if !sends {
+	if can == [Priorities]bool{} {
 		return r, false, again
 	}
-	t := q.choose(heads)
+	t := heads[q.bypassed.choose(can)]
 	q.send(t, now)
 	return t.Request, true, time.Time{}
 }

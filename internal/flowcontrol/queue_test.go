@@ -770,6 +770,32 @@ func TestNodesAreFairBetweenNamespaces(t *testing.T) {
 	}
 }
 
+// TestNodesStarveNoPriority: while more urgent resizes come at twice the rate of a node, others of the node still
+// get one token of maxBypassed+1, or of a few more with several priorities.
+func TestNodesStarveNoPriority(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.NodePerSecond, c.NodeBurst = 1000, 1000, 1000, 1, 1
+	b := newBench(c)
+	b.answered("a", "b")
+	for range 10 {
+		b.comes("a", "n", Decrease)
+		b.comes("a", "n", Idle)
+	}
+	made := map[Priority]int{}
+	for range 100 {
+		b.comes("b", "n", Needed)
+		b.comes("b", "n", Needed)
+		b.now = b.now.Add(time.Second)
+		for _, r := range b.sends() {
+			made[r.Priority]++
+			b.ends(r, Charged)
+		}
+	}
+	if made[Decrease] < 8 || made[Idle] < 8 || made[Needed] < 70 {
+		t.Errorf("of 100 tokens %d are for increases, %d for decreases and %d for idle ones, want most, 8 and 8", made[Needed], made[Decrease], made[Idle])
+	}
+}
+
 // TestANewerDecisionReplaces: what waits is replaced, what is under way is not, and what is withdrawn
 // is not made.
 func TestANewerDecisionReplaces(t *testing.T) {

@@ -12,8 +12,6 @@ type class[T any] struct {
 	// turns are the flows that may have a turn, by the pace of their namespaces, the next one first.
 	turns [paces][]*flow[T]
 	given uint64 // turns so far
-	// bypassed is how many resizes of higher priorities have gone first since the last of this one.
-	bypassed int
 }
 
 // flow are the pods of one namespace in a class.
@@ -25,25 +23,29 @@ type flow[T any] struct {
 	turn    uint64 // lower ones come first; 0: it has had its turn
 }
 
-// choose picks the highest priority, or a lower one that was passed over often enough.
-func (q *Queue[T]) choose(heads [Priorities]*ticket[T]) *ticket[T] {
+// bypassed is how many resizes of higher priorities have gone first since the last of each, while one could
+// have been made.
+type bypassed [Priorities]int
+
+// choose picks the highest priority that could go now, or a lower one that was passed over often enough. One
+// of them can.
+func (b *bypassed) choose(can [Priorities]bool) Priority {
 	chosen := Priority(-1)
 	for p := range Priority(Priorities) {
-		c := &q.classes[p]
 		switch {
-		case heads[p] == nil:
-			c.bypassed = 0
-		case chosen < 0, c.bypassed >= maxBypassed && c.bypassed > q.classes[chosen].bypassed:
+		case !can[p]:
+			b[p] = 0
+		case chosen < 0, b[p] >= maxBypassed && b[p] > b[chosen]:
 			chosen = p
 		}
 	}
 	for p := chosen + 1; p < Priorities; p++ {
-		if heads[p] != nil {
-			q.classes[p].bypassed++
+		if can[p] {
+			b[p]++
 		}
 	}
-	q.classes[chosen].bypassed = 0
-	return heads[chosen]
+	b[chosen] = 0
+	return chosen
 }
 
 // head is the next of a priority that can be sent now; nil: none can. Those whose node has no token
@@ -153,13 +155,17 @@ type turn struct {
 	namespace string
 }
 
-// unpark takes the pod whose turn it is out of those that wait for a token of the node: of the highest
-// priority, and in it of the namespace whose last turn on this node was earliest.
-func (n *node[T]) unpark() *ticket[T] {
+// unpark takes the pod whose turn it is out of those that wait for a token of the node: in its priority, of
+// the namespace whose last turn on this node was earliest.
+func (n *node[T]) unpark() (next *ticket[T]) {
 	of := func(t *ticket[T]) turn { return turn{t.Priority, t.Namespace} }
-	next := n.parked[0]
+	waits := [Priorities]bool{}
 	for _, t := range n.parked {
-		if t.Priority == next.Priority && n.turns[of(t)] < n.turns[of(next)] {
+		waits[t.Priority] = true
+	}
+	chosen := n.bypassed.choose(waits)
+	for _, t := range n.parked {
+		if t.Priority == chosen && (next == nil || n.turns[of(t)] < n.turns[of(next)]) {
 			next = t
 		}
 	}
