@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
-	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -83,10 +82,7 @@ type record struct {
 	checked string
 	// refused are the objects by which the last resize was refused; nil: it was not.
 	refused *dispatch.Admission
-	events  map[reasons.Reason]time.Time // when an event of that reason was last sent
-	// unsent is the last event that was dropped, in a state for that reason; nil: it was sent since.
-	unsent   *events.Event
-	unsentIn reasons.Reason
+	events  events.Told
 }
 
 // lapse keeps what holds even if another replica has resized the pod meanwhile, and recorded that: what

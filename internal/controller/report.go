@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -223,9 +222,6 @@ func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	}
 }
 
-// quiet is how long an event of the same reason is not repeated for a pod.
-const quiet = 10 * time.Minute
-
 // skips are the reasons to skip a resize that get an event, and its type.
 var skips = map[reasons.Reason]string{
 	reasons.ExternalChange: corev1.EventTypeNormal, reasons.WaitingForQuota: corev1.EventTypeNormal,
@@ -238,12 +234,11 @@ var skips = map[reasons.Reason]string{
 // was carried out.
 func (r *Reconciler) observe(s *snapshot, t *task) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
+	state := string(t.Status.Reason)
 	tell := func(kind string, reason reasons.Reason, action, note string) {
-		r.event(s, t, events.Event{Type: kind, Reason: string(reason), Action: action, Note: note})
+		r.event(s, t, events.Event{Type: kind, Reason: string(reason), Action: action, Note: note, State: state})
 	}
-	if e := t.rec.unsent; t.rec.unsentIn != t.Status.Reason {
-		t.rec.unsent = nil
-	} else if e != nil {
+	if e := t.rec.events.Unsent(state); e != nil {
 		r.event(s, t, *e)
 	}
 	before := lifecycle.Status{}
@@ -282,23 +277,14 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 // event sends an event, unless one of the same reason was sent just now. One that was dropped is sent at
 // a later look, if the pod is still in the state that it tells of.
 func (r *Reconciler) event(s *snapshot, t *task, e events.Event) {
-	reason := reasons.Reason(e.Reason)
-	if last := t.rec.events[reason]; !last.IsZero() && s.now.Sub(last) < quiet {
+	if !t.rec.events.Due(e.Reason, s.now) {
 		return
 	}
-	var related runtime.Object
+	about := events.About{Pod: t.pod}
 	if t.pa != nil {
 		pa := t.pa.DeepCopy()
 		pa.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PodAllocation"))
-		related = pa
+		about.Related = pa
 	}
-	e.Again = t.rec.unsent != nil && t.rec.unsent.Reason == e.Reason
-	if !events.Send(r.Events, t.pod, related, e) {
-		t.rec.unsent, t.rec.unsentIn = &e, t.Status.Reason
-		return
-	}
-	if t.rec.events == nil {
-		t.rec.events = map[reasons.Reason]time.Time{}
-	}
-	t.rec.events[reason], t.rec.unsent = s.now, nil
+	t.rec.events.Send(r.Events, about, e, s.now)
 }

@@ -48,6 +48,8 @@ type Recorder struct {
 // Event is one about a pod.
 type Event struct {
 	Type, Reason, Action, Note string
+	// State is the state of the pod that it tells of.
+	State string
 	// Again says that it was dropped before.
 	Again bool
 }
@@ -78,9 +80,9 @@ type Sender interface {
 	Send(pod *corev1.Pod, related runtime.Object, e Event) bool
 }
 
-// Send sends an Event about a pod, and says whether it was not dropped. A recorder that is no Sender drops
+// send sends an Event about a pod, and says whether it was not dropped. A recorder that is no Sender drops
 // none.
-func Send(to events.EventRecorder, pod *corev1.Pod, related runtime.Object, e Event) bool {
+func send(to events.EventRecorder, pod *corev1.Pod, related runtime.Object, e Event) bool {
 	if len(e.Note) > longest {
 		e.Note = strings.ToValidUTF8(e.Note[:longest], "")
 	}

@@ -2,12 +2,14 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 )
 
@@ -51,23 +53,23 @@ func TestFloodOfOneNamespace(t *testing.T) {
 	b := Bound(to, func() { dropped++ })
 	now := time.Unix(1000, 0)
 	b.now = func() time.Time { return now }
-	send := func(namespace string, again bool) bool {
+	warn := func(namespace string, again bool) bool {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
-		return Send(b, pod, nil, Event{Type: corev1.EventTypeWarning, Reason: "Refused", Action: "Resize", Again: again})
+		return send(b, pod, nil, Event{Type: corev1.EventTypeWarning, Reason: "Refused", Action: "Resize", Again: again})
 	}
 	flood, others := 0, 0
 	for second := range 60 {
 		for range 1000 {
-			if send("flood", false) {
+			if warn("flood", false) {
 				flood++
 			}
 		}
-		if send("quiet", false) {
+		if warn("quiet", false) {
 			others++
 		}
 		if second == 30 {
 			for range 10 {
-				if send("sudden", false) {
+				if warn("sudden", false) {
 					others++
 				}
 			}
@@ -77,8 +79,8 @@ func TestFloodOfOneNamespace(t *testing.T) {
 	if others != 70 || flood < 60*(PerSecond-2) || dropped != 60*1000-flood {
 		t.Errorf("%d of 70 Events of others are written, and %d of the flood; %d count as dropped", others, flood, dropped)
 	}
-	if before := dropped; send("flood", false) {
-		for send("flood", true) {
+	if before := dropped; warn("flood", false) {
+		for warn("flood", true) {
 		}
 		if dropped != before {
 			t.Errorf("%d Events more count as dropped, though they did before", dropped-before)
@@ -96,10 +98,62 @@ func TestFloodOfOneNamespace(t *testing.T) {
 func TestSendWithoutBounds(t *testing.T) {
 	to := events.NewFakeRecorder(10)
 	e := Event{Type: corev1.EventTypeNormal, Reason: "CPUResized", Action: "Resize", Note: strings.Repeat("x", 999) + "ö%d"}
-	if !Send(to, &corev1.Pod{}, nil, e) {
+	if !send(to, &corev1.Pod{}, nil, e) {
 		t.Error("the Event is dropped")
 	}
 	if got := <-to.Events; got != "Normal CPUResized "+strings.Repeat("x", 999) {
 		t.Errorf("the Event is %q", got)
+	}
+}
+
+// sender drops Events about some states of a pod.
+type sender struct {
+	events.EventRecorder
+	drops string
+	sent  []string
+}
+
+func (s *sender) Send(_ *corev1.Pod, _ runtime.Object, e Event) bool {
+	if e.State == s.drops {
+		return false
+	}
+	s.sent = append(s.sent, e.Reason+" "+e.Note)
+	return true
+}
+
+// TestTold: an Event is not repeated within ten minutes; one that was dropped is unsent, and due, until the
+// pod is in another state.
+func TestTold(t *testing.T) {
+	var told Told
+	to, now := &sender{drops: "Full"}, time.Unix(1000, 0)
+	send := func(reason, state, note string) {
+		if told.Due(reason, now) {
+			told.Send(to, About{Pod: &corev1.Pod{}}, Event{Reason: reason, State: state, Note: note}, now)
+		}
+	}
+	send("Settled", "Settled", "first")
+	send("Settled", "Settled", "again")
+	send("Refused", "Full", "dropped")
+	if e := told.Unsent("Full"); e == nil || e.Note != "dropped" || e.Again || !told.Due("Refused", now) {
+		t.Errorf("unsent %+v, want the one that was dropped", e)
+	}
+	send("Refused", "Full", "dropped again")
+	if e := told.Unsent("Full"); e == nil || e.Note != "dropped again" || !e.Again {
+		t.Errorf("unsent %+v, want the last one, as one that was dropped before", e)
+	}
+	to.drops = ""
+	send("Refused", "Full", "sent")
+	if e := told.Unsent("Full"); e != nil {
+		t.Errorf("%+v is unsent after it was sent", e)
+	}
+	to.drops = "Full"
+	send("Other", "Full", "dropped")
+	if told.Unsent("Settled") != nil || told.Unsent("Full") != nil {
+		t.Error("an Event about another state is unsent")
+	}
+	now = now.Add(quiet)
+	send("Settled", "Settled", "ten minutes later")
+	if want := []string{"Settled first", "Refused sent", "Settled ten minutes later"}; !slices.Equal(to.sent, want) {
+		t.Errorf("sent %v, want %v", to.sent, want)
 	}
 }
