@@ -96,21 +96,3 @@ func (s *state) livenessChanges() time.Time {
 	}
 	return time.Time{}
 }
-
-// Agents counts the agents that could renew their Leases: those of Ready nodes.
-type Agents struct{ Total, Unresponsive int }
-
-// outageFrom is the least number of unresponsive agents that is an outage. With fewer, the loss of
-// each is its own: in a cluster of two nodes one lost agent is half of them.
-const outageFrom = 3
-
-// Outage says whether so many agents are unresponsive that the cause is likely not theirs: a fault
-// of the API server or of a release, or one of the controller, which no longer sees renewals. It
-// begins above a third of the agents. One that has begun ends at a quarter, or at one, so that a
-// single node does not begin and end it.
-func (a Agents) Outage(begun bool) bool {
-	if begun {
-		return a.Unresponsive > 1 && 4*a.Unresponsive > a.Total
-	}
-	return a.Unresponsive >= outageFrom && 3*a.Unresponsive > a.Total
-}

@@ -1,7 +1,6 @@
 package liveness
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -27,20 +26,6 @@ type agent struct {
 	live   time.Time // when the API server itself showed a renewal that the watch does not show
 	node   lifecycle.Node
 	known  bool // node is
-}
-
-// Outage is how many agents are unresponsive, and whether so many that nothing is restored.
-type Outage struct {
-	lifecycle.Agents
-	Begun bool
-	// At are the agents when it began.
-	At lifecycle.Agents
-}
-
-// String says what an outage is, in words that do not change while it lasts.
-func (o Outage) String() string {
-	return fmt.Sprintf("%d of %d agents are unresponsive, so the cause is likely not theirs: limits stay as they are, "+
-		"and no node is restored because of its agent", o.At.Unresponsive, o.At.Total)
 }
 
 // observe takes in the renewal time of a node's Lease (zero: never renewed) as seen at now, and
@@ -146,26 +131,7 @@ func (t *tracker) see(name string, n lifecycle.Node) {
 	}
 }
 
-// countInterval is how often agents are counted at most.
-const countInterval = time.Second
-
-// observeOutage counts the agents that have been unresponsive for some time, and says whether an outage has
-// begun or ended with that.
-func (t *tracker) observeOutage(now time.Time, after time.Duration) (o Outage, changed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if since := now.Sub(t.counts); since >= 0 && since < countInterval {
-		return t.outage, false
-	}
-	t.counts = now
-	t.outage.Agents = t.count(now, after)
-	if begun := t.outage.Agents.Outage(t.outage.Begun); begun != t.outage.Begun {
-		t.outage.Begun, t.outage.At, changed = begun, t.outage.Agents, true
-	}
-	return t.outage, changed
-}
-
-func (t *tracker) count(now time.Time, after time.Duration) (agents lifecycle.Agents) {
+func (t *tracker) count(now time.Time, after time.Duration) (agents Counts) {
 	for _, a := range t.nodes {
 		if a.renewed.IsZero() || a.known && (!a.node.Ready || a.node.Unknown) {
 			continue

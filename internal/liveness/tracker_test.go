@@ -59,25 +59,25 @@ func TestCountsAgents(t *testing.T) {
 	l.see("virtual", ready)
 	l.observe("gone", now, now, grace)
 	l.drop("gone")
-	check := func(when string, at time.Duration, want lifecycle.Agents, outage, changed bool) {
+	check := func(when string, at time.Duration, want Counts, outage, changed bool) {
 		t.Helper()
 		got, isChanged := l.observeOutage(now.Add(at), 2*time.Minute)
-		if got.Agents != want || got.Begun != outage || isChanged != changed {
+		if got.Counts != want || got.Begun != outage || isChanged != changed {
 			t.Errorf("%s: %+v, changed %v; want %+v, outage %v, changed %v", when, got, isChanged, want, outage, changed)
 		}
 	}
-	check("while all renew", time.Minute, lifecycle.Agents{Total: 9}, false, false)
-	check("after ten minutes", 10*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 8}, true, true)
+	check("while all renew", time.Minute, Counts{Total: 9}, false, false)
+	check("after ten minutes", 10*time.Minute, Counts{Total: 9, Unresponsive: 8}, true, true)
 	text := l.last().String()
-	check("later", 11*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 8}, true, false)
+	check("later", 11*time.Minute, Counts{Total: 9, Unresponsive: 8}, true, false)
 	for i := range 6 {
 		l.observe(fmt.Sprint("n", i), now.Add(11*time.Minute), now.Add(11*time.Minute), grace)
 	}
-	check("within the same second", 11*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 8}, true, false)
+	check("within the same second", 11*time.Minute, Counts{Total: 9, Unresponsive: 8}, true, false)
 	if got := l.last().String(); got != text {
 		t.Errorf("the outage is %q, and was %q", got, text)
 	}
-	check("when six renew", 12*time.Minute, lifecycle.Agents{Total: 9, Unresponsive: 2}, false, true)
+	check("when six renew", 12*time.Minute, Counts{Total: 9, Unresponsive: 2}, false, true)
 }
 
 // TestDeafWatch: a Lease that the API server shows renewed ends the silence; one that it shows as the
@@ -132,6 +132,32 @@ func TestOldRenewals(t *testing.T) {
 		l.observe("n1", c.then, now.Add(20*time.Second), grace)
 		if later := l.age("n1", now.Add(20*time.Second)); got != c.want || later != c.later {
 			t.Errorf("%s: age %v, then %v; want %v, then %v", name, got, later, c.want, c.later)
+		}
+	}
+}
+
+// TestOutageBegins: more than a third of the agents are an outage; in a small cluster each is on its own.
+func TestOutageBegins(t *testing.T) {
+	for name, c := range map[string]struct {
+		agents Counts
+		begun  bool
+		outage bool
+	}{
+		"the only one":            {agents: Counts{1, 1}},
+		"one of two":              {agents: Counts{2, 1}},
+		"both of two":             {agents: Counts{2, 2}},
+		"all of three":            {agents: Counts{3, 3}, outage: true},
+		"one of ten":              {agents: Counts{10, 1}},
+		"a third":                 {agents: Counts{9, 3}},
+		"more than a third":       {agents: Counts{10, 4}, outage: true},
+		"all of ten":              {agents: Counts{10, 10}, outage: true},
+		"fewer, after the outage": {agents: Counts{9, 3}, begun: true, outage: true},
+		"a quarter, after it":     {agents: Counts{12, 3}, begun: true},
+		"one of two, after it":    {agents: Counts{2, 1}, begun: true},
+		"none, after it":          {agents: Counts{10, 0}, begun: true},
+	} {
+		if got := c.agents.outage(c.begun); got != c.outage {
+			t.Errorf("%s: an outage: %v, want %v", name, got, c.outage)
 		}
 	}
 }

@@ -10,6 +10,9 @@ import (
 
 // The times by which replicas agree without a leader. Each compares times of its own clock only.
 //
+// A node of a replica that fails has another owner within 15 s: memberLost, the time to the next renewal of
+// another replica, and the list after it.
+//
 // No two replicas have Owned for a node at one time (TestOneOwner):
 //   - Another one gives a replica up memberLost after the last renewal that it saw, by a list that it
 //     asked for then. Any later renewal of the replica was begun more than viewTrusted after that one,
