@@ -574,10 +574,10 @@ func (c *checker) unaudited(e *Event) {
 }
 
 // restored: every pod with a record is back at what its owner set. Of one whose declared limits are known
-// nowhere, the status says so.
+// nowhere, the status says so, until its PodAllocation is deleted.
 func (c *checker) restored() {
 	for uid, p := range c.pods {
-		if p.lost && (p.reason == "" || p.reason == "DeclaredLimitUnknown") {
+		if p.lost && p.said && (p.reason == "" || p.reason == unknown) {
 			continue
 		}
 		if p.recorded != nil && p.limits != nil && !maps.Equal(p.limits, p.owners) {

@@ -75,7 +75,16 @@ func (b *build) lost() *build {
 
 // ends: the process says of the pod why it is as it is, and all pods are restored.
 func (b *build) ends(reason string) *build {
-	return b.add(history.Event{Kind: history.Wrote, Pod: "web", Reason: reason}).add(history.Event{Kind: history.Restored})
+	return b.says(reason).add(history.Event{Kind: history.Restored})
+}
+
+func (b *build) says(reason string) *build {
+	return b.add(history.Event{Kind: history.Wrote, Pod: "web", Reason: reason})
+}
+
+// deleted: the process deletes the PodAllocation.
+func (b *build) deleted() *build {
+	return b.add(history.Event{Kind: history.Wrote, Pod: "web", Text: "delete PodAllocation web"})
 }
 
 // sends, stores and records a resize.
@@ -140,6 +149,9 @@ func TestInvariants(t *testing.T) {
 		"both records lost":                       {raised().lost().ends("DeclaredLimitUnknown"), 0, ""},
 		"both records lost, changed externally":   {raised().lost().pod(history.External, 2000, 300).pod(history.Ledgered, 0, 300).pod(history.Recorded, 0, 300).resize("allocate", 300, 700), 0, ""},
 		"both records lost, and not told":         {raised().lost().ends("Settled"), 2, "ends at app=2000m"},
+		"both records lost, and nothing said":     {raised().lost().ends(""), 2, "ends at app=2000m"},
+		"both records lost, told and deleted":     {raised().lost().says("DeclaredLimitUnknown").deleted().ends(""), 0, ""},
+		"both records lost, told before":          {raised().says("DeclaredLimitUnknown").lost().ends(""), 2, "ends at app=2000m"},
 		"both records lost, and resized":          {raised().lost().resize("allocate", 2000, 700), 2, "known nowhere"},
 		"both records lost, and a wrong one made": {raised().lost().pod(history.Ledgered, 0, 2000).ends("DeclaredLimitUnknown"), 2, "ends at app=2000m"},
 		"both records deleted beside a process": {raised().add(history.Event{Kind: history.Forgotten, Pod: "web"}).add(history.Event{Kind: history.Forgotten}).

@@ -14,7 +14,12 @@ type records struct {
 	// lost: users have deleted both records while no process ran that had seen one. Where the limits are not
 	// its owner's, the pod is not resized any more: what its owner declared is known nowhere.
 	lost bool
+	// said: since then, a process has written that the declared limits are unknown.
+	said bool
 }
+
+// unknown is the reason that a PodAllocation has where its pod's declared limits are known nowhere.
+const unknown = "DeclaredLimitUnknown"
 
 // isKnown: a process has seen or written a record. It rewrites one that is deleted.
 func (r *records) isKnown(by string) {
@@ -35,6 +40,7 @@ func (c *checker) lose() {
 			lost = lost && c.life(by).crashed
 		}
 		if lost {
+			p.said = p.said && p.lost
 			p.lost, p.external = true, time.Time{}
 		}
 	}
@@ -57,6 +63,7 @@ func (c *checker) wrote(e *Event) {
 	}
 	p := c.pod(e.Pod)
 	p.reason = e.Reason
+	p.said = p.said || e.Reason == unknown
 	if strings.HasPrefix(e.Text, "delete ") {
 		p.inAllocation = false
 	}
