@@ -375,10 +375,11 @@ func (c *checker) resized(e *Event) {
 	for _, r := range []struct {
 		where  string
 		limits Limits
-	}{{"ledger", p.ledgered}, {"PodAllocation", p.recorded}} {
+		there  bool // what was deleted since says nothing wrong
+	}{{"ledger", p.ledgered, p.inLedger}, {"PodAllocation", p.recorded, p.inAllocation}} {
 		if r.limits == nil {
 			c.fail(2, "%s is resized, and its declared limits are not in the %s", e.Pod, r.where)
-		} else if !maps.Equal(r.limits, p.owners) {
+		} else if (r.there || !p.inLedger && !p.inAllocation) && !maps.Equal(r.limits, p.owners) {
 			c.fail(2, "%s is resized with declared limits %v in the %s; its owner set %v", e.Pod, r.limits, r.where, p.owners)
 		}
 	}

@@ -161,6 +161,11 @@ func TestInvariants(t *testing.T) {
 		"changed externally with one record": {created().add(history.Event{Kind: history.Crashed}).add(history.Event{Kind: history.Forgotten, Pod: "web"}).
 			pod(history.External, 500, 300).pod(history.Ledgered, 0, 300).pod(history.Recorded, 0, 300).resize("allocate", 300, 700), 3, "another writer changed it"},
 
+		"restored by the record that is left": {raised().pod(history.External, 2000, 300).add(history.Event{Kind: history.Forgotten, Pod: "web"}).
+			pod(history.Ledgered, 0, 300).resize("restore", 300, 300), 0, ""},
+		"restored by a wrong record that is left": {raised().pod(history.External, 2000, 300).add(history.Event{Kind: history.Forgotten, Pod: "web"}).
+			resize("restore", 300, 500), 2, "declared limits app=500m in the ledger"},
+
 		"above the node":                {created().resize("allocate", 500, 4010), 1, "above the node's"},
 		"below the request":             {created().resize("allocate", 500, 90), 1, "below its floor"},
 		"lowered under an HPA":          {created().resize("allocate", 500, 400, on(history.Sent, func(e *history.Event) { e.Saw.Keep = true })), 1, "below its floor"},
