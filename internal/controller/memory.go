@@ -47,7 +47,7 @@ type nodeMemory struct {
 	// last seen to be evicted.
 	dates     lifecycle.Dates
 	evicted   time.Time
-	throttled atomic.Bool // a pod was, at the last look
+	throttled atomic.Bool // a pod was at the last look, and should have a higher limit
 	// strays are the PodAllocations that belong to no pod of the node, by when they were first seen.
 	strays map[types.UID]time.Time
 }
@@ -129,7 +129,7 @@ func (m *memory) forget(node string) {
 	delete(m.nodes, node)
 }
 
-// throttled says whether a pod of a node was throttled at the last look.
+// throttled says whether a pod of a node was throttled at the last look, and should have a higher limit.
 func (m *memory) throttled(node string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

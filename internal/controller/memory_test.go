@@ -236,3 +236,35 @@ func TestALapseKeepsWhatHolds(t *testing.T) {
 		}
 	}
 }
+
+// TestThrottledNodesAreKnown: a node counts as one with a throttled pod that should have more as long as the
+// decision about one is above its limits, also where the mode keeps it from having them.
+func TestThrottledNodesAreKnown(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.newPod("web")
+	r.mode(r.namespace, kube.ModeRecommend)
+	check := func(what string, want bool) {
+		t.Helper()
+		if _, err := l.once(); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.memory.throttled(r.kubelet.Node); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	check("without a decision", false)
+	d := capped(v1alpha1.BoundByNothing)
+	d.Demand = 2000
+	r.decide(pod, d, app(2000))
+	l.until("it demands more", func() (bool, any) {
+		_, err := l.once()
+		return l.memory.throttled(r.kubelet.Node), err
+	})
+	d.Demand = 100
+	r.decide(pod, d, app(2000))
+	l.until("it demands less", func() (bool, any) {
+		_, err := l.once()
+		return !l.memory.throttled(r.kubelet.Node), err
+	})
+}

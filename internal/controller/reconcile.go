@@ -178,7 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return result, err
 	}
 	tasks := r.decide(ctx, s, lifecycle.Decide)
-	s.memory.throttled.Store(slices.ContainsFunc(tasks, func(t *task) bool { return t.facts.Throttled() }))
+	s.memory.throttled.Store(slices.ContainsFunc(tasks, func(t *task) bool { return t.facts.NeedsMore() }))
 	r.record(ctx, s, tasks)
 	r.act(ctx, s, tasks)
 	r.report(ctx, s, tasks)

@@ -129,10 +129,12 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.part == nil || !reflect.DeepEqual(w.part(e.ObjectOld), w.part(e.ObjectNew))
 		}}
-		h := first{nodes, r.memory.throttled} // what changes may be the mode of all pods of a namespace
+		h := nodes
 		switch w.object.(type) {
 		case *corev1.Pod, *v1alpha1.PodAllocation:
-			h.of = always
+			h = first{nodes, always}
+		case *metav1.PartialObjectMetadata: // the mode of all pods of a namespace
+			h = first{nodes, r.memory.throttled}
 		}
 		b = b.Watches(w.object, h, builder.WithPredicates(claims, changed))
 	}

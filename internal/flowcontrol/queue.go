@@ -249,7 +249,8 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 	if q.sent >= q.cfg.Workers {
 		return r, false, time.Time{}
 	}
-	heads, can, again := [Priorities]*ticket[T]{}, [Priorities]bool{}, q.wakeAt
+	heads, waits, can := [Priorities]*ticket[T]{}, [Priorities]bool{}, [Priorities]bool{}
+	again = q.wakeAt
 	for p := range q.classes {
 		if Priority(p) == Idle && q.idle >= max(1, q.cfg.Workers/idleShare) {
 			continue
@@ -257,6 +258,7 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 		if heads[p] = q.head(Priority(p), now); heads[p] == nil {
 			continue
 		}
+		waits[p] = true
 		if wait := q.cluster.wait(now, q.kept(Priority(p))); wait == 0 {
 			can[p] = true
 		} else if at := now.Add(wait); again.IsZero() || at.Before(again) {
@@ -266,14 +268,14 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 	if can == [Priorities]bool{} {
 		return r, false, again
 	}
-	t := heads[q.bypassed.choose(can)]
+	t := heads[q.bypassed.choose(waits, can)]
 	q.send(t, now)
 	return t.Request, true, time.Time{}
 }
 
-// kept are the tokens of the cluster that a priority leaves to others.
+// kept are the tokens of the cluster that a priority leaves to others, until it was passed over often enough.
 func (q *Queue[T]) kept(p Priority) float64 {
-	if p == Idle {
+	if p == Idle && q.bypassed[p] < maxBypassed {
 		return idleKeeps * (q.cluster.burst - 1)
 	}
 	return 0

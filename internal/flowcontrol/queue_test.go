@@ -87,7 +87,9 @@ func (b *bench) ends(r Request[int], u Charge) {
 // namespaces, and of lower priorities by the share that they have.
 func TestNoStarvation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := newBench(roomy())
+		c := roomy()
+		c.Burst = rapid.SampledFrom([]int{1, 41}).Draw(t, "burst")
+		b := newBench(c)
 		const namespaces, rate = 3, 10
 		name := rapid.SampledFrom([]string{"a", "b", "c"})
 		level := rapid.SampledFrom([]Priority{Urgent, Needed, Decrease, Idle})
@@ -110,6 +112,9 @@ func TestNoStarvation(t *testing.T) {
 				waited := b.now.Sub(b.came[r.Pod].at)
 				// A priority gets at least one turn of maxBypassed+3, and a namespace one of three of these.
 				share := maxBypassed + Priorities - 1
+				if r.Priority == Idle { // the tokens that it leaves to others come first
+					share += int(idleKeeps * float64(c.Burst-1))
+				}
 				most := time.Duration(place[r.Pod]*namespaces*share) * time.Second / rate
 				if waited > most+100*time.Millisecond {
 					t.Fatalf("%s waited %v at place %d, want at most %v", r.Pod, waited, place[r.Pod], most)
@@ -931,5 +936,73 @@ func TestDivide(t *testing.T) {
 		if sum < want || sum > want*(1+2*leastShare) {
 			t.Errorf("%d nodes: %v/s in all, want %v", nodes, sum, want)
 		}
+	}
+}
+
+// TestIdleOnesLeaveTokens: when resizes of many pods come at once, as when the mode of many changes, those that no
+// pod needs yet leave three quarters of the burst to those of throttled pods that come after them. Alone they have the
+// whole rate.
+func TestIdleOnesLeaveTokens(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.PerNode, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 10, 0, 10, 41, 640, 80
+	b := newBench(c)
+	b.now = b.now.Add(time.Minute) // the bucket is full
+	for i := range 100 {
+		b.comes(fmt.Sprint("team-", i), fmt.Sprint("n", i), Idle)
+	}
+	send := func() (sent int) {
+		for requests := b.sends(); len(requests) > 0; requests = b.sends() {
+			for _, r := range requests {
+				b.ends(r, Charged)
+				sent++
+			}
+		}
+		return sent
+	}
+	if n := send(); n != 11 {
+		t.Errorf("%d without need are sent at once, want 11", n)
+	}
+	for i := range 100 {
+		b.comes(fmt.Sprint("shop-", i), fmt.Sprint("m", i), Needed)
+	}
+	if n := send(); n != 30 {
+		t.Errorf("%d that are needed are sent after them, want 30", n)
+	}
+	left, began := 159, b.now
+	for left > 0 {
+		_, _, again := b.Next(b.now)
+		if !again.After(b.now) || again.Sub(began) > time.Minute {
+			t.Fatalf("with %d left the next is sent %v later", left, again.Sub(b.now))
+		}
+		b.now = again
+		left -= send()
+	}
+	if took := b.now.Sub(began).Round(100 * time.Millisecond); took != 18900*time.Millisecond { // (159 + 30) / 10
+		t.Errorf("the others take %v, want 18.9 s: the last leaves 30 tokens", took)
+	}
+}
+
+// TestIdleOnesHaveATurn: where resizes that are needed use the whole budget for ever, one that is not needed yet
+// has one turn of nine.
+func TestIdleOnesHaveATurn(t *testing.T) {
+	c := roomy()
+	c.Burst = 41
+	b := newBench(c)
+	idle := 0
+	for i := range 40 {
+		b.comes("quiet", "n", Idle)
+		for range 20 {
+			b.comes("busy", fmt.Sprint("m", i), Needed)
+		}
+		b.now = b.now.Add(time.Second) // ten tokens
+		for _, r := range b.sends() {
+			if r.Priority == Idle {
+				idle++
+			}
+			b.ends(r, Charged)
+		}
+	}
+	if idle < 40 {
+		t.Errorf("%d of 40 without need were sent", idle)
 	}
 }

@@ -23,24 +23,25 @@ type flow[T any] struct {
 	turn    uint64 // lower ones come first; 0: it has had its turn
 }
 
-// bypassed is how many resizes of higher priorities have gone first since the last of each, while one could
-// have been made.
+// bypassed is how many resizes of other priorities have gone first since the last of each, while one was
+// waiting for its turn alone.
 type bypassed [Priorities]int
 
-// choose picks the highest priority that could go now, or a lower one that was passed over often enough. One
-// of them can.
-func (b *bypassed) choose(can [Priorities]bool) Priority {
+// choose picks the highest priority that can go now, or a lower one that was passed over often enough. One
+// of them can. Those that wait and cannot leave their tokens to others, and are passed over all the same.
+func (b *bypassed) choose(waits, can [Priorities]bool) Priority {
 	chosen := Priority(-1)
 	for p := range Priority(Priorities) {
 		switch {
-		case !can[p]:
+		case !waits[p]:
 			b[p] = 0
+		case !can[p]:
 		case chosen < 0, b[p] >= maxBypassed && b[p] > b[chosen]:
 			chosen = p
 		}
 	}
 	for p := chosen + 1; p < Priorities; p++ {
-		if can[p] {
+		if waits[p] {
 			b[p]++
 		}
 	}
@@ -163,7 +164,7 @@ func (n *node[T]) unpark() (next *ticket[T]) {
 	for _, t := range n.parked {
 		waits[t.Priority] = true
 	}
-	chosen := n.bypassed.choose(waits)
+	chosen := n.bypassed.choose(waits, waits)
 	for _, t := range n.parked {
 		if t.Priority == chosen && (next == nil || n.turns[of(t)] < n.turns[of(next)]) {
 			next = t

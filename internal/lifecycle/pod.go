@@ -232,6 +232,11 @@ func (p *Pod) Throttled() bool {
 	return d != nil && (d.Throttled || d.Demand > 0 && d.Demand >= p.Current().Total())
 }
 
+// NeedsMore says whether the pod is throttled, and the decision about it has a higher limit.
+func (p *Pod) NeedsMore() bool {
+	return p.Throttled() && p.Decision.Limits.Total() > p.Current().Total()
+}
+
 // managed says whether the container's limit is one that MBCAS resizes.
 func (p *Pod) managed(c Container) bool {
 	_, ok := p.Declared.find(c.Name)
