@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -318,6 +319,25 @@ func (d *droppingEvents) Send(_ *corev1.Pod, _ runtime.Object, e events.Event) b
 		d.dropped++
 	}
 	return d.sends
+}
+
+// TestADroppedEventIsNotForgotten: a Warning that was dropped stays to be sent though a later Event of the same look
+// is sent, and has the pod looked at again soon without another cause.
+func TestADroppedEventIsNotForgotten(t *testing.T) {
+	told, now := &droppingEvents{}, time.Unix(1000, 0)
+	r := &Reconciler{Telemetry: Telemetry{Events: told}}
+	r.jitter = func(d time.Duration) time.Duration { return d }
+	s, one := &snapshot{now: now}, &task{podState: &podState{pod: &corev1.Pod{}, rec: &record{}}}
+	r.event(s, one, events.Event{Type: corev1.EventTypeWarning, Reason: "PolicyRefused"})
+	if !one.RecheckAt.Equal(now.Add(events.SendAgain)) {
+		t.Errorf("looked at again at %v, want %v after %v", one.RecheckAt, events.SendAgain, now)
+	}
+	told.sends = true
+	r.event(s, one, events.Event{Type: corev1.EventTypeNormal, Reason: "SkipResize"})
+	r.observe(s, one)
+	if want := []string{"SkipResize", "PolicyRefused"}; !slices.Equal(told.sent, want) {
+		t.Errorf("sent %v, want %v", told.sent, want)
+	}
 }
 
 // TestADroppedEventIsSentLater: an Event that was dropped is sent at a later look, once, if the pod is still in

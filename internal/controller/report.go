@@ -238,8 +238,8 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 	tell := func(kind string, reason reasons.Reason, action, note string) {
 		r.event(s, t, events.Event{Type: kind, Reason: string(reason), Action: action, Note: note, State: state})
 	}
-	if e := t.rec.events.Unsent(state); e != nil {
-		r.event(s, t, *e)
+	for _, e := range t.rec.events.Unsent(state) {
+		r.event(s, t, e)
 	}
 	before := lifecycle.Status{}
 	if t.pa != nil {
@@ -286,5 +286,7 @@ func (r *Reconciler) event(s *snapshot, t *task, e events.Event) {
 		pa.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PodAllocation"))
 		about.Related = pa
 	}
-	t.rec.events.Send(r.Events, about, e, s.now)
+	if !t.rec.events.Send(r.Events, about, e, s.now) {
+		t.Recheck(s.now.Add(r.jitter(events.SendAgain)))
+	}
 }

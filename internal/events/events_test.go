@@ -134,26 +134,53 @@ func TestTold(t *testing.T) {
 	send("Settled", "Settled", "first")
 	send("Settled", "Settled", "again")
 	send("Refused", "Full", "dropped")
-	if e := told.Unsent("Full"); e == nil || e.Note != "dropped" || e.Again || !told.Due("Refused", now) {
+	if e := told.Unsent("Full"); len(e) != 1 || e[0].Note != "dropped" || e[0].Again || !told.Due("Refused", now) {
 		t.Errorf("unsent %+v, want the one that was dropped", e)
 	}
 	send("Refused", "Full", "dropped again")
-	if e := told.Unsent("Full"); e == nil || e.Note != "dropped again" || !e.Again {
+	if e := told.Unsent("Full"); len(e) != 1 || e[0].Note != "dropped again" || !e[0].Again {
 		t.Errorf("unsent %+v, want the last one, as one that was dropped before", e)
 	}
 	to.drops = ""
 	send("Refused", "Full", "sent")
-	if e := told.Unsent("Full"); e != nil {
+	if e := told.Unsent("Full"); len(e) > 0 {
 		t.Errorf("%+v is unsent after it was sent", e)
 	}
 	to.drops = "Full"
 	send("Other", "Full", "dropped")
-	if told.Unsent("Settled") != nil || told.Unsent("Full") != nil {
+	if len(told.Unsent("Settled"))+len(told.Unsent("Full")) > 0 {
 		t.Error("an Event about another state is unsent")
 	}
 	now = now.Add(quiet)
 	send("Settled", "Settled", "ten minutes later")
 	if want := []string{"Settled first", "Refused sent", "Settled ten minutes later"}; !slices.Equal(to.sent, want) {
 		t.Errorf("sent %v, want %v", to.sent, want)
+	}
+}
+
+// TestUnsentOnesStay: of several Events about one state, each that was dropped stays unsent until it is sent
+// itself, whatever others become of.
+func TestUnsentOnesStay(t *testing.T) {
+	var told Told
+	to, now := &sender{drops: "Full"}, time.Unix(1000, 0)
+	send := func(reason string) {
+		told.Send(to, About{Pod: &corev1.Pod{}}, Event{Reason: reason, State: "Full"}, now)
+	}
+	unsent := func() (list []string) {
+		for _, e := range told.Unsent("Full") {
+			list = append(list, e.Reason)
+		}
+		return list
+	}
+	send("Refused")
+	send("Skipped")
+	if got, want := unsent(), []string{"Refused", "Skipped"}; !slices.Equal(got, want) {
+		t.Errorf("unsent %v, want %v", got, want)
+	}
+	to.drops = ""
+	send("Skipped")
+	send("Resized")
+	if got, want := unsent(), []string{"Refused"}; !slices.Equal(got, want) {
+		t.Errorf("unsent %v after others were sent, want %v", got, want)
 	}
 }
