@@ -105,16 +105,17 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 
 // try resizes. Before the first resize of a pod, the first one under other LimitRanges, and the first one
 // since admission was seen to change a pod of its namespace, a dry run shows what admission would change:
-// what that adds to a pod can never be removed. A pause that began meanwhile leaves it untried.
+// what that adds to a pod can never be removed. A pause that began meanwhile leaves it untried, and so does
+// a change by admission that another pod of the namespace showed meanwhile.
 func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Result, tried bool, err error) {
-	ranges := z.Admission.Ranges
-	under := fmt.Sprint(d.mutations.last(z.Pod.Namespace), " ", ranges)
+	ranges, namespace := z.Admission.Ranges, z.Pod.Namespace
+	number := d.mutations.number(namespace)
 	defer func() {
 		if result.Outcome == podresize.WouldMutate {
-			d.mutations.found(z.Pod.Namespace)
+			d.mutated(z, number)
 		}
 	}()
-	if z.Checked != under {
+	if under := fmt.Sprint(number, " ", ranges); z.Checked != under {
 		result = d.Resizer.DryRun(ctx, z.Pod, *z.Move)
 		if !result.Harmless(ranges != "" && !kube.FullySpecified(z.Pod)) {
 			if result.Outcome == podresize.Unknown { // a dry run changes nothing
@@ -126,9 +127,22 @@ func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Resul
 		if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
 			return result, false, err
 		}
+		if d.mutations.number(namespace) != number {
+			return result, false, nil
+		}
 	}
 	z.Answer.Sent = true
 	return d.Resizer.Apply(ctx, z.Pod, *z.Move), true, nil
+}
+
+// mutated notes that admission would change a pod, or has. That voids the dry runs of its namespace where it
+// is news: for a pod that was found harmless before, or the first one of all. A pod that is changed at each
+// attempt tells nothing of others.
+func (d *Dispatcher) mutated(z *Resize, number int64) {
+	if z.Checked != "" || number == 0 {
+		d.mutations.found(z.Pod.Namespace)
+	}
+	z.Checked = ""
 }
 
 // account tells everything that bounds resizes what came of one.

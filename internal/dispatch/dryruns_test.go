@@ -15,14 +15,16 @@ import (
 // admission counts the dry runs of each pod. From a moment on it changes pods of a namespace, in answers to
 // dry runs as in resizes, unless it supports no dry runs.
 type admission struct {
+	during     func()         // what happens during a dry run
 	asked      map[string]int // dry runs, by namespace and name
 	namespace  string         // that it changes; "": none
+	pod        string         // the only one of it; "": all
 	noDryRuns  bool
 	mutatedOne bool // a resize
 }
 
 func (a *admission) answer(pod *corev1.Pod) podresize.Result {
-	if pod.Namespace == a.namespace {
+	if pod.Namespace == a.namespace && (a.pod == "" || pod.Name == a.pod) {
 		return podresize.Result{Outcome: podresize.WouldMutate}
 	}
 	return podresize.Result{Outcome: podresize.Accepted}
@@ -30,6 +32,9 @@ func (a *admission) answer(pod *corev1.Pod) podresize.Result {
 
 func (a *admission) DryRun(_ context.Context, pod *corev1.Pod, _ actuator.Move) podresize.Result {
 	a.asked[pod.Namespace+"/"+pod.Name]++
+	if a.during != nil {
+		a.during()
+	}
 	if a.noDryRuns {
 		return podresize.Result{Outcome: podresize.NoDryRun}
 	}
@@ -44,6 +49,23 @@ func (a *admission) Apply(_ context.Context, pod *corev1.Pod, _ actuator.Move) p
 	return r
 }
 
+// attempts returns a function that tries a resize of a pod, as its dry runs until then allow, and says whether
+// it was tried.
+func (b *bench) attempts(t *testing.T) func(namespace, pod string) bool {
+	checked := map[string]string{}
+	return func(namespace, pod string) bool {
+		t.Helper()
+		r := b.resizeOf(namespace, pod, "n", flowcontrol.Needed)
+		r.Value.Checked, r.Value.Answer = checked[namespace+"/"+pod], &Answer{}
+		_, tried, err := b.try(t.Context(), r.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked[namespace+"/"+pod] = r.Value.Checked
+		return tried
+	}
+}
+
 // TestAskedAnew: once a dry run or a resize has shown that admission changes pods of a namespace, each of its
 // pods has a dry run before its next resize; pods of other namespaces do not.
 func TestAskedAnew(t *testing.T) {
@@ -52,16 +74,7 @@ func TestAskedAnew(t *testing.T) {
 			a := &admission{asked: map[string]int{}}
 			b := newBench(flowcontrol.DefaultConfig(), nil)
 			b.Resizer = a
-			checked := map[string]string{}
-			resize := func(namespace, pod string) {
-				t.Helper()
-				r := b.resizeOf(namespace, pod, "n", flowcontrol.Needed)
-				r.Value.Checked, r.Value.Answer = checked[namespace+"/"+pod], &Answer{}
-				if _, _, err := b.try(t.Context(), r.Value); err != nil {
-					t.Fatal(err)
-				}
-				checked[namespace+"/"+pod] = r.Value.Checked
-			}
+			resize := b.attempts(t)
 			for range 3 {
 				resize("a", "early")
 				resize("b", "early")
@@ -83,20 +96,66 @@ func TestAskedAnew(t *testing.T) {
 	}
 }
 
+// TestFoundDuringADryRun: a pod whose dry run began before admission was seen to change another pod of its
+// namespace is not resized by it: it has another one.
+func TestFoundDuringADryRun(t *testing.T) {
+	a := &admission{asked: map[string]int{}}
+	b := newBench(flowcontrol.DefaultConfig(), nil)
+	b.Resizer = a
+	resize := b.attempts(t)
+	a.during = func() { // of another pod, whose answer comes first
+		a.during = nil
+		a.namespace = "a"
+		resize("a", "other")
+		a.namespace = ""
+	}
+	if resize("a", "web") {
+		t.Error("a resize is tried, though its dry run is from before")
+	}
+	if !resize("a", "web") || a.asked["a/web"] != 2 {
+		t.Errorf("then it has %d dry runs, want 2 and an attempt", a.asked["a/web"])
+	}
+}
+
+// TestAPodThatIsAlwaysChanged: a pod that admission changes at each attempt voids the dry runs of its namespace
+// once, and not at each retry.
+func TestAPodThatIsAlwaysChanged(t *testing.T) {
+	for name, before := range map[string]bool{"from the start": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			a := &admission{asked: map[string]int{}}
+			b := newBench(flowcontrol.DefaultConfig(), nil)
+			b.Resizer = a
+			resize := b.attempts(t)
+			if before {
+				resize("a", "labelled")
+			}
+			resize("a", "web")
+			a.namespace, a.pod = "a", "labelled"
+			for range 5 {
+				resize("a", "labelled")
+				resize("a", "web")
+			}
+			if n := a.asked["a/web"]; n != 2 {
+				t.Errorf("another pod has %d dry runs, want 2", n)
+			}
+		})
+	}
+}
+
 // TestMutationsAreBounded: however many namespaces admission changes pods of, few are remembered, and what
 // was seen in one that is forgotten does not count as unseen.
 func TestMutationsAreBounded(t *testing.T) {
 	var m mutations
-	before := m.last("a")
+	before := m.number("a")
 	m.found("a")
-	after := m.last("a")
+	after := m.number("a")
 	for i := range 3 * mutationsMost {
 		m.found(fmt.Sprint("other-", i))
 	}
-	if last := m.last("a"); last == before || after == before {
+	if last := m.number("a"); last == before || after == before {
 		t.Errorf("the last mutation was %d, then %d, and now is %d", before, after, last)
 	}
-	if len(m.of) > mutationsMost {
-		t.Errorf("%d namespaces are remembered, want at most %d", len(m.of), mutationsMost)
+	if len(m.byNamespace) > mutationsMost {
+		t.Errorf("%d namespaces are remembered, want at most %d", len(m.byNamespace), mutationsMost)
 	}
 }
