@@ -29,9 +29,9 @@ type failure struct {
 	said  string
 }
 
-// The first wait, and the longest: after an error that the server or the network may get over, and
-// after a refusal, or a change by another controller, which only another object or setting ends. Longer waits cost less; shorter ones
-// end sooner after the cause.
+// The first wait, and the longest: after an error that the server or the network may get over, and after a
+// refusal, or a change by another controller, which only another object or setting ends. Longer waits
+// cost less; shorter ones end sooner after the cause.
 const (
 	failedFirst = 5 * time.Second
 	failedMost  = 30 * time.Second

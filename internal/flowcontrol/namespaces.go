@@ -39,8 +39,9 @@ const slowKept = time.Minute
 const namespaceKept = 10 * time.Minute
 
 // may says whether namespaces of that pace may have one more resize of a priority under way. Half of the
-// workers is for prompt ones alone. Slow ones may have half of the others, and all of them only for
-// urgent resizes. Of the share of Idle ones, half is for prompt namespaces alone.
+// workers is for prompt ones alone. Slow ones may have half of the others, and three quarters of them for
+// urgent resizes; the rest is for those that are not known, as a tenant may have urgent ones without end.
+// Of the share of Idle ones, half is for prompt namespaces alone.
 func (q *Queue[T]) may(is pace, p Priority) bool {
 	workers := q.cfg.Workers
 	switch {
@@ -49,6 +50,8 @@ func (q *Queue[T]) may(is pace, p Priority) bool {
 	case p == Idle && q.idleAt[slow]+q.idleAt[unknown] >= max(1, workers/idleShare/2):
 		return false
 	case is == slow && p != Urgent && q.sentAt[slow] >= max(1, workers/4):
+		return false
+	case is == slow && q.sentAt[slow] >= max(1, workers*3/8):
 		return false
 	}
 	return q.sentAt[slow]+q.sentAt[unknown] < max(1, workers/2)
@@ -90,7 +93,8 @@ func (q *Queue[T]) namespace(name string) *namespace {
 	return n
 }
 
-// begin counts a resize of a namespace that begins, and end one that ends.
+// begin counts a resize of a namespace that begins, and end one that ends. A namespace whose pace changes by
+// that is not listed afterwards.
 func (q *Queue[T]) begin(n *namespace, p Priority) {
 	q.sent++
 	n.sent++
@@ -112,6 +116,15 @@ func (q *Queue[T]) end(n *namespace, t *ticket[T], tried bool, now time.Time) {
 		q.idleAt[n.pace]--
 	}
 	is := n.answer(t.sentAt, tried, now)
+	if is == n.pace {
+		return
+	}
+	for p := range q.classes { // its turns are among those of the other pace from now on
+		c := &q.classes[p]
+		if f := c.flows[t.Namespace]; f != nil && f.listed {
+			c.unlist(f)
+		}
+	}
 	q.sentAt[n.pace] -= n.sent
 	q.sentAt[is] += n.sent
 	q.idleAt[n.pace] -= n.idle

@@ -589,7 +589,8 @@ func TestOneSlowAnswerCostsLittle(t *testing.T) {
 }
 
 // TestUrgentOnesOfSlowNamespaces: while resizes of many namespaces hang, each of these still has a worker for a
-// rollback at once, up to half of the workers together; namespaces that answer have theirs.
+// rollback at once, up to three eighths of the workers together; namespaces that answer, and those that are
+// not known, have theirs.
 func TestUrgentOnesOfSlowNamespaces(t *testing.T) {
 	c := roomy()
 	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
@@ -623,12 +624,42 @@ func TestUrgentOnesOfSlowNamespaces(t *testing.T) {
 		b.comes(name(i), "n", Urgent)
 	}
 	urgent := b.sends()
+	for i := range 10 {
+		b.comes(fmt.Sprint("new-", i), "n", Decrease)
+	}
+	unknown := b.sends()
 	for range 8 {
 		b.comes("healthy", "n", Needed)
 	}
 	healthy := b.sends()
-	if len(urgent) != 15 || len(healthy) != 4 {
-		t.Errorf("%d more rollbacks and %d of a namespace that answers are under way, want 15 and 4", len(urgent), len(healthy))
+	if len(urgent) != 7 || len(unknown) != 8 || len(healthy) != 4 {
+		t.Errorf("%d more rollbacks, %d of namespaces that are not known and %d of one that answers are under way, want 7, 8 and 4",
+			len(urgent), len(unknown), len(healthy))
+	}
+}
+
+// TestPromptInEachPriority: a namespace that turns out to be prompt while others that are new hang has workers for
+// its resizes of each priority at once, also for those that waited before.
+func TestPromptInEachPriority(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 32, 8
+	b := newBench(c)
+	for n := range 40 {
+		b.comes(fmt.Sprint("hangs-", n), "n", Decrease)
+	}
+	first := b.comes("prompt", "n", Needed)
+	waits := b.comes("prompt", "n", Decrease)
+	for n := range 40 {
+		b.comes(fmt.Sprint("hangs-", n), "n", Needed)
+	}
+	begun := b.sends()
+	i := slices.IndexFunc(begun, func(r Request[int]) bool { return r.Pod == first })
+	if len(begun) != 16 || i < 0 {
+		t.Fatalf("%d are under way, want half of 32, of these one of the namespace that answers", len(begun))
+	}
+	b.ends(begun[i], Charged)
+	if then := b.sends(); !slices.ContainsFunc(then, func(r Request[int]) bool { return r.Pod == waits }) {
+		t.Errorf("the decrease of the namespace that answers does not begin, %d others do", len(then))
 	}
 }
 

@@ -85,9 +85,14 @@ func (q *Queue[T]) first(p Priority) (first *flow[T]) {
 	return first
 }
 
-// unlist takes the turn of a flow that is the first of its pace.
+// unlist takes the turn of a flow.
 func (c *class[T]) unlist(f *flow[T]) {
-	c.turns[f.pace], f.listed = c.turns[f.pace][1:], false
+	if turns := c.turns[f.pace]; turns[0] == f {
+		c.turns[f.pace] = turns[1:]
+	} else {
+		c.turns[f.pace] = without(turns, f, byTurn)
+	}
+	f.listed = false
 	if len(f.tickets) == 0 {
 		delete(c.flows, f.name)
 	}
@@ -110,7 +115,7 @@ func (q *Queue[T]) list(p Priority, namespace string) {
 		f.turn = c.given
 	}
 	f.listed, f.pace = true, n.pace
-	c.turns[f.pace] = insert(c.turns[f.pace], f, func(a, b *flow[T]) int { return cmp.Compare(a.turn, b.turn) })
+	c.turns[f.pace] = insert(c.turns[f.pace], f, byTurn)
 }
 
 func (q *Queue[T]) flow(t *ticket[T]) *flow[T] {
@@ -125,6 +130,8 @@ func (f *flow[T]) add(t *ticket[T]) { f.tickets = insert(f.tickets, t, byNumber)
 
 func byNumber[T any](a, b *ticket[T]) int { return cmp.Compare(a.number, b.number) }
 
+func byTurn[T any](a, b *flow[T]) int { return cmp.Compare(a.turn, b.turn) }
+
 func byPriority[T any](a, b *ticket[T]) int {
 	return cmp.Or(cmp.Compare(a.Priority, b.Priority), byNumber(a, b))
 }
@@ -134,7 +141,7 @@ func insert[T any](list []*T, t *T, order func(a, b *T) int) []*T {
 	return slices.Insert(list, i, t)
 }
 
-func without[T any](list []*ticket[T], t *ticket[T], order func(a, b *ticket[T]) int) []*ticket[T] {
+func without[T any](list []*T, t *T, order func(a, b *T) int) []*T {
 	if i, ok := slices.BinarySearchFunc(list, t, order); ok {
 		return slices.Delete(list, i, i+1)
 	}
