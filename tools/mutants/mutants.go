@@ -4,6 +4,7 @@ package main
 var (
 	schedules = suite{"internal/controller", "^(TestSchedules|TestKnownSchedules|TestCrashes)$"}
 	first     = suite{"internal/controller", "^TestTheAllocationHasTheRecordFirst$"}
+	stale     = suite{"internal/controller", "^TestStaleMovesNothing$"}
 	patches   = suite{"actuator/podresize", "^TestNothingIsSent$"}
 	plans     = suite{"actuator", "."}
 	rules     = suite{"internal/lifecycle", "."}
@@ -71,7 +72,7 @@ var mutants = []mutant{
 	},
 	{
 		"a Lease confirms decisions about pods of which its agent is not told", "internal/controller/pod.go",
-		`s.node.LeaseAge < told {`, `s.node.LeaseAge < told+1e18 {`, schedules,
+		`s.node.LeaseAge < told {`, `s.node.LeaseAge < told+1e18 {`, stale,
 	},
 	{
 		"a renewal that the watch does not show confirms decisions", "internal/liveness/tracker.go",
