@@ -50,7 +50,7 @@ type Divider struct {
 	changes    map[string]int64 // of the pods of a namespace, or of the usage of its quotas
 	namespaces map[string]*division
 	by         map[string]string          // the node whose look divides again, by namespace
-	asked      map[string]time.Time       // since when that look is awaited, by namespace
+	awaited    map[string]time.Time       // since when that look is awaited, by namespace
 	waiting    map[string]map[string]bool // nodes with pods that wait for quotas, by namespace
 	pruned     time.Time
 }
@@ -176,7 +176,7 @@ func (d *Divider) looksAgain(namespace, node string, takes bool) bool {
 	if d.by[namespace] != node {
 		return false
 	}
-	delete(d.asked, namespace)
+	delete(d.awaited, namespace)
 	return true
 }
 
@@ -187,7 +187,7 @@ func (d *Divider) last(namespace string, now time.Time) (*division, int64, bool)
 	defer d.mu.Unlock()
 	if d.namespaces == nil {
 		d.namespaces, d.changes, d.pruned = map[string]*division{}, map[string]int64{}, now
-		d.by, d.asked = map[string]string{}, map[string]time.Time{}
+		d.by, d.awaited = map[string]string{}, map[string]time.Time{}
 	}
 	if now.Sub(d.pruned) >= 20*mostAge {
 		for name, n := range d.namespaces {
@@ -210,7 +210,7 @@ func (d *Divider) forget(namespace string) {
 	delete(d.namespaces, namespace)
 	delete(d.changes, namespace)
 	delete(d.by, namespace)
-	delete(d.asked, namespace)
+	delete(d.awaited, namespace)
 	delete(d.waiting, namespace)
 }
 

@@ -100,11 +100,11 @@ const askedFor = 5 * time.Second
 func (d *Divider) unanswered(namespace string, at time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	since, asked := d.asked[namespace]
-	if !asked || !since.Equal(at) {
+	since, awaited := d.awaited[namespace]
+	if !awaited || !since.Equal(at) {
 		return false
 	}
-	delete(d.asked, namespace)
+	delete(d.awaited, namespace)
 	return true
 }
 
@@ -134,8 +134,8 @@ func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes [
 	if by == "" {
 		return nil, false, true
 	}
-	if asked = d.asked[namespace].IsZero(); asked {
-		d.asked[namespace] = at
+	if asked = d.awaited[namespace].IsZero(); asked {
+		d.awaited[namespace] = at
 	}
 	if !slices.Contains(nodes, by) {
 		nodes = append(nodes, by)
