@@ -16,6 +16,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -25,7 +26,9 @@ import (
 func TestHostileSignals(t *testing.T) {
 	r := newRig(t)
 	r.config.Signal.Interval, r.config.Signal.Control.Gain = 20*time.Millisecond, 120
+	var c *Reconciler
 	r.start(func(re *Reconciler) {
+		c = re
 		re.ReadMetric = func(_ context.Context, _ string, _ kube.Metric, _ labels.Selector, now time.Time) ([]demandsignal.Value, error) {
 			return []demandsignal.Value{{Value: 0.4, At: now}}, nil
 		}
@@ -44,7 +47,6 @@ func TestHostileSignals(t *testing.T) {
 	r.must(json.Unmarshal(text, &whole))
 	accepted, refused := 0, 0
 	for _, f := range leaves(definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], "spec") {
-		taken := ""
 		for _, value := range oddOf(f.schema) {
 			what := strings.Join(f.path, ".")
 			now := d.DeepCopy()
@@ -62,18 +64,17 @@ func TestHostileSignals(t *testing.T) {
 				continue
 			}
 			accepted++
-			taken = what
-			if p := asksFor(r.toldConstraints(web)); p < 0 || p > 1000 {
-				t.Errorf("%s = %.60v: a demand of %d %%", what, value, p)
+			r.until(what+" is looked at", func() (bool, any) {
+				got, reason := r.storedSignal(d)
+				return reason != "" && got.Status.ObservedGeneration == got.Generation, got.Status
+			})
+			signals, _ := c.lookups.percentages(r.namespace) // what it asks for now; agents are told a moment later
+			for _, p := range append(percents(signals), asksFor(r.toldConstraints(web))) {
+				if p < 0 || p > 1000 {
+					t.Errorf("%s = %.60v: a demand of %d %%", what, value, p)
+				}
 			}
 		}
-		if taken == "" {
-			continue
-		}
-		r.until(taken+" is looked at", func() (bool, any) { // in the last of its odd values
-			got, reason := r.storedSignal(d)
-			return reason != "" && got.Status.ObservedGeneration == got.Generation, got.Status
-		})
 	}
 	if accepted < 5 || refused < 30 {
 		t.Errorf("%d values accepted and %d refused: are they generated?", accepted, refused)
@@ -86,4 +87,11 @@ func TestHostileSignals(t *testing.T) {
 	if limit := r.limit(web); limit != 500 {
 		t.Errorf("limit %v, and nothing was decided", limit)
 	}
+}
+
+func percents(signals []constraints.Signal) (list []int32) {
+	for _, s := range signals {
+		list = append(list, s.Percent)
+	}
+	return list
 }
