@@ -120,6 +120,14 @@ func StatusOf(s *v1alpha1.PodAllocationStatus) lifecycle.Status {
 	}
 }
 
+// Records says whether a status records what nothing before it does: declared limits, an external change or harm.
+func Records(before, after *v1alpha1.PodAllocationStatus) bool {
+	harm := &after.Rollback.LastHarmfulDecreaseTime
+	return !kube.SameLimits(before.DeclaredLimits, after.DeclaredLimits) ||
+		!before.LastExternalChangeTime.Equal(&after.LastExternalChangeTime) ||
+		!before.Rollback.LastHarmfulDecreaseTime.Equal(harm)
+}
+
 // SetStatus writes a status of lifecycle, and leaves what is not lifecycle's.
 func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
 	to.Phase, to.Reason, to.Message = v1alpha1.Phase(s.Phase), string(s.Reason), s.Message

@@ -103,8 +103,8 @@ func (r *Reconciler) create(ctx context.Context, s *snapshot, t *task) error {
 		return fmt.Errorf("create PodAllocation %s/%s for pod %s: %w", pa.Namespace, pa.Name, t.pod.Name, err)
 	}
 	t.keep(s, pa)
-	if pa.Status.Phase != "" { // nothing was decided by what it says, so nothing replaces that yet
-		t.pa = nil
+	if pa.Status.Phase != "" { // It was not an input of this decision, so it is kept until the next look.
+		t.pa, t.unseen = nil, true
 		t.Recheck(s.now.Add(time.Second))
 	}
 	return nil

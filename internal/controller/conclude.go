@@ -76,8 +76,8 @@ func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
 	rec.dates.Looked(now) // the pod as it was answered shows nothing yet
 }
 
-// refused sets the back-off of a pod whose resize was refused. That of a revert has a back-off of its own, as it
-// is due while the resize that it takes back waits.
+// refused sets the back-off of a pod whose resize was refused. A refused revert has its own back-off, because a
+// revert is due during the back-off of the resize.
 func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Reason) {
 	if z.Purpose == lifecycle.Revert {
 		r.unanswered(rec, z, lifecycle.Answer{Reason: reason})

@@ -30,6 +30,7 @@ type podState struct {
 	pod         *corev1.Pod
 	pa          *v1alpha1.PodAllocation // nil: none
 	stray       bool                    // pod stands for one that the cache does not show on the node
+	unseen      bool                    // it has a PodAllocation, which was not known at this look
 	constraints v1alpha1.Constraints
 	admission   dispatch.Admission
 	facts       lifecycle.Pod

@@ -108,10 +108,13 @@ func (r *Reconciler) Init() *Reconciler {
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.backoffs = flowcontrol.NewBackoffs(r.jitter)
 	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, newRequeue()
-	r.memory.told = &nodeallocation.Writer{Client: r.Client, Now: now, Interval: nodeallocation.Interval, Served: func() bool {
+	served := func() bool {
 		closed, _ := r.Gate.Closed()
 		return closed != reasons.CRDNotInstalled
-	}}
+	}
+	r.memory.told = &nodeallocation.Writer{
+		Client: r.Client, Now: now, Interval: nodeallocation.Interval, Tenure: r.Replica.Tenure, Served: served,
+	}
 	r.memory.markets = &markets.Markets{Leases: r.Client, Namespace: c.Namespace}
 	r.quotas = &shares.Divider{
 		Config: c.Quota, Client: r.Client,

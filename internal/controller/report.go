@@ -26,7 +26,7 @@ import (
 func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 	var kept []*task
 	for _, t := range tasks {
-		if !t.Delete {
+		if !t.Delete && !t.unseen {
 			r.observe(s, t)
 			kept = append(kept, t)
 		}
@@ -112,27 +112,33 @@ func states(tasks []*task) map[metrics.State]float64 {
 	return n
 }
 
-// tell tells the agent of the node what to decide about. What it is told of a pod that was left out
-// stays.
+// tell tells the agent of the node what to decide about. What it is told of a pod that was left out, or
+// whose PodAllocation was not known, stays. While another controller tells otherwise, it is told what is tighter.
 func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
-	thing, contest := "tell "+s.node.name, "contest "+s.node.name
-	until := r.backoffs.Waits(s.now, thing, contest)
+	key, contest := "tell "+s.node.name, "contest "+s.node.name
+	until := r.backoffs.Waits(s.now, key)
 	if s.recheckAt = lifecycle.Earlier(s.recheckAt, until); !until.IsZero() {
 		return
 	}
 	pods := s.told.Of(s.leftOut)
 	for _, t := range tasks {
-		if t.pa != nil && !t.Delete && len(t.Status.Declared) > 0 && !t.facts.Ended {
+		switch {
+		case t.unseen:
+			pods = append(pods, s.told.Of([]types.UID{t.pod.UID})...)
+		case t.pa != nil && !t.Delete && len(t.Status.Declared) > 0 && !t.facts.Ended:
 			t.constraints.NoDecrease = string(t.NoDecrease)
 			pods = append(pods, allocation.NodePod(t.pa, t.Status.Declared, t.constraints))
 		}
 	}
-	again, err := r.memory.told.Tell(ctx, s.node.name, s.node.uid, pods)
-	s.recheckAt = lifecycle.Earlier(s.recheckAt, again)
-	if errors.Is(err, kube.ErrContested) {
-		thing = contest // which a success does not end
+	tell, until := r.memory.told.Tell, r.backoffs.Waits(s.now, contest)
+	if !until.IsZero() {
+		tell = r.memory.told.Tighten
 	}
-	until = r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, thing, err)
+	again, err := tell(ctx, s.node.name, s.node.uid, pods)
+	if s.recheckAt = lifecycle.Earlier(lifecycle.Earlier(s.recheckAt, again), until); errors.Is(err, kube.ErrContested) {
+		key = contest // which a success does not end
+	}
+	until = r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, key, err)
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
 }
 
@@ -149,7 +155,7 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) (stored bo
 		t.rec.status = nil
 		return true, nil
 	}
-	if r.yields(ctx, t) {
+	if !allocation.Records(&pa.Status, &changed.Status) && r.yields(ctx, t) {
 		return false, nil
 	}
 	patch, err := client.MergeFrom(pa).Data(changed)
@@ -181,17 +187,16 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) (stored bo
 	return true, nil
 }
 
-// yields says whether a status is left to another controller for a while, which has changed it since this one
-// wrote it: two that see things otherwise would write as fast as watches tell them. What came of a resize, and
-// declared limits, are always written.
+// yields says whether a status is left for a while to another controller that has changed it: two that see things
+// otherwise would write as fast as watches tell them. What came of a resize, and declared limits, are always written.
 func (r *Reconciler) yields(ctx context.Context, t *task) bool {
 	if t.rec.status != nil || t.Record != nil {
 		return false
 	}
-	thing := "contest " + allocationOf(t.pod).String()
-	until := r.backoffs.Waits(r.Now(), thing)
+	key := "contest " + allocationOf(t.pod).String()
+	until := r.backoffs.Waits(r.Now(), key)
 	if until.IsZero() && t.rec.wrote.Contested(kube.StampOf(t.pa, t.pa.Status)) {
-		until, t.rec.wrote = r.done(ctx, t.pod, thing, kube.ErrContested), kube.Stamp{}
+		until, t.rec.wrote = r.done(ctx, t.pod, key, kube.ErrContested), kube.Stamp{}
 	}
 	t.Recheck(until)
 	return !until.IsZero()

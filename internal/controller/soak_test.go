@@ -20,7 +20,7 @@ import (
 var (
 	soakFor  = flag.Duration("soak", 10*time.Minute, "how long TestSoak has load and faults, by its own clock")
 	soakTo   = flag.String("soakreport", "", "the file to write the report of TestSoak to")
-	rivals   = flag.Bool("rivals", false, "two controllers work on all nodes during all of TestSoak")
+	both     = flag.Bool("two-controllers", false, "two controllers work on all nodes during all of TestSoak")
 	tracesOf = flag.String("traces", os.Getenv("MBCAS_TRACES"), "a folder of recorded load, cpu-usage-*.csv")
 )
 
@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	recorded := traces(t)
 	synctest.Test(t, func(t *testing.T) {
 		soak := schedule.Soak{
-			System: system(), Nodes: 5, Pods: 60, Length: *soakFor, Seed: *firstSeed, Traces: recorded, Remembered: remembered, Rivals: *rivals,
+			System: system(), Nodes: 5, Pods: 60, Length: *soakFor, Seed: *firstSeed, Traces: recorded, Remembered: remembered, TwoControllers: *both,
 		}
 		if *soakTo != "" {
 			soak.Progress = func(text string) { fmt.Println(text) }
@@ -150,13 +150,13 @@ func TestAgentsWhoseClockJumps(t *testing.T) {
 	})
 }
 
-// TestRivals: two controllers that see things otherwise, here when the agent of a node was last heard of, leave
+// TestTwoControllers: two controllers that see things otherwise, here when the agent of a node was last heard of, leave
 // records to each other for longer and longer, instead of writing as fast as watches tell them. Nothing else
 // breaks, and in the end both come to rest.
-func TestRivals(t *testing.T) {
+func TestTwoControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := schedule.Soak{
-			System: system(), Nodes: 2, Pods: 12, Length: 30 * time.Minute, Rivals: true, Remembered: remembered,
+			System: system(), Nodes: 2, Pods: 12, Length: 30 * time.Minute, TwoControllers: true, Remembered: remembered,
 			Load: func(request cpu.Milli, seed uint64) *loads.Load { return loads.Steady(request.Cores()/2, 0.05, seed) },
 			// B, which has forgotten, takes the agent for alive for longer.
 			Steps: []string{"2m agent n1 stop", "4m crash B", "4m1s start B", "15m agent n1 start"},

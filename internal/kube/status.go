@@ -37,18 +37,18 @@ func ForUID(patch []byte, uid types.UID) ([]byte, error) {
 // ErrContested says that another writer has changed an object since this one wrote it.
 var ErrContested = errors.New("another controller changes what this one writes: are there two installations?")
 
-// Stamp says what the status of an object was; zero: that is not known.
+// Stamp says what a part of an object was; zero: that is not known.
 type Stamp struct {
 	uid types.UID
 	sum uint64
 }
 
-// StampOf is that of an object with this status.
-func StampOf(o metav1.Object, status any) Stamp {
+// StampOf is that of an object with this part.
+func StampOf(o metav1.Object, part any) Stamp {
 	sum := fnv.New64a()
-	_ = json.NewEncoder(sum).Encode(status) // what came as JSON
+	_ = json.NewEncoder(sum).Encode(part) // what came as JSON
 	return Stamp{o.GetUID(), sum.Sum64()}
 }
 
-// Contested says whether the status of the object is another one now.
+// Contested says whether that part of the object is another one now.
 func (s Stamp) Contested(now Stamp) bool { return s.uid == now.uid && s.sum != 0 && s.sum != now.sum }

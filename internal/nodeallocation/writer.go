@@ -10,11 +10,15 @@
 //   - LessIsStored: what an older CRD drops is not written again and again.
 //   - OldWriterIsRefused: a writer that has not seen the newest version changes nothing.
 //   - ContestsAreErrors: what another writer has changed since is not changed back at once.
+//   - MetadataIsNoContest: that counts only of what an agent is told.
+//   - ANewTenureIsNoContest: and not where another replica may have owned the node since.
+//   - TightensInContest: a lower ceiling and NoDecrease are told all the same.
 package nodeallocation
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -38,12 +42,14 @@ type Writer struct {
 	Now    func() time.Time
 	// Served says whether the CRD is installed. While it is not, nothing is told.
 	Served func() bool
+	// Tenure is another number when another replica may have owned the node since, see sharding.Replica.
+	Tenure func(node string) int
 	// Interval is the least time from one write about a node to the next. Shorter tells sooner; longer
 	// saves writes where pods of a node come one after another.
 	Interval time.Duration
 
 	mu sync.Mutex
-	// last is the last write about a node, until another writer's is seen.
+	// last is the last write about a node, until a change by another writer is seen.
 	last map[string]last
 	// written are the own last writes, by node, until the cache has caught up.
 	written map[string]write
@@ -59,7 +65,9 @@ type write struct {
 
 type last struct {
 	at      time.Time
+	tenure  int
 	version string
+	stored  kube.Stamp
 }
 
 type dropped struct {
@@ -138,19 +146,43 @@ func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocat
 }
 
 // Tell tells the agent of a node about these pods and no others, or says when to ask again, as it was told
-// something just now. Where another writer has told it something else since, that is an error at first. A node without a UID does not exist.
+// something just now. Where another writer has told it something else since, that is an error at first, and it
+// is told as Tighten says. A node without a UID does not exist.
 func (w *Writer) Tell(
 	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod,
+) (again time.Time, err error) {
+	again, err = w.tell(ctx, node, uid, pods, false)
+	if errors.Is(err, kube.ErrContested) {
+		var failed error
+		again, failed = w.Tighten(ctx, node, uid, pods)
+		err = errors.Join(err, failed)
+	}
+	return again, err
+}
+
+// Tighten tells the agent of a node what it is told, with what only tightens the constraints of those pods. A
+// contest thus ends with the tightest, and not with one write after another.
+func (w *Writer) Tighten(
+	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod,
+) (again time.Time, err error) {
+	return w.tell(ctx, node, uid, pods, true)
+}
+
+func (w *Writer) tell(
+	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod, contested bool,
 ) (again time.Time, err error) {
 	if uid == "" || !w.Served() {
 		return time.Time{}, nil
 	}
-	slices.SortFunc(pods, func(a, b v1alpha1.NodePod) int { return cmp.Compare(a.UID, b.UID) })
-	pods = pods[:min(len(pods), v1alpha1.MaxNodePods)]
 	was, err := w.newest(ctx, node)
 	if err != nil {
 		return time.Time{}, err
 	}
+	if was != nil && contested {
+		pods = tighter(was.Spec.Pods, pods)
+	}
+	slices.SortFunc(pods, func(a, b v1alpha1.NodePod) int { return cmp.Compare(a.UID, b.UID) })
+	pods = pods[:min(len(pods), v1alpha1.MaxNodePods)]
 	patch := w.changes(was, allocation.NewNode(node, uid), pods)
 	if was == nil && len(pods) == 0 || was != nil && len(patch) == 0 {
 		return time.Time{}, nil
@@ -159,7 +191,7 @@ func (w *Writer) Tell(
 		return again, nil
 	}
 	if was != nil {
-		if w.contested(was) {
+		if !contested && w.contested(was, uid) {
 			return time.Time{}, fmt.Errorf("NodeAllocation %s: %w", node, kube.ErrContested)
 		}
 		return time.Time{}, w.patch(ctx, was, patch, pods)
@@ -185,16 +217,31 @@ func (w *Writer) notBefore(node string) time.Time {
 	return time.Time{}
 }
 
-// contested says, once, whether another writer has changed a NodeAllocation since it was last written.
-func (w *Writer) contested(was *v1alpha1.NodeAllocation) bool {
+// contested says, once, whether another writer has changed what the agent is told since it was last written in
+// this tenure.
+func (w *Writer) contested(was *v1alpha1.NodeAllocation, node types.UID) bool {
+	tenure := w.Tenure(was.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last, ok := w.last[was.Name]
-	if !ok || last.version == was.ResourceVersion {
+	if !ok || last.tenure != tenure || last.version == was.ResourceVersion {
 		return false
 	}
-	delete(w.last, was.Name)
-	return true
+	contested := last.stored.Contested(stampOf(was, owned(was, node)))
+	if contested {
+		delete(w.last, was.Name)
+	}
+	return contested
+}
+
+// stampOf is of what the writer writes of a NodeAllocation.
+func stampOf(o *v1alpha1.NodeAllocation, owned bool) kube.Stamp {
+	return kube.StampOf(o, []any{o.Spec.Pods, owned})
+}
+
+// owned says whether the node owns its NodeAllocation. That of an earlier node of this name goes with that node.
+func owned(o *v1alpha1.NodeAllocation, node types.UID) bool {
+	return slices.ContainsFunc(o.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == node })
 }
 
 // changes are what a merge patch makes of the newest version, so that it tells about these pods.
@@ -206,9 +253,7 @@ func (w *Writer) changes(was, next *v1alpha1.NodeAllocation, pods []v1alpha1.Nod
 	if !same(was.Spec.Pods, pods) && !w.drops(was, pods) {
 		patch["spec"] = map[string]any{"pods": pods}
 	}
-	uid := next.OwnerReferences[0].UID
-	owned := slices.ContainsFunc(was.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
-	if !owned { // that of an earlier node of this name goes with that node
+	if !owned(was, next.OwnerReferences[0].UID) {
 		patch["metadata"] = map[string]any{"ownerReferences": next.OwnerReferences}
 	}
 	return patch
@@ -256,12 +301,13 @@ func (w *Writer) patch(
 // keep remembers a NodeAllocation as the API server returned it, of what it was to tell.
 func (w *Writer) keep(o *v1alpha1.NodeAllocation, told []v1alpha1.NodePod) {
 	o.ManagedFields = nil
+	tenure, stamp := w.Tenure(o.Name), stampOf(o, true)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.written == nil {
 		w.written, w.dropped, w.last = map[string]write{}, map[string]dropped{}, map[string]last{}
 	}
-	w.last[o.Name] = last{w.Now(), o.ResourceVersion}
+	w.last[o.Name] = last{w.Now(), tenure, o.ResourceVersion, stamp}
 	delete(w.dropped, o.Name)
 	if !same(o.Spec.Pods, told) {
 		w.dropped[o.Name] = dropped{told, o.ResourceVersion}

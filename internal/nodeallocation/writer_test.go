@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) writer(c client.Client) *Writer {
-	return &Writer{Client: c, Now: func() time.Time { return w.now }, Served: func() bool { return true }}
+	return &Writer{Client: c, Now: func() time.Time { return w.now }, Served: func() bool { return true }, Tenure: func(string) int { return 0 }}
 }
 
 func (w *world) must(err error) {
@@ -235,16 +235,80 @@ func TestContestsAreErrors(t *testing.T) {
 	tell(w.Writer, false, 800) // its own
 	tell(other, false, 900)
 	tell(w.Writer, false, 900) // as it is told
-	tell(w.Writer, true, 700)
+	tell(w.Writer, true, 1000)
 	if c := w.stored().Spec.Pods[0].Constraints; *c.Ceiling != 900 {
 		t.Errorf("stored %+v", c)
 	}
-	tell(w.Writer, false, 700)
-	tell(other, true, 900)
-	w.Drop(w.node.Name) // it was another replica's for a while
+	tell(w.Writer, false, 1000)
+	tell(other, true, 1100)
+	w.Drop(w.node.Name) // it does not exist for a while
 	other.Drop(w.node.Name)
-	tell(other, false, 900)
-	tell(w.Writer, false, 700)
+	tell(other, false, 1100)
+	tell(w.Writer, false, 1000)
+	tell(other, true, 900)
+	if c := w.stored().Spec.Pods[0].Constraints; *c.Ceiling != 900 {
+		t.Errorf("stored %+v, want the lower ceiling at once", c)
+	}
+}
+
+// TestMetadataIsNoContest: another client may write what the agent is not told, as tools that label and annotate all
+// objects do.
+func TestMetadataIsNoContest(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		w.tell(1, pod("a", cpu.Milli(700+i)))
+		w.must(w.api.Patch(t.Context(), w.stored(), client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+			`{"metadata":{"annotations":{"synced":"%d"},"ownerReferences":[`+
+				`{"apiVersion":"v1","kind":"Node","name":%q,"uid":%q},{"apiVersion":"v1","kind":"Namespace","name":"n","uid":"%d"}]}}`,
+			i, w.node.Name, w.node.UID, i))))
+	}
+	w.tell(1, pod("a", 800))
+}
+
+// TestANewTenureIsNoContest: what another replica wrote while it owned the node is no contest.
+func TestANewTenureIsNoContest(t *testing.T) {
+	w := newWorld(t)
+	tenure := 1
+	w.Tenure = func(string) int { return tenure }
+	other := w.writer(w.api)
+	w.tell(1, pod("a", 700))
+	_, err := other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 800)})
+	w.must(err)
+	tenure++
+	w.tell(1, pod("a", 700))
+}
+
+// TestTightensInContest: what only tightens constraints is told in spite of another writer.
+func TestTightensInContest(t *testing.T) {
+	w := newWorld(t)
+	other := w.writer(w.api)
+	keep := func(p v1alpha1.NodePod, why string) v1alpha1.NodePod {
+		if p.Constraints == nil {
+			p.Constraints = &v1alpha1.Constraints{}
+		}
+		p.Constraints.NoDecrease = why
+		return p
+	}
+	w.tell(1, pod("a", 700), pod("b", 700), pod("c", 700))
+	_, err := other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 0), pod("b", 600), pod("d", 500)})
+	w.must(err)
+	mine := []v1alpha1.NodePod{keep(pod("a", 700), "UnhealthyAfterDecrease"), pod("b", 700), pod("c", 700), pod("d", 900)}
+	before := w.writes
+	for range 3 {
+		if _, err := w.Tighten(t.Context(), w.node.Name, w.node.UID, mine); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := w.writes - before; n != 1 {
+		t.Errorf("%d writes, want 1", n)
+	}
+	told := w.told("a", "b", "d") // no pod comes or goes
+	if c := told.Constraints("a"); c == nil || c.NoDecrease != "UnhealthyAfterDecrease" || c.Ceiling == nil || *c.Ceiling != 700 {
+		t.Errorf("constraints %+v, want both", c)
+	}
+	if b, d := told.Constraints("b"), told.Constraints("d"); *b.Ceiling != 600 || *d.Ceiling != 500 {
+		t.Errorf("ceilings %v and %v, want the lower ones", *b.Ceiling, *d.Ceiling)
+	}
 }
 
 // TestManyPods: more pods than an object takes are told as far as it does.

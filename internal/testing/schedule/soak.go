@@ -35,8 +35,8 @@ type Soak struct {
 	// Calm: no faults, no pods that come or go, and no end: load alone, of which the first ten minutes are not counted.
 	Calm bool
 	Mode kube.Mode // of the namespaces; "": enforce
-	// Rivals: two controllers work on all nodes from the beginning to the end. One of them forgets now and then.
-	Rivals bool
+	// TwoControllers work on all nodes from the beginning to the end. One of them forgets now and then.
+	TwoControllers bool
 	// Steps are troubles, such as "2m agent n1 stop", instead of those that are drawn, and of pods that come or go.
 	Steps  []string
 	Traces []*loads.Trace
@@ -111,7 +111,7 @@ func (o Soak) Run() SoakResult {
 		s.addNode()
 	}
 	s.start("A", 0, false)
-	if s.Rivals {
+	if s.TwoControllers {
 		s.start("B", 0, false)
 	}
 	s.run(3 * time.Minute)
@@ -168,7 +168,7 @@ func (s *soak) end() {
 	}
 	s.planned, s.share = nil, 0
 	s.mend()
-	if s.Rivals {
+	if s.TwoControllers {
 		s.start("B", 0, false)
 	}
 	for _, m := range s.members {

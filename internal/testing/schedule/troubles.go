@@ -77,7 +77,7 @@ func (s *soak) trouble() {
 	}
 	s.next = s.now.Add(time.Duration(s.random.ExpFloat64() * float64(troublesApart)))
 	t := troubles[s.weighted()]
-	if s.Rivals && t.begin == "start B" { // it forgets
+	if s.TwoControllers && t.begin == "start B" { // it forgets
 		s.play([]string{"crash", "B"})
 		s.play([]string{"start", "B"})
 		return
