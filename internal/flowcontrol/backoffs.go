@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
@@ -70,7 +69,8 @@ func (b *Backoffs) Failed(thing string, err error, now time.Time) (until time.Ti
 	defer b.mu.Unlock()
 	b.prune(now)
 	most := failedMost
-	if refusal(err) || errors.Is(err, kube.ErrContested) {
+	var lasting interface{ Lasting() bool } // an error that says whether only another object or setting ends it
+	if refusal(err) || errors.As(err, &lasting) && lasting.Lasting() {
 		most = refusedMost
 	}
 	f := b.failed[thing]

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"encoding/json"
-	"errors"
 	"hash/fnv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +34,16 @@ func ForUID(patch []byte, uid types.UID) ([]byte, error) {
 }
 
 // ErrContested says that another writer has changed an object since this one wrote it.
-var ErrContested = errors.New("another controller changes what this one writes: are there two installations?")
+var ErrContested error = contested{}
+
+type contested struct{}
+
+func (contested) Error() string {
+	return "another controller changes what this one writes: are there two installations?"
+}
+
+// Lasting: only a setting ends it.
+func (contested) Lasting() bool { return true }
 
 // Stamp says what a part of an object was; zero: that is not known.
 type Stamp struct {
