@@ -13,10 +13,10 @@ import (
 // first has some nodes looked at before all others, where more wait than there are workers.
 type first struct {
 	handler.EventHandler
-	of func(node string) bool
+	of func(node string) bool // says whether it is one of them
 }
 
-// always: a node with a new decision or a changed pod, which may be throttled, or harmed.
+// always is for changes of a pod or of its decision: the pod may be throttled, or harmed.
 func always(string) bool { return true }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
