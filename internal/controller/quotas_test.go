@@ -208,14 +208,7 @@ func TestARestoreTakesWhatThereIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
-			r.namespace = r.Namespace(t)
-			r.mode(r.namespace, kube.ModeEnforce)
-			l := r.live()
-			pod := r.pod("web", "100m", "1")
-			l.settlesAt(pod, 1000)
-			r.publish(pod, "0.500", app(200))
-			l.gets(pod, 200)
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			l, pod := r.lowered()
 			others := apiserver.Pod(r.namespace, "others", apiserver.Container("app", "100m", "1200m"))
 			others.Labels = map[string]string{kube.ManagedKey: "false"}
 			others = r.kubelet.Run(t, others)
@@ -276,14 +269,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	for name, refused := range map[string]bool{"no room": false, "refused": true} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
-			r.namespace = r.Namespace(t)
-			r.mode(r.namespace, kube.ModeEnforce)
-			l := r.live()
-			pod := r.pod("web", "100m", "1")
-			l.settlesAt(pod, 1000)
-			r.publish(pod, "0.500", app(200))
-			l.gets(pod, 200)
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			l, pod := r.lowered()
 			q := r.quota("2")
 			q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}
 			if refused {
@@ -374,4 +360,18 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	if n := refused.Load(); n > 0 {
 		t.Errorf("%d refusals by the quota", n)
 	}
+}
+
+// lowered is a pod in a namespace of its own that declares 1000m and has 200m.
+func (r *rig) lowered() (*life, *corev1.Pod) {
+	r.Helper()
+	r.namespace = r.Namespace(r)
+	r.mode(r.namespace, kube.ModeEnforce)
+	l := r.live()
+	pod := r.pod("web", "100m", "1")
+	l.settlesAt(pod, 1000)
+	r.publish(pod, "0.500", app(200))
+	l.gets(pod, 200)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	return l, pod
 }
