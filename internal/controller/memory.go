@@ -27,27 +27,26 @@ import (
 // writes, which caches show late. All of it may be lost at any time. The records of a node belong to
 // the worker that reconciles it.
 type memory struct {
-	mu    sync.Mutex
-	nodes map[string]*nodeMemory
-	// markets are what the agents said last.
-	markets *markets.Markets
-	// told is what agents are told.
-	told *nodeallocation.Writer
+	mu      sync.Mutex
+	nodes   map[string]*nodeMemory
+	markets *markets.Markets       // what the agents said last
+	told    *nodeallocation.Writer // what agents are told
 }
 
 // nodeMemory is what is remembered of one node.
 type nodeMemory struct {
 	tenure  int // of the replica, see sharding.Replica.Tenure
 	records map[types.UID]*record
+	// existed are the pods that the node had at the last look, of which those that were excluded have
+	// no record.
+	existed map[types.UID]bool
 	// ledger is that of the node as our last write returned it; nil once the cache has caught up.
-	ledger   *corev1.ConfigMap
-	ledgerAt time.Time
-	adopted  bool // the Node was made the owner of an old ledger, or that was tried
-	// dates are those of the node's conditions, and evicted is when a pod of the cordoned node was
-	// last seen to be evicted.
-	dates     lifecycle.Dates
-	evicted   time.Time
-	throttled atomic.Bool // a pod was at the last look, and should have a higher limit
+	ledger    *corev1.ConfigMap
+	ledgerAt  time.Time
+	adopted   bool            // the Node was made the owner of an old ledger, or that was tried
+	dates     lifecycle.Dates // of the node's conditions
+	evicted   time.Time       // when a pod of the cordoned node was last seen to be evicted
+	throttled atomic.Bool     // a pod was at the last look, and should have a higher limit
 	// strays are the PodAllocations that belong to no pod of the node, by when they were first seen.
 	strays map[types.UID]time.Time
 }
@@ -76,8 +75,7 @@ type record struct {
 	wrote  kube.Stamp // the status as this controller wrote it last
 	// conflicts is how often in a row the pod had changed since the decision.
 	conflicts int
-	// dates are those that the kubelet gives.
-	dates lifecycle.Dates
+	dates     lifecycle.Dates // given by the kubelet
 	// checked is under which admission a dry run was found harmless; "": none was made.
 	checked string
 	// refused are the objects by which the last resize was refused; nil: it was not.

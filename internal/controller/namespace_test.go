@@ -38,6 +38,24 @@ func (r *rig) limitRange(items ...corev1.LimitRangeItem) *corev1.LimitRange {
 	return lr
 }
 
+// TestNewlyLabelledPodsAreLowered: a pod that has run for long is not taken for one that starts when
+// its namespace becomes managed.
+func TestNewlyLabelledPodsAreLowered(t *testing.T) {
+	r := newRig(t)
+	r.config.StartGrace = time.Minute
+	r.mode(r.namespace, kube.ModeOff)
+	l := r.live()
+	pod := r.pod("web", "100m", "500m")
+	l.look(pod)
+	l.pass(10 * time.Minute)
+	l.look(pod)
+	r.mode(r.namespace, kube.ModeEnforce)
+	l.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
+	r.publish(pod, "0.500", app(400))
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	l.limitIs(pod, 400, "at once, since it does not start")
+}
+
 // TestLimitRangeBinds: limits stay within what the namespace's LimitRanges allow, and a pod that no
 // resize could pass is skipped with the reason, without a try.
 func TestLimitRangeBinds(t *testing.T) {

@@ -52,7 +52,9 @@ func (r *Reconciler) pod(
 	rec := s.memory.records[cached.UID]
 	if rec == nil {
 		rec = &record{}
-		rec.dates.Looked(looked)
+		if !s.memory.existed[cached.UID] { // the kubelet's date of an older pod is believed
+			rec.dates.Looked(looked)
+		}
 	}
 	sent, queued := r.follow(s, rec, cached.UID)
 	p := &podState{rec: rec}

@@ -305,6 +305,7 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 		}
 	}
 	s.addStrays(allocations)
+	s.memory.existed = s.exists
 	r.saw(name, s.node.allocatable > 0 || len(s.exists)+len(allocations) > 0)
 	return s, nil
 }
