@@ -144,7 +144,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 		return err
 	}
 	if !fits {
-		t.Recheck(lifecycle.Earlier(again, r.quotas.Await(t.pod.Namespace, s.node.name, s.now)))
+		t.Recheck(lifecycle.Earlier(again, r.quotas.Await(s.namespaces[t.pod.Namespace].look, s.now)))
 		t.reportWait(reasons.WaitingForQuota)
 		return nil
 	}

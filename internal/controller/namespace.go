@@ -28,12 +28,12 @@ import (
 // namespaceState is a namespace with all that constrains decisions about its pods.
 type namespaceState struct {
 	constraints.NamespaceObjects
-	exists    bool
-	mode      kube.Mode
-	shares    shares.Division // of quotas that are short
-	recheckAt time.Time       // when to look again though nothing changes; zero: no need
-	// signalsKnown: the DemandSignals have been listed since the start.
-	signalsKnown bool
+	exists       bool
+	mode         kube.Mode
+	look         shares.Look     // began before anything of the namespace was read
+	shares       shares.Division // of quotas that are short
+	recheckAt    time.Time       // when to look again though nothing changes; zero: no need
+	signalsKnown bool            // the DemandSignals have been listed since the start
 	// unknownAutoscaler says what is not known of the autoscalers of any pod; "" where all is.
 	unknownAutoscaler string
 }
@@ -43,7 +43,7 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	if n := s.namespaces[name]; n != nil {
 		return n, nil
 	}
-	n := &namespaceState{signalsKnown: true}
+	n := &namespaceState{signalsKnown: true, look: r.quotas.Begin(name, s.node.name, r.Now())}
 	var ns metav1.PartialObjectMetadata
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	switch err := r.Client.Get(ctx, types.NamespacedName{Name: name}, &ns); {
@@ -55,7 +55,7 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	n.exists = true
 	n.mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
 	if n.mode != kube.ModeOff && !kube.AlwaysUnmanaged(name, r.Config.Namespace) {
-		if err := r.gatherConstraints(ctx, n, name, s.node.name); err != nil {
+		if err := r.gatherConstraints(ctx, n, name); err != nil {
 			return nil, err
 		}
 	}
@@ -64,8 +64,8 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	return n, nil
 }
 
-// gatherConstraints reads the objects of the namespace that constrain its pods, at a look at a node.
-func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, name, node string) error {
+// gatherConstraints reads the objects of the namespace that constrain its pods.
+func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, name string) error {
 	var hpas autoscalingv2.HorizontalPodAutoscalerList
 	var pdbs policyv1.PodDisruptionBudgetList
 	var ranges corev1.LimitRangeList
@@ -85,7 +85,7 @@ func (r *Reconciler) gatherConstraints(ctx context.Context, n *namespaceState, n
 	if err := r.lookUpSelectors(ctx, n, name); err != nil {
 		return err
 	}
-	n.shares, err = r.quotas.Of(ctx, &n.NamespaceObjects, name, node, r.Now())
+	n.shares, err = r.quotas.Of(ctx, &n.NamespaceObjects, n.look)
 	n.recheckAt = lifecycle.Earlier(n.recheckAt, n.shares.RecheckAt)
 	return err
 }

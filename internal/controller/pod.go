@@ -89,7 +89,7 @@ func (r *Reconciler) pod(
 	f.InLedger = kube.SameLimits(e.Limits, declared)
 	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
 	if f.Resolved = p.resolved(); p.rec.refused != nil && len(p.rec.refused.Quotas) > 0 {
-		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.quotas.Await(p.pod.Namespace, s.node.name, s.now))
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.quotas.Await(n.look, s.now))
 	}
 	if p.pa != nil {
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)

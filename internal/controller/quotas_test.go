@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -82,8 +84,8 @@ func (c *cached) shares(what string, hard, used, want cpu.Milli, again time.Dura
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(hard)}
 	q.Status.Hard = q.Spec.Hard
 	q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(used)}
-	n, err := c.r.quotas.Of(
-		c.Context(), &constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}, "shop", "n1", c.now)
+	look := c.r.quotas.Begin("shop", "n1", c.now)
+	n, err := c.r.quotas.Of(c.Context(), &constraints.NamespaceObjects{Quotas: []corev1.ResourceQuota{q}}, look)
 	c.must(err)
 	var shares []cpu.Milli
 	for i := range 4 {
@@ -262,8 +264,8 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 	share("1", 1300)
 }
 
-// TestNoWakeUpIsLost: a pod that begins to wait for a quota is looked at again soon, as there may have been room
-// since the quota was read; from then on the quota's usage has it looked at.
+// TestNoWakeUpIsLost: a pod that waits for a quota is looked at again soon if the quota was used less while the
+// pod was looked at, as that may have been after the quota was read. Else the quota's usage has it looked at.
 func TestNoWakeUpIsLost(t *testing.T) {
 	r := newRig(t)
 	for name, refused := range map[string]bool{"no room": false, "refused": true} {
@@ -283,18 +285,32 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			awaits := func() bool {
 				return r.stored(pod).Status.Phase == v1alpha1.PhaseNotApplied || r.stored(pod).Status.Phase == v1alpha1.PhaseFailed
 			}
-			var after []time.Duration
-			for i := 0; i < 30 && len(after) < 2; i++ {
+			var meanwhile cpu.Milli // used when the quota has been read
+			l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					err := c.List(ctx, list, opts...)
+					if _, ok := list.(*corev1.ResourceQuotaList); ok && meanwhile > 0 {
+						now := q.DeepCopy()
+						now.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(meanwhile)}
+						l.quotas.Used(q, now, l.Now())
+					}
+					return err
+				},
+			})
+			after := func() time.Duration {
 				result, err := l.once()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if awaits() {
-					after = append(after, result.RequeueAfter)
-				}
+				r.must(err)
+				return result.RequeueAfter
 			}
-			if len(after) < 2 || after[0] <= 0 || after[0] > time.Second || after[1] <= time.Second {
-				t.Errorf("looked at again after %v, want once within a second, and then later: %+v", after, r.stored(pod).Status)
+			for i := 0; i < 30 && !awaits(); i++ {
+				after()
+			}
+			for used, soon := range map[cpu.Milli]bool{0: false, 50: true, 3000: false} {
+				meanwhile = used
+				if got := after(); !awaits() || got <= 0 || (got <= time.Second) != soon {
+					t.Errorf("looked at again after %v where the quota's usage became %v meanwhile, want soon: %v; %+v",
+						got, used, soon, r.stored(pod).Status)
+				}
 			}
 		})
 	}

@@ -5,7 +5,8 @@
 //   - DividedOnce: a namespace is divided when something has changed, once a second at most, and not at
 //     each look at a node.
 //   - WakesWhatChanges: after a division, nodes are looked at whose pods have another share, and no others.
-//   - WaitersAreWoken: when a quota is used less, nodes are looked at whose pods wait for it.
+//   - WaitersAreWoken: when a quota is used less, nodes are looked at whose pods wait for it, once.
+//   - NoChangeIsLost: what changes while a look reads quotas has the next look divide again.
 //   - TheOneNodeMayBeGone: if the node whose look is to divide does not exist any more, all are looked at.
 package shares
 
@@ -48,6 +49,7 @@ type Divider struct {
 	watched    bool // Watch was called, so changes counts
 	drift      quota.Drift
 	changes    map[string]int64 // of the pods of a namespace, or of the usage of its quotas
+	freed      map[string]int64 // how often a quota of a namespace was used less
 	namespaces map[string]*division
 	by         map[string]string          // the node whose look divides again, by namespace
 	awaited    map[string]time.Time       // since when that look is awaited, by namespace
@@ -57,8 +59,10 @@ type Divider struct {
 
 // division is the last division of a namespace.
 type division struct {
+	looked time.Time // guarded by Divider.mu
+
 	mu      sync.Mutex
-	changes int64
+	changes int64  // those that it knows of
 	pending bool   // something has changed since, and a look is to come that divides again
 	quotas  string // their bounds then
 	at      time.Time
@@ -87,27 +91,44 @@ const (
 	mostAge  = 30 * time.Second
 )
 
-// Of returns the division of a namespace for a look at a node. Where the last one does not hold any more, the
-// look divides again.
-func (d *Divider) Of(
-	ctx context.Context, n *constraints.NamespaceObjects, namespace, node string, now time.Time,
-) (Division, error) {
+// Look is a look at a node, for the pods that it has in a namespace.
+type Look struct {
+	namespace, node string
+	at              time.Time
+	last            *division
+	changes, freed  int64 // until the look began
+	watched         bool
+}
+
+// Begin begins a look. The objects of the namespace are read after it: what changes later may not be in them.
+func (d *Divider) Begin(namespace, node string, now time.Time) Look {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return Look{
+		namespace: namespace, node: node, at: now, last: d.last(namespace, now),
+		changes: d.changes[namespace], freed: d.freed[namespace], watched: d.watched,
+	}
+}
+
+// Of returns the division of a namespace for a look. Where the last one does not hold any more, the look
+// divides again.
+func (d *Divider) Of(ctx context.Context, n *constraints.NamespaceObjects, l Look) (Division, error) {
 	quotas := bounds(n.Quotas)
 	if quotas == "" {
 		return Division{}, nil
 	}
-	last, changes, watched := d.last(namespace, now)
-	if !watched {
-		return d.divide(ctx, n, namespace, now)
+	divide := func() (Division, error) { return d.divide(ctx, n, l.namespace, l.at) }
+	if !l.watched {
+		return divide()
 	}
-	result, changed, err := last.of(quotas, changes, now, func() (Division, error) { return d.divide(ctx, n, namespace, now) })
+	result, changed, err := l.last.of(quotas, l.changes, l.at, divide)
 	if err != nil {
 		return Division{}, err
 	}
-	if !d.looksAgain(namespace, node, changed != nil || result.pending) {
+	if !d.looksAgain(l.namespace, l.node, changed != nil || result.pending) {
 		result.RecheckAt = time.Time{}
 	}
-	if delete(changed, node); len(changed) > 0 {
+	if delete(changed, l.node); len(changed) > 0 {
 		d.Wake(ctx, slices.Sorted(maps.Keys(changed)))
 	}
 	return result.Division, nil
@@ -128,9 +149,9 @@ func (d *division) of(
 	defer d.mu.Unlock()
 	age, again := now.Sub(d.at), d.result.RecheckAt
 	holds := d.quotas == quotas && age < mostAge && (again.IsZero() || now.Before(again))
-	if holds && (d.changes == changes || age < leastAge) {
+	if holds && (d.changes >= changes || age < leastAge) { // a look that began later may have divided
 		o = outcome{Division: d.result}
-		if d.changes != changes && !d.pending { // of all looks at this division, only this one is repeated
+		if d.changes < changes && !d.pending { // of all looks at this division, only this one is repeated
 			d.pending, o.pending = true, true
 			d.result.RecheckAt = lifecycle.Earlier(again, d.at.Add(leastAge))
 			o.RecheckAt = d.result.RecheckAt
@@ -170,7 +191,7 @@ func differing(before, now map[types.UID]Share) map[string]bool {
 func (d *Divider) looksAgain(namespace, node string, takes bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if takes && node != "" {
+	if _, divided := d.by[namespace]; takes && (node != "" || !divided) {
 		d.by[namespace] = node
 	}
 	if d.by[namespace] != node {
@@ -180,22 +201,17 @@ func (d *Divider) looksAgain(namespace, node string, takes bool) bool {
 	return true
 }
 
-// last returns the last division of a namespace, how often its pods have changed, and whether changes are
-// counted at all. It forgets namespaces that were not looked at for long.
-func (d *Divider) last(namespace string, now time.Time) (*division, int64, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// last returns the last division of a namespace that is looked at. It forgets namespaces that were not looked at
+// for long.
+func (d *Divider) last(namespace string, now time.Time) *division {
 	if d.namespaces == nil {
-		d.namespaces, d.changes, d.pruned = map[string]*division{}, map[string]int64{}, now
+		d.namespaces, d.changes, d.freed, d.pruned = map[string]*division{}, map[string]int64{}, map[string]int64{}, now
 		d.by, d.awaited = map[string]string{}, map[string]time.Time{}
 	}
 	if now.Sub(d.pruned) >= 20*mostAge {
 		for name, n := range d.namespaces {
-			if n.mu.TryLock() {
-				old := now.Sub(n.at) >= 20*mostAge
-				if n.mu.Unlock(); old {
-					d.forget(name)
-				}
+			if now.Sub(n.looked) >= 20*mostAge {
+				d.forget(name)
 			}
 		}
 		d.pruned = now
@@ -203,12 +219,14 @@ func (d *Divider) last(namespace string, now time.Time) (*division, int64, bool)
 	if d.namespaces[namespace] == nil {
 		d.namespaces[namespace] = &division{}
 	}
-	return d.namespaces[namespace], d.changes[namespace], d.watched
+	d.namespaces[namespace].looked = now
+	return d.namespaces[namespace]
 }
 
 func (d *Divider) forget(namespace string) {
 	delete(d.namespaces, namespace)
 	delete(d.changes, namespace)
+	delete(d.freed, namespace)
 	delete(d.by, namespace)
 	delete(d.awaited, namespace)
 	delete(d.waiting, namespace)

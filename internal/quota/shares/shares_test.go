@@ -80,7 +80,7 @@ func TestDividedOnce(t *testing.T) {
 	d, c, n := namespace(60)
 	look := func(what, node string, at time.Duration, lists int, again time.Duration) {
 		t.Helper()
-		got, err := d.Of(t.Context(), n, "shop", node, noon.Add(at))
+		got, err := d.Of(t.Context(), n, d.Begin("shop", node, noon.Add(at)))
 		if err != nil || len(got.Shares) != 60 || c.lists != lists {
 			t.Errorf("%s: %d shares after %d lists (%v), want 60 after %d", what, len(got.Shares), c.lists, err, lists)
 		}
@@ -125,7 +125,7 @@ func TestWakesWhatChanges(t *testing.T) {
 	look := func(node string, want ...string) {
 		t.Helper()
 		at, c.woken = at.Add(2*leastAge), nil
-		if _, err := d.Of(t.Context(), n, "shop", node, at); err != nil || !slices.Equal(c.woken, want) {
+		if _, err := d.Of(t.Context(), n, d.Begin("shop", node, at)); err != nil || !slices.Equal(c.woken, want) {
 			t.Errorf("woken %v (%v), want %v", c.woken, err, want)
 		}
 	}
@@ -145,27 +145,27 @@ func TestWakesWhatChanges(t *testing.T) {
 	look("n1")
 }
 
-// TestWaitersAreWoken: nodes with pods that wait are looked at once when a quota is used less, and not when
-// it is used more.
+// TestWaitersAreWoken: nodes with pods that wait are looked at when a quota is used less, and not when it is
+// used more: once, but if that was while they were looked at.
 func TestWaitersAreWoken(t *testing.T) {
 	d, _, n := namespace(60)
-	if _, err := d.Of(t.Context(), n, "shop", "n0", noon); err != nil {
+	if _, err := d.Of(t.Context(), n, d.Begin("shop", "n0", noon)); err != nil {
 		t.Fatal(err)
 	}
-	awaits := func(namespace, node string, again time.Duration) {
+	awaits := func(l Look, again time.Duration) {
 		t.Helper()
 		want := time.Time{}
 		if again > 0 {
 			want = noon.Add(again)
 		}
-		if got := d.Await(namespace, node, noon); !got.Equal(want) {
-			t.Errorf("%s waits in %s and is looked at again at %v, want %v", node, namespace, got, want)
+		if got := d.Await(l, noon); !got.Equal(want) {
+			t.Errorf("%s waits in %s and is looked at again at %v, want %v", l.node, l.namespace, got, want)
 		}
 	}
-	awaits("shop", "n1", usageDelay)
-	awaits("shop", "n7", usageDelay)
-	awaits("bank", "n8", usageDelay)
-	awaits("shop", "n7", 0) // it has been since
+	awaits(d.Begin("shop", "n1", noon), 0)
+	awaits(d.Begin("shop", "n7", noon), 0)
+	awaits(d.Begin("bank", "n8", noon), 0)
+	began := d.Begin("shop", "n3", noon)
 	q := used(&n.Quotas[0], "40")
 	for _, c := range []struct {
 		used  string
@@ -182,6 +182,34 @@ func TestWaitersAreWoken(t *testing.T) {
 			t.Errorf("from 40 to %s: %v, asked %v, all %v, want %v and %v", c.used, nodes, asked, all, c.nodes, c.asked)
 		}
 	}
+	awaits(began, usageDelay)
+	awaits(d.Begin("shop", "n3", noon), 0)
+}
+
+// TestNoChangeIsLost: a look divides what it has read. Where the usage of a quota changes after it is read and
+// before it is divided, the next look divides again; so it does where that is the first division.
+func TestNoChangeIsLost(t *testing.T) {
+	d, c, n := namespace(60)
+	for i, usage := range []string{"31", "59"} {
+		d.changed("shop") // so that the look divides
+		late := d.Begin("shop", "n0", noon.Add(time.Duration(4*i)*leastAge))
+		read := constraints.NamespaceObjects{Quotas: slices.Clone(n.Quotas)}
+		n.Quotas[0] = *used(&n.Quotas[0], usage)
+		d.Used(&read.Quotas[0], &n.Quotas[0], noon)
+		soon := d.Begin("shop", "n0", late.at.Add(2*leastAge))
+		for k, look := range []Look{late, soon, late, soon} { // the one that began first may be late
+			objects := n
+			if k%2 == 0 {
+				objects = &read
+			}
+			if _, err := d.Of(t.Context(), objects, look); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.lists != 2*(i+1) {
+			t.Errorf("divided %d times, want %d: with each usage", c.lists, 2*(i+1))
+		}
+	}
 }
 
 // TestTheOneNodeMayBeGone: where the one node that is to divide quotas anew is not looked at, all nodes are soon,
@@ -193,7 +221,7 @@ func TestTheOneNodeMayBeGone(t *testing.T) {
 				d, _, n := namespace(60)
 				look := func() {
 					t.Helper()
-					if _, err := d.Of(t.Context(), n, "shop", "n0", time.Now()); err != nil {
+					if _, err := d.Of(t.Context(), n, d.Begin("shop", "n0", time.Now())); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -243,7 +271,7 @@ func BenchmarkLook(b *testing.B) {
 			d, _, n := namespace(5000)
 			d.watched = watched
 			for b.Loop() {
-				if _, err := d.Of(b.Context(), n, "shop", "n0", noon); err != nil {
+				if _, err := d.Of(b.Context(), n, d.Begin("shop", "n0", noon)); err != nil {
 					b.Fatal(err)
 				}
 			}

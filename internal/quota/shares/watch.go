@@ -55,7 +55,7 @@ func claimed(o client.Object) any {
 func (d *Divider) changed(namespace string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, divided := d.namespaces[namespace]; divided {
+	if _, looked := d.namespaces[namespace]; looked {
 		d.changes[namespace]++
 	}
 }
@@ -126,11 +126,14 @@ func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes [
 	if is.Used < was.Used {
 		nodes = slices.Collect(maps.Keys(d.waiting[namespace]))
 		delete(d.waiting, namespace)
+		if d.namespaces[namespace] != nil {
+			d.freed[namespace]++
+		}
 	}
-	if d.namespaces[namespace] == nil {
+	by, divided := d.by[namespace]
+	if !divided {
 		return nodes, false, false
 	}
-	by := d.by[namespace]
 	if by == "" {
 		return nil, false, true
 	}
@@ -144,20 +147,20 @@ func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes [
 	return nodes, asked, false
 }
 
-// Await notes that a pod of a node waits for the quotas of a namespace to be used less. It returns when the
-// node is to be looked at again: once, as there may have been room since they were read; zero: no need.
-func (d *Divider) Await(namespace, node string, now time.Time) (again time.Time) {
+// Await notes that a pod, which a look has found, waits for the quotas of its namespace to be used less. It returns
+// when its node is to be looked at again, as there may be room since they were read; zero: no need.
+func (d *Divider) Await(l Look, now time.Time) (again time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.waiting == nil {
 		d.waiting = map[string]map[string]bool{}
 	}
-	if d.waiting[namespace] == nil {
-		d.waiting[namespace] = map[string]bool{}
+	if d.waiting[l.namespace] == nil {
+		d.waiting[l.namespace] = map[string]bool{}
 	}
-	if !d.waiting[namespace][node] {
+	d.waiting[l.namespace][l.node] = true
+	if d.freed[l.namespace] != l.freed {
 		again = now.Add(usageDelay)
 	}
-	d.waiting[namespace][node] = true
 	return again
 }
