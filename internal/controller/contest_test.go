@@ -1,16 +1,13 @@
 package controller
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -59,20 +56,7 @@ func TestAKnownPodIsToldOnce(t *testing.T) {
 	}
 	l = r.live()
 	whole := l.Reconciler.Client
-	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if _, ok := o.(*corev1.ConfigMap); ok {
-				return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name)
-			}
-			return c.Get(ctx, key, o, opts...)
-		},
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*v1alpha1.PodAllocationList); ok {
-				return nil
-			}
-			return c.List(ctx, list, opts...)
-		},
-	})
+	l.Reconciler.Client = r.withoutRecords()
 	l.look(pod)
 	l.Reconciler.Client = whole
 	l.look(pod)

@@ -44,6 +44,24 @@ func (r *rig) ledger(pod *corev1.Pod) []v1alpha1.ContainerLimit {
 	return e.Limits
 }
 
+// withoutRecords is a client whose cache shows neither ledgers nor PodAllocations yet.
+func (r *rig) withoutRecords() client.Client {
+	return interceptor.NewClient(r.Client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*corev1.ConfigMap); ok {
+				return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*v1alpha1.PodAllocationList); ok {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+}
+
 // TestLedgerTroubleHoldsNewPodsOnly: while the ledger cannot be written, a pod whose limits are recorded
 // is restored, and a new one waits.
 func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
@@ -124,20 +142,7 @@ func TestStaleCachesLoseNoRecord(t *testing.T) {
 	pod := r.templated("web", "600m")
 	l.settlesAt(pod, 2000)
 	l = r.live()
-	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if _, ok := o.(*corev1.ConfigMap); ok {
-				return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name)
-			}
-			return c.Get(ctx, key, o, opts...)
-		},
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*v1alpha1.PodAllocationList); ok {
-				return nil
-			}
-			return c.List(ctx, list, opts...)
-		},
-	})
+	l.Reconciler.Client = r.withoutRecords()
 	for range 3 {
 		l.look(pod)
 	}
