@@ -73,6 +73,9 @@ func (f *flags) connect() (*cluster.Access, error) {
 	}
 	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.loading, f.overrides)
 	rest, err := config.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) && f.loading.ExplicitPath != "" {
+		return nil, fmt.Errorf("kubeconfig: %s names no cluster; name another with --kubeconfig", f.loading.ExplicitPath)
+	}
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("kubeconfig: none found; name one with --kubeconfig or KUBECONFIG")
 	}

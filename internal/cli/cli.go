@@ -49,7 +49,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 	}
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{Err: err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return program.FlagError(cmd.CommandPath(), err) })
 	flags.bind(root)
 	root.AddCommand(
 		listCommand(s, flags),

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 )
 
 // UsageError is an invalid command line.
@@ -14,6 +16,24 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 
 func (e UsageError) Unwrap() error { return e.Err }
+
+// FlagError is the usage error of a flag that a command does not have, or cannot read.
+func FlagError(command string, err error) error {
+	var number *strconv.NumError
+	if !errors.As(err, &number) {
+		return UsageError{fmt.Errorf("%w; see \"%s --help\"", err, command)}
+	}
+	want := map[string]string{
+		"ParseUint": "a whole number, not below 0", "ParseFloat": "a number", "ParseBool": "true or false",
+	}[number.Func]
+	if want == "" {
+		want = "a whole number"
+	}
+	if errors.Is(number, strconv.ErrRange) {
+		want += ", and not one so large"
+	}
+	return UsageError{errors.New(strings.Replace(err.Error(), number.Error(), "want "+want, 1))}
+}
 
 // Parse reads flags, and accepts nothing else. An error is a usage error.
 func Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {

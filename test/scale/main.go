@@ -50,7 +50,7 @@ type options struct {
 
 func parse(args []string) (options, error) {
 	o := options{skip: map[string]bool{}}
-	f := flag.NewFlagSet("scale", flag.ContinueOnError)
+	f := flag.NewFlagSet("mbcas-scale", flag.ContinueOnError)
 	f.IntVar(&o.nodes, "nodes", 100, "simulated nodes")
 	f.IntVar(&o.pods, "pods", 3000, "pods of all nodes")
 	f.IntVar(&o.cores, "cores", 16, "CPUs of a node")
@@ -71,20 +71,44 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.out, "out", "out/scale", "folder for report.md, results.csv and the logs")
 	f.BoolVar(&o.profile, "profile", false, "write a CPU profile of the API server for each phase")
 	skip := f.String("skip", "", "phases to leave out, with commas between them")
+	f.SetOutput(io.Discard)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			f.SetOutput(os.Stderr)
+			f.Usage()
 			return o, err
 		}
-		return o, fmt.Errorf("%w: %w", errUsage, err)
+		return o, fmt.Errorf("%w: %w; -help lists the flags", errUsage, err)
 	}
 	o.args = strings.Fields(*controller)
 	for name := range strings.SplitSeq(*skip, ",") {
 		o.skip[name] = true
 	}
-	if o.nodes < 1 || o.pods < o.nodes || f.NArg() > 0 {
-		return o, fmt.Errorf("%w: want at least one node, and one pod on each", errUsage)
+	return o, o.validate(f.Args())
+}
+
+// validate says what cannot be measured.
+func (o options) validate(rest []string) error {
+	info, err := os.Stat(o.controller)
+	for _, c := range []struct {
+		bad  bool
+		text string
+	}{
+		{len(rest) > 0, fmt.Sprintf("unexpected argument %q: want flags only", strings.Join(rest, " "))},
+		{o.nodes < 1, fmt.Sprintf("-nodes %d: want at least 1", o.nodes)},
+		{o.pods < o.nodes, fmt.Sprintf("-pods %d: want at least one on each of %d nodes", o.pods, o.nodes)},
+		{o.cores < 1, fmt.Sprintf("-cores %d: want at least 1", o.cores)},
+		{o.memory < 1, fmt.Sprintf("-controller-memory %d: want at least 1 MiB", o.memory)},
+		{min(o.interval, o.length, o.settle, o.timeout) <= 0, "-interval, -phase, -settle and -timeout: want more than 0s"},
+		{min(o.throttled, o.contended, o.churn) < 0 || max(o.throttled, o.contended, o.churn) > 1,
+			"-throttled, -contended and -churn: want 0 to 1"},
+		{err != nil || info.IsDir(), fmt.Sprintf("-controller %s: want a program; make build writes bin/mbcas-controller", o.controller)},
+	} {
+		if c.bad {
+			return fmt.Errorf("%w: %s", errUsage, c.text)
+		}
 	}
-	return o, nil
+	return nil
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {

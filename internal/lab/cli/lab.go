@@ -45,7 +45,7 @@ func Command(s Streams, version string) *cobra.Command {
 	}
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{Err: err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return program.FlagError(cmd.CommandPath(), err) })
 	root.AddCommand(scenariosCommand(s), policiesCommand(s), simCommand(s), compareCommand(s), fairnessCommand(s))
 	root.AddCommand(realCommands(s)...)
 	return root

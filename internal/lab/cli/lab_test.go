@@ -43,7 +43,8 @@ func TestOneErrorPerLine(t *testing.T) {
 		"sim diurnal":           `scenario "diurnal" uses recorded load: name the folder of the traces with --traces`,
 		"sim duel --length 20s": `--length 20s: want more than the warm-up, 20s, and at most the scenario's length, 2m0s`,
 		"policies all":          `"mbcas-lab policies" takes no argument "all"`,
-		"scenarios --colour":    `unknown flag: --colour`,
+		"scenarios --colour":    `unknown flag: --colour; see "mbcas-lab scenarios --help"`,
+		"sim duel --seed -5":    `invalid argument "-5" for "--seed" flag: want a whole number, not below 0`,
 
 		"compare --scenario duell": `there is no scenario "duell": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
 		"compare --seeds 0":        "--seeds is 0: want at least 1",

@@ -61,7 +61,7 @@ func createOut(dir string) error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("--out: %w", err)
+		return fmt.Errorf("--out: %w; name a folder", err)
 	}
 	return nil
 }

@@ -43,12 +43,31 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetOut(os.Stdout)
+	root.SetFlagErrorFunc(hinted)
 	root.PersistentFlags().StringVar(&f.state, "state", config.DefaultState, "folder of everything the cluster writes")
 	root.PersistentFlags().StringVar(&f.source, "source", "",
 		"folder test/cluster/programs of the repository (default: found above this program or the working folder)")
 	root.AddCommand(newUp(&f), newDown(&f), newStatus(&f), newKubeconfig(&f), newLoad(&f), newImage(), newAssets(&f))
 	root.AddCommand(newNode(&f), newAddon(&f))
 	return root
+}
+
+// hinted is an error of a command line, with where to read what the command takes.
+func hinted(cmd *cobra.Command, err error) error {
+	return fmt.Errorf("%w; see \"%s --help\"", err, cmd.CommandPath())
+}
+
+// arguments checks that there are low to high of them; high below 0: any number.
+func arguments(low, high int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < low:
+			return hinted(cmd, fmt.Errorf("an argument is missing: want %q", cmd.UseLine()))
+		case high >= 0 && len(args) > high:
+			return hinted(cmd, fmt.Errorf("unexpected argument %q: want %q", args[high], cmd.UseLine()))
+		}
+		return nil
+	}
 }
 
 // programs is the folder test/cluster/programs.
@@ -99,7 +118,7 @@ func newUp(f *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the cluster, or what of it does not run, and wait until it can be used",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&want.NodeName, "node-name", want.NodeName, "name of the first node")
@@ -129,7 +148,7 @@ func newDown(f *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop the cluster and remove everything of it; the cache of built programs stays",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cache of built programs too (building takes minutes)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -149,7 +168,7 @@ func newStatus(f *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the components, their health, and what kind of node this is",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.read(cmd)
 			if err != nil {
@@ -164,7 +183,7 @@ func newKubeconfig(f *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print the path of the administrator's kubeconfig",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := cluster.Read(f.state, "", cmd.OutOrStdout())
 			if err != nil {
@@ -184,7 +203,7 @@ func newLoad(f *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "load ARCHIVE...",
 		Short: "Import image archives into every node",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  arguments(1, -1),
 		RunE: f.change(func(ctx context.Context, c *cluster.Cluster, archives []string) error {
 			return c.Load(ctx, archives...)
 		}),
@@ -199,7 +218,7 @@ func newImage() *cobra.Command {
 		Long: "Build an image archive (for docker load, ctr images import, mbcas-cluster load).\n" +
 			"The program is all of it, in the root folder. The same program gives the same bytes.",
 		Example: "  mbcas-cluster image --name mbcas.io/agent:dev -o out/agent.tar bin/mbcas-agent",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE:    func(_ *cobra.Command, args []string) error { return image.Write(name, args[0], out) },
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name with registry and tag, such as mbcas.io/agent:dev")
@@ -217,7 +236,7 @@ func newAssets(f *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "assets",
 		Short: "Build what is missing; print the folder with etcd, kube-apiserver and kubectl (for KUBEBUILDER_ASSETS)",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 	}
 	cmd.Flags().StringVar(&version, "version", "",
 		"another version of Kubernetes, such as 1.35, with the control plane alone (default the cluster's own)")

@@ -19,7 +19,7 @@ func newNode(f *common) *cobra.Command {
 	cmd.AddCommand(newNodeAdd(f), &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Stop a node that was added and remove all of it",
-		Args:  cobra.ExactArgs(1),
+		Args:  arguments(1, 1),
 		RunE: f.change(func(ctx context.Context, c *cluster.Cluster, args []string) error {
 			return c.RemoveNode(ctx, args[0])
 		}),
@@ -39,7 +39,7 @@ func newNodeAdd(f *common) *cobra.Command {
 			"what it leaves to others.\n\n" +
 			"With --vm the node is an emulated machine with cgroup v2: slow, and for correctness only.\n" +
 			"It needs the Debian packages qemu-system-x86 and mmdebstrap.",
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 	}
 	cmd.Flags().StringVar(&n.SystemReservedCPU, "system-reserved-cpu", "1",
 		"CPU that the node leaves to others, of what this machine has; not with --vm")
@@ -74,7 +74,7 @@ func newAddon(f *common) *cobra.Command {
 	cmd.AddCommand(newAddonUp(f), newAddonBuild(f), &cobra.Command{
 		Use:   "down NAME",
 		Short: "Stop an add-on and remove its objects from the cluster",
-		Args:  cobra.ExactArgs(1),
+		Args:  arguments(1, 1),
 		RunE: f.change(func(ctx context.Context, c *cluster.Cluster, args []string) error {
 			a, err := addon.Find(args[0])
 			if err != nil {
@@ -100,7 +100,7 @@ func newAddonUp(f *common) *cobra.Command {
 		Use:   "up NAME",
 		Short: "Start an add-on and wait until it answers; up brings it back after a crash",
 		Long:  long + "\nThe first time it builds the add-on's programs.",
-		Args:  cobra.ExactArgs(1),
+		Args:  arguments(1, 1),
 	}
 	cmd.Flags().DurationVar(&interval, "interval", 0, "interval of the add-on (default as listed)")
 	cmd.RunE = f.change(func(ctx context.Context, c *cluster.Cluster, args []string) error {
