@@ -333,7 +333,7 @@ func ofTenants() []request {
 	)
 }
 
-// ofDemandSignals: users who may change workloads write DemandSignals, and the controller writes their status.
+// ofDemandSignals: users with the right to change workloads write DemandSignals, and the controller writes their status.
 func ofDemandSignals() []request {
 	return slices.Concat(
 		rows{

@@ -99,8 +99,8 @@ func (e *environment) withToken(t *testing.T, account client.ObjectKey, pod stri
 // addTenants makes users with rights in the namespace shop.
 func (e *environment) addTenants(t *testing.T) {
 	t.Helper()
-	for who, of := range map[string]string{editor: "edit", admin: "admin"} {
-		e.users[who] = e.As(t, "tenant-"+of)
+	for name, of := range map[string]string{editor: "edit", admin: "admin"} {
+		e.users[name] = e.As(t, "tenant-"+of)
 		// A controller fills the built-in roles with those that are labelled for them. None runs here, so they are
 		// bound one by one.
 		for _, role := range e.aggregated(t, of, map[string]bool{}) {

@@ -54,7 +54,7 @@ var faultCases = []faultCase{
 	// Operations.
 	{"mode recommend", "nothing is resized but back to what is declared", "TestRecommendNeverResizes TestRaisesWhatItLowered", ""},
 	{"pause, restore all", "a pause holds at once and is acknowledged; a restore continues where the last one ended", "TestPauseCausesNoStatus TestPauseWaitsForNoStatus TestRestoreAll TestContinuesWhereItEnded", ""},
-	{"silence, restore, uninstall", "limits freeze, then go back in steps; nothing is left behind", "TestActsNowhereBlind TestRestoresInSteps TestStopsRestoresInAnOutage TestLeavesNothingBehind TestUninstall", ""},
+	{"agent unresponsive, restore, uninstall", "limits freeze, then go back in steps; nothing is left behind", "TestActsNowhereBlind TestRestoresInSteps TestStopsRestoresInAnOutage TestLeavesNothingBehind TestUninstall", ""},
 	{"upgrade and downgrade by one version", "with CRDs of the other version nothing is resized or lost, and writes stop", "TestAnOlderCRD TestLessIsStored", "the one version that is released later will be tried with the one before it"},
 	{"a bad build", "agents that do not become Ready stop a rollout at a tenth of the nodes; the controller keeps its old pods", "TestABadBuildStops", "a build that is Ready and decides badly is not stopped"},
 	{"roll-back triggers", "a decrease after which a pod is not Ready or ends is taken back, once", "TestRollsBackAHarmfulDecrease TestHarmIsFoundOnce", "harm that only latency shows is not found"},

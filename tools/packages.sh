@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: packages.sh PROGRAM=DEBIAN-PACKAGE...
 # Makes sure that each program (or, with a slash in it, each file) is there. Missing
-# Debian packages are installed as root; anybody else is told what to install.
+# Debian packages are installed as root; any other user is told what to install.
 set -eu
 
 missing=

@@ -289,7 +289,7 @@ func TestOptedOutOfVPA(t *testing.T) {
 	}
 }
 
-// TestConstraintsAreUnknown: a user who may not read NodeAllocations is told so, and is told the rest.
+// TestConstraintsAreUnknown: a user without access to NodeAllocations is told so, and is told the rest.
 func TestConstraintsAreUnknown(t *testing.T) {
 	c := newCluster(t, plaza()...)
 	c.Namespace = "plaza"

@@ -309,7 +309,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTenant: a user who may read one namespace only gets answers there, with a note on what is
+// TestTenant: a user with access to one namespace gets answers there, with a note on what is
 // missing.
 func TestTenant(t *testing.T) {
 	s := apiserver.Start(t)

@@ -109,6 +109,6 @@ func TestSignalsOfTheNode(t *testing.T) {
 		},
 	})
 	if !prints("explain batch-x2", "Decision:") || prints("explain batch-x2", "DemandSignal lab/p99") {
-		t.Error("explain of a user who may not list the node's allocations")
+		t.Error("explain of a user that may not list the node's allocations")
 	}
 }

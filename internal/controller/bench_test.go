@@ -94,7 +94,7 @@ func startController(b *testing.B) *process {
 	return c
 }
 
-// freeAddress is an address of this machine that nobody listens on.
+// freeAddress is an address of this machine at which nothing listens.
 func freeAddress(b *testing.B) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

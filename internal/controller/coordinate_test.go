@@ -29,11 +29,11 @@ func TestBudgetMovesToHighPrices(t *testing.T) {
 	low := *r
 	low.kubelet = r.Kubelet(t, "low-price-node")
 	low.hear()
-	dear, cheap := r.ownedPod("web", "high", "200m", "900m"), low.ownedPod("web", "low", "200m", "900m")
+	atHigh, atLow := r.ownedPod("web", "high", "200m", "900m"), low.ownedPod("web", "low", "200m", "900m")
 	lone := r.pod("lone", "200m", "900m")
 	r.config.CoordinationInterval = 200 * time.Millisecond
 	stop := r.start()
-	for _, pod := range []*corev1.Pod{dear, cheap, lone} {
+	for _, pod := range []*corev1.Pod{atHigh, atLow, lone} {
 		r.allocation(pod, "made", recorded)
 	}
 	decide := func(pod *corev1.Pod, price market.Price, limit cpu.Milli) { // as the agents would, whose markets follow the budget
@@ -48,26 +48,26 @@ func TestBudgetMovesToHighPrices(t *testing.T) {
 		r.decide(pod, d, app(limit))
 	}
 	r.until("budget has moved", func() (bool, any) {
-		decide(dear, 0.500, 400)
-		decide(cheap, 0.150, 1330)
+		decide(atHigh, 0.500, 400)
+		decide(atLow, 0.150, 1330)
 		decide(lone, 0.500, 400)
 		r.renews(time.Now(), allocation.NodeMarket{Price: 0.5})
 		low.renews(time.Now(), allocation.NodeMarket{Price: 0.15})
-		d, o, l := r.percentOf(dear), r.percentOf(cheap), r.percentOf(lone)
+		d, o, l := r.percentOf(atHigh), r.percentOf(atLow), r.percentOf(lone)
 		return d >= 120 && o <= 80 && l >= 95 && l <= 115, []int32{d, o, l}
 	})
 	stop() // what was decided stays, and is taken up again
-	before := r.percentOf(dear)
+	before := r.percentOf(atHigh)
 	r.config.CoordinationInterval = time.Hour
 	stop = r.start()
 	r.at(lone, 1000)
-	if got := r.percentOf(dear); got != before {
+	if got := r.percentOf(atHigh); got != before {
 		t.Errorf("%d %% after the controller has come back, want %d as before", got, before)
 	}
 	stop()
 	r.config.CoordinationInterval = 0
 	r.start()
-	r.until("without a factor", func() (bool, any) { p := r.percentOf(dear); return p == 100, p })
+	r.until("without a factor", func() (bool, any) { p := r.percentOf(atHigh); return p == 100, p })
 }
 
 // TestUnresponsiveNodeKeepsItsFactors: what the coordinator knows of a node whose agent does not renew

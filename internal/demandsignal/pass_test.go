@@ -208,7 +208,7 @@ func TestASlowAdapterDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestAnAdapterComesBack: as soon as it answers again, all who depend on it are read again.
+// TestAnAdapterComesBack: as soon as it answers again, all DemandSignals that depend on it are read again.
 func TestAnAdapterComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newCluster(t)

@@ -5,7 +5,7 @@
 //   - RenewalsCount: a renewal counts, whatever time it claims; seeing the same again does not.
 //   - OldRenewals: what a watch that begins late shows late is no renewal.
 //   - CountsAgents: agents count that could renew: those of Ready nodes that have had one.
-//   - DeafWatch: a renewal that only the API server itself shows ends the silence.
+//   - DeafWatch: an agent whose renewal only the API server itself shows is not unresponsive.
 //   - DeafWatchConfirmsNothing: it confirms no decision.
 //   - TellsOfAnOutage: an outage is told when it begins and when it ends, and not in between.
 //   - TroubleIsLoggedSeldom: while the API server does not answer, there is a log line in five minutes.
@@ -62,7 +62,8 @@ func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, n
 }
 
 // confirm says whether the API server itself shows no renewal that the watch does not show. It is asked
-// once for each renewal, and again after a while where the watch is late.
+// once for each renewal, and again after a while where the watch is late. Only the controller asks, so an agent
+// cannot delay what is asked about another one; lines of trouble share a bound, as it is that of all agents.
 func (a *Agents) confirm(ctx context.Context, name string, now time.Time) bool {
 	if a.tracker.isConfirmed(name) {
 		return true

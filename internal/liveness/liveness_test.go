@@ -99,8 +99,8 @@ func (c *cluster) restored(at time.Time) (nodes []string) {
 	return nodes
 }
 
-// TestDeafWatchConfirmsNothing: a renewal that only the API server itself shows ends the silence, so
-// the node is not restored. But the watch that is late may be late with decisions, too, so none is
+// TestDeafWatchConfirmsNothing: an agent whose renewal only the API server itself shows is not
+// unresponsive, so the node is not restored. But the watch that is late may be late with decisions, too, so none is
 // confirmed until it shows the renewal. The API server is asked once.
 func TestDeafWatchConfirmsNothing(t *testing.T) {
 	c := newCluster(t)

@@ -106,7 +106,7 @@ func (t *tracker) isLate(node string, now time.Time, long time.Duration) bool {
 }
 
 // confirm takes in what the API server itself says of a Lease. It returns false for a renewal that
-// the watch did not show. That one ends the silence, and confirms no decision: what the cache shows of
+// the watch did not show. By that one the agent responds, and it confirms no decision: what the cache shows of
 // the decisions may be as old.
 func (t *tracker) confirm(node string, renewed, now time.Time) bool {
 	t.mu.Lock()

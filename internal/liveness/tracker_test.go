@@ -80,7 +80,7 @@ func TestCountsAgents(t *testing.T) {
 	check("when six renew", 12*time.Minute, Counts{Total: 9, Unresponsive: 2}, false, true)
 }
 
-// TestDeafWatch: a Lease that the API server shows renewed ends the silence; one that it shows as the
+// TestDeafWatch: a Lease that the API server shows renewed is of an agent that responds; one that it shows as the
 // watch did confirms it, until the next renewal.
 func TestDeafWatch(t *testing.T) {
 	var l tracker
@@ -93,14 +93,14 @@ func TestDeafWatch(t *testing.T) {
 		}
 	}
 	if l.confirm("n1", later.Add(-time.Second), later) {
-		t.Error("a renewal that the watch did not show confirms the silence")
+		t.Error("a renewal that the watch did not show confirms that the agent is unresponsive")
 	}
 	check("after a renewal that the watch did not show", later, 6*time.Minute, false, true)
 	check("long after it", later.Add(5*time.Minute), 11*time.Minute, false, false)
 	l.observe("n1", later.Add(-time.Second), later, grace)
 	check("when the watch shows it", later, 0, false, false)
 	if !l.confirm("n1", later.Add(-time.Second), later.Add(6*time.Minute)) {
-		t.Error("no renewal does not confirm the silence")
+		t.Error("no renewal does not confirm that the agent is unresponsive")
 	}
 	check("without a renewal", later.Add(6*time.Minute), 6*time.Minute, true, false)
 	l.observe("n1", later.Add(6*time.Minute), later.Add(6*time.Minute), grace)

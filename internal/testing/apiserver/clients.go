@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// As is a client of a user who has no permission until some role is bound to that name, or to one
+// As is a client of a user without permissions until some role is bound to that name, or to one
 // of the groups.
 func (s *Server) As(t testing.TB, user string, groups ...string) client.Client {
 	t.Helper()

@@ -135,7 +135,7 @@ func Open(assets string, tune func(*envtest.Environment)) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, env.Stop())
 	}
-	config.QPS = -1 // a test's own client is not to be held back
+	config.QPS = -1 // a test's own client has no rate limit
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, errors.Join(err, env.Stop())

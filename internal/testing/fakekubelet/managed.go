@@ -87,7 +87,7 @@ func leaves(names ...string) fieldSet {
 
 func key(name, value string) string { return `k:{"` + name + `":"` + value + `"}` }
 
-// AddResizer adds a manager who changed the CPU limit of every limited container.
+// AddResizer adds a manager that changed the CPU limit of every limited container.
 func AddResizer(pod *corev1.Pod, manager string, at metav1.Time) {
 	containers := fieldSet{}
 	for i := range pod.Spec.Containers {

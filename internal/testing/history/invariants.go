@@ -129,7 +129,7 @@ func (c *checker) judge(resize, audit *Event, sent request) {
 			}
 		}
 		if audit.Reason == "AgentUnresponsive" {
-			c.judgeSilence(resize, audit.Node, at)
+			c.judgeUnresponsive(resize, audit.Node, at)
 		}
 	case "revert":
 		for name, l := range resize.Limits {
@@ -173,8 +173,8 @@ func (c *checker) judgeBounds(resize, audit *Event, saw View) {
 	}
 }
 
-// judgeSilence: a node is restored because its agent was silent, but for what the caches may not show.
-func (c *checker) judgeSilence(resize *Event, node string, at time.Time) {
+// judgeUnresponsive: a node is restored because its agent was unresponsive, but for what the caches may not show.
+func (c *checker) judgeUnresponsive(resize *Event, node string, at time.Time) {
 	if at.Sub(c.life(resize.By).woken) < c.rules.Lag {
 		return
 	}

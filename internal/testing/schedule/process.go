@@ -226,7 +226,7 @@ func (p *process) fault(c faults.Call) faults.Fault {
 	return faults.Fault{}
 }
 
-// send is where requests arrive, or are held back: the client gives up, and the request arrives when
+// send is where requests arrive, or are delayed: the client gives up, and the request arrives when
 // the schedule says so.
 func (p *process) send(q *http.Request) (*http.Response, error) {
 	w := p.world
@@ -254,7 +254,7 @@ func (p *process) send(q *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// arrive delivers the requests that were held back.
+// arrive delivers the requests that were delayed.
 func (w *world) arrive() {
 	held := w.held
 	w.held = nil

@@ -31,7 +31,7 @@ func sync(h *HPA, w *simtest.Node, uses ...float64) int {
 // ceil(2.5 x 2) = 5; two may become max(2 x 2, 2 + 4) = 6 in a period. At the next sync three are
 // on their way. They count as using nothing: 800m of 1000m is 80 %, so five it stays. When each of
 // the five uses 40m, 20 % of its request, ceil(0.25 x 5) = 2 are wanted, and are had when the last
-// wish for 5 is more than 300 s old.
+// recommendation of 5 is more than 300 s old.
 func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	w := simtest.NewNode(16, spec, spec)
@@ -47,7 +47,7 @@ func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 	for i := range 3 {
 		w.Pods = append(w.Pods, sim.PodSnapshot{ID: 2 + i, Spec: &spec, Request: 200, Limit: 600})
 	}
-	last := w.Now // of a wish for 5
+	last := w.Now // of a recommendation of 5
 	for got := 0; got != 2; got = turn(0.04) {
 		if got != 0 {
 			t.Fatalf("asked for %d at %v", got, w.Now)
@@ -57,7 +57,7 @@ func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
 		}
 	}
 	if waited := w.Now - last; waited <= 5*time.Minute || waited > 6*time.Minute {
-		t.Errorf("shrank %v after the last wish for five, want a little above 5 min", waited)
+		t.Errorf("shrank %v after the last recommendation of five, want a little above 5 min", waited)
 	}
 }
 
@@ -185,8 +185,8 @@ func TestHPAKeepsItsRateAndBounds(t *testing.T) {
 }
 
 // The request is 200m each, five are wanted. 300m are free: one more, and no other one while that
-// is on its way. Then there is room, but two are enough: of the wish for five three were had, and
-// these stay. Where 100m are free, or less than nothing, nothing is asked for.
+// is on its way. Then there is room, but two are enough: of the five recommended three were had,
+// and these stay. Where 100m are free, or less than nothing, nothing is asked for.
 func TestHPAWaitsForRoom(t *testing.T) {
 	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
 	for allocatable, want := range map[cpu.Milli]int{700: 3, 500: 0, 100: 0} {

@@ -5,7 +5,7 @@
 //
 // Promises:
 //   - A program acts as the service account that its own manifests name, so what it
-//     may do, and who the audit log says it is, is as on any cluster: TestIdentities.
+//     may do, and which user it is in the audit log, is as on any cluster: TestIdentities.
 //   - Programs have the intervals that they ship with unless set otherwise:
 //     TestIntervals.
 //   - Every address is one of this machine, but for the VPA's webhook, which cannot
