@@ -112,7 +112,7 @@ func (r *Reconciler) create(ctx context.Context, s *snapshot, t *task) error {
 
 // keep remembers a PodAllocation as the API server returned it, until the cache shows it too.
 func (p *podState) keep(s *snapshot, pa *v1alpha1.PodAllocation) {
-	pa.ManagedFields = nil // as in the cache
+	pa.ManagedFields, pa.OwnerReferences = nil, nil // as in the cache
 	p.pa, p.rec.pa, p.rec.paAt = pa, pa, s.now
 }
 
@@ -158,8 +158,9 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 
 // resize is the resize of a task as it is now: what happens to the task from here on is its report.
 func (t *task) resize(now time.Time) *dispatch.Resize {
+	pod := *t.pod // of a list, which a pointer into it would keep alive
 	z := &dispatch.Resize{
-		Task: t.Task, Pod: t.pod, Declared: t.facts.Declared, Admission: t.admission,
+		Task: t.Task, Pod: &pod, Declared: t.facts.Declared, Admission: t.admission,
 		At: now, Checked: t.rec.checked, Reason: string(t.Why),
 	}
 	if t.pa != nil {

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -72,7 +73,8 @@ func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
 	from, to := kube.LimitsOf(z.Pod, declared), kube.LimitsOf(pod, declared)
 	rec.became(pod, now)
 	z.Resized(r.Config.Config, now, allocation.LimitsOf(from), allocation.LimitsOf(to), &rec.Memory)
-	rec.decidedAt, rec.refused, rec.status = z.At, nil, &z.Status
+	// Copies, as a pointer into the resize would keep it alive with its pods.
+	rec.decidedAt, rec.refused, rec.status = z.At, nil, ptr.To(z.Status)
 	rec.dates.Looked(now) // the pod as it was answered shows nothing yet
 }
 
@@ -84,16 +86,16 @@ func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Rea
 		return
 	}
 	z.Refused(r.Config.Config, r.Now(), lifecycle.Cause{Reason: reason, Detail: z.Answer.Message}, r.jitter)
-	rec.RestoreRefused, rec.Troubles, rec.refused, rec.status = z.Purpose == lifecycle.Restore, 0, nil, &z.Status
+	rec.RestoreRefused, rec.Troubles, rec.refused, rec.status = z.Purpose == lifecycle.Restore, 0, nil, ptr.To(z.Status)
 	if dispatch.ByAdmission(reason) {
-		rec.refused = &z.Admission
+		rec.refused = ptr.To(z.Admission)
 	}
 }
 
 // unanswered has the resize tried again later.
 func (r *Reconciler) unanswered(rec *record, z *dispatch.Resize, a lifecycle.Answer) {
 	z.Unanswered(r.Config.Config, r.Now(), a, r.jitter, &rec.Memory)
-	rec.status = &z.Status
+	rec.status = ptr.To(z.Status)
 }
 
 // conflictsAtOnce is how often in a row a pod that has changed since the decision is decided anew at

@@ -2,20 +2,25 @@ package controller
 
 import (
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
+	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -83,10 +88,50 @@ func TestTrimKeepsTheProof(t *testing.T) {
 			t.Errorf("the reasons are others after trimming: %v", after)
 		}
 	}
-	p := &podState{rec: &record{}}
-	if p.became(full, noon); p.pod != full || !reflect.DeepEqual(p.rec.pod, pod) {
-		t.Errorf("remembered %+v, want the pod as the cache keeps it", p.rec.pod)
+}
+
+// TestKeepsNoPodOfAList: a resize that waits, what is remembered of one that was refused, and of a refusal before the
+// start, keep alive neither the list that the pod was in, nor the resize with its answer.
+func TestKeepsNoPodOfAList(t *testing.T) {
+	r := &Reconciler{Config: DefaultConfig(), Now: func() time.Time { return noon }}
+	r.jitter = func(d time.Duration) time.Duration { return d }
+	lookedAt := func() (*podState, weak.Pointer[corev1.Pod]) {
+		list := []corev1.Pod{*running("a", 500, true), *running("p", 500, true), *running("z", 500, true)}
+		return &podState{pod: &list[1], rec: &record{}}, weak.Make(&list[0])
 	}
+	p, list := lookedAt()
+	z := (&task{podState: p}).resize(noon)
+	waits := &dispatch.Request{Value: z}
+	if runtime.GC(); list.Value() != nil {
+		t.Error("a resize that waits keeps the list of its node")
+	}
+	runtime.KeepAlive(waits)
+
+	for _, outcome := range []podresize.Outcome{podresize.LimitRangeRefused, podresize.Accepted, podresize.Unavailable} {
+		p, _ = lookedAt()
+		z = (&task{podState: p}).resize(noon)
+		z.Answer = &dispatch.Answer{Result: podresize.Result{Outcome: outcome}, Sent: true}
+		z.Move = &actuator.Move{UID: "p", Changes: []actuator.Change{{Container: "app", From: 500, To: 700}}}
+		if outcome == podresize.Accepted {
+			z.Answer.Pod = running("p", 700, true)
+		}
+		rec, sent := &record{}, weak.Make(z)
+		r.conclude(rec, z)
+		if runtime.GC(); sent.Value() != nil || rec.status == nil {
+			t.Errorf("the answer %v keeps the resize", outcome)
+		}
+		runtime.KeepAlive(rec)
+	}
+
+	p, list = lookedAt()
+	p.pa = &v1alpha1.PodAllocation{}
+	p.pa.Status.Reason, p.pa.Status.Retry.Time = string(reasons.QuotaExceeded), metav1.NewMicroTime(noon)
+	p.resolved()
+	rec := p.rec
+	if runtime.GC(); list.Value() != nil || rec.refused == nil {
+		t.Error("a refusal from before the start keeps the list of its node")
+	}
+	runtime.KeepAlive(rec)
 }
 
 // TestForgetsWhatTheCacheShows: an own write is remembered for as long as the cache is behind it, and

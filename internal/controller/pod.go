@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -202,18 +203,13 @@ func (r *Reconciler) reread(ctx context.Context, p *podState) error {
 	return err
 }
 
-// became takes in the pod as the API server returned it. What decisions need of it is kept until the
-// cache shows it too.
+// became takes in the pod as the API server returned it, trimmed. It is kept until the cache shows it too.
 func (p *podState) became(pod *corev1.Pod, now time.Time) {
 	p.pod = pod
 	p.rec.became(pod, now)
 }
 
-func (r *record) became(pod *corev1.Pod, now time.Time) {
-	kept := pod.DeepCopy()
-	kube.TrimPod(kept)
-	r.pod, r.podAt = kept, now
-}
+func (r *record) became(pod *corev1.Pod, now time.Time) { r.pod, r.podAt = pod, now }
 
 // resolved says whether the objects by which the pod's last resize was refused have changed since,
 // so that it need not wait to be tried again. Of a refusal from before our start only later changes
@@ -223,7 +219,7 @@ func (p *podState) resolved() bool {
 		return refused.Ranges != p.admission.Ranges || quota.Eased(refused.Quotas, p.admission.Quotas)
 	}
 	if p.pa != nil && !p.pa.Status.Retry.Time.IsZero() && dispatch.ByAdmission(reasons.Reason(p.pa.Status.Reason)) {
-		p.rec.refused = &p.admission
+		p.rec.refused = ptr.To(p.admission)
 	}
 	return false
 }

@@ -97,6 +97,9 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 	if err == nil {
 		d.account(z)
 	}
+	if z.Answer.Pod != nil {
+		kube.TrimPod(z.Answer.Pod)
+	}
 	if o := z.Answer.Outcome; o == podresize.Unknown || o == podresize.Conflict {
 		z.Answer.Found, z.Answer.Err = ReadLive(ctx, d.Live, z.Pod)
 	}
@@ -179,7 +182,8 @@ func (d *Dispatcher) audit(z *Resize, took time.Duration) {
 	}
 }
 
-// ReadLive reads a pod from the API server itself. It is not found where another has taken its name.
+// ReadLive reads a pod from the API server itself, trimmed as in the cache. It is not found where another has taken
+// its name.
 func ReadLive(ctx context.Context, live client.Reader, pod *corev1.Pod) (*corev1.Pod, error) {
 	fresh := &corev1.Pod{}
 	if err := live.Get(ctx, client.ObjectKeyFromObject(pod), fresh); err != nil {
@@ -188,5 +192,6 @@ func ReadLive(ctx context.Context, live client.Reader, pod *corev1.Pod) (*corev1
 	if fresh.UID != pod.UID {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
 	}
+	kube.TrimPod(fresh)
 	return fresh, nil
 }

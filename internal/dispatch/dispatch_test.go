@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
 )
@@ -323,5 +325,26 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	}
 	if n := strings.Count(b.audit.String(), "\n"); n != 2 {
 		t.Errorf("%d audit lines, want 2", n)
+	}
+}
+
+// TestAnswersAreTrimmed: of the pod that the API server answers with, only what decisions read is kept until the answer
+// is taken.
+func TestAnswersAreTrimmed(t *testing.T) {
+	full := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "ns/p", Annotations: map[string]string{"large": "x"}, ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "kubelet", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`)},
+		}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},
+	}
+	want := full.DeepCopy()
+	kube.TrimPod(want)
+	b := newBench(flowcontrol.DefaultConfig(), func(*corev1.Pod) podresize.Result {
+		return podresize.Result{Outcome: podresize.Accepted, Pod: full.DeepCopy()}
+	})
+	b.Replace("n", 1, []Request{b.resizeOf("ns", "p", "n", flowcontrol.Needed)}, exists)
+	b.Step(t.Context())
+	if z, ok := b.Take("ns/p"); !ok || !reflect.DeepEqual(z.Answer.Pod, want) || reflect.DeepEqual(full, want) {
+		t.Errorf("the answer keeps %+v", z.Answer.Pod)
 	}
 }

@@ -291,7 +291,7 @@ func (q *Queue[T]) send(t *ticket[T], now time.Time) {
 	q.waiting[t.Priority]--
 	q.begin(q.namespace(t.Namespace), t.Priority)
 	c, f := &q.classes[t.Priority], q.flow(t)
-	f.tickets = f.tickets[1:]
+	f.tickets = tail(f.tickets)
 	c.unlist(f)
 	f.turn = 0
 	q.list(t.Priority, t.Namespace)
@@ -352,7 +352,7 @@ func (q *Queue[T]) forget(now time.Time) {
 		if t := l.ticket; t.state == withdrawn && t.until.Equal(l.until) && q.tickets[t.Pod] == t {
 			q.drop(t)
 		}
-		q.leavings = q.leavings[1:]
+		q.leavings = tail(q.leavings)
 	}
 	if now.Sub(q.pruned) < time.Minute {
 		return

@@ -3,9 +3,11 @@ package flowcontrol
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -177,4 +179,41 @@ func TestANewerDecisionReplaces(t *testing.T) {
 	if _, ok := q.Take(r.Pod, noon); ok {
 		t.Error("the answer about a pod that is gone is kept")
 	}
+}
+
+// TestKeepsNothing: what was sent, answered and taken, or withdrawn, is not kept alive by the queue.
+func TestKeepsNothing(t *testing.T) {
+	q := NewQueue[*[64]int](roomy())
+	exists, now := func(types.UID) bool { return true }, noon
+	var values []weak.Pointer[[64]int]
+	var requests []Request[*[64]int]
+	for i := range 10 {
+		v := &[64]int{i}
+		values = append(values, weak.Make(v))
+		requests = append(requests, Request[*[64]int]{Pod: types.UID(fmt.Sprint(i)), Namespace: "ns", Node: "n", Priority: Needed, Value: v})
+	}
+	q.Replace("n", requests, exists, now)
+	for range 4 {
+		now = now.Add(time.Second)
+		r, ok, _ := q.Next(now)
+		if !ok {
+			t.Fatal("no resize has its turn")
+		}
+		q.Finish(r.Pod, r.Value, Charged, now)
+		if _, taken := q.Take(r.Pod, now); !taken {
+			t.Fatalf("no answer about pod %s", r.Pod)
+		}
+	}
+	q.Replace("n", requests[4:7], exists, now)
+	runtime.GC()
+	kept := 0
+	for _, v := range values {
+		if v.Value() != nil {
+			kept++
+		}
+	}
+	if kept != 3 || q.Waiting()[Needed] != 3 {
+		t.Errorf("%d of 10 resizes are kept alive, want the 3 that wait (%v)", kept, q.Waiting())
+	}
+	runtime.KeepAlive(q)
 }

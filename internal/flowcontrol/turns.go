@@ -69,7 +69,7 @@ func (q *Queue[T]) head(p Priority, now time.Time) *ticket[T] {
 		if t.token || wait == 0 && len(node.parked) == 0 {
 			return t
 		}
-		f.tickets = f.tickets[1:]
+		f.tickets = tail(f.tickets)
 		q.park(node, t, now.Add(wait))
 	}
 	return nil
@@ -88,7 +88,7 @@ func (q *Queue[T]) first(p Priority) (first *flow[T]) {
 // unlist takes the turn of a flow.
 func (c *class[T]) unlist(f *flow[T]) {
 	if turns := c.turns[f.pace]; turns[0] == f {
-		c.turns[f.pace] = turns[1:]
+		c.turns[f.pace] = tail(turns)
 	} else {
 		c.turns[f.pace] = without(turns, f, byTurn)
 	}
@@ -139,6 +139,12 @@ func byPriority[T any](a, b *ticket[T]) int {
 func insert[T any](list []*T, t *T, order func(a, b *T) int) []*T {
 	i, _ := slices.BinarySearchFunc(list, t, order)
 	return slices.Insert(list, i, t)
+}
+
+// tail is a list without its first element, which its array does not keep alive.
+func tail[T any](list []T) []T {
+	clear(list[:1])
+	return list[1:]
 }
 
 func without[T any](list []*T, t *T, order func(a, b *T) int) []*T {
