@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -311,8 +312,63 @@ func TestStatusesLetResizesPass(t *testing.T) {
 	if result, err := l.once(); err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 2*statusWait {
 		t.Errorf("the node is looked at again in %v, %v; want at most %v", result.RequeueAfter, err, 2*statusWait)
 	}
-	l.statuses.SetBurst(1)
+	l.statuses.SetBurst(1000)
 	l.settles(settled, v1alpha1.PhaseApplied, reasons.Settled)
+}
+
+// TestOneRecordOfAResize: while the API server is busy, a resize has one record, of what was resized. That it was
+// carried out is written with the next one, or after a minute; no controller needs it, nor one that comes after. That a
+// pod waits for its turn waits, too. Where the API server is prompt, both are written at once.
+func TestOneRecordOfAResize(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.raised("web")
+	statuses := func() (n int) {
+		for _, w := range l.writes() {
+			if strings.HasPrefix(w, "PATCH") && strings.Contains(w, "/podallocations/"+string(pod.UID)+"/status") {
+				n++
+			}
+		}
+		return n
+	}
+	resize := func(limit cpu.Milli) (written int) {
+		before := statuses()
+		r.kubelet.Answer(pod, apiserver.Ignore)
+		r.publish(pod, "0.000", app(limit))
+		l.gets(pod, limit)
+		l.settles(pod, v1alpha1.PhasePending, reasons.ResizeInFlight)
+		r.kubelet.Answer(pod, apiserver.Obey)
+		r.until("in force", func() (bool, any) {
+			p := r.read(pod)
+			progress, said := podresize.Check(p, kube.ByName(kube.Limits(p)), p.Generation)
+			return progress == actuator.Done, said
+		})
+		l.look(pod)
+		return statuses() - before
+	}
+	if n := resize(2200); n != 2 {
+		t.Errorf("a resize has %d records, want 2", n)
+	}
+	l.statuses.SetBurst(0)
+	for _, limit := range []cpu.Milli{2500, 3000, 3500} {
+		if n := resize(limit); n != 1 {
+			t.Errorf("a resize has %d records while the API server is busy, want 1", n)
+		}
+		applied := []v1alpha1.ContainerLimit{app(limit)}
+		if s := r.stored(pod).Status; s.Phase != v1alpha1.PhasePending || !kube.SameLimits(s.AppliedLimits, applied) {
+			t.Errorf("recorded is %s %s of %v, want the resize in flight to %v", s.Phase, s.Reason, s.AppliedLimits, limit)
+		}
+	}
+	next := r.live() // after a restart
+	next.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	if n := next.counter.resizes(); n != 0 {
+		t.Errorf("%d resizes after a restart", n)
+	}
+	resize(4000)
+	l.pass(unreportedWait)
+	if s := l.look(pod).Status; s.Phase != v1alpha1.PhaseApplied {
+		t.Errorf("after a minute it is %s %s", s.Phase, s.Reason)
+	}
 }
 
 // TestStatusesOfANodeAreWrittenAtOnce: where the API server is prompt, one reconcile writes the status of

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,12 +81,10 @@ type Telemetry struct {
 
 // pacing bounds resizes, by the budgets of the installation and where webhooks do not answer.
 type pacing struct {
-	resizes *dispatch.Dispatcher
-	// statuses and statusSlots are for statuses that can wait.
-	statuses    *rate.Limiter
-	statusSlots chan struct{}
-	backoffs    *flowcontrol.Backoffs
-	jitter      func(time.Duration) time.Duration
+	resizes  *dispatch.Dispatcher
+	statuses *flowcontrol.Spare // for those that can wait
+	backoffs *flowcontrol.Backoffs
+	jitter   func(time.Duration) time.Duration
 }
 
 // lookups find what other objects of a namespace demand of its pods.
@@ -131,8 +128,7 @@ func (r *Reconciler) Init() *Reconciler {
 		Client: r.Client, Live: r.Live, Namespace: c.Namespace, FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter,
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
-	r.resizes, r.statuses = r.dispatcher(), rate.NewLimiter(statusesPerSecond, statusesPerSecond)
-	r.statusSlots = make(chan struct{}, statusNodes)
+	r.resizes, r.statuses = r.dispatcher(), flowcontrol.NewSpare(statusNodes)
 	r.coordinator = &runner.Runner{
 		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
 		Now:     now,

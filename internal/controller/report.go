@@ -51,45 +51,39 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 // writeSlowly writes statuses that can wait, one after the other and for statusTime, if no more than
 // statusNodes do so; the others when the node is looked at again.
 func (r *Reconciler) writeSlowly(ctx context.Context, waiting []*task, write func(*task) error) {
-	writes := false
-	select {
-	case r.statusSlots <- struct{}{}:
-		writes = true
-		defer func() { <-r.statusSlots }()
-	default:
-	}
+	leave, may := r.statuses.Enter()
+	defer leave()
 	end, wait := r.Now().Add(statusTime), r.jitter(statusWait)
 	for i := range waiting {
-		r.forEach(ctx, reporting, waiting[i:i+1], func(t *task) error {
-			if writes && !r.Now().After(end) && r.statuses.AllowN(r.Now(), 1) {
-				return write(t)
+		r.forEach(ctx, reporting, waiting[i:i+1], func(t *task) (err error) {
+			if !may || r.Now().After(end) || !r.statuses.Try(r.Now, func() { err = write(t) }) {
+				t.Recheck(r.Now().Add(wait))
 			}
-			t.Recheck(r.Now().Add(wait))
-			return nil
+			return err
 		})
 	}
 }
 
-// When the mode of many pods changes at once, statuses that only tell so are written at most so often, and
-// for so many nodes at the same time, each for statusTime. Workers go on to other nodes, where pods may
-// be throttled; the node is looked at again after about statusWait.
+// When many pods change at once, statuses that only tell so are written as the API server has time, and for
+// so many nodes at the same time, each for statusTime. Workers go on to other nodes, where pods may be
+// throttled; the node is looked at again after about statusWait.
 const (
-	statusesPerSecond = 50
-	statusNodes       = 4
-	statusTime        = time.Second
-	statusWait        = 10 * time.Second
+	statusNodes = 4
+	statusTime  = time.Second
+	statusWait  = 20 * time.Second
 )
 
-// canWait says whether the status changes only in what it tells a reader, between phases in which no
-// resize is under way or has failed.
+// canWait says whether the status changes only in what it tells a reader: between phases in which no resize is
+// under way or has failed, or for some time, that one was carried out, as the pod shows itself.
 func (t *task) canWait(now time.Time) bool {
-	if t.pa == nil || t.request != nil || t.rec.status != nil {
+	if t.pa == nil || t.rec.status != nil {
 		return false
 	}
 	before, after := &t.pa.Status, t.pa.Status.DeepCopy()
 	t.setStatus(after, now)
 	told := before.Phase != after.Phase || before.Reason != after.Reason || before.Message != after.Message
-	if !told || !atRest(before.Phase) || !atRest(after.Phase) {
+	ended := t.Done && before.Phase == v1alpha1.PhasePending && now.Sub(t.Status.LastApplied) < unreportedWait
+	if !told || !ended && !atRest(before.Phase) || !atRest(after.Phase) {
 		return false
 	}
 	after.Phase, after.Reason, after.Message = before.Phase, before.Reason, before.Message
