@@ -54,7 +54,7 @@ var rules = []struct{ pkg, imports string }{
 		cpu market internal/kernel internal/demand internal/round api/v1alpha1 internal/kube internal/allocation
 		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/sharding", "actuator actuator/podresize internal/kube kubernetes"},
-	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes"},
+	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time"},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
 	{"internal/controller/metrics", "api/v1alpha1/reasons internal/liveness github.com/prometheus"},
 	{"internal/events", "kubernetes golang.org/x/time"},
@@ -66,8 +66,7 @@ var rules = []struct{ pkg, imports string }{
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
 		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/events internal/dispatch internal/demandsignal
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
-		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr
-		golang.org/x/time`},
+		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
 	{"internal/cli/snapshot", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 internal/kube internal/constraints
