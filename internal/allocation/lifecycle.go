@@ -51,6 +51,17 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	return p
 }
 
+// NoteOthers notes when other managers last resized containers, as far as the pod had its PodAllocation
+// by then: what they wrote before is what was found declared.
+func NoteOthers(p *lifecycle.Pod, pod *corev1.Pod, recorded metav1.Time) {
+	at := kube.ResizedByOthers(pod)
+	for i := range p.Containers {
+		if c := &p.Containers[i]; !at[c.Name].Before(recorded.Time) {
+			c.ResizedByOther = at[c.Name]
+		}
+	}
+}
+
 // readiness takes over whether the pod is Ready. The kubelet always gives a reason for a pod that
 // is not. A condition without one is of the node controller, which sets all pods of an unreachable
 // node to not Ready and changes nothing but the time (MarkPodsNotReady in pkg/controller/util/node

@@ -75,7 +75,7 @@ type record struct {
 	wrote  kube.Stamp // the status as this controller wrote it last
 	// conflicts is how often in a row the pod had changed since the decision.
 	conflicts int
-	dates     lifecycle.Dates // given by the kubelet
+	dates     lifecycle.Dates // see lifecycle.Pod.Dates
 	// checked is under which admission a dry run was found harmless; "": none was made.
 	checked string
 	// refused are the objects by which the last resize was refused; nil: it was not.

@@ -93,6 +93,7 @@ func (r *Reconciler) pod(
 		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.quotas.Await(n.look, s.now))
 	}
 	if p.pa != nil {
+		allocation.NoteOthers(f, p.pod, p.pa.CreationTimestamp)
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
 		age := p.decisionAge(s, r.Config.FreezeAfter)
 		f.Decision = allocation.DecisionOf(p.pa, age, rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now))

@@ -252,6 +252,23 @@ func TestHoldsOffAfterExternalChange(t *testing.T) {
 	r.declaredIs(r.stored(pod), app(900))
 }
 
+// TestHoldsOffAfterALimitIsSetBack: a controller raises a pod and stops before it records that. Another
+// client sets the limit back to the one that is recorded, and the pod is left alone after that, once.
+func TestHoldsOffAfterALimitIsSetBack(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := l.newPod("web")
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
+	r.resizeAs(kube.FieldManager, pod, "2")
+	r.resizeAs("another-client", pod, "500m")
+	r.publish(pod, "0.000", app(2000))
+	r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(500))
+	r.limitIs(pod, 500, "as another client set it")
+	l.pass(l.Config.ExternalChangeHoldOff + time.Second)
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	r.limitIs(pod, 2000, "after the hold-off")
+}
+
 // TestLeavesNothingBehind: that of a pod that opts out: TestFollowsEvents.
 func TestLeavesNothingBehind(t *testing.T) {
 	r := newRig(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,11 +46,34 @@ func PossiblyWrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	return all
 }
 
+// ResizedByOthers is when another manager last resized a container whose CPU limit it wrote, in whole
+// seconds of the API server's clock. A limit that another manager changed and then set back to what
+// MBCAS believes it to be tells so in no other way.
+func ResizedByOthers(pod *corev1.Pod) map[string]time.Time {
+	at := map[string]time.Time{}
+	for _, m := range pod.ManagedFields {
+		names := map[string]bool{}
+		if !isOthersResize(m) || m.Time == nil || !addCPULimits(m, names) {
+			continue
+		}
+		for name := range names {
+			if m.Time.After(at[name]) {
+				at[name] = m.Time.Time
+			}
+		}
+	}
+	return at
+}
+
 // TrimManagedFields keeps of a pod's managedFields what this file reads, and drops the bulk. It may
 // be applied twice.
 func TrimManagedFields(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, m := range entries {
+		if names := map[string]bool{}; isOthersResize(m) && addCPULimits(m, names) && len(names) > 0 {
+			kept = append(kept, m)
+			continue
+		}
 		m.Time = nil
 		switch {
 		case isOwnResize(m), m.Manager == ancientManager:
@@ -66,6 +90,11 @@ func TrimManagedFields(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFiel
 // without changing them. MBCAS never applies, so such an entry is of another manager.
 func isOwnResize(m metav1.ManagedFieldsEntry) bool {
 	return m.Manager == FieldManager && m.Subresource == "resize" && m.Operation == metav1.ManagedFieldsOperationUpdate
+}
+
+// isOthersResize says whether an entry records resizes of another manager.
+func isOthersResize(m metav1.ManagedFieldsEntry) bool {
+	return m.Subresource == "resize" && m.Manager != ancientManager && !isOwnResize(m)
 }
 
 // addCPULimits adds the containers whose CPU limit an entry claims; false where it cannot be read.

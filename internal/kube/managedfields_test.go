@@ -3,6 +3,7 @@ package kube
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +76,36 @@ func TestWrittenByMBCAS(t *testing.T) {
 		check("trimmed")
 		pod.ManagedFields = TrimManagedFields(pod.ManagedFields)
 		check("trimmed twice")
+	}
+}
+
+// TestResizedByOthers: of limits that other managers wrote through the subresource, and of no others.
+func TestResizedByOthers(t *testing.T) {
+	noon := metav1.Unix(1_700_000_000, 0)
+	at := func(seconds int, m metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+		m.Time = new(metav1.NewTime(noon.Add(time.Duration(seconds) * time.Second)))
+		return m
+	}
+	pod := podtest.Shop()
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{
+		at(9, by("kube-controller-manager", "", "f:containers", "app", "proxy", "other")),
+		at(1, by("kubectl", "resize", "f:containers", "app")),
+		at(3, applied(by("gitops", "resize", "f:containers", "app"))),
+		at(2, by("kubectl", "resize", "f:initContainers", "proxy")),
+		at(9, by(FieldManager, "resize", "f:containers", "other")),
+		at(9, by("memory-only", "resize", "f:containers")),
+		at(9, by(ancientManager, "resize", "f:containers", "other")),
+		by("without-a-time", "resize", "f:containers", "other"),
+	}
+	want := map[string]time.Time{"app": noon.Add(3 * time.Second), "proxy": noon.Add(2 * time.Second)}
+	for _, what := range []string{"whole", "trimmed", "trimmed twice"} {
+		if diff := cmp.Diff(want, ResizedByOthers(pod)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+		pod.ManagedFields = TrimManagedFields(pod.ManagedFields)
+	}
+	if n := len(pod.ManagedFields); n != 7 {
+		t.Errorf("%d entries are kept, want all but the one of memory", n)
 	}
 }
 

@@ -45,12 +45,12 @@ func (d *Dates) Looked(now time.Time) { d.looked = now }
 // LastLook is when it looked last; zero: never.
 func (d *Dates) LastLook() time.Time { return d.looked }
 
-// Dates are those that the kubelet gives.
+// Dates are those that the kubelet and the API server give.
 func (p *Pod) Dates() []*time.Time {
 	dates := []*time.Time{&p.UnreadySince}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		dates = append(dates, &c.StartedAt)
+		dates = append(dates, &c.StartedAt, &c.ResizedByOther)
 		for j := range c.EndedAt {
 			dates = append(dates, &c.EndedAt[j])
 		}

@@ -59,8 +59,10 @@ func (s *state) conflicting() bool {
 }
 
 // adopt returns the declared limits after an external change; external is false where there was
-// none. A limit was changed externally when it is neither what MBCAS last applied nor written by
-// it. Where the pod does not tell which manager wrote it, what this process saw and sent does.
+// none. A limit that MBCAS did not write was changed externally when it is not what MBCAS last
+// applied, or when another manager wrote it since the last external change: it may have set a limit
+// of MBCAS back to the one before. Where the pod does not tell which manager wrote it, what this
+// process saw and sent does.
 func (s *state) adopt() (declared Limits, external bool) {
 	declared = append(declared, s.pod.Declared...)
 	for _, c := range s.pod.Containers {
@@ -72,8 +74,9 @@ func (s *state) adopt() (declared Limits, external bool) {
 		if !ok {
 			applied = s.pod.Declared.Of(c.Name)
 		}
+		setBack := c.ResizedByOther.After(s.Status.LastExternalChange.Add(clockTolerance))
 		for i := range declared {
-			if declared[i].Container == c.Name && c.Limit != applied {
+			if declared[i].Container == c.Name && (c.Limit != applied || setBack) {
 				declared[i].CPU, external = c.Limit, true
 			}
 		}

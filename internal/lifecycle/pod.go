@@ -128,6 +128,9 @@ type Container struct {
 	InForce cpu.Milli
 	// Own: MBCAS wrote Limit for certain. PossiblyOwn: it may have.
 	Own, PossiblyOwn bool
+	// ResizedByOther is when another manager last resized the container and wrote Limit; zero: none did
+	// since the pod was first recorded, or it is not known.
+	ResizedByOther time.Time
 	// Settable is the lowest limit that a resize sets.
 	Settable cpu.Milli
 	// RestoreFloor is the lowest limit that a restore can set where the CPU request was raised above

@@ -106,7 +106,7 @@ func (s *history) apply(t *testing.T, event []string) {
 	case "confirm":
 		s.decidedAt = s.now
 	case "external": // LIMIT
-		c.Limit, c.InForce, c.PossiblyOwn = limit(1), limit(1), false
+		c.Limit, c.InForce, c.PossiblyOwn, c.ResizedByOther = limit(1), limit(1), false, s.now
 	case "declared":
 		s.declared = limit(1)
 		s.pod.Declared, s.pod.Status.Declared, c.Limit, c.InForce = app(s.declared), app(s.declared), s.declared, s.declared
@@ -163,7 +163,7 @@ func (s *history) settle(out *strings.Builder) {
 			ch := t.Move.Changes[0]
 			fmt.Fprintf(out, "    %s %v to %v\n", t.Purpose, ch.From, ch.To)
 			t.Resized(scenarioConfig(), s.now, app(ch.From), app(ch.To), &s.pod.Memory)
-			c.Limit, c.PossiblyOwn, s.pod.Progress = ch.To, true, s.kubelet
+			c.Limit, c.PossiblyOwn, c.ResizedByOther, s.pod.Progress = ch.To, true, time.Time{}, s.kubelet
 			if s.kubelet == actuator.Done {
 				c.InForce = ch.To
 			} else if t.Purpose == Revert {

@@ -191,6 +191,9 @@ func (s *shared) shareManagers(list []metav1.ManagedFieldsEntry) []metav1.Manage
 	var text strings.Builder
 	for _, m := range list {
 		fmt.Fprintf(&text, "%q %q %q %q", m.Manager, m.Operation, m.Subresource, m.APIVersion)
+		if m.Time != nil {
+			fmt.Fprintf(&text, " %d", m.Time.Unix())
+		}
 		if m.FieldsV1 != nil {
 			fmt.Fprintf(&text, " %s", m.FieldsV1.GetRawBytes())
 		}

@@ -57,6 +57,8 @@ var changes = []func(*corev1.Pod){
 	func(p *corev1.Pod) { p.ManagedFields = nil },
 	func(p *corev1.Pod) { p.ManagedFields = p.ManagedFields[:1] },
 	func(p *corev1.Pod) { p.ManagedFields[0].Manager = "ancient-changes" },
+	func(p *corev1.Pod) { p.ManagedFields = append(p.ManagedFields, resizedAt(1_700_000_000)) },
+	func(p *corev1.Pod) { p.ManagedFields = append(p.ManagedFields, resizedAt(1_700_000_001)) },
 	func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("1")
 	},
@@ -122,6 +124,15 @@ var changes = []func(*corev1.Pod){
 	},
 }
 
+// resizedAt is how the API server records that another manager wrote the limit of a container.
+func resizedAt(seconds int64) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{
+		Manager: "another-client", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "resize",
+		Time: new(metav1.Unix(seconds, 0)), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(
+			`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}`),
+	}
+}
+
 // TestTrimmedPodsDecideTheSame: everything that decisions read of a pod reads the same before and
 // after it went into a cache with others.
 func TestTrimmedPodsDecideTheSame(t *testing.T) {
@@ -158,6 +169,7 @@ func readOf(pod *corev1.Pod) map[string]any {
 		"exclusions":  eligibility.Reasons(eligibility.Pod{Pod: pod, Mode: kube.ModeEnforce, System: "mbcas-system"}),
 		"bounds":      constraints.BoundsOf(pod, declared, 16000, nil),
 		"ours":        [2]map[string]bool{kube.WrittenByMBCAS(pod), kube.PossiblyWrittenByMBCAS(pod)},
+		"others'":     kube.ResizedByOthers(pod),
 		"workload":    kube.Workload(pod),
 		"spread":      [3]bool{kube.TopologySpread(pod), kube.FixedToNode(pod), kube.CrossesNamespaces(pod)},
 		"quota usage": constraints.QuotaUsage(pod),

@@ -47,8 +47,17 @@ var mutants = []mutant{
 	},
 	{
 		"external changes are not seen", "internal/lifecycle/external.go",
-		`if declared[i].Container == c.Name && c.Limit != applied {`,
-		`if declared[i].Container == c.Name && c.Limit != applied && applied == 0 {`, schedules,
+		`c.Name && (c.Limit != applied || setBack) {`,
+		`c.Name && (c.Limit != applied || setBack) && applied == 0 {`, schedules,
+	},
+	{
+		"a limit that another client set back is taken for unchanged", "internal/lifecycle/external.go",
+		`(c.Limit != applied || setBack)`, `(c.Limit != applied || setBack && applied == 0)`, schedules,
+	},
+	{
+		"the cache does not tell when another client wrote a limit", "internal/kube/managedfields.go",
+		`isOthersResize(m) && addCPULimits(m, names) && len(names) > 0 {`,
+		`isOthersResize(m) && addCPULimits(m, names) && len(names) > 99 {`, schedules,
 	},
 	{
 		"pods are resized in mode recommend", "internal/lifecycle/holdoff.go",

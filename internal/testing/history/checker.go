@@ -169,8 +169,8 @@ func (c *checker) external(e *Event) {
 		expected = p.recorded
 	}
 	p.external = time.Time{}
-	if expected != nil && !p.lost && !maps.Equal(expected, p.limits) { // one that was changed and changed back is as it was
-		p.external = e.At
+	if expected != nil && !p.lost && (p.inAllocation || !maps.Equal(expected, p.limits)) {
+		p.external = e.At // where no PodAllocation is, one that was changed and changed back is as it was
 	}
 }
 

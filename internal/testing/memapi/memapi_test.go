@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"testing"
@@ -90,8 +91,9 @@ func (s *side) say(what string, err error, o client.Object) {
 	}
 	switch o := o.(type) {
 	case *corev1.Pod:
-		text += fmt.Sprintf(" generation %d, limits %s, ours %v, possibly %v", o.Generation, kube.LimitsText(kube.Limits(o)),
-			kube.WrittenByMBCAS(o), kube.PossiblyWrittenByMBCAS(o))
+		text += fmt.Sprintf(" generation %d, limits %s, ours %v, possibly %v, others' %v", o.Generation,
+			kube.LimitsText(kube.Limits(o)), kube.WrittenByMBCAS(o), kube.PossiblyWrittenByMBCAS(o),
+			slices.Sorted(maps.Keys(kube.ResizedByOthers(o))))
 	case *v1alpha1.PodAllocation:
 		text += fmt.Sprintf(" generation %d, desired %v, declared %v, phase %q", o.Generation, o.Spec.DesiredCPULimit, o.Status.DeclaredLimits, o.Status.Phase)
 	}

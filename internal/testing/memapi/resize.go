@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,6 +120,12 @@ func (s *Server) Credit() {
 	}
 }
 
+// writer is the manager that last changed a container's limit, and when.
+type writer struct {
+	manager string
+	at      time.Time
+}
+
 // noteManagers notes which manager changed the limit of each container.
 func (s *Server) noteManagers(w write, before, after *corev1.Pod) {
 	if w.sub != "resize" {
@@ -128,7 +135,7 @@ func (s *Server) noteManagers(w write, before, after *corev1.Pod) {
 	for i, c := range after.Spec.Containers {
 		limit := c.Resources.Limits[corev1.ResourceCPU]
 		if limit.Cmp(before.Spec.Containers[i].Resources.Limits[corev1.ResourceCPU]) != 0 {
-			writers[c.Name] = w.manager
+			writers[c.Name] = writer{w.manager, s.Now()}
 		}
 	}
 	s.setManagers(after, writers)
@@ -138,36 +145,40 @@ func (s *Server) noteManagers(w write, before, after *corev1.Pod) {
 }
 
 // setManagers writes managedFields: the creator's, and those of resizes.
-func (s *Server) setManagers(pod *corev1.Pod, writers map[string]string) {
-	now := metav1.NewTime(s.Now())
-	entry := func(manager, sub string, containers map[string]any) metav1.ManagedFieldsEntry {
+func (s *Server) setManagers(pod *corev1.Pod, writers map[string]writer) {
+	entry := func(manager, sub string, at time.Time, containers map[string]any) metav1.ManagedFieldsEntry {
 		raw, err := json.Marshal(map[string]any{"f:spec": map[string]any{"f:containers": containers}})
 		if err != nil {
 			panic(err) // it is maps of strings
 		}
 		return metav1.ManagedFieldsEntry{
-			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &now,
+			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: new(metav1.NewTime(at.Truncate(time.Second))),
 			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(raw)), Subresource: sub,
 		}
 	}
-	of, created := map[string]map[string]any{}, map[string]any{}
+	of, created, last := map[string]map[string]any{}, map[string]any{}, map[string]time.Time{}
 	for _, c := range pod.Spec.Containers {
 		name := fmt.Sprintf(`k:{"name":%q}`, c.Name)
 		limit := map[string]any{"f:resources": map[string]any{"f:limits": map[string]any{"f:cpu": map[string]any{}}}}
-		writer := writers[c.Name]
-		if writer == "" {
+		w := writers[c.Name]
+		if w.manager == "" {
 			created[name] = limit
 			continue
 		}
 		created[name] = map[string]any{".": map[string]any{}}
-		if of[writer] == nil {
-			of[writer] = map[string]any{}
+		if of[w.manager] == nil {
+			of[w.manager] = map[string]any{}
 		}
-		of[writer][name] = limit
+		of[w.manager][name] = limit
+		if w.at.After(last[w.manager]) {
+			last[w.manager] = w.at
+		}
 	}
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{entry("kube-controller-manager", "", created)}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{
+		entry("kube-controller-manager", "", pod.CreationTimestamp.Time, created),
+	}
 	for _, manager := range slices.Sorted(maps.Keys(of)) {
-		pod.ManagedFields = append(pod.ManagedFields, entry(manager, "resize", of[manager]))
+		pod.ManagedFields = append(pod.ManagedFields, entry(manager, "resize", last[manager], of[manager]))
 	}
 }
 

@@ -150,7 +150,7 @@ type Server struct {
 	log     []Event
 	version int64
 	uids    int
-	writers map[types.UID]map[string]string // of each pod: the manager that last changed a container's limit
+	writers map[types.UID]map[string]writer // of each pod, by container
 
 	compacted int64 // the last version that Compact has forgotten
 	watching  sync.Mutex
@@ -159,7 +159,7 @@ type Server struct {
 
 // New is a server without objects.
 func New(now func() time.Time) *Server {
-	return &Server{Now: now, objects: map[key]client.Object{}, number: map[string]int{}, writers: map[types.UID]map[string]string{}}
+	return &Server{Now: now, objects: map[key]client.Object{}, number: map[string]int{}, writers: map[types.UID]map[string]writer{}}
 }
 
 // Get is a stored object, which nothing may change; nil where there is none.
@@ -271,7 +271,7 @@ func (s *Server) create(w write, o client.Object) (client.Object, *apierrors.Sta
 		pa.Status = v1alpha1.PodAllocationStatus{}
 	}
 	if pod, ok := o.(*corev1.Pod); ok {
-		s.writers[pod.UID] = map[string]string{}
+		s.writers[pod.UID] = map[string]writer{}
 		s.setManagers(pod, nil)
 	}
 	if w.dry {
