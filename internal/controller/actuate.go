@@ -145,7 +145,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 	}
 	if !fits {
 		t.Recheck(lifecycle.Earlier(again, r.quotas.Await(s.namespaces[t.pod.Namespace].look, s.now)))
-		t.reportWait(reasons.WaitingForQuota)
+		t.ReportWait(reasons.WaitingForQuota, "")
 		return nil
 	}
 	t.request = &dispatch.Request{
@@ -202,14 +202,7 @@ func (t *task) awaitTurn(since, now time.Time) {
 	if now.Sub(since) < unreportedWait {
 		t.Recheck(since.Add(unreportedWait))
 	} else {
-		t.reportWait(reasons.RateLimited)
-	}
-}
-
-// reportWait says what the resize waits for. Of a revert, the failure says more.
-func (t *task) reportWait(why reasons.Reason) {
-	if t.Purpose != lifecycle.Revert {
-		t.Report(lifecycle.PhaseNotApplied, why, "")
+		t.ReportWait(reasons.RateLimited, "")
 	}
 }
 

@@ -82,7 +82,7 @@ func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
 // revert is due during the back-off of the resize.
 func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Reason) {
 	if z.Purpose == lifecycle.Revert {
-		r.unanswered(rec, z, lifecycle.Answer{Reason: reason})
+		r.unanswered(rec, z, lifecycle.Answer{Reason: reason, Detail: z.Answer.Message})
 		return
 	}
 	z.Refused(r.Config.Config, r.Now(), lifecycle.Cause{Reason: reason, Detail: z.Answer.Message}, r.jitter)

@@ -257,8 +257,10 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 			}}
 			l.look(pod)
 			l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
-			if l.look(pod); name == "refused" && attempts != 1 {
-				t.Errorf("%d attempts at once, want one and a back-off", attempts)
+			if s := l.look(pod).Status; name == "refused" && (attempts != 1 ||
+				s.Message != reasons.ResizeDeferred.Sentence()+"; the limits in force are not back in the spec: "+
+					reasons.QuotaExceeded.Sentence()+": no room") {
+				t.Errorf("%d attempts at once, want one and a back-off; the status says %q", attempts, s.Message)
 			}
 			l.ahead += 2 * r.config.ServerBackoff
 			l.gets(pod, 500)
@@ -269,6 +271,7 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 				t.Errorf("a decrease is noted that never happened: %+v", s)
 			}
 			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Retry.Failures != 1 ||
+				strings.Contains(s.Message, "not back") ||
 				attempts == 0 || name == "conflicts" && attempts <= conflictsAtOnce {
 				t.Errorf("%d attempts, status %+v", attempts, s)
 			}

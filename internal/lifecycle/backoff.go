@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"strings"
 	"time"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -29,6 +30,7 @@ func (t *Task) Refused(cfg Config, now time.Time, c Cause, jitter func(time.Dura
 // Answer is what the API server, or its absence, said about a resize that was not made.
 type Answer struct {
 	Reason     reasons.Reason
+	Detail     string
 	RetryAfter time.Duration // that the server asks for; 0: it does not
 }
 
@@ -38,15 +40,34 @@ func (t *Task) Unanswered(cfg Config, now time.Time, a Answer, jitter func(time.
 	wait := max(jitter(Doubled(cfg.ServerBackoff, cfg.ServerBackoffMax, m.Troubles)), a.RetryAfter)
 	m.Troubles++
 	m.RetryAt = now.Add(wait)
-	t.Postpone(a.Reason, "", m.RetryAt)
+	t.Postpone(a.Reason, a.Detail, m.RetryAt)
 }
 
 // Postpone leaves the pod as it is until then. A failure says more than the wait.
 func (t *Task) Postpone(r reasons.Reason, detail string, until time.Time) {
 	t.Recheck(until)
-	if t.Status.Phase != PhaseFailed {
-		t.Report(PhaseNotApplied, r, detail)
+	if t.Purpose == Revert || t.Status.Phase != PhaseFailed {
+		t.ReportWait(r, detail)
 	}
+}
+
+// ReportWait says what the resize waits for. Of a revert that is added to the failure that calls for it.
+func (t *Task) ReportWait(r reasons.Reason, detail string) {
+	if t.Purpose != Revert {
+		t.Report(PhaseNotApplied, r, detail)
+		return
+	}
+	failure := []rune(failureAlone(t.Status.Message))
+	t.Status.Message = bounded(string(failure[:min(len(failure), longestMessage/2)]) + revertWaits + Sentence(r, detail))
+}
+
+// revertWaits comes between what failed and what its revert waits for.
+const revertWaits = "; the limits in force are not back in the spec: "
+
+// failureAlone is the message of a failure without what its revert waits for.
+func failureAlone(message string) string {
+	failure, _, _ := strings.Cut(message, revertWaits)
+	return failure
 }
 
 // Leave leaves the pod alone for a short while, without a word: it is about to be gone, or the answer

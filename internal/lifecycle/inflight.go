@@ -149,6 +149,7 @@ func (s *state) revert() {
 func (t *Task) resized(at time.Time, purpose Purpose, from, to Limits, cfg *Config) {
 	t.Status.Applied, t.Status.LastApplied = to, at
 	if purpose == Revert {
+		t.Status.Message = failureAlone(t.Status.Message)
 		return
 	}
 	t.recordDecrease(cfg, at, from, to)

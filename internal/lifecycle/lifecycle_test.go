@@ -546,6 +546,36 @@ func TestBackOffDoubles(t *testing.T) {
 	}
 }
 
+// TestTellsWhatARevertWaitsFor: of a revert that is not made the message tells, after the failure that calls for
+// it, what it waits for now, until it is made. The reason stays that of the failure.
+func TestTellsWhatARevertWaitsFor(t *testing.T) {
+	cfg, m := DefaultConfig(), Memory{}
+	same := func(d time.Duration) time.Duration { return d }
+	r := Task{Purpose: Revert}
+	r.Refused(cfg, noon, Cause{reasons.ResizeInfeasible, "no room"}, same)
+	failure := r.Status.Message
+	says := func(want string) {
+		t.Helper()
+		if s := r.Status; s.Phase != PhaseFailed || s.Reason != reasons.ResizeInfeasible || s.Message != want {
+			t.Errorf("%s %s %q, want the message %q", s.Phase, s.Reason, s.Message, want)
+		}
+	}
+	waits := failure + "; the limits in force are not back in the spec: "
+	r.ReportWait(reasons.WaitingForQuota, "")
+	says(waits + reasons.WaitingForQuota.Sentence())
+	for range 2 {
+		r.Unanswered(cfg, noon, Answer{Reason: reasons.PolicyRefused, Detail: "not today"}, same, &m)
+		says(waits + reasons.PolicyRefused.Sentence() + ": not today")
+	}
+	r.Resized(cfg, noon, app(100), app(200), &m)
+	says(failure)
+	r.Refused(cfg, noon, Cause{reasons.ResizeInfeasible, strings.Repeat("é", 2000)}, same)
+	r.ReportWait(reasons.WaitingForQuota, "")
+	if n := len([]rune(r.Status.Message)); n > 1024 || !strings.Contains(r.Status.Message, reasons.WaitingForQuota.Sentence()) {
+		t.Errorf("%d characters: %s", n, r.Status.Message)
+	}
+}
+
 // TestWaitsForTheAnswer: while the answer to a resize is awaited nothing is concluded from what the pod
 // shows, and a decrease among these holds up the increases of capped pods.
 func TestWaitsForTheAnswer(t *testing.T) {

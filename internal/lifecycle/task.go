@@ -119,9 +119,15 @@ func Sentence(r reasons.Reason, detail string) string {
 	if detail != "" {
 		s += ": " + detail
 	}
-	const most = 1024
-	if runes := []rune(s); len(runes) > most {
-		s = string(runes[:most])
+	return bounded(s)
+}
+
+// longestMessage is the bound of the API, in characters.
+const longestMessage = 1024
+
+func bounded(message string) string {
+	if runes := []rune(message); len(runes) > longestMessage {
+		return string(runes[:longestMessage])
 	}
-	return s
+	return message
 }
