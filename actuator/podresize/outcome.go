@@ -6,6 +6,7 @@
 //   - NothingIsSent: what does not fit the pod it was given is refused without asking the server.
 //   - Refusals: each refusal of a real API server is an outcome of its own, and changes nothing.
 //   - WouldMutate: a dry run detects that admission would change more than the move.
+//   - MutationsAreBounded: what is remembered of mutations stays small, and none counts as unseen.
 //   - LostAnswer: if the answer is lost, the outcome is Unknown, never a refusal.
 //   - SentRequestsComplete: the end of the context does not cut off a request that was sent; no request is sent after it.
 //   - ConcurrentWriters: no change by another client is overwritten.

@@ -112,10 +112,11 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 // a change by admission that another pod of the namespace showed meanwhile.
 func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Result, tried bool, err error) {
 	ranges, namespace := z.Admission.Ranges, z.Pod.Namespace
-	number := d.mutations.number(namespace)
+	number := d.mutations.Number(namespace)
 	defer func() {
 		if result.Outcome == podresize.WouldMutate {
-			d.mutated(z, number)
+			d.mutations.Found(namespace, number, z.Checked != "")
+			z.Checked = ""
 		}
 	}()
 	if under := fmt.Sprint(number, " ", ranges); z.Checked != under {
@@ -130,22 +131,12 @@ func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Resul
 		if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
 			return result, false, err
 		}
-		if d.mutations.number(namespace) != number {
+		if d.mutations.Number(namespace) != number {
 			return result, false, nil
 		}
 	}
 	z.Answer.Sent = true
 	return d.Resizer.Apply(ctx, z.Pod, *z.Move), true, nil
-}
-
-// mutated notes that admission would change a pod, or has. That voids the dry runs of its namespace where it
-// is news: for a pod that was found harmless before, or the first one of all. A pod that is changed at each
-// attempt tells nothing of others.
-func (d *Dispatcher) mutated(z *Resize, number int64) {
-	if z.Checked != "" || number == 0 {
-		d.mutations.found(z.Pod.Namespace)
-	}
-	z.Checked = ""
 }
 
 // account tells everything that bounds resizes what came of one.

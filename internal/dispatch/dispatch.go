@@ -123,7 +123,7 @@ type Dispatcher struct {
 	mu        sync.Mutex
 	queue     *flowcontrol.Queue[*Resize]
 	wake      chan struct{}
-	mutations mutations
+	mutations podresize.Mutations
 }
 
 // Init prepares a Dispatcher whose exported fields are set.

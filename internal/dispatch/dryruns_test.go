@@ -141,21 +141,3 @@ func TestAPodThatIsAlwaysChanged(t *testing.T) {
 		})
 	}
 }
-
-// TestMutationsAreBounded: however many namespaces admission changes pods of, few are remembered, and what
-// was seen in one that is forgotten does not count as unseen.
-func TestMutationsAreBounded(t *testing.T) {
-	var m mutations
-	before := m.number("a")
-	m.found("a")
-	after := m.number("a")
-	for i := range 3 * mutationsMost {
-		m.found(fmt.Sprint("other-", i))
-	}
-	if last := m.number("a"); last == before || after == before {
-		t.Errorf("the last mutation was %d, then %d, and now is %d", before, after, last)
-	}
-	if len(m.byNamespace) > mutationsMost {
-		t.Errorf("%d namespaces are remembered, want at most %d", len(m.byNamespace), mutationsMost)
-	}
-}

@@ -79,17 +79,24 @@ func (r *Cluster) resize(ctx context.Context, pod *corev1.Pod, move actuator.Mov
 			Pod: pod, Move: move, Purpose: "restore", Reason: "RestoreAll", Result: result, Latency: r.Now().Sub(began),
 		})
 	}()
-	if !r.admission.trusts(pod) {
+	number := r.admission.mutations.Number(pod.Namespace)
+	for !r.admission.trusts(pod) { // again where another pod was found to be changed meanwhile
+		number = r.admission.mutations.Number(pod.Namespace)
 		result = r.Resize.DryRun(ctx, pod, move)
+		if result.Outcome == podresize.WouldMutate {
+			r.admission.mutated(pod, number)
+		}
 		defaults := result.Outcome == podresize.NoDryRun && !kube.FullySpecified(pod) && r.ranged(ctx, pod.Namespace)
 		if !result.Harmless(defaults) {
 			return result
 		}
-		if result.Outcome == podresize.Accepted {
-			r.admission.trust(pod)
+		if result.Outcome != podresize.Accepted {
+			break
 		}
+		r.admission.trust(pod, number)
 	}
 	if result = r.Resize.Apply(ctx, pod, move); result.Outcome == podresize.WouldMutate {
+		r.admission.mutated(pod, number)
 		r.admission.distrust(pod.Namespace)
 	}
 	return result
@@ -121,27 +128,50 @@ func (r *Cluster) affordable(ctx context.Context, pod *corev1.Pod, move actuator
 }
 
 // admission is what is known of the admission of resizes. A webhook, a policy or a LimitRange treats
-// pods alike that are made from one template, so one dry run serves them all. In a namespace where
-// one changed a pod all the same, each pod has a dry run.
+// pods alike that are made from one template, so one dry run serves them all, until one shows that
+// admission changes pods of the namespace. Where a resize changed a pod all the same, each pod has a dry
+// run of its own.
 type admission struct {
+	mutations  podresize.Mutations
 	mu         sync.Mutex
-	harmless   map[string]bool // by template
-	distrusted map[string]bool // by namespace
+	harmless   map[string]int64 // the number of mutations when it was found, by template or pod
+	distrusted map[string]bool  // templates, by namespace
+}
+
+// key names the pods that a dry run of this one serves.
+func (a *admission) key(pod *corev1.Pod) string {
+	if a.distrusted[pod.Namespace] {
+		return string(pod.UID)
+	}
+	return template(pod)
 }
 
 func (a *admission) trusts(pod *corev1.Pod) bool {
+	number := a.mutations.Number(pod.Namespace)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.harmless[template(pod)] && !a.distrusted[pod.Namespace]
+	at, asked := a.harmless[a.key(pod)]
+	return asked && at == number
 }
 
-func (a *admission) trust(pod *corev1.Pod) {
+// trust notes that a dry run, begun at that number of mutations, found such pods harmless.
+func (a *admission) trust(pod *corev1.Pod, number int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.harmless == nil {
-		a.harmless = map[string]bool{}
+		a.harmless = map[string]int64{}
 	}
-	a.harmless[template(pod)] = true
+	a.harmless[a.key(pod)] = number
+}
+
+// mutated notes that admission would change a pod, or has.
+func (a *admission) mutated(pod *corev1.Pod, number int64) {
+	a.mu.Lock()
+	key := a.key(pod)
+	_, asked := a.harmless[key]
+	delete(a.harmless, key)
+	a.mu.Unlock()
+	a.mutations.Found(pod.Namespace, number, asked)
 }
 
 func (a *admission) distrust(namespace string) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -119,10 +120,20 @@ type kubelet struct {
 	// hangs is the namespace whose webhook does not answer; mutates is the pod of which admission
 	// changes more than was asked for, though not in a dry run.
 	hangs, mutates string
+	// wouldMutate is the pod of which a dry run shows that, and during is called in its first dry run.
+	wouldMutate string
+	during      func()
 }
 
 func (k *kubelet) DryRun(_ context.Context, pod *corev1.Pod, _ actuator.Move) podresize.Result {
 	k.asked = append(k.asked, pod.Name)
+	if during := k.during; during != nil && pod.Name == "a-0" {
+		k.during = nil
+		during()
+	}
+	if pod.Name == k.wouldMutate {
+		return podresize.Result{Outcome: podresize.WouldMutate, Message: "app limits memory=64Mi is added"}
+	}
 	if pod.Namespace == k.hangs {
 		return podresize.Result{Outcome: podresize.Unavailable, WebhookFailed: true, Message: "failed calling webhook"}
 	}
@@ -376,6 +387,35 @@ func TestDryRunsOncePerTemplate(t *testing.T) {
 		must(t, r.Restore(t.Context()))
 		if len(k.asked) != want || len(k.moves) != 11 {
 			t.Errorf("admission changes %q: dry runs of %v, want %d", mutates, k.asked, want)
+		}
+	}
+}
+
+// TestADryRunVoidsOthers: once a dry run shows that admission would change a pod of a namespace, pods whose
+// template was found harmless before have another dry run, and so has one whose dry run is under way. A pod that
+// would be changed at each attempt voids them once.
+func TestADryRunVoidsOthers(t *testing.T) {
+	yes, owned := true, []*corev1.Pod{}
+	for _, name := range []string{"a-0", "a-1", "z-0", "z-1"} {
+		p := pod(name, 2000, true)
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "a", UID: "a", Controller: &yes}}
+		owned = append(owned, p)
+	}
+	for name, c := range map[string]struct {
+		meanwhile bool
+		want      []string
+	}{"before": {false, []string{"a-0", "z-0"}}, "meanwhile": {true, []string{"a-0", "a-0"}}} {
+		r, k, _ := cluster(recorded(t, append(owned, pod("m", 2000, true))...))
+		k.wouldMutate = "m"
+		if c.meanwhile {
+			k.during = func() { r.resize(t.Context(), pod("m", 2000, true), actuator.Move{UID: "m"}) }
+		}
+		if err := r.Restore(t.Context()); err == nil || len(k.moves) != len(owned) {
+			t.Errorf("%s: %d pods restored, error %v", name, len(k.moves), err)
+		}
+		asked := slices.DeleteFunc(k.asked, func(pod string) bool { return pod == "m" })
+		if !slices.Equal(asked, c.want) {
+			t.Errorf("%s: dry runs of %v, want %v", name, asked, c.want)
 		}
 	}
 }

@@ -12,6 +12,8 @@
 //   - EndsWithoutProgress: pods that cannot be restored do not use up the time of a run.
 //   - OneNamespaceCostsItself: pods of other namespaces do not wait for a webhook that does not answer.
 //   - DryRunsOncePerTemplate: pods of one template share a dry run until admission changes one of them.
+//   - ADryRunVoidsOthers: after one that shows that admission would change a pod, the pods of that
+//     namespace have another one.
 package restore
 
 import (
