@@ -8,6 +8,7 @@
 //     its usage, never more.
 //   - ThrottlingKeepsTheEstimate: usage at the quota, throttled in every period, never lowers the
 //     estimate.
+//   - ThrottlingShowsMoreDemand: nor does throttling in some periods lower it to the quota.
 //   - StarvationIsSeen: the demand of a container that waits for a CPU on a full node is up to
 //     twice its usage, and up to its share.
 //   - StallsBoundDemand: the demand of a container that is stalled on memory or IO is at most its
@@ -123,15 +124,18 @@ func (c Config) Next(e Estimate, r sense.Rate, share cpu.Milli) Estimate {
 	if e.Samples == 0 {
 		return Estimate{Samples: 1, Mean: latest, Latest: latest, ThrottleRatio: throttleRatio}
 	}
-	weight := seconds
+	weight, target := seconds, latest
 	if latest < e.Mean && r.QuotaKnown && float64(r.Usage) >= quotaThreshold*float64(r.Quota) {
 		// At its quota a container shows its usage and not its demand, so the more it is throttled,
 		// the less it lowers the estimate. Usage clearly below the quota was throttled in bursts only.
 		weight *= 1 - saturation
+		if throttleRatio >= c.ThrottleThreshold {
+			target = max(latest, min(e.Mean, withheldGain*(r.Quota+cpu.Quantum).Cores()))
+		}
 	}
 	return Estimate{
 		Samples:       e.Samples + 1,
-		Mean:          c.smooth(e.Mean, latest, weight),
+		Mean:          c.smooth(e.Mean, target, weight),
 		Latest:        latest,
 		ThrottleRatio: c.smooth(e.ThrottleRatio, throttleRatio, seconds),
 	}
@@ -139,6 +143,12 @@ func (c Config) Next(e Estimate, r sense.Rate, share cpu.Milli) Estimate {
 
 // quotaThreshold is the share of its quota from which the usage of a container is at the quota.
 const quotaThreshold = 0.85
+
+// withheldGain is the multiple of its quota below which the estimate of a container does not fall while it
+// is throttled at that quota: it demands more than the quota. An estimate that came down to the quota
+// would uncap the pod, its usage would cap it again, and so on for as long as its demand stays. It is
+// above the bands within which a quota may stay below the limit that was decided.
+const withheldGain = 1.15
 
 // maxGain is by how much demand can exceed usage, as a share of usage: at most 1. A container that
 // is stalled for a part s of the time could use at most 1/s times its usage with no limit: its

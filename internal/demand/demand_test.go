@@ -64,6 +64,35 @@ func TestThrottlingKeepsTheEstimate(t *testing.T) {
 	}
 }
 
+// TestThrottlingShowsMoreDemand: at its quota, a container that is throttled in some periods demands more than
+// the quota, by more than the bands of limits; one that is hardly throttled, or stalled, shows its demand.
+func TestThrottlingShowsMoreDemand(t *testing.T) {
+	cfg := DefaultConfig()
+	for _, c := range []struct {
+		name        string
+		before      cpu.Milli
+		throttle    float64
+		stalled     float64
+		least, most cpu.Milli
+	}{
+		{"in some periods", 3000, 0.4, 0, 1100, 1200},
+		{"in most", 3000, 0.7, 0, 1100, 1450},
+		{"at a demand within the bands", 1050, 0.4, 0, 1050, 1050},
+		{"in hardly any", 3000, 0.05, 0, 1000, 1001},
+		{"while it is stalled", 3000, 0.4, 0.9, 1000, 1001},
+	} {
+		e, r := after(20, tick(c.before, 0)), tick(1000, c.throttle)
+		r.Quota, r.QuotaKnown = 1000, true
+		r.Stalls = &sense.Stalls{Memory: sense.Ratio{Known: true, Value: c.stalled}}
+		for range 600 {
+			e = cfg.Next(e, r, 0)
+		}
+		if got := e.Demand(); got < c.least || got > c.most {
+			t.Errorf("ten minutes at its quota, throttled %s: demand %v, want %v to %v", c.name, got, c.least, c.most)
+		}
+	}
+}
+
 func TestStarvationIsSeen(t *testing.T) {
 	waits := tick(200, 0)
 	waits.Pressure = sense.Ratio{Known: true, Value: 0.6} // halfway from 0.2 to 1

@@ -1,0 +1,229 @@
+package round
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/testing/loads"
+	"github.com/mbcas/mbcas/market"
+)
+
+var (
+	restNodes = flag.Int("rest-nodes", 40, "how many nodes TestConstantLoadComesToRest plays")
+	restSeed  = flag.Uint64("rest-seed", 1, "the seed of the first of them")
+)
+
+// stage is a node with real delays: a decision is published after publishTakes, its resize is in force as
+// long again later, and the kubelet reports it after reportTakes. Limits are lowered in steps, and
+// each pod wants the same all the time. A pod at its limit is throttled in 30 % of its periods at least.
+type stage struct {
+	node      Node
+	kernel    loads.Node
+	now       time.Time
+	busyUntil time.Time // when nothing waits or is in flight any more
+	state     State
+	actors    []*actor
+	price     market.Price
+	resizes   []string
+}
+
+const (
+	publishTakes = 250 * time.Millisecond
+	reportTakes  = 1500 * time.Millisecond
+)
+
+// actor is a pod of a stage.
+type actor struct {
+	name              string
+	request, declared cpu.Milli
+	wants             float64 // cores
+	unmanaged         bool
+	limit             cpu.Milli // in its spec
+	published, next   Published
+	nextAt            time.Time // when next is published; zero: it is
+	inForceAt         time.Time // when its limit is in force; zero: it is
+	doneAt            time.Time // when the kubelet has reported its resize
+	lowered, raised   time.Time
+}
+
+func newStage(cores, system float64, actors ...*actor) *stage {
+	s := &stage{now: epoch, actors: actors, node: Node{Capacity: cpu.FromCores(cores), Allocatable: cpu.FromCores(cores)}}
+	s.kernel = loads.Node{Cores: cores, System: system, Now: func() time.Time { return s.now }}
+	for _, a := range actors {
+		a.limit = a.declared
+		s.kernel.Set(a.name, a.limit, func() *loads.Container {
+			return &loads.Container{Load: loads.Constant(a.wants), Request: a.request}
+		})
+	}
+	return s
+}
+
+// run plays it for some time.
+func (s *stage) run(d time.Duration) {
+	for end := s.now.Add(d); s.now.Before(end); {
+		for next := s.now.Add(time.Second); s.now.Before(next); {
+			if s.now.After(s.busyUntil) {
+				s.now = next
+			} else {
+				s.now = s.now.Add(publishTakes)
+				s.kernel.Read(nil)
+				s.act()
+			}
+		}
+		s.round()
+	}
+}
+
+// act is what the API server, the controller and the kubelet do.
+func (s *stage) act() {
+	pods := make([]actuator.Pod, len(s.actors))
+	for i, a := range s.actors {
+		if !a.inForceAt.IsZero() && !s.now.Before(a.inForceAt) {
+			s.kernel.Set(a.name, a.limit, nil)
+			a.inForceAt = time.Time{}
+		}
+		if !a.nextAt.IsZero() && !s.now.Before(a.nextAt) {
+			a.published, a.nextAt = a.next, time.Time{}
+		}
+		c := s.container(a)
+		pods[i] = actuator.Pod{
+			UID: a.name, InFlight: s.now.Before(a.doneAt), LastDecrease: a.lowered, LastIncrease: a.raised,
+			Capped: a.published.Bound == market.ByPrice,
+			Containers: []actuator.Container{{
+				Name: "c", Limit: a.limit, Declared: a.declared, Floor: c.Floor, Ceiling: c.Ceiling, Desired: a.published.Limits["c"],
+			}},
+		}
+	}
+	for _, step := range actuator.Plan(actuator.DefaultConfig(), s.now, s.price > 0, pods) {
+		if step.RecheckAt.After(s.busyUntil) {
+			s.busyUntil = step.RecheckAt
+		}
+		if step.Move != nil {
+			s.resize(s.actors[step.Pod], step.Move.Changes[0].To)
+		}
+	}
+}
+
+func (s *stage) resize(a *actor, to cpu.Milli) {
+	s.resizes = append(s.resizes, fmt.Sprintf("%v %s %v -> %v", s.now.Sub(epoch), a.name, a.limit, to))
+	if to < a.limit {
+		a.lowered = s.now
+	} else {
+		a.raised = s.now
+	}
+	a.limit, a.inForceAt, a.doneAt = to, s.now.Add(publishTakes), s.now.Add(reportTakes)
+	s.busyUntil = s.now.Add(2 * reportTakes)
+}
+
+func (s *stage) container(a *actor) demand.Container {
+	return demand.Container{
+		Name: "c", ID: a.name, Request: a.request, Declared: a.declared, Limit: a.limit,
+	}.Within(0, s.node.Allocatable)
+}
+
+// round is one of the agent.
+func (s *stage) round() {
+	in := Input{Now: s.now, Node: s.node}
+	var targets []kernel.Target
+	for _, a := range s.actors {
+		in.Pods = append(in.Pods, PodInput{
+			Pod: demand.Pod{
+				UID: a.name, Budget: max(2, market.Budget(a.request)), Unmanaged: a.unmanaged,
+				Containers: []demand.Container{s.container(a)},
+			},
+			Published: a.next,
+		})
+		targets = append(targets, kernel.Target{Pod: a.name, Containers: []string{a.name}})
+	}
+	in.Sample = s.kernel.Read(targets)
+	var out Output
+	s.state, out = Run(DefaultConfig(), s.state, in)
+	s.price = out.Node.Price
+	for _, d := range out.Decisions {
+		if a := s.actors[d.Pod]; d.Publish {
+			a.next, a.nextAt = published(d, s.now), s.now.Add(publishTakes)
+			s.busyUntil = s.now.Add(2 * reportTakes)
+		}
+	}
+}
+
+func published(d Decision, now time.Time) Published {
+	return Published{
+		At: now, Limits: map[string]cpu.Milli{"c": d.Limit}, Demand: d.Demand, Price: d.Price, Bound: d.Bound,
+		ThrottleRatio: d.ThrottleRatio,
+	}
+}
+
+// drawStage is a node of 2 to 16 cores with 1 to 30 pods. Most want 20 % to 220 % of what they request,
+// some up to four times an even part of the node, and some more than the node has.
+func drawStage(seed uint64) *stage {
+	r := rand.New(rand.NewPCG(seed, 77))
+	cores, n := []float64{2, 4, 8, 16}[r.IntN(4)], 1+r.IntN(30)
+	even := cores / float64(n)
+	actors := make([]*actor, n)
+	for i := range actors {
+		request := cpu.FromCores(even * (0.05 + 0.9*r.Float64())).RoundDown(cpu.Quantum)
+		a := &actor{name: fmt.Sprintf("p%d", i), request: request, declared: request + cpu.Milli(1+r.IntN(200))*10}
+		a.unmanaged = r.IntN(8) == 0
+		switch r.IntN(10) {
+		case 0, 1:
+			a.wants = even * 4 * r.Float64()
+		case 2:
+			a.wants = 20
+		default:
+			a.wants = request.Cores() * (0.2 + 2*r.Float64())
+		}
+		actors[i] = a
+	}
+	return newStage(cores, cores*[]float64{0, 0.05, 0.2}[r.IntN(3)], actors...)
+}
+
+// TestBindingLimitStays: a limit that binds, but not in all periods, stays. Without the limit the pod would use
+// more than its share, and be capped again.
+func TestBindingLimitStays(t *testing.T) {
+	for _, wants := range []float64{1.85, 2, 2.1, 2.5, 3} { // its share is 1.8
+		service := &actor{name: "service", request: 1000, declared: 4000, wants: wants}
+		s := newStage(4, 0, service, &actor{name: "batch", request: 1000, declared: 4000, wants: 8})
+		s.run(5 * time.Minute)
+		settled := len(s.resizes)
+		s.run(20 * time.Minute)
+		if late := s.resizes[settled:]; len(late) > 0 || service.limit < 1600 {
+			t.Errorf("a pod that wants %v all the time has %v, and there are %d resizes after five minutes: %q",
+				wants, service.limit, len(late), late[:min(len(late), 5)])
+		}
+	}
+}
+
+// TestConstantLoadComesToRest: on a node with any pods, each of which wants the same all the time, no limit
+// changes later than half an hour after they started. Only the trim takes that long.
+func TestConstantLoadComesToRest(t *testing.T) {
+	scarce, changes, slow := 0, 0, 0
+	for seed := *restSeed; seed < *restSeed+uint64(*restNodes); seed++ {
+		s := drawStage(seed)
+		s.run(10 * time.Minute)
+		soon := len(s.resizes)
+		s.run(20 * time.Minute)
+		settled := len(s.resizes)
+		s.run(20 * time.Minute)
+		if late := s.resizes[settled:]; len(late) > 0 {
+			t.Errorf("node %d: %d resizes after half an hour, the last is %s", seed, len(late), late[len(late)-1])
+		}
+		if changes += settled; s.price > 0 {
+			scarce++
+		}
+		if settled > soon {
+			slow++
+		}
+	}
+	if scarce < *restNodes/2 || changes < 4**restNodes {
+		t.Errorf("%d nodes with a price, and %d resizes: this proves nothing", scarce, changes)
+	}
+	t.Logf("%d nodes, %d with a price: %d resizes, on %d of them also after ten minutes", *restNodes, scarce, changes, slow)
+}
