@@ -31,8 +31,16 @@ type stage struct {
 	state     State
 	actors    []*actor
 	price     market.Price
-	resizes   []string
+	resizes   []resized
 }
+
+type resized struct {
+	after    time.Duration
+	pod      string
+	from, to cpu.Milli
+}
+
+func (r resized) String() string { return fmt.Sprintf("%v %s %v -> %v", r.after, r.pod, r.from, r.to) }
 
 const (
 	publishTakes = 250 * time.Millisecond
@@ -112,7 +120,7 @@ func (s *stage) act() {
 }
 
 func (s *stage) resize(a *actor, to cpu.Milli) {
-	s.resizes = append(s.resizes, fmt.Sprintf("%v %s %v -> %v", s.now.Sub(epoch), a.name, a.limit, to))
+	s.resizes = append(s.resizes, resized{s.now.Sub(epoch), a.name, a.limit, to})
 	if to < a.limit {
 		a.lowered = s.now
 	} else {
@@ -195,35 +203,56 @@ func TestBindingLimitStays(t *testing.T) {
 		settled := len(s.resizes)
 		s.run(20 * time.Minute)
 		if late := s.resizes[settled:]; len(late) > 0 || service.limit < 1600 {
-			t.Errorf("a pod that wants %v all the time has %v, and there are %d resizes after five minutes: %q",
+			t.Errorf("a pod that wants %v all the time has %v, and there are %d resizes after five minutes: %v",
 				wants, service.limit, len(late), late[:min(len(late), 5)])
 		}
 	}
 }
 
 // TestConstantLoadComesToRest: on a node with any pods, each of which wants the same all the time, no limit
-// changes later than half an hour after they started. Only the trim takes that long.
+// goes up and down later than half an hour after they started, and on 99 of 100 nodes none changes. The
+// others still follow the trim, which may take longer and does not return.
 func TestConstantLoadComesToRest(t *testing.T) {
-	scarce, changes, slow := 0, 0, 0
+	scarce, changes, soon, late := 0, 0, 0, 0
 	for seed := *restSeed; seed < *restSeed+uint64(*restNodes); seed++ {
 		s := drawStage(seed)
 		s.run(10 * time.Minute)
-		soon := len(s.resizes)
+		early := len(s.resizes)
 		s.run(20 * time.Minute)
 		settled := len(s.resizes)
 		s.run(20 * time.Minute)
-		if late := s.resizes[settled:]; len(late) > 0 {
-			t.Errorf("node %d: %d resizes after half an hour, the last is %s", seed, len(late), late[len(late)-1])
+		if after := s.resizes[settled:]; len(after) > 0 {
+			late++
+			if r, ok := turns(after); ok {
+				t.Errorf("node %d: %d resizes after half an hour, to and fro: %v", seed, len(after), r)
+			}
 		}
 		if changes += settled; s.price > 0 {
 			scarce++
 		}
-		if settled > soon {
-			slow++
+		if settled == early {
+			soon++
 		}
+	}
+	if late > *restNodes/100 {
+		t.Errorf("limits change after half an hour on %d of %d nodes", late, *restNodes)
 	}
 	if scarce < *restNodes/2 || changes < 4**restNodes {
 		t.Errorf("%d nodes with a price, and %d resizes: this proves nothing", scarce, changes)
 	}
-	t.Logf("%d nodes, %d with a price: %d resizes, on %d of them also after ten minutes", *restNodes, scarce, changes, slow)
+	t.Logf("%d nodes, %d with a price: %d resizes, none after ten minutes on %d; after half an hour on %d",
+		*restNodes, scarce, changes, soon, late)
+}
+
+// turns finds a resize of a pod in the other direction than the one before it.
+func turns(list []resized) (resized, bool) {
+	raised := map[string]bool{}
+	for _, r := range list {
+		up := r.to > r.from
+		if before, ok := raised[r.pod]; ok && before != up {
+			return r, true
+		}
+		raised[r.pod] = up
+	}
+	return resized{}, false
 }
