@@ -99,10 +99,12 @@ func (o options) validate(rest []string) error {
 		{o.pods < o.nodes, fmt.Sprintf("-pods %d: want at least one on each of %d nodes", o.pods, o.nodes)},
 		{o.cores < 1, fmt.Sprintf("-cores %d: want at least 1", o.cores)},
 		{o.memory < 1, fmt.Sprintf("-controller-memory %d: want at least 1 MiB", o.memory)},
-		{min(o.interval, o.length, o.settle, o.timeout) <= 0, "-interval, -phase, -settle and -timeout: want more than 0s"},
+		{min(o.interval, o.length, o.settle, o.timeout) <= 0,
+			"-interval, -phase, -settle and -timeout: want more than 0s"},
 		{min(o.throttled, o.contended, o.churn) < 0 || max(o.throttled, o.contended, o.churn) > 1,
 			"-throttled, -contended and -churn: want 0 to 1"},
-		{err != nil || info.IsDir(), fmt.Sprintf("-controller %s: want a program; make build writes bin/mbcas-controller", o.controller)},
+		{err != nil || info.IsDir(),
+			fmt.Sprintf("-controller %s: want a program; make build writes bin/mbcas-controller", o.controller)},
 	} {
 		if c.bad {
 			return fmt.Errorf("%w: %s", errUsage, c.text)
