@@ -54,7 +54,8 @@ var rules = []struct{ pkg, imports string }{
 		cpu market internal/kernel internal/demand internal/round api/v1alpha1 internal/kube internal/allocation
 		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/sharding", "actuator actuator/podresize internal/kube kubernetes"},
-	{"internal/flowcontrol", "api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time"},
+	{"internal/flowcontrol", `
+		api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time`},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
 	{"internal/controller/metrics", "api/v1alpha1/reasons internal/liveness github.com/prometheus"},
 	{"internal/events", "kubernetes golang.org/x/time"},
