@@ -42,6 +42,11 @@ var mutants = []mutant{
 		return`, schedules,
 	},
 	{
+		"the template of a pod's owner declares nothing", "internal/restore/find.go",
+		`if limits[i].CPULimit = template[l.Name]; template[l.Name] == 0 {`,
+		`if limits[i].CPULimit = template[l.Name]; template[l.Name] >= 0 {`, schedules,
+	},
+	{
 		"a restore stops short of the declared limits", "internal/lifecycle/plan.go",
 		`c.Declared = to.Of(c.Name); s.raiseOnly`, `c.Declared = to.Of(c.Name) + 50; s.raiseOnly`, schedules,
 	},

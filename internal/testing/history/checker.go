@@ -84,7 +84,7 @@ func (c *checker) life(by string) *life {
 func (c *checker) pod(uid string) *pod {
 	p := c.pods[uid]
 	if p == nil {
-		p = &pod{}
+		p = &pod{records: records{ours: map[string]bool{}}}
 		c.pods[uid] = p
 	}
 	return p
@@ -93,9 +93,7 @@ func (c *checker) pod(uid string) *pod {
 func (c *checker) take(e *Event) {
 	switch e.Kind {
 	case Created:
-		p := c.pod(e.Pod)
-		p.namespace, p.node = e.Namespace, e.Node
-		p.limits, p.owners = maps.Clone(e.Limits), maps.Clone(e.Limits)
+		c.pod(e.Pod).created(e)
 	case External:
 		c.external(e)
 	case Ledgered, Recorded:
@@ -152,6 +150,15 @@ func (c *checker) take(e *Event) {
 	c.unaudited(e)
 }
 
+// created takes in a pod as its owner declares it.
+func (p *pod) created(e *Event) {
+	p.namespace, p.node = e.Namespace, e.Node
+	p.limits, p.owners = maps.Clone(e.Limits), maps.Clone(e.Limits)
+	if e.Template {
+		p.template = e.Limits
+	}
+}
+
 // external takes in limits that another writer set.
 func (c *checker) external(e *Event) {
 	p := c.pod(e.Pod)
@@ -160,7 +167,7 @@ func (c *checker) external(e *Event) {
 	}
 	for name, l := range e.Limits {
 		if e.Before[name] != l {
-			p.limits[name], p.owners[name] = l, l
+			p.limits[name], p.owners[name], p.ours[name] = l, l, false
 		}
 	}
 	p.decrease = time.Time{} // what was in flight is replaced

@@ -63,6 +63,7 @@ type Event struct {
 	Node string
 
 	Namespace string // with Created and Admission
+	Template  bool   // with Created: the template of the pod's owner has these limits
 
 	Before, Limits Limits
 	// Of resizes: Guarded says that the request named the UID and the version of the pod, Other what it

@@ -50,6 +50,7 @@ func (c *checker) resized(e *Event) {
 	if l.tokens--; l.tokens < -0.001 {
 		c.fail(4, "%s resizes more often than %v per second after a burst of %d", e.By, c.rules.Rate, c.rules.Burst)
 	}
+	p.own(e)
 	p.limits, p.applied = maps.Clone(e.Limits), e.Limits
 	if a, ok := l.unknown[e.Pod]; ok && sameChange(e, &a.audit) && a.sent.number == l.sent[e.Pod].number {
 		delete(l.unknown, e.Pod)
@@ -242,7 +243,7 @@ func (c *checker) restored() {
 		if p.lost && p.said && (p.reason == "" || p.reason == unknown) {
 			continue
 		}
-		if p.recorded != nil && p.limits != nil && !maps.Equal(p.limits, p.owners) {
+		if (p.recorded != nil || p.declared) && p.limits != nil && !maps.Equal(p.limits, p.owners) {
 			c.fail(2, "%s ends at %v, its owner declared %v", uid, p.limits, p.owners)
 		}
 	}

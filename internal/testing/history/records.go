@@ -14,6 +14,11 @@ type records struct {
 	// lost: users have deleted both records while no process ran that had seen one. Where the limits are not
 	// its owner's, the pod is not resized any more: what its owner declared is known nowhere.
 	lost bool
+	// template are the limits in the template of the pod's owner; nil: it has none. They stand in for both
+	// records of the limits that MBCAS wrote last, which are in ours.
+	template Limits
+	ours     map[string]bool
+	declared bool // by the template
 	// said: since then, a process has written that the declared limits are unknown.
 	said bool
 }
@@ -39,11 +44,34 @@ func (c *checker) lose() {
 		for by := range p.known {
 			lost = lost && c.life(by).crashed
 		}
-		if lost {
+		if lost && p.template != nil {
+			p.fromTemplate()
+		} else if lost {
 			p.said = p.said && p.lost
 			p.lost, p.external = true, time.Time{}
 		}
 	}
+}
+
+// own notes the limits that a resize of MBCAS wrote.
+func (p *pod) own(e *Event) {
+	for name, l := range e.Limits {
+		if e.Before[name] != l {
+			p.ours[name] = true
+		}
+	}
+}
+
+// fromTemplate: of the limits of a pod without records, those that MBCAS wrote last are declared in the
+// template, the others are declared as they are.
+func (p *pod) fromTemplate() {
+	for name, l := range p.limits {
+		if p.owners[name] = l; p.ours[name] {
+			p.owners[name] = p.template[name]
+		}
+	}
+	p.declared = true
+	p.known, p.ledgered, p.recorded, p.applied, p.external = nil, nil, nil, nil, time.Time{}
 }
 
 // forgottenLedger: a user deleted the ledger of a node.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -82,7 +83,7 @@ func (w *world) storedPod(e memapi.Event, p *process) {
 	case before == nil:
 		w.note(history.Event{
 			Kind: history.Created, Namespace: after.Namespace, Pod: string(after.UID), Node: after.Spec.NodeName,
-			Limits: containerLimits(after),
+			Limits: containerLimits(after), Template: metav1.GetControllerOf(after) != nil,
 		})
 	case after == nil:
 		w.note(history.Event{Kind: history.Gone, Pod: string(before.UID)})

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -188,15 +189,28 @@ func (w *world) run(name string) {
 		}
 		pod.Spec.NodeName, pod.Status.QOSClass = p.node, corev1.PodQOSBurstable
 		if p.deployment != "" {
-			yes := true
+			rs := w.replicaSet(p, pod)
 			pod.Labels = map[string]string{"app": p.deployment, "pod-template-hash": "abc"}
-			pod.OwnerReferences = []metav1.OwnerReference{{
-				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.deployment + "-abc", UID: "rs-1", Controller: &yes,
-			}}
+			pod.OwnerReferences = []metav1.OwnerReference{
+				*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")),
+			}
 		}
 		w.create("owner", pod)
 		w.kubelet(p.node, apiserver.Obey)
 	}
+}
+
+// replicaSet is the one of a pod's deployment, whose template is the pod as it is created.
+func (w *world) replicaSet(p podSpec, pod *corev1.Pod) *appsv1.ReplicaSet {
+	name := p.deployment + "-abc"
+	rs := memapi.Get[*appsv1.ReplicaSet](w.api, p.namespace, name)
+	if rs == nil {
+		rs = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name}}
+		rs.Spec.Template.Spec.Containers = pod.DeepCopy().Spec.Containers
+		w.create("owner", rs)
+		rs = memapi.Get[*appsv1.ReplicaSet](w.api, p.namespace, name)
+	}
+	return rs
 }
 
 // exists says whether there is such a node.
