@@ -12,6 +12,8 @@
 //     the floor, and no other pod is capped.
 //   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for
 //     FallDelay, or when CPU lies idle beside a throttled pod.
+//   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its
+//     share.
 //   - RestartKeepsThePrice: a restart of the agent, a pause, or counters of the node that go back
 //     change no limit.
 //   - ScarcityIsSeenAtOnce: usage above the supply for Onset raises the price, however slow the

@@ -68,7 +68,11 @@ func (p price) update(c clearing) price {
 			p.trim = 0
 		}
 	case cleared == 0:
-		// Demand is just below the supply: a price in force stays, and none begins.
+		// Demand is just below the supply: no price begins, and one in force stays, but not above the
+		// share price.
+		if most := sharePrice(c.solver, problem); most < p.inForce && differs(most, p.inForce, c.cfg.PriceBand) {
+			p = p.moveTo(c.cfg, most, false, c.elapsed)
+		}
 	default:
 		if p.resumed && before > 0 {
 			p.trim = max(-c.cfg.TrimLimit, min(c.cfg.TrimLimit, math.Log(float64(before/cleared))))

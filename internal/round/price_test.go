@@ -209,3 +209,19 @@ func TestTrimDescends(t *testing.T) {
 		}
 	})
 }
+
+// TestNoPriceAboveTheShare: a saturating pod is deleted, and what the others are estimated to demand fits, by less
+// than ReleaseBand, while less than ReleaseIdle of the supply is idle. A pod that was capped does not stay below its
+// share for that.
+func TestNoPriceAboveTheShare(t *testing.T) {
+	service := &fakePod{name: "service", request: 300, declared: 2000, demand: 8000}
+	others := &fakePod{name: "others", request: 2850, demand: 2850, unmanaged: true}
+	w := newWorld(service, others, &fakePod{name: "hog", request: 100, budget: 1000, declared: 4000, demand: 8000})
+	w.run(120)
+	capped := service.limit
+	service.demand, w.pods = 650, w.pods[:2]
+	if out := w.run(60); capped > 400 || service.limit < 650 {
+		t.Errorf("the limit went from %v to %v at a price of %v, with a demand of %v in a supply of %v: want 650m or more",
+			capped, service.limit, out.Node.Price, out.Node.Demand, out.Node.Supply)
+	}
+}
