@@ -16,20 +16,20 @@ import (
 )
 
 var (
-	restNodes = flag.Int("rest-nodes", 40, "how many nodes TestConstantLoadComesToRest plays")
+	restNodes = flag.Int("rest-nodes", 40, "how many nodes TestConstantLoadComesToRest simulates")
 	restSeed  = flag.Uint64("rest-seed", 1, "the seed of the first of them")
 )
 
-// stage is a node with real delays: a decision is published after publishTakes, its resize is in force as
+// delayedNode is a node with real delays: a decision is published after publishTakes, its resize is in force as
 // long again later, and the kubelet reports it after reportTakes. Limits are lowered in steps, and
-// each pod wants the same all the time. A pod at its limit is throttled in 30 % of its periods at least.
-type stage struct {
+// each pod demands the same all the time. A pod at its limit is throttled in 30 % of its periods at least.
+type delayedNode struct {
 	node      Node
 	kernel    loads.Node
 	now       time.Time
 	busyUntil time.Time // when nothing waits or is in flight any more
 	state     State
-	actors    []*actor
+	pods      []*constantPod
 	price     market.Price
 	resizes   []resized
 }
@@ -47,11 +47,11 @@ const (
 	reportTakes  = 1500 * time.Millisecond
 )
 
-// actor is a pod of a stage.
-type actor struct {
+// constantPod is a pod with a constant demand.
+type constantPod struct {
 	name              string
 	request, declared cpu.Milli
-	wants             float64 // cores
+	demand            float64 // cores
 	unmanaged         bool
 	limit             cpu.Milli // in its spec
 	published, next   Published
@@ -61,20 +61,20 @@ type actor struct {
 	lowered, raised   time.Time
 }
 
-func newStage(cores, system float64, actors ...*actor) *stage {
-	s := &stage{now: epoch, actors: actors, node: Node{Capacity: cpu.FromCores(cores), Allocatable: cpu.FromCores(cores)}}
+func newDelayedNode(cores, system float64, pods ...*constantPod) *delayedNode {
+	s := &delayedNode{now: epoch, pods: pods, node: Node{Capacity: cpu.FromCores(cores), Allocatable: cpu.FromCores(cores)}}
 	s.kernel = loads.Node{Cores: cores, System: system, Now: func() time.Time { return s.now }}
-	for _, a := range actors {
-		a.limit = a.declared
-		s.kernel.Set(a.name, a.limit, func() *loads.Container {
-			return &loads.Container{Load: loads.Constant(a.wants), Request: a.request}
+	for _, p := range pods {
+		p.limit = p.declared
+		s.kernel.Set(p.name, p.limit, func() *loads.Container {
+			return &loads.Container{Load: loads.Constant(p.demand), Request: p.request}
 		})
 	}
 	return s
 }
 
-// run plays it for some time.
-func (s *stage) run(d time.Duration) {
+// run simulates it for some time.
+func (s *delayedNode) run(d time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); {
 		for next := s.now.Add(time.Second); s.now.Before(next); {
 			if s.now.After(s.busyUntil) {
@@ -82,30 +82,30 @@ func (s *stage) run(d time.Duration) {
 			} else {
 				s.now = s.now.Add(publishTakes)
 				s.kernel.Read(nil)
-				s.act()
+				s.carryOut()
 			}
 		}
 		s.round()
 	}
 }
 
-// act is what the API server, the controller and the kubelet do.
-func (s *stage) act() {
-	pods := make([]actuator.Pod, len(s.actors))
-	for i, a := range s.actors {
-		if !a.inForceAt.IsZero() && !s.now.Before(a.inForceAt) {
-			s.kernel.Set(a.name, a.limit, nil)
-			a.inForceAt = time.Time{}
+// carryOut is what the API server, the controller and the kubelet do.
+func (s *delayedNode) carryOut() {
+	pods := make([]actuator.Pod, len(s.pods))
+	for i, p := range s.pods {
+		if !p.inForceAt.IsZero() && !s.now.Before(p.inForceAt) {
+			s.kernel.Set(p.name, p.limit, nil)
+			p.inForceAt = time.Time{}
 		}
-		if !a.nextAt.IsZero() && !s.now.Before(a.nextAt) {
-			a.published, a.nextAt = a.next, time.Time{}
+		if !p.nextAt.IsZero() && !s.now.Before(p.nextAt) {
+			p.published, p.nextAt = p.next, time.Time{}
 		}
-		c := s.container(a)
+		c := s.container(p)
 		pods[i] = actuator.Pod{
-			UID: a.name, InFlight: s.now.Before(a.doneAt), LastDecrease: a.lowered, LastIncrease: a.raised,
-			Capped: a.published.Bound == market.ByPrice,
+			UID: p.name, InFlight: s.now.Before(p.doneAt), LastDecrease: p.lowered, LastIncrease: p.raised,
+			Capped: p.published.Bound == market.ByPrice,
 			Containers: []actuator.Container{{
-				Name: "c", Limit: a.limit, Declared: a.declared, Floor: c.Floor, Ceiling: c.Ceiling, Desired: a.published.Limits["c"],
+				Name: "c", Limit: p.limit, Declared: p.declared, Floor: c.Floor, Ceiling: c.Ceiling, Desired: p.published.Limits["c"],
 			}},
 		}
 	}
@@ -114,49 +114,49 @@ func (s *stage) act() {
 			s.busyUntil = step.RecheckAt
 		}
 		if step.Move != nil {
-			s.resize(s.actors[step.Pod], step.Move.Changes[0].To)
+			s.resize(s.pods[step.Pod], step.Move.Changes[0].To)
 		}
 	}
 }
 
-func (s *stage) resize(a *actor, to cpu.Milli) {
-	s.resizes = append(s.resizes, resized{s.now.Sub(epoch), a.name, a.limit, to})
-	if to < a.limit {
-		a.lowered = s.now
+func (s *delayedNode) resize(p *constantPod, to cpu.Milli) {
+	s.resizes = append(s.resizes, resized{s.now.Sub(epoch), p.name, p.limit, to})
+	if to < p.limit {
+		p.lowered = s.now
 	} else {
-		a.raised = s.now
+		p.raised = s.now
 	}
-	a.limit, a.inForceAt, a.doneAt = to, s.now.Add(publishTakes), s.now.Add(reportTakes)
+	p.limit, p.inForceAt, p.doneAt = to, s.now.Add(publishTakes), s.now.Add(reportTakes)
 	s.busyUntil = s.now.Add(2 * reportTakes)
 }
 
-func (s *stage) container(a *actor) demand.Container {
+func (s *delayedNode) container(p *constantPod) demand.Container {
 	return demand.Container{
-		Name: "c", ID: a.name, Request: a.request, Declared: a.declared, Limit: a.limit,
+		Name: "c", ID: p.name, Request: p.request, Declared: p.declared, Limit: p.limit,
 	}.Within(0, s.node.Allocatable)
 }
 
 // round is one of the agent.
-func (s *stage) round() {
+func (s *delayedNode) round() {
 	in := Input{Now: s.now, Node: s.node}
 	var targets []kernel.Target
-	for _, a := range s.actors {
+	for _, p := range s.pods {
 		in.Pods = append(in.Pods, PodInput{
 			Pod: demand.Pod{
-				UID: a.name, Budget: max(2, market.Budget(a.request)), Unmanaged: a.unmanaged,
-				Containers: []demand.Container{s.container(a)},
+				UID: p.name, Budget: max(2, market.Budget(p.request)), Unmanaged: p.unmanaged,
+				Containers: []demand.Container{s.container(p)},
 			},
-			Published: a.next,
+			Published: p.next,
 		})
-		targets = append(targets, kernel.Target{Pod: a.name, Containers: []string{a.name}})
+		targets = append(targets, kernel.Target{Pod: p.name, Containers: []string{p.name}})
 	}
 	in.Sample = s.kernel.Read(targets)
 	var out Output
 	s.state, out = Run(DefaultConfig(), s.state, in)
 	s.price = out.Node.Price
 	for _, d := range out.Decisions {
-		if a := s.actors[d.Pod]; d.Publish {
-			a.next, a.nextAt = published(d, s.now), s.now.Add(publishTakes)
+		if p := s.pods[d.Pod]; d.Publish {
+			p.next, p.nextAt = published(d, s.now), s.now.Add(publishTakes)
 			s.busyUntil = s.now.Add(2 * reportTakes)
 		}
 	}
@@ -169,53 +169,53 @@ func published(d Decision, now time.Time) Published {
 	}
 }
 
-// drawStage is a node of 2 to 16 cores with 1 to 30 pods. Most want 20 % to 220 % of what they request,
+// drawDelayedNode is a node of 2 to 16 cores with 1 to 30 pods. Most demand 20 % to 220 % of what they request,
 // some up to four times an even part of the node, and some more than the node has.
-func drawStage(seed uint64) *stage {
+func drawDelayedNode(seed uint64) *delayedNode {
 	r := rand.New(rand.NewPCG(seed, 77))
 	cores, n := []float64{2, 4, 8, 16}[r.IntN(4)], 1+r.IntN(30)
 	even := cores / float64(n)
-	actors := make([]*actor, n)
-	for i := range actors {
+	pods := make([]*constantPod, n)
+	for i := range pods {
 		request := cpu.FromCores(even * (0.05 + 0.9*r.Float64())).RoundDown(cpu.Quantum)
-		a := &actor{name: fmt.Sprintf("p%d", i), request: request, declared: request + cpu.Milli(1+r.IntN(200))*10}
-		a.unmanaged = r.IntN(8) == 0
+		p := &constantPod{name: fmt.Sprintf("p%d", i), request: request, declared: request + cpu.Milli(1+r.IntN(200))*10}
+		p.unmanaged = r.IntN(8) == 0
 		switch r.IntN(10) {
 		case 0, 1:
-			a.wants = even * 4 * r.Float64()
+			p.demand = even * 4 * r.Float64()
 		case 2:
-			a.wants = 20
+			p.demand = 20
 		default:
-			a.wants = request.Cores() * (0.2 + 2*r.Float64())
+			p.demand = request.Cores() * (0.2 + 2*r.Float64())
 		}
-		actors[i] = a
+		pods[i] = p
 	}
-	return newStage(cores, cores*[]float64{0, 0.05, 0.2}[r.IntN(3)], actors...)
+	return newDelayedNode(cores, cores*[]float64{0, 0.05, 0.2}[r.IntN(3)], pods...)
 }
 
 // TestBindingLimitStays: a limit that binds, but not in all periods, stays. Without the limit the pod would use
 // more than its share, and be capped again.
 func TestBindingLimitStays(t *testing.T) {
-	for _, wants := range []float64{1.85, 2, 2.1, 2.5, 3} { // its share is 1.8
-		service := &actor{name: "service", request: 1000, declared: 4000, wants: wants}
-		s := newStage(4, 0, service, &actor{name: "batch", request: 1000, declared: 4000, wants: 8})
+	for _, cores := range []float64{1.85, 2, 2.1, 2.5, 3} { // its share is 1.8
+		service := &constantPod{name: "service", request: 1000, declared: 4000, demand: cores}
+		s := newDelayedNode(4, 0, service, &constantPod{name: "batch", request: 1000, declared: 4000, demand: 8})
 		s.run(5 * time.Minute)
 		settled := len(s.resizes)
 		s.run(20 * time.Minute)
 		if late := s.resizes[settled:]; len(late) > 0 || service.limit < 1600 {
-			t.Errorf("a pod that wants %v all the time has %v, and there are %d resizes after five minutes: %v",
-				wants, service.limit, len(late), late[:min(len(late), 5)])
+			t.Errorf("a pod that demands %v all the time has %v, and there are %d resizes after five minutes: %v",
+				cores, service.limit, len(late), late[:min(len(late), 5)])
 		}
 	}
 }
 
-// TestConstantLoadComesToRest: on a node with any pods, each of which wants the same all the time, no limit
+// TestConstantLoadComesToRest: on a node with any pods, each of which demands the same all the time, no limit
 // goes up and down later than half an hour after they started, and on 99 of 100 nodes none changes. The
 // others still follow the trim, which may take longer and does not return.
 func TestConstantLoadComesToRest(t *testing.T) {
 	scarce, changes, soon, late := 0, 0, 0, 0
 	for seed := *restSeed; seed < *restSeed+uint64(*restNodes); seed++ {
-		s := drawStage(seed)
+		s := drawDelayedNode(seed)
 		s.run(10 * time.Minute)
 		early := len(s.resizes)
 		s.run(20 * time.Minute)
