@@ -62,8 +62,9 @@ func (a *Agents) Judge(ctx context.Context, name string, node *lifecycle.Node, n
 }
 
 // confirm says whether the API server itself shows no renewal that the watch does not show. It is asked
-// once for each renewal, and again after a while where the watch is late. Only the controller asks, so an agent
-// cannot delay what is asked about another one; lines of trouble share a bound, as it is that of all agents.
+// once for each renewal, and again after a while where the watch is late. An agent causes no question,
+// so none can delay those about another. All share one limit of log lines: the fault is the API
+// server's.
 func (a *Agents) confirm(ctx context.Context, name string, now time.Time) bool {
 	if a.tracker.isConfirmed(name) {
 		return true
