@@ -36,13 +36,17 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 		in.Sample.Pods[i] = sample(known, p, r, now)
 	}
 	m.state, m.out = round.Run(m.cfg.Round, m.state, in)
+	arrives := r.Now + m.cfg.Publish.Draw(m.draws)
+	if n := len(m.arriving); n > 0 {
+		arrives = max(arrives, m.arriving[n-1].at)
+	}
 	for i := range m.out.Decisions {
 		d := &m.out.Decisions[i]
 		p := byName[d.UID]
 		p.demand = d.Demand
 		if d.Publish {
-			p.publish(d, now)
-			m.planAt = min(m.planAt, r.Now+m.cfg.PublishDelay)
+			m.arriving = append(m.arriving, publication{arrives, p, p.publish(d, now)})
+			m.planAt = min(m.planAt, m.arriving[0].at)
 		}
 	}
 }
@@ -75,8 +79,8 @@ func sample(known *pod, p *sim.PodSnapshot, r *sim.Snapshot, now time.Time) kern
 	}
 }
 
-// publish writes a decision to the pod's PodAllocation.
-func (p *pod) publish(d *round.Decision, now time.Time) {
+// publish writes a decision to the pod's PodAllocation, and returns what the controller will read.
+func (p *pod) publish(d *round.Decision, now time.Time) lifecycle.Decision {
 	limits := make(map[string]cpu.Milli, len(d.Containers))
 	for _, c := range d.Containers {
 		limits[c.Name] = c.Limit
@@ -85,7 +89,7 @@ func (p *pod) publish(d *round.Decision, now time.Time) {
 		At: now, Limits: limits, Demand: d.Demand, Price: d.Price, Bound: d.Bound, ThrottleRatio: d.ThrottleRatio,
 	}
 	p.floor, p.ceiling = d.Floor, d.Ceiling
-	p.decision = &lifecycle.Decision{
+	return lifecycle.Decision{
 		Limits: lifecycle.Limits{{Container: container, CPU: limits[container]}},
 		Price:  d.Price, Demand: d.Demand, Budget: d.Budget, AtFloor: d.Bound == market.ByFloor,
 	}

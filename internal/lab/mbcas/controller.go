@@ -18,6 +18,7 @@ const runningBefore = time.Hour
 // planResizes is one reconciliation of the node by the controller.
 func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
 	m.planAt, m.livenessAt = never, never
+	m.receive(r.Now)
 	now := epoch.Add(r.Now)
 	var ids []int
 	var pods []lifecycle.Pod
@@ -50,6 +51,17 @@ func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
 		}
 	}
 	return actions
+}
+
+// receive takes the decisions that have arrived.
+func (m *MBCAS) receive(now time.Duration) {
+	for len(m.arriving) > 0 && m.arriving[0].at <= now {
+		m.arriving[0].pod.decision = &m.arriving[0].decision
+		m.arriving = m.arriving[1:]
+	}
+	if len(m.arriving) > 0 {
+		m.planAt = min(m.planAt, m.arriving[0].at)
+	}
 }
 
 // facts are what the controller's caches say about a pod.
@@ -108,7 +120,7 @@ func (m *MBCAS) carryOut(t *lifecycle.Task, s *sim.PodSnapshot, r *sim.Snapshot,
 		}
 	}
 	t.Resized(m.cfg.Lifecycle, now, limits(from), limits(to), &p.memory)
-	p.status, p.limit, p.ours, p.doneAt = t.Status, to, true, r.Now+2*m.cfg.ResizeDelay
+	p.status, p.limit, p.ours, p.doneAt = t.Status, to, true, r.Now+m.cfg.ResizeDone.Draw(m.draws)
 	m.planAt = min(m.planAt, p.doneAt)
 	return sim.Action{Pod: s.ID, Limit: to, Delay: m.cfg.ResizeDelay}, true
 }

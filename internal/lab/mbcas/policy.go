@@ -6,12 +6,15 @@
 // What it promises, each a test of the same name:
 //   - LimitsFollowThePrice, LimitsSettleAfterAStep, DemandAtTheShareIsStable, GainMargin: the
 //     bounds of docs/theory.md.
+//   - DecisionsArriveLate: the controller plans with a decision once its publication has taken its
+//     time, and sees a resize carried out once the kubelet could have said so.
 //   - RollsBackInTheSimulator, ExternalChangesHoldOff, OutageFreezesAndRestores, ConstraintsHold,
 //     QuotaHolds: a scenario shows what the lifecycle does.
 package mbcas
 
 import (
 	"maps"
+	"math/rand/v2"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -31,12 +34,13 @@ type Config struct {
 	Quota     quota.Config
 	// Interval is the time from one round to the next.
 	Interval time.Duration
-	// PublishDelay is the time from a decision to the controller's plan: the write of the
-	// PodAllocation, and its watch.
-	PublishDelay time.Duration
-	// ResizeDelay is the time from a resize to the quota in the kernel. The controller sees it
-	// carried out after as long again.
+	// Publish is the time from the decisions of a round to the controller's plan: the writes of the
+	// PodAllocations, and their watch.
+	Publish sim.Delay
+	// ResizeDelay is the time from a resize to the quota in the kernel.
 	ResizeDelay time.Duration
+	// ResizeDone is the time from a resize to when the controller sees it carried out.
+	ResizeDone sim.Delay
 	// DemandPercent is what DemandSignals multiply the demand of pods by, by name, in percent.
 	DemandPercent map[string]int32
 }
@@ -45,7 +49,8 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Round: round.DefaultConfig(), Lifecycle: lifecycle.DefaultConfig(), Quota: quota.DefaultConfig(),
-		Interval: time.Second, PublishDelay: 40 * time.Millisecond, ResizeDelay: sim.ResizeDelay,
+		Interval: time.Second, Publish: sim.Delay{Min: 200 * time.Millisecond, Max: 300 * time.Millisecond},
+		ResizeDelay: sim.ResizeDelay, ResizeDone: sim.ResizeDone,
 	}
 }
 
@@ -54,6 +59,7 @@ type MBCAS struct {
 	cfg   Config
 	state round.State
 	out   round.Output
+	draws *rand.Rand // of delays; by the seed of the node
 
 	pods            map[int]*pod
 	roundAt, planAt time.Duration
@@ -62,6 +68,14 @@ type MBCAS struct {
 	// rounds, not at a time of its own: a call of the policy between them would change the rounding
 	// of the simulated scheduler.
 	livenessAt time.Duration
+	arriving   []publication // at the controller, by time
+}
+
+// publication is a decision on its way to the controller.
+type publication struct {
+	at       time.Duration
+	pod      *pod
+	decision lifecycle.Decision
 }
 
 // pod is what the API server holds about one pod, and what the agent and the controller remember of
@@ -129,6 +143,9 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Decide implements sim.Policy.
 func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
+	if m.draws == nil {
+		m.draws = sim.Draws(r.Seed)
+	}
 	m.trackPods(r)
 	if r.Now >= m.roundAt {
 		m.divideQuotas(r)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/sim"
@@ -156,10 +158,47 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 		{Name: "b", Request: 500, Limit: 1000, Requests: bursts(120, 15)},
 	}}, New(DefaultConfig()))
 	for _, p := range r.Pods {
-		// Before its first burst a pod has its declared limit; a second has ten periods.
-		if p.Throttled > 10 || len(p.Changes) != 1 {
-			t.Errorf("%s was throttled in %d periods, and its limit changed %d times: want a second at most, and one change",
+		// Before its first burst a pod has its declared limit. A round, a publication and a resize
+		// take up to 1.4 s, of ten periods a second.
+		if p.Throttled > 14 || len(p.Changes) != 1 {
+			t.Errorf("%s was throttled in %d periods, and its limit changed %d times: want 14 at most, and one change",
 				p.Spec.Name, p.Throttled, len(p.Changes))
 		}
+	}
+}
+
+// TestDecisionsArriveLate: no limit changes before the decision of a round has arrived, and none
+// of the same pod follows while a resize counts as in flight. Delays follow from the node's seed.
+func TestDecisionsArriveLate(t *testing.T) {
+	cfg := DefaultConfig()
+	changes := func(seed uint64) (all [][]sim.Change) {
+		s := step(rand.New(rand.NewPCG(seed, 1)), time.Minute)
+		s.Length = 2 * time.Minute
+		r := sim.Run(s, New(cfg))
+		for i := range r.Pods {
+			all = append(all, r.Pods[i].Changes)
+		}
+		return all
+	}
+	delays := map[time.Duration]bool{}
+	n := 0
+	for _, pod := range slices.Concat(changes(1), changes(2), changes(3)) {
+		for i, c := range pod {
+			n++
+			delay := (c.At - cfg.ResizeDelay) % cfg.Interval
+			delays[delay] = true
+			if i > 0 && c.At-pod[i-1].At < cfg.ResizeDone.Min {
+				t.Errorf("a change at %v, %v after the last one, which was in flight", c.At, c.At-pod[i-1].At)
+			}
+			if i == 0 && (delay < cfg.Publish.Min || delay > cfg.Publish.Max) {
+				t.Errorf("the first change at %v: %v after a round, want %v", c.At, delay, cfg.Publish)
+			}
+		}
+	}
+	if n < 8 || len(delays) < 2 {
+		t.Errorf("%d changes with %d delays, which tests little", n, len(delays))
+	}
+	if diff := cmp.Diff(changes(1), changes(1)); diff != "" {
+		t.Errorf("the same seed, other delays: %s", diff)
 	}
 }

@@ -17,6 +17,7 @@ type Policy interface {
 // Snapshot is the node as a policy sees it. It is valid until Decide returns.
 type Snapshot struct {
 	Now         time.Duration
+	Seed        uint64 // of what the policy draws
 	Cores       int
 	Allocatable cpu.Milli
 	Period      time.Duration

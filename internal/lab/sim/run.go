@@ -190,7 +190,7 @@ func (r *Simulation) step(until time.Duration) {
 	}
 	if at >= r.decideAt && at < r.setup.Length {
 		r.node.Read(&r.snapshot)
-		r.snapshot.Quotas, r.snapshot.Outage = r.setup.Quotas, r.inOutage()
+		r.snapshot.Seed, r.snapshot.Quotas, r.snapshot.Outage = r.setup.Seed, r.setup.Quotas, r.inOutage()
 		actions, next := r.policy.Decide(&r.snapshot)
 		for _, a := range actions {
 			r.schedule(event{at: at + max(a.Delay, 0), action: &a})

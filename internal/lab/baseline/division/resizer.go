@@ -2,6 +2,7 @@ package division
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -13,8 +14,9 @@ import (
 // resizer carries out targets through the API, with the plan of the actuator that MBCAS ships:
 // bounds, dead band, steps and cooldowns are its own.
 type resizer struct {
-	cfg  actuator.Config
-	pods map[int]*resizedPod
+	cfg   actuator.Config
+	pods  map[int]*resizedPod
+	draws *rand.Rand // of delays; by the seed of the node
 }
 
 // resizedPod is what the API knows of one pod.
@@ -69,6 +71,9 @@ func (z *resizer) resize(r *sim.Snapshot, targets []target) []sim.Action {
 			}},
 		}
 	}
+	if z.draws == nil {
+		z.draws = sim.Draws(r.Seed)
+	}
 	var actions []sim.Action
 	for _, step := range actuator.Plan(z.cfg, now, false, pods) {
 		if step.Move == nil {
@@ -76,7 +81,7 @@ func (z *resizer) resize(r *sim.Snapshot, targets []target) []sim.Action {
 		}
 		p := targets[step.Pod].pod
 		known := z.pod(p)
-		known.limit, known.doneAt, known.last = step.Move.Changes[0].To, r.Now+2*sim.ResizeDelay, now
+		known.limit, known.doneAt, known.last = step.Move.Changes[0].To, r.Now+sim.ResizeDone.Draw(z.draws), now
 		if step.Move.Lowers() {
 			known.lastDown = now
 		} else {
