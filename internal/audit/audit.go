@@ -25,6 +25,8 @@ type Attempt struct {
 	Generation int64
 	Result     podresize.Result
 	Latency    time.Duration
+	// Waited is the time from the decision to resize to the attempt.
+	Waited time.Duration
 }
 
 // Write writes the line of an attempt.
@@ -37,5 +39,5 @@ func Write(log *slog.Logger, a Attempt) {
 		"namespace", a.Pod.Namespace, "pod", a.Pod.Name, "uid", a.Pod.UID, "node", a.Pod.Spec.NodeName,
 		"from", from, "to", to, "price", a.Price, "generation", a.Generation, "purpose", a.Purpose,
 		"reason", a.Reason, "outcome", a.Result.Outcome.String(), "message", a.Result.Message,
-		"latency", a.Latency.Seconds())
+		"latency", a.Latency.Seconds(), "waited", a.Waited.Seconds())
 }

@@ -93,7 +93,7 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 		d.Failed(ctx, z.Pod, err)
 		z.Answer.Result = podresize.Result{Outcome: podresize.Unknown, Message: err.Error()}
 	}
-	d.audit(z, d.Now().Sub(started))
+	d.audit(z, started)
 	if err == nil {
 		d.account(z)
 	}
@@ -162,10 +162,11 @@ func (d *Dispatcher) account(z *Resize) {
 }
 
 // audit writes the line of one attempt.
-func (d *Dispatcher) audit(z *Resize, took time.Duration) {
+func (d *Dispatcher) audit(z *Resize, started time.Time) {
+	took := d.Now().Sub(started)
 	audit.Write(d.Audit, audit.Attempt{
 		Pod: z.Pod, Move: *z.Move, Purpose: string(z.Purpose), Reason: z.Reason, Price: z.Price, Generation: z.Generation,
-		Result: z.Answer.Result, Latency: took,
+		Result: z.Answer.Result, Latency: took, Waited: started.Sub(z.At),
 	})
 	d.Metrics.Resizes.WithLabelValues(string(z.Purpose), z.Answer.Outcome.String()).Inc()
 	if !z.ObservedAt.IsZero() {
