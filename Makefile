@@ -30,7 +30,7 @@ GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocat
 .DEFAULT_GOAL := help
 .PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew faults soak mutants fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
-	cluster-up cluster-down cluster-addons images load install uninstall manifests demo platform is-root \
+	cluster-up cluster-down cluster-addons images load install uninstall manifests demo reaction platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
 
 help: ## list the targets
@@ -214,6 +214,9 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 demo: is-root bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
 	@bin/mbcas-preview demo $(MAKE) --no-print-directory measure-programs
 	@bin/mbcas-measure $(MEASURE_FLAGS) demo
+
+reaction: is-root measure-programs ## how fast limits are raised, stage by stage, in 44 steps of four kinds: 10 minutes (root; FULL=1: 100 steps)
+	@bin/mbcas-measure $(MEASURE_FLAGS) reaction
 
 platform: is-root measure-programs ## twenty pods in a quota, and a service under an HPA, with and without MBCAS: 17 minutes (root; FULL=1 measures for 35)
 	@bin/mbcas-measure $(MEASURE_FLAGS) quota hpa

@@ -23,7 +23,7 @@ import (
 var version = "dev"
 
 // errUsage marks a command line that cannot be understood.
-var errUsage = errors.New("usage: mbcas-measure [flags] demo|quota|hpa|FILE.yaml...")
+var errUsage = errors.New("usage: mbcas-measure [flags] demo|reaction|quota|hpa|FILE.yaml...")
 
 func main() { program.Main("mbcas-measure", errUsage, run) }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/test/internal/audit"
+	"github.com/mbcas/mbcas/test/internal/cluster"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/internal/poll"
 	"github.com/mbcas/mbcas/test/load/work"
@@ -18,12 +19,20 @@ import (
 	"github.com/mbcas/mbcas/test/measure/internal/player"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
+	"github.com/mbcas/mbcas/test/measure/internal/stages"
 	"github.com/mbcas/mbcas/test/measure/internal/workload"
 )
 
 // errMissed: a target of a full measurement was missed, or something happened that must never
 // happen.
 var errMissed = errors.New("missed")
+
+const (
+	// roundInterval is the time between two rounds of the agent that is installed.
+	roundInterval = time.Second
+	// controllerPods selects the controller's.
+	controllerPods = "app.kubernetes.io/name=mbcas,app.kubernetes.io/component=controller"
+)
 
 // restorePatience is how long the declared limits may take to return, in the API and in the kernel.
 const restorePatience = 2 * time.Minute
@@ -63,6 +72,7 @@ func newMeasurement(s *session, x *script.Script) (*measurement, error) {
 		})
 	}
 	m.player.Second = s.console.Show
+	m.player.StartPod = m.workload.StartPod
 	if x.NewPods != nil {
 		m.player.Beside = func(ctx context.Context, run *recorder.Run) {
 			run.NewPods = m.workload.NewPods(ctx, run.Start, run.Plan.Length())
@@ -95,7 +105,7 @@ func (m *measurement) run(ctx context.Context, keep bool) error {
 		return errors.Join(ctx.Err(), m.close(ctx))
 	}
 	// What was measured is worth reading even if a later part failed.
-	played = errors.Join(played, m.report(log))
+	played = errors.Join(played, m.report(ctx, log))
 	if keep {
 		return errors.Join(played, m.workload.SetMode(ctx, "enforce"), m.player.Keep(ctx))
 	}
@@ -166,7 +176,7 @@ const change = 15 * time.Second
 
 // after is about how long what follows the run takes.
 func (m *measurement) after(i int) time.Duration {
-	rest := time.Duration(m.script.React.Steps(m.full)) * player.ReactionTakes
+	rest := time.Duration(m.reactions()) * reactionTakes(m.script)
 	for _, r := range m.script.Runs[i+1:] {
 		rest += m.script.Plan(r.Name, m.full, m.seed).Length()
 		if !r.KeepPods {
@@ -176,20 +186,37 @@ func (m *measurement) after(i int) time.Duration {
 	return rest + 2*change // restore and clean up
 }
 
-// react measures reactions to steps of the load.
+// reactions is how many are measured in all.
+func (m *measurement) reactions() int {
+	if m.script.React == nil {
+		return 0
+	}
+	return m.script.React.Steps(m.full) * len(m.script.React.Kinds)
+}
+
+// reactionTakes is about how long one reaction takes.
+func reactionTakes(s *script.Script) time.Duration {
+	if s.React == nil {
+		return 0
+	}
+	return player.ReactionTakes(s.React)
+}
+
+// react measures n reactions to steps of the load, of each kind.
 func (m *measurement) react(ctx context.Context, n int) error {
-	r := m.script.React
-	m.console.Say("\nreaction: %d times, a hog keeps the limit of %s low and stops when its load steps up; about %v",
-		n, r.Service, (time.Duration(n) * player.ReactionTakes).Round(time.Second))
-	return m.player.React(ctx, r, n, func(i int, x player.Reaction) {
+	r, takes := m.script.React, reactionTakes(m.script)
+	m.console.Say("\nreaction: %d steps of the load; about %v",
+		m.reactions(), (time.Duration(m.reactions()) * takes).Round(time.Second))
+	return m.player.React(ctx, r, n, func(x player.Reaction) {
 		m.facts.Reacted = append(m.facts.Reacted, x)
-		left := (time.Duration(n-i-1) * player.ReactionTakes).Round(10 * time.Second)
+		done := len(m.facts.Reacted)
+		left := (time.Duration(m.reactions()-done) * takes).Round(10 * time.Second)
 		if x.Missed != "" {
-			m.console.Say("  step %2d: %s (about %v left)", i+1, x.Missed, left)
+			m.console.Say("  step %2d, %s: %s (about %v left)", done, x.Kind, x.Missed, left)
 			return
 		}
-		m.console.Say("  step %2d: %4dm -> %4dm in the kernel after %.2f s (about %v left)",
-			i+1, x.From, x.To, *x.Seconds, left)
+		m.console.Say("  step %2d, %s: %4dm -> %4dm in the kernel after %.2f s (about %v left)",
+			done, x.Kind, x.From, x.To, *x.Seconds, left)
 	})
 }
 
@@ -214,9 +241,22 @@ func (m *measurement) restore(ctx context.Context) error {
 }
 
 // report compares with the targets and writes everything.
-func (m *measurement) report(log audit.Log) error {
-	if err := log.Each(m.facts.Request); err != nil {
+func (m *measurement) report(ctx context.Context, log audit.Log) error {
+	steps := &stages.Log{Interval: roundInterval}
+	err := log.Each(func(e audit.Event) {
+		m.facts.Request(e)
+		steps.Add(e)
+	})
+	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
+	}
+	if len(m.facts.Reacted) > 0 {
+		lines, err := m.cluster.Kubectl(ctx, "-n", cluster.System, "logs", "--tail=-1", "-l", controllerPods)
+		if err != nil {
+			m.console.Say("the controller's log cannot be read, so when it decided is not known: %v", err)
+		}
+		steps.AddLines(lines)
+		m.facts.Divide(steps)
 	}
 	r := m.workload.Recorder
 	m.facts.Changes = r.Changes(m.facts.Started, time.Now())

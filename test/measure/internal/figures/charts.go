@@ -26,6 +26,9 @@ var colors = []color.RGBA{green, grey, orange}
 
 // draw draws the panels of the script below one another to path.svg and path.png.
 func (f *Facts) draw(path string) error {
+	if len(f.Script.Charts) == 0 {
+		return nil
+	}
 	var longest script.Plan
 	for _, r := range f.Runs {
 		if r.Plan.Length() > longest.Length() {

@@ -13,11 +13,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/measure/internal/player"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
+	"github.com/mbcas/mbcas/test/measure/internal/stages"
 )
 
 // TooBusy is how much CPU, in thousandths of a core, other programs may use before the first run,
@@ -137,7 +139,9 @@ type Summary struct {
 	Rows          []Row              `json:"rows"`
 	Checks        []Result           `json:"checks"`
 	Phases        map[string][]Phase `json:"phases"`
+	Onsets        map[string][]Onset `json:"contention_onsets"`
 	Reactions     []player.Reaction  `json:"reactions"`
+	Stages        stages.Table       `json:"reaction_stages"`
 	NewPods       []recorder.NewPod  `json:"new_pods"`
 	Faults        []string           `json:"faults"`
 	Notes         []string           `json:"notes"`
@@ -170,6 +174,16 @@ type Phase struct {
 	Throttled *float64 `json:"throttled_ms_per_s"`
 }
 
+// Onset is one service in the first seconds after a hog has started, in one run.
+type Onset struct {
+	Phase    string   `json:"phase"`
+	Service  string   `json:"service"`
+	Seconds  float64  `json:"first_s"`
+	Requests int      `json:"requests"`
+	P50      *float64 `json:"p50_ms"`
+	P99      *float64 `json:"p99_ms"`
+}
+
 // Summary draws the figures and compares them with the targets.
 func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 	s := Summary{
@@ -178,6 +192,7 @@ func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 		Busy: f.Busy, Started: f.Started, Seconds: f.Took.Seconds(),
 		Resizes: f.Resizes, MinLimit: f.minLimit(),
 		ChangesByPod: map[string]int{}, GeneratorLate: map[string]float64{}, Phases: map[string][]Phase{},
+		Onsets: map[string][]Onset{}, Stages: f.stages(),
 	}
 	s.Node.Cgroup, s.Node.PSI = cgroup, psi
 	for _, n := range f.Failed {
@@ -198,8 +213,31 @@ func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 	for _, r := range f.Runs {
 		s.GeneratorLate[r.Name] = r.Late(0.99)
 		s.Phases[r.Name] = phaseFigures(r)
+		s.Onsets[r.Name] = onsets(r)
 	}
 	return s
+}
+
+// Divide divides each reaction among its stages.
+func (f *Facts) Divide(log *stages.Log) {
+	for i := range f.Reacted {
+		if x := &f.Reacted[i]; !x.NotLowered {
+			m := log.Marks(stages.Step{UID: x.UID, At: x.Step, Kernel: x.Kernel(), From: cpu.Milli(x.From)})
+			x.Stages = new(stages.Divide(m))
+		}
+	}
+}
+
+// stages is the table of all steps that count.
+func (f *Facts) stages() stages.Table {
+	var kinds []string
+	var splits []stages.Split
+	for _, x := range f.Reacted {
+		if x.Stages != nil {
+			kinds, splits = append(kinds, x.Kind), append(splits, *x.Stages)
+		}
+	}
+	return stages.Tabulate(kinds, splits)
 }
 
 // headline fills the first keys.
@@ -215,7 +253,7 @@ func (s *Summary) headline(f *Facts) {
 	s.P99.NoLimit = figure("p99", "no_limit", p99)
 	s.Throttled.Static = figure("throttled", "static", throttled)
 	s.Throttled.MBCAS = figure("throttled", "mbcas", throttled)
-	s.Reaction.N = len(f.delays())
+	s.Reaction.N = len(f.delays(""))
 	s.Reaction.P50, s.Reaction.P99 = numbers["reaction_p50"](f, query{}), numbers["reaction_p99"](f, query{})
 }
 
@@ -246,6 +284,23 @@ func phaseFigures(r *recorder.Run) (all []Phase) {
 			if x.Unserved, x.Requests = r.Unserved(w); x.Requests > 0 {
 				all = append(all, x)
 			}
+		}
+	}
+	return all
+}
+
+// onsets are the services that the phases in which a hog starts are about.
+func onsets(r *recorder.Run) (all []Onset) {
+	var before []string
+	for _, p := range r.Plan.Phases() {
+		starts := slices.ContainsFunc(p.Spin, func(hog string) bool { return !slices.Contains(before, hog) })
+		before = p.Spin
+		w := script.Where{Service: p.Service, Phase: p.Name}
+		if n := r.OnsetRequests(w); starts && n > 0 {
+			all = append(all, Onset{
+				Phase: p.Name, Service: p.Service, Seconds: recorder.Onset.Seconds(), Requests: n,
+				P50: r.Onset(w, 0.5), P99: r.Onset(w, 0.99),
+			})
 		}
 	}
 	return all

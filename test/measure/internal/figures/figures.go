@@ -23,6 +23,7 @@ type query struct {
 // numbers are the figures with a value, by the name that scripts use. A nil value was not measured.
 var numbers = map[string]func(*Facts, query) *float64{
 	"p99":         ofRun(func(r *recorder.Run, q query) *float64 { return r.Latency(q.Where, 0.99) }),
+	"p99_onset":   ofRun(func(r *recorder.Run, q query) *float64 { return r.Onset(q.Where, 0.99) }),
 	"p99_settled": ofRun(func(r *recorder.Run, q query) *float64 { return r.Settled(q.Where, 0.99) }),
 	"throttled":   ofRun(func(r *recorder.Run, q query) *float64 { return r.Throttled(q.Where) }),
 	"idle":        ofRun(func(r *recorder.Run, q query) *float64 { return r.Idle(q.Phase) }),
@@ -37,9 +38,9 @@ var numbers = map[string]func(*Facts, query) *float64{
 	}),
 	"replicas_apart": replicasApart,
 
-	"reactions":      func(f *Facts, _ query) *float64 { return measured(len(f.delays()), len(f.Reacted) > 0) },
-	"reaction_p50":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.50)) },
-	"reaction_p99":   func(f *Facts, _ query) *float64 { return measured(traffic.Quantile(f.delays(), 0.99)) },
+	"reactions":      func(f *Facts, _ query) *float64 { return measured(len(f.delays("")), len(f.Reacted) > 0) },
+	"reaction_p50":   ofKind("", 0.50),
+	"reaction_p99":   ofKind("", 0.99),
 	"steady_changes": func(f *Facts, _ query) *float64 { most, _ := f.steady(); return most },
 	"min_limit":      func(f *Facts, _ query) *float64 { return f.minLimit() },
 	"resizes":        func(f *Facts, _ query) *float64 { return measured(f.Resizes, len(f.Runs) > 0) },
@@ -111,13 +112,20 @@ var nevers = map[string]func(*Facts) (found []string, measured bool){
 	},
 }
 
-// delays are the reactions in seconds, of the steps that count. One without a reaction is longer
-// than any other.
-func (f *Facts) delays() (seconds []float64) {
+// ofKind is a quantile of the reactions of one kind, in seconds.
+func ofKind(kind string, q float64) func(*Facts, query) *float64 {
+	return func(f *Facts, _ query) *float64 {
+		return measured(traffic.Quantile(f.delays(kind), q))
+	}
+}
+
+// delays are the reactions of a kind in seconds, of the steps that count; "": of every kind. One
+// without a reaction is longer than any other.
+func (f *Facts) delays(kind string) (seconds []float64) {
 	const never = 1e9
 	for _, x := range f.Reacted {
 		switch {
-		case x.NotLowered:
+		case x.NotLowered || kind != "" && kind != x.Kind:
 		case x.Seconds == nil:
 			seconds = append(seconds, never)
 		default:

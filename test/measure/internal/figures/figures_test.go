@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/test/measure/internal/player"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
+	"github.com/mbcas/mbcas/test/measure/internal/stages"
 	"github.com/mbcas/mbcas/test/measure/scripts"
 )
 
@@ -57,8 +58,17 @@ func played(t *testing.T, name string, latency map[string]time.Duration) *Facts 
 		}
 		f.Runs = append(f.Runs, run)
 	}
-	for i := range s.React.Steps(true) {
-		f.Reacted = append(f.Reacted, player.Reaction{From: 540, To: 800, Seconds: new(float64(i+1) * 0.05)})
+	if s.React != nil {
+		for _, kind := range s.React.Kinds {
+			for i := range s.React.Steps(len(s.React.Kinds) == 1) {
+				x := player.Reaction{Kind: kind, Step: start, From: 540, To: 800, Seconds: new(float64(i+1) * 0.05)}
+				if len(s.React.Kinds) > 1 {
+					x.Seconds = new(0.4 + *x.Seconds/10)
+				}
+				f.Reacted = append(f.Reacted, x)
+			}
+		}
+		f.Divide(&stages.Log{})
 	}
 	if p, ok := f.Runs[len(f.Runs)-1].Plan.Phase("steady"); ok {
 		for range 2 {
@@ -78,7 +88,7 @@ const keys = `{"kubernetes":"","node":{"cgroup":"","psi":false},"reaction_s":{"n
 	`"steady_changes_per_5min":null,"min_limit_m":null,"resizes":0,"failed":0,"restored_exactly":null,`
 
 func TestKeys(t *testing.T) {
-	for _, name := range []string{"demo", "quota", "hpa"} {
+	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
 		text, err := json.Marshal((&Facts{Script: good(t, name).Script}).Summary("", "", false))
 		if err != nil || !strings.HasPrefix(string(text), keys) {
 			t.Errorf("%s: %v: summary.json begins\n%s\nwant\n%s", name, err, text[:min(len(text), len(keys))], keys)
@@ -87,7 +97,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestUnmeasured(t *testing.T) {
-	for _, name := range []string{"demo", "quota", "hpa"} {
+	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
 		f := &Facts{Script: good(t, name).Script}
 		s := f.Summary("", "", false)
 		for _, c := range s.Checks {
@@ -123,7 +133,11 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, x[0], x[1])
 		}
 	}
-	plain := s.Rows[3]
+	if onsets := s.Onsets["static"]; len(onsets) != 2 || onsets[0].Phase != "big hog" || *onsets[0].P99 != 600 ||
+		onsets[0].Requests != 10 || onsets[1].Service != "checkout-sized" {
+		t.Errorf("first seconds of contention: %+v", onsets)
+	}
+	plain := s.Rows[4]
 	if *plain.Runs["static"] != 600 || len(plain.Like) != 2 || *plain.Runs["mbcas"] != 10 {
 		t.Errorf("the row without a PriorityClass is %+v; want the big hog's figures for the runs without MBCAS", plain)
 	}
@@ -167,6 +181,18 @@ var misses = []struct {
 		}
 	}},
 	{"demo", "after the start of the big hog", func(f *Facts) { slow(f, "no_limit", "checkout", "big hog", 99) }},
+	{"demo", "in the first 10 s of the big hog", func(f *Facts) { slow(f, "static", "checkout", "big hog", 9) }},
+	{"reaction", "reaction steps", func(f *Facts) {
+		for i := range 5 {
+			f.Reacted[i].NotLowered = true
+		}
+	}},
+	{"reaction", "kernel, p50", func(f *Facts) {
+		for i := range 23 {
+			f.Reacted[i].Seconds = new(0.6)
+		}
+	}},
+	{"reaction", "kernel, p99", func(f *Facts) { f.Reacted[3].Seconds = new(1.1) }},
 	{"demo", "small hog: MBCAS / no limits", func(f *Facts) { slow(f, "mbcas", "checkout-sized", "small hog", 101) }},
 	{"demo", "idle CPU", func(f *Facts) {
 		for i := range f.run("mbcas").Node {
@@ -188,7 +214,7 @@ var misses = []struct {
 
 // TestTargetsMiss: each change for the worse misses its own target, and no other one.
 func TestTargetsMiss(t *testing.T) {
-	for _, name := range []string{"demo", "quota", "hpa"} {
+	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
 		if before := missed(good(t, name)); len(before) != 0 {
 			t.Fatalf("%s: missed from the start: %q", name, before)
 		}
@@ -308,7 +334,7 @@ func TestUnknownFigures(t *testing.T) {
 }
 
 func TestFilesAndTable(t *testing.T) {
-	for _, name := range []string{"demo", "quota", "hpa"} {
+	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
 		folder := t.TempDir()
 		f := good(t, name)
 		s := f.Summary("v1.36.3", "hybrid", true)
@@ -317,7 +343,9 @@ func TestFilesAndTable(t *testing.T) {
 		}
 		files := map[string]string{
 			"summary.json": `"mbcas"`, "samples.csv": "run,second,phase", "node.csv": "3200",
-			name + ".svg": f.Script.Charts[0].Title, name + ".png": "PNG",
+		}
+		if len(f.Script.Charts) > 0 {
+			files[name+".svg"], files[name+".png"] = f.Script.Charts[0].Title, "PNG"
 		}
 		for file, want := range files {
 			text, err := os.ReadFile(filepath.Join(folder, file))

@@ -48,6 +48,11 @@ func (f *Facts) Write(out io.Writer, s Summary) {
 		x.MBCAS, s.Kubernetes, x.Runtime, x.Kernel, s.Node.Cgroup, x.Cores, x.Seed, x.RequestMS)
 	f.writeSetup(out)
 	f.writeRows(out, s)
+	f.writeOnsets(out, s)
+	if len(s.Stages) > 0 {
+		s.Stages.Write(out)
+		fmt.Fprintln(out)
+	}
 	fmt.Fprintf(out, "%d resizes accepted, %d refused\n", s.Resizes, s.Failed)
 	for _, p := range s.NewPods {
 		fmt.Fprintf(out, "new pod at second %3.0f: %dm free before, Ready after %s s, headroom free after %s s %s\n",
@@ -130,6 +135,39 @@ func (f *Facts) writeRows(out io.Writer, s Summary) {
 		fmt.Fprintln(out, "(figure): the run has no such phase; without MBCAS it does not differ from the row above")
 	}
 	fmt.Fprintf(out, "%d ms means no answer in that time: the true figure is larger\n\n", player.Timeout.Milliseconds())
+}
+
+// writeOnsets prints the first seconds of contention, which are a phase of their own.
+func (f *Facts) writeOnsets(out io.Writer, s Summary) {
+	figures := map[[2]string]map[string]*float64{} // by phase and service, then by run
+	var order [][2]string
+	for _, r := range f.Script.Runs {
+		for _, x := range s.Onsets[r.Name] {
+			key := [2]string{x.Phase, x.Service}
+			if figures[key] == nil {
+				figures[key], order = map[string]*float64{}, append(order, key)
+			}
+			figures[key][r.Name] = x.P99
+		}
+	}
+	if len(order) == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "p99 in ms, in the first %v of contention\t", recorder.Onset)
+	for _, r := range f.Script.Runs {
+		fmt.Fprintf(w, "%s\t", r.Title)
+	}
+	fmt.Fprintln(w)
+	for _, key := range order {
+		fmt.Fprintf(w, "%s: %s\t", key[0], key[1])
+		for _, r := range f.Script.Runs {
+			fmt.Fprintf(w, "%s\t", number(figures[key][r.Name]))
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	fmt.Fprintln(out)
 }
 
 func number(v *float64) string {

@@ -3,6 +3,7 @@ package recorder
 import (
 	"encoding/csv"
 	"io"
+	"math"
 	"strconv"
 	"time"
 
@@ -51,11 +52,15 @@ const (
 	// Settle is how long after the start of a phase throttling does not count: the time to see the new
 	// load.
 	Settle = 5 * time.Second
+	// Onset is the first part of a phase in which a hog starts, with figures of its own.
+	Onset = 10 * time.Second
+
+	wholePhase = math.MaxInt64 / 2 * time.Nanosecond
 )
 
-// requests are those to a service whose intended arrival lies in a phase, later than settle after
-// its start; "": of all services.
-func (r *Run) requests(w script.Where, settle time.Duration) (in []traffic.Result) {
+// requests are those to a service whose intended arrival lies in a phase, from a time after its
+// start to another one; "": of all services.
+func (r *Run) requests(w script.Where, from, to time.Duration) (in []traffic.Result) {
 	p, ok := r.Plan.Phase(w.Phase)
 	if !ok {
 		return nil
@@ -65,7 +70,7 @@ func (r *Run) requests(w script.Where, settle time.Duration) (in []traffic.Resul
 			continue
 		}
 		for _, x := range all {
-			if x.At >= p.From+settle && x.At < p.To {
+			if x.At >= p.From+from && x.At < min(p.To, p.From+to) {
 				in = append(in, x)
 			}
 		}
@@ -75,13 +80,21 @@ func (r *Run) requests(w script.Where, settle time.Duration) (in []traffic.Resul
 
 // Latency is a quantile of the requests' latency in a phase, in milliseconds; nil where there are none.
 func (r *Run) Latency(w script.Where, q float64) *float64 {
-	return quantile(r.requests(w, 0), q)
+	return quantile(r.requests(w, 0, wholePhase), q)
 }
 
 // Settled is the same from Settle after the phase's start.
 func (r *Run) Settled(w script.Where, q float64) *float64 {
-	return quantile(r.requests(w, Settle), q)
+	return quantile(r.requests(w, Settle, wholePhase), q)
 }
+
+// Onset is the same in the first Onset of the phase.
+func (r *Run) Onset(w script.Where, q float64) *float64 {
+	return quantile(r.requests(w, 0, Onset), q)
+}
+
+// OnsetRequests is how many requests that counts.
+func (r *Run) OnsetRequests(w script.Where) int { return len(r.requests(w, 0, Onset)) }
 
 func quantile(in []traffic.Result, q float64) *float64 {
 	all := make([]float64, len(in))
@@ -96,7 +109,7 @@ func quantile(in []traffic.Result, q float64) *float64 {
 
 // Unserved counts the requests that were not served, and all of them.
 func (r *Run) Unserved(w script.Where) (unserved, all int) {
-	in := r.requests(w, 0)
+	in := r.requests(w, 0, wholePhase)
 	for _, x := range in {
 		if x.Status != traffic.Served {
 			unserved++

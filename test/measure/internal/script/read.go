@@ -63,6 +63,9 @@ func (s *Script) expand() {
 		}
 	}
 	s.Workloads = all
+	if s.React != nil && len(s.React.Kinds) == 0 {
+		s.React.Kinds = []string{Freed}
+	}
 	for i := range s.Phases {
 		if p := &s.Phases[i]; p.Service == "" {
 			p.Service = s.Service
@@ -132,6 +135,14 @@ func (s *Script) check() error {
 	if r := s.React; r != nil {
 		p.known("reaction: service", r.Service, services)
 		p.known("reaction: hog", r.Hog, hogs)
+		p.known("reaction: beside", r.Beside, hogs)
+		for _, kind := range r.Kinds {
+			p.known("reaction: kind", kind, []string{Freed, OwnDecrease, OtherDecrease, NewPodUnderLoad})
+			p.need(kind != OtherDecrease || r.Beside != "" && r.BesideCeiling > 0,
+				"reaction: %s: want beside and besideCeiling", kind)
+			p.need(kind != NewPodUnderLoad || r.NewPod.Threads > 0 && r.NewPod.Limit > 0,
+				"reaction: %s: want newPod with threads and a limit", kind)
+		}
 	}
 	return errors.Join(p...)
 }

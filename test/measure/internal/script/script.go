@@ -143,20 +143,38 @@ type Moving struct {
 	IdleRate  float64       `yaml:"idleRate"`
 }
 
-// Reaction measures the time from a step of the load to the kernel's quota: a hog keeps the limit
-// of a service low, and stops at the instant at which the service's load steps up.
+// Kinds of reactions. In all but the last a hog keeps the limit of a service low, and stops at the
+// instant at which the service's load steps up.
+const (
+	// Freed: no limit was decreased in the last two seconds.
+	Freed = "freed"
+	// OwnDecrease: the pod itself was decreased in the last two seconds.
+	OwnDecrease = "own decrease"
+	// OtherDecrease: another pod's decrease is in flight.
+	OtherDecrease = "other's decrease"
+	// NewPodUnderLoad: a pod starts that needs more than its declared limit, and the node has room.
+	NewPodUnderLoad = "new pod"
+)
+
+// Reaction measures the time from a step of the load to the kernel's quota.
 type Reaction struct {
-	Short      int           `yaml:"short"` // how often
-	Full       int           `yaml:"full"`
-	Service    string        `yaml:"service"`
-	Hog        string        `yaml:"hog"`
+	Short   int      `yaml:"short"` // how often, of each kind
+	Full    int      `yaml:"full"`
+	Kinds   []string `yaml:"kinds"` // Freed where it is empty
+	Service string   `yaml:"service"`
+	Hog     string   `yaml:"hog"`
+	// Beside is the other pod that is decreased, from its ceiling.
+	Beside        string    `yaml:"beside"`
+	BesideCeiling cpu.Milli `yaml:"besideCeiling"`
+	// NewPod is the pod that starts. Threads of it spin.
+	NewPod     Workload      `yaml:"newPod"`
 	Ceiling    cpu.Milli     `yaml:"ceiling"` // of the service; below nine tenths of it the limit counts as low
 	Rate       float64       `yaml:"rate"`    // while the hog spins
 	Step       float64       `yaml:"step"`    // what the step adds
 	StepLength time.Duration `yaml:"stepLength"`
 }
 
-// Steps is how often it is measured.
+// Steps is how often it is measured, of each kind.
 func (r *Reaction) Steps(full bool) int {
 	switch {
 	case r == nil:

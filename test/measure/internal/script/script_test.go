@@ -22,7 +22,7 @@ func open(t *testing.T, name string) *Script {
 }
 
 func TestShippedScripts(t *testing.T) {
-	for _, name := range []string{"demo", "quota", "hpa"} {
+	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
 		s := open(t, name)
 		for _, r := range s.Runs {
 			plan := s.Plan(r.Name, true, 1)
@@ -37,6 +37,9 @@ func TestShippedScripts(t *testing.T) {
 	}
 	if sum > 200*time.Second || demo.React.Steps(false) != 0 {
 		t.Errorf("the short demo plays %v; cluster, pods and clean-up need the rest of 6 minutes", sum)
+	}
+	if r := open(t, "reaction").React; r.Steps(false)*len(r.Kinds) < 40 || len(r.Kinds) != 4 {
+		t.Errorf("%d reactions of each of the kinds %v, want 40 of four", r.Steps(false), r.Kinds)
 	}
 	steady, ok := demo.Plan("mbcas", true, 1).Phase("steady")
 	if !ok || steady.To-steady.From != 5*time.Minute || demo.React.Steps(true) < 20 {
@@ -140,7 +143,23 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", c[1], err, c[2])
 		}
 	}
-	if _, err := Open(scripts.Files, "opera"); err == nil || !strings.Contains(err.Error(), "demo, hpa, quota") {
+	for change, want := range map[[2]string]string{
+		{"beside: second-hog", "beside: search"}:          `reaction: beside: "search" is none of hog`,
+		{"  besideCeiling: 600m\n", ""}:                   "other's decrease: want beside and besideCeiling",
+		{"new pod]", "old pod]"}:                          `reaction: kind: "old pod" is none of`,
+		{"limit: 300m, threads: 1}", "limit: 300m}"}:      "new pod: want newPod with threads and a limit",
+		{"kinds: [freed, own decrease,", "kinds: [free,"}: `reaction: kind: "free" is none of`,
+	} {
+		text, err := scripts.Files.ReadFile("reaction.yaml")
+		if err != nil || !strings.Contains(string(text), change[0]) {
+			t.Fatalf("%v: no %q", err, change[0])
+		}
+		if _, err := Read([]byte(strings.Replace(string(text), change[0], change[1], 1))); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", change[1], err, want)
+		}
+	}
+	if _, err := Open(scripts.Files, "opera"); err == nil || !strings.Contains(err.Error(), "demo, hpa, quota, reaction") {
 		t.Errorf("unknown name: %v", err)
 	}
 }

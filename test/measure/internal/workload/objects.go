@@ -189,9 +189,9 @@ func scaler(w script.Workload) *autoscalingv2.HorizontalPodAutoscaler {
 }
 
 // newPod is a pod that comes and goes.
-func newPod(n *script.NewPods, node string, i int) *corev1.Pod {
-	t := pod(script.Workload{Name: NewPod, Kind: script.Serve, Request: n.Request, Limit: n.Limit}, node)
-	p := &corev1.Pod{ObjectMeta: meta(n.Namespace, fmt.Sprintf("%s-%d", NewPod, i)), Spec: t.Spec}
+func newPod(w script.Workload, node string, i int) *corev1.Pod {
+	t := pod(w, node)
+	p := &corev1.Pod{ObjectMeta: meta(w.Namespace, fmt.Sprintf("%s-%d", NewPod, i)), Spec: t.Spec}
 	maps.Copy(p.Labels, t.Labels)
 	return p
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/poll"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/internal/script"
@@ -154,7 +155,9 @@ func (w Workload) NewPods(ctx context.Context, start time.Time, length time.Dura
 	for at := n.First; at+n.Stay <= length && poll.Sleep(ctx, time.Until(start.Add(at))); at += n.Every {
 		used, hard := w.Recorder.Quota()
 		x := recorder.NewPod{Second: at.Seconds(), Free: int64(hard - used)}
-		p := newPod(n, w.Node, len(all))
+		p := newPod(script.Workload{
+			Name: NewPod, Namespace: n.Namespace, Kind: script.Serve, Request: n.Request, Limit: n.Limit,
+		}, w.Node, len(all))
 		created := time.Now()
 		if err := w.Client.Create(ctx, p); err != nil {
 			x.Refused = err.Error()
@@ -167,6 +170,44 @@ func (w Workload) NewPods(ctx context.Context, start time.Time, length time.Dura
 		all = append(all, x)
 	}
 	return all
+}
+
+// Started is a pod that has just started.
+type Started struct {
+	UID     string
+	Running time.Time // the API server shows it running
+	Files   cgroup.Container
+	Remove  func() error
+}
+
+// StartPod starts the pod of a reaction and returns once the API server shows it running.
+func (w Workload) StartPod(ctx context.Context, i int) (Started, error) {
+	x := w.Script.React.NewPod
+	x.Name, x.Kind = NewPod, script.Serve
+	p := newPod(x, w.Node, i)
+	if err := w.Client.Create(ctx, p); err != nil {
+		return Started{}, fmt.Errorf("create pod %s: %w", p.Name, err)
+	}
+	started := Started{UID: string(p.UID), Remove: func() error {
+		err := client.IgnoreNotFound(w.Client.Delete(ctx, p, client.GracePeriodSeconds(1)))
+		return errors.Join(err, poll.Until(ctx, patience, func() string {
+			if len(w.Recorder.Pods(NewPod)) > 0 {
+				return fmt.Sprintf("pod %s is still there", p.Name)
+			}
+			return ""
+		}))
+	}}
+	for ends := time.Now().Add(patience); time.Now().Before(ends) && poll.Sleep(ctx, 5*time.Millisecond); {
+		if now := w.Recorder.Pods(NewPod); len(now) > 0 && now[0].ContainerID != "" {
+			var err error
+			started.Running = time.Now()
+			if started.Files, err = w.Recorder.Node.Find(now[0].ContainerID); err != nil {
+				return started, errors.Join(err, started.Remove())
+			}
+			return started, nil
+		}
+	}
+	return started, errors.Join(fmt.Errorf("pod %s does not run after %v", p.Name, patience), ctx.Err(), started.Remove())
 }
 
 // watchNewPod measures when the pod is Ready, and when the headroom that it took is free again.

@@ -156,7 +156,9 @@ func TestNewPodFits(t *testing.T) {
 	if s.NewPods.Limit != s.Quota.LimitsCPU-s.Quota.Mark() {
 		t.Errorf("limit %v, headroom %v", s.NewPods.Limit, s.Quota.LimitsCPU-s.Quota.Mark())
 	}
-	p := newPod(s.NewPods, "n", 3)
+	p := newPod(script.Workload{
+		Name: NewPod, Namespace: s.NewPods.Namespace, Request: s.NewPods.Request, Limit: s.NewPods.Limit,
+	}, "n", 3)
 	limit := p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue()
 	want := map[string]string{recorder.App: NewPod, recorder.PartOf: recorder.PartOfValue}
 	if p.Name != "new-pod-3" || !maps.Equal(p.Labels, want) || limit != 320 {
