@@ -102,7 +102,11 @@ func (m *measurement) run(ctx context.Context, keep bool) error {
 	m.facts.Guard = watch.End()
 	if ctx.Err() != nil {
 		m.console.Say("stopped")
-		return errors.Join(ctx.Err(), m.close(ctx))
+		var reported error
+		if len(m.facts.Reacted) > 0 { // most of what a measurement of reactions is for
+			reported = m.report(context.WithoutCancel(ctx), log)
+		}
+		return errors.Join(ctx.Err(), reported, m.close(ctx))
 	}
 	// What was measured is worth reading even if a later part failed.
 	played = errors.Join(played, m.report(ctx, log))

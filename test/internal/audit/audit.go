@@ -58,6 +58,12 @@ type Log struct {
 	offset int64
 }
 
+// Whole is the log from its beginning on.
+func Whole(path string) (Log, error) {
+	_, err := os.Stat(path)
+	return Log{path: path}, err
+}
+
 // From is the log from its present end on, also where it does not exist yet.
 func From(path string) (Log, error) {
 	info, err := os.Stat(path)

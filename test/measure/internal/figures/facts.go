@@ -222,7 +222,9 @@ func (f *Facts) Summary(kubernetes, cgroup string, psi bool) Summary {
 func (f *Facts) Divide(log *stages.Log) {
 	for i := range f.Reacted {
 		if x := &f.Reacted[i]; !x.NotLowered {
-			m := log.Marks(stages.Step{UID: x.UID, At: x.Step, Kernel: x.Kernel(), From: cpu.Milli(x.From)})
+			m := log.Marks(stages.Step{
+				UID: x.UID, At: x.Step, Kernel: x.Kernel(), Patience: player.ReactionPatience, From: cpu.Milli(x.From),
+			})
 			x.Stages = new(stages.Divide(m))
 		}
 	}

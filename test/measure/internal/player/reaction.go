@@ -43,9 +43,9 @@ const (
 	// contention is its least time before a step.
 	contention = 3 * time.Second
 	// lowerPatience is how long contention may take to lower the limit.
-	lowerPatience = 60 * time.Second
-	// reactionPatience is how long a reaction may take.
-	reactionPatience = 15 * time.Second
+	lowerPatience = 30 * time.Second
+	// ReactionPatience is how long a reaction may take.
+	ReactionPatience = 15 * time.Second
 	// resolution is how often the kernel's file is read: the error of the measurement.
 	resolution = 2 * time.Millisecond
 	// announce is the time that a hog needs to learn when it ends.
@@ -119,7 +119,7 @@ func (x *reacting) load(ctx context.Context, g traffic.Generator, n int) (stop f
 	loading, cancel := context.WithCancel(ctx)
 	var load sync.WaitGroup
 	load.Go(func() {
-		longest := time.Duration(n) * (2*lowerPatience + reactionPatience)
+		longest := time.Duration(n) * (2*lowerPatience + ReactionPatience)
 		at := traffic.Arrivals(x.Seed, []traffic.Segment{{For: longest, Rate: x.Rate}})
 		g.Run(loading, time.Now(), at, func(traffic.Result) {})
 	})
@@ -162,12 +162,12 @@ func (x *reacting) react(ctx context.Context, files cgroup.Container, at time.Ti
 		return Reaction{}, err
 	}
 	raised := func(quota int64) bool { return quota > before }
-	quota, seen, err := until(ctx, files, resolution, at.Add(reactionPatience), raised)
+	quota, seen, err := until(ctx, files, resolution, at.Add(ReactionPatience), raised)
 	got := Reaction{From: before, To: quota, Step: at}
 	if raised(quota) {
 		got.Seconds = new(seen.Sub(at).Seconds())
 	} else if err == nil {
-		got.Missed = fmt.Sprintf("no reaction in %v", reactionPatience)
+		got.Missed = fmt.Sprintf("no reaction in %v", ReactionPatience)
 	}
 	return got, err
 }
@@ -201,7 +201,7 @@ func (x *reacting) otherDecrease(ctx context.Context) (at time.Time, missed stri
 		return at, "", err
 	}
 	high := func(quota int64) bool { return quota == 0 || quota*10 >= int64(x.BesideCeiling)*9 }
-	if _, _, err := until(ctx, x.beside, 50*time.Millisecond, time.Now().Add(reactionPatience), high); err != nil {
+	if _, _, err := until(ctx, x.beside, 50*time.Millisecond, time.Now().Add(ReactionPatience), high); err != nil {
 		return at, "", err
 	}
 	if err := x.Spin(ctx, x.Reaction.Beside, 0, time.Time{}, time.Time{}); err != nil {

@@ -159,7 +159,8 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", change[1], err, want)
 		}
 	}
-	if _, err := Open(scripts.Files, "opera"); err == nil || !strings.Contains(err.Error(), "demo, hpa, quota, reaction") {
+	_, err = Open(scripts.Files, "opera")
+	if err == nil || !strings.Contains(err.Error(), "demo, hpa, quota, reaction") {
 		t.Errorf("unknown name: %v", err)
 	}
 }

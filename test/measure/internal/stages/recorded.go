@@ -12,14 +12,22 @@ import (
 
 // Step is one step of the load, as the measuring program saw it.
 type Step struct {
-	UID    string    // of the pod whose limit is to be raised
-	At     time.Time // the load steps up
-	Kernel time.Time // the kernel's limit is higher; zero: it never was
-	From   cpu.Milli // the kernel's limit before
+	UID      string        // of the pod whose limit is to be raised
+	At       time.Time     // the load steps up
+	Kernel   time.Time     // the kernel's limit is higher; zero: it never was
+	Patience time.Duration // for how long a reaction was waited for
+	From     cpu.Milli     // the kernel's limit before
 }
 
-// before says whether a time is before the end of the step.
-func (s Step) before(at time.Time) bool { return s.Kernel.IsZero() || at.Before(s.Kernel) }
+// during says whether a time is in the step: until the kernel has the limit, or for as long as that
+// was waited for.
+func (s Step) during(at time.Time) bool {
+	end := s.Kernel
+	if end.IsZero() {
+		end = s.At.Add(s.Patience)
+	}
+	return !at.Before(s.At) && at.Before(end)
+}
 
 // Log is what the API server and the controller recorded of all steps.
 type Log struct {
@@ -114,13 +122,13 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func (l *Log) Marks(s Step) Marks {
 	m := Marks{Step: s.At, Kernel: s.Kernel}
 	for _, w := range l.writes { // the first that raises, by counters after the step
-		if w.uid == s.UID && w.limit > s.From && !w.observed.Before(s.At) && s.before(w.ended) {
+		if w.uid == s.UID && w.limit > s.From && s.during(w.observed) && s.during(w.ended) {
 			m.Observed, m.Published, m.Look = w.observed, w.ended, l.look(s.At, w.observed)
 			break
 		}
 	}
 	for _, r := range l.resizes { // the last one that raises before the kernel has it
-		if r.uid != s.UID || r.limit <= s.From || r.received.Before(s.At) || !s.before(r.received) {
+		if r.uid != s.UID || r.limit <= s.From || !s.during(r.received) {
 			continue
 		}
 		if r.dryRun {

@@ -6,7 +6,9 @@
 //   - A stage whose end was not recorded is named together with the next one, and gets no time of
 //     its own: TestWhatWasNotRecorded.
 //   - Without a reaction, the stages that were not left are named: TestNoReaction.
-//   - Recorded steps give the stages that were worked out by hand: TestRecorded.
+//   - Recorded steps give the stages that were worked out by hand: TestRecorded, TestDecided,
+//     TestNextStep.
+//   - A round that left no record counts only where the others lie on one grid: TestLooks.
 package stages
 
 import (

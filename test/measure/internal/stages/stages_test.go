@@ -22,15 +22,16 @@ func after(ms int) time.Time {
 	return start.Add(time.Duration(ms) * time.Millisecond)
 }
 
-// marks are those of a step at start, in milliseconds after it.
-func marks(look, observed, published, decided, dryRun, sent, answered, kernel int) Marks {
+// marks are those of a step at start, in milliseconds after it and in their order: look, observed,
+// published, decided, dry run, sent, answered, kernel.
+func marks(ms ...int) Marks {
 	return Marks{
-		start, after(look), after(observed), after(published), after(decided), after(dryRun), after(sent), after(answered),
-		after(kernel),
+		start, after(ms[0]), after(ms[1]), after(ms[2]), after(ms[3]), after(ms[4]), after(ms[5]), after(ms[6]),
+		after(ms[7]),
 	}
 }
 
-var close = cmpopts.EquateApprox(0, 1e-9)
+var nearly = cmpopts.EquateApprox(0, 1e-9)
 
 func TestStages(t *testing.T) {
 	for _, c := range []struct {
@@ -53,7 +54,7 @@ func TestStages(t *testing.T) {
 		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, Divide(c.in), close); diff != "" {
+			if diff := cmp.Diff(c.want, Divide(c.in), nearly); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -101,7 +102,10 @@ func TestNoReaction(t *testing.T) {
 		in   Marks
 		n    int
 	}{
-		{"sampling + evidence + publish + watch and queue + decide + resize + kubelet", marks(0, 0, 0, 0, 0, 0, 0, 0), 0},
+		{
+			"sampling + evidence + publish + watch and queue + decide + resize + kubelet",
+			marks(0, 0, 0, 0, 0, 0, 0, 0), 0,
+		},
 		{"watch and queue + decide + resize + kubelet", marks(400, 1400, 1430, 0, 0, 0, 0, 0), 3},
 		{"kubelet", marks(400, 1400, 1430, 1450, 0, 1460, 1490, 0), 6},
 	} {
@@ -161,10 +165,10 @@ func TestTable(t *testing.T) {
 	}
 	for _, want := range []Row{
 		{"freed", "sampling", 2, 0.1, 0.3, 0.3}, {"freed", "sampling + evidence", 1, 2.1, 2.1, 2.1},
-		{"freed", "publish", 3, 0.03, 0.03, 0.03}, {"freed", Whole, 2, 1.2, 2.25, 2.25}, {All, Whole, 3, 1.2, 2.25, 2.25},
-		{"new pod", Whole, 1, 1.2, 1.2, 1.2},
+		{"freed", "publish", 3, 0.03, 0.03, 0.03}, {"freed", Whole, 2, 1.2, 2.25, 2.25},
+		{All, Whole, 3, 1.2, 2.25, 2.25}, {"new pod", Whole, 1, 1.2, 1.2, 1.2},
 	} {
-		if diff := cmp.Diff(want, find(want.Kind, want.Stages), close); diff != "" {
+		if diff := cmp.Diff(want, find(want.Kind, want.Stages), nearly); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -207,7 +207,8 @@ func (w Workload) StartPod(ctx context.Context, i int) (Started, error) {
 			return started, nil
 		}
 	}
-	return started, errors.Join(fmt.Errorf("pod %s does not run after %v", p.Name, patience), ctx.Err(), started.Remove())
+	late := fmt.Errorf("pod %s does not run after %v", p.Name, patience)
+	return started, errors.Join(late, ctx.Err(), started.Remove())
 }
 
 // watchNewPod measures when the pod is Ready, and when the headroom that it took is free again.
