@@ -163,7 +163,8 @@ func TestLooks(t *testing.T) {
 			for _, before := range c.others {
 				log.writes = append(log.writes, write{uid: "b", observed: after(c.observed - before)})
 			}
-			if m := log.Marks(Step{UID: "a", At: start, Patience: time.Minute, From: 500}); !m.Look.Equal(after(c.want)) {
+			m := log.Marks(Step{UID: "a", At: start, Patience: time.Minute, From: 500})
+			if !m.Look.Equal(after(c.want)) {
 				t.Errorf("first look at %v, want %d ms after %v", m.Look, c.want, start)
 			}
 		})
