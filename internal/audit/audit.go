@@ -25,7 +25,7 @@ type Attempt struct {
 	Generation int64
 	Result     podresize.Result
 	Latency    time.Duration
-	// Waited is the time from the decision to resize to the attempt.
+	// Waited is the time from when the pod came to the queue to the attempt.
 	Waited time.Duration
 }
 

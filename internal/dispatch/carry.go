@@ -166,7 +166,7 @@ func (d *Dispatcher) audit(z *Resize, started time.Time) {
 	took := d.Now().Sub(started)
 	audit.Write(d.Audit, audit.Attempt{
 		Pod: z.Pod, Move: *z.Move, Purpose: string(z.Purpose), Reason: z.Reason, Price: z.Price, Generation: z.Generation,
-		Result: z.Answer.Result, Latency: took, Waited: started.Sub(z.At),
+		Result: z.Answer.Result, Latency: took, Waited: started.Sub(z.Since),
 	})
 	d.Metrics.Resizes.WithLabelValues(string(z.Purpose), z.Answer.Outcome.String()).Inc()
 	if !z.ObservedAt.IsZero() {

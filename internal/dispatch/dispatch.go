@@ -41,6 +41,8 @@ type Resize struct {
 	// At is when the resize was decided, and Age how old its decision was then.
 	At  time.Time
 	Age time.Duration
+	// Since is when the pod came to the queue.
+	Since time.Time
 	// Tenure is that of the node when it was decided.
 	Tenure int
 	// Checked is under which admission a dry run was found harmless; "": none was made.
@@ -219,7 +221,9 @@ func (d *Dispatcher) next() (Request, bool, time.Time) {
 }
 
 func (d *Dispatcher) run(ctx context.Context, r Request) {
-	z, charge := d.carryOut(ctx, *r.Value)
+	resize := *r.Value
+	resize.Since = r.Since
+	z, charge := d.carryOut(ctx, resize)
 	d.mu.Lock()
 	d.queue.Finish(r.Pod, z, charge, d.Now())
 	d.mu.Unlock()

@@ -279,6 +279,22 @@ func TestLeavesUntried(t *testing.T) {
 	}
 }
 
+// TestTheAuditRecordTellsTheWait: the wait is that since the pod came, however often it was decided since.
+func TestTheAuditRecordTellsTheWait(t *testing.T) {
+	b := newBench(flowcontrol.DefaultConfig(), func(*corev1.Pod) podresize.Result {
+		return podresize.Result{Outcome: podresize.Accepted}
+	})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	b.Now = func() time.Time { return now }
+	for range 3 {
+		b.Replace("n", 1, []Request{b.resizeOf("shop", "web", "n", flowcontrol.Needed)}, exists)
+		now = now.Add(2 * time.Second)
+	}
+	if !b.Step(t.Context()) || !strings.Contains(b.audit.String(), `"waited":6}`) {
+		t.Errorf("want 6 s, the audit says %s", b.audit)
+	}
+}
+
 // TestAnErrorIsAnAnswer: an error before a resize is sent is told, and is its answer, so that the pod backs
 // off: before the dry run, and after it.
 func TestAnErrorIsAnAnswer(t *testing.T) {

@@ -50,6 +50,8 @@ type Request[T any] struct {
 	Namespace, Node string
 	Priority        Priority
 	Value           T
+	// Since is when the pod first came. The queue sets it.
+	Since time.Time
 }
 
 // State is where the resize of a pod stands.
@@ -108,7 +110,6 @@ type ticket[T any] struct {
 	Request[T]
 	state  State
 	number uint64    // smaller ones came earlier
-	since  time.Time // when it first came
 	until  time.Time // withdrawn: when it is forgotten
 	parked bool
 	token  bool // of the node
@@ -207,10 +208,13 @@ func (q *Queue[T]) Replace(name string, requests []Request[T], exists func(types
 
 func (q *Queue[T]) replace(n *node[T], r Request[T], now time.Time) {
 	t := q.tickets[r.Pod]
+	if r.Since = now; t != nil {
+		r.Since = t.Since
+	}
 	switch {
 	case t == nil:
 		q.counter++
-		t = &ticket[T]{number: q.counter, since: now}
+		t = &ticket[T]{number: q.counter}
 		q.tickets[r.Pod], n.tickets[r.Pod] = t, t
 	case t.state == Sent || t.state == Answered:
 		return
@@ -233,7 +237,7 @@ func (q *Queue[T]) replace(n *node[T], r Request[T], now time.Time) {
 // Standing is where the resize of a pod stands, since when it waits, and what is to be done.
 func (q *Queue[T]) Standing(pod types.UID) (s State, since time.Time, v T) {
 	if t := q.tickets[pod]; t != nil && t.state != withdrawn {
-		return t.state, t.since, t.Value
+		return t.state, t.Since, t.Value
 	}
 	return None, time.Time{}, v
 }
