@@ -43,7 +43,7 @@ const namespaceKept = 10 * time.Minute
 // urgent resizes; the rest is for those that are not known, as a tenant may have urgent ones without end.
 // Of the share of Idle ones, half is for prompt namespaces alone.
 func (q *Queue[T]) may(is pace, p Priority) bool {
-	workers := q.cfg.Workers
+	workers := q.window.size
 	switch {
 	case is == prompt:
 		return true
@@ -64,7 +64,7 @@ func (q *Queue[T]) may(is pace, p Priority) bool {
 func (q *Queue[T]) isFull(n *namespace, p Priority) bool {
 	switch {
 	case n.pace == prompt:
-		free := q.cfg.Workers - q.sent + n.sent
+		free := q.window.size - q.sent + n.sent
 		return n.sent >= max(1, q.cfg.NamespaceWorkers*free/q.cfg.Workers)
 	case p == Urgent:
 		return n.sent > 1
@@ -114,6 +114,9 @@ func (q *Queue[T]) end(n *namespace, t *ticket[T], tried bool, now time.Time) {
 		q.idle--
 		n.idle--
 		q.idleAt[n.pace]--
+	}
+	if tried {
+		q.window.answer(now.Sub(t.sentAt))
 	}
 	is := n.answer(t.sentAt, tried, now)
 	if is == n.pace {

@@ -3,6 +3,7 @@ package flowcontrol
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -119,6 +120,7 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 	c := roomy()
 	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 32, 8
 	b := newBench(c)
+	b.window.answers = math.MinInt // all workers, although most answers are late
 	wait := func(d time.Duration) { b.now = b.now.Add(d) }
 	fill := func(kind string, namespaces, pods int) (sent []Request[int]) {
 		for i := range namespaces {
@@ -188,6 +190,7 @@ func TestUrgentOnesOfSlowNamespaces(t *testing.T) {
 	c := roomy()
 	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
 	b := newBench(c)
+	b.window.answers = math.MinInt // all workers, although most answers are late
 	b.answered("healthy")
 	name := func(i int) string { return fmt.Sprint("slow-", i) }
 	for i := range 40 {

@@ -89,6 +89,7 @@ type Queue[T any] struct {
 	classes  [Priorities]class[T]
 	bypassed bypassed
 	waiting  [Priorities]int
+	window   window
 	sent     int
 	sentAt   [paces]int // by the pace of their namespaces
 	idle     int        // of priority Idle, under way
@@ -145,7 +146,7 @@ func NewQueue[T any](c Config) *Queue[T] {
 	for i := range q.classes {
 		q.classes[i].flows = map[string]*flow[T]{}
 	}
-	q.cluster = newBucket(c.PerSecond, float64(c.Burst), 1)
+	q.cluster, q.window = newBucket(c.PerSecond, float64(c.Burst), 1), newWindow(c.Workers)
 	return q
 }
 
@@ -250,13 +251,13 @@ func (q *Queue[T]) Waiting() [Priorities]int { return q.waiting }
 func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) {
 	q.forget(now)
 	q.wake(now)
-	if q.sent >= q.cfg.Workers {
+	if q.sent >= q.window.size {
 		return r, false, time.Time{}
 	}
 	heads, waits, can := [Priorities]*ticket[T]{}, [Priorities]bool{}, [Priorities]bool{}
 	again = q.wakeAt
 	for p := range q.classes {
-		if Priority(p) == Idle && q.idle >= max(1, q.cfg.Workers/idleShare) {
+		if Priority(p) == Idle && q.idle >= max(1, q.window.size/idleShare) {
 			continue
 		}
 		if heads[p] = q.head(Priority(p), now); heads[p] == nil {
