@@ -128,6 +128,11 @@ func (w *world) seedCluster(ctx context.Context, s *store) error {
 		if err := s.add(ctx, "minions/"+n.Name, "Node", n); err != nil {
 			return err
 		}
+		// Each node has a revision of its own: of keys that share one, the node informer of the API server's
+		// admission may miss some when it resumes its watch, and it refuses resizes on nodes that it does not know.
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
 	}
 	for i := range w.pods {
 		p := fakekubelet.PodObject(w.specOf(i, 0))
