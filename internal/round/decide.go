@@ -48,6 +48,8 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 		if target < current || !b.needsMore(s.price.inForce > 0 || p.IncreaseOnNeed) {
 			target = max(current, min(target, b.published)).Clamp(d.Floor, d.Ceiling)
 		}
+	} else if target < current {
+		target = s.whileDemandsFit(b, p.UID, target).Clamp(d.Floor, d.Ceiling)
 	}
 	keep := target == current && b.throttleRatio < cfg.Demand.ThrottleThreshold
 	if b.warmingUp && target.RoundDown(cpu.Quantum) <= current {

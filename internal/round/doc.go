@@ -7,6 +7,8 @@
 //   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor is never lowered.
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds
 //     its budget line.
+//   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
+//   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
 //   - UncappedPodsAreRaised: an uncapped pod that needs more gets its ceiling.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets
 //     the floor, and no other pod is capped.

@@ -21,7 +21,17 @@ type price struct {
 	urgentAt      time.Time     // when the price last rose from zero and urgent was set
 	urgent        bool          // the first decreases at this price are published at once
 	resumed       bool          // the demand was not known, so the price goes on with the trim that it implies
+	slack         slack         // what all demands left of the supply in this round
 }
+
+// slack is what all demands leave of the supply.
+type slack uint8
+
+const (
+	scarce     slack = iota // nothing, or it is not known
+	demandsFit              // less than ReleaseBand
+	amplyFit                // enough for the price to fall to zero
+)
 
 // clearing is the input of one update of the price. The update raises the demands in the book to
 // those that the price counts on, and fills in the node.
@@ -51,6 +61,7 @@ func (p price) update(c clearing) price {
 	if p.inForce == 0 && lasted(p.overSupplyFor, c.elapsed, c.cfg.Onset) {
 		p.latestUntil = c.now.Add(c.cfg.CatchUp)
 	}
+	p.slack = scarce
 	problem := c.problem(c.now.Add(c.elapsed / 2).Before(p.latestUntil))
 	if p.resumed = p.resumed || !c.demandKnown; !c.node.UsageKnown || !c.demandKnown { // the price stays
 		p.overSupplyFor, p.idleFor, p.lowerFor, p.lowerMax, c.node.Price = 0, 0, 0, 0, p.inForce
@@ -67,12 +78,14 @@ func (p price) update(c clearing) price {
 		if p = p.moveTo(c.cfg, 0, idle, c.elapsed); p.inForce == 0 {
 			p.trim = 0
 		}
+		p.slack = amplyFit
 	case cleared == 0:
 		// Demand is just below the supply: no price begins, and one in force stays, but not above the
 		// share price.
 		if most := sharePrice(c.solver, problem); most < p.inForce && differs(most, p.inForce, c.cfg.PriceBand) {
 			p = p.moveTo(c.cfg, most, false, c.elapsed)
 		}
+		p.slack = demandsFit
 	default:
 		if p.resumed && before > 0 {
 			p.trim = max(-c.cfg.TrimLimit, min(c.cfg.TrimLimit, math.Log(float64(before/cleared))))

@@ -55,7 +55,8 @@ type State struct {
 	gauge     Gauge
 	savings   map[string]time.Duration // credits: what each pod has saved of its share, by UID
 	price     price
-	priced    bool // Input.PriceBefore does not count any more
+	priced    bool               // Input.PriceBefore does not count any more
+	descents  map[string]descent // by UID
 	solver    *market.Solver
 }
 
@@ -160,6 +161,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
 
+	s.descents = noteDescents(cfg, s.descents, in, book)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	return s, out
 }
