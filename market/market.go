@@ -78,8 +78,8 @@ func (b Bound) String() string {
 type Result struct {
 	Price Price
 	// FloorsExceedSupply: usage within the floors exceeds the supply. The price is then MaxPrice and
-	// every limit is its floor. (Where it equals the supply, the price is MaxPrice too: nothing is
-	// left that a budget could buy.)
+	// every limit is its floor. (Where it equals the supply and some bidder without a floor demands
+	// more, no price clears either, and the price is MaxPrice too.)
 	FloorsExceedSupply bool
 }
 
@@ -155,7 +155,7 @@ func (s segment) exceeds(supply cpu.Milli, t breakpoint) bool {
 	return h1 > h2 || h1 == h2 && l1 > l2
 }
 
-// Clear finds the price. It is a pure function of the problem, which must be valid
+// Clear finds the lowest price that clears. It is a pure function of the problem, which must be valid
 // (see Problem.Validate): same problem, same price.
 //
 // As the price rises from 0, the usage of each bidder is first min(d, c), then w/p, then min(d, f).
@@ -181,11 +181,11 @@ func (s *Solver) Clear(p Problem) Result {
 	if lowest.constant <= p.Supply {
 		return Result{}
 	}
-	if floors >= p.Supply {
-		return Result{Price: MaxPrice, FloorsExceedSupply: floors > p.Supply}
+	if floors > p.Supply {
+		return Result{Price: MaxPrice, FloorsExceedSupply: true}
 	}
 	at := crossingSegment(lowest, s.breakpoints, p.Supply)
-	return Result{Price: Price(float64(at.budgets) / float64(p.Supply-at.constant))}
+	return Result{Price: min(MaxPrice, Price(float64(at.budgets)/float64(p.Supply-at.constant)))}
 }
 
 // crossingSegment is the segment in which usage equals the supply. All breakpoints are at prices

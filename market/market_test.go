@@ -157,7 +157,8 @@ func TestMonotone(t *testing.T) {
 
 // oracle is the slow obvious solver: it evaluates expected usage at every price where a bidder's
 // behaviour changes, in exact fractions, and solves the one segment where usage crosses the
-// supply. It needs neither sorting tricks nor running sums.
+// supply. It needs neither sorting tricks nor running sums. The price is the lowest that clears, and
+// nil where none does.
 func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 	rat := func(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 	supply := rat(int64(p.Supply))
@@ -198,13 +199,10 @@ func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 	slices.SortFunc(turns, (*big.Rat).Cmp)
 	last := turns[0]
 	for _, t := range turns {
-		if useAt(t).Cmp(supply) < 0 {
+		if useAt(t).Cmp(supply) <= 0 {
 			break
 		}
 		last = t
-	}
-	if useAt(last).Cmp(supply) == 0 {
-		return last, false
 	}
 	// Just above last, usage is F + W/price.
 	fixed, spent := new(big.Rat), new(big.Rat)
@@ -221,27 +219,28 @@ func oracle(p Problem) (price *big.Rat, floorsExceed bool) {
 			spent.Add(spent, w)
 		}
 	}
-	return new(big.Rat).Quo(spent, new(big.Rat).Sub(supply, fixed)), false
+	left := new(big.Rat).Sub(supply, fixed)
+	if left.Sign() == 0 { // floors use just the supply, and some bidder has none
+		return nil, false
+	}
+	return new(big.Rat).Quo(spent, left), false
 }
 
 func agree(p Problem) error {
 	r := Clear(p)
-	if r.Price == MaxPrice && !r.FloorsExceedSupply {
-		return Certify(p, r) // floors use just the supply: no finite price to compare with
-	}
 	want, exceed := oracle(p)
 	if r.FloorsExceedSupply != exceed {
 		return fmt.Errorf("floors exceed supply: %v, oracle %v", r.FloorsExceedSupply, exceed)
 	}
-	if exceed {
-		return nil
+	if none := want == nil; none != (r.Price == MaxPrice) {
+		return fmt.Errorf("price %g, but the oracle finds none: %v", float64(r.Price), none)
+	}
+	if want == nil {
+		return Certify(p, r)
 	}
 	exact, _ := want.Float64()
-	// Where usage equals the supply at a range of prices, each of them is right.
-	if diff := float64(r.Price) - exact; max(diff, -diff) > 1e-9*max(exact, 1e-3) {
-		if err := Certify(p, Result{Price: r.Price}); err != nil {
-			return fmt.Errorf("price %g, oracle %g: %w", float64(r.Price), exact, err)
-		}
+	if diff := float64(r.Price) - exact; max(diff, -diff) > 1e-9*exact {
+		return fmt.Errorf("price %g, oracle %g", float64(r.Price), exact)
 	}
 	return Certify(p, r)
 }
@@ -249,6 +248,37 @@ func agree(p Problem) error {
 func TestAgreesWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		if err := agree(problems(t)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestFloorsUseTheSupply: where floors use just the supply, the price is the lowest at which they do. Where
+// some bidder without a floor could use more there is none.
+func TestFloorsUseTheSupply(t *testing.T) {
+	at := func(supply cpu.Milli, bids ...Bid) Result { return Clear(Problem{Supply: supply, Bids: bids}) }
+	a := Bid{Budget: 300, Demand: 900, Floor: 100, Ceiling: 1000}
+	b := Bid{Budget: 100, Demand: 900, Floor: 200, Ceiling: 1000}
+	if got := at(300, a, b); got.Price != 3 || got.FloorsExceedSupply {
+		t.Errorf("%+v: want the price of 3, at which a budget of 300 buys its floor of 100m", got)
+	}
+	c := Bid{Budget: 100, Demand: 900, Ceiling: 1000}
+	if got := at(300, a, b, c); got.Price != MaxPrice || got.FloorsExceedSupply {
+		t.Errorf("%+v beside a bidder without a floor: want MaxPrice, as no budget may buy anything", got)
+	}
+	if got := at(299, a, b); got.Price != MaxPrice || !got.FloorsExceedSupply {
+		t.Errorf("%+v with less supply: want MaxPrice, and floors that exceed the supply", got)
+	}
+}
+
+func TestFloorsUseTheSupplyOfAnyMarket(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(t)
+		p.Supply = 0
+		for _, b := range p.Bids {
+			p.Supply += min(b.Demand, b.Floor)
+		}
+		if err := agree(p); err != nil {
 			t.Fatal(err)
 		}
 	})
