@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -365,5 +366,37 @@ func TestConfigReportsEverything(t *testing.T) {
 	err := Config{DeadBand: 1, MaxDecreaseFactor: 1, MaxIncreaseFactor: 0.5, DecreaseCooldown: -1, DecreasesWait: -1}.Validate()
 	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 5 {
 		t.Errorf("Validate = %v, want five complaints", err)
+	}
+}
+
+// TestStepsOfADecrease is the bound of docs/theory.md: rounded to whole quanta, a decrease takes one step more than
+// the logarithm says at most, whatever the limits.
+func TestStepsOfADecrease(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.DecreaseCooldown = 0
+	extra := 0
+	for _, from := range []cpu.Milli{100, 110, 300, 640, 1000, 3990, 4000, 16_000, 64_000, 255_990} {
+		for want := from - cpu.Quantum; want > 0; want -= max(cpu.Quantum, (want / 50).RoundDown(cpu.Quantum)) {
+			limit, steps := from, 0
+			for ; ; steps++ {
+				p := one(limit, want)
+				p.Containers[0].Floor, p.Containers[0].Ceiling = cpu.Quantum, from
+				move := Plan(cfg, now, false, []Pod{p})[0].Move
+				if move == nil {
+					break
+				}
+				limit = move.Changes[0].To
+			}
+			log := int(math.Ceil(math.Log(from.Cores()/want.Cores())/math.Log(cfg.MaxDecreaseFactor) - 1e-9))
+			if steps > log+1 {
+				t.Errorf("from %v to %v: %d steps, want %d and one more at most", from, want, steps, log)
+			}
+			if steps > log {
+				extra++
+			}
+		}
+	}
+	if extra == 0 {
+		t.Error("no decrease took a step more, so the bound is too wide")
 	}
 }

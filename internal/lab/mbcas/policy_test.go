@@ -12,8 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
 )
 
 // long extends properties to the seeds and hours of docs/theory.md.
@@ -138,13 +141,104 @@ func TestDemandAtTheShareIsStable(t *testing.T) {
 	}
 }
 
-// TestGainMargin: the trim's gain is at most half of the bound of docs/theory.md at the default
-// delay: a tick, a publication, and the time between two decreases.
+// TestGainMargin: the trim's gain keeps its distance from the bound of docs/theory.md at the default delay: a
+// tick, a publication, the time between two decreases, and the flight of a resize.
 func TestGainMargin(t *testing.T) {
 	c := DefaultConfig()
-	delay := (c.Interval + c.Round.PublishInterval + c.Lifecycle.Actuator.DecreaseCooldown).Seconds()
-	if bound := 2 * math.Sin(math.Pi/(2*(2*delay+1))); c.Round.TrimGain > bound/2 {
-		t.Errorf("the gain is %v, and the bound at %v ticks %.3f: want a factor of two", c.Round.TrimGain, delay, bound)
+	const flight = 2 * time.Second
+	delay := (c.Interval + c.Round.PublishInterval + c.Lifecycle.Actuator.DecreaseCooldown + flight).Seconds()
+	bound := 2 * math.Sin(math.Pi/(2*(2*delay+1)))
+	for slope, margin := range map[float64]float64{1: 2, 2000.0 / 1440: 1.5} {
+		if c.Round.TrimGain*slope*margin > bound {
+			t.Errorf("with a slope of %.2f the gain is %.3f, and the bound at %v ticks %.3f: want a factor of %v",
+				slope, c.Round.TrimGain*slope, delay, bound, margin)
+		}
+	}
+}
+
+// contended is a node of spinning and bursty pods that demand more than there is, with a resize in flight for
+// as long as on a cluster. The largest ends halfway, so the shares of the others grow.
+func contended(rng *rand.Rand, length time.Duration) (sim.Setup, Config) {
+	cores := []int{4, 8}[rng.IntN(2)]
+	s := sim.Setup{Machine: sim.Machine{Cores: cores}, Seed: rng.Uint64(), Length: length}
+	for i := range 3 + rng.IntN(4) {
+		request := cpu.Milli(10 * (5 + rng.IntN(60)))
+		p := sim.PodSpec{Name: fmt.Sprint("p", i), Request: request, Limit: cpu.Milli(cores) * cpu.Core}
+		if i == 2 {
+			p.Request, p.End = 1500, length/2
+		}
+		switch threads := 1 + rng.IntN(cores); {
+		case i <= 2:
+			p.Spin = load.Constant(float64(cores))
+		case rng.IntN(2) == 0:
+			p.Spin = load.Burst{
+				High: float64(threads), Length: time.Duration(1+rng.IntN(20)) * time.Second,
+				Period: time.Duration(20+rng.IntN(40)) * time.Second,
+			}
+		default:
+			p.Spin = load.RandomWalk(rng, float64(threads)/2, float64(threads)/2, 5*time.Second, length)
+		}
+		s.Pods = append(s.Pods, p)
+	}
+	c := DefaultConfig()
+	c.PublishDelay, c.ResizeDelay = 300*time.Millisecond, 750*time.Millisecond
+	return s, c
+}
+
+// sharesOf are the shares of the pods that run at a time, with floors.
+func sharesOf(s sim.Setup, cfg round.Config, at time.Duration) (shares []cpu.Milli) {
+	allocatable := cpu.Milli(s.Machine.Cores) * cpu.Core
+	problem := market.Problem{Supply: cpu.FromCores(allocatable.Cores() * (1 - cfg.Reserve))}
+	for _, p := range s.Pods {
+		b := market.Bid{Budget: demand.Budget(p.Request, p.Priority), Ceiling: allocatable}
+		if p.End == 0 || at < p.End {
+			b.Demand, b.Floor = allocatable, demand.Entitlement(p.Request, p.Limit)
+		}
+		problem.Bids = append(problem.Bids, b)
+	}
+	price := market.Clear(problem).Price
+	for _, b := range problem.Bids {
+		shares = append(shares, b.Limit(price))
+	}
+	return shares
+}
+
+// TestSharesAreLeft: with all bands, steps, and resizes in flight, no decrease goes below a pod's share less the
+// price band, and no pod that demands more stays below that less both dead bands.
+func TestSharesAreLeft(t *testing.T) {
+	seeds, length := uint64(8), 3*time.Minute
+	if long() {
+		seeds, length = 60, 10*time.Minute
+	}
+	decreases, grown := 0, 0
+	for seed := range seeds {
+		s, cfg := contended(rand.New(rand.NewPCG(seed, 3)), length)
+		before, after := sharesOf(s, cfg.Round, 0), sharesOf(s, cfg.Round, length)
+		r := sim.Run(s, New(cfg))
+		for i := range r.Pods {
+			p, band := &r.Pods[i], 1-cfg.Round.PriceBand
+			for _, c := range p.Changes {
+				if c.To < c.From {
+					decreases++
+				}
+				if c.To < c.From && (c.To+cpu.Quantum).Cores() < band*before[i].Cores() {
+					t.Errorf("seed %d, %s: from %v to %v at %v, and its share is %v", seed, p.Spec.Name, c.From, c.To, c.At, before[i])
+				}
+			}
+			if i > 1 { // it does not demand its share all the time
+				continue
+			}
+			if after[i] > before[i] {
+				grown++
+			}
+			least := band * after[i].Cores() / (1 + cfg.Round.PublishBand) / (1 + cfg.Lifecycle.Actuator.DeadBand)
+			if got := p.LimitAt(length); (got + cpu.Quantum).Cores() < least {
+				t.Errorf("seed %d, %s: the limit stays at %v, and its share is %v", seed, p.Spec.Name, got, after[i])
+			}
+		}
+	}
+	if decreases < 20 || grown < 4 {
+		t.Errorf("%d decreases, and %d shares that grow: this shows little", decreases, grown)
 	}
 }
 
