@@ -164,6 +164,7 @@ func TestFullNode(t *testing.T) {
 		}
 	}
 }
+
 // TestNoPriceAboveTheShare: a saturating pod is deleted, and what the others are estimated to demand fits, by less
 // than ReleaseBand, while less than ReleaseIdle of the supply is idle. A pod that was capped does not stay below its
 // share for that.

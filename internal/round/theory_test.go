@@ -47,7 +47,7 @@ func sharePriceOf(book []bidder, supply cpu.Milli) market.Price {
 // first fall to one that sufficed before they changed.
 func TestPriceLeavesTheShare(t *testing.T) {
 	cfg := DefaultConfig()
-	bounded, late := 0, 0
+	bounded, late, fits := 0, 0, 0
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		p, now, solver := price{}, epoch, new(market.Solver)
@@ -56,6 +56,9 @@ func TestPriceLeavesTheShare(t *testing.T) {
 			share := sharePriceOf(book, supply)
 			highest := share / market.Price(1-cfg.PriceBand) * (1 + 1e-9)
 			load, overload := between(rng, 0.5, 4), between(rng, 0.8, 1.3)
+			if rng.IntN(3) == 0 { // all demands just fit, in many seconds
+				load = between(rng, 1.0, 1.15)
+			}
 			counted := time.Duration(0)
 			for range 120 {
 				var total cpu.Milli
@@ -72,8 +75,9 @@ func TestPriceLeavesTheShare(t *testing.T) {
 				p = p.update(clearing{
 					cfg: cfg, solver: solver, book: book, node: &d, now: now, elapsed: time.Second, demandKnown: true,
 				})
-				if d.Cleared > 0 || float64(total) <= (1-cfg.ReleaseBand)*float64(supply) {
-					counted += time.Second
+				counted += time.Second
+				if d.Cleared == 0 && float64(total) > (1-cfg.ReleaseBand)*float64(supply) {
+					fits++
 				}
 				if d.Cleared*market.Price(math.Exp(p.trim)) > highest {
 					bounded++
@@ -89,8 +93,9 @@ func TestPriceLeavesTheShare(t *testing.T) {
 			}
 		}
 	}
-	if bounded < 100 || late < 100 {
-		t.Errorf("%d times the trim asked for more, %d times the price was above: this shows little", bounded, late)
+	if bounded < 100 || late < 100 || fits < 100 {
+		t.Errorf("%d times the trim asked for more, %d times the price was above, %d times all demands just fitted: "+
+			"this shows little", bounded, late, fits)
 	}
 }
 
