@@ -16,8 +16,8 @@
 //     FallDelay, or when CPU lies idle beside a throttled pod.
 //   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its
 //     share.
-//   - PriceLeavesTheShare, PriceTurnsThriceAtMost, CapBandMayUseTheReserve: what docs/theory.md says
-//     of the price over time.
+//   - PriceLeavesTheShare, SharePriceIsHighest, PriceTurnsThriceAtMost, CapBandMayUseTheReserve: what
+//     docs/theory.md says of the price over time.
 //   - RestartKeepsThePrice: a restart of the agent, a pause, or counters of the node that go back
 //     change no limit.
 //   - ScarcityIsSeenAtOnce: usage above the supply for Onset raises the price, however slow the

@@ -91,8 +91,8 @@ func (p price) update(c clearing) price {
 			p.trim = max(-c.cfg.TrimLimit, min(c.cfg.TrimLimit, math.Log(float64(before/cleared))))
 		}
 		p.trim = p.updateTrim(c)
-		highest := max(cleared, sharePrice(c.solver, problem))
-		p = p.moveTo(c.cfg, min(highest, cleared*market.Price(math.Exp(p.trim))), idle, c.elapsed)
+		trimmed := cleared * market.Price(math.Exp(p.trim))
+		p = p.moveTo(c.cfg, min(trimmed, sharePrice(c.solver, problem)), idle, c.elapsed)
 	}
 	p.resumed = false
 	if before == 0 && p.inForce > 0 {

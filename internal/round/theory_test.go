@@ -1,8 +1,11 @@
 package round
 
 import (
+	"cmp"
+	"flag"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,9 +13,10 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// The theorems of docs/theory.md about the shipped price: price.update is played, with all its bands.
+// The theorems of docs/theory.md about the shipped price: the tests run price.update, with all its bands.
 
-// between is a drawn number.
+var theoryMarkets = flag.Int("theory-markets", 2000, "how many markets TestPriceTurnsThriceAtMost draws")
+
 func between(rng *rand.Rand, low, high float64) float64 { return low + (high-low)*rng.Float64() }
 
 // drawBook is an order book of managed and unmanaged bidders, with a supply between their floors and their
@@ -94,50 +98,95 @@ func TestPriceLeavesTheShare(t *testing.T) {
 		}
 	}
 	if bounded < 100 || late < 100 || fits < 100 {
-		t.Errorf("%d times the trim asked for more, %d times the price was above, %d times all demands just fitted: "+
+		t.Errorf("%d times the trimmed price was higher, %d times the price was above, %d times all demands just fitted: "+
 			"this shows little", bounded, late, fits)
 	}
 }
 
-// stillLoad is a market with constant demands and estimates, whose limits take effect at once.
-type stillLoad struct {
+// TestSharePriceIsHighest: no demand, signal or release clears at a price above the share price, so the share price
+// alone bounds the price.
+func TestSharePriceIsHighest(t *testing.T) {
+	positive, equal, exceeded, released := 0, 0, 0, 0
+	for seed := range uint64(20_000) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		book, supply := drawBook(rng)
+		if rng.IntN(4) == 0 {
+			supply = cpu.Milli(between(rng, 5, 100)) * cpu.Milli(len(book)) // floors may exceed it
+		}
+		load := between(rng, 0.5, 4)
+		for i := range book {
+			b := &book[i]
+			if rng.IntN(4) == 0 {
+				b.bid.Floor = 0
+			}
+			b.bid.Demand = cpu.Milli(load * rng.Float64() * float64(supply) / float64(len(book)))
+			b.latestDemand = cpu.Milli(between(rng, 0, 2) * float64(b.bid.Demand))
+			if b.managed && rng.IntN(4) == 0 {
+				b.signalPercent = 100 + rng.Int32N(900)
+			}
+		}
+		d := NodeDecision{Supply: supply}
+		c := clearing{cfg: DefaultConfig(), solver: new(market.Solver), book: book, node: &d}
+		problem := c.problem(rng.IntN(2) == 0)
+		cleared := c.clear(problem, rng.IntN(2) == 0)
+		highest := sharePrice(c.solver, problem)
+		if cleared > highest {
+			t.Errorf("seed %d: the market clears at %v, above the share price of %v", seed, float64(cleared), float64(highest))
+		}
+		for n, counts := range map[*int]bool{
+			&positive: cleared > 0, &equal: cleared > 0 && cleared == highest,
+			&exceeded: d.FloorsExceedSupply, &released: d.Released,
+		} {
+			if counts {
+				*n++
+			}
+		}
+	}
+	if min(positive, equal, exceeded, released) < 100 {
+		t.Errorf("%d prices, of them %d as high as the share price, %d with floors above the supply, %d released: "+
+			"this shows little", positive, equal, exceeded, released)
+	}
+}
+
+// constantLoad is a market with constant demands and estimates, whose limits take effect at once.
+type constantLoad struct {
 	book             []bidder
 	truth            []cpu.Milli // demands, at most the estimates
-	keeps            []bool      // an uncapped pod whose limit is as high as its demand keeps it
+	keeps            []bool      // while uncapped, the pod keeps a limit that is as high as its demand
 	supply, capacity cpu.Milli
 }
 
-// drawStillLoad draws pods that saturate, pods that have come to rest although their estimates have not, and pods
-// that demand about their share.
-func drawStillLoad(rng *rand.Rand) stillLoad {
-	s := stillLoad{supply: 7200}
-	s.capacity = cpu.Milli(between(rng, 1.12, 1.6) * 7200)
-	budgets, weights := 0.0, []float64{rng.Float64(), rng.Float64(), rng.Float64()}
-	for range 2 + rng.IntN(8) {
-		b := bidder{managed: true, limit: 8000, published: 8000, minLimit: 10, bid: market.Bid{
-			Budget: market.Budget(between(rng, 200, 2000)), Floor: 10, Ceiling: 8000,
+// drawConstantLoad draws a price and pods that saturate, pods that rest although their estimates have not fallen,
+// and pods that demand about their budget line. At the price they use the supply, but for a drawn error.
+func drawConstantLoad(rng *rand.Rand, cfg Config) (constantLoad, market.Price) {
+	var s constantLoad
+	weights := [3]float64{0.5 * rng.Float64(), rng.Float64(), rng.Float64()}
+	p := market.Price(between(rng, 0.3, 1.5))
+	for i := range 2 + rng.IntN(8) {
+		b := bidder{managed: true, limit: 2e6, published: 2e6, minLimit: 10, bid: market.Bid{
+			Budget: market.Budget(between(rng, 2e4, 2e5)), Floor: 10, Ceiling: 2e6,
 		}}
-		budgets += float64(b.bid.Budget)
-		s.book, s.keeps = append(s.book, b), append(s.keeps, rng.IntN(2) == 0)
-	}
-	for i := range s.book {
-		b, truth := &s.book[i], 1.0
-		share := 7200 * float64(b.bid.Budget) / budgets
+		line, truth := float64(b.bid.Limit(p)), 1.0
 		switch kind := rng.Float64() * (weights[0] + weights[1] + weights[2]); {
 		case i == 0 || kind < weights[0]:
-			b.bid.Demand = 16_000
+			b.bid.Demand = 4e6
 		case kind < weights[0]+weights[1]:
-			b.bid.Demand, truth = cpu.Milli(between(rng, 0, 1)*share), between(rng, 0, 0.1)
+			b.bid.Demand, truth = cpu.Milli(between(rng, 0, 1)*line), between(rng, 0, 0.1)
 		default:
-			b.bid.Demand, truth = cpu.Milli(between(rng, 0.7, 1.5)*share), between(rng, 0.9, 1)
+			b.bid.Demand, truth = cpu.Milli(between(rng, 0.98, 1.1)*line), min(1, between(rng, 0.95, 1.1))
 		}
+		s.book, s.keeps = append(s.book, b), append(s.keeps, rng.IntN(2) == 0)
 		s.truth = append(s.truth, cpu.Milli(truth*float64(b.bid.Demand)))
 	}
-	return s
+	s.capacity = math.MaxInt64
+	miss := between(rng, 0.05, 0.15) * float64(2*rng.IntN(2)-1)
+	s.supply = cpu.Milli(float64(s.use(cfg, p)) / (1 + miss))
+	s.capacity = cpu.Milli(between(rng, 1.12, 1.6) * float64(s.supply))
+	return s, p
 }
 
-// play sets the limits at a price, and returns what the pods use.
-func (s stillLoad) play(cfg Config, p market.Price) (used cpu.Milli) {
+// use sets the limits at a price, and returns what the pods use.
+func (s constantLoad) use(cfg Config, p market.Price) (used cpu.Milli) {
 	for i := range s.book {
 		b := &s.book[i]
 		if b.managed {
@@ -157,7 +206,7 @@ func (s stillLoad) play(cfg Config, p market.Price) (used cpu.Milli) {
 }
 
 // capped says whether the price bounds some pod.
-func (s stillLoad) capped(cfg Config, p market.Price) bool {
+func (s constantLoad) capped(cfg Config, p market.Price) bool {
 	for i := range s.book {
 		if s.book[i].managed && s.book[i].bound(cfg, p) == market.ByPrice {
 			return true
@@ -166,58 +215,100 @@ func (s stillLoad) capped(cfg Config, p market.Price) bool {
 	return false
 }
 
+// withinLines is G of docs/theory.md: the true demands within the budget lines, as a part of the supply.
+func (s constantLoad) withinLines(p market.Price) float64 {
+	sum := cpu.Milli(0)
+	for i, b := range s.book {
+		sum += min(s.truth[i], b.bid.Limit(p))
+	}
+	return float64(sum) / float64(s.supply)
+}
+
+// extremes are the facts (a), (b) and (c) on which the proof rests, as parts of the supply, and the turns.
+type extremes struct {
+	afterFall     float64 // highest usage after a fall
+	afterRise     float64 // least usage after the first rise that follows a fall
+	afterRiseFall float64 // least G after a rise and a later fall
+	turned        [10]int // markets by turns
+}
+
+// restOf runs the price until it rests, notes the extremes on the way, and returns it with the error that remains.
+func (x *extremes) restOf(cfg Config, s constantLoad, at market.Price) (p price, e float64, rests bool) {
+	p = price{resumed: true, inForce: at}
+	now, solver, usage := epoch, new(market.Solver), s.use(cfg, at)
+	rose, last, turns, within := false, 0, 0, false
+	for tick := 0; !rests && tick < 1e6; tick++ { // just outside of its dead band the trim moves slowly
+		now = now.Add(time.Second)
+		d := NodeDecision{Supply: s.supply, Usage: usage, UsageKnown: true}
+		before := p
+		p = p.update(clearing{
+			cfg: cfg, solver: solver, book: s.book, node: &d, now: now, elapsed: time.Second, demandKnown: true,
+		})
+		usage = s.use(cfg, p.inForce)
+		e = float64(usage)/float64(s.supply) - 1
+		rests = p.inForce == before.inForce && p.trim == before.trim && p.lowerFor == before.lowerFor
+		change := cmp.Compare(p.inForce, before.inForce)
+		if !within { // the theorem begins here
+			target := min(d.Cleared*market.Price(math.Exp(p.trim)), sharePriceOf(s.book, s.supply))
+			within = change == 0 && !differs(target, p.inForce, cfg.PriceBand)
+			continue
+		}
+		switch {
+		case change > 0 && last < 0:
+			turns++
+			x.afterRise = min(x.afterRise, 1+e)
+		case change < 0:
+			if last > 0 {
+				turns++
+			}
+			x.afterFall = max(x.afterFall, 1+e)
+			if rose {
+				x.afterRiseFall = min(x.afterRiseFall, s.withinLines(p.inForce))
+			}
+		}
+		if change != 0 {
+			last, rose = change, rose || change > 0
+		}
+	}
+	x.turned[min(turns, 9)]++
+	return p, e, rests
+}
+
 // TestPriceTurnsThriceAtMost: with constant demands and estimates, and limits that take effect at once, the
 // price changes its direction three times at most. It rests where usage is within the dead band of the supply,
 // and elsewhere only at one of its bounds.
 func TestPriceTurnsThriceAtMost(t *testing.T) {
 	cfg := DefaultConfig()
-	var turned [10]int
-	for seed := range uint64(1000) {
-		rng := rand.New(rand.NewPCG(seed, 2))
-		s := drawStillLoad(rng)
+	x := extremes{afterRise: math.Inf(1), afterRiseFall: math.Inf(1)}
+	for seed := range uint64(*theoryMarkets) {
+		s, at := drawConstantLoad(rand.New(rand.NewPCG(seed, 2)), cfg)
 		share := sharePriceOf(s.book, s.supply)
-		p := price{resumed: true, inForce: share * market.Price(between(rng, 0.4, 1.1))}
-		now, solver := epoch, new(market.Solver)
-		turns, rose, fell, rests, e := 0, false, false, false, 0.0
-		for tick := 0; !rests && tick < 1e6; tick++ { // just outside of its dead band the trim moves slowly
-			now = now.Add(time.Second)
-			d := NodeDecision{Supply: s.supply, Usage: s.play(cfg, p.inForce), UsageKnown: true}
-			e = float64(d.Usage)/float64(s.supply) - 1
-			before := p
-			p = p.update(clearing{
-				cfg: cfg, solver: solver, book: s.book, node: &d, now: now, elapsed: time.Second, demandKnown: true,
-			})
-			if rises, falls := p.inForce > before.inForce, p.inForce < before.inForce; rises || falls {
-				if rises && fell || falls && rose {
-					turns++
-				}
-				rose, fell = rises, falls
-			}
-			rests = p.inForce == before.inForce && p.trim == before.trim && p.lowerFor == before.lowerFor
-		}
-		turned[min(turns, 9)]++
-		if turns > 3 {
-			t.Errorf("seed %d: the price turned %d times", seed, turns)
-		}
+		p, e, rests := x.restOf(cfg, s, at)
+		outside := math.Abs(e) - cfg.PriceBand/2
 		atBound := p.trim < 1e-9-cfg.TrimLimit
 		if e > 0 {
 			atBound = p.trim > cfg.TrimLimit-1e-9 || p.inForce*market.Price(1+cfg.PriceBand) >= share
 		}
-		if !rests || math.Abs(e) > cfg.PriceBand/2 && s.capped(cfg, p.inForce) && !atBound {
+		slow := outside > 0 && outside < 1e-5 // a band takes the trim more than three days
+		if !slow && (!rests || outside > 0 && s.capped(cfg, p.inForce) && !atBound) {
 			t.Errorf("seed %d: an error of %.3f remains at a price of %v with a trim of %.3f; it rests: %v", seed, e, p.inForce,
 				p.trim, rests)
 		}
 	}
-	t.Logf("markets by turns of the price: %v", turned)
-	if turned[1]+turned[2]+turned[3] < 5 {
-		t.Errorf("markets by turns of the price: %v: too few turns show little", turned)
+	t.Logf("%+v", x)
+	if x.afterFall > 1.0883 || x.afterRise < 0.934 || x.afterRiseFall < 0.977 || slices.Max(x.turned[4:]) > 0 {
+		t.Errorf("%+v: want usage of 1.0883 at most after a fall, and of 0.934 at least after the next rise, "+
+			"G of 0.977 at least after a rise and a fall, and three turns at most", x)
+	}
+	if x.afterFall < 1.08 || x.afterRise > 0.94 || x.afterRiseFall > 1.05 || x.turned[1] < 10 || x.turned[2] < 10 {
+		t.Errorf("%+v: no market came near the bounds, which shows little", x)
 	}
 }
 
 // TestCapBandMayUseTheReserve: pods that all demand a little more than their shares stay uncapped, and use what the
 // reserve keeps free.
 func TestCapBandMayUseTheReserve(t *testing.T) {
-	play := func(demand cpu.Milli) (usage cpu.Milli, decreases int) {
+	usageAt := func(demand cpu.Milli) (usage cpu.Milli, decreases int) {
 		var pods []*fakePod
 		for _, name := range []string{"a", "b", "c", "d"} {
 			pods = append(pods, &fakePod{name: name, request: 500, declared: 4000, demand: 500})
@@ -235,10 +326,10 @@ func TestCapBandMayUseTheReserve(t *testing.T) {
 		}
 		return usage, decreases
 	}
-	if usage, lowered := play(980); usage != 3920 || lowered != 0 {
+	if usage, lowered := usageAt(980); usage != 3920 || lowered != 0 {
 		t.Errorf("at 1.09 times their shares they use %v, and %d are lowered: want 0.98 of 4000m, and none", usage, lowered)
 	}
-	if usage, lowered := play(1000); usage > 3600 || lowered != 4 {
+	if usage, lowered := usageAt(1000); usage > 3600 || lowered != 4 {
 		t.Errorf("at 1.11 times their shares they use %v, and %d are lowered: want the supply, and all", usage, lowered)
 	}
 }

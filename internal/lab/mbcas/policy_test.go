@@ -156,9 +156,9 @@ func TestGainMargin(t *testing.T) {
 	}
 }
 
-// contended is a node of spinning and bursty pods that demand more than there is, with a resize in flight for
-// as long as on a cluster. The largest ends halfway, so the shares of the others grow.
-func contended(rng *rand.Rand, length time.Duration) (sim.Setup, Config) {
+// contended is a node of spinning and bursty pods that demand more than there is. The largest ends halfway, so
+// the shares of the others grow.
+func contended(rng *rand.Rand, length time.Duration) sim.Setup {
 	cores := []int{4, 8}[rng.IntN(2)]
 	s := sim.Setup{Machine: sim.Machine{Cores: cores}, Seed: rng.Uint64(), Length: length}
 	for i := range 3 + rng.IntN(4) {
@@ -180,9 +180,7 @@ func contended(rng *rand.Rand, length time.Duration) (sim.Setup, Config) {
 		}
 		s.Pods = append(s.Pods, p)
 	}
-	c := DefaultConfig()
-	c.PublishDelay, c.ResizeDelay = 300*time.Millisecond, 750*time.Millisecond
-	return s, c
+	return s
 }
 
 // sharesOf are the shares of the pods that run at a time, with floors.
@@ -210,9 +208,9 @@ func TestSharesAreLeft(t *testing.T) {
 	if long() {
 		seeds, length = 60, 10*time.Minute
 	}
-	decreases, grown := 0, 0
+	cfg, decreases, grown := DefaultConfig(), 0, 0
 	for seed := range seeds {
-		s, cfg := contended(rand.New(rand.NewPCG(seed, 3)), length)
+		s := contended(rand.New(rand.NewPCG(seed, 3)), length)
 		before, after := sharesOf(s, cfg.Round, 0), sharesOf(s, cfg.Round, length)
 		r := sim.Run(s, New(cfg))
 		for i := range r.Pods {
