@@ -52,11 +52,12 @@ type heartbeat struct {
 	log         *slog.Logger
 	metrics     *metrics
 
-	liveSince time.Time     // the first round; zero: none has completed
-	begins    bool          // the first renewal was due
-	holds     bool          // the last renewal succeeded
-	retry     time.Duration // the last wait after a failure; 0: there was none since the last success
-	standby   bool          // as logged
+	liveSince time.Time                    // the first round; zero: none has completed
+	begins    bool                         // the first renewal was due
+	holds     bool                         // the last renewal succeeded
+	retry     time.Duration                // the last wait after a failure; 0: there was none since the last success
+	logged    map[metav1.StatusReason]bool // of the failures since then
+	standby   bool                         // as logged
 }
 
 // Run renews the Lease until ctx ends, and then for the last time.
@@ -91,14 +92,18 @@ func (h *heartbeat) beat(ctx context.Context, now time.Time) (wait time.Duration
 	switch {
 	case err == nil:
 		h.metrics.heartbeats.renewed.Inc()
-		h.retry = 0
+		h.retry, h.logged = 0, nil
 		return renewInterval + rand.N(renewSpread)
 	case standby:
 		h.metrics.heartbeats.standby.Inc()
 		h.retry = longestRetry
 	default:
 		h.metrics.heartbeats.failed.Inc()
-		if h.retry == 0 && ctx.Err() == nil {
+		if h.logged == nil {
+			h.logged = map[metav1.StatusReason]bool{}
+		}
+		if why := apierrors.ReasonForError(err); !h.logged[why] && ctx.Err() == nil {
+			h.logged[why] = true
 			h.log.Warn("lease not renewed", "lease", h.lease, "err", err)
 		}
 		h.retry = min(max(firstRetry, 2*h.retry), longestRetry)
@@ -213,7 +218,12 @@ func (l *leaseClient) renew(ctx context.Context, now time.Time) error {
 		l.last = nil
 		err = l.update(ctx, now)
 	}
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		l.last = nil
+	case l.last != nil && l.last.ResourceVersion == "":
+		// The answer to a creation may be lost. The API server refuses to update a Lease without its version.
 		l.last = nil
 	}
 	return err

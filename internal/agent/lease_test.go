@@ -175,6 +175,9 @@ func (s *leaseServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.stored != nil {
 		version, _ = strconv.Atoi(s.stored.ResourceVersion)
 	}
+	if next.ResourceVersion == "" && s.stored != nil { // "metadata.resourceVersion: must be specified for an update"
+		return refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+	}
 	if next.ResourceVersion != "" && next.ResourceVersion != strconv.Itoa(version) {
 		return refuse(http.StatusConflict, metav1.StatusReasonConflict)
 	}
@@ -227,6 +230,8 @@ func TestLeaseIsKept(t *testing.T) {
 		{"after a lost answer", func() {}, false, "PUT 409, GET 200, PUT 200"},
 		{"the Lease was deleted", func() { s.stored = nil }, false, "PUT 409, GET 404, PUT 200"},
 		{"the one made again", func() {}, false, "PUT 200"},
+		{"it was deleted, and the answer is lost", func() { s.stored, s.lose = nil, true }, true, "PUT 409, GET 404, PUT lost"},
+		{"after the lost answer to a creation", func() {}, false, "GET 200, PUT 200"},
 	} {
 		step.before()
 		s.requests = nil
