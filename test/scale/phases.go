@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -274,8 +275,19 @@ func (w *world) reasons(ctx context.Context, pods []*corev1.Pod) map[string]int 
 			reason = "no higher limit published, " + reason
 		}
 		count[fmt.Sprintf("%s %s", pa.Status.Phase, reason)]++
+		w.log.Warn("pod waits", "pod", pod.Name, "node", pod.Spec.NodeName, "limits", kube.Limits(pod),
+			"published", pa.Spec, "phase", pa.Status.Phase, "reason", reason, "lease", w.annotations(ctx, pod.Spec.NodeName))
 	}
 	return count
+}
+
+// annotations are those of the Lease of a node's agent, with the figures of the node.
+func (w *world) annotations(ctx context.Context, node string) map[string]string {
+	lease := &coordinationv1.Lease{}
+	if err := w.api.Client.Get(ctx, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "mbcas-agent-" + node}, lease); err != nil {
+		return map[string]string{"error": err.Error()}
+	}
+	return lease.Annotations
 }
 
 // deepest is the deepest that the controller's queue of nodes was seen, looked at each second.
