@@ -249,7 +249,7 @@ func restConfig(kubeconfig string, qps float64) (*rest.Config, error) {
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
+		return nil, fmt.Errorf("find the API server: %w; name a kubeconfig with --kubeconfig, or run in a pod", err)
 	}
 	config.QPS, config.Burst = float32(qps), int(2*qps)
 	config.UserAgent = kube.FieldManager

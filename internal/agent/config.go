@@ -64,7 +64,7 @@ const (
 func (c Config) Validate() error {
 	var errs []error
 	if c.Node == "" {
-		errs = append(errs, errors.New("no node: want the name of the node that this runs on"))
+		errs = append(errs, errors.New("no node: set --node-name or NODE_NAME to the name of the node that this runs on"))
 	}
 	if c.Namespace == "" {
 		errs = append(errs, errors.New("no namespace: want that of the node's Lease"))

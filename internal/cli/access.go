@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,6 +118,11 @@ func (f *flags) run(
 		if err != nil {
 			return err
 		}
-		return do(cmd.Context(), a, args)
+		err = do(cmd.Context(), a, args)
+		if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
+			return fmt.Errorf("%w; check that the API server runs, and that --kubeconfig or --context "+
+				"names the right cluster", err)
+		}
+		return err
 	}
 }

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // TestKubeconfigErrors: a kubeconfig that cannot be used is named, with what to do.
@@ -24,5 +28,23 @@ func TestKubeconfigErrors(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// TestNoAPIServer: where the API server does not answer, the error says what to check.
+func TestNoAPIServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "http://127.0.0.1:1"} // tcpmux: no process listens there
+	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := Command(Streams{Out: &out, Err: &out}, "test")
+	cmd.SetArgs([]string{"list", "--kubeconfig", file})
+	err := cmd.ExecuteContext(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.HasSuffix(err.Error(), "names the right cluster") {
+		t.Errorf("%v, want the address and what to check", err)
 	}
 }

@@ -39,7 +39,7 @@ func TestOneErrorPerLine(t *testing.T) {
 		"sim duel liar":         `"mbcas-lab sim" takes no argument "liar"`,
 		"sim nothing":           `there is no scenario "nothing": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
 		"scenarios nothing":     `there is no scenario "nothing": see "mbcas-lab scenarios", or give the path of a file that ends in .yaml`,
-		"sim nothing.yaml":      `open nothing.yaml: no such file or directory`,
+		"sim nothing.yaml":      "scenario: open nothing.yaml: no such file or directory; name a YAML file, or one of those that `mbcas-lab scenarios` lists",
 		"sim diurnal":           `scenario "diurnal" uses recorded load: name the folder of the traces with --traces`,
 		"sim duel --length 20s": `--length 20s: want more than the warm-up, 20s, and at most the scenario's length, 2m0s`,
 		"policies all":          `"mbcas-lab policies" takes no argument "all"`,

@@ -18,7 +18,7 @@ var catalogueFiles embed.FS
 func Read(file string) (*Scenario, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("scenario: %w; name a YAML file, or one of those that `mbcas-lab scenarios` lists", err)
 	}
 	return Parse(file, data, filepath.Dir(file))
 }
