@@ -276,7 +276,8 @@ func (w *world) reasons(ctx context.Context, pods []*corev1.Pod) map[string]int 
 		}
 		count[fmt.Sprintf("%s %s", pa.Status.Phase, reason)]++
 		w.log.Warn("pod waits", "pod", pod.Name, "node", pod.Spec.NodeName, "limits", kube.Limits(pod),
-			"published", pa.Spec, "phase", pa.Status.Phase, "reason", reason, "lease", w.annotations(ctx, pod.Spec.NodeName))
+			"published", pa.Spec, "phase", pa.Status.Phase, "reason", reason,
+			"lease", w.annotations(ctx, pod.Spec.NodeName))
 	}
 	return count
 }
@@ -284,7 +285,8 @@ func (w *world) reasons(ctx context.Context, pods []*corev1.Pod) map[string]int 
 // annotations are those of the Lease of a node's agent, with the figures of the node.
 func (w *world) annotations(ctx context.Context, node string) map[string]string {
 	lease := &coordinationv1.Lease{}
-	if err := w.api.Client.Get(ctx, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "mbcas-agent-" + node}, lease); err != nil {
+	key := types.NamespacedName{Namespace: kube.SystemNamespace, Name: kube.AgentLease(node)}
+	if err := w.api.Client.Get(ctx, key, lease); err != nil {
 		return map[string]string{"error": err.Error()}
 	}
 	return lease.Annotations
