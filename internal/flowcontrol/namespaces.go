@@ -46,7 +46,7 @@ func (q *Queue[T]) may(is pace, p Priority) bool {
 	workers := q.window.size
 	switch {
 	case is == prompt:
-		return true
+		return q.sentAt[prompt] < workers
 	case p == Idle && q.idleAt[slow]+q.idleAt[unknown] >= max(1, workers/idleShare/2):
 		return false
 	case is == slow && p != Urgent && q.sentAt[slow] >= max(1, workers/4):

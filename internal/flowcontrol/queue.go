@@ -251,7 +251,7 @@ func (q *Queue[T]) Waiting() [Priorities]int { return q.waiting }
 func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) {
 	q.forget(now)
 	q.wake(now)
-	if q.sent >= q.window.size {
+	if q.sent >= q.cfg.Workers {
 		return r, false, time.Time{}
 	}
 	heads, waits, can := [Priorities]*ticket[T]{}, [Priorities]bool{}, [Priorities]bool{}

@@ -5,7 +5,8 @@ import "time"
 // window is how many resizes may be under way at the same time: all workers or, while most answers are late,
 // fewer. A busy API server carries out no more per second if more are under way. They only wait inside of it,
 // where an increase of a throttled pod is behind whatever was sent before it. (Additive increase,
-// multiplicative decrease, as in TCP: RFC 5681)
+// multiplicative decrease, as in TCP: RFC 5681) Resizes of namespaces that are not prompt do not count against those
+// of prompt ones: many may hang when the window shrinks.
 type window struct {
 	size, most    int
 	answers, late int // since the last change

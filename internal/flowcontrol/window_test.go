@@ -71,6 +71,26 @@ func TestBusyServersGetFewAtOnce(t *testing.T) {
 	}
 }
 
+// TestHangingOnesFillNoWindow: where more resizes hang than may be under way now, a namespace that answers has
+// its worker.
+func TestHangingOnesFillNoWindow(t *testing.T) {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
+	b := newBench(c)
+	b.answered("healthy")
+	for i := range 64 {
+		b.comes(fmt.Sprint("new-", i), "node-1", Needed)
+	}
+	if n := len(b.sends()); n != 32 {
+		t.Fatalf("%d resizes of new namespaces hang, want 32", n)
+	}
+	b.window.size = leastWindow
+	b.comes("healthy", "node-2", Needed)
+	if n := len(b.sends()); n != 1 {
+		t.Errorf("%d resizes of a namespace that answers begin, want 1", n)
+	}
+}
+
 // TestSomeLateAnswersChangeNothing: where webhooks hang for a third of the answers, all workers stay in use.
 func TestSomeLateAnswersChangeNothing(t *testing.T) {
 	w := newWindow(64)
