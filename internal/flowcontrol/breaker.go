@@ -14,8 +14,8 @@
 //   - UrgentGoesFirst: thousands of waiting decreases delay no rollback and no increase of a throttled pod.
 //   - IdleOnesHaveFewWorkers: increases that are not needed yet leave three quarters of the workers to others.
 //   - IdleOnesLeaveTokens: they leave three quarters of the burst, too; and IdleOnesHaveATurn all the same.
-//   - BusyServersGetFewAtOnce: while most answers are late, few resizes are under way, and no worker of a fast
-//     API server is kept from it.
+//   - BusyServersGetFewAtOnce: while the answers of most namespaces are late, few resizes are under way.
+//   - FewSlowWebhooksShrinkNothing: the late answers of fewer namespaces take no worker from the others.
 //   - TakeOverIsNoBurst: a process that starts, or takes nodes over, begins with what a second allows.
 //   - TokensComeBack: a resize that changes nothing takes no token.
 //   - Bounded: the queue holds one place for each pod.

@@ -64,7 +64,7 @@ func (q *Queue[T]) may(is pace, p Priority) bool {
 func (q *Queue[T]) isFull(n *namespace, p Priority) bool {
 	switch {
 	case n.pace == prompt:
-		free := q.window.size - q.sent + n.sent
+		free := min(q.cfg.Workers-q.sent, q.window.size-q.sentAt[prompt]) + n.sent
 		return n.sent >= max(1, q.cfg.NamespaceWorkers*free/q.cfg.Workers)
 	case p == Urgent:
 		return n.sent > 1
@@ -106,7 +106,7 @@ func (q *Queue[T]) begin(n *namespace, p Priority) {
 	}
 }
 
-func (q *Queue[T]) end(n *namespace, t *ticket[T], tried bool, now time.Time) {
+func (q *Queue[T]) end(n *namespace, t *ticket[T], charge Charge, now time.Time) {
 	q.sent--
 	n.sent--
 	q.sentAt[n.pace]--
@@ -115,10 +115,10 @@ func (q *Queue[T]) end(n *namespace, t *ticket[T], tried bool, now time.Time) {
 		n.idle--
 		q.idleAt[n.pace]--
 	}
-	if tried {
-		q.window.answer(now.Sub(t.sentAt))
+	if charge == Charged {
+		q.window.answer(t.Namespace, now.Sub(t.sentAt), now)
 	}
-	is := n.answer(t.sentAt, tried, now)
+	is := n.answer(t.sentAt, charge != NotAttempted, now)
 	if is == n.pace {
 		return
 	}

@@ -251,6 +251,7 @@ func (q *Queue[T]) Waiting() [Priorities]int { return q.waiting }
 func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) {
 	q.forget(now)
 	q.wake(now)
+	q.window.now(now)
 	if q.sent >= q.cfg.Workers {
 		return r, false, time.Time{}
 	}
@@ -313,7 +314,7 @@ func (q *Queue[T]) Finish(pod types.UID, v T, charge Charge, now time.Time) {
 		q.cluster.giveBack()
 		q.nodes[t.Node].giveBack()
 	}
-	q.end(q.namespace(t.Namespace), t, charge != NotAttempted, now)
+	q.end(q.namespace(t.Namespace), t, charge, now)
 	for p := range q.classes {
 		q.list(Priority(p), t.Namespace)
 	}

@@ -37,8 +37,8 @@ func (s *server) run(b *bench, length time.Duration, ended func(job)) (n int) {
 }
 
 // TestBusyServersGetFewAtOnce: while a server that carries out 20 resizes per second has 4,000 decreases to
-// do, it is never idle, and an increase of a throttled pod takes less than a second, whenever it comes. It
-// took 3.2 s behind 64 resizes. Once the server is fast again, all workers are used.
+// do, it is never idle, and an increase of a throttled pod takes less than a second, whenever it comes: behind
+// 64 resizes it would take 3.2 s. Once the server is fast again, all workers are used.
 func TestBusyServersGetFewAtOnce(t *testing.T) {
 	c := roomy()
 	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
@@ -91,17 +91,41 @@ func TestHangingOnesFillNoWindow(t *testing.T) {
 	}
 }
 
-// TestSomeLateAnswersChangeNothing: where webhooks hang for a third of the answers, all workers stay in use.
-func TestSomeLateAnswersChangeNothing(t *testing.T) {
+// TestFewSlowWebhooksShrinkNothing: eight namespaces with a webhook that takes 1.9 s give most of the answers,
+// beside twenty that are answered at once, or three alone. All workers stay in use.
+func TestFewSlowWebhooksShrinkNothing(t *testing.T) {
+	for _, c := range []struct{ slow, prompt int }{{8, 20}, {3, 0}} {
+		w := newWindow(64)
+		for i := range 3000 {
+			for n := range c.slow {
+				w.answer(fmt.Sprint("slow-", n), 1900*time.Millisecond, noon)
+			}
+			if c.prompt > 0 {
+				w.answer(fmt.Sprint("prompt-", i%c.prompt), 20*time.Millisecond, noon)
+				w.answer(fmt.Sprint("prompt-", (i*7+1)%c.prompt), 20*time.Millisecond, noon)
+			}
+			if w.size != 64 {
+				t.Fatalf("%+v: %d at once after %d rounds", c, w.size, i+1)
+			}
+		}
+	}
+}
+
+// TestWindowsRecoverWithTime: a minute after the last time that it shrank, a window has its full size, however
+// few answers there were.
+func TestWindowsRecoverWithTime(t *testing.T) {
 	w := newWindow(64)
-	for i := range 3000 {
-		took := 20 * time.Millisecond
-		if i%3 == 0 {
-			took = 10 * time.Second
-		}
-		if w.answer(took); w.size != 64 {
-			t.Fatalf("%d at once after %d answers", w.size, i+1)
-		}
+	for i := range 200 {
+		w.answer(fmt.Sprint(i%10), time.Second, noon)
+	}
+	if w.size != leastWindow {
+		t.Fatalf("%d at once, want %d", w.size, leastWindow)
+	}
+	if n := w.now(noon.Add(smallFor - time.Second)); n != leastWindow {
+		t.Errorf("%d at once before a minute is over", n)
+	}
+	if n := w.now(noon.Add(smallFor)); n != 64 {
+		t.Errorf("%d at once a minute later, want 64", n)
 	}
 }
 
@@ -110,7 +134,7 @@ func TestWindowsOfFewWorkers(t *testing.T) {
 	for _, workers := range []int{2, 7, 8, 9, 64} {
 		w := newWindow(workers)
 		for i := range 2000 {
-			w.answer(time.Duration(i%1000) * time.Millisecond * time.Duration(1+i/1000))
+			w.answer(fmt.Sprint(i%10), time.Duration(i%1000)*time.Millisecond*time.Duration(1+i/1000), noon)
 			if least := min(leastWindow, workers); w.size < least || w.size > workers {
 				t.Fatalf("%d workers: %d at once", workers, w.size)
 			}
