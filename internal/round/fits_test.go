@@ -111,3 +111,35 @@ func TestDemandsAroundTheSupplyWriteLittle(t *testing.T) {
 		}
 	}
 }
+
+// TestSlackIsKept: a round that does not know the demand keeps what all demands left of the supply, as it keeps the
+// price: it begins no decrease at a price of the past.
+func TestSlackIsKept(t *testing.T) {
+	for name, c := range map[string]clearing{
+		"usage is not known":  {node: &NodeDecision{Supply: 1000}, demandKnown: true},
+		"demand is not known": {node: &NodeDecision{Supply: 1000, UsageKnown: true}},
+	} {
+		c.cfg, c.solver = DefaultConfig(), new(market.Solver)
+		if after := (price{inForce: 2, slack: amplyFit}).update(c); after.slack != amplyFit || after.inForce != 2 {
+			t.Errorf("%s: the slack is %v at price %v, want both kept", name, after.slack, after.inForce)
+		}
+	}
+}
+
+// TestDescentsOutliveAMissingRound: a pod without a decision for a round, whose counters could not be read, is
+// still on its way down in the next one.
+func TestDescentsOutliveAMissingRound(t *testing.T) {
+	in := Input{Now: epoch, Pods: make([]PodInput, 1)}
+	in.Pods[0].UID = "a"
+	book := []bidder{{managed: true, limit: 600}}
+	before := map[string]descent{"a": {limit: 900}}
+	after := noteDescents(DefaultConfig(), before, in, book)
+	after = noteDescents(DefaultConfig(), after, in, nil)
+	if !noteDescents(DefaultConfig(), after, in, book)["a"].onItsWay {
+		t.Error("its last step down is forgotten")
+	}
+	in.Pods = nil
+	if left := noteDescents(DefaultConfig(), after, in, nil); len(left) != 0 {
+		t.Errorf("pods that are gone are kept: %v", left)
+	}
+}

@@ -21,14 +21,14 @@ type price struct {
 	urgentAt      time.Time     // when the price last rose from zero and urgent was set
 	urgent        bool          // the first decreases at this price are published at once
 	resumed       bool          // the demand was not known, so the price goes on with the trim that it implies
-	slack         slack         // what all demands left of the supply in this round
+	slack         slack         // what all demands left of the supply when that was known last
 }
 
 // slack is what all demands leave of the supply.
 type slack uint8
 
 const (
-	scarce     slack = iota // nothing, or it is not known
+	scarce     slack = iota // nothing, or no round has known it
 	demandsFit              // less than ReleaseBand
 	amplyFit                // enough for the price to fall to zero
 )
@@ -61,12 +61,12 @@ func (p price) update(c clearing) price {
 	if p.inForce == 0 && lasted(p.overSupplyFor, c.elapsed, c.cfg.Onset) {
 		p.latestUntil = c.now.Add(c.cfg.CatchUp)
 	}
-	p.slack = scarce
 	problem := c.problem(c.now.Add(c.elapsed / 2).Before(p.latestUntil))
 	if p.resumed = p.resumed || !c.demandKnown; !c.node.UsageKnown || !c.demandKnown { // the price stays
 		p.overSupplyFor, p.idleFor, p.lowerFor, p.lowerMax, c.node.Price = 0, 0, 0, 0, p.inForce
 		return p
 	}
+	p.slack = scarce
 	p.idleFor = p.updateIdleFor(c)
 	idle := lasted(p.idleFor, c.elapsed, c.cfg.Release)
 	cleared := c.clear(problem, idle)
