@@ -19,7 +19,7 @@ const (
 	// lateAfter is from when on a resize is late: its dry run and its resize, 5 to 50 ms each where the API server has
 	// CPU to spare. Lower leaves a slow API server unused; higher has urgent resizes wait behind more others.
 	lateAfter = 500 * time.Millisecond
-	// leastWindow is the smallest window. Lower makes one namespace wait for another.
+	// leastWindow is the smallest window. Lower makes prompt namespaces wait for each other.
 	leastWindow = 8
 	// enoughAnswers, of enoughNamespaces, judge the window at least. Fewer take a pause, or the webhook of a
 	// tenant, for a busy API server.
