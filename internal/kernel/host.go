@@ -110,7 +110,7 @@ func (h *Host) Close() error {
 func (h *Host) Descriptors() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := countOpen(h.proc.stat, h.proc.pressure)
+	n := countOpen(h.proc.stat, h.proc.pressure, h.proc.uptime)
 	if h.root != nil {
 		n += countOpen(h.root.fd[:]...)
 	}
@@ -161,7 +161,7 @@ func (h *Host) closeRoot() {
 func (h *Host) node() NodeSample {
 	var n NodeSample
 	var err error
-	n.At = h.now()
+	n.At, n.Idle = h.now(), h.proc.idle(&h.reader)
 	if n.Usage, n.Pressure, err = h.proc.read(&h.reader); err != nil {
 		h.logFault("node", err)
 	}

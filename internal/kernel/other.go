@@ -22,6 +22,9 @@ func (*Host) Read([]Target) Sample { return Sample{} }
 // Watch sends no hint.
 func (*Host) Watch(context.Context) <-chan struct{} { return make(chan struct{}, 1) }
 
+// Look finds nothing.
+func (*Host) Look([]Target) Sample { return Sample{} }
+
 // Descriptors is 0.
 func (*Host) Descriptors() int { return 0 }
 

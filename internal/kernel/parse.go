@@ -170,6 +170,29 @@ func parseProcStat(b []byte) (time.Duration, error) {
 	return sum, nil
 }
 
+// parseUptime reads the idle time, summed over all CPUs, from /proc/uptime (fs/proc/uptime.c):
+// "<seconds since boot> <idle seconds>", each with two decimals. Waiting for IO is not idle here.
+func parseUptime(b []byte) (time.Duration, error) {
+	l, _ := nextLine(b)
+	_, idle := cutWord(l.text)
+	seconds, hundredths, found := bytes.Cut(idle, []byte{'.'})
+	if !found || len(hundredths) != 2 {
+		return 0, bad("idle", "not a number with two decimals")
+	}
+	s, err := l.duration("idle", seconds, time.Second)
+	if err != nil {
+		return 0, err
+	}
+	h, err := l.duration("idle", hundredths, clockTick)
+	if err != nil {
+		return 0, err
+	}
+	if s += h; s < 0 {
+		return 0, bad("idle", "too large")
+	}
+	return s, nil
+}
+
 // A line of a file; ended says that it has a line feed.
 type line struct {
 	text  []byte

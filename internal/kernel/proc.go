@@ -12,8 +12,8 @@ import (
 
 // procFiles are the machine-wide files of /proc. The descriptor of an absent file is -1.
 type procFiles struct {
-	dir            string
-	stat, pressure int
+	dir                    string
+	stat, pressure, uptime int
 }
 
 func openProc(dir string) procFiles {
@@ -24,7 +24,7 @@ func openProc(dir string) procFiles {
 		}
 		return fd
 	}
-	return procFiles{dir: dir, stat: open("stat"), pressure: open("pressure/cpu")}
+	return procFiles{dir: dir, stat: open("stat"), pressure: open("pressure/cpu"), uptime: open("uptime")}
 }
 
 // read leaves unreadable values unknown. Missing pressure (psi=0) is no error.
@@ -45,7 +45,17 @@ func (p *procFiles) read(r *reader) (usage Total, pressure Pressure, err error) 
 	return usage, pressure, err
 }
 
+// idle is the idle time of all CPUs; unknown where it cannot be read.
+func (p *procFiles) idle(r *reader) Total {
+	t, err := parseFile(r, p.uptime, parseUptime)
+	if err != nil {
+		return Total{}
+	}
+	return KnownTotal(t)
+}
+
 func (p *procFiles) close() {
 	closeFD(&p.stat)
 	closeFD(&p.pressure)
+	closeFD(&p.uptime)
 }

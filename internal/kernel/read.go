@@ -45,19 +45,7 @@ type pass struct {
 func (h *Host) Read(targets []Target) Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
-	for _, t := range targets {
-		n += len(t.Containers)
-	}
-	out := Sample{Pods: make([]PodSample, len(targets))}
-	groups := make([]Group, n)
-	for i, t := range targets {
-		out.Pods[i] = PodSample{Pod: t.Pod, Containers: groups[:len(t.Containers):len(t.Containers)]}
-		groups = groups[len(t.Containers):]
-		for j, id := range t.Containers {
-			out.Pods[i].Containers[j].ID = id
-		}
-	}
+	out, n := newSample(targets)
 	if h.closed {
 		out.Node.At = h.now()
 		return out
@@ -68,7 +56,7 @@ func (h *Host) Read(targets []Target) Sample {
 	p := h.newPass()
 	h.forgetReleased()
 	r := &h.batch
-	r.targets, r.out, r.stalls, r.pods = targets, out.Pods, h.newStalls(n), r.pods[:0]
+	r.targets, r.out, r.stalls, r.pods, r.countersOnly = targets, out.Pods, h.newStalls(n), r.pods[:0], false
 	for i, t := range targets {
 		out.Pods[i].Blocked = h.blocked[t.Pod] != nil
 		if out.Pods[i].Blocked {
@@ -83,6 +71,23 @@ func (h *Host) Read(targets []Target) Sample {
 	}
 	h.closeUnused(h.reads)
 	return out
+}
+
+// newSample is a Sample of the targets before anything is read, and the number of their containers.
+func newSample(targets []Target) (out Sample, containers int) {
+	for _, t := range targets {
+		containers += len(t.Containers)
+	}
+	out = Sample{Pods: make([]PodSample, len(targets))}
+	groups := make([]Group, containers)
+	for i, t := range targets {
+		out.Pods[i] = PodSample{Pod: t.Pod, Containers: groups[:len(t.Containers):len(t.Containers)]}
+		groups = groups[len(t.Containers):]
+		for j, id := range t.Containers {
+			out.Pods[i].Containers[j].ID = id
+		}
+	}
+	return out, containers
 }
 
 // newPass begins a Read: it lists the pods if their list is too old.

@@ -14,6 +14,8 @@
 //   - ReadDoesNotAllocate: a Read allocates its Sample and nothing else.
 //   - MemoryIOPressureIsOptional: memory and IO pressure are opened and read only with
 //     Config.MemoryIOPressure.
+//   - LookReadsCountersAlone: a Look reads the idle time and the usage and throttling of its targets. It
+//     looks nothing up, opens no file and closes none that is read.
 //   - RealBounds: the kernel accepts Quota.Min as a limit, and nothing below it.
 package kernel
 
@@ -41,6 +43,8 @@ type NodeSample struct {
 	Usage    Total     // of the whole machine, in steps of 10 ms
 	Kubepods Total     // the part of Usage spent below the kubepods cgroup
 	Pressure Pressure  // of the whole machine
+	// Idle is the time in which CPUs had nothing to do and waited for no IO, summed over them.
+	Idle Total
 }
 
 // Total is a counter of CPU time that may be unknown, as the zero value is.

@@ -14,6 +14,8 @@ type batch struct {
 	pods    []*pod // nil: not to be read
 	out     []PodSample
 	stalls  []Stalls // of all containers; nil: not read
+	// countersOnly: of each cgroup the usage and the throttling are read, and nothing else.
+	countersOnly bool
 }
 
 // worker reads pods in a goroutine of its own. A read that blocks in the kernel cannot be ended, so its
@@ -27,6 +29,8 @@ type worker struct {
 	stalls []Stalls
 	faults []fault
 	noPSI  bool
+	// countersOnly is that of the batch.
+	countersOnly bool
 
 	mu        sync.Mutex
 	next      int // target
@@ -111,7 +115,7 @@ func (w *worker) begin(r *batch) (p *pod, t Target, stalls bool) {
 	if w.next == len(r.pods) {
 		return nil, Target{}, false
 	}
-	w.busy = true
+	w.busy, w.countersOnly = true, r.countersOnly
 	return r.pods[w.next], r.targets[w.next], r.stalls != nil
 }
 
@@ -220,6 +224,10 @@ func (w *worker) readGroup(g *group, out *Group) (err error) {
 	h := w.host
 	if out.Stat, out.At, err = g.stat(h.tree, &w.reader, h.now); err != nil {
 		return err
+	}
+	if w.countersOnly {
+		out.Found = true
+		return nil
 	}
 	if out.Quota, err = g.quota(h.tree, &w.reader); err != nil {
 		return err

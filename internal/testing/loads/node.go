@@ -78,14 +78,27 @@ func (*Node) Close() error { return nil }
 func (n *Node) Read(targets []kernel.Target) kernel.Sample {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	s := n.look(targets)
+	s.Node.Usage, s.Node.Kubepods = kernel.KnownTotal(n.all), kernel.KnownTotal(n.pods)
+	s.Node.Pressure = kernel.Pressure{Known: true}
+	return s
+}
+
+// Look is a Read of the idle time and the targets.
+func (n *Node) Look(targets []kernel.Target) kernel.Sample {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.look(targets)
+}
+
+func (n *Node) look(targets []kernel.Target) kernel.Sample {
 	now := time.Now()
 	if n.Now != nil {
 		now = n.Now()
 	}
 	n.pass(now)
-	s := kernel.Sample{Node: kernel.NodeSample{
-		At: now, Usage: kernel.KnownTotal(n.all), Kubepods: kernel.KnownTotal(n.pods), Pressure: kernel.Pressure{Known: true},
-	}}
+	idle := time.Duration(n.Cores*float64(now.Sub(n.began))) - n.all
+	s := kernel.Sample{Node: kernel.NodeSample{At: now, Idle: kernel.KnownTotal(max(0, idle))}}
 	for _, t := range targets {
 		p := kernel.PodSample{Pod: t.Pod, Own: kernel.Group{Found: true, At: now}}
 		for _, id := range t.Containers {

@@ -1,0 +1,26 @@
+//go:build linux
+
+package kernel
+
+// Look samples the idle time of the CPUs, and the usage and the throttling of the targets, between two
+// Reads. It reads only what the last Read has found: a cgroup that is gone, or that a Read has not found
+// yet, has Found false. Totals but the idle time are unknown, and quotas and pressure are zero.
+func (h *Host) Look(targets []Target) Sample {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, _ := newSample(targets)
+	out.Node.At = h.now()
+	if h.closed {
+		return out
+	}
+	out.Node.Idle = h.proc.idle(&h.reader)
+	h.forgetReleased()
+	r := &h.batch
+	r.targets, r.out, r.stalls, r.pods, r.countersOnly = targets, out.Pods, nil, r.pods[:0], true
+	for i, t := range targets {
+		out.Pods[i].Blocked = h.blocked[t.Pod] != nil
+		r.pods = append(r.pods, h.pods[t.Pod]) // a blocked one is not among them
+	}
+	h.readAll()
+	return out
+}
