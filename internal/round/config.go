@@ -14,6 +14,9 @@ type Config struct {
 	Demand demand.Config
 	// LongestGap is the longest time between two samples that still yields rates.
 	LongestGap time.Duration
+	// LookInterval is the time between two looks, which raise limits between two rounds; 0: there are
+	// none. Shorter raises sooner; longer costs less.
+	LookInterval time.Duration
 	// Reserve is the share of allocatable CPU that the market does not sell, in [0, 1). Larger
 	// means less waiting for uncapped pods; smaller means more throughput.
 	Reserve float64
@@ -76,6 +79,7 @@ func DefaultConfig() Config {
 	return Config{
 		Demand:          demand.DefaultConfig(),
 		LongestGap:      3 * time.Second,
+		LookInterval:    200 * time.Millisecond,
 		Reserve:         0.10,
 		PriceBand:       0.15,
 		FallDelay:       10 * time.Second,
@@ -103,7 +107,7 @@ const ConservativeInterval = 10 * time.Second
 // and actuator.ConservativeConfig.
 func ConservativeConfig() Config {
 	c := DefaultConfig()
-	c.LongestGap, c.PublishInterval = 3*ConservativeInterval, 30*time.Second
+	c.LongestGap, c.PublishInterval, c.LookInterval = 3*ConservativeInterval, 30*time.Second, 0
 	return c
 }
 
@@ -119,6 +123,8 @@ func (c Config) Validate() error {
 		want  string
 	}{
 		{"LongestGap", c.LongestGap, c.LongestGap > 0, positive},
+		{"LookInterval", c.LookInterval, c.LookInterval == 0 || c.LookInterval >= leastLook && c.LookInterval < longestLook,
+			"0, or at least 100ms and less than 1s"},
 		{"Reserve", c.Reserve, share(c.Reserve), shares},
 		{"PriceBand", c.PriceBand, share(c.PriceBand), shares},
 		{"FallDelay", c.FallDelay, c.FallDelay >= 0, notNegative},

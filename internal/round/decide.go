@@ -15,24 +15,30 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 			continue
 		}
 		pod := in.Pods[b.pod]
-		d := Decision{
-			UID: pod.UID, Pod: b.pod, Demand: b.bid.Demand, ThrottleRatio: b.latestThrottleRatio,
-			Budget: b.bid.Budget, Price: s.price.inForce,
-			Floor: b.minLimit, Ceiling: b.bid.Ceiling, Bound: b.bound(cfg, s.price.inForce), Usage: b.usage,
-		}
-		for j, c := range pod.Containers {
-			if r := rates[b.pod].Containers[j]; c.Limited() {
-				d.Pressure = higher(d.Pressure, r.Pressure)
-				d.Stalls = higherStalls(d.Stalls, r.Stalls)
-			}
-		}
-		d.Limit, d.Containers = limits(cfg, s, pod, b, d)
+		d := decideOne(cfg, s, pod, rates[b.pod], b)
 		d.Publish = changeDue(cfg, in.Now, s.price.urgent, pod.Published, d) ||
 			relievesThrottling(cfg, pod, rates[b.pod], d) || waitChanges(cfg, in.Now, pod, b.limit, d) ||
 			figuresDue(cfg, in, pod, d)
 		decisions = append(decisions, d)
 	}
 	return decisions
+}
+
+// decideOne is the decision about a managed bidder at the price in force.
+func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder) Decision {
+	d := Decision{
+		UID: pod.UID, Pod: b.pod, Demand: b.bid.Demand, ThrottleRatio: b.latestThrottleRatio,
+		Budget: b.bid.Budget, Price: s.price.inForce,
+		Floor: b.minLimit, Ceiling: b.bid.Ceiling, Bound: b.bound(cfg, s.price.inForce), Usage: b.usage,
+	}
+	for j, c := range pod.Containers {
+		if r := rates.Containers[j]; c.Limited() {
+			d.Pressure = higher(d.Pressure, r.Pressure)
+			d.Stalls = higherStalls(d.Stalls, r.Stalls)
+		}
+	}
+	d.Limit, d.Containers = limits(cfg, s, pod, b, d)
+	return d
 }
 
 // limits is the limit of the pod and of its containers.

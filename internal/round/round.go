@@ -58,6 +58,8 @@ type State struct {
 	priced    bool               // Input.PriceBefore does not count any more
 	descents  map[string]descent // by UID
 	solver    *market.Solver
+	look      lookState
+	releases  releases
 }
 
 // Output is the result of a round.
@@ -65,6 +67,9 @@ type Output struct {
 	Node      NodeDecision
 	Decisions []Decision // one for each managed pod that is not skipped, in the order of the input
 	Skipped   Skipped
+	// Watch are the pods that looks read until the next round, as indices into Input.Pods; empty: no
+	// limit could be raised before it.
+	Watch []int
 }
 
 // Skipped counts managed pods without a decision.
@@ -161,7 +166,11 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
 
+	s.releases = s.releases.judge(cfg, s.price.inForce, in.Now)
+
 	s.descents = noteDescents(cfg, s.descents, in, book)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
+	s.look = newLookState(cfg, s, in, rates.Pods, out, book)
+	out.Watch = s.look.watchedPods()
 	return s, out
 }

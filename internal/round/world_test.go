@@ -25,6 +25,7 @@ type world struct {
 	noPods   bool         // the usage of the pods cannot be read
 	stalls   bool         // memory and IO pressure are read
 	before   market.Price // in force before a restart
+	watch    []string     // pods that looks read
 }
 
 // fakePod is a pod of one container and its load.
@@ -82,17 +83,23 @@ func (w *world) run(seconds int) (out Output) {
 
 // tick advances by the interval, runs a round, and applies it.
 func (w *world) tick() Output {
-	w.now = w.now.Add(w.interval)
+	w.pass(w.interval)
+	return w.round()
+}
+
+// pass advances by a time, in whole CFS periods.
+func (w *world) pass(d time.Duration) {
+	w.now = w.now.Add(d)
 	for i, use := range w.uses() {
-		p, periods := w.pods[i], uint64(w.interval/(100*time.Millisecond))
+		p, periods := w.pods[i], uint64(d/(100*time.Millisecond))
 		throttled := p.limit > 0 && p.demand > p.limit && use == p.limit
 		if p.stops > 0 {
 			use, periods = cpu.FromCores(use.Cores()*p.stops), uint64(float64(periods)*p.stops)
 		}
-		spent := time.Duration(use) * w.interval / time.Duration(cpu.Core)
+		spent := time.Duration(use) * d / time.Duration(cpu.Core)
 		p.stat.Usage += spent
-		p.pressure += time.Duration(p.waits * float64(w.interval))
-		p.stall += time.Duration(p.stalled * float64(w.interval))
+		p.pressure += time.Duration(p.waits * float64(d))
+		p.stall += time.Duration(p.stalled * float64(d))
 		w.all += spent
 		w.kubepods += spent
 		if p.limit > 0 && use > 0 {
@@ -109,9 +116,49 @@ func (w *world) tick() Output {
 			p.demand, p.stops = 0, 0
 		}
 	}
-	w.all += time.Duration(w.system) * w.interval / time.Duration(cpu.Core)
-	var out Output
-	w.state, out = Run(w.cfg, w.state, w.input())
+	w.all += time.Duration(w.system) * d / time.Duration(cpu.Core)
+}
+
+// round runs a round and applies it.
+func (w *world) round() (out Output) {
+	in := w.input()
+	w.state, out = Run(w.cfg, w.state, in)
+	w.watch = w.watch[:0]
+	for _, i := range out.Watch {
+		w.watch = append(w.watch, in.Pods[i].UID)
+	}
+	w.apply(out)
+	return out
+}
+
+// look is a look at the pods that the last round watches.
+func (w *world) look() (out Output) {
+	all := w.input().Sample
+	s := kernel.Sample{Node: kernel.NodeSample{At: w.now, Idle: all.Node.Idle}}
+	for _, name := range w.watch {
+		for _, p := range all.Pods {
+			if p.Pod == name {
+				s.Pods = append(s.Pods, p)
+			}
+		}
+	}
+	w.state, out = Look(w.cfg, w.state, s)
+	w.apply(out)
+	return out
+}
+
+// lookAndRun advances by the interval with looks, and returns their outputs and that of the round.
+func (w *world) lookAndRun() (looks []Output, out Output) {
+	for passed := w.cfg.LookInterval; passed < w.interval; passed += w.cfg.LookInterval {
+		w.pass(w.cfg.LookInterval)
+		looks = append(looks, w.look())
+	}
+	w.pass(w.cfg.LookInterval)
+	return looks, w.round()
+}
+
+// apply publishes the decisions, which take effect at once.
+func (w *world) apply(out Output) {
 	for _, d := range out.Decisions {
 		p := w.pod(d.UID)
 		if !d.Publish {
@@ -126,13 +173,13 @@ func (w *world) tick() Output {
 		}
 		p.limit = d.Limit
 	}
-	return out
 }
 
 func (w *world) input() Input {
 	in := Input{Now: w.now, Node: w.node, PriceBefore: w.before, Sample: kernel.Sample{
 		Node: kernel.NodeSample{At: w.now, Usage: kernel.Total{Known: !w.noStat, Time: w.all},
-			Kubepods: kernel.Total{Known: !w.noPods, Time: w.kubepods}},
+			Kubepods: kernel.Total{Known: !w.noPods, Time: w.kubepods},
+			Idle:     kernel.KnownTotal(time.Duration(w.node.Capacity)*w.now.Sub(epoch)/time.Duration(cpu.Core) - w.all)},
 	}}
 	for _, p := range w.pods {
 		floor := p.floor
