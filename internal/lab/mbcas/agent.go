@@ -1,6 +1,7 @@
 package mbcas
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -21,7 +22,7 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 		Pods: make([]round.PodInput, len(r.Pods)),
 		Sample: kernel.Sample{
 			Node: kernel.NodeSample{
-				At: now, Usage: kernel.KnownTotal(r.Usage), Kubepods: kernel.KnownTotal(r.Kubepods),
+				At: now, Idle: idleTime(r), Usage: kernel.KnownTotal(r.Usage), Kubepods: kernel.KnownTotal(r.Kubepods),
 				Pressure: kernel.Pressure{Known: true, Some: r.Pressure},
 			},
 			Pods: make([]kernel.PodSample, len(r.Pods)),
@@ -36,15 +37,50 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 		in.Sample.Pods[i] = sample(known, p, r, now)
 	}
 	m.state, m.out = round.Run(m.cfg.Round, m.state, in)
-	arrives := r.Now + m.cfg.Publish.Draw(m.draws)
+	for _, i := range m.out.Watch {
+		m.watched = append(m.watched, r.Pods[i].ID)
+	}
+	m.publish(r, m.out.Decisions, byName)
+}
+
+// look is a look of the agent between two rounds.
+func (m *MBCAS) look(r *sim.Snapshot) {
+	now := epoch.Add(r.Now)
+	in := kernel.Sample{Node: kernel.NodeSample{At: now, Idle: idleTime(r)}, Pods: make([]kernel.PodSample, len(m.watched))}
+	byName := make(map[string]*pod, len(m.watched))
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		if at := slices.Index(m.watched, p.ID); at >= 0 {
+			known := m.pods[p.ID]
+			byName[known.name] = known
+			in.Pods[at] = sample(known, p, r, now)
+		}
+	}
+	for i := range in.Pods {
+		if in.Pods[i].Containers == nil { // it has gone
+			in.Pods[i].Containers = make([]kernel.Group, 1)
+		}
+	}
+	var out round.Output
+	m.state, out = round.Look(m.cfg.Round, m.state, in)
+	m.publish(r, out.Decisions, byName)
+}
+
+// idleTime is the idle time of the CPUs.
+func idleTime(r *sim.Snapshot) kernel.Total {
+	return kernel.KnownTotal(time.Duration(r.Cores)*r.Now - r.Usage)
+}
+
+// publish sends the decisions to publish to the controller.
+func (m *MBCAS) publish(r *sim.Snapshot, decisions []round.Decision, byName map[string]*pod) {
+	now, arrives := epoch.Add(r.Now), r.Now+m.cfg.Publish.Draw(m.draws)
 	if n := len(m.arriving); n > 0 {
 		arrives = max(arrives, m.arriving[n-1].at)
 	}
-	for i := range m.out.Decisions {
-		d := &m.out.Decisions[i]
+	for i := range decisions {
+		d := &decisions[i]
 		p := byName[d.UID]
-		p.demand = d.Demand
-		if d.Publish {
+		if p.demand = d.Demand; d.Publish {
 			m.arriving = append(m.arriving, publication{arrives, p, p.publish(d, now)})
 			m.planAt = min(m.planAt, m.arriving[0].at)
 		}

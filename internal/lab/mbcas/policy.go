@@ -63,6 +63,8 @@ type MBCAS struct {
 
 	pods            map[int]*pod
 	roundAt, planAt time.Duration
+	lookAt          time.Duration // never: no limit could be raised before the next round
+	watched         []int         // IDs of the pods that looks read
 	renewedAt       time.Duration // the agent's Lease
 	// livenessAt is when the age of the Lease may have a consequence. It is looked at with the
 	// rounds, not at a time of its own: a call of the policy between them would change the rounding
@@ -133,7 +135,7 @@ func keptFloor(c demand.Container) cpu.Milli {
 
 // New is a node's MBCAS before its first round.
 func New(cfg Config) *MBCAS {
-	return &MBCAS{cfg: cfg, pods: map[int]*pod{}, planAt: never, livenessAt: never}
+	return &MBCAS{cfg: cfg, pods: map[int]*pod{}, planAt: never, lookAt: never, livenessAt: never}
 }
 
 const never = time.Duration(1<<63 - 1)
@@ -149,7 +151,7 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	m.trackPods(r)
 	if r.Now >= m.roundAt {
 		m.divideQuotas(r)
-		if !r.Outage {
+		if m.watched = m.watched[:0]; !r.Outage {
 			m.runRound(r)
 			if r.Now-m.renewedAt >= m.cfg.Lifecycle.FreezeAfter { // the controller looks at a node that is heard of again
 				m.planAt = r.Now
@@ -159,13 +161,26 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		if r.Outage || r.Now >= m.livenessAt {
 			m.planAt = r.Now
 		}
-		m.roundAt = r.Now + m.cfg.Interval
+		m.roundAt, m.lookAt = r.Now+m.cfg.Interval, r.Now
+		m.planLook()
+	} else if r.Now >= m.lookAt {
+		if !r.Outage {
+			m.look(r)
+		}
+		m.planLook()
 	}
 	var actions []sim.Action
 	if r.Now >= m.planAt {
 		actions = m.planResizes(r)
 	}
-	return actions, min(m.roundAt, m.planAt)
+	return actions, min(m.roundAt, m.planAt, m.lookAt)
+}
+
+// planLook sets the time of the next look, which is before the next round.
+func (m *MBCAS) planLook() {
+	if m.lookAt += m.cfg.Round.LookInterval; len(m.watched) == 0 || m.cfg.Round.LookInterval == 0 || m.lookAt >= m.roundAt {
+		m.lookAt = never
+	}
 }
 
 // trackPods keeps the pods that run. What the API server would report of them has the controller
