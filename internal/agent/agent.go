@@ -68,6 +68,11 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		}
 		queue.replace(publicationsOf(r), r.At)
 	}
+	loop.raise = func(r *roundResult) {
+		if lease.holds(time.Now()) {
+			queue.add(publicationsOf(r))
+		}
+	}
 	heartbeat := &heartbeat{
 		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live,
 		settled: standing.isSettled, find: lease.find, renew: lease.renew, health: state, log: a.log, metrics: m,

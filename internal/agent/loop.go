@@ -22,7 +22,8 @@ import (
 // Sampler reads the counters of the machine: a kernel.Host.
 type Sampler interface {
 	Read([]kernel.Target) kernel.Sample
-	Descriptors() int // files held open
+	Look([]kernel.Target) kernel.Sample // counters alone, of pods of the last Read
+	Descriptors() int                   // files held open
 	Close() error
 }
 
@@ -45,6 +46,7 @@ type roundLoop struct {
 	open     func(context.Context) (Sampler, error)
 	snapshot func() *snapshot    // the newest; nil before the first
 	publish  func(*roundResult)  // queues the decisions; returns at once
+	raise    func(*roundResult)  // queues those of a look beside them
 	before   func() market.Price // in force before the state was lost; 0: not known
 	health   *health
 	metrics  *metrics
@@ -53,9 +55,11 @@ type roundLoop struct {
 	host             Sampler   // nil until the cgroups are found
 	openedAt         time.Time // last attempt to find them
 	state            round.State
-	lastObstacle     string // as logged
-	systemUnknown    bool   // the system's usage was not readable in the last round with rates
-	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
+	watched          *snapshot       // of the last round, whose pods are looked at
+	watch            []kernel.Target // the pods that the next look reads; empty: none
+	lastObstacle     string          // as logged
+	systemUnknown    bool            // the system's usage was not readable in the last round with rates
+	limitsUnenforced bool            // some pod's limit was not enforced in the last round with rates
 	blocked          map[podRef]bool
 	mismatched       map[types.UID]mismatchedPod // pods whose quota in the kernel is not their limit
 	faulty           map[types.UID]time.Time     // pods about which a round panicked, and until when they are set aside
@@ -77,11 +81,15 @@ func (l *roundLoop) Run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		l.tick(ctx, time.Now())
-		var late int
-		next, late = nextTick(next, time.Now(), l.interval)
-		l.metrics.late.Add(float64(late))
-		timer.Reset(time.Until(next))
+		if now := time.Now(); now.Before(next) {
+			l.look(now)
+		} else {
+			l.tick(ctx, now)
+			var late int
+			next, late = nextTick(next, time.Now(), l.interval)
+			l.metrics.late.Add(float64(late))
+		}
+		timer.Reset(l.untilNext(next))
 	}
 }
 
@@ -97,6 +105,7 @@ func nextTick(last, now time.Time, interval time.Duration) (next time.Time, late
 // tick runs a round, or records why none can run. A panic costs the round and all estimates, since
 // a half-updated state must decide nothing.
 func (l *roundLoop) tick(ctx context.Context, now time.Time) {
+	l.watch = l.watch[:0] // a round that does not run has no looks
 	defer func() {
 		if r := recover(); r != nil {
 			l.state = round.State{}
@@ -165,6 +174,7 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	l.logChanges(r.Output)
 	end := time.Now()
 	r.Duration = end.Sub(now)
+	l.watchPods(s, r.Output.Watch)
 	l.publish(r)
 	l.last.Store(r)
 	l.health.panics.Store(0)

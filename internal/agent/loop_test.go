@@ -33,6 +33,8 @@ type fakeSampler struct {
 	do     func(read int)
 	closed bool
 	sample func(kernel.Sample) kernel.Sample // of a Read; nil: as it is
+	looks  []float64                         // when it looked, in seconds after the start
+	look   func([]kernel.Target) kernel.Sample
 }
 
 func (p *fakeSampler) Read(targets []kernel.Target) kernel.Sample {
@@ -48,6 +50,16 @@ func (p *fakeSampler) Read(targets []kernel.Target) kernel.Sample {
 		s = p.sample(s)
 	}
 	return s
+}
+
+func (p *fakeSampler) Look(targets []kernel.Target) kernel.Sample {
+	p.mu.Lock()
+	p.looks = append(p.looks, time.Since(p.start).Seconds())
+	p.mu.Unlock()
+	if p.look != nil {
+		return p.look(targets)
+	}
+	return kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
 }
 
 func (*fakeSampler) Descriptors() int { return 0 }

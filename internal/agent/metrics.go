@@ -15,6 +15,7 @@ import (
 type metrics struct {
 	registry   *prometheus.Registry
 	rounds     struct{ completed, skipped, panicked prometheus.Counter }
+	looks      struct{ completed, raised, panicked prometheus.Counter }
 	heartbeats struct{ renewed, skipped, failed, standby prometheus.Counter }
 	publishes  [publishResults]prometheus.Counter // by result
 	late       prometheus.Counter
@@ -34,6 +35,10 @@ func newMetrics() *metrics {
 	m.rounds.completed = rounds.WithLabelValues("completed")
 	m.rounds.skipped = rounds.WithLabelValues("skipped")
 	m.rounds.panicked = rounds.WithLabelValues("panicked")
+	looks := counters("mbcas_agent_looks_total", "Looks between two rounds, by result; raised means that one raised a limit.")
+	m.looks.completed = looks.WithLabelValues("completed")
+	m.looks.raised = looks.WithLabelValues("raised")
+	m.looks.panicked = looks.WithLabelValues("panicked")
 	heartbeats := counters("mbcas_agent_lease_renewals_total",
 		"Renewals of the node's Lease, by result; skipped means that no rounds complete, standby that another agent "+
 			"holds it.")

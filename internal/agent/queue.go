@@ -94,6 +94,17 @@ func (q *publishQueue) replace(list []publication, now time.Time) {
 	}
 }
 
+// add queues the decisions of a look before those of the round, in place of those about the same pods.
+func (q *publishQueue) add(list []publication) {
+	q.mu.Lock()
+	q.pending = slices.DeleteFunc(q.pending, func(p publication) bool {
+		return slices.ContainsFunc(list, func(newer publication) bool { return newer.Ref.UID == p.Ref.UID })
+	})
+	q.pending = append(slices.Clone(list), q.pending...)
+	q.mu.Unlock()
+	q.signal()
+}
+
 func (q *publishQueue) signal() {
 	select {
 	case q.wake <- struct{}{}:
