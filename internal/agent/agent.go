@@ -92,7 +92,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 // openHost finds the node's cgroups.
 func (a *Agent) openHost(ctx context.Context) (Sampler, error) {
 	cfg := a.cfg.Kernel
-	cfg.Log = a.log
+	cfg.Log, cfg.PressureFrom = a.log, a.cfg.round().PressureFrom(a.cfg.Interval)
 	h, err := kernel.Open(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cgroups of the node: %w", err)

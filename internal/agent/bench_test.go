@@ -73,7 +73,7 @@ func fullNode() *snapshot {
 			p.Containers = append(p.Containers, demand.Container{
 				Name: fmt.Sprint("c", j), ID: id, Request: 100, Declared: 500, Limit: 500,
 			}.Within(0, 60000))
-			t.Containers = append(t.Containers, id)
+			t.Containers, t.Limits = append(t.Containers, id), append(t.Limits, 500)
 		}
 		v.Refs = append(v.Refs, podRef{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID(uid)})
 		v.Pods, v.Targets = append(v.Pods, p), append(v.Targets, t)

@@ -346,12 +346,8 @@ func mismatchedQuota(p round.PodInput, sample kernel.PodSample) (limit, quota cp
 			continue
 		}
 		q := sample.Containers[j].Quota
-		if q.Limit <= 0 || q.Period <= 0 { // there is none, or it was not read
-			continue
-		}
-		limit, quota = max(c.Limit, cpu.FromUsage(q.Min(), q.Period)), cpu.FromUsage(q.Limit, q.Period)
-		if diff := max(limit-quota, quota-limit); diff > cpu.Quantum {
-			return limit, quota, true
+		if q.Limit > 0 && q.Period > 0 && !q.Enforces(c.Limit) { // 0: there is none, or it was not read
+			return c.Limit, cpu.FromUsage(q.Limit, q.Period), true
 		}
 	}
 	return 0, 0, false

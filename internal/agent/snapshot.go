@@ -95,7 +95,7 @@ func newSnapshot(
 		p.Pod = allocation.DemandPod(pod, managed, s.Node.Allocatable)
 		t := kernel.Target{Pod: kube.CgroupUID(pod)}
 		for _, c := range p.Containers {
-			t.Containers = append(t.Containers, c.ID)
+			t.Containers, t.Limits = append(t.Containers, c.ID), append(t.Limits, c.Limit)
 		}
 		s.Refs, s.Pods, s.Targets = append(s.Refs, r), append(s.Pods, p), append(s.Targets, t)
 	}

@@ -93,6 +93,8 @@ type Estimate struct {
 	Mean          float64 // smoothed demand, in cores
 	Latest        float64 // demand of the last tick alone, in cores
 	ThrottleRatio float64 // smoothed, as far as more CPU would help
+	// Pressure is that for a CPU as last read, which need not be in each tick. It is shown only.
+	Pressure sense.Ratio
 }
 
 // Warm says whether the estimate has enough samples to lower a limit.
@@ -120,9 +122,12 @@ func (c Config) Next(e Estimate, r sense.Rate, share cpu.Milli) Estimate {
 		gain = max(gain, min(maxGain, starved/usage-1))
 	}
 	latest := usage * (1 + gain)
-	seconds, throttleRatio := r.Elapsed.Seconds(), min(maxGain, r.ThrottleRatio)
+	seconds, throttleRatio, pressure := r.Elapsed.Seconds(), min(maxGain, r.ThrottleRatio), r.Pressure
+	if r.PressureRests {
+		pressure = e.Pressure
+	}
 	if e.Samples == 0 {
-		return Estimate{Samples: 1, Mean: latest, Latest: latest, ThrottleRatio: throttleRatio}
+		return Estimate{Samples: 1, Mean: latest, Latest: latest, ThrottleRatio: throttleRatio, Pressure: pressure}
 	}
 	weight, target := seconds, latest
 	if latest < e.Mean && r.QuotaKnown && float64(r.Usage) >= quotaThreshold*float64(r.Quota) {
@@ -138,6 +143,7 @@ func (c Config) Next(e Estimate, r sense.Rate, share cpu.Milli) Estimate {
 		Mean:          c.smooth(e.Mean, target, weight),
 		Latest:        latest,
 		ThrottleRatio: c.smooth(e.ThrottleRatio, throttleRatio, seconds),
+		Pressure:      pressure,
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	files
 )
 
-// The pressure files of a container whose stalls are asked for, and of every other cgroup.
+// The pressure files of a container: with its stalls, and without.
 var (
 	allPressure = []int{pressureFile, memoryFile, ioFile}
 	cpuPressure = allPressure[:1]
@@ -50,13 +50,16 @@ type group struct {
 	// limit has changed or the group is rechecked: they hardly ever change, and each read costs.
 	quotaRead  Quota
 	quotaStale bool // read in full next time
+	// pressureRead is the CPU pressure as last read, and pressureAt when that was; zero: never.
+	pressureRead Pressure
+	pressureAt   time.Time
 }
 
 // open opens the cgroup at path. Only the file with the CPU usage must exist: quota files are
 // absent where the controller is off, burst on older kernels, pressure with psi=0. All files of one
 // hierarchy are opened from one directory handle, so they are of one incarnation. Of the pressure
-// files those in pressures are opened.
-func (t tree) open(path string, pressures []int) (*group, error) {
+// files those in pressures are opened, and on v1 the usage only where it is asked for.
+func (t tree) open(path string, usage bool, pressures []int) (*group, error) {
 	g := &group{path: path, quotaStale: true}
 	for i := range g.fd {
 		g.fd[i] = -1
@@ -70,6 +73,9 @@ func (t tree) open(path string, pressures []int) (*group, error) {
 		{t.cpu, []int{statFile, quotaFile, periodFile, burstFile}, statFile},
 		{t.acct, []int{usageFile}, usageFile},
 		{t.psi, pressures, -1},
+	}
+	if !usage {
+		parts[1].dir = ""
 	}
 	if t.version == V2 {
 		parts = parts[:1]
@@ -198,13 +204,13 @@ const (
 	pressureGone                       // its file is gone: hidden by cgroup.pressure, or the cgroup is gone
 )
 
-// stat reads the CPU usage and the throttling. The time is that of the usage.
+// stat reads the CPU usage, where its file is open, and the throttling. The time is that of the usage.
 func (g *group) stat(t tree, r *reader, now func() time.Time) (s Stat, at time.Time, err error) {
 	if t.version == V2 {
 		s, err = parseGroupFile(t, r, g, statFile, parseStat)
 		return s, now(), err
 	}
-	if s, err = parseGroupFile(t, r, g, statFile, parseStatV1); err == nil {
+	if s, err = parseGroupFile(t, r, g, statFile, parseStatV1); err == nil && g.fd[usageFile] >= 0 {
 		s.Usage, err = parseGroupFile(t, r, g, usageFile, parseUsageV1)
 	}
 	return s, now(), err

@@ -46,6 +46,9 @@ type Host struct {
 	index       map[string]string // podKey -> directory
 	indexedAt   time.Time
 	recheckedAt time.Time         // apart from indexedAt, as a node with much pod churn lists all the time
+	tracked     int               // pods so far
+	usage, idle Total             // of the CPUs in the last Read
+	busy        bool              // see Config.PressureFrom
 	listed      bool              // in this Read
 	displaced   map[string]string // container ID -> directory outside of its pod's
 	scannedAt   time.Time
@@ -104,8 +107,8 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Descriptors is the number of open files: up to 6 for each container and pod (v2: 4), and with
-// Config.MemoryIOPressure 2 more for each container. A full node needs more than the usual soft
+// Descriptors is the number of open files: up to 6 for each container (v2: 4) and 4 for each pod (v2: 3),
+// and with Config.MemoryIOPressure 2 more for each container. A full node needs more than the usual soft
 // limit of 1024; the Go runtime raises that to the hard limit at start.
 func (h *Host) Descriptors() int {
 	h.mu.Lock()
@@ -131,7 +134,7 @@ func (h *Host) findRoot() error {
 	if err != nil {
 		return err
 	}
-	g, err := h.tree.open(k.path, cpuPressure)
+	g, err := h.tree.open(k.path, true, cpuPressure)
 	if err != nil {
 		return fmt.Errorf("kubepods cgroup: %w", err)
 	}
@@ -165,6 +168,7 @@ func (h *Host) node() NodeSample {
 	if n.Usage, n.Pressure, err = h.proc.read(&h.reader); err != nil {
 		h.logFault("node", err)
 	}
+	h.noteBusy(n.Usage, n.Idle)
 	if h.root == nil {
 		h.reopenRoot()
 	}
@@ -186,7 +190,7 @@ func (h *Host) node() NodeSample {
 // reopenRoot opens a kubepods cgroup that was removed and created again in its place or, by a
 // kubelet with another driver, elsewhere. Searching for it is expensive, so it has an interval.
 func (h *Host) reopenRoot() {
-	if g, err := h.tree.open(h.kubepods, cpuPressure); err == nil {
+	if g, err := h.tree.open(h.kubepods, true, cpuPressure); err == nil {
 		h.root = g
 		return
 	}

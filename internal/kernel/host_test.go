@@ -108,7 +108,7 @@ func TestRead(t *testing.T) {
 				Pods: []kernel.PodSample{
 					{
 						Pod: uid(1),
-						Own: kernel.Group{Found: true, At: n.now, Quota: period, Pressure: known},
+						Own: kernel.Group{Found: true, At: n.now, Quota: period},
 						Containers: []kernel.Group{
 							{ID: id(1), Found: true, At: n.now, Quota: period, Pressure: known, Stalls: calm}, {}, want,
 						},
@@ -210,7 +210,7 @@ func TestDescriptors(t *testing.T) {
 			targets = append(targets, kernel.Target{Pod: u, Containers: []string{id(1), id(2)}})
 		}
 		n.read(targets...)
-		if got := n.Descriptors() - base; got != 10*3*4 {
+		if got := n.Descriptors() - base; got != 10*(3+2*4) {
 			t.Fatalf("round %d: %d files for 10 pods with 2 containers", round, got)
 		}
 		for i := range targets[:5] { // half of the pods go, the others are only forgotten
@@ -218,7 +218,7 @@ func TestDescriptors(t *testing.T) {
 		}
 	}
 	n.read(kernel.Target{Pod: uid(199), Containers: []string{id(1)}})
-	if got := n.Descriptors() - base; got != 2*4 {
+	if got := n.Descriptors() - base; got != 3+4 {
 		t.Errorf("%d files for a pod and a container", got)
 	}
 	n.read()
@@ -247,8 +247,8 @@ func TestQuiet(t *testing.T) {
 	}
 	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
 	n.must(n.AddPod(cgroups.Burstable, uid(2), id(2)))
-	for _, pod := range []string{uid(1), uid(2)} {
-		n.must(os.Remove(filepath.Join(n.cfg.Root, n.Pod(cgroups.Burstable, pod), "cpu.pressure")))
+	for i := 1; i <= 2; i++ {
+		n.must(os.Remove(filepath.Join(n.cfg.Root, n.Container(cgroups.Burstable, uid(i), id(i)), "cpu.pressure")))
 	}
 	stat := filepath.Join(n.cfg.Root, n.Container(cgroups.Burstable, uid(1), id(1)), "cpu.stat")
 	n.must(os.WriteFile(stat, []byte("usage_usec nonsense\n"), 0o644))
@@ -260,7 +260,7 @@ func TestQuiet(t *testing.T) {
 	}
 	for range 600 {
 		s := n.read(targets...)
-		if s.Pods[0].Containers[0].Found || !s.Pods[1].Containers[0].Found || s.Pods[1].Own.Pressure.Known {
+		if s.Pods[0].Containers[0].Found || !s.Pods[1].Containers[0].Found || s.Pods[1].Containers[0].Pressure.Known {
 			t.Fatalf("%+v", s.Pods)
 		}
 		if s.Node.Usage.Known || !s.Node.Kubepods.Known {

@@ -116,7 +116,7 @@ func (l *layout) write(t *testing.T) kernel.Config {
 			continue
 		}
 		if err := tree.Write(path, kernel.Group{
-			Stat:     kernel.Stat{Usage: time.Duration(i+1) * time.Second},
+			Stat:     kernel.Stat{Usage: time.Duration(i+1) * time.Second, ThrottledTime: time.Duration(i+1) * time.Second},
 			Quota:    l.quotas[path],
 			Pressure: kernel.Pressure{Known: true, Some: time.Duration(i+1) * time.Millisecond},
 		}); err != nil {
@@ -164,20 +164,25 @@ func (l *layout) check(t *testing.T) {
 		now = now.Add(6 * time.Second)
 	}
 	for i, target := range l.targets {
-		l.checkGroup(t, "pod "+target.Pod, got.Pods[i].Own, l.usage[target.Pod])
+		own := got.Pods[i].Own
+		l.checkGroup(t, "pod "+target.Pod, own, l.usage[target.Pod])
+		if known := own.Found && l.version == kernel.V2; (own.Stat.Usage != 0) != known || own.Pressure.Known {
+			t.Errorf("pod %s: %+v: want its own usage on v2 alone, and no pressure", target.Pod, own)
+		}
 		for j, id := range target.Containers {
-			l.checkGroup(t, "container "+id, got.Pods[i].Containers[j], l.usage[id])
+			c := got.Pods[i].Containers[j]
+			l.checkGroup(t, "container "+id, c, l.usage[id])
+			if known := c.Found && l.version != kernel.V1; c.Stat.Usage != l.usage[id] || c.Pressure.Known != known {
+				t.Errorf("container %s: %+v, want usage %v, and pressure known %v", id, c, l.usage[id], known)
+			}
 		}
 	}
 }
 
 func (l *layout) checkGroup(t *testing.T, what string, got kernel.Group, usage time.Duration) {
 	t.Helper()
-	if got.Found != (usage != 0) || got.Stat.Usage != usage {
-		t.Errorf("%s: found %v with usage %v, want usage %v", what, got.Found, got.Stat.Usage, usage)
-	}
-	if known := usage != 0 && l.version != kernel.V1; got.Pressure.Known != known {
-		t.Errorf("%s: pressure known %v, want %v", what, got.Pressure.Known, known)
+	if got.Found != (usage != 0) || got.Stat.ThrottledTime != usage {
+		t.Errorf("%s: found %v with %v throttled, want %v", what, got.Found, got.Stat.ThrottledTime, usage)
 	}
 }
 

@@ -91,7 +91,7 @@ func (h *Host) directory(p *pod, now time.Time) (path string, names []string, ok
 // open is nil where there is no such cgroup; the next Read tries again. id is that of its
 // container, or empty.
 func (h *Host) open(path, id string) *group {
-	g, err := h.tree.open(path, h.pressures(id))
+	g, err := h.tree.open(path, id != "", h.pressures(id))
 	if err != nil {
 		if !gone(err) {
 			h.logFault("open", err)

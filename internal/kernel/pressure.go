@@ -12,12 +12,12 @@ func (h *Host) newStalls(n int) []Stalls {
 }
 
 // pressures are the pressure files to read of a container or, with an empty id, of a pod's own
-// cgroup.
+// cgroup: none, as no decision uses them.
 func (h *Host) pressures(id string) []int {
 	switch {
-	case h.psiUnsupported:
+	case h.psiUnsupported || id == "":
 		return nil
-	case id != "" && h.cfg.MemoryIOPressure:
+	case h.cfg.MemoryIOPressure:
 		return allPressure
 	}
 	return cpuPressure

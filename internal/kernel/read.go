@@ -22,7 +22,10 @@ type pod struct {
 	read       uint64 // the last Read with it among the targets
 	own        member
 	containers []*member
-	lookups    int // in a row that left a cgroup missing
+	restUntil  time.Time // then all files are read; until then those that rest are not
+	due        bool      // all files are read in this Read
+	slot       int       // of restSlots
+	lookups    int       // in a row that left a cgroup missing
 	nextLookup time.Time
 	released   atomic.Bool // the read of it that blocked has ended
 }
@@ -57,6 +60,7 @@ func (h *Host) Read(targets []Target) Sample {
 	h.forgetReleased()
 	r := &h.batch
 	r.targets, r.out, r.stalls, r.pods, r.countersOnly = targets, out.Pods, h.newStalls(n), r.pods[:0], false
+	r.busy = h.busy
 	for i, t := range targets {
 		out.Pods[i].Blocked = h.blocked[t.Pod] != nil
 		if out.Pods[i].Blocked {
@@ -109,6 +113,7 @@ func (h *Host) prepare(t Target, pass *pass) *pod {
 	if p.missing() && (pass.hinted || p.lookups < maxFastLookups || !pass.now.Before(p.nextLookup)) {
 		pass.scan = h.resolve(p, pass.now) || pass.scan
 	}
+	p.rest(pass.now)
 	if !pass.recheck {
 		return p
 	}
@@ -123,7 +128,8 @@ func (h *Host) prepare(t Target, pass *pass) *pod {
 func (h *Host) track(t Target) *pod {
 	p := h.pods[t.Pod]
 	if p == nil {
-		p = &pod{key: podKey(t.Pod)}
+		p = &pod{key: podKey(t.Pod), slot: h.tracked % restSlots}
+		h.tracked++
 		h.pods[t.Pod] = p
 	}
 	p.read = h.reads

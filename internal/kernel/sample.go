@@ -14,12 +14,20 @@
 //   - ReadDoesNotAllocate: a Read allocates its Sample and nothing else.
 //   - MemoryIOPressureIsOptional: memory and IO pressure are opened and read only with
 //     Config.MemoryIOPressure.
+//   - QuotasRest: a quota that enforces the limit in the pod's spec is read at RestInterval alone; another
+//     one in each Read, and any change of the spec's limit makes it another one.
+//   - PressureRests: while CPUs are idle, the pressure of a container is read at RestInterval alone.
+//   - ReadsPerRound: how many files a Read reads, on a quiet node and on a full one.
 //   - LookReadsCountersAlone: a Look reads the idle time and the usage and throttling of its targets. It
 //     looks nothing up, opens no file and closes none that is read.
 //   - RealBounds: the kernel accepts Quota.Min as a limit, and nothing below it.
 package kernel
 
-import "time"
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+)
 
 // Target is a pod to read.
 type Target struct {
@@ -29,6 +37,9 @@ type Target struct {
 	Pod string
 	// Containers are the runtime's container IDs, without "containerd://" or the like.
 	Containers []string
+	// Limits are the limits in the pod's spec, in the order of Containers; 0: none. Quotas that enforce
+	// them are read at RestInterval alone. Nil: they are not known, and each Read reads the quotas.
+	Limits []cpu.Milli
 }
 
 // Sample is the counters of a node at one time. Pods are in the order of the targets.
@@ -70,10 +81,21 @@ type Group struct {
 	Found bool      // false: no such cgroup, or it was removed while being read; the rest is zero
 	At    time.Time // when it was read
 	Stat  Stat
-	Quota Quota
+	Quota Quota // as last read: see Target.Limits
 
-	Pressure Pressure // for a CPU
-	Stalls   *Stalls  // nil: not read, or the pod's own cgroup
+	// Pressure is that for a CPU as last read: see Config.PressureFrom. It is not read of a pod's own
+	// cgroup.
+	Pressure   Pressure
+	PressureAt time.Time // when it was read, if that was before At
+	Stalls     *Stalls   // nil: not read, or the pod's own cgroup
+}
+
+// PressureTime is when the pressure was read.
+func (g *Group) PressureTime() time.Time {
+	if g.PressureAt.IsZero() {
+		return g.At
+	}
+	return g.PressureAt
 }
 
 // Stalls is the pressure of a container for resources other than CPU.
@@ -84,7 +106,8 @@ type Stalls struct {
 
 // Stat holds counters of cpu.stat. They only grow while the cgroup lives.
 type Stat struct {
-	// Usage is CPU time consumed (usage_usec; cpuacct.usage on v1). Hierarchical.
+	// Usage is CPU time consumed (usage_usec; cpuacct.usage on v1). Hierarchical. On v1 and hybrid it
+	// is not read of a pod's own cgroup.
 	Usage time.Duration
 	// Periods counts CFS periods in which the group was runnable and had a quota.
 	Periods uint64
@@ -115,6 +138,17 @@ func (q Quota) Min() time.Duration {
 		return 0
 	}
 	return max(minQuota, q.Burst)
+}
+
+// Enforces says whether the quota is that of a limit, as the kubelet sets it: at least Min. No quota is
+// that of no limit.
+func (q Quota) Enforces(limit cpu.Milli) bool {
+	if q.Limit <= 0 || q.Period <= 0 || limit <= 0 {
+		return q.Limit <= 0 && limit <= 0
+	}
+	limit = max(limit, cpu.FromUsage(q.Min(), q.Period))
+	quota := cpu.FromUsage(q.Limit, q.Period)
+	return max(limit-quota, quota-limit) <= cpu.Quantum
 }
 
 // Pressure is the time in which tasks waited for a resource, from the "total" of a pressure file:

@@ -16,6 +16,7 @@ type batch struct {
 	stalls  []Stalls // of all containers; nil: not read
 	// countersOnly: of each cgroup the usage and the throttling are read, and nothing else.
 	countersOnly bool
+	busy         bool // CPUs are, so the pressure of every container is read
 }
 
 // worker reads pods in a goroutine of its own. A read that blocks in the kernel cannot be ended, so its
@@ -31,6 +32,8 @@ type worker struct {
 	noPSI  bool
 	// countersOnly is that of the batch.
 	countersOnly bool
+	// pressures and quotas: those of the pod that is being read are read, though they may rest.
+	pressures, quotas bool
 
 	mu        sync.Mutex
 	next      int // target
@@ -115,7 +118,7 @@ func (w *worker) begin(r *batch) (p *pod, t Target, stalls bool) {
 	if w.next == len(r.pods) {
 		return nil, Target{}, false
 	}
-	w.busy, w.countersOnly = true, r.countersOnly
+	w.busy, w.countersOnly, w.pressures = true, r.countersOnly, r.busy
 	return r.pods[w.next], r.targets[w.next], r.stalls != nil
 }
 
@@ -181,6 +184,7 @@ func (h *Host) takeFaults() {
 // readPod reads the pod's own cgroup and its containers.
 func (w *worker) readPod(p *pod, t Target, stalls bool) {
 	w.own, w.found, w.stalls = Group{}, w.found[:0], w.stalls[:0]
+	w.pressures, w.quotas = w.pressures || p.due, p.due || !p.enforces(t)
 	w.read(p, &p.own, &w.own)
 	for i, id := range t.Containers {
 		w.found = append(w.found, Group{ID: id})
@@ -229,9 +233,25 @@ func (w *worker) readGroup(g *group, out *Group) (err error) {
 		out.Found = true
 		return nil
 	}
-	if out.Quota, err = g.quota(h.tree, &w.reader); err != nil {
-		return err
+	if out.Quota = g.quotaRead; w.quotas || g.quotaStale {
+		if out.Quota, err = g.quota(h.tree, &w.reader); err != nil {
+			return err
+		}
 	}
+	out.Found = true
+	if g.fd[pressureFile] < 0 {
+		return nil
+	}
+	if !w.pressures && !g.pressureAt.IsZero() {
+		out.Pressure, out.PressureAt = g.pressureRead, g.pressureAt
+		return nil
+	}
+	return w.readPressure(g, out)
+}
+
+// readPressure reads the CPU pressure. It fails only where the cgroup itself was removed.
+func (w *worker) readPressure(g *group, out *Group) (err error) {
+	h := w.host
 	var why pressureStatus
 	out.Pressure, why, err = g.pressure(h.tree, &w.reader, pressureFile)
 	switch {
@@ -247,7 +267,7 @@ func (w *worker) readGroup(g *group, out *Group) (err error) {
 			return err
 		}
 	}
-	out.Found = true
+	g.pressureRead, g.pressureAt = out.Pressure, out.At
 	return nil
 }
 

@@ -32,9 +32,9 @@ func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder
 		Floor: b.minLimit, Ceiling: b.bid.Ceiling, Bound: b.bound(cfg, s.price.inForce), Usage: b.usage,
 	}
 	for j, c := range pod.Containers {
-		if r := rates.Containers[j]; c.Limited() {
-			d.Pressure = higher(d.Pressure, r.Pressure)
-			d.Stalls = higherStalls(d.Stalls, r.Stalls)
+		if c.Limited() {
+			d.Pressure = higher(d.Pressure, s.estimates[c.ID].Pressure)
+			d.Stalls = higherStalls(d.Stalls, rates.Containers[j].Stalls)
 		}
 	}
 	d.Limit, d.Containers = limits(cfg, s, pod, b, d)

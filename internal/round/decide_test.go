@@ -88,10 +88,13 @@ func TestFiguresAreOfLimitedContainers(t *testing.T) {
 		{Name: "free", ID: "2"},
 	}}}
 	rates := sense.PodRates{Containers: []sense.Rate{
-		{Validity: sense.Valid, Elapsed: time.Second, Usage: 200, Pressure: sense.Ratio{Known: true, Value: 0.1}},
-		{Validity: sense.Valid, Elapsed: time.Second, Usage: 2000, Pressure: sense.Ratio{Known: true, Value: 0.9}},
+		{Validity: sense.Valid, Elapsed: time.Second, Usage: 200},
+		{Validity: sense.Valid, Elapsed: time.Second, Usage: 2000},
 	}}
-	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 0.2, Latest: 0.2}, "2": {Samples: 99, Mean: 2, Latest: 2}}
+	known := map[string]demand.Estimate{
+		"1": {Samples: 99, Mean: 0.2, Latest: 0.2, Pressure: sense.Ratio{Known: true, Value: 0.1}},
+		"2": {Samples: 99, Mean: 2, Latest: 2, Pressure: sense.Ratio{Known: true, Value: 0.9}},
+	}
 	d, book := decidePod(t, pod, rates, known, 0)
 	if d.Demand != 200 || d.Usage != 200 || d.Pressure.Value != 0.1 {
 		t.Errorf("%+v: want demand, usage and pressure of the limited container", d)

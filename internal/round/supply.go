@@ -12,6 +12,10 @@ const (
 	// fullThreshold is the share of its capacity from which a node is full: between two threads on
 	// a CPU there is always some idle time.
 	fullThreshold = 0.97
+	// pressureThreshold is the share of a node's CPUs that are busy from which the pressure of its
+	// containers is read: low enough that a full node is above it. Idle tasks' waiting for IO counts as
+	// busy there.
+	pressureThreshold = 0.85
 	// maxSystemShare is the share of the supply that usage outside of pods can take at most: the
 	// kernel's weights leave the pods about half, which floors for all pods would leave idle.
 	maxSystemShare = 0.5
@@ -50,6 +54,17 @@ func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, 
 		g.fullFor = 0
 	}
 	return d, lasted(g.fullFor, r.Elapsed, cfg.Onset)
+}
+
+// PressureFrom is the share of a node's CPUs that are busy from which rounds at this interval need the
+// pressure of containers. It counts on a full node alone. The node is full after Onset, so the pressure is
+// read at the beginning of the first interval that uses it; 0 where the first round on a full node uses it,
+// so that it is always needed.
+func (c Config) PressureFrom(interval time.Duration) float64 {
+	if lasted(interval, interval, c.Onset) {
+		return 0
+	}
+	return pressureThreshold
 }
 
 // coresPerBudget is the share of the supply, in cores, of a unit of budget.

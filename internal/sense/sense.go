@@ -9,6 +9,8 @@
 //   - UnknownIsNotZero: a total of the machine that could not be read is unknown, never 0.
 //   - RatiosAreBounded: throttle ratio, pressure and stalls are in [0, 1], whatever the counters
 //     are.
+//   - PressureHasItsOwnTime: pressure that is read less often than usage is a share of the time between
+//     its own reads, and unknown in between.
 //   - MinLimitIsAccepted: the kernel accepts the quota of every limit from MinLimit on unchanged.
 package sense
 
@@ -40,7 +42,10 @@ type Rate struct {
 	// ThrottleRatio is the share of CFS periods in which the group was throttled, in [0, 1];
 	// 0 when no period passed because the group was idle or had no quota.
 	ThrottleRatio float64
-	Pressure      Ratio     // share of time in which some task waited for a CPU
+	// Pressure is the share of time in which some task waited for a CPU, between its last two reads. It
+	// is unknown where PressureRests: the kernel has it, and it was not read since the earlier sample.
+	Pressure      Ratio
+	PressureRests bool
 	QuotaKnown    bool      // false: the kernel has no quota file
 	Quota         cpu.Milli // in force, as a limit; 0: none
 	// MinLimit is the lowest limit, in whole quanta, whose quota the kernel accepts; 0: unknown.
@@ -137,7 +142,11 @@ func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
 	if periods := a.Periods - b.Periods; periods > 0 {
 		r.ThrottleRatio = min(1, float64(a.Throttled-b.Throttled)/float64(periods))
 	}
-	r.Pressure = someRatio(before.Pressure, after.Pressure, elapsed)
+	if over := after.PressureTime().Sub(before.PressureTime()); over > 0 {
+		r.Pressure = someRatio(before.Pressure, after.Pressure, over)
+	} else {
+		r.PressureRests = after.Pressure.Known
+	}
 	if x, y := before.Stalls, after.Stalls; x != nil && y != nil {
 		r.Stalls = &Stalls{Memory: fullRatio(x.Memory, y.Memory, elapsed), IO: fullRatio(x.IO, y.IO, elapsed)}
 	}
