@@ -117,11 +117,15 @@ func (h *Host) Descriptors() int {
 	if h.root != nil {
 		n += countOpen(h.root.fd[:]...)
 	}
+	open := func(m *member) {
+		if m.group != nil {
+			n += countOpen(m.group.fd[:]...)
+		}
+	}
 	for _, p := range h.pods {
-		for _, m := range p.members() {
-			if m.group != nil {
-				n += countOpen(m.group.fd[:]...)
-			}
+		open(&p.own)
+		for _, m := range p.containers {
+			open(m)
 		}
 	}
 	return n

@@ -38,10 +38,13 @@ func (p *pod) enforces(t Target) bool {
 }
 
 // noteBusy notes whether the share of the CPUs that are busy has reached Config.PressureFrom since the
-// last Read. Where that is not known, they are.
+// last Read. Where that is not known, it has.
 func (h *Host) noteBusy(usage, idle Total) {
 	used, unused := usage.Time-h.usage.Time, idle.Time-h.idle.Time
-	known := usage.Known && idle.Known && h.usage.Known && h.idle.Known && used >= 0 && unused >= 0 && used+unused > 0
+	known := usage.Known && idle.Known && h.usage.Known && h.idle.Known && used >= 0 && unused >= 0
+	if known && used+unused == 0 { // the kernel counts in steps of 10 ms
+		return
+	}
 	h.busy = !known || float64(used) >= h.cfg.PressureFrom*float64(used+unused)
 	h.usage, h.idle = usage, idle
 }

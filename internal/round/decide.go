@@ -61,9 +61,9 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	if b.warmingUp && target.RoundDown(cpu.Quantum) <= current {
 		target, keep = current, true
 	}
-	limit, parts := split(target, p.Pod, s.estimates, keep)
+	limit, parts := s.split(target, p.Pod, keep)
 	if limit < d.Floor || limit > d.Ceiling { // the pod's bounds are narrower than its containers' sum
-		limit, parts = split(limit.Clamp(d.Floor, d.Ceiling), p.Pod, s.estimates, false)
+		limit, parts = s.split(limit.Clamp(d.Floor, d.Ceiling), p.Pod, false)
 	}
 	return limit, parts
 }
@@ -102,26 +102,23 @@ func higher(a, b sense.Ratio) sense.Ratio {
 // quanta. What rounding leaves goes to the container with the highest demand, then to the first
 // with room below its ceiling. keep leaves the parts as they are within their bounds: an owner may
 // have declared less than the floor, or more than the node has.
-func split(
-	total cpu.Milli, p demand.Pod, estimates map[string]demand.Estimate, keep bool,
-) (cpu.Milli, []ContainerLimit) {
-	var problem market.Problem
-	var parts []ContainerLimit
-	var limited []demand.Container
+func (s State) split(total cpu.Milli, p demand.Pod, keep bool) (cpu.Milli, []ContainerLimit) {
+	problem := market.Problem{Bids: make([]market.Bid, 0, len(p.Containers))}
+	parts := make([]ContainerLimit, 0, len(p.Containers))
 	var highest cpu.Milli
 	busiest := 0
 	for _, c := range p.Containers {
 		if !c.Limited() {
 			continue
 		}
-		d := estimates[c.ID].Demand()
+		d := s.estimates[c.ID].Demand()
 		if d > highest {
 			highest, busiest = d, len(parts)
 		}
 		problem.Bids = append(problem.Bids, market.Bid{
 			Budget: market.Budget(d), Demand: c.Ceiling, Floor: c.Floor, Ceiling: c.Ceiling,
 		})
-		parts, limited = append(parts, ContainerLimit{c.Name, c.Limit}), append(limited, c)
+		parts = append(parts, ContainerLimit{c.Name, c.Limit})
 	}
 	var sum cpu.Milli
 	if keep {
@@ -132,18 +129,27 @@ func split(
 		return sum, parts
 	}
 	problem.Supply = total
-	price := market.Clear(problem).Price
+	solver := s.solver
+	if solver == nil {
+		solver = new(market.Solver)
+	}
+	price := solver.Clear(problem).Price
 	for i, b := range problem.Bids {
 		parts[i].Limit = max(b.Limit(price).RoundDown(cpu.Quantum), b.Floor)
 		sum += parts[i].Limit
 	}
 	distribute(parts, problem.Bids, busiest, total-sum)
 	sum = 0
-	for i, c := range limited {
+	i := 0
+	for _, c := range p.Containers {
+		if !c.Limited() {
+			continue
+		}
 		if l := parts[i].Limit; l < c.Settable && l != c.Limit { // a resize cannot set so low a limit
 			parts[i].Limit = c.Limit
 		}
 		sum += parts[i].Limit
+		i++
 	}
 	return sum, parts
 }

@@ -16,6 +16,7 @@ package sense
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -97,26 +98,53 @@ type Rates struct {
 
 // Compare gives the rates between two samples. Samples further apart than longest yield none.
 func Compare(before, after kernel.Sample, longest time.Duration) Rates {
-	earlier := make(map[string]*kernel.Group, 2*len(before.Pods))
-	pods := make(map[string]*kernel.Group, len(before.Pods))
-	for i := range before.Pods {
-		p := &before.Pods[i]
-		pods[p.Pod] = &p.Own
-		for j := range p.Containers {
-			earlier[p.Containers[j].ID] = &p.Containers[j]
-		}
-	}
 	r := Rates{Node: nodeRates(before.Node, after.Node, longest), Pods: make([]PodRates, len(after.Pods))}
+	count := 0
 	for i := range after.Pods {
-		p := &after.Pods[i]
-		rates := make([]Rate, len(p.Containers))
-		for j := range p.Containers {
-			g := &p.Containers[j]
-			rates[j] = groupRate(earlier[g.ID], g, longest)
+		count += len(after.Pods[i].Containers)
+	}
+	rates := make([]Rate, count)
+	var all index // of before: made for a pod that is not at its place
+	for i := range after.Pods {
+		p, n := &after.Pods[i], len(after.Pods[i].Containers)
+		r.Pods[i].Containers, rates = rates[:n:n], rates[n:]
+		if i < len(before.Pods) && sameContainers(&before.Pods[i], p) {
+			was := &before.Pods[i]
+			r.Pods[i].Own = groupRate(&was.Own, &p.Own, longest)
+			for j := range p.Containers {
+				r.Pods[i].Containers[j] = groupRate(&was.Containers[j], &p.Containers[j], longest)
+			}
+			continue
 		}
-		r.Pods[i] = PodRates{Own: groupRate(pods[p.Pod], &p.Own, longest), Containers: rates}
+		if all.pods == nil {
+			all = newIndex(before)
+		}
+		r.Pods[i].Own = groupRate(all.pods[p.Pod], &p.Own, longest)
+		for j := range p.Containers {
+			r.Pods[i].Containers[j] = groupRate(all.containers[p.Containers[j].ID], &p.Containers[j], longest)
+		}
 	}
 	return r
+}
+
+// index finds the groups of a sample.
+type index struct{ pods, containers map[string]*kernel.Group }
+
+func newIndex(s kernel.Sample) index {
+	x := index{make(map[string]*kernel.Group, len(s.Pods)), make(map[string]*kernel.Group, 2*len(s.Pods))}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		x.pods[p.Pod] = &p.Own
+		for j := range p.Containers {
+			x.containers[p.Containers[j].ID] = &p.Containers[j]
+		}
+	}
+	return x
+}
+
+// sameContainers says whether two samples are of the same pod with the same containers in the same order.
+func sameContainers(a, b *kernel.PodSample) bool {
+	return a.Pod == b.Pod && slices.EqualFunc(a.Containers, b.Containers, func(x, y kernel.Group) bool { return x.ID == y.ID })
 }
 
 // maxCores is more than a machine has; a higher usage is a jump of the counter.
