@@ -38,6 +38,8 @@
 //     enough samples, nothing is decided.
 //   - UnenforcedIsUnmanaged: a pod whose limit the kernel does not enforce gets no decision, and
 //     counts as unmanaged.
+//   - PressureCountsWhenFull: pressure of containers that is read less often while CPUs are idle, from
+//     Config.PressureFrom down, changes no decision.
 //   - ConstraintsBind: decisions are within the floors and ceilings of constraints, and a pod that
 //     must not be decreased is not lowered.
 //   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint

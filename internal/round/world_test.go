@@ -20,12 +20,14 @@ type world struct {
 	pods     []*fakePod
 	all      time.Duration // CPU time of the whole node
 	kubepods time.Duration
-	system   cpu.Milli    // usage outside of pods
-	noStat   bool         // the node's usage cannot be read
-	noPods   bool         // the usage of the pods cannot be read
-	stalls   bool         // memory and IO pressure are read
-	before   market.Price // in force before a restart
-	watch    []string     // pods that looks read
+	system   cpu.Milli     // usage outside of pods
+	noStat   bool          // the node's usage cannot be read
+	noPods   bool          // the usage of the pods cannot be read
+	stalls   bool          // memory and IO pressure are read
+	rests    bool          // the pressure of pods rests, as that of a kernel.Host
+	read     time.Duration // all at the last round
+	before   market.Price  // in force before a restart
+	watch    []string      // pods that looks read
 }
 
 // fakePod is a pod of one container and its load.
@@ -49,6 +51,7 @@ type fakePod struct {
 	id                string
 	stat              kernel.Stat
 	pressure, stall   time.Duration
+	lastRead          kernel.Group // with the pressure as last read
 	published         Published
 	changes           int // of its limit
 }
@@ -122,6 +125,10 @@ func (w *world) pass(d time.Duration) {
 // round runs a round and applies it.
 func (w *world) round() (out Output) {
 	in := w.input()
+	if w.rests {
+		w.rest(in.Sample)
+	}
+	w.read = w.all
 	w.state, out = Run(w.cfg, w.state, in)
 	w.watch = w.watch[:0]
 	for _, i := range out.Watch {
@@ -209,6 +216,19 @@ func (w *world) input() Input {
 		})
 	}
 	return in
+}
+
+// rest has pressure read as a kernel.Host reads it.
+func (w *world) rest(s kernel.Sample) {
+	share := (w.all - w.read).Seconds() / (w.interval.Seconds() * w.node.Capacity.Cores())
+	for i, p := range w.pods {
+		g := &s.Pods[i].Containers[0]
+		last := &p.lastRead
+		if !last.Found || share >= w.cfg.PressureFrom(w.interval) || w.now.Sub(last.At) >= kernel.RestInterval {
+			*last = *g
+		}
+		g.Pressure, g.PressureAt = last.Pressure, last.At
+	}
 }
 
 func (w *world) pod(name string) *fakePod {

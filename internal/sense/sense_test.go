@@ -235,3 +235,36 @@ func TestRatiosAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestPressureHasItsOwnTime: a pressure that was read 10 s ago and now is a share of these 10 s, whatever
+// the time between the samples; one that was not read since the earlier sample rests.
+func TestPressureHasItsOwnTime(t *testing.T) {
+	of := func(some, read time.Duration, at time.Duration) kernel.Sample {
+		s := sample(at, "c", kernel.Stat{Usage: at})
+		g := &s.Pods[0].Containers[0]
+		g.Pressure = kernel.Pressure{Known: true, Some: some}
+		if read != at {
+			g.PressureAt = start.Add(read)
+		}
+		return s
+	}
+	hidden := of(0, ms(9000), ms(9000))
+	hidden.Pods[0].Containers[0].Pressure = kernel.Pressure{}
+	for name, c := range map[string]struct {
+		before, after kernel.Sample
+		want          Ratio
+		rests         bool
+	}{
+		"read in both":                {of(ms(100), ms(9000), ms(9000)), of(ms(600), ms(10000), ms(10000)), Ratio{true, 0.5}, false},
+		"read after 10 s":             {of(ms(100), 0, ms(9000)), of(ms(2100), ms(10000), ms(10000)), Ratio{true, 0.2}, false},
+		"not read since":              {of(ms(100), 0, ms(9000)), of(ms(100), 0, ms(10000)), Ratio{}, true},
+		"not read in the last second": {of(ms(100), ms(9000), ms(9000)), of(ms(100), ms(9000), ms(10000)), Ratio{}, true},
+		"hidden":                      {of(ms(100), ms(8000), ms(8000)), hidden, Ratio{}, false},
+		"shown again":                 {hidden, of(ms(100), ms(10000), ms(10000)), Ratio{}, false},
+	} {
+		r := Compare(c.before, c.after, 3*time.Second).Pods[0].Containers[0]
+		if r.Validity != Valid || r.Pressure != c.want || r.PressureRests != c.rests {
+			t.Errorf("%s: %+v, rests %v; want %+v, %v", name, r.Pressure, r.PressureRests, c.want, c.rests)
+		}
+	}
+}
